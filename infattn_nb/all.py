@@ -1,0 +1,6 @@
+"""Everything public, in one line: `from infattn_nb.all import *`."""
+from .functions import *
+from .hierarchical import *
+from .attention import *
+from .divergence import *
+from .experiments import *
