@@ -227,10 +227,8 @@ def law(self: Attention,
         exact=False, # True: never replace clip(C) by the identity
        ): # HierarchicalGaussian over the s outputs of one coordinate
     r"The law of $(y^1_\alpha, \dots, y^s_\alpha)$ at width n; `width=np.inf` is the limit of Theorem 1 (Example 1)."
-    n, tokens = self._check_width(width), self.tokens
-    tv = tokens.tv_error(n)
-    if not exact and tv < 1e-12: tokens = replace(tokens, activation=identity)
-    else: tv = 0.
+    n = self._check_width(width)
+    tokens, tv = self._tokens(n, exact)
     return HierarchicalGaussian(partial(self._sample, tokens, n), tokens.seq_len, partial(self._variance, tokens, n), tv)
 
 @patch
@@ -245,6 +243,12 @@ def _variance(self: Attention, tokens, n, i, size, g): return self._sample(token
 
 # %% ../nbs/08_attention.ipynb #18954ac3
 @patch
+def _tokens(self: Attention, n, exact=False):
+    "The tokens to sample from and what that costs in total variation."
+    tv = self.tokens.tv_error(n)
+    return (self.tokens, 0.) if exact or tv >= 1e-12 else (replace(self.tokens, activation=identity), tv)
+
+@patch
 def _check_width(self: Attention, width):
     n, m = _width(width), self.head_width
     if m is not None and n not in (self.heads*m, np.inf):
@@ -257,12 +261,14 @@ def scores(self: Attention,
            width=np.inf, # n in [1, ∞]
            size=1, # int or shape
            rng=None, # None | int | SeedSequence | Generator
+           exact=False, # True: never replace clip(C) by the identity
           ): # size + (heads, s, s)
     r"Draws of the scores $G^{(a)}$, eq. (2); of $p^\circ$ for `width=np.inf`."
-    n, s = self._check_width(width), self.tokens.seq_len
+    n = self._check_width(width)
+    tokens, _ = self._tokens(n, exact)
     def sample(k, g):
         g_tokens, *g_heads = g.spawn(3)
-        L = self.tokens._factor(n, k, g_tokens)
+        L = tokens._factor(n, k, g_tokens)
         return np.moveaxis(self._scores(L, L, self.head_width or n, (self.heads, k), *g_heads), (3, 2), (0, 1))
     return draw(sample, size, rng)
 

@@ -92,45 +92,49 @@ class GaussianMixture(stats.rv_continuous):
                 ):
         super().__init__(name="hierarchical Gaussian")
         self.variances = np.asarray(variances, dtype=float)
-        self.v, counts = np.unique(self.variances, return_counts=True)
-        self.weights = counts/self.variances.size
-        self.sd = np.maximum(np.sqrt(self.v), 5e-324)
+        if self.variances.ndim != 1 or not self.variances.size or not (self.variances >= 0).all() or np.isinf(self.variances).any():
+            raise ValueError(f"`variances` must be a vector of finite numbers ≥ 0, got shape {self.variances.shape}; pass draws of v")
+        v, counts = np.unique(self.variances, return_counts=True)
+        self.atom, self.v, self.w = (v == 0) @ counts/self.variances.size, v[v > 0], counts[v > 0]/self.variances.size
         self.sample = sample or (lambda size, rng: rng.choice(self.variances, size))
 
-    def _average(self, f, y):
-        "The mean over v of f(y, √v), in chunks that stay in the cache."
+    def _average(self, f, y, w):
+        "Σ w f(y) over the components, in chunks that stay in the cache; f returns (points, components)."
         y = np.asarray(y, dtype=float)
-        out, step = np.empty(y.shape), max(1, 2**17//self.v.size)
+        out, step = np.zeros(y.shape), max(1, 2**17//max(self.v.size, 1))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            for k in range(0, y.size, step): out.flat[k:k+step] = f(y.flat[k:k+step][:, None], self.sd) @ self.weights
+            for k in range(0, y.size, step): out.flat[k:k+step] = f(y.flat[k:k+step]) @ w
         return out
 
-    def _pdf(self, y): return self._average(lambda y, sd: np.exp(-(y/sd)**2/2)/sd, y)/np.sqrt(2*np.pi)
-    def _sf(self, y): return self._average(lambda y, sd: ndtr(-y/sd), y)
+    def _sf(self, y): return self._average(lambda y: ndtr(np.multiply.outer(-y, self.v**-.5)), y, self.w) + self.atom*(1 - np.sign(y))/2
     def _cdf(self, y): return self._sf(-y)
     def _ppf(self, p): return -self._isf(p)
+    def _pdf(self, y): return np.exp(self._logpdf(y))
 
 # %% ../nbs/07_hierarchical.ipynb #cb1a4574
 @patch
 def _logpdf(self: GaussianMixture, y):
-    widest = self.sd[-1]
-    f = self._average(lambda y, sd: np.exp(-((y/sd)**2 - (y/widest)**2)/2)/sd, y)
-    with np.errstate(over="ignore", divide="ignore"):
-        return np.nan_to_num(np.log(f) - (y/widest)**2/2 - np.log(2*np.pi)/2, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    y, rate = np.asarray(y, dtype=float), 1/self.v
+    slowest = rate.min(initial=np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        f = self._average(lambda y: np.exp(np.multiply.outer(-y**2/2, rate - slowest)), y, self.w*np.sqrt(rate/(2*np.pi)))
+        log_f = np.nan_to_num(np.log(f) - slowest*y**2/2, nan=-np.inf, neginf=-np.inf)
+    return np.where((y == 0) & (self.atom > 0), np.inf, log_f)
 
 @patch
 def _isf(self: GaussianMixture, q):
     tail = np.minimum(q, 1 - q)
     z = norm.isf(tail)
     f = lambda y, log_tail: np.log(self._sf(y)) - log_tail
-    root = elementwise.find_root(f, (self.sd[0]*z, self.sd[-1]*z), args=(np.log(tail),))
-    return np.where(q > .5, -1, 1)*np.where(root.success, root.x, self.sd[0]*z)
+    lo, hi = (np.sqrt(v)*z for v in (self.variances.min(), self.variances.max()))
+    root = elementwise.find_root(f, (lo, hi), args=(np.log(tail),))
+    return np.where(q > .5, -1, 1)*np.where(root.success, root.x, lo)
 
 # %% ../nbs/07_hierarchical.ipynb #9da4236e
 @patch
-def _munp(self: GaussianMixture, n): return 0. if n % 2 else factorial2(n - 1)*(self.weights @ self.v**(n/2))
+def _munp(self: GaussianMixture, n): return 0. if n % 2 else factorial2(n - 1)*(self.w @ self.v**(n/2))
 @patch
-def _stats(self: GaussianMixture): return 0., self.weights @ self.v, 0., self.kurtosis()
+def _stats(self: GaussianMixture): return 0., self.w @ self.v, 0., self.kurtosis()
 
 def _with_error(verb):
     "Let a verb also return its standard error: `return_error=True`."
@@ -152,14 +156,14 @@ def cf(self: GaussianMixture,
        t, # any shape
       ): # same shape
     r"The characteristic function $\mathbb{E}\,e^{ity} = \mathbb{E}\,e^{-t^2v/2}$."
-    return self._average(lambda t, sd: np.exp(-(t*sd)**2/2), t)
+    return self._average(lambda t: np.exp(np.multiply.outer(-t**2/2, self.v)), t, self.w) + self.atom
 
 @patch
 @_with_error
 def kurtosis(self: GaussianMixture):
     r"The excess kurtosis $3\,\mathrm{Var}(v)/\mathbb{E}[v]^2$ (eq-kurtosis)."
-    mean = self.weights @ self.v
-    return 3*(self.weights @ (self.v/mean - 1)**2) if mean > 0 else 0.
+    mean = self.w @ self.v
+    return 3*(self.w @ (self.v/mean - 1)**2 + self.atom) if mean > 0 else 0.
 
 @patch
 def rvs(self: GaussianMixture,
