@@ -63,10 +63,10 @@ class Tokens:
         return self.activation.dual(self._cov)
 
 # %% ../nbs/08_attention.ipynb #82c16d0b
-def _count(k, name):
+def _count(k, name, least=1):
     try: k = index(k)
     except TypeError: raise TypeError(f"`{name}` must be an integer, got {k!r}; pass e.g. {name}=4") from None
-    if k < 1: raise ValueError(f"`{name}` must be at least 1, got {k}; pass e.g. {name}=4")
+    if k < least: raise ValueError(f"`{name}` must be at least {least}, got {k}; pass e.g. {name}=4")
     return k
 
 def _width(n):
@@ -122,7 +122,7 @@ def gram(self: Tokens,
 def tv_error(self: Tokens,
              width, # n in [1, ∞]
             ): # in [0, 1]
-    r"Bound on the total-variation distance when $\phi$ is replaced by the identity: 0 for the identity, eq-tv for `clip`, else 1."
+    r"Bound on the total-variation distance when $\phi$ is replaced by the identity: 0 for the identity, a tail bound for `clip`, else 1."
     n, fn = _width(width), self.activation.fn
     if self.activation == identity: return 0.
     if getattr(fn, "func", None) is not clip(1.).fn.func or n == np.inf: return 1.
@@ -206,7 +206,7 @@ def _scores(self: Attention, L, F, m, shape, g_normal, g_wishart):
 # %% ../nbs/08_attention.ipynb #46bbcaeb
 @patch
 def _covariance(self: Attention, tokens, n, rows, size, g):
-    "S restricted to `rows`, samples last: (r, r, size), eq-collapsed."
+    "S restricted to `rows`, samples last: (r, r, size)."
     g_tokens, *g_heads = g.spawn(3)
     m, H = self.head_width or n, self.heads
     L = tokens._factor(n, size, g_tokens)

@@ -29,7 +29,7 @@ def kl_divergence(p, # one-dimensional law: scipy distribution or marginal
                   q, # likewise
                   return_error=False, # also return the quadrature's error estimate?
                  ): # D(p ‖ q) ≥ 0, or (D, error)
-    r"The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (eq-kl)."
+    r"The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature."
     for name, law in (("p", p), ("q", q)):
         if not (hasattr(law, "logpdf") and hasattr(law, "ppf")): raise TypeError(f"`{name}` must be a one-dimensional law with `logpdf` and `ppf`, got {type(law).__name__}; pass e.g. law.marginal(0)")
     cuts = _cuts(p, q)

@@ -265,8 +265,9 @@ def reproduce(out="figures", # folder for the files
              ): # paths of the png files
     "Compute the figures of the paper and write them to `out`."
     names = _names(only)
-    trials, samples, workers = (None if v is None else _count(v, k) for k, v in (("trials", trials), ("samples", samples), ("workers", workers)))
-    if samples is not None and samples < 16: raise ValueError(f"`samples` must be at least 16, got {samples}; the paper uses 50000")
+    trials, seed = _count(trials, "trials"), _count(seed, "seed", least=0)
+    if samples is not None: samples = _count(samples, "samples", least=16)
+    if workers is not None: workers = _count(workers, "workers")
     out = _folder(out)
     versions = {p: package_version(p) for p in ("infattn_nb", "numpy", "scipy", "matplotlib")}
     seconds = {}
@@ -296,7 +297,7 @@ def _folder(out):
         with tempfile.TemporaryFile(dir=out): return Path(out)
     except OSError as e: raise ValueError(f"`out` must be a folder that can be written, got {str(out)!r} ({e.strerror}); choose another") from None
 
-# %% ../nbs/11_experiments.ipynb #9e8a2f3c
+# %% ../nbs/11_experiments.ipynb #b6daf579
 @call_parse
 def infattn_figures(
     only:str=None, # Comma-separated choice of fig1a, fig1b, fig2a, fig2b (default: all)

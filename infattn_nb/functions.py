@@ -48,7 +48,7 @@ class Nonlinearity:
     def __post_init__(self):
         if not callable(self.fn): raise TypeError(f"`fn` must be a function of an array, got {type(self.fn).__name__}; pass e.g. np.tanh")
         x = np.linspace(-3, 3, 7)
-        y = np.asarray(self.fn(x))
+        with np.errstate(all="ignore"): y = np.asarray(self.fn(x))
         if y.shape != x.shape or y.dtype.kind not in "fiub" or not np.isfinite(y).all():
             raise ValueError(f"`fn` must map an array to finite real numbers of the same shape, got {y.dtype} {y.shape} for shape {x.shape}; vectorise it or mend its domain")
 
@@ -59,7 +59,7 @@ class Nonlinearity:
              cov, # covariance of the arguments, (..., s, s)
              return_error=False, # also return the estimated error? (0 for closed forms)
             ): # E φ(Z)φ(Z)ᵀ, (..., s, s)
-        r"The dual activation $\mathbb{E}[\phi(Z)\phi(Z)^\top]$, $Z \sim N(0, \Sigma)$ (eq-dual): closed form where there is one, else `dual_quadrature`."
+        r"The dual activation $\mathbb{E}[\phi(Z)\phi(Z)^\top]$, $Z \sim N(0, \Sigma)$: closed form where there is one, else `dual_quadrature`."
         Σ = check_cov(cov)
         i, j = np.triu_indices(Σ.shape[-1])
         a, b, c = Σ[..., i, i], Σ[..., j, j], Σ[..., i, j]
@@ -133,7 +133,7 @@ def _log_rule(step=.2, lo=-21, hi=3.5):
     return -np.expm1(-y), step*y*np.exp(-y)
 
 def _clip_bend(h, k, θ):
-    "The integral of eq-clip."
+    "The integral in the dual of the clip."
     u, w = _log_rule()
     δ = (np.pi/2 - θ)*u
     ψ = θ + δ
@@ -202,7 +202,7 @@ def _dot(x, y): return np.einsum("...k,...k->...", x, y)
 
 # %% ../nbs/01_functions.ipynb #98f5cb55
 def _mehler(fn, a, b, c, nodes, degree=400):
-    "eq-mehler over k < degree with the tail matched at ρ = ±1, and an estimate of what may be left."
+    "Mehler's series over k < degree, with the tail matched at ρ = ±1, and an estimate of what may be left."
     x, root, H = _hermite(nodes, degree)
     v, ij = np.unique(np.stack([a, b]), return_inverse=True)
     i, j = ij.reshape(2, -1)
@@ -225,7 +225,7 @@ def _three_grids(a, b, c, fn, grids=(4096, 3572, 3202)): # even: 0 falls between
 def dual_quadrature(fn, # elementwise function
                     a, b, c, # variances and covariance, broadcastable
                    ): # value, estimated error
-    r"$\mathbb{E}[\phi(U)\phi(V)]$ of any function by Mehler's series on three grids, with an estimate of the error (eq-mehler)."
+    r"$\mathbb{E}[\phi(U)\phi(V)]$ of any function by Mehler's series on three grids, with an estimate of the error."
     return _three_grids(a, b, c, fn=fn)
 
 # %% ../nbs/01_functions.ipynb #4ade9934

@@ -82,7 +82,7 @@ def _with_error(verb):
 
 # %% ../nbs/07_hierarchical.ipynb #c680f3fa
 class GaussianMixture(stats.rv_continuous):
-    r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, with $v$ uniform on given draws: a scipy distribution (eq-mixture).
+    r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, with $v$ uniform on given draws: a scipy distribution, $\mathbb{E}\,N(y; 0, v)$.
 
     All of scipy's verbs, plus `cf` and `kurtosis` (excess). Most take `return_error=True` and then return (value, standard error over the draws of $v$).
     Draws with $v = 0$ put an atom at zero: there the density is infinite and the distribution function takes the middle of its jump."""
@@ -161,7 +161,7 @@ def cf(self: GaussianMixture,
 @patch
 @_with_error
 def kurtosis(self: GaussianMixture):
-    r"The excess kurtosis $3\,\mathrm{Var}(v)/\mathbb{E}[v]^2$ (eq-kurtosis)."
+    r"The excess kurtosis $3\,\mathrm{Var}(v)/\mathbb{E}[v]^2$."
     mean = self.w @ self.v
     return 3*(self.w @ (self.v/mean - 1)**2 + self.atom) if mean > 0 else 0.
 

@@ -1,0 +1,75 @@
+"""Same seed, same bytes; and the tables on the page are what the command writes."""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infattn_nb.attention import Attention, Tokens
+from infattn_nb.experiments import FIGURES, PLANS, _series, read_table, reproduce, sweep, write_table
+from infattn_nb.functions import relu
+
+ROOT = Path(__file__).parent.parent
+FILES = [f"{name}.{kind}" for name in FIGURES for kind in ("csv", "json", "png", "pdf")]
+
+def test_same_bytes_for_any_number_of_workers(tmp_path):
+    for workers in (1, 2, 4): reproduce(tmp_path/str(workers), trials=2, samples=200, seed=3, workers=workers)
+    for name in FILES:
+        one, *others = ((tmp_path/str(w)/name).read_bytes() for w in (1, 2, 4))
+        assert all(one == other for other in others), name
+    assert set(json.loads((tmp_path/"1/timings.json").read_text())) == set(FIGURES)
+    assert sorted(p.name for p in (tmp_path/"1").iterdir()) == sorted([*FILES, "timings.json"])
+
+def test_choice_does_not_change_results(tmp_path):
+    reproduce(tmp_path/"all", trials=1, samples=100)
+    reproduce(tmp_path/"one", only=["fig2a"], trials=1, samples=100)
+    assert (tmp_path/"all/fig2a.csv").read_bytes() == (tmp_path/"one/fig2a.csv").read_bytes()
+
+def test_tables_survive_the_file(tmp_path):
+    data = sweep("fig1b", trials=2, samples=100, keep=lambda cell: cell["n"] in (16, np.inf))
+    write_table(data, tmp_path/"t.csv")
+    for c, v in read_table(tmp_path/"t.csv").items(): np.testing.assert_array_equal(v, data[c])
+    assert data["trial"].max() == 1 and set(data["series"]) == {"kde", "law"}
+
+def test_seed_semantics():
+    law = Attention(Tokens(3, relu), heads=2).law(5)
+    ints, seeds = (law.rvs(5000, rng=r) for r in (7, np.random.SeedSequence(7)))
+    np.testing.assert_array_equal(ints, seeds)
+    seed = np.random.SeedSequence(7)
+    np.testing.assert_array_equal(law.rvs(10, seed), law.rvs(10, seed)) # a seed is a value
+    assert seed.n_children_spawned == 0
+    g = np.random.default_rng(7)
+    first, second = law.rvs(5000, g), law.rvs(5000, g) # a Generator is a state
+    np.testing.assert_array_equal(first, ints)
+    assert not (first == second).any()
+    assert not (law.rvs(5) == law.rvs(5)).any()
+    np.testing.assert_array_equal(law.rvs((50, 100), 7).reshape(-1, 3), ints)
+    np.testing.assert_array_equal(law.rvs(4096, 7), ints[:4096]) # block by block
+
+def test_global_state_is_untouched():
+    state = np.random.get_state()[1].copy()
+    Attention(Tokens(3, relu)).law(5).rvs(10)
+    np.testing.assert_array_equal(state, np.random.get_state()[1])
+
+BLOCKS = {"fig1a": dict(n=16), "fig1b": dict(n=16), "fig2a": dict(n=64, scale="linear"), "fig2b": dict(heads=1)}
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_stored_tables_are_what_the_command_writes(name):
+    "One block of each full-protocol table, computed again."
+    stored, block = read_table(ROOT/f"nbs/data/{name}.csv"), BLOCKS[name]
+    fresh = sweep(name, keep=lambda cell: all(cell[k] == v for k, v in block.items()))
+    for panel in np.unique(fresh["panel"]):
+        where = dict(panel=panel, n=fresh["n"][0], heads=fresh["heads"][0])
+        for new, old in zip(_series(fresh, **where), _series(stored, **where)): np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-12)
+    parameters = json.loads((ROOT/f"nbs/data/{name}.json").read_text())
+    assert parameters["trials"] == 10 and parameters["samples"] == PLANS[name].samples and parameters["seed"] == 0
+
+def test_quiet_command(tmp_path):
+    command = Path(sys.executable).with_name("infattn_figures")
+    run = lambda *a: subprocess.run([command, "--only", "fig1b", "--trials", "1", "--samples", "50", *a], cwd=tmp_path, capture_output=True, text=True, check=True)
+    silent, plain = run("--quiet", "--out", "a"), run("--out", "b")
+    assert silent.stdout == silent.stderr == plain.stderr == "" and plain.stdout.split() == ["b/fig1b.png"]
+    assert (tmp_path/"a/fig1b.csv").read_bytes() == (tmp_path/"b/fig1b.csv").read_bytes()
+    assert "infattn_nb" in subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout

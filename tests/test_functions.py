@@ -1,0 +1,97 @@
+"""Dual activations against independent integrals and as matrices that must be covariances."""
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad_vec
+from scipy.stats import norm
+
+from infattn_nb.functions import (Nonlinearity, absolute, clip, cos, dual_quadrature, erf, gelu, identity, leaky_relu, quadratic, relu, sigmoid, sin,
+                                  softmax, softplus, step, tanh)
+
+READY = [identity, relu, leaky_relu(.3), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, softplus, sin, cos, absolute, quadratic, step]
+VARIANCES = [0., 1e-8, 1e-2, 1., 100.]
+every = pytest.mark.parametrize("φ", READY, ids=repr)
+
+def reference(φ, a, b, ρ):
+    "E φ(U)φ(V) by nested Gauss–Legendre panels, fine near kinks; U = √a x, V = √b (ρ x + √(1−ρ²) y)."
+    C = φ.fn.keywords.get("C", 1.) if hasattr(φ.fn, "keywords") else 1.
+    t, w = np.polynomial.legendre.leggauss(24)
+    def panels(points):
+        edges = np.unique(np.clip(points, -12, 12))
+        h = np.diff(edges)/2
+        return (edges[:-1, None] + h[:, None]*(t + 1)).ravel(), (h[:, None]*w).ravel()
+    graded = np.r_[0, np.geomspace(1e-9, 4, 34)]
+    kinks = lambda sd: np.r_[0, C, -C]/max(sd, 1e-30)
+    near = lambda k, scale=1.: np.r_[np.linspace(-12, 12, 49), (k[:, None] + scale*np.r_[-graded, graded]).ravel()]
+    x, wx = panels(near(np.r_[kinks(a**.5), kinks(b**.5*abs(ρ))]))
+    s = np.sqrt((1 - ρ)*(1 + ρ))
+    total = 0.
+    for xi, wi in zip(x, wx*norm.pdf(x)):
+        if wi < 1e-17: continue
+        if s == 0 or b == 0: total += wi*φ(a**.5*xi)*φ(b**.5*ρ*xi); continue
+        y, wy = panels(near((np.r_[0, C, -C]/b**.5 - ρ*xi)/s))
+        total += wi*φ(a**.5*xi)*(wy*norm.pdf(y) @ φ(b**.5*(ρ*xi + s*y)))
+    return total
+
+@every
+def test_against_integration(φ):
+    for a, b in ((1., 1.), (.01, 100.), (1e-8, 1.), (100., 100.), (0., 1.)):
+        for ρ in (-1., -.7, .3, .999, 1.):
+            c = ρ*np.sqrt(a)*np.sqrt(b)
+            D = np.sqrt(φ.closed_form(a, a, a)*φ.closed_form(b, b, b))
+            assert abs(φ.closed_form(a, b, c) - reference(φ, a, b, ρ)) <= 1e-8*D + 1e-15, (a, b, ρ)
+
+correlations = st.one_of(st.floats(-1, 1), st.sampled_from([-1., 1., 0., 1 - 1e-15, -1 + 1e-12]))
+
+@every
+@settings(max_examples=40, deadline=None)
+@given(a=st.floats(1e-8, 1e2), b=st.floats(1e-8, 1e2), ρ=correlations)
+def test_dual_is_a_covariance(φ, a, b, ρ):
+    "Symmetric, Cauchy–Schwarz, nonnegative diagonal, exact symmetry in (a, b); φ(0)² for no variance."
+    c = ρ*np.sqrt(a)*np.sqrt(b)
+    K = φ.dual([[a, c], [c, b]])
+    assert K[0, 1] == K[1, 0] and K[0, 0] >= 0 and K[1, 1] >= 0
+    assert abs(K[0, 1]) <= np.sqrt(K[0, 0]*K[1, 1])*(1 + 1e-8) + 1e-300
+    np.testing.assert_allclose(φ.closed_form(b, a, c), K[0, 1], rtol=1e-8, atol=1e-9*np.sqrt(K[0, 0]*K[1, 1]))
+    np.testing.assert_allclose(φ.dual([[0., 0.], [0., 0.]]), φ(0.)**2, atol=1e-9)
+
+@settings(max_examples=30, deadline=None)
+@given(s=st.integers(1, 6), rank=st.integers(1, 6), scale=st.sampled_from([1e-8, 1e-4, 1., 100.]), seed=st.integers(0, 10**6))
+def test_kernels_are_positive(s, rank, scale, seed):
+    G = np.random.default_rng(seed).normal(size=(s, rank))
+    for φ in READY:
+        K = φ.dual(scale*G @ G.T)
+        assert np.isfinite(K).all() and np.linalg.eigvalsh(K).min() >= -3e-8*np.trace(K), φ
+
+@every
+def test_bound_and_constants_hold(φ):
+    "|φ(x) − φ(y)| ≤ C(1 + |x|^{d−1} + |y|^{d−1})|x − y| on a million pairs, near and far."
+    rng = np.random.default_rng(0)
+    x = rng.standard_cauchy(10**6)*10
+    y = x + rng.standard_cauchy(10**6)*10.**rng.uniform(-3, 2, 10**6)
+    assert (np.abs(φ(x)) <= φ.bound).all()
+    if φ.order is None: return
+    right = φ.constant*(1 + np.abs(x)**(φ.order - 1) + np.abs(y)**(φ.order - 1))*np.abs(x - y)
+    assert (np.abs(φ(x) - φ(y)) <= right*(1 + 1e-12) + 1e-12*(1 + np.abs(φ(x)) + np.abs(φ(y)))).all()
+
+def test_own_function_with_error():
+    for fn, exact in ((np.tanh, tanh), (relu.fn, relu), (np.sin, sin)):
+        Σ = np.array([[[2., .5], [.5, 1]], [[1, -1], [-1, 1]], [[0, 0], [0, 3]]])
+        K, error = Nonlinearity(fn).dual(Σ, return_error=True)
+        assert (np.abs(K - exact.dual(Σ)) <= 4*error + 1e-11).all()
+
+def test_batches_and_pickling():
+    Σ = np.stack([np.eye(3), np.ones((3, 3))])
+    for φ in READY:
+        assert φ.dual(Σ).shape == (2, 3, 3)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(φ)).dual(Σ), φ.dual(Σ))
+
+def test_softmax_extremes():
+    assert (softmax(np.array([-1e308, 1e308])) == [0, 1]).all()
+    np.testing.assert_array_equal(softmax(np.zeros((2, 3)), axis=0), .5)
+    x = np.array([1., 2.])
+    softmax(x)
+    np.testing.assert_array_equal(x, [1, 2])
