@@ -13,7 +13,7 @@ from typing import Callable
 
 import numpy as np
 from fastcore.basics import patch
-from scipy.special import gammaincinv, gammaln, ndtri
+from scipy.special import gammaincinv, ndtri
 from scipy.stats import qmc
 
 from .functions import Nonlinearity, check_cov, clip, identity, relu, softmax
