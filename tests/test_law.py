@@ -1,0 +1,197 @@
+"""The limit law to many digits: independent routes, exact oracles, and laws that must stay laws."""
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import binom, norm
+
+from infattn_nb.attention import Attention, Tokens, normal_nodes
+from infattn_nb.functions import identity, relu, softmax, tanh
+from infattn_nb.hierarchical import GaussianMixture, mixture_of_heads
+
+FOUR = Attention(Tokens(4, identity))
+SD = np.array([0., .5, 1, 2, 4, 6, 8])
+
+def tensor(layer, step=.5, R=8.5):
+    "One-head nodes of row 1 by equally spaced points in *all* s normals (no dimension dropped, no refinement): (u, w)."
+    K, s = layer.tokens.kernel(), layer.tokens.seq_len
+    x = np.arange(-R, R + step, step)
+    g = np.stack(np.meshgrid(*[x]*s), -1).reshape(-1, s)
+    g = g[(g**2).sum(1) < R**2]
+    w = np.exp(-(g**2).sum(1)/2)
+    λ, E = np.linalg.eigh(K)
+    a = softmax(np.sqrt(layer.var_q*layer.var_k*K[0, 0])*g @ (E*np.sqrt(np.maximum(λ, 0))).T)
+    return layer.var_o*layer.var_v*np.einsum("ni,ij,nj->n", a, K, a), w/w.sum()
+
+def tilted(u, w, H, y, verb):
+    "Fourier inversion along the line Im = −θ through the saddle point (θ E[u e^{θ²u/2H}]/E[e^{θ²u/2H}] = y)."
+    θ = y/(w @ u) if y else 0.
+    for _ in range(60):
+        e = w*np.exp(np.minimum(θ**2*u/(2*H), 600))
+        θ = .5*θ + .5*y/((e @ u)/e.sum())
+    z = (θ if verb == "pdf" or θ else 1e-300) + 1j*np.arange(.05, 20, .1)/np.sqrt(w @ u)
+    Λ = np.array([np.exp(zz**2*u/(2*H)) @ w for zz in z])
+    f = np.exp(-1j*y*z.imag)*Λ**H/(1 if verb == "pdf" else z)
+    return np.exp(-θ*y)*(z.imag[1] - z.imag[0])/np.pi*f.real.sum()
+
+@pytest.mark.parametrize("layer", [replace(FOUR, tokens=Tokens(3, identity)), replace(FOUR, tokens=Tokens(3, relu), var_q=4.),
+                                   replace(FOUR, tokens=Tokens(3, identity, [[1, .5, 0], [.5, 2, -.3], [0, -.3, 1]]), var_o=3.)], ids=repr)
+@pytest.mark.parametrize("heads", [1, 2, 16, 4096])
+def test_against_fourier_and_tensor_quadrature(layer, heads):
+    "Nodes from another rule in more dimensions, then Fourier on a tilted contour (H = 1: the direct sum): 8 standard deviations to 1e-6."
+    u, w = tensor(layer)
+    law = replace(layer, heads=heads).law().marginal(0)
+    for y in SD[1:]*law.std():
+        for verb in ("pdf", "sf"):
+            exact = w @ getattr(norm, verb)(y, scale=np.sqrt(u)) if heads == 1 else tilted(u, w, heads, y, verb)
+            assert getattr(law, verb)(y) == pytest.approx(exact, rel=1e-6), (y/law.std(), verb)
+
+def test_known_values():
+    law = replace(FOUR, heads=2).law().marginal(0)
+    assert FOUR.law().marginal(0).var() == pytest.approx(.3919714, abs=1e-7)
+    assert [law.pdf(0.), law.pdf(1.)] == pytest.approx([.646080, .173195], abs=1e-6)
+    assert law.sf(6*law.std()) == pytest.approx(5.39041e-8, rel=1e-5)
+
+@pytest.mark.parametrize("heads", [1, 2, 16])
+def test_against_ten_million_draws(heads):
+    law = replace(FOUR, heads=heads).law()
+    exact, drawn = law.marginal(0), law.marginal(0, draws=10**7 if heads == 1 else 10**6)
+    for y in np.array([0., 1, 2, 4])*exact.std():
+        for verb in ("pdf", "cdf"):
+            value, se = getattr(drawn, verb)(y, return_error=True)
+            assert abs(value - getattr(exact, verb)(y)) < 10*se + 1e-12
+
+def test_against_a_huge_width():
+    "n = 1e8 differs from the limit by O(1/n): nothing but the draws' error is left."
+    drawn, exact = replace(FOUR, heads=2).law(1e8).marginal(0, draws=2**20), replace(FOUR, heads=2).law().marginal(0)
+    for verb, args in (("var", ()), ("kurtosis", ()), ("pdf", (.5,)), ("sf", (3.,))):
+        value, se = getattr(drawn, verb)(*args, return_error=True)
+        assert abs(value - getattr(exact, verb)(*args)) < 10*se
+
+@pytest.mark.parametrize("atoms, p", [((.25, 1.), .1), ((1., 1000.), .001), ((.5, 1.5), .5), ((1e-3, 1.), .9)])
+@pytest.mark.parametrize("heads", [1, 2, 7, 256, 4096])
+def test_against_binomial_mixtures(atoms, p, heads):
+    "Heads worth one of two values: v is binomial and the law a finite sum."
+    k = np.arange(heads + 1)
+    w = binom(heads, p).pmf(k)
+    exact = GaussianMixture(((heads - k)*atoms[0] + k*atoms[1])[w > 1e-300]/heads, w[w > 1e-300]/w.sum())
+    law = mixture_of_heads([(np.array(atoms), np.array([1 - p, p]))]*2, heads)
+    y = SD*exact.std()
+    np.testing.assert_allclose(law.pdf(y), exact.pdf(y), rtol=1e-9)
+    np.testing.assert_allclose(law.sf(y), exact.sf(y), rtol=1e-9)
+    np.testing.assert_allclose(law.isf(exact.sf(y)), y, atol=1e-6*exact.std())
+
+SINGULAR = {
+    "opposite tokens": Tokens(2, identity, [[1, -1], [-1, 1]]),
+    "rank one": Tokens(3, identity, np.outer([1, -.5, 2], [1, -.5, 2])),
+    "simplex": Tokens(4, identity, np.eye(4) - np.ones((4, 4))/4),
+    "one zero token": Tokens(3, identity, np.diag([1., 0, 2])),
+}
+
+@pytest.mark.parametrize("name", SINGULAR)
+@pytest.mark.parametrize("heads", [1, 2, 16])
+def test_singular_kernels(name, heads):
+    "Refining the nodes changes nothing beyond the stated error; away from a singular centre that is below 1e-6."
+    layer = Attention(SINGULAR[name], heads=heads)
+    law = layer.law().marginal(0)
+    drawn = layer.law().marginal(0, draws=2**17)
+    for y in (.01, .5, 2., 4.):
+        value, se = drawn.sf(y*law.std(), return_error=True)
+        assert abs(value - law.sf(y*law.std())) < 10*se
+    value, error = law.sf(SD*law.std(), return_error=True)
+    assert (error[2:] < 2e-6*value[2:]).all()
+    assert quad(lambda t: 2*law.pdf(np.exp(t))*np.exp(t), -50, 5, limit=800)[0] == pytest.approx(1, abs=1e-6)
+
+def test_infinite_density_at_zero():
+    "K = [[1, −1], [−1, 1]], one head: u = tanh²(g) reaches 0 in the interior of a line, E u^{−1/2} = ∞. Two heads are enough to tame it."
+    law = Attention(SINGULAR["opposite tokens"]).law().marginal(0)
+    assert law.pdf(0.) == np.inf and np.isfinite(law.pdf(1e-3)) and law.cdf(0.) == pytest.approx(.5, abs=1e-12)
+    assert np.isfinite(Attention(SINGULAR["opposite tokens"], heads=2).law().marginal(0).pdf(0.))
+    assert np.isfinite(Attention(SINGULAR["simplex"]).law().marginal(0).pdf(0.))
+    f = lambda y: quad(lambda g: norm.pdf(g)*norm.pdf(y, scale=np.tanh(g)), 0, 9, points=(1e-6, 1e-4, 1e-2, .1), limit=900)[0]*2
+    for y in (.01, .3, 2.): assert law.pdf(y) == pytest.approx(f(y), rel=1e-6)
+
+def test_zero_tokens():
+    law = Attention(Tokens(2, identity, np.zeros((2, 2)))).law().marginal(0)
+    assert (law.cdf([-1., 0, 1]) == [0, .5, 1]).all() and law.pdf(0.) == np.inf and law.pdf(1.) == 0 and law.var() == 0
+
+HARD = {
+    "score sd 10": replace(FOUR, var_q=100.), "score sd 50": replace(FOUR, var_q=2500.), "eight tokens": Attention(Tokens(8, relu), heads=3),
+    "64 tokens": Attention(Tokens(64, identity), var_q=4.), "causal, second row": replace(FOUR, mask="causal"), "bias": replace(FOUR, bias=np.arange(16.).reshape(4, 4)/4),
+    "identity weights": replace(FOUR, weights=identity), "relu weights": Attention(Tokens(3, relu), weights=relu), "tanh tokens": Attention(Tokens(5, tanh), heads=2),
+    "linear scores with bias": replace(FOUR, score_scale="linear", bias=np.eye(4)), "identity weights, masked": replace(FOUR, weights=identity, mask="causal"),
+}
+
+@pytest.mark.parametrize("name", HARD)
+def test_hard_cases_within_stated_error(name):
+    layer, i = HARD[name], 1
+    law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=2**16)
+    for y in np.array([.2, 1, 2, 4])*law.std():
+        for verb in ("pdf", "sf"):
+            (value, error), (mc, se) = (getattr(l, verb)(y, return_error=True) for l in (law, drawn))
+            assert abs(value - mc) < 10*se + 4*error + 1e-9*value, (y/law.std(), verb)
+
+def test_stated_error_covers_a_much_finer_rule():
+    for tokens, var_q in ((Tokens(4, identity), 4.), (Tokens(4, relu), 1.), (SINGULAR["simplex"], 4.)):
+        layer = Attention(tokens, var_q=var_q)
+        law = layer.law().marginal(0)
+        K = tokens.kernel()
+        λ, E = np.linalg.eigh(K - K.mean(0) - K.mean(1)[:, None] + K.mean())
+        L = (E*np.sqrt(np.maximum(λ, 0)*var_q*K[0, 0]))[:, λ > 1e-12]
+        u = lambda g: np.einsum("in,ij,jn->n", a := softmax(L @ g, axis=0), K, a)
+        nodes = normal_nodes(lambda g: np.maximum(u(g), 0), np.ptp(L, axis=0), N=10**6)
+        fine = np.mean([[(w @ norm.sf(y, scale=np.sqrt(np.maximum(v, 1e-300)))/w.sum()) for y in SD*law.std()] for v, w in nodes], axis=0)
+        value, error = law.sf(SD*law.std(), return_error=True)
+        assert (np.abs(value - fine) <= 3*error + 1e-9*value).all()
+        assert (error[1:] < 3e-6*value[1:]).all()
+
+def check_law(law):
+    "Everything that makes a law a law, without a warning."
+    sd = law.std()
+    y = np.linspace(-9, 9, 37)*sd
+    pdf, cdf, sf = law.pdf(y), law.cdf(y), law.sf(y)
+    for values in (pdf[y != 0], cdf, sf, law.logpdf(y)[y != 0]): assert np.isfinite(values).all()
+    assert (pdf >= 0).all() and (np.diff(cdf) >= 0).all() and (np.diff(sf) <= 0).all()
+    np.testing.assert_allclose(cdf + sf, 1, rtol=1e-13)
+    np.testing.assert_allclose(law.pdf(-y), pdf, rtol=1e-12)
+    p = np.array([1e-30, 1e-9, .01, .3, .5, .9, 1 - 1e-9])
+    np.testing.assert_allclose(law.cdf(law.ppf(p)), p, rtol=1e-8)
+    np.testing.assert_allclose(law.sf(law.isf(p)), p, rtol=1e-8)
+    h = 1e-4*sd
+    inner = np.array([.3, 1, 2.5])*sd
+    np.testing.assert_allclose((law.cdf(inner + h) - law.cdf(inner - h))/(2*h), law.pdf(inner), rtol=1e-5)
+    assert law.kurtosis() >= 0 and law.moment(4) == pytest.approx((3 + law.kurtosis())*law.var()**2, rel=1e-9) and law.mean() == 0
+    assert law.entropy() <= np.log(sd) + np.log(2*np.pi*np.e)/2 + 1e-6
+    t = np.linspace(0, 5, 7)/sd
+    assert (np.abs(law.cf(t)) <= 1 + 1e-12).all() and law.cf(0.) == pytest.approx(1, abs=1e-12)
+    assert np.isnan(law.pdf(np.nan)) and law.pdf(np.inf) == 0 and law.cdf(np.inf) == 1
+
+@settings(max_examples=25, deadline=None)
+@given(s=st.integers(1, 8), rank=st.integers(1, 8), scale=st.sampled_from([1e-12, 1e-3, 1., 1e12]), heads=st.sampled_from([1, 2, 3, 100, 4096]),
+       score_sd=st.sampled_from([.1, 1., 2., 30.]), var=st.sampled_from([1e-6, 1., 1e6]), seed=st.integers(0, 10**6))
+def test_laws_stay_laws(s, rank, scale, heads, score_sd, var, seed):
+    G = np.random.default_rng(seed).normal(size=(s, rank))
+    K = scale*G @ G.T
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_law(Attention(Tokens(s, identity, K), heads=heads, var_q=(score_sd/K[0, 0])**2, var_v=var).law().marginal(0))
+
+def test_scale_and_head_limits():
+    base = replace(FOUR, heads=3).law().marginal(0)
+    for c in (1e-12, 1e12):
+        law = Attention(Tokens(4, identity, c*np.eye(4)), heads=3, var_q=c**-2).law().marginal(0)
+        np.testing.assert_allclose(law.pdf(SD*np.sqrt(c))*np.sqrt(c), base.pdf(SD), rtol=1e-9)
+    gauss = norm(scale=np.sqrt(FOUR.law().marginal(0).var()))
+    many = replace(FOUR, heads=4096).law().marginal(0)
+    np.testing.assert_allclose(many.pdf([0., 1, 2]), gauss.pdf([0., 1, 2]), rtol=1e-3)
+    for H in (1, 5, 4096): assert replace(FOUR, heads=H).law().marginal(0).kurtosis()*H == pytest.approx(FOUR.law().marginal(0).kurtosis(), rel=1e-8)
+
+def test_constant_covariance_is_gaussian():
+    for layer in (FOUR.linear_scaling(), FOUR.infinite_heads(), Attention(Tokens(1, relu), heads=5).law(), Attention(Tokens(3, identity, np.ones((3, 3)))).law()):
+        law = layer.marginal(0)
+        np.testing.assert_allclose(law.sf(SD*law.std()), norm.sf(SD), rtol=1e-9)
+        check_law(law)
