@@ -10,6 +10,7 @@ __all__ = ['WIDTHS', 'STYLE', 'COLUMNS', 'GRID', 'PLANS', 'FIGURES', 'paper_laye
 import csv, io, json, os, sys, tempfile, time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Callable
@@ -37,6 +38,8 @@ def paper_layer(heads=2, # H
                ): # Attention
     "The layer of section 5: 4 tokens of appendix A.1, clipped at 100, unit variances."
     return Attention(Tokens(4, clip(100.)), heads=heads, **options)
+
+_layer = lru_cache(16)(paper_layer) # shared by tasks, so that a limit law is computed once
 
 # %% ../nbs/11_experiments.ipynb #27e2d1a7
 COLUMNS = "panel series n heads trial x y error".split()
@@ -106,7 +109,7 @@ GRID = np.linspace(-4, 4, 321)
 
 def _task_1a(n, heads, samples, seed):
     fixed, fresh = seed.spawn(2)
-    law = paper_layer(heads).law(n).marginal(0, draws=samples, seed=fixed)
+    law = _layer(heads).law(n).marginal(0, draws=None if n == np.inf else samples, seed=fixed) # the limit is exact
     return {"estimate": ("kde", GRID, kde(law.rvs(samples, fresh), GRID), 0.), "law": ("law", GRID, law.pdf(GRID), 0.)}
 
 def _draw_1a(data):
@@ -133,7 +136,7 @@ def figure_1a(data=None, # a table to draw; None = compute it
 # %% ../nbs/11_experiments.ipynb #2e2aea07
 def _task_1b(n, heads, samples, seed):
     fixed, p, q = seed.spawn(3)
-    law, limit = (paper_layer(heads).law(k).marginal(0, draws=samples, seed=fixed) for k in (n, np.inf))
+    law, limit = (_layer(heads).law(k).marginal(0, draws=samples, seed=fixed) for k in (n, np.inf))
     out = {"kde": ("kde", n, kde_kl(law.rvs(samples, p), limit.rvs(samples, q)), np.nan)}
     if n < np.inf: out["law"] = ("law", n, *kl_divergence(law, limit, return_error=True))
     return out
@@ -161,7 +164,7 @@ def figure_1b(data=None, # a table to draw; None = compute it
 # %% ../nbs/11_experiments.ipynb #6a5f995a
 def _task_2a(n, heads, scale, samples, seed):
     x = np.linspace(-4, 4, 161)*(1 if scale == "sqrt" else n**-.5)
-    p = paper_layer(heads, score_scale=scale).scores(n, samples, seed)[:, 0, 0, 0]
+    p = _layer(heads, score_scale=scale).scores(n, samples, seed)[:, 0, 0, 0]
     return {scale: ("kde", x, kde(p, x), 0.)}
 
 def _draw_2a(data):
@@ -185,11 +188,9 @@ def figure_2a(data=None, # a table to draw; None = compute it
 
 # %% ../nbs/11_experiments.ipynb #2be27323
 def _task_2b(n, heads, samples, seed):
-    fixed, fresh = seed.spawn(2)
-    layer = paper_layer(heads)
-    y = layer.law(n).marginal(0, draws=16).rvs(samples, fresh)
-    limit = layer.law().marginal(0, draws=samples, seed=fixed)
-    return {"estimate": ("kde", GRID, kde(y, GRID), 0.), "limit": ("law", GRID, limit.pdf(GRID), 0.),
+    layer = _layer(heads)
+    y = layer.law(n).marginal(0, draws=16).rvs(samples, seed)
+    return {"estimate": ("kde", GRID, kde(y, GRID), 0.), "limit": ("law", GRID, layer.law().marginal(0).pdf(GRID), 0.),
             "gaussian": ("law", GRID, layer.infinite_heads().marginal(0).pdf(GRID), 0.)}
 
 def _draw_2b(data):

@@ -63,7 +63,7 @@ def test_against_ten_million_draws(heads):
     for y in np.array([0., 1, 2, 4])*exact.std():
         for verb in ("pdf", "cdf"):
             value, se = getattr(drawn, verb)(y, return_error=True)
-            assert abs(value - getattr(exact, verb)(y)) < 10*se + 1e-12
+            assert abs(value - getattr(exact, verb)(y)) < 10*se + 1e-9 # rounding of ten million terms
 
 def test_against_a_huge_width():
     "n = 1e8 differs from the limit by O(1/n): nothing but the draws' error is left."
