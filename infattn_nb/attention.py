@@ -14,7 +14,7 @@ from typing import Callable
 import numpy as np
 from fastcore.basics import patch
 from scipy.optimize import minimize
-from scipy.special import gammaincinv, gammaln, ndtri
+from scipy.special import gammainccinv, gammaincinv, gammaln, ndtri
 from scipy.stats import qmc
 
 from .functions import Nonlinearity, check_cov, clip, identity, relu, softmax
@@ -364,7 +364,20 @@ class _Quasi:
         if out is None: return ndtri(self._uniform(shape))
         if out.size: out[...] = ndtri(self._uniform(out.shape))
 
-# %% ../nbs/08_attention.ipynb #dc991f67
+# %% ../nbs/08_attention.ipynb #9f5e9c06
+class _Mirror:
+    "Stand-in for a Generator: sign = −1 turns round what vanishes as n → ∞ (tokens, Wishart factors), not the normals of the limit."
+    def __init__(self, rng, sign): self.rng, self.sign = rng, sign
+    def spawn(self, k): return [_Mirror(g, σ) for g, σ in zip(self.rng.spawn(k), (self.sign, 1, self.sign), strict=True)]
+    def standard_normal(self, shape=None, out=None): return np.multiply(self.rng.standard_normal(shape, out=out), self.sign, out=out)
+    def chisquare(self, df, shape): # Marsaglia and Tsang's cube of a normal, which has a mirror image; where rejected, by inversion
+        d, z = df/2 - 1/3, self.standard_normal(shape)
+        u = np.maximum(1 + z/np.sqrt(9*d), 1e-99)
+        x, reject = 2*d*u**3, np.log(self.rng.random(shape)) > z**2/2 + d*(1 - u**3 + 3*np.log(u))
+        x[reject] = 2*(gammaincinv if self.sign > 0 else gammainccinv)(df/2, self.rng.random(shape)[reject])
+        return x
+
+# %% ../nbs/08_attention.ipynb #d9cec1a5
 @patch
 def simulate_dense(self: Attention,
                    width, # n, finite
@@ -381,7 +394,7 @@ def simulate_dense(self: Attention,
     z = draw(sample, size, rng)
     return (z[..., :s], z[..., s:].reshape(*z.shape[:-1], self.heads, s, s)) if scores else z[..., :s]
 
-# %% ../nbs/08_attention.ipynb #627d1f52
+# %% ../nbs/08_attention.ipynb #ea22d1dd
 @patch
 def _dense(self: Attention, n, b, rng):
     "b draws of eqs. (2)–(4): y at coordinate 0, then all scores, (b, s + H s s)."

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from infattn_nb.attention import Attention, Tokens
-from infattn_nb.divergence import kde_kl, kl_divergence
+from infattn_nb.divergence import kde_kl, kl_divergence, paired_kl, total_variation
 from infattn_nb.experiments import reproduce
 from infattn_nb.functions import Nonlinearity, check_cov, clip, identity, leaky_relu, relu
 from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian
@@ -88,6 +88,12 @@ CASES = [
     (lambda: identity.dual(np.ones(3)), ValueError, "`cov`"),
     (lambda: kl_divergence(1, LAW.marginal(0, 16)), TypeError, "`p`"),
     (lambda: kl_divergence(LAW.marginal(0, 16), LAW), TypeError, "`q`"),
+    (lambda: total_variation(LAW, LAW), TypeError, "`p`"),
+    (lambda: paired_kl(LAW, 8), TypeError, "`attention`"),
+    (lambda: paired_kl(A, 2.5), ValueError, "`width`"),
+    (lambda: paired_kl(A, 8, i=3), ValueError, "`i`"),
+    (lambda: paired_kl(Attention(T, var_v=0.), 8), ValueError, "density"),
+    (lambda: paired_kl(A, 8, draws=3), ValueError, "`draws`"),
     (lambda: kde_kl([1., 1.], [1., 2.]), ValueError, "`samples_p`"),
     (lambda: kde_kl([1., 2.], [[1., 2.]]), ValueError, "`samples_q`"),
     (lambda: kde_kl([1., 2.], [1., NAN]), ValueError, "`samples_q`"),
