@@ -12,7 +12,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 
 import numpy as np
 
-from infattn_nb.attention import Attention, Tokens
+from infattn_nb.attention import Attention, Tokens, _limit_marginal
 from infattn_nb.functions import clip, identity, relu
 
 S, H, BLOCK = 4, 2, 4096
@@ -61,6 +61,12 @@ def main(width=1024, repetitions=5):
         for n, x in zip(widths, t): row(f"{name}: law.rvs at n = {n:,}", x, f"{x/t[0]:.2f}×")
     for H_ in (1, 16, 256):
         y1 = Attention(Tokens(S, identity), heads=H_).law(256).marginal(0, draws=16)
-        row(f"identity: one output, H = {H_}, n = 256", side_by_side(repetitions, lambda: y1.rvs(BLOCK, 0))[0]/BLOCK, "")
+        row(f"identity: one output, H = {H_}, n = 256", side_by_side(repetitions, lambda: y1.rvs(BLOCK, 0))[0]/BLOCK, "")    print("\nthe limit law: construction, then 1000 points (ms)")
+    for name, layer in (("4 independent tokens, H = 2", Attention(Tokens(S, identity), heads=2)), ("4 ReLU tokens, H = 4096", Attention(Tokens(S, relu), heads=4096))):
+        build = min(seconds(lambda: _limit_marginal.__wrapped__(layer, 0)) for _ in range(3))
+        y1 = layer.law().marginal(0)
+        y = np.linspace(-8, 8, 1000)*y1.std()
+        times = [min(seconds(lambda: getattr(y1, verb)(x)) for _ in range(3)) for verb, x in (("pdf", y), ("sf", y), ("ppf", np.linspace(.001, .999, 1000)))]
+        print(f"{name:46s}{build*1e3:8.0f}   pdf {times[0]*1e3:.1f}, sf {times[1]*1e3:.1f}, ppf {times[2]*1e3:.1f}")
 
 if __name__ == "__main__": main(*map(int, sys.argv[1:]))
