@@ -61,7 +61,8 @@ def main(width=1024, repetitions=5):
         for n, x in zip(widths, t): row(f"{name}: law.rvs at n = {n:,}", x, f"{x/t[0]:.2f}×")
     for H_ in (1, 16, 256):
         y1 = Attention(Tokens(S, identity), heads=H_).law(256).marginal(0, draws=16)
-        row(f"identity: one output, H = {H_}, n = 256", side_by_side(repetitions, lambda: y1.rvs(BLOCK, 0))[0]/BLOCK, "")    print("\nthe limit law: construction, then 1000 points (ms)")
+        row(f"identity: one output, H = {H_}, n = 256", side_by_side(repetitions, lambda: y1.rvs(BLOCK, 0))[0]/BLOCK, "")
+    print("\nthe limit law: construction, then 1000 points (ms)")
     for name, layer in (("4 independent tokens, H = 2", Attention(Tokens(S, identity), heads=2)), ("4 ReLU tokens, H = 4096", Attention(Tokens(S, relu), heads=4096))):
         build = min(seconds(lambda: _limit_marginal.__wrapped__(layer, 0)) for _ in range(3))
         y1 = layer.law().marginal(0)

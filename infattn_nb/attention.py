@@ -237,7 +237,7 @@ def law(self: Attention,
 def _sample(self: Attention, tokens, n, size, g, rows=slice(None)):
     "S for `rows`, samples first, in pieces of bounded memory."
     step = max(64, 4*BUFFER//self.tokens.seq_len**2)
-    S = [self._covariance(tokens, n, rows, min(step, size - k), g) for k in range(0, max(size, 1), step)]
+    S = [self._covariance(tokens, n, rows, min(step, size - k), g) for k in range(0, size, step)]
     return np.moveaxis(np.concatenate(S, axis=-1), -1, 0)
 
 @patch
@@ -390,7 +390,7 @@ def simulate_dense(self: Attention,
     if n == np.inf: raise ValueError("`width` must be finite for a dense simulation, got inf; use `.law(np.inf)` for the limit")
     def sample(k, g):
         step = max(1, 8*BUFFER//int(n)**2)
-        return np.concatenate([self._dense(int(n), min(step, k - j), g) for j in range(0, max(k, 1), step)])
+        return np.concatenate([self._dense(int(n), min(step, k - j), g) for j in range(0, k, step)])
     z = draw(sample, size, rng)
     return (z[..., :s], z[..., s:].reshape(*z.shape[:-1], self.heads, s, s)) if scores else z[..., :s]
 

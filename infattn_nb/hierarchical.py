@@ -18,7 +18,7 @@ from numpy.random import Generator, SeedSequence, default_rng
 from scipy import stats
 from scipy.linalg import eigh_tridiagonal
 from scipy.optimize import elementwise
-from scipy.special import factorial2, ndtr
+from scipy.special import factorial2, log_ndtr, ndtr
 from scipy.stats import norm
 
 from .functions import check_cov
@@ -55,9 +55,9 @@ def draw(sample, # (number, Generator) -> array with a leading axis of that leng
     "Draw in blocks of `BLOCK` samples, block k from the k-th child of `rng`."
     shape = sample_shape(size)
     total = int(np.prod(shape))
-    starts = range(0, max(total, 1), BLOCK)
-    blocks = [sample(min(BLOCK, total - k), default_rng(s)) for k, s in zip(starts, seed_sequence(rng).spawn(len(starts)))]
-    y = np.concatenate(blocks)
+    starts = range(0, max(total, 1), BLOCK) # a block of one even for no samples, to learn the shape
+    blocks = [sample(max(min(BLOCK, total - k), 1), default_rng(s)) for k, s in zip(starts, seed_sequence(rng).spawn(len(starts)))]
+    y = np.concatenate(blocks)[:total]
     return y.reshape(shape + y.shape[1:])
 
 # %% ../nbs/07_hierarchical.ipynb #f74d2062
@@ -103,7 +103,7 @@ class GaussianMixture(stats.rv_continuous):
         v, which = np.unique(self.variances, return_inverse=True)
         w = np.bincount(which, np.full(len(which), 1/len(which)) if weights is None else weights)
         self.atom, self.v, self.w = w[v == 0].sum(), v[v > 0], w[v > 0]
-        self.sample = sample or (lambda size, rng: rng.choice(v, size, p=w/w.sum()))
+        self.sample = sample or partial(_resample, v, w/w.sum())
         self.replicates, self.coarse, self.singular = replicates, coarse, singular or self.atom > 0
 
     def _average(self, f, y, w):
@@ -119,7 +119,10 @@ class GaussianMixture(stats.rv_continuous):
     def _ppf(self, p): return -self._isf(p)
     def _pdf(self, y): return np.exp(self._logpdf(y))
 
-# %% ../nbs/07_hierarchical.ipynb #cb1a4574
+# %% ../nbs/07_hierarchical.ipynb #d25369fb
+def _resample(v, w, size, rng): return rng.choice(v, size, p=w)
+
+# %% ../nbs/07_hierarchical.ipynb #0938e093
 @patch
 def _logpdf(self: GaussianMixture, y):
     y, rate = np.asarray(y, dtype=float), 1/self.v
@@ -133,16 +136,24 @@ def _logpdf(self: GaussianMixture, y):
 def _isf(self: GaussianMixture, q):
     tail = np.minimum(q, 1 - q)
     z = norm.isf(tail)
-    f = lambda y, log_tail: self._logsf(y) - log_tail
+    def f(y, log_tail):
+        with np.errstate(divide="ignore"): return np.log(self._sf(y)) - log_tail
     lo, hi = (np.sqrt(v)*z for v in (0. if self.atom else self.v[0]*(1 - 1e-9), self.v[-1]*(1 + 1e-9) if self.v.size else 0.))
     root = elementwise.find_root(f, (lo, hi), args=(np.log(tail),))
     return np.where(q > .5, -1, 1)*np.where(root.success, root.x, lo)
 
 @patch
 def _logsf(self: GaussianMixture, y):
-    with np.errstate(divide="ignore"): return np.log(self._sf(np.asarray(y, dtype=float)))
+    y = np.asarray(y, dtype=float)
+    if self.atom: return np.log(np.maximum(self._sf(y), 5e-324))
+    widest = lambda y: log_ndtr(-y*self.v[-1]**-.5)
+    f = lambda y: np.exp(log_ndtr(np.multiply.outer(-y, self.v**-.5)) - widest(y)[:, None])
+    return np.nan_to_num(np.log(self._average(f, y, self.w)) + widest(y), nan=-np.inf, neginf=-np.inf)
 
-# %% ../nbs/07_hierarchical.ipynb #9da4236e
+@patch
+def _logcdf(self: GaussianMixture, y): return self._logsf(-np.asarray(y))
+
+# %% ../nbs/07_hierarchical.ipynb #96d4c7fb
 @patch
 def _munp(self: GaussianMixture, n): return 0. if n % 2 else factorial2(n - 1)*(self.w @ self.v**(n/2))
 @patch
@@ -160,14 +171,14 @@ def _with_error(verb):
         value = verb(self, *args, **kwargs)
         if not return_error: return value
         parts = self.replicates or [GaussianMixture(v) for v in np.array_split(self.variances, 16)]
-        error = np.std([verb(p, *args, **kwargs) for p in parts], axis=0, ddof=1)/np.sqrt(len(parts))
+        with np.errstate(invalid="ignore"): error = np.std([verb(p, *args, **kwargs) for p in parts], axis=0, ddof=1)/np.sqrt(len(parts))
         return value, error if self.coarse is None else 3*error + np.abs(verb(self.coarse, *args, **kwargs) - value)
     return f
 
-for name in "pdf logpdf cdf sf ppf isf mean var std moment entropy".split():
+for name in "pdf logpdf cdf sf logsf ppf isf mean var std moment entropy".split():
     setattr(GaussianMixture, name, _with_error(getattr(GaussianMixture, name)))
 
-# %% ../nbs/07_hierarchical.ipynb #96d4c7fb
+# %% ../nbs/07_hierarchical.ipynb #e1335e72
 @patch
 @_with_error
 def cf(self: GaussianMixture,
@@ -187,11 +198,12 @@ def kurtosis(self: GaussianMixture):
 def rvs(self: GaussianMixture,
         size=1, # int or shape
         rng=None, # None | int | SeedSequence | Generator
+        random_state=None, # scipy's older name for `rng`
        ): # samples of that shape
     "Exact samples of y, from fresh draws of v."
-    return draw(lambda n, g: np.sqrt(self.sample(n, g))*g.standard_normal(n), size, rng)
+    return draw(lambda n, g: np.sqrt(self.sample(n, g))*g.standard_normal(n), size, random_state if rng is None else rng)
 
-# %% ../nbs/07_hierarchical.ipynb #cf2c038a
+# %% ../nbs/07_hierarchical.ipynb #2c2ac020
 def jacobi(x, # points, shape (..., N)
            w, # weights, same shape
            m=80, # size
@@ -218,7 +230,7 @@ def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
     x, w = np.stack([x for x, _ in rules]), np.stack([Q[0]**2 for _, Q in rules])
     return x, np.where(w > floor, w, 0.)
 
-# %% ../nbs/07_hierarchical.ipynb #f230330c
+# %% ../nbs/07_hierarchical.ipynb #2821c333
 def head_mean(J, # Jacobi matrices of log u
               heads, # H
              ): # Jacobi matrices of log v
@@ -234,7 +246,7 @@ def _average(J, n, J1, n1):
     v = (n*np.exp(x)[..., None] + n1*np.exp(x1)[..., None, :])/(n + n1)
     return jacobi(np.log(v).reshape(len(v), -1), (w[..., None]*w1[..., None, :]).reshape(len(v), -1))
 
-# %% ../nbs/07_hierarchical.ipynb #9a4a67ae
+# %% ../nbs/07_hierarchical.ipynb #d75ddda0
 def mixture_of_heads(nodes, # replicates [(u, w), …]: weighted points of the law of one head's variance u
                      heads=1, # H
                      **options, # `sample` and `singular` of GaussianMixture
@@ -250,7 +262,7 @@ def mixture_of_heads(nodes, # replicates [(u, w), …]: weighted points of the l
     replicates = [mixture(x, w) for x, w in zip(*fine)]
     return mixture(*fine, replicates=replicates, coarse=mixture(*coarse), **options)
 
-# %% ../nbs/07_hierarchical.ipynb #08824735
+# %% ../nbs/07_hierarchical.ipynb #d970b211
 @dataclass(frozen=True, eq=False)
 class HierarchicalGaussian:
     r"""The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random (Theorem 1, Example 1)."""
@@ -272,7 +284,7 @@ def _repeat_exact(S, i): return GaussianMixture(S[i, i:i+1], [1.], replicates=[G
 def _repeat(S, size, rng): return np.broadcast_to(S, (size, *S.shape))
 def _repeat_variance(S, i, size, rng): return np.full(size, S[i, i])
 
-# %% ../nbs/07_hierarchical.ipynb #d970b211
+# %% ../nbs/07_hierarchical.ipynb #134e50f0
 @patch
 def covariances(self: HierarchicalGaussian,
                 size, # int or shape
@@ -300,7 +312,7 @@ def _sample(self: HierarchicalGaussian, n, g):
         raise ValueError(f"`sample({n}, rng)` must return covariances of shape {(n, self.dim, self.dim)}, got {S.shape}; put the samples on the first axis")
     return S
 
-# %% ../nbs/07_hierarchical.ipynb #134e50f0
+# %% ../nbs/07_hierarchical.ipynb #ab26088d
 @patch
 def conditional(self: HierarchicalGaussian,
                 S, # one covariance, (dim, dim)
@@ -322,7 +334,7 @@ def marginal(self: HierarchicalGaussian,
     sample = partial(self.variance, i) if self.variance else lambda n, g: self._sample(n, g)[:, i, i]
     return GaussianMixture(draw(sample, draws, seed), sample=sample)
 
-# %% ../nbs/07_hierarchical.ipynb #eab7e0c7
+# %% ../nbs/07_hierarchical.ipynb #89cb041e
 @patch
 def plot(self: HierarchicalGaussian,
          ax=None, # matplotlib axes; None = the current ones

@@ -2,6 +2,8 @@
 
 Standard errors come from 16 batches, so deviations follow a t distribution with 15 degrees of freedom: 10 of them are exceeded with probability 5e-8.
 """
+import copy
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -159,3 +161,25 @@ def test_user_defined_law():
     for y in (.5, 2., 4.):
         value, se = law.pdf(y, return_error=True)
         assert abs(value - t(5).pdf(y)) < 10*se
+
+def test_laws_can_be_pickled_and_copied():
+    layer = Attention(Tokens(3, relu), heads=2, mask="causal")
+    for n in (8, np.inf):
+        law = pickle.loads(pickle.dumps(layer.law(n)))
+        np.testing.assert_array_equal(law.rvs(5, 0), layer.law(n).rvs(5, 0))
+        for m in (law.marginal(1), law.marginal(1, draws=64), layer.infinite_heads().marginal(1), GaussianMixture([1., 2.])):
+            for twin in (pickle.loads(pickle.dumps(m)), copy.deepcopy(m)):
+                np.testing.assert_array_equal(twin.rvs(3, 0), m.rvs(3, 0))
+                assert twin.sf(1.) == m.sf(1.)
+
+def test_no_samples():
+    layer = Attention(Tokens(3, relu), heads=2)
+    assert layer.law(4).rvs(0).shape == (0, 3) and layer.law().covariances((0, 2)).shape == (0, 2, 3, 3) and layer.scores(4, 0).shape == (0, 2, 3, 3)
+    assert layer.simulate_dense(4, 0).shape == (0, 3) and layer.law(4).marginal(0, 16).rvs(0).shape == (0,) and layer.tokens.gram(np.inf, 0).shape == (0, 3, 3)
+
+def test_log_tails_do_not_underflow():
+    law = Attention(Tokens(3, identity)).law().marginal(0)
+    widest = law.v[-1]**.5
+    for y in (20., 60., 200.):
+        assert law.logsf(y) == pytest.approx(np.log(law.w[-1]) + norm.logsf(y, scale=widest), rel=.1) and law.logcdf(-y) == law.logsf(y)
+    assert law.logsf(2.) == pytest.approx(np.log(law.sf(2.)), rel=1e-12) and law.logsf(np.inf) == -np.inf and law.logsf(-np.inf) == 0
