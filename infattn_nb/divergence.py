@@ -12,8 +12,8 @@ from scipy.optimize import elementwise
 from scipy.special import kl_div, xlog1py
 from scipy.stats import gaussian_kde
 
-from .attention import Attention, _Mirror, _count
-from .hierarchical import BLOCK, seed_sequence
+from .attention import Attention, _Mirror
+from .hierarchical import BLOCK, _count, seed_sequence
 
 # %% ../nbs/10_divergence.ipynb #ce03f8a2
 def _cuts(p, q):
@@ -38,10 +38,13 @@ def _kl_integrand(p, q, y):
 
 def kl_divergence(p, # one-dimensional law: scipy distribution or marginal
                   q, # likewise
-                  return_error=False, # also return the quadrature's error estimate?
-                 ): # D(p ‖ q) ≥ 0, or (D, error)
-    r"The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature."
-    D, error = _integrate(lambda y: _kl_integrand(p, q, y), _cuts(p, q))
+                  return_error=False, # also return the estimated error of the quadrature? (not the noise of a p or q made of draws: see `paired_kl`)
+                 ): # D(p ‖ q) ≥ 0 in nats, or (D, error)
+    r"The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1); infinite where p has mass and q has none."
+    cuts = _cuts(p, q)
+    middle = (cuts[1:] + cuts[:-1])/2
+    if ((q.logpdf(middle) == -np.inf) & (p.logpdf(middle) > -np.inf)).any(): return (np.inf, 0.) if return_error else np.inf
+    D, error = _integrate(lambda y: _kl_integrand(p, q, y), cuts)
     D += kl_div(getattr(p, "atom", 0.), getattr(q, "atom", 0.)) # ∞ if only p has an atom
     return (D, error) if return_error else D
 
@@ -74,7 +77,7 @@ def total_variation(p, # one-dimensional law
 
 def hellinger(p, # one-dimensional law
               q, # likewise
-              return_error=False, # also return the quadrature's error estimate?
+              return_error=False, # also return the estimated error of the quadrature (alone)?
              ): # in [0, 1]
     r"The Hellinger distance, $\sqrt{\frac12\int(\sqrt p-\sqrt q)^2}$."
     def f(y):
@@ -88,9 +91,9 @@ def hellinger(p, # one-dimensional law
 
 def wasserstein(p, # one-dimensional law
                 q, # likewise
-                return_error=False, # also return the quadrature's error estimate?
+                return_error=False, # also return the estimated error of the quadrature (alone)?
                ): # in the unit of y
-    r"The Wasserstein distance of order one, $\int|F_p - F_q|$."
+    r"The Wasserstein distance of order one, $\int|F_p - F_q|$, of two laws with finite mean."
     cuts, F = _cuts(p, q), _cdf_difference(p, q)
     W, error = _integrate(lambda y: np.abs(F(y)), np.unique(np.r_[cuts, _crossings(F, cuts)]))
     return (W, error) if return_error else W
@@ -130,7 +133,10 @@ def paired_kl(attention, # Attention
               draws=2**18, # of the random matrices, each used with its mirror image
               rng=None, # None | int | SeedSequence | Generator
              ): # (D, standard error)
-    r"$D(\text{width } n \,\|\, \text{limit})$ of output i by paired, mirrored draws: the relative error hardly depends on n."
+    r"""$D(\text{width } n \,\|\, \text{limit})$ of output i in nats by paired, mirrored draws, with a jackknife error (section 5.1, Figure 1(B)).
+
+    For identity tokens the relative error hardly depends on n. An output that is exactly zero with positive probability gives (inf, 0).
+    Raises TypeError or ValueError for arguments out of range, and if the limit has no density."""
     if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; use kl_divergence for two laws")
     p, q, draws = attention.law(width), attention.law(), -(-_count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
     if not 0 <= i < p.dim: raise ValueError(f"`i` must be an output 0…{p.dim - 1}, got {i}; the layer has {p.dim} tokens")

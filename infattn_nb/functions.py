@@ -220,13 +220,15 @@ def _mehler(fn, a, b, c, nodes, degree=400):
 @_blockwise(512)
 def _three_grids(a, b, c, fn, grids=(4096, 3572, 3202)): # even: 0 falls between two nodes
     m, left = np.moveaxis([_mehler(fn, a, b, c, n) for n in grids], 1, 0)
-    return np.stack([np.median(m, 0), 3*np.ptp(m, 0) + left.max(0)])
+    return np.stack([np.median(m, 0), 4*(3*np.ptp(m, 0) + left.max(0))])
 
 def dual_quadrature(fn, # elementwise function
                     a, b, c, # variances and covariance, broadcastable
                    ): # value, estimated error
     r"$\mathbb{E}[\phi(U)\phi(V)]$ of any function by Mehler's series on three grids, with an estimate of the error."
-    return _three_grids(a, b, c, fn=fn)
+    value, error = _three_grids(a, b, c, fn=fn)
+    if not np.isfinite(value).all(): raise ValueError("`fn` must be finite wherever its Gaussian arguments reach (13 standard deviations), got NaN or infinity; mend its domain")
+    return value, error
 
 # %% ../nbs/01_functions.ipynb #4ade9934
 def softmax(x, # scores

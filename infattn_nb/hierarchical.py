@@ -9,6 +9,7 @@ __all__ = ['BLOCK', 'seed_sequence', 'sample_shape', 'draw', 'psd_factor', 'Gaus
 # %% ../nbs/07_hierarchical.ipynb #74632f20
 from dataclasses import dataclass
 from functools import partial, wraps
+from inspect import Parameter, signature
 from operator import index
 from typing import Callable
 
@@ -41,9 +42,19 @@ def seed_sequence(rng=None): # None | int | SeedSequence | Generator
     return SeedSequence(rng)
 
 # %% ../nbs/07_hierarchical.ipynb #7aa3056f
+def _count(k, # what should be an integer
+          name, # of the argument, for the message
+          least=1, # smallest value
+         ): # int
+    "`k` as an integer ≥ `least`, or TypeError or ValueError in one sentence."
+    try: number = index(k)
+    except TypeError: raise TypeError(f"`{name}` must be an integer, got {k!r}; pass e.g. {name}={max(least, 4)}") from None
+    if number < least: raise ValueError(f"`{name}` must be at least {least}, got {k}; pass e.g. {name}={max(least, 4)}")
+    return number
+
 def sample_shape(size): # int or tuple of ints ≥ 0
     "`size` as a tuple, or a one-sentence error."
-    try: shape = tuple(index(k) for k in size) if isinstance(size, (tuple, list)) else (index(size),)
+    try: shape = tuple(index(k) for k in size) if isinstance(size, (tuple, list, np.ndarray)) else (index(size),)
     except TypeError: raise TypeError(f"`size` must be an integer or a tuple of integers, got {size!r}; pass e.g. size=1000") from None
     if min(shape, default=0) < 0: raise ValueError(f"`size` must not be negative, got {size}; pass e.g. size=1000")
     return shape
@@ -72,17 +83,6 @@ def psd_factor(S, # covariances, shape (s, s, ...): samples on the last axes
     return L
 
 # %% ../nbs/07_hierarchical.ipynb #c2b8dbbd
-def _with_error(verb):
-    "Let a verb of `GaussianMixture` also return its standard error, from the scatter over 16 batches of the draws."
-    @wraps(verb)
-    def f(self, *args, return_error=False, **kwargs):
-        value = verb(self, *args, **kwargs)
-        if not return_error: return value
-        parts = [verb(batch, *args, **kwargs) for batch in self.batches]
-        return value, np.std(parts, axis=0, ddof=1)/np.sqrt(len(parts))
-    return f
-
-# %% ../nbs/07_hierarchical.ipynb #c680f3fa
 class GaussianMixture(stats.rv_continuous):
     r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, with $v$ on given points with given weights: a scipy distribution, $\mathbb{E}\,N(y; 0, v)$.
 
@@ -100,11 +100,17 @@ class GaussianMixture(stats.rv_continuous):
         self.variances = np.asarray(variances, dtype=float)
         if self.variances.ndim != 1 or not self.variances.size or not (self.variances >= 0).all() or np.isinf(self.variances).any():
             raise ValueError(f"`variances` must be a vector of finite numbers ≥ 0, got shape {self.variances.shape}; pass draws of v")
+        self.weights = weights if weights is None else np.asarray(weights, dtype=float)
+        if weights is not None and (self.weights.shape != self.variances.shape or not (self.weights >= 0).all() or not abs(self.weights.sum() - 1) < 1e-9):
+            raise ValueError(f"`weights` must be numbers ≥ 0 that sum to one, as many as variances ({self.variances.size}), got shape {self.weights.shape}; divide by their sum")
         v, which = np.unique(self.variances, return_inverse=True)
-        w = np.bincount(which, np.full(len(which), 1/len(which)) if weights is None else weights)
+        w = np.bincount(which, np.full(len(which), 1/len(which)) if weights is None else self.weights)
         self.atom, self.v, self.w = w[v == 0].sum(), v[v > 0], w[v > 0]
         self.sample = sample or partial(_resample, v, w/w.sum())
         self.replicates, self.coarse, self.singular = replicates, coarse, singular or self.atom > 0
+
+    def __repr__(self): return f"GaussianMixture({self.v.size + (self.atom > 0)} variances, standard deviation {self.std():.6g})"
+    def _updated_ctor_param(self): return {k: getattr(self, k) for k in ("variances", "weights", "sample", "replicates", "coarse", "singular")}
 
     def _average(self, f, y, w):
         "Σ w f(y) over the components, in chunks that stay in the cache; f returns (points, components)."
@@ -119,10 +125,10 @@ class GaussianMixture(stats.rv_continuous):
     def _ppf(self, p): return -self._isf(p)
     def _pdf(self, y): return np.exp(self._logpdf(y))
 
-# %% ../nbs/07_hierarchical.ipynb #d25369fb
+# %% ../nbs/07_hierarchical.ipynb #c680f3fa
 def _resample(v, w, size, rng): return rng.choice(v, size, p=w)
 
-# %% ../nbs/07_hierarchical.ipynb #0938e093
+# %% ../nbs/07_hierarchical.ipynb #cb1a4574
 @patch
 def _logpdf(self: GaussianMixture, y):
     y, rate = np.asarray(y, dtype=float), 1/self.v
@@ -153,7 +159,7 @@ def _logsf(self: GaussianMixture, y):
 @patch
 def _logcdf(self: GaussianMixture, y): return self._logsf(-np.asarray(y))
 
-# %% ../nbs/07_hierarchical.ipynb #96d4c7fb
+# %% ../nbs/07_hierarchical.ipynb #9da4236e
 @patch
 def _munp(self: GaussianMixture, n): return 0. if n % 2 else factorial2(n - 1)*(self.w @ self.v**(n/2))
 @patch
@@ -170,15 +176,22 @@ def _with_error(verb):
     def f(self, *args, return_error=False, **kwargs):
         value = verb(self, *args, **kwargs)
         if not return_error: return value
+        if not self.replicates and (self.weights is not None or self.variances.size < 32):
+            raise ValueError("`return_error` needs at least 32 draws or `replicates` of the quadrature; pass them to GaussianMixture")
         parts = self.replicates or [GaussianMixture(v) for v in np.array_split(self.variances, 16)]
-        with np.errstate(invalid="ignore"): error = np.std([verb(p, *args, **kwargs) for p in parts], axis=0, ddof=1)/np.sqrt(len(parts))
-        return value, error if self.coarse is None else 3*error + np.abs(verb(self.coarse, *args, **kwargs) - value)
+        with np.errstate(invalid="ignore"):
+            error = np.std([verb(p, *args, **kwargs) for p in parts], axis=0, ddof=1)/np.sqrt(len(parts))
+            if self.coarse is not None: error = 3*error + np.abs(verb(self.coarse, *args, **kwargs) - value)
+        return value, np.where(np.isinf(value), 0., error)[()]
+    old = signature(verb)
+    f.__signature__ = old.replace(parameters=[p for p in old.parameters.values() if p.kind != p.VAR_KEYWORD] + [Parameter("return_error", Parameter.KEYWORD_ONLY, default=False)])
+    f.__doc__ = (verb.__doc__ or "") + " With `return_error=True`: (value, error)."
     return f
 
 for name in "pdf logpdf cdf sf logsf ppf isf mean var std moment entropy".split():
     setattr(GaussianMixture, name, _with_error(getattr(GaussianMixture, name)))
 
-# %% ../nbs/07_hierarchical.ipynb #e1335e72
+# %% ../nbs/07_hierarchical.ipynb #96d4c7fb
 @patch
 @_with_error
 def cf(self: GaussianMixture,
@@ -203,12 +216,12 @@ def rvs(self: GaussianMixture,
     "Exact samples of y, from fresh draws of v."
     return draw(lambda n, g: np.sqrt(self.sample(n, g))*g.standard_normal(n), size, random_state if rng is None else rng)
 
-# %% ../nbs/07_hierarchical.ipynb #2c2ac020
+# %% ../nbs/07_hierarchical.ipynb #cf2c038a
 def jacobi(x, # points, shape (..., N)
            w, # weights, same shape
            m=80, # size
           ): # diagonal (..., m), off-diagonal (..., m)
-    r"Jacobi matrix of the law $\sum_k w_k \delta_{x_k}$ by m steps of Lanczos; a law of fewer atoms is padded with zeros."
+    r"Jacobi matrix of the law $\sum_k w_k \delta_{x_k}$ by m steps of Lanczos (Golub and Welsch, 1969); a law of fewer atoms is padded with zeros."
     previous, q, b = 0., np.sqrt(w/w.sum(-1, keepdims=True)), np.zeros((*np.shape(x)[:-1], 1))
     α, β = [], []
     for _ in range(m):
@@ -225,28 +238,28 @@ def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
           m=None, # number of nodes; None = all
           floor=1e-30, # weights below are rounding, and dropped
          ): # nodes, weights (..., m)
-    "The m-point Gauss rule of each Jacobi matrix (Golub–Welsch)."
+    "The m-point Gauss rule of each Jacobi matrix (Golub and Welsch, 1969)."
     rules = [eigh_tridiagonal(a[:m], b[:m][:-1]) for a, b in zip(*J)]
     x, w = np.stack([x for x, _ in rules]), np.stack([Q[0]**2 for _, Q in rules])
     return x, np.where(w > floor, w, 0.)
 
-# %% ../nbs/07_hierarchical.ipynb #2821c333
+# %% ../nbs/07_hierarchical.ipynb #f230330c
 def head_mean(J, # Jacobi matrices of log u
               heads, # H
              ): # Jacobi matrices of log v
     r"The law of $\log\frac1H\sum_a u_a$ from that of $\log u$, by doubling (eq. (4): H independent heads)."
     if heads == 1: return J
     half = head_mean(J, heads//2)
-    both = _average(half, 1, half, 1)
-    return _average(both, heads - 1, J, 1) if heads % 2 else both
+    both = _join(half, 1, half, 1)
+    return _join(both, heads - 1, J, 1) if heads % 2 else both
 
-def _average(J, n, J1, n1):
+def _join(J, n, J1, n1):
     "The law of log((n v + n₁v₁)/(n + n₁)) for independent log v, log v₁."
     (x, w), (x1, w1) = gauss(J), gauss(J1)
     v = (n*np.exp(x)[..., None] + n1*np.exp(x1)[..., None, :])/(n + n1)
     return jacobi(np.log(v).reshape(len(v), -1), (w[..., None]*w1[..., None, :]).reshape(len(v), -1))
 
-# %% ../nbs/07_hierarchical.ipynb #d75ddda0
+# %% ../nbs/07_hierarchical.ipynb #9a4a67ae
 def mixture_of_heads(nodes, # replicates [(u, w), …]: weighted points of the law of one head's variance u
                      heads=1, # H
                      **options, # `sample` and `singular` of GaussianMixture
@@ -262,7 +275,7 @@ def mixture_of_heads(nodes, # replicates [(u, w), …]: weighted points of the l
     replicates = [mixture(x, w) for x, w in zip(*fine)]
     return mixture(*fine, replicates=replicates, coarse=mixture(*coarse), **options)
 
-# %% ../nbs/07_hierarchical.ipynb #d970b211
+# %% ../nbs/07_hierarchical.ipynb #08824735
 @dataclass(frozen=True, eq=False)
 class HierarchicalGaussian:
     r"""The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random (Theorem 1, Example 1)."""
@@ -272,19 +285,22 @@ class HierarchicalGaussian:
     tv_error: float = 0. # bound on the total-variation distance to the law asked for
     exact: Callable = None # i -> GaussianMixture of coordinate i, where it is known without sampling
 
+    def __repr__(self): return f"HierarchicalGaussian(dim={self.dim})"
+
     @classmethod
     def constant(cls,
                  cov, # S, (s, s)
                 ):
         "The ordinary Gaussian N(0, S) as the special case of a constant covariance."
         S = check_cov(cov)
+        if S.ndim != 2: raise ValueError(f"`cov` must be one (s, s) matrix, got {S.shape}; pass a single covariance")
         return cls(partial(_repeat, S), len(S), partial(_repeat_variance, S), exact=partial(_repeat_exact, S))
 
 def _repeat_exact(S, i): return GaussianMixture(S[i, i:i+1], [1.], replicates=[GaussianMixture(S[i, i:i+1], [1.])]*2)
 def _repeat(S, size, rng): return np.broadcast_to(S, (size, *S.shape))
 def _repeat_variance(S, i, size, rng): return np.full(size, S[i, i])
 
-# %% ../nbs/07_hierarchical.ipynb #134e50f0
+# %% ../nbs/07_hierarchical.ipynb #d970b211
 @patch
 def covariances(self: HierarchicalGaussian,
                 size, # int or shape
@@ -310,9 +326,10 @@ def _sample(self: HierarchicalGaussian, n, g):
     S = np.asarray(self.sample(n, g))
     if S.shape != (n, self.dim, self.dim):
         raise ValueError(f"`sample({n}, rng)` must return covariances of shape {(n, self.dim, self.dim)}, got {S.shape}; put the samples on the first axis")
+    if not np.isfinite(S).all() or not (np.diagonal(S, axis1=1, axis2=2) >= 0).all(): raise ValueError(f"`sample({n}, rng)` must return covariances, got NaN, infinity or a negative variance; mend the sampler")
     return S
 
-# %% ../nbs/07_hierarchical.ipynb #ab26088d
+# %% ../nbs/07_hierarchical.ipynb #134e50f0
 @patch
 def conditional(self: HierarchicalGaussian,
                 S, # one covariance, (dim, dim)
@@ -324,17 +341,16 @@ def conditional(self: HierarchicalGaussian,
 def marginal(self: HierarchicalGaussian,
              i=0, # coordinate
              draws=None, # number of conditional variances averaged; None = the exact law where it is known, else 2**16
-             seed=0, # fixes them, so that calls agree
+             seed=0, # None | int | SeedSequence | Generator: fixes the draws, so that calls agree; not used by an exact law
             ): # GaussianMixture
-    "The law of coordinate i, as a scipy distribution."
-    if not 0 <= index(i) < self.dim: raise ValueError(f"`i` must be a coordinate 0…{self.dim - 1}, got {i}; the law has dimension {self.dim}")
+    "The law of coordinate i, as a scipy distribution; ValueError if there is no coordinate i."
+    if _count(i, "i", least=0) >= self.dim: raise ValueError(f"`i` must be a coordinate 0…{self.dim - 1}, got {i}; the law has dimension {self.dim}")
     if draws is None and self.exact: return self.exact(index(i))
-    draws = 2**16 if draws is None else index(draws)
-    if draws < 16: raise ValueError(f"`draws` must be at least 16, got {draws}; 2**16 is the default")
+    draws = 2**16 if draws is None else _count(draws, "draws", least=16)
     sample = partial(self.variance, i) if self.variance else lambda n, g: self._sample(n, g)[:, i, i]
     return GaussianMixture(draw(sample, draws, seed), sample=sample)
 
-# %% ../nbs/07_hierarchical.ipynb #89cb041e
+# %% ../nbs/07_hierarchical.ipynb #eab7e0c7
 @patch
 def plot(self: HierarchicalGaussian,
          ax=None, # matplotlib axes; None = the current ones

@@ -8,7 +8,7 @@ import pytest
 
 from infattn_nb.attention import Attention, Tokens
 from infattn_nb.divergence import kde_kl, kl_divergence, paired_kl, total_variation
-from infattn_nb.experiments import reproduce
+from infattn_nb.experiments import reproduce, sweep
 from infattn_nb.functions import Nonlinearity, check_cov, clip, identity, leaky_relu, relu
 from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian
 
@@ -97,6 +97,22 @@ CASES = [
     (lambda: kde_kl([1., 1.], [1., 2.]), ValueError, "`samples_p`"),
     (lambda: kde_kl([1., 2.], [[1., 2.]]), ValueError, "`samples_q`"),
     (lambda: kde_kl([1., 2.], [1., NAN]), ValueError, "`samples_q`"),
+    (lambda: sweep("fig9"), ValueError, "'fig9'"),
+    (lambda: sweep("fig1b", trials=0), ValueError, "`trials`"),
+    (lambda: sweep("fig1b", samples=0), ValueError, "`samples`"),
+    (lambda: reproduce(only=3), TypeError, "`only`"),
+    (lambda: LAW.marginal(1.), TypeError, "`i`"),
+    (lambda: LAW.marginal(0, draws=1e4), TypeError, "`draws`"),
+    (lambda: A.law(True), TypeError, "`width`"),
+    (lambda: Attention(T, var_q=1e300, var_k=1e300), ValueError, "overflow"),
+    (lambda: Attention(T, weights=lambda x: np.full(x.shape, NAN)), ValueError, "finite"),
+    (lambda: Nonlinearity(lambda x: np.where(abs(x) > 4, NAN, x)).dual(np.eye(2)), ValueError, "`fn`"),
+    (lambda: HierarchicalGaussian(lambda n, g: np.full((n, 1, 1), NAN), 1).rvs(2), ValueError, "`sample(2, rng)`"),
+    (lambda: HierarchicalGaussian(lambda n, g: np.full((n, 1, 1), -1.), 1).rvs(2), ValueError, "negative variance"),
+    (lambda: HierarchicalGaussian.constant(np.ones((3, 1, 1))), ValueError, "`cov`"),
+    (lambda: GaussianMixture([1., 2.], [3., 3.]), ValueError, "`weights`"),
+    (lambda: GaussianMixture([1., 2.], [1.]), ValueError, "`weights`"),
+    (lambda: GaussianMixture([1., 2.]).var(return_error=True), ValueError, "`return_error`"),
     (lambda: reproduce(only="fig9"), ValueError, "'fig9'"),
     (lambda: reproduce(only=""), ValueError, "`only`"),
     (lambda: reproduce(only="fig2a", trials=0), ValueError, "`trials`"),
@@ -119,6 +135,14 @@ def test_one_clear_sentence(call, error, fragment, tmp_path, monkeypatch):
 def test_rounding_is_forgiven():
     check_cov(np.diag([1, -1e-13]))
     check_cov([[1, .5 + 1e-14], [.5, 1]])
+
+def test_a_layer_cannot_be_changed_behind_its_back():
+    cov, bias = np.eye(3), np.zeros((3, 3))
+    layer = Attention(Tokens(3, relu, cov), bias=bias, mask="causal")
+    cov[0, 0] = bias[0, 0] = 5.
+    assert layer.tokens.cov[0, 0] == 1 and layer.bias[0, 0] == 0
+    for array in (layer.tokens.cov, layer.bias, layer.mask):
+        with pytest.raises(ValueError): array[0, 0] = 0
 
 def test_input_is_not_modified():
     cov, bias = np.eye(3), np.zeros((3, 3))

@@ -124,3 +124,7 @@ def test_atoms():
     assert kl_divergence(p, q) == pytest.approx(.5*np.log(.5/.2) + .5*np.log(.5/.8), rel=1e-7)
     assert hellinger(p, q)**2 == pytest.approx(1 - np.sqrt(.1) - np.sqrt(.4), rel=1e-7)
     with pytest.raises(ValueError, match="atom"): total_variation(p, q)
+
+def test_mass_where_the_other_has_none():
+    from scipy.stats import uniform
+    assert kl_divergence(uniform(0, 1), uniform(.5, 1)) == np.inf and np.isfinite(kl_divergence(uniform(.2, .5), uniform(0, 1)))

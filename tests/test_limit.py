@@ -3,6 +3,7 @@
 Standard errors come from 16 batches, so deviations follow a t distribution with 15 degrees of freedom: 10 of them are exceeded with probability 5e-8.
 """
 import copy
+import inspect
 import pickle
 import warnings
 from dataclasses import replace
@@ -183,3 +184,19 @@ def test_log_tails_do_not_underflow():
     for y in (20., 60., 200.):
         assert law.logsf(y) == pytest.approx(np.log(law.w[-1]) + norm.logsf(y, scale=widest), rel=.1) and law.logcdf(-y) == law.logsf(y)
     assert law.logsf(2.) == pytest.approx(np.log(law.sf(2.)), rel=1e-12) and law.logsf(np.inf) == -np.inf and law.logsf(-np.inf) == 0
+
+def test_scipy_verbs():
+    law = Attention(Tokens(3, identity), heads=2).law().marginal(0)
+    frozen = law(loc=1., scale=2.)
+    assert frozen.mean() == 1 and frozen.cdf(1.) == pytest.approx(.5) and frozen.var() == pytest.approx(4*law.var())
+    np.testing.assert_array_equal(law.rvs(size=3, random_state=0), law.rvs(3, rng=0))
+    assert law.interval(.9)[1] == law.ppf(.95) and law.median() == pytest.approx(0, abs=1e-12) and "return_error" in str(inspect.signature(law.pdf))
+    assert law.pdf(0., return_error=True)[1] < 1e-9 and law.logsf(3., return_error=True)[1] < 1e-9 and "\n" not in repr(law) + repr(Attention(Tokens(3, identity)).law())
+    assert "mask" in repr(Attention(Tokens(3, relu), mask="causal", var_q=2.)) and "var_q=2.0" in repr(Attention(Tokens(3, relu), mask="causal", var_q=2.))
+
+def test_gram_is_as_cheap_as_the_law():
+    assert Tokens(4, clip(100.)).gram(1e9, 3, rng=0).shape == (3, 4, 4)
+
+def test_many_tokens_at_infinitely_many_heads():
+    law, error = Attention(Tokens(150, identity)).infinite_heads(replicates=4, return_error=True)
+    assert law.dim == 150 and np.isfinite(error).all()
