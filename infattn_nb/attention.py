@@ -19,7 +19,7 @@ from scipy.stats import qmc
 from .functions import Nonlinearity, _clip, check_cov, clip, identity, relu, softmax
 from .hierarchical import HierarchicalGaussian, _count, draw, mixture_of_heads, psd_factor
 
-# %% ../nbs/08_attention.ipynb #b41efe64
+# %% ../nbs/08_attention.ipynb #17d80944
 def wishart_factor(F, # factor, shape (r, q, ...): samples on the last axes
                    df, # degrees of freedom m in [1, ∞]
                    rng, # Generator
@@ -35,12 +35,12 @@ def wishart_factor(F, # factor, shape (r, q, ...): samples on the last axes
         columns.append(np.einsum("ik...,k...->i...", F[:, j:], t))
     return np.stack(columns, axis=1)/np.sqrt(df)
 
-# %% ../nbs/08_attention.ipynb #20b0e2d1
+# %% ../nbs/08_attention.ipynb #25a44dfe
 def narrow(F): # factor, shape (r, q, ...)
     r"A factor of $F F^\top$ with one column if $F$ has one row: its length. Otherwise $F$."
     return np.sqrt(np.einsum("ik...,ik...->i...", F, F))[:, None] if len(F) == 1 else F
 
-# %% ../nbs/08_attention.ipynb #0142f99f
+# %% ../nbs/08_attention.ipynb #82c16d0b
 @dataclass(frozen=True, eq=False)
 class Tokens:
     r"""Random tokens $x^1, \dots, x^s \in \mathbb{R}^n$: appendix A.1's $\phi(W^i h^0)$, or $\phi(h^i)$ with correlated Gaussian $h$."""
@@ -63,14 +63,14 @@ class Tokens:
         r"$K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$, the Gram matrix at infinite width (Example 1)."
         return self.activation.dual(self._cov)
 
-# %% ../nbs/08_attention.ipynb #82c16d0b
+# %% ../nbs/08_attention.ipynb #1892262d
 def _width(n):
     try: n = float("x" if isinstance(n, (bool, str)) else n)
     except (TypeError, ValueError): raise TypeError(f"`width` must be a number in [1, ∞], got {n!r}; pass e.g. 256 or np.inf") from None
     if not n >= 1 or (n != np.inf and n != int(n)): raise ValueError(f"`width` must be a whole number in [1, ∞], got {n:g}; pass e.g. 256 or np.inf")
     return n
 
-# %% ../nbs/08_attention.ipynb #d16ab917
+# %% ../nbs/08_attention.ipynb #27cd80d8
 BUFFER = 2**16 # numbers held at a time (half a megabyte)
 
 @patch
@@ -97,7 +97,7 @@ def _gram(self: Tokens, r, n, rng):
             K[i:i+b] += x.mT @ x
     return K/n
 
-# %% ../nbs/08_attention.ipynb #2597ed7a
+# %% ../nbs/08_attention.ipynb #c75c1eb0
 @patch
 def tv_error(self: Tokens,
              width, # n in [1, ∞]
@@ -113,14 +113,14 @@ def tv_error(self: Tokens,
         log_p = np.full(self.seq_len, -C**2*u - n/2*np.log(u))
     return float(min(1., n*np.exp(log_p).sum()))
 
-# %% ../nbs/08_attention.ipynb #c75c1eb0
+# %% ../nbs/08_attention.ipynb #8812c5ff
 @patch
 def _sampled(self: Tokens, n, exact=False):
     "The tokens to sample from and what that costs in total variation."
     tv = self.tv_error(n)
     return (self, 0.) if exact or tv >= 1e-12 else (replace(self, activation=identity), tv)
 
-# %% ../nbs/08_attention.ipynb #cf56f8cc
+# %% ../nbs/08_attention.ipynb #40661f5f
 @patch
 def gram(self: Tokens,
          width, # n in [1, ∞]
@@ -137,7 +137,7 @@ def gram(self: Tokens,
         return np.broadcast_to(K, (k, *K.shape[1:]))
     return draw(sample, size, rng)
 
-# %% ../nbs/08_attention.ipynb #51e9025e
+# %% ../nbs/08_attention.ipynb #b5267836
 @dataclass(frozen=True, eq=False)
 class Attention:
     r"One multi-head attention layer with random weights (eqs. (2)–(4), Example 1; low rank: appendix A.2)."
@@ -158,7 +158,7 @@ class Attention:
         changed = [(f.name, getattr(self, f.name)) for f in fields(self)[1:] if getattr(self, f.name) is not f.default and not np.array_equal(getattr(self, f.name), f.default)]
         return f"Attention({', '.join([f'Tokens({self.tokens.seq_len}, {self.tokens.activation})', *(f'{k}=…' if isinstance(v, np.ndarray) else f'{k}={v}' for k, v in changed)])})"
 
-# %% ../nbs/08_attention.ipynb #b5267836
+# %% ../nbs/08_attention.ipynb #1493ae84
 def _check_attention(self):
     "Validate and normalise the fields of `Attention`."
     put = partial(object.__setattr__, self)
@@ -196,7 +196,7 @@ def _check_mask(mask, s):
     if not M.any(1).all(): raise ValueError(f"`mask` must let every token attend to one at least, got an empty row {int(np.argmin(M.any(1)))}; set its diagonal entry")
     return M
 
-# %% ../nbs/08_attention.ipynb #37e3fa70
+# %% ../nbs/08_attention.ipynb #46bbcaeb
 @patch
 def _attend(self: Attention, G, rows=slice(None)):
     "Weights A (..., r, s) of scores G (..., r, s), where r counts the `rows`."
@@ -205,7 +205,7 @@ def _attend(self: Attention, G, rows=slice(None)):
     if self.weights is softmax: return softmax(np.where(self.mask[rows], G, -np.inf))
     return np.where(self.mask[rows], self.weights(G), 0.)
 
-# %% ../nbs/08_attention.ipynb #9c256e44
+# %% ../nbs/08_attention.ipynb #43d36804
 @patch
 def _scores(self: Attention, L, F, m, shape, g_normal, g_wishart):
     "G = τ (W F) N Lᵀ, shape (r, s, *shape), for the rows with factor F (r, k, ...)."
@@ -214,7 +214,7 @@ def _scores(self: Attention, L, F, m, shape, g_normal, g_wishart):
     τ = np.sqrt(self.var_q*self.var_k)*(1 if self.score_scale == "sqrt" else 1/np.sqrt(m))
     return τ*np.einsum("ik...,jk...->ij...", np.einsum("ik...,kl...->il...", WF, N), L)
 
-# %% ../nbs/08_attention.ipynb #43d36804
+# %% ../nbs/08_attention.ipynb #18954ac3
 @patch
 def _covariance(self: Attention, tokens, n, rows, size, g):
     "S restricted to `rows`, samples last: (r, r, size)."
@@ -231,7 +231,7 @@ def _covariance(self: Attention, tokens, n, rows, size, g):
         S = S + np.einsum("ikan,jkan->ijn", V, V)
     return self.var_o*self.var_v/H*S
 
-# %% ../nbs/08_attention.ipynb #6eee63ee
+# %% ../nbs/08_attention.ipynb #1c528414
 @patch
 def law(self: Attention,
         width=np.inf, # n in [1, ∞]; low rank: heads·head_width or ∞
@@ -255,7 +255,7 @@ def _variance(self: Attention, tokens, n, i, size, g): return self._sample(token
 @patch
 def _exact(self: Attention, i): return _limit_marginal(self, i) # "The limit to many digits", below
 
-# %% ../nbs/08_attention.ipynb #1c528414
+# %% ../nbs/08_attention.ipynb #9681faaf
 @patch
 def _check_width(self: Attention, width):
     n, m = _width(width), self.head_width
@@ -263,7 +263,7 @@ def _check_width(self: Attention, width):
         raise ValueError(f"`width` must be heads·head_width = {self.heads*m} or np.inf for low-rank heads, got {n:g}; change heads or head_width")
     return n
 
-# %% ../nbs/08_attention.ipynb #4558ceb9
+# %% ../nbs/08_attention.ipynb #2a0be5e0
 def _ball_grid(steps, shift, R, centre):
     "Trapezoid rule for N(0, I) on a ball, dense near the centre: g = c + t³/(4 + t²) with t equally spaced."
     g, w = np.zeros((0, 1)), np.ones(1)
@@ -284,7 +284,7 @@ def _lowest(u, r, R=8.):
     g = minimize(lambda g: u(g[:, None])[0]/top, np.full(r, .1), tol=1e-9).x
     return g if g @ g < R*R else 0*g
 
-# %% ../nbs/08_attention.ipynb #2a0be5e0
+# %% ../nbs/08_attention.ipynb #77921e77
 def normal_nodes(u, # function of g (r, N)
                  span, # range of the scores along each axis of g, (r,)
                  N=200_000, # points
@@ -302,7 +302,7 @@ def normal_nodes(u, # function of g (r, N)
         points = [(qmc.MultivariateNormalQMC(np.zeros(r), rng=np.random.default_rng(k)).random(n).T, np.ones(n)) for k in range(8)]
     return [(u(g), w) for g, w in points]
 
-# %% ../nbs/08_attention.ipynb #77921e77
+# %% ../nbs/08_attention.ipynb #a453b446
 @lru_cache(64)
 def _limit_marginal(self, i):
     "The exact law of output i at infinite width."
@@ -318,7 +318,7 @@ def _limit_marginal(self, i):
     singular = self.heads*M.shape[1] == 1 and x.min() < 0 < x.max()
     return mixture_of_heads(normal_nodes(u, np.ptp(L, axis=0)), self.heads, sample=partial(self._variance, self.tokens, np.inf, i), singular=singular)
 
-# %% ../nbs/08_attention.ipynb #bbfb6854
+# %% ../nbs/08_attention.ipynb #b58dcdd2
 @patch
 def scores(self: Attention,
            width=np.inf, # n in [1, ∞]
@@ -335,14 +335,14 @@ def scores(self: Attention,
         return np.moveaxis(self._scores(L, L, self.head_width or n, (self.heads, k), *g_heads), (3, 2), (0, 1))
     return draw(sample, size, rng)
 
-# %% ../nbs/08_attention.ipynb #30e29858
+# %% ../nbs/08_attention.ipynb #ca7e451a
 @patch
 def linear_scaling(self: Attention): # HierarchicalGaussian with constant S
     r"The Gaussian limit under $1/n$ scaling of the scores (eq. (5))."
     linear = replace(self, score_scale="linear", heads=1, head_width=None)
     return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0])
 
-# %% ../nbs/08_attention.ipynb #ca7e451a
+# %% ../nbs/08_attention.ipynb #9f5e9c06
 @patch
 def infinite_heads(self: Attention,
                    replicates=16, # independent scramblings
@@ -359,7 +359,7 @@ def infinite_heads(self: Attention,
     law = HierarchicalGaussian.constant(np.mean(S, axis=0))
     return (law, np.std(S, axis=0, ddof=1)/np.sqrt(replicates)) if return_error else law
 
-# %% ../nbs/08_attention.ipynb #9f5e9c06
+# %% ../nbs/08_attention.ipynb #fa7b33c4
 class _Quasi:
     "The methods of a Generator that the recipe uses, fed by a scrambled Sobol sequence: one dimension per number."
     def __init__(self, dim, size, seed): self.u = iter(np.clip(qmc.Sobol(dim, rng=np.random.default_rng(seed)).random(size).T, 1e-16, 1 - 1e-16))
@@ -370,7 +370,7 @@ class _Quasi:
         if out is None: return ndtri(self._uniform(shape))
         if out.size: out[...] = ndtri(self._uniform(out.shape))
 
-# %% ../nbs/08_attention.ipynb #dc991f67
+# %% ../nbs/08_attention.ipynb #627d1f52
 class _Mirror:
     "Stand-in for a Generator: sign = −1 turns round what vanishes as n → ∞ (tokens, Wishart factors), not the normals of the limit."
     def __init__(self, rng, sign): self.rng, self.sign = rng, sign
@@ -383,7 +383,7 @@ class _Mirror:
         x[reject] = 2*(gammaincinv if self.sign > 0 else gammainccinv)(df/2, self.rng.random(shape)[reject])
         return x
 
-# %% ../nbs/08_attention.ipynb #7a42a5b5
+# %% ../nbs/08_attention.ipynb #d967a7db
 @patch
 def simulate_dense(self: Attention,
                    width, # n, finite
@@ -400,7 +400,7 @@ def simulate_dense(self: Attention,
     z = draw(sample, size, rng)
     return (z[..., :s], z[..., s:].reshape(*z.shape[:-1], self.heads, s, s)) if scores else z[..., :s]
 
-# %% ../nbs/08_attention.ipynb #d967a7db
+# %% ../nbs/08_attention.ipynb #37b9626e
 @patch
 def _dense(self: Attention, n, b, rng):
     "b draws of eqs. (2)–(4): y at coordinate 0, then all scores, (b, s + H s s)."

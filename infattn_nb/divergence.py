@@ -15,7 +15,7 @@ from scipy.stats import gaussian_kde
 from .attention import Attention, _Mirror
 from .hierarchical import BLOCK, _count, seed_sequence
 
-# %% ../nbs/10_divergence.ipynb #ce03f8a2
+# %% ../nbs/10_divergence.ipynb #d7f2414b
 def _cuts(p, q):
     "Quantiles of both laws, without those that nearly coincide."
     for name, law in (("p", p), ("q", q)):
@@ -29,7 +29,7 @@ def _integrate(f, cuts):
     pieces = tanhsinh(f, np.r_[-np.inf, cuts], np.r_[cuts, np.inf], rtol=1e-10, atol=1e-15)
     return pieces.integral.sum(), pieces.error.sum()
 
-# %% ../nbs/10_divergence.ipynb #d7f2414b
+# %% ../nbs/10_divergence.ipynb #3b83b87a
 def _kl_integrand(p, q, y):
     log_p, log_q = p.logpdf(y), q.logpdf(y)
     f, δ = np.exp(log_p), np.where(log_p == -np.inf, 0., log_p - log_q)
@@ -48,7 +48,7 @@ def kl_divergence(p, # one-dimensional law: scipy distribution or marginal
     D += kl_div(getattr(p, "atom", 0.), getattr(q, "atom", 0.)) # ∞ if only p has an atom
     return (D, error) if return_error else D
 
-# %% ../nbs/10_divergence.ipynb #35c2c645
+# %% ../nbs/10_divergence.ipynb #044f1905
 def _crossings(f, cuts, points=64):
     "Where f changes sign: searched on a grid between the cuts, then refined."
     y = np.unique(np.concatenate([np.linspace(a, b, points) for a, b in zip(cuts, cuts[1:])]))
@@ -63,7 +63,7 @@ def _cdf_difference(p, q):
     middle = p.ppf(.5)
     return lambda y: np.where(y < middle, p.cdf(y) - q.cdf(y), q.sf(y) - p.sf(y))
 
-# %% ../nbs/10_divergence.ipynb #044f1905
+# %% ../nbs/10_divergence.ipynb #4ac6a1ed
 def total_variation(p, # one-dimensional law
                     q, # likewise
                     return_error=False, # also return an error estimate (the change with a coarser search for crossings)?
@@ -98,7 +98,7 @@ def wasserstein(p, # one-dimensional law
     W, error = _integrate(lambda y: np.abs(F(y)), np.unique(np.r_[cuts, _crossings(F, cuts)]))
     return (W, error) if return_error else W
 
-# %% ../nbs/10_divergence.ipynb #7c1572b1
+# %% ../nbs/10_divergence.ipynb #a34fc88c
 GROUPS = 32 # of the jackknife
 
 def _line(σ, a=1e-4, step=.2, top=36):
@@ -116,7 +116,7 @@ def _kl_on_grid(p, q, w):
     x = (p - q)/q
     return w @ (q*(xlog1py(1 + x, x) - x))
 
-# %% ../nbs/10_divergence.ipynb #a34fc88c
+# %% ../nbs/10_divergence.ipynb #73f9269f
 def _paired_densities(p, q, i, y, draws, rng):
     "The densities of output i under p and q at y from paired, mirrored draws of v, one estimate per group: (groups, 2, len(y))."
     parts = np.zeros((GROUPS, 2, len(y)))
@@ -149,7 +149,7 @@ def paired_kl(attention, # Attention
     rest = np.array([_kl_on_grid(*np.delete(parts, a, axis=0).mean(0), w) for a in range(GROUPS)])
     return D + (GROUPS - 1)*(D - rest.mean()), np.sqrt((GROUPS - 1)*rest.var())
 
-# %% ../nbs/10_divergence.ipynb #8ac3a003
+# %% ../nbs/10_divergence.ipynb #cf32dfdf
 def kde(samples, # 1-d
         grid, # where to evaluate, 1-d
         bins=4096, # nodes over the range of the samples
@@ -164,7 +164,7 @@ def kde(samples, # 1-d
     bandwidth = x.std(ddof=1)*x.size**-.2
     return gaussian_kde(nodes, weights=counts, bw_method=bandwidth/np.sqrt(np.cov(nodes, aweights=counts)))(grid)
 
-# %% ../nbs/10_divergence.ipynb #1f3d030c
+# %% ../nbs/10_divergence.ipynb #c299839a
 def kde_kl(samples_p, # samples of the finite width, 1-d
            samples_q, # samples of the limit, 1-d
           ): # estimate of D(p ‖ q)
@@ -178,7 +178,7 @@ def kde_kl(samples_p, # samples of the finite width, 1-d
     p, q = p/p.sum(), q/q.sum()
     return np.sum(p*np.log(p/q))
 
-# %% ../nbs/10_divergence.ipynb #c299839a
+# %% ../nbs/10_divergence.ipynb #7c350d53
 def kde_trials(p, # one-dimensional law with `rvs(size, rng)`
                q=None, # likewise; None = p itself: the noise floor of the protocol
                samples=50_000, # of each law, per trial

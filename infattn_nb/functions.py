@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 from scipy.stats import kstwobign, norm
 
-# %% ../nbs/01_functions.ipynb #e6cea77e
+# %% ../nbs/01_functions.ipynb #a9f7c0c5
 def check_cov(cov, # covariance matrices, shape (..., s, s)
               name="cov", # how the message calls them
              ): # float64 array of the same shape
@@ -34,7 +34,7 @@ def check_cov(cov, # covariance matrices, shape (..., s, s)
         raise ValueError(f"`{name}` must be positive semidefinite, got smallest eigenvalue {low.min():.3g}; pass a Gram or covariance matrix")
     return C
 
-# %% ../nbs/01_functions.ipynb #6263a0a8
+# %% ../nbs/01_functions.ipynb #ed6961b6
 @dataclass(frozen=True)
 class Nonlinearity:
     r"A function $\phi$ acting on each coordinate alike, with what the theory needs to know of it (section 2.1, Definition 2)."
@@ -69,7 +69,7 @@ class Nonlinearity:
         E[..., i, j] = E[..., j, i] = error
         return (K, E) if return_error else K
 
-# %% ../nbs/01_functions.ipynb #b26ddeed
+# %% ../nbs/01_functions.ipynb #a6553ac1
 def _spread(a, b, c): return np.sqrt(np.maximum(a*b - c*c, 0.)) # exactly 0 for a = b = |c|
 def _angle(a, b, c): return np.arctan2(c, _spread(a, b, c))
 
@@ -78,14 +78,14 @@ def _step_dual(a, b, c): return (a > 0)*(b > 0)*(.25 + _angle(a, b, c)/(2*np.pi)
 def _relu_dual(a, b, c): return (_spread(a, b, c) + c*(np.pi/2 + _angle(a, b, c)))/(2*np.pi)
 def _absolute_dual(a, b, c): return 2/np.pi*(_spread(a, b, c) + c*_angle(a, b, c))
 
-# %% ../nbs/01_functions.ipynb #99f6a752
+# %% ../nbs/01_functions.ipynb #1b9c8cf8
 def _identity_dual(a, b, c): return c + 0.
 def _leaky_relu_dual(a, b, c, slope): return (1 - slope)**2*_relu_dual(a, b, c) + slope*c
 def _quadratic_dual(a, b, c): return a*b + 2*c*c
 def _sin_dual(a, b, c): return -np.sign(c)/2*np.exp(abs(c) - (a + b)/2)*np.expm1(-2*abs(c))
 def _cos_dual(a, b, c): return np.exp(abs(c) - (a + b)/2)*(1 + np.exp(-2*abs(c)))/2
 
-# %% ../nbs/01_functions.ipynb #7d992b5d
+# %% ../nbs/01_functions.ipynb #3ae7fd51
 def _erf_dual(a, b, c): return _sign_dual(a + .5, b + .5, c)
 
 @lru_cache(1)
@@ -95,7 +95,7 @@ def _logistic_mixture(step=.15, lo=-1.75, hi=1.45):
     w = κ*kstwobign.pdf(κ)
     return 4*κ**2, w/w.sum()
 
-# %% ../nbs/01_functions.ipynb #3ae7fd51
+# %% ../nbs/01_functions.ipynb #5322b682
 def _blockwise(size):
     "Let a rule for flat a, b, c take arrays of any shape, `size` pairs at a time, so that memory stays bounded."
     def decorate(rule):
@@ -108,7 +108,7 @@ def _blockwise(size):
         return run
     return decorate
 
-# %% ../nbs/01_functions.ipynb #5322b682
+# %% ../nbs/01_functions.ipynb #fc100acc
 @_blockwise(4096)
 def _logistic_dual(a, b, c, sharp):
     "Dual of x ↦ E φ(x + L), L logistic, from the dual `sharp` of φ."
@@ -119,13 +119,13 @@ def _sigmoid_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_step_dual)
 def _softplus_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_relu_dual)
 def _tanh_dual(a, b, c): return _logistic_dual(4*a, 4*b, 4*c, sharp=_sign_dual)
 
-# %% ../nbs/01_functions.ipynb #27b94013
+# %% ../nbs/01_functions.ipynb #fba480bd
 def _gelu_dual(a, b, c):
     A, B = 1 + a, 1 + b
     r2 = c*c/(A*B)
     return c*_step_dual(A, B, c) + (a*b*(1 - r2) + r2)/(2*np.pi*_spread(A, B, c))
 
-# %% ../nbs/01_functions.ipynb #2a41af96
+# %% ../nbs/01_functions.ipynb #2c27dcfd
 @lru_cache(1)
 def _log_rule(step=.2, lo=-21, hi=3.5):
     "Nodes u = 1 − exp(−eˣ) on (0, 1) and weights: every scale near 0 gets its share."
@@ -147,7 +147,7 @@ def _clip_dual(a, b, c, C):
     bend = np.sign(c)*np.sqrt(a*b)/np.pi*_clip_bend(h[:, None], k[:, None], θ[:, None])
     return c*special.erf(h/2**.5)*special.erf(k/2**.5) + bend
 
-# %% ../nbs/01_functions.ipynb #64bdf3fa
+# %% ../nbs/01_functions.ipynb #9be525e7
 def _identity(x): return x
 def _relu(x): return np.maximum(x, 0.)
 def _leaky_relu(x, slope): return np.where(np.asarray(x) > 0, x, slope*np.asarray(x))
@@ -158,7 +158,7 @@ def _quadratic(x): return np.square(x)
 def _step(x): return np.heaviside(x, 0.)
 _gelu_slope = norm.cdf(2**.5) + 2**.5*norm.pdf(2**.5) # largest slope of x Φ(x), at √2
 
-# %% ../nbs/01_functions.ipynb #9be525e7
+# %% ../nbs/01_functions.ipynb #d59217b1
 identity  = Nonlinearity(_identity, "identity", 1, 1/3, np.inf, _identity_dual)
 relu      = Nonlinearity(_relu, "relu", 1, 1/3, np.inf, _relu_dual)
 erf       = Nonlinearity(special.erf, "erf", 1, 2/(3*np.sqrt(np.pi)), 1., _erf_dual)
@@ -172,7 +172,7 @@ absolute  = Nonlinearity(np.abs, "absolute", 1, 1/3, np.inf, _absolute_dual)
 quadratic = Nonlinearity(_quadratic, "quadratic", 2, 1., np.inf, _quadratic_dual)
 step      = Nonlinearity(_step, "step", None, None, 1., _step_dual)
 
-# %% ../nbs/01_functions.ipynb #d59217b1
+# %% ../nbs/01_functions.ipynb #162dd0b1
 def leaky_relu(slope=.01): # α, on the negative side
     r"The leaky rectifier $\max(x, 0) + \alpha\min(x, 0)$."
     _check_scalar("slope", slope)
@@ -187,7 +187,7 @@ def clip(C=1.): # where it saturates, > 0
 def _check_scalar(name, x):
     if np.ndim(x) or np.asarray(x).dtype.kind not in "fiu" or not np.isfinite(x): raise ValueError(f"`{name}` must be a finite number, got {x!r}")
 
-# %% ../nbs/01_functions.ipynb #cfd8f582
+# %% ../nbs/01_functions.ipynb #98f5cb55
 @lru_cache(4)
 def _hermite(nodes, degree, cut=13.):
     "Midpoints x, root weights √(φ(x) dx), and hₖ(x)√(φ(x) dx) for k < degree."
@@ -200,7 +200,7 @@ def _hermite(nodes, degree, cut=13.):
 
 def _dot(x, y): return np.einsum("...k,...k->...", x, y)
 
-# %% ../nbs/01_functions.ipynb #98f5cb55
+# %% ../nbs/01_functions.ipynb #afde3870
 def _mehler(fn, a, b, c, nodes, degree=400):
     "Mehler's series over k < degree, with the tail matched at ρ = ±1, and an estimate of what may be left."
     x, root, H = _hermite(nodes, degree)
@@ -216,7 +216,7 @@ def _mehler(fn, a, b, c, nodes, degree=400):
     left = far*np.sqrt(1 - far**2)*np.sqrt(tail2[i]*tail2[j]) + 1e-15*np.sqrt(norm2[i]*norm2[j])
     return _dot(powers*P[i], P[j]) + far**2*end, left
 
-# %% ../nbs/01_functions.ipynb #afde3870
+# %% ../nbs/01_functions.ipynb #c434ebac
 @_blockwise(512)
 def _three_grids(a, b, c, fn, grids=(4096, 3572, 3202)): # even: 0 falls between two nodes
     m, left = np.moveaxis([_mehler(fn, a, b, c, n) for n in grids], 1, 0)
@@ -230,7 +230,7 @@ def dual_quadrature(fn, # elementwise function
     if not np.isfinite(value).all(): raise ValueError("`fn` must be finite wherever its Gaussian arguments reach (13 standard deviations), got NaN or infinity; mend its domain")
     return value, error
 
-# %% ../nbs/01_functions.ipynb #4ade9934
+# %% ../nbs/01_functions.ipynb #bc2f654b
 def softmax(x, # scores
             axis=-1, # the axis that sums to one
            ): # weights of the same shape

@@ -24,7 +24,7 @@ from scipy.stats import norm
 
 from .functions import check_cov
 
-# %% ../nbs/07_hierarchical.ipynb #8b3c3209
+# %% ../nbs/07_hierarchical.ipynb #7aa3056f
 BLOCK = 4096
 
 def seed_sequence(rng=None): # None | int | SeedSequence | Generator
@@ -41,7 +41,7 @@ def seed_sequence(rng=None): # None | int | SeedSequence | Generator
         if rng < 0: raise ValueError(f"`rng` must be a non-negative seed, got {rng}; pass e.g. rng=0")
     return SeedSequence(rng)
 
-# %% ../nbs/07_hierarchical.ipynb #7aa3056f
+# %% ../nbs/07_hierarchical.ipynb #fbfa91de
 def _count(k, # what should be an integer
           name, # of the argument, for the message
           least=1, # smallest value
@@ -71,7 +71,7 @@ def draw(sample, # (number, Generator) -> array with a leading axis of that leng
     y = np.concatenate(blocks)[:total]
     return y.reshape(shape + y.shape[1:])
 
-# %% ../nbs/07_hierarchical.ipynb #f74d2062
+# %% ../nbs/07_hierarchical.ipynb #b40274a7
 def psd_factor(S, # covariances, shape (s, s, ...): samples on the last axes
               ): # lower triangular L, same shape
     r"$L$ with $L L^\top = S$ for positive *semi*definite $S$: a pivot below $10^{-12} S_{jj}$ counts as zero."
@@ -82,7 +82,7 @@ def psd_factor(S, # covariances, shape (s, s, ...): samples on the last axes
         L[j:, j] = np.where(positive, column, 0)/np.sqrt(np.where(positive, column[0], 1))
     return L
 
-# %% ../nbs/07_hierarchical.ipynb #c2b8dbbd
+# %% ../nbs/07_hierarchical.ipynb #c680f3fa
 class GaussianMixture(stats.rv_continuous):
     r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, with $v$ on given points with given weights: a scipy distribution, $\mathbb{E}\,N(y; 0, v)$.
 
@@ -125,10 +125,10 @@ class GaussianMixture(stats.rv_continuous):
     def _ppf(self, p): return -self._isf(p)
     def _pdf(self, y): return np.exp(self._logpdf(y))
 
-# %% ../nbs/07_hierarchical.ipynb #c680f3fa
+# %% ../nbs/07_hierarchical.ipynb #d25369fb
 def _resample(v, w, size, rng): return rng.choice(v, size, p=w)
 
-# %% ../nbs/07_hierarchical.ipynb #cb1a4574
+# %% ../nbs/07_hierarchical.ipynb #0938e093
 @patch
 def _logpdf(self: GaussianMixture, y):
     y, rate = np.asarray(y, dtype=float), 1/self.v
@@ -159,7 +159,7 @@ def _logsf(self: GaussianMixture, y):
 @patch
 def _logcdf(self: GaussianMixture, y): return self._logsf(-np.asarray(y))
 
-# %% ../nbs/07_hierarchical.ipynb #9da4236e
+# %% ../nbs/07_hierarchical.ipynb #96d4c7fb
 @patch
 def _munp(self: GaussianMixture, n): return 0. if n % 2 else factorial2(n - 1)*(self.w @ self.v**(n/2))
 @patch
@@ -191,7 +191,7 @@ def _with_error(verb):
 for name in "pdf logpdf cdf sf logsf ppf isf mean var std moment entropy".split():
     setattr(GaussianMixture, name, _with_error(getattr(GaussianMixture, name)))
 
-# %% ../nbs/07_hierarchical.ipynb #96d4c7fb
+# %% ../nbs/07_hierarchical.ipynb #e1335e72
 @patch
 @_with_error
 def cf(self: GaussianMixture,
@@ -216,7 +216,7 @@ def rvs(self: GaussianMixture,
     "Exact samples of y, from fresh draws of v."
     return draw(lambda n, g: np.sqrt(self.sample(n, g))*g.standard_normal(n), size, random_state if rng is None else rng)
 
-# %% ../nbs/07_hierarchical.ipynb #cf2c038a
+# %% ../nbs/07_hierarchical.ipynb #2c2ac020
 def jacobi(x, # points, shape (..., N)
            w, # weights, same shape
            m=80, # size
@@ -243,7 +243,7 @@ def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
     x, w = np.stack([x for x, _ in rules]), np.stack([Q[0]**2 for _, Q in rules])
     return x, np.where(w > floor, w, 0.)
 
-# %% ../nbs/07_hierarchical.ipynb #f230330c
+# %% ../nbs/07_hierarchical.ipynb #2821c333
 def head_mean(J, # Jacobi matrices of log u
               heads, # H
              ): # Jacobi matrices of log v
@@ -259,7 +259,7 @@ def _join(J, n, J1, n1):
     v = (n*np.exp(x)[..., None] + n1*np.exp(x1)[..., None, :])/(n + n1)
     return jacobi(np.log(v).reshape(len(v), -1), (w[..., None]*w1[..., None, :]).reshape(len(v), -1))
 
-# %% ../nbs/07_hierarchical.ipynb #9a4a67ae
+# %% ../nbs/07_hierarchical.ipynb #d75ddda0
 def mixture_of_heads(nodes, # replicates [(u, w), …]: weighted points of the law of one head's variance u
                      heads=1, # H
                      **options, # `sample` and `singular` of GaussianMixture
@@ -275,7 +275,7 @@ def mixture_of_heads(nodes, # replicates [(u, w), …]: weighted points of the l
     replicates = [mixture(x, w) for x, w in zip(*fine)]
     return mixture(*fine, replicates=replicates, coarse=mixture(*coarse), **options)
 
-# %% ../nbs/07_hierarchical.ipynb #08824735
+# %% ../nbs/07_hierarchical.ipynb #d970b211
 @dataclass(frozen=True, eq=False)
 class HierarchicalGaussian:
     r"""The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random (Theorem 1, Example 1)."""
@@ -300,7 +300,7 @@ def _repeat_exact(S, i): return GaussianMixture(S[i, i:i+1], [1.], replicates=[G
 def _repeat(S, size, rng): return np.broadcast_to(S, (size, *S.shape))
 def _repeat_variance(S, i, size, rng): return np.full(size, S[i, i])
 
-# %% ../nbs/07_hierarchical.ipynb #d970b211
+# %% ../nbs/07_hierarchical.ipynb #134e50f0
 @patch
 def covariances(self: HierarchicalGaussian,
                 size, # int or shape
@@ -329,7 +329,7 @@ def _sample(self: HierarchicalGaussian, n, g):
     if not np.isfinite(S).all() or not (np.diagonal(S, axis1=1, axis2=2) >= 0).all(): raise ValueError(f"`sample({n}, rng)` must return covariances, got NaN, infinity or a negative variance; mend the sampler")
     return S
 
-# %% ../nbs/07_hierarchical.ipynb #134e50f0
+# %% ../nbs/07_hierarchical.ipynb #ab26088d
 @patch
 def conditional(self: HierarchicalGaussian,
                 S, # one covariance, (dim, dim)
@@ -350,7 +350,7 @@ def marginal(self: HierarchicalGaussian,
     sample = partial(self.variance, i) if self.variance else lambda n, g: self._sample(n, g)[:, i, i]
     return GaussianMixture(draw(sample, draws, seed), sample=sample)
 
-# %% ../nbs/07_hierarchical.ipynb #eab7e0c7
+# %% ../nbs/07_hierarchical.ipynb #89cb041e
 @patch
 def plot(self: HierarchicalGaussian,
          ax=None, # matplotlib axes; None = the current ones
