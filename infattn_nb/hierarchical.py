@@ -366,6 +366,6 @@ def plot(self: HierarchicalGaussian,
     ax.plot([], [], color="0.75", lw=.7, label="given one draw of S")
     ax.plot(y, law.pdf(y), color="black", label="hierarchical Gaussian")
     ax.plot(y, norm.pdf(y, scale=law.std()), color="tab:orange", ls="--", label="Gaussian, same variance")
-    ax.set(xlabel="y", ylabel="density", ylim=(0, 1.6*law.pdf(0.)))
-    ax.legend()
+    ax.set(xlabel="y", ylabel="density", ylim=(0, min(1.35*ax.dataLim.y1, 2.2*law.pdf(0.))))
+    ax.legend(fontsize=8)
     return ax
