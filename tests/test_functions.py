@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from infattn_nb.functions import (Nonlinearity, absolute, clip, cos, dual_quadrature, erf, gelu, identity, leaky_relu, quadratic, relu, sigmoid, sin,
+from infattn_nb.functions import (Nonlinearity, absolute, clip, cos, erf, gelu, identity, leaky_relu, quadratic, relu, sigmoid, sin,
                                   softmax, softplus, step, tanh)
 
 READY = [identity, relu, leaky_relu(.3), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, softplus, sin, cos, absolute, quadratic, step]
