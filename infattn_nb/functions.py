@@ -34,7 +34,7 @@ def check_cov(cov, # covariance matrices, shape (..., s, s)
         raise ValueError(f"`{name}` must be positive semidefinite, got smallest eigenvalue {low.min():.3g}; pass a Gram or covariance matrix")
     return C
 
-# %% ../nbs/01_functions.ipynb #ed6961b6
+# %% ../nbs/01_functions.ipynb #23894431
 @dataclass(frozen=True)
 class Nonlinearity:
     r"A function $\phi$ acting on each coordinate alike, with what the theory needs to know of it (section 2.1, Definition 2)."
@@ -44,15 +44,16 @@ class Nonlinearity:
     constant: float = None # C of Definition 2; None = unknown
     bound: float = None # sup |φ|, inf if there is none; None = unknown
     closed_form: Callable = None # (a, b, c) -> E φ(U)φ(V); None = by quadrature
+    arity: int = 1 # number of arguments
 
     def __post_init__(self):
         if not callable(self.fn): raise TypeError(f"`fn` must be a function of an array, got {type(self.fn).__name__}; pass e.g. np.tanh")
         x = np.linspace(-3, 3, 7)
-        with np.errstate(all="ignore"): y = np.asarray(self.fn(x))
+        with np.errstate(all="ignore"): y = np.asarray(self.fn(*[x]*self.arity))
         if y.shape != x.shape or y.dtype.kind not in "fiub" or not np.isfinite(y).all():
             raise ValueError(f"`fn` must map an array to finite real numbers of the same shape, got {y.dtype} {y.shape} for shape {x.shape}; vectorise it or mend its domain")
 
-    def __call__(self, x): return self.fn(x)
+    def __call__(self, *x): return x[0].program.nonlin(self, *x) if hasattr(x[0], "program") else self.fn(*x)
     def __repr__(self): return self.name or getattr(self.fn, "__name__", "φ")
 
     def dual(self,
