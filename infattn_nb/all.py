@@ -1,6 +1,7 @@
 """Everything public, in one line: `from infattn_nb.all import *`."""
 from .functions import *
 from .hierarchical import *
+from .netsor import *
 from .attention import *
 from .divergence import *
 from .experiments import *
