@@ -120,22 +120,25 @@ def _sampled(self: Tokens, n, exact=False):
     tv = self.tv_error(n)
     return (self, 0.) if exact or tv >= 1e-12 else (replace(self, activation=identity), tv)
 
-# %% ../nbs/08_attention.ipynb #40661f5f
+# %% ../nbs/08_attention.ipynb #c1347ca4
 @patch
 def gram(self: Tokens,
          width, # n in [1, ∞]
          size, # int or shape
          rng=None, # None | int | SeedSequence | Generator
          exact=False, # True: never replace clip(C) by the identity (see `tv_error`)
+         executor=None, # concurrent.futures.Executor; None = threads
         ): # size + (s, s)
     r"Draws of the Gram matrix $K_n = X X^\top/n$; the constant $K$ for $n = \infty$."
     n = _width(width)
     tokens, _ = self._sampled(n, exact)
-    def sample(k, g):
-        L = tokens._factor(n, k, g)
-        K = np.einsum("ikhn,jkhn->nij", L, L)
-        return np.broadcast_to(K, (k, *K.shape[1:]))
-    return draw(sample, size, rng)
+    return draw(partial(tokens._draw_gram, n), size, rng, executor)
+
+@patch
+def _draw_gram(self: Tokens, n, size, g):
+    L = self._factor(n, size, g)
+    K = np.einsum("ikhn,jkhn->nij", L, L)
+    return np.broadcast_to(K, (size, *K.shape[1:]))
 
 # %% ../nbs/08_attention.ipynb #b5267836
 @dataclass(frozen=True, eq=False)
@@ -318,22 +321,25 @@ def _limit_marginal(self, i):
     singular = self.heads*M.shape[1] == 1 and x.min() < 0 < x.max()
     return mixture_of_heads(normal_nodes(u, np.ptp(L, axis=0)), self.heads, sample=partial(self._variance, self.tokens, np.inf, i), singular=singular)
 
-# %% ../nbs/08_attention.ipynb #b58dcdd2
+# %% ../nbs/08_attention.ipynb #5390c69e
 @patch
 def scores(self: Attention,
            width=np.inf, # n in [1, ∞]
            size=1, # int or shape
            rng=None, # None | int | SeedSequence | Generator
            exact=False, # True: never replace clip(C) by the identity
+           executor=None, # concurrent.futures.Executor; None = threads
           ): # size + (heads, s, s)
     r"Draws of the scores $G^{(a)}$, eq. (2); of $p^\circ$ for `width=np.inf`."
     n = self._check_width(width)
     tokens, _ = self.tokens._sampled(n, exact)
-    def sample(k, g):
-        g_tokens, *g_heads = g.spawn(3)
-        L = tokens._factor(n, k, g_tokens)
-        return np.moveaxis(self._scores(L, L, self.head_width or n, (self.heads, k), *g_heads), (3, 2), (0, 1))
-    return draw(sample, size, rng)
+    return draw(partial(self._draw_scores, tokens, n), size, rng, executor)
+
+@patch
+def _draw_scores(self: Attention, tokens, n, size, g):
+    g_tokens, *g_heads = g.spawn(3)
+    L = tokens._factor(n, size, g_tokens)
+    return np.moveaxis(self._scores(L, L, self.head_width or n, (self.heads, size), *g_heads), (3, 2), (0, 1))
 
 # %% ../nbs/08_attention.ipynb #ca7e451a
 @patch
@@ -383,24 +389,27 @@ class _Mirror:
         x[reject] = 2*(gammaincinv if self.sign > 0 else gammainccinv)(df/2, self.rng.random(shape)[reject])
         return x
 
-# %% ../nbs/08_attention.ipynb #d967a7db
+# %% ../nbs/08_attention.ipynb #310d9ceb
 @patch
 def simulate_dense(self: Attention,
                    width, # n, finite
                    size=1, # int or shape
                    rng=None, # None | int | SeedSequence | Generator
                    scores=False, # also return the raw scores?
+                   executor=None, # concurrent.futures.Executor; None = threads
                   ): # y size + (s,), or (y, scores size + (heads, s, s))
     "The paper's simulation with all its n×n matrices: outputs at one coordinate. The oracle for everything else."
     n, s = self._check_width(width), self.tokens.seq_len
     if n == np.inf: raise ValueError("`width` must be finite for a dense simulation, got inf; use `.law(np.inf)` for the limit")
-    def sample(k, g):
-        step = max(1, 8*BUFFER//int(n)**2)
-        return np.concatenate([self._dense(int(n), min(step, k - j), g) for j in range(0, k, step)])
-    z = draw(sample, size, rng)
+    z = draw(partial(self._draw_dense, int(n)), size, rng, executor)
     return (z[..., :s], z[..., s:].reshape(*z.shape[:-1], self.heads, s, s)) if scores else z[..., :s]
 
-# %% ../nbs/08_attention.ipynb #37b9626e
+# %% ../nbs/08_attention.ipynb #ce16901e
+@patch
+def _draw_dense(self: Attention, n, size, g):
+    step = max(1, 8*BUFFER//n**2)
+    return np.concatenate([self._dense(n, min(step, size - j), g) for j in range(0, size, step)])
+
 @patch
 def _dense(self: Attention, n, b, rng):
     "b draws of eqs. (2)–(4): y at coordinate 0, then all scores, (b, s + H s s)."

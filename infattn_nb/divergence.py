@@ -5,7 +5,9 @@
 # %% auto #0
 __all__ = ['GROUPS', 'kl_divergence', 'total_variation', 'hellinger', 'wasserstein', 'paired_kl', 'kde', 'kde_kl', 'kde_trials']
 
-# %% ../nbs/10_divergence.ipynb #2e5f73e0
+# %% ../nbs/10_divergence.ipynb #2475e04d
+from functools import partial
+
 import numpy as np
 from scipy.integrate import tanhsinh
 from scipy.optimize import elementwise
@@ -13,7 +15,7 @@ from scipy.special import kl_div, xlog1py
 from scipy.stats import gaussian_kde
 
 from .attention import Attention, _Mirror
-from .hierarchical import BLOCK, _count, seed_sequence
+from .hierarchical import BLOCK, _count, fold, seed_sequence
 
 # %% ../nbs/10_divergence.ipynb #d7f2414b
 def _cuts(p, q):
@@ -116,22 +118,22 @@ def _kl_on_grid(p, q, w):
     x = (p - q)/q
     return w @ (q*(xlog1py(1 + x, x) - x))
 
-# %% ../nbs/10_divergence.ipynb #73f9269f
-def _paired_densities(p, q, i, y, draws, rng):
-    "The densities of output i under p and q at y from paired, mirrored draws of v, one estimate per group: (groups, 2, len(y))."
+# %% ../nbs/10_divergence.ipynb #13769a8f
+def _paired_densities(p, q, i, y, size, g):
+    "The densities of output i under p and q at y, summed over paired, mirrored draws of v, one sum per group: (groups, 2, len(y))."
     parts = np.zeros((GROUPS, 2, len(y)))
-    for k, seed in enumerate(seed_sequence(rng).spawn(-(-draws//BLOCK))):
-        for sign in (1, -1):
-            for j, law in enumerate((p, q)):
-                v = law.variance(i, min(BLOCK, draws - k*BLOCK), _Mirror(np.random.default_rng(seed_sequence(seed)), sign))
-                for a, part in enumerate(np.array_split(v, GROUPS)): parts[a, j] += _sum_of_densities(y, part)
-    return parts*GROUPS/(2*draws)
+    for sign in (1, -1):
+        for j, law in enumerate((p, q)):
+            v = law.variance(i, size, _Mirror(np.random.default_rng(seed_sequence(seed_sequence(g))), sign)) # the same numbers each time
+            for a, part in enumerate(np.array_split(v, GROUPS)): parts[a, j] += _sum_of_densities(y, part)
+    return parts
 
 def paired_kl(attention, # Attention
               width, # n in [1, ∞]
               i=0, # output
               draws=2**18, # of the random matrices, each used with its mirror image
               rng=None, # None | int | SeedSequence | Generator
+              executor=None, # concurrent.futures.Executor; None = threads
              ): # (D, standard error)
     r"""$D(\text{width } n \,\|\, \text{limit})$ of output i in nats by paired, mirrored draws, with a jackknife error (section 5.1, Figure 1(B)).
 
@@ -144,7 +146,7 @@ def paired_kl(attention, # Attention
     if not first[1].all(): raise ValueError(f"the limit of output {i} must have a density, got a conditional variance of zero; D is not defined there")
     if not first[0].all(): return np.inf, 0. # an atom at zero, which the limit has not
     y, w = _line(np.sqrt(first[1].mean()))
-    parts = _paired_densities(p, q, i, y, draws, rng)
+    parts = fold(partial(_paired_densities, p, q, i, y), np.asarray, draws, rng, executor=executor)*GROUPS/(2*draws)
     D = _kl_on_grid(*parts.mean(0), w)
     rest = np.array([_kl_on_grid(*np.delete(parts, a, axis=0).mean(0), w) for a in range(GROUPS)])
     return D + (GROUPS - 1)*(D - rest.mean()), np.sqrt((GROUPS - 1)*rest.var())

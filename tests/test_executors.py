@@ -1,0 +1,128 @@
+"""Whoever computes the blocks, the bytes are the same; and nothing is kept that need not be."""
+import gc
+import os
+import pickle
+import signal
+import tracemalloc
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from threading import active_count
+
+import numpy as np
+import pytest
+
+from infattn_nb import hierarchical
+from infattn_nb.attention import Attention, Tokens
+from infattn_nb.divergence import paired_kl
+from infattn_nb.functions import clip, identity, leaky_relu, relu
+from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian, draw, fold
+
+TOKENS = Tokens(3, relu)
+LAYER = Attention(TOKENS, heads=2, mask="causal")
+SAMPLERS = {
+    "rvs": LAYER.law(5).rvs,
+    "covariances": LAYER.law(5).covariances,
+    "limit": LAYER.law().rvs,
+    "low rank": Attention(TOKENS, heads=2, head_width=2).law(4).rvs,
+    "one output": LAYER.law(5).marginal(0, draws=16).rvs,
+    "one output of the limit": LAYER.law().marginal(0).rvs,
+    "mixture": GaussianMixture([.5, 1.5]).rvs,
+    "Gaussian": HierarchicalGaussian.constant(np.eye(2)).rvs,
+    "scores": partial(LAYER.scores, 5),
+    "gram": partial(TOKENS.gram, 5),
+    "clipped gram": partial(Tokens(2, clip(1.)).gram, 5),
+    "dense": partial(LAYER.simulate_dense, 3),
+}
+
+@pytest.fixture(scope="module")
+def processes():
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool: yield pool
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_same_bytes_from_threads_and_processes(name, processes):
+    sampler, size = SAMPLERS[name], 2*hierarchical.BLOCK + 100
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(4) as four:
+        first, *others = (sampler(size, rng=3, executor=e).tobytes() for e in (one, four, None, processes))
+    assert all(first == other for other in others)
+
+def test_same_divergence_and_marginal_from_any_executor(processes):
+    with ThreadPoolExecutor(1) as one:
+        assert paired_kl(LAYER, 5, draws=10_000, rng=1, executor=one) == paired_kl(LAYER, 5, draws=10_000, rng=1, executor=processes)
+        np.testing.assert_array_equal(*(LAYER.law(5).marginal(1, 10_000, executor=e).variances for e in (one, processes)))
+
+def test_fold_reduces_the_samples_of_rvs(processes):
+    law, size = LAYER.law(5), 3*hierarchical.BLOCK + 1
+    for law in (LAYER.law(5), LAYER.law(5).marginal(0, draws=16)):
+        y = law.rvs(size, rng=2)
+        np.testing.assert_allclose(law.fold(partial(np.sum, axis=0), size, rng=2, executor=processes), y.sum(0), rtol=1e-9)
+        assert law.fold(np.max, size, rng=2, combine=max) == y.max()
+        np.testing.assert_array_equal(law.fold(np.asarray, size, rng=2, combine=lambda a, b: np.concatenate([a, b])), y) # in block order
+        assert law.fold(len, size, rng=2) == size
+
+def test_every_sampler_can_be_folded():
+    for sampler in SAMPLERS.values(): assert np.isfinite(fold(sampler, np.sum, 5000, rng=0))
+
+def test_samplers_and_laws_can_be_pickled():
+    for name, sampler in SAMPLERS.items():
+        np.testing.assert_array_equal(sampler(50, rng=1), pickle.loads(pickle.dumps(sampler))(50, rng=1))
+    assert pickle.loads(pickle.dumps(leaky_relu(.1)))(-1.) == leaky_relu(.1)(-1.)
+
+def test_folding_keeps_nothing():
+    tracemalloc.start()
+    peaks = []
+    for size in (10**5, 10**6):
+        tracemalloc.reset_peak()
+        fold(_normals, np.sum, size, rng=0)
+        gc.collect()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 1e6 # the samples alone would take 7e6 bytes more
+
+def _normals(n, g): return g.standard_normal(n)
+
+def test_few_blocks_wait_at_a_time():
+    "No more than AHEAD blocks are computed before the first has been used."
+    started = []
+    def sample(n, g): return started.append(n) or g.standard_normal(1)
+    def combine(a, b):
+        if len(seen) == 0: seen.append(len(started))
+        return a + b
+    seen = []
+    fold(sample, np.sum, 500*hierarchical.BLOCK, rng=0, combine=combine)
+    assert seen[0] <= hierarchical.AHEAD + 2 and len(started) == 500
+
+def test_an_error_reaches_the_caller_and_stops_the_rest():
+    calls = []
+    def sample(n, g):
+        calls.append(n)
+        raise ArithmeticError("third law")
+    before = active_count()
+    with pytest.raises(ArithmeticError, match="third law"): draw(sample, 10**6, rng=0)
+    assert len(calls) <= hierarchical.AHEAD and active_count() == before
+
+def test_no_pools_within_pools():
+    "A sampler called from a task computes in the thread it is in."
+    counts = []
+    def sample(n, g):
+        counts.append(active_count())
+        return LAYER.law(5).rvs(2*hierarchical.BLOCK, g)[:1]
+    fold(sample, np.sum, 4*hierarchical.BLOCK, rng=0)
+    assert max(counts) <= active_count() + os.cpu_count()
+
+@pytest.mark.filterwarnings("ignore")
+def test_cluster_with_a_worker_killed():
+    "Two dask workers, one killed in the middle: the run completes with the same bytes."
+    distributed = pytest.importorskip("distributed")
+    law, size = Attention(Tokens(4, relu), heads=2).law(64), 150*hierarchical.BLOCK
+    killed = []
+    def combine(a, b):
+        if not killed:
+            killed.append(next(iter(cluster.workers.values())).process.pid)
+            os.kill(killed[0], signal.SIGKILL)
+        return a + b
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster, distributed.Client(cluster) as client:
+        assert len(client.nthreads()) == 2
+        result = law.fold(partial(np.sum, axis=0), size, rng=0, combine=combine, executor=client.get_executor())
+        np.testing.assert_array_equal(result, law.fold(partial(np.sum, axis=0), size, rng=0))
+        assert killed[0] not in client.run(os.getpid).values()
