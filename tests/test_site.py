@@ -1,0 +1,224 @@
+"""The sources of the site, as Quarto receives them: pre-processed by nbdev, read by pandoc."""
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+
+import pypandoc
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+NBS = ROOT/"nbs"
+PAGES = sorted(p.name for p in NBS.glob("*.ipynb"))
+SITE = yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))
+_parser = configparser.ConfigParser(delimiters=["="])
+_parser.read(ROOT/"settings.ini", encoding="utf-8")
+CFG = _parser["DEFAULT"]
+HOST, BLOB = CFG["doc_host"] + CFG["doc_baseurl"] + "/", CFG["git_url"] + f"/blob/{CFG['branch']}/"
+REF = re.compile(r"(eq|fig|sec|tbl)-")
+each = pytest.mark.parametrize("name", PAGES, ids=lambda n: n.removesuffix(".ipynb"))
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory):
+    "A copy of the project with the pre-processed pages in _proc."
+    here = tmp_path_factory.mktemp("site")
+    for part in ("nbs", "infattn_nb"): shutil.copytree(ROOT/part, here/part, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("settings.ini", "pyproject.toml", "setup.py", "README.md", "_quarto.yml"): shutil.copy(ROOT/file, here)
+    code = "from nbdev.quarto import refresh_quarto_yml as r; from nbdev.serve import proc_nbs as p; r(); p(n_workers=2)"
+    run = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True)
+    assert run.returncode == 0 and "Warning" not in run.stderr, run.stderr
+    return here
+
+@pytest.fixture(scope="session")
+def site(project):
+    "name -> Page"
+    pages = {name: Page(project/"_proc"/name) for name in PAGES}
+    assert len({p.html for p in pages.values()}) == len(pages), "two notebooks would write the same page"
+    return pages
+
+class Page:
+    "One pre-processed notebook: its markdown, the syntax tree pandoc makes of it, its figures."
+    def __init__(self, path):
+        self.cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        self.front = yaml.safe_load("".join(self.cells[0]["source"]).strip().strip("-"))
+        self.html = self.front["output-file"]
+        self.figures = [o for c in self.cells if c["cell_type"] == "code" if (o := options(c)) and "label" in o]
+        self.markdown = "\n\n".join(filter(None, map(_markdown, self.cells[1:])))
+        self.tree = json.loads(pandoc(self.markdown, "json"))["blocks"]
+        self.nodes = list(walk(self.tree))
+
+    def of(self, *kinds): return [n["c"] for n in self.nodes if n["t"] in kinds]
+
+    @property
+    def targets(self):
+        "Everything on the page that can be pointed at."
+        ids = [c[1][0] for c in self.of("Header")] + [c[0][0] for c in self.of("Div", "Span", "Figure", "Table", "CodeBlock", "Link", "Image")]
+        return Counter(i for i in ids if i) + Counter(self.equations) + Counter(f["label"] for f in self.figures)
+
+    @property
+    def equations(self): return re.findall(r"^\$\$ \{#(eq-[\w-]+)\}$", self.markdown, flags=re.M)
+
+def pandoc(text, to, *args):
+    run = subprocess.run([pypandoc.get_pandoc_path(), "-f", "markdown", "-t", to, "--fail-if-warnings", *args], input=text, capture_output=True, text=True, encoding="utf-8")
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+def walk(x):
+    if isinstance(x, dict) and "t" in x: yield x
+    for y in x.values() if isinstance(x, dict) else x if isinstance(x, list) else (): yield from walk(y)
+
+def words(x):
+    "The text of a piece of the tree."
+    return "".join({"Str": lambda c: c, "Space": lambda c: " ", "SoftBreak": lambda c: " ", "Math": lambda c: c[1], "Code": lambda c: c[1]}.get(n["t"], lambda c: "")(n.get("c")) for n in walk(x))
+
+def options(cell):
+    "The `#| key: value` lines of a code cell."
+    lines = re.findall(r"^#\|\s*([\w-]+:.*)$", "".join(cell["source"]), flags=re.M)
+    return yaml.safe_load("\n".join(lines)) if lines else {}
+
+def _markdown(cell):
+    "Text cells, and the documentation that nbdev has put in."
+    if cell["cell_type"] == "markdown": return "".join(cell["source"])
+    return "\n\n".join("".join(o["data"]["text/markdown"]) for o in cell.get("outputs", []) if "text/markdown" in o.get("data", {}))
+
+@lru_cache
+def bibliography(): return re.findall(r"^@\w+\{([\w-]+),", (NBS/"references.bib").read_text(encoding="utf-8"), flags=re.M)
+
+# Mathematics
+
+@each
+def test_equations_parse(site, name): assert "<body" not in pandoc(site[name].markdown, "html", "--mathml")
+
+@each
+def test_no_stray_markup(site, name):
+    "A dollar, a fence or a brace left in the text is mathematics or a block that was not recognised."
+    text = [n["c"] for n in site[name].nodes if n["t"] == "Str"]
+    ids = [i for s in text for i in re.findall(r"^\{#(eq-[\w-]+)\}$", s)]
+    assert ids == site[name].equations, "an equation's name stands as `$$ {#eq-name}` on its last line"
+    bad = [s for s in text if re.search(r"\$|:::|\{[#.]|\?@", s) and not s.startswith("{#eq-")]
+    assert not bad, bad
+
+@each
+def test_formulas_read_the_same_everywhere(site, name):
+    "No macros and no numbering commands: the same source is read by Jupyter, GitHub, Colab and MathJax."
+    for kind, formula in site[name].of("Math"): assert not re.search(r"\\(label|eqref|tag|def|newcommand|require)\b", formula), formula
+    for c in site[name].cells:
+        source = "".join(c["source"])
+        if c["cell_type"] == "markdown": assert not re.search(r"^[ \t]+\$\$|\$\$\S.*\$\$$", source, flags=re.M), "`$$` stands alone at the beginning of its line"
+
+# References
+
+@each
+def test_targets_are_unique(site, name):
+    twice = [t for t, k in site[name].targets.items() if k > 1]
+    assert not twice, twice
+
+def test_figure_and_section_names_are_unique_over_all_pages(site):
+    names = Counter(t for p in site.values() for t in p.targets if re.match("(fig|sec)-", t))
+    assert not [t for t, k in names.items() if k > 1]
+
+@each
+def test_references_and_citations(site, name):
+    for cite in site[name].of("Cite"):
+        for key in (c["citationId"] for c in cite[0]):
+            assert site[name].targets[key] == 1 if REF.match(key) else key in bibliography(), f"@{key}"
+
+def test_bibliography():
+    assert len(bibliography()) == len(set(bibliography()))
+    pandoc("---\nnocite: '@*'\n---\n", "html", "--citeproc", f"--bibliography={NBS/'references.bib'}")
+
+@each
+def test_links_and_images(site, name):
+    by_html = {p.html: p for p in site.values()}
+    for _, text, (url, _) in site[name].of("Link"):
+        assert words(text).strip() or [n for n in walk(text) if n["t"] == "Image"], f"link to {url} without text"
+        file, _, anchor = url.partition("#")
+        if file.startswith(BLOB): assert (ROOT/file.removeprefix(BLOB)).exists(), url
+        elif file.startswith(HOST): page = by_html[file.removeprefix(HOST)]; assert not anchor or page.targets[anchor] == 1, url
+        elif re.match(r"https?://", file): assert re.fullmatch(r"https?://[\w.-]+\.\w+(/\S*)?", file), url
+        elif not file or file.endswith(".ipynb"): assert not anchor or site[file or name].targets[anchor] == 1, url
+        else: assert (NBS/file).exists(), url
+    for _, alt, (url, _) in site[name].of("Image"):
+        assert len(words(alt)) > 3 and (re.match("https?://", url) or (NBS/url).exists()), url
+
+# Figures and outputs
+
+@each
+def test_figures_have_caption_and_alt(site, name):
+    for c in site[name].cells:
+        for o in c.get("outputs", []):
+            if not any(k.startswith("image/") for k in o.get("data", {})): continue
+            figure = options(c)
+            assert figure.get("label", "").startswith("fig-"), "".join(c["source"])[:80]
+            assert len(figure["fig-cap"]) > 20 and len(figure["fig-alt"]) > 20
+            assert set(k for k in o["data"] if k.startswith("image/")) == {"image/png"}
+    labels = [f["label"] for f in site[name].figures]
+    assert len(labels) == len(set(labels))
+
+@each
+def test_outputs_are_fit_to_print(name):
+    for c in json.loads((NBS/name).read_text(encoding="utf-8"))["cells"]:
+        for o in c.get("outputs", []):
+            assert o.get("name") != "stderr"
+            assert o["output_type"] != "error" or "raises-exception" in c["metadata"].get("tags", [])
+            text = "".join(o.get("text", o.get("data", {}).get("text/plain", "")))
+            assert not re.search(r"/(work|tmp|home|root|usr|Users)/|Traceback|Warning| at 0x", text), text
+
+def test_size_of_stored_outputs():
+    assert sum(len(json.dumps(c.get("outputs"))) for n in PAGES for c in json.loads((NBS/n).read_text(encoding="utf-8"))["cells"]) < 15e6
+
+# Reading order and accessibility
+
+@each
+def test_headings_do_not_jump(site, name):
+    "Title, sections, documented functions: no level is left out (titles of callouts are not headings)."
+    callouts = {id(n) for d in site[name].nodes if d["t"] == "Div" and any(c.startswith("callout") for c in d["c"][0][1]) for n in walk(d)}
+    level = 1
+    for n in site[name].nodes:
+        if n["t"] != "Header" or id(n) in callouts: continue
+        assert 2 <= n["c"][0] <= level + 1, words(n)
+        level = n["c"][0]
+
+def sidebar(contents=None):
+    "The pages in reading order."
+    for item in SITE["website"]["sidebar"]["contents"] if contents is None else contents:
+        if isinstance(item, str): yield item
+        else: yield from sidebar(item["contents"])
+
+def test_sidebar_lists_every_page_once(): assert sorted(sidebar()) == PAGES
+
+def luminance(colour):
+    r, g, b = (int(colour[i:i+2], 16)/255 for i in (1, 3, 5))
+    return sum(w*(c/12.92 if c <= .04045 else ((c + .055)/1.055)**2.4) for w, c in zip((.2126, .7152, .0722), (r, g, b)))
+
+def contrast(a, b):
+    "Ratio of WCAG 2.2, from 1 to 21."
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + .05)/(dark + .05)
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_contrast(theme):
+    "Text reaches 4.5 (AA) on every ground it stands on."
+    colour = dict(re.findall(r"^\$([\w-]+): (#[0-9a-f]{6}) !default;", (NBS/f"{theme}.scss").read_text(), flags=re.M))
+    for ground in ("body-bg", "ground", "code-bg"):
+        for text in ("body-color", "link-color", "quiet"): assert contrast(colour[text], colour[ground]) >= 4.5, (text, ground)
+
+def test_figures_share_the_colours_of_the_page():
+    colour = dict(re.findall(r"^\$([\w-]+): (#[0-9a-f]{6}) !default;", (NBS/"light.scss").read_text(), flags=re.M))
+    style = (ROOT/"infattn_nb/infattn.mplstyle").read_text()
+    assert re.search(r"axes.prop_cycle: cycler\('color', \['(\w+)'", style)[1] == colour["link-color"][1:]
+
+# What only Quarto can say
+
+@pytest.mark.skipif(not shutil.which("quarto"), reason="Quarto is not installed")
+def test_quarto_renders_without_a_warning(project):
+    run = subprocess.run(["quarto", "render", "--no-cache"], cwd=project/"_proc", capture_output=True, text=True)
+    log = run.stdout + run.stderr
+    assert run.returncode == 0 and "WARN" not in log and "ERROR" not in log, log[-4000:]
+    for page in (project/"_proc/_docs").glob("*.html"): assert "?@" not in page.read_text(encoding="utf-8"), page.name
