@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
-           'multiply', 'check_cov', 'Nonlinearity', 'leaky_relu', 'clip', 'dual_quadrature', 'softmax',
-           'PseudoLipschitz', 'softmax_weight', 'attack', 'break_pseudo_lipschitz', 'growth', 'product', 'compose']
+           'times', 'check_cov', 'Nonlinearity', 'leaky_relu', 'clip', 'dual_quadrature', 'softmax', 'softmax_weight',
+           'attack', 'break_pseudo_lipschitz', 'growth', 'product', 'compose']
 
 # %% ../nbs/01_functions.ipynb #82c26319
 from dataclasses import dataclass
@@ -241,36 +241,18 @@ def softmax(x, # scores
     y /= y.sum(axis=axis, keepdims=True)
     return y
 
-# %% ../nbs/01_functions.ipynb #3a4d0ba9
-@dataclass(frozen=True)
-class PseudoLipschitz:
-    r"A function $\mathbb{R}^k \to \mathbb{R}$ of $k$ arrays, with its constants (Definition 2). A `Nonlinearity` is the case k = 1."
-    fn: Callable # takes k arrays of one shape
-    arity: int # k
-    name: str = None # what `repr` shows
-    order: float = None # d; None = unknown
-    constant: float = None # C; None = unknown
-    bound: float = None # sup |φ|, inf if there is none; None = unknown
-
-    def __post_init__(self):
-        if not callable(self.fn): raise TypeError(f"`fn` must be a function of {self.arity} arrays, got {type(self.fn).__name__}; pass e.g. np.multiply")
-        if np.shape(self.fn(*np.ones((self.arity, 2)))) != (2,): raise ValueError(f"`fn` must map {self.arity} arrays to one array of the same shape; vectorise it or mend `arity`")
-
-    def __call__(self, *x): return self.fn(*x)
-    def __repr__(self): return self.name or getattr(self.fn, "__name__", "φ")
-
 # %% ../nbs/01_functions.ipynb #dc9bbd1d
 def _softmax_weight(*p, j): return softmax(np.stack(np.broadcast_arrays(*p)), axis=0)[j]
 
-# %% ../nbs/01_functions.ipynb #ee6bb888
-multiply = PseudoLipschitz(np.multiply, 2, "multiply", 2, 1/2, np.inf)
+# %% ../nbs/01_functions.ipynb #ea408c89
+times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2)
 
 def softmax_weight(s, # number of scores
                    j=0, # which weight
-                  ): # PseudoLipschitz function of s scores
+                  ): # Nonlinearity of s arguments
     r"The weight $\mathrm{SoftMax}(p_1, \dots, p_s)_j$ as a Lipschitz function of the scores, with Lipschitz constant $\sqrt2/4$."
     if not 0 <= j < s: raise ValueError(f"`j` must be one of 0…{s - 1}, got {j}; there are {s} scores")
-    return PseudoLipschitz(partial(_softmax_weight, j=j), s, f"softmax_weight({s}, {j})", 1, 2**.5/12, 1.)
+    return Nonlinearity(partial(_softmax_weight, j=j), f"softmax_weight({s}, {j})", 1, 2**.5/12, 1., arity=s)
 
 # %% ../nbs/01_functions.ipynb #fbbfe3b4
 def attack(ratio, # takes points (dim, m), returns m numbers that should not exceed 1
@@ -296,8 +278,8 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
         best, top = best[:, keep], top[keep]
     return top[-1], best[:, -1]
 
-# %% ../nbs/01_functions.ipynb #7a4d139f
-def break_pseudo_lipschitz(phi, # Nonlinearity, PseudoLipschitz, or a function of `arity` arrays
+# %% ../nbs/01_functions.ipynb #78b5e3fd
+def break_pseudo_lipschitz(phi, # Nonlinearity, or a function of `arity` arrays
                            order=None, # d; None = that of phi
                            constant=None, # C; None = that of phi
                            arity=None, # number of arguments; None = that of phi, else 1
@@ -315,30 +297,30 @@ def break_pseudo_lipschitz(phi, # Nonlinearity, PseudoLipschitz, or a function o
     worst, z = attack(ratio, 2*k, **options)
     return worst, z[:k], z[:k] + z[k:]
 
-# %% ../nbs/01_functions.ipynb #d22e233b
-def growth(phi): # A; phi is a Nonlinearity or PseudoLipschitz function with known constants
+# %% ../nbs/01_functions.ipynb #5fe40e86
+def growth(phi, # Nonlinearity with known order and constant
+          ): # A
     r"$A = |\phi(0)| + 3C$ with $|\phi(x)| \le A\,(1 + \|x\|^d)$ (Lemma 7)."
-    zeros = np.zeros((getattr(phi, "arity", 1), 1))
+    zeros = np.zeros((phi.arity, 1))
     return float(np.abs(phi.fn(*zeros)[0])) + 3*phi.constant
 
-# %% ../nbs/01_functions.ipynb #1cc43ff7
+# %% ../nbs/01_functions.ipynb #a211debc
 def _multiplied(f, g, *x): return f(*x)*g(*x)
 def _composed(f, gs, *x): return f(*(g(*x) for g in gs))
 
 def _arity(*fs):
     for f in fs:
-        if not isinstance(f, (Nonlinearity, PseudoLipschitz)): raise TypeError(f"expected Nonlinearity or PseudoLipschitz functions, got {type(f).__name__}; wrap a plain function: Nonlinearity(fn)")
-    arities = [getattr(f, "arity", 1) for f in fs]
-    if len(set(arities)) > 1: raise ValueError(f"{', '.join(map(repr, fs))} must be functions of the same number of arguments, got {arities}")
-    return arities[0]
+        if not isinstance(f, Nonlinearity): raise TypeError(f"expected a Nonlinearity, got {type(f).__name__}; wrap a plain function: Nonlinearity(fn)")
+    if len({f.arity for f in fs}) > 1: raise ValueError(f"{', '.join(map(repr, fs))} must be functions of the same number of arguments, got {[f.arity for f in fs]}")
+    return fs[0].arity
 
-def _function(k, fn, **properties): return Nonlinearity(fn, **properties) if k == 1 else PseudoLipschitz(fn, k, **properties)
 def _known(*fs): return not any(f.order is None or f.constant is None for f in fs)
 def _sup(f): return np.inf if f.bound is None else f.bound
 def _constant(f, d): return f.constant if f.order == d else 3*f.constant # Fact 4
 
-# %% ../nbs/01_functions.ipynb #e6bf4501
-def product(phi, psi): # Nonlinearity, or PseudoLipschitz functions of the same arguments
+# %% ../nbs/01_functions.ipynb #04a43035
+def product(phi, psi, # functions of the same arguments
+           ): # Nonlinearity
     r"$x \mapsto \phi(x)\,\psi(x)$ with its order, constant and bound (Proposition 6)."
     k, B1, B2 = _arity(phi, psi), _sup(phi), _sup(psi)
     d = C = None
@@ -349,12 +331,12 @@ def product(phi, psi): # Nonlinearity, or PseudoLipschitz functions of the same 
         d = phi.order + psi.order
         C = 3*(growth(phi)*psi.constant + growth(psi)*phi.constant)
     bound = B1*B2 if B1 + B2 < np.inf else None
-    return _function(k, partial(_multiplied, phi.fn, psi.fn), name=f"{phi}·{psi}", order=d, constant=C, bound=bound)
+    return Nonlinearity(partial(_multiplied, phi.fn, psi.fn), f"{phi}·{psi}", d, C, bound, arity=k)
 
-# %% ../nbs/01_functions.ipynb #e1b2a58d
-def compose(phi, # of k arguments: a Nonlinearity (k = 1) or PseudoLipschitz
+# %% ../nbs/01_functions.ipynb #12113143
+def compose(phi, # of k arguments
             *psis, # ψ₁, …, ψₖ: functions of the same arguments
-           ): # a Nonlinearity where the ψ are, else PseudoLipschitz
+           ): # Nonlinearity
     r"$x \mapsto \phi(\psi_1(x), \dots, \psi_k(x))$ with its order, constant and bound (Proposition 6)."
     if len(psis) != _arity(phi): raise ValueError(f"`compose` needs one inner function per argument, got {len(psis)} for the {_arity(phi)} of {phi}; pass compose(phi, psi_1, …, psi_k)")
     m, B = _arity(*psis), np.linalg.norm([_sup(psi) for psi in psis])
@@ -368,4 +350,4 @@ def compose(phi, # of k arguments: a Nonlinearity (k = 1) or PseudoLipschitz
             d, C = d1*d, 3*phi.constant*C2*(1 + 2*(2*A2)**(d1 - 1))
         if B < np.inf: bound = min(_sup(phi), growth(phi)*(1 + B**d1))
     fn = partial(_composed, phi.fn, tuple(psi.fn for psi in psis))
-    return _function(m, fn, name=f"{phi}({', '.join(map(repr, psis))})", order=d, constant=C, bound=None if bound == np.inf else bound)
+    return Nonlinearity(fn, f"{phi}({', '.join(map(repr, psis))})", d, C, None if bound == np.inf else bound, arity=m)
