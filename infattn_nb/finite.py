@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['dot', 'product', 'simulate']
 
-# %% ../nbs/04_finite.ipynb #a0a8e705
+# %% ../nbs/04_finite.ipynb #09a98e8a
 from functools import partial
 
 import numpy as np
 
 from .hierarchical import _count, draw, psd_factor
-from .netsor import Input, Linear, MatMul, Program, Score, Vector, apply
+from .netsor import Input, MatMul, Program, Score, Vector, apply
 
 # %% ../nbs/04_finite.ipynb #77b1bc1e
 def dot(x, y): # (samples, n) each
@@ -70,7 +70,7 @@ def _run(program, past, rows, width, b, rng, dense):
 
 def _normals(rng, sd, shape): return sd*rng.standard_normal(shape)
 
-# %% ../nbs/04_finite.ipynb #8569f099
+# %% ../nbs/04_finite.ipynb #5a0beabf
 def simulate(program, # Program; any, whether Assumption 1 admits it or not
              outputs, # vectors whose coordinates are wanted
              width, # n, a whole number; every vector must get a whole number of coordinates
@@ -79,6 +79,7 @@ def simulate(program, # Program; any, whether Assumption 1 admits it or not
              coords=None, # None = one coordinate; an int c = the first c coordinates
              scores=None, # also return these scores
              dense=False, # draw the matrices?
+             executor=None, # concurrent.futures.Executor: blocks of samples run there
             ): # size + (k,) or size + (k, coords); with scores (outputs, size + (r,))
     r"""Draws of program vectors at width n, exactly, in O(n) numbers per product (section 2.1; theorem 1 lets n → ∞).
 
@@ -90,7 +91,7 @@ def simulate(program, # Program; any, whether Assumption 1 admits it or not
         if rows[h] < c: raise ValueError(f"`coords` must not exceed the length of an output, got {c} for `{program.name(h)}` of {rows[h]}; choose a larger width")
     for h in past:
         if isinstance(h, MatMul): rows[h.W] = max(rows.get(h.W, 0), rows[h])
-    y = draw(partial(_block, program, past, rows, n, outputs, scores, c, dense), size, rng)
+    y = draw(partial(_block, program, past, rows, n, outputs, scores, c, dense), size, rng, executor)
     k = len(outputs)*c
     vectors = y[..., :k].reshape(*y.shape[:-1], len(outputs), c)
     vectors = vectors[..., 0] if coords is None else vectors

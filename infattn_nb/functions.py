@@ -35,8 +35,8 @@ def check_cov(cov, # covariance matrices, shape (..., s, s)
         raise ValueError(f"`{name}` must be positive semidefinite, got smallest eigenvalue {low.min():.3g}; pass a Gram or covariance matrix")
     return C
 
-# %% ../nbs/01_functions.ipynb #23894431
-@dataclass(frozen=True)
+# %% ../nbs/01_functions.ipynb #c9a0603b
+@dataclass(frozen=True, eq=False)
 class Nonlinearity:
     r"A function $\phi$ acting on each coordinate alike, with what the theory needs to know of it (section 2.1, Definition 2)."
     fn: Callable # acts elementwise on arrays
@@ -56,6 +56,8 @@ class Nonlinearity:
 
     def __call__(self, *x): return x[0].program.nonlin(self, *x) if hasattr(x[0], "program") else self.fn(*x)
     def __repr__(self): return self.name or getattr(self.fn, "__name__", "φ")
+    def __eq__(self, other): return isinstance(other, Nonlinearity) and _key(self.fn) == _key(other.fn) # clip(1.) is clip(1.)
+    def __hash__(self): return hash(_key(self.fn))
 
     def dual(self,
              cov, # covariance of the arguments, (..., s, s)
@@ -70,6 +72,9 @@ class Nonlinearity:
         K[..., i, j] = K[..., j, i] = value
         E[..., i, j] = E[..., j, i] = error
         return (K, E) if return_error else K
+
+# %% ../nbs/01_functions.ipynb #51ea7ac4
+def _key(fn): return (fn.func, fn.args, tuple(fn.keywords.items())) if isinstance(fn, partial) else fn
 
 # %% ../nbs/01_functions.ipynb #a6553ac1
 def _spread(a, b, c): return np.sqrt(np.maximum(a*b - c*c, 0.)) # exactly 0 for a = b = |c|

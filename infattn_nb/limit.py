@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['BATCHES', 'cross_moment', 'Paths', 'limit', 'Limit']
 
-# %% ../nbs/03_limit.ipynb #f1a0ba0a
+# %% ../nbs/03_limit.ipynb #03cdc2d6
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 from fastcore.basics import patch
@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from .functions import Nonlinearity, _dot, _hermite, dual_quadrature
 from .hierarchical import HierarchicalGaussian, _count, draw, psd_factor, seed_sequence
-from .netsor import Attend, Input, Linear, MatMul, Nonlin, Program, Score, Vector, apply
+from .netsor import Input, Linear, MatMul, Nonlin, Program, Score, Vector, apply
 
 # %% ../nbs/03_limit.ipynb #11d57a3d
 def cross_moment(f, g, # functions of an array
@@ -340,7 +340,7 @@ def given(self: Limit,
     if x.ndim != 2 or x.shape[1] != len(sqrt) or not np.isfinite(x).all(): raise ValueError(f"`scores` must be finite with shape (size, {len(sqrt)}), got {x.shape}; one column per sqrt score, in the order of the program")
     return Paths(self.program, len(x), rng, given=dict(zip(sqrt, x.T)))
 
-# %% ../nbs/03_limit.ipynb #a6cea2c6
+# %% ../nbs/03_limit.ipynb #4307a0dd
 @patch
 def rvs(self: Limit,
         outputs, # k vectors
@@ -348,11 +348,12 @@ def rvs(self: Limit,
         rng=None, # None | int | SeedSequence | Generator
         coords=None, # None = one coordinate; an int c = c coordinates
         scores=None, # also return these scores
+        executor=None, # concurrent.futures.Executor: blocks of samples run there
        ): # size + (k,) or size + (k, coords); with scores (outputs, size + (r,))
     "Samples of the limit: each with its own scores, coordinates independent given them (Corollary 2). Shapes as in `simulate`."
     c, wanted = 1 if coords is None else _count(coords, "coords"), scores is not None
     outputs, scores = self._own([outputs] if isinstance(outputs, Vector) else outputs), self.program._own(Score, scores or (), "`scores`")
-    y = draw(partial(_sample, self.program, outputs, scores, c), size, rng)
+    y = draw(partial(_sample, self.program, outputs, scores, c), size, rng, executor)
     k = len(outputs)*c
     vectors = y[..., :k].reshape(*y.shape[:-1], len(outputs), c)
     vectors = vectors[..., 0] if coords is None else vectors

@@ -35,7 +35,7 @@ def test_light_import():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 def test_imports_go_one_way():
-    order = ["functions", "hierarchical", "netsor", "attention", "divergence", "experiments"]
+    order = ["functions", "hierarchical", "netsor", "limit", "finite", "attention", "divergence", "experiments"]
     for k, name in enumerate(order):
         source = (ROOT/f"infattn_nb/{name}.py").read_text(encoding="utf-8")
         assert not [later for later in order[k:] if f"infattn_nb.{later} import" in source or f"from .{later}" in source], name
