@@ -118,7 +118,7 @@ def _kl_on_grid(p, q, w):
     x = (p - q)/q
     return w @ (q*(xlog1py(1 + x, x) - x))
 
-# %% ../nbs/10_divergence.ipynb #13769a8f
+# %% ../nbs/10_divergence.ipynb #9d829a44
 def _paired_densities(p, q, i, y, size, g):
     "The densities of output i under p and q at y, summed over paired, mirrored draws of v, one sum per group: (groups, 2, len(y))."
     parts = np.zeros((GROUPS, 2, len(y)))
@@ -134,14 +134,17 @@ def paired_kl(attention, # Attention
               draws=2**18, # of the random matrices, each used with its mirror image
               rng=None, # None | int | SeedSequence | Generator
               executor=None, # concurrent.futures.Executor; None = threads
+              limit=None, # Attention whose limit is meant, e.g. n×n heads for low-rank ones; None = attention itself
              ): # (D, standard error)
     r"""$D(\text{width } n \,\|\, \text{limit})$ of output i in nats by paired, mirrored draws, with a jackknife error (section 5.1, Figure 1(B)).
 
     For identity tokens the relative error hardly depends on n. An output that is exactly zero with positive probability gives (inf, 0).
     Raises TypeError or ValueError for arguments out of range, and if the limit has no density."""
-    if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; use kl_divergence for two laws")
-    p, q, draws = attention.law(width), attention.law(), -(-_count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
+    for name, layer in (("attention", attention), ("limit", limit or attention)):
+        if not isinstance(layer, Attention): raise TypeError(f"`{name}` must be an Attention, got {type(layer).__name__}; use kl_divergence for two laws")
+    p, q, draws = attention.law(width), layer.law(), -(-_count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
     if not 0 <= i < p.dim: raise ValueError(f"`i` must be an output 0…{p.dim - 1}, got {i}; the layer has {p.dim} tokens")
+    if q.dim != p.dim: raise ValueError(f"`limit` must have as many tokens as `attention` ({p.dim}), got {q.dim}; compare layers of the same tokens")
     first = [law.variance(i, BLOCK, np.random.default_rng(0)) for law in (p, q)]
     if not first[1].all(): raise ValueError(f"the limit of output {i} must have a density, got a conditional variance of zero; D is not defined there")
     if not first[0].all(): return np.inf, 0. # an atom at zero, which the limit has not
