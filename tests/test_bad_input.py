@@ -94,6 +94,8 @@ CASES = [
     (lambda: paired_kl(A, 8, i=3), ValueError, "`i`"),
     (lambda: paired_kl(Attention(T, var_v=0.), 8), ValueError, "density"),
     (lambda: paired_kl(A, 8, draws=3), ValueError, "`draws`"),
+    (lambda: paired_kl(A, 8, limit=LAW), TypeError, "`limit`"),
+    (lambda: paired_kl(A, 8, limit=Attention(Tokens(A.tokens.seq_len + 1, relu))), ValueError, "`limit`"),
     (lambda: kde_kl([1., 1.], [1., 2.]), ValueError, "`samples_p`"),
     (lambda: kde_kl([1., 2.], [[1., 2.]]), ValueError, "`samples_q`"),
     (lambda: kde_kl([1., 2.], [1., NAN]), ValueError, "`samples_q`"),

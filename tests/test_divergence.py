@@ -64,6 +64,16 @@ def test_paired_kl_at_known_widths():
     assert abs(value - 11.1e-8) < 8*se + 1e-9 and se < 2e-9
     assert paired_kl(LAYER, np.inf, draws=2**12) == (0., 0.)
 
+def test_paired_kl_to_another_limit():
+    "Low-rank heads against n×n ones: the paired value is the plain one (bias of 2^14 draws: a few 1e-6), and not that of the low-rank layer's own limit."
+    low = Attention(Tokens(4, identity), heads=2, head_width=64)
+    value, se = paired_kl(low, 128, draws=2**15, rng=1, limit=LAYER)
+    plain = [kl_divergence(low.law(128).marginal(0, draws=2**14, seed=k), LAYER.law().marginal(0)) for k in range(16)]
+    assert abs(value - np.mean(plain)) < 10*np.hypot(se, np.std(plain, ddof=1)/4) + 5e-6
+    own, own_se = paired_kl(low, 128, draws=2**15, rng=1)
+    assert value - own > 10*np.hypot(se, own_se)
+    assert paired_kl(LAYER, 64, draws=512, rng=0, limit=LAYER) == paired_kl(LAYER, 64, draws=512, rng=0)
+
 CASES = {"n = 16": (LAYER, 16, 0), "n = 1024": (LAYER, 1024, 0), "one head": (Attention(Tokens(3, identity, [[1, .5, 0], [.5, 2, 0], [0, 0, 1]])), 100, 1),
          "16 heads, ReLU": (Attention(Tokens(2, relu), heads=16), 64, 0), "causal with bias": (Attention(Tokens(3, relu), mask="causal", bias=np.eye(3)), 32, 2)}
 

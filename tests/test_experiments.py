@@ -1,0 +1,96 @@
+"""What the figures must show, read off the stored tables of the full protocol."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from infattn_nb.divergence import kl_divergence
+from infattn_nb.experiments import (FIGURES, GRID, HEADS, HEAD_WIDTH, LOW_RANK_HEADS, PLANS, WIDTHS, _cost_table, _series, literal_seconds, paper_layer,
+                                    read_table, sweep)
+
+DATA = Path(__file__).parent.parent/"nbs/data"
+table = lambda name: read_table(DATA/f"{name}.csv")
+column = lambda data, **where: _series(data, **where)[1]
+
+def test_names_and_counts():
+    assert list(PLANS) == list(FIGURES) == "fig1a fig1b fig2a fig2b fig3a fig3b relu_a relu_b heads".split()
+    assert [PLANS[name].samples for name in PLANS] == [50_000]*6 + [100_000]*2 + [50_000]
+    for name in PLANS: # every trial of every cell is there
+        data, cells = table(name), {(c["n"], c["heads"]) for c in PLANS[name].cells}
+        assert set(zip(data["n"], data["heads"])) == cells
+        if (data["trial"] >= 0).any(): assert len(data["y"]) == 10*len(np.unique([f"{p} {n} {h}" for p, n, h in zip(data["panel"], data["n"], data["heads"])]))
+
+@pytest.mark.parametrize("name, points", [("fig1b", [(n, 2) for n in WIDTHS]), ("relu_b", [(n, 2) for n in WIDTHS]), ("fig3b", [(HEAD_WIDTH*H, H) for H in LOW_RANK_HEADS])])
+def test_divergences_decay_and_the_estimate_has_a_floor(name, points):
+    data = table(name)
+    law = np.array([column(data, panel="law", n=n, heads=H) for n, H in points])
+    kde = np.array([column(data, panel="kde", n=n, heads=H) for n, H in points])
+    se = law.std(1, ddof=1)/10**.5
+    assert (np.diff(law.mean(1)) < -10*np.hypot(se[1:], se[:-1])).all()
+    slope = np.log(law[-1].mean()/law[-2].mean())/np.log(4) # of n or of H: both grow by 4
+    assert -2.05 < slope < -1.85 # −2, up to corrections of relative order 1/n or 1/H at the last but one point
+    assert kde[0].mean() > kde[-1].mean() and kde[-1].mean() > 20*law[-1].mean()
+    floor = column(data, panel="kde", n=np.inf, heads=points[-1][1])
+    assert abs(kde[-1].mean() - floor.mean()) < 10*np.hypot(kde[-1].std(ddof=1), floor.std(ddof=1))/10**.5
+
+@pytest.mark.parametrize("name, heads", [("fig1a", 2), ("relu_a", 2)])
+def test_densities_come_down_to_the_limit(name, heads):
+    data = table(name)
+    far = np.abs(GRID) > 2.5
+    f = [column(data, panel="law", n=n, heads=heads) for n in (*WIDTHS, np.inf)]
+    for wide, narrow in zip(f[1:], f): assert (narrow[far] > wide[far]).all() and narrow[GRID == 0] > wide[GRID == 0] # heavier tails, higher peak
+    limit = PLANS[name].cells[-1]
+    options = {k: v for k, v in limit.items() if k not in ("n", "heads")}
+    np.testing.assert_allclose(f[-1], paper_layer(heads, **options).law().marginal(0).pdf(GRID), rtol=1e-6)
+
+@pytest.mark.parametrize("H", LOW_RANK_HEADS)
+def test_low_rank_stays_close_to_its_limit(H):
+    "Within a few hundredths of the peak, closer with more heads, with heavier tails; the estimate agrees with the law within its noise and smoothing."
+    data = table("fig3a")
+    law, limit = (column(data, panel="law", n=n, heads=H) for n in (HEAD_WIDTH*H, np.inf))
+    assert np.abs(law - limit).max() < .05/H**.9*limit.max()
+    assert (law[np.abs(GRID) > 2.5] > limit[np.abs(GRID) > 2.5]).all()
+    for n, f in ((HEAD_WIDTH*H, law), (np.inf, limit)):
+        y, estimate, spread = _series(data, panel="estimate", n=n, heads=H)
+        h2 = 50_000**-.4*np.trapezoid(y*y*f, y) # bandwidth²; smoothing adds h² f''/2
+        smoothed = f + h2/2*np.gradient(np.gradient(f, y), y)
+        inner = np.abs(y) < 1.5
+        assert (np.abs(estimate - smoothed) < 10*spread/10**.5 + h2**2)[inner].all()
+
+def test_one_head_is_more_peaked_than_many():
+    data = table("fig2b")
+    peak = lambda panel, H: column(data, panel=panel, heads=H)[GRID == 0][0]
+    assert peak("limit", 1) > peak("limit", 256) > peak("gaussian", 256) and peak("estimate", 1) > peak("estimate", 256)
+
+def test_heads_follow_the_asymptote():
+    "Slope −2 and the constant (3/16) CV⁴ = κ²/48, with corrections of relative order 1/H."
+    data = table("heads")
+    one = paper_layer(1).law().marginal(0)
+    D = np.array([column(data, panel="law", heads=H)[0] for H in HEADS])
+    H = np.array(HEADS)
+    assert (np.abs(D*H**2/(one.kurtosis()**2/48) - 1) < .5/H).all()
+    assert D[3] == pytest.approx(kl_divergence(paper_layer(8).law().marginal(0), norm(scale=one.std())), rel=1e-6)
+    kde = np.array([column(data, panel="kde", heads=h) for h in HEADS])
+    assert kde[0].mean() > kde[-1].mean() > 1000*D[-1]
+
+def test_cost_table():
+    assert literal_seconds("heads") == 0
+    one, ten = (literal_seconds("fig3b", trials=t, samples=s) for t, s in ((1, 100), (10, 1000)))
+    assert ten == pytest.approx(100*one) and one > 0
+    head, *rows = _cost_table({"fig3b": 30., "heads": 4000.}, 10, None, 2)
+    assert "extrapolated" in head and [r.split()[:3] for r in rows] == [["fig3b", "30.0", "s"], ["heads", "1.1", "h"], ["total", "1.1", "h"]]
+
+def test_smallest_run():
+    "32 samples, one trial: every figure still draws."
+    for name in ("fig3a", "fig3b", "relu_a", "relu_b", "heads"):
+        data, fig = FIGURES[name](trials=1, samples=32)
+        assert len(fig.axes) >= 1 and set(data["trial"]) <= {-1, 0}
+
+def test_any_seed():
+    "The law columns of fig3b at the first point, for other seeds: the same divergence within errors."
+    stored = column(table("fig3b"), panel="law", n=64, heads=1)
+    fresh = [sweep("fig3b", trials=2, samples=20_000, seed=k, keep=lambda cell: cell["n"] == 64) for k in (1, 2)]
+    for data in fresh:
+        _, D, error = _series(data, panel="law", n=64)
+        assert (np.abs(D - stored.mean()) < 10*np.hypot(error, stored.std(ddof=1)/10**.5)).all()
