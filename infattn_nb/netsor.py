@@ -22,7 +22,7 @@ from .functions import Nonlinearity, check_cov, erf, relu, sigmoid, softmax, ste
 @dataclass(frozen=True, eq=False, repr=False)
 class Vector:
     "A vector of a program: where it comes from, not its value."
-    program: "Program"
+    program: object # the Program it belongs to
     args: tuple # the vectors it is made of
     length: Fraction # coordinates, as a fraction of the width
     scores = () # the scores it reads
@@ -45,13 +45,13 @@ def _number(c):
 @dataclass(frozen=True, eq=False, repr=False)
 class Input(Vector):
     "An initial vector: number k of a group with Gaussian coordinates N(mean, cov) (section 2.1 (ii))."
-    group: "Inputs"
+    group: object # the Inputs it is one of
     k: int
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MatMul(Vector):
     r"$g = W h$ (section 2.1, MatMul)."
-    W: "Matrix"
+    W: object # the Matrix
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Nonlin(Vector):
@@ -73,8 +73,8 @@ class Attend(Vector):
 # %% ../nbs/02_netsor.ipynb #0f8779df
 @dataclass(frozen=True, eq=False, repr=False)
 class Score:
-    r"The number $q^\top k/\sqrt m$ or, with scale "+'"linear"'+r", $q^\top k/m$, for vectors of length m (eq. (2))."
-    program: "Program"
+    r"The number $q^\top k/\sqrt m$ or, with scale `linear`, $q^\top k/m$, for vectors of length m (eq. (2))."
+    program: object # the Program it belongs to
     args: tuple # q, k
     scale: str # "sqrt" or "linear"
     scores = ()
@@ -83,7 +83,7 @@ class Score:
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix:
     r"A random matrix with independent entries $N(0, \sigma^2/\text{input length})$ (section 2.1 (i)); `W @ h` multiplies."
-    program: "Program"
+    program: object # the Program it belongs to
     name: str
     var: float # σ²
     rows: Fraction # output length, as a fraction of the width
