@@ -12,13 +12,16 @@ def readme():
 
 def _markdown(cell):
     source = "".join(cell["source"])
-    if cell["cell_type"] == "markdown": return re.sub(r"\]\((\d\d_\w+\.ipynb)", r"](nbs/\1", source)
+    if cell["cell_type"] == "markdown": return re.sub(r"\]\((\w+\.ipynb)", r"](nbs/\1", source)
     if "#| hide" in source: return ""
     if "images/limit.png" in source:
         caption, alt = (re.search(rf'#\| {key}: "(.*)"', source)[1] for key in ("fig-cap", "fig-alt"))
         return f"![{alt}](nbs/images/limit.png)\n\n*{caption}*"
     text = "".join("".join(o["text"]) for o in cell["outputs"])
     return f"```python\n{source}\n```\n\n```\n{text.rstrip()}\n```"
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([\w/.]+?)(?:#[\w-]+)?\)", readme()): assert (ROOT/target).exists(), target
 
 def test_readme_is_the_index_page():
     assert (ROOT/"README.md").read_text(encoding="utf-8") == readme()
