@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['BATCHES', 'cross_moment', 'Paths', 'limit', 'Limit']
 
-# %% ../nbs/03_limit.ipynb #03cdc2d6
+# %% ../nbs/03_limit.ipynb #9c7d4dda
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 from fastcore.basics import patch
@@ -173,7 +173,7 @@ def _values(self: Paths, vectors, z, part=slice(None)):
     for h in between: value[h] = apply(h, value)
     return [value[h] for h in vectors]
 
-# %% ../nbs/03_limit.ipynb #2390ef5b
+# %% ../nbs/03_limit.ipynb #315429c4
 @patch
 def _cubature(self: Paths, vectors):
     "E of the product of one or two vectors, (batch, path)."
@@ -182,7 +182,7 @@ def _cubature(self: Paths, vectors):
     points = 2**14 if paths == 1 else 2**9
     z = np.stack([qmc.MultivariateNormalQMC(np.zeros(len(gs)), rng=default_rng(seed_sequence(s))).random(points).T for s in self.seeds], axis=1)[:, :, None]
     step = max(1, 2**22//(points*self.batches*(len(gs) + len(between))))
-    parts = [np.prod(self._values(vectors, z, slice(k, k + step)), axis=0).mean(-1) for k in range(0, paths, step)]
+    parts = [reduce(np.multiply, self._values(vectors, z, slice(k, k + step))).mean(-1) for k in range(0, paths, step)]
     return np.concatenate(parts, axis=1)
 
 # %% ../nbs/03_limit.ipynb #b7bf3d08
