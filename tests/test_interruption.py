@@ -1,0 +1,126 @@
+"""A run that is killed, stopped, damaged or doubled ends with the files of an undisturbed one."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infattn_nb import experiments
+from infattn_nb.experiments import UNFINISHED, _write, reproduce, sweep
+
+COMMAND = [Path(sys.executable).with_name("infattn_figures"), "--only", "fig1b,fig2a", "--trials", "2", "--samples", "2000", "--quiet", "--out"]
+
+def start(out): return subprocess.Popen([*COMMAND, out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+def finish(run):
+    out, error = run.communicate(timeout=300)
+    assert run.returncode == 0 and not out and not error, error
+
+def contents(out): return {p.name: p.read_bytes() for p in out.iterdir() if p.name != "timings.json"}
+
+def wait_for(condition):
+    for _ in range(10_000):
+        if condition(): return
+        time.sleep(.01)
+    raise TimeoutError
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    finish(start(out))
+    assert len(contents(out)) == 8
+    return contents(out)
+
+def blocks(out): return len(list(out.glob(f"{UNFINISHED}/*/*.json")))
+
+@pytest.mark.parametrize("moment", [lambda out: blocks(out) > 2, lambda out: (out/"fig1b.csv").exists(), lambda out: blocks(out) > 17], ids=["computing", "writing", "second figure"])
+def test_killed_and_started_again(moment, undisturbed, tmp_path):
+    run = start(tmp_path)
+    wait_for(lambda: moment(tmp_path))
+    run.kill()
+    run.communicate()
+    found, before = blocks(tmp_path), {p: p.stat().st_mtime_ns for p in tmp_path.glob(f"{UNFINISHED}/*/*.json")}
+    assert found > 2
+    run = start(tmp_path)
+    wait_for(lambda: run.poll() is not None or blocks(tmp_path) > found)
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items() if p.exists()) # finished blocks are used, not made again
+    finish(run)
+    assert contents(tmp_path) == undisturbed
+
+def test_stopped_by_control_c(undisturbed, tmp_path):
+    run = start(tmp_path)
+    wait_for(lambda: blocks(tmp_path) > 2)
+    run.send_signal(signal.SIGINT)
+    out, error = run.communicate(timeout=60)
+    assert run.returncode != 0 and error.count("\n") == 1 and "goes on from the finished blocks" in error
+    assert [p.name for p in tmp_path.iterdir()] == [UNFINISHED]
+    finish(start(tmp_path))
+    assert contents(tmp_path) == undisturbed
+
+def test_two_runs_into_one_folder(undisturbed, tmp_path):
+    runs = [start(tmp_path) for _ in range(2)]
+    for run in runs: finish(run)
+    assert contents(tmp_path) == undisturbed
+
+SMALL = dict(trials=2, samples=100)
+
+def damage(files):
+    "Each file in another way; the names of what was done."
+    whole = [f.read_bytes() for f in files]
+    files[0].write_bytes(whole[0][:-1]), files[1].write_bytes(whole[1][:70]), files[2].write_bytes(b"")
+    files[3].write_bytes(whole[3].replace(b"1", b"2", 80)), files[4].write_bytes(os.urandom(1000)), files[5].write_bytes(whole[6])
+    return ["is damaged"]*5 + ["belongs to another run"]
+
+def test_damaged_and_foreign_blocks_are_named_and_computed_again(tmp_path):
+    fresh = sweep("fig2a", blocks=tmp_path, **SMALL)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 16 and all(json.loads(f.read_text(encoding="utf-8").split("\n")[1]) for f in files) # text, nothing that runs
+    problems = damage(files)
+    with pytest.warns() as messages: again = sweep("fig2a", blocks=tmp_path, **SMALL)
+    assert [str(m.message) for m in messages] == [f"{f} {problem}; this block is computed again" for f, problem in zip(files, problems)]
+    np.testing.assert_equal(again, fresh)
+    np.testing.assert_equal(sweep("fig2a", blocks=tmp_path, **SMALL), fresh) # and mended
+
+@pytest.mark.parametrize("change", [dict(seed=1), dict(samples=101), dict(trials=3)])
+def test_blocks_of_other_parameters_are_not_used(change, tmp_path):
+    sweep("fig2a", blocks=tmp_path, **SMALL)
+    with pytest.warns(match="belongs to another run"): other = sweep("fig2a", blocks=tmp_path, **SMALL | change)
+    np.testing.assert_equal(other, sweep("fig2a", **SMALL | change))
+
+def test_blocks_of_another_version_are_not_used(tmp_path, monkeypatch):
+    sweep("fig2a", blocks=tmp_path, **SMALL)
+    monkeypatch.setattr(experiments, "_versions", lambda: dict(numpy="1.0"))
+    with pytest.warns(match="belongs to another run"): sweep("fig2a", blocks=tmp_path, **SMALL)
+
+def test_a_sweep_in_memory_equals_one_from_blocks(tmp_path):
+    first, stored = (sweep("fig1b", blocks=tmp_path, **SMALL) for _ in range(2))
+    plain = sweep("fig1b", **SMALL)
+    for c in plain: assert plain[c].tobytes() == first[c].tobytes() == stored[c].tobytes() and plain[c].dtype == stored[c].dtype
+
+def test_other_unfinished_runs_are_left_alone(tmp_path):
+    other = tmp_path/UNFINISHED/"fig1a-of-another-run"/"0001.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("theirs")
+    reproduce(tmp_path, only="fig2a", **SMALL)
+    assert other.read_text() == "theirs" and [p.name for p in (tmp_path/UNFINISHED).iterdir()] == [other.parent.name]
+
+def test_a_file_is_complete_or_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path/"figure.csv"
+    _write(path, b"old")
+    monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"): _write(path, b"new")
+    assert path.read_bytes() == b"old"
+    monkeypatch.undo()
+    tidied = []
+    def replace(a, b):
+        if not tidied: tidied.append(os.unlink(a)) # as another run that ends just now would do
+        return original(a, b)
+    original = os.replace
+    monkeypatch.setattr(os, "replace", replace)
+    _write(path, b"new", tmp_path/"scratch")
+    assert path.read_bytes() == b"new" and tidied
