@@ -162,6 +162,14 @@ def test_figures_have_caption_and_alt(site, name):
     assert len(labels) == len(set(labels))
 
 @each
+def test_long_figure_code_is_folded(site, name):
+    "Twelve lines of matplotlib do not stand between the text and its picture."
+    for c in site[name].cells:
+        lines = [line for line in "".join(c["source"]).splitlines() if not line.startswith("#|")]
+        o = options(c) if c["cell_type"] == "code" else {}
+        if str(o.get("label", "")).startswith("fig-") and len(lines) > 12: assert o.get("code-fold") is True or o.get("echo") is False, lines[0]
+
+@each
 def test_outputs_are_fit_to_print(name):
     for c in json.loads((NBS/name).read_text(encoding="utf-8"))["cells"]:
         for o in c.get("outputs", []):
