@@ -118,9 +118,12 @@ def _kl_on_grid(p, q, w):
     x = (p - q)/q
     return w @ (q*(xlog1py(1 + x, x) - x))
 
-# %% ../nbs/10_divergence.ipynb #9d829a44
-def _paired_densities(p, q, i, y, size, g):
-    "The densities of output i under p and q at y, summed over paired, mirrored draws of v, one sum per group: (groups, 2, len(y))."
+# %% ../nbs/10_divergence.ipynb #53b786e5
+def _paired_densities(p, q, i, y, draws, rng, executor=None):
+    "The densities of output i under p and q at y from paired, mirrored draws of v, one estimate per group: (groups, 2, len(y))."
+    return fold(partial(_paired_sums, p, q, i, y), np.asarray, draws, rng, executor=executor)*GROUPS/(2*draws)
+
+def _paired_sums(p, q, i, y, size, g):
     parts = np.zeros((GROUPS, 2, len(y)))
     for sign in (1, -1):
         for j, law in enumerate((p, q)):
@@ -149,7 +152,7 @@ def paired_kl(attention, # Attention
     if not first[1].all(): raise ValueError(f"the limit of output {i} must have a density, got a conditional variance of zero; D is not defined there")
     if not first[0].all(): return np.inf, 0. # an atom at zero, which the limit has not
     y, w = _line(np.sqrt(first[1].mean()))
-    parts = fold(partial(_paired_densities, p, q, i, y), np.asarray, draws, rng, executor=executor)*GROUPS/(2*draws)
+    parts = _paired_densities(p, q, i, y, draws, rng, executor)
     D = _kl_on_grid(*parts.mean(0), w)
     rest = np.array([_kl_on_grid(*np.delete(parts, a, axis=0).mean(0), w) for a in range(GROUPS)])
     return D + (GROUPS - 1)*(D - rest.mean()), np.sqrt((GROUPS - 1)*rest.var())
