@@ -112,6 +112,11 @@ def test_formulas_read_the_same_everywhere(site, name):
         source = "".join(c["source"])
         if c["cell_type"] == "markdown": assert not re.search(r"^[ \t]+\$\$|\$\$\S.*\$\$$", source, flags=re.M), "`$$` stands alone at the beginning of its line"
 
+@each
+def test_lists_are_meant(site, name):
+    "`(i)` or `B.` at the beginning of a line makes a list of roman numbers or letters; write `*(i)*`."
+    for (start, style, _), items in site[name].of("OrderedList"): assert style["t"] in ("Decimal", "DefaultStyle"), words(items)[:80]
+
 # References
 
 @each
