@@ -34,7 +34,7 @@ def cross_moment(f, g, # functions of an array
     powers = np.vander(ρ, degree, True) - far[:, None]*np.vander(sign, degree, True)
     return _dot(powers*(F @ H.T), G @ H.T) + far*end
 
-# %% ../nbs/03_limit.ipynb #8567e32f
+# %% ../nbs/03_limit.ipynb #eb65a95c
 BATCHES = 16
 
 class Paths:
@@ -51,7 +51,7 @@ class Paths:
         self.shape = (self.batches, -(-size//self.batches))
         self.rng, self.seeds = default_rng(scores), nodes.spawn(self.batches)
         self.value, self.known, self.normal, self.factor = {}, {}, {}, {} # of scores
-        self._made, self._Γ, self._C = {}, {}, {} # products of a matrix, covariances of G-vars, moments of atoms
+        self._made, self._Γ, self._C, self._atoms = {}, {}, {}, {} # products of a matrix, covariances of G-vars, moments of atoms, atoms
         for h in program.nodes if wanted is None else program.past(*wanted):
             if isinstance(h, MatMul): self._multiply(h)
             elif isinstance(h, Score): self._score(h, None if given is None else given.get(h))
@@ -61,17 +61,18 @@ class Paths:
         x = np.broadcast_to(x, self.shape + np.shape(x)[2:])
         return x.reshape(-1, *x.shape[2:])[:self.size]
 
-# %% ../nbs/03_limit.ipynb #246c42fc
+# %% ../nbs/03_limit.ipynb #b12b66b5
 @patch
 def atoms(self: Paths,
           h, # a vector
          ): # {G-var or Nonlin: coefficient given the scores}
     r"$Z^h = \sum_k c_k Z^{h_k}$ with G-vars and nonlinearities $h_k$."
     if isinstance(h, (Input, MatMul, Nonlin)): return {h: 1.}
-    total = {}
-    for c, x in zip(self._coefficients(h), h.args):
-        for atom, d in self.atoms(x).items(): total[atom] = total.get(atom, 0.) + c*d
-    return total
+    if h not in self._atoms:
+        total = self._atoms[h] = {}
+        for c, x in zip(self._coefficients(h), h.args):
+            for atom, d in self.atoms(x).items(): total[atom] = total.get(atom, 0.) + c*d
+    return self._atoms[h]
 
 @patch
 def _coefficients(self: Paths, h):
@@ -142,44 +143,37 @@ def _two(self: Paths, f, u, g, v):
     parts = [cross_moment(f, g, (m, n), *abc, nodes=2**14 if a.size <= BATCHES else 2**12) for k in range(0, a.size, 512) for m, n, *abc in [[x[k:k+512] for x in flat]]]
     return np.concatenate(parts).reshape(a.shape)
 
-# %% ../nbs/03_limit.ipynb #be08545f
+# %% ../nbs/03_limit.ipynb #dc368fd6
 @patch
 def _below(self: Paths, vectors):
-    "The G-vars that the vectors are functions of, and the vectors in between."
+    "The vectors, Gaussian given the scores, that the given ones are functions of, and what is in between."
     seen, todo = set(), list(vectors)
     while todo:
         h = todo.pop()
         if h not in seen:
             seen.add(h)
-            if not isinstance(h, (Input, MatMul)): todo += h.args
+            if not self._gaussian(h): todo += h.args
     nodes = [h for h in self.program.nodes if h in seen]
-    return [h for h in nodes if isinstance(h, (Input, MatMul))], [h for h in nodes if not isinstance(h, (Input, MatMul))]
-
-@patch
-def _factor(self: Paths, gs):
-    "Mean (d,) and factor (d, d, batch, path) of the joint conditional law of G-vars."
-    C = [[self._covariance(g, h) for h in gs] for g in gs]
-    shape = np.broadcast_shapes(*(c.shape for row in C for c in row))
-    return [_mean(g) for g in gs], psd_factor(np.array([[np.broadcast_to(c, shape) for c in row] for row in C]))
+    return [h for h in nodes if self._gaussian(h)], [h for h in nodes if not self._gaussian(h)]
 
 @patch
 def _values(self: Paths, vectors, z, part=slice(None)):
-    "The vectors for standard normals z (d, batch, path, m) under their G-vars: arrays (batch, path, m)."
+    "The vectors for standard normals z (d, batch, path, m): arrays (batch, path, m)."
     gs, between = self._below(vectors)
-    μ, L = self._factor(gs)
+    μ, L = [self.moment(g) for g in gs], psd_factor(np.moveaxis(self._cov(gs), (2, 3), (0, 1)))
     cut = lambda x: x[:, part] if np.ndim(x) > 1 and x.shape[1] > 1 else x
-    value = {g: m + sum(cut(L[i, j])[..., None]*z[j] for j in range(i + 1)) for i, (g, m) in enumerate(zip(gs, μ))}
+    value = {g: np.asarray(cut(m))[..., None] + sum(cut(L[i, j])[..., None]*z[j] for j in range(i + 1)) for i, (g, m) in enumerate(zip(gs, μ))}
     value |= {p: cut(self.value[p])[..., None] for h in between for p in h.scores}
     for h in between: value[h] = apply(h, value)
     return [value[h] for h in vectors]
 
-# %% ../nbs/03_limit.ipynb #315429c4
+# %% ../nbs/03_limit.ipynb #598a631c
 @patch
 def _cubature(self: Paths, vectors):
     "E of the product of one or two vectors, (batch, path)."
     gs, between = self._below(vectors)
-    paths = max([self._covariance(g, h).shape[1] for g in gs for h in gs] + [self.value[p].shape[1] for h in between for p in h.scores])
-    points = 2**14 if paths == 1 else 2**9
+    paths = max([self._cov(gs).shape[1]] + [self.value[p].shape[1] for h in between for p in h.scores])
+    points = 2**14 if paths == 1 else 2**8
     z = np.stack([qmc.MultivariateNormalQMC(np.zeros(len(gs)), rng=default_rng(seed_sequence(s))).random(points).T for s in self.seeds], axis=1)[:, :, None]
     step = max(1, 2**22//(points*self.batches*(len(gs) + len(between))))
     parts = [reduce(np.multiply, self._values(vectors, z, slice(k, k + step))).mean(-1) for k in range(0, paths, step)]

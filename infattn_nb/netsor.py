@@ -6,17 +6,16 @@
 __all__ = ['Vector', 'Input', 'MatMul', 'Nonlin', 'Linear', 'Attend', 'Score', 'Matrix', 'Inputs', 'Program', 'apply',
            'AssumptionError', 'AssumptionWarning', 'bound', 'mlp', 'rnn', 'lstm', 'conv1d', 'attention']
 
-# %% ../nbs/02_netsor.ipynb #7b6c2fae
+# %% ../nbs/02_netsor.ipynb #471748d0
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import Callable
 
 import numpy as np
 from fastcore.basics import patch
 
-from .functions import Nonlinearity, check_cov, erf, relu, sigmoid, softmax, step, tanh, times
+from .functions import Nonlinearity, check_cov, relu, sigmoid, softmax, step, tanh, times
 
 # %% ../nbs/02_netsor.ipynb #5790df60
 @dataclass(frozen=True, eq=False, repr=False)
