@@ -80,6 +80,7 @@ def words(x):
 def options(cell):
     "The `#| key: value` lines of a code cell."
     lines = re.findall(r"^#\|\s*([\w-]+:.*)$", "".join(cell["source"]), flags=re.M)
+    assert len({line.partition(":")[0] for line in lines}) == len(lines), f"an option stands twice: {lines}"
     return yaml.safe_load("\n".join(lines)) if lines else {}
 
 def _markdown(cell):
