@@ -1,0 +1,174 @@
+"""Theorem 1 and its proof: both sides of the limit by independent routes, and versions that are nearly right caught."""
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import ks_2samp, norm
+
+from infattn_nb.attention import Attention, Tokens
+from infattn_nb.finite import simulate
+from infattn_nb.functions import absolute, break_pseudo_lipschitz, clip, compose, cos, erf, quadratic, relu, softmax, tanh, times
+from infattn_nb.limit import limit
+from infattn_nb.netsor import Program, Score, attention, conv1d, lstm
+from infattn_nb.theorem import _conditional_variances, _split_block, averaged_constant, averages, conditional_average, gaussian_mean, split
+
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.AssumptionWarning")
+Σ = np.array([[1., .5], [.5, 4.]])
+F, DF = lambda x: np.sin(3*x), lambda x: 3*np.cos(3*x)
+LAYER = Attention(Tokens(3, clip(100.)), heads=1, var_q=4.)
+
+def two_tokens(phi=clip(3.)):
+    p = Program()
+    return p, [phi(u) for u in p.inputs(Σ)]
+
+def one_layer(heads=1):
+    p, x = two_tokens()
+    return p, attention(p, x, heads, var_q=4.)
+
+def crosswise():
+    "Two scores that share their matrices crosswise; the output reads them through a nonlinearity."
+    p, (x1, x2) = two_tokens()
+    R, S = p.matrix(), p.matrix()
+    scores = [p.score(R @ x1, S @ x2), p.score(S @ x1, R @ x2)]
+    return p, [p.nonlin(lambda g, a, b: np.tanh(g + a - b), p.matrix() @ x1, scores=scores)]
+
+def deep():
+    p, x = two_tokens()
+    return p, attention(p, [tanh(a + b) for a, b in zip(x, attention(p, x, var_q=4.))], var_q=9., var_o=4.)
+
+# The two sides
+
+@pytest.mark.parametrize("make", [one_layer, lambda: one_layer(3), crosswise, deep], ids=["one head", "three heads", "crosswise", "two layers"])
+def test_every_network_approaches_its_own_limit(make):
+    "The root mean square difference is at most the standard deviation of ψ over √n, about; the limits themselves differ by more."
+    p, h = make()
+    for n, size in ((64, 400), (2048, 100)):
+        average, scores = averages(p, erf, h[0], n, size, rng=n)
+        own = conditional_average(p, cos if False else erf, h[0], scores)
+        assert np.sqrt(np.mean((average - own)**2)) < 2.5/np.sqrt(n)
+    if make is crosswise: assert own.std() > .1 # E erf differs from network to network; for the others it is 0 by symmetry
+
+@pytest.mark.parametrize("make", [one_layer, lambda: one_layer(3), deep], ids=["one head", "three heads", "two layers"])
+def test_the_limit_is_random(make):
+    p, h = make()
+    average, scores = averages(p, cos, h[0], 2048, 150, rng=1)
+    own = conditional_average(p, cos, h[0], scores)
+    rms = np.sqrt(np.mean((average - own)**2))
+    assert rms < 2.5/np.sqrt(2048) and own.std() > .04
+    shuffled = np.roll(own, 1) # equal in law, but another network's limit
+    assert np.sqrt(np.mean((average - shuffled)**2)) > .9*own.std()
+
+def test_without_scores_the_limit_is_constant():
+    "Fact 1 for programs with tied weights and products of gates."
+    for make in (lambda p: lstm(p, p.inputs(np.eye(2) + .3))[-1], lambda p: conv1d(p, p.inputs(np.eye(3) + .3))[1]):
+        p = Program()
+        h = make(p)
+        average, scores = averages(p, cos, h, 1024, 100, rng=0)
+        constant, = conditional_average(p, cos, h, scores[:1])
+        assert scores.shape == (100, 0) and np.abs(average - constant).max() < 12/np.sqrt(1024) and average.std() < 3/np.sqrt(1024)
+
+def test_the_limit_given_scores_by_hand():
+    "Given the scores two outputs are N(0, S): E cos(y¹ + y²) = exp(−(S_11 + 2S_12 + S_22)/2)."
+    p, h = one_layer(2)
+    K = clip(3.).dual(Σ)
+    scores = np.random.default_rng(0).normal(size=(40, 8))
+    A = softmax(scores.reshape(-1, 2, 2, 2))
+    S = np.einsum("nhij,jk,nhlk->nil", A, K, A)/2
+    for psi in (cos, tanh, erf): np.testing.assert_allclose(conditional_average(p, lambda x: psi(x)**2, h[1], scores), psi.dual(S[:, 1:, 1:])[:, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(conditional_average(p, lambda u, v: np.cos(u + v), h, scores), np.exp(-S.sum((1, 2))/2), atol=.02) # 512 points
+
+def test_asking_leaves_the_program_alone():
+    p, h = one_layer()
+    before = repr(p)
+    conditional_average(p, cos, h[0], np.zeros((2, 4)))
+    averages(p, cos, h, 4) if False else averages(p, cos, h[0], 4)
+    assert repr(p) == before
+
+def test_averages_are_those_of_literal_networks():
+    "At width 3, against networks whose matrices are drawn."
+    p, h = one_layer()
+    scores = [s for s in p.nodes if isinstance(s, Score)]
+    y, q = simulate(p, h, 3, 20_000, 0, coords=3, scores=scores, dense=True)
+    literal, (x, r) = np.tanh(y[:, 0]*y[:, 1]).mean(-1), averages(p, lambda u, v: np.tanh(u*v), h, 3, 20_000, rng=1)
+    assert ks_2samp(literal, x).pvalue > 1e-9
+    assert ks_2samp(literal*q[:, 1], x*r[:, 1]).pvalue > 1e-9 # together with their scores
+    assert ks_2samp(literal, averages(p, lambda u, v: np.tanh(u*v), h, 9, 20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
+
+def test_seeds():
+    p, h = one_layer()
+    a, b = (averages(p, cos, h[0], 16, 50, rng=3) for _ in range(2))
+    np.testing.assert_array_equal(a[0], b[0])
+    np.testing.assert_array_equal(a[1], b[1])
+    assert split(LAYER, cos, F, DF, 16, draws=500, rng=1) == split(LAYER, cos, F, DF, 16, draws=500, rng=1) != split(LAYER, cos, F, DF, 16, draws=500, rng=2)
+
+# The two parts of the proof
+
+@pytest.mark.parametrize("psi", [cos, tanh, clip(1.), lambda x: np.exp(-x**2), relu], ids=["cos", "tanh", "clip", "bump", "relu"])
+def test_gaussian_mean(psi):
+    v = np.exp(np.random.default_rng(0).uniform(-8, 4, 20))
+    exact = [quad(lambda z: norm.pdf(z)*psi(np.sqrt(x)*z), -12, 12, points=np.unique(np.clip([-1/np.sqrt(x), 0, 1/np.sqrt(x)], -11, 11)), epsabs=1e-11, limit=400)[0] for x in v]
+    np.testing.assert_allclose(gaussian_mean(psi, v), exact, atol=3e-6*max(1, np.sqrt(v.max())))
+
+@pytest.mark.parametrize("layer", [LAYER, Attention(Tokens(2, erf, Σ), heads=2, var_q=9., var_v=4.), Attention(Tokens(3, relu), mask="causal")], ids=["A.1", "erf", "relu"])
+def test_the_parts_add_up(layer):
+    "I_n + II_n against simulated outputs: E f(average) − E f(Ψ(p°)), by the laws of page 08."
+    n, i, size = 8, 1, 40_000
+    (a, da), (b, db) = split(layer, cos, F, DF, n, i=i, draws=2**13, rng=0)
+    v, v_inf = (layer.law(w).variance(i, size, np.random.default_rng(k)) for k, w in enumerate((n, np.inf)))
+    f_n = F(np.cos(np.sqrt(v)[:, None]*np.random.default_rng(2).standard_normal((size, n))).mean(1))
+    f_inf = F(np.exp(-v_inf/2))
+    error = np.sqrt((f_n.var() + f_inf.var())/size + da**2 + db**2)
+    assert abs(f_n.mean() - f_inf.mean() - a - b) < 7*error
+    assert abs(a) > 7*da
+
+def test_the_control_variate_has_mean_zero():
+    "With Ψ_n of width n exactly, with the Ψ of the limit not: its mean is then seen to differ from zero."
+    block = lambda control: _split_block(LAYER, cos, F, DF, 8, 0, control, 2**14, np.random.default_rng(5))[:, 0]
+    term = block(0.) - block(1.)
+    assert abs(term.mean()) < 6*term.std()/2**7
+    v_n, v = _conditional_variances(LAYER, 0, 8, 2**16, np.random.default_rng(6))
+    wrong = DF(np.exp(-v/2))*(np.exp(-v_n/2) - np.exp(-v/2))
+    assert abs(wrong.mean()) > 7*wrong.std()/2**8
+
+def test_a_wrong_derivative_costs_precision_only():
+    (right, error), second = split(LAYER, cos, F, DF, 64, rng=0)
+    (other, larger), same = split(LAYER, cos, F, lambda x: -DF(x), 64, rng=0)
+    assert larger > error and abs(right - other) < 7*np.hypot(error, larger) and second == same
+
+def test_both_parts_fall_like_one_over_n():
+    (a, da), (b, db) = split(LAYER, cos, F, DF, 32, draws=2**14, rng=0)
+    (c, dc), (d, dd) = split(LAYER, cos, F, DF, 512, draws=2**14, rng=1)
+    for x, dx, y, dy in ((a, da, c, dc), (b, db, d, dd)): assert abs(32*x - 512*y) < 7*np.hypot(32*dx, 512*dy) + .15*abs(32*x) # next order: 1/n
+    assert min(abs(c)/dc, abs(d)/dd) > 8
+
+def test_a_constant_average_has_no_second_part():
+    "Scores divided by n vanish: p° = 0, and I_n carries what remains apart from the scores of width n."
+    layer = Attention(Tokens(2, clip(100.)), score_scale="linear")
+    (a, da), (b, db) = split(layer, cos, F, DF, 256, rng=0)
+    (c, _), (d, _) = split(Attention(Tokens(2, clip(100.))), cos, F, DF, 256, rng=0)
+    assert abs(b) < .3*abs(d) and abs(a) > 7*da
+
+# Lemmas 17 and 18
+
+@pytest.mark.parametrize("name, f, average, moment", [
+    ("|gp|", compose(absolute, times), lambda p: np.sqrt(2/np.pi)*np.abs(p), np.sqrt(2/np.pi)),
+    ("(gp)²", compose(quadratic, times), lambda p: p**2, np.sqrt(8/np.pi)), # E|Z|³
+    ("tanh(gp)²", compose(quadratic, compose(tanh, times)), lambda p: gaussian_mean(lambda x: np.tanh(x)**2, np.maximum(p**2, 1e-30)), np.sqrt(2/np.pi))])
+def test_lemma_17(name, f, average, moment):
+    "Ψ survives with the constant stated; Z is one normal variable, moment = E|Z|^(d−1)."
+    exact = quad(lambda z: 2*norm.pdf(z)*z**(f.order - 1), 0, 12)[0]
+    C = averaged_constant(f.order, f.constant, exact)
+    assert break_pseudo_lipschitz(average, f.order, C, size=20_000, rng=0, reach=(1e-6, 30.))[0] <= 1
+
+def test_lemma_17_for_lipschitz_functions_keeps_the_constant(): assert averaged_constant(1, .2, 1.) == .2
+
+# Bad input
+
+def test_bad_input():
+    p, h = one_layer()
+    for mistake, text in ((lambda: averages(p, cos, h[0], np.inf), "finite whole number"), (lambda: averages(p, np.log, h[0], 4), "finite real numbers"),
+                          (lambda: averages(p, cos, h[0], 4, size=0), "at least 1"), (lambda: averages(Program(), cos, h[0], 4), "same program"),
+                          (lambda: conditional_average(p, cos, h[0], [[0.]]), "(size, 4)"), (lambda: split(LAYER, cos, F, DF, .5), "whole number"),
+                          (lambda: split(LAYER, cos, F, DF, 16, draws=1), "at least 2"), (lambda: gaussian_mean(cos, [0., 1.]), "variances > 0")):
+        with pytest.raises(ValueError, match=text.replace("(", r"\(").replace(")", r"\)")): mistake()
+    for mistake, text in ((lambda: averages(3, cos, h[0], 4), "must be a Program"), (lambda: split(p, cos, F, DF, 16), "must be an Attention")):
+        with pytest.raises(TypeError, match=text): mistake()
