@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['fluctuations', 'first_order', 'scaled_difference', 'kl_constant', 'smoothed', 'noise_floor']
 
-# %% ../nbs/13_rates.ipynb #5113d63f
+# %% ../nbs/13_rates.ipynb #4b736a56
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 from scipy.stats import qmc
@@ -15,7 +15,7 @@ from scipy.stats import qmc
 from .attention import Attention, Tokens
 from .divergence import GROUPS, _line, _paired_densities
 from .functions import identity
-from .hierarchical import GaussianMixture, _count, fold, mixture_of_heads, psd_factor
+from .hierarchical import GaussianMixture, _count, mixture_of_heads, psd_factor
 
 # %% ../nbs/13_rates.ipynb #77693222
 def _square_cov(tokens, K, points=2**17):
@@ -74,7 +74,7 @@ def _check_expandable(attention):
     if attention.head_width is not None: raise ValueError(f"`attention` must have head_width=None, got {attention.head_width}; low-rank heads of fixed width have another limit")
     if attention.score_scale != "sqrt": raise ValueError("`attention` must have score_scale='sqrt', got 'linear'; there the scores themselves are of order n^(-1/2)")
 
-# %% ../nbs/13_rates.ipynb #5c8fa7ee
+# %% ../nbs/13_rates.ipynb #ec17d9ab
 def scaled_difference(attention, # Attention
                       width, # n
                       y, # points, 1-d
@@ -85,8 +85,8 @@ def scaled_difference(attention, # Attention
                      ): # n(f_n(y) − f(y)), standard error
     r"The difference of the densities of output i, times n, from paired and mirrored draws: it tends to $f_1$."
     draws = -(-_count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
-    sums = fold(partial(_paired_densities, attention.law(width), attention.law(), i, np.asarray(y, dtype=float)), np.asarray, draws, rng, executor=executor)
-    difference = width*(sums[:, 0] - sums[:, 1])*GROUPS/(2*draws)
+    parts = _paired_densities(attention.law(width), attention.law(), i, np.asarray(y, dtype=float), draws, rng, executor)
+    difference = width*(parts[:, 0] - parts[:, 1])
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
 
 # %% ../nbs/13_rates.ipynb #2060d664
