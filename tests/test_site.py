@@ -228,6 +228,14 @@ def test_figures_share_the_colours_of_the_page():
     style = (ROOT/"infattn_nb/infattn.mplstyle").read_text()
     assert re.search(r"axes.prop_cycle: cycler\('color', \['(\w+)'", style)[1] == colour["link-color"][1:]
 
+# Publishing
+
+def test_workflows():
+    tests, docs = (yaml.safe_load((ROOT/f".github/workflows/{name}.yml").read_text(encoding="utf-8"))["jobs"] for name in ("test", "docs"))
+    assert tests["test"]["strategy"]["matrix"]["python"][0] == CFG["min_python"] and tests["test"]["steps"][-1]["run"].startswith(".ci/run")
+    quarto = next(step["with"]["version"] for step in docs["build"]["steps"] if "quarto" in step.get("uses", ""))
+    assert f"quarto-cli>={quarto.rpartition('.')[0]}," in CFG["docs_requirements"]
+
 # What only Quarto can say
 
 @pytest.mark.skipif(not shutil.which("quarto"), reason="Quarto is not installed")
