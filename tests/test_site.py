@@ -80,7 +80,6 @@ def words(x):
 def options(cell):
     "The `#| key: value` lines of a code cell."
     lines = re.findall(r"^#\|\s*([\w-]+:.*)$", "".join(cell["source"]), flags=re.M)
-    assert len({line.partition(":")[0] for line in lines}) == len(lines), f"an option stands twice: {lines}"
     return yaml.safe_load("\n".join(lines)) if lines else {}
 
 def _markdown(cell):
@@ -166,6 +165,12 @@ def test_figures_have_caption_and_alt(site, name):
             assert set(k for k in o["data"] if k.startswith("image/")) == {"image/png"}
     labels = [f["label"] for f in site[name].figures]
     assert len(labels) == len(set(labels))
+
+@each
+def test_options_stand_once(site, name):
+    for c in site[name].cells:
+        keys = re.findall(r"^#\|\s*([\w-]+):", "".join(c["source"]), flags=re.M)
+        assert c["cell_type"] != "code" or len(keys) == len(set(keys)), keys
 
 @each
 def test_long_figure_code_is_folded(site, name):
