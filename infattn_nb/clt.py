@@ -6,7 +6,7 @@
 __all__ = ['VarianceGamma', 'cf', 'kurtosis', 'rvs', 'variance_gamma', 'score_cov', 'quadratic_form', 'cumulants', 'score_gram',
            'ExchangeableScores']
 
-# %% ../nbs/05_clt.ipynb #c18a1f74
+# %% ../nbs/05_clt.ipynb #268e4b77
 from functools import lru_cache, partial
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy.optimize import elementwise
 from scipy.special import gammaln, kve, log_ndtr, logsumexp
 from scipy.stats import norm
 
-from .finite import simulate as simulate_program
+from .finite import _finite_width, gram as inner_products, simulate as simulate_program
 from .functions import check_cov
 from .hierarchical import _count, draw, psd_factor, sample_shape
 from .limit import limit
@@ -52,7 +52,7 @@ class VarianceGamma(stats.rv_continuous):
         tail = self._log_average(lambda y, v: log_ndtr(-y/np.sqrt(v)), y)
         return np.where(np.asarray(y) >= 0, tail, np.log1p(-np.exp(tail)))
 
-# %% ../nbs/05_clt.ipynb #c40a6caa
+# %% ../nbs/05_clt.ipynb #75d5770c
 def _pdf(self, y): return np.exp(self._logpdf(y))
 def _sf(self, y): return np.exp(self._logsf(y))
 def _cdf(self, y): return np.exp(self._logsf(-np.asarray(y)))
@@ -86,9 +86,9 @@ def _normal_products(n, size, g): return np.sqrt(g.chisquare(n, size)/n)*g.stand
 
 for f in (_pdf, _sf, _cdf, _ppf, _stats, _munp, _isf, cf, kurtosis, rvs): setattr(VarianceGamma, f.__name__, f)
 
-def variance_gamma(n): # number of terms, a whole number ≥ 1
+def variance_gamma(n): # width, a whole number ≥ 1
     r"The exact law of one score with unit Gram matrix at width n: a scipy distribution. TypeError or ValueError unless n is a whole number ≥ 1."
-    return VarianceGamma(_count(n, "n"))
+    return VarianceGamma(int(_finite_width(n)))
 
 # %% ../nbs/05_clt.ipynb #9d556edc
 def score_cov(gram, # Γ, shape (..., 2r, 2r), ordered q1, k1, q2, k2, …
@@ -110,7 +110,7 @@ def cumulants(gram, c): # Γ (..., 2r, 2r), direction (r,)
     B2 = B @ B
     return 2*np.trace(B2, axis1=-2, axis2=-1), 48*np.einsum("...ij,...ji->...", B2, B2)
 
-# %% ../nbs/05_clt.ipynb #fce33404
+# %% ../nbs/05_clt.ipynb #d2330b08
 def _sqrt_scores(program, scores):
     "The scores to study, admitted by Assumption 1 and not built on other scores."
     scores = [p for p in program.nodes if isinstance(p, Score) and p.scale == "sqrt"] if scores is None else list(program._own(Score, scores, "`scores`"))
@@ -125,13 +125,7 @@ def _sqrt_scores(program, scores):
     if {h.length for g in pairs for h in (g, g.args[0])} != {1}: raise ValueError("`scores` must be made with square matrices of length n; low-rank heads are not covered here")
     return tuple(scores)
 
-def _inner_products(program, xs, n, size, rng):
-    "(1/n) x·x' (size, k, k), a bounded number of samples at a time."
-    step = max(1, 2**21//(n*len(xs)))
-    X = (simulate_program(program, xs, n, min(step, size - k), g, coords=n) for k, g in zip(range(0, size, step), rng.spawn(-(-size//step))))
-    return np.concatenate([x @ x.mT/n for x in X])
-
-# %% ../nbs/05_clt.ipynb #fce7588a
+# %% ../nbs/05_clt.ipynb #addb7b35
 def score_gram(program, # Program
                scores, # p1, …, pr
                width, # n in [1, ∞]
@@ -144,9 +138,9 @@ def score_gram(program, # Program
     xs = list(dict.fromkeys(g.args[0] for g in pairs))
     i = [xs.index(g.args[0]) for g in pairs]
     var = np.array([[g.W.var*(g.W is h.W) for h in pairs] for g in pairs])
-    return var*draw(partial(_inner_products, program, xs, _count(width, "width")), size, rng)[..., i, :][..., i]
+    return var*inner_products(program, xs, width, size, rng)[..., i, :][..., i]
 
-# %% ../nbs/05_clt.ipynb #16662a92
+# %% ../nbs/05_clt.ipynb #cf853860
 class _OfProgram:
     "Draws of the Gram matrix, and of two coordinates of all score vectors: from a program …"
     def __init__(self, program, scores): self.program, self.scores = program, _sqrt_scores(program, scores)
@@ -174,7 +168,7 @@ def _source(x, scores):
     if np.diag(Γ[::2, 1::2]).any(): raise ValueError("`gram` must have zeros between query and key of each score, which use different matrices (Assumption 1 (b)); set gram[2i, 2i + 1] = 0")
     return _OfGram(partial(_fixed, Γ))
 
-@lru_cache(32)
+@lru_cache(16)
 def _drawn(source, n, draws, seed): return source.gram(n, draws, seed)
 
 # %% ../nbs/05_clt.ipynb #a751f036
@@ -232,7 +226,7 @@ def simulate(self: ExchangeableScores,
     samples = dict(second_moment=(X**2 + Y**2)/2, cross_moment=X*Y, squares_moment=(X*Y)**2, third_moment=(np.abs(X)**3 + np.abs(Y)**3)/2)
     return {name: (x.mean(), x.std(ddof=1)/np.sqrt(size)) for name, x in samples.items()}
 
-# %% ../nbs/05_clt.ipynb #8fbdff54
+# %% ../nbs/05_clt.ipynb #5f517c42
 @patch
 def rvs(self: ExchangeableScores,
         n, # width, in [1, ∞]
@@ -240,7 +234,7 @@ def rvs(self: ExchangeableScores,
         rng=None, # None | int | SeedSequence | Generator
        ): # draws of Σ c_i p_i
     r"Exact draws of the combination $\sum_i c_i p_i$ of scores at width n; of its Gaussian limit for n = ∞ (Proposition 8)."
-    return draw(partial(_normed_sums, self.source, self.c, n), size, rng)
+    return draw(partial(_normed_sums, self.source, self.c, n if n == np.inf else _finite_width(n)), size, rng)
 
 def _normed_sums(source, c, n, size, g):
     g_Γ, g_χ = g.spawn(2)

@@ -15,7 +15,7 @@ from infattn_nb.clt import ExchangeableScores, cumulants, quadratic_form, score_
 from infattn_nb.finite import simulate
 from infattn_nb.functions import relu, tanh
 from infattn_nb.limit import limit
-from infattn_nb.netsor import AssumptionError, Program
+from infattn_nb.netsor import AssumptionError, Program, Score, attention
 
 def program(phi, pairs, var=(1., 1.)):
     "Scores (W₁ x)ᵀ(W₂ x')/√n for pairs of (number of the matrix, token), tokens φ(W⁰u)."
@@ -69,15 +69,16 @@ def test_variance_gamma_verbs():
     assert kstest(law.rvs(20_000, rng=0), law.cdf).pvalue > 1e-9
     np.testing.assert_array_equal(law.rvs((2, 3), rng=1), law.rvs(6, random_state=1).reshape(2, 3))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(law)).pdf(q), law.pdf(q))
-    for bad in (0, -1): 
-        with pytest.raises(ValueError, match="at least 1"): variance_gamma(bad)
-    with pytest.raises(TypeError, match="integer"): variance_gamma(2.5)
+    for bad in (0, -1, np.inf):
+        with pytest.raises(ValueError, match="whole number"): variance_gamma(bad)
+    with pytest.raises(ValueError, match="whole number"): variance_gamma(2.5)
+    assert variance_gamma(1e9).n == 10**9
 
 def test_speed_of_the_one_score_clt():
     "f_n = φ(1 + He₄/(4n)) + O(n⁻²); nearly right constants are told apart."
     y = np.linspace(-5, 5, 101)
     he4 = y**4 - 6*y**2 + 3
-    for n in (10**3, 10**5, 10**7): 
+    for n in (10**3, 10**5, 10**7):
         first = n*(variance_gamma(n).pdf(y) - norm.pdf(y))
         np.testing.assert_allclose(first, he4*norm.pdf(y)/4, atol=3/n + 2e-16*n*100)
     assert np.abs(first - he4*norm.pdf(y)*6/25).max() > .01
@@ -163,6 +164,21 @@ def test_score_gram():
     error = 10*far.std(0)/20 + 2/2048
     assert (np.abs(far.mean(0) - score_gram(p, scores, np.inf)[0]) <= error).all()
 
+def test_attention_layers():
+    "Two heads over two tokens: eight scores, those of different heads independent, Example 1 within a head."
+    p = Program()
+    W = p.matrix()
+    xs = [tanh(W @ u) for u in p.inputs([[1, .5], [.5, 1]])]
+    attention(p, xs, heads=2, var_q=2.)
+    scores = [h for h in p.nodes if isinstance(h, Score)]
+    M = score_cov(score_gram(p, scores, np.inf)[0])
+    K = tanh.dual([[1, .5], [.5, 1]])
+    np.testing.assert_allclose(M, np.kron(np.eye(2), 2*np.kron(K, K)), rtol=1e-6, atol=1e-12)
+    c = np.random.default_rng(0).standard_normal(8)
+    X = ExchangeableScores(p, c, draws=256)
+    np.testing.assert_allclose(X.second_moment(np.inf), c @ M @ c, rtol=1e-12)
+    assert ks_2samp(simulate(p, [], 6, 5000, rng=0, scores=scores)[1] @ c, X.rvs(6, 5000, rng=1)).pvalue > 1e-9
+
 def test_samplers_of_ones_own():
     "A scaled identity with random scale: E k₂ = E v², as by hand."
     def sampler(n, size, g): return np.eye(2)*(1 + g.uniform(-1, 1, size)/n)[:, None, None]
@@ -195,6 +211,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="first layer"): score_gram(p, [deep], 4)
     low = p.score(p.matrix(rows=.5) @ u, p.matrix(rows=.5) @ v)
     with pytest.raises(ValueError, match="square matrices"): score_gram(p, [low], 4)
-    with pytest.raises(TypeError, match="integer"): score_gram(p, [good], 4.5)
+    with pytest.raises(ValueError, match="whole number"): score_gram(p, [good], 4.5)
+    with pytest.raises(ValueError, match="whole number"): ExchangeableScores(np.eye(2), [1.]).rvs(0, 3)
     p.score(W @ u, W @ v)
     with pytest.raises(AssumptionError, match="different matrices"): ExchangeableScores(p, [1.], scores=[good])
