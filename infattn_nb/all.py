@@ -4,6 +4,11 @@ from .hierarchical import *
 from .netsor import *
 from .limit import *
 from .finite import *
+from .clt import *
 from .attention import *
+from .theorem import *
 from .divergence import *
+from .regimes import *
+from .rates import *
+from .robustness import *
 from .experiments import *

@@ -3,6 +3,7 @@ import configparser
 import subprocess
 import sys
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ def test_light_import():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 def test_imports_go_one_way():
-    order = ["functions", "hierarchical", "netsor", "limit", "finite", "attention", "divergence", "experiments"]
+    order = ["functions", "hierarchical", "netsor", "limit", "finite", "clt", "attention", "theorem", "divergence", "regimes", "rates", "robustness", "experiments"]
+    assert {f"{name}.py" for name in order} == {p.name for p in (ROOT/"infattn_nb").glob("[a-z]*.py")} - {"all.py"}
     for k, name in enumerate(order):
         source = (ROOT/f"infattn_nb/{name}.py").read_text(encoding="utf-8")
         assert not [later for later in order[k:] if f"infattn_nb.{later} import" in source or f"from .{later}" in source], name
@@ -43,3 +45,11 @@ def test_imports_go_one_way():
 def test_version_stands_in_one_place():
     import infattn_nb
     assert infattn_nb.__version__ == CFG["version"] and f"version: {CFG['version']}" in (ROOT/"CITATION.cff").read_text()
+
+def test_names_are_unique():
+    "No module hides a name of another in `from infattn_nb.all import *`."
+    modules = [import_module(f"infattn_nb.{p.stem}") for p in (ROOT/"infattn_nb").glob("[a-z]*.py") if p.stem != "all"]
+    names = [name for m in modules for name in m.__all__]
+    assert len(names) == len(set(names))
+    public = import_module("infattn_nb.all")
+    assert all(hasattr(public, name) for name in names)
