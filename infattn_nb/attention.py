@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BUFFER', 'wishart_factor', 'narrow', 'Tokens', 'ProgramTokens', 'Attention', 'normal_nodes']
 
-# %% ../nbs/08_attention.ipynb #63240de5
+# %% ../nbs/08_attention.ipynb #a6cb5536
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Callable
@@ -17,12 +17,12 @@ from scipy.special import gammainccinv, gammaincinv, gammaln, ndtri
 from scipy.stats import qmc
 
 from .finite import _gram_block, _rows, _run, _wanted
-from .functions import Nonlinearity, _clip, check_cov, clip, identity, relu, softmax
-from .hierarchical import HierarchicalGaussian, _count, draw, mixture_of_heads, psd_factor
+from .functions import Nonlinearity, _clip, check_cov, check_real, clip, identity, relu, softmax
+from .hierarchical import HierarchicalGaussian, _count, draw, mixture_of_heads, psd_factor, seed_sequence
 from .limit import Paths, limit
 from .netsor import Program, Score
 
-# %% ../nbs/08_attention.ipynb #17d80944
+# %% ../nbs/08_attention.ipynb #80d4c59d
 def wishart_factor(F, # factor, shape (r, q, ...): samples on the last axes
                    df, # degrees of freedom m in [1, ∞]
                    rng, # Generator
@@ -30,6 +30,7 @@ def wishart_factor(F, # factor, shape (r, q, ...): samples on the last axes
                   ): # (r, min(q, m), *shape)
     r"$F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$, column by column (Bartlett); $F$ itself for $m = \infty$."
     if df == np.inf: return F
+    if not df >= 1: raise ValueError(f"`df` must be a number in [1, ∞], got {df}; it counts the columns of the normal matrix")
     columns = []
     for j in range(int(min(F.shape[1], df))):
         t = np.empty((F.shape[1] - j, *shape))
@@ -43,7 +44,7 @@ def narrow(F): # factor, shape (r, q, ...)
     r"A factor of $F F^\top$ with one column if $F$ has one row: its length. Otherwise $F$."
     return np.sqrt(np.einsum("ik...,ik...->i...", F, F))[:, None] if len(F) == 1 else F
 
-# %% ../nbs/08_attention.ipynb #ebffbb15
+# %% ../nbs/08_attention.ipynb #c243d8bd
 @dataclass(frozen=True, eq=False)
 class Tokens:
     r"""Random tokens $x^1, \dots, x^s \in \mathbb{R}^n$: appendix A.1's $\phi(W^i h^0)$, or $\phi(h^i)$ with correlated Gaussian $h$."""
@@ -55,6 +56,7 @@ class Tokens:
     def __post_init__(self):
         object.__setattr__(self, "seq_len", _count(self.seq_len, "seq_len"))
         if not isinstance(self.activation, Nonlinearity): object.__setattr__(self, "activation", Nonlinearity(self.activation))
+        if self.activation.arity > 1: raise ValueError(f"`activation` must be a function of one argument, got {self.activation} of {self.activation.arity}; pass e.g. relu")
         if self.cov is None: return
         object.__setattr__(self, "cov", check_cov(self.cov))
         self.cov.flags.writeable = False
@@ -67,14 +69,14 @@ class Tokens:
         r"$K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$, the Gram matrix at infinite width (Example 1)."
         return self.activation.dual(self._cov)
 
-# %% ../nbs/08_attention.ipynb #1892262d
+# %% ../nbs/08_attention.ipynb #83b5bee2
 def _width(n):
-    try: n = float("x" if isinstance(n, (bool, str)) else n)
-    except (TypeError, ValueError): raise TypeError(f"`width` must be a number in [1, ∞], got {n!r}; pass e.g. 256 or np.inf") from None
+    try: n = float("x" if isinstance(n, (bool, np.bool_, str)) else n)
+    except (TypeError, ValueError, OverflowError): raise TypeError(f"`width` must be a number in [1, ∞], got {n!r}; pass e.g. 256 or np.inf") from None
     if not n >= 1 or (n != np.inf and n != int(n)): raise ValueError(f"`width` must be a whole number in [1, ∞], got {n:g}; pass e.g. 256 or np.inf")
     return n
 
-# %% ../nbs/08_attention.ipynb #27cd80d8
+# %% ../nbs/08_attention.ipynb #bb019711
 BUFFER = 2**16 # numbers held at a time (half a megabyte)
 
 @patch
@@ -90,6 +92,7 @@ def _factor(self: Tokens, n, size, rng):
 def _gram(self: Tokens, r, n, rng):
     "XXᵀ/n (size, s, s) for tokens φ(r h), n coordinates each."
     s, C = self.seq_len, psd_factor(self._cov).T
+    if n > 1e10: raise ValueError(f"`width` must be at most 1e10 for tokens with a nonlinearity, got {n:g}; each takes as many random numbers, use np.inf for the limit")
     K = np.zeros((len(r), s, s))
     b, c = max(1, BUFFER//(n*s)), min(n, max(1, BUFFER//s))
     for i in range(0, len(r), b):
@@ -209,14 +212,14 @@ class Attention:
         changed = [(f.name, getattr(self, f.name)) for f in fields(self)[1:] if getattr(self, f.name) is not f.default and not np.array_equal(getattr(self, f.name), f.default)]
         return f"Attention({', '.join([str(self.tokens) if isinstance(self.tokens, ProgramTokens) else f'Tokens({self.tokens.seq_len}, {self.tokens.activation})', *(f'{k}=…' if isinstance(v, np.ndarray) else f'{k}={v}' for k, v in changed)])})"
 
-# %% ../nbs/08_attention.ipynb #1493ae84
+# %% ../nbs/08_attention.ipynb #1919c395
 def _check_attention(self):
     "Validate and normalise the fields of `Attention`."
     put = partial(object.__setattr__, self)
     if not isinstance(self.tokens, Tokens): raise TypeError(f"`tokens` must be Tokens, got {type(self.tokens).__name__}; pass e.g. Tokens(4, relu)")
     put("heads", _count(self.heads, "heads"))
     if self.head_width is not None: put("head_width", _count(self.head_width, "head_width"))
-    if self.score_scale not in ("sqrt", "linear"): raise ValueError(f"`score_scale` must be 'sqrt' or 'linear', got {self.score_scale!r}")
+    if not isinstance(self.score_scale, str) or self.score_scale not in ("sqrt", "linear"): raise ValueError(f"`score_scale` must be 'sqrt' or 'linear', got {self.score_scale!r}")
     for name in ("var_q", "var_k", "var_v", "var_o"):
         v = np.asarray(getattr(self, name))
         if v.ndim or v.dtype.kind not in "fiu": raise TypeError(f"`{name}` must be a number, got {getattr(self, name)!r}; pass a variance")
@@ -228,20 +231,23 @@ def _check_attention(self):
         put("mask", _check_mask(self.mask, s))
         self.mask.flags.writeable = False
     if self.bias is not None:
-        b = np.asarray(self.bias)
-        if b.shape != (s, s) or b.dtype.kind not in "fiu" or not np.isfinite(b).all(): raise ValueError(f"`bias` must hold finite numbers of shape ({s}, {s}), got {b.dtype} {b.shape}; use `mask` to forbid pairs")
-        put("bias", b.astype(float))
+        b = check_real(self.bias, "bias")
+        if b.shape != (s, s) or not np.isfinite(b).all(): raise ValueError(f"`bias` must hold finite numbers of shape ({s}, {s}), got shape {b.shape} or NaN or infinity; use `mask` to forbid pairs")
+        put("bias", b)
         self.bias.flags.writeable = False
     if not callable(self.weights): raise TypeError(f"`weights` must be a function of the scores, got {self.weights!r}; pass e.g. softmax")
     w = np.asarray(self.weights(np.random.default_rng(0).standard_normal((2, s, s))))
     if w.shape != (2, s, s): raise ValueError(f"`weights` must keep the shape of the scores, got {w.shape} for {(2, s, s)}; let it act on the last axis")
+    if w.dtype.kind not in "fiub": raise TypeError(f"`weights` must return real numbers, got dtype {w.dtype}; mend the function")
     if not np.isfinite(w).all(): raise ValueError("`weights` must be finite, got NaN or infinity for normal scores; mend its domain")
 
 def _check_mask(mask, s):
     if isinstance(mask, str):
         if mask != "causal": raise ValueError(f"`mask` must be 'causal' or a boolean array, got {mask!r}")
         return np.tri(s, dtype=bool)
-    M = np.array(mask)
+    if np.ma.is_masked(mask): raise ValueError("`mask` must not have masked entries itself; fill them with True or False")
+    try: M = np.array(mask)
+    except ValueError: raise ValueError(f"`mask` must be ({s}, {s}), got lists of different lengths; one row per query") from None
     if M.dtype != bool: raise TypeError(f"`mask` must be boolean, got dtype {M.dtype}; True means may attend")
     if M.shape != (s, s): raise ValueError(f"`mask` must be ({s}, {s}), got {M.shape}; one row per query")
     if not M.any(1).all(): raise ValueError(f"`mask` must let every token attend to one at least, got an empty row {int(np.argmin(M.any(1)))}; set its diagonal entry")
@@ -397,7 +403,7 @@ def linear_scaling(self: Attention): # HierarchicalGaussian with constant S
     linear = replace(self, score_scale="linear", heads=1, head_width=None)
     return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0])
 
-# %% ../nbs/08_attention.ipynb #89cfc1cb
+# %% ../nbs/08_attention.ipynb #19f9aa76
 @patch
 def infinite_heads(self: Attention,
                    replicates=16, # independent scramblings
@@ -406,12 +412,12 @@ def infinite_heads(self: Attention,
                   ): # HierarchicalGaussian with constant S, or (law, error (s, s))
     r"The Gaussian limit for infinitely many heads, $S = \sigma_O^2\sigma_V^2\,\mathbb{E}[A K A^\top]$ (eq. (6))."
     self.tokens.kernel() # a random one has no Gaussian limit, and raises
-    one, s = replace(self, heads=1), self.tokens.seq_len
+    one, s, replicates = replace(self, heads=1), self.tokens.seq_len, _count(replicates, "replicates", least=1 + bool(return_error))
     size = 2**int(np.log2(max(64, min(4096, 4*BUFFER//s**2))))
     dim = s*s if self.head_width is None else 2*s*s + s # normals of one head, and its Wishart factors
     source = partial(_Quasi, dim, size) if dim <= qmc.Sobol.MAXDIM else np.random.default_rng
     S = [one._covariance(self.tokens, np.inf, slice(None), size, source(k)).mean(-1)
-         for k in np.random.SeedSequence(seed).spawn(replicates)]
+         for k in seed_sequence(seed).spawn(replicates)]
     law = HierarchicalGaussian.constant(np.mean(S, axis=0))
     return (law, np.std(S, axis=0, ddof=1)/np.sqrt(replicates)) if return_error else law
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GROUPS', 'kl_divergence', 'total_variation', 'hellinger', 'wasserstein', 'paired_kl', 'kde', 'kde_kl', 'kde_trials']
 
-# %% ../nbs/10_divergence.ipynb #2475e04d
+# %% ../nbs/10_divergence.ipynb #349de588
 from functools import partial
 
 import numpy as np
@@ -15,6 +15,7 @@ from scipy.special import kl_div, xlog1py
 from scipy.stats import gaussian_kde
 
 from .attention import Attention, _Mirror
+from .functions import check_real
 from .hierarchical import BLOCK, _count, fold, seed_sequence
 
 # %% ../nbs/10_divergence.ipynb #d7f2414b
@@ -118,7 +119,7 @@ def _kl_on_grid(p, q, w):
     x = (p - q)/q
     return w @ (q*(xlog1py(1 + x, x) - x))
 
-# %% ../nbs/10_divergence.ipynb #53b786e5
+# %% ../nbs/10_divergence.ipynb #c64fe832
 def _paired_densities(p, q, i, y, draws, rng, executor=None):
     "The densities of output i under p and q at y from paired, mirrored draws of v, one estimate per group: (groups, 2, len(y))."
     return fold(partial(_paired_sums, p, q, i, y), np.asarray, draws, rng, executor=executor)*GROUPS/(2*draws)
@@ -146,7 +147,7 @@ def paired_kl(attention, # Attention
     for name, layer in (("attention", attention), ("limit", limit or attention)):
         if not isinstance(layer, Attention): raise TypeError(f"`{name}` must be an Attention, got {type(layer).__name__}; use kl_divergence for two laws")
     p, q, draws = attention.law(width), layer.law(), -(-_count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
-    if not 0 <= i < p.dim: raise ValueError(f"`i` must be an output 0…{p.dim - 1}, got {i}; the layer has {p.dim} tokens")
+    if _count(i, "i", least=0) >= p.dim: raise ValueError(f"`i` must be an output 0…{p.dim - 1}, got {i}; the layer has {p.dim} tokens")
     if q.dim != p.dim: raise ValueError(f"`limit` must have as many tokens as `attention` ({p.dim}), got {q.dim}; compare layers of the same tokens")
     first = [law.variance(i, BLOCK, np.random.default_rng(0)) for law in (p, q)]
     if not first[1].all(): raise ValueError(f"the limit of output {i} must have a density, got a conditional variance of zero; D is not defined there")
@@ -157,13 +158,22 @@ def paired_kl(attention, # Attention
     rest = np.array([_kl_on_grid(*np.delete(parts, a, axis=0).mean(0), w) for a in range(GROUPS)])
     return D + (GROUPS - 1)*(D - rest.mean()), np.sqrt((GROUPS - 1)*rest.var())
 
-# %% ../nbs/10_divergence.ipynb #cf32dfdf
+# %% ../nbs/10_divergence.ipynb #4e969024
+def _samples(x, name):
+    "The samples as a vector of floats, or one clear sentence."
+    x = check_real(x, name)
+    if x.ndim != 1 or x.size < 2 or not np.isfinite(x).all() or np.ptp(x) == 0:
+        raise ValueError(f"`{name}` must be a vector of at least two different finite numbers, got shape {x.shape}; pass samples of one output")
+    return x
+
+# %% ../nbs/10_divergence.ipynb #03b596e5
 def kde(samples, # 1-d
         grid, # where to evaluate, 1-d
         bins=4096, # nodes over the range of the samples
        ): # density on the grid
     r"Gaussian kernel density estimate with Scott's bandwidth $\hat\sigma N^{-1/5}$, from binned samples."
-    x = np.asarray(samples, dtype=float)
+    x, bins = _samples(samples, "samples"), _count(bins, "bins", least=2)
+    grid = check_real(grid, "grid")
     nodes = np.linspace(x.min(), x.max(), bins)
     share, j = np.modf((x - nodes[0])/(nodes[1] - nodes[0]))
     j = j.astype(int)
@@ -172,21 +182,18 @@ def kde(samples, # 1-d
     bandwidth = x.std(ddof=1)*x.size**-.2
     return gaussian_kde(nodes, weights=counts, bw_method=bandwidth/np.sqrt(np.cov(nodes, aweights=counts)))(grid)
 
-# %% ../nbs/10_divergence.ipynb #c299839a
+# %% ../nbs/10_divergence.ipynb #12dd7a20
 def kde_kl(samples_p, # samples of the finite width, 1-d
            samples_q, # samples of the limit, 1-d
           ): # estimate of D(p ‖ q)
     r"The paper's estimate of $D(p\|q)$: two kernel density estimates on 500 points (section 5.1)."
-    samples = [np.asarray(x, dtype=float) for x in (samples_p, samples_q)]
-    for name, x in zip(("samples_p", "samples_q"), samples):
-        if x.ndim != 1 or x.size < 2 or not np.isfinite(x).all() or np.ptp(x) == 0:
-            raise ValueError(f"`{name}` must be a vector of at least two different finite numbers, got shape {x.shape}; pass samples of one output")
+    samples = _samples(samples_p, "samples_p"), _samples(samples_q, "samples_q")
     grid = np.linspace(min(x.min() for x in samples), max(x.max() for x in samples), 500)
     p, q = (kde(x, grid) + 1e-12 for x in samples)
     p, q = p/p.sum(), q/q.sum()
     return np.sum(p*np.log(p/q))
 
-# %% ../nbs/10_divergence.ipynb #7c350d53
+# %% ../nbs/10_divergence.ipynb #4d9b5a51
 def kde_trials(p, # one-dimensional law with `rvs(size, rng)`
                q=None, # likewise; None = p itself: the noise floor of the protocol
                samples=50_000, # of each law, per trial
@@ -194,5 +201,7 @@ def kde_trials(p, # one-dimensional law with `rvs(size, rng)`
                rng=None, # None | int | SeedSequence | Generator
               ): # estimates, (trials,)
     "The paper's estimate of D(p ‖ q), repeated with fresh samples; with one law the noise floor, whose true value is zero."
-    seeds = seed_sequence(rng).spawn(2*trials)
+    for name, law in (("p", p), ("q", q or p)):
+        if not hasattr(law, "rvs"): raise TypeError(f"`{name}` must be a law with `rvs`, got {type(law).__name__}; pass e.g. layer.law(64).marginal(0)")
+    seeds = seed_sequence(rng).spawn(2*_count(trials, "trials"))
     return np.array([kde_kl(p.rvs(samples, a), (q or p).rvs(samples, b)) for a, b in zip(seeds[::2], seeds[1::2])])

@@ -68,12 +68,12 @@ def _rows(cell, results):
             spread = ys.std(0, ddof=1) if len(ys) > 1 else np.zeros(len(x))
             yield from ((*where, -1, *point) for point in zip(x, ys.mean(0), spread))
 
-# %% ../nbs/11_experiments.ipynb #a602cd30
+# %% ../nbs/11_experiments.ipynb #5e9a8506
 def _names(only):
     if only is None: return list(PLANS)
     if not isinstance(only, (str, list, tuple)): raise TypeError(f"`only` must be names separated by commas or a list of names, got {only!r}")
     names = [n.strip() for n in only.split(",")] if isinstance(only, str) else list(only)
-    unknown = [n for n in names if n not in PLANS]
+    unknown = [n for n in names if n not in list(PLANS)]
     if unknown or not names: raise ValueError(f"`only` must name figures among {', '.join(PLANS)}, got {', '.join(map(repr, unknown)) or 'nothing'}")
     return [n for n in PLANS if n in names]
 
@@ -137,7 +137,10 @@ def _kept(folder, label):
     else: return block[1]
     warnings.warn(f"{_block_file(folder, label)} {problem}; this block is computed again")
 
-# %% ../nbs/11_experiments.ipynb #713af425
+# %% ../nbs/11_experiments.ipynb #c49dc911
+def _check_table(data):
+    if not isinstance(data, dict) or set(COLUMNS) - set(data): raise ValueError(f"`data` must be a table with the columns {' '.join(COLUMNS)}, got {type(data).__name__}; take it from `sweep` or `read_table`")
+
 def _series(data, **where):
     "The x, y, error of the rows that match."
     hit = np.logical_and.reduce([data[k] == v for k, v in where.items()])
@@ -146,6 +149,7 @@ def _series(data, **where):
 def _figure(name, data, draw=True, **options):
     "(data, figure) of one plan; computes the data unless given."
     if data is None: data = sweep(name, **options)
+    _check_table(data)
     with plt.style.context(STYLE): return data, PLANS[name].draw(data)
 
 def _axes(columns, width=7.2, height=3.4, **kwargs):
@@ -368,7 +372,7 @@ PLANS = {
     "heads": Plan([dict(n=np.inf, heads=H) for H in HEADS], _task_heads, _draw_heads),
 }
 
-# %% ../nbs/11_experiments.ipynb #8d80cbca
+# %% ../nbs/11_experiments.ipynb #b6762530
 def write_table(data, # columns
                 path, # of the csv file
                ):
@@ -376,6 +380,7 @@ def write_table(data, # columns
     _write(path, _csv(data))
 
 def _csv(data):
+    _check_table(data)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
@@ -446,7 +451,7 @@ def reproduce(out="figures", # folder for the files
     with suppress(OSError): (out/UNFINISHED).rmdir() # not if other runs are unfinished
     return [out/f"{name}.png" for name in names]
 
-# %% ../nbs/11_experiments.ipynb #ff7baa47
+# %% ../nbs/11_experiments.ipynb #d58834e4
 UNFINISHED = ".unfinished"
 
 FIGURES = dict(fig1a=figure_1a, fig1b=figure_1b, fig2a=figure_2a, fig2b=figure_2b, fig3a=figure_3a, fig3b=figure_3b, relu_a=figure_relu_a, relu_b=figure_relu_b, heads=figure_heads)
@@ -455,6 +460,7 @@ def _folder(out):
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out): return Path(out)
+    except TypeError: raise TypeError(f"`out` must be the name of a folder, got {out!r}; pass e.g. 'figures'") from None
     except OSError as e: raise ValueError(f"`out` must be a folder that can be written, got {str(out)!r} ({e.strerror}); choose another") from None
 
 # %% ../nbs/11_experiments.ipynb #b412ac3e

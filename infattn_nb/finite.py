@@ -71,7 +71,7 @@ def _run(program, past, rows, width, b, rng, dense):
 
 def _normals(rng, sd, shape): return sd*rng.standard_normal(shape)
 
-# %% ../nbs/04_finite.ipynb #196e87e9
+# %% ../nbs/04_finite.ipynb #7d4f622c
 def simulate(program, # Program; any, whether Assumption 1 admits it or not
              outputs, # vectors whose coordinates are wanted
              width, # n, a whole number; every vector must get a whole number of coordinates
@@ -101,16 +101,16 @@ def _first(outputs, scores, c, value): return np.concatenate([*(value[h][:, :c] 
 
 def _finite_width(width):
     try: n = float("x" if isinstance(width, (bool, str)) else width)
-    except (TypeError, ValueError): raise TypeError(f"`width` must be a whole number, got {width!r}; pass e.g. 256") from None
+    except (TypeError, ValueError, OverflowError): raise TypeError(f"`width` must be a whole number, got {width!r}; pass e.g. 256") from None
     if not 1 <= n < np.inf or n != int(n): raise ValueError(f"`width` must be a finite whole number ≥ 1, got {n:g}; for n = ∞ use `limit`")
     return n
 
 def _wanted(program, outputs, scores):
     "The vectors and scores asked for, as tuples."
     if not isinstance(program, Program): raise TypeError(f"`program` must be a Program, got {type(program).__name__}; write one with Program()")
-    outputs = [outputs] if isinstance(outputs, Vector) else list(outputs)
+    outputs = program._own(Vector, outputs, "`outputs`")
     if not outputs and not scores: raise ValueError("`outputs` must name a vector at least, got none; pass a vector or a list of them")
-    return program._own(Vector, outputs, "`outputs`"), program._own(Score, scores or (), "`scores`"), scores is not None
+    return outputs, program._own(Score, scores or (), "`scores`"), scores is not None
 
 def _block(program, past, rows, n, keep, dense, size, g):
     "What `keep` makes of the values, a bounded number of samples at a time."
@@ -118,7 +118,7 @@ def _block(program, past, rows, n, keep, dense, size, g):
     step = max(1, int(2**20//max(numbers, 1)))
     return np.concatenate([keep(_run(program, past, rows, n, min(step, size - k), g, dense)) for k in range(0, size, step)])
 
-# %% ../nbs/04_finite.ipynb #bd1fde3d
+# %% ../nbs/04_finite.ipynb #58bb17f1
 def gram(program, # Program
          vectors, # k vectors of one length
          width, # n, a whole number
@@ -128,6 +128,7 @@ def gram(program, # Program
         ): # size + (k, k)
     r"Draws of the second moments $\frac1n (h^i)^\top h^j$ over the coordinates at width n, exactly."
     vectors, _, _ = _wanted(program, vectors, None)
+    program._same_length(vectors, "vectors of a Gram matrix")
     return draw(partial(_gram_block, program, vectors, _finite_width(width)), size, rng, executor)
 
 def _gram_block(program, vectors, n, size, g):

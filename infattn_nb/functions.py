@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
-           'times', 'check_cov', 'Nonlinearity', 'leaky_relu', 'clip', 'dual_quadrature', 'softmax', 'softmax_weight',
-           'attack', 'break_pseudo_lipschitz', 'growth', 'product', 'compose']
+           'times', 'check_real', 'check_cov', 'Nonlinearity', 'leaky_relu', 'clip', 'dual_quadrature', 'softmax',
+           'softmax_weight', 'attack', 'break_pseudo_lipschitz', 'growth', 'product', 'compose']
 
 # %% ../nbs/01_functions.ipynb #82c26319
 from dataclasses import dataclass
@@ -16,17 +16,25 @@ import numpy as np
 from scipy import special
 from scipy.stats import kstwobign, norm
 
-# %% ../nbs/01_functions.ipynb #a9f7c0c5
+# %% ../nbs/01_functions.ipynb #58d1f296
+def check_real(x, # what should be a number or an array of numbers
+               name, # how the message calls it
+              ): # float64 array of the same shape, a copy
+    "`x` as an array of floats, or TypeError or ValueError in one sentence."
+    if np.ma.is_masked(x): raise ValueError(f"`{name}` must not have masked entries, got {np.ma.count_masked(x)}; leave them out or fill them")
+    try: a = np.asarray(x)
+    except ValueError: raise ValueError(f"`{name}` must be a number or an array, got lists of different lengths; pad them") from None
+    if a.dtype.kind not in "fiu" and a.size: raise TypeError(f"`{name}` must hold real numbers, got dtype {a.dtype}; pass a float array")
+    return a.astype(float)
+
 def check_cov(cov, # covariance matrices, shape (..., s, s)
               name="cov", # how the message calls them
              ): # float64 array of the same shape
     r"Return `cov` as an array if it is symmetric and positive semidefinite, else raise `ValueError` naming what is wrong."
-    C = np.asarray(cov)
-    if C.dtype.kind not in "fiu": raise TypeError(f"`{name}` must hold real numbers, got dtype {C.dtype}; pass a float array")
+    C = check_real(cov, name)
     if C.ndim < 2 or C.shape[-1] != C.shape[-2] or C.shape[-1] == 0:
         raise ValueError(f"`{name}` must be square with shape (..., s, s), got {C.shape}; pass one covariance per pair of inputs")
-    C = C.astype(float)
-    if not np.isfinite(C).all(): raise ValueError(f"`{name}` must be finite, got NaN or infinity; replace those entries")
+    if not (np.abs(C) < 1e150).all(): raise ValueError(f"`{name}` must be finite, got NaN, infinity or entries beyond 1e150; replace or rescale them")
     trace = np.trace(C, axis1=-2, axis2=-1)
     if (np.abs(C - C.mT).max((-2, -1)) > 1e-12*np.abs(C).max((-2, -1))).any():
         raise ValueError(f"`{name}` must be symmetric, got cov != covᵀ; pass (cov + covᵀ)/2 if that is what you mean")
@@ -35,7 +43,7 @@ def check_cov(cov, # covariance matrices, shape (..., s, s)
         raise ValueError(f"`{name}` must be positive semidefinite, got smallest eigenvalue {low.min():.3g}; pass a Gram or covariance matrix")
     return C
 
-# %% ../nbs/01_functions.ipynb #c9a0603b
+# %% ../nbs/01_functions.ipynb #7193286d
 @dataclass(frozen=True, eq=False)
 class Nonlinearity:
     r"A function $\phi$ acting on each coordinate alike, with what the theory needs to know of it (section 2.1, Definition 2)."
@@ -49,8 +57,15 @@ class Nonlinearity:
 
     def __post_init__(self):
         if not callable(self.fn): raise TypeError(f"`fn` must be a function of an array, got {type(self.fn).__name__}; pass e.g. np.tanh")
+        for name in ("order", "constant", "bound"):
+            v = getattr(self, name)
+            if v is not None and not (np.ndim(v) == 0 and check_real(v, name) >= 0): raise ValueError(f"`{name}` must be a number ≥ 0 or None, got {v!r}; None means unknown")
+        if not isinstance(self.arity, int) or self.arity < 1: raise ValueError(f"`arity` must be an integer ≥ 1, got {self.arity!r}; it counts the arguments of `fn`")
         x = np.linspace(-3, 3, 7)
-        with np.errstate(all="ignore"): y = np.asarray(self.fn(*[x]*self.arity))
+        x.flags.writeable = False
+        try:
+            with np.errstate(all="ignore"): y = np.asarray(self.fn(*[x]*self.arity))
+        except Exception as e: raise ValueError(f"`fn` must map {self.arity} array(s) to one, got {type(e).__name__} from it; vectorise it or mend `arity`") from e
         if y.shape != x.shape or y.dtype.kind not in "fiub" or not np.isfinite(y).all():
             raise ValueError(f"`fn` must map an array to finite real numbers of the same shape, got {y.dtype} {y.shape} for shape {x.shape}; vectorise it or mend its domain")
 
@@ -223,7 +238,7 @@ def _mehler(fn, a, b, c, nodes, degree=400):
     left = far*np.sqrt(1 - far**2)*np.sqrt(tail2[i]*tail2[j]) + 1e-15*np.sqrt(norm2[i]*norm2[j])
     return _dot(powers*P[i], P[j]) + far**2*end, left
 
-# %% ../nbs/01_functions.ipynb #c434ebac
+# %% ../nbs/01_functions.ipynb #c00d8f46
 @_blockwise(512)
 def _three_grids(a, b, c, fn, grids=(4096, 3572, 3202)): # even: 0 falls between two nodes
     m, left = np.moveaxis([_mehler(fn, a, b, c, n) for n in grids], 1, 0)
@@ -233,33 +248,41 @@ def dual_quadrature(fn, # elementwise function
                     a, b, c, # variances and covariance, broadcastable
                    ): # value, estimated error
     r"$\mathbb{E}[\phi(U)\phi(V)]$ of any function by Mehler's series on three grids, with an estimate of the error."
+    if not callable(fn): raise TypeError(f"`fn` must be a function of an array, got {type(fn).__name__}; pass e.g. np.tanh")
+    a, b, c = (check_real(v, name) for v, name in ((a, "a"), (b, "b"), (c, "c")))
+    if not ((a >= 0) & (b >= 0) & (c*c <= a*b*(1 + 1e-9))).all(): raise ValueError("`a`, `b`, `c` must be variances and covariance, got a < 0, b < 0, c² > ab or NaN; pass entries of a covariance matrix")
     value, error = _three_grids(a, b, c, fn=fn)
     if not np.isfinite(value).all(): raise ValueError("`fn` must be finite wherever its Gaussian arguments reach (13 standard deviations), got NaN or infinity; mend its domain")
     return value, error
 
-# %% ../nbs/01_functions.ipynb #bc2f654b
+# %% ../nbs/01_functions.ipynb #99f14d46
 def softmax(x, # scores
             axis=-1, # the axis that sums to one
            ): # weights of the same shape
     r"$\mathrm{SoftMax}(x)_j = e^{x_j}/\sum_k e^{x_k}$ along `axis`, safe for scores of any size (eq. (3))."
-    y = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    x = x if type(x) is np.ndarray and x.dtype == float else check_real(x, "x") # arrays of floats pass at once
+    top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    if not np.isfinite(top).all(): raise ValueError("`x` must have a finite largest score along `axis`, got none, NaN or infinity; mend the scores or the mask")
+    with np.errstate(over="ignore"): y = np.exp(x - top)
     y /= y.sum(axis=axis, keepdims=True)
     return y
 
 # %% ../nbs/01_functions.ipynb #dc9bbd1d
 def _softmax_weight(*p, j): return softmax(np.stack(np.broadcast_arrays(*p)), axis=0)[j]
 
-# %% ../nbs/01_functions.ipynb #ea408c89
+# %% ../nbs/01_functions.ipynb #32860a50
 times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2)
 
 def softmax_weight(s, # number of scores
                    j=0, # which weight
                   ): # Nonlinearity of s arguments
     r"The weight $\mathrm{SoftMax}(p_1, \dots, p_s)_j$ as a Lipschitz function of the scores, with Lipschitz constant $\sqrt2/4$."
+    for name, k in (("s", s), ("j", j)):
+        if not isinstance(k, (int, np.integer)): raise TypeError(f"`{name}` must be an integer, got {k!r}; pass e.g. softmax_weight(3, 0)")
     if not 0 <= j < s: raise ValueError(f"`j` must be one of 0…{s - 1}, got {j}; there are {s} scores")
     return Nonlinearity(partial(_softmax_weight, j=j), f"softmax_weight({s}, {j})", 1, 2**.5/12, 1., arity=s)
 
-# %% ../nbs/01_functions.ipynb #fbbfe3b4
+# %% ../nbs/01_functions.ipynb #467c7d0a
 def attack(ratio, # takes points (dim, m), returns m numbers that should not exceed 1
            dim, # of the points
            size=10**6, # number of points tried
@@ -268,6 +291,9 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
            rounds=20, # generations of the search
           ): # largest ratio found, and where, (dim,)
     "Search for the largest value of `ratio`: points of all magnitudes, and variations of the best ones found before."
+    for name, k in (("dim", dim), ("size", size), ("rounds", rounds)):
+        if not isinstance(k, (int, np.integer)) or k < 1: raise ValueError(f"`{name}` must be a whole number ≥ 1, got {k!r}; pass e.g. size=10**6")
+    if not 0 < reach[0] < reach[1] < np.inf: raise ValueError(f"`reach` must be two numbers 0 < smallest < largest < ∞, got {reach}")
     g, m = np.random.default_rng(rng), max(size//rounds, 2)
     best, top = np.empty((dim, 0)), np.empty(0)
     for _ in range(rounds):
@@ -302,10 +328,11 @@ def break_pseudo_lipschitz(phi, # Nonlinearity, or a function of `arity` arrays
     worst, z = attack(ratio, 2*k, **options)
     return worst, z[:k], z[:k] + z[k:]
 
-# %% ../nbs/01_functions.ipynb #5fe40e86
+# %% ../nbs/01_functions.ipynb #b4ee6170
 def growth(phi, # Nonlinearity with known order and constant
           ): # A
     r"$A = |\phi(0)| + 3C$ with $|\phi(x)| \le A\,(1 + \|x\|^d)$ (Lemma 7)."
+    if not isinstance(phi, Nonlinearity) or phi.constant is None: raise TypeError(f"`phi` must be a Nonlinearity with known `constant`, got {phi!r}; wrap it as Nonlinearity(fn, order=…, constant=…)")
     zeros = np.zeros((phi.arity, 1))
     return float(np.abs(phi.fn(*zeros)[0])) + 3*phi.constant
 

@@ -6,14 +6,15 @@
 __all__ = ['BLOCK', 'AHEAD', 'seed_sequence', 'sample_shape', 'draw', 'fold', 'psd_factor', 'GaussianMixture', 'jacobi', 'gauss',
            'head_mean', 'mixture_of_heads', 'HierarchicalGaussian']
 
-# %% ../nbs/07_hierarchical.ipynb #bfc4808f
+# %% ../nbs/07_hierarchical.ipynb #21b63a1f
 from collections import deque
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce, wraps
 from inspect import Parameter, signature
-from itertools import starmap
+from itertools import chain, islice, starmap
+from math import prod
 from operator import add, index
 from os import cpu_count
 from threading import current_thread, main_thread
@@ -28,7 +29,7 @@ from scipy.optimize import elementwise
 from scipy.special import factorial2, log_ndtr, ndtr
 from scipy.stats import norm
 
-from .functions import check_cov
+from .functions import check_cov, check_real
 
 # %% ../nbs/07_hierarchical.ipynb #7aa3056f
 BLOCK = 4096
@@ -47,38 +48,40 @@ def seed_sequence(rng=None): # None | int | SeedSequence | Generator
         if rng < 0: raise ValueError(f"`rng` must be a non-negative seed, got {rng}; pass e.g. rng=0")
     return SeedSequence(rng)
 
-# %% ../nbs/07_hierarchical.ipynb #3e2dd3f4
+# %% ../nbs/07_hierarchical.ipynb #2bf59f55
 def _count(k, # what should be an integer
           name, # of the argument, for the message
           least=1, # smallest value
          ): # int
     "`k` as an integer ≥ `least`, or TypeError or ValueError in one sentence."
-    try: number = index(k)
+    try: number = index("" if isinstance(k, bool) else k)
     except TypeError: raise TypeError(f"`{name}` must be an integer, got {k!r}; pass e.g. {name}={max(least, 4)}") from None
     if number < least: raise ValueError(f"`{name}` must be at least {least}, got {k}; pass e.g. {name}={max(least, 4)}")
     return number
 
 def sample_shape(size): # int or tuple of ints ≥ 0
     "`size` as a tuple, or a one-sentence error."
-    try: shape = tuple(index(k) for k in size) if isinstance(size, (tuple, list, np.ndarray)) else (index(size),)
-    except TypeError: raise TypeError(f"`size` must be an integer or a tuple of integers, got {size!r}; pass e.g. size=1000") from None
+    try: shape = tuple(map(index, size)) if np.ndim(size) else (index("" if isinstance(size, bool) else size),)
+    except (TypeError, ValueError): raise TypeError(f"`size` must be an integer or a tuple of integers, got {size!r}; pass e.g. size=1000") from None
     if min(shape, default=0) < 0: raise ValueError(f"`size` must not be negative, got {size}; pass e.g. size=1000")
     return shape
 
-# %% ../nbs/07_hierarchical.ipynb #28937a19
+# %% ../nbs/07_hierarchical.ipynb #d8053464
 AHEAD = 128 # tasks in flight: memory stays bounded however many there are
 
 def _in_order(task, # function of the arguments in a job
-              jobs, # list of tuples of arguments
+              jobs, # tuples of arguments
               executor=None, # concurrent.futures.Executor; None = threads
              ): # iterator over the results
     "Results of task(*job) in the order of the jobs, whoever computes them."
     if not isinstance(executor, (Executor, type(None))): raise TypeError(f"`executor` must be a concurrent.futures.Executor or None, got {executor!r}; pass e.g. ProcessPoolExecutor()")
-    if executor is None and (len(jobs) < 2 or _inside_a_pool()): return (yield from starmap(task, jobs))
+    jobs = iter(jobs)
+    first = list(islice(jobs, 2))
+    if executor is None and (len(first) < 2 or _inside_a_pool()): return (yield from starmap(task, chain(first, jobs)))
     with ThreadPoolExecutor(cpu_count()) if executor is None else nullcontext(executor) as pool:
         futures = deque()
         try:
-            for job in jobs:
+            for job in chain(first, jobs):
                 futures.append(pool.submit(task, *job))
                 if len(futures) == AHEAD: yield futures.popleft().result()
             while futures: yield futures.popleft().result()
@@ -90,7 +93,7 @@ def _inside_a_pool():
     from multiprocessing import parent_process # late, because importing it takes time
     return current_thread() is not main_thread() or parent_process() is not None
 
-# %% ../nbs/07_hierarchical.ipynb #8fe32194
+# %% ../nbs/07_hierarchical.ipynb #e51dd0b6
 def draw(sample, # (number, Generator) -> array with a leading axis of that length
          size, # int or shape
          rng=None, # None | int | SeedSequence | Generator
@@ -98,18 +101,22 @@ def draw(sample, # (number, Generator) -> array with a leading axis of that leng
         ): # array of shape size + sample's trailing axes
     "Draw in blocks of `BLOCK` samples, block k from the k-th child of `rng`."
     shape = sample_shape(size)
-    total = int(np.prod(shape))
+    total = prod(shape)
+    np.empty(total) # too many samples are refused at once, not after hours
     y = np.concatenate(list(_in_order(partial(_block, sample), _blocks(total, rng), executor)))[:total]
     return y.reshape(shape + y.shape[1:])
 
 def _blocks(total, rng):
     "(number, seed) of each block; a block of one even for no samples, to learn the shape."
-    starts = range(0, max(total, 1), BLOCK)
-    return [(max(min(BLOCK, total - k), 1), s) for k, s in zip(starts, seed_sequence(rng).spawn(len(starts)))]
+    root = seed_sequence(rng)
+    return ((max(min(BLOCK, total - k), 1), *root.spawn(1)) for k in range(0, max(total, 1), BLOCK))
 
-def _block(sample, number, seed): return sample(number, default_rng(seed))
+def _block(sample, number, seed):
+    y = np.asarray(sample(number, default_rng(seed)))
+    if y.shape[:1] != (number,): raise ValueError(f"`sample({number}, rng)` must return an array of {number} samples, got shape {y.shape}; put the samples on the first axis")
+    return y
 
-# %% ../nbs/07_hierarchical.ipynb #96ce8752
+# %% ../nbs/07_hierarchical.ipynb #b78f1988
 def fold(sample, # (number, Generator) -> block of samples, or any sampler of the package, e.g. partial(layer.scores, 256)
          statistic, # block -> number or array (or anything that `combine` understands)
          size, # number of samples, int
@@ -119,22 +126,27 @@ def fold(sample, # (number, Generator) -> block of samples, or any sampler of th
         ): # combined values
     "Reduce samples on the fly: `statistic` of each block, combined in block order. Memory does not grow with `size`."
     jobs = _blocks(_count(size, "size"), rng)
+    for name, f in (("sample", sample), ("statistic", statistic), ("combine", combine)):
+        if not callable(f): raise TypeError(f"`{name}` must be a function, got {f!r}; pass e.g. statistic=np.sum")
     return reduce(combine, _in_order(partial(_statistic, statistic, sample), jobs, executor))
 
-def _statistic(statistic, sample, number, seed): return statistic(_block(sample, number, seed))
+def _statistic(statistic, sample, number, seed): return statistic(sample(number, default_rng(seed)))
 
-# %% ../nbs/07_hierarchical.ipynb #b40274a7
+# %% ../nbs/07_hierarchical.ipynb #9046cace
 def psd_factor(S, # covariances, shape (s, s, ...): samples on the last axes
               ): # lower triangular L, same shape
     r"$L$ with $L L^\top = S$ for positive *semi*definite $S$: a pivot below $10^{-12} S_{jj}$ counts as zero."
+    S = np.asarray(S, dtype=float)
+    if S.ndim < 2 or S.shape[0] != S.shape[1]: raise ValueError(f"`S` must have shape (s, s, ...), got {S.shape}; put the samples on the last axes")
     L = np.zeros(S.shape)
     for j in range(len(S)):
         column = S[j:, j] - np.einsum("ik...,k...->i...", L[j:, :j], L[j, :j])
-        positive = column[0] > 1e-12*S[j, j]
+        if (column[0] < -1e-6*S[j, j]).any(): raise ValueError("`S` must be positive semidefinite, got a negative eigenvalue; pass covariances")
+        positive = ~(column[0] <= 1e-12*S[j, j]) # NaN stays NaN
         L[j:, j] = np.where(positive, column, 0)/np.sqrt(np.where(positive, column[0], 1))
     return L
 
-# %% ../nbs/07_hierarchical.ipynb #c680f3fa
+# %% ../nbs/07_hierarchical.ipynb #b375bf5e
 class GaussianMixture(stats.rv_continuous):
     r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, with $v$ on given points with given weights: a scipy distribution, $\mathbb{E}\,N(y; 0, v)$.
 
@@ -149,12 +161,13 @@ class GaussianMixture(stats.rv_continuous):
                  singular=False, # is the density infinite at zero?
                 ):
         super().__init__(name="hierarchical Gaussian")
-        self.variances = np.asarray(variances, dtype=float)
+        self.variances = check_real(variances, "variances")
         if self.variances.ndim != 1 or not self.variances.size or not (self.variances >= 0).all() or np.isinf(self.variances).any():
             raise ValueError(f"`variances` must be a vector of finite numbers ≥ 0, got shape {self.variances.shape}; pass draws of v")
-        self.weights = weights if weights is None else np.asarray(weights, dtype=float)
+        self.weights = weights if weights is None else check_real(weights, "weights")
         if weights is not None and (self.weights.shape != self.variances.shape or not (self.weights >= 0).all() or not abs(self.weights.sum() - 1) < 1e-9):
             raise ValueError(f"`weights` must be numbers ≥ 0 that sum to one, as many as variances ({self.variances.size}), got shape {self.weights.shape}; divide by their sum")
+        if sample is not None and not callable(sample): raise TypeError(f"`sample` must be a function (size, rng) -> variances, got {sample!r}; leave it out to resample the given ones")
         v, which = np.unique(self.variances, return_inverse=True)
         w = np.bincount(which, np.full(len(which), 1/len(which)) if weights is None else self.weights)
         self.atom, self.v, self.w = w[v == 0].sum(), v[v > 0], w[v > 0]
@@ -180,12 +193,12 @@ class GaussianMixture(stats.rv_continuous):
 # %% ../nbs/07_hierarchical.ipynb #d25369fb
 def _resample(v, w, size, rng): return rng.choice(v, size, p=w)
 
-# %% ../nbs/07_hierarchical.ipynb #0938e093
+# %% ../nbs/07_hierarchical.ipynb #7bbaefd9
 @patch
 def _logpdf(self: GaussianMixture, y):
     y, rate = np.asarray(y, dtype=float), 1/self.v
     slowest = rate.min(initial=np.inf)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         f = self._average(lambda y: np.exp(np.multiply.outer(-y**2/2, rate - slowest)), y, self.w*np.sqrt(rate/(2*np.pi)))
         log_f = np.nan_to_num(np.log(f) - slowest*y**2/2, nan=-np.inf, neginf=-np.inf)
     return np.where((y == 0) & self.singular, np.inf, log_f)
@@ -211,7 +224,7 @@ def _logsf(self: GaussianMixture, y):
 @patch
 def _logcdf(self: GaussianMixture, y): return self._logsf(-np.asarray(y))
 
-# %% ../nbs/07_hierarchical.ipynb #96d4c7fb
+# %% ../nbs/07_hierarchical.ipynb #12b6c1da
 @patch
 def _munp(self: GaussianMixture, n): return 0. if n % 2 else factorial2(n - 1)*(self.w @ self.v**(n/2))
 @patch
@@ -226,6 +239,7 @@ def _with_error(verb):
     "Let a verb also return its standard error: `return_error=True`."
     @wraps(verb)
     def f(self, *args, return_error=False, **kwargs):
+        for x in args: check_real(x, f"argument of {verb.__name__}")
         value = verb(self, *args, **kwargs)
         if not return_error: return value
         if not self.replicates and (self.weights is not None or self.variances.size < 32):
@@ -281,15 +295,17 @@ def fold(self: GaussianMixture,
 
 def _scaled_normals(sample, n, g): return np.sqrt(sample(n, g))*g.standard_normal(n)
 
-# %% ../nbs/07_hierarchical.ipynb #2c2ac020
+# %% ../nbs/07_hierarchical.ipynb #85c6a17b
 def jacobi(x, # points, shape (..., N)
            w, # weights, same shape
            m=80, # size
           ): # diagonal (..., m), off-diagonal (..., m)
     r"Jacobi matrix of the law $\sum_k w_k \delta_{x_k}$ by m steps of Lanczos (Golub and Welsch, 1969); a law of fewer atoms is padded with zeros."
+    x, w = check_real(x, "x"), check_real(w, "w")
+    if x.shape != w.shape or not x.size or not (w >= 0).all() or not (w.sum(-1) > 0).all(): raise ValueError(f"`w` must be weights ≥ 0 of the points, not all zero, got shapes {x.shape} and {w.shape}; pass one weight per point")
     previous, q, b = 0., np.sqrt(w/w.sum(-1, keepdims=True)), np.zeros((*np.shape(x)[:-1], 1))
     α, β = [], []
-    for _ in range(m):
+    for _ in range(_count(m, "m")):
         a = np.einsum("...k,...k,...k->...", x, q, q)[..., None]
         r = (x - a)*q
         r -= b*previous
@@ -308,12 +324,12 @@ def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
     x, w = np.stack([x for x, _ in rules]), np.stack([Q[0]**2 for _, Q in rules])
     return x, np.where(w > floor, w, 0.)
 
-# %% ../nbs/07_hierarchical.ipynb #2821c333
+# %% ../nbs/07_hierarchical.ipynb #ea9dc550
 def head_mean(J, # Jacobi matrices of log u
               heads, # H
              ): # Jacobi matrices of log v
     r"The law of $\log\frac1H\sum_a u_a$ from that of $\log u$, by doubling (eq. (4): H independent heads)."
-    if heads == 1: return J
+    if _count(heads, "heads") == 1: return J
     half = head_mean(J, heads//2)
     both = _join(half, 1, half, 1)
     return _join(both, heads - 1, J, 1) if heads % 2 else both
@@ -324,12 +340,16 @@ def _join(J, n, J1, n1):
     v = (n*np.exp(x)[..., None] + n1*np.exp(x1)[..., None, :])/(n + n1)
     return jacobi(np.log(v).reshape(len(v), -1), (w[..., None]*w1[..., None, :]).reshape(len(v), -1))
 
-# %% ../nbs/07_hierarchical.ipynb #d75ddda0
+# %% ../nbs/07_hierarchical.ipynb #861d2267
 def mixture_of_heads(nodes, # replicates [(u, w), …]: weighted points of the law of one head's variance u
                      heads=1, # H
                      **options, # `sample` and `singular` of GaussianMixture
                     ): # GaussianMixture
     r"The law of $\sqrt v\,z$ for the mean v of H independent heads, by Gauss quadrature in log v, with an error estimate."
+    nodes = [(check_real(u, "nodes"), check_real(w, "nodes")) for u, w in nodes]
+    if not nodes or not all(u.shape == w.shape == (u.size,) and (u >= 0).all() and np.isfinite(u).all() and (w >= 0).all() and 0 < w.sum() < np.inf for u, w in nodes):
+        raise ValueError("`nodes` must be pairs (u, w) of vectors of finite numbers u ≥ 0 with weights w ≥ 0, got others; pass weighted points of one head's variance")
+    heads = _count(heads, "heads")
     unit = np.mean([np.average(u, weights=w) for u, w in nodes])
     if unit == 0: return GaussianMixture([0.], [1.], replicates=[GaussianMixture([0.], [1.])]*2, **options)
     J = head_mean(tuple(map(np.stack, zip(*(jacobi(np.log(np.maximum(u/unit, 1e-100)), w) for u, w in nodes)))), heads)
@@ -340,7 +360,7 @@ def mixture_of_heads(nodes, # replicates [(u, w), …]: weighted points of the l
     replicates = [mixture(x, w) for x, w in zip(*fine)]
     return mixture(*fine, replicates=replicates, coarse=mixture(*coarse), **options)
 
-# %% ../nbs/07_hierarchical.ipynb #d970b211
+# %% ../nbs/07_hierarchical.ipynb #eb3ace8a
 @dataclass(frozen=True, eq=False)
 class HierarchicalGaussian:
     r"""The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random (Theorem 1, Example 1)."""
@@ -349,6 +369,12 @@ class HierarchicalGaussian:
     variance: Callable = None # (i, size, Generator) -> draws of S_ii, (size,); None = from `sample`
     tv_error: float = 0. # bound on the total-variation distance to the law asked for
     exact: Callable = None # i -> GaussianMixture of coordinate i, where it is known without sampling
+
+    def __post_init__(self):
+        object.__setattr__(self, "dim", _count(self.dim, "dim"))
+        for name in ("sample", "variance", "exact"):
+            f = getattr(self, name)
+            if not callable(f) and (f is not None or name == "sample"): raise TypeError(f"`{name}` must be a function, got {f!r}; pass (size, rng) -> covariances as `sample`")
 
     def __repr__(self): return f"HierarchicalGaussian(dim={self.dim})"
 
@@ -365,7 +391,7 @@ def _repeat_exact(S, i): return GaussianMixture(S[i, i:i+1], [1.], replicates=[G
 def _repeat(S, size, rng): return np.broadcast_to(S, (size, *S.shape))
 def _repeat_variance(S, i, size, rng): return np.full(size, S[i, i])
 
-# %% ../nbs/07_hierarchical.ipynb #4a8a7f05
+# %% ../nbs/07_hierarchical.ipynb #cd3b0b09
 @patch
 def covariances(self: HierarchicalGaussian,
                 size, # int or shape
@@ -402,19 +428,21 @@ def _rvs(self: HierarchicalGaussian, n, g):
 
 @patch
 def _sample(self: HierarchicalGaussian, n, g):
-    S = np.asarray(self.sample(n, g))
+    S = check_real(self.sample(n, g), f"sample({n}, rng)")
     if S.shape != (n, self.dim, self.dim):
         raise ValueError(f"`sample({n}, rng)` must return covariances of shape {(n, self.dim, self.dim)}, got {S.shape}; put the samples on the first axis")
     if not np.isfinite(S).all() or not (np.diagonal(S, axis1=1, axis2=2) >= 0).all(): raise ValueError(f"`sample({n}, rng)` must return covariances, got NaN, infinity or a negative variance; mend the sampler")
     return S
 
-# %% ../nbs/07_hierarchical.ipynb #e7ac66b0
+# %% ../nbs/07_hierarchical.ipynb #b9396d15
 @patch
 def conditional(self: HierarchicalGaussian,
                 S, # one covariance, (dim, dim)
                ): # scipy's frozen multivariate normal
     "The law of y given its covariance: N(0, S)."
-    return stats.multivariate_normal(cov=check_cov(S, "S"), allow_singular=True)
+    S = check_cov(S, "S")
+    if S.shape != (self.dim,)*2: raise ValueError(f"`S` must be one covariance of shape {(self.dim,)*2}, got {S.shape}; pass e.g. law.covariances(1)[0]")
+    return stats.multivariate_normal(cov=S, allow_singular=True)
 
 @patch
 def marginal(self: HierarchicalGaussian,

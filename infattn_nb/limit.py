@@ -232,7 +232,7 @@ def _cov(self: Paths, vectors):
     shape = np.broadcast_shapes(*(np.shape(c) for row in C for c in row))
     return np.moveaxis(np.array([[np.broadcast_to(c, shape) for c in row] for row in C]), (0, 1), (2, 3))
 
-# %% ../nbs/03_limit.ipynb #cfa2a0ae
+# %% ../nbs/03_limit.ipynb #f3aade33
 def limit(program, # Program
           paths=10_000, # sample paths of the scores, rounded up to a multiple of 16
           rng=0, # None | int | SeedSequence | Generator
@@ -249,7 +249,10 @@ class Limit:
     inner: Paths # along which the averages are taken
     def __repr__(self): return f"Limit({len(self.program.nodes)} vectors and scores, {self.inner.size if self.inner.factor else 1} paths)"
 
-    def _own(self, vectors): return self.program._own(Vector, vectors, "vectors")
+    def _own(self, vectors):
+        vectors = self.program._own(Vector, vectors, "vectors")
+        if not vectors: raise ValueError("`vectors` must name one at least, got none; pass a vector or a list of them")
+        return vectors
 
 # %% ../nbs/03_limit.ipynb #af8e2e95
 def _answer(x, return_error, # (batch, path, ...)

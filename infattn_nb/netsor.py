@@ -96,7 +96,7 @@ class Inputs:
     cov: np.ndarray # (k, k)
     mean: np.ndarray # (k,)
 
-# %% ../nbs/02_netsor.ipynb #f0870654
+# %% ../nbs/02_netsor.ipynb #d1496742
 class Program:
     "A Netsor program with scores, in the order in which it was written (section 2.1)."
     def __init__(self): self.nodes, self.matrices, self._product = [], [], {}
@@ -106,6 +106,8 @@ class Program:
         return node
 
     def _own(self, kind, things, what):
+        if isinstance(things, (Vector, Score)): things = [things]
+        if not np.iterable(things): raise TypeError(f"{what} must be a list of {'scores' if kind is Score else 'vectors'}, got {things!r}; put them into a list")
         for x in things:
             if not isinstance(x, kind): raise TypeError(f"{what} must be {'scores' if kind is Score else 'vectors'} of a program, got {x!r}; make them with the program's methods")
             if x.program is not self: raise ValueError(f"{what} must belong to the same program, got {_quote(x)} of another one; write all of a network into one Program()")
@@ -164,7 +166,7 @@ def _linear(self: Program, *terms):
     length = self._same_length(vectors, "vectors of a sum")
     return vectors[0] if coefs == [1.] else self._record(Linear(self, vectors, length, tuple(coefs)))
 
-# %% ../nbs/02_netsor.ipynb #8c4af0bd
+# %% ../nbs/02_netsor.ipynb #87b00956
 @patch
 def nonlin(self: Program,
            fn, # φ: (h1, …, hk, p1, …, pr) -> array of the shape of h1; a Nonlinearity or a function
@@ -175,6 +177,7 @@ def nonlin(self: Program,
     args, scores = self._own(Vector, args, "arguments of a nonlinearity"), self._own(Score, scores, "`scores`")
     if not args: raise ValueError("a nonlinearity must have a vector among its arguments, got none; pass h1, …, hk")
     if fn == step: raise ValueError("`step` must not be used in a program: it jumps, is not pseudo-Lipschitz, and the theorem excludes it; use e.g. erf, or sigmoid of a multiple")
+    if isinstance(fn, Nonlinearity) and len(args) + len(scores) != fn.arity: raise ValueError(f"{fn} must get as many arguments as it takes, {fn.arity}, got {len(args) + len(scores)}; apply it to each vector")
     length = self._same_length(args, "arguments of a nonlinearity")
     _try(fn, len(args), len(scores))
     return self._record(Nonlin(self, args, length, fn, scores))
@@ -184,11 +187,15 @@ def _try(fn, k, r):
     if not callable(fn): raise TypeError(f"`fn` must be a function of arrays, got {type(fn).__name__}; pass e.g. tanh")
     rng = np.random.default_rng(0)
     fn = getattr(fn, "fn", fn)
-    with np.errstate(all="ignore"): y = np.asarray(fn(*rng.standard_normal((k, 2, 5)), *rng.standard_normal((r, 2, 1))))
+    h, p = rng.standard_normal((k, 2, 5)), rng.standard_normal((r, 2, 1))
+    h.flags.writeable = p.flags.writeable = False
+    try:
+        with np.errstate(all="ignore"): y = np.asarray(fn(*h, *p))
+    except Exception as e: raise ValueError(f"`fn` must be a function of {k} vectors and {r} scores, got {type(e).__name__} from it; mend it or its arguments") from e
     if y.shape != (2, 5) or y.dtype.kind not in "fiub": raise ValueError(f"`fn` must return real numbers in the shape of its vectors, got {y.dtype} {y.shape} for {(2, 5)}; let it act on each coordinate alike")
     if not np.isfinite(y).all(): raise ValueError("`fn` must be finite on all reals, got NaN or infinity for normal arguments; mend its domain")
 
-# %% ../nbs/02_netsor.ipynb #940cb71e
+# %% ../nbs/02_netsor.ipynb #58427414
 @patch
 def score(self: Program,
           q, # query
@@ -210,11 +217,12 @@ def attend(self: Program,
     r"$\sum_j \mathrm{SoftMax}(p)_j\,v^j$ (eqs. (3), (4)). ValueError if there are not as many scores as values."
     scores, values = self._own(Score, scores, "`scores`"), self._own(Vector, values, "`values`")
     if len(scores) != len(values) or not values: raise ValueError(f"`attend` needs one score per value, got {len(scores)} scores and {len(values)} values")
+    if not callable(weights): raise TypeError(f"`weights` must be a function of the scores, got {weights!r}; pass e.g. softmax")
     a = np.asarray(weights(np.zeros((2, len(scores)))))
     if a.shape != (2, len(scores)): raise ValueError(f"`weights` must keep the shape of the scores, got {a.shape} for {(2, len(scores))}; let it act on the last axis")
     return self._record(Attend(self, values, self._same_length(values, "values"), weights, scores))
 
-# %% ../nbs/02_netsor.ipynb #55b18dc9
+# %% ../nbs/02_netsor.ipynb #a47b3de1
 _LETTER = {Input: "u", MatMul: "g", Nonlin: "x", Linear: "z", Attend: "y", Score: "p"}
 
 @patch
@@ -222,6 +230,7 @@ def name(self: Program,
          node, # a vector or score
         ): # e.g. "g3"
     "The name under which `repr` shows a vector or score: a letter for its kind, and a number."
+    node, = self._own((Vector, Score), [node], "what is named")
     return f"{_LETTER[type(node)]}{sum(type(x) is type(node) for x in self.nodes[:self.nodes.index(node) + 1])}"
 
 @patch
@@ -261,13 +270,13 @@ def apply(node, # Nonlin, Linear or Attend
     if not np.isfinite(y.sum()): raise ValueError(f"{_quote(node)}: `fn` must be finite wherever its arguments reach, got NaN or infinity; mend its domain")
     return y
 
-# %% ../nbs/02_netsor.ipynb #cf0de95d
+# %% ../nbs/02_netsor.ipynb #79178a1d
 @patch
 def past(self: Program,
          *nodes, # vectors and scores
         ): # list in the order of writing
     "The given vectors and scores and everything that they are made of."
-    seen, todo = set(), list(nodes)
+    seen, todo = set(), list(self._own((Vector, Score), nodes, "what has a past"))
     while todo:
         h = todo.pop()
         if h not in seen:
@@ -341,7 +350,7 @@ def check(self: Program,
         for w in remarks: warnings.warn(w, stacklevel=2)
     return errors + remarks
 
-# %% ../nbs/02_netsor.ipynb #40d089d8
+# %% ../nbs/02_netsor.ipynb #22217357
 def mlp(program, # Program to write into
         xs, # input vectors
         depth=2, # matrices
@@ -350,10 +359,15 @@ def mlp(program, # Program to write into
         var_b=0., # bias variance σ_b²
        ): # preactivations of the last layer, one vector per input
     r"Multilayer perceptron: $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; returns $g^{depth}$ (eq. (1))."
-    for l in range(depth):
+    for l in range(_positive(depth=depth)):
         W, b = program.matrix(var=var_w), _bias(program, var_b)
         xs = [W @ (phi(x) if l else x) + b for x in xs]
     return xs
+
+def _positive(**count):
+    (name, k), = count.items()
+    if not isinstance(k, (int, np.integer)) or k < 1: raise ValueError(f"`{name}` must be a whole number ≥ 1, got {k!r}; pass e.g. {name}=3")
+    return k
 
 def _bias(program, var): return program.inputs([[var]])[0] if var else 0
 
@@ -384,7 +398,7 @@ def lstm(program, # Program to write into
         hs.append(times(sigmoid(o), tanh(c)))
     return hs
 
-# %% ../nbs/02_netsor.ipynb #4be112a7
+# %% ../nbs/02_netsor.ipynb #70b9d6d8
 def conv1d(program, # Program to write into
            xs, # input vectors, one per position
            kernel=3, # size of a patch, odd
@@ -392,6 +406,7 @@ def conv1d(program, # Program to write into
            var_w=1., # variance of the whole patch
           ): # one vector per position
     r"Convolution with zero padding: $x'_i = \phi(\sum_k W_k x_{i+k})$."
+    if not _positive(kernel=kernel) % 2: raise ValueError(f"`kernel` must be odd, got {kernel}; a patch has a middle")
     Ws = {k: program.matrix(f"W{k:+d}", var_w/kernel) for k in range(-(kernel//2), kernel//2 + 1)}
     return [phi(sum(W @ xs[i + k] for k, W in Ws.items() if 0 <= i + k < len(xs))) for i in range(len(xs))]
 
@@ -404,6 +419,7 @@ def attention(program, # Program to write into
               causal=False, # may token i see the tokens up to i only?
              ): # outputs y, one vector per token
     r"Multi-head attention, $y^i = H^{-1/2}\sum_a W^{O,a}\sum_j A^{(a)}_{ij} W^{V,a} x^j$ (eqs. (2)–(4))."
+    _positive(heads=heads)
     rows, ys = Fraction(1, heads) if low_rank else 1, [0]*len(xs)
     for a in range(heads):
         Q, K, V = (program.matrix(f"{k}{a + 1}", var, rows) for k, var in zip("QKV", (var_q, var_k, var_v)))
