@@ -132,7 +132,7 @@ def fold(sample, # (number, Generator) -> block of samples, or any sampler of th
 
 def _statistic(statistic, sample, number, seed): return statistic(sample(number, default_rng(seed)))
 
-# %% ../nbs/07_hierarchical.ipynb #9046cace
+# %% ../nbs/07_hierarchical.ipynb #c6d584c0
 def psd_factor(S, # covariances, shape (s, s, ...): samples on the last axes
               ): # lower triangular L, same shape
     r"$L$ with $L L^\top = S$ for positive *semi*definite $S$: a pivot below $10^{-12} S_{jj}$ counts as zero."
@@ -141,7 +141,6 @@ def psd_factor(S, # covariances, shape (s, s, ...): samples on the last axes
     L = np.zeros(S.shape)
     for j in range(len(S)):
         column = S[j:, j] - np.einsum("ik...,k...->i...", L[j:, :j], L[j, :j])
-        if (column[0] < -1e-6*S[j, j]).any(): raise ValueError("`S` must be positive semidefinite, got a negative eigenvalue; pass covariances")
         positive = ~(column[0] <= 1e-12*S[j, j]) # NaN stays NaN
         L[j:, j] = np.where(positive, column, 0)/np.sqrt(np.where(positive, column[0], 1))
     return L
@@ -391,7 +390,7 @@ def _repeat_exact(S, i): return GaussianMixture(S[i, i:i+1], [1.], replicates=[G
 def _repeat(S, size, rng): return np.broadcast_to(S, (size, *S.shape))
 def _repeat_variance(S, i, size, rng): return np.full(size, S[i, i])
 
-# %% ../nbs/07_hierarchical.ipynb #cd3b0b09
+# %% ../nbs/07_hierarchical.ipynb #9d245c2b
 @patch
 def covariances(self: HierarchicalGaussian,
                 size, # int or shape
@@ -431,7 +430,9 @@ def _sample(self: HierarchicalGaussian, n, g):
     S = check_real(self.sample(n, g), f"sample({n}, rng)")
     if S.shape != (n, self.dim, self.dim):
         raise ValueError(f"`sample({n}, rng)` must return covariances of shape {(n, self.dim, self.dim)}, got {S.shape}; put the samples on the first axis")
-    if not np.isfinite(S).all() or not (np.diagonal(S, axis1=1, axis2=2) >= 0).all(): raise ValueError(f"`sample({n}, rng)` must return covariances, got NaN, infinity or a negative variance; mend the sampler")
+    v = np.diagonal(S, axis1=1, axis2=2)
+    if not np.isfinite(S).all() or not (v >= 0).all() or not (S*S <= 1.01*v[:, :, None]*v[:, None]).all():
+        raise ValueError(f"`sample({n}, rng)` must return covariances, got NaN, infinity, a negative variance or a correlation beyond 1; mend the sampler")
     return S
 
 # %% ../nbs/07_hierarchical.ipynb #b9396d15
