@@ -152,6 +152,14 @@ def test_links_and_images(site, name):
     for _, alt, (url, _) in site[name].of("Image"):
         assert len(words(alt)) > 3 and (re.match("https?://", url) or (NBS/url).exists()), url
 
+@each
+def test_documented_functions_say_what_they_do(site, name):
+    for c in site[name].cells:
+        if c["cell_type"] != "code" or "show_doc" not in "".join(c["source"]): continue
+        doc = _markdown(c)
+        assert re.search(r"^\*\S", doc, flags=re.M) and "Call self as a function" not in doc, f"{c['source']} needs a docstring"
+    for _, code in site[name].of("CodeBlock"): assert "](http" not in code, f"a name in backticks becomes a link in {code[:200]}"
+
 # Figures and outputs
 
 @each
