@@ -41,7 +41,7 @@ def _kl_integrand(p, q, y):
 
 def kl_divergence(p, # one-dimensional law: scipy distribution or marginal
                   q, # likewise
-                  return_error=False, # also return the estimated error of the quadrature? (not the noise of a p or q made of draws: see `paired_kl`)
+                  return_error=False, # also return the estimated error of the quadrature? (not the noise of a p or q made of draws: see paired_kl)
                  ): # D(p ‖ q) ≥ 0 in nats, or (D, error)
     r"The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1); infinite where p has mass and q has none."
     cuts = _cuts(p, q)
