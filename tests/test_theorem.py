@@ -9,7 +9,7 @@ from infattn_nb.finite import simulate
 from infattn_nb.functions import absolute, break_pseudo_lipschitz, clip, compose, cos, erf, quadratic, relu, softmax, tanh, times
 from infattn_nb.limit import limit
 from infattn_nb.netsor import Program, Score, attention, conv1d, lstm
-from infattn_nb.theorem import _conditional_variances, _split_block, averaged_constant, averages, conditional_average, gaussian_mean, split
+from infattn_nb.theorem import _conditional_variances, _split_block, averaged_constant, averages, conditional_average, curves, gaussian_mean, split
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.AssumptionWarning")
 Σ = np.array([[1., .5], [.5, 4.]])
@@ -95,6 +95,19 @@ def test_averages_are_those_of_literal_networks():
     assert ks_2samp(literal*q[:, 1], x*r[:, 1]).pvalue > 1e-9 # together with their scores
     assert ks_2samp(literal, averages(p, lambda u, v: np.tanh(u*v), h, 9, 20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
 
+def test_coordinates_share_their_scores():
+    "E cos(y_1)cos(y_2) over networks tends to E Ψ(p°)², not to (E cos y)²: independent given the scores, and only then."
+    p = Program()
+    x = [clip(5.)(u) for u in p.inputs([[1., .5], [.5, 9.]])]
+    Q, K, V = p.matrix(), p.matrix(), p.matrix()
+    y = p.attend([p.score(Q @ x[0], K @ z) for z in x], [V @ z for z in x])
+    z = np.cos(simulate(p, y, 256, 20_000, 0, coords=2)[:, 0])
+    Ψ = conditional_average(p, cos, y, limit(p).paths(4000, rng=1).scores)
+    pair, own = z.prod(1), Ψ**2
+    error = np.hypot(pair.std()/20_000**.5, own.std()/4000**.5)
+    assert abs(pair.mean() - own.mean()) < 7*error + 2/256
+    assert pair.mean() - z.mean()**2 > 7*error
+
 def test_seeds():
     p, h = one_layer()
     a, b = (averages(p, cos, h[0], 16, 50, rng=3) for _ in range(2))
@@ -149,6 +162,38 @@ def test_without_scores_there_is_no_second_part():
 
 # Lemmas 17 and 18
 
+def three_tokens():
+    "One head in the form of Theorem 1: φ(g, p) = Σ softmax(p)_j g_j."
+    p = Program()
+    x = [erf(u) for u in p.inputs(np.eye(3) + np.diag([0, 1., 5.]))]
+    Q, K, V = p.matrix(var=9.), p.matrix(), p.matrix(var=4.)
+    return p, p.attend([p.score(Q @ x[0], K @ z) for z in x], [V @ z for z in x])
+
+def test_a_curve_passes_through_the_average():
+    p, h = three_tokens()
+    for seed in range(5):
+        average, scores = averages(p, cos, h, 32, rng=np.random.default_rng(seed))
+        F, same = curves(p, cos, h, np.concatenate([scores, [[0., 0., 0.]]]), 32, rng=np.random.default_rng(seed))
+        np.testing.assert_array_equal(scores, same)
+        np.testing.assert_allclose(F[:, 0], average, rtol=1e-12)
+        assert F[0, 1] != F[0, 0]
+
+def test_curves_converge_uniformly():
+    "The largest distance to Ψ over a ball, the median of 60 networks: √n times it stays put. At one point it is smaller."
+    p, h = three_tokens()
+    ball = np.random.default_rng(0).standard_normal((60, 3))
+    ball *= (6*np.random.default_rng(1).random(60)**(1/3)/np.linalg.norm(ball, axis=1))[:, None]
+    Ψ = conditional_average(p, cos, h, ball)
+    distance = {n: np.abs(curves(p, cos, h, ball, n, 60, rng=n)[0] - Ψ) for n in (64, 1024)}
+    sup = {n: np.sqrt(n)*np.median(d.max(1)) for n, d in distance.items()}
+    assert .5 < sup[1024]/sup[64] < 2 and sup[64] > np.sqrt(64)*np.median(distance[64][:, 0]) and sup[1024] < 5
+
+def test_points_do_not_make_a_supremum():
+    "Lemma 18 needs bounded slopes: tents that slide to 0 vanish at every point."
+    tent = lambda n, p: np.maximum(0, 1 - n*np.abs(p - 1/n))
+    points = np.array([0, .01, .3, 1.])
+    assert tent(1000, points).max() < 1e-9 and tent(1000, np.linspace(0, 1, 10**5 + 1)).max() > .99
+
 @pytest.mark.parametrize("name, f, average, moment", [
     ("|gp|", compose(absolute, times), lambda p: np.sqrt(2/np.pi)*np.abs(p), np.sqrt(2/np.pi)),
     ("(gp)²", compose(quadratic, times), lambda p: p**2, np.sqrt(8/np.pi)), # E|Z|³
@@ -168,7 +213,7 @@ def test_bad_input():
     for mistake, text in ((lambda: averages(p, cos, h[0], np.inf), "finite whole number"), (lambda: averages(p, np.log, h[0], 4), "finite real numbers"),
                           (lambda: averages(p, cos, h[0], 4, size=0), "at least 1"), (lambda: averages(Program(), cos, h[0], 4), "same program"),
                           (lambda: conditional_average(p, cos, h[0], [[0.]]), "(size, 4)"), (lambda: split(LAYER, cos, F, DF, .5), "whole number"),
-                          (lambda: split(LAYER, cos, F, DF, 16, draws=1), "at least 2"), (lambda: gaussian_mean(cos, [0., 1.]), "variances > 0")):
+                          (lambda: split(LAYER, cos, F, DF, 16, draws=1), "at least 2"), (lambda: curves(p, cos, h[0], np.zeros((1, 4)), 4), "made without scores"), (lambda: split(LAYER, cos, F, DF, 16, i=3), "0…2"), (lambda: gaussian_mean(cos, [0., 1.]), "variances > 0")):
         with pytest.raises(ValueError, match=text.replace("(", r"\(").replace(")", r"\)")): mistake()
     for mistake, text in ((lambda: averages(3, cos, h[0], 4), "must be a Program"), (lambda: split(p, cos, F, DF, 16), "must be an Attention")):
         with pytest.raises(TypeError, match=text): mistake()

@@ -1,0 +1,71 @@
+"""The page "The paper, item by item": every link, symbol and test that it names exists, and no item is missing."""
+import importlib
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ITEMS = """§2.1, eq. (1); eqs. (2)–(4); §2.1 (i), (ii); §2.2, eq. (5); §2.2, eq. (6); Definition 1 (A)(i)–(iii); Definition 1 (B)(iv); Fact 1; Assumption 1 (a), (b);
+Theorem 1; Corollary 2; Example 1; Theorem 3; section 4, eq. (7); Figure 1 (A); Figure 1 (B); Figure 2 (A); Figure 2 (B); Figure 3 and its KL; ReLU figure and KL; KL of the limit by H;
+A.1; A.2; Lemma 4; Lemma 5; Facts 2, 3, Remark 1; Definition 2, Fact 4; Proposition 6, Lemma 7; Proposition 8; Lemma 9; Lemmas 10–15; Lemma 16, eq. (8);
+C.1.2, eqs. (9)–(12); Lemma 17; Lemma 18; C.1.3; C.2; §5.1 protocol; §6: deeper stacks; §6: longer sequences; §6: training"""
+
+@lru_cache
+def text(path): return "\n\n".join("".join(c["source"]) for c in json.loads((ROOT/path).read_text(encoding="utf-8"))["cells"])
+
+def rows():
+    "The rows of all tables: lists of five cells."
+    lines = [line for line in text("nbs/12_paper_map.ipynb").splitlines() if line.startswith("|")]
+    cells = [[c.strip() for c in line.strip("|").split(" | ")] for line in lines if not re.match(r"\| ?(-|item )", line)]
+    return [[c.strip("| ") for c in row] for row in cells]
+
+def wrong_links(cell):
+    for page, anchor in re.findall(r"\]\(([\w.]+?)(?:#([\w-]+))?\)", cell):
+        if not (ROOT/"nbs"/page).is_file() or not anchor or not re.search(rf"\{{#{anchor}[ }}]", text(f"nbs/{page}")): yield f"{page}#{anchor}"
+
+def wrong_symbols(cell):
+    for name in re.findall(r"`([\w.]+)`", cell):
+        module, *path = name.split(".")
+        try:
+            x = importlib.import_module(f"infattn_nb.{module}")
+            for part in path: x = getattr(x, part)
+        except (ImportError, AttributeError): yield name
+
+def wrong_tests(cell):
+    for file, name in re.findall(r"`(\w+)::(\w+)`", cell):
+        path = ROOT/f"tests/{file}.py"
+        if not path.is_file() or not re.search(rf"^def {name}\(", path.read_text(encoding="utf-8"), flags=re.M): yield f"{file}::{name}"
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_row(row):
+    item, says, page, code, check = row
+    assert says and "](" in page and re.search(r"`\w+\.\w", code) and re.search(r"`test_\w+::test_\w+`", check), row
+    assert not [*wrong_links(page), *wrong_symbols(code), *wrong_tests(check)]
+    assert len(re.findall("`", code)) == 2*len(re.findall(r"`[\w.]+`", code)) and len(re.findall("`", check)) == 2*len(re.findall(r"`\w+::\w+`", check)) # nothing is skipped
+
+def test_every_item_of_the_paper_is_there_once():
+    items = [row[0] for row in rows()]
+    assert len(items) == len(set(items))
+    assert [x.strip() for x in ITEMS.split(";") if x.strip() not in items] == []
+
+def test_every_statement_of_the_site_is_on_the_map():
+    "Boxes like `::: {#lemma-9 .statement}` on any page."
+    boxes = {f"{p.name}#{a}" for p in sorted((ROOT/"nbs").glob("*.ipynb")) for a in re.findall(r"::: \{#([\w-]+) \.statement\}", text(f"nbs/{p.name}"))}
+    linked = {link for row in rows() for link in re.findall(r"\]\(([\w.]+#[\w-]+)\)", row[2])}
+    assert len(boxes) > 15 and boxes <= linked, boxes - linked
+
+def test_what_does_not_exist_is_seen():
+    assert list(wrong_links("[a](06_theorem.ipynb#theorem-1), [b](06_theorem.ipynb#theorem-7), [c](06_theorem.ipynb), [d](99.ipynb#x)")) == ["06_theorem.ipynb#theorem-7", "06_theorem.ipynb#", "99.ipynb#x"]
+    assert list(wrong_symbols("`limit.Limit.given`, `limit.Limit.take`, `nowhere.x`")) == ["limit.Limit.take", "nowhere.x"]
+    assert list(wrong_tests("`test_paper_map::test_row`, `test_paper_map::test_column`, `test_none::test_row`")) == ["test_paper_map::test_column", "test_none::test_row"]
+
+def test_names_on_the_notation_page():
+    "Methods and functions in its tables exist."
+    names = {"attention.Tokens.gram", "attention.Tokens.kernel", "attention.Attention.scores", "attention.Attention.law", "attention.Attention.simulate_dense", "attention.wishart_factor",
+             "hierarchical.HierarchicalGaussian.covariances", "hierarchical.HierarchicalGaussian.marginal", "limit.Limit.given", "limit.Limit.cov", "limit.Paths.scores", "limit.Paths.mean",
+             "netsor.Program.inputs", "netsor.Program.matrix", "netsor.Program.score", "experiments.reproduce"}
+    assert not list(wrong_symbols(" ".join(f"`{n}`" for n in names)))
+    for name in names: assert re.search(rf"\b{name.rpartition('.')[2]}\b", text("nbs/00_notation.ipynb")), name
