@@ -17,7 +17,7 @@ from .divergence import GROUPS, _line, _paired_densities
 from .functions import identity
 from .hierarchical import GaussianMixture, _count, mixture_of_heads, psd_factor
 
-# %% ../nbs/13_rates.ipynb #77693222
+# %% ../nbs/13_rates.ipynb #68fc4870
 def _square_cov(tokens, K, points=2**17):
     "Covariance of φ(h)φ(h)ᵀ, flattened: (s², s²)."
     if tokens.activation == identity: C = np.einsum("ik,jl->ijkl", K, K) + np.einsum("il,jk->ijkl", K, K)
@@ -29,6 +29,7 @@ def _square_cov(tokens, K, points=2**17):
             C = C + np.tensordot(xx, xx, (0, 0))/points
     return C.reshape(K.size, K.size)
 
+# %% ../nbs/13_rates.ipynb #fe391a6e
 def fluctuations(tokens, # Tokens
                  step=.01, # relative step of the derivatives in r²
                 ): # directions D (k, s, s), drift B (s, s)
@@ -43,11 +44,12 @@ def fluctuations(tokens, # Tokens
     λ, V = np.linalg.eigh(C)
     return (np.sqrt(np.maximum(λ, 0))*V).T[λ > 1e-9*λ[-1]].reshape(-1, *K.shape), B
 
-# %% ../nbs/13_rates.ipynb #26639da1
+# %% ../nbs/13_rates.ipynb #668835bb
 def _coin(attention, name, i, δ):
     "The limit law of output i when each head multiplies its variance `name` by 1 ± δ, on the toss of its own coin."
     heads = [replace(attention, heads=1, **{name: getattr(attention, name)*(1 + d)}).law().marginal(i) for d in (δ, -δ)]
-    return mixture_of_heads([(np.concatenate([h.v for h in heads]), np.concatenate([h.w for h in heads])/2)], attention.heads)
+    nodes = np.concatenate([h.v for h in heads]), np.concatenate([h.w for h in heads])/2
+    return mixture_of_heads([nodes], attention.heads)
 
 @lru_cache(16)
 def _stencil(attention, i, δ):
@@ -59,6 +61,7 @@ def _stencil(attention, i, δ):
     if B.any(): terms += [(1/(2*δ), at(B)), (-1/(2*δ), at(-B))]
     return terms + [(2*c/δ**2, p) for name in ("var_o", "var_q") for c, p in ((1, _coin(attention, name, i, δ)), (-1, law))]
 
+# %% ../nbs/13_rates.ipynb #4364ebae
 def first_order(attention, # Attention with head_width=None and "sqrt" scores
                 y, # points
                 i=0, # output

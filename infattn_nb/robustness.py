@@ -33,7 +33,31 @@ def student(df): # degrees of freedom > 2
     if not df > 2: raise ValueError(f"`df` must be above 2, got {df}; below, the variance is infinite")
     return partial(_student, df=df)
 
-# %% ../nbs/14_robustness.ipynb #b5d2e75e
+# %% ../nbs/14_robustness.ipynb #ebb48539
+def _literal(layer, entries, n, c, b, rng):
+    "b draws of y at c coordinates and of all scores, (b, s c + H s s)."
+    def W(rows, cols, var=1.): return _entries(entries, rng, (b, rows, cols))*np.sqrt(var/rows)
+    t, m = layer.tokens, layer.head_width or n
+    h = rng.standard_normal((b, n, 1 if t.cov is None else t.seq_len))
+    h = h @ psd_factor(t.cov).T if t.cov is not None else np.concatenate([W(n, n) @ h for i in range(t.seq_len)], axis=-1)
+    X, y, G = t.activation(h.mT), 0., []
+    for a in range(layer.heads):
+        Q, K, V = (X @ W(n, m, var) for var in (layer.var_q, layer.var_k, layer.var_v))
+        G.append(Q @ K.mT/(np.sqrt(m) if layer.score_scale == "sqrt" else m))
+        y = y + layer._attend(G[-1]) @ V @ W(m, c, layer.var_o)
+    return np.concatenate([x.reshape(b, -1) for x in (y/np.sqrt(layer.heads), *G)], axis=1)
+
+# %% ../nbs/14_robustness.ipynb #8ef9077f
+def _entries(entries, rng, shape):
+    w = np.asarray(entries(rng, shape))
+    if w.shape != shape: raise ValueError(f"`entries` must return an array of shape {shape}, got {w.shape}; draw one entry per place")
+    return w
+
+def _literal_block(layer, entries, n, c, size, rng):
+    "Draws in pieces of bounded memory."
+    step = max(1, 8*BUFFER//n**2)
+    return np.concatenate([_literal(layer, entries, n, c, min(step, size - k), rng) for k in range(0, size, step)])
+
 def simulate_weights(layer, # Attention
                      entries, # (Generator, shape) -> entries of mean 0 and variance 1, e.g. `rademacher`
                      width, # n, finite
@@ -44,32 +68,13 @@ def simulate_weights(layer, # Attention
                      executor=None, # concurrent.futures.Executor; None = threads
                     ): # y size + (s,) or size + (s, coords); (y, scores size + (heads, s, s))
     "Eqs. (2)–(4) literally, with weights that need not be Gaussian: W = entries·√(σ²/rows). TypeError or ValueError for arguments out of range."
+    if not isinstance(layer, Attention): raise TypeError(f"`layer` must be an Attention, got {type(layer).__name__}; pass e.g. Attention(Tokens(2, identity))")
     if not callable(entries): raise TypeError(f"`entries` must be a function (Generator, shape) -> array, got {entries!r}; pass e.g. rademacher")
-    n, s, H, c = int(layer._check_width(_count(width, "width"))), layer.tokens.seq_len, layer.heads, _count(coords or 1, "coords")
+    n, s, H = int(layer._check_width(_count(width, "width"))), layer.tokens.seq_len, layer.heads
+    c = 1 if coords is None else _count(coords, "coords")
     z = draw(partial(_literal_block, layer, entries, n, c), size, rng, executor)
     y = z[..., :s*c].reshape(*z.shape[:-1], *((s,) if coords is None else (s, c)))
     return (y, z[..., s*c:].reshape(*z.shape[:-1], H, s, s)) if scores else y
-
-def _literal_block(layer, entries, n, c, size, rng):
-    "Draws in pieces of bounded memory."
-    step = max(1, 8*BUFFER//n**2)
-    return np.concatenate([_literal(layer, entries, n, c, min(step, size - k), rng) for k in range(0, size, step)])
-
-def _literal(layer, entries, n, c, b, rng):
-    "b draws of y at c coordinates and of all scores, (b, s c + H s s)."
-    def W(rows, cols, var=1.):
-        w = np.asarray(entries(rng, (b, rows, cols)))
-        if w.shape != (b, rows, cols): raise ValueError(f"`entries` must return an array of shape {(b, rows, cols)}, got {w.shape}; draw one entry per place")
-        return w*np.sqrt(var/rows)
-    t, m = layer.tokens, layer.head_width or n
-    h0 = rng.standard_normal((b, n, 1 if t.cov is None else t.seq_len))
-    h = np.concatenate([W(n, n) @ h0 for _ in range(t.seq_len)], axis=-1) if t.cov is None else h0 @ psd_factor(t.cov).T
-    X, y, G = t.activation(h.mT), 0., []
-    for a in range(layer.heads):
-        Q, K, V = (X @ W(n, m, var) for var in (layer.var_q, layer.var_k, layer.var_v))
-        G.append(Q @ K.mT/(np.sqrt(m) if layer.score_scale == "sqrt" else m))
-        y = y + layer._attend(G[-1]) @ V @ W(m, c, layer.var_o)
-    return np.concatenate([x.reshape(b, -1) for x in (y/np.sqrt(layer.heads), *G)], axis=1)
 
 # %% ../nbs/14_robustness.ipynb #a8523dc5
 def positions(attention, # Attention

@@ -125,5 +125,7 @@ def test_bad_input():
     with pytest.raises(TypeError, match="`width` must be an integer"): simulate_weights(layer, gaussian, np.inf)
     with pytest.raises(TypeError, match="`coords` must be an integer"): simulate_weights(layer, gaussian, 4, coords=1.5)
     with pytest.raises(TypeError, match="`entries` must be a function"): simulate_weights(layer, 1., 4)
+    with pytest.raises(TypeError, match="`layer` must be an Attention"): simulate_weights(layer.law(), gaussian, 4)
+    with pytest.raises(ValueError, match="`coords` must be at least 1"): simulate_weights(layer, gaussian, 4, coords=0)
     with pytest.raises(ValueError, match=r"`entries` must return an array of shape \(1, 4, 4\), got \(\)"): simulate_weights(layer, lambda rng, shape: 1., 4)
     with pytest.raises(ValueError, match="heads·head_width"): simulate_weights(Attention(Tokens(2, identity), head_width=3), gaussian, 4)
