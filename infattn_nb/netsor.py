@@ -222,7 +222,7 @@ def attend(self: Program,
     if a.shape != (2, len(scores)): raise ValueError(f"`weights` must keep the shape of the scores, got {a.shape} for {(2, len(scores))}; let it act on the last axis")
     return self._record(Attend(self, values, self._same_length(values, "values"), weights, scores))
 
-# %% ../nbs/02_netsor.ipynb #a47b3de1
+# %% ../nbs/02_netsor.ipynb #1f20b9cd
 _LETTER = {Input: "u", MatMul: "g", Nonlin: "x", Linear: "z", Attend: "y", Score: "p"}
 
 @patch
@@ -230,7 +230,7 @@ def name(self: Program,
          node, # a vector or score
         ): # e.g. "g3"
     "The name under which `repr` shows a vector or score: a letter for its kind, and a number."
-    node, = self._own((Vector, Score), [node], "what is named")
+    if node not in self.nodes: raise ValueError(f"`node` must be a vector or score of this program, got {type(node).__name__}; make it with the program's methods")
     return f"{_LETTER[type(node)]}{sum(type(x) is type(node) for x in self.nodes[:self.nodes.index(node) + 1])}"
 
 @patch
@@ -270,13 +270,14 @@ def apply(node, # Nonlin, Linear or Attend
     if not np.isfinite(y.sum()): raise ValueError(f"{_quote(node)}: `fn` must be finite wherever its arguments reach, got NaN or infinity; mend its domain")
     return y
 
-# %% ../nbs/02_netsor.ipynb #79178a1d
+# %% ../nbs/02_netsor.ipynb #d15d1929
 @patch
 def past(self: Program,
          *nodes, # vectors and scores
         ): # list in the order of writing
     "The given vectors and scores and everything that they are made of."
-    seen, todo = set(), list(self._own((Vector, Score), nodes, "what has a past"))
+    seen, todo = set(), list(nodes)
+    if not all(isinstance(h, (Vector, Score)) for h in nodes): raise TypeError(f"`nodes` must be vectors and scores, got {nodes!r}; make them with the program's methods")
     while todo:
         h = todo.pop()
         if h not in seen:
