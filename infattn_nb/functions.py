@@ -79,6 +79,7 @@ class Nonlinearity:
              return_error=False, # also return the estimated error? (0 for closed forms)
             ): # E φ(Z)φ(Z)ᵀ, (..., s, s)
         r"The dual activation $\mathbb{E}[\phi(Z)\phi(Z)^\top]$, $Z \sim N(0, \Sigma)$: closed form where there is one, else `dual_quadrature`."
+        if self.arity != 1: raise ValueError(f"`dual` is for functions of one argument, got {self} of {self.arity}; for several arguments write a program and take its limit")
         Σ = check_cov(cov)
         i, j = np.triu_indices(Σ.shape[-1])
         a, b, c = Σ[..., i, i], Σ[..., j, j], Σ[..., i, j]
