@@ -6,7 +6,7 @@
 __all__ = ['VarianceGamma', 'cf', 'kurtosis', 'rvs', 'variance_gamma', 'score_cov', 'quadratic_form', 'cumulants', 'score_gram',
            'ExchangeableScores']
 
-# %% ../nbs/05_clt.ipynb #268e4b77
+# %% ../nbs/05_clt.ipynb #fe667285
 from functools import lru_cache, partial
 
 import numpy as np
@@ -17,7 +17,7 @@ from scipy.special import gammaln, kve, log_ndtr, logsumexp
 from scipy.stats import norm
 
 from .finite import _finite_width, gram as inner_products, simulate as simulate_program
-from .functions import check_cov
+from .functions import check_cov, check_real
 from .hierarchical import _count, draw, psd_factor, sample_shape
 from .limit import limit
 from .netsor import AssumptionError, Program, Score
@@ -90,10 +90,12 @@ def variance_gamma(n): # width, a whole number ≥ 1
     r"The exact law of one score with unit Gram matrix at width n: a scipy distribution. TypeError or ValueError unless n is a whole number ≥ 1."
     return VarianceGamma(int(_finite_width(n)))
 
-# %% ../nbs/05_clt.ipynb #9d556edc
+# %% ../nbs/05_clt.ipynb #d1dd5927
 def score_cov(gram, # Γ, shape (..., 2r, 2r), ordered q1, k1, q2, k2, …
              ): # M(Γ), (..., r, r)
     r"Covariance of scores with Gram matrix Γ: $\Gamma_{k1,l1}\Gamma_{k2,l2} + \Gamma_{k1,l2}\Gamma_{k2,l1}$ (Definition 1 (B)(iv))."
+    gram = check_real(gram, "gram")
+    if gram.ndim < 2 or gram.shape[-1] != gram.shape[-2] or gram.shape[-1] % 2: raise ValueError(f"`gram` must have shape (..., 2r, 2r), ordered q1, k1, q2, k2, …, got {gram.shape}; two rows per score")
     qq, kk, qk = gram[..., ::2, ::2], gram[..., 1::2, 1::2], gram[..., ::2, 1::2]
     return qq*kk + qk*qk.mT
 
@@ -110,9 +112,10 @@ def cumulants(gram, c): # Γ (..., 2r, 2r), direction (r,)
     B2 = B @ B
     return 2*np.trace(B2, axis1=-2, axis2=-1), 48*np.einsum("...ij,...ji->...", B2, B2)
 
-# %% ../nbs/05_clt.ipynb #d2330b08
+# %% ../nbs/05_clt.ipynb #279916bd
 def _sqrt_scores(program, scores):
     "The scores to study, admitted by Assumption 1 and not built on other scores."
+    if not isinstance(program, Program): raise TypeError(f"`program` must be a Program, got {type(program).__name__}; write one with Program()")
     scores = [p for p in program.nodes if isinstance(p, Score) and p.scale == "sqrt"] if scores is None else list(program._own(Score, scores, "`scores`"))
     if not scores: raise ValueError("`program` must have a score with scale 'sqrt', got none; make one with program.score(q, k)")
     for p in scores:
@@ -140,7 +143,7 @@ def score_gram(program, # Program
     var = np.array([[g.W.var*(g.W is h.W) for h in pairs] for g in pairs])
     return var*inner_products(program, xs, width, size, rng)[..., i, :][..., i]
 
-# %% ../nbs/05_clt.ipynb #cf853860
+# %% ../nbs/05_clt.ipynb #df21b3e5
 class _OfProgram:
     "Draws of the Gram matrix, and of two coordinates of all score vectors: from a program …"
     def __init__(self, program, scores): self.program, self.scores = program, _sqrt_scores(program, scores)
@@ -158,20 +161,21 @@ class _OfGram:
         Γ = np.moveaxis(self.sampler(n, size, g), 0, -1)
         return np.einsum("ijs,sjk->sik", psd_factor(Γ), g.standard_normal((size, len(Γ), 2)))
 
+def _width(n): return n if n is np.inf or n == np.inf else _finite_width(n)
 def _fixed(gram, n, size, rng): return np.broadcast_to(gram, (size, *gram.shape))
 
 def _source(x, scores):
     if isinstance(x, Program): return _OfProgram(x, scores)
     if callable(x): return _OfGram(x)
-    Γ = check_cov(x, "gram")
-    if Γ.ndim != 2 or len(Γ) % 2: raise ValueError(f"`gram` must have shape (2r, 2r), ordered q1, k1, q2, k2, …, got {Γ.shape}")
-    if np.diag(Γ[::2, 1::2]).any(): raise ValueError("`gram` must have zeros between query and key of each score, which use different matrices (Assumption 1 (b)); set gram[2i, 2i + 1] = 0")
+    Γ = check_cov(x, "program_or_gram")
+    if Γ.ndim != 2 or len(Γ) % 2: raise ValueError(f"`program_or_gram` must have shape (2r, 2r), ordered q1, k1, q2, k2, …, got {Γ.shape}; two rows per score")
+    if np.diag(Γ[::2, 1::2]).any(): raise ValueError("`program_or_gram` must have zeros between query and key of each score, which use different matrices (Assumption 1 (b)); set gram[2i, 2i + 1] = 0")
     return _OfGram(partial(_fixed, Γ))
 
 @lru_cache(16)
 def _drawn(source, n, draws, seed): return source.gram(n, draws, seed)
 
-# %% ../nbs/05_clt.ipynb #a751f036
+# %% ../nbs/05_clt.ipynb #e68aaae6
 class ExchangeableScores:
     r"The terms $X_\alpha = \sum_i c_i g^{i,1}_\alpha g^{i,2}_\alpha$ of scores in a direction c: moments at every width n in [1, ∞] (Lemmas 11–15), simulation, normed sums."
     def __init__(self,
@@ -181,10 +185,12 @@ class ExchangeableScores:
                  draws=4096, # of a random Γ
                  seed=0, # of these draws
                 ):
-        self.source, self.c, self.draws, self.seed = _source(program_or_gram, scores), np.asarray(c, dtype=float), _count(draws, "draws", 64), seed
+        self.source, self.c = _source(program_or_gram, scores), check_real(c, "c")
+        self.draws, self.seed = _count(draws, "draws", 64), _count(seed, "seed", 0)
+        if self.c.ndim != 1 or not np.isfinite(self.c).all(): raise ValueError(f"`c` must be a vector of finite numbers, one per score, got {c!r}")
 
     def cumulants(self, n): # k₂(Γ) and k₄(Γ) of each draw of Γ_n
-        Γ = _drawn(self.source, n, self.draws, self.seed)
+        Γ = _drawn(self.source, _width(n), self.draws, self.seed)
         if self.c.shape != (Γ.shape[-1]//2,): raise ValueError(f"`c` must have one entry per score ({Γ.shape[-1]//2}), got shape {self.c.shape}")
         return cumulants(Γ, self.c)
 
@@ -213,7 +219,7 @@ class ExchangeableScores:
         r"$(\mathbb{E} X_\alpha^4)^{3/4} \ge \mathbb{E}|X_\alpha|^3$ (Lemma 15)."
         return self._average(lambda k2, k4: (k4 + 3*k2**2).mean()**.75, n, return_error)
 
-# %% ../nbs/05_clt.ipynb #41cb7993
+# %% ../nbs/05_clt.ipynb #6911c801
 @patch
 def simulate(self: ExchangeableScores,
              n, # width
@@ -221,12 +227,12 @@ def simulate(self: ExchangeableScores,
              rng=None, # None | int | SeedSequence | Generator
             ): # {name of the method: (mean, standard error)}; "third_moment" is E|X|³ itself
     "The same moments by plain simulation of two terms."
-    g = self.source.rows(n, size, rng)
+    g = self.source.rows(_finite_width(n), _count(size, "size", 2), rng)
     X, Y = np.einsum("i,sik->ks", self.c, g[:, ::2]*g[:, 1::2])
     samples = dict(second_moment=(X**2 + Y**2)/2, cross_moment=X*Y, squares_moment=(X*Y)**2, third_moment=(np.abs(X)**3 + np.abs(Y)**3)/2)
     return {name: (x.mean(), x.std(ddof=1)/np.sqrt(size)) for name, x in samples.items()}
 
-# %% ../nbs/05_clt.ipynb #5f517c42
+# %% ../nbs/05_clt.ipynb #930a2573
 @patch
 def rvs(self: ExchangeableScores,
         n, # width, in [1, ∞]
@@ -234,7 +240,7 @@ def rvs(self: ExchangeableScores,
         rng=None, # None | int | SeedSequence | Generator
        ): # draws of Σ c_i p_i
     r"Exact draws of the combination $\sum_i c_i p_i$ of scores at width n; of its Gaussian limit for n = ∞ (Proposition 8)."
-    return draw(partial(_normed_sums, self.source, self.c, n if n == np.inf else _finite_width(n)), size, rng)
+    return draw(partial(_normed_sums, self.source, self.c, _width(n)), size, rng)
 
 def _normed_sums(source, c, n, size, g):
     g_Γ, g_χ = g.spawn(2)
