@@ -29,11 +29,11 @@ def _square_cov(tokens, K, points=2**17):
             C = C + np.tensordot(xx, xx, (0, 0))/points
     return C.reshape(K.size, K.size)
 
-# %% ../nbs/13_rates.ipynb #fe391a6e
+# %% ../nbs/13_rates.ipynb #90411c08
 def fluctuations(tokens, # Tokens
                  step=.01, # relative step of the derivatives in r²
                 ): # directions D (k, s, s), drift B (s, s)
-    r"Leading fluctuations of the Gram matrix: $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ and $\mathbb{E}K_n = K + B/n$ (Lemma 16, one order further)."
+    r"Leading fluctuations of the Gram matrix: $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ and $\mathbb{E}K_n = K + B/n$ (Lemma 16, one order further); exact for the identity, else to about three digits."
     tokens, _ = tokens._sampled(1e4) # clip(100) is the identity
     K = tokens.kernel()
     C, B = _square_cov(tokens, K), 0*K
@@ -71,11 +71,12 @@ def first_order(attention, # Attention with head_width=None and "sqrt" scores
     _check_expandable(attention)
     return sum(c*law.pdf(y) for c, law in _stencil(attention, i, step))
 
-# %% ../nbs/13_rates.ipynb #dc7a998d
+# %% ../nbs/13_rates.ipynb #c800258e
 def _check_expandable(attention):
     if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(2, identity))")
     if attention.head_width is not None: raise ValueError(f"`attention` must have head_width=None, got {attention.head_width}; low-rank heads of fixed width have another limit")
     if attention.score_scale != "sqrt": raise ValueError("`attention` must have score_scale='sqrt', got 'linear'; there the scores themselves are of order n^(-1/2)")
+    if attention.var_o*attention.var_v == 0: raise ValueError("`attention` must have var_o·var_v > 0, got 0; an output that is zero has no density")
 
 # %% ../nbs/13_rates.ipynb #ec17d9ab
 def scaled_difference(attention, # Attention

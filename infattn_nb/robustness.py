@@ -15,11 +15,26 @@ from .attention import BUFFER, Attention, Tokens
 from .functions import identity
 from .hierarchical import _count, draw, psd_factor
 
-# %% ../nbs/14_robustness.ipynb #68970474
-def gaussian(rng, shape): return rng.standard_normal(shape)
-def uniform(rng, shape): return rng.uniform(-3**.5, 3**.5, shape)
-def rademacher(rng, shape): return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
+# %% ../nbs/14_robustness.ipynb #9c23d267
+def gaussian(rng, # Generator
+             shape, # of the matrices
+            ): # entries
+    "Standard normal entries, as in the paper."
+    return rng.standard_normal(shape)
 
+def uniform(rng, # Generator
+            shape, # of the matrices
+           ): # entries
+    "Entries uniform on [−√3, √3]."
+    return rng.uniform(-3**.5, 3**.5, shape)
+
+def rademacher(rng, # Generator
+               shape, # of the matrices
+              ): # entries
+    "Random signs."
+    return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
+
+# %% ../nbs/14_robustness.ipynb #cf78c12d
 def _sparse(rng, shape, p): return rng.standard_normal(shape)*(rng.random(shape, dtype=np.float32) < p)/p**.5
 def _student(rng, shape, df): return rng.standard_t(df, shape)*(1 - 2/df)**.5
 

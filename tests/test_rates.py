@@ -24,6 +24,14 @@ def test_one_token_of_any_activation():
     layer = Attention(Tokens(1, relu, [[1.]]), heads=2)
     assert kl_constant(layer) == pytest.approx(by_hand(2, 5.), rel=2e-3)
 
+@pytest.mark.parametrize("activation, spread", [(identity, 2.), (relu, 5.)])
+def test_equal_tokens_are_one_token(activation, spread):
+    "Also where the kernel is singular, or nearly."
+    for ρ in (1., .9999): assert kl_constant(Attention(Tokens(2, activation, [[1., ρ], [ρ, 1.]]), heads=2)) == pytest.approx(by_hand(2, spread), rel=2e-3)
+
+def test_first_position_under_a_causal_mask():
+    assert kl_constant(Attention(Tokens(3, identity), heads=2, mask="causal")) == pytest.approx(by_hand(2), rel=1e-3)
+
 def test_drift():
     "One tanh token of A.1: K_n = mean of φ(r h)²; its mean is K + B/n, and v has that drift too."
     layer = Attention(Tokens(1, tanh), heads=1)
@@ -107,5 +115,6 @@ def test_bad_input():
     with pytest.raises(TypeError, match="`attention` must be an Attention"): first_order(norm(), 0.)
     with pytest.raises(ValueError, match="head_width=None, got 4"): kl_constant(Attention(Tokens(2, identity), head_width=4))
     with pytest.raises(ValueError, match="score_scale='sqrt'"): kl_constant(Attention(Tokens(2, identity), score_scale="linear"))
+    with pytest.raises(ValueError, match="var_o·var_v > 0"): kl_constant(Attention(Tokens(2, identity), var_o=0.))
     with pytest.raises(ValueError, match="`samples` must be at least 2"): noise_floor(norm(), 1)
     with pytest.raises(ValueError, match="coordinate"): first_order(Attention(Tokens(2, identity)), 0., i=2)
