@@ -97,14 +97,15 @@ def _g_vars(program, h):
     nodes = [x for x in program.nodes if x in seen]
     return [x for x in nodes if isinstance(x, (Input, MatMul))], [x for x in nodes if not isinstance(x, (Input, MatMul))]
 
-# %% ../nbs/06_theorem.ipynb #313b2d61
+# %% ../nbs/06_theorem.ipynb #2b9b00d7
 def averaged_constant(order, # d
                       constant, # C of ψ∘φ in all its arguments
                       moment, # M = E‖Z^g‖^(d−1); 1 for d = 1
                      ): # constant of Ψ
     r"A constant with which $\Psi(p) = \mathbb{E}\,\psi(\phi(Z^g, p))$ is pseudo-Lipschitz of the same order (Lemma 17)."
-    c = max(1., 2.**(order - 2)) if order > 1 else .5 # for d = 1 the bracket is 1 + 1 + 1 as it stands
-    return constant*max(1 + 2*c*moment, c) if order > 1 else constant
+    if order == 1: return constant # the bracket is 1 + 1 + 1 on both sides
+    c = max(1., 2.**(order - 2))
+    return constant*max(1 + 2*c*moment, c)
 
 # %% ../nbs/06_theorem.ipynb #d597bcc1
 def _conditional_variances(attention, i, n, size, g):
