@@ -118,11 +118,11 @@ def _conditional_variances(attention, i, n, size, g):
     V = wishart_factor(narrow(np.einsum("ik...,kl...->il...", A, L)), n, g_heads[1], shape)
     return c*np.array([np.einsum("ikan->n", V**2), np.einsum("ian,ij,jan->n", A[0], attention.tokens.kernel(), A[0])])
 
-# %% ../nbs/06_theorem.ipynb #2ef91ea5
+# %% ../nbs/06_theorem.ipynb #cf441380
 def gaussian_mean(psi, # ψ of one argument
                   v, # variances > 0, any shape
                  ): # same shape
-    r"$\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$: to rounding for smooth ψ, about 1e-6 for one with kinks."
+    r"$\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$: to rounding for smooth ψ, about 1e-6 for one with kinks (Ψ of Theorem 3 for an attention output)."
     x, root, _ = _hermite(4096, 400)
     if not np.min(v) > 0: raise ValueError(f"`v` must hold variances > 0, got {np.min(v)}; at v = 0 the mean is ψ(0)")
     t = np.log(v)
