@@ -74,7 +74,7 @@ def _literal_block(layer, entries, n, c, size, rng):
     return np.concatenate([_literal(layer, entries, n, c, min(step, size - k), rng) for k in range(0, size, step)])
 
 def simulate_weights(layer, # Attention
-                     entries, # (Generator, shape) -> entries of mean 0 and variance 1, e.g. `rademacher`
+                     entries, # (Generator, shape) -> entries of mean 0 and variance 1, e.g. rademacher
                      width, # n, finite
                      size=1, # int or shape
                      rng=None, # None | int | SeedSequence | Generator

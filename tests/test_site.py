@@ -74,8 +74,8 @@ def walk(x):
     for y in x.values() if isinstance(x, dict) else x if isinstance(x, list) else (): yield from walk(y)
 
 def words(x):
-    "The text of a piece of the tree."
-    return "".join({"Str": lambda c: c, "Space": lambda c: " ", "SoftBreak": lambda c: " ", "Math": lambda c: c[1], "Code": lambda c: c[1]}.get(n["t"], lambda c: "")(n.get("c")) for n in walk(x))
+    "The text of a piece of the tree, without displayed formulas."
+    return "".join({"Str": lambda c: c, "Space": lambda c: " ", "SoftBreak": lambda c: " ", "Math": lambda c: c[1] if c[0]["t"] == "InlineMath" else "", "Code": lambda c: c[1]}.get(n["t"], lambda c: "")(n.get("c")) for n in walk(x))
 
 def options(cell):
     "The `#| key: value` lines of a code cell."
@@ -174,6 +174,13 @@ def test_documented_functions_say_what_they_do(site, name):
         doc = _markdown(c)
         assert re.search(r"^\*\S", doc, flags=re.M) and "Call self as a function" not in doc, f"{c['source']} needs a docstring"
     for _, code in site[name].of("CodeBlock"): assert "](http" not in code, f"a name in backticks becomes a link in {code[:200]}"
+
+@each
+def test_paragraphs_are_short(site, name):
+    "Six lines at most; roughly, a command of TeX is one character."
+    for paragraph in site[name].of("Para"):
+        text = re.sub(r"\\[a-zA-Z]+", "x", re.sub(r"[{}^_]", "", words(paragraph)))
+        assert len(text) < 620, text[:100]
 
 # Figures and outputs
 
