@@ -62,7 +62,7 @@ def _literal(layer, entries, n, c, b, rng):
         y = y + layer._attend(G[-1]) @ V @ W(m, c, layer.var_o)
     return np.concatenate([x.reshape(b, -1) for x in (y/np.sqrt(layer.heads), *G)], axis=1)
 
-# %% ../nbs/14_robustness.ipynb #8ef9077f
+# %% ../nbs/14_robustness.ipynb #8933be47
 def _entries(entries, rng, shape):
     w = np.asarray(entries(rng, shape))
     if w.shape != shape: raise ValueError(f"`entries` must return an array of shape {shape}, got {w.shape}; draw one entry per place")
