@@ -69,10 +69,10 @@ class Tokens:
         r"$K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$, the Gram matrix at infinite width (Example 1)."
         return self.activation.dual(self._cov)
 
-# %% ../nbs/08_attention.ipynb #83b5bee2
+# %% ../nbs/08_attention.ipynb #c6378b3d
 def _width(n):
     try: n = float("x" if isinstance(n, (bool, np.bool_, str)) else n)
-    except (TypeError, ValueError, OverflowError): raise TypeError(f"`width` must be a number in [1, ∞], got {n!r}; pass e.g. 256 or np.inf") from None
+    except (TypeError, ValueError, OverflowError): raise TypeError(f"`width` must be a number in [1, ∞], got {n!r:.60}; pass e.g. 256 or np.inf") from None
     if not n >= 1 or (n != np.inf and n != int(n)): raise ValueError(f"`width` must be a whole number in [1, ∞], got {n:g}; pass e.g. 256 or np.inf")
     return n
 

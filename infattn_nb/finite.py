@@ -71,7 +71,7 @@ def _run(program, past, rows, width, b, rng, dense):
 
 def _normals(rng, sd, shape): return sd*rng.standard_normal(shape)
 
-# %% ../nbs/04_finite.ipynb #7d4f622c
+# %% ../nbs/04_finite.ipynb #c97cfd68
 def simulate(program, # Program; any, whether Assumption 1 admits it or not
              outputs, # vectors whose coordinates are wanted
              width, # n, a whole number; every vector must get a whole number of coordinates
@@ -101,7 +101,7 @@ def _first(outputs, scores, c, value): return np.concatenate([*(value[h][:, :c] 
 
 def _finite_width(width):
     try: n = float("x" if isinstance(width, (bool, str)) else width)
-    except (TypeError, ValueError, OverflowError): raise TypeError(f"`width` must be a whole number, got {width!r}; pass e.g. 256") from None
+    except (TypeError, ValueError, OverflowError): raise TypeError(f"`width` must be a whole number, got {width!r:.60}; pass e.g. 256") from None
     if not 1 <= n < np.inf or n != int(n): raise ValueError(f"`width` must be a finite whole number ≥ 1, got {n:g}; for n = ∞ use `limit`")
     return n
 

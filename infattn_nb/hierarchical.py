@@ -192,7 +192,7 @@ class GaussianMixture(stats.rv_continuous):
 # %% ../nbs/07_hierarchical.ipynb #d25369fb
 def _resample(v, w, size, rng): return rng.choice(v, size, p=w)
 
-# %% ../nbs/07_hierarchical.ipynb #7bbaefd9
+# %% ../nbs/07_hierarchical.ipynb #46d7367b
 @patch
 def _logpdf(self: GaussianMixture, y):
     y, rate = np.asarray(y, dtype=float), 1/self.v
@@ -204,6 +204,7 @@ def _logpdf(self: GaussianMixture, y):
 
 @patch
 def _isf(self: GaussianMixture, q):
+    q = np.asarray(q, dtype=float)
     tail = np.minimum(q, 1 - q)
     z = norm.isf(tail)
     def f(y, log_tail):

@@ -96,7 +96,7 @@ class Inputs:
     cov: np.ndarray # (k, k)
     mean: np.ndarray # (k,)
 
-# %% ../nbs/02_netsor.ipynb #d1496742
+# %% ../nbs/02_netsor.ipynb #3f412221
 class Program:
     "A Netsor program with scores, in the order in which it was written (section 2.1)."
     def __init__(self): self.nodes, self.matrices, self._product = [], [], {}
@@ -109,7 +109,7 @@ class Program:
         if isinstance(things, (Vector, Score)): things = [things]
         if not np.iterable(things): raise TypeError(f"{what} must be a list of {'scores' if kind is Score else 'vectors'}, got {things!r}; put them into a list")
         for x in things:
-            if not isinstance(x, kind): raise TypeError(f"{what} must be {'scores' if kind is Score else 'vectors'} of a program, got {x!r}; make them with the program's methods")
+            if not isinstance(x, kind): raise TypeError(f"{what} must be {'scores' if kind is Score else 'vectors'} of a program, got {type(x).__name__}; make them with the program's methods")
             if x.program is not self: raise ValueError(f"{what} must belong to the same program, got {_quote(x)} of another one; write all of a network into one Program()")
         return tuple(things)
 

@@ -1,17 +1,21 @@
 """Every wrong argument is answered in one sentence that names it, at the door."""
+import importlib
+import inspect
+import math
+import re
 import subprocess
 import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.divergence import kde_kl, kl_divergence, paired_kl, total_variation
-from infattn_nb.experiments import reproduce, sweep
-from infattn_nb.functions import Nonlinearity, check_cov, clip, identity, leaky_relu, relu
-from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian
+from infattn_nb.all import *
 
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.AssumptionWarning")
 T = Tokens(3, relu)
 A = Attention(T, heads=2)
 LOW = Attention(T, heads=2, head_width=4)
@@ -124,15 +128,369 @@ CASES = [
     (lambda: reproduce(only="fig2a", out="/dev/null/x"), ValueError, "`out`"),
 ]
 
+P = Program()
+H1, H2 = P.inputs(np.eye(2))
+W, V = P.matrix("W"), P.matrix("V")
+X, SCORE = tanh(W @ H1), P.score(W @ H1, V @ H2)
+OTHER, = Program().inputs([[1.]])
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", AssumptionWarning)
+    LIM = limit(P, 64)
+TWO = Attention(Tokens(2, identity), heads=2)
+G, SQUARES = GaussianMixture([.5, 1.5]), ExchangeableScores(np.eye(2), [1.])
+MASKED = np.ma.masked_array(np.eye(3), mask=np.eye(3))
+NODES = [(np.array([1., 2.]), np.array([.5, .5]))]*2
+def normals(n, g): return g.normal(size=n)
+
+CASES += [
+    # numbers and arrays
+    (lambda: relu.dual(np.eye(2)*1j), TypeError, "`cov` must hold real numbers"),
+    (lambda: relu.dual(np.eye(2, dtype=object)), TypeError, "`cov` must hold real numbers"),
+    (lambda: relu.dual(np.array([["1", "0"], ["0", "1"]])), TypeError, "`cov` must hold real numbers"),
+    (lambda: relu.dual(None), TypeError, "`cov` must hold real numbers"),
+    (lambda: relu.dual(np.eye(2, dtype=bool)), TypeError, "`cov` must hold real numbers"),
+    (lambda: relu.dual(np.eye(0)), ValueError, "`cov` must be square"),
+    (lambda: relu.dual(5.), ValueError, "`cov` must be square"),
+    (lambda: relu.dual([]), ValueError, "`cov` must be square"),
+    (lambda: relu.dual(MASKED), ValueError, "`cov` must not have masked entries"),
+    (lambda: relu.dual(np.eye(2)*1e308), ValueError, "beyond 1e150"),
+    (lambda: relu.dual([[1., 2.], [2.]]), ValueError, "different lengths"),
+    (lambda: check_real("a", "x"), TypeError, "`x` must hold real numbers"),
+    (lambda: check_cov([[1, INF], [INF, 1]]), ValueError, "finite"),
+    # functions
+    (lambda: Nonlinearity("tanh"), TypeError, "`fn` must be a function"),
+    (lambda: Nonlinearity(lambda x: x.sum()), ValueError, "same shape"),
+    (lambda: Nonlinearity(lambda x: x*1j), ValueError, "finite real numbers"),
+    (lambda: Nonlinearity(math.tanh), ValueError, "vectorise it"),
+    (lambda: Nonlinearity(np.tanh, arity=0), ValueError, "`arity`"),
+    (lambda: Nonlinearity(np.tanh, arity=2), ValueError, "mend `arity`"),
+    (lambda: Nonlinearity(np.tanh, order=-1), ValueError, "`order`"),
+    (lambda: Nonlinearity(np.tanh, constant="a"), TypeError, "`constant`"),
+    (lambda: leaky_relu([.1]), ValueError, "`slope`"),
+    (lambda: leaky_relu(1j), ValueError, "`slope`"),
+    (lambda: clip(INF), ValueError, "`C`"),
+    (lambda: clip(-1), ValueError, "`C` must be positive"),
+    (lambda: dual_quadrature("f", 1., 1., 0.), TypeError, "`fn`"),
+    (lambda: dual_quadrature(np.tanh, -1., 1., 0.), ValueError, "`a`, `b`, `c`"),
+    (lambda: dual_quadrature(np.tanh, 1., 1., 5.), ValueError, "`a`, `b`, `c`"),
+    (lambda: dual_quadrature(np.tanh, NAN, 1., 0.), ValueError, "`a`, `b`, `c`"),
+    (lambda: dual_quadrature(np.tanh, "a", 1., 0.), TypeError, "`a` must hold real numbers"),
+    (lambda: softmax([]), ValueError, "`x` must have a finite largest score"),
+    (lambda: softmax([NAN, 1.]), ValueError, "`x` must have a finite largest score"),
+    (lambda: softmax([INF, 1.]), ValueError, "`x` must have a finite largest score"),
+    (lambda: softmax([-INF, -INF]), ValueError, "`x` must have a finite largest score"),
+    (lambda: softmax("abc"), TypeError, "`x` must hold real numbers"),
+    (lambda: softmax([1j, 1]), TypeError, "`x` must hold real numbers"),
+    (lambda: softmax(MASKED), ValueError, "`x` must not have masked entries"),
+    (lambda: softmax([1., 2.], axis=3), ValueError, "axis 3 is out of bounds"),
+    (lambda: softmax_weight(3, 5), ValueError, "`j` must be one of"),
+    (lambda: softmax_weight(2.5), TypeError, "`s` must be an integer"),
+    (lambda: growth(np.tanh), TypeError, "`phi` must be a Nonlinearity"),
+    (lambda: growth(Nonlinearity(np.tanh)), TypeError, "`constant`"),
+    (lambda: product(relu, 5), TypeError, "expected a Nonlinearity"),
+    (lambda: compose(relu), ValueError, "one inner function per argument"),
+    (lambda: compose(np.tanh, relu), TypeError, "expected a Nonlinearity"),
+    (lambda: break_pseudo_lipschitz(np.tanh), ValueError, "`order` and `constant`"),
+    (lambda: break_pseudo_lipschitz(relu, size=0), ValueError, "`size`"),
+    (lambda: attack(np.sum, 0), ValueError, "`dim`"),
+    (lambda: attack(np.sum, 1, reach=(0, 1)), ValueError, "`reach`"),
+    # randomness, sizes, executors
+    (lambda: seed_sequence([1, 2]), TypeError, "`rng`"),
+    (lambda: seed_sequence(np.array([3])), TypeError, "`rng`"),
+    (lambda: sample_shape(True), TypeError, "`size`"),
+    (lambda: sample_shape([[1], [2, 3]]), TypeError, "`size`"),
+    (lambda: LAW.rvs(NAN), TypeError, "`size`"),
+    (lambda: LAW.rvs(10**18), MemoryError, "Unable to allocate"),
+    (lambda: draw(5, 10), TypeError, "not callable"),
+    (lambda: draw(lambda n, g: g.normal(), 10), ValueError, "`sample(10, rng)` must return an array of 10 samples"),
+    (lambda: draw(lambda n, g: g.normal(size=3), 10), ValueError, "got shape (3,)"),
+    (lambda: draw(lambda n, g: None, 10), ValueError, "`sample(10, rng)`"),
+    (lambda: draw(normals, 10, executor="threads"), TypeError, "`executor`"),
+    (lambda: draw(normals, 10, executor=ThreadPoolExecutor), TypeError, "`executor`"),
+    (lambda: LAW.rvs(2, executor=4), TypeError, "`executor`"),
+    (lambda: TWO.scores(8, 2, executor=4), TypeError, "`executor`"),
+    (lambda: TWO.simulate_dense(4, 2, executor=4), TypeError, "`executor`"),
+    (lambda: T.gram(2, 2, executor=4), TypeError, "`executor`"),
+    (lambda: fold(normals, np.sum, 0), ValueError, "`size`"),
+    (lambda: fold(normals, np.sum, 2.5), TypeError, "`size`"),
+    (lambda: fold(normals, 5, 10), TypeError, "`statistic`"),
+    (lambda: fold(normals, np.sum, 10, combine=5), TypeError, "`combine`"),
+    (lambda: fold(5, np.sum, 10), TypeError, "`sample`"),
+    (lambda: LAW.fold("mean", 3), TypeError, "`statistic`"),
+    # laws
+    (lambda: psd_factor(np.ones((2, 3))), ValueError, "`S` must have shape"),
+    (lambda: psd_factor(5.), ValueError, "`S` must have shape"),
+    (lambda: GaussianMixture(5.), ValueError, "`variances` must be a vector"),
+    (lambda: GaussianMixture(None), TypeError, "`variances` must hold real numbers"),
+    (lambda: GaussianMixture([1j]), TypeError, "`variances` must hold real numbers"),
+    (lambda: GaussianMixture(["a"]), TypeError, "`variances` must hold real numbers"),
+    (lambda: GaussianMixture([INF]), ValueError, "`variances`"),
+    (lambda: GaussianMixture(MASKED[0]), ValueError, "`variances` must not have masked entries"),
+    (lambda: GaussianMixture([1., 2.], [NAN, 1]), ValueError, "`weights`"),
+    (lambda: GaussianMixture([1., 2.], [-1, 2]), ValueError, "`weights`"),
+    (lambda: GaussianMixture([1.], sample=5), TypeError, "`sample`"),
+    (lambda: G.pdf("a"), TypeError, "argument of pdf"),
+    (lambda: G.pdf(None), TypeError, "argument of pdf"),
+    (lambda: G.cdf(1j), TypeError, "argument of cdf"),
+    (lambda: G.ppf("a"), TypeError, "argument of ppf"),
+    (lambda: G.cf(1j), TypeError, "argument of cf"),
+    (lambda: G.moment("a"), TypeError, "argument of moment"),
+    (lambda: G.moment(1.5), ValueError, "integer"),
+    (lambda: G.interval(2.), ValueError, "between 0 and 1"),
+    (lambda: G.rvs(2, random_state="a"), TypeError, "`rng`"),
+    (lambda: jacobi(np.ones(3), np.ones(2)), ValueError, "`w` must be weights"),
+    (lambda: jacobi(np.ones(3), np.zeros(3)), ValueError, "`w` must be weights"),
+    (lambda: jacobi(np.ones(3), np.ones(3), m=0), ValueError, "`m`"),
+    (lambda: gauss(5), TypeError, "iterable"),
+    (lambda: head_mean(jacobi(np.ones((1, 3)), np.ones((1, 3)), 4), 0), ValueError, "`heads`"),
+    (lambda: mixture_of_heads([], 2), ValueError, "`nodes`"),
+    (lambda: mixture_of_heads(NODES, 2.5), TypeError, "`heads`"),
+    (lambda: mixture_of_heads([(-np.ones(2), np.ones(2))]), ValueError, "`nodes`"),
+    (lambda: mixture_of_heads([(np.array([NAN, 1.]), np.ones(2))]), ValueError, "`nodes`"),
+    (lambda: HierarchicalGaussian(5, 2), TypeError, "`sample`"),
+    (lambda: HierarchicalGaussian(normals, 0), ValueError, "`dim`"),
+    (lambda: HierarchicalGaussian(normals, 1.5), TypeError, "`dim`"),
+    (lambda: HierarchicalGaussian(normals, 1, variance=5), TypeError, "`variance`"),
+    (lambda: HierarchicalGaussian(lambda n, g: np.full((n, 1, 1), 1j), 1).rvs(2), TypeError, "sample(2, rng)"),
+    (lambda: HierarchicalGaussian(lambda n, g: np.array([[[1., 5.], [5., 1.]]]*n), 2).rvs(2), ValueError, "correlation beyond 1"),
+    (lambda: LAW.conditional(np.eye(2)), ValueError, "`S` must be one covariance of shape (3, 3)"),
+    (lambda: LAW.conditional(np.ones((2, 3, 3))), ValueError, "`S`"),
+    (lambda: LAW.marginal(None), TypeError, "`i`"),
+    (lambda: LAW.plot(i=9), ValueError, "`i`"),
+    # layers
+    (lambda: wishart_factor(np.eye(2)[..., None], -1, None, (3,)), ValueError, "`df`"),
+    (lambda: wishart_factor(np.eye(2)[..., None], NAN, None, (3,)), ValueError, "`df`"),
+    (lambda: narrow(5), TypeError, "len()"),
+    (lambda: normal_nodes(5, np.ones(2)), TypeError, "not callable"),
+    (lambda: Tokens(2, times), ValueError, "`activation` must be a function of one argument"),
+    (lambda: Tokens(-1, relu), ValueError, "`seq_len`"),
+    (lambda: Tokens(3, relu, MASKED), ValueError, "masked"),
+    (lambda: T.tv_error(np.array([3])), TypeError, "`width`"),
+    (lambda: T.gram(np.bool_(True), 2), TypeError, "`width`"),
+    (lambda: A.law(8j), TypeError, "`width`"),
+    (lambda: A.law(10**400), TypeError, "`width`"),
+    (lambda: A.law(1e300).rvs(1), ValueError, "`width` must be at most 1e10"),
+    (lambda: Attention(T, heads=True), TypeError, "`heads`"),
+    (lambda: Attention(T, heads=NAN), TypeError, "`heads`"),
+    (lambda: Attention(T, head_width=2.), TypeError, "`head_width`"),
+    (lambda: Attention(T, score_scale=np.array(["sqrt", "a"])), ValueError, "`score_scale`"),
+    (lambda: Attention(T, var_q=True), TypeError, "`var_q`"),
+    (lambda: Attention(T, mask=5), TypeError, "`mask` must be boolean"),
+    (lambda: Attention(T, mask=[[True], [True, False]]), ValueError, "`mask`"),
+    (lambda: Attention(T, mask=np.ma.masked_array(np.ones((3, 3), bool), np.eye(3))), ValueError, "`mask`"),
+    (lambda: Attention(T, bias=np.eye(3)*1j), TypeError, "`bias` must hold real numbers"),
+    (lambda: Attention(T, bias=5.), ValueError, "`bias`"),
+    (lambda: Attention(T, bias=MASKED), ValueError, "masked"),
+    (lambda: Attention(T, weights=lambda x: x*1j), TypeError, "`weights` must return real numbers"),
+    (lambda: TWO.infinite_heads(replicates=0), ValueError, "`replicates`"),
+    (lambda: TWO.infinite_heads(replicates=1, return_error=True), ValueError, "`replicates`"),
+    (lambda: TWO.infinite_heads(seed="a"), TypeError, "`rng`"),
+    # programs
+    (lambda: P.inputs([[1, 2], [2, 1]]), ValueError, "positive semidefinite"),
+    (lambda: P.inputs(np.eye(2), mean=[1, 2, 3]), ValueError, "`mean`"),
+    (lambda: P.matrix(var=-1), ValueError, "`var`"),
+    (lambda: P.matrix(rows=INF), ValueError, "`rows`"),
+    (lambda: W @ np.eye(2), TypeError, "what a matrix multiplies"),
+    (lambda: W @ OTHER, ValueError, "same program"),
+    (lambda: H1 + 1, TypeError, "what is added"),
+    (lambda: H1*NAN, TypeError, "finite number"),
+    (lambda: H1*H2, TypeError, "times(g, h)"),
+    (lambda: P.nonlin(np.tanh), ValueError, "a vector among its arguments"),
+    (lambda: P.nonlin(np.sum, H1), ValueError, "`fn`"),
+    (lambda: P.nonlin(np.tanh, H1, H2), ValueError, "`fn`"),
+    (lambda: P.nonlin(np.tanh, H1, scores=5), TypeError, "`scores` must be a list"),
+    (lambda: tanh(H1, H2), ValueError, "as many arguments"),
+    (lambda: step(H1), ValueError, "`step`"),
+    (lambda: P.score(H1, 5), TypeError, "query and key"),
+    (lambda: P.score(H1, H2, scale="cube"), ValueError, "`scale`"),
+    (lambda: P.attend([SCORE], [H1, H2]), ValueError, "one score per value"),
+    (lambda: P.attend([SCORE], [H1], weights=5), TypeError, "`weights`"),
+    (lambda: P.attend(5, 5), TypeError, "`scores` must be a list"),
+    (lambda: P.name(OTHER), ValueError, "this program"),
+    (lambda: P.describe(5), ValueError, "this program"),
+    (lambda: P.past(5), TypeError, "`nodes`"),
+    (lambda: mlp(P, [H1], depth=-1), ValueError, "`depth`"),
+    (lambda: mlp(P, [5]), TypeError, "what a matrix multiplies"),
+    (lambda: rnn(P, [H1], var_w="a"), ValueError, "`var`"),
+    (lambda: lstm(P, [OTHER]), ValueError, "same program"),
+    (lambda: conv1d(P, [H1], kernel=2), ValueError, "`kernel`"),
+    (lambda: attention(P, [H1], heads=0), ValueError, "`heads`"),
+    (lambda: limit(5), TypeError, "`program`"),
+    (lambda: limit(P, paths=2.5), TypeError, "`paths`"),
+    (lambda: LIM.mean(OTHER), ValueError, "same program"),
+    (lambda: LIM.cov([]), ValueError, "`vectors` must name one at least"),
+    (lambda: LIM.second_moment(H1, 5), TypeError, "vectors"),
+    (lambda: LIM.score_cov([H1]), TypeError, "`scores`"),
+    (lambda: LIM.rvs([H1], -1), ValueError, "`size`"),
+    (lambda: LIM.rvs([H1], 3, coords=0), ValueError, "`coords`"),
+    (lambda: LIM.law([X]), ValueError, "Gaussian given the scores"),
+    (lambda: LIM.paths("a"), TypeError, "`size`"),
+    (lambda: simulate(5, H1, 4), TypeError, "`program`"),
+    (lambda: simulate(P, [], 4), ValueError, "`outputs`"),
+    (lambda: simulate(P, 5, 4), TypeError, "`outputs`"),
+    (lambda: simulate(P, H1, INF), ValueError, "`width`"),
+    (lambda: simulate(P, H1, 10**400), TypeError, "`width`"),
+    (lambda: simulate(P, H1, True), TypeError, "`width`"),
+    (lambda: simulate(P, H1, 4, 2, coords=9), ValueError, "`coords`"),
+    (lambda: simulate(P, H1, 4, 2, executor=4), TypeError, "`executor`"),
+    (lambda: gram(P, [H1, P.matrix(rows=.5) @ H2], 4), ValueError, "same length"),
+    (lambda: Tokens.from_program(P, [5]), TypeError, "vectors of a program"),
+    # the proof, regimes, rates, robustness
+    (lambda: variance_gamma(2.5), ValueError, "`width`"),
+    (lambda: score_gram(P, [H1], 4), TypeError, "`scores`"),
+    (lambda: ExchangeableScores(np.eye(3), [1.]), ValueError, "`gram`"),
+    (lambda: ExchangeableScores(-np.eye(2), [1.]), ValueError, "`gram`"),
+    (lambda: ExchangeableScores(P, [1.], draws=0), ValueError, "`draws`"),
+    (lambda: SQUARES.simulate(4, -1, 0), ValueError, "`size`"),
+    (lambda: SQUARES.simulate(4, 10, "a"), TypeError, "`rng`"),
+    (lambda: averages(5, np.tanh, H1, 4), TypeError, "`program`"),
+    (lambda: averages(P, np.tanh, H1, INF), ValueError, "`width`"),
+    (lambda: gaussian_mean(np.tanh, -1.), ValueError, "`v`"),
+    (lambda: split(5, np.tanh, np.tanh, np.tanh, 4), TypeError, "`attention`"),
+    (lambda: split(TWO, np.tanh, np.tanh, np.tanh, 4, i=9), ValueError, "`i`"),
+    (lambda: tied_scores(5), TypeError, "`attention`"),
+    (lambda: tied_law(TWO, 2.5), ValueError, "`width`"),
+    (lambda: gaussian_limits(TWO, i=9), ValueError, "`i`"),
+    (lambda: gaussian_distances(5), TypeError, "`attention`"),
+    (lambda: tail_risk(G, -1), ValueError, "`k`"),
+    (lambda: importance_tail(TWO, NAN), ValueError, "`t`"),
+    (lambda: importance_tail(TWO, 1., inflate=-1), ValueError, "`inflate`"),
+    (lambda: first_order(5, [0.]), TypeError, "`attention`"),
+    (lambda: kl_constant(LOW), ValueError, "head_width=None"),
+    (lambda: scaled_difference(TWO, 0, [0.]), ValueError, "`width`"),
+    (lambda: noise_floor(G, 0), ValueError, "`samples`"),
+    (lambda: sparse(2), ValueError, "`p`"),
+    (lambda: student(2), ValueError, "`df`"),
+    (lambda: simulate_weights(TWO, 5, 4), TypeError, "`entries`"),
+    (lambda: simulate_weights(TWO, gaussian, INF), TypeError, "`width`"),
+    (lambda: simulate_weights(TWO, lambda rng, shape: np.ones(3), 4), ValueError, "`entries` must return"),
+    (lambda: positions(TWO, 0), ValueError, "`width`"),
+    (lambda: distance_bias(0), ValueError, "`seq_len`"),
+    (lambda: equicorrelated(2, 2.), ValueError, "`ρ`"),
+    (lambda: cross_mask(2.5, 2), TypeError, "`queries`"),
+    # distances, experiments
+    (lambda: hellinger(G, 5), TypeError, "`q`"),
+    (lambda: wasserstein("a", G), TypeError, "`p`"),
+    (lambda: total_variation(GaussianMixture([0., 1.]), G), ValueError, "`p` must have a density"),
+    (lambda: paired_kl(TWO, 8, i="a"), TypeError, "`i`"),
+    (lambda: paired_kl(TWO, 8, executor=4), TypeError, "`executor`"),
+    (lambda: kde([1., 1.], [0.]), ValueError, "`samples`"),
+    (lambda: kde([1., NAN], [0.]), ValueError, "`samples`"),
+    (lambda: kde([[1., 2.], [3., 4.]], [0.]), ValueError, "`samples`"),
+    (lambda: kde([1., 2.], "a"), TypeError, "`grid`"),
+    (lambda: kde([1., 2.], [0.], bins=2.5), TypeError, "`bins`"),
+    (lambda: kde_kl(["a", "b"], [1., 2.]), TypeError, "`samples_p`"),
+    (lambda: kde_kl([1., 2.], np.ma.masked_array([1., 2., 3.], [0, 0, 1])), ValueError, "masked"),
+    (lambda: kde_trials(5), TypeError, "`p` must be a law"),
+    (lambda: kde_trials(G, trials=0), ValueError, "`trials`"),
+    (lambda: paper_layer(heads=0), ValueError, "`heads`"),
+    (lambda: paper_layer(activation=5), TypeError, "`fn`"),
+    (lambda: sweep(["fig1a"]), ValueError, "`only`"),
+    (lambda: sweep("fig1a", samples=NAN), TypeError, "`samples`"),
+    (lambda: sweep("fig1a", workers="a"), TypeError, "`workers`"),
+    (lambda: sweep("fig2a", trials=1, samples=32, executor=4), TypeError, "`executor`"),
+    (lambda: figure_1a(5), ValueError, "`data` must be a table"),
+    (lambda: figure_heads({}), ValueError, "`data` must be a table"),
+    (lambda: figure_2b(trials=0), ValueError, "`trials`"),
+    (lambda: figure_1b(seed="a"), TypeError, "`seed`"),
+    (lambda: figure_2a(samples=1), ValueError, "`samples`"),
+    (lambda: figure_3a([]), ValueError, "`data`"),
+    (lambda: figure_3b(trials=2.), TypeError, "`trials`"),
+    (lambda: figure_relu_a("table"), ValueError, "`data`"),
+    (lambda: figure_relu_b(workers=0), ValueError, "`workers`"),
+    (lambda: write_table({"a": 1}, "t.csv"), ValueError, "`data`"),
+    (lambda: read_table("missing.csv"), FileNotFoundError, "missing.csv"),
+    (lambda: reproduce(only=["fig1a", 5]), ValueError, "`only`"),
+    (lambda: reproduce(out=5), TypeError, "`out`"),
+    (lambda: reproduce(only="fig2a", executor=4), TypeError, "`executor`"),
+    (lambda: literal_seconds("fig9"), ValueError, "'fig9'"),
+]
+
 class _NoSpawn(np.random.bit_generator.ISeedSequence):
     def generate_state(self, n_words, dtype=np.uint32): return np.arange(n_words, dtype=dtype)
 
-@pytest.mark.parametrize("call, error, fragment", CASES, ids=range(len(CASES)))
+@pytest.mark.parametrize("call, error, fragment", CASES, ids=[f"{k}: {fragment}" for k, (_, _, fragment) in enumerate(CASES)])
 def test_one_clear_sentence(call, error, fragment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error) as e: call()
     message = str(e.value)
-    assert fragment in message and "\n" not in message and len(message) < 250
+    assert fragment in message and "\n" not in message and len(message) < 320, message
+
+# -- what looks odd but is fine -----------------------------------------------------------------------------------
+
+COV = np.array([[1., .5], [.5, 2.]])
+ODD = {
+    "list": lambda a: a.tolist(),
+    "tuple": lambda a: tuple(map(tuple, a.tolist())) if a.ndim == 2 else tuple(a.tolist()),
+    "float32": np.float32,
+    "float16": np.float16,
+    "pandas": lambda a: pd.DataFrame(a) if a.ndim == 2 else pd.Series(a, index=range(7, 7 + len(a))),
+    "masked array without a masked entry": np.ma.masked_array,
+    "Fortran order": np.asfortranarray,
+    "not contiguous": lambda a: np.repeat(np.repeat(a, 2, 0), 2, -1)[::2, ::2] if a.ndim == 2 else np.repeat(a, 2)[::2],
+    "read-only": lambda a: _read_only(a.copy()),
+    "byte-swapped": lambda a: a.astype(">f8"),
+}
+TAKES = {
+    "dual": (COV, relu.dual),
+    "check_cov": (COV, check_cov),
+    "psd_factor": (COV, psd_factor),
+    "Tokens": (COV, lambda a: Tokens(2, tanh, a).kernel()),
+    "Gaussian": (COV, lambda a: HierarchicalGaussian.constant(a).rvs(3, 0)),
+    "conditional": (COV, lambda a: TWO.law().conditional(a).logpdf([0., 1.])),
+    "bias": (COV, lambda a: Attention(Tokens(2, relu), bias=a).law(4).rvs(3, 0)),
+    "inputs": (COV, lambda a: (lambda p: simulate(p, p.inputs(a), 4, 3, 0))(Program())),
+    "ExchangeableScores": (np.diag([.5, 2.]), lambda a: ExchangeableScores(a, [1.]).squares_moment(4)),
+    "softmax": (COV, softmax),
+    "softmax of a vector": (np.array([.5, 2., 1.]), softmax),
+    "variances": (np.array([.5, 2., 1.]), lambda v: GaussianMixture(v).pdf([0., 1.])),
+    "weights": (np.array([.5, .25, .25]), lambda w: GaussianMixture([1., 2., 3.], w).pdf([0., 1.])),
+    "pdf": (np.array([.5, 2., 1.]), G.pdf),
+    "ppf": (np.array([.5, .25, 1.]), G.ppf),
+    "cf": (np.array([.5, .25, 1.]), G.cf),
+    "kde": (np.array([.5, .25, 1.]), lambda x: kde(x, [0., 1.])),
+    "kde_kl": (np.array([.5, .25, 1.]), lambda x: kde_kl(x, [.5, .25, 2.])),
+}
+
+def _read_only(a):
+    a.flags.writeable = False
+    return a
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("name", TAKES)
+def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
+    array, call = TAKES[name]
+    given = ODD[kind](array)
+    before = repr(given)
+    np.testing.assert_allclose(call(given), call(array), rtol=1e-12)
+    assert repr(given) == before
+
+@pytest.mark.parametrize("value, expected", [
+    (lambda: softmax([1e308, -1e308]), [1, 0]), (lambda: softmax(5.), 1), (lambda: softmax(np.zeros((0, 3))).shape, (0, 3)),
+    (lambda: G.pdf([]).shape, (0,)), (lambda: G.pdf([[INF, NAN]]), [[0, NAN]]), (lambda: G.pdf(1e300), 0), (lambda: G.sf(-1e300), 1), (lambda: G.ppf([0, 1, 2]), [-INF, INF, NAN]),
+    (lambda: G.cf([0., 1e200, INF]), [1, 0, 0]), (lambda: GaussianMixture([0., 0.]).std(), 0), (lambda: G.rvs((2, 0)).shape, (2, 0)),
+    (lambda: LAW.rvs(np.array(3)).shape, (3, 3)), (lambda: LAW.rvs(np.int32(3)).shape, (3, 3)), (lambda: LAW.rvs([]).shape, (3,)), (lambda: LAW.rvs((0, 2)).shape, (0, 2, 3)),
+    (lambda: LAW.rvs(2, rng=10**40) - LAW.rvs(2, rng=10**40), np.zeros((2, 3))), (lambda: LAW.rvs(2, rng=np.array(3)), LAW.rvs(2, rng=3)),
+    (lambda: A.law(np.array(8)).rvs(2, 0), LAW.rvs(2, 0)), (lambda: A.law(np.float32(8)).rvs(2, 0), LAW.rvs(2, 0)), (lambda: TWO.law(1e300).rvs(1, 0).shape, (1, 2)),
+    (lambda: T.gram(2, 0).shape, (0, 3, 3)), (lambda: A.scores(8, 0).shape, (0, 2, 3, 3)), (lambda: A.simulate_dense(4, 0).shape, (0, 3)), (lambda: simulate(P, H1, 4, 0).shape, (0, 1)),
+    (lambda: Attention(T, heads=np.int8(2)).law(8).rvs(2, 0), LAW.rvs(2, 0)),
+    (lambda: relu.dual(np.eye(2)*1e-320)[0, 1], 0), (lambda: relu.dual(np.zeros((0, 2, 2))).shape, (0, 2, 2)), (lambda: kde([1, 2, 4], []).shape, (0,)),
+])
+def test_the_edge_has_an_answer(value, expected): np.testing.assert_allclose(value(), expected, rtol=1e-6, atol=1e-12)
+
+MODULES = "functions netsor limit finite clt theorem hierarchical attention regimes divergence rates robustness experiments".split()
+ELSEWHERE = set("""Vector Input MatMul Nonlin Linear Attend Score Matrix Inputs AssumptionError AssumptionWarning apply bound Paths Limit dot multiply
+    cross_moment VarianceGamma score_cov quadratic_form cumulants averaged_constant conditional_average ProgramTokens fluctuations smoothed
+    uniform rademacher Plan infattn_figures cf kurtosis rvs""".split()) # parts of larger things, taken from valid ones; the command is below
+
+def test_every_public_function_has_its_place_in_the_table():
+    source = inspect.getsource(sys.modules[__name__])
+    for module in map(importlib.import_module, (f"infattn_nb.{m}" for m in MODULES)):
+        for name in module.__all__:
+            if inspect.isfunction(getattr(module, name)) or inspect.isclass(getattr(module, name)):
+                if getattr(module, name).__module__ == module.__name__ and "ax" not in inspect.signature(getattr(module, name)).parameters: # but pictures
+                    assert name in ELSEWHERE or re.search(rf"\b{name}\(", source), f"{module.__name__}.{name}"
+    assert len(CASES) > 300
 
 def test_rounding_is_forgiven():
     check_cov(np.diag([1, -1e-13]))
@@ -151,9 +509,17 @@ def test_input_is_not_modified():
     cov.flags.writeable = bias.flags.writeable = False
     Attention(Tokens(3, relu, cov), bias=bias, mask=np.tri(3, dtype=bool)).law(4).rvs(10, rng=0)
 
-@pytest.mark.parametrize("arguments, fragment", [(["--only", "fig1a,nope"], "'nope'"), (["--out", "/dev/null"], "`out`"), (["--trials", "0"], "`trials`"), (["--samples", "3"], "`samples`")])
-def test_command_says_one_sentence_and_writes_nothing(arguments, fragment, tmp_path):
+OPTIONS = [(dict(only="fig1a,nope"), "'nope'"), (dict(only=""), "`only`"), (dict(out="/dev/null"), "`out`"), (dict(trials=0), "`trials`"), (dict(samples=3), "`samples`"),
+           (dict(seed=-1), "`seed`"), (dict(workers=0), "`workers`")]
+
+@pytest.mark.parametrize("options, fragment", OPTIONS)
+def test_every_option_of_the_command(options, fragment, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as e: infattn_figures(**options)
+    assert fragment in str(e.value) and str(e.value).startswith("infattn_figures: ") and not list(tmp_path.iterdir())
+
+def test_command_says_one_sentence_and_writes_nothing(tmp_path):
     command = Path(sys.executable).with_name("infattn_figures")
-    run = subprocess.run([command, *arguments], cwd=tmp_path, capture_output=True, text=True)
-    assert run.returncode == 1 and fragment in run.stderr and run.stderr.count("\n") == 1 and not run.stdout
+    run = subprocess.run([command, "--only", "fig1a,nope"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 1 and "'nope'" in run.stderr and run.stderr.count("\n") == 1 and not run.stdout
     assert not list(tmp_path.iterdir())
