@@ -167,13 +167,13 @@ def _values(self: Paths, vectors, z, part=slice(None)):
     for h in between: value[h] = apply(h, value)
     return [value[h] for h in vectors]
 
-# %% ../nbs/03_limit.ipynb #598a631c
+# %% ../nbs/03_limit.ipynb #e9f36473
 @patch
 def _cubature(self: Paths, vectors):
     "E of the product of one or two vectors, (batch, path)."
     gs, between = self._below(vectors)
     paths = max([self._cov(gs).shape[1]] + [self.value[p].shape[1] for h in between for p in h.scores])
-    points = 2**14 if paths == 1 else 2**8
+    points = 2**int(np.clip(np.log2(2**21/(paths*self.batches)), 8, 14))
     z = np.stack([qmc.MultivariateNormalQMC(np.zeros(len(gs)), rng=default_rng(seed_sequence(s))).random(points).T for s in self.seeds], axis=1)[:, :, None]
     step = max(1, 2**22//(points*self.batches*(len(gs) + len(between))))
     parts = [reduce(np.multiply, self._values(vectors, z, slice(k, k + step))).mean(-1) for k in range(0, paths, step)]

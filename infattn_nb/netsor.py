@@ -253,7 +253,7 @@ def _called(fn): return repr(fn) if isinstance(fn, Nonlinearity) else getattr(fn
 @patch
 def __repr__(self: Program): return "\n".join(self.describe(h) for h in self.nodes) or "Program()"
 
-# %% ../nbs/02_netsor.ipynb #52df5f21
+# %% ../nbs/02_netsor.ipynb #decc48aa
 def apply(node, # Nonlin, Linear or Attend
           value, # {vector: array (..., m), score: array (..., 1)}
          ): # array (..., m)
@@ -264,7 +264,7 @@ def apply(node, # Nonlin, Linear or Attend
         case Attend():
             a = node.weights(np.concatenate(np.broadcast_arrays(*p), axis=-1))
             return sum(a[..., j:j+1]*x for j, x in enumerate(h))
-    shape = np.broadcast_shapes(*(x.shape for x in h))
+    shape = np.broadcast_shapes(*(x.shape for x in (*h, *p)))
     y = np.asarray(getattr(node.fn, "fn", node.fn)(*h, *p))
     if y.shape != shape: raise ValueError(f"{_quote(node)}: `fn` must keep the shape of its vectors, got {y.shape} for {shape}; let it act on each coordinate alike")
     if not np.isfinite(y.sum()): raise ValueError(f"{_quote(node)}: `fn` must be finite wherever its arguments reach, got NaN or infinity; mend its domain")

@@ -56,7 +56,7 @@ def conditional_average(program, # Program
                        ): # (size,)
     r"""$\mathbb{E}[\psi(Z^{h^1}, \dots, Z^{h^k}) \mid p^\circ = p]$ at given scores p, the limit in Theorem 1.
 
-    To many digits for one h that is Gaussian given the scores; otherwise by quasi-random points, to about 0.01 for |ψ| ≤ 1."""
+    To many digits for one h that is Gaussian given the scores; otherwise by quasi-random points, the more the fewer rows."""
     h = program._own(Vector, [h] if isinstance(h, Vector) else h, "`h`")
     extended = copy(program)
     extended.nodes = [*program.nodes, node := Nonlin(extended, h, h[0].length, _function(psi, len(h)))]
