@@ -52,7 +52,7 @@ COLUMNS = "panel series n heads trial x y error".split()
 
 @dataclass(frozen=True)
 class Plan:
-    "A figure: its cells (n and the options of `paper_layer`), the task (**cell, samples, seed) -> {panel: (series, x, y, error)}, its drawing and sample count."
+    "A figure: its cells (n and the options of `paper_layer`), the task (cell, samples, seed) -> {panel: (series, x, y, error)}, its drawing and sample count."
     cells: list
     task: Callable
     draw: Callable

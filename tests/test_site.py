@@ -112,11 +112,11 @@ def test_equations_parse(site, name): assert "<body" not in pandoc(site[name].ma
 
 @each
 def test_no_stray_markup(site, name):
-    "A dollar, a fence or a brace left in the text is mathematics or a block that was not recognised."
+    "A dollar, a star, a fence or a brace left in the text is mathematics or a block that was not recognised."
     text = [n["c"] for n in site[name].nodes if n["t"] == "Str"]
     ids = [i for s in text for i in re.findall(r"^\{#(eq-[\w-]+)\}$", s)]
     assert ids == site[name].equations, "an equation's name stands as `$$ {#eq-name}` on its last line"
-    bad = [s for s in text if re.search(r"\$|:::|\{[#.]|\?@", s) and not s.startswith("{#eq-")]
+    bad = [s for s in text if re.search(r"\$|:::|\{[#.]|\?@|\*", s) and not s.startswith("{#eq-")]
     assert not bad, bad
 
 @each
@@ -204,11 +204,11 @@ def test_options_stand_once(site, name):
 
 @each
 def test_long_figure_code_is_folded(site, name):
-    "Twelve lines of matplotlib do not stand between the text and its picture."
+    "Matplotlib does not stand between the text and its picture."
     for c in site[name].cells:
         lines = [line for line in "".join(c["source"]).splitlines() if not line.startswith("#|")]
         o = options(c) if c["cell_type"] == "code" else {}
-        if str(o.get("label", "")).startswith("fig-") and len(lines) > 12: assert o.get("code-fold") is True or o.get("echo") is False, lines[0]
+        if str(o.get("label", "")).startswith("fig-") and len(lines) > 5: assert o.get("code-fold") is True or o.get("echo") is False, lines[0]
 
 @each
 def test_outputs_are_fit_to_print(name):
