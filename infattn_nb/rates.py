@@ -116,7 +116,7 @@ def smoothed(law, # GaussianMixture
 def noise_floor(law, # one-dimensional law with `pdf` and `std`, symmetric about 0
                 samples, # N
                ): # nats
-    r"Leading order of the paper's estimate of D between two samples of the *same* law, $\ell/(2\sqrt\pi N h)$; its tails add to it."
+    r"Leading order of the paper's estimate of D between two samples of the same law, $\ell/(2\sqrt\pi N h)$; its tails add to it."
     σ, N = law.std(), _count(samples, "samples", least=2)
     h, y = σ*N**-.2, σ*np.linspace(0, 30, 30_001)
     ℓ = 2*(y[1] - y[0])*(N*h*law.pdf(y) > 1).sum()
