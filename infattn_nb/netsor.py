@@ -40,7 +40,8 @@ def _number(c):
     if np.ndim(c) or np.asarray(c).dtype.kind not in "fiu" or not np.isfinite(c): raise TypeError(f"a vector may be multiplied by a finite number only, got {c!r}; multiply vectors coordinatewise with `times(g, h)`")
     return float(c)
 
-# %% ../nbs/02_netsor.ipynb #d62e9afe
+# %% ../nbs/02_netsor.ipynb #1f2560f4
+#| include: false
 @dataclass(frozen=True, eq=False, repr=False)
 class Input(Vector):
     "An initial vector: number k of a group with Gaussian coordinates N(mean, cov) (section 2.1 (ii))."
@@ -222,7 +223,7 @@ def attend(self: Program,
     if a.shape != (2, len(scores)): raise ValueError(f"`weights` must keep the shape of the scores, got {a.shape} for {(2, len(scores))}; let it act on the last axis")
     return self._record(Attend(self, values, self._same_length(values, "values"), weights, scores))
 
-# %% ../nbs/02_netsor.ipynb #1f20b9cd
+# %% ../nbs/02_netsor.ipynb #1b042315
 _LETTER = {Input: "u", MatMul: "g", Nonlin: "x", Linear: "z", Attend: "y", Score: "p"}
 
 @patch
@@ -251,7 +252,9 @@ def describe(self: Program,
 def _called(fn): return repr(fn) if isinstance(fn, Nonlinearity) else getattr(fn, "__name__", "φ")
 
 @patch
-def __repr__(self: Program): return "\n".join(self.describe(h) for h in self.nodes) or "Program()"
+def __repr__(self: Program):
+    "One line for each vector and score, in the notation of the paper."
+    return "\n".join(self.describe(h) for h in self.nodes) or "Program()"
 
 # %% ../nbs/02_netsor.ipynb #decc48aa
 def apply(node, # Nonlin, Linear or Attend
