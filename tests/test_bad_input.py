@@ -345,6 +345,7 @@ CASES += [
     (lambda: SQUARES.simulate(4, 10, "a"), TypeError, "`rng`"),
     (lambda: averages(5, np.tanh, H1, 4), TypeError, "`program`"),
     (lambda: averages(P, np.tanh, H1, INF), ValueError, "`width`"),
+    (lambda: curves(5, np.tanh, H1, [[0.]], 4), TypeError, "`program`"),
     (lambda: gaussian_mean(np.tanh, -1.), ValueError, "`v`"),
     (lambda: split(5, np.tanh, np.tanh, np.tanh, 4), TypeError, "`attention`"),
     (lambda: split(TWO, np.tanh, np.tanh, np.tanh, 4, i=9), ValueError, "`i`"),
