@@ -234,6 +234,11 @@ def test_headings_do_not_jump(site, name):
         assert 2 <= n["c"][0] <= level + 1, words(n)
         level = n["c"][0]
 
+@each
+def test_tables_have_headers(site, name):
+    for table in site[name].of("Table"):
+        for _, cells in table[3][1]: assert all(words(cell).strip() for cell in cells), words(table)[:80]
+
 def sidebar(contents=None):
     "The pages in reading order."
     for item in SITE["website"]["sidebar"]["contents"] if contents is None else contents:
