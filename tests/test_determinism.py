@@ -2,6 +2,8 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,12 @@ def test_same_bytes_for_any_number_of_workers(tmp_path):
         assert all(one == other for other in others), name
     assert set(json.loads((tmp_path/"1/timings.json").read_text())) == set(DRAWN)
     assert sorted(p.name for p in (tmp_path/"1").iterdir()) == sorted([*files, "timings.json"])
+
+def test_same_bytes_from_processes():
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for name in ("fig1b", "fig2a"):
+            one, two = (sweep(name, trials=2, samples=64, executor=e) for e in (pool, None))
+            for c in one: assert one[c].tobytes() == two[c].tobytes()
 
 @pytest.mark.parametrize("name", PLANS)
 def test_same_table_for_any_number_of_workers(name):

@@ -15,6 +15,7 @@ import pytest
 from infattn_nb import hierarchical
 from infattn_nb.attention import Attention, Tokens
 from infattn_nb.divergence import paired_kl
+from infattn_nb.experiments import sweep
 from infattn_nb.functions import clip, identity, leaky_relu, relu
 from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian, draw, fold
 
@@ -114,7 +115,7 @@ def test_no_pools_within_pools():
 def test_cluster_with_a_worker_killed():
     "Two dask workers, one killed in the middle: the run completes with the same bytes."
     distributed = pytest.importorskip("distributed")
-    law, size = Attention(Tokens(4, relu), heads=2).law(64), 150*hierarchical.BLOCK
+    law, size = Attention(Tokens(4, relu), heads=2).law(32), 150*hierarchical.BLOCK
     killed = []
     def combine(a, b):
         if not killed:
@@ -126,3 +127,5 @@ def test_cluster_with_a_worker_killed():
         result = law.fold(partial(np.sum, axis=0), size, rng=0, combine=combine, executor=client.get_executor())
         np.testing.assert_array_equal(result, law.fold(partial(np.sum, axis=0), size, rng=0))
         assert killed[0] not in client.run(os.getpid).values()
+        tables = [sweep("fig2a", trials=2, samples=64, executor=e) for e in (client.get_executor(), None)]
+        for c in tables[0]: assert tables[0][c].tobytes() == tables[1][c].tobytes()
