@@ -118,16 +118,16 @@ def _conditional_variances(attention, i, n, size, g):
     V = wishart_factor(narrow(np.einsum("ik...,kl...->il...", A, L)), n, g_heads[1], shape)
     return c*np.array([np.einsum("ikan->n", V**2), np.einsum("ian,ij,jan->n", A[0], attention.tokens.kernel(), A[0])])
 
-# %% ../nbs/06_theorem.ipynb #cf441380
+# %% ../nbs/06_theorem.ipynb #22da48f2
 def gaussian_mean(psi, # ψ of one argument
-                  v, # variances > 0, any shape
+                  v, # variances ≥ 0, any shape
                  ): # same shape
     r"$\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$: to rounding for smooth ψ, about 1e-6 for one with kinks (Ψ of Theorem 3 for an attention output)."
-    x, root, _ = _hermite(4096, 400)
-    if not np.min(v) > 0: raise ValueError(f"`v` must hold variances > 0, got {np.min(v)}; at v = 0 the mean is ψ(0)")
-    t = np.log(v)
+    (x, root, _), v = _hermite(4096, 400), np.asarray(v, dtype=float)
+    if not np.min(v) >= 0: raise ValueError(f"`v` must hold variances ≥ 0, got {np.min(v)}; pass conditional variances")
+    t = np.log(np.where(v > 0, v, np.max(v) or 1.)) # v = 0 where all tokens are dead
     at_nodes = lambda t: psi(np.exp(t/2)[:, None]*x) @ root**2
-    return Chebyshev.interpolate(at_nodes, 64, [t.min() - 1e-6, t.max() + 1e-6])(t)
+    return np.where(v > 0, Chebyshev.interpolate(at_nodes, 64, [t.min() - 1e-6, t.max() + 1e-6])(t), psi(np.zeros(1))[0])[()]
 
 # %% ../nbs/06_theorem.ipynb #5345e59d
 def _split_block(attention, psi, f, df, n, i, control, size, g):

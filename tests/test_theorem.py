@@ -202,6 +202,12 @@ def test_lemma_17(name, f, average, moment):
     C = averaged_constant(f.order, f.constant, exact)
     assert break_pseudo_lipschitz(average, f.order, C, size=20_000, rng=0, reach=(1e-6, 30.))[0] <= 1
 
+def test_a_dead_layer_has_mean_psi_of_zero():
+    "All ReLU tokens of a narrow layer may be zero: then v is, and so are the outputs."
+    np.testing.assert_allclose(gaussian_mean(cos, [0., 1.]), [1, np.exp(-.5)], rtol=1e-12)
+    assert gaussian_mean(cos, 0.) == 1
+    for value, error in split(Attention(Tokens(2, relu)), cos, F, DF, 1, draws=200, rng=0): assert np.isfinite(value) and np.isfinite(error)
+
 def test_lemma_17_for_lipschitz_functions_keeps_the_constant(): assert averaged_constant(1, .2, 1.) == .2
 
 # Bad input
@@ -211,7 +217,7 @@ def test_bad_input():
     for mistake, text in ((lambda: averages(p, cos, h[0], np.inf), "finite whole number"), (lambda: averages(p, np.log, h[0], 4), "finite real numbers"),
                           (lambda: averages(p, cos, h[0], 4, size=0), "at least 1"), (lambda: averages(Program(), cos, h[0], 4), "same program"),
                           (lambda: conditional_average(p, cos, h[0], [[0.]]), "(size, 4)"), (lambda: split(LAYER, cos, F, DF, .5), "whole number"),
-                          (lambda: split(LAYER, cos, F, DF, 16, draws=1), "at least 2"), (lambda: curves(p, cos, h[0], np.zeros((1, 4)), 4), "made without scores"), (lambda: split(LAYER, cos, F, DF, 16, i=3), "0…2"), (lambda: gaussian_mean(cos, [0., 1.]), "variances > 0")):
+                          (lambda: split(LAYER, cos, F, DF, 16, draws=1), "at least 2"), (lambda: curves(p, cos, h[0], np.zeros((1, 4)), 4), "made without scores"), (lambda: split(LAYER, cos, F, DF, 16, i=3), "0…2"), (lambda: gaussian_mean(cos, [-1., 1.]), "variances ≥ 0")):
         with pytest.raises(ValueError, match=text.replace("(", r"\(").replace(")", r"\)")): mistake()
     for mistake, text in ((lambda: averages(3, cos, h[0], 4), "must be a Program"), (lambda: split(p, cos, F, DF, 16), "must be an Attention")):
         with pytest.raises(TypeError, match=text): mistake()
