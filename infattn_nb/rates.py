@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['fluctuations', 'first_order', 'scaled_difference', 'kl_constant', 'smoothed', 'noise_floor']
 
-# %% ../nbs/13_rates.ipynb #4b736a56
+# %% ../nbs/13_rates.ipynb #87fb5dd2
 from dataclasses import replace
 from functools import lru_cache
 
@@ -14,7 +14,7 @@ from scipy.stats import qmc
 
 from .attention import Attention, Tokens
 from .divergence import GROUPS, _line, _paired_densities
-from .functions import identity
+from .functions import check_real, identity
 from .hierarchical import GaussianMixture, _count, mixture_of_heads, psd_factor
 
 # %% ../nbs/13_rates.ipynb #68fc4870
@@ -78,7 +78,7 @@ def _check_expandable(attention):
     if attention.score_scale != "sqrt": raise ValueError("`attention` must have score_scale='sqrt', got 'linear'; there the scores themselves are of order n^(-1/2)")
     if attention.var_o*attention.var_v == 0: raise ValueError("`attention` must have var_o·var_v > 0, got 0; an output that is zero has no density")
 
-# %% ../nbs/13_rates.ipynb #ec17d9ab
+# %% ../nbs/13_rates.ipynb #3e3b873e
 def scaled_difference(attention, # Attention
                       width, # n
                       y, # points, 1-d
@@ -88,8 +88,12 @@ def scaled_difference(attention, # Attention
                       executor=None, # concurrent.futures.Executor; None = threads
                      ): # n(f_n(y) − f(y)), standard error
     r"The difference of the densities of output i, times n, from paired and mirrored draws: it tends to $f_1$."
+    if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(2, identity))")
+    law, limit, y = attention.law(width), attention.law(), np.atleast_1d(check_real(y, "y"))
+    if width == np.inf: raise ValueError("`width` must be finite, got inf; there the difference is zero")
+    if _count(i, "i", least=0) >= law.dim: raise ValueError(f"`i` must be an output 0…{law.dim - 1}, got {i}; the layer has {law.dim} tokens")
     draws = -(-_count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
-    parts = _paired_densities(attention.law(width), attention.law(), i, np.asarray(y, dtype=float), draws, rng, executor)
+    parts = _paired_densities(law, limit, i, y, draws, rng, executor)
     difference = width*(parts[:, 0] - parts[:, 1])
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
 
@@ -105,18 +109,20 @@ def kl_constant(attention, # Attention with head_width=None and "sqrt" scores
     f, f1 = law.pdf(y), first_order(attention, y, i, step)
     return .5*(w @ np.divide(f1**2, f, out=0*f, where=f > 1e-200))
 
-# %% ../nbs/13_rates.ipynb #5d8d54e6
+# %% ../nbs/13_rates.ipynb #f21dfc8a
 def smoothed(law, # GaussianMixture
              samples, # N
             ): # GaussianMixture
     r"The mean of a kernel density estimate of `law` with Scott's bandwidth $h = \sigma N^{-1/5}$: every $v$ becomes $v + h^2$."
-    return GaussianMixture(law.v + law.var()*samples**-.4, law.w/law.w.sum())
+    if not isinstance(law, GaussianMixture): raise TypeError(f"`law` must be a GaussianMixture, got {type(law).__name__}; pass e.g. attention.law().marginal(0)")
+    return GaussianMixture(law.v + law.var()*_count(samples, "samples", least=2)**-.4, law.w/law.w.sum())
 
-# %% ../nbs/13_rates.ipynb #768b457f
+# %% ../nbs/13_rates.ipynb #42e3e47a
 def noise_floor(law, # one-dimensional law with `pdf` and `std`, symmetric about 0
                 samples, # N
                ): # nats
     r"Leading order of the paper's estimate of D between two samples of the same law, $\ell/(2\sqrt\pi N h)$; its tails add to it."
+    if not hasattr(law, "pdf"): raise TypeError(f"`law` must be a one-dimensional law with `pdf` and `std`, got {type(law).__name__}; pass e.g. attention.law().marginal(0)")
     σ, N = law.std(), _count(samples, "samples", least=2)
     h, y = σ*N**-.2, σ*np.linspace(0, 30, 30_001)
     ℓ = 2*(y[1] - y[0])*(N*h*law.pdf(y) > 1).sum()

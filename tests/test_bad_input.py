@@ -360,6 +360,13 @@ CASES += [
     (lambda: kl_constant(LOW), ValueError, "head_width=None"),
     (lambda: scaled_difference(TWO, 0, [0.]), ValueError, "`width`"),
     (lambda: noise_floor(G, 0), ValueError, "`samples`"),
+    (lambda: scaled_difference(5, 8, [0.]), TypeError, "`attention`"),
+    (lambda: scaled_difference(TWO, INF, [0.]), ValueError, "`width`"),
+    (lambda: scaled_difference(TWO, 8, "a"), TypeError, "`y`"),
+    (lambda: scaled_difference(TWO, 8, [0.], i=7), ValueError, "`i`"),
+    (lambda: smoothed(5, 100), TypeError, "`law`"),
+    (lambda: smoothed(G, 0), ValueError, "`samples`"),
+    (lambda: noise_floor(5, 100), TypeError, "`law`"),
     (lambda: sparse(2), ValueError, "`p`"),
     (lambda: student(2), ValueError, "`df`"),
     (lambda: simulate_weights(TWO, 5, 4), TypeError, "`entries`"),
@@ -481,7 +488,7 @@ def test_the_edge_has_an_answer(value, expected): np.testing.assert_allclose(val
 
 MODULES = "functions netsor limit finite clt theorem hierarchical attention regimes divergence rates robustness experiments".split()
 ELSEWHERE = set("""Vector Input MatMul Nonlin Linear Attend Score Matrix Inputs AssumptionError AssumptionWarning apply bound Paths Limit dot multiply
-    cross_moment VarianceGamma score_cov quadratic_form cumulants averaged_constant conditional_average ProgramTokens fluctuations smoothed
+    cross_moment VarianceGamma score_cov quadratic_form cumulants averaged_constant conditional_average ProgramTokens fluctuations
     gaussian uniform rademacher Plan infattn_figures cf kurtosis rvs""".split()) # parts of larger things, taken from valid ones; the command is below
 
 def test_every_public_function_has_its_place_in_the_table():
