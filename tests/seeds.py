@@ -22,9 +22,16 @@ REAL, RNG = np.random.SeedSequence, np.random.default_rng
 TESTS = {
     "test_exact": "same_law_as_literal_simulation one_output_alone_has_the_same_law coordinates_of_a_clipped_layer_may_use_the_identity",
     "test_programs": "without_matrices_the_law_is_the_same attention_written_as_a_program tokens_from_a_program tokens_after_attention",
-    "test_regimes": "tied_layer_is_the_literal_one",
-    "test_robustness": "gaussian_entries_give_the_recipe entries_have_mean_zero_and_variance_one",
-    "test_clt": "score_gram",
+    "test_clt": "score_gram programs_against_simulation limits_and_their_speed samplers_of_ones_own attention_layers",
+    "test_theorem": """every_network_approaches_its_own_limit the_limit_is_random averages_are_those_of_literal_networks coordinates_share_their_scores
+        the_parts_add_up the_control_variate_has_mean_zero both_parts_fall_like_one_over_n without_scores_there_is_no_second_part curves_converge_uniformly""",
+    "test_regimes": "tied_layer_is_the_literal_one importance_sampling_without_inflation_is_conditional_monte_carlo wide_tails_of_narrow_layers",
+    "test_limit": "the_limit_is_the_last_width gaussian_limits infinite_heads_of_finite_head_width atoms user_defined_law extremes_are_right",
+    "test_law": "against_a_huge_width",
+    "test_divergence": "kde_and_densities_agree_where_both_are_valid rate paired_kl_at_known_widths noise_floor_falls_with_the_sample_size",
+    "test_rates": "fluctuations_cover_the_gram_matrix smoothed",
+    "test_robustness": """gaussian_entries_give_the_recipe entries_have_mean_zero_and_variance_one second_moments_do_not_know_the_entries heavy_tails_are_slow
+        positions_at_finite_width cross_attention narrow_heads_keep_their_wishart_factors""",
 }
 
 class Seeds(type):
