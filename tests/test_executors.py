@@ -19,6 +19,8 @@ from infattn_nb.experiments import sweep
 from infattn_nb.functions import clip, identity, leaky_relu, relu
 from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian, draw, fold
 
+pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once
+
 TOKENS = Tokens(3, relu)
 LAYER = Attention(TOKENS, heads=2, mask="causal")
 SAMPLERS = {

@@ -13,9 +13,13 @@ import pytest
 from infattn_nb import experiments
 from infattn_nb.experiments import UNFINISHED, _write, reproduce, sweep
 
+pytestmark = pytest.mark.xdist_group("interruption") # its fixtures are made once
+
 COMMAND = [Path(sys.executable).with_name("infattn_figures"), "--only", "fig1b,fig2a", "--trials", "2", "--samples", "2000", "--quiet", "--out"]
 
-def start(out): return subprocess.Popen([*COMMAND, out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(out):
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) # a test run in the background may have told its children to ignore it
+    return subprocess.Popen([*COMMAND, out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
 
 def finish(run):
     out, error = run.communicate(timeout=300)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("package") # its fixtures are made once
+
 ROOT = Path(__file__).parent.parent
 NAME = configparser.ConfigParser(delimiters=["="])
 NAME.read(ROOT/"settings.ini", encoding="utf-8")

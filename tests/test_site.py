@@ -13,6 +13,8 @@ import pypandoc
 import pytest
 import yaml
 
+pytestmark = pytest.mark.xdist_group("site") # its fixtures are made once
+
 ROOT = Path(__file__).parent.parent
 NBS = ROOT/"nbs"
 PAGES = sorted(p.name for p in NBS.glob("*.ipynb"))
