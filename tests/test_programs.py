@@ -138,7 +138,7 @@ def plane(f):
 SMOOTH = {gelu: (plane(lambda x: x*ndtr(x)), 1e-8), tanh: (plane(np.tanh), 1e-7), sigmoid: (plane(lambda x: 1/(1 + np.exp(-x))), 1e-7)}
 ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [(φ, *rest) for φ, rest in SMOOTH.items()]
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 5])
+@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("φ, dual, tol", ALL, ids=[repr(a[0]) for a in ALL])
 def test_kernels_of_perceptrons(φ, dual, tol, depth, σw2=1.7, σb2=.3):
     p = Program()
