@@ -145,7 +145,7 @@ def psd_factor(S, # covariances, shape (s, s, ...): samples on the last axes
         L[j:, j] = np.where(positive, column, 0)/np.sqrt(np.where(positive, column[0], 1))
     return L
 
-# %% ../nbs/07_hierarchical.ipynb #b375bf5e
+# %% ../nbs/07_hierarchical.ipynb #e5b405d4
 class GaussianMixture(stats.rv_continuous):
     r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, with $v$ on given points with given weights: a scipy distribution, $\mathbb{E}\,N(y; 0, v)$.
 
@@ -181,7 +181,7 @@ class GaussianMixture(stats.rv_continuous):
         y = np.asarray(y, dtype=float)
         out, step = np.zeros(y.shape), max(1, 2**17//max(self.v.size, 1))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            for k in range(0, y.size, step): out.flat[k:k+step] = f(y.flat[k:k+step]) @ w
+            for k in range(0, y.size, step): out.flat[k:k+step] = np.einsum("yv,v->y", f(y.flat[k:k+step]), w) # unlike BLAS, the same bytes for any number of threads
         return out
 
     def _sf(self, y): return self._average(lambda y: ndtr(np.multiply.outer(-y, self.v**-.5)), y, self.w) + self.atom*(1 - np.sign(y))/2
