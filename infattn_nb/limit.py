@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BATCHES', 'cross_moment', 'Paths', 'limit', 'Limit']
 
-# %% ../nbs/03_limit.ipynb #9c7d4dda
+# %% ../nbs/03_limit.ipynb #5b328e8b
 from dataclasses import dataclass
 from functools import partial, reduce
 
@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from numpy.random import default_rng
 from scipy.stats import qmc
 
-from .functions import Nonlinearity, _dot, _hermite, dual_quadrature
+from .functions import Nonlinearity, _dot, _hermite, check_real, dual_quadrature
 from .hierarchical import HierarchicalGaussian, _count, draw, psd_factor, seed_sequence
 from .netsor import Input, Linear, MatMul, Nonlin, Program, Score, Vector, apply
 
@@ -34,7 +34,7 @@ def cross_moment(f, g, # functions of an array
     powers = np.vander(ρ, degree, True) - far[:, None]*np.vander(sign, degree, True)
     return _dot(powers*(F @ H.T), G @ H.T) + far*end
 
-# %% ../nbs/03_limit.ipynb #eb65a95c
+# %% ../nbs/03_limit.ipynb #99a89a16
 BATCHES = 16
 
 class Paths:
@@ -52,7 +52,10 @@ class Paths:
         self.rng, self.seeds = default_rng(scores), nodes.spawn(self.batches)
         self.value, self.known, self.normal, self.factor = {}, {}, {}, {} # of scores
         self._made, self._Γ, self._C, self._atoms = {}, {}, {}, {} # products of a matrix, covariances of G-vars, moments of atoms, atoms
-        for h in program.nodes if wanted is None else program.past(*wanted):
+        nodes = program.nodes if wanted is None else program.past(*wanted)
+        self.followed = set(nodes)
+        for h in nodes:
+            if isinstance(h, Vector): self.atoms(h) # in this order a long sum needs no deep recursion
             if isinstance(h, MatMul): self._multiply(h)
             elif isinstance(h, Score): self._score(h, None if given is None else given.get(h))
 
@@ -61,7 +64,7 @@ class Paths:
         x = np.broadcast_to(x, self.shape + np.shape(x)[2:])
         return x.reshape(-1, *x.shape[2:])[:self.size]
 
-# %% ../nbs/03_limit.ipynb #b12b66b5
+# %% ../nbs/03_limit.ipynb #e8dd9a25
 @patch
 def atoms(self: Paths,
           h, # a vector
@@ -75,9 +78,15 @@ def atoms(self: Paths,
     return self._atoms[h]
 
 @patch
+def _followed(self: Paths, *nodes):
+    for h in nodes:
+        if h not in self.followed: raise ValueError(f"`{self.program.name(h)}` must be written before the limit is taken, got it afterwards; call limit(program) again")
+    return nodes
+
+@patch
 def _coefficients(self: Paths, h):
     if isinstance(h, Linear): return h.coefs
-    p = np.broadcast_arrays(*(self.value[s] for s in h.scores))
+    p = np.broadcast_arrays(*(self.value[s] for s in self._followed(*h.scores)))
     return np.moveaxis(h.weights(np.stack(p, axis=-1)), -1, 0)
 
 # %% ../nbs/03_limit.ipynb #8f1006d6
@@ -101,13 +110,14 @@ def _compute(self: Paths, a, b):
     f, g = self._one_argument(a), self._one_argument(b)
     return self._two(*f, *g) if f and g else self._cubature([x for x in (a, b) if x])
 
-# %% ../nbs/03_limit.ipynb #5c74bce3
+# %% ../nbs/03_limit.ipynb #6fa94133
 def _mean(g): return 1. if g is None else g.group.mean[g.k] if isinstance(g, Input) else 0.
 
 @patch
 def _covariance(self: Paths, a, b):
     "Cov(Z^a, Z^b) of two G-vars: Definition 1 (i), (ii)."
     if isinstance(a, Input) and isinstance(b, Input) and a.group is b.group: return a.group.cov[a.k:a.k+1, b.k:b.k+1]
+    self._followed(*(g for g in (a, b) if isinstance(g, MatMul)))
     return self._Γ.get((a, b), np.zeros((1, 1)))
 
 @patch
@@ -143,7 +153,7 @@ def _two(self: Paths, f, u, g, v):
     parts = [cross_moment(f, g, (m, n), *abc, nodes=2**14 if a.size <= BATCHES else 2**12) for k in range(0, a.size, 512) for m, n, *abc in [[x[k:k+512] for x in flat]]]
     return np.concatenate(parts).reshape(a.shape)
 
-# %% ../nbs/03_limit.ipynb #dc368fd6
+# %% ../nbs/03_limit.ipynb #fb2222ba
 @patch
 def _below(self: Paths, vectors):
     "The vectors, Gaussian given the scores, that the given ones are functions of, and what is in between."
@@ -163,7 +173,7 @@ def _values(self: Paths, vectors, z, part=slice(None)):
     μ, L = [self.moment(g) for g in gs], psd_factor(np.moveaxis(self._cov(gs), (2, 3), (0, 1)))
     cut = lambda x: x[:, part] if np.ndim(x) > 1 and x.shape[1] > 1 else x
     value = {g: np.asarray(cut(m))[..., None] + sum(cut(L[i, j])[..., None]*z[j] for j in range(i + 1)) for i, (g, m) in enumerate(zip(gs, μ))}
-    value |= {p: cut(self.value[p])[..., None] for h in between for p in h.scores}
+    value |= {p: cut(self.value[p])[..., None] for h in between for p in self._followed(*h.scores)}
     for h in between: value[h] = apply(h, value)
     return [value[h] for h in vectors]
 
@@ -205,7 +215,7 @@ def _score(self: Paths, p, given):
 @patch
 def _batched(self: Paths, x): return np.resize(np.asarray(x, dtype=float), self.shape)
 
-# %% ../nbs/03_limit.ipynb #1b9333e4
+# %% ../nbs/03_limit.ipynb #a775d1bb
 @patch(as_prop=True)
 def scores(self: Paths): # (size, r)
     "All scores of the program (of the part followed), one row per path."
@@ -216,6 +226,7 @@ def mean(self: Paths,
          vectors, # k vectors
         ): # (size, k)
     "Conditional means given the scores."
+    vectors = self.program._own(Vector, vectors, "`vectors`")
     return np.stack([self.flat(np.asarray(self.moment(h))) for h in vectors], axis=-1)
 
 @patch
@@ -223,6 +234,7 @@ def cov(self: Paths,
         vectors, # k vectors
        ): # (size, k, k)
     "Conditional covariances given the scores."
+    vectors = self.program._own(Vector, vectors, "`vectors`")
     return self.flat(self._cov(vectors))
 
 @patch
@@ -294,13 +306,14 @@ def cov(self: Limit,
     x = C + spread[..., :, None]*spread[..., None, :]
     return _answer(x, return_error)
 
-# %% ../nbs/03_limit.ipynb #cde1c4aa
+# %% ../nbs/03_limit.ipynb #9ce72669
 @patch
 def score_cov(self: Limit,
               scores, # r scores
              ): # (r, r)
     r"Covariance of $(p^\circ_1, \dots, p^\circ_r)$, eq. (B-iv) with the cross term: exact for scores that depend on no others, else averaged over the paths; 0 for linear scores that are constants."
-    scores, P = self.program._own(Score, scores, "`scores`"), self.inner
+    P = self.inner
+    scores = P._followed(*self.program._own(Score, scores, "`scores`"))
     position = self.program.nodes.index
     C = np.zeros((len(scores),)*2)
     for i, p in enumerate(scores):
@@ -317,7 +330,7 @@ def _score_average(self: Paths, p, l):
     x, y = self.value[p], self.known.get(l, self.value[l]) # given the past, a score is its known part plus independent noise
     return np.mean(x*y) - np.mean(self.known.get(p, x))*np.mean(y)
 
-# %% ../nbs/03_limit.ipynb #d14d59cb
+# %% ../nbs/03_limit.ipynb #90614d83
 @patch
 def paths(self: Limit,
           size, # number of paths
@@ -331,10 +344,11 @@ def given(self: Limit,
           scores, # values of all sqrt scores in the order of the program, (size, r)
           rng=0, # for quasi-random points
          ): # Paths
-    "The conditional laws at given scores, for instance those of a simulated network."
+    "The conditional laws at given scores, for instance those of a simulated network. Where scores determine each other in the limit, the earlier ones count. ValueError for another number of scores, or NaN."
     sqrt = [p for p in self.program.nodes if isinstance(p, Score) and p.scale == "sqrt"]
-    x = np.asarray(scores, dtype=float)
-    if x.ndim != 2 or x.shape[1] != len(sqrt) or not np.isfinite(x).all(): raise ValueError(f"`scores` must be finite with shape (size, {len(sqrt)}), got {x.shape}; one column per sqrt score, in the order of the program")
+    x = check_real(scores, "scores")
+    if x.ndim != 2 or not len(x) or x.shape[1] != len(sqrt): raise ValueError(f"`scores` must have shape (size, {len(sqrt)}), got {x.shape}; one column per sqrt score, in the order of the program")
+    if not np.isfinite(x).all(): raise ValueError("`scores` must be finite, got NaN or infinity; draw them with `simulate`")
     return Paths(self.program, len(x), rng, given=dict(zip(sqrt, x.T)))
 
 # %% ../nbs/03_limit.ipynb #4307a0dd

@@ -17,7 +17,7 @@ from fastcore.basics import patch
 
 from .functions import Nonlinearity, check_cov, relu, sigmoid, softmax, step, tanh, times
 
-# %% ../nbs/02_netsor.ipynb #5790df60
+# %% ../nbs/02_netsor.ipynb #94663eac
 @dataclass(frozen=True, eq=False, repr=False)
 class Vector:
     "A vector of a program: where it comes from, not its value."
@@ -28,16 +28,18 @@ class Vector:
     __array_ufunc__ = None # so that numpy's numbers leave `2*h` to us
 
     def __add__(self, other): return self if _is_zero(other) else self.program._linear((1., self), (1., other))
-    def __sub__(self, other): return self.program._linear((1., self), (-1., other))
+    def __sub__(self, other): return self if _is_zero(other) else self.program._linear((1., self), (-1., other))
+    def __rsub__(self, other): return -self + other
     def __mul__(self, c): return self.program._linear((c, self))
-    def __truediv__(self, c): return self.program._linear((1/_number(c), self))
+    def __truediv__(self, c): return self.program._linear((1/_number(c, nonzero=True), self))
     def __neg__(self): return self.program._linear((-1., self))
     def __repr__(self): return self.program.describe(self)
     __radd__, __rmul__ = __add__, __mul__
 
 def _is_zero(x): return isinstance(x, (int, float)) and x == 0 # `sum` starts with 0
-def _number(c):
+def _number(c, nonzero=False):
     if np.ndim(c) or np.asarray(c).dtype.kind not in "fiu" or not np.isfinite(c): raise TypeError(f"a vector may be multiplied by a finite number only, got {c!r}; multiply vectors coordinatewise with `times(g, h)`")
+    if nonzero and c == 0: raise ValueError("a vector must not be divided by zero; divide by another number")
     return float(c)
 
 # %% ../nbs/02_netsor.ipynb #1f2560f4
@@ -97,7 +99,7 @@ class Inputs:
     cov: np.ndarray # (k, k)
     mean: np.ndarray # (k,)
 
-# %% ../nbs/02_netsor.ipynb #3f412221
+# %% ../nbs/02_netsor.ipynb #29c3a10f
 class Program:
     "A Netsor program with scores, in the order in which it was written (section 2.1)."
     def __init__(self): self.nodes, self.matrices, self._product = [], [], {}
@@ -109,10 +111,11 @@ class Program:
     def _own(self, kind, things, what):
         if isinstance(things, (Vector, Score)): things = [things]
         if not np.iterable(things): raise TypeError(f"{what} must be a list of {'scores' if kind is Score else 'vectors'}, got {things!r}; put them into a list")
+        things = tuple(things)
         for x in things:
             if not isinstance(x, kind): raise TypeError(f"{what} must be {'scores' if kind is Score else 'vectors'} of a program, got {type(x).__name__}; make them with the program's methods")
             if x.program is not self: raise ValueError(f"{what} must belong to the same program, got {_quote(x)} of another one; write all of a network into one Program()")
-        return tuple(things)
+        return things
 
     def _same_length(self, vectors, what):
         if len({h.length for h in vectors}) > 1: raise ValueError(f"{what} must have the same length, got {', '.join(f'{_quote(h)} of length {_length(h.length)}' for h in vectors)}; multiply by a matrix with `rows` to change a length")
@@ -167,7 +170,7 @@ def _linear(self: Program, *terms):
     length = self._same_length(vectors, "vectors of a sum")
     return vectors[0] if coefs == [1.] else self._record(Linear(self, vectors, length, tuple(coefs)))
 
-# %% ../nbs/02_netsor.ipynb #87b00956
+# %% ../nbs/02_netsor.ipynb #43062fcf
 @patch
 def nonlin(self: Program,
            fn, # φ: (h1, …, hk, p1, …, pr) -> array of the shape of h1; a Nonlinearity or a function
@@ -195,8 +198,9 @@ def _try(fn, k, r):
     except Exception as e: raise ValueError(f"`fn` must be a function of {k} vectors and {r} scores, got {type(e).__name__} from it; mend it or its arguments") from e
     if y.shape != (2, 5) or y.dtype.kind not in "fiub": raise ValueError(f"`fn` must return real numbers in the shape of its vectors, got {y.dtype} {y.shape} for {(2, 5)}; let it act on each coordinate alike")
     if not np.isfinite(y).all(): raise ValueError("`fn` must be finite on all reals, got NaN or infinity for normal arguments; mend its domain")
+    if not np.allclose(fn(*h[..., :3], *p), y[..., :3]): raise ValueError("`fn` must act on each coordinate alike, got a function that mixes them; averages over coordinates are not in Netsor")
 
-# %% ../nbs/02_netsor.ipynb #58427414
+# %% ../nbs/02_netsor.ipynb #6ab7c098
 @patch
 def score(self: Program,
           q, # query
@@ -219,9 +223,16 @@ def attend(self: Program,
     scores, values = self._own(Score, scores, "`scores`"), self._own(Vector, values, "`values`")
     if len(scores) != len(values) or not values: raise ValueError(f"`attend` needs one score per value, got {len(scores)} scores and {len(values)} values")
     if not callable(weights): raise TypeError(f"`weights` must be a function of the scores, got {weights!r}; pass e.g. softmax")
-    a = np.asarray(weights(np.zeros((2, len(scores)))))
-    if a.shape != (2, len(scores)): raise ValueError(f"`weights` must keep the shape of the scores, got {a.shape} for {(2, len(scores))}; let it act on the last axis")
+    _try_weights(weights, np.random.default_rng(0).standard_normal((2, 3, len(scores))))
     return self._record(Attend(self, values, self._same_length(values, "values"), weights, scores))
+
+def _try_weights(weights, G):
+    "Let the weights meet scores G (2, 3, r)."
+    try: a = np.asarray(weights(G))
+    except Exception as e: raise ValueError(f"`weights` must be a function of the scores, got {type(e).__name__} from it; mend it") from e
+    if a.shape != G.shape or a.dtype.kind not in "fiub": raise ValueError(f"`weights` must return real numbers in the shape of the scores, got {a.dtype} {a.shape} for {G.shape}; let it act on the last axis")
+    if not np.isfinite(a).all(): raise ValueError("`weights` must be finite, got NaN or infinity for normal scores; mend its domain")
+    if not np.allclose(weights(G[0, :1]), a[0, :1]): raise ValueError("`weights` must act on the last axis alone, got a function that mixes others; pass axis=-1")
 
 # %% ../nbs/02_netsor.ipynb #1b042315
 _LETTER = {Input: "u", MatMul: "g", Nonlin: "x", Linear: "z", Attend: "y", Score: "p"}
@@ -256,7 +267,7 @@ def __repr__(self: Program):
     "One line for each vector and score, in the notation of the paper."
     return "\n".join(self.describe(h) for h in self.nodes) or "Program()"
 
-# %% ../nbs/02_netsor.ipynb #decc48aa
+# %% ../nbs/02_netsor.ipynb #2ce5630d
 def apply(node, # Nonlin, Linear or Attend
           value, # {vector: array (..., m), score: array (..., 1)}
          ): # array (..., m)
@@ -266,6 +277,7 @@ def apply(node, # Nonlin, Linear or Attend
         case Linear(): return sum(c*x for c, x in zip(node.coefs, h))
         case Attend():
             a = node.weights(np.concatenate(np.broadcast_arrays(*p), axis=-1))
+            if not np.isfinite(a.sum()): raise ValueError(f"{_quote(node)}: `weights` must be finite wherever the scores reach, got NaN or infinity; mend its domain")
             return sum(a[..., j:j+1]*x for j, x in enumerate(h))
     shape = np.broadcast_shapes(*(x.shape for x in (*h, *p)))
     y = np.asarray(getattr(node.fn, "fn", node.fn)(*h, *p))
@@ -301,14 +313,19 @@ class AssumptionWarning(UserWarning):
         super().__init__(message)
         self.score, self.clause = score, clause
 
-# %% ../nbs/02_netsor.ipynb #4756d4fa
+# %% ../nbs/02_netsor.ipynb #6de914a3
 def bound(h, # a vector
          ): # in [0, ∞]; None = unknown
     r"$\sup|h_\alpha|$, as far as the program tells (Assumption 1)."
+    known = {}
+    for x in h.program.past(h): known[x] = _bound(x, known)
+    return known[h]
+
+def _bound(h, known):
     match h:
         case Nonlin(): return getattr(h.fn, "bound", None)
         case Linear() | Attend():
-            bounds = [bound(x) for x in h.args]
+            bounds = [known[x] for x in h.args]
             weights = h.coefs if isinstance(h, Linear) else np.ones(len(bounds))
             if None in bounds or (isinstance(h, Attend) and h.weights is not softmax): return None
             return float(sum(abs(c)*b for c, b in zip(weights, bounds)))

@@ -323,3 +323,38 @@ def test_a_function_that_turns_bad_is_named():
     h, = p.inputs([[1.]])
     x = p.nonlin(lambda h: np.where(np.abs(h) > 3, np.nan, h), h)
     with pytest.raises(ValueError, match="`x1`.*NaN"): simulate(p, x, 1000, 10, 0, coords=1000)
+
+def test_vectors_written_later_are_not_zero():
+    "A limit knows what was there when it was taken; it says so instead of calling the rest independent."
+    p = Program()
+    h, = p.inputs([[1.]])
+    g = p.matrix() @ h
+    lim = limit(p)
+    later = p.matrix() @ tanh(g)
+    assert lim.second_moment(tanh(g), g) > 0 # functions of what was there are fine
+    for question in (lambda: lim.second_moment(later, later), lambda: lim.cov([later]), lambda: lim.score_cov([p.score(p.matrix() @ tanh(h), later)])):
+        with pytest.raises(ValueError, match="before the limit is taken"): question()
+
+def test_programs_of_any_size():
+    "Deep residual attention is checked in linear time; long sums need no deep recursion; iterators are as good as lists."
+    p = Program()
+    xs = [tanh(h) for h in p.inputs(np.eye(3))]
+    Q, K = p.matrix(), p.matrix()
+    for _ in range(20): xs = [x + .5*p.attend(map(lambda z: p.score(Q @ x, K @ z), xs), iter(xs)) for x in xs]
+    assert all(f.clause in ("depth", "bounded", "a") for f in p.check(strict=False))
+    p = Program()
+    g, = p.inputs([[1.]])
+    for _ in range(1500): g = g + .001*p.inputs([[1.]])[0]
+    np.testing.assert_allclose(limit(p).second_moment(g, g), 1 + 1500e-6)
+    assert (0 - g).coefs == (-1.,) and g - 0 is g
+
+def test_functions_that_mix_coordinates_are_refused():
+    p = Program()
+    g, = p.inputs([[1.]])
+    s = p.score(p.matrix() @ tanh(g), p.matrix() @ tanh(g))
+    with pytest.raises(ValueError, match="each coordinate alike"): p.nonlin(lambda h: h/np.sqrt((h**2).mean(-1, keepdims=True)), g)
+    for weights, message in ((lambda q: softmax(q, axis=0), "last axis"), (np.log, "finite"), (lambda q: q*1j, "real numbers"), (lambda q: q["a"], "function of the scores")):
+        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=message): p.attend([s, s], [g, g], weights=weights)
+    with pytest.raises(ValueError, match="divided by zero"): g/0
+    y = p.attend([s, s], [g, g], weights=lambda q: np.where(np.abs(q) > 1.5, np.nan, q))
+    with pytest.raises(ValueError, match="`weights` must be finite"): simulate(p, y, 50, 10**5, 0)
