@@ -320,13 +320,13 @@ def _check_width(self: Attention, width):
         raise ValueError(f"`width` must be heads·head_width = {self.heads*m} or np.inf for low-rank heads, got {n:g}; change heads or head_width")
     return n
 
-# %% ../nbs/08_attention.ipynb #2a0be5e0
+# %% ../nbs/08_attention.ipynb #a2f9be5b
 def _ball_grid(steps, shift, R, centre):
     "Trapezoid rule for N(0, I) on a ball, dense near the centre: g = c + t³/(4 + t²) with t equally spaced."
     g, w = np.zeros((0, 1)), np.ones(1)
-    for h, c in zip(steps, centre):
+    for j, (h, c) in enumerate(zip(steps, centre)):
         n = int((R + abs(c) + 1)/h) + 1
-        t = h*(np.arange(-n, n + 1) + shift)
+        t = h*(np.arange(-n, n + 1) + (shift + .618*j) % 1) # no two axes alike: on a diagonal, weights may jump
         x, slope = c + t**3/(4 + t*t), t*t*(12 + t*t)/(4 + t*t)**2
         g = np.vstack([np.repeat(g, len(x), axis=1), np.tile(x, len(w))])
         w = np.outer(w, slope*np.exp(-x*x/2)).ravel()

@@ -209,3 +209,10 @@ def test_constant_covariance_is_gaussian():
         law = layer.marginal(0)
         np.testing.assert_allclose(law.sf(SD*law.std()), norm.sf(SD), rtol=1e-9)
         check_law(law)
+
+def _hardest(G): return (G == G.max(-1, keepdims=True))*1.
+
+def test_weights_that_jump():
+    "All weight on the largest score: one token of unit length, v = 1 exactly. Rules whose axes are alike put whole diagonals on the jump."
+    law = Attention(Tokens(3, identity), weights=_hardest).law().marginal(0)
+    assert abs(law.var() - 1) < 1e-12 and abs(law.kurtosis()) < 1e-12
