@@ -212,7 +212,7 @@ class Attention:
         changed = [(f.name, getattr(self, f.name)) for f in fields(self)[1:] if getattr(self, f.name) is not f.default and not np.array_equal(getattr(self, f.name), f.default)]
         return f"Attention({', '.join([str(self.tokens) if isinstance(self.tokens, ProgramTokens) else f'Tokens({self.tokens.seq_len}, {self.tokens.activation})', *(f'{k}=…' if isinstance(v, np.ndarray) else f'{k}={v}' for k, v in changed)])})"
 
-# %% ../nbs/08_attention.ipynb #1919c395
+# %% ../nbs/08_attention.ipynb #c651b88f
 def _check_attention(self):
     "Validate and normalise the fields of `Attention`."
     put = partial(object.__setattr__, self)
@@ -236,10 +236,12 @@ def _check_attention(self):
         put("bias", b)
         self.bias.flags.writeable = False
     if not callable(self.weights): raise TypeError(f"`weights` must be a function of the scores, got {self.weights!r}; pass e.g. softmax")
-    w = np.asarray(self.weights(np.random.default_rng(0).standard_normal((2, s, s))))
+    G = np.random.default_rng(0).standard_normal((2, s, s))
+    w = np.asarray(self.weights(G))
     if w.shape != (2, s, s): raise ValueError(f"`weights` must keep the shape of the scores, got {w.shape} for {(2, s, s)}; let it act on the last axis")
     if w.dtype.kind not in "fiub": raise TypeError(f"`weights` must return real numbers, got dtype {w.dtype}; mend the function")
     if not np.isfinite(w).all(): raise ValueError("`weights` must be finite, got NaN or infinity for normal scores; mend its domain")
+    if s > 1 and not np.allclose(self.weights(G[0, :1]), w[0, :1]): raise ValueError("`weights` must act on the last axis, each row of scores alike, got a function that mixes the rows; pass e.g. partial(f, axis=-1)")
 
 def _check_mask(mask, s):
     if isinstance(mask, str):

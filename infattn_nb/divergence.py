@@ -119,7 +119,7 @@ def _kl_on_grid(p, q, w):
     x = (p - q)/q
     return w @ (q*(xlog1py(1 + x, x) - x))
 
-# %% ../nbs/10_divergence.ipynb #c64fe832
+# %% ../nbs/10_divergence.ipynb #6c2a5ba2
 def _paired_densities(p, q, i, y, draws, rng, executor=None):
     "The densities of output i under p and q at y from paired, mirrored draws of v, one estimate per group: (groups, 2, len(y))."
     return fold(partial(_paired_sums, p, q, i, y), np.asarray, draws, rng, executor=executor)*GROUPS/(2*draws)
@@ -132,6 +132,9 @@ def _paired_sums(p, q, i, y, size, g):
             for a, part in enumerate(np.array_split(v, GROUPS)): parts[a, j] += _sum_of_densities(y, part)
     return parts
 
+def _check_paired(name, layer):
+    if layer.tokens.random: raise ValueError(f"`{name}` must have tokens whose Gram matrix has a constant limit, got tokens that depend on random scores; for two laws use kl_divergence")
+
 def paired_kl(attention, # Attention
               width, # n in [1, ∞]
               i=0, # output
@@ -142,10 +145,11 @@ def paired_kl(attention, # Attention
              ): # (D, standard error)
     r"""$D(\text{width } n \,\|\, \text{limit})$ of output i in nats by paired, mirrored draws, with a jackknife error (section 5.1, Figure 1(B)).
 
-    For identity tokens the relative error hardly depends on n. An output that is exactly zero with positive probability gives (inf, 0).
+    For identity tokens the relative error hardly depends on n. An output that is exactly zero in one of 4096 trial draws gives (inf, 0); a rarer atom is left out of the integral.
     Raises TypeError or ValueError for arguments out of range, and if the limit has no density."""
     for name, layer in (("attention", attention), ("limit", limit or attention)):
         if not isinstance(layer, Attention): raise TypeError(f"`{name}` must be an Attention, got {type(layer).__name__}; use kl_divergence for two laws")
+        _check_paired(name, layer)
     p, q, draws = attention.law(width), layer.law(), -(-_count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
     if _count(i, "i", least=0) >= p.dim: raise ValueError(f"`i` must be an output 0…{p.dim - 1}, got {i}; the layer has {p.dim} tokens")
     if q.dim != p.dim: raise ValueError(f"`limit` must have as many tokens as `attention` ({p.dim}), got {q.dim}; compare layers of the same tokens")

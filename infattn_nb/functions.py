@@ -43,7 +43,7 @@ def check_cov(cov, # covariance matrices, shape (..., s, s)
         raise ValueError(f"`{name}` must be positive semidefinite, got smallest eigenvalue {low.min():.3g}; pass a Gram or covariance matrix")
     return C
 
-# %% ../nbs/01_functions.ipynb #7193286d
+# %% ../nbs/01_functions.ipynb #ec1d37f6
 @dataclass(frozen=True, eq=False)
 class Nonlinearity:
     r"A function $\phi$ acting on each coordinate alike, with what the theory needs to know of it (section 2.1, Definition 2)."
@@ -59,17 +59,23 @@ class Nonlinearity:
         if not callable(self.fn): raise TypeError(f"`fn` must be a function of an array, got {type(self.fn).__name__}; pass e.g. np.tanh")
         for name in ("order", "constant", "bound"):
             v = getattr(self, name)
-            if v is not None and not (np.ndim(v) == 0 and check_real(v, name) >= 0): raise ValueError(f"`{name}` must be a number ≥ 0 or None, got {v!r}; None means unknown")
+            least = int(name == "order")
+            if v is not None and not (np.ndim(v) == 0 and check_real(v, name) >= least): raise ValueError(f"`{name}` must be a number ≥ {least} or None, got {v!r}; None means unknown")
         if not isinstance(self.arity, int) or self.arity < 1: raise ValueError(f"`arity` must be an integer ≥ 1, got {self.arity!r}; it counts the arguments of `fn`")
-        x = np.linspace(-3, 3, 7)
+        x, some = np.linspace(-3, 3, 7), [4, 1, 2]
         x.flags.writeable = False
         try:
-            with np.errstate(all="ignore"): y = np.asarray(self.fn(*[x]*self.arity))
+            with np.errstate(all="ignore"): y, z = (np.asarray(self.fn(*[v]*self.arity)) for v in (x, x[some]))
         except Exception as e: raise ValueError(f"`fn` must map {self.arity} array(s) to one, got {type(e).__name__} from it; vectorise it or mend `arity`") from e
         if y.shape != x.shape or y.dtype.kind not in "fiub" or not np.isfinite(y).all():
             raise ValueError(f"`fn` must map an array to finite real numbers of the same shape, got {y.dtype} {y.shape} for shape {x.shape}; vectorise it or mend its domain")
+        if z.shape != (len(some),) or not np.allclose(z, y[some]): raise ValueError("`fn` must act on each coordinate alike, got a function that mixes them; pass e.g. np.tanh, not a mean, a norm or a sort")
 
-    def __call__(self, *x): return x[0].program.nonlin(self, *x) if hasattr(x[0], "program") else self.fn(*x)
+    def __call__(self, *x):
+        if x and hasattr(x[0], "program"): return x[0].program.nonlin(self, *x)
+        if len(x) != self.arity: raise TypeError(f"{self} must get as many arrays as it has arguments, {self.arity}, got {len(x)}; apply it to each array")
+        return self.fn(*x)
+
     def __repr__(self): return self.name or getattr(self.fn, "__name__", "φ")
     def __eq__(self, other): return isinstance(other, Nonlinearity) and _key(self.fn) == _key(other.fn) # clip(1.) is clip(1.)
     def __hash__(self): return hash(_key(self.fn))
@@ -89,8 +95,13 @@ class Nonlinearity:
         E[..., i, j] = E[..., j, i] = error
         return (K, E) if return_error else K
 
-# %% ../nbs/01_functions.ipynb #51ea7ac4
-def _key(fn): return (fn.func, fn.args, tuple(fn.keywords.items())) if isinstance(fn, partial) else fn
+# %% ../nbs/01_functions.ipynb #53c31bab
+def _key(x):
+    "What stands for a function or its parameters in comparisons: hashable, and equal for partials with equal parameters."
+    if isinstance(x, partial): return _key((x.func, x.args, *sorted(x.keywords.items())))
+    if isinstance(x, (tuple, list)): return tuple(map(_key, x))
+    if isinstance(x, np.ndarray): return x.shape, x.dtype.str, x.tobytes()
+    return x if type(x).__hash__ else id(x)
 
 # %% ../nbs/01_functions.ipynb #a6553ac1
 def _spread(a, b, c): return np.sqrt(np.maximum(a*b - c*c, 0.)) # exactly 0 for a = b = |c|

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['fluctuations', 'first_order', 'scaled_difference', 'kl_constant', 'smoothed', 'noise_floor']
 
-# %% ../nbs/13_rates.ipynb #87fb5dd2
+# %% ../nbs/13_rates.ipynb #0a162d83
 from dataclasses import replace
 from functools import lru_cache
 
@@ -13,11 +13,11 @@ import numpy as np
 from scipy.stats import qmc
 
 from .attention import Attention, Tokens
-from .divergence import GROUPS, _line, _paired_densities
+from .divergence import GROUPS, _check_paired, _line, _paired_densities
 from .functions import check_real, identity
 from .hierarchical import GaussianMixture, _count, mixture_of_heads, psd_factor
 
-# %% ../nbs/13_rates.ipynb #68fc4870
+# %% ../nbs/13_rates.ipynb #5f0d7e74
 def _square_cov(tokens, K, points=2**17):
     "Covariance of φ(h)φ(h)ᵀ, flattened: (s², s²)."
     if tokens.activation == identity: C = np.einsum("ik,jl->ijkl", K, K) + np.einsum("il,jk->ijkl", K, K)
@@ -29,11 +29,15 @@ def _square_cov(tokens, K, points=2**17):
             C = C + np.tensordot(xx, xx, (0, 0))/points
     return C.reshape(K.size, K.size)
 
-# %% ../nbs/13_rates.ipynb #90411c08
+def _check_gaussian(tokens):
+    if not isinstance(tokens, Tokens) or tokens.activation is None: raise ValueError(f"`tokens` must be Tokens φ(h) with Gaussian h, got {tokens!r:.60}; the fluctuations of programs are not computed here")
+
+# %% ../nbs/13_rates.ipynb #37f6e895
 def fluctuations(tokens, # Tokens
                  step=.01, # relative step of the derivatives in r²
                 ): # directions D (k, s, s), drift B (s, s)
     r"Leading fluctuations of the Gram matrix: $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ and $\mathbb{E}K_n = K + B/n$ (Lemma 16, one order further); exact for the identity, else to about three digits."
+    _check_gaussian(tokens)
     tokens, _ = tokens._sampled(1e4) # clip(100) is the identity
     K = tokens.kernel()
     C, B = _square_cov(tokens, K), 0*K
@@ -71,14 +75,15 @@ def first_order(attention, # Attention with head_width=None and "sqrt" scores
     _check_expandable(attention)
     return sum(c*law.pdf(y) for c, law in _stencil(attention, i, step))
 
-# %% ../nbs/13_rates.ipynb #c800258e
+# %% ../nbs/13_rates.ipynb #85e00892
 def _check_expandable(attention):
     if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(2, identity))")
     if attention.head_width is not None: raise ValueError(f"`attention` must have head_width=None, got {attention.head_width}; low-rank heads of fixed width have another limit")
     if attention.score_scale != "sqrt": raise ValueError("`attention` must have score_scale='sqrt', got 'linear'; there the scores themselves are of order n^(-1/2)")
+    _check_gaussian(attention.tokens)
     if attention.var_o*attention.var_v == 0: raise ValueError("`attention` must have var_o·var_v > 0, got 0; an output that is zero has no density")
 
-# %% ../nbs/13_rates.ipynb #3e3b873e
+# %% ../nbs/13_rates.ipynb #3bbfebf4
 def scaled_difference(attention, # Attention
                       width, # n
                       y, # points, 1-d
@@ -93,6 +98,7 @@ def scaled_difference(attention, # Attention
     if width == np.inf: raise ValueError("`width` must be finite, got inf; there the difference is zero")
     if _count(i, "i", least=0) >= law.dim: raise ValueError(f"`i` must be an output 0…{law.dim - 1}, got {i}; the layer has {law.dim} tokens")
     draws = -(-_count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
+    _check_paired("attention", attention)
     parts = _paired_densities(law, limit, i, y, draws, rng, executor)
     difference = width*(parts[:, 0] - parts[:, 1])
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)

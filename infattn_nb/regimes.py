@@ -51,14 +51,14 @@ def _check_tied(attention, width):
     n = attention._check_width(width)
     return n, attention.tokens._sampled(n)[0]
 
-# %% ../nbs/09_regimes.ipynb #565e39d9
+# %% ../nbs/09_regimes.ipynb #3b9df5e5
 def tied_law(attention, # Attention with var_q = var_k; its score_scale is not used
              width=np.inf, # n in [1, ∞]
             ): # HierarchicalGaussian
     r"The law of the outputs with $W^Q = W^K$ and scores divided by n; for `width=np.inf` the Gaussian with $A = \mathrm{SoftMax}(\sigma^2K)$ (section 2.2). ValueError if var_q and var_k differ."
     n, tokens = _check_tied(attention, width)
     law = HierarchicalGaussian(partial(_tied_sample, attention, tokens, n), tokens.seq_len, tv_error=attention.tokens._sampled(n)[1])
-    return law if min(n, attention.head_width or n) < np.inf else HierarchicalGaussian.constant(law.covariances(1, 0)[0])
+    return law if tokens.random or min(n, attention.head_width or n) < np.inf else HierarchicalGaussian.constant(law.covariances(1, 0)[0])
 
 def _tied_sample(attention, tokens, n, size, g):
     "Draws of S (size, s, s), in pieces of bounded memory."
@@ -118,7 +118,7 @@ def tail_risk(law, # one-dimensional law, e.g. attention.law().marginal(0)
     p, dp = law.sf(k*σ, return_error=True)
     return 2*p, 2*(dp + k*dσ*law.pdf(k*σ))
 
-# %% ../nbs/09_regimes.ipynb #f0f41404
+# %% ../nbs/09_regimes.ipynb #5582c40f
 class _Inflated:
     "Stand-in for a Generator: the normals of the scores are β times too wide; `log_w` is the logarithm of the density ratio per sample."
     def __init__(self, rng, β): self.rng, self.β, self.parts, self.log_w = rng, β, [], 0.
@@ -151,7 +151,7 @@ def importance_tail(attention, # Attention
     t, β = np.asarray(t, dtype=float), 1 + attention.heads**-.75/2 if inflate is None else float(inflate)
     if not (t > 0).all(): raise ValueError(f"`t` must be positive thresholds, got {t}; pass e.g. 6 standard deviations")
     if not 1 <= β < np.inf: raise ValueError(f"`inflate` must be a factor ≥ 1, got {inflate}; pass e.g. inflate=1.5")
-    if not 0 <= i < attention.tokens.seq_len: raise ValueError(f"`i` must be an output 0…{attention.tokens.seq_len - 1}, got {i}; the layer has {attention.tokens.seq_len} tokens")
+    if _count(i, "i", least=0) >= attention.tokens.seq_len: raise ValueError(f"`i` must be an output 0…{attention.tokens.seq_len - 1}, got {i}; the layer has {attention.tokens.seq_len} tokens")
     draws = _count(draws, "draws", least=2)
     total, squares = fold(partial(_importance, attention, width, i, t, β), _two_moments, draws, rng)
     mean = total/draws

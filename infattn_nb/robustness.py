@@ -62,7 +62,7 @@ def _literal(layer, entries, n, c, b, rng):
         y = y + layer._attend(G[-1]) @ V @ W(m, c, layer.var_o)
     return np.concatenate([x.reshape(b, -1) for x in (y/np.sqrt(layer.heads), *G)], axis=1)
 
-# %% ../nbs/14_robustness.ipynb #8933be47
+# %% ../nbs/14_robustness.ipynb #e9066f4f
 def _entries(entries, rng, shape):
     w = np.asarray(entries(rng, shape))
     if w.shape != shape: raise ValueError(f"`entries` must return an array of shape {shape}, got {w.shape}; draw one entry per place")
@@ -84,6 +84,7 @@ def simulate_weights(layer, # Attention
                     ): # y size + (s,) or size + (s, coords); (y, scores size + (heads, s, s))
     "Eqs. (2)–(4) literally, with weights that need not be Gaussian: W = entries·√(σ²/rows). TypeError or ValueError for arguments out of range."
     if not isinstance(layer, Attention): raise TypeError(f"`layer` must be an Attention, got {type(layer).__name__}; pass e.g. Attention(Tokens(2, identity))")
+    if layer.tokens.activation is None: raise ValueError("`layer` must have tokens φ(h) with Gaussian h, got the tokens of a program; only its weights could be replaced by `entries`, not those of the program")
     if not callable(entries): raise TypeError(f"`entries` must be a function (Generator, shape) -> array, got {entries!r}; pass e.g. rademacher")
     n, s, H = int(layer._check_width(_count(width, "width"))), layer.tokens.seq_len, layer.heads
     c = 1 if coords is None else _count(coords, "coords")

@@ -20,7 +20,7 @@ from .hierarchical import _count, draw, seed_sequence
 from .limit import limit
 from .netsor import Input, MatMul, Nonlin, Program, Score, Vector, apply
 
-# %% ../nbs/06_theorem.ipynb #32084ba6
+# %% ../nbs/06_theorem.ipynb #bb4f7c22
 def averages(program, # Program
              psi, # ψ: a Nonlinearity, or a function of k arrays
              h, # vector, or list of k vectors
@@ -31,7 +31,8 @@ def averages(program, # Program
     r"""$\frac1n\sum_\alpha \psi(h^1_\alpha, \dots, h^k_\alpha)$ for independent networks of width n, and their sqrt scores (Fact 1, Theorem 1).
 
     Raises TypeError or ValueError for vectors of another program or an impossible width."""
-    h, scores = [h] if isinstance(h, Vector) else list(h), _sqrt_scores(program)
+    scores = _sqrt_scores(program)
+    h = program._own(Vector, [h] if isinstance(h, Vector) else h, "`h`")
     psi, g, n = _function(psi, len(h)), default_rng(seed_sequence(rng)), int(_finite_width(width))
     step, parts = max(1, 2**22//(n*len(h))), []
     for k in range(0, size := _count(size, "size"), step): # pieces of bounded memory
@@ -97,12 +98,13 @@ def _g_vars(program, h):
     nodes = [x for x in program.nodes if x in seen]
     return [x for x in nodes if isinstance(x, (Input, MatMul))], [x for x in nodes if not isinstance(x, (Input, MatMul))]
 
-# %% ../nbs/06_theorem.ipynb #2b9b00d7
+# %% ../nbs/06_theorem.ipynb #2be27933
 def averaged_constant(order, # d
                       constant, # C of ψ∘φ in all its arguments
                       moment, # M = E‖Z^g‖^(d−1); 1 for d = 1
                      ): # constant of Ψ
     r"A constant with which $\Psi(p) = \mathbb{E}\,\psi(\phi(Z^g, p))$ is pseudo-Lipschitz of the same order (Lemma 17)."
+    if not order >= 1: raise ValueError(f"`order` must be a number ≥ 1, got {order}; see Definition 2")
     if order == 1: return constant # the bracket is 1 + 1 + 1 on both sides
     c = max(1., 2.**(order - 2))
     return constant*max(1 + 2*c*moment, c)
@@ -143,7 +145,7 @@ def _split_block(attention, psi, f, df, n, i, control, size, g):
         for j in (0, 1): F[j, k:k+step] = psi(np.sqrt(v[0, j, k:k+step, None])*y).mean(1)
     return np.stack([f(F) - f(Ψ) - control*df(Ψ)*(F - Ψ_n), f(Ψ) - f(Ψ_o)], axis=-1).mean(0)
 
-# %% ../nbs/06_theorem.ipynb #ed969c34
+# %% ../nbs/06_theorem.ipynb #8fea972f
 def split(attention, # Attention with n×n matrices
           psi, # ψ, bounded, of one argument
           f, df, # f and its derivative (a wrong one costs precision, not truth)
@@ -159,7 +161,7 @@ def split(attention, # Attention with n×n matrices
     Raises TypeError or ValueError for arguments out of range."""
     if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; for general programs compare `averages` with `conditional_average`")
     if attention.head_width: raise ValueError(f"`attention` must have n×n matrices, got head_width={attention.head_width}; low-rank heads of fixed width do not converge to this limit")
-    if not 0 <= i < attention.tokens.seq_len: raise ValueError(f"`i` must be an output 0…{attention.tokens.seq_len - 1}, got {i}; the layer has {attention.tokens.seq_len} tokens")
+    if _count(i, "i", least=0) >= attention.tokens.seq_len: raise ValueError(f"`i` must be an output 0…{attention.tokens.seq_len - 1}, got {i}; the layer has {attention.tokens.seq_len} tokens")
     task = partial(_split_block, attention, _function(psi, 1), f, df, int(_finite_width(width)), i, control)
     x = draw(task, _count(draws, "draws", least=2), rng, executor)
     return tuple((float(m), float(s)) for m, s in zip(x.mean(0), x.std(0, ddof=1)/np.sqrt(len(x))))

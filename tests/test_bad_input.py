@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -412,6 +413,40 @@ CASES += [
     (lambda: reproduce(out=5), TypeError, "`out`"),
     (lambda: reproduce(only="fig2a", executor=4), TypeError, "`executor`"),
     (lambda: literal_seconds("fig9"), ValueError, "'fig9'"),
+]
+
+R = Program()
+B, = R.inputs([[1.]])
+BOUNDED = tanh(B)
+SEEN = Attention(Tokens.from_program(R, [BOUNDED])) # tokens of a program
+HEARD = Attention(Tokens.from_program(R, [R.nonlin(softmax_weight(2), B, scores=[R.score(R.matrix() @ BOUNDED, R.matrix() @ BOUNDED)])])) # they depend on random scores
+CASES += [
+    # a function that mixes what it must keep apart
+    (lambda: Attention(T, weights=partial(softmax, axis=1)), ValueError, "`weights` must act on the last axis"),
+    (lambda: Attention(T, weights=lambda G: G - G.mean()), ValueError, "`weights` must act on the last axis"),
+    (lambda: Nonlinearity(lambda h: h - h.mean()), ValueError, "`fn` must act on each coordinate alike"),
+    (lambda: Nonlinearity(lambda h: h/np.sqrt(np.mean(h*h))), ValueError, "`fn` must act on each coordinate alike"),
+    (lambda: Tokens(2, np.sort), ValueError, "`fn` must act on each coordinate alike"),
+    (lambda: Nonlinearity(np.tanh, order=.5), ValueError, "`order`"),
+    (lambda: tanh(), TypeError, "tanh must get as many arrays"),
+    (lambda: tanh(np.ones(2), np.ones(2)), TypeError, "tanh must get as many arrays"),
+    (lambda: times(np.ones(2)), TypeError, "times must get as many arrays"),
+    # tokens of a program
+    (lambda: paired_kl(HEARD, 8), ValueError, "`attention` must have tokens whose Gram matrix"),
+    (lambda: paired_kl(TWO, 8, limit=HEARD), ValueError, "`limit` must have tokens whose Gram matrix"),
+    (lambda: scaled_difference(HEARD, 8, [0.]), ValueError, "`attention` must have tokens whose Gram matrix"),
+    (lambda: fluctuations(SEEN.tokens), ValueError, "`tokens` must be Tokens"),
+    (lambda: fluctuations(5), ValueError, "`tokens` must be Tokens"),
+    (lambda: first_order(SEEN, [0.]), ValueError, "`tokens` must be Tokens"),
+    (lambda: kl_constant(SEEN), ValueError, "`tokens` must be Tokens"),
+    (lambda: simulate_weights(SEEN, gaussian, 4), ValueError, "`layer` must have tokens"),
+    # which output, which vector
+    (lambda: split(TWO, np.tanh, np.tanh, np.tanh, 4, i=.5), TypeError, "`i`"),
+    (lambda: importance_tail(TWO, 1., i=-1), ValueError, "`i`"),
+    (lambda: importance_tail(TWO, 1., i="0"), TypeError, "`i`"),
+    (lambda: averages(P, np.tanh, 5, 4), TypeError, "`h`"),
+    (lambda: averages(P, np.tanh, OTHER, 4), ValueError, "`h`"),
+    (lambda: averaged_constant(.5, 1., 1.), ValueError, "`order`"),
 ]
 
 class _NoSpawn(np.random.bit_generator.ISeedSequence):

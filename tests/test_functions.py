@@ -1,5 +1,6 @@
 """Dual activations against independent integrals and as matrices that must be covariances."""
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from infattn_nb.functions import (Nonlinearity, absolute, clip, cos, erf, gelu, identity, leaky_relu, quadratic, relu, sigmoid, sin,
-                                  softmax, softplus, step, tanh)
+from infattn_nb.functions import (Nonlinearity, absolute, clip, compose, cos, erf, gelu, identity, leaky_relu, quadratic, relu, sigmoid, sin,
+                                  product, softmax, softplus, step, tanh)
 
 READY = [identity, relu, leaky_relu(.3), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, softplus, sin, cos, absolute, quadratic, step]
 VARIANCES = [0., 1e-8, 1e-2, 1., 100.]
@@ -93,3 +94,11 @@ def test_softmax_extremes():
     x = np.array([1., 2.])
     softmax(x)
     np.testing.assert_array_equal(x, [1, 2])
+
+def test_equal_parameters_make_equal_functions():
+    ramp = lambda top: Nonlinearity(partial(np.interp, xp=np.array([-1., 1.]), fp=np.array([0., top])))
+    assert ramp(1.) == ramp(1.) != ramp(2.) and len({ramp(1.), ramp(1.), ramp(2.)}) == 2
+    assert compose(tanh, clip(1.)) == compose(tanh, clip(1.)) != compose(tanh, clip(2.)) and hash(compose(tanh, clip(1.))) == hash(compose(tanh, clip(1.)))
+    assert product(clip(1.), tanh) == product(clip(1.), tanh) != product(tanh, clip(1.))
+    polynomial = Nonlinearity(np.polynomial.Polynomial([0., 1.])) # callable, but without a hash of its own
+    assert polynomial == polynomial and hash(polynomial) == hash(polynomial)

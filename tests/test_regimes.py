@@ -4,7 +4,8 @@ import pytest
 from scipy.stats import ks_2samp, norm
 
 from infattn_nb.attention import Attention, Tokens
-from infattn_nb.functions import clip, identity, relu, softmax
+from infattn_nb.functions import clip, identity, relu, softmax, softmax_weight, tanh
+from infattn_nb.netsor import Program
 from infattn_nb.regimes import DISTANCES, gaussian_distances, gaussian_limits, importance_tail, tail_risk, tied_law, tied_scores
 
 T = Tokens(4, clip(100.))
@@ -135,3 +136,10 @@ def test_bad_input(k):
     call, kind, fragment = BAD[k]
     with pytest.raises(kind) as e: call()
     assert fragment in str(e.value) and "\n" not in str(e.value)
+
+def test_tied_scores_over_random_tokens_leave_the_covariance_random():
+    p = Program()
+    h, = p.inputs([[1.]])
+    x = tanh(h)
+    y = p.nonlin(softmax_weight(2), h, scores=[p.score(p.matrix() @ x, p.matrix() @ x)])
+    assert tied_law(Attention(Tokens.from_program(p, [y]))).covariances(50, 0).std() > .01
