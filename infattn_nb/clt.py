@@ -51,7 +51,7 @@ class VarianceGamma(stats.rv_continuous):
         tail = self._log_average(lambda y, v: log_ndtr(-y/np.sqrt(v)), y)
         return np.where(np.asarray(y) >= 0, tail, np.log1p(-np.exp(tail)))
 
-# %% ../nbs/05_clt.ipynb #84f95fe5
+# %% ../nbs/05_clt.ipynb #62631aec
 @patch
 def _pdf(self: VarianceGamma, y): return np.exp(self._logpdf(y))
 @patch
@@ -89,9 +89,12 @@ def rvs(self: VarianceGamma,
         size=1, # int or shape
         rng=None, # None | int | SeedSequence | Generator
         random_state=None, # scipy's older name for `rng`
+        executor=None, # concurrent.futures.Executor; None = threads
+        loc=0., scale=1., # of scipy's frozen laws
        ): # samples of that shape
     "Exact samples."
-    return draw(partial(_normal_products, self.n), size, random_state if rng is None else rng)
+    y = draw(partial(_normal_products, self.n), () if size is None else size, random_state if rng is None else rng, executor)
+    return check_real(loc, "loc") + check_real(scale, "scale")*y
 
 def _normal_products(n, size, g): return np.sqrt(g.chisquare(n, size)/n)*g.standard_normal(size)
 
@@ -242,15 +245,16 @@ def simulate(self: ExchangeableScores,
     samples = dict(second_moment=(X**2 + Y**2)/2, cross_moment=X*Y, squares_moment=(X*Y)**2, third_moment=(np.abs(X)**3 + np.abs(Y)**3)/2)
     return {name: (x.mean(), x.std(ddof=1)/np.sqrt(size)) for name, x in samples.items()}
 
-# %% ../nbs/05_clt.ipynb #930a2573
+# %% ../nbs/05_clt.ipynb #ba2757a7
 @patch
 def rvs(self: ExchangeableScores,
         n, # width, in [1, ∞]
         size=1, # int or shape
         rng=None, # None | int | SeedSequence | Generator
+        executor=None, # concurrent.futures.Executor; None = threads
        ): # draws of Σ c_i p_i
     r"Exact draws of the combination $\sum_i c_i p_i$ of scores at width n; of its Gaussian limit for n = ∞ (Proposition 8)."
-    return draw(partial(_normed_sums, self.source, self.c, _width(n)), size, rng)
+    return draw(partial(_normed_sums, self.source, self.c, _width(n)), size, rng, executor)
 
 def _normed_sums(source, c, n, size, g):
     g_Γ, g_χ = g.spawn(2)

@@ -417,7 +417,7 @@ def _files(data, fig, parameters):
         with plt.style.context(STYLE): fig.savefig(image, format=kind, metadata=metadata)
         yield kind, image.getvalue()
 
-# %% ../nbs/11_experiments.ipynb #fc7eaf7b
+# %% ../nbs/11_experiments.ipynb #77ccdf8b
 def reproduce(out="figures", # folder for the files
               only=None, # names of figures; None = all
               trials=10, # repetitions
@@ -445,11 +445,16 @@ def reproduce(out="figures", # folder for the files
                 data, fig = FIGURES[name](trials=trials, samples=samples, seed=seed, workers=workers, executor=executor, blocks=scratch[name], tick=bar.update)
                 for kind, content in list(_files(data, fig, parameters[name])): _write(out/f"{name}.{kind}", content, scratch[name])
                 seconds[name] = round(time.perf_counter() - start, 2)
-        _write(out/"timings.json", json.dumps(seconds, indent=1).encode(), scratch[name])
+        _write(out/"timings.json", json.dumps(_timings(out) | seconds, indent=1).encode(), scratch[name])
     except KeyboardInterrupt: raise KeyboardInterrupt(f"interrupted; the same call goes on from the finished blocks in {out/UNFINISHED}") from None
     for folder in scratch.values(): shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError): (out/UNFINISHED).rmdir() # not if other runs are unfinished
     return [out/f"{name}.png" for name in names]
+
+def _timings(out):
+    "Seconds per figure, as far as the folder remembers them."
+    with suppress(OSError, ValueError, TypeError): return dict(json.loads((Path(out)/"timings.json").read_text()))
+    return {}
 
 # %% ../nbs/11_experiments.ipynb #d58834e4
 UNFINISHED = ".unfinished"
@@ -496,7 +501,7 @@ def _cost_table(seconds, trials, samples, workers):
     for name, t in seconds.items(): yield row(name, t, literal[name])
     if len(seconds) > 1: yield row("total", sum(seconds.values()), sum(literal.values()))
 
-# %% ../nbs/11_experiments.ipynb #2985e0ec
+# %% ../nbs/11_experiments.ipynb #1ec9ab20
 @call_parse
 def infattn_figures(
     only:str=None, # Comma-separated choice of fig1a, fig1b, fig2a, fig2b, fig3a, fig3b, relu_a, relu_b, heads (default: all)
@@ -512,6 +517,7 @@ def infattn_figures(
     if version: return print("infattn_nb", package_version("infattn_nb"))
     try: paths = reproduce(out, only, trials, samples, seed, workers, progress=not quiet)
     except (ValueError, OSError, KeyboardInterrupt) as e: sys.exit(f"infattn_figures: {e}")
+    except MemoryError: sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")
     if quiet: return
-    seconds = json.loads((Path(out)/"timings.json").read_text())
-    print(*paths, *_cost_table({path.stem: seconds[path.stem] for path in paths}, trials, samples, min(workers or os.cpu_count(), os.cpu_count())), sep="\n")
+    seconds = _timings(out)
+    print(*paths, *_cost_table({path.stem: seconds[path.stem] for path in paths if path.stem in seconds}, trials, samples, min(workers or os.cpu_count(), os.cpu_count())), sep="\n")

@@ -93,7 +93,7 @@ def _inside_a_pool():
     from multiprocessing import parent_process # late, because importing it takes time
     return current_thread() is not main_thread() or parent_process() is not None
 
-# %% ../nbs/07_hierarchical.ipynb #e51dd0b6
+# %% ../nbs/07_hierarchical.ipynb #f2b3a669
 def draw(sample, # (number, Generator) -> array with a leading axis of that length
          size, # int or shape
          rng=None, # None | int | SeedSequence | Generator
@@ -102,7 +102,8 @@ def draw(sample, # (number, Generator) -> array with a leading axis of that leng
     "Draw in blocks of `BLOCK` samples, block k from the k-th child of `rng`."
     shape = sample_shape(size)
     total = prod(shape)
-    np.empty(total) # too many samples are refused at once, not after hours
+    try: np.empty(total) # too many samples are refused at once, not after hours
+    except (MemoryError, ValueError, OverflowError): raise ValueError(f"`size` must leave room in memory, got {size}; reduce so many samples on the fly with `fold`") from None
     y = np.concatenate(list(_in_order(partial(_block, sample), _blocks(total, rng), executor)))[:total]
     return y.reshape(shape + y.shape[1:])
 
@@ -192,7 +193,7 @@ class GaussianMixture(stats.rv_continuous):
 # %% ../nbs/07_hierarchical.ipynb #d25369fb
 def _resample(v, w, size, rng): return rng.choice(v, size, p=w)
 
-# %% ../nbs/07_hierarchical.ipynb #46d7367b
+# %% ../nbs/07_hierarchical.ipynb #4fab542b
 @patch
 def _logpdf(self: GaussianMixture, y):
     y, rate = np.asarray(y, dtype=float), 1/self.v
@@ -216,7 +217,8 @@ def _isf(self: GaussianMixture, q):
 @patch
 def _logsf(self: GaussianMixture, y):
     y = np.asarray(y, dtype=float)
-    if self.atom: return np.log(np.maximum(self._sf(y), 5e-324))
+    if self.atom:
+        with np.errstate(divide="ignore"): return np.log(self._sf(y))
     widest = lambda y: log_ndtr(-y*self.v[-1]**-.5)
     f = lambda y: np.exp(log_ndtr(np.multiply.outer(-y, self.v**-.5)) - widest(y)[:, None])
     return np.nan_to_num(np.log(self._average(f, y, self.w)) + widest(y), nan=-np.inf, neginf=-np.inf)
@@ -257,7 +259,7 @@ def _with_error(verb):
 for name in "pdf logpdf cdf sf logsf ppf isf mean var std moment entropy".split():
     setattr(GaussianMixture, name, _with_error(getattr(GaussianMixture, name)))
 
-# %% ../nbs/07_hierarchical.ipynb #2a61f89b
+# %% ../nbs/07_hierarchical.ipynb #4d0d112f
 @patch
 @_with_error
 def cf(self: GaussianMixture,
@@ -279,9 +281,11 @@ def rvs(self: GaussianMixture,
         rng=None, # None | int | SeedSequence | Generator
         random_state=None, # scipy's older name for `rng`
         executor=None, # concurrent.futures.Executor; None = threads
+        loc=0., scale=1., # of scipy's frozen laws
        ): # samples of that shape
     "Exact samples of y, from fresh draws of v."
-    return draw(partial(_scaled_normals, self.sample), size, random_state if rng is None else rng, executor)
+    y = draw(partial(_scaled_normals, self.sample), () if size is None else size, random_state if rng is None else rng, executor)
+    return check_real(loc, "loc") + check_real(scale, "scale")*y
 
 @patch
 def fold(self: GaussianMixture,

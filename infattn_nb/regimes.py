@@ -27,15 +27,16 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
     F = wishart_factor(L, m, rng, shape)
     return var*np.einsum("ik...,jk...->ij...", F, F)
 
-# %% ../nbs/09_regimes.ipynb #01ff86cb
+# %% ../nbs/09_regimes.ipynb #e8077e78
 def tied_scores(attention, # Attention with var_q = var_k; its score_scale is not used
                 width=np.inf, # n in [1, ∞]; low rank: heads·head_width or ∞
                 size=1, # int or shape
                 rng=None, # None | int | SeedSequence | Generator
+                executor=None, # concurrent.futures.Executor; None = threads
                ): # size + (heads, s, s)
     r"Draws of the scores with $W^Q = W^K$, divided by n; constants for `width=np.inf` (section 2.2). ValueError if var_q and var_k differ."
     n, tokens = _check_tied(attention, width)
-    return draw(partial(_draw_tied_scores, attention, tokens, n), size, rng)
+    return draw(partial(_draw_tied_scores, attention, tokens, n), size, rng, executor)
 
 def _draw_tied_scores(attention, tokens, n, size, g):
     g_tokens, g_scores, _ = g.spawn(3)

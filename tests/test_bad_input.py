@@ -201,7 +201,9 @@ CASES += [
     (lambda: sample_shape(True), TypeError, "`size`"),
     (lambda: sample_shape([[1], [2, 3]]), TypeError, "`size`"),
     (lambda: LAW.rvs(NAN), TypeError, "`size`"),
-    (lambda: LAW.rvs(10**18), MemoryError, "Unable to allocate"),
+    (lambda: LAW.rvs(10**18), ValueError, "`size` must leave room in memory"),
+    (lambda: LAW.rvs(10**30), ValueError, "with `fold`"),
+    (lambda: G.rvs(2, scale="wide"), TypeError, "`scale`"),
     (lambda: draw(5, 10), TypeError, "not callable"),
     (lambda: draw(lambda n, g: g.normal(), 10), ValueError, "`sample(10, rng)` must return an array of 10 samples"),
     (lambda: draw(lambda n, g: g.normal(size=3), 10), ValueError, "got shape (3,)"),
@@ -510,7 +512,9 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
 
 @pytest.mark.parametrize("value, expected", [
     (lambda: softmax([1e308, -1e308]), [1, 0]), (lambda: softmax(5.), 1), (lambda: softmax(np.zeros((0, 3))).shape, (0, 3)),
-    (lambda: G.pdf([]).shape, (0,)), (lambda: G.pdf([[INF, NAN]]), [[0, NAN]]), (lambda: G.pdf(1e300), 0), (lambda: G.sf(-1e300), 1), (lambda: G.ppf([0, 1, 2]), [-INF, INF, NAN]),
+    (lambda: G.pdf([]).shape, (0,)), (lambda: GaussianMixture([0., 1.]).logsf([1e3, 0., -1e3]), [-INF, np.log(.5), 0]),
+    (lambda: G(loc=1., scale=2.).rvs((2, 3), random_state=0), 1 + 2*G.rvs((2, 3), 0)), (lambda: np.shape(G(scale=2.).rvs()), ()),
+    (lambda: variance_gamma(4)(loc=1., scale=2.).rvs(5, random_state=0), 1 + 2*variance_gamma(4).rvs(5, 0)), (lambda: G.pdf([[INF, NAN]]), [[0, NAN]]), (lambda: G.pdf(1e300), 0), (lambda: G.sf(-1e300), 1), (lambda: G.ppf([0, 1, 2]), [-INF, INF, NAN]),
     (lambda: G.cf([0., 1e200, INF]), [1, 0, 0]), (lambda: GaussianMixture([0., 0.]).std(), 0), (lambda: G.rvs((2, 0)).shape, (2, 0)),
     (lambda: LAW.rvs(np.array(3)).shape, (3, 3)), (lambda: LAW.rvs(np.int32(3)).shape, (3, 3)), (lambda: LAW.rvs([]).shape, (3,)), (lambda: LAW.rvs((0, 2)).shape, (0, 2, 3)),
     (lambda: LAW.rvs(2, rng=10**40) - LAW.rvs(2, rng=10**40), np.zeros((2, 3))), (lambda: LAW.rvs(2, rng=np.array(3)), LAW.rvs(2, rng=3)),

@@ -1,4 +1,5 @@
 """What the figures must show, read off the stored tables of the full protocol."""
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ from scipy.stats import norm
 
 from infattn_nb.divergence import kl_divergence
 from infattn_nb.experiments import (FIGURES, GRID, HEADS, HEAD_WIDTH, LOW_RANK_HEADS, PLANS, WIDTHS, _cost_table, _series, literal_seconds, paper_layer,
-                                    read_table, sweep)
+                                    read_table, reproduce, sweep)
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 table = lambda name: read_table(DATA/f"{name}.csv")
@@ -94,3 +95,10 @@ def test_any_seed():
     for data in fresh:
         _, D, error = _series(data, panel="law", n=64)
         assert (np.abs(D - stored.mean()) < 10*np.hypot(error, stored.std(ddof=1)/10**.5)).all()
+
+def test_two_runs_in_one_folder_keep_their_timings(tmp_path):
+    for name in ("fig2a", "fig2b"): reproduce(tmp_path, name, trials=1, samples=32)
+    assert set(json.loads((tmp_path/"timings.json").read_text())) == {"fig2a", "fig2b"}
+    (tmp_path/"timings.json").write_text("damaged")
+    reproduce(tmp_path, "fig2a", trials=1, samples=32)
+    assert set(json.loads((tmp_path/"timings.json").read_text())) == {"fig2a"}
