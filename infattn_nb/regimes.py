@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DISTANCES', 'tied_scores', 'tied_law', 'gaussian_limits', 'gaussian_distances', 'tail_risk', 'importance_tail']
 
-# %% ../nbs/09_regimes.ipynb #6a211bbf
+# %% ../nbs/09_regimes.ipynb #0bdffca2
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 from .attention import BUFFER, Attention, wishart_factor
 from .divergence import hellinger, kl_divergence, total_variation, wasserstein
+from .functions import check_real
 from .hierarchical import HierarchicalGaussian, _count, draw, fold
 
 # %% ../nbs/09_regimes.ipynb #e67e9d95
@@ -106,20 +107,20 @@ def _with_spread(f, law):
     value = f(law)
     return value, 3*np.std([f(p) for p in law.replicates], ddof=1)/np.sqrt(len(law.replicates)) + abs(f(law.coarse) - value)
 
-# %% ../nbs/09_regimes.ipynb #52d9f797
+# %% ../nbs/09_regimes.ipynb #ba18ee03
 def tail_risk(law, # one-dimensional law, e.g. attention.law().marginal(0)
               k, # how many standard deviations, any shape
               return_error=False, # also return the stated error of law (standard deviation included)?
              ): # probabilities, same shape, or (probability, error)
     r"$\Pr(|y| > k\sigma)$ of a symmetric law, $\sigma$ its standard deviation."
-    k = np.asarray(k, dtype=float)
+    k = check_real(k, "k")
     if not (k >= 0).all(): raise ValueError(f"`k` must be numbers ≥ 0, got {k}; pass e.g. k=6")
     if not return_error: return 2*law.sf(k*law.std())
     σ, dσ = law.std(return_error=True)
     p, dp = law.sf(k*σ, return_error=True)
     return 2*p, 2*(dp + k*dσ*law.pdf(k*σ))
 
-# %% ../nbs/09_regimes.ipynb #5582c40f
+# %% ../nbs/09_regimes.ipynb #127034fe
 class _Inflated:
     "Stand-in for a Generator: the normals of the scores are β times too wide; `log_w` is the logarithm of the density ratio per sample."
     def __init__(self, rng, β): self.rng, self.β, self.parts, self.log_w = rng, β, [], 0.
@@ -149,9 +150,9 @@ def importance_tail(attention, # Attention
                    ): # (probabilities, standard errors), same shape
     r"$\Pr(|y^i| > t)$ at any width by importance sampling of the scores. Unbiased for every β; ValueError for arguments out of range."
     _check_layer(attention)
-    t, β = np.asarray(t, dtype=float), 1 + attention.heads**-.75/2 if inflate is None else float(inflate)
+    t, β = check_real(t, "t"), 1 + attention.heads**-.75/2 if inflate is None else check_real(inflate, "inflate")
     if not (t > 0).all(): raise ValueError(f"`t` must be positive thresholds, got {t}; pass e.g. 6 standard deviations")
-    if not 1 <= β < np.inf: raise ValueError(f"`inflate` must be a factor ≥ 1, got {inflate}; pass e.g. inflate=1.5")
+    if np.ndim(β) or not 1 <= β < np.inf: raise ValueError(f"`inflate` must be a factor ≥ 1, got {inflate}; pass e.g. inflate=1.5")
     if _count(i, "i", least=0) >= attention.tokens.seq_len: raise ValueError(f"`i` must be an output 0…{attention.tokens.seq_len - 1}, got {i}; the layer has {attention.tokens.seq_len} tokens")
     draws = _count(draws, "draws", least=2)
     total, squares = fold(partial(_importance, attention, width, i, t, β), _two_moments, draws, rng)

@@ -6,13 +6,13 @@
 __all__ = ['gaussian', 'uniform', 'rademacher', 'sparse', 'student', 'simulate_weights', 'positions', 'distance_bias',
            'equicorrelated', 'cross_mask']
 
-# %% ../nbs/14_robustness.ipynb #2e21cd64
+# %% ../nbs/14_robustness.ipynb #6500d174
 from functools import partial
 
 import numpy as np
 
 from .attention import BUFFER, Attention, Tokens
-from .functions import identity
+from .functions import _check_scalar, identity
 from .hierarchical import _count, draw, psd_factor
 
 # %% ../nbs/14_robustness.ipynb #9c23d267
@@ -34,17 +34,19 @@ def rademacher(rng, # Generator
     "Random signs."
     return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
 
-# %% ../nbs/14_robustness.ipynb #cf78c12d
+# %% ../nbs/14_robustness.ipynb #8352c8c6
 def _sparse(rng, shape, p): return rng.standard_normal(shape)*(rng.random(shape, dtype=np.float32) < p)/p**.5
 def _student(rng, shape, df): return rng.standard_t(df, shape)*(1 - 2/df)**.5
 
 def sparse(p=.1): # probability of an entry ≠ 0
     "Sampler of entries that vanish but with probability p, and are Gaussian otherwise, of variance one."
+    _check_scalar("p", p)
     if not 0 < p <= 1: raise ValueError(f"`p` must be in (0, 1], got {p}; it is the probability of a nonzero entry")
     return partial(_sparse, p=p)
 
 def student(df): # degrees of freedom > 2
     "Sampler of Student's t, scaled to variance one."
+    _check_scalar("df", df)
     if not df > 2: raise ValueError(f"`df` must be above 2, got {df}; below, the variance is infinite")
     return partial(_student, df=df)
 

@@ -449,6 +449,13 @@ CASES += [
     (lambda: averages(P, np.tanh, 5, 4), TypeError, "`h`"),
     (lambda: averages(P, np.tanh, OTHER, 4), ValueError, "`h`"),
     (lambda: averaged_constant(.5, 1., 1.), ValueError, "`order`"),
+    # numbers
+    (lambda: tail_risk(G, "six"), TypeError, "`k`"),
+    (lambda: importance_tail(TWO, "six"), TypeError, "`t`"),
+    (lambda: importance_tail(TWO, 1., inflate="much"), TypeError, "`inflate`"),
+    (lambda: importance_tail(TWO, 1., inflate=[1., 2.]), ValueError, "`inflate`"),
+    (lambda: sparse("few"), ValueError, "`p`"),
+    (lambda: student([3., 4.]), ValueError, "`df`"),
 ]
 
 class _NoSpawn(np.random.bit_generator.ISeedSequence):
