@@ -103,7 +103,7 @@ def variance_gamma(n): # width, a whole number ≥ 1
     r"The exact law of one score with unit Gram matrix at width n: a scipy distribution. TypeError or ValueError unless n is a whole number ≥ 1."
     return VarianceGamma(int(_finite_width(n)))
 
-# %% ../nbs/05_clt.ipynb #d1dd5927
+# %% ../nbs/05_clt.ipynb #6b08e359
 def score_cov(gram, # Γ, shape (..., 2r, 2r), ordered q1, k1, q2, k2, …
              ): # M(Γ), (..., r, r)
     r"Covariance of scores with Gram matrix Γ: $\Gamma_{k1,l1}\Gamma_{k2,l2} + \Gamma_{k1,l2}\Gamma_{k2,l1}$ (Definition 1 (B)(iv))."
@@ -115,13 +115,17 @@ def score_cov(gram, # Γ, shape (..., 2r, 2r), ordered q1, k1, q2, k2, …
 def quadratic_form(c, # direction, (r,)
                   ): # A, (2r, 2r)
     r"The symmetric $A$ with $g^\top A g = \sum_i c_i g^{i,1} g^{i,2}$."
+    c = check_real(c, "c")
+    if c.ndim != 1 or not c.size: raise ValueError(f"`c` must be a vector with one number per score, got shape {c.shape}; pass e.g. [1., 0.]")
     A = np.zeros((2*len(c),)*2)
     A[::2, 1::2] = A[1::2, ::2] = np.diag(c)/2
     return A
 
 def cumulants(gram, c): # Γ (..., 2r, 2r), direction (r,)
     r"Second and fourth cumulant, $2\,\mathrm{tr}(A\Gamma)^2$ and $48\,\mathrm{tr}(A\Gamma)^4$, of one term (Isserlis)."
-    B = quadratic_form(c) @ gram
+    A, Γ = quadratic_form(c), check_cov(gram, "gram")
+    if Γ.shape[-1] != len(A): raise ValueError(f"`gram` must have two rows per score, {len(A)} for {len(A)//2} scores, got {Γ.shape}; its order is q1, k1, q2, k2, …")
+    B = A @ Γ
     B2 = B @ B
     return 2*np.trace(B2, axis1=-2, axis2=-1), 48*np.einsum("...ij,...ji->...", B2, B2)
 

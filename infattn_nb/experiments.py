@@ -468,7 +468,7 @@ def _folder(out):
     except TypeError: raise TypeError(f"`out` must be the name of a folder, got {out!r}; pass e.g. 'figures'") from None
     except OSError as e: raise ValueError(f"`out` must be a folder that can be written, got {str(out)!r} ({e.strerror}); choose another") from None
 
-# %% ../nbs/11_experiments.ipynb #b412ac3e
+# %% ../nbs/11_experiments.ipynb #e12a861a
 @lru_cache(64)
 def _dense_seconds(n, **options):
     "Seconds per sample of the literal simulation: the better of two short runs."
@@ -484,7 +484,7 @@ def literal_seconds(name, # of the figure
                     samples=None, # per trial; None = the paper's count
                    ): # seconds on one thread, extrapolated from a few timed samples
     "What simulating the finite widths of a figure with all their matrices would cost."
-    plan = PLANS[_names([name])[0]]
+    plan, trials = PLANS[_names([name])[0]], _count(trials, "trials")
     return sum(_dense_seconds(**cell) for cell in plan.cells if cell["n"] < np.inf)*trials*(samples or plan.samples)
 
 # %% ../nbs/11_experiments.ipynb #24165ec9

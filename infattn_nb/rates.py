@@ -65,18 +65,19 @@ def _stencil(attention, i, δ):
     if B.any(): terms += [(1/(2*δ), at(B)), (-1/(2*δ), at(-B))]
     return terms + [(2*c/δ**2, p) for name in ("var_o", "var_q") for c, p in ((1, _coin(attention, name, i, δ)), (-1, law))]
 
-# %% ../nbs/13_rates.ipynb #4364ebae
+# %% ../nbs/13_rates.ipynb #3a50cbde
 def first_order(attention, # Attention with head_width=None and "sqrt" scores
                 y, # points
                 i=0, # output
                 step=.01, # of the finite differences; their error is of order step²
                ): # f₁(y), same shape
     r"The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i, by second derivatives of the limit in its own parameters."
-    _check_expandable(attention)
+    _check_expandable(attention, step)
     return sum(c*law.pdf(y) for c, law in _stencil(attention, i, step))
 
-# %% ../nbs/13_rates.ipynb #85e00892
-def _check_expandable(attention):
+# %% ../nbs/13_rates.ipynb #1e9d7a29
+def _check_expandable(attention, step):
+    if np.ndim(check_real(step, "step")) or not 0 < step < .5: raise ValueError(f"`step` must be a number in (0, ½), got {step}; pass e.g. step=.01")
     if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(2, identity))")
     if attention.head_width is not None: raise ValueError(f"`attention` must have head_width=None, got {attention.head_width}; low-rank heads of fixed width have another limit")
     if attention.score_scale != "sqrt": raise ValueError("`attention` must have score_scale='sqrt', got 'linear'; there the scores themselves are of order n^(-1/2)")
@@ -103,13 +104,13 @@ def scaled_difference(attention, # Attention
     difference = width*(parts[:, 0] - parts[:, 1])
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
 
-# %% ../nbs/13_rates.ipynb #2060d664
+# %% ../nbs/13_rates.ipynb #5eff13e8
 def kl_constant(attention, # Attention with head_width=None and "sqrt" scores
                 i=0, # output
                 step=.01, # of the finite differences; their error is of order step²
                ): # c
     r"The constant in $D(f_n\|f) \approx c/n^2$ for output i: $c = \frac12\int f_1^2/f$."
-    _check_expandable(attention)
+    _check_expandable(attention, step)
     law = attention.law().marginal(i)
     y, w = _line(law.std())
     f, f1 = law.pdf(y), first_order(attention, y, i, step)

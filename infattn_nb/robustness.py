@@ -94,28 +94,31 @@ def simulate_weights(layer, # Attention
     y = z[..., :s*c].reshape(*z.shape[:-1], *((s,) if coords is None else (s, c)))
     return (y, z[..., s*c:].reshape(*z.shape[:-1], H, s, s)) if scores else y
 
-# %% ../nbs/14_robustness.ipynb #a8523dc5
+# %% ../nbs/14_robustness.ipynb #d871aa62
 def positions(attention, # Attention
               width=np.inf, # n
              ): # standard deviation and excess kurtosis of each output, (s, 2)
     "How the law of the output depends on the position."
+    if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(4, identity))")
     laws = map(attention.law(width).marginal, range(attention.tokens.seq_len))
     return np.array([(law.std(), law.kurtosis()) for law in laws])
 
-# %% ../nbs/14_robustness.ipynb #143ad711
+# %% ../nbs/14_robustness.ipynb #7ff2fbab
 def distance_bias(seq_len, # s
                   slope=1., # λ
                  ): # (s, s), for Attention(bias=…)
     r"The relative position bias $-\lambda|i-j|$."
     i = np.arange(_count(seq_len, "seq_len"))
+    _check_scalar("slope", slope)
     return 0. - slope*np.abs(i[:, None] - i)
 
-# %% ../nbs/14_robustness.ipynb #758e31f7
+# %% ../nbs/14_robustness.ipynb #13b69076
 def equicorrelated(seq_len, # s
                    ρ, # correlation of any two tokens
                   ): # (s, s), for Tokens(cov=…)
     r"$(1 - \rho) I + \rho\,\mathbf{1}\mathbf{1}^\top$."
     s = _count(seq_len, "seq_len")
+    _check_scalar("ρ", ρ)
     if not -1/max(s - 1, 1) <= ρ <= 1: raise ValueError(f"`ρ` must be in [−1/(s − 1), 1], got {ρ}; else it is no covariance")
     return (1 - ρ)*np.eye(s) + ρ
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['averages', 'conditional_average', 'curves', 'averaged_constant', 'gaussian_mean', 'split']
 
-# %% ../nbs/06_theorem.ipynb #62562f7e
+# %% ../nbs/06_theorem.ipynb #9a0b359b
 from copy import copy
 from functools import partial
 
@@ -15,7 +15,7 @@ from numpy.random import default_rng
 
 from .attention import Attention, _Mirror, narrow, wishart_factor
 from .finite import _finite_width, simulate
-from .functions import Nonlinearity, _hermite
+from .functions import Nonlinearity, _hermite, check_real
 from .hierarchical import _count, draw, seed_sequence
 from .limit import limit
 from .netsor import Input, MatMul, Nonlin, Program, Score, Vector, apply
@@ -120,13 +120,13 @@ def _conditional_variances(attention, i, n, size, g):
     V = wishart_factor(narrow(np.einsum("ik...,kl...->il...", A, L)), n, g_heads[1], shape)
     return c*np.array([np.einsum("ikan->n", V**2), np.einsum("ian,ij,jan->n", A[0], attention.tokens.kernel(), A[0])])
 
-# %% ../nbs/06_theorem.ipynb #22da48f2
+# %% ../nbs/06_theorem.ipynb #ca154714
 def gaussian_mean(psi, # ψ of one argument
                   v, # variances ≥ 0, any shape
                  ): # same shape
     r"$\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$: to rounding for smooth ψ, about 1e-6 for one with kinks (Ψ of Theorem 3 for an attention output)."
-    (x, root, _), v = _hermite(4096, 400), np.asarray(v, dtype=float)
-    if not np.min(v) >= 0: raise ValueError(f"`v` must hold variances ≥ 0, got {np.min(v)}; pass conditional variances")
+    (x, root, _), v = _hermite(4096, 400), check_real(v, "v")
+    if not v.size or not (0 <= np.min(v) <= np.max(v) < np.inf): raise ValueError(f"`v` must hold finite variances ≥ 0, got {f'{np.min(v)}…{np.max(v)}' if v.size else 'none'}; pass conditional variances")
     t = np.log(np.where(v > 0, v, np.max(v) or 1.)) # v = 0 where all tokens are dead
     at_nodes = lambda t: psi(np.exp(t/2)[:, None]*x) @ root**2
     return np.where(v > 0, Chebyshev.interpolate(at_nodes, 64, [t.min() - 1e-6, t.max() + 1e-6])(t), psi(np.zeros(1))[0])[()]
