@@ -151,6 +151,7 @@ def score_gram(program, # Program
                width, # n in [1, ∞]
                size=1, # int or shape
                rng=None, # None | int | SeedSequence | Generator
+               executor=None, # concurrent.futures.Executor; None = threads
               ): # Γ, shape size + (2r, 2r), ordered q1, k1, q2, k2, …
     r"Draws of $\Gamma_n$, the covariance of a coordinate of all queries and keys given the vectors they are made of; $\Gamma_\infty$ for $n = \infty$ (Lemma 16)."
     pairs = [g for p in _sqrt_scores(program, scores) for g in p.args]
@@ -158,7 +159,7 @@ def score_gram(program, # Program
     xs = list(dict.fromkeys(g.args[0] for g in pairs))
     i = [xs.index(g.args[0]) for g in pairs]
     var = np.array([[g.W.var*(g.W is h.W) for h in pairs] for g in pairs])
-    return var*inner_products(program, xs, width, size, rng)[..., i, :][..., i]
+    return var*inner_products(program, xs, width, size, rng, executor)[..., i, :][..., i]
 
 # %% ../nbs/05_clt.ipynb #df21b3e5
 class _OfProgram:
@@ -167,13 +168,13 @@ class _OfProgram:
     def __eq__(self, other): return isinstance(other, _OfProgram) and (self.program, self.scores) == (other.program, other.scores)
     def __hash__(self): return hash((self.program, self.scores))
     def gram(self, n, size, rng): return score_gram(self.program, self.scores, n, size, rng)
-    def rows(self, n, size, rng): return simulate_program(self.program, [g for p in self.scores for g in p.args], n, size, rng, coords=2)
+    def rows(self, n, size, rng, executor): return simulate_program(self.program, [g for p in self.scores for g in p.args], n, size, rng, coords=2, executor=executor)
 
 class _OfGram:
     "… or from a sampler (n, size, Generator) -> Γ."
     def __init__(self, sampler): self.sampler = sampler
     def gram(self, n, size, rng): return draw(partial(self.sampler, n), size, rng)
-    def rows(self, n, size, rng): return draw(partial(self._rows, n), size, rng)
+    def rows(self, n, size, rng, executor): return draw(partial(self._rows, n), size, rng, executor)
     def _rows(self, n, size, g):
         Γ = np.moveaxis(self.sampler(n, size, g), 0, -1)
         return np.einsum("ijs,sjk->sik", psd_factor(Γ), g.standard_normal((size, len(Γ), 2)))
@@ -242,9 +243,10 @@ def simulate(self: ExchangeableScores,
              n, # width
              size, # number of simulated networks
              rng=None, # None | int | SeedSequence | Generator
+             executor=None, # concurrent.futures.Executor; None = threads
             ): # {name of the method: (mean, standard error)}; "third_moment" is E|X|³ itself
     "The same moments by plain simulation of two terms."
-    g = self.source.rows(_finite_width(n), _count(size, "size", 2), rng)
+    g = self.source.rows(_finite_width(n), _count(size, "size", 2), rng, executor)
     X, Y = np.einsum("i,sik->ks", self.c, g[:, ::2]*g[:, 1::2])
     samples = dict(second_moment=(X**2 + Y**2)/2, cross_moment=X*Y, squares_moment=(X*Y)**2, third_moment=(np.abs(X)**3 + np.abs(Y)**3)/2)
     return {name: (x.mean(), x.std(ddof=1)/np.sqrt(size)) for name, x in samples.items()}

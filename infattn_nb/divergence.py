@@ -16,7 +16,7 @@ from scipy.stats import gaussian_kde
 
 from .attention import Attention, _Mirror
 from .functions import check_real
-from .hierarchical import BLOCK, _count, fold, seed_sequence
+from .hierarchical import BLOCK, _count, _in_order, fold, seed_sequence
 
 # %% ../nbs/10_divergence.ipynb #d7f2414b
 def _cuts(p, q):
@@ -203,9 +203,12 @@ def kde_trials(p, # one-dimensional law with `rvs(size, rng)`
                samples=50_000, # of each law, per trial
                trials=10, # independent repetitions
                rng=None, # None | int | SeedSequence | Generator
+               executor=None, # concurrent.futures.Executor; None = threads, a trial each
               ): # estimates, (trials,)
     "The paper's estimate of D(p ‖ q), repeated with fresh samples; with one law the noise floor, whose true value is zero."
     for name, law in (("p", p), ("q", q or p)):
         if not hasattr(law, "rvs"): raise TypeError(f"`{name}` must be a law with `rvs`, got {type(law).__name__}; pass e.g. layer.law(64).marginal(0)")
     seeds = seed_sequence(rng).spawn(2*_count(trials, "trials"))
-    return np.array([kde_kl(p.rvs(samples, a), (q or p).rvs(samples, b)) for a, b in zip(seeds[::2], seeds[1::2])])
+    return np.array(list(_in_order(partial(_kde_trial, p, q or p, samples), zip(seeds[::2], seeds[1::2]), executor)))
+
+def _kde_trial(p, q, samples, a, b): return kde_kl(p.rvs(samples, a), q.rvs(samples, b))

@@ -5,14 +5,16 @@
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
            'times', 'check_real', 'check_cov', 'Nonlinearity', 'leaky_relu', 'clip', 'dual_quadrature', 'softmax',
-           'softmax_weight', 'attack', 'break_pseudo_lipschitz', 'growth', 'product', 'compose']
+           'softmax_weight', 'seed_sequence', 'attack', 'break_pseudo_lipschitz', 'growth', 'product', 'compose']
 
 # %% ../nbs/01_functions.ipynb #82c26319
 from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
+from operator import index
 from typing import Callable
 
 import numpy as np
+from numpy.random import Generator, SeedSequence, default_rng
 from scipy import special
 from scipy.stats import kstwobign, norm
 
@@ -294,6 +296,20 @@ def softmax_weight(s, # number of scores
     if not 0 <= j < s: raise ValueError(f"`j` must be one of 0…{s - 1}, got {j}; there are {s} scores")
     return Nonlinearity(partial(_softmax_weight, j=j), f"softmax_weight({s}, {j})", 1, 2**.5/12, 1., arity=s)
 
+# %% ../nbs/01_functions.ipynb #71b63863
+def seed_sequence(rng=None): # None | int | SeedSequence | Generator
+    "The `SeedSequence` behind `rng`; one that came with a Generator remembers what it has spawned, a seed always starts afresh."
+    if isinstance(rng, Generator):
+        seed = getattr(rng.bit_generator, "seed_seq", None)
+        if isinstance(seed, SeedSequence): return seed
+        raise TypeError("`rng` must be able to spawn streams, got a Generator without SeedSequence; pass np.random.default_rng(seed)")
+    if isinstance(rng, SeedSequence): return SeedSequence(rng.entropy, spawn_key=rng.spawn_key, pool_size=rng.pool_size)
+    if rng is None: return SeedSequence()
+    try: seed = index("" if isinstance(rng, bool) else rng)
+    except TypeError: raise TypeError(f"`rng` must be None, an integer seed, a SeedSequence or a Generator, got {rng!r:.60}; pass e.g. rng=0") from None
+    if seed < 0: raise ValueError(f"`rng` must be a non-negative seed, got {seed}; pass e.g. rng=0")
+    return SeedSequence(seed)
+
 # %% ../nbs/01_functions.ipynb #467c7d0a
 def attack(ratio, # takes points (dim, m), returns m numbers that should not exceed 1
            dim, # of the points
@@ -306,7 +322,7 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
     for name, k in (("dim", dim), ("size", size), ("rounds", rounds)):
         if not isinstance(k, (int, np.integer)) or k < 1: raise ValueError(f"`{name}` must be a whole number ≥ 1, got {k!r}; pass e.g. size=10**6")
     if not 0 < reach[0] < reach[1] < np.inf: raise ValueError(f"`reach` must be two numbers 0 < smallest < largest < ∞, got {reach}")
-    g, m = np.random.default_rng(rng), max(size//rounds, 2)
+    g, m = default_rng(*seed_sequence(rng).spawn(1)), max(size//rounds, 2)
     best, top = np.empty((dim, 0)), np.empty(0)
     for _ in range(rounds):
         z = g.choice([-1., 1.], (dim, m))*np.exp(g.uniform(*np.log(reach), (dim, m)))

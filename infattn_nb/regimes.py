@@ -147,6 +147,7 @@ def importance_tail(attention, # Attention
                     inflate=None, # β ≥ 1; None = 1 + H^(−3/4)/2, which keeps the weights tame
                     draws=2**18, # of the scores
                     rng=None, # None | int | SeedSequence | Generator
+                    executor=None, # concurrent.futures.Executor; None = threads
                    ): # (probabilities, standard errors), same shape
     r"$\Pr(|y^i| > t)$ at any width by importance sampling of the scores. Unbiased for every β; ValueError for arguments out of range."
     _check_layer(attention)
@@ -155,7 +156,7 @@ def importance_tail(attention, # Attention
     if np.ndim(β) or not 1 <= β < np.inf: raise ValueError(f"`inflate` must be a factor ≥ 1, got {inflate}; pass e.g. inflate=1.5")
     if _count(i, "i", least=0) >= attention.tokens.seq_len: raise ValueError(f"`i` must be an output 0…{attention.tokens.seq_len - 1}, got {i}; the layer has {attention.tokens.seq_len} tokens")
     draws = _count(draws, "draws", least=2)
-    total, squares = fold(partial(_importance, attention, width, i, t, β), _two_moments, draws, rng)
+    total, squares = fold(partial(_importance, attention, width, i, t, β), _two_moments, draws, rng, executor=executor)
     mean = total/draws
     return mean, np.sqrt(np.maximum(squares/draws - mean**2, 0)/(draws - 1))
 

@@ -27,6 +27,7 @@ def averages(program, # Program
              width, # n, a whole number
              size=1, # networks
              rng=None, # None | int | SeedSequence | Generator
+             executor=None, # concurrent.futures.Executor; None = threads
             ): # averages (size,), scores (size, r) of the same networks
     r"""$\frac1n\sum_\alpha \psi(h^1_\alpha, \dots, h^k_\alpha)$ for independent networks of width n, and their sqrt scores (Fact 1, Theorem 1).
 
@@ -36,7 +37,7 @@ def averages(program, # Program
     psi, g, n = _function(psi, len(h)), default_rng(seed_sequence(rng)), int(_finite_width(width))
     step, parts = max(1, 2**22//(n*len(h))), []
     for k in range(0, size := _count(size, "size"), step): # pieces of bounded memory
-        y, p = simulate(program, h, n, min(step, size - k), g, coords=n, scores=scores)
+        y, p = simulate(program, h, n, min(step, size - k), g, coords=n, scores=scores, executor=executor)
         parts.append(np.column_stack([psi(*np.moveaxis(y, 1, 0)).mean(-1), p]))
     y = np.concatenate(parts)
     return y[:, 0], y[:, 1:]
@@ -71,6 +72,7 @@ def curves(program, # Program whose G-vars do not depend on scores
            width, # n, a whole number
            size=1, # networks
            rng=None, # None | int | SeedSequence | Generator
+           executor=None, # concurrent.futures.Executor; None = threads
           ): # F_n (size, m), and the scores that the networks have drawn (size, r)
     r"""$F_n(p) = \frac1n\sum_\alpha \psi(\phi(g_\alpha, p))$ for the G-vars of simulated networks and prescribed scores p (appendix C.1.2).
 
@@ -81,7 +83,7 @@ def curves(program, # Program whose G-vars do not depend on scores
         raise ValueError(f"`h` must be a function of G-vars made without scores, and of sqrt scores, got {program.describe(h)!r}; write Σ a_j (O V x_j) instead of O (Σ a_j V x_j)")
     at = np.asarray(at, dtype=float)
     if at.ndim != 2 or at.shape[1] != len(scores): raise ValueError(f"`at` must have shape (m, {len(scores)}), got {at.shape}; one column per sqrt score, in the order of the program")
-    g, p = simulate(program, gs, n, size, rng, coords=n, scores=scores)
+    g, p = simulate(program, gs, n, size, rng, coords=n, scores=scores, executor=executor)
     F, value = np.empty((size, len(at))), dict(zip(gs, np.moveaxis(g, 1, 0)))
     for k, x in enumerate(at):
         value |= {s: np.array([number]) for s, number in zip(scores, x)}

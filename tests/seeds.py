@@ -1,38 +1,39 @@
-"""The statistical tests again under many other seeds, with fewer samples: do they ever cry wolf?
+"""The statistical checks again under many other seeds: do they ever cry wolf?
 
-    python tests/seeds.py [last seed] [samples] [first seed]
+    python tests/seeds.py [--last 200] [--first 1] [--reduce 20] [--only regex] [--pages]
 
-Every integer seed in the tests and in the package is replaced by another one, as often as asked (default: 200 times).
-Prints for each test how many p-values it computed, the smallest, and how often it failed, which must be never. (A
-p-value below 1e-9 that does not make a test fail belongs to a check that is there to be small: it shows the power of the
-test, and is left out.) Tests that show that a nearly-right version fails need all their samples and are not repeated here.
+Every test that states its power (`@pytest.mark.power`), or with --pages every cell of every page, runs once for each seed:
+all integer seeds in tests, pages and package are replaced by others. Tests with an argument `size` get one so many times smaller.
+Prints for each how many p-values it computed, the smallest, and how often it failed, which must be never. (A p-value below
+1e-9 that does not make a test fail belongs to a check that is there to be small: it shows the power, and is left out.)
 """
 import importlib
 import inspect
 import itertools
+import os
+import re
+import shutil
 import sys
+import tempfile
 import time
 import warnings
 from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
 
+os.environ["OMP_NUM_THREADS"] = "1" # one process per processor
+
+import matplotlib
 import numpy as np
 import scipy.stats
+from fastcore.script import call_parse
+from tqdm import tqdm
 
+matplotlib.use("agg")
+TESTS = Path(__file__).parent
 REAL, RNG = np.random.SeedSequence, np.random.default_rng
-TESTS = {
-    "test_exact": "same_law_as_literal_simulation one_output_alone_has_the_same_law coordinates_of_a_clipped_layer_may_use_the_identity",
-    "test_programs": "without_matrices_the_law_is_the_same attention_written_as_a_program tokens_from_a_program tokens_after_attention",
-    "test_clt": "score_gram programs_against_simulation limits_and_their_speed samplers_of_ones_own attention_layers",
-    "test_theorem": """every_network_approaches_its_own_limit the_limit_is_random averages_are_those_of_literal_networks coordinates_share_their_scores
-        the_parts_add_up the_control_variate_has_mean_zero both_parts_fall_like_one_over_n without_scores_there_is_no_second_part curves_converge_uniformly""",
-    "test_regimes": "tied_layer_is_the_literal_one importance_sampling_without_inflation_is_conditional_monte_carlo wide_tails_of_narrow_layers",
-    "test_limit": "the_limit_is_the_last_width gaussian_limits infinite_heads_of_finite_head_width atoms user_defined_law extremes_are_right",
-    "test_law": "against_a_huge_width",
-    "test_divergence": "kde_and_densities_agree_where_both_are_valid rate paired_kl_at_known_widths noise_floor_falls_with_the_sample_size",
-    "test_rates": "fluctuations_cover_the_gram_matrix smoothed",
-    "test_robustness": """gaussian_entries_give_the_recipe entries_have_mean_zero_and_variance_one second_moments_do_not_know_the_entries heavy_tails_are_slow
-        positions_at_finite_width cross_attention narrow_heads_keep_their_wishart_factors""",
-}
+p_values = []
 
 class Seeds(type):
     "Stands in for SeedSequence: integer seeds are shifted."
@@ -45,45 +46,78 @@ class Shifted(metaclass=Seeds): pass
 
 def shifted_rng(seed=None): return RNG(Shifted(seed) if isinstance(seed, (int, np.integer)) else seed)
 
-def cases(function):
-    "All arguments of a parametrised test."
-    marks = [m.args for m in getattr(function, "pytestmark", []) if m.name == "parametrize"]
-    for values in itertools.product(*(m[1] for m in marks)):
-        arguments = {}
-        for (names, _), value in zip(marks, values):
-            names = [n.strip() for n in names.split(",")]
-            arguments |= dict(zip(names, value if len(names) > 1 else [value]))
-        yield arguments
+def recorded(test):
+    def run(*args, **kwargs):
+        result = test(*args, **kwargs)
+        if result.pvalue > 1e-9: p_values.append(result.pvalue)
+        return result
+    return run
 
-def main(seeds=200, samples=1000, first=1):
+def prepare():
+    "Before the package is imported."
     warnings.simplefilter("ignore")
     np.random.SeedSequence, np.random.default_rng = Shifted, shifted_rng
-    import infattn_nb.hierarchical as hierarchical
-    hierarchical.SeedSequence, hierarchical.default_rng = Shifted, shifted_rng
-    p_values, failures, seconds, now = defaultdict(list), defaultdict(list), defaultdict(float), None
-    def recorded(test):
-        def run(*args, **kwargs):
-            result = test(*args, **kwargs)
-            if result.pvalue > 1e-9: p_values[now].append(result.pvalue)
-            return result
-        return run
     for name in ("ks_2samp", "kstest"): setattr(scipy.stats, name, recorded(getattr(scipy.stats, name)))
-    modules = {m: importlib.import_module(m) for m in TESTS}
-    for Seeds.shift in range(first, seeds + 1):
-        for module, names in TESTS.items():
-            for name in names.split():
-                function, now, start = getattr(modules[module], f"test_{name}"), f"{module}: {name}", time.perf_counter()
-                for arguments in cases(function):
-                    if "size" in inspect.signature(function).parameters: arguments["size"] = samples
-                    try: function(**arguments)
-                    except AssertionError as e: failures[now].append((Seeds.shift, arguments, str(e)[:200]))
-                seconds[now] += time.perf_counter() - start
-        if "--progress" in sys.argv: print(Seeds.shift, {k: len(v) for k, v in failures.items()}, round(sum(seconds.values())), flush=True)
-    print(f"seeds {first}…{seeds}, {samples} samples\n{'test':76s}{'p-values':>10s}{'smallest':>12s}{'failures':>10s}{'s/seed':>8s}")
-    for name in seconds: print(f"{name:76s}{len(p_values[name]):10d}{min(p_values[name], default=np.nan):12.1e}{len(failures[name]):10d}{seconds[name]/(seeds - first + 1):8.2f}")
-    everything = np.concatenate([*p_values.values()])
-    print(f"in all {everything.size} p-values, smallest {everything.min():.1e}, {sum(map(len, failures.values()))} failures")
-    for name, found in failures.items():
-        for f in found[:5]: print(name, *f)
 
-if __name__ == "__main__": main(*(int(a) for a in sys.argv[1:] if a.isdigit()))
+def marks(function, name): return [m for m in getattr(function, "pytestmark", []) if m.name == name]
+
+def tests(reduce):
+    "(name, what to run) of every case of every statistical test."
+    sys.path.insert(0, str(TESTS))
+    for path in sorted(TESTS.glob("test_*.py")):
+        for name, function in vars(importlib.import_module(path.stem)).items():
+            if not name.startswith("test_") or not marks(function, "power"): continue
+            size = {p.name: p.default//reduce for p in inspect.signature(function).parameters.values() if p.name == "size"}
+            for values in itertools.product(*(m.args[1] for m in marks(function, "parametrize"))):
+                arguments = dict(size)
+                for mark, value in zip(marks(function, "parametrize"), values):
+                    names = [n.strip() for n in mark.args[0].split(",")]
+                    arguments |= dict(zip(names, value if len(names) > 1 else [value]))
+                yield f"{path.stem[5:]}: {name[5:]}", partial(function, **arguments)
+
+def pages(reduce):
+    "(name, what to run) of every page, in a copy of their folder."
+    os.chdir(shutil.copytree(TESTS.parent/"nbs", Path(tempfile.mkdtemp())/"nbs"))
+    for path in sorted(Path.cwd().glob("*.ipynb")): yield path.stem, partial(run_page, path)
+
+def run_page(path):
+    from execnb.nbio import read_nb
+    from execnb.shell import CaptureShell
+    shell, failed = CaptureShell(path), []
+    for cell in read_nb(path).cells:
+        if cell.cell_type == "code" and "eval: false" not in cell.source:
+            shell.cell(cell)
+            if shell.exc: failed.append(f"{shell.exc!r:.200} in {cell.source:.200}")
+    assert not failed, "\n".join(failed)
+
+def run_all(checks, reduce, only, seed):
+    "{name: (p-values, failures, seconds)} for one seed."
+    Seeds.shift, results = seed, defaultdict(lambda: ([], [], []))
+    for name, check in checks(reduce):
+        if not re.search(only, name): continue
+        p_values.clear()
+        ps, failures, seconds = results[name]
+        start = time.perf_counter()
+        try: check()
+        except Exception as e: failures.append(f"{name}, seed {seed}, {getattr(check, 'keywords', {})!r:.200}: {e!r:.2000}")
+        seconds.append(time.perf_counter() - start)
+        ps.extend(p_values)
+    return dict(results)
+
+@call_parse
+def main(last:int=200, # last seed
+         first:int=1, # first seed
+         reduce:int=20, # what `size` is divided by
+         only:str="", # regular expression that names must match
+         pages:bool=False): # the pages instead of the tests?
+    "Run the statistical checks under many seeds."
+    total, seeds = defaultdict(lambda: ([], [], [])), range(first, last + 1)
+    with ProcessPoolExecutor(initializer=prepare) as pool:
+        for result in tqdm(pool.map(partial(run_all, globals()["pages"] if pages else tests, reduce, only), seeds), total=len(seeds)):
+            for name, parts in result.items():
+                for all_of_them, some in zip(total[name], parts): all_of_them.extend(some)
+            for failure in itertools.chain(*(failures for _, failures, _ in result.values())): print(failure, flush=True)
+    print(f"seeds {first}…{last}, sizes divided by {reduce}\n{'check':76s}{'p-values':>10s}{'smallest':>12s}{'failures':>10s}{'s/seed':>8s}")
+    for name, (ps, failures, seconds) in total.items(): print(f"{name:76s}{len(ps):10d}{min(ps, default=np.nan):12.1e}{len(failures):10d}{sum(seconds)/len(seeds):8.2f}")
+    ps = [p for some, _, _ in total.values() for p in some]
+    print(f"in all {len(ps)} p-values, smallest {min(ps, default=np.nan):.1e}, {sum(len(f) for _, f, _ in total.values())} failures")

@@ -28,11 +28,13 @@ def test_scale_invariance():
     D = [kl_divergence(GaussianMixture(c*p), GaussianMixture(c*q)) for c in (1e-12, 1., 1e12)]
     np.testing.assert_allclose(D, D[1], rtol=1e-6)
 
+@pytest.mark.power("densities .2 % off")
 def test_binned_kde_is_the_kde():
     for x in (norm.rvs(size=3000, random_state=0), LAYER.law(4).marginal(0).rvs(20_000, rng=0), laplace.rvs(5, 1e-3, size=500, random_state=1)):
         grid = np.linspace(*np.quantile(x, [.001, .999]), 200)
         np.testing.assert_allclose(kde(x, grid), gaussian_kde(x)(grid), rtol=2e-3)
 
+@pytest.mark.power("estimates 1 % off")
 def test_kde_protocol_as_written():
     "The estimate with scipy's unbinned kernels, line by line as in the paper."
     x, y = LAYER.law(16).marginal(0).rvs(4000, rng=0), LAYER.law().marginal(0).rvs(4000, rng=1)
@@ -41,6 +43,7 @@ def test_kde_protocol_as_written():
     p, q = p/p.sum(), q/q.sum()
     assert kde_kl(x, y) == pytest.approx((p*np.log(p/q)).sum(), rel=1e-2)
 
+@pytest.mark.power("estimates 8 % off")
 def test_kde_and_densities_agree_where_both_are_valid():
     "Two clearly different laws: the estimate's noise (standard deviation over 8 repetitions) and its smoothing bias (Scott's h adds h² to both variances) are small."
     p, q = norm(scale=1.), norm(scale=1.5)
@@ -49,12 +52,14 @@ def test_kde_and_densities_agree_where_both_are_valid():
     biased = kl_divergence(norm(scale=np.sqrt(1 + h2)), norm(scale=1.5*np.sqrt(1 + h2)))
     assert np.mean(D) == pytest.approx(biased, abs=10*np.std(D, ddof=1)/8**.5 + 2e-4)
 
+@pytest.mark.power("25 %, where a wrong power of n is a factor of 16")
 def test_rate():
     "Known values from plain draws, whose standard deviation over seeds is 2 % at n = 16, 64 (and grows with n: see the paired draws below); a wrong power of n would be off by 16."
     limit = LAYER.law().marginal(0, draws=2**16)
     for n, D in ((16, 2.2e-2), (64, 2.14e-3)):
         assert kl_divergence(LAYER.law(n).marginal(0, draws=2**16), limit) == pytest.approx(D, rel=.25)
 
+@pytest.mark.power("9 %")
 def test_paired_kl_at_known_widths():
     "1 % at n = 1024 and 1e-8 resolved at n = 1e4; values from theory (three digits known)."
     for n, D, error in ((16, 2.2e-2, 5e-4), (64, 2.14e-3, 2e-5), (256, 1.575e-4, 2e-6), (1024, 1.04e-5, 1e-7)):
@@ -64,6 +69,7 @@ def test_paired_kl_at_known_widths():
     assert abs(value - 11.1e-8) < 8*se + 1e-9 and se < 2e-9
     assert paired_kl(LAYER, np.inf, draws=2**12) == (0., 0.)
 
+@pytest.mark.power("22 %; the layer's own limit is further off")
 def test_paired_kl_to_another_limit():
     "Low-rank heads against n×n ones: the paired value is the plain one (bias of 2^14 draws: a few 1e-6), and not that of the low-rank layer's own limit."
     low = Attention(Tokens(4, identity), heads=2, head_width=64)
@@ -77,6 +83,7 @@ def test_paired_kl_to_another_limit():
 CASES = {"n = 16": (LAYER, 16, 0), "n = 1024": (LAYER, 1024, 0), "one head": (Attention(Tokens(3, identity, [[1, .5, 0], [.5, 2, 0], [0, 0, 1]])), 100, 1),
          "16 heads, ReLU": (Attention(Tokens(2, relu), heads=16), 64, 0), "causal with bias": (Attention(Tokens(3, relu), mask="causal", bias=np.eye(3)), 32, 2)}
 
+@pytest.mark.power("errors wrong by a factor of 2.2 (too small) or 4 (too large)")
 @pytest.mark.parametrize("name", CASES)
 def test_paired_kl_states_an_honest_error(name):
     "(D − mean)/se over 24 seeds, against a reference with 8 times the draws of each: unit spread (χ² with 23 degrees of freedom, 1e-7 on either side)."
@@ -86,6 +93,7 @@ def test_paired_kl_states_an_honest_error(name):
     z = (D - reference)/np.hypot(se, se0)
     assert .25 < np.std(z) < 2.2 and abs(z.mean()) < 2.5
 
+@pytest.mark.power("6 % and 11 %")
 def test_paired_kl_agrees_with_independent_draws():
     "Unpaired, unmirrored draws against the exact limit, at a width where that is enough."
     for layer, n in ((LAYER, 8), (Attention(Tokens(2, relu), heads=3), 32)):
@@ -119,6 +127,7 @@ def test_distances_are_distances():
         assert 2*total_variation(p, q)**2 <= kl_divergence(p, q) + 1e-12
         assert hellinger(p, q)**2 <= total_variation(p, q) <= np.sqrt(2)*hellinger(p, q) + 1e-12
 
+@pytest.mark.power("floors that fall by less than 3 or more than 60 over a factor of 25")
 def test_noise_floor_falls_with_the_sample_size():
     "Scott's rule: the floor is a positive bias of order N^(−4/5)."
     limit = LAYER.law().marginal(0)

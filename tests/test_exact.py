@@ -50,6 +50,7 @@ def statistics(y, G):
     yield "scores sharing a key", G[:, 0, 0, j]*G[:, 0, i, j]
     yield "heads sharing tokens", G[:, 0, 0, 0]*G[:, a, 0, 0]
 
+@pytest.mark.power("distribution functions .023 apart, .033 at n = 64")
 @pytest.mark.parametrize("name", CELLS)
 def test_same_law_as_literal_simulation(name, size=40_000, seed=0):
     n, layer = CELLS[name]
@@ -59,6 +60,7 @@ def test_same_law_as_literal_simulation(name, size=40_000, seed=0):
     for (what, a), (_, b) in zip(statistics(*literal), statistics(*collapsed)):
         assert ks_2samp(a, b, method="asymp").pvalue > 1e-9, f"{name}: {what}"
 
+@pytest.mark.power("distribution functions .023 apart")
 @pytest.mark.parametrize("name", ["correlated tokens", "low rank", "causal mask", "repeated identity tokens"])
 def test_one_output_alone_has_the_same_law(name, size=40_000):
     n, layer = CELLS[name]
@@ -66,14 +68,16 @@ def test_one_output_alone_has_the_same_law(name, size=40_000):
         whole, alone = layer.law(n).rvs(size, rng=i)[:, i], layer.law(n).marginal(i).rvs(size, rng=100 + i)
         assert ks_2samp(whole, alone, method="asymp").pvalue > 1e-9
 
-def test_the_comparison_has_teeth(size=40_000):
+@pytest.mark.power("p < 1e-12 for two laws that are nearly right")
+def test_the_comparison_has_teeth():
     "Laws that are nearly right must be told from the right one: no Wishart factors, or a forgotten shared length."
     n, layer = CELLS["five heads, ReLU, n = 3"]
-    literal = layer.simulate_dense(n, size, rng=0)
+    size, literal = 40_000, layer.simulate_dense(n, 40_000, rng=0)
     assert ks_2samp((literal**2).sum(1), (layer.law().rvs(size, rng=1)**2).sum(1)).pvalue < 1e-12
     independent = Attention(Tokens(2, relu, np.eye(2)), heads=5).law(n).rvs(size, rng=1)
     assert ks_2samp((literal**2).sum(1), (independent**2).sum(1)).pvalue < 1e-12
 
+@pytest.mark.power("distribution functions .023 apart")
 def test_coordinates_of_a_clipped_layer_may_use_the_identity(size=40_000):
     layer = Attention(Tokens(4, clip(100.)), heads=2)
     assert 0 < layer.law(16).tv_error < 1e-100 and layer.law(16, exact=True).tv_error == 0

@@ -88,6 +88,7 @@ def test_smallest_run():
         data, fig = FIGURES[name](trials=1, samples=32)
         assert len(fig.axes) >= 1 and set(data["trial"]) <= {-1, 0}
 
+@pytest.mark.power("30 % of the divergence")
 def test_any_seed():
     "The law columns of fig3b at the first point, for other seeds: the same divergence within errors."
     stored = column(table("fig3b"), panel="law", n=64, heads=1)

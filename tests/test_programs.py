@@ -84,6 +84,7 @@ def statistics(y, p):
         yield p[:, 0]*p[:, -1]
         yield p[:, 0]*y[:, 0, 0]
 
+@pytest.mark.power("distribution functions .033 apart")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_without_matrices_the_law_is_the_same(name, size=20_000):
     "Power: see above."
@@ -92,13 +93,14 @@ def test_without_matrices_the_law_is_the_same(name, size=20_000):
     fast, dense = (simulate(p, outputs, n, size, rng=k, coords=min(n, 2), scores=scores_of(p), dense=bool(k)) for k in (0, 1))
     for k, (a, b) in enumerate(zip(statistics(*fast), statistics(*dense))): assert same(a, b), (name, k)
 
-def test_a_forgotten_tie_is_seen(size=20_000):
+@pytest.mark.power("p < 1e-12 for fresh matrices")
+def test_a_forgotten_tie_is_seen():
     "Fresh matrices at every step of a recurrent network are told from tied ones (p < 1e-12)."
     p, h = program(PROGRAMS["recurrent, 4 steps"][1])
     q = Program()
     g = []
     for x in q.inputs(np.ones((4, 4))): g.append(tanh(q.matrix() @ x + (q.matrix(var=2.) @ g[-1] if g else 0)))
-    a, b = simulate(p, h, 4, size, 0, dense=True), simulate(q, g, 4, size, 1)
+    a, b = simulate(p, h, 4, 20_000, 0, dense=True), simulate(q, g, 4, 20_000, 1)
     assert differ(a[:, 2]*a[:, 3], b[:, 2]*b[:, 3])
 
 def test_equal_vectors_have_equal_products():
@@ -149,6 +151,7 @@ def test_kernels_of_perceptrons(φ, dual, tol, depth, σw2=1.7, σb2=.3):
         K = σw2*dual(np.tile(d[:, None], 3), np.tile(d, (3, 1)), K) + σb2
     np.testing.assert_allclose(limit(p).cov(g), K, rtol=0, atol=tol*K.max())
 
+@pytest.mark.power("second moments 2 % off, means 1 % off")
 def test_rare_pairs_of_functions():
     "Two different functions, a shifted input, a product of three."
     p = Program()
@@ -174,6 +177,7 @@ def test_scores_and_outputs_of_example_1():
     np.testing.assert_allclose(P.cov(y), 2.1/2*np.einsum("nhij,jk,nhlk->nil", A, K, A), rtol=1e-9)
     np.testing.assert_allclose(lim.given(P.scores).cov(y), P.cov(y), rtol=1e-9)
 
+@pytest.mark.power("distribution functions .033 apart, kurtosis 11 % off")
 @pytest.mark.parametrize("low_rank, n", [(False, 5), (True, 6), (False, np.inf)])
 def test_attention_written_as_a_program(low_rank, n, size=20_000):
     p = Program()
@@ -187,6 +191,7 @@ def test_attention_written_as_a_program(low_rank, n, size=20_000):
         value, error = v.kurtosis(return_error=True)
         assert abs(value - w.kurtosis()) < 10*error
 
+@pytest.mark.power("distribution functions .033 apart; p < 1e-12 without the cross term")
 def test_cross_term(size=20_000):
     "Limit scores with the cross term have the law of wide dense ones; without it the same test fails."
     p, _ = program(crosswise)
@@ -197,6 +202,7 @@ def test_cross_term(size=20_000):
     without = np.random.default_rng(2).standard_normal((size, 2))*np.sqrt(np.diag(limit(p).score_cov(pair)))
     assert differ(literal.prod(1), without.prod(1))
 
+@pytest.mark.power("second moments 22 % off at n = 4096")
 def test_tied_linear_scores():
     "Query and key from one matrix, divided by n: A K Aᵀ with A = softmax(σ²K), also of wide networks."
     p = Program()
@@ -217,6 +223,7 @@ def deep(p):
     z = [tanh(a + b) for a, b in zip(x, attention(p, x, var_q=9.))]
     return [*z, *attention(p, z, var_q=30.)]
 
+@pytest.mark.power("distribution functions .033 apart (dense .046), kernel 5 % off")
 def test_two_layers_of_attention(size=20_000):
     "Residual, nonlinearity, tied inputs. Dense = matrix-free at n = 12; matrix-free at n = 256 = limit; the kernel recursion is 5 percent off."
     p, y = program(deep)
@@ -231,6 +238,7 @@ def test_two_layers_of_attention(size=20_000):
     S = Attention(Tokens(3, relu, 2*Σ), var_q=9.).infinite_heads().covariances(1, 0)[0]
     assert tanh.dual(K + S)[0, 0] > 1.05*value
 
+@pytest.mark.power("distribution functions .033 apart, covariance of the scores 16 % off")
 def test_shared_matrices_across_depth(size=20_000):
     "The same query and key matrices in both layers: later scores depend on earlier ones."
     p = Program()
@@ -244,6 +252,7 @@ def test_shared_matrices_across_depth(size=20_000):
     C, w = limit(p).score_cov(s), pb[:, 0]*pb[:, 4]
     assert abs(C[0, 4] - w.mean()) < 8*w.std()/np.sqrt(10_000) and C[0, 4] > .1
 
+@pytest.mark.power("slopes .1 off −1/2")
 def test_second_moments_approach_the_limit():
     "Relative Frobenius error of the second moments over coordinates, against width: slope −1/2."
     p = Program()
@@ -255,6 +264,7 @@ def test_second_moments_approach_the_limit():
         errors.append(np.median(np.linalg.norm(out @ out.mT/n - S, axis=(1, 2))/np.linalg.norm(S, axis=(1, 2))))
     assert abs(np.polyfit(np.log(widths), np.log(errors), 1)[0] + .5) < .1
 
+@pytest.mark.power("distribution functions .033 apart (dense .052), kurtosis 12 % off")
 def test_tokens_from_a_program(size=20_000):
     "An attention layer on top of a perceptron, as a layer and as one program."
     p, q = Program(), Program()
@@ -268,6 +278,7 @@ def test_tokens_from_a_program(size=20_000):
     value, error = limit(q).law(outputs).marginal(0, draws=2**14).kurtosis(return_error=True)
     assert abs(layer.law().marginal(0).kurtosis() - value) < 10*error
 
+@pytest.mark.power("distribution functions .033 apart")
 def test_tokens_after_attention(size=20_000):
     "Two attention layers: tokens whose kernel is random."
     p = Program()

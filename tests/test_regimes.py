@@ -25,6 +25,7 @@ def dense(layer, n, size, rng):
 
 @pytest.mark.parametrize("layer, n", [(Attention(T, heads=2, var_q=.6, var_k=.6), 3), (Attention(CORRELATED, heads=2, var_q=2., var_k=2., var_v=.5), 7),
                                       (Attention(T, heads=3, head_width=2), 6), (Attention(CORRELATED, mask="causal", bias=np.eye(3)), 9)])
+@pytest.mark.power("distribution functions .042 apart")
 def test_tied_layer_is_the_literal_one(layer, n):
     G, y = dense(layer, n, 12_000, np.random.default_rng(0))
     scores, law = tied_scores(layer, n, 12_000, rng=1), tied_law(layer, n)
@@ -34,6 +35,7 @@ def test_tied_layer_is_the_literal_one(layer, n):
     for i, j in ((0, 0), (0, 1), (s - 1, s - 2)): assert ks_2samp(G[:, -1, i, j], scores[:, -1, i, j]).pvalue > 1e-9
     for f in (lambda y: y[:, 0], lambda y: y[:, -1], lambda y: y.sum(1), lambda y: y[:, 0]*y[:, 1]): assert ks_2samp(f(y), f(z)).pvalue > 1e-9
 
+@pytest.mark.power("spreads 15 % off 1/√n, over a factor of 4")
 def test_tied_limit_is_one_gaussian():
     layer = Attention(CORRELATED, heads=5, var_q=.7, var_k=.7, var_v=2., var_o=.3)
     K = CORRELATED.kernel()
@@ -45,6 +47,7 @@ def test_tied_limit_is_one_gaussian():
     random = tied_law(Attention(T, head_width=4)).covariances(100, 0) # heads of fixed width stay random
     assert random[:, 0, 0].std() > .1
 
+@pytest.mark.power("variances .04 % off")
 @pytest.mark.parametrize("layer", [Attention(T, heads=3), Attention(CORRELATED, heads=2, var_v=4.), Attention(Tokens(2, identity), var_q=5., var_k=5.)])
 def test_gaussian_limits(layer):
     limits, K, s = gaussian_limits(layer), layer.tokens.kernel(), layer.tokens.seq_len
@@ -75,6 +78,7 @@ def test_distances_by_heads():
         assert np.log(b/a)/np.log(4) == pytest.approx(slope, abs=.02) and da < 1e-3*a and db < 1e-3*b
         assert many["1/n"][name][0] > 100*b and many["1/n, tied"][name][0] > 100*b
 
+@pytest.mark.power("KL 8 % off")
 def test_stated_error_of_distances_covers_the_truth():
     "A hard law (s = 5) with known answer to more digits from 10 independent sets of draws."
     layer = Attention(Tokens(5, identity), heads=1)
@@ -84,6 +88,7 @@ def test_stated_error_of_distances_covers_the_truth():
     assert abs(value - np.mean(fine)) < 10*np.std(fine, ddof=1)/10**.5 + error + 1e-5 # bias of 2^15 draws
     assert 0 < error < 1e-2*value
 
+@pytest.mark.power("probabilities 1e-5 off as stated, 10 % off by importance sampling")
 @pytest.mark.parametrize("H", [1, 2, 8, 64])
 def test_tails(H):
     "Stated relative error ≤ 1e-5 at 4σ and 6σ; importance sampling agrees, at two inflations; and kurtosis is (3/H) Var u/E[u]²."
@@ -104,6 +109,7 @@ def test_known_tails():
     assert tail_risk(law, 6)/2 == pytest.approx(5.39041e-8, rel=2e-6)
     assert 3/2*.0124613/.3919714**2 == pytest.approx(law.kurtosis(), rel=1e-5)
 
+@pytest.mark.power("probabilities 1 % off at .5, 11 % at 2")
 def test_importance_sampling_without_inflation_is_conditional_monte_carlo():
     layer, t = Attention(CORRELATED, heads=2), np.array([.5, 2.])
     p, se = importance_tail(layer, t, width=50, inflate=1, draws=2**14, rng=3)
@@ -112,6 +118,7 @@ def test_importance_sampling_without_inflation_is_conditional_monte_carlo():
     scalar, _ = importance_tail(layer, .5, width=50, inflate=1, draws=2**14, rng=3)
     assert scalar == p[0]
 
+@pytest.mark.power("a bias of .8 standard errors; errors wrong by a factor of 2")
 def test_importance_errors_are_honest():
     "z-scores of 60 seeds: unbiased, spread one, also when the weights matter."
     law = Attention(T, heads=2).law().marginal(0)
@@ -119,6 +126,7 @@ def test_importance_errors_are_honest():
     z = np.array([(lambda m, se: (m - tail_risk(law, 6))/se)(*importance_tail(Attention(T, heads=2), t, draws=2**13, rng=k)) for k in range(60)])
     assert abs(z.mean()) < 6/60**.5 and .5 < z.std() < 1.8
 
+@pytest.mark.power("8 standard errors between n = 64 and 1024")
 def test_wide_tails_of_narrow_layers():
     layer = Attention(T, heads=2)
     t = 6*layer.law().marginal(0).std()

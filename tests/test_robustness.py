@@ -12,6 +12,7 @@ LAYERS = {"A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6), "low 
           "mask and bias": (Attention(Tokens(3, tanh, equicorrelated(3, .4)), mask="causal", bias=distance_bias(3)), 5),
           "1/n scores, variances": (Attention(Tokens(2, identity, np.eye(2)), score_scale="linear", var_q=4., var_k=2., var_v=.5, var_o=3.), 4)}
 
+@pytest.mark.power("distribution functions .046 apart")
 @pytest.mark.parametrize("name", LAYERS)
 def test_gaussian_entries_give_the_recipe(name):
     "Outputs and scores of the literal simulation against the collapsed law (two-sample Kolmogorov–Smirnov, p > 1e-9)."
@@ -22,11 +23,13 @@ def test_gaussian_entries_give_the_recipe(name):
         assert ks_2samp(a, b).pvalue > 1e-9
     assert ks_2samp(y[:, 0], 1.5*z[:, 0]).pvalue < 1e-6 # power of the check
 
+@pytest.mark.power("means .016 off, variances 1.4 to 6 %")
 @pytest.mark.parametrize("name", KINDS)
 def test_entries_have_mean_zero_and_variance_one(name):
     x = KINDS[name](np.random.default_rng(0), (100, 50, 40)).ravel()
     assert abs(x.mean()) < 7/x.size**.5 and abs((x**2).mean() - 1) < 7*(x**2).std()/x.size**.5 + 1e-12 and x.dtype == float
 
+@pytest.mark.power("15 %, 39 % for heavy tails")
 @pytest.mark.parametrize("name", KINDS)
 def test_second_moments_do_not_know_the_entries(name):
     "Given tokens N(0, I): E G_12² = 1 exactly at every width, for all entries of variance one; so is E of y² for uniform weights."
@@ -36,6 +39,7 @@ def test_second_moments_do_not_know_the_entries(name):
     flat = simulate_weights(Attention(Tokens(2, identity, np.eye(2)), var_q=0.), KINDS[name], 5, 20_000, rng=0)[:, 0]**2
     assert abs(flat.mean() - .5) < 10*flat.std()/20_000**.5
 
+@pytest.mark.power("frequencies 7e-4 and 5e-4, which are apart by more")
 def test_heavy_tails_are_slow():
     "Fraction beyond 5 standard deviations at n = 32: t with 2.5 degrees of freedom far above random signs."
     layer = Attention(Tokens(2, identity, np.eye(2)))
@@ -51,6 +55,7 @@ def test_shapes_and_seeds():
     np.testing.assert_array_equal(simulate_weights(layer, uniform, 4, (2, 5), rng=0, coords=7), y)
     np.testing.assert_array_equal(simulate_weights(layer, uniform, 4, 5000, rng=1)[:4096], simulate_weights(layer, uniform, 4, 4096, rng=1)) # block by block
 
+@pytest.mark.power("kurtosis 7 % off")
 @pytest.mark.parametrize("H", [1, 3])
 def test_first_token_under_a_causal_mask(H):
     "Limit N(0, K_11); at width n the kurtosis 3[(1 + 2/n)²(1 + 2/(nH)) − 1]."
@@ -66,6 +71,7 @@ def test_causal_mask_only_counts_what_is_seen():
     long, short = Attention(Tokens(4, relu), mask="causal"), Attention(Tokens(2, relu))
     np.testing.assert_allclose(positions(long)[1], positions(short)[1], rtol=1e-9)
 
+@pytest.mark.power("standard deviations 5 % off")
 def test_positions_at_finite_width():
     layer = Attention(Tokens(2, identity), mask="causal")
     y = layer.law(8).rvs(100_000, rng=3)
@@ -90,6 +96,7 @@ def test_equal_tokens_are_gaussian_given_their_length():
     S = layer.law(7).covariances(50, rng=0) # finite width: still all outputs alike
     np.testing.assert_allclose(S, S[:, :1, :1]*np.ones((1, 3, 3)), rtol=1e-9)
 
+@pytest.mark.power("distribution functions .033 apart; a covariance of .09 .05 off")
 def test_cross_attention():
     np.testing.assert_array_equal(cross_mask(1, 2), [[False, True, True]]*3)
     block = np.array([[1., .3], [.3, 1.]])
@@ -103,6 +110,7 @@ def test_cross_attention():
     scores = Attention(Tokens(4, identity, np.block([[block, block], [block, block]])), mask=cross_mask(2, 2)).scores(np.inf, 50_000, rng=0)[:, 0]
     assert abs((scores[:, 0, 2]*scores[:, 1, 3]).mean() - .09) < .05 # (K_11)_12 (K_22)_12
 
+@pytest.mark.power("kurtosis 6 % off")
 @pytest.mark.parametrize("m, H", [(1, 4), (3, 10), (16, 2)])
 def test_narrow_heads_keep_their_wishart_factors(m, H):
     "Flat weights (σ_Q = 0): v = ū·mean of χ²_m/m, kurtosis exactly 6/(mH), whatever the width of the tokens."
@@ -111,6 +119,7 @@ def test_narrow_heads_keep_their_wishart_factors(m, H):
     assert abs(k - 6/(m*H)) < 12*se and 12*se < .6*6/(m*H)
     assert p.var() == pytest.approx(.5, rel=.05)
 
+@pytest.mark.power("powers of m above −1.2 or below −2.7")
 def test_wide_heads_recover_the_limit():
     "KL to the limit of the same H falls with m like m^(−2)."
     from infattn_nb.divergence import kl_divergence

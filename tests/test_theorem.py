@@ -37,6 +37,7 @@ def deep():
 
 # The two sides
 
+@pytest.mark.power("limits .3 off at n = 64, .055 at n = 2048 (root mean square over networks)")
 @pytest.mark.parametrize("make", [one_layer, lambda: one_layer(3), crosswise, deep], ids=["one head", "three heads", "crosswise", "two layers"])
 def test_every_network_approaches_its_own_limit(make):
     "The root mean square difference is at most the standard deviation of ψ over √n, about; the limits themselves differ by more."
@@ -47,6 +48,7 @@ def test_every_network_approaches_its_own_limit(make):
         assert np.sqrt(np.mean((average - own)**2)) < 2.5/np.sqrt(n)
     if make is crosswise: assert own.std() > .1 # E erf differs from network to network; for the others it is 0 by symmetry
 
+@pytest.mark.power("limits .055 off; those of other networks are")
 @pytest.mark.parametrize("make", [one_layer, lambda: one_layer(3), deep], ids=["one head", "three heads", "two layers"])
 def test_the_limit_is_random(make):
     p, h = make()
@@ -57,6 +59,7 @@ def test_the_limit_is_random(make):
     shuffled = np.roll(own, 1) # equal in law, but another network's limit
     assert np.sqrt(np.mean((average - shuffled)**2)) > .9*own.std()
 
+@pytest.mark.power("one network of 100 .38 off, a spread of .09")
 def test_without_scores_the_limit_is_constant():
     "Fact 1 for programs with tied weights and products of gates."
     for make in (lambda p: lstm(p, p.inputs(np.eye(2) + .3))[-1], lambda p: conv1d(p, p.inputs(np.eye(3) + .3))[1]):
@@ -66,6 +69,7 @@ def test_without_scores_the_limit_is_constant():
         constant, = conditional_average(p, cos, h, scores[:1])
         assert scores.shape == (100, 0) and np.abs(average - constant).max() < 12/np.sqrt(1024) and average.std() < 3/np.sqrt(1024)
 
+@pytest.mark.power("1e-6 for one output, .05 for a function of two")
 def test_the_limit_given_scores_by_hand():
     "Given the scores two outputs are N(0, S): E cos(y¹ + y²) = exp(−(S_11 + 2S_12 + S_22)/2)."
     p, h = one_layer(2)
@@ -83,6 +87,7 @@ def test_asking_leaves_the_program_alone():
     averages(p, cos, h[0], 4)
     assert repr(p) == before
 
+@pytest.mark.power("distribution functions .033 apart; p < 1e-9 for width 9 instead of 3")
 def test_averages_are_those_of_literal_networks():
     "At width 3, against networks whose matrices are drawn."
     p, h = one_layer()
@@ -93,6 +98,7 @@ def test_averages_are_those_of_literal_networks():
     assert ks_2samp(literal*q[:, 1], x*r[:, 1]).pvalue > 1e-9 # together with their scores
     assert ks_2samp(literal, averages(p, lambda u, v: np.tanh(u*v), h, 9, 20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
 
+@pytest.mark.power("a pair's mean .04 off, where independence is wrong by more")
 def test_coordinates_share_their_scores():
     "E cos(y_1)cos(y_2) over networks tends to E Ψ(p°)², not to (E cos y)²: independent given the scores, and only then."
     p = Program()
@@ -121,6 +127,7 @@ def test_gaussian_mean(psi):
     exact = [quad(lambda z: norm.pdf(z)*psi(np.sqrt(x)*z), -12, 12, points=np.unique(np.clip([-1/np.sqrt(x), 0, 1/np.sqrt(x)], -11, 11)), epsabs=1e-11, limit=400)[0] for x in v]
     np.testing.assert_allclose(gaussian_mean(psi, v), exact, atol=3e-6*max(1, np.sqrt(v.max())))
 
+@pytest.mark.power("a sum .02 off, where the first part alone is more than 7 standard errors")
 @pytest.mark.parametrize("layer", [LAYER, Attention(Tokens(2, erf, Σ), heads=2, var_q=9., var_v=4.), Attention(Tokens(3, relu), mask="causal")], ids=["A.1", "erf", "relu"])
 def test_the_parts_add_up(layer):
     "I_n + II_n against simulated outputs: E f(average) − E f(Ψ(p°)), by the laws of page 08."
@@ -133,6 +140,7 @@ def test_the_parts_add_up(layer):
     assert abs(f_n.mean() - f_inf.mean() - a - b) < 7*error
     assert abs(a) > 7*da
 
+@pytest.mark.power("a mean .008 off, where the wrong control variate is 7 standard errors")
 def test_the_control_variate_has_mean_zero():
     "With Ψ_n of width n exactly, with the Ψ of the limit not: its mean is then seen to differ from zero."
     block = lambda control: _split_block(LAYER, cos, F, DF, 8, 0, control, 2**14, np.random.default_rng(5))[:, 0]
@@ -142,17 +150,20 @@ def test_the_control_variate_has_mean_zero():
     wrong = DF(np.exp(-v/2))*(np.exp(-v_n/2) - np.exp(-v/2))
     assert abs(wrong.mean()) > 7*wrong.std()/2**8
 
+@pytest.mark.power("first parts 35 % off")
 def test_a_wrong_derivative_costs_precision_only():
     (right, error), second = split(LAYER, cos, F, DF, 64, rng=0)
     (other, larger), same = split(LAYER, cos, F, lambda x: -DF(x), 64, rng=0)
     assert larger > error and abs(right - other) < 7*np.hypot(error, larger) and second == same
 
+@pytest.mark.power("n times either part 30 % off between n = 32 and 512: powers −.6 or −1.4")
 def test_both_parts_fall_like_one_over_n():
     (a, da), (b, db) = split(LAYER, cos, F, DF, 32, draws=2**14, rng=0)
     (c, dc), (d, dd) = split(LAYER, cos, F, DF, 512, draws=2**14, rng=1)
     for x, dx, y, dy in ((a, da, c, dc), (b, db, d, dd)): assert abs(32*x - 512*y) < 7*np.hypot(32*dx, 512*dy) + .15*abs(32*x) # next order: 1/n
     assert min(abs(c)/dc, abs(d)/dd) > 8
 
+@pytest.mark.power("1e-12 for the second part, 7 standard errors for the first")
 def test_without_scores_there_is_no_second_part():
     "σ_Q = 0: all scores are 0, p = p°, and only the curves move."
     (a, da), second = split(Attention(Tokens(2, clip(100.)), var_q=0.), cos, F, DF, 64, rng=0)
@@ -176,6 +187,7 @@ def test_a_curve_passes_through_the_average():
         np.testing.assert_allclose(F[:, 0], average, rtol=1e-12)
         assert F[0, 1] != F[0, 0]
 
+@pytest.mark.power("suprema a factor of 2 off 1/√n, over a factor of 4")
 def test_curves_converge_uniformly():
     "The largest distance to Ψ over a ball, the median of 60 networks: √n times it stays put. At one point it is smaller."
     p, h = three_tokens()
