@@ -22,6 +22,7 @@ def test_names_and_counts():
         assert set(zip(data["n"], data["heads"])) == cells
         if (data["trial"] >= 0).any(): assert len(data["y"]) == 10*len(np.unique([f"{p} {n} {h}" for p, n, h in zip(data["panel"], data["n"], data["heads"])]))
 
+@pytest.mark.power("slopes outside −2.05…−1.85; a floor 10 standard errors off")
 @pytest.mark.parametrize("name, points", [("fig1b", [(n, 2) for n in WIDTHS]), ("relu_b", [(n, 2) for n in WIDTHS]), ("fig3b", [(HEAD_WIDTH*H, H) for H in LOW_RANK_HEADS])])
 def test_divergences_decay_and_the_estimate_has_a_floor(name, points):
     data = table(name)

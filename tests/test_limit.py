@@ -7,6 +7,7 @@ import inspect
 import pickle
 import warnings
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from infattn_nb.functions import clip, identity, relu, softmax
 from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian
 
 LAYER = Attention(Tokens(4, identity), heads=2)
+made = lru_cache(Attention) # the limit law of a layer is computed once
 
 @pytest.mark.power("covariances .003 off, distribution functions .021 apart")
 def test_the_limit_is_the_last_width():
@@ -36,7 +38,7 @@ def test_variance_and_kurtosis(tokens, heads, size=400_000):
     q = np.random.default_rng(5).standard_normal((size, len(K))) @ L.T*np.sqrt(K[0, 0])
     a = softmax(q)
     u = np.einsum("ni,ij,nj->n", a, K, a)
-    law = Attention(tokens, heads).law().marginal(0)
+    law = made(tokens, heads).law().marginal(0)
     var, se = law.var(return_error=True)
     assert abs(var - u.mean()) < 10*(se + u.std()/len(u)**.5)
     κ, se = law.kurtosis(return_error=True)
