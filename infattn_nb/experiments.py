@@ -9,9 +9,9 @@ __all__ = ['WIDTHS', 'STYLE', 'COLUMNS', 'GRID', 'HEAD_WIDTH', 'LOW_RANK_HEADS',
            'literal_seconds', 'infattn_figures']
 
 # %% ../nbs/11_experiments.ipynb #35a0d2e1
-import csv, io, json, os, shutil, sys, tempfile, time, warnings
+import csv, io, json, os, platform, shutil, sys, tempfile, time, warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -33,6 +33,10 @@ from .attention import Attention, Tokens
 from .divergence import GROUPS, kde, kde_kl, kl_divergence, paired_kl
 from .functions import clip, relu
 from .hierarchical import _count, _in_order
+
+# %% ../nbs/11_experiments.ipynb #65fe11fd
+try: import fcntl
+except ImportError: fcntl = None # Windows
 
 # %% ../nbs/11_experiments.ipynb #a7412b27
 WIDTHS = (16, 64, 256, 1024)
@@ -89,7 +93,8 @@ def sweep(name, # of the figure, e.g. "fig1a"
           keep=lambda cell: True, # which cells
          ): # columns: panel, series, n, heads, trial, x, y, error
     "All trials of all cells of one figure."
-    plan, trials, seed = PLANS[_names([name])[0]], _count(trials, "trials"), _count(seed, "seed", least=0)
+    plan, trials, seed = PLANS[_names([name])[0]], _count(trials, "trials", most=10**6), _count(seed, "seed", 0, 2**128)
+    if not isinstance(blocks, (str, os.PathLike, type(None))): raise TypeError(f"`blocks` must be the name of a folder or None, got {blocks!r}; pass e.g. 'blocks'")
     samples = plan.samples if samples is None else _count(samples, "samples", least=32)
     workers = os.cpu_count() if workers is None else _count(workers, "workers")
     seeds = SeedSequence(seed, spawn_key=(list(PLANS).index(name),)).spawn(len(plan.cells)*trials)
@@ -114,7 +119,7 @@ def _run(task, samples, cell, seed): return task(**cell, samples=samples, seed=s
 def _versions():
     "What results depend on besides their parameters."
     code = b"".join(p.read_bytes() for p in sorted(Path(infattn_nb.__file__).parent.glob("*.py")))
-    return dict(numpy=np.__version__, scipy=package_version("scipy"), code=_digest(code))
+    return dict(numpy=np.__version__, scipy=package_version("scipy"), machine=platform.machine(), code=_digest(code))
 
 def _digest(content): return sha256(content).hexdigest()
 
@@ -130,27 +135,35 @@ def _keep(folder, label, result):
 
 def _kept(folder, label):
     "The result in the file of a block, or None."
-    try: checksum, _, content = _block_file(folder, label).read_bytes().partition(b"\n")
-    except FileNotFoundError: return None
-    if _digest(content).encode() != checksum: problem = "is damaged"
-    elif (block := json.loads(content))[0] != label: problem = "belongs to another run"
-    else: return block[1]
-    warnings.warn(f"{_block_file(folder, label)} {problem}; this block is computed again")
+    if not (file := _block_file(folder, label)).is_file(): return None
+    try:
+        checksum, _, content = file.read_bytes().partition(b"\n")
+        if _digest(content).encode() != checksum: problem = "is damaged"
+        elif (block := json.loads(content))[0] != label: problem = "belongs to another run"
+        else: return block[1]
+    except FileNotFoundError: return None # another run has finished just now
+    except (OSError, ValueError, LookupError, TypeError): problem = "cannot be read"
+    warnings.warn(f"{file} {problem}; this block is computed again")
 
 # %% ../nbs/11_experiments.ipynb #c49dc911
-def _check_table(data):
+def _table(data):
+    "The columns as arrays, or one sentence."
     if not isinstance(data, dict) or set(COLUMNS) - set(data): raise ValueError(f"`data` must be a table with the columns {' '.join(COLUMNS)}, got {type(data).__name__}; take it from `sweep` or `read_table`")
+    table = {c: np.asarray(data[c]) for c in COLUMNS}
+    if len(shapes := {v.shape for v in table.values()}) > 1: raise ValueError(f"`data` must have columns of one length, got {sorted(shapes)}; take it from `sweep` or `read_table`")
+    return table
 
 def _series(data, **where):
     "The x, y, error of the rows that match."
     hit = np.logical_and.reduce([data[k] == v for k, v in where.items()])
+    if not hit.any(): raise ValueError(f"`data` must have rows with {', '.join(f'{k} = {v}' for k, v in where.items())}, got none; pass the table of this figure")
     return data["x"][hit], data["y"][hit], data["error"][hit]
 
-def _figure(name, data, draw=True, **options):
+def _figure(name, data, **options):
     "(data, figure) of one plan; computes the data unless given."
     if data is None: data = sweep(name, **options)
-    _check_table(data)
-    with plt.style.context(STYLE): return data, PLANS[name].draw(data)
+    elif options: raise TypeError(f"`data` must be None if it is to be computed with {', '.join(options)}, got a table; leave one out")
+    with plt.style.context(STYLE): return data, PLANS[name].draw(_table(data))
 
 def _axes(columns, width=7.2, height=3.4, **kwargs):
     "A figure that pyplot does not keep alive, and its axes."
@@ -380,33 +393,37 @@ def write_table(data, # columns
     _write(path, _csv(data))
 
 def _csv(data):
-    _check_table(data)
-    text = io.StringIO()
+    data, text = _table(data), io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
     rows.writerows([f"{v:.17g}" if isinstance(v, float) else v for v in row] for row in zip(*(data[c].tolist() for c in COLUMNS)))
     return text.getvalue().encode()
 
 def read_table(path): # columns
-    "Read what `write_table` wrote."
-    with open(path, newline="") as file: header, *rows = csv.reader(file)
+    "Read what `write_table` wrote; ValueError for anything else."
+    with open(path, newline="", encoding="utf-8") as file: rows = list(csv.reader(file))
+    if rows[:1] != [COLUMNS] or {len(row) for row in rows} != {len(COLUMNS)}: raise ValueError(f"`path` must be a table with the columns {' '.join(COLUMNS)}, got {str(path)!r} with others or a line cut short; write it with `write_table`")
     types = dict(panel=str, series=str, heads=int, trial=int)
-    return {c: np.array([types.get(c, float)(v) for v in column]) for c, column in zip(header, zip(*rows))}
+    return {c: np.array([types.get(c, float)(v) for v in column]) for c, *column in zip(*rows)}
 
 # %% ../nbs/11_experiments.ipynb #779159ee
 def _write(path, content, scratch=None):
     "Write bytes so that the file is complete or as it was, whatever happens; `scratch` is for the temporary file."
-    scratch = Path(scratch or Path(path).parent)
-    for _ in range(9):
-        with suppress(FileNotFoundError): # another run has finished just now and tidied up
+    scratch, temporary = Path(scratch or Path(path).parent), None
+    for chance in range(9):
+        try:
             scratch.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=scratch, prefix=".", delete=False) as file:
+                temporary = file.name
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)
-            return os.replace(file.name, path)
-    raise OSError(f"{path} cannot be written, its folder keeps vanishing; choose another")
+            os.chmod(temporary, 0o644)
+            return os.replace(temporary, path)
+        except OSError as e:
+            if temporary: Path(temporary).unlink(missing_ok=True)
+            if chance < 8 and isinstance(e, (FileNotFoundError, FileExistsError)): continue # another run has finished just now and tidied up
+            raise OSError(e.errno, f"{path} cannot be written ({e.strerror}); make room for it or choose another folder") from None
 
 def _files(data, fig, parameters):
     "The contents of csv, json, png and pdf of one figure."
@@ -429,24 +446,26 @@ def reproduce(out="figures", # folder for the files
              ): # paths of the png files
     "Compute the figures of the paper and write them to `out`; after an interruption the same call goes on where it stopped."
     names = _names(only)
-    trials, seed = _count(trials, "trials"), _count(seed, "seed", least=0)
+    trials, seed = _count(trials, "trials", most=10**6), _count(seed, "seed", 0, 2**128)
     if samples is not None: samples = _count(samples, "samples", least=32)
     if workers is not None: workers = _count(workers, "workers")
-    out = _folder(out)
+    out = _folder(out, names)
     versions = {p: package_version(p) for p in ("infattn_nb", "numpy", "scipy", "matplotlib")}
     parameters = {n: dict(figure=n, trials=trials, samples=samples or PLANS[n].samples, seed=seed, versions=versions) for n in names}
     scratch = {n: out/UNFINISHED/f"{n}-{_digest(json.dumps([p, _versions()]).encode())[:12]}" for n, p in parameters.items()}
-    seconds = {}
     try:
         with tqdm(total=sum(len(PLANS[n].cells)*trials for n in names), disable=None if progress else True) as bar:
             for name in names:
                 bar.set_description(name)
                 start = time.perf_counter()
                 data, fig = FIGURES[name](trials=trials, samples=samples, seed=seed, workers=workers, executor=executor, blocks=scratch[name], tick=bar.update)
-                for kind, content in list(_files(data, fig, parameters[name])): _write(out/f"{name}.{kind}", content, scratch[name])
-                seconds[name] = round(time.perf_counter() - start, 2)
-        _write(out/"timings.json", json.dumps(_timings(out) | seconds, indent=1).encode(), scratch[name])
-    except KeyboardInterrupt: raise KeyboardInterrupt(f"interrupted; the same call goes on from the finished blocks in {out/UNFINISHED}") from None
+                files = dict(_files(data, fig, parameters[name]))
+                with _alone(out):
+                    for kind in files: _write(out/f"{name}.{kind}", files[kind], scratch[name])
+                    _write(out/"timings.json", json.dumps(_timings(out) | {name: round(time.perf_counter() - start, 2)}, indent=1).encode(), scratch[name])
+    except BaseException as e:
+        e.add_note(f"the same call goes on from the finished blocks in {out/UNFINISHED}")
+        raise
     for folder in scratch.values(): shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError): (out/UNFINISHED).rmdir() # not if other runs are unfinished
     return [out/f"{name}.png" for name in names]
@@ -461,12 +480,27 @@ UNFINISHED = ".unfinished"
 
 FIGURES = dict(fig1a=figure_1a, fig1b=figure_1b, fig2a=figure_2a, fig2b=figure_2b, fig3a=figure_3a, fig3b=figure_3b, relu_a=figure_relu_a, relu_b=figure_relu_b, heads=figure_heads)
 
-def _folder(out):
+def _folder(out, names):
+    "The folder, ready for the figures."
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out): return Path(out)
+        with tempfile.TemporaryFile(dir=out): out = Path(out)
     except TypeError: raise TypeError(f"`out` must be the name of a folder, got {out!r}; pass e.g. 'figures'") from None
-    except OSError as e: raise ValueError(f"`out` must be a folder that can be written, got {str(out)!r} ({e.strerror}); choose another") from None
+    except (OSError, ValueError) as e: raise ValueError(f"`out` must be a folder that can be written, got {str(out)!r} ({getattr(e, 'strerror', e)}); choose another") from None
+    for file in [out/"timings.json", *(out/f"{name}.{kind}" for name in names for kind in ("csv", "json", "png", "pdf"))]:
+        if file.is_dir(): raise ValueError(f"`out` must have room for the file {file.name}, got a folder of that name in {str(out)!r}; choose another")
+    if (out/UNFINISHED).is_file(): raise ValueError(f"`out` must have room for the folder {UNFINISHED}, got a file of that name in {str(out)!r}; choose another")
+    return out
+
+@contextmanager
+def _alone(folder):
+    "Wait until no other run is writing its figure (where the system can lock a folder), so that the files of a figure belong together."
+    if fcntl is None: return (yield)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError): fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally: os.close(lock)
 
 # %% ../nbs/11_experiments.ipynb #e12a861a
 @lru_cache(64)
@@ -485,7 +519,8 @@ def literal_seconds(name, # of the figure
                    ): # seconds on one thread, extrapolated from a few timed samples
     "What simulating the finite widths of a figure with all their matrices would cost."
     plan, trials = PLANS[_names([name])[0]], _count(trials, "trials")
-    return sum(_dense_seconds(**cell) for cell in plan.cells if cell["n"] < np.inf)*trials*(samples or plan.samples)
+    samples = plan.samples if samples is None else _count(samples, "samples")
+    return sum(_dense_seconds(**cell) for cell in plan.cells if cell["n"] < np.inf)*trials*samples
 
 # %% ../nbs/11_experiments.ipynb #24165ec9
 def _duration(seconds):
@@ -515,9 +550,11 @@ def infattn_figures(
 ):
     "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's own protocol."
     if version: return print("infattn_nb", package_version("infattn_nb"))
-    try: paths = reproduce(out, only, trials, samples, seed, workers, progress=not quiet)
-    except (ValueError, OSError, KeyboardInterrupt) as e: sys.exit(f"infattn_figures: {e}")
+    try:
+        paths = reproduce(out, only, trials, samples, seed, workers, progress=not quiet)
+        if quiet: return
+        print(*paths, sep="\n")
+        seconds = _timings(out)
+        print(*_cost_table({path.stem: seconds[path.stem] for path in paths}, trials, samples, min(workers or os.cpu_count(), os.cpu_count())), sep="\n")
+    except (ValueError, OSError, KeyboardInterrupt) as e: sys.exit("; ".join([f"infattn_figures: {getattr(e, 'strerror', None) or e or 'interrupted'}", *getattr(e, "__notes__", [])]))
     except MemoryError: sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")
-    if quiet: return
-    seconds = _timings(out)
-    print(*paths, *_cost_table({path.stem: seconds[path.stem] for path in paths if path.stem in seconds}, trials, samples, min(workers or os.cpu_count(), os.cpu_count())), sep="\n")

@@ -38,11 +38,13 @@ BLOCK = 4096
 def _count(k, # what should be an integer
           name, # of the argument, for the message
           least=1, # smallest value
+          most=None, # largest value; None = any
          ): # int
-    "`k` as an integer ≥ `least`, or TypeError or ValueError in one sentence."
+    "`k` as an integer in the range, or TypeError or ValueError in one sentence."
     try: number = index("" if isinstance(k, bool) else k)
     except TypeError: raise TypeError(f"`{name}` must be an integer, got {k!r}; pass e.g. {name}={max(least, 4)}") from None
     if number < least: raise ValueError(f"`{name}` must be at least {least}, got {k}; pass e.g. {name}={max(least, 4)}")
+    if most and number > most: raise ValueError(f"`{name}` must be at most {most:,}, got more; pass e.g. {name}={max(least, 4)}")
     return number
 
 def sample_shape(size): # int or tuple of ints ≥ 0
@@ -63,7 +65,7 @@ def _in_order(task, # function of the arguments in a job
     if not isinstance(executor, (Executor, type(None))): raise TypeError(f"`executor` must be a concurrent.futures.Executor or None, got {executor!r}; pass e.g. ProcessPoolExecutor()")
     jobs = iter(jobs)
     first = list(islice(jobs, 2))
-    if executor is None and (len(first) < 2 or _inside_a_pool()): return (yield from starmap(task, chain(first, jobs)))
+    if _inside_a_pool(executor) or (executor is None and len(first) < 2): return (yield from starmap(task, chain(first, jobs)))
     with ThreadPoolExecutor(cpu_count()) if executor is None else nullcontext(executor) as pool:
         futures = deque()
         try:
@@ -74,9 +76,10 @@ def _in_order(task, # function of the arguments in a job
         finally:
             for f in futures: f.cancel()
 
-def _inside_a_pool():
-    "Threads within threads or processes would only get in each other's way."
+def _inside_a_pool(executor):
+    "Threads within threads or processes would only get in each other's way; a thread of a pool that waits for that pool may wait for ever."
     from multiprocessing import parent_process # late, because importing it takes time
+    if executor is not None: return current_thread() in getattr(executor, "_threads", ())
     return current_thread() is not main_thread() or parent_process() is not None
 
 # %% ../nbs/07_hierarchical.ipynb #f2b3a669
@@ -117,13 +120,16 @@ def fold(sample, # (number, Generator) -> block of samples, or any sampler of th
         if not callable(f): raise TypeError(f"`{name}` must be a function, got {f!r}; pass e.g. statistic=np.sum")
     return reduce(combine, _in_order(partial(_statistic, statistic, sample), jobs, executor))
 
-def _statistic(statistic, sample, number, seed): return statistic(sample(number, default_rng(seed)))
+def _statistic(statistic, sample, number, seed):
+    x = sample(number, default_rng(seed))
+    if not isinstance(x, np.ndarray): raise TypeError(f"`sample({number}, rng)` must return an array, got {type(x).__name__}; pass a sampler, e.g. law.rvs")
+    return statistic(x)
 
 # %% ../nbs/07_hierarchical.ipynb #c6d584c0
 def psd_factor(S, # covariances, shape (s, s, ...): samples on the last axes
               ): # lower triangular L, same shape
     r"$L$ with $L L^\top = S$ for positive *semi*definite $S$: a pivot below $10^{-12} S_{jj}$ counts as zero."
-    S = np.asarray(S, dtype=float)
+    if not (type(S) is np.ndarray and S.dtype == float): S = check_real(S, "S")
     if S.ndim < 2 or S.shape[0] != S.shape[1]: raise ValueError(f"`S` must have shape (s, s, ...), got {S.shape}; put the samples on the last axes")
     L = np.zeros(S.shape)
     for j in range(len(S)):
@@ -156,7 +162,8 @@ class GaussianMixture(stats.rv_continuous):
         if sample is not None and not callable(sample): raise TypeError(f"`sample` must be a function (size, rng) -> variances, got {sample!r}; leave it out to resample the given ones")
         v, which = np.unique(self.variances, return_inverse=True)
         w = np.bincount(which, np.full(len(which), 1/len(which)) if weights is None else self.weights)
-        self.atom, self.v, self.w = w[v == 0].sum(), v[v > 0], w[v > 0]
+        zero = v < 1e-300 # beyond which 1/v overflows
+        self.atom, self.v, self.w = w[zero].sum(), v[~zero], w[~zero]
         self.sample = sample or partial(_resample, v, w/w.sum())
         self.replicates, self.coarse, self.singular = replicates, coarse, singular or self.atom > 0
 
@@ -227,7 +234,7 @@ def _with_error(verb):
     "Let a verb also return its standard error: `return_error=True`."
     @wraps(verb)
     def f(self, *args, return_error=False, **kwargs):
-        for x in args: check_real(x, f"argument of {verb.__name__}")
+        for x in (*args, *kwargs.values()): check_real(x, f"argument of {verb.__name__}")
         value = verb(self, *args, **kwargs)
         if not return_error: return value
         if not self.replicates and (self.weights is not None or self.variances.size < 32):
@@ -463,7 +470,8 @@ def plot(self: HierarchicalGaussian,
         ): # the axes
     "Densities of coordinate i: given a few draws of S (thin), averaged (black), and the Gaussian of the same variance (dashed)."
     import matplotlib.pyplot as plt
-    ax, law = ax or plt.gca(), self.marginal(i)
+    ax, law, curves = ax or plt.gca(), self.marginal(i), _count(curves, "curves", 0)
+    if not law.std(): raise ValueError(f"`i` must be a coordinate that varies, got {i} with variance 0; there is no density to draw")
     y = np.linspace(-4, 4, 401)*law.std()
     for v in self.covariances(curves, seed)[:, i, i]: ax.plot(y, norm.pdf(y, scale=np.sqrt(v)), color="0.75", lw=.7)
     ax.plot([], [], color="0.75", lw=.7, label="given one draw of S")

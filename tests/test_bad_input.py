@@ -142,6 +142,7 @@ G, SQUARES = GaussianMixture([.5, 1.5]), ExchangeableScores(np.eye(2), [1.])
 MASKED = np.ma.masked_array(np.eye(3), mask=np.eye(3))
 NODES = [(np.array([1., 2.]), np.array([.5, .5]))]*2
 def normals(n, g): return g.normal(size=n)
+TABLE = sweep("fig2a", trials=1, samples=32)
 
 CASES += [
     # numbers and arrays
@@ -425,6 +426,24 @@ CASES += [
     (lambda: reproduce(out=5), TypeError, "`out`"),
     (lambda: reproduce(only="fig2a", executor=4), TypeError, "`executor`"),
     (lambda: literal_seconds("fig9"), ValueError, "'fig9'"),
+    (lambda: literal_seconds("fig2a", samples=-5), ValueError, "`samples`"),
+    (lambda: literal_seconds("fig2a", samples=NAN), TypeError, "`samples`"),
+    (lambda: sweep("fig2a", trials=10**12), ValueError, "at most"),
+    (lambda: sweep("fig2a", seed=10**5000), ValueError, "at most"),
+    (lambda: sweep("fig2a", blocks=5), TypeError, "`blocks`"),
+    (lambda: figure_1a(TABLE), ValueError, "pass the table of this figure"),
+    (lambda: figure_2a(TABLE, trials=3), TypeError, "`data` must be None"),
+    (lambda: write_table(TABLE | {"x": TABLE["x"][:3]}, "t.csv"), ValueError, "columns of one length"),
+    (lambda: read_table(__file__), ValueError, "`path` must be a table"),
+    (lambda: read_table("/dev/null"), ValueError, "`path` must be a table"),
+    (lambda: fold(G, np.sum, 10), TypeError, "must return an array"),
+    (lambda: G.moment(order="a"), TypeError, "moment"),
+    (lambda: G.cf(t=1j), TypeError, "cf"),
+    (lambda: psd_factor(np.eye(2)*1j), TypeError, "`S`"),
+    (lambda: psd_factor("ab"), TypeError, "`S`"),
+    (lambda: psd_factor(MASKED), ValueError, "masked"),
+    (lambda: Attention(T, var_v=0.).law().plot(), ValueError, "variance 0"),
+    (lambda: LAW.plot(curves=(2, 2)), TypeError, "`curves`"),
 ]
 
 R = Program()

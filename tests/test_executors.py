@@ -113,6 +113,13 @@ def test_no_pools_within_pools():
     fold(sample, np.sum, 4*hierarchical.BLOCK, rng=0)
     assert max(counts) <= active_count() + os.cpu_count()
 
+def test_a_pool_does_not_wait_for_itself():
+    "A sampler that gets the executor in whose task it runs computes in that thread."
+    law = LAYER.law(5)
+    with ThreadPoolExecutor(2) as pool:
+        inner = lambda y: law.rvs(2*hierarchical.BLOCK, 0, executor=pool).sum()
+        assert law.fold(inner, 3*hierarchical.BLOCK, 0, executor=pool) == pytest.approx(3*law.rvs(2*hierarchical.BLOCK, 0).sum(), rel=1e-12)
+
 @pytest.mark.filterwarnings("ignore")
 def test_cluster_with_a_worker_killed():
     "Two dask workers, one killed in the middle: the run completes with the same bytes."

@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from infattn_nb import experiments
-from infattn_nb.experiments import UNFINISHED, _write, reproduce, sweep
+from infattn_nb.experiments import UNFINISHED, _write, read_table, reproduce, sweep
 
 pytestmark = pytest.mark.xdist_group("interruption") # its fixtures are made once
 
@@ -78,7 +80,8 @@ def damage(files):
     whole = [f.read_bytes() for f in files]
     files[0].write_bytes(whole[0][:-1]), files[1].write_bytes(whole[1][:70]), files[2].write_bytes(b"")
     files[3].write_bytes(whole[3].replace(b"1", b"2", 80)), files[4].write_bytes(os.urandom(1000)), files[5].write_bytes(whole[6])
-    return ["is damaged"]*5 + ["belongs to another run"]
+    for file, content in ((files[6], b"5"), (files[7], b"[]"), (files[8], b"not json")): file.write_bytes(experiments._digest(content).encode() + b"\n" + content)
+    return ["is damaged"]*5 + ["belongs to another run"] + ["cannot be read"]*3
 
 def test_damaged_and_foreign_blocks_are_named_and_computed_again(tmp_path):
     fresh = sweep("fig2a", blocks=tmp_path, **SMALL)
@@ -114,11 +117,11 @@ def test_other_unfinished_runs_are_left_alone(tmp_path):
     assert other.read_text() == "theirs" and [p.name for p in (tmp_path/UNFINISHED).iterdir()] == [other.parent.name]
 
 def test_a_file_is_complete_or_as_it_was(tmp_path, monkeypatch):
-    path = tmp_path/"figure.csv"
+    path = tmp_path/"figure.csv" # alone in its folder, also after failures
     _write(path, b"old")
     monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space"): _write(path, b"new")
-    assert path.read_bytes() == b"old"
+    with pytest.raises(OSError, match=r"figure.csv cannot be written \(No space"): _write(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
     monkeypatch.undo()
     tidied = []
     def replace(a, b):
@@ -128,3 +131,25 @@ def test_a_file_is_complete_or_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", replace)
     _write(path, b"new", tmp_path/"scratch")
     assert path.read_bytes() == b"new" and tidied
+
+def test_whatever_stops_a_run_says_how_to_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiments, "_write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError) as e: reproduce(tmp_path, only="fig2a", **SMALL)
+    assert "goes on from the finished blocks" in e.value.__notes__[0]
+
+def test_what_is_in_the_way_is_named_at_once(tmp_path):
+    (tmp_path/"a/fig2a.csv").mkdir(parents=True)
+    (tmp_path/"b").mkdir()
+    (tmp_path/"b"/UNFINISHED).write_text("")
+    for folder, what in (("a", "fig2a.csv"), ("b", UNFINISHED), ("c\0", "null")):
+        with pytest.raises(ValueError, match=f"`out` must .*{what}"): reproduce(tmp_path/folder, only="fig2a", **SMALL)
+
+def _figure_2a(out, seed):
+    for _ in range(5): reproduce(out, only="fig2a", trials=1, samples=32, seed=seed)
+
+def test_files_of_a_figure_belong_together(tmp_path):
+    "Two runs with other seeds into one folder, again and again: the table is that of the seed in the parameters."
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool: list(pool.map(_figure_2a, [tmp_path]*2, [1, 2]))
+    seed = json.loads((tmp_path/"fig2a.json").read_text())["seed"]
+    np.testing.assert_equal(read_table(tmp_path/"fig2a.csv"), sweep("fig2a", trials=1, samples=32, seed=seed))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fig2a.csv", "fig2a.json", "fig2a.pdf", "fig2a.png", "timings.json"]
