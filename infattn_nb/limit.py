@@ -21,7 +21,7 @@ from .netsor import Input, Linear, MatMul, Nonlin, Program, Score, Vector, _chec
 # %% ../nbs/03_limit.ipynb #11d57a3d
 def cross_moment(f, g, # functions of an array
                  mean, # of U and V, broadcastable pair
-                 a, b, c, # Var U, Var V, Cov(U, V)
+                 a, b, c, # Var U, Var V, Cov(U, V); c² > ab, which rounding makes, counts as c² = ab
                  nodes=4096, degree=400, # of the grid and of the series
                 ): # E f(U)g(V)
     r"$\mathbb{E}[f(U)g(V)]$ for Gaussian $(U, V)$ by Mehler's series, flat arrays; for functions with kinks to about (5/nodes)², else to rounding."

@@ -403,7 +403,7 @@ def mlp(program, # Program to write into
     for l in range(_count(depth, "depth")):
         W, b = program.matrix(var=var_w), _bias(program, var_b)
         xs = [W @ (program.nonlin(phi, x) if l else x) + b for x in xs]
-    return list(xs)
+    return xs
 
 def _bias(program, var): return program.inputs([[var]])[0] if var else 0
 
