@@ -6,7 +6,6 @@
 __all__ = ['GROUPS', 'kl_divergence', 'total_variation', 'hellinger', 'wasserstein', 'paired_kl', 'kde', 'kde_kl', 'kde_trials']
 
 # %% ../nbs/10_divergence.ipynb #349de588
-from copy import copy
 from functools import partial
 
 import numpy as np
@@ -221,11 +220,4 @@ def kde_trials(p, # one-dimensional law with `rvs(size, rng)`
     seeds = seed_sequence(rng).spawn(2*_count(trials, "trials"))
     return np.array(list(_in_order(partial(_kde_trial, p, q or p, samples), zip(seeds[::2], seeds[1::2]), executor)))
 
-def _kde_trial(p, q, samples, a, b): return kde_kl(_drawn(p, samples, a), _drawn(q, samples, b))
-
-def _drawn(law, samples, seed):
-    "Samples of a law; scipy keeps the stream on the law while it draws, so each task has a copy."
-    if hasattr(law, "dist"):
-        law = copy(law)
-        law.dist = copy(law.dist)
-    return law.rvs(samples, np.random.default_rng(seed))
+def _kde_trial(p, q, samples, *seeds): return kde_kl(*(law.rvs(samples, np.random.default_rng(seed)) for law, seed in zip((p, q), seeds))) # scipy's laws want a Generator

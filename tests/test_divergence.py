@@ -164,7 +164,7 @@ def test_all_mass_at_zero():
     assert wasserstein(zero, zero) == 0 and wasserstein(zero, norm()) == pytest.approx(np.sqrt(2/np.pi))
 
 def test_trials_with_laws_of_scipy():
-    "The stream of each trial is its own, although scipy keeps it on the law while it draws; ours draw what they always did."
+    "Whoever computes them, and with the streams that ours always had."
     p, q = GaussianMixture([.5, 1.5]), norm(scale=2.)
     a, b = np.random.SeedSequence(0).spawn(2)
     expected = kde_kl(norm(scale=2.).rvs(500, np.random.default_rng(a)), p.rvs(500, b))
