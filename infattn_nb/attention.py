@@ -221,8 +221,8 @@ def _check_attention(self):
     if self.head_width is not None: put("head_width", _count(self.head_width, "head_width"))
     if not isinstance(self.score_scale, str) or self.score_scale not in ("sqrt", "linear"): raise ValueError(f"`score_scale` must be 'sqrt' or 'linear', got {self.score_scale!r}")
     for name in ("var_q", "var_k", "var_v", "var_o"):
-        v = np.asarray(getattr(self, name))
-        if v.ndim or v.dtype.kind not in "fiu": raise TypeError(f"`{name}` must be a number, got {getattr(self, name)!r}; pass a variance")
+        v = check_real(getattr(self, name), name)
+        if v.ndim: raise TypeError(f"`{name}` must be a number, got {getattr(self, name)!r}; pass a variance")
         if not 0 <= v < np.inf: raise ValueError(f"`{name}` must be a finite variance ≥ 0, got {v}; pass e.g. {name}=1.")
         put(name, float(v))
     if not max(self.var_q*self.var_k, self.var_v*self.var_o) < np.inf: raise ValueError("`var_q`·`var_k` and `var_v`·`var_o` must be finite, got an overflow; choose smaller variances")
@@ -375,7 +375,11 @@ def _limit_marginal(self, i):
     u = lambda g: self.var_o*self.var_v*(average(g)**2).sum(0)
     x = average(np.random.default_rng(0).standard_normal((L.shape[1], 1000)))
     singular = self.heads*M.shape[1] == 1 and x.min() < 0 < x.max()
-    return mixture_of_heads(normal_nodes(u, np.ptp(L, axis=0)), self.heads, sample=partial(self._variance, self.tokens, np.inf, i), singular=singular)
+    law = mixture_of_heads(normal_nodes(u, np.ptp(L, axis=0)), self.heads, sample=partial(self._variance, self.tokens, np.inf, i), singular=singular)
+    for x in filter(None, (law, law.coarse, *law.replicates)): # every caller is handed the same law
+        for a in vars(x).values():
+            if isinstance(a, np.ndarray): a.flags.writeable = False
+    return law
 
 # %% ../nbs/08_attention.ipynb #5390c69e
 @patch

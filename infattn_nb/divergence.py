@@ -12,7 +12,7 @@ import numpy as np
 from scipy.integrate import tanhsinh
 from scipy.optimize import elementwise
 from scipy.special import kl_div, xlog1py
-from scipy.stats import gaussian_kde
+from scipy.stats import gaussian_kde, rv_continuous
 
 from .attention import Attention, _Mirror
 from .functions import check_real
@@ -23,12 +23,19 @@ def _cuts(p, q):
     "Quantiles of both laws, without those that nearly coincide."
     for name, law in (("p", p), ("q", q)):
         if not (hasattr(law, "logpdf") and hasattr(law, "ppf")): raise TypeError(f"`{name}` must be a one-dimensional law with `logpdf` and `ppf`, got {type(law).__name__}; pass e.g. law.marginal(0)")
-    u = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
-    a, b = (law.ppf(u) for law in (p, q))
+    a, b = _quantiles("p", p), _quantiles("q", q)
     return np.unique(np.r_[a, b[np.abs(a - b) > .05*min(np.diff(a).min(), np.diff(b).min())]])
 
+def _quantiles(name, law, u=np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])):
+    try: y = law.ppf(u)
+    except (TypeError, ValueError): y = np.nan # parameters are missing, or arrays
+    if np.shape(y) != u.shape or not np.isfinite(y).all(): raise ValueError(f"`{name}` must be one law with all its parameters, and in their range, got quantiles that are not finite numbers; pass e.g. stats.gamma(2.)")
+    return y
+
 def _integrate(f, cuts):
-    "The integral of f over the line, split at the cuts, and its estimated error."
+    "The integral of f over the line, split at the cuts, and its estimated error; infinite if y f(y) does not fall far out."
+    with np.errstate(all="ignore"): near, far = (np.abs(y*f(y)) for y in np.multiply.outer([1e45, 1e90], np.abs(cuts).max()*np.array([-1, 1])))
+    if (far > .99*near).any(): return np.inf, 0.
     pieces = tanhsinh(f, np.r_[-np.inf, cuts], np.r_[cuts, np.inf], rtol=1e-10, atol=1e-15)
     return pieces.integral.sum(), pieces.error.sum()
 
@@ -43,7 +50,7 @@ def kl_divergence(p, # one-dimensional law: scipy distribution or marginal
                   q, # likewise
                   return_error=False, # also return the estimated error of the quadrature? (not the noise of a p or q made of draws: see paired_kl)
                  ): # D(p ‖ q) ≥ 0 in nats, or (D, error)
-    r"The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1); infinite where p has mass and q has none."
+    r"The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1); infinite where p has mass and q has none, or if p has too heavy tails for q."
     cuts = _cuts(p, q)
     middle = (cuts[1:] + cuts[:-1])/2
     if ((q.logpdf(middle) == -np.inf) & (p.logpdf(middle) > -np.inf)).any(): return (np.inf, 0.) if return_error else np.inf
@@ -54,7 +61,7 @@ def kl_divergence(p, # one-dimensional law: scipy distribution or marginal
 # %% ../nbs/10_divergence.ipynb #044f1905
 def _crossings(f, cuts, points=64):
     "Where f changes sign: searched on a grid between the cuts, then refined."
-    y = np.unique(np.concatenate([np.linspace(a, b, points) for a, b in zip(cuts, cuts[1:])]))
+    y = np.unique(np.concatenate([cuts, *(np.linspace(a, b, points) for a, b in zip(cuts, cuts[1:]))]))
     sign = np.sign(f(y))
     k = np.flatnonzero(sign[1:]*sign[:-1] < 0)
     if not k.size: return y[sign == 0]
@@ -96,7 +103,7 @@ def wasserstein(p, # one-dimensional law
                 q, # likewise
                 return_error=False, # also return the estimated error of the quadrature (alone)?
                ): # in the unit of y
-    r"The Wasserstein distance of order one, $\int|F_p - F_q|$, of two laws with finite mean."
+    r"The Wasserstein distance of order one, $\int|F_p - F_q|$, infinite if one of the means is."
     cuts, F = _cuts(p, q), _cdf_difference(p, q)
     W, error = _integrate(lambda y: np.abs(F(y)), np.unique(np.r_[cuts, _crossings(F, cuts)]))
     return (W, error) if return_error else W
@@ -166,25 +173,27 @@ def paired_kl(attention, # Attention
 def _samples(x, name):
     "The samples as a vector of floats, or one clear sentence."
     x = check_real(x, name)
-    if x.ndim != 1 or x.size < 2 or not np.isfinite(x).all() or np.ptp(x) == 0:
-        raise ValueError(f"`{name}` must be a vector of at least two different finite numbers, got shape {x.shape}; pass samples of one output")
+    if x.ndim != 1 or x.size < 2 or not np.isfinite(x).all() or not max(1e-150, 1e-10*np.abs(x).max()) < np.ptp(x) < 1e150:
+        raise ValueError(f"`{name}` must be a vector of finite numbers, below 1e150 and more different than rounding makes them, got shape {x.shape}; pass samples of one output")
     return x
 
 # %% ../nbs/10_divergence.ipynb #03b596e5
 def kde(samples, # 1-d
-        grid, # where to evaluate, 1-d
+        grid, # where to evaluate, any shape
         bins=4096, # nodes over the range of the samples
-       ): # density on the grid
+       ): # density, in the shape of the grid
     r"Gaussian kernel density estimate with Scott's bandwidth $\hat\sigma N^{-1/5}$, from binned samples."
     x, bins = _samples(samples, "samples"), _count(bins, "bins", least=2)
     grid = check_real(grid, "grid")
+    if not np.isfinite(grid).all(): raise ValueError("`grid` must hold finite numbers, got NaN or infinity; leave them out")
     nodes = np.linspace(x.min(), x.max(), bins)
     share, j = np.modf((x - nodes[0])/(nodes[1] - nodes[0]))
     j = j.astype(int)
     counts = np.bincount(j, 1 - share, bins + 1)[:bins] + np.bincount(j + 1, share, bins + 1)[:bins]
     nodes, counts = nodes[counts > 0], counts[counts > 0]
     bandwidth = x.std(ddof=1)*x.size**-.2
-    return gaussian_kde(nodes, weights=counts, bw_method=bandwidth/np.sqrt(np.cov(nodes, aweights=counts)))(grid)
+    density = gaussian_kde(nodes, weights=counts, bw_method=bandwidth/np.sqrt(np.cov(nodes, aweights=counts)))
+    return density(grid.ravel()).reshape(grid.shape)[()]
 
 # %% ../nbs/10_divergence.ipynb #12dd7a20
 def kde_kl(samples_p, # samples of the finite width, 1-d
@@ -207,8 +216,8 @@ def kde_trials(p, # one-dimensional law with `rvs(size, rng)`
               ): # estimates, (trials,)
     "The paper's estimate of D(p ‖ q), repeated with fresh samples; with one law the noise floor, whose true value is zero."
     for name, law in (("p", p), ("q", q or p)):
-        if not hasattr(law, "rvs"): raise TypeError(f"`{name}` must be a law with `rvs`, got {type(law).__name__}; pass e.g. layer.law(64).marginal(0)")
+        if not hasattr(law, "rvs") or type(law).rvs is rv_continuous.rvs: raise TypeError(f"`{name}` must be a law with `rvs(size, rng)`, got {type(law).__name__}; pass e.g. layer.law(64).marginal(0) or stats.norm()")
     seeds = seed_sequence(rng).spawn(2*_count(trials, "trials"))
     return np.array(list(_in_order(partial(_kde_trial, p, q or p, samples), zip(seeds[::2], seeds[1::2]), executor)))
 
-def _kde_trial(p, q, samples, a, b): return kde_kl(p.rvs(samples, a), q.rvs(samples, b))
+def _kde_trial(p, q, samples, *seeds): return kde_kl(*(law.rvs(samples, np.random.default_rng(seed)) for law, seed in zip((p, q), seeds))) # scipy's laws want a Generator

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from .hierarchical import _count, draw, psd_factor
-from .netsor import Input, MatMul, Program, Score, Vector, apply
+from .netsor import Input, MatMul, Score, Vector, _check_program, apply
 
 # %% ../nbs/04_finite.ipynb #2da63e86
 def dot(x, y): # (samples, n) each
@@ -107,7 +107,7 @@ def _finite_width(width):
 
 def _wanted(program, outputs, scores):
     "The vectors and scores asked for, as tuples."
-    if not isinstance(program, Program): raise TypeError(f"`program` must be a Program, got {type(program).__name__}; write one with Program()")
+    _check_program(program)
     outputs = program._own(Vector, outputs, "`outputs`")
     if not outputs and not scores: raise ValueError("`outputs` must name a vector at least, got none; pass a vector or a list of them")
     return outputs, program._own(Score, scores or (), "`scores`"), scores is not None

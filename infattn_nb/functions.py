@@ -59,11 +59,9 @@ class Nonlinearity:
 
     def __post_init__(self):
         if not callable(self.fn): raise TypeError(f"`fn` must be a function of an array, got {type(self.fn).__name__}; pass e.g. np.tanh")
-        for name in ("order", "constant", "bound"):
-            v = getattr(self, name)
-            least = int(name == "order")
-            if v is not None and not (np.ndim(v) == 0 and check_real(v, name) >= least): raise ValueError(f"`{name}` must be a number ≥ {least} or None, got {v!r}; None means unknown")
-        if not isinstance(self.arity, int) or self.arity < 1: raise ValueError(f"`arity` must be an integer ≥ 1, got {self.arity!r}; it counts the arguments of `fn`")
+        for name in ("order", "constant", "bound"): _check_claim(name, getattr(self, name))
+        if not callable(self.closed_form) and self.closed_form is not None: raise TypeError(f"`closed_form` must be a function (a, b, c) -> E φ(U)φ(V) or None, got {self.closed_form!r}; None means by quadrature")
+        if isinstance(self.arity, bool) or not isinstance(self.arity, (int, np.integer)) or self.arity < 1: raise ValueError(f"`arity` must be an integer ≥ 1, got {self.arity!r}; it counts the arguments of `fn`")
         x, some = np.linspace(-3, 3, 7), [4, 1, 2]
         x.flags.writeable = False
         try:
@@ -96,6 +94,10 @@ class Nonlinearity:
         K[..., i, j] = K[..., j, i] = value
         E[..., i, j] = E[..., j, i] = error
         return (K, E) if return_error else K
+
+def _check_claim(name, v):
+    least = int(name == "order")
+    if v is not None and not (np.ndim(v) == 0 and check_real(v, name) >= least): raise ValueError(f"`{name}` must be a number ≥ {least} or None, got {v!r}; None means unknown")
 
 # %% ../nbs/01_functions.ipynb #53c31bab
 def _key(x):
@@ -321,7 +323,9 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
     "Search for the largest value of `ratio`: points of all magnitudes, and variations of the best ones found before."
     for name, k in (("dim", dim), ("size", size), ("rounds", rounds)):
         if not isinstance(k, (int, np.integer)) or k < 1: raise ValueError(f"`{name}` must be a whole number ≥ 1, got {k!r}; pass e.g. size=10**6")
-    if not 0 < reach[0] < reach[1] < np.inf: raise ValueError(f"`reach` must be two numbers 0 < smallest < largest < ∞, got {reach}")
+    if not callable(ratio): raise TypeError(f"`ratio` must be a function of points (dim, m), got {ratio!r}; let it return m numbers")
+    ends = check_real(reach, "reach")
+    if ends.shape != (2,) or not 0 < ends[0] < ends[1] < np.inf: raise ValueError(f"`reach` must be two numbers 0 < smallest < largest < ∞, got {reach}; pass e.g. (1e-6, 1e3)")
     g, m = default_rng(*seed_sequence(rng).spawn(1)), max(size//rounds, 2)
     best, top = np.empty((dim, 0)), np.empty(0)
     for _ in range(rounds):
@@ -331,7 +335,8 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
             children = parents*(1 + 10**g.uniform(-6, 0, m//2)*g.standard_normal((dim, m//2)))
             z[:, :m//2] = np.where(g.random((dim, m//2)) < .1, z[:, :m//2], children) # some coordinates afresh
             z = np.copysign(np.clip(np.abs(z), *reach), z)
-        with np.errstate(all="ignore"): value = np.nan_to_num(ratio(z), nan=0., posinf=np.inf)
+        with np.errstate(all="ignore"): value = np.nan_to_num(check_real(ratio(z), "ratio(points)"), nan=0., posinf=np.inf)
+        if value.shape != (m,): raise ValueError(f"`ratio` must return one number per point, got shape {value.shape} for {m} points; let it act along the first axis")
         best, top = np.concatenate([best, z], 1), np.concatenate([top, value])
         keep = np.argsort(top)[-64:]
         best, top = best[:, keep], top[keep]
@@ -347,14 +352,28 @@ def break_pseudo_lipschitz(phi, # Nonlinearity, or a function of `arity` arrays
     "Attack the inequality of Definition 2: the largest ratio of its two sides found, and the pair where. At most 1 = it survived."
     d, C = (getattr(phi, key, None) if v is None else v for key, v in (("order", order), ("constant", constant)))
     if d is None or C is None: raise ValueError(f"`order` and `constant` must be given, got {d} and {C}; {phi!r} claims no pair of its own")
+    if not callable(phi): raise TypeError(f"`phi` must be a function of arrays, got {phi!r}; pass e.g. np.tanh")
+    for name, v in (("order", d), ("constant", C)): _check_claim(name, v)
     k = getattr(phi, "arity", 1) if arity is None else arity
     def ratio(z):
         x, y = z[:k], z[:k] + z[k:]
-        difference = np.abs(phi(*x) - phi(*y)) - 1e-14*(np.abs(phi(*x)) + np.abs(phi(*y)))
+        f, g = _defined(phi, x), _defined(phi, y)
+        difference = np.abs(f - g) - 1e-14*(np.abs(f) + np.abs(g))
         a, b, distance = (np.sqrt((v**2).sum(0)) for v in (x, y, y - x))
         return difference/(C*(1 + a**(d - 1) + b**(d - 1))*distance)
     worst, z = attack(ratio, 2*k, **options)
     return worst, z[:k], z[:k] + z[k:]
+
+def _defined(phi, x):
+    "φ at points x (k, m), where NaN may come of an overflow, but of nothing else."
+    f = check_real(phi(*x), "phi(x)")
+    if f.shape != x.shape[1:]: raise ValueError(f"`phi` must return one number per point, got shape {f.shape} for {x.shape[1:]}; let it act on each coordinate alike")
+    if (holes := x[:, np.isnan(f)]).size:
+        try:
+            with np.errstate(over="raise"): phi(*holes)
+        except FloatingPointError: return f
+        raise ValueError(f"`phi` must be defined for all finite arguments, got NaN at {holes[:, 0]}; mend its domain")
+    return f
 
 # %% ../nbs/01_functions.ipynb #b4ee6170
 def growth(phi, # Nonlinearity with known order and constant

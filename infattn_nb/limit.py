@@ -16,12 +16,12 @@ from scipy.stats import qmc
 
 from .functions import Nonlinearity, _dot, _hermite, check_real, dual_quadrature
 from .hierarchical import HierarchicalGaussian, _count, draw, psd_factor, seed_sequence
-from .netsor import Input, Linear, MatMul, Nonlin, Program, Score, Vector, apply
+from .netsor import Input, Linear, MatMul, Nonlin, Program, Score, Vector, _check_program, apply
 
 # %% ../nbs/03_limit.ipynb #11d57a3d
 def cross_moment(f, g, # functions of an array
                  mean, # of U and V, broadcastable pair
-                 a, b, c, # Var U, Var V, Cov(U, V)
+                 a, b, c, # Var U, Var V, Cov(U, V); c² > ab, which rounding makes, counts as c² = ab
                  nodes=4096, degree=400, # of the grid and of the series
                 ): # E f(U)g(V)
     r"$\mathbb{E}[f(U)g(V)]$ for Gaussian $(U, V)$ by Mehler's series, flat arrays; for functions with kinks to about (5/nodes)², else to rounding."
@@ -46,6 +46,9 @@ class Paths:
                  wanted=None, # vectors and scores to follow; None = all
                  given=None, # {score: values (size,)} instead of drawing them
                 ):
+        _check_program(program)
+        size, given = _count(size, "size"), {p: check_real(x, "given") for p, x in (given or {}).items()}
+        if any(x.shape != (size,) for x in given.values()): raise ValueError(f"`given` must hold {size} values for each score, got {[x.shape for x in given.values()]}; one per path")
         scores, nodes = seed_sequence(rng).spawn(2)
         self.program, self.size, self.batches = program, size, min(BATCHES, size)
         self.shape = (self.batches, -(-size//self.batches))
@@ -57,7 +60,12 @@ class Paths:
         for h in nodes:
             if isinstance(h, Vector): self.atoms(h) # in this order a long sum needs no deep recursion
             if isinstance(h, MatMul): self._multiply(h)
-            elif isinstance(h, Score): self._score(h, None if given is None else given.get(h))
+            elif isinstance(h, Score): self._score(h, given.get(h))
+
+    def _own(self, vectors):
+        vectors = self.program._own(Vector, vectors, "`vectors`")
+        if not vectors: raise ValueError("`vectors` must name one at least, got none; pass a vector or a list of them")
+        return vectors
 
     def flat(self, x): # (batch, path) -> (size, ...)
         "One row per path."
@@ -213,7 +221,7 @@ def _score(self: Paths, p, given):
         self.value[p] = self.known[p] + pivot*self.normal[p]
 
 @patch
-def _batched(self: Paths, x): return np.resize(np.asarray(x, dtype=float), self.shape)
+def _batched(self: Paths, x): return np.resize(x, self.shape)
 
 # %% ../nbs/03_limit.ipynb #a775d1bb
 @patch(as_prop=True)
@@ -226,7 +234,7 @@ def mean(self: Paths,
          vectors, # k vectors
         ): # (size, k)
     "Conditional means given the scores."
-    vectors = self.program._own(Vector, vectors, "`vectors`")
+    vectors = self._own(vectors)
     return np.stack([self.flat(np.asarray(self.moment(h))) for h in vectors], axis=-1)
 
 @patch
@@ -234,7 +242,7 @@ def cov(self: Paths,
         vectors, # k vectors
        ): # (size, k, k)
     "Conditional covariances given the scores."
-    vectors = self.program._own(Vector, vectors, "`vectors`")
+    vectors = self._own(vectors)
     return self.flat(self._cov(vectors))
 
 @patch
@@ -250,7 +258,7 @@ def limit(program, # Program
           rng=0, # None | int | SeedSequence | Generator
          ): # Limit
     "The limit law of a program: Definition 1, followed path by path after the first score. Raises AssumptionError if Assumption 1 is violated."
-    if not isinstance(program, Program): raise TypeError(f"`program` must be a Program, got {type(program).__name__}; write one with Program()")
+    _check_program(program)
     program.check()
     return Limit(program, Paths(program, _count(paths, "paths", least=BATCHES), rng))
 
@@ -260,11 +268,7 @@ class Limit:
     program: Program
     inner: Paths # along which the averages are taken
     def __repr__(self): return f"Limit({len(self.program.nodes)} vectors and scores, {self.inner.size if self.inner.factor else 1} paths)"
-
-    def _own(self, vectors):
-        vectors = self.program._own(Vector, vectors, "vectors")
-        if not vectors: raise ValueError("`vectors` must name one at least, got none; pass a vector or a list of them")
-        return vectors
+    def _own(self, vectors): return self.inner._own(vectors)
 
 # %% ../nbs/03_limit.ipynb #af8e2e95
 def _answer(x, return_error, # (batch, path, ...)

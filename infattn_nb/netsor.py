@@ -10,12 +10,14 @@ __all__ = ['Vector', 'Input', 'MatMul', 'Nonlin', 'Linear', 'Attend', 'Score', '
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import wraps
 from typing import Callable
 
 import numpy as np
 from fastcore.basics import patch
 
-from .functions import Nonlinearity, check_cov, relu, sigmoid, softmax, step, tanh, times
+from .functions import Nonlinearity, check_cov, check_real, relu, sigmoid, softmax, step, tanh, times
+from .hierarchical import _count
 
 # %% ../nbs/02_netsor.ipynb #94663eac
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,6 +123,9 @@ class Program:
         if len({h.length for h in vectors}) > 1: raise ValueError(f"{what} must have the same length, got {', '.join(f'{_quote(h)} of length {_length(h.length)}' for h in vectors)}; multiply by a matrix with `rows` to change a length")
         return vectors[0].length
 
+def _check_program(program):
+    if not isinstance(program, Program): raise TypeError(f"`program` must be a Program, got {type(program).__name__}; write one with Program()")
+
 def _length(r): return "n" if r == 1 else f"{r}·n" if r.denominator == 1 else f"{r.numerator if r.numerator > 1 else ''}n/{r.denominator}"
 def _quote(x): return f"`{x.program.name(x)}`"
 
@@ -133,9 +138,9 @@ def inputs(self: Program,
     r"New initial vectors, $(h_\alpha) \sim N(\mu_{in}, \Sigma_{in})$ independently over coordinates, and independent of earlier ones (section 2.1 (ii)). ValueError unless cov is a covariance."
     S = check_cov(cov)
     if S.ndim != 2: raise ValueError(f"`cov` must be one (k, k) matrix, got {S.shape}; call `inputs` once per group")
-    μ = np.asarray(mean)
-    if μ.dtype.kind not in "fiu" or μ.shape not in ((), (len(S),)) or not np.isfinite(μ).all(): raise ValueError(f"`mean` must be a finite number or have shape ({len(S)},), got {μ.dtype} {μ.shape}")
-    group = Inputs(S, np.broadcast_to(μ.astype(float), len(S)))
+    μ = check_real(mean, "mean")
+    if μ.shape not in ((), (len(S),)) or not np.isfinite(μ).all(): raise ValueError(f"`mean` must be a finite number or have shape ({len(S)},), got {μ.dtype} {μ.shape}")
+    group = Inputs(S, np.broadcast_to(μ, len(S)))
     return [self._record(Input(self, (), Fraction(1), group, k)) for k in range(len(S))]
 
 @patch
@@ -146,10 +151,11 @@ def matrix(self: Program,
           ): # Matrix
     "A new random matrix, independent of the others (section 2.1 (i)). ValueError for a negative variance or length."
     v = np.asarray(var)
-    if v.ndim or v.dtype.kind not in "fiu" or not 0 <= v < np.inf: raise ValueError(f"`var` must be a finite number ≥ 0, got {var!r}; it is n times the variance of an entry")
-    try: r = Fraction(rows).limit_denominator(10**6)
-    except (TypeError, ValueError, OverflowError): r = None
-    if not r or r < 0 or abs(r - Fraction(rows)) > 1e-12*r: raise ValueError(f"`rows` must be a positive fraction of the width, got {rows!r}; pass e.g. 1/2 or Fraction(1, 3)")
+    if np.ma.is_masked(var) or v.ndim or v.dtype.kind not in "fiu" or not 0 <= v < np.inf: raise ValueError(f"`var` must be a finite number ≥ 0, got {var!r}; it is n times the variance of an entry")
+    try: exact = Fraction(rows.item() if isinstance(rows, np.generic) else rows)
+    except (TypeError, ValueError, OverflowError): exact = Fraction(0)
+    r = exact.limit_denominator(10**6)
+    if not r > 0 or abs(r - exact) > 1e-12*r: raise ValueError(f"`rows` must be a positive fraction of the width, got {rows!r}; pass e.g. 1/2 or Fraction(1, 3)")
     W = Matrix(self, str(name or f"W{len(self.matrices) + 1}"), float(v), r)
     self.matrices.append(W)
     return W
@@ -317,6 +323,7 @@ class AssumptionWarning(UserWarning):
 def bound(h, # a vector
          ): # in [0, ∞]; None = unknown
     r"$\sup|h_\alpha|$, as far as the program tells (Assumption 1)."
+    if not isinstance(h, Vector): raise TypeError(f"`h` must be a vector of a program, got {type(h).__name__}; make it with the program's methods")
     known = {}
     for x in h.program.past(h): known[x] = _bound(x, known)
     return known[h]
@@ -372,6 +379,19 @@ def check(self: Program,
     return errors + remarks
 
 # %% ../nbs/02_netsor.ipynb #22217357
+def _builder(build):
+    "Let a function write into a program of its vectors `xs`, or, if it raises, leave no trace there."
+    @wraps(build)
+    def f(program, xs, *args, **options):
+        _check_program(program)
+        xs, kept = program._own(Vector, xs, "`xs`"), (program.nodes[:], program.matrices[:], dict(program._product))
+        try: return build(program, xs, *args, **options)
+        except BaseException:
+            program.nodes, program.matrices, program._product = kept
+            raise
+    return f
+
+@_builder
 def mlp(program, # Program to write into
         xs, # input vectors
         depth=2, # matrices
@@ -380,19 +400,15 @@ def mlp(program, # Program to write into
         var_b=0., # bias variance σ_b²
        ): # preactivations of the last layer, one vector per input
     r"Multilayer perceptron: $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; returns $g^{depth}$ (eq. (1))."
-    for l in range(_positive(depth=depth)):
+    for l in range(_count(depth, "depth")):
         W, b = program.matrix(var=var_w), _bias(program, var_b)
-        xs = [W @ (phi(x) if l else x) + b for x in xs]
+        xs = [W @ (program.nonlin(phi, x) if l else x) + b for x in xs]
     return xs
-
-def _positive(**count):
-    (name, k), = count.items()
-    if not isinstance(k, (int, np.integer)) or k < 1: raise ValueError(f"`{name}` must be a whole number ≥ 1, got {k!r}; pass e.g. {name}=3")
-    return k
 
 def _bias(program, var): return program.inputs([[var]])[0] if var else 0
 
 # %% ../nbs/02_netsor.ipynb #b27677da
+@_builder
 def rnn(program, # Program to write into
         xs, # input vectors, one per time step
         phi=tanh, # nonlinearity
@@ -402,9 +418,10 @@ def rnn(program, # Program to write into
        ): # hidden states, one vector per time step
     r"Recurrent network: $h_t = \phi(W h_{t-1} + U x_t + b)$, with the same W, U and b at every step."
     W, U, b, hs = program.matrix("W", var_w), program.matrix("U", var_u), _bias(program, var_b), []
-    for x in xs: hs.append(phi(U @ x + b + (W @ hs[-1] if hs else 0)))
+    for x in xs: hs.append(program.nonlin(phi, U @ x + b + (W @ hs[-1] if hs else 0)))
     return hs
 
+@_builder
 def lstm(program, # Program to write into
          xs, # input vectors, one per time step
          var_w=1., # variance of the recurrent matrices
@@ -420,6 +437,7 @@ def lstm(program, # Program to write into
     return hs
 
 # %% ../nbs/02_netsor.ipynb #70b9d6d8
+@_builder
 def conv1d(program, # Program to write into
            xs, # input vectors, one per position
            kernel=3, # size of a patch, odd
@@ -427,10 +445,11 @@ def conv1d(program, # Program to write into
            var_w=1., # variance of the whole patch
           ): # one vector per position
     r"Convolution with zero padding: $x'_i = \phi(\sum_k W_k x_{i+k})$."
-    if not _positive(kernel=kernel) % 2: raise ValueError(f"`kernel` must be odd, got {kernel}; a patch has a middle")
+    if not _count(kernel, "kernel") % 2: raise ValueError(f"`kernel` must be odd, got {kernel}; a patch has a middle")
     Ws = {k: program.matrix(f"W{k:+d}", var_w/kernel) for k in range(-(kernel//2), kernel//2 + 1)}
-    return [phi(sum(W @ xs[i + k] for k, W in Ws.items() if 0 <= i + k < len(xs))) for i in range(len(xs))]
+    return [program.nonlin(phi, sum(W @ xs[i + k] for k, W in Ws.items() if 0 <= i + k < len(xs))) for i in range(len(xs))]
 
+@_builder
 def attention(program, # Program to write into
               xs, # token vectors
               heads=1, # H
@@ -440,7 +459,7 @@ def attention(program, # Program to write into
               causal=False, # may token i see the tokens up to i only?
              ): # outputs y, one vector per token
     r"Multi-head attention, $y^i = H^{-1/2}\sum_a W^{O,a}\sum_j A^{(a)}_{ij} W^{V,a} x^j$ (eqs. (2)–(4))."
-    _positive(heads=heads)
+    heads = _count(heads, "heads")
     rows, ys = Fraction(1, heads) if low_rank else 1, [0]*len(xs)
     for a in range(heads):
         Q, K, V = (program.matrix(f"{k}{a + 1}", var, rows) for k, var in zip("QKV", (var_q, var_k, var_v)))

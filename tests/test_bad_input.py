@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from infattn_nb.all import *
 
@@ -314,7 +315,7 @@ CASES += [
     (lambda: P.describe(5), ValueError, "this program"),
     (lambda: P.past(5), TypeError, "`nodes`"),
     (lambda: mlp(P, [H1], depth=-1), ValueError, "`depth`"),
-    (lambda: mlp(P, [5]), TypeError, "what a matrix multiplies"),
+    (lambda: mlp(P, [5]), TypeError, "`xs` must be vectors of a program"),
     (lambda: rnn(P, [H1], var_w="a"), ValueError, "`var`"),
     (lambda: lstm(P, [OTHER]), ValueError, "same program"),
     (lambda: conv1d(P, [H1], kernel=2), ValueError, "`kernel`"),
@@ -485,6 +486,57 @@ CASES += [
     (lambda: importance_tail(TWO, 1., inflate=[1., 2.]), ValueError, "`inflate`"),
     (lambda: sparse("few"), ValueError, "`p`"),
     (lambda: student([3., 4.]), ValueError, "`df`"),
+    # masked, complex and out of range
+    (lambda: P.inputs(np.eye(2), mean=np.ma.masked_array([1., 999.], [0, 1])), ValueError, "`mean` must not have masked entries"),
+    (lambda: P.inputs(np.eye(2), mean=1j), TypeError, "`mean` must hold real numbers"),
+    (lambda: P.matrix(var=np.ma.masked), ValueError, "`var`"),
+    (lambda: P.matrix(rows=np.int64(-2)), ValueError, "`rows`"),
+    (lambda: Attention(T, var_q=np.ma.masked), ValueError, "`var_q` must not have masked entries"),
+    (lambda: Nonlinearity(np.tanh, closed_form=5), TypeError, "`closed_form`"),
+    (lambda: Nonlinearity(np.tanh, arity=True), ValueError, "`arity`"),
+    (lambda: attack(5, 1), TypeError, "`ratio` must be a function"),
+    (lambda: attack(np.sum, 1), ValueError, "`ratio` must return one number per point"),
+    (lambda: attack(lambda z: z[0]*1j, 1), TypeError, "ratio(points)"),
+    (lambda: attack(lambda z: z[0], 1, reach=5), ValueError, "`reach`"),
+    (lambda: attack(lambda z: z[0], 1, reach=(1,)), ValueError, "`reach`"),
+    (lambda: attack(lambda z: z[0], 1, reach="wide"), TypeError, "`reach`"),
+    (lambda: break_pseudo_lipschitz(5, 1, 1), TypeError, "`phi` must be a function"),
+    (lambda: break_pseudo_lipschitz(np.sum, 1, 1), ValueError, "`phi` must return one number per point"),
+    (lambda: break_pseudo_lipschitz(np.square, "a", 1), TypeError, "`order`"),
+    (lambda: break_pseudo_lipschitz(np.square, NAN, 1), ValueError, "`order`"),
+    (lambda: break_pseudo_lipschitz(np.square, 1, NAN), ValueError, "`constant`"),
+    (lambda: break_pseudo_lipschitz(np.square, 1, -1), ValueError, "`constant`"),
+    (lambda: break_pseudo_lipschitz(lambda x: NAN*x, 1, 1), ValueError, "`phi` must be defined for all finite arguments"),
+    (lambda: break_pseudo_lipschitz(np.sqrt, 1, 1), ValueError, "`phi` must be defined for all finite arguments"),
+    # what writes into a program, and what follows it along its paths
+    (lambda: mlp(5, [H1]), TypeError, "`program`"),
+    (lambda: mlp(P, None), TypeError, "`xs` must be a list"),
+    (lambda: mlp(P, [H1], depth=True), TypeError, "`depth`"),
+    (lambda: rnn(P, [SCORE]), TypeError, "`xs` must be vectors"),
+    (lambda: conv1d(P, 5), TypeError, "`xs` must be a list"),
+    (lambda: conv1d(P, [H1], kernel=True), TypeError, "`kernel`"),
+    (lambda: lstm(P, 5), TypeError, "`xs` must be a list"),
+    (lambda: attention(Program(), H1), ValueError, "`xs` must belong to the same program"),
+    (lambda: attention(P, [H1], heads=True), TypeError, "`heads`"),
+    (lambda: bound(5), TypeError, "`h` must be a vector"),
+    (lambda: Paths(P, 0), ValueError, "`size`"),
+    (lambda: Paths(P, -1), ValueError, "`size`"),
+    (lambda: Paths(5, 3), TypeError, "`program`"),
+    (lambda: Paths(P, 3, given={SCORE: [1., 2.]}), ValueError, "`given` must hold 3 values"),
+    (lambda: Paths(P, 2, given={SCORE: [1., 2j]}), TypeError, "`given` must hold real numbers"),
+    (lambda: LIM.paths(3).mean([]), ValueError, "`vectors` must name one at least"),
+    (lambda: LIM.paths(3).cov([]), ValueError, "`vectors` must name one at least"),
+    # samples of odd scales, laws of scipy
+    (lambda: kde([1., 2., 3.], [NAN]), ValueError, "`grid` must hold finite numbers"),
+    (lambda: kde([0., 1e300, -1e300], [0.]), ValueError, "`samples`"),
+    (lambda: kde([0., 1e-320], [0.]), ValueError, "`samples`"),
+    (lambda: kde_kl([1e16, 1e16 + 2], [1., 2.]), ValueError, "`samples_p`"),
+    (lambda: kde_kl([0., 1.], [0., 1e-310]), ValueError, "`samples_q`"),
+    (lambda: kde_trials(G, stats.norm), TypeError, "`q` must be a law with `rvs(size, rng)`"),
+    (lambda: kl_divergence(stats.gamma, G), ValueError, "`p` must be one law with all its parameters"),
+    (lambda: hellinger(stats.norm([0., 1.]), G), ValueError, "`p` must be one law"),
+    (lambda: kl_divergence(G, stats.norm(scale=-1)), ValueError, "`q` must be one law"),
+    (lambda: total_variation(stats.norm(scale=NAN), G), ValueError, "`p` must be one law"),
 ]
 
 class _NoSpawn(np.random.bit_generator.ISeedSequence):
@@ -557,12 +609,14 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
     (lambda: A.law(np.array(8)).rvs(2, 0), LAW.rvs(2, 0)), (lambda: A.law(np.float32(8)).rvs(2, 0), LAW.rvs(2, 0)), (lambda: TWO.law(1e300).rvs(1, 0).shape, (1, 2)),
     (lambda: T.gram(2, 0).shape, (0, 3, 3)), (lambda: A.scores(8, 0).shape, (0, 2, 3, 3)), (lambda: A.simulate_dense(4, 0).shape, (0, 3)), (lambda: simulate(P, H1, 4, 0).shape, (0, 1)),
     (lambda: Attention(T, heads=np.int8(2)).law(8).rvs(2, 0), LAW.rvs(2, 0)),
+    (lambda: kde([1., 2., 4.], [[0., 2.], [1., 3.]]), kde([1., 2., 4.], [0., 2., 1., 3.]).reshape(2, 2)), (lambda: kde([1., 2., 4.], 2.), kde([1., 2., 4.], [2.])[0]),
+    (lambda: [float(Program().matrix(rows=r).rows) for r in (np.int64(2), np.float32(.5))], [2, .5]), (lambda: Nonlinearity(np.multiply, arity=np.int64(2))(2., 3.), 6),
     (lambda: relu.dual(np.eye(2)*1e-320)[0, 1], 0), (lambda: relu.dual(np.zeros((0, 2, 2))).shape, (0, 2, 2)), (lambda: kde([1, 2, 4], []).shape, (0,)),
 ])
 def test_the_edge_has_an_answer(value, expected): np.testing.assert_allclose(value(), expected, rtol=1e-6, atol=1e-12)
 
 MODULES = "functions netsor limit finite clt theorem hierarchical attention regimes divergence rates robustness experiments".split()
-ELSEWHERE = set("""Vector Input MatMul Nonlin Linear Attend Score Matrix Inputs AssumptionError AssumptionWarning apply bound Paths Limit dot multiply
+ELSEWHERE = set("""Vector Input MatMul Nonlin Linear Attend Score Matrix Inputs AssumptionError AssumptionWarning apply Limit dot multiply
     cross_moment VarianceGamma score_cov quadratic_form cumulants averaged_constant conditional_average ProgramTokens fluctuations
     gaussian uniform rademacher Plan infattn_figures cf kurtosis rvs""".split()) # parts of larger things, taken from valid ones; the command is below
 
@@ -586,6 +640,21 @@ def test_a_layer_cannot_be_changed_behind_its_back():
     assert layer.tokens.cov[0, 0] == 1 and layer.bias[0, 0] == 0
     for array in (layer.tokens.cov, layer.bias, layer.mask):
         with pytest.raises(ValueError): array[0, 0] = 0
+
+def test_a_law_that_all_share_cannot_be_changed():
+    law = A.law().marginal(0)
+    for x in (law, law.coarse, *law.replicates):
+        for array in (x.variances, x.weights, x.v, x.w):
+            with pytest.raises(ValueError): array[:] = 5
+
+@pytest.mark.parametrize("write", [partial(attention, var_o=-1.), partial(mlp, phi=5), partial(mlp, var_b=-1.), partial(rnn, phi=np.sum), partial(conv1d, var_w="a"), partial(lstm, var_u=NAN)])
+def test_what_is_refused_leaves_no_trace_in_the_program(write):
+    p = Program()
+    xs = p.inputs(np.eye(2))
+    mlp(p, xs)
+    before = repr(p), len(p.matrices)
+    with pytest.raises((TypeError, ValueError)): write(p, xs)
+    assert (repr(p), len(p.matrices)) == before and mlp(p, xs)[0].program is p
 
 def test_input_is_not_modified():
     cov, bias = np.eye(3), np.zeros((3, 3))

@@ -1,7 +1,9 @@
 """Divergences against closed forms and against each other."""
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
-from scipy.stats import gaussian_kde, laplace, norm, t
+from scipy.stats import cauchy, gaussian_kde, laplace, norm, t
 
 from infattn_nb.attention import Attention, Tokens
 from infattn_nb.divergence import hellinger, kde, kde_kl, kde_trials, kl_divergence, paired_kl, total_variation, wasserstein
@@ -147,3 +149,25 @@ def test_atoms():
 def test_mass_where_the_other_has_none():
     from scipy.stats import uniform
     assert kl_divergence(uniform(0, 1), uniform(.5, 1)) == np.inf and np.isfinite(kl_divergence(uniform(.2, .5), uniform(0, 1)))
+
+def test_tails_too_heavy():
+    "Where the integral has no value the divergence is infinite; just inside, it is a number."
+    g, normal = GaussianMixture([.5, 1.5]), norm()
+    for p in (cauchy(), cauchy(3, 1e-3), t(2)):
+        for q in (g, normal): assert kl_divergence(p, q, return_error=True) == (np.inf, 0) and np.isfinite(kl_divergence(q, p)) and hellinger(p, q) < 1
+    assert wasserstein(cauchy(), g) == np.inf and wasserstein(cauchy(), cauchy(1)) == pytest.approx(1)
+    assert kl_divergence(t(2.5), normal) == pytest.approx(np.log(2*np.pi)/2 + 2.5 - t(2.5).entropy(), rel=1e-6) # E y²/2 = 2.5
+    assert wasserstein(t(1.5), normal) < 2
+
+def test_all_mass_at_zero():
+    zero = GaussianMixture([0.])
+    assert wasserstein(zero, zero) == 0 and wasserstein(zero, norm()) == pytest.approx(np.sqrt(2/np.pi))
+
+def test_trials_with_laws_of_scipy():
+    "Whoever computes them, and with the streams that ours always had."
+    p, q = GaussianMixture([.5, 1.5]), norm(scale=2.)
+    a, b = np.random.SeedSequence(0).spawn(2)
+    expected = kde_kl(norm(scale=2.).rvs(500, np.random.default_rng(a)), p.rvs(500, b))
+    for executor in (None, ThreadPoolExecutor(4)): assert (kde_trials(q, p, 500, 8, 0, executor) == kde_trials(q, p, 500, 8, 0)).all()
+    assert kde_trials(q, p, 500, 8, 0)[0] == expected
+    assert kde_trials(q, samples=500, trials=2, rng=0)[0] == kde_kl(*(norm(scale=2.).rvs(500, np.random.default_rng(s)) for s in (a, b)))

@@ -369,3 +369,11 @@ def test_functions_that_mix_coordinates_are_refused():
     with pytest.raises(ValueError, match="divided by zero"): g/0
     y = p.attend([s, s], [g, g], weights=lambda q: np.where(np.abs(q) > 1.5, np.nan, q))
     with pytest.raises(ValueError, match="`weights` must be finite"): simulate(p, y, 50, 10**5, 0)
+
+def test_builders_take_plain_functions_and_a_vector_alone():
+    for φ in (np.tanh, tanh):
+        p = Program()
+        u, = p.inputs([[1.]])
+        g, = mlp(p, u, phi=φ)
+        assert limit(p).second_moment(g, g) == pytest.approx(tanh.dual([[1.]])[0, 0], rel=1e-6)
+        assert len(rnn(p, u, φ)) == len(conv1d(p, [u, u], phi=φ)) - 1 == 1

@@ -134,6 +134,11 @@ def test_whole_softmax_is_half_lipschitz():
     def ratio(z): return np.linalg.norm(softmax(z[:3], axis=0) - softmax(z[:3] + z[3:], axis=0), axis=0)/(.5*np.linalg.norm(z[3:], axis=0))
     assert .99 < attack(ratio, 6, 2*10**5, 0)[0] <= 1 + 1e-9
 
+def test_an_overflow_is_no_hole_in_the_domain():
+    "∞ − ∞ and ∞/∞ at large arguments are left out; a NaN of any other origin is refused, wherever it is."
+    for f in (np.exp, lambda x: np.exp(x)/(1 + np.exp(x))): assert np.isfinite(break_pseudo_lipschitz(f, 1, 1e306, size=4000, rng=0)[0])
+    with pytest.raises(ValueError, match="NaN"): break_pseudo_lipschitz(lambda x: np.where(x > 900, np.nan, x), 1, 1, size=4000, rng=0)
+
 def test_bad_input():
     with pytest.raises(ValueError, match="got 3 for the 2"): compose(times, tanh, tanh, tanh)
     with pytest.raises(ValueError, match="same number"): product(times, tanh)
