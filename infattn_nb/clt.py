@@ -6,7 +6,7 @@
 __all__ = ['VarianceGamma', 'variance_gamma', 'score_cov', 'quadratic_form', 'cumulants', 'score_gram', 'ExchangeableScores']
 
 # %% ../nbs/05_clt.ipynb #fe667285
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 
 import numpy as np
 from fastcore.basics import patch
@@ -25,6 +25,7 @@ from .netsor import AssumptionError, Program, Score
 class VarianceGamma(stats.rv_continuous):
     r"""The law of $\sqrt v\,z$ with $z \sim N(0,1)$ and $v \sim \chi^2_n/n$: a scipy distribution, with characteristic function $(1+t^2/n)^{-n/2}$."""
     def __init__(self, n): # degrees of freedom
+        if np.ndim(check_real(n, "n")) or not 1 <= n < np.inf: raise ValueError(f"`n` must be a finite number ≥ 1, got {n}; for a width use variance_gamma(n)")
         super().__init__(name="variance-gamma")
         self.n = n
 
@@ -83,6 +84,16 @@ def cf(self: VarianceGamma,
 def kurtosis(self: VarianceGamma):
     "The excess kurtosis 6/n."
     return 6/self.n
+
+def _of_real(verb):
+    "The verb for real arguments; scipy would compute something of others."
+    @wraps(verb)
+    def f(self, *args, **kwargs):
+        for x in args: check_real(x, f"argument of {verb.__name__}")
+        return verb(self, *args, **kwargs)
+    return f
+
+for name in "pdf logpdf cdf logcdf sf logsf ppf isf moment cf".split(): setattr(VarianceGamma, name, _of_real(getattr(VarianceGamma, name)))
 
 @patch
 def rvs(self: VarianceGamma,
@@ -155,7 +166,7 @@ def score_gram(program, # Program
               ): # Γ, shape size + (2r, 2r), ordered q1, k1, q2, k2, …
     r"Draws of $\Gamma_n$, the covariance of a coordinate of all queries and keys given the vectors they are made of; $\Gamma_\infty$ for $n = \infty$ (Lemma 16)."
     pairs = [g for p in _sqrt_scores(program, scores) for g in p.args]
-    if width == np.inf: return np.broadcast_to(limit(program).cov(pairs), (*sample_shape(size), len(pairs), len(pairs)))
+    if np.array_equal(width, np.inf): return np.broadcast_to(limit(program).cov(pairs), (*sample_shape(size), len(pairs), len(pairs)))
     xs = list(dict.fromkeys(g.args[0] for g in pairs))
     i = [xs.index(g.args[0]) for g in pairs]
     var = np.array([[g.W.var*(g.W is h.W) for h in pairs] for g in pairs])
@@ -179,15 +190,24 @@ class _OfGram:
         Γ = np.moveaxis(self.sampler(n, size, g), 0, -1)
         return np.einsum("ijs,sjk->sik", psd_factor(Γ), g.standard_normal((size, len(Γ), 2)))
 
-def _width(n): return n if n is np.inf or n == np.inf else _finite_width(n)
+def _width(n): return np.inf if np.array_equal(n, np.inf) else _finite_width(n)
 def _fixed(gram, n, size, rng): return np.broadcast_to(gram, (size, *gram.shape))
 
-def _source(x, scores):
-    if isinstance(x, Program): return _OfProgram(x, scores)
-    if callable(x): return _OfGram(x)
+def _checked(sampler, r, n, size, g):
+    Γ = check_real(sampler(n, size, g), "program_or_gram(n, size, rng)")
+    if Γ.shape != (size, 2*r, 2*r): raise ValueError(f"`c` must have one entry per score, got {r} for Gram matrices of shape {Γ.shape}; a sampler must return (size, 2r, 2r)")
+    return Γ
+
+def _source(x, scores, r):
+    if isinstance(x, Program):
+        source = _OfProgram(x, scores)
+        if len(source.scores) != r: raise ValueError(f"`c` must have one entry per score ({len(source.scores)}), got {r}; pass e.g. np.ones({len(source.scores)})")
+        return source
+    if callable(x): return _OfGram(partial(_checked, x, r))
     Γ = check_cov(x, "program_or_gram")
     if Γ.ndim != 2 or len(Γ) % 2: raise ValueError(f"`program_or_gram` must have shape (2r, 2r), ordered q1, k1, q2, k2, …, got {Γ.shape}; two rows per score")
     if np.diag(Γ[::2, 1::2]).any(): raise ValueError("`program_or_gram` must have zeros between query and key of each score, which use different matrices (Assumption 1 (b)); set gram[2i, 2i + 1] = 0")
+    if len(Γ) != 2*r: raise ValueError(f"`c` must have one entry per score ({len(Γ)//2}), got {r}; the Gram matrix has two rows per score")
     return _OfGram(partial(_fixed, Γ))
 
 @lru_cache(16)
@@ -203,14 +223,12 @@ class ExchangeableScores:
                  draws=4096, # of a random Γ
                  seed=0, # of these draws
                 ):
-        self.source, self.c = _source(program_or_gram, scores), check_real(c, "c")
-        self.draws, self.seed = _count(draws, "draws", 64), _count(seed, "seed", 0)
+        self.c, self.draws, self.seed = check_real(c, "c"), _count(draws, "draws", 64), _count(seed, "seed", 0)
         if self.c.ndim != 1 or not np.isfinite(self.c).all(): raise ValueError(f"`c` must be a vector of finite numbers, one per score, got {c!r}")
+        self.source = _source(program_or_gram, scores, len(self.c))
 
     def cumulants(self, n): # k₂(Γ) and k₄(Γ) of each draw of Γ_n
-        Γ = _drawn(self.source, _width(n), self.draws, self.seed)
-        if self.c.shape != (Γ.shape[-1]//2,): raise ValueError(f"`c` must have one entry per score ({Γ.shape[-1]//2}), got shape {self.c.shape}")
-        return cumulants(Γ, self.c)
+        return cumulants(_drawn(self.source, _width(n), self.draws, self.seed), self.c)
 
     def _average(self, f, n, return_error):
         k2, k4 = self.cumulants(n)
@@ -273,4 +291,4 @@ def _normed_sums(source, c, n, size, g):
 @patch
 def kurtosis(self: ExchangeableScores, n, return_error=False):
     r"Excess kurtosis of $\sum_i c_i p_i$ at width n: $(\mathbb{E} k_4/n + 3\mathrm{Var}\,k_2)/(\mathbb{E} k_2)^2$."
-    return self._average(lambda k2, k4: (k4.mean()/n + 3*k2.var())/k2.mean()**2, n, return_error)
+    return self._average(lambda k2, k4: (k4.mean()/n + 3*k2.var())/(k2.mean()**2 or 1.), n, return_error) # 0 for a sum that is always 0

@@ -32,12 +32,16 @@ def _square_cov(tokens, K, points=2**17):
 def _check_gaussian(tokens):
     if not isinstance(tokens, Tokens) or tokens.activation is None: raise ValueError(f"`tokens` must be Tokens φ(h) with Gaussian h, got {tokens!r:.60}; the fluctuations of programs are not computed here")
 
+def _check_step(step):
+    if np.ndim(check_real(step, "step")) or not 1e-4 <= step <= .1: raise ValueError(f"`step` must be a number in [1e-4, 0.1], got {step}; smaller ones drown in rounding, larger ones in their own error")
+
 # %% ../nbs/13_rates.ipynb #37f6e895
 def fluctuations(tokens, # Tokens
-                 step=.01, # relative step of the derivatives in r²
+                 step=.01, # relative step of the derivatives in r², 1e-4…0.1
                 ): # directions D (k, s, s), drift B (s, s)
     r"Leading fluctuations of the Gram matrix: $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ and $\mathbb{E}K_n = K + B/n$ (Lemma 16, one order further); exact for the identity, else to about three digits."
     _check_gaussian(tokens)
+    _check_step(step)
     tokens, _ = tokens._sampled(1e4) # clip(100) is the identity
     K = tokens.kernel()
     C, B = _square_cov(tokens, K), 0*K
@@ -69,7 +73,7 @@ def _stencil(attention, i, δ):
 def first_order(attention, # Attention with head_width=None and "sqrt" scores
                 y, # points
                 i=0, # output
-                step=.01, # of the finite differences; their error is of order step²
+                step=.01, # of the finite differences, 1e-4…0.1; their error is of order step²
                ): # f₁(y), same shape
     r"The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i, by second derivatives of the limit in its own parameters."
     _check_expandable(attention, step)
@@ -77,7 +81,7 @@ def first_order(attention, # Attention with head_width=None and "sqrt" scores
 
 # %% ../nbs/13_rates.ipynb #1e9d7a29
 def _check_expandable(attention, step):
-    if np.ndim(check_real(step, "step")) or not 0 < step < .5: raise ValueError(f"`step` must be a number in (0, ½), got {step}; pass e.g. step=.01")
+    _check_step(step)
     if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(2, identity))")
     if attention.head_width is not None: raise ValueError(f"`attention` must have head_width=None, got {attention.head_width}; low-rank heads of fixed width have another limit")
     if attention.score_scale != "sqrt": raise ValueError("`attention` must have score_scale='sqrt', got 'linear'; there the scores themselves are of order n^(-1/2)")
@@ -87,27 +91,27 @@ def _check_expandable(attention, step):
 # %% ../nbs/13_rates.ipynb #3bbfebf4
 def scaled_difference(attention, # Attention
                       width, # n
-                      y, # points, 1-d
+                      y, # points, any shape
                       i=0, # output
                       draws=2**16, # of the random matrices, each used with its mirror image
                       rng=None, # None | int | SeedSequence | Generator
                       executor=None, # concurrent.futures.Executor; None = threads
-                     ): # n(f_n(y) − f(y)), standard error
+                     ): # n(f_n(y) − f(y)), standard error; same shape
     r"The difference of the densities of output i, times n, from paired and mirrored draws: it tends to $f_1$."
     if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(2, identity))")
-    law, limit, y = attention.law(width), attention.law(), np.atleast_1d(check_real(y, "y"))
+    law, limit, y = attention.law(width), attention.law(), check_real(y, "y")
     if width == np.inf: raise ValueError("`width` must be finite, got inf; there the difference is zero")
     if _count(i, "i", least=0) >= law.dim: raise ValueError(f"`i` must be an output 0…{law.dim - 1}, got {i}; the layer has {law.dim} tokens")
     draws = -(-_count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
     _check_paired("attention", attention)
-    parts = _paired_densities(law, limit, i, y, draws, rng, executor)
-    difference = width*(parts[:, 0] - parts[:, 1])
+    parts = _paired_densities(law, limit, i, y.ravel(), draws, rng, executor)
+    difference = width*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *y.shape)
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
 
 # %% ../nbs/13_rates.ipynb #5eff13e8
 def kl_constant(attention, # Attention with head_width=None and "sqrt" scores
                 i=0, # output
-                step=.01, # of the finite differences; their error is of order step²
+                step=.01, # of the finite differences, 1e-4…0.1; their error is of order step²
                ): # c
     r"The constant in $D(f_n\|f) \approx c/n^2$ for output i: $c = \frac12\int f_1^2/f$."
     _check_expandable(attention, step)
@@ -122,7 +126,7 @@ def smoothed(law, # GaussianMixture
             ): # GaussianMixture
     r"The mean of a kernel density estimate of `law` with Scott's bandwidth $h = \sigma N^{-1/5}$: every $v$ becomes $v + h^2$."
     if not isinstance(law, GaussianMixture): raise TypeError(f"`law` must be a GaussianMixture, got {type(law).__name__}; pass e.g. attention.law().marginal(0)")
-    return GaussianMixture(law.v + law.var()*_count(samples, "samples", least=2)**-.4, law.w/law.w.sum())
+    return GaussianMixture(law.variances + law.var()*_count(samples, "samples", least=2)**-.4, law.weights)
 
 # %% ../nbs/13_rates.ipynb #42e3e47a
 def noise_floor(law, # one-dimensional law with `pdf` and `std`, symmetric about 0

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from .attention import BUFFER, Attention, wishart_factor
 from .divergence import hellinger, kl_divergence, total_variation, wasserstein
 from .functions import check_real
-from .hierarchical import HierarchicalGaussian, _count, draw, fold
+from .hierarchical import GaussianMixture, HierarchicalGaussian, _count, draw, fold
 
 # %% ../nbs/09_regimes.ipynb #e67e9d95
 def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the last axes
@@ -88,11 +88,12 @@ def gaussian_limits(attention, # Attention
     _check_layer(attention)
     limits = {"infinite heads": attention.law().marginal(i), "1/n": attention.linear_scaling().marginal(i)} # E[v] is the same for every H
     if attention.var_q == attention.var_k: limits["1/n, tied"] = tied_law(attention).marginal(i)
+    if not all(law.std() > 0 for law in limits.values()): raise ValueError(f"`attention` must have an output {i} of positive variance, got 0; an output that is zero has no density")
     return {name: norm(scale=law.std()) for name, law in limits.items()}
 
 def gaussian_distances(attention, # Attention
                        i=0, # output
-                       return_error=False, # also return the error that the nodes of the limit law cause?
+                       return_error=False, # also return the error that the nodes or draws of the limit law cause?
                       ): # {regime: {KL, TV, Hellinger, W1}}, with (value, error) as values if asked for
     "Distances of the limit of output i from the Gaussian of each regime; D(limit ‖ Gaussian), W1 in standard deviations (section 2.2)."
     limits, law, table = gaussian_limits(attention, i), attention.law().marginal(i), {}
@@ -103,9 +104,10 @@ def gaussian_distances(attention, # Attention
     return table
 
 def _with_spread(f, law):
-    "f(law) and its error, from the replicates and the coarser rule behind an exact law."
-    value = f(law)
-    return value, 3*np.std([f(p) for p in law.replicates], ddof=1)/np.sqrt(len(law.replicates)) + abs(f(law.coarse) - value)
+    "f(law) and its error: from the replicates and the coarser rule behind an exact law, else the standard error over batches of the draws."
+    value, parts = f(law), law.replicates or [GaussianMixture(v) for v in np.array_split(law.variances, 16)]
+    error = np.std([f(p) for p in parts], ddof=1)/np.sqrt(len(parts))
+    return value, 3*error + abs(f(law.coarse) - value) if law.coarse else error
 
 # %% ../nbs/09_regimes.ipynb #ba18ee03
 def tail_risk(law, # one-dimensional law, e.g. attention.law().marginal(0)
@@ -115,7 +117,9 @@ def tail_risk(law, # one-dimensional law, e.g. attention.law().marginal(0)
     r"$\Pr(|y| > k\sigma)$ of a symmetric law, $\sigma$ its standard deviation."
     k = check_real(k, "k")
     if not (k >= 0).all(): raise ValueError(f"`k` must be numbers ≥ 0, got {k}; pass e.g. k=6")
+    if not hasattr(law, "sf"): raise TypeError(f"`law` must be a one-dimensional law with `sf` and `std`, got {type(law).__name__}; pass e.g. attention.law().marginal(0)")
     if not return_error: return 2*law.sf(k*law.std())
+    if not isinstance(law, GaussianMixture): raise TypeError(f"`law` must be a GaussianMixture for `return_error`, got {type(law).__name__}; others state no error")
     σ, dσ = law.std(return_error=True)
     p, dp = law.sf(k*σ, return_error=True)
     return 2*p, 2*(dp + k*dσ*law.pdf(k*σ))

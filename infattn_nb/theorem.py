@@ -15,7 +15,7 @@ from numpy.random import default_rng
 
 from .attention import Attention, _Mirror, narrow, wishart_factor
 from .finite import _finite_width, simulate
-from .functions import Nonlinearity, _hermite, check_real
+from .functions import Nonlinearity, _check_scalar, _hermite, check_real
 from .hierarchical import _count, draw, seed_sequence
 from .limit import limit
 from .netsor import Input, MatMul, Nonlin, Program, Score, Vector, apply
@@ -33,7 +33,7 @@ def averages(program, # Program
 
     Raises TypeError or ValueError for vectors of another program or an impossible width."""
     scores = _sqrt_scores(program)
-    h = program._own(Vector, [h] if isinstance(h, Vector) else h, "`h`")
+    h = _vectors(program, h)
     psi, g, n = _function(psi, len(h)), default_rng(seed_sequence(rng)), int(_finite_width(width))
     step, parts = max(1, 2**22//(n*len(h))), []
     for k in range(0, size := _count(size, "size"), step): # pieces of bounded memory
@@ -47,6 +47,10 @@ def _sqrt_scores(program):
     if not isinstance(program, Program): raise TypeError(f"`program` must be a Program, got {type(program).__name__}; write one with Program()")
     return [p for p in program.nodes if isinstance(p, Score) and p.scale == "sqrt"]
 
+def _vectors(program, h):
+    if not (h := program._own(Vector, h, "`h`")): raise ValueError("`h` must be a vector or a list of some, got none; pass vectors of the program")
+    return h
+
 def _function(psi, k): return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi, arity=k)
 
 # %% ../nbs/06_theorem.ipynb #16b0a1eb
@@ -59,8 +63,8 @@ def conditional_average(program, # Program
     r"""$\mathbb{E}[\psi(Z^{h^1}, \dots, Z^{h^k}) \mid p^\circ = p]$ at given scores p, the limit in Theorem 1.
 
     To many digits for one h that is Gaussian given the scores; otherwise by quasi-random points, the more the fewer rows."""
-    h = program._own(Vector, [h] if isinstance(h, Vector) else h, "`h`")
-    extended = copy(program)
+    _sqrt_scores(program) # refuses what is no program
+    h, extended = _vectors(program, h), copy(program)
     extended.nodes = [*program.nodes, node := Nonlin(extended, h, h[0].length, _function(psi, len(h)))]
     return limit(extended, paths=16).given(scores, rng).mean([node])[:, 0]
 
@@ -81,7 +85,7 @@ def curves(program, # Program whose G-vars do not depend on scores
     gs, between = _g_vars(program, h)
     if any(isinstance(x, Score) for x in program.past(*gs)) or not {s for x in between for s in x.scores} <= set(scores):
         raise ValueError(f"`h` must be a function of G-vars made without scores, and of sqrt scores, got {program.describe(h)!r}; write Σ a_j (O V x_j) instead of O (Σ a_j V x_j)")
-    at = np.asarray(at, dtype=float)
+    at, size = check_real(at, "at"), _count(size, "size")
     if at.ndim != 2 or at.shape[1] != len(scores): raise ValueError(f"`at` must have shape (m, {len(scores)}), got {at.shape}; one column per sqrt score, in the order of the program")
     g, p = simulate(program, gs, n, size, rng, coords=n, scores=scores, executor=executor)
     F, value = np.empty((size, len(at))), dict(zip(gs, np.moveaxis(g, 1, 0)))
@@ -106,7 +110,8 @@ def averaged_constant(order, # d
                       moment, # M = E‖Z^g‖^(d−1); 1 for d = 1
                      ): # constant of Ψ
     r"A constant with which $\Psi(p) = \mathbb{E}\,\psi(\phi(Z^g, p))$ is pseudo-Lipschitz of the same order (Lemma 17)."
-    if not order >= 1: raise ValueError(f"`order` must be a number ≥ 1, got {order}; see Definition 2")
+    for name, x in (("order", order), ("constant", constant), ("moment", moment)): _check_scalar(name, x)
+    if not 1 <= order <= 1000: raise ValueError(f"`order` must be a number in [1, 1000], got {order}; see Definition 2")
     if order == 1: return constant # the bracket is 1 + 1 + 1 on both sides
     c = max(1., 2.**(order - 2))
     return constant*max(1 + 2*c*moment, c)
@@ -127,11 +132,14 @@ def gaussian_mean(psi, # ψ of one argument
                   v, # variances ≥ 0, any shape
                  ): # same shape
     r"$\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$: to rounding for smooth ψ, about 1e-6 for one with kinks (Ψ of Theorem 3 for an attention output)."
-    (x, root, _), v = _hermite(4096, 400), check_real(v, "v")
+    (x, root, _), psi, v = _hermite(4096, 400), _function(psi, 1), check_real(v, "v")
     if not v.size or not (0 <= np.min(v) <= np.max(v) < np.inf): raise ValueError(f"`v` must hold finite variances ≥ 0, got {f'{np.min(v)}…{np.max(v)}' if v.size else 'none'}; pass conditional variances")
     t = np.log(np.where(v > 0, v, np.max(v) or 1.)) # v = 0 where all tokens are dead
     at_nodes = lambda t: psi(np.exp(t/2)[:, None]*x) @ root**2
-    return np.where(v > 0, Chebyshev.interpolate(at_nodes, 64, [t.min() - 1e-6, t.max() + 1e-6])(t), psi(np.zeros(1))[0])[()]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        value = np.where(v > 0, Chebyshev.interpolate(at_nodes, 64, [t.min() - 1e-6, t.max() + 1e-6])(t), psi(np.zeros(1))[0])[()]
+    if not np.isfinite(value).all(): raise ValueError("`psi` must be finite wherever its Gaussian argument reaches (13 standard deviations), got NaN or infinity; mend its domain, or pass smaller `v`")
+    return value
 
 # %% ../nbs/06_theorem.ipynb #5345e59d
 def _split_block(attention, psi, f, df, n, i, control, size, g):
@@ -145,7 +153,8 @@ def _split_block(attention, psi, f, df, n, i, control, size, g):
     for k in range(0, size, step):
         y = z.standard_normal((min(step, size - k), n))
         for j in (0, 1): F[j, k:k+step] = psi(np.sqrt(v[0, j, k:k+step, None])*y).mean(1)
-    return np.stack([f(F) - f(Ψ) - control*df(Ψ)*(F - Ψ_n), f(Ψ) - f(Ψ_o)], axis=-1).mean(0)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"): # `split` refuses what is not finite
+        return np.stack([f(F) - f(Ψ) - control*df(Ψ)*(F - Ψ_n), f(Ψ) - f(Ψ_o)], axis=-1).mean(0)
 
 # %% ../nbs/06_theorem.ipynb #8fea972f
 def split(attention, # Attention with n×n matrices
@@ -164,6 +173,8 @@ def split(attention, # Attention with n×n matrices
     if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; for general programs compare `averages` with `conditional_average`")
     if attention.head_width: raise ValueError(f"`attention` must have n×n matrices, got head_width={attention.head_width}; low-rank heads of fixed width do not converge to this limit")
     if _count(i, "i", least=0) >= attention.tokens.seq_len: raise ValueError(f"`i` must be an output 0…{attention.tokens.seq_len - 1}, got {i}; the layer has {attention.tokens.seq_len} tokens")
+    if not (callable(f) and callable(df)): raise TypeError(f"`f` and `df` must be functions of an array, got {f!r:.60} and {df!r:.60}; pass e.g. np.tanh and its derivative")
     task = partial(_split_block, attention, _function(psi, 1), f, df, int(_finite_width(width)), i, control)
     x = draw(task, _count(draws, "draws", least=2), rng, executor)
+    if not np.isfinite(x).all(): raise ValueError("`f` and `df` must be finite at every average of `psi`, got NaN or infinity; mend their domain")
     return tuple((float(m), float(s)) for m, s in zip(x.mean(0), x.std(0, ddof=1)/np.sqrt(len(x))))

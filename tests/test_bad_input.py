@@ -539,6 +539,56 @@ CASES += [
     (lambda: total_variation(stats.norm(scale=NAN), G), ValueError, "`p` must be one law"),
 ]
 
+P2 = Program()
+U1, U2 = P2.inputs(np.eye(2))
+S1 = P2.score(P2.matrix() @ tanh(U1), P2.matrix() @ tanh(U2))
+Y = P2.nonlin(times, P2.matrix() @ tanh(U1), scores=[S1])
+def four_rows(n, size, g): return np.broadcast_to(np.eye(4), (size, 4, 4))
+DEAD = Attention(T, var_v=0.)
+CASES += [
+    # one direction per score
+    (lambda: ExchangeableScores(np.eye(2), [1., 2.]), ValueError, "one entry per score (1)"),
+    (lambda: ExchangeableScores(np.eye(4), [1.]), ValueError, "one entry per score (2)"),
+    (lambda: ExchangeableScores(P2, [1., 2.], [S1]), ValueError, "one entry per score (1)"),
+    (lambda: ExchangeableScores(four_rows, [1.]).simulate(4, 9, 0), ValueError, "one entry per score"),
+    (lambda: ExchangeableScores(four_rows, [1.]).rvs(4, 9, 0), ValueError, "one entry per score"),
+    (lambda: ExchangeableScores(four_rows, [1.]).second_moment(4), ValueError, "one entry per score"),
+    (lambda: SQUARES.rvs(np.array([4, 8])), TypeError, "`width`"),
+    (lambda: score_gram(P2, [S1], np.array([4, 8])), TypeError, "`width`"),
+    # the law of one score
+    *((lambda x=x, verb=verb: getattr(variance_gamma(4), verb)(x), TypeError, f"`argument of {verb}`") for x in ("a", None, 1j) for verb in ("pdf", "logpdf", "cdf", "logcdf", "sf", "logsf", "ppf", "isf", "cf")),
+    (lambda: VarianceGamma("a"), TypeError, "`n`"),
+    (lambda: VarianceGamma(-1), ValueError, "`n`"),
+    (lambda: VarianceGamma([4, 8]), ValueError, "`n`"),
+    # averages and curves
+    *((lambda h=h, f=f: f(h), ValueError, "`h` must be a vector or a list") for h in ([], ()) for f in (lambda h: averages(P2, np.tanh, h, 4), lambda h: conditional_average(P2, np.tanh, h, [[0.]]))),
+    (lambda: conditional_average(5, np.tanh, Y, [[0.]]), TypeError, "`program`"),
+    (lambda: curves(P2, np.tanh, Y, np.ma.masked_array([[0.], [1.]], [[0], [1]]), 4), ValueError, "`at` must not have masked"),
+    (lambda: curves(P2, np.tanh, Y, [[1j]], 4), TypeError, "`at`"),
+    (lambda: curves(P2, np.tanh, Y, [["1"]], 4), TypeError, "`at`"),
+    (lambda: curves(P2, np.tanh, Y, [[1.], [1., 2.]], 4), ValueError, "`at`"),
+    (lambda: curves(P2, np.tanh, Y, [[0.]], 4, (2, 3)), TypeError, "`size`"),
+    (lambda: curves(P2, np.tanh, Y, [[0.]], 4, ()), TypeError, "`size`"),
+    (lambda: gaussian_mean(np.log, [1.]), ValueError, "finite"),
+    (lambda: gaussian_mean(np.cosh, [1e300]), ValueError, "`psi` must be finite"),
+    (lambda: gaussian_mean(5, [1.]), TypeError, "function"),
+    (lambda: split(TWO, np.tanh, np.log, np.cos, 4, draws=64), ValueError, "`f` and `df` must be finite"),
+    (lambda: split(TWO, np.tanh, 5, np.cos, 4), TypeError, "`f` and `df`"),
+    (lambda: split(TWO, np.tanh, np.sin, None, 4), TypeError, "`f` and `df`"),
+    (lambda: averaged_constant(2., NAN, 1.), ValueError, "`constant`"),
+    (lambda: averaged_constant("a", 1., 1.), ValueError, "`order`"),
+    (lambda: averaged_constant(2., 1., None), ValueError, "`moment`"),
+    (lambda: averaged_constant(10**6, 1., 1.), ValueError, "`order`"),
+    # regimes and rates
+    (lambda: gaussian_limits(DEAD), ValueError, "positive variance"),
+    (lambda: gaussian_distances(DEAD, return_error=True), ValueError, "positive variance"),
+    (lambda: tail_risk(stats.norm(), 3, return_error=True), TypeError, "`law` must be a GaussianMixture"),
+    (lambda: tail_risk(5, 3), TypeError, "`law`"),
+    (lambda: tail_risk(LAW, 3), TypeError, "`law`"),
+    *((lambda step=step, f=f: f(step), error, "`step`") for step, error in ((0, ValueError), (-5, ValueError), (NAN, ValueError), (1e-12, ValueError), (.3, ValueError), ([.01, .02], ValueError), ("a", TypeError), (None, TypeError))
+      for f in (lambda step: fluctuations(T, step), lambda step: first_order(TWO, [1.], step=step), lambda step: kl_constant(TWO, step=step))),
+]
+
 class _NoSpawn(np.random.bit_generator.ISeedSequence):
     def generate_state(self, n_words, dtype=np.uint32): return np.arange(n_words, dtype=dtype)
 
@@ -617,7 +667,7 @@ def test_the_edge_has_an_answer(value, expected): np.testing.assert_allclose(val
 
 MODULES = "functions netsor limit finite clt theorem hierarchical attention regimes divergence rates robustness experiments".split()
 ELSEWHERE = set("""Vector Input MatMul Nonlin Linear Attend Score Matrix Inputs AssumptionError AssumptionWarning apply Limit dot multiply
-    cross_moment VarianceGamma score_cov quadratic_form cumulants averaged_constant conditional_average ProgramTokens fluctuations
+    cross_moment score_cov quadratic_form cumulants ProgramTokens
     gaussian uniform rademacher Plan infattn_figures cf kurtosis rvs""".split()) # parts of larger things, taken from valid ones; the command is below
 
 def test_every_public_function_has_its_place_in_the_table():

@@ -107,6 +107,25 @@ def test_smoothed():
     assert (np.abs(estimates.mean(0) - smoothed(law, N).pdf(y)) < 7*se + 2e-3).all() # 2e-3: the bandwidth is itself estimated
     assert np.abs(law.pdf(0.) - smoothed(law, N).pdf(0.)) > .02
 
+@pytest.mark.parametrize("v, w", [([0.], None), ([0., 0.], None), ([0., 1.], None), ([0., 1., 3.], [.5, .25, .25]), ([2., 2., 5.], None)])
+def test_smoothed_widens_every_variance_also_zero(v, w):
+    law = GaussianMixture(v, w)
+    wide, h2 = smoothed(law, 100), law.var()*100**-.4
+    assert wide.var() == pytest.approx(law.var() + h2) and wide.w.sum() + wide.atom == pytest.approx(1)
+    np.testing.assert_allclose(np.unique(wide.variances), np.unique(v) + h2)
+
+@pytest.mark.parametrize("y", [1., [0., 1., 2.], [[0., 1.], [2., 3.]], []])
+def test_scaled_difference_keeps_the_shape(y):
+    layer = Attention(Tokens(2, identity), heads=2)
+    difference, error = scaled_difference(layer, 8, y, draws=64, rng=0)
+    assert np.shape(difference) == np.shape(error) == np.shape(y)
+    np.testing.assert_array_equal(np.ravel(difference), scaled_difference(layer, 8, np.ravel(y), draws=64, rng=0)[0])
+
+@pytest.mark.parametrize("step", [1e-4, .03])
+def test_every_admitted_step_will_do(step):
+    layer = Attention(Tokens(2, identity), heads=2)
+    assert kl_constant(layer, step=step) == pytest.approx(kl_constant(layer), rel=2e-3)
+
 def test_noise_floor():
     for N in (1000, 50_000):
         h = N**-.2
