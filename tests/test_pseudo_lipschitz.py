@@ -22,7 +22,8 @@ def test_a_million_pairs(φ, size=10**6):
     worst, x, y = break_pseudo_lipschitz(φ, size=size, rng=1)
     assert worst <= 1
     right = φ.constant*(1 + np.linalg.norm(x)**(φ.order - 1) + np.linalg.norm(y)**(φ.order - 1))*np.linalg.norm(x - y)
-    np.testing.assert_allclose(abs(φ(*x) - φ(*y))/right, worst, rtol=1e-6) # the pair reported is the pair found
+    rounding = 1e-14*(abs(φ(*x)) + abs(φ(*y))) # which the search forgives
+    np.testing.assert_allclose((abs(φ(*x) - φ(*y)) - rounding)/right, worst, rtol=1e-6) # the pair reported is the pair found
 
 @pytest.mark.power("pairs on either side of a kink, down to neighbouring floats")
 @every
