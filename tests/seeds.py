@@ -83,11 +83,12 @@ def pages(reduce):
 def run_page(path):
     from execnb.nbio import read_nb
     from execnb.shell import CaptureShell
-    shell, failed = CaptureShell(path), []
+    main, shell, failed = sys.modules["__main__"], CaptureShell(path), []
     for cell in read_nb(path).cells:
         if cell.cell_type == "code" and "eval: false" not in cell.source:
             shell.cell(cell)
             if shell.exc: failed.append(f"{shell.exc!r:.200} in {cell.source:.200}")
+    sys.modules["__main__"] = main # of which the shell makes another one
     assert not failed, "\n".join(failed)
 
 def run_all(checks, reduce, only, seed):
