@@ -133,7 +133,7 @@ def test_normed_sums_are_the_scores(name, c):
     p, scores = PROGRAMS[name]
     X = ExchangeableScores(p, c)
     literal = simulate(p, [], 4, 10_000, rng=3, scores=scores, dense=True)[1] @ c
-    assert ks_2samp(literal, X.rvs(4, 10_000, rng=4)).pvalue > 1e-9
+    assert ks_2samp(literal.round(9), X.rvs(4, 10_000, rng=4).round(9)).pvalue > 1e-9 # parallel ReLU tokens cancel: an atom at 0, but for rounding
     assert kstest(X.rvs(4, 10_000, rng=4), norm(scale=X.rvs(4, 10_000, rng=4).std()).cdf).pvalue < 1e-9
     limit_sd = np.sqrt(c @ limit(p).score_cov(scores) @ np.array(c))
     assert kstest(X.rvs(np.inf, 10_000, rng=5), norm(scale=limit_sd).cdf).pvalue > 1e-9
