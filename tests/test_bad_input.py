@@ -665,7 +665,7 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
 ])
 def test_the_edge_has_an_answer(value, expected): np.testing.assert_allclose(value(), expected, rtol=1e-6, atol=1e-12)
 
-MODULES = "functions netsor limit finite clt theorem hierarchical attention regimes divergence rates robustness experiments".split()
+MODULES = "functions growth factors quadrature tokens sampling architectures dense from_program store running netsor limit finite clt theorem hierarchical attention regimes divergence rates robustness experiments".split()
 ELSEWHERE = set("""Vector Input MatMul Nonlin Linear Attend Score Matrix Inputs AssumptionError AssumptionWarning apply Limit dot multiply
     cross_moment score_cov quadratic_form cumulants ProgramTokens
     gaussian uniform rademacher Plan infattn_figures cf kurtosis rvs""".split()) # parts of larger things, taken from valid ones; the command is below

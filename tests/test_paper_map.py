@@ -20,7 +20,7 @@ def text(path): return "\n\n".join("".join(c["source"]) for c in json.loads((ROO
 
 def rows():
     "The rows of all tables: lists of five cells."
-    lines = [line for line in text("nbs/12_paper_map.ipynb").splitlines() if line.startswith("|")]
+    lines = [line for line in text("nbs/22_paper_map.ipynb").splitlines() if line.startswith("|")]
     cells = [[c.strip() for c in line.strip("|").split(" | ")] for line in lines if not re.match(r"\| ?(-|item )", line)]
     return [[c.strip("| ") for c in row] for row in cells]
 
@@ -61,7 +61,7 @@ def test_every_statement_of_the_site_is_on_the_map():
     assert len(boxes) > 15 and boxes <= linked, boxes - linked
 
 def test_what_does_not_exist_is_seen():
-    assert list(wrong_links("[a](06_theorem.ipynb#theorem-1), [b](06_theorem.ipynb#theorem-7), [c](06_theorem.ipynb), [d](99.ipynb#x)")) == ["06_theorem.ipynb#theorem-7", "06_theorem.ipynb#", "99.ipynb#x"]
+    assert list(wrong_links("[a](14_theorem.ipynb#theorem-1), [b](14_theorem.ipynb#theorem-7), [c](14_theorem.ipynb), [d](99.ipynb#x)")) == ["14_theorem.ipynb#theorem-7", "14_theorem.ipynb#", "99.ipynb#x"]
     assert list(wrong_symbols("`limit.Limit.given`, `limit.Limit.take`, `nowhere.x`")) == ["limit.Limit.take", "nowhere.x"]
     assert list(wrong_tests("row (paper_map), column (paper_map), row (none)")) == ["column (paper_map)", "row (none)"]
 
@@ -71,7 +71,7 @@ def test_names_on_the_notation_page():
              "hierarchical.HierarchicalGaussian.covariances", "hierarchical.HierarchicalGaussian.marginal", "limit.Limit.given", "limit.Limit.cov", "limit.Paths.scores", "limit.Paths.mean",
              "netsor.Program.inputs", "netsor.Program.matrix", "netsor.Program.score", "experiments.reproduce"}
     assert not list(wrong_symbols(" ".join(f"`{n}`" for n in names)))
-    for name in names: assert re.search(rf"\b{name.rpartition('.')[2]}\b", text("nbs/00_notation.ipynb")), name
+    for name in names: assert re.search(rf"\b{name.rpartition('.')[2]}\b", text("nbs/21_notation.ipynb")), name
 
 def test_no_transposes():
     "Gradients need them; a program cannot even be written."
