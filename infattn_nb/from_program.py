@@ -47,7 +47,7 @@ class ProgramTokens:
     def kernel(self): # (s, s)
         "The Gram matrix at infinite width; ValueError if it is random."
         if self.random:
-            checks.refuse("kernel", "be a constant", "tokens that depend on scores",
+            checks.refuse("kernel", "be a constant", "tokens of random scores",
                           "use `gram(np.inf, size)` for draws of it")
         P = limit(self.program, paths=16).inner
         return np.array([[np.mean(P.moment(a, b)) for b in self.vectors]

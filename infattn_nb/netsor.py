@@ -12,7 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from . import __getattr__, checks # __getattr__: names that moved upstairs
+from . import __getattr__ as elsewhere
+from . import checks
 from .functions import check_cov, check_real, meet, softmax, step
 from .functions import Nonlinearity
 from .vectors import Attend, Input, Inputs, Linear, MatMul, Matrix, Nonlin
@@ -238,6 +239,10 @@ def _admitted(fn, args, scores):
 # %% ../nbs/07_netsor.ipynb #reexp07
 _all_ = ["Vector", "Input", "MatMul", "Nonlin", "Linear", "Attend", "Score", "Matrix",
          "Inputs", "apply", "bound"] # the records live in a room of their own
+
+def __getattr__(name): # networks moved upstairs; `attention` is also a room
+    room = elsewhere("architectures")
+    return getattr(room, name) if name == "attention" else elsewhere(name)
 
 # %% ../nbs/07_netsor.ipynb #67013976
 class AssumptionError(ValueError):
