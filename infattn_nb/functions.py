@@ -189,7 +189,9 @@ def _clip_dual(a, b, c, C):
 def _identity(x): return x
 def _relu(x): return np.maximum(x, 0.)
 def _leaky_relu(x, slope): return np.where(np.asarray(x) > 0, x, slope*np.asarray(x))
-def clipped(x, C): return np.clip(x, -C, C)
+def clipped(x, C):
+    "min(max(x, −C), C), which `clip(C)` makes a Nonlinearity of."
+    return np.clip(x, -C, C)
 def _gelu(x): return x*special.ndtr(x)
 def _softplus(x): return np.logaddexp(0., x)
 def _quadratic(x): return np.square(x)
@@ -244,6 +246,7 @@ def softmax(x, # scores
 # their address before there was a page of checks
 check_real, check_cov = checks.real, checks.cov
 
+# %% ../nbs/28_functions.ipynb #moved028
 def __getattr__(name): # names that moved upstairs; `growth` is also a room
     here = elsewhere(name)
     return here.growth if name == "growth" else here

@@ -240,6 +240,7 @@ def _admitted(fn, args, scores):
 _all_ = ["Vector", "Input", "MatMul", "Nonlin", "Linear", "Attend", "Score", "Matrix",
          "Inputs", "apply", "bound"] # the records live in a room of their own
 
+# %% ../nbs/07_netsor.ipynb #moved007
 def __getattr__(name): # networks moved upstairs; `attention` is also a room
     room = elsewhere("architectures")
     return getattr(room, name) if name == "attention" else elsewhere(name)
