@@ -43,7 +43,7 @@ shared_layer = lru_cache(32)(paper_layer) # tasks share it, and its limit law
 # %% ../nbs/06_experiments.ipynb #f1a2b3c4
 PLANS, FIGURES = {}, {} # in the order of the paper, which fixes the random streams
 
-def _figure(name, about, cells, task, draw, samples=50_000):
+def _figure(name, cells, task, draw, about, samples=50_000):
     "Enter one figure of the paper, and return its public function."
     def figure(data=None, # a table to draw; None = compute it
                **options, # of `sweep`: trials, samples, seed, workers
@@ -102,10 +102,8 @@ def _draw_density(data, **options):
     return fig
 
 # %% ../nbs/06_experiments.ipynb #11edfe57
-figure_1a = _figure(
-    "fig1a",
-    "Figure 1(A): the density of one output for n = 16…1024 against the limit, H = 2.",
-    _growing(), _task_density, _draw_density)
+figure_1a = _figure("fig1a", _growing(), _task_density, _draw_density,
+    "Figure 1(A): the density of one output for n = 16…1024 against the limit, H = 2.")
 
 # %% ../nbs/06_experiments.ipynb #ebaa8096
 def _task_divergence(n, heads, samples, seed, share=1, head_width=None, **options):
@@ -144,11 +142,9 @@ def _draw_divergence(data, x="n", xlabel="width n"):
     return fig
 
 # %% ../nbs/06_experiments.ipynb #d839dec1
-figure_1b = _figure(
-    "fig1b",
-    "Figure 1(B): the divergence D(width n ‖ limit), estimated as in the paper and from"
-    " the densities, H = 2.",
-    _growing(), _task_divergence, _draw_divergence)
+figure_1b = _figure("fig1b", _growing(), _task_divergence, _draw_divergence,
+    "Figure 1(B): the divergence D(width n ‖ limit), estimated as in the paper and "
+    "from the densities, H = 2.")
 
 # %% ../nbs/06_experiments.ipynb #a35b6a9c
 def _task_2a(n, heads, score_scale, samples, seed):
@@ -173,11 +169,9 @@ def _draw_2a(data):
     return fig
 
 # %% ../nbs/06_experiments.ipynb #32fa6e01
-figure_2a = _figure(
-    "fig2a",
-    r"Figure 2(A): the density of one score under $1/\sqrt n$ and $1/n$ scaling.",
-    [dict(n=n, heads=1, score_scale=s) for s in ("sqrt", "linear") for n in WIDTHS],
-    _task_2a, _draw_2a)
+_2A = [dict(n=n, heads=1, score_scale=c) for c in ("sqrt", "linear") for n in WIDTHS]
+figure_2a = _figure("fig2a", _2A, _task_2a, _draw_2a,
+    r"Figure 2(A): the density of one score under $1/\sqrt n$ and $1/n$ scaling.")
 
 # %% ../nbs/06_experiments.ipynb #0259ce45
 def _task_2b(n, heads, samples, seed):
@@ -206,11 +200,10 @@ def _draw_2b(data):
     return fig
 
 # %% ../nbs/06_experiments.ipynb #ea6a0ea5
-figure_2b = _figure(
-    "fig2b",
-    "Figure 2(B): the density of one output with 1 and 256 heads, n = 256, against both"
-    " limits.",
-    [dict(n=256, heads=heads) for heads in (1, 256)], _task_2b, _draw_2b)
+_2B = [dict(n=256, heads=H) for H in (1, 256)]
+figure_2b = _figure("fig2b", _2B, _task_2b, _draw_2b,
+    "Figure 2(B): the density of one output with 1 and 256 heads, n = 256, against "
+    "both limits.")
 
 # %% ../nbs/06_experiments.ipynb #5e47c854
 HEAD_WIDTH, LOW_RANK_HEADS = 64, (1, 4, 16) # n_H, H
@@ -239,33 +232,24 @@ def _draw_3a(data):
     return fig
 
 # %% ../nbs/06_experiments.ipynb #2d923d51
-figure_3a = _figure(
-    "fig3a",
-    "Figure 3: the density of one output with low-rank heads of width 64, H = 1, 4, 16,"
-    " against the limit.",
-    _low_rank(), _task_density, _draw_3a)
-
-figure_3b = _figure(
-    "fig3b",
-    "Figure 3, divergence: D(low rank ‖ limit) by the number of heads, estimated as in"
-    " the paper and from the densities.",
-    _low_rank(), _task_divergence,
-    partial(_draw_divergence, x="heads", xlabel="heads H, width n = 64 H"))
+figure_3a = _figure("fig3a", _low_rank(), _task_density, _draw_3a,
+    "Figure 3: the density of one output with low-rank heads of width 64, H = 1, 4, "
+    "16, against the limit.")
+figure_3b = _figure("fig3b", _low_rank(), _task_divergence,
+    partial(_draw_divergence, x="heads", xlabel="heads H, width n = 64 H"),
+    "Figure 3, divergence: D(low rank ‖ limit) by the number of heads, estimated as in "
+    "the paper and from the densities.")
 
 # %% ../nbs/06_experiments.ipynb #b65348bb
-figure_relu_a = _figure(
-    "relu_a",
-    "ReLU figure: the density of one output for n = 16…1024 against the limit, H = 2"
-    " (appendix A).",
-    _growing(activation=relu), _task_density, partial(_draw_density, activation=relu),
-    samples=100_000)
-
-figure_relu_b = _figure(
-    "relu_b",
-    "ReLU figure, divergence: D(width n ‖ limit), estimated as in the paper and from"
-    " the densities, H = 2 (appendix A).",
-    _growing(activation=relu), partial(_task_divergence, share=4), _draw_divergence,
-    samples=100_000) # a quarter as many paired draws is precise enough
+figure_relu_a = _figure("relu_a", _growing(activation=relu), _task_density,
+    partial(_draw_density, activation=relu),
+    "ReLU figure: the density of one output for n = 16…1024 against the limit, H = 2 "
+    "(appendix A).", samples=100_000)
+figure_relu_b = _figure("relu_b", _growing(activation=relu),
+    partial(_task_divergence, share=4), # a quarter as many paired draws is enough
+    _draw_divergence,
+    "ReLU figure, divergence: D(width n ‖ limit), estimated as in the paper and from "
+    "the densities, H = 2 (appendix A).", samples=100_000)
 
 # %% ../nbs/06_experiments.ipynb #935e76f5
 HEADS = tuple(2**k for k in range(9))
@@ -295,11 +279,10 @@ def _draw_heads(data):
     return fig
 
 # %% ../nbs/06_experiments.ipynb #75c6252f
-figure_heads = _figure(
-    "heads",
-    "The divergence of the limit with H heads from the Gaussian of infinitely many,"
-    " H = 1…256.",
-    [dict(n=np.inf, heads=H) for H in HEADS], _task_heads, _draw_heads)
+figure_heads = _figure("heads", [dict(n=np.inf, heads=H) for H in HEADS], _task_heads,
+    _draw_heads,
+    "The divergence of the limit with H heads from the Gaussian of infinitely many, "
+    "H = 1…256.")
 
 # %% ../nbs/06_experiments.ipynb #5e9a8506
 def names_of(only, # None, "fig1a,fig2b" or a list
