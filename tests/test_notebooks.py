@@ -51,7 +51,7 @@ def printed(outputs):
         elif "text/plain" in data: yield "".join(data["text/plain"])
 
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
-EXECUTED = ROOT/"nbs/data/executed.json" # page -> digest of the code whose outputs it stores
+EXECUTED = Path(__file__).with_name("executed.json") # page -> digest of the code whose outputs it stores
 
 def code_digest(path):
     "Of the cells whose outputs a page stores."
