@@ -14,8 +14,7 @@ import numpy as np
 
 from . import __getattr__ as elsewhere
 from . import checks
-from .functions import check_cov, check_real, meet, softmax, step
-from .functions import Nonlinearity
+from .functions import Nonlinearity, meet, softmax, step
 from .vectors import Attend, Input, Inputs, Linear, MatMul, Matrix, Nonlin
 from .vectors import Score, Vector, apply, bound, bounds
 from .vectors import called, describe, factor, length_text
