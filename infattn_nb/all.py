@@ -17,6 +17,7 @@ from .finite import *
 from .from_program import *
 from .clt import *
 from .theorem import *
+from .proof import *
 from .rates import *
 from .robustness import *
 from .experiments import *

@@ -6,88 +6,23 @@
 __all__ = ['VarianceGamma', 'variance_gamma', 'score_cov', 'quadratic_form', 'cumulants', 'score_gram', 'ExchangeableScores']
 
 # %% ../nbs/13_clt.ipynb #fe667285
+from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
 
 import numpy as np
-from fastcore.basics import patch
 from scipy import stats
 from scipy.optimize import elementwise
-from scipy.special import gammaln, kve, log_ndtr, logsumexp
-from scipy.stats import norm
+from scipy.special import kve, log_ndtr, logsumexp
 
-from .finite import gram as inner_products, simulate as simulate_program
 from . import checks
-from .functions import check_cov, check_real
 from .factors import psd_factor
-from .hierarchical import sample_shape
-from .sampling import draw
+from .finite import gram as inner_products, simulate as simulate_program
 from .limit import limit
 from .netsor import AssumptionError, Program, Score
+from .sampling import draw
 
 # %% ../nbs/13_clt.ipynb #e685bb90
-class VarianceGamma(stats.rv_continuous):
-    r"""The law of $\sqrt v\,z$ with $z \sim N(0,1)$ and $v \sim \chi^2_n/n$: a scipy distribution, with characteristic function $(1+t^2/n)^{-n/2}$."""
-    def __init__(self, n): # degrees of freedom
-        if np.ndim(checks.real(n, "n")) or not 1 <= n < np.inf: raise ValueError(f"`n` must be a finite number ≥ 1, got {n}; for a width use variance_gamma(n)")
-        super().__init__(name="variance-gamma")
-        self.n = n
-
-    def _updated_ctor_param(self): return {"n": self.n}
-    def __repr__(self): return f"VarianceGamma({self.n})"
-
-    def _log_average(self, log_f, y):
-        "log E f(|y|, v) by the trapezoid rule in x = log v."
-        n, y = self.n, np.minimum(np.abs(np.asarray(y, dtype=float)), 1e150)[..., None]
-        u = np.arange(-60, 20, .15)
-        peak = np.log((1 + np.sqrt(1 + 4*y**2/n))/2)
-        x = peak + u/np.sqrt(n/2*np.exp(peak) + y**2/2*np.exp(-peak))
-        weight = lambda x: n/2*(x - np.expm1(x)) # log density of x, up to a constant
-        with np.errstate(over="ignore", under="ignore", divide="ignore"):
-            total = logsumexp(weight(u*np.sqrt(2/n))) + np.log(2/n)/2
-            return logsumexp(weight(x) + log_f(y, np.exp(x)), axis=-1) + np.log((x[..., 1] - x[..., 0])/.15) - total
-
-    def _logpdf(self, y):
-        if self.n == 1: # K₀(|y|)/π
-            with np.errstate(divide="ignore"): return np.log(kve(0, np.minimum(np.abs(y), 1e150))/np.pi) - np.abs(y)
-        return self._log_average(lambda y, v: -(y**2/v + np.log(2*np.pi*v))/2, y)
-
-    def _logsf(self, y):
-        tail = self._log_average(lambda y, v: log_ndtr(-y/np.sqrt(v)), y)
-        return np.where(np.asarray(y) >= 0, tail, np.log1p(-np.exp(tail)))
-
-# %% ../nbs/13_clt.ipynb #62631aec
-@patch
-def _pdf(self: VarianceGamma, y): return np.exp(self._logpdf(y))
-@patch
-def _sf(self: VarianceGamma, y): return np.exp(self._logsf(y))
-@patch
-def _cdf(self: VarianceGamma, y): return np.exp(self._logsf(-np.asarray(y)))
-@patch
-def _ppf(self: VarianceGamma, q): return -self._isf(q)
-@patch
-def _stats(self: VarianceGamma): return 0., 1., 0., self.kurtosis()
-@patch
-def _munp(self: VarianceGamma, m): return 0. if m % 2 else np.prod([(2*j + 1)*(1 + 2*j/self.n) for j in range(m//2)])
-
-@patch
-def _isf(self: VarianceGamma, q):
-    tail = np.log(np.minimum(q, 1 - np.asarray(q)))
-    hi = (2*-tail + self.n*np.log(4/3))/np.sqrt(self.n)
-    root = elementwise.find_root(lambda y, t: self._logsf(y) - t, (0*hi, hi), args=(tail,))
-    return np.where(q > .5, -1, 1)*np.where(root.success, root.x, 0.) # no sign change only at the median
-
-@patch
-def cf(self: VarianceGamma,
-       t, # any shape
-      ): # same shape
-    r"The characteristic function $(1+t^2/n)^{-n/2}$."
-    return np.exp(-self.n/2*np.log1p(np.square(t)/self.n))
-
-@patch
-def kurtosis(self: VarianceGamma):
-    "The excess kurtosis 6/n."
-    return 6/self.n
-
+#| code-fold: true
 def _of_real(verb):
     "The verb for real arguments; scipy would compute something of others."
     @wraps(verb)
@@ -96,70 +31,164 @@ def _of_real(verb):
         return verb(self, *args, **kwargs)
     return f
 
-for name in "pdf logpdf cdf logcdf sf logsf ppf isf moment cf".split(): setattr(VarianceGamma, name, _of_real(getattr(VarianceGamma, name)))
+class VarianceGamma(stats.rv_continuous):
+    r"""The law of $\sqrt v\,z$ with $z \sim N(0,1)$ and $v \sim \chi^2_n/n$.
 
-@patch
-def rvs(self: VarianceGamma,
-        size=1, # int or shape
-        rng=None, # None | int | SeedSequence | Generator
-        random_state=None, # scipy's older name for `rng`
-        executor=None, # concurrent.futures.Executor; None = threads
-        loc=0., scale=1., # of scipy's frozen laws
-       ): # samples of that shape
-    "Exact samples."
-    y = draw(partial(_normal_products, self.n), () if size is None else size, random_state if rng is None else rng, executor)
-    return checks.real(loc, "loc") + checks.real(scale, "scale")*y
+    A scipy distribution, with characteristic function $(1+t^2/n)^{-n/2}$."""
+    def __init__(self, n): # degrees of freedom
+        checks.number(n, "n", "[1, ∞)", "for a width use variance_gamma(n)")
+        super().__init__(name="variance-gamma")
+        self.n = n
 
-def _normal_products(n, size, g): return np.sqrt(g.chisquare(n, size)/n)*g.standard_normal(size)
+    def _updated_ctor_param(self): return {"n": self.n}
+    def __repr__(self): return f"VarianceGamma({self.n})"
 
+    def _log_average(self, log_f, y):
+        "log E f(|y|, v) by the trapezoid rule in x = log v."
+        n, u = self.n, np.arange(-60, 20, .15)
+        y = np.minimum(np.abs(np.asarray(y, dtype=float)), 1e150)[..., None]
+        peak = np.log((1 + np.sqrt(1 + 4*y**2/n))/2)
+        x = peak + u/np.sqrt(n/2*np.exp(peak) + y**2/2*np.exp(-peak))
+        def log_weight(x): return n/2*(x - np.expm1(x)) # density of x, but for a factor
+        with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            total = logsumexp(log_weight(u*np.sqrt(2/n))) + np.log(2/n)/2
+            average = logsumexp(log_weight(x) + log_f(y, np.exp(x)), axis=-1)
+            return average + np.log((x[..., 1] - x[..., 0])/.15) - total
+
+    def _logpdf(self, y):
+        if self.n > 1:
+            return self._log_average(lambda y, v: -(y**2/v + np.log(2*np.pi*v))/2, y)
+        with np.errstate(divide="ignore"): # K₀(|y|)/π
+            scaled = np.log(kve(0, np.minimum(np.abs(y), 1e150))/np.pi)
+        return scaled - np.abs(y)
+
+    def _logsf(self, y):
+        tail = self._log_average(lambda y, v: log_ndtr(-y/np.sqrt(v)), y)
+        return np.where(np.asarray(y) >= 0, tail, np.log1p(-np.exp(tail)))
+
+    def _pdf(self, y): return np.exp(self._logpdf(y))
+    def _sf(self, y): return np.exp(self._logsf(y))
+    def _cdf(self, y): return np.exp(self._logsf(-np.asarray(y)))
+    def _ppf(self, q): return -self._isf(q)
+    def _stats(self): return 0., 1., 0., self.kurtosis()
+
+    def _munp(self, m):
+        if m % 2: return 0.
+        return np.prod([(2*j + 1)*(1 + 2*j/self.n) for j in range(m//2)])
+
+    def _isf(self, q):
+        tail = np.log(np.minimum(q, 1 - np.asarray(q)))
+        hi = (2*-tail + self.n*np.log(4/3))/np.sqrt(self.n)
+        def excess(y, t): return self._logsf(y) - t
+        root = elementwise.find_root(excess, (0*hi, hi), args=(tail,))
+        y = np.where(root.success, root.x, 0.) # no sign change only at the median
+        return np.where(q > .5, -1, 1)*y
+
+    pdf, logpdf = map(_of_real, (stats.rv_continuous.pdf, stats.rv_continuous.logpdf))
+    cdf, logcdf = map(_of_real, (stats.rv_continuous.cdf, stats.rv_continuous.logcdf))
+    sf, logsf = map(_of_real, (stats.rv_continuous.sf, stats.rv_continuous.logsf))
+    ppf, isf = map(_of_real, (stats.rv_continuous.ppf, stats.rv_continuous.isf))
+    moment = _of_real(stats.rv_continuous.moment)
+
+    @_of_real
+    def cf(self,
+           t, # any shape
+          ): # same shape
+        r"The characteristic function $(1+t^2/n)^{-n/2}$."
+        return np.exp(-self.n/2*np.log1p(np.square(t)/self.n))
+
+    def kurtosis(self):
+        "The excess kurtosis 6/n."
+        return 6/self.n
+
+    def rvs(self,
+            size=1, # int or shape
+            rng=None, # None | int | SeedSequence | Generator
+            random_state=None, # scipy's older name for `rng`
+            executor=None, # concurrent.futures.Executor; None = threads
+            loc=0., scale=1., # of scipy's frozen laws
+           ): # samples of that shape
+        "Exact samples."
+        size, rng = () if size is None else size, random_state if rng is None else rng
+        y = draw(partial(_normal_products, self.n), size, rng, executor)
+        return checks.real(loc, "loc") + checks.real(scale, "scale")*y
+
+def _normal_products(n, size, g):
+    return np.sqrt(g.chisquare(n, size)/n)*g.standard_normal(size)
 
 def variance_gamma(n): # width, a whole number ≥ 1
-    r"The exact law of one score with unit Gram matrix at width n: a scipy distribution. TypeError or ValueError unless n is a whole number ≥ 1."
+    r"""The exact law of one score with unit Gram matrix at width n, for scipy's verbs.
+
+    TypeError or ValueError unless n is a whole number ≥ 1."""
     return VarianceGamma(int(checks.width(n, finite=True)))
 
 # %% ../nbs/13_clt.ipynb #6b08e359
+#| code-fold: true
 def score_cov(gram, # Γ, shape (..., 2r, 2r), ordered q1, k1, q2, k2, …
              ): # M(Γ), (..., r, r)
-    r"Covariance of scores with Gram matrix Γ: $\Gamma_{k1,l1}\Gamma_{k2,l2} + \Gamma_{k1,l2}\Gamma_{k2,l1}$ (Definition 1 (B)(iv))."
-    gram = checks.real(gram, "gram")
-    if gram.ndim < 2 or gram.shape[-1] != gram.shape[-2] or gram.shape[-1] % 2: raise ValueError(f"`gram` must have shape (..., 2r, 2r), ordered q1, k1, q2, k2, …, got {gram.shape}; two rows per score")
+    r"""Covariance of scores with Gram matrix Γ (Definition 1 (B)(iv)).
+
+    $\Gamma_{k1,l1}\Gamma_{k2,l2} + \Gamma_{k1,l2}\Gamma_{k2,l1}$."""
+    gram = _two_rows_per_score(gram, "gram")
     qq, kk, qk = gram[..., ::2, ::2], gram[..., 1::2, 1::2], gram[..., ::2, 1::2]
     return qq*kk + qk*qk.mT
 
+def _two_rows_per_score(gram, name):
+    gram = checks.real(gram, name)
+    if gram.ndim < 2 or gram.shape[-1] != gram.shape[-2] or gram.shape[-1] % 2:
+        checks.refuse(name, "hold matrices (2r, 2r), ordered q1, k1, q2, k2, …",
+                      gram.shape, "two rows per score")
+    return gram
+
 def quadratic_form(c, # direction, (r,)
-                  ): # A, (2r, 2r)
-    r"The symmetric $A$ with $g^\top A g = \sum_i c_i g^{i,1} g^{i,2}$."
-    c = checks.real(c, "c")
-    if c.ndim != 1 or not c.size: raise ValueError(f"`c` must be a vector with one number per score, got shape {c.shape}; pass e.g. [1., 0.]")
-    A = np.zeros((2*len(c),)*2)
-    A[::2, 1::2] = A[1::2, ::2] = np.diag(c)/2
-    return A
+                  ): # B_c, (2r, 2r)
+    r"The symmetric $B_c$ with $g^\top B_c\, g = \sum_i c_i g^{i,1} g^{i,2}$."
+    c = checks.real(c, "c", (None,), remedy="pass e.g. [1., 0.]")
+    if not c.size: checks.refuse("c", "have one number per score", "none", "pass [1.]")
+    B = np.zeros((2*len(c),)*2)
+    B[::2, 1::2] = B[1::2, ::2] = np.diag(c)/2
+    return B
 
 def cumulants(gram, c): # Γ (..., 2r, 2r), direction (r,)
-    r"Second and fourth cumulant, $2\,\mathrm{tr}(A\Gamma)^2$ and $48\,\mathrm{tr}(A\Gamma)^4$, of one term (Isserlis)."
-    A, Γ = quadratic_form(c), checks.cov(gram, "gram")
-    if Γ.shape[-1] != len(A): raise ValueError(f"`gram` must have two rows per score, {len(A)} for {len(A)//2} scores, got {Γ.shape}; its order is q1, k1, q2, k2, …")
-    B = A @ Γ
-    B2 = B @ B
-    return 2*np.trace(B2, axis1=-2, axis2=-1), 48*np.einsum("...ij,...ji->...", B2, B2)
+    r"""Second and fourth cumulant of one term (Isserlis).
+
+    $2\,\mathrm{tr}(B_c\Gamma)^2$ and $48\,\mathrm{tr}(B_c\Gamma)^4$."""
+    B, Γ = quadratic_form(c), checks.cov(gram, "gram")
+    if Γ.shape[-1] != len(B):
+        checks.refuse("gram", f"have two rows per score, {len(B)} for {len(B)//2}",
+                      Γ.shape, "its order is q1, k1, q2, k2, …")
+    square = (B @ Γ) @ (B @ Γ)
+    fourth = np.einsum("...ij,...ji->...", square, square)
+    return 2*np.trace(square, axis1=-2, axis2=-1), 48*fourth
 
 # %% ../nbs/13_clt.ipynb #279916bd
-def _sqrt_scores(program, scores):
-    "The scores to study, admitted by Assumption 1 and not built on other scores."
-    if not isinstance(program, Program): raise TypeError(f"`program` must be a Program, got {type(program).__name__}; write one with Program()")
-    scores = [p for p in program.nodes if isinstance(p, Score) and p.scale == "sqrt"] if scores is None else list(program._own(Score, scores, "`scores`"))
-    if not scores: raise ValueError("`program` must have a score with scale 'sqrt', got none; make one with program.score(q, k)")
+def _admitted(program, scores):
+    "The scores to study: of scale sqrt, within Assumption 1, not built on others."
+    checks.kind(program, Program, "program", "write one with Program()")
+    def sqrt(p): return isinstance(p, Score) and p.scale == "sqrt"
+    if scores is None: scores = filter(sqrt, program.nodes)
+    scores = program._own(Score, scores, "`scores`")
+    if not scores:
+        checks.refuse("program", "have a score with scale 'sqrt'", "none",
+                      "make one with program.score(q, k)")
     for p in scores:
-        if p.scale != "sqrt": raise ValueError(f"`scores` must have scale 'sqrt', got {p!r}; a linear score converges to a constant")
+        if not sqrt(p):
+            checks.refuse("scores", "have scale 'sqrt'", repr(p),
+                          "a linear score converges to a constant")
     for e in program.check(strict=False):
         if isinstance(e, AssumptionError): raise e
     pairs = [g for p in scores for g in p.args]
-    if {h for h in program.past(*(g.args[0] for g in pairs)) if isinstance(h, Score) and h.scale == "sqrt"} or set(pairs) & set(program.past(*(g.args[0] for g in pairs))):
-        raise ValueError("`scores` must be of the first layer: given the vectors they are made of, nothing else may be random; pass the scores that depend on no other score vector")
-    if {h.length for g in pairs for h in (g, g.args[0])} != {1}: raise ValueError("`scores` must be made with square matrices of length n; low-rank heads are not covered here")
-    return tuple(scores)
+    past = set(program.past(*(g.args[0] for g in pairs)))
+    if past & set(pairs) or any(map(sqrt, past)):
+        checks.refuse("scores", "be of the first layer", "some built on score vectors",
+                      "pass those that depend on no other score vector")
+    if {h.length for g in pairs for h in (g, g.args[0])} != {1}:
+        checks.refuse("scores", "be made with square matrices of length n",
+                      "other lengths", "low-rank heads are not covered here")
+    return scores
 
 # %% ../nbs/13_clt.ipynb #addb7b35
+#| code-fold: true
 def score_gram(program, # Program
                scores, # p1, …, pr
                width, # n in [1, ∞]
@@ -167,71 +196,91 @@ def score_gram(program, # Program
                rng=None, # None | int | SeedSequence | Generator
                executor=None, # concurrent.futures.Executor; None = threads
               ): # Γ, shape size + (2r, 2r), ordered q1, k1, q2, k2, …
-    r"Draws of $\Gamma_n$, the covariance of a coordinate of all queries and keys given the vectors they are made of; $\Gamma_\infty$ for $n = \infty$ (Lemma 16)."
-    pairs = [g for p in _sqrt_scores(program, scores) for g in p.args]
-    if np.array_equal(width, np.inf): return np.broadcast_to(limit(program).cov(pairs), (*checks.shape(size), len(pairs), len(pairs)))
+    r"""Draws of $\Gamma_n$, or $\Gamma_\infty$ for $n = \infty$ (Lemma 16).
+
+    The covariance of a coordinate of all queries and keys given the vectors that
+    they are made of."""
+    pairs = [g for p in _admitted(program, scores) for g in p.args]
+    n = checks.width(width)
+    if n == np.inf:
+        shape = (*checks.shape(size), len(pairs), len(pairs))
+        return np.broadcast_to(limit(program).cov(pairs), shape)
     xs = list(dict.fromkeys(g.args[0] for g in pairs))
     i = [xs.index(g.args[0]) for g in pairs]
     var = np.array([[g.W.var*(g.W is h.W) for h in pairs] for g in pairs])
-    return var*inner_products(program, xs, width, size, rng, executor)[..., i, :][..., i]
+    return var*inner_products(program, xs, n, size, rng, executor)[..., i, :][..., i]
 
-# %% ../nbs/13_clt.ipynb #df21b3e5
+# %% ../nbs/13_clt.ipynb #e68aaae6
+#| code-fold: true
+@dataclass(frozen=True)
 class _OfProgram:
-    "Draws of the Gram matrix, and of two coordinates of all score vectors: from a program …"
-    def __init__(self, program, scores): self.program, self.scores = program, _sqrt_scores(program, scores)
-    def __eq__(self, other): return isinstance(other, _OfProgram) and (self.program, self.scores) == (other.program, other.scores)
-    def __hash__(self): return hash((self.program, self.scores))
-    def gram(self, n, size, rng): return score_gram(self.program, self.scores, n, size, rng)
-    def rows(self, n, size, rng, executor): return simulate_program(self.program, [g for p in self.scores for g in p.args], n, size, rng, coords=2, executor=executor)
+    "Draws of Γ, and of two coordinates of all score vectors: of a program …"
+    program: Program
+    scores: tuple
+    def gram(self, n, size, rng):
+        return score_gram(self.program, self.scores, n, size, rng)
+    def rows(self, n, size, rng, executor):
+        pairs = [g for p in self.scores for g in p.args]
+        return simulate_program(self.program, pairs, n, size, rng, 2, executor=executor)
 
 class _OfGram:
-    "… or from a sampler (n, size, Generator) -> Γ."
+    "… or of a sampler (n, size, Generator) -> Γ."
     def __init__(self, sampler): self.sampler = sampler
     def gram(self, n, size, rng): return draw(partial(self.sampler, n), size, rng)
-    def rows(self, n, size, rng, executor): return draw(partial(self._rows, n), size, rng, executor)
+    def rows(self, n, size, rng, executor):
+        return draw(partial(self._rows, n), size, rng, executor)
     def _rows(self, n, size, g):
-        Γ = np.moveaxis(self.sampler(n, size, g), 0, -1)
-        return np.einsum("ijs,sjk->sik", psd_factor(Γ), g.standard_normal((size, len(Γ), 2)))
+        L = psd_factor(np.moveaxis(self.sampler(n, size, g), 0, -1))
+        return np.einsum("ijs,sjk->sik", L, g.standard_normal((size, len(L), 2)))
 
-def _width(n): return np.inf if np.array_equal(n, np.inf) else checks.width(n, finite=True)
 def _fixed(gram, n, size, rng): return np.broadcast_to(gram, (size, *gram.shape))
 
-def _checked(sampler, r, n, size, g):
-    Γ = checks.real(sampler(n, size, g), "program_or_gram(n, size, rng)")
-    if Γ.shape != (size, 2*r, 2*r): raise ValueError(f"`c` must have one entry per score, got {r} for Gram matrices of shape {Γ.shape}; a sampler must return (size, 2r, 2r)")
-    return Γ
+def _of_user(sampler, r, n, size, g):
+    return checks.real(sampler(n, size, g), "program_or_gram(n, size, rng)",
+                       (size, 2*r, 2*r), remedy="return two rows per entry of `c`")
 
-def _source(x, scores, r):
+def _source(x, scores, c):
+    "Where the Gram matrices come from; the door of `ExchangeableScores`."
+    if callable(x) and not isinstance(x, Program):
+        return _OfGram(partial(_of_user, x, len(c)))
     if isinstance(x, Program):
-        source = _OfProgram(x, scores)
-        if len(source.scores) != r: raise ValueError(f"`c` must have one entry per score ({len(source.scores)}), got {r}; pass e.g. np.ones({len(source.scores)})")
-        return source
-    if callable(x): return _OfGram(partial(_checked, x, r))
-    Γ = checks.cov(x, "program_or_gram")
-    if Γ.ndim != 2 or len(Γ) % 2: raise ValueError(f"`program_or_gram` must have shape (2r, 2r), ordered q1, k1, q2, k2, …, got {Γ.shape}; two rows per score")
-    if np.diag(Γ[::2, 1::2]).any(): raise ValueError("`program_or_gram` must have zeros between query and key of each score, which use different matrices (Assumption 1 (b)); set gram[2i, 2i + 1] = 0")
-    if len(Γ) != 2*r: raise ValueError(f"`c` must have one entry per score ({len(Γ)//2}), got {r}; the Gram matrix has two rows per score")
-    return _OfGram(partial(_fixed, Γ))
+        source = _OfProgram(x, _admitted(x, scores))
+        r = len(source.scores)
+    else:
+        Γ = _two_rows_per_score(checks.cov(x, "program_or_gram", single=True),
+                                "program_or_gram")
+        if np.diag(Γ[::2, 1::2]).any():
+            checks.refuse("program_or_gram", "have zeros between query and key",
+                          "others", "they use different matrices, Assumption 1 (b)")
+        source, r = _OfGram(partial(_fixed, Γ)), len(Γ)//2
+    if len(c) != r:
+        checks.refuse("c", f"have one entry per score ({r})", len(c),
+                      f"pass e.g. np.ones({r})")
+    return source
 
 @lru_cache(16)
 def _drawn(source, n, draws, seed): return source.gram(n, draws, seed)
 
-# %% ../nbs/13_clt.ipynb #e68aaae6
 class ExchangeableScores:
-    r"The terms $X_\alpha = \sum_i c_i g^{i,1}_\alpha g^{i,2}_\alpha$ of scores in a direction c: moments at every width n in [1, ∞] (Lemmas 11–15), simulation, normed sums."
+    r"""The terms $X_\alpha = \sum_i c_i g^{i,1}_\alpha g^{i,2}_\alpha$ of scores.
+
+    Moments in a direction c at every width n in [1, ∞] (Lemmas 11–15), simulation,
+    normed sums (Proposition 8). A sampler is (n, size, Generator) -> (size, 2r, 2r)."""
     def __init__(self,
-                 program_or_gram, # Program, Γ of shape (2r, 2r) ordered q1, k1, q2, k2, …, or a sampler (n, size, Generator) -> (size, 2r, 2r)
+                 program_or_gram, # Program, sampler, or Γ (2r, 2r): q1, k1, q2, k2, …
                  c, # direction, (r,)
                  scores=None, # of a Program; None = all its sqrt scores
                  draws=4096, # of a random Γ
                  seed=0, # of these draws
                 ):
-        self.c, self.draws, self.seed = checks.real(c, "c"), checks.count(draws, "draws", 64), checks.count(seed, "seed", 0)
-        if self.c.ndim != 1 or not np.isfinite(self.c).all(): raise ValueError(f"`c` must be a vector of finite numbers, one per score, got {c!r}")
-        self.source = _source(program_or_gram, scores, len(self.c))
+        self.c = checks.real(c, "c", (None,), "(-∞, ∞)", "pass one number per score")
+        self.draws = checks.count(draws, "draws", 64)
+        self.seed = checks.count(seed, "seed", 0)
+        self.source = _source(program_or_gram, scores, self.c)
 
     def cumulants(self, n): # k₂(Γ) and k₄(Γ) of each draw of Γ_n
-        return cumulants(_drawn(self.source, checks.width(n), self.draws, self.seed), self.c)
+        Γ = _drawn(self.source, checks.width(n), self.draws, self.seed)
+        return cumulants(Γ, self.c)
 
     def _average(self, f, n, return_error):
         k2, k4 = self.cumulants(n)
@@ -239,8 +288,8 @@ class ExchangeableScores:
         value = float(f(k2, k4))
         if not return_error: return value
         if len(k2) == 1: return value, 0.
-        parts = [f(*part) for part in zip(np.array_split(k2, 64), np.array_split(k4, 64))]
-        return value, np.std(parts, ddof=1)/8
+        parts = zip(np.array_split(k2, 64), np.array_split(k4, 64))
+        return value, np.std([f(*part) for part in parts], ddof=1)/8
 
     def second_moment(self, n, return_error=False):
         r"$\mathbb{E} X_\alpha^2 = \mathbb{E}\,k_2(\Gamma_n)$ (Lemma 12)."
@@ -258,30 +307,38 @@ class ExchangeableScores:
         r"$(\mathbb{E} X_\alpha^4)^{3/4} \ge \mathbb{E}|X_\alpha|^3$ (Lemma 15)."
         return self._average(lambda k2, k4: (k4 + 3*k2**2).mean()**.75, n, return_error)
 
-# %% ../nbs/13_clt.ipynb #6911c801
-@patch
-def simulate(self: ExchangeableScores,
-             n, # width
-             size, # number of simulated networks
-             rng=None, # None | int | SeedSequence | Generator
-             executor=None, # concurrent.futures.Executor; None = threads
-            ): # {name of the method: (mean, standard error)}; "third_moment" is E|X|³ itself
-    "The same moments by plain simulation of two terms."
-    g = self.source.rows(checks.width(n, finite=True), checks.count(size, "size", 2), rng, executor)
-    X, Y = np.einsum("i,sik->ks", self.c, g[:, ::2]*g[:, 1::2])
-    samples = dict(second_moment=(X**2 + Y**2)/2, cross_moment=X*Y, squares_moment=(X*Y)**2, third_moment=(np.abs(X)**3 + np.abs(Y)**3)/2)
-    return {name: (x.mean(), x.std(ddof=1)/np.sqrt(size)) for name, x in samples.items()}
+    def kurtosis(self, n, return_error=False):
+        r"""Excess kurtosis of $\sum_i c_i p_i$ at width n; 0 for the sum 0.
 
-# %% ../nbs/13_clt.ipynb #ba2757a7
-@patch
-def rvs(self: ExchangeableScores,
-        n, # width, in [1, ∞]
-        size=1, # int or shape
-        rng=None, # None | int | SeedSequence | Generator
-        executor=None, # concurrent.futures.Executor; None = threads
-       ): # draws of Σ c_i p_i
-    r"Exact draws of the combination $\sum_i c_i p_i$ of scores at width n; of its Gaussian limit for n = ∞ (Proposition 8)."
-    return draw(partial(_normed_sums, self.source, self.c, checks.width(n)), size, rng, executor)
+        $(\mathbb{E} k_4/n + 3\mathrm{Var}\,k_2)/(\mathbb{E} k_2)^2$."""
+        def ratio(k2, k4): return (k4.mean()/n + 3*k2.var())/(k2.mean()**2 or 1.)
+        return self._average(ratio, n, return_error)
+
+    def simulate(self,
+                 n, # width
+                 size, # number of simulated networks
+                 rng=None, # None | int | SeedSequence | Generator
+                 executor=None, # concurrent.futures.Executor; None = threads
+                ): # {name of the method: (mean, standard error)}
+        'The same by plain simulation of two terms; "third_moment" is E|X|³ itself.'
+        n, size = checks.width(n, finite=True), checks.count(size, "size", 2)
+        g = self.source.rows(n, size, rng, executor)
+        X, Y = np.einsum("i,sik->ks", self.c, g[:, ::2]*g[:, 1::2])
+        samples = dict(second_moment=(X**2 + Y**2)/2, cross_moment=X*Y,
+                       squares_moment=(X*Y)**2,
+                       third_moment=(np.abs(X)**3 + np.abs(Y)**3)/2)
+        return {name: (x.mean(), x.std(ddof=1)/np.sqrt(size))
+                for name, x in samples.items()}
+
+    def rvs(self,
+            n, # width, in [1, ∞]
+            size=1, # int or shape
+            rng=None, # None | int | SeedSequence | Generator
+            executor=None, # concurrent.futures.Executor; None = threads
+           ): # draws of Σ c_i p_i
+        r"Exact draws of $\sum_i c_i p_i$ at width n, or of its limit (Proposition 8)."
+        sums = partial(_normed_sums, self.source, self.c, checks.width(n))
+        return draw(sums, size, rng, executor)
 
 def _normed_sums(source, c, n, size, g):
     g_Γ, g_χ = g.spawn(2)
@@ -290,8 +347,3 @@ def _normed_sums(source, c, n, size, g):
     L = np.moveaxis(psd_factor(np.moveaxis(Γ, 0, -1)), -1, 0)
     λ = np.linalg.eigvalsh(L.mT @ quadratic_form(c) @ L)
     return (λ*(g_χ.chisquare(n, λ.shape) - n)).sum(-1)/np.sqrt(n)
-
-@patch
-def kurtosis(self: ExchangeableScores, n, return_error=False):
-    r"Excess kurtosis of $\sum_i c_i p_i$ at width n: $(\mathbb{E} k_4/n + 3\mathrm{Var}\,k_2)/(\mathbb{E} k_2)^2$."
-    return self._average(lambda k2, k4: (k4.mean()/n + 3*k2.var())/(k2.mean()**2 or 1.), n, return_error) # 0 for a sum that is always 0

@@ -18,7 +18,7 @@ BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.
 INSTALL = f"""#| hide
 #| eval: false
 ! [ -e /content ] && git clone -q --depth 1 {CFG['git_url']} src && pip install -q ./src && cp -r src/nbs/data ."""
-SKIP = {"13_clt.ipynb": "14_theorem.ipynb", "14_theorem.ipynb": "16_rates.ipynb"} # where to go without the proofs
+SKIP = {"13_clt.ipynb": "14_theorem.ipynb", "15_proof.ipynb": "16_rates.ipynb"} # where to go without the proofs
 
 def reading_order(contents=yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]):
     return [p for item in contents for p in ([item] if isinstance(item, str) else reading_order(item["contents"]))]
