@@ -25,8 +25,8 @@ from .attention import Attention, Tokens
 from .divergence import GROUPS, kde, kde_kl, kl_divergence, paired_kl
 from .functions import clip, relu
 from .sampling import in_order
-from .store import (COLUMNS, STYLE, Plan, label_of, rows, save_block,
-                              saved_block, series, table)
+from .store import COLUMNS, STYLE, Plan, label_of, rows
+from .store import save_block, saved_block, series, table
 
 # %% ../nbs/06_experiments.ipynb #a7412b27
 WIDTHS = (16, 64, 256, 1024)

@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from . import checks
 from .experiments import FIGURES, PLANS, counts_of, names_of, shared_layer
-from .store import (UNFINISHED, alone, code_versions, digest, files, ready,
-                              write)
+from .store import UNFINISHED, alone, code_versions, digest
+from .store import files, ready, write
 
 # %% ../nbs/32_running.ipynb #77ccdf8b
 def reproduce(out="figures", # folder for the files

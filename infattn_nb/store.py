@@ -80,7 +80,9 @@ def code_versions():
     return dict(numpy=np.__version__, scipy=package_version("scipy"),
                 machine=platform.machine(), code=digest(code))
 
-def digest(content): return sha256(content).hexdigest()
+def digest(content):
+    "The checksum of some bytes."
+    return sha256(content).hexdigest()
 
 def label_of(name, cell, samples, seed):
     "Everything that the result of a block depends on."

@@ -672,7 +672,7 @@ ELSEWHERE = set("""clipped floats meet Vector Input MatMul Nonlin Linear Attend 
     gaussian uniform rademacher Plan infattn_figures cf kurtosis rvs""".split()) # parts of larger things, taken from valid ones; the command is below
 
 # what the rooms of the experiments share with the command, and with each other
-ELSEWHERE |= set("names_of counts_of label_of rows table series save_block saved_block code_versions digest as_csv write files ready alone timings cost_table literal_layer check_paired paired_densities".split())
+ELSEWHERE |= set("simulate_layer names_of counts_of label_of rows table series save_block saved_block code_versions digest as_csv write files ready alone timings cost_table literal_layer check_paired paired_densities".split())
 
 def test_every_public_function_has_its_place_in_the_table():
     source = inspect.getsource(sys.modules[__name__])
