@@ -2,6 +2,7 @@
 -- 1. Each page offers its notebook: a copy lies in notebooks/, so the link works in every copy of the site, offline too.
 -- 2. Links to the code host appear only when settings.ini says `published = True`; names of code link to this copy of the pages.
 -- 3. Where the source of a function is open, its signature is not printed a second time above it.
+-- 4. A full stop or a comma stays on the line of its formula.
 if not FORMAT:match("html") then return {} end -- a README stays as it is
 
 local stringify, root = pandoc.utils.stringify, quarto.project.directory .. "/.."
@@ -24,6 +25,19 @@ local function own_link(link)
   local page = under(link.target, host)
   if page then link.target = page; return link end
   if not published and under(link.target, repo) then return link.content end
+end
+
+local function with_punctuation(inlines)
+  for k = #inlines - 1, 1, -1 do
+    local math, after = inlines[k], inlines[k + 1]
+    local mark, rest = "", ""
+    if math.t == "Math" and math.mathtype == "InlineMath" and after.t == "Str" then mark, rest = after.text:match("^([.,;:!?)]*)(.*)$") end
+    if mark ~= "" then
+      inlines[k] = pandoc.Span({math, pandoc.Str(mark)}, {class = "nobreak"})
+      if rest == "" then inlines:remove(k + 1) else inlines[k + 1] = pandoc.Str(rest) end
+    end
+  end
+  return inlines
 end
 
 local function is_source_link(block) return not published and block.t == "Para" and stringify(block) == "source" end
@@ -69,6 +83,6 @@ function Pandoc(doc)
     if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
     path.content:insert(link)
   end
-  doc.blocks = blocks:walk {Link = own_link}
+  doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation}
   return doc
 end
