@@ -18,17 +18,19 @@ from .netsor import Program, Vector
 
 # %% ../nbs/08_architectures.ipynb #22217357
 def _builder(build):
-    "Let a function write into a program of its vectors `xs`, or, if it raises, leave no trace there."
+    "Let a function write into a program, or, if it raises, leave no trace there."
     @wraps(build)
     def f(program, xs, *args, **options):
         checks.kind(program, Program, "program", "write one with Program()")
-        xs, kept = program._own(Vector, xs, "`xs`"), (program.nodes[:], program.matrices[:], dict(program._product))
+        xs = program.own(Vector, xs, "xs")
+        kept = program.nodes[:], program.matrices[:], dict(program._product)
         try: return build(program, xs, *args, **options)
         except BaseException:
             program.nodes, program.matrices, program._product = kept
             raise
     return f
 
+# %% ../nbs/08_architectures.ipynb #arcmlp01
 @_builder
 def mlp(program, # Program to write into
         xs, # input vectors
@@ -37,7 +39,7 @@ def mlp(program, # Program to write into
         var_w=1., # weight variance σ_W²
         var_b=0., # bias variance σ_b²
        ): # preactivations of the last layer, one vector per input
-    r"Multilayer perceptron: $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; returns $g^{depth}$ (eq. (1))."
+    r"Perceptron: $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; the last $g$ (eq. (1))."
     for l in range(checks.count(depth, "depth")):
         W, b = program.matrix(var=var_w), _bias(program, var_b)
         xs = [W @ (program.nonlin(phi, x) if l else x) + b for x in xs]
@@ -46,6 +48,7 @@ def mlp(program, # Program to write into
 def _bias(program, var): return program.inputs([[var]])[0] if var else 0
 
 # %% ../nbs/08_architectures.ipynb #b27677da
+#| code-fold: true
 @_builder
 def rnn(program, # Program to write into
         xs, # input vectors, one per time step
@@ -54,9 +57,13 @@ def rnn(program, # Program to write into
         var_u=1., # variance of the input matrix
         var_b=0., # bias variance
        ): # hidden states, one vector per time step
-    r"Recurrent network: $h_t = \phi(W h_{t-1} + U x_t + b)$, with the same W, U and b at every step."
-    W, U, b, hs = program.matrix("W", var_w), program.matrix("U", var_u), _bias(program, var_b), []
-    for x in xs: hs.append(program.nonlin(phi, U @ x + b + (W @ hs[-1] if hs else 0)))
+    r"Recurrent network: $h_t = \phi(W h_{t-1} + U x_t + b)$, one W, U, b for all t."
+    W, U = program.matrix("W", var_w), program.matrix("U", var_u)
+    b, hs = _bias(program, var_b), []
+    for x in xs:
+        g = U @ x + b
+        if hs: g = g + W @ hs[-1]
+        hs.append(program.nonlin(phi, g))
     return hs
 
 @_builder
@@ -66,15 +73,18 @@ def lstm(program, # Program to write into
          var_u=1., # variance of the input matrices
         ): # hidden states, one vector per time step
     r"Long short-term memory: gates i, f, o and candidate c, each from its own W and U."
-    weights = [(program.matrix(f"W{k}", var_w), program.matrix(f"U{k}", var_u)) for k in "ifoc"]
+    weights = [(program.matrix(f"W{k}", var_w), program.matrix(f"U{k}", var_u))
+               for k in "ifoc"]
     hs, c = [], None
     for x in xs:
         i, f, o, new = (U @ x + (W @ hs[-1] if hs else 0) for W, U in weights)
-        c = times(sigmoid(i), tanh(new)) + (times(sigmoid(f), c) if c else 0)
+        fresh = times(sigmoid(i), tanh(new))
+        c = fresh + (times(sigmoid(f), c) if c else 0)
         hs.append(times(sigmoid(o), tanh(c)))
     return hs
 
 # %% ../nbs/08_architectures.ipynb #70b9d6d8
+#| code-fold: true
 @_builder
 def conv1d(program, # Program to write into
            xs, # input vectors, one per position
@@ -83,10 +93,14 @@ def conv1d(program, # Program to write into
            var_w=1., # variance of the whole patch
           ): # one vector per position
     r"Convolution with zero padding: $x'_i = \phi(\sum_k W_k x_{i+k})$."
-    if not checks.count(kernel, "kernel") % 2: raise ValueError(f"`kernel` must be odd, got {kernel}; a patch has a middle")
-    Ws = {k: program.matrix(f"W{k:+d}", var_w/kernel) for k in range(-(kernel//2), kernel//2 + 1)}
-    return [program.nonlin(phi, sum(W @ xs[i + k] for k, W in Ws.items() if 0 <= i + k < len(xs))) for i in range(len(xs))]
+    if not checks.count(kernel, "kernel") % 2:
+        checks.refuse("kernel", "be odd", kernel, "a patch has a middle")
+    half = kernel//2
+    Ws = {k: program.matrix(f"W{k:+d}", var_w/kernel) for k in range(-half, half + 1)}
+    def patch(i): return [W @ xs[i+k] for k, W in Ws.items() if 0 <= i + k < len(xs)]
+    return [program.nonlin(phi, sum(patch(i))) for i in range(len(xs))]
 
+# %% ../nbs/08_architectures.ipynb #arcatt01
 @_builder
 def attention(program, # Program to write into
               xs, # token vectors
@@ -96,14 +110,17 @@ def attention(program, # Program to write into
               var_q=1., var_k=1., var_v=1., var_o=1., # σ²
               causal=False, # may token i see the tokens up to i only?
              ): # outputs y, one vector per token
-    r"Multi-head attention, $y^i = H^{-1/2}\sum_a W^{O,a}\sum_j A^{(a)}_{ij} W^{V,a} x^j$ (eqs. (2)–(4))."
+    r"$y^i = H^{-1/2}\sum_a W^{O,a}\sum_j A^{(a)}_{ij} W^{V,a} x^j$ (eqs. (2)–(4))."
     heads = checks.count(heads, "heads")
     rows, ys = Fraction(1, heads) if low_rank else 1, [0]*len(xs)
-    for a in range(heads):
-        Q, K, V = (program.matrix(f"{k}{a + 1}", var, rows) for k, var in zip("QKV", (var_q, var_k, var_v)))
-        O = program.matrix(f"O{a + 1}", var_o)
+    for a in range(1, heads + 1):
+        Q = program.matrix(f"Q{a}", var_q, rows)
+        K = program.matrix(f"K{a}", var_k, rows)
+        V = program.matrix(f"V{a}", var_v, rows)
+        O = program.matrix(f"O{a}", var_o)
         for i, x in enumerate(xs):
             seen = xs[:i + 1] if causal else xs
             scores = [program.score(Q @ x, K @ z, scale) for z in seen]
-            ys[i] = O @ program.attend(scores, [V @ z for z in seen])/np.sqrt(heads) + ys[i]
+            mixed = program.attend(scores, [V @ z for z in seen])
+            ys[i] = O @ mixed/np.sqrt(heads) + ys[i]
     return ys

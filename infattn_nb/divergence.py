@@ -17,54 +17,70 @@ from scipy.stats import gaussian_kde, rv_continuous
 
 from . import checks
 from .attention import Attention
-from .functions import check_real
 from .quadrature import line
 from .sampling import BLOCK, Mirror, fold, in_order, seed_sequence
 
 # %% ../nbs/05_divergence.ipynb #d7f2414b
+_SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
+
 def _cuts(p, q):
     "Quantiles of both laws, without those that nearly coincide."
-    for name, law in (("p", p), ("q", q)):
-        if not (hasattr(law, "logpdf") and hasattr(law, "ppf")): raise TypeError(f"`{name}` must be a one-dimensional law with `logpdf` and `ppf`, got {type(law).__name__}; pass e.g. law.marginal(0)")
     a, b = _quantiles("p", p), _quantiles("q", q)
-    return np.unique(np.r_[a, b[np.abs(a - b) > .05*min(np.diff(a).min(), np.diff(b).min())]])
+    apart = .05*min(np.diff(a).min(), np.diff(b).min())
+    return np.unique(np.r_[a, b[np.abs(a - b) > apart]])
 
-def _quantiles(name, law, u=np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])):
-    try: y = law.ppf(u)
+def _quantiles(name, law):
+    "Some quantiles of a law; what has none is refused."
+    if not (hasattr(law, "logpdf") and hasattr(law, "ppf")):
+        checks.refuse(name, "be a one-dimensional law with `logpdf` and `ppf`",
+                      type(law).__name__, "pass e.g. law.marginal(0)", TypeError)
+    try: y = law.ppf(_SOME)
     except (TypeError, ValueError): y = np.nan # parameters are missing, or arrays
-    if np.shape(y) != u.shape or not np.isfinite(y).all(): raise ValueError(f"`{name}` must be one law with all its parameters, and in their range, got quantiles that are not finite numbers; pass e.g. stats.gamma(2.)")
+    if np.shape(y) != _SOME.shape or not np.isfinite(y).all():
+        checks.refuse(name, "be one law with all its parameters, and in their range",
+                      "quantiles that are not finite", "pass e.g. stats.gamma(2.)")
     return y
 
 def _integrate(f, cuts):
-    "The integral of f over the line, split at the cuts, and its estimated error; infinite if y f(y) does not fall far out."
-    with np.errstate(all="ignore"): near, far = (np.abs(y*f(y)) for y in np.multiply.outer([1e45, 1e90], np.abs(cuts).max()*np.array([-1, 1])))
+    "The integral of f and its estimated error; ∞ if y f(y) does not fall far out."
+    ends = np.multiply.outer([1e45, 1e90], np.abs(cuts).max()*np.array([-1, 1]))
+    with np.errstate(all="ignore"): near, far = (np.abs(y*f(y)) for y in ends)
     if (far > .99*near).any(): return np.inf, 0.
-    pieces = tanhsinh(f, np.r_[-np.inf, cuts], np.r_[cuts, np.inf], rtol=1e-10, atol=1e-15)
+    left, right = np.r_[-np.inf, cuts], np.r_[cuts, np.inf]
+    pieces = tanhsinh(f, left, right, rtol=1e-10, atol=1e-15)
     return pieces.integral.sum(), pieces.error.sum()
 
+def _atom(law): return getattr(law, "atom", 0.)
+
 # %% ../nbs/05_divergence.ipynb #3b83b87a
+#| code-fold: true
 def _kl_integrand(p, q, y):
     log_p, log_q = p.logpdf(y), q.logpdf(y)
     f, δ = np.exp(log_p), np.where(log_p == -np.inf, 0., log_p - log_q)
     near = np.abs(δ) < 1
-    return np.where(near, f*(np.expm1(-np.where(near, δ, 0)) + δ), f*(δ - 1) + np.exp(log_q))
+    small = np.expm1(-np.where(near, δ, 0)) + δ
+    return np.where(near, f*small, f*(δ - 1) + np.exp(log_q))
 
 def kl_divergence(p, # one-dimensional law: scipy distribution or marginal
                   q, # likewise
-                  return_error=False, # also return the estimated error of the quadrature? (not the noise of a p or q made of draws: see paired_kl)
+                  return_error=False, # also the error of the quadrature (not of draws)?
                  ): # D(p ‖ q) ≥ 0 in nats, or (D, error)
-    r"The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1); infinite where p has mass and q has none, or if p has too heavy tails for q."
+    r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1).
+
+    Infinite where p has mass and q has none, or if p has too heavy tails for q."""
     cuts = _cuts(p, q)
     middle = (cuts[1:] + cuts[:-1])/2
-    if ((q.logpdf(middle) == -np.inf) & (p.logpdf(middle) > -np.inf)).any(): return (np.inf, 0.) if return_error else np.inf
-    D, error = _integrate(lambda y: _kl_integrand(p, q, y), cuts)
-    D += kl_div(getattr(p, "atom", 0.), getattr(q, "atom", 0.)) # ∞ if only p has an atom
+    D, error = np.inf, 0.
+    if not ((q.logpdf(middle) == -np.inf) & (p.logpdf(middle) > -np.inf)).any():
+        D, error = _integrate(lambda y: _kl_integrand(p, q, y), cuts)
+        D += kl_div(_atom(p), _atom(q)) # ∞ if only p has an atom
     return (D, error) if return_error else D
 
 # %% ../nbs/05_divergence.ipynb #044f1905
 def _crossings(f, cuts, points=64):
     "Where f changes sign: searched on a grid between the cuts, then refined."
-    y = np.unique(np.concatenate([cuts, *(np.linspace(a, b, points) for a, b in zip(cuts, cuts[1:]))]))
+    grids = [np.linspace(a, b, points) for a, b in zip(cuts, cuts[1:])]
+    y = np.unique(np.concatenate([cuts, *grids]))
     sign = np.sign(f(y))
     k = np.flatnonzero(sign[1:]*sign[:-1] < 0)
     if not k.size: return y[sign == 0]
@@ -76,39 +92,51 @@ def _cdf_difference(p, q):
     middle = p.ppf(.5)
     return lambda y: np.where(y < middle, p.cdf(y) - q.cdf(y), q.sf(y) - p.sf(y))
 
+def _smooth(name, law):
+    if _atom(law) > 0:
+        checks.refuse(name, "have a density", f"an atom of mass {law.atom:.3g} at zero",
+                      "use `wasserstein`")
+
 # %% ../nbs/05_divergence.ipynb #4ac6a1ed
+#| code-fold: true
 def total_variation(p, # one-dimensional law
                     q, # likewise
-                    return_error=False, # also return an error estimate (the change with a coarser search for crossings)?
-                   ): # in [0, 1]
-    r"$\frac12\int|p - q|$, from distribution functions at the crossings of the densities."
-    for name, law in (("p", p), ("q", q)):
-        if getattr(law, "atom", 0.) > 0: raise ValueError(f"`{name}` must have a density, got an atom of mass {law.atom:.3g} at zero; use `wasserstein`")
+                    return_error=False, # also the change with a coarser search?
+                   ): # in [0, 1], or (TV, error)
+    r"$\frac12\int|p - q|$, from distribution functions where the densities cross."
+    _smooth("p", p), _smooth("q", q)
     cuts, F = _cuts(p, q), _cdf_difference(p, q)
-    TV, coarse = (.5*np.abs(np.diff(np.r_[0., F(_crossings(lambda y: p.logpdf(y) - q.logpdf(y), cuts, k)), 0.])).sum() for k in (64, 24))
-    return (TV, abs(TV - coarse) + 1e-15) if return_error else TV
+    def variation(points):
+        at = _crossings(lambda y: p.logpdf(y) - q.logpdf(y), cuts, points)
+        return .5*np.abs(np.diff(np.r_[0., F(at), 0.])).sum()
+    TV = variation(64)
+    return (TV, abs(TV - variation(24)) + 1e-15) if return_error else TV
 
 def hellinger(p, # one-dimensional law
               q, # likewise
-              return_error=False, # also return the estimated error of the quadrature (alone)?
-             ): # in [0, 1]
+              return_error=False, # also the error of the quadrature (alone)?
+             ): # in [0, 1], or (distance, error)
     r"The Hellinger distance, $\sqrt{\frac12\int(\sqrt p-\sqrt q)^2}$."
     def f(y):
         a, b = p.logpdf(y), q.logpdf(y)
         top = np.maximum(a, b)
-        gap = np.where(top == -np.inf, 0., np.minimum(a, b) - np.where(top == -np.inf, 0., top))
+        nothing = top == -np.inf
+        gap = np.where(nothing, 0., np.minimum(a, b) - np.where(nothing, 0., top))
         return np.exp(top)*np.expm1(gap/2)**2/2
     square, error = _integrate(f, _cuts(p, q))
-    square += (getattr(p, "atom", 0.)**.5 - getattr(q, "atom", 0.)**.5)**2/2
-    return (np.sqrt(square), error/max(np.sqrt(square), np.sqrt(error), 1e-300)) if return_error else np.sqrt(square)
+    square += (_atom(p)**.5 - _atom(q)**.5)**2/2
+    distance = np.sqrt(square)
+    if not return_error: return distance
+    return distance, error/max(distance, np.sqrt(error), 1e-300)
 
 def wasserstein(p, # one-dimensional law
                 q, # likewise
-                return_error=False, # also return the estimated error of the quadrature (alone)?
-               ): # in the unit of y
-    r"The Wasserstein distance of order one, $\int|F_p - F_q|$, infinite if one of the means is."
+                return_error=False, # also the error of the quadrature (alone)?
+               ): # in the unit of y, or (distance, error)
+    r"The Wasserstein distance of order one, $\int|F_p - F_q|$; infinite if a mean is."
     cuts, F = _cuts(p, q), _cdf_difference(p, q)
-    W, error = _integrate(lambda y: np.abs(F(y)), np.unique(np.r_[cuts, _crossings(F, cuts)]))
+    kinks = np.unique(np.r_[cuts, _crossings(F, cuts)])
+    W, error = _integrate(lambda y: np.abs(F(y)), kinks)
     return (W, error) if return_error else W
 
 # %% ../nbs/05_divergence.ipynb #b33c79cf
@@ -117,28 +145,41 @@ GROUPS = 32 # of the jackknife
 def _sum_of_densities(y, v):
     "Σ N(y; 0, v) over the draws v."
     v = np.maximum(v, 1e-300)
-    with np.errstate(over="ignore", under="ignore"): return np.einsum("yv,v->y", np.exp(np.multiply.outer(-y**2/2, 1/v)), (2*np.pi*v)**-.5) # unlike BLAS, the same bytes for any number of threads
+    with np.errstate(over="ignore", under="ignore"):
+        kernel = np.exp(np.multiply.outer(-y**2/2, 1/v))
+        # unlike BLAS, einsum gives the same bytes for any number of threads
+        return np.einsum("yv,v->y", kernel, (2*np.pi*v)**-.5)
 
 def _kl_on_grid(p, q, w):
-    r"$\int p\log(p/q) = \int q\,[(1 + x)\log(1 + x) - x]$, $x = (p - q)/q$, from values on a grid with weights w."
+    r"$\int q\,[(1 + x)\log(1 + x) - x]$, $x = (p - q)/q$, on a grid with weights w."
     x = (p - q)/q
     return w @ (q*(xlog1py(1 + x, x) - x))
 
 # %% ../nbs/05_divergence.ipynb #6c2a5ba2
+#| code-fold: true
 def paired_densities(p, q, i, y, draws, rng, executor=None):
-    "The densities of output i under p and q at y from paired, mirrored draws of v, one estimate per group: (groups, 2, len(y))."
-    return fold(partial(_paired_sums, p, q, i, y), np.asarray, draws, rng, executor=executor)*GROUPS/(2*draws)
+    "Output i under p and q at y, paired and mirrored draws: (groups, 2, len(y))."
+    sums = partial(_paired_sums, p, q, i, y)
+    parts = fold(sums, np.asarray, draws, rng, executor=executor)
+    return parts*GROUPS/(2*draws)
 
 def _paired_sums(p, q, i, y, size, g):
     parts = np.zeros((GROUPS, 2, len(y)))
     for sign in (1, -1):
         for j, law in enumerate((p, q)):
-            v = law.variance(i, size, Mirror(np.random.default_rng(seed_sequence(seed_sequence(g))), sign)) # the same numbers each time
-            for a, part in enumerate(np.array_split(v, GROUPS)): parts[a, j] += _sum_of_densities(y, part)
+            again = np.random.default_rng(seed_sequence(seed_sequence(g))) # each time
+            v = law.variance(i, size, Mirror(again, sign))
+            for a, part in enumerate(np.array_split(v, GROUPS)):
+                parts[a, j] += _sum_of_densities(y, part)
     return parts
 
-def check_paired(name, layer):
-    if layer.tokens.random: raise ValueError(f"`{name}` must have tokens whose Gram matrix has a constant limit, got tokens that depend on random scores; for two laws use kl_divergence")
+def check_paired(layer, name="attention", draws=GROUPS):
+    "Layer and draws (a multiple of the groups) as pairing needs them, or one sentence."
+    checks.kind(layer, Attention, name, "use kl_divergence for two laws")
+    if layer.tokens.random:
+        checks.refuse(name, "have tokens whose Gram matrix has a constant limit",
+                      "tokens that depend on random scores", "use kl_divergence")
+    return -(-checks.count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
 
 def paired_kl(attention, # Attention
               width, # n in [1, ∞]
@@ -146,76 +187,103 @@ def paired_kl(attention, # Attention
               draws=2**18, # of the random matrices, each used with its mirror image
               rng=None, # None | int | SeedSequence | Generator
               executor=None, # concurrent.futures.Executor; None = threads
-              limit=None, # Attention whose limit is meant, e.g. n×n heads for low-rank ones; None = attention itself
+              limit=None, # Attention whose limit is meant; None = attention itself
              ): # (D, standard error)
-    r"""$D(\text{width } n \,\|\, \text{limit})$ of output i in nats by paired, mirrored draws, with a jackknife error (section 5.1, Figure 1(B)).
+    r"""$D(\text{width } n \,\|\, \text{limit})$ of output i, paired (Figure 1(B)).
 
-    For identity tokens the relative error hardly depends on n. An output that is exactly zero in one of 4096 trial draws gives (inf, 0); a rarer atom is left out of the integral.
-    Raises TypeError or ValueError for arguments out of range, and if the limit has no density."""
-    for name, layer in (("attention", attention), ("limit", limit or attention)):
-        if not isinstance(layer, Attention): raise TypeError(f"`{name}` must be an Attention, got {type(layer).__name__}; use kl_divergence for two laws")
-        check_paired(name, layer)
-    p, q, draws = attention.law(width), layer.law(), -(-checks.count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
-    if checks.count(i, "i", least=0) >= p.dim: raise ValueError(f"`i` must be an output 0…{p.dim - 1}, got {i}; the layer has {p.dim} tokens")
-    if q.dim != p.dim: raise ValueError(f"`limit` must have as many tokens as `attention` ({p.dim}), got {q.dim}; compare layers of the same tokens")
-    first = [law.variance(i, BLOCK, np.random.default_rng(0)) for law in (p, q)]
-    if not first[1].all(): raise ValueError(f"the limit of output {i} must have a density, got a conditional variance of zero; D is not defined there")
-    if not first[0].all(): return np.inf, 0. # an atom at zero, which the limit has not
-    y, w = line(np.sqrt(first[1].mean()))
+    In nats, from mirrored draws, with a jackknife error, for identity tokens the
+    same fraction at every n. An output that is exactly zero in one of 4096 trial
+    draws gives (inf, 0); a rarer atom is left out. TypeError or ValueError for
+    arguments out of range, and if the limit has no density."""
+    limit = attention if limit is None else limit
+    draws = check_paired(attention, "attention", draws)
+    check_paired(limit, "limit")
+    p, q = attention.law(width), limit.law()
+    i, (first_p, first_q) = _first(p, q, i)
+    if not first_p.all(): return np.inf, 0. # an atom at zero, which the limit has not
+    y, w = line(np.sqrt(first_q.mean()))
     parts = paired_densities(p, q, i, y, draws, rng, executor)
     D = _kl_on_grid(*parts.mean(0), w)
-    rest = np.array([_kl_on_grid(*np.delete(parts, a, axis=0).mean(0), w) for a in range(GROUPS)])
+    rest = np.array([_kl_on_grid(*np.delete(parts, a, axis=0).mean(0), w)
+                     for a in range(GROUPS)])
     return D + (GROUPS - 1)*(D - rest.mean()), np.sqrt((GROUPS - 1)*rest.var())
+
+def _first(p, q, i):
+    "The output as an index, and a first block of conditional variances of each law."
+    if q.dim != p.dim:
+        checks.refuse("limit", f"have as many tokens as `attention` ({p.dim})", q.dim,
+                      "compare layers of the same tokens")
+    i = checks.output(i, p.dim)
+    first = [law.variance(i, BLOCK, np.random.default_rng(0)) for law in (p, q)]
+    if not first[1].all():
+        checks.refuse("limit", f"have a density of output {i}",
+                      "a conditional variance of zero", "D is not defined there")
+    return i, first
 
 # %% ../nbs/05_divergence.ipynb #4e969024
 def _samples(x, name):
     "The samples as a vector of floats, or one clear sentence."
-    x = checks.real(x, name)
-    if x.ndim != 1 or x.size < 2 or not np.isfinite(x).all() or not max(1e-150, 1e-10*np.abs(x).max()) < np.ptp(x) < 1e150:
-        raise ValueError(f"`{name}` must be a vector of finite numbers, below 1e150 and more different than rounding makes them, got shape {x.shape}; pass samples of one output")
+    hint = "pass samples of one output"
+    x = checks.real(x, name, shape=(None,), within="(-∞, ∞)", remedy=hint)
+    if x.size < 2: checks.refuse(name, "hold at least two numbers", x.size, hint)
+    if not max(1e-150, 1e-10*np.abs(x).max()) < np.ptp(x) < 1e150:
+        checks.refuse(name, "be below 1e150 and differ by more than rounding",
+                      f"a range of {np.ptp(x):.3g}", hint)
     return x
 
 # %% ../nbs/05_divergence.ipynb #03b596e5
+#| code-fold: true
 def kde(samples, # 1-d
         grid, # where to evaluate, any shape
         bins=4096, # nodes over the range of the samples
        ): # density, in the shape of the grid
-    r"Gaussian kernel density estimate with Scott's bandwidth $\hat\sigma N^{-1/5}$, from binned samples."
+    r"Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned samples."
     x, bins = _samples(samples, "samples"), checks.count(bins, "bins", least=2)
-    grid = checks.real(grid, "grid")
-    if not np.isfinite(grid).all(): raise ValueError("`grid` must hold finite numbers, got NaN or infinity; leave them out")
+    grid = checks.real(grid, "grid", within="(-∞, ∞)")
     nodes = np.linspace(x.min(), x.max(), bins)
     share, j = np.modf((x - nodes[0])/(nodes[1] - nodes[0]))
     j = j.astype(int)
-    counts = np.bincount(j, 1 - share, bins + 1)[:bins] + np.bincount(j + 1, share, bins + 1)[:bins]
+    left = np.bincount(j, 1 - share, bins + 1)[:bins]
+    counts = left + np.bincount(j + 1, share, bins + 1)[:bins]
     nodes, counts = nodes[counts > 0], counts[counts > 0]
     bandwidth = x.std(ddof=1)*x.size**-.2
-    density = gaussian_kde(nodes, weights=counts, bw_method=bandwidth/np.sqrt(np.cov(nodes, aweights=counts)))
+    factor = bandwidth/np.sqrt(np.cov(nodes, aweights=counts))
+    density = gaussian_kde(nodes, weights=counts, bw_method=factor)
     return density(grid.ravel()).reshape(grid.shape)[()]
 
 # %% ../nbs/05_divergence.ipynb #12dd7a20
+#| code-fold: true
 def kde_kl(samples_p, # samples of the finite width, 1-d
            samples_q, # samples of the limit, 1-d
           ): # estimate of D(p ‖ q)
-    r"The paper's estimate of $D(p\|q)$: two kernel density estimates on 500 points (section 5.1)."
-    samples = _samples(samples_p, "samples_p"), _samples(samples_q, "samples_q")
-    grid = np.linspace(min(x.min() for x in samples), max(x.max() for x in samples), 500)
-    p, q = (kde(x, grid) + 1e-12 for x in samples)
+    r"The paper's estimate of $D(p\|q)$: kernel estimates on 500 points (section 5.1)."
+    x, y = _samples(samples_p, "samples_p"), _samples(samples_q, "samples_q")
+    grid = np.linspace(min(x.min(), y.min()), max(x.max(), y.max()), 500)
+    p, q = kde(x, grid) + 1e-12, kde(y, grid) + 1e-12
     p, q = p/p.sum(), q/q.sum()
     return np.sum(p*np.log(p/q))
 
 # %% ../nbs/05_divergence.ipynb #4d9b5a51
+#| code-fold: true
 def kde_trials(p, # one-dimensional law with `rvs(size, rng)`
                q=None, # likewise; None = p itself: the noise floor of the protocol
                samples=50_000, # of each law, per trial
                trials=10, # independent repetitions
                rng=None, # None | int | SeedSequence | Generator
-               executor=None, # concurrent.futures.Executor; None = threads, a trial each
+               executor=None, # concurrent.futures.Executor; None = threads
               ): # estimates, (trials,)
-    "The paper's estimate of D(p ‖ q), repeated with fresh samples; with one law the noise floor, whose true value is zero."
-    for name, law in (("p", p), ("q", q or p)):
-        if not hasattr(law, "rvs") or type(law).rvs is rv_continuous.rvs: raise TypeError(f"`{name}` must be a law with `rvs(size, rng)`, got {type(law).__name__}; pass e.g. layer.law(64).marginal(0) or stats.norm()")
+    "The paper's estimate of D(p ‖ q), repeated; for one law the noise floor."
+    q = p if q is None else q
+    _samplable("p", p), _samplable("q", q)
     seeds = seed_sequence(rng).spawn(2*checks.count(trials, "trials"))
-    return np.array(list(in_order(partial(_kde_trial, p, q or p, samples), zip(seeds[::2], seeds[1::2]), executor)))
+    trial, pairs = partial(_kde_trial, p, q, samples), zip(seeds[::2], seeds[1::2])
+    return np.array(list(in_order(trial, pairs, executor)))
 
-def _kde_trial(p, q, samples, *seeds): return kde_kl(*(law.rvs(samples, np.random.default_rng(seed)) for law, seed in zip((p, q), seeds))) # scipy's laws want a Generator
+def _kde_trial(p, q, samples, *seeds): # scipy's laws want a Generator
+    x, y = (law.rvs(samples, np.random.default_rng(s)) for law, s in zip((p, q), seeds))
+    return kde_kl(x, y)
+
+def _samplable(name, law):
+    if not hasattr(law, "rvs") or type(law).rvs is rv_continuous.rvs:
+        checks.refuse(name, "be a law with `rvs(size, rng)`", type(law).__name__,
+                      "pass e.g. layer.law(64).marginal(0) or stats.norm()", TypeError)

@@ -20,11 +20,11 @@ def dot(x, y): # (samples, n) each
     "Inner products, (samples, 1)."
     return np.einsum("bn,bn->b", x, y)[:, None]
 
-def multiply(known, # [(e, We), …] so far, arrays (samples, n), (samples, rows); extended in place
+def multiply(known, # [(e, We), …]: (samples, n), (samples, rows); extended in place
              x, # vectors, (samples, n)
              fresh, # () -> a new W e, (samples, rows)
             ): # W x, (samples, rows)
-    r"$Wx$ given the earlier products with $W$: Gram–Schmidt on the vectors, fresh normals for the new direction."
+    "W x given the earlier products: Gram–Schmidt, fresh normals for what is new."
     g, rest = 0., x
     for e, We in 2*known:
         c = dot(e, rest)
@@ -36,85 +36,115 @@ def multiply(known, # [(e, We), …] so far, arrays (samples, n), (samples, rows
 
 # %% ../nbs/10_finite.ipynb #5d7bb868
 def rows_needed(past, width, coords):
-    "Coordinates that have to be drawn of each vector, and rows of each matrix: all below a matrix or a score, else the first few."
+    "Rows to draw of vectors and matrices: all below a matrix or score, else a few."
     full = {h: _whole(h, width) for h in past if isinstance(h, Vector)}
+    products = [h for h in past if isinstance(h, MatMul)]
     needed = {x for h in past if isinstance(h, (MatMul, Score)) for x in h.args}
-    for h in reversed(past): # what a needed vector is made of coordinatewise is needed too
+    for h in reversed(past): # what a needed vector is made of is needed too
         if h in needed and not isinstance(h, (MatMul, Score)): needed |= set(h.args)
     rows = {h: n if h in needed else min(coords, n) for h, n in full.items()}
-    return rows | {h.W: max(rows[g] for g in past if isinstance(g, MatMul) and g.W is h.W) for h in past if isinstance(h, MatMul)}
+    return rows | {W: max(rows[g] for g in products if g.W is W)
+                   for W in {g.W: None for g in products}}
 
 def _whole(h, width):
     n = h.length*int(width)
-    if n.denominator != 1 or n < 1: raise ValueError(f"`{h.program.name(h)}` must have a whole number of coordinates, got {h.length}·{width:g} = {float(n):g}; choose another width")
+    if n.denominator != 1 or n < 1:
+        checks.refuse(h.program.name(h), "have a whole number of coordinates",
+                      f"{h.length}·{width:g} = {float(n):g}", "choose another width")
     return int(n)
 
 # %% ../nbs/10_finite.ipynb #3040aaf6
+#| code-fold: true
 def run(program, past, rows, width, b, rng, dense):
     "b draws of everything in `past`: {vector: (b, rows), score: (b, 1)}."
     value, known, groups = {}, {}, {}
     for h in past:
         match h:
             case Input():
-                if h.group not in groups: groups[h.group] = h.group.mean[:, None] + np.einsum("ij,bjn->bin", psd_factor(h.group.cov), rng.standard_normal((b, len(h.group.cov), int(width))))
-                value[h] = groups[h.group][:, h.k]
+                group = h.group
+                if group not in groups: groups[group] = _inputs(group, width, b, rng)
+                value[h] = groups[group][:, h.k]
             case MatMul():
-                x, rows_of_W = value[h.args[0]], int(h.length*int(width))
+                x = value[h.args[0]]
                 normals = partial(_normals, rng, np.sqrt(h.W.var/x.shape[1]))
                 if dense:
-                    if h.W not in known: known[h.W] = normals((b, rows_of_W, x.shape[1]))
+                    shape = b, int(h.length*int(width)), x.shape[1]
+                    if h.W not in known: known[h.W] = normals(shape)
                     value[h] = (known[h.W] @ x[..., None])[..., 0]
-                else: value[h] = multiply(known.setdefault(h.W, []), x, lambda: normals((b, rows[h.W])))[:, :rows[h]]
+                else:
+                    fresh = partial(normals, (b, rows[h.W]))
+                    g = multiply(known.setdefault(h.W, []), x, fresh)
+                    value[h] = g[:, :rows[h]]
             case Score():
                 q, k = (value[x] for x in h.args)
-                value[h] = dot(q, k)/(np.sqrt(q.shape[1]) if h.scale == "sqrt" else q.shape[1])
-            case _: value[h] = apply(h, {x: value[x][:, :rows[h]] for x in h.args} | {p: value[p] for p in h.scores})
+                n = q.shape[1]
+                value[h] = dot(q, k)/(np.sqrt(n) if h.scale == "sqrt" else n)
+            case _:
+                vectors = {x: value[x][:, :rows[h]] for x in h.args}
+                value[h] = apply(h, vectors | {p: value[p] for p in h.scores})
     return value
+
+def _inputs(group, width, b, rng):
+    z = rng.standard_normal((b, len(group.cov), int(width)))
+    return group.mean[:, None] + np.einsum("ij,bjn->bin", psd_factor(group.cov), z)
 
 def _normals(rng, sd, shape): return sd*rng.standard_normal(shape)
 
 # %% ../nbs/10_finite.ipynb #c97cfd68
+#| code-fold: true
 def simulate(program, # Program; any, whether Assumption 1 admits it or not
              outputs, # vectors whose coordinates are wanted
-             width, # n, a whole number; every vector must get a whole number of coordinates
+             width, # n; every vector must get a whole number of coordinates
              size=1, # samples, int or shape
              rng=None, # None | int | SeedSequence | Generator
              coords=None, # None = one coordinate; an int c = the first c coordinates
              scores=None, # also return these scores
              dense=False, # draw the matrices?
              executor=None, # concurrent.futures.Executor: blocks of samples run there
-            ): # size + (k,) or size + (k, coords); with scores (outputs, size + (r,))
-    r"""Draws of program vectors at width n, exactly, in O(n) numbers per product (section 2.1; theorem 1 lets n → ∞).
+            ): # size + (k,) or size + (k, coords); with scores also size + (r,)
+    """Draws of program vectors at width n, exactly, in O(n) numbers per product.
 
-    Coordinates are exchangeable, so the first ones are as good as any. Raises TypeError or ValueError for vectors of another program, lengths that are not whole, a nonlinearity that returns NaN."""
-    n, c = checks.width(width, finite=True), 1 if coords is None else checks.count(coords, "coords")
+    Coordinates are exchangeable, so the first ones are as good as any (section 2.1)."""
+    n, c = checks.width(width, finite=True), 1
+    if coords is not None: c = checks.count(coords, "coords")
     outputs, scores, asked = wanted(program, outputs, scores)
     rows = rows_needed(past := program.past(*outputs, *scores), n, c)
     for h in outputs:
-        if rows[h] < c: raise ValueError(f"`coords` must not exceed the length of an output, got {c} for `{program.name(h)}` of {rows[h]}; choose a larger width")
+        if rows[h] < c:
+            checks.refuse("coords", "not exceed the length of an output",
+                          f"{c} for `{program.name(h)}` of {rows[h]}",
+                          "choose a larger width")
     keep = partial(_first, outputs, scores, c)
     y = draw(partial(_block, program, past, rows, n, keep, dense), size, rng, executor)
     k = len(outputs)*c
     vectors = y[..., :k].reshape(*y.shape[:-1], len(outputs), c)
-    vectors = vectors[..., 0] if coords is None else vectors
+    if coords is None: vectors = vectors[..., 0]
     return (vectors, y[..., k:]) if asked else vectors
 
-def _first(outputs, scores, c, value): return np.concatenate([*(value[h][:, :c] for h in outputs), *(value[p] for p in scores)], axis=1)
+def _first(outputs, scores, c, value):
+    coordinates = (value[h][:, :c] for h in outputs)
+    return np.concatenate([*coordinates, *(value[p] for p in scores)], axis=1)
 
 def wanted(program, outputs, scores):
     "The vectors and scores asked for, as tuples."
     checks.kind(program, Program, "program", "write one with Program()")
-    outputs = program._own(Vector, outputs, "`outputs`")
-    if not outputs and not scores: raise ValueError("`outputs` must name a vector at least, got none; pass a vector or a list of them")
-    return outputs, program._own(Score, scores or (), "`scores`"), scores is not None
+    outputs = program.own(Vector, outputs, "outputs", some=not scores)
+    return outputs, program.own(Score, scores or (), "scores"), scores is not None
 
 def _block(program, past, rows, n, keep, dense, size, g):
     "What `keep` makes of the values, a bounded number of samples at a time."
-    numbers = sum(n*int(h.length*int(n)) if isinstance(h, MatMul) else n for h in past) if dense else sum(3*rows[h] for h in past if isinstance(h, Vector))
+    vectors = [h for h in past if isinstance(h, Vector)]
+    numbers = sum(3*rows[h] for h in vectors) # per sample
+    if dense:
+        lengths = (int(h.length*int(n)) if isinstance(h, MatMul) else 1 for h in past)
+        numbers = sum(n*m for m in lengths)
     step = max(1, int(2**20//max(numbers, 1)))
-    return np.concatenate([keep(run(program, past, rows, n, min(step, size - k), g, dense)) for k in range(0, size, step)])
+    sizes = (min(step, size - k) for k in range(0, size, step))
+    chunks = (run(program, past, rows, n, b, g, dense) for b in sizes)
+    return np.concatenate([keep(value) for value in chunks])
 
 # %% ../nbs/10_finite.ipynb #58bb17f1
+#| code-fold: true
 def gram(program, # Program
          vectors, # k vectors of one length
          width, # n, a whole number
@@ -122,14 +152,16 @@ def gram(program, # Program
          rng=None, # None | int | SeedSequence | Generator
          executor=None, # concurrent.futures.Executor: blocks of samples run there
         ): # size + (k, k)
-    r"Draws of the second moments $\frac1n (h^i)^\top h^j$ over the coordinates at width n, exactly."
+    r"Draws of the second moments $\frac1n (h^i)^\top h^j$ over the n coordinates."
     vectors, _, _ = wanted(program, vectors, None)
-    program._same_length(vectors, "vectors of a Gram matrix")
-    return draw(partial(gram_block, program, vectors, checks.width(width, finite=True)), size, rng, executor)
+    program.same_length(vectors, "vectors of a Gram matrix")
+    n = checks.width(width, finite=True)
+    return draw(partial(gram_block, program, vectors, n), size, rng, executor)
 
 def gram_block(program, vectors, n, size, g):
-    past = program.past(*vectors)
-    return _block(program, past, rows_needed(past, n, np.inf), n, partial(_second_moments, vectors), False, size, g)
+    "`size` draws of the Gram matrix, from the Generator g."
+    past, keep = program.past(*vectors), partial(_second_moments, vectors)
+    return _block(program, past, rows_needed(past, n, np.inf), n, keep, False, size, g)
 
 def _second_moments(vectors, value):
     X = np.stack([value[h] for h in vectors], axis=1)

@@ -19,8 +19,9 @@ from .paths import Paths
 from .sampling import draw
 
 # %% ../nbs/11_from_program.ipynb #42b027ee
+#| code-fold: true
 class ProgramTokens:
-    "Vectors of a program as tokens. AssumptionError for a program that the theorem excludes, ValueError for foreign or empty or shortened vectors."
+    "Vectors of a program as tokens; AssumptionError for one that the theorem excludes."
     activation = cov = None
     def __init__(self,
                  program, # Program
@@ -28,29 +29,36 @@ class ProgramTokens:
                 ):
         self.vectors, _, _ = wanted(program, vectors, None)
         if any(h.length != 1 for h in self.vectors):
-            checks.refuse("vectors", "have length n", "a shorter or longer one", "multiply by a matrix with rows=1")
+            checks.refuse("vectors", "have length n", "a shorter or longer one",
+                          "multiply by a matrix with rows=1")
         program.check()
         self.program, self.seq_len = program, len(self.vectors)
 
-    def __repr__(self): return f"Tokens.from_program({', '.join(map(self.program.name, self.vectors))})"
+    def __repr__(self):
+        return f"Tokens.from_program({', '.join(map(self.program.name, self.vectors))})"
     def tv_error(self, width): return 1. # no shortcut through the identity
     def sampled(self, n, exact=False): return self, 0.
 
     @property
     def random(self): # is the Gram matrix random even at infinite width?
-        return any(isinstance(p, Score) and p.scale == "sqrt" for p in self.program.past(*self.vectors))
+        past = self.program.past(*self.vectors)
+        return any(isinstance(p, Score) and p.scale == "sqrt" for p in past)
 
     def kernel(self): # (s, s)
         "The Gram matrix at infinite width; ValueError if it is random."
-        if self.random: raise ValueError("the kernel must be a constant, got tokens that depend on random scores; use `gram(np.inf, size)` for draws of it")
+        if self.random:
+            checks.refuse("kernel", "be a constant", "tokens of random scores",
+                          "use `gram(np.inf, size)` for draws of it")
         P = limit(self.program, paths=16).inner
-        return np.array([[np.mean(P.moment(a, b)) for b in self.vectors] for a in self.vectors])
+        return np.array([[np.mean(P.moment(a, b)) for b in self.vectors]
+                         for a in self.vectors])
 
-    def gram(self, width, size, rng=None, exact=False, executor=None): # size + (s, s)
-        "Draws of the Gram matrix at any width, as for `Tokens`."
-        return draw(partial(self.draw_gram, checks.width(width)), size, rng, executor)
+    def gram(self, width, size, rng=None, exact=False, executor=None):
+        "Draws of the Gram matrix at any width, size + (s, s), as for `Tokens`."
+        n = checks.width(width)
+        return draw(partial(self.draw_gram, n), size, rng, executor)
 
-    def draw_gram(self, n, size, g):
+    def draw_gram(self, n, size, g): # (size, s, s)
         L = self.factor(n, size, g)
         K = np.einsum("ikhn,jkhn->nij", L, L)
         return np.broadcast_to(K, (size, *K.shape[1:]))

@@ -16,21 +16,23 @@ from .functions import Nonlinearity, softmax
 from .sampling import seed_sequence
 
 # %% ../nbs/12_growth.ipynb #dc9bbd1d
-def _softmax_weight(*p, j): return softmax(np.stack(np.broadcast_arrays(*p)), axis=0)[j]
+def _softmax_weight(*p, j):
+    return softmax(np.stack(np.broadcast_arrays(*p)), axis=0)[j]
 
 # %% ../nbs/12_growth.ipynb #32860a50
+#| code-fold: true
 times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2)
 
 def softmax_weight(s, # number of scores
                    j=0, # which weight
                   ): # Nonlinearity of s arguments
-    r"The weight $\mathrm{SoftMax}(p_1, \dots, p_s)_j$ as a Lipschitz function of the scores, with Lipschitz constant $\sqrt2/4$."
-    for name, k in (("s", s), ("j", j)):
-        if not isinstance(k, (int, np.integer)): raise TypeError(f"`{name}` must be an integer, got {k!r}; pass e.g. softmax_weight(3, 0)")
-    if not 0 <= j < s: raise ValueError(f"`j` must be one of 0…{s - 1}, got {j}; there are {s} scores")
-    return Nonlinearity(partial(_softmax_weight, j=j), f"softmax_weight({s}, {j})", 1, 2**.5/12, 1., arity=s)
+    r"The weight $\mathrm{SoftMax}(p)_j$, with Lipschitz constant $\sqrt2/4$ (Lemma 7)."
+    s = checks.count(s, "s")
+    fn = partial(_softmax_weight, j=checks.output(j, s, "j"))
+    return Nonlinearity(fn, f"softmax_weight({s}, {j})", 1, 2**.5/12, 1., arity=s)
 
 # %% ../nbs/12_growth.ipynb #467c7d0a
+#| code-fold: true
 def attack(ratio, # takes points (dim, m), returns m numbers that should not exceed 1
            dim, # of the points
            size=10**6, # number of points tried
@@ -38,66 +40,82 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
            reach=(1e-6, 1e3), # smallest and largest |coordinate|
            rounds=20, # generations of the search
           ): # largest ratio found, and where, (dim,)
-    "Search for the largest value of `ratio`: points of all magnitudes, and variations of the best ones found before."
-    for name, k in (("dim", dim), ("size", size), ("rounds", rounds)):
-        if not isinstance(k, (int, np.integer)) or k < 1: raise ValueError(f"`{name}` must be a whole number ≥ 1, got {k!r}; pass e.g. size=10**6")
-    if not callable(ratio): raise TypeError(f"`ratio` must be a function of points (dim, m), got {ratio!r}; let it return m numbers")
-    ends = checks.real(reach, "reach")
-    if ends.shape != (2,) or not 0 < ends[0] < ends[1] < np.inf: raise ValueError(f"`reach` must be two numbers 0 < smallest < largest < ∞, got {reach}; pass e.g. (1e-6, 1e3)")
-    g, m = default_rng(*seed_sequence(rng).spawn(1)), max(size//rounds, 2)
+    "Search for the largest `ratio`: points of all magnitudes, the best ones varied."
+    checks.function(ratio, "ratio", "let it map points (dim, m) to m numbers")
+    dim, rounds = checks.count(dim, "dim"), checks.count(rounds, "rounds")
+    m, ends = max(checks.count(size, "size")//rounds, 2), _ends(reach)
+    g = default_rng(*seed_sequence(rng).spawn(1))
     best, top = np.empty((dim, 0)), np.empty(0)
     for _ in range(rounds):
-        z = g.choice([-1., 1.], (dim, m))*np.exp(g.uniform(*np.log(reach), (dim, m)))
+        z = g.choice([-1., 1.], (dim, m))*np.exp(g.uniform(*np.log(ends), (dim, m)))
         if top.size:
             parents = best[:, g.integers(top.size, size=m//2)]
-            children = parents*(1 + 10**g.uniform(-6, 0, m//2)*g.standard_normal((dim, m//2)))
-            z[:, :m//2] = np.where(g.random((dim, m//2)) < .1, z[:, :m//2], children) # some coordinates afresh
-            z = np.copysign(np.clip(np.abs(z), *reach), z)
-        with np.errstate(all="ignore"): value = np.nan_to_num(checks.real(ratio(z), "ratio(points)"), nan=0., posinf=np.inf)
-        if value.shape != (m,): raise ValueError(f"`ratio` must return one number per point, got shape {value.shape} for {m} points; let it act along the first axis")
+            steps = 10**g.uniform(-6, 0, m//2)*g.standard_normal((dim, m//2))
+            afresh = g.random((dim, m//2)) < .1 # some coordinates
+            z[:, :m//2] = np.where(afresh, z[:, :m//2], parents*(1 + steps))
+            z = np.copysign(np.clip(np.abs(z), *ends), z)
+        with np.errstate(all="ignore"):
+            value = checks.real(ratio(z), "ratio(points)", (m,), remedy="one per point")
+        value = np.nan_to_num(value, nan=0., posinf=np.inf)
         best, top = np.concatenate([best, z], 1), np.concatenate([top, value])
         keep = np.argsort(top)[-64:]
         best, top = best[:, keep], top[keep]
     return top[-1], best[:, -1]
 
+def _ends(reach):
+    hint = "pass the smallest and the largest, e.g. (1e-6, 1e3)"
+    ends = checks.real(reach, "reach", (2,), "(0, ∞)", hint)
+    if ends[0] >= ends[1]: checks.refuse("reach", "increase", reach, hint)
+    return ends
+
 # %% ../nbs/12_growth.ipynb #78b5e3fd
+#| code-fold: true
 def break_pseudo_lipschitz(phi, # Nonlinearity, or a function of `arity` arrays
                            order=None, # d; None = that of phi
                            constant=None, # C; None = that of phi
                            arity=None, # number of arguments; None = that of phi, else 1
                            **options, # size, rng, reach, rounds of `attack`
                           ): # worst ratio, x, y
-    "Attack the inequality of Definition 2: the largest ratio of its two sides found, and the pair where. At most 1 = it survived."
-    d, C = (getattr(phi, key, None) if v is None else v for key, v in (("order", order), ("constant", constant)))
-    if d is None or C is None: raise ValueError(f"`order` and `constant` must be given, got {d} and {C}; {phi!r} claims no pair of its own")
-    if not callable(phi): raise TypeError(f"`phi` must be a function of arrays, got {phi!r}; pass e.g. np.tanh")
-    for name, v in (("order", d), ("constant", C)): checks.number(v, name, "[1, ∞]" if name == "order" else "[0, ∞]")
-    k = getattr(phi, "arity", 1) if arity is None else arity
+    "Attack Definition 2: the largest ratio of its two sides found, and the pair where."
+    checks.function(phi, "phi")
+    d = _claim(phi, "order", order, "[1, ∞]")
+    C = _claim(phi, "constant", constant, "[0, ∞]")
+    k = getattr(phi, "arity", 1) if arity is None else checks.count(arity, "arity")
     def ratio(z):
         x, y = z[:k], z[:k] + z[k:]
         f, g = _defined(phi, x), _defined(phi, y)
-        difference = np.abs(f - g) - 1e-14*(np.abs(f) + np.abs(g))
+        rounding = 1e-14*(np.abs(f) + np.abs(g))
         a, b, distance = (np.sqrt((v**2).sum(0)) for v in (x, y, y - x))
-        return difference/(C*(1 + a**(d - 1) + b**(d - 1))*distance)
+        allowed = C*(1 + a**(d - 1) + b**(d - 1))*distance
+        return (np.abs(f - g) - rounding)/allowed
     worst, z = attack(ratio, 2*k, **options)
     return worst, z[:k], z[:k] + z[k:]
 
+def _claim(phi, name, value, within):
+    if value is None: value = getattr(phi, name, None)
+    if value is None: checks.refuse(name, "be given", None, f"{phi!r} claims none")
+    return checks.number(value, name, within)
+
 def _defined(phi, x):
     "φ at points x (k, m), where NaN may come of an overflow, but of nothing else."
-    f = checks.real(phi(*x), "phi(x)")
-    if f.shape != x.shape[1:]: raise ValueError(f"`phi` must return one number per point, got shape {f.shape} for {x.shape[1:]}; let it act on each coordinate alike")
+    f = checks.real(phi(*x), "phi(x)", x.shape[1:], remedy="one number per point")
     if (holes := x[:, np.isnan(f)]).size:
         try:
             with np.errstate(over="raise"): phi(*holes)
         except FloatingPointError: return f
-        raise ValueError(f"`phi` must be defined for all finite arguments, got NaN at {holes[:, 0]}; mend its domain")
+        checks.refuse("phi", "be defined for all finite arguments",
+                      f"NaN at {holes[:, 0]}", "mend its domain")
     return f
 
 # %% ../nbs/12_growth.ipynb #b4ee6170
+#| code-fold: true
 def growth(phi, # Nonlinearity with known order and constant
           ): # A
-    r"$A = |\phi(0)| + 3C$ with $|\phi(x)| \le A\,(1 + \|x\|^d)$ (Lemma 7)."
-    if not isinstance(phi, Nonlinearity) or phi.constant is None: raise TypeError(f"`phi` must be a Nonlinearity with known `constant`, got {phi!r}; wrap it as Nonlinearity(fn, order=…, constant=…)")
+    r"$A = |\phi(0)| + 3C$ with $|\phi(x)| \le A\,(1 + \|x\|^d)$, a bound of ours."
+    wrap = "wrap it as Nonlinearity(fn, order=…, constant=…)"
+    checks.kind(phi, Nonlinearity, "phi", wrap)
+    if phi.constant is None:
+        checks.refuse("phi", "have a known `constant`", repr(phi), wrap, TypeError)
     zeros = np.zeros((phi.arity, 1))
     return float(np.abs(phi.fn(*zeros)[0])) + 3*phi.constant
 
@@ -107,8 +125,10 @@ def _composed(f, gs, *x): return f(*(g(*x) for g in gs))
 
 def _arity(*fs):
     for f in fs:
-        if not isinstance(f, Nonlinearity): raise TypeError(f"expected a Nonlinearity, got {type(f).__name__}; wrap a plain function: Nonlinearity(fn)")
-    if len({f.arity for f in fs}) > 1: raise ValueError(f"{', '.join(map(repr, fs))} must be functions of the same number of arguments, got {[f.arity for f in fs]}")
+        checks.kind(f, Nonlinearity, "phi", "wrap a plain function: Nonlinearity(fn)")
+    if len({f.arity for f in fs}) > 1:
+        checks.refuse(", ".join(map(repr, fs)), "have the same number of arguments",
+                      [f.arity for f in fs], "wrap them in functions that do")
     return fs[0].arity
 
 def _known(*fs): return not any(f.order is None or f.constant is None for f in fs)
@@ -116,6 +136,7 @@ def _sup(f): return np.inf if f.bound is None else f.bound
 def _constant(f, d): return f.constant if f.order == d else 3*f.constant # Fact 4
 
 # %% ../nbs/12_growth.ipynb #04a43035
+#| code-fold: true
 def product(phi, psi, # functions of the same arguments
            ): # Nonlinearity
     r"$x \mapsto \phi(x)\,\psi(x)$ with its order, constant and bound (Proposition 6)."
@@ -128,14 +149,18 @@ def product(phi, psi, # functions of the same arguments
         d = phi.order + psi.order
         C = 3*(growth(phi)*psi.constant + growth(psi)*phi.constant)
     bound = B1*B2 if B1 + B2 < np.inf else None
-    return Nonlinearity(partial(_multiplied, phi.fn, psi.fn), f"{phi}·{psi}", d, C, bound, arity=k)
+    fn = partial(_multiplied, phi.fn, psi.fn)
+    return Nonlinearity(fn, f"{phi}·{psi}", d, C, bound, arity=k)
 
 # %% ../nbs/12_growth.ipynb #12113143
+#| code-fold: true
 def compose(phi, # of k arguments
             *psis, # ψ₁, …, ψₖ: functions of the same arguments
            ): # Nonlinearity
-    r"$x \mapsto \phi(\psi_1(x), \dots, \psi_k(x))$ with its order, constant and bound (Proposition 6)."
-    if len(psis) != _arity(phi): raise ValueError(f"`compose` needs one inner function per argument, got {len(psis)} for the {_arity(phi)} of {phi}; pass compose(phi, psi_1, …, psi_k)")
+    r"$\phi(\psi_1(x), \dots, \psi_k(x))$ with order, constant, bound (Proposition 6)."
+    if len(psis) != _arity(phi):
+        checks.refuse("psis", f"be one inner function per argument of {phi}, "
+                      f"{phi.arity}", len(psis), "pass compose(phi, psi_1, …, psi_k)")
     m, B = _arity(*psis), np.linalg.norm([_sup(psi) for psi in psis])
     d, C, bound = None, None, phi.bound
     if _known(phi, *psis):
@@ -143,8 +168,11 @@ def compose(phi, # of k arguments
         C2 = np.linalg.norm([_constant(psi, d) for psi in psis])
         if d1 == 1 or B < np.inf: C = phi.constant*C2*(1 + 2*B**(d1 - 1))
         else:
-            A2 = np.linalg.norm([psi.fn(*np.zeros((m, 1)))[0] for psi in psis]) + 3*C2
+            at_zero = [psi.fn(*np.zeros((m, 1)))[0] for psi in psis]
+            A2 = np.linalg.norm(at_zero) + 3*C2
             d, C = d1*d, 3*phi.constant*C2*(1 + 2*(2*A2)**(d1 - 1))
         if B < np.inf: bound = min(_sup(phi), growth(phi)*(1 + B**d1))
+    if bound == np.inf: bound = None
     fn = partial(_composed, phi.fn, tuple(psi.fn for psi in psis))
-    return Nonlinearity(fn, f"{phi}({', '.join(map(repr, psis))})", d, C, None if bound == np.inf else bound, arity=m)
+    name = f"{phi}({', '.join(map(repr, psis))})"
+    return Nonlinearity(fn, name, d, C, bound, arity=m)

@@ -10,155 +10,146 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from fastcore.basics import patch
 
 from . import checks
-from .functions import check_real
 from .hierarchical import HierarchicalGaussian
 from .netsor import Program, Score, Vector
 from .paths import BATCHES, Paths
-from .quadrature import cross_moment
 from .sampling import draw
 
 # %% ../nbs/09_limit.ipynb #f3aade33
+#| code-fold: true
 def limit(program, # Program
           paths=10_000, # sample paths of the scores, rounded up to a multiple of 16
           rng=0, # None | int | SeedSequence | Generator
          ): # Limit
-    "The limit law of a program: Definition 1, followed path by path after the first score. Raises AssumptionError if Assumption 1 is violated."
+    "The limit law of a program: Definition 1, path by path after the first score."
     checks.kind(program, Program, "program", "write one with Program()")
     program.check()
-    return Limit(program, Paths(program, checks.count(paths, "paths", least=BATCHES), rng))
+    paths = checks.count(paths, "paths", least=BATCHES)
+    return Limit(program, Paths(program, paths, rng))
 
 @dataclass(frozen=True, eq=False)
 class Limit:
     "The law of a program at infinite width: see `limit`."
     program: Program
     inner: Paths # along which the averages are taken
-    def __repr__(self): return f"Limit({len(self.program.nodes)} vectors and scores, {self.inner.size if self.inner.factor else 1} paths)"
-    def _own(self, vectors): return self.inner._own(vectors)
 
-# %% ../nbs/09_limit.ipynb #af8e2e95
-def _answer(x, return_error, # (batch, path, ...)
-           ):
+    def __repr__(self):
+        paths = self.inner.size if self.inner.factor else 1
+        return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
+
+    def mean(self,
+             u, # vector
+             return_error=False, # also return the standard error (0 if exact)?
+            ): # float, or (float, error)
+        r"$\mathbb{E}[Z^u]$ (Definition 1)."
+        u, = self.inner.own([u])
+        return _answer(np.atleast_2d(self.inner.moment(u)), return_error)
+
+    def second_moment(self,
+                      u, v, # vectors
+                      return_error=False, # also return the standard error (0 if exact)?
+                     ): # float, or (float, error)
+        r"$\mathbb{E}[Z^u Z^v]$, not centred (Definition 1)."
+        return _answer(self.inner.moment(*self.inner.own([u, v])), return_error)
+
+    def cov(self,
+            vectors, # k vectors
+            return_error=False, # also return the standard errors (0 where exact)?
+           ): # (k, k), or with an array of errors
+        "Covariance matrix over everything, scores included (Definition 1)."
+        vectors = self.inner.own(vectors)
+        m = [np.atleast_2d(self.inner.moment(h)) for h in vectors]
+        m = np.stack(np.broadcast_arrays(*m), axis=-1)
+        C = self.inner.covariances(vectors)
+        spread = m - m.mean((0, 1))
+        return _answer(C + spread[..., :, None]*spread[..., None, :], return_error)
+
+    def score_cov(self,
+                  scores, # r scores
+                 ): # (r, r)
+        r"Covariance of $p^\circ$ (Definition 1 (iv)), averaged over paths if it must."
+        scores = self.inner.require(*self.program.own(Score, scores, "scores"))
+        position = self.program.nodes.index
+        C = np.zeros((len(scores),)*2)
+        for i, p in enumerate(scores):
+            for j, l in enumerate(scores):
+                C[i, j] = self.inner.score_average(*sorted((p, l), key=position))
+        return C
+
+    def paths(self,
+              size, # number of paths
+              rng=None, # None | int | SeedSequence | Generator
+             ): # Paths
+        "Fresh paths, with `.scores` (size, r), `.mean(vectors)` and `.cov(vectors)`."
+        return Paths(self.program, size, rng)
+
+    def given(self,
+              scores, # values of all sqrt scores in the program's order, (size, r)
+              rng=0, # for quasi-random points
+             ): # Paths
+        """Conditional laws at given scores, for instance those of a simulated network.
+
+        Where scores determine each other in the limit, the earlier ones count."""
+        nodes = self.program.nodes
+        sqrt = [p for p in nodes if isinstance(p, Score) and p.scale == "sqrt"]
+        x = checks.real(scores, "scores", (None, len(sqrt)), "(-∞, ∞)",
+                        "pass one column per sqrt score, in the program's order")
+        return Paths(self.program, len(x), rng, given=dict(zip(sqrt, x.T)))
+
+    def rvs(self,
+            outputs, # k vectors
+            size=1, # int or shape
+            rng=None, # None | int | SeedSequence | Generator
+            coords=None, # None = one coordinate; an int c = c coordinates
+            scores=None, # also return these scores
+            executor=None, # concurrent.futures.Executor: blocks of samples run there
+           ): # size + (k,) or size + (k, coords); with scores also size + (r,)
+        "Samples: each with its own scores, coordinates independent given them."
+        c, asked = 1 if coords is None else checks.count(coords, "coords"), scores
+        outputs = self.inner.own(outputs)
+        scores = self.program.own(Score, scores or (), "scores")
+        sample = partial(_sample, self.program, outputs, scores, c)
+        y = draw(sample, size, rng, executor)
+        k = len(outputs)*c
+        vectors = y[..., :k].reshape(*y.shape[:-1], len(outputs), c)
+        if coords is None: vectors = vectors[..., 0]
+        return vectors if asked is None else (vectors, y[..., k:])
+
+    def law(self,
+            outputs, # k vectors, Gaussian given the scores
+           ): # HierarchicalGaussian
+        "N(0, S) with random S: the law of sums of G-vars, also weighted by attention."
+        outputs, P = self.inner.own(outputs), self.inner
+        for h in outputs:
+            name = self.program.name(h)
+            if not P.gaussian(h):
+                checks.refuse(name, "be Gaussian given the scores",
+                              "a nonlinearity of them", "use `rvs`")
+            if np.any(P.moment(h)):
+                checks.refuse(name, "have mean zero", "another", "use `rvs`")
+        S = P.covariances(outputs)
+        if S.shape[:2] == (1, 1): return HierarchicalGaussian.constant(S[0, 0])
+        sample = partial(_conditional, self.program, outputs)
+        return HierarchicalGaussian(sample, len(outputs))
+
+def _answer(x, return_error): # (batch, path, ...)
     "The mean over batches and paths, and its standard error."
     x = np.asarray(x)
     value = x.mean((0, 1))[()]
     return (value, _error(x.mean(1))) if return_error else value
 
 def _error(batch): # one value per batch
-    return batch.std(0, ddof=1)/np.sqrt(len(batch)) if len(batch) > 1 else np.zeros(batch.shape[1:])[()]
-
-@patch
-def mean(self: Limit,
-         u, # vector
-         return_error=False, # also return the standard error (0 if exact)?
-        ): # float, or (float, error)
-    r"$\mathbb{E}[Z^u]$ (Definition 1)."
-    return _answer(np.atleast_2d(self.inner.moment(*self._own([u]))), return_error)
-
-@patch
-def second_moment(self: Limit,
-                  u, v, # vectors
-                  return_error=False, # also return the standard error (0 if exact)?
-                 ): # float, or (float, error)
-    r"$\mathbb{E}[Z^u Z^v]$, not centred (Definition 1)."
-    return _answer(self.inner.moment(*self._own([u, v])), return_error)
-
-@patch
-def cov(self: Limit,
-        vectors, # k vectors
-        return_error=False, # also return the standard errors (0 where exact)?
-       ): # (k, k), or with an array of errors
-    r"Covariance matrix of $(Z^{h^1}, \dots, Z^{h^k})$, over everything, scores included (Definition 1)."
-    P, vectors = self.inner, self._own(vectors)
-    m = np.stack(np.broadcast_arrays(*(np.atleast_2d(P.moment(h)) for h in vectors)), axis=-1)
-    C = P._cov(vectors)
-    spread = m - m.mean((0, 1))
-    x = C + spread[..., :, None]*spread[..., None, :]
-    return _answer(x, return_error)
-
-# %% ../nbs/09_limit.ipynb #9ce72669
-@patch
-def score_cov(self: Limit,
-              scores, # r scores
-             ): # (r, r)
-    r"Covariance of $(p^\circ_1, \dots, p^\circ_r)$, eq. (B-iv) with the cross term: exact for scores that depend on no others, else averaged over the paths; 0 for linear scores that are constants."
-    P = self.inner
-    scores = P._followed(*self.program._own(Score, scores, "`scores`"))
-    position = self.program.nodes.index
-    C = np.zeros((len(scores),)*2)
-    for i, p in enumerate(scores):
-        for j, l in enumerate(scores): C[i, j] = P._score_average(*sorted((p, l), key=position))
-    return C
-
-@patch
-def _score_average(self: Paths, p, l):
-    "Cov(p, l) for p recorded before l."
-    if p in self.factor and l in self.factor:
-        M = self._score_pair(p, l)
-        if M.size == 1: return M.item()
-        if p is l: return np.mean(self.known[p]**2 + self.factor[p][p]**2)
-    x, y = self.value[p], self.known.get(l, self.value[l]) # given the past, a score is its known part plus independent noise
-    return np.mean(x*y) - np.mean(self.known.get(p, x))*np.mean(y)
-
-# %% ../nbs/09_limit.ipynb #90614d83
-@patch
-def paths(self: Limit,
-          size, # number of paths
-          rng=None, # None | int | SeedSequence | Generator
-         ): # Paths
-    "Fresh sample paths: `.scores` (size, r), `.mean(vectors)` (size, k), `.cov(vectors)` (size, k, k)."
-    return Paths(self.program, checks.count(size, "size"), rng)
-
-@patch
-def given(self: Limit,
-          scores, # values of all sqrt scores in the order of the program, (size, r)
-          rng=0, # for quasi-random points
-         ): # Paths
-    "The conditional laws at given scores, for instance those of a simulated network. Where scores determine each other in the limit, the earlier ones count. ValueError for another number of scores, or NaN."
-    sqrt = [p for p in self.program.nodes if isinstance(p, Score) and p.scale == "sqrt"]
-    x = checks.real(scores, "scores")
-    if x.ndim != 2 or not len(x) or x.shape[1] != len(sqrt): raise ValueError(f"`scores` must have shape (size, {len(sqrt)}), got {x.shape}; one column per sqrt score, in the order of the program")
-    if not np.isfinite(x).all(): raise ValueError("`scores` must be finite, got NaN or infinity; draw them with `simulate`")
-    return Paths(self.program, len(x), rng, given=dict(zip(sqrt, x.T)))
-
-# %% ../nbs/09_limit.ipynb #4307a0dd
-@patch
-def rvs(self: Limit,
-        outputs, # k vectors
-        size=1, # int or shape
-        rng=None, # None | int | SeedSequence | Generator
-        coords=None, # None = one coordinate; an int c = c coordinates
-        scores=None, # also return these scores
-        executor=None, # concurrent.futures.Executor: blocks of samples run there
-       ): # size + (k,) or size + (k, coords); with scores (outputs, size + (r,))
-    "Samples of the limit: each with its own scores, coordinates independent given them (Corollary 2). Shapes as in `simulate`."
-    c, wanted = 1 if coords is None else checks.count(coords, "coords"), scores is not None
-    outputs, scores = self._own([outputs] if isinstance(outputs, Vector) else outputs), self.program._own(Score, scores or (), "`scores`")
-    y = draw(partial(_sample, self.program, outputs, scores, c), size, rng, executor)
-    k = len(outputs)*c
-    vectors = y[..., :k].reshape(*y.shape[:-1], len(outputs), c)
-    vectors = vectors[..., 0] if coords is None else vectors
-    return (vectors, y[..., k:]) if wanted else vectors
+    if len(batch) == 1: return np.zeros(batch.shape[1:])[()]
+    return batch.std(0, ddof=1)/np.sqrt(len(batch))
 
 def _sample(program, outputs, scores, c, size, g):
     g_paths, g_normals = g.spawn(2)
     P = Paths(program, size, g_paths, wanted=[*outputs, *scores])
-    z = g_normals.standard_normal((len(P._below(outputs)[0]), *P.shape, c))
-    y = [P.flat(np.broadcast_to(x, (*P.shape, c))) for x in P._values(outputs, z)]
+    z = g_normals.standard_normal((len(P.below(outputs)[0]), *P.shape, c))
+    y = [P.flat(np.broadcast_to(x, (*P.shape, c))) for x in P.evaluate(outputs, z)]
     return np.concatenate([*y, *(P.flat(P.value[p])[:, None] for p in scores)], axis=1)
 
-@patch
-def law(self: Limit,
-        outputs, # k vectors, Gaussian given the scores
-       ): # HierarchicalGaussian
-    "The law of outputs that are sums of G-vars, with weights from attention: N(0, S) with random S (Theorem 1). ValueError for outputs that are not Gaussian given the scores, or not centred."
-    outputs = self._own(outputs)
-    for h in outputs:
-        if not self.inner._gaussian(h): raise ValueError(f"`{self.program.name(h)}` must be Gaussian given the scores, got a nonlinearity of them; use `rvs`")
-        if np.any(self.inner.moment(h)): raise ValueError(f"`{self.program.name(h)}` must have mean zero, got another; use `rvs`")
-    if (S := self.inner._cov(outputs)).shape[:2] == (1, 1): return HierarchicalGaussian.constant(S[0, 0])
-    return HierarchicalGaussian(partial(_conditional, self.program, outputs), len(outputs))
-
-def _conditional(program, outputs, size, g): return Paths(program, size, g, wanted=outputs).cov(outputs)
+def _conditional(program, outputs, size, g):
+    return Paths(program, size, g, wanted=outputs).cov(outputs)

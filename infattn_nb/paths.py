@@ -9,22 +9,23 @@ __all__ = ['BATCHES', 'Paths']
 from functools import reduce
 
 import numpy as np
-from fastcore.basics import patch
 from numpy.random import default_rng
 from scipy.stats import qmc
 
 from . import checks
 from .factors import psd_factor
 from .functions import Nonlinearity
-from .netsor import Input, Linear, MatMul, Nonlin, Program, Score, Vector, apply
+from .netsor import Input, Linear, MatMul, Nonlin, Program, Score, Vector
+from .netsor import apply
 from .quadrature import cross_moment, dual_quadrature
 from .sampling import seed_sequence
 
 # %% ../nbs/29_paths.ipynb #99a89a16
+#| code-fold: true
 BATCHES = 16
 
 class Paths:
-    "Definition 1 along sample paths of the scores: conditional laws, arrays (batch, path) or broadcastable to it."
+    "Definition 1 along sample paths: arrays (batch, path), or broadcastable to it."
     def __init__(self,
                  program, # Program
                  size, # number of paths
@@ -33,207 +34,256 @@ class Paths:
                  given=None, # {score: values (size,)} instead of drawing them
                 ):
         checks.kind(program, Program, "program", "write one with Program()")
-        size, given = checks.count(size, "size"), {p: checks.real(x, "given") for p, x in (given or {}).items()}
-        if any(x.shape != (size,) for x in given.values()): raise ValueError(f"`given` must hold {size} values for each score, got {[x.shape for x in given.values()]}; one per path")
-        scores, nodes = seed_sequence(rng).spawn(2)
+        size = checks.count(size, "size")
+        given = {p: checks.real(x, "given", (size,), remedy="one value per path")
+                 for p, x in (given or {}).items()}
+        scores, points = seed_sequence(rng).spawn(2)
         self.program, self.size, self.batches = program, size, min(BATCHES, size)
         self.shape = (self.batches, -(-size//self.batches))
-        self.rng, self.seeds = default_rng(scores), nodes.spawn(self.batches)
-        self.value, self.known, self.normal, self.factor = {}, {}, {}, {} # of scores
-        self._made, self._Γ, self._C, self._atoms = {}, {}, {}, {} # products of a matrix, covariances of G-vars, moments of atoms, atoms
+        self.rng, self.seeds = default_rng(scores), points.spawn(self.batches)
+        # of each score: its value, its mean given the earlier ones, its own normal
+        # number, and its row of the Cholesky factor
+        self.value, self.known, self.normal, self.factor = {}, {}, {}, {}
+        # products of each matrix, covariances of G-vars, moments and lists of atoms
+        self._made, self._Γ, self._C, self._atoms = {}, {}, {}, {}
         nodes = program.nodes if wanted is None else program.past(*wanted)
         self.followed = set(nodes)
         for h in nodes:
-            if isinstance(h, Vector): self.atoms(h) # in this order a long sum needs no deep recursion
+            if isinstance(h, Vector): self.atoms(h) # so a long sum needs no recursion
             if isinstance(h, MatMul): self._multiply(h)
             elif isinstance(h, Score): self._score(h, given.get(h))
 
-    def _own(self, vectors):
-        vectors = self.program._own(Vector, vectors, "`vectors`")
-        if not vectors: raise ValueError("`vectors` must name one at least, got none; pass a vector or a list of them")
-        return vectors
+    def own(self, vectors):
+        "The vectors asked for, as a tuple."
+        return self.program.own(Vector, vectors, "vectors", some=True)
 
-    def flat(self, x): # (batch, path) -> (size, ...)
+    def require(self, *nodes):
+        "The nodes, if they were there when the walk was made."
+        for h in nodes:
+            if h not in self.followed:
+                name, when = self.program.name(h), "be written before the limit"
+                checks.refuse(name, when, "it afterwards", "call limit(program) again")
+        return nodes
+
+    def flat(self, x): # (batch, path, ...) -> (size, ...)
         "One row per path."
         x = np.broadcast_to(x, self.shape + np.shape(x)[2:])
         return x.reshape(-1, *x.shape[2:])[:self.size]
 
-# %% ../nbs/29_paths.ipynb #e8dd9a25
-@patch
-def atoms(self: Paths,
-          h, # a vector
-         ): # {G-var or Nonlin: coefficient given the scores}
-    r"$Z^h = \sum_k c_k Z^{h_k}$ with G-vars and nonlinearities $h_k$."
-    if isinstance(h, (Input, MatMul, Nonlin)): return {h: 1.}
-    if h not in self._atoms:
-        total = self._atoms[h] = {}
-        for c, x in zip(self._coefficients(h), h.args):
-            for atom, d in self.atoms(x).items(): total[atom] = total.get(atom, 0.) + c*d
-    return self._atoms[h]
+    # what is asked
 
-@patch
-def _followed(self: Paths, *nodes):
-    for h in nodes:
-        if h not in self.followed: raise ValueError(f"`{self.program.name(h)}` must be written before the limit is taken, got it afterwards; call limit(program) again")
-    return nodes
+    @property
+    def scores(self): # (size, r)
+        "All scores of the program (of the part followed), one row per path."
+        if not self.value: return np.zeros((self.size, 0))
+        return np.stack([self.flat(x) for x in self.value.values()], axis=-1)
 
-@patch
-def _coefficients(self: Paths, h):
-    if isinstance(h, Linear): return h.coefs
-    p = np.broadcast_arrays(*(self.value[s] for s in self._followed(*h.scores)))
-    return np.moveaxis(h.weights(np.stack(p, axis=-1)), -1, 0)
+    def mean(self,
+             vectors, # k vectors
+            ): # (size, k)
+        "Conditional means given the scores."
+        m = [self.flat(np.asarray(self.moment(h))) for h in self.own(vectors)]
+        return np.stack(m, axis=-1)
 
-# %% ../nbs/29_paths.ipynb #8f1006d6
-@patch
-def moment(self: Paths,
-           u, v=None, # vectors; v = None: the mean of u
-          ): # (batch, path)
-    r"$\mathbb{E}[Z^u Z^v \mid \text{scores}]$, or $\mathbb{E}[Z^u \mid \text{scores}]$."
-    left, right = self.atoms(u), {None: 1.} if v is None else self.atoms(v)
-    return sum(c*d*self._pair(a, b) for a, c in left.items() for b, d in right.items())
+    def cov(self,
+            vectors, # k vectors
+           ): # (size, k, k)
+        "Conditional covariances given the scores."
+        return self.flat(self.covariances(self.own(vectors)))
 
-@patch
-def _pair(self: Paths, a, b):
-    "E Z^a Z^b of two atoms, or E Z^a for b = None."
-    if (a, b) not in self._C: self._C[a, b] = self._C[b, a] = self._compute(a, b)
-    return self._C[a, b]
+    def covariances(self, vectors): # (batch, path, k, k), or broadcastable to it
+        "Conditional covariances, not repeated where they are the same on every path."
+        m = [self.moment(h) for h in vectors]
+        C = [[self.moment(u, v) - m[i]*m[j] for j, v in enumerate(vectors)]
+             for i, u in enumerate(vectors)]
+        shape = np.broadcast_shapes(*(np.shape(c) for row in C for c in row))
+        C = np.array([[np.broadcast_to(c, shape) for c in row] for row in C])
+        return np.moveaxis(C, (0, 1), (2, 3))
 
-@patch
-def _compute(self: Paths, a, b):
-    if all(isinstance(x, (Input, MatMul, type(None))) for x in (a, b)): return self._covariance(a, b) + _mean(a)*_mean(b)
-    f, g = self._one_argument(a), self._one_argument(b)
-    return self._two(*f, *g) if f and g else self._cubature([x for x in (a, b) if x])
+    # atoms and their moments
 
-# %% ../nbs/29_paths.ipynb #6fa94133
-def _mean(g): return 1. if g is None else g.group.mean[g.k] if isinstance(g, Input) else 0.
+    def atoms(self,
+              h, # a vector
+             ): # {G-var or Nonlin: coefficient given the scores}
+        r"$Z^h = \sum_k c_k Z^{h_k}$ with G-vars and nonlinearities $h_k$."
+        if isinstance(h, (Input, MatMul, Nonlin)): return {h: 1.}
+        if h not in self._atoms:
+            total = self._atoms[h] = {}
+            for c, x in zip(self._coefficients(h), h.args):
+                for atom, d in self.atoms(x).items():
+                    total[atom] = total.get(atom, 0.) + c*d
+        return self._atoms[h]
 
-@patch
-def _covariance(self: Paths, a, b):
-    "Cov(Z^a, Z^b) of two G-vars: Definition 1 (i), (ii)."
-    if isinstance(a, Input) and isinstance(b, Input) and a.group is b.group: return a.group.cov[a.k:a.k+1, b.k:b.k+1]
-    self._followed(*(g for g in (a, b) if isinstance(g, MatMul)))
-    return self._Γ.get((a, b), np.zeros((1, 1)))
+    def _coefficients(self, h):
+        if isinstance(h, Linear): return h.coefs
+        p = np.broadcast_arrays(*(self.value[s] for s in self.require(*h.scores)))
+        return np.moveaxis(h.weights(np.stack(p, axis=-1)), -1, 0)
 
-@patch
-def _multiply(self: Paths, g):
-    "Rule (ii): a new product with all earlier ones of the same matrix."
-    self._made.setdefault(g.W, []).append(g)
-    for h in self._made[g.W]: self._Γ[g, h] = self._Γ[h, g] = g.W.var*self.moment(g.args[0], h.args[0])
+    def gaussian(self, h):
+        "Is the vector Gaussian given the scores?"
+        return all(isinstance(x, (Input, MatMul)) for x in self.atoms(h))
 
-# %% ../nbs/29_paths.ipynb #91192952
-@patch
-def _one_argument(self: Paths, h):
-    "(f, u) with h = f(u) and u Gaussian given the scores, else None."
-    if h is None: return np.ones_like, None
-    if not isinstance(h, Nonlin): return _same, h
-    if len(h.args) == 1 and not h.scores and self._gaussian(h.args[0]): return h.fn, h.args[0]
+    def moment(self,
+               u, v=None, # vectors; v = None: the mean of u
+              ): # (batch, path)
+        r"$\mathbb{E}[Z^u Z^v \mid p]$, or $\mathbb{E}[Z^u \mid p]$, given the scores."
+        left, right = self.atoms(u), {None: 1.} if v is None else self.atoms(v)
+        return sum(c*d*self._pair(a, b) for a, c in left.items()
+                   for b, d in right.items())
+
+    def _pair(self, a, b):
+        "E Z^a Z^b of two atoms, or E Z^a for b = None."
+        if (a, b) not in self._C: self._C[a, b] = self._C[b, a] = self._compute(a, b)
+        return self._C[a, b]
+
+    def _compute(self, a, b):
+        if all(isinstance(x, (Input, MatMul, type(None))) for x in (a, b)):
+            return self._covariance(a, b) + _mean(a)*_mean(b)
+        f, g = self._one_argument(a), self._one_argument(b)
+        if f and g: return self._two(*f, *g)
+        return self._cubature([x for x in (a, b) if x])
+
+    def _covariance(self, a, b):
+        "Case 1: Cov(Z^a, Z^b) of two G-vars, by Definition 1 (i), (ii)."
+        if isinstance(a, Input) and isinstance(b, Input) and a.group is b.group:
+            return a.group.cov[a.k:a.k+1, b.k:b.k+1]
+        self.require(*(g for g in (a, b) if isinstance(g, MatMul)))
+        return self._Γ.get((a, b), np.zeros((1, 1)))
+
+    def _multiply(self, g):
+        "Rule (ii): a new product with all earlier ones of the same matrix."
+        self._made.setdefault(g.W, []).append(g)
+        for h in self._made[g.W]:
+            c = g.W.var*self.moment(g.args[0], h.args[0])
+            self._Γ[g, h] = self._Γ[h, g] = c
+
+    def _one_argument(self, h):
+        "(f, u) with h = f(u) and u Gaussian given the scores, else None."
+        if h is None: return np.ones_like, None
+        if not isinstance(h, Nonlin): return _same, h
+        if len(h.args) == 1 and not h.scores and self.gaussian(h.args[0]):
+            return h.fn, h.args[0]
+
+    def _two(self, f, u, g, v):
+        r"Case 2: $\mathbb{E}[f(Z^u)g(Z^v)]$."
+        μ, ν, a, b, c = self._pair_of_gaussians(u, v)
+        centred = not μ.any() and not ν.any()
+        if f == g and isinstance(f, Nonlinearity) and centred:
+            if f.closed_form: return f.closed_form(a, b, c)
+            return dual_quadrature(f.fn, a, b, c)[0]
+        nodes = 2**14 if a.size <= BATCHES else 2**12
+        flat, parts = [x.ravel() for x in (μ, ν, a, b, c)], []
+        for k in range(0, a.size, 512): # so many pairs at a time
+            m, n, *abc = (x[k:k+512] for x in flat)
+            parts.append(cross_moment(f, g, (m, n), *abc, nodes=nodes))
+        return np.concatenate(parts).reshape(a.shape)
+
+    def _pair_of_gaussians(self, u, v):
+        "Means, variances and covariance of Z^u and Z^v; None stands for a constant."
+        zero = 0.*self.moment(u or v), 0.*self.moment(v or u)
+        μ, ν = (o + (self.moment(x) if x else 0.) for o, x in zip(zero, (u, v)))
+        a = self.moment(u, u) - μ*μ if u else 0.*μ
+        b = self.moment(v, v) - ν*ν if v else 0.*ν
+        c = self.moment(u, v) - μ*ν if u and v else 0.*μ
+        a, b = np.maximum(a, 0.), np.maximum(b, 0.)
+        return np.broadcast_arrays(μ, ν, a, b, c)
+
+    def below(self, vectors):
+        "The Gaussian vectors that the given ones are functions of; those in between."
+        seen, todo = set(), list(vectors)
+        while todo:
+            h = todo.pop()
+            if h not in seen:
+                seen.add(h)
+                if not self.gaussian(h): todo += h.args
+        nodes = [h for h in self.program.nodes if h in seen]
+        gaussian = [h for h in nodes if self.gaussian(h)]
+        return gaussian, [h for h in nodes if not self.gaussian(h)]
+
+    def evaluate(self, vectors, z, part=slice(None)):
+        "The vectors for standard normals z (d, batch, path, m): (batch, path, m) each."
+        gs, between = self.below(vectors)
+        L = psd_factor(np.moveaxis(self.covariances(gs), (2, 3), (0, 1)))
+        def cut(x): # to the paths that are asked for
+            return x[:, part] if np.ndim(x) > 1 and x.shape[1] > 1 else x
+        value = {}
+        for i, g in enumerate(gs):
+            mean = np.asarray(cut(self.moment(g)))[..., None]
+            value[g] = mean + sum(cut(L[i, j])[..., None]*z[j] for j in range(i + 1))
+        for h in between:
+            for p in self.require(*h.scores): value[p] = cut(self.value[p])[..., None]
+        for h in between: value[h] = apply(h, value)
+        return [value[h] for h in vectors]
+
+    def _cubature(self, vectors):
+        "Case 3: E of the product of one or two vectors, (batch, path)."
+        gs, between = self.below(vectors)
+        scores = [self.value[p] for h in between for p in h.scores]
+        paths = max([self.covariances(gs).shape[1]] + [x.shape[1] for x in scores])
+        points = 2**int(np.clip(np.log2(2**21/(paths*self.batches)), 8, 14))
+        z = np.stack([_sobol(len(gs), points, s) for s in self.seeds], axis=1)
+        memory = points*self.batches*(len(gs) + len(between)) # of one path
+        step = max(1, 2**22//memory)
+        parts = []
+        for k in range(0, paths, step):
+            values = self.evaluate(vectors, z[:, :, None], slice(k, k + step))
+            parts.append(reduce(np.multiply, values).mean(-1))
+        return np.concatenate(parts, axis=1)
+
+    # scores
+
+    def score_pair(self, p, l):
+        "Cov(p, l) by Definition 1 (B)(iv), with the cross term."
+        (q, k), (r, t), Γ = p.args, l.args, self._covariance
+        return Γ(q, r)*Γ(k, t) + Γ(q, t)*Γ(k, r)
+
+    def _score(self, p, given):
+        "Draw a score given the earlier ones, or take what is given."
+        if p.scale == "linear":
+            self.value[p] = self.moment(*p.args)
+            return
+        row = self._row(p)
+        variance = self.score_pair(p, p)
+        rest = variance - sum(x*x for x in row.values())
+        pivot = np.sqrt(np.where(rest > 1e-12*variance, rest, 0.))
+        known = sum(x*self.normal[l] for l, x in row.items()) + 0.*pivot
+        if given is None: normal = self.rng.standard_normal(self.shape)
+        else: normal = _divide(np.resize(given, self.shape) - known, pivot, self.shape)
+        self.known[p], self.normal[p], self.factor[p] = known, normal, row | {p: pivot}
+        self.value[p] = known + pivot*normal
+
+    def _row(self, p):
+        "The new row of the Cholesky factor, but for its last entry."
+        row = {}
+        for l, other in self.factor.items():
+            explained = sum(row[j]*other[j] for j in row if j in other)
+            c = self.score_pair(p, l) - explained
+            if np.any(c):
+                shape = np.broadcast_shapes(c.shape, other[l].shape)
+                row[l] = _divide(c, other[l], shape)
+        return row
+
+    def score_average(self, p, l):
+        "Cov(p, l) over all paths, for p recorded before l."
+        if p in self.factor and l in self.factor:
+            M = self.score_pair(p, l)
+            if M.size == 1: return M.item()
+            if p is l: return np.mean(self.known[p]**2 + self.factor[p][p]**2)
+        x = self.value[p] # given the past, l is its known part plus independent noise
+        y = self.known.get(l, self.value[l])
+        return np.mean(x*y) - np.mean(self.known.get(p, x))*np.mean(y)
+
+def _mean(g):
+    if g is None: return 1.
+    return g.group.mean[g.k] if isinstance(g, Input) else 0.
 
 def _same(x): return x
 
-@patch
-def _gaussian(self: Paths, h): return all(isinstance(x, (Input, MatMul)) for x in self.atoms(h))
+def _divide(x, y, shape):
+    "x/y, and 0 where y = 0."
+    return np.divide(x, y, out=np.zeros(shape), where=y > 0)
 
-@patch
-def _two(self: Paths, f, u, g, v):
-    r"$\mathbb{E}[f(Z^u)g(Z^v)]$."
-    μ, ν = (0.*self.moment(x or y) + (self.moment(x) if x else 0.) for x, y in ((u, v), (v, u)))
-    a, b = (self.moment(x, x) - m*m if x else 0.*m for x, m in ((u, μ), (v, ν)))
-    c = self.moment(u, v) - μ*ν if u and v else 0.*μ
-    μ, ν, a, b, c = np.broadcast_arrays(μ, ν, a, b, c)
-    a, b = np.maximum(a, 0.), np.maximum(b, 0.)
-    if f == g and isinstance(f, Nonlinearity) and not μ.any() and not ν.any():
-        return f.closed_form(a, b, c) if f.closed_form else dual_quadrature(f.fn, a, b, c)[0]
-    flat = [x.ravel() for x in (μ, ν, a, b, c)]
-    parts = [cross_moment(f, g, (m, n), *abc, nodes=2**14 if a.size <= BATCHES else 2**12) for k in range(0, a.size, 512) for m, n, *abc in [[x[k:k+512] for x in flat]]]
-    return np.concatenate(parts).reshape(a.shape)
-
-# %% ../nbs/29_paths.ipynb #fb2222ba
-@patch
-def _below(self: Paths, vectors):
-    "The vectors, Gaussian given the scores, that the given ones are functions of, and what is in between."
-    seen, todo = set(), list(vectors)
-    while todo:
-        h = todo.pop()
-        if h not in seen:
-            seen.add(h)
-            if not self._gaussian(h): todo += h.args
-    nodes = [h for h in self.program.nodes if h in seen]
-    return [h for h in nodes if self._gaussian(h)], [h for h in nodes if not self._gaussian(h)]
-
-@patch
-def _values(self: Paths, vectors, z, part=slice(None)):
-    "The vectors for standard normals z (d, batch, path, m): arrays (batch, path, m)."
-    gs, between = self._below(vectors)
-    μ, L = [self.moment(g) for g in gs], psd_factor(np.moveaxis(self._cov(gs), (2, 3), (0, 1)))
-    cut = lambda x: x[:, part] if np.ndim(x) > 1 and x.shape[1] > 1 else x
-    value = {g: np.asarray(cut(m))[..., None] + sum(cut(L[i, j])[..., None]*z[j] for j in range(i + 1)) for i, (g, m) in enumerate(zip(gs, μ))}
-    value |= {p: cut(self.value[p])[..., None] for h in between for p in self._followed(*h.scores)}
-    for h in between: value[h] = apply(h, value)
-    return [value[h] for h in vectors]
-
-# %% ../nbs/29_paths.ipynb #e9f36473
-@patch
-def _cubature(self: Paths, vectors):
-    "E of the product of one or two vectors, (batch, path)."
-    gs, between = self._below(vectors)
-    paths = max([self._cov(gs).shape[1]] + [self.value[p].shape[1] for h in between for p in h.scores])
-    points = 2**int(np.clip(np.log2(2**21/(paths*self.batches)), 8, 14))
-    z = np.stack([qmc.MultivariateNormalQMC(np.zeros(len(gs)), rng=default_rng(seed_sequence(s))).random(points).T for s in self.seeds], axis=1)[:, :, None]
-    step = max(1, 2**22//(points*self.batches*(len(gs) + len(between))))
-    parts = [reduce(np.multiply, self._values(vectors, z, slice(k, k + step))).mean(-1) for k in range(0, paths, step)]
-    return np.concatenate(parts, axis=1)
-
-# %% ../nbs/29_paths.ipynb #b7bf3d08
-@patch
-def _score_pair(self: Paths, p, l):
-    "Eq. (B-iv) with the cross term."
-    (q, k), (r, t), Γ = p.args, l.args, self._covariance
-    return Γ(q, r)*Γ(k, t) + Γ(q, t)*Γ(k, r)
-
-@patch
-def _score(self: Paths, p, given):
-    if p.scale == "linear": self.value[p] = self.moment(*p.args)
-    else:
-        row = {}
-        for l, other in self.factor.items():
-            c = self._score_pair(p, l) - sum(row[j]*other[j] for j in row if j in other)
-            if np.any(c): row[l] = np.divide(c, other[l], out=np.zeros(np.broadcast_shapes(c.shape, other[l].shape)), where=other[l] > 0)
-        variance = self._score_pair(p, p)
-        rest = variance - sum(x*x for x in row.values())
-        pivot = np.sqrt(np.where(rest > 1e-12*variance, rest, 0.))
-        self.known[p] = sum(x*self.normal[l] for l, x in row.items()) + 0.*pivot # mean given the earlier scores
-        self.normal[p] = self.rng.standard_normal(self.shape) if given is None else np.divide(self._batched(given) - self.known[p], pivot, out=np.zeros(self.shape), where=pivot > 0)
-        self.factor[p] = row | {p: pivot}
-        self.value[p] = self.known[p] + pivot*self.normal[p]
-
-@patch
-def _batched(self: Paths, x): return np.resize(x, self.shape)
-
-# %% ../nbs/29_paths.ipynb #a775d1bb
-@patch(as_prop=True)
-def scores(self: Paths): # (size, r)
-    "All scores of the program (of the part followed), one row per path."
-    return np.stack([self.flat(x) for x in self.value.values()], axis=-1) if self.value else np.zeros((self.size, 0))
-
-@patch
-def mean(self: Paths,
-         vectors, # k vectors
-        ): # (size, k)
-    "Conditional means given the scores."
-    vectors = self._own(vectors)
-    return np.stack([self.flat(np.asarray(self.moment(h))) for h in vectors], axis=-1)
-
-@patch
-def cov(self: Paths,
-        vectors, # k vectors
-       ): # (size, k, k)
-    "Conditional covariances given the scores."
-    vectors = self._own(vectors)
-    return self.flat(self._cov(vectors))
-
-@patch
-def _cov(self: Paths, vectors):
-    m = [self.moment(h) for h in vectors]
-    C = [[self.moment(u, v) - m[i]*m[j] for j, v in enumerate(vectors)] for i, u in enumerate(vectors)]
-    shape = np.broadcast_shapes(*(np.shape(c) for row in C for c in row))
-    return np.moveaxis(np.array([[np.broadcast_to(c, shape) for c in row] for row in C]), (0, 1), (2, 3))
+def _sobol(dim, points, seed):
+    "Normal points (dim, points), scrambled by the seed."
+    rng = default_rng(seed_sequence(seed))
+    return qmc.MultivariateNormalQMC(np.zeros(dim), rng=rng).random(points).T

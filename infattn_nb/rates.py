@@ -14,51 +14,62 @@ from scipy.stats import qmc
 
 from . import checks
 from .attention import Attention, Tokens
-from .factors import psd_factor
 from .divergence import GROUPS, check_paired, paired_densities
-from .functions import check_real, identity
+from .factors import psd_factor
+from .functions import identity
 from .hierarchical import GaussianMixture, mixture_of_heads
 from .quadrature import line
 
 # %% ../nbs/16_rates.ipynb #5f0d7e74
+#| code-fold: true
 def _square_cov(tokens, K, points=2**17):
     "Covariance of φ(h)φ(h)ᵀ, flattened: (s², s²)."
-    if tokens.activation == identity: C = np.einsum("ik,jl->ijkl", K, K) + np.einsum("il,jk->ijkl", K, K)
-    else:
-        h = qmc.MultivariateNormalQMC(np.zeros(len(K)), rng=np.random.default_rng(0)).random(points) @ psd_factor(tokens.hidden_cov).T
-        C = 0.
-        for x in map(tokens.activation, np.array_split(h, 16)):
-            xx = x[:, :, None]*x[:, None] - K
-            C = C + np.tensordot(xx, xx, (0, 0))/points
+    if tokens.activation == identity:
+        C = np.einsum("ik,jl->ijkl", K, K) + np.einsum("il,jk->ijkl", K, K)
+        return C.reshape(K.size, K.size)
+    normal = qmc.MultivariateNormalQMC(np.zeros(len(K)), rng=np.random.default_rng(0))
+    h, C = normal.random(points) @ psd_factor(tokens.hidden_cov).T, 0.
+    for x in map(tokens.activation, np.array_split(h, 16)):
+        xx = x[:, :, None]*x[:, None] - K
+        C = C + np.tensordot(xx, xx, (0, 0))/points
     return C.reshape(K.size, K.size)
 
-def _check_gaussian(tokens):
-    if not isinstance(tokens, Tokens) or tokens.activation is None: raise ValueError(f"`tokens` must be Tokens φ(h) with Gaussian h, got {tokens!r:.60}; the fluctuations of programs are not computed here")
+def _gaussian(tokens):
+    if not isinstance(tokens, Tokens) or tokens.activation is None:
+        checks.refuse("tokens", "be Tokens φ(h) with Gaussian h", f"{tokens!r:.60}",
+                      "the fluctuations of programs are not computed here")
+    return tokens
 
-def _check_step(step):
-    if np.ndim(checks.real(step, "step")) or not 1e-4 <= step <= .1: raise ValueError(f"`step` must be a number in [1e-4, 0.1], got {step}; smaller ones drown in rounding, larger ones in their own error")
+def _step(step):
+    return checks.number(step, "step", "[1e-4, 0.1]", "smaller ones drown in rounding")
 
 # %% ../nbs/16_rates.ipynb #37f6e895
+#| code-fold: true
 def fluctuations(tokens, # Tokens
                  step=.01, # relative step of the derivatives in r², 1e-4…0.1
                 ): # directions D (k, s, s), drift B (s, s)
-    r"Leading fluctuations of the Gram matrix: $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ and $\mathbb{E}K_n = K + B/n$ (Lemma 16, one order further); exact for the identity, else to about three digits."
-    _check_gaussian(tokens)
-    _check_step(step)
-    tokens, _ = tokens.sampled(1e4) # clip(100) is the identity
+    r"""$\sqrt n(K_n - K) \to \sum_k Z_k D_k$, $\mathbb{E}K_n = K + B/n$ (Lemma 16).
+
+    Exact for the identity, else to about three digits."""
+    # clip(100) is identity
+    (tokens, _), step = _gaussian(tokens).sampled(1e4), _step(step)
     K = tokens.kernel()
     C, B = _square_cov(tokens, K), 0*K
     if tokens.cov is None:
-        up, down = (tokens.activation.dual((1 + h)*np.eye(len(K))) for h in (step, -step))
+        one, dual = np.eye(len(K)), tokens.activation.dual
+        up, down = dual((1 + step)*one), dual((1 - step)*one)
         slope, B = (up - down).ravel()/(2*step), (up + down - 2*K)/step**2
         C = C + 2*np.outer(slope, slope)
     λ, V = np.linalg.eigh(C)
     return (np.sqrt(np.maximum(λ, 0))*V).T[λ > 1e-9*λ[-1]].reshape(-1, *K.shape), B
 
 # %% ../nbs/16_rates.ipynb #668835bb
+#| code-fold: true
 def _coin(attention, name, i, δ):
-    "The limit law of output i when each head multiplies its variance `name` by 1 ± δ, on the toss of its own coin."
-    heads = [replace(attention, heads=1, **{name: getattr(attention, name)*(1 + d)}).law().marginal(i) for d in (δ, -δ)]
+    "Output i when each head multiplies its variance `name` by 1 ± δ, at random."
+    def at(d):
+        return replace(attention, heads=1, **{name: getattr(attention, name)*(1 + d)})
+    heads = [at(d).law().marginal(i) for d in (δ, -δ)]
     nodes = np.concatenate([h.v for h in heads]), np.concatenate([h.w for h in heads])/2
     return mixture_of_heads([nodes], attention.heads)
 
@@ -66,77 +77,97 @@ def _coin(attention, name, i, δ):
 def _stencil(attention, i, δ):
     "f₁ of output i as a signed sum of limit laws: [(coefficient, law), …]."
     K, (directions, B) = attention.tokens.kernel(), fluctuations(attention.tokens)
-    law = attention.law().marginal(i)
-    at = lambda D: replace(attention, tokens=Tokens(len(K), identity, K + δ*D)).law().marginal(i)
-    terms = [(c/(2*δ**2), p) for D in directions for c, p in ((1, at(D)), (1, at(-D)), (-2, law))]
+    law, terms = attention.law().marginal(i), []
+    def at(D):
+        moved = Tokens(len(K), identity, K + δ*D)
+        return replace(attention, tokens=moved).law().marginal(i)
+    for D in directions: # second derivatives
+        terms += [(c/(2*δ**2), q) for c, q in ((1, at(D)), (1, at(-D)), (-2, law))]
     if B.any(): terms += [(1/(2*δ), at(B)), (-1/(2*δ), at(-B))]
-    return terms + [(2*c/δ**2, p) for name in ("var_o", "var_q") for c, p in ((1, _coin(attention, name, i, δ)), (-1, law))]
+    for name in ("var_o", "var_q"):
+        terms += [(2/δ**2, _coin(attention, name, i, δ)), (-2/δ**2, law)]
+    return terms
 
 # %% ../nbs/16_rates.ipynb #3a50cbde
+#| code-fold: true
 def first_order(attention, # Attention with head_width=None and "sqrt" scores
                 y, # points
                 i=0, # output
-                step=.01, # of the finite differences, 1e-4…0.1; their error is of order step²
+                step=.01, # of the finite differences, 1e-4…0.1; error of order step²
                ): # f₁(y), same shape
-    r"The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i, by second derivatives of the limit in its own parameters."
-    _check_expandable(attention, step)
+    r"The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i."
+    step = _admitted(attention, step)
     return sum(c*law.pdf(y) for c, law in _stencil(attention, i, step))
 
 # %% ../nbs/16_rates.ipynb #1e9d7a29
-def _check_expandable(attention, step):
-    _check_step(step)
-    if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(2, identity))")
-    if attention.head_width is not None: raise ValueError(f"`attention` must have head_width=None, got {attention.head_width}; low-rank heads of fixed width have another limit")
-    if attention.score_scale != "sqrt": raise ValueError("`attention` must have score_scale='sqrt', got 'linear'; there the scores themselves are of order n^(-1/2)")
-    _check_gaussian(attention.tokens)
-    if attention.var_o*attention.var_v == 0: raise ValueError("`attention` must have var_o·var_v > 0, got 0; an output that is zero has no density")
+def _admitted(attention, step):
+    "The step; layers whose limit depends on parameters in another way are refused."
+    checks.kind(attention, Attention, "attention", "pass e.g. Attention(tokens)")
+    def refuse(wanted, got, why): checks.refuse("attention", wanted, got, why)
+    if attention.head_width is not None:
+        refuse("have head_width=None", attention.head_width,
+               "low-rank heads of fixed width have another limit")
+    if attention.score_scale != "sqrt":
+        refuse("have score_scale='sqrt'", "'linear'",
+               "there the scores themselves are of order n^(-1/2)")
+    if attention.var_o*attention.var_v == 0:
+        refuse("have var_o·var_v > 0", 0, "an output that is zero has no density")
+    _gaussian(attention.tokens)
+    return _step(step)
 
 # %% ../nbs/16_rates.ipynb #3bbfebf4
+#| code-fold: true
 def scaled_difference(attention, # Attention
                       width, # n
                       y, # points, any shape
                       i=0, # output
-                      draws=2**16, # of the random matrices, each used with its mirror image
+                      draws=2**16, # of the random matrices, each with its mirror image
                       rng=None, # None | int | SeedSequence | Generator
                       executor=None, # concurrent.futures.Executor; None = threads
                      ): # n(f_n(y) − f(y)), standard error; same shape
-    r"The difference of the densities of output i, times n, from paired and mirrored draws: it tends to $f_1$."
-    if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(2, identity))")
-    law, limit, y = attention.law(width), attention.law(), checks.real(y, "y")
-    if width == np.inf: raise ValueError("`width` must be finite, got inf; there the difference is zero")
-    if checks.count(i, "i", least=0) >= law.dim: raise ValueError(f"`i` must be an output 0…{law.dim - 1}, got {i}; the layer has {law.dim} tokens")
-    draws = -(-checks.count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
-    check_paired("attention", attention)
+    r"Difference of the densities of output i, times n, paired: it tends to $f_1$."
+    draws = check_paired(attention, "attention", draws)
+    n, y = checks.width(width, finite=True), checks.real(y, "y")
+    law, limit = attention.law(n), attention.law()
+    i = checks.output(i, law.dim)
     parts = paired_densities(law, limit, i, y.ravel(), draws, rng, executor)
-    difference = width*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *y.shape)
+    difference = n*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *y.shape)
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
 
 # %% ../nbs/16_rates.ipynb #5eff13e8
+#| code-fold: true
 def kl_constant(attention, # Attention with head_width=None and "sqrt" scores
                 i=0, # output
-                step=.01, # of the finite differences, 1e-4…0.1; their error is of order step²
+                step=.01, # of the finite differences, 1e-4…0.1; error of order step²
                ): # c
-    r"The constant in $D(f_n\|f) \approx c/n^2$ for output i: $c = \frac12\int f_1^2/f$."
-    _check_expandable(attention, step)
+    r"The constant in $D(f_n\|f) \approx c/n^2$, output i: $c = \frac12\int f_1^2/f$."
+    step = _admitted(attention, step)
     law = attention.law().marginal(i)
     y, w = line(law.std())
     f, f1 = law.pdf(y), first_order(attention, y, i, step)
     return .5*(w @ np.divide(f1**2, f, out=0*f, where=f > 1e-200))
 
 # %% ../nbs/16_rates.ipynb #f21dfc8a
+#| code-fold: true
 def smoothed(law, # GaussianMixture
              samples, # N
             ): # GaussianMixture
-    r"The mean of a kernel density estimate of `law` with Scott's bandwidth $h = \sigma N^{-1/5}$: every $v$ becomes $v + h^2$."
-    if not isinstance(law, GaussianMixture): raise TypeError(f"`law` must be a GaussianMixture, got {type(law).__name__}; pass e.g. attention.law().marginal(0)")
-    return GaussianMixture(law.variances + law.var()*checks.count(samples, "samples", least=2)**-.4, law.weights)
+    r"The mean of a kernel density estimate of `law`: every $v$ becomes $v + h^2$."
+    checks.kind(law, GaussianMixture, "law", "pass e.g. attention.law().marginal(0)")
+    N = checks.count(samples, "samples", least=2)
+    return GaussianMixture(law.variances + law.var()*N**-.4, law.weights) # Scott's h²
 
 # %% ../nbs/16_rates.ipynb #42e3e47a
+#| code-fold: true
 def noise_floor(law, # one-dimensional law with `pdf` and `std`, symmetric about 0
                 samples, # N
                ): # nats
-    r"Leading order of the paper's estimate of D between two samples of the same law, $\ell/(2\sqrt\pi N h)$; its tails add to it."
-    if not hasattr(law, "pdf"): raise TypeError(f"`law` must be a one-dimensional law with `pdf` and `std`, got {type(law).__name__}; pass e.g. attention.law().marginal(0)")
+    r"""The paper's estimate of D for two samples of one law, $\ell/(2\sqrt\pi N h)$.
+
+    Leading order; the tails of the law add to it."""
+    if not hasattr(law, "pdf"):
+        checks.refuse("law", "be a one-dimensional law with `pdf` and `std`",
+                      type(law).__name__, "pass e.g. law.marginal(0)", TypeError)
     σ, N = law.std(), checks.count(samples, "samples", least=2)
     h, y = σ*N**-.2, σ*np.linspace(0, 30, 30_001)
     ℓ = 2*(y[1] - y[0])*(N*h*law.pdf(y) > 1).sum()

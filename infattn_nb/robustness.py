@@ -13,12 +13,14 @@ import numpy as np
 
 from . import checks
 from .attention import Attention, Tokens
+from .dense import literal_layer
 from .factors import psd_factor
 from .functions import identity
 from .sampling import draw
 from .tokens import BUFFER
 
 # %% ../nbs/17_robustness.ipynb #9c23d267
+#| code-fold: true
 def gaussian(rng, # Generator
              shape, # of the matrices
             ): # entries
@@ -38,94 +40,104 @@ def rademacher(rng, # Generator
     return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
 
 # %% ../nbs/17_robustness.ipynb #8352c8c6
-def _sparse(rng, shape, p): return rng.standard_normal(shape)*(rng.random(shape, dtype=np.float32) < p)/p**.5
+def _sparse(rng, shape, p):
+    return rng.standard_normal(shape)*(rng.random(shape, dtype=np.float32) < p)/p**.5
+
 def _student(rng, shape, df): return rng.standard_t(df, shape)*(1 - 2/df)**.5
 
 def sparse(p=.1): # probability of an entry ≠ 0
-    "Sampler of entries that vanish but with probability p, and are Gaussian otherwise, of variance one."
-    checks.number(p, "p")
-    if not 0 < p <= 1: raise ValueError(f"`p` must be in (0, 1], got {p}; it is the probability of a nonzero entry")
-    return partial(_sparse, p=p)
+    "Sampler of entries that vanish but with probability p, else Gaussian."
+    return partial(_sparse, p=checks.number(p, "p", "(0, 1]"))
 
 def student(df): # degrees of freedom > 2
     "Sampler of Student's t, scaled to variance one."
-    checks.number(df, "df")
-    if not df > 2: raise ValueError(f"`df` must be above 2, got {df}; below, the variance is infinite")
+    df = checks.number(df, "df", "(2, ∞)", "below, the variance is infinite")
     return partial(_student, df=df)
 
 # %% ../nbs/17_robustness.ipynb #ebb48539
 def _literal(layer, entries, n, c, b, rng):
     "b draws of y at c coordinates and of all scores, (b, s c + H s s)."
-    def W(rows, cols, var=1.): return _entries(entries, rng, (b, rows, cols))*np.sqrt(var/rows)
-    t, m = layer.tokens, layer.head_width or n
-    h = rng.standard_normal((b, n, 1 if t.cov is None else t.seq_len))
-    h = h @ psd_factor(t.cov).T if t.cov is not None else np.concatenate([W(n, n) @ h for i in range(t.seq_len)], axis=-1)
-    X, y, G = t.activation(h.mT), 0., []
-    for a in range(layer.heads):
-        Q, K, V = (X @ W(n, m, var) for var in (layer.var_q, layer.var_k, layer.var_v))
-        G.append(Q @ K.mT/(np.sqrt(m) if layer.score_scale == "sqrt" else m))
-        y = y + layer.attend(G[-1]) @ V @ W(m, c, layer.var_o)
-    return np.concatenate([x.reshape(b, -1) for x in (y/np.sqrt(layer.heads), *G)], axis=1)
+    def W(rows, cols, var=1.):
+        shape = (b, rows, cols)
+        w = checks.returned(entries(rng, shape), "entries", shape, "draw one per place")
+        return w*np.sqrt(var/rows)
+    X = _tokens(layer.tokens, n, W, rng.standard_normal((b, n, _sources(layer.tokens))))
+    y, G = literal_layer(layer, X, W, c)
+    return np.concatenate([x.reshape(b, -1) for x in (y, *G)], axis=1)
+
+def _sources(tokens): return 1 if tokens.cov is None else tokens.seq_len
+
+def _tokens(tokens, n, W, h):
+    "X (b, s, n) from the Gaussian h: appendix A.1, or φ(h) of a given covariance."
+    if tokens.cov is not None:
+        return tokens.activation((h @ psd_factor(tokens.cov).T).mT)
+    rows = [W(n, n) @ h for _ in range(tokens.seq_len)]
+    return tokens.activation(np.concatenate(rows, axis=-1).mT)
 
 # %% ../nbs/17_robustness.ipynb #e9066f4f
-def _entries(entries, rng, shape):
-    w = np.asarray(entries(rng, shape))
-    if w.shape != shape: raise ValueError(f"`entries` must return an array of shape {shape}, got {w.shape}; draw one entry per place")
-    return w
-
 def _literal_block(layer, entries, n, c, size, rng):
     "Draws in pieces of bounded memory."
     step = max(1, 8*BUFFER//n**2)
-    return np.concatenate([_literal(layer, entries, n, c, min(step, size - k), rng) for k in range(0, size, step)])
+    return np.concatenate([_literal(layer, entries, n, c, min(step, size - k), rng)
+                           for k in range(0, size, step)])
 
 def simulate_weights(layer, # Attention
-                     entries, # (Generator, shape) -> entries of mean 0 and variance 1, e.g. rademacher
+                     entries, # (Generator, shape) -> entries, mean 0 and variance 1
                      width, # n, finite
                      size=1, # int or shape
                      rng=None, # None | int | SeedSequence | Generator
-                     coords=None, # output coordinates α to keep; None = one, without an axis
+                     coords=None, # output coordinates to keep; None = one, no axis
                      scores=False, # also return the raw scores?
                      executor=None, # concurrent.futures.Executor; None = threads
-                    ): # y size + (s,) or size + (s, coords); (y, scores size + (heads, s, s))
-    "Eqs. (2)–(4) literally, with weights that need not be Gaussian: W = entries·√(σ²/rows). TypeError or ValueError for arguments out of range."
-    if not isinstance(layer, Attention): raise TypeError(f"`layer` must be an Attention, got {type(layer).__name__}; pass e.g. Attention(Tokens(2, identity))")
-    if layer.tokens.activation is None: raise ValueError("`layer` must have tokens φ(h) with Gaussian h, got the tokens of a program; only its weights could be replaced by `entries`, not those of the program")
-    if not callable(entries): raise TypeError(f"`entries` must be a function (Generator, shape) -> array, got {entries!r}; pass e.g. rademacher")
-    n, s, H = int(layer.check_width(checks.count(width, "width"))), layer.tokens.seq_len, layer.heads
-    c = 1 if coords is None else checks.count(coords, "coords")
+                    ): # y size + (s,) or size + (s, coords); (y, size + (heads, s, s))
+    "Eqs. (2)–(4) literally, with weights that need not be Gaussian: entries·√(σ²/n)."
+    n, c = _admitted(layer, entries, width, coords)
+    s, H = layer.tokens.seq_len, layer.heads
     z = draw(partial(_literal_block, layer, entries, n, c), size, rng, executor)
     y = z[..., :s*c].reshape(*z.shape[:-1], *((s,) if coords is None else (s, c)))
     return (y, z[..., s*c:].reshape(*z.shape[:-1], H, s, s)) if scores else y
 
+def _admitted(layer, entries, width, coords):
+    checks.kind(layer, Attention, "layer", "pass e.g. Attention(Tokens(2, identity))")
+    if layer.tokens.activation is None:
+        checks.refuse("layer", "have tokens φ(h) with Gaussian h", "those of a program",
+                      "its matrices cannot be replaced by `entries`")
+    checks.function(entries, "entries", "pass e.g. rademacher")
+    n = layer.check_width(checks.width(width, finite=True))
+    return int(n), 1 if coords is None else checks.count(coords, "coords")
+
 # %% ../nbs/17_robustness.ipynb #d871aa62
+#| code-fold: true
 def positions(attention, # Attention
               width=np.inf, # n
              ): # standard deviation and excess kurtosis of each output, (s, 2)
     "How the law of the output depends on the position."
-    if not isinstance(attention, Attention): raise TypeError(f"`attention` must be an Attention, got {type(attention).__name__}; pass e.g. Attention(Tokens(4, identity))")
+    checks.kind(attention, Attention, "attention", "pass e.g. Attention(tokens)")
     laws = map(attention.law(width).marginal, range(attention.tokens.seq_len))
     return np.array([(law.std(), law.kurtosis()) for law in laws])
 
 # %% ../nbs/17_robustness.ipynb #7ff2fbab
+#| code-fold: true
 def distance_bias(seq_len, # s
                   slope=1., # λ
                  ): # (s, s), for Attention(bias=…)
     r"The relative position bias $-\lambda|i-j|$."
     i = np.arange(checks.count(seq_len, "seq_len"))
-    checks.number(slope, "slope")
-    return 0. - slope*np.abs(i[:, None] - i)
+    return 0. - checks.number(slope, "slope")*np.abs(i[:, None] - i)
 
 # %% ../nbs/17_robustness.ipynb #13b69076
+#| code-fold: true
 def equicorrelated(seq_len, # s
                    ρ, # correlation of any two tokens
                   ): # (s, s), for Tokens(cov=…)
     r"$(1 - \rho) I + \rho\,\mathbf{1}\mathbf{1}^\top$."
-    s = checks.count(seq_len, "seq_len")
-    checks.number(ρ, "ρ")
-    if not -1/max(s - 1, 1) <= ρ <= 1: raise ValueError(f"`ρ` must be in [−1/(s − 1), 1], got {ρ}; else it is no covariance")
+    s, ρ = checks.count(seq_len, "seq_len"), checks.number(ρ, "ρ")
+    if not -1/max(s - 1, 1) <= ρ <= 1:
+        checks.refuse("ρ", "be in [−1/(s − 1), 1]", ρ, "else it is no covariance")
     return (1 - ρ)*np.eye(s) + ρ
 
 # %% ../nbs/17_robustness.ipynb #b11af895
+#| code-fold: true
 def cross_mask(queries, # length of the first sequence
                keys, # length of the second
               ): # boolean (queries + keys,)*2, for Attention(mask=…)

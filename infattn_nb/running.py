@@ -17,8 +17,9 @@ from fastcore.script import call_parse
 from tqdm import tqdm
 
 from . import checks
-from .experiments import FIGURES, PLANS, names_of, shared_layer
-from .store import UNFINISHED, alone, code_versions, digest, files, ready, write
+from .experiments import FIGURES, PLANS, counts_of, names_of, shared_layer
+from .store import (UNFINISHED, alone, code_versions, digest, files, ready,
+                              write)
 
 # %% ../nbs/32_running.ipynb #77ccdf8b
 def reproduce(out="figures", # folder for the files
@@ -30,56 +31,74 @@ def reproduce(out="figures", # folder for the files
               progress=False, # show a progress bar (if there is a terminal)?
               executor=None, # concurrent.futures.Executor; None = threads
              ): # paths of the png files
-    "Compute the figures of the paper and write them to `out`; after an interruption the same call goes on where it stopped."
+    "Compute the paper's figures into `out`; interrupted, the same call goes on."
     names = names_of(only)
-    trials, seed = checks.count(trials, "trials", most=10**6), checks.count(seed, "seed", 0, 2**128)
-    if samples is not None: samples = checks.count(samples, "samples", least=32)
-    if workers is not None: workers = checks.count(workers, "workers")
-    out = ready(out, names)
-    versions = {p: package_version(p) for p in ("infattn_nb", "numpy", "scipy", "matplotlib")}
-    parameters = {n: dict(figure=n, trials=trials, samples=samples or PLANS[n].samples, seed=seed, versions=versions) for n in names}
-    scratch = {n: out/UNFINISHED/f"{n}-{digest(json.dumps([p, code_versions()]).encode())[:12]}" for n, p in parameters.items()}
+    trials, samples, seed, workers = counts_of(trials, samples, seed, workers)
+    out, total = ready(out, names), sum(len(PLANS[n].cells)*trials for n in names)
+    todo = {name: _parameters(name, trials, samples, seed) for name in names}
+    scratch = {name: _scratch(out, name, p) for name, p in todo.items()}
     try:
-        with tqdm(total=sum(len(PLANS[n].cells)*trials for n in names), disable=None if progress else True) as bar:
+        with tqdm(total=total, disable=None if progress else True) as bar:
             for name in names:
                 bar.set_description(name)
                 start = time.perf_counter()
-                data, fig = FIGURES[name](trials=trials, samples=samples, seed=seed, workers=workers, executor=executor, blocks=scratch[name], tick=bar.update)
-                contents = dict(files(data, fig, parameters[name]))
-                with alone(out):
-                    for kind in contents: write(out/f"{name}.{kind}", contents[kind], scratch[name])
-                    write(out/"timings.json", json.dumps(timings(out) | {name: round(time.perf_counter() - start, 2)}, indent=1).encode(), scratch[name])
+                data, fig = FIGURES[name](
+                    trials=trials, samples=samples, seed=seed, workers=workers,
+                    executor=executor, blocks=scratch[name], tick=bar.update)
+                contents = dict(files(data, fig, todo[name]))
+                _keep(out, name, contents, scratch[name], start)
     except BaseException as e:
-        e.add_note(f"the same call goes on from the finished blocks in {out/UNFINISHED}")
+        e.add_note("the same call goes on from the finished blocks in "
+                   f"{out/UNFINISHED}")
         raise
     for folder in scratch.values(): shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError): (out/UNFINISHED).rmdir() # not if other runs are unfinished
     return [out/f"{name}.png" for name in names]
 
+def _parameters(name, trials, samples, seed):
+    "What the json file says."
+    packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
+    return dict(figure=name, trials=trials, samples=samples or PLANS[name].samples,
+                seed=seed, versions={p: package_version(p) for p in packages})
+
+def _scratch(out, name, parameters):
+    "The folder of the finished blocks of this very run."
+    label = json.dumps([parameters, code_versions()]).encode()
+    return out/UNFINISHED/f"{name}-{digest(label)[:12]}"
+
+def _keep(out, name, contents, scratch, start):
+    "Write the files of a figure, and how long it took."
+    with alone(out):
+        for kind in contents: write(out/f"{name}.{kind}", contents[kind], scratch)
+        seconds = timings(out) | {name: round(time.perf_counter() - start, 2)}
+        write(out/"timings.json", json.dumps(seconds, indent=1).encode(), scratch)
+
 def timings(out):
     "Seconds per figure, as far as the folder remembers them."
-    with suppress(OSError, ValueError, TypeError): return dict(json.loads((Path(out)/"timings.json").read_text()))
+    with suppress(OSError, ValueError, TypeError):
+        return dict(json.loads((Path(out)/"timings.json").read_text()))
     return {}
 
 # %% ../nbs/32_running.ipynb #e12a861a
 @lru_cache(64)
 def _dense_seconds(n, **options):
     "Seconds per sample of the literal simulation: the better of two short runs."
-    layer, size, seconds = shared_layer(**options), max(1, 2**18//(n*n*options["heads"])), []
-    for k in range(2):
+    layer, size = shared_layer(**options), max(1, 2**18//(n*n*options["heads"]))
+    def run(k):
         start = time.perf_counter()
         layer.simulate_dense(n, size, rng=k)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)/size
+        return time.perf_counter() - start
+    return min(map(run, range(2)))/size
 
 def literal_seconds(name, # of the figure
                     trials=10, # repetitions of every cell
                     samples=None, # per trial; None = the paper's count
                    ): # seconds on one thread, extrapolated from a few timed samples
-    "What simulating the finite widths of a figure with all their matrices would cost."
+    "What simulating a figure's finite widths with all their matrices would cost."
     plan, trials = PLANS[names_of([name])[0]], checks.count(trials, "trials")
     samples = plan.samples if samples is None else checks.count(samples, "samples")
-    return sum(_dense_seconds(**cell) for cell in plan.cells if cell["n"] < np.inf)*trials*samples
+    finite = [cell for cell in plan.cells if cell["n"] < np.inf]
+    return sum(_dense_seconds(**cell) for cell in finite)*trials*samples
 
 # %% ../nbs/32_running.ipynb #24165ec9
 def _duration(seconds):
@@ -88,17 +107,19 @@ def _duration(seconds):
     return f"{seconds:.1f} s"
 
 def cost_table(seconds, trials, samples, workers):
-    "Wall times beside the extrapolated cost of the literal simulation on as many threads, in lines."
+    "In lines: wall times beside the extrapolated cost of the literal simulation."
     literal = {name: literal_seconds(name, trials, samples)/workers for name in seconds}
-    row = lambda name, t, x: f"{name:8s}{_duration(t):>12s}{_duration(x) if x else '–':>32s}"
-    yield f"{'figure':8s}{'wall time':>12s}{'with all matrices (extrapolated)':>34s}".rstrip()
+    def row(name, t, x):
+        return f"{name:8s}{_duration(t):>12s}{_duration(x) if x else '–':>32s}"
+    yield f"{'figure':8s}{'wall time':>12s}{'with all matrices (extrapolated)':>34s}"
     for name, t in seconds.items(): yield row(name, t, literal[name])
-    if len(seconds) > 1: yield row("total", sum(seconds.values()), sum(literal.values()))
+    if len(seconds) > 1:
+        yield row("total", sum(seconds.values()), sum(literal.values()))
 
 # %% ../nbs/32_running.ipynb #1ec9ab20
 @call_parse
 def infattn_figures(
-    only:str=None, # Comma-separated choice of fig1a, fig1b, fig2a, fig2b, fig3a, fig3b, relu_a, relu_b, heads (default: all)
+    only:str=None, # Choice of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
     out:str="figures", # Folder for the files
     trials:int=10, # Repetitions of every curve
     samples:int=None, # Samples per trial (default: the paper's count)
@@ -107,13 +128,17 @@ def infattn_figures(
     quiet:bool=False, # No progress bar, no messages
     version:bool=False, # Print the version and stop
 ):
-    "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's own protocol."
+    "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's protocol."
     if version: return print("infattn_nb", package_version("infattn_nb"))
     try:
         paths = reproduce(out, only, trials, samples, seed, workers, progress=not quiet)
         if quiet: return
         print(*paths, sep="\n")
-        seconds = timings(out)
-        print(*cost_table({path.stem: seconds[path.stem] for path in paths}, trials, samples, min(workers or os.cpu_count(), os.cpu_count())), sep="\n")
-    except (ValueError, OSError, KeyboardInterrupt) as e: sys.exit("; ".join([f"infattn_figures: {getattr(e, 'strerror', None) or e or 'interrupted'}", *getattr(e, "__notes__", [])]))
-    except MemoryError: sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")
+        seconds, threads = timings(out), min(workers or os.cpu_count(), os.cpu_count())
+        mine = {path.stem: seconds[path.stem] for path in paths}
+        print(*cost_table(mine, trials, samples, threads), sep="\n")
+    except (ValueError, OSError, KeyboardInterrupt) as e:
+        what = getattr(e, "strerror", None) or e or "interrupted"
+        sys.exit("; ".join([f"infattn_figures: {what}", *getattr(e, "__notes__", [])]))
+    except MemoryError:
+        sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")

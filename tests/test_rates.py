@@ -141,4 +141,4 @@ def test_bad_input():
     with pytest.raises(ValueError, match="score_scale='sqrt'"): kl_constant(Attention(Tokens(2, identity), score_scale="linear"))
     with pytest.raises(ValueError, match="var_o·var_v > 0"): kl_constant(Attention(Tokens(2, identity), var_o=0.))
     with pytest.raises(ValueError, match="`samples` must be at least 2"): noise_floor(norm(), 1)
-    with pytest.raises(ValueError, match="coordinate"): first_order(Attention(Tokens(2, identity)), 0., i=2)
+    with pytest.raises(ValueError, match="`i` must be an output"): first_order(Attention(Tokens(2, identity)), 0., i=2)
