@@ -11,8 +11,7 @@ from functools import partial
 import numpy as np
 
 from . import checks
-from .factors import psd_factor
-from .sampling import draw
+from .sampling import draw, pieces
 from .tokens import BUFFER
 
 # %% ../nbs/30_dense.ipynb #635ceb39
@@ -24,23 +23,26 @@ def simulate_layer(layer, # Attention
                    executor=None, # concurrent.futures.Executor; None = threads
                   ): # y size + (s,), or (y, scores size + (heads, s, s))
     "The paper's simulation with all its n×n matrices: outputs at one coordinate."
-    n, s = int(checks.width(layer.check_width(width), finite=True)), layer.tokens.seq_len
+    n = int(checks.width(layer.check_width(width), finite=True))
+    s = layer.tokens.seq_len
     z = draw(partial(_draw_dense, layer, n), size, rng, executor)
-    y = z[..., :s]
-    return (y, z[..., s:].reshape(*z.shape[:-1], layer.heads, s, s)) if scores else y
+    y, G = z[..., :s], z[..., s:]
+    return (y, G.reshape(*G.shape[:-1], layer.heads, s, s)) if scores else y
 
 def _draw_dense(layer, n, size, g):
-    step = max(1, 8*BUFFER//n**2)
-    return np.concatenate([_dense(layer, n, min(step, size - j), g) for j in range(0, size, step)])
+    parts = pieces(size, max(1, 8*BUFFER//n**2))
+    return np.concatenate([_dense(layer, n, b, g) for _, b in parts])
 
 def _dense(layer, n, b, rng):
-    "b draws of eqs. (2)–(4): y at coordinate 0, then all scores, (b, s + H s s)."
+    "b draws of P(2)–P(4): y at coordinate 0, then all scores, (b, s + H s s)."
     m, X = layer.head_width or n, layer.tokens.literal(n, b, rng)
-    W = lambda rows, cols, var: rng.standard_normal((b, rows, cols))*np.sqrt(var/rows)
+    root = np.sqrt(m) if layer.score_scale == "sqrt" else m
+    def W(rows, columns, var):
+        return rng.standard_normal((b, rows, columns))*np.sqrt(var/rows)
     y, scores = 0., []
     for a in range(layer.heads):
-        Q, K, V = X @ W(n, m, layer.var_q), X @ W(n, m, layer.var_k), X @ W(n, m, layer.var_v)
-        G = Q @ K.mT/(np.sqrt(m) if layer.score_scale == "sqrt" else m)
+        Q, K, V = (X @ W(n, m, var) for var in (layer.var_q, layer.var_k, layer.var_v))
+        G = Q @ K.mT/root
         y = y + layer.attend(G) @ V @ W(m, n, layer.var_o)
         scores.append(G.reshape(b, -1))
     return np.concatenate([y[:, :, 0]/np.sqrt(layer.heads), *scores], axis=1)
