@@ -130,8 +130,8 @@ def dual_quadrature(fn, # elementwise function
 def _covary(*abc):
     a, b, c = (checks.real(v, name) for v, name in zip(abc, "abc"))
     if not ((a >= 0) & (b >= 0) & (c*c <= a*b*(1 + 1e-9))).all():
-        checks.refuse("a, b, c", "be variances and covariance", "a < 0, b < 0, c² > ab "
-                      "or NaN", "pass entries of a covariance matrix")
+        checks.refuse("a`, `b`, `c", "be variances and covariance", "NaN, a < 0, b < 0 "
+                      "or c² > ab", "pass entries of a covariance matrix")
     return a, b, c
 
 # %% ../nbs/27_quadrature.ipynb #11d57a3d
