@@ -4,6 +4,7 @@ from .growth import *
 from .sampling import BLOCK, draw, fold, seed_sequence
 from .factors import narrow, psd_factor, wishart_factor
 from .quadrature import dual_quadrature, gauss, jacobi, normal_nodes
+from .mixture import *
 from .hierarchical import *
 from .tokens import *
 from .attention import *

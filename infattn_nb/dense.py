@@ -11,8 +11,7 @@ from functools import partial
 import numpy as np
 
 from . import checks
-from .factors import psd_factor
-from .sampling import draw
+from .sampling import draw, pieces
 from .tokens import BUFFER
 
 # %% ../nbs/30_dense.ipynb #635ceb39
@@ -24,19 +23,20 @@ def simulate_layer(layer, # Attention
                    executor=None, # concurrent.futures.Executor; None = threads
                   ): # y size + (s,), or (y, scores size + (heads, s, s))
     "The paper's simulation with all its n×n matrices: outputs at one coordinate."
-    n, s = int(checks.width(layer.check_width(width), finite=True)), layer.tokens.seq_len
+    n = int(checks.width(layer.check_width(width), finite=True))
+    s = layer.tokens.seq_len
     z = draw(partial(_draw_dense, layer, n), size, rng, executor)
-    y = z[..., :s]
-    return (y, z[..., s:].reshape(*z.shape[:-1], layer.heads, s, s)) if scores else y
+    y, G = z[..., :s], z[..., s:]
+    return (y, G.reshape(*G.shape[:-1], layer.heads, s, s)) if scores else y
 
 def _draw_dense(layer, n, size, g):
-    step = max(1, 8*BUFFER//n**2)
-    return np.concatenate([_dense(layer, n, min(step, size - j), g) for j in range(0, size, step)])
+    parts = pieces(size, max(1, 8*BUFFER//n**2))
+    return np.concatenate([_dense(layer, n, b, g) for _, b in parts])
 
 def _dense(layer, n, b, rng):
     "b draws: y at coordinate 0, then all scores, (b, s + H s s)."
-    def W(rows, cols, var):
-        return rng.standard_normal((b, rows, cols))*np.sqrt(var/rows)
+    def W(rows, columns, var):
+        return rng.standard_normal((b, rows, columns))*np.sqrt(var/rows)
     y, scores = literal_layer(layer, layer.tokens.literal(n, b, rng), W, n)
     return np.concatenate([y[:, :, 0], *(G.reshape(b, -1) for G in scores)], axis=1)
 
@@ -45,12 +45,13 @@ def literal_layer(layer, # Attention
                   W, # (rows, columns, σ²) -> matrices (b, rows, columns)
                   coords, # output coordinates
                  ): # y (b, s, coords), scores of each head [(b, s, s), …]
-    "Eqs. (2)–(4), line by line, for b draws at once."
+    "P(2)–P(4), line by line, for b draws at once."
     n, y, scores = X.shape[-1], 0., []
     m = layer.head_width or n
+    root = np.sqrt(m) if layer.score_scale == "sqrt" else m
     for a in range(layer.heads):
         Q, K, V = (X @ W(n, m, var) for var in (layer.var_q, layer.var_k, layer.var_v))
-        G = Q @ K.mT/(np.sqrt(m) if layer.score_scale == "sqrt" else m)
+        G = Q @ K.mT/root
         y = y + layer.attend(G) @ V @ W(m, coords, layer.var_o)
         scores.append(G)
     return y/np.sqrt(layer.heads), scores

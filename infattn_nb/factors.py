@@ -13,15 +13,22 @@ from . import checks
 # %% ../nbs/26_factors.ipynb #c6d584c0
 def psd_factor(S, # covariances, shape (s, s, ...): samples on the last axes
               ): # lower triangular L, same shape
-    r"$L$ with $L L^\top = S$ for positive *semi*definite $S$: a pivot below $10^{-12} S_{jj}$ counts as zero."
-    if not (type(S) is np.ndarray and S.dtype == float): S = checks.real(S, "S")
-    if S.ndim < 2 or S.shape[0] != S.shape[1]: raise ValueError(f"`S` must have shape (s, s, ...), got {S.shape}; put the samples on the last axes")
+    r"$L$ with $L L^\top = S$: a pivot below $10^{-12} S_{jj}$ counts as zero."
+    S = _square(S)
     L = np.zeros(S.shape)
     for j in range(len(S)):
         column = S[j:, j] - np.einsum("ik...,k...->i...", L[j:, :j], L[j, :j])
         positive = ~(column[0] <= 1e-12*S[j, j]) # NaN stays NaN
-        L[j:, j] = np.where(positive, column, 0)/np.sqrt(np.where(positive, column[0], 1))
+        pivot = np.sqrt(np.where(positive, column[0], 1))
+        L[j:, j] = np.where(positive, column, 0)/pivot
     return L
+
+def _square(S):
+    if not (type(S) is np.ndarray and S.dtype == float): S = checks.real(S, "S")
+    if S.ndim < 2 or S.shape[0] != S.shape[1]:
+        checks.refuse("S", "have shape (s, s, ...)", S.shape,
+                      "put the samples on the last axes")
+    return S
 
 # %% ../nbs/26_factors.ipynb #80d4c59d
 def wishart_factor(F, # factor, shape (r, q, ...): samples on the last axes
@@ -29,18 +36,19 @@ def wishart_factor(F, # factor, shape (r, q, ...): samples on the last axes
                    rng, # Generator
                    shape, # the sample axes
                   ): # (r, min(q, m), *shape)
-    r"$F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$, column by column (Bartlett); $F$ itself for $m = \infty$."
+    r"$F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$; $F$ itself for $m = \infty$."
     if df == np.inf: return F
-    if not df >= 1: raise ValueError(f"`df` must be a number in [1, ∞], got {df}; it counts the columns of the normal matrix")
+    m, q = checks.number(df, "df", "[1, ∞)"), F.shape[1]
     columns = []
-    for j in range(int(min(F.shape[1], df))):
-        t = np.empty((F.shape[1] - j, *shape))
-        t[0] = np.sqrt(rng.chisquare(df - j, shape))
+    for j in range(int(min(q, m))):
+        t = np.empty((q - j, *shape))
+        t[0] = np.sqrt(rng.chisquare(m - j, shape))
         rng.standard_normal(out=t[1:])
         columns.append(np.einsum("ik...,k...->i...", F[:, j:], t))
-    return np.stack(columns, axis=1)/np.sqrt(df)
+    return np.stack(columns, axis=1)/np.sqrt(m)
 
 # %% ../nbs/26_factors.ipynb #25a44dfe
 def narrow(F): # factor, shape (r, q, ...)
-    r"A factor of $F F^\top$ with one column if $F$ has one row: its length. Otherwise $F$."
-    return np.sqrt(np.einsum("ik...,ik...->i...", F, F))[:, None] if len(F) == 1 else F
+    r"A factor of $F F^\top$ with one column if $F$ has one row; otherwise $F$."
+    if len(F) > 1: return F
+    return np.sqrt(np.einsum("ik...,ik...->i...", F, F))[:, None]

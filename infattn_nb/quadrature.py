@@ -17,24 +17,32 @@ from scipy.stats import norm, qmc
 from . import checks
 
 # %% ../nbs/27_quadrature.ipynb #85c6a17b
+#| code-fold: true
 def jacobi(x, # points, shape (..., N)
            w, # weights, same shape
            m=80, # size
           ): # diagonal (..., m), off-diagonal (..., m)
-    r"Jacobi matrix of the law $\sum_k w_k \delta_{x_k}$ by m steps of Lanczos (Golub and Welsch, 1969); a law of fewer atoms is padded with zeros."
-    x, w = checks.real(x, "x"), checks.real(w, "w")
-    if x.shape != w.shape or not x.size or not (w >= 0).all() or not (w.sum(-1) > 0).all(): raise ValueError(f"`w` must be weights ≥ 0 of the points, not all zero, got shapes {x.shape} and {w.shape}; pass one weight per point")
-    previous, q, b = 0., np.sqrt(w/w.sum(-1, keepdims=True)), np.zeros((*np.shape(x)[:-1], 1))
+    r"Jacobi matrix of $\sum_k w_k \delta_{x_k}$ by m Lanczos steps, zero-padded."
+    x, w, m = checks.real(x, "x"), checks.real(w, "w"), checks.count(m, "m")
+    _weigh(x, w)
+    q = np.sqrt(w/w.sum(-1, keepdims=True))
+    previous, b = 0., np.zeros((*np.shape(x)[:-1], 1))
     α, β = [], []
-    for _ in range(checks.count(m, "m")):
+    for _ in range(m):
         a = np.einsum("...k,...k,...k->...", x, q, q)[..., None]
         r = (x - a)*q
         r -= b*previous
         b = np.sqrt(np.einsum("...k,...k->...", r, r))[..., None]
-        b = np.where(b > 1e-13, b, 0.)
+        b = np.where(b > 1e-13, b, 0.) # a law of fewer atoms ends here
         previous, q = q, r*np.divide(1, b, out=np.zeros_like(b), where=b > 0)
         α.append(a), β.append(b)
     return np.concatenate(α, axis=-1), np.concatenate(β, axis=-1)
+
+def _weigh(x, w):
+    weights = x.shape == w.shape and x.size and (w >= 0).all() and (w.sum(-1) > 0).all()
+    if not weights:
+        checks.refuse("w", "be weights ≥ 0 of the points, not all zero",
+                      f"shapes {x.shape} and {w.shape}", "pass one weight per point")
 
 def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
           m=None, # number of nodes; None = all
@@ -46,9 +54,13 @@ def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
     return x, np.where(w > floor, w, 0.)
 
 # %% ../nbs/27_quadrature.ipynb #14c21ca3
-def spread(a, b, c): return np.sqrt(np.maximum(a*b - c*c, 0.)) # exactly 0 for a = b = |c|
+#| code-fold: true
+def spread(a, b, c): # variances and covariance
+    "√(ab − c²), exactly 0 for a = b = |c|."
+    return np.sqrt(np.maximum(a*b - c*c, 0.))
 
 # %% ../nbs/27_quadrature.ipynb #98f5cb55
+#| code-fold: true
 @lru_cache(4)
 def hermite(nodes, degree, cut=13.):
     "Midpoints x, root weights √(φ(x) dx), and hₖ(x)√(φ(x) dx) for k < degree."
@@ -56,80 +68,98 @@ def hermite(nodes, degree, cut=13.):
     x = dx*(np.arange(nodes) + .5) - cut
     root = np.sqrt(norm.pdf(x)*dx)
     H = [0*x, root]
-    for k in range(degree - 1): H.append((x*H[-1] - np.sqrt(k)*H[-2])/np.sqrt(k + 1))
+    for k in range(degree - 1):
+        H.append((x*H[-1] - np.sqrt(k)*H[-2])/np.sqrt(k + 1))
     return x, root, np.array(H[1:])
 
 def _dot(x, y): return np.einsum("...k,...k->...", x, y)
 
 # %% ../nbs/27_quadrature.ipynb #5322b682
+#| code-fold: true
 def blockwise(size):
-    "Let a rule for flat a, b, c take arrays of any shape, `size` pairs at a time, so that memory stays bounded."
+    "Let a rule for flat a, b, c take any shape, `size` pairs at a time."
     def decorate(rule):
         @wraps(rule)
         def run(a, b, c, **kwargs):
-            a, b, c = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in (a, b, c)))
-            blocks = [rule(*(v.ravel()[i:i+size] for v in (a, b, c)), **kwargs) for i in range(0, max(a.size, 1), size)]
+            abc = (np.asarray(v, dtype=float) for v in (a, b, c))
+            a, b, c = np.broadcast_arrays(*abc)
+            flat = [v.ravel() for v in (a, b, c)]
+            starts = range(0, max(a.size, 1), size)
+            blocks = [rule(*(v[i:i+size] for v in flat), **kwargs) for i in starts]
             out = np.concatenate(blocks, axis=-1)
             return out.reshape(out.shape[:-1] + a.shape)
         return run
     return decorate
 
 # %% ../nbs/27_quadrature.ipynb #afde3870
+#| code-fold: true
 def _mehler(fn, a, b, c, nodes, degree=400):
-    "Mehler's series over k < degree, with the tail matched at ρ = ±1, and an estimate of what may be left."
+    "Mehler's series over k < degree, the tail matched at ρ = ±1, and what may be left."
     x, root, H = hermite(nodes, degree)
     v, ij = np.unique(np.stack([a, b]), return_inverse=True)
     i, j = ij.reshape(2, -1)
     F = fn(np.sqrt(v)[:, None]*x)*root
     P, norm2 = F @ H.T, _dot(F, F)
     ρ, sign = np.cos(np.arctan2(spread(a, b, c), c)), np.where(c < 0, -1., 1.)
-    end = np.where(c < 0, _dot(F[i], F[j, ::-1]), _dot(F[i], F[j])) # the value at ρ = ±1
+    end = np.where(c < 0, _dot(F[i], F[j, ::-1]), _dot(F[i], F[j])) # value at ρ = ±1
     far = abs(ρ)**degree
     powers = np.vander(ρ, degree, True) - far[:, None]**2*np.vander(sign, degree, True)
     tail2 = np.maximum(norm2 - _dot(P, P), 0.) # Parseval
-    left = far*np.sqrt(1 - far**2)*np.sqrt(tail2[i]*tail2[j]) + 1e-15*np.sqrt(norm2[i]*norm2[j])
+    unmatched = far*np.sqrt(1 - far**2)*np.sqrt(tail2[i]*tail2[j])
+    left = unmatched + 1e-15*np.sqrt(norm2[i]*norm2[j])
     return _dot(powers*P[i], P[j]) + far**2*end, left
 
 # %% ../nbs/27_quadrature.ipynb #c00d8f46
+#| code-fold: true
 @blockwise(512)
-def _three_grids(a, b, c, fn, grids=(4096, 3572, 3202)): # even: 0 falls between two nodes
+def _three_grids(a, b, c, fn, grids=(4096, 3572, 3202)): # even: 0 falls between two
     m, left = np.moveaxis([_mehler(fn, a, b, c, n) for n in grids], 1, 0)
     return np.stack([np.median(m, 0), 4*(3*np.ptp(m, 0) + left.max(0))])
 
 def dual_quadrature(fn, # elementwise function
                     a, b, c, # variances and covariance, broadcastable
                    ): # value, estimated error
-    r"$\mathbb{E}[\phi(U)\phi(V)]$ of any function by Mehler's series on three grids, with an estimate of the error."
-    if not callable(fn): raise TypeError(f"`fn` must be a function of an array, got {type(fn).__name__}; pass e.g. np.tanh")
-    a, b, c = (checks.real(v, name) for v, name in ((a, "a"), (b, "b"), (c, "c")))
-    if not ((a >= 0) & (b >= 0) & (c*c <= a*b*(1 + 1e-9))).all(): raise ValueError("`a`, `b`, `c` must be variances and covariance, got a < 0, b < 0, c² > ab or NaN; pass entries of a covariance matrix")
-    value, error = _three_grids(a, b, c, fn=fn)
-    if not np.isfinite(value).all(): raise ValueError("`fn` must be finite wherever its Gaussian arguments reach (13 standard deviations), got NaN or infinity; mend its domain")
+    r"$\mathbb{E}[\phi(U)\phi(V)]$ of any function, with an estimate of the error."
+    checks.function(fn, "fn", "pass a function of an array, e.g. np.tanh")
+    value, error = _three_grids(*_covary(a, b, c), fn=fn)
+    if not np.isfinite(value).all():
+        checks.refuse("fn", "be finite wherever its Gaussian arguments reach "
+                      "(13 standard deviations)", "NaN or infinity", "mend its domain")
     return value, error
 
+def _covary(*abc):
+    a, b, c = (checks.real(v, name) for v, name in zip(abc, "abc"))
+    if not ((a >= 0) & (b >= 0) & (c*c <= a*b*(1 + 1e-9))).all():
+        checks.refuse("a`, `b`, `c", "be variances and covariance", "NaN, a < 0, b < 0 "
+                      "or c² > ab", "pass entries of a covariance matrix")
+    return a, b, c
+
 # %% ../nbs/27_quadrature.ipynb #11d57a3d
+#| code-fold: true
 def cross_moment(f, g, # functions of an array
                  mean, # of U and V, broadcastable pair
-                 a, b, c, # Var U, Var V, Cov(U, V); c² > ab, which rounding makes, counts as c² = ab
+                 a, b, c, # Var U, Var V, Cov(U, V); c² ≤ ab up to rounding
                  nodes=4096, degree=400, # of the grid and of the series
-                ): # E f(U)g(V)
-    r"$\mathbb{E}[f(U)g(V)]$ for Gaussian $(U, V)$ by Mehler's series, flat arrays; for functions with kinks to about (5/nodes)², else to rounding."
+                ): # E f(U)g(V); with kinks to about (5/nodes)², else to rounding
+    r"$\mathbb{E}[f(U)g(V)]$ for Gaussian $(U, V)$ by Mehler's series, flat arrays."
     x, root, H = hermite(nodes, degree)
-    F, G = (h(m[:, None] + np.sqrt(v)[:, None]*x)*root for h, m, v in ((f, mean[0], a), (g, mean[1], b)))
-    ρ = np.cos(np.arctan2(np.sqrt(np.maximum(a*b - c*c, 0.)), c))
-    sign = np.where(c < 0, -1., 1.)
+    F = f(mean[0][:, None] + np.sqrt(a)[:, None]*x)*root
+    G = g(mean[1][:, None] + np.sqrt(b)[:, None]*x)*root
+    ρ, sign = np.cos(np.arctan2(spread(a, b, c), c)), np.where(c < 0, -1., 1.)
     end = np.where(c < 0, _dot(F, G[:, ::-1]), _dot(F, G)) # the value at ρ = ±1
     far = abs(ρ)**degree
     powers = np.vander(ρ, degree, True) - far[:, None]*np.vander(sign, degree, True)
     return _dot(powers*(F @ H.T), G @ H.T) + far*end
 
 # %% ../nbs/27_quadrature.ipynb #a2f9be5b
+#| code-fold: true
 def _ball_grid(steps, shift, R, centre):
-    "Trapezoid rule for N(0, I) on a ball, dense near the centre: g = c + t³/(4 + t²) with t equally spaced."
+    "Trapezoid rule for N(0, I) on a ball: g = c + t³/(4 + t²), t equally spaced."
     g, w = np.zeros((0, 1)), np.ones(1)
     for j, (h, c) in enumerate(zip(steps, centre)):
         n = int((R + abs(c) + 1)/h) + 1
-        t = h*(np.arange(-n, n + 1) + (shift + .618*j) % 1) # no two axes alike: on a diagonal, weights may jump
+        offset = (shift + .618*j) % 1 # no two axes alike: on a diagonal u may jump
+        t = h*(np.arange(-n, n + 1) + offset)
         x, slope = c + t**3/(4 + t*t), t*t*(12 + t*t)/(4 + t*t)**2
         g = np.vstack([np.repeat(g, len(x), axis=1), np.tile(x, len(w))])
         w = np.outer(w, slope*np.exp(-x*x/2)).ravel()
@@ -144,30 +174,41 @@ def _lowest(u, r, R=8.):
     g = minimize(lambda g: u(g[:, None])[0]/top, np.full(r, .1), tol=1e-9).x
     return g if g @ g < R*R else 0*g
 
+def _sobol(r, seed):
+    "2^19 numbers in all, as points of N(0, I_r), each of weight one."
+    n = 2**max(int(np.log2(2**19/r)), 4)
+    normal = qmc.MultivariateNormalQMC(np.zeros(r), rng=np.random.default_rng(seed))
+    return normal.random(n).T, np.ones(n)
+
 # %% ../nbs/27_quadrature.ipynb #77921e77
+#| code-fold: true
+def _grid_step(r, span, N, R):
+    "The step with which N points fill the ball."
+    ball = np.exp(r/2*np.log(np.pi) - gammaln(r/2 + 1))
+    return max(.02, R*(ball*span.prod()/N)**(1/max(r, 1)))
+
 def normal_nodes(u, # function of g (r, N)
                  span, # range of the scores along each axis of g, (r,)
                  N=200_000, # points
                  R=8.5, # radius
                 ): # replicates [(u, w), …]
-    "Weighted points for the law of u(g), g ~ N(0, I_r): shifted grids in few dimensions, Sobol sequences in many."
+    "Points for the law of u(g), g ~ N(0, I_r): grids in few dimensions, Sobol in many."
     r, span = len(span), np.maximum(span, 1.)
-    ball = np.exp(r/2*np.log(np.pi) - gammaln(r/2 + 1))
-    step = max(.02, R*(ball*span.prod()/N)**(1/max(r, 1)))
+    step = _grid_step(r, span, N, R) if r <= 16 else np.inf
     if step <= 1:
-        centre = _lowest(u, r)
-        points = [_ball_grid(step/span, 1/8 + k/3, R - k/4, centre) for k in range(3)]
+        steps, centre = step/span, _lowest(u, r)
+        points = [_ball_grid(steps, 1/8 + k/3, R - k/4, centre) for k in range(3)]
     else:
-        n = 2**int(np.log2(2**19/r))
-        points = [(qmc.MultivariateNormalQMC(np.zeros(r), rng=np.random.default_rng(k)).random(n).T, np.ones(n)) for k in range(8)]
+        points = (_sobol(r, k) for k in range(8))
     return [(u(g), w) for g, w in points]
 
 # %% ../nbs/27_quadrature.ipynb #6a668b3a
+#| code-fold: true
 def line(σ, # scale
          a=1e-4, # relative size of the smallest node
          step=.2, # in t
          top=36, # largest node, in units of σ
         ): # nodes y > 0, weights
-    r"Nodes and weights of $\int_{-\infty}^\infty$ for an even function: $y = \sigma a \sinh t$ with t equally spaced."
+    r"Nodes and weights for even functions on the line: $y = \sigma a \sinh t$."
     t = step*(np.arange(np.arcsinh(top/a)//step) + .5)
     return σ*a*np.sinh(t), 2*step*σ*a*np.cosh(t)
