@@ -566,7 +566,7 @@ CASES += [
     (lambda: VarianceGamma(-1), ValueError, "`n`"),
     (lambda: VarianceGamma([4, 8]), ValueError, "`n`"),
     # averages and curves
-    *((lambda h=h, f=f: f(h), ValueError, "`h` must be a vector or a list") for h in ([], ()) for f in (lambda h: averages(P2, np.tanh, h, 4), lambda h: conditional_average(P2, np.tanh, h, [[0.]]))),
+    *((lambda h=h, f=f: f(h), ValueError, "`h` must name one at least") for h in ([], ()) for f in (lambda h: averages(P2, np.tanh, h, 4), lambda h: conditional_average(P2, np.tanh, h, [[0.]]))),
     (lambda: conditional_average(5, np.tanh, Y, [[0.]]), TypeError, "`program`"),
     (lambda: curves(P2, np.tanh, Y, np.ma.masked_array([[0.], [1.]], [[0], [1]]), 4), ValueError, "`at` must not have masked"),
     (lambda: curves(P2, np.tanh, Y, [[1j]], 4), TypeError, "`at`"),
