@@ -13,7 +13,7 @@ from typing import Callable
 import numpy as np
 from scipy.stats import qmc
 
-from . import __getattr__, checks # __getattr__: names that moved upstairs
+from . import checks, lookup as __getattr__
 from .factors import narrow, psd_factor, wishart_factor
 from .functions import softmax
 from .hierarchical import HierarchicalGaussian, mixture_of_heads

@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from . import __getattr__, checks # __getattr__: names that moved
+from . import checks, lookup as __getattr__
 from .factors import psd_factor
 from .mixture import GaussianMixture, head_mean, mixture_of_heads
 from .quadrature import gauss, jacobi

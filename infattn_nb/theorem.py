@@ -11,7 +11,7 @@ from copy import copy
 import numpy as np
 from numpy.random import default_rng
 
-from . import __getattr__, checks # __getattr__: names that moved upstairs
+from . import checks, lookup as __getattr__
 from .finite import simulate
 from .functions import Nonlinearity
 from .limit import limit
