@@ -18,7 +18,7 @@ from scipy.stats import norm
 from . import __getattr__, checks # __getattr__: names that moved
 from .factors import psd_factor
 from .mixture import GaussianMixture, head_mean, mixture_of_heads
-from .quadrature import gauss, jacobi
+from .quadrature import gauss, jacobi # the old address of these
 from .sampling import AHEAD, BLOCK, draw, fold, one_rng, pieces, seed_sequence
 
 # %% ../nbs/01_hierarchical.ipynb #17aa929f
