@@ -31,10 +31,10 @@ class HierarchicalGaussian:
     r"The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random."
     sample: Callable # (size, Generator) -> covariances (size, dim, dim)
     dim: int # s
-    variance: Callable = None # (i, size, Generator) -> draws of S_ii, (size,)
+    variance: Callable | None = None # (i, size, Generator) -> draws of S_ii, (size,)
     tv_error: float = 0. # bound on the total-variation distance to the law asked for
-    exact: Callable = None # i -> GaussianMixture of coordinate i, where it is known
-    fixed: np.ndarray = None # S, where it is constant
+    exact: Callable | None = None # i -> GaussianMixture of output i, where known
+    fixed: np.ndarray | None = None # S, where it is constant
 
     def __post_init__(self):
         object.__setattr__(self, "dim", checks.count(self.dim, "dim"))
