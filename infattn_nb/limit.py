@@ -15,6 +15,7 @@ from . import checks
 from .hierarchical import HierarchicalGaussian
 from .netsor import Program, Score, Vector
 from .paths import BATCHES, Paths
+from .quadrature import cross_moment # its old address
 from .sampling import draw
 
 # %% ../nbs/09_limit.ipynb #f3aade33
