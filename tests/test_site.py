@@ -162,7 +162,7 @@ def test_links_and_images(site, name):
         assert words(text).strip() or [n for n in walk(text) if n["t"] == "Image"], f"link to {url} without text"
         file, _, anchor = url.partition("#")
         if file.startswith(BLOB): assert (ROOT/file.removeprefix(BLOB)).exists(), url
-        elif file.startswith(HOST): page = by_html[file.removeprefix(HOST)]; assert not anchor or page.targets[anchor] == 1, url
+        elif file.startswith(HOST): page = by_html[file.removeprefix(HOST)]; assert not anchor or page.targets[anchor] == 1 or page.targets[anchor.partition(".")[0]] == 1, url
         elif re.match(r"https?://", file): assert re.fullmatch(r"https?://[\w.-]+\.\w+(/\S*)?", file), url
         elif not file or file.endswith(".ipynb"): assert not anchor or site[file or name].targets[anchor] == 1, url
         else: assert (NBS/file).exists(), url
