@@ -21,9 +21,20 @@ local published, host, repo = get("published") == "True", get("doc_host") .. get
 
 local function under(url, address) return url:sub(1, #address) == address and url:sub(#address + 1) end
 
+local function where_documented(target) -- a method without an entry of its own is found at its class
+  local page, class, method = target:match("^([%w_]+)%.html#([%w_]+)%.([%w_]+)$")
+  for _, name in ipairs(page and pandoc.system.list_directory(quarto.project.directory) or {}) do
+    if name:match("^%d*_?(.+)%.ipynb$") == page then
+      local entry = read(quarto.project.directory .. "/" .. name):lower():find("show_doc(" .. class .. "." .. method, 1, true)
+      return entry and target or page .. ".html#" .. class
+    end
+  end
+  return target
+end
+
 local function own_link(link)
-  local page = under(link.target, host)
-  if page then link.target = page; return link end
+  local target = under(link.target, host)
+  if target then link.target = where_documented(target); return link end
   if not published and under(link.target, repo) then return link.content end
 end
 
