@@ -11,11 +11,10 @@ from functools import partial
 
 import numpy as np
 
-from . import checks
+from . import checks, lookup as __getattr__
 from .hierarchical import HierarchicalGaussian
 from .netsor import Program, Score, Vector
 from .paths import BATCHES, Paths
-from .quadrature import cross_moment # its old address
 from .sampling import draw
 
 # %% ../nbs/09_limit.ipynb #f3aade33

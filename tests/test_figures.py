@@ -55,8 +55,10 @@ def test_stored_figures_are_small(path):
         assert Image.open(io.BytesIO(png)).mode == "P", f"{label}: run `python tests/test_figures.py`"
         assert len(png) < 80e3, f"{label} has {len(png)/1e3:.0f} kB: fewer points, or fewer panels"
 
+def shrink(path):
+    nb = read(path)
+    for _, data in figures(nb): data["image/png"] = base64.b64encode(small(base64.b64decode("".join(data["image/png"])))).decode()
+    path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+
 if __name__ == "__main__":
-    for path in PAGES:
-        nb = read(path)
-        for label, data in figures(nb): data["image/png"] = base64.b64encode(small(base64.b64decode("".join(data["image/png"])))).decode()
-        path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    for path in PAGES: shrink(path)

@@ -13,7 +13,7 @@ from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
-from pictures import pack
+from test_figures import shrink
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT/"nbs").glob("*.ipynb"))
@@ -108,7 +108,7 @@ def execute(path):
     "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
     tool = Path(sys.executable).with_name
     subprocess.run([tool("exec_nb"), path.name, "--dest", path.name, "--exc_stop"], cwd=path.parent, check=True)
-    pack(path)
+    shrink(path)
     subprocess.run([tool("nbdev_clean"), "--fname", path.name], cwd=path.parent, check=True)
 
 if __name__ == "__main__": # pages named, or those whose code has changed since they were executed
