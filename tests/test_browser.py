@@ -156,6 +156,7 @@ function code(doc, page) { // a line of 88 characters fits on a desk, and none i
     const line = block.appendChild(Object.assign(doc.createElement('span'), {textContent: 'x'.repeat(88), style: 'display: inline-block'}));
     const over = line.getBoundingClientRect().width + 2*(block.getBoundingClientRect().left - block.closest('pre').getBoundingClientRect().left) - block.closest('pre').clientWidth;
     line.remove();
+    if (!block.closest('.bash, .bibtex') && block.closest('pre').scrollWidth > block.closest('pre').clientWidth + 1) out.push('cut: ' + block.textContent.slice(0, 60));
     if (over > 0) out.push(`88 characters are ${Math.round(over)} px too long: ${block.textContent.slice(0, 60)}`);
   }
   return out;

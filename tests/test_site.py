@@ -195,8 +195,9 @@ def test_figures_have_caption_and_alt(site, name):
             assert figure.get("label", "").startswith("fig-"), "".join(c["source"])[:80]
             assert len(figure["fig-cap"]) > 20 and len(figure["fig-alt"]) > 20
             assert set(k for k in o["data"] if k.startswith("image/")) == {"image/png"}
+    drawn = [c for c in site[name].cells if any("image/png" in o.get("data", {}) for o in c.get("outputs", []))]
     labels = [f["label"] for f in site[name].figures]
-    assert len(labels) == len(set(labels))
+    assert labels == [options(c)["label"] for c in drawn] and len(labels) == len(set(labels)), "a caption without its picture"
 
 @each
 def test_options_stand_once(site, name):
