@@ -285,17 +285,32 @@ def _gelu_coefficients(v, degree):
     rest = size*(-1)**(k//2 - 1)*(v/(1 + v))**(k/2)*np.sqrt(1 + v)*(1 + (k - 1)/(1 + v))
     return np.concatenate([[v/np.sqrt(1 + v)], rest])/np.sqrt(2*np.pi)
 
-@_blockwise(4096)
+def _even_part(v, nodes, degree, cut):
+    "√2 (φ(√v x) − x/2) times root weights on x > 0, and its even Hermite coefficients, of the tanh form."
+    x, root, H = (z[..., z.shape[-1]//2:] for z in _hermite(nodes, degree, cut))
+    y = np.sqrt(v)[..., None]*x
+    F = 2**.5*(_gelu_tanh(y) - y/2)*root
+    return F, np.moveaxis(F @ (2**.5*H[::2].T), -1, 0)
+
 def _gelu_tanh_dual(a, b, c):
+    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if max(a.max(initial=0.), b.max(initial=0.)) > 1 or a.size + b.size > 2**13: return _gelu_tanh_pairs(a, b, c)
+    p, g = _even_part(a, 128, 32, 9.)[1], _gelu_coefficients(a, 32)
+    same = a.size == b.size and (a.ravel() == b.ravel()).all() # as between all pairs of tokens
+    q, h = (x.reshape(-1, *b.shape) for x in (p, g)) if same else (_even_part(b, 128, 32, 9.)[1], _gelu_coefficients(b, 32))
+    ρ2, series = np.cos(np.arctan2(_spread(a, b, c), c))**2, 0.
+    for k in range(15, -1, -1): series = series*ρ2 + (p[k]*q[k] - g[k]*h[k])
+    return _gelu_dual(a, b, c) + series
+
+@_blockwise(4096)
+def _gelu_tanh_pairs(a, b, c):
     v, ij = np.unique(np.stack([a, b]), return_inverse=True)
     i, j = ij.reshape(2, -1)
-    rule, degree = ((128, 32, 9.), 32) if v.max(initial=0.) <= 1 else ((4096, 400), 400)
-    x, root, H = (z[..., z.shape[-1]//2:] for z in _hermite(*rule)) # x > 0 is enough for the even part φ(x) − x/2
-    y = np.sqrt(v)[:, None]*x
-    F = 2**.5*(_gelu_tanh(y) - y/2)*root
+    degree = 32 if v.max(initial=0.) <= 1 else 400
+    F, p = _even_part(v, *((128, 32, 9.) if degree == 32 else (4096, 400, 13.)))
     ρ2, series, at_one = np.cos(np.arctan2(_spread(a, b, c), c))**2, 0., 0.
-    for p, g in zip((F @ (2**.5*H[::2].T)).T[::-1], _gelu_coefficients(v, degree)[::-1]):
-        term = p[i]*p[j] - g[i]*g[j]
+    for x, g in zip(p[::-1], _gelu_coefficients(v, degree)[::-1]):
+        term = x[i]*x[j] - g[i]*g[j]
         series, at_one = series*ρ2 + term, at_one + term
     if degree == 32: return _gelu_dual(a, b, c) + series
     gap = _dot(F[i], F[j]) + np.sqrt(a*b)/4 - _gelu_dual(a, b, np.sqrt(a*b)) # at ρ = ±1

@@ -46,19 +46,23 @@ class Stream:
     B: np.ndarray # (b, s, q)
     units: np.ndarray # (b, s, c)
 
-    def columns(self, centred=False): # mean over all coordinates (b, s), C (b, s, ...)
-        r"Mean $\mu$ and a factor of $XX^\top/n$, minus $\mu\mu^\top$ if `centred`."
+    def average(self): # (b, s)
+        r"$\mu$, over all coordinates."
         c = self.units.shape[-1]/self.n # the explicit part, 0 at infinite width
-        μ = (1 - c)*self.mean + self.units.sum(-1)/self.n
-        origin = μ if centred else 0*μ
-        C = [np.sqrt(1 - c)*self.B]
-        if c or not centred: C += [np.sqrt(1 - c)*(self.mean - origin)[..., None]]
-        if c: C += [(self.units - origin[..., None])/np.sqrt(self.n)]
-        return μ, np.concatenate(C, axis=-1)
+        return (1 - c)*self.mean + self.units.sum(-1)/self.n if c else self.mean
+
+    def columns(self, centred=False): # (b, s, ...)
+        r"A factor of $XX^\top/n$, or of $XX^\top/n - \mu\mu^\top$ if `centred`."
+        c = self.units.shape[-1]/self.n
+        if centred and not c: return self.B
+        μ = self.average() if centred else np.zeros(self.mean.shape)
+        C = [np.sqrt(1 - c)*self.B, np.sqrt(1 - c)*(self.mean - μ)[..., None]]
+        if c: C.append((self.units - μ[..., None])/np.sqrt(self.n))
+        return np.concatenate(C, axis=-1)
 
     def gram(self): # (b, s, s)
         r"$XX^\top/n$."
-        _, C = self.columns()
+        C = self.columns()
         return C @ C.mT
 
     def normalised(self,
@@ -78,16 +82,18 @@ class Stream:
 # %% ../nbs/20_stream.ipynb #st-normalised
 def _normalised(x, kind, eps):
     "LayerNorm or RMSNorm of every token of a stream."
-    μ, C = x.columns(centred=kind == "layer")
-    μ, D = μ*(kind == "layer"), 1/np.sqrt((C*C).sum(-1) + eps)
+    C, μ = x.columns(centred=kind == "layer"), x.average() if kind == "layer" else 0*x.mean
+    D = 1/np.sqrt(np.einsum("bsk,bsk->bs", C, C) + eps)
     units = D[..., None]*(x.units - μ[..., None])
     return Stream(x.n, D*(x.mean - μ), D[..., None]*x.B, units)
 
 # %% ../nbs/20_stream.ipynb #st-plus
 def _plus(x, F, rng):
     r"$X + Y$, where given $F$ the coordinates of $Y$ are independent $N(0, F)$."
-    (b, s, q), c, C = x.B.shape, x.units.shape[-1], root(F)
-    m, units = x.n - c, x.units + C @ rng.standard_normal((b, s, c))
+    (b, s, q), c = x.B.shape, x.units.shape[-1]
+    if c == 0 and x.n == np.inf: return replace(x, B=root(x.B @ x.B.mT + F))
+    m, C = x.n - c, root(F)
+    units = x.units + C @ rng.standard_normal((b, s, c))
     if m == 0: return replace(x, units=units)
     if m == np.inf: return replace(x, B=root(x.B @ x.B.mT + F), units=units)
     along_1 = C @ rng.standard_normal((b, s, 1))/np.sqrt(m)

@@ -42,10 +42,10 @@ def _entropy(A, P):
 
 def _dual(phi, S):
     "E φ(Z)φ(Z)ᵀ for covariances that need no check, (..., s, s)."
-    i, j = np.triu_indices(S.shape[-1])
-    d, K = np.diagonal(S, axis1=-2, axis2=-1), np.empty(S.shape)
-    rule = phi.closed_form or (lambda *abc: dual_quadrature(phi.fn, *abc)[0])
-    K[..., i, j] = K[..., j, i] = rule(d[..., i], d[..., j], S[..., i, j])
+    d = np.diagonal(S, axis1=-2, axis2=-1)
+    if phi.closed_form: return phi.closed_form(d[..., :, None], d[..., None, :], S)
+    (i, j), K = np.triu_indices(S.shape[-1]), np.empty(S.shape)
+    K[..., i, j] = K[..., j, i] = dual_quadrature(phi.fn, d[..., i], d[..., j], S[..., i, j])[0]
     return K
 
 # %% ../nbs/18_transformer.ipynb #tr-attention
@@ -56,8 +56,8 @@ def _attention(t, l, R, m, rng, keep=False):
     F, entropy, scores = 0., [], []
     for h in _pieces(t.heads, b*s*s):
         P = (τ*R) @ (_pairs(q, m, b, h, rng) @ R.mT).reshape(b, q, h*s) # key, (head, query)
-        if keep: scores.append(P.reshape(b, s, h, s).transpose(0, 2, 3, 1))
-        if t.mask is not None: P = np.where(np.tile(t.mask.T, h), P, -1e300)
+        if keep: scores.append(P.reshape(b, s, h, s).transpose(0, 2, 3, 1).copy())
+        if t.mask is not None: np.copyto(P, -1e300, where=np.tile(~t.mask.T, h))
         A = softmax(P, axis=1)
         entropy.append(_entropy(A, P).reshape(b, h, s))
         M = _values(R.mT @ A, m, b, h, rng).reshape(b, -1, s)
@@ -83,7 +83,7 @@ def _at(var, l): return var if np.ndim(var) == 0 else var[l] # of layer l
 
 def _pieces(total, size):
     "Sizes of pieces of `total` things of `size` numbers each: memory stays bounded."
-    step = max(1, BUFFER//size)
+    step = max(1, 4*BUFFER//size)
     return [min(step, total - k) for k in range(0, total, step)]
 
 # %% ../nbs/18_transformer.ipynb #tr-enter
@@ -91,7 +91,7 @@ def _pieces(total, size):
 def _enter(t, x):
     "R with R Rᵀ the Gram matrix of what the next branch sees."
     if t.norm == "pre": x = x.normalised(t.kind, t.eps)
-    _, C = x.columns(centred=t.norm == "pre" and t.kind == "layer") # whose mean is zero
+    C = x.columns(centred=t.norm == "pre" and t.kind == "layer") # whose mean is zero
     return root(C @ C.mT) if C.shape[-1] > C.shape[-2] else C
 
 # %% ../nbs/18_transformer.ipynb #tr-run
@@ -108,7 +108,7 @@ def _run(t, n, c, keep, b, rng):
         streams.append(x), seen.append(what)
     if t.final_norm: streams[-1] = norm(x)
     entropy, scores = zip(*seen)
-    parts = zip(*((x.gram(), x.columns()[0], x.units) for x in streams))
+    parts = zip(*((x.gram(), x.average(), x.units) for x in streams))
     gram, mean, units = (np.stack(p, axis=1) for p in parts)
     return gram, mean, np.stack(entropy, 1), units, *([np.stack(scores, 1)] if keep else [])
 
@@ -210,8 +210,13 @@ def _chain(t, n, size, rng, executor, c, keep):
     return Chain(*parts[:3], parts[4] if keep else None, parts[3] if c else None)
 
 def _draw_chains(t, n, c, keep, size, g):
-    runs = (_run(t, n, c, keep, b, g) for b in _pieces(size, t.heads*len(t.cov)**2))
-    return np.concatenate([np.hstack([x.reshape(len(x), -1) for x in r]) for r in runs])
+    y, done = [], 0
+    for b in _pieces(size, t.heads*len(t.cov)**2):
+        run = [x.reshape(b, -1) for x in _run(t, n, c, keep, b, g)]
+        if not done: y = np.empty((size, sum(x.shape[1] for x in run)))
+        np.concatenate(run, axis=1, out=y[done:done + b])
+        done += b
+    return y
 
 def _kernel(t, draws, seed, return_error, replicates=16):
     heads = -(-_count(draws, "draws", least=replicates)//replicates)
