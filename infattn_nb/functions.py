@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
-           'gelu_tanh', 'silu', 'times', 'check_real', 'check_cov', 'Nonlinearity', 'leaky_relu', 'clip',
-           'dual_quadrature', 'softmax', 'softmax_weight', 'seed_sequence', 'attack', 'break_pseudo_lipschitz',
-           'growth', 'product', 'compose']
+           'times', 'check_real', 'check_cov', 'Nonlinearity', 'leaky_relu', 'clip', 'dual_quadrature', 'softmax',
+           'softmax_weight', 'seed_sequence', 'attack', 'break_pseudo_lipschitz', 'growth', 'product', 'compose']
 
 # %% ../nbs/01_functions.ipynb #82c26319
 from dataclasses import dataclass
@@ -271,57 +270,6 @@ def dual_quadrature(fn, # elementwise function
     value, error = _three_grids(a, b, c, fn=fn)
     if not np.isfinite(value).all(): raise ValueError("`fn` must be finite wherever its Gaussian arguments reach (13 standard deviations), got NaN or infinity; mend its domain")
     return value, error
-
-# %% ../nbs/01_functions.ipynb #gelutanhcode
-#| code-fold: true
-def _silu_dual(a, b, c):
-    τ2, w = _logistic_mixture()
-    return sum(p*q*np.sqrt(A*B)*_gelu_dual(a/A, b/B, c/np.sqrt(A*B)) for A, p in zip(τ2, w) for B, q in zip(τ2, w))
-
-def _gelu_coefficients(v, degree):
-    "Hermite coefficients of x ↦ gelu(√v x) for even k < degree, (degree/2, ...)."
-    k = np.arange(2, degree, 2).reshape(-1, *[1]*v.ndim)
-    size = np.exp(special.gammaln(k - 1) - special.gammaln(k/2) - special.gammaln(k + 1)/2 - (k/2 - 1)*np.log(2)) # (k−3)!!/√k!
-    rest = size*(-1)**(k//2 - 1)*(v/(1 + v))**(k/2)*np.sqrt(1 + v)*(1 + (k - 1)/(1 + v))
-    return np.concatenate([[v/np.sqrt(1 + v)], rest])/np.sqrt(2*np.pi)
-
-def _even_part(v, nodes, degree, cut):
-    "√2 (φ(√v x) − x/2) times root weights on x > 0, and its even Hermite coefficients, of the tanh form."
-    x, root, H = (z[..., z.shape[-1]//2:] for z in _hermite(nodes, degree, cut))
-    y = np.sqrt(v)[..., None]*x
-    F = 2**.5*(_gelu_tanh(y) - y/2)*root
-    return F, np.moveaxis(F @ (2**.5*H[::2].T), -1, 0)
-
-def _gelu_tanh_dual(a, b, c):
-    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    if max(a.max(initial=0.), b.max(initial=0.)) > 1 or a.size + b.size > 2**13: return _gelu_tanh_pairs(a, b, c)
-    p, g = _even_part(a, 128, 32, 9.)[1], _gelu_coefficients(a, 32)
-    same = a.size == b.size and (a.ravel() == b.ravel()).all() # as between all pairs of tokens
-    q, h = (x.reshape(-1, *b.shape) for x in (p, g)) if same else (_even_part(b, 128, 32, 9.)[1], _gelu_coefficients(b, 32))
-    ρ2, series = np.cos(np.arctan2(_spread(a, b, c), c))**2, 0.
-    for k in range(15, -1, -1): series = series*ρ2 + (p[k]*q[k] - g[k]*h[k])
-    return _gelu_dual(a, b, c) + series
-
-@_blockwise(4096)
-def _gelu_tanh_pairs(a, b, c):
-    v, ij = np.unique(np.stack([a, b]), return_inverse=True)
-    i, j = ij.reshape(2, -1)
-    degree = 32 if v.max(initial=0.) <= 1 else 400
-    F, p = _even_part(v, *((128, 32, 9.) if degree == 32 else (4096, 400, 13.)))
-    ρ2, series, at_one = np.cos(np.arctan2(_spread(a, b, c), c))**2, 0., 0.
-    for x, g in zip(p[::-1], _gelu_coefficients(v, degree)[::-1]):
-        term = x[i]*x[j] - g[i]*g[j]
-        series, at_one = series*ρ2 + term, at_one + term
-    if degree == 32: return _gelu_dual(a, b, c) + series
-    gap = _dot(F[i], F[j]) + np.sqrt(a*b)/4 - _gelu_dual(a, b, np.sqrt(a*b)) # at ρ = ±1
-    return _gelu_dual(a, b, c) + series + ρ2**(degree//2)*(gap - at_one)
-
-# %% ../nbs/01_functions.ipynb #gelutanhready
-def _gelu_tanh(x): return .5*x*(1 + np.tanh((2/np.pi)**.5*(x + .044715*x*x*x)))
-def _silu(x): return x*special.expit(x)
-
-gelu_tanh = Nonlinearity(_gelu_tanh, "gelu_tanh", 1, 1.12899306866/3, np.inf, _gelu_tanh_dual)
-silu      = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf, _silu_dual)
 
 # %% ../nbs/01_functions.ipynb #99f14d46
 def softmax(x, # scores
