@@ -12,12 +12,14 @@ from functools import partial
 
 import numpy as np
 
-from .attention import BUFFER, _check_mask, _width
-from .functions import (Nonlinearity, check_cov, check_real, dual_quadrature,
-                                  gelu, softmax)
-from .hierarchical import _count, draw, psd_factor
+from . import checks
+from .attention import Attention
+from .functions import Nonlinearity, gelu, identity, softmax
 from .modules import as_array, read_module
+from .quadrature import dual_quadrature
+from .sampling import draw, pieces
 from .stream import bartlett, root, start
+from .tokens import Tokens
 
 # %% ../nbs/18_transformer.ipynb #tr-heads
 #| code-fold: true
@@ -45,7 +47,8 @@ def _dual(phi, S):
     d = np.diagonal(S, axis1=-2, axis2=-1)
     if phi.closed_form: return phi.closed_form(d[..., :, None], d[..., None, :], S)
     (i, j), K = np.triu_indices(S.shape[-1]), np.empty(S.shape)
-    K[..., i, j] = K[..., j, i] = dual_quadrature(phi.fn, d[..., i], d[..., j], S[..., i, j])[0]
+    value, _ = dual_quadrature(phi.fn, d[..., i], d[..., j], S[..., i, j])
+    K[..., i, j] = K[..., j, i] = value
     return K
 
 # %% ../nbs/18_transformer.ipynb #tr-attention
@@ -54,16 +57,18 @@ def _attention(t, l, R, m, rng, keep=False):
     F (b, s, s), entropies (b, H, s), scores (b, H, s, s) or None."""
     (b, s, q), τ = R.shape, np.sqrt(_at(t.var_q, l)*_at(t.var_k, l))
     F, entropy, scores = 0., [], []
-    for h in _pieces(t.heads, b*s*s):
-        P = (τ*R) @ (_pairs(q, m, b, h, rng) @ R.mT).reshape(b, q, h*s) # key, (head, query)
+    for _, h in pieces(t.heads, max(1, _CACHE//(b*s*s))):
+        N = _pairs(q, m, b, h, rng)
+        P = (τ*R) @ (N @ R.mT).reshape(b, q, h*s) # key, (head, query)
         if keep: scores.append(P.reshape(b, s, h, s).transpose(0, 2, 3, 1).copy())
         if t.mask is not None: np.copyto(P, -1e300, where=np.tile(~t.mask.T, h))
         A = softmax(P, axis=1)
         entropy.append(_entropy(A, P).reshape(b, h, s))
         M = _values(R.mT @ A, m, b, h, rng).reshape(b, -1, s)
         F = F + M.mT @ M
+    F = _at(t.var_v, l)*_at(t.var_o, l)/t.heads*F
     scores = np.concatenate(scores, axis=1) if keep else None
-    return _at(t.var_v, l)*_at(t.var_o, l)/t.heads*F, np.concatenate(entropy, axis=1), scores
+    return F, np.concatenate(entropy, axis=1), scores
 
 # %% ../nbs/18_transformer.ipynb #tr-mlp
 def _mlp(t, l, R, n, rng):
@@ -72,19 +77,17 @@ def _mlp(t, l, R, n, rng):
     if np.any(t.var_b1): # a bias is one more column
         C = np.concatenate([C, np.full((b, s, 1), np.sqrt(_at(t.var_b1, l)))], axis=-1)
     F, f = 0., round(t.ff*n) if n < np.inf else 0
-    for k in _pieces(f, b*s):
+    for _, k in pieces(f, max(1, _CACHE//(b*s))):
         x = t.activation.fn(C @ rng.standard_normal((b, C.shape[-1], k)))
         F = F + x @ x.mT/f
-    return _at(t.var_2, l)*(F if f else _dual(t.activation, C @ C.mT)) + _at(t.var_b2, l)
+    if n == np.inf: F = _dual(t.activation, C @ C.mT)
+    return _at(t.var_2, l)*F + _at(t.var_b2, l)
 
 # %% ../nbs/18_transformer.ipynb #tr-tools
 #| code-fold: true
-def _at(var, l): return var if np.ndim(var) == 0 else var[l] # of layer l
+_CACHE = 2**18 # numbers held at a time: two megabytes
 
-def _pieces(total, size):
-    "Sizes of pieces of `total` things of `size` numbers each: memory stays bounded."
-    step = max(1, 4*BUFFER//size)
-    return [min(step, total - k) for k in range(0, total, step)]
+def _at(var, l): return var if np.ndim(var) == 0 else var[l] # of layer l
 
 # %% ../nbs/18_transformer.ipynb #tr-enter
 #| code-fold: true
@@ -110,13 +113,14 @@ def _run(t, n, c, keep, b, rng):
     entropy, scores = zip(*seen)
     parts = zip(*((x.gram(), x.average(), x.units) for x in streams))
     gram, mean, units = (np.stack(p, axis=1) for p in parts)
-    return gram, mean, np.stack(entropy, 1), units, *([np.stack(scores, 1)] if keep else [])
+    scores = [np.stack(scores, axis=1)] if keep else []
+    return gram, mean, np.stack(entropy, axis=1), units, *scores
 
 # %% ../nbs/18_transformer.ipynb #tr-chain
 @dataclass(frozen=True, eq=False)
 class Chain:
     "What `Transformer.chain` draws: arrays with leading axes `size`."
-    gram: np.ndarray # XXᵀ/n after l blocks, (..., layers + 1, s, s); 0: the embeddings
+    gram: np.ndarray # XXᵀ/n after l blocks, l = 0: embeddings, (..., L + 1, s, s)
     mean: np.ndarray # μ over the coordinates, (..., layers + 1, s)
     entropy: np.ndarray # of the rows of weights, in nats, (..., layers, heads, s)
     scores: np.ndarray = None # (..., layers, heads, s, s)
@@ -132,12 +136,12 @@ class Chain:
 # %% ../nbs/18_transformer.ipynb #tr-class
 @dataclass(frozen=True, eq=False)
 class Transformer:
-    r"""A transformer with random weights: blocks $x \leftarrow x + \mathrm{Attention}(x)$,
-    $x \leftarrow x + \mathrm{MLP}(x)$, normalised before each branch, after each sum, or not.
+    """A transformer with random weights: x ← x + Attention(x), x ← x + MLP(x),
+    normalised before each branch, after each sum, or not at all.
 
     Variances are fan-in × variance of an entry: numbers, or one per layer.
     ValueError or TypeError, in one sentence, for what is none."""
-    cov: np.ndarray # of the embeddings over the coordinates, XXᵀ/n − μμᵀ, (s, s)
+    cov: np.ndarray # of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)
     mean: np.ndarray = 0. # μ of the embeddings over the coordinates, number or (s,)
     layers: int = 12 # L
     heads: int = 12 # H
@@ -174,14 +178,15 @@ class Transformer:
         """Exact draws of the Gram matrices of the stream, block after block.
 
         ValueError for a width at which this transformer does not exist."""
-        return _chain(self, _check_size(self, width, coords), size, rng, executor, coords, bool(scores))
+        n = _check_size(self, width, coords)
+        return _chain(self, n, size, rng, executor, coords, bool(scores))
 
     def kernel(self,
                draws=2**14, # heads per layer over which is averaged
                seed=0, # None | int | SeedSequence | Generator
                return_error=False, # also return a Chain of standard errors?
               ): # Chain without a leading axis, entropy averaged over heads
-        "Infinite width, infinitely many heads: a recursion without randomness, by Monte Carlo."
+        "Infinite width, infinitely many heads: nothing is random; by Monte Carlo."
         return _kernel(self, draws, seed, return_error)
 
     @classmethod
@@ -194,9 +199,13 @@ class Transformer:
 
         Torch is not imported: see `read_module` for what is read and refused."""
         X, spec = as_array(embeddings, "embeddings"), read_module(module)
-        if X.ndim != 2 or X.shape[1] != spec["width"]: raise ValueError(f"`embeddings` must be (s, {spec['width']}), got {X.shape}; pass one text, as it enters the first block")
-        spec = {k: v for k, v in spec.items() if k != "width"} | dict(mask=spec["mask"] or mask)
-        return cls(np.cov(X, bias=True).reshape(len(X), len(X)), X.mean(1), embeddings=X, **spec)
+        n = spec.pop("width")
+        if X.ndim != 2 or X.shape[1] != n:
+            checks.refuse("embeddings", f"have shape (s, {n})", X.shape,
+                          "pass one text, as it enters the first block")
+        C = np.cov(X, bias=True).reshape(len(X), len(X))
+        spec["mask"] = spec["mask"] or mask
+        return cls(C, X.mean(1), embeddings=X, **spec)
 
 # %% ../nbs/18_transformer.ipynb #tr-draw
 #| code-fold: true
@@ -206,20 +215,20 @@ def _chain(t, n, size, rng, executor, c, keep):
     shapes = [(L + 1, s, s), (L + 1, s), (L, H, s), (L + 1, s, c), *[(L, H, s, s)]*keep]
     y = draw(partial(_draw_chains, t, n, c, keep), size, rng, executor)
     ends = np.cumsum([np.prod(x) for x in shapes])[:-1]
-    parts = [p.reshape(*p.shape[:-1], *x) for p, x in zip(np.split(y, ends, -1), shapes)]
+    parts = zip(np.split(y, ends, -1), shapes)
+    parts = [p.reshape(*p.shape[:-1], *x) for p, x in parts]
     return Chain(*parts[:3], parts[4] if keep else None, parts[3] if c else None)
 
 def _draw_chains(t, n, c, keep, size, g):
-    y, done = [], 0
-    for b in _pieces(size, t.heads*len(t.cov)**2):
+    y, most = [], max(1, _CACHE//(t.heads*len(t.cov)**2))
+    for k, b in pieces(size, most):
         run = [x.reshape(b, -1) for x in _run(t, n, c, keep, b, g)]
-        if not done: y = np.empty((size, sum(x.shape[1] for x in run)))
-        np.concatenate(run, axis=1, out=y[done:done + b])
-        done += b
+        if not k: y = np.empty((size, sum(x.shape[1] for x in run)))
+        np.concatenate(run, axis=1, out=y[k:k + b])
     return y
 
 def _kernel(t, draws, seed, return_error, replicates=16):
-    heads = -(-_count(draws, "draws", least=replicates)//replicates)
+    heads = -(-checks.count(draws, "draws", least=replicates)//replicates)
     many = replace(t, heads=heads, head_width=t.head_width or np.inf)
     c = many.chain(np.inf, replicates, seed)
     runs = c.gram, c.mean, c.entropy.mean(2, keepdims=True)
@@ -232,53 +241,83 @@ def _kernel(t, draws, seed, return_error, replicates=16):
 def _check_transformer(t):
     "Validate and normalise the fields of `Transformer`."
     put = partial(object.__setattr__, t)
-    cov = check_cov(t.cov)
-    if cov.ndim != 2: raise ValueError(f"`cov` must be one (s, s) matrix, got {cov.shape}; pass one text at a time")
-    s, mean = len(cov), check_real(t.mean, "mean")
-    if mean.shape not in ((), (s,)) or not np.isfinite(mean).all(): raise ValueError(f"`mean` must be a finite number or have shape ({s},), got {mean.dtype} {mean.shape}")
-    put("cov", cov), put("mean", np.array(np.broadcast_to(mean, s)))
-    for name in ("layers", "heads"): put(name, _count(getattr(t, name), name))
-    if t.head_width is not None: put("head_width", _width(t.head_width))
-    for name, values in (("norm", ("pre", "post", None)), ("kind", ("layer", "rms"))):
-        if getattr(t, name) not in values: raise ValueError(f"`{name}` must be one of {values}, got {getattr(t, name)!r}")
-    for name in ("eps", "ff"): put(name, _variance(getattr(t, name), name))
+    put("cov", checks.cov(t.cov, single=True))
+    s = len(t.cov)
+    mean = checks.real(t.mean, "mean", None, "(-∞, ∞)", "pass finite numbers")
+    if mean.shape not in ((), (s,)):
+        checks.refuse("mean", f"be a number or have shape ({s},)", mean.shape,
+                      "pass one number per token")
+    put("mean", np.array(np.broadcast_to(mean, s)))
+    for name in ("layers", "heads"): put(name, checks.count(getattr(t, name), name))
+    if t.head_width not in (None, np.inf):
+        put("head_width", checks.count(t.head_width, "head_width"))
+    if t.norm is not None: checks.choice(t.norm, "norm", ("pre", "post"))
+    checks.choice(t.kind, "kind", ("layer", "rms"))
+    for name in ("eps", "ff"):
+        put(name, checks.number(getattr(t, name), name, "[0, ∞)"))
     for f in fields(t):
-        if f.name.startswith("var_"): put(f.name, _variance(getattr(t, f.name), f.name, t.layers))
-    if not isinstance(t.activation, Nonlinearity): put("activation", Nonlinearity(t.activation))
-    if t.activation.arity > 1: raise ValueError(f"`activation` must be a function of one argument, got {t.activation} of {t.activation.arity}; pass e.g. relu")
-    if t.mask is not None: put("mask", _check_mask(t.mask, s))
-    if t.embeddings is not None:
-        put("embeddings", X := check_real(t.embeddings, "embeddings"))
-        if X.ndim != 2 or len(X) != s or not (np.allclose(X.mean(1), t.mean) and np.allclose(np.cov(X, bias=True).reshape(s, s), cov)):
-            raise ValueError(f"`embeddings` must be ({s}, n) with the given `mean` and `cov` over the coordinates, got {X.shape}; pass X.mean(1) and np.cov(X, bias=True)")
-    still = np.diag(cov) + (t.kind == "rms")*t.mean**2 == 0
-    if t.norm and not t.eps and still.any(): raise ValueError(f"`eps` must be positive where a token has no spread to normalise, got 0 for token {int(np.argmax(still))}; pass e.g. eps=1e-5")
+        if f.name.startswith("var_"):
+            put(f.name, _variances(getattr(t, f.name), f.name, t.layers))
+    if not isinstance(t.activation, Nonlinearity):
+        put("activation", Nonlinearity(t.activation))
+    if t.activation.arity > 1:
+        checks.refuse("activation", "be a function of one argument", t.activation,
+                      "pass e.g. relu")
+    if t.mask is not None: put("mask", Attention(Tokens(s, identity), mask=t.mask).mask)
+    if t.embeddings is not None: put("embeddings", _given(t, s))
+    still = np.diag(t.cov) + (t.kind == "rms")*t.mean**2 == 0
+    if t.norm and not t.eps and still.any():
+        checks.refuse("eps", "be positive where a token has no spread to normalise",
+                      f"0 for token {int(np.argmax(still))}", "pass e.g. eps=1e-5")
     for a in (t.cov, t.mean, t.mask, t.embeddings):
         if a is not None: a.flags.writeable = False
 
-def _variance(x, name, layers=None):
-    "A finite number ≥ 0, or one per layer."
-    v = check_real(x, name)
-    if v.shape not in ((), (layers,)): raise TypeError(f"`{name}` must be a number{f' or {layers} numbers, one per layer' if layers else ''}, got shape {v.shape}; pass e.g. {name}=1.")
-    if not ((0 <= v) & (v < 1e150)).all(): raise ValueError(f"`{name}` must be a finite number ≥ 0, got {x}; pass e.g. {name}=1.")
+def _variances(x, name, layers):
+    "A number ≥ 0, or one per layer."
+    v = checks.real(x, name, within="[0, ∞)", remedy=f"pass e.g. {name}=1.")
+    if v.shape not in ((), (layers,)):
+        checks.refuse(name, f"be a number or have shape ({layers},)", v.shape,
+                      "pass one number, or one per layer")
     return v if v.ndim else float(v)
+
+def _given(t, s):
+    "Embeddings of the given mean and covariance."
+    X = checks.real(t.embeddings, "embeddings", (s, None), remedy="one row per token")
+    C = np.cov(X, bias=True).reshape(s, s)
+    if not (np.allclose(X.mean(1), t.mean) and np.allclose(C, t.cov)):
+        checks.refuse("embeddings", "have the given `mean` and `cov`", "others",
+                      "pass np.cov(X, bias=True) and X.mean(1)")
+    return X
 
 def _check_size(t, width, c):
     "The width, if the transformer exists there."
-    n, c = _width(width), _count(c, "coords", least=0)
+    n, c = checks.width(width), checks.count(c, "coords", least=0)
     if n == np.inf: return n
-    if t.head_width is None and n % t.heads: raise ValueError(f"`width` must be a multiple of heads = {t.heads}, got {n:g}; pass `head_width` if heads have their own")
-    if t.ff and (abs(t.ff*n - round(t.ff*n)) > 1e-9*n or not 1 <= t.ff*n <= 1e11): raise ValueError(f"`width` must give a whole number of 1…1e11 hidden units, got ff·n = {t.ff*n:g}; each takes random numbers, use np.inf for the limit")
-    if c > n: raise ValueError(f"`coords` must not exceed the width, got {c} for {n:g}; choose fewer")
-    if t.embeddings is not None and c and n != t.embeddings.shape[1]: raise ValueError(f"`width` must be that of the embeddings, {t.embeddings.shape[1]}, got {n:g}; leave out `coords`, for which alone they are needed")
-    rank = 0 if t.random_embeddings else int(psd_factor(t.cov).any(0).sum())
-    if rank > n - 1: raise ValueError(f"`width` must exceed the rank of `cov`, {rank}, got {n:g}; so few coordinates cannot have it, pass random_embeddings=True")
-    if n == 1 and t.norm and t.kind == "layer" and not t.eps: raise ValueError("`eps` must be positive at width 1, where LayerNorm divides zero by it, got 0; pass e.g. eps=1e-5")
+    if t.head_width is None and n % t.heads:
+        checks.refuse("width", f"be a multiple of heads = {t.heads}", f"{n:g}",
+                      "pass `head_width` if heads have their own")
+    f = t.ff*n
+    if f and (abs(f - round(f)) > 1e-9*n or not 1 <= f <= 1e11):
+        checks.refuse("width", "give a whole number of 1…1e11 hidden units",
+                      f"ff·n = {f:g}", "use np.inf for the limit")
+    if c > n: checks.refuse("coords", "not exceed the width", c, "choose fewer")
+    if t.embeddings is not None and c and n != t.embeddings.shape[1]:
+        checks.refuse("width", f"be that of the embeddings, {t.embeddings.shape[1]}",
+                      f"{n:g}", "leave out `coords`")
+    rank = 0 if t.random_embeddings else np.linalg.matrix_rank(t.cov, hermitian=True)
+    if rank > n - 1:
+        checks.refuse("width", f"exceed the rank of `cov`, {rank}", f"{n:g}",
+                      "pass random_embeddings=True")
+    if n == 1 and t.norm and t.kind == "layer" and not t.eps:
+        checks.refuse("eps", "be positive at width 1, where there is no spread", 0,
+                      "pass e.g. eps=1e-5")
     return n
 
 def _describe(t):
-    changed = [(f.name, v) for f in fields(t)[1:] if not np.all(np.asarray(v := getattr(t, f.name)) == f.default)]
-    return f"Transformer({len(t.cov)} tokens{''.join(f', {k}=…' if np.ndim(v) else f', {k}={v}' for k, v in changed)})"
+    values = ((f, getattr(t, f.name)) for f in fields(t)[1:])
+    new = [(f.name, v) for f, v in values if not np.all(np.asarray(v) == f.default)]
+    shown = (f", {k}=…" if np.ndim(v) else f", {k}={v}" for k, v in new)
+    return f"Transformer({len(t.cov)} tokens{''.join(shown)})"
 
 # %% ../nbs/18_transformer.ipynb #tr-cov
 def embedding_cov(tokens, # a label per position, (s,): equal labels, equal tokens
@@ -289,6 +328,9 @@ def embedding_cov(tokens, # a label per position, (s,): equal labels, equal toke
 
     ValueError for negative variances or no tokens."""
     t = np.asarray(list(tokens) if isinstance(tokens, str) else tokens)
-    if t.ndim != 1 or not t.size: raise ValueError(f"`tokens` must be a list of labels, got shape {t.shape}; pass one label per position")
-    var_token, var_position = _variance(var_token, "var_token"), _variance(var_position, "var_position")
+    if t.ndim != 1 or not t.size:
+        checks.refuse("tokens", "be a list of labels", f"shape {t.shape}",
+                      "pass one label per position")
+    var_token = checks.number(var_token, "var_token", "[0, ∞)")
+    var_position = checks.number(var_position, "var_position", "[0, ∞)")
     return var_token*(t[:, None] == t) + var_position*np.eye(len(t))
