@@ -244,8 +244,8 @@ def _admitted(fn, args, scores):
     meet(getattr(fn, "fn", fn), [*h], [*rng.standard_normal((len(scores), 2, 1))])
 
 # %% ../nbs/07_netsor.ipynb #reexp07
-_all_ = ["Vector", "Input", "MatMul", "Nonlin", "Linear", "Attend", "Normalize", "Score",
-         "Matrix", "Inputs", "apply", "bound"] # the records live in a room of their own
+_all_ = ["Vector", "Input", "MatMul", "Nonlin", "Linear", "Attend", "Normalize",
+         "Score", "Matrix", "Inputs", "apply", "bound"] # the records live in a room of their own
 
 # %% ../nbs/07_netsor.ipynb #moved007
 def __getattr__(name): # networks moved upstairs; `attention` is also a room

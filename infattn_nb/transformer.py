@@ -21,6 +21,12 @@ from .sampling import draw, pieces
 from .stream import bartlett, root, start
 from .tokens import Tokens
 
+# %% ../nbs/18_transformer.ipynb #tr-tools
+#| code-fold: true
+_CACHE = 2**18 # numbers held at a time: two megabytes
+
+def _at(var, l): return var if np.ndim(var) == 0 else var[l] # of layer l
+
 # %% ../nbs/18_transformer.ipynb #tr-heads
 #| code-fold: true
 def _pairs(q, m, b, h, rng):
@@ -83,20 +89,6 @@ def _mlp(t, l, R, n, rng):
     if n == np.inf: F = _dual(t.activation, C @ C.mT)
     return _at(t.var_2, l)*F + _at(t.var_b2, l)
 
-# %% ../nbs/18_transformer.ipynb #tr-tools
-#| code-fold: true
-_CACHE = 2**18 # numbers held at a time: two megabytes
-
-def _at(var, l): return var if np.ndim(var) == 0 else var[l] # of layer l
-
-# %% ../nbs/18_transformer.ipynb #tr-enter
-#| code-fold: true
-def _enter(t, x):
-    "R with R Rᵀ the Gram matrix of what the next branch sees."
-    if t.norm == "pre": x = x.normalised(t.kind, t.eps)
-    C = x.columns(centred=t.norm == "pre" and t.kind == "layer") # whose mean is zero
-    return root(C @ C.mT) if C.shape[-1] > C.shape[-2] else C
-
 # %% ../nbs/18_transformer.ipynb #tr-run
 def _run(t, n, c, keep, b, rng):
     "b chains: Gram matrices, means, entropies, units, scores; layers on axis 1."
@@ -115,6 +107,14 @@ def _run(t, n, c, keep, b, rng):
     gram, mean, units = (np.stack(p, axis=1) for p in parts)
     scores = [np.stack(scores, axis=1)] if keep else []
     return gram, mean, np.stack(entropy, axis=1), units, *scores
+
+# %% ../nbs/18_transformer.ipynb #tr-enter
+#| code-fold: true
+def _enter(t, x):
+    "R with R Rᵀ the Gram matrix of what the next branch sees."
+    if t.norm == "pre": x = x.normalised(t.kind, t.eps)
+    C = x.columns(centred=t.norm == "pre" and t.kind == "layer") # whose mean is zero
+    return root(C @ C.mT) if C.shape[-1] > C.shape[-2] else C
 
 # %% ../nbs/18_transformer.ipynb #tr-chain
 @dataclass(frozen=True, eq=False)

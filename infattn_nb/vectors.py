@@ -174,8 +174,8 @@ def inverse_root(v, # variances + ε
                 ): # v^(−1/2)
     "What a normalised vector is multiplied by, if there is anything to normalise."
     if not np.all(v):
-        checks.refuse(f"eps` of `{node.program.name(node)}", "be positive where a vector "
-                      "has no spread", 0, "pass e.g. eps=1e-5")
+        checks.refuse(f"eps` of `{node.program.name(node)}", "be positive for a vector "
+                      "without spread", 0, "pass e.g. eps=1e-5")
     return 1/np.sqrt(v)
 
 def _returned(y, node, role, shape):
