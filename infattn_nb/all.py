@@ -6,9 +6,8 @@ from .factors import narrow, psd_factor, wishart_factor
 from .quadrature import dual_quadrature, gauss, jacobi, normal_nodes
 from .mixture import *
 from .hierarchical import *
-from .tokens import *
-from .attention import *
-from .dense import *
+from .tokens import Tokens
+from .attention import Attention
 from .divergence import *
 from .regimes import *
 from .netsor import *
