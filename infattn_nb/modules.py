@@ -11,8 +11,7 @@ import warnings
 import numpy as np
 
 from . import checks
-from .functions import (gelu, gelu_tanh, identity, relu, sigmoid, silu,
-                                  tanh)
+from .functions import gelu, gelu_tanh, identity, relu, sigmoid, silu, tanh
 
 # %% ../nbs/36_modules.ipynb #mo-read
 def read_module(module, # TransformerEncoder(Layer) of torch; GPT2Model, BertModel
