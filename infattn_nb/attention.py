@@ -16,11 +16,11 @@ from scipy.stats import qmc
 
 from . import checks, lookup as __getattr__
 from .factors import narrow, psd_factor, wishart_factor
-from .functions import softmax
+from .functions import softmax, value_key
 from .hierarchical import HierarchicalGaussian, mixture_of_heads
 from .quadrature import normal_nodes
 from .sampling import Quasi, Streams, draw, one_rng, pieces, seed_sequence
-from .tokens import BUFFER, Tokens, value_key
+from .tokens import BUFFER, Tokens
 
 # %% ../nbs/03_attention.ipynb #43d36804
 def scores_of(layer, L, F, m, shape, normals, wisharts):
