@@ -20,6 +20,7 @@ from .theorem import *
 from .proof import *
 from .rates import *
 from .robustness import *
+from .transformer import *
 from .experiments import *
 from .store import read_table, write_table
 from .running import *

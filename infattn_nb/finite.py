@@ -12,7 +12,7 @@ import numpy as np
 
 from . import checks
 from .factors import psd_factor
-from .netsor import Input, MatMul, Program, Score, Vector, apply
+from .netsor import Input, MatMul, Normalize, Program, Score, Vector, apply
 from .sampling import draw
 
 # %% ../nbs/10_finite.ipynb #2da63e86
@@ -39,7 +39,8 @@ def rows_needed(past, width, coords):
     "Rows to draw of vectors and matrices: all below a matrix or score, else a few."
     full = {h: _whole(h, width) for h in past if isinstance(h, Vector)}
     products = [h for h in past if isinstance(h, MatMul)]
-    needed = {x for h in past if isinstance(h, (MatMul, Score)) for x in h.args}
+    whole = MatMul, Normalize, Score # made of all coordinates of their arguments
+    needed = {x for h in past if isinstance(h, whole) for x in h.args}
     for h in reversed(past): # what a needed vector is made of is needed too
         if h in needed and not isinstance(h, (MatMul, Score)): needed |= set(h.args)
     rows = {h: n if h in needed else min(coords, n) for h, n in full.items()}
@@ -79,6 +80,7 @@ def run(program, past, rows, width, b, rng, dense):
                 q, k = (value[x] for x in h.args)
                 n = q.shape[1]
                 value[h] = dot(q, k)/(np.sqrt(n) if h.scale == "sqrt" else n)
+            case Normalize(): value[h] = apply(h, value)[:, :rows[h]]
             case _:
                 vectors = {x: value[x][:, :rows[h]] for x in h.args}
                 value[h] = apply(h, vectors | {p: value[p] for p in h.scores})

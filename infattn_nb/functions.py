@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
-           'check_real', 'check_cov', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped', 'leaky_relu', 'clip',
-           'softmax']
+           'gelu_tanh', 'silu', 'check_real', 'check_cov', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped',
+           'leaky_relu', 'clip', 'softmax']
 
 # %% ../nbs/28_functions.ipynb #7356cc67
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from scipy import special
 from scipy.stats import kstwobign, norm
 
 from . import checks, lookup as __getattr__
-from .quadrature import blockwise, dual_quadrature, spread
+from .quadrature import blockwise, dual_quadrature, hermite, spread
 
 # %% ../nbs/28_functions.ipynb #ec1d37f6
 #| code-fold: true
@@ -228,6 +228,71 @@ def clip(C=1.): # where it saturates, > 0
     checks.number(C, "C", "(0, ∞)", "the paper uses 100")
     fn, dual = partial(clipped, C=C), partial(_clip_dual, C=C)
     return Nonlinearity(fn, f"clip({C:g})", 1, 1/3, float(C), dual)
+
+# %% ../nbs/28_functions.ipynb #silucode
+#| code-fold: true
+def _silu_dual(a, b, c):
+    τ2, w = _logistic_mixture()
+    τ, sums = np.sqrt(τ2), 0.
+    for A, x, p in zip(τ2, τ, w):
+        for B, y, q in zip(τ2, τ, w):
+            sums = sums + p*q*x*y*_gelu_dual(a/A, b/B, c/(x*y))
+    return sums
+
+# %% ../nbs/28_functions.ipynb #gelutanhcode
+#| code-fold: true
+def _gelu_tanh(x): return .5*x*(1 + np.tanh((2/np.pi)**.5*(x + .044715*x*x*x)))
+def _silu(x): return x*special.expit(x)
+
+def _gelu_even(v, degree):
+    "Hermite coefficients of x ↦ gelu(√v x) for even k < degree, (degree/2, ...)."
+    k = np.arange(2, degree, 2).reshape(-1, *[1]*v.ndim)
+    odd = special.gammaln(k - 1) - special.gammaln(k/2) - (k/2 - 1)*np.log(2) # (k−3)!!
+    sign = (-1)**(k//2 - 1)*np.exp(odd - special.gammaln(k + 1)/2) # over √k!
+    rest = sign*(v/(1 + v))**(k/2)*np.sqrt(1 + v)*(1 + (k - 1)/(1 + v))
+    return np.concatenate([[v/np.sqrt(1 + v)], rest])/np.sqrt(2*np.pi)
+
+def _tanh_even(v, nodes, degree, cut):
+    "The even part of x ↦ gelu_tanh(√v x) on a grid, and its Hermite coefficients."
+    half = (z[..., z.shape[-1]//2:] for z in hermite(nodes, degree, cut)) # x > 0
+    x, root, H = half
+    y = np.sqrt(v)[..., None]*x
+    F = 2**.5*(_gelu_tanh(y) - y/2)*root
+    return F, np.moveaxis(F @ (2**.5*H[::2].T), -1, 0)
+
+def _gelu_tanh_dual(a, b, c):
+    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    wide = max(a.max(initial=0.), b.max(initial=0.)) > 1
+    if wide or a.size + b.size > 2**13: return _gelu_tanh_pairs(a, b, c)
+    coefficients = lambda v: (_tanh_even(v, 128, 32, 9.)[1], _gelu_even(v, 32))
+    same = a.size == b.size and (a.ravel() == b.ravel()).all() # between all tokens
+    p, g = coefficients(a)
+    q, h = (x.reshape(-1, *b.shape) for x in (p, g)) if same else coefficients(b)
+    ρ2, series = np.cos(np.arctan2(spread(a, b, c), c))**2, 0.
+    for k in range(15, -1, -1): series = series*ρ2 + (p[k]*q[k] - g[k]*h[k])
+    return _gelu_dual(a, b, c) + series
+
+@blockwise(4096)
+def _gelu_tanh_pairs(a, b, c):
+    v, ij = np.unique(np.stack([a, b]), return_inverse=True)
+    i, j = ij.reshape(2, -1)
+    degree = 32 if v.max(initial=0.) <= 1 else 400
+    F, p = _tanh_even(v, *((128, 32, 9.) if degree == 32 else (4096, 400, 13.)))
+    ρ2, series, at_one = np.cos(np.arctan2(spread(a, b, c), c))**2, 0., 0.
+    for x, g in zip(p[::-1], _gelu_even(v, degree)[::-1]):
+        term = x[i]*x[j] - g[i]*g[j]
+        series, at_one = series*ρ2 + term, at_one + term
+    if degree == 400: # match the rest at ρ = ±1
+        even = np.einsum("ik,ik->i", F[i], F[j]) + np.sqrt(a*b)/4
+        gap = even - _gelu_dual(a, b, np.sqrt(a*b)) - at_one
+        series = series + ρ2**200*gap
+    return _gelu_dual(a, b, c) + series
+
+# %% ../nbs/28_functions.ipynb #gelutanhready
+#| code-fold: true
+gelu_tanh = Nonlinearity(_gelu_tanh, "gelu_tanh", 1, 1.12899306866/3, np.inf,
+                         _gelu_tanh_dual)
+silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf, _silu_dual)
 
 # %% ../nbs/28_functions.ipynb #99f14d46
 def softmax(x, # scores

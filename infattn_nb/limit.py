@@ -36,7 +36,7 @@ class Limit:
     inner: Paths # along which the averages are taken
 
     def __repr__(self):
-        paths = self.inner.size if self.inner.factor else 1
+        paths = self.inner.size if self.inner.rest else 1
         return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
 
     def mean(self,

@@ -15,10 +15,11 @@ from scipy.stats import qmc
 from . import checks
 from .factors import psd_factor
 from .functions import Nonlinearity
-from .netsor import Input, Linear, MatMul, Nonlin, Program, Score, Vector
-from .netsor import apply
+from .netsor import Input, Linear, MatMul, Nonlin, Normalize, Program
+from .netsor import Score, Vector, apply
 from .quadrature import cross_moment, dual_quadrature
 from .sampling import seed_sequence
+from .vectors import inverse_root
 
 # %% ../nbs/29_paths.ipynb #99a89a16
 #| code-fold: true
@@ -41,9 +42,11 @@ class Paths:
         self.program, self.size, self.batches = program, size, min(BATCHES, size)
         self.shape = (self.batches, -(-size//self.batches))
         self.rng, self.seeds = default_rng(scores), points.spawn(self.batches)
-        # of each score: its value, its mean given the earlier ones, its own normal
-        # number, and its row of the Cholesky factor
-        self.value, self.known, self.normal, self.factor = {}, {}, {}, {}
+        # of each score: its value, its mean and standard deviation given the earlier
+        # normals; rows of factors, normals and their products; and if some are given
+        self.value, self.known, self.rest = {}, {}, {}
+        self._rows, self._N, self._half = {}, {}, {}
+        self._given, self._normal, self._factor = given, {}, {}
         # products of each matrix, covariances of G-vars, moments and lists of atoms
         self._made, self._Γ, self._C, self._atoms = {}, {}, {}, {}
         nodes = program.nodes if wanted is None else program.past(*wanted)
@@ -112,16 +115,28 @@ class Paths:
             for c, x in zip(self._coefficients(h), h.args):
                 for atom, d in self.atoms(x).items():
                     total[atom] = total.get(atom, 0.) + c*d
+            if isinstance(h, Normalize): # None is the constant one
+                μ, c = self._standard(h)
+                total[None] = total.get(None, 0.) - μ*c
         return self._atoms[h]
 
     def _coefficients(self, h):
         if isinstance(h, Linear): return h.coefs
+        if isinstance(h, Normalize): return self._standard(h)[1:]
         p = np.broadcast_arrays(*(self.value[s] for s in self.require(*h.scores)))
         return np.moveaxis(h.weights(np.stack(p, axis=-1)), -1, 0)
 
+    def _standard(self, h):
+        "Of a normalised vector: (mean, 1/√(variance + ε)), expectations given scores."
+        x, = h.args
+        μ = self.moment(x) if h.kind == "layer" else np.zeros((1, 1))
+        variance = np.maximum(self.moment(x, x) - μ*μ, 0.)
+        return μ, inverse_root(variance + h.eps, h)
+
     def gaussian(self, h):
         "Is the vector Gaussian given the scores?"
-        return all(isinstance(x, (Input, MatMul)) for x in self.atoms(h))
+        sources = Input, MatMul, type(None)
+        return all(isinstance(x, sources) for x in self.atoms(h))
 
     def moment(self,
                u, v=None, # vectors; v = None: the mean of u
@@ -212,7 +227,11 @@ class Paths:
             value[g] = mean + sum(cut(L[i, j])[..., None]*z[j] for j in range(i + 1))
         for h in between:
             for p in self.require(*h.scores): value[p] = cut(self.value[p])[..., None]
-        for h in between: value[h] = apply(h, value)
+        for h in between:
+            if isinstance(h, Normalize):
+                μ, c = (np.asarray(cut(x))[..., None] for x in self._standard(h))
+                value[h] = (value[h.args[0]] - μ)*c
+            else: value[h] = apply(h, value)
         return [value[h] for h in vectors]
 
     def _cubature(self, vectors):
@@ -238,37 +257,59 @@ class Paths:
         return Γ(q, r)*Γ(k, t) + Γ(q, t)*Γ(k, r)
 
     def _score(self, p, given):
-        "Draw a score given the earlier ones, or take what is given."
+        "Draw a score: p = a N bᵀ, one N for each pair of matrices; or what is given."
         if p.scale == "linear":
             self.value[p] = self.moment(*p.args)
             return
-        row = self._row(p)
-        variance = self.score_pair(p, p)
-        rest = variance - sum(x*x for x in row.values())
-        pivot = np.sqrt(np.where(rest > 1e-12*variance, rest, 0.))
-        known = sum(x*self.normal[l] for l, x in row.items()) + 0.*pivot
-        if given is None: normal = self.rng.standard_normal(self.shape)
-        else: normal = _divide(np.resize(given, self.shape) - known, pivot, self.shape)
-        self.known[p], self.normal[p], self.factor[p] = known, normal, row | {p: pivot}
-        self.value[p] = known + pivot*normal
+        if self._given: return self._condition(p, given)
+        (q, k), N = p.args, self._N
+        a, b, aN = self._row(q), self._row(k), self._half.setdefault((q, k.W), [])
+        def at(i, j): return frozenset({(q.W, i), (k.W, j)}) # kᵀq reads it transposed
+        new = [(i, j) for j in range(len(aN), len(b)) for i in range(len(a))]
+        new = [ij for ij in new if at(*ij) not in N]
+        for ij in new: N[at(*ij)] = self.rng.standard_normal(self.shape)
+        for j in range(len(aN), len(b)):
+            aN.append(sum(x*N[at(i, j)] for i, x in enumerate(a)))
+        self.value[p] = sum(x*y for x, y in zip(aN, b))
+        fresh = sum(a[i]*b[j]*N[at(i, j)] for i, j in new)
+        self.known[p] = self.value[p] - fresh
+        self.rest[p] = np.sqrt(sum((a[i]*b[j])**2 for i, j in new) + np.zeros((1, 1)))
 
-    def _row(self, p):
-        "The new row of the Cholesky factor, but for its last entry."
+    def _row(self, g):
+        "The row of g = W x in the Cholesky factor of what W makes for scores."
+        rows = self._rows.setdefault(g.W, {})
+        if g not in rows:
+            row = []
+            for h, other in rows.items():
+                c = self._covariance(g, h) - sum(x*y for x, y in zip(row, other))
+                shape = np.broadcast_shapes(np.shape(c), np.shape(other[-1]))
+                row.append(_divide(c, other[-1], shape))
+            variance = self._covariance(g, g)
+            rows[g] = [*row, _pivot(variance, sum(x*x for x in row))]
+        return rows[g]
+
+    def _condition(self, p, given):
+        "A score given the earlier ones, where some are prescribed: one by one."
         row = {}
-        for l, other in self.factor.items():
+        for l, other in self._factor.items():
             explained = sum(row[j]*other[j] for j in row if j in other)
             c = self.score_pair(p, l) - explained
             if np.any(c):
                 shape = np.broadcast_shapes(c.shape, other[l].shape)
                 row[l] = _divide(c, other[l], shape)
-        return row
+        pivot = _pivot(self.score_pair(p, p), sum(x*x for x in row.values()))
+        known = sum(x*self._normal[l] for l, x in row.items()) + 0.*pivot
+        if given is None: normal = self.rng.standard_normal(self.shape)
+        else: normal = _divide(np.resize(given, self.shape) - known, pivot, self.shape)
+        self.known[p], self.rest[p], self._normal[p] = known, pivot, normal
+        self._factor[p], self.value[p] = row | {p: pivot}, known + pivot*normal
 
     def score_average(self, p, l):
         "Cov(p, l) over all paths, for p recorded before l."
-        if p in self.factor and l in self.factor:
+        if p in self.rest and l in self.rest:
             M = self.score_pair(p, l)
             if M.size == 1: return M.item()
-            if p is l: return np.mean(self.known[p]**2 + self.factor[p][p]**2)
+            if p is l: return np.mean(self.known[p]**2 + self.rest[p]**2)
         x = self.value[p] # given the past, l is its known part plus independent noise
         y = self.known.get(l, self.value[l])
         return np.mean(x*y) - np.mean(self.known.get(p, x))*np.mean(y)
@@ -282,6 +323,11 @@ def _same(x): return x
 def _divide(x, y, shape):
     "x/y, and 0 where y = 0."
     return np.divide(x, y, out=np.zeros(shape), where=y > 0)
+
+def _pivot(variance, explained):
+    "√ of what is left of a variance; 0 where that is rounding."
+    rest = variance - explained
+    return np.sqrt(np.where(rest > 1e-12*variance, rest, 0.))
 
 def _sobol(dim, points, seed):
     "Normal points (dim, points), scrambled by the seed."

@@ -396,6 +396,9 @@ CASES += [
     (lambda: distance_bias(0), ValueError, "`seq_len`"),
     (lambda: equicorrelated(2, 2.), ValueError, "`ρ`"),
     (lambda: cross_mask(2.5, 2), TypeError, "`queries`"),
+    (lambda: Transformer(np.eye(3)[:2]), ValueError, "`cov` must be square"),
+    (lambda: Transformer(np.eye(3), heads=2).chain(7), ValueError, "multiple of heads"),
+    (lambda: embedding_cov([]), ValueError, "`tokens`"),
     # distances, experiments
     (lambda: hellinger(G, 5), TypeError, "`q`"),
     (lambda: wasserstein("a", G), TypeError, "`p`"),
@@ -670,8 +673,8 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
 ])
 def test_the_edge_has_an_answer(value, expected): np.testing.assert_allclose(value(), expected, rtol=1e-6, atol=1e-12)
 
-MODULES = "functions growth factors quadrature tokens sampling architectures dense from_program store running netsor limit finite clt theorem hierarchical attention regimes divergence rates robustness experiments proof mixture".split()
-ELSEWHERE = set("""clipped floats meet Vector Input MatMul Nonlin Linear Attend Score Matrix Inputs AssumptionError AssumptionWarning apply Limit dot multiply rows_needed wanted gram_block
+MODULES = "functions growth factors quadrature tokens sampling architectures dense from_program store running netsor limit finite clt theorem hierarchical attention regimes divergence rates robustness experiments proof mixture transformer".split()
+ELSEWHERE = set("""clipped floats meet Vector Input MatMul Nonlin Linear Attend Score Matrix Inputs AssumptionError AssumptionWarning apply Chain Limit dot multiply rows_needed wanted gram_block
     cross_moment score_cov quadratic_form cumulants ProgramTokens
     gaussian uniform rademacher Plan infattn_figures cf kurtosis rvs
     in_order value_key scores_of given_scores limit_marginal one_rng pieces Streams Quasi Mirror spread hermite blockwise line simulate_layer""".split()) # parts of larger things, taken from valid ones; the command is below

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from infattn_nb.functions import (Nonlinearity, absolute, clip, compose, cos, erf, gelu, identity, leaky_relu, quadratic, relu, sigmoid, sin,
+from infattn_nb.functions import (Nonlinearity, absolute, clip, compose, cos, erf, gelu, gelu_tanh, identity, leaky_relu, quadratic, relu, sigmoid, silu, sin,
                                   product, softmax, softplus, step, tanh)
 
-READY = [identity, relu, leaky_relu(.3), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, softplus, sin, cos, absolute, quadratic, step]
+READY = [identity, relu, leaky_relu(.3), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, gelu_tanh, silu, softplus, sin, cos, absolute, quadratic, step]
 VARIANCES = [0., 1e-8, 1e-2, 1., 100.]
 every = pytest.mark.parametrize("φ", READY, ids=repr)
 

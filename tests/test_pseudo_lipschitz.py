@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infattn_nb.functions import (Nonlinearity, absolute, attack, break_pseudo_lipschitz, clip, compose, cos, erf, gelu, growth, identity,
-                                  leaky_relu, product, quadratic, relu, sigmoid, sin, softmax, softmax_weight, softplus, step, tanh, times)
+from infattn_nb.functions import (Nonlinearity, absolute, attack, break_pseudo_lipschitz, clip, compose, cos, erf, gelu, gelu_tanh, growth, identity,
+                                  leaky_relu, product, quadratic, relu, sigmoid, silu, sin, softmax, softmax_weight, softplus, step, tanh, times)
 from infattn_nb.netsor import Program
 
-READY = [identity, relu, leaky_relu(.3), leaky_relu(-2.), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, softplus, sin, cos, absolute, quadratic]
+READY = [identity, relu, leaky_relu(.3), leaky_relu(-2.), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, gelu_tanh, silu, softplus, sin, cos, absolute, quadratic]
 PLANE = [times, softmax_weight(2), softmax_weight(2, 1), product(times, softmax_weight(2)), compose(tanh, times)]
 every = pytest.mark.parametrize("φ", READY + PLANE + [softmax_weight(6, 3)], ids=repr)
 quick = settings(max_examples=40, deadline=None)

@@ -1,0 +1,63 @@
+"""Chains of Gram matrices against torch: one network of GPT-2 small's shape, weights and forward pass.
+
+    python benchmarks/transformer.py [file]
+
+prints one table and writes it to `file` (default: nbs/data/benchmarks_transformer.json).
+Processor time, best of several repetitions, all sides of a ratio in turn, one thread, float64. Needs torch and transformers; nothing is downloaded.
+"""
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.environ[name] = "1"
+
+import numpy as np
+import torch
+import transformers
+
+from infattn_nb.functions import gelu_tanh
+from infattn_nb.transformer import Transformer, embedding_cov
+
+torch.set_num_threads(1)
+N, HEADS, LAYERS, REPETITIONS = 768, 12, 12, 5
+
+def seconds(call):
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+def real(s, dtype=torch.float64):
+    "A call that draws all weights of GPT-2 small's blocks as its recipe says, and reads s tokens."
+    module = transformers.GPT2Model(transformers.GPT2Config(vocab_size=s, bos_token_id=0, eos_token_id=0, n_positions=s)).to(dtype).eval()
+    matrices = [(p, .02/(2*LAYERS)**.5 if "c_proj" in name else .02) for name, p in module.named_parameters() if p.ndim == 2]
+    x = torch.arange(s)[None]
+    def call():
+        with torch.no_grad():
+            for p, sd in matrices: p.normal_(0, sd)
+            module(x)
+    return call
+
+def ensemble(s):
+    v = N*.02**2
+    return Transformer(embedding_cov(range(s), .02**2, .02**2), 0., LAYERS, HEADS, activation=gelu_tanh, mask="causal", final_norm=True,
+                       var_q=v, var_k=v, var_v=v, var_o=v/(2*LAYERS), var_1=v, var_2=4*v/(2*LAYERS))
+
+def rows():
+    for s in (16, 64):
+        t, torch_call = ensemble(s), real(s)
+        sizes = {"limit": (np.inf, 4096//s), "limit, heads of 64": (64, 2048//s), "exact at n = 768": (N, 512//s)}
+        calls = {name: lambda n=n, size=size: (replace(t, head_width=64).chain(np.inf, size, 0) if n == 64 else t.chain(n, size, 0)) for name, (n, size) in sizes.items()}
+        times = np.array([[seconds(torch_call), *(seconds(c)/size for c, (_, size) in zip(calls.values(), sizes.values()))] for _ in range(REPETITIONS + 1)])[1:].min(0)
+        for name, value in zip(calls, times[1:]):
+            yield dict(section="transformer", case=f"GPT-2 small, s = {s}: {name}", value=value, against="faster than torch, weights and forward", ratio=times[0]/value)
+
+if __name__ == "__main__":
+    table = []
+    for row in rows():
+        table.append(row)
+        print(f"{row['case']:45s}{row['value']*1e3:10.3f} ms{row['ratio']:10,.0f} × {row['against']}", flush=True)
+    path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent/"nbs"/"data"/"benchmarks_transformer.json")
+    path.write_text(json.dumps(dict(rows=table, versions=dict(numpy=np.__version__, torch=torch.__version__)), indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,200 @@
+"""Chains of Gram matrices against real transformers: torch's encoder layers, GPT-2 and BERT as Hugging Face initialises them. Nothing is downloaded.
+The longer half is marked `slow`: `pytest tests/test_torch.py -m slow`."""
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import entr
+from scipy.stats import ks_2samp
+
+torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch transformers")
+
+from infattn_nb.functions import gelu, gelu_tanh, relu
+from infattn_nb.modules import read_module
+from infattn_nb.transformer import Transformer, embedding_cov
+
+pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
+torch.set_num_threads(1)
+S, SEEDS = 4, 2000
+
+def embeddings(n, seed=1):
+    "Tokens with a mean over their coordinates, the last one a repetition."
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((S, n)) + .3*rng.standard_normal((S, 1))
+    X[-1] = X[1]
+    return X
+
+def blocks(n, H, L, norm, act):
+    "Encoder layers, without dropout but in training mode, where torch runs its Python code."
+    make = lambda: torch.nn.TransformerEncoderLayer(n, H, 4*n, dropout=0., activation=act, batch_first=True, norm_first=norm == "pre", dtype=torch.float64)
+    return torch.nn.ModuleList(make() for _ in range(L))
+
+def weights(parameters, init, b, rng):
+    "b draws of all parameters: Gaussian N(0, 1/fan-in), or uniform as torch's layers draw their own."
+    for name, p in parameters.items():
+        shape, matrix = (b, *p.shape), p.ndim == 2
+        if "norm" in name: w = np.full(shape, float(name.endswith("weight")))
+        elif init == "gaussian": w = rng.standard_normal(shape)/np.sqrt(p.shape[-1]) if matrix else np.zeros(shape)
+        elif "self_attn" in name and not matrix: w = np.zeros(shape)
+        else:
+            fan = p.shape[-1] if matrix else parameters[name.replace("bias", "weight")].shape[-1]
+            w = rng.uniform(-1, 1, shape)*((6/sum(p.shape))**.5 if "in_proj" in name else fan**-.5)
+        yield name, torch.from_numpy(w)
+
+DEFAULT = dict(var_q=.5, var_k=.5, var_v=.5, var_o=1/3, var_1=1/3, var_2=1/3) # Xavier over the stacked (3n, n) matrix; U(±fan^−½)
+
+class Walk(torch.nn.Module):
+    "Stream, entropies and centred scores, block after block."
+    def __init__(self, layers, causal):
+        super().__init__()
+        self.layers, self.mask = layers, torch.triu(torch.full((S, S), -torch.inf, dtype=torch.float64), 1) if causal else None
+
+    def forward(self, x):
+        xs, entropy, last = [x], [], []
+        for l in self.layers:
+            z = l.norm1(x) if l.norm_first else x
+            A = l.self_attn(z, z, z, attn_mask=self.mask, need_weights=True, average_attn_weights=False)[1]
+            x = l(x, src_mask=self.mask)
+            xs.append(x), entropy.append(torch.special.entr(A).sum(-1)), last.append(A[..., -1, 1:].log() - A[..., -1, :1].log())
+        return torch.stack(xs, 1), torch.stack(entropy, 1), torch.stack(last, 1)
+
+def real(n, H, L, norm, act, causal, init, size=SEEDS, seed=0, b=25):
+    "Statistics of `size` real networks: {name: (size, …)}."
+    walk, rng, X = Walk(blocks(n, H, L, norm, act), causal).train(), np.random.default_rng(seed), torch.from_numpy(embeddings(n))[None]
+    run = torch.func.vmap(lambda p: torch.func.functional_call(walk, p, (X,)))
+    with torch.no_grad(): parts = [run(dict(weights(dict(walk.named_parameters()), init, b, rng))) for _ in range(size//b)]
+    x, entropy, last = (torch.cat(p)[:, 0].numpy() for p in zip(*parts))
+    return statistics(x @ x.mT/n, entropy, last, x[..., 0])
+
+def statistics(gram, entropy, last, unit):
+    d = np.sqrt(np.diagonal(gram, axis1=-2, axis2=-1))
+    cosine = gram/(d[..., None]*d[..., None, :])
+    upper = np.triu_indices(gram.shape[-1])
+    return dict(gram=gram[..., *upper], cosine=cosine[..., *upper], entropy=entropy, scores=last, unit=unit)
+
+def ours(t, n, size, seed=0):
+    c = t.chain(n, size, seed, coords=1, scores=True)
+    return statistics(c.gram, c.entropy, c.scores[..., -1, 1:] - c.scores[..., -1, :1], c.units[..., 0])
+
+def agree(a, b, level=1e-6):
+    "Every statistic has one law: Kolmogorov–Smirnov, the level divided by how many are compared. Returns the distance that would be seen."
+    flat = lambda x: x.reshape(len(x), -1).T.round(9) # a single precision's worth of ties for what is constant
+    pairs = [(name, k, *xy) for name in a for k, xy in enumerate(zip(flat(a[name]), flat(b[name]), strict=True)) if np.ptp(np.concatenate(xy)) > 1e-6]
+    for name, k, x, y in pairs: assert ks_2samp(x, y).pvalue > level/len(pairs), (name, k)
+    N, M = len(pairs[0][2]), len(pairs[0][3])
+    return np.sqrt(-np.log(level/len(pairs)/2)/2*(1/N + 1/M))
+
+CASES = [("pre", "gelu", False, "gaussian", 64, 4, 2), ("post", "relu", True, "gaussian", 64, 2, 2), ("pre", "relu", True, "default", 64, 8, 2)]
+MORE = [("post", "gelu", False, "default", 64, 4, 3), ("pre", "gelu", True, "gaussian", 128, 8, 4), ("post", "gelu", False, "gaussian", 128, 4, 2), ("pre", "relu", False, "gaussian", 64, 2, 4),
+        ("post", "relu", False, "default", 128, 8, 3), ("post", "gelu", True, "gaussian", 64, 8, 3), ("pre", "gelu", False, "default", 128, 2, 2)]
+
+@pytest.mark.power("distribution functions .09 apart, means .15 standard deviations apart, of every Gram entry, cosine, entropy, score and unit at every layer")
+@pytest.mark.parametrize("case", CASES + [pytest.param(c, marks=pytest.mark.slow) for c in MORE], ids=lambda c: "-".join(map(str, c)))
+def test_encoder_layers(case):
+    "Two thousand real networks each. Uniform weights are exact to the second moment only: what they add is below what is seen."
+    norm, act, causal, init, n, H, L = case
+    X = embeddings(n)
+    options = DEFAULT | dict(var_b1=1/3/n, var_b2=1/3/(4*n)) if init == "default" else {}
+    t = Transformer(np.cov(X, bias=True), X.mean(1), L, H, norm=norm, activation=dict(gelu=gelu, relu=relu)[act], mask="causal" if causal else None, embeddings=X, **options)
+    assert agree(real(*case[4:], *case[:4]), ours(t, n, 10_000)) < .09
+
+@pytest.mark.power("distribution functions .2 apart: the limit is not mistaken for width 64")
+def test_width_is_seen():
+    "The same comparison refuses the limit: the power is real."
+    norm, act, causal, init, n, H, L = CASES[0]
+    X = embeddings(n)
+    t = Transformer(np.cov(X, bias=True), X.mean(1), L, H, embeddings=X)
+    with pytest.raises(AssertionError): agree(real(n, H, L, norm, act, causal, init, 500), ours(t, np.inf, 4000))
+
+@pytest.mark.parametrize("norm", ("pre", "post"))
+def test_read_encoder_layer(norm):
+    "What is read of torch's own initialisation is what its documentation promises, up to the noise of one draw."
+    n = 192
+    layer = torch.nn.TransformerEncoderLayer(n, 3, 2*n, norm_first=norm == "pre", activation="gelu", layer_norm_eps=1e-6)
+    spec = read_module(layer)
+    assert (spec["width"], spec["heads"], spec["norm"], spec["eps"], spec["activation"], spec["ff"], spec["layers"], spec["final_norm"], spec["mask"]) == (n, 3, norm, 1e-6, gelu, 2, 1, False, None)
+    for name, value in DEFAULT.items(): assert abs(spec[name]/value - 1) < 10/n, name # relative standard error √.8/n
+    for name, value in dict(var_b1=1/3/n, var_b2=1/6/n).items(): assert abs(spec[name]/value - 1) < 8*np.sqrt(.8/n), name
+    t = Transformer.from_torch(layer, torch.randn(S, n))
+    assert t.chain(n, 2, 0, coords=1).gram.shape == (2, 2, S, S)
+    assert abs(t.chain(n, 1, 0).gram[0, 0] - t.embeddings @ t.embeddings.T/n).max() < 1e-9
+
+def test_read_encoder():
+    "Copies of one block are noticed; blocks of different scales stay different."
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    with pytest.warns(UserWarning, match="copies of one another"): read_module(torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+    encoder = torch.nn.TransformerEncoder(layer, 3, torch.nn.LayerNorm(64), enable_nested_tensor=False)
+    with torch.no_grad():
+        for k, l in enumerate(encoder.layers): torch.nn.init.normal_(l.linear1.weight, std=(k + 1)/8)
+    spec = read_module(encoder)
+    assert spec["final_norm"] and spec["layers"] == 3
+    np.testing.assert_allclose(spec["var_1"], [1, 4, 9], rtol=.2)
+
+def test_refused_modules():
+    "One sentence for whatever a chain cannot follow."
+    make = lambda **k: torch.nn.TransformerEncoderLayer(16, 2, 32, **k)
+    def changed(f):
+        layer = make()
+        with torch.no_grad(): f(layer)
+        return layer
+    cases = [(torch.nn.Linear(3, 3), TypeError, "`module` must be"), (torch.nn.TransformerDecoderLayer(16, 2), TypeError, "`module` must be"),
+             (changed(lambda l: l.norm1.weight.mul_(2)), ValueError, "gain 1"), (changed(lambda l: l.self_attn.in_proj_bias.add_(1)), ValueError, "without biases"),
+             (changed(lambda l: setattr(l.norm2, "eps", 1e-3)), ValueError, "one eps"), (changed(lambda l: setattr(l, "activation", torch.nn.Softplus())), ValueError, "use one of relu")]
+    for module, kind, text in cases:
+        with pytest.raises(kind, match=text) as e: Transformer.from_torch(module, np.ones((2, 16)))
+        assert len(str(e.value).splitlines()) == 1
+    with pytest.raises(ValueError, match=r"have shape \(s, 16\)"): Transformer.from_torch(make(), np.ones((2, 15)))
+
+# Hugging Face
+
+TEXT = [3, 1, 4, 1, 5, 9, 2, 6] # token 1 twice
+
+def gpt2(**options):
+    transformers = pytest.importorskip("transformers", reason="GPT-2 comes from transformers; pip install transformers")
+    config = transformers.GPT2Config(vocab_size=16, bos_token_id=0, eos_token_id=0, n_positions=len(TEXT), **options)
+    config._attn_implementation = "eager"
+    return transformers.GPT2Model(config).eval()
+
+def walk_gpt2(seed, **options):
+    torch.manual_seed(seed)
+    with torch.no_grad(): y = gpt2(**options)(torch.tensor([TEXT]), output_hidden_states=True, output_attentions=True)
+    x, A = torch.cat(y.hidden_states).double().numpy(), torch.cat(y.attentions).double().numpy()
+    return x @ x.mT/x.shape[-1], entr(A).sum(-1), np.log(A[..., -1, 1:]/A[..., -1, :1]), x[..., 0]
+
+def compare_gpt2(seeds, draws=10_000, **options):
+    module = gpt2(**options)
+    n, t = module.config.n_embd, Transformer.from_torch(module, torch.randn(len(TEXT), module.config.n_embd))
+    assert t.activation == gelu_tanh and t.final_norm and t.norm == "pre" and not (t.mask ^ np.tri(len(TEXT), dtype=bool)).any()
+    scale = n*.02**2 # what GPT-2 promises; residual projections are divided by √(2L)
+    exact = dict(var_q=scale, var_k=scale, var_v=scale, var_1=scale, var_o=scale/(2*t.layers), var_2=4*scale/(2*t.layers))
+    for name, value in exact.items(): assert abs(getattr(t, name)/value - 1) < 10/n, name
+    ideal = Transformer(embedding_cov(TEXT, .02**2, .02**2), 0., t.layers, t.heads, activation=gelu_tanh, mask="causal", final_norm=True, random_embeddings=True, **exact)
+    theirs = statistics(*map(np.stack, zip(*(walk_gpt2(seed, **options) for seed in range(seeds)))))
+    scale = dict(gram=1e4, unit=1e2) # embeddings are small
+    return agree(*({k: v*scale.get(k, 1) for k, v in x.items()} for x in (theirs, ours(ideal, n, draws))))
+
+@pytest.mark.power("distribution functions .32 apart, of every statistic at every layer of GPT-2's recipe")
+def test_small_gpt2(): assert compare_gpt2(150, n_embd=48, n_head=3, n_layer=2) < .32
+
+@pytest.mark.slow
+@pytest.mark.power("distribution functions .18 apart, of every statistic at every layer")
+def test_gpt2_of_four_layers(): assert compare_gpt2(500, n_embd=192, n_head=3, n_layer=4) < .18
+
+@pytest.mark.slow
+@pytest.mark.power("distribution functions .8 apart, means one standard deviation apart")
+def test_gpt2_small(): assert compare_gpt2(24, 2_000, n_embd=768, n_head=12, n_layer=12) < .85
+
+def test_read_bert():
+    transformers = pytest.importorskip("transformers", reason="BERT comes from transformers; pip install transformers")
+    n = 96
+    module = transformers.BertModel(transformers.BertConfig(vocab_size=16, hidden_size=n, num_hidden_layers=2, num_attention_heads=3, intermediate_size=2*n)).eval()
+    X = module.embeddings(torch.tensor([TEXT]))[0]
+    t = Transformer.from_torch(module, X)
+    assert (t.norm, t.activation, t.layers, t.heads, t.ff, t.eps, t.final_norm, t.mask) == ("post", gelu, 2, 3, 2, 1e-12, False, None)
+    for name, fan in dict(var_q=1, var_k=1, var_v=1, var_o=1, var_1=1, var_2=2).items(): assert abs(getattr(t, name)/(fan*n*.02**2) - 1) < 10/n
+    module.config._attn_implementation = "eager"
+    with torch.no_grad(): x = torch.cat(module(torch.tensor([TEXT]), output_hidden_states=True).hidden_states).double().numpy()
+    theirs, chain = x @ x.mT/n, t.chain(n, 2000, 0).gram
+    np.testing.assert_allclose(theirs[0], chain[0, 0], atol=1e-5)
+    off = np.triu_indices(len(TEXT), 1)
+    for l in (1, 2): assert (abs(theirs[l] - chain[:, l].mean(0))[off] < 12*chain[:, l].std(0)[off] + 1e-5).all() # one draw of a law that is nearly normal
