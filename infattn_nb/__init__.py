@@ -4,9 +4,9 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 # from the ground up: importing a room imports those below it, never one above
-ROOMS = """checks sampling quadrature factors functions growth mixture hierarchical tokens attention
+ROOMS = """checks sampling quadrature factors functions growth mixture doubling hierarchical tokens attention
 dense divergence regimes netsor architectures paths limit finite from_program clt theorem proof
-rates robustness store experiments running live""".split()
+rates robustness length store experiments running live""".split()
 
 def __getattr__(name):
     "`from infattn_nb import Attention`: the first room that offers the name, on demand."

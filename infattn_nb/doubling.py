@@ -394,7 +394,7 @@ def independent(K, # covariance of the values of a row's tokens, (s, s)
     lowest = 1/(1/k).sum() if k.all() else 0. # of Σ k a² over the simplex
     return (k, c) if c + lowest > 1e-3*(abs(c) + lowest) else None
 
-# %% ../nbs/34_doubling.ipynb #32520bc3
+# %% ../nbs/34_doubling.ipynb #fcf3895b
 COSTLY = 64 # joins: half a minute
 
 def row_law(K, # covariance of the values of the tokens that the row sees, (s, s)
@@ -411,5 +411,5 @@ def row_law(K, # covariance of the values of the tokens that the row sees, (s, s
     sd, bias = np.sqrt(score_var*k), np.broadcast_to(bias, k.shape)
     order = np.lexsort((bias, sd, k))
     row = Row.of(*(z[order] for z in (k, sd, bias)))
-    if sd.max() > MOST or len(k) > LONGEST or joins(row) > COSTLY: return None
+    if not 0 < sd.max() <= MOST or len(k) > LONGEST or joins(row) > COSTLY: return None
     return row_mixture(k, sd, c, bias, heads, scale, **options)
