@@ -5,14 +5,17 @@ __version__ = "0.1.0"
 
 # from the ground up: importing a room imports those below it, never one above
 ROOMS = """checks sampling quadrature factors functions growth mixture doubling hierarchical tokens attention
-dense divergence regimes netsor architectures paths limit finite from_program clt theorem proof
+dense divergence regimes vectors netsor architectures paths limit finite from_program clt theorem proof
 rates robustness length store experiments running live""".split()
 
-def __getattr__(name):
-    "`from infattn_nb import Attention`: the first room that offers the name, on demand."
-    if name in ROOMS: return import_module(f"infattn_nb.{name}")
+def lookup(name):
+    "What the first room that offers the name calls so; rooms whose names moved ask here."
     if not name.startswith("_"):
         for room in ROOMS:
             module = import_module(f"infattn_nb.{room}")
             if name in module.__all__: return getattr(module, name)
     raise AttributeError(f"module 'infattn_nb' has no attribute {name!r}")
+
+def __getattr__(name):
+    "`from infattn_nb import Attention`: on demand."
+    return import_module(f"infattn_nb.{name}") if name in ROOMS else lookup(name)

@@ -7,9 +7,8 @@ from .quadrature import dual_quadrature, gauss, jacobi, normal_nodes
 from .mixture import *
 from .doubling import row_mixture, row_points
 from .hierarchical import *
-from .tokens import *
-from .attention import *
-from .dense import *
+from .tokens import Tokens
+from .attention import Attention
 from .divergence import *
 from .regimes import *
 from .netsor import *

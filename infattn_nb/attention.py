@@ -11,9 +11,10 @@ from functools import lru_cache, partial
 from typing import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
-from . import __getattr__, checks # __getattr__: names that moved upstairs
+from . import checks, lookup as __getattr__
 from .doubling import row_law
 from .factors import narrow, psd_factor, wishart_factor
 from .functions import softmax
@@ -60,14 +61,14 @@ class Attention:
     r"One multi-head attention layer with random weights (P(2)–P(4), Example 1, A.2)."
     tokens: Tokens # the law of the inputs
     heads: int = 1 # H
-    head_width: int = None # m: low-rank heads (A.2), width n = H m; None = n×n matrices
+    head_width: int | None = None # m: low-rank heads (A.2), n = H m; None = n×n
     score_scale: str = "sqrt" # "sqrt": QKᵀ/√m, "linear": QKᵀ/m
     var_q: float = 1. # σ_Q²
     var_k: float = 1. # σ_K²
     var_v: float = 1. # σ_V²
     var_o: float = 1. # σ_O²
-    mask: np.ndarray = None # "causal" or boolean (s, s), True = may attend
-    bias: np.ndarray = None # (s, s), added to the scores
+    mask: ArrayLike | None = None # "causal" or boolean (s, s), True = may attend
+    bias: ArrayLike | None = None # (s, s), added to the scores
     weights: Callable = softmax # scores -> weights along the last axis
 
     def __post_init__(self):

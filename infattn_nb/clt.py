@@ -167,7 +167,7 @@ def _admitted(program, scores):
     checks.kind(program, Program, "program", "write one with Program()")
     def sqrt(p): return isinstance(p, Score) and p.scale == "sqrt"
     if scores is None: scores = filter(sqrt, program.nodes)
-    scores = program._own(Score, scores, "`scores`")
+    scores = program.own(Score, scores, "scores")
     if not scores:
         checks.refuse("program", "have a score with scale 'sqrt'", "none",
                       "make one with program.score(q, k)")

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from numpy.random import SeedSequence
 from scipy.stats import norm
 
-from . import __getattr__, checks # __getattr__: names that moved upstairs
+from . import checks, lookup as __getattr__
 from .attention import Attention, Tokens
 from .divergence import GROUPS, kde, kde_kl, kl_divergence, paired_kl
 from .functions import clip, relu

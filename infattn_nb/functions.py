@@ -15,8 +15,7 @@ import numpy as np
 from scipy import special
 from scipy.stats import kstwobign, norm
 
-from . import __getattr__ as elsewhere
-from . import checks
+from . import checks, lookup as __getattr__
 from .quadrature import blockwise, dual_quadrature, spread
 
 # %% ../nbs/28_functions.ipynb #ec1d37f6
@@ -245,8 +244,3 @@ def softmax(x, # scores
 # %% ../nbs/28_functions.ipynb #0a2dede8
 # their address before there was a page of checks
 check_real, check_cov = checks.real, checks.cov
-
-# %% ../nbs/28_functions.ipynb #moved028
-def __getattr__(name): # names that moved upstairs; `growth` is also a room
-    here = elsewhere(name)
-    return here.growth if name == "growth" else here

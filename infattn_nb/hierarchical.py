@@ -15,10 +15,10 @@ from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from . import __getattr__, checks # __getattr__: names that moved
+from . import checks, lookup as __getattr__
 from .factors import psd_factor
 from .mixture import GaussianMixture, head_mean, mixture_of_heads
-from .quadrature import gauss, jacobi
+from .quadrature import gauss, jacobi # the old address of these
 from .sampling import AHEAD, BLOCK, draw, fold, one_rng, pieces, seed_sequence
 
 # %% ../nbs/01_hierarchical.ipynb #17aa929f
@@ -31,10 +31,10 @@ class HierarchicalGaussian:
     r"The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random."
     sample: Callable # (size, Generator) -> covariances (size, dim, dim)
     dim: int # s
-    variance: Callable = None # (i, size, Generator) -> draws of S_ii, (size,)
+    variance: Callable | None = None # (i, size, Generator) -> draws of S_ii, (size,)
     tv_error: float = 0. # bound on the total-variation distance to the law asked for
-    exact: Callable = None # i -> GaussianMixture of coordinate i, where it is known
-    fixed: np.ndarray = None # S, where it is constant
+    exact: Callable | None = None # i -> GaussianMixture of output i, where known
+    fixed: np.ndarray | None = None # S, where it is constant
 
     def __post_init__(self):
         object.__setattr__(self, "dim", checks.count(self.dim, "dim"))

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from . import checks
+from . import checks, lookup as __getattr__
 from .hierarchical import HierarchicalGaussian
 from .netsor import Program, Score, Vector
 from .paths import BATCHES, Paths

@@ -12,8 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from . import __getattr__ as elsewhere
-from . import checks
+from . import checks, lookup as __getattr__
 from .functions import Nonlinearity, meet, softmax, step
 from .vectors import Attend, Input, Inputs, Linear, MatMul, Matrix, Nonlin
 from .vectors import Score, Vector, apply, bound, bounds
@@ -238,11 +237,6 @@ def _admitted(fn, args, scores):
 # %% ../nbs/07_netsor.ipynb #reexp07
 _all_ = ["Vector", "Input", "MatMul", "Nonlin", "Linear", "Attend", "Score", "Matrix",
          "Inputs", "apply", "bound"] # the records live in a room of their own
-
-# %% ../nbs/07_netsor.ipynb #moved007
-def __getattr__(name): # networks moved upstairs; `attention` is also a room
-    room = elsewhere("architectures")
-    return getattr(room, name) if name == "attention" else elsewhere(name)
 
 # %% ../nbs/07_netsor.ipynb #67013976
 class AssumptionError(ValueError):

@@ -11,7 +11,7 @@ from copy import copy
 import numpy as np
 from numpy.random import default_rng
 
-from . import __getattr__, checks # __getattr__: names that moved upstairs
+from . import checks, lookup as __getattr__
 from .finite import simulate
 from .functions import Nonlinearity
 from .limit import limit
@@ -32,7 +32,7 @@ def averages(program, # Program
 
     Networks are independent (Fact 1, Theorem 1). Raises TypeError or ValueError
     for vectors of another program or an impossible width."""
-    scores, h = _sqrt_scores(program), _vectors(program, h)
+    scores, h = _sqrt_scores(program), program.own(Vector, h, "h", some=True)
     psi, n = _function(psi, len(h)), int(checks.width(width, finite=True))
     size, g = checks.count(size, "size"), default_rng(seed_sequence(rng))
     step, parts = max(1, 2**22//(n*len(h))), []
@@ -48,12 +48,6 @@ def _sqrt_scores(program): # Program
     r"All scores of a program that are divided by $\sqrt n$, in its order."
     checks.kind(program, Program, "program", "write one with Program()")
     return [p for p in program.nodes if isinstance(p, Score) and p.scale == "sqrt"]
-
-def _vectors(program, h):
-    if not (h := program._own(Vector, h, "`h`")):
-        checks.refuse("h", "be a vector or a list of some", "none",
-                      "pass vectors of the program")
-    return h
 
 def _function(psi, k):
     return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi, arity=k)
@@ -71,7 +65,7 @@ def conditional_average(program, # Program
     for one h that is Gaussian given the scores; otherwise by quasi-random points,
     the more the fewer rows."""
     _sqrt_scores(program) # refuses what is no program
-    h, extended = _vectors(program, h), copy(program)
+    h, extended = program.own(Vector, h, "h", some=True), copy(program)
     node = Nonlin(extended, h, h[0].length, _function(psi, len(h)))
     extended.nodes = [*program.nodes, node]
     return limit(extended, paths=16).given(scores, rng).mean([node])[:, 0]
@@ -107,7 +101,7 @@ def curves(program, # Program whose G-vars do not depend on scores
 
 def _g_vars(program, h, scores):
     "The G-vars g of h = φ(g, p), and the vectors in between, in order."
-    seen, todo = set(), [*program._own(Vector, [h], "`h`")]
+    seen, todo = set(), [*program.own(Vector, [h], "h")]
     while todo:
         seen.add(x := todo.pop())
         if not isinstance(x, (Input, MatMul)): todo += x.args

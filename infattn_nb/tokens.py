@@ -11,6 +11,7 @@ from functools import partial
 from typing import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from . import checks
 from .factors import psd_factor, wishart_factor
@@ -34,7 +35,7 @@ class Tokens:
     r"Random tokens $x^1, \dots, x^s \in \mathbb{R}^n$: $\phi(W^i h^0)$ or $\phi(h^i)$."
     seq_len: int # s
     activation: Callable # φ, a Nonlinearity or a function
-    cov: np.ndarray = None # of (h¹…h^s) in each coordinate, (s, s); None = appendix A.1
+    cov: ArrayLike | None = None # of (h¹…h^s) per coordinate, (s, s); None = A.1
     random = False # is the Gram matrix random even at infinite width?
 
     def __post_init__(self):

@@ -21,9 +21,20 @@ local published, host, repo = get("published") == "True", get("doc_host") .. get
 
 local function under(url, address) return url:sub(1, #address) == address and url:sub(#address + 1) end
 
+local function where_documented(target) -- a method without an entry of its own is found at its class
+  local page, class, method = target:match("^([%w_]+)%.html#([%w_]+)%.([%w_]+)$")
+  for _, name in ipairs(page and pandoc.system.list_directory(quarto.project.directory) or {}) do
+    if name:match("^%d*_?(.+)%.ipynb$") == page then
+      local entry = read(quarto.project.directory .. "/" .. name):lower():find("show_doc(" .. class .. "." .. method, 1, true)
+      return entry and target or page .. ".html#" .. class
+    end
+  end
+  return target
+end
+
 local function own_link(link)
-  local page = under(link.target, host)
-  if page then link.target = page; return link end
+  local target = under(link.target, host)
+  if target then link.target = where_documented(target); return link end
   if not published and under(link.target, repo) then return link.content end
 end
 
@@ -67,12 +78,24 @@ local function open_definitions(doc)
   return names
 end
 
+local function fitted(text) -- a signature in lines of 88 characters
+  return (text:gsub("[^\n]+", function(line)
+    if utf8.len(line) <= 88 then return end
+    local lines, indent = {""}, line:match("^ *")
+    for piece in (line .. " "):gmatch("[^ ]+ ") do
+      if utf8.len(lines[#lines] .. piece) > 88 then lines[#lines + 1] = "" end
+      lines[#lines] = (lines[#lines] == "" and indent or lines[#lines]) .. piece
+    end
+    return (table.concat(lines, "\n"):gsub(" +\n", "\n"):gsub(" +$", ""))
+  end))
+end
+
 function Pandoc(doc)
   local open, blocks, above, path = open_definitions(doc), pandoc.Blocks {}
   -- path: the line under the title; it ends with the time a reader needs, and links
   for _, block in ipairs(doc.blocks) do
     local signature = block.t == "CodeBlock" and above and above.t == "Header" and #block.classes == 1
-    if signature then above.classes:insert("documented") end
+    if signature then above.classes:insert("documented"); block.text = fitted(block.text) end
     local repeated = signature and open[stringify(above):match("[%w_]+$")]
     if not repeated and not is_source_link(block) then blocks:insert(block) end
     above = block

@@ -13,7 +13,7 @@ from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
-from pictures import pack
+from test_figures import shrink
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT/"nbs").glob("*.ipynb"))
@@ -90,11 +90,25 @@ def test_imports_stand_alone():
             imports = [line for line in lines if re.match(r"(import|from) ", line)]
             assert len(imports) in (0, len(lines)), f"{path.stem}: {source[:80]}"
 
+def shown(cell, source):
+    "The lines of code and of plain output that a reader sees, on the site or in a module."
+    if "#| hide" in source: return
+    if "#| echo: false" not in source: yield from (line for line in source.splitlines() if not line.startswith("#|"))
+    for o in cell["outputs"]:
+        data = o.get("data", {})
+        if not {"text/html", "text/markdown", "image/png"} & set(data): yield from "".join(o.get("text", data.get("text/plain", ""))).splitlines()
+
+@page
+def test_lines_fit_the_page(path):
+    "88 characters stand beside both margins of the site; a longer line would have to be scrolled."
+    long = [line for c, source in cells(path, "code") for line in shown(c, source) if len(line) > 88]
+    assert not long, f"{len(long)} lines, e.g. {max(long, key=len)}"
+
 def execute(path):
     "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
     tool = Path(sys.executable).with_name
     subprocess.run([tool("exec_nb"), path.name, "--dest", path.name, "--exc_stop"], cwd=path.parent, check=True)
-    pack(path)
+    shrink(path)
     subprocess.run([tool("nbdev_clean"), "--fname", path.name], cwd=path.parent, check=True)
 
 if __name__ == "__main__": # pages named, or those whose code has changed since they were executed

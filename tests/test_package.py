@@ -36,7 +36,8 @@ def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
 
 def test_light_import():
     code = "import sys, infattn_nb.attention; sys.exit(any(m.split('.')[0] in ('matplotlib', 'seaborn', 'pandas', 'IPython', 'nbdev') for m in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
 
 def test_imports_go_one_way():
     "A room imports those below it; late imports inside a function, of which there are two, may go up."
@@ -60,7 +61,7 @@ def test_version_stands_in_one_place():
     import infattn_nb
     assert infattn_nb.__version__ == CFG["version"] and f"version: {CFG['version']}" in (ROOT/"CITATION.cff").read_text()
 
-HOOD = "checks sampling factors quadrature paths store".split() # not all of what they offer is for everybody
+HOOD = "checks sampling factors quadrature tokens attention dense vectors paths store live".split() # not all of what they offer is for everybody
 
 def test_names_are_unique():
     "No module hides a name of another in `from infattn_nb.all import *`."
@@ -84,4 +85,5 @@ from infattn_nb.experiments import reproduce, infattn_figures, read_table, write
 import infattn_nb
 try: infattn_nb.nothing
 except AttributeError: pass"""
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

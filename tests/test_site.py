@@ -162,7 +162,7 @@ def test_links_and_images(site, name):
         assert words(text).strip() or [n for n in walk(text) if n["t"] == "Image"], f"link to {url} without text"
         file, _, anchor = url.partition("#")
         if file.startswith(BLOB): assert (ROOT/file.removeprefix(BLOB)).exists(), url
-        elif file.startswith(HOST): page = by_html[file.removeprefix(HOST)]; assert not anchor or page.targets[anchor] == 1, url
+        elif file.startswith(HOST): page = by_html[file.removeprefix(HOST)]; assert not anchor or page.targets[anchor] == 1 or page.targets[anchor.partition(".")[0]] == 1, url
         elif re.match(r"https?://", file): assert re.fullmatch(r"https?://[\w.-]+\.\w+(/\S*)?", file), url
         elif not file or file.endswith(".ipynb"): assert not anchor or site[file or name].targets[anchor] == 1, url
         else: assert (NBS/file).exists(), url
@@ -195,8 +195,9 @@ def test_figures_have_caption_and_alt(site, name):
             assert figure.get("label", "").startswith("fig-"), "".join(c["source"])[:80]
             assert len(figure["fig-cap"]) > 20 and len(figure["fig-alt"]) > 20
             assert set(k for k in o["data"] if k.startswith("image/")) == {"image/png"}
+    drawn = [c for c in site[name].cells if any("image/png" in o.get("data", {}) for o in c.get("outputs", []))]
     labels = [f["label"] for f in site[name].figures]
-    assert len(labels) == len(set(labels))
+    assert labels == [options(c)["label"] for c in drawn] and len(labels) == len(set(labels)), "a caption without its picture"
 
 @each
 def test_options_stand_once(site, name):

@@ -260,7 +260,7 @@ def test_slopes_of_curves_do_not_grow():
 
 def test_bad_input():
     p, h = one_layer()
-    for mistake, text in ((lambda: averages(p, cos, h[0], np.inf), "finite whole number"), (lambda: averages(p, np.log, h[0], 4), "finite real numbers"),
+    for mistake, text in ((lambda: averages(p, cos, h[0], np.inf), "finite whole number"), (lambda: averages(p, np.log, h[0], 4), "must be finite"),
                           (lambda: averages(p, cos, h[0], 4, size=0), "at least 1"), (lambda: averages(Program(), cos, h[0], 4), "same program"),
                           (lambda: conditional_average(p, cos, h[0], [[0.]]), "4)"), (lambda: split(LAYER, cos, F, DF, .5), "whole number"),
                           (lambda: split(LAYER, cos, F, DF, 16, draws=1), "at least 2"), (lambda: curves(p, cos, h[0], np.zeros((1, 4)), 4), "made without scores"), (lambda: split(LAYER, cos, F, DF, 16, i=3), "0…2"), (lambda: gaussian_mean(cos, [-1., 1.]), "in [0, ∞), got -1")):
