@@ -352,7 +352,7 @@ def row_points(k, # variances of the values (s,)
     x = x + bias[0]
     return exp(logaddexp(2*x + y, B) - 2*logaddexp(x, A)), w
 
-# %% ../nbs/34_doubling.ipynb #9e2286d9
+# %% ../nbs/34_doubling.ipynb #4a417048
 LONGEST, MOST = 2**20, 20. # tokens, standard deviation of the scores
 
 def row_mixture(k, # variances of the values (s,), ≥ 0
@@ -377,7 +377,7 @@ def judged(fine, # (u, w): weighted points of one head's variance
            **options, # of `mixture_of_heads`
           ): # GaussianMixture
     "The mixture of the first; the second adds its distance to the stated errors."
-    (u, w), rounded = rough, 1 + 1e-12 # what agrees to rounding is not more exact than that
+    (u, w), rounded = rough, 1 + 1e-12 # no law is more exact than its arithmetic
     law, second = (mixture_of_heads([p], heads, **options)
                    for p in (fine, (u*rounded, w)))
     law.replicates = [*law.replicates, *second.replicates]
