@@ -5,6 +5,7 @@ from .sampling import BLOCK, draw, fold, seed_sequence
 from .factors import narrow, psd_factor, wishart_factor
 from .quadrature import dual_quadrature, gauss, jacobi, normal_nodes
 from .mixture import *
+from .doubling import row_mixture, row_points
 from .hierarchical import *
 from .tokens import Tokens
 from .attention import Attention
@@ -21,6 +22,7 @@ from .proof import *
 from .rates import *
 from .robustness import *
 from .transformer import *
+from .length import *
 from .experiments import *
 from .store import read_table, write_table
 from .running import *

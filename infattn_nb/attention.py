@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
 from . import checks, lookup as __getattr__
+from .doubling import row_law
 from .factors import narrow, psd_factor, wishart_factor
 from .functions import softmax, value_key
 from .hierarchical import HierarchicalGaussian, mixture_of_heads
@@ -238,10 +239,12 @@ def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
                    i, # output
                   ): # GaussianMixture, shared by equal layers
     "The law of output i at infinite width, to many digits."
-    u, spans, singular = _one_head(layer, i)
     fresh = partial(_variance, layer, layer.tokens, np.inf, i)
-    law = mixture_of_heads(normal_nodes(u, spans), layer.heads, sample=fresh,
-                           singular=singular)
+    law = _independent_row(layer, i, sample=fresh)
+    if law is None:
+        u, spans, singular = _one_head(layer, i)
+        law = mixture_of_heads(normal_nodes(u, spans), layer.heads, sample=fresh,
+                               singular=singular)
     for x in filter(None, (law, law.coarse, *law.replicates)): # shared, so read-only
         for a in vars(x).values():
             if isinstance(a, np.ndarray): a.flags.writeable = False
@@ -265,13 +268,26 @@ def _one_head(layer, i):
 
 def _row_factor(layer, K, i):
     "A factor (s, r) of the covariance of row i of the scores, up to a common shift."
-    s, soft = len(K), layer.weights is softmax
-    see = layer.mask[i] if layer.mask is not None and soft else np.ones(s, dtype=bool)
-    τ2 = layer.var_q*layer.var_k*(layer.score_scale == "sqrt")
+    see, τ2, soft = _seen(layer, i), _score_var(layer), layer.weights is softmax
     P = np.eye(see.sum()) - soft/see.sum()
-    L = np.zeros((s, see.sum()))
+    L = np.zeros((len(K), see.sum()))
     L[see] = psd_factor(τ2*K[i, i]*P @ K[np.ix_(see, see)] @ P)
     return L[:, L.any(0)]
+
+def _independent_row(layer, i, **options):
+    "The law by doubling, if the scores of row i are independent but for a shift."
+    if layer.weights is not softmax: return None
+    K, see = layer.tokens.kernel(), _seen(layer, i)
+    bias = 0. if layer.bias is None else layer.bias[i, see]
+    return row_law(K[np.ix_(see, see)], _score_var(layer)*K[i, i], bias, layer.heads,
+                   layer.var_o*layer.var_v, **options)
+
+def _seen(layer, i):
+    masked = layer.mask is not None and layer.weights is softmax
+    return layer.mask[i] if masked else np.ones(layer.tokens.seq_len, dtype=bool)
+
+def _score_var(layer): return layer.var_q*layer.var_k*(layer.score_scale == "sqrt")
+
 
 # %% ../nbs/03_attention.ipynb #19f9aa76
 def _head_averages(layer, seeds):

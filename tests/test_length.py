@@ -1,0 +1,209 @@
+"""Rows of any length: the doubling against grids, integrals, draws and itself; frozen rows; what long rows refuse."""
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import ndtr
+
+from infattn_nb.attention import Attention, Tokens
+from infattn_nb.doubling import FINE, ROUGH, Row, independent, joins, row_law, row_mixture, row_points
+from infattn_nb.functions import identity, relu, softmax, tanh
+from infattn_nb.length import effective_alpha, entropy, frozen, mean_entropy, participation_moments
+from infattn_nb.mixture import mixture_of_heads
+from infattn_nb.quadrature import normal_nodes
+
+ROOT = Path(__file__).parent.parent
+YS = np.array([0., 2, 4, 6, 8])
+
+def tails(points, heads=1, sd=None):
+    law = mixture_of_heads([points], heads)
+    return law.sf(YS*(sd or law.std()))
+
+@pytest.mark.parametrize("τ, s, mean, one, two", [(1., 16, .13245221722, 5.14078261e-6, 6.43566277e-7),
+    (3., 16, .476906452906, 1.020582294e-6, 2.3922716e-7), (3., 64, .32631145333, 8.76210598e-6, 1.53726058e-6)])
+def test_known_values(τ, s, mean, one, two):
+    for H, sf in ((1, one), (2, two)):
+        law = row_mixture(np.ones(s), τ, heads=H)
+        np.testing.assert_allclose(law.var(), mean, rtol=1e-11)
+        value, error = law.sf(6*law.std(), return_error=True)
+        np.testing.assert_allclose(value, sf, rtol=1e-8)
+        assert error < 1e-8*value
+
+def grid(s, τ):
+    "The oracle in few dimensions: one head's u on shifted grids of the score differences."
+    P = np.eye(s) - 1/s
+    basis = np.linalg.svd(P)[0][:, :s-1]
+    u = lambda g: (softmax(τ*basis @ g, axis=0)**2).sum(0)
+    return normal_nodes(u, τ*np.ptp(basis, axis=0))
+
+@pytest.mark.power("digits lost by a coarse step, an unnormalised weight, a forgotten factor 2 of equal blocks")
+@pytest.mark.parametrize("s", [2, 3, 4])
+@pytest.mark.parametrize("τ", [.1, .5, 1.])
+def test_few_tokens_agree_with_grids(s, τ):
+    oracle = mixture_of_heads(grid(s, τ))
+    value, error = oracle.sf(YS*oracle.std(), return_error=True)
+    doubled = tails(row_points(np.ones(s), τ), sd=oracle.std())
+    assert (np.abs(doubled - value) < error + 1e-9*value).all()
+
+@pytest.mark.parametrize("s, τ", [(2, .01), (2, 10.), (7, .3), (7, 3.), (64, 1.)])
+def test_moments_and_a_second_discretisation(s, τ):
+    (u, w), rough = (row_points(np.ones(s), τ, 0., mesh) for mesh in (FINE, ROUGH))
+    m = participation_moments(s, τ)
+    np.testing.assert_allclose(w @ u, m[0], rtol=1e-10)
+    np.testing.assert_allclose(w @ u**4, m[3], rtol=1e-8)
+    np.testing.assert_allclose(tails((u, w)), tails(rough), rtol=1e-7)
+
+@pytest.mark.slow
+@pytest.mark.parametrize("τ", [.1, .3, .5, 1., 2., 3., 5., 7., 10.])
+@pytest.mark.parametrize("e", [10, 12, 20])
+def test_long_rows(e, τ):
+    "8 digits to 8 standard deviations up to 4,096 tokens, 6 up to a million."
+    (u, w), rough = (row_points(np.ones(2**e), τ, 0., mesh) for mesh in (FINE, ROUGH))
+    m = participation_moments(2**e, τ)
+    np.testing.assert_allclose(w @ u, m[0], rtol=1e-10 if e <= 12 else 1e-7)
+    np.testing.assert_allclose(w @ u**4, m[3], rtol=1e-8 if e <= 12 else 1e-6)
+    np.testing.assert_allclose(tails((u, w)), tails(rough), rtol=1e-7 if e <= 12 else 1e-6)
+
+def drawn(s, τ, size, rng, batch=4096):
+    "Draws of u, in batches."
+    for k in range(0, size, batch):
+        g = np.exp(τ*rng.standard_normal((batch, s)))
+        yield np.einsum("bs,bs->b", g, g)/g.sum(1)**2
+
+@pytest.mark.power("a law that is off by a hundredth in the tail")
+@pytest.mark.parametrize("s, τ, size", [(16, 1., 2*10**5), pytest.param(16, 2., 10**7, marks=pytest.mark.slow), pytest.param(1024, 2., 10**6, marks=pytest.mark.slow)])
+def test_draws(s, τ, size):
+    law, sums, squares, n = row_mixture(np.ones(s), τ), 0., 0., 0
+    y = YS[1:4]*law.std()
+    for u in drawn(s, τ, size, np.random.default_rng(s)):
+        x = np.column_stack([u, ndtr(-y/np.sqrt(u)[:, None])])
+        sums, squares, n = sums + x.sum(0), squares + (x*x).sum(0), n + len(u)
+    mean = sums/n
+    error = np.sqrt((squares/n - mean**2)/n)
+    assert (np.abs(mean - [law.var(), *law.sf(y)]) < 6*error).all()
+
+def direct(k, sd, bias, y, h=.15, R=9):
+    "P(> y) for three tokens on a plain grid of the scores."
+    z = np.arange(-R, R + h, h)
+    g = [b + s*z.reshape(shape) for b, s, shape in zip(bias, sd, ((-1, 1, 1), (1, -1, 1), (1, 1, -1)))]
+    w = np.exp(-(z[:, None, None]**2 + z[:, None]**2 + z**2)/2)
+    a = softmax(np.stack(np.broadcast_arrays(*g)), axis=0)
+    u = np.einsum("i,i...->...", k, a*a)
+    return [np.average(ndtr(-t/np.sqrt(u)), weights=w) for t in y]
+
+@pytest.mark.parametrize("k, sd, bias", [((1, 2, .5), (1., 1.4, .7), (0, 1, -2)), ((1, 1, 1), (.5, .5, .5), (0, -1, -2)), ((2, 1, 1), (0., 1., 1.), (1, 0, 0))])
+def test_unequal_tokens(k, sd, bias):
+    k, sd, bias = map(np.array, (k, sd, bias))
+    law = row_mixture(k, sd, bias=bias)
+    y = np.array([1, 3])*law.std()
+    np.testing.assert_allclose(law.sf(y), direct(k, sd, bias, y), rtol=1e-8)
+
+def test_common_part_and_scale():
+    law, part = row_mixture(np.full(8, .5), .7, c=.5, scale=3.), row_mixture(np.full(8, .5), .7)
+    np.testing.assert_allclose(law.var(), 3*(.5 + part.var()), rtol=1e-12)
+    np.testing.assert_allclose(law.kurtosis()*law.var()**2, 9*part.kurtosis()*part.var()**2, rtol=1e-9)
+
+def test_shifts_and_orders_change_nothing():
+    rng = np.random.default_rng(0)
+    bias = rng.normal(size=5)
+    law = row_mixture(np.ones(5), 1., bias=bias)
+    other = row_mixture(np.ones(5), 1., bias=rng.permutation(bias) + 1e3)
+    np.testing.assert_allclose(other.sf(YS), law.sf(YS), rtol=1e-9)
+
+def test_equal_halves_are_found():
+    row = lambda n, bias=0.: Row.of(np.ones(n), np.ones(n), bias*np.arange(n))
+    assert [joins(row(n)) for n in (1, 2, 1024, 1023)] == [0, 1, 10, 18]
+    assert joins(row(1024, -.5)) == 10
+    assert row_law(np.diag(1 + np.arange(100.)), 1.) is None # 99 joins
+
+def test_structure():
+    k, c = independent(np.diag([1., 2., 3.]) + .5)
+    np.testing.assert_allclose(k, [1, 2, 3])
+    assert c == .5 and independent(np.eye(3)*1.2 - .2)[1] == -.2
+    for K in ([[1, .5, 0], [.5, 1, .2], [0, .2, 2]], [[1, -1], [-1, 1]], [[1.]], np.ones((3, 3)), np.eye(3)*1.5 - .5): assert independent(np.array(K)) is None
+
+@pytest.mark.power("a row of a layer that takes the wrong scores, biases or tokens")
+@pytest.mark.parametrize("layer, i", [
+    (Attention(Tokens(12, relu), heads=2, mask="causal"), 9),
+    (Attention(Tokens(6, tanh), bias=-np.abs(np.subtract.outer(np.arange(6.), np.arange(6.)))), 2),
+    (Attention(Tokens(8, identity, np.diag(np.repeat([1., 2.], 4)) + .5), var_q=.5, mask=np.eye(8, dtype=bool) | (np.arange(8) % 2 == 0)), 3)])
+def test_rows_of_a_layer(layer, i):
+    law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=2**17)
+    value, error = drawn.sf(YS[1:4]*law.std(), return_error=True)
+    assert (np.abs(law.sf(YS[1:4]*law.std()) - value) < 6*error).all()
+    assert abs(law.var() - drawn.var()) < 6*drawn.var(return_error=True)[1]
+    value, error = law.sf(YS*law.std(), return_error=True)
+    assert (error < 1e-7*value).all()
+
+def test_the_old_way_agrees():
+    "Weights equal to softmax, but not recognised: the grid of the scores themselves."
+    τ, one, other = .5, *(Attention(Tokens(3, identity), var_q=.25, weights=w) for w in (softmax, lambda g: softmax(g)))
+    y = YS*one.law().marginal().std()
+    np.testing.assert_allclose(other.law().marginal().sf(y), one.law().marginal().sf(y), rtol=1e-7)
+
+def test_degenerate_rows():
+    np.testing.assert_allclose(row_mixture([1.], 1.).var(), 1)
+    np.testing.assert_allclose(row_mixture(np.ones(4), 0.).var(), .25)
+    np.testing.assert_allclose(row_mixture(np.ones(3), 1., bias=[0, 0, -1e6]).var(), participation_moments(2, 1., 1)[0], rtol=1e-10)
+    np.testing.assert_allclose(row_mixture(np.ones(3), 1., bias=[0, 1e6, 0]).var(), 1, rtol=1e-12)
+    np.testing.assert_allclose(row_mixture(np.ones(100), 1e-5).var(), .01*(1 + .99e-10), rtol=1e-8)
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: row_mixture(np.ones(2**20 + 1), 1.), "at most 1,048,576"), (lambda: row_mixture([1., -1], 1.), "`k`"),
+    (lambda: row_mixture([1., 1], np.nan), "sd"), (lambda: row_mixture([1., 1], 1., bias=[0, np.inf]), "bias"), (lambda: row_mixture([1., 1], 100.), "frozen"),
+    (lambda: participation_moments(0, 1.), "`s`"), (lambda: participation_moments(4.5, 1.), "whole number"), (lambda: participation_moments(4, 0.), "score_sd"),
+    (lambda: effective_alpha(1, 1.), "`s`"), (lambda: frozen(1.), "0.95"), (lambda: frozen("x"), "alpha"), (lambda: entropy(2**21, 1.), "1,048,576"), (lambda: participation_moments(4, 1., 0), "`k`"), (lambda: entropy(1, 1.), "`s`"),
+    (lambda: row_mixture([1., 1], 1., heads=0), "heads")])
+def test_refusals(call, words):
+    with pytest.raises((ValueError, TypeError), match=words) as e: call()
+    assert "\n" not in str(e.value)
+
+@pytest.mark.parametrize("α, sf", [(.25, 3.60611824e-8), (.5, 1.41981780e-6), (.75, 6.45328442e-5)])
+def test_frozen(α, sf):
+    law = frozen(α)
+    np.testing.assert_allclose([law.var(), law.kurtosis()*(1 - α)**2], [1 - α, α*(1 - α)], rtol=1e-12)
+    np.testing.assert_allclose(law.sf(6*law.std()), sf, rtol=1e-8)
+    v = law.sample(20_000, np.random.default_rng(0))
+    assert abs(v.mean() - 1 + α) < 6*v.std()/np.sqrt(len(v)) + 1e-6
+    two = frozen(α, 2)
+    np.testing.assert_allclose([two.var(), two.kurtosis()], [law.var(), law.kurtosis()/2], rtol=1e-11)
+
+def test_frozen_moments_with_more_digits():
+    mpmath = pytest.importorskip("mpmath")
+    from infattn_nb.length import _pd_moments
+    m = [float(x) for x in _pd_moments(Decimal("0.5"), 12)]
+    with mpmath.workdps(60):
+        α, K = mpmath.mpf("0.5"), 12
+        f = lambda θ: -mpmath.log(1 - α*sum(mpmath.rf(1 - α, 2*j - 1)*θ**j/mpmath.factorial(j) for j in range(1, K)))/α
+        c = mpmath.taylor(f, 0, K - 1)
+        np.testing.assert_allclose(m[1:], [float(mpmath.factorial(k)/mpmath.factorial(2*k - 1)*c[k]) for k in range(1, K)], rtol=1e-12)
+
+def test_entropy():
+    for s, τ in ((2, 1.), (100, 2.)):
+        h, w = entropy(s, τ, ROUGH)
+        np.testing.assert_allclose(w @ h, mean_entropy(s, τ), rtol=1e-9)
+        assert (h >= 0).all() and (h <= np.log(s)*(1 + 1e-12)).all()
+    a = softmax(2*np.random.default_rng(0).standard_normal((50_000, 100)))
+    H = -(a*np.log(a)).sum(1)
+    assert abs(H.mean() - w @ h) < 6*H.std()/np.sqrt(len(H))
+    np.testing.assert_allclose(H.var(), w @ h**2 - (w @ h)**2, rtol=.1)
+
+def test_phases():
+    "The stored laws tend to their limits; exponents and the frozen mean as derived."
+    t = pd.read_csv(ROOT/"nbs/data/length.csv")
+    t = t.assign(weight=t.weight/t.groupby(["beta", "log2_s"]).weight.transform("sum"))
+    cv2 = t.groupby(["beta", "log2_s"])[["u", "weight"]].apply(lambda r: r.weight @ (r.u/(r.weight @ r.u) - 1)**2)
+    assert cv2[.3, 8] > cv2[.3, 20] > cv2[.3, 40]
+    mean = t.groupby(["beta", "log2_s"])[["u", "weight"]].apply(lambda r: r.weight @ r.u)
+    for (β, e), m in mean.items(): np.testing.assert_allclose(m, participation_moments(2.**e, β*np.sqrt(2*e*np.log(2)), 1)[0], rtol=1e-5)
+    assert abs(mean[2., 40] - .5) < abs(mean[2., 20] - .5) < abs(mean[2., 8] - .5)
+    for e in (8, 20, 40): assert abs(mean[2., e] - 1 + effective_alpha(2.**e, 2*np.sqrt(2*e*np.log(2)))) < abs(mean[2., e] - .5)
+
+def test_stored_laws_are_recomputed():
+    t = pd.read_csv(ROOT/"nbs/data/length.csv").query("beta == 0.7 and log2_s == 8")
+    u, w = row_points(np.ones(2**8), .7*np.sqrt(16*np.log(2)), 0., ROUGH)
+    sd = np.sqrt(w @ u)
+    stored = (ndtr(-np.multiply.outer(YS, sd/np.sqrt(t.u.to_numpy()))) @ t.weight.to_numpy())/t.weight.sum()
+    np.testing.assert_allclose(stored, tails((u, w)), rtol=1e-6)
