@@ -56,13 +56,13 @@ def next_temperature(β, # now
                      ℓ, # log likelihoods (M,)
                      keep, # fraction to keep
                     ): # the next β, at most 1
-    "The largest β whose weights keep that fraction, by bisection."
-    lo, hi = 0., 1. - β
+    "The largest β whose weights keep that fraction, by bisection in log δ."
+    lo, hi = 1e-300, 1. - β
     if kept(hi, ℓ) >= keep: return 1.
-    for _ in range(50):
-        mid = (lo + hi)/2
+    for _ in range(60):
+        mid = np.sqrt(lo)*np.sqrt(hi)
         lo, hi = (mid, hi) if kept(mid, ℓ) > keep else (lo, mid)
-    return β + hi
+    return min(1., max(β + hi, 1.01*β)) # it always rises
 
 def systematic(w, # weights ≥ 0, (M,)
                size, # how many to draw
