@@ -78,18 +78,19 @@ def run_calibration(seed, heads):
     law = AttentionRegressor(heads, alpha=.1, random_state=seed, **ROUGH).fit(X, y[:, 0]).predictive(x)
     return dict(seed=seed, heads=heads, rank=law.cdf(target[:, 0])[0], error=(law.mean() - target[:, 0])[0], variance=law.var()[0])
 
-def run_width(seed, D, widths, draws=2**15):
-    "Log evidence at finite width minus its limit, and the change of the posterior mean weight, from paired draws of the prior."
-    X, y, x, _ = prior_data(seed, 1, 4, 1, 3, 2, D=D, alpha=.1)
+def run_width(seed, D, widths, draws=2**14):
+    "Log evidence, and posterior mean weight of a token, at finite width and in the limit, from the same draws of the prior."
+    X, y, *_ = prior_data(seed, 1, 4, 1, 3, 2, D=D, alpha=.1)
     rng = np.random.default_rng(seed)
-    parts = [rng.standard_normal((2, 2, 1, draws)) for _ in range(3)]
+    N, *T = (rng.standard_normal((4, draws)) for _ in range(3))
+    z = np.concatenate([np.concatenate([N, *T]), np.concatenate([N, *(-t for t in T)])], axis=1) # mirrored: what is of order n^(-1/2) cancels
     rows = []
     for n in (np.inf, *widths):
         layer = training_layer(X, width=n)
-        view, z = layer.view(X, leading=True), np.concatenate([p.reshape(4, draws) for p, _ in zip(parts, layer.shapes())])
-        ℓ = latent_likelihood(layer, view, y, .1, z)
+        view, latents = layer.view(X, leading=True), z[:layer.dim()]
+        ℓ = latent_likelihood(layer, view, y, .1, latents)
         w = np.exp(ℓ - ℓ.max())
-        A = np.concatenate([attend(layer, view, layer.split(z[:, j:j+4096]))[0, 0] for j in range(0, draws, 4096)], axis=1)
+        A = np.concatenate([attend(layer, view, layer.split(latents[:, j:j+4096]))[0, 0] for j in range(0, 2*draws, 4096)], axis=1)
         rows.append(dict(seed=seed, outputs=D, n=n, evidence=np.log(w.mean()) + ℓ.max(), weight=(A[0] @ w)/w.sum()))
     return rows
 
@@ -105,7 +106,7 @@ TABLES = {
     "average": lambda seeds: [run_average(seed, *m) for seed, m in product(range(seeds), [*((k, o) for k, o in models() if k in ("1", "4", "inf", "1/n")), ("1, long", dict(heads=1, mask=OTHERS) | FAIR | dict(n_moves=25))])],
     "heads": lambda seeds: [run_heads(seed, *Hs) for seed, Hs in product(range(seeds), product((1, 2, 8, np.inf), repeat=2))],
     "calibration": lambda seeds: [run_calibration(seed, H) for seed, H in product(range(320), (1, 2, 8))],
-    "width": lambda seeds: sum((run_width(seed, D, (16, 64, 256, 1024)) for seed, D in product(range(seeds), (1, 2, 4))), []),
+    "width": lambda seeds: sum((run_width(seed, D, (16, 64, 256, 1024)) for seed, D in product(range(seeds), (1, 4, 16))), []),
     "trust": lambda seeds: [run_trust(seed, *size, *how) for size, how, seed in product(SIZES, ((128, 3), (512, 3), (512, 10)), range(2))],
 }
 

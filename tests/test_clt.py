@@ -15,7 +15,8 @@ from infattn_nb.clt import ExchangeableScores, cumulants, quadratic_form, score_
 from infattn_nb.finite import simulate
 from infattn_nb.functions import relu, tanh
 from infattn_nb.limit import limit
-from infattn_nb.netsor import AssumptionError, Program, Score, attention
+from infattn_nb.architectures import attention
+from infattn_nb.netsor import AssumptionError, Program, Score
 
 def program(phi, pairs, var=(1., 1.)):
     "Scores (W₁ x)ᵀ(W₂ x')/√n for pairs of (number of the matrix, token), tokens φ(W⁰u)."

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from infattn_nb.attention import Attention, Tokens
-from infattn_nb.experiments import PLANS, _series, read_table, reproduce, sweep, write_table
+from infattn_nb.experiments import PLANS, sweep
+from infattn_nb.running import reproduce
+from infattn_nb.store import read_table, series, write_table
 from infattn_nb.functions import relu
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +79,7 @@ def test_stored_tables_are_what_the_command_writes(name):
     fresh = sweep(name, keep=lambda cell: all(cell[k] == v for k, v in block.items()))
     for panel in np.unique(fresh["panel"]):
         where = dict(panel=panel, n=fresh["n"][0], heads=fresh["heads"][0])
-        for new, old in zip(_series(fresh, **where), _series(stored, **where)): np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-12)
+        for new, old in zip(series(fresh, **where), series(stored, **where)): np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-12)
     parameters = json.loads((ROOT/f"nbs/data/{name}.json").read_text())
     assert parameters["trials"] == 10 and parameters["samples"] == PLANS[name].samples and parameters["seed"] == 0
 

@@ -3,6 +3,8 @@ import gc
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -113,12 +115,35 @@ def test_no_pools_within_pools():
     fold(sample, np.sum, 4*hierarchical.BLOCK, rng=0)
     assert max(counts) <= active_count() + os.cpu_count()
 
+def test_a_thread_of_the_users_own_pool_does_not_wait_for_it():
+    law = LAYER.law(5)
+    with ThreadPoolExecutor(1) as pool:
+        mine = pool.submit(law.rvs, 3*hierarchical.BLOCK, 0, pool)
+        np.testing.assert_array_equal(mine.result(timeout=60), law.rvs(3*hierarchical.BLOCK, 0))
+
 def test_a_pool_does_not_wait_for_itself():
     "A sampler that gets the executor in whose task it runs computes in that thread."
     law = LAYER.law(5)
     with ThreadPoolExecutor(2) as pool:
         inner = lambda y: law.rvs(2*hierarchical.BLOCK, 0, executor=pool).sum()
         assert law.fold(inner, 3*hierarchical.BLOCK, 0, executor=pool) == pytest.approx(3*law.rvs(2*hierarchical.BLOCK, 0).sum(), rel=1e-12)
+
+LONG = """import os, signal, threading, time
+from infattn_nb import Attention, Tokens, relu
+signal.signal(signal.SIGINT, signal.default_int_handler)
+layer = Attention(Tokens(4, relu), heads=2)
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+start = time.monotonic()
+try: layer.simulate_dense(256, 10**5)
+except KeyboardInterrupt: print(time.monotonic() - start - 1, flush=True)
+while threading.active_count() > 1: time.sleep(.01)
+print(time.monotonic() - start - 1)"""
+
+def test_control_c_is_answered_at_once():
+    "A block of this size takes minutes; the caller hears at once, and the threads end at their next piece."
+    run = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, timeout=100)
+    answered, ended = map(float, run.stdout.split())
+    assert answered < 1.5 and ended < 10 and not run.stderr
 
 @pytest.mark.filterwarnings("ignore")
 def test_cluster_with_a_worker_killed():

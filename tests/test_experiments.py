@@ -7,12 +7,13 @@ import pytest
 from scipy.stats import norm
 
 from infattn_nb.divergence import kl_divergence
-from infattn_nb.experiments import (FIGURES, GRID, HEADS, HEAD_WIDTH, LOW_RANK_HEADS, PLANS, WIDTHS, _cost_table, _series, literal_seconds, paper_layer,
-                                    read_table, reproduce, sweep)
+from infattn_nb.experiments import (FIGURES, GRID, HEADS, HEAD_WIDTH, LOW_RANK_HEADS, PLANS, WIDTHS, paper_layer, sweep)
+from infattn_nb.running import cost_table, literal_seconds, reproduce
+from infattn_nb.store import read_table, series
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 table = lambda name: read_table(DATA/f"{name}.csv")
-column = lambda data, **where: _series(data, **where)[1]
+column = lambda data, **where: series(data, **where)[1]
 
 def test_names_and_counts():
     assert list(PLANS) == list(FIGURES) == "fig1a fig1b fig2a fig2b fig3a fig3b relu_a relu_b heads".split()
@@ -54,7 +55,7 @@ def test_low_rank_stays_close_to_its_limit(H):
     assert np.abs(law - limit).max() < .05/H**.9*limit.max()
     assert (law[np.abs(GRID) > 2.5] > limit[np.abs(GRID) > 2.5]).all()
     for n, f in ((HEAD_WIDTH*H, law), (np.inf, limit)):
-        y, estimate, spread = _series(data, panel="estimate", n=n, heads=H)
+        y, estimate, spread = series(data, panel="estimate", n=n, heads=H)
         h2 = 50_000**-.4*np.trapezoid(y*y*f, y) # bandwidth²; smoothing adds h² f''/2
         smoothed = f + h2/2*np.gradient(np.gradient(f, y), y)
         inner = np.abs(y) < 1.5
@@ -76,11 +77,11 @@ def test_heads_follow_the_asymptote():
     kde = np.array([column(data, panel="kde", heads=h) for h in HEADS])
     assert kde[0].mean() > kde[-1].mean() > 1000*D[-1]
 
-def test_cost_table():
+def testcost_table():
     assert literal_seconds("heads") == 0
     one, ten = (literal_seconds("fig3b", trials=t, samples=s) for t, s in ((1, 100), (10, 1000)))
     assert ten == pytest.approx(100*one) and one > 0
-    head, *rows = _cost_table({"fig3b": 30., "heads": 4000.}, 10, None, 2)
+    head, *rows = cost_table({"fig3b": 30., "heads": 4000.}, 10, None, 2)
     assert "extrapolated" in head and [r.split()[:3] for r in rows] == [["fig3b", "30.0", "s"], ["heads", "1.1", "h"], ["total", "1.1", "h"]]
 
 def test_smallest_run():
@@ -95,7 +96,7 @@ def test_any_seed():
     stored = column(table("fig3b"), panel="law", n=64, heads=1)
     fresh = [sweep("fig3b", trials=2, samples=20_000, seed=k, keep=lambda cell: cell["n"] == 64) for k in (1, 2)]
     for data in fresh:
-        _, D, error = _series(data, panel="law", n=64)
+        _, D, error = series(data, panel="law", n=64)
         assert (np.abs(D - stored.mean()) < 10*np.hypot(error, stored.std(ddof=1)/10**.5)).all()
 
 def test_two_runs_in_one_folder_keep_their_timings(tmp_path):

@@ -37,6 +37,14 @@ def reference(φ, a, b, ρ):
     return total
 
 @every
+def test_answers_are_arrays_of_doubles(φ):
+    "Lists, integers and float32 alike; numbers give numbers."
+    for x in ([1, 2], np.array([1, 2]), np.array([1, 2], np.float32), (1., 2.)):
+        y = φ(x)
+        assert type(y) is np.ndarray and y.dtype == float and (y == φ(np.array([1., 2.]))).all()
+    assert type(φ(2)) is np.float64 and softmax(np.ones(2, np.float32)).dtype == float
+
+@every
 def test_against_integration(φ):
     for a, b, ρ in ((1., 1., .3), (1., 1., .999), (.01, 100., -.7), (1e-8, 1., .3), (100., 100., -1.), (100., 100., .999), (0., 1., .3), (100., 1., 1.)):
         c = ρ*np.sqrt(a)*np.sqrt(b)

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infattn_nb import experiments
-from infattn_nb.experiments import UNFINISHED, _write, read_table, reproduce, sweep
+from infattn_nb import running, store
+from infattn_nb.experiments import sweep
+from infattn_nb.running import reproduce
+from infattn_nb.store import UNFINISHED, digest, read_table, write
 
 pytestmark = pytest.mark.xdist_group("interruption") # its fixtures are made once
 
@@ -80,7 +82,7 @@ def damage(files):
     whole = [f.read_bytes() for f in files]
     files[0].write_bytes(whole[0][:-1]), files[1].write_bytes(whole[1][:70]), files[2].write_bytes(b"")
     files[3].write_bytes(whole[3].replace(b"1", b"2", 80)), files[4].write_bytes(os.urandom(1000)), files[5].write_bytes(whole[6])
-    for file, content in ((files[6], b"5"), (files[7], b"[]"), (files[8], b"not json")): file.write_bytes(experiments._digest(content).encode() + b"\n" + content)
+    for file, content in ((files[6], b"5"), (files[7], b"[]"), (files[8], b"not json")): file.write_bytes(digest(content).encode() + b"\n" + content)
     return ["is damaged"]*5 + ["belongs to another run"] + ["cannot be read"]*3
 
 def test_damaged_and_foreign_blocks_are_named_and_computed_again(tmp_path):
@@ -101,7 +103,7 @@ def test_blocks_of_other_parameters_are_not_used(change, tmp_path):
 
 def test_blocks_of_another_version_are_not_used(tmp_path, monkeypatch):
     sweep("fig2a", blocks=tmp_path, **SMALL)
-    monkeypatch.setattr(experiments, "_versions", lambda: dict(numpy="1.0"))
+    monkeypatch.setattr(store, "code_versions", lambda: dict(numpy="1.0"))
     with pytest.warns(match="belongs to another run"): sweep("fig2a", blocks=tmp_path, **SMALL)
 
 def test_a_sweep_in_memory_equals_one_from_blocks(tmp_path):
@@ -118,9 +120,9 @@ def test_other_unfinished_runs_are_left_alone(tmp_path):
 
 def test_a_file_is_complete_or_as_it_was(tmp_path, monkeypatch):
     path = tmp_path/"figure.csv" # alone in its folder, also after failures
-    _write(path, b"old")
+    write(path, b"old")
     monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match=r"figure.csv cannot be written \(No space"): _write(path, b"new")
+    with pytest.raises(OSError, match=r"figure.csv cannot be written \(No space"): write(path, b"new")
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
     monkeypatch.undo()
     tidied = []
@@ -129,11 +131,11 @@ def test_a_file_is_complete_or_as_it_was(tmp_path, monkeypatch):
         return original(a, b)
     original = os.replace
     monkeypatch.setattr(os, "replace", replace)
-    _write(path, b"new", tmp_path/"scratch")
+    write(path, b"new", tmp_path/"scratch")
     assert path.read_bytes() == b"new" and tidied
 
 def test_whatever_stops_a_run_says_how_to_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(experiments, "_write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(running, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError) as e: reproduce(tmp_path, only="fig2a", **SMALL)
     assert "goes on from the finished blocks" in e.value.__notes__[0]
 

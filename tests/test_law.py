@@ -1,4 +1,5 @@
 """The limit law to many digits: independent routes, exact oracles, and laws that must stay laws."""
+import tracemalloc
 import warnings
 from dataclasses import replace
 from functools import lru_cache
@@ -8,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.stats import binom, norm
+from scipy.stats import binom, multivariate_normal, norm
 
 from infattn_nb.attention import Attention, Tokens, normal_nodes
-from infattn_nb.functions import identity, relu, softmax, tanh
-from infattn_nb.hierarchical import GaussianMixture, mixture_of_heads
+from infattn_nb.functions import clip, identity, relu, softmax, tanh
+from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian, mixture_of_heads
 
 FOUR = Attention(Tokens(4, identity))
 SD = np.array([0., .5, 1, 2, 4, 6, 8])
@@ -222,3 +223,50 @@ def test_weights_that_jump():
     "All weight on the largest score: one token of unit length, v = 1 exactly. Rules whose axes are alike put whole diagonals on the jump."
     law = Attention(Tokens(3, identity), weights=_hardest).law().marginal(0)
     assert abs(law.var() - 1) < 1e-12 and abs(law.kurtosis()) < 1e-12
+
+def test_equal_layers_are_equal_and_share_their_limit():
+    make = lambda **changes: Attention(Tokens(3, clip(100.), np.eye(3)), **dict(heads=2, mask="causal", bias=np.eye(3)) | changes)
+    a, b = make(), make(mask=np.tri(3, dtype=bool))
+    assert a == b and hash(a) == hash(b) and a.law().marginal(0) is b.law().marginal(0) and len({a, b}) == 1
+    others = make(heads=3), make(bias=2*np.eye(3)), make(mask=None), make(weights=relu), Attention(Tokens(3, clip(100.)), heads=2), "layer"
+    assert all(a != x for x in others) and Tokens(3, relu) == Tokens(3, relu) != Tokens(3, relu, np.eye(3))
+
+def test_outputs_count_from_the_end():
+    for law in (FOUR.law(), FOUR.law(8)): assert law.marginal(-1).pdf(1.) == law.marginal(3).pdf(1.)
+
+def test_sizes_as_in_scipy():
+    law = FOUR.law(8)
+    assert np.ndim(law.marginal(0).rvs()) == 0 and law.marginal(0).rvs(1).shape == (1,) and law.rvs().shape == (4,) and law.rvs(1).shape == (1, 4)
+    assert law.marginal(0, 16, seed=3).variances.tolist() == law.marginal(0, 16, rng=3).variances.tolist() == law.marginal(0, 16, 3).variances.tolist()
+
+def test_frozen_laws_state_errors():
+    law = FOUR.law(8).marginal(0, 1000)
+    assert law(2., 3.).sf(5., return_error=True) == law.sf(1., return_error=True) and law(loc=1.).mean() == 1
+    assert law(scale=2.).std() == 2*law.std() and law(1.).rvs(3, rng=0).tolist() == (1 + law.rvs(3, rng=0)).tolist()
+
+@pytest.mark.power("log densities .05 apart")
+def test_moments_and_density_of_the_vector():
+    layer = Attention(Tokens(2, identity, [[1, .5], [.5, 2]]), heads=2)
+    law = layer.law(8)
+    S, error = law.cov(return_error=True)
+    y = law.rvs(100_000, rng=1)
+    se = (y[:, :, None]*y[:, None]).std(0)/np.sqrt(len(y))
+    assert (np.abs(np.cov(y.T) - S) < 6*(se + error)).all() and (law.mean() == [0, 0]).all()
+    point = np.array([.5, -.3])
+    logf, error = law.logpdf(point, return_error=True)
+    h = .2 # a bin is not a point: its density differs by about h²/6
+    share = (np.abs(y - point) < h/2).all(1)
+    assert abs(share.mean()/h**2/np.exp(logf) - 1) < .05 + 6*share.std()/share.mean()/np.sqrt(len(y)) + 6*error
+    pairs = law.logpdf(np.stack([point, -point]), draws=4096)
+    assert pairs.shape == (2,) and pairs[0] == pytest.approx(pairs[1], rel=1e-12) == law.logpdf(-point, draws=4096)
+    one = Attention(Tokens(1, relu)).law()
+    assert one.logpdf([.7]) == one.marginal(0).logpdf(.7)
+    gauss = HierarchicalGaussian.constant([[2., 1], [1, 3]])
+    assert gauss.logpdf(point, return_error=True) == (pytest.approx(multivariate_normal(cov=[[2, 1], [1, 3]]).logpdf(point), rel=1e-13), 0)
+
+def test_memory_is_bounded_for_a_thousand_tokens():
+    tracemalloc.start()
+    law = Attention(Tokens(1024, identity, np.eye(1024))).law().marginal(0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**30 and 0 < law.std() < 1

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -12,6 +13,7 @@ from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
+from test_figures import shrink
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT/"nbs").glob("*.ipynb"))
@@ -46,10 +48,22 @@ def printed(outputs):
         data = o.get("data", {})
         if o["output_type"] == "stream": yield "".join(o["text"])
         elif "image/png" in data: yield "<picture>"
+        elif "text/markdown" in data: yield "".join(data["text/markdown"])
         elif "text/plain" in data: yield "".join(data["text/plain"])
 
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+EXECUTED = Path(__file__).with_name("executed.json") # page -> digest of the code whose outputs it stores
 
+def code_digest(path):
+    "Of the cells whose outputs a page stores."
+    return sha256("\n".join(source for _, source in cells(path, "code")).encode()).hexdigest()[:16]
+
+@page
+def test_outputs_were_stored_by_this_code(path):
+    "No second run: the page has been executed since its code last changed. The slow test below runs it again."
+    assert json.loads(EXECUTED.read_text())[path.name] == code_digest(path), "run `python tests/test_notebooks.py`"
+
+@pytest.mark.slow
 @page
 def test_stored_outputs_are_fresh(path):
     "Run every cell again: the same texts, numbers equal up to the last digit shown."
@@ -75,3 +89,34 @@ def test_imports_stand_alone():
             lines = [line for line in source.splitlines() if line.strip() and not line.startswith("#")]
             imports = [line for line in lines if re.match(r"(import|from) ", line)]
             assert len(imports) in (0, len(lines)), f"{path.stem}: {source[:80]}"
+
+def shown(cell, source):
+    "The lines of code and of plain output that a reader sees, on the site or in a module."
+    if "#| hide" in source: return
+    if "#| echo: false" not in source: yield from (line for line in source.splitlines() if not line.startswith("#|"))
+    for o in cell["outputs"]:
+        data = o.get("data", {})
+        if not {"text/html", "text/markdown", "image/png"} & set(data): yield from "".join(o.get("text", data.get("text/plain", ""))).splitlines()
+
+@page
+def test_lines_fit_the_page(path):
+    "88 characters stand beside both margins of the site; a longer line would have to be scrolled."
+    long = [line for c, source in cells(path, "code") for line in shown(c, source) if len(line) > 88]
+    assert not long, f"{len(long)} lines, e.g. {max(long, key=len)}"
+
+def execute(path):
+    "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
+    tool = Path(sys.executable).with_name
+    subprocess.run([tool("exec_nb"), path.name, "--dest", path.name, "--exc_stop"], cwd=path.parent, check=True)
+    shrink(path)
+    subprocess.run([tool("nbdev_clean"), "--fname", path.name], cwd=path.parent, check=True)
+
+if __name__ == "__main__": # pages named, or those whose code has changed since they were executed
+    known = json.loads(EXECUTED.read_text()) if EXECUTED.exists() else {}
+    known = {p.name: known.get(p.name) for p in PAGES}
+    for path in PAGES:
+        if path.name in sys.argv[1:] or (not sys.argv[1:] and known[path.name] != code_digest(path)):
+            execute(path)
+            known[path.name] = code_digest(path)
+            EXECUTED.write_text(json.dumps(known, indent=1) + "\n")
+            print(path.name, flush=True)

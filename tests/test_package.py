@@ -1,5 +1,6 @@
 """What gets installed: the package alone, light to import."""
 import configparser
+import re
 import subprocess
 import sys
 import zipfile
@@ -35,23 +36,54 @@ def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
 
 def test_light_import():
     code = "import sys, infattn_nb.attention; sys.exit(any(m.split('.')[0] in ('matplotlib', 'seaborn', 'pandas', 'IPython', 'nbdev') for m in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
 
 def test_imports_go_one_way():
-    order = ["functions", "hierarchical", "netsor", "limit", "finite", "clt", "attention", "theorem", "divergence", "regimes", "rates", "robustness", "experiments"]
-    assert {f"{name}.py" for name in order} == {p.name for p in (ROOT/"infattn_nb").glob("[a-z]*.py")} - {"all.py"}
-    for k, name in enumerate(order):
-        source = (ROOT/f"infattn_nb/{name}.py").read_text(encoding="utf-8")
-        assert not [later for later in order[k:] if f"infattn_nb.{later} import" in source or f"from .{later}" in source], name
+    "A room imports those below it; late imports inside a function, of which there are two, may go up."
+    from infattn_nb import ROOMS
+    assert {f"{name}.py" for name in ROOMS} == {p.name for p in (ROOT/"infattn_nb").glob("[a-z]*.py")} - {"all.py"}
+    for k, name in enumerate(ROOMS):
+        lines = (ROOT/f"infattn_nb/{name}.py").read_text(encoding="utf-8").splitlines()
+        imported = {m[1] for line in lines if (m := re.match(r"from \.(\w+) import", line))}
+        assert not imported & set(ROOMS[k:]), name
+
+def test_no_private_name_crosses_a_wall():
+    for path in (ROOT/"infattn_nb").glob("[a-z]*.py"):
+        for line in re.findall(r"^ *from \.\w* import (.*)", path.read_text(encoding="utf-8"), flags=re.M):
+            assert not re.search(r"\b_[a-z]", line), f"{path.name}: {line}"
+
+def test_rooms_are_small():
+    for path in (ROOT/"infattn_nb").glob("[a-z]*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 350, path.name
 
 def test_version_stands_in_one_place():
     import infattn_nb
     assert infattn_nb.__version__ == CFG["version"] and f"version: {CFG['version']}" in (ROOT/"CITATION.cff").read_text()
 
+HOOD = "checks sampling factors quadrature tokens attention dense vectors paths store live".split() # not all of what they offer is for everybody
+
 def test_names_are_unique():
     "No module hides a name of another in `from infattn_nb.all import *`."
-    modules = [import_module(f"infattn_nb.{p.stem}") for p in (ROOT/"infattn_nb").glob("[a-z]*.py") if p.stem != "all"]
-    names = [name for m in modules for name in m.__all__]
+    from infattn_nb import ROOMS
+    names = [name for room in ROOMS if room not in HOOD for name in import_module(f"infattn_nb.{room}").__all__]
     assert len(names) == len(set(names))
     public = import_module("infattn_nb.all")
     assert all(hasattr(public, name) for name in names)
+
+def test_names_of_the_package_itself():
+    "`from infattn_nb import Attention` works, is light, and old addresses of moved names still do."
+    code = """import sys
+from infattn_nb import Attention, Tokens, relu, draw
+assert "matplotlib" not in sys.modules and "infattn_nb.limit" not in sys.modules
+from infattn_nb.netsor import mlp, rnn, lstm, conv1d, attention
+from infattn_nb.functions import times, compose, product, growth, break_pseudo_lipschitz, seed_sequence, check_real, check_cov, dual_quadrature
+from infattn_nb.hierarchical import draw, fold, psd_factor, jacobi, gauss, mixture_of_heads, sample_shape, head_mean, BLOCK, AHEAD
+from infattn_nb.attention import Tokens, ProgramTokens, wishart_factor, narrow, normal_nodes, BUFFER
+from infattn_nb.limit import cross_moment, Paths, BATCHES
+from infattn_nb.experiments import reproduce, infattn_figures, read_table, write_table, literal_seconds
+import infattn_nb
+try: infattn_nb.nothing
+except AttributeError: pass"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

@@ -12,12 +12,13 @@ ROOT = Path(__file__).parent.parent
 parser = configparser.ConfigParser(delimiters=["="])
 parser.read(ROOT/"settings.ini", encoding="utf-8")
 CFG = parser["DEFAULT"]
+PUBLISHED = CFG.getboolean("published") # only then there is anything to link to
 GITHUB = f"github/{CFG['user']}/{CFG['repo']}/blob/{CFG['branch']}/nbs"
 BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/{}/{})"
 INSTALL = f"""#| hide
 #| eval: false
 ! [ -e /content ] && git clone -q --depth 1 {CFG['git_url']} src && pip install -q ./src && cp -r src/nbs/data ."""
-SKIP = {"05_clt.ipynb": "06_theorem.ipynb", "06_theorem.ipynb": "07_hierarchical.ipynb"} # where to go without the proofs
+SKIP = {"13_clt.ipynb": "14_theorem.ipynb", "15_proof.ipynb": "16_rates.ipynb"} # where to go without the proofs
 
 def reading_order(contents=yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]):
     return [p for item in contents for p in ([item] if isinstance(item, str) else reading_order(item["contents"]))]
@@ -41,19 +42,20 @@ def steps(name, cells):
     if k + 1 < len(ORDER): yield f"Next: [{title(ORDER[k+1])}]({ORDER[k+1]})"
     yield f"{minutes(cells)} minutes"
     if name in SKIP: yield f"[skip the proof]({SKIP[name]})"
-    if "00_notation.ipynb" in ORDER and name not in ("index.ipynb", "00_notation.ipynb"): yield "[notation](00_notation.ipynb)"
-    yield BADGE.format(GITHUB, name)
+    if "21_notation.ipynb" in ORDER and name not in ("index.ipynb", "21_notation.ipynb"): yield "[notation](21_notation.ipynb)"
+    if PUBLISHED: yield BADGE.format(GITHUB, name)
 
 def with_path(name):
     "The notebook with its opening: title and claim, path, introduction, a hidden cell that installs the package on Colab."
     nb = read(name)
-    cells = [c for c in nb["cells"] if "colab-badge.svg" not in text(c) and "[ -e /content ]" not in text(c)]
+    cells = [c for c in nb["cells"] if c["id"] not in ("path", "colab")]
     head, rest = re.fullmatch(r"(# [^\n]+\n\n> [^\n]+)\n*(.*)", text(cells[0]), flags=re.S).groups()
     if rest: cells[1:1] = [cell("intro", "markdown", rest)]
     cells[0]["source"] = head.splitlines(keepends=True)
     code = next((k for k, c in enumerate(cells) if c["cell_type"] == "code"), len(cells))
     path = cell("path", "markdown", " · ".join(steps(name, cells)))
-    nb["cells"] = [cells[0], path, *cells[1:code], cell("colab", "code", INSTALL), *cells[code:]]
+    colab = [cell("colab", "code", INSTALL)]*PUBLISHED
+    nb["cells"] = [cells[0], path, *cells[1:code], *colab, *cells[code:]]
     return nb
 
 def cell(id, kind, source):

@@ -4,6 +4,7 @@ Two samples of N are compared by Kolmogorov–Smirnov tests at level 1e-9: a dif
 sqrt(21.4/N), 0.033 for N = 20,000, is seen. About 150 such tests leave a false alarm less likely than 1e-6, for any seed.
 """
 import pickle
+import time
 import tracemalloc
 import warnings
 
@@ -329,6 +330,16 @@ def test_refusals():
         attention(q, [clip(1.)(h) for h in q.inputs(np.eye(2))])
         assert q.check() == []
 
+def test_the_check_of_a_deep_program_is_quick():
+    "One walk for all scores: 40 layers of attention, 6,000 vectors, took 7 s when each score walked for itself."
+    p = Program()
+    x = p.inputs(np.eye(6) + .1)
+    for _ in range(40): x = [clip(1.)(h) for h in attention(p, x, heads=2)]
+    start = time.perf_counter()
+    findings = p.check(strict=False)
+    assert time.perf_counter() - start < 2
+    assert {f.clause for f in findings} == {"depth", "bounded"} and sum(f.clause == "depth" for f in findings) == 39*72
+
 def test_a_function_that_turns_bad_is_named():
     p = Program()
     h, = p.inputs([[1.]])
@@ -344,7 +355,7 @@ def test_vectors_written_later_are_not_zero():
     later = p.matrix() @ tanh(g)
     assert lim.second_moment(tanh(g), g) > 0 # functions of what was there are fine
     for question in (lambda: lim.second_moment(later, later), lambda: lim.cov([later]), lambda: lim.score_cov([p.score(p.matrix() @ tanh(h), later)])):
-        with pytest.raises(ValueError, match="before the limit is taken"): question()
+        with pytest.raises(ValueError, match="before the limit"): question()
 
 def test_programs_of_any_size():
     "Deep residual attention is checked in linear time; long sums need no deep recursion; iterators are as good as lists."
@@ -365,10 +376,10 @@ def test_functions_that_mix_coordinates_are_refused():
     s = p.score(p.matrix() @ tanh(g), p.matrix() @ tanh(g))
     with pytest.raises(ValueError, match="each coordinate alike"): p.nonlin(lambda h: h/np.sqrt((h**2).mean(-1, keepdims=True)), g)
     for weights, message in ((lambda q: softmax(q, axis=0), "last axis"), (np.log, "finite"), (lambda q: q*1j, "real numbers"), (lambda q: q["a"], "function of the scores")):
-        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=message): p.attend([s, s], [g, g], weights=weights)
-    with pytest.raises(ValueError, match="divided by zero"): g/0
+        with np.errstate(invalid="ignore"), pytest.raises((TypeError, ValueError), match=message): p.attend([s, s], [g, g], weights=weights)
+    with pytest.raises(ValueError, match="must not be zero"): g/0
     y = p.attend([s, s], [g, g], weights=lambda q: np.where(np.abs(q) > 1.5, np.nan, q))
-    with pytest.raises(ValueError, match="`weights` must be finite"): simulate(p, y, 50, 10**5, 0)
+    with pytest.raises(ValueError, match="`weights` of `y1` must be finite"): simulate(p, y, 50, 10**5, 0)
 
 def test_builders_take_plain_functions_and_a_vector_alone():
     for φ in (np.tanh, tanh):

@@ -4,7 +4,8 @@ import pytest
 from scipy.stats import norm
 
 from infattn_nb.attention import Attention, Tokens
-from infattn_nb.divergence import _line, kde, paired_kl
+from infattn_nb.divergence import kde, paired_kl
+from infattn_nb.quadrature import line
 from infattn_nb.functions import clip, identity, relu, tanh
 from infattn_nb.hierarchical import GaussianMixture
 from infattn_nb.rates import _stencil, first_order, fluctuations, kl_constant, noise_floor, scaled_difference, smoothed
@@ -60,7 +61,7 @@ def test_first_order_against_sampling(name, size=2**18):
 
 def test_first_order_keeps_mass_and_is_even():
     layer = LAYERS["ReLU"][0]
-    y, w = _line(layer.law().marginal(0).std())
+    y, w = line(layer.law().marginal(0).std())
     f1 = first_order(layer, y)
     assert abs(w @ f1) < 1e-6 and w @ np.abs(f1) > .1
     np.testing.assert_allclose(first_order(layer, -y[:5]), f1[:5], rtol=1e-8)
@@ -70,7 +71,7 @@ def test_nearly_right_versions_fail():
     "Without the heads' own fluctuations, or with one coin for all heads, the constant is off by far more than the errors."
     layer = Attention(Tokens(2, identity), heads=2)
     law = layer.law().marginal(0)
-    y, w = _line(law.std())
+    y, w = line(law.std())
     f, c = law.pdf(y), kl_constant(layer)
     D, se = paired_kl(layer, 10**6, draws=2**16, rng=0)
     assert abs(1e12*D - c) < 10e12*se and 10e12*se < .2*c
@@ -140,4 +141,4 @@ def test_bad_input():
     with pytest.raises(ValueError, match="score_scale='sqrt'"): kl_constant(Attention(Tokens(2, identity), score_scale="linear"))
     with pytest.raises(ValueError, match="var_o·var_v > 0"): kl_constant(Attention(Tokens(2, identity), var_o=0.))
     with pytest.raises(ValueError, match="`samples` must be at least 2"): noise_floor(norm(), 1)
-    with pytest.raises(ValueError, match="coordinate"): first_order(Attention(Tokens(2, identity)), 0., i=2)
+    with pytest.raises(ValueError, match="`i` must be an output"): first_order(Attention(Tokens(2, identity)), 0., i=2)

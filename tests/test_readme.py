@@ -1,9 +1,14 @@
 """README.md is nbs/index.ipynb. Run this file as a script to write it."""
+import configparser
 import json
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+_parser = configparser.ConfigParser(delimiters=["="])
+_parser.read(ROOT/"settings.ini", encoding="utf-8")
+CFG = _parser["DEFAULT"]
+BLOB = CFG["git_url"] + f"/blob/{CFG['branch']}/" # what lies beside the README needs no host
 
 def readme():
     "The notebook as GitHub markdown: hidden cells dropped, the one figure as an image, links relative to the root."
@@ -12,7 +17,7 @@ def readme():
 
 def _markdown(cell):
     source = "".join(cell["source"])
-    if cell["cell_type"] == "markdown": return re.sub(r"\]\((\w+\.ipynb)", r"](nbs/\1", source)
+    if cell["cell_type"] == "markdown": return re.sub(r"\]\((\w+\.ipynb)", r"](nbs/\1", source).replace(f"]({BLOB}", "](")
     if "#| hide" in source: return ""
     if "images/limit.png" in source:
         caption, alt = (re.search(rf'#\| {key}: "(.*)"', source)[1] for key in ("fig-cap", "fig-alt"))

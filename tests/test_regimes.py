@@ -16,14 +16,14 @@ CORRELATED = Tokens(3, relu, [[1, .5, 0], [.5, 2, .3], [0, .3, 1]])
 
 def dense(layer, n, size, rng):
     "Scores and outputs with W^Q = W^K, all matrices drawn."
-    m, X = layer.head_width or n, layer.tokens._dense(n, size, rng)
+    m, X = layer.head_width or n, layer.tokens.literal(n, size, rng)
     W = lambda rows, cols, var: rng.standard_normal((size, rows, cols))*np.sqrt(var/rows)
     y, scores = 0., []
     for a in range(layer.heads):
         Q = X @ W(n, m, layer.var_q)
         G = Q @ Q.mT/m
         scores.append(G)
-        y = y + layer._attend(G) @ X @ W(n, m, layer.var_v) @ W(m, n, layer.var_o)/np.sqrt(layer.heads)
+        y = y + layer.attend(G) @ X @ W(n, m, layer.var_v) @ W(m, n, layer.var_o)/np.sqrt(layer.heads)
     return np.stack(scores, axis=1), y[:, :, 0]
 
 @pytest.mark.parametrize("layer, n", [(Attention(T, heads=2, var_q=.6, var_k=.6), 3), (Attention(CORRELATED, heads=2, var_q=2., var_k=2., var_v=.5), 7),

@@ -128,13 +128,28 @@ def test_wide_heads_recover_the_limit():
 
 def test_bad_input():
     layer = Attention(Tokens(2, identity))
-    with pytest.raises(ValueError, match="`df` must be above 2, got 2"): student(2)
+    with pytest.raises(ValueError, match=r"`df` must be in \(2, ∞\), got 2"): student(2)
     with pytest.raises(ValueError, match="`p` must be in"): sparse(0)
     with pytest.raises(ValueError, match="`ρ` must be in"): equicorrelated(3, -.6)
-    with pytest.raises(TypeError, match="`width` must be an integer"): simulate_weights(layer, gaussian, np.inf)
+    with pytest.raises(ValueError, match="`width` must be a finite whole number"): simulate_weights(layer, gaussian, np.inf)
     with pytest.raises(TypeError, match="`coords` must be an integer"): simulate_weights(layer, gaussian, 4, coords=1.5)
     with pytest.raises(TypeError, match="`entries` must be a function"): simulate_weights(layer, 1., 4)
     with pytest.raises(TypeError, match="`layer` must be an Attention"): simulate_weights(layer.law(), gaussian, 4)
     with pytest.raises(ValueError, match="`coords` must be at least 1"): simulate_weights(layer, gaussian, 4, coords=0)
-    with pytest.raises(ValueError, match=r"`entries` must return an array of shape \(1, 4, 4\), got \(\)"): simulate_weights(layer, lambda rng, shape: 1., 4)
+    with pytest.raises(ValueError, match=r"`entries` must return shape \(1, 4, 4\), got \(\)"): simulate_weights(layer, lambda rng, shape: 1., 4)
     with pytest.raises(ValueError, match="heads·head_width"): simulate_weights(Attention(Tokens(2, identity), head_width=3), gaussian, 4)
+
+def test_a_width_may_be_a_float():
+    "One parser of widths: 4, 4. and np.float32(4) are the same width everywhere."
+    layer = Attention(Tokens(2, identity))
+    for n in (4., np.float32(4), np.int64(4)):
+        np.testing.assert_array_equal(simulate_weights(layer, rademacher, n, 3, rng=0), simulate_weights(layer, rademacher, 4, 3, rng=0))
+        np.testing.assert_array_equal(layer.simulate_dense(n, 3, rng=0), layer.simulate_dense(4, 3, rng=0))
+
+def test_gaussian_entries_are_the_oracle():
+    "The literal simulation with Gaussian entries is `simulate_dense`, to the last digits: same draws, same equations."
+    layer = Attention(Tokens(3, relu), heads=1, mask="causal")
+    y, G = simulate_weights(layer, gaussian, 5, 100, rng=0, coords=5, scores=True)
+    z, F = layer.simulate_dense(5, 100, rng=0, scores=True)
+    np.testing.assert_allclose(y[..., 0], z, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(G, F, rtol=1e-9, atol=1e-12)

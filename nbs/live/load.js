@@ -1,0 +1,19 @@
+// Brings every live figure of a page to life; where that fails, the static figure stays.
+const here = new URL(".", import.meta.url);
+const data = async name => (await fetch(new URL(`../data/${name}`, here))).json();
+
+const style = document.createElement("link");
+Object.assign(style, {rel: "stylesheet", href: new URL("live.css", here)});
+if (document.querySelector("[data-live]")) document.head.append(style);
+
+for (const box of document.querySelectorAll("[data-live]")) {
+  try {
+    const figure = await import(`./${box.dataset.live}.js`);
+    await figure.default(box, data);
+    box.classList.add("live");
+    document.getElementById(box.dataset.instead)?.closest(".cell, .quarto-figure")?.remove();
+  } catch (problem) {
+    box.replaceChildren();
+    console.warn(`live figure ${box.dataset.live}: ${problem.message}`);
+  }
+}

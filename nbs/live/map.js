@@ -1,0 +1,74 @@
+// The map of regimes: score standard deviation × heads, coloured by how far from Gaussian.
+import {bell, choice, el, label, linspace, panel, slider, svg} from "./plot.js";
+import {key, lawOf, readable} from "./kernel.js";
+
+const W = 560, LEFT = 52, BOTTOM = 44, TOP = 8, ROW = 34;
+
+// f₁ of the first-order correction at the points y, where it has been computed.
+export const correction = (map, τ, H, s) => map.f1[`${s},${H},${τ}`];
+
+export default async function regimes(box, data) {
+  const [table, map] = await Promise.all([data("kernel.json"), data("map.json")]);
+  const taus = table.tau.filter(t => t > 0), heads = table.heads;
+  let at = {τ: 2, H: 1};
+  const colour = choice("colour", ["beyond 6 sd", "kurtosis"], () => draw());
+  const s = slider("tokens", table.tokens, 4, String, () => draw());
+  const n = slider("width", [...map.widths, Infinity], Infinity, x => x === Infinity ? "∞" : String(x), () => draw());
+  const grid = el("div", {class: "live-map"}), panels = el("div", {class: "live-panels"});
+  const said = el("p", {class: "live-said", "aria-live": "polite"});
+  box.append(el("div", {class: "live-controls"}, colour.box, s.box, n.box), grid, said, panels);
+
+  const value = (τ, H) => { const l = lawOf(table, τ, H, s.value); return colour.value === "kurtosis" ? l.kurtosis : l.ratio; };
+  const strength = x => colour.value === "kurtosis" ? Math.min(1, Math.sqrt(x/6)) : Math.min(1, Math.log10(Math.max(x, 1))/3);
+
+  function cells() {
+    const H = TOP + ROW*heads.length + BOTTOM, w = (W - LEFT - 8)/taus.length;
+    const root = svg("svg", {viewBox: `0 0 ${W} ${H}`, class: "live-panel", tabindex: 0, role: "application",
+      "aria-label": "Map of score standard deviation and heads; arrow keys move the choice"});
+    const left = k => LEFT + w*k, top = j => TOP + ROW*(heads.length - 1 - j);
+    taus.forEach((τ, k) => heads.forEach((h, j) => {
+      const cell = svg("rect", {x: left(k), y: top(j), width: w + .3, height: ROW + .3, class: "live-cell", "fill-opacity": strength(value(τ, h))});
+      cell.addEventListener("pointerdown", () => { at = {τ, H: h}; draw(true); });
+      root.append(cell);
+    }));
+    root.append(svg("rect", {x: left(taus.indexOf(at.τ)), y: top(heads.indexOf(at.H)), width: w, height: ROW, class: "live-chosen"}));
+    heads.forEach((h, j) => root.append(svg("text", {x: LEFT - 6, y: top(j) + ROW/2 + 4, "text-anchor": "end"}, String(h))));
+    taus.forEach((τ, k) => { if (Number.isInteger(τ) && τ !== 9 && τ !== 7) root.append(svg("text", {x: left(k) + w/2, y: H - BOTTOM + 17, "text-anchor": "middle"}, label(τ))); });
+    root.append(svg("text", {x: (LEFT + W)/2, y: H - 6, "text-anchor": "middle"}, "score standard deviation"),
+                svg("text", {x: 0, y: 0, "text-anchor": "middle", transform: `translate(12 ${TOP + ROW*heads.length/2}) rotate(-90)`}, "heads"));
+    root.addEventListener("keydown", e => {
+      const step = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key];
+      if (!step) return;
+      e.preventDefault();
+      const k = taus.indexOf(at.τ) + step[0], j = heads.indexOf(at.H) + step[1];
+      if (taus[k] !== undefined && heads[j] !== undefined) { at = {τ: taus[k], H: heads[j]}; draw(true); }
+    });
+    return root;
+  }
+
+  function draw(focus = false) {
+    const law = lawOf(table, at.τ, at.H, s.value), f1 = correction(map, at.τ, at.H, s.value);
+    grid.replaceChildren(cells(), el("p", {class: "live-corners"},
+      "Left: scores vanish, tokens are averaged, Gaussian. Top: many heads, Gaussian. Bottom, middle to right: few heads that choose, far from Gaussian; far right: one token takes all, and the weight of the winner is nearly constant again."));
+    if (focus) grid.querySelector("svg").focus();
+    const sd = Math.sqrt(law.mean), ys = map.y, xs = linspace(-7, 7, 141).map(y => y*sd);
+    const top = 1.5*law.density(0);
+    const P = panel({x: [-7*sd, 7*sd], y: [1e-10*top, top], log: true, xlabel: "output y", ylabel: "density",
+      describe: "Density at the chosen place: limit, Gaussian of the same variance, and first correction at finite width"});
+    P.line(xs, xs.map(y => bell(y, law.mean)), "gaussian");
+    P.line(xs, xs.map(law.density), "law");
+    const entries = [["law", "limit"], ["gaussian", "Gaussian, same variance"]];
+    if (f1 && n.value < Infinity) {
+      const mirrored = [...ys.slice(1).map(y => -y).reverse(), ...ys], g = [...f1.slice(1).reverse(), ...f1];
+      P.line(mirrored.map(y => y*sd), mirrored.map((y, k) => law.density(y*sd) + g[k]/n.value), "now");
+      entries.push(["now", `width ${n.value}: f + f₁/n`]);
+    }
+    panels.replaceChildren(el("figure", {}, P.root, key(entries)));
+    said.textContent = `Score sd ${at.τ}, ${at.H} ${at.H === 1 ? "head" : "heads"}, ${s.value} tokens: excess kurtosis ${law.kurtosis.toFixed(3)}, `
+      + `beyond 6 sd ${readable(law.ratio)} times as likely as the Gaussian.`
+      + (n.value < Infinity && !f1 ? ` The correction at finite width is stored for ${map.stored} only.` : "");
+    Object.assign(box.dataset, {kurtosis: law.kurtosis, ratio: law.ratio, tau: at.τ, heads: at.H, tokens: s.value});
+  }
+
+  draw();
+}

@@ -1,0 +1,99 @@
+-- What only the site needs, done while Quarto renders a page. Everything it knows of the project stands in settings.ini.
+-- 1. Each page offers its notebook: a copy lies in notebooks/, so the link works in every copy of the site, offline too.
+-- 2. Links to the code host appear only when settings.ini says `published = True`; names of code link to this copy of the pages.
+-- 3. Where the source of a function is open, its signature is not printed a second time above it.
+-- 4. A full stop or a comma stays on the line of its formula.
+if not FORMAT:match("html") then return {} end -- a README stays as it is
+
+local stringify, root = pandoc.utils.stringify, quarto.project.directory .. "/.."
+
+local function read(path)
+  local file = assert(io.open(path, "rb"), path)
+  local text = file:read("a")
+  file:close()
+  return text
+end
+
+local cfg = {}
+for key, value in read(root .. "/settings.ini"):gmatch("([%w_]+) *= *([^\r\n]*)") do cfg[key] = value end
+local function get(key) return (cfg[key]:gsub("%%%((%w+)%)s", cfg)) end
+local published, host, repo = get("published") == "True", get("doc_host") .. get("doc_baseurl") .. "/", get("git_url")
+
+local function under(url, address) return url:sub(1, #address) == address and url:sub(#address + 1) end
+
+local function where_documented(target) -- a method without an entry of its own is found at its class
+  local page, class, method = target:match("^([%w_]+)%.html#([%w_]+)%.([%w_]+)$")
+  for _, name in ipairs(page and pandoc.system.list_directory(quarto.project.directory) or {}) do
+    if name:match("^%d*_?(.+)%.ipynb$") == page then
+      local entry = read(quarto.project.directory .. "/" .. name):lower():find("show_doc(" .. class .. "." .. method, 1, true)
+      return entry and target or page .. ".html#" .. class
+    end
+  end
+  return target
+end
+
+local function own_link(link)
+  local target = under(link.target, host)
+  if target then link.target = where_documented(target); return link end
+  if not published and under(link.target, repo) then return link.content end
+end
+
+local function with_punctuation(inlines)
+  for k = #inlines - 1, 1, -1 do
+    local math, after = inlines[k], inlines[k + 1]
+    local mark, rest = "", ""
+    if math.t == "Math" and math.mathtype == "InlineMath" and after.t == "Str" then mark, rest = after.text:match("^([.,;:!?)]*)(.*)$") end
+    if mark ~= "" then
+      inlines[k] = pandoc.Span({math, pandoc.Str(mark)}, {class = "nobreak"})
+      if rest == "" then inlines:remove(k + 1) else inlines[k + 1] = pandoc.Str(rest) end
+    end
+  end
+  return inlines
+end
+
+local function is_source_link(block) return not published and block.t == "Para" and stringify(block) == "source" end
+
+local function offer(name)
+  local text = read(root .. "/nbs/" .. name)
+  local folder = quarto.project.output_directory .. "/notebooks"
+  pandoc.system.make_directory(folder, true)
+  local file = assert(io.open(folder .. "/" .. name, "wb"))
+  file:write(text)
+  file:close()
+  local links = {pandoc.Link("download this notebook", "notebooks/" .. name, "", {["data-noresolveinput"] = "", download = name})}
+  if published then
+    links[2] = pandoc.Link("view its source", repo .. "/blob/" .. get("branch") .. "/nbs/" .. name)
+    links[3] = pandoc.Link("report an issue", repo .. "/issues/new")
+  end
+  return links
+end
+
+local function open_definitions(doc)
+  local names = {}
+  doc:walk {CodeBlock = function(block)
+    if not block.classes:includes("cell-code") or block.attributes["code-fold"] == "true" then return end
+    for name in ("\n" .. block.text):gmatch("\n *def ([%w_]+)") do names[name] = true end
+    for name in ("\n" .. block.text):gmatch("\nclass ([%w_]+)") do names[name] = true end
+  end}
+  return names
+end
+
+function Pandoc(doc)
+  local open, blocks, above, path = open_definitions(doc), pandoc.Blocks {}
+  -- path: the line under the title; it ends with the time a reader needs, and links
+  for _, block in ipairs(doc.blocks) do
+    local signature = block.t == "CodeBlock" and above and above.t == "Header" and #block.classes == 1
+    if signature then above.classes:insert("documented") end
+    local repeated = signature and open[stringify(above):match("[%w_]+$")]
+    if not repeated and not is_source_link(block) then blocks:insert(block) end
+    above = block
+    if not path and block.t == "Para" and stringify(block):find("%d+ minutes") then path = block end
+  end
+  if not path then path = pandoc.Para {}; blocks:insert(1, path) end
+  for k, link in ipairs(offer(pandoc.path.filename(quarto.doc.input_file))) do
+    if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
+    path.content:insert(link)
+  end
+  doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation}
+  return doc
+end

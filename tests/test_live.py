@@ -1,0 +1,212 @@
+"""The live figures: stored tables against the library, and the modules themselves in a browser, control by control."""
+import http.server
+import json
+import queue
+import shutil
+import subprocess
+import threading
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+
+from infattn_nb.architectures import mlp
+from infattn_nb.functions import cos, identity, tanh
+from infattn_nb.live import CORRECTED, HEADS, POINTS, TAUS, TOKENS, correction_entry, law_entry, layer_at, perceptron_limit
+from infattn_nb.netsor import Program
+from infattn_nb.theorem import averages
+
+pytestmark = pytest.mark.xdist_group("live") # its fixtures are made once
+
+NBS = Path(__file__).parent.parent/"nbs"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None)
+stored = lambda name: json.loads((NBS/"data"/name).read_text())
+
+# Tables
+
+@pytest.mark.parametrize("τ, heads, tokens", [(.5, 1, 2), (2., 4, 4), (5., 1, 8), (1., 2, 16), (10., 64, 2)])
+def test_stored_laws_are_the_library(τ, heads, tokens):
+    kept, fresh = stored("kernel.json")["laws"][f"{tokens},{heads}"][TAUS.index(τ)], law_entry(τ, heads, tokens)
+    np.testing.assert_allclose([kept["kurtosis"], kept["ratio"]], [fresh["kurtosis"], fresh["ratio"]], rtol=1e-4)
+    law = layer_at(τ, heads, tokens).law().marginal(0)
+    y = np.linspace(0, 7, 29)*law.std()
+    f = sum(w*np.exp(-y**2/2/v)/np.sqrt(2*np.pi*v) for v, w in zip(kept["v"], kept["w"]))
+    np.testing.assert_allclose(f, law.pdf(y), rtol=.005) # below one per cent of any density drawn
+
+def test_stored_corrections_are_the_library():
+    f1 = stored("map.json")["f1"]
+    assert len(f1) == sum(len(taus) for taus in CORRECTED.values())*4
+    τ = CORRECTED[2][1]
+    fresh = correction_entry(τ, 2, 2)
+    np.testing.assert_allclose(f1[f"2,2,{τ:g}"], fresh, rtol=1e-3, atol=1e-5*np.max(np.abs(fresh)))
+    assert len(fresh) == len(POINTS)
+
+def test_tables_are_small_and_whole():
+    for name in ("kernel.json", "map.json", "theorem.json"): assert (NBS/"data"/name).stat().st_size < 300e3
+    table = stored("kernel.json")
+    assert table["tau"] == list(TAUS) and table["heads"] == list(HEADS) and table["tokens"] == list(TOKENS)
+    assert all(len(table["laws"][f"{s},{H}"]) == len(TAUS) for s in TOKENS for H in HEADS)
+    np.testing.assert_allclose(stored("theorem.json")["perceptron"], perceptron_limit(), rtol=1e-9)
+
+def test_modules_are_small_and_need_nobody():
+    for path in (NBS/"live").glob("*.js"):
+        source = path.read_text(encoding="utf-8")
+        assert len(source.splitlines()) <= 250 and "http" not in source.replace("http://www.w3.org/2000/svg", ""), path.name
+
+# In a browser
+
+PAGE = r"""<!doctype html><meta charset="utf-8"><body>
+<div data-live="kernel"></div><div data-live="theorem"></div><div data-live="map"></div>
+<script type="module">
+const errors = [];
+addEventListener("error", e => errors.push(e.message), true);
+addEventListener("unhandledrejection", e => errors.push(String(e.reason)));
+const wait = ms => new Promise(done => setTimeout(done, ms));
+const send = found => fetch("/found", {method: "POST", body: JSON.stringify(found)});
+try {
+  await import("./live/load.js");
+  for (let k = 0; k < 200 && document.querySelectorAll(".live").length < 3; k++) await wait(50);
+  const kernel = await import("./live/kernel.js"), theorem = await import("./live/theorem.js");
+  const table = await (await fetch("data/kernel.json")).json();
+  const [A, B, C] = document.querySelectorAll("[data-live]"), wrong = [], shown = [];
+  const move = (input, value) => { input.value = value; input.dispatchEvent(new Event("input", {bubbles: true})); };
+  const press = (box, name) => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
+  const range = (box, name) => box.querySelector(`input[aria-label="${name}"]`);
+  const number = text => Number(text.replace(/·10([⁰¹²³⁴⁵⁶⁷⁸⁹]+)/, (_, d) => "e" + [...d].map(c => "⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(c)).join("")));
+
+  // A: every slider over its range, on both axes; what is written is the library's
+  const [τ, H, s] = ["score standard deviation", "heads", "tokens"].map(name => range(A, name));
+  const check = () => {
+    const law = table.laws[`${table.tokens[s.value]},${table.heads[H.value]}`][τ.value];
+    const [, kurtosis, ratio] = A.querySelector(".live-said").textContent.match(/kurtosis ([\d.]+);.*deviations (\S+) times/);
+    if (Math.abs(number(kurtosis) - law.kurtosis) > 6e-4) wrong.push(["kurtosis", kurtosis, law.kurtosis]);
+    if (Math.abs(number(ratio)/law.ratio - 1) > .06) wrong.push(["ratio", ratio, law.ratio]);
+    shown.push(+τ.value);
+  };
+  for (const axis of ["linear", "logarithmic"]) {
+    press(A, axis);
+    for (const input of [τ, H, s]) for (let k = 0; k <= +input.max; k++) { move(input, k); check(); }
+    move(H, 0); move(s, 1); move(τ, 8);
+  }
+  const before = +A.dataset.networks;
+  for (let k = 0; k < 5; k++) press(A, "new network");
+  if (+A.dataset.networks !== before + 5) wrong.push(["networks", before, A.dataset.networks]);
+  press(A, "run"); await wait(400); press(A, "stop");
+  if (+A.dataset.networks < before + 7) wrong.push(["run", A.dataset.networks]);
+
+  // B: every width, both networks, both scales
+  const n = range(B, "width n"), spreads = {};
+  for (const kind of ["perceptron", "attention"]) for (const scale of ["1/n", "1/√n"]) {
+    press(B, kind); press(B, scale);
+    for (let k = 0; k <= +n.max; k++) { move(n, k); spreads[`${kind} ${scale} ${B.dataset.width}`] = +B.dataset.sd; }
+  }
+
+  // C: every place by the keyboard, every slider, both colours
+  const svgOf = () => C.querySelector(".live-map svg"), key = k => svgOf().dispatchEvent(new KeyboardEvent("keydown", {key: k, bubbles: true}));
+  for (const name of ["tokens", "width"]) { const input = range(C, name); for (let k = +input.max; k >= 0; k--) move(input, k); }
+  press(C, "kurtosis"); press(C, "beyond 6 sd");
+  let places = 0;
+  for (let k = 0; k < 30; k++) key("ArrowLeft");
+  for (let j = 0; j < 8; j++) key("ArrowDown");
+  for (let j = 0; j < table.heads.length; j++) {
+    for (let k = 0; k < table.tau.length - 1; k++) {
+      const law = table.laws[`${C.dataset.tokens},${C.dataset.heads}`][table.tau.indexOf(+C.dataset.tau)];
+      if (+C.dataset.heads !== table.heads[j] || +C.dataset.ratio !== law.ratio || +C.dataset.kurtosis !== law.kurtosis) wrong.push(["map", j, k]);
+      places++;
+      if (k < table.tau.length - 2) key("ArrowRight");
+    }
+    for (let k = 0; k < 30; k++) key("ArrowLeft");
+    key("ArrowUp");
+  }
+  const cell = svgOf().querySelectorAll(".live-cell")[3];
+  cell.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true}));
+  if (+C.dataset.heads !== table.heads[3]) wrong.push(["pointer", C.dataset.heads]);
+
+  // random draws, for Python to judge
+  const times = (m, f) => Array.from({length: m}, f);
+  const draws = Object.fromEntries([[2, 1, 4], [1, 4, 2], [3, 1, 16]].map(a => [a.join(), times(20000, () => kernel.drawVariance(...a))]));
+  const network = times(4000, () => kernel.drawNetwork(2, 2, 3).S).map(S => [S[0][0], S[0][1], S[1][1]]);
+  const own = (m, make) => times(m, () => { const x = make(); return x.F(x.δ); });
+  const averages = {attention: own(3000, () => theorem.attentionNetwork(16, "1/√n")), linear: own(3000, () => theorem.attentionNetwork(16, "1/n")),
+                    perceptron: own(3000, () => theorem.perceptronNetwork(16))};
+  const f = times(81, (_, k) => .55 + .3*k/80);
+  await send({errors, wrong, shown: shown.length, places, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf)});
+} catch (problem) { await send({errors: [...errors, problem.stack]}); }
+</script>"""
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, *args, found, **kwargs):
+        self.found = found
+        super().__init__(*args, **kwargs)
+
+    def do_GET(self):
+        if self.path != "/": return super().do_GET()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(PAGE.encode())
+
+    def do_POST(self):
+        self.found.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *args): pass
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    "What the browser reports."
+    if not CHROMIUM: pytest.skip("no Chromium is installed")
+    answer = queue.Queue()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, directory=str(NBS))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser = subprocess.Popen([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0",
+                                    f"--user-data-dir={tmp_path_factory.mktemp('profile')}", f"http://127.0.0.1:{server.server_port}/"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try: return answer.get(timeout=300)
+        finally:
+            browser.terminate()
+            browser.wait()
+            server.shutdown()
+
+def test_every_control_shows_the_numbers_of_the_library(found):
+    assert not found["errors"] and not found["wrong"], (found["errors"], found["wrong"][:5])
+    assert found["shown"] == 2*(len(TAUS) + len(HEADS) + len(TOKENS)) and found["places"] == len(HEADS)*(len(TAUS) - 1)
+
+@pytest.mark.power("means of v that differ by 6 standard errors, about 1 %")
+def test_networks_of_the_browser_have_the_law_of_the_library(found):
+    for where, v in found["draws"].items():
+        τ, H, s = map(int, where.split(","))
+        law = layer_at(float(τ), H, s).law().marginal(0)
+        mean, var = law.var(), law.kurtosis()/3*law.var()**2
+        assert abs(np.mean(v) - mean) < 6*np.std(v)/len(v)**.5
+        assert abs(np.var(v) - var) < 6*np.std((v - np.mean(v))**2)/len(v)**.5
+    S = layer_at(2., 2, 3).law().covariances(20_000, rng=0)
+    for mine, theirs in zip((S[:, 0, 0], S[:, 0, 1], S[:, 1, 1]), np.transpose(found["network"])): assert ks_2samp(mine, theirs).pvalue > 1e-7
+
+@pytest.mark.power("distribution functions .06 apart")
+def test_averages_of_the_browser_have_the_law_of_the_library(found):
+    def head(scale):
+        p = Program()
+        x = p.inputs(np.eye(2))
+        Q, K, V, O = (p.matrix(name, var=4. if name == "Q" else 1.) for name in "QKVO")
+        return p, p.attend([p.score(Q @ x[0], K @ z, scale) for z in x], [O @ (V @ z) for z in x])
+    p = Program()
+    perceptron = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
+    for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), perceptron=perceptron).items():
+        assert ks_2samp(averages(p, cos, h, 16, 3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
+
+@pytest.mark.power("exact formula, six digits")
+def test_the_limit_drawn_by_the_browser(found):
+    "Ψ(δ) = exp(−v/2) with v = (1 + tanh²(δ/2))/2, δ ~ N(0, 8)."
+    δ = np.sqrt(8)*np.random.default_rng(0).standard_normal(400_000)
+    Ψ = np.exp(-(1 + np.tanh(δ/2)**2)/4)
+    empirical = np.searchsorted(np.sort(Ψ), found["f"])/Ψ.size
+    assert np.abs(empirical - found["cdf"]).max() < 6*.5/Ψ.size**.5
+
+def test_the_theorem_moves(found):
+    "The spread over networks stays for attention with 1/√n, and falls for everything else."
+    spread = lambda what, n: found["spreads"][f"{what} {n}"]
+    assert spread("attention 1/√n", 4096) > .03
+    for what in ("attention 1/n", "perceptron 1/n", "perceptron 1/√n"): assert spread(what, 4096) < .25*spread(what, 16)
