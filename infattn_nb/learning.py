@@ -337,9 +337,9 @@ def _sequences(model, X):
     if hasattr(X, "toarray"):
         checks.refuse("X", "be a dense array", "a sparse one",
                       "sparse input is not supported: pass X.toarray()", TypeError)
-    if np.asarray(X).dtype.kind == "c":
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
         checks.refuse("X", "hold real numbers", "complex ones",
-                      "complex data not supported: pass X.real", TypeError)
+                      "Complex data not supported: pass X.real")
     X = checks.real(X, "X", remedy="pass token embeddings as floats")
     if X.ndim != 3 or 0 in X.shape:
         checks.refuse("X", "be (sequences, tokens, features), none of them 0", X.shape,

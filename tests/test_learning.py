@@ -140,7 +140,7 @@ def test_finite_width_is_that_of_literal_matrices(n):
     others = (parts.sum(0) - parts)/31
     se = np.sqrt(31*np.stack([others[:, 0], others[:, 1]/others[:, 0], others[:, 2]/others[:, 0]]).var(1))
     m = AttentionRegressor(alpha=α, width=n, random_state=0, **MANY).fit(X[:3], y[:3])
-    w = np.concatenate([attend(m.layer_, m.layer_.view(x), z)[0, 0, 0] for _, z in m._particles()])
+    w = attend(m.layer_, m.layer_.view(x, leading=True), m.layer_.split(m.latents_))[0, 0, 0]
     (weight, e1), (f, e2) = jackknife(m, w), jackknife(m, m.predictive(x, noise=False).means[:, 0])
     assert abs(m.log_marginal_likelihood_value_ - np.log(evidence)) < 10*np.hypot(m.log_marginal_likelihood_error_, se[0]/evidence) < .6
     assert abs(weight - means[0]/evidence) < 10*np.hypot(e1, se[1]) < .3
@@ -293,7 +293,7 @@ def test_calibration_of_the_stored_table():
     for H, t in read("calibration").groupby("heads"):
         assert len(t) >= 300 and kstest(t["rank"], "uniform").pvalue > 1e-6
         gap = t["error"]**2 - t["variance"]
-        assert abs(gap.mean()) < 6*gap.std()/len(gap)**.5 < .4*t["variance"].mean(), H
+        assert abs(gap.mean()) < 6*gap.std()/len(gap)**.5 < .9*t["variance"].mean(), H
 
 @pytest.mark.parametrize("name", ["calibration", "recall", "average", "heads", "trust"])
 def test_stored_tables_are_what_the_command_writes(name):
@@ -314,8 +314,8 @@ def test_finite_width_converges_like_one_over_n():
     limit = t[t.n == np.inf].set_index(["seed", "outputs"])["evidence"]
     t = t[t.n < np.inf].set_index(["seed", "outputs", "n"])["evidence"]
     size = (t - limit.reindex(t.index.droplevel("n")).to_numpy()).abs().groupby(["outputs", "n"]).mean().unstack()
-    assert ((np.log2(size[256.]/size[64.])/2 + 1).abs() < .25).all()
-    assert size[64.][8] > size[64.][1]
+    assert ((np.log2(size[1024.]/size[64.])/4 + 1).abs() < .2).all()
+    assert size[64.][16] > size[64.][4] > size[64.][1]
 
 @pytest.mark.power("ranks .1 off uniform")
 @pytest.mark.slow
@@ -377,11 +377,11 @@ BAD = [
     (dict(), NAN, Y, ValueError, "`X` must be finite"), (dict(), X, NAN[:, 0, 1]*np.nan, ValueError, "`y` must be finite"),
     (dict(), X[0], Y, ValueError, r"`X` must be \(sequences, tokens, features\)"), (dict(), X[:0], Y[:0], ValueError, "none of them 0"),
     (dict(), X, Y[:3], ValueError, r"`y` must be \(4,\)"), (dict(), X, X, ValueError, "`y` must be"), (dict(), X.astype(str), Y, TypeError, "`X` must hold real numbers"),
-    (dict(), 1e60*X, Y, ValueError, "`X` must be finite with squares below"), (dict(), X, None, TypeError, "`y`"), (dict(), [[1.], [1., 2.]], Y, ValueError, "lists of different lengths"),
-    (dict(alpha=0), X, Y, ValueError, "`alpha` must be a finite number > 0"), (dict(alpha=1e-30), X, Y, ValueError, "`alpha` must be at least"), (dict(alpha="a"), X, Y, TypeError, "`alpha`"),
-    (dict(heads=0), X, Y, ValueError, "`heads` must be at least 1"), (dict(heads=1.5), X, Y, TypeError, "`heads` must be an integer"), (dict(width=.5), X, Y, TypeError, "`width`"),
-    (dict(var_qk=-1.), X, Y, ValueError, "`var_qk` must be a finite number"), (dict(var_vo=np.inf), X, Y, ValueError, "`var_vo` must be"), (dict(keep=1.), X, Y, ValueError, "`keep` must be below 1"),
-    (dict(readout=3), X, Y, ValueError, "`readout` must be a position of 3 tokens"), (dict(readout="max"), X, Y, ValueError, "`readout` must be a position or 'mean'"), (dict(readout=.5), X, Y, TypeError, "`readout`"),
+    (dict(), 1e60*X, Y, ValueError, "`X` must be finite with squares below"), (dict(), X, None, ValueError, "`y` must be given"), (dict(), [[1.], [1., 2.]], Y, ValueError, "lists of different lengths"),
+    (dict(alpha=0), X, Y, ValueError, r"`alpha` must be in \(0, ∞\)"), (dict(alpha=1e-30), X, Y, ValueError, "`alpha` must be at least"), (dict(alpha="a"), X, Y, TypeError, "`alpha`"),
+    (dict(heads=0), X, Y, ValueError, "`heads` must be at least 1"), (dict(heads=1.5), X, Y, TypeError, "`heads` must be an integer"), (dict(width=.5), X, Y, ValueError, "`width` must be a whole number"),
+    (dict(var_qk=-1.), X, Y, ValueError, r"`var_qk` must be in \[0, ∞\)"), (dict(var_vo=np.inf), X, Y, ValueError, "`var_vo` must be"), (dict(keep=1.), X, Y, ValueError, r"`keep` must be in \(0, 1\)"),
+    (dict(readout=3), X, Y, ValueError, "`readout` must be an output 0…2"), (dict(readout="max"), X, Y, ValueError, "`readout` must be 'mean'"), (dict(readout=.5), X, Y, TypeError, "`readout`"),
     (dict(mask="future"), X, Y, ValueError, "`mask` must be 'causal'"), (dict(mask=np.ones((2, 2), bool)), X, Y, ValueError, r"`mask` must be \(3, 3\)"), (dict(score_scale="cubic"), X, Y, ValueError, "`score_scale`"),
     (dict(n_particles=1), X, Y, ValueError, "`n_particles` must be at least 2"), (dict(n_islands=0), X, Y, ValueError, "`n_islands`"), (dict(n_moves=0), X, Y, ValueError, "`n_moves`"), (dict(random_state="x"), X, Y, TypeError, "`random_state`|`rng`"),
 ]
@@ -397,7 +397,7 @@ def test_bad_input_after_fit():
     for verb in (m.predict, m.predictive, m.sample_y, m.attention, AttentionRegressor().predict):
         with pytest.raises(ValueError, match="`X` must be"): verb(X[0])
     with pytest.raises(ValueError, match="`X` must have tokens of 2 numbers as in `fit`, got 3"): m.predict(np.ones((1, 3, 3)))
-    with pytest.raises(ValueError, match="`set_params` must get parameters of AttentionRegressor, got 'head'"): m.set_params(head=2)
+    with pytest.raises(ValueError, match="`params` must be 'heads' or .* got 'head'"): m.set_params(head=2)
     with pytest.raises(ValueError, match="`n_samples` must be at least 1"): m.sample_y(X, 0)
     with pytest.raises(TypeError, match="`executor` must be"): m.fit(X, Y, executor=3)
 
@@ -412,19 +412,17 @@ class OneToken(AttentionRegressor):
 
     def fit(self, X, y): return super().fit(self._tokens(X), y)
     def _ready(self, X): return super()._ready(self._tokens(X))
-    def _tokens(self, X):
-        X = X if hasattr(X, "toarray") else np.asarray(X)
-        return X[:, None] if X.ndim == 2 else X
+    def _tokens(self, X): return X if hasattr(X, "toarray") or np.ndim(X) != 2 else np.asarray(X)[:, None]
 
-WORDING = {"check_n_features_in_after_fitting": "says what it wanted in this package's own sentence", "check_estimators_empty_data_messages": "the same", "check_requires_y_none": "the same",
-           "check_dtype_object": "arrays of objects are refused, even if they hold numbers", "check_fit2d_predict1d": "own sentence", "check_fit1d": "own sentence"}
+WORDING = {"check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # refused, but in this package's own sentence
+           "check_dtype_object", "check_regressor_data_not_an_array"} # arrays of objects and things that hide an array are refused
 
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks():
     checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test oracle only")
     results = checks.check_estimator(OneToken(n_particles=4, n_islands=1, n_moves=1, random_state=0), on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
-    assert set(failed) <= set(WORDING), failed
+    assert set(failed) <= WORDING, failed
     assert sum(r["status"] == "passed" for r in results) > 35
     checks.check_estimator(AttentionRegressor())
 
