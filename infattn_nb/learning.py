@@ -17,9 +17,9 @@ from scipy.special import logsumexp, ndtr
 
 from . import checks
 from .factors import psd_factor
-from .likelihood import (attend, complete, condition, covariances, features,
-                                   gaussian, latent_likelihood, mean_covariance,
-                                   normals, training_layer, visible)
+from .likelihood import attend, complete, condition, covariances, features
+from .likelihood import gaussian, latent_likelihood, mean_covariance
+from .likelihood import normals, training_layer, visible
 from .particles import islands, pool, systematic
 from .sampling import seed_sequence
 
@@ -127,7 +127,7 @@ class AttentionRegressor:
             y, # targets (P,) or (P, D): the D outputs share the scores
             executor=None, # concurrent.futures.Executor for islands; None = threads
            ): # self
-        "The posterior of the scores and the evidence. ValueError, TypeError: bad input."
+        "Posterior of the scores and evidence. ValueError, TypeError: bad input."
         _check(self)
         X = _sequences(self, X)
         y = _targets(y, len(X))
@@ -265,8 +265,7 @@ def _sample(model, layer, X, Y, seed, executor):
 def _average(model, layer, X, Y, seed, executor):
     "Infinitely many heads: quasi-random draws from the prior."
     n, size = model.n_islands, 2**int(np.ceil(np.log2(4*model.n_particles)))
-    z, view = [normals(layer.dim(), size, s) for s in seed.spawn(n)], None
-    view = layer.view(X, leading=True)
+    z, view = [normals(layer.dim(), size, s) for s in seed.spawn(n)], layer.view(X, True)
     S = np.array([mean_covariance(layer, view, x) for x in z])
     evidences = gaussian(S, Y, model.alpha)
     value = gaussian(S.mean(0, keepdims=True), Y, model.alpha)[0]
@@ -360,7 +359,7 @@ def _targets(y, P):
     if y is None: checks.refuse("y", "be given", "None", "pass the targets")
     y = checks.real(y, "y")
     if y.ndim not in (1, 2) or len(y) != P or not y.size:
-        checks.refuse("y", f"be ({P},) or ({P}, outputs)", y.shape, "transpose or select")
+        checks.refuse("y", f"be ({P},) or ({P}, outputs)", y.shape, "transpose it")
     if not (np.abs(y) < 1e100).all():
         checks.refuse("y", "be finite and below 1e100", "NaN, infinity or larger",
                       "replace or rescale them")
@@ -369,5 +368,5 @@ def _targets(y, P):
 def _audible(model, X):
     least = 1e-12*model.var_vo*(X*X).sum(-1).max()
     if model.alpha < least:
-        checks.refuse("alpha", f"be at least {least:.2g}, 1e-12 of the largest variance",
+        checks.refuse("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
                       model.alpha, "less noise drowns in rounding")
