@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
-           'check_real', 'check_cov', 'Nonlinearity', 'floats', 'meet', 'clipped', 'leaky_relu', 'clip', 'softmax']
+           'check_real', 'check_cov', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped', 'leaky_relu', 'clip',
+           'softmax']
 
 # %% ../nbs/28_functions.ipynb #7356cc67
 from dataclasses import dataclass
@@ -49,8 +50,9 @@ class Nonlinearity:
 
     def __repr__(self): return self.name or getattr(self.fn, "__name__", "φ")
     def __eq__(self, other): # clip(1.) is clip(1.)
-        return isinstance(other, Nonlinearity) and _key(self.fn) == _key(other.fn)
-    def __hash__(self): return hash(_key(self.fn))
+        same = isinstance(other, Nonlinearity)
+        return same and value_key(self.fn) == value_key(other.fn)
+    def __hash__(self): return hash(value_key(self.fn))
 
     def dual(self,
              cov, # covariance of the arguments, (..., s, s)
@@ -96,11 +98,11 @@ def meet(fn, # what should act on each coordinate alike
         checks.refuse("fn", "act on each coordinate alike", "one that mixes them",
                       "pass e.g. np.tanh, not a mean, a norm or a sort")
 
-def _key(x):
-    "Hashable; equal for partials with equal parameters."
+def value_key(x): # anything: an array, a function, a number
+    "What stands for x in comparisons: arrays by their bytes, partials by their parts."
     if isinstance(x, partial):
-        return _key((x.func, x.args, *sorted(x.keywords.items())))
-    if isinstance(x, (tuple, list)): return tuple(map(_key, x))
+        return value_key((x.func, x.args, *sorted(x.keywords.items())))
+    if isinstance(x, (tuple, list)): return tuple(map(value_key, x))
     if isinstance(x, np.ndarray): return x.shape, x.dtype.str, x.tobytes()
     return x if type(x).__hash__ else id(x)
 

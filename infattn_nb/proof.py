@@ -14,10 +14,10 @@ from numpy.random import default_rng
 
 from . import checks
 from .attention import Attention
-from .factors import narrow, wishart_factor
+from .factors import narrow
 from .functions import Nonlinearity
 from .quadrature import hermite
-from .sampling import Mirror, draw, seed_sequence
+from .sampling import Mirror, Streams, draw, seed_sequence
 
 # %% ../nbs/15_proof.ipynb #2be27933
 def averaged_constant(order, # d
@@ -38,17 +38,15 @@ def averaged_constant(order, # d
 #| code-fold: true
 def _conditional_variances(attention, i, n, size, g):
     "(v_n, v) of output i for draws of scores and Gram matrices of width n, (2, size)."
-    g_tokens, *g_heads = g.spawn(3)
-    shape, c = (attention.heads, size), attention.var_o*attention.var_v/attention.heads
-    L = attention.tokens.sampled(n)[0].factor(n, size, g_tokens)
-    G = attention.scores_of(L, narrow(L[[i]]), n, shape, *g_heads)
-    A = attention.attend(np.moveaxis(G, (0, 1), (-2, -1)), [i])
-    A = np.moveaxis(A, (-2, -1), (0, 1))
-    AL = narrow(np.einsum("ik...,kl...->il...", A, L))
-    V = wishart_factor(AL, n, g_heads[1], shape)
+    streams, shape = Streams.of(g), (attention.heads, size)
+    L = attention.tokens.sampled(n)[0].factor(n, size, streams.tokens)
+    F, parts = narrow(L[[i]]), (streams.normals, streams.wisharts)
+    G = attention.scores_of(L, F, n, shape, *parts)
+    A, V = attention.given(G, L, n, shape, streams.wisharts, [i])
     K = attention.tokens.kernel()
-    return c*np.array([np.einsum("ikan->n", V**2),
-                       np.einsum("ian,ij,jan->n", A[0], K, A[0])])
+    v = np.array([np.einsum("ikan->n", V**2),
+                  np.einsum("ian,ij,jan->n", A[0], K, A[0])])
+    return attention.var_o*attention.var_v/attention.heads*v
 
 # %% ../nbs/15_proof.ipynb #ca154714
 #| code-fold: true

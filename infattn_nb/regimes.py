@@ -17,7 +17,7 @@ from .attention import Attention
 from .factors import wishart_factor
 from .divergence import hellinger, kl_divergence, total_variation, wasserstein
 from .hierarchical import GaussianMixture, HierarchicalGaussian
-from .sampling import draw, fold
+from .sampling import Streams, draw, fold
 from .tokens import BUFFER
 
 # %% ../nbs/04_regimes.ipynb #e67e9d95
@@ -81,14 +81,11 @@ def _tied_sample(attention, tokens, n, size, g):
     return np.concatenate([_tied_covariance(attention, tokens, n, b, g) for b in sizes])
 
 def _tied_covariance(attention, tokens, n, size, g):
-    g_tokens, g_scores, g_values = g.spawn(3)
-    L, m = tokens.factor(n, size, g_tokens), attention.head_width or n
-    S = 0.
+    streams, m, S = Streams.of(g), attention.head_width or n, 0.
+    L = tokens.factor(n, size, streams.tokens)
     for a in range(attention.heads):
-        G = _tied_scores(L, attention.var_q, m, g_scores, (1, size))
-        A = attention.attend(np.moveaxis(G, (0, 1), (-2, -1)))
-        AL = np.einsum("ik...,kl...->il...", np.moveaxis(A, (-2, -1), (0, 1)), L)
-        V = wishart_factor(AL, m, g_values, (1, size))
+        G = _tied_scores(L, attention.var_q, m, streams.normals, (1, size))
+        _, V = attention.given(G, L, m, (1, size), streams.wisharts)
         S = S + np.einsum("ikan,jkan->nij", V, V)
     S = attention.var_o*attention.var_v/attention.heads*S
     return np.broadcast_to(S, (size, *S.shape[1:]))

@@ -78,12 +78,24 @@ local function open_definitions(doc)
   return names
 end
 
+local function fitted(text) -- a signature in lines of 88 characters
+  return (text:gsub("[^\n]+", function(line)
+    if utf8.len(line) <= 88 then return end
+    local lines, indent = {""}, line:match("^ *")
+    for piece in (line .. " "):gmatch("[^ ]+ ") do
+      if utf8.len(lines[#lines] .. piece) > 88 then lines[#lines + 1] = "" end
+      lines[#lines] = (lines[#lines] == "" and indent or lines[#lines]) .. piece
+    end
+    return (table.concat(lines, "\n"):gsub(" +\n", "\n"):gsub(" +$", ""))
+  end))
+end
+
 function Pandoc(doc)
   local open, blocks, above, path = open_definitions(doc), pandoc.Blocks {}
   -- path: the line under the title; it ends with the time a reader needs, and links
   for _, block in ipairs(doc.blocks) do
     local signature = block.t == "CodeBlock" and above and above.t == "Header" and #block.classes == 1
-    if signature then above.classes:insert("documented") end
+    if signature then above.classes:insert("documented"); block.text = fitted(block.text) end
     local repeated = signature and open[stringify(above):match("[%w_]+$")]
     if not repeated and not is_source_link(block) then blocks:insert(block) end
     above = block
