@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['directions', 'complete', 'chi', 'bartlett', 'View', 'Layer', 'visible', 'attend', 'features', 'training_layer',
            'logdet', 'gaussian', 'log_likelihood', 'pieces', 'latent_likelihood', 'mean_covariance', 'normals',
-           'covariances', 'condition']
+           'covariances', 'condition', 'Mixture']
 
 # %% ../nbs/37_likelihood.ipynb #b45aed75
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import default_rng
 from scipy.interpolate import CubicSpline
-from scipy.special import gammainccinv, gammaincinv, ndtr, ndtri
+from scipy.special import gammainccinv, gammaincinv, logsumexp, ndtr, ndtri
 from scipy.stats import qmc
 
 from . import sampling
@@ -249,3 +249,49 @@ def condition(S, # covariances of the data (M, P, P)
     "A Gaussian process given noisy data, for each of M covariances."
     W = np.linalg.solve(S + alpha*np.eye(S.shape[-1]), G.mT)
     return W.mT @ Y, T - (G @ W if T.ndim == 3 else np.einsum("mqp,mpq->mq", G, W))
+
+# %% ../nbs/37_likelihood.ipynb #17d5ce81
+#| code-fold: true
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    "Gaussians with weights: one mixture for each of Q values (and D outputs)."
+    means: np.ndarray # (M, Q) or (M, Q, D)
+    variances: np.ndarray # same shape
+    weights: np.ndarray # (M,)
+
+    def _average(self, x): return np.tensordot(self.weights, x, 1)
+
+    def mean(self):
+        "Mean of each value."
+        return self._average(self.means)
+
+    def var(self):
+        "Variance: within the Gaussians and between them."
+        return self._average(self.variances + (self.means - self.mean())**2)
+
+    def std(self):
+        "Standard deviation."
+        return np.sqrt(self.var())
+
+    def kurtosis(self):
+        "Excess kurtosis."
+        d2, v = (self.means - self.mean())**2, self.variances
+        return self._average(d2**2 + 6*d2*v + 3*v**2)/self.var()**2 - 3
+
+    def logpdf(self, y): # (Q,) or (Q, D), or a number
+        "Log density at y."
+        v, w = self.variances, self.weights
+        ℓ = -.5*((y - self.means)**2/v + np.log(2*np.pi*v))
+        return logsumexp(ℓ, axis=0, b=w.reshape(-1, *[1]*(v.ndim - 1)))
+
+    def pdf(self, y): # (Q,) or (Q, D), or a number
+        "Density at y."
+        return np.exp(self.logpdf(y))
+
+    def cdf(self, y): # (Q,) or (Q, D), or a number
+        "Probability below y."
+        return self._average(ndtr((y - self.means)/np.sqrt(self.variances)))
+
+    def sf(self, y): # (Q,) or (Q, D), or a number
+        "Probability above y, with relative accuracy."
+        return self._average(ndtr((self.means - y)/np.sqrt(self.variances)))
