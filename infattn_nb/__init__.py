@@ -6,7 +6,8 @@ __version__ = "0.1.0"
 # from the ground up: importing a room imports those below it, never one above
 ROOMS = """checks sampling quadrature factors functions growth mixture doubling hierarchical tokens attention
 dense divergence regimes vectors netsor architectures paths limit finite from_program clt theorem proof
-rates robustness length stream modules transformer store experiments running live""".split()
+rates robustness length stream modules transformer particles likelihood learning
+store experiments running live""".split()
 
 def lookup(name):
     "What the first room that offers the name calls so; rooms whose names moved ask here."

@@ -23,6 +23,7 @@ from .rates import *
 from .robustness import *
 from .transformer import *
 from .length import *
+from .learning import *
 from .experiments import *
 from .store import read_table, write_table
 from .running import *
