@@ -24,7 +24,7 @@ from .tokens import BUFFER, Tokens
 
 # %% ../nbs/03_attention.ipynb #43d36804
 def scores_of(layer, L, F, m, shape, normals, wisharts):
-    "Step 2: G = τ 𝒲[F] N Lᵀ, shape (r, s, *shape), for the rows with factor F."
+    "Step 2: G = τ 𝒲[F] N Lᵀ, shape (r, s, …), for the rows with factor F."
     WF = wishart_factor(F, m, wisharts, shape)
     N = normals.standard_normal((WF.shape[1], L.shape[1], *shape))
     keys = np.einsum("ik...,kl...->il...", WF, N)
@@ -33,7 +33,7 @@ def scores_of(layer, L, F, m, shape, normals, wisharts):
     return τ*np.einsum("ik...,jk...->ij...", keys, L)
 
 def given_scores(layer, G, L, m, shape, wisharts, rows=slice(None)):
-    "Step 3: A (r, s, *shape) and V = 𝒲[A L]; then S is the sum of V Vᵀ over heads."
+    "Step 3: A (r, s, …) and V = 𝒲[A L]; then S is the sum of V Vᵀ over heads."
     heads_first = np.moveaxis(G, (0, 1), (-2, -1))
     A = np.moveaxis(layer.attend(heads_first, rows), (-2, -1), (0, 1))
     F = narrow(np.einsum("ik...,kl...->il...", A, L))
@@ -96,11 +96,11 @@ class Attention:
         if self.weights is softmax: return softmax(np.where(see, G, -np.inf))
         return np.where(see, self.weights(G), 0.)
 
-    def scores_of(self, L, F, m, shape, normals, wisharts): # (r, s, *shape)
+    def scores_of(self, L, F, m, shape, normals, wisharts): # (r, s, …)
         "Step 2 of the recipe: scores of the rows with factor F."
         return scores_of(self, L, F, m, shape, normals, wisharts)
 
-    def given(self, G, L, m, shape, wisharts, rows=slice(None)): # A (r, s, *shape), V
+    def given(self, G, L, m, shape, wisharts, rows=slice(None)): # A (r, s, …), V
         "Step 3 of the recipe: weights and value factor, given the scores."
         return given_scores(self, G, L, m, shape, wisharts, rows)
 

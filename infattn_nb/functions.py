@@ -50,7 +50,8 @@ class Nonlinearity:
 
     def __repr__(self): return self.name or getattr(self.fn, "__name__", "φ")
     def __eq__(self, other): # clip(1.) is clip(1.)
-        return isinstance(other, Nonlinearity) and value_key(self.fn) == value_key(other.fn)
+        same = isinstance(other, Nonlinearity)
+        return same and value_key(self.fn) == value_key(other.fn)
     def __hash__(self): return hash(value_key(self.fn))
 
     def dual(self,

@@ -79,7 +79,7 @@ def in_order(task, # function of the arguments in a job
              jobs, # tuples of arguments
              executor=None, # concurrent.futures.Executor; None = threads
             ): # iterator over the results
-    "Results of task(*job) in the order of the jobs, whoever computes them."
+    "Results of the task in the order of the jobs, whoever computes them."
     checks.executor(executor)
     jobs = iter(jobs)
     first = list(islice(jobs, 2))

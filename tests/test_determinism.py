@@ -19,10 +19,10 @@ ROOT = Path(__file__).parent.parent
 DRAWN = ("fig1b", "fig3a", "heads") # one of each kind: drawing is what takes time
 
 def test_same_bytes_for_any_number_of_workers(tmp_path):
-    for workers in (1, 2, 4): reproduce(tmp_path/str(workers), DRAWN, trials=2, samples=200, seed=3, workers=workers)
+    for workers in (1, 4): reproduce(tmp_path/str(workers), DRAWN, trials=2, samples=200, seed=3, workers=workers)
     files = [f"{name}.{kind}" for name in DRAWN for kind in ("csv", "json", "png", "pdf")]
     for name in files:
-        one, *others = ((tmp_path/str(w)/name).read_bytes() for w in (1, 2, 4))
+        one, *others = ((tmp_path/str(w)/name).read_bytes() for w in (1, 4))
         assert all(one == other for other in others), name
     assert set(json.loads((tmp_path/"1/timings.json").read_text())) == set(DRAWN)
     assert sorted(p.name for p in (tmp_path/"1").iterdir()) == sorted([*files, "timings.json"])
@@ -85,7 +85,7 @@ def test_stored_tables_are_what_the_command_writes(name):
 
 def test_quiet_command(tmp_path):
     command = Path(sys.executable).with_name("infattn_figures")
-    run = lambda *a: subprocess.run([command, "--only", "fig1b", "--trials", "1", "--samples", "50", *a], cwd=tmp_path, capture_output=True, text=True, check=True)
+    run = lambda *a: subprocess.run([command, "--only", "fig1b", "--trials", "1", "--samples", "32", *a], cwd=tmp_path, capture_output=True, text=True, check=True)
     silent, plain = run("--quiet", "--out", "a"), run("--out", "b")
     assert silent.stdout == silent.stderr == plain.stderr == "" and plain.stdout.split()[0] == "b/fig1b.png"
     assert [line.split()[0] for line in plain.stdout.splitlines()[1:]] == ["figure", "fig1b"] and "extrapolated" in plain.stdout

@@ -145,6 +145,7 @@ def test_control_c_is_answered_at_once():
     answered, ended = map(float, run.stdout.split())
     assert answered < 1.5 and ended < 10 and not run.stderr
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_cluster_with_a_worker_killed():
     "Two dask workers, one killed in the middle: the run completes with the same bytes."

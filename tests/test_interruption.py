@@ -46,7 +46,9 @@ def undisturbed(tmp_path_factory):
 
 def blocks(out): return len(list(out.glob(f"{UNFINISHED}/*/*.json")))
 
-@pytest.mark.parametrize("moment", [lambda out: blocks(out) > 2, lambda out: (out/"fig1b.csv").exists(), lambda out: blocks(out) > 17], ids=["computing", "writing", "second figure"])
+@pytest.mark.parametrize("moment", [
+    lambda out: blocks(out) > 2, pytest.param(lambda out: (out/"fig1b.csv").exists(), marks=pytest.mark.slow),
+    pytest.param(lambda out: blocks(out) > 17, marks=pytest.mark.slow)], ids=["computing", "writing", "second figure"])
 def test_killed_and_started_again(moment, undisturbed, tmp_path):
     run = start(tmp_path)
     wait_for(lambda: moment(tmp_path))

@@ -60,6 +60,7 @@ def test_known_values():
     assert law.sf(6*law.std()) == pytest.approx(5.39041e-8, rel=1e-5)
 
 @pytest.mark.power("1e-4 in the middle, 1.4 % at 4 standard deviations")
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [1, 2, 16])
 def test_against_ten_million_draws(heads, size=10**7):
     law = replace(FOUR, heads=heads).law()

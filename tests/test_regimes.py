@@ -92,7 +92,7 @@ def test_stated_error_of_distances_covers_the_truth():
     assert 0 < error < 1e-2*value
 
 @pytest.mark.power("stated errors a factor of two off")
-@pytest.mark.parametrize("name", ("KL", "TV"))
+@pytest.mark.parametrize("name", ("KL", pytest.param("TV", marks=pytest.mark.slow)))
 def test_stated_error_of_distances_of_draws_is_their_scatter(name):
     "Low-rank heads, whose limit is known by draws only."
     layer = Attention(Tokens(2, identity), heads=2, head_width=4)
