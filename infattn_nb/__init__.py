@@ -4,7 +4,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 # from the ground up: importing a room imports those below it, never one above
-ROOMS = """checks sampling quadrature factors functions growth mixture doubling hierarchical tokens attention
+ROOMS = """checks sampling quadrature factors functions growth mixture doubling rows hierarchical tokens attention
 dense divergence regimes vectors netsor architectures paths limit finite from_program clt theorem proof
 rates robustness length stream modules transformer particles likelihood learning
 store experiments running live""".split()

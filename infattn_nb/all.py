@@ -5,7 +5,7 @@ from .sampling import BLOCK, draw, fold, seed_sequence
 from .factors import narrow, psd_factor, wishart_factor
 from .quadrature import dual_quadrature, gauss, jacobi, normal_nodes
 from .mixture import *
-from .doubling import row_mixture, row_points
+from .rows import *
 from .hierarchical import *
 from .tokens import Tokens
 from .attention import Attention

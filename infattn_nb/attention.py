@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
 from . import checks, lookup as __getattr__
-from .doubling import row_law
 from .factors import narrow, psd_factor, wishart_factor
 from .functions import softmax, value_key
 from .hierarchical import HierarchicalGaussian, mixture_of_heads
 from .quadrature import normal_nodes
+from .rows import row_law
 from .sampling import Quasi, Streams, draw, one_rng, pieces, seed_sequence
 from .tokens import BUFFER, Tokens
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['participation_moments', 'mean_entropy', 'entropy', 'frozen', 'effective_alpha']
 
-# %% ../nbs/18_length.ipynb #dd8b722e
+# %% ../nbs/18_length.ipynb #d4b35e1c
 from decimal import Decimal, localcontext
 from functools import lru_cache, partial
 from math import lgamma
@@ -15,8 +15,9 @@ from numpy import exp, log, log1p
 from scipy.stats import norm
 
 from . import checks
-from .doubling import FINE, judged, powers, row_entropy
+from .doubling import FINE, row_entropy
 from .quadrature import gauss
+from .rows import judged, powers
 
 # %% ../nbs/18_length.ipynb #1d8f3b26
 #| code-fold: true

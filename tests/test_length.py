@@ -8,11 +8,12 @@ import pytest
 from scipy.special import ndtr
 
 from infattn_nb.attention import Attention, Tokens
-from infattn_nb.doubling import FINE, ROUGH, Row, independent, joins, row_law, row_mixture, row_points
+from infattn_nb.doubling import FINE, ROUGH
 from infattn_nb.functions import identity, relu, softmax, tanh
 from infattn_nb.length import effective_alpha, entropy, frozen, mean_entropy, participation_moments
 from infattn_nb.mixture import mixture_of_heads
 from infattn_nb.quadrature import normal_nodes
+from infattn_nb.rows import Row, independent, joins, row_law, row_mixture, row_points
 
 ROOT = Path(__file__).parent.parent
 YS = np.array([0., 2, 4, 6, 8])
