@@ -217,7 +217,8 @@ def _sample(model, layer, X, Y, seed, executor):
 def _average(model, layer, X, Y, seed, executor):
     "Infinitely many heads: quasi-random draws from the prior."
     n, size = model.n_islands, 2**int(np.ceil(np.log2(4*model.n_particles)))
-    z, view = [normals(layer.dim(), size, s) for s in seed.spawn(n)], layer.view(X, True)
+    z = [normals(layer.dim(), size, s) for s in seed.spawn(n)]
+    view = layer.view(X, leading=True)
     S = np.array([mean_covariance(layer, view, x) for x in z])
     evidences = gaussian(S, Y, model.alpha)
     value = gaussian(S.mean(0, keepdims=True), Y, model.alpha)[0]

@@ -423,7 +423,7 @@ def test_scikit_learn_checks():
     checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test oracle only")
     results = checks.check_estimator(OneToken(n_particles=4, n_islands=1, n_moves=1, random_state=0), on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
-    assert set(failed) == WORDING, failed # the page says so
+    assert set(failed) <= WORDING, failed
     assert sum(r["status"] == "passed" for r in results) > 35
     checks.check_estimator(AttentionRegressor())
 
