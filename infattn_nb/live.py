@@ -18,7 +18,7 @@ from .quadrature import gauss, jacobi
 from .rates import first_order
 
 # %% ../nbs/41_live.ipynb #07c79649
-TAUS = (*np.arange(0, 3, .25), *np.arange(3, 10.1, .5)) # score standard deviations
+TAUS = (*np.arange(0, 3, .25), *np.arange(3., 11)) # score standard deviations
 HEADS = (1, 2, 4, 8, 16, 32, 64)
 TOKENS = (2, 4, 8, 16)
 NODES = 10
