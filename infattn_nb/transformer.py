@@ -39,9 +39,9 @@ def _pairs(q, m, b, h, rng):
 def _values(M, m, b, h, rng):
     "What value matrices of width m make of weighted tokens M (b, q, h·s)."
     if m == np.inf: return M
-    q = M.shape[1]
+    q, columns = M.shape[1:]
     T = bartlett(q, m, (b, h), rng)/np.sqrt(m)
-    return T.mT @ np.moveaxis(M.reshape(b, q, h, -1), 2, 1)
+    return T.mT @ np.moveaxis(M.reshape(b, q, h, columns//h), 2, 1)
 
 def _entropy(A, P):
     "Entropies of weights A = softmax(P) along axis 1; rounding may make them negative."
@@ -70,7 +70,8 @@ def _attention(t, l, R, m, rng, keep=False):
         if t.mask is not None: np.copyto(P, -1e300, where=np.tile(~t.mask.T, h))
         A = softmax(P, axis=1)
         entropy.append(_entropy(A, P).reshape(b, h, s))
-        M = _values(R.mT @ A, m, b, h, rng).reshape(b, -1, s)
+        M = _values(R.mT @ A, m, b, h, rng)
+        M = M.reshape(b, M.size//(b*s), s)
         F = F + M.mT @ M
     F = _at(t.var_v, l)*_at(t.var_o, l)/t.heads*F
     scores = np.concatenate(scores, axis=1) if keep else None

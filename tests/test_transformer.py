@@ -195,6 +195,16 @@ def test_nothing_happens_without_weights():
         np.testing.assert_allclose(y.gram, np.broadcast_to(COV + .09, y.gram.shape), rtol=1e-12)
         np.testing.assert_allclose(y.entropy, np.log(4), rtol=1e-12)
 
+def test_one_coordinate():
+    "LayerNorm of a single coordinate is zero: nothing is added, whatever the weights."
+    for norm in ("pre", "post"):
+        y = Transformer(COV, layers=2, heads=1, norm=norm, random_embeddings=True).chain(1, 20, 0, coords=1)
+        np.testing.assert_allclose(y.gram[:, 0], y.units[:, 0] @ y.units[:, 0].mT, rtol=1e-12)
+        if norm == "pre": np.testing.assert_allclose(y.gram[:, 2], y.gram[:, 0], rtol=1e-12)
+        else: assert not y.gram[:, 2].any() and not y.cosine[:, 2].any()
+    y = Transformer(embedding_cov(range(40)), layers=2, heads=1, random_embeddings=True).chain(2, 5, 0)
+    np.testing.assert_allclose(np.linalg.matrix_rank(y.gram[:, -1], tol=1e-9), 2) # forty tokens in two dimensions
+
 def test_given_embeddings():
     "Units start where the embeddings do, and the Gram matrix is theirs."
     X = np.random.default_rng(0).standard_normal((3, 8))
