@@ -237,10 +237,11 @@ def _draw_scores(layer, tokens, n, size, g):
 @lru_cache(64)
 def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
                    i, # output
+                   doubling=True, # may the row be joined from its halves?
                   ): # GaussianMixture, shared by equal layers
     "The law of output i at infinite width, to many digits."
     fresh = partial(_variance, layer, layer.tokens, np.inf, i)
-    law = _independent_row(layer, i, sample=fresh)
+    law = _independent_row(layer, i, sample=fresh) if doubling else None
     if law is None:
         u, spans, singular = _one_head(layer, i)
         law = mixture_of_heads(normal_nodes(u, spans), layer.heads, sample=fresh,
@@ -278,6 +279,8 @@ def _independent_row(layer, i, **options):
     "The law by doubling, if the scores of row i are independent but for a shift."
     if layer.weights is not softmax: return None
     K, see = layer.tokens.kernel(), _seen(layer, i)
+    if see.sum() <= 4 and _score_var(layer)*K[i, i]*K.max() <= 2.25:
+        return None # a grid has as many digits here, sooner
     bias = 0. if layer.bias is None else layer.bias[i, see]
     return row_law(K[np.ix_(see, see)], _score_var(layer)*K[i, i], bias, layer.heads,
                    layer.var_o*layer.var_v, **options)
@@ -287,7 +290,6 @@ def _seen(layer, i):
     return layer.mask[i] if masked else np.ones(layer.tokens.seq_len, dtype=bool)
 
 def _score_var(layer): return layer.var_q*layer.var_k*(layer.score_scale == "sqrt")
-
 
 # %% ../nbs/03_attention.ipynb #19f9aa76
 def _head_averages(layer, seeds):

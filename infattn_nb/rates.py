@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from . import checks
-from .attention import Attention, Tokens
+from .attention import Attention, Tokens, limit_marginal
 from .divergence import GROUPS, check_paired, paired_densities
 from .factors import psd_factor
 from .functions import identity
@@ -69,7 +69,7 @@ def _coin(attention, name, i, δ):
     "Output i when each head multiplies its variance `name` by 1 ± δ, at random."
     def at(d):
         return replace(attention, heads=1, **{name: getattr(attention, name)*(1 + d)})
-    heads = [at(d).law().marginal(i) for d in (δ, -δ)]
+    heads = [limit_marginal(at(d), i, False) for d in (δ, -δ)]
     nodes = np.concatenate([h.v for h in heads]), np.concatenate([h.w for h in heads])/2
     return mixture_of_heads([nodes], attention.heads)
 
@@ -77,10 +77,10 @@ def _coin(attention, name, i, δ):
 def _stencil(attention, i, δ):
     "f₁ of output i as a signed sum of limit laws: [(coefficient, law), …]."
     K, (directions, B) = attention.tokens.kernel(), fluctuations(attention.tokens)
-    law, terms = attention.law().marginal(i), []
+    law, terms = limit_marginal(attention, i, False), [] # all on the same points
     def at(D):
         moved = Tokens(len(K), identity, K + δ*D)
-        return replace(attention, tokens=moved).law().marginal(i)
+        return limit_marginal(replace(attention, tokens=moved), i, False)
     for D in directions: # second derivatives
         terms += [(c/(2*δ**2), q) for c, q in ((1, at(D)), (1, at(-D)), (-2, law))]
     if B.any(): terms += [(1/(2*δ), at(B)), (-1/(2*δ), at(-B))]
