@@ -244,7 +244,7 @@ def _admitted(fn, args, scores):
 
 # %% ../nbs/07_netsor.ipynb #reexp07
 _all_ = ["Vector", "Input", "MatMul", "Nonlin", "Linear", "Attend", "Normalize",
-         "Score", "Matrix", "Inputs", "apply", "bound"] # the records live in a room of their own
+         "Score", "Matrix", "Inputs", "apply", "bound"] # records: a room of their own
 
 # %% ../nbs/07_netsor.ipynb #67013976
 class AssumptionError(ValueError):

@@ -97,6 +97,7 @@ def first_order(attention, # Attention with head_width=None and "sqrt" scores
                ): # f₁(y), same shape
     r"The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i."
     step = _admitted(attention, step)
+    i = checks.output(i, attention.tokens.seq_len)
     return sum(c*law.pdf(y) for c, law in _stencil(attention, i, step))
 
 # %% ../nbs/16_rates.ipynb #1e9d7a29

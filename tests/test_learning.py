@@ -288,6 +288,7 @@ def test_systematic_resampling():
 
 def read(name): return pd.read_csv(DATA/f"learning_{name}.csv")
 
+@pytest.mark.power("distribution functions .15 apart, stated variances off by nine tenths")
 def test_calibration_of_the_stored_table():
     "Data from the prior: ranks of fresh values uniform (Kolmogorov–Smirnov, p > 1e-6), stated variance = squared error, for 1, 2 and 8 heads."
     for H, t in read("calibration").groupby("heads"):
