@@ -92,8 +92,9 @@ export default async function kernel(box, data) {
     P.line(xs, xs.map(y => law.density(y)), "law");
     P.line(xs, xs.map(y => bell(y, v)), "now");
     if (networks.length > 1) P.line(xs, xs.map(y => networks.reduce((t, n) => t + bell(y, n.S[0][0]), 0)/networks.length), "mean");
-    return el("figure", {}, P.root, key([["now", "this network"], ["past", "earlier ones"],
-      ["mean", `mean of ${networks.length}`], ["law", "all networks: the limit"], ["gaussian", "Gaussian, same variance"]]));
+    const earlier = networks.length > 1 ? [["past", "earlier ones"], ["mean", `mean of ${networks.length}`]] : [];
+    return el("figure", {}, P.root, key([["now", "this network"], ...earlier,
+      ["law", "all networks: the limit"], ["gaussian", "Gaussian, same variance"]]));
   }
 
   function spread(law, v) {
