@@ -117,7 +117,8 @@ export function key(entries) {
   const list = el("ul", {class: "live-key"});
   for (const [kind, text] of entries) {
     const mark = svg("svg", {viewBox: "0 0 24 10", width: 24, height: 10, "aria-hidden": "true"});
-    mark.append(kind === "bar" ? svg("rect", {x: 2, y: 1, width: 20, height: 8, class: "live-bar"}) : svg("path", {d: "M1 5H23", class: "live-" + kind}));
+    mark.append(kind === "bar" ? svg("rect", {x: 2, y: 1, width: 20, height: 8, class: "live-bar"})
+      : kind === "dot" ? svg("circle", {cx: 12, cy: 5, r: 4, class: "live-dot"}) : svg("path", {d: "M1 5H23", class: "live-" + kind}));
     list.append(el("li", {}, mark, text));
   }
   return list;

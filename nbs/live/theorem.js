@@ -91,7 +91,7 @@ export default async function theorem(box, data) {
     for (const m of networks) P.line(δs, δs.map(m.F), "past");
     P.line(δs, δs.map(limit), "law");
     networks.forEach((m, k) => { const x = m.δ ?? -7 + 14*k/(LINES - 1); P.dots([Math.max(-7.9, Math.min(7.9, x))], [m.F(x)], "dot", 4); });
-    panels.replaceChildren(el("figure", {}, P.root, key([["past", "one network, all scores it might have"], ["law", "the limit Ψ"], ["now", "dots: where its own scores put it"]])), side(attention));
+    panels.replaceChildren(el("figure", {}, P.root, key([["past", "one network, all scores it might have"], ["law", "the limit Ψ"], ["dot", "where its own scores put it"]])), side(attention));
     const mean = sample.reduce((a, b) => a + b)/sample.length;
     const sd = Math.sqrt(sample.reduce((a, b) => a + (b - mean)**2, 0)/(sample.length - 1));
     said.textContent = `Spread of the average over networks at width ${n.value}: ${sd.toFixed(3)}. `
