@@ -170,6 +170,7 @@ async function look(name) {
   await Promise.race([page.MathJax?.startup?.promise, wait(30000)]);
   for (const fold of doc.querySelectorAll('details')) fold.open = true;
   note('formulas', 'all', formulas(doc, page));
+  if (!page.MathJax?.startup?.promise) for (const e of doc.querySelectorAll('span.math')) e.textContent = 'x'; // raw TeX is no line of ours
   for (const width of [1400, 390]) {
     frame.style.width = width + 'px';
     for (const theme of ['light', 'dark']) {
