@@ -19,7 +19,7 @@ export default async function regimes(box, data) {
   box.append(el("div", {class: "live-controls"}, colour.box, s.box, n.box), grid, said, panels);
 
   const value = (τ, H) => { const l = lawOf(table, τ, H, s.value); return colour.value === "kurtosis" ? l.kurtosis : l.ratio; };
-  const strength = x => colour.value === "kurtosis" ? Math.min(1, Math.sqrt(x/6)) : Math.min(1, Math.log10(Math.max(x, 1))/3);
+  const strength = x => colour.value === "kurtosis" ? Math.min(1, Math.sqrt(x/2)) : Math.min(1, Math.log10(Math.max(x, 1))/3);
 
   function cells() {
     const H = TOP + ROW*heads.length + BOTTOM, w = (W - LEFT - 8)/taus.length;
