@@ -1,19 +1,27 @@
-"""What the law of one row costs, and how many digits it has, against the number of tokens.
+"""The law of one row against the number of tokens: what it costs, how many digits it has, and the laws of three phases.
 
-    python benchmarks/length.py [file]
+    python benchmarks/length.py speed [file]
+    python benchmarks/length.py laws [file]
 
-Independent unit tokens, one head; each length in a fresh state. Digits are those of the tail
+`speed`: independent unit tokens, one head; each length in a fresh state. Digits are those of the tail
 beyond six standard deviations, from the error that the law itself states. Seconds depend on the
-machine; what it costs to double the length does not so much, and is the ratio shown."""
+machine; what it costs to double the length does not so much, and is the ratio shown.
+`laws`: the participation ratio of 2^8, 2^20 and 2^40 tokens at β = 0.3, 0.7 and 2, as 60 weighted points each, for the page
+"Long sequences" (a few minutes). 2^40 tokens are 40 doublings; only rows that somebody lists must end at a million."""
 import json
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from infattn_nb.doubling import ROUGH, join, token
+from infattn_nb.quadrature import gauss, jacobi
 from infattn_nb.rows import block_of, row_mixture
 
+DATA = Path(__file__).parent.parent/"nbs/data"
 LENGTHS, SCALES = 2**np.arange(4, 21, 4), (1., 3.)
 
 def measure(s, τ):
@@ -22,13 +30,30 @@ def measure(s, τ):
     law = row_mixture(np.ones(s), τ)
     seconds = time.perf_counter() - start
     tail, error = law.sf(6*law.std(), return_error=True)
-    return dict(s=int(s), τ=τ, seconds=seconds, digits=float(-np.log10(error/tail)), tail=float(tail))
+    row = dict(s=int(s), τ=τ, seconds=seconds, digits=float(-np.log10(error/tail)), tail=float(tail))
+    print(row, flush=True)
+    return row
+
+def law(β, e, m=60):
+    "u and weights (m,) of the participation ratio of 2**e tokens with scores of standard deviation β √(2 log s)."
+    margin = 6 if e <= 20 else 4 # of exponent, for each doubling to come: the ends of a grid ring
+    cut = lambda left: ROUGH.cut + 20 + margin*left
+    block = token(1., β*np.sqrt(2*e*np.log(2)), ROUGH, cut(e))
+    for left in reversed(range(e)):
+        block = join(block, block, ROUGH, cut(left), ROUGH.cut + left*np.log(2))
+    _, log_u, w = block.points()
+    x, w = gauss(jacobi(log_u[None], w[None], m))
+    return np.exp(x[0]), w[0]
+
+def speed(file=DATA/"benchmarks_length.json"):
+    rows = [measure(s, τ) for τ, s in product(SCALES, LENGTHS)]
+    Path(file).write_text(json.dumps(dict(rows=rows), indent=1) + "\n")
+
+def laws(file=DATA/"length.csv"):
+    parts = [pd.DataFrame(dict(beta=β, log2_s=e, u=u, weight=w)).query("weight > 0")
+             for e, β in product((8, 20, 40), (.3, .7, 2.)) for u, w in [law(β, e)]]
+    pd.concat(parts).to_csv(file, index=False, float_format="%.17g")
 
 if __name__ == "__main__":
-    rows = []
-    for τ in SCALES:
-        for s in LENGTHS:
-            rows.append(measure(s, τ))
-            print(rows[-1], flush=True)
-    file = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent/"nbs/data/benchmarks_length.json")
-    file.write_text(json.dumps(dict(rows=rows), indent=1) + "\n")
+    if sys.argv[1:2] not in (["speed"], ["laws"]): sys.exit(__doc__)
+    dict(speed=speed, laws=laws)[sys.argv[1]](*sys.argv[2:])

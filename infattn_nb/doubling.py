@@ -23,13 +23,16 @@ class Statistic(NamedTuple):
     join: Callable # (log w, log(1 − w), y₁, y₂) -> y
     low: Callable # (lowest y₁, lowest y₂) -> lowest y
     high: Callable # (highest y₁, highest y₂) -> highest y
+    name: str
+
+    def __repr__(self): return self.name
 
 participation = Statistic(
     log, lambda w1, w2, y1, y2: logaddexp(2*w1 + y1, 2*w2 + y2),
-    lambda l1, l2: -logaddexp(-l1, -l2), max)
+    lambda l1, l2: -logaddexp(-l1, -l2), max, "participation")
 row_entropy = Statistic(
     lambda k: 0., lambda w1, w2, y1, y2: exp(w1)*(y1 - w1) + exp(w2)*(y2 - w2),
-    min, logaddexp)
+    min, logaddexp, "row_entropy")
 
 # %% ../nbs/30_doubling.ipynb #51baaf37
 class Mesh(NamedTuple):
@@ -263,6 +266,7 @@ def join(a, # Block
     mass = (exp(log_p)/scale.slope(x)).sum()*np.diff(scale(x)).mean()
     rules = {m: _spline(scale, x, _gauss(mean, α[:, :m], β[:, :m]))
              for m in _sizes(mesh.nodes)}
-    low, high = (f(*z) for f, z in zip(statistic[2:], zip(a.bounds, b.bounds)))
+    (low1, high1), (low2, high2) = a.bounds, b.bounds
+    bounds = statistic.low(low1, low2), statistic.high(high1, high2)
     log_p = _spline(scale, x, log_p - log(mass))
-    return Block(scale, x, log_p, rules, (low, high), mass)
+    return Block(scale, x, log_p, rules, bounds, mass)

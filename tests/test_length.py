@@ -1,4 +1,5 @@
 """Rows of any length: the doubling against grids, integrals, draws and itself; frozen rows; what long rows refuse."""
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 from infattn_nb.attention import Attention, Tokens
-from infattn_nb.doubling import FINE, ROUGH
+from infattn_nb.doubling import ROUGH, Mesh
 from infattn_nb.functions import identity, relu, softmax, tanh
 from infattn_nb.length import effective_alpha, entropy, frozen, mean_entropy, participation_moments
 from infattn_nb.mixture import mixture_of_heads
@@ -16,7 +17,9 @@ from infattn_nb.quadrature import normal_nodes
 from infattn_nb.rows import Row, independent, joins, row_law, row_mixture, row_points
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT/"benchmarks"))
 YS = np.array([0., 2, 4, 6, 8])
+OTHER = Mesh(15, .08, .3, 74., 14.) # no step, node or cut in common with the law
 
 def tails(points, heads=1, sd=None):
     law = mixture_of_heads([points], heads)
@@ -48,24 +51,27 @@ def test_few_tokens_agree_with_grids(s, τ):
     doubled = tails(row_points(np.ones(s), τ), sd=oracle.std())
     assert (np.abs(doubled - value) < error + 1e-9*value).all()
 
-@pytest.mark.parametrize("s, τ", [(2, .01), (2, 10.), (7, .3), (7, 3.), (64, 1.)])
-def test_moments_and_a_second_discretisation(s, τ):
-    (u, w), rough = (row_points(np.ones(s), τ, 0., mesh) for mesh in (FINE, ROUGH))
+def agree_with_other_steps_and_integrals(s, τ, mean, tail):
+    "Law against another discretisation, out to 8 sd and within its own stated error; moments against one-dimensional integrals."
+    law, other = row_mixture(np.ones(s), τ), mixture_of_heads([row_points(np.ones(s), τ, 0., OTHER)])
+    for verb in ("sf", "pdf"):
+        value, error = getattr(law, verb)(YS*law.std(), return_error=True)
+        off = np.abs(value - getattr(other, verb)(YS*law.std()))
+        assert (off < tail*value).all() and (off < error + 1e-11*value).all(), verb # 1e-11: the arithmetic of both
+    u, w = row_points(np.ones(s), τ)
     m = participation_moments(s, τ)
-    np.testing.assert_allclose(w @ u, m[0], rtol=1e-10)
-    np.testing.assert_allclose(w @ u**4, m[3], rtol=1e-8)
-    np.testing.assert_allclose(tails((u, w)), tails(rough), rtol=1e-7)
+    np.testing.assert_allclose(w @ u, m[0], rtol=mean)
+    np.testing.assert_allclose(w @ u**4, m[3], rtol=tail)
+
+@pytest.mark.parametrize("s, τ", [(2, .01), (2, 10.), (3, .3), (7, 3.), (64, 1.)])
+def test_moments_and_a_second_discretisation(s, τ): agree_with_other_steps_and_integrals(s, τ, 1e-10, 1e-8)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("τ", [.1, .3, .5, 1., 2., 3., 5., 7., 10.])
-@pytest.mark.parametrize("e", [10, 12, 20])
+@pytest.mark.parametrize("e", [4, 10, 12, 20])
 def test_long_rows(e, τ):
     "8 digits to 8 standard deviations up to 4,096 tokens, 6 up to a million."
-    (u, w), rough = (row_points(np.ones(2**e), τ, 0., mesh) for mesh in (FINE, ROUGH))
-    m = participation_moments(2**e, τ)
-    np.testing.assert_allclose(w @ u, m[0], rtol=1e-10 if e <= 12 else 1e-7)
-    np.testing.assert_allclose(w @ u**4, m[3], rtol=1e-8 if e <= 12 else 1e-6)
-    np.testing.assert_allclose(tails((u, w)), tails(rough), rtol=1e-7 if e <= 12 else 1e-6)
+    agree_with_other_steps_and_integrals(2**e, τ, *((1e-10, 1e-8) if e <= 12 else (1e-8, 1e-6)))
 
 def drawn(s, τ, size, rng, batch=4096):
     "Draws of u, in batches."
@@ -109,9 +115,8 @@ def test_common_part_and_scale():
 def test_shifts_and_orders_change_nothing():
     rng = np.random.default_rng(0)
     bias = rng.normal(size=5)
-    law = row_mixture(np.ones(5), 1., bias=bias)
-    other = row_mixture(np.ones(5), 1., bias=rng.permutation(bias) + 1e3)
-    np.testing.assert_allclose(other.sf(YS), law.sf(YS), rtol=1e-9)
+    one, other = (tails(row_points(np.ones(5), 1., b, ROUGH), sd=.5) for b in (bias, rng.permutation(bias) + 1e3))
+    np.testing.assert_allclose(other, one, rtol=1e-9)
 
 def test_equal_halves_are_found():
     row = lambda n, bias=0.: Row.of(np.ones(n), np.ones(n), bias*np.arange(n))
@@ -202,9 +207,10 @@ def test_phases():
     assert abs(mean[2., 40] - .5) < abs(mean[2., 20] - .5) < abs(mean[2., 8] - .5)
     for e in (8, 20, 40): assert abs(mean[2., e] - 1 + effective_alpha(2.**e, 2*np.sqrt(2*e*np.log(2)))) < abs(mean[2., e] - .5)
 
-def test_stored_laws_are_recomputed():
+def test_stored_laws_are_what_the_command_writes():
+    length = pytest.importorskip("length")
     t = pd.read_csv(ROOT/"nbs/data/length.csv").query("beta == 0.7 and log2_s == 8")
-    u, w = row_points(np.ones(2**8), .7*np.sqrt(16*np.log(2)), 0., ROUGH)
-    sd = np.sqrt(w @ u)
-    stored = (ndtr(-np.multiply.outer(YS, sd/np.sqrt(t.u.to_numpy()))) @ t.weight.to_numpy())/t.weight.sum()
-    np.testing.assert_allclose(stored, tails((u, w)), rtol=1e-6)
+    u, w = length.law(.7, 8)
+    mean, stored, fresh = w @ u, tails((t.u.to_numpy(), t.weight.to_numpy())), tails((u, w))
+    np.testing.assert_allclose([t.weight @ t.u, *stored], [mean, *fresh], rtol=1e-9)
+    np.testing.assert_allclose(fresh, tails(row_points(np.ones(2**8), .7*np.sqrt(16*np.log(2)))), rtol=1e-7)
