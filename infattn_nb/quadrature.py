@@ -93,21 +93,28 @@ def blockwise(size):
 
 # %% ../nbs/27_quadrature.ipynb #afde3870
 #| code-fold: true
+def _series(F, G, P, Q, a, b, c, power):
+    "Mehler's series of coefficients P, Q, its tail matched at ρ = ±1; and |ρ|^degree."
+    degree, sign = P.shape[1], np.where(c < 0, -1., 1.)
+    ρ = np.cos(np.arctan2(spread(a, b, c), c))
+    end = np.where(c < 0, _dot(F, G[:, ::-1]), _dot(F, G)) # value at ρ = ±1
+    far = abs(ρ)**degree
+    match = far**power
+    powers = np.vander(ρ, degree, True) - match[:, None]*np.vander(sign, degree, True)
+    return _dot(powers*P, Q) + match*end, far
+
 def _mehler(fn, a, b, c, nodes, degree=400):
-    "Mehler's series over k < degree, the tail matched at ρ = ±1, and what may be left."
+    "E fn(U)fn(V) by the series over k < degree, and how much may be left."
     x, root, H = hermite(nodes, degree)
     v, ij = np.unique(np.stack([a, b]), return_inverse=True)
     i, j = ij.reshape(2, -1)
     F = fn(np.sqrt(v)[:, None]*x)*root
     P, norm2 = F @ H.T, _dot(F, F)
-    ρ, sign = np.cos(np.arctan2(spread(a, b, c), c)), np.where(c < 0, -1., 1.)
-    end = np.where(c < 0, _dot(F[i], F[j, ::-1]), _dot(F[i], F[j])) # value at ρ = ±1
-    far = abs(ρ)**degree
-    powers = np.vander(ρ, degree, True) - far[:, None]**2*np.vander(sign, degree, True)
+    value, far = _series(F[i], F[j], P[i], P[j], a, b, c, 2)
     tail2 = np.maximum(norm2 - _dot(P, P), 0.) # Parseval
     unmatched = far*np.sqrt(1 - far**2)*np.sqrt(tail2[i]*tail2[j])
     left = unmatched + 1e-15*np.sqrt(norm2[i]*norm2[j])
-    return _dot(powers*P[i], P[j]) + far**2*end, left
+    return value, left
 
 # %% ../nbs/27_quadrature.ipynb #c00d8f46
 #| code-fold: true
@@ -145,11 +152,7 @@ def cross_moment(f, g, # functions of an array
     x, root, H = hermite(nodes, degree)
     F = f(mean[0][:, None] + np.sqrt(a)[:, None]*x)*root
     G = g(mean[1][:, None] + np.sqrt(b)[:, None]*x)*root
-    ρ, sign = np.cos(np.arctan2(spread(a, b, c), c)), np.where(c < 0, -1., 1.)
-    end = np.where(c < 0, _dot(F, G[:, ::-1]), _dot(F, G)) # the value at ρ = ±1
-    far = abs(ρ)**degree
-    powers = np.vander(ρ, degree, True) - far[:, None]*np.vander(sign, degree, True)
-    return _dot(powers*(F @ H.T), G @ H.T) + far*end
+    return _series(F, G, F @ H.T, G @ H.T, a, b, c, 1)[0]
 
 # %% ../nbs/27_quadrature.ipynb #a2f9be5b
 #| code-fold: true
