@@ -27,6 +27,7 @@ os.environ["OMP_NUM_THREADS"] = "1" # one process per processor
 import matplotlib
 import numpy as np
 import scipy.stats
+from _pytest.mark import ParameterSet
 from fastcore.script import call_parse
 from tqdm import tqdm
 
@@ -72,7 +73,9 @@ def tests(reduce):
                 arguments = dict(size)
                 for mark, value in zip(marks(function, "parametrize"), values):
                     names = [n.strip() for n in mark.args[0].split(",")]
-                    arguments |= dict(zip(names, value if len(names) > 1 else [value]))
+                    if isinstance(value, ParameterSet): value = value.values
+                    elif len(names) == 1: value = [value]
+                    arguments |= dict(zip(names, value))
                 yield f"{path.stem[5:]}: {name[5:]}", partial(function, **arguments)
 
 def pages(reduce):
