@@ -10,6 +10,12 @@ import pytest
 
 matplotlib.use("agg")
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    "Runs write their tables alone: drawing is what takes time."
+    from infattn_nb.store import as_csv
+    monkeypatch.setattr("infattn_nb.running.files", lambda data, fig, parameters: [("csv", as_csv(data))])
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     "A file that names a group runs in one process. xdist 3.8 alone would lose the group: it notes it in `_nodeid`, which pytest 9.2 does not read."

@@ -117,7 +117,7 @@ def test_given_gram_against_simulation(r, seed):
 
 @pytest.mark.power("second moments 7 % off, third 15 %, moments of squares 30 %")
 @each
-@pytest.mark.parametrize("n", [16, 48])
+@pytest.mark.parametrize("n", [16, pytest.param(48, marks=pytest.mark.slow)])
 def test_programs_against_simulation(name, c, n, size=100_000):
     X = ExchangeableScores(PROGRAMS[name][0], c)
     s = X.simulate(n, size, rng=1)

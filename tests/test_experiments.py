@@ -99,7 +99,7 @@ def test_any_seed():
         _, D, error = series(data, panel="law", n=64)
         assert (np.abs(D - stored.mean()) < 10*np.hypot(error, stored.std(ddof=1)/10**.5)).all()
 
-def test_two_runs_in_one_folder_keep_their_timings(tmp_path):
+def test_two_runs_in_one_folder_keep_their_timings(tmp_path, undrawn):
     for name in ("fig2a", "fig2b"): reproduce(tmp_path, name, trials=1, samples=32)
     assert set(json.loads((tmp_path/"timings.json").read_text())) == {"fig2a", "fig2b"}
     (tmp_path/"timings.json").write_text("damaged")

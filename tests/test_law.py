@@ -30,16 +30,20 @@ def tensor(layer, step=.5, R=8.5):
     a = softmax(np.sqrt(layer.var_q*layer.var_k*K[0, 0])*g @ (E*np.sqrt(np.maximum(λ, 0))).T)
     return layer.var_o*layer.var_v*np.einsum("ni,ij,nj->n", a, K, a), w/w.sum()
 
-def tilted(u, w, H, y, verb):
-    "Fourier inversion along the line Im = −θ through the saddle point (θ E[u e^{θ²u/2H}]/E[e^{θ²u/2H}] = y)."
-    θ = y/(w @ u) if y else 0.
+def tilted(u, w, H, y):
+    "Density and tail by Fourier inversion along the line Im = −θ through the saddle point (θ E[u e^{θ²u/2H}]/E[e^{θ²u/2H}] = y)."
+    θ = y/(w @ u)
     for _ in range(60):
         e = w*np.exp(np.minimum(θ**2*u/(2*H), 600))
         θ = .5*θ + .5*y/((e @ u)/e.sum())
-    z = (θ if verb == "pdf" or θ else 1e-300) + 1j*np.arange(.05, 20, .1)/np.sqrt(w @ u)
-    Λ = np.array([np.exp(zz**2*u/(2*H)) @ w for zz in z])
-    f = np.exp(-1j*y*z.imag)*Λ**H/(1 if verb == "pdf" else z)
-    return np.exp(-θ*y)*(z.imag[1] - z.imag[0])/np.pi*f.real.sum()
+    z = θ + 1j*np.arange(.05, 20, .1)/np.sqrt(w @ u)
+    e, ratio, change = (np.exp(x*u/(2*H)) for x in (z[0]**2, z[1]**2 - z[0]**2, 2*(z[1] - z[0])**2)) # e^{z²u/2H} from one z to the next
+    Λ = []
+    for _ in z:
+        Λ.append(e @ w)
+        e, ratio = e*ratio, ratio*change
+    f = np.exp(-1j*y*z.imag)*np.array(Λ)**H
+    return [np.exp(-θ*y)*(z.imag[1] - z.imag[0])/np.pi*x.real.sum() for x in (f, f/z)]
 
 @pytest.mark.parametrize("layer", [replace(FOUR, tokens=Tokens(3, identity)), replace(FOUR, tokens=Tokens(3, relu), var_q=4.),
                                    replace(FOUR, tokens=Tokens(3, identity, [[1, .5, 0], [.5, 2, -.3], [0, -.3, 1]]), var_o=3.)], ids=repr)
@@ -49,15 +53,14 @@ def test_against_fourier_and_tensor_quadrature(layer, heads):
     u, w = tensor(layer)
     law = replace(layer, heads=heads).law().marginal(0)
     for y in SD[1:]*law.std():
-        for verb in ("pdf", "sf"):
-            exact = w @ getattr(norm, verb)(y, scale=np.sqrt(u)) if heads == 1 else tilted(u, w, heads, y, verb)
-            assert getattr(law, verb)(y) == pytest.approx(exact, rel=1e-6), (y/law.std(), verb)
+        exact = [w @ f(y, scale=np.sqrt(u)) for f in (norm.pdf, norm.sf)] if heads == 1 else tilted(u, w, heads, y)
+        assert [law.pdf(y), law.sf(y)] == pytest.approx(exact, rel=1e-6, abs=0), y/law.std()
 
 def test_known_values():
     law = replace(FOUR, heads=2).law().marginal(0)
     assert FOUR.law().marginal(0).var() == pytest.approx(.3919714, abs=1e-7)
     assert [law.pdf(0.), law.pdf(1.)] == pytest.approx([.646080, .173195], abs=1e-6)
-    assert law.sf(6*law.std()) == pytest.approx(5.39041e-8, rel=1e-5)
+    assert law.sf(6*law.std()) == pytest.approx(5.39041e-8, rel=1e-5, abs=0)
 
 @pytest.mark.power("1e-4 in the middle, 1.4 % at 4 standard deviations")
 @pytest.mark.slow
@@ -134,7 +137,7 @@ HARD = {
 }
 
 @pytest.mark.power("1 % in the middle, 22 % at 4 standard deviations")
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in ("score sd 10", "64 tokens") else name for name in HARD])
 def test_hard_cases_within_stated_error(name, size=2**16):
     layer, i = HARD[name], 1
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=size)
@@ -265,9 +268,11 @@ def test_moments_and_density_of_the_vector():
     gauss = HierarchicalGaussian.constant([[2., 1], [1, 3]])
     assert gauss.logpdf(point, return_error=True) == (pytest.approx(multivariate_normal(cov=[[2, 1], [1, 3]]).logpdf(point), rel=1e-13), 0)
 
-def test_memory_is_bounded_for_a_thousand_tokens():
+@pytest.mark.parametrize("K, most", [(1 + np.outer(*[np.cos(np.arange(256))]*2), 2**28), pytest.param(np.eye(1024), 2**30, marks=pytest.mark.slow)], ids=["grid", "doubling"])
+def test_memory_is_bounded_for_many_tokens(K, most):
+    "All scores of one grid would take 400 MB; the law of 1024 independent tokens is joined from halves."
     tracemalloc.start()
-    law = Attention(Tokens(1024, identity, np.eye(1024))).law().marginal(0)
+    law = Attention(Tokens(len(K), identity, K)).law().marginal(0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 2**30 and 0 < law.std() < 1
+    assert peak < most and 0 < law.std() < np.sqrt(K.max())

@@ -32,7 +32,7 @@ def project(tmp_path_factory):
     here = tmp_path_factory.mktemp("site")
     for part in ("nbs", "infattn_nb"): shutil.copytree(ROOT/part, here/part, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("settings.ini", "pyproject.toml", "setup.py", "README.md", "_quarto.yml"): shutil.copy(ROOT/file, here)
-    code = "from nbdev.quarto import refresh_quarto_yml as r; from nbdev.serve import proc_nbs as p; r(); p(n_workers=2)"
+    code = "from nbdev.quarto import refresh_quarto_yml as r; from nbdev.serve import proc_nbs as p; r(); p(n_workers=0)"
     run = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True)
     assert run.returncode == 0 and "Warning" not in run.stderr, run.stderr[-800:]
     return here
