@@ -94,7 +94,8 @@ def width(n, # what should be a width
          ): # float, a whole number in [1, ∞]
     "A width: a whole number or infinity. 256, 256.0, 1e9 and np.inf are widths."
     hint = "for n = ∞ use the limit" if finite else "pass e.g. 256 or np.inf"
-    try: x = float("x" if isinstance(n, (bool, np.bool_, str)) else n)
+    odd = isinstance(n, (bool, np.bool_, str)) or np.ndim(n)
+    try: x = float("x" if odd else n)
     except (TypeError, ValueError, OverflowError):
         refuse("width", "be a whole number in [1, ∞]", f"{n!r:.60}", hint, TypeError)
     whole = x >= 1 and (x == np.inf or x == int(x))

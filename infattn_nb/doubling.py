@@ -37,7 +37,7 @@ row_entropy = Statistic(
 # %% ../nbs/30_doubling.ipynb #51baaf37
 class Mesh(NamedTuple):
     "The steps, nodes and cuts of one discretisation."
-    nodes: int = 16 # of y given x
+    nodes: int = 15 # of y given x
     step: float = .1 # of the grid of x, in units of t
     rule: float = .4 # of the trapezoid rule, in units of t₁ − t₂
     cut: float = 66. # densities below exp(−cut) times the largest are left out

@@ -15,7 +15,7 @@ from numpy import exp, log, logaddexp
 
 from . import checks
 from .doubling import FINE, ROUGH, join, participation, token
-from .mixture import mixture_of_heads
+from .mixture import GaussianMixture, mixture_of_heads
 
 # %% ../nbs/31_rows.ipynb #54bd1577
 class Row(NamedTuple):
@@ -122,10 +122,10 @@ def judged(fine, # (u, w): weighted points of one head's variance
            **options, # of `mixture_of_heads`
           ): # GaussianMixture
     "The mixture of the first; the second adds its distance to the stated errors."
-    (u, w), rounded = rough, 1 + 1e-12 # no law is more exact than its arithmetic
-    law, second = (mixture_of_heads([p], heads, **options)
-                   for p in (fine, (u*rounded, w)))
-    law.replicates = [*law.replicates, *second.replicates]
+    law, second = (mixture_of_heads([p], heads, **options) for p in (fine, rough))
+    alike = 1e-10 # by so much both may err in the same direction
+    law.replicates += [GaussianMixture(second.variances*(1 + k), second.weights)
+                       for k in (-alike, alike)]
     return law
 
 # %% ../nbs/31_rows.ipynb #a6db9134
