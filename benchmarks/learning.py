@@ -3,6 +3,7 @@
     python benchmarks/learning.py recall average heads calibration width trust speed [--seeds 12]
 
 writes nbs/data/learning_<name>.csv (speed: nbs/data/benchmarks_learning.json), from which the page "What does it learn?" is made.
+The stored tables have the default of 12 seeds, that of trust ten (`trust --seeds 10`: half an hour).
 Each row depends on its seed alone; a test recomputes some. No clock times in the tables.
 """
 import argparse
@@ -101,13 +102,14 @@ def run_trust(seed, P, D, d, H, particles, moves):
                 spread=m.log_evidences_.std(ddof=1), ancestors=m.ancestors_.min())
 
 SIZES = [(16, 1, 4, 1), (32, 1, 4, 1), (64, 1, 4, 1), (32, 1, 8, 1), (32, 1, 8, 2), (32, 2, 8, 1)]
+TRIED = [*product(SIZES, ((128, 3), (512, 3), (512, 10))), (SIZES[-1], (512, 30))]
 TABLES = {
     "recall": lambda seeds: [run_recall(seed, *m) for seed, m in product(range(seeds), models())],
     "average": lambda seeds: [run_average(seed, *m) for seed, m in product(range(seeds), [*((k, o) for k, o in models() if k in ("1", "4", "inf", "1/n")), ("1, long", dict(heads=1, mask=OTHERS) | FAIR | dict(n_moves=25))])],
     "heads": lambda seeds: [run_heads(seed, *Hs) for seed, Hs in product(range(seeds), product((1, 2, 8, np.inf), repeat=2))],
     "calibration": lambda seeds: [run_calibration(seed, H) for seed, H in product(range(320), (1, 2, 8))],
     "width": lambda seeds: sum((run_width(seed, D, (16, 64, 256, 1024)) for seed, D in product(range(seeds), (1, 4, 16))), []),
-    "trust": lambda seeds: [run_trust(seed, *size, *how) for size, how, seed in product(SIZES, ((128, 3), (512, 3), (512, 10)), range(max(seeds//6, 1)))],
+    "trust": lambda seeds: [run_trust(seed, *size, *how) for (size, how), seed in product(TRIED, range(seeds))],
 }
 
 def speed():

@@ -394,6 +394,12 @@ def test_bad_input_is_one_sentence(case):
     with pytest.raises(kind, match=match) as e: AttentionRegressor(**(dict(random_state=0) | SMALL | options)).fit(X, y)
     assert str(e.value).count("\n") == 0
 
+@pytest.mark.parametrize("call, words", [(lambda: recall(0), "`sequences` must be at least 1"), (lambda: recall(4, keys=0), "`keys`"), (lambda: recall(4, size=-1.), "`size`"),
+    (lambda: recall(4, noise=np.nan), "`noise`"), (lambda: recall(4, rng="x"), "`rng`")])
+def test_recall_refuses(call, words):
+    with pytest.raises((ValueError, TypeError), match=words) as e: call()
+    assert "\n" not in str(e.value)
+
 def test_bad_input_after_fit():
     m = AttentionRegressor(random_state=0, mask="causal", **SMALL).fit(X, Y)
     for verb in (m.predict, m.predictive, m.sample_y, m.attention, AttentionRegressor().predict):

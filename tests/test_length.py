@@ -160,7 +160,7 @@ def test_degenerate_rows():
     (lambda: row_mixture(np.ones(2**20 + 1), 1.), "at most 1,048,576"), (lambda: row_mixture([1., -1], 1.), "`k`"),
     (lambda: row_mixture([1., 1], np.nan), "sd"), (lambda: row_mixture([1., 1], 1., bias=[0, np.inf]), "bias"), (lambda: row_mixture([1., 1], 100.), "frozen"),
     (lambda: participation_moments(0, 1.), "`s`"), (lambda: participation_moments(4.5, 1.), "whole number"), (lambda: participation_moments(4, 0.), "score_sd"),
-    (lambda: effective_alpha(1, 1.), "`s`"), (lambda: frozen(1.), "0.95"), (lambda: frozen("x"), "alpha"), (lambda: entropy(2**21, 1.), "1,048,576"), (lambda: participation_moments(4, 1., 0), "`k`"), (lambda: entropy(1, 1.), "`s`"),
+    (lambda: effective_alpha(1, 1.), "`s`"), (lambda: frozen(1.), "0.95"), (lambda: frozen("x"), "alpha"), (lambda: entropy(2**21, 1.), "1,048,576"), (lambda: participation_moments(4, 1., 0), "`k`"), (lambda: entropy(1, 1.), "`s`"), (lambda: mean_entropy(4, -1.), "score_sd"),
     (lambda: row_mixture([1., 1], 1., heads=0), "heads")])
 def test_refusals(call, words):
     with pytest.raises((ValueError, TypeError), match=words) as e: call()
