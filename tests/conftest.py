@@ -10,6 +10,10 @@ import pytest
 
 matplotlib.use("agg")
 
+def nightly(cases, *dear):
+    "The cases of a parametrised test, some of them only for `pytest -m slow`."
+    return [pytest.param(case, marks=pytest.mark.slow) if case in dear else case for case in cases]
+
 @pytest.fixture
 def undrawn(monkeypatch):
     "Runs write their tables alone: drawing is what takes time."

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from conftest import nightly
 from infattn_nb.attention import Attention, Tokens
 from infattn_nb.experiments import PLANS, sweep
 from infattn_nb.running import reproduce
@@ -66,7 +67,7 @@ def test_global_state_is_untouched():
 BLOCKS = {"fig1a": dict(n=16), "fig1b": dict(n=16), "fig2a": dict(n=64, score_scale="linear"), "fig2b": dict(heads=1),
           "fig3a": dict(n=64), "fig3b": dict(n=64), "relu_a": dict(n=16), "relu_b": dict(n=64), "heads": dict(heads=2)}
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == "relu_b" else name for name in BLOCKS])
+@pytest.mark.parametrize("name", nightly(BLOCKS, "fig1b", "fig2b", "fig3b", "relu_b"))
 def test_stored_tables_are_what_the_command_writes(name):
     "One block of each full-protocol table, computed again."
     stored, block = read_table(ROOT/f"nbs/data/{name}.csv"), BLOCKS[name]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import cauchy, gaussian_kde, laplace, norm, t
 
+from conftest import nightly
 from infattn_nb.attention import Attention, Tokens
 from infattn_nb.divergence import hellinger, kde, kde_kl, kde_trials, kl_divergence, paired_kl, total_variation, wasserstein
 from infattn_nb.functions import identity, relu
@@ -86,7 +87,7 @@ CASES = {"n = 16": (LAYER, 16, 0), "n = 1024": (LAYER, 1024, 0), "one head": (At
          "16 heads, ReLU": (Attention(Tokens(2, relu), heads=16), 64, 0), "causal with bias": (Attention(Tokens(3, relu), mask="causal", bias=np.eye(3)), 32, 2)}
 
 @pytest.mark.power("errors wrong by a factor of 2.2 (too small) or 4 (too large)")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", nightly(CASES, "n = 1024", "16 heads, ReLU"))
 def test_paired_kl_states_an_honest_error(name):
     "(D − mean)/se over 24 seeds, against a reference with 8 times the draws of each: unit spread (χ² with 23 degrees of freedom, 1e-7 on either side)."
     layer, n, i = CASES[name]

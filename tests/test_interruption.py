@@ -74,6 +74,7 @@ def test_stopped_by_control_c(undisturbed, tmp_path):
     run_here(tmp_path)
     assert contents(tmp_path) == undisturbed
 
+@pytest.mark.slow
 def test_two_runs_into_one_folder(undisturbed, tmp_path):
     run = start(tmp_path)
     wait_for(lambda: blocks(tmp_path))

@@ -63,12 +63,12 @@ def agree_with_other_steps_and_integrals(s, τ, mean, tail):
     np.testing.assert_allclose(w @ u, m[0], rtol=mean)
     np.testing.assert_allclose(w @ u**4, m[3], rtol=tail)
 
-@pytest.mark.parametrize("s, τ", [(2, .01), (2, 10.), (3, .3), (7, 3.), (64, 1.)])
+@pytest.mark.parametrize("s, τ", [(2, .01), (2, 5.), (3, 3.)])
 def test_moments_and_a_second_discretisation(s, τ): agree_with_other_steps_and_integrals(s, τ, 1e-10, 1e-8)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("τ", [.1, .3, .5, 1., 2., 3., 5., 7., 10.])
-@pytest.mark.parametrize("e", [4, 10, 12, 20])
+@pytest.mark.parametrize("e", [1, 4, 6, 10, 12, 20])
 def test_long_rows(e, τ):
     "8 digits to 8 standard deviations up to 4,096 tokens, 6 up to a million."
     agree_with_other_steps_and_integrals(2**e, τ, *((1e-10, 1e-8) if e <= 12 else (1e-8, 1e-6)))
@@ -154,7 +154,7 @@ def test_degenerate_rows():
     np.testing.assert_allclose(row_mixture(np.ones(4), 0.).var(), .25)
     np.testing.assert_allclose(row_mixture(np.ones(3), 1., bias=[0, 0, -1e6]).var(), participation_moments(2, 1., 1)[0], rtol=1e-10)
     np.testing.assert_allclose(row_mixture(np.ones(3), 1., bias=[0, 1e6, 0]).var(), 1, rtol=1e-12)
-    np.testing.assert_allclose(row_mixture(np.ones(100), 1e-5).var(), .01*(1 + .99e-10), rtol=1e-8)
+    np.testing.assert_allclose(row_mixture(np.ones(16), 1e-4).var(), (1 + 15/16*1e-8)/16, rtol=1e-11)
 
 @pytest.mark.parametrize("call, words", [
     (lambda: row_mixture(np.ones(2**20 + 1), 1.), "at most 1,048,576"), (lambda: row_mixture([1., -1], 1.), "`k`"),
@@ -187,11 +187,11 @@ def test_frozen_moments_with_more_digits():
         np.testing.assert_allclose(m[1:], [float(mpmath.factorial(k)/mpmath.factorial(2*k - 1)*c[k]) for k in range(1, K)], rtol=1e-12)
 
 def test_entropy():
-    for s, τ in ((2, 1.), (100, 2.)):
+    for s, τ in ((2, 1.), (32, 2.)):
         h, w = entropy(s, τ, ROUGH)
         np.testing.assert_allclose(w @ h, mean_entropy(s, τ), rtol=1e-9)
         assert (h >= 0).all() and (h <= np.log(s)*(1 + 1e-12)).all()
-    a = softmax(2*np.random.default_rng(0).standard_normal((50_000, 100)))
+    a = softmax(2*np.random.default_rng(0).standard_normal((50_000, 32)))
     H = -(a*np.log(a)).sum(1)
     assert abs(H.mean() - w @ h) < 6*H.std()/np.sqrt(len(H))
     np.testing.assert_allclose(H.var(), w @ h**2 - (w @ h)**2, rtol=.1)
@@ -213,4 +213,3 @@ def test_stored_laws_are_what_the_command_writes():
     u, w = length.law(.7, 8)
     mean, stored, fresh = w @ u, tails((t.u.to_numpy(), t.weight.to_numpy())), tails((u, w))
     np.testing.assert_allclose([t.weight @ t.u, *stored], [mean, *fresh], rtol=1e-9)
-    np.testing.assert_allclose(fresh, tails(row_points(np.ones(2**8), .7*np.sqrt(16*np.log(2)))), rtol=1e-7)

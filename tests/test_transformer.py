@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, ks_2samp
 
+from conftest import nightly
 from infattn_nb.attention import Attention, Tokens
 from infattn_nb.functions import clip, gelu, gelu_tanh, identity, relu, silu, tanh
 from infattn_nb.stream import bartlett
@@ -74,7 +75,7 @@ CASES = dict(
     twice=(Transformer(TWICE, .3, 2, 2, norm="post", random_embeddings=True), 4))
 
 @pytest.mark.power("distribution functions .07 apart: Gram entries, units, scores of every layer")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", nightly(CASES, "postrms", "one", "tight", "twice"))
 def test_literal_simulation(name):
     "Every norm, mask, bias and odd width, against all matrices."
     t, n = CASES[name]
