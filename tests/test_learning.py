@@ -207,10 +207,12 @@ def test_before_fit_it_is_the_prior(heads):
 
 # --- prediction
 
-@pytest.fixture(scope="module")
-def fitted():
+def example():
     X, y = data(6, 4, 3, 2, seed=11, scale=.6)
     return AttentionRegressor(2, alpha=.05, random_state=0, n_islands=2, n_particles=128, n_moves=3).fit(X, y)
+
+@pytest.fixture(scope="module")
+def fitted(): return example()
 
 def test_shapes(fitted):
     X, y = data(7, 4, 3)
@@ -228,7 +230,8 @@ def test_predictions_do_not_depend_on_company(fitted):
     for verb in (fitted.predict, fitted.attention): np.testing.assert_allclose(verb(X)[590:595], verb(X[590:595]), rtol=1e-9)
 
 @pytest.mark.power("means .15 standard deviations off, covariances 20 %")
-def test_samples_have_the_moments_of_the_predictions(fitted):
+def test_samples_have_the_moments_of_the_predictions():
+    fitted = example()
     X, _ = data(3, 4, 3, seed=1)
     f = fitted.sample_y(X, 5000, random_state=3)
     mean, std = fitted.predict(X, return_std=True)
