@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
+from conftest import nightly
 from infattn_nb.attention import Attention, Tokens
 from infattn_nb.functions import clip, identity, relu, tanh
 
@@ -52,7 +53,7 @@ def statistics(y, G):
     yield "heads sharing tokens", G[:, 0, 0, 0]*G[:, a, 0, 0]
 
 @pytest.mark.power("distribution functions .023 apart, .033 at n = 32 and 64")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == "n = 64" else name for name in CELLS])
+@pytest.mark.parametrize("name", nightly(CELLS, "n = 64"))
 def test_same_law_as_literal_simulation(name, size=40_000, seed=0):
     n, layer = CELLS[name]
     if n > 16: size //= 2

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import binom, multivariate_normal, norm
 
+from conftest import nightly
 from infattn_nb.attention import Attention, Tokens, normal_nodes
 from infattn_nb.functions import clip, identity, relu, softmax, tanh
 from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian, mixture_of_heads
@@ -137,7 +138,7 @@ HARD = {
 }
 
 @pytest.mark.power("1 % in the middle, 22 % at 4 standard deviations")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in ("score sd 10", "64 tokens") else name for name in HARD])
+@pytest.mark.parametrize("name", nightly(HARD, "score sd 10", "64 tokens"))
 def test_hard_cases_within_stated_error(name, size=2**16):
     layer, i = HARD[name], 1
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=size)
