@@ -33,6 +33,11 @@ def data(P, s, d, D=None, seed=0, scale=1.):
     rng = default_rng(seed)
     return scale*rng.standard_normal((P, s, d)), rng.standard_normal(P if D is None else (P, D))
 
+def expected(P, seed, scale):
+    "Data as the model expects them: drawn from its prior, noise of variance .1."
+    X, noise = data(P, 3, 2, seed=seed, scale=scale)
+    return X, AttentionRegressor(2, **SMALL).sample_y(X, random_state=7)[:, 0] + .1**.5*noise
+
 # --- brute force over the one or two latent numbers that matter
 
 def weights(x, N, mask=None):
@@ -111,8 +116,7 @@ def test_one_sequence_is_the_exact_law(H, readout):
 @pytest.mark.power("predictive density 15 % off")
 def test_chain_rule():
     "Evidence of P + 1 sequences − evidence of P = predictive log density."
-    X, noise = data(6, 3, 2, seed=7, scale=.8)
-    y = AttentionRegressor(2, **SMALL).sample_y(X, random_state=7)[:, 0] + .1**.5*noise # as the model expects it
+    X, y = expected(6, seed=7, scale=.8)
     less, more = (AttentionRegressor(2, alpha=.1, random_state=k, **MANY).fit(X[:k], y[:k]) for k in (5, 6))
     law = less.predictive(X[5:])
     p, se = jackknife(less, norm.pdf(y[5], law.means[:, 0], np.sqrt(law.variances[:, 0])))
@@ -178,7 +182,7 @@ def test_one_token_is_linear_regression(heads):
 
 @pytest.mark.power("covariances .03 off")
 def test_infinitely_many_heads_are_the_gaussian_process_of_the_mean_covariance():
-    X, y = data(2, 3, 2, seed=10)
+    X, y = expected(2, seed=10, scale=.6)
     layer = Attention(Tokens(6, identity, X.reshape(6, 2) @ X.reshape(6, 2).T), mask=np.kron(np.eye(2, dtype=bool), np.ones((3, 3), dtype=bool))) # two sequences in one, that do not see each other
     S, error = layer.infinite_heads(return_error=True)
     S = S.covariances(1, 0)[0][np.ix_([2, 5], [2, 5])]
