@@ -143,8 +143,9 @@ def splittings(a, # Block
         δ = elementwise.find_root(τ, (lo, hi), args=(x, target)).x
     x1, x2, w = x - logaddexp(0, -δ), x - logaddexp(0, δ), expit(δ)
     inside = (target == step*k) & (x1 <= a.x[-1]) & (x2 <= b.x[-1])
-    ω = a.at(x1) + b.at(x2) + log(step/((1 - w)*s.slope(x1) + w*t.slope(x2)))
-    return x1, x2, np.where(inside, ω + log(2)*((k > 0) & (a is b)), -np.inf)
+    y1, y2, w, ω = x1[inside], x2[inside], w[inside], np.full(x1.shape, -np.inf)
+    ω[inside] = a.at(y1) + b.at(y2) + log(step/((1 - w)*s.slope(y1) + w*t.slope(y2)))
+    return x1, x2, ω + log(2)*((k > 0) & (a is b))
 
 def _log_expm1(z): return z + log(-np.expm1(-z))
 
