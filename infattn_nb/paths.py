@@ -186,14 +186,13 @@ class Paths:
         if f == g and isinstance(f, Nonlinearity) and centred:
             if f.closed_form: return f.closed_form(a, b, c)
             return dual_quadrature(f.fn, a, b, c)[0]
-        flat, parts = [x.ravel() for x in (μ, ν, a, b, c)], []
-        if not any(np.ptp(x) for x in flat): flat = [x[:1] for x in flat] # not random
-        nodes = 2**14 if len(flat[0]) <= BATCHES else 2**12
+        nodes = 2**14 if a.size <= BATCHES else 2**12
         degree = 1 if np.ones_like in (f, g) else 2 if _same in (f, g) else 400
-        for k in range(0, len(flat[0]), 512): # so many pairs at a time
+        flat, parts = [x.ravel() for x in (μ, ν, a, b, c)], []
+        for k in range(0, a.size, 512): # so many pairs at a time
             m, n, *abc = (x[k:k+512] for x in flat)
             parts.append(cross_moment(f, g, (m, n), *abc, nodes, degree))
-        return np.broadcast_to(np.concatenate(parts), a.size).reshape(a.shape)
+        return np.concatenate(parts).reshape(a.shape)
 
     def _pair_of_gaussians(self, u, v):
         "Means, variances and covariance of Z^u and Z^v; None stands for a constant."

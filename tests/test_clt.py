@@ -11,6 +11,7 @@ from scipy.integrate import quad
 from scipy.special import gammaln, kve
 from scipy.stats import ks_2samp, kstest, norm
 
+from conftest import nightly
 from infattn_nb.clt import ExchangeableScores, cumulants, quadratic_form, score_cov, score_gram, variance_gamma
 from infattn_nb.finite import simulate
 from infattn_nb.functions import relu, tanh
@@ -117,7 +118,7 @@ def test_given_gram_against_simulation(r, seed):
 
 @pytest.mark.power("second moments 7 % off, third 15 %, moments of squares 30 %")
 @each
-@pytest.mark.parametrize("n", [16, pytest.param(48, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", nightly([16, 48], 48))
 def test_programs_against_simulation(name, c, n, size=100_000):
     X = ExchangeableScores(PROGRAMS[name][0], c)
     s = X.simulate(n, size, rng=1)
