@@ -2,7 +2,7 @@
 from configparser import ConfigParser
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 here = Path(__file__).parent
 parser = ConfigParser(delimiters=["="])
@@ -27,7 +27,7 @@ setup(
         "Topic :: Scientific/Engineering :: Mathematics",
     ],
     python_requires=f">={cfg['min_python']}",
-    packages=[cfg["lib_path"]],
+    packages=find_packages(include=[cfg["lib_path"], f"{cfg['lib_path']}.*"]),
     package_data={cfg["lib_path"]: ["py.typed", "*.mplstyle"]},
     install_requires=cfg["requirements"].split(),
     extras_require={"dev": cfg["dev_requirements"].split(), "docs": cfg["docs_requirements"].split(),

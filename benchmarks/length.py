@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from infattn_nb.doubling import ROUGH, join, token
-from infattn_nb.quadrature import gauss, jacobi
-from infattn_nb.rows import block_of, row_mixture
+from infattn_nb.layer.row_blocks import ROUGH, join, token
+from infattn_nb.layer.row_law import block_of, row_mixture
+from infattn_nb.numerics.quadrature import gauss, jacobi
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 LENGTHS, SCALES = 2**np.arange(4, 21, 4), (1., 3.)

@@ -21,12 +21,9 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 import scipy
 
-from infattn_nb.architectures import mlp
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.experiments import PLANS, paper_layer
-from infattn_nb.finite import simulate
-from infattn_nb.functions import clip, identity, relu
-from infattn_nb.netsor import Program
+from infattn_nb import Attention, Program, Tokens, clip, identity, mlp, paper_layer
+from infattn_nb import relu, simulate
+from infattn_nb.paper.figures import PLANS
 
 S, H, BLOCK, REPETITIONS = 4, 2, 4096, 3
 ONE = ThreadPoolExecutor(1)
@@ -77,7 +74,7 @@ def against_literal(width=1024, size=4):
     for name, (φ, kind) in kinds.items():
         layer = Attention(Tokens(S, φ), heads=H)
         law, y1 = layer.law(width), layer.law(width).marginal(0, draws=16)
-        dense, full, one = side_by_side(lambda: layer.simulate_dense(width, size, 0),
+        dense, full, one = side_by_side(lambda: simulate_dense(layer, width, size, 0),
                                         lambda: law.rvs(BLOCK, 0),
                                         lambda: y1.rvs(BLOCK, 0))
         case = f"{name} tokens, s = {S}, H = {H}, n = {width}"
@@ -99,7 +96,7 @@ def figures():
         layer = paper_layer(**options)
         if name == "fig2a": ours = lambda: layer.scores(n, BLOCK, 0)
         else: ours = lambda law=layer.law(n).marginal(0, draws=16): law.rvs(BLOCK, 0)
-        dense, fast = side_by_side(lambda: layer.simulate_dense(n, 1, 0), ours,
+        dense, fast = side_by_side(lambda: simulate_dense(layer, n, 1, 0), ours,
                                    repetitions=2)
         row("figures, largest case", f"{name}: n = {n}, H = {layer.heads}", fast/BLOCK,
             "faster than with all matrices", dense/(fast/BLOCK))
@@ -136,7 +133,7 @@ def memory():
         tracemalloc.stop()
         return most
     layer, square = Attention(Tokens(S, relu), heads=H), lambda y: (y**2).sum(0)
-    dense = peak(lambda: layer.simulate_dense(4096, 1, 0))
+    dense = peak(lambda: simulate_dense(layer, 4096, 1, 0))
     of = "of the literal simulation"
     row("memory", "literal simulation, n = 4,096, one sample", dense, of, 1)
     for n in (4096, 10**6):

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 import transformers
 
-from infattn_nb.functions import gelu_tanh
-from infattn_nb.transformer import Transformer, embedding_cov
+from infattn_nb import Transformer, embedding_cov, gelu_tanh
 
 torch.set_num_threads(1)
 N, HEADS, LAYERS, REPETITIONS = 768, 12, 12, 5

@@ -17,8 +17,8 @@ def nightly(cases, *dear):
 @pytest.fixture
 def undrawn(monkeypatch):
     "Runs write their tables alone: drawing is what takes time."
-    from infattn_nb.store import as_csv
-    monkeypatch.setattr("infattn_nb.running.files", lambda data, fig, parameters: [("csv", as_csv(data))])
+    from infattn_nb.paper.tables import as_csv
+    monkeypatch.setattr("infattn_nb.paper.command.files", lambda data, fig, parameters: [("csv", as_csv(data))])
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):

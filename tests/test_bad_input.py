@@ -1,5 +1,5 @@
 """Every wrong argument is answered in one sentence that names it, at the door."""
-import importlib
+import ast
 import inspect
 import math
 import re
@@ -15,10 +15,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from infattn_nb.all import *
-from infattn_nb.paths import Paths
+import infattn_nb
+from infattn_nb import *
+from infattn_nb.numerics import checks
+from infattn_nb.programs.score_paths import Paths
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
 T = Tokens(3, relu)
 A = Attention(T, heads=2)
 LOW = Attention(T, heads=2, head_width=4)
@@ -56,7 +58,7 @@ CASES = [
     (lambda: Tokens(2, relu, np.eye(3)), ValueError, "(2, 2)"),
     (lambda: Tokens(2, relu, [1, 1]), ValueError, "square"),
     (lambda: Tokens(2, relu, [["a", "b"], ["c", "d"]]), TypeError, "real numbers"),
-    (lambda: check_cov(np.diag([1, -1e-10])), ValueError, "smallest eigenvalue"),
+    (lambda: checks.cov(np.diag([1, -1e-10])), ValueError, "smallest eigenvalue"),
     (lambda: A.law(0), ValueError, "`width`"),
     (lambda: A.law(2.5), ValueError, "`width`"),
     (lambda: A.law(NAN), ValueError, "`width`"),
@@ -65,8 +67,8 @@ CASES = [
     (lambda: A.law(None), TypeError, "`width`"),
     (lambda: LOW.law(9), ValueError, "heads·head_width = 8"),
     (lambda: LOW.scores(9), ValueError, "heads·head_width = 8"),
-    (lambda: LOW.simulate_dense(9), ValueError, "heads·head_width = 8"),
-    (lambda: A.simulate_dense(INF), ValueError, "finite"),
+    (lambda: simulate_dense(LOW, 9), ValueError, "heads·head_width = 8"),
+    (lambda: simulate_dense(A, INF), ValueError, "finite"),
     (lambda: T.gram(0, 3), ValueError, "`width`"),
     (lambda: LAW.rvs(-1), ValueError, "`size`"),
     (lambda: LAW.rvs(1.5), TypeError, "`size`"),
@@ -89,9 +91,9 @@ CASES = [
     (lambda: LAW.conditional(np.ones((2, 3))), ValueError, "`S`"),
     (lambda: HierarchicalGaussian.constant([[1, 2], [2, 1]]), ValueError, "positive semidefinite"),
     (lambda: HierarchicalGaussian(lambda n, g: np.ones((n, 2)), 2).rvs(3), ValueError, "`sample(3, rng)`"),
-    (lambda: GaussianMixture([1., -1.]), ValueError, "`variances`"),
-    (lambda: GaussianMixture([]), ValueError, "`variances`"),
-    (lambda: GaussianMixture([NAN]), ValueError, "`variances`"),
+    (lambda: ScaleMixture([1., -1.]), ValueError, "`variances`"),
+    (lambda: ScaleMixture([]), ValueError, "`variances`"),
+    (lambda: ScaleMixture([NAN]), ValueError, "`variances`"),
     (lambda: clip(0.), ValueError, "`C`"),
     (lambda: clip("1"), TypeError, "`C`"),
     (lambda: leaky_relu(NAN), ValueError, "`slope`"),
@@ -123,9 +125,9 @@ CASES = [
     (lambda: HierarchicalGaussian(lambda n, g: np.full((n, 1, 1), NAN), 1).rvs(2), ValueError, "`sample(2, rng)`"),
     (lambda: HierarchicalGaussian(lambda n, g: np.full((n, 1, 1), -1.), 1).rvs(2), ValueError, "negative variance"),
     (lambda: HierarchicalGaussian.constant(np.ones((3, 1, 1))), ValueError, "`cov`"),
-    (lambda: GaussianMixture([1., 2.], [3., 3.]), ValueError, "`weights`"),
-    (lambda: GaussianMixture([1., 2.], [1.]), ValueError, "`weights`"),
-    (lambda: GaussianMixture([1., 2.]).var(return_error=True), ValueError, "`return_error`"),
+    (lambda: ScaleMixture([1., 2.], [3., 3.]), ValueError, "`weights`"),
+    (lambda: ScaleMixture([1., 2.], [1.]), ValueError, "`weights`"),
+    (lambda: ScaleMixture([1., 2.]).var(return_error=True), ValueError, "`return_error`"),
     (lambda: reproduce(only="fig9"), ValueError, "'fig9'"),
     (lambda: reproduce(only=""), ValueError, "`only`"),
     (lambda: reproduce(only="fig2a", trials=0), ValueError, "`trials`"),
@@ -144,7 +146,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", AssumptionWarning)
     LIM = limit(P, 64)
 TWO = Attention(Tokens(2, identity), heads=2)
-G, SQUARES = GaussianMixture([.5, 1.5]), ExchangeableScores(np.eye(2), [1.])
+G, SQUARES = ScaleMixture([.5, 1.5]), ExchangeableScores(np.eye(2), [1.])
 MASKED = np.ma.masked_array(np.eye(3), mask=np.eye(3))
 NODES = [(np.array([1., 2.]), np.array([.5, .5]))]*2
 def normals(n, g): return g.normal(size=n)
@@ -163,8 +165,8 @@ CASES += [
     (lambda: relu.dual(MASKED), ValueError, "`cov` must not have masked entries"),
     (lambda: relu.dual(np.eye(2)*1e308), ValueError, "beyond 1e150"),
     (lambda: relu.dual([[1., 2.], [2.]]), ValueError, "different lengths"),
-    (lambda: check_real("a", "x"), TypeError, "`x` must hold real numbers"),
-    (lambda: check_cov([[1, INF], [INF, 1]]), ValueError, "finite"),
+    (lambda: checks.real("a", "x"), TypeError, "`x` must hold real numbers"),
+    (lambda: checks.cov([[1, INF], [INF, 1]]), ValueError, "finite"),
     # functions
     (lambda: Nonlinearity("tanh"), TypeError, "`fn` must be a function"),
     (lambda: Nonlinearity(lambda x: x.sum()), ValueError, "`fn` must return shape (7,)"),
@@ -205,8 +207,8 @@ CASES += [
     # randomness, sizes, executors
     (lambda: seed_sequence([1, 2]), TypeError, "`rng`"),
     (lambda: seed_sequence(np.array([3])), TypeError, "`rng`"),
-    (lambda: sample_shape(True), TypeError, "`size`"),
-    (lambda: sample_shape([[1], [2, 3]]), TypeError, "`size`"),
+    (lambda: checks.shape(True), TypeError, "`size`"),
+    (lambda: checks.shape([[1], [2, 3]]), TypeError, "`size`"),
     (lambda: LAW.rvs(NAN), TypeError, "`size`"),
     (lambda: LAW.rvs(10**18), ValueError, "`size` must leave room in memory"),
     (lambda: LAW.rvs(10**30), ValueError, "with `fold`"),
@@ -219,7 +221,7 @@ CASES += [
     (lambda: draw(normals, 10, executor=ThreadPoolExecutor), TypeError, "`executor`"),
     (lambda: LAW.rvs(2, executor=4), TypeError, "`executor`"),
     (lambda: TWO.scores(8, 2, executor=4), TypeError, "`executor`"),
-    (lambda: TWO.simulate_dense(4, 2, executor=4), TypeError, "`executor`"),
+    (lambda: simulate_dense(TWO, 4, 2, executor=4), TypeError, "`executor`"),
     (lambda: T.gram(2, 2, executor=4), TypeError, "`executor`"),
     (lambda: fold(normals, np.sum, 0), ValueError, "`size`"),
     (lambda: fold(normals, np.sum, 2.5), TypeError, "`size`"),
@@ -230,15 +232,15 @@ CASES += [
     # laws
     (lambda: psd_factor(np.ones((2, 3))), ValueError, "`S` must have shape"),
     (lambda: psd_factor(5.), ValueError, "`S` must have shape"),
-    (lambda: GaussianMixture(5.), ValueError, "`variances` must have shape (any,)"),
-    (lambda: GaussianMixture(None), TypeError, "`variances` must hold real numbers"),
-    (lambda: GaussianMixture([1j]), TypeError, "`variances` must hold real numbers"),
-    (lambda: GaussianMixture(["a"]), TypeError, "`variances` must hold real numbers"),
-    (lambda: GaussianMixture([INF]), ValueError, "`variances`"),
-    (lambda: GaussianMixture(MASKED[0]), ValueError, "`variances` must not have masked entries"),
-    (lambda: GaussianMixture([1., 2.], [NAN, 1]), ValueError, "`weights`"),
-    (lambda: GaussianMixture([1., 2.], [-1, 2]), ValueError, "`weights`"),
-    (lambda: GaussianMixture([1.], sample=5), TypeError, "`sample`"),
+    (lambda: ScaleMixture(5.), ValueError, "`variances` must have shape (any,)"),
+    (lambda: ScaleMixture(None), TypeError, "`variances` must hold real numbers"),
+    (lambda: ScaleMixture([1j]), TypeError, "`variances` must hold real numbers"),
+    (lambda: ScaleMixture(["a"]), TypeError, "`variances` must hold real numbers"),
+    (lambda: ScaleMixture([INF]), ValueError, "`variances`"),
+    (lambda: ScaleMixture(MASKED[0]), ValueError, "`variances` must not have masked entries"),
+    (lambda: ScaleMixture([1., 2.], [NAN, 1]), ValueError, "`weights`"),
+    (lambda: ScaleMixture([1., 2.], [-1, 2]), ValueError, "`weights`"),
+    (lambda: ScaleMixture([1.], sample=5), TypeError, "`sample`"),
     (lambda: G.pdf("a"), TypeError, "argument of pdf"),
     (lambda: G.pdf(None), TypeError, "argument of pdf"),
     (lambda: G.cdf(1j), TypeError, "argument of cdf"),
@@ -294,7 +296,7 @@ CASES += [
     (lambda: Attention(T, weights=lambda x: x*1j), TypeError, "`weights` must return real numbers"),
     (lambda: TWO.infinite_heads(replicates=0), ValueError, "`replicates`"),
     (lambda: TWO.infinite_heads(replicates=1, return_error=True), ValueError, "`replicates`"),
-    (lambda: TWO.infinite_heads(seed="a"), TypeError, "`rng`"),
+    (lambda: TWO.infinite_heads(rng="a"), TypeError, "`rng`"),
     # programs
     (lambda: P.inputs([[1, 2], [2, 1]]), ValueError, "positive semidefinite"),
     (lambda: P.inputs(np.eye(2), mean=[1, 2, 3]), ValueError, "`mean`"),
@@ -344,7 +346,7 @@ CASES += [
     (lambda: simulate(P, H1, 4, 2, coords=9), ValueError, "`coords`"),
     (lambda: simulate(P, H1, 4, 2, executor=4), TypeError, "`executor`"),
     (lambda: gram(P, [H1, P.matrix(rows=.5) @ H2], 4), ValueError, "same length"),
-    (lambda: Tokens.from_program(P, [5]), TypeError, "vectors of a program"),
+    (lambda: ProgramTokens(P, [5]), TypeError, "vectors of a program"),
     # the proof, regimes, rates, robustness
     (lambda: variance_gamma(2.5), ValueError, "`width`"),
     (lambda: score_gram(P, [H1], 4), TypeError, "`scores`"),
@@ -402,7 +404,7 @@ CASES += [
     # distances, experiments
     (lambda: hellinger(G, 5), TypeError, "`q`"),
     (lambda: wasserstein("a", G), TypeError, "`p`"),
-    (lambda: total_variation(GaussianMixture([0., 1.]), G), ValueError, "`p` must have a density"),
+    (lambda: total_variation(ScaleMixture([0., 1.]), G), ValueError, "`p` must have a density"),
     (lambda: paired_kl(TWO, 8, i="a"), TypeError, "`i`"),
     (lambda: paired_kl(TWO, 8, executor=4), TypeError, "`executor`"),
     (lambda: kde([1., 1.], [0.]), ValueError, "`samples`"),
@@ -458,8 +460,8 @@ CASES += [
 R = Program()
 B, = R.inputs([[1.]])
 BOUNDED = tanh(B)
-SEEN = Attention(Tokens.from_program(R, [BOUNDED])) # tokens of a program
-HEARD = Attention(Tokens.from_program(R, [R.nonlin(softmax_weight(2), B, scores=[R.score(R.matrix() @ BOUNDED, R.matrix() @ BOUNDED)])])) # they depend on random scores
+SEEN = Attention(ProgramTokens(R, [BOUNDED])) # tokens of a program
+HEARD = Attention(ProgramTokens(R, [R.nonlin(softmax_weight(2), B, scores=[R.score(R.matrix() @ BOUNDED, R.matrix() @ BOUNDED)])])) # they depend on random scores
 CASES += [
     # a function that mixes what it must keep apart
     (lambda: Attention(T, weights=partial(softmax, axis=1)), ValueError, "`weights` must act on the last axis"),
@@ -590,7 +592,7 @@ CASES += [
     # regimes and rates
     (lambda: gaussian_limits(DEAD), ValueError, "positive variance"),
     (lambda: gaussian_distances(DEAD, return_error=True), ValueError, "positive variance"),
-    (lambda: tail_risk(stats.norm(), 3, return_error=True), TypeError, "`law` must be a GaussianMixture"),
+    (lambda: tail_risk(stats.norm(), 3, return_error=True), TypeError, "`law` must be a ScaleMixture"),
     (lambda: tail_risk(5, 3), TypeError, "`law`"),
     (lambda: tail_risk(LAW, 3), TypeError, "`law`"),
     *((lambda step=step, f=f: f(step), error, "`step`") for step, error in ((0, ValueError), (-5, ValueError), (NAN, ValueError), (1e-12, ValueError), (.3, ValueError), ([.01, .02], TypeError), ("a", TypeError), (None, TypeError))
@@ -624,7 +626,7 @@ ODD = {
 }
 TAKES = {
     "dual": (COV, relu.dual),
-    "check_cov": (COV, check_cov),
+    "checks.cov": (COV, checks.cov),
     "psd_factor": (COV, psd_factor),
     "Tokens": (COV, lambda a: Tokens(2, tanh, a).kernel()),
     "Gaussian": (COV, lambda a: HierarchicalGaussian.constant(a).rvs(3, 0)),
@@ -634,8 +636,8 @@ TAKES = {
     "ExchangeableScores": (np.diag([.5, 2.]), lambda a: ExchangeableScores(a, [1.]).squares_moment(4)),
     "softmax": (COV, softmax),
     "softmax of a vector": (np.array([.5, 2., 1.]), softmax),
-    "variances": (np.array([.5, 2., 1.]), lambda v: GaussianMixture(v).pdf([0., 1.])),
-    "weights": (np.array([.5, .25, .25]), lambda w: GaussianMixture([1., 2., 3.], w).pdf([0., 1.])),
+    "variances": (np.array([.5, 2., 1.]), lambda v: ScaleMixture(v).pdf([0., 1.])),
+    "weights": (np.array([.5, .25, .25]), lambda w: ScaleMixture([1., 2., 3.], w).pdf([0., 1.])),
     "pdf": (np.array([.5, 2., 1.]), G.pdf),
     "ppf": (np.array([.5, .25, 1.]), G.ppf),
     "cf": (np.array([.5, .25, 1.]), G.cf),
@@ -658,14 +660,14 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
 
 @pytest.mark.parametrize("value, expected", [
     (lambda: softmax([1e308, -1e308]), [1, 0]), (lambda: softmax(5.), 1), (lambda: softmax(np.zeros((0, 3))).shape, (0, 3)),
-    (lambda: G.pdf([]).shape, (0,)), (lambda: GaussianMixture([0., 1.]).logsf([1e3, 0., -1e3]), [-INF, np.log(.5), 0]),
+    (lambda: G.pdf([]).shape, (0,)), (lambda: ScaleMixture([0., 1.]).logsf([1e3, 0., -1e3]), [-INF, np.log(.5), 0]),
     (lambda: G(loc=1., scale=2.).rvs((2, 3), random_state=0), 1 + 2*G.rvs((2, 3), 0)), (lambda: np.shape(G(scale=2.).rvs()), ()),
     (lambda: variance_gamma(4)(loc=1., scale=2.).rvs(5, random_state=0), 1 + 2*variance_gamma(4).rvs(5, 0)), (lambda: G.pdf([[INF, NAN]]), [[0, NAN]]), (lambda: G.pdf(1e300), 0), (lambda: G.sf(-1e300), 1), (lambda: G.ppf([0, 1, 2]), [-INF, INF, NAN]),
-    (lambda: G.cf([0., 1e200, INF]), [1, 0, 0]), (lambda: GaussianMixture([0., 0.]).std(), 0), (lambda: G.rvs((2, 0)).shape, (2, 0)),
+    (lambda: G.cf([0., 1e200, INF]), [1, 0, 0]), (lambda: ScaleMixture([0., 0.]).std(), 0), (lambda: G.rvs((2, 0)).shape, (2, 0)),
     (lambda: LAW.rvs(np.array(3)).shape, (3, 3)), (lambda: LAW.rvs(np.int32(3)).shape, (3, 3)), (lambda: LAW.rvs([]).shape, (3,)), (lambda: LAW.rvs((0, 2)).shape, (0, 2, 3)),
     (lambda: LAW.rvs(2, rng=10**40) - LAW.rvs(2, rng=10**40), np.zeros((2, 3))), (lambda: LAW.rvs(2, rng=np.array(3)), LAW.rvs(2, rng=3)),
     (lambda: A.law(np.array(8)).rvs(2, 0), LAW.rvs(2, 0)), (lambda: A.law(np.float32(8)).rvs(2, 0), LAW.rvs(2, 0)), (lambda: TWO.law(1e300).rvs(1, 0).shape, (1, 2)),
-    (lambda: T.gram(2, 0).shape, (0, 3, 3)), (lambda: A.scores(8, 0).shape, (0, 2, 3, 3)), (lambda: A.simulate_dense(4, 0).shape, (0, 3)), (lambda: simulate(P, H1, 4, 0).shape, (0, 1)),
+    (lambda: T.gram(2, 0).shape, (0, 3, 3)), (lambda: A.scores(8, 0).shape, (0, 2, 3, 3)), (lambda: simulate_dense(A, 4, 0).shape, (0, 3)), (lambda: simulate(P, H1, 4, 0).shape, (0, 1)),
     (lambda: Attention(T, heads=np.int8(2)).law(8).rvs(2, 0), LAW.rvs(2, 0)),
     (lambda: kde([1., 2., 4.], [[0., 2.], [1., 3.]]), kde([1., 2., 4.], [0., 2., 1., 3.]).reshape(2, 2)), (lambda: kde([1., 2., 4.], 2.), kde([1., 2., 4.], [2.])[0]),
     (lambda: [float(Program().matrix(rows=r).rows) for r in (np.int64(2), np.float32(.5))], [2, .5]), (lambda: Nonlinearity(np.multiply, arity=np.int64(2))(2., 3.), 6),
@@ -673,30 +675,32 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
 ])
 def test_the_edge_has_an_answer(value, expected): np.testing.assert_allclose(value(), expected, rtol=1e-6, atol=1e-12)
 
-MODULES = "functions growth factors quadrature tokens sampling architectures dense from_program store running netsor limit finite clt theorem hierarchical attention regimes divergence rates robustness experiments proof mixture transformer length rows learning".split()
-ELSEWHERE = set("""clipped floats meet Vector Input MatMul Nonlin Linear Attend Score Matrix Inputs AssumptionError AssumptionWarning apply Chain Limit dot multiply rows_needed wanted gram_block
-    cross_moment score_cov quadratic_form cumulants ProgramTokens
-    gaussian uniform rademacher Plan infattn_figures cf kurtosis rvs
-    in_order value_key scores_of given_scores limit_marginal one_rng pieces Streams Quasi Mirror spread hermite blockwise line simulate_layer""".split()) # parts of larger things, taken from valid ones; the command is below
+def called(source):
+    "The names of what is called in some code: f(…), x.f(…), partial(f, …)."
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            callee = [node.func, *node.args[:1]] if getattr(node.func, "id", "") == "partial" else [node.func]
+            yield from (getattr(f, "id", getattr(f, "attr", None)) for f in callee)
 
-ELSEWHERE |= set("Row joins block_of powers row_points judged independent row_law".split()) # of a long row, behind `row_mixture`
+def refused_in(path):
+    "What a file of tests calls with wrong arguments: in its table CASES, and in tests of what is raised, parameters included."
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        target = getattr(node, "target", None) or next(iter(getattr(node, "targets", ())), None)
+        if getattr(target, "id", "") == "CASES" and path == Path(__file__): yield from called(ast.unparse(node.value))
+        if isinstance(node, ast.FunctionDef) and "pytest.raises" in ast.unparse(node): yield from called(ast.unparse(node))
 
-# what the rooms of the experiments share with the command, and with each other
-ELSEWHERE |= set("simulate_layer names_of counts_of label_of rows table series save_block saved_block code_versions digest as_csv write files ready alone timings cost_table literal_layer check_paired paired_densities".split())
+TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "transformer"))]
+REFUSED = {f for path in TABLES for f in refused_in(path)}
+NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain".split()) # results, errors and plain samplers
 
-def test_every_public_function_has_its_place_in_the_table():
-    elsewhere = (Path(__file__).with_name(f"test_{room}.py").read_text(encoding="utf-8") for room in ("length", "learning")) # rooms with tables of their own
-    source = inspect.getsource(sys.modules[__name__]) + "".join(elsewhere)
-    for module in map(importlib.import_module, (f"infattn_nb.{m}" for m in MODULES)):
-        for name in module.__all__:
-            if inspect.isfunction(getattr(module, name)) or inspect.isclass(getattr(module, name)):
-                if getattr(module, name).__module__ == module.__name__ and "ax" not in inspect.signature(getattr(module, name)).parameters: # but pictures
-                    assert name in ELSEWHERE or re.search(rf"\b{name}\(", source), f"{module.__name__}.{name}"
-    assert len(CASES) > 300
+@pytest.mark.parametrize("name", sorted(set(infattn_nb.__all__) - NOTHING_TO_REFUSE))
+def test_every_public_function_has_its_wrong_inputs(name):
+    x = getattr(infattn_nb, name)
+    assert name in REFUSED or not (inspect.isfunction(x) or inspect.isclass(x))
 
 def test_rounding_is_forgiven():
-    check_cov(np.diag([1, -1e-13]))
-    check_cov([[1, .5 + 1e-14], [.5, 1]])
+    checks.cov(np.diag([1, -1e-13]))
+    checks.cov([[1, .5 + 1e-14], [.5, 1]])
 
 def test_a_layer_cannot_be_changed_behind_its_back():
     cov, bias = np.eye(3), np.zeros((3, 3))

@@ -12,12 +12,10 @@ from scipy.special import gammaln, kve
 from scipy.stats import ks_2samp, kstest, norm
 
 from conftest import nightly
-from infattn_nb.clt import ExchangeableScores, cumulants, quadratic_form, score_cov, score_gram, variance_gamma
-from infattn_nb.finite import simulate
-from infattn_nb.functions import relu, tanh
-from infattn_nb.limit import limit
-from infattn_nb.architectures import attention
-from infattn_nb.netsor import AssumptionError, Program, Score
+from infattn_nb import AssumptionError, ExchangeableScores, Program, attention
+from infattn_nb import cumulants, limit, quadratic_form, relu, score_cov, score_gram
+from infattn_nb import simulate, tanh, variance_gamma
+from infattn_nb.programs.nodes import Score
 
 def program(phi, pairs, var=(1., 1.)):
     "Scores (W₁ x)ᵀ(W₂ x')/√n for pairs of (number of the matrix, token), tokens φ(W⁰u)."

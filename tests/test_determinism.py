@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from conftest import nightly
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.experiments import PLANS, sweep
-from infattn_nb.running import reproduce
-from infattn_nb.store import read_table, series, write_table
-from infattn_nb.functions import relu
+from infattn_nb import Attention, Tokens, read_table, relu, reproduce, sweep
+from infattn_nb import write_table
+from infattn_nb.paper.figures import PLANS
+from infattn_nb.paper.tables import series
 
 ROOT = Path(__file__).parent.parent
 

@@ -6,10 +6,9 @@ import pytest
 from scipy.stats import cauchy, gaussian_kde, laplace, norm, t
 
 from conftest import nightly
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.divergence import hellinger, kde, kde_kl, kde_trials, kl_divergence, paired_kl, total_variation, wasserstein
-from infattn_nb.functions import identity, relu
-from infattn_nb.hierarchical import GaussianMixture
+from infattn_nb import Attention, ScaleMixture, Tokens, hellinger, identity, kde, kde_kl
+from infattn_nb import kde_trials, kl_divergence, paired_kl, relu, total_variation
+from infattn_nb import wasserstein
 
 LAYER = Attention(Tokens(4, identity), heads=2)
 
@@ -28,7 +27,7 @@ def test_other_laws():
 
 def test_scale_invariance():
     p, q = (LAYER.law(n).marginal(0, draws=1024).variances for n in (8, 32))
-    D = [kl_divergence(GaussianMixture(c*p), GaussianMixture(c*q)) for c in (1e-12, 1., 1e12)]
+    D = [kl_divergence(ScaleMixture(c*p), ScaleMixture(c*q)) for c in (1e-12, 1., 1e12)]
     np.testing.assert_allclose(D, D[1], rtol=1e-6)
 
 @pytest.mark.power("densities .2 % off")
@@ -77,7 +76,7 @@ def test_paired_kl_to_another_limit():
     "Low-rank heads against n×n ones: the paired value is the plain one (bias of 2^14 draws: a few 1e-6), and not that of the low-rank layer's own limit."
     low = Attention(Tokens(4, identity), heads=2, head_width=64)
     value, se = paired_kl(low, 128, draws=2**15, rng=1, limit=LAYER)
-    plain = [kl_divergence(low.law(128).marginal(0, draws=2**14, seed=k), LAYER.law().marginal(0)) for k in range(16)]
+    plain = [kl_divergence(low.law(128).marginal(0, draws=2**14, rng=k), LAYER.law().marginal(0)) for k in range(16)]
     assert abs(value - np.mean(plain)) < 10*np.hypot(se, np.std(plain, ddof=1)/4) + 5e-6
     own, own_se = paired_kl(low, 128, draws=2**15, rng=1)
     assert value - own > 10*np.hypot(se, own_se)
@@ -101,7 +100,7 @@ def test_paired_kl_agrees_with_independent_draws():
     "Unpaired, unmirrored draws against the exact limit, at a width where that is enough."
     for layer, n in ((LAYER, 8), (Attention(Tokens(2, relu), heads=3), 32)):
         value, se = paired_kl(layer, n, rng=0)
-        D = [kl_divergence(layer.law(n).marginal(0, draws=2**15, seed=s), layer.law().marginal(0)) for s in range(1, 7)]
+        D = [kl_divergence(layer.law(n).marginal(0, draws=2**15, rng=s), layer.law().marginal(0)) for s in range(1, 7)]
         assert abs(np.mean(D) - value) < 12*np.hypot(se, np.std(D, ddof=1)/6**.5) + 2e-4*value
 
 def test_three_distances():
@@ -142,7 +141,7 @@ def test_atoms():
     layer = Attention(Tokens(1, relu))
     dead, limit = layer.law(1).marginal(0, draws=4096), layer.law().marginal(0)
     assert kl_divergence(dead, limit) == np.inf and paired_kl(layer, 1) == (np.inf, 0.) and kl_divergence(dead, dead) == 0
-    p, q = GaussianMixture([0., 1.], [.5, .5]), GaussianMixture([0., 1.], [.2, .8])
+    p, q = ScaleMixture([0., 1.], [.5, .5]), ScaleMixture([0., 1.], [.2, .8])
     assert kl_divergence(p, q) == pytest.approx(.5*np.log(.5/.2) + .5*np.log(.5/.8), rel=1e-7)
     assert hellinger(p, q)**2 == pytest.approx(1 - np.sqrt(.1) - np.sqrt(.4), rel=1e-7)
     with pytest.raises(ValueError, match="atom"): total_variation(p, q)
@@ -153,7 +152,7 @@ def test_mass_where_the_other_has_none():
 
 def test_tails_too_heavy():
     "Where the integral has no value the divergence is infinite; just inside, it is a number."
-    g, normal = GaussianMixture([.5, 1.5]), norm()
+    g, normal = ScaleMixture([.5, 1.5]), norm()
     for p in (cauchy(), cauchy(3, 1e-3), t(2)):
         for q in (g, normal): assert kl_divergence(p, q, return_error=True) == (np.inf, 0) and np.isfinite(kl_divergence(q, p)) and hellinger(p, q) < 1
     assert wasserstein(cauchy(), g) == np.inf and wasserstein(cauchy(), cauchy(1)) == pytest.approx(1)
@@ -161,12 +160,12 @@ def test_tails_too_heavy():
     assert wasserstein(t(1.5), normal) < 2
 
 def test_all_mass_at_zero():
-    zero = GaussianMixture([0.])
+    zero = ScaleMixture([0.])
     assert wasserstein(zero, zero) == 0 and wasserstein(zero, norm()) == pytest.approx(np.sqrt(2/np.pi))
 
 def test_trials_with_laws_of_scipy():
     "Whoever computes them, and with the streams that ours always had."
-    p, q = GaussianMixture([.5, 1.5]), norm(scale=2.)
+    p, q = ScaleMixture([.5, 1.5]), norm(scale=2.)
     a, b = np.random.SeedSequence(0).spawn(2)
     expected = kde_kl(norm(scale=2.).rvs(500, np.random.default_rng(a)), p.rvs(500, b))
     for executor in (None, ThreadPoolExecutor(4)): assert (kde_trials(q, p, 500, 8, 0, executor) == kde_trials(q, p, 500, 8, 0)).all()

@@ -9,8 +9,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from conftest import nightly
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.functions import clip, identity, relu, tanh
+from infattn_nb import Attention, Tokens, clip, identity, relu, tanh
 
 CORRELATED = np.array([[1, .8, -.3, 0], [.8, 2, .1, .4], [-.3, .1, .5, 0], [0, .4, 0, 1]])
 REPEATED = np.kron(np.array([[1, .5], [.5, 1]]), np.ones((2, 2)))
@@ -57,7 +56,7 @@ def statistics(y, G):
 def test_same_law_as_literal_simulation(name, size=40_000, seed=0):
     n, layer = CELLS[name]
     if n > 16: size //= 2
-    literal = layer.simulate_dense(n, size, rng=seed, scores=True)
+    literal = simulate_dense(layer, n, size, rng=seed, scores=True)
     collapsed = layer.law(n, exact=True).rvs(size, rng=seed + 1), layer.scores(n, size, rng=seed + 2, exact=True)
     for (what, a), (_, b) in zip(statistics(*literal), statistics(*collapsed)):
         assert ks_2samp(a, b, method="asymp").pvalue > 1e-9, f"{name}: {what}"
@@ -74,7 +73,7 @@ def test_one_output_alone_has_the_same_law(name, size=40_000):
 def test_the_comparison_has_teeth():
     "Laws that are nearly right must be told from the right one: no Wishart factors, or a forgotten shared length."
     n, layer = CELLS["five heads, ReLU, n = 3"]
-    size, literal = 40_000, layer.simulate_dense(n, 40_000, rng=0)
+    size, literal = 40_000, simulate_dense(layer, n, 40_000, rng=0)
     assert ks_2samp((literal**2).sum(1), (layer.law().rvs(size, rng=1)**2).sum(1)).pvalue < 1e-12
     independent = Attention(Tokens(2, relu, np.eye(2)), heads=5).law(n).rvs(size, rng=1)
     assert ks_2samp((literal**2).sum(1), (independent**2).sum(1)).pvalue < 1e-12

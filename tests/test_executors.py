@@ -14,12 +14,9 @@ from threading import active_count
 import numpy as np
 import pytest
 
-from infattn_nb import hierarchical
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.divergence import paired_kl
-from infattn_nb.experiments import sweep
-from infattn_nb.functions import clip, identity, leaky_relu, relu
-from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian, draw, fold
+from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip, draw
+from infattn_nb import fold, identity, leaky_relu, paired_kl, relu, sweep
+from infattn_nb.laws import hierarchical
 
 pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once
 
@@ -32,12 +29,12 @@ SAMPLERS = {
     "low rank": Attention(TOKENS, heads=2, head_width=2).law(4).rvs,
     "one output": LAYER.law(5).marginal(0, draws=16).rvs,
     "one output of the limit": LAYER.law().marginal(0).rvs,
-    "mixture": GaussianMixture([.5, 1.5]).rvs,
+    "mixture": ScaleMixture([.5, 1.5]).rvs,
     "Gaussian": HierarchicalGaussian.constant(np.eye(2)).rvs,
     "scores": partial(LAYER.scores, 5),
     "gram": partial(TOKENS.gram, 5),
     "clipped gram": partial(Tokens(2, clip(1.)).gram, 5),
-    "dense": partial(LAYER.simulate_dense, 3),
+    "dense": partial(simulate_dense, LAYER, 3),
 }
 
 @pytest.fixture(scope="module")
@@ -139,7 +136,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 layer = Attention(Tokens(4, relu))
 threading.Timer(.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 start = time.monotonic()
-try: layer.simulate_dense(512, 10**5)
+try: simulate_dense(layer, 512, 10**5)
 except KeyboardInterrupt: print(time.monotonic() - start - .3, flush=True)
 while threading.active_count() > 1: time.sleep(.01)
 print(time.monotonic() - start - .3)"""

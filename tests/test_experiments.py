@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from infattn_nb.divergence import kl_divergence
-from infattn_nb.experiments import (FIGURES, GRID, HEADS, HEAD_WIDTH, LOW_RANK_HEADS, PLANS, WIDTHS, paper_layer, sweep)
-from infattn_nb.running import cost_table, literal_seconds, reproduce
-from infattn_nb.store import read_table, series
+from infattn_nb import kl_divergence, literal_seconds, paper_layer, read_table
+from infattn_nb import reproduce, sweep
+from infattn_nb.paper.command import cost_table
+from infattn_nb.paper.figures import FIGURES, GRID, HEAD_WIDTH, HEADS, LOW_RANK_HEADS
+from infattn_nb.paper.figures import PLANS, WIDTHS
+from infattn_nb.paper.tables import series
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 table = lambda name: read_table(DATA/f"{name}.csv")

@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infattn_nb import running, store
-from infattn_nb.experiments import sweep
-from infattn_nb.running import reproduce
-from infattn_nb.store import UNFINISHED, digest, read_table, write
+from infattn_nb import read_table, reproduce, sweep
+from infattn_nb.paper import command as running, tables as store
+from infattn_nb.paper.tables import UNFINISHED, digest, write
 
 pytestmark = pytest.mark.xdist_group("interruption") # its fixtures are made once
 

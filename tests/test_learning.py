@@ -13,12 +13,11 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import binom, kstest, multivariate_normal, norm
 
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.functions import identity
-from infattn_nb.hierarchical import GaussianMixture
-from infattn_nb.learning import AttentionRegressor, recall
-from infattn_nb.likelihood import Mixture, attend
-from infattn_nb.particles import climb, islands, next_temperature, pool, slice_move, systematic
+from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, identity
+from infattn_nb import recall
+from infattn_nb.learning.regressor.layer_on_data import Mixture, attend
+from infattn_nb.learning.regressor.particles import climb, islands, next_temperature
+from infattn_nb.learning.regressor.particles import pool, slice_move, systematic
 
 pytestmark = pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning") # small clouds are rough, and say so
 
@@ -109,7 +108,7 @@ def test_one_sequence_is_the_exact_law(H, readout):
     "P = 1: the evidence is an average over the law of the layer's variance, known to ten digits."
     X, y = data(1, 3, 3, seed=6)
     law = Attention(Tokens(3, identity, X[0] @ X[0].T), heads=H, var_q=.5, var_o=2.).law().marginal(readout % 3)
-    exact = GaussianMixture(law.variances + .1, law.weights).logpdf(y[0])
+    exact = ScaleMixture(law.variances + .1, law.weights).logpdf(y[0])
     m = AttentionRegressor(H, var_qk=.5, var_vo=2., alpha=.1, readout=readout, random_state=1, **MANY).fit(X, y)
     assert abs(m.log_marginal_likelihood_value_ - exact) < 10*m.log_marginal_likelihood_error_ < .3
 
@@ -357,7 +356,7 @@ def test_a_failed_or_interrupted_fit_loses_nothing(monkeypatch):
     m = AttentionRegressor(random_state=0, **SMALL).fit(X, y)
     before = m.predict(X)
     with pytest.raises(ValueError): m.fit(X, y*np.nan)
-    monkeypatch.setattr("infattn_nb.learning.islands", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("infattn_nb.learning.regressor.islands", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt): m.fit(2*X, y)
     np.testing.assert_array_equal(m.predict(X), before)
 

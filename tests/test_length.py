@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from scipy.special import ndtr
 
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.doubling import ROUGH, Mesh
-from infattn_nb.functions import identity, relu, softmax, tanh
-from infattn_nb.length import effective_alpha, entropy, frozen, mean_entropy, participation_moments
-from infattn_nb.mixture import mixture_of_heads
-from infattn_nb.quadrature import normal_nodes
-from infattn_nb.rows import Row, independent, joins, row_law, row_mixture, row_points
+from infattn_nb import Attention, Tokens, effective_alpha, entropy, frozen, identity
+from infattn_nb import mean_entropy, mixture_of_heads, participation_moments, relu
+from infattn_nb import softmax, tanh
+from infattn_nb.layer.row_blocks import ROUGH, Mesh
+from infattn_nb.layer.row_law import Row, independent, joins, row_law, row_mixture
+from infattn_nb.layer.row_law import row_points
+from infattn_nb.numerics.quadrature import normal_nodes
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT/"benchmarks"))
@@ -178,7 +178,7 @@ def test_frozen(α, sf):
 
 def test_frozen_moments_with_more_digits():
     mpmath = pytest.importorskip("mpmath")
-    from infattn_nb.length import _pd_moments
+    from infattn_nb.convergence.long_sequences import _pd_moments
     m = [float(x) for x in _pd_moments(Decimal("0.5"), 12)]
     with mpmath.workdps(60):
         α, K = mpmath.mpf("0.5"), 12

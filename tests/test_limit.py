@@ -14,9 +14,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.functions import clip, identity, relu, softmax
-from infattn_nb.hierarchical import GaussianMixture, HierarchicalGaussian
+from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip
+from infattn_nb import identity, relu, softmax
 
 LAYER = Attention(Tokens(4, identity), heads=2)
 made = lru_cache(Attention) # the limit law of a layer is computed once
@@ -133,7 +132,7 @@ def test_atoms():
 
 def test_a_variance_next_to_zero_is_zero():
     "Below 1e-300 its inverse overflows; the rest of the law must not suffer."
-    law = GaussianMixture([1e-310, 1.])
+    law = ScaleMixture([1e-310, 1.])
     assert law.atom == .5 and law.pdf(1.) == pytest.approx(norm.pdf(1.)/2) and law.sf(1.) == pytest.approx(norm.sf(1.)/2)
 
 def test_mixture_verbs_agree():
@@ -157,7 +156,7 @@ def test_standard_errors_are_honest():
     "Over 60 independent seeds the deviation from the truth, in standard errors (t with 15 degrees of freedom), has the right size."
     z = []
     for seed in range(60):
-        law = GaussianMixture(np.random.default_rng(seed).chisquare(4, 4096)/4)
+        law = ScaleMixture(np.random.default_rng(seed).chisquare(4, 4096)/4)
         for verb, args, exact in (("var", (), 1.), ("sf", (3.,), None), ("kurtosis", (), 1.5)):
             value, se = getattr(law, verb)(*args, return_error=True)
             if exact is not None: z.append((value - exact)/se)
@@ -184,7 +183,7 @@ def test_laws_can_be_pickled_and_copied():
     for n in (8, np.inf):
         law = pickle.loads(pickle.dumps(layer.law(n)))
         np.testing.assert_array_equal(law.rvs(5, 0), layer.law(n).rvs(5, 0))
-        for m in (law.marginal(1), law.marginal(1, draws=64), layer.infinite_heads().marginal(1), GaussianMixture([1., 2.])):
+        for m in (law.marginal(1), law.marginal(1, draws=64), layer.infinite_heads().marginal(1), ScaleMixture([1., 2.])):
             for twin in (pickle.loads(pickle.dumps(m)), copy.deepcopy(m)):
                 np.testing.assert_array_equal(twin.rvs(3, 0), m.rvs(3, 0))
                 assert twin.sf(1.) == m.sf(1.)
@@ -192,7 +191,7 @@ def test_laws_can_be_pickled_and_copied():
 def test_no_samples():
     layer = Attention(Tokens(3, relu), heads=2)
     assert layer.law(4).rvs(0).shape == (0, 3) and layer.law().covariances((0, 2)).shape == (0, 2, 3, 3) and layer.scores(4, 0).shape == (0, 2, 3, 3)
-    assert layer.simulate_dense(4, 0).shape == (0, 3) and layer.law(4).marginal(0, 16).rvs(0).shape == (0,) and layer.tokens.gram(np.inf, 0).shape == (0, 3, 3)
+    assert simulate_dense(layer, 4, 0).shape == (0, 3) and layer.law(4).marginal(0, 16).rvs(0).shape == (0,) and layer.tokens.gram(np.inf, 0).shape == (0, 3, 3)
 
 def test_log_tails_do_not_underflow():
     law = Attention(Tokens(3, identity)).law().marginal(0)

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb.architectures import mlp
-from infattn_nb.functions import cos, identity, tanh
-from infattn_nb.live import CORRECTED, HEADS, POINTS, TAUS, TOKENS, correction_entry, law_entry, layer_at, perceptron_limit
-from infattn_nb.netsor import Program
-from infattn_nb.theorem import averages
+from infattn_nb import Program, averages, cos, identity, mlp, tanh
+from infattn_nb.paper.live import CORRECTED, HEADS, POINTS, TAUS, TOKENS
+from infattn_nb.paper.live import correction_entry, law_entry, layer_at
+from infattn_nb.paper.live import perceptron_limit
 
 pytestmark = pytest.mark.xdist_group("live") # its fixtures are made once
 

@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb.architectures import attention
-from infattn_nb.finite import gram, simulate
-from infattn_nb.functions import gelu, relu, tanh
-from infattn_nb.limit import limit
-from infattn_nb.netsor import AssumptionWarning, Program
-from infattn_nb.transformer import Transformer
+from infattn_nb import AssumptionWarning, Program, Transformer, attention, gelu, gram
+from infattn_nb import limit, relu, simulate, tanh
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
 
 def written(t):
     "A transformer as a program: its tokens after every block."

@@ -29,11 +29,17 @@ def test_modules_are_the_notebooks(tmp_path):
     for part in ("nbs", "infattn_nb"): shutil.copytree(ROOT/part, tmp_path/part, ignore=shutil.ignore_patterns("__pycache__", "data"))
     for file in ("settings.ini", "pyproject.toml", "setup.py", "README.md"): shutil.copy(ROOT/file, tmp_path)
     subprocess.run([Path(sys.executable).with_name("nbdev_export")], cwd=tmp_path, check=True, capture_output=True)
-    for module in (ROOT/"infattn_nb").glob("*.py"): assert (tmp_path/"infattn_nb"/module.name).read_text() == module.read_text(), module.name
+    for module in (ROOT/"infattn_nb").rglob("*.py"):
+        assert (tmp_path/module.relative_to(ROOT)).read_text() == module.read_text(), module
+
+def room(path):
+    "The module that a page makes."
+    return re.search(r"^#\| default_exp (\S+)", "\n".join(source for _, source in cells(path, "code")), flags=re.M)[1]
 
 def test_every_module_has_its_notebook():
-    modules = {p.stem for p in (ROOT/"infattn_nb").glob("*.py")} - {"__init__", "_modidx", "all"}
-    assert modules == {p.stem.split("_", 1)[1] for p in CODED}
+    modules = [".".join(p.relative_to(ROOT/"infattn_nb").with_suffix("").parts) for p in (ROOT/"infattn_nb").glob("*/[a-z]*.py")]
+    assert sorted(modules) == sorted(map(room, CODED))
+    assert {p.name for p in (ROOT/"infattn_nb").glob("*.py")} == {"__init__.py", "_modidx.py"}
 
 @page
 def test_clean(path):

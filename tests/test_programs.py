@@ -13,13 +13,13 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.finite import simulate
-from infattn_nb.functions import absolute, clip, cos, erf, gelu, leaky_relu, relu, sigmoid, sin, softmax, tanh
-from infattn_nb.limit import limit
-from infattn_nb.netsor import AssumptionError, AssumptionWarning, Program, Score, attention, conv1d, lstm, mlp, rnn
+from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program, Tokens
+from infattn_nb import absolute, attention, clip, conv1d, cos, erf, gelu, leaky_relu
+from infattn_nb import limit, lstm, mlp, relu, rnn, sigmoid, simulate, sin, softmax
+from infattn_nb import tanh
+from infattn_nb.programs.nodes import Score
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
 Σ = np.array([[1., .5, .2], [.5, 1., -.3], [.2, -.3, 1.]])
 
 def scores_of(p): return [h for h in p.nodes if isinstance(h, Score)]
@@ -270,11 +270,11 @@ def test_tokens_from_a_program(size=20_000):
     "An attention layer on top of a perceptron, as a layer and as one program."
     p, q = Program(), Program()
     tokens = lambda p: [tanh(g) for g in mlp(p, p.inputs(Σ), 2, relu, 2.)]
-    layer = Attention(Tokens.from_program(p, tokens(p)), heads=2, var_q=3.)
+    layer = Attention(ProgramTokens(p, tokens(p)), heads=2, var_q=3.)
     outputs = attention(q, tokens(q), heads=2, var_q=3.)
     for f in (lambda y: y[:, 0], lambda y: y[:, 0]*y[:, 2], lambda y: (y**2).sum(1)):
         assert same(f(layer.law(6).rvs(size, 0)), f(simulate(q, outputs, 6, size, 1)))
-        assert same(f(layer.simulate_dense(6, size//4, 2)), f(simulate(q, outputs, 6, size, 3)))
+        assert same(f(simulate_dense(layer, 6, size//4, 2)), f(simulate(q, outputs, 6, size, 3)))
     np.testing.assert_allclose(layer.tokens.kernel(), tanh.dual(limit(q).cov([h.args[0] for h in q.past(*outputs) if getattr(h, "fn", None) == tanh])), rtol=1e-9)
     value, error = limit(q).law(outputs).marginal(0, draws=2**14).kurtosis(return_error=True)
     assert abs(layer.law().marginal(0).kurtosis() - value) < 10*error
@@ -284,7 +284,7 @@ def test_tokens_after_attention(size=20_000):
     "Two attention layers: tokens whose kernel is random."
     p = Program()
     x = attention(p, [erf(h) for h in p.inputs(4*Σ)], var_q=9.)
-    y, layer = attention(p, x, var_q=4.), Attention(Tokens.from_program(p, x), var_q=4.)
+    y, layer = attention(p, x, var_q=4.), Attention(ProgramTokens(p, x), var_q=4.)
     for f in (lambda y: y[:, 0], lambda y: y[:, 0]*y[:, 2]):
         assert same(f(layer.law(5).rvs(size, 0)), f(simulate(p, y, 5, size, 1)))
         assert same(f(layer.law().rvs(size, 0)), f(limit(p).rvs(y, size, 1)))

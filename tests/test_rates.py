@@ -4,12 +4,11 @@ import pytest
 from scipy.stats import norm
 
 from conftest import nightly
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.divergence import kde, paired_kl
-from infattn_nb.quadrature import line
-from infattn_nb.functions import clip, identity, relu, tanh
-from infattn_nb.hierarchical import GaussianMixture
-from infattn_nb.rates import _stencil, first_order, fluctuations, kl_constant, noise_floor, scaled_difference, smoothed
+from infattn_nb import Attention, ScaleMixture, Tokens, clip, first_order, fluctuations
+from infattn_nb import identity, kde, kl_constant, noise_floor, paired_kl, relu
+from infattn_nb import scaled_difference, smoothed, tanh
+from infattn_nb.convergence.rates import _stencil
+from infattn_nb.numerics.quadrature import line
 
 def by_hand(H, spread=4.): return 12*((spread + 2/H)/8)**2
 
@@ -111,7 +110,7 @@ def test_smoothed():
 
 @pytest.mark.parametrize("v, w", [([0.], None), ([0., 0.], None), ([0., 1.], None), ([0., 1., 3.], [.5, .25, .25]), ([2., 2., 5.], None)])
 def test_smoothed_widens_every_variance_also_zero(v, w):
-    law = GaussianMixture(v, w)
+    law = ScaleMixture(v, w)
     wide, h2 = smoothed(law, 100), law.var()*100**-.4
     assert wide.var() == pytest.approx(law.var() + h2) and wide.w.sum() + wide.atom == pytest.approx(1)
     np.testing.assert_allclose(np.unique(wide.variances), np.unique(v) + h2)
@@ -134,7 +133,7 @@ def test_noise_floor():
         ℓ = 2*np.sqrt(2*np.log(N*h/np.sqrt(2*np.pi)))
         assert noise_floor(norm(), N) == pytest.approx(ℓ/(2*np.sqrt(np.pi)*N*h), rel=1e-3)
     assert noise_floor(norm(scale=100.), 1000) == pytest.approx(noise_floor(norm(), 1000), rel=1e-9)
-    assert noise_floor(GaussianMixture([1.], [1.]), 1000) == pytest.approx(noise_floor(norm(), 1000), rel=1e-9)
+    assert noise_floor(ScaleMixture([1.], [1.]), 1000) == pytest.approx(noise_floor(norm(), 1000), rel=1e-9)
 
 def test_bad_input():
     with pytest.raises(TypeError, match="`attention` must be an Attention"): first_order(norm(), 0.)

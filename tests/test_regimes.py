@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.functions import clip, identity, relu, softmax, softmax_weight, tanh
-from infattn_nb.netsor import Program
-from infattn_nb.regimes import DISTANCES, _with_spread, gaussian_distances, gaussian_limits, importance_tail, tail_risk, tied_law, tied_scores
+from infattn_nb import Attention, Program, Tokens, clip, gaussian_distances
+from infattn_nb import gaussian_limits, identity, importance_tail, relu, softmax
+from infattn_nb import softmax_weight, tail_risk, tanh, tied_law, tied_scores
+from infattn_nb.convergence.regimes import DISTANCES, _with_spread
 
 T = Tokens(4, clip(100.))
 made = lru_cache(Attention) # the limit law of a layer is computed once
@@ -87,7 +87,7 @@ def test_stated_error_of_distances_covers_the_truth():
     layer = Attention(Tokens(5, identity), heads=1)
     value, error = gaussian_distances(layer, return_error=True)["infinite heads"]["KL"]
     exact = layer.law().marginal(0)
-    fine = [DISTANCES["KL"](layer.law().marginal(0, draws=2**15, seed=k), norm(scale=exact.std())) for k in range(10)]
+    fine = [DISTANCES["KL"](layer.law().marginal(0, draws=2**15, rng=k), norm(scale=exact.std())) for k in range(10)]
     assert abs(value - np.mean(fine)) < 10*np.std(fine, ddof=1)/10**.5 + error + 1e-5 # bias of 2^15 draws
     assert 0 < error < 1e-2*value
 
@@ -96,7 +96,7 @@ def test_stated_error_of_distances_covers_the_truth():
 def test_stated_error_of_distances_of_draws_is_their_scatter(name):
     "Low-rank heads, whose limit is known by draws only."
     layer = Attention(Tokens(2, identity), heads=2, head_width=4)
-    laws = [layer.law().marginal(0, draws=2**12, seed=k) for k in range(24)]
+    laws = [layer.law().marginal(0, draws=2**12, rng=k) for k in range(24)]
     values, errors = np.transpose([_with_spread(lambda p: DISTANCES[name](p, norm(scale=1.3)), law) for law in laws])
     assert .5 < np.median(errors)/values.std(ddof=1) < 2
 
@@ -125,7 +125,7 @@ def test_known_tails():
 def test_importance_sampling_without_inflation_is_conditional_monte_carlo():
     layer, t = Attention(CORRELATED, heads=2), np.array([.5, 2.])
     p, se = importance_tail(layer, t, width=50, inflate=1, draws=2**14, rng=3)
-    plain, error = layer.law(50).marginal(0, draws=2**16, seed=4).sf(t, return_error=True)
+    plain, error = layer.law(50).marginal(0, draws=2**16, rng=4).sf(t, return_error=True)
     assert p.shape == se.shape == (2,) and (np.abs(p - 2*plain) < 8*np.hypot(se, 2*error)).all()
     scalar, _ = importance_tail(layer, .5, width=50, inflate=1, draws=2**14, rng=3)
     assert scalar == p[0]
@@ -162,4 +162,4 @@ def test_tied_scores_over_random_tokens_leave_the_covariance_random():
     h, = p.inputs([[1.]])
     x = tanh(h)
     y = p.nonlin(softmax_weight(2), h, scores=[p.score(p.matrix() @ x, p.matrix() @ x)])
-    assert tied_law(Attention(Tokens.from_program(p, [y]))).covariances(50, 0).std() > .01
+    assert tied_law(Attention(ProgramTokens(p, [y]))).covariances(50, 0).std() > .01

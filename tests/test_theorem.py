@@ -6,17 +6,15 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.finite import simulate
-from infattn_nb.functions import absolute, clip, cos, erf, quadratic, relu, softmax, tanh
-from infattn_nb.growth import break_pseudo_lipschitz, compose, times
-from infattn_nb.limit import limit
-from infattn_nb.architectures import attention, conv1d, lstm
-from infattn_nb.netsor import Program, Score
-from infattn_nb.proof import _conditional_variances, _split_block, averaged_constant, gaussian_mean, split
-from infattn_nb.theorem import averages, conditional_average, curves
+from infattn_nb import Attention, Program, Tokens, absolute, attention
+from infattn_nb import averaged_constant, averages, break_pseudo_lipschitz, clip
+from infattn_nb import compose, conditional_average, conv1d, cos, curves, erf
+from infattn_nb import gaussian_mean, limit, lstm, quadratic, relu, simulate, softmax
+from infattn_nb import split, tanh, times
+from infattn_nb.programs.nodes import Score
+from infattn_nb.theorem.averages.proof import _conditional_variances, _split_block
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
 Σ = np.array([[1., .5], [.5, 4.]])
 F, DF = lambda x: np.sin(3*x), lambda x: 3*np.cos(3*x)
 LAYER = Attention(Tokens(3, clip(100.)), heads=1, var_q=4.)

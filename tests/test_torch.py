@@ -9,9 +9,8 @@ from scipy.stats import ks_2samp
 
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch transformers")
 
-from infattn_nb.functions import gelu, gelu_tanh, relu
-from infattn_nb.modules import read_module
-from infattn_nb.transformer import Transformer, embedding_cov
+from infattn_nb import Transformer, embedding_cov, gelu, gelu_tanh, relu
+from infattn_nb.transformers.families import read_module
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
 torch.set_num_threads(1)

@@ -8,10 +8,9 @@ import pytest
 from scipy.stats import chi2, ks_2samp
 
 from conftest import nightly
-from infattn_nb.attention import Attention, Tokens
-from infattn_nb.functions import clip, gelu, gelu_tanh, identity, relu, silu, tanh
-from infattn_nb.stream import bartlett
-from infattn_nb.transformer import Transformer, embedding_cov
+from infattn_nb import Attention, Tokens, Transformer, clip, embedding_cov, gelu
+from infattn_nb import gelu_tanh, identity, relu, silu, tanh
+from infattn_nb.transformers.residual_stream import bartlett
 
 def normalise(t, X):
     Y = X - X.mean(-1, keepdims=True) if t.kind == "layer" else X
