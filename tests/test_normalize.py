@@ -21,7 +21,7 @@ def written(t):
     streams = [xs]
     for l in range(t.layers):
         low = t.head_width is None
-        ys = attention(p, [enter(x) for x in xs], t.heads, low, var_q=t.var_q, var_k=t.var_k, var_v=t.var_v, var_o=t.var_o, causal=t.mask is not None)
+        ys = attention(p, [enter(x) for x in xs], t.heads, low_rank=low, var_q=t.var_q, var_k=t.var_k, var_v=t.var_v, var_o=t.var_o, causal=t.mask is not None)
         xs = [leave(x + y) for x, y in zip(xs, ys)]
         if t.ff:
             U, V = p.matrix(var=t.var_1, rows=Fraction(t.ff)), p.matrix(var=t.var_2)

@@ -13,10 +13,11 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program, Tokens
+from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program
+from infattn_nb import ProgramTokens, Tokens
 from infattn_nb import absolute, attention, clip, conv1d, cos, erf, gelu, leaky_relu
 from infattn_nb import limit, lstm, mlp, relu, rnn, sigmoid, simulate, sin, softmax
-from infattn_nb import tanh
+from infattn_nb import simulate_dense, tanh
 from infattn_nb.programs.nodes import Score
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
@@ -49,21 +50,21 @@ def tall(p):
     x = tanh(A @ h)
     return [B @ x, B @ tanh(A @ relu(B @ x))]
 
-def mlp_then_attention(p): return attention(p, [clip(1.)(g) for g in mlp(p, p.inputs(Σ), 2, tanh, 2., .1)], heads=2, var_q=3.)
+def mlp_then_attention(p): return attention(p, [clip(1.)(g) for g in mlp(p, p.inputs(Σ), 2, phi=tanh, var_w=2., var_b=.1)], heads=2, var_q=3.)
 
 PROGRAMS = {
-    "perceptron": (5, lambda p: mlp(p, p.inputs(Σ), 3, relu, 2., .1)),
+    "perceptron": (5, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2., var_b=.1)),
     "recurrent, 4 steps": (4, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.)),
     "LSTM": (3, lambda p: lstm(p, p.inputs(Σ), var_w=4.)),
     "convolution": (4, lambda p: conv1d(p, conv1d(p, p.inputs(Σ)), phi=tanh)),
     "attention after a perceptron": (6, mlp_then_attention),
     "low-rank heads": (6, lambda p: attention(p, [relu(h) for h in p.inputs(Σ)], heads=2, low_rank=True)),
-    "linear causal attention": (4, lambda p: attention(p, p.inputs(Σ), scale="linear", causal=True)),
+    "linear causal attention": (4, lambda p: attention(p, p.inputs(Σ), scale="linear", mask="causal")),
     "crosswise scores": (4, crosswise),
     "repeated inputs": (3, repeated),
     "dying ReLU": (3, dying),
     "rectangular": (2, tall),
-    "width one": (1, lambda p: mlp(p, p.inputs(Σ), 3, relu, 2., .1)),
+    "width one": (1, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2., var_b=.1)),
     "width one, attention": (1, mlp_then_attention),
     "width two, recurrent": (2, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.)),
 }
@@ -145,7 +146,7 @@ ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [(φ, *rest) for �
 @pytest.mark.parametrize("φ, dual, tol", ALL, ids=[repr(a[0]) for a in ALL])
 def test_kernels_of_perceptrons(φ, dual, tol, depth, σw2=1.7, σb2=.3):
     p = Program()
-    g = mlp(p, p.inputs(Σ), depth, φ, σw2, σb2)
+    g = mlp(p, p.inputs(Σ), depth, phi=φ, var_w=σw2, var_b=σb2)
     K = σw2*Σ + σb2
     for _ in range(depth - 1):
         d = np.diag(K)
@@ -182,7 +183,7 @@ def test_scores_and_outputs_of_example_1():
 @pytest.mark.parametrize("low_rank, n", [(False, 5), (True, 6), (False, np.inf)])
 def test_attention_written_as_a_program(low_rank, n, size=20_000):
     p = Program()
-    outputs = attention(p, [clip(.7)(h) for h in p.inputs(Σ)], heads=2, low_rank=low_rank, var_q=3., var_v=2., causal=True)
+    outputs = attention(p, [clip(.7)(h) for h in p.inputs(Σ)], heads=2, low_rank=low_rank, var_q=3., var_v=2., mask="causal")
     layer = Attention(Tokens(3, clip(.7), Σ), heads=2, head_width=3 if low_rank else None, var_q=3., var_v=2., mask="causal")
     a = limit(p).rvs(outputs, size, 0) if n == np.inf else simulate(p, outputs, n, size, 0)
     b = layer.law(n).rvs(size, 1)
@@ -269,7 +270,7 @@ def test_second_moments_approach_the_limit():
 def test_tokens_from_a_program(size=20_000):
     "An attention layer on top of a perceptron, as a layer and as one program."
     p, q = Program(), Program()
-    tokens = lambda p: [tanh(g) for g in mlp(p, p.inputs(Σ), 2, relu, 2.)]
+    tokens = lambda p: [tanh(g) for g in mlp(p, p.inputs(Σ), 2, phi=relu, var_w=2.)]
     layer = Attention(ProgramTokens(p, tokens(p)), heads=2, var_q=3.)
     outputs = attention(q, tokens(q), heads=2, var_q=3.)
     for f in (lambda y: y[:, 0], lambda y: y[:, 0]*y[:, 2], lambda y: (y**2).sum(1)):
@@ -315,12 +316,12 @@ def test_refusals():
     h, = p.inputs([[1.]])
     x, A, B = clip(1.)(h), p.matrix("A"), p.matrix("B")
     for make, clause in ((lambda: p.score(x, A @ x), "MatMul"), (lambda: p.score(A @ x, A @ clip(2.)(h)), "b"), (lambda: [p.score(A @ x, B @ x), tanh(A @ h)], "a")):
-        p.nodes, p._product = p.nodes[:2], {}
+        p.nodes, p.products = p.nodes[:2], {}
         make()
         with pytest.raises(AssumptionError) as e: limit(p)
         assert e.value.clause == clause and "`p1`" in str(e.value)
         assert simulate(p, x, 3, 5, 0).shape == (5, 1)
-    p.nodes, p._product = p.nodes[:2], {}
+    p.nodes, p.products = p.nodes[:2], {}
     p.score(A @ relu(h), B @ x)
     with pytest.warns(AssumptionWarning, match="bounded"): p.check()
     assert [type(f) for f in p.check(strict=False)] == [AssumptionWarning]
