@@ -45,9 +45,11 @@ def given_scores(layer, G, L, m, shape, wisharts, rows=slice(None)):
 def _covariance(layer, tokens, n, rows, size, g):
     "S restricted to `rows`, samples last: (r, r, size)."
     streams = Streams.of(g)
-    m, H = layer.head_width or n, layer.heads
+    m = layer.head_width or n
+    H = layer.heads
     L = tokens.factor(n, size, streams.tokens)
-    F, S = narrow(L[rows]), 0.
+    F = narrow(L[rows])
+    S = 0.
     for _, heads in pieces(H, max(1, BUFFER//(size*L.shape[0]*len(F)))):
         shape = (heads, size)
         G = scores_of(layer, L, F, m, shape, streams.normals, streams.wisharts)
@@ -100,7 +102,8 @@ class Attention:
 
     def __post_init__(self):
         for name, value in _admitted(self).items():
-            if isinstance(value, np.ndarray): value.flags.writeable = False
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
             object.__setattr__(self, name, value)
 
     def _key(self): return tuple(value_key(getattr(self, f.name)) for f in fields(self))
@@ -124,10 +127,13 @@ class Attention:
         ndarray
             weights A, same shape
         """
-        if self.bias is not None: G = G + self.bias[rows]
-        if self.mask is None: return self.weights(G)
+        if self.bias is not None:
+            G = G + self.bias[rows]
+        if self.mask is None:
+            return self.weights(G)
         see = self.mask[rows]
-        if self.weights is softmax: return softmax(np.where(see, G, -np.inf))
+        if self.weights is softmax:
+            return softmax(np.where(see, G, -np.inf))
         return np.where(see, self.weights(G), 0.)
 
     def scores_of(self, L, F, m, shape, normals, wisharts):
@@ -157,7 +163,8 @@ class Attention:
         -------
         float
         """
-        n, m = checks.width(width), self.head_width
+        n = checks.width(width)
+        m = self.head_width
         if m is not None and n not in (self.heads*m, np.inf):
             only = f"be heads·head_width = {self.heads*m} or np.inf for low-rank heads"
             checks.refuse("width", only, f"{n:g}", "change heads or head_width")
@@ -244,11 +251,13 @@ class Attention:
         replicates = checks.count(replicates, "replicates", least)
         S = _head_averages(self, seed_sequence(rng).spawn(replicates))
         law = HierarchicalGaussian.constant(np.mean(S, axis=0))
-        if not return_error: return law
+        if not return_error:
+            return law
         return law, np.std(S, axis=0, ddof=1)/np.sqrt(replicates)
 
 def _short(tokens):
-    if not isinstance(tokens, Tokens): return str(tokens)
+    if not isinstance(tokens, Tokens):
+        return str(tokens)
     return f"Tokens({tokens.seq_len}, {tokens.activation})"
 
 # %% ../../nbs/03_attention.ipynb #c651b88f
@@ -256,14 +265,16 @@ def _short(tokens):
 def _admitted(layer):
     "The fields of a layer, cleaned."
     checks.kind(layer.tokens, TokenLaw, "tokens", "pass e.g. Tokens(4, relu)")
-    s, var = layer.tokens.seq_len, {}
+    s = layer.tokens.seq_len
+    var = {}
     for name in ("var_q", "var_k", "var_v", "var_o"):
         x = getattr(layer, name)
         var[name] = checks.number(x, name, "[0, ∞)", "pass a finite variance")
     if not max(var["var_q"]*var["var_k"], var["var_v"]*var["var_o"]) < np.inf:
         checks.refuse("var_q·var_k, var_v·var_o", "be finite", "an overflow",
                       "choose smaller variances")
-    m, bias = layer.head_width, layer.bias
+    m = layer.head_width
+    bias = layer.bias
     return var | dict(
         heads=checks.count(layer.heads, "heads"),
         head_width=None if m is None else checks.count(m, "head_width"),
@@ -285,7 +296,9 @@ def _variance(layer, tokens, n, i, size, g):
     return _sample(layer, tokens, n, size, g, [i])[:, 0, 0]
 
 def _draw_scores(layer, tokens, n, size, g):
-    streams, m, shape = Streams.of(g), layer.head_width or n, (layer.heads, size)
+    streams = Streams.of(g)
+    m = layer.head_width or n
+    shape = (layer.heads, size)
     L = tokens.factor(n, size, streams.tokens)
     G = scores_of(layer, L, L, m, shape, streams.normals, streams.wisharts)
     return np.moveaxis(G, (3, 2), (0, 1))
@@ -306,13 +319,16 @@ def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
                                singular=singular)
     for x in filter(None, (law, law.coarse, *law.replicates)): # shared, so read-only
         for a in vars(x).values():
-            if isinstance(a, np.ndarray): a.flags.writeable = False
+            if isinstance(a, np.ndarray):
+                a.flags.writeable = False
     return law
 
 def _one_head(layer, i):
     "u as a function of g ~ N(0, I_r), (r, N) -> (N,); ranges of the scores; singular?"
     K = layer.tokens.kernel()
-    L, M, s = _row_factor(layer, K, i), psd_factor(K), len(K)
+    L = _row_factor(layer, K, i)
+    M = psd_factor(K)
+    s = len(K)
     M = M[:, M.any(0)]
     def average(g):
         scores = np.einsum("sr,rn->sn", L, g).T[:, None]
@@ -327,7 +343,9 @@ def _one_head(layer, i):
 
 def _row_factor(layer, K, i):
     "A factor (s, r) of the covariance of row i of the scores, up to a common shift."
-    see, τ2, soft = _seen(layer, i), _score_var(layer), layer.weights is softmax
+    see = _seen(layer, i)
+    τ2 = _score_var(layer)
+    soft = layer.weights is softmax
     P = np.eye(see.sum()) - soft/see.sum()
     L = np.zeros((len(K), see.sum()))
     L[see] = psd_factor(τ2*K[i, i]*P @ K[np.ix_(see, see)] @ P)
@@ -335,8 +353,10 @@ def _row_factor(layer, K, i):
 
 def _independent_row(layer, i, **options):
     "The law by doubling, if the scores of row i are independent but for a shift."
-    if layer.weights is not softmax: return None
-    K, see = layer.tokens.kernel(), _seen(layer, i)
+    if layer.weights is not softmax:
+        return None
+    K = layer.tokens.kernel()
+    see = _seen(layer, i)
     if see.sum() <= 4 and _score_var(layer)*K[i, i]*K.max() <= 2.25:
         return None # a grid has as many digits here, sooner
     bias = 0. if layer.bias is None else layer.bias[i, see]
@@ -353,7 +373,8 @@ def _score_var(layer): return layer.var_q*layer.var_k*(layer.score_scale == "sqr
 def _head_averages(layer, seeds):
     "E S of one head from each scrambling, (len(seeds), s, s)."
     layer.tokens.kernel() # a random one has no Gaussian limit, and raises
-    one, s = replace(layer, heads=1), layer.tokens.seq_len
+    one = replace(layer, heads=1)
+    s = layer.tokens.seq_len
     size = 2**int(np.log2(max(64, min(4096, 4*BUFFER//s**2))))
     dim = s*s if one.head_width is None else 2*s*s + s # normals, and Wishart factors
     sobol = dim <= qmc.Sobol.MAXDIM

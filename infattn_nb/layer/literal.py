@@ -41,7 +41,8 @@ def simulate_dense(layer, width, size=1, rng=None, scores=False, executor=None):
     n = int(checks.width(layer.check_width(width), finite=True))
     s = layer.tokens.seq_len
     z = draw(partial(_draw_dense, layer, n), size, rng, executor)
-    y, G = z[..., :s], z[..., s:]
+    y = z[..., :s]
+    G = z[..., s:]
     return (y, G.reshape(*G.shape[:-1], layer.heads, s, s)) if scores else y
 
 def _draw_dense(layer, n, size, g):
@@ -61,7 +62,9 @@ def literal_layer(layer, # Attention
                   coords, # output coordinates
                  ): # y (b, s, coords), scores of each head [(b, s, s), …]
     "P(2)–P(4), line by line, for b draws at once."
-    n, y, scores = X.shape[-1], 0., []
+    n = X.shape[-1]
+    y = 0.
+    scores = []
     m = layer.head_width or n
     root = np.sqrt(m) if layer.score_scale == "sqrt" else m
     for a in range(layer.heads):

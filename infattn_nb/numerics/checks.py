@@ -37,7 +37,8 @@ def real(x, # what should be a number or an array of numbers
     if np.ma.is_masked(x):
         refuse(name, "not have masked entries", np.ma.count_masked(x),
                "leave them out or fill them")
-    try: a = np.asarray(x)
+    try:
+        a = np.asarray(x)
     except ValueError:
         refuse(name, "be a number or an array", "lists of different lengths",
                "pad them")
@@ -52,7 +53,8 @@ def real(x, # what should be a number or an array of numbers
 
 def _fits(shape, wanted):
     if wanted[:1] == (...,):
-        shape, wanted = shape[max(len(shape) - len(wanted) + 1, 0):], wanted[1:]
+        shape = shape[max(len(shape) - len(wanted) + 1, 0):]
+        wanted = wanted[1:]
     same = (w in (None, n) for n, w in zip(shape, wanted))
     return len(shape) == len(wanted) and all(same)
 
@@ -67,13 +69,16 @@ def number(x, # what should be one real number
           ): # float
     "A finite number in an interval, or TypeError or ValueError in one sentence."
     a = real(x, name, remedy=remedy)
-    if a.ndim: refuse(name, "be a number", f"{x!r:.60}", remedy, TypeError)
-    if not _inside(a, within): refuse(name, f"be in {within}", x, remedy)
+    if a.ndim:
+        refuse(name, "be a number", f"{x!r:.60}", remedy, TypeError)
+    if not _inside(a, within):
+        refuse(name, f"be in {within}", x, remedy)
     return float(a)
 
 # %% ../../nbs/24_checks.ipynb #2bfc5a9d
 def _integer(k, name, example):
-    try: return index("" if isinstance(k, (bool, np.bool_)) else k)
+    try:
+        return index("" if isinstance(k, (bool, np.bool_)) else k)
     except TypeError:
         refuse(name, "be an integer", f"{k!r:.60}", f"pass e.g. {name}={example}",
                TypeError)
@@ -84,9 +89,12 @@ def count(k, # what should be an integer
           most=None, # largest value; None = any
          ): # int
     "`k` as an integer in the range, or TypeError or ValueError in one sentence."
-    n, hint = _integer(k, name, max(least, 4)), f"pass e.g. {name}={max(least, 4)}"
-    if n < least: refuse(name, f"be at least {least}", n, hint)
-    if most and n > most: refuse(name, f"be at most {most:,}", "more", hint)
+    n = _integer(k, name, max(least, 4))
+    hint = f"pass e.g. {name}={max(least, 4)}"
+    if n < least:
+        refuse(name, f"be at least {least}", n, hint)
+    if most and n > most:
+        refuse(name, f"be at most {most:,}", "more", hint)
     return n
 
 def width(n, # what should be a width
@@ -95,22 +103,26 @@ def width(n, # what should be a width
     "A width: a whole number or infinity. 256, 256.0, 1e9 and np.inf are widths."
     hint = "for n = ∞ use the limit" if finite else "pass e.g. 256 or np.inf"
     odd = isinstance(n, (bool, np.bool_, str)) or np.ndim(n)
-    try: x = float("x" if odd else n)
+    try:
+        x = float("x" if odd else n)
     except (TypeError, ValueError, OverflowError):
         refuse("width", "be a whole number in [1, ∞]", f"{n!r:.60}", hint, TypeError)
     whole = x >= 1 and (x == np.inf or x == int(x))
     if finite and not (whole and x < np.inf):
         refuse("width", "be a finite whole number ≥ 1", f"{x:g}", hint)
-    if not whole: refuse("width", "be a whole number in [1, ∞]", f"{x:g}", hint)
+    if not whole:
+        refuse("width", "be a whole number in [1, ∞]", f"{x:g}", hint)
     return x
 
 def shape(size): # int or tuple of ints ≥ 0
     "`size` as a tuple, or TypeError or ValueError in one sentence."
-    try: sizes = tuple(map(index, size)) if np.ndim(size) else ()
+    try:
+        sizes = tuple(map(index, size)) if np.ndim(size) else ()
     except (TypeError, ValueError):
         refuse("size", "be an integer or a tuple of integers", f"{size!r:.60}",
                "pass e.g. size=1000", TypeError)
-    if not np.ndim(size): sizes = (_integer(size, "size", 1000),)
+    if not np.ndim(size):
+        sizes = (_integer(size, "size", 1000),)
     if min(sizes, default=0) < 0:
         refuse("size", "not be negative", size, "pass e.g. size=1000")
     return sizes
@@ -146,7 +158,8 @@ def cov(C, # covariance matrices, shape (..., s, s)
     if (np.abs(C - C.mT).max((-2, -1)) > 1e-12*np.abs(C).max((-2, -1))).any():
         refuse(name, "be symmetric", "cov != covᵀ",
                "pass (cov + covᵀ)/2 if that is what you mean")
-    low, trace = np.linalg.eigvalsh(C).min(-1), np.trace(C, axis1=-2, axis2=-1)
+    low = np.linalg.eigvalsh(C).min(-1)
+    trace = np.trace(C, axis1=-2, axis2=-1)
     if (low < -1e-12*np.abs(trace)).any():
         refuse(name, "be positive semidefinite", f"smallest eigenvalue {low.min():.3g}",
                "pass a Gram or covariance matrix")
@@ -226,7 +239,8 @@ def returned(y, # what a user's function has returned
             ): # array
     "What a function returned: real numbers of a shape, or TypeError or ValueError."
     y = np.asarray(y)
-    if y.shape != shape: refuse(call, f"return shape {shape}", y.shape, remedy)
+    if y.shape != shape:
+        refuse(call, f"return shape {shape}", y.shape, remedy)
     if y.dtype.kind not in "fiub":
         refuse(call, "return real numbers", f"dtype {y.dtype}", remedy, TypeError)
     if finite and not np.isfinite(y).all():
@@ -240,7 +254,8 @@ def rowwise(weights, # what should map scores to weights along the last axis
     "A function of the scores that keeps their shape and treats each row alike."
     function(weights, name, "pass e.g. softmax")
     G = np.random.default_rng(0).standard_normal((2, 3, s))
-    try: w = weights(G)
+    try:
+        w = weights(G)
     except Exception as e:
         refuse(name, "be a function of the scores", f"{type(e).__name__} from it",
                "mend it")
