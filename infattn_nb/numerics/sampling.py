@@ -221,7 +221,10 @@ def _counted(y, number):
     return y
 
 # %% ../../nbs/25_sampling.ipynb #b78f1988
-def fold(sample, statistic, size, rng=None, combine=add, executor=None):
+def fold(sample: Callable[[int, Generator], np.ndarray],
+         statistic: Callable[[np.ndarray], Any], size: int, rng: Rng = None, *,
+         combine: Callable[[Any, Any], Any] = add,
+         executor: Executor | None = None) -> Any:
     """`statistic` of each block of samples, combined in order; memory does not grow.
 
     Parameters
@@ -231,7 +234,7 @@ def fold(sample, statistic, size, rng=None, combine=add, executor=None):
     statistic
         block -> number or array (or anything that `combine` understands)
     size
-        number of samples, int
+        number of samples, int ≥ 1
     rng
         None | int | SeedSequence | Generator
     combine
@@ -243,6 +246,11 @@ def fold(sample, statistic, size, rng=None, combine=add, executor=None):
     -------
     ndarray
         combined values
+
+    Raises
+    ------
+    TypeError
+        if `sample` returns no array
     """
     checks.function(sample, "sample", "pass e.g. law.rvs")
     checks.function(statistic, "statistic", "pass e.g. statistic=np.sum")
@@ -252,6 +260,7 @@ def fold(sample, statistic, size, rng=None, combine=add, executor=None):
     return reduce(combine, in_order(task, jobs, executor))
 
 def _statistic(statistic, sample, number, seed):
+    "The statistic of one block."
     x = sample(number, default_rng(seed))
     if not isinstance(x, np.ndarray):
         checks.refuse(f"sample({number}, rng)", "return an array", type(x).__name__,
@@ -277,29 +286,44 @@ class Quasi:
     def __init__(self, dim, size, seed):
         u = qmc.Sobol(dim, rng=np.random.default_rng(seed)).random(size).T
         self.u = iter(np.clip(u, 1e-16, 1 - 1e-16)) # a dimension per number
-    def spawn(self, k): return [self]*k
+
+    def spawn(self, k):
+        return [self]*k
+
     def _uniform(self, shape):
         rows = int(np.prod(shape[:-1]))
         return np.stack([next(self.u) for _ in range(rows)]).reshape(shape)
-    def chisquare(self, df, shape): return 2*gammaincinv(df/2, self._uniform(shape))
+
+    def chisquare(self, df, shape):
+        return 2*gammaincinv(df/2, self._uniform(shape))
+
     def standard_normal(self, shape=None, out=None):
-        if out is None: return ndtri(self._uniform(shape))
-        if out.size: out[...] = ndtri(self._uniform(out.shape))
+        if out is None:
+            return ndtri(self._uniform(shape))
+        if out.size:
+            out[...] = ndtri(self._uniform(out.shape))
 
 # %% ../../nbs/25_sampling.ipynb #627d1f52
 #| code-fold: true
 class Mirror:
     "Stand-in for a Generator: sign = −1 turns round what vanishes as n → ∞."
-    def __init__(self, rng, sign): self.rng, self.sign = rng, sign
+    def __init__(self, rng, sign):
+        self.rng = rng
+        self.sign = sign
+
     def spawn(self, k):
         signs = Streams(tokens=self.sign, normals=1, wisharts=self.sign)
         return [Mirror(g, σ) for g, σ in zip(self.rng.spawn(k), signs, strict=True)]
+
     def standard_normal(self, shape=None, out=None):
         return np.multiply(self.rng.standard_normal(shape, out=out), self.sign, out=out)
+
     def chisquare(self, df, shape):
-        d, z = df/2 - 1/3, self.standard_normal(shape)
+        d = df/2 - 1/3
+        z = self.standard_normal(shape)
         u = np.maximum(1 + z/np.sqrt(9*d), 1e-99)
-        x, log_accept = 2*d*u**3, z**2/2 + d*(1 - u**3 + 3*np.log(u))
+        x = 2*d*u**3
+        log_accept = z**2/2 + d*(1 - u**3 + 3*np.log(u))
         reject = np.log(self.rng.random(shape)) > log_accept
         inverse = gammaincinv if self.sign > 0 else gammainccinv
         x[reject] = 2*inverse(df/2, self.rng.random(shape)[reject])
