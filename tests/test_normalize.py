@@ -52,7 +52,7 @@ def test_finite_width(t):
 def test_limit(t):
     "Two blocks with MLPs, path by path, and the chain at infinite width."
     p, streams = written(t)
-    y, P = t.chain(np.inf, 4000, 0), limit(p, paths=4000, rng=1).inner
+    y, P = t.chain(np.inf, 4000, 0), limit(p, paths=4000, rng=1).drawn
     for l in range(1, t.layers + 1):
         m = P.mean(streams[l])
         agree(P.cov(streams[l]) + m[:, :, None]*m[:, None], y.gram[:, l])
@@ -113,7 +113,7 @@ def test_many_tokens():
     xs = p.inputs(np.eye(24))
     ys = attention(p, [tanh(x) for x in xs], heads=4)
     start = time.process_time()
-    P = limit(p, paths=16, rng=0).inner
+    P = limit(p, paths=16, rng=0).drawn
     assert P.scores.shape == (16, 4*24*24) and time.process_time() - start < 20
     k = tanh.dual(np.eye(1))[0, 0]
     assert abs(P.scores.std()/k - 1) < .1

@@ -57,7 +57,7 @@ class ProgramTokens(TokenLaw):
         if self.random:
             checks.refuse("kernel", "be a constant", "tokens of random scores",
                           "use `gram(np.inf, size)` for draws of it")
-        P = limit(self.program, paths=16).inner
+        P = limit(self.program, paths=16).drawn
         return np.array([[np.mean(P.moment(a, b)) for b in self.vectors]
                          for a in self.vectors])
 
