@@ -21,7 +21,7 @@ def written(t):
     streams = [xs]
     for l in range(t.layers):
         low = t.head_width is None
-        ys = attention(p, [enter(x) for x in xs], t.heads, low_rank=low, var_q=t.var_q, var_k=t.var_k, var_v=t.var_v, var_o=t.var_o, causal=t.mask is not None)
+        ys = attention(p, [enter(x) for x in xs], t.heads, low_rank=low, var_q=t.var_q, var_k=t.var_k, var_v=t.var_v, var_o=t.var_o, mask=t.mask)
         xs = [leave(x + y) for x, y in zip(xs, ys)]
         if t.ff:
             U, V = p.matrix(var=t.var_1, rows=Fraction(t.ff)), p.matrix(var=t.var_2)
@@ -43,7 +43,7 @@ CASES = [Transformer(COV[:2, :2], .3, 2, 2, random_embeddings=True, ff=2, var_q=
 def test_finite_width(t):
     "The program, simulated at width 8, and the chain."
     p, streams = written(t)
-    K = gram(p, [h for xs in streams for h in xs], 8, 4000, rng=0)
+    K = gram(p, [h for xs in streams for h in xs], 8, size=4000, rng=0)
     y, s = t.chain(8, 4000, 1), len(t.cov)
     for l in range(t.layers + 1): agree(K[:, l*s:l*s + s, l*s:l*s + s], y.gram[:, l])
 
@@ -83,7 +83,7 @@ def test_moments_of_a_normalised_vector():
     np.testing.assert_allclose(L.cov([a, b]), [[.8, .5/np.sqrt(2.5*2)], [.5/np.sqrt(5), .5]], rtol=1e-12)
     np.testing.assert_allclose([L.mean(a), L.mean(b), L.second_moment(b, b)], [0, -1/np.sqrt(2), 1], atol=1e-12)
     np.testing.assert_allclose([L.mean(c), L.second_moment(c, c)], [0, 1], atol=1e-9)
-    x = simulate(p, [a, b, c], 4000, 50, rng=0, coords=4000)
+    x = simulate(p, [a, b, c], 4000, size=50, rng=0, coords=4000)
     np.testing.assert_allclose((x[:, 0]*x[:, 1]).mean(), .5/np.sqrt(5), atol=.03)
     np.testing.assert_allclose((x[:, 2]**2).mean(-1), 1, rtol=1e-12)
 

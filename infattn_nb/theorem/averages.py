@@ -54,7 +54,7 @@ def averages(program, psi, h, width, size=1, rng=None, executor=None):
     size, g = checks.count(size, "size"), default_rng(seed_sequence(rng))
     step, parts = max(1, 2**22//(n*len(h))), []
     for k in range(0, size, step): # pieces of bounded memory
-        y, p = simulate(program, h, n, min(step, size - k), g, coords=n,
+        y, p = simulate(program, h, n, size=min(step, size - k), rng=g, coords=n,
                         scores=scores, executor=executor)
         mean = psi(*np.moveaxis(y, 1, 0)).mean(-1)
         parts.append(np.column_stack([mean, p]))
@@ -138,7 +138,7 @@ def curves(program, psi, h, at, width, size=1, rng=None, executor=None):
     psi, size = _function(psi, 1), checks.count(size, "size")
     at = checks.real(at, "at", (None, len(scores)),
                      remedy="pass one column per sqrt score, in the program's order")
-    g, p = simulate(program, gs, n, size, rng, coords=n, scores=scores,
+    g, p = simulate(program, gs, n, size=size, rng=rng, coords=n, scores=scores,
                     executor=executor)
     F, value = np.empty((size, len(at))), dict(zip(gs, np.moveaxis(g, 1, 0)))
     for k, row in enumerate(at):

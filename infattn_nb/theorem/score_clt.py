@@ -257,7 +257,7 @@ def score_gram(program, scores, width, size=1, rng=None, executor=None):
     xs = list(dict.fromkeys(g.args[0] for g in pairs))
     i = [xs.index(g.args[0]) for g in pairs]
     var = np.array([[g.W.var*(g.W is h.W) for h in pairs] for g in pairs])
-    return var*inner_products(program, xs, n, size, rng, executor)[..., i, :][..., i]
+    return var*inner_products(program, xs, n, size=size, rng=rng, executor=executor)[..., i, :][..., i]
 
 # %% ../../nbs/13_clt.ipynb #e68aaae6
 #| code-fold: true
@@ -267,10 +267,10 @@ class _OfProgram:
     program: Program
     scores: tuple
     def gram(self, n, size, rng):
-        return score_gram(self.program, self.scores, n, size, rng)
+        return score_gram(self.program, self.scores, n, size=size, rng=rng)
     def rows(self, n, size, rng, executor):
         pairs = [g for p in self.scores for g in p.args]
-        return simulate_program(self.program, pairs, n, size, rng, 2, executor=executor)
+        return simulate_program(self.program, pairs, n, size=size, rng=rng, coords=2, executor=executor)
 
 class _OfGram:
     "… or of a sampler (n, size, Generator) -> Γ."
