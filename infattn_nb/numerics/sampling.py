@@ -205,7 +205,7 @@ def _blocks(total: int, rng: Rng) -> Iterator[tuple[int, SeedSequence]]:
     "(number, seed) of each block; of one even for no samples, for its shape."
     root = seed_sequence(rng)
     starts = range(0, max(total, 1), BLOCK)
-    return ((max(min(BLOCK, total - k), 1), *root.spawn(1)) for k in starts)
+    return ((max(min(BLOCK, total - k), 1), root.spawn(1)[0]) for k in starts)
 
 def _block(sample, number, seed):
     "One block of samples, whose first axis must count them."
