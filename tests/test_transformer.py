@@ -168,7 +168,7 @@ def uniform_networks(x, n, size, rng):
 @pytest.mark.power("a fourth moment: the variance of a squared length by a quarter")
 def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
     "Uniform weights share second moments only: one-hot embeddings tell them from Gaussian ones, mixed embeddings do not."
-    n, size = 32, 4000
+    n, size = 32, 8000
     y = Transformer(1e-12*np.eye(1), layers=1, heads=1, kind="rms", eps=0., ff=0).chain(n, size, 0).gram[:, 1, 0, 0]
     signs = np.random.default_rng(1).choice([-1., 1.], n)
     rng = np.random.default_rng(2)
@@ -179,7 +179,6 @@ def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
     (gaussian, error), (mixed, e), (hot, d) = map(variance, (y, dense, one_hot))
     assert abs(gaussian - mixed) < 6*np.hypot(error, e) + .05*gaussian
     assert gaussian - hot > 3*np.hypot(error, d)
-    print(gaussian, mixed, hot, error, d)
 
 # Edges
 

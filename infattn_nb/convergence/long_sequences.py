@@ -302,7 +302,7 @@ def effective_alpha(s, score_sd):
 # %% ../../nbs/18_length.ipynb #length-overlap
 #| code-fold: true
 def row_overlap(s, score_sd, correlation):
-    r"""Mean overlap $\mathbb{E}\sum_k a_{ik}a_{jk}$ of two rows of attention weights.
+    r"""Mean overlap $\mathbb{E}\sum_k A_{ik}A_{jk}$ of two rows of attention weights.
 
     Parameters
     ----------
