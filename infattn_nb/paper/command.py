@@ -17,6 +17,7 @@ import numpy as np
 from fastcore.script import call_parse
 from tqdm import tqdm
 
+from ..layer.literal import simulate_dense
 from ..numerics import checks
 from ..numerics.nonlinearities import relu
 from .figures import FIGURES, PLANS, STUDIES, counts_of, jobs_of
