@@ -16,7 +16,8 @@ from scipy.optimize import elementwise
 from scipy.special import kl_div, xlog1py
 from scipy.stats import rv_continuous
 
-from ..layer.attention import Attention, given_tokens
+from ..layer.attention import Attention
+from ..layer.recipe import covariance_given
 from ..numerics import checks
 from ..numerics.quadrature import line
 from ..numerics.sampling import BLOCK, Mirror, Mirrored, Streams, fold
@@ -304,7 +305,7 @@ def paired_variances(layer, L, m, rng):
     "v of the first output at width m, mirrored, and in the limit, (3, size), given L."
     normals, wisharts = rng.spawn(2)
     streams = Streams(None, Mirrored(normals, vanishes=False), Mirrored(wisharts))
-    return given_tokens(layer, L, m, L.shape[3:], streams, [0])[0, 0]
+    return covariance_given(layer, L, m, L.shape[3:], streams, [0])[0, 0]
 
 def kl_of_variances(v, y, w):
     "D and its error from paired variances (3, size), with nodes y and weights w."
