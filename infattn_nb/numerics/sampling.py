@@ -70,6 +70,7 @@ def _seed(rng):
 # %% ../../nbs/25_sampling.ipynb #7aa3056f
 BLOCK = 4096 # samples in a block
 AHEAD = 128 # tasks in flight
+np.empty(2**21) # a piece of 16 MB, never touched, and let go
 
 # %% ../../nbs/25_sampling.ipynb #d8053464
 #| code-fold: true
