@@ -24,9 +24,9 @@ from infattn_nb.numerics.quadrature import dual_quadrature, gauss, jacobi, norma
 from infattn_nb.programs.nodes import bound
 from infattn_nb.programs.score_paths import Paths
 from infattn_nb.theorem.pseudo_lipschitz import attack
-from infattn_nb.theorem.score_clt import VarianceGamma
+from infattn_nb.theorem.score_law import VarianceGamma
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
 T = Tokens(3, relu)
 A = Attention(T, heads=2)
 LOW = Attention(T, heads=2, head_width=4)

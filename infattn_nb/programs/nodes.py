@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Vector', 'factor', 'Input', 'MatMul', 'Nonlin', 'Linear', 'Attend', 'Normalize', 'Score', 'Matrix', 'Inputs',
-           'describe', 'length_text', 'called', 'apply', 'inverse_root', 'bound', 'bounds']
+           'fraction', 'check_nonlinearity', 'names', 'describe', 'length_text', 'called', 'apply', 'inverse_root',
+           'bound', 'bounds']
 
 # %% ../../nbs/32_vectors.ipynb #vec00005
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..numerics import checks
-from ..numerics.nonlinearities import Nonlinearity, softmax
+from ..numerics.nonlinearities import Nonlinearity, meet, softmax, step
 
 # %% ../../nbs/32_vectors.ipynb #94663eac
 #| code-fold: true
@@ -140,7 +141,54 @@ class Inputs:
     cov: np.ndarray # (k, k)
     mean: np.ndarray # (k,)
 
+# %% ../../nbs/32_vectors.ipynb #vec00015
+#| code-fold: true
+def fraction(rows):
+    "An exact fraction of the width: 1/3 and .333… alike."
+    try:
+        exact = Fraction(rows.item() if isinstance(rows, np.generic) else rows)
+    except (TypeError, ValueError, OverflowError):
+        exact = Fraction(0)
+    r = exact.limit_denominator(10**6)
+    if not r > 0 or abs(r - exact) > 1e-12*r:
+        checks.refuse("rows", "be a positive fraction of the width", f"{rows!r:.60}",
+                      "pass e.g. 1/2 or Fraction(1, 3)")
+    return r
+
+def check_nonlinearity(fn, # what should act on each coordinate
+                       args, # its vectors
+                       scores, # its scores
+                      ):
+    "Refuse a function that no program can hold; let it meet a few numbers."
+    if not args:
+        checks.refuse("args", "hold a vector among its arguments", "none", "pass h1, …")
+    if fn == step:
+        checks.refuse("step", "not be used in a program", "it",
+                      "it jumps, the theorem excludes it; use e.g. erf")
+    got = len(args) + len(scores)
+    if isinstance(fn, Nonlinearity) and got != fn.arity:
+        checks.refuse(fn, f"get as many arguments as it takes, {fn.arity}", got,
+                      "apply it to each vector")
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((len(args), 2, 5))
+    numbers = rng.standard_normal((len(scores), 2, 1))
+    meet(getattr(fn, "fn", fn), [*vectors], [*numbers])
+
 # %% ../../nbs/32_vectors.ipynb #1b042315
+_LETTER = {Input: "u", MatMul: "g", Nonlin: "x", Linear: "z", Attend: "y",
+           Normalize: "r", Score: "p"}
+
+def names(nodes, # vectors and scores in the order of writing
+         ): # {vector or score: name}
+    "A letter for the kind, and a number."
+    found = {}
+    count = dict.fromkeys(_LETTER, 0)
+    for h in nodes:
+        kind = type(h)
+        count[kind] += 1
+        found[h] = f"{_LETTER[kind]}{count[kind]}"
+    return found
+
 def describe(node, # a vector or score
              name, # function: vector or score -> its name
             ): # one line
