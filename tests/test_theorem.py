@@ -12,7 +12,7 @@ from infattn_nb import compose, conditional_average, conv1d, cos, curves, erf
 from infattn_nb import gaussian_mean, limit, lstm, quadratic, relu, simulate, softmax
 from infattn_nb import split, tanh, times
 from infattn_nb.programs.nodes import Score
-from infattn_nb.theorem.averages.proof import _conditional_variances, _split_block
+from infattn_nb.theorem.proof import _conditional_variances, _parts_of_block
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
 Σ = np.array([[1., .5], [.5, 4.]])
@@ -146,7 +146,7 @@ def test_the_parts_add_up(layer):
 @pytest.mark.power("a mean .008 off, where the wrong control variate is 7 standard errors")
 def test_the_control_variate_has_mean_zero():
     "With Ψ_n of width n exactly, with the Ψ of the limit not: its mean is then seen to differ from zero."
-    block = lambda control: _split_block(LAYER, cos, F, DF, 8, 0, control, 2**14, np.random.default_rng(5))[:, 0]
+    block = lambda control: _parts_of_block(LAYER, cos, F, DF, 8, 0, control, 2**14, np.random.default_rng(5))[:, 0]
     term = block(0.) - block(1.)
     assert abs(term.mean()) < 6*term.std()/2**7
     v_n, v = _conditional_variances(LAYER, 0, 8, 2**16, np.random.default_rng(6))

@@ -324,7 +324,7 @@ def _composition_claim(phi, psis):
     d2 = max(psi.order for psi in psis)
     C2 = np.linalg.norm([_raised(psi, d2) for psi in psis])
     B = _sup_norm(psis)
-    if d1 == 1 or B < np.inf:
+    if d1 == 1 or np.isfinite(B):
         return d2, phi.constant*C2*(1 + 2*B**(d1 - 1))
     A2 = np.linalg.norm([_at_zero(psi) for psi in psis]) + 3*C2
     return d1*d2, 3*phi.constant*C2*(1 + 2*(2*A2)**(d1 - 1))
