@@ -263,7 +263,7 @@ def frozen(alpha, heads=1):
     Parameters
     ----------
     alpha : float
-        α = 1/β in [0.01, 0.95]; at finite length better `effective_alpha`
+        α = 1/β in [0.01, 0.95]; for a finite sequence its effective α
     heads : int, default 1
         H
 
