@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Rng', 'Size', 'BLOCK', 'AHEAD', 'BUFFER', 'seed_sequence', 'pieces', 'by_pieces', 'in_order', 'draw', 'fold',
-           'Streams', 'Quasi', 'Mirror']
+           'Streams', 'Quasi', 'Mirror', 'Mirrored', 'chisquare_pair']
 
 # %% ../../nbs/25_sampling.ipynb #69ff7b4f
 from collections import deque
@@ -71,6 +71,7 @@ def _seed(rng):
 BLOCK = 4096 # samples in a block
 AHEAD = 128 # tasks in flight
 BUFFER = 2**16 # numbers that a task holds at a time (half a megabyte)
+np.empty(2**21) # a piece of 16 MB, never touched, and let go
 
 # %% ../../nbs/25_sampling.ipynb #d8053464
 #| code-fold: true
@@ -329,6 +330,62 @@ class Mirror:
         inverse = gammaincinv if self.sign > 0 else gammainccinv
         x[reject] = 2*inverse(df/2, self.rng.random(shape)[reject])
         return x
+
+    def integers(self, *args, **options): # whose bits are signs
+        bits = self.rng.integers(*args, **options)
+        return bits if self.sign > 0 else ~bits
+
+    def standard_gamma(self, shape):
+        return self.rng.standard_gamma(shape)
+
+# %% ../../nbs/25_sampling.ipynb #threecode
+#| code-fold: true
+class Mirrored:
+    """Stand-in for a Generator: a draw, its mirror image, its value at infinite width.
+
+    The three lie on the axis before the last."""
+    def __init__(self, rng, vanishes=True):
+        self.rng = rng
+        self.vanishes = vanishes # as n → ∞; if not, all three are the same
+
+    def standard_normal(self, shape=None, out=None):
+        shape = out.shape if shape is None else shape
+        z = self.rng.standard_normal((*shape[:-2], 1, shape[-1]))
+        if not self.vanishes:
+            return np.broadcast_to(z, shape)
+        return np.multiply(z, _THREE, out=out)
+
+    def chisquare(self, df, shape):
+        x = np.empty(shape)
+        x[..., :2, :] = chisquare_pair(df, (*shape[:-2], shape[-1]), self.rng)
+        x[..., 2, :] = df
+        return x
+
+_THREE = np.array([[1.], [-1.], [0.]])
+
+def chisquare_pair(df, # degrees of freedom
+                   shape, # (..., size)
+                   rng, # Generator
+                  ): # (..., 2, size)
+    "A chi-square and its mirror image, by Marsaglia and Tsang's method."
+    one = (*shape[:-1], 1, shape[-1])
+    z = rng.standard_normal(one)*_THREE[:2]
+    u = rng.random(one)
+    d = df/2 - 1/3
+    root = 1 + z/np.sqrt(9*d)
+    x = 2*d*root*root*root
+    squares = z*z
+    sure = (u < 1 - .0331*squares*squares) & (root > 0) & (df >= 2)
+    doubtful = np.nonzero(~sure)
+    root = np.maximum(root[doubtful], 1e-99)
+    log_accept = squares[doubtful]/2 + d*(1 - root**3 + 3*np.log(root))
+    log_u = np.log(np.broadcast_to(u, x.shape)[doubtful])
+    rejected = tuple(k[log_u > log_accept] for k in doubtful)
+    quantiles = rng.random(len(rejected[0]))
+    drawn = rejected[-2] == 0
+    near, far = gammaincinv(df/2, quantiles), gammainccinv(df/2, quantiles)
+    x[rejected] = 2*np.where(drawn, near, far)
+    return x
 
 # %% ../../nbs/25_sampling.ipynb #public
 __all__ = ["draw", "fold", "seed_sequence"]
