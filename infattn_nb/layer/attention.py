@@ -183,8 +183,8 @@ class Attention:
         known = n == np.inf and self.head_width is None and not self.tokens.random
         return HierarchicalGaussian(
             partial(_sample, self, tokens, n), tokens.seq_len,
-            partial(_variance, self, tokens, n), tv,
-            partial(limit_marginal, self) if known else None)
+            partial(_variance, self, tokens, n), tv_error=tv,
+            exact=partial(limit_marginal, self) if known else None)
 
     def scores(self, width=np.inf, size=1, rng=None, exact=False, executor=None):
         r"""Draws of the raw scores $G^{(a)}$, P(2); of $p^\circ$ for `width=np.inf`.

@@ -201,7 +201,7 @@ def row_law(K, # covariance of the values of the tokens that the row sees, (s, s
     sd = np.sqrt(score_var*k)
     if not 0 < sd.max() <= MOST or len(k) > LONGEST:
         return None
-    if sd.max() > UNEQUAL*sd[sd >= STILL].min():
+    if sd.max() > UNEQUAL*sd[sd >= STILL].min(initial=np.inf):
         return None
     tokens = np.stack([k, sd, np.broadcast_to(bias, k.shape)])
     if joins(Row.of(*in_order(tokens))) > COSTLY:
