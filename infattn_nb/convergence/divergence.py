@@ -396,12 +396,12 @@ def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
     """
     x = _samples(samples, "samples")
     bins = checks.count(bins, "bins", least=2)
-    grid = checks.real(grid, "grid", within="(-∞, ∞)")
+    at = checks.real(grid, "grid", within="(-∞, ∞)")
     nodes, counts = _binned(x, bins)
     bandwidth = x.std(ddof=1)*x.size**-.2
     factor = bandwidth/np.sqrt(np.cov(nodes, aweights=counts))
     density = gaussian_kde(nodes, weights=counts, bw_method=factor)
-    return density(grid.ravel()).reshape(grid.shape)[()]
+    return density(at.ravel()).reshape(at.shape)[()]
 
 def _binned(x, bins):
     "Equally spaced nodes and how much of the samples each takes; empty ones left out."

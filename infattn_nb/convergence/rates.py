@@ -219,12 +219,12 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     paired_layer(layer)
     draws = grouped(draws)
     n = checks.width(width, finite=True)
-    y = checks.real(y, "y")
+    at = checks.real(y, "y")
     law = layer.law(n)
     i = checks.output(i, law.dim)
-    parts = paired_densities(law, layer.law(), i, y=y.ravel(), draws=draws, rng=rng,
+    parts = paired_densities(law, layer.law(), i, y=at.ravel(), draws=draws, rng=rng,
                              executor=executor)
-    difference = n*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *y.shape)
+    difference = n*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *at.shape)
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
 
 # %% ../../nbs/16_rates.ipynb #5eff13e8

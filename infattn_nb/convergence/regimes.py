@@ -212,12 +212,11 @@ def gaussian_distances(layer: Attention, i: int = 0, *,
 
 def _distances(law, gaussian, return_error):
     "All distances between a law and a Gaussian."
-    row = {}
-    for name, distance in DISTANCES.items():
+    def each(name, distance):
         unit = law.std() if name == "W1" else 1.
         f = lambda p: distance(p, gaussian)/unit
-        row[name] = value_and_error(f, law) if return_error else f(law)
-    return row
+        return value_and_error(f, law) if return_error else f(law)
+    return {name: each(name, distance) for name, distance in DISTANCES.items()}
 
 # %% ../../nbs/04_regimes.ipynb #ba18ee03
 #| code-fold: true

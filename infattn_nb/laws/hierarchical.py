@@ -288,14 +288,14 @@ class HierarchicalGaussian:
         ValueError
             if y has another shape, or more than 1 % of the draws of S are singular
         """
-        y = checks.real(y, "y", (..., self.dim), remedy="pass one number per output")
+        at = checks.real(y, "y", (..., self.dim), remedy="pass one number per output")
         if self.dim == 1 and self.exact:
-            return self.exact(0).logpdf(y[..., 0], return_error=return_error)
+            return self.exact(0).logpdf(at[..., 0], return_error=return_error)
         n = 1 if self.fixed is not None else checks.count(draws, "draws", least=2)
-        log_sums = partial(_log_sums, y.reshape(-1, self.dim))
+        log_sums = partial(_log_sums, at.reshape(-1, self.dim))
         total = fold(partial(_covariances, self), log_sums, n, rng,
                      combine=np.logaddexp, executor=executor)
-        log_f, log_f2 = total.reshape(2, *y.shape[:-1])
+        log_f, log_f2 = total.reshape(2, *at.shape[:-1])
         spread = np.expm1(np.maximum(log_f2 - 2*log_f + np.log(n), 0))
         value = (log_f - np.log(n))[()]
         return (value, np.sqrt(spread/n)[()]) if return_error else value
