@@ -21,11 +21,11 @@ from .divergence import wasserstein
 from ..laws.hierarchical import HierarchicalGaussian
 from ..laws.scale_mixture import ScaleMixture, value_and_error
 from ..layer.attention import Attention
-from ..layer.tokens import BUFFER
+from ..layer.recipe import weights_and_values
 from ..numerics import checks
 from ..numerics.factors import wishart_factor
-from ..numerics.sampling import Rng, Streams, draw, fold, mean_and_error
-from ..numerics.sampling import pieces, sums
+from ..numerics.sampling import BUFFER, Rng, Size, Streams, by_pieces
+from ..numerics.sampling import draw, fold, mean_and_error, sums
 
 # %% ../../nbs/04_regimes.ipynb #e67e9d95
 def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the last axes
@@ -40,7 +40,7 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
 
 # %% ../../nbs/04_regimes.ipynb #e8077e78
 #| code-fold: true
-def tied_scores(layer: Attention, width: float = np.inf, size: int | tuple = 1, *,
+def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
                 rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     r"""Scores with $W^Q = W^K$, divided by n (section 2.2); constant for `width=np.inf`.
 
@@ -126,8 +126,7 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
 def _tied_sample(layer, tokens, n, size, g):
     "Draws of S (size, s, s), in pieces of bounded memory."
     most = max(64, 4*BUFFER//tokens.seq_len**2)
-    return np.concatenate([_tied_covariance(layer, tokens, n, b, g)
-                           for _, b in pieces(size, most)])
+    return by_pieces(lambda b: _tied_covariance(layer, tokens, n, b, g), size, most)
 
 def _tied_covariance(layer, tokens, n, size, g):
     "Draws of S (size, s, s)."
@@ -137,7 +136,7 @@ def _tied_covariance(layer, tokens, n, size, g):
     S = 0.
     for _ in range(layer.heads):
         G = _tied_scores(L, layer.var_q, m, streams.normals, (1, size))
-        _, V = layer.given(G, L, m, (1, size), streams.wisharts)
+        _, V = weights_and_values(layer, G, L, m, (1, size), streams.wisharts)
         S = S + np.einsum("ikan,jkan->nij", V, V)
     S = layer.var_o*layer.var_v/layer.heads*S
     return np.broadcast_to(S, (size, *S.shape[1:]))

@@ -17,11 +17,11 @@ from numpy.random import Generator
 
 from ..layer.attention import Attention
 from ..layer.literal import literal_layer
-from ..layer.tokens import BUFFER, Tokens
+from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import identity
-from ..numerics.sampling import Rng, draw, pieces
+from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
 #| code-fold: true
@@ -126,7 +126,7 @@ def student(df: float) -> Callable:
 
 # %% ../../nbs/17_robustness.ipynb #ebb48539
 def _literal(layer, entries, n, c, b, rng):
-    "b draws of y at c coordinates and of all scores, (b, s c + H s s)."
+    "b draws of y at c coordinates (b, s, c) and of all scores (b, H, s, s)."
     def W(rows, cols, var=1.):
         shape = (b, rows, cols)
         w = checks.returned(entries(rng, shape), "entries", shape, "draw one per place")
@@ -134,7 +134,7 @@ def _literal(layer, entries, n, c, b, rng):
     sources = 1 if layer.tokens.cov is None else layer.tokens.seq_len
     X = _tokens(layer.tokens, n, W, rng.standard_normal((b, n, sources)))
     y, G = literal_layer(layer, X, W, c)
-    return np.concatenate([x.reshape(b, -1) for x in (y, *G)], axis=1)
+    return y, np.stack(list(G), axis=1)
 
 def _tokens(tokens, n, W, h):
     "X (b, s, n) from the Gaussian h: appendix A.1, or φ(h) of a given covariance."
@@ -147,11 +147,10 @@ def _tokens(tokens, n, W, h):
 def _literal_block(layer, entries, n, c, size, rng):
     "Draws in pieces of bounded memory."
     most = max(1, 8*BUFFER//n**2)
-    return np.concatenate([_literal(layer, entries, n, c, b, rng)
-                           for _, b in pieces(size, most)])
+    return by_pieces(lambda b: _literal(layer, entries, n, c, b, rng), size, most)
 
 def simulate_weights(layer: Attention, entries: Callable, width: float, *,
-                     size: int | tuple = 1, rng: Rng = None, coords: int | None = None,
+                     size: Size = 1, rng: Rng = None, coords: int | None = None,
                      scores: bool = False, executor: Executor | None = None) -> Any:
     """Eqs. (2)–(4) literally, with weights that need not be Gaussian: entries·√(σ²/n).
 
@@ -189,13 +188,9 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     n = _literal_width(layer, width)
     checks.function(entries, "entries", "pass e.g. rademacher")
     c = 1 if coords is None else checks.count(coords, "coords")
-    s = layer.tokens.seq_len
-    z = draw(partial(_literal_block, layer, entries, n, c), size, rng, executor)
-    outputs = (s,) if coords is None else (s, c)
-    y = z[..., :s*c].reshape(*z.shape[:-1], *outputs)
-    if not scores:
-        return y
-    return y, z[..., s*c:].reshape(*z.shape[:-1], layer.heads, s, s)
+    y, G = draw(partial(_literal_block, layer, entries, n, c), size, rng, executor)
+    y = y[..., 0] if coords is None else y
+    return (y, G) if scores else y
 
 def _literal_width(layer, width):
     "The width as an integer, of a layer whose matrices can be replaced."

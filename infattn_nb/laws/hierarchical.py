@@ -6,7 +6,7 @@
 __all__ = ['HierarchicalGaussian']
 
 # %% ../../nbs/01_hierarchical.ipynb #a0411b9c
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -21,8 +21,8 @@ from scipy.stats import norm
 from .scale_mixture import ScaleMixture
 from ..numerics import checks
 from ..numerics.factors import psd_factor
-from ..numerics.sampling import Rng, draw, fold, mean_and_error, pieces
-from ..numerics.sampling import sums
+from ..numerics.sampling import Rng, Size, draw, fold, mean_and_error
+from ..numerics.sampling import pieces, sums
 
 # %% ../../nbs/01_hierarchical.ipynb #eb3ace8a
 #| code-fold: true
@@ -94,7 +94,7 @@ class HierarchicalGaussian:
         return cls(partial(_repeat, S), len(S), partial(_repeat_variance, S),
                    exact=partial(_repeat_exact, S), fixed=S)
 
-    def covariances(self, size: int | Sequence[int], rng: Rng = None,
+    def covariances(self, size: Size, rng: Rng = None,
                     executor: Executor | None = None) -> np.ndarray:
         """Draw the random covariance.
 
@@ -119,7 +119,7 @@ class HierarchicalGaussian:
         """
         return draw(partial(_covariances, self), size, rng, executor)
 
-    def rvs(self, size: int | Sequence[int] | None = None, rng: Rng = None,
+    def rvs(self, size: Size | None = None, rng: Rng = None,
             executor: Executor | None = None) -> np.ndarray:
         """Draw y: first S, then N(0, S).
 
