@@ -58,12 +58,15 @@ def random_numbers(width, tokens, size=BLOCK):
     rng, q = np.random.default_rng(0), S
     bartlett = [("χ²", q), ("normal", q*(q - 1)//2)]
     heads = H*(2*bartlett + [("normal", q*q)])
-    own = [("χ²", 1)] + (bartlett if tokens == "identity" else [("normal", S*width)])
+    signs = [("normal", 7*width//4), ("χ²", S), ("word", S*width//64)] # 1.75 of 4
+    own = [("χ²", 1)] + (bartlett if tokens == "identity" else signs)
     normals = size*(sum(k for kind, k in own + heads if kind == "normal") + S)
     chi2 = sum(k for kind, k in own + heads if kind == "χ²")
+    words = sum(k for kind, k in own if kind == "word")
     buffer = np.empty(2**15)
     def call():
         for _ in range(chi2): rng.chisquare(width - 1, size)
+        for _ in range(words): rng.integers(2**64, size=size, dtype=np.uint64)
         for k in range(0, normals, buffer.size):
             rng.standard_normal(out=buffer[:min(buffer.size, normals - k)])
     return call
