@@ -14,9 +14,8 @@ from math import prod
 import numpy as np
 from scipy.stats import qmc
 
-from .tokens import BUFFER
 from ..numerics.factors import narrow, wishart_factor
-from ..numerics.sampling import Quasi, Streams, pieces
+from ..numerics.sampling import BUFFER, Quasi, Streams, pieces
 
 # %% ../../nbs/46_recipe.ipynb #43d36804
 def scores_of(layer, L, F, m, shape, normals, wisharts):

@@ -14,8 +14,7 @@ from typing import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .gram_sums import BUFFER, explicit_sums
-from .gram_sums import signs_save, sums_by_signs
+from .gram_sums import explicit_sums, signs_save, sums_by_signs
 from ..numerics import checks
 from ..numerics.factors import psd_factor, wishart_factor
 from ..numerics.nonlinearities import Nonlinearity, clipped, identity
