@@ -108,7 +108,7 @@ CASES = [
     (lambda: kl_divergence(1, LAW.marginal(0, 16)), TypeError, "`p`"),
     (lambda: kl_divergence(LAW.marginal(0, 16), LAW), TypeError, "`q`"),
     (lambda: total_variation(LAW, LAW), TypeError, "`p`"),
-    (lambda: paired_kl(LAW, 8), TypeError, "`attention`"),
+    (lambda: paired_kl(LAW, 8), TypeError, "`layer`"),
     (lambda: paired_kl(A, 2.5), ValueError, "`width`"),
     (lambda: paired_kl(A, 8, i=3), ValueError, "`i`"),
     (lambda: paired_kl(Attention(T, var_v=0.), 8), ValueError, "density"),
@@ -368,7 +368,7 @@ CASES += [
     (lambda: gaussian_mean(np.tanh, "a"), TypeError, "`v`"),
     (lambda: gaussian_mean(np.tanh, []), ValueError, "none"),
     (lambda: gaussian_mean(np.tanh, [INF]), ValueError, "[0, ∞)"),
-    (lambda: positions(5), TypeError, "`attention`"),
+    (lambda: positions(5), TypeError, "`layer`"),
     (lambda: equicorrelated(3, "a"), TypeError, "`ρ`"),
     (lambda: distance_bias(3, "a"), TypeError, "`slope`"),
     (lambda: cumulants(np.eye(4), [1.]), ValueError, "two rows per score"),
@@ -378,18 +378,18 @@ CASES += [
     (lambda: split(5, np.tanh, np.tanh, np.tanh, 4), TypeError, "`layer`"),
     (lambda: split(Attention(T, heads=INF), np.tanh, np.tanh, np.tanh, 4), ValueError, "finitely many heads"),
     (lambda: split(TWO, np.tanh, np.tanh, np.tanh, 4, i=9), ValueError, "`i`"),
-    (lambda: tied_scores(5), TypeError, "`attention`"),
+    (lambda: tied_scores(5), TypeError, "`layer`"),
     (lambda: tied_law(TWO, 2.5), ValueError, "`width`"),
     (lambda: gaussian_limits(TWO, i=9), ValueError, "`i`"),
-    (lambda: gaussian_distances(5), TypeError, "`attention`"),
+    (lambda: gaussian_distances(5), TypeError, "`layer`"),
     (lambda: tail_risk(G, -1), ValueError, "`k`"),
     (lambda: importance_tail(TWO, NAN), ValueError, "`t`"),
     (lambda: importance_tail(TWO, 1., inflate=-1), ValueError, "`inflate`"),
-    (lambda: first_order(5, [0.]), TypeError, "`attention`"),
+    (lambda: first_order(5, [0.]), TypeError, "`layer`"),
     (lambda: kl_constant(LOW), ValueError, "head_width=None"),
     (lambda: scaled_difference(TWO, 0, [0.]), ValueError, "`width`"),
     (lambda: noise_floor(G, 0), ValueError, "`samples`"),
-    (lambda: scaled_difference(5, 8, [0.]), TypeError, "`attention`"),
+    (lambda: scaled_difference(5, 8, [0.]), TypeError, "`layer`"),
     (lambda: scaled_difference(TWO, INF, [0.]), ValueError, "`width`"),
     (lambda: scaled_difference(TWO, 8, "a"), TypeError, "`y`"),
     (lambda: scaled_difference(TWO, 8, [0.], i=7), ValueError, "`i`"),
@@ -481,9 +481,9 @@ CASES += [
     (lambda: tanh(np.ones(2), np.ones(2)), TypeError, "`tanh` must get as many arrays"),
     (lambda: times(np.ones(2)), TypeError, "`times` must get as many arrays"),
     # tokens of a program
-    (lambda: paired_kl(HEARD, 8), ValueError, "`attention` must have tokens whose Gram matrix"),
+    (lambda: paired_kl(HEARD, 8), ValueError, "`layer` must have tokens whose Gram matrix"),
     (lambda: paired_kl(TWO, 8, limit=HEARD), ValueError, "`limit` must have tokens whose Gram matrix"),
-    (lambda: scaled_difference(HEARD, 8, [0.]), ValueError, "`attention` must have tokens whose Gram matrix"),
+    (lambda: scaled_difference(HEARD, 8, [0.]), ValueError, "`layer` must have tokens whose Gram matrix"),
     (lambda: fluctuations(SEEN.tokens), ValueError, "`tokens` must be Tokens"),
     (lambda: fluctuations(5), ValueError, "`tokens` must be Tokens"),
     (lambda: first_order(SEEN, [0.]), ValueError, "`tokens` must be Tokens"),
@@ -719,9 +719,17 @@ def test_a_layer_cannot_be_changed_behind_its_back():
 
 def test_a_law_that_all_share_cannot_be_changed():
     law = A.law().marginal(0)
-    for x in (law, law.coarse, *law.replicates):
+    for x in (law, law.coarse, *law.replicates, frozen(.5)):
         for array in (x.variances, x.weights, x.v, x.w):
             with pytest.raises(ValueError): array[:] = 5
+
+def test_a_mixture_keeps_its_own_numbers():
+    v, w = np.array([.5, 1.5]), np.array([.5, .5])
+    law = ScaleMixture(v, w)
+    v[:], w[:] = 7, [0, 1]
+    assert law.var() == 1
+    for array in (law.variances, law.weights, law.v, law.w, ScaleMixture(v).variances):
+        with pytest.raises(ValueError): array[:] = 5
 
 @pytest.mark.parametrize("write", [partial(attention, var_o=-1.), partial(mlp, phi=5), partial(mlp, var_b=-1.), partial(rnn, phi=np.sum), partial(conv1d, var_w="a"), partial(lstm, var_u=NAN)])
 def test_what_is_refused_leaves_no_trace_in_the_program(write):
