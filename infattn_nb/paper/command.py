@@ -39,7 +39,8 @@ def _numbers(job):
 class _Progress:
     "A bar for all figures, and the clock of each."
     def __init__(self, jobs, names, shown):
-        self.jobs, self.names = jobs, names
+        self.jobs = jobs
+        self.names = names
         self.bar = tqdm(total=sum(map(_numbers, jobs)) + DRAWING*len(names),
                         disable=None if shown else True, smoothing=0,
                         bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
@@ -63,7 +64,8 @@ class _Progress:
 
     def lap(self): # seconds since the last figure
         self.bar.update(DRAWING)
-        before, self.start = self.start, time.perf_counter()
+        before = self.start
+        self.start = time.perf_counter()
         return round(self.start - before, 2)
 
 # %% ../../nbs/40_running.ipynb #77ccdf8b
@@ -122,11 +124,13 @@ def reproduce(out="figures", only=None, trials=10, *, samples=None, seed=0,
 
 def _figure_by_figure(names, results, bar):
     "(name, results of its study) for each figure, as soon as they are there."
-    study, found = None, []
+    study = None
+    found = []
     for name in names:
         bar.turn_to(name)
         if PLANS[name].study is not study:
-            study, found = PLANS[name].study, []
+            study = PLANS[name].study
+            found = []
             for job, result in islice(results, bar.jobs_of(study)):
                 found.append((job, result))
                 bar.done(job)
@@ -161,7 +165,8 @@ def timings(out):
 @lru_cache(64)
 def _dense_seconds(n, **options):
     "Seconds per sample of the literal simulation: the better of two short runs."
-    layer, size = shared_layer(**options), max(1, 2**18//(n*n*options["heads"]))
+    layer = shared_layer(**options)
+    size = max(1, 2**18//(n*n*options["heads"]))
     def run(k):
         start = time.perf_counter()
         simulate_dense(layer, n, size, rng=k)
@@ -185,7 +190,8 @@ def literal_seconds(name, trials=10, samples=None):
     float
         seconds on one thread, extrapolated from a few timed samples
     """
-    plan, trials = PLANS[names_of([name])[0]], checks.count(trials, "trials")
+    plan = PLANS[names_of([name])[0]]
+    trials = checks.count(trials, "trials")
     samples = plan.samples if samples is None else checks.count(samples, "samples")
     finite = [cell for cell in plan.cells if cell["n"] < np.inf]
     return sum(_dense_seconds(**cell) for cell in finite)*trials*samples
@@ -229,7 +235,8 @@ def infattn_figures(
         if quiet:
             return
         print(*paths, sep="\n")
-        seconds, threads = timings(out), min(workers or os.cpu_count(), os.cpu_count())
+        seconds = timings(out)
+        threads = min(workers or os.cpu_count(), os.cpu_count())
         mine = {path.stem: seconds[path.stem] for path in paths}
         print(*cost_table(mine, trials, samples, threads), sep="\n")
     except (ValueError, OSError, KeyboardInterrupt) as e:

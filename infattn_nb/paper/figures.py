@@ -75,7 +75,9 @@ def _in_blocks(sample, samples, seed, *key): # (size, Generator) -> (..., size)
     return np.concatenate(blocks, axis=-1)
 
 # %% ../../nbs/06_experiments.ipynb #f1a2b3c4
-STUDIES, PLANS, FIGURES = {}, {}, {} # in the paper's order, which fixes the streams
+STUDIES = {}
+PLANS = {}
+FIGURES = {} # in the paper's order, which fixes the streams
 
 def _study(name, groups, task, samples=50_000):
     "Enter what is computed for one figure or two."
@@ -130,9 +132,11 @@ def _task_growing(cells, samples, seed):
 def _paired_block(cells, size, rng):
     "v at each width, mirrored, and in the limit: (cells, 3, size)."
     tokens, *streams = rng.spawn(1 + len(WIDTHS))
-    stream, v = dict(zip(WIDTHS, streams)), []
+    stream = dict(zip(WIDTHS, streams))
+    v = []
     for cell, L in zip(cells, _token_factors(cells, size, tokens)):
-        layer, n = _layer(**cell), cell["n"]
+        layer = _layer(**cell)
+        n = cell["n"]
         v.append(paired_variances(layer, L, layer.head_width or n, stream[n]))
     return np.stack(v)
 
@@ -140,7 +144,8 @@ def _token_factors(cells, size, rng):
     "Factors of the Gram matrix at each width, mirrored, and in the limit."
     coordinates, *streams = rng.spawn(1 + len(WIDTHS))
     stream = {n: Mirrored(g) for n, g in zip(WIDTHS, streams)}
-    tokens, widths = _layer(**cells[0]).tokens, [cell["n"] for cell in cells]
+    tokens = _layer(**cells[0]).tokens
+    widths = [cell["n"] for cell in cells]
     factor = partial(_factor_without_coordinates, tokens, size)
     if tokens.activation == relu:
         upto = [n for n in WIDTHS if n <= max(widths)]
@@ -161,9 +166,12 @@ def _factor_of_sums(sums, n, rng):
 
 def _panels(cell, v, seed):
     "What the figures show of a layer with conditional variances v, (3, samples)."
-    n, limit, rng = cell["n"], _limit(**cell), _stream(seed, 1, cell["n"])
+    n = cell["n"]
+    limit = _limit(**cell)
+    rng = _stream(seed, 1, cell["n"])
     y = np.sqrt(v[0])*rng.standard_normal(v.shape[1])
-    law, D = ScaleMixture(v[0]), kl_of_variances(v, *line(limit.std()))
+    law = ScaleMixture(v[0])
+    D = kl_of_variances(v, *line(limit.std()))
     estimate = kde_kl(y, _rvs(limit, len(y), rng))
     return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
                          "law": ("law", GRID, _density(law), 0.)},
@@ -171,7 +179,9 @@ def _panels(cell, v, seed):
 
 def _panels_of_limit(cell, samples, seed):
     "The same of the limit: its density is known, and the estimate has its floor."
-    n, limit, rng = cell["n"], _limit(**cell), _stream(seed, 1)
+    n = cell["n"]
+    limit = _limit(**cell)
+    rng = _stream(seed, 1)
     y, z = (_rvs(limit, samples, rng) for _ in range(2))
     return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
                          "law": ("law", GRID, _density(limit), 0.)},
@@ -238,9 +248,11 @@ figure_1b = _figure("fig1b", GROWTH, "divergence", _draw_divergence,
 # %% ../../nbs/06_experiments.ipynb #a35b6a9c
 def _task_scores(cells, samples, seed):
     "One score of a layer's only token, on both scales."
-    n, layer = cells[0]["n"], Attention(Tokens(1, clip(100.)))
+    n = cells[0]["n"]
+    layer = Attention(Tokens(1, clip(100.)))
     score = layer.scores(n, samples, _stream(seed))[:, 0, 0, 0]
-    scale, x = {"sqrt": 1., "linear": n**-.5}, np.linspace(-4, 4, 161)
+    scale = {"sqrt": 1., "linear": n**-.5}
+    x = np.linspace(-4, 4, 161)
     def panel(name, c):
         return {name: ("kde", c*x, kde(c*score, c*x), 0.)}
     names = [cell["score_scale"] for cell in cells]
@@ -313,10 +325,12 @@ figure_2b = _figure("fig2b", _study("fig2b", _2B, _task_2b), "density", _draw_2b
     "both limits.")
 
 # %% ../../nbs/06_experiments.ipynb #5e47c854
-HEAD_WIDTH, LOW_RANK_HEADS = 64, (1, 4, 16) # n_H, H
+HEAD_WIDTH = 64
+LOW_RANK_HEADS = (1, 4, 16) # n_H, H
 
 def _low_rank(): # groups of cells
-    m, heads = HEAD_WIDTH, LOW_RANK_HEADS
+    m = HEAD_WIDTH
+    heads = LOW_RANK_HEADS
     narrow = [[dict(n=m*H, heads=H, head_width=m)] for H in heads]
     return narrow + [[dict(n=np.inf, heads=H)] for H in heads]
 
@@ -374,7 +388,8 @@ def _task_heads(cells, samples, seed):
 
 def _panels_of_heads(heads, samples, rng):
     limit = shared_layer(heads).law().marginal(0)
-    y, z = _rvs(limit, samples, rng), limit.std()*rng.standard_normal(samples)
+    y = _rvs(limit, samples, rng)
+    z = limit.std()*rng.standard_normal(samples)
     return dict(divergence={"kde": ("kde", heads, kde_kl(y, z), np.nan),
                             "law": ("law", heads, *_bend(heads))})
 
@@ -457,7 +472,8 @@ def sweep(name, trials=10, samples=None, *, seed=0, workers=None, executor=None,
 
 def jobs_of(study, trials, samples, seed, folder=None, keep=lambda cell: True):
     "All trials of all groups of a study, each with its own stream."
-    place, jobs = list(STUDIES).index(study.name), []
+    place = list(STUDIES).index(study.name)
+    jobs = []
     for k, group in enumerate(study.groups):
         cells = [cell for cell in group if keep(cell)]
         for trial in range(trials if cells else 0):
@@ -479,7 +495,8 @@ def results_of(jobs, workers=None, executor=None):
 
 def table_of(name, trials, results):
     "The table of a figure, from the (job, result) of its study."
-    part, lines = PLANS[name].part, []
+    part = PLANS[name].part
+    lines = []
     for k in range(0, len(results), trials):
         job, _ = results[k]
         for c, cell in enumerate(job.cells):

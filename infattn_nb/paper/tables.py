@@ -25,8 +25,10 @@ import infattn_nb
 from ..numerics import checks
 
 # %% ../../nbs/39_store.ipynb #65fe11fd
-try: import fcntl
-except ImportError: fcntl = None # Windows
+try:
+    import fcntl
+except ImportError:
+    fcntl = None # Windows
 
 # %% ../../nbs/39_store.ipynb #29d4c803
 STYLE = "infattn_nb.infattn" # of matplotlib, for every figure
@@ -172,7 +174,8 @@ def write_table(data, path):
 
 def as_csv(data):
     "A table as the bytes of its csv file."
-    data, text = table(data), io.StringIO()
+    data = table(data)
+    text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
     for row in zip(*(data[c].tolist() for c in COLUMNS)):
@@ -187,7 +190,8 @@ def read_table(path):
     dict
         columns
     """
-    with open(path, newline="", encoding="utf-8") as file: rows = list(csv.reader(file))
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
     if rows[:1] != [COLUMNS] or {len(row) for row in rows} != {len(COLUMNS)}:
         checks.refuse("path", f"be a table with the columns {' '.join(COLUMNS)}",
                       f"{str(path)!r} with others or a line cut short",
@@ -251,7 +255,8 @@ def ready(out, names):
     "The folder, ready for the figures."
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out): out = Path(out)
+        with tempfile.TemporaryFile(dir=out):
+            out = Path(out)
     except TypeError:
         checks.refuse("out", "be the name of a folder", repr(out),
                       "pass e.g. 'figures'", TypeError)
@@ -272,12 +277,15 @@ def ready(out, names):
 @contextmanager
 def alone(folder):
     "Wait until no other run writes its figure (where folders can be locked)."
-    if fcntl is None: return (yield)
+    if fcntl is None:
+        return (yield)
     lock = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError): fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally: os.close(lock)
+    finally:
+        os.close(lock)
 
 # %% ../../nbs/39_store.ipynb #public
 __all__ = ["read_table", "write_table"]
