@@ -159,7 +159,7 @@ def _in_a_worker():
     return current_thread() is not main_thread() or parent_process() is not None
 
 # %% ../../nbs/25_sampling.ipynb #f2b3a669
-def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None,
+def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None, *,
          executor: Executor | None = None) -> Any:
     """Draw in blocks of `BLOCK` samples, block k from the k-th child of `rng`.
 

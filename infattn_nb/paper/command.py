@@ -7,11 +7,13 @@ __all__ = ['DRAWING', 'reproduce', 'timings', 'literal_seconds', 'cost_table', '
 
 # %% ../../nbs/40_running.ipynb #17ac841a
 import json, os, shutil, sys, time
+from concurrent.futures import Executor
 from contextlib import closing, suppress
 from functools import lru_cache
-from itertools import islice
 from importlib.metadata import version as package_version
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fastcore.script import call_parse
@@ -20,6 +22,7 @@ from tqdm import tqdm
 from ..layer.literal import simulate_dense
 from ..numerics import checks
 from ..numerics.nonlinearities import relu
+from ..numerics.sampling import Rng
 from .figures import FIGURES, PLANS, STUDIES, counts_of, jobs_of
 from .figures import names_of, results_of, shared_layer, table_of
 from .tables import UNFINISHED, alone, code_versions, digest, files
@@ -69,8 +72,9 @@ class _Progress:
         return round(self.start - before, 2)
 
 # %% ../../nbs/40_running.ipynb #77ccdf8b
-def reproduce(out="figures", only=None, trials=10, *, samples=None, seed=0,
-              workers=None, progress=False, executor=None):
+def reproduce(out: str = "figures", only: Any = None, trials: int = 10, *,
+              samples: Any = None, seed: Rng = 0, workers: Any = None,
+              progress: bool = False, executor: Executor | None = None) -> Any:
     """Compute the paper's figures into `out`; interrupted, the same call goes on.
 
     Parameters
@@ -173,7 +177,7 @@ def _dense_seconds(n, **options):
         return time.perf_counter() - start
     return min(map(run, range(2)))/size
 
-def literal_seconds(name, trials=10, samples=None):
+def literal_seconds(name: Any, trials: int = 10, samples: Any = None) -> Any:
     """What simulating a figure's finite widths with all their matrices would cost.
 
     Parameters
@@ -216,16 +220,9 @@ def cost_table(seconds, trials, samples, workers):
 
 # %% ../../nbs/40_running.ipynb #1ec9ab20
 @call_parse
-def infattn_figures(
-    only:str=None, # Choice of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
-    out:str="figures", # Folder for the files
-    trials:int=10, # Repetitions of every curve
-    samples:int=None, # Samples per trial (default: the paper's count)
-    seed:int=0, # Fixes everything
-    workers:int=None, # Threads (default: one per processor)
-    quiet:bool=False, # No progress bar, no messages
-    version:bool=False, # Print the version and stop
-):
+def infattn_figures(only: str = None, out: str = "figures", trials: int = 10,
+                    samples: int = None, seed: int = 0, workers: int = None,
+                    quiet: bool = False, version: bool = False) -> Any:
     "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's protocol."
     if version:
         return print("infattn_nb", package_version("infattn_nb"))

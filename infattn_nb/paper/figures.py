@@ -10,9 +10,11 @@ __all__ = ['WIDTHS', 'shared_layer', 'STUDIES', 'PLANS', 'FIGURES', 'SHADES', 'G
 
 # %% ../../nbs/06_experiments.ipynb #35a0d2e1
 import os
+from concurrent.futures import Executor
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from functools import lru_cache, partial
+from typing import Any
 
 import matplotlib.style
 import numpy as np
@@ -30,14 +32,14 @@ from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import clip, relu
 from ..numerics.quadrature import line
-from ..numerics.sampling import BLOCK, Mirrored, in_order, pieces
+from ..numerics.sampling import BLOCK, Mirrored, Rng, in_order, pieces
 from .tables import COLUMNS, STYLE, Job, Plan, Study, rows, save_block
 from .tables import saved_block, series, table
 
 # %% ../../nbs/06_experiments.ipynb #a7412b27
 WIDTHS = (16, 64, 256, 1024)
 
-def paper_layer(heads=2, activation=clip(100.), **options):
+def paper_layer(heads: int = 2, activation: Any = clip(100.), **options: Any) -> Any:
     """The layer of section 5: 4 tokens of appendix A.1, clipped at 100, unit variances.
 
     Parameters
@@ -84,11 +86,24 @@ def _study(name, groups, task, samples=50_000):
     STUDIES[name] = Study(name, groups, task, samples)
     return STUDIES[name]
 
+_OF_A_FIGURE = """
+
+Parameters
+----------
+data
+    a table to draw; None = compute it
+**options
+    of `sweep`: trials, samples, seed, workers
+
+Returns
+-------
+tuple
+    (data, figure)
+"""
+
 def _figure(name, study, part, draw, about):
     "Enter one figure of the paper, and return its public function."
-    def figure(data=None, # a table to draw; None = compute it
-               **options, # of `sweep`: trials, samples, seed, workers
-              ): # (data, figure)
+    def figure(data: Any = None, **options: Any) -> Any:
         if data is None:
             data = sweep(name, **options)
         elif options:
@@ -97,7 +112,7 @@ def _figure(name, study, part, draw, about):
         with matplotlib.style.context(STYLE):
             return data, draw(table(data))
     figure.__name__ = figure.__qualname__ = f"figure_{name.removeprefix('fig')}"
-    figure.__doc__ = about
+    figure.__doc__ = about + _OF_A_FIGURE
     PLANS[name] = Plan(study, part, draw)
     FIGURES[name] = figure
     return figure
@@ -434,8 +449,9 @@ def names_of(only, # None, "fig1a,fig2b" or a list
 
 # %% ../../nbs/06_experiments.ipynb #d8f1b20c
 #| code-fold: true
-def sweep(name, trials=10, samples=None, *, seed=0, workers=None, executor=None,
-          blocks=None, keep=lambda cell: True):
+def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: Rng = 0,
+          workers: Any = None, executor: Executor | None = None, blocks: Any = None,
+          keep: Any = lambda cell: True) -> Any:
     """All trials of all cells of one figure.
 
     Parameters

@@ -15,6 +15,7 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import version as package_version
 from pathlib import Path
+from typing import Any
 from typing import Callable
 
 import matplotlib.style
@@ -156,11 +157,12 @@ def saved_block(job):
         return None
     except (OSError, ValueError, LookupError, TypeError):
         problem = "cannot be read"
-    warnings.warn(f"{file} {problem}; this block is computed again")
+    warnings.warn(f"{file} {problem}; this block is computed again",
+                  stacklevel=2)
     return None
 
 # %% ../../nbs/39_store.ipynb #b6762530
-def write_table(data, path):
+def write_table(data: Any, path: Any) -> Any:
     """Write a table as csv with 17 digits.
 
     Parameters
@@ -182,8 +184,13 @@ def as_csv(data):
         rows.writerow([f"{v:.17g}" if isinstance(v, float) else v for v in row])
     return text.getvalue().encode()
 
-def read_table(path):
+def read_table(path: Any) -> Any:
     """Read what `write_table` wrote; ValueError for anything else.
+
+    Parameters
+    ----------
+    path
+        of the csv file
 
     Returns
     -------
