@@ -7,7 +7,6 @@ __all__ = ['TokenLaw', 'Tokens']
 
 # %% ../../nbs/02_tokens.ipynb #4165dba1
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -111,7 +110,7 @@ class Tokens(TokenLaw):
         of (h¹…h^s) per coordinate, (s, s); None = A.1
     """
     seq_len: int
-    activation: Callable
+    activation: Any
     cov: ArrayLike | None = None
     random = False # is the Gram matrix random even at infinite width?
 

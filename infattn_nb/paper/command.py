@@ -6,7 +6,11 @@
 __all__ = ['DRAWING', 'reproduce', 'timings', 'literal_seconds', 'cost_table', 'infattn_figures']
 
 # %% ../../nbs/40_running.ipynb #17ac841a
-import json, os, shutil, sys, time
+import json
+import os
+import shutil
+import sys
+import time
 from concurrent.futures import Executor
 from contextlib import closing, suppress
 from functools import lru_cache
@@ -72,7 +76,7 @@ class _Progress:
         return round(self.start - before, 2)
 
 # %% ../../nbs/40_running.ipynb #77ccdf8b
-def reproduce(out: str = "figures", only: Any = None, trials: int = 10, *,
+def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
               samples: Any = None, seed: Rng = 0, workers: Any = None,
               progress: bool = False, executor: Executor | None = None) -> Any:
     """Compute the paper's figures into `out`; interrupted, the same call goes on.
@@ -220,12 +224,20 @@ def cost_table(seconds, trials, samples, workers):
 
 # %% ../../nbs/40_running.ipynb #1ec9ab20
 @call_parse
-def infattn_figures(only: str = None, out: str = "figures", trials: int = 10,
-                    samples: int = None, seed: int = 0, workers: int = None,
-                    quiet: bool = False, version: bool = False) -> Any:
+def infattn_figures(
+    only:str|None=None, # Choice of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
+    out:str="figures", # Folder for the files
+    trials:int=10, # Repetitions of every curve
+    samples:int|None=None, # Samples per trial (default: the paper's count)
+    seed:int=0, # Fixes everything
+    workers:int|None=None, # Threads (default: one per processor)
+    quiet:bool=False, # No progress bar, no messages
+    version:bool=False, # Print the version and stop
+) -> None:
     "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's protocol."
     if version:
-        return print("infattn_nb", package_version("infattn_nb"))
+        print("infattn_nb", package_version("infattn_nb"))
+        return
     try:
         paths = reproduce(out, only, trials, samples=samples, seed=seed,
                           workers=workers, progress=not quiet)
@@ -233,7 +245,8 @@ def infattn_figures(only: str = None, out: str = "figures", trials: int = 10,
             return
         print(*paths, sep="\n")
         seconds = timings(out)
-        threads = min(workers or os.cpu_count(), os.cpu_count())
+        processors = os.cpu_count() or 1
+        threads = min(workers or processors, processors)
         mine = {path.stem: seconds[path.stem] for path in paths}
         print(*cost_table(mine, trials, samples, threads), sep="\n")
     except (ValueError, OSError, KeyboardInterrupt) as e:

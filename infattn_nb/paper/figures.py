@@ -77,9 +77,9 @@ def _in_blocks(sample, samples, seed, *key): # (size, Generator) -> (..., size)
     return np.concatenate(blocks, axis=-1)
 
 # %% ../../nbs/06_experiments.ipynb #f1a2b3c4
-STUDIES = {}
-PLANS = {}
-FIGURES = {} # in the paper's order, which fixes the streams
+STUDIES: dict[str, Any] = {}
+PLANS: dict[str, Plan] = {}
+FIGURES: dict[str, Any] = {} # in the paper's order, which fixes the streams
 
 def _study(name, groups, task, samples=50_000):
     "Enter what is computed for one figure or two."

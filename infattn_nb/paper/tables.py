@@ -8,7 +8,14 @@ __all__ = ['STYLE', 'COLUMNS', 'UNFINISHED', 'KINDS', 'Study', 'Plan', 'Job', 'r
            'ready', 'alone']
 
 # %% ../../nbs/39_store.ipynb #2d8dc5d6
-import csv, io, json, os, platform, tempfile, warnings
+import csv
+import io
+import json
+import os
+import platform
+import tempfile
+import warnings
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +23,6 @@ from hashlib import sha256
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
-from typing import Callable
 
 import matplotlib.style
 import numpy as np
@@ -29,7 +35,7 @@ from ..numerics import checks
 try:
     import fcntl
 except ImportError:
-    fcntl = None # Windows
+    fcntl = None # type: ignore[assignment] # Windows
 
 # %% ../../nbs/39_store.ipynb #29d4c803
 STYLE = "infattn_nb.infattn" # of matplotlib, for every figure
