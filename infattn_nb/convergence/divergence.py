@@ -329,7 +329,7 @@ def _samples(x, name):
 # %% ../../nbs/05_divergence.ipynb #03b596e5
 #| code-fold: true
 def kde(samples, grid, bins=4096):
-    r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned samples.
+    r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned.
 
     Parameters
     ----------
