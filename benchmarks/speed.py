@@ -108,8 +108,8 @@ def figures():
 def programs(width=4096, size=16):
     p = Program()
     y = mlp(p, p.inputs(np.eye(4) + .5), depth=3)
-    dense, fast = side_by_side(lambda: simulate(p, y, width, 1, 0, dense=True),
-                               lambda: simulate(p, y, width, size, 0))
+    dense, fast = side_by_side(lambda: simulate(p, y, width, size=1, rng=0, dense=True),
+                               lambda: simulate(p, y, width, size=size, rng=0))
     row("programs", f"3-layer perceptron, 4 inputs, n = {width}", fast/size,
         "faster than dense=True", dense/(fast/size))
 
