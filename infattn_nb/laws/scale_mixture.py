@@ -440,7 +440,7 @@ def head_rules(nodes, # replicates [(u, w), …]
     rules = [jacobi(np.log(np.maximum(u/unit, 1e-100)), w) for u, w in nodes]
     return unit, tuple(map(np.stack, zip(*rules)))
 
-def mixture_of_rules(rules, # of `head_rules`
+def mixture_of_rules(rules, # from head_rules
                      heads, # H
                      **options, # `sample` and `singular` of ScaleMixture
                     ): # ScaleMixture

@@ -98,7 +98,7 @@ class TokenLaw(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Tokens(TokenLaw):
-    r"""Random tokens $x^1, \dots, x^s \in \mathbb{R}^n$: $\phi(W^i h^0)$ or $\phi(h^i)$.
+    r"""Random tokens $x^1, \dots, x^s\in\mathbb{R}^n$: $\phi(W^i h^0)$ or $\phi(h^i)$.
 
     Parameters
     ----------
