@@ -17,10 +17,8 @@ from numpy.random import Generator
 
 from ..layer.attention import Attention
 from ..layer.literal import literal_layer
-from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor
-from ..numerics.nonlinearities import identity
 from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
