@@ -295,7 +295,7 @@ def _paired_sums(p, q, i, y, size, g):
     return parts
 
 def paired_layer(layer, name="layer"):
-    "A layer whose tokens have a constant limit, as pairing needs them, or one sentence."
+    "A layer whose tokens have a constant limit, as pairing needs, or one sentence."
     checks.kind(layer, Attention, name, "use kl_divergence for two laws")
     if layer.tokens.random:
         checks.refuse(name, "have tokens whose Gram matrix has a constant limit",

@@ -398,7 +398,7 @@ def _regular(L):
     return L[..., regular]
 
 def _log_densities(y, L):
-    "log N(y; 0, L Lᵀ) for each y and each L (s, s, n), by forward substitution: (Y, n)."
+    "log N(y; 0, L Lᵀ) for each y and L (s, s, n), by forward substitution: (Y, n)."
     pivots = np.einsum("iin->in", L)
     dim = len(L)
     z = np.empty((dim, len(y), len(pivots[0])))
