@@ -2,7 +2,6 @@
 import ast
 import inspect
 import math
-import re
 import subprocess
 import sys
 import warnings
