@@ -2,7 +2,6 @@
 import ast
 import inspect
 import math
-import re
 import subprocess
 import sys
 import warnings
@@ -24,9 +23,9 @@ from infattn_nb.numerics.quadrature import dual_quadrature, gauss, jacobi, norma
 from infattn_nb.programs.nodes import bound
 from infattn_nb.programs.score_paths import Paths
 from infattn_nb.theorem.pseudo_lipschitz import attack
-from infattn_nb.theorem.score_clt import VarianceGamma
+from infattn_nb.theorem.score_law import VarianceGamma
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
 T = Tokens(3, relu)
 A = Attention(T, heads=2)
 LOW = Attention(T, heads=2, head_width=4)
@@ -349,8 +348,8 @@ CASES += [
     (lambda: simulate(P, H1, INF), ValueError, "`width`"),
     (lambda: simulate(P, H1, 10**400), TypeError, "`width`"),
     (lambda: simulate(P, H1, True), TypeError, "`width`"),
-    (lambda: simulate(P, H1, 4, 2, coords=9), ValueError, "`coords`"),
-    (lambda: simulate(P, H1, 4, 2, executor=4), TypeError, "`executor`"),
+    (lambda: simulate(P, H1, 4, size=2, coords=9), ValueError, "`coords`"),
+    (lambda: simulate(P, H1, 4, size=2, executor=4), TypeError, "`executor`"),
     (lambda: gram(P, [H1, P.matrix(rows=.5) @ H2], 4), ValueError, "same length"),
     (lambda: ProgramTokens(P, [5]), TypeError, "vectors of a program"),
     # the proof, regimes, rates, robustness
@@ -375,7 +374,8 @@ CASES += [
     (lambda: quadratic_form(3), ValueError, "`c`"),
     (lambda: first_order(Attention(T), [0.], step=0.), ValueError, "`step`"),
     (lambda: literal_seconds("fig2a", trials="a"), TypeError, "`trials`"),
-    (lambda: split(5, np.tanh, np.tanh, np.tanh, 4), TypeError, "`attention`"),
+    (lambda: split(5, np.tanh, np.tanh, np.tanh, 4), TypeError, "`layer`"),
+    (lambda: split(Attention(T, heads=INF), np.tanh, np.tanh, np.tanh, 4), ValueError, "finitely many heads"),
     (lambda: split(TWO, np.tanh, np.tanh, np.tanh, 4, i=9), ValueError, "`i`"),
     (lambda: tied_scores(5), TypeError, "`layer`"),
     (lambda: tied_law(TWO, 2.5), ValueError, "`width`"),
@@ -583,8 +583,8 @@ CASES += [
     (lambda: curves(P2, np.tanh, Y, [[1j]], 4), TypeError, "`at`"),
     (lambda: curves(P2, np.tanh, Y, [["1"]], 4), TypeError, "`at`"),
     (lambda: curves(P2, np.tanh, Y, [[1.], [1., 2.]], 4), ValueError, "`at`"),
-    (lambda: curves(P2, np.tanh, Y, [[0.]], 4, (2, 3)), TypeError, "`size`"),
-    (lambda: curves(P2, np.tanh, Y, [[0.]], 4, ()), TypeError, "`size`"),
+    (lambda: curves(P2, np.tanh, Y, [[0.]], 4, size=(2, 3)), TypeError, "`size`"),
+    (lambda: curves(P2, np.tanh, Y, [[0.]], 4, size=()), TypeError, "`size`"),
     (lambda: gaussian_mean(np.log, [1.]), ValueError, "finite"),
     (lambda: gaussian_mean(np.cosh, [1e300]), ValueError, "`psi` must be finite"),
     (lambda: gaussian_mean(5, [1.]), TypeError, "function"),
@@ -638,7 +638,7 @@ TAKES = {
     "Gaussian": (COV, lambda a: HierarchicalGaussian.constant(a).rvs(3, 0)),
     "conditional": (COV, lambda a: TWO.law().conditional(a).logpdf([0., 1.])),
     "bias": (COV, lambda a: Attention(Tokens(2, relu), bias=a).law(4).rvs(3, 0)),
-    "inputs": (COV, lambda a: (lambda p: simulate(p, p.inputs(a), 4, 3, 0))(Program())),
+    "inputs": (COV, lambda a: (lambda p: simulate(p, p.inputs(a), 4, size=3, rng=0))(Program())),
     "ExchangeableScores": (np.diag([.5, 2.]), lambda a: ExchangeableScores(a, [1.]).squares_moment(4)),
     "softmax": (COV, softmax),
     "softmax of a vector": (np.array([.5, 2., 1.]), softmax),
@@ -673,7 +673,7 @@ def test_every_kind_of_array_is_welcome_and_left_as_it_was(name, kind):
     (lambda: LAW.rvs(np.array(3)).shape, (3, 3)), (lambda: LAW.rvs(np.int32(3)).shape, (3, 3)), (lambda: LAW.rvs([]).shape, (3,)), (lambda: LAW.rvs((0, 2)).shape, (0, 2, 3)),
     (lambda: LAW.rvs(2, rng=10**40) - LAW.rvs(2, rng=10**40), np.zeros((2, 3))), (lambda: LAW.rvs(2, rng=np.array(3)), LAW.rvs(2, rng=3)),
     (lambda: A.law(np.array(8)).rvs(2, 0), LAW.rvs(2, 0)), (lambda: A.law(np.float32(8)).rvs(2, 0), LAW.rvs(2, 0)), (lambda: TWO.law(1e300).rvs(1, 0).shape, (1, 2)),
-    (lambda: T.gram(2, 0).shape, (0, 3, 3)), (lambda: A.scores(8, 0).shape, (0, 2, 3, 3)), (lambda: simulate_dense(A, 4, 0).shape, (0, 3)), (lambda: simulate(P, H1, 4, 0).shape, (0, 1)),
+    (lambda: T.gram(2, 0).shape, (0, 3, 3)), (lambda: A.scores(8, 0).shape, (0, 2, 3, 3)), (lambda: simulate_dense(A, 4, 0).shape, (0, 3)), (lambda: simulate(P, H1, 4, size=0).shape, (0, 1)),
     (lambda: Attention(T, heads=np.int8(2)).law(8).rvs(2, 0), LAW.rvs(2, 0)),
     (lambda: kde([1., 2., 4.], [[0., 2.], [1., 3.]]), kde([1., 2., 4.], [0., 2., 1., 3.]).reshape(2, 2)), (lambda: kde([1., 2., 4.], 2.), kde([1., 2., 4.], [2.])[0]),
     (lambda: [float(Program().matrix(rows=r).rows) for r in (np.int64(2), np.float32(.5))], [2, .5]), (lambda: Nonlinearity(np.multiply, arity=np.int64(2))(2., 3.), 6),

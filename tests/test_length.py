@@ -75,7 +75,7 @@ def test_long_rows(e, τ):
 
 def drawn(s, τ, size, rng, batch=4096):
     "Draws of u, in batches."
-    for k in range(0, size, batch):
+    for _ in range(0, size, batch):
         g = np.exp(τ*rng.standard_normal((batch, s)))
         yield np.einsum("bs,bs->b", g, g)/g.sum(1)**2
 
@@ -148,7 +148,7 @@ def test_rows_of_a_layer(layer, i):
 
 def test_the_old_way_agrees():
     "Weights equal to softmax, but not recognised: the grid of the scores themselves."
-    τ, one, other = .5, *(Attention(Tokens(3, identity), var_q=.25, weights=w) for w in (softmax, lambda g: softmax(g)))
+    one, other = (Attention(Tokens(3, identity), var_q=.25, weights=w) for w in (softmax, lambda g: softmax(g)))
     y = YS*one.law().marginal().std()
     np.testing.assert_allclose(other.law().marginal().sf(y), one.law().marginal().sf(y), rtol=1e-7)
 

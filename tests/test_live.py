@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import Program, averages, cos, identity, mlp, tanh
+from infattn_nb import Program, averages, cos, mlp, tanh
 from infattn_nb.paper.live import CORRECTED, HEADS, POINTS, TAUS, TOKENS
 from infattn_nb.paper.live import correction_entry, law_entry, layer_at
 from infattn_nb.paper.live import perceptron_limit
@@ -194,7 +194,7 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
     p = Program()
     perceptron = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
     for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), perceptron=perceptron).items():
-        assert ks_2samp(averages(p, cos, h, 16, 3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
+        assert ks_2samp(averages(p, cos, h, 16, size=3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
 
 @pytest.mark.power("exact formula, six digits")
 def test_the_limit_drawn_by_the_browser(found):

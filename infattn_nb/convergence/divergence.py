@@ -23,8 +23,8 @@ from ..layer.attention import Attention
 from ..layer.recipe import covariance_given
 from ..numerics import checks
 from ..numerics.quadrature import line
-from ..numerics.sampling import BLOCK, Mirror, Mirrored, Rng, Streams
-from ..numerics.sampling import fold, in_order, pieces, seed_sequence
+from ..numerics.sampling import BLOCK, Mirror, Mirrored, Rng, Streams, fold
+from ..numerics.sampling import in_order, pieces, seed_sequence
 
 # %% ../../nbs/05_divergence.ipynb #d7f2414b
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
