@@ -7,9 +7,9 @@ __all__ = ['TokenLaw', 'Tokens']
 
 # %% ../../nbs/02_tokens.ipynb #4165dba1
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -130,7 +130,8 @@ class Tokens(TokenLaw):
         ndarray
             L (s, q, 1, size or 1) with L Lᵀ = K_n
         """
-        if n == np.inf: return psd_factor(self.kernel()[..., None, None])
+        if n == np.inf:
+            return psd_factor(self.kernel()[..., None, None])
         axes = size if isinstance(size, tuple) else (size,)
         r = np.ones(axes)
         if self.cov is None:
@@ -160,14 +161,18 @@ class Tokens(TokenLaw):
         float
             in [0, 1]: 0 for the identity, a tail bound for `clip`, else 1
         """
-        n, fn = checks.width(width), self.activation.fn
-        if self.activation == identity: return 0.
-        if getattr(fn, "func", None) is not clipped or n == np.inf: return 1.
+        n = checks.width(width)
+        fn = self.activation.fn
+        if self.activation == identity:
+            return 0.
+        if getattr(fn, "func", None) is not clipped or n == np.inf:
+            return 1.
         C = fn.keywords["C"]
         if self.cov is None:
             u = 2/(1 + np.sqrt(1 + 4*C**2/n))
             log_p = np.full(self.seq_len, -C**2*u - n/2*np.log(u))
-        else: log_p = -C**2/2/np.maximum(np.diag(self.cov), 1e-300)
+        else:
+            log_p = -C**2/2/np.maximum(np.diag(self.cov), 1e-300)
         return float(min(1., n*np.exp(log_p).sum()))
 
     def sampled(self, n, exact=False):
@@ -179,7 +184,8 @@ class Tokens(TokenLaw):
             (tokens, total variation)
         """
         tv = self.tv_error(n)
-        if not exact and tv < 1e-12: return replace(self, activation=identity), tv
+        if not exact and tv < 1e-12:
+            return replace(self, activation=identity), tv
         if 1e10 < n < np.inf and tv:
             checks.refuse("width", "be at most 1e10 for tokens with a nonlinearity",
                           f"{n:g}", "each takes as many random numbers, use np.inf")

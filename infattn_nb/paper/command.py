@@ -6,7 +6,13 @@
 __all__ = ['DRAWING', 'reproduce', 'timings', 'literal_seconds', 'cost_table', 'infattn_figures']
 
 # %% ../../nbs/40_running.ipynb #17ac841a
-import json, os, shutil, sys, time
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from contextlib import closing, suppress
 from functools import lru_cache
 from itertools import islice
@@ -39,7 +45,8 @@ def _numbers(job):
 class _Progress:
     "A bar for all figures, and the clock of each."
     def __init__(self, jobs, names, shown):
-        self.jobs, self.names = jobs, names
+        self.jobs = jobs
+        self.names = names
         self.bar = tqdm(total=sum(map(_numbers, jobs)) + DRAWING*len(names),
                         disable=None if shown else True, smoothing=0,
                         bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
@@ -63,12 +70,16 @@ class _Progress:
 
     def lap(self): # seconds since the last figure
         self.bar.update(DRAWING)
-        before, self.start = self.start, time.perf_counter()
-        return round(self.start - before, 2)
+        now = time.perf_counter()
+        seconds = round(now - self.start, 2)
+        self.start = now
+        return seconds
 
 # %% ../../nbs/40_running.ipynb #77ccdf8b
-def reproduce(out="figures", only=None, trials=10, *, samples=None, seed=0,
-              workers=None, progress=False, executor=None):
+def reproduce(out: str | os.PathLike = "figures",
+              only: str | Sequence[str] | None = None, trials: int = 10, *,
+              samples: int | None = None, seed: int = 0, workers: int | None = None,
+              progress: bool = False, executor: Executor | None = None) -> list[Path]:
     """Compute the paper's figures into `out`; interrupted, the same call goes on.
 
     Parameters
@@ -97,9 +108,9 @@ def reproduce(out="figures", only=None, trials=10, *, samples=None, seed=0,
     """
     names = names_of(only)
     trials, samples, seed, workers = counts_of(trials, samples, seed, workers)
-    out = ready(out, names)
+    figures = ready(out, names)
     studies = [s for s in STUDIES.values() if any(PLANS[n].study is s for n in names)]
-    folder = {s.name: _scratch(out, s, trials, samples, seed) for s in studies}
+    folder = {s.name: _scratch(figures, s, trials, samples, seed) for s in studies}
     jobs = [job for s in studies
             for job in jobs_of(s, trials, samples, seed, folder[s.name])]
     try:
@@ -109,24 +120,26 @@ def reproduce(out="figures", only=None, trials=10, *, samples=None, seed=0,
                     about = _parameters(name, trials, samples, seed)
                     data, fig = FIGURES[name](table_of(name, trials, found))
                     contents = dict(files(data, fig, about))
-                    _keep(out, name, contents, folder[PLANS[name].study.name], bar)
+                    _keep(figures, name, contents, folder[PLANS[name].study.name],
+                          bar)
     except BaseException as e:
         e.add_note("the same call goes on from the finished blocks in "
-                   f"{out/UNFINISHED}")
+                   f"{figures/UNFINISHED}")
         raise
     for scratch in folder.values():
         shutil.rmtree(scratch, ignore_errors=True)
     with suppress(OSError): # not if other runs are unfinished
-        (out/UNFINISHED).rmdir()
-    return [out/f"{name}.png" for name in names]
+        (figures/UNFINISHED).rmdir()
+    return [figures/f"{name}.png" for name in names]
 
 def _figure_by_figure(names, results, bar):
     "(name, results of its study) for each figure, as soon as they are there."
-    study, found = None, []
+    study = None
     for name in names:
         bar.turn_to(name)
         if PLANS[name].study is not study:
-            study, found = PLANS[name].study, []
+            study = PLANS[name].study
+            found = []
             for job, result in islice(results, bar.jobs_of(study)):
                 found.append((job, result))
                 bar.done(job)
@@ -161,14 +174,15 @@ def timings(out):
 @lru_cache(64)
 def _dense_seconds(n, **options):
     "Seconds per sample of the literal simulation: the better of two short runs."
-    layer, size = shared_layer(**options), max(1, 2**18//(n*n*options["heads"]))
+    layer = shared_layer(**options)
+    size = max(1, 2**18//(n*n*options["heads"]))
     def run(k):
         start = time.perf_counter()
         simulate_dense(layer, n, size, rng=k)
         return time.perf_counter() - start
     return min(map(run, range(2)))/size
 
-def literal_seconds(name, trials=10, samples=None):
+def literal_seconds(name: str, trials: int = 10, samples: int | None = None) -> float:
     """What simulating a figure's finite widths with all their matrices would cost.
 
     Parameters
@@ -185,7 +199,8 @@ def literal_seconds(name, trials=10, samples=None):
     float
         seconds on one thread, extrapolated from a few timed samples
     """
-    plan, trials = PLANS[names_of([name])[0]], checks.count(trials, "trials")
+    plan = PLANS[names_of([name])[0]]
+    trials = checks.count(trials, "trials")
     samples = plan.samples if samples is None else checks.count(samples, "samples")
     finite = [cell for cell in plan.cells if cell["n"] < np.inf]
     return sum(_dense_seconds(**cell) for cell in finite)*trials*samples
@@ -222,14 +237,17 @@ def infattn_figures(
 ):
     "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's protocol."
     if version:
-        return print("infattn_nb", package_version("infattn_nb"))
+        print("infattn_nb", package_version("infattn_nb"))
+        return
     try:
         paths = reproduce(out, only, trials, samples=samples, seed=seed,
                           workers=workers, progress=not quiet)
         if quiet:
             return
         print(*paths, sep="\n")
-        seconds, threads = timings(out), min(workers or os.cpu_count(), os.cpu_count())
+        seconds = timings(out)
+        processors = os.cpu_count() or 1
+        threads = min(workers or processors, processors)
         mine = {path.stem: seconds[path.stem] for path in paths}
         print(*cost_table(mine, trials, samples, threads), sep="\n")
     except (ValueError, OSError, KeyboardInterrupt) as e:
