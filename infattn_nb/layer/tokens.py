@@ -8,10 +8,13 @@ __all__ = ['TokenLaw', 'Tokens']
 # %% ../../nbs/02_tokens.ipynb #4165dba1
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from .gram_sums import explicit_sums, signs_save, sums_by_signs
@@ -19,7 +22,7 @@ from ..numerics import checks
 from ..numerics.factors import psd_factor, wishart_factor
 from ..numerics.nonlinearities import Nonlinearity, clipped, identity
 from ..numerics.nonlinearities import value_key
-from ..numerics.sampling import draw
+from ..numerics.sampling import Rng, Size, draw
 
 # %% ../../nbs/02_tokens.ipynb #c243d8bd
 #| code-fold: true
@@ -52,14 +55,33 @@ class TokenLaw(ABC):
         "The tokens to sample from at width n and what that costs in total variation."
         return self, 0.
 
-    def gram(self,
-             width, # n in [1, ∞]
-             size, # int or shape
-             rng=None, # None | int | SeedSequence | Generator
-             exact=False, # True: never replace clip(C) by the identity (see `tv_error`)
-             executor=None, # concurrent.futures.Executor; None = threads
-            ): # size + (s, s)
-        r"Draws of $K_n = X X^\top/n$; the constant $K$ for $n = \infty$."
+    def gram(self, width: float, size: Size, rng: Rng = None, *, exact: bool = False,
+             executor: Executor | None = None) -> np.ndarray:
+        r"""Draws of $K_n = X X^\top/n$; the constant $K$ for $n = \infty$.
+
+        Parameters
+        ----------
+        width
+            n in [1, ∞]
+        size
+            int or shape
+        rng
+            None | int | SeedSequence | Generator
+        exact
+            True: never replace clip(C) by the identity (see `tv_error`)
+        executor
+            concurrent.futures.Executor; None = threads
+
+        Returns
+        -------
+        ndarray
+            size + (s, s)
+
+        Raises
+        ------
+        ValueError
+            if the width is out of range, or beyond 1e10 with a nonlinearity
+        """
         n = checks.width(width)
         tokens, _ = self.sampled(n, exact)
         return draw(partial(tokens.draw_gram, n), size, rng, executor)
@@ -102,7 +124,7 @@ class Tokens(TokenLaw):
     def __hash__(self): return hash(self._key())
 
     @property
-    def hidden_cov(self):
+    def hidden_cov(self) -> np.ndarray:
         """The covariance of the preactivations in each coordinate.
 
         Returns
@@ -110,9 +132,9 @@ class Tokens(TokenLaw):
         ndarray
             (s, s)
         """
-        return np.eye(self.seq_len) if self.cov is None else self.cov
+        return np.eye(self.seq_len) if self.cov is None else np.asarray(self.cov)
 
-    def kernel(self):
+    def kernel(self) -> np.ndarray:
         r"""$K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$, the Gram matrix at infinite width.
 
         Returns
@@ -120,10 +142,19 @@ class Tokens(TokenLaw):
         ndarray
             (s, s)
         """
-        return self.activation.dual(self.hidden_cov)
+        return cast(Nonlinearity, self.activation).dual(self.hidden_cov)
 
-    def factor(self, n, size, rng):
+    def factor(self, n: float, size: int | tuple[int, ...], rng: Generator) -> np.ndarray:
         """The first step of the recipe: what a layer needs of its tokens.
+
+        Parameters
+        ----------
+        n
+            width in [1, ∞]
+        size
+            number of samples, or (for the identity) any sample axes
+        rng
+            Generator, or what stands in for it
 
         Returns
         -------
@@ -148,7 +179,7 @@ class Tokens(TokenLaw):
         root = None if self.cov is None else psd_factor(self.cov)
         return explicit_sums(self.activation, self.seq_len, n, r, rng, root)/n
 
-    def tv_error(self, width):
+    def tv_error(self, width: float) -> float:
         r"""Bound on the total variation when $\phi$ is replaced by the identity.
 
         Parameters
@@ -162,7 +193,7 @@ class Tokens(TokenLaw):
             in [0, 1]: 0 for the identity, a tail bound for `clip`, else 1
         """
         n = checks.width(width)
-        fn = self.activation.fn
+        fn: Any = cast(Nonlinearity, self.activation).fn
         if self.activation == identity:
             return 0.
         if getattr(fn, "func", None) is not clipped or n == np.inf:
@@ -175,8 +206,15 @@ class Tokens(TokenLaw):
             log_p = -C**2/2/np.maximum(np.diag(self.cov), 1e-300)
         return float(min(1., n*np.exp(log_p).sum()))
 
-    def sampled(self, n, exact=False):
+    def sampled(self, n: float, exact: bool = False) -> tuple[TokenLaw, float]:
         """The tokens to sample from at width n and what that costs in total variation.
+
+        Parameters
+        ----------
+        n
+            width in [1, ∞]
+        exact
+            True: the tokens themselves, whatever they cost
 
         Returns
         -------
@@ -191,8 +229,17 @@ class Tokens(TokenLaw):
                           f"{n:g}", "each takes as many random numbers, use np.inf")
         return self, 0.
 
-    def literal(self, n, b, rng):
+    def literal(self, n: int, b: int, rng: Generator) -> np.ndarray:
         """The tokens with all matrices of appendix A.1, for the oracle.
+
+        Parameters
+        ----------
+        n
+            width, finite
+        b
+            number of samples
+        rng
+            Generator
 
         Returns
         -------
@@ -204,8 +251,8 @@ class Tokens(TokenLaw):
             h = psd_factor(self.cov) @ rng.standard_normal((b, s, n))
             return self.activation(h)
         h0 = rng.standard_normal((b, n, 1))
-        h = [rng.standard_normal((b, n, n))/np.sqrt(n) @ h0 for i in range(s)]
-        return self.activation(np.stack([x[..., 0] for x in h], axis=1))
+        x = [(rng.standard_normal((b, n, n))/np.sqrt(n) @ h0)[..., 0] for _ in range(s)]
+        return self.activation(np.stack(x, axis=1))
 
 def _of_one(f):
     φ = f if isinstance(f, Nonlinearity) else Nonlinearity(f)
