@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import Program, averages, cos, identity, mlp, tanh
+from infattn_nb import Program, averages, cos, mlp, tanh
 from infattn_nb.paper.live import CORRECTED, HEADS, POINTS, TAUS, TOKENS
 from infattn_nb.paper.live import correction_entry, law_entry, layer_at
 from infattn_nb.paper.live import perceptron_limit

@@ -201,7 +201,7 @@ class ScaleMixture(rv_continuous):
         scale = checks.real(scale, "scale")
         shape = () if size is None else size
         rng = random_state if rng is None else rng
-        y = draw(partial(_scaled_normals, self.sample), shape, rng, executor)
+        y = draw(partial(_scaled_normals, self.sample), shape, rng, executor=executor)
         return (loc + scale*y)[()]
 
     def fold(self, statistic: Callable, size: int, rng: Rng = None,

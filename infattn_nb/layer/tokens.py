@@ -7,14 +7,12 @@ __all__ = ['TokenLaw', 'Tokens']
 
 # %% ../../nbs/02_tokens.ipynb #4165dba1
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from .gram_sums import explicit_sums, signs_save, sums_by_signs
@@ -32,26 +30,37 @@ class TokenLaw(ABC):
 
     @property
     @abstractmethod
-    def random(self): # bool
+    def random(self) -> bool:
         "Is the Gram matrix random even at infinite width?"
 
     @abstractmethod
-    def kernel(self): # (s, s)
-        "The Gram matrix at infinite width; ValueError if it is random."
+    def kernel(self) -> np.ndarray:
+        "The Gram matrix at infinite width (s, s); ValueError if it is random."
 
     @abstractmethod
-    def factor(self, n, size, rng): # L (s, q, 1, size or 1) with L Lᵀ = K_n
-        "The first step of the recipe: what a layer needs of its tokens."
+    def factor(self, n: float, size: Any, rng: Any) -> np.ndarray:
+        "The first step of the recipe: L (s, q, 1, size or 1) with L Lᵀ = K_n."
 
     @abstractmethod
-    def literal(self, n, b, rng): # b draws of X, (b, s, n)
-        "The tokens with all their matrices, for the oracle."
+    def literal(self, n: int, b: int, rng: Any) -> np.ndarray:
+        "b draws of the tokens X (b, s, n) with all their matrices, for the oracle."
 
-    def tv_error(self, width): # 1: no shortcut through the identity
-        r"Bound on the total variation when $\phi$ is replaced by the identity."
+    def tv_error(self, width: float) -> float:
+        """Bound on the total variation when the tokens are replaced by Gaussian ones.
+
+        Parameters
+        ----------
+        width
+            n in [1, ∞]
+
+        Returns
+        -------
+        float
+            1: no shortcut through the identity
+        """
         return 1.
 
-    def sampled(self, n, exact=False): # (tokens, total variation)
+    def sampled(self, n: float, exact: bool = False) -> "tuple[TokenLaw, float]":
         "The tokens to sample from at width n and what that costs in total variation."
         return self, 0.
 
@@ -76,15 +85,10 @@ class TokenLaw(ABC):
         -------
         ndarray
             size + (s, s)
-
-        Raises
-        ------
-        ValueError
-            if the width is out of range, or beyond 1e10 with a nonlinearity
         """
         n = checks.width(width)
         tokens, _ = self.sampled(n, exact)
-        return draw(partial(tokens.draw_gram, n), size, rng, executor)
+        return draw(partial(tokens.draw_gram, n), size, rng, executor=executor)
 
     def draw_gram(self, n, size, g): # (size, s, s)
         "One block of `gram`."
@@ -106,7 +110,7 @@ class Tokens(TokenLaw):
         of (h¹…h^s) per coordinate, (s, s); None = A.1
     """
     seq_len: int
-    activation: Callable
+    activation: Any
     cov: ArrayLike | None = None
     random = False # is the Gram matrix random even at infinite width?
 
@@ -124,7 +128,7 @@ class Tokens(TokenLaw):
     def __hash__(self): return hash(self._key())
 
     @property
-    def hidden_cov(self) -> np.ndarray:
+    def hidden_cov(self) -> Any:
         """The covariance of the preactivations in each coordinate.
 
         Returns
@@ -132,9 +136,9 @@ class Tokens(TokenLaw):
         ndarray
             (s, s)
         """
-        return np.eye(self.seq_len) if self.cov is None else np.asarray(self.cov)
+        return np.eye(self.seq_len) if self.cov is None else self.cov
 
-    def kernel(self) -> np.ndarray:
+    def kernel(self) -> Any:
         r"""$K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$, the Gram matrix at infinite width.
 
         Returns
@@ -142,17 +146,17 @@ class Tokens(TokenLaw):
         ndarray
             (s, s)
         """
-        return cast(Nonlinearity, self.activation).dual(self.hidden_cov)
+        return self.activation.dual(self.hidden_cov)
 
-    def factor(self, n: float, size: int | tuple[int, ...], rng: Generator) -> np.ndarray:
+    def factor(self, n: float, size: Any, rng: Any) -> np.ndarray:
         """The first step of the recipe: what a layer needs of its tokens.
 
         Parameters
         ----------
         n
-            width in [1, ∞]
+            n in [1, ∞]
         size
-            number of samples, or (for the identity) any sample axes
+            number of draws, or axes of them
         rng
             Generator, or what stands in for it
 
@@ -179,7 +183,7 @@ class Tokens(TokenLaw):
         root = None if self.cov is None else psd_factor(self.cov)
         return explicit_sums(self.activation, self.seq_len, n, r, rng, root)/n
 
-    def tv_error(self, width: float) -> float:
+    def tv_error(self, width: float) -> Any:
         r"""Bound on the total variation when $\phi$ is replaced by the identity.
 
         Parameters
@@ -193,7 +197,7 @@ class Tokens(TokenLaw):
             in [0, 1]: 0 for the identity, a tail bound for `clip`, else 1
         """
         n = checks.width(width)
-        fn: Any = cast(Nonlinearity, self.activation).fn
+        fn = self.activation.fn
         if self.activation == identity:
             return 0.
         if getattr(fn, "func", None) is not clipped or n == np.inf:
@@ -212,9 +216,9 @@ class Tokens(TokenLaw):
         Parameters
         ----------
         n
-            width in [1, ∞]
+            n in [1, ∞]
         exact
-            True: the tokens themselves, whatever they cost
+            True: never replace clip(C) by the identity
 
         Returns
         -------
@@ -229,15 +233,15 @@ class Tokens(TokenLaw):
                           f"{n:g}", "each takes as many random numbers, use np.inf")
         return self, 0.
 
-    def literal(self, n: int, b: int, rng: Generator) -> np.ndarray:
+    def literal(self, n: int, b: int, rng: Any) -> np.ndarray:
         """The tokens with all matrices of appendix A.1, for the oracle.
 
         Parameters
         ----------
         n
-            width, finite
+            n, finite
         b
-            number of samples
+            number of draws
         rng
             Generator
 
@@ -251,8 +255,8 @@ class Tokens(TokenLaw):
             h = psd_factor(self.cov) @ rng.standard_normal((b, s, n))
             return self.activation(h)
         h0 = rng.standard_normal((b, n, 1))
-        x = [(rng.standard_normal((b, n, n))/np.sqrt(n) @ h0)[..., 0] for _ in range(s)]
-        return self.activation(np.stack(x, axis=1))
+        h = [rng.standard_normal((b, n, n))/np.sqrt(n) @ h0 for i in range(s)]
+        return self.activation(np.stack([x[..., 0] for x in h], axis=1))
 
 def _of_one(f):
     φ = f if isinstance(f, Nonlinearity) else Nonlinearity(f)

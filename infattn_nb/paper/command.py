@@ -11,13 +11,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import closing, suppress
 from functools import lru_cache
-from itertools import islice
 from importlib.metadata import version as package_version
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fastcore.script import call_parse
@@ -26,6 +26,7 @@ from tqdm import tqdm
 from ..layer.literal import simulate_dense
 from ..numerics import checks
 from ..numerics.nonlinearities import relu
+from ..numerics.sampling import Rng
 from .figures import FIGURES, PLANS, STUDIES, counts_of, jobs_of
 from .figures import names_of, results_of, shared_layer, table_of
 from .tables import UNFINISHED, alone, code_versions, digest, files
@@ -70,16 +71,14 @@ class _Progress:
 
     def lap(self): # seconds since the last figure
         self.bar.update(DRAWING)
-        now = time.perf_counter()
-        seconds = round(now - self.start, 2)
-        self.start = now
-        return seconds
+        before = self.start
+        self.start = time.perf_counter()
+        return round(self.start - before, 2)
 
 # %% ../../nbs/40_running.ipynb #77ccdf8b
-def reproduce(out: str | os.PathLike = "figures",
-              only: str | Sequence[str] | None = None, trials: int = 10, *,
-              samples: int | None = None, seed: int = 0, workers: int | None = None,
-              progress: bool = False, executor: Executor | None = None) -> list[Path]:
+def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
+              samples: Any = None, seed: Rng = 0, workers: Any = None,
+              progress: bool = False, executor: Executor | None = None) -> Any:
     """Compute the paper's figures into `out`; interrupted, the same call goes on.
 
     Parameters
@@ -108,9 +107,9 @@ def reproduce(out: str | os.PathLike = "figures",
     """
     names = names_of(only)
     trials, samples, seed, workers = counts_of(trials, samples, seed, workers)
-    figures = ready(out, names)
+    out = ready(out, names)
     studies = [s for s in STUDIES.values() if any(PLANS[n].study is s for n in names)]
-    folder = {s.name: _scratch(figures, s, trials, samples, seed) for s in studies}
+    folder = {s.name: _scratch(out, s, trials, samples, seed) for s in studies}
     jobs = [job for s in studies
             for job in jobs_of(s, trials, samples, seed, folder[s.name])]
     try:
@@ -120,21 +119,21 @@ def reproduce(out: str | os.PathLike = "figures",
                     about = _parameters(name, trials, samples, seed)
                     data, fig = FIGURES[name](table_of(name, trials, found))
                     contents = dict(files(data, fig, about))
-                    _keep(figures, name, contents, folder[PLANS[name].study.name],
-                          bar)
+                    _keep(out, name, contents, folder[PLANS[name].study.name], bar)
     except BaseException as e:
         e.add_note("the same call goes on from the finished blocks in "
-                   f"{figures/UNFINISHED}")
+                   f"{out/UNFINISHED}")
         raise
     for scratch in folder.values():
         shutil.rmtree(scratch, ignore_errors=True)
     with suppress(OSError): # not if other runs are unfinished
-        (figures/UNFINISHED).rmdir()
-    return [figures/f"{name}.png" for name in names]
+        (out/UNFINISHED).rmdir()
+    return [out/f"{name}.png" for name in names]
 
 def _figure_by_figure(names, results, bar):
     "(name, results of its study) for each figure, as soon as they are there."
     study = None
+    found = []
     for name in names:
         bar.turn_to(name)
         if PLANS[name].study is not study:
@@ -182,7 +181,7 @@ def _dense_seconds(n, **options):
         return time.perf_counter() - start
     return min(map(run, range(2)))/size
 
-def literal_seconds(name: str, trials: int = 10, samples: int | None = None) -> float:
+def literal_seconds(name: Any, trials: int = 10, samples: Any = None) -> Any:
     """What simulating a figure's finite widths with all their matrices would cost.
 
     Parameters
@@ -226,15 +225,15 @@ def cost_table(seconds, trials, samples, workers):
 # %% ../../nbs/40_running.ipynb #1ec9ab20
 @call_parse
 def infattn_figures(
-    only:str=None, # Choice of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
+    only:str|None=None, # Choice of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
     out:str="figures", # Folder for the files
     trials:int=10, # Repetitions of every curve
-    samples:int=None, # Samples per trial (default: the paper's count)
+    samples:int|None=None, # Samples per trial (default: the paper's count)
     seed:int=0, # Fixes everything
-    workers:int=None, # Threads (default: one per processor)
+    workers:int|None=None, # Threads (default: one per processor)
     quiet:bool=False, # No progress bar, no messages
     version:bool=False, # Print the version and stop
-):
+) -> None:
     "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's protocol."
     if version:
         print("infattn_nb", package_version("infattn_nb"))

@@ -7,8 +7,6 @@ __all__ = ['TAUS', 'HEADS', 'TOKENS', 'NODES', 'POINTS', 'CORRECTED', 'short', '
            'correction_entry', 'map_table', 'perceptron_limit']
 
 # %% ../../nbs/41_live.ipynb #5acb0061
-import json
-
 import numpy as np
 from scipy.stats import norm
 
