@@ -42,6 +42,7 @@ def _laplace(s, τ, *moments):
     return h, x[w:len(x)-w], np.maximum(log_b0, -800), b
 
 # %% ../../nbs/18_length.ipynb #21263181
+#| code-fold: true
 def participation_moments(s, score_sd, k=4):
     r"""Moments of the participation ratio, by one-dimensional integrals.
 
@@ -151,6 +152,7 @@ def _sticks(alpha, heads, size, rng, J=500):
     return (u + left**2*(1 - alpha)/(1 + J*alpha)).mean(0)
 
 # %% ../../nbs/18_length.ipynb #7f06bfce
+#| code-fold: true
 @lru_cache(64)
 def frozen(alpha, heads=1):
     r"""The law of one output in the frozen phase: PD(α, 0) weights, $K = I$.
@@ -175,6 +177,7 @@ def frozen(alpha, heads=1):
     return judged(rule(120), rule(90), heads, sample=partial(_sticks, α, heads))
 
 # %% ../../nbs/18_length.ipynb #52fadb5e
+#| code-fold: true
 def effective_alpha(s, score_sd):
     r"""$z_s/\tau$ with $s\,\bar\Phi(z_s)=1$: what replaces $1/\beta$ at finite s.
 

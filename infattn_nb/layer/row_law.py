@@ -75,6 +75,7 @@ def powers(sd, # standard deviation of the scores
     return block_of(row, mesh, max(1024, _above(n)), statistic)
 
 # %% ../../nbs/31_rows.ipynb #213d208c
+#| code-fold: true
 def row_points(k, # variances of the values (s,)
                sd, # standard deviations of the scores, () or (s,)
                bias=0., # means of the scores, () or (s,)

@@ -31,6 +31,7 @@ def _builder(build):
     return f
 
 # %% ../../nbs/08_architectures.ipynb #arcmlp01
+#| code-fold: true
 @_builder
 def mlp(program, xs, depth=2, phi=relu, var_w=1., var_b=0.):
     r"""Perceptron: $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; the last $g$ (eq. (1)).
@@ -158,6 +159,7 @@ def conv1d(program, xs, kernel=3, phi=relu, var_w=1.):
     return [program.nonlin(phi, sum(patch(i))) for i in range(len(xs))]
 
 # %% ../../nbs/08_architectures.ipynb #arcatt01
+#| code-fold: true
 @_builder
 def attention(program, xs, heads=1, low_rank=False, scale="sqrt", var_q=1., var_k=1.,
               var_v=1., var_o=1., causal=False):

@@ -70,6 +70,7 @@ def _function(psi, k):
     return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi, arity=k)
 
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
+#| code-fold: true
 def conditional_average(program, psi, h, scores, rng=0):
     r"""$\mathbb{E}[\psi(Z^{h^1}, \dots, Z^{h^k}) \mid p^\circ = p]$ (Theorem 1).
 
