@@ -25,6 +25,7 @@ from ..numerics.quadrature import normal_nodes
 from ..numerics.sampling import Quasi, Streams, draw, pieces, seed_sequence
 
 # %% ../../nbs/03_attention.ipynb #43d36804
+#| code-fold: true
 def scores_of(layer, L, F, m, shape, normals, wisharts):
     "Step 2: G = τ 𝒲[F] N Lᵀ, shape (r, s, …), for the rows with factor F."
     WF = wishart_factor(F, m, wisharts, shape)
@@ -42,6 +43,7 @@ def given_scores(layer, G, L, m, shape, wisharts, rows=slice(None)):
     return A, wishart_factor(F, m, wisharts, shape)
 
 # %% ../../nbs/03_attention.ipynb #18954ac3
+#| code-fold: true
 def _covariance(layer, tokens, n, rows, size, g):
     "S restricted to `rows`, samples last: (r, r, size)."
     streams = Streams.of(g)
