@@ -34,7 +34,8 @@ def psd_factor(S):
     return L
 
 def _square(S):
-    if not (type(S) is np.ndarray and S.dtype == float): S = checks.real(S, "S")
+    if not (type(S) is np.ndarray and S.dtype == float):
+        S = checks.real(S, "S")
     if S.ndim < 2 or S.shape[0] != S.shape[1]:
         checks.refuse("S", "have shape (s, s, ...)", S.shape,
                       "put the samples on the last axes")
@@ -60,8 +61,10 @@ def wishart_factor(F, df, rng, shape):
     ndarray
         (r, min(q, m), *shape)
     """
-    if df == np.inf: return F
-    m, q = checks.number(df, "df", "[1, ∞)"), F.shape[1]
+    if df == np.inf:
+        return F
+    m = checks.number(df, "df", "[1, ∞)")
+    q = F.shape[1]
     columns = []
     for j in range(int(min(q, m))):
         t = np.empty((q - j, *shape))
@@ -73,7 +76,8 @@ def wishart_factor(F, df, rng, shape):
 # %% ../../nbs/26_factors.ipynb #25a44dfe
 def narrow(F): # factor, shape (r, q, ...)
     r"A factor of $F F^\top$ with one column if $F$ has one row; otherwise $F$."
-    if len(F) > 1: return F
+    if len(F) > 1:
+        return F
     return np.sqrt(np.einsum("ik...,ik...->i...", F, F))[:, None]
 
 # %% ../../nbs/26_factors.ipynb #public

@@ -60,7 +60,8 @@ class Nonlinearity:
         meet(self.fn, [x]*checks.count(self.arity, "arity"))
 
     def __call__(self, *x):
-        if x and hasattr(x[0], "program"): return x[0].program.nonlin(self, *x)
+        if x and hasattr(x[0], "program"):
+            return x[0].program.nonlin(self, *x)
         if len(x) != self.arity:
             checks.refuse(self, f"get as many arrays as arguments, {self.arity}",
                           len(x), "apply it to each array", TypeError)
@@ -92,10 +93,16 @@ class Nonlinearity:
                           f"{self} of {self.arity}", "write a program, take its limit")
         Σ = checks.cov(cov)
         i, j = np.triu_indices(Σ.shape[-1])
-        a, b, c = Σ[..., i, i], Σ[..., j, j], Σ[..., i, j]
-        if self.closed_form: value, error = self.closed_form(a, b, c), 0.
-        else: value, error = dual_quadrature(self.fn, a, b, c)
-        K, E = np.empty(Σ.shape), np.zeros(Σ.shape)
+        a = Σ[..., i, i]
+        b = Σ[..., j, j]
+        c = Σ[..., i, j]
+        if self.closed_form:
+            value = self.closed_form(a, b, c)
+            error = 0.
+        else:
+            value, error = dual_quadrature(self.fn, a, b, c)
+        K = np.empty(Σ.shape)
+        E = np.zeros(Σ.shape)
         K[..., i, j] = K[..., j, i] = value
         E[..., i, j] = E[..., j, i] = error
         return (K, E) if return_error else K
@@ -111,7 +118,8 @@ def meet(fn, # what should act on each coordinate alike
         ):
     "Let a user's function meet a few numbers, as `checks` does for weights."
     checks.function(fn, "fn", "pass a function of arrays, e.g. np.tanh")
-    for x in (*vectors, *scores): x.flags.writeable = False
+    for x in (*vectors, *scores):
+        x.flags.writeable = False
     some = [4, 1, 2]
     try:
         with np.errstate(all="ignore"):
@@ -130,8 +138,10 @@ def value_key(x): # anything: an array, a function, a number
     "What stands for x in comparisons: arrays by their bytes, partials by their parts."
     if isinstance(x, partial):
         return value_key((x.func, x.args, *sorted(x.keywords.items())))
-    if isinstance(x, (tuple, list)): return tuple(map(value_key, x))
-    if isinstance(x, np.ndarray): return x.shape, x.dtype.str, x.tobytes()
+    if isinstance(x, (tuple, list)):
+        return tuple(map(value_key, x))
+    if isinstance(x, np.ndarray):
+        return x.shape, x.dtype.str, x.tobytes()
     return x if type(x).__hash__ else id(x)
 
 # %% ../../nbs/28_functions.ipynb #a6553ac1
@@ -172,7 +182,8 @@ def _logistic_mixture(step=.15, lo=-1.75, hi=1.45):
 def _logistic_dual(a, b, c, sharp):
     "Dual of x ↦ E φ(x + L), L logistic, from the dual `sharp` of φ."
     var, w = _logistic_mixture()
-    b, c = b[:, None] + var, c[:, None]
+    b = b[:, None] + var
+    c = c[:, None]
     return sum(p*(sharp(a[:, None] + v, b, c) @ w) for v, p in zip(var, w))
 
 def _sigmoid_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_step_dual)
@@ -182,7 +193,8 @@ def _tanh_dual(a, b, c): return _logistic_dual(4*a, 4*b, 4*c, sharp=_sign_dual)
 # %% ../../nbs/28_functions.ipynb #fba480bd
 #| code-fold: true
 def _gelu_dual(a, b, c):
-    A, B = 1 + a, 1 + b
+    A = 1 + a
+    B = 1 + b
     r2 = c*c/(A*B)
     return c*_step_dual(A, B, c) + (a*b*(1 - r2) + r2)/(2*np.pi*spread(A, B, c))
 
@@ -253,7 +265,8 @@ def leaky_relu(slope=.01):
         α, on the negative side
     """
     checks.number(slope, "slope")
-    fn, dual = partial(_leaky_relu, slope=slope), partial(_leaky_relu_dual, slope=slope)
+    fn = partial(_leaky_relu, slope=slope)
+    dual = partial(_leaky_relu_dual, slope=slope)
     steepest = max(1., abs(slope))
     return Nonlinearity(fn, f"leaky_relu({slope:g})", 1, steepest/3, np.inf, dual)
 
@@ -266,14 +279,16 @@ def clip(C=1.):
         where it saturates, > 0
     """
     checks.number(C, "C", "(0, ∞)", "the paper uses 100")
-    fn, dual = partial(clipped, C=C), partial(_clip_dual, C=C)
+    fn = partial(clipped, C=C)
+    dual = partial(_clip_dual, C=C)
     return Nonlinearity(fn, f"clip({C:g})", 1, 1/3, float(C), dual)
 
 # %% ../../nbs/28_functions.ipynb #silucode
 #| code-fold: true
 def _silu_dual(a, b, c):
     τ2, w = _logistic_mixture()
-    τ, sums = np.sqrt(τ2), 0.
+    τ = np.sqrt(τ2)
+    sums = 0.
     for A, x, p in zip(τ2, τ, w):
         for B, y, q in zip(τ2, τ, w):
             sums = sums + p*q*x*y*_gelu_dual(a/A, b/B, c/(x*y))
@@ -301,15 +316,19 @@ def _tanh_even(v, nodes, degree, cut):
     return F, np.moveaxis(F @ (2**.5*H[::2].T), -1, 0)
 
 def _gelu_tanh_dual(a, b, c):
-    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    a = np.asarray(a, dtype=float)
+    b = np.asarray(b, dtype=float)
     wide = max(a.max(initial=0.), b.max(initial=0.)) > 1
-    if wide or a.size + b.size > 2**13: return _gelu_tanh_pairs(a, b, c)
+    if wide or a.size + b.size > 2**13:
+        return _gelu_tanh_pairs(a, b, c)
     coefficients = lambda v: (_tanh_even(v, 128, 32, 9.)[1], _gelu_even(v, 32))
     same = a.size == b.size and (a.ravel() == b.ravel()).all() # between all tokens
     p, g = coefficients(a)
     q, h = (x.reshape(-1, *b.shape) for x in (p, g)) if same else coefficients(b)
-    ρ2, series = np.cos(np.arctan2(spread(a, b, c), c))**2, 0.
-    for k in range(15, -1, -1): series = series*ρ2 + (p[k]*q[k] - g[k]*h[k])
+    ρ2 = np.cos(np.arctan2(spread(a, b, c), c))**2
+    series = 0.
+    for k in range(15, -1, -1):
+        series = series*ρ2 + (p[k]*q[k] - g[k]*h[k])
     return _gelu_dual(a, b, c) + series
 
 @blockwise(4096)
@@ -318,10 +337,13 @@ def _gelu_tanh_pairs(a, b, c):
     i, j = ij.reshape(2, -1)
     degree = 32 if v.max(initial=0.) <= 1 else 400
     F, p = _tanh_even(v, *((128, 32, 9.) if degree == 32 else (4096, 400, 13.)))
-    ρ2, series, at_one = np.cos(np.arctan2(spread(a, b, c), c))**2, 0., 0.
+    ρ2 = np.cos(np.arctan2(spread(a, b, c), c))**2
+    series = 0.
+    at_one = 0.
     for x, g in zip(p[::-1], _gelu_even(v, degree)[::-1]):
         term = x[i]*x[j] - g[i]*g[j]
-        series, at_one = series*ρ2 + term, at_one + term
+        series = series*ρ2 + term
+        at_one = at_one + term
     if degree == 400: # match the rest at ρ = ±1
         even = np.einsum("ik,ik->i", F[i], F[j]) + np.sqrt(a*b)/4
         gap = even - _gelu_dual(a, b, np.sqrt(a*b)) - at_one
@@ -358,7 +380,8 @@ def softmax(x, axis=-1):
     if not np.isfinite(top).all():
         checks.refuse("x", "have a finite largest score along `axis`",
                       "none, NaN or infinity", "mend the scores or the mask")
-    with np.errstate(over="ignore"): y = np.exp(x - top)
+    with np.errstate(over="ignore"):
+        y = np.exp(x - top)
     y /= y.sum(axis=axis, keepdims=True)
     return y
 
