@@ -126,6 +126,19 @@ def origin(name, nb):
     if not room or name not in made: return None
     return "infattn_nb" if infattn_nb.ROOM_OF.get(name) == room[1] else f"infattn_nb.{room[1]}", name, None
 
+def fold(cell):
+    "Close a cell: its output stays, its code is a click away."
+    exports = "#| exports\n" if text(cell).startswith("#| exports\n") else ""
+    cell["source"] = f"{exports}#| code-fold: true\n{text(cell).removeprefix(exports)}".splitlines(keepends=True)
+
+def with_folds(nb):
+    "The page: cells that use what only folded or hidden cells make are folded too."
+    while missing := set(from_nowhere(visible(nb))):
+        users = [c for c in nb["cells"] if is_visible(c) and set().union(*taken(text(c))) & missing]
+        if not users: return nb
+        fold(users[-1])
+    return nb
+
 def with_imports(nb):
     "The page: what shows private functions that lean on hidden ones is folded, missing imports stand in the visible imports."
     cells, shown = nb["cells"], set().union(KNOWN, *map(given, visible(nb)))
@@ -133,7 +146,7 @@ def with_imports(nb):
     private = {n for s in sources if re.search(r"^#\| *exports?\b", s, flags=re.M) for n in given(s) if n.startswith("_")} - shown
     for c in cells:
         if is_visible(c) and "#| exports" in text(c) and set().union(*taken(text(c))) & private:
-            c["source"] = text(c).replace("#| exports\n", "#| exports\n#| code-fold: true\n", 1).splitlines(keepends=True)
+            fold(c)
     wanted = {name: found for name in from_nowhere(visible(nb)) if not name.startswith("_") and (found := origin(name, nb))}
     if not wanted: return nb
     target = next((c for c in cells if is_visible(c) and is_import(text(c))), None)
@@ -146,7 +159,7 @@ def with_imports(nb):
 
 if __name__ == "__main__":
     for path in PAGES:
-        before, nb = path.read_text(encoding="utf-8"), with_imports(read(path))
+        before, nb = path.read_text(encoding="utf-8"), with_imports(with_folds(with_imports(read(path))))
         after = json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         if after != before: path.write_text(after, encoding="utf-8")
         if left := from_nowhere(visible(nb)): print(path.name, left)

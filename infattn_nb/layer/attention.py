@@ -21,45 +21,7 @@ from .recipe import sample_variance
 from .tokens import TokenLaw, Tokens
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax, value_key
-<<<<<<< HEAD
-from ..numerics.quadrature import normal_nodes
-from ..numerics.sampling import Quasi, Streams, draw, pieces, seed_sequence
-
-# %% ../../nbs/03_attention.ipynb #43d36804
-#| code-fold: true
-def scores_of(layer, L, F, m, shape, normals, wisharts):
-    "Step 2: G = τ 𝒲[F] N Lᵀ, shape (r, s, …), for the rows with factor F."
-    WF = wishart_factor(F, m, wisharts, shape)
-    N = normals.standard_normal((WF.shape[1], L.shape[1], *shape))
-    keys = np.einsum("ik...,kl...->il...", WF, N)
-    scale = 1 if layer.score_scale == "sqrt" else 1/np.sqrt(m)
-    τ = np.sqrt(layer.var_q*layer.var_k)*scale
-    return τ*np.einsum("ik...,jk...->ij...", keys, L)
-
-def given_scores(layer, G, L, m, shape, wisharts, rows=slice(None)):
-    "Step 3: A (r, s, …) and V = 𝒲[A L]; then S is the sum of V Vᵀ over heads."
-    heads_first = np.moveaxis(G, (0, 1), (-2, -1))
-    A = np.moveaxis(layer.attend(heads_first, rows), (-2, -1), (0, 1))
-    F = narrow(np.einsum("ik...,kl...->il...", A, L))
-    return A, wishart_factor(F, m, wisharts, shape)
-
-# %% ../../nbs/03_attention.ipynb #18954ac3
-#| code-fold: true
-def _covariance(layer, tokens, n, rows, size, g):
-    "S restricted to `rows`, samples last: (r, r, size)."
-    streams = Streams.of(g)
-    m, H = layer.head_width or n, layer.heads
-    L = tokens.factor(n, size, streams.tokens)
-    F, S = narrow(L[rows]), 0.
-    for _, heads in pieces(H, max(1, BUFFER//(size*L.shape[0]*len(F)))):
-        shape = (heads, size)
-        G = scores_of(layer, L, F, m, shape, streams.normals, streams.wisharts)
-        _, V = given_scores(layer, G, L, m, shape, streams.wisharts, rows)
-        S = S + np.einsum("ikan,jkan->ijn", V, V)
-    return layer.var_o*layer.var_v/H*S
-=======
 from ..numerics.sampling import Rng, Size, draw, seed_sequence
->>>>>>> main
 
 # %% ../../nbs/03_attention.ipynb #14c3b609
 #| code-fold: true

@@ -40,10 +40,12 @@ def layer_at(τ, # score standard deviation
 
 def few_nodes(law): # ScaleMixture -> (v, w) of a Gauss rule in log v
     "Nodes and weights that carry a law as far as a drawn line can show."
-    v, w = law.v, law.w
+    v = law.v
+    w = law.w
     if v.size > NODES:
         x, w = (a[0] for a in gauss(jacobi(np.log(v)[None], w[None], NODES)))
-        v, w = np.exp(x[w > 1e-14]), w[w > 1e-14]
+        v = np.exp(x[w > 1e-14])
+        w = w[w > 1e-14]
     return dict(v=short(v), w=short(w/w.sum()))
 
 def law_entry(τ, # score standard deviation
@@ -52,17 +54,9 @@ def law_entry(τ, # score standard deviation
              ): # dict: nodes v and weights w, kurtosis, tail ratio at 6 sd
     "One law as the live figures use it."
     law = layer_at(float(τ), heads, tokens).law().marginal(0)
-<<<<<<< HEAD
-=======
-    v = law.v
-    w = law.w
-    if v.size > NODES:
-        x, w = (a[0] for a in gauss(jacobi(np.log(v)[None], w[None], NODES)))
-        v = np.exp(x[w > 1e-14])
-        w = w[w > 1e-14]
->>>>>>> main
     ratio = law.sf(6*law.std())/norm.sf(6)
-    return few_nodes(law) | dict(zip(("kurtosis", "ratio"), short([law.kurtosis(), ratio])))
+    numbers = dict(zip(("kurtosis", "ratio"), short([law.kurtosis(), ratio])))
+    return few_nodes(law) | numbers
 
 def laws_table(): # dict for data/kernel.json
     "All laws of the random-kernel machine and of the map."
