@@ -18,10 +18,9 @@ from ..laws.hierarchical import HierarchicalGaussian
 from ..laws.scale_mixture import ScaleMixture
 from ..layer.attention import Attention
 from ..layer.recipe import weights_and_values
-from ..layer.tokens import BUFFER
 from ..numerics import checks
 from ..numerics.factors import wishart_factor
-from ..numerics.sampling import Streams, draw, fold
+from ..numerics.sampling import BUFFER, Streams, draw, fold
 
 # %% ../../nbs/04_regimes.ipynb #e67e9d95
 def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the last axes

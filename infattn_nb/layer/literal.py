@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from .attention import Attention
-from .tokens import BUFFER
 from ..numerics import checks
-from ..numerics.sampling import Rng, Size, by_pieces, draw
+from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
 
 # %% ../../nbs/36_dense.ipynb #635ceb39
 def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = None, *,

@@ -77,11 +77,14 @@ def number(x, # what should be one real number
 
 # %% ../../nbs/24_checks.ipynb #2bfc5a9d
 def _integer(k, name, example):
+    "`k` as an int; truth values are none."
     try:
-        return index("" if isinstance(k, (bool, np.bool_)) else k)
+        if not isinstance(k, (bool, np.bool_)):
+            return index(k)
     except TypeError:
-        refuse(name, "be an integer", f"{k!r:.60}", f"pass e.g. {name}={example}",
-               TypeError)
+        pass
+    refuse(name, "be an integer", f"{k!r:.60}", f"pass e.g. {name}={example}",
+           TypeError)
 
 def count(k, # what should be an integer
           name, # of the argument, for the message
@@ -102,15 +105,22 @@ def heads(H): # integer ≥ 1, or np.inf
     infinite = isinstance(H, float) and H == np.inf
     return H if infinite else count(H, "heads")
 
+def _one_number(n):
+    "A number as a float; None for a truth value, a text, an array or anything else."
+    if isinstance(n, (bool, np.bool_, str)) or np.ndim(n):
+        return None
+    try:
+        return float(n)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
 def width(n, # what should be a width
           finite=False, # refuse infinity?
          ): # float, a whole number in [1, ∞]
     "A width: a whole number or infinity. 256, 256.0, 1e9 and np.inf are widths."
     hint = "for n = ∞ use the limit" if finite else "pass e.g. 256 or np.inf"
-    odd = isinstance(n, (bool, np.bool_, str)) or np.ndim(n)
-    try:
-        x = float("x" if odd else n)
-    except (TypeError, ValueError, OverflowError):
+    x = _one_number(n)
+    if x is None:
         refuse("width", "be a whole number in [1, ∞]", f"{n!r:.60}", hint, TypeError)
     whole = x >= 1 and (x == np.inf or x == int(x))
     if finite and not (whole and x < np.inf):

@@ -4,15 +4,17 @@
 
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
-           'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped', 'leaky_relu', 'clip',
-           'softmax']
+           'NARROW', 'WIDE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped',
+           'leaky_relu', 'clip', 'Rule', 'softmax']
 
 # %% ../../nbs/28_functions.ipynb #7356cc67
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 from scipy.stats import kstwobign, norm
 
@@ -50,7 +52,7 @@ class Nonlinearity:
     closed_form: Callable | None = None
     arity: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, least in dict(order=1, constant=0, bound=0).items():
             if (claim := getattr(self, name)) is not None:
                 checks.number(claim, name, f"[{least}, ∞]", "None means unknown")
@@ -59,7 +61,7 @@ class Nonlinearity:
         x = np.linspace(-3, 3, 7)
         meet(self.fn, [x]*checks.count(self.arity, "arity"))
 
-    def __call__(self, *x):
+    def __call__(self, *x: Any) -> Any:
         if x and hasattr(x[0], "program"):
             return x[0].program.nonlin(self, *x)
         if len(x) != self.arity:
@@ -67,13 +69,18 @@ class Nonlinearity:
                           len(x), "apply it to each array", TypeError)
         return np.asarray(self.fn(*map(floats, x)), dtype=float)[()]
 
-    def __repr__(self): return self.name or getattr(self.fn, "__name__", "φ")
-    def __eq__(self, other): # clip(1.) is clip(1.)
-        same = isinstance(other, Nonlinearity)
-        return same and value_key(self.fn) == value_key(other.fn)
-    def __hash__(self): return hash(value_key(self.fn))
+    def __repr__(self) -> str:
+        return self.name or str(getattr(self.fn, "__name__", "φ"))
 
-    def dual(self, cov, return_error=False):
+    def __eq__(self, other: object) -> bool: # clip(1.) is clip(1.)
+        if not isinstance(other, Nonlinearity):
+            return False
+        return value_key(self.fn) == value_key(other.fn)
+
+    def __hash__(self) -> int:
+        return hash(value_key(self.fn))
+
+    def dual(self, cov: ArrayLike, *, return_error: bool = False) -> Any:
         r"""Dual activation $\mathbb{E}[\phi(Z)\phi(Z)^\top]$ of $Z \sim N(0, \Sigma)$.
 
         Parameters
@@ -256,7 +263,7 @@ step      = Nonlinearity(_step, "step", None, None, 1., _step_dual)
 
 # %% ../../nbs/28_functions.ipynb #162dd0b1
 #| code-fold: true
-def leaky_relu(slope=.01):
+def leaky_relu(slope: float = .01) -> Nonlinearity:
     r"""The leaky rectifier $\max(x, 0) + \alpha\min(x, 0)$.
 
     Parameters
@@ -270,7 +277,7 @@ def leaky_relu(slope=.01):
     steepest = max(1., abs(slope))
     return Nonlinearity(fn, f"leaky_relu({slope:g})", 1, steepest/3, np.inf, dual)
 
-def clip(C=1.):
+def clip(C: float = 1.) -> Nonlinearity:
     r"""The clipped identity $\min(\max(x, -C), C)$ of appendix A.1.
 
     Parameters
@@ -307,47 +314,68 @@ def _gelu_even(v, degree):
     rest = sign*(v/(1 + v))**(k/2)*np.sqrt(1 + v)*(1 + (k - 1)/(1 + v))
     return np.concatenate([[v/np.sqrt(1 + v)], rest])/np.sqrt(2*np.pi)
 
-def _tanh_even(v, nodes, degree, cut):
+class Rule(NamedTuple):
+    "How finely a function of a Gaussian is resolved."
+    nodes: int # midpoints of the grid
+    degree: int # Hermite coefficients
+    cut: float # largest node, in standard deviations
+
+NARROW = Rule(nodes=128, degree=32, cut=9.) # variances up to 1
+WIDE = Rule(nodes=4096, degree=400, cut=13.)
+
+def _tanh_even(v, rule):
     "The even part of x ↦ gelu_tanh(√v x) on a grid, and its Hermite coefficients."
-    half = (z[..., z.shape[-1]//2:] for z in hermite(nodes, degree, cut)) # x > 0
-    x, root, H = half
+    whole = hermite(*rule)
+    x, root, H = (z[..., rule.nodes//2:] for z in whole) # x > 0
     y = np.sqrt(v)[..., None]*x
     F = 2**.5*(_gelu_tanh(y) - y/2)*root
     return F, np.moveaxis(F @ (2**.5*H[::2].T), -1, 0)
 
+def _correlation2(a, b, c):
+    "ρ², exact near ±1."
+    return np.cos(np.arctan2(spread(a, b, c), c))**2
+
 def _gelu_tanh_dual(a, b, c):
+    "GELU's dual, plus the series of what tanh changes."
     a = np.asarray(a, dtype=float)
     b = np.asarray(b, dtype=float)
-    wide = max(a.max(initial=0.), b.max(initial=0.)) > 1
-    if wide or a.size + b.size > 2**13:
+    widest = max(a.max(initial=0.), b.max(initial=0.))
+    if widest > 1 or a.size + b.size > 2**13:
         return _gelu_tanh_pairs(a, b, c)
-    coefficients = lambda v: (_tanh_even(v, 128, 32, 9.)[1], _gelu_even(v, 32))
-    same = a.size == b.size and (a.ravel() == b.ravel()).all() # between all tokens
-    p, g = coefficients(a)
-    q, h = (x.reshape(-1, *b.shape) for x in (p, g)) if same else coefficients(b)
-    ρ2 = np.cos(np.arctan2(spread(a, b, c), c))**2
+    p, g = _narrow_coefficients(a)
+    if a.size == b.size and (a.ravel() == b.ravel()).all(): # between all tokens
+        q, h = (x.reshape(-1, *b.shape) for x in (p, g))
+    else:
+        q, h = _narrow_coefficients(b)
+    ρ2 = _correlation2(a, b, c)
     series = 0.
-    for k in range(15, -1, -1):
+    for k in range(NARROW.degree//2 - 1, -1, -1):
         series = series*ρ2 + (p[k]*q[k] - g[k]*h[k])
     return _gelu_dual(a, b, c) + series
 
+def _narrow_coefficients(v):
+    "Even Hermite coefficients of gelu_tanh and of gelu at variance v ≤ 1."
+    _, p = _tanh_even(v, NARROW)
+    return p, _gelu_even(v, NARROW.degree)
+
 @blockwise(4096)
 def _gelu_tanh_pairs(a, b, c):
+    "The same for many pairs, or for wide ones: each variance is expanded once."
     v, ij = np.unique(np.stack([a, b]), return_inverse=True)
     i, j = ij.reshape(2, -1)
-    degree = 32 if v.max(initial=0.) <= 1 else 400
-    F, p = _tanh_even(v, *((128, 32, 9.) if degree == 32 else (4096, 400, 13.)))
-    ρ2 = np.cos(np.arctan2(spread(a, b, c), c))**2
+    rule = NARROW if v.max(initial=0.) <= 1 else WIDE
+    F, p = _tanh_even(v, rule)
+    ρ2 = _correlation2(a, b, c)
     series = 0.
     at_one = 0.
-    for x, g in zip(p[::-1], _gelu_even(v, degree)[::-1]):
+    for x, g in zip(p[::-1], _gelu_even(v, rule.degree)[::-1]):
         term = x[i]*x[j] - g[i]*g[j]
         series = series*ρ2 + term
         at_one = at_one + term
-    if degree == 400: # match the rest at ρ = ±1
+    if rule is WIDE: # match the rest at ρ = ±1
         even = np.einsum("ik,ik->i", F[i], F[j]) + np.sqrt(a*b)/4
         gap = even - _gelu_dual(a, b, np.sqrt(a*b)) - at_one
-        series = series + ρ2**200*gap
+        series = series + ρ2**(WIDE.degree//2)*gap
     return _gelu_dual(a, b, c) + series
 
 # %% ../../nbs/28_functions.ipynb #gelutanhready
@@ -360,7 +388,7 @@ silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf, _silu_dual)
 times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2)
 
 # %% ../../nbs/28_functions.ipynb #99f14d46
-def softmax(x, axis=-1):
+def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
     r"""$e^{x_j}/\sum_k e^{x_k}$ along `axis`, safe for scores of any size (eq. (3)).
 
     Parameters
