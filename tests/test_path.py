@@ -40,8 +40,9 @@ def steps(name, cells):
     "The line under the title."
     k = ORDER.index(name)
     if k: yield f"Before: [{title(ORDER[k-1])}]({ORDER[k-1]})"
-    if k + 1 < len(ORDER): yield f"Next: [{title(ORDER[k+1])}]({ORDER[k+1]})"
-    if name in SHORT[:-1]: yield f"Short way, next: [{title(after := SHORT[SHORT.index(name) + 1])}]({after})"
+    short = SHORT[SHORT.index(name) + 1] if name in SHORT[:-1] else None
+    if k + 1 < len(ORDER): yield f"{'Next, also on the short way' if short == ORDER[k+1] else 'Next'}: [{title(ORDER[k+1])}]({ORDER[k+1]})"
+    if short and short != ORDER[k+1]: yield f"Short way, next: [{title(short)}]({short})"
     yield f"this page: {minutes(cells)} minutes"
     if name in SKIP: yield f"[skip the proof]({SKIP[name]})"
     if "21_notation.ipynb" in ORDER and name not in ("index.ipynb", "21_notation.ipynb"): yield "[notation](21_notation.ipynb)"
