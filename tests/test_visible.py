@@ -8,6 +8,7 @@ import re
 import subprocess
 import symtable
 import sys
+from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
 
@@ -73,6 +74,12 @@ def test_every_visible_name_comes_from_a_visible_cell(path):
     missing = from_nowhere(visible(read(path)))
     assert not missing, f"{missing}: run `python tests/test_visible.py`, or open or fold the cell that makes or uses them"
 
+@page
+def test_visible_imports_find_what_they_ask_for(path):
+    asked = {name: x for source in visible(read(path)) if is_import(source) for name, x in imports(source).items()}
+    gone = [name for name, x in asked.items() if is_gone(*x)]
+    assert not gone, f"{gone}: run `python tests/test_visible.py`"
+
 @pytest.mark.slow
 @page
 def test_visible_cells_run(path, tmp_path):
@@ -131,6 +138,23 @@ def fold(cell):
     exports = "#| exports\n" if text(cell).startswith("#| exports\n") else ""
     cell["source"] = f"{exports}#| code-fold: true\n{text(cell).removeprefix(exports)}".splitlines(keepends=True)
 
+def without_stale(nb):
+    "The page: visible imports of what its room no longer has, or no cell uses, are dropped."
+    code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))]
+    used = set().union(*(set().union(*taken(source)) for source in code))
+    for c in nb["cells"]:
+        if is_visible(c) and is_import(text(c)):
+            found = imports(text(c))
+            kept = {name: x for name, x in found.items() if name in used and not is_gone(*x)}
+            if kept != found: c["source"] = lines(kept).splitlines(keepends=True)
+    return nb
+
+def is_gone(module, name, here):
+    "Is it imported from a room of this package that does not have it?"
+    if not module or not module.startswith("infattn_nb"): return False
+    try: return not hasattr(import_module(module), name)
+    except ImportError: return True
+
 def with_folds(nb):
     "The page: cells that use what only folded or hidden cells make are folded too."
     while missing := set(from_nowhere(visible(nb))):
@@ -159,7 +183,7 @@ def with_imports(nb):
 
 if __name__ == "__main__":
     for path in PAGES:
-        before, nb = path.read_text(encoding="utf-8"), with_imports(with_folds(with_imports(read(path))))
+        before, nb = path.read_text(encoding="utf-8"), with_imports(with_folds(with_imports(without_stale(read(path)))))
         after = json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         if after != before: path.write_text(after, encoding="utf-8")
         if left := from_nowhere(visible(nb)): print(path.name, left)
