@@ -1,59 +1,48 @@
-"""The whole paper: processor seconds of `infattn_figures`, this checkout against others.
+"""The whole paper: processor seconds of `infattn_figures`, this version against others.
 
     python benchmarks/paper.py [name=python ...]
 
-runs the command of this environment and of each other environment (an interpreter
-that has some version of the package), figure by figure in turn, so that a busy machine
-disturbs all alike, then once more all nine figures at a time; and writes
-nbs/data/benchmarks_paper.json, from which the page on benchmarks is made.
+runs the command of this environment and those of other environments (interpreters that
+have some version of the package) at the same time, one thread each, so that a busy
+machine disturbs all alike: first the first figure, then all nine with the paper's
+counts. Writes nbs/data/benchmarks_paper.json, from which the page on benchmarks is made.
 Processor seconds are those of the whole process, imports and drawing included.
 """
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 FILE = Path(__file__).parent.parent/"nbs/data/benchmarks_paper.json"
-PAIRS = ("fig1a,fig1b", "fig2a", "fig2b", "fig3a,fig3b", "relu_a,relu_b", "heads")
+CASES = {"the first figure alone": ("--only", "fig1a"), "all nine figures": ()}
 
-def processor_seconds():
-    use = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return use.ru_utime + use.ru_stime
+def side_by_side(pythons, *options):
+    "Processor seconds of the command in each environment, all at the same time."
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {}
+        for name, python in pythons.items():
+            command = [Path(python).with_name("infattn_figures"), "--quiet", *options,
+                       "--workers", "1", "--out", Path(folder)/name]
+            runs[name] = subprocess.Popen(command)
+        return {name: processor_seconds(run) for name, run in runs.items()}
 
-def figures(python, *options):
-    "Processor seconds of one call, and seconds until its first figure was written."
-    command = [Path(python).with_name("infattn_figures"), "--quiet", *options]
-    with tempfile.TemporaryDirectory() as out:
-        before, start, first = processor_seconds(), time.perf_counter(), None
-        run = subprocess.Popen([*command, "--out", out])
-        while run.poll() is None:
-            if first is None and any(Path(out).glob("*.pdf")):
-                first = time.perf_counter() - start
-            time.sleep(.05)
-        if run.returncode:
-            sys.exit(f"{python} failed")
-    return processor_seconds() - before, first
+def processor_seconds(run):
+    _, status, use = os.wait4(run.pid, 0)
+    if status:
+        sys.exit(f"{run.args[0]} failed")
+    return round(use.ru_utime + use.ru_stime, 1)
 
 def main(*others):
-    pythons = {"here": sys.executable} | dict(o.split("=", 1) for o in others)
+    pythons = dict(other.split("=", 1) for other in others) | {"here": sys.executable}
     rows = []
-    for only in (*PAIRS, None):
-        options = ["--only", only] if only else []
-        row = {"figures": only or "all nine"}
-        for name, python in pythons.items():
-            row[name], first = figures(python, *options)
-            if only is None:
-                row[f"first figure, {name}"] = first
-        rows.append({k: v if isinstance(v, str) else round(v, 2) for k, v in row.items()})
+    for case, options in CASES.items():
+        rows.append({"figures": case} | side_by_side(pythons, *options))
         print(rows[-1], flush=True)
-    content = dict(processors=os.cpu_count(), rows=rows)
-    FILE.write_text(json.dumps(content, indent=1) + "\n")
+    FILE.write_text(json.dumps(rows, indent=1) + "\n")
 
 if __name__ == "__main__": main(*sys.argv[1:])

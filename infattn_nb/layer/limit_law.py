@@ -54,10 +54,6 @@ def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
         rules, singular = _rules_of_one_head(replace(layer, heads=1), i)
         law = mixture_of_rules(rules, layer.heads, sample=fresh,
                                singular=singular and layer.heads == 1)
-    for x in filter(None, (law, law.coarse, *law.replicates)): # shared, so read-only
-        for a in vars(x).values():
-            if isinstance(a, np.ndarray):
-                a.flags.writeable = False
     return law
 
 def _independent_row(layer, i, **options):
@@ -69,8 +65,8 @@ def _independent_row(layer, i, **options):
     if see.sum() <= 4 and _score_var(layer)*K[i, i]*K.max() <= 2.25:
         return None # a grid has as many digits here, sooner
     bias = 0. if layer.bias is None else layer.bias[i, see]
-    return row_law(K[np.ix_(see, see)], _score_var(layer)*K[i, i], bias, layer.heads,
-                   layer.var_o*layer.var_v, **options)
+    return row_law(K[np.ix_(see, see)], _score_var(layer)*K[i, i], bias,
+                   heads=layer.heads, scale=layer.var_o*layer.var_v, **options)
 
 @lru_cache(16)
 def _rules_of_one_head(layer, i):
