@@ -56,7 +56,7 @@ def test_stored_finite_laws_are_the_library():
         assert (np.abs(f - value) < .1*value + 8*error).all()
 
 def test_the_calculator_is_the_library():
-    "A limit exactly, a finite width from the same draws; wider is closer, and the share of the random kernel is one."
+    "A limit exactly, a finite width from the same draws; wider is closer."
     table = stored("judge.json")
     assert len(table["limits"])*len(JUDGED["width"])*len(JUDGED["kind"]) == len(table["widths"])
     np.testing.assert_allclose(table["limits"]["1,4,8"], limit_entry(1., 4, 8), rtol=1e-4)
@@ -64,7 +64,8 @@ def test_the_calculator_is_the_library():
     for key, (_, limit, _) in table["limits"].items():
         for kind in JUDGED["kind"]:
             D, κ = np.transpose([table["widths"][f"{key},{n},{kind}"] for n in JUDGED["width"]])
-            assert (np.diff(D) < 0).all() and abs(κ[-1]/limit - 1) < .6, key
+            assert (np.diff(D) < 0).all() and κ[-1] > .98*limit, key
+            assert (κ[1:] - limit < .5*(κ[:-1] - limit)).all(), key # what the width adds falls like 1/n
 
 def test_tables_are_small_and_whole():
     for name in ("kernel.json", "map.json", "theorem.json", "finite.json", "judge.json"): assert (NBS/"data"/name).stat().st_size < 300e3
@@ -128,6 +129,7 @@ try {
       if (+B.dataset.lowest < +B.dataset.low || +B.dataset.highest > 1.05) wrong.push(["frame", kind, scale, k]);
     }
   }
+  press(B, "perceptron");
   const dead = [...B.querySelectorAll("button")].filter(b => b.disabled).map(b => b.textContent).join();
   if (dead !== "1/√n,1/n") wrong.push(["dead switches", dead]);
   press(B, "attention");
@@ -138,11 +140,11 @@ try {
   for (const name of ["tokens", "width"]) { const input = range(C, name); for (let k = +input.max; k >= 0; k--) move(input, k); }
   press(C, "kurtosis");
   const shades = [...C.querySelectorAll(".live-map .live-panel .live-cell")].map(c => +c.getAttribute("fill-opacity"));
-  if (Math.max(...shades) < .6 || C.querySelectorAll(".live-scale li").length < 6) wrong.push(["kurtosis hardly shows", Math.max(...shades)]);
+  if (Math.max(...shades) < .5 || C.querySelectorAll(".live-scale li").length < 6) wrong.push(["kurtosis hardly shows", Math.max(...shades)]);
   press(C, "beyond 6 sd");
   const width = range(C, "width"), valid = [];
   for (let k = 0; k <= +width.max - 1; k++) { move(width, k); valid.push(+C.dataset.valid); }
-  if (!(valid[0] < .7 && valid.at(-1) === 1)) wrong.push(["where the correction is valid", valid]);
+  if (!(valid[0] < .5 && valid.at(-1) > .6 && valid.every((x, k) => !k || x >= valid[k - 1]))) wrong.push(["where the correction is valid", valid]);
   move(width, width.max);
   let places = 0;
   for (let k = 0; k < 30; k++) key("ArrowLeft");
