@@ -58,6 +58,7 @@ def _dual(phi, S):
     return K
 
 # %% ../../nbs/19_transformer.ipynb #tr-attention
+#| code-fold: true
 def _attention(t, l, R, m, rng, keep=False):
     r"""Attention branch of layer l on tokens with Gram matrix $RR^\top$ (b, s, s):
     F (b, s, s), entropies (b, H, s), scores (b, H, s, s) or None."""
@@ -78,6 +79,7 @@ def _attention(t, l, R, m, rng, keep=False):
     return F, np.concatenate(entropy, axis=1), scores
 
 # %% ../../nbs/19_transformer.ipynb #tr-mlp
+#| code-fold: true
 def _mlp(t, l, R, n, rng):
     r"MLP branch of layer l on tokens with Gram matrix $RR^\top$: F (b, s, s)."
     (b, s, _), C = R.shape, np.sqrt(_at(t.var_1, l))*R
@@ -91,6 +93,7 @@ def _mlp(t, l, R, n, rng):
     return _at(t.var_2, l)*F + _at(t.var_b2, l)
 
 # %% ../../nbs/19_transformer.ipynb #tr-run
+#| code-fold: true
 def _run(t, n, c, keep, b, rng):
     "b chains: Gram matrices, means, entropies, units, scores; layers on axis 1."
     norm, m = lambda x: x.normalised(t.kind, t.eps), t.head_width or n/t.heads
