@@ -119,10 +119,10 @@ def test_one_layer_is_attention(m):
 def test_kernel_is_infinitely_many_heads():
     layer = Attention(Tokens(4, identity, COV), heads=3, var_q=4.)
     S, error = layer.infinite_heads(return_error=True)
-    K, e = Transformer(COV, 0., 1, 3, norm=None, ff=0, var_q=4.).kernel(seed=1, return_error=True)
+    K, e = Transformer(COV, 0., 1, 3, norm=None, ff=0, var_q=4.).kernel(rng=1, return_error=True)
     assert K.gram.shape == (2, 4, 4) and K.entropy.shape == (1, 1, 4)
     assert (abs(K.gram[1] - COV - S.covariances(1, 0)[0]) < 7*(e.gram[1] + error) + 1e-12).all()
-    np.testing.assert_array_equal(K.gram, Transformer(COV, 0., 1, 7, norm=None, ff=0, var_q=4.).kernel(seed=1).gram)
+    np.testing.assert_array_equal(K.gram, Transformer(COV, 0., 1, 7, norm=None, ff=0, var_q=4.).kernel(rng=1).gram)
 
 @pytest.mark.power("the mean within 1 %, an exponent of −1/2 within .1")
 def test_spread_shrinks_like_the_root_of_heads():

@@ -123,7 +123,8 @@ def draw(sample, size, rng=None, executor=None):
     Parameters
     ----------
     sample
-        (number, Generator) -> array with a leading axis of that length
+        (number, Generator) -> array with a leading axis of that length, or a tuple of
+        such arrays
     size
         int or shape
     rng
@@ -133,13 +134,18 @@ def draw(sample, size, rng=None, executor=None):
 
     Returns
     -------
-    ndarray
-        array of shape size + sample's trailing axes
+    ndarray or tuple of ndarray
+        array of shape size + sample's trailing axes, or a tuple of such
     """
     shape = checks.shape(size)
     total = _affordable(prod(shape), size)
     task = partial(_block, checks.function(sample, "sample", "pass a sampler"))
     blocks = list(in_order(task, _blocks(total, rng), executor))
+    if isinstance(blocks[0], tuple):
+        return tuple(_joined(parts, total, shape) for parts in zip(*blocks))
+    return _joined(blocks, total, shape)
+
+def _joined(blocks, total, shape):
     y = np.concatenate(blocks)[:total]
     return y.reshape(shape + y.shape[1:])
 
@@ -158,7 +164,13 @@ def _blocks(total, rng):
     return ((max(min(BLOCK, total - k), 1), *root.spawn(1)) for k in starts)
 
 def _block(sample, number, seed):
-    y = np.asarray(sample(number, default_rng(seed)))
+    y = sample(number, default_rng(seed))
+    if isinstance(y, tuple):
+        return tuple(_samples(part, number) for part in y)
+    return _samples(y, number)
+
+def _samples(y, number):
+    y = np.asarray(y)
     if y.shape[:1] != (number,):
         checks.refuse(f"sample({number}, rng)", f"return an array of {number} samples",
                       f"shape {y.shape}", "put the samples on the first axis")

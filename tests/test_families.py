@@ -1,0 +1,95 @@
+"""Today's transformers, read from their configs, against Hugging Face's own models at random initialisation: tables of 500 seeds each, written by
+tools/families_tables.py. Neither torch nor transformers is needed; tests/test_torch.py reads the models themselves."""
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+
+from infattn_nb.transformers.blocks import Norm, Rotary
+from infattn_nb.transformers.transformer import Transformer, replace_blocks
+
+FOLDER = Path(__file__).parent/"data"/"families"
+CONFIGS = json.loads((FOLDER/"configs.json").read_text(encoding="utf-8"))
+TEXT = [3, 1, 1, 1, 5]
+
+def ensemble(name, init):
+    "The ensemble of a stored config; `gaussian`: every matrix N(0, .15²)."
+    config = CONFIGS[name]
+    t = Transformer.from_config(config | (dict(initializer_range=.15) if init == "gaussian" else {}), TEXT[:4] if name == "vit" else TEXT)
+    if name == "vit": # Hugging Face lists the stream before the last norm
+        t = replace(t, final_norm=False)
+    if name == "gpt2" and init == "gaussian": # its own recipe divides what stands before a sum
+        t = changed(t, lambda b: replace(b, attention=replace(b.attention, var_o=4*b.attention.var_o), feedforward=replace(b.feedforward, var_2=4*b.feedforward.var_2)))
+    return t
+
+def changed(t, change):
+    "The same transformer with other blocks."
+    return replace_blocks(t, [change(b) for b in t.stack])
+
+def attention(**k): return lambda b: replace(b, attention=replace(b.attention, **k))
+def feedforward(**k): return lambda b: replace(b, feedforward=replace(b.feedforward, **k))
+
+def theirs(name, init):
+    z = np.load(FOLDER/f"{name}.npz")
+    return z[f"{init}_mean"], z[f"{init}_step"], z[init].astype(float)
+
+def ours(t, mean, step, size, seed):
+    "Our networks, rounded as the table is."
+    y = t.chain(size=size, rng=seed)
+    upper = np.triu_indices(y.gram.shape[-1])
+    x = np.concatenate([y.gram[..., *upper].reshape(size, -1), y.entropy[..., -3:].reshape(size, -1)], axis=1)
+    return np.clip(np.rint((x - mean)/step), -127, 127)
+
+def seen(x, mean, step, s, layers, heads):
+    "What is compared: Gram entries, cosines, entropies, and how entropies of two heads go together."
+    values = mean + step*x
+    count = s*(s + 1)//2
+    gram = np.zeros((len(x), layers + 1, s, s))
+    gram[..., *np.triu_indices(s)] = values[:, :(layers + 1)*count].reshape(len(x), layers + 1, count)
+    d = np.sqrt(np.einsum("blii->bli", gram))
+    cosine = (gram/(d[..., None]*d[..., None, :]))[..., *np.triu_indices(s, 1)]
+    entropy = values[:, (layers + 1)*count:].reshape(len(x), layers, heads, 3)
+    together = [entropy[:, :, 0] - entropy[:, :, 1], entropy[:, :, 0] - entropy[:, :, -1], entropy.mean(2), entropy.mean((2, 3)), np.trace(gram[:, 1:], axis1=2, axis2=3)]
+    return np.concatenate([z.reshape(len(x), -1) for z in (values, cosine, *together)], axis=1)
+
+def least(name, init, t, size=4000, seed=0):
+    "The least p-value times the number of comparisons."
+    mean, step, x = theirs(name, init)
+    y = ours(t, mean, step, size, seed)
+    about = dict(s=len(t.cov), layers=len(t.stack), heads=t.heads)
+    a, b = (seen(z, mean, step, **about) for z in (x, y))
+    moves = a.std(0) > 1e-5*abs(a.mean(0)) # the rest is constant but for rounding to single precision
+    np.testing.assert_allclose(b[:, ~moves].mean(0), a[:, ~moves].mean(0), rtol=1e-5, atol=1e-9)
+    p = [ks_2samp(x, y, method="asymp").pvalue for x, y in zip(a[:, moves].T, b[:, moves].T)]
+    return min(p)*len(p)
+
+@pytest.mark.power("distribution functions .13 apart: Gram entries, cosines, entropies at every layer, and of pairs of heads")
+@pytest.mark.parametrize("init", ("own", "gaussian"))
+@pytest.mark.parametrize("name", CONFIGS)
+def test_as_hugging_face_initialises(name, init):
+    "Five hundred of its models, each family, two initialisations."
+    assert least(name, init, ensemble(name, init)) > 1e-6
+
+def mlp_without_gate(b):
+    return replace(b, feedforward=replace(b.feedforward, gated=False))
+
+BROKEN = dict(
+    rotary_off=("llama", attention(rotary=None)), rotary_everywhere=("gpt_neox", attention(rotary=Rotary())), neox_without_rotary=("gpt_neox", attention(rotary=None)),
+    ungrouped=("llama", attention(groups=None)), one_group=("qwen2", attention(groups=1)), ungrouped_mistral=("mistral", attention(groups=None)),
+    gate_forgotten=("qwen3", mlp_without_gate), window_forgotten=("mistral", attention(mask="causal")), not_causal=("gpt2", attention(mask=None)),
+    no_qk_norm=("qwen3", attention(qk_norm=None)), no_softcap=("gemma2", attention(softcap=None)), no_scale=("gemma2", attention(score_scale=1.)),
+    no_output_norm=("gemma2", lambda b: replace(b, norm="pre")), no_qk_norm_in_gemma=("gemma3_text", attention(qk_norm=None)),
+    sequential=("gpt_neox", lambda b: replace(b, parallel=False)),
+    pre_norm=("bert", lambda b: replace(b, norm="pre")), no_positions=("vit", None), gpt2_unscaled=("gpt2", attention(var_o=2.16*2)))
+
+@pytest.mark.power("each broken part, by the same comparison")
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_parts_are_rejected(case):
+    "The comparison has teeth: one part wrong, and 500 models are not of this law."
+    name, change = BROKEN[case]
+    t = ensemble(name, "gaussian")
+    t = changed(t, change) if change else replace(t, cov=t.cov - .15**2*(t.cov > .15**2*1.5))
+    assert least(name, "gaussian", t) < 1e-6
