@@ -1,4 +1,4 @@
-"""Today's transformers, read from their configs, against Hugging Face's own models at random initialisation: tables of 500 seeds each, written by
+"""Today's transformers, read from their configs, against Hugging Face's own models at random initialisation: tables of 500 to 1,000 seeds each, written by
 tools/families_tables.py. Neither torch nor transformers is needed; tests/test_torch.py reads the models themselves."""
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def ours(t, mean, step, size, seed):
     "Our networks, rounded as the table is."
     y = t.chain(size=size, rng=seed)
     upper = np.triu_indices(y.gram.shape[-1])
-    x = np.concatenate([y.gram[..., *upper].reshape(size, -1), y.entropy[..., -3:].reshape(size, -1)], axis=1)
+    x = np.concatenate([y.gram[..., *upper].reshape(size, -1), y.entropy[..., -1].reshape(size, -1)], axis=1)
     return np.clip(np.rint((x - mean)/step), -127, 127)
 
 def seen(x, mean, step, s, layers, heads):
@@ -51,8 +51,8 @@ def seen(x, mean, step, s, layers, heads):
     gram[..., *np.triu_indices(s)] = values[:, :(layers + 1)*count].reshape(len(x), layers + 1, count)
     d = np.sqrt(np.einsum("blii->bli", gram))
     cosine = (gram/(d[..., None]*d[..., None, :]))[..., *np.triu_indices(s, 1)]
-    entropy = values[:, (layers + 1)*count:].reshape(len(x), layers, heads, 3)
-    together = [entropy[:, :, 0] - entropy[:, :, 1], entropy[:, :, 0] - entropy[:, :, -1], entropy.mean(2), entropy.mean((2, 3)), np.trace(gram[:, 1:], axis1=2, axis2=3)]
+    entropy = values[:, (layers + 1)*count:].reshape(len(x), layers, heads)
+    together = [entropy[:, :, 0] - entropy[:, :, 1], entropy[:, :, 0] - entropy[:, :, -1], entropy.mean(2), np.trace(gram[:, 1:], axis1=2, axis2=3)]
     return np.concatenate([z.reshape(len(x), -1) for z in (values, cosine, *together)], axis=1)
 
 def least(name, init, t, size=4000, seed=0):
@@ -70,14 +70,14 @@ def least(name, init, t, size=4000, seed=0):
 @pytest.mark.parametrize("init", ("own", "gaussian"))
 @pytest.mark.parametrize("name", CONFIGS)
 def test_as_hugging_face_initialises(name, init):
-    "Five hundred of its models, each family, two initialisations."
+    "Five hundred of its models or more, each family, two initialisations."
     assert least(name, init, ensemble(name, init)) > 1e-6
 
 def mlp_without_gate(b):
     return replace(b, feedforward=replace(b.feedforward, gated=False))
 
 BROKEN = dict(
-    rotary_off=("llama", attention(rotary=None)), rotary_everywhere=("gpt_neox", attention(rotary=Rotary())), neox_without_rotary=("gpt_neox", attention(rotary=None)),
+    rotary_off=("llama", attention(rotary=None)), rotary_everywhere=("gpt_neox", attention(rotary=Rotary(10.))), neox_without_rotary=("gpt_neox", attention(rotary=None)),
     ungrouped=("llama", attention(groups=None)), one_group=("qwen2", attention(groups=1)), ungrouped_mistral=("mistral", attention(groups=None)),
     gate_forgotten=("qwen3", mlp_without_gate), window_forgotten=("mistral", attention(mask="causal")), not_causal=("gpt2", attention(mask=None)),
     no_qk_norm=("qwen3", attention(qk_norm=None)), no_softcap=("gemma2", attention(softcap=None)), no_scale=("gemma2", attention(score_scale=1.)),
@@ -88,8 +88,8 @@ BROKEN = dict(
 @pytest.mark.power("each broken part, by the same comparison")
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_parts_are_rejected(case):
-    "The comparison has teeth: one part wrong, and 500 models are not of this law."
+    "The comparison has teeth: one part wrong, and the models are not of this law."
     name, change = BROKEN[case]
     t = ensemble(name, "gaussian")
     t = changed(t, change) if change else replace(t, cov=t.cov - .15**2*(t.cov > .15**2*1.5))
-    assert least(name, "gaussian", t) < 1e-6
+    assert least(name, "gaussian", t, 12_000 if "group" in case else 4000) < 1e-6

@@ -18,6 +18,7 @@ from ..numerics.nonlinearities import gelu, gelu_tanh, identity, relu, sigmoid
 from ..numerics.nonlinearities import silu, tanh
 from .blocks import Block, FeedForward, Norm, Rotary
 from .blocks import SelfAttention
+from .families import windowed
 from .residual_stream import embedding_cov, several, text_labels
 
 # %% ../../nbs/43_configs.ipynb #co-ensemble
@@ -285,11 +286,7 @@ def _kinds_of_layers(c):
 def _window(c, kind, s):
     "The mask of a layer: causal, perhaps not further back than a window."
     far = c.get("sliding_window") if kind == "sliding_attention" else None
-    if far is None or far >= s:
-        return "causal"
-    i = np.arange(s)
-    distance = np.subtract.outer(i, i)
-    return (distance >= 0) & (distance < far)
+    return windowed(s, far)
 
 def _rope(c, kind="full_attention"):
     "Base, share and scaling of the rotary positions of a layer."
