@@ -29,12 +29,17 @@ def _shown(part):
     said = []
     for f in fields(part):
         value = getattr(part, f.name)
-        if isinstance(value, np.ndarray):
+        if isinstance(value, (np.ndarray, tuple)):
             said.append(f"{f.name}=…")
-        elif value != f.default and not (value is None and f.default is None):
-            said.append(f"{f.name}={value:.4g}" if isinstance(value, float)
-                        else f"{f.name}={value!r}")
+        elif isinstance(value, Part) and repr(value) != repr(f.default):
+            said.append(repr(value) if f.name in _PLAIN else f"{f.name}={value!r}")
+        elif isinstance(value, float) and value != f.default:
+            said.append(f"{f.name}={value:.4g}")
+        elif not isinstance(value, Part) and value != f.default:
+            said.append(f"{f.name}={value!r}")
     return f"{type(part).__name__}({', '.join(said)})"
+
+_PLAIN = ("attention", "feedforward") # whose class says what they are
 
 class Part:
     "What all parts have: a short `repr`."

@@ -365,12 +365,13 @@ def _read_llama(b, body):
     matrices = _matrices("qkvo123", layers)
     m = a.head_dim
     scale = np.sqrt(m)*getattr(a, "scaling", 1/np.sqrt(m))
+    scale = float(f"{scale:.12g}")
     act = getattr(mlp, "act_fn", None) or mlp.activation_fn
     softcap = getattr(a, "attn_logit_softcapping", None)
     return Parts(matrices["q"].shape[1], len(matrices["q"])//m, matrices, act,
                  _norms_of_llama(b), a.q_proj.weight, len(matrices["k"])//m,
                  still=[x.bias for x in layers], qk_norms=_qk_norms(a, m),
-                 attention=dict(rotary=_rotary(body, b, m), score_scale=float(f"{scale:.12g}"),
+                 attention=dict(rotary=_rotary(body, b, m), score_scale=scale,
                                 softcap=softcap),
                  causal=getattr(a, "is_causal", True), window=_window(a))
 
