@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from conftest import nightly
-from infattn_nb import Attention, Tokens, clip, identity, relu, tanh
+from infattn_nb import Attention, Tokens, clip, identity, relu, simulate_dense, tanh
 
 CORRELATED = np.array([[1, .8, -.3, 0], [.8, 2, .1, .4], [-.3, .1, .5, 0], [0, .4, 0, 1]])
 REPEATED = np.kron(np.array([[1, .5], [.5, 1]]), np.ones((2, 2)))

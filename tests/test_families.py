@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb.transformers.blocks import Norm, Rotary
-from infattn_nb.transformers.transformer import Transformer, replace_blocks
+from infattn_nb import Rotary
+from infattn_nb import Transformer
+from infattn_nb.transformers.transformer import replace_blocks
 
 FOLDER = Path(__file__).parent/"data"/"families"
 CONFIGS = json.loads((FOLDER/"configs.json").read_text(encoding="utf-8"))

@@ -20,9 +20,10 @@ from scipy.special import gammainccinv, gammaincinv, logsumexp, ndtr, ndtri
 from scipy.stats import qmc
 
 from ..layer.attention import Attention
-from ..layer.tokens import BUFFER, Tokens
+from ..layer.tokens import Tokens
 from ..numerics import sampling
 from ..numerics.nonlinearities import identity, softmax
+from ..numerics.sampling import BUFFER
 
 # %% ../../nbs/38_likelihood.ipynb #dc41ba88
 def directions(rows, # (..., d)

@@ -8,12 +8,12 @@ __all__ = ['CACHE', 'Part', 'Norm', 'Rotary', 'AttentionRecord', 'SelfAttention'
 
 # %% ../../nbs/42_blocks.ipynb #bl-imports
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import sici
 
 from ..numerics import checks
@@ -43,7 +43,7 @@ _PLAIN = ("attention", "feedforward") # whose class says what they are
 
 class Part:
     "What all parts have: a short `repr`."
-    def __repr__(self):
+    def __repr__(self) -> str:
         return _shown(self)
 
 # %% ../../nbs/42_blocks.ipynb #bl-norm
@@ -53,10 +53,10 @@ class Norm(Part):
 
     Parameters
     ----------
-    kind : {"layer", "rms"}, default "layer"
-        LayerNorm takes the mean away first, RMSNorm does not.
-    eps : float, default 1e-5
-        ε ≥ 0, added to the variance.
+    kind
+        "layer", "rms": layerNorm takes the mean away first, RMSNorm does not
+    eps
+        ε ≥ 0, added to the variance
 
     Raises
     ------
@@ -66,21 +66,54 @@ class Norm(Part):
     kind: str = "layer"
     eps: float = 1e-5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         checks.choice(self.kind, "kind", ("layer", "rms"))
         object.__setattr__(self, "eps", checks.number(self.eps, "eps", "[0, ∞)"))
 
-    def factor(self, x):
-        "D = (variance + ε)^(−1/2) of every token of a `Stream`, (b, s)."
+    def factor(self, x: Stream) -> np.ndarray:
+        """D = (variance + ε)^(−1/2) of every token.
+
+        Parameters
+        ----------
+        x
+            the stream
+
+        Returns
+        -------
+        ndarray, (b, s)
+            D
+        """
         return x.factor(self.kind, self.eps)
 
-    def apply(self, x):
-        "The normalised stream, and D."
+    def apply(self, x: Stream) -> tuple[Stream, np.ndarray]:
+        """The normalised stream.
+
+        Parameters
+        ----------
+        x
+            the stream
+
+        Returns
+        -------
+        Stream, ndarray
+            the normalised tokens, and D
+        """
         D = self.factor(x)
         return x.normalised(self.kind, self.eps, D), D
 
-    def of_rows(self, Q):
-        "The same of the rows of an array, as heads do with queries and keys."
+    def of_rows(self, Q: np.ndarray) -> np.ndarray:
+        """The same of the rows of an array, as heads do with queries and keys.
+
+        Parameters
+        ----------
+        Q
+            queries or keys, (..., m)
+
+        Returns
+        -------
+        ndarray, (..., m)
+            the normalised rows
+        """
         if self.kind == "layer":
             Q = Q - Q.mean(-1, keepdims=True)
         mean_square = np.mean(Q*Q, axis=-1, keepdims=True)
@@ -93,13 +126,14 @@ class Rotary(Part):
 
     Parameters
     ----------
-    base : float, default 1e4
-        $\theta_f = \text{base}^{-2f/d}$, f = 0 … d/2 − 1, where d coordinates turn.
-    share : float, default 1.
-        Share of the coordinates of a head that turns, in (0, 1].
-    frequencies : tuple of float, optional
-        The θ themselves, for heads of 2·len/share coordinates, where they are scaled
-        in another way.
+    base
+        $\theta_f = \text{base}^{-2f/d}$, f = 0 … d/2 − 1, where d coordinates
+        turn
+    share
+        Share of the coordinates of a head that turns, in (0, 1]
+    frequencies
+        the θ themselves, for heads of 2·len/share coordinates, where they are
+        scaled in another way
 
     Raises
     ------
@@ -108,9 +142,10 @@ class Rotary(Part):
     """
     base: float = 1e4
     share: float = 1.
-    frequencies: tuple = field(default=None, kw_only=True)
+    _: KW_ONLY
+    frequencies: tuple | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "base", checks.number(self.base, "base", "[1, ∞)"))
         put(self, "share", checks.number(self.share, "share", "(0, 1]"))
@@ -118,28 +153,51 @@ class Rotary(Part):
             θ = checks.real(self.frequencies, "frequencies", (None,), "(-∞, ∞)")
             put(self, "frequencies", tuple(θ.tolist()))
 
-    def angles(self, m):
-        "θ for heads of m coordinates."
+    def angles(self, m: float) -> np.ndarray:
+        """θ for heads of m coordinates.
+
+        Parameters
+        ----------
+        m
+            head width
+
+        Returns
+        -------
+        ndarray
+            one angle for each pair that turns
+        """
         turning = self.turning(m)
         if self.frequencies is not None:
             return np.array(self.frequencies)
         return self.base**(-np.arange(0, turning, 2)/turning)
 
-    def turning(self, m):
-        "How many of m coordinates turn."
+    def turning(self, m: float) -> int:
+        """How many of m coordinates turn.
+
+        Parameters
+        ----------
+        m
+            head width
+
+        Returns
+        -------
+        int
+            their number
+        """
         return int(m*self.share + 1e-9)
 
-    def turn(self, Q, positions, back=False):
+    def turn(self, Q: np.ndarray, positions: np.ndarray,
+             back: bool = False) -> np.ndarray:
         """Rows of Q turned by their positions.
 
         Parameters
         ----------
-        Q : ndarray, (..., s, m)
-            Queries or keys.
-        positions : ndarray, (s,)
-            Of the tokens in their text.
-        back : bool, default False
-            The other way round: the inverse, and the adjoint.
+        Q
+            queries or keys, (..., s, m)
+        positions
+            of the tokens in their text, (s,)
+        back
+            the other way round: the inverse, and the adjoint
 
         Returns
         -------
@@ -158,7 +216,7 @@ class Rotary(Part):
         turned[..., d:] = Q[..., d:]
         return turned
 
-    def correlation(self, δ):
+    def correlation(self, δ: ArrayLike) -> np.ndarray:
         r"""$c(\delta)$: what a score keeps of itself at a distance changed by δ, m = ∞.
 
         Parameters
@@ -201,12 +259,12 @@ class AttentionRecord(NamedTuple):
     are None unless they are kept."""
     F: np.ndarray # covariance of what is added, (b, s, s)
     entropy: np.ndarray # of the rows of weights, in nats, (b, heads, s)
-    scores: np.ndarray = None # what softmax gets, masked ones too, (b, heads, s, s)
-    A: np.ndarray = None # weights, (b, heads, query, key)
-    P: np.ndarray = None # scores before cap and bias, (b, heads, query, key)
-    Q: np.ndarray = None # queries as drawn, in a frame of r ≤ m axes, (b, heads, s, r)
-    K: np.ndarray = None # keys in the same frame, (b, groups, s, r)
-    V: np.ndarray = None # values in a frame of p ≤ m axes, (b, groups, s, p)
+    scores: np.ndarray | None = None # what softmax gets, (b, heads, query, key)
+    A: np.ndarray | None = None # weights, (b, heads, query, key)
+    P: np.ndarray | None = None # scores before cap and bias, (b, heads, query, key)
+    Q: np.ndarray | None = None # queries in a frame of r ≤ m axes, (b, heads, s, r)
+    K: np.ndarray | None = None # keys in the same frame, (b, groups, s, r)
+    V: np.ndarray | None = None # values in a frame of p ≤ m axes, (b, groups, s, p)
 
 # %% ../../nbs/42_blocks.ipynb #bl-attention
 @dataclass(frozen=True, eq=False, repr=False)
@@ -218,26 +276,32 @@ class SelfAttention(Part):
 
     Parameters
     ----------
-    heads : int, default 12
-        H.
-    head_width : float, optional
-        m in [1, ∞]; None is n/H.
-    groups : int, optional
-        Heads in a group share keys and values; None is one group per head.
-    rotary : Rotary, optional
-        Positions, as angles by which pairs of coordinates turn.
-    qk_norm : Norm, optional
-        Norm of every query and key, before they turn.
-    softcap : float, optional
-        c > 0: no score is beyond ±c.
-    mask : "causal" or bool ndarray (s, s), optional
-        True = may attend.
-    bias : ndarray, (s, s) or (heads, s, s), optional
-        Added to the scores, as ALiBi does.
-    score_scale : float, default 1.
-        Factor of the scores, beside 1/√m.
-    var_q, var_k, var_v, var_o : float, default 1.
-        fan-in × variance of an entry of the four matrices.
+    heads
+        H
+    head_width
+        m in [1, ∞]; None is n/H
+    groups
+        heads in a group share keys and values; None is one group per head
+    rotary
+        positions, as angles by which pairs of coordinates turn
+    qk_norm
+        norm of every query and key, before they turn
+    softcap
+        c > 0: no score is beyond ±c
+    mask
+        "causal" or boolean (s, s), True = may attend
+    bias
+        added to the scores, as ALiBi does, (s, s)
+    score_scale
+        factor of the scores, beside 1/√m
+    var_q
+        fan-in × variance of an entry of the four matrices
+    var_k
+        fan-in × variance of an entry of the four matrices
+    var_v
+        fan-in × variance of an entry of the four matrices
+    var_o
+        fan-in × variance of an entry of the four matrices
 
     Raises
     ------
@@ -245,28 +309,53 @@ class SelfAttention(Part):
         In one sentence, for what is none of these.
     """
     heads: int = 12
-    head_width: float = None
-    groups: int = None
-    rotary: Rotary = field(default=None, kw_only=True)
-    qk_norm: Norm = field(default=None, kw_only=True)
-    softcap: float = field(default=None, kw_only=True)
-    mask: np.ndarray = field(default=None, kw_only=True)
-    bias: np.ndarray = field(default=None, kw_only=True)
-    score_scale: float = field(default=1., kw_only=True)
-    var_q: float = field(default=1., kw_only=True)
-    var_k: float = field(default=1., kw_only=True)
-    var_v: float = field(default=1., kw_only=True)
-    var_o: float = field(default=1., kw_only=True)
+    head_width: float | None = None
+    groups: int | None = None
+    _: KW_ONLY
+    rotary: Rotary | None = None
+    qk_norm: Norm | None = None
+    softcap: float | None = None
+    mask: Any = None
+    bias: Any = None
+    score_scale: float = 1.
+    var_q: float = 1.
+    var_k: float = 1.
+    var_v: float = 1.
+    var_o: float = 1.
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_attention(self)
 
-    def width_of_heads(self, n):
-        "m at width n."
+    def width_of_heads(self, n: float) -> float:
+        """m at width n.
+
+        Parameters
+        ----------
+        n
+            width
+
+        Returns
+        -------
+        float
+            `head_width`, or n/H
+        """
         return self.head_width or n/self.heads
 
-    def allowed(self, s, texts=None):
-        "Who may attend to whom, bool (s, s), or None for all to all."
+    def allowed(self, s: int, texts: np.ndarray | None = None) -> np.ndarray | None:
+        """Who may attend to whom.
+
+        Parameters
+        ----------
+        s
+            tokens
+        texts
+            label of the text of each token, (s,)
+
+        Returns
+        -------
+        ndarray or None
+            boolean (s, s); None for all to all
+        """
         mask = self.mask
         if isinstance(mask, str):
             mask = np.tri(s, dtype=bool)
@@ -275,22 +364,24 @@ class SelfAttention(Part):
         together = np.equal.outer(texts, texts)
         return together if mask is None else mask & together
 
-    def forward(self, R, width, rng, *, texts=None, keep=None):
+    def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
+                texts: np.ndarray | None = None,
+                keep: str | None = None) -> AttentionRecord:
         r"""What the branch adds to tokens of Gram matrix $RR^\top$.
 
         Parameters
         ----------
-        R : ndarray, (b, s, q)
-            Factors of the Gram matrices, of b networks.
-        width : float
-            n in [1, ∞].
-        rng : numpy.random.Generator
-            Source of random numbers.
-        texts : ndarray of int, (s,), optional
-            Label of the text of each token: texts do not see each other, and the
-            positions of each start at zero.
-        keep : {None, "scores", "all"}
-            What to keep beside F and entropies.
+        R
+            factors of the Gram matrices, of b networks, (b, s, q)
+        width
+            n in [1, ∞]
+        rng
+            source of random numbers
+        texts
+            label of the text of each token: texts do not see each other,
+            and the positions of each start at zero, (s,)
+        keep
+            none, "scores", "all": what to keep beside F and entropies
 
         Returns
         -------
@@ -300,7 +391,7 @@ class SelfAttention(Part):
         return _attend(self, R, self.width_of_heads(width), rng, texts, keep)
 
     @property
-    def literal(self):
+    def literal(self) -> bool:
         "Do single coordinates of queries and keys matter?"
         return self.rotary is not None or self.qk_norm is not None
 
@@ -504,8 +595,8 @@ def checked_mask(mask):
 
     Parameters
     ----------
-    mask : None, "causal" or bool ndarray (s, s)
-        True = may attend.
+    mask
+        true = may attend, (s, s)
 
     Returns
     -------
@@ -541,8 +632,8 @@ def _checked_bias(t):
 class FeedForwardRecord(NamedTuple):
     "What a feed-forward branch returns, for b networks; the last two if they are kept."
     F: np.ndarray # covariance of what is added, (b, s, s)
-    h: np.ndarray = None # hidden units before the activation, (b, s, f)
-    gate: np.ndarray = None # what they are multiplied by after it, (b, s, f)
+    h: np.ndarray | None = None # hidden units before the activation, (b, s, f)
+    gate: np.ndarray | None = None # what they are multiplied by after it, (b, s, f)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeedForward(Part):
@@ -550,16 +641,25 @@ class FeedForward(Part):
 
     Parameters
     ----------
-    units : float, default 4
-        Hidden units per coordinate of the stream, f/n > 0.
-    activation : Nonlinearity or callable, default gelu
-        φ.
-    gated : bool, default False
+    units
+        hidden units per coordinate of the stream, f/n > 0
+    activation
+        φ
+    gated
         Is φ(a) multiplied by a second fresh image c of the token, as in SwiGLU?
-    var_1, var_2, var_3 : float, default 1.
-        fan-in × variance of an entry of the matrices into a, out of the units, into c.
-    var_b1, var_b2 : float, default 0.
-        Variance of the biases of a, and of the output.
+    var_1
+        fan-in × variance of an entry of the matrices into a, out of the units,
+        into c
+    var_2
+        fan-in × variance of an entry of the matrices into a, out of the units,
+        into c
+    var_3
+        fan-in × variance of an entry of the matrices into a, out of the units,
+        into c
+    var_b1
+        variance of the biases of a, and of the output
+    var_b2
+        variance of the biases of a, and of the output
 
     Raises
     ------
@@ -567,30 +667,32 @@ class FeedForward(Part):
         In one sentence, for what is none of these.
     """
     units: float = 4
-    activation: Callable = gelu
+    activation: Any = gelu
     gated: bool = False
-    var_1: float = field(default=1., kw_only=True)
-    var_2: float = field(default=1., kw_only=True)
-    var_3: float = field(default=1., kw_only=True)
-    var_b1: float = field(default=0., kw_only=True)
-    var_b2: float = field(default=0., kw_only=True)
+    _: KW_ONLY
+    var_1: float = 1.
+    var_2: float = 1.
+    var_3: float = 1.
+    var_b1: float = 0.
+    var_b2: float = 0.
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_feedforward(self)
 
-    def forward(self, R, width, rng, *, keep=None):
+    def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
+                keep: str | None = None) -> FeedForwardRecord:
         r"""What the branch adds to tokens of Gram matrix $RR^\top$.
 
         Parameters
         ----------
-        R : ndarray, (b, s, q)
-            Factors of the Gram matrices, of b networks.
-        width : float
-            n in [1, ∞].
-        rng : numpy.random.Generator
-            Source of random numbers.
-        keep : {None, "scores", "all"}
-            "all" keeps the hidden units.
+        R
+            factors of the Gram matrices, of b networks, (b, s, q)
+        width
+            n in [1, ∞]
+        rng
+            source of random numbers
+        keep
+            none, "scores", "all": "all" keeps the hidden units
 
         Returns
         -------
@@ -669,14 +771,14 @@ def _check_feedforward(t):
 class Step(NamedTuple):
     "One residual sum of b networks: what went in, what was added, what came out."
     x: Stream # before
-    D: np.ndarray # of the norm before the branches, (b, s), or None
+    D: np.ndarray | None # of the norm before the branches, (b, s), or None
     R: np.ndarray # what the branches see, Gram matrix RRᵀ, (b, s, q)
     branches: tuple # an `AttentionRecord`, a `FeedForwardRecord`, or both
     F: np.ndarray # covariance of what is added, (b, s, s)
-    y: Stream # what is added, in the frame of x, before its norm; None at n = ∞
-    y_D: np.ndarray # of the norm of what is added, or None
+    y: Stream | None # what is added, in the frame of x, before its norm; None at n = ∞
+    y_D: np.ndarray | None # of the norm of what is added, or None
     total: Stream # the sum
-    total_D: np.ndarray # of the norm of the sum, or None
+    total_D: np.ndarray | None # of the norm of the sum, or None
     out: Stream # after
 
 class BlockRecord(NamedTuple):
@@ -693,55 +795,60 @@ class Block(Part):
 
     Parameters
     ----------
-    attention : SelfAttention or None
-        First branch; None = no attention.
-    feedforward : FeedForward or None
-        Second branch; None = no MLP.
-    norm : {"pre", "post", "output", "sandwich", None}, default "pre"
-        Before a branch, after the sum, on the branch's output, before and on the
-        output, nowhere.
-    normaliser : Norm, default LayerNorm
-        Which norm.
-    parallel : bool, default False
-        Do both branches see the same tokens, added in one sum?
-    skip_scale, branch_scale : float, default 1.
-        α and β.
+    attention
+        first branch; None = no attention
+    feedforward
+        second branch; None = no MLP
+    norm
+        "pre", "post", "output", "sandwich", None: before a branch, after the
+        sum, on the branch's output, before and on the output, nowhere
+    normaliser
+        which norm
+    parallel
+        do both branches see the same tokens, added in one sum?
+    skip_scale
+        α and β
+    branch_scale
+        α and β
 
     Raises
     ------
     ValueError, TypeError
         In one sentence, for what is none of these.
     """
-    attention: SelfAttention = SelfAttention()
-    feedforward: FeedForward = FeedForward()
-    norm: str = "pre"
-    normaliser: Norm = field(default=Norm(), kw_only=True)
-    parallel: bool = field(default=False, kw_only=True)
-    skip_scale: float = field(default=1., kw_only=True)
-    branch_scale: float = field(default=1., kw_only=True)
+    attention: SelfAttention | None = SelfAttention()
+    feedforward: FeedForward | None = FeedForward()
+    norm: str | None = "pre"
+    _: KW_ONLY
+    normaliser: Norm = Norm()
+    parallel: bool = False
+    skip_scale: float = 1.
+    branch_scale: float = 1.
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_block(self)
 
     @property
-    def sums(self):
+    def sums(self) -> list[list[Any]]:
         "The branches of each residual sum."
         branches = [x for x in (self.attention, self.feedforward) if x is not None]
         return [branches] if self.parallel else [[x] for x in branches]
 
-    def forward(self, x, rng, *, texts=None, keep=None):
+    def forward(self, x: Stream, rng: np.random.Generator, *,
+                texts: np.ndarray | None = None,
+                keep: str | None = None) -> BlockRecord:
         """One block of the chain.
 
         Parameters
         ----------
-        x : Stream
-            b samples of the stream.
-        rng : numpy.random.Generator
-            Source of random numbers.
-        texts : ndarray of int, (s,), optional
-            Label of the text of each token.
-        keep : {None, "scores", "all"}
-            What the branches keep.
+        x
+            b samples of the stream
+        rng
+            source of random numbers
+        texts
+            label of the text of each token, (s,)
+        keep
+            none, "scores", "all": what the branches keep
 
         Returns
         -------

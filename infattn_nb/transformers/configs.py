@@ -27,10 +27,10 @@ def ensemble_of_config(config, tokens):
 
     Parameters
     ----------
-    config : str, Path or dict
-        A `config.json`, or what it holds.
-    tokens : int, sequence of labels, or list of such
-        Length of the text, or a label per position; several texts as a list.
+    config
+        A `config.json`, or what it holds
+    tokens
+        length of the text, or a label per position; several texts as a list
 
     Returns
     -------
@@ -112,15 +112,16 @@ def _entries(config):
     return _Entries(kind, _DEFAULTS["all"] | _DEFAULTS.get(kind, {}) | known)
 
 def _read_json(path):
+    text = ""
     try:
         text = Path(path).read_text(encoding="utf-8")
+        found = json.loads(text)
     except OSError as e:
         checks.refuse("config", "be a file that can be read", e.strerror or e,
                       f"is {str(path)!r:.60} its path?")
-    try:
-        return json.loads(text)
     except ValueError:
         checks.refuse("config", "be JSON", f"{text[:20]!r}", "pass a config.json")
+    return found
 
 # %% ../../nbs/43_configs.ipynb #co-shared
 #| code-fold: true
@@ -309,12 +310,11 @@ def _rotary(c, m, rope):
     plain = Rotary(base, share)
     if kind == "default":
         return plain
+    if kind not in ("linear", "llama3"):
+        _refuse_entry("rope_scaling", "be of type default, linear or llama3", kind)
     θ = plain.angles(m)
-    if kind == "linear":
-        return Rotary(base, share, frequencies=tuple(θ/rope["factor"]))
-    if kind == "llama3":
-        return Rotary(base, share, frequencies=tuple(_llama3(θ, rope)))
-    _refuse_entry("rope_scaling", "be of type default, linear or llama3", kind)
+    scaled = _llama3(θ, rope) if kind == "llama3" else θ/rope["factor"]
+    return Rotary(base, share, frequencies=tuple(scaled))
 
 def _llama3(θ, rope):
     "Slow angles divided by a factor, fast ones kept, blended between."

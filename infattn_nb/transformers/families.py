@@ -24,11 +24,11 @@ def read_module(module, tokens=None):
 
     Parameters
     ----------
-    module : torch.nn.Module
-        Encoder (layer) of torch; GPT-2, BERT, Llama, Mistral, Qwen 2 and 3, GPT-NeoX,
-        Gemma, ViT of Hugging Face, with a head or without.
-    tokens : int, optional
-        Length of the text, for models that look back through a window.
+    module
+        encoder (layer) of torch; GPT-2, BERT, Llama, Mistral, Qwen 2 and 3,
+        GPT-NeoX, Gemma, ViT of Hugging Face, with a head or without
+    tokens
+        length of the text, for models that look back through a window
 
     Returns
     -------
@@ -62,14 +62,14 @@ class Parts(NamedTuple):
     activation: object # a callable module
     norms: dict # place -> modules of norms: "pre", "post", "output"
     like: object # some tensor of the module
-    groups: int = None
+    groups: int | None = None
     still: tuple = () # biases that must be zero
     biases: dict = {} # "b1", "b2": array or None
     qk_norms: tuple = ()
     parallel: bool = False
     attention: dict = {} # further arguments of SelfAttention
     causal: bool = False
-    window: int = None # how far back a token looks
+    window: int | None = None # how far back a token looks
 
     @property
     def head_width(self):
@@ -83,10 +83,10 @@ def as_array(x, name):
 
     Parameters
     ----------
-    x : array or tensor
-        Real numbers, of any precision.
-    name : str
-        For the message.
+    x
+        real numbers, of any precision
+    name
+        for the message
 
     Returns
     -------
@@ -166,10 +166,10 @@ def windowed(tokens, window):
 
     Parameters
     ----------
-    tokens : int
-        Length of the text.
-    window : int or None
-        How many tokens a token sees, itself included; None = all before it.
+    tokens
+        length of the text
+    window
+        how many tokens a token sees, itself included; None = all before it
 
     Returns
     -------
@@ -190,11 +190,11 @@ def _activation(act, like):
     x = np.linspace(-4, 4, 41)
     y = as_array(act(like.detach().new_tensor(x)), "activation")
     known = relu, gelu, gelu_tanh, silu, tanh, sigmoid, identity
-    for phi in known:
-        if np.allclose(phi(x), y, atol=_rounding(like)):
-            return phi
-    names = ", ".join(map(str, known))
-    checks.refuse("module", f"use one of {names}", f"{act!r:.60}", _REMEDY)
+    like_it = [phi for phi in known if np.allclose(phi(x), y, atol=_rounding(like))]
+    if not like_it:
+        names = ", ".join(map(str, known))
+        checks.refuse("module", f"use one of {names}", f"{act!r:.60}", _REMEDY)
+    return like_it[0]
 
 def _rounding(like):
     "How far a value may be off in the module's precision."
@@ -223,10 +223,12 @@ def _one_norm(module, like):
         return _by_attributes(module, eps)
     weight = getattr(module, "weight", None)
     n = len(weight) if weight is not None else module.normalized_shape[-1]
-    for kind in ("layer", "rms"):
-        if all(_acts_like(module, Norm(kind, eps), x, like) for x in _trials(n, eps)):
-            return Norm(kind, eps)
-    _refuse_norm(module)
+    kinds = Norm("layer", eps), Norm("rms", eps)
+    like_it = [norm for norm in kinds
+               if all(_acts_like(module, norm, x, like) for x in _trials(n, eps))]
+    if not like_it:
+        _refuse_norm(module)
+    return like_it[0]
 
 def _trials(n, eps):
     "Tokens with a mean: one of size one, one of the size of √ε."
@@ -275,12 +277,13 @@ def _recognised(body):
     places = ((body, "layers"), (body, "h"), (encoder, "layer"))
     for where, name in places:
         blocks = list(getattr(where, name, ()))
-        for family in _FAMILIES.values():
-            if blocks and all(_has(b, family.parts) for b in blocks):
-                return family, blocks, _final_norm(body)
+        families = [family for family in _FAMILIES.values()
+                    if blocks and all(_has(b, family.parts) for b in blocks)]
+        if families:
+            return families[0], blocks, _final_norm(body)
     known = ("an encoder of torch, GPT-2, BERT, Llama, Mistral, Qwen, GPT-NeoX, Gemma "
              "or ViT")
-    checks.refuse("module", f"be {known}", type(body).__name__, _REMEDY, TypeError)
+    raise TypeError(f"`module` must be {known}, got {type(body).__name__}; {_REMEDY}")
 
 def _has(block, parts):
     "Attributes of an encoder's block; a decoder's have more."
@@ -431,8 +434,8 @@ def rotary_of(θ, m):
     ----------
     θ : ndarray, (d/2,)
         Angles per position.
-    m : int
-        Coordinates of a head.
+    m
+        coordinates of a head
 
     Returns
     -------
@@ -512,14 +515,15 @@ def ensemble_of_module(module, embeddings, attn_mask=None, mask=None):
 
     Parameters
     ----------
-    module : torch.nn.Module
-        As for `read_module`.
-    embeddings : array or tensor, (s, n), or a list of such
-        What enters the first block: a text, or several.
-    attn_mask : array or tensor, (s, s), optional
-        As torch's attention takes it: True = may not attend, or floats to add.
-    mask : "causal" or bool ndarray (s, s), optional
-        True = may attend.
+    module
+        as for `read_module`
+    embeddings
+        what enters the first block: a text, or several, (s, n)
+    attn_mask
+        as torch's attention takes it: True = may not attend, or floats to add,
+        (s, s)
+    mask
+        "causal" or boolean (s, s), True = may attend
 
     Returns
     -------
