@@ -41,7 +41,7 @@ def real(s, dtype=torch.float64):
 
 def ensemble(s):
     v = N*.02**2
-    return Transformer(embedding_cov(range(s), .02**2, .02**2), 0., LAYERS, HEADS, activation=gelu_tanh, mask="causal", final_norm=True,
+    return Transformer(embedding_cov(range(s), .02**2, .02**2), 0., LAYERS, heads=HEADS, activation=gelu_tanh, mask="causal", final_norm=True,
                        var_q=v, var_k=v, var_v=v, var_o=v/(2*LAYERS), var_1=v, var_2=4*v/(2*LAYERS))
 
 def rows():

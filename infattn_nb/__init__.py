@@ -43,7 +43,8 @@ PUBLIC = {
         "gaussian uniform rademacher sparse student simulate_weights positions "
         "distance_bias equicorrelated cross_mask",
     "convergence.long_sequences":
-        "participation_moments mean_entropy entropy frozen effective_alpha",
+        "participation_moments mean_entropy entropy frozen effective_alpha "
+        "row_overlap width_term",
     "transformers.residual_stream": "embedding_cov text_labels",
     "transformers.blocks": "Block FeedForward Norm Rotary SelfAttention",
     "transformers.transformer": "Transformer Chain",
@@ -181,6 +182,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .convergence.long_sequences import entropy as entropy
     from .convergence.long_sequences import frozen as frozen
     from .convergence.long_sequences import effective_alpha as effective_alpha
+    from .convergence.long_sequences import row_overlap as row_overlap
+    from .convergence.long_sequences import width_term as width_term
     from .transformers.residual_stream import embedding_cov as embedding_cov
     from .transformers.residual_stream import text_labels as text_labels
     from .transformers.blocks import Block as Block

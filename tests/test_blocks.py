@@ -200,7 +200,7 @@ def test_parallel_with_one_branch():
 
 def test_flat_arguments_are_blocks():
     "The short way and the long way: the same bytes, and flat arguments say what blocks have in common."
-    flat = Transformer(COV, .3, 3, 2, var_q=[1., 2., 3.], kind="rms", mask="causal", final_norm=True)
+    flat = Transformer(COV, .3, 3, heads=2, var_q=[1., 2., 3.], kind="rms", mask="causal", final_norm=True)
     long = Transformer(COV, .3, blocks=[Block(SelfAttention(2, mask="causal", var_q=v), FeedForward(), normaliser=Norm("rms")) for v in (1., 2., 3.)], final_norm=Norm("rms"))
     for n in (8, np.inf): assert flat.chain(n, 5, 0).gram.tobytes() == long.chain(n, 5, 0).gram.tobytes()
     assert (long.layers, long.heads, long.kind, long.ff) == (3, 2, "rms", 4) and (long.mask == np.tri(4)).all()

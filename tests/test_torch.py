@@ -101,7 +101,7 @@ def test_encoder_layers(case):
     norm, act, causal, init, n, H, L = case
     X = embeddings(n)
     options = DEFAULT | dict(var_b1=1/3/n, var_b2=1/3/(4*n)) if init == "default" else {}
-    t = Transformer(np.cov(X, bias=True), X.mean(1), L, H, norm=norm, activation=dict(gelu=gelu, relu=relu)[act], mask="causal" if causal else None, embeddings=X, **options)
+    t = Transformer(np.cov(X, bias=True), X.mean(1), L, heads=H, norm=norm, activation=dict(gelu=gelu, relu=relu)[act], mask="causal" if causal else None, embeddings=X, **options)
     assert agree(real(*case[4:], *case[:4]), ours(t, n, 10_000)) < .09
 
 @pytest.mark.power("distribution functions .2 apart: the limit is not mistaken for width 64")
@@ -109,7 +109,7 @@ def test_width_is_seen():
     "The same comparison refuses the limit: the power is real."
     norm, act, causal, init, n, H, L = CASES[0]
     X = embeddings(n)
-    t = Transformer(np.cov(X, bias=True), X.mean(1), L, H, embeddings=X)
+    t = Transformer(np.cov(X, bias=True), X.mean(1), L, heads=H, embeddings=X)
     with pytest.raises(AssertionError): agree(real(n, H, L, norm, act, causal, init, 500), ours(t, np.inf, 4000))
 
 # What used to be read wrongly, without a word
@@ -226,7 +226,7 @@ def compare_gpt2(seeds, draws=10_000, **options):
     scale = n*.02**2 # what GPT-2 promises; residual projections are divided by √(2L)
     exact = dict(var_q=scale, var_k=scale, var_v=scale, var_1=scale, var_o=scale/(2*t.layers), var_2=4*scale/(2*t.layers))
     for name, value in exact.items(): assert abs(getattr(t, name)/value - 1) < 10/n, name
-    ideal = Transformer(embedding_cov(TEXT, .02**2, .02**2), 0., t.layers, t.heads, activation=gelu_tanh, mask="causal", final_norm=True, random_embeddings=True, **exact)
+    ideal = Transformer(embedding_cov(TEXT, .02**2, .02**2), 0., t.layers, heads=t.heads, activation=gelu_tanh, mask="causal", final_norm=True, random_embeddings=True, **exact)
     theirs = statistics(*map(np.stack, zip(*(walk_gpt2(seed, **options) for seed in range(seeds)))))
     scale = dict(gram=1e4, unit=1e2) # embeddings are small
     return agree(*({k: v*scale.get(k, 1) for k, v in x.items()} for x in (theirs, ours(ideal, n, draws))))
