@@ -297,3 +297,29 @@ def test_what_transformers_has_beyond():
         model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**shape, **more)).eval()
         with pytest.raises((TypeError, ValueError), match=text) as e: Transformer.from_torch(model, torch.randn(3, 32))
         assert len(str(e.value).splitlines()) == 1
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent/"data"/"configs").glob("*.json")), ids=lambda p: p.stem)
+def test_small_models_of_the_hubs_configs(path):
+    "Every config of the hub that we have, made small: what the library builds of it is what we read in it."
+    transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
+    config = json.loads(path.read_text())
+    config = config.get("text_config", config)
+    heads = config.get("num_attention_heads", config.get("n_head", 8))
+    small = dict(n_embd=16*heads, n_layer=2, n_positions=16) if config["model_type"] == "gpt2" else dict(hidden_size=16*heads, num_hidden_layers=7, intermediate_size=32*heads)
+    small |= dict(sliding_window=3) if config.get("sliding_window") else {}
+    small |= dict(head_dim=32) if config.get("head_dim") or "gemma" in config["model_type"] else {}
+    config = {k: v for k, v in config.items() if k not in ("torch_dtype", "transformers_version")} | small | dict(vocab_size=8, pad_token_id=0, bos_token_id=0, eos_token_id=0)
+    if config["model_type"] == "vit": del config["vocab_size"]
+    model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config)).eval()
+    s, n = (5, 16*heads)
+    read, t = Transformer.from_torch(model, torch.randn(s, n)), Transformer.from_config(config, s - (config["model_type"] == "vit"))
+    assert read.width == t.width == n and read.last_norm == t.last_norm and len(read.stack) == len(t.stack)
+    for a, b in zip(read.stack, t.stack):
+        if a.attention.rotary:
+            m = a.attention.width_of_heads(n)
+            np.testing.assert_allclose(a.attention.rotary.angles(m), b.attention.rotary.angles(m), rtol=1e-4)
+            a, b = (replace(x, attention=replace(x.attention, rotary=None)) for x in (a, b))
+        assert parts(a) == parts(b)
+        assert (abs(variances(a)/variances(b) - 1) < 8*np.sqrt(2/(n*16))).all()
+        masks = [x.attention.allowed(s) for x in (a, b)]
+        assert all(m is None for m in masks) or (masks[0] == masks[1]).all()

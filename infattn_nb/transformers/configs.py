@@ -258,6 +258,9 @@ def _qwen3(c, texts):
     return _llama(c, texts, qk_norm=True)
 
 def _gemma(c, texts):
+    "Its first configs say gelu and mean the other form."
+    if c.get("hidden_activation", "hidden_act") == "gelu":
+        c = c._replace(entries=c.entries | dict(hidden_act="gelu_pytorch_tanh"))
     return _llama(c, texts, scale=c.width)
 
 def _gemma2(c, texts):
