@@ -432,8 +432,8 @@ def rotary_of(θ, m):
 
     Parameters
     ----------
-    θ : ndarray, (d/2,)
-        Angles per position.
+    θ
+        angles per position
     m
         coordinates of a head
 

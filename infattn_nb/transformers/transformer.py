@@ -20,7 +20,7 @@ from ..numerics import checks
 from ..numerics.nonlinearities import gelu
 from ..numerics.sampling import Rng, Size, by_pieces, draw
 from .blocks import CACHE, Block, FeedForward, Norm
-from .blocks import SelfAttention
+from .blocks import SelfAttention, one_line
 from .configs import ensemble_of_config
 from .families import ensemble_of_module
 from .residual_stream import Stream
@@ -833,7 +833,7 @@ def _describe(t):
         if not np.all(np.asarray(value) == f.default):
             shown.append(f"{f.name}=…" if np.ndim(value) else f"{f.name}={value}")
     if t.blocks:
-        kinds = [(b, len(list(group))) for b, group in groupby(map(repr, t.blocks))]
+        kinds = [(b, len(list(group))) for b, group in groupby(map(one_line, t.blocks))]
         shown += [f"{count} × {b}" for b, count in kinds[:3]]
         if len(kinds) > 3:
             shown.append(f"… {len(t.blocks)} blocks in all")
