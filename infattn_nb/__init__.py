@@ -45,6 +45,7 @@ PUBLIC = {
     "convergence.long_sequences":
         "participation_moments mean_entropy entropy frozen effective_alpha",
     "transformers.transformer": "Transformer Chain embedding_cov",
+    "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "paper.figures":
         "figure_1a figure_1b figure_2a figure_2b figure_3a figure_3b figure_relu_a "
@@ -182,6 +183,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .transformers.transformer import Transformer as Transformer
     from .transformers.transformer import Chain as Chain
     from .transformers.transformer import embedding_cov as embedding_cov
+    from .learning.sequences import embed_features as embed_features
+    from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor
     from .learning.regressor import recall as recall
     from .paper.figures import figure_1a as figure_1a
