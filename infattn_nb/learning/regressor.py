@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import RandomState, SeedSequence, default_rng
 
 from ..laws.predictive import Mixture
-from .evidence import DIALS, RANGE, climb_kernel, climb_particles
+from .evidence import RANGE, climb_kernel, climb_particles
 from .evidence import gaussian_evidence, mean_covariance
 from .layer_on_data import training_layer, visible
 from .likelihood import Likelihood, normals
@@ -536,8 +536,10 @@ CLOSE = 1. # nats: then the start is explored too, and the better of the two is 
 def _bounds(likelihood, X): # [(low, high), …]
     "How far each dial may turn; the noise stays audible."
     least = _least_noise(likelihood.layer.var_vo, X)
-    quietest = min(np.log(least/likelihood.alpha), 0.) if least else -RANGE
-    return [(-RANGE, RANGE), (-RANGE, RANGE), (max(-RANGE, quietest), RANGE)]
+    low = -RANGE
+    if least:
+        low[2] = max(low[2], min(np.log(least/likelihood.alpha), 0.))
+    return list(zip(low, RANGE))
 
 def _tuned(model, likelihood, X, found, seed):
     "Likelihood with dials turned, and what is found there; never worse than the start."
@@ -593,9 +595,9 @@ def _warn_rough(model, result):
 
 def _warn_flat(turn):
     for name in turn.ended:
-        warnings.warn(f"`{name}` went to the end of its range, a factor of ten thousand"
-                      " or as little noise as can be heard; begin elsewhere or fix it",
-                      RuntimeWarning, stacklevel=5)
+        warnings.warn(f"`{name}` went to the end of its range, a hundred (`var_qk`) or "
+                      "ten thousand times its start or a part of it; begin elsewhere "
+                      "or fix it by hand", RuntimeWarning, stacklevel=5)
     for name in turn.flat:
         warnings.warn(f"the data hardly determine `{name}`: doubled or halved, it "
                       "changes the log evidence by less than a tenth of a nat; fix it "
