@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 
 from infattn_nb import Attention, Program, Tokens, clip, identity, mlp, paper_layer
-from infattn_nb import relu, simulate
+from infattn_nb import relu, simulate, simulate_dense
 from infattn_nb.paper.figures import PLANS
 
 S, H, BLOCK, REPETITIONS = 4, 2, 4096, 3

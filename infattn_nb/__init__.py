@@ -43,7 +43,8 @@ PUBLIC = {
         "gaussian uniform rademacher sparse student simulate_weights positions "
         "distance_bias equicorrelated cross_mask",
     "convergence.long_sequences":
-        "participation_moments mean_entropy entropy frozen effective_alpha",
+        "participation_moments mean_entropy entropy frozen effective_alpha "
+        "row_overlap width_term",
     "transformers.transformer": "Transformer Chain embedding_cov",
     "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
@@ -180,6 +181,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .convergence.long_sequences import entropy as entropy
     from .convergence.long_sequences import frozen as frozen
     from .convergence.long_sequences import effective_alpha as effective_alpha
+    from .convergence.long_sequences import row_overlap as row_overlap
+    from .convergence.long_sequences import width_term as width_term
     from .transformers.transformer import Transformer as Transformer
     from .transformers.transformer import Chain as Chain
     from .transformers.transformer import embedding_cov as embedding_cov

@@ -17,8 +17,14 @@ from scipy import stats
 
 import infattn_nb
 from infattn_nb import *
+from infattn_nb.laws.scale_mixture import head_mean
 from infattn_nb.numerics import checks
+from infattn_nb.numerics.factors import narrow
+from infattn_nb.numerics.quadrature import dual_quadrature, gauss, jacobi, normal_nodes
+from infattn_nb.programs.nodes import bound
 from infattn_nb.programs.score_paths import Paths
+from infattn_nb.theorem.pseudo_lipschitz import attack
+from infattn_nb.theorem.score_clt import VarianceGamma
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
 T = Tokens(3, relu)
@@ -691,7 +697,7 @@ def refused_in(path):
 
 TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "transformer"))]
 REFUSED = {f for path in TABLES for f in refused_in(path)}
-NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain".split()) # results, errors and plain samplers
+NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain infattn_figures".split()) # results, errors and plain samplers; the command is below
 
 @pytest.mark.parametrize("name", sorted(set(infattn_nb.__all__) - NOTHING_TO_REFUSE))
 def test_every_public_function_has_its_wrong_inputs(name):

@@ -13,10 +13,10 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program, Tokens
-from infattn_nb import absolute, attention, clip, conv1d, cos, erf, gelu, leaky_relu
-from infattn_nb import limit, lstm, mlp, relu, rnn, sigmoid, simulate, sin, softmax
-from infattn_nb import tanh
+from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program
+from infattn_nb import ProgramTokens, Tokens, absolute, attention, clip, conv1d, cos
+from infattn_nb import erf, gelu, leaky_relu, limit, lstm, mlp, relu, rnn, sigmoid
+from infattn_nb import simulate, simulate_dense, sin, softmax, tanh
 from infattn_nb.programs.nodes import Score
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import Attention, Program, Tokens, clip, gaussian_distances
-from infattn_nb import gaussian_limits, identity, importance_tail, relu, softmax
-from infattn_nb import softmax_weight, tail_risk, tanh, tied_law, tied_scores
+from infattn_nb import Attention, Program, ProgramTokens, Tokens, clip
+from infattn_nb import gaussian_distances, gaussian_limits, identity, importance_tail
+from infattn_nb import relu, softmax, softmax_weight, tail_risk, tanh, tied_law
+from infattn_nb import tied_scores
 from infattn_nb.convergence.regimes import DISTANCES, _with_spread
 
 T = Tokens(4, clip(100.))

@@ -4,8 +4,8 @@ import pytest
 from scipy.stats import ks_2samp
 
 from infattn_nb import Attention, Tokens, cross_mask, distance_bias, equicorrelated
-from infattn_nb import gaussian, identity, positions, rademacher, relu, simulate_weights
-from infattn_nb import sparse, student, tanh, uniform
+from infattn_nb import gaussian, identity, positions, rademacher, relu, simulate_dense
+from infattn_nb import simulate_weights, sparse, student, tanh, uniform
 
 KINDS = {"gaussian": gaussian, "uniform": uniform, "rademacher": rademacher, "sparse": sparse(.2), "student": student(5)}
 LAYERS = {"A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6), "low rank": (Attention(Tokens(2, identity), heads=3, head_width=2), 6),

@@ -10,6 +10,7 @@ from scipy.stats import chi2, ks_2samp
 from conftest import nightly
 from infattn_nb import Attention, Tokens, Transformer, clip, embedding_cov, gelu
 from infattn_nb import gelu_tanh, identity, relu, silu, tanh
+from infattn_nb import participation_moments, row_overlap
 from infattn_nb.transformers.residual_stream import bartlett
 
 def normalise(t, X):
@@ -71,7 +72,9 @@ CASES = dict(
     narrow=(Transformer(COV, .3, 2, 3, random_embeddings=True, ff=1, eps=.01), 3),
     least=(Transformer(COV, .3, 1, 1, random_embeddings=True, kind="rms", activation=identity), 1),
     tight=(Transformer(COV, .3, 2, 1, head_width=2), 5),
-    twice=(Transformer(TWICE, .3, 2, 2, norm="post", random_embeddings=True), 4))
+    twice=(Transformer(TWICE, .3, 2, 2, norm="post", random_embeddings=True), 4),
+    few=(Transformer(COV, .3, 2, 2, activation=relu, ff=.5, var_b1=.5, var_b2=.3), 8), # fewer hidden units than coordinates
+    blind=(Transformer(COV, .3, 2, 2, mask=~np.eye(4, dtype=bool)), 8))
 
 @pytest.mark.power("distribution functions .07 apart: Gram entries, units, scores of every layer")
 @pytest.mark.parametrize("name", nightly(CASES, "postrms", "one", "tight", "twice"))
@@ -143,6 +146,39 @@ def test_bartlett():
         N = np.random.default_rng(1).standard_normal((6000, q, int(df)))
         assert T.shape == (6000, q, min(q, int(df)))
         agree([(T @ T.mT, N @ N.mT)])
+
+@pytest.mark.power("six standard errors, about 1 %; a forgotten overlap by far")
+@pytest.mark.parametrize("s, τ, ρ", [(4, 2., .3), (16, 6., .7)])
+def test_equally_distant_tokens(s, τ, ρ):
+    "One branch adds ρ + (1 − ρ) times participation ratio or overlap; infinitely many heads."
+    t = Transformer((1 - ρ)*np.eye(s) + ρ, layers=1, heads=1, kind="rms", eps=0., ff=0, var_q=τ**2/(1 - ρ))
+    K, error = t.kernel(2**14, seed=1, return_error=True)
+    added, other = K.gram[1] - K.gram[0], ~np.eye(s, dtype=bool)
+    u, overlap = participation_moments(s, τ, 1)[0], row_overlap(s, τ, ρ)
+    away = np.where(other, added - ρ - (1 - ρ)*overlap, added - ρ - (1 - ρ)*u)
+    assert (abs(away) < 7*error.gram[1]).all()
+    assert (abs(added - ρ)[other] > 20*error.gram[1][other]).all() # what s → ∞ leaves out
+
+def uniform_networks(x, n, size, rng):
+    "Squared lengths of x W_V W_O over n, for matrices with uniform entries of variance 1/n."
+    W = lambda: rng.uniform(-3**.5, 3**.5, (size, n, n))/n**.5
+    y = ((x @ W())[:, None] @ W())[:, 0]
+    return (y**2).sum(-1)/n
+
+@pytest.mark.power("a fourth moment: the variance of a squared length by a quarter")
+def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
+    "Uniform weights share second moments only: one-hot embeddings tell them from Gaussian ones, mixed embeddings do not."
+    n, size = 32, 8000
+    y = Transformer(1e-12*np.eye(1), layers=1, heads=1, kind="rms", eps=0., ff=0).chain(n, size, 0).gram[:, 1, 0, 0]
+    signs = np.random.default_rng(1).choice([-1., 1.], n)
+    rng = np.random.default_rng(2)
+    dense, one_hot = (uniform_networks(x, n, size, rng) for x in (signs, np.eye(n)[0]*n**.5))
+    for z in (dense, one_hot):
+        assert abs(z.mean() - 1) < 6*z.std()/size**.5
+    variance = lambda z: (z.var(), np.sqrt((((z - z.mean())**2).var())/size))
+    (gaussian, error), (mixed, e), (hot, d) = map(variance, (y, dense, one_hot))
+    assert abs(gaussian - mixed) < 6*np.hypot(error, e) + .05*gaussian
+    assert gaussian - hot > 3*np.hypot(error, d)
 
 # Edges
 

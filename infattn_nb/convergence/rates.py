@@ -14,7 +14,8 @@ from scipy.stats import qmc
 
 from .divergence import GROUPS, check_paired, paired_densities
 from ..laws.scale_mixture import ScaleMixture, mixture_of_heads
-from ..layer.attention import Attention, limit_marginal
+from ..layer.attention import Attention
+from ..layer.limit_law import limit_marginal
 from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor

@@ -17,10 +17,10 @@ from .divergence import wasserstein
 from ..laws.hierarchical import HierarchicalGaussian
 from ..laws.scale_mixture import ScaleMixture
 from ..layer.attention import Attention
-from ..layer.tokens import BUFFER
+from ..layer.recipe import weights_and_values
 from ..numerics import checks
 from ..numerics.factors import wishart_factor
-from ..numerics.sampling import Streams, draw, fold
+from ..numerics.sampling import BUFFER, Streams, draw, fold
 
 # %% ../../nbs/04_regimes.ipynb #e67e9d95
 def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the last axes
@@ -111,7 +111,8 @@ def _tied_covariance(attention, tokens, n, size, g):
     L = tokens.factor(n, size, streams.tokens)
     for a in range(attention.heads):
         G = _tied_scores(L, attention.var_q, m, streams.normals, (1, size))
-        _, V = attention.given(G, L, m, (1, size), streams.wisharts)
+        _, V = weights_and_values(attention, G, L, m, (1, size),
+                                  streams.wisharts)
         S = S + np.einsum("ikan,jkan->nij", V, V)
     S = attention.var_o*attention.var_v/attention.heads*S
     return np.broadcast_to(S, (size, *S.shape[1:]))

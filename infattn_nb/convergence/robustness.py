@@ -13,11 +13,11 @@ import numpy as np
 
 from ..layer.attention import Attention
 from ..layer.literal import literal_layer
-from ..layer.tokens import BUFFER, Tokens
+from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import identity
-from ..numerics.sampling import draw
+from ..numerics.sampling import BUFFER, draw
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
 #| code-fold: true

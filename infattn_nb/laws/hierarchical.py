@@ -240,8 +240,8 @@ class HierarchicalGaussian:
             return self.exact(0).logpdf(y[..., 0], return_error=return_error)
         n = 1 if self.fixed is not None else checks.count(draws, "draws", least=2)
         task = partial(_log_sums, y.reshape(-1, self.dim))
-        log_f, log_f2 = fold(partial(_covariances, self), task, n, rng, np.logaddexp,
-                             executor).reshape(2, *y.shape[:-1])
+        log_f, log_f2 = fold(partial(_covariances, self), task, n, rng,
+                             combine=np.logaddexp, executor=executor).reshape(2, *y.shape[:-1])
         spread = np.expm1(np.maximum(log_f2 - 2*log_f + np.log(n), 0))
         value = (log_f - np.log(n))[()]
         return (value, np.sqrt(spread/n)[()]) if return_error else value

@@ -16,6 +16,7 @@ import numpy as np
 from fastcore.script import call_parse
 from tqdm import tqdm
 
+from ..layer.literal import simulate_dense
 from ..numerics import checks
 from .figures import FIGURES, PLANS, counts_of, names_of, shared_layer
 from .tables import UNFINISHED, alone, code_versions, digest, files

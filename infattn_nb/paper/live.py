@@ -41,10 +41,12 @@ def law_entry(τ, # score standard deviation
              ): # dict: nodes v and weights w, kurtosis, tail ratio at 6 sd
     "One law as the live figures use it."
     law = layer_at(float(τ), heads, tokens).law().marginal(0)
-    v, w = law.v, law.w
+    v = law.v
+    w = law.w
     if v.size > NODES:
         x, w = (a[0] for a in gauss(jacobi(np.log(v)[None], w[None], NODES)))
-        v, w = np.exp(x[w > 1e-14]), w[w > 1e-14]
+        v = np.exp(x[w > 1e-14])
+        w = w[w > 1e-14]
     ratio = law.sf(6*law.std())/norm.sf(6)
     return dict(v=short(v), w=short(w/w.sum()),
                 **dict(zip(("kurtosis", "ratio"), short([law.kurtosis(), ratio]))))

@@ -13,6 +13,7 @@ from numpy.polynomial import Chebyshev
 from numpy.random import default_rng
 
 from ..layer.attention import Attention
+from ..layer.recipe import scores_of, weights_and_values
 from ..numerics import checks
 from ..numerics.factors import narrow
 from ..numerics.nonlinearities import Nonlinearity
@@ -53,8 +54,8 @@ def _conditional_variances(attention, i, n, size, g):
     streams, shape = Streams.of(g), (attention.heads, size)
     L = attention.tokens.sampled(n)[0].factor(n, size, streams.tokens)
     F, parts = narrow(L[[i]]), (streams.normals, streams.wisharts)
-    G = attention.scores_of(L, F, n, shape, *parts)
-    A, V = attention.given(G, L, n, shape, streams.wisharts, [i])
+    G = scores_of(attention, L, F, n, shape, *parts)
+    A, V = weights_and_values(attention, G, L, n, shape, streams.wisharts, [i])
     K = attention.tokens.kernel()
     v = np.array([np.einsum("ikan->n", V**2),
                   np.einsum("ian,ij,jan->n", A[0], K, A[0])])
