@@ -23,10 +23,12 @@ class Mixture:
 
     Parameters
     ----------
-    means : ndarray (M, Q) or (M, Q, D)
-    variances : ndarray, same shape
-    weights : ndarray (M,)
-        They sum to one.
+    means
+        ndarray (M, Q) or (M, Q, D)
+    variances
+        ndarray, same shape
+    weights
+        ndarray (M,); they sum to one.
     """
     means: np.ndarray
     variances: np.ndarray
@@ -81,8 +83,8 @@ class Mixture:
 
         Parameters
         ----------
-        q : float or array that broadcasts with the values
-            In [0, 1].
+        q
+            float or array that broadcasts with the values; in [0, 1].
 
         Returns
         -------
@@ -105,8 +107,8 @@ class Mixture:
 
         Parameters
         ----------
-        confidence : float
-            In (0, 1).
+        confidence
+            float; in (0, 1).
 
         Returns
         -------
@@ -124,9 +126,10 @@ class Mixture:
 
         Parameters
         ----------
-        size : int
-            Number of draws.
-        rng : None, int, SeedSequence or Generator
+        size
+            int; number of draws.
+        rng
+            None, int, SeedSequence or Generator
 
         Returns
         -------

@@ -295,8 +295,9 @@ def scores_back(layer, view, A, dseen): # (a, b, HM)
     dA = view.readout[:, :, None, None]*dseen[:, None]
     dG = A*(dA - (A*dA).sum(2, keepdims=True))
     asked = view.keys[:, None, :, :b].mT @ dG
-    queries = view.queries[..., :a].reshape(-1, a)
-    return (queries.T @ asked.reshape(len(queries), -1)).reshape(a, b, -1)
+    P, R, _, HM = asked.shape
+    queries = view.queries[..., :a].reshape(P*R, a)
+    return (queries.T @ asked.reshape(P*R, b*HM)).reshape(a, b, HM)
 
 # %% ../../nbs/38_likelihood.ipynb #public
 __all__ = []

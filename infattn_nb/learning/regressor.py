@@ -9,8 +9,10 @@ __all__ = ['MOST_MOVES', 'TUNING_DRAWS', 'CLOSE', 'recall', 'AttentionRegressor'
 import os
 import time
 import warnings
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from inspect import signature
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import RandomState, SeedSequence, default_rng
@@ -25,24 +27,26 @@ from .posteriors import KernelPosterior, ParticlePosterior
 from .posteriors import mean_attention
 from .sequences import sequences
 from ..numerics import checks
-from ..numerics.sampling import seed_sequence
+from ..numerics.sampling import Rng, seed_sequence
 
 # %% ../../nbs/20_learning.ipynb #c6c68b25
 #| code-fold: true
-def recall(sequences, rng=None, keys=4, *, size=2., noise=.1):
+def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
+           noise: float = .1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Associative recall: (key, value) in random order, then a key; y is its value.
 
     Parameters
     ----------
-    sequences : int
-        P.
-    rng : None, int, SeedSequence or Generator
-    keys : int
-        Different keys, one token each.
-    size : float
-        Length of a key, in [0, ∞).
-    noise : float
-        Standard deviation, in [0, ∞).
+    sequences
+        P
+    rng
+        None | int | SeedSequence | Generator
+    keys
+        different keys, one token each
+    size
+        length of a key, in [0, ∞)
+    noise
+        standard deviation, in [0, ∞)
 
     Returns
     -------
@@ -75,57 +79,68 @@ class AttentionRegressor:
 
     Attributes
     ----------
-    log_marginal_likelihood_value_, log_marginal_likelihood_error_ : float
-        Log evidence of the (normalised) targets; its standard error from the islands.
-    log_evidences_, ancestors_ : ndarray (n_islands,)
-        Of each island; how many particles of the prior have descendants.
-    var_qk_, var_vo_, alpha_ : float
-        As fitted: with `optimizer="evidence"` chosen by the data.
-    latents_, weights_ : ndarray
-        Particles.
-    n_features_in_ : int
-        Length of a token.
+    log_marginal_likelihood_value_, log_marginal_likelihood_error_
+        log evidence of the (normalised) targets; its standard error from the islands
+    log_evidences_, ancestors_
+        of each island; how many particles of the prior have descendants
+    var_qk_, var_vo_, alpha_
+        as fitted: with `optimizer="evidence"` chosen by the data
+    latents_, weights_
+        particles (dim, M), their weights (M,)
+    n_features_in_
+        length of a token
     """
-    def __init__(self, heads=1, var_qk=1., var_vo=1., *, readout=-1, alpha=1e-2,
-                 mask=None, score_scale="sqrt", width=np.inf, optimizer=None,
-                 normalize_y=False, n_particles=256, n_islands=4, n_moves=2, n_steps=5,
-                 keep=.9, random_state=None, verbose=False):
+    posterior_: Any
+    y_train_: np.ndarray
+    log_marginal_likelihood_value_: float
+    log_marginal_likelihood_error_: float
+
+    def __init__(self, heads: float = 1, var_qk: float = 1., var_vo: float = 1., *,
+                 readout: int | str = -1, alpha: float = 1e-2,
+                 mask: str | np.ndarray | None = None, score_scale: str = "sqrt",
+                 width: float = np.inf, optimizer: str | None = None,
+                 normalize_y: bool = False, n_particles: int = 256, n_islands: int = 4,
+                 n_moves: int | str = 2, n_steps: int = 5, keep: float = .9,
+                 random_state: RandomState | Rng = None, verbose: bool = False) -> None:
         """
         Parameters
         ----------
-        heads : int or np.inf
-            H; np.inf: the Gaussian process of Hron et al. (2020).
-        var_qk, var_vo : float
-            σ_Q²σ_K² and σ_V²σ_O², in [0, ∞).
-        readout : int or "mean"
-            Position that is read out, from the end if negative; or the mean of all.
-        alpha : float
-            Variance of the noise, in (0, ∞).
-        mask : None, "causal" or boolean array (s, s)
-            True = may attend.
-        score_scale : "sqrt" or "linear"
-            "linear": uniform weights at infinite width.
-        width : float
-            n, a whole number in [1, ∞].
-        optimizer : None or "evidence"
-            "evidence": `var_qk`, `var_vo`, `alpha` are where its climb begins.
-        normalize_y : bool
-            Are the targets shifted and scaled to mean 0, variance 1 (then `alpha` is
-            relative to that)?
-        n_particles : int
-            On each island, at least 2.
-        n_islands : int
-            Their spread is the error of the evidence.
-        n_moves : int or "auto"
+        heads
+            H; np.inf: the Gaussian process of Hron et al. (2020)
+        var_qk
+            σ_Q²σ_K², in [0, ∞)
+        var_vo
+            σ_V²σ_O², in [0, ∞)
+        readout
+            position that is read out, from the end if negative; "mean": all of them
+        alpha
+            variance of the noise, in (0, ∞)
+        mask
+            "causal" or boolean (s, s), True = may attend
+        score_scale
+            "sqrt" or "linear": uniform weights at infinite width
+        width
+            n, a whole number in [1, ∞]
+        optimizer
+            "evidence": `var_qk`, `var_vo`, `alpha` are where its climb begins
+        normalize_y
+            shift and scale the targets to mean 0 and variance 1? `alpha` is relative
+            to that
+        n_particles
+            on each island, at least 2
+        n_islands
+            their spread is the error of the evidence
+        n_moves
             Hamiltonian moves at each temperature; "auto": 1, 2, 4 … until the answer
-            can be trusted, at most 16.
-        n_steps : int
-            Leapfrog steps of each move.
-        keep : float
-            Effective fraction of the particles kept per temperature, in (0, 1).
-        random_state : None, int, SeedSequence, Generator or RandomState
-        verbose : bool
-            Say how long it will take, and show bars?
+            can be trusted, at most 16
+        n_steps
+            leapfrog steps of each move
+        keep
+            effective fraction of the particles kept per temperature, in (0, 1)
+        random_state
+            None | int | SeedSequence | Generator | RandomState
+        verbose
+            say how long it will take, and show bars?
         """
         self.heads = heads
         self.var_qk = var_qk
@@ -145,17 +160,19 @@ class AttentionRegressor:
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y, executor=None):
+    def fit(self, X: Any, y: Any,
+            executor: Executor | None = None) -> "AttentionRegressor":
         """Posterior of the scores and evidence.
 
         Parameters
         ----------
-        X : array (P, s, d) or list of arrays (s_p, d)
-            Token embeddings; their Gram matrix X Xᵀ is not divided by d.
-        y : array (P,) or (P, D)
-            Targets: the D outputs share the scores.
-        executor : concurrent.futures.Executor or None
-            For the islands; None: threads.
+        X
+            token embeddings (P, s, d), or a list of arrays (s_p, d); their Gram matrix
+            X Xᵀ is not divided by d
+        y
+            targets (P,) or (P, D): the D outputs share the scores
+        executor
+            concurrent.futures.Executor for the islands; None = threads
 
         Returns
         -------
@@ -173,7 +190,7 @@ class AttentionRegressor:
             print(f"about {_seconds(self, X, y):.0f} s")
         return _fitted(self, X, y, executor)
 
-    def expected_seconds(self, X, y):
+    def expected_seconds(self, X: Any, y: Any) -> float:
         """About how long `fit` will take here without an optimizer: a small pilot.
 
         Parameters
@@ -187,14 +204,15 @@ class AttentionRegressor:
         """
         return _seconds(self, *_problem(self, X, y))
 
-    def predictive(self, X, noise=True):
+    def predictive(self, X: Any, noise: bool = True) -> Mixture:
         """The law of y at each sequence: a mixture of Gaussians, one per particle.
 
         Parameters
         ----------
-        X : array (Q, s, d) or list of arrays
-        noise : bool
-            Of an observation; False: of the function itself.
+        X
+            (Q, s, d), or a list of arrays
+        noise
+            of an observation; False: of the function itself
 
         Returns
         -------
@@ -204,16 +222,18 @@ class AttentionRegressor:
         me, X = self._ready(X)
         return _law(me, X, me.alpha_ if noise else 0.)
 
-    def predict(self, X, return_std=False, return_cov=False):
+    def predict(self, X: Any, return_std: bool = False,
+                return_cov: bool = False) -> Any:
         """Posterior mean of the function.
 
         Parameters
         ----------
-        X : array (Q, s, d) or list of arrays
-        return_std : bool
-            Also the standard deviation (without noise)?
-        return_cov : bool
-            Also the covariance of the values (without noise)?
+        X
+            (Q, s, d), or a list of arrays
+        return_std
+            also the standard deviation (without noise)?
+        return_cov
+            also the covariance of the values (without noise)?
 
         Returns
         -------
@@ -236,15 +256,18 @@ class AttentionRegressor:
             return mean, cov[..., 0] if me.y_train_.ndim == 1 else cov
         return mean
 
-    def sample_y(self, X, n_samples=1, random_state=0):
+    def sample_y(self, X: Any, n_samples: int = 1,
+                 random_state: RandomState | Rng = 0) -> np.ndarray:
         """Draws of the function, at all sequences together (without noise).
 
         Parameters
         ----------
-        X : array (Q, s, d) or list of arrays
-        n_samples : int
-            Number of functions.
-        random_state : None, int, SeedSequence, Generator or RandomState
+        X
+            (Q, s, d), or a list of arrays
+        n_samples
+            number of functions
+        random_state
+            None | int | SeedSequence | Generator | RandomState
 
         Returns
         -------
@@ -256,12 +279,13 @@ class AttentionRegressor:
         f = me.y_shift_[:, None] + me.y_scale_[:, None]*f
         return f[:, 0] if me.y_train_.ndim == 1 else f
 
-    def attention(self, X):
+    def attention(self, X: Any) -> np.ndarray:
         """Posterior mean of the attention weights, averaged over heads.
 
         Parameters
         ----------
-        X : array (Q, s, d) or list of arrays
+        X
+            (Q, s, d), or a list of arrays
 
         Returns
         -------
@@ -271,15 +295,16 @@ class AttentionRegressor:
         A = mean_attention(me.posterior_, X)
         return A if isinstance(self.readout, str) else A[:, 0]
 
-    def plot_attention(self, X, ax=None):
+    def plot_attention(self, X: Any, ax: Any = None) -> Any:
         """The attention weights as a picture: sequences down, tokens across.
 
         Parameters
         ----------
-        X : array (Q, s, d) or list of arrays
-            For readout="mean" the weights are averaged over the rows read out.
-        ax : matplotlib Axes or None
-            None: a new figure.
+        X
+            (Q, s, d), or a list of arrays; for readout="mean" the weights are averaged
+            over the rows read out
+        ax
+            matplotlib Axes; None = a new figure
 
         Returns
         -------
@@ -297,13 +322,15 @@ class AttentionRegressor:
         ax.grid(False)
         return ax
 
-    def score(self, X, y):
+    def score(self, X: Any, y: Any) -> float:
         """Coefficient of determination of the predictions.
 
         Parameters
         ----------
-        X : array (Q, s, d) or list of arrays
-        y : array (Q,) or (Q, D)
+        X
+            (Q, s, d), or a list of arrays
+        y
+            (Q,) or (Q, D)
 
         Returns
         -------
@@ -313,12 +340,13 @@ class AttentionRegressor:
         y = _targets(y, len(X))
         return 1 - ((y - self.predict(X))**2).sum()/((y - y.mean(0))**2).sum()
 
-    def compare(self, heads=(1, 2, 4, np.inf)):
+    def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
         """Evidence of models with other numbers of heads on the data of `fit`.
 
         Parameters
         ----------
-        heads : sequence of int or np.inf
+        heads
+            sequence of int or np.inf
 
         Returns
         -------
@@ -339,9 +367,9 @@ class AttentionRegressor:
                          other.log_marginal_likelihood_error_))
         value, error = np.transpose(rows)
         share = np.exp(value - value.max())
-        index = pd.Index(heads, name="heads", dtype=object)
-        return pd.DataFrame({"log evidence": value, "error": error,
-                             "probability": share/share.sum()}, index)
+        columns = {"log evidence": value, "error": error,
+                   "probability": share/share.sum()}
+        return pd.DataFrame(columns, list(heads)).rename_axis("heads")
 
     def _ready(self, X):
         "This model if it is fitted, else its prior; and X, cleaned."
@@ -356,12 +384,18 @@ class AttentionRegressor:
         prior = type(self)(**self.get_params())
         return _fitted(prior, X.take(slice(0, 0)), np.zeros(0)), X
 
-    def get_params(self, deep=True):
-        "The constructor's arguments."
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments.
+
+        Parameters
+        ----------
+        deep
+            for scikit-learn; there is nothing deeper
+        """
         names = list(signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> "AttentionRegressor":
         "Change some of them; ValueError for names that there are not."
         for name in params:
             checks.choice(name, "params", tuple(self.get_params()))

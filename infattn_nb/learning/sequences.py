@@ -6,11 +6,12 @@
 __all__ = ['Sequences', 'stacked', 'padded', 'sequences', 'refuse_foreign', 'ragged', 'embed_features', 'patches']
 
 # %% ../../nbs/55_sequences.ipynb #imports
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..numerics import checks
+from ..numerics.sampling import Size
 
 # %% ../../nbs/55_sequences.ipynb #sequences
 #| code-fold: true
@@ -92,16 +93,15 @@ def _refuse_huge(x):
 
 # %% ../../nbs/55_sequences.ipynb #embed
 #| code-fold: true
-def embed_features(X, asking=1.):
+def embed_features(X: Any, asking: float = 1.) -> np.ndarray:
     """Rows of a table as tokens: each feature's value times a vector of its own.
 
     Parameters
     ----------
-    X : array (P, F)
-        Table; scale its columns first.
-    asking : float
-        Length of a last token that all rows share, in [0, ∞). It asks where
-        `readout=-1`.
+    X
+        table (P, F); scale its columns first
+    asking
+        length of a last token that all rows share, in [0, ∞): it asks where readout=-1
 
     Returns
     -------
@@ -123,22 +123,23 @@ def embed_features(X, asking=1.):
 
 # %% ../../nbs/55_sequences.ipynb #patchescode
 #| code-fold: true
-def patches(images, size=2, place=1., *, asking=0., shape=None):
+def patches(images: Any, size: Size = 2, place: float = 1., *,
+            asking: float = 0., shape: tuple | None = None) -> np.ndarray:
     """Images as tokens: patches, row by row, and where each lies.
 
     Parameters
     ----------
-    images : array (P, h, w) or (P, h, w, c), or (P, h w c) with `shape`
-        Images.
-    size : int or tuple of int
-        Pixels along the sides of a patch, down and across; they divide h and w.
-        (1, w): a row is a token.
-    place : float
-        Length of the one-hot vector of the place, in [0, ∞); 0: none is appended.
-    asking : float
-        Length of a last token that all images share, in [0, ∞); 0: there is none.
-    shape : tuple of int or None
-        (h, w) or (h, w, c) of images that come as rows of a table.
+    images
+        (P, h, w) or (P, h, w, c); with `shape` (P, h w c)
+    size
+        pixels along the sides of a patch; (down, across) if they differ: with (1, w) a
+        row is a token
+    place
+        length of the one-hot vector of the place, in [0, ∞); 0: none is appended
+    asking
+        length of a last token that all images share, in [0, ∞); 0: there is none
+    shape
+        (h, w) or (h, w, c) of images that come as rows of a table
 
     Returns
     -------
