@@ -109,7 +109,7 @@ TRIED = [*product(SIZES, ((64, 1), (256, 2))), (SIZES[-2], (256, 6))]
 def trust_runs(seeds):
     "Sizes, settings, seeds."
     yield from ((size, how, seed) for (size, how), seed in product(TRIED, range(seeds)))
-    yield from ((EIGHT, (256, moves), seed) for moves, seed in product((1, 2), range(min(seeds, 2))))
+    yield from ((EIGHT, (256, moves), seed) for moves, seed in product((2,), range(min(seeds, 1))))
 
 # --- real data
 

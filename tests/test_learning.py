@@ -585,6 +585,15 @@ def test_more_bad_input(call, words):
 
 # --- answers
 
+def test_the_prior_of_infinitely_many_heads():
+    X, _ = data(3, 3, 2)
+    prior = AttentionRegressor(np.inf, random_state=0)
+    mean, cov = prior.predict(X, return_cov=True)
+    assert not mean.any() and (np.linalg.eigvalsh(cov) > -1e-9).all()
+    f = prior.sample_y(X, 4000)
+    square = np.einsum("qm,rm->qrm", f, f)
+    assert (np.abs(square.mean(-1) - cov) < 8*square.std(-1)/4000**.5).all()
+
 def test_quantiles_and_intervals(fitted):
     X, _ = data(5, 4, 3)
     law = fitted.predictive(X)

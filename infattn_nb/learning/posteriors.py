@@ -189,7 +189,8 @@ class KernelPosterior:
 
 def side_by_side(Φ): # (M, P, k)
     "All features of a sequence in one row, (P, M k)."
-    return Φ.transpose(1, 0, 2).reshape(Φ.shape[1], -1)
+    M, P, k = Φ.shape
+    return Φ.transpose(1, 0, 2).reshape(P, M*k)
 
 # %% ../../nbs/54_posteriors.ipynb #public
 __all__ = []
