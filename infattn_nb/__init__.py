@@ -19,16 +19,17 @@ PUBLIC = {
     "layer.tokens": "Tokens",
     "layer.attention": "Attention",
     "layer.literal": "simulate_dense",
-    "programs.program": "Program AssumptionError AssumptionWarning",
+    "programs.assumption": "AssumptionError AssumptionWarning",
+    "programs.program": "Program",
     "programs.architectures": "mlp rnn lstm conv1d attention",
     "programs.infinite_width": "limit Limit",
     "programs.finite_width": "simulate gram",
     "programs.program_tokens": "ProgramTokens",
     "theorem.pseudo_lipschitz":
         "compose product growth softmax_weight break_pseudo_lipschitz",
+    "theorem.score_law": "variance_gamma",
     "theorem.score_clt":
-        "ExchangeableScores variance_gamma score_cov score_gram quadratic_form "
-        "cumulants",
+        "ExchangeableScores score_cov score_gram quadratic_form cumulants",
     "theorem.averages": "averages conditional_average curves",
     "theorem.proof": "averaged_constant gaussian_mean split",
     "convergence.divergence":
@@ -116,9 +117,9 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .layer.tokens import Tokens as Tokens
     from .layer.attention import Attention as Attention
     from .layer.literal import simulate_dense as simulate_dense
+    from .programs.assumption import AssumptionError as AssumptionError
+    from .programs.assumption import AssumptionWarning as AssumptionWarning
     from .programs.program import Program as Program
-    from .programs.program import AssumptionError as AssumptionError
-    from .programs.program import AssumptionWarning as AssumptionWarning
     from .programs.architectures import mlp as mlp
     from .programs.architectures import rnn as rnn
     from .programs.architectures import lstm as lstm
@@ -134,8 +135,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .theorem.pseudo_lipschitz import growth as growth
     from .theorem.pseudo_lipschitz import softmax_weight as softmax_weight
     from .theorem.pseudo_lipschitz import break_pseudo_lipschitz as break_pseudo_lipschitz
+    from .theorem.score_law import variance_gamma as variance_gamma
     from .theorem.score_clt import ExchangeableScores as ExchangeableScores
-    from .theorem.score_clt import variance_gamma as variance_gamma
     from .theorem.score_clt import score_cov as score_cov
     from .theorem.score_clt import score_gram as score_gram
     from .theorem.score_clt import quadratic_form as quadratic_form

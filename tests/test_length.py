@@ -75,7 +75,7 @@ def test_long_rows(e, τ):
 
 def drawn(s, τ, size, rng, batch=4096):
     "Draws of u, in batches."
-    for k in range(0, size, batch):
+    for _ in range(0, size, batch):
         g = np.exp(τ*rng.standard_normal((batch, s)))
         yield np.einsum("bs,bs->b", g, g)/g.sum(1)**2
 
@@ -148,7 +148,7 @@ def test_rows_of_a_layer(layer, i):
 
 def test_the_old_way_agrees():
     "Weights equal to softmax, but not recognised: the grid of the scores themselves."
-    τ, one, other = .5, *(Attention(Tokens(3, identity), var_q=.25, weights=w) for w in (softmax, lambda g: softmax(g)))
+    one, other = (Attention(Tokens(3, identity), var_q=.25, weights=w) for w in (softmax, lambda g: softmax(g)))
     y = YS*one.law().marginal().std()
     np.testing.assert_allclose(other.law().marginal().sf(y), one.law().marginal().sf(y), rtol=1e-7)
 
@@ -158,6 +158,26 @@ def test_degenerate_rows():
     np.testing.assert_allclose(row_mixture(np.ones(3), 1., bias=[0, 0, -1e6]).var(), participation_moments(2, 1., 1)[0], rtol=1e-10)
     np.testing.assert_allclose(row_mixture(np.ones(3), 1., bias=[0, 1e6, 0]).var(), 1, rtol=1e-12)
     np.testing.assert_allclose(row_mixture(np.ones(16), 1e-4).var(), (1 + 15/16*1e-8)/16, rtol=1e-11)
+
+@pytest.mark.power("1.7e-10 in the variance, 3e-9 six deviations out")
+@pytest.mark.parametrize("s", [2, 16, 128])
+@pytest.mark.parametrize("τ", [2e-6, 2e-5, 9e-5])
+def test_nearly_constant_scores(s, τ):
+    "u = (1 + τ²(1 − 1/s))/s but for τ⁴. Held back at 1/s, which all weights reach together, it would be up to 1e-9 too large."
+    law, exact = row_mixture(np.ones(s), τ), (1 + (1 - 1/s)*τ**2)/s
+    for verb, y, expected in (("var", (), exact), ("sf", (6*exact**.5,), ndtr(-6.))):
+        value, error = getattr(law, verb)(*y, return_error=True)
+        assert abs(value - expected) < 1e-12*value < error < 1e-8*value
+
+def test_scores_that_differ_a_thousandfold_are_left_to_grids():
+    "A join would miss the peak of the narrow ones (or find none); two wide scores and three constant ones by a plain grid, the constant but for 1e-8."
+    K = np.diag([1., 1., 1e-8, 1e-8, 1e-8])
+    assert row_law(K, 1.) is None and row_law(K, 1e-13) is not None # all of them constant
+    value, error = Attention(Tokens(5, identity, K)).law().marginal(0).var(return_error=True)
+    z = np.arange(-9, 9.01, .1)
+    e, w = np.exp(z), np.exp(-z*z/2)
+    u = (e[:, None]**2 + e**2)/(e[:, None] + e + 3)**2
+    assert abs(value - w @ u @ w/w.sum()**2) < error + 1e-7*value and error < 1e-4*value
 
 @pytest.mark.parametrize("call, words", [
     (lambda: row_mixture(np.ones(2**20 + 1), 1.), "at most 1,048,576"), (lambda: row_mixture([1., -1], 1.), "`k`"),

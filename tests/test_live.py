@@ -194,7 +194,7 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
     p = Program()
     perceptron = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
     for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), perceptron=perceptron).items():
-        assert ks_2samp(averages(p, cos, h, 16, 3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
+        assert ks_2samp(averages(p, cos, h, 16, size=3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
 
 @pytest.mark.power("exact formula, six digits")
 def test_the_limit_drawn_by_the_browser(found):

@@ -17,7 +17,8 @@ from scipy.interpolate import make_interp_spline
 from scipy.special import wrightomega
 from scipy.stats import norm
 
-from ..layer.row_blocks import FINE, row_entropy
+from ..laws.scale_mixture import ScaleMixture
+from ..layer.row_blocks import FINE, Mesh, row_entropy
 from ..layer.row_law import judged, powers
 from ..numerics import checks
 from ..numerics.quadrature import gauss
@@ -120,18 +121,19 @@ def _log_product(f, s):
     return c[1:]
 
 # %% ../../nbs/18_length.ipynb #21263181
-def participation_moments(s, score_sd, k=4, *, logarithm=False):
+def participation_moments(s: float, score_sd: float, k: int = 4, *,
+                          logarithm: bool = False) -> np.ndarray:
     r"""Moments of the participation ratio $u$ of a row, by one-dimensional integrals.
 
     Parameters
     ----------
-    s : float
+    s
         number of tokens, a whole number; it may exceed every array: ``2.**200``
-    score_sd : float
+    score_sd
         τ > 0
-    k : int, default 4
+    k
         highest moment, at most 40
-    logarithm : bool, default False
+    logarithm
         return log E uᵐ, which no length makes underflow
 
     Returns
@@ -166,14 +168,14 @@ def _positive(logs):
 
 # %% ../../nbs/18_length.ipynb #933654d9
 #| code-fold: true
-def mean_entropy(s, score_sd):
+def mean_entropy(s: float, score_sd: float) -> float:
     """Expected entropy of a row of s independent scores, by one-dimensional integrals.
 
     Parameters
     ----------
-    s : float
+    s
         number of tokens, a whole number
-    score_sd : float
+    score_sd
         τ > 0
 
     Returns
@@ -188,16 +190,17 @@ def mean_entropy(s, score_sd):
     tokens = exp(s*b0) + s*scored*exp((s - 1)*b0)
     return b.step*(exp(-exp(b.ξ)) - tokens).sum()
 
-def entropy(s, score_sd, mesh=FINE):
+def entropy(s: int, score_sd: float, mesh: Mesh = FINE
+           ) -> tuple[np.ndarray, np.ndarray]:
     """The law of the entropy of a row, as weighted points, by doubling.
 
     Parameters
     ----------
-    s : int
+    s
         number of tokens, 2 ≤ s ≤ 2²⁰
-    score_sd : float
+    score_sd
         τ > 0
-    mesh : Mesh
+    mesh
         of the doubling
 
     Returns
@@ -257,14 +260,14 @@ def _sticks(alpha, heads, size, rng, J=500):
 
 # %% ../../nbs/18_length.ipynb #7f06bfce
 @lru_cache(64)
-def frozen(alpha, heads=1):
+def frozen(alpha: float, heads: int = 1) -> ScaleMixture:
     r"""The law of one output in the frozen phase: PD(α, 0) weights, $K = I$.
 
     Parameters
     ----------
-    alpha : float
-        α = 1/β in [0.01, 0.95]; at finite length better `effective_alpha`
-    heads : int, default 1
+    alpha
+        α = 1/β in [0.01, 0.95]; for a finite sequence its effective α
+    heads
         H
 
     Returns
@@ -281,14 +284,14 @@ def frozen(alpha, heads=1):
     return judged(rule(120), rule(90), heads, sample=partial(_sticks, α, heads))
 
 # %% ../../nbs/18_length.ipynb #52fadb5e
-def effective_alpha(s, score_sd):
+def effective_alpha(s: float, score_sd: float) -> float:
     r"""$z_s/\tau$ with $s\,\bar\Phi(z_s)=1$: what replaces $1/\beta$ at finite s.
 
     Parameters
     ----------
-    s : float
+    s
         number of tokens ≥ 2, a whole number
-    score_sd : float
+    score_sd
         τ > 0
 
     Returns
@@ -301,16 +304,16 @@ def effective_alpha(s, score_sd):
 
 # %% ../../nbs/18_length.ipynb #length-overlap
 #| code-fold: true
-def row_overlap(s, score_sd, correlation):
+def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     r"""Mean overlap $\mathbb{E}\sum_k A_{ik}A_{jk}$ of two rows of attention weights.
 
     Parameters
     ----------
-    s : float
+    s
         number of tokens, a whole number
-    score_sd : float
+    score_sd
         τ > 0, of the independent scores of either row
-    correlation : float
+    correlation
         of the two scores of one token, in [−1, 1]; 1 gives E u, 0 gives 1/s
 
     Returns
@@ -325,7 +328,7 @@ def row_overlap(s, score_sd, correlation):
     both, kept, lost = _pairs(x, τ, ρ, far)
     few = log1p(-np.minimum(lost, .5))
     log_kept = np.where(lost < .5, few, log(np.maximum(kept, 1e-99)))
-    return s*_STEP**2*(both*exp((s - 1)*log_kept)).sum()
+    return s*_STEP**2*float((both*exp((s - 1)*log_kept)).sum())
 
 _STEP = .3 # of ξ and η
 
@@ -364,7 +367,7 @@ def _token(z, τ):
     return exp(z + τ**2/2 - exp(log_rate(z + τ**2))), exp(-rate), -expm1(-rate)
 
 # %% ../../nbs/18_length.ipynb #length-width-term
-def width_term(s, score_sd):
+def width_term(s: float, score_sd: float) -> float:
     r"""$\kappa$ in $\mathbb{E}v = \mathbb{E}u + \kappa/n + O(n^{-2})$.
 
     $v$ is the variance of one output at width n given the scores, for a row of
@@ -372,9 +375,9 @@ def width_term(s, score_sd):
 
     Parameters
     ----------
-    s : float
+    s
         number of tokens, a whole number
-    score_sd : float
+    score_sd
         τ > 0
 
     Returns

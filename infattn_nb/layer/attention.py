@@ -165,8 +165,8 @@ class Attention:
         known = n == np.inf and self.head_width is None and not self.tokens.random
         return HierarchicalGaussian(
             partial(sample_covariances, self, tokens, n), tokens.seq_len,
-            partial(sample_variance, self, tokens, n), tv,
-            partial(limit_marginal, self) if known else None)
+            partial(sample_variance, self, tokens, n), tv_error=tv,
+            exact=partial(limit_marginal, self) if known else None)
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False, executor: Executor | None = None) -> np.ndarray:

@@ -6,11 +6,12 @@
 __all__ = ['limit_marginal']
 
 # %% ../../nbs/47_limit_law.ipynb #ll-imp
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
 
-from ..laws.scale_mixture import mixture_of_heads
+from ..laws.scale_mixture import head_rules, mixture_of_rules
 from .recipe import sample_variance
 from .row_law import row_law
 from ..numerics.factors import psd_factor
@@ -50,13 +51,9 @@ def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
     fresh = partial(sample_variance, layer, layer.tokens, np.inf, i)
     law = _independent_row(layer, i, sample=fresh) if doubling else None
     if law is None:
-        u, spans, singular = _one_head(layer, i)
-        law = mixture_of_heads(normal_nodes(u, spans), layer.heads, sample=fresh,
-                               singular=singular)
-    for x in filter(None, (law, law.coarse, *law.replicates)): # shared, so read-only
-        for a in vars(x).values():
-            if isinstance(a, np.ndarray):
-                a.flags.writeable = False
+        rules, singular = _rules_of_one_head(replace(layer, heads=1), i)
+        law = mixture_of_rules(rules, layer.heads, sample=fresh,
+                               singular=singular and layer.heads == 1)
     return law
 
 def _independent_row(layer, i, **options):
@@ -68,8 +65,14 @@ def _independent_row(layer, i, **options):
     if see.sum() <= 4 and _score_var(layer)*K[i, i]*K.max() <= 2.25:
         return None # a grid has as many digits here, sooner
     bias = 0. if layer.bias is None else layer.bias[i, see]
-    return row_law(K[np.ix_(see, see)], _score_var(layer)*K[i, i], bias, layer.heads,
-                   layer.var_o*layer.var_v, **options)
+    return row_law(K[np.ix_(see, see)], _score_var(layer)*K[i, i], bias,
+                   heads=layer.heads, scale=layer.var_o*layer.var_v, **options)
+
+@lru_cache(16)
+def _rules_of_one_head(layer, i):
+    "Gauss rules of u, which serve any number of heads; is the law of one singular?"
+    u, spans, singular = _one_head(layer, i)
+    return head_rules(normal_nodes(u, spans)), singular
 
 def _one_head(layer, i):
     "u as a function of g ~ N(0, I_r), (r, N) -> (N,); ranges of the scores; singular?"
@@ -85,7 +88,7 @@ def _one_head(layer, i):
         squares = [(average(g[:, k:k+b])**2).sum(0) for k, b in parts]
         return layer.var_o*layer.var_v*np.concatenate(squares)
     x = average(np.random.default_rng(0).standard_normal((L.shape[1], 1000)))
-    singular = layer.heads*M.shape[1] == 1 and x.min() < 0 < x.max()
+    singular = M.shape[1] == 1 and x.min() < 0 < x.max()
     return u, np.ptp(L, axis=0), singular
 
 # %% ../../nbs/47_limit_law.ipynb #public

@@ -14,11 +14,12 @@ from typing import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .gram_sums import explicit_sums, signs_save, sums_by_signs
 from ..numerics import checks
 from ..numerics.factors import psd_factor, wishart_factor
 from ..numerics.nonlinearities import Nonlinearity, clipped, identity
 from ..numerics.nonlinearities import value_key
-from ..numerics.sampling import BUFFER, draw, pieces
+from ..numerics.sampling import draw
 
 # %% ../../nbs/02_tokens.ipynb #c243d8bd
 #| code-fold: true
@@ -130,11 +131,21 @@ class Tokens(TokenLaw):
             L (s, q, 1, size or 1) with L Lᵀ = K_n
         """
         if n == np.inf: return psd_factor(self.kernel()[..., None, None])
-        r = np.sqrt(rng.chisquare(n, size)/n) if self.cov is None else np.ones(size)
+        axes = size if isinstance(size, tuple) else (size,)
+        r = np.ones(axes)
+        if self.cov is None:
+            r = np.sqrt(rng.chisquare(n, axes)/n)
         if self.activation == identity:
-            scaled = r*psd_factor(self.hidden_cov)[..., None, None]
-            return wishart_factor(scaled, n, rng, (1, size))
-        return psd_factor(np.moveaxis(_gram(self, r, int(n), rng), 0, -1)[:, :, None])
+            root = psd_factor(self.hidden_cov)
+            scaled = r*root[(..., *[None]*(len(axes) + 1))]
+            return wishart_factor(scaled, n, rng, (1, *axes))
+        return psd_factor(self._explicit_gram(int(n), r, rng))[:, :, None]
+
+    def _explicit_gram(self, n, r, rng): # (s, s, size)
+        if self.cov is None and signs_save(self.activation, self.seq_len, n):
+            return r*r*sums_by_signs(self.seq_len, n, len(r), rng)/n
+        root = None if self.cov is None else psd_factor(self.cov)
+        return explicit_sums(self.activation, self.seq_len, n, r, rng, root)/n
 
     def tv_error(self, width):
         r"""Bound on the total variation when $\phi$ is replaced by the identity.
@@ -196,20 +207,6 @@ def _of_one(f):
         checks.refuse("activation", "be a function of one argument",
                       f"{φ} of {φ.arity}", "pass e.g. relu")
     return φ
-
-# %% ../../nbs/02_tokens.ipynb #bb019711
-def _gram(tokens, r, n, rng):
-    "XXᵀ/n (size, s, s) for tokens φ(r h), n coordinates each."
-    s, C = tokens.seq_len, psd_factor(tokens.hidden_cov).T
-    K = np.zeros((len(r), s, s))
-    for i, b in pieces(len(r), max(1, BUFFER//(n*s))):
-        for _, columns in pieces(n, max(1, BUFFER//s)):
-            h = rng.standard_normal((b, columns, s))
-            if tokens.cov is not None: h = h @ C
-            h *= r[i:i+b, None, None]
-            x = tokens.activation(h)
-            K[i:i+b] += x.mT @ x
-    return K/n
 
 # %% ../../nbs/02_tokens.ipynb #public
 __all__ = ["Tokens"]

@@ -564,7 +564,7 @@ def _again(seed):
 
 # %% ../../nbs/20_learning.ipynb #tune
 #| code-fold: true
-TUNING_DRAWS = 512 # of the prior, while the dials of infinitely many heads turn
+TUNING_DRAWS = 256 # of the prior, while the dials of infinitely many heads turn
 CLOSE = 1. # nats: then the start is explored too, and the better of the two is kept
 
 def _bounds(likelihood, X): # [(low, high), …]

@@ -71,13 +71,14 @@ def wishart_factor(F: np.ndarray, df: float, rng: Generator,
         return F
     m = checks.number(df, "df", "[1, ∞)")
     q = F.shape[1]
-    columns = []
-    for j in range(int(min(q, m))):
+    FT = np.empty((len(F), int(min(q, m)), *shape))
+    for j in range(FT.shape[1]):
         t = np.empty((q - j, *shape))
-        t[0] = np.sqrt(rng.chisquare(m - j, shape))
+        np.sqrt(rng.chisquare(m - j, shape), out=t[0])
         rng.standard_normal(out=t[1:])
-        columns.append(np.einsum("ik...,k...->i...", F[:, j:], t))
-    return np.stack(columns, axis=1)/np.sqrt(m)
+        t /= np.sqrt(m)
+        np.einsum("ik...,k...->i...", F[:, j:], t, out=FT[:, j])
+    return FT
 
 # %% ../../nbs/26_factors.ipynb #25a44dfe
 def narrow(F): # factor, shape (r, q, ...)
