@@ -456,7 +456,7 @@ def test_a_failed_or_interrupted_fit_loses_nothing(monkeypatch):
     m = AttentionRegressor(random_state=0, **SMALL).fit(X, y)
     before = m.predict(X)
     with pytest.raises(ValueError): m.fit(X, y*np.nan)
-    monkeypatch.setattr("infattn_nb.learning.regressor.islands", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("infattn_nb.learning.fitting.islands", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt): m.fit(2*X, y)
     np.testing.assert_array_equal(m.predict(X), before)
 
