@@ -49,6 +49,7 @@ PUBLIC = {
     "transformers.residual_stream": "embedding_cov text_labels",
     "transformers.blocks": "Block FeedForward Norm Rotary SelfAttention",
     "transformers.transformer": "Transformer Chain",
+    "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "paper.figures":
         "figure_1a figure_1b figure_2a figure_2b figure_3a figure_3b figure_relu_a "
@@ -194,6 +195,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .transformers.blocks import SelfAttention as SelfAttention
     from .transformers.transformer import Transformer as Transformer
     from .transformers.transformer import Chain as Chain
+    from .learning.sequences import embed_features as embed_features
+    from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor
     from .learning.regressor import recall as recall
     from .paper.figures import figure_1a as figure_1a
