@@ -194,6 +194,10 @@ class AttentionRegressor:
         Returns
         -------
         float
+        X
+            sequences, as in `fit`
+        y
+            targets, as in `fit`
         """
         return seconds(self, *_problem(self, X, y))
 

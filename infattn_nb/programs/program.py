@@ -53,7 +53,19 @@ class Program:
             *,
             some=False, # refuse an empty list?
            ) -> tuple[Any, ...]:
-        "Vectors or scores of this program, or TypeError or ValueError."
+        """Vectors or scores of this program, or TypeError or ValueError.
+
+        Parameters
+        ----------
+        kind
+            class of what is asked for
+        things
+            objects, one or several
+        what
+            they are, for the message
+        some
+            must there be one at least?
+        """
         kinds = "scores" if kind is Score else "vectors"
         if isinstance(things, (Vector, Score)):
             things = [things]
@@ -82,7 +94,15 @@ class Program:
                     vectors, # of this program, one at least
                     what, # they are, for the message
                    ) -> Fraction: # of the width
-        "The length that the vectors share, or ValueError."
+        """The length that the vectors share, or ValueError.
+
+        Parameters
+        ----------
+        vectors
+            vectors of this program
+        what
+            they are, for the message
+        """
         if len({h.length for h in vectors}) > 1:
             got = (f"`{self.name(h)}` of {length_text(h.length)}" for h in vectors)
             checks.refuse(what, "have the same length", ", ".join(got),
@@ -346,7 +366,15 @@ class Program:
              nodes, # vectors and scores to start with
              parents, # vector or score -> those to go on with
             ): # list, in the order of writing
-        "Nodes, their parents, the parents of these, and so on."
+        """Nodes, their parents, the parents of these, and so on.
+
+        Parameters
+        ----------
+        nodes
+            where the walk begins
+        parents
+            node -> the nodes it is made of
+        """
         seen = set()
         todo = list(nodes)
         while todo:
