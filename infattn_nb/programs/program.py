@@ -46,13 +46,8 @@ class Program:
         r"All scores that are divided by $\sqrt n$, in the order of writing."
         return [p for p in self.nodes if isinstance(p, Score) and p.is_random]
 
-    def own(self,
-            kind, # Vector or Score
-            things, # what should be one or a list of them
-            what, # the argument's name, for the message
-            *,
-            some=False, # refuse an empty list?
-           ) -> tuple[Any, ...]:
+    def own(self, kind: Any, things: Any, what: Any, *,
+            some: bool = False) -> tuple[Any, ...]:
         """Vectors or scores of this program, or TypeError or ValueError.
 
         Parameters
@@ -90,10 +85,7 @@ class Program:
                           f"`{x.program.name(x)}` of another one",
                           "write all of a network into one Program()")
 
-    def same_length(self,
-                    vectors, # of this program, one at least
-                    what, # they are, for the message
-                   ) -> Fraction: # of the width
+    def same_length(self, vectors: Any, what: Any) -> Fraction:
         """The length that the vectors share, or ValueError.
 
         Parameters
@@ -362,10 +354,7 @@ class Program:
             checks.kind(h, (Vector, Score), "nodes", "take the program's own")
         return self.walk(nodes, lambda h: (*h.args, *h.scores))
 
-    def walk(self,
-             nodes, # vectors and scores to start with
-             parents, # vector or score -> those to go on with
-            ): # list, in the order of writing
+    def walk(self, nodes: Any, parents: Any) -> Any:
         """Nodes, their parents, the parents of these, and so on.
 
         Parameters
@@ -408,7 +397,7 @@ class Program:
                           type(node).__name__, "make it with the program's methods")
         return names[node]
 
-    def names(self): # {vector or score: name}
+    def names(self) -> Any:
         "The names of all vectors and scores."
         return names(self.nodes)
 

@@ -23,8 +23,7 @@ from .blocks import CACHE, Block, FeedForward, Norm
 from .blocks import SelfAttention, one_line
 from .configs import ensemble_of_config
 from .families import ensemble_of_module
-from .residual_stream import Stream
-from .residual_stream import given_embeddings, given_gram
+from .residual_stream import Stream, given_embeddings, given_gram
 from .residual_stream import random_coordinates
 
 # %% ../../nbs/19_transformer.ipynb #tr-start
