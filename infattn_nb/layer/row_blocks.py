@@ -350,6 +350,7 @@ def _grid(a, b, mesh, cut):
     return scale, scale.points(x[0], x[-1], mesh.step), l.max()
 
 # %% ../../nbs/30_doubling.ipynb #31e575fd
+#| code-fold: true
 def join(a, # Block
          b, # Block; the same object counts as an independent copy
          mesh=FINE, # Mesh

@@ -159,6 +159,7 @@ def _in_a_worker():
     return current_thread() is not main_thread() or parent_process() is not None
 
 # %% ../../nbs/25_sampling.ipynb #f2b3a669
+#| code-fold: true
 def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None, *,
          executor: Executor | None = None) -> Any:
     """Draw in blocks of `BLOCK` samples, block k from the k-th child of `rng`.
@@ -223,6 +224,7 @@ def _counted(y, number):
     return y
 
 # %% ../../nbs/25_sampling.ipynb #b78f1988
+#| code-fold: true
 def fold(sample: Callable[[int, Generator], np.ndarray],
          statistic: Callable[[np.ndarray], Any], size: int, rng: Rng = None, *,
          combine: Callable[[Any, Any], Any] = add,
