@@ -188,8 +188,10 @@ class AttentionRegressor:
 
         Parameters
         ----------
-        X, y
-            As in `fit`.
+        X
+            as in `fit`
+        y
+            as in `fit`
 
         Returns
         -------
