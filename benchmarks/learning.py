@@ -23,8 +23,8 @@ import scipy
 from numpy.random import SeedSequence
 
 from infattn_nb import AttentionRegressor, recall
-from infattn_nb.learning.regressor.layer_on_data import attend, latent_likelihood
-from infattn_nb.learning.regressor.layer_on_data import training_layer
+from infattn_nb.learning.layer_on_data import attend, latent_likelihood
+from infattn_nb.learning.layer_on_data import training_layer
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 ROUGH = dict(n_particles=100, n_islands=2, n_moves=4, keep=.8) # enough for P D = 6

@@ -11,11 +11,11 @@ import pytest
 from numpy.random import SeedSequence, default_rng
 from scipy.integrate import quad
 from scipy.special import logsumexp
-from scipy.stats import binom, kstest, multivariate_normal, norm
+from scipy.stats import kstest, multivariate_normal, norm
 
 from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, identity
 from infattn_nb import recall
-from infattn_nb.learning.regressor.layer_on_data import Mixture, attend
+from infattn_nb.learning.layer_on_data import Mixture, attend
 from infattn_nb.learning.regressor.particles import climb, islands, next_temperature
 from infattn_nb.learning.regressor.particles import pool, slice_move, systematic
 

@@ -1,6 +1,5 @@
 """Chains of Gram matrices against real transformers: torch's encoder layers, GPT-2 and BERT as Hugging Face initialises them. Nothing is downloaded.
 The longer half is marked `slow`: `pytest tests/test_torch.py -m slow`."""
-import warnings
 
 import numpy as np
 import pytest

@@ -201,7 +201,7 @@ class ScaleMixture(rv_continuous):
         scale = checks.real(scale, "scale")
         shape = () if size is None else size
         rng = random_state if rng is None else rng
-        y = draw(partial(_scaled_normals, self.sample), shape, rng, executor)
+        y = draw(partial(_scaled_normals, self.sample), shape, rng, executor=executor)
         return (loc + scale*y)[()]
 
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
@@ -440,7 +440,7 @@ def head_rules(nodes, # replicates [(u, w), …]
     rules = [jacobi(np.log(np.maximum(u/unit, 1e-100)), w) for u, w in nodes]
     return unit, tuple(map(np.stack, zip(*rules)))
 
-def mixture_of_rules(rules, # of `head_rules`
+def mixture_of_rules(rules, # from head_rules
                      heads, # H
                      **options, # `sample` and `singular` of ScaleMixture
                     ): # ScaleMixture

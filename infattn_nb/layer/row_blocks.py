@@ -7,8 +7,9 @@ __all__ = ['participation', 'row_entropy', 'FINE', 'ROUGH', 'RANGE', 'WIDEST', '
            'splittings', 'parts', 'compress', 'join']
 
 # %% ../../nbs/30_doubling.ipynb #b499f34b
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy import exp, log, logaddexp

@@ -8,12 +8,12 @@ __all__ = ['Rng', 'Size', 'BLOCK', 'AHEAD', 'BUFFER', 'seed_sequence', 'pieces',
 
 # %% ../../nbs/25_sampling.ipynb #69ff7b4f
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from functools import partial, reduce
 from itertools import chain, islice, starmap
 from math import prod
-from operator import add, index
+from operator import add
 from os import cpu_count
 from threading import Event, current_thread, local, main_thread
 from typing import Any, NamedTuple
@@ -160,7 +160,7 @@ def _in_a_worker():
 
 # %% ../../nbs/25_sampling.ipynb #f2b3a669
 #| code-fold: true
-def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None,
+def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None, *,
          executor: Executor | None = None) -> Any:
     """Draw in blocks of `BLOCK` samples, block k from the k-th child of `rng`.
 

@@ -320,7 +320,7 @@ def _chain(t, n, size, rng, executor, c, keep):
     "Draw in blocks and unpack."
     L, H, s = t.layers, t.heads, len(t.cov)
     shapes = [(L + 1, s, s), (L + 1, s), (L, H, s), (L + 1, s, c), *[(L, H, s, s)]*keep]
-    y = draw(partial(_draw_chains, t, n, c, keep), size, rng, executor)
+    y = draw(partial(_draw_chains, t, n, c, keep), size, rng, executor=executor)
     ends = np.cumsum([np.prod(x) for x in shapes])[:-1]
     parts = zip(np.split(y, ends, -1), shapes)
     parts = [p.reshape(*p.shape[:-1], *x) for p, x in parts]
