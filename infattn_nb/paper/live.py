@@ -8,7 +8,6 @@ __all__ = ['TAUS', 'HEADS', 'TOKENS', 'NODES', 'FINITE', 'POINTS', 'CORRECTED', 
            'perceptron_limit', 'judge_entry', 'limit_entry', 'judge_table']
 
 # %% ../../nbs/41_live.ipynb #5acb0061
-import json
 from dataclasses import replace
 
 import numpy as np
