@@ -52,6 +52,7 @@ PUBLIC = {
     "transformers.blocks": "Block FeedForward",
     "transformers.chain": "Chain",
     "transformers.transformer": "Transformer",
+    "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "paper.figures":
         "figure_1a figure_1b figure_2a figure_2b figure_3a figure_3b figure_relu_a "
@@ -197,6 +198,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .transformers.blocks import FeedForward as FeedForward
     from .transformers.chain import Chain as Chain
     from .transformers.transformer import Transformer as Transformer
+    from .learning.sequences import embed_features as embed_features
+    from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor
     from .learning.regressor import recall as recall
     from .paper.figures import figure_1a as figure_1a

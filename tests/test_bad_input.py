@@ -2,7 +2,6 @@
 import ast
 import inspect
 import math
-import re
 import subprocess
 import sys
 import warnings
@@ -376,7 +375,7 @@ CASES += [
     (lambda: first_order(Attention(T), [0.], step=0.), ValueError, "`step`"),
     (lambda: literal_seconds("fig2a", trials="a"), TypeError, "`trials`"),
     (lambda: split(5, np.tanh, np.tanh, np.tanh, 4), TypeError, "`layer`"),
-    (lambda: split(replace(TWO, heads=INF), np.tanh, np.tanh, np.tanh, 4), ValueError, "finitely many heads"),
+    (lambda: split(Attention(T, heads=INF), np.tanh, np.tanh, np.tanh, 4), ValueError, "finitely many heads"),
     (lambda: split(TWO, np.tanh, np.tanh, np.tanh, 4, i=9), ValueError, "`i`"),
     (lambda: tied_scores(5), TypeError, "`layer`"),
     (lambda: tied_law(TWO, 2.5), ValueError, "`width`"),

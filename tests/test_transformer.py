@@ -5,10 +5,10 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.stats import chi2, ks_2samp
+from scipy.stats import ks_2samp
 
 from conftest import nightly
-from infattn_nb import Attention, Tokens, Transformer, clip, embedding_cov, gelu
+from infattn_nb import Attention, Tokens, Transformer, embedding_cov
 from infattn_nb import gelu_tanh, identity, relu, silu, tanh
 from infattn_nb import participation_moments, row_overlap
 from infattn_nb.transformers.residual_stream import bartlett

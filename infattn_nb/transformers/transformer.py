@@ -176,7 +176,7 @@ class Transformer:
         """
         n = width_of(self, width, coords)
         sample = partial(_draw_chains, self, n, coords, bool(scores))
-        gram, mean, units, entropy, *kept = draw(sample, size, rng, executor)
+        gram, mean, units, entropy, *kept = draw(sample, size, rng, executor=executor)
         return Chain(gram, mean, entropy, kept[0] if kept else None,
                      units if coords else None, self.texts)
 
