@@ -46,7 +46,13 @@ PUBLIC = {
     "convergence.long_sequences":
         "participation_moments mean_entropy entropy frozen effective_alpha "
         "row_overlap width_term",
-    "transformers.transformer": "Transformer Chain embedding_cov",
+    "transformers.residual_stream": "embedding_cov text_labels",
+    "transformers.parts": "Norm Rotary",
+    "transformers.heads": "SelfAttention",
+    "transformers.blocks": "Block FeedForward",
+    "transformers.chain": "Chain",
+    "transformers.transformer": "Transformer",
+    "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "paper.figures":
         "figure_1a figure_1b figure_2a figure_2b figure_3a figure_3b figure_relu_a "
@@ -183,9 +189,17 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .convergence.long_sequences import effective_alpha as effective_alpha
     from .convergence.long_sequences import row_overlap as row_overlap
     from .convergence.long_sequences import width_term as width_term
+    from .transformers.residual_stream import embedding_cov as embedding_cov
+    from .transformers.residual_stream import text_labels as text_labels
+    from .transformers.parts import Norm as Norm
+    from .transformers.parts import Rotary as Rotary
+    from .transformers.heads import SelfAttention as SelfAttention
+    from .transformers.blocks import Block as Block
+    from .transformers.blocks import FeedForward as FeedForward
+    from .transformers.chain import Chain as Chain
     from .transformers.transformer import Transformer as Transformer
-    from .transformers.transformer import Chain as Chain
-    from .transformers.transformer import embedding_cov as embedding_cov
+    from .learning.sequences import embed_features as embed_features
+    from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor
     from .learning.regressor import recall as recall
     from .paper.figures import figure_1a as figure_1a

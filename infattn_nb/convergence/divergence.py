@@ -398,7 +398,7 @@ def _samples(x, name):
 # %% ../../nbs/05_divergence.ipynb #03b596e5
 #| code-fold: true
 def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
-    r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned samples.
+    r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned.
 
     Parameters
     ----------

@@ -399,7 +399,8 @@ def chisquare_pair(df, # degrees of freedom
     rejected = tuple(k[log_u > log_accept] for k in doubtful)
     quantiles = rng.random(len(rejected[0]))
     drawn = rejected[-2] == 0
-    near, far = gammaincinv(df/2, quantiles), gammainccinv(df/2, quantiles)
+    near = gammaincinv(df/2, quantiles)
+    far = gammainccinv(df/2, quantiles)
     x[rejected] = 2*np.where(drawn, near, far)
     return x
 
