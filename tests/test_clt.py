@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from scipy.integrate import quad
 from scipy.special import gammaln, kve
 from scipy.stats import ks_2samp, kstest, norm

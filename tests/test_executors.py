@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip, draw
-from infattn_nb import fold, identity, leaky_relu, paired_kl, relu, simulate_dense
+from infattn_nb import fold, leaky_relu, paired_kl, relu, simulate_dense
 from infattn_nb import sweep
 from infattn_nb.laws import hierarchical
 

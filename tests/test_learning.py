@@ -11,7 +11,7 @@ import pytest
 from numpy.random import SeedSequence, default_rng
 from scipy.integrate import quad
 from scipy.special import logsumexp
-from scipy.stats import binom, kstest, multivariate_normal, norm
+from scipy.stats import kstest, multivariate_normal, norm
 
 from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, identity
 from infattn_nb import recall

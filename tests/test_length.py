@@ -160,8 +160,7 @@ def test_degenerate_rows():
     np.testing.assert_allclose(row_mixture(np.ones(16), 1e-4).var(), (1 + 15/16*1e-8)/16, rtol=1e-11)
 
 @pytest.mark.power("1.7e-10 in the variance, 3e-9 six deviations out")
-@pytest.mark.parametrize("s", [2, 16, 128])
-@pytest.mark.parametrize("τ", [2e-6, 2e-5, 9e-5])
+@pytest.mark.parametrize("s, τ", [(2, 2e-6), (2, 9e-5), (16, 2e-5)])
 def test_nearly_constant_scores(s, τ):
     "u = (1 + τ²(1 − 1/s))/s but for τ⁴. Held back at 1/s, which all weights reach together, it would be up to 1e-9 too large."
     law, exact = row_mixture(np.ones(s), τ), (1 + (1 - 1/s)*τ**2)/s

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import AssumptionWarning, Program, Transformer, attention, gelu, gram
+from infattn_nb import AssumptionWarning, Program, Transformer, attention, gram
 from infattn_nb import limit, relu, simulate, tanh
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")

@@ -23,8 +23,8 @@ from ..layer.attention import Attention
 from ..layer.recipe import covariance_given
 from ..numerics import checks
 from ..numerics.quadrature import line
-from ..numerics.sampling import BLOCK, Mirror, Mirrored, Rng, Streams
-from ..numerics.sampling import fold, in_order, pieces, seed_sequence
+from ..numerics.sampling import BLOCK, Mirror, Mirrored, Rng, Streams, fold
+from ..numerics.sampling import in_order, pieces, seed_sequence
 
 # %% ../../nbs/05_divergence.ipynb #d7f2414b
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
@@ -295,7 +295,7 @@ def _paired_sums(p, q, i, y, size, g):
     return parts
 
 def paired_layer(layer, name="layer"):
-    "A layer whose tokens have a constant limit, as pairing needs them, or one sentence."
+    "A layer whose tokens have a constant limit, as pairing needs, or one sentence."
     checks.kind(layer, Attention, name, "use kl_divergence for two laws")
     if layer.tokens.random:
         checks.refuse(name, "have tokens whose Gram matrix has a constant limit",
@@ -398,7 +398,7 @@ def _samples(x, name):
 # %% ../../nbs/05_divergence.ipynb #03b596e5
 #| code-fold: true
 def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
-    r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned samples.
+    r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned.
 
     Parameters
     ----------

@@ -121,6 +121,7 @@ def _log_product(f, s):
     return c[1:]
 
 # %% ../../nbs/18_length.ipynb #21263181
+#| code-fold: true
 def participation_moments(s: float, score_sd: float, k: int = 4, *,
                           logarithm: bool = False) -> np.ndarray:
     r"""Moments of the participation ratio $u$ of a row, by one-dimensional integrals.
@@ -259,6 +260,7 @@ def _sticks(alpha, heads, size, rng, J=500):
     return (u + left**2*(1 - alpha)/(1 + J*alpha)).mean(0)
 
 # %% ../../nbs/18_length.ipynb #7f06bfce
+#| code-fold: true
 @lru_cache(64)
 def frozen(alpha: float, heads: int = 1) -> ScaleMixture:
     r"""The law of one output in the frozen phase: PD(α, 0) weights, $K = I$.
@@ -284,6 +286,7 @@ def frozen(alpha: float, heads: int = 1) -> ScaleMixture:
     return judged(rule(120), rule(90), heads, sample=partial(_sticks, α, heads))
 
 # %% ../../nbs/18_length.ipynb #52fadb5e
+#| code-fold: true
 def effective_alpha(s: float, score_sd: float) -> float:
     r"""$z_s/\tau$ with $s\,\bar\Phi(z_s)=1$: what replaces $1/\beta$ at finite s.
 
@@ -367,6 +370,7 @@ def _token(z, τ):
     return exp(z + τ**2/2 - exp(log_rate(z + τ**2))), exp(-rate), -expm1(-rate)
 
 # %% ../../nbs/18_length.ipynb #length-width-term
+#| code-fold: true
 def width_term(s: float, score_sd: float) -> float:
     r"""$\kappa$ in $\mathbb{E}v = \mathbb{E}u + \kappa/n + O(n^{-2})$.
 

@@ -24,8 +24,8 @@ from ..layer.attention import Attention
 from ..layer.recipe import weights_and_values
 from ..numerics import checks
 from ..numerics.factors import wishart_factor
-from ..numerics.sampling import BUFFER, Rng, Size, Streams, by_pieces
-from ..numerics.sampling import draw, fold, mean_and_error, sums
+from ..numerics.sampling import BUFFER, Rng, Size, Streams, by_pieces, draw
+from ..numerics.sampling import fold, mean_and_error, sums
 
 # %% ../../nbs/04_regimes.ipynb #e67e9d95
 def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the last axes
@@ -71,7 +71,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
     """
     n = _tied_width(layer, width)
     tokens, _ = layer.tokens.sampled(n)
-    return draw(partial(_draw_tied_scores, layer, tokens, n), size, rng, executor)
+    return draw(partial(_draw_tied_scores, layer, tokens, n), size, rng, executor=executor)
 
 def _draw_tied_scores(layer, tokens, n, size, g):
     g_tokens, g_scores, _ = g.spawn(3)

@@ -17,10 +17,8 @@ from numpy.random import Generator
 
 from ..layer.attention import Attention
 from ..layer.literal import literal_layer
-from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor
-from ..numerics.nonlinearities import identity
 from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
@@ -188,7 +186,7 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     n = _literal_width(layer, width)
     checks.function(entries, "entries", "pass e.g. rademacher")
     c = 1 if coords is None else checks.count(coords, "coords")
-    y, G = draw(partial(_literal_block, layer, entries, n, c), size, rng, executor)
+    y, G = draw(partial(_literal_block, layer, entries, n, c), size, rng, executor=executor)
     y = y[..., 0] if coords is None else y
     return (y, G) if scores else y
 

@@ -21,8 +21,8 @@ from scipy.stats import norm
 from .scale_mixture import ScaleMixture
 from ..numerics import checks
 from ..numerics.factors import psd_factor
-from ..numerics.sampling import Rng, Size, draw, fold, mean_and_error
-from ..numerics.sampling import pieces, sums
+from ..numerics.sampling import Rng, Size, draw, fold, mean_and_error, pieces
+from ..numerics.sampling import sums
 
 # %% ../../nbs/01_hierarchical.ipynb #eb3ace8a
 #| code-fold: true
@@ -117,7 +117,7 @@ class HierarchicalGaussian:
         ValueError
             if `sample` returns no covariances
         """
-        return draw(partial(_covariances, self), size, rng, executor)
+        return draw(partial(_covariances, self), size, rng, executor=executor)
 
     def rvs(self, size: Size | None = None, rng: Rng = None,
             executor: Executor | None = None) -> np.ndarray:
@@ -138,7 +138,7 @@ class HierarchicalGaussian:
             samples of y, shape size + (dim,)
         """
         shape = () if size is None else size
-        return draw(partial(_outputs, self), shape, rng, executor)
+        return draw(partial(_outputs, self), shape, rng, executor=executor)
 
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
              **options: Any) -> Any:
@@ -213,7 +213,7 @@ class HierarchicalGaussian:
             return self.exact(i)
         draws = 2**16 if draws is None else checks.count(draws, "draws", least=16)
         sample = partial(self.variance or partial(_diagonal, self), i)
-        v = draw(sample, draws, rng, executor)
+        v = draw(sample, draws, rng, executor=executor)
         return ScaleMixture(v, sample=sample)
 
     def mean(self) -> np.ndarray:
@@ -398,7 +398,7 @@ def _regular(L):
     return L[..., regular]
 
 def _log_densities(y, L):
-    "log N(y; 0, L Lᵀ) for each y and each L (s, s, n), by forward substitution: (Y, n)."
+    "log N(y; 0, L Lᵀ) for each y and L (s, s, n), by forward substitution: (Y, n)."
     pivots = np.einsum("iin->in", L)
     dim = len(L)
     z = np.empty((dim, len(y), len(pivots[0])))

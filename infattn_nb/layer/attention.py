@@ -192,7 +192,7 @@ class Attention:
         """
         n = self.check_width(width)
         tokens, _ = self.tokens.sampled(n, exact)
-        return draw(partial(sample_scores, self, tokens, n), size, rng, executor)
+        return draw(partial(sample_scores, self, tokens, n), size, rng, executor=executor)
 
     def linear_scaling(self) -> HierarchicalGaussian:
         r"""The Gaussian limit under $1/n$ scaling of the scores (P(5)).

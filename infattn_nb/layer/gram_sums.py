@@ -14,7 +14,7 @@ from ..numerics.sampling import BUFFER, pieces
 
 # %% ../../nbs/42_gram_sums.ipynb #explicitcode
 def explicit_sums(activation, seq_len, number, lengths, rng, root=None):
-    r"$\sum_\alpha x_\alpha x_\alpha^\top$ over coordinates $x_\alpha=\phi(r\,Cz_\alpha)$."
+    r"$\sum_\alpha x_\alpha x_\alpha^\top$ for $x_\alpha=\phi(r\,Cz_\alpha)$."
     size = len(lengths)
     K = np.zeros((size, seq_len, seq_len))
     for i, b in pieces(size, max(1, BUFFER//(number*seq_len))):
@@ -31,7 +31,7 @@ def explicit_sums(activation, seq_len, number, lengths, rng, root=None):
 COORDINATES = 2**19 # held at a time
 
 def sums_by_signs(seq_len, number, size, rng):
-    r"$\sum_\alpha x_\alpha x_\alpha^\top$ over ReLU coordinates $x_\alpha=\max(z_\alpha,0)$."
+    r"$\sum_\alpha x_\alpha x_\alpha^\top$ for $x_\alpha=\max(z_\alpha,0)$."
     K = np.zeros((seq_len, seq_len, size))
     for i, b in pieces(size, max(1, COORDINATES//number)):
         for _, n in pieces(number, COORDINATES):

@@ -42,7 +42,7 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
         y size + (s,), or (y, scores size + (heads, s, s))
     """
     n = int(checks.width(layer.check_width(width), finite=True))
-    y, G = draw(partial(_draw_dense, layer, n), size, rng, executor)
+    y, G = draw(partial(_draw_dense, layer, n), size, rng, executor=executor)
     return (y, G) if scores else y
 
 def _draw_dense(layer, n, size, g):

@@ -42,7 +42,7 @@ def covariance(layer, tokens, n, rows, size, g):
     return covariance_given(layer, L, layer.head_width or n, (size,), streams, rows)
 
 def covariance_given(layer, L, m, axes, streams, rows=slice(None)):
-    "Steps 2 and 3, given the tokens' factor L: S, sample axes last, (r, r, *axes)."
+    "Steps 2 and 3, given the tokens' factor L: S for `rows`, sample axes last."
     F = narrow(L[rows])
     S = 0.
     most = BUFFER//(prod(axes)*len(L)*len(F))

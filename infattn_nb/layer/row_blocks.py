@@ -7,8 +7,9 @@ __all__ = ['participation', 'row_entropy', 'FINE', 'ROUGH', 'RANGE', 'WIDEST', '
            'splittings', 'parts', 'compress', 'join']
 
 # %% ../../nbs/30_doubling.ipynb #b499f34b
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy import exp, log, logaddexp
@@ -349,6 +350,7 @@ def _grid(a, b, mesh, cut):
     return scale, scale.points(x[0], x[-1], mesh.step), l.max()
 
 # %% ../../nbs/30_doubling.ipynb #31e575fd
+#| code-fold: true
 def join(a, # Block
          b, # Block; the same object counts as an independent copy
          mesh=FINE, # Mesh

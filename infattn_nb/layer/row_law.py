@@ -85,6 +85,7 @@ def powers(sd, # standard deviation of the scores
     return block_of(row, mesh, max(1024, _power_above(n)), statistic)
 
 # %% ../../nbs/31_rows.ipynb #213d208c
+#| code-fold: true
 STILL = 1e-6 # scores of a smaller standard deviation count as constant
 
 def row_points(k, # variances of the values (s,)

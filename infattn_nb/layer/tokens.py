@@ -7,9 +7,10 @@ __all__ = ['TokenLaw', 'Tokens']
 
 # %% ../../nbs/02_tokens.ipynb #4165dba1
 from abc import ABC, abstractmethod
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +20,7 @@ from ..numerics import checks
 from ..numerics.factors import psd_factor, wishart_factor
 from ..numerics.nonlinearities import Nonlinearity, clipped, identity
 from ..numerics.nonlinearities import value_key
-from ..numerics.sampling import draw
+from ..numerics.sampling import Rng, Size, draw
 
 # %% ../../nbs/02_tokens.ipynb #c243d8bd
 #| code-fold: true
@@ -29,40 +30,65 @@ class TokenLaw(ABC):
 
     @property
     @abstractmethod
-    def random(self): # bool
+    def random(self) -> bool:
         "Is the Gram matrix random even at infinite width?"
 
     @abstractmethod
-    def kernel(self): # (s, s)
-        "The Gram matrix at infinite width; ValueError if it is random."
+    def kernel(self) -> np.ndarray:
+        "The Gram matrix at infinite width (s, s); ValueError if it is random."
 
     @abstractmethod
-    def factor(self, n, size, rng): # L (s, q, 1, size or 1) with L Lᵀ = K_n
-        "The first step of the recipe: what a layer needs of its tokens."
+    def factor(self, n: float, size: Any, rng: Any) -> np.ndarray:
+        "The first step of the recipe: L (s, q, 1, size or 1) with L Lᵀ = K_n."
 
     @abstractmethod
-    def literal(self, n, b, rng): # b draws of X, (b, s, n)
-        "The tokens with all their matrices, for the oracle."
+    def literal(self, n: int, b: int, rng: Any) -> np.ndarray:
+        "b draws of the tokens X (b, s, n) with all their matrices, for the oracle."
 
-    def tv_error(self, width): # 1: no shortcut through the identity
-        r"Bound on the total variation when $\phi$ is replaced by the identity."
+    def tv_error(self, width: float) -> float:
+        """Bound on the total variation when the tokens are replaced by Gaussian ones.
+
+        Parameters
+        ----------
+        width
+            n in [1, ∞]
+
+        Returns
+        -------
+        float
+            1: no shortcut through the identity
+        """
         return 1.
 
-    def sampled(self, n, exact=False): # (tokens, total variation)
+    def sampled(self, n: float, exact: bool = False) -> "tuple[TokenLaw, float]":
         "The tokens to sample from at width n and what that costs in total variation."
         return self, 0.
 
-    def gram(self,
-             width, # n in [1, ∞]
-             size, # int or shape
-             rng=None, # None | int | SeedSequence | Generator
-             exact=False, # True: never replace clip(C) by the identity (see `tv_error`)
-             executor=None, # concurrent.futures.Executor; None = threads
-            ): # size + (s, s)
-        r"Draws of $K_n = X X^\top/n$; the constant $K$ for $n = \infty$."
+    def gram(self, width: float, size: Size, rng: Rng = None, *, exact: bool = False,
+             executor: Executor | None = None) -> np.ndarray:
+        r"""Draws of $K_n = X X^\top/n$; the constant $K$ for $n = \infty$.
+
+        Parameters
+        ----------
+        width
+            n in [1, ∞]
+        size
+            int or shape
+        rng
+            None | int | SeedSequence | Generator
+        exact
+            True: never replace clip(C) by the identity (see `tv_error`)
+        executor
+            concurrent.futures.Executor; None = threads
+
+        Returns
+        -------
+        ndarray
+            size + (s, s)
+        """
         n = checks.width(width)
         tokens, _ = self.sampled(n, exact)
-        return draw(partial(tokens.draw_gram, n), size, rng, executor)
+        return draw(partial(tokens.draw_gram, n), size, rng, executor=executor)
 
     def draw_gram(self, n, size, g): # (size, s, s)
         "One block of `gram`."
@@ -72,7 +98,7 @@ class TokenLaw(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Tokens(TokenLaw):
-    r"""Random tokens $x^1, \dots, x^s \in \mathbb{R}^n$: $\phi(W^i h^0)$ or $\phi(h^i)$.
+    r"""Random tokens $x^1, \dots, x^s\in\mathbb{R}^n$: $\phi(W^i h^0)$ or $\phi(h^i)$.
 
     Parameters
     ----------
@@ -84,7 +110,7 @@ class Tokens(TokenLaw):
         of (h¹…h^s) per coordinate, (s, s); None = A.1
     """
     seq_len: int
-    activation: Callable
+    activation: Any
     cov: ArrayLike | None = None
     random = False # is the Gram matrix random even at infinite width?
 
@@ -102,7 +128,7 @@ class Tokens(TokenLaw):
     def __hash__(self): return hash(self._key())
 
     @property
-    def hidden_cov(self):
+    def hidden_cov(self) -> Any:
         """The covariance of the preactivations in each coordinate.
 
         Returns
@@ -112,7 +138,7 @@ class Tokens(TokenLaw):
         """
         return np.eye(self.seq_len) if self.cov is None else self.cov
 
-    def kernel(self):
+    def kernel(self) -> Any:
         r"""$K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$, the Gram matrix at infinite width.
 
         Returns
@@ -122,15 +148,25 @@ class Tokens(TokenLaw):
         """
         return self.activation.dual(self.hidden_cov)
 
-    def factor(self, n, size, rng):
+    def factor(self, n: float, size: Any, rng: Any) -> np.ndarray:
         """The first step of the recipe: what a layer needs of its tokens.
+
+        Parameters
+        ----------
+        n
+            n in [1, ∞]
+        size
+            number of draws, or axes of them
+        rng
+            Generator, or what stands in for it
 
         Returns
         -------
         ndarray
             L (s, q, 1, size or 1) with L Lᵀ = K_n
         """
-        if n == np.inf: return psd_factor(self.kernel()[..., None, None])
+        if n == np.inf:
+            return psd_factor(self.kernel()[..., None, None])
         axes = size if isinstance(size, tuple) else (size,)
         r = np.ones(axes)
         if self.cov is None:
@@ -147,7 +183,7 @@ class Tokens(TokenLaw):
         root = None if self.cov is None else psd_factor(self.cov)
         return explicit_sums(self.activation, self.seq_len, n, r, rng, root)/n
 
-    def tv_error(self, width):
+    def tv_error(self, width: float) -> Any:
         r"""Bound on the total variation when $\phi$ is replaced by the identity.
 
         Parameters
@@ -160,18 +196,29 @@ class Tokens(TokenLaw):
         float
             in [0, 1]: 0 for the identity, a tail bound for `clip`, else 1
         """
-        n, fn = checks.width(width), self.activation.fn
-        if self.activation == identity: return 0.
-        if getattr(fn, "func", None) is not clipped or n == np.inf: return 1.
+        n = checks.width(width)
+        fn = self.activation.fn
+        if self.activation == identity:
+            return 0.
+        if getattr(fn, "func", None) is not clipped or n == np.inf:
+            return 1.
         C = fn.keywords["C"]
         if self.cov is None:
             u = 2/(1 + np.sqrt(1 + 4*C**2/n))
             log_p = np.full(self.seq_len, -C**2*u - n/2*np.log(u))
-        else: log_p = -C**2/2/np.maximum(np.diag(self.cov), 1e-300)
+        else:
+            log_p = -C**2/2/np.maximum(np.diag(self.cov), 1e-300)
         return float(min(1., n*np.exp(log_p).sum()))
 
-    def sampled(self, n, exact=False):
+    def sampled(self, n: float, exact: bool = False) -> tuple[TokenLaw, float]:
         """The tokens to sample from at width n and what that costs in total variation.
+
+        Parameters
+        ----------
+        n
+            n in [1, ∞]
+        exact
+            True: never replace clip(C) by the identity
 
         Returns
         -------
@@ -179,14 +226,24 @@ class Tokens(TokenLaw):
             (tokens, total variation)
         """
         tv = self.tv_error(n)
-        if not exact and tv < 1e-12: return replace(self, activation=identity), tv
+        if not exact and tv < 1e-12:
+            return replace(self, activation=identity), tv
         if 1e10 < n < np.inf and tv:
             checks.refuse("width", "be at most 1e10 for tokens with a nonlinearity",
                           f"{n:g}", "each takes as many random numbers, use np.inf")
         return self, 0.
 
-    def literal(self, n, b, rng):
+    def literal(self, n: int, b: int, rng: Any) -> np.ndarray:
         """The tokens with all matrices of appendix A.1, for the oracle.
+
+        Parameters
+        ----------
+        n
+            n, finite
+        b
+            number of draws
+        rng
+            Generator
 
         Returns
         -------

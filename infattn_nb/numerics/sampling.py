@@ -8,12 +8,12 @@ __all__ = ['Rng', 'Size', 'BLOCK', 'AHEAD', 'BUFFER', 'seed_sequence', 'pieces',
 
 # %% ../../nbs/25_sampling.ipynb #69ff7b4f
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from functools import partial, reduce
 from itertools import chain, islice, starmap
 from math import prod
-from operator import add, index
+from operator import add
 from os import cpu_count
 from threading import Event, current_thread, local, main_thread
 from typing import Any, NamedTuple
@@ -159,7 +159,8 @@ def _in_a_worker():
     return current_thread() is not main_thread() or parent_process() is not None
 
 # %% ../../nbs/25_sampling.ipynb #f2b3a669
-def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None,
+#| code-fold: true
+def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None, *,
          executor: Executor | None = None) -> Any:
     """Draw in blocks of `BLOCK` samples, block k from the k-th child of `rng`.
 
@@ -223,6 +224,7 @@ def _counted(y, number):
     return y
 
 # %% ../../nbs/25_sampling.ipynb #b78f1988
+#| code-fold: true
 def fold(sample: Callable[[int, Generator], np.ndarray],
          statistic: Callable[[np.ndarray], Any], size: int, rng: Rng = None, *,
          combine: Callable[[Any, Any], Any] = add,
@@ -397,7 +399,8 @@ def chisquare_pair(df, # degrees of freedom
     rejected = tuple(k[log_u > log_accept] for k in doubtful)
     quantiles = rng.random(len(rejected[0]))
     drawn = rejected[-2] == 0
-    near, far = gammaincinv(df/2, quantiles), gammainccinv(df/2, quantiles)
+    near = gammaincinv(df/2, quantiles)
+    far = gammainccinv(df/2, quantiles)
     x[rejected] = 2*np.where(drawn, near, far)
     return x
 

@@ -6,12 +6,18 @@
 __all__ = ['DRAWING', 'reproduce', 'timings', 'literal_seconds', 'cost_table', 'infattn_figures']
 
 # %% ../../nbs/40_running.ipynb #17ac841a
-import json, os, shutil, sys, time
+import json
+import os
+import shutil
+import sys
+import time
+from concurrent.futures import Executor
 from contextlib import closing, suppress
 from functools import lru_cache
-from itertools import islice
 from importlib.metadata import version as package_version
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fastcore.script import call_parse
@@ -20,6 +26,7 @@ from tqdm import tqdm
 from ..layer.literal import simulate_dense
 from ..numerics import checks
 from ..numerics.nonlinearities import relu
+from ..numerics.sampling import Rng
 from .figures import FIGURES, PLANS, STUDIES, counts_of, jobs_of
 from .figures import names_of, results_of, shared_layer, table_of
 from .tables import UNFINISHED, alone, code_versions, digest, files
@@ -39,7 +46,8 @@ def _numbers(job):
 class _Progress:
     "A bar for all figures, and the clock of each."
     def __init__(self, jobs, names, shown):
-        self.jobs, self.names = jobs, names
+        self.jobs = jobs
+        self.names = names
         self.bar = tqdm(total=sum(map(_numbers, jobs)) + DRAWING*len(names),
                         disable=None if shown else True, smoothing=0,
                         bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
@@ -63,12 +71,14 @@ class _Progress:
 
     def lap(self): # seconds since the last figure
         self.bar.update(DRAWING)
-        before, self.start = self.start, time.perf_counter()
+        before = self.start
+        self.start = time.perf_counter()
         return round(self.start - before, 2)
 
 # %% ../../nbs/40_running.ipynb #77ccdf8b
-def reproduce(out="figures", only=None, trials=10, *, samples=None, seed=0,
-              workers=None, progress=False, executor=None):
+def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
+              samples: Any = None, seed: Rng = 0, workers: Any = None,
+              progress: bool = False, executor: Executor | None = None) -> Any:
     """Compute the paper's figures into `out`; interrupted, the same call goes on.
 
     Parameters
@@ -122,11 +132,13 @@ def reproduce(out="figures", only=None, trials=10, *, samples=None, seed=0,
 
 def _figure_by_figure(names, results, bar):
     "(name, results of its study) for each figure, as soon as they are there."
-    study, found = None, []
+    study = None
+    found = []
     for name in names:
         bar.turn_to(name)
         if PLANS[name].study is not study:
-            study, found = PLANS[name].study, []
+            study = PLANS[name].study
+            found = []
             for job, result in islice(results, bar.jobs_of(study)):
                 found.append((job, result))
                 bar.done(job)
@@ -161,14 +173,15 @@ def timings(out):
 @lru_cache(64)
 def _dense_seconds(n, **options):
     "Seconds per sample of the literal simulation: the better of two short runs."
-    layer, size = shared_layer(**options), max(1, 2**18//(n*n*options["heads"]))
+    layer = shared_layer(**options)
+    size = max(1, 2**18//(n*n*options["heads"]))
     def run(k):
         start = time.perf_counter()
         simulate_dense(layer, n, size, rng=k)
         return time.perf_counter() - start
     return min(map(run, range(2)))/size
 
-def literal_seconds(name, trials=10, samples=None):
+def literal_seconds(name: Any, trials: int = 10, samples: Any = None) -> Any:
     """What simulating a figure's finite widths with all their matrices would cost.
 
     Parameters
@@ -185,7 +198,8 @@ def literal_seconds(name, trials=10, samples=None):
     float
         seconds on one thread, extrapolated from a few timed samples
     """
-    plan, trials = PLANS[names_of([name])[0]], checks.count(trials, "trials")
+    plan = PLANS[names_of([name])[0]]
+    trials = checks.count(trials, "trials")
     samples = plan.samples if samples is None else checks.count(samples, "samples")
     finite = [cell for cell in plan.cells if cell["n"] < np.inf]
     return sum(_dense_seconds(**cell) for cell in finite)*trials*samples
@@ -211,25 +225,28 @@ def cost_table(seconds, trials, samples, workers):
 # %% ../../nbs/40_running.ipynb #1ec9ab20
 @call_parse
 def infattn_figures(
-    only:str=None, # Choice of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
+    only:str|None=None, # Choice of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
     out:str="figures", # Folder for the files
     trials:int=10, # Repetitions of every curve
-    samples:int=None, # Samples per trial (default: the paper's count)
+    samples:int|None=None, # Samples per trial (default: the paper's count)
     seed:int=0, # Fixes everything
-    workers:int=None, # Threads (default: one per processor)
+    workers:int|None=None, # Threads (default: one per processor)
     quiet:bool=False, # No progress bar, no messages
     version:bool=False, # Print the version and stop
-):
+) -> None:
     "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's protocol."
     if version:
-        return print("infattn_nb", package_version("infattn_nb"))
+        print("infattn_nb", package_version("infattn_nb"))
+        return
     try:
         paths = reproduce(out, only, trials, samples=samples, seed=seed,
                           workers=workers, progress=not quiet)
         if quiet:
             return
         print(*paths, sep="\n")
-        seconds, threads = timings(out), min(workers or os.cpu_count(), os.cpu_count())
+        seconds = timings(out)
+        processors = os.cpu_count() or 1
+        threads = min(workers or processors, processors)
         mine = {path.stem: seconds[path.stem] for path in paths}
         print(*cost_table(mine, trials, samples, threads), sep="\n")
     except (ValueError, OSError, KeyboardInterrupt) as e:

@@ -10,9 +10,11 @@ __all__ = ['WIDTHS', 'shared_layer', 'STUDIES', 'PLANS', 'FIGURES', 'SHADES', 'G
 
 # %% ../../nbs/06_experiments.ipynb #35a0d2e1
 import os
+from concurrent.futures import Executor
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from functools import lru_cache, partial
+from typing import Any
 
 import matplotlib.style
 import numpy as np
@@ -30,14 +32,14 @@ from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import clip, relu
 from ..numerics.quadrature import line
-from ..numerics.sampling import BLOCK, Mirrored, in_order, pieces
+from ..numerics.sampling import BLOCK, Mirrored, Rng, in_order, pieces
 from .tables import COLUMNS, STYLE, Job, Plan, Study, rows, save_block
 from .tables import saved_block, series, table
 
 # %% ../../nbs/06_experiments.ipynb #a7412b27
 WIDTHS = (16, 64, 256, 1024)
 
-def paper_layer(heads=2, activation=clip(100.), **options):
+def paper_layer(heads: int = 2, activation: Any = clip(100.), **options: Any) -> Any:
     """The layer of section 5: 4 tokens of appendix A.1, clipped at 100, unit variances.
 
     Parameters
@@ -75,18 +77,33 @@ def _in_blocks(sample, samples, seed, *key): # (size, Generator) -> (..., size)
     return np.concatenate(blocks, axis=-1)
 
 # %% ../../nbs/06_experiments.ipynb #f1a2b3c4
-STUDIES, PLANS, FIGURES = {}, {}, {} # in the paper's order, which fixes the streams
+STUDIES: dict[str, Any] = {}
+PLANS: dict[str, Plan] = {}
+FIGURES: dict[str, Any] = {} # in the paper's order, which fixes the streams
 
 def _study(name, groups, task, samples=50_000):
     "Enter what is computed for one figure or two."
     STUDIES[name] = Study(name, groups, task, samples)
     return STUDIES[name]
 
+_OF_A_FIGURE = """
+
+Parameters
+----------
+data
+    a table to draw; None = compute it
+**options
+    of `sweep`: trials, samples, seed, workers
+
+Returns
+-------
+tuple
+    (data, figure)
+"""
+
 def _figure(name, study, part, draw, about):
     "Enter one figure of the paper, and return its public function."
-    def figure(data=None, # a table to draw; None = compute it
-               **options, # of `sweep`: trials, samples, seed, workers
-              ): # (data, figure)
+    def figure(data: Any = None, **options: Any) -> Any:
         if data is None:
             data = sweep(name, **options)
         elif options:
@@ -95,7 +112,7 @@ def _figure(name, study, part, draw, about):
         with matplotlib.style.context(STYLE):
             return data, draw(table(data))
     figure.__name__ = figure.__qualname__ = f"figure_{name.removeprefix('fig')}"
-    figure.__doc__ = about
+    figure.__doc__ = about + _OF_A_FIGURE
     PLANS[name] = Plan(study, part, draw)
     FIGURES[name] = figure
     return figure
@@ -130,9 +147,11 @@ def _task_growing(cells, samples, seed):
 def _paired_block(cells, size, rng):
     "v at each width, mirrored, and in the limit: (cells, 3, size)."
     tokens, *streams = rng.spawn(1 + len(WIDTHS))
-    stream, v = dict(zip(WIDTHS, streams)), []
+    stream = dict(zip(WIDTHS, streams))
+    v = []
     for cell, L in zip(cells, _token_factors(cells, size, tokens)):
-        layer, n = _layer(**cell), cell["n"]
+        layer = _layer(**cell)
+        n = cell["n"]
         v.append(paired_variances(layer, L, layer.head_width or n, stream[n]))
     return np.stack(v)
 
@@ -140,7 +159,8 @@ def _token_factors(cells, size, rng):
     "Factors of the Gram matrix at each width, mirrored, and in the limit."
     coordinates, *streams = rng.spawn(1 + len(WIDTHS))
     stream = {n: Mirrored(g) for n, g in zip(WIDTHS, streams)}
-    tokens, widths = _layer(**cells[0]).tokens, [cell["n"] for cell in cells]
+    tokens = _layer(**cells[0]).tokens
+    widths = [cell["n"] for cell in cells]
     factor = partial(_factor_without_coordinates, tokens, size)
     if tokens.activation == relu:
         upto = [n for n in WIDTHS if n <= max(widths)]
@@ -161,9 +181,12 @@ def _factor_of_sums(sums, n, rng):
 
 def _panels(cell, v, seed):
     "What the figures show of a layer with conditional variances v, (3, samples)."
-    n, limit, rng = cell["n"], _limit(**cell), _stream(seed, 1, cell["n"])
+    n = cell["n"]
+    limit = _limit(**cell)
+    rng = _stream(seed, 1, cell["n"])
     y = np.sqrt(v[0])*rng.standard_normal(v.shape[1])
-    law, D = ScaleMixture(v[0]), kl_of_variances(v, *line(limit.std()))
+    law = ScaleMixture(v[0])
+    D = kl_of_variances(v, *line(limit.std()))
     estimate = kde_kl(y, _rvs(limit, len(y), rng))
     return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
                          "law": ("law", GRID, _density(law), 0.)},
@@ -171,7 +194,9 @@ def _panels(cell, v, seed):
 
 def _panels_of_limit(cell, samples, seed):
     "The same of the limit: its density is known, and the estimate has its floor."
-    n, limit, rng = cell["n"], _limit(**cell), _stream(seed, 1)
+    n = cell["n"]
+    limit = _limit(**cell)
+    rng = _stream(seed, 1)
     y, z = (_rvs(limit, samples, rng) for _ in range(2))
     return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
                          "law": ("law", GRID, _density(limit), 0.)},
@@ -238,9 +263,11 @@ figure_1b = _figure("fig1b", GROWTH, "divergence", _draw_divergence,
 # %% ../../nbs/06_experiments.ipynb #a35b6a9c
 def _task_scores(cells, samples, seed):
     "One score of a layer's only token, on both scales."
-    n, layer = cells[0]["n"], Attention(Tokens(1, clip(100.)))
+    n = cells[0]["n"]
+    layer = Attention(Tokens(1, clip(100.)))
     score = layer.scores(n, samples, _stream(seed))[:, 0, 0, 0]
-    scale, x = {"sqrt": 1., "linear": n**-.5}, np.linspace(-4, 4, 161)
+    scale = {"sqrt": 1., "linear": n**-.5}
+    x = np.linspace(-4, 4, 161)
     def panel(name, c):
         return {name: ("kde", c*x, kde(c*score, c*x), 0.)}
     names = [cell["score_scale"] for cell in cells]
@@ -313,10 +340,12 @@ figure_2b = _figure("fig2b", _study("fig2b", _2B, _task_2b), "density", _draw_2b
     "both limits.")
 
 # %% ../../nbs/06_experiments.ipynb #5e47c854
-HEAD_WIDTH, LOW_RANK_HEADS = 64, (1, 4, 16) # n_H, H
+HEAD_WIDTH = 64
+LOW_RANK_HEADS = (1, 4, 16) # n_H, H
 
 def _low_rank(): # groups of cells
-    m, heads = HEAD_WIDTH, LOW_RANK_HEADS
+    m = HEAD_WIDTH
+    heads = LOW_RANK_HEADS
     narrow = [[dict(n=m*H, heads=H, head_width=m)] for H in heads]
     return narrow + [[dict(n=np.inf, heads=H)] for H in heads]
 
@@ -374,7 +403,8 @@ def _task_heads(cells, samples, seed):
 
 def _panels_of_heads(heads, samples, rng):
     limit = shared_layer(heads).law().marginal(0)
-    y, z = _rvs(limit, samples, rng), limit.std()*rng.standard_normal(samples)
+    y = _rvs(limit, samples, rng)
+    z = limit.std()*rng.standard_normal(samples)
     return dict(divergence={"kde": ("kde", heads, kde_kl(y, z), np.nan),
                             "law": ("law", heads, *_bend(heads))})
 
@@ -419,8 +449,9 @@ def names_of(only, # None, "fig1a,fig2b" or a list
 
 # %% ../../nbs/06_experiments.ipynb #d8f1b20c
 #| code-fold: true
-def sweep(name, trials=10, samples=None, *, seed=0, workers=None, executor=None,
-          blocks=None, keep=lambda cell: True):
+def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: Rng = 0,
+          workers: Any = None, executor: Executor | None = None, blocks: Any = None,
+          keep: Any = lambda cell: True) -> Any:
     """All trials of all cells of one figure.
 
     Parameters
@@ -457,7 +488,8 @@ def sweep(name, trials=10, samples=None, *, seed=0, workers=None, executor=None,
 
 def jobs_of(study, trials, samples, seed, folder=None, keep=lambda cell: True):
     "All trials of all groups of a study, each with its own stream."
-    place, jobs = list(STUDIES).index(study.name), []
+    place = list(STUDIES).index(study.name)
+    jobs = []
     for k, group in enumerate(study.groups):
         cells = [cell for cell in group if keep(cell)]
         for trial in range(trials if cells else 0):
@@ -479,7 +511,8 @@ def results_of(jobs, workers=None, executor=None):
 
 def table_of(name, trials, results):
     "The table of a figure, from the (job, result) of its study."
-    part, lines = PLANS[name].part, []
+    part = PLANS[name].part
+    lines = []
     for k in range(0, len(results), trials):
         job, _ = results[k]
         for c, cell in enumerate(job.cells):

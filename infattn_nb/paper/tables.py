@@ -8,14 +8,21 @@ __all__ = ['STYLE', 'COLUMNS', 'UNFINISHED', 'KINDS', 'Study', 'Plan', 'Job', 'r
            'ready', 'alone']
 
 # %% ../../nbs/39_store.ipynb #2d8dc5d6
-import csv, io, json, os, platform, tempfile, warnings
+import csv
+import io
+import json
+import os
+import platform
+import tempfile
+import warnings
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import version as package_version
 from pathlib import Path
-from typing import Callable
+from typing import Any
 
 import matplotlib.style
 import numpy as np
@@ -25,8 +32,10 @@ import infattn_nb
 from ..numerics import checks
 
 # %% ../../nbs/39_store.ipynb #65fe11fd
-try: import fcntl
-except ImportError: fcntl = None # Windows
+try:
+    import fcntl
+except ImportError:
+    fcntl = None # type: ignore[assignment] # Windows
 
 # %% ../../nbs/39_store.ipynb #29d4c803
 STYLE = "infattn_nb.infattn" # of matplotlib, for every figure
@@ -154,11 +163,12 @@ def saved_block(job):
         return None
     except (OSError, ValueError, LookupError, TypeError):
         problem = "cannot be read"
-    warnings.warn(f"{file} {problem}; this block is computed again")
+    warnings.warn(f"{file} {problem}; this block is computed again",
+                  stacklevel=2)
     return None
 
 # %% ../../nbs/39_store.ipynb #b6762530
-def write_table(data, path):
+def write_table(data: Any, path: Any) -> Any:
     """Write a table as csv with 17 digits.
 
     Parameters
@@ -172,22 +182,29 @@ def write_table(data, path):
 
 def as_csv(data):
     "A table as the bytes of its csv file."
-    data, text = table(data), io.StringIO()
+    data = table(data)
+    text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
     for row in zip(*(data[c].tolist() for c in COLUMNS)):
         rows.writerow([f"{v:.17g}" if isinstance(v, float) else v for v in row])
     return text.getvalue().encode()
 
-def read_table(path):
+def read_table(path: Any) -> Any:
     """Read what `write_table` wrote; ValueError for anything else.
+
+    Parameters
+    ----------
+    path
+        of the csv file
 
     Returns
     -------
     dict
         columns
     """
-    with open(path, newline="", encoding="utf-8") as file: rows = list(csv.reader(file))
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
     if rows[:1] != [COLUMNS] or {len(row) for row in rows} != {len(COLUMNS)}:
         checks.refuse("path", f"be a table with the columns {' '.join(COLUMNS)}",
                       f"{str(path)!r} with others or a line cut short",
@@ -251,7 +268,8 @@ def ready(out, names):
     "The folder, ready for the figures."
     try:
         Path(out).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out): out = Path(out)
+        with tempfile.TemporaryFile(dir=out):
+            out = Path(out)
     except TypeError:
         checks.refuse("out", "be the name of a folder", repr(out),
                       "pass e.g. 'figures'", TypeError)
@@ -272,12 +290,15 @@ def ready(out, names):
 @contextmanager
 def alone(folder):
     "Wait until no other run writes its figure (where folders can be locked)."
-    if fcntl is None: return (yield)
+    if fcntl is None:
+        return (yield)
     lock = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError): fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally: os.close(lock)
+    finally:
+        os.close(lock)
 
 # %% ../../nbs/39_store.ipynb #public
 __all__ = ["read_table", "write_table"]

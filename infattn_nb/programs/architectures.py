@@ -34,6 +34,7 @@ def _builder(build: _Build) -> _Build:
     return f # type: ignore[return-value]
 
 # %% ../../nbs/08_architectures.ipynb #arcmlp01
+#| code-fold: true
 @_builder
 def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
         phi: Nonlinearity = relu, var_w: float = 1., var_b: float = 0.) -> list[Vector]:
@@ -195,6 +196,7 @@ def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
     return [program.nonlin(phi, sum(patch(i))) for i in range(len(xs))]
 
 # %% ../../nbs/08_architectures.ipynb #arcatt01
+#| code-fold: true
 @_builder
 def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
               low_rank: bool = False, scale: str = "sqrt", var_q: float = 1.,

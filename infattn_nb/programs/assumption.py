@@ -8,8 +8,8 @@ __all__ = ['AssumptionError', 'AssumptionWarning', 'violations', 'remarks']
 # %% ../../nbs/57_assumption.ipynb #asm00005
 import numpy as np
 
-from .nodes import MatMul, Matrix, Nonlin, Normalize, Score
-from .nodes import bounds, called
+from .nodes import MatMul, Matrix, Nonlin, Normalize, Score, bounds
+from .nodes import called
 
 # %% ../../nbs/57_assumption.ipynb #asm00008
 class AssumptionError(ValueError):

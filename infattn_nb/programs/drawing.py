@@ -8,8 +8,8 @@ __all__ = ['columns', 'draw_program']
 # %% ../../nbs/44_drawing.ipynb #drw00005
 import numpy as np
 
-from .nodes import Attend, Input, Linear, MatMul, Nonlin
-from .nodes import Normalize, Score
+from .nodes import Attend, Input, Linear, MatMul, Nonlin, Normalize
+from .nodes import Score
 
 # %% ../../nbs/44_drawing.ipynb #drw00011
 def columns(nodes, # vectors and scores in the order of writing

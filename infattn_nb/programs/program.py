@@ -20,8 +20,8 @@ from ..numerics.nonlinearities import softmax
 from .assumption import remarks, violations
 from .drawing import draw_program
 from .nodes import Attend, Input, Inputs, Linear, MatMul, Matrix
-from .nodes import Nonlin, Normalize, Score, Vector, describe
-from .nodes import check_nonlinearity, factor, fraction
+from .nodes import Nonlin, Normalize, Score, Vector
+from .nodes import check_nonlinearity, describe, factor, fraction
 from .nodes import length_text, names
 
 # %% ../../nbs/07_netsor.ipynb #29c3a10f

@@ -79,7 +79,17 @@ class ProgramTokens(TokenLaw):
                          for a in self.vectors])
 
     def factor(self, n: float, size: int, rng: Generator) -> np.ndarray:
-        "L (s, q, 1, size or 1) with L Lᵀ = K_n."
+        """L (s, q, 1, size or 1) with L Lᵀ = K_n.
+
+        Parameters
+        ----------
+        n
+            n in [1, ∞]
+        size
+            number of draws, or axes of them
+        rng
+            Generator, or what stands in for it
+        """
         if n < np.inf:
             K = gram_block(self.program, self.vectors, n, size, rng)
         elif self.random:
@@ -95,7 +105,17 @@ class ProgramTokens(TokenLaw):
         return drawn.cov(self.vectors) + m[:, :, None]*m[:, None]
 
     def literal(self, n: int, b: int, rng: Generator) -> np.ndarray:
-        "b draws of X (b, s, n) with all matrices."
+        """b draws of X (b, s, n) with all matrices.
+
+        Parameters
+        ----------
+        n
+            n, finite
+        b
+            number of draws
+        rng
+            Generator
+        """
         past = self.program.past(*self.vectors)
         run = Run(past, rows_needed(past, n, np.inf), n, dense=True)
         value = run.draw(b, rng)

@@ -75,6 +75,7 @@ def _nonlinearity(psi, k):
     return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi, arity=k)
 
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
+#| code-fold: true
 def conditional_average(program: Program, psi: Callable, h: Vectors, scores: ArrayLike,
                         *, rng: Rng = 0) -> np.ndarray:
     r"""$\mathbb{E}[\psi(Z^{h^1}, \dots, Z^{h^k}) \mid p^\circ = p]$ (Theorem 1).
