@@ -388,6 +388,43 @@ class Transformer:
         return Chain(gram, mean, entropy, kept[0] if kept else None,
                      units if coords else None, self.texts)
 
+    def gradients(self, width=None, size=1, rng=None, executor=None, *,
+                  readout="last", texts=None):
+        r"""Exact draws of the way back: which tokens, blocks, matrices get a gradient.
+
+        The loss is $\sum_i\langle r_i, x^i\rangle$, r random.
+
+        Parameters
+        ----------
+        width : float, optional
+            n, at least 2s + 1, or ∞; None is the width that the transformer remembers,
+            or ∞.
+        size : int or tuple of int, default 1
+            Networks.
+        rng : None, int, SeedSequence or Generator
+            Seed.
+        executor : concurrent.futures.Executor, optional
+            Who computes; None = threads.
+        readout : "last", "mean" or ndarray (s, s), default "last"
+            Columns of r are independent N(0, readout/n): one random vector for the
+            last token of each text, or for the mean of its tokens, or any covariance.
+        texts : sequence, (s,), optional
+            A label per token, for tangent kernels between texts; None = those of the
+            transformer.
+
+        Returns
+        -------
+        Gradients
+            Gram matrices, norms, tangent kernels, and the chain of the same networks.
+
+        Raises
+        ------
+        ValueError, TypeError
+            In one sentence, for a width, a readout or texts that cannot be.
+        """
+        from infattn_nb.transformers.gradients import gradients # late: it uses this room
+        return gradients(self, width, size, rng, executor, readout=readout, texts=texts)
+
     def kernel(self, draws=2**14, rng=0, *, return_error=False):
         """Infinite width, infinitely many heads: nothing is random; by Monte Carlo.
 
