@@ -206,8 +206,10 @@ def _numbers(t, n):
         heads, units = block.attention, block.feedforward
         if heads is not None:
             m = heads.width_of_heads(n)
-            coordinates = 0 if m == np.inf else 3*min(m, 2*s)
-            total += heads.heads*s*(4*s + coordinates)
+            axes = m if heads.literal else min(m, 2*s)
+            total += heads.heads*s*(4*s + (6*axes if m < np.inf else 0))
+            if m == np.inf and heads.rotary is not None:
+                total += heads.heads*s*2*s*s # a wave for each distance
         if units is not None:
             total += s*(2*units.units*n if n < np.inf else 8*s)
     return int(total)
