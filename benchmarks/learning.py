@@ -1,10 +1,10 @@
 """The experiments on learning: long runs, one table each.
 
-    python benchmarks/learning.py recall average heads calibration width trust speed [--seeds 12]
+    python benchmarks/learning.py recall average heads calibration width trust real longer speed [--seeds 12]
 
-writes nbs/data/learning_<name>.csv (speed: nbs/data/benchmarks_learning.json), from which the page "What does it learn?" is made.
-The stored tables have the default of 12 seeds, that of trust ten (`trust --seeds 10`: half an hour).
-Each row depends on its seed alone; a test recomputes some. No clock times in the tables.
+writes nbs/data/learning_<name>.csv (speed: nbs/data/benchmarks_learning.json), from which the pages on learning are made.
+The stored tables have the default of 12 seeds, that of real ten, that of trust five. `text` makes nbs/data/learning_text.json from Python's own documentation.
+`real` and `longer` need scikit-learn. Each row depends on its seed alone; a test recomputes some. No clock times in the tables.
 """
 import argparse
 import json
@@ -22,13 +22,14 @@ import pandas as pd
 import scipy
 from numpy.random import SeedSequence
 
-from infattn_nb import AttentionRegressor, recall
-from infattn_nb.learning.regressor.layer_on_data import attend, latent_likelihood
-from infattn_nb.learning.regressor.layer_on_data import training_layer
+from infattn_nb import AttentionRegressor, embed_features, patches, recall
+from infattn_nb.learning.layer_on_data import attend, training_layer
+from infattn_nb.learning.likelihood import Likelihood
+from infattn_nb.learning.sequences import stacked
 
 DATA = Path(__file__).parent.parent/"nbs/data"
-ROUGH = dict(n_particles=100, n_islands=2, n_moves=4, keep=.8) # enough for P D = 6
-FAIR = dict(n_particles=256, n_islands=2, n_moves=5) # enough for P D = 16
+ROUGH = dict(n_particles=64, n_islands=2, n_moves=1, n_steps=4, keep=.8) # enough for P D = 6
+FAIR = dict(n_particles=128, n_islands=2, n_moves=1) # enough for P D = 16
 OTHERS = ~np.eye(5, dtype=bool) # no token attends to itself: the cue looks at the keys
 
 def test_row(model, X, y, answer=None):
@@ -88,55 +89,177 @@ def run_width(seed, D, widths, draws=2**14):
     z = np.concatenate([np.concatenate([N, *T]), np.concatenate([N, *(-t for t in T)])], axis=1) # mirrored: what is of order n^(-1/2) cancels
     rows = []
     for n in (np.inf, *widths):
-        layer = training_layer(X, width=n)
-        view, latents = layer.view(X, leading=True), z[:layer.dim()]
-        ℓ = latent_likelihood(layer, view, y, .1, latents)
+        layer = training_layer(stacked(X), width=n)
+        view, latents = layer.view(stacked(X), leading=True), z[:layer.dim()]
+        ℓ, _ = Likelihood(layer, view, y, .1)(latents)
         w = np.exp(ℓ - ℓ.max())
         A = np.concatenate([attend(layer, view, layer.split(latents[:, j:j+4096]))[0, 0] for j in range(0, 2*draws, 4096)], axis=1)
         rows.append(dict(seed=seed, outputs=D, n=n, evidence=np.log(w.mean()) + ℓ.max(), weight=(A[0] @ w)/w.sum()))
     return rows
 
-def run_trust(seed, P, D, d, H, particles, moves):
-    X, y, *_ = prior_data(seed, H, P, 1, 4, d, D=D)
+def run_trust(seed, P, D, s, d, H, particles, moves):
+    X, y, *_ = prior_data(seed, H, P, 1, s, d, D=D)
     m = AttentionRegressor(H, n_particles=particles, n_moves=moves, random_state=seed).fit(X, y)
-    return dict(seed=seed, P=P, D=D, d=d, heads=H, latents=m.layer_.dim(), particles=particles, moves=moves, evidence=m.log_marginal_likelihood_value_,
+    return dict(seed=seed, P=P, D=D, s=s, d=d, heads=H, latents=m.layer_.dim(), particles=particles, moves=moves, evidence=m.log_marginal_likelihood_value_,
                 spread=m.log_evidences_.std(ddof=1), ancestors=m.ancestors_.min())
 
-SIZES = [(16, 1, 4, 1), (32, 1, 4, 1), (64, 1, 4, 1), (32, 1, 8, 1), (32, 1, 8, 2), (32, 2, 8, 1)]
-TRIED = [*product(SIZES, ((128, 3), (512, 3), (512, 10))), (SIZES[-1], (512, 30))]
+SIZES = [(16, 1, 4, 4, 1), (32, 1, 4, 4, 1), (64, 1, 4, 4, 1), (32, 1, 4, 8, 1), (32, 1, 4, 8, 2), (32, 2, 4, 8, 1), (60, 1, 8, 8, 1)]
+EIGHT = (60, 1, 8, 8, 8) # eight heads: fewer data sets, they take minutes
+TRIED = [*product(SIZES, ((64, 1), (256, 2))), (SIZES[-2], (256, 6))]
+def trust_runs(seeds):
+    "Sizes, settings, seeds."
+    yield from ((size, how, seed) for (size, how), seed in product(TRIED, range(seeds)))
+    yield from ((EIGHT, (256, moves), seed) for moves, seed in product((2,), range(min(seeds, 1))))
+
+# --- real data
+
+def digits(size):
+    "scikit-learn's handwritten digits as patches; is the digit even (1) or odd (−1)?"
+    from sklearn.datasets import load_digits
+    data = load_digits()
+    return patches(data.images/16, size, asking=1.), data.data/16, 2.*(data.target % 2 == 0) - 1
+
+def diabetes():
+    "One token per feature; progression of the disease after a year."
+    from sklearn.datasets import load_diabetes
+    data = load_diabetes()
+    X = data.data/data.data.std(0)
+    return embed_features(X), X, (data.target - data.target.mean())/data.target.std()
+
+def text():
+    "Contexts of 2 to 8 words: is the next word an article (1) or not (−1)? For other models: the mean vector and the last."
+    stored = json.loads((DATA/"learning_text.json").read_text())
+    vectors = {w: np.array(v) for w, v in stored["vectors"].items()}
+    X = [np.array([[*vectors[w], 0.] for w in context]) for context in stored["contexts"]]
+    for x in X: x[-1, -1] = 1. # the word that asks
+    table = np.array([np.concatenate([x.mean(0), x[-1]]) for x in X])
+    return X, table, np.array(stored["next"], dtype=float)
+
+TASKS = {"diabetes, features": diabetes, "text, words": text, "digits, rows": lambda: digits((1, 8)), "digits, patches": lambda: digits(2)}
+
+TRAIN = {"diabetes, features": 100, "text, words": 120, "digits, rows": 40, "digits, patches": 40}
+
+def split(task, seed, test=200):
+    "Tokens, table and targets of the training examples and of the test examples."
+    X, table, y = TASKS[task]()
+    train = TRAIN[task]
+    k = np.random.default_rng([seed, len(task)]).permutation(len(y))[:train + test]
+    some = lambda a, k: [a[i] for i in k] if isinstance(a, list) else a[k]
+    halves = k[:train], k[train:]
+    return [(some(X, k), table[k], y[k]) for k in halves]
+
+TUNED = dict(optimizer="evidence", normalize_y=True, alpha=.5, n_particles=128, n_islands=2, n_moves=1)
+OURS = {"1 head": dict(heads=1), "infinitely many": dict(heads=np.inf, n_islands=2), "linear scale": dict(heads=np.inf, score_scale="linear")}
+
+def scores(y, mean, std):
+    "R², mean log density, share of signs that are right."
+    log = -.5*((y - mean)/std)**2 - np.log(std) - .5*np.log(2*np.pi)
+    return dict(r2=1 - ((y - mean)**2).sum()/((y - y.mean())**2).sum(), logpdf=np.mean(log), signs=np.mean(np.sign(mean) == np.sign(y)))
+
+def run_real(seed, task, name):
+    (X, table, y), (x, fresh, target) = split(task, seed)
+    row = dict(seed=seed, task=task, model=name)
+    if name in OURS:
+        m = AttentionRegressor(**TUNED | OURS[name], random_state=seed).fit(X, y)
+        law = m.predictive(x)
+        found = scores(target, law.mean(), law.std()) | dict(logpdf=law.logpdf(target).mean())
+        spread = np.ptp(m.log_evidences_) if len(m.log_evidences_) > 1 else 0.
+        return row | found | dict(evidence=m.log_marginal_likelihood_value_, spread=spread, ancestors=m.ancestors_.min(), var_qk=m.var_qk_, var_vo=m.var_vo_, alpha=m.alpha_)
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+    from sklearn.kernel_ridge import KernelRidge
+    from sklearn.model_selection import GridSearchCV
+    if name == "Gaussian process":
+        kernel = ConstantKernel(1., (1e-4, 1e4))*RBF(3., (1e-2, 1e3)) + WhiteKernel(.5, (1e-4, 1e2))
+        m = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0, n_restarts_optimizer=2).fit(table, y)
+        return row | scores(target, *m.predict(fresh, return_std=True)) | dict(evidence=m.log_marginal_likelihood_value_)
+    grid = dict(alpha=10.**np.arange(-3, 2), gamma=10.**np.arange(-4, 1))
+    m = GridSearchCV(KernelRidge(kernel="rbf"), grid, cv=5).fit(table, y - y.mean())
+    mean = m.predict(fresh) + y.mean()
+    std = np.std(m.predict(table) + y.mean() - y)
+    return row | scores(target, mean, std) | dict(logpdf=np.nan)
+
+def run_longer(seed, task, H, moves):
+    "The model of `real` as tuned, explored again by more moves: is it the model or the sampler?"
+    (X, _, y), (x, _, target) = split(task, seed)
+    tuned = stored_row("real", seed=seed, task=task, model="1 head")
+    dials = {k: float(tuned[k]) for k in ("var_qk", "var_vo", "alpha")}
+    m = AttentionRegressor(H, **dials, normalize_y=True, n_moves=moves, random_state=seed + 100).fit(X, y)
+    law = m.predictive(x)
+    return dict(seed=seed, task=task, heads=H, moves=moves) | scores(target, law.mean(), law.std()) | dict(logpdf=law.logpdf(target).mean(), evidence=m.log_marginal_likelihood_value_, spread=np.ptp(m.log_evidences_), ancestors=m.ancestors_.min())
+
+def stored_row(name, **keys):
+    t = pd.read_csv(DATA/f"learning_{name}.csv")
+    for k, v in keys.items(): t = t[t[k] == v]
+    return t.iloc[0]
+
+def make_text(contexts=600, d=8):
+    "Contexts from Python's documentation (pydoc_data.topics), and word vectors from which words stand side by side there."
+    import re
+    from collections import Counter
+    from pydoc_data import topics
+    words = re.findall(r"[a-z]+|[.,;:()]", " ".join(v for _, v in sorted(topics.topics.items())).lower())
+    known = [w for w, n in Counter(words).most_common(1500) if n > 5]
+    index = {w: i for i, w in enumerate(known)}
+    beside = np.zeros((len(known),)*2)
+    for a, b in zip(words, words[1:]):
+        if a in index and b in index: beside[index[a], index[b]] += 1
+    both = np.concatenate([beside, beside.T], axis=1) + .1
+    ratio = np.log(both*both.sum()/both.sum(1, keepdims=True)/both.sum(0))
+    U, S, _ = np.linalg.svd(np.maximum(ratio, 0), full_matrices=False)
+    V = U[:, :d]*np.sqrt(S[:d])
+    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    rng = np.random.default_rng(0)
+    rows, answers = [], []
+    for k in rng.permutation(np.arange(10, len(words))):
+        wanted = 1 if len(answers) % 2 == 0 else -1
+        context = words[k - rng.integers(2, 9):k]
+        article = words[k] in ("the", "a", "an")
+        if all(w in index for w in context) and words[k].isalpha() and article == (wanted == 1):
+            rows.append(context)
+            answers.append(wanted)
+        if len(rows) == contexts: break
+    used = sorted({w for row in rows for w in row})
+    vectors = {w: [round(float(x), 4) for x in V[index[w]]] for w in used}
+    (DATA/"learning_text.json").write_text(json.dumps(dict(contexts=rows, next=answers, vectors=vectors)) + "\n")
+
+OTHER = ["Gaussian process", "kernel ridge"]
 TABLES = {
     "recall": lambda seeds: [run_recall(seed, *m) for seed, m in product(range(seeds), models())],
-    "average": lambda seeds: [run_average(seed, *m) for seed, m in product(range(seeds), [*((k, o) for k, o in models() if k in ("1", "4", "inf", "1/n")), ("1, long", dict(heads=1, mask=OTHERS) | FAIR | dict(n_moves=25))])],
+    "average": lambda seeds: [run_average(seed, *m) for seed, m in product(range(seeds), [*((k, o) for k, o in models() if k in ("1", "4", "inf", "1/n")), ("1, long", dict(heads=1, mask=OTHERS) | FAIR | dict(n_moves=10))])],
     "heads": lambda seeds: [run_heads(seed, *Hs) for seed, Hs in product(range(seeds), product((1, 2, 8, np.inf), repeat=2))],
     "calibration": lambda seeds: [run_calibration(seed, H) for seed, H in product(range(320), (1, 2, 8))],
     "width": lambda seeds: sum((run_width(seed, D, (16, 64, 256, 1024)) for seed, D in product(range(seeds), (1, 4, 16))), []),
-    "trust": lambda seeds: [run_trust(seed, *size, *how) for (size, how), seed in product(TRIED, range(seeds))],
+    "trust": lambda seeds: [run_trust(seed, *size, *how) for size, how, seed in trust_runs(seeds)],
+    "real": lambda seeds: [run_real(seed, task, m) for task, seed, m in product(TASKS, range(seeds), [*OURS, *OTHER])],
+    "longer": lambda seeds: [run_longer(seed, *m) for seed, m in product(range(min(seeds, 3)), product(TASKS, (1,), (4,)))],
 }
 
 def speed():
     "Seconds of a fit, the best of three, with the islands on two threads and on one."
     from concurrent.futures import ThreadPoolExecutor
     rows = []
-    for P, D, d, H in ((16, 1, 4, 1), (32, 1, 8, 2), (32, 2, 8, 1)):
-        X, y, *_ = prior_data(0, H, P, 1, 4, d, D=D)
+    for P, D, s, d, H in ((16, 1, 4, 4, 1), (32, 1, 4, 8, 2), (32, 2, 4, 8, 1), (60, 1, 8, 8, 1), (60, 1, 8, 8, 8)):
+        X, y, *_ = prior_data(0, H, P, 1, s, d, D=D)
         def fit(workers):
             start = time.perf_counter()
             with ThreadPoolExecutor(workers) as pool: AttentionRegressor(H, random_state=0).fit(X, y, executor=pool)
             return time.perf_counter() - start
         two, one = (min(fit(k) for _ in range(2)) for k in (2, 1))
-        rows.append(dict(section="learning", case=f"fit: P = {P}, D = {D}, s = 4, d = {d}, H = {H}", value=two, against="the time on one thread", ratio=two/one))
+        rows.append(dict(section="learning", case=f"fit: P = {P}, D = {D}, s = {s}, d = {d}, H = {H}", value=two, against="the time on one thread", ratio=two/one))
         print(rows[-1], flush=True)
     versions = dict(python=".".join(map(str, sys.version_info[:2])), numpy=np.__version__, scipy=scipy.__version__, processors=os.cpu_count())
     (DATA/"benchmarks_learning.json").write_text(json.dumps(dict(versions=versions, rows=rows), indent=1) + "\n")
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="+", choices=[*TABLES, "speed"])
+    parser.add_argument("tables", nargs="+", choices=[*TABLES, "speed", "text"])
     parser.add_argument("--seeds", type=int, default=12)
     options = parser.parse_args()
     warnings.simplefilter("ignore", RuntimeWarning) # rough posteriors are in the tables: fewest ancestors, spread
     for name in options.tables:
         if name == "speed": speed()
+        elif name == "text": make_text()
         else: pd.DataFrame(TABLES[name](options.seeds)).to_csv(DATA/f"learning_{name}.csv", index=False, float_format="%.8g")
         print(name, time.strftime("%H:%M:%S"), flush=True)
 

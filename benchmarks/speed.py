@@ -1,11 +1,11 @@
 """Speed and memory, as ratios measured side by side in one run.
 
-    python benchmarks/speed.py [file]
+    python benchmarks/speed.py [part ...]
 
-prints one table and writes it to `file` (default: nbs/data/benchmarks.json, from which
-the page on benchmarks is made). Each time is the best of several repetitions, both
+prints one table and writes it to nbs/data/benchmarks.json, from which the page on
+benchmarks is made; of the parts named alone, the others stay as they were. Each time is the best of several repetitions, both
 sides of a ratio in turn, so that a busy machine disturbs both alike.
-All on one thread, except where threads are the question.
+Processor seconds on one thread, except where threads are the question.
 """
 import json
 import os
@@ -22,7 +22,8 @@ import numpy as np
 import scipy
 
 from infattn_nb import Attention, Program, Tokens, clip, identity, mlp, paper_layer
-from infattn_nb import relu, simulate
+from infattn_nb import relu, simulate, simulate_dense
+from infattn_nb.layer.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.paper.figures import PLANS
 
 S, H, BLOCK, REPETITIONS = 4, 2, 4096, 3
@@ -43,14 +44,14 @@ def row(section, case, value, against, ratio):
     print(f"{section:24s}{case:58s}{amount:>10s}{ratio:14,.3g} × {against}",
           flush=True)
 
-def seconds(call):
-    start = time.perf_counter()
+def seconds(call, clock=time.process_time):
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start
 
-def side_by_side(*calls, repetitions=REPETITIONS):
+def side_by_side(*calls, repetitions=REPETITIONS, clock=time.process_time):
     "Best time of each call, taken in turn; one round to warm up."
-    rounds = [[seconds(c) for c in calls] for _ in range(repetitions + 1)]
+    rounds = [[seconds(c, clock) for c in calls] for _ in range(repetitions + 1)]
     return np.min(rounds[1:], axis=0)
 
 def random_numbers(width, tokens, size=BLOCK):
@@ -58,12 +59,15 @@ def random_numbers(width, tokens, size=BLOCK):
     rng, q = np.random.default_rng(0), S
     bartlett = [("χ²", q), ("normal", q*(q - 1)//2)]
     heads = H*(2*bartlett + [("normal", q*q)])
-    own = [("χ²", 1)] + (bartlett if tokens == "identity" else [("normal", S*width)])
+    signs = [("normal", 7*width//4), ("χ²", S), ("word", S*width//64)] # 1.75 of 4
+    own = [("χ²", 1)] + (bartlett if tokens == "identity" else signs)
     normals = size*(sum(k for kind, k in own + heads if kind == "normal") + S)
     chi2 = sum(k for kind, k in own + heads if kind == "χ²")
+    words = sum(k for kind, k in own if kind == "word")
     buffer = np.empty(2**15)
     def call():
         for _ in range(chi2): rng.chisquare(width - 1, size)
+        for _ in range(words): rng.integers(2**64, size=size, dtype=np.uint64)
         for k in range(0, normals, buffer.size):
             rng.standard_normal(out=buffer[:min(buffer.size, normals - k)])
     return call
@@ -82,7 +86,7 @@ def against_literal(width=1024, size=4):
             row("literal simulation", f"{case}: {what}", t/BLOCK,
                 "faster than with all matrices", dense/size/(t/BLOCK))
         full, numbers = side_by_side(lambda: law.rvs(BLOCK, 0),
-                                     random_numbers(width, kind), repetitions=10)
+                                     random_numbers(width, kind), repetitions=30)
         row("random numbers alone", f"{case}: all outputs", full/BLOCK,
             "the time of its random numbers alone", full/numbers)
 
@@ -104,8 +108,8 @@ def figures():
 def programs(width=4096, size=16):
     p = Program()
     y = mlp(p, p.inputs(np.eye(4) + .5), depth=3)
-    dense, fast = side_by_side(lambda: simulate(p, y, width, 1, 0, dense=True),
-                               lambda: simulate(p, y, width, size, 0))
+    dense, fast = side_by_side(lambda: simulate(p, y, width, size=1, rng=0, dense=True),
+                               lambda: simulate(p, y, width, size=size, rng=0))
     row("programs", f"3-layer perceptron, 4 inputs, n = {width}", fast/size,
         "faster than dense=True", dense/(fast/size))
 
@@ -154,7 +158,7 @@ def threads():
         law = layer.law(256)
         pools = [ThreadPoolExecutor(k) for k in (1, 2, 4)]
         calls = [lambda pool=pool: law.rvs(8*BLOCK, 0, executor=pool) for pool in pools]
-        t = side_by_side(*calls)/(8*BLOCK)
+        t = side_by_side(*calls, clock=time.perf_counter)/(8*BLOCK)
         for k, x in zip((1, 2, 4), t):
             row("threads", f"{name}, {k} thread{'s'*(k > 1)} {where}", x,
                 "faster than one thread", t[0]/x)
@@ -173,13 +177,29 @@ def limit_law():
             t = min(seconds(lambda: getattr(y1, verb)(x)) for _ in range(3))/1000
             row("the limit to ten digits", f"{name}: {verb} at a point", t, of, build/t)
 
-def main(file=Path(__file__).parent.parent/"nbs/data/benchmarks.json"):
-    parts = against_literal, figures, programs, growth, memory, threads, limit_law
-    for part in parts: part()
+def signs_first(size=BLOCK//4):
+    "ReLU coordinates by signs, against drawing every coordinate."
+    ones, rng = np.ones(size), np.random.default_rng(0)
+    for s, n in ((2, 64), (3, 64), (4, 64), (4, 256), (4, 1024), (6, 1024)):
+        signs, every = side_by_side(lambda: sums_by_signs(s, n, size, rng),
+                                    lambda: explicit_sums(relu, s, n, ones, rng),
+                                    repetitions=5)
+        row("signs first", f"s = {s}, n = {n}", signs/size,
+            "the time of every coordinate", signs/every)
+
+PARTS = {f.__name__: f for f in (against_literal, signs_first, figures, programs,
+                                 growth, memory, threads, limit_law)}
+
+def main(*names):
+    file = Path(__file__).parent.parent/"nbs/data/benchmarks.json"
+    for name in names or PARTS:
+        PARTS[name]()
+    new = {r["section"] for r in ROWS}
+    kept = [r for r in json.loads(file.read_text())["rows"] if r["section"] not in new]
     python = ".".join(map(str, sys.version_info[:2]))
     versions = dict(python=python, numpy=np.__version__, scipy=scipy.__version__,
                     processors=os.cpu_count())
-    content = json.dumps(dict(versions=versions, rows=ROWS), indent=1)
-    Path(file).write_text(content + "\n")
+    content = json.dumps(dict(versions=versions, rows=ROWS + kept), indent=1)
+    file.write_text(content + "\n")
 
 if __name__ == "__main__": main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Chains of Gram matrices against torch: one network of GPT-2 small's shape, weights and forward pass.
+"""Chains of Gram matrices against torch: one network of GPT-2 small's shape, and one of eight of Llama's blocks at n = 1024, weights and forward pass.
 
     python benchmarks/transformer.py [file]
 
@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.environ[name] = "1"
@@ -41,8 +42,27 @@ def real(s, dtype=torch.float64):
 
 def ensemble(s):
     v = N*.02**2
-    return Transformer(embedding_cov(range(s), .02**2, .02**2), 0., LAYERS, HEADS, activation=gelu_tanh, mask="causal", final_norm=True,
+    return Transformer(embedding_cov(range(s), .02**2, .02**2), 0., LAYERS, heads=HEADS, activation=gelu_tanh, mask="causal", final_norm=True,
                        var_q=v, var_k=v, var_v=v, var_o=v/(2*LAYERS), var_1=v, var_2=4*v/(2*LAYERS))
+
+LLAMA = dict(model_type="llama", hidden_size=1024, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=2, intermediate_size=2816, rms_norm_eps=1e-5, initializer_range=.02)
+
+def real_llama(s, dtype=torch.float64):
+    "A call that draws all weights of eight of Llama's blocks, and reads s tokens."
+    module = transformers.LlamaModel(transformers.LlamaConfig(vocab_size=s, **{k: v for k, v in LLAMA.items() if k != "model_type"})).to(dtype).eval()
+    x = torch.arange(s)[None]
+    def call():
+        with torch.no_grad():
+            for p in module.parameters():
+                if p.ndim == 2: p.normal_(0, LLAMA["initializer_range"])
+            module(x)
+    return call
+
+def llama_rows():
+    for s in (64, 256):
+        t, torch_call = Transformer.from_config(LLAMA, s), real_llama(s)
+        ours, theirs = np.array([[seconds(lambda: t.chain(size=256//s, rng=0))/(256//s), seconds(torch_call)] for _ in range(REPETITIONS + 1)])[1:].min(0)
+        yield dict(section="transformer", case=f"Llama, 8 blocks, s = {s}: exact at n = 1024", value=ours, against="faster than torch, weights and forward", ratio=theirs/ours)
 
 def rows():
     for s in (16, 64):
@@ -55,7 +75,7 @@ def rows():
 
 if __name__ == "__main__":
     table = []
-    for row in rows():
+    for row in chain(rows(), llama_rows()):
         table.append(row)
         print(f"{row['case']:45s}{row['value']*1e3:10.3f} ms{row['ratio']:10,.0f} × {row['against']}", flush=True)
     path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent/"nbs"/"data"/"benchmarks_transformer.json")

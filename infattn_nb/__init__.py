@@ -19,16 +19,17 @@ PUBLIC = {
     "layer.tokens": "Tokens",
     "layer.attention": "Attention",
     "layer.literal": "simulate_dense",
-    "programs.program": "Program AssumptionError AssumptionWarning",
+    "programs.assumption": "AssumptionError AssumptionWarning",
+    "programs.program": "Program",
     "programs.architectures": "mlp rnn lstm conv1d attention",
     "programs.infinite_width": "limit Limit",
     "programs.finite_width": "simulate gram",
     "programs.program_tokens": "ProgramTokens",
     "theorem.pseudo_lipschitz":
         "compose product growth softmax_weight break_pseudo_lipschitz",
+    "theorem.score_law": "variance_gamma",
     "theorem.score_clt":
-        "ExchangeableScores variance_gamma score_cov score_gram quadratic_form "
-        "cumulants",
+        "ExchangeableScores score_cov score_gram quadratic_form cumulants",
     "theorem.averages": "averages conditional_average curves",
     "theorem.proof": "averaged_constant gaussian_mean split",
     "convergence.divergence":
@@ -43,10 +44,12 @@ PUBLIC = {
         "gaussian uniform rademacher sparse student simulate_weights positions "
         "distance_bias equicorrelated cross_mask",
     "convergence.long_sequences":
-        "participation_moments mean_entropy entropy frozen effective_alpha",
+        "participation_moments mean_entropy entropy frozen effective_alpha "
+        "row_overlap width_term",
     "transformers.residual_stream": "embedding_cov text_labels",
     "transformers.blocks": "Block FeedForward Norm Rotary SelfAttention",
     "transformers.transformer": "Transformer Chain",
+    "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "paper.figures":
         "figure_1a figure_1b figure_2a figure_2b figure_3a figure_3b figure_relu_a "
@@ -116,9 +119,9 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .layer.tokens import Tokens as Tokens
     from .layer.attention import Attention as Attention
     from .layer.literal import simulate_dense as simulate_dense
+    from .programs.assumption import AssumptionError as AssumptionError
+    from .programs.assumption import AssumptionWarning as AssumptionWarning
     from .programs.program import Program as Program
-    from .programs.program import AssumptionError as AssumptionError
-    from .programs.program import AssumptionWarning as AssumptionWarning
     from .programs.architectures import mlp as mlp
     from .programs.architectures import rnn as rnn
     from .programs.architectures import lstm as lstm
@@ -134,8 +137,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .theorem.pseudo_lipschitz import growth as growth
     from .theorem.pseudo_lipschitz import softmax_weight as softmax_weight
     from .theorem.pseudo_lipschitz import break_pseudo_lipschitz as break_pseudo_lipschitz
+    from .theorem.score_law import variance_gamma as variance_gamma
     from .theorem.score_clt import ExchangeableScores as ExchangeableScores
-    from .theorem.score_clt import variance_gamma as variance_gamma
     from .theorem.score_clt import score_cov as score_cov
     from .theorem.score_clt import score_gram as score_gram
     from .theorem.score_clt import quadratic_form as quadratic_form
@@ -181,6 +184,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .convergence.long_sequences import entropy as entropy
     from .convergence.long_sequences import frozen as frozen
     from .convergence.long_sequences import effective_alpha as effective_alpha
+    from .convergence.long_sequences import row_overlap as row_overlap
+    from .convergence.long_sequences import width_term as width_term
     from .transformers.residual_stream import embedding_cov as embedding_cov
     from .transformers.residual_stream import text_labels as text_labels
     from .transformers.blocks import Block as Block
@@ -190,6 +195,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .transformers.blocks import SelfAttention as SelfAttention
     from .transformers.transformer import Transformer as Transformer
     from .transformers.transformer import Chain as Chain
+    from .learning.sequences import embed_features as embed_features
+    from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor
     from .learning.regressor import recall as recall
     from .paper.figures import figure_1a as figure_1a

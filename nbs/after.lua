@@ -30,4 +30,4 @@ local function bring(folder, wanted)
   end
 end
 bring("live")
-bring("data", {["kernel.json"] = true, ["map.json"] = true, ["theorem.json"] = true})
+bring("data", {["kernel.json"] = true, ["map.json"] = true, ["theorem.json"] = true, ["finite.json"] = true, ["judge.json"] = true})

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from scipy.integrate import quad
 from scipy.special import gammaln, kve
 from scipy.stats import ks_2samp, kstest, norm
@@ -132,12 +131,12 @@ def test_normed_sums_are_the_scores(name, c):
     "Against the literal simulation with matrices, at a width where nothing is Gaussian yet."
     p, scores = PROGRAMS[name]
     X = ExchangeableScores(p, c)
-    literal = simulate(p, [], 4, 10_000, rng=3, scores=scores, dense=True)[1] @ c
+    literal = simulate(p, [], 4, size=10_000, rng=3, scores=scores, dense=True)[1] @ c
     assert ks_2samp(literal.round(9), X.rvs(4, 10_000, rng=4).round(9)).pvalue > 1e-9 # parallel ReLU tokens cancel: an atom at 0, but for rounding
     assert kstest(X.rvs(4, 10_000, rng=4), norm(scale=X.rvs(4, 10_000, rng=4).std()).cdf).pvalue < 1e-9
     limit_sd = np.sqrt(c @ limit(p).score_cov(scores) @ np.array(c))
     assert kstest(X.rvs(np.inf, 10_000, rng=5), norm(scale=limit_sd).cdf).pvalue > 1e-9
-    assert kstest(simulate(p, [], 1024, 2000, rng=6, scores=scores)[1] @ c, norm(scale=limit_sd).cdf).pvalue > 1e-7 # n = 1024 is close enough for 2000 draws
+    assert kstest(simulate(p, [], 1024, size=2000, rng=6, scores=scores)[1] @ c, norm(scale=limit_sd).cdf).pvalue > 1e-7 # n = 1024 is close enough for 2000 draws
 
 @pytest.mark.power("moments at n = 512 17 % off; speeds 1 or 1/n² instead of 1/n")
 @each
@@ -161,13 +160,13 @@ def test_kurtosis_of_one_score():
 @pytest.mark.power("mean entries 1.3 % off at n = 2048")
 def test_score_gram():
     p, scores = PROGRAMS["crosswise"]
-    Γ = score_gram(p, scores, 8, (2, 3), rng=0)
+    Γ = score_gram(p, scores, 8, size=(2, 3), rng=0)
     assert Γ.shape == (2, 3, 4, 4)
-    np.testing.assert_array_equal(Γ, score_gram(p, scores, 8, 6, rng=0).reshape(2, 3, 4, 4))
-    np.testing.assert_allclose(score_gram(p, scores, np.inf, 2)[1], limit(p).cov([g for s in scores for g in s.args]))
+    np.testing.assert_array_equal(Γ, score_gram(p, scores, 8, size=6, rng=0).reshape(2, 3, 4, 4))
+    np.testing.assert_allclose(score_gram(p, scores, np.inf, size=2)[1], limit(p).cov([g for s in scores for g in s.args]))
     assert not Γ[..., [0, 2], [1, 3]].any() and not Γ[..., 0, 2].any() and Γ[..., 0, 3].all() # W meets V only crosswise
     assert np.linalg.eigvalsh(Γ).min() > -1e-12
-    far = score_gram(p, scores, 2048, 400, rng=1)
+    far = score_gram(p, scores, 2048, size=400, rng=1)
     error = 10*far.std(0)/20 + 2/2048
     assert (np.abs(far.mean(0) - score_gram(p, scores, np.inf)[0]) <= error).all()
 
@@ -185,7 +184,7 @@ def test_attention_layers():
     c = np.random.default_rng(0).standard_normal(8)
     X = ExchangeableScores(p, c, draws=256)
     np.testing.assert_allclose(X.second_moment(np.inf), c @ M @ c, rtol=1e-12)
-    assert ks_2samp(simulate(p, [], 6, 5000, rng=0, scores=scores)[1] @ c, X.rvs(6, 5000, rng=1)).pvalue > 1e-9
+    assert ks_2samp(simulate(p, [], 6, size=5000, rng=0, scores=scores)[1] @ c, X.rvs(6, 5000, rng=1)).pvalue > 1e-9
 
 @pytest.mark.power("second moments 12 % off, moments of squares 15 %")
 def test_samplers_of_ones_own(size=10**6):
@@ -203,7 +202,7 @@ def test_determinism():
     X = ExchangeableScores(PROGRAMS["single"][0], [1.])
     np.testing.assert_array_equal(X.rvs(5, 5000, rng=0), X.rvs(5, 5000, rng=0))
     assert X.simulate(5, 100, rng=0) == X.simulate(5, 100, rng=0)
-    assert X.second_moment(5) == ExchangeableScores(PROGRAMS["single"][0], [1.]).second_moment(5) != ExchangeableScores(PROGRAMS["single"][0], [1.], seed=1).second_moment(5)
+    assert X.second_moment(5) == ExchangeableScores(PROGRAMS["single"][0], [1.]).second_moment(5) != ExchangeableScores(PROGRAMS["single"][0], [1.], rng=1).second_moment(5)
 
 def test_bad_input():
     with pytest.raises(ValueError, match="different matrices"): ExchangeableScores(np.ones((2, 2)), [1.])

@@ -33,9 +33,18 @@ def test_same_table_for_any_number_of_workers(name):
     for c in one: np.testing.assert_array_equal(one[c], four[c])
 
 def test_choice_does_not_change_results(tmp_path, undrawn):
-    reproduce(tmp_path/"two", only="fig2a, fig1b", trials=1, samples=100)
-    reproduce(tmp_path/"one", only=["fig2a"], trials=1, samples=100)
-    assert (tmp_path/"two/fig2a.csv").read_bytes() == (tmp_path/"one/fig2a.csv").read_bytes()
+    "Two figures of one study, too, each alone and with all others."
+    reproduce(tmp_path/"all", trials=1, samples=100)
+    for name in PLANS:
+        reproduce(tmp_path/"one", only=[name], trials=1, samples=100)
+        assert (tmp_path/"all"/f"{name}.csv").read_bytes() == (tmp_path/"one"/f"{name}.csv").read_bytes()
+
+@pytest.mark.parametrize("name", ["fig1b", "relu_b"])
+def test_a_width_alone_is_what_it_is_among_others(name):
+    whole = sweep(name, trials=2, samples=100)
+    for n in (16, 64):
+        alone = sweep(name, trials=2, samples=100, keep=lambda cell: cell["n"] == n)
+        np.testing.assert_array_equal(series(alone, n=n), series(whole, n=n))
 
 def test_tables_survive_the_file(tmp_path):
     data = sweep("fig1b", trials=2, samples=100, keep=lambda cell: cell["n"] in (16, np.inf))

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from conftest import nightly
-from infattn_nb import Attention, Tokens, clip, identity, relu, tanh
+from infattn_nb import Attention, Tokens, clip, identity, relu, simulate_dense, tanh
 
 CORRELATED = np.array([[1, .8, -.3, 0], [.8, 2, .1, .4], [-.3, .1, .5, 0], [0, .4, 0, 1]])
 REPEATED = np.kron(np.array([[1, .5], [.5, 1]]), np.ones((2, 2)))
@@ -27,6 +27,8 @@ CELLS = {
     "low rank": (8, Attention(Tokens(4, clip(.7)), heads=2, head_width=4)),
     "low rank, head width one": (2, Attention(Tokens(2, relu), heads=2, head_width=1)),
     "causal mask": (3, Attention(Tokens(4, relu), heads=2, mask="causal")),
+    "several outputs with a mask, n = 4": (4, Attention(Tokens(4, tanh, CORRELATED), heads=3, mask=np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool))),
+    "rows blind to themselves": (4, Attention(Tokens(4, relu, CORRELATED), heads=2, mask=~np.eye(4, dtype=bool))),
     "bias": (8, Attention(Tokens(4, clip(.7)), heads=2, bias=BIAS)),
     "linear scaling": (8, Attention(Tokens(2, identity), heads=2, score_scale="linear")),
     "linear scaling, low rank, mask and bias": (6, Attention(Tokens(4, tanh, CORRELATED), heads=2, head_width=3, score_scale="linear", mask="causal", bias=BIAS)),

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip, draw
-from infattn_nb import fold, identity, leaky_relu, paired_kl, relu, sweep
+from infattn_nb import fold, leaky_relu, paired_kl, relu, simulate_dense
+from infattn_nb import sweep
 from infattn_nb.laws import hierarchical
 
 pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once
@@ -131,19 +132,23 @@ def test_a_pool_does_not_wait_for_itself():
         assert law.fold(inner, 3*hierarchical.BLOCK, 0, executor=pool) == pytest.approx(3*law.rvs(2*hierarchical.BLOCK, 0).sum(), rel=1e-12)
 
 LONG = """import os, signal, threading, time
-from infattn_nb import Attention, Tokens, relu
+from infattn_nb import *
 signal.signal(signal.SIGINT, signal.default_int_handler)
 layer = Attention(Tokens(4, relu))
 threading.Timer(.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 start = time.monotonic()
-try: simulate_dense(layer, 512, 10**5)
+try: {}
 except KeyboardInterrupt: print(time.monotonic() - start - .3, flush=True)
 while threading.active_count() > 1: time.sleep(.01)
 print(time.monotonic() - start - .3)"""
 
-def test_control_c_is_answered_at_once():
+ENDLESS = {"literal": "simulate_dense(layer, 512, 10**5)", "weights": "simulate_weights(layer, 512, rademacher, 10**5)", "tied": "tied_scores(layer, 2**14, 10**5)",
+           "program": "(p := Program(), simulate(p, mlp(p, p.inputs(np.eye(64)), depth=8), 4096, 10**6))"}
+
+@pytest.mark.parametrize("call", ENDLESS.values(), ids=ENDLESS)
+def test_control_c_is_answered_at_once(call):
     "A block of this size takes minutes; the caller hears at once, and the threads end at their next piece."
-    run = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, timeout=100)
+    run = subprocess.run([sys.executable, "-c", "import numpy as np\n" + LONG.format(call)], capture_output=True, text=True, timeout=100)
     answered, ended = map(float, run.stdout.split())
     assert answered < 1.5 and ended < 10 and not run.stderr
 

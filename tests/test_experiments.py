@@ -1,16 +1,22 @@
 """What the figures must show, read off the stored tables of the full protocol."""
+import io
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, ttest_ind
 
-from infattn_nb import kl_divergence, literal_seconds, paper_layer, read_table
-from infattn_nb import reproduce, sweep
+from infattn_nb import Nonlinearity, Tokens, clip, kde, kde_kl, kl_divergence, literal_seconds, paired_kl
+from infattn_nb import paper_layer, psd_factor, read_table, relu, reproduce, sweep
+from infattn_nb.convergence.divergence import paired_variances
+from infattn_nb.paper import figures
 from infattn_nb.paper.command import cost_table
 from infattn_nb.paper.figures import FIGURES, GRID, HEAD_WIDTH, HEADS, LOW_RANK_HEADS
-from infattn_nb.paper.figures import PLANS, WIDTHS
+from infattn_nb.paper.figures import PLANS, STUDIES, WIDTHS, jobs_of
 from infattn_nb.paper.tables import series
 
 DATA = Path(__file__).parent.parent/"nbs/data"
@@ -100,6 +106,64 @@ def test_any_seed():
     for data in fresh:
         _, D, error = series(data, panel="law", n=64)
         assert (np.abs(D - stored.mean()) < 10*np.hypot(error, stored.std(ddof=1)/10**.5)).all()
+
+def literal_panels(cell, samples, rng):
+    "One trial of figure 1 or its ReLU relative as they once were: every number from draws of its own, every coordinate drawn."
+    n, layer = cell["n"], paper_layer(cell["heads"], cell.get("activation", clip(100.)))
+    if layer.tokens.activation == relu: layer = replace(layer, tokens=Tokens(4, Nonlinearity(plain_relu, closed_form=relu.closed_form)))
+    y, z = (law.marginal(0, draws=16).rvs(samples, g) for law, g in zip((layer.law(n), layer.law()), rng.spawn(2)))
+    density = layer.law(n).marginal(0, draws=samples, rng=rng).pdf(GRID)
+    return kde_kl(y, z), paired_kl(layer, n, draws=samples, rng=rng)[0], *density[160::40], *kde(y, GRID)[160::40]
+
+def plain_relu(x): return np.maximum(x, 0.)
+
+def shared_panels(cell, job): # the same numbers from the study's shared draws
+    (panels,) = job.run()
+    density, divergence = panels["density"], panels["divergence"]
+    return divergence["kde"][2], divergence["law"][2], *density["law"][2][160::40], *density["estimate"][2][160::40]
+
+def both_streams(study, n, trials, samples, seed):
+    study, wanted = STUDIES[study], lambda cell: cell["n"] == n
+    jobs = jobs_of(study, trials, samples, seed, keep=wanted)
+    new = [shared_panels(job.cells[0], job) for job in jobs]
+    old = [literal_panels(jobs[0].cells[0], samples, g) for g in np.random.default_rng(seed).spawn(trials)]
+    return ttest_ind(new, old, equal_var=False).pvalue
+
+@pytest.mark.power("means of 30 trials of 1000 samples: a divergence 15 % off, or a law whose tokens all have the same length")
+@pytest.mark.parametrize("study, n", [("fig1", 16), ("fig1", 256), ("relu", 16), ("relu", 256)])
+def test_shared_draws_agree_with_draws_of_their_own(study, n):
+    assert both_streams(study, n, 30, 1000, 0).min() > 1e-6
+
+@pytest.mark.power("it must reject: tokens without the length of h⁰; heads of twice the width")
+@pytest.mark.parametrize("wrong", ["_factor_of_sums", "paired_variances"])
+def test_wrong_draws_are_seen(wrong, monkeypatch):
+    broken = {"_factor_of_sums": lambda sums, n, rng: np.repeat(psd_factor(sums[n]/n)[:, :, None, None], 3, axis=-2),
+              "paired_variances": lambda layer, L, m, rng: paired_variances(layer, L, 2*m, rng)}
+    monkeypatch.setattr(figures, wrong, broken[wrong])
+    assert both_streams("relu", 16, 30, 1000, 0).min() < 1e-9
+
+def test_the_nodes_of_a_limit_are_its_law():
+    "Sampling them changes no probability by more than 1e-11: the densities of two quadratures differ by less in all."
+    for H in (1, 2, 256):
+        law = paper_layer(H).law().marginal(0)
+        y = np.linspace(-12, 12, 2401)
+        f, error = law.pdf(y, return_error=True)
+        assert np.trapezoid(error, y) < 1e-11 and abs(law.weights.sum() - 1) < 1e-12
+
+def test_the_bar_tells_the_whole(tmp_path, monkeypatch, undrawn):
+    class Terminal(io.StringIO):
+        def isatty(self): return True
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    reproduce(tmp_path, "fig2a, heads", trials=1, samples=32, progress=True)
+    bar = screen.getvalue()
+    assert "figure 1 of 2 (fig2a)" in bar and "figure 2 of 2 (heads) 100 %" in bar and "00:00 left" in bar
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    reproduce(tmp_path, "fig2a", trials=1, samples=32)
+    assert not screen.getvalue()
+
+def test_drawing_needs_neither_seaborn_nor_pyplot():
+    code = "import sys, infattn_nb.paper.command; print(*{'seaborn', 'pandas', 'matplotlib.pyplot'} & set(sys.modules))"
+    assert not subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 def test_two_runs_in_one_folder_keep_their_timings(tmp_path, undrawn):
     for name in ("fig2a", "fig2b"): reproduce(tmp_path, name, trials=1, samples=32)

@@ -1,10 +1,12 @@
 """A run that is killed, stopped, damaged or doubled ends with the files of an undisturbed one."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import infattn_nb
 from infattn_nb import read_table, reproduce, sweep
 from infattn_nb.paper import command as running, tables as store
 from infattn_nb.paper.tables import UNFINISHED, digest, write
@@ -49,7 +52,7 @@ def blocks(out): return len(list(out.glob(f"{UNFINISHED}/*/*.json")))
 
 @pytest.mark.parametrize("moment", [
     lambda out: blocks(out) > 2, pytest.param(lambda out: (out/"fig1b.csv").exists(), marks=pytest.mark.slow),
-    pytest.param(lambda out: blocks(out) > 17, marks=pytest.mark.slow)], ids=["computing", "writing", "second figure"])
+    pytest.param(lambda out: blocks(out) > 5, marks=pytest.mark.slow)], ids=["computing", "writing", "second figure"])
 def test_killed_and_started_again(moment, undisturbed, tmp_path):
     run = start(tmp_path)
     wait_for(lambda: moment(tmp_path))
@@ -81,7 +84,7 @@ def test_two_runs_into_one_folder(undisturbed, tmp_path):
     finish(run)
     assert contents(tmp_path) == undisturbed
 
-SMALL = dict(trials=2, samples=100)
+SMALL = dict(trials=4, samples=100)
 
 def damage(files):
     "Each file in another way; the names of what was done."
@@ -101,11 +104,34 @@ def test_damaged_and_foreign_blocks_are_named_and_computed_again(tmp_path):
     np.testing.assert_equal(again, fresh)
     np.testing.assert_equal(sweep("fig2a", blocks=tmp_path, **SMALL), fresh) # and mended
 
-@pytest.mark.parametrize("change", [dict(seed=1), dict(samples=101), dict(trials=3)])
+@pytest.mark.parametrize("change", [dict(seed=1), dict(samples=101)])
 def test_blocks_of_other_parameters_are_not_used(change, tmp_path):
     sweep("fig2a", blocks=tmp_path, **SMALL)
     with pytest.warns(match="belongs to another run"): other = sweep("fig2a", blocks=tmp_path, **SMALL | change)
     np.testing.assert_equal(other, sweep("fig2a", **SMALL | change))
+
+def test_more_trials_go_on_from_fewer(tmp_path):
+    "The stream of a trial does not depend on how many there are."
+    sweep("fig2a", blocks=tmp_path, **SMALL)
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
+    other = sweep("fig2a", blocks=tmp_path, **SMALL | dict(trials=5))
+    np.testing.assert_equal(other, sweep("fig2a", **SMALL | dict(trials=5)))
+    assert len(list(tmp_path.iterdir())) == 5/4*len(before) and all(p.stat().st_mtime_ns == t for p, t in before.items())
+
+@pytest.mark.parametrize("wing", infattn_nb.WINGS)
+def test_a_change_in_any_wing_makes_blocks_stale(wing, tmp_path, monkeypatch):
+    copy = shutil.copytree(Path(infattn_nb.__file__).parent, tmp_path/"infattn_nb")
+    fresh_versions = store.code_versions.__wrapped__
+    monkeypatch.setattr(infattn_nb, "__file__", str(copy/"__init__.py"))
+    monkeypatch.setattr(store, "code_versions", fresh_versions)
+    keep = lambda cell: cell["n"] == 16
+    sweep("fig2a", trials=1, samples=32, blocks=tmp_path/"blocks", keep=keep)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sweep("fig2a", trials=1, samples=32, blocks=tmp_path/"blocks", keep=keep)
+    room = max((copy/wing).glob("*.py"), key=lambda p: p.stat().st_size)
+    room.write_text(room.read_text(encoding="utf-8") + "# a change\n", encoding="utf-8")
+    with pytest.warns(match="belongs to another run"): sweep("fig2a", trials=1, samples=32, blocks=tmp_path/"blocks", keep=keep)
 
 def test_blocks_of_another_version_are_not_used(tmp_path, monkeypatch):
     sweep("fig2a", blocks=tmp_path, **SMALL)

@@ -11,13 +11,18 @@ import pytest
 from numpy.random import SeedSequence, default_rng
 from scipy.integrate import quad
 from scipy.special import logsumexp
-from scipy.stats import binom, kstest, multivariate_normal, norm
+from scipy.stats import kstest, multivariate_normal, norm
 
 from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, identity
 from infattn_nb import recall
-from infattn_nb.learning.regressor.layer_on_data import Mixture, attend
-from infattn_nb.learning.regressor.particles import climb, islands, next_temperature
-from infattn_nb.learning.regressor.particles import pool, slice_move, systematic
+from infattn_nb import embed_features, patches
+from infattn_nb.laws.predictive import Mixture
+from infattn_nb.learning.evidence import gained, kernel_evidence
+from infattn_nb.learning.layer_on_data import attend, training_layer
+from infattn_nb.learning.likelihood import Likelihood, normals
+from infattn_nb.learning.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
+from infattn_nb.learning.particles import leapfrog, next_temperature, pool, systematic
+from infattn_nb.learning.sequences import padded, stacked
 
 pytestmark = pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning") # small clouds are rough, and say so
 
@@ -25,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 DATA = ROOT/"nbs/data"
 sys.path.append(str(ROOT/"benchmarks"))
 
-MANY = dict(n_islands=16, n_particles=256, n_moves=5) # a t-law of 15 degrees of freedom: beyond 10 errors once in 2e7
+MANY = dict(n_islands=16, n_particles=128, n_moves=2) # a t-law of 15 degrees of freedom: beyond 10 errors once in 2e7
 SMALL = dict(n_islands=2, n_particles=16, n_moves=2)
 
 def data(P, s, d, D=None, seed=0, scale=1.):
@@ -96,7 +101,7 @@ def test_evidence_and_weights_are_those_of_quadrature(name):
     m = AttentionRegressor(alpha=.2, random_state=0, **options, **MANY).fit(X, y)
     assert abs(m.log_marginal_likelihood_value_ - exact) < 10*m.log_marginal_likelihood_error_ < .5
     latents = m.layer_.split(m.latents_)
-    W = attend(m.layer_, m.layer_.view(X[:1], leading=True), latents)[0]
+    W = attend(m.layer_, m.layer_.view(stacked(X[:1]), leading=True), latents)[0]
     W = W.reshape(*W.shape[:2], m.heads, -1).mean(2) # (R, s, M)
     mean, error = jackknife(m, W)
     assert (np.abs(mean - A[np.flatnonzero(c)]) < 10*error + 1e-3).all() and error.max() < .02
@@ -144,7 +149,7 @@ def test_finite_width_is_that_of_literal_matrices(n):
     others = (parts.sum(0) - parts)/31
     se = np.sqrt(31*np.stack([others[:, 0], others[:, 1]/others[:, 0], others[:, 2]/others[:, 0]]).var(1))
     m = AttentionRegressor(alpha=α, width=n, random_state=0, **MANY).fit(X[:3], y[:3])
-    w = attend(m.layer_, m.layer_.view(x, leading=True), m.layer_.split(m.latents_))[0, 0, 0]
+    w = attend(m.layer_, m.layer_.view(stacked(x), leading=True), m.layer_.split(m.latents_))[0, 0, 0]
     (weight, e1), (f, e2) = jackknife(m, w), jackknife(m, m.predictive(x, noise=False).means[:, 0])
     assert abs(m.log_marginal_likelihood_value_ - np.log(evidence)) < 10*np.hypot(m.log_marginal_likelihood_error_, se[0]/evidence) < .6
     assert abs(weight - means[0]/evidence) < 10*np.hypot(e1, se[1]) < .3
@@ -263,19 +268,95 @@ def test_mixture_against_integration():
 
 # --- particles
 
-def bump(z): return -.5*((z - 1)**2).sum(0)/.5**2
+def bump(z): return -.5*((z - 1)**2).sum(0)/.5**2, (1 - z)/.5**2
 
 @pytest.mark.power("mean .03 off")
-def test_slice_moves_leave_the_posterior_as_it_is():
+def test_moves_leave_the_posterior_as_it_is():
+    "Whatever metric and step: here a poor metric and a step at which a third is refused."
     rng = default_rng(0)
-    z = .8 + rng.standard_normal((3, 20_000))*.2**.5 # the posterior: mean 1/(1 + 1/4)… variance 1/(1 + 4)
-    z, ℓ = slice_move(z, bump(z), bump, 1., rng)
-    np.testing.assert_allclose(ℓ, bump(z))
+    cloud = cloud_at(.8 + rng.standard_normal((3, 20_000))*.2**.5, bump) # the posterior: mean 1/(1 + 1/4), variance 1/(1 + 4)
+    metric = borrowed_metric(rng.standard_normal((3, 20_000))*[[1.], [2.], [.5]], ((3, 1),))
+    cloud, accepted = hamiltonian_move(cloud, bump, 1., .3, 3, metric, rng)
+    assert .3 < accepted < .95
+    np.testing.assert_allclose(cloud.loglik, bump(cloud.latents)[0])
+    np.testing.assert_allclose(cloud.slope, bump(cloud.latents)[1])
+    z = cloud.latents
     assert (np.abs(z.mean(1) - .8) < 7*(.2/20_000)**.5).all() and (np.abs(z.var(1)/.2 - 1) < 7*(2/20_000)**.5).all()
+
+def layer_target(heads=2, width=np.inf, readout=-1, seed=0):
+    X, Y = data(5, 4, 3, 2, seed)
+    layer = training_layer(stacked(X), heads, width, readout=readout, mask="causal")
+    return Likelihood(layer, layer.view(stacked(X), leading=True), Y, .2)
+
+@pytest.mark.parametrize("width", [3, np.inf])
+def test_trajectories_are_reversible(width):
+    "Turned round they return, for the layer itself and a metric with two kinds of latents."
+    target, rng = layer_target(width=width), default_rng(0)
+    z, p = rng.standard_normal((2, target.layer.dim(), 40))
+    cloud = cloud_at(z, target)
+    metric = borrowed_metric(cloud.latents - cloud.slope, target.layer.blocks())
+    there, q = leapfrog(cloud, p, target, .7, np.full(40, .02), 6, metric)
+    back, last = leapfrog(there, -q, target, .7, np.full(40, .02), 6, metric)
+    assert np.abs(there.latents - z).max() > .1
+    np.testing.assert_allclose(back.latents, z, atol=1e-8)
+    np.testing.assert_allclose(-last, p, atol=1e-8)
+
+def test_a_group_does_not_make_its_own_metric():
+    u = default_rng(0).standard_normal((3, 80))
+    other = u.copy()
+    other[:, 20:40] *= 9. # the second of four groups
+    a, b = (borrowed_metric(x, ((3, 1),)).whiteners for x in (u, other))
+    same = [np.allclose(x[0], y[0], rtol=1e-9) for x, y in zip(a, b)]
+    assert same == [False, True, False, False]
+
+def test_large_blocks_get_a_diagonal_metric():
+    u = default_rng(0).standard_normal((600, 40))
+    metric = borrowed_metric(u, ((300, 2),))
+    p = default_rng(1).standard_normal((600, 40))
+    assert metric.whiteners[0][0].shape == (300,)
+    np.testing.assert_array_equal(metric.back(p), metric.white(p))
+
+# --- gradients
+
+@pytest.mark.parametrize("width, readout", [(np.inf, -1), (np.inf, "mean"), (2, 0), (7, "mean"), (1e8, -1)])
+def test_gradients_are_differences(width, readout):
+    target = layer_target(width=width, readout=readout)
+    rng = default_rng(1)
+    z, dz = rng.standard_normal((2, target.layer.dim(), 5))
+    _, slope = target(z)
+    difference = (target(z + 1e-5*dz)[0] - target(z - 1e-5*dz)[0])/2e-5
+    np.testing.assert_allclose((slope*dz).sum(0), difference, rtol=1e-5, atol=1e-6)
+    _, dials = target.by_dials(z)
+    for by, e in zip(dials, np.eye(3)):
+        up, down = (target.turned(h*e)(z)[0] for h in (1e-5, -1e-5))
+        np.testing.assert_allclose(by, (up - down)/2e-5, rtol=1e-5, atol=1e-6)
+
+def test_gradient_of_the_evidence_of_infinitely_many_heads():
+    target = layer_target(heads=1)
+    z = normals(target.layer.dim(), 64, SeedSequence(0))
+    _, slope = kernel_evidence(target, z)
+    ends = [[kernel_evidence(target.turned(h*e), z)[0] for h in (1e-5, -1e-5)] for e in np.eye(3)]
+    up, down = np.transpose(ends)
+    np.testing.assert_allclose(slope, (up - down)/2e-5, rtol=1e-6, atol=1e-6)
+
+@pytest.mark.power("evidence .3 nats off after a turn of the dials")
+def test_reweighted_evidence_is_that_of_quadrature():
+    "One scalar score: the change of the log evidence when all dials turn, from particles and by quadrature."
+    X, y, options, (exact, _), _ = scalar_case(1, -1)
+    m = AttentionRegressor(alpha=.2, random_state=0, **options, **MANY).fit(X, y)
+    logs = np.log([1.3, .9, 1.2])
+    likelihood = Likelihood(m.layer_, m.layer_.view(stacked(X), leading=True), y[:, None], .2)
+    gain, _, w = gained(likelihood, cloud_at(m.latents_, likelihood), logs)
+    parts = [p.mean() for p in np.split(np.exp(w), 16)]
+    g, weight = normal_grid(1, .05)
+    # tokens longer by 1.3^(1/4): the values too, so everything is told in their units
+    scale = 4*np.log(1.3**.5/.9)/2 # of four numbers
+    better = brute((1.3**.25)*X, y*(1.3**.5/.9)**.5, g[:, :, None, None], weight, .2*1.2*1.3**.5/.9, [0, 0, 1.])[0] + scale
+    assert abs(gain - (better - exact)) < 10*np.std(parts, ddof=1)/4/np.mean(parts) + 1e-3 < .3
 
 @pytest.mark.power("evidence 10 % off in 5 dimensions")
 def test_evidence_of_a_bump():
-    value, error, w = pool([c.log_evidence for c in islands(bump, 5, 16, 128, 5, rng=0)])
+    value, error, w = pool([c.log_evidence for c in islands(bump, 5, 16, 128, 1, rng=0)])
     exact = 5*(norm.logpdf(1, scale=1.25**.5) - norm.logpdf(0, scale=.5))
     assert abs(value - exact) < 10*error < 1 and w.sum() == pytest.approx(1)
 
@@ -283,7 +364,7 @@ def test_the_ladder_rises():
     assert next_temperature(.9, np.zeros(5), .9) == 1.
     assert 0 < next_temperature(0., -1e200*np.arange(50.), .9) < 1e-190
     assert next_temperature(.5, -1e200*np.arange(50.), .9) == pytest.approx(.505)
-    island = climb(bump, 2, 64, 2, .5, False, SeedSequence(0))
+    island = climb(bump, 2, 64, Moves(2, 3, ((2, 1),)), .5, False, SeedSequence(0))
     assert island.ladder[0] == 0 and island.ladder[-1] == 1 and (np.diff(island.ladder) > 0).all() and 1 <= island.ancestors <= 64
 
 def test_systematic_resampling():
@@ -303,18 +384,37 @@ def test_calibration_of_the_stored_table():
         gap = t["error"]**2 - t["variance"]
         assert abs(gap.mean()) < 6*gap.std()/len(gap)**.5 < .9*t["variance"].mean(), H
 
-@pytest.mark.parametrize("name", ["calibration", "recall", "average", "heads", "trust"])
+ROWS = {"calibration": ("run_calibration", 3, 2), "recall": ("run_recall", 1, "1"), "average": ("run_average", 1, "1"), "heads": ("run_heads", 1, 1, 1), "trust": ("run_trust", 0, 16, 1, 4, 4, 1, 64, 1)}
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ROWS)
 def test_stored_tables_are_what_the_command_writes(name):
-    "One row of each, computed again."
+    "One row of each, computed again. Sharp posteriors enlarge rounding, which is another machine's own: there the evidence must agree within its error."
     learning = pytest.importorskip("learning")
+    run, *arguments = ROWS[name]
+    if name in ("recall", "average"): arguments.append(dict(learning.models())["1"])
+    fresh = getattr(learning, run)(*arguments)
     stored = read(name)
-    fresh = {"calibration": lambda: learning.run_calibration(3, 2), "recall": lambda: learning.run_recall(1, "1", dict(learning.models())["1"]), "average": lambda: learning.run_average(1, "1", dict(learning.models())["1"]),
-             "heads": lambda: learning.run_heads(1, 1, 1), "trust": lambda: learning.run_trust(0, 16, 1, 4, 1, 128, 3)}[name]()
-    keys = [k for k in ("seed", "truth", "heads", "P", "D", "d", "particles", "moves") if k in fresh]
+    keys = [k for k in ("seed", "truth", "heads", "P", "D", "s", "d", "particles", "moves") if k in fresh]
     row = stored[np.all([stored[k].astype(str) == str(stored[k].dtype.type(fresh[k]) if stored[k].dtype.kind in "if" else fresh[k]) for k in keys], axis=0)]
     assert len(row) == 1
+    row = row.iloc[0]
+    if name in ("recall", "average"):
+        assert abs(row["evidence"] - fresh["evidence"]) < 6*np.hypot(row["error"], fresh["error"])
+        assert row["rmse"] == pytest.approx(fresh["rmse"], rel=.1)
+        return
     for k, v in fresh.items():
-        if k not in keys: np.testing.assert_allclose(float(row[k].iloc[0]), float(v), rtol=1e-5, err_msg=k)
+        if k not in keys: np.testing.assert_allclose(float(row[k]), float(v), rtol=1e-4, err_msg=k)
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", ["infinitely many", "Gaussian process", "kernel ridge"])
+def test_stored_results_on_real_data(model):
+    "One split of the smooth models, fitted again."
+    learning = pytest.importorskip("learning")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
+    fresh = learning.run_real(0, "diabetes, features", model)
+    row = learning.stored_row("real", seed=0, task=fresh["task"], model=model)
+    assert row["r2"] == pytest.approx(fresh["r2"], abs=1e-3)
 
 def test_finite_width_converges_like_one_over_n():
     "Stored paired differences: n times them is nearly constant, and larger for more outputs."
@@ -356,7 +456,7 @@ def test_a_failed_or_interrupted_fit_loses_nothing(monkeypatch):
     m = AttentionRegressor(random_state=0, **SMALL).fit(X, y)
     before = m.predict(X)
     with pytest.raises(ValueError): m.fit(X, y*np.nan)
-    monkeypatch.setattr("infattn_nb.learning.regressor.islands", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("infattn_nb.learning.fitting.islands", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt): m.fit(2*X, y)
     np.testing.assert_array_equal(m.predict(X), before)
 
@@ -416,6 +516,205 @@ def test_bad_input_after_fit():
     with pytest.raises(ValueError, match="`n_samples` must be at least 1"): m.sample_y(X, 0)
     with pytest.raises(TypeError, match="`executor` must be"): m.fit(X, Y, executor=3)
 
+# --- sequences of different lengths
+
+def ragged(P=6, d=2, seed=0):
+    rng = default_rng(seed)
+    return [rng.standard_normal((k, d)) for k in rng.integers(1, 5, P)], rng.standard_normal(P)
+
+@pytest.mark.parametrize("options", [dict(), dict(readout="mean"), dict(mask="causal", readout="mean"), dict(heads=np.inf), dict(width=3)])
+def test_padding_never_changes_a_number(options):
+    X, y = ragged()
+    m = AttentionRegressor(random_state=0, **SMALL | options).fit(X, y)
+    long = [*X, default_rng(1).standard_normal((9, 2))] # in longer company
+    np.testing.assert_allclose(m.predict(long)[:6], m.predict(X), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(m.predict(X[2:3]), m.predict(X)[2:3], rtol=1e-9, atol=1e-12)
+    A = m.attention(long)
+    for a, x in zip(A, long):
+        rows = a[:len(x)] if a.ndim == 2 else a
+        np.testing.assert_array_equal(rows[..., len(x):], 0.) # nobody looks at padding
+        np.testing.assert_allclose(rows.sum(-1), 1.)
+
+def test_padding_never_changes_a_fit():
+    "The likelihood of a layer with ragged sequences is that of literal attention, sequence by sequence."
+    X, y = ragged(seed=3)
+    for readout in (-1, "mean"):
+        layer = training_layer(padded(X), 2, readout=readout)
+        target = Likelihood(layer, layer.view(padded(X), leading=True), y[:, None], .2)
+        z = default_rng(0).standard_normal((layer.dim(), 3))
+        (Uq, a), (Uk, b), _ = layer.bases
+        N = np.einsum("ia,achm,jc->hmij", Uq[:, :a], layer.split(z)[0], Uk[:, :b])
+        for m in range(3):
+            A = [[weights(x, n[m]) for x in X] for n in N]
+            Z = np.array([[x.T @ (w[-1] if readout == -1 else w.mean(0)) for w, x in zip(ws, X)] for ws in A])
+            S = np.einsum("hpd,hqd->pq", Z, Z)/2 + .2*np.eye(len(X))
+            assert target(z)[0][m] == pytest.approx(multivariate_normal(cov=S).logpdf(y))
+
+def test_lists_of_one_length_are_arrays():
+    X, y = data(5, 3, 2)
+    a, b = (AttentionRegressor(random_state=0, **SMALL).fit(x, y) for x in (X, list(X)))
+    np.testing.assert_array_equal(a.latents_, b.latents_)
+    np.testing.assert_array_equal(a.predict(X), b.predict(np.array([*X, None], dtype=object)[:-1]))
+
+def test_tables_and_images():
+    rng = default_rng(0)
+    table, images = rng.standard_normal((7, 3)), rng.standard_normal((7, 4, 6))
+    tokens = embed_features(table, asking=2.)
+    assert tokens.shape == (7, 4, 4) and (tokens[:, 3] == [0, 0, 0, 2.]).all()
+    np.testing.assert_array_equal(tokens[:, :3, :3], np.einsum("pf,fg->pfg", table, np.eye(3)))
+    cut = patches(images, (2, 3), place=0.)
+    np.testing.assert_array_equal(cut[:, 3], images[:, 2:, 3:].reshape(7, 6)) # the last of two by two patches
+    np.testing.assert_array_equal(patches(images.reshape(7, 24), (2, 3), shape=(4, 6))[..., :6], cut)
+    assert patches(images[..., None], 2, asking=1.).shape == (7, 7, 4 + 6 + 1)
+
+TABLE = np.ones((4, 6))
+@pytest.mark.parametrize("call, words", [(lambda: embed_features(np.ones(3)), "`X` must have shape"), (lambda: embed_features(TABLE, asking=-1.), "`asking`"), (lambda: embed_features(TABLE.astype(str)), "`X` must hold"),
+    (lambda: patches(TABLE), "`images` must be"), (lambda: patches(np.ones((2, 4, 4)), 3), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), 0), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), place=-1.), "`place`"),
+    (lambda: patches(TABLE, shape=(2, 2)), "`shape` must be"), (lambda: patches(np.ones((2, 4, 4)), asking=np.nan), "`asking`"), (lambda: patches(np.ones((2, 4, 4)), size=1.5), "`size`"),
+    (lambda: AttentionRegressor().fit(TABLE, Y), r"embed_features\(X\), of images by patches\(X\)"),
+    (lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((3, 3))], Y[:2]), r"`X\[1\]` must have shape"), (lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((0, 2))], Y[:2]), r"`X\[1\]` must have a token"),
+    (lambda: AttentionRegressor(readout=1, **SMALL).fit([np.ones((2, 2)), np.ones((1, 2))], Y[:2]), "`readout` must be an output 0…0"),
+    (lambda: AttentionRegressor(optimizer="adam").fit(X, Y), "`optimizer` must be 'evidence'"), (lambda: AttentionRegressor(n_moves="many").fit(X, Y), "`n_moves` must be 'auto'"), (lambda: AttentionRegressor(n_steps=0).fit(X, Y), "`n_steps`"),
+    (lambda: AttentionRegressor().compare([1]), "`compare` must follow `fit`"), (lambda: AttentionRegressor(**SMALL).fit(X, Y).compare([0]), "`heads` must be at least 1"),
+    (lambda: AttentionRegressor(**SMALL).predict(X, return_std=True, return_cov=True), "`return_std` must be False"), (lambda: AttentionRegressor().expected_seconds(X, Y[:2]), r"`y` must be \(4,\)"),
+    (lambda: AttentionRegressor(**SMALL).predictive(X).ppf(2.), "`q` must hold numbers"), (lambda: AttentionRegressor(**SMALL).predictive(X).interval(1.), "`confidence`"), (lambda: AttentionRegressor(**SMALL).predictive(X).rvs(0), "`size`"),
+    (lambda: AttentionRegressor(**SMALL).plot_attention(TABLE), "`X` must be")])
+def test_more_bad_input(call, words):
+    with pytest.raises((ValueError, TypeError), match=words) as e: call()
+    assert "\n" not in str(e.value)
+
+# --- answers
+
+def test_the_prior_of_infinitely_many_heads():
+    X, _ = data(3, 3, 2)
+    prior = AttentionRegressor(np.inf, random_state=0)
+    mean, cov = prior.predict(X, return_cov=True)
+    assert not mean.any() and (np.linalg.eigvalsh(cov) > -1e-9).all()
+    f = prior.sample_y(X, 4000)
+    square = np.einsum("qm,rm->qrm", f, f)
+    assert (np.abs(square.mean(-1) - cov) < 8*square.std(-1)/4000**.5).all()
+
+def test_quantiles_and_intervals(fitted):
+    X, _ = data(5, 4, 3)
+    law = fitted.predictive(X)
+    for q in (1e-6, .05, .5, .999):
+        np.testing.assert_allclose(law.cdf(law.ppf(q)), q, rtol=1e-8)
+    low, high = law.interval(.9)
+    np.testing.assert_allclose(law.cdf(high) - law.cdf(low), .9, rtol=1e-8)
+    assert len(repr(law)) < 80 and "256 Gaussians" in repr(law)
+
+@pytest.mark.power("mean .1 standard deviations off, variance 20 %")
+def test_draws_of_the_predictive_law(fitted):
+    X, _ = data(3, 4, 3)
+    law = fitted.predictive(X)
+    y = law.rvs(4000, rng=1)
+    assert y.shape == (4000, 3, 2)
+    assert (np.abs(y.mean(0) - law.mean()) < 7*law.std()/4000**.5).all()
+    square = (y - law.mean())**2
+    assert (np.abs(square.mean(0) - law.var()) < 7*square.std(0)/4000**.5).all()
+    np.testing.assert_array_equal(y, law.rvs(4000, rng=1))
+
+@pytest.mark.parametrize("heads", [2, np.inf])
+def test_covariances_have_the_variances(heads):
+    X, y = data(6, 3, 2, 2)
+    m = AttentionRegressor(heads, random_state=0, normalize_y=True, **SMALL).fit(X[:4], 5*y[:4])
+    mean, cov = m.predict(X, return_cov=True)
+    _, std = m.predict(X, return_std=True)
+    np.testing.assert_allclose(np.sqrt(np.einsum("qqd->qd", cov)), std, rtol=1e-8)
+    np.testing.assert_allclose(mean, m.predict(X))
+    one = AttentionRegressor(heads, random_state=0, **SMALL).fit(X[:4], y[:4, 0])
+    assert one.predict(X, return_cov=True)[1].shape == (6, 6)
+    f = m.sample_y(X, 4000)[:, 0]
+    error = np.einsum("qm,rm->qrm", f - mean[:, :1], f - mean[:, :1])
+    assert (np.abs(error.mean(-1) - cov[..., 0]) < 8*error.std(-1)/4000**.5).all()
+
+@pytest.mark.parametrize("heads", [1, np.inf])
+def test_normalized_targets_are_told_in_their_own_units(heads):
+    X, y = data(8, 3, 2)
+    y -= y.mean()
+    a = AttentionRegressor(heads, random_state=0, normalize_y=True, **SMALL).fit(X, 4*y) # a power of two: the same bits
+    b = AttentionRegressor(heads, random_state=0, **SMALL).fit(X, (y - y.mean())/y.std())
+    unit, shift = 4*y.std(), 4*y.mean()
+    np.testing.assert_allclose(a.predict(X), shift + unit*b.predict(X), rtol=1e-8)
+    np.testing.assert_allclose(a.predictive(X).std(), unit*b.predictive(X).std(), rtol=1e-8)
+    np.testing.assert_allclose(a.sample_y(X), shift + unit*b.sample_y(X), rtol=1e-8)
+    assert a.log_marginal_likelihood_value_ == pytest.approx(b.log_marginal_likelihood_value_)
+    moved = AttentionRegressor(np.inf, random_state=0, normalize_y=True, **SMALL).fit(X, 4*y + 7)
+    still = AttentionRegressor(np.inf, random_state=0, normalize_y=True, **SMALL).fit(X, 4*y)
+    np.testing.assert_allclose(moved.predict(X), still.predict(X) + 7)
+    constant = AttentionRegressor(heads, normalize_y=True, random_state=0, **SMALL).fit(X, np.full(8, 3.))
+    np.testing.assert_allclose(constant.predict(X), 3.)
+
+def test_a_picture_of_attention(undrawn):
+    X, y = ragged()
+    for readout in (-1, "mean"):
+        m = AttentionRegressor(readout=readout, random_state=0, **SMALL).fit(X, y)
+        ax = m.plot_attention(X)
+        assert ax.images[0].get_array().shape == (6, max(map(len, X))) and ax.get_xlabel() == "token"
+        assert m.plot_attention(X[:2], ax=ax) is ax
+
+def test_the_expected_time_grows_with_the_work():
+    X, y = data(12, 4, 4)
+    few, many = (AttentionRegressor(n_moves=k).expected_seconds(X, y) for k in (1, 64))
+    assert 0 < few < many
+    assert AttentionRegressor(np.inf).expected_seconds(X, y) == 0
+
+def test_auto_stops_when_the_answer_can_be_trusted():
+    X, y = data(4, 3, 2)
+    fixed, auto = (AttentionRegressor(n_moves=k, n_islands=2, n_particles=64, random_state=0).fit(X, y) for k in (1, "auto"))
+    np.testing.assert_array_equal(fixed.latents_, auto.latents_) # an easy posterior: one move is enough
+    hard = dict(n_islands=2, n_particles=32, keep=.3, alpha=1e-3, random_state=0)
+    X, y = data(16, 4, 3, scale=2.)
+    fixed, auto = (AttentionRegressor(n_moves=k, **hard).fit(X, y) for k in (1, "auto"))
+    assert not np.array_equal(fixed.latents_, auto.latents_)
+
+# --- the evidence chooses
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("heads", [1, np.inf])
+def test_tuned_evidence_is_never_below_the_start(heads):
+    for seed in range(3):
+        X, y = data(10, 3, 2, seed=seed)
+        options = dict(heads=heads, random_state=seed, n_islands=2, n_particles=32, n_moves=1)
+        fixed, tuned = (AttentionRegressor(optimizer=o, **options).fit(X, y) for o in (None, "evidence"))
+        assert tuned.log_marginal_likelihood_value_ >= fixed.log_marginal_likelihood_value_
+        assert (fixed.var_qk_, fixed.var_vo_, fixed.alpha_) == (1., 1., 1e-2) and tuned.get_params()["alpha"] == 1e-2
+        assert tuned.alpha_ > .05 # the targets are noise
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_infinitely_many_heads_are_tuned_to_a_maximum():
+    X, y = expected(30, 0, 1.)
+    m = AttentionRegressor(np.inf, optimizer="evidence", random_state=0, n_islands=2).fit(X, y)
+    dials = dict(var_qk=m.var_qk_, var_vo=m.var_vo_, alpha=m.alpha_)
+    at = lambda **turned: AttentionRegressor(np.inf, random_state=0, n_islands=2, **dials | turned).fit(X, y).log_marginal_likelihood_value_
+    assert at() == pytest.approx(m.log_marginal_likelihood_value_, abs=1e-6)
+    for name, value in dials.items():
+        for factor in (.5, 2.):
+            assert at(**{name: factor*value}) < at() + .05
+
+@pytest.mark.filterwarnings("ignore:the data hardly determine:RuntimeWarning")
+def test_a_flat_evidence_is_reported_and_not_followed():
+    X, y = data(10, 3, 2)
+    for options in (dict(score_scale="linear"), dict(heads=np.inf, score_scale="linear")): # scores without effect
+        with pytest.warns(RuntimeWarning, match="the data hardly determine `var_qk`"):
+            m = AttentionRegressor(optimizer="evidence", random_state=0, **SMALL, **options).fit(X, y)
+        assert m.var_qk_ == 1.
+    with pytest.warns(RuntimeWarning, match="went to the end of its range|hardly determine"):
+        m = AttentionRegressor(np.inf, optimizer="evidence", random_state=0, **SMALL).fit(X, 0*y)
+    assert m.var_vo_ >= 1e-4*(1 - 1e-9) and m.alpha_ >= 1e-6*(1 - 1e-9)
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_comparison_of_heads():
+    X, y = data(5, 3, 2)
+    m = AttentionRegressor(random_state=0, **SMALL).fit(X, y)
+    table = m.compare([1, 2, np.inf])
+    assert list(table.index) == [1, 2, np.inf] and table["probability"].sum() == pytest.approx(1)
+    for heads, row in table.iterrows():
+        again = AttentionRegressor(heads if heads == np.inf else int(heads), random_state=0, **SMALL).fit(X, y)
+        assert row["log evidence"] == pytest.approx(again.log_marginal_likelihood_value_, rel=1e-12)
+    share = np.exp(np.diff(table["log evidence"]))
+    np.testing.assert_allclose(table["probability"].to_numpy()[1:]/table["probability"].to_numpy()[:-1], share)
+
 # --- scikit-learn as a client
 
 class OneToken(AttentionRegressor):
@@ -448,6 +747,28 @@ def test_scikit_learn_clients():
     assert base.clone(m).get_params() == m.get_params() and base.is_regressor(m)
     search = selection.GridSearchCV(m, {"heads": [1, np.inf]}, cv=3).fit(X, y)
     assert search.best_params_["heads"] in (1, np.inf) and search.predict(X).shape == (12,)
+
+@pytest.mark.filterwarnings("ignore")
+def test_more_scikit_learn_clients():
+    "Pipeline from a table, cross-validation on two processes, lists of sequences, pickle."
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
+    rng = default_rng(0)
+    table, y = rng.standard_normal((20, 2)), rng.standard_normal(20)
+    tuned = AttentionRegressor(np.inf, optimizer="evidence", normalize_y=True, random_state=0, **SMALL)
+    pipe = make_pipeline(StandardScaler(), FunctionTransformer(embed_features), tuned).fit(table, y)
+    assert pipe.predict(table).shape == (20,)
+    search = GridSearchCV(pipe, {"attentionregressor__heads": [1, np.inf], "functiontransformer__kw_args": [dict(asking=1.), dict(asking=2.)]}, cv=2).fit(table, y)
+    assert search.predict(table).shape == (20,)
+    m = AttentionRegressor(random_state=0, **SMALL)
+    one, two = (cross_val_score(m, embed_features(table), y, cv=3, n_jobs=k) for k in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    X, y = ragged(12)
+    assert np.isfinite(cross_val_score(m, X, y, cv=3)).all()
+    m.fit(X, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(m)).predict(X), m.predict(X))
 
 def test_as_in_gaussian_process_regressor():
     "Uniform weights against scikit-learn's Gaussian process with the linear kernel of the mean tokens."

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import ndtr
+from scipy.special import gamma, ndtr
 
 from infattn_nb import Attention, Tokens, effective_alpha, entropy, frozen, identity
 from infattn_nb import mean_entropy, mixture_of_heads, participation_moments, relu
-from infattn_nb import softmax, tanh
+from infattn_nb import row_overlap, softmax, tanh, width_term
 from infattn_nb.layer.row_blocks import ROUGH, Mesh
 from infattn_nb.layer.row_law import Row, independent, joins, row_law, row_mixture
 from infattn_nb.layer.row_law import row_points
@@ -75,7 +75,7 @@ def test_long_rows(e, τ):
 
 def drawn(s, τ, size, rng, batch=4096):
     "Draws of u, in batches."
-    for k in range(0, size, batch):
+    for _ in range(0, size, batch):
         g = np.exp(τ*rng.standard_normal((batch, s)))
         yield np.einsum("bs,bs->b", g, g)/g.sum(1)**2
 
@@ -134,7 +134,10 @@ def test_structure():
 @pytest.mark.parametrize("layer, i", [
     (Attention(Tokens(12, relu), heads=2, mask="causal"), 9),
     (Attention(Tokens(6, tanh), bias=-np.abs(np.subtract.outer(np.arange(6.), np.arange(6.)))), 2),
-    (Attention(Tokens(8, identity, np.diag(np.repeat([1., 2.], 4)) + .5), var_q=.5, mask=np.eye(8, dtype=bool) | (np.arange(8) % 2 == 0)), 3)])
+    (Attention(Tokens(8, identity, np.diag(np.repeat([1., 2.], 4)) + .5), var_q=.5, mask=np.eye(8, dtype=bool) | (np.arange(8) % 2 == 0)), 3),
+    (Attention(Tokens(6, identity, 1.2*np.eye(6) - .1), heads=3, bias=-.7*np.abs(np.subtract.outer(np.arange(6.), np.arange(6.)))), 1), # c < 0
+    (Attention(Tokens(6, identity, np.eye(6) + .5), heads=2, mask=~np.eye(6, dtype=bool)), 2)], # blind to itself
+    ids=["causal", "bias", "mask", "negative", "blind"])
 def test_rows_of_a_layer(layer, i):
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=2**17)
     value, error = drawn.sf(YS[1:4]*law.std(), return_error=True)
@@ -145,7 +148,7 @@ def test_rows_of_a_layer(layer, i):
 
 def test_the_old_way_agrees():
     "Weights equal to softmax, but not recognised: the grid of the scores themselves."
-    τ, one, other = .5, *(Attention(Tokens(3, identity), var_q=.25, weights=w) for w in (softmax, lambda g: softmax(g)))
+    one, other = (Attention(Tokens(3, identity), var_q=.25, weights=w) for w in (softmax, lambda g: softmax(g)))
     y = YS*one.law().marginal().std()
     np.testing.assert_allclose(other.law().marginal().sf(y), one.law().marginal().sf(y), rtol=1e-7)
 
@@ -156,12 +159,33 @@ def test_degenerate_rows():
     np.testing.assert_allclose(row_mixture(np.ones(3), 1., bias=[0, 1e6, 0]).var(), 1, rtol=1e-12)
     np.testing.assert_allclose(row_mixture(np.ones(16), 1e-4).var(), (1 + 15/16*1e-8)/16, rtol=1e-11)
 
+@pytest.mark.power("1.7e-10 in the variance, 3e-9 six deviations out")
+@pytest.mark.parametrize("s, τ", [(2, 2e-6), (2, 9e-5), (16, 2e-5)])
+def test_nearly_constant_scores(s, τ):
+    "u = (1 + τ²(1 − 1/s))/s but for τ⁴. Held back at 1/s, which all weights reach together, it would be up to 1e-9 too large."
+    law, exact = row_mixture(np.ones(s), τ), (1 + (1 - 1/s)*τ**2)/s
+    for verb, y, expected in (("var", (), exact), ("sf", (6*exact**.5,), ndtr(-6.))):
+        value, error = getattr(law, verb)(*y, return_error=True)
+        assert abs(value - expected) < 1e-12*value < error < 1e-8*value
+
+def test_scores_that_differ_a_thousandfold_are_left_to_grids():
+    "A join would miss the peak of the narrow ones (or find none); two wide scores and three constant ones by a plain grid, the constant but for 1e-8."
+    K = np.diag([1., 1., 1e-8, 1e-8, 1e-8])
+    assert row_law(K, 1.) is None and row_law(K, 1e-13) is not None # all of them constant
+    value, error = Attention(Tokens(5, identity, K)).law().marginal(0).var(return_error=True)
+    z = np.arange(-9, 9.01, .1)
+    e, w = np.exp(z), np.exp(-z*z/2)
+    u = (e[:, None]**2 + e**2)/(e[:, None] + e + 3)**2
+    assert abs(value - w @ u @ w/w.sum()**2) < error + 1e-7*value and error < 1e-4*value
+
 @pytest.mark.parametrize("call, words", [
     (lambda: row_mixture(np.ones(2**20 + 1), 1.), "at most 1,048,576"), (lambda: row_mixture([1., -1], 1.), "`k`"),
     (lambda: row_mixture([1., 1], np.nan), "sd"), (lambda: row_mixture([1., 1], 1., bias=[0, np.inf]), "bias"), (lambda: row_mixture([1., 1], 100.), "frozen"),
     (lambda: participation_moments(0, 1.), "`s`"), (lambda: participation_moments(4.5, 1.), "whole number"), (lambda: participation_moments(4, 0.), "score_sd"),
     (lambda: effective_alpha(1, 1.), "`s`"), (lambda: frozen(1.), "0.95"), (lambda: frozen("x"), "alpha"), (lambda: entropy(2**21, 1.), "1,048,576"), (lambda: participation_moments(4, 1., 0), "`k`"), (lambda: entropy(1, 1.), "`s`"), (lambda: mean_entropy(4, -1.), "score_sd"),
-    (lambda: row_mixture([1., 1], 1., heads=0), "heads")])
+    (lambda: row_mixture([1., 1], 1., heads=0), "heads"), (lambda: frozen(.5, 0), "heads"),
+    (lambda: row_overlap(4, 1., 1.1), "correlation"), (lambda: row_overlap(4, 1., "1"), "correlation"), (lambda: row_overlap(2.5, 1., .5), "whole number"), (lambda: row_overlap(4, 0., .5), "score_sd"),
+    (lambda: width_term(0, 1.), "`s`"), (lambda: width_term(4, np.inf), "score_sd"), (lambda: participation_moments(2.**1000, 1.), "pass logarithm=True")])
 def test_refusals(call, words):
     with pytest.raises((ValueError, TypeError), match=words) as e: call()
     assert "\n" not in str(e.value)
@@ -213,3 +237,82 @@ def test_stored_laws_are_what_the_command_writes():
     u, w = length.law(.7, 8)
     mean, stored, fresh = w @ u, tails((t.u.to_numpy(), t.weight.to_numpy())), tails((u, w))
     np.testing.assert_allclose([t.weight @ t.u, *stored], [mean, *fresh], rtol=1e-9)
+
+def one_large_score(log_s, τ, p):
+    "log of s E aᵖ if the other tokens sum to their mean: what decides moments for very many tokens."
+    z = np.arange(-10, 80, .02)
+    terms = -p*np.logaddexp(0, log_s + τ**2/2 - τ*z) - z*z/2
+    return log_s + np.logaddexp.reduce(terms) + np.log(.02/np.sqrt(2*np.pi))
+
+@pytest.mark.power("scores beyond 22 standard deviations left out: a kurtosis of 8.6 instead of 475")
+@pytest.mark.parametrize("e, β", [(200, .36), (600, .36), (600, .45), (1000, .7)])
+def test_moments_decided_by_the_rarest_scores(e, β):
+    log_s, τ = e*np.log(2), β*np.sqrt(2*e*np.log(2))
+    first, fourth = one_large_score(log_s, τ, 2), one_large_score(log_s, τ, 4)
+    second = np.logaddexp(2*first, fourth) # one token twice, or two tokens
+    found = participation_moments(2.**e, τ, 2, logarithm=True)
+    np.testing.assert_allclose(found, [first, second], rtol=0, atol=1e-6 if β < .5 else .02)
+
+def test_high_moments():
+    u, w = row_points(np.ones(2), 1.)
+    np.testing.assert_allclose(participation_moments(2, 1., 40), [w @ u**k for k in range(1, 41)], rtol=1e-9)
+    np.testing.assert_allclose(participation_moments(1, 5., 40), 1, rtol=1e-9)
+    np.testing.assert_allclose(participation_moments(7, 1., 3, logarithm=True), np.log(participation_moments(7, 1., 3)), rtol=1e-14)
+
+def test_entropy_of_very_many_tokens():
+    "In the averaging phase log s − τ²/2."
+    np.testing.assert_allclose(mean_entropy(2.**100, 3.), 100*np.log(2) - 4.5, rtol=1e-9)
+
+@pytest.mark.power("six standard errors, half a per cent; a forgotten correlation")
+@pytest.mark.parametrize("s, τ, ρ", [(2, 1., .5), (6, 3., -.2), (16, 7., .2), (64, 1., .7)])
+def test_overlap_of_two_rows(s, τ, ρ):
+    g, h = τ*np.random.default_rng(s).standard_normal((2, 50_000, s))
+    a, b = softmax(g), softmax(ρ*g + np.sqrt(1 - ρ**2)*h)
+    drawn = (a*b).sum(1)
+    error = drawn.std()/np.sqrt(len(drawn))
+    assert abs(drawn.mean() - row_overlap(s, τ, ρ)) < 6*error
+    if abs(ρ) > .5:
+        assert abs(drawn.mean() - 1/s) > 6*error
+
+def test_overlap_at_its_ends():
+    for s, τ in ((2, .05), (8, 2.), (1000, 5.), (2.**40, 6.)):
+        np.testing.assert_allclose(row_overlap(s, τ, 1.), participation_moments(s, τ, 1)[0], rtol=1e-9)
+        np.testing.assert_allclose(row_overlap(s, τ, 0.), 1/s, rtol=1e-9)
+    assert abs(row_overlap(1, 3., .4) - 1) < 1e-9
+    one, two = (row_overlap(2.**e, 2*np.sqrt(2*e*np.log(2)), .7) for e in (60, 120))
+    assert abs(np.log2(one/two)/60 - .3/1.7) < .04 # s^{−(1−ρ)/(1+ρ)} in the frozen phase
+
+@pytest.mark.power("τ²/n instead of the exact term, by more than ten standard errors")
+@pytest.mark.parametrize("s, τ, n", [(2, 1., 16), (4, 2., 64), (16, 2., 128)])
+def test_first_term_in_the_width(s, τ, n):
+    "E v at few tokens, by exact sampling at finite width."
+    v = Attention(Tokens(s, identity, np.eye(s)), var_q=τ, var_k=τ).law(n).marginal(0, draws=2**15).variances
+    error, mean = v.std()/np.sqrt(len(v)), participation_moments(s, τ, 1)[0]
+    assert abs(v.mean() - mean - width_term(s, τ)/n) < 6*error + 3/n**2
+    assert abs(v.mean() - mean - τ**2/n) > 10*error
+
+def test_slope_of_the_mean():
+    "dE u/dτ² = E[u − 4Σa³ + 3u²], which the term in the width differentiates once more."
+    from infattn_nb.convergence.long_sequences import _slope
+    mean = lambda x: participation_moments(9, np.sqrt(x), 1)[0]
+    np.testing.assert_allclose(_slope(9, 4.), (mean(4.001) - mean(3.999))/.002, rtol=1e-6)
+
+@pytest.mark.power("a scale without its logarithm, heads that are not independent")
+def test_stable_phase():
+    "Characteristic function of y for three heads, from Poisson points; the scale from the exact Laplace transform."
+    from infattn_nb.convergence.long_sequences import _log_rate
+    β, H, t = .7, 3, np.array([.3, 1., 3.])
+    points = np.random.default_rng(0).standard_exponential((8000, H, 300)).cumsum(-1)
+    rest = 300**(1 - 2*β)/(2*β - 1) # mean of the later terms
+    v = ((points**(-2*β)).sum(-1) + rest).mean(-1)
+    drawn = np.exp(-t[:, None]**2*v/2)
+    limit = np.exp(-H*gamma(1 - .5/β)*(t**2/2/H)**(.5/β))
+    assert (abs(drawn.mean(1) - limit) < 6*drawn.std(1)/np.sqrt(8000) + 2e-3).all()
+    def exponent(e, logarithm):
+        log_s = e*np.log(2)
+        scale = -2*(1 - β)**2*log_s - logarithm*β*np.log(4*np.pi*log_s)
+        τ = β*np.sqrt(2*log_s)
+        return np.exp(log_s + _log_rate(np.array([-2*log_s - τ**2 - scale]), 2*τ)[0])
+    away = [abs(exponent(e, True)/gamma(1 - .5/β) - 1) for e in (40, 400, 4000)]
+    assert away[0] > 2*away[1] > 4*away[2] and away[2] < .02
+    assert exponent(4000, False) < .02 # without it u over its scale tends to zero

@@ -15,7 +15,7 @@ from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
 from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip
-from infattn_nb import identity, relu, softmax
+from infattn_nb import identity, relu, simulate_dense, softmax
 
 LAYER = Attention(Tokens(4, identity), heads=2)
 made = lru_cache(Attention) # the limit law of a layer is computed once

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import Program, averages, cos, identity, mlp, tanh
-from infattn_nb.paper.live import CORRECTED, HEADS, POINTS, TAUS, TOKENS
-from infattn_nb.paper.live import correction_entry, law_entry, layer_at
-from infattn_nb.paper.live import perceptron_limit
+from infattn_nb import Program, averages, cos, mlp, tanh
+from infattn_nb.paper.live import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
+from infattn_nb.paper.live import correction_entry, judge_entry, law_entry, layer_at
+from infattn_nb.paper.live import limit_entry, perceptron_limit
 
 pytestmark = pytest.mark.xdist_group("live") # its fixtures are made once
 
@@ -42,8 +42,33 @@ def test_stored_corrections_are_the_library():
     np.testing.assert_allclose(f1[f"2,2,{τ:g}"], fresh, rtol=1e-3, atol=1e-5*np.max(np.abs(fresh)))
     assert len(fresh) == len(POINTS)
 
+@pytest.mark.power("densities of finite widths off by a tenth within five standard deviations")
+def test_stored_finite_laws_are_the_library():
+    "Other draws than those that were stored: the density within a tenth, out to where draws still tell it."
+    table = stored("finite.json")
+    assert table["widths"] == list(FINITE) and len(table["laws"]["4,1"]) == len(TAUS)
+    layer = layer_at(2., 2, 4)
+    for n, kept in zip(FINITE, table["laws"]["4,2"][TAUS.index(2.)]):
+        law = layer.law(n).marginal(0, draws=2**16, rng=1)
+        y = np.linspace(0, 5, 21)*law.std()
+        f = sum(w*np.exp(-y**2/2/v)/np.sqrt(2*np.pi*v) for v, w in zip(kept["v"], kept["w"]))
+        value, error = law.pdf(y, return_error=True)
+        assert (np.abs(f - value) < .1*value + 8*error).all()
+
+def test_the_calculator_is_the_library():
+    "A limit exactly, a finite width from the same draws; wider is closer."
+    table = stored("judge.json")
+    assert len(table["limits"])*len(JUDGED["width"])*len(JUDGED["kind"]) == len(table["widths"])
+    np.testing.assert_allclose(table["limits"]["1,4,8"], limit_entry(1., 4, 8), rtol=1e-4)
+    np.testing.assert_allclose(table["widths"]["2,2,4,256,n/H"], judge_entry(2., 2, 4, 256, "n/H"), rtol=1e-4)
+    for key, (_, limit, _) in table["limits"].items():
+        for kind in JUDGED["kind"]:
+            D, κ = np.transpose([table["widths"][f"{key},{n},{kind}"] for n in JUDGED["width"]])
+            assert (np.diff(D) < 0).all() and κ[-1] > .98*limit, key
+            assert (κ[1:] - limit < .5*(κ[:-1] - limit)).all(), key # what the width adds falls like 1/n
+
 def test_tables_are_small_and_whole():
-    for name in ("kernel.json", "map.json", "theorem.json"): assert (NBS/"data"/name).stat().st_size < 300e3
+    for name in ("kernel.json", "map.json", "theorem.json", "finite.json", "judge.json"): assert (NBS/"data"/name).stat().st_size < 300e3
     table = stored("kernel.json")
     assert table["tau"] == list(TAUS) and table["heads"] == list(HEADS) and table["tokens"] == list(TOKENS)
     assert all(len(table["laws"][f"{s},{H}"]) == len(TAUS) for s in TOKENS for H in HEADS)
@@ -57,7 +82,7 @@ def test_modules_are_small_and_need_nobody():
 # In a browser
 
 PAGE = r"""<!doctype html><meta charset="utf-8"><body>
-<div data-live="kernel"></div><div data-live="theorem"></div><div data-live="map"></div>
+<div data-live="kernel"></div><div data-live="theorem"></div><div data-live="map"></div><div data-live="judge"></div>
 <script type="module">
 const errors = [];
 addEventListener("error", e => errors.push(e.message), true);
@@ -66,10 +91,10 @@ const wait = ms => new Promise(done => setTimeout(done, ms));
 const send = found => fetch("/found", {method: "POST", body: JSON.stringify(found)});
 try {
   await import("./live/load.js");
-  for (let k = 0; k < 200 && document.querySelectorAll(".live").length < 3; k++) await wait(50);
+  for (let k = 0; k < 200 && document.querySelectorAll(".live").length < 4; k++) await wait(50);
   const kernel = await import("./live/kernel.js"), theorem = await import("./live/theorem.js");
   const table = await (await fetch("data/kernel.json")).json();
-  const [A, B, C] = document.querySelectorAll("[data-live]"), wrong = [], shown = [];
+  const [A, B, C, D] = document.querySelectorAll("[data-live]"), wrong = [], shown = [];
   const move = (input, value) => { input.value = value; input.dispatchEvent(new Event("input", {bubbles: true})); };
   const press = (box, name) => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
   const range = (box, name) => box.querySelector(`input[aria-label="${name}"]`);
@@ -99,13 +124,28 @@ try {
   const n = range(B, "width n"), spreads = {};
   for (const kind of ["perceptron", "attention"]) for (const scale of ["1/n", "1/√n"]) {
     press(B, kind); press(B, scale);
-    for (let k = 0; k <= +n.max; k++) { move(n, k); spreads[`${kind} ${scale} ${B.dataset.width}`] = +B.dataset.sd; }
+    for (let k = 0; k <= +n.max; k++) {
+      move(n, k); spreads[`${kind} ${scale} ${B.dataset.width}`] = +B.dataset.sd;
+      if (+B.dataset.lowest < +B.dataset.low || +B.dataset.highest > 1.05) wrong.push(["frame", kind, scale, k]);
+    }
   }
+  press(B, "perceptron");
+  const dead = [...B.querySelectorAll("button")].filter(b => b.disabled).map(b => b.textContent).join();
+  if (dead !== "1/√n,1/n") wrong.push(["dead switches", dead]);
+  press(B, "attention");
+  if (B.querySelector("button:disabled")) wrong.push(["disabled for attention"]);
 
   // C: every place by the keyboard, every slider, both colours
   const svgOf = () => C.querySelector(".live-map svg"), key = k => svgOf().dispatchEvent(new KeyboardEvent("keydown", {key: k, bubbles: true}));
   for (const name of ["tokens", "width"]) { const input = range(C, name); for (let k = +input.max; k >= 0; k--) move(input, k); }
-  press(C, "kurtosis"); press(C, "beyond 6 sd");
+  press(C, "kurtosis");
+  const shades = [...C.querySelectorAll(".live-map .live-panel .live-cell")].map(c => +c.getAttribute("fill-opacity"));
+  if (Math.max(...shades) < .5 || C.querySelectorAll(".live-scale li").length < 6) wrong.push(["kurtosis hardly shows", Math.max(...shades)]);
+  press(C, "beyond 6 sd");
+  const width = range(C, "width"), valid = [];
+  for (let k = 0; k <= +width.max - 1; k++) { move(width, k); valid.push(+C.dataset.valid); }
+  if (!(valid[0] < .5 && valid.at(-1) > .6 && valid.every((x, k) => !k || x >= valid[k - 1]))) wrong.push(["where the correction is valid", valid]);
+  move(width, width.max);
   let places = 0;
   for (let k = 0; k < 30; k++) key("ArrowLeft");
   for (let j = 0; j < 8; j++) key("ArrowDown");
@@ -123,6 +163,23 @@ try {
   cell.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true}));
   if (+C.dataset.heads !== table.heads[3]) wrong.push(["pointer", C.dataset.heads]);
 
+  // D: every place of the calculator; what is written is the library's
+  const {verdict} = await import("./live/judge.js"), known = await (await fetch("data/judge.json")).json();
+  const sliders = ["width n", "heads H", "tokens s", "score standard deviation"].map(name => range(D, name));
+  let judged = 0;
+  for (const kind of known.kind) {
+    press(D, kind);
+    for (let a = 0; a <= +sliders[0].max; a++) for (let b = 0; b <= +sliders[1].max; b++) for (let c = 0; c <= +sliders[2].max; c++) for (let d = 0; d <= +sliders[3].max; d++) {
+      sliders.forEach((input, k) => move(input, [a, b, c, d][k]));
+      const place = `${known.tau[d]},${known.heads[b]},${known.tokens[c]}`;
+      const [divergence, kurtosis] = known.widths[`${place},${known.width[a]},${kind}`], [, , ratio] = known.limits[place];
+      if (+D.dataset.divergence !== divergence || +D.dataset.kurtosis !== kurtosis || +D.dataset.ratio !== ratio) wrong.push(["calculator", kind, a, b, c, d]);
+      const sentence = D.querySelector(".live-answer").textContent, good = sentence.includes("good enough");
+      if (good !== Math.sqrt(divergence/2) < .01 || (ratio < 1.5) !== sentence.includes("even the Gaussian")) wrong.push(["sentence", sentence]);
+      judged++;
+    }
+  }
+
   // random draws, for Python to judge
   const times = (m, f) => Array.from({length: m}, f);
   const draws = Object.fromEntries([[2, 1, 4], [1, 4, 2], [3, 1, 16]].map(a => [a.join(), times(20000, () => kernel.drawVariance(...a))]));
@@ -131,7 +188,7 @@ try {
   const averages = {attention: own(3000, () => theorem.attentionNetwork(16, "1/√n")), linear: own(3000, () => theorem.attentionNetwork(16, "1/n")),
                     perceptron: own(3000, () => theorem.perceptronNetwork(16))};
   const f = times(81, (_, k) => .55 + .3*k/80);
-  await send({errors, wrong, shown: shown.length, places, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf)});
+  await send({errors, wrong, shown: shown.length, places, judged, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf)});
 } catch (problem) { await send({errors: [...errors, problem.stack]}); }
 </script>"""
 
@@ -172,6 +229,7 @@ def found(tmp_path_factory):
 def test_every_control_shows_the_numbers_of_the_library(found):
     assert not found["errors"] and not found["wrong"], (found["errors"], found["wrong"][:5])
     assert found["shown"] == 2*(len(TAUS) + len(HEADS) + len(TOKENS)) and found["places"] == len(HEADS)*(len(TAUS) - 1)
+    assert found["judged"] == np.prod([len(x) for x in JUDGED.values()])
 
 @pytest.mark.power("means of v that differ by 6 standard errors, about 1 %")
 def test_networks_of_the_browser_have_the_law_of_the_library(found):
@@ -194,7 +252,7 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
     p = Program()
     perceptron = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
     for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), perceptron=perceptron).items():
-        assert ks_2samp(averages(p, cos, h, 16, 3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
+        assert ks_2samp(averages(p, cos, h, 16, size=3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
 
 @pytest.mark.power("exact formula, six digits")
 def test_the_limit_drawn_by_the_browser(found):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import AssumptionWarning, Program, Transformer, attention, gelu, gram
+from infattn_nb import AssumptionWarning, Program, Transformer, attention, gram
 from infattn_nb import limit, relu, simulate, tanh
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
 
 def written(t):
     "A transformer as a program: its tokens after every block."
@@ -21,7 +21,7 @@ def written(t):
     streams = [xs]
     for l in range(t.layers):
         low = t.head_width is None
-        ys = attention(p, [enter(x) for x in xs], t.heads, low, var_q=t.var_q, var_k=t.var_k, var_v=t.var_v, var_o=t.var_o, causal=t.mask is not None)
+        ys = attention(p, [enter(x) for x in xs], t.heads, low_rank=low, var_q=t.var_q, var_k=t.var_k, var_v=t.var_v, var_o=t.var_o, mask=t.mask)
         xs = [leave(x + y) for x, y in zip(xs, ys)]
         if t.ff:
             U, V = p.matrix(var=t.var_1, rows=Fraction(t.ff)), p.matrix(var=t.var_2)
@@ -43,7 +43,7 @@ CASES = [Transformer(COV[:2, :2], .3, 2, 2, random_embeddings=True, ff=2, var_q=
 def test_finite_width(t):
     "The program, simulated at width 8, and the chain."
     p, streams = written(t)
-    K = gram(p, [h for xs in streams for h in xs], 8, 4000, rng=0)
+    K = gram(p, [h for xs in streams for h in xs], 8, size=4000, rng=0)
     y, s = t.chain(8, 4000, 1), len(t.cov)
     for l in range(t.layers + 1): agree(K[:, l*s:l*s + s, l*s:l*s + s], y.gram[:, l])
 
@@ -52,7 +52,7 @@ def test_finite_width(t):
 def test_limit(t):
     "Two blocks with MLPs, path by path, and the chain at infinite width."
     p, streams = written(t)
-    y, P = t.chain(np.inf, 4000, 0), limit(p, paths=4000, rng=1).inner
+    y, P = t.chain(np.inf, 4000, 0), limit(p, paths=4000, rng=1).drawn
     for l in range(1, t.layers + 1):
         m = P.mean(streams[l])
         agree(P.cov(streams[l]) + m[:, :, None]*m[:, None], y.gram[:, l])
@@ -83,7 +83,7 @@ def test_moments_of_a_normalised_vector():
     np.testing.assert_allclose(L.cov([a, b]), [[.8, .5/np.sqrt(2.5*2)], [.5/np.sqrt(5), .5]], rtol=1e-12)
     np.testing.assert_allclose([L.mean(a), L.mean(b), L.second_moment(b, b)], [0, -1/np.sqrt(2), 1], atol=1e-12)
     np.testing.assert_allclose([L.mean(c), L.second_moment(c, c)], [0, 1], atol=1e-9)
-    x = simulate(p, [a, b, c], 4000, 50, rng=0, coords=4000)
+    x = simulate(p, [a, b, c], 4000, size=50, rng=0, coords=4000)
     np.testing.assert_allclose((x[:, 0]*x[:, 1]).mean(), .5/np.sqrt(5), atol=.03)
     np.testing.assert_allclose((x[:, 2]**2).mean(-1), 1, rtol=1e-12)
 
@@ -113,7 +113,7 @@ def test_many_tokens():
     xs = p.inputs(np.eye(24))
     ys = attention(p, [tanh(x) for x in xs], heads=4)
     start = time.process_time()
-    P = limit(p, paths=16, rng=0).inner
+    P = limit(p, paths=16, rng=0).drawn
     assert P.scores.shape == (16, 4*24*24) and time.process_time() - start < 20
     k = tanh.dual(np.eye(1))[0, 0]
     assert abs(P.scores.std()/k - 1) < .1

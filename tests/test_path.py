@@ -18,6 +18,7 @@ BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.
 INSTALL = f"""#| hide
 #| eval: false
 ! [ -e /content ] && git clone -q --depth 1 {CFG['git_url']} src && pip install -q ./src && cp -r src/nbs/data ."""
+SHORT = ("index.ipynb", "00_essay.ipynb", "01_hierarchical.ipynb", "03_attention.ipynb", "06_experiments.ipynb") # the way without proofs
 SKIP = {"13_clt.ipynb": "14_theorem.ipynb", "15_proof.ipynb": "16_rates.ipynb"} # where to go without the proofs
 
 def reading_order(contents=yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]):
@@ -39,8 +40,10 @@ def steps(name, cells):
     "The line under the title."
     k = ORDER.index(name)
     if k: yield f"Before: [{title(ORDER[k-1])}]({ORDER[k-1]})"
-    if k + 1 < len(ORDER): yield f"Next: [{title(ORDER[k+1])}]({ORDER[k+1]})"
-    yield f"{minutes(cells)} minutes"
+    short = SHORT[SHORT.index(name) + 1] if name in SHORT[:-1] else None
+    if k + 1 < len(ORDER): yield f"{'Next, also on the short way' if short == ORDER[k+1] else 'Next'}: [{title(ORDER[k+1])}]({ORDER[k+1]})"
+    if short and short != ORDER[k+1]: yield f"Short way, next: [{title(short)}]({short})"
+    yield f"this page: {minutes(cells)} minutes"
     if name in SKIP: yield f"[skip the proof]({SKIP[name]})"
     if "21_notation.ipynb" in ORDER and name not in ("index.ipynb", "21_notation.ipynb"): yield "[notation](21_notation.ipynb)"
     if PUBLISHED: yield BADGE.format(GITHUB, name)
@@ -64,6 +67,9 @@ def cell(id, kind, source):
 
 @pytest.mark.parametrize("name", ORDER)
 def test_page_carries_its_path(name): assert read(name)["cells"] == with_path(name)["cells"], "run `python tests/test_path.py`"
+
+def test_the_short_way_follows_the_sidebar():
+    assert sorted(SHORT, key=ORDER.index) == list(SHORT)
 
 if __name__ == "__main__":
     for name in ORDER:

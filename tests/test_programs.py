@@ -13,13 +13,13 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program, Tokens
-from infattn_nb import absolute, attention, clip, conv1d, cos, erf, gelu, leaky_relu
-from infattn_nb import limit, lstm, mlp, relu, rnn, sigmoid, simulate, sin, softmax
-from infattn_nb import tanh
+from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program
+from infattn_nb import ProgramTokens, Tokens, absolute, attention, clip, conv1d, cos
+from infattn_nb import erf, gelu, leaky_relu, limit, lstm, mlp, relu, rnn, sigmoid
+from infattn_nb import simulate, simulate_dense, sin, softmax, tanh
 from infattn_nb.programs.nodes import Score
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
 Σ = np.array([[1., .5, .2], [.5, 1., -.3], [.2, -.3, 1.]])
 
 def scores_of(p): return [h for h in p.nodes if isinstance(h, Score)]
@@ -49,21 +49,21 @@ def tall(p):
     x = tanh(A @ h)
     return [B @ x, B @ tanh(A @ relu(B @ x))]
 
-def mlp_then_attention(p): return attention(p, [clip(1.)(g) for g in mlp(p, p.inputs(Σ), 2, tanh, 2., .1)], heads=2, var_q=3.)
+def mlp_then_attention(p): return attention(p, [clip(1.)(g) for g in mlp(p, p.inputs(Σ), 2, phi=tanh, var_w=2., var_b=.1)], heads=2, var_q=3.)
 
 PROGRAMS = {
-    "perceptron": (5, lambda p: mlp(p, p.inputs(Σ), 3, relu, 2., .1)),
+    "perceptron": (5, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2., var_b=.1)),
     "recurrent, 4 steps": (4, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.)),
     "LSTM": (3, lambda p: lstm(p, p.inputs(Σ), var_w=4.)),
     "convolution": (4, lambda p: conv1d(p, conv1d(p, p.inputs(Σ)), phi=tanh)),
     "attention after a perceptron": (6, mlp_then_attention),
     "low-rank heads": (6, lambda p: attention(p, [relu(h) for h in p.inputs(Σ)], heads=2, low_rank=True)),
-    "linear causal attention": (4, lambda p: attention(p, p.inputs(Σ), scale="linear", causal=True)),
+    "linear causal attention": (4, lambda p: attention(p, p.inputs(Σ), scale="linear", mask="causal")),
     "crosswise scores": (4, crosswise),
     "repeated inputs": (3, repeated),
     "dying ReLU": (3, dying),
     "rectangular": (2, tall),
-    "width one": (1, lambda p: mlp(p, p.inputs(Σ), 3, relu, 2., .1)),
+    "width one": (1, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2., var_b=.1)),
     "width one, attention": (1, mlp_then_attention),
     "width two, recurrent": (2, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.)),
 }
@@ -91,7 +91,7 @@ def test_without_matrices_the_law_is_the_same(name, size=20_000):
     "Power: see above."
     n, build = PROGRAMS[name]
     p, outputs = program(build)
-    fast, dense = (simulate(p, outputs, n, size, rng=k, coords=min(n, 2), scores=scores_of(p), dense=bool(k)) for k in (0, 1))
+    fast, dense = (simulate(p, outputs, n, size=size, rng=k, coords=min(n, 2), scores=scores_of(p), dense=bool(k)) for k in (0, 1))
     for k, (a, b) in enumerate(zip(statistics(*fast), statistics(*dense))): assert same(a, b), (name, k)
 
 @pytest.mark.power("p < 1e-12 for fresh matrices")
@@ -101,17 +101,17 @@ def test_a_forgotten_tie_is_seen():
     q = Program()
     g = []
     for x in q.inputs(np.ones((4, 4))): g.append(tanh(q.matrix() @ x + (q.matrix(var=2.) @ g[-1] if g else 0)))
-    a, b = simulate(p, h, 4, 20_000, 0, dense=True), simulate(q, g, 4, 20_000, 1)
+    a, b = simulate(p, h, 4, size=20_000, rng=0, dense=True), simulate(q, g, 4, size=20_000, rng=1)
     assert differ(a[:, 2]*a[:, 3], b[:, 2]*b[:, 3])
 
 def test_equal_vectors_have_equal_products():
     "The same node: the identical output. Numerically equal vectors: equal to rounding."
     p, (a, b, _) = program(repeated)
-    y = simulate(p, [a, b, a], 50, 1000, 0)
+    y = simulate(p, [a, b, a], 50, size=1000, rng=0)
     np.testing.assert_array_equal(y[:, 0], y[:, 2])
     np.testing.assert_allclose(y[:, 0], y[:, 1], atol=1e-6*np.abs(y).max())
     more_inputs_than_coordinates = mlp(p := Program(), p.inputs(np.eye(5) + 1.), 1)
-    X = simulate(p, [*p.nodes[:5], *more_inputs_than_coordinates], 3, 200, 0, coords=3)
+    X = simulate(p, [*p.nodes[:5], *more_inputs_than_coordinates], 3, size=200, rng=0, coords=3)
     W = np.linalg.lstsq(X[:, :3][0], X[:, 5:8][0], rcond=None)[0]
     np.testing.assert_allclose(X[0, :5] @ W, X[0, 5:], rtol=1e-6, atol=1e-9)
 
@@ -145,7 +145,7 @@ ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [(φ, *rest) for �
 @pytest.mark.parametrize("φ, dual, tol", ALL, ids=[repr(a[0]) for a in ALL])
 def test_kernels_of_perceptrons(φ, dual, tol, depth, σw2=1.7, σb2=.3):
     p = Program()
-    g = mlp(p, p.inputs(Σ), depth, φ, σw2, σb2)
+    g = mlp(p, p.inputs(Σ), depth, phi=φ, var_w=σw2, var_b=σb2)
     K = σw2*Σ + σb2
     for _ in range(depth - 1):
         d = np.diag(K)
@@ -159,7 +159,7 @@ def test_rare_pairs_of_functions():
     u, v = p.inputs([[1., .6], [.6, 2.]], mean=[.5, 0.])
     x, y, z = erf(u), relu(v), p.nonlin(lambda a, b, c: a*np.tanh(b)*np.cos(c), u, v, v - u)
     lim = limit(p)
-    draws = simulate(p, [x, y, z, u], 1, 10**6, 0)
+    draws = simulate(p, [x, y, z, u], 1, size=10**6, rng=0)
     for i, a in enumerate((x, y, z, u)):
         for j, b in enumerate((x, y, z, u)):
             value, error = lim.second_moment(a, b, return_error=True)
@@ -182,9 +182,9 @@ def test_scores_and_outputs_of_example_1():
 @pytest.mark.parametrize("low_rank, n", [(False, 5), (True, 6), (False, np.inf)])
 def test_attention_written_as_a_program(low_rank, n, size=20_000):
     p = Program()
-    outputs = attention(p, [clip(.7)(h) for h in p.inputs(Σ)], heads=2, low_rank=low_rank, var_q=3., var_v=2., causal=True)
+    outputs = attention(p, [clip(.7)(h) for h in p.inputs(Σ)], heads=2, low_rank=low_rank, var_q=3., var_v=2., mask="causal")
     layer = Attention(Tokens(3, clip(.7), Σ), heads=2, head_width=3 if low_rank else None, var_q=3., var_v=2., mask="causal")
-    a = limit(p).rvs(outputs, size, 0) if n == np.inf else simulate(p, outputs, n, size, 0)
+    a = limit(p).rvs(outputs, size, 0) if n == np.inf else simulate(p, outputs, n, size=size, rng=0)
     b = layer.law(n).rvs(size, 1)
     for f in (lambda y: y[:, 0], lambda y: y[:, 2], lambda y: y[:, 0]*y[:, 2], lambda y: (y**2).sum(1)): assert same(f(a), f(b))
     if n == np.inf:
@@ -197,7 +197,7 @@ def test_cross_term(size=20_000):
     "Limit scores with the cross term have the law of wide dense ones; without it the same test fails."
     p, _ = program(crosswise)
     pair = scores_of(p)
-    literal = simulate(p, p.nodes[:1], 64, size, 0, scores=pair, dense=True)[1]
+    literal = simulate(p, p.nodes[:1], 64, size=size, rng=0, scores=pair, dense=True)[1]
     _, ours = limit(p).rvs(p.nodes[:1], size, 1, scores=pair)
     assert same(literal.prod(1), ours.prod(1)) and same(literal.sum(1), ours.sum(1))
     without = np.random.default_rng(2).standard_normal((size, 2))*np.sqrt(np.diag(limit(p).score_cov(pair)))
@@ -214,7 +214,7 @@ def test_tied_linear_scores():
     S = softmax(3*K) @ K @ softmax(3*K).T
     np.testing.assert_allclose(limit(p).cov(y), S, rtol=1e-9)
     assert not limit(p).score_cov(scores_of(p)).any()
-    wide = simulate(p, y, 4096, 4096, 0)
+    wide = simulate(p, y, 4096, size=4096, rng=0)
     w = wide[:, :, None]*wide[:, None]
     assert (np.abs(w.mean(0) - S) < 6*w.std(0)/64 + .01*np.abs(S)).all()
 
@@ -228,8 +228,8 @@ def deep(p):
 def test_two_layers_of_attention(size=20_000):
     "Residual, nonlinearity, tied inputs. Dense = matrix-free at n = 12; matrix-free at n = 256 = limit; the kernel recursion is 5 percent off."
     p, y = program(deep)
-    dense, fast = (simulate(p, y, 12, size//2, k, dense=bool(k)) for k in (1, 0))
-    wide, ours = simulate(p, y, 256, size, 2), limit(p).rvs(y, size, 3)
+    dense, fast = (simulate(p, y, 12, size=size//2, rng=k, dense=bool(k)) for k in (1, 0))
+    wide, ours = simulate(p, y, 256, size=size, rng=2), limit(p).rvs(y, size, 3)
     for f in (lambda y: y[:, 0], lambda y: y[:, 4], lambda y: y[:, 3]*y[:, 5], lambda y: y[:, 0]*y[:, 1], lambda y: (y[:, 3:]**2).sum(1)):
         assert same(f(dense), f(fast)) and same(f(wide), f(ours))
     value, error = limit(p).second_moment(y[0], y[0], return_error=True)
@@ -248,7 +248,7 @@ def test_shared_matrices_across_depth(size=20_000):
     layer = lambda x, V: [p.attend([p.score(Q @ a, K @ b) for b in x], [V @ b for b in x]) for a in x]
     z = [tanh(a + b) for a, b in zip(x, layer(x, p.matrix()))]
     y, s = layer(z, p.matrix(var=2.)), scores_of(p)
-    (a, pa), (b, pb) = simulate(p, y, 256, size, 0, scores=s), limit(p).rvs(y, size, 1, scores=s)
+    (a, pa), (b, pb) = simulate(p, y, 256, size=size, rng=0, scores=s), limit(p).rvs(y, size, 1, scores=s)
     assert same(pa[:, 0]*pa[:, 4], pb[:, 0]*pb[:, 4]) and same(pa[:, 1]*pa[:, 5], pb[:, 1]*pb[:, 5]) and same(a[:, 0]*pa[:, 0], b[:, 0]*pb[:, 0])
     C, w = limit(p).score_cov(s), pb[:, 0]*pb[:, 4]
     assert abs(C[0, 4] - w.mean()) < 8*w.std()*np.hypot(size**-.5, .01) and C[0, 4] > .1 # limit(p) has 10,000 paths
@@ -260,7 +260,7 @@ def test_second_moments_approach_the_limit():
     y = attention(p, [erf(h) for h in p.inputs(Σ)], heads=2)
     widths, errors = 2**np.arange(4, 13, 2), []
     for n in widths:
-        out, s = simulate(p, y, n, 200, 0, coords=int(n), scores=scores_of(p))
+        out, s = simulate(p, y, n, size=200, rng=0, coords=int(n), scores=scores_of(p))
         S = limit(p, paths=16).given(s).cov(y)
         errors.append(np.median(np.linalg.norm(out @ out.mT/n - S, axis=(1, 2))/np.linalg.norm(S, axis=(1, 2))))
     assert abs(np.polyfit(np.log(widths), np.log(errors), 1)[0] + .5) < .1
@@ -269,12 +269,12 @@ def test_second_moments_approach_the_limit():
 def test_tokens_from_a_program(size=20_000):
     "An attention layer on top of a perceptron, as a layer and as one program."
     p, q = Program(), Program()
-    tokens = lambda p: [tanh(g) for g in mlp(p, p.inputs(Σ), 2, relu, 2.)]
+    tokens = lambda p: [tanh(g) for g in mlp(p, p.inputs(Σ), 2, phi=relu, var_w=2.)]
     layer = Attention(ProgramTokens(p, tokens(p)), heads=2, var_q=3.)
     outputs = attention(q, tokens(q), heads=2, var_q=3.)
     for f in (lambda y: y[:, 0], lambda y: y[:, 0]*y[:, 2], lambda y: (y**2).sum(1)):
-        assert same(f(layer.law(6).rvs(size, 0)), f(simulate(q, outputs, 6, size, 1)))
-        assert same(f(simulate_dense(layer, 6, size//4, 2)), f(simulate(q, outputs, 6, size, 3)))
+        assert same(f(layer.law(6).rvs(size, 0)), f(simulate(q, outputs, 6, size=size, rng=1)))
+        assert same(f(simulate_dense(layer, 6, size//4, 2)), f(simulate(q, outputs, 6, size=size, rng=3)))
     np.testing.assert_allclose(layer.tokens.kernel(), tanh.dual(limit(q).cov([h.args[0] for h in q.past(*outputs) if getattr(h, "fn", None) == tanh])), rtol=1e-9)
     value, error = limit(q).law(outputs).marginal(0, draws=2**14).kurtosis(return_error=True)
     assert abs(layer.law().marginal(0).kurtosis() - value) < 10*error
@@ -286,7 +286,7 @@ def test_tokens_after_attention(size=20_000):
     x = attention(p, [erf(h) for h in p.inputs(4*Σ)], var_q=9.)
     y, layer = attention(p, x, var_q=4.), Attention(ProgramTokens(p, x), var_q=4.)
     for f in (lambda y: y[:, 0], lambda y: y[:, 0]*y[:, 2]):
-        assert same(f(layer.law(5).rvs(size, 0)), f(simulate(p, y, 5, size, 1)))
+        assert same(f(layer.law(5).rvs(size, 0)), f(simulate(p, y, 5, size=size, rng=1)))
         assert same(f(layer.law().rvs(size, 0)), f(limit(p).rvs(y, size, 1)))
     with pytest.raises(ValueError, match="random"): layer.tokens.kernel()
 
@@ -298,7 +298,7 @@ def test_memory_is_linear_in_the_width():
     peaks = []
     for n in (10**4, 10**5):
         tracemalloc.start()
-        simulate(p, y, n, 2, 0)
+        simulate(p, y, n, size=2, rng=0)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 12*peaks[0] and peaks[1] < 200*8*10**5
@@ -307,7 +307,7 @@ def test_programs_travel():
     "Pickled and back, a program has the same samples."
     p, y = program(mlp_then_attention)
     q, z = pickle.loads(pickle.dumps((p, y)))
-    np.testing.assert_array_equal(simulate(p, y, 4, 10, 0), simulate(q, z, 4, 10, 0))
+    np.testing.assert_array_equal(simulate(p, y, 4, size=10, rng=0), simulate(q, z, 4, size=10, rng=0))
     assert repr(p) == repr(q)
 
 def test_refusals():
@@ -315,12 +315,12 @@ def test_refusals():
     h, = p.inputs([[1.]])
     x, A, B = clip(1.)(h), p.matrix("A"), p.matrix("B")
     for make, clause in ((lambda: p.score(x, A @ x), "MatMul"), (lambda: p.score(A @ x, A @ clip(2.)(h)), "b"), (lambda: [p.score(A @ x, B @ x), tanh(A @ h)], "a")):
-        p.nodes, p._product = p.nodes[:2], {}
+        p.nodes, p.products = p.nodes[:2], {}
         make()
         with pytest.raises(AssumptionError) as e: limit(p)
         assert e.value.clause == clause and "`p1`" in str(e.value)
-        assert simulate(p, x, 3, 5, 0).shape == (5, 1)
-    p.nodes, p._product = p.nodes[:2], {}
+        assert simulate(p, x, 3, size=5, rng=0).shape == (5, 1)
+    p.nodes, p.products = p.nodes[:2], {}
     p.score(A @ relu(h), B @ x)
     with pytest.warns(AssumptionWarning, match="bounded"): p.check()
     assert [type(f) for f in p.check(strict=False)] == [AssumptionWarning]
@@ -344,7 +344,7 @@ def test_a_function_that_turns_bad_is_named():
     p = Program()
     h, = p.inputs([[1.]])
     x = p.nonlin(lambda h: np.where(np.abs(h) > 3, np.nan, h), h)
-    with pytest.raises(ValueError, match="`x1`.*NaN"): simulate(p, x, 1000, 10, 0, coords=1000)
+    with pytest.raises(ValueError, match="`x1`.*NaN"): simulate(p, x, 1000, size=10, rng=0, coords=1000)
 
 def test_vectors_written_later_are_not_zero():
     "A limit knows what was there when it was taken; it says so instead of calling the rest independent."
@@ -380,7 +380,7 @@ def test_functions_that_mix_coordinates_are_refused():
         with np.errstate(invalid="ignore"), pytest.raises((TypeError, ValueError), match=message): p.attend([s, s], [g, g], weights=weights)
     with pytest.raises(ValueError, match="must not be zero"): g/0
     y = p.attend([s, s], [g, g], weights=lambda q: np.where(np.abs(q) > 1.5, np.nan, q))
-    with pytest.raises(ValueError, match="`weights` of `y1` must be finite"): simulate(p, y, 50, 10**5, 0)
+    with pytest.raises(ValueError, match="`weights` of `y1` must be finite"): simulate(p, y, 50, size=10**5, rng=0)
 
 def test_builders_take_plain_functions_and_a_vector_alone():
     for φ in (np.tanh, tanh):

@@ -55,7 +55,7 @@ def test_first_order_against_sampling(name, size=2**18):
     layer, i, n = LAYERS[name]
     y = np.linspace(0, 3, 7)*layer.law().marginal(i).std()
     f1 = first_order(layer, y, i)
-    measured, se = scaled_difference(layer, n, y, i, draws=size, rng=0)
+    measured, se = scaled_difference(layer, n, y, i=i, draws=size, rng=0)
     scale = np.abs(f1).max()
     assert (np.abs(measured - f1) < 8*se + (1e-3 + 5/n)*scale).all()
 
@@ -136,7 +136,7 @@ def test_noise_floor():
     assert noise_floor(ScaleMixture([1.], [1.]), 1000) == pytest.approx(noise_floor(norm(), 1000), rel=1e-9)
 
 def test_bad_input():
-    with pytest.raises(TypeError, match="`attention` must be an Attention"): first_order(norm(), 0.)
+    with pytest.raises(TypeError, match="`layer` must be an Attention"): first_order(norm(), 0.)
     with pytest.raises(ValueError, match="head_width=None, got 4"): kl_constant(Attention(Tokens(2, identity), head_width=4))
     with pytest.raises(ValueError, match="score_scale='sqrt'"): kl_constant(Attention(Tokens(2, identity), score_scale="linear"))
     with pytest.raises(ValueError, match="var_o·var_v > 0"): kl_constant(Attention(Tokens(2, identity), var_o=0.))

@@ -31,6 +31,11 @@ def test_links_lead_somewhere():
 def test_readme_is_the_index_page():
     assert (ROOT/"README.md").read_text(encoding="utf-8") == readme()
 
+def test_one_version():
+    "The settings, the citation and the newest entry of the changelog agree."
+    changes, cite = ((ROOT/name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "CITATION.cff"))
+    assert re.search(r"^## (\S+)", changes, flags=re.M)[1] == CFG["version"] == re.search(r"^version: (\S+)", cite, flags=re.M)[1]
+
 def test_two_commands():
     commands = re.findall(r"^python3 -m venv.*$", readme(), flags=re.M)
     assert len(commands) == 2 and commands[0].endswith("infattn_figures") and commands[1].endswith("nbdev_test && pytest")

@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import Attention, Program, Tokens, clip, gaussian_distances
-from infattn_nb import gaussian_limits, identity, importance_tail, relu, softmax
-from infattn_nb import softmax_weight, tail_risk, tanh, tied_law, tied_scores
-from infattn_nb.convergence.regimes import DISTANCES, _with_spread
+from infattn_nb import Attention, Program, ProgramTokens, Tokens, clip
+from infattn_nb import gaussian_distances, gaussian_limits, identity, importance_tail
+from infattn_nb import relu, softmax, softmax_weight, tail_risk, tanh, tied_law
+from infattn_nb import tied_scores
+from infattn_nb.convergence.regimes import DISTANCES
+from infattn_nb.laws.scale_mixture import value_and_error
 
 T = Tokens(4, clip(100.))
 made = lru_cache(Attention) # the limit law of a layer is computed once
@@ -43,7 +45,7 @@ def test_tied_limit_is_one_gaussian():
     layer = Attention(CORRELATED, heads=5, var_q=.7, var_k=.7, var_v=2., var_o=.3)
     K = CORRELATED.kernel()
     A = softmax(.7*K)
-    np.testing.assert_allclose(tied_scores(layer, np.inf, 2, 0), np.broadcast_to(.7*K, (2, 5, 3, 3)), atol=1e-12)
+    np.testing.assert_allclose(tied_scores(layer, np.inf, 2, rng=0), np.broadcast_to(.7*K, (2, 5, 3, 3)), atol=1e-12)
     np.testing.assert_allclose(tied_law(layer).covariances(2, 0), np.broadcast_to(.6*A @ K @ A.T, (2, 3, 3)))
     spread = [tied_scores(layer, n, 4000, rng=0)[:, 0, 0, 1].std()*np.sqrt(n) for n in (400, 6400)]
     assert spread[0] == pytest.approx(spread[1], rel=.15) # ± 1.1 % each, and O(1/n)
@@ -97,7 +99,7 @@ def test_stated_error_of_distances_of_draws_is_their_scatter(name):
     "Low-rank heads, whose limit is known by draws only."
     layer = Attention(Tokens(2, identity), heads=2, head_width=4)
     laws = [layer.law().marginal(0, draws=2**12, rng=k) for k in range(24)]
-    values, errors = np.transpose([_with_spread(lambda p: DISTANCES[name](p, norm(scale=1.3)), law) for law in laws])
+    values, errors = np.transpose([value_and_error(lambda p: DISTANCES[name](p, norm(scale=1.3)), law) for law in laws])
     assert .5 < np.median(errors)/values.std(ddof=1) < 2
 
 @pytest.mark.power("probabilities 1e-5 off as stated, 10 % off by importance sampling")
@@ -145,11 +147,11 @@ def test_wide_tails_of_narrow_layers():
     (p, dp), (q, dq) = (importance_tail(layer, t, width=n, draws=2**16, rng=0) for n in (64, 1024))
     assert p - q > 8*np.hypot(dp, dq) and q - tail_risk(layer.law().marginal(0), 6) > 5*dq
 
-BAD = [(lambda: tied_law(Attention(T, var_q=2.)), ValueError, "`var_q` and `var_k`"), (lambda: tied_law(T), TypeError, "`attention`"), (lambda: tied_scores(Attention(T), .5), ValueError, "`width`"),
-       (lambda: tail_risk(norm(), -1), ValueError, "`k`"), (lambda: tail_risk(norm(), np.nan), ValueError, "`k`"), (lambda: importance_tail(T, 1.), TypeError, "`attention`"),
+BAD = [(lambda: tied_law(Attention(T, var_q=2.)), ValueError, "`var_q` and `var_k`"), (lambda: tied_law(T), TypeError, "`layer`"), (lambda: tied_scores(Attention(T), .5), ValueError, "`width`"),
+       (lambda: tail_risk(norm(), -1), ValueError, "`k`"), (lambda: tail_risk(norm(), np.nan), ValueError, "`k`"), (lambda: importance_tail(T, 1.), TypeError, "`layer`"),
        (lambda: importance_tail(Attention(T), 0.), ValueError, "`t`"), (lambda: importance_tail(Attention(T), 1., inflate=.5), ValueError, "`inflate`"),
        (lambda: importance_tail(Attention(T), 1., i=4), ValueError, "`i`"), (lambda: importance_tail(Attention(T), 1., draws=1), ValueError, "`draws`"),
-       (lambda: gaussian_limits(T), TypeError, "`attention`"), (lambda: gaussian_distances(T), TypeError, "`attention`")]
+       (lambda: gaussian_limits(T), TypeError, "`layer`"), (lambda: gaussian_distances(T), TypeError, "`layer`")]
 
 @pytest.mark.parametrize("k", range(len(BAD)))
 def test_bad_input(k):

@@ -4,8 +4,8 @@ import pytest
 from scipy.stats import ks_2samp
 
 from infattn_nb import Attention, Tokens, cross_mask, distance_bias, equicorrelated
-from infattn_nb import gaussian, identity, positions, rademacher, relu, simulate_weights
-from infattn_nb import sparse, student, tanh, uniform
+from infattn_nb import gaussian, identity, positions, rademacher, relu, simulate_dense
+from infattn_nb import simulate_weights, sparse, student, tanh, uniform
 
 KINDS = {"gaussian": gaussian, "uniform": uniform, "rademacher": rademacher, "sparse": sparse(.2), "student": student(5)}
 LAYERS = {"A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6), "low rank": (Attention(Tokens(2, identity), heads=3, head_width=2), 6),
@@ -17,7 +17,7 @@ LAYERS = {"A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6), "low 
 def test_gaussian_entries_give_the_recipe(name):
     "Outputs and scores of the literal simulation against the collapsed law (two-sample Kolmogorov–Smirnov, p > 1e-9)."
     layer, n = LAYERS[name]
-    y, p = simulate_weights(layer, gaussian, n, 10_000, rng=0, scores=True)
+    y, p = simulate_weights(layer, gaussian, n, size=10_000, rng=0, scores=True)
     z, q = layer.law(n).rvs(10_000, rng=1), layer.scores(n, 10_000, rng=1)
     for a, b in ((y[:, 0], z[:, 0]), (y[:, -1], z[:, -1]), (y.sum(1), z.sum(1)), (p[:, 0, 1, 0], q[:, 0, 1, 0]), (p[:, -1].sum((1, 2)), q[:, -1].sum((1, 2)))):
         assert ks_2samp(a, b).pvalue > 1e-9
@@ -34,9 +34,9 @@ def test_entries_have_mean_zero_and_variance_one(name):
 def test_second_moments_do_not_know_the_entries(name):
     "Given tokens N(0, I): E G_12² = 1 exactly at every width, for all entries of variance one; so is E of y² for uniform weights."
     layer = Attention(Tokens(2, identity, np.eye(2)))
-    G = simulate_weights(layer, KINDS[name], 5, 20_000, rng=0, scores=True)[1][:, 0]**2
+    G = simulate_weights(layer, KINDS[name], 5, size=20_000, rng=0, scores=True)[1][:, 0]**2
     assert abs(G[:, 0, 1].mean() - 1) < 10*G[:, 0, 1].std()/20_000**.5
-    flat = simulate_weights(Attention(Tokens(2, identity, np.eye(2)), var_q=0.), KINDS[name], 5, 20_000, rng=0)[:, 0]**2
+    flat = simulate_weights(Attention(Tokens(2, identity, np.eye(2)), var_q=0.), KINDS[name], 5, size=20_000, rng=0)[:, 0]**2
     assert abs(flat.mean() - .5) < 10*flat.std()/20_000**.5
 
 @pytest.mark.power("frequencies 7e-4 and 5e-4, which are apart by more")
@@ -44,16 +44,16 @@ def test_heavy_tails_are_slow():
     "Fraction beyond 5 standard deviations at n = 32: t with 2.5 degrees of freedom far above random signs."
     layer = Attention(Tokens(2, identity, np.eye(2)))
     σ = layer.law().marginal(0).std()
-    far = [(np.abs(simulate_weights(layer, e, 32, 1500, rng=0, coords=16)) > 5*σ).mean() for e in (student(2.5), rademacher)]
+    far = [(np.abs(simulate_weights(layer, e, 32, size=1500, rng=0, coords=16)) > 5*σ).mean() for e in (student(2.5), rademacher)]
     assert far[0] > 7e-4 and far[1] < 5e-4
 
 def test_shapes_and_seeds():
     layer = Attention(Tokens(3, relu), heads=2)
-    y, p = simulate_weights(layer, uniform, 4, (2, 5), rng=0, coords=7, scores=True)
+    y, p = simulate_weights(layer, uniform, 4, size=(2, 5), rng=0, coords=7, scores=True)
     assert y.shape == (2, 5, 3, 7) and p.shape == (2, 5, 2, 3, 3)
-    assert simulate_weights(layer, uniform, 4, rng=0).shape == (1, 3) and simulate_weights(layer, uniform, 4, 0).shape == (0, 3)
-    np.testing.assert_array_equal(simulate_weights(layer, uniform, 4, (2, 5), rng=0, coords=7), y)
-    np.testing.assert_array_equal(simulate_weights(layer, uniform, 4, 5000, rng=1)[:4096], simulate_weights(layer, uniform, 4, 4096, rng=1)) # block by block
+    assert simulate_weights(layer, uniform, 4, rng=0).shape == (1, 3) and simulate_weights(layer, uniform, 4, size=0).shape == (0, 3)
+    np.testing.assert_array_equal(simulate_weights(layer, uniform, 4, size=(2, 5), rng=0, coords=7), y)
+    np.testing.assert_array_equal(simulate_weights(layer, uniform, 4, size=5000, rng=1)[:4096], simulate_weights(layer, uniform, 4, size=4096, rng=1)) # block by block
 
 @pytest.mark.power("kurtosis 7 % off")
 @pytest.mark.parametrize("H", [1, 3])
@@ -143,13 +143,13 @@ def test_a_width_may_be_a_float():
     "One parser of widths: 4, 4. and np.float32(4) are the same width everywhere."
     layer = Attention(Tokens(2, identity))
     for n in (4., np.float32(4), np.int64(4)):
-        np.testing.assert_array_equal(simulate_weights(layer, rademacher, n, 3, rng=0), simulate_weights(layer, rademacher, 4, 3, rng=0))
+        np.testing.assert_array_equal(simulate_weights(layer, rademacher, n, size=3, rng=0), simulate_weights(layer, rademacher, 4, size=3, rng=0))
         np.testing.assert_array_equal(simulate_dense(layer, n, 3, rng=0), simulate_dense(layer, 4, 3, rng=0))
 
 def test_gaussian_entries_are_the_oracle():
     "The literal simulation with Gaussian entries is `simulate_dense`, to the last digits: same draws, same equations."
     layer = Attention(Tokens(3, relu), heads=1, mask="causal")
-    y, G = simulate_weights(layer, gaussian, 5, 100, rng=0, coords=5, scores=True)
+    y, G = simulate_weights(layer, gaussian, 5, size=100, rng=0, coords=5, scores=True)
     z, F = simulate_dense(layer, 5, 100, rng=0, scores=True)
     np.testing.assert_allclose(y[..., 0], z, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(G, F, rtol=1e-9, atol=1e-12)

@@ -12,9 +12,9 @@ from infattn_nb import compose, conditional_average, conv1d, cos, curves, erf
 from infattn_nb import gaussian_mean, limit, lstm, quadratic, relu, simulate, softmax
 from infattn_nb import split, tanh, times
 from infattn_nb.programs.nodes import Score
-from infattn_nb.theorem.averages.proof import _conditional_variances, _split_block
+from infattn_nb.theorem.proof import _conditional_variances, _parts_of_block
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.program.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
 Σ = np.array([[1., .5], [.5, 4.]])
 F, DF = lambda x: np.sin(3*x), lambda x: 3*np.cos(3*x)
 LAYER = Attention(Tokens(3, clip(100.)), heads=1, var_q=4.)
@@ -46,7 +46,7 @@ def test_every_network_approaches_its_own_limit(make):
     "The root mean square difference is at most the standard deviation of ψ over √n, about; the limits themselves differ by more."
     p, h = make()
     for n, size in ((64, 400), (2048, 100)):
-        average, scores = averages(p, erf, h[0], n, size, rng=n)
+        average, scores = averages(p, erf, h[0], n, size=size, rng=n)
         own = conditional_average(p, erf, h[0], scores)
         assert np.sqrt(np.mean((average - own)**2)) < 2.5/np.sqrt(n)
     if make is crosswise: assert own.std() > .1 # E erf differs from network to network; for the others it is 0 by symmetry
@@ -55,7 +55,7 @@ def test_every_network_approaches_its_own_limit(make):
 @pytest.mark.parametrize("make", [one_layer, lambda: one_layer(3), deep], ids=["one head", "three heads", "two layers"])
 def test_the_limit_is_random(make):
     p, h = make()
-    average, scores = averages(p, cos, h[0], 2048, 150, rng=1)
+    average, scores = averages(p, cos, h[0], 2048, size=150, rng=1)
     own = conditional_average(p, cos, h[0], scores)
     rms = np.sqrt(np.mean((average - own)**2))
     assert rms < 2.5/np.sqrt(2048) and own.std() > .04
@@ -68,7 +68,7 @@ def test_without_scores_the_limit_is_constant():
     for make in (lambda p: lstm(p, p.inputs(np.eye(2) + .3))[-1], lambda p: conv1d(p, p.inputs(np.eye(3) + .3))[1]):
         p = Program()
         h = make(p)
-        average, scores = averages(p, cos, h, 1024, 100, rng=0)
+        average, scores = averages(p, cos, h, 1024, size=100, rng=0)
         constant, = conditional_average(p, cos, h, scores[:1])
         assert scores.shape == (100, 0) and np.abs(average - constant).max() < 12/np.sqrt(1024) and average.std() < 3/np.sqrt(1024)
 
@@ -95,11 +95,11 @@ def test_averages_are_those_of_literal_networks():
     "At width 3, against networks whose matrices are drawn."
     p, h = one_layer()
     scores = [s for s in p.nodes if isinstance(s, Score)]
-    y, q = simulate(p, h, 3, 20_000, 0, coords=3, scores=scores, dense=True)
-    literal, (x, r) = np.tanh(y[:, 0]*y[:, 1]).mean(-1), averages(p, lambda u, v: np.tanh(u*v), h, 3, 20_000, rng=1)
+    y, q = simulate(p, h, 3, size=20_000, rng=0, coords=3, scores=scores, dense=True)
+    literal, (x, r) = np.tanh(y[:, 0]*y[:, 1]).mean(-1), averages(p, lambda u, v: np.tanh(u*v), h, 3, size=20_000, rng=1)
     assert ks_2samp(literal, x).pvalue > 1e-9
     assert ks_2samp(literal*q[:, 1], x*r[:, 1]).pvalue > 1e-9 # together with their scores
-    assert ks_2samp(literal, averages(p, lambda u, v: np.tanh(u*v), h, 9, 20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
+    assert ks_2samp(literal, averages(p, lambda u, v: np.tanh(u*v), h, 9, size=20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
 
 @pytest.mark.power("a pair's mean .04 off, where independence is wrong by more")
 def test_coordinates_share_their_scores():
@@ -108,7 +108,7 @@ def test_coordinates_share_their_scores():
     x = [clip(5.)(u) for u in p.inputs([[1., .5], [.5, 9.]])]
     Q, K, V = p.matrix(), p.matrix(), p.matrix()
     y = p.attend([p.score(Q @ x[0], K @ z) for z in x], [V @ z for z in x])
-    z = np.cos(simulate(p, y, 256, 20_000, 0, coords=2)[:, 0])
+    z = np.cos(simulate(p, y, 256, size=20_000, rng=0, coords=2)[:, 0])
     Ψ = conditional_average(p, cos, y, limit(p).paths(4000, rng=1).scores)
     pair, own = z.prod(1), Ψ**2
     error = np.hypot(pair.std()/20_000**.5, own.std()/4000**.5)
@@ -117,7 +117,7 @@ def test_coordinates_share_their_scores():
 
 def test_seeds():
     p, h = one_layer()
-    a, b = (averages(p, cos, h[0], 16, 50, rng=3) for _ in range(2))
+    a, b = (averages(p, cos, h[0], 16, size=50, rng=3) for _ in range(2))
     np.testing.assert_array_equal(a[0], b[0])
     np.testing.assert_array_equal(a[1], b[1])
     assert split(LAYER, cos, F, DF, 16, draws=500, rng=1) == split(LAYER, cos, F, DF, 16, draws=500, rng=1) != split(LAYER, cos, F, DF, 16, draws=500, rng=2)
@@ -146,7 +146,7 @@ def test_the_parts_add_up(layer):
 @pytest.mark.power("a mean .008 off, where the wrong control variate is 7 standard errors")
 def test_the_control_variate_has_mean_zero():
     "With Ψ_n of width n exactly, with the Ψ of the limit not: its mean is then seen to differ from zero."
-    block = lambda control: _split_block(LAYER, cos, F, DF, 8, 0, control, 2**14, np.random.default_rng(5))[:, 0]
+    block = lambda control: _parts_of_block(LAYER, cos, F, DF, 8, 0, control, 2**14, np.random.default_rng(5))[:, 0]
     term = block(0.) - block(1.)
     assert abs(term.mean()) < 6*term.std()/2**7
     v_n, v = _conditional_variances(LAYER, 0, 8, 2**16, np.random.default_rng(6))
@@ -197,7 +197,7 @@ def test_curves_converge_uniformly():
     ball = np.random.default_rng(0).standard_normal((60, 3))
     ball *= (6*np.random.default_rng(1).random(60)**(1/3)/np.linalg.norm(ball, axis=1))[:, None]
     Ψ = conditional_average(p, cos, h, ball)
-    distance = {n: np.abs(curves(p, cos, h, ball, n, 60, rng=n)[0] - Ψ) for n in (64, 1024)}
+    distance = {n: np.abs(curves(p, cos, h, ball, n, size=60, rng=n)[0] - Ψ) for n in (64, 1024)}
     sup = {n: np.sqrt(n)*np.median(d.max(1)) for n, d in distance.items()}
     assert .5 < sup[1024]/sup[64] < 2 and sup[64] > np.sqrt(64)*np.median(distance[64][:, 0]) and sup[1024] < 5
 
@@ -249,7 +249,7 @@ def test_slopes_of_curves_do_not_grow():
     bound = np.sqrt(2)/4*np.sqrt(G[0, 0] - 2*G[0, 1] + G[1, 1])
     slope = {}
     for n in (16, 4096):
-        F, _ = curves(p, cos, y, np.stack([points, 0*points], 1), n, 40, rng=1)
+        F, _ = curves(p, cos, y, np.stack([points, 0*points], 1), n, size=40, rng=1)
         slope[n] = np.mean(np.sqrt(2)*np.abs(np.diff(F, axis=1)/np.diff(points)).max(1))
         assert slope[n] < bound
     assert slope[4096] < 1.5*slope[16]

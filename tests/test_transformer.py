@@ -5,11 +5,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.stats import chi2, ks_2samp
+from scipy.stats import ks_2samp
 
 from conftest import nightly
-from infattn_nb import Attention, Tokens, Transformer, clip, embedding_cov, gelu
+from infattn_nb import Attention, Tokens, Transformer, embedding_cov
 from infattn_nb import gelu_tanh, identity, relu, silu, tanh
+from infattn_nb import participation_moments, row_overlap
 from infattn_nb.transformers.residual_stream import bartlett
 
 def normalise(t, X):
@@ -62,16 +63,18 @@ COV = (lambda A: A @ A.T/6)(rng.standard_normal((4, 6)))
 TWICE = np.ones((4, 4))*.5 + .5*np.kron(np.eye(2), np.ones((2, 2))) # two tokens, twice each
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
 CASES = dict(
-    pre=(Transformer(COV, .3, 2, 2, mask="causal"), 12),
-    post=(Transformer(COV, [.5, 0, -.5, 1], 2, 3, norm="post", activation=relu, ff=2, final_norm=True), 12),
-    rms=(Transformer(COV, .5, 2, 2, kind="rms", eps=.1, activation=tanh, mask=MASK, var_b1=.5, var_b2=.3), 8),
-    postrms=(Transformer(COV, .5, 2, 4, norm="post", kind="rms", eps=0., activation=silu, var_q=[.1, 9.], var_1=[2., .5]), 8),
-    bare=(Transformer(.2*COV, 0., 2, 2, norm=None, head_width=3, activation=gelu_tanh, var_q=2.), 7),
-    one=(Transformer(TWICE, .2, 2, 1, random_embeddings=True), 6),
-    narrow=(Transformer(COV, .3, 2, 3, random_embeddings=True, ff=1, eps=.01), 3),
-    least=(Transformer(COV, .3, 1, 1, random_embeddings=True, kind="rms", activation=identity), 1),
-    tight=(Transformer(COV, .3, 2, 1, head_width=2), 5),
-    twice=(Transformer(TWICE, .3, 2, 2, norm="post", random_embeddings=True), 4))
+    pre=(Transformer(COV, .3, 2, heads=2, mask="causal"), 12),
+    post=(Transformer(COV, [.5, 0, -.5, 1], 2, heads=3, norm="post", activation=relu, ff=2, final_norm=True), 12),
+    rms=(Transformer(COV, .5, 2, heads=2, kind="rms", eps=.1, activation=tanh, mask=MASK, var_b1=.5, var_b2=.3), 8),
+    postrms=(Transformer(COV, .5, 2, heads=4, norm="post", kind="rms", eps=0., activation=silu, var_q=[.1, 9.], var_1=[2., .5]), 8),
+    bare=(Transformer(.2*COV, 0., 2, heads=2, norm=None, head_width=3, activation=gelu_tanh, var_q=2.), 7),
+    one=(Transformer(TWICE, .2, 2, heads=1, random_embeddings=True), 6),
+    narrow=(Transformer(COV, .3, 2, heads=3, random_embeddings=True, ff=1, eps=.01), 3),
+    least=(Transformer(COV, .3, 1, heads=1, random_embeddings=True, kind="rms", activation=identity), 1),
+    tight=(Transformer(COV, .3, 2, heads=1, head_width=2), 5),
+    twice=(Transformer(TWICE, .3, 2, heads=2, norm="post", random_embeddings=True), 4),
+    few=(Transformer(COV, .3, 2, heads=2, activation=relu, ff=.5, var_b1=.5, var_b2=.3), 8), # fewer hidden units than coordinates
+    blind=(Transformer(COV, .3, 2, heads=2, mask=~np.eye(4, dtype=bool)), 8))
 
 @pytest.mark.power("distribution functions .07 apart: Gram entries, units, scores of every layer")
 @pytest.mark.parametrize("name", nightly(CASES, "postrms", "one", "tight", "twice"))
@@ -94,7 +97,7 @@ def test_entropy_of_scores():
         np.testing.assert_allclose(y.entropy, -(A*np.log(np.where(A > 0, A, 1))).sum(-1), atol=1e-12)
 
 @pytest.mark.power("distribution functions .07 apart")
-@pytest.mark.parametrize("t", [Transformer(COV, .2, 3, 2, 5, ff=0, mask="causal"), Transformer(COV, .2, 2, 2, 5, ff=.01, norm="post", activation=relu)], ids=["attention", "mlp"])
+@pytest.mark.parametrize("t", [Transformer(COV, .2, 3, heads=2, head_width=5, ff=0, mask="causal"), Transformer(COV, .2, 2, heads=2, head_width=5, ff=.01, norm="post", activation=relu)], ids=["attention", "mlp"])
 def test_a_million_coordinates(t):
     "Infinity is the last width: with heads of fixed width, n = 10⁶ is not told from it."
     a, b = t.chain(np.inf, 6000, 0, coords=1), t.chain(10**6, 6000 if not t.ff else 1500, 1, coords=1)
@@ -107,7 +110,7 @@ def test_a_million_coordinates(t):
 def test_one_layer_is_attention(m):
     "Without norms and MLP one block is x + y with the y of `Attention`, at finite and infinite width."
     layer = Attention(Tokens(4, identity, COV), heads=3, head_width=m, var_q=2., var_v=.5)
-    t = Transformer(COV, 0., 1, 3, m or np.inf, norm=None, ff=0, var_q=2., var_v=.5, random_embeddings=True)
+    t = Transformer(COV, 0., 1, heads=3, head_width=m or np.inf, norm=None, ff=0, var_q=2., var_v=.5, random_embeddings=True)
     upper = np.triu_indices(4)
     y = t.chain(np.inf, 6000, 0, scores=True)
     agree([(layer.law().covariances(6000, 1)[..., *upper], (y.gram[:, 1] - y.gram[:, 0])[..., *upper]), (layer.scores(np.inf, 6000, 2), y.scores[:, 0])])
@@ -119,10 +122,10 @@ def test_one_layer_is_attention(m):
 def test_kernel_is_infinitely_many_heads():
     layer = Attention(Tokens(4, identity, COV), heads=3, var_q=4.)
     S, error = layer.infinite_heads(return_error=True)
-    K, e = Transformer(COV, 0., 1, 3, norm=None, ff=0, var_q=4.).kernel(rng=1, return_error=True)
+    K, e = Transformer(COV, 0., 1, heads=3, norm=None, ff=0, var_q=4.).kernel(rng=1, return_error=True)
     assert K.gram.shape == (2, 4, 4) and K.entropy.shape == (1, 1, 4)
     assert (abs(K.gram[1] - COV - S.covariances(1, 0)[0]) < 7*(e.gram[1] + error) + 1e-12).all()
-    np.testing.assert_array_equal(K.gram, Transformer(COV, 0., 1, 7, norm=None, ff=0, var_q=4.).kernel(rng=1).gram)
+    np.testing.assert_array_equal(K.gram, Transformer(COV, 0., 1, heads=7, norm=None, ff=0, var_q=4.).kernel(rng=1).gram)
 
 @pytest.mark.power("the mean within 1 %, an exponent of −1/2 within .1")
 def test_spread_shrinks_like_the_root_of_heads():
@@ -144,13 +147,47 @@ def test_bartlett():
         assert T.shape == (6000, q, min(q, int(df)))
         agree([(T @ T.mT, N @ N.mT)])
 
+@pytest.mark.power("six standard errors, about 1 %; a forgotten overlap by far")
+@pytest.mark.parametrize("s, τ, ρ", [(4, 2., .3), (16, 6., .7)])
+def test_equally_distant_tokens(s, τ, ρ):
+    "One branch adds ρ + (1 − ρ) times participation ratio or overlap, on average over heads."
+    t = Transformer((1 - ρ)*np.eye(s) + ρ, layers=1, heads=64, kind="rms", eps=0., ff=0, var_q=τ**2/(1 - ρ))
+    K = t.chain(np.inf, 200, 1).gram
+    added, other = K[:, 1] - K[:, 0], ~np.eye(s, dtype=bool)
+    for part, limit in ((~other, participation_moments(s, τ, 1)[0]), (other, row_overlap(s, τ, ρ))):
+        mean = added[:, part].mean(1)
+        error = mean.std()/200**.5
+        assert abs(mean.mean() - ρ - (1 - ρ)*limit) < 6*error
+    assert mean.mean() - ρ > 10*error # what s → ∞ leaves out
+
+def uniform_networks(x, n, size, rng):
+    "Squared lengths of x W_V W_O over n, for matrices with uniform entries of variance 1/n."
+    W = lambda: rng.uniform(-3**.5, 3**.5, (size, n, n))/n**.5
+    y = ((x @ W())[:, None] @ W())[:, 0]
+    return (y**2).sum(-1)/n
+
+@pytest.mark.power("a fourth moment: the variance of a squared length by a quarter")
+def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
+    "Uniform weights share second moments only: one-hot embeddings tell them from Gaussian ones, mixed embeddings do not."
+    n, size = 32, 8000
+    y = Transformer(1e-12*np.eye(1), layers=1, heads=1, kind="rms", eps=0., ff=0).chain(n, size, 0).gram[:, 1, 0, 0]
+    signs = np.random.default_rng(1).choice([-1., 1.], n)
+    rng = np.random.default_rng(2)
+    dense, one_hot = (uniform_networks(x, n, size, rng) for x in (signs, np.eye(n)[0]*n**.5))
+    for z in (dense, one_hot):
+        assert abs(z.mean() - 1) < 6*z.std()/size**.5
+    variance = lambda z: (z.var(), np.sqrt((((z - z.mean())**2).var())/size))
+    (gaussian, error), (mixed, e), (hot, d) = map(variance, (y, dense, one_hot))
+    assert abs(gaussian - mixed) < 6*np.hypot(error, e) + .05*gaussian
+    assert gaussian - hot > 3*np.hypot(error, d)
+
 # Edges
 
 @pytest.mark.parametrize("norm", ("pre", "post", None))
 @pytest.mark.parametrize("n", (np.inf, 24))
 def test_collapsed_tokens_stay_together(norm, n):
     "Equal tokens are equal for ever, though their Gram matrix is singular; repeated ones stay in pairs."
-    t = Transformer(np.ones((5, 5)), .1, 6, 2, norm=norm, var_1=.5)
+    t = Transformer(np.ones((5, 5)), .1, 6, heads=2, norm=norm, var_1=.5)
     np.testing.assert_allclose(t.chain(n, 20, 0).cosine, 1, atol=1e-9)
     t = replace(t, cov=embedding_cov([0, 1, 0, 1, 2]), mean=np.zeros(5))
     y = t.chain(n, 50, 0)
@@ -189,7 +226,7 @@ def test_zero_tokens():
 
 def test_nothing_happens_without_weights():
     "All variances zero: the stream stays what it was, at every width."
-    t = Transformer(COV, .3, 3, 2, **{f"var_{k}": 0. for k in "qkvo12"})
+    t = Transformer(COV, .3, 3, heads=2, **{f"var_{k}": 0. for k in "qkvo12"})
     for n in (np.inf, 12):
         y = t.chain(n, 3, 0)
         np.testing.assert_allclose(y.gram, np.broadcast_to(COV + .09, y.gram.shape), rtol=1e-12)
@@ -208,7 +245,7 @@ def test_one_coordinate():
 def test_given_embeddings():
     "Units start where the embeddings do, and the Gram matrix is theirs."
     X = np.random.default_rng(0).standard_normal((3, 8))
-    t = Transformer(np.cov(X, bias=True), X.mean(1), 2, 2, embeddings=X)
+    t = Transformer(np.cov(X, bias=True), X.mean(1), 2, heads=2, embeddings=X)
     for n in (8, np.inf):
         y = t.chain(n, 5, 0, coords=3)
         np.testing.assert_allclose(y.gram[:, 0], np.broadcast_to(X @ X.T/8, (5, 3, 3)), rtol=1e-12)
@@ -226,7 +263,7 @@ def test_same_bytes_everywhere(n):
     plain = t.chain(n, (3, 2000), 5, coords=1, scores=True)
     assert plain.gram.shape == (3, 2000, 2, 2, 2) and plain.scores.shape == (3, 2000, 1, 1, 2, 2) and plain.units.shape == (3, 2000, 2, 2, 1) and plain.entropy.shape == (3, 2000, 1, 1, 2)
     for make in (partial(ThreadPoolExecutor, 1), partial(ThreadPoolExecutor, 3), partial(ProcessPoolExecutor, 2)):
-        with make() as pool: other = t.chain(n, 6000, np.random.SeedSequence(5), pool, 1, True)
+        with make() as pool: other = t.chain(n, 6000, np.random.SeedSequence(5), executor=pool, coords=1, scores=True)
         for name in ("gram", "mean", "entropy", "scores", "units"): assert getattr(other, name).tobytes() == getattr(plain, name).tobytes(), name
     assert t.chain(n, (), 0).gram.shape == (2, 2, 2) and t.chain(n, 0, 0).gram.shape == (0, 2, 2, 2)
 
@@ -258,7 +295,7 @@ REFUSED = [
     (lambda: T.chain(8, coords=-1), ValueError, "`coords` must be at least 0"),
     (lambda: T.chain(8, -1), ValueError, "`size` must not be negative"),
     (lambda: T.chain(8, 1, "seed"), TypeError, "`rng` must be"),
-    (lambda: T.chain(8, 1, 0, 3), TypeError, "`executor` must be"),
+    (lambda: T.chain(8, 1, 0, executor=3), TypeError, "`executor` must be"),
     (lambda: Transformer(np.eye(1), layers=1, heads=1, eps=0., random_embeddings=True).chain(1), ValueError, "`eps` must be positive at width 1"),
     (lambda: T.kernel(draws=3), ValueError, "`draws` must be at least 16"),
     (lambda: embedding_cov([]), ValueError, "`tokens` must be"),

@@ -6,20 +6,26 @@
 __all__ = ['fluctuations', 'first_order', 'scaled_difference', 'kl_constant', 'smoothed', 'noise_floor']
 
 # %% ../../nbs/16_rates.ipynb #0a162d83
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
-from .divergence import GROUPS, check_paired, paired_densities
+from .divergence import GROUPS, grouped, paired_densities
+from .divergence import paired_layer
 from ..laws.scale_mixture import ScaleMixture, mixture_of_heads
-from ..layer.attention import Attention, limit_marginal
+from ..layer.attention import Attention
+from ..layer.limit_law import limit_marginal
 from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import identity
 from ..numerics.quadrature import line
+from ..numerics.sampling import Rng
 
 # %% ../../nbs/16_rates.ipynb #5f0d7e74
 #| code-fold: true
@@ -29,24 +35,27 @@ def _square_cov(tokens, K, points=2**17):
         C = np.einsum("ik,jl->ijkl", K, K) + np.einsum("il,jk->ijkl", K, K)
         return C.reshape(K.size, K.size)
     normal = qmc.MultivariateNormalQMC(np.zeros(len(K)), rng=np.random.default_rng(0))
-    h, C = normal.random(points) @ psd_factor(tokens.hidden_cov).T, 0.
+    h = normal.random(points) @ psd_factor(tokens.hidden_cov).T
+    C = 0.
     for x in map(tokens.activation, np.array_split(h, 16)):
         xx = x[:, :, None]*x[:, None] - K
         C = C + np.tensordot(xx, xx, (0, 0))/points
     return C.reshape(K.size, K.size)
 
-def _gaussian(tokens):
+def _of_gaussians(tokens):
+    "Tokens φ(h) with Gaussian h; clip(C) with a large C is taken for the identity."
     if not isinstance(tokens, Tokens) or tokens.activation is None:
         checks.refuse("tokens", "be Tokens φ(h) with Gaussian h", f"{tokens!r:.60}",
                       "the fluctuations of programs are not computed here")
-    return tokens
+    plain, _ = tokens.sampled(10_000) # as a layer of that width would take it
+    return plain
 
-def _step(step):
+def _small(step):
     return checks.number(step, "step", "[1e-4, 0.1]", "smaller ones drown in rounding")
 
 # %% ../../nbs/16_rates.ipynb #37f6e895
 #| code-fold: true
-def fluctuations(tokens, step=.01):
+def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
     r"""$\sqrt n(K_n - K) \to \sum_k Z_k D_k$, $\mathbb{E}K_n = K + B/n$ (Lemma 16).
 
     Exact for the identity, else to about three digits.
@@ -60,54 +69,76 @@ def fluctuations(tokens, step=.01):
 
     Returns
     -------
-    tuple
+    tuple of ndarray
         directions D (k, s, s), drift B (s, s)
+
+    Raises
+    ------
+    ValueError
+        for tokens of a program, and steps out of range
     """
-    # clip(100) is identity
-    (tokens, _), step = _gaussian(tokens).sampled(1e4), _step(step)
+    tokens = _of_gaussians(tokens)
+    step = _small(step)
     K = tokens.kernel()
-    C, B = _square_cov(tokens, K), 0*K
-    if tokens.cov is None:
-        one, dual = np.eye(len(K)), tokens.activation.dual
-        up, down = dual((1 + step)*one), dual((1 - step)*one)
-        slope, B = (up - down).ravel()/(2*step), (up + down - 2*K)/step**2
+    C = _square_cov(tokens, K)
+    B = 0*K
+    if tokens.cov is None: # the paper's tokens share their length r
+        slope, B = _in_squared_length(tokens, K, step)
         C = C + 2*np.outer(slope, slope)
     λ, V = np.linalg.eigh(C)
-    return (np.sqrt(np.maximum(λ, 0))*V).T[λ > 1e-9*λ[-1]].reshape(-1, *K.shape), B
+    roots = (np.sqrt(np.maximum(λ, 0))*V).T
+    return roots[λ > 1e-9*λ[-1]].reshape(-1, *K.shape), B
+
+def _in_squared_length(tokens, K, step):
+    "First and second derivative of K in r², where it is one."
+    one = np.eye(len(K))
+    up = tokens.activation.dual((1 + step)*one)
+    down = tokens.activation.dual((1 - step)*one)
+    return (up - down)/(2*step), (up + down - 2*K)/step**2
 
 # %% ../../nbs/16_rates.ipynb #668835bb
 #| code-fold: true
-def _coin(attention, name, i, δ):
+def _coin(layer, name, i, δ):
     "Output i when each head multiplies its variance `name` by 1 ± δ, at random."
-    def at(d):
-        return replace(attention, heads=1, **{name: getattr(attention, name)*(1 + d)})
-    heads = [limit_marginal(at(d), i, False) for d in (δ, -δ)]
-    nodes = np.concatenate([h.v for h in heads]), np.concatenate([h.w for h in heads])/2
-    return mixture_of_heads([nodes], attention.heads)
+    def one_head(d):
+        value = getattr(layer, name)*(1 + d)
+        return limit_marginal(replace(layer, heads=1, **{name: value}), i, False)
+    both = one_head(δ), one_head(-δ)
+    v = np.concatenate([law.v for law in both])
+    w = np.concatenate([law.w for law in both])/2
+    return mixture_of_heads([(v, w)], layer.heads)
 
 @lru_cache(16)
-def _stencil(attention, i, δ):
+def _stencil(layer, i, δ):
     "f₁ of output i as a signed sum of limit laws: [(coefficient, law), …]."
-    K, (directions, B) = attention.tokens.kernel(), fluctuations(attention.tokens)
-    law, terms = limit_marginal(attention, i, False), [] # all on the same points
-    def at(D):
-        moved = Tokens(len(K), identity, K + δ*D)
-        return limit_marginal(replace(attention, tokens=moved), i, False)
-    for D in directions: # second derivatives
-        terms += [(c/(2*δ**2), q) for c, q in ((1, at(D)), (1, at(-D)), (-2, law))]
-    if B.any(): terms += [(1/(2*δ), at(B)), (-1/(2*δ), at(-B))]
-    for name in ("var_o", "var_q"):
-        terms += [(2/δ**2, _coin(attention, name, i, δ)), (-2/δ**2, law)]
+    law = limit_marginal(layer, i, False) # this and all others on the same points
+    K = layer.tokens.kernel()
+    def moved(D):
+        tokens = Tokens(len(K), identity, K + δ*D)
+        return limit_marginal(replace(layer, tokens=tokens), i, False)
+    directions, drift = fluctuations(layer.tokens)
+    terms = []
+    for D in directions: # half a second derivative each
+        terms.append((1/(2*δ**2), moved(D)))
+        terms.append((1/(2*δ**2), moved(-D)))
+        terms.append((-2/(2*δ**2), law))
+    if drift.any(): # a first derivative
+        terms.append((1/(2*δ), moved(drift)))
+        terms.append((-1/(2*δ), moved(-drift)))
+    for name in ("var_o", "var_q"): # second derivatives, summed over heads
+        terms.append((2/δ**2, _coin(layer, name, i, δ)))
+        terms.append((-2/δ**2, law))
     return terms
 
 # %% ../../nbs/16_rates.ipynb #3a50cbde
 #| code-fold: true
-def first_order(attention, y, i=0, step=.01):
+def first_order(layer: Attention, y: ArrayLike, i: int = 0, *,
+                step: float = .01) -> np.ndarray:
     r"""The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i.
 
     Parameters
     ----------
-    attention
+    layer
         Attention with head_width=None and "sqrt" scores
     y
         points
@@ -120,35 +151,46 @@ def first_order(attention, y, i=0, step=.01):
     -------
     ndarray
         f₁(y), same shape
+
+    Raises
+    ------
+    TypeError
+        if `layer` is no Attention
+    ValueError
+        for a layer with another kind of limit, an output it has not, a step out of
+        range
     """
-    step = _admitted(attention, step)
-    i = checks.output(i, attention.tokens.seq_len)
-    return sum(c*law.pdf(y) for c, law in _stencil(attention, i, step))
+    _refuse_other_limits(layer)
+    step = _small(step)
+    i = checks.output(i, layer.tokens.seq_len)
+    return sum(c*law.pdf(y) for c, law in _stencil(layer, i, step))
 
 # %% ../../nbs/16_rates.ipynb #1e9d7a29
-def _admitted(attention, step):
-    "The step; layers whose limit depends on parameters in another way are refused."
-    checks.kind(attention, Attention, "attention", "pass e.g. Attention(tokens)")
-    def refuse(wanted, got, why): checks.refuse("attention", wanted, got, why)
-    if attention.head_width is not None:
-        refuse("have head_width=None", attention.head_width,
+def _refuse_other_limits(layer):
+    "Layers whose limit depends on parameters in another way are refused."
+    checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
+    def refuse(wanted, got, why):
+        checks.refuse("layer", wanted, got, why)
+    if layer.head_width is not None:
+        refuse("have head_width=None", layer.head_width,
                "low-rank heads of fixed width have another limit")
-    if attention.score_scale != "sqrt":
+    if layer.score_scale != "sqrt":
         refuse("have score_scale='sqrt'", "'linear'",
                "there the scores themselves are of order n^(-1/2)")
-    if attention.var_o*attention.var_v == 0:
+    if layer.var_o*layer.var_v == 0:
         refuse("have var_o·var_v > 0", 0, "an output that is zero has no density")
-    _gaussian(attention.tokens)
-    return _step(step)
+    _of_gaussians(layer.tokens)
 
 # %% ../../nbs/16_rates.ipynb #3bbfebf4
 #| code-fold: true
-def scaled_difference(attention, width, y, i=0, draws=2**16, rng=None, executor=None):
+def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 0,
+                      draws: int = 2**16, rng: Rng = None,
+                      executor: Executor | None = None) -> tuple:
     r"""Difference of the densities of output i, times n, paired: it tends to $f_1$.
 
     Parameters
     ----------
-    attention
+    layer
         Attention
     width
         n
@@ -165,25 +207,35 @@ def scaled_difference(attention, width, y, i=0, draws=2**16, rng=None, executor=
 
     Returns
     -------
-    tuple
+    tuple of ndarray
         n(f_n(y) − f(y)), standard error; same shape
+
+    Raises
+    ------
+    TypeError
+        if `layer` is no Attention
+    ValueError
+        for tokens without a constant limit, an infinite width, an output it has not
     """
-    draws = check_paired(attention, "attention", draws)
-    n, y = checks.width(width, finite=True), checks.real(y, "y")
-    law, limit = attention.law(n), attention.law()
+    paired_layer(layer)
+    draws = grouped(draws)
+    n = checks.width(width, finite=True)
+    at = checks.real(y, "y")
+    law = layer.law(n)
     i = checks.output(i, law.dim)
-    parts = paired_densities(law, limit, i, y.ravel(), draws, rng, executor)
-    difference = n*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *y.shape)
+    parts = paired_densities(law, layer.law(), i, y=at.ravel(), draws=draws, rng=rng,
+                             executor=executor)
+    difference = n*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *at.shape)
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
 
 # %% ../../nbs/16_rates.ipynb #5eff13e8
 #| code-fold: true
-def kl_constant(attention, i=0, step=.01):
+def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
     r"""The constant in $D(f_n\|f) \approx c/n^2$, output i: $c = \frac12\int f_1^2/f$.
 
     Parameters
     ----------
-    attention
+    layer
         Attention with head_width=None and "sqrt" scores
     i
         output
@@ -192,18 +244,27 @@ def kl_constant(attention, i=0, step=.01):
 
     Returns
     -------
-    ndarray
+    float
         c
+
+    Raises
+    ------
+    TypeError
+        if `layer` is no Attention
+    ValueError
+        for a layer with another kind of limit, an output it has not, a step out of
+        range
     """
-    step = _admitted(attention, step)
-    law = attention.law().marginal(i)
+    _refuse_other_limits(layer)
+    law = layer.law().marginal(i)
     y, w = line(law.std())
-    f, f1 = law.pdf(y), first_order(attention, y, i, step)
+    f = law.pdf(y)
+    f1 = first_order(layer, y, i, step=step)
     return .5*(w @ np.divide(f1**2, f, out=0*f, where=f > 1e-200))
 
 # %% ../../nbs/16_rates.ipynb #f21dfc8a
 #| code-fold: true
-def smoothed(law, samples):
+def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
     r"""The mean of a kernel density estimate of `law`: every $v$ becomes $v + h^2$.
 
     Parameters
@@ -216,14 +277,23 @@ def smoothed(law, samples):
     Returns
     -------
     ScaleMixture
+        of Scott's bandwidth h
+
+    Raises
+    ------
+    TypeError
+        if `law` is no ScaleMixture
+    ValueError
+        for less than two samples
     """
-    checks.kind(law, ScaleMixture, "law", "pass e.g. attention.law().marginal(0)")
+    checks.kind(law, ScaleMixture, "law", "pass e.g. layer.law().marginal(0)")
     N = checks.count(samples, "samples", least=2)
-    return ScaleMixture(law.variances + law.var()*N**-.4, law.weights) # Scott's h²
+    h_squared = law.var()*N**-.4
+    return ScaleMixture(law.variances + h_squared, law.weights)
 
 # %% ../../nbs/16_rates.ipynb #42e3e47a
 #| code-fold: true
-def noise_floor(law, samples):
+def noise_floor(law: Any, samples: int) -> float:
     r"""The paper's estimate of D for two samples of one law, $\ell/(2\sqrt\pi N h)$.
 
     Leading order; the tails of the law add to it.
@@ -239,12 +309,21 @@ def noise_floor(law, samples):
     -------
     float
         nats
+
+    Raises
+    ------
+    TypeError
+        for what has no `pdf`
+    ValueError
+        for less than two samples
     """
     if not hasattr(law, "pdf"):
         checks.refuse("law", "be a one-dimensional law with `pdf` and `std`",
                       type(law).__name__, "pass e.g. law.marginal(0)", TypeError)
-    σ, N = law.std(), checks.count(samples, "samples", least=2)
-    h, y = σ*N**-.2, σ*np.linspace(0, 30, 30_001)
+    N = checks.count(samples, "samples", least=2)
+    σ = law.std()
+    h = σ*N**-.2
+    y = σ*np.linspace(0, 30, 30_001)
     ℓ = 2*(y[1] - y[0])*(N*h*law.pdf(y) > 1).sum()
     return ℓ/(2*np.sqrt(np.pi)*N*h)
 

@@ -7,21 +7,23 @@ __all__ = ['gaussian', 'uniform', 'rademacher', 'sparse', 'student', 'simulate_w
            'equicorrelated', 'cross_mask']
 
 # %% ../../nbs/17_robustness.ipynb #6500d174
+from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from ..layer.attention import Attention
 from ..layer.literal import literal_layer
-from ..layer.tokens import BUFFER, Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor
-from ..numerics.nonlinearities import identity
-from ..numerics.sampling import draw
+from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
 #| code-fold: true
-def gaussian(rng, shape):
+def gaussian(rng: Generator, shape: tuple) -> np.ndarray:
     """Standard normal entries, as in the paper.
 
     Parameters
@@ -34,11 +36,11 @@ def gaussian(rng, shape):
     Returns
     -------
     ndarray
-        entries
+        of mean zero and variance one
     """
     return rng.standard_normal(shape)
 
-def uniform(rng, shape):
+def uniform(rng: Generator, shape: tuple) -> np.ndarray:
     """Entries uniform on [−√3, √3].
 
     Parameters
@@ -51,11 +53,11 @@ def uniform(rng, shape):
     Returns
     -------
     ndarray
-        entries
+        of mean zero and variance one
     """
     return rng.uniform(-3**.5, 3**.5, shape)
 
-def rademacher(rng, shape):
+def rademacher(rng: Generator, shape: tuple) -> np.ndarray:
     """Random signs.
 
     Parameters
@@ -68,7 +70,7 @@ def rademacher(rng, shape):
     Returns
     -------
     ndarray
-        entries
+        of mean zero and variance one
     """
     return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
 
@@ -76,41 +78,61 @@ def rademacher(rng, shape):
 def _sparse(rng, shape, p):
     return rng.standard_normal(shape)*(rng.random(shape, dtype=np.float32) < p)/p**.5
 
-def _student(rng, shape, df): return rng.standard_t(df, shape)*(1 - 2/df)**.5
+def _student(rng, shape, df):
+    return rng.standard_t(df, shape)*(1 - 2/df)**.5
 
-def sparse(p=.1):
+def sparse(p: float = .1) -> Callable:
     """Sampler of entries that vanish but with probability p, else Gaussian.
 
     Parameters
     ----------
     p
-        probability of an entry ≠ 0
+        probability of an entry ≠ 0, in (0, 1]
+
+    Returns
+    -------
+    Callable
+        (Generator, shape) -> entries of variance one
+
+    Raises
+    ------
+    ValueError
+        if p is not in (0, 1]
     """
     return partial(_sparse, p=checks.number(p, "p", "(0, 1]"))
 
-def student(df):
+def student(df: float) -> Callable:
     """Sampler of Student's t, scaled to variance one.
 
     Parameters
     ----------
     df
         degrees of freedom > 2
+
+    Returns
+    -------
+    Callable
+        (Generator, shape) -> entries of variance one
+
+    Raises
+    ------
+    ValueError
+        if df is 2 or less
     """
     df = checks.number(df, "df", "(2, ∞)", "below, the variance is infinite")
     return partial(_student, df=df)
 
 # %% ../../nbs/17_robustness.ipynb #ebb48539
 def _literal(layer, entries, n, c, b, rng):
-    "b draws of y at c coordinates and of all scores, (b, s c + H s s)."
+    "b draws of y at c coordinates (b, s, c) and of all scores (b, H, s, s)."
     def W(rows, cols, var=1.):
         shape = (b, rows, cols)
         w = checks.returned(entries(rng, shape), "entries", shape, "draw one per place")
         return w*np.sqrt(var/rows)
-    X = _tokens(layer.tokens, n, W, rng.standard_normal((b, n, _sources(layer.tokens))))
+    sources = 1 if layer.tokens.cov is None else layer.tokens.seq_len
+    X = _tokens(layer.tokens, n, W, rng.standard_normal((b, n, sources)))
     y, G = literal_layer(layer, X, W, c)
-    return np.concatenate([x.reshape(b, -1) for x in (y, *G)], axis=1)
-
-def _sources(tokens): return 1 if tokens.cov is None else tokens.seq_len
+    return y, np.stack(list(G), axis=1)
 
 def _tokens(tokens, n, W, h):
     "X (b, s, n) from the Gaussian h: appendix A.1, or φ(h) of a given covariance."
@@ -122,12 +144,12 @@ def _tokens(tokens, n, W, h):
 # %% ../../nbs/17_robustness.ipynb #e9066f4f
 def _literal_block(layer, entries, n, c, size, rng):
     "Draws in pieces of bounded memory."
-    step = max(1, 8*BUFFER//n**2)
-    return np.concatenate([_literal(layer, entries, n, c, min(step, size - k), rng)
-                           for k in range(0, size, step)])
+    most = max(1, 8*BUFFER//n**2)
+    return by_pieces(lambda b: _literal(layer, entries, n, c, b, rng), size, most)
 
-def simulate_weights(layer, entries, width, size=1, rng=None, coords=None, scores=False,
-                     executor=None):
+def simulate_weights(layer: Attention, entries: Callable, width: float, *,
+                     size: Size = 1, rng: Rng = None, coords: int | None = None,
+                     scores: bool = False, executor: Executor | None = None) -> Any:
     """Eqs. (2)–(4) literally, with weights that need not be Gaussian: entries·√(σ²/n).
 
     Parameters
@@ -153,30 +175,37 @@ def simulate_weights(layer, entries, width, size=1, rng=None, coords=None, score
     -------
     ndarray or tuple of ndarray
         y size + (s,) or size + (s, coords); (y, size + (heads, s, s))
-    """
-    n, c = _admitted(layer, entries, width, coords)
-    s, H = layer.tokens.seq_len, layer.heads
-    z = draw(partial(_literal_block, layer, entries, n, c), size, rng, executor)
-    y = z[..., :s*c].reshape(*z.shape[:-1], *((s,) if coords is None else (s, c)))
-    return (y, z[..., s*c:].reshape(*z.shape[:-1], H, s, s)) if scores else y
 
-def _admitted(layer, entries, width, coords):
+    Raises
+    ------
+    TypeError
+        if `layer` is no Attention or `entries` no function
+    ValueError
+        for tokens of a program, a width it cannot have, entries of another shape
+    """
+    n = _literal_width(layer, width)
+    checks.function(entries, "entries", "pass e.g. rademacher")
+    c = 1 if coords is None else checks.count(coords, "coords")
+    y, G = draw(partial(_literal_block, layer, entries, n, c), size, rng, executor=executor)
+    y = y[..., 0] if coords is None else y
+    return (y, G) if scores else y
+
+def _literal_width(layer, width):
+    "The width as an integer, of a layer whose matrices can be replaced."
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(Tokens(2, identity))")
     if layer.tokens.activation is None:
         checks.refuse("layer", "have tokens φ(h) with Gaussian h", "those of a program",
                       "its matrices cannot be replaced by `entries`")
-    checks.function(entries, "entries", "pass e.g. rademacher")
-    n = layer.check_width(checks.width(width, finite=True))
-    return int(n), 1 if coords is None else checks.count(coords, "coords")
+    return int(layer.check_width(checks.width(width, finite=True)))
 
 # %% ../../nbs/17_robustness.ipynb #d871aa62
 #| code-fold: true
-def positions(attention, width=np.inf):
+def positions(layer: Attention, width: float = np.inf) -> np.ndarray:
     """How the law of the output depends on the position.
 
     Parameters
     ----------
-    attention
+    layer
         Attention
     width
         n
@@ -185,14 +214,21 @@ def positions(attention, width=np.inf):
     -------
     ndarray
         standard deviation and excess kurtosis of each output, (s, 2)
+
+    Raises
+    ------
+    TypeError
+        if `layer` is no Attention
+    ValueError
+        if it cannot have this width
     """
-    checks.kind(attention, Attention, "attention", "pass e.g. Attention(tokens)")
-    laws = map(attention.law(width).marginal, range(attention.tokens.seq_len))
+    checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
+    laws = map(layer.law(width).marginal, range(layer.tokens.seq_len))
     return np.array([(law.std(), law.kurtosis()) for law in laws])
 
 # %% ../../nbs/17_robustness.ipynb #7ff2fbab
 #| code-fold: true
-def distance_bias(seq_len, slope=1.):
+def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
     r"""The relative position bias $-\lambda|i-j|$.
 
     Parameters
@@ -206,13 +242,18 @@ def distance_bias(seq_len, slope=1.):
     -------
     ndarray
         (s, s), for Attention(bias=…)
+
+    Raises
+    ------
+    ValueError
+        for no token, or an infinite slope
     """
     i = np.arange(checks.count(seq_len, "seq_len"))
     return 0. - checks.number(slope, "slope")*np.abs(i[:, None] - i)
 
 # %% ../../nbs/17_robustness.ipynb #13b69076
 #| code-fold: true
-def equicorrelated(seq_len, ρ):
+def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     r"""$(1 - \rho) I + \rho\,\mathbf{1}\mathbf{1}^\top$.
 
     Parameters
@@ -220,21 +261,27 @@ def equicorrelated(seq_len, ρ):
     seq_len
         s
     ρ
-        correlation of any two tokens
+        correlation of any two tokens, in [−1/(s − 1), 1]
 
     Returns
     -------
     ndarray
         (s, s), for Tokens(cov=…)
+
+    Raises
+    ------
+    ValueError
+        for no token, or ρ out of range
     """
-    s, ρ = checks.count(seq_len, "seq_len"), checks.number(ρ, "ρ")
+    s = checks.count(seq_len, "seq_len")
+    ρ = checks.number(ρ, "ρ")
     if not -1/max(s - 1, 1) <= ρ <= 1:
         checks.refuse("ρ", "be in [−1/(s − 1), 1]", ρ, "else it is no covariance")
     return (1 - ρ)*np.eye(s) + ρ
 
 # %% ../../nbs/17_robustness.ipynb #b11af895
 #| code-fold: true
-def cross_mask(queries, keys):
+def cross_mask(queries: int, keys: int) -> np.ndarray:
     """The first sequence attends to the second, the second to itself.
 
     Parameters
@@ -248,6 +295,11 @@ def cross_mask(queries, keys):
     -------
     ndarray
         boolean (queries + keys,)*2, for Attention(mask=…)
+
+    Raises
+    ------
+    ValueError
+        if one of them is empty
     """
     s = checks.count(queries, "queries") + checks.count(keys, "keys")
     return np.broadcast_to(np.arange(s) >= queries, (s, s)).copy()

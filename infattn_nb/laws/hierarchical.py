@@ -6,20 +6,23 @@
 __all__ = ['HierarchicalGaussian']
 
 # %% ../../nbs/01_hierarchical.ipynb #a0411b9c
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from .scale_mixture import ScaleMixture, head_mean, mixture_of_heads
+from .scale_mixture import ScaleMixture
 from ..numerics import checks
 from ..numerics.factors import psd_factor
-from ..numerics.quadrature import gauss, jacobi
-from ..numerics.sampling import AHEAD, BLOCK, draw, fold, pieces, seed_sequence
+from ..numerics.sampling import Rng, Size, draw, fold, mean_and_error, pieces
+from ..numerics.sampling import sums
 
 # %% ../../nbs/01_hierarchical.ipynb #eb3ace8a
 #| code-fold: true
@@ -41,25 +44,34 @@ class HierarchicalGaussian:
         i -> ScaleMixture of output i, where known
     fixed
         S, where it is constant
+
+    Raises
+    ------
+    TypeError
+        if `sample`, `variance` or `exact` is no function
+    ValueError
+        if `dim` is below one
     """
     sample: Callable
     dim: int
     variance: Callable | None = None
+    _: KW_ONLY
     tv_error: float = 0.
     exact: Callable | None = None
     fixed: np.ndarray | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "dim", checks.count(self.dim, "dim"))
         remedy = "pass (size, rng) -> covariances as `sample`"
         checks.function(self.sample, "sample", remedy)
         checks.function(self.variance, "variance", remedy, optional=True)
         checks.function(self.exact, "exact", remedy, optional=True)
 
-    def __repr__(self): return f"HierarchicalGaussian(dim={self.dim})"
+    def __repr__(self) -> str:
+        return f"HierarchicalGaussian(dim={self.dim})"
 
     @classmethod
-    def constant(cls, cov):
+    def constant(cls, cov: ArrayLike) -> "HierarchicalGaussian":
         """The ordinary Gaussian N(0, S) as the special case of a constant covariance.
 
         Parameters
@@ -70,13 +82,20 @@ class HierarchicalGaussian:
         Returns
         -------
         HierarchicalGaussian
+            `fixed` is S
+
+        Raises
+        ------
+        ValueError
+            if S is no covariance
         """
         S = checks.cov(cov, single=True)
         S.flags.writeable = False
-        return cls(partial(_repeat, S), len(S), partial(_repeat_variance, S), 0.,
-                   partial(_repeat_exact, S), S)
+        return cls(partial(_repeat, S), len(S), partial(_repeat_variance, S),
+                   exact=partial(_repeat_exact, S), fixed=S)
 
-    def covariances(self, size, rng=None, executor=None):
+    def covariances(self, size: Size, rng: Rng = None,
+                    executor: Executor | None = None) -> np.ndarray:
         """Draw the random covariance.
 
         Parameters
@@ -92,10 +111,16 @@ class HierarchicalGaussian:
         -------
         ndarray
             draws of S, shape size + (dim, dim)
-        """
-        return draw(partial(_covariances, self), size, rng, executor)
 
-    def rvs(self, size=None, rng=None, executor=None):
+        Raises
+        ------
+        ValueError
+            if `sample` returns no covariances
+        """
+        return draw(partial(_covariances, self), size, rng, executor=executor)
+
+    def rvs(self, size: Size | None = None, rng: Rng = None,
+            executor: Executor | None = None) -> np.ndarray:
         """Draw y: first S, then N(0, S).
 
         Parameters
@@ -112,10 +137,11 @@ class HierarchicalGaussian:
         ndarray
             samples of y, shape size + (dim,)
         """
-        size = () if size is None else size
-        return draw(partial(_outputs, self), size, rng, executor)
+        shape = () if size is None else size
+        return draw(partial(_outputs, self), shape, rng, executor=executor)
 
-    def fold(self, statistic, size, rng=None, **options):
+    def fold(self, statistic: Callable, size: int, rng: Rng = None,
+             **options: Any) -> Any:
         """Reduce the samples that `rvs` would return on the fly, without keeping them.
 
         Parameters
@@ -131,12 +157,12 @@ class HierarchicalGaussian:
 
         Returns
         -------
-        ndarray
-            combined values
+        number or array
+            the values of all blocks, combined; their sum by default
         """
         return fold(partial(_outputs, self), statistic, size, rng, **options)
 
-    def conditional(self, S):
+    def conditional(self, S: ArrayLike) -> Any:
         """The law of y given its covariance: N(0, S).
 
         Parameters
@@ -148,11 +174,17 @@ class HierarchicalGaussian:
         -------
         scipy.stats.multivariate_normal
             scipy's frozen multivariate normal
+
+        Raises
+        ------
+        ValueError
+            if S is no covariance (dim, dim)
         """
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
 
-    def marginal(self, i=0, draws=None, rng=0, executor=None):
+    def marginal(self, i: int = 0, draws: int | None = None, rng: Rng = 0, *,
+                 executor: Executor | None = None) -> ScaleMixture:
         """The law of coordinate i, as a scipy distribution.
 
         Parameters
@@ -169,15 +201,22 @@ class HierarchicalGaussian:
         Returns
         -------
         ScaleMixture
+            its `rvs` draws afresh
+
+        Raises
+        ------
+        ValueError
+            if there is no output i, or `draws` is below 16
         """
         i = checks.output(i, self.dim)
-        if draws is None and self.exact: return self.exact(i)
+        if draws is None and self.exact:
+            return self.exact(i)
         draws = 2**16 if draws is None else checks.count(draws, "draws", least=16)
         sample = partial(self.variance or partial(_diagonal, self), i)
-        v = draw(sample, draws, rng, executor)
+        v = draw(sample, draws, rng, executor=executor)
         return ScaleMixture(v, sample=sample)
 
-    def mean(self):
+    def mean(self) -> np.ndarray:
         """Zero.
 
         Returns
@@ -187,7 +226,8 @@ class HierarchicalGaussian:
         """
         return np.zeros(self.dim)
 
-    def cov(self, draws=2**16, rng=0, return_error=False, executor=None):
+    def cov(self, draws: int = 2**16, rng: Rng = 0, *, return_error: bool = False,
+            executor: Executor | None = None) -> Any:
         """The covariance of y: an average over draws of S, exact where S is constant.
 
         Parameters
@@ -203,18 +243,26 @@ class HierarchicalGaussian:
 
         Returns
         -------
-        tuple
+        ndarray or tuple of ndarray
             E S (dim, dim), or (E S, error)
+
+        Raises
+        ------
+        ValueError
+            if `draws` is below two
         """
         draws = checks.count(draws, "draws", least=2)
-        if self.fixed is not None: mean, error = self.fixed.copy(), 0*self.fixed
+        if self.fixed is not None:
+            mean = self.fixed.copy()
+            error = 0*mean
         else:
             S = partial(_covariances, self)
-            mean, square = fold(S, _sums, draws, rng, executor=executor)/draws
-            error = np.sqrt(np.maximum(square - mean**2, 0)/(draws - 1))
+            total = fold(S, sums, draws, rng, executor=executor)
+            mean, error = mean_and_error(total, draws)
         return (mean, error) if return_error else mean
 
-    def logpdf(self, y, draws=2**16, rng=0, return_error=False, executor=None):
+    def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
+               return_error: bool = False, executor: Executor | None = None) -> Any:
         r"""$\log\mathbb{E}\,N(y; 0, S)$: exact if S is constant or one output known.
 
         Parameters
@@ -234,19 +282,26 @@ class HierarchicalGaussian:
         -------
         ndarray or tuple of ndarray
             (...), or (log density, error)
+
+        Raises
+        ------
+        ValueError
+            if y has another shape, or more than 1 % of the draws of S are singular
         """
-        y = checks.real(y, "y", (..., self.dim), remedy="pass one number per output")
+        at = checks.real(y, "y", (..., self.dim), remedy="pass one number per output")
         if self.dim == 1 and self.exact:
-            return self.exact(0).logpdf(y[..., 0], return_error=return_error)
+            return self.exact(0).logpdf(at[..., 0], return_error=return_error)
         n = 1 if self.fixed is not None else checks.count(draws, "draws", least=2)
-        task = partial(_log_sums, y.reshape(-1, self.dim))
-        log_f, log_f2 = fold(partial(_covariances, self), task, n, rng, np.logaddexp,
-                             executor).reshape(2, *y.shape[:-1])
+        log_sums = partial(_log_sums, at.reshape(-1, self.dim))
+        total = fold(partial(_covariances, self), log_sums, n, rng,
+                     combine=np.logaddexp, executor=executor)
+        log_f, log_f2 = total.reshape(2, *at.shape[:-1])
         spread = np.expm1(np.maximum(log_f2 - 2*log_f + np.log(n), 0))
         value = (log_f - np.log(n))[()]
         return (value, np.sqrt(spread/n)[()]) if return_error else value
 
-    def plot(self, ax=None, i=0, curves=12, rng=0):
+    def plot(self, ax: Any = None, i: int = 0, curves: int = 12, *,
+             rng: Rng = 0) -> Any:
         """Coordinate i: conditional densities, their average, the Gaussian of its size.
 
         Parameters
@@ -264,13 +319,20 @@ class HierarchicalGaussian:
         -------
         Axes
             the axes
+
+        Raises
+        ------
+        ValueError
+            if coordinate i is constant
         """
         import matplotlib.pyplot as plt
-        i, curves = checks.output(i, self.dim), checks.count(curves, "curves", 0)
-        ax, law = ax or plt.gca(), self.marginal(i)
+        i = checks.output(i, self.dim)
+        curves = checks.count(curves, "curves", 0)
+        law = self.marginal(i)
         if not law.std():
             checks.refuse("i", "be a coordinate that varies", f"{i} with variance 0",
                           "there is no density to draw")
+        ax = ax or plt.gca()
         y = np.linspace(-4, 4, 401)*law.std()
         for v in self.covariances(curves, rng)[:, i, i]:
             ax.plot(y, norm.pdf(y, scale=np.sqrt(v)), color="0.75", lw=.7)
@@ -285,19 +347,28 @@ class HierarchicalGaussian:
 
 # %% ../../nbs/01_hierarchical.ipynb #9d245c2b
 #| code-fold: true
-def _repeat(S, size, rng): return np.broadcast_to(S, (size, *S.shape))
-def _repeat_variance(S, i, size, rng): return np.full(size, S[i, i])
-def _repeat_exact(S, i): return ScaleMixture.constant(S[i, i])
-def _diagonal(law, i, n, g): return _covariances(law, n, g)[:, i, i]
-def _sums(S): return np.stack([S.sum(0), (S*S).sum(0)])
+def _repeat(S, size, rng):
+    return np.broadcast_to(S, (size, *S.shape))
+
+def _repeat_variance(S, i, size, rng):
+    return np.full(size, S[i, i])
+
+def _repeat_exact(S, i):
+    return ScaleMixture.constant(S[i, i])
+
+def _diagonal(law, i, n, g):
+    return _covariances(law, n, g)[:, i, i]
 
 def _outputs(law, n, g):
+    "n draws of y."
     g_S, g_z = g.spawn(2)
     L = psd_factor(np.moveaxis(_covariances(law, n, g_S), 0, -1))
     return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))
 
 def _covariances(law, n, g):
-    name, shape = f"sample({n}, rng)", (n, law.dim, law.dim)
+    "n draws of S; what cannot be covariances is refused."
+    name = f"sample({n}, rng)"
+    shape = (n, law.dim, law.dim)
     S = checks.real(law.sample(n, g), name, shape, remedy="put the samples first")
     v = np.diagonal(S, axis1=1, axis2=2)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -309,22 +380,33 @@ def _covariances(law, n, g):
 
 def _log_sums(y, S):
     "Logarithms of Σ f and Σ f² over draws of S for each y, f = N(y; 0, S): (2, Y)."
-    L = psd_factor(np.moveaxis(S, 0, -1))
+    L = _regular(psd_factor(np.moveaxis(S, 0, -1)))
+    most = max(1, 2**20//(len(L)*len(S)))
+    out = np.empty((2, len(y)))
+    for k, b in pieces(len(y), most):
+        log_f = _log_densities(y[k:k+b], L)
+        out[0, k:k+b] = logsumexp(log_f, axis=1)
+        out[1, k:k+b] = logsumexp(2*log_f, axis=1)
+    return out
+
+def _regular(L):
+    "The factors of regular covariances; a law whose covariances are not is refused."
     regular = (np.einsum("iin->in", L) > 0).all(0)
     if regular.mean() < .99:
         checks.refuse("law", "have a density", "singular covariances",
                       "leave out outputs that others determine")
-    L, out = L[..., regular], np.empty((2, len(y)))
-    pivots, dim = np.einsum("iin->in", L), len(L)
+    return L[..., regular]
+
+def _log_densities(y, L):
+    "log N(y; 0, L Lᵀ) for each y and L (s, s, n), by forward substitution: (Y, n)."
+    pivots = np.einsum("iin->in", L)
+    dim = len(L)
+    z = np.empty((dim, len(y), len(pivots[0])))
+    for j in range(dim):
+        known = np.einsum("kn,kyn->yn", L[j, :j], z[:j])
+        z[j] = (y[:, j, None] - known)/pivots[j]
     log_unit = np.log(pivots).sum(0) + dim/2*np.log(2*np.pi)
-    for k, b in pieces(len(y), max(1, 2**20//(dim*len(S)))):
-        z = np.empty((dim, b, len(pivots[0])))
-        for j in range(dim): # forward substitution
-            known = np.einsum("kn,kyn->yn", L[j, :j], z[:j])
-            z[j] = (y[k:k+b, j, None] - known)/pivots[j]
-        log_f = -(z*z).sum(0)/2 - log_unit
-        out[:, k:k+b] = logsumexp(log_f, axis=1), logsumexp(2*log_f, axis=1)
-    return out
+    return -(z*z).sum(0)/2 - log_unit
 
 # %% ../../nbs/01_hierarchical.ipynb #public
 __all__ = ["HierarchicalGaussian"]

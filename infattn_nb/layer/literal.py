@@ -6,16 +6,19 @@
 __all__ = ['simulate_dense', 'literal_layer']
 
 # %% ../../nbs/36_dense.ipynb #d519e652
+from concurrent.futures import Executor
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from .tokens import BUFFER
+from .attention import Attention
 from ..numerics import checks
-from ..numerics.sampling import draw, pieces
+from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
 
 # %% ../../nbs/36_dense.ipynb #635ceb39
-def simulate_dense(layer, width, size=1, rng=None, scores=False, executor=None):
+def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = None, *,
+                   scores: bool = False, executor: Executor | None = None) -> Any:
     """The paper's simulation with all its n×n matrices: outputs at one coordinate.
 
     Parameters
@@ -39,21 +42,19 @@ def simulate_dense(layer, width, size=1, rng=None, scores=False, executor=None):
         y size + (s,), or (y, scores size + (heads, s, s))
     """
     n = int(checks.width(layer.check_width(width), finite=True))
-    s = layer.tokens.seq_len
-    z = draw(partial(_draw_dense, layer, n), size, rng, executor)
-    y, G = z[..., :s], z[..., s:]
-    return (y, G.reshape(*G.shape[:-1], layer.heads, s, s)) if scores else y
+    y, G = draw(partial(_draw_dense, layer, n), size, rng, executor=executor)
+    return (y, G) if scores else y
 
 def _draw_dense(layer, n, size, g):
-    parts = pieces(size, max(1, 8*BUFFER//n**2))
-    return np.concatenate([_dense(layer, n, b, g) for _, b in parts])
+    "Outputs at coordinate 0 (size, s) and scores (size, heads, s, s)."
+    return by_pieces(partial(_dense, layer, n, rng=g), size, max(1, 8*BUFFER//n**2))
 
 def _dense(layer, n, b, rng):
-    "b draws: y at coordinate 0, then all scores, (b, s + H s s)."
+    "b draws at once."
     def W(rows, columns, var):
         return rng.standard_normal((b, rows, columns))*np.sqrt(var/rows)
     y, scores = literal_layer(layer, layer.tokens.literal(n, b, rng), W, n)
-    return np.concatenate([y[:, :, 0], *(G.reshape(b, -1) for G in scores)], axis=1)
+    return y[:, :, 0], np.stack(scores, axis=1)
 
 def literal_layer(layer, # Attention
                   X, # tokens (b, s, n)
@@ -61,7 +62,9 @@ def literal_layer(layer, # Attention
                   coords, # output coordinates
                  ): # y (b, s, coords), scores of each head [(b, s, s), …]
     "P(2)–P(4), line by line, for b draws at once."
-    n, y, scores = X.shape[-1], 0., []
+    n = X.shape[-1]
+    y = 0.
+    scores = []
     m = layer.head_width or n
     root = np.sqrt(m) if layer.score_scale == "sqrt" else m
     for a in range(layer.heads):

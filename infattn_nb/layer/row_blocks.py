@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['participation', 'row_entropy', 'FINE', 'ROUGH', 'RANGE', 'WIDEST', 'Statistic', 'Mesh', 'Scale', 'Block', 'token',
-           'splittings', 'compress', 'join']
+           'splittings', 'parts', 'compress', 'join']
 
 # %% ../../nbs/30_doubling.ipynb #b499f34b
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy import exp, log, logaddexp
@@ -43,7 +44,8 @@ class Mesh(NamedTuple):
     cut: float = 66. # densities below exp(−cut) times the largest are left out
     reach: float = 12. # a: how many σ the grid stays uniform
 
-FINE, ROUGH = Mesh(), Mesh(13, .13, .5, 60., 10.) # the law, and a second opinion
+FINE = Mesh() # the law
+ROUGH = Mesh(nodes=13, step=.13, rule=.5, cut=60., reach=10.) # a second opinion
 RANGE = 25. # a conditional law keeps at least weights down to exp(−RANGE)
 WIDEST = .5 # longest step of x: shares vary on the scale 1
 
@@ -69,10 +71,13 @@ class Scale(NamedTuple):
 
     def points(self, lo, hi, step):
         "Points from lo to hi, equally spaced in t."
-        t = np.linspace(self(lo), self(hi), int((self(hi) - self(lo))/step) + 13)
+        first = self(lo)
+        last = self(hi)
+        t = np.linspace(first, last, int((last - first)/step) + 13)
         f = lambda x, t: self(x) - t
         x = elementwise.find_root(f, (lo + 0*t, hi + 0*t), args=(t,)).x
-        x[0], x[-1] = lo, hi
+        x[0] = lo
+        x[-1] = hi
         return x
 
 # %% ../../nbs/30_doubling.ipynb #fa99a439
@@ -93,7 +98,8 @@ class Block:
     def rule(self, x, m):
         "m nodes and log-weights of y at each x."
         y, ω = np.split(self.rules[m](self.scale(x)), 2, axis=-1)
-        return np.clip(y, *self.bounds), ω - logaddexp.reduce(ω, axis=-1, keepdims=True)
+        total = logaddexp.reduce(ω, axis=-1, keepdims=True)
+        return np.clip(y, *self.bounds), ω - total
 
     def points(self):
         "Weighted points: x, y, weights."
@@ -103,10 +109,13 @@ class Block:
 
     def shifted(self, d):
         "The same tokens with d added to all scores."
-        if d == 0: return self
+        if d == 0:
+            return self
         return replace(self, scale=self.scale.shifted(d), x=self.x + d)
 
-def _spline(scale, x, Y): return make_interp_spline(scale(x), Y, k=11)
+def _spline(scale, x, Y):
+    "Y, given at the points x, as a function of t."
+    return make_interp_spline(scale(x), Y, k=11)
 
 # %% ../../nbs/30_doubling.ipynb #a3577a94
 def token(k, # variance of its value
@@ -118,10 +127,12 @@ def token(k, # variance of its value
     "One token with a score N(0, sd²): x is the score itself."
     reach = sd*np.sqrt(2*cut)
     scale = Scale(((0., sd, mesh.reach),), max(WIDEST, sd/5)/mesh.step)
-    x, y = scale.points(-reach, reach, mesh.step), statistic.token(k)
+    x = scale.points(-reach, reach, mesh.step)
+    y = statistic.token(k)
     log_p = _spline(scale, x, -x*x/2/sd**2 - log(2*np.pi*sd**2)/2)
     rule = _spline(scale, x, np.tile([y, 0.], (len(x), 1)))
-    return Block(scale, x, log_p, {1: rule}, (y, y))
+    slack = 1e-8 if sd < 1e-4 else 0. # equal weights: noise passes the bounds
+    return Block(scale, x, log_p, {1: rule}, (y - slack, y + slack))
 
 # %% ../../nbs/30_doubling.ipynb #454ac299
 def splittings(a, # Block
@@ -130,24 +141,53 @@ def splittings(a, # Block
                step=FINE.rule, # of the trapezoid rule
               ): # x₁, x₂ and log-weights, each (X, T)
     r"Trapezoid rule for all $x_1, x_2$ with $e^{x_1}+e^{x_2}=e^x$."
-    s, t = (Scale(((*z.scale.centres[0][:2], 4.),), WIDEST/step) for z in (a, b))
-    def τ(δ, x, target=0.):
-        return s(x - logaddexp(0, -δ)) - t(x - logaddexp(0, δ)) - target
+    t1 = _coordinate(a, step)
+    t2 = _coordinate(b, step)
     x = x[:, None]
-    hi = _log_expm1(x - b.x[0])
-    lo = 0*x if a is b else -_log_expm1(x - a.x[0])
-    least, most = τ(lo, x), τ(hi, x)
-    k = np.arange(np.ceil(least.min()/step), np.floor(most.max()/step) + 1)
-    with np.errstate(invalid="ignore"):
-        target = np.clip(step*k, least, most)
-        δ = elementwise.find_root(τ, (lo, hi), args=(x, target)).x
-    x1, x2, w = x - logaddexp(0, -δ), x - logaddexp(0, δ), expit(δ)
-    inside = (target == step*k) & (x1 <= a.x[-1]) & (x2 <= b.x[-1])
-    y1, y2, w, ω = x1[inside], x2[inside], w[inside], np.full(x1.shape, -np.inf)
-    ω[inside] = a.at(y1) + b.at(y2) + log(step/((1 - w)*s.slope(y1) + w*t.slope(y2)))
-    return x1, x2, ω + log(2)*((k > 0) & (a is b))
+    δ, number, on_curve = _equally_spaced(a, b, x, t1, t2, step)
+    x1, x2 = parts(x, δ)
+    inside = on_curve & (x1 <= a.x[-1]) & (x2 <= b.x[-1])
+    y1 = x1[inside]
+    y2 = x2[inside]
+    share_1 = expit(δ)[inside]
+    share_2 = 1 - share_1
+    dτ_dδ = share_2*t1.slope(y1) + share_1*t2.slope(y2)
+    ω = np.full(x1.shape, -np.inf)
+    ω[inside] = a.at(y1) + b.at(y2) + log(step/dτ_dδ)
+    mirrored = (number > 0) & (a is b) # equal blocks: each stands for two
+    return x1, x2, ω + log(2)*mirrored
 
-def _log_expm1(z): return z + log(-np.expm1(-z))
+def parts(x, # log-sum-exp of all
+          δ, # x₁ − x₂
+         ): # x₁, x₂
+    "The log-sum-exps of both parts."
+    x1 = x - logaddexp(0, -δ)
+    x2 = x - logaddexp(0, δ)
+    return x1, x2
+
+def _coordinate(block, step):
+    "The coordinate of a block in the rule of a join: steps grow sooner."
+    c, σ, _ = block.scale.centres[0]
+    return Scale(((c, σ, 4.),), WIDEST/step)
+
+def _equally_spaced(a, b, x, t1, t2, step):
+    "δ at multiples of the step in τ, which multiples, and whether x reaches them."
+    def τ(δ, x, target=0.):
+        x1, x2 = parts(x, δ)
+        return t1(x1) - t2(x2) - target
+    highest = _log_expm1(x - b.x[0])
+    lowest = 0*x if a is b else -_log_expm1(x - a.x[0])
+    least = τ(lowest, x)
+    most = τ(highest, x)
+    number = np.arange(np.ceil(least.min()/step), np.floor(most.max()/step) + 1)
+    with np.errstate(invalid="ignore"):
+        target = np.clip(step*number, least, most)
+        δ = elementwise.find_root(τ, (lowest, highest), args=(x, target)).x
+    return δ, number, target == step*number
+
+def _log_expm1(z):
+    "log(exp(z) − 1)"
+    return z + log(-np.expm1(-z))
 
 # %% ../../nbs/30_doubling.ipynb #dd1a39a8
 def compress(y, # atoms (N,)
@@ -160,56 +200,100 @@ def compress(y, # atoms (N,)
     top = ω.max()
     floor = -logaddexp(-floor, RANGE - top)
     ω = ω - exp(np.minimum(floor - ω, 9))
-    y, w = y[ω > top - 80], exp(ω[ω > top - 80] - top)
-    mean, total = np.average(y, weights=w), w.sum()
-    y, q, previous, b, α, β = y - mean, np.sqrt(w/total), 0., 0., [], []
+    kept = ω > top - 80
+    y = y[kept]
+    w = exp(ω[kept] - top)
+    mean = np.average(y, weights=w)
+    total = w.sum()
+    α, β = _lanczos(y - mean, np.sqrt(w/total), m, noise)
+    return top + log(total), mean, α, β
+
+def _lanczos(y, q, m, noise):
+    "m steps of βₖ qₖ₊₁ = (y − αₖ) qₖ − βₖ₋₁ qₖ₋₁ from the roots q of the weights."
+    α = []
+    β = []
+    before = 0.
+    b = 0.
     for k in range(1, m + 1):
         r = y*q
         a = r @ q
-        r -= a*q + b*previous
+        r -= a*q + b*before
         b = np.sqrt(r @ r + k*noise**2)
-        previous, q = q, r/b
-        α.append(a), β.append(b)
-    return top + log(total), mean, α, β
+        before = q
+        q = r/b
+        α.append(a)
+        β.append(b)
+    return α, β
 
 def _gauss(mean, α, β):
     "Nodes and log-weights of each Jacobi matrix, side by side: (X, 2m)."
-    m, i = α.shape[1], np.arange(α.shape[1])
+    m = α.shape[1]
+    i = np.arange(m)
     J = np.zeros((*α.shape, m))
-    J[:, i, i], J[:, i[1:], i[:-1]] = α, β[:, :-1]
+    J[:, i, i] = α
+    J[:, i[1:], i[:-1]] = β[:, :-1]
     y = np.linalg.eigvalsh(J)
-    before, p, total = 0., np.ones_like(y), np.ones_like(y)
-    for k in range(m - 1):
-        last = β[:, k-1, None] if k else 0.
-        before, p = p, ((y - α[:, k, None])*p - last*before)/β[:, k, None]
+    nodes = y + mean[:, None]
+    return np.concatenate([nodes, -log(_sum_of_squares(y, α, β))], axis=1)
+
+def _sum_of_squares(y, α, β):
+    "Σ pₖ(y)² of the polynomials βₖ pₖ₊₁ = (y − αₖ) pₖ − βₖ₋₁ pₖ₋₁, where p₀ = 1."
+    total = np.ones_like(y)
+    before = 0.
+    p = np.ones_like(y)
+    last = 0.
+    for k in range(α.shape[1] - 1):
+        after = ((y - α[:, k, None])*p - last*before)/β[:, k, None]
+        last = β[:, k, None]
+        before = p
+        p = after
         total += p*p
-    return np.concatenate([y + mean[:, None], -log(total)], axis=1)
+    return total
 
 # %% ../../nbs/30_doubling.ipynb #12a01aca
-def _sizes(m): return sorted({-(-m*k//16) for k in (1, 3, 5, 8, 12, 16)})
+def _sizes(m):
+    "The sizes of Gauss rules that a block keeps, m and fewer."
+    return sorted({-(-m*k//16) for k in (1, 3, 5, 8, 12, 16)})
+
+def _enough(block, δ):
+    "How many nodes of a block are enough where it holds the share exp(−δ)."
+    sizes = np.array(_sizes(max(block.rules)))
+    return sizes[np.searchsorted(sizes, sizes[-1]*np.clip(1 - δ/14, 0, 1))]
 
 def _atoms(a, b, x, x1, x2, ω, statistic):
     "For each x: the atoms of y and their log-weights."
-    row, i = np.nonzero(ω > ω.max(axis=1, keepdims=True) - 80)
-    x1, x2, ω, x = x1[row, i], x2[row, i], ω[row, i], x[row]
-    m1, m2 = _few(a, x2 - x1), _few(b, x1 - x2)
-    parts = []
-    for m in set(zip(m1, m2)):
-        i = np.flatnonzero((m1 == m[0]) & (m2 == m[1]))
-        (y1, ω1), (y2, ω2) = a.rule(x1[i], m[0]), b.rule(x2[i], m[1])
-        w1, w2 = ((z - x)[i, None, None] for z in (x1, x2))
-        y = statistic.join(w1, w2, y1[:, :, None], y2[:, None])
-        weight = ω[i, None, None] + ω1[:, :, None] + ω2[:, None]
+    row, place = np.nonzero(ω > ω.max(axis=1, keepdims=True) - 80)
+    x = x[row]
+    x1 = x1[row, place]
+    x2 = x2[row, place]
+    ω = ω[row, place]
+    m1 = _enough(a, x2 - x1)
+    m2 = _enough(b, x1 - x2)
+    groups = [] # of splittings that take rules of the same two sizes
+    for size_1, size_2 in set(zip(m1, m2)):
+        i = np.flatnonzero((m1 == size_1) & (m2 == size_2))
+        first = a.rule(x1[i], size_1)
+        second = b.rule(x2[i], size_2)
+        pairs = _pairs(first, second, (x1 - x)[i], (x2 - x)[i], ω[i], statistic)
         ends = np.searchsorted(row[i], np.arange(row[-1] + 2))
-        parts.append((ends, y, weight))
+        groups.append((ends, *pairs))
     for k in range(row[-1] + 1):
-        cut = [(y[e[k]:e[k+1]], ω[e[k]:e[k+1]]) for e, y, ω in parts]
-        yield [np.concatenate([z.ravel() for z in side]) for side in zip(*cut)]
+        yield _of_row(k, groups)
 
-def _few(z, δ):
-    "How many nodes of block z are enough where it holds the share exp(−δ)."
-    m = np.array(_sizes(max(z.rules)))
-    return m[np.searchsorted(m, m[-1]*np.clip(1 - δ/14, 0, 1))]
+def _pairs(first, second, log_share_1, log_share_2, ω, statistic):
+    "y and log-weights of all pairs of nodes, (splittings, m₁, m₂)."
+    y1, ω1 = first
+    y2, ω2 = second
+    w1 = log_share_1[:, None, None]
+    w2 = log_share_2[:, None, None]
+    y = statistic.join(w1, w2, y1[:, :, None], y2[:, None])
+    return y, ω[:, None, None] + ω1[:, :, None] + ω2[:, None]
+
+def _of_row(k, groups):
+    "The atoms of the k-th x and their log-weights, from all groups."
+    ys = [y[ends[k]:ends[k+1]].ravel() for ends, y, _ in groups]
+    ωs = [ω[ends[k]:ends[k+1]].ravel() for ends, _, ω in groups]
+    return np.concatenate(ys), np.concatenate(ωs)
 
 # %% ../../nbs/30_doubling.ipynb #a2960176
 def _around(l, i, depth):
@@ -217,39 +301,56 @@ def _around(l, i, depth):
     low = np.flatnonzero(l < l[i] - depth)
     return low[low < i].max(initial=0), low[low > i].min(initial=len(l) - 1)
 
-def _mode(density, x):
+def _mode(log_density, x):
     "Mode and width of a density, closing in on it from a first grid."
     for _ in range(3):
-        l = density(x)
+        l = log_density(x)
         i, j = _around(l, np.argmax(l), 20)
         x = np.linspace(x[i], x[j], 81)
-    l = density(x)
-    return x[np.argmax(l)], (x[1] - x[0])/np.sqrt(-np.diff(l, 2).min())
+    l = log_density(x)
+    width = (x[1] - x[0])/np.sqrt(-np.diff(l, 2).min())
+    return x[np.argmax(l)], width
 
 def _first_guess(a, b):
     "Points that resolve the sum of two blocks."
-    at = lambda q: np.interp(np.linspace(0, 1, 200), np.linspace(0, 1, len(q.x)), q.x)
-    y, z = at(a), at(b)
+    y = _resampled(a.x)
+    z = _resampled(b.x)
     pairs = [(y, z), (y, b.scale.mode), (a.scale.mode, z)]
     return np.unique([logaddexp(*pair) for pair in pairs])
 
+def _resampled(x, number=200):
+    "As many points as one likes, as dense as those of x."
+    places = np.linspace(0, 1, number)
+    return np.interp(places, np.linspace(0, 1, len(x)), x)
+
+def _bend(x, l, σ):
+    "The second centre of a scale, where the log density l turns sharply; or none."
+    slope = np.diff(l)/np.diff(x)
+    curvature = 2*np.diff(slope)/(x[2:] - x[:-2])
+    i = np.argmax(curvature)
+    sharp = curvature[i]*σ**2 > .3
+    return ((x[i+1], curvature[i]**-.5, 2.),) if sharp else ()
+
 def _grid(a, b, mesh, cut):
     "Scale, points and the largest log density for the sum of two blocks."
-    density = lambda x: logaddexp.reduce(splittings(a, b, x, mesh.rule)[2], axis=1)
-    lo, hi = logaddexp(a.x[0], b.x[0]), logaddexp(a.x[-1], b.x[-1])
+    def log_density(x):
+        _, _, ω = splittings(a, b, x, mesh.rule)
+        return logaddexp.reduce(ω, axis=1)
+    lo = logaddexp(a.x[0], b.x[0])
+    hi = logaddexp(a.x[-1], b.x[-1])
     lo += 1e-9*(hi - lo)
-    mode, σ = _mode(density, np.clip(_first_guess(a, b), lo, hi))
+    mode, σ = _mode(log_density, np.clip(_first_guess(a, b), lo, hi))
     scale = Scale(((mode, σ, mesh.reach),), WIDEST/mesh.step)
     x = scale.points(lo, hi, .25)
-    l = density(x)
-    x, l = x[l > l.max() - cut], l[l > l.max() - cut]
-    bend = 2*np.diff(np.diff(l)/np.diff(x))/(x[2:] - x[:-2])
-    i = np.argmax(bend)
-    second = ((x[i+1], bend[i]**-.5, 2.),) if bend[i]*σ**2 > .3 else ()
-    scale = scale._replace(centres=scale.centres + second)
+    l = log_density(x)
+    kept = l > l.max() - cut
+    x = x[kept]
+    centres = scale.centres + _bend(x, l[kept], σ)
+    scale = scale._replace(centres=centres)
     return scale, scale.points(x[0], x[-1], mesh.step), l.max()
 
 # %% ../../nbs/30_doubling.ipynb #31e575fd
+#| code-fold: true
 def join(a, # Block
          b, # Block; the same object counts as an independent copy
          mesh=FINE, # Mesh
@@ -259,18 +360,19 @@ def join(a, # Block
         ): # Block
     "The law of x and y for the tokens of two independent blocks together."
     scale, x, top = _grid(a, b, mesh, cut)
-    first = len(a.rules) == len(b.rules) == 1 # two tokens: few atoms, more splittings
-    split = splittings(a, b, x, mesh.rule/(1 + first))
-    rows = [compress(y, ω, mesh.nodes, top - floor)
-            for y, ω in _atoms(a, b, x, *split, statistic)]
+    few = len(a.rules) == len(b.rules) == 1 # two tokens: few atoms, more splittings
+    step = mesh.rule/2 if few else mesh.rule
+    x1, x2, ω = splittings(a, b, x, step)
+    atoms = _atoms(a, b, x, x1, x2, ω, statistic)
+    rows = [compress(y, weights, mesh.nodes, top - floor) for y, weights in atoms]
     log_p, mean, α, β = map(np.array, zip(*rows))
     mass = (exp(log_p)/scale.slope(x)).sum()*np.diff(scale(x)).mean()
+    log_p = _spline(scale, x, log_p - log(mass))
     rules = {m: _spline(scale, x, _gauss(mean, α[:, :m], β[:, :m]))
              for m in _sizes(mesh.nodes)}
-    (low1, high1), (low2, high2) = a.bounds, b.bounds
-    bounds = statistic.low(low1, low2), statistic.high(high1, high2)
-    log_p = _spline(scale, x, log_p - log(mass))
-    return Block(scale, x, log_p, rules, bounds, mass)
+    low = statistic.low(a.bounds[0], b.bounds[0])
+    high = statistic.high(a.bounds[1], b.bounds[1])
+    return Block(scale, x, log_p, rules, (low, high), mass)
 
 # %% ../../nbs/30_doubling.ipynb #public
 __all__ = []

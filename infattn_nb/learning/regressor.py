@@ -6,25 +6,26 @@
 __all__ = ['recall', 'AttentionRegressor']
 
 # %% ../../nbs/20_learning.ipynb #c0dd6244
-import warnings
-from functools import partial
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from inspect import signature
+from typing import Any
 
 import numpy as np
-from numpy.random import RandomState, SeedSequence, default_rng
+from numpy.random import RandomState, default_rng
 
-from .layer_on_data import Mixture, attend, complete, condition
-from .layer_on_data import covariances, features, gaussian
-from .layer_on_data import latent_likelihood, mean_covariance
-from .layer_on_data import normals, training_layer, visible
-from .particles import islands, pool, systematic
+from ..laws.predictive import Mixture
+from .fitting import fitted, law_of, least_noise, root_seed, seconds
+from .layer_on_data import visible
+from .posteriors import mean_attention
+from .sequences import sequences
 from ..numerics import checks
-from ..numerics.factors import psd_factor
-from ..numerics.sampling import seed_sequence
+from ..numerics.sampling import Rng, seed_sequence
 
 # %% ../../nbs/20_learning.ipynb #c6c68b25
 #| code-fold: true
-def recall(sequences, rng=None, keys=4, size=2., noise=.1):
+def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
+           noise: float = .1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Associative recall: (key, value) in random order, then a key; y is its value.
 
     Parameters
@@ -36,26 +37,29 @@ def recall(sequences, rng=None, keys=4, size=2., noise=.1):
     keys
         different keys, one token each
     size
-        length of a key
+        length of a key, in [0, ∞)
     noise
-        standard deviation
+        standard deviation, in [0, ∞)
 
     Returns
     -------
     tuple
-        X (P, keys + 1, keys + 1), y (P,), position of the answer (P,)
+        X (P, keys + 1, keys + 1), y (P,), position of the answer (P,).
     """
-    P, keys = checks.count(sequences, "sequences"), checks.count(keys, "keys")
+    P = checks.count(sequences, "sequences")
+    keys = checks.count(keys, "keys")
     size = checks.number(size, "size", "[0, ∞)")
     noise = checks.number(noise, "noise", "[0, ∞)")
-    rng, p, I = default_rng(seed_sequence(rng)), np.arange(P), np.eye(keys)
+    rng = default_rng(seed_sequence(rng))
     order = rng.permuted(np.tile(np.arange(keys), (P, 1)), axis=1)
     cue = rng.integers(0, keys, P)
+    one_hot = size*np.eye(keys)
     X = np.zeros((P, keys + 1, keys + 1))
-    X[:, :keys, :keys], X[:, keys, :keys] = size*I[order], size*I[cue]
+    X[:, :keys, :keys] = one_hot[order]
+    X[:, keys, :keys] = one_hot[cue]
     X[:, :keys, keys] = rng.standard_normal((P, keys))
     answer = np.argmax(order == cue[:, None], axis=1)
-    y = X[p, answer, keys] + noise*rng.standard_normal(P)
+    y = X[np.arange(P), answer, keys] + noise*rng.standard_normal(P)
     return X, y, answer
 
 # %% ../../nbs/20_learning.ipynb #41a9edc8
@@ -63,197 +67,333 @@ def recall(sequences, rng=None, keys=4, size=2., noise=.1):
 class AttentionRegressor:
     r"""Bayesian regression by one attention layer of any width, at initialisation.
 
-    scikit-learn's verbs; before `fit` it is the prior. Fitted attributes:
-    `log_marginal_likelihood_value_` and `log_marginal_likelihood_error_` (standard
-    error from the islands), `log_evidences_` and `ancestors_` (of each island),
-    `latents_` and `weights_` (particles), `n_features_in_`."""
-    def __init__(self, heads=1, var_qk=1., var_vo=1., readout=-1, alpha=1e-2, mask=None,
-                 score_scale="sqrt", width=np.inf, n_particles=512, n_islands=4,
-                 n_moves=10, keep=.9, random_state=None, verbose=False):
+    scikit-learn's verbs; before `fit` it is the prior. Theorem 1 given its scores:
+    @eq-learning-posterior.
+
+    Attributes
+    ----------
+    log_marginal_likelihood_value_, log_marginal_likelihood_error_
+        log evidence of the (normalised) targets; its standard error from the islands
+    log_evidences_, ancestors_
+        of each island; how many particles of the prior have descendants
+    var_qk_, var_vo_, alpha_
+        as fitted: with `optimizer="evidence"` chosen by the data
+    latents_, weights_
+        particles (dim, M), their weights (M,)
+    n_features_in_
+        length of a token
+    """
+    posterior_: Any
+    y_train_: np.ndarray
+    log_marginal_likelihood_value_: float
+    log_marginal_likelihood_error_: float
+
+    def __init__(self, heads: float = 1, var_qk: float = 1., var_vo: float = 1., *,
+                 readout: int | str = -1, alpha: float = 1e-2,
+                 mask: str | np.ndarray | None = None, score_scale: str = "sqrt",
+                 width: float = np.inf, optimizer: str | None = None,
+                 normalize_y: bool = False, n_particles: int = 256, n_islands: int = 4,
+                 n_moves: int | str = 2, n_steps: int = 5, keep: float = .9,
+                 random_state: RandomState | Rng = None, verbose: bool = False) -> None:
         """
         Parameters
         ----------
         heads
             H; np.inf: the Gaussian process of Hron et al. (2020)
         var_qk
-            σ_Q²σ_K²
+            σ_Q²σ_K², in [0, ∞)
         var_vo
-            σ_V²σ_O²
+            σ_V²σ_O², in [0, ∞)
         readout
-            position that is read out, or "mean" of all
+            position that is read out, from the end if negative; "mean": all of them
         alpha
-            variance of the noise
+            variance of the noise, in (0, ∞)
         mask
             "causal" or boolean (s, s), True = may attend
         score_scale
-            "linear": uniform weights at infinite width
+            "sqrt" or "linear": uniform weights at infinite width
         width
-            n
+            n, a whole number in [1, ∞]
+        optimizer
+            "evidence": `var_qk`, `var_vo`, `alpha` are where its climb begins
+        normalize_y
+            shift and scale the targets to mean 0 and variance 1? `alpha` is relative
+            to that
         n_particles
-            on each island
+            on each island, at least 2
         n_islands
             their spread is the error of the evidence
         n_moves
-            slice moves per temperature
+            Hamiltonian moves at each temperature; "auto": 1, 2, 4 … until the answer
+            can be trusted, at most 16
+        n_steps
+            leapfrog steps of each move
         keep
-            effective fraction of particles kept per temperature
+            effective fraction of the particles kept per temperature, in (0, 1)
         random_state
-            None | int | SeedSequence | Generator
+            None | int | SeedSequence | Generator | RandomState
         verbose
-            show bars?
+            say how long it will take, and show bars?
         """
-        self.heads, self.var_qk, self.var_vo, self.alpha = heads, var_qk, var_vo, alpha
-        self.readout, self.mask, self.score_scale = readout, mask, score_scale
-        self.width, self.n_particles, self.n_islands = width, n_particles, n_islands
-        self.n_moves, self.keep, self.random_state = n_moves, keep, random_state
+        self.heads = heads
+        self.var_qk = var_qk
+        self.var_vo = var_vo
+        self.readout = readout
+        self.alpha = alpha
+        self.mask = mask
+        self.score_scale = score_scale
+        self.width = width
+        self.optimizer = optimizer
+        self.normalize_y = normalize_y
+        self.n_particles = n_particles
+        self.n_islands = n_islands
+        self.n_moves = n_moves
+        self.n_steps = n_steps
+        self.keep = keep
+        self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y, executor=None):
-        """Posterior of the scores and evidence. ValueError, TypeError: bad input.
+    def fit(self, X: Any, y: Any,
+            executor: Executor | None = None) -> "AttentionRegressor":
+        """Posterior of the scores and evidence.
 
         Parameters
         ----------
         X
-            token embeddings (P, s, d)
+            token embeddings (P, s, d), or a list of arrays (s_p, d); their Gram matrix
+            X Xᵀ is not divided by d
         y
             targets (P,) or (P, D): the D outputs share the scores
         executor
-            concurrent.futures.Executor for islands; None = threads
+            concurrent.futures.Executor for the islands; None = threads
 
         Returns
         -------
         AttentionRegressor
-            self
-        """
-        _check(self)
-        X = _sequences(self, X)
-        y = _targets(y, len(X))
-        _audible(self, X)
-        return _fit(self, X, y, checks.executor(executor))
+            self.
 
-    def predictive(self, X, noise=True):
+        Raises
+        ------
+        ValueError, TypeError
+            Bad input, in one sentence.
+        """
+        X, y = _problem(self, X, y)
+        executor = checks.executor(executor)
+        if self.verbose:
+            print(f"about {seconds(self, X, y):.0f} s")
+        return fitted(self, X, y, executor)
+
+    def expected_seconds(self, X: Any, y: Any) -> float:
+        """About how long `fit` will take here without an optimizer: a small pilot.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`.
+
+        Returns
+        -------
+        float
+        """
+        return seconds(self, *_problem(self, X, y))
+
+    def predictive(self, X: Any, noise: bool = True) -> Mixture:
         """The law of y at each sequence: a mixture of Gaussians, one per particle.
 
         Parameters
         ----------
         X
-            (Q, s, d)
+            (Q, s, d), or a list of arrays
         noise
             of an observation; False: of the function itself
 
         Returns
         -------
         Mixture
-            Mixture over (Q,) or (Q, D)
+            For values (Q,) or (Q, D).
         """
         me, X = self._ready(X)
-        w, mean, var = (np.concatenate(x) for x in zip(*_posterior(me, X)))
-        var = np.maximum(var, 0.)[..., None] + noise*self.alpha
-        var = np.repeat(var, mean.shape[2], axis=2)
-        one = me.y_train_.ndim == 1
-        return Mixture(*(x[..., 0] if one else x for x in (mean, var)), w)
+        return law_of(me, X, me.alpha_ if noise else 0.)
 
-    def predict(self, X, return_std=False):
+    def predict(self, X: Any, return_std: bool = False,
+                return_cov: bool = False) -> Any:
         """Posterior mean of the function.
 
         Parameters
         ----------
         X
-            (Q, s, d)
+            (Q, s, d), or a list of arrays
         return_std
             also the standard deviation (without noise)?
+        return_cov
+            also the covariance of the values (without noise)?
 
         Returns
         -------
         ndarray or tuple of ndarray
-            mean (Q,) or (Q, D), or (mean, std)
+            Mean (Q,) or (Q, D); with it std of the same shape, or cov (Q, Q) or
+            (Q, Q, D).
         """
+        if return_std and return_cov:
+            checks.refuse("return_std", "be False with return_cov", "both",
+                          "the covariance has the variances on its diagonal")
         me, X = self._ready(X)
-        parts = np.split(X, range(256, len(X), 256))
-        laws = [me.predictive(x, noise=False) for x in parts]
+        parts = [X.take(k) for k in np.split(np.arange(len(X.lengths)),
+                                             range(256, len(X.lengths), 256))]
+        laws = [law_of(me, part) for part in parts]
         mean = np.concatenate([law.mean() for law in laws])
-        if not return_std: return mean
-        return mean, np.concatenate([law.std() for law in laws])
+        if return_std:
+            return mean, np.concatenate([law.std() for law in laws])
+        if return_cov:
+            cov = me.posterior_.covariance(X)*me.y_scale_**2
+            return mean, cov[..., 0] if me.y_train_.ndim == 1 else cov
+        return mean
 
-    def sample_y(self, X, n_samples=1, random_state=0):
+    def sample_y(self, X: Any, n_samples: int = 1,
+                 random_state: RandomState | Rng = 0) -> np.ndarray:
         """Draws of the function, at all sequences together (without noise).
 
         Parameters
         ----------
         X
-            (Q, s, d)
+            (Q, s, d), or a list of arrays
         n_samples
-            functions
+            number of functions
         random_state
-            None | int | SeedSequence | Generator
+            None | int | SeedSequence | Generator | RandomState
 
         Returns
         -------
-        ndarray
-            (Q, n_samples) or (Q, D, n_samples)
+        ndarray (Q, n_samples) or (Q, D, n_samples)
         """
-        (me, X), n = self._ready(X), checks.count(n_samples, "n_samples")
-        rng, w = default_rng(_root(random_state)), me.weights_
-        particles = np.bincount(systematic(w, n, rng), minlength=len(w))
-        wanted = None if me.heads == np.inf else particles
-        f = [_draws(c if wanted is not None else [n], mean, cov, rng)
-             for c, mean, cov in _posterior(me, X, True, wanted)]
-        f = np.concatenate(f, axis=-1)[..., rng.permutation(n)]
+        me, X = self._ready(X)
+        n = checks.count(n_samples, "n_samples")
+        f = me.posterior_.draws(X, n, default_rng(root_seed(random_state)))
+        f = me.y_shift_[:, None] + me.y_scale_[:, None]*f
         return f[:, 0] if me.y_train_.ndim == 1 else f
 
-    def attention(self, X):
+    def attention(self, X: Any) -> np.ndarray:
         """Posterior mean of the attention weights, averaged over heads.
 
         Parameters
         ----------
         X
-            (Q, s, d)
+            (Q, s, d), or a list of arrays
 
         Returns
         -------
-        ndarray or tuple of ndarray
-            (Q, s), or (Q, s, s) for readout="mean"
+        ndarray (Q, s), or (Q, s, s) for readout="mean"
         """
         me, X = self._ready(X)
-        view, H = me.layer_.view(X), me.layer_.heads
-        A = ((w, attend(me.layer_, view, z)) for w, z in _particles(me))
-        A = sum(a.reshape(*a.shape[:3], H, -1).mean(3) @ w for w, a in A)
-        return A if self.readout == "mean" else A[:, 0]
+        A = mean_attention(me.posterior_, X)
+        return A if isinstance(self.readout, str) else A[:, 0]
 
-    def score(self, X, y):
+    def plot_attention(self, X: Any, ax: Any = None) -> Any:
+        """The attention weights as a picture: sequences down, tokens across.
+
+        Parameters
+        ----------
+        X
+            (Q, s, d), or a list of arrays; for readout="mean" the weights are averaged
+            over the rows read out
+        ax
+            matplotlib Axes; None = a new figure
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        import matplotlib.pyplot as plt
+        A = self.attention(X)
+        if A.ndim == 3:
+            real = sequences(X).real()
+            A = (A*real[..., None]).sum(1)/real.sum(1)[:, None]
+        if ax is None:
+            ax = plt.subplots()[1]
+        ax.imshow(A, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        ax.set(xlabel="token", ylabel="sequence")
+        ax.grid(False)
+        return ax
+
+    def score(self, X: Any, y: Any) -> float:
         """Coefficient of determination of the predictions.
 
         Parameters
         ----------
         X
-            (Q, s, d)
+            (Q, s, d), or a list of arrays
         y
             (Q,) or (Q, D)
 
         Returns
         -------
         float
-            R²
+            R².
         """
         y = _targets(y, len(X))
         return 1 - ((y - self.predict(X))**2).sum()/((y - y.mean(0))**2).sum()
 
+    def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
+        """Evidence of models with other numbers of heads on the data of `fit`.
+
+        Parameters
+        ----------
+        heads
+            sequence of int or np.inf
+
+        Returns
+        -------
+        pandas.DataFrame
+            For each number: log evidence, its standard error, and the probability of
+            the model if all were equally likely before.
+        """
+        import pandas as pd
+        if not hasattr(self, "posterior_"):
+            checks.refuse("compare", "follow `fit`", "a model without data",
+                          "call fit(X, y) first")
+        rows = []
+        for H in heads:
+            other = type(self)(**self.get_params() | dict(heads=H, verbose=False))
+            _check(other)
+            fitted(other, self.posterior_.X, self.y_train_)
+            rows.append((other.log_marginal_likelihood_value_,
+                         other.log_marginal_likelihood_error_))
+        value, error = np.transpose(rows)
+        share = np.exp(value - value.max())
+        columns = {"log evidence": value, "error": error,
+                   "probability": share/share.sum()}
+        return pd.DataFrame(columns, list(heads)).rename_axis("heads")
+
     def _ready(self, X):
         "This model if it is fitted, else its prior; and X, cleaned."
-        if hasattr(self, "latents_"): return self, _sequences(self, X, True)
+        if hasattr(self, "posterior_"):
+            X = _suited(self, sequences(X))
+            if X.tokens.shape[2] != self.n_features_in_:
+                wanted = f"have tokens of {self.n_features_in_} numbers as in `fit`"
+                checks.refuse("X", wanted, X.tokens.shape[2], "use the same embedding")
+            return self, X
         _check(self)
-        X = _sequences(self, X)
-        return _fit(type(self)(**self.get_params()), X[:0], np.zeros(0)), X
+        X = _suited(self, sequences(X))
+        prior = type(self)(**self.get_params())
+        return fitted(prior, X.take(slice(0, 0)), np.zeros(0)), X
 
-    def get_params(self, deep=True):
-        "The constructor's arguments."
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments.
+
+        Parameters
+        ----------
+        deep
+            for scikit-learn; there is nothing deeper
+        """
         names = list(signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> "AttentionRegressor":
         "Change some of them; ValueError for names that there are not."
-        for name in params: checks.choice(name, "params", tuple(self.get_params()))
-        for name, value in params.items(): setattr(self, name, value)
+        for name in params:
+            checks.choice(name, "params", tuple(self.get_params()))
+        for name, value in params.items():
+            setattr(self, name, value)
         return self
 
     def __repr__(self):
@@ -270,141 +410,54 @@ class AttentionRegressor:
                     regressor_tags=RegressorTags(),
                     input_tags=InputTags(two_d_array=False, three_d_array=True))
 
-# %% ../../nbs/20_learning.ipynb #3e4d70e5
-#| code-fold: true
-def _columns(y): return y[:, None] if y.ndim == 1 else y
-
-def _root(random_state):
-    "The seed, also from numpy's older kind of generator, which scikit-learn may pass."
-    if isinstance(random_state, RandomState):
-        return SeedSequence(random_state.randint(2**31 - 1, size=4))
-    return seed_sequence(random_state)
-
-def _fit(model, X, y, executor=None):
-    infinite = model.heads == np.inf
-    names = "width", "var_qk", "var_vo", "score_scale", "readout", "mask"
-    options = {k: getattr(model, k) for k in names}
-    layer = training_layer(X, 1 if infinite else model.heads, **options)
-    seed, later = _root(model.random_state).spawn(2)
-    explore = _average if infinite else _sample
-    found = explore(model, layer, X, _columns(y), seed, executor)
-    vars(model).update(found, X_train_=X, y_train_=y, n_features_in_=X.shape[2],
-                       layer_=layer, seed_=later)
-    if not infinite and layer.dim() and len(y): _warn(model)
-    return model
-
-def _sample(model, layer, X, Y, seed, executor):
-    "Finitely many heads: particles from the posterior."
-    certain = layer.scale == 0 and layer.width == np.inf # one covariance only
-    number, size = (1, 1) if certain else (model.n_islands, model.n_particles)
-    view = layer.view(X, leading=True)
-    loglik = partial(latent_likelihood, layer, view, Y, model.alpha)
-    clouds = islands(loglik, layer.dim(), number, size, model.n_moves, model.keep,
-                     seed, executor, model.verbose)
-    evidences = np.array([c.log_evidence for c in clouds])
-    value, error, w = pool(evidences)
-    return dict(latents_=np.concatenate([c.latents for c in clouds], axis=1),
-                weights_=np.repeat(w/size, size), log_evidences_=evidences,
-                ancestors_=np.array([c.ancestors for c in clouds]),
-                log_marginal_likelihood_value_=value,
-                log_marginal_likelihood_error_=error if layer.dim() else 0.)
-
-def _average(model, layer, X, Y, seed, executor):
-    "Infinitely many heads: quasi-random draws from the prior."
-    n, size = model.n_islands, 2**int(np.ceil(np.log2(4*model.n_particles)))
-    z = [normals(layer.dim(), size, s) for s in seed.spawn(n)]
-    view = layer.view(X, leading=True)
-    S = np.array([mean_covariance(layer, view, x) for x in z])
-    evidences = gaussian(S, Y, model.alpha)
-    value = gaussian(S.mean(0, keepdims=True), Y, model.alpha)[0]
-    error = np.std(evidences, ddof=1)/np.sqrt(n) if n > 1 else np.nan
-    return dict(latents_=np.concatenate(z, axis=1), log_evidences_=evidences,
-                weights_=np.full(n*size, 1/(n*size)),
-                log_marginal_likelihood_value_=value,
-                log_marginal_likelihood_error_=error)
-
-def _warn(model):
-    fewest, apart = model.ancestors_.min(), np.ptp(model.log_evidences_)
-    if fewest >= 10 and apart <= 1: return
-    warnings.warn(f"the posterior is rough: of {model.n_particles} particles on an "
-                  f"island {fewest} have descendants, and the islands' evidences are "
-                  f"{apart:.1f} nats apart; raise `n_moves` or `n_particles`",
-                  RuntimeWarning, stacklevel=4)
-
-# %% ../../nbs/20_learning.ipynb #c69839fd
-#| code-fold: true
-def _particles(model, wanted=None):
-    "(weights, latents) in pieces, completed by fresh normals; only those wanted."
-    layer, d = model.layer_, model.n_features_in_
-    w = model.weights_ if wanted is None else wanted
-    step = max(1, min(64, 2**22//(layer.heads*d*d)))
-    starts, shapes = range(0, len(w), step), layer.shapes((d, d, d))
-    for j, seed in zip(starts, seed_sequence(model.seed_).spawn(len(starts))):
-        known = zip(layer.split(model.latents_[:, j:j+step]), shapes)
-        some, rng = w[j:j+step] > 0, default_rng(seed)
-        latents = [complete(z, shape, rng)[..., some] for z, shape in known]
-        if some.any(): yield w[j:j+step][some], latents
-
-def _posterior(model, X, joint=False, wanted=None):
-    "(weights, means (M, Q, D), covariances (M, Q, Q) or variances (M, Q)) in pieces."
-    layer, Y = model.layer_, _columns(model.y_train_)
-    old, new = layer.view(model.X_train_), layer.view(X)
-    parts = ((w, covariances(features(layer, old, z), features(layer, new, z), joint))
-             for w, z in _particles(model, wanted))
-    if model.heads == np.inf:
-        means = ([np.tensordot(w, C, 1) for C in Cs] for w, Cs in parts)
-        parts = [(np.ones(1), [sum(C)[None] for C in zip(*means)])]
-    for w, Cs in parts: yield w, *condition(*Cs, Y, model.alpha)
-
-def _draws(counts, means, covs, rng):
-    "So many functions from each Gaussian process, (Q, D, number)."
-    k = np.repeat(np.arange(len(counts)), counts)
-    z = rng.standard_normal((*means.shape[1:], len(k)))
-    L, m = (np.moveaxis(x, 0, -1) for x in (covs, means))
-    return m[..., k] + np.einsum("qrn,rdn->qdn", psd_factor(L)[..., k], z)
-
 # %% ../../nbs/20_learning.ipynb #6cadddd5
 #| code-fold: true
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model
-    if not (np.ndim(m.heads) == 0 and m.heads == np.inf): checks.count(m.heads, "heads")
+    if not (np.ndim(m.heads) == 0 and m.heads == np.inf):
+        checks.count(m.heads, "heads")
     checks.width(m.width)
     checks.count(m.n_particles, "n_particles", 2)
-    for name in ("n_islands", "n_moves"): checks.count(getattr(m, name), name)
-    for name in ("var_qk", "var_vo"): checks.number(getattr(m, name), name, "[0, ∞)")
+    for name in ("n_islands", "n_steps"):
+        checks.count(getattr(m, name), name)
+    if isinstance(m.n_moves, str):
+        checks.choice(m.n_moves, "n_moves", ("auto",))
+    else:
+        checks.count(m.n_moves, "n_moves")
+    for name in ("var_qk", "var_vo"):
+        checks.number(getattr(m, name), name, "[0, ∞)")
     checks.number(m.alpha, "alpha", "(0, ∞)", "pass the variance of the noise")
     checks.number(m.keep, "keep", "(0, 1)")
     checks.choice(m.score_scale, "score_scale", ("sqrt", "linear"))
-    _root(m.random_state)
-    if isinstance(m.readout, str): checks.choice(m.readout, "readout", ("mean",))
+    if m.optimizer is not None:
+        checks.choice(m.optimizer, "optimizer", ("evidence",))
+    root_seed(m.random_state)
+    if isinstance(m.readout, str):
+        checks.choice(m.readout, "readout", ("mean",))
 
-def _sequences(model, X, fitted=False):
-    "X as floats (P, s, d) that suit the model."
-    if hasattr(X, "toarray"):
-        checks.refuse("X", "be a dense array", "a sparse one",
-                      "sparse input is not supported: pass X.toarray()", TypeError)
-    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
-        checks.refuse("X", "hold real numbers", "complex ones",
-                      "Complex data not supported: pass X.real")
-    X = checks.real(X, "X", remedy="pass token embeddings as floats")
-    if X.ndim != 3 or 0 in X.shape:
-        checks.refuse("X", "be (sequences, tokens, features), none of them 0", X.shape,
-                      "embed the tokens, or Reshape your data by X[:, :, None]")
-    if not (X*X).sum(-1).max() < 1e100:
-        checks.refuse("X", "be finite with squares below 1e100",
-                      "NaN, infinity or larger", "replace or rescale them")
-    s, d = X.shape[1:]
-    if fitted and d != model.n_features_in_:
-        checks.refuse("X", f"have tokens of {model.n_features_in_} numbers as in `fit`",
-                      d, "use the same embedding")
-    if model.readout != "mean": checks.output(model.readout, s, "readout")
-    visible(model.mask, s)
+def _suited(model, X):
+    "Sequences that suit the model's readout and mask."
+    if not isinstance(model.readout, str):
+        checks.output(model.readout, X.lengths.min(), "readout")
+    visible(model.mask, X.tokens.shape[1])
     return X
+
+def _problem(model, X, y):
+    "Everything that `fit` is given, cleaned."
+    _check(model)
+    X = _suited(model, sequences(X))
+    y = _targets(y, len(X.lengths))
+    least = least_noise(model.var_vo, X)
+    if model.alpha < least:
+        checks.refuse("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
+                      model.alpha, "less noise drowns in rounding")
+    return X, y
 
 def _targets(y, P):
     "y as floats (P,) or (P, D)."
-    if y is None: checks.refuse("y", "be given", "None", "pass the targets")
+    if y is None:
+        checks.refuse("y", "be given", "None", "pass the targets")
     y = checks.real(y, "y")
     if y.ndim not in (1, 2) or len(y) != P or not y.size:
         checks.refuse("y", f"be ({P},) or ({P}, outputs)", y.shape, "transpose it")
@@ -412,12 +465,6 @@ def _targets(y, P):
         checks.refuse("y", "be finite and below 1e100", "NaN, infinity or larger",
                       "replace or rescale them")
     return y
-
-def _audible(model, X):
-    least = 1e-12*model.var_vo*(X*X).sum(-1).max()
-    if model.alpha < least:
-        checks.refuse("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
-                      model.alpha, "less noise drowns in rounding")
 
 # %% ../../nbs/20_learning.ipynb #public
 __all__ = ["AttentionRegressor", "recall"]

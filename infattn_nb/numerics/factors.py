@@ -6,12 +6,16 @@
 __all__ = ['psd_factor', 'wishart_factor', 'narrow']
 
 # %% ../../nbs/26_factors.ipynb #9a230e52
+from typing import Any
+
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike
 
 from . import checks
 
 # %% ../../nbs/26_factors.ipynb #c6d584c0
-def psd_factor(S):
+def psd_factor(S: ArrayLike) -> np.ndarray:
     r"""$L$ with $L L^\top = S$: a pivot below $10^{-12} S_{jj}$ counts as zero.
 
     Parameters
@@ -24,24 +28,27 @@ def psd_factor(S):
     ndarray
         lower triangular L, same shape
     """
-    S = _square(S)
-    L = np.zeros(S.shape)
-    for j in range(len(S)):
-        column = S[j:, j] - np.einsum("ik...,k...->i...", L[j:, :j], L[j, :j])
-        positive = ~(column[0] <= 1e-12*S[j, j]) # NaN stays NaN
+    C = _square(S)
+    L = np.zeros(C.shape)
+    for j in range(len(C)):
+        column = C[j:, j] - np.einsum("ik...,k...->i...", L[j:, :j], L[j, :j])
+        positive = ~(column[0] <= 1e-12*C[j, j]) # NaN stays NaN
         pivot = np.sqrt(np.where(positive, column[0], 1))
         L[j:, j] = np.where(positive, column, 0)/pivot
     return L
 
-def _square(S):
-    if not (type(S) is np.ndarray and S.dtype == float): S = checks.real(S, "S")
+def _square(S: Any) -> np.ndarray:
+    "Square matrices with the samples on the last axes."
+    if not (type(S) is np.ndarray and S.dtype == float):
+        S = checks.real(S, "S")
     if S.ndim < 2 or S.shape[0] != S.shape[1]:
         checks.refuse("S", "have shape (s, s, ...)", S.shape,
                       "put the samples on the last axes")
     return S
 
 # %% ../../nbs/26_factors.ipynb #80d4c59d
-def wishart_factor(F, df, rng, shape):
+def wishart_factor(F: np.ndarray, df: float, rng: Generator,
+                   shape: tuple[int, ...]) -> np.ndarray:
     r"""$F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$; $F$ itself for $m = \infty$.
 
     Parameters
@@ -60,20 +67,24 @@ def wishart_factor(F, df, rng, shape):
     ndarray
         (r, min(q, m), *shape)
     """
-    if df == np.inf: return F
-    m, q = checks.number(df, "df", "[1, ∞)"), F.shape[1]
-    columns = []
-    for j in range(int(min(q, m))):
+    if df == np.inf:
+        return F
+    m = checks.number(df, "df", "[1, ∞)")
+    q = F.shape[1]
+    FT = np.empty((len(F), int(min(q, m)), *shape))
+    for j in range(FT.shape[1]):
         t = np.empty((q - j, *shape))
-        t[0] = np.sqrt(rng.chisquare(m - j, shape))
+        np.sqrt(rng.chisquare(m - j, shape), out=t[0])
         rng.standard_normal(out=t[1:])
-        columns.append(np.einsum("ik...,k...->i...", F[:, j:], t))
-    return np.stack(columns, axis=1)/np.sqrt(m)
+        t /= np.sqrt(m)
+        np.einsum("ik...,k...->i...", F[:, j:], t, out=FT[:, j])
+    return FT
 
 # %% ../../nbs/26_factors.ipynb #25a44dfe
 def narrow(F): # factor, shape (r, q, ...)
     r"A factor of $F F^\top$ with one column if $F$ has one row; otherwise $F$."
-    if len(F) > 1: return F
+    if len(F) > 1:
+        return F
     return np.sqrt(np.einsum("ik...,ik...->i...", F, F))[:, None]
 
 # %% ../../nbs/26_factors.ipynb #public

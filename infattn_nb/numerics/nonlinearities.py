@@ -4,15 +4,17 @@
 
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
-           'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped', 'leaky_relu', 'clip',
-           'softmax']
+           'NARROW', 'WIDE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped',
+           'leaky_relu', 'clip', 'Rule', 'softmax']
 
 # %% ../../nbs/28_functions.ipynb #7356cc67
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 from scipy.stats import kstwobign, norm
 
@@ -50,7 +52,7 @@ class Nonlinearity:
     closed_form: Callable | None = None
     arity: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, least in dict(order=1, constant=0, bound=0).items():
             if (claim := getattr(self, name)) is not None:
                 checks.number(claim, name, f"[{least}, ∞]", "None means unknown")
@@ -59,20 +61,26 @@ class Nonlinearity:
         x = np.linspace(-3, 3, 7)
         meet(self.fn, [x]*checks.count(self.arity, "arity"))
 
-    def __call__(self, *x):
-        if x and hasattr(x[0], "program"): return x[0].program.nonlin(self, *x)
+    def __call__(self, *x: Any) -> Any:
+        if x and hasattr(x[0], "program"):
+            return x[0].program.nonlin(self, *x)
         if len(x) != self.arity:
             checks.refuse(self, f"get as many arrays as arguments, {self.arity}",
                           len(x), "apply it to each array", TypeError)
         return np.asarray(self.fn(*map(floats, x)), dtype=float)[()]
 
-    def __repr__(self): return self.name or getattr(self.fn, "__name__", "φ")
-    def __eq__(self, other): # clip(1.) is clip(1.)
-        same = isinstance(other, Nonlinearity)
-        return same and value_key(self.fn) == value_key(other.fn)
-    def __hash__(self): return hash(value_key(self.fn))
+    def __repr__(self) -> str:
+        return self.name or str(getattr(self.fn, "__name__", "φ"))
 
-    def dual(self, cov, return_error=False):
+    def __eq__(self, other: object) -> bool: # clip(1.) is clip(1.)
+        if not isinstance(other, Nonlinearity):
+            return False
+        return value_key(self.fn) == value_key(other.fn)
+
+    def __hash__(self) -> int:
+        return hash(value_key(self.fn))
+
+    def dual(self, cov: ArrayLike, *, return_error: bool = False) -> Any:
         r"""Dual activation $\mathbb{E}[\phi(Z)\phi(Z)^\top]$ of $Z \sim N(0, \Sigma)$.
 
         Parameters
@@ -92,10 +100,16 @@ class Nonlinearity:
                           f"{self} of {self.arity}", "write a program, take its limit")
         Σ = checks.cov(cov)
         i, j = np.triu_indices(Σ.shape[-1])
-        a, b, c = Σ[..., i, i], Σ[..., j, j], Σ[..., i, j]
-        if self.closed_form: value, error = self.closed_form(a, b, c), 0.
-        else: value, error = dual_quadrature(self.fn, a, b, c)
-        K, E = np.empty(Σ.shape), np.zeros(Σ.shape)
+        a = Σ[..., i, i]
+        b = Σ[..., j, j]
+        c = Σ[..., i, j]
+        if self.closed_form:
+            value = self.closed_form(a, b, c)
+            error = 0.
+        else:
+            value, error = dual_quadrature(self.fn, a, b, c)
+        K = np.empty(Σ.shape)
+        E = np.zeros(Σ.shape)
         K[..., i, j] = K[..., j, i] = value
         E[..., i, j] = E[..., j, i] = error
         return (K, E) if return_error else K
@@ -111,7 +125,8 @@ def meet(fn, # what should act on each coordinate alike
         ):
     "Let a user's function meet a few numbers, as `checks` does for weights."
     checks.function(fn, "fn", "pass a function of arrays, e.g. np.tanh")
-    for x in (*vectors, *scores): x.flags.writeable = False
+    for x in (*vectors, *scores):
+        x.flags.writeable = False
     some = [4, 1, 2]
     try:
         with np.errstate(all="ignore"):
@@ -130,8 +145,10 @@ def value_key(x): # anything: an array, a function, a number
     "What stands for x in comparisons: arrays by their bytes, partials by their parts."
     if isinstance(x, partial):
         return value_key((x.func, x.args, *sorted(x.keywords.items())))
-    if isinstance(x, (tuple, list)): return tuple(map(value_key, x))
-    if isinstance(x, np.ndarray): return x.shape, x.dtype.str, x.tobytes()
+    if isinstance(x, (tuple, list)):
+        return tuple(map(value_key, x))
+    if isinstance(x, np.ndarray):
+        return x.shape, x.dtype.str, x.tobytes()
     return x if type(x).__hash__ else id(x)
 
 # %% ../../nbs/28_functions.ipynb #a6553ac1
@@ -172,7 +189,8 @@ def _logistic_mixture(step=.15, lo=-1.75, hi=1.45):
 def _logistic_dual(a, b, c, sharp):
     "Dual of x ↦ E φ(x + L), L logistic, from the dual `sharp` of φ."
     var, w = _logistic_mixture()
-    b, c = b[:, None] + var, c[:, None]
+    b = b[:, None] + var
+    c = c[:, None]
     return sum(p*(sharp(a[:, None] + v, b, c) @ w) for v, p in zip(var, w))
 
 def _sigmoid_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_step_dual)
@@ -182,7 +200,8 @@ def _tanh_dual(a, b, c): return _logistic_dual(4*a, 4*b, 4*c, sharp=_sign_dual)
 # %% ../../nbs/28_functions.ipynb #fba480bd
 #| code-fold: true
 def _gelu_dual(a, b, c):
-    A, B = 1 + a, 1 + b
+    A = 1 + a
+    B = 1 + b
     r2 = c*c/(A*B)
     return c*_step_dual(A, B, c) + (a*b*(1 - r2) + r2)/(2*np.pi*spread(A, B, c))
 
@@ -244,7 +263,7 @@ step      = Nonlinearity(_step, "step", None, None, 1., _step_dual)
 
 # %% ../../nbs/28_functions.ipynb #162dd0b1
 #| code-fold: true
-def leaky_relu(slope=.01):
+def leaky_relu(slope: float = .01) -> Nonlinearity:
     r"""The leaky rectifier $\max(x, 0) + \alpha\min(x, 0)$.
 
     Parameters
@@ -253,11 +272,12 @@ def leaky_relu(slope=.01):
         α, on the negative side
     """
     checks.number(slope, "slope")
-    fn, dual = partial(_leaky_relu, slope=slope), partial(_leaky_relu_dual, slope=slope)
+    fn = partial(_leaky_relu, slope=slope)
+    dual = partial(_leaky_relu_dual, slope=slope)
     steepest = max(1., abs(slope))
     return Nonlinearity(fn, f"leaky_relu({slope:g})", 1, steepest/3, np.inf, dual)
 
-def clip(C=1.):
+def clip(C: float = 1.) -> Nonlinearity:
     r"""The clipped identity $\min(\max(x, -C), C)$ of appendix A.1.
 
     Parameters
@@ -266,14 +286,16 @@ def clip(C=1.):
         where it saturates, > 0
     """
     checks.number(C, "C", "(0, ∞)", "the paper uses 100")
-    fn, dual = partial(clipped, C=C), partial(_clip_dual, C=C)
+    fn = partial(clipped, C=C)
+    dual = partial(_clip_dual, C=C)
     return Nonlinearity(fn, f"clip({C:g})", 1, 1/3, float(C), dual)
 
 # %% ../../nbs/28_functions.ipynb #silucode
 #| code-fold: true
 def _silu_dual(a, b, c):
     τ2, w = _logistic_mixture()
-    τ, sums = np.sqrt(τ2), 0.
+    τ = np.sqrt(τ2)
+    sums = 0.
     for A, x, p in zip(τ2, τ, w):
         for B, y, q in zip(τ2, τ, w):
             sums = sums + p*q*x*y*_gelu_dual(a/A, b/B, c/(x*y))
@@ -292,40 +314,68 @@ def _gelu_even(v, degree):
     rest = sign*(v/(1 + v))**(k/2)*np.sqrt(1 + v)*(1 + (k - 1)/(1 + v))
     return np.concatenate([[v/np.sqrt(1 + v)], rest])/np.sqrt(2*np.pi)
 
-def _tanh_even(v, nodes, degree, cut):
+class Rule(NamedTuple):
+    "How finely a function of a Gaussian is resolved."
+    nodes: int # midpoints of the grid
+    degree: int # Hermite coefficients
+    cut: float # largest node, in standard deviations
+
+NARROW = Rule(nodes=128, degree=32, cut=9.) # variances up to 1
+WIDE = Rule(nodes=4096, degree=400, cut=13.)
+
+def _tanh_even(v, rule):
     "The even part of x ↦ gelu_tanh(√v x) on a grid, and its Hermite coefficients."
-    half = (z[..., z.shape[-1]//2:] for z in hermite(nodes, degree, cut)) # x > 0
-    x, root, H = half
+    whole = hermite(*rule)
+    x, root, H = (z[..., rule.nodes//2:] for z in whole) # x > 0
     y = np.sqrt(v)[..., None]*x
     F = 2**.5*(_gelu_tanh(y) - y/2)*root
     return F, np.moveaxis(F @ (2**.5*H[::2].T), -1, 0)
 
+def _correlation2(a, b, c):
+    "ρ², exact near ±1."
+    return np.cos(np.arctan2(spread(a, b, c), c))**2
+
 def _gelu_tanh_dual(a, b, c):
-    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    wide = max(a.max(initial=0.), b.max(initial=0.)) > 1
-    if wide or a.size + b.size > 2**13: return _gelu_tanh_pairs(a, b, c)
-    coefficients = lambda v: (_tanh_even(v, 128, 32, 9.)[1], _gelu_even(v, 32))
-    same = a.size == b.size and (a.ravel() == b.ravel()).all() # between all tokens
-    p, g = coefficients(a)
-    q, h = (x.reshape(-1, *b.shape) for x in (p, g)) if same else coefficients(b)
-    ρ2, series = np.cos(np.arctan2(spread(a, b, c), c))**2, 0.
-    for k in range(15, -1, -1): series = series*ρ2 + (p[k]*q[k] - g[k]*h[k])
+    "GELU's dual, plus the series of what tanh changes."
+    a = np.asarray(a, dtype=float)
+    b = np.asarray(b, dtype=float)
+    widest = max(a.max(initial=0.), b.max(initial=0.))
+    if widest > 1 or a.size + b.size > 2**13:
+        return _gelu_tanh_pairs(a, b, c)
+    p, g = _narrow_coefficients(a)
+    if a.size == b.size and (a.ravel() == b.ravel()).all(): # between all tokens
+        q, h = (x.reshape(-1, *b.shape) for x in (p, g))
+    else:
+        q, h = _narrow_coefficients(b)
+    ρ2 = _correlation2(a, b, c)
+    series = 0.
+    for k in range(NARROW.degree//2 - 1, -1, -1):
+        series = series*ρ2 + (p[k]*q[k] - g[k]*h[k])
     return _gelu_dual(a, b, c) + series
+
+def _narrow_coefficients(v):
+    "Even Hermite coefficients of gelu_tanh and of gelu at variance v ≤ 1."
+    _, p = _tanh_even(v, NARROW)
+    return p, _gelu_even(v, NARROW.degree)
 
 @blockwise(4096)
 def _gelu_tanh_pairs(a, b, c):
+    "The same for many pairs, or for wide ones: each variance is expanded once."
     v, ij = np.unique(np.stack([a, b]), return_inverse=True)
     i, j = ij.reshape(2, -1)
-    degree = 32 if v.max(initial=0.) <= 1 else 400
-    F, p = _tanh_even(v, *((128, 32, 9.) if degree == 32 else (4096, 400, 13.)))
-    ρ2, series, at_one = np.cos(np.arctan2(spread(a, b, c), c))**2, 0., 0.
-    for x, g in zip(p[::-1], _gelu_even(v, degree)[::-1]):
+    rule = NARROW if v.max(initial=0.) <= 1 else WIDE
+    F, p = _tanh_even(v, rule)
+    ρ2 = _correlation2(a, b, c)
+    series = 0.
+    at_one = 0.
+    for x, g in zip(p[::-1], _gelu_even(v, rule.degree)[::-1]):
         term = x[i]*x[j] - g[i]*g[j]
-        series, at_one = series*ρ2 + term, at_one + term
-    if degree == 400: # match the rest at ρ = ±1
+        series = series*ρ2 + term
+        at_one = at_one + term
+    if rule is WIDE: # match the rest at ρ = ±1
         even = np.einsum("ik,ik->i", F[i], F[j]) + np.sqrt(a*b)/4
         gap = even - _gelu_dual(a, b, np.sqrt(a*b)) - at_one
-        series = series + ρ2**200*gap
+        series = series + ρ2**(WIDE.degree//2)*gap
     return _gelu_dual(a, b, c) + series
 
 # %% ../../nbs/28_functions.ipynb #gelutanhready
@@ -338,7 +388,7 @@ silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf, _silu_dual)
 times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2)
 
 # %% ../../nbs/28_functions.ipynb #99f14d46
-def softmax(x, axis=-1):
+def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
     r"""$e^{x_j}/\sum_k e^{x_k}$ along `axis`, safe for scores of any size (eq. (3)).
 
     Parameters
@@ -358,7 +408,8 @@ def softmax(x, axis=-1):
     if not np.isfinite(top).all():
         checks.refuse("x", "have a finite largest score along `axis`",
                       "none, NaN or infinity", "mend the scores or the mask")
-    with np.errstate(over="ignore"): y = np.exp(x - top)
+    with np.errstate(over="ignore"):
+        y = np.exp(x - top)
     y /= y.sum(axis=axis, keepdims=True)
     return y
 

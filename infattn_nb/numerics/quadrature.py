@@ -23,19 +23,25 @@ def jacobi(x, # points, shape (..., N)
            m=80, # size
           ): # diagonal (..., m), off-diagonal (..., m)
     r"Jacobi matrix of $\sum_k w_k \delta_{x_k}$ by m Lanczos steps, zero-padded."
-    x, w, m = checks.real(x, "x"), checks.real(w, "w"), checks.count(m, "m")
+    x = checks.real(x, "x")
+    w = checks.real(w, "w")
+    m = checks.count(m, "m")
     _weigh(x, w)
     q = np.sqrt(w/w.sum(-1, keepdims=True))
-    previous, b = 0., np.zeros((*np.shape(x)[:-1], 1))
-    α, β = [], []
+    previous = 0.
+    b = np.zeros((*np.shape(x)[:-1], 1))
+    α = []
+    β = []
     for _ in range(m):
         a = np.einsum("...k,...k,...k->...", x, q, q)[..., None]
         r = (x - a)*q
         r -= b*previous
         b = np.sqrt(np.einsum("...k,...k->...", r, r))[..., None]
         b = np.where(b > 1e-13, b, 0.) # a law of fewer atoms ends here
-        previous, q = q, r*np.divide(1, b, out=np.zeros_like(b), where=b > 0)
-        α.append(a), β.append(b)
+        previous = q
+        q = r*np.divide(1, b, out=np.zeros_like(b), where=b > 0)
+        α.append(a)
+        β.append(b)
     return np.concatenate(α, axis=-1), np.concatenate(β, axis=-1)
 
 def _weigh(x, w):
@@ -50,7 +56,8 @@ def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
          ): # nodes, weights (..., m)
     "The m-point Gauss rule of each Jacobi matrix (Golub and Welsch, 1969)."
     rules = [eigh_tridiagonal(a[:m], b[:m][:-1]) for a, b in zip(*J)]
-    x, w = np.stack([x for x, _ in rules]), np.stack([Q[0]**2 for _, Q in rules])
+    x = np.stack([x for x, _ in rules])
+    w = np.stack([Q[0]**2 for _, Q in rules])
     return x, np.where(w > floor, w, 0.)
 
 # %% ../../nbs/27_quadrature.ipynb #14c21ca3
@@ -95,7 +102,8 @@ def blockwise(size):
 #| code-fold: true
 def _series(F, G, P, Q, a, b, c, power):
     "Mehler's series of coefficients P, Q, its tail matched at ρ = ±1; and |ρ|^degree."
-    degree, sign = P.shape[1], np.where(c < 0, -1., 1.)
+    degree = P.shape[1]
+    sign = np.where(c < 0, -1., 1.)
     ρ = np.cos(np.arctan2(spread(a, b, c), c))
     end = np.where(c < 0, _dot(F, G[:, ::-1]), _dot(F, G)) # value at ρ = ±1
     far = abs(ρ)**degree
@@ -109,7 +117,8 @@ def _mehler(fn, a, b, c, nodes, degree=400):
     v, ij = np.unique(np.stack([a, b]), return_inverse=True)
     i, j = ij.reshape(2, -1)
     F = fn(np.sqrt(v)[:, None]*x)*root
-    P, norm2 = F @ H.T, _dot(F, F)
+    P = F @ H.T
+    norm2 = _dot(F, F)
     value, far = _series(F[i], F[j], P[i], P[j], a, b, c, 2)
     tail2 = np.maximum(norm2 - _dot(P, P), 0.) # Parseval
     unmatched = far*np.sqrt(1 - far**2)*np.sqrt(tail2[i]*tail2[j])
@@ -158,21 +167,25 @@ def cross_moment(f, g, # functions of an array
 #| code-fold: true
 def _ball_grid(steps, shift, R, centre):
     "Trapezoid rule for N(0, I) on a ball: g = c + t³/(4 + t²), t equally spaced."
-    g, w = np.zeros((0, 1)), np.ones(1)
+    g = np.zeros((0, 1))
+    w = np.ones(1)
     for j, (h, c) in enumerate(zip(steps, centre)):
         n = int((R + abs(c) + 1)/h) + 1
         offset = (shift + .618*j) % 1 # no two axes alike: on a diagonal u may jump
         t = h*(np.arange(-n, n + 1) + offset)
-        x, slope = c + t**3/(4 + t*t), t*t*(12 + t*t)/(4 + t*t)**2
+        x = c + t**3/(4 + t*t)
+        slope = t*t*(12 + t*t)/(4 + t*t)**2
         g = np.vstack([np.repeat(g, len(x), axis=1), np.tile(x, len(w))])
         w = np.outer(w, slope*np.exp(-x*x/2)).ravel()
         inside = (g*g).sum(0) < R*R
-        g, w = g[:, inside], w[inside]
+        g = g[:, inside]
+        w = w[inside]
     return g, w
 
 def _lowest(u, r, R=8.):
     "The point of the ball where u is least."
-    if r == 0: return np.zeros(0)
+    if r == 0:
+        return np.zeros(0)
     top = max(u(np.eye(r)).max(), u(-np.eye(r)).max(), 1e-300)
     g = minimize(lambda g: u(g[:, None])[0]/top, np.full(r, .1), tol=1e-9).x
     return g if g @ g < R*R else 0*g
@@ -196,10 +209,12 @@ def normal_nodes(u, # function of g (r, N)
                  R=8.5, # radius
                 ): # replicates [(u, w), …]
     "Points for the law of u(g), g ~ N(0, I_r): grids in few dimensions, Sobol in many."
-    r, span = len(span), np.maximum(span, 1.)
+    r = len(span)
+    span = np.maximum(span, 1.)
     step = _grid_step(r, span, N, R) if r <= 16 else np.inf
     if step <= 1:
-        steps, centre = step/span, _lowest(u, r)
+        steps = step/span
+        centre = _lowest(u, r)
         points = [_ball_grid(steps, 1/8 + k/3, R - k/4, centre) for k in range(3)]
     else:
         points = (_sobol(r, k) for k in range(8))

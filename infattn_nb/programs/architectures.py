@@ -6,34 +6,39 @@
 __all__ = ['mlp', 'rnn', 'lstm', 'conv1d', 'attention']
 
 # %% ../../nbs/08_architectures.ipynb #f4f010d1
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import wraps
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..numerics import checks
-from ..numerics.nonlinearities import relu, sigmoid, tanh, times
+from ..numerics.nonlinearities import Nonlinearity, relu, sigmoid, tanh, times
 from .nodes import Vector
-from .program import Program
+from .program import Program, all_or_nothing
 
 # %% ../../nbs/08_architectures.ipynb #22217357
-def _builder(build):
+#| code-fold: true
+_Build = TypeVar("_Build", bound=Callable)
+
+def _builder(build: _Build) -> _Build:
     "Let a function write into a program, or, if it raises, leave no trace there."
     @wraps(build)
     def f(program, xs, *args, **options):
         checks.kind(program, Program, "program", "write one with Program()")
         xs = program.own(Vector, xs, "xs")
-        kept = program.nodes[:], program.matrices[:], dict(program._product)
-        try: return build(program, xs, *args, **options)
-        except BaseException:
-            program.nodes, program.matrices, program._product = kept
-            raise
-    return f
+        with all_or_nothing(program):
+            return build(program, xs, *args, **options)
+    return f # type: ignore[return-value]
 
 # %% ../../nbs/08_architectures.ipynb #arcmlp01
+#| code-fold: true
 @_builder
-def mlp(program, xs, depth=2, phi=relu, var_w=1., var_b=0.):
-    r"""Perceptron: $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; the last $g$ (eq. (1)).
+def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
+        phi: Nonlinearity = relu, var_w: float = 1., var_b: float = 0.) -> list[Vector]:
+    r"""Perceptron, $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; the last g (eq. (1)).
 
     Parameters
     ----------
@@ -52,20 +57,30 @@ def mlp(program, xs, depth=2, phi=relu, var_w=1., var_b=0.):
 
     Returns
     -------
-    Vector or list of Vector
+    list of Vector
         preactivations of the last layer, one vector per input
-    """
-    for l in range(checks.count(depth, "depth")):
-        W, b = program.matrix(var=var_w), _bias(program, var_b)
-        xs = [W @ (program.nonlin(phi, x) if l else x) + b for x in xs]
-    return xs
 
-def _bias(program, var): return program.inputs([[var]])[0] if var else 0
+    Raises
+    ------
+    TypeError, ValueError
+        for what is no program, vectors of another one, or no depth
+    """
+    gs = list(xs)
+    for l in range(checks.count(depth, "depth")):
+        W = program.matrix(var=var_w)
+        b = _bias(program, var_b)
+        gs = [W @ (program.nonlin(phi, x) if l else x) + b for x in gs]
+    return gs
+
+def _bias(program, var):
+    "An initial vector, or nothing."
+    return program.inputs([[var]])[0] if var else 0
 
 # %% ../../nbs/08_architectures.ipynb #b27677da
 #| code-fold: true
 @_builder
-def rnn(program, xs, phi=tanh, var_w=1., var_u=1., var_b=0.):
+def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
+        var_w: float = 1., var_u: float = 1., var_b: float = 0.) -> list[Vector]:
     r"""Recurrent network: $h_t = \phi(W h_{t-1} + U x_t + b)$, one W, U, b for all t.
 
     Parameters
@@ -85,20 +100,29 @@ def rnn(program, xs, phi=tanh, var_w=1., var_u=1., var_b=0.):
 
     Returns
     -------
-    Vector or list of Vector
+    list of Vector
         hidden states, one vector per time step
+
+    Raises
+    ------
+    TypeError, ValueError
+        for what is no program, or vectors of another one
     """
-    W, U = program.matrix("W", var_w), program.matrix("U", var_u)
-    b, hs = _bias(program, var_b), []
+    W = program.matrix("W", var_w)
+    U = program.matrix("U", var_u)
+    b = _bias(program, var_b)
+    hs: list[Vector] = []
     for x in xs:
         g = U @ x + b
-        if hs: g = g + W @ hs[-1]
+        if hs:
+            g = g + W @ hs[-1]
         hs.append(program.nonlin(phi, g))
     return hs
 
 @_builder
-def lstm(program, xs, var_w=1., var_u=1.):
-    r"""Long short-term memory: gates i, f, o and candidate c, each from its own W and U.
+def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
+         var_u: float = 1.) -> list[Vector]:
+    r"""Long short-term memory: gates i, f, o and candidate c, each from its own W, U.
 
     Parameters
     ----------
@@ -113,12 +137,18 @@ def lstm(program, xs, var_w=1., var_u=1.):
 
     Returns
     -------
-    Vector or list of Vector
+    list of Vector
         hidden states, one vector per time step
+
+    Raises
+    ------
+    TypeError, ValueError
+        for what is no program, or vectors of another one
     """
     weights = [(program.matrix(f"W{k}", var_w), program.matrix(f"U{k}", var_u))
                for k in "ifoc"]
-    hs, c = [], None
+    hs: list[Vector] = []
+    c = None
     for x in xs:
         i, f, o, new = (U @ x + (W @ hs[-1] if hs else 0) for W, U in weights)
         fresh = times(sigmoid(i), tanh(new))
@@ -129,7 +159,8 @@ def lstm(program, xs, var_w=1., var_u=1.):
 # %% ../../nbs/08_architectures.ipynb #70b9d6d8
 #| code-fold: true
 @_builder
-def conv1d(program, xs, kernel=3, phi=relu, var_w=1.):
+def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
+           phi: Nonlinearity = relu, var_w: float = 1.) -> list[Vector]:
     r"""Convolution with zero padding: $x'_i = \phi(\sum_k W_k x_{i+k})$.
 
     Parameters
@@ -147,20 +178,30 @@ def conv1d(program, xs, kernel=3, phi=relu, var_w=1.):
 
     Returns
     -------
-    Vector or list of Vector
+    list of Vector
         one vector per position
+
+    Raises
+    ------
+    TypeError, ValueError
+        for what is no program, vectors of another one, or an even patch
     """
-    if not checks.count(kernel, "kernel") % 2:
+    if checks.count(kernel, "kernel") % 2 == 0:
         checks.refuse("kernel", "be odd", kernel, "a patch has a middle")
     half = kernel//2
     Ws = {k: program.matrix(f"W{k:+d}", var_w/kernel) for k in range(-half, half + 1)}
-    def patch(i): return [W @ xs[i+k] for k, W in Ws.items() if 0 <= i + k < len(xs)]
+    def patch(i):
+        inside = [k for k in Ws if 0 <= i + k < len(xs)]
+        return [Ws[k] @ xs[i + k] for k in inside]
     return [program.nonlin(phi, sum(patch(i))) for i in range(len(xs))]
 
 # %% ../../nbs/08_architectures.ipynb #arcatt01
+#| code-fold: true
 @_builder
-def attention(program, xs, heads=1, low_rank=False, scale="sqrt", var_q=1., var_k=1.,
-              var_v=1., var_o=1., causal=False):
+def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
+              low_rank: bool = False, scale: str = "sqrt", var_q: float = 1.,
+              var_k: float = 1., var_v: float = 1., var_o: float = 1.,
+              mask: ArrayLike | str | None = None) -> list[Vector]:
     r"""$y^i = H^{-1/2}\sum_a W^{O,a}\sum_j A^{(a)}_{ij} W^{V,a} x^j$ (eqs. (2)–(4)).
 
     Parameters
@@ -174,32 +215,40 @@ def attention(program, xs, heads=1, low_rank=False, scale="sqrt", var_q=1., var_
     low_rank
         heads of n/H rows (A.2)?
     scale
-        of the scores
+        of the scores, "sqrt" or "linear"
     var_q
-        σ²
+        n times the variance of the query weights
     var_k
-        σ²
+        of the key weights
     var_v
-        σ²
+        of the value weights
     var_o
-        σ²
-    causal
-        may token i see the tokens up to i only?
+        of the output weights
+    mask
+        "causal" or booleans (s, s), True = may attend; None = every token
 
     Returns
     -------
-    Vector or list of Vector
+    list of Vector
         outputs y, one vector per token
+
+    Raises
+    ------
+    TypeError, ValueError
+        for what is no program, vectors of another one, no heads, or no mask
     """
+    s = len(xs)
     heads = checks.count(heads, "heads")
-    rows, ys = Fraction(1, heads) if low_rank else 1, [0]*len(xs)
+    rows = Fraction(1, heads) if low_rank else 1
+    sees = np.ones((s, s), dtype=bool) if mask is None else checks.mask(mask, s)
+    ys: list = [0]*s
     for a in range(1, heads + 1):
         Q = program.matrix(f"Q{a}", var_q, rows)
         K = program.matrix(f"K{a}", var_k, rows)
         V = program.matrix(f"V{a}", var_v, rows)
         O = program.matrix(f"O{a}", var_o)
         for i, x in enumerate(xs):
-            seen = xs[:i + 1] if causal else xs
+            seen = [z for z, may in zip(xs, sees[i], strict=True) if may]
             scores = [program.score(Q @ x, K @ z, scale) for z in seen]
             mixed = program.attend(scores, [V @ z for z in seen])
             ys[i] = O @ mixed/np.sqrt(heads) + ys[i]

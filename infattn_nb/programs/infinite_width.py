@@ -6,21 +6,24 @@
 __all__ = ['limit', 'Limit']
 
 # %% ../../nbs/09_limit.ipynb #5b328e8b
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..laws.hierarchical import HierarchicalGaussian
 from ..numerics import checks
-from ..numerics.sampling import draw
+from ..numerics.sampling import Rng, Size, draw
 from .nodes import Score, Vector
-from .program import Program
+from .program import Program, Scores, Vectors
 from .score_paths import BATCHES, Paths
 
 # %% ../../nbs/09_limit.ipynb #f3aade33
 #| code-fold: true
-def limit(program, paths=10_000, rng=0):
+def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     """The limit law of a program: Definition 1, path by path after the first score.
 
     Parameters
@@ -28,13 +31,21 @@ def limit(program, paths=10_000, rng=0):
     program
         Program
     paths
-        sample paths of the scores, rounded up to a multiple of 16
+        sample paths of the scores, 16 at least
     rng
         None | int | SeedSequence | Generator
 
     Returns
     -------
     Limit
+        answers questions about averages over the paths
+
+    Raises
+    ------
+    AssumptionError
+        if the theorem excludes the program (it warns of what the theorem leaves open)
+    TypeError, ValueError
+        for what is no program or no number of paths
     """
     checks.kind(program, Program, "program", "write one with Program()")
     program.check()
@@ -47,17 +58,19 @@ class Limit:
 
     Parameters
     ----------
-    inner
-        along which the averages are taken
+    program
+        Program
+    drawn
+        the paths along which averages are taken
     """
     program: Program
-    inner: Paths
+    drawn: Paths
 
     def __repr__(self):
-        paths = self.inner.size if self.inner.rest else 1
+        paths = self.drawn.size if self.drawn.scored.rest else 1
         return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
 
-    def mean(self, u, return_error=False):
+    def mean(self, u: Vector, return_error: bool = False) -> Any:
         r"""$\mathbb{E}[Z^u]$ (Definition 1).
 
         Parameters
@@ -70,31 +83,32 @@ class Limit:
         Returns
         -------
         float
-            float, or (float, error)
+            or (float, error)
         """
-        u, = self.inner.own([u])
-        return _answer(np.atleast_2d(self.inner.moment(u)), return_error)
+        u, = self.drawn.own([u])
+        return _average(np.atleast_2d(self.drawn.moment(u)), return_error)
 
-    def second_moment(self, u, v, return_error=False):
+    def second_moment(self, u: Vector, v: Vector, return_error: bool = False) -> Any:
         r"""$\mathbb{E}[Z^u Z^v]$, not centred (Definition 1).
 
         Parameters
         ----------
         u
-            vectors
+            vector
         v
-            vectors
+            vector
         return_error
             also return the standard error (0 if exact)?
 
         Returns
         -------
         float
-            float, or (float, error)
+            or (float, error)
         """
-        return _answer(self.inner.moment(*self.inner.own([u, v])), return_error)
+        u, v = self.drawn.own([u, v])
+        return _average(self.drawn.moment(u, v), return_error)
 
-    def cov(self, vectors, return_error=False):
+    def cov(self, vectors: Vectors, return_error: bool = False) -> Any:
         """Covariance matrix over everything, scores included (Definition 1).
 
         Parameters
@@ -109,14 +123,14 @@ class Limit:
         ndarray
             (k, k), or with an array of errors
         """
-        vectors = self.inner.own(vectors)
-        m = [np.atleast_2d(self.inner.moment(h)) for h in vectors]
-        m = np.stack(np.broadcast_arrays(*m), axis=-1)
-        C = self.inner.covariances(vectors)
+        vectors = self.drawn.own(vectors)
+        means = [np.atleast_2d(self.drawn.moment(h)) for h in vectors]
+        m = np.stack(np.broadcast_arrays(*means), axis=-1)
         spread = m - m.mean((0, 1))
-        return _answer(C + spread[..., :, None]*spread[..., None, :], return_error)
+        between_paths = spread[..., :, None]*spread[..., None, :]
+        return _average(self.drawn.covariances(vectors) + between_paths, return_error)
 
-    def score_cov(self, scores):
+    def score_cov(self, scores: Scores) -> np.ndarray:
         r"""Covariance of $p^\circ$ (Definition 1 (iv)), averaged over paths if it must.
 
         Parameters
@@ -129,15 +143,16 @@ class Limit:
         ndarray
             (r, r)
         """
-        scores = self.inner.require(*self.program.own(Score, scores, "scores"))
+        scores = self.drawn.require(*self.program.own(Score, scores, "scores"))
         position = self.program.nodes.index
-        C = np.zeros((len(scores),)*2)
+        C = np.zeros((len(scores), len(scores)))
         for i, p in enumerate(scores):
             for j, l in enumerate(scores):
-                C[i, j] = self.inner.score_average(*sorted((p, l), key=position))
+                first, second = sorted((p, l), key=position)
+                C[i, j] = self.drawn.score_average(first, second)
         return C
 
-    def paths(self, size, rng=None):
+    def paths(self, size: int, rng: Rng = None) -> Paths:
         """Fresh paths, with `.scores` (size, r), `.mean(vectors)` and `.cov(vectors)`.
 
         Parameters
@@ -150,10 +165,11 @@ class Limit:
         Returns
         -------
         Paths
+            one row per path in all that it answers
         """
         return Paths(self.program, size, rng)
 
-    def given(self, scores, rng=0):
+    def given(self, scores: ArrayLike, rng: Rng = 0) -> Paths:
         """Conditional laws at given scores, for instance those of a simulated network.
 
         Where scores determine each other in the limit, the earlier ones count.
@@ -163,19 +179,27 @@ class Limit:
         scores
             values of all sqrt scores in the program's order, (size, r)
         rng
-            for quasi-random points
+            None | int | SeedSequence | Generator, for quasi-random points
 
         Returns
         -------
         Paths
-        """
-        nodes = self.program.nodes
-        sqrt = [p for p in nodes if isinstance(p, Score) and p.scale == "sqrt"]
-        x = checks.real(scores, "scores", (None, len(sqrt)), "(-∞, ∞)",
-                        "pass one column per sqrt score, in the program's order")
-        return Paths(self.program, len(x), rng, given=dict(zip(sqrt, x.T)))
+            one row per row of scores in all that it answers
 
-    def rvs(self, outputs, size=1, rng=None, coords=None, scores=None, executor=None):
+        Raises
+        ------
+        ValueError
+            if there is not one column per sqrt score
+        """
+        random = self.program.random_scores
+        x = checks.real(scores, "scores", (None, len(random)), "(-∞, ∞)",
+                        "pass one column per sqrt score, in the program's order")
+        given = dict(zip(random, x.T, strict=True))
+        return Paths(self.program, len(x), rng, given=given)
+
+    def rvs(self, outputs: Vectors, size: Size = 1, rng: Rng = None, *,
+            coords: int | None = None, scores: Scores | None = None,
+            executor: Executor | None = None) -> Any:
         """Samples: each with its own scores, coordinates independent given them.
 
         Parameters
@@ -198,17 +222,16 @@ class Limit:
         ndarray
             size + (k,) or size + (k, coords); with scores also size + (r,)
         """
-        c, asked = 1 if coords is None else checks.count(coords, "coords"), scores
-        outputs = self.inner.own(outputs)
-        scores = self.program.own(Score, scores or (), "scores")
-        sample = partial(_sample, self.program, outputs, scores, c)
-        y = draw(sample, size, rng, executor)
-        k = len(outputs)*c
-        vectors = y[..., :k].reshape(*y.shape[:-1], len(outputs), c)
-        if coords is None: vectors = vectors[..., 0]
-        return vectors if asked is None else (vectors, y[..., k:])
+        c = 1 if coords is None else checks.count(coords, "coords")
+        outputs = self.drawn.own(outputs)
+        asked = self.program.own(Score, scores or (), "scores")
+        sample = partial(_sample, self.program, outputs, asked, c)
+        vectors, numbers = draw(sample, size, rng, executor=executor)
+        if coords is None:
+            vectors = vectors[..., 0]
+        return vectors if scores is None else (vectors, numbers)
 
-    def law(self, outputs):
+    def law(self, outputs: Vectors) -> HierarchicalGaussian:
         """N(0, S) with random S: the law of sums of G-vars, also weighted by attention.
 
         Parameters
@@ -219,38 +242,53 @@ class Limit:
         Returns
         -------
         HierarchicalGaussian
+            of dimension k
+
+        Raises
+        ------
+        ValueError
+            for vectors that are not Gaussian given the scores, or not centred
         """
-        outputs, P = self.inner.own(outputs), self.inner
+        outputs = self.drawn.own(outputs)
         for h in outputs:
             name = self.program.name(h)
-            if not P.gaussian(h):
+            if not self.drawn.gaussian(h):
                 checks.refuse(name, "be Gaussian given the scores",
                               "a nonlinearity of them", "use `rvs`")
-            if np.any(P.moment(h)):
+            if np.any(self.drawn.moment(h)):
                 checks.refuse(name, "have mean zero", "another", "use `rvs`")
-        S = P.covariances(outputs)
-        if S.shape[:2] == (1, 1): return HierarchicalGaussian.constant(S[0, 0])
-        sample = partial(_conditional, self.program, outputs)
+        S = self.drawn.covariances(outputs)
+        if S.shape[:2] == (1, 1):
+            return HierarchicalGaussian.constant(S[0, 0])
+        sample = partial(_conditional_covariances, self.program, outputs)
         return HierarchicalGaussian(sample, len(outputs))
 
-def _answer(x, return_error): # (batch, path, ...)
+def _average(x, return_error): # (batch, path, ...)
     "The mean over batches and paths, and its standard error."
     x = np.asarray(x)
     value = x.mean((0, 1))[()]
-    return (value, _error(x.mean(1))) if return_error else value
+    if not return_error:
+        return value
+    batch = x.mean(1)
+    if len(batch) == 1: # nothing is random
+        return value, np.zeros(batch.shape[1:])[()]
+    return value, batch.std(0, ddof=1)/np.sqrt(len(batch))
 
-def _error(batch): # one value per batch
-    if len(batch) == 1: return np.zeros(batch.shape[1:])[()]
-    return batch.std(0, ddof=1)/np.sqrt(len(batch))
+def _sample(program, outputs, scores, coords, size, g):
+    "Vectors (size, k, coords) and scores (size, r) along fresh paths."
+    for_paths, for_normals = g.spawn(2)
+    P = Paths(program, size, for_paths, wanted=[*outputs, *scores])
+    gaussian, _ = P.below(outputs)
+    z = for_normals.standard_normal((len(gaussian), *P.shape, coords))
+    shape = (*P.shape, coords)
+    y = [P.flat(np.broadcast_to(x, shape)) for x in P.evaluate(outputs, z)]
+    numbers = np.zeros((size, len(scores)))
+    for j, p in enumerate(scores):
+        numbers[:, j] = P.flat(P.scored.value[p])
+    return np.stack(y, axis=1), numbers
 
-def _sample(program, outputs, scores, c, size, g):
-    g_paths, g_normals = g.spawn(2)
-    P = Paths(program, size, g_paths, wanted=[*outputs, *scores])
-    z = g_normals.standard_normal((len(P.below(outputs)[0]), *P.shape, c))
-    y = [P.flat(np.broadcast_to(x, (*P.shape, c))) for x in P.evaluate(outputs, z)]
-    return np.concatenate([*y, *(P.flat(P.value[p])[:, None] for p in scores)], axis=1)
-
-def _conditional(program, outputs, size, g):
+def _conditional_covariances(program, outputs, size, g):
+    "Covariances given the scores, (size, k, k), along fresh paths."
     return Paths(program, size, g, wanted=outputs).cov(outputs)
 
 # %% ../../nbs/09_limit.ipynb #public

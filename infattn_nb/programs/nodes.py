@@ -4,17 +4,19 @@
 
 # %% auto #0
 __all__ = ['Vector', 'factor', 'Input', 'MatMul', 'Nonlin', 'Linear', 'Attend', 'Normalize', 'Score', 'Matrix', 'Inputs',
-           'describe', 'length_text', 'called', 'apply', 'inverse_root', 'bound', 'bounds']
+           'fraction', 'check_nonlinearity', 'names', 'describe', 'length_text', 'called', 'apply', 'inverse_root',
+           'bound', 'bounds']
 
 # %% ../../nbs/32_vectors.ipynb #vec00005
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
 from ..numerics import checks
-from ..numerics.nonlinearities import Nonlinearity, softmax
+from ..numerics.nonlinearities import Nonlinearity, meet, softmax, step
 
 # %% ../../nbs/32_vectors.ipynb #94663eac
 #| code-fold: true
@@ -27,22 +29,39 @@ class Vector:
     scores = () # the scores it reads
     __array_ufunc__ = None # so that numpy's numbers leave `2*h` to us
 
-    def __add__(self, other):
-        if _is_zero(other): return self # `sum` starts with 0
+    def __add__(self, other: "Vector | float") -> "Vector":
+        if _is_zero(other): # `sum` starts with 0
+            return self
         return self.program.linear((1., self), (1., other))
-    def __sub__(self, other):
-        if _is_zero(other): return self
-        return self.program.linear((1., self), (-1., other))
-    def __truediv__(self, c):
-        if factor(c) == 0: checks.refuse("divisor", "not be zero", c, "take another")
-        return self.program.linear((1/c, self))
-    def __rsub__(self, other): return -self + other
-    def __mul__(self, c): return self.program.linear((c, self))
-    def __neg__(self): return self.program.linear((-1., self))
-    def __repr__(self): return self.program.describe(self)
-    __radd__, __rmul__ = __add__, __mul__
 
-def _is_zero(x): return isinstance(x, (int, float)) and x == 0
+    def __sub__(self, other: "Vector | float") -> "Vector":
+        if _is_zero(other):
+            return self
+        return self.program.linear((1., self), (-1., other))
+
+    def __rsub__(self, other: "Vector | float") -> "Vector":
+        return -self + other
+
+    def __mul__(self, c: float) -> "Vector":
+        return self.program.linear((c, self))
+
+    def __truediv__(self, c: float) -> "Vector":
+        if factor(c) == 0:
+            checks.refuse("divisor", "not be zero", c, "take another")
+        return self.program.linear((1/c, self))
+
+    def __neg__(self) -> "Vector":
+        return self.program.linear((-1., self))
+
+    def __repr__(self):
+        return self.program.describe(self)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+def _is_zero(x):
+    "Is it the number 0?"
+    return isinstance(x, (int, float)) and x == 0
 
 def factor(c):
     "The number that a vector is multiplied by."
@@ -93,7 +112,14 @@ class Score:
     args: tuple # q, k
     scale: str # "sqrt" or "linear"
     scores = ()
-    def __repr__(self): return self.program.describe(self)
+
+    @property
+    def is_random(self) -> bool:
+        r"Is it divided by $\sqrt m$, and so still random in the limit?"
+        return self.scale == "sqrt"
+
+    def __repr__(self):
+        return self.program.describe(self)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix:
@@ -103,8 +129,11 @@ class Matrix:
     var: float # σ²
     rows: Fraction # output length, as a fraction of the width
 
-    def __matmul__(self, h): return self.program.matmul(self, h)
-    def __repr__(self): return self.name
+    def __matmul__(self, h: Vector) -> MatMul:
+        return self.program.matmul(self, h)
+
+    def __repr__(self):
+        return self.name
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Inputs:
@@ -112,62 +141,139 @@ class Inputs:
     cov: np.ndarray # (k, k)
     mean: np.ndarray # (k,)
 
+# %% ../../nbs/32_vectors.ipynb #vec00015
+#| code-fold: true
+def fraction(rows):
+    "An exact fraction of the width: 1/3 and .333… alike."
+    try:
+        exact = Fraction(rows.item() if isinstance(rows, np.generic) else rows)
+    except (TypeError, ValueError, OverflowError):
+        exact = Fraction(0)
+    r = exact.limit_denominator(10**6)
+    if not r > 0 or abs(r - exact) > 1e-12*r:
+        checks.refuse("rows", "be a positive fraction of the width", f"{rows!r:.60}",
+                      "pass e.g. 1/2 or Fraction(1, 3)")
+    return r
+
+def check_nonlinearity(fn, # what should act on each coordinate
+                       args, # its vectors
+                       scores, # its scores
+                      ):
+    "Refuse a function that no program can hold; let it meet a few numbers."
+    if not args:
+        checks.refuse("args", "hold a vector among its arguments", "none", "pass h1, …")
+    if fn == step:
+        checks.refuse("step", "not be used in a program", "it",
+                      "it jumps, the theorem excludes it; use e.g. erf")
+    got = len(args) + len(scores)
+    if isinstance(fn, Nonlinearity) and got != fn.arity:
+        checks.refuse(fn, f"get as many arguments as it takes, {fn.arity}", got,
+                      "apply it to each vector")
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((len(args), 2, 5))
+    numbers = rng.standard_normal((len(scores), 2, 1))
+    meet(getattr(fn, "fn", fn), [*vectors], [*numbers])
+
 # %% ../../nbs/32_vectors.ipynb #1b042315
+_LETTER = {Input: "u", MatMul: "g", Nonlin: "x", Linear: "z", Attend: "y",
+           Normalize: "r", Score: "p"}
+
+def names(nodes, # vectors and scores in the order of writing
+         ): # {vector or score: name}
+    "A letter for the kind, and a number."
+    found = {}
+    count = dict.fromkeys(_LETTER, 0)
+    for h in nodes:
+        kind = type(h)
+        count[kind] += 1
+        found[h] = f"{_LETTER[kind]}{count[kind]}"
+    return found
+
 def describe(node, # a vector or score
              name, # function: vector or score -> its name
             ): # one line
     "Where a vector or score comes from."
-    args, scores = (", ".join(map(name, xs)) for xs in (node.args, node.scores))
+    return f"{name(node)} {_origin(node, name)}"
+
+def _origin(node, name):
+    "What stands behind the name of a vector or score."
+    args = ", ".join(map(name, node.args))
+    scores = ", ".join(map(name, node.scores))
     match node:
         case Input():
-            text = f"~ N({'μ' if node.group.mean.any() else '0'}, Σ)[{node.k}]"
-        case MatMul(): text = f"= {node.W} {args}"
+            mean = "μ" if node.group.mean.any() else "0"
+            return f"~ N({mean}, Σ)[{node.k}]"
+        case MatMul():
+            return f"= {node.W} {args}"
         case Linear():
-            coefs = ("" if c == 1 else f"{c:.4g} " for c in node.coefs)
-            terms = (c + name(h) for c, h in zip(coefs, node.args))
-            text = "= " + " + ".join(terms).replace("+ -", "- ")
+            return f"= {_sum_of_multiples(node, name)}"
         case Score():
-            q, k = node.args
-            text = f"= {name(q)}ᵀ{name(k)} / {_divisor(q.length, node.scale)}"
+            q, k = map(name, node.args)
+            return f"= {q}ᵀ{k} / {_divisor(node)}"
         case Attend():
-            weights = getattr(node.weights, "__name__", node.weights)
-            text = f"= {weights}({scores}) · ({args})"
+            return f"= {called(node.weights)}({scores}) · ({args})"
         case Normalize():
-            text = f"= {dict(layer='LayerNorm', rms='RMSNorm')[node.kind]}({args})"
-        case Nonlin():
-            text = f"= {called(node.fn)}({args}{'; '*bool(scores)}{scores})"
-    return f"{name(node)} {text}"
+            norm = {"layer": "LayerNorm", "rms": "RMSNorm"}[node.kind]
+            return f"= {norm}({args})"
+    read = f"{args}; {scores}" if scores else args
+    return f"= {called(node.fn)}({read})"
 
-def _divisor(length, scale):
-    size = length_text(length)
-    return "√"*(scale == "sqrt") + (size if length == 1 else f"({size})")
+def _sum_of_multiples(node, name):
+    "g1 + 2 g2, for a Linear."
+    coefs = ("" if c == 1 else f"{c:.4g} " for c in node.coefs)
+    terms = (c + name(h) for c, h in zip(coefs, node.args, strict=True))
+    return " + ".join(terms).replace("+ -", "- ")
+
+def _divisor(score):
+    "√n, n or a fraction of it."
+    length = score.args[0].length
+    size = length_text(length) if length == 1 else f"({length_text(length)})"
+    return f"√{size}" if score.is_random else size
 
 def length_text(r): # "n", "2·n", "n/2", "3n/2"
     "A length as it is printed."
-    if r.denominator == 1: return "n" if r == 1 else f"{r}·n"
-    return f"{r.numerator if r.numerator > 1 else ''}n/{r.denominator}"
+    if r == 1:
+        return "n"
+    if r.denominator == 1:
+        return f"{r}·n"
+    numerator = "" if r.numerator == 1 else r.numerator
+    return f"{numerator}n/{r.denominator}"
 
 def called(fn):
     "What a function is called in print."
-    return repr(fn) if isinstance(fn, Nonlinearity) else getattr(fn, "__name__", "φ")
+    if isinstance(fn, Nonlinearity):
+        return repr(fn)
+    return getattr(fn, "__name__", "φ")
 
 # %% ../../nbs/32_vectors.ipynb #2ce5630d
 def apply(node, # Nonlin, Linear, Attend or Normalize
           value, # {vector: array (..., m), score: array (..., 1)}
          ): # array (..., m)
     "The value of a vector, given those of its arguments (section 2.1, eqs. (3), (4))."
-    h, p = [value[x] for x in node.args], [value[s] for s in node.scores]
+    vectors = [value[h] for h in node.args]
+    scores = [value[p] for p in node.scores]
     match node:
-        case Linear(): return sum(c*x for c, x in zip(node.coefs, h))
+        case Linear():
+            return sum(c*h for c, h in zip(node.coefs, vectors, strict=True))
         case Normalize():
-            x = h[0] - h[0].mean(-1, keepdims=True)*(node.kind == "layer")
-            return x*inverse_root((x*x).mean(-1, keepdims=True) + node.eps, node)
+            return _normalized(node, *vectors)
         case Attend():
-            a = node.weights(np.concatenate(np.broadcast_arrays(*p), axis=-1))
-            a = _returned(a, node, "weights", np.shape(a))
-            return sum(a[..., j:j+1]*x for j, x in enumerate(h))
-    y = getattr(node.fn, "fn", node.fn)(*h, *p)
-    return _returned(y, node, "fn", np.broadcast_shapes(*(x.shape for x in (*h, *p))))
+            return _weighted(node, vectors, scores)
+    y = getattr(node.fn, "fn", node.fn)(*vectors, *scores)
+    shape = np.broadcast_shapes(*(x.shape for x in (*vectors, *scores)))
+    return _finite(y, node, "fn", shape)
+
+def _normalized(node, h):
+    "LayerNorm, or RMSNorm, which subtracts no mean."
+    x = h - h.mean(-1, keepdims=True)*(node.kind == "layer")
+    variance = (x*x).mean(-1, keepdims=True)
+    return x*inverse_root(variance + node.eps, node)
+
+def _weighted(node, values, scores):
+    "The values, weighted by what the scores say."
+    row = np.concatenate(np.broadcast_arrays(*scores), axis=-1)
+    weights = _finite(node.weights(row), node, "weights", row.shape)
+    return sum(weights[..., j:j+1]*v for j, v in enumerate(values))
 
 def inverse_root(v, # variances + ε
                  node, # Normalize, for the message
@@ -178,9 +284,10 @@ def inverse_root(v, # variances + ε
                       "without spread", 0, "pass e.g. eps=1e-5")
     return 1/np.sqrt(v)
 
-def _returned(y, node, role, shape):
-    "What a user's function has returned somewhere on its way: finite, of this shape."
-    y, at = np.asarray(y), f"{role}` of `{node.program.name(node)}"
+def _finite(y, node, role, shape):
+    "What a user's function has returned on its way, if it is finite, of this shape."
+    y = np.asarray(y)
+    at = f"{role}` of `{node.program.name(node)}"
     if y.shape != shape:
         checks.refuse(at, f"keep the shape of its vectors, {shape}", y.shape,
                       "let it act on each coordinate alike")
@@ -200,17 +307,24 @@ def bounds(nodes, # vectors and scores in the order of writing, nothing left out
           ): # {vector or score: its bound}
     "The bounds of many vectors in one walk."
     known = {}
-    for h in nodes: known[h] = _bound(h, known)
+    for h in nodes:
+        known[h] = _bound(h, known)
     return known
 
 def _bound(h, known):
-    if isinstance(h, Nonlin): return getattr(h.fn, "bound", None)
-    if not isinstance(h, (Linear, Attend)): return np.inf
-    if isinstance(h, Attend) and h.weights is not softmax: return None
+    "The bound of a vector, from those of its arguments."
+    if isinstance(h, Nonlin):
+        return getattr(h.fn, "bound", None)
+    if isinstance(h, Attend):
+        coefs = [1.]*len(h.args) if h.weights is softmax else None
+    elif isinstance(h, Linear):
+        coefs = h.coefs
+    else:
+        return np.inf
     parts = [known[x] for x in h.args]
-    if None in parts: return None
-    coefs = h.coefs if isinstance(h, Linear) else np.ones(len(parts))
-    return float(sum(abs(c)*b for c, b in zip(coefs, parts)))
+    if coefs is None or None in parts:
+        return None
+    return float(sum(abs(c)*b for c, b in zip(coefs, parts, strict=True)))
 
 # %% ../../nbs/32_vectors.ipynb #public
 __all__ = []

@@ -7,21 +7,25 @@ __all__ = ['ProgramTokens']
 
 # %% ../../nbs/11_from_program.ipynb #15726f65
 import numpy as np
+from numpy.random import Generator
 
 from ..layer.tokens import TokenLaw
 from ..numerics import checks
 from ..numerics.factors import psd_factor
-from .finite_width import gram_block, rows_needed, run, wanted
+from .finite_width import Run, gram_block, rows_needed, wanted
 from .infinite_width import limit
 from .nodes import Score
+from .program import Program, Vectors
 from .score_paths import Paths
 
 # %% ../../nbs/11_from_program.ipynb #42b027ee
 #| code-fold: true
 class ProgramTokens(TokenLaw):
     "Vectors of a program as tokens; AssumptionError for one that the theorem excludes."
-    activation = cov = None
-    def __init__(self, program, vectors):
+    activation = None
+    cov = None
+
+    def __init__(self, program: Program, vectors: Vectors) -> None:
         """
         Parameters
         ----------
@@ -29,8 +33,15 @@ class ProgramTokens(TokenLaw):
             Program
         vectors
             its vectors that are the tokens, of length n
+
+        Raises
+        ------
+        AssumptionError
+            if the theorem excludes the program
+        TypeError, ValueError
+            for vectors of another program, or of another length
         """
-        self.vectors, _, _ = wanted(program, vectors, None)
+        self.vectors, _ = wanted(program, vectors)
         if any(h.length != 1 for h in self.vectors):
             checks.refuse("vectors", "have length n", "a shorter or longer one",
                           "multiply by a matrix with rows=1")
@@ -42,39 +53,72 @@ class ProgramTokens(TokenLaw):
         return f"ProgramTokens({', '.join(map(self.program.name, self.vectors))})"
 
     @property
-    def random(self): # is the Gram matrix random even at infinite width?
+    def random(self) -> bool:
+        "Is the Gram matrix random even at infinite width?"
         past = self.program.past(*self.vectors)
-        return any(isinstance(p, Score) and p.scale == "sqrt" for p in past)
+        return any(isinstance(p, Score) and p.is_random for p in past)
 
-    def kernel(self):
-        """The Gram matrix at infinite width; ValueError if it is random.
+    def kernel(self) -> np.ndarray:
+        """The Gram matrix at infinite width.
 
         Returns
         -------
         ndarray
             (s, s)
+
+        Raises
+        ------
+        ValueError
+            if it is random
         """
         if self.random:
             checks.refuse("kernel", "be a constant", "tokens of random scores",
                           "use `gram(np.inf, size)` for draws of it")
-        P = limit(self.program, paths=16).inner
-        return np.array([[np.mean(P.moment(a, b)) for b in self.vectors]
+        drawn = limit(self.program, paths=16).drawn
+        return np.array([[np.mean(drawn.moment(a, b)) for b in self.vectors]
                          for a in self.vectors])
 
-    def factor(self, n, size, rng):
-        "L (s, q, 1, size or 1) with L Lᵀ = K_n."
-        if n < np.inf: K = gram_block(self.program, self.vectors, n, size, rng)
-        elif not self.random: K = self.kernel()[None]
+    def factor(self, n: float, size: int, rng: Generator) -> np.ndarray:
+        """L (s, q, 1, size or 1) with L Lᵀ = K_n.
+
+        Parameters
+        ----------
+        n
+            n in [1, ∞]
+        size
+            number of draws, or axes of them
+        rng
+            Generator, or what stands in for it
+        """
+        if n < np.inf:
+            K = gram_block(self.program, self.vectors, n, size, rng)
+        elif self.random:
+            K = self._kernels(size, rng)
         else:
-            P = Paths(self.program, size, rng, wanted=self.vectors)
-            m = P.mean(self.vectors)
-            K = P.cov(self.vectors) + m[:, :, None]*m[:, None]
+            K = self.kernel()[None]
         return psd_factor(np.moveaxis(K, 0, -1)[:, :, None])
 
-    def literal(self, n, b, rng):
-        "b draws of X (b, s, n) with all matrices."
+    def _kernels(self, size, rng):
+        "Draws of the Gram matrix at infinite width, (size, s, s)."
+        drawn = Paths(self.program, size, rng, wanted=self.vectors)
+        m = drawn.mean(self.vectors)
+        return drawn.cov(self.vectors) + m[:, :, None]*m[:, None]
+
+    def literal(self, n: int, b: int, rng: Generator) -> np.ndarray:
+        """b draws of X (b, s, n) with all matrices.
+
+        Parameters
+        ----------
+        n
+            n, finite
+        b
+            number of draws
+        rng
+            Generator
+        """
         past = self.program.past(*self.vectors)
-        value = run(self.program, past, rows_needed(past, n, np.inf), n, b, rng, True)
+        run = Run(past, rows_needed(past, n, np.inf), n, dense=True)
+        value = run.draw(b, rng)
         return np.stack([value[h] for h in self.vectors], axis=1)
 
 # %% ../../nbs/11_from_program.ipynb #public

@@ -6,26 +6,30 @@
 __all__ = ['averages', 'conditional_average', 'curves']
 
 # %% ../../nbs/14_theorem.ipynb #9a0b359b
+from collections.abc import Callable
+from concurrent.futures import Executor
 from copy import copy
 
 import numpy as np
 from numpy.random import default_rng
+from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.nonlinearities import Nonlinearity
-from ..numerics.sampling import seed_sequence
+from ..numerics.sampling import Rng, by_pieces, seed_sequence
 from ..programs.finite_width import simulate
 from ..programs.infinite_width import limit
 from ..programs.nodes import Input, MatMul, Nonlin, Score, Vector, apply
-from ..programs.program import Program
+from ..programs.program import Program, Vectors
 
 # %% ../../nbs/14_theorem.ipynb #bb4f7c22
 #| code-fold: true
-def averages(program, psi, h, width, size=1, rng=None, executor=None):
+def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
+             size: int = 1, rng: Rng = None, executor: Executor | None = None,
+             ) -> tuple[np.ndarray, np.ndarray]:
     r"""$\frac1n\sum_\alpha \psi(h^1_\alpha, \dots, h^k_\alpha)$ at width n; scores.
 
-    Networks are independent (Fact 1, Theorem 1). Raises TypeError or ValueError
-    for vectors of another program or an impossible width.
+    Networks are independent (Fact 1, Theorem 1).
 
     Parameters
     ----------
@@ -48,29 +52,32 @@ def averages(program, psi, h, width, size=1, rng=None, executor=None):
     -------
     tuple
         averages (size,), scores (size, r) of the same networks
+
+    Raises
+    ------
+    TypeError, ValueError
+        for vectors of another program or an impossible width
     """
-    scores, h = _sqrt_scores(program), program.own(Vector, h, "h", some=True)
-    psi, n = _function(psi, len(h)), int(checks.width(width, finite=True))
-    size, g = checks.count(size, "size"), default_rng(seed_sequence(rng))
-    step, parts = max(1, 2**22//(n*len(h))), []
-    for k in range(0, size, step): # pieces of bounded memory
-        y, p = simulate(program, h, n, min(step, size - k), g, coords=n,
-                        scores=scores, executor=executor)
-        mean = psi(*np.moveaxis(y, 1, 0)).mean(-1)
-        parts.append(np.column_stack([mean, p]))
-    y = np.concatenate(parts)
-    return y[:, 0], y[:, 1:]
-
-def _sqrt_scores(program): # Program
-    r"All scores of a program that are divided by $\sqrt n$, in its order."
     checks.kind(program, Program, "program", "write one with Program()")
-    return [p for p in program.nodes if isinstance(p, Score) and p.scale == "sqrt"]
+    vectors = program.own(Vector, h, "h", some=True)
+    psi = _nonlinearity(psi, len(vectors))
+    n = int(checks.width(width, finite=True))
+    size = checks.count(size, "size")
+    g = default_rng(seed_sequence(rng))
+    def piece(b):
+        y, p = simulate(program, vectors, n, size=b, rng=g, coords=n,
+                        scores=program.random_scores, executor=executor)
+        return psi(*np.moveaxis(y, 1, 0)).mean(-1), p
+    return by_pieces(piece, size, max(1, 2**22//(n*len(vectors))))
 
-def _function(psi, k):
+def _nonlinearity(psi, k):
+    "ψ as a Nonlinearity of k arguments."
     return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi, arity=k)
 
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
-def conditional_average(program, psi, h, scores, rng=0):
+#| code-fold: true
+def conditional_average(program: Program, psi: Callable, h: Vectors, scores: ArrayLike,
+                        *, rng: Rng = 0) -> np.ndarray:
     r"""$\mathbb{E}[\psi(Z^{h^1}, \dots, Z^{h^k}) \mid p^\circ = p]$ (Theorem 1).
 
     At given scores p, for instance those of simulated networks. To many digits
@@ -88,26 +95,34 @@ def conditional_average(program, psi, h, scores, rng=0):
     scores
         values of all sqrt scores, (size, r)
     rng
-        for quasi-random points
+        None | int | SeedSequence | Generator, for quasi-random points
 
     Returns
     -------
     ndarray
         (size,)
+
+    Raises
+    ------
+    TypeError, ValueError
+        for vectors of another program, or other than one column per sqrt score
     """
-    _sqrt_scores(program) # refuses what is no program
-    h, extended = program.own(Vector, h, "h", some=True), copy(program)
-    node = Nonlin(extended, h, h[0].length, _function(psi, len(h)))
+    checks.kind(program, Program, "program", "write one with Program()")
+    vectors = program.own(Vector, h, "h", some=True)
+    psi = _nonlinearity(psi, len(vectors))
+    extended = copy(program)
+    node = Nonlin(extended, vectors, vectors[0].length, psi)
     extended.nodes = [*program.nodes, node]
     return limit(extended, paths=16).given(scores, rng).mean([node])[:, 0]
 
 # %% ../../nbs/14_theorem.ipynb #ef5c5663
 #| code-fold: true
-def curves(program, psi, h, at, width, size=1, rng=None, executor=None):
+def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: float, *,
+           size: int = 1, rng: Rng = None, executor: Executor | None = None,
+           ) -> tuple[np.ndarray, np.ndarray]:
     r"""$F_n(p) = \frac1n\sum_\alpha \psi(\phi(g_\alpha, p))$ for prescribed scores p.
 
-    The G-vars are those of simulated networks (appendix C.1.2). Raises ValueError
-    if h does not have this form, for instance for a second layer of scores.
+    The G-vars are those of simulated networks (appendix C.1.2).
 
     Parameters
     ----------
@@ -132,31 +147,43 @@ def curves(program, psi, h, at, width, size=1, rng=None, executor=None):
     -------
     tuple
         F_n (size, m), and the scores that the networks have drawn (size, r)
-    """
-    scores, n = _sqrt_scores(program), int(checks.width(width, finite=True))
-    gs, between = _g_vars(program, h, scores)
-    psi, size = _function(psi, 1), checks.count(size, "size")
-    at = checks.real(at, "at", (None, len(scores)),
-                     remedy="pass one column per sqrt score, in the program's order")
-    g, p = simulate(program, gs, n, size, rng, coords=n, scores=scores,
-                    executor=executor)
-    F, value = np.empty((size, len(at))), dict(zip(gs, np.moveaxis(g, 1, 0)))
-    for k, row in enumerate(at):
-        value |= {s: np.array([number]) for s, number in zip(scores, row)}
-        for x in between: value[x] = apply(x, value)
-        F[:, k] = psi(value[h]).mean(-1)
-    return F, p
 
-def _g_vars(program, h, scores):
+    Raises
+    ------
+    ValueError
+        if h does not have this form, for instance for a second layer of scores
+    """
+    checks.kind(program, Program, "program", "write one with Program()")
+    scores = program.random_scores
+    n = int(checks.width(width, finite=True))
+    gs, between = _g_vars_of(program, h)
+    psi = _nonlinearity(psi, 1)
+    size = checks.count(size, "size")
+    rows = checks.real(at, "at", (None, len(scores)),
+                       remedy="pass one column per sqrt score, in the program's order")
+    g, drawn = simulate(program, gs, n, size=size, rng=rng, coords=n, scores=scores,
+                        executor=executor)
+    value = dict(zip(gs, np.moveaxis(g, 1, 0), strict=True))
+    F = np.empty((size, len(rows)))
+    for k, row in enumerate(rows):
+        for p, number in zip(scores, row, strict=True):
+            value[p] = np.array([number])
+        for x in between:
+            value[x] = apply(x, value)
+        F[:, k] = psi(value[h]).mean(-1)
+    return F, drawn
+
+def _g_vars_of(program, h):
     "The G-vars g of h = φ(g, p), and the vectors in between, in order."
-    seen, todo = set(), [*program.own(Vector, [h], "h")]
-    while todo:
-        seen.add(x := todo.pop())
-        if not isinstance(x, (Input, MatMul)): todo += x.args
-    gs = [x for x in program.nodes if x in seen and isinstance(x, (Input, MatMul))]
-    between = [x for x in program.nodes if x in seen and x not in gs]
-    used = {s for x in between for s in x.scores}
-    if any(isinstance(x, Score) for x in program.past(*gs)) or used - set(scores):
+    def is_g_var(x):
+        return isinstance(x, (Input, MatMul))
+    start = program.own(Vector, [h], "h")
+    nodes = program.walk(start, lambda x: () if is_g_var(x) else x.args)
+    gs = [x for x in nodes if is_g_var(x)]
+    between = [x for x in nodes if not is_g_var(x)]
+    read = {p for x in between for p in x.scores}
+    early = any(isinstance(x, Score) for x in program.past(*gs))
+    if early or not read <= set(program.random_scores):
         checks.refuse("h", "be a function of G-vars made without scores, and of scores",
                       repr(program.describe(h)),
                       "write Σ a_j (O V x_j) instead of O (Σ a_j V x_j)")

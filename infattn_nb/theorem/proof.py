@@ -6,21 +6,26 @@
 __all__ = ['averaged_constant', 'gaussian_mean', 'split']
 
 # %% ../../nbs/15_proof.ipynb #proof-imports
+from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 
 import numpy as np
 from numpy.polynomial import Chebyshev
 from numpy.random import default_rng
+from numpy.typing import ArrayLike
 
 from ..layer.attention import Attention
+from ..layer.recipe import scores_of, weights_and_values
 from ..numerics import checks
 from ..numerics.factors import narrow
 from ..numerics.nonlinearities import Nonlinearity
 from ..numerics.quadrature import hermite
-from ..numerics.sampling import Mirror, Streams, draw, seed_sequence
+from ..numerics.sampling import Mirror, Rng, Streams, draw, pieces
+from ..numerics.sampling import seed_sequence
 
 # %% ../../nbs/15_proof.ipynb #2be27933
-def averaged_constant(order, constant, moment):
+def averaged_constant(order: float, constant: float, moment: float) -> float:
     r"""A constant of $\Psi(p) = \mathbb{E}\,\psi(Z^g, p)$, pseudo-Lipschitz of order d.
 
     With $M = \|p\|^{d-1}$ one of $g \mapsto \psi(g, p)$ for fixed p (Lemma 17).
@@ -38,31 +43,39 @@ def averaged_constant(order, constant, moment):
     -------
     float
         constant of Ψ, or of g ↦ ψ(g, p)
+
+    Raises
+    ------
+    ValueError
+        for an order outside [1, 1000], or infinite numbers
     """
     order = checks.number(order, "order", "[1, 1000]", "see Definition 2")
     constant = checks.number(constant, "constant")
     moment = checks.number(moment, "moment")
-    if order == 1: return constant # the bracket is 1 + 1 + 1 on both sides
+    if order == 1: # the bracket is 1 + 1 + 1 on both sides
+        return constant
     c = max(1., 2.**(order - 2))
     return constant*max(1 + 2*c*moment, c)
 
 # %% ../../nbs/15_proof.ipynb #d597bcc1
 #| code-fold: true
-def _conditional_variances(attention, i, n, size, g):
+def _conditional_variances(layer, i, n, size, g):
     "(v_n, v) of output i for draws of scores and Gram matrices of width n, (2, size)."
-    streams, shape = Streams.of(g), (attention.heads, size)
-    L = attention.tokens.sampled(n)[0].factor(n, size, streams.tokens)
-    F, parts = narrow(L[[i]]), (streams.normals, streams.wisharts)
-    G = attention.scores_of(L, F, n, shape, *parts)
-    A, V = attention.given(G, L, n, shape, streams.wisharts, [i])
-    K = attention.tokens.kernel()
-    v = np.array([np.einsum("ikan->n", V**2),
-                  np.einsum("ian,ij,jan->n", A[0], K, A[0])])
-    return attention.var_o*attention.var_v/attention.heads*v
+    streams = Streams.of(g)
+    shape = (layer.heads, size)
+    tokens, _ = layer.tokens.sampled(n)
+    L = tokens.factor(n, size, streams.tokens)
+    F = narrow(L[[i]])
+    G = scores_of(layer, L, F, n, shape, streams.normals, streams.wisharts)
+    A, V = weights_and_values(layer, G, L, n, shape, streams.wisharts, [i])
+    K = layer.tokens.kernel()
+    v_n = np.einsum("ikan->n", V**2)
+    v = np.einsum("ian,ij,jan->n", A[0], K, A[0])
+    return layer.var_o*layer.var_v/layer.heads*np.array([v_n, v])
 
 # %% ../../nbs/15_proof.ipynb #ca154714
 #| code-fold: true
-def gaussian_mean(psi, v):
+def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
     r"""$\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$ (Theorem 3).
 
     What Ψ is for an attention output. To rounding for smooth ψ, about 1e-6 for one
@@ -78,67 +91,92 @@ def gaussian_mean(psi, v):
     Returns
     -------
     ndarray
-        same shape
+        of the same shape
+
+    Raises
+    ------
+    ValueError
+        for negative variances, or where ψ is not finite
     """
-    psi, v = _elementwise(psi), checks.real(v, "v", within="[0, ∞)")
-    if not v.size: checks.refuse("v", "hold variances", "none", "pass one at least")
+    psi = _elementwise(psi)
+    variances = checks.real(v, "v", within="[0, ∞)")
+    if not variances.size:
+        checks.refuse("v", "hold variances", "none", "pass one at least")
     x, root, _ = hermite(4096, 400)
-    t = np.log(np.where(v > 0, v, np.max(v) or 1.)) # v = 0 where all tokens are dead
-    ends = [t.min() - 1e-6, t.max() + 1e-6]
-    def at_nodes(t): return psi(np.exp(t/2)[:, None]*x) @ root**2
+    def at_nodes(log_v): # E ψ at the nodes of the interpolation
+        return psi(np.exp(log_v/2)[:, None]*x) @ root**2
+    dead = variances == 0 # where all tokens are
+    log_v = np.log(np.where(dead, np.max(variances) or 1., variances))
+    ends = [log_v.min() - 1e-6, log_v.max() + 1e-6]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        smooth = Chebyshev.interpolate(at_nodes, 64, ends)(t)
-        value = np.where(v > 0, smooth, psi(np.zeros(1))[0])[()]
+        smooth = Chebyshev.interpolate(at_nodes, 64, ends)(log_v)
+        value = np.where(dead, psi(np.zeros(1))[0], smooth)[()]
     if not np.isfinite(value).all():
         checks.refuse("psi", "be finite wherever its Gaussian argument reaches",
                       "NaN or infinity", "mend its domain, or pass smaller `v`")
     return value
 
 def _elementwise(psi):
+    "ψ as a Nonlinearity of one argument."
     return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi)
 
 # %% ../../nbs/15_proof.ipynb #5345e59d
 #| code-fold: true
-def _split_block(attention, psi, f, df, n, i, control, size, g):
+def _parts_of_block(layer, psi, f, df, n, i, control, size, g):
     "Draws whose means are I_n and II_n, (size, 2), with or without control variate."
     matrices, coordinates = g.bit_generator.seed_seq.spawn(2)
-    v = np.empty((3, 2, size)) # v_n, v, v°; two mirror images
-    for j, sign in enumerate((1, -1)):
-        twin = lambda: Mirror(default_rng(seed_sequence(matrices)), sign)
-        v[:2, j] = _conditional_variances(attention, i, n, size, twin())
-        v[2, j], _ = _conditional_variances(attention, i, np.inf, size, twin())
-    Ψ_n, Ψ, Ψ_o = gaussian_mean(psi, v)
-    z, F, step = default_rng(coordinates), np.empty((2, size)), max(1, 2**18//n)
-    for k in range(0, size, step):
-        y = z.standard_normal((min(step, size - k), n))
-        for j in (0, 1):
-            F[j, k:k+step] = psi(np.sqrt(v[0, j, k:k+step, None])*y).mean(1)
+    v_n, v, v_limit = _mirrored_variances(layer, i, n, size, matrices)
+    Ψ_n, Ψ, Ψ_limit = gaussian_mean(psi, np.stack([v_n, v, v_limit]))
+    F = _coordinate_averages(psi, v_n, n, default_rng(coordinates))
     with np.errstate(all="ignore"): # `split` refuses what is not finite
         curve = f(F) - f(Ψ) - control*df(Ψ)*(F - Ψ_n)
-        position = f(Ψ) - f(Ψ_o)
+        position = f(Ψ) - f(Ψ_limit)
     return np.stack([curve, position], axis=-1).mean(0)
+
+def _mirrored_variances(layer, i, n, size, seed):
+    "v_n, v, and v° at infinite width, for draws and their mirror images, (2, size)."
+    v_n = np.empty((2, size))
+    v = np.empty((2, size))
+    v_limit = np.empty((2, size))
+    def twin(sign): # the same normals each time, or their negatives
+        return Mirror(default_rng(seed_sequence(seed)), sign)
+    for j, sign in enumerate((1, -1)):
+        v_n[j], v[j] = _conditional_variances(layer, i, n, size, twin(sign))
+        v_limit[j], _ = _conditional_variances(layer, i, np.inf, size, twin(sign))
+    return v_n, v, v_limit
+
+def _coordinate_averages(psi, v, n, rng):
+    "F_n: averages of ψ(√v y) over n coordinates y, the same for both images."
+    F = np.empty(v.shape)
+    for k, b in pieces(v.shape[1], max(1, 2**18//n)):
+        y = rng.standard_normal((b, n))
+        for j in (0, 1):
+            sd = np.sqrt(v[j, k:k+b, None])
+            F[j, k:k+b] = psi(sd*y).mean(1)
+    return F
 
 # %% ../../nbs/15_proof.ipynb #8fea972f
 #| code-fold: true
-def split(attention, psi, f, df, width, i=0, draws=2**13, rng=None, executor=None,
-          control=True):
+def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: float, *,
+          i: int = 0, draws: int = 2**13, rng: Rng = None,
+          executor: Executor | None = None, control: bool = True,
+          ) -> tuple[tuple[float, float], tuple[float, float]]:
     r"""The two parts of the proof of Theorem 3 for an attention layer (section 4).
 
     $\mathrm{I}_n = \mathbb{E}f(F_n(p)) - \mathbb{E}f(\Psi(p))$ and
     $\mathrm{II}_n = \mathbb{E}f(\Psi(p)) - \mathbb{E}f(\Psi(p^\circ))$ for the average
-    $F_n$ of ψ over the coordinates of output i. Raises TypeError or ValueError for
-    arguments out of range.
+    $F_n$ of ψ over the coordinates of output i.
 
     Parameters
     ----------
-    attention
+    layer
         Attention with n×n matrices
     psi
         ψ, bounded, of one argument
     f
-        f and its derivative (a wrong one costs precision, not truth)
+        a smooth function of the average
     df
-        f and its derivative (a wrong one costs precision, not truth)
+        its derivative (a wrong one costs precision, not truth)
     width
         n, a whole number
     i
@@ -156,28 +194,38 @@ def split(attention, psi, f, df, width, i=0, draws=2**13, rng=None, executor=Non
     -------
     tuple
         (I_n, standard error), (II_n, standard error)
-    """
-    n, i, psi = _admitted(attention, psi, f, df, width, i)
-    task = partial(_split_block, attention, psi, f, df, n, i, control)
-    x = draw(task, checks.count(draws, "draws", least=2), rng, executor)
-    if not np.isfinite(x).all():
-        checks.refuse("f", "be finite, and `df`, at every average of `psi`",
-                      "NaN or infinity", "mend its domain")
-    error = x.std(0, ddof=1)/np.sqrt(len(x))
-    return tuple((float(m), float(e)) for m, e in zip(x.mean(0), error))
 
-def _admitted(attention, psi, f, df, width, i):
-    "The door of `split`."
-    checks.kind(attention, Attention, "attention",
-                "for programs compare `averages` with `conditional_average`")
-    if attention.head_width:
-        checks.refuse("attention", "have n×n matrices",
-                      f"head_width={attention.head_width}",
-                      "low-rank heads of fixed width do not converge to this limit")
+    Raises
+    ------
+    TypeError, ValueError
+        for arguments out of range, low-rank or infinitely many heads, or where `f`
+        is not finite
+    """
+    _check_layer(layer)
     checks.function(f, "f", "pass e.g. np.tanh")
     checks.function(df, "df", "pass the derivative of `f`")
     n = int(checks.width(width, finite=True))
-    return n, checks.output(i, attention.tokens.seq_len), _elementwise(psi)
+    i = checks.output(i, layer.tokens.seq_len)
+    task = partial(_parts_of_block, layer, _elementwise(psi), f, df, n, i, control)
+    x = draw(task, checks.count(draws, "draws", least=2), rng, executor=executor)
+    if not np.isfinite(x).all():
+        checks.refuse("f", "be finite, and `df`, at every average of `psi`",
+                      "NaN or infinity", "mend its domain")
+    mean = x.mean(0)
+    error = x.std(0, ddof=1)/np.sqrt(len(x))
+    curves, positions = zip(mean.tolist(), error.tolist(), strict=True)
+    return curves, positions
+
+def _check_layer(layer):
+    "Refuse layers for which the two parts are not what the proof has."
+    checks.kind(layer, Attention, "layer",
+                "for programs compare `averages` with `conditional_average`")
+    if layer.head_width:
+        checks.refuse("layer", "have n×n matrices", f"head_width={layer.head_width}",
+                      "low-rank heads of fixed width do not converge to this limit")
+    if layer.heads == np.inf:
+        checks.refuse("layer", "have finitely many heads", "heads=inf",
+                      "its limit is a Gaussian, without scores")
 
 # %% ../../nbs/15_proof.ipynb #public
 __all__ = ["averaged_constant", "gaussian_mean", "split"]

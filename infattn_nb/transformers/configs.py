@@ -18,6 +18,7 @@ from ..numerics.nonlinearities import gelu, gelu_tanh, identity, relu, sigmoid
 from ..numerics.nonlinearities import silu, tanh
 from .blocks import Block, FeedForward, Norm, Rotary
 from .blocks import SelfAttention
+from .families import windowed
 from .residual_stream import embedding_cov, several, text_labels
 
 # %% ../../nbs/43_configs.ipynb #co-ensemble
@@ -26,10 +27,10 @@ def ensemble_of_config(config, tokens):
 
     Parameters
     ----------
-    config : str, Path or dict
-        A `config.json`, or what it holds.
-    tokens : int, sequence of labels, or list of such
-        Length of the text, or a label per position; several texts as a list.
+    config
+        A `config.json`, or what it holds
+    tokens
+        length of the text, or a label per position; several texts as a list
 
     Returns
     -------
@@ -111,15 +112,16 @@ def _entries(config):
     return _Entries(kind, _DEFAULTS["all"] | _DEFAULTS.get(kind, {}) | known)
 
 def _read_json(path):
+    text = ""
     try:
         text = Path(path).read_text(encoding="utf-8")
+        found = json.loads(text)
     except OSError as e:
         checks.refuse("config", "be a file that can be read", e.strerror or e,
                       f"is {str(path)!r:.60} its path?")
-    try:
-        return json.loads(text)
     except ValueError:
         checks.refuse("config", "be JSON", f"{text[:20]!r}", "pass a config.json")
+    return found
 
 # %% ../../nbs/43_configs.ipynb #co-shared
 #| code-fold: true
@@ -256,6 +258,9 @@ def _qwen3(c, texts):
     return _llama(c, texts, qk_norm=True)
 
 def _gemma(c, texts):
+    "Its first configs say gelu and mean the other form."
+    if c.get("hidden_activation", "hidden_act") == "gelu":
+        c = c._replace(entries=c.entries | dict(hidden_act="gelu_pytorch_tanh"))
     return _llama(c, texts, scale=c.width)
 
 def _gemma2(c, texts):
@@ -285,11 +290,7 @@ def _kinds_of_layers(c):
 def _window(c, kind, s):
     "The mask of a layer: causal, perhaps not further back than a window."
     far = c.get("sliding_window") if kind == "sliding_attention" else None
-    if far is None or far >= s:
-        return "causal"
-    i = np.arange(s)
-    distance = np.subtract.outer(i, i)
-    return (distance >= 0) & (distance < far)
+    return windowed(s, far)
 
 def _rope(c, kind="full_attention"):
     "Base, share and scaling of the rotary positions of a layer."
@@ -312,12 +313,11 @@ def _rotary(c, m, rope):
     plain = Rotary(base, share)
     if kind == "default":
         return plain
+    if kind not in ("linear", "llama3"):
+        _refuse_entry("rope_scaling", "be of type default, linear or llama3", kind)
     θ = plain.angles(m)
-    if kind == "linear":
-        return Rotary(base, share, frequencies=tuple(θ/rope["factor"]))
-    if kind == "llama3":
-        return Rotary(base, share, frequencies=tuple(_llama3(θ, rope)))
-    _refuse_entry("rope_scaling", "be of type default, linear or llama3", kind)
+    scaled = _llama3(θ, rope) if kind == "llama3" else θ/rope["factor"]
+    return Rotary(base, share, frequencies=tuple(scaled))
 
 def _llama3(θ, rope):
     "Slow angles divided by a factor, fast ones kept, blended between."

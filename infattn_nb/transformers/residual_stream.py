@@ -8,7 +8,7 @@ __all__ = ['bartlett', 'root', 'Stream', 'Sum', 'add', 'given_gram', 'random_coo
 
 # %% ../../nbs/34_stream.ipynb #st-imports
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,14 +21,14 @@ def bartlett(q, df, shape, rng):
 
     Parameters
     ----------
-    q : int
-        Rows.
-    df : float
-        Degrees of freedom, a whole number ≥ 0.
-    shape : tuple of int
-        Leading axes.
-    rng : numpy.random.Generator
-        Source of random numbers.
+    q
+        rows
+    df
+        Degrees of freedom, a whole number ≥ 0
+    shape
+        leading axes
+    rng
+        source of random numbers
 
     Returns
     -------
@@ -49,8 +49,8 @@ def root(S):
 
     Parameters
     ----------
-    S : ndarray, (..., s, s)
-        Covariances.
+    S
+        covariances, (..., s, s)
 
     Returns
     -------
@@ -73,15 +73,15 @@ class Stream:
 
     Parameters
     ----------
-    n : float
-        Width, in [1, ∞].
-    mean : ndarray, (b, s)
-        μ over the coordinates that are not explicit.
-    B : ndarray, (b, s, q)
-        Factor: in an orthonormal frame that starts with 𝟏/√n the rows of X/√n are
-        (μ, B).
-    units : ndarray, (b, s, c)
-        Explicit coordinates.
+    n
+        width, in [1, ∞]
+    mean
+        μ over the coordinates that are not explicit, (b, s)
+    B
+        factor: in an orthonormal frame that starts with 𝟏/√n the rows of X/√n
+        are (μ, B), (b, s, q)
+    units
+        explicit coordinates, (b, s, c)
     """
     n: float
     mean: np.ndarray
@@ -121,10 +121,11 @@ class Stream:
 
         Parameters
         ----------
-        kind : {"layer", "rms"}
-            LayerNorm's variance about the mean, or RMSNorm's about zero.
-        eps : float
-            ε, added to the variance.
+        kind
+            "layer", "rms": layerNorm's variance about the mean, or
+            RMSNorm's about zero
+        eps
+            ε, added to the variance
 
         Returns
         -------
@@ -139,12 +140,12 @@ class Stream:
 
         Parameters
         ----------
-        kind : {"layer", "rms"}
-            LayerNorm centres the tokens, RMSNorm does not.
-        eps : float
-            ε, added to the variance.
-        factor : ndarray, (b, s), optional
-            What `factor` gives, if it is known already.
+        kind
+            "layer", "rms": layerNorm centres the tokens, RMSNorm does not
+        eps
+            ε, added to the variance
+        factor
+            what `factor` gives, if it is known already, (b, s)
 
         Returns
         -------
@@ -161,10 +162,10 @@ class Stream:
 
         Parameters
         ----------
-        F : ndarray, (b, s, s)
-            Covariances.
-        rng : numpy.random.Generator
-            Source of random numbers.
+        F
+            covariances, (b, s, s)
+        rng
+            source of random numbers
 
         Returns
         -------
@@ -185,16 +186,18 @@ def add(x, F, rng, *, skip=1., branch=1., norm=None):
 
     Parameters
     ----------
-    x : Stream
-        X.
-    F : ndarray, (b, s, s)
-        Covariances of a coordinate of Y.
-    rng : numpy.random.Generator
-        Source of random numbers.
-    skip, branch : float
-        α and β.
-    norm : Norm, optional
-        A norm of Y before it is added.
+    x
+        X
+    F
+        Covariances of a coordinate of Y, (b, s, s)
+    rng
+        source of random numbers
+    skip
+        α and β
+    branch
+        α and β
+    norm
+        A norm of Y before it is added
 
     Returns
     -------
@@ -251,18 +254,18 @@ def given_gram(cov, mean, n, c, b, rng):
 
     Parameters
     ----------
-    cov : ndarray, (s, s)
-        $XX^\top/n - \mu\mu^\top$.
-    mean : ndarray, (s,)
-        μ.
-    n : float
-        Width, in [1, ∞].
-    c : int
-        Explicit coordinates.
-    b : int
-        Samples.
-    rng : numpy.random.Generator
-        Source of random numbers.
+    cov
+        $XX^\top/n - \mu\mu^\top$, (s, s)
+    mean
+        μ, (s,)
+    n
+        width, in [1, ∞]
+    c
+        explicit coordinates
+    b
+        samples
+    rng
+        Source of random numbers
 
     Returns
     -------
@@ -287,14 +290,14 @@ def given_embeddings(X, n, c, b):
 
     Parameters
     ----------
-    X : ndarray, (s, n')
-        The embeddings, one row per token.
-    n : float
-        Width: n', or infinity.
-    c : int
-        Explicit coordinates, at least one.
-    b : int
-        Samples.
+    X
+        the embeddings, one row per token, (s, n')
+    n
+        width: n', or infinity
+    c
+        explicit coordinates, at least one
+    b
+        samples
 
     Returns
     -------
@@ -353,9 +356,9 @@ def several(tokens):
 
     Parameters
     ----------
-    tokens : sequence of labels, or list of such
-        A string is a text of letters; a list of strings is a text of words; a list of
-        lists, tuples or arrays is several texts.
+    tokens
+        A string is a text of letters; a list of strings is a text of words; a
+        list of lists, tuples or arrays is several texts
 
     Returns
     -------
@@ -380,18 +383,19 @@ def _listed(text):
     return list(text) if isinstance(text, str) else text
 
 # %% ../../nbs/34_stream.ipynb #st-cov
-def embedding_cov(tokens, var_token=1., var_position=0.):
+def embedding_cov(tokens: Any, var_token: float = 1.,
+                  var_position: float = 0.) -> np.ndarray:
     r"""Covariance of the embeddings $e_{t_i} + p_i$ of texts in each coordinate.
 
     Parameters
     ----------
-    tokens : sequence of labels, (s,), or list of such
-        A label per position: equal labels, equal tokens. Several texts, as a list of
-        lists, share tokens and positions.
-    var_token : float, default 1.
-        Variance of a coordinate of a token's embedding.
-    var_position : float, default 0.
-        The same of a position's.
+    tokens
+        A label per position: equal labels, equal tokens. Several texts, as a
+        list of lists, share tokens and positions
+    var_token
+        variance of a coordinate of a token's embedding
+    var_position
+        the same of a position's
 
     Returns
     -------
@@ -411,13 +415,13 @@ def embedding_cov(tokens, var_token=1., var_position=0.):
     same_place = position[:, None] == position
     return var_token*(t[:, None] == t) + var_position*same_place
 
-def text_labels(texts):
+def text_labels(texts: Any) -> np.ndarray:
     """Which text each token belongs to, as `Transformer(texts=…)` takes it.
 
     Parameters
     ----------
-    texts : list of sequences
-        The texts, or anything with their lengths.
+    texts
+        the texts, or anything with their lengths
 
     Returns
     -------

@@ -1,6 +1,11 @@
 // The random-kernel machine: one infinitely wide attention layer, network by network.
 import {bell, button, choice, el, label, linspace, normal, panel, slider, still, svg} from "./plot.js";
 
+const CAPTION = "One infinitely wide layer, network by network. Its random scores give the attention weights A of each head (here the first); "
+  + "they give the covariance of the outputs, S = A Aᵀ, a mean over heads; and v, the first entry of S, is the variance of output 1, which is Gaussian "
+  + "in this network. Averaged over networks it is not: the black curve, the limit. No network has a larger v than one that looks at a single token: "
+  + "the ceiling v = 1. On the logarithmic axis the tails show. The thin lines are layers of width 16, 64 and 256 (stored for 2 and 4 tokens, up to 8 heads): "
+  + "they approach the black curve, not the dashed Gaussian.";
 const KEPT = 40, Y = linspace(-4, 4, 161);
 
 // Scores of one head are independent N(0, τ²) (unit tokens), its weights their softmax.
@@ -51,14 +56,20 @@ function matrix(rows, name, top) {
 
 export const readable = x => x >= 1e4 ? label(+x.toPrecision(2)) : x >= 10 ? x.toFixed(0) : x.toFixed(2);
 
+// Densities of the finite widths that are stored at these settings, [width, y => density].
+export function finiteLaws(finite, table, τ, H, s) {
+  const laws = finite.laws[`${s},${H}`]?.[table.tau.indexOf(τ)] ?? [];
+  return laws.map(({v, w}, k) => [finite.widths[k], y => v.reduce((t, x, i) => t + w[i]*bell(y, x), 0)]);
+}
+
 export default async function kernel(box, data) {
-  const table = await data("kernel.json");
+  const [table, finite] = await Promise.all([data("kernel.json"), data("finite.json")]);
   let networks = [], variances = [], running = null;
   const restart = () => { networks = []; variances = Array.from({length: 1500}, () => drawVariance(τ.value, H.value, s.value)); next(); };
   const τ = slider("score standard deviation", table.tau, 2, x => x.toFixed(2), restart);
   const H = slider("heads", table.heads, 1, String, restart);
   const s = slider("tokens", table.tokens, 4, String, restart);
-  const axis = choice("vertical axis", ["linear", "logarithmic"], () => draw());
+  const axis = choice("vertical axis", ["logarithmic", "linear"], () => draw());
   const next = () => { networks.push(drawNetwork(τ.value, H.value, s.value)); if (networks.length > 400) networks.shift(); draw(); };
   const many = button("run", () => {
     if (running) { clearInterval(running); running = null; }
@@ -68,17 +79,17 @@ export default async function kernel(box, data) {
   });
   const matrices = el("div", {class: "live-matrices"}), panels = el("div", {class: "live-panels"});
   const said = el("p", {class: "live-said", "aria-live": "polite"});
-  box.append(el("div", {class: "live-controls"}, button("new network", next), many, axis.box, τ.box, H.box, s.box),
-             matrices, panels, said);
+  box.append(el("div", {class: "live-controls live-buttons"}, button("new network", next), many, axis.box),
+             el("div", {class: "live-stage"}, panels, matrices),
+             el("div", {class: "live-controls"}, τ.box, H.box, s.box), said, el("p", {class: "live-caption"}, CAPTION));
 
   function draw() {
     const law = lawOf(table, τ.value, H.value, s.value), log = axis.value === "logarithmic";
     const {A, S} = networks.at(-1), v = S[0][0], sd = Math.sqrt(law.mean), reach = 7*sd;
-    matrices.replaceChildren(matrix(A, "weights A of one head", 1), matrix(S, "covariance S of the outputs", Math.max(...S.map((r, i) => r[i]))),
-      el("p", {}, `This network: output 1 is Gaussian with variance v = ${v.toFixed(3)}. `
-        + `Over networks v lies between ${(1/s.value).toFixed(3)} (attention to all tokens alike) and 1 (to a single one).`));
+    matrices.replaceChildren(matrix(A, "weights A", 1), matrix(S, "covariance S", Math.max(...S.map((r, i) => r[i]))));
     panels.replaceChildren(bells(law, v, sd, reach, log), spread(law, v));
-    said.textContent = `Over all networks: excess kurtosis ${law.kurtosis.toFixed(3)}; beyond 6 standard deviations `
+    said.textContent = `This network: v = ${v.toFixed(3)}, between ${(1/s.value).toFixed(3)} (all tokens alike) and 1 (one alone). `
+      + `Over all networks: excess kurtosis ${law.kurtosis.toFixed(3)}; beyond 6 standard deviations `
       + `${readable(law.ratio)} times as likely as the Gaussian of the same variance says.`;
     Object.assign(box.dataset, {kurtosis: law.kurtosis, ratio: law.ratio, mean: law.mean, networks: networks.length});
   }
@@ -88,13 +99,16 @@ export default async function kernel(box, data) {
     const P = panel({x: [xs[0], xs.at(-1)], y: log ? [1e-9*top, 2*top] : [0, top], log, xlabel: "output y", ylabel: "density",
       describe: "Densities of one output: single networks, their mixture, and the Gaussian of the same variance"});
     for (const n of networks.slice(-KEPT - 1, -1)) P.line(xs, xs.map(y => bell(y, n.S[0][0])), "past");
+    const narrow = finiteLaws(finite, table, τ.value, H.value, s.value);
+    for (const [, density] of narrow) P.line(xs, xs.map(density), "finite");
     P.line(xs, xs.map(y => bell(y, law.mean)), "gaussian");
     P.line(xs, xs.map(y => law.density(y)), "law");
     P.line(xs, xs.map(y => bell(y, v)), "now");
     if (networks.length > 1) P.line(xs, xs.map(y => networks.reduce((t, n) => t + bell(y, n.S[0][0]), 0)/networks.length), "mean");
     const earlier = networks.length > 1 ? [["past", "earlier ones"], ["mean", `mean of ${networks.length}`]] : [];
+    const widths = narrow.length ? [["finite", `widths ${narrow.map(([n]) => n).join(", ")}`]] : [];
     return el("figure", {}, P.root, key([["now", "this network"], ...earlier,
-      ["law", "all networks: the limit"], ["gaussian", "Gaussian, same variance"]]));
+      ["law", "all networks: the limit"], ["gaussian", "Gaussian, same variance"], ...widths]));
   }
 
   function spread(law, v) {

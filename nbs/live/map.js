@@ -4,6 +4,16 @@ import {key, lawOf, readable} from "./kernel.js";
 
 const W = 560, LEFT = 52, BOTTOM = 44, TOP = 8, ROW = 34;
 
+// How strongly a value is coloured: both scales are logarithmic, and their legend shows these values.
+const SCALES = {"beyond 6 sd": [1, 1000, [1, 3, 10, 30, 100, 300, 1000]], kurtosis: [.003, 3, [.003, .01, .03, .1, .3, 1, 3]]};
+export function shade(colour, x) {
+  const [least, most] = SCALES[colour];
+  return Math.min(1, Math.max(0, Math.log(Math.max(x, least)/least)/Math.log(most/least)));
+}
+
+// Where a first-order correction can be believed: it changes the density by less than a half.
+export const valid = (f, change) => Math.abs(change) < f/2;
+
 // f₁ of the first-order correction at the points y, where it has been computed.
 export const correction = (map, τ, H, s) => map.f1[`${s},${H},${τ}`];
 
@@ -14,12 +24,18 @@ export default async function regimes(box, data) {
   const colour = choice("colour", ["beyond 6 sd", "kurtosis"], () => draw());
   const s = slider("tokens", table.tokens, 4, String, () => draw());
   const n = slider("width", [...map.widths, Infinity], Infinity, x => x === Infinity ? "∞" : String(x), () => draw());
+  const scale = () => el("ul", {class: "live-scale", "aria-label": "colour scale"}, el("li", {class: "live-scale-name"}, colour.value === "kurtosis" ? "excess kurtosis" : "times as likely beyond 6 sd"),
+    ...SCALES[colour.value][2].map(x => {
+      const root = svg("svg", {viewBox: "0 0 24 14", width: 24, height: 14, "aria-hidden": "true"});
+      root.append(svg("rect", {x: 0, y: 0, width: 24, height: 14, class: "live-cell", "fill-opacity": shade(colour.value, x)}));
+      return el("li", {}, root, label(x));
+    }));
   const grid = el("div", {class: "live-map"}), panels = el("div", {class: "live-panels"});
   const said = el("p", {class: "live-said", "aria-live": "polite"});
   box.append(el("div", {class: "live-controls"}, colour.box, s.box, n.box), grid, said, panels);
 
   const value = (τ, H) => { const l = lawOf(table, τ, H, s.value); return colour.value === "kurtosis" ? l.kurtosis : l.ratio; };
-  const strength = x => colour.value === "kurtosis" ? Math.min(1, Math.sqrt(x/2)) : Math.min(1, Math.log10(Math.max(x, 1))/3);
+  const strength = x => shade(colour.value, x);
 
   function cells() {
     const H = TOP + ROW*heads.length + BOTTOM, w = (W - LEFT - 8)/taus.length;
@@ -48,7 +64,7 @@ export default async function regimes(box, data) {
 
   function draw(focus = false) {
     const law = lawOf(table, at.τ, at.H, s.value), f1 = correction(map, at.τ, at.H, s.value);
-    grid.replaceChildren(cells(), el("p", {class: "live-corners"},
+    grid.replaceChildren(cells(), scale(), el("p", {class: "live-corners"},
       "Left: scores vanish, tokens are averaged, Gaussian. Top: many heads, Gaussian. Bottom, middle to right: few heads that choose, far from Gaussian; far right: one token takes all, and the weight of the winner is nearly constant again."));
     if (focus) grid.querySelector("svg").focus();
     const sd = Math.sqrt(law.mean), ys = map.y, xs = linspace(-7, 7, 141).map(y => y*sd);
@@ -60,8 +76,15 @@ export default async function regimes(box, data) {
     const entries = [["law", "limit"], ["gaussian", "Gaussian, same variance"]];
     if (f1 && n.value < Infinity) {
       const mirrored = [...ys.slice(1).map(y => -y).reverse(), ...ys], g = [...f1.slice(1).reverse(), ...f1];
-      P.line(mirrored.map(y => y*sd), mirrored.map((y, k) => law.density(y*sd) + g[k]/n.value), "now");
-      entries.push(["now", `width ${n.value}: f + f₁/n`]);
+      const change = g.map(x => x/n.value), good = mirrored.map((y, k) => valid(law.density(y*sd), change[k]));
+      const at = k => [mirrored[k]*sd, Math.max(law.density(mirrored[k]*sd) + change[k], 1e-300)];
+      for (let k = 0; k + 1 < mirrored.length; k++) {
+        const [[x, f], [x1, f1]] = [at(k), at(k + 1)];
+        P.line([x, x1], [f, f1], good[k] && good[k + 1] ? "now" : "faint");
+      }
+      if (good.some(x => x)) entries.push(["now", `width ${n.value}: f + f₁/n`]);
+      if (good.some(x => !x)) entries.push(["faint", "not valid here: f₁/n is above f/2"]);
+      box.dataset.valid = good.filter(x => x).length/good.length;
     }
     panels.replaceChildren(el("figure", {}, P.root, key(entries)));
     said.textContent = `Score sd ${at.τ}, ${at.H} ${at.H === 1 ? "head" : "heads"}, ${s.value} tokens: excess kurtosis ${law.kurtosis.toFixed(3)}, `

@@ -26,7 +26,7 @@ export function slider(name, values, start, show, changed) {
   };
   input.addEventListener("input", () => { update(); changed(); });
   update();
-  return {box: el("label", {}, el("span", {}, name), input, out),
+  return {box: el("label", {}, el("span", {}, name), input, out), input,
           get value() { return values[input.value]; },
           set value(v) { input.value = values.indexOf(v); update(); changed(); }};
 }
@@ -46,6 +46,9 @@ export function choice(name, words, changed) {
   }
   return state;
 }
+
+// What does nothing now cannot be pressed.
+export function enable(state, on) { for (const b of state.box.children) b.disabled = !on; }
 
 export function button(name, pressed) {
   const b = el("button", {type: "button"}, name);

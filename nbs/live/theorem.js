@@ -1,8 +1,10 @@
 // Theorem 1, moving: averages over the coordinates of single networks as the width grows.
 // Two independent unit tokens, one head, score standard deviation 2; ψ = cos.
-import {choice, el, linspace, normal, panel, slider, button} from "./plot.js";
+import {button, choice, el, enable, linspace, normal, panel, slider} from "./plot.js";
 import {key} from "./kernel.js";
 
+const CAPTION = "ψ = cos, averaged over the n coordinates of one output. Attention: one head on two independent unit tokens, scores of standard deviation τ = 2; "
+  + "the limit is Ψ(δ) = E ψ(y) = exp(−v/2) with v = (1 + tanh²(δ/2))/2. Perceptron: y = W² tanh(W¹x) on one unit token. The switch of the scores' scale has no meaning without scores.";
 const τ = 2, δs = linspace(-8, 8, 65), LINES = 12;
 const widths = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
@@ -75,10 +77,12 @@ export default async function theorem(box, data) {
   const kind = choice("network", ["attention", "perceptron"], () => renew());
   const scale = choice("scores scaled by", ["1/√n", "1/n"], () => renew());
   const panels = el("div", {class: "live-panels"}), said = el("p", {class: "live-said", "aria-live": "polite"});
-  box.append(el("div", {class: "live-controls"}, button("new networks", () => renew()), kind.box, scale.box, n.box), panels, said);
+  box.append(el("div", {class: "live-controls"}, button("new networks", () => renew()), kind.box, scale.box, n.box), panels, said,
+             el("p", {class: "live-caption"}, CAPTION));
 
   const make = () => kind.value === "attention" ? attentionNetwork(n.value, scale.value) : perceptronNetwork(n.value);
   function renew() {
+    enable(scale, kind.value === "attention");
     networks = Array.from({length: LINES}, make);
     sample = Array.from({length: n.value > 512 ? 120 : 300}, () => { const m = make(); return m.F(m.δ); });
     draw();
@@ -86,9 +90,10 @@ export default async function theorem(box, data) {
 
   function draw() {
     const attention = kind.value === "attention", limit = δ => attention ? Ψ(δ) : perceptron;
-    const P = panel({x: [-8, 8], y: [.2, 1.05], xlabel: attention ? "score difference δ = p₁ − p₂" : "(no scores: the place along this axis means nothing)",
+    const lines = networks.map(m => δs.map(m.F)), low = Math.min(.2, Math.floor(10*Math.min(...lines.flat()))/10);
+    const P = panel({x: [-8, 8], y: [low, 1.05], xlabel: attention ? "score difference δ = p₁ − p₂" : "(no scores: the place along this axis means nothing)",
       ylabel: "average of cos(y)", describe: "Averages of single networks as functions of the score difference, and their limit"});
-    for (const m of networks) P.line(δs, δs.map(m.F), "past");
+    for (const line of lines) P.line(δs, line, "past");
     P.line(δs, δs.map(limit), "law");
     networks.forEach((m, k) => { const x = m.δ ?? -7 + 14*k/(LINES - 1); P.dots([Math.max(-7.9, Math.min(7.9, x))], [m.F(x)], "dot", 4); });
     panels.replaceChildren(el("figure", {}, P.root, key([["past", "one network, all scores it might have"], ["law", "the limit Ψ"], ["dot", "where its own scores put it"]])), side(attention));
@@ -97,16 +102,17 @@ export default async function theorem(box, data) {
     said.textContent = `Spread of the average over networks at width ${n.value}: ${sd.toFixed(3)}. `
       + (attention && scale.value === "1/√n" ? "The curves agree ever better; the dots stay where chance has put them."
         : "It tends to zero: every wide network gives the same number.");
-    Object.assign(box.dataset, {mean, sd, width: n.value});
+    Object.assign(box.dataset, {mean, sd, width: n.value, low, lowest: Math.min(...lines.flat()), highest: Math.max(...lines.flat())});
   }
 
   function side(attention) {
-    const bins = 34, edges = linspace(.2, 1.05, bins + 1), counts = Array(bins).fill(0);
-    for (const f of sample) { const k = Math.floor((f - .2)/.85*bins); if (k >= 0 && k < bins) counts[k]++; }
+    const low = Math.min(.2, Math.floor(10*Math.min(...sample))/10), bins = Math.round((1.05 - low)/.025);
+    const edges = linspace(low, 1.05, bins + 1), counts = Array(bins).fill(0);
+    for (const f of sample) counts[Math.min(bins - 1, Math.floor((f - low)/(1.05 - low)*bins))]++;
     const shares = counts.map(c => c/sample.length);
     const exact = edges.slice(1).map((b, k) => limitCdf(b) - limitCdf(edges[k]));
     const random = attention && scale.value === "1/√n", top = 1.15*Math.max(...shares, ...(random ? exact : [0]));
-    const P = panel({x: [.2, 1.05], y: [0, top], xlabel: "average of cos(y)", ylabel: "share of networks",
+    const P = panel({x: [low, 1.05], y: [0, top], xlabel: "average of cos(y)", ylabel: "share of networks",
       describe: "Distribution of the average over networks"});
     P.bars(edges, shares, "bar");
     if (random) P.line(edges.slice(1).map((b, k) => (b + edges[k])/2), exact, "law");
