@@ -47,8 +47,11 @@ PUBLIC = {
         "participation_moments mean_entropy entropy frozen effective_alpha "
         "row_overlap width_term",
     "transformers.residual_stream": "embedding_cov text_labels",
-    "transformers.blocks": "Block FeedForward Norm Rotary SelfAttention",
-    "transformers.transformer": "Transformer Chain",
+    "transformers.parts": "Norm Rotary",
+    "transformers.heads": "SelfAttention",
+    "transformers.blocks": "Block FeedForward",
+    "transformers.chain": "Chain",
+    "transformers.transformer": "Transformer",
     "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "paper.figures":
@@ -188,13 +191,13 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .convergence.long_sequences import width_term as width_term
     from .transformers.residual_stream import embedding_cov as embedding_cov
     from .transformers.residual_stream import text_labels as text_labels
+    from .transformers.parts import Norm as Norm
+    from .transformers.parts import Rotary as Rotary
+    from .transformers.heads import SelfAttention as SelfAttention
     from .transformers.blocks import Block as Block
     from .transformers.blocks import FeedForward as FeedForward
-    from .transformers.blocks import Norm as Norm
-    from .transformers.blocks import Rotary as Rotary
-    from .transformers.blocks import SelfAttention as SelfAttention
+    from .transformers.chain import Chain as Chain
     from .transformers.transformer import Transformer as Transformer
-    from .transformers.transformer import Chain as Chain
     from .learning.sequences import embed_features as embed_features
     from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor

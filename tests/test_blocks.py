@@ -6,7 +6,8 @@ import pytest
 from scipy.stats import ks_2samp
 
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, embedding_cov, relu, silu, tanh, text_labels
-from infattn_nb.transformers.transformer import replace_blocks, run
+from infattn_nb.transformers.chain import run
+from infattn_nb.transformers.transformer import replace_blocks
 
 def normalise(norm, X):
     Y = X - X.mean(-1, keepdims=True) if norm.kind == "layer" else X

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .blocks import FeedForward, SelfAttention, waves
+from .blocks import FeedForward
+from .heads import SelfAttention
+from .parts import waves
 from .residual_stream import bartlett, root
 from ..numerics.slopes import slope, slope_moments
 

@@ -16,9 +16,10 @@ import numpy as np
 from ..numerics import checks
 from ..numerics.nonlinearities import gelu, gelu_tanh, identity, relu, sigmoid
 from ..numerics.nonlinearities import silu, tanh
-from .blocks import Block, FeedForward, Norm, Rotary
-from .blocks import SelfAttention
+from .blocks import Block, FeedForward
 from .families import windowed
+from .heads import SelfAttention
+from .parts import Norm, Rotary
 from .residual_stream import embedding_cov, several, text_labels
 
 # %% ../../nbs/43_configs.ipynb #co-ensemble

@@ -13,10 +13,12 @@ import numpy as np
 
 from ..numerics import checks
 from ..numerics.sampling import draw, pieces
-from .blocks import positions_of
+from .admission import width_of
+from .chain import Chain, run
+from .heads import positions_of
 from .residual_gradients import normed, random_readout
 from .residual_gradients import through_norm, through_step
-from .transformer import Chain, chain_parts, run, width_of
+from .transformer import chain_parts
 
 # %% ../../nbs/44_gradients.ipynb #gr-walk
 def walk_back(t, run, n, cov, rng):
