@@ -153,7 +153,7 @@ def test_weight_norms():
 def test_same_bytes_for_any_workers():
     t = Transformer(np.eye(3), layers=1, heads=1, ff=1)
     a = t.gradients(8, 5000, 0)
-    with ThreadPoolExecutor(3) as pool: b = t.gradients(8, (50, 100), 0, pool)
+    with ThreadPoolExecutor(3) as pool: b = t.gradients(8, (50, 100), 0, executor=pool)
     for x, y in ((a.gram, b.gram), (a.tangent, b.tangent), *((a.norms[k], b.norms[k]) for k in a.norms)): assert x.tobytes() == y.tobytes()
 
 def test_forward_is_the_chain():

@@ -63,7 +63,7 @@ def slope(phi):
 
     Parameters
     ----------
-    phi : Nonlinearity
+    phi
         Of one argument.
 
     Returns
@@ -172,16 +172,16 @@ def slope_moments(phi, cov):
 
     Parameters
     ----------
-    phi : Nonlinearity
+    phi
         Of one argument.
-    cov : ndarray, (..., s, s)
-        Covariances of Z.
+    cov
+        Covariances of Z, (..., s, s)
 
     Returns
     -------
-    β : ndarray, (..., s, s)
-        $\mathbb{E}[\phi'(Z_i)\phi'(Z_j)]$.
-    α : ndarray, (..., s, s)
+    β
+        $\mathbb{E}[\phi'(Z_i)\phi'(Z_j)]$, (..., s, s)
+    α
         $\mathbb{E}[\phi''(Z_i)\phi(Z_j)]$ in the sense of distributions: by Stein's
         lemma $\mathbb{E}[\phi'(Z_i)\phi(Z_j)Z_k] = α_{ij}Σ_{ik} + β_{ij}Σ_{jk}$.
         Closed forms for lines with a bend, Hermite series for the rest: to rounding

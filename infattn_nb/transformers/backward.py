@@ -71,17 +71,17 @@ def fresh(branch, record, E, R, n, rng):
 
     Parameters
     ----------
-    branch : SelfAttention or FeedForward
+    branch
         The branch.
-    record : AttentionRecord or FeedForwardRecord
+    record
         What it kept (`keep="all"`).
-    E : ndarray, (b, s, k)
-        Factor of dY dYᵀ.
-    R : ndarray, (b, s, q)
-        Factor of the Gram matrix of its inputs.
-    n : float
+    E
+        Factor of dY dYᵀ, (b, s, k)
+    R
+        Factor of the Gram matrix of its inputs, (b, s, q)
+    n
         Width.
-    rng : numpy.random.Generator
+    rng
         Source of random numbers.
 
     Returns
@@ -99,19 +99,19 @@ def through(branch, record, drawn, M, E, R, n, positions):
     ----------
     branch, record, E, R, n
         As in `fresh`.
-    drawn : Fresh
+    drawn
         What `fresh` drew.
-    M : ndarray, (b, s, s)
-        $(S - \sum\xi B^\top)F^+$.
-    positions : ndarray, (s,)
-        Of the tokens in their texts.
+    M
+        $(S - \sum\xi B^\top)F^+$, (b, s, s)
+    positions
+        Of the tokens in their texts, (s,)
 
     Returns
     -------
-    sizes : dict
+    sizes
         For each matrix an array (b, s, s) whose sum is ‖∂loss/∂W‖²/fan-in, and whose
         sum over the tokens of two texts is their inner product.
-    pulls : list of Pull
+    pulls
         What the inputs get.
     """
     raise TypeError(type(branch))
@@ -122,28 +122,28 @@ def backward(branches, records, S, E, R, F, n, positions, rng):
 
     Parameters
     ----------
-    branches, records : sequences
+    branches, records
         The branches of the sum, and what they kept.
-    S : ndarray, (b, s, s)
-        dY Yᵀ.
-    E : ndarray, (b, s, k)
-        Factor of dY dYᵀ.
-    R : ndarray, (b, s, q)
-        Factor of the Gram matrix of the inputs.
-    F : ndarray, (b, s, s)
-        Covariance of a coordinate of Y.
-    n : float
+    S
+        dY Yᵀ, (b, s, s)
+    E
+        Factor of dY dYᵀ, (b, s, k)
+    R
+        Factor of the Gram matrix of the inputs, (b, s, q)
+    F
+        Covariance of a coordinate of Y, (b, s, s)
+    n
         Width.
-    positions : ndarray, (s,)
-        Of the tokens in their texts.
-    rng : numpy.random.Generator
+    positions
+        Of the tokens in their texts, (s,)
+    rng
         Source of random numbers.
 
     Returns
     -------
-    sizes : dict
+    sizes
         As in `through`, of all branches.
-    pulls : list of Pull
+    pulls
         What the inputs get.
     """
     pairs = list(zip(branches, records))
@@ -192,12 +192,12 @@ def before_softmax(t, A, P, dA):
 
     Parameters
     ----------
-    t : SelfAttention
+    t
         The branch.
-    A, P : ndarray, (..., s)
-        Weights, which sum to one along the last axis, and scores.
-    dA : ndarray, (..., s)
-        Gradients of the weights.
+    A, P
+        Weights, which sum to one along the last axis, and scores, (..., s)
+    dA
+        Gradients of the weights, (..., s)
 
     Returns
     -------

@@ -8,11 +8,12 @@ __all__ = ['walk_back', 'Gradients', 'gradients']
 # %% ../../nbs/44_gradients.ipynb #gr-imports
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ..numerics import checks
-from ..numerics.sampling import draw, pieces
+from ..numerics.sampling import by_pieces, draw
 from .admission import width_of
 from .chain import Chain, run
 from .heads import positions_of
@@ -26,15 +27,15 @@ def walk_back(t, run, n, cov, rng):
 
     Parameters
     ----------
-    t : Transformer
+    t
         The network.
-    run : Run
+    run
         b samples of it, with all that was kept.
-    n : float
+    n
         Width.
-    cov : ndarray, (s, s)
-        Covariance of the readout.
-    rng : numpy.random.Generator
+    cov
+        Covariance of the readout, (s, s)
+    rng
         Source of random numbers.
 
     Yields
@@ -67,37 +68,37 @@ class Gradients:
 
     Parameters
     ----------
-    chain : Chain
+    chain
         The way there of the same networks.
-    gram : ndarray, (..., L + 1, s, s)
-        dX_l dX_lᵀ.
-    inner : ndarray, (..., L + 1, s, s)
-        dX_l X_lᵀ.
-    norms : dict
+    gram
+        dX_l dX_lᵀ, (..., L + 1, s, s)
+    inner
+        dX_l X_lᵀ, (..., L + 1, s, s)
+    norms
         "q", "k", "v", "o", "1", "2", "3", "b1", "b2" -> (..., L): θ = ‖∂loss/∂w‖² of
         the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
         block has none.
-    weight_norms : dict
+    weight_norms
         The same of ‖∂loss/∂W‖²: infinite where the fan-in is.
-    tangent : ndarray, (...) or (..., k, k)
+    tangent
         Sum of all θ; between k texts, the matrix of inner products of the gradients.
     """
-    chain: object
+    chain: Chain
     gram: np.ndarray
     inner: np.ndarray
-    norms: dict
-    weight_norms: dict
+    norms: dict[str, np.ndarray]
+    weight_norms: dict[str, np.ndarray]
     tangent: np.ndarray
 
     @property
-    def cosine(self):
+    def cosine(self) -> np.ndarray:
         "Cosines between the gradients of tokens, (..., L + 1, s, s); 0 if one is zero."
         d = np.sqrt(np.diagonal(self.gram, axis1=-2, axis2=-1))
         lengths = d[..., :, None]*d[..., None, :]
         blank = np.zeros(lengths.shape)
         return np.divide(self.gram, lengths, out=blank, where=lengths > 0)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         *size, points, s, _ = self.gram.shape
         squares = np.einsum("...lii->...l", self.gram).reshape(-1, points).mean(0)
         lines = [f"Gradients: {tuple(size)} networks, {points - 1} blocks, {s} tokens",
@@ -108,12 +109,12 @@ class Gradients:
         lines.append(f"  tangent {self.tangent.shape}: {self.tangent.mean():.4g}")
         return "\n".join(lines)
 
-    def plot(self, ax=None):
+    def plot(self, ax: Any = None) -> Any:
         """Mean θ of every matrix, block by block, on a logarithmic scale.
 
         Parameters
         ----------
-        ax : matplotlib.axes.Axes, optional
+        ax
             Where to draw.
 
         Returns
@@ -135,26 +136,26 @@ def _ends(x):
     return f"{x[0]:.3g} … {x[-1]:.3g}"
 
 # %% ../../nbs/44_gradients.ipynb #gr-gradients
-def gradients(t, width=None, size=1, rng=None, executor=None, *, readout="last",
+def gradients(t, width=None, size=1, rng=None, *, executor=None, readout="last",
               texts=None):
     """Exact draws of the gradients of a random transformer.
 
     Parameters
     ----------
-    t : Transformer
+    t
         The network.
-    width : float, optional
+    width
         n, at least 2s + 1, or ∞; None is the width that `t` remembers, or ∞.
-    size : int or tuple of int, default 1
+    size
         Networks.
-    rng : None, int, SeedSequence or Generator
+    rng
         Seed.
-    executor : concurrent.futures.Executor, optional
+    executor
         Who computes; None = threads.
-    readout : "last", "mean" or ndarray (s, s), default "last"
+    readout
         Columns of r are independent N(0, readout/n): one random vector for the last
         token of each text, or for the mean of its tokens, or any covariance.
-    texts : sequence, (s,), optional
+    texts
         A label per token, for tangent kernels between texts; None = those of `t`.
 
     Returns
@@ -176,7 +177,8 @@ def gradients(t, width=None, size=1, rng=None, executor=None, *, readout="last",
     cov = _checked_readout(readout, s, labels)
     names = _names(t)
     sample = partial(_draw_gradients, t, n, cov, labels, names)
-    forward, mean, _, entropy, E, inner, Θ, *sizes = draw(sample, size, rng, executor)
+    drawn = draw(sample, size, rng, executor=executor)
+    forward, mean, _, entropy, E, inner, Θ, *sizes = drawn
     chain = Chain(forward, mean, entropy, texts=t.texts)
     norms = {}
     weight_norms = {}
@@ -191,14 +193,8 @@ _KEPT = 2**21 # numbers held at a time: sixteen megabytes
 
 def _draw_gradients(t, n, cov, labels, names, size, rng):
     "Any number of networks, in pieces whose records fit into the cache."
-    parts = None
-    for k, b in pieces(size, max(1, _KEPT//_numbers(t, n))):
-        some = _some_gradients(t, n, cov, labels, names, b, rng)
-        if parts is None:
-            parts = [np.empty((size, *x.shape[1:])) for x in some]
-        for part, x in zip(parts, some):
-            part[k:k + b] = x
-    return tuple(parts)
+    some = partial(_some_gradients, t, n, cov, labels, names, rng=rng)
+    return by_pieces(some, size, max(1, _KEPT//_numbers(t, n)))
 
 def _numbers(t, n):
     "How many numbers the records of a network hold, roughly."
@@ -216,7 +212,7 @@ def _numbers(t, n):
             total += s*(2*units.units*n if n < np.inf else 8*s)
     return int(total)
 
-def _some_gradients(t, n, cov, labels, names, b, rng):
+def _some_gradients(t, n, cov, labels, names, b, *, rng):
     "b networks there and back: what a chain holds, E, dX Xᵀ, Θ, sizes by name."
     there = run(t, n, 0, b, rng, "all")
     shots = list(walk_back(t, there, n, cov, rng))[::-1]
@@ -228,7 +224,7 @@ def _some_gradients(t, n, cov, labels, names, b, rng):
         Θ = Θ + sum(_variance(block, name)*x for name, x in sizes.items())
     totals = [_totals(per_block, name, b) for name in names]
     parts = chain_parts(t, there.streams[0], there.records)
-    return [*parts, E, inner, _of_texts(Θ, labels), *totals]
+    return *parts, E, inner, _of_texts(Θ, labels), *totals
 
 def _totals(per_block, name, b):
     "‖∂loss/∂W‖²/fan-in of a matrix in each block, (b, L)."

@@ -25,9 +25,9 @@ def turn(A, B):
 
     Parameters
     ----------
-    A : ndarray, (b, s, q)
-        Coordinates of s vectors in a small frame.
-    B : ndarray, (b, s, w)
+    A
+        Coordinates of s vectors in a small frame, (b, s, q)
+    B
         Coordinates of the same vectors in a larger one, $AA^\top = BB^\top$.
 
     Returns
@@ -69,11 +69,11 @@ def random_readout(x, cov, rng):
 
     Parameters
     ----------
-    x : Stream
+    x
         What is read, b samples.
-    cov : ndarray, (s, s)
-        $G_r$.
-    rng : numpy.random.Generator
+    cov
+        $G_r$, (s, s)
+    rng
         Source of random numbers.
 
     Returns
@@ -99,11 +99,11 @@ def normed(x, D, kind):
 
     Parameters
     ----------
-    x : Stream
+    x
         X, b samples.
-    D : ndarray, (b, s)
-        What the norm multiplies by.
-    kind : {"layer", "rms"}
+    D
+        What the norm multiplies by, (b, s)
+    kind
         Which norm.
 
     Returns
@@ -124,13 +124,13 @@ def through_norm(g, u, D, kind):
 
     Parameters
     ----------
-    g : Gradient
+    g
         dU, where U is what the norm returned.
-    u : ndarray, (b, s, w)
-        Coordinates of U/√n, of which the first belongs to 1.
-    D : ndarray, (b, s)
-        What the norm multiplied by.
-    kind : {"layer", "rms"}
+    u
+        Coordinates of U/√n, of which the first belongs to 1, (b, s, w)
+    D
+        What the norm multiplied by, (b, s)
+    kind
         Which norm; RMSNorm leaves 1 alone.
 
     Returns
@@ -148,11 +148,11 @@ def opened(g, W, rng):
 
     Parameters
     ----------
-    g : Gradient
+    g
         Coordinates in the frame of the sum.
-    W : ndarray, (b, 1 + q', w)
-        That frame in the larger one.
-    rng : numpy.random.Generator
+    W
+        That frame in the larger one, (b, 1 + q', w)
+    rng
         Source of random numbers.
 
     Returns
@@ -186,13 +186,13 @@ def through_sum(step, g, block, rng):
 
     Parameters
     ----------
-    step : Step
+    step
         The sum, as it was.
-    g : Gradient
+    g
         dX'.
-    block : Block
+    block
         Its norms and scales.
-    rng : numpy.random.Generator
+    rng
         Source of random numbers.
 
     Returns
@@ -247,22 +247,22 @@ def through_step(step, g, block, branches, positions, rng):
 
     Parameters
     ----------
-    step : Step
+    step
         The sum, as it was (`keep="all"`).
-    g : Gradient
+    g
         After it.
-    block : Block
+    block
         To which it belongs.
-    branches : list of SelfAttention or FeedForward
+    branches
         What was added.
-    positions : ndarray, (s,)
-        Of the tokens in their texts.
-    rng : numpy.random.Generator
+    positions
+        Of the tokens in their texts, (s,)
+    rng
         Source of random numbers.
 
     Returns
     -------
-    sizes : dict
+    sizes
         Of the gradients of each matrix, see `backward`.
     Gradient
         Before the sum.

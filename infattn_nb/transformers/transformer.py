@@ -9,7 +9,7 @@ __all__ = ['Transformer', 'chain_parts', 'replace_blocks']
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,9 @@ from .configs import ensemble_of_config
 from .ensembles import ensemble_of_module
 from .heads import CACHE
 from .parts import Norm
+
+if TYPE_CHECKING:
+    from infattn_nb.transformers.gradients import Gradients
 
 # %% ../../nbs/19_transformer.ipynb #tr-class
 @dataclass(frozen=True, eq=False)
@@ -180,27 +183,28 @@ class Transformer:
         return Chain(gram, mean, entropy, kept[0] if kept else None,
                      units if coords else None, self.texts)
 
-    def gradients(self, width=None, size=1, rng=None, executor=None, *,
-                  readout="last", texts=None):
+    def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
+                  executor: Executor | None = None, readout: Any = "last",
+                  texts: Any = None) -> "Gradients":
         r"""Exact draws of the way back: which tokens, blocks, matrices get a gradient.
 
         The loss is $\sum_i\langle r_i, x^i\rangle$, r random.
 
         Parameters
         ----------
-        width : float, optional
+        width
             n, at least 2s + 1, or ∞; None is the width that the transformer remembers,
             or ∞.
-        size : int or tuple of int, default 1
+        size
             Networks.
-        rng : None, int, SeedSequence or Generator
+        rng
             Seed.
-        executor : concurrent.futures.Executor, optional
+        executor
             Who computes; None = threads.
-        readout : "last", "mean" or ndarray (s, s), default "last"
+        readout
             Columns of r are independent N(0, readout/n): one random vector for the
             last token of each text, or for the mean of its tokens, or any covariance.
-        texts : sequence, (s,), optional
+        texts
             A label per token, for tangent kernels between texts; None = those of the
             transformer.
 
@@ -214,8 +218,9 @@ class Transformer:
         ValueError, TypeError
             In one sentence, for a width, a readout or texts that cannot be.
         """
-        from infattn_nb.transformers.gradients import gradients # late: it uses this room
-        return gradients(self, width, size, rng, executor, readout=readout, texts=texts)
+        from infattn_nb.transformers.gradients import gradients # late
+        return gradients(self, width, size, rng, executor=executor, readout=readout,
+                         texts=texts)
 
     def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
                return_error: bool = False) -> Any:
