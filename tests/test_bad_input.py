@@ -756,7 +756,7 @@ def refused_in(path):
 
 TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "transformer"))]
 REFUSED = {f for path in TABLES for f in refused_in(path)}
-NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain infattn_figures".split()) # results, errors and plain samplers; the command is below
+NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain Gradients infattn_figures".split()) # results, errors and plain samplers; the command is below
 
 @pytest.mark.parametrize("name", sorted(set(infattn_nb.__all__) - NOTHING_TO_REFUSE))
 def test_every_public_function_has_its_wrong_inputs(name):
