@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-from hashlib import sha256
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -13,16 +12,9 @@ from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
-from test_figures import shrink
+from run_pages import CODED, EXECUTED, PAGES, ROOT, cells, code_digest
 
-ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT/"nbs").glob("*.ipynb"))
-CODED = [p for p in PAGES if "#| default_exp" in p.read_text(encoding="utf-8")]
 page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
-
-def cells(path, kind=None):
-    for c in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        if kind in (None, c["cell_type"]): yield c, "".join(c["source"])
 
 def test_modules_are_the_notebooks(tmp_path):
     "Exporting a copy of the project changes nothing."
@@ -58,16 +50,10 @@ def printed(outputs):
         elif "text/plain" in data: yield "".join(data["text/plain"])
 
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
-EXECUTED = Path(__file__).with_name("executed.json") # page -> digest of the code whose outputs it stores
-
-def code_digest(path):
-    "Of the cells whose outputs a page stores."
-    return sha256("\n".join(source for _, source in cells(path, "code")).encode()).hexdigest()[:16]
-
 @page
 def test_outputs_were_stored_by_this_code(path):
     "No second run: the page has been executed since its code last changed. The slow test below runs it again."
-    assert json.loads(EXECUTED.read_text())[path.name] == code_digest(path), "run `python tests/test_notebooks.py`"
+    assert json.loads(EXECUTED.read_text())[path.name] == code_digest(path), "run `python tools/run_pages.py`"
 
 @pytest.mark.slow
 @page
@@ -109,20 +95,3 @@ def test_lines_fit_the_page(path):
     "88 characters stand beside both margins of the site; a longer line would have to be scrolled."
     long = [line for c, source in cells(path, "code") for line in shown(c, source) if len(line) > 88]
     assert not long, f"{len(long)} lines, e.g. {max(long, key=len)}"
-
-def execute(path):
-    "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
-    tool = Path(sys.executable).with_name
-    subprocess.run([tool("exec_nb"), path.name, "--dest", path.name, "--exc_stop"], cwd=path.parent, check=True)
-    shrink(path)
-    subprocess.run([tool("nbdev_clean"), "--fname", path.name], cwd=path.parent, check=True)
-
-if __name__ == "__main__": # pages named, or those whose code has changed since they were executed
-    known = json.loads(EXECUTED.read_text()) if EXECUTED.exists() else {}
-    known = {p.name: known.get(p.name) for p in PAGES}
-    for path in PAGES:
-        if path.name in sys.argv[1:] or (not sys.argv[1:] and known[path.name] != code_digest(path)):
-            execute(path)
-            known[path.name] = code_digest(path)
-            EXECUTED.write_text(json.dumps(known, indent=1) + "\n")
-            print(path.name, flush=True)

@@ -89,15 +89,18 @@ def test_no_private_name_crosses_a_wall():
                 assert not [a.name for a in node.names if a.name.startswith("_")], path.name
 
 def test_rooms_are_small():
-    "500 lines a room, 40 a function: without its docstring."
+    "500 lines a room, 40 a function, documentation not counted: it must not become the architect."
     for path in FILES.values():
         text = path.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= 500, path.name
+        told = 0
         for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
+                told += node.body[0].end_lineno - node.body[0].lineno + 1
             if isinstance(node, ast.FunctionDef):
                 documented = ast.get_docstring(node) is not None and len(node.body) > 1
                 first = node.body[1 if documented else 0].lineno
                 assert node.end_lineno - first < 40, f"{path.name}: {node.name}"
+        assert len(text.splitlines()) - told <= 500, path.name
 
 def test_version_stands_in_one_place():
     assert infattn_nb.__version__ == CFG["version"] and f"version: {CFG['version']}" in (ROOT/"CITATION.cff").read_text()

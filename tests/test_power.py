@@ -1,4 +1,4 @@
-"""Whoever compares random numbers says what the comparison sees; `python tests/seeds.py` finds the statistical tests by that."""
+"""Whoever compares random numbers says what the comparison sees; `python tools/seeds.py` finds the statistical tests by that."""
 import ast
 from pathlib import Path
 

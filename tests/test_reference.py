@@ -28,7 +28,7 @@ def classes(): return made("49_classes.ipynb", "climports", "clcode")
 
 def test_the_index_has_a_line_for_every_public_name():
     here, stored = made("45_names.ipynb", "nmimports", "nmcode")
-    with working_directory(ROOT/"nbs"): assert here["index"]() in stored, "run the page again: `python tests/test_notebooks.py 45_names.ipynb`"
+    with working_directory(ROOT/"nbs"): assert here["index"]() in stored, "run the page again: `python tools/run_pages.py 45_names.ipynb`"
     rows = re.findall(r"^\| \[([^]]+)\]", stored, flags=re.M)
     assert [row.replace("\\", "") for row in rows] == sorted(infattn_nb.__all__, key=str.casefold)
 
@@ -37,7 +37,7 @@ def test_every_class_stands_as_the_package_documents_it(classes, name):
     here, stored = classes
     cls = getattr(infattn_nb, name)
     assert re.search(rf"^###? {name} {{#{name.lower()}}}$", stored, flags=re.M), f"{name} has no entry"
-    assert here["documented"](cls).data in stored, "run the page again: `python tests/test_notebooks.py 49_classes.ipynb`"
+    assert here["documented"](cls).data in stored, "run the page again: `python tools/run_pages.py 49_classes.ipynb`"
     for method, (_, function) in here["methods"](cls).items():
         assert f"{{#{name.lower()}.{method}}}" in stored and inspect.getdoc(function)
 

@@ -188,12 +188,18 @@ class AttentionRegressor:
 
         Parameters
         ----------
-        X, y
-            As in `fit`.
+        X
+            as in `fit`
+        y
+            as in `fit`
 
         Returns
         -------
         float
+        X
+            sequences, as in `fit`
+        y
+            targets, as in `fit`
         """
         return seconds(self, *_problem(self, X, y))
 

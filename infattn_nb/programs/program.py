@@ -46,14 +46,21 @@ class Program:
         r"All scores that are divided by $\sqrt n$, in the order of writing."
         return [p for p in self.nodes if isinstance(p, Score) and p.is_random]
 
-    def own(self,
-            kind, # Vector or Score
-            things, # what should be one or a list of them
-            what, # the argument's name, for the message
-            *,
-            some=False, # refuse an empty list?
-           ) -> tuple[Any, ...]:
-        "Vectors or scores of this program, or TypeError or ValueError."
+    def own(self, kind: Any, things: Any, what: Any, *,
+            some: bool = False) -> tuple[Any, ...]:
+        """Vectors or scores of this program, or TypeError or ValueError.
+
+        Parameters
+        ----------
+        kind
+            class of what is asked for
+        things
+            objects, one or several
+        what
+            they are, for the message
+        some
+            must there be one at least?
+        """
         kinds = "scores" if kind is Score else "vectors"
         if isinstance(things, (Vector, Score)):
             things = [things]
@@ -78,11 +85,16 @@ class Program:
                           f"`{x.program.name(x)}` of another one",
                           "write all of a network into one Program()")
 
-    def same_length(self,
-                    vectors, # of this program, one at least
-                    what, # they are, for the message
-                   ) -> Fraction: # of the width
-        "The length that the vectors share, or ValueError."
+    def same_length(self, vectors: Any, what: Any) -> Fraction:
+        """The length that the vectors share, or ValueError.
+
+        Parameters
+        ----------
+        vectors
+            vectors of this program
+        what
+            they are, for the message
+        """
         if len({h.length for h in vectors}) > 1:
             got = (f"`{self.name(h)}` of {length_text(h.length)}" for h in vectors)
             checks.refuse(what, "have the same length", ", ".join(got),
@@ -342,11 +354,16 @@ class Program:
             checks.kind(h, (Vector, Score), "nodes", "take the program's own")
         return self.walk(nodes, lambda h: (*h.args, *h.scores))
 
-    def walk(self,
-             nodes, # vectors and scores to start with
-             parents, # vector or score -> those to go on with
-            ): # list, in the order of writing
-        "Nodes, their parents, the parents of these, and so on."
+    def walk(self, nodes: Any, parents: Any) -> Any:
+        """Nodes, their parents, the parents of these, and so on.
+
+        Parameters
+        ----------
+        nodes
+            where the walk begins
+        parents
+            node -> the nodes it is made of
+        """
         seen = set()
         todo = list(nodes)
         while todo:
@@ -380,7 +397,7 @@ class Program:
                           type(node).__name__, "make it with the program's methods")
         return names[node]
 
-    def names(self): # {vector or score: name}
+    def names(self) -> Any:
         "The names of all vectors and scores."
         return names(self.nodes)
 

@@ -1,6 +1,6 @@
 """The statistical checks again under many other seeds: do they ever cry wolf?
 
-    python tests/seeds.py [--last 200] [--first 1] [--reduce 20] [--only regex] [--pages]
+    python tools/seeds.py [--last 200] [--first 1] [--reduce 20] [--only regex] [--pages]
 
 Every test that states its power (`@pytest.mark.power`), or with --pages every cell of every page, runs once for each seed:
 all integer seeds in tests, pages and package are replaced by others. Tests with an argument `size` get one so many times smaller.
@@ -33,7 +33,7 @@ from fastcore.script import call_parse
 from tqdm import tqdm
 
 matplotlib.use("agg")
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parent.parent/"tests"
 REAL, RNG = np.random.SeedSequence, np.random.default_rng
 p_values = []
 

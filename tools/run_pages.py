@@ -1,0 +1,52 @@
+"""Run the pages whose code has changed since their outputs were stored, or those named, and store fresh outputs.
+
+    python tools/run_pages.py [page.ipynb …]"""
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from hashlib import sha256
+from pathlib import Path
+
+from shrink_figures import shrink
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT/"nbs").glob("*.ipynb"))
+CODED = [p for p in PAGES if "#| default_exp" in p.read_text(encoding="utf-8")]
+EXECUTED = ROOT/"tests/executed.json" # page -> digest of the code whose outputs it stores
+
+def cells(path, kind=None):
+    for c in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if kind in (None, c["cell_type"]): yield c, "".join(c["source"])
+
+def code_digest(path):
+    "Of the cells whose outputs a page stores."
+    return sha256("\n".join(source for _, source in cells(path, "code")).encode()).hexdigest()[:16]
+
+def execute(path):
+    "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
+    tool = Path(sys.executable).with_name
+    one_thread = os.environ | dict(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+    subprocess.run([tool("exec_nb"), path.name, "--dest", path.name, "--exc_stop"], cwd=path.parent, env=one_thread, check=True)
+    shrink(path)
+    subprocess.run([tool("nbdev_clean"), "--fname", path.name], cwd=path.parent, check=True)
+    return path
+
+if __name__ == "__main__":
+    known = json.loads(EXECUTED.read_text()) if EXECUTED.exists() else {}
+    known = {p.name: known.get(p.name) for p in PAGES}
+    todo = [p for p in PAGES if p.name in sys.argv[1:] or (not sys.argv[1:] and known[p.name] != code_digest(p))]
+    failed = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = {pool.submit(execute, p): p for p in todo}
+        for run in as_completed(runs):
+            page = runs[run]
+            if run.exception():
+                failed.append(page.name)
+                continue
+            known[page.name] = code_digest(page)
+            EXECUTED.write_text(json.dumps(known, indent=1) + "\n")
+            print(page.name, flush=True)
+    if failed:
+        sys.exit(f"stopped by an error: {' '.join(sorted(failed))}")
