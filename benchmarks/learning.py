@@ -232,7 +232,7 @@ TABLES = {
     "width": lambda seeds: sum((run_width(seed, D, (16, 64, 256, 1024)) for seed, D in product(range(seeds), (1, 4, 16))), []),
     "trust": lambda seeds: [run_trust(seed, *size, *how) for size, how, seed in trust_runs(seeds)],
     "real": lambda seeds: [run_real(seed, task, m) for task, seed, m in product(TASKS, range(seeds), [*OURS, *OTHER])],
-    "longer": lambda seeds: [run_longer(seed, *m) for seed, m in product(range(min(seeds, 3)), product(TASKS, (1,), (4,)))],
+    "longer": lambda seeds: [run_longer(seed, *m) for seed, m in product(range(min(seeds, 2)), product(TASKS, (1,), (2,)))],
 }
 
 def speed():

@@ -3,6 +3,7 @@
 -- 2. Links to the code host appear only when settings.ini says `published = True`; names of code link to this copy of the pages.
 -- 3. Where the source of a function is open, its signature is not printed a second time above it.
 -- 4. A full stop or a comma stays on the line of its formula.
+-- 5. Where nbdev has made a link inside code, the name stays alone.
 if not FORMAT:match("html") then return {} end -- a README stays as it is
 
 local stringify, root = pandoc.utils.stringify, quarto.project.directory .. "/.."
@@ -92,6 +93,11 @@ local function fitted(text) -- a signature in lines of 88 characters
   end))
 end
 
+local function unlinked(block) -- nbdev makes links of names in backticks, in docstrings too, where they would be read as they are written
+  block.text = block.text:gsub("%[`([%w_.]+)`%]%(https?://[^%s)]*%)", "`%1`")
+  return block
+end
+
 function Pandoc(doc)
   local open, blocks, above, path = open_definitions(doc), pandoc.Blocks {}
   -- path: the line under the title; it ends with the time a reader needs, and links
@@ -108,6 +114,6 @@ function Pandoc(doc)
     if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
     path.content:insert(link)
   end
-  doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation}
+  doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation, CodeBlock = unlinked}
   return doc
 end

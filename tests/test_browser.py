@@ -50,6 +50,11 @@ def test_every_page_offers_its_notebook(rendering):
         assert f'href="./notebooks/{notebook.name}" download="{notebook.name}"' in page
         assert (site/"notebooks"/notebook.name).read_bytes() == notebook.read_bytes()
 
+def test_no_link_is_shown_as_it_is_written(rendering):
+    for page in rendering[-1].glob("*.html"):
+        text = re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
+        assert "`](http" not in text and not re.search(r"\w\]\(http", text), page.name
+
 def test_links_lead_somewhere(rendering):
     "Nothing points to a code host or to a site that are not there yet; every other link inside the site has its target."
     site = rendering[-1]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..numerics import checks
-from .residual_stream import Stream, given_embeddings
-from .residual_stream import given_gram, random_coordinates
+from .residual_stream import Stream, given_embeddings, given_gram
+from .residual_stream import random_coordinates
 
 # %% ../../nbs/50_chain.ipynb #tr-start
 def embedded(t, n, coords, b, rng):

@@ -14,8 +14,8 @@ import numpy as np
 from ..numerics import checks
 from .blocks import Block, FeedForward
 from .heads import SelfAttention
-from .measures import REMEDY, activation_of, as_array, norm_of
-from .measures import matrices_of, settled, variances_of
+from .measures import REMEDY, activation_of, as_array
+from .measures import matrices_of, norm_of, settled, variances_of
 from .parts import Rotary
 
 # %% ../../nbs/35_modules.ipynb #mo-read

@@ -165,6 +165,7 @@ class SelfAttention(Part):
         return self.rotary is not None or self.qk_norm is not None
 
 # %% ../../nbs/49_heads.ipynb #bl-attend
+#| code-fold: true
 CACHE = 2**18 # numbers held at a time: two megabytes
 
 def _attend(t, R, m, rng, texts, keep):
