@@ -52,6 +52,7 @@ PUBLIC = {
     "transformers.blocks": "Block FeedForward",
     "transformers.chain": "Chain",
     "transformers.transformer": "Transformer",
+    "transformers.gradients": "Gradients",
     "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "paper.figures":
@@ -198,6 +199,7 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .transformers.blocks import FeedForward as FeedForward
     from .transformers.chain import Chain as Chain
     from .transformers.transformer import Transformer as Transformer
+    from .transformers.gradients import Gradients as Gradients
     from .learning.sequences import embed_features as embed_features
     from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor

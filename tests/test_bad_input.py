@@ -406,6 +406,17 @@ CASES += [
     (lambda: cross_mask(2.5, 2), TypeError, "`queries`"),
     (lambda: Transformer(np.eye(3)[:2]), ValueError, "`cov` must be square"),
     (lambda: Transformer(np.eye(3), heads=2).chain(7), ValueError, "multiple of heads"),
+    (lambda: Transformer(np.eye(3), heads=1).gradients(6), ValueError, "at least 2s + 1 = 7"),
+    (lambda: Transformer(np.eye(3), heads=2).gradients(9), ValueError, "multiple of heads"),
+    (lambda: Transformer(np.eye(3)).gradients(0), ValueError, "`width`"),
+    (lambda: Transformer(np.eye(3)).gradients(size=-1), ValueError, "`size`"),
+    (lambda: Transformer(np.eye(3)).gradients(rng="x"), TypeError, "`rng`"),
+    (lambda: Transformer(np.eye(3)).gradients(executor=3), TypeError, "`executor`"),
+    (lambda: Transformer(np.eye(3)).gradients(readout="first"), ValueError, "`readout`"),
+    (lambda: Transformer(np.eye(3)).gradients(readout=np.eye(2)), ValueError, "`readout`"),
+    (lambda: Transformer(np.eye(3)).gradients(readout=-np.eye(3)), ValueError, "`readout`"),
+    (lambda: Transformer(np.eye(3)).gradients(texts=[0, 1]), ValueError, "`texts`"),
+    (lambda: Transformer(np.eye(3)).gradients(texts=[0, 0, 1]), ValueError, "`texts` must not see each other"),
     (lambda: embedding_cov([]), ValueError, "`tokens`"),
     (lambda: embedding_cov([[1], []]), ValueError, "`tokens`"),
     (lambda: text_labels([[]]), ValueError, "`tokens`"),
@@ -745,7 +756,7 @@ def refused_in(path):
 
 TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "transformer"))]
 REFUSED = {f for path in TABLES for f in refused_in(path)}
-NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain infattn_figures".split()) # results, errors and plain samplers; the command is below
+NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain Gradients infattn_figures".split()) # results, errors and plain samplers; the command is below
 
 @pytest.mark.parametrize("name", sorted(set(infattn_nb.__all__) - NOTHING_TO_REFUSE))
 def test_every_public_function_has_its_wrong_inputs(name):

@@ -223,7 +223,7 @@ def _collapsed_heads(t, R, m, h, g, rng, beside):
     τ = np.sqrt(t.var_q*t.var_k)
     T = bartlett(q, m, (b, g), rng)/np.sqrt(m)
     N = rng.standard_normal((b, h, T.shape[-1], q))
-    both = T[:, :, None] @ N.reshape(b, g, h//g, -1, q)
+    both = T[:, :, None] @ N.reshape(b, g, h//g, T.shape[-1], q)
     N_a = np.moveaxis(both.reshape(b, h, q, q), 1, 2).reshape(b, q*h, q)
     P = _bilinear(τ*t.score_scale*R, N_a, R, h)
     if beside is None:
