@@ -17,7 +17,7 @@ import pytest
 from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip, draw
 from infattn_nb import fold, leaky_relu, paired_kl, relu, simulate_dense
 from infattn_nb import sweep
-from infattn_nb.laws import hierarchical
+from infattn_nb.numerics.sampling import AHEAD, BLOCK
 
 pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once
 
@@ -44,7 +44,7 @@ def processes():
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_same_bytes_from_threads_and_processes(name, processes):
-    sampler, size = SAMPLERS[name], 2*hierarchical.BLOCK + 100
+    sampler, size = SAMPLERS[name], 2*BLOCK + 100
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(4) as four:
         first, *others = (sampler(size, rng=3, executor=e).tobytes() for e in (one, four, None, processes))
     assert all(first == other for other in others)
@@ -60,7 +60,7 @@ def test_same_table_from_processes(processes):
         for c in one: assert one[c].tobytes() == two[c].tobytes()
 
 def test_fold_reduces_the_samples_of_rvs(processes):
-    law, size = LAYER.law(5), 3*hierarchical.BLOCK + 1
+    law, size = LAYER.law(5), 3*BLOCK + 1
     for law in (LAYER.law(5), LAYER.law(5).marginal(0, draws=16)):
         y = law.rvs(size, rng=2)
         np.testing.assert_allclose(law.fold(partial(np.sum, axis=0), size, rng=2, executor=processes), y.sum(0), rtol=1e-9)
@@ -97,8 +97,8 @@ def test_few_blocks_wait_at_a_time():
         if len(seen) == 0: seen.append(len(started))
         return a + b
     seen = []
-    fold(sample, np.sum, 500*hierarchical.BLOCK, rng=0, combine=combine)
-    assert seen[0] <= hierarchical.AHEAD + 2 and len(started) == 500
+    fold(sample, np.sum, 500*BLOCK, rng=0, combine=combine)
+    assert seen[0] <= AHEAD + 2 and len(started) == 500
 
 def test_an_error_reaches_the_caller_and_stops_the_rest():
     calls = []
@@ -107,29 +107,29 @@ def test_an_error_reaches_the_caller_and_stops_the_rest():
         raise ArithmeticError("third law")
     before = active_count()
     with pytest.raises(ArithmeticError, match="third law"): draw(sample, 10**6, rng=0)
-    assert len(calls) <= hierarchical.AHEAD and active_count() == before
+    assert len(calls) <= AHEAD and active_count() == before
 
 def test_no_pools_within_pools():
     "A sampler called from a task computes in the thread it is in."
     counts = []
     def sample(n, g):
         counts.append(active_count())
-        return LAYER.law(5).rvs(2*hierarchical.BLOCK, g)[:1]
-    fold(sample, np.sum, 4*hierarchical.BLOCK, rng=0)
+        return LAYER.law(5).rvs(2*BLOCK, g)[:1]
+    fold(sample, np.sum, 4*BLOCK, rng=0)
     assert max(counts) <= active_count() + os.cpu_count()
 
 def test_a_thread_of_the_users_own_pool_does_not_wait_for_it():
     law = LAYER.law(5)
     with ThreadPoolExecutor(1) as pool:
-        mine = pool.submit(law.rvs, 3*hierarchical.BLOCK, 0, pool)
-        np.testing.assert_array_equal(mine.result(timeout=60), law.rvs(3*hierarchical.BLOCK, 0))
+        mine = pool.submit(law.rvs, 3*BLOCK, 0, pool)
+        np.testing.assert_array_equal(mine.result(timeout=60), law.rvs(3*BLOCK, 0))
 
 def test_a_pool_does_not_wait_for_itself():
     "A sampler that gets the executor in whose task it runs computes in that thread."
     law = LAYER.law(5)
     with ThreadPoolExecutor(2) as pool:
-        inner = lambda y: law.rvs(2*hierarchical.BLOCK, 0, executor=pool).sum()
-        assert law.fold(inner, 3*hierarchical.BLOCK, 0, executor=pool) == pytest.approx(3*law.rvs(2*hierarchical.BLOCK, 0).sum(), rel=1e-12)
+        inner = lambda y: law.rvs(2*BLOCK, 0, executor=pool).sum()
+        assert law.fold(inner, 3*BLOCK, 0, executor=pool) == pytest.approx(3*law.rvs(2*BLOCK, 0).sum(), rel=1e-12)
 
 LONG = """import os, signal, threading, time
 from infattn_nb import *
@@ -142,8 +142,8 @@ except KeyboardInterrupt: print(time.monotonic() - start - .3, flush=True)
 while threading.active_count() > 1: time.sleep(.01)
 print(time.monotonic() - start - .3)"""
 
-ENDLESS = {"literal": "simulate_dense(layer, 512, 10**5)", "weights": "simulate_weights(layer, 512, rademacher, 10**5)", "tied": "tied_scores(layer, 2**14, 10**5)",
-           "program": "(p := Program(), simulate(p, mlp(p, p.inputs(np.eye(64)), depth=8), 4096, 10**6))"}
+ENDLESS = {"literal": "simulate_dense(layer, 512, 10**5)", "weights": "simulate_weights(layer, rademacher, 512, size=10**5)", "tied": "tied_scores(layer, 2**14, 10**5)",
+           "program": "(p := Program(), simulate(p, mlp(p, p.inputs(np.eye(64)), depth=8), 4096, size=10**6))"}
 
 @pytest.mark.parametrize("call", ENDLESS.values(), ids=ENDLESS)
 def test_control_c_is_answered_at_once(call):
@@ -157,7 +157,7 @@ def test_control_c_is_answered_at_once(call):
 def test_cluster_with_a_worker_killed():
     "Two dask workers, one killed in the middle: the run completes with the same bytes."
     distributed = pytest.importorskip("distributed")
-    law, size = Attention(Tokens(4, relu), heads=2).law(32), 150*hierarchical.BLOCK
+    law, size = Attention(Tokens(4, relu), heads=2).law(32), 150*BLOCK
     killed = []
     def combine(a, b):
         if not killed:

@@ -126,6 +126,7 @@ def test_readouts():
     silent = t.gradients(np.inf, 2, 0, readout=0*G)
     assert silent.tangent.max() == 0 == silent.gram.max()
 
+@pytest.mark.power("distribution functions .09 apart")
 def test_tangent_kernel_of_texts():
     "Texts that do not see each other: entries sum to the square of their common loss, and a text's own entry is that of the text alone."
     cov, labels = embedding_cov([list("to be"), list("or not")], 1., .5), np.repeat([0, 1], [5, 6])
@@ -156,6 +157,7 @@ def test_same_bytes_for_any_workers():
     with ThreadPoolExecutor(3) as pool: b = t.gradients(8, (50, 100), 0, executor=pool)
     for x, y in ((a.gram, b.gram), (a.tangent, b.tangent), *((a.norms[k], b.norms[k]) for k in a.norms)): assert x.tobytes() == y.tobytes()
 
+@pytest.mark.power("distribution functions .06 apart")
 def test_forward_is_the_chain():
     t = Transformer(np.eye(3), layers=2, heads=2, ff=1, final_norm=True)
     g = t.gradients(16, 3000, 0)

@@ -387,6 +387,7 @@ def test_calibration_of_the_stored_table():
 ROWS = {"calibration": ("run_calibration", 3, 2), "recall": ("run_recall", 1, "1"), "average": ("run_average", 1, "1"), "heads": ("run_heads", 1, 1, 1), "trust": ("run_trust", 0, 16, 1, 4, 4, 1, 64, 1)}
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.power("log evidences six errors apart")
 @pytest.mark.parametrize("name", ROWS)
 def test_stored_tables_are_what_the_command_writes(name):
     "One row of each, computed again. Sharp posteriors enlarge rounding, which is another machine's own: there the evidence must agree within its error."

@@ -35,8 +35,8 @@ def agree(x, y, level=1e-7):
     assert pairs and min(p) > level/len(p), min(p)
 
 COV = np.array([[1., .5, -.2], [.5, 2., .3], [-.2, .3, .7]])
-CASES = [Transformer(COV[:2, :2], .3, 2, 2, random_embeddings=True, ff=2, var_q=2.), Transformer(COV, [.2, 0., -.4], 2, 2, norm="post", activation=relu, mask="causal", random_embeddings=True, ff=1, var_o=2.),
-         Transformer(COV[1:, 1:], .5, 2, 1, kind="rms", eps=.2, activation=tanh, random_embeddings=True, ff=1)]
+CASES = [Transformer(COV[:2, :2], .3, 2, heads=2, random_embeddings=True, ff=2, var_q=2.), Transformer(COV, [.2, 0., -.4], 2, heads=2, norm="post", activation=relu, mask="causal", random_embeddings=True, ff=1, var_o=2.),
+         Transformer(COV[1:, 1:], .5, 2, heads=1, kind="rms", eps=.2, activation=tanh, random_embeddings=True, ff=1)]
 
 @pytest.mark.power("distribution functions .08 apart")
 @pytest.mark.parametrize("t", CASES, ids=["pre", "post", "rms"])

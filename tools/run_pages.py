@@ -13,12 +13,15 @@ from shrink_figures import shrink
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT/"nbs").glob("*.ipynb"))
-CODED = [p for p in PAGES if "#| default_exp" in p.read_text(encoding="utf-8")]
 EXECUTED = ROOT/"tests/executed.json" # page -> digest of the code whose outputs it stores
 
 def cells(path, kind=None):
     for c in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if kind in (None, c["cell_type"]): yield c, "".join(c["source"])
+
+def makes_a_room(path): return any(source.startswith("#| default_exp") for _, source in cells(path, "code"))
+
+CODED = [p for p in PAGES if makes_a_room(p)]
 
 def code_digest(path):
     "Of the cells whose outputs a page stores."

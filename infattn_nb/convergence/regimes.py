@@ -42,7 +42,7 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
 #| code-fold: true
 def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
                 rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
-    r"""Scores with $W^Q = W^K$, divided by n (section 2.2); constant for `width=np.inf`.
+    r"""Scores with $W^Q = W^K$, divided by n (section 2.2); constant for $n = \infty$.
 
     Parameters
     ----------
@@ -71,7 +71,8 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
     """
     n = _tied_width(layer, width)
     tokens, _ = layer.tokens.sampled(n)
-    return draw(partial(_draw_tied_scores, layer, tokens, n), size, rng, executor=executor)
+    return draw(partial(_draw_tied_scores, layer, tokens, n), size, rng,
+                executor=executor)
 
 def _draw_tied_scores(layer, tokens, n, size, g):
     g_tokens, g_scores, _ = g.spawn(3)
@@ -180,7 +181,7 @@ def gaussian_limits(layer: Attention, i: int = 0) -> dict:
 
 def gaussian_distances(layer: Attention, i: int = 0, *,
                        return_error: bool = False) -> dict:
-    """Distances of the limit of output i from the Gaussian of each regime (section 2.2).
+    """Distances of the limit of output i from each regime's Gaussian (section 2.2).
 
     Parameters
     ----------

@@ -186,7 +186,8 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     n = _literal_width(layer, width)
     checks.function(entries, "entries", "pass e.g. rademacher")
     c = 1 if coords is None else checks.count(coords, "coords")
-    y, G = draw(partial(_literal_block, layer, entries, n, c), size, rng, executor=executor)
+    y, G = draw(partial(_literal_block, layer, entries, n, c), size, rng,
+                executor=executor)
     y = y[..., 0] if coords is None else y
     return (y, G) if scores else y
 

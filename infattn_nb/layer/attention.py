@@ -139,11 +139,12 @@ class Attention:
                           "law() and infinite_heads() know infinitely many")
         m = self.head_width
         if m is not None and n not in (self.heads*m, np.inf):
-            only = f"be heads·head_width = {self.heads*m:g} or np.inf for low-rank heads"
+            only = f"be heads·head_width = {self.heads*m:g} or np.inf for low rank"
             checks.refuse("width", only, f"{n:g}", "change heads or head_width")
         return n
 
-    def law(self, width: float = np.inf, *, exact: bool = False) -> HierarchicalGaussian:
+    def law(self, width: float = np.inf, *,
+            exact: bool = False) -> HierarchicalGaussian:
         r"""The law of $(y^1_\alpha, \dots, y^s_\alpha)$ at width n; ∞: Theorem 1.
 
         Parameters
@@ -192,7 +193,8 @@ class Attention:
         """
         n = self.check_width(width)
         tokens, _ = self.tokens.sampled(n, exact)
-        return draw(partial(sample_scores, self, tokens, n), size, rng, executor=executor)
+        return draw(partial(sample_scores, self, tokens, n), size, rng,
+                    executor=executor)
 
     def linear_scaling(self) -> HierarchicalGaussian:
         r"""The Gaussian limit under $1/n$ scaling of the scores (P(5)).

@@ -130,7 +130,7 @@ def patches(images: Any, size: Size = 2, place: float = 1., *,
     Parameters
     ----------
     images
-        (P, h, w) or (P, h, w, c); with `shape` (P, h w c)
+        (P, h, w) or (P, h, w, c); with shape (P, h w c)
     size
         pixels along the sides of a patch; (down, across) if they differ: with (1, w) a
         row is a token

@@ -83,8 +83,8 @@ def slope(phi):
         return partial(_inside, C=phi.fn.keywords["C"])
     return partial(_central_difference, fn=phi.fn)
 
-_LEAKY = ready.leaky_relu().fn.func
-_CLIP = ready.clip().fn.func
+_LEAKY = ready.leaky_relu().fn.func # type: ignore[attr-defined]
+_CLIP = ready.clip().fn.func # type: ignore[attr-defined]
 
 def _is_leaky(phi):
     return getattr(phi.fn, "func", None) is _LEAKY

@@ -225,7 +225,7 @@ def cost_table(seconds, trials, samples, workers):
 # %% ../../nbs/40_running.ipynb #1ec9ab20
 @call_parse
 def infattn_figures(
-    only:str|None=None, # Choice of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
+    only:str|None=None, # Of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
     out:str="figures", # Folder for the files
     trials:int=10, # Repetitions of every curve
     samples:int|None=None, # Samples per trial (default: the paper's count)

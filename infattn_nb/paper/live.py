@@ -112,7 +112,7 @@ def judge_entry(τ, heads, tokens, width, kind): # [divergence, kurtosis] at wid
     κ = layer.law(width).marginal(0, draws=2**16).kurtosis()
     return short([max(D, 0.), κ])
 
-def limit_entry(τ, heads, tokens): # [divergence from the Gaussian, kurtosis, tail ratio]
+def limit_entry(τ, heads, tokens): # [divergence from Gaussian, kurtosis, tail ratio]
     "How far the limit is from the Gaussian of its variance."
     law = layer_at(τ, heads, tokens).law().marginal(0)
     gaussian = norm(scale=law.std())

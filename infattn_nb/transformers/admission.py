@@ -288,7 +288,7 @@ def describe(t):
     Parameters
     ----------
     t
-        a `Transformer`
+        a Transformer
 
     Returns
     -------

@@ -45,7 +45,7 @@ class Fresh(NamedTuple):
     ξ: np.ndarray # along the frame in which B is known
     B: np.ndarray
     overlap: np.ndarray # ξBᵀ, (b, s, s)
-    beyond: np.ndarray = None # a factor of what is orthogonal to that frame
+    beyond: np.ndarray | None = None # a factor of what is orthogonal to that frame
 
 # %% ../../nbs/45_backward.ipynb #ba-verbs
 @singledispatch
@@ -81,9 +81,9 @@ def through(branch, record, drawn, M, E, R, n, positions):
     Parameters
     ----------
     branch, record, E, R, n
-        As in `fresh`.
+        As in fresh.
     drawn
-        What `fresh` drew.
+        What fresh drew.
     M
         $(S - \sum\xi B^\top)F^+$, (b, s, s)
     positions
@@ -125,7 +125,7 @@ def backward(branches, records, S, E, R, F, n, positions, rng):
     Returns
     -------
     sizes
-        As in `through`, of all branches.
+        As in through, of all branches.
     pulls
         What the inputs get.
     """

@@ -18,12 +18,12 @@ from .measures import as_array
 
 # %% ../../nbs/53_ensembles.ipynb #mo-ensemble
 def ensemble_of_module(module, embeddings, attn_mask=None, mask=None):
-    """Keyword arguments of the `Transformer` of which a module is one draw.
+    """Keyword arguments of the Transformer of which a module is one draw.
 
     Parameters
     ----------
     module
-        as for `read_module`
+        as for read_module
     embeddings
         what enters the first block: a text, or several, (s, n)
     attn_mask

@@ -33,7 +33,7 @@ def read_module(module, tokens=None):
     Returns
     -------
     dict
-        `blocks`, `final_norm` and `width`, as `Transformer` takes them.
+        blocks, final_norm and width, as Transformer takes them.
 
     Raises
     ------

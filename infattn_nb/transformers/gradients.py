@@ -45,7 +45,7 @@ def through_step(step, g, block, branches, positions, rng):
     Returns
     -------
     sizes
-        Of the gradients of each matrix, see `backward`.
+        Of the gradients of each matrix, see backward.
     Gradient
         Before the sum.
     """

@@ -69,7 +69,7 @@ def variances_of(r):
     Parameters
     ----------
     r
-        the `Parts` of a block
+        the Parts of a block
 
     Returns
     -------
@@ -90,7 +90,7 @@ def settled(variances):
     Parameters
     ----------
     variances
-        what `variances_of` says of each block
+        what variances_of says of each block
 
     Returns
     -------

@@ -25,7 +25,7 @@ def one_line(part):
     Parameters
     ----------
     part
-        a `Part`
+        a Part
 
     Returns
     -------
