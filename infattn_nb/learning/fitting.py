@@ -229,7 +229,8 @@ def fitted(model, X, y, executor=None):
     else:
         turned, result = _tuned(model, likelihood, X, found, tune_seed)
     _publish(model, turned, result, X, y, Y, shift, scale, later)
-    if model.heads < np.inf and len(Y) and not result.trusted():
+    latent = model.heads < np.inf and likelihood.layer.dim() > 0
+    if latent and len(Y) and not result.trusted():
         _warn_rough(model, result)
     return model
 

@@ -154,7 +154,7 @@ def norm_of(norms, r):
     norms
         modules
     r
-        the `Parts` of their block
+        the Parts of their block
 
     Returns
     -------
