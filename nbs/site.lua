@@ -24,7 +24,7 @@ local function under(url, address) return url:sub(1, #address) == address and ur
 
 local function where_documented(target) -- a method without an entry of its own is found on the page of all classes, or at its class
   local page, class, method = target:match("^([%w_]+)%.html#([%w_]+)%.([%w_]+)$")
-  local classes = page and read(quarto.project.directory .. "/49_classes.ipynb") or ""
+  local classes = page and read(quarto.project.directory .. "/31_classes.ipynb") or ""
   if page and classes:find("{#" .. class .. "." .. method .. "}", 1, true) then return "classes.html#" .. class .. "." .. method end
   for _, name in ipairs(page and pandoc.system.list_directory(quarto.project.directory) or {}) do
     if name:match("^%d*_?(.+)%.ipynb$") == page then

@@ -24,7 +24,7 @@ def text(path): return "\n\n".join("".join(c["source"]) for c in json.loads((ROO
 
 def rows():
     "The rows of all tables: lists of five cells."
-    lines = [line for line in text("nbs/22_paper_map.ipynb").splitlines() if line.startswith("|")]
+    lines = [line for line in text("nbs/33_paper_map.ipynb").splitlines() if line.startswith("|")]
     cells = [[c.strip() for c in line.strip("|").split(" | ")] for line in lines if not re.match(r"\| ?(-|item )", line)]
     return [[c.strip("| ") for c in row] for row in cells]
 
@@ -81,7 +81,7 @@ def test_names_on_the_notation_page():
              "HierarchicalGaussian.covariances", "HierarchicalGaussian.marginal", "Limit.given", "Limit.cov", "programs.score_paths.Paths.scores", "programs.score_paths.Paths.mean",
              "Program.inputs", "Program.matrix", "Program.score", "reproduce"}
     assert not list(wrong_symbols(" ".join(f"`{n}`" for n in names)))
-    for name in names: assert re.search(rf"\b{name.rpartition('.')[2]}\b", text("nbs/21_notation.ipynb")), name
+    for name in names: assert re.search(rf"\b{name.rpartition('.')[2]}\b", text("nbs/32_notation.ipynb")), name
 
 def test_no_transposes():
     "Gradients need them; a program cannot even be written."

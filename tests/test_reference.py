@@ -24,11 +24,11 @@ def made(name, *ids):
     return here, "\n\n".join([*stored, *texts])
 
 @pytest.fixture(scope="module")
-def classes(): return made("49_classes.ipynb", "climports", "clcode")
+def classes(): return made("31_classes.ipynb", "climports", "clcode")
 
 def test_the_index_has_a_line_for_every_public_name():
-    here, stored = made("45_names.ipynb", "nmimports", "nmcode")
-    with working_directory(ROOT/"nbs"): assert here["index"]() in stored, "run the page again: `python tools/run_pages.py 45_names.ipynb`"
+    here, stored = made("30_names.ipynb", "nmimports", "nmcode")
+    with working_directory(ROOT/"nbs"): assert here["index"]() in stored, "run the page again: `python tools/run_pages.py 30_names.ipynb`"
     rows = re.findall(r"^\| \[([^]]+)\]", stored, flags=re.M)
     assert [row.replace("\\", "") for row in rows] == sorted(infattn_nb.__all__, key=str.casefold)
 
@@ -37,7 +37,7 @@ def test_every_class_stands_as_the_package_documents_it(classes, name):
     here, stored = classes
     cls = getattr(infattn_nb, name)
     assert re.search(rf"^###? {name} {{#{name.lower()}}}$", stored, flags=re.M), f"{name} has no entry"
-    assert here["documented"](cls).data in stored, "run the page again: `python tools/run_pages.py 49_classes.ipynb`"
+    assert here["documented"](cls).data in stored, "run the page again: `python tools/run_pages.py 31_classes.ipynb`"
     for method, (_, function) in here["methods"](cls).items():
         assert f"{{#{name.lower()}.{method}}}" in stored and inspect.getdoc(function)
 

@@ -44,7 +44,7 @@ def steps(name, cells):
     if short and short != ORDER[k+1]: yield f"Short way, next: [{title(short)}]({short})"
     yield f"this page: {minutes(cells)} minutes"
     if name in SKIP: yield f"[skip the proof]({SKIP[name]})"
-    if "21_notation.ipynb" in ORDER and name not in ("index.ipynb", "21_notation.ipynb"): yield "[notation](21_notation.ipynb)"
+    if "32_notation.ipynb" in ORDER and name not in ("index.ipynb", "32_notation.ipynb"): yield "[notation](32_notation.ipynb)"
     if PUBLISHED: yield BADGE.format(GITHUB, name)
 
 def with_path(name):
