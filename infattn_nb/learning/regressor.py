@@ -466,7 +466,8 @@ def _targets(y, P):
         checks.refuse("y", "be given", "None", "pass the targets")
     y = checks.real(y, "y")
     if y.ndim not in (1, 2) or len(y) != P or not y.size:
-        checks.refuse("y", f"be ({P},) or ({P}, outputs)", y.shape, "transpose it")
+        checks.refuse("y", f"be ({P},) or ({P}, outputs)", y.shape,
+                      "pass one target, or one row of targets, per sequence")
     if not (np.abs(y) < 1e100).all():
         checks.refuse("y", "be finite and below 1e100", "NaN, infinity or larger",
                       "replace or rescale them")
