@@ -12,9 +12,10 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 from scipy.optimize import minimize
 from scipy.special import gammaln
-from scipy.stats import norm, qmc
+from scipy.stats import norm
 
 from . import checks
+from .sampling import sobol_normals
 
 # %% ../../nbs/43_quadrature.ipynb #85c6a17b
 #| code-fold: true
@@ -23,10 +24,6 @@ def jacobi(x, # points, shape (..., N)
            m=80, # size
           ): # diagonal (..., m), off-diagonal (..., m)
     r"Jacobi matrix of $\sum_k w_k \delta_{x_k}$ by m Lanczos steps, zero-padded."
-    x = checks.real(x, "x")
-    w = checks.real(w, "w")
-    m = checks.count(m, "m")
-    _weigh(x, w)
     q = np.sqrt(w/w.sum(-1, keepdims=True))
     previous = 0.
     b = np.zeros((*np.shape(x)[:-1], 1))
@@ -43,12 +40,6 @@ def jacobi(x, # points, shape (..., N)
         α.append(a)
         β.append(b)
     return np.concatenate(α, axis=-1), np.concatenate(β, axis=-1)
-
-def _weigh(x, w):
-    weights = x.shape == w.shape and x.size and (w >= 0).all() and (w.sum(-1) > 0).all()
-    if not weights:
-        checks.refuse("w", "be weights ≥ 0 of the points, not all zero",
-                      f"shapes {x.shape} and {w.shape}", "pass one weight per point")
 
 def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
           m=None, # number of nodes; None = all
@@ -193,8 +184,7 @@ def _lowest(u, r, R=8.):
 def _sobol(r, seed):
     "2^19 numbers in all, as points of N(0, I_r), each of weight one."
     n = 2**max(int(np.log2(2**19/r)), 4)
-    normal = qmc.MultivariateNormalQMC(np.zeros(r), rng=np.random.default_rng(seed))
-    return normal.random(n).T, np.ones(n)
+    return sobol_normals(r, n, seed).T, np.ones(n)
 
 # %% ../../nbs/43_quadrature.ipynb #77921e77
 #| code-fold: true
