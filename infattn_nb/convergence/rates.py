@@ -23,8 +23,8 @@ from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import identity
-from ..numerics.quadrature import line
-from ..numerics.sampling import Rng, sobol_normals
+from ..numerics.quadrature import line, sobol_normals
+from ..numerics.sampling import Rng
 
 # %% ../../nbs/16_rates.ipynb #5f0d7e74
 #| code-fold: true

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Rng', 'Size', 'BLOCK', 'AHEAD', 'BUFFER', 'seed_sequence', 'pieces', 'by_pieces', 'in_order', 'draw', 'fold', 'sums',
-           'mean_and_error', 'Streams', 'Quasi', 'sobol_normals', 'Mirror', 'Mirrored', 'chisquare_pair']
+           'mean_and_error', 'Streams', 'Quasi', 'Mirror', 'Mirrored', 'chisquare_pair']
 
 # %% ../../nbs/41_sampling.ipynb #69ff7b4f
 from collections import deque
@@ -320,15 +320,6 @@ class Quasi:
             return ndtri(self._uniform(shape))
         if out.size:
             out[...] = ndtri(self._uniform(out.shape))
-
-# %% ../../nbs/41_sampling.ipynb #sobolcode
-def sobol_normals(dim, # of a point
-                  points, # how many, a power of two at best
-                  rng=0, # None | int | SeedSequence | Generator: scrambles them
-                 ): # (points, dim)
-    "Quasi-random standard normals."
-    rng = default_rng(seed_sequence(rng))
-    return qmc.MultivariateNormalQMC(np.zeros(dim), rng=rng).random(points)
 
 # %% ../../nbs/41_sampling.ipynb #627d1f52
 #| code-fold: true

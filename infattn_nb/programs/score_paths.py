@@ -19,7 +19,8 @@ from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import Nonlinearity
 from ..numerics.quadrature import cross_moment, dual_quadrature
-from ..numerics.sampling import Rng, pieces, seed_sequence, sobol_normals
+from ..numerics.quadrature import sobol_normals
+from ..numerics.sampling import Rng, pieces, seed_sequence
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
 from .program import Program, Vectors
