@@ -341,7 +341,8 @@ class Paths:
         scores = [self.scored.value[p] for h in between for p in h.scores]
         paths = max(x.shape[1] for x in (self.covariances(gs), *scores))
         points = 2**int(np.clip(np.log2(2**21/(paths*self.batches)), 8, 14))
-        z = np.stack([sobol_normals(len(gs), points, s).T for s in self.seeds], axis=1)
+        seeds = map(seed_sequence, self.seeds) # copies: scrambling spawns
+        z = np.stack([sobol_normals(len(gs), points, s).T for s in seeds], axis=1)
         memory = points*self.batches*(len(gs) + len(between)) # of one path
         parts = []
         for k, b in pieces(paths, max(1, 2**22//memory)):
