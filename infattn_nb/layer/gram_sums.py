@@ -28,7 +28,7 @@ def explicit_sums(activation, seq_len, number, lengths, rng, root=None):
     return np.moveaxis(K, 0, -1)
 
 # %% ../../nbs/49_gram_sums.ipynb #signcode
-COORDINATES = 2**20 # held at a time
+COORDINATES = 2**19 # held at a time
 
 def sums_by_signs(seq_len, number, size, rng):
     r"$\sum_\alpha x_\alpha x_\alpha^\top$ for $x_\alpha=\max(z_\alpha,0)$."
