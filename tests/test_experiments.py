@@ -112,8 +112,8 @@ def literal_panels(cell, samples, rng):
     n, layer = cell["n"], paper_layer(cell["heads"], cell.get("activation", clip(100.)))
     if layer.tokens.activation == relu: layer = replace(layer, tokens=Tokens(4, Nonlinearity(plain_relu, closed_form=relu.closed_form)))
     y, z = (law.marginal(0, draws=16).rvs(samples, g) for law, g in zip((layer.law(n), layer.law()), rng.spawn(2)))
-    density = layer.law(n).marginal(0, draws=samples, rng=rng).pdf(GRID)
-    return kde_kl(y, z), paired_kl(layer, n, draws=samples, rng=rng)[0], *density[160::40], *kde(y, GRID)[160::40]
+    density = layer.law(n).marginal(0, draws=samples, rng=rng).pdf(GRID[160::40])
+    return kde_kl(y, z), paired_kl(layer, n, draws=samples, rng=rng)[0], *density, *kde(y, GRID[160::40])
 
 def plain_relu(x): return np.maximum(x, 0.)
 

@@ -57,8 +57,10 @@ class _Progress:
     def __init__(self, jobs, names, shown):
         self.jobs = jobs
         self.names = names
+        columns, lines = shutil.get_terminal_size() # 80 × 24 if it has none
         self.bar = tqdm(total=sum(map(_numbers, jobs)) + DRAWING*len(names),
                         disable=None if shown else True, smoothing=0,
+                        ncols=columns, nrows=lines,
                         bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
         self.start = time.perf_counter()
 
