@@ -300,7 +300,8 @@ figure_2a = _figure("fig2a", _study("fig2a", _2A, _task_scores), "density", _dra
 @lru_cache(8)
 def _two_limits(heads): # on the grid
     layer = shared_layer(heads)
-    return [_density(law.marginal(0).pdf) for law in (layer.law(), layer.infinite_heads())]
+    laws = (layer.law(), layer.infinite_heads())
+    return [_density(law.marginal(0).pdf) for law in laws]
 
 def _task_2b(cells, samples, seed):
     "One output at a width, and two limits to compare it with."
