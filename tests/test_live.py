@@ -25,7 +25,7 @@ stored = lambda name: json.loads((NBS/"data"/name).read_text())
 
 # Tables
 
-@pytest.mark.parametrize("τ, heads, tokens", [(.5, 1, 2), (2., 4, 4), (1., 2, 16), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((5., 1, 8), (10., 64, 2)))])
+@pytest.mark.parametrize("τ, heads, tokens", [(.5, 1, 2), (1., 2, 16), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2., 4, 4), (5., 1, 8), (10., 64, 2)))])
 def test_stored_laws_are_the_library(τ, heads, tokens):
     kept, fresh = stored("kernel.json")["laws"][f"{tokens},{heads}"][TAUS.index(τ)], law_entry(τ, heads, tokens)
     np.testing.assert_allclose([kept["kurtosis"], kept["ratio"]], [fresh["kurtosis"], fresh["ratio"]], rtol=1e-4)
