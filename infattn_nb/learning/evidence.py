@@ -141,7 +141,8 @@ def climb_kernel(likelihood, # Likelihood
     low, high = np.transpose(bounds)
     def change(logs):
         there = likelihood.turned(np.clip(found.x + logs, low, high))
-        return kernel_evidence(there, z)[0] + found.fun
+        S = mean_covariance(there, z)
+        return gaussian_evidence(S, there.Y, there.alpha)[0] + found.fun
     return Turn(found.x, flat(change), ended(found.x, bounds))
 
 
