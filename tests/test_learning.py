@@ -17,8 +17,10 @@ from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, iden
 from infattn_nb import recall
 from infattn_nb import embed_features, patches
 from infattn_nb.laws.predictive import Mixture
-from infattn_nb.learning.evidence import gained, kernel_evidence
-from infattn_nb.learning.layer_on_data import attend, training_layer
+from infattn_nb.learning import posteriors
+from infattn_nb.learning.evidence import gained, kernel_evidence, mean_covariance
+from infattn_nb.learning.evidence import mean_covariance_and_slope
+from infattn_nb.learning.layer_on_data import attend, features, training_layer
 from infattn_nb.learning.likelihood import Likelihood, normals
 from infattn_nb.learning.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
 from infattn_nb.learning.particles import leapfrog, next_temperature, pool, systematic
@@ -338,6 +340,44 @@ def test_gradient_of_the_evidence_of_infinitely_many_heads():
     ends = [[kernel_evidence(target.turned(h*e), z)[0] for h in (1e-5, -1e-5)] for e in np.eye(3)]
     up, down = np.transpose(ends)
     np.testing.assert_allclose(slope, (up - down)/2e-5, rtol=1e-6, atol=1e-6)
+
+@pytest.mark.parametrize("width, readout", [(np.inf, -1), (np.inf, "mean"), (3, -1), (4, "mean")])
+def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
+    "The mean covariance and its slope, a few sequences and draws at a time, ragged, at any width; the derivative of the weights is that of finite differences."
+    X, y = ragged(P=23, d=3, seed=2)
+    layer = training_layer(padded(X), 1, width, readout=readout)
+    target = Likelihood(layer, layer.view(padded(X), leading=True), y[:, None], .2)
+    z = normals(layer.dim(), 64, SeedSequence(0))
+    def found():
+        return mean_covariance(target, z), *mean_covariance_and_slope(target, z)
+    whole = found()
+    monkeypatch.setattr(posteriors, "CACHED", 64*5*4*2)
+    monkeypatch.setattr(posteriors, "TOGETHER", 23*3*10)
+    assert len(list(posteriors.in_cache(target.view, 64))) > 1
+    assert len(list(posteriors.abreast_in_pieces(layer, target.view, z))) > 5
+    for a, b in zip(whole, found()):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    S, _, T = whole
+    up, down = (mean_covariance(target.turned([h, 0, 0]), z) for h in (1e-5, -1e-5))
+    np.testing.assert_allclose(T + T.T, (up - down)/2e-5, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(S, np.mean([f @ f.T for f in features(layer, target.view, layer.split(z))], axis=0), rtol=1e-9)
+
+def test_hundreds_of_sequences_and_infinitely_many_heads():
+    "The kernel regression of literal formulas, beyond one piece of memory."
+    X, y = data(300, 3, 2)
+    m = AttentionRegressor(np.inf, alpha=.3, random_state=0, n_islands=2, n_particles=16).fit(X[:280], y[:280])
+    (Uq, a), (Uk, b), _ = m.layer_.bases
+    N = np.einsum("ia,acm,jc->mij", Uq[:, :a], m.layer_.split(m.latents_)[0][:, :, 0], Uk[:, :b])
+    G = np.einsum("pi,mij,psj->mps", X[:, -1], N, X)
+    A = np.exp(G - G.max(2, keepdims=True))
+    Z = np.einsum("mps,psj->pmj", A/A.sum(2, keepdims=True), X).reshape(300, -1)
+    S = Z @ Z.T/len(N)
+    C = S[:280, :280] + .3*np.eye(280)
+    assert m.log_marginal_likelihood_value_ == pytest.approx(multivariate_normal(cov=C).logpdf(y[:280]))
+    mean, std = m.predict(X[280:], return_std=True)
+    W = np.linalg.solve(C, S[:280, 280:])
+    np.testing.assert_allclose(mean, W.T @ y[:280])
+    np.testing.assert_allclose(std**2, np.diag(S)[280:] - (S[280:, :280]*W.T).sum(1))
 
 @pytest.mark.power("evidence .3 nats off after a turn of the dials")
 def test_reweighted_evidence_is_that_of_quadrature():

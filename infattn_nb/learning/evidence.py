@@ -32,10 +32,11 @@ def moved(A): # weights of attention (P, R, s, HM)
 def features_and_slopes(layer, view, latents): # (P, M k), (P, M k)
     "All features of all sequences, and their derivatives by log var_qk."
     both = []
-    for part in in_cache(view, latents[0].shape[-1]):
+    H, M = latents[0].shape[2:]
+    for part in in_cache(view, H*M):
         reading = read(layer, part, latents)
         dZ = averages(part, moved(reading.weights), reading.averages.shape[1])
-        dΦ = through_values(layer, dZ, reading.value_factor, latents[0].shape[2:])
+        dΦ = through_values(layer, dZ, reading.value_factor, (H, M))
         both.append((side_by_side(reading.features), side_by_side(dΦ)))
     return [np.concatenate(x) for x in zip(*both)]
 

@@ -150,12 +150,13 @@ def abreast(layer, # Layer
             latents, # [(a, c, H, M), …]
            ): # (P, M k)
     "All features of all sequences, a few sequences at a time."
+    H, M = latents[0].shape[2:]
     parts = [side_by_side(features(layer, part, latents))
-             for part in in_cache(view, latents[0].shape[-1])]
+             for part in in_cache(view, H*M)]
     return np.concatenate(parts)
 
 def in_cache(view, # View of P sequences
-             draws, # M
+             draws, # of heads
             ): # iterator over Views of some of them
     "So many sequences at a time that the work on them stays in the cache."
     P, s, e = view.values.shape
