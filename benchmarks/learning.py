@@ -244,21 +244,47 @@ TABLES = {
     "longer": lambda seeds: [run_longer(seed, *m) for seed, m in product(range(min(seeds, 2)), product(TASKS, (1,), (2,)))],
 }
 
-def speed():
-    "Seconds of a fit, the best of three, with the islands on two threads and on one."
+FITS = (16, 1, 4, 4, 1), (32, 1, 4, 8, 2), (32, 2, 4, 8, 1), (60, 1, 8, 8, 1), EIGHT
+MANY = (500, "evidence"), (1000, "evidence"), (1000, None), (2000, None), (4000, None)
+
+def time_fit(P, D, s, d, H):
+    "Seconds of a fit, the best of two (of eight heads one), with the islands on two threads and on one."
     from concurrent.futures import ThreadPoolExecutor
-    rows = []
-    for P, D, s, d, H in ((16, 1, 4, 4, 1), (32, 1, 4, 8, 2), (32, 2, 4, 8, 1), (60, 1, 8, 8, 1), (60, 1, 8, 8, 8)):
-        X, y, *_ = prior_data(0, H, P, 1, s, d, D=D)
-        def fit(workers):
-            start = time.perf_counter()
-            with ThreadPoolExecutor(workers) as pool: AttentionRegressor(H, random_state=0).fit(X, y, executor=pool)
-            return time.perf_counter() - start
-        two, one = (min(fit(k) for _ in range(2)) for k in (2, 1))
-        rows.append(dict(section="learning", case=f"fit: P = {P}, D = {D}, s = {s}, d = {d}, H = {H}", value=two, against="the time on one thread", ratio=two/one))
-        print(rows[-1], flush=True)
+    X, y, *_ = prior_data(0, H, P, 1, s, d, D=D)
+    def fit(workers):
+        start = time.perf_counter()
+        with ThreadPoolExecutor(workers) as pool: AttentionRegressor(H, random_state=0).fit(X, y, executor=pool)
+        return time.perf_counter() - start
+    two, one = (min(fit(k) for _ in range(1 if H == 8 else 2)) for k in (2, 1))
+    return dict(section="learning", case=f"fit: P = {P}, D = {D}, s = {s}, d = {d}, H = {H}", value=two, against="the time on one thread", ratio=two/one)
+
+def time_infinite(P, optimizer, s=8, d=8):
+    "Infinitely many heads on P sequences whose targets one fixed head makes: seconds of fit and of 100 predictions on two threads, largest memory in bytes of this (fresh) process."
+    from concurrent.futures import ThreadPoolExecutor
+    from resource import RUSAGE_SELF, getrusage
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((P + 100, s, d))/d**.5
+    A = np.exp(2*X[:, -1:] @ X.mT)
+    y = ((A/A.sum(-1, keepdims=True)) @ X)[:, 0] @ rng.standard_normal(d) + .2*rng.standard_normal(P + 100)
+    start = time.perf_counter()
+    with ThreadPoolExecutor(2) as pool: m = AttentionRegressor(np.inf, optimizer=optimizer, normalize_y=True, alpha=.1, random_state=0).fit(X[:P], y[:P], executor=pool)
+    fitted = time.perf_counter()
+    wrong = m.predict(X[P:]) - y[P:]
+    return dict(P=P, optimizer=optimizer, fit=fitted - start, predict=time.perf_counter() - fitted, memory=1024*getrusage(RUSAGE_SELF).ru_maxrss, evidence=m.log_marginal_likelihood_value_, error=m.log_marginal_likelihood_error_, rmse=np.mean(wrong**2)**.5)
+
+def speed():
+    "Finitely many heads, then infinitely many, each of these in a process of its own."
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+    rows = [time_fit(*case) for case in FITS]
+    infinite = []
+    for case in MANY:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh: infinite.append(fresh.submit(time_infinite, *case).result())
+    store_speed(rows, infinite)
+
+def store_speed(rows, infinite):
     versions = dict(python=".".join(map(str, sys.version_info[:2])), numpy=np.__version__, scipy=scipy.__version__, processors=os.cpu_count())
-    (DATA/"benchmarks_learning.json").write_text(json.dumps(dict(versions=versions, rows=rows), indent=1) + "\n")
+    (DATA/"benchmarks_learning.json").write_text(json.dumps(dict(versions=versions, rows=rows, infinite=infinite), indent=1) + "\n")
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
