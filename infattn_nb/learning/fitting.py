@@ -17,7 +17,8 @@ import numpy as np
 from numpy.random import RandomState, SeedSequence, default_rng
 
 from ..laws.predictive import Mixture
-from .evidence import RANGE, climb_kernel, climb_particles
+from .evidence import DIALS, RANGE, climb_kernel
+from .evidence import climb_particles
 from .evidence import gaussian_evidence, mean_covariance
 from .layer_on_data import training_layer
 from .likelihood import Likelihood, normals
@@ -184,14 +185,16 @@ def _warn_rough(model, result):
                   RuntimeWarning, stacklevel=4)
 
 def _warn_flat(turn):
-    for name in turn.ended:
-        warnings.warn(f"`{name}` went to the end of its range, a hundred (`var_qk`) or "
-                      "ten thousand times its start or a part of it; begin elsewhere "
-                      "or fix it by hand", RuntimeWarning, stacklevel=5)
-    for name in turn.flat:
-        warnings.warn(f"the data hardly determine `{name}`: doubled or halved, it "
-                      "changes the log evidence by less than a tenth of a nat; fix it "
-                      "by hand if it matters", RuntimeWarning, stacklevel=5)
+    "Of dials at the end of their range, and of those that the data leave free."
+    for name, log in zip(DIALS, turn.logs):
+        if name in turn.ended:
+            warnings.warn(f"`{name}` went to the end of its range, {np.exp(log):.3g} "
+                          "times its start; begin elsewhere or fix it by hand",
+                          RuntimeWarning, stacklevel=5)
+        elif name in turn.flat:
+            warnings.warn(f"the data hardly determine `{name}`: doubled or halved, it "
+                          "changes the log evidence by less than a tenth of a nat; "
+                          "fix it by hand if it matters", RuntimeWarning, stacklevel=5)
 
 def least_noise(var_vo, X):
     "Variance of the noise that does not drown in rounding."
