@@ -257,7 +257,7 @@ def time_fit(P, D, s, d, H):
         with ThreadPoolExecutor(workers) as pool: AttentionRegressor(H, random_state=0).fit(X, y, executor=pool)
         return time.perf_counter() - start[0], time.process_time() - start[1]
     two, one = (min(fit(k) for _ in range(1 if H == 8 else 2)) for k in (2, 1))
-    return dict(P=P, D=D, s=s, d=d, heads=H, two_threads=two[0], one_thread=one[0], processor=one[1])
+    return dict(section="learning", case=f"fit: P = {P}, D = {D}, s = {s}, d = {d}, H = {H}", value=two[0], against="the time on one thread", ratio=two[0]/one[0], processor=one[1])
 
 def time_infinite(P, optimizer, s=8, d=8):
     "Infinitely many heads on P sequences whose targets one fixed head makes: seconds of fit and of 100 predictions on two threads, largest memory in bytes of this (fresh) process."
