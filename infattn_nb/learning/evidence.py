@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from .layer_on_data import averages, read, through_values
 from .particles import cloud_at, kept, refresh, systematic
 from .posteriors import abreast, abreast_in_pieces, in_cache
-from .posteriors import side_by_side
+from .posteriors import side_by_side, with_noise
 
 # %% ../../nbs/73_evidence.ipynb #kernelcode
 TINIEST = np.finfo(float).tiny
@@ -45,21 +45,24 @@ def mean_covariance(likelihood, # Likelihood
                    ): # (P, P)
     "S averaged over the prior: infinitely many heads."
     layer, view = likelihood.layer, likelihood.view
-    S = 0.
+    S = np.zeros((len(view.values),)*2)
     for latents in abreast_in_pieces(layer, view, z):
         Φ = abreast(layer, view, latents)
-        S = S + Φ @ Φ.T
-    return S/z.shape[1]
+        S += Φ @ Φ.T
+    S /= z.shape[1]
+    return S
 
 def mean_covariance_and_slope(likelihood, z): # (P, P), (P, P)
     "The same, and a matrix T: T + Tᵀ is its derivative by log var_qk."
     layer, view = likelihood.layer, likelihood.view
-    S = T = 0.
+    S, T = np.zeros((2, *(len(view.values),)*2))
     for latents in abreast_in_pieces(layer, view, z):
         Φ, dΦ = features_and_slopes(layer, view, latents)
-        S = S + Φ @ Φ.T
-        T = T + Φ @ dΦ.T
-    return S/z.shape[1], T/z.shape[1]
+        S += Φ @ Φ.T
+        T += Φ @ dΦ.T
+    S /= z.shape[1]
+    T /= z.shape[1]
+    return S, T
 
 
 # %% ../../nbs/73_evidence.ipynb #gaussiancode
@@ -69,7 +72,7 @@ def gaussian_evidence(S, # covariance (P, P)
                      ): # log density, Cholesky factor of K = S + σ²I, K⁻¹Y
     r"$\sum_d\log N(y_d; 0, S + \sigma^2I)$."
     P, D = Y.shape
-    factor = cho_factor(S + alpha*np.eye(P), overwrite_a=True)
+    factor = cho_factor(with_noise(S, alpha), overwrite_a=True)
     U = cho_solve(factor, Y)
     logdet = 2*np.log(np.diagonal(factor[0])).sum()
     value = -.5*((Y*U).sum() + D*(logdet + P*np.log(2*np.pi)))

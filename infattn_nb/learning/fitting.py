@@ -105,14 +105,16 @@ def _average(model, likelihood, seed, executor):
     ancestors = np.full(n, len(w)//n)
     if not len(likelihood.Y):
         return Found(z, w, np.zeros(n), ancestors, 0., 0., np.zeros((0, 0)))
-    total, evidences = 0., []
+    total = np.zeros((len(likelihood.Y),)*2)
+    evidences = []
     jobs = [(draw,) for draw in draws]
     for S, value in in_order(partial(_covariance, likelihood), jobs, executor):
-        total = total + S
+        total += S
         evidences.append(value)
-    value, *_ = gaussian_evidence(total/n, likelihood.Y, likelihood.alpha)
+    total /= n
+    value, *_ = gaussian_evidence(total, likelihood.Y, likelihood.alpha)
     error = np.std(evidences, ddof=1)/np.sqrt(n) if n > 1 else np.nan
-    return Found(z, w, np.array(evidences), ancestors, value, error, total/n)
+    return Found(z, w, np.array(evidences), ancestors, value, error, total)
 
 def _again(seed):
     "The same seed, from which nothing has been spawned."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AT_ONCE', 'NUMBERS', 'TOGETHER', 'completed', 'mean_attention', 'gaussian_draws', 'regress', 'ParticlePosterior',
-           'side_by_side', 'abreast', 'in_cache', 'abreast_in_pieces', 'KernelPosterior']
+           'side_by_side', 'abreast', 'in_cache', 'abreast_in_pieces', 'with_noise', 'KernelPosterior']
 
 # %% ../../nbs/74_posteriors.ipynb #imports
 from dataclasses import dataclass
@@ -173,6 +173,12 @@ def abreast_in_pieces(layer, view, z): # iterator over [(a, c, H, m), …]
     for j, m in pieces(z.shape[1], max(1, TOGETHER//each)):
         yield layer.split(z[:, j:j+m])
 
+def with_noise(S, alpha): # (P, P), in LAPACK's order
+    r"$S + \sigma^2I$: one large matrix at a time."
+    K = S.copy()
+    np.einsum("pp->p", K)[:] += alpha
+    return K.T # the same: it is symmetric
+
 
 # %% ../../nbs/74_posteriors.ipynb #kernelposterior
 #| code-fold: true
@@ -205,7 +211,7 @@ class KernelPosterior:
     def process(self, X, joint=False):
         "Mean (Q, D), covariance (Q, Q) or variances (Q,)."
         G, T = self.kernels(X, joint)
-        factor = cho_factor(self.S + self.alpha*np.eye(len(self.S)))
+        factor = cho_factor(with_noise(self.S, self.alpha), overwrite_a=True)
         W = cho_solve(factor, G.T)
         explained = G @ W if joint else (G*W.T).sum(1)
         return W.T @ self.Y, T - explained
