@@ -66,7 +66,7 @@ def gaussian_draws(means, # (n, Q, D)
     z = rng.standard_normal(means.shape)
     return np.moveaxis(means, 0, -1) + np.einsum("qrn,nrd->qdn", L, z)
 
-# %% ../../nbs/74_posteriors.ipynb #regress
+# %% ../../nbs/74_posteriors.ipynb #regress-cell
 def regress(Φ, # features of the data (M, P, k)
             Ψ, # of new sequences (M, Q, k)
             Y, # data (P, D)
@@ -87,7 +87,7 @@ def regress(Φ, # features of the data (M, P, k)
         return mean, Ψ @ Ψ.mT - G @ W
     return mean, (Ψ*Ψ).sum(2) - np.einsum("mqp,mpq->mq", G, W)
 
-# %% ../../nbs/74_posteriors.ipynb #particleposterior
+# %% ../../nbs/74_posteriors.ipynb #particleposterior-cell
 #| code-fold: true
 @dataclass(frozen=True, eq=False)
 class ParticlePosterior:
@@ -180,7 +180,7 @@ def with_noise(S, alpha): # (P, P), in LAPACK's order
     return K.T # the same: it is symmetric
 
 
-# %% ../../nbs/74_posteriors.ipynb #kernelposterior
+# %% ../../nbs/74_posteriors.ipynb #kernelposterior-cell
 #| code-fold: true
 @dataclass(frozen=True, eq=False)
 class KernelPosterior:
