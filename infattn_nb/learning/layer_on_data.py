@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FARTHEST', 'directions', 'complete', 'chi', 'wide_chi', 'below', 'bartlett_of', 'bartlett_pullback', 'View', 'Layer',
-           'rows_read', 'hidden_tokens', 'visible', 'training_layer', 'Reading', 'merged', 'factors', 'attend', 'read',
-           'features', 'pullback', 'values_back', 'keys_back', 'scores_back']
+           'rows_read', 'hidden_tokens', 'visible', 'training_layer', 'Reading', 'merged', 'factors', 'attend',
+           'averages', 'through_values', 'read', 'features', 'pullback', 'values_back', 'keys_back', 'scores_back']
 
 # %% ../../nbs/71_likelihood.ipynb #b45aed75
 from dataclasses import dataclass
@@ -99,6 +99,13 @@ class View(NamedTuple):
     queries: np.ndarray # (P, R, ·)
     keys: np.ndarray # (P, s, ·)
     values: np.ndarray # (P, s, ·)
+
+    def part(self, j, m):
+        "Of m sequences from the j-th on."
+        k = slice(j, j + m)
+        hidden = self.hidden if len(self.hidden) == 1 else self.hidden[k]
+        return View(self.readout[k], hidden, self.queries[k], self.keys[k],
+                    self.values[k])
 
 @dataclass(frozen=True, eq=False)
 class Layer:
@@ -234,22 +241,31 @@ def attend(layer, # Layer
     G = keys @ asked.reshape(*asked.shape[:2], b, HM)
     return softmax(G + view.hidden[..., None], axis=2)
 
-def read(layer, view, latents): # Reading
-    "Attend, average, and multiply by the values' factor."
-    H, M = latents[0].shape[2:]
-    key_factor, value_factor = factors(layer, latents)
-    A = attend(layer, view, latents, key_factor)
+def averages(view, A, e): # (P, e, HM)
+    r"Tokens averaged by the weights $A$, and over the rows read out."
     seen = A[:, 0]*view.readout[:, 0, None, None]
     if A.shape[1] > 1:
         seen = np.einsum("pr,prsx->psx", view.readout, A)
-    e = view.values.shape[-1] if value_factor is None else len(value_factor)
-    Z = view.values[..., :e].mT @ seen
+    return view.values[..., :e].mT @ seen
+
+def through_values(layer, Z, value_factor, shape): # (M, P, k)
+    "Averaged tokens times the values' factor, heads side by side."
     out = Z
     if value_factor is not None:
         out = np.einsum("pex,efx->pfx", Z, value_factor)
     P, f = out.shape[:2]
+    H, M = shape
     Φ = out.reshape(P, f, H, M).transpose(3, 0, 2, 1).reshape(M, P, H*f)
-    return Reading(key_factor, A, Z, value_factor, np.sqrt(layer.var_vo/H)*Φ)
+    return np.sqrt(layer.var_vo/H)*Φ
+
+def read(layer, view, latents): # Reading
+    "Attend, average, and multiply by the values' factor."
+    key_factor, value_factor = factors(layer, latents)
+    A = attend(layer, view, latents, key_factor)
+    e = view.values.shape[-1] if value_factor is None else len(value_factor)
+    Z = averages(view, A, e)
+    Φ = through_values(layer, Z, value_factor, latents[0].shape[2:])
+    return Reading(key_factor, A, Z, value_factor, Φ)
 
 def features(layer, view, latents): # (M, P, k)
     r"Attention-averaged tokens of all heads, so that $S = \Phi\Phi^\top$."
