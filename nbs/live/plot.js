@@ -134,17 +134,8 @@ export const label = t => {
 
 export const linspace = (a, b, n) => Array.from({length: n}, (_, i) => a + (b - a)*i/(n - 1));
 
-let spare = null;
-export function normal() { // Box and Muller, two at a time
-  if (spare !== null) {
-    const kept = spare;
-    spare = null;
-    return kept;
-  }
-  const r = Math.sqrt(-2*Math.log(1 - Math.random()));
-  const angle = 2*Math.PI*Math.random();
-  spare = r*Math.sin(angle);
-  return r*Math.cos(angle);
+export function normal() { // Box and Muller
+  return Math.sqrt(-2*Math.log(1 - Math.random()))*Math.cos(2*Math.PI*Math.random());
 }
 
 export function chi2(k) { // Marsaglia and Tsang
