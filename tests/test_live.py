@@ -82,7 +82,7 @@ def test_modules_are_small_and_need_nobody():
 # In a browser
 
 USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm="pre", mlp=True, causal=False, width=None) # None: infinite
-EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16),
+EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
             "post": USUAL | dict(norm="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm="post", width=16, layers=2),
             "narrow, no norm": USUAL | dict(norm=None, layers=2, heads=4, width=16, branch=.7)}
 BROKEN = {"gradient independence": ("one head", "const g = plus(fresh[k], mul(M, h.B));", "const g = fresh[k];"),
@@ -192,7 +192,7 @@ try {
 
   // E: every value of every control, with two blocks; then a hand that does not wait
   const settled = async () => { // the last redraw has come to its end
-    for (let k = 0; k < 2000 && (E.dataset.draws !== E.dataset.asked || +E.dataset.networks !== 20); k++) await wait(10);
+    for (let k = 0; k < 2000 && (E.dataset.drawn !== E.dataset.asked || +E.dataset.networks !== 20); k++) await wait(10);
   };
   const controls = {layers: "blocks", heads: "heads H", tokens: "tokens s", score: "score scale τ", branch: "residual scale σO", width: "width n"};
   const start = Object.fromEntries(Object.entries(controls).map(([k, name]) => [k, range(E, name).value]));

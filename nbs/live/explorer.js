@@ -15,6 +15,8 @@ const CAPTION = ""
   + "mean and covariance.";
 const COUNT = 20;
 const SLICE = 12; // milliseconds of work between two looks at the hand
+const PATIENCE = 200; // milliseconds until the first networks are shown alone
+const LARGEST = 1e154; // what is larger is drawn here
 const AT_A_TIME = 2**19; // numbers that a batch keeps, roughly
 const GRADIENTS = {
   tokens: "stream", "W of queries": "queries", "W of values": "values"};
@@ -31,34 +33,39 @@ function batch(t) { // networks side by side
   return Math.max(1, Math.min(COUNT, Math.floor(AT_A_TIME/numbers)));
 }
 
-const size = (name, x) => name === "cosine" || name === "entropy" ? x : Math.sqrt(x);
+function size(name, x) { // of a gradient: its norm
+  if (name === "cosine" || name === "entropy") return x;
+  const root = Math.sqrt(Math.max(x, 0));
+  return Number.isFinite(root) ? root : LARGEST;
+}
+
 const mean = lines =>
   lines[0].map((_, l) => lines.reduce((t, x) => t + x[l], 0)/lines.length);
 
 export default async function explorer(box) {
-  let run = 0;
+  let asked = 0;
+  let busy = false;
   let now = null;
   let before = null;
-  const fresh = () => renew(true);
   const wide = x => x === Infinity ? "∞" : String(x);
   const sliders = {
-    layers: slider("blocks", [2, 4, 8, 12, 16, 24, 32, 48], 12, String, fresh),
-    heads: slider("heads H", [1, 2, 4, 8, 16], 2, String, fresh),
-    tokens: slider("tokens s", [2, 4, 8, 16], 8, String, fresh),
-    score: slider("score scale τ", [.25, .5, 1, 2, 3, 4, 6, 8], 2, String, fresh),
-    branch: slider("residual scale σO", [.1, .2, .35, .5, .7, 1, 2], 1, String, fresh),
-    width: slider("width n", [64, 128, 256, 512, Infinity], Infinity, wide, fresh)};
+    layers: slider("blocks", [2, 4, 8, 12, 16, 24, 32, 48], 12, String, renew),
+    heads: slider("heads H", [1, 2, 4, 8, 16], 2, String, renew),
+    tokens: slider("tokens s", [2, 4, 8, 16], 8, String, renew),
+    score: slider("score scale τ", [.25, .5, 1, 2, 3, 4, 6, 8], 2, String, renew),
+    branch: slider("residual scale σO", [.1, .2, .35, .5, .7, 1, 2], 1, String, renew),
+    width: slider("width n", [64, 128, 256, 512, Infinity], Infinity, wide, renew)};
   const choices = {
-    norm: choice("norm", ["pre", "post", "none"], fresh),
-    mlp: choice("MLP", ["with MLP", "without"], fresh),
-    causal: choice("mask", ["all to all", "causal"], fresh)};
+    norm: choice("norm", ["pre", "post", "none"], renew),
+    mlp: choice("MLP", ["with MLP", "without"], renew),
+    causal: choice("mask", ["all to all", "causal"], renew)};
   const gradient = choice("gradient", Object.keys(GRADIENTS), () => draw());
   const panels = el("div", {class: "live-panels live-three"});
   const said = el("p", {class: "live-said", "aria-live": "polite"});
   const boxes = set => Object.values(set).map(control => control.box);
   box.append(
     el("div", {class: "live-controls live-buttons"},
-       button("new networks", () => renew()), el("span", {}, "norm ", choices.norm.box),
+       button("new networks", renew), el("span", {}, "norm ", choices.norm.box),
        choices.mlp.box, choices.causal.box,
        el("span", {}, "gradient of ", gradient.box)),
     panels, el("div", {class: "live-controls"}, ...boxes(sliders)), said,
@@ -70,14 +77,27 @@ export default async function explorer(box) {
     return {...t, norm, mlp: mlp === "with MLP", causal: mask === "causal"};
   }
 
-  async function renew(changed = false) {
-    const mine = ++run;
-    box.dataset.asked = mine;
-    if (changed && now?.done) before = now;
+  // One redraw after the other; one that takes long gives way to a newer wish.
+  async function renew() {
+    box.dataset.asked = ++asked;
+    if (busy) return;
+    busy = true;
+    for (let drawn = 0; drawn !== asked;) {
+      drawn = asked;
+      const start = performance.now();
+      await redraw(() => drawn !== asked && performance.now() - start > PATIENCE);
+      const milliseconds = performance.now() - start;
+      Object.assign(box.dataset, {drawn, milliseconds});
+    }
+    busy = false;
+  }
+
+  async function redraw(stop) {
     const t = settings();
+    if (now?.done && JSON.stringify(t) !== JSON.stringify(now.t)) before = now;
     const found = {t, cosine: [], entropy: [], stream: [], queries: [], values: []};
-    const start = performance.now();
-    let [seen, slept] = [start, start];
+    let slept = performance.now();
+    let shown = slept;
     for (let count = 0; count < COUNT;) {
       const b = Math.min(batch(t), COUNT - count);
       const work = networks(t, b);
@@ -85,19 +105,19 @@ export default async function explorer(box) {
       for (; !state.done; state = work.next()) {
         if (performance.now() - slept < SLICE) continue;
         await pause();
-        if (mine !== run) return;
+        if (stop()) return;
         slept = performance.now();
       }
-      for (const [name, blocks] of Object.entries(state.value))
+      for (const [name, blocks] of Object.entries(state.value)) {
         for (let k = 0; k < b; k++) found[name].push(blocks.map(x => size(name, x[k])));
+      }
       count += b;
       found.done = count === COUNT;
-      if (!found.done && performance.now() - seen < 200) continue;
+      if (!found.done && performance.now() - shown < PATIENCE) continue;
       now = found;
       draw();
-      seen = performance.now();
+      shown = performance.now();
     }
-    Object.assign(box.dataset, {draws: mine, milliseconds: performance.now() - start});
   }
 
   function curve(name, title, range, log = false) {
@@ -115,7 +135,7 @@ export default async function explorer(box) {
 
   function draw() {
     const name = GRADIENTS[gradient.value];
-    const all = now[name].flat().filter(x => x > 0 && x < Infinity);
+    const all = now[name].flat().filter(x => x > 0);
     const top = Math.max(...all, 1e-300);
     const low = Math.max(Math.min(...all), 1e-9*top);
     const powers = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(top) + 1e-9)];
