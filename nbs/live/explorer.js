@@ -123,7 +123,7 @@ export default async function explorer(box) {
   function curve(name, title, range, log = false) {
     const P = panel({
       x: [0, now.t.layers], y: range, log, title, xlabel: "block",
-      width: 300, height: 240,
+      width: 300, height: innerWidth < 600 ? 150 : 240,
       describe: `${title}, block by block, of ${now[name].length} networks`});
     const show = (t, ys, kind) =>
       P.line(ys.map((_, k) => k + t.layers + 1 - ys.length), ys, kind);
