@@ -49,7 +49,7 @@ export default async function explorer(box) {
   let before = null;
   const wide = x => x === Infinity ? "∞" : String(x);
   const sliders = {
-    layers: slider("blocks", [2, 4, 8, 12, 16, 24, 32, 48], 12, String, renew),
+    layers: slider("blocks", [2, 4, 8, 12, 16, 24, 32, 48], 8, String, renew),
     heads: slider("heads H", [1, 2, 4, 8, 16], 2, String, renew),
     tokens: slider("tokens s", [2, 4, 8, 16], 8, String, renew),
     score: slider("score scale τ", [.25, .5, 1, 2, 3, 4, 6, 8], 2, String, renew),
