@@ -50,6 +50,14 @@ def test_every_page_offers_its_notebook(rendering):
         assert f'href="./notebooks/{notebook.name}" download="{notebook.name}"' in page
         assert (site/"notebooks"/notebook.name).read_bytes() == notebook.read_bytes()
 
+def test_the_menu_marks_the_page_that_is_open(rendering):
+    marked = {}
+    for page in rendering[-1].glob("*.html"):
+        entries = re.findall(r'<a class="nav-link active" href="\./([^"]+)" aria-current="page"', page.read_text(encoding="utf-8"))
+        assert not set(entries) - {page.name}, page.name
+        marked[page.name] = len(entries)
+    assert marked["recipes.html"] == marked["essay.html"] == 1 and marked["attention.html"] == 0
+
 def test_no_link_is_shown_as_it_is_written(rendering):
     for page in rendering[-1].glob("*.html"):
         text = re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))

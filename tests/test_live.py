@@ -61,11 +61,13 @@ def test_the_calculator_is_the_library():
     assert len(table["limits"])*len(JUDGED["width"])*len(JUDGED["kind"]) == len(table["widths"])
     np.testing.assert_allclose(table["limits"]["1,4,8"], limit_entry(1., 4, 8), rtol=1e-4)
     np.testing.assert_allclose(table["widths"]["2,2,4,256,n/H"], judge_entry(2., 2, 4, 256, "n/H"), rtol=1e-4)
-    for key, (_, limit, _) in table["limits"].items():
+    for key, (_, limit, tail_limit) in table["limits"].items():
         for kind in JUDGED["kind"]:
-            D, κ = np.transpose([table["widths"][f"{key},{n},{kind}"] for n in JUDGED["width"]])
+            D, κ, tail = np.transpose([table["widths"][f"{key},{n},{kind}"] for n in JUDGED["width"]])
             assert (np.diff(D) < 0).all() and κ[-1] > .98*limit, key
-            assert (κ[1:] - limit < .5*(κ[:-1] - limit)).all(), key # what the width adds falls like 1/n
+            n, added = np.array(JUDGED["width"]), κ - limit
+            assert (added[1:]*n[1:] < 2*added[:-1]*n[:-1]).all(), key # what the width adds falls like 1/n
+            assert tail[-1] > .9*tail_limit and (tail[1:] < 1.2*tail[:-1]).all(), key # narrow layers have heavier tails
 
 def test_tables_are_small_and_whole():
     for name in ("kernel.json", "map.json", "theorem.json", "finite.json", "judge.json"): assert (NBS/"data"/name).stat().st_size < 300e3
@@ -137,6 +139,8 @@ try {
     for (let k = 0; k <= +n.max; k++) {
       move(n, k); spreads[`${kind} ${scale} ${B.dataset.width}`] = +B.dataset.sd;
       if (+B.dataset.lowest < +B.dataset.low || +B.dataset.highest > 1.05) wrong.push(["frame", kind, scale, k]);
+      for (let again = 0; again < (k < 3 ? 8 : 1); again++, press(B, "new networks"))
+        if (!(+B.dataset.top > 0)) wrong.push(["bars", kind, scale, k]); // narrow networks reach below zero
     }
   }
   press(B, "perceptron");
@@ -147,12 +151,12 @@ try {
 
   // C: every place by the keyboard, every slider, both colours
   const svgOf = () => C.querySelector(".live-map svg"), key = k => svgOf().dispatchEvent(new KeyboardEvent("keydown", {key: k, bubbles: true}));
-  for (const name of ["tokens", "width"]) { const input = range(C, name); for (let k = +input.max; k >= 0; k--) move(input, k); }
+  for (const name of ["tokens", "width of the curve below"]) { const input = range(C, name); for (let k = +input.max; k >= 0; k--) move(input, k); }
   press(C, "kurtosis");
   const shades = [...C.querySelectorAll(".live-map .live-panel .live-cell")].map(c => +c.getAttribute("fill-opacity"));
   if (Math.max(...shades) < .5 || C.querySelectorAll(".live-scale li").length < 6) wrong.push(["kurtosis hardly shows", Math.max(...shades)]);
   press(C, "beyond 6 sd");
-  const width = range(C, "width"), valid = [];
+  const width = range(C, "width of the curve below"), valid = [];
   for (let k = 0; k <= +width.max - 1; k++) { move(width, k); valid.push(+C.dataset.valid); }
   if (!(valid[0] < .5 && valid.at(-1) > .6 && valid.every((x, k) => !k || x >= valid[k - 1]))) wrong.push(["where the correction is valid", valid]);
   move(width, width.max);
@@ -182,10 +186,10 @@ try {
     for (let a = 0; a <= +sliders[0].max; a++) for (let b = 0; b <= +sliders[1].max; b++) for (let c = 0; c <= +sliders[2].max; c++) for (let d = 0; d <= +sliders[3].max; d++) {
       sliders.forEach((input, k) => move(input, [a, b, c, d][k]));
       const place = `${known.tau[d]},${known.heads[b]},${known.tokens[c]}`;
-      const [divergence, kurtosis] = known.widths[`${place},${known.width[a]},${kind}`], [, , ratio] = known.limits[place];
+      const [divergence, kurtosis, ratio] = known.widths[`${place},${known.width[a]},${kind}`], [, , limit] = known.limits[place];
       if (+D.dataset.divergence !== divergence || +D.dataset.kurtosis !== kurtosis || +D.dataset.ratio !== ratio) wrong.push(["calculator", kind, a, b, c, d]);
       const sentence = D.querySelector(".live-answer").textContent, good = sentence.includes("good enough");
-      if (good !== Math.sqrt(divergence/2) < .01 || (ratio < 1.5) !== sentence.includes("even the Gaussian")) wrong.push(["sentence", sentence]);
+      if (good !== Math.sqrt(divergence/2) < .01 || (ratio < 1.5) !== sentence.includes("even the Gaussian") || (ratio < 1.5*limit) === sentence.includes("heavier at this width")) wrong.push(["sentence", sentence]);
       judged++;
     }
   }
@@ -247,7 +251,7 @@ try {
   const averages = {attention: own(3000, () => theorem.attentionNetwork(16, "1/√n")), linear: own(3000, () => theorem.attentionNetwork(16, "1/n")),
                     perceptron: own(3000, () => theorem.perceptronNetwork(16))};
   const f = times(81, (_, k) => .55 + .3*k/80);
-  await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf)});
+  await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf), below: theorem.limitCdf(-.1), spread: theorem.spreadΨ});
 } catch (problem) { await send({errors: [...errors, problem.stack]}); }
 </script>"""
 
@@ -346,6 +350,7 @@ def test_the_limit_drawn_by_the_browser(found):
     Ψ = np.exp(-(1 + np.tanh(δ/2)**2)/4)
     empirical = np.searchsorted(np.sort(Ψ), found["f"])/Ψ.size
     assert np.abs(empirical - found["cdf"]).max() < 6*.5/Ψ.size**.5
+    assert found["below"] == 0 and abs(found["spread"] - Ψ.std()) < 6*Ψ.std()/Ψ.size**.5
 
 def test_the_theorem_moves(found):
     "The spread over networks stays for attention with 1/√n, and falls for everything else."

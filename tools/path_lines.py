@@ -42,6 +42,7 @@ def steps(name, cells):
     short = SHORT[SHORT.index(name) + 1] if name in SHORT[:-1] else None
     if k + 1 < len(ORDER): yield f"{'Next, also on the short way' if short == ORDER[k+1] else 'Next'}: [{title(ORDER[k+1])}]({ORDER[k+1]})"
     if short and short != ORDER[k+1]: yield f"Short way, next: [{title(short)}]({short})"
+    if name == SHORT[-1]: yield "the short way ends here: go on with the [recipes](recipes.ipynb), or with the theory"
     yield f"this page: {minutes(cells)} minutes"
     if name in SKIP: yield f"[skip the proof]({SKIP[name]})"
     if "32_notation.ipynb" in ORDER and name not in ("index.ipynb", "32_notation.ipynb"): yield "[notation](32_notation.ipynb)"

@@ -107,7 +107,8 @@ class AttentionRegressor:
         readout
             position that is read out, from the end if negative; "mean": all of them
         alpha
-            variance of the noise, in (0, ∞)
+            variance of the noise, in (0, ∞). On real data fit it (`optimizer`): where it
+            is too small, intervals are far too narrow
         mask
             "causal" or boolean (s, s), True = may attend
         score_scale
@@ -196,10 +197,7 @@ class AttentionRegressor:
         Returns
         -------
         float
-        X
-            sequences, as in `fit`
-        y
-            targets, as in `fit`
+            Seconds.
         """
         return seconds(self, *_problem(self, X, y))
 
@@ -348,6 +346,9 @@ class AttentionRegressor:
     def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
         """Evidence of models with other numbers of heads on the data of `fit`.
 
+        One fit per number, each with its own optimizer if there is one: seconds for
+        infinitely many heads, minutes for several. `verbose=True` shows bars.
+
         Parameters
         ----------
         heads
@@ -365,7 +366,7 @@ class AttentionRegressor:
                           "call fit(X, y) first")
         rows = []
         for H in heads:
-            other = type(self)(**self.get_params() | dict(heads=H, verbose=False))
+            other = type(self)(**self.get_params() | dict(heads=H))
             _check(other)
             fitted(other, self.posterior_.X, self.y_train_)
             rows.append((other.log_marginal_likelihood_value_,
@@ -472,7 +473,8 @@ def _targets(y, P):
         checks.refuse("y", "be given", "None", "pass the targets")
     y = checks.real(y, "y")
     if y.ndim not in (1, 2) or len(y) != P or not y.size:
-        checks.refuse("y", f"be ({P},) or ({P}, outputs)", y.shape, "transpose it")
+        checks.refuse("y", f"be ({P},) or ({P}, outputs)", y.shape,
+                      "pass one target, or one row of targets, per sequence")
     if not (np.abs(y) < 1e100).all():
         checks.refuse("y", "be finite and below 1e100", "NaN, infinity or larger",
                       "replace or rescale them")

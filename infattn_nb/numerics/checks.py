@@ -204,7 +204,8 @@ def mask(who, # "causal" or a boolean array (s, s), True = may attend
     seen = M.any(1)
     if not seen.all():
         refuse("mask", "let every token attend to one at least",
-               f"an empty row {np.argmin(seen)}", "set its diagonal entry")
+               f"an empty row {np.argmin(seen)}", "set its diagonal entry, "
+               "or pass ~mask if True meant forbidden")
     return M
 
 # %% ../../nbs/40_checks.ipynb #29807ff5

@@ -124,7 +124,8 @@ def meet(fn, # what should act on each coordinate alike
          scores=(), # arrays that broadcast against them, (..., 1)
         ):
     "Let a user's function meet a few numbers, as `checks` does for weights."
-    checks.function(fn, "fn", "pass a function of arrays, e.g. np.tanh")
+    checks.function(fn, "fn", "pass a function of arrays, e.g. np.tanh "
+                    "or infattn_nb.gelu")
     for x in (*vectors, *scores):
         x.flags.writeable = False
     some = [4, 1, 2]

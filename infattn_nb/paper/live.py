@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TAUS', 'HEADS', 'TOKENS', 'NODES', 'FINITE', 'POINTS', 'CORRECTED', 'JUDGED', 'short', 'layer_at', 'few_nodes',
            'law_entry', 'laws_table', 'finite_entry', 'finite_table', 'correction_entry', 'map_table',
-           'perceptron_limit', 'judge_entry', 'limit_entry', 'judge_table']
+           'perceptron_limit', 'tail_ratio', 'judge_entry', 'limit_entry', 'judge_table']
 
 # %% ../../nbs/80_live.ipynb #5acb0061
 from dataclasses import replace
@@ -100,24 +100,27 @@ def perceptron_limit(): # float
     return float(np.exp(-tanh.dual([[1.]])[0, 0]/2))
 
 # %% ../../nbs/80_live.ipynb #livejudgecode
-JUDGED = dict(tau=(.5, 1., 2., 4.), heads=HEADS[:6], tokens=TOKENS,
-              width=(64, 256, 1024, 4096), kind=("n × n", "n/H"))
+JUDGED = dict(tau=(.3, .5, 1., 2., 4.), heads=HEADS[:6], tokens=TOKENS,
+              width=(64, 256, 768, 1024, 4096), kind=("n × n", "n/H"))
 
-def judge_entry(τ, heads, tokens, width, kind): # [divergence, kurtosis] at width n
+def tail_ratio(law):
+    "How much likelier than a Gaussian an output is beyond six standard deviations."
+    return law.sf(6*law.std())/norm.sf(6)
+
+def judge_entry(τ, heads, tokens, width, kind): # [divergence, kurtosis, tail ratio]
     "How far a finite layer is from its limit."
     limit = layer_at(τ, heads, tokens)
     m = None if kind == "n × n" else width//heads
     layer = replace(limit, head_width=m)
     D, _ = paired_kl(layer, width, draws=2**14, rng=0, limit=limit)
-    κ = layer.law(width).marginal(0, draws=2**16).kurtosis()
-    return short([max(D, 0.), κ])
+    law = layer.law(width).marginal(0, draws=2**16)
+    return short([max(D, 0.), law.kurtosis(), tail_ratio(law)])
 
 def limit_entry(τ, heads, tokens): # [divergence from Gaussian, kurtosis, tail ratio]
     "How far the limit is from the Gaussian of its variance."
     law = layer_at(τ, heads, tokens).law().marginal(0)
     gaussian = norm(scale=law.std())
-    ratio = law.sf(6*law.std())/norm.sf(6)
-    return short([kl_divergence(law, gaussian), law.kurtosis(), ratio])
+    return short([kl_divergence(law, gaussian), law.kurtosis(), tail_ratio(law)])
 
 def judge_table(): # dict for data/judge.json
     "Everything that the calculator says."

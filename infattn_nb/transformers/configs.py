@@ -31,7 +31,8 @@ def ensemble_of_config(config, tokens):
     config
         A `config.json`, or what it holds
     tokens
-        length of the text, or a label per position; several texts as a list
+        length of the text, or a label per position (a string is a text of letters);
+        several texts as a list of lists, `[["to", "be"], ["or", "not"]]`
 
     Returns
     -------
@@ -133,7 +134,8 @@ _ACTIVATIONS = dict(gelu=gelu, gelu_new=gelu_tanh, gelu_pytorch_tanh=gelu_tanh,
 def _activation(c, *names):
     name = c.get(*names)
     if name not in _ACTIVATIONS:
-        _refuse_entry(names[0], f"be one of {', '.join(_ACTIVATIONS)}", name)
+        given = next((n for n in names if c.get(n) is not None), names[0])
+        _refuse_entry(given, f"be one of {', '.join(_ACTIVATIONS)}", name)
     return _ACTIVATIONS[name]
 
 def _must_be(c, name, *values):
@@ -237,6 +239,8 @@ def _llama(c, texts, *, qk_norm=False, norm_place="pre", scale=1.):
     f = c.count("intermediate_size")
     m = c.get("head_dim") or n//c.heads
     groups = c.get("num_key_value_heads") or c.heads
+    if c.heads % groups:
+        _refuse_entry("num_key_value_heads", f"divide the {c.heads} heads", groups)
     norm = Norm("rms", c.number("rms_norm_eps"))
     attention, mlp = _variances(c, m, f, gated=True)
     mlp = FeedForward(f/n, _activation(c, "hidden_activation", "hidden_act"), True,

@@ -349,6 +349,10 @@ def several(tokens):
         if t.ndim != 1 or not t.size:
             checks.refuse("tokens", "be a list of labels", f"shape {t.shape}",
                           "pass one label per position")
+        phrase = next((x for x in t if isinstance(x, str) and len(x.split()) > 1), None)
+        if phrase is not None:
+            checks.refuse("tokens", "be single words or labels", repr(phrase),
+                          "split each text: several texts are a list of lists")
     return texts
 
 def _listed(text):

@@ -288,8 +288,8 @@ class Transformer:
         config
             A `config.json`, or what it holds
         tokens
-            length of the text, or a label per position; several texts as a
-            list
+            length of the text, or a label per position (a string is a text of
+            letters); several texts as a list of lists of words
 
         Returns
         -------

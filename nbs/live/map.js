@@ -23,7 +23,7 @@ export default async function regimes(box, data) {
   let at = {τ: 2, H: 1};
   const colour = choice("colour", ["beyond 6 sd", "kurtosis"], () => draw());
   const s = slider("tokens", table.tokens, 4, String, () => draw());
-  const n = slider("width", [...map.widths, Infinity], Infinity, x => x === Infinity ? "∞" : String(x), () => draw());
+  const n = slider("width of the curve below", [...map.widths, Infinity], Infinity, x => x === Infinity ? "∞" : String(x), () => draw());
   const scale = () => el("ul", {class: "live-scale", "aria-label": "colour scale"}, el("li", {class: "live-scale-name"}, colour.value === "kurtosis" ? "excess kurtosis" : "times as likely beyond 6 sd"),
     ...SCALES[colour.value][2].map(x => {
       const root = svg("svg", {viewBox: "0 0 24 14", width: 24, height: 14, "aria-hidden": "true"});
@@ -32,7 +32,7 @@ export default async function regimes(box, data) {
     }));
   const grid = el("div", {class: "live-map"}), panels = el("div", {class: "live-panels"});
   const said = el("p", {class: "live-said", "aria-live": "polite"});
-  box.append(el("div", {class: "live-controls"}, colour.box, s.box, n.box), grid, said, panels);
+  box.append(el("div", {class: "live-controls"}, colour.box, s.box), grid, said, el("div", {class: "live-controls"}, n.box), panels);
 
   const value = (τ, H) => { const l = lawOf(table, τ, H, s.value); return colour.value === "kurtosis" ? l.kurtosis : l.ratio; };
   const strength = x => shade(colour.value, x);

@@ -55,11 +55,20 @@ function erf(x) { // Abramowitz and Stegun 7.1.26
 
 // Pr(Ψ(δ) ≤ f) for the limit's δ ~ N(0, 2τ²).
 export function limitCdf(f) {
+  if (f <= 0) return 0; // the axis of a narrow network may begin below zero
   const v = -2*Math.log(f);
   if (v <= .5) return 1;
   if (v >= 1) return 0;
   return 1 - erf(2*Math.atanh(Math.sqrt(2*v - 1))/(2*τ));
 }
+
+// Standard deviation of Ψ over networks, by a sum over a grid.
+export const spreadΨ = (() => {
+  const grid = linspace(-16, 16, 257), weight = grid.map(δ => Math.exp(-((δ/(2*τ))**2)));
+  const all = weight.reduce((a, b) => a + b);
+  const moment = k => grid.reduce((a, δ, i) => a + weight[i]*Ψ(δ)**k, 0)/all;
+  return Math.sqrt(moment(2) - moment(1)**2);
+})();
 
 export default async function theorem(box, data) {
   const {perceptron} = await data("theorem.json"); // E cos(y) of the perceptron, from the library
@@ -90,9 +99,11 @@ export default async function theorem(box, data) {
     panels.replaceChildren(el("figure", {}, P.root, key([["past", "one network, all scores it might have"], ["law", "the limit Ψ"], ["dot", "where its own scores put it"]])), side(attention));
     const mean = sample.reduce((a, b) => a + b)/sample.length;
     const sd = Math.sqrt(sample.reduce((a, b) => a + (b - mean)**2, 0)/(sample.length - 1));
-    said.textContent = `Spread of the average over networks at width ${n.value}: ${sd.toFixed(3)}. `
-      + (attention && scale.value === "1/√n" ? "The curves agree ever better; the dots stay where chance has put them."
-        : "It tends to zero: every wide network gives the same number.");
+    const random = attention && scale.value === "1/√n";
+    const end = random ? spreadΨ : 0;
+    said.textContent = `Standard deviation of the average over networks at width ${n.value}: ${sd.toFixed(3)}, in the limit ${end.toFixed(3)}. `
+      + (random ? "The curves agree ever better; the dots stay where chance has put them."
+        : "Every wide network gives the same number.");
     Object.assign(box.dataset, {mean, sd, width: n.value, low, lowest: Math.min(...lines.flat()), highest: Math.max(...lines.flat())});
   }
 
@@ -106,6 +117,7 @@ export default async function theorem(box, data) {
     const P = panel({x: [low, 1.05], y: [0, top], xlabel: "average of cos(y)", ylabel: "share of networks",
       describe: "Distribution of the average over networks"});
     P.bars(edges, shares, "bar");
+    box.dataset.top = top;
     if (random) P.line(edges.slice(1).map((b, k) => (b + edges[k])/2), exact, "law");
     else { const f = attention ? Ψ(0) : perceptron; P.line([f, f], [0, top], "law"); }
     return el("figure", {}, P.root, key([["bar", `${sample.length} networks`], ["law", "their limit"]]));
