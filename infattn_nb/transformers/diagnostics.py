@@ -180,7 +180,7 @@ def spread(squares: np.ndarray) -> np.ndarray:
         For small spreads the coefficient of variation; NaN where a norm is zero.
     """
     logs = _logarithm(squares)
-    return np.where(np.isneginf(logs).any(0), np.nan, _deviation(logs))
+    return np.where(np.isneginf(logs).any(0), np.nan, _deviation(logs))[()]
 
 def _deviation(logs):
     finite = np.where(np.isneginf(logs), 0., logs)
