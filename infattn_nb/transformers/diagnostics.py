@@ -76,6 +76,8 @@ def entropy_share(entropy: np.ndarray, counts: np.ndarray) -> np.ndarray:
         Between 0 and 1; NaN where no row has a choice.
     """
     choice = counts > 1
+    if not entropy.shape[-2]: # no heads at all
+        return np.full(entropy.shape[:-2], np.nan)
     largest = np.log(np.where(choice, counts, np.e))
     share = np.where(choice[:, None], entropy/largest[:, None], np.nan)
     return mean_of_heads(share, axis=(-2, -1))
@@ -87,7 +89,7 @@ class Diagnosis(NamedTuple):
     entropy: np.ndarray # share of the largest possible, mean over rows, (b, L)
     norms: dict # θ by name of the matrix, (b, L); NaN where there is none
     stream: np.ndarray # squared norm of the gradient of the stream, (b, L + 1)
-    tangent: np.ndarray # sum of all θ: the trace of the tangent kernel, (b,)
+    tangent: np.ndarray # sum of all θ: Θ of the loss of all texts together, (b,)
     embedding: np.ndarray # θ of the embeddings, if they were matrices too, (b,)
 
 # %% ../../nbs/81_diagnostics.ipynb #di-diagnose
@@ -262,6 +264,3 @@ def measures(t, seen: Diagnosis) -> Measures:
 
 def _or_infinite(x):
     return np.inf if np.isnan(x) else float(x)
-
-# %% ../../nbs/81_diagnostics.ipynb #public
-__all__ = []
