@@ -1,9 +1,7 @@
 """Diagnostics against literal networks and plain loops, rules against numbers by hand, scans against what their cells say of themselves."""
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from itertools import product
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 from scan_tables import NETWORKS, PATH, table
 
 from infattn_nb import Block, FeedForward, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, scan, silu, with_rule
-from infattn_nb.transformers.diagnostics import Measures, attended, depth_ratio, diagnose, entropy_share, kernel_share, measures, score_ratio, spread, token_cosine, typical_norm
+from infattn_nb.transformers.diagnostics import Measures, attended, depth_ratio, diagnose, kernel_share, measures, score_ratio, spread, typical_norm
 from infattn_nb.transformers.rules import RULES, scores_of, strength_of
 from infattn_nb.transformers.scan import Thresholds, excess, repeated, scaled
 
@@ -152,8 +150,9 @@ def test_tfixup_by_hand():
         np.testing.assert_allclose(ruled.cov, np.eye(5)/12)
 
 def test_deepnorm_by_hand():
-    ruled = with_rule(SIXTEEN, "DeepNorm")
+    ruled = with_rule(replace(SIXTEEN, cov=9*np.eye(5)), "DeepNorm")
     block, a, f = first(ruled)
+    np.testing.assert_allclose(ruled.cov, np.eye(5))
     assert (block.norm, block.branch_scale, ruled.last_norm) == ("post", 1., None)
     np.testing.assert_allclose(block.skip_scale, 2.378414230005442)
     β2 = .08838834764831845 # (8·16)^(−1/2)

@@ -264,3 +264,6 @@ def measures(t, seen: Diagnosis) -> Measures:
 
 def _or_infinite(x):
     return np.inf if np.isnan(x) else float(x)
+
+# %% ../../nbs/81_diagnostics.ipynb #public
+__all__ = []

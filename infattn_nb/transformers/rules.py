@@ -74,7 +74,8 @@ def _deepnorm(t, m):
     L = len(t.stack)
     own = dict(norm="post", parallel=False, skip_scale=(2*L)**.25, branch_scale=1.)
     blocks = [_xavier(block, (8*L)**-.25, **own) for block in t.stack]
-    return replace(replace_blocks(t, blocks), final_norm=False)
+    ruled = replace(replace_blocks(t, blocks), final_norm=False)
+    return ruled if t.first_norm else replace(ruled, **_embedded(t, 1.))
 
 def _depth_mup(t, m):
     "Branches over the root of the depth, scores over m."
@@ -92,17 +93,18 @@ def _deepscale(t, m):
     "Skip and branch of squares that sum to one, branches of unit variance."
     L = len(t.stack)
     β2 = 1/L
-    r = float(np.nan_to_num(token_cosine(t.cov + np.outer(t.mean, t.mean), t.texts)))
+    given = token_cosine(t.cov + np.outer(t.mean, t.mean), t.texts)
+    c = max(0., float(np.nan_to_num(given)))
     blocks = []
     for block, counts in zip(t.stack, attended(t)):
-        seen = r + (1 - r)*(1/counts).mean() # variance of an average of tokens
+        seen = c + (1 - c)*(1/counts).mean() # variance of an average of tokens
         norm = block.norm if block.norm in ("pre", "post") else "pre"
         own = dict(norm=norm, skip_scale=np.sqrt(1 - β2), branch_scale=np.sqrt(β2))
         blocks.append(_with(block, partial(_unit_heads, seen), _unit_mlp, **own))
         if block.attention is not None:
-            r = (1 - β2)*r + β2 # what attention adds is alike for all tokens
+            c = (1 - β2)*c + β2 # what attention adds is alike for all tokens
         if block.feedforward is not None:
-            r = (1 - β2)*r + β2*_cosine_after(block.feedforward, r)
+            c = (1 - β2)*c + β2*_cosine_after(block.feedforward, c)
     return replace(replace_blocks(t, blocks), **_embedded(t, 1.))
 
 def _unit_heads(seen, a):
@@ -114,10 +116,10 @@ def _unit_mlp(f):
     square = float(f.activation.dual(np.array([[_INTO]]))[0, 0])
     return dict(var_1=_INTO, var_2=1/square, var_3=1., var_b1=0., var_b2=0.)
 
-def _cosine_after(f, r):
-    "Of two tokens of cosine r, behind the MLP."
-    K = f.activation.dual(_INTO*np.array([[1., r], [r, 1.]]))
-    return float(K[0, 1]/K[0, 0])*(r if f.gated else 1.)
+def _cosine_after(f, c):
+    "Of two tokens of cosine c, behind the MLP."
+    K = f.activation.dual(_INTO*np.array([[1., c], [c, 1.]]))
+    return float(K[0, 1]/K[0, 0])*(c if f.gated else 1.)
 
 # %% ../../nbs/82_rules.ipynb #ru-rule
 RULES: dict[str, Callable] = {

@@ -30,7 +30,7 @@ class Thresholds(NamedTuple):
     min_entropy: float | None = .25 # share of the largest possible
     max_ratio: float | None = 10. # of gradients, over depth and between matrices
     max_spread: float | None = .5 # of log Θ, over networks
-    min_blocks: float | None = .5 # share in the tangent kernel
+    min_blocks: float | None = .1 # share in the tangent kernel
 
 THRESHOLDS = Thresholds()
 
@@ -193,7 +193,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
          width: float | None = None, size: int = 16, rng: Rng = None,
          readout: Any = None, max_cosine: float | None = .9,
          min_entropy: float | None = .25, max_ratio: float | None = 10.,
-         max_spread: float | None = .5, min_blocks: float | None = .5,
+         max_spread: float | None = .5, min_blocks: float | None = .1,
          progress: bool = False, executor: Executor | None = None) -> Scan:
     """Which initialisation? A network over a grid of scales and depths, judged.
 
@@ -369,7 +369,8 @@ def _panel(ax, rows):
     image = ax.pcolormesh(np.log10(scores.columns), np.log10(scores.index), scores,
                           shading="nearest", alpha=.9, **colours)
     best = grid.loc[grid["score"].idxmin()]
-    ax.plot(*np.log10([best["scores"], best["residual"]]), "*", color="k", ms=11)
+    ax.plot(*np.log10([best["scores"], best["residual"]]), "*", color="k", mec="w",
+            ms=15)
     for row in rows[rows["rule"] != ""].itertuples():
         ax.scatter(np.log10(row.scores), np.log10(row.residual), c=[row.score], s=46,
                    marker=MARKS[row.rule], edgecolors="k", linewidths=1, zorder=3,
@@ -381,7 +382,9 @@ def _panel(ax, rows):
     return image
 
 def _legend(panels, table):
-    "What the markers mean, below."
+    "What the markers mean, below, once."
+    if panels[0].figure.legends:
+        return
     from matplotlib.lines import Line2D # late: it takes time
     look = dict(ls="", mfc="0.85", mec="k", ms=6)
     shown = [Line2D([], [], marker=MARKS[name], label=name, **look) for name in MARKS
