@@ -331,7 +331,8 @@ def _grid(t, residual, scores, layers, rules):
 
 def _several(given, name, example):
     "A list that is not empty; one item is a list of it."
-    items = list(given) if np.iterable(given) and not isinstance(given, str) else [given]
+    many = np.iterable(given) and not isinstance(given, str)
+    items = list(given) if many else [given]
     if not items:
         checks.refuse(name, "hold at least one", "none", f"pass e.g. {example}")
     return items
@@ -392,3 +393,6 @@ def _legend(panels, table):
     shown.append(Line2D([], [], ls="", marker="*", color="k", ms=9, label="best cell"))
     panels[0].figure.legend(handles=shown, loc="outside lower center", ncols=6,
                             fontsize=8, handletextpad=.1, columnspacing=1)
+
+# %% ../../nbs/83_scan.ipynb #public
+__all__ = ["scan", "Scan"]
