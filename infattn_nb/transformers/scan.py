@@ -212,7 +212,7 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     layers
         numbers of blocks, multiples of that after which they repeat; None = as it is
     rules
-        names of rules to compare with, see `with_rule`; () = none
+        names of rules to compare with, see with_rule; () = none
     width
         n, at least 2s + 1, or ∞; None is the width that it remembers, or ∞
     size
@@ -220,7 +220,7 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     rng
         seed; all cells use the same random numbers
     readout
-        as in `gradients`; None = a loss at every token, independent of the others
+        as in Transformer.gradients; None = a loss at every token, independent of the others
     max_cosine
         of different tokens at the end, mean; None = not asked
     min_entropy
