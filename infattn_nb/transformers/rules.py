@@ -152,7 +152,8 @@ RULES: dict[str, Callable] = {
 
 Network = TypeVar("Network") # a Transformer
 
-def with_rule(transformer: Network, rule: str, *, width: float | None = None) -> Network:
+def with_rule(transformer: Network, rule: str, *,
+              width: float | None = None) -> Network:
     """The same transformer, initialised by a rule that has a name.
 
     GPT-2 and Depth-µP multiply what is there: a network that follows such a rule

@@ -220,7 +220,7 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     rng
         seed; all cells use the same random numbers
     readout
-        as in Transformer.gradients; None = a loss at every token, independent of the others
+        as in Transformer.gradients; None = an independent loss at every token
     max_cosine
         of different tokens at the end, mean; None = not asked
     min_entropy
