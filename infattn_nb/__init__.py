@@ -53,6 +53,8 @@ PUBLIC = {
     "transformers.chain": "Chain",
     "transformers.transformer": "Transformer",
     "transformers.gradients": "Gradients",
+    "transformers.rules": "with_rule",
+    "transformers.scan": "scan Scan",
     "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "paper.figures":
@@ -200,6 +202,9 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .transformers.chain import Chain as Chain
     from .transformers.transformer import Transformer as Transformer
     from .transformers.gradients import Gradients as Gradients
+    from .transformers.rules import with_rule as with_rule
+    from .transformers.scan import scan as scan
+    from .transformers.scan import Scan as Scan
     from .learning.sequences import embed_features as embed_features
     from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor
