@@ -182,8 +182,9 @@ def _attend(t, R, m, rng, texts, keep):
         h = g*shared
         queries, keys, P, turned = _score(t, R, m, g, positions, rng, beside)
         bias = _of_heads(t.bias, first*shared, h)
-        scores = _capped(t, P, bias, keep)
-        raw = _by_head(scores, h) if keep else None
+        before = _by_head(P, h) if keep else None
+        scores = _capped(t, P, bias)
+        raw = before if scores is P or not keep else _by_head(scores, h)
         if allowed is not None:
             np.copyto(scores, -1e300, where=np.tile(~allowed.T, h))
         A = softmax(scores, axis=1)
@@ -194,7 +195,7 @@ def _attend(t, R, m, rng, texts, keep):
         kept = [entropy, raw]
         if keep == "all":
             V = None if T is None else np.sqrt(t.var_v*m)*(R[:, None] @ T)
-            kept += [_by_head(A, h), _by_head(P, h), turned, queries, keys, V]
+            kept += [_by_head(A, h), before, turned, queries, keys, V]
         records.append(kept)
     parts = [_joined(p) for p in zip(*records)]
     return AttentionRecord(t.var_v*t.var_o/t.heads*F, *parts)
@@ -286,12 +287,11 @@ def _inner_products(Q, K):
 
 # %% ../../nbs/62_heads.ipynb #bl-weights
 #| code-fold: true
-def _capped(t, P, bias, keep):
+def _capped(t, P, bias):
     "c tanh(P/c) + bias; P itself, to be overwritten, if there is neither."
-    scores = P.copy() if keep == "all" else P
     if t.softcap is not None:
-        scores = t.softcap*np.tanh(scores/t.softcap)
-    return scores if bias is None else scores + bias
+        P = t.softcap*np.tanh(P/t.softcap)
+    return P if bias is None else P + bias
 
 def _of_heads(bias, first, h):
     "The bias of some heads, (key, (head, query))."
@@ -318,13 +318,15 @@ def _values(M, m, g, rng):
     return T, T.mT @ of_groups
 
 def _by_head(P, h):
-    "(b, key, (head, query)) -> a copy, (b, head, query, key)."
+    "(b, key, (head, query)) -> (b, head, query, key), a copy with queries outermost."
     b, s, _ = P.shape
-    return P.reshape(b, s, h, s).transpose(0, 2, 3, 1).copy()
+    return P.reshape(b, s, h, s).transpose(0, 3, 2, 1).copy().swapaxes(1, 2)
 
 def _joined(parts):
     "Pieces of heads, one after another."
-    return None if parts[0] is None else np.concatenate(parts, axis=1)
+    if parts[0] is None or len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts, axis=1)
 
 def positions_of(s, texts=None):
     """Positions of tokens in their texts.
