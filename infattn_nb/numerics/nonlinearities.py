@@ -19,8 +19,9 @@ from scipy import special
 from scipy.stats import kstwobign, norm
 
 from . import checks
-from .quadrature import RULES, blockwise, dual_quadrature, hermite
-from .quadrature import mehler, series, spread
+from .quadrature import RULES, blockwise, correlation
+from .quadrature import dual_quadrature, hermite, mehler, series
+from .quadrature import spread
 
 # %% ../../nbs/44_functions.ipynb #ec1d37f6
 #| code-fold: true
@@ -326,10 +327,6 @@ def _tanh_even(v):
     F = 2**.5*(_gelu_tanh(y) - y/2)*root
     return F, np.moveaxis(F @ (2**.5*H[::2].T), -1, 0)
 
-def _correlation(a, b, c):
-    "ρ, exact near ±1."
-    return np.cos(np.arctan2(spread(a, b, c), c))
-
 @blockwise(4096)
 def _gelu_tanh_wide(a, b, c):
     "GELU's dual, plus the series of what tanh changes; each variance expanded once."
@@ -338,7 +335,7 @@ def _gelu_tanh_wide(a, b, c):
     F, p = _tanh_even(v)
     degree = WIDE[1]
     g = _gelu_even(v, degree)
-    ρ2 = _correlation(a, b, c)**2
+    ρ2 = np.cos(np.arctan2(spread(a, b, c), c))**2 # exact near ±1
     series = 0.
     at_one = 0.
     for x, y in zip(p[::-1], g[::-1]):
@@ -365,7 +362,7 @@ def _short_series(a, b, c, fn, wide):
     terms = found.terms[:, 0]
     P = terms[:, :a.size].reshape(-1, *a.shape)
     Q = terms[:, v.size - b.size:].reshape(-1, *b.shape)
-    return mehler(P, Q, _correlation(a, b, c))
+    return mehler(P, Q, correlation(a, b, c))
 
 @blockwise(4096)
 def _some_pairs(a, b, c, fn, wide):

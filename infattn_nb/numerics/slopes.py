@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from . import nonlinearities as ready
-from .quadrature import RULES, mehler, series, spread
+from .quadrature import RULES, correlation, mehler, series, spread
 
 # %% ../../nbs/45_slopes.ipynb #sl-slopes
 #| code-fold: true
@@ -123,7 +123,7 @@ def _bend_of(phi):
 
 # %% ../../nbs/45_slopes.ipynb #sl-series
 #| code-fold: true
-_HELD = 2**20 # numbers of a grid at a time
+_HELD = 2**21 # numbers of a grid at a time
 
 def _with_slopes(phi, variance):
     "Hermite series of φ(u), φ′(u) and xφ′(u), x = u/√Var u."
@@ -185,7 +185,7 @@ def _by_series(phi, cov):
     "β and α of covariances (b, s, s)."
     a = np.diagonal(cov, axis1=-2, axis2=-1)
     found = _with_slopes(phi, a)
-    ρ = np.cos(np.arctan2(spread(a[..., :, None], a[..., None, :], cov), cov))
+    ρ = correlation(a[..., :, None], a[..., None, :], cov)
     β = _mixed(found, 1, 1, ρ)
     root = np.sqrt(a)[..., :, None]
     rising = root*_mixed(found, 2, 0, ρ) - cov*β # E uφ′(u)φ(v) = αa + βc
