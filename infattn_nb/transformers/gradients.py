@@ -274,7 +274,7 @@ def _numbers(t, n):
         if heads is not None:
             m = heads.width_of_heads(n)
             axes = m if heads.literal else min(m, 2*s)
-            total += heads.heads*s*(4*s + (6*axes if m < np.inf else 0))
+            total += heads.heads*s*(2*s + (6*axes if m < np.inf else 0))
             if m == np.inf and heads.rotary is not None:
                 total += heads.heads*s*2*s*s # a wave for each distance
         if units is not None:
