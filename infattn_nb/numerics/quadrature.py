@@ -166,7 +166,7 @@ def cross_moment(f, g, # functions of an array
 
 # %% ../../nbs/43_quadrature.ipynb #seriescode
 #| code-fold: true
-RULES = (64, 24, 8.), (128, 48, 9.), (512, 128, 11.), (4096, 400, 13.)
+RULES = (40, 24, 8.), (72, 48, 9.), (160, 128, 11.), (4096, 400, 13.)
 
 def correlation(a, b, c):
     "ρ = c/√(ab), 0 where there is no variance."

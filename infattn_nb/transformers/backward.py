@@ -190,7 +190,8 @@ def before_softmax(t, A, P, dA):
     ndarray, (..., s)
         Gradients of the scores, before the cap.
     """
-    dP = A*(dA - np.einsum("...k,...k->...", A, dA)[..., None])
+    dP = dA - np.einsum("...k,...k->...", A, dA)[..., None]
+    dP *= A
     if t.softcap is not None:
         dP *= 1 - np.tanh(P/t.softcap)**2
     return dP
@@ -306,15 +307,16 @@ def _fresh_wide_heads(t, record, E, R, rng):
     b, h, s, _ = record.A.shape
     q = R.shape[-1]
     A = _queries_first(record.A)
-    B = np.sqrt(t.var_v*t.var_o/h)*_right(A, R)
+    B = _right(A, np.sqrt(t.var_v*t.var_o/h)*R)
     ξ = (E @ rng.standard_normal((b, E.shape[-1], h*q))).reshape(b, s, h, q)
     return Fresh(ξ, B, _rows(ξ, B))
 
 def _through_wide_heads(t, record, drawn, M, E, R, positions):
     A = _queries_first(record.A)
     P = _queries_first(record.P)
-    g = drawn.ξ + _left(M, drawn.B)
-    dA = np.sqrt(t.var_v*t.var_o/t.heads)*_right(g, R.mT)
+    g = _left(M, drawn.B)
+    g += drawn.ξ
+    dA = _right(g, np.sqrt(t.var_v*t.var_o/t.heads)*R.mT)
     dP = before_softmax(t, A, P, dA)
     G = gram(R)
     inner, dQ, dK = _wide_scores(t, record, P, dP, G, positions)
