@@ -258,12 +258,15 @@ def gradients(t, width=None, size=1, rng=None, *, executor=None, readout="last",
 
 # %% ../../nbs/21_gradients.ipynb #gr-draw
 #| code-fold: true
-_KEPT = 2**21 # numbers held at a time: sixteen megabytes
+_KEPT = 2_500_000 # numbers held at a time, which stay in the cache
+_MOST = 2**23 # if that are fewer than four networks: 64 megabytes
 
 def _draw_gradients(t, n, cov, labels, names, size, rng):
     "Any number of networks, in pieces whose records fit into the cache."
     some = partial(_some_gradients, t, n, cov, labels, names, rng=rng)
-    return by_pieces(some, size, max(1, _KEPT//_numbers(t, n)))
+    numbers = _numbers(t, n)
+    most = max(_KEPT//numbers, min(4, _MOST//numbers), 1)
+    return by_pieces(some, size, -(-size//-(-size//most))) # of equal size
 
 def _numbers(t, n):
     "How many numbers the records of a network hold, roughly."

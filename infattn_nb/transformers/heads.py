@@ -182,7 +182,7 @@ def _attend(t, R, m, rng, texts, keep):
         h = g*shared
         queries, keys, P, turned = _score(t, R, m, g, positions, rng, beside)
         bias = _of_heads(t.bias, first*shared, h)
-        before = _by_head(P, h) if keep else None
+        before = _by_head(P, h, m == np.inf) if keep else None
         scores = _capped(t, P, bias)
         raw = before if scores is P or not keep else _by_head(scores, h)
         if allowed is not None:
@@ -195,7 +195,7 @@ def _attend(t, R, m, rng, texts, keep):
         kept = [entropy, raw]
         if keep == "all":
             V = None if T is None else np.sqrt(t.var_v*m)*(R[:, None] @ T)
-            kept += [_by_head(A, h), before, turned, queries, keys, V]
+            kept += [_by_head(A, h, m == np.inf), before, turned, queries, keys, V]
         records.append(kept)
     parts = [_joined(p) for p in zip(*records)]
     return AttentionRecord(t.var_v*t.var_o/t.heads*F, *parts)
@@ -317,10 +317,15 @@ def _values(M, m, g, rng):
     of_groups = np.moveaxis(M.reshape(b, q, g, columns//g), 2, 1)
     return T, T.mT @ of_groups
 
-def _by_head(P, h):
-    "(b, key, (head, query)) -> (b, head, query, key), a copy with queries outermost."
+def _by_head(P, h, wide=False):
+    """(b, key, (head, query)) -> a copy, (b, head, query, key).
+
+    The way back of wide heads wants the queries outermost in memory."""
     b, s, _ = P.shape
-    return P.reshape(b, s, h, s).transpose(0, 3, 2, 1).copy().swapaxes(1, 2)
+    X = P.reshape(b, s, h, s)
+    if wide:
+        return X.transpose(0, 3, 2, 1).copy().swapaxes(1, 2)
+    return X.transpose(0, 2, 3, 1).copy()
 
 def _joined(parts):
     "Pieces of heads, one after another."
