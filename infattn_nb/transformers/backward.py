@@ -366,7 +366,7 @@ def _bilinear_parts(t, record, P, lengths, positions):
 
 # %% ../../nbs/60_backward.ipynb #ba-mlp-fresh
 #| code-fold: true
-UNITS = 64 # stand for the infinitely many of a limit, where only a kurtosis errs
+UNITS = 64 # stand for the infinitely many of a limit, where only tails of T err
 
 class Field(NamedTuple):
     "Units of an infinitely wide MLP."
@@ -395,9 +395,9 @@ def unit_of(t, h, gate):
 
 def _fresh_field(t, record, E, R, rng, alone):
     b, _, k = E.shape
-    half = np.sqrt(t.var_1)*(R @ rng.standard_normal((b, R.shape[-1], UNITS//2)))
-    half += np.sqrt(t.var_b1)*rng.standard_normal((b, 1, UNITS//2))
-    a = np.concatenate([half, -half], axis=-1) # steadier moments
+    a = np.sqrt(t.var_1)*(R @ rng.standard_normal((b, R.shape[-1], UNITS)))
+    if t.var_b1:
+        a += np.sqrt(t.var_b1)*rng.standard_normal((b, 1, UNITS))
     c = None
     if t.gated:
         c = np.sqrt(t.var_3)*(R @ rng.standard_normal((b, R.shape[-1], UNITS)))
