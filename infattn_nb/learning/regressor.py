@@ -310,14 +310,20 @@ class AttentionRegressor:
         matplotlib Axes
         """
         import matplotlib.pyplot as plt
+        from matplotlib.ticker import MaxNLocator
         A = self.attention(X)
         if A.ndim == 3:
             real = sequences(X).real()
             A = (A*real[..., None]).sum(1)/real.sum(1)[:, None]
-        if ax is None:
+        own = ax is None
+        if own:
             ax = plt.subplots()[1]
-        ax.imshow(A, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        image = ax.imshow(A, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        if own:
+            ax.figure.colorbar(image, label="weight")
         ax.set(xlabel="token", ylabel="sequence")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
         ax.grid(False)
         return ax
 

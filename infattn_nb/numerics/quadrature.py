@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RULES', 'jacobi', 'gauss', 'spread', 'hermite', 'blockwise', 'dual_quadrature', 'cross_moment', 'correlation',
-           'mehler', 'Series', 'series', 'normal_nodes', 'line']
+           'mehler', 'Series', 'series', 'sobol_normals', 'normal_nodes', 'line']
 
 # %% ../../nbs/43_quadrature.ipynb #5ddb7482
 from functools import lru_cache, wraps
@@ -24,10 +24,6 @@ def jacobi(x, # points, shape (..., N)
            m=80, # size
           ): # diagonal (..., m), off-diagonal (..., m)
     r"Jacobi matrix of $\sum_k w_k \delta_{x_k}$ by m Lanczos steps, zero-padded."
-    x = checks.real(x, "x")
-    w = checks.real(w, "w")
-    m = checks.count(m, "m")
-    _weigh(x, w)
     q = np.sqrt(w/w.sum(-1, keepdims=True))
     previous = 0.
     b = np.zeros((*np.shape(x)[:-1], 1))
@@ -44,12 +40,6 @@ def jacobi(x, # points, shape (..., N)
         α.append(a)
         β.append(b)
     return np.concatenate(α, axis=-1), np.concatenate(β, axis=-1)
-
-def _weigh(x, w):
-    weights = x.shape == w.shape and x.size and (w >= 0).all() and (w.sum(-1) > 0).all()
-    if not weights:
-        checks.refuse("w", "be weights ≥ 0 of the points, not all zero",
-                      f"shapes {x.shape} and {w.shape}", "pass one weight per point")
 
 def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
           m=None, # number of nodes; None = all
@@ -251,11 +241,18 @@ def _lowest(u, r, R=8.):
     g = minimize(lambda g: u(g[:, None])[0]/top, np.full(r, .1), tol=1e-9).x
     return g if g @ g < R*R else 0*g
 
+def sobol_normals(dim, # of a point
+                  points, # how many, a power of two at best
+                  seed=0, # int or SeedSequence: scrambles them
+                 ): # (points, dim)
+    "Quasi-random standard normals."
+    rng = np.random.default_rng(seed)
+    return qmc.MultivariateNormalQMC(np.zeros(dim), rng=rng).random(points)
+
 def _sobol(r, seed):
     "2^19 numbers in all, as points of N(0, I_r), each of weight one."
     n = 2**max(int(np.log2(2**19/r)), 4)
-    normal = qmc.MultivariateNormalQMC(np.zeros(r), rng=np.random.default_rng(seed))
-    return normal.random(n).T, np.ones(n)
+    return sobol_normals(r, n, seed).T, np.ones(n)
 
 # %% ../../nbs/43_quadrature.ipynb #77921e77
 #| code-fold: true

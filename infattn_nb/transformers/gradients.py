@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..numerics import checks
+from ..numerics.factors import bartlett
 from ..numerics.sampling import by_pieces, draw
 from .admission import width_of
 from .backward import backward
@@ -22,7 +23,7 @@ from .residual_gradients import Gradient, coordinates, narrow
 from .residual_gradients import normed, random_readout
 from .residual_gradients import right_inverse, through_norm
 from .residual_gradients import through_sum
-from .residual_stream import bartlett, root
+from .residual_stream import root
 
 # %% ../../nbs/21_gradients.ipynb #gr-step
 def through_step(step, g, block, branches, positions, rng):
