@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from gradient_cases import CASES, INDEPENDENT, case, embeddings, readout_cov, statistics, telling
+from literal_gradients import Literal, sample
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, clip, embedding_cov, gelu, relu, step
 from infattn_nb.numerics import nonlinearities
 
@@ -44,6 +45,43 @@ def test_gradients_are_torchs(name, seed=0):
         fresh = stored(f"{name} (independent)")
         more = drawn(ensemble(c), c["n"], 12_000, seed + 1, readout_cov(c["readout"]))
         assert fresh and smallest(fresh, {k: more[k] for k in fresh if telling(k)}) < LEVEL
+
+LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width")
+
+@pytest.mark.parametrize("name", LITERAL)
+def test_literal_way_back_is_a_derivative(name, h=1e-5):
+    "The oracle itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
+    rng = np.random.default_rng(0)
+    net = Literal(name, 3, rng)
+    X = np.broadcast_to(embeddings(net.c["n"]), (3, *embeddings(net.c["n"]).shape))
+    _, dX, grads = net.gradients(X)
+    Z = rng.standard_normal(X.shape)
+    along = lambda dX: (dX[0]*Z).sum((1, 2))
+    difference = (net.loss(X + h*Z) - net.loss(X - h*Z))/(2*h)
+    np.testing.assert_allclose(along(dX), difference, rtol=1e-5, atol=1e-7)
+    for k, (W, _) in net.layers[0].items():
+        Z = rng.standard_normal(W.shape)
+        there = []
+        for sign in (1, -1):
+            net.layers[0][k] = W + sign*h*Z, 1.
+            there.append(net.loss(X))
+        net.layers[0][k] = W, 1.
+        np.testing.assert_allclose((grads[0][k]*Z).sum((1, 2)), (there[0] - there[1])/(2*h), rtol=1e-5, atol=1e-7)
+    Z = rng.standard_normal(X.shape)
+    difference = (net.loss(X + h*Z) - net.loss(X - h*Z))/(2*h)
+    for net.broken in ("softmax", "fresh"):
+        assert (abs(along(net.gradients(X)[1]) - difference) > 1e-4*abs(difference)).all()
+
+@pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
+@pytest.mark.parametrize("name", LITERAL)
+def test_gradients_are_those_of_literal_networks(name, seed=0):
+    c = case(name)
+    ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
+    theirs = sample(name, 1500, np.random.default_rng(seed + 1))
+    assert set(ours) == set(theirs)
+    assert smallest(theirs, ours) > LEVEL
+    if name in ("rms, causal, relu", "post, strong", "output"): # a mistake in the softmax is seen
+        assert smallest(sample(name, 1500, np.random.default_rng(seed + 2), "softmax"), ours) < LEVEL
 
 @pytest.mark.parametrize("norm", ("pre", "post", "output", "sandwich", None))
 @pytest.mark.parametrize("kind", ("layer", "rms"))

@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
-           'NARROW', 'WIDE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped',
-           'leaky_relu', 'clip', 'Rule', 'softmax']
+           'WIDE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped', 'leaky_relu',
+           'clip', 'softmax']
 
 # %% ../../nbs/44_functions.ipynb #7356cc67
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +19,9 @@ from scipy import special
 from scipy.stats import kstwobign, norm
 
 from . import checks
-from .quadrature import blockwise, dual_quadrature, hermite, spread
+from .quadrature import RULES, blockwise, correlation
+from .quadrature import dual_quadrature, hermite, mehler, series
+from .quadrature import spread
 
 # %% ../../nbs/44_functions.ipynb #ec1d37f6
 #| code-fold: true
@@ -293,7 +295,7 @@ def clip(C: float = 1.) -> Nonlinearity:
 
 # %% ../../nbs/44_functions.ipynb #silucode
 #| code-fold: true
-def _silu_dual(a, b, c):
+def _silu_mixture(a, b, c):
     τ2, w = _logistic_mixture()
     τ = np.sqrt(τ2)
     sums = 0.
@@ -301,6 +303,7 @@ def _silu_dual(a, b, c):
         for B, y, q in zip(τ2, τ, w):
             sums = sums + p*q*x*y*_gelu_dual(a/A, b/B, c/(x*y))
     return sums
+
 
 # %% ../../nbs/44_functions.ipynb #gelutanhcode
 #| code-fold: true
@@ -315,69 +318,60 @@ def _gelu_even(v, degree):
     rest = sign*(v/(1 + v))**(k/2)*np.sqrt(1 + v)*(1 + (k - 1)/(1 + v))
     return np.concatenate([[v/np.sqrt(1 + v)], rest])/np.sqrt(2*np.pi)
 
-class Rule(NamedTuple):
-    "How finely a function of a Gaussian is resolved."
-    nodes: int # midpoints of the grid
-    degree: int # Hermite coefficients
-    cut: float # largest node, in standard deviations
+WIDE = 4096, 400, 13. # nodes, degree, cut
 
-NARROW = Rule(nodes=128, degree=32, cut=9.) # variances up to 1
-WIDE = Rule(nodes=4096, degree=400, cut=13.)
-
-def _tanh_even(v, rule):
+def _tanh_even(v):
     "The even part of x ↦ gelu_tanh(√v x) on a grid, and its Hermite coefficients."
-    whole = hermite(*rule)
-    x, root, H = (z[..., rule.nodes//2:] for z in whole) # x > 0
+    whole = hermite(*WIDE)
+    x, root, H = (z[..., WIDE[0]//2:] for z in whole) # x > 0
     y = np.sqrt(v)[..., None]*x
     F = 2**.5*(_gelu_tanh(y) - y/2)*root
     return F, np.moveaxis(F @ (2**.5*H[::2].T), -1, 0)
 
-def _correlation2(a, b, c):
-    "ρ², exact near ±1."
-    return np.cos(np.arctan2(spread(a, b, c), c))**2
-
-def _gelu_tanh_dual(a, b, c):
-    "GELU's dual, plus the series of what tanh changes."
-    a = np.asarray(a, dtype=float)
-    b = np.asarray(b, dtype=float)
-    widest = max(a.max(initial=0.), b.max(initial=0.))
-    if widest > 1 or a.size + b.size > 2**13:
-        return _gelu_tanh_pairs(a, b, c)
-    p, g = _narrow_coefficients(a)
-    if a.size == b.size and (a.ravel() == b.ravel()).all(): # between all tokens
-        q, h = (x.reshape(-1, *b.shape) for x in (p, g))
-    else:
-        q, h = _narrow_coefficients(b)
-    ρ2 = _correlation2(a, b, c)
-    series = 0.
-    for k in range(NARROW.degree//2 - 1, -1, -1):
-        series = series*ρ2 + (p[k]*q[k] - g[k]*h[k])
-    return _gelu_dual(a, b, c) + series
-
-def _narrow_coefficients(v):
-    "Even Hermite coefficients of gelu_tanh and of gelu at variance v ≤ 1."
-    _, p = _tanh_even(v, NARROW)
-    return p, _gelu_even(v, NARROW.degree)
-
 @blockwise(4096)
-def _gelu_tanh_pairs(a, b, c):
-    "The same for many pairs, or for wide ones: each variance is expanded once."
+def _gelu_tanh_wide(a, b, c):
+    "GELU's dual, plus the series of what tanh changes; each variance expanded once."
     v, ij = np.unique(np.stack([a, b]), return_inverse=True)
     i, j = ij.reshape(2, -1)
-    rule = NARROW if v.max(initial=0.) <= 1 else WIDE
-    F, p = _tanh_even(v, rule)
-    ρ2 = _correlation2(a, b, c)
+    F, p = _tanh_even(v)
+    degree = WIDE[1]
+    g = _gelu_even(v, degree)
+    ρ2 = np.cos(np.arctan2(spread(a, b, c), c))**2 # exact near ±1
     series = 0.
     at_one = 0.
-    for x, g in zip(p[::-1], _gelu_even(v, rule.degree)[::-1]):
-        term = x[i]*x[j] - g[i]*g[j]
+    for x, y in zip(p[::-1], g[::-1]):
+        term = x[i]*x[j] - y[i]*y[j]
         series = series*ρ2 + term
         at_one = at_one + term
-    if rule is WIDE: # match the rest at ρ = ±1
-        even = np.einsum("ik,ik->i", F[i], F[j]) + np.sqrt(a*b)/4
-        gap = even - _gelu_dual(a, b, np.sqrt(a*b)) - at_one
-        series = series + ρ2**(WIDE.degree//2)*gap
-    return _gelu_dual(a, b, c) + series
+    even = np.einsum("ik,ik->i", F[i], F[j]) + np.sqrt(a*b)/4 # the rest, at ρ = ±1
+    gap = even - _gelu_dual(a, b, np.sqrt(a*b)) - at_one
+    return _gelu_dual(a, b, c) + series + ρ2**(degree//2)*gap
+
+
+# %% ../../nbs/44_functions.ipynb #seriesdual
+#| code-fold: true
+def _short_series(a, b, c, fn, wide):
+    "Mehler's series of a smooth φ if it ends soon, else another way."
+    a, b, c = (np.asarray(x, dtype=float) for x in (a, b, c))
+    if a.size + b.size > 2**13: # pairs
+        return _some_pairs(a, b, c, fn=fn, wide=wide)
+    same = a.size == b.size and bool((a.ravel() == b.ravel()).all()) # of all tokens
+    v = a.ravel() if same else np.concatenate([a.ravel(), b.ravel()])
+    found = series(lambda y, x: fn(y)[None], v, RULES[:3])
+    if not found.ends:
+        return wide(a, b, c)
+    terms = found.terms[:, 0]
+    P = terms[:, :a.size].reshape(-1, *a.shape)
+    Q = terms[:, v.size - b.size:].reshape(-1, *b.shape)
+    return mehler(P, Q, correlation(a, b, c))
+
+@blockwise(4096)
+def _some_pairs(a, b, c, fn, wide):
+    return _short_series(a, b, c, fn, wide)
+
+def _silu_dual(a, b, c): return _short_series(a, b, c, _silu, _silu_mixture)
+def _gelu_tanh_dual(a, b, c): return _short_series(a, b, c, _gelu_tanh, _gelu_tanh_wide)
+
 
 # %% ../../nbs/44_functions.ipynb #gelutanhready
 #| code-fold: true

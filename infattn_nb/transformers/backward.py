@@ -50,7 +50,7 @@ class Fresh(NamedTuple):
 
 # %% ../../nbs/60_backward.ipynb #ba-verbs
 @singledispatch
-def fresh(branch, record, E, R, n, rng):
+def fresh(branch, record, E, R, n, rng, alone=True):
     r"""$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
 
     Parameters
@@ -67,6 +67,8 @@ def fresh(branch, record, E, R, n, rng):
         Width.
     rng
         Source of random numbers.
+    alone
+        Is it the only branch of its sum?
 
     Returns
     -------
@@ -131,7 +133,7 @@ def backward(branches, records, S, E, R, F, n, positions, rng):
         What the inputs get.
     """
     pairs = list(zip(branches, records))
-    drawn = [fresh(x, r, E, R, n, rng) for x, r in pairs]
+    drawn = [fresh(x, r, E, R, n, rng, len(pairs) == 1) for x, r in pairs]
     M = (S - sum(d.overlap for d in drawn)) @ inverse(F)
     sizes = {}
     pulls = []
@@ -144,7 +146,7 @@ def backward(branches, records, S, E, R, F, n, positions, rng):
 # %% ../../nbs/60_backward.ipynb #ba-heads
 #| code-fold: true
 @fresh.register
-def _fresh_heads(t: SelfAttention, record, E, R, n, rng):
+def _fresh_heads(t: SelfAttention, record, E, R, n, rng, alone=True):
     m = t.width_of_heads(n)
     if m == np.inf:
         return _fresh_wide_heads(t, record, E, R, rng)
@@ -189,8 +191,8 @@ def before_softmax(t, A, P, dA):
     ndarray, (..., s)
         Gradients of the scores, before the cap.
     """
-    weighted = A*dA
-    dP = weighted - A*weighted.sum(-1, keepdims=True)
+    dP = dA - np.einsum("...k,...k->...", A, dA)[..., None]
+    dP *= A
     if t.softcap is not None:
         dP *= 1 - np.tanh(P/t.softcap)**2
     return dP
@@ -306,15 +308,16 @@ def _fresh_wide_heads(t, record, E, R, rng):
     b, h, s, _ = record.A.shape
     q = R.shape[-1]
     A = _queries_first(record.A)
-    B = np.sqrt(t.var_v*t.var_o/h)*_right(A, R)
+    B = _right(A, np.sqrt(t.var_v*t.var_o/h)*R)
     ξ = (E @ rng.standard_normal((b, E.shape[-1], h*q))).reshape(b, s, h, q)
     return Fresh(ξ, B, _rows(ξ, B))
 
 def _through_wide_heads(t, record, drawn, M, E, R, positions):
     A = _queries_first(record.A)
     P = _queries_first(record.P)
-    g = drawn.ξ + _left(M, drawn.B)
-    dA = np.sqrt(t.var_v*t.var_o/t.heads)*_right(g, R.mT)
+    g = _left(M, drawn.B)
+    g += drawn.ξ
+    dA = _right(g, np.sqrt(t.var_v*t.var_o/t.heads)*R.mT)
     dP = before_softmax(t, A, P, dA)
     G = gram(R)
     inner, dQ, dK = _wide_scores(t, record, P, dP, G, positions)
@@ -364,20 +367,19 @@ def _bilinear_parts(t, record, P, lengths, positions):
 
 # %% ../../nbs/60_backward.ipynb #ba-mlp-fresh
 #| code-fold: true
-UNITS = 64 # stand for the infinitely many of a limit, where only a kurtosis errs
+UNITS = 64 # stand for the infinitely many of a limit, where only tails of T err
 
 class Field(NamedTuple):
-    "Units of an infinitely wide MLP, and their exact moments."
+    "Units of an infinitely wide MLP."
     ξ: np.ndarray # (b, s, UNITS)
     a: np.ndarray # (b, s, UNITS), before the activation
     c: np.ndarray # its gate, or None
-    KI: np.ndarray # inverse of the second moments K of a unit, (b, s, s)
-    Y: np.ndarray # ξ·unitᵀ, exact, (b, s, s)
+    rest: np.ndarray # what makes the covariance of their overlap exact, (b, s, s)
 
 @fresh.register
-def _fresh_units(t: FeedForward, record, E, R, n, rng):
+def _fresh_units(t: FeedForward, record, E, R, n, rng, alone=True):
     if n == np.inf:
-        return _fresh_field(t, record, E, R, rng)
+        return _fresh_field(t, record, E, R, rng, alone)
     f = record.h.shape[-1]
     ξ = E @ rng.standard_normal((len(E), E.shape[-1], f))
     B = np.sqrt(t.var_2/f)*unit_of(t, record.h, record.gate)
@@ -392,20 +394,26 @@ def unit_of(t, h, gate):
     unit = t.activation.fn(h)
     return unit if gate is None else unit*gate
 
-def _fresh_field(t, record, E, R, rng):
-    b, s, k = E.shape
-    K = _second_moments(t, record, R)
-    Y = E @ rng.standard_normal((b, k, s)) @ root(K).mT
+def _fresh_field(t, record, E, R, rng, alone):
+    b, _, k = E.shape
     a = np.sqrt(t.var_1)*(R @ rng.standard_normal((b, R.shape[-1], UNITS)))
-    a += np.sqrt(t.var_b1)*rng.standard_normal((b, 1, UNITS))
+    if t.var_b1:
+        a += np.sqrt(t.var_b1)*rng.standard_normal((b, 1, UNITS))
     c = None
     if t.gated:
         c = np.sqrt(t.var_3)*(R @ rng.standard_normal((b, R.shape[-1], UNITS)))
-    ξ = E @ rng.standard_normal((b, k, UNITS))
-    overlap = np.sqrt(t.var_2)*Y
+    ξ = E @ rng.standard_normal((b, k, UNITS))/np.sqrt(UNITS)
+    overlap = ξ @ unit_of(t, a, c).mT
+    K = _second_moments(t, record, R)
+    rest = 0.
+    if not alone: # another branch feels whether it is Gaussian
+        exact = E @ rng.standard_normal((b, k, len(K[0]))) @ root(K).mT
+        rest = (exact - overlap) @ inverse(K)
+        overlap = exact
+    overlap = np.sqrt(t.var_2)*overlap
     if t.var_b2:
         overlap = overlap + np.sqrt(t.var_b2)*(E @ rng.standard_normal((b, k, 1)))
-    return Fresh(Field(ξ/np.sqrt(UNITS), a, c, inverse(K), Y), K, overlap)
+    return Fresh(Field(ξ, a, c, rest), K, overlap)
 
 def _second_moments(t, record, R):
     "E unit·unitᵀ."
@@ -456,8 +464,7 @@ def _through_field(t, drawn, M, EE, G):
     x = drawn.ξ
     Γ = t.var_1*G + t.var_b1
     β, α = slope_moments(t.activation, Γ)
-    seen = x.ξ @ unit_of(t, x.a, x.c).mT
-    W = t.var_2*M + np.sqrt(t.var_2)*(x.Y - seen) @ x.KI
+    W = t.var_2*M + np.sqrt(t.var_2)*x.rest
     ga, gc = _into_gates(t, x.a, x.c, np.sqrt(t.var_2)*x.ξ)
     if not t.gated:
         inner = ga @ x.a.mT + Γ*(W*α).sum(-1, keepdims=True) + (W*β) @ Γ

@@ -20,8 +20,9 @@ from .backward import backward
 from .chain import Chain, chain_parts, run
 from .heads import positions_of
 from .residual_gradients import Gradient, coordinates, narrow
-from .residual_gradients import normed, random_readout, steady
-from .residual_gradients import through_norm, through_sum
+from .residual_gradients import normed, random_readout
+from .residual_gradients import right_inverse, through_norm
+from .residual_gradients import through_sum
 from .residual_stream import root
 
 # %% ../../nbs/21_gradients.ipynb #gr-step
@@ -56,35 +57,25 @@ def through_step(step, g, block, branches, positions, rng):
     kind = block.normaliser.kind
     D = step.D
     u = coordinates(step.x) if D is None else normed(step.x, D, kind)
-    dU = _pulled(pulls, u, g.n, D is not None and kind == "layer", rng)
+    along = sum(_known(pull, step, u, kind, rng) for pull in pulls)
+    dU = Gradient(g.n, along, root(sum(pull.cov for pull in pulls)))
     if D is not None:
         dU = through_norm(dU, u, D, kind)
     return sizes, _joined(past, dU, rng)
 
-def _pulled(pulls, u, n, centred, rng):
-    "dU in the frame of X; of what is beyond, the covariance of a coordinate."
-    along = 0.
-    for pull in pulls:
-        v = u
-        if pull.bias:
-            column = np.full((*u.shape[:2], 1), pull.bias)
-            v = np.concatenate([u, column], axis=-1)
-        along = along + _known(pull, v, centred, rng)[..., :u.shape[-1]]
-    return Gradient(n, along, root(sum(pull.cov for pull in pulls)))
-
-def _known(pull, v, centred, rng):
-    r"$T\,V^{+\top}$, and fresh coordinates where V has none."
-    first = 1 if centred else 0 # the norm takes the first coordinate away
-    w = v[..., first:]
-    square = w.shape[-1] == w.shape[-2]
-    if square and not np.triu(w, 1).any() and steady(w):
-        d = np.linalg.solve(w, pull.inner.mT).mT
-    else:
-        inv = np.linalg.pinv(w, rcond=1e-8)
-        d = pull.inner @ inv.mT
-        fresh = root(pull.cov) @ rng.standard_normal(w.shape)
-        d = d + fresh - fresh @ inv @ w
-    return np.concatenate([np.zeros((*v.shape[:2], first)), d], axis=-1)
+def _known(pull, step, u, kind, rng):
+    r"$T\,U^{+\top}$ in the frame of X, and fresh coordinates where U has none."
+    centred = step.D is not None and kind == "layer" # nothing along 1
+    if centred and not pull.bias and step.x.inverse is not None:
+        d = (pull.inner/step.D[:, None]) @ step.x.inverse.mT
+        return np.concatenate([0*u[..., :1], d], axis=-1)
+    bias = np.full((*u.shape[:2], 1), pull.bias)
+    w = np.concatenate([u[..., 1:] if centred else u, bias], axis=-1)
+    inv = right_inverse(w)
+    d = pull.inner @ inv.mT
+    fresh = root(pull.cov) @ rng.standard_normal(w.shape)
+    d = (d + fresh - fresh @ inv @ w)[..., :-1]
+    return np.concatenate([0*u[..., :1], d], axis=-1) if centred else d
 
 def _joined(past, dU, rng):
     "What went past the branch, and what came through it: independent beyond the frame."
@@ -268,12 +259,15 @@ def gradients(t, width=None, size=1, rng=None, *, executor=None, readout="last",
 
 # %% ../../nbs/21_gradients.ipynb #gr-draw
 #| code-fold: true
-_KEPT = 2**21 # numbers held at a time: sixteen megabytes
+_KEPT = 2_500_000 # numbers held at a time, which stay in the cache
+_MOST = 2**23 # if that are fewer than four networks: 64 megabytes
 
 def _draw_gradients(t, n, cov, labels, names, size, rng):
     "Any number of networks, in pieces whose records fit into the cache."
     some = partial(_some_gradients, t, n, cov, labels, names, rng=rng)
-    return by_pieces(some, size, max(1, _KEPT//_numbers(t, n)))
+    numbers = _numbers(t, n)
+    most = max(_KEPT//numbers, min(4, _MOST//numbers), 1)
+    return by_pieces(some, size, -(-size//-(-size//most))) # of equal size
 
 def _numbers(t, n):
     "How many numbers the records of a network hold, roughly."
@@ -284,7 +278,7 @@ def _numbers(t, n):
         if heads is not None:
             m = heads.width_of_heads(n)
             axes = m if heads.literal else min(m, 2*s)
-            total += heads.heads*s*(4*s + (6*axes if m < np.inf else 0))
+            total += heads.heads*s*(2*s + (6*axes if m < np.inf else 0))
             if m == np.inf and heads.rotary is not None:
                 total += heads.heads*s*2*s*s # a wave for each distance
         if units is not None:

@@ -182,8 +182,9 @@ def _attend(t, R, m, rng, texts, keep):
         h = g*shared
         queries, keys, P, turned = _score(t, R, m, g, positions, rng, beside)
         bias = _of_heads(t.bias, first*shared, h)
-        scores = _capped(t, P, bias, keep)
-        raw = _by_head(scores, h) if keep else None
+        before = _by_head(P, h, m == np.inf) if keep else None
+        scores = _capped(t, P, bias)
+        raw = before if scores is P or not keep else _by_head(scores, h)
         if allowed is not None:
             np.copyto(scores, -1e300, where=np.tile(~allowed.T, h))
         A = softmax(scores, axis=1)
@@ -194,7 +195,7 @@ def _attend(t, R, m, rng, texts, keep):
         kept = [entropy, raw]
         if keep == "all":
             V = None if T is None else np.sqrt(t.var_v*m)*(R[:, None] @ T)
-            kept += [_by_head(A, h), _by_head(P, h), turned, queries, keys, V]
+            kept += [_by_head(A, h, m == np.inf), before, turned, queries, keys, V]
         records.append(kept)
     parts = [_joined(p) for p in zip(*records)]
     return AttentionRecord(t.var_v*t.var_o/t.heads*F, *parts)
@@ -286,12 +287,11 @@ def _inner_products(Q, K):
 
 # %% ../../nbs/62_heads.ipynb #bl-weights
 #| code-fold: true
-def _capped(t, P, bias, keep):
+def _capped(t, P, bias):
     "c tanh(P/c) + bias; P itself, to be overwritten, if there is neither."
-    scores = P.copy() if keep == "all" else P
     if t.softcap is not None:
-        scores = t.softcap*np.tanh(scores/t.softcap)
-    return scores if bias is None else scores + bias
+        P = t.softcap*np.tanh(P/t.softcap)
+    return P if bias is None else P + bias
 
 def _of_heads(bias, first, h):
     "The bias of some heads, (key, (head, query))."
@@ -317,14 +317,21 @@ def _values(M, m, g, rng):
     of_groups = np.moveaxis(M.reshape(b, q, g, columns//g), 2, 1)
     return T, T.mT @ of_groups
 
-def _by_head(P, h):
-    "(b, key, (head, query)) -> a copy, (b, head, query, key)."
+def _by_head(P, h, wide=False):
+    """(b, key, (head, query)) -> a copy, (b, head, query, key).
+
+    The way back of wide heads wants the queries outermost in memory."""
     b, s, _ = P.shape
-    return P.reshape(b, s, h, s).transpose(0, 2, 3, 1).copy()
+    X = P.reshape(b, s, h, s)
+    if wide:
+        return X.transpose(0, 3, 2, 1).copy().swapaxes(1, 2)
+    return X.transpose(0, 2, 3, 1).copy()
 
 def _joined(parts):
     "Pieces of heads, one after another."
-    return None if parts[0] is None else np.concatenate(parts, axis=1)
+    if parts[0] is None or len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts, axis=1)
 
 def positions_of(s, texts=None):
     """Positions of tokens in their texts.
