@@ -21,7 +21,7 @@ from .admission import COMMON, check_transformer, describe
 from .admission import width_of
 from .blocks import Block
 from .chain import Chain, chain_parts, embedded, mean_of_heads
-from .chain import walk
+from .chain import walk, who_attends
 from .configs import ensemble_of_config
 from .ensembles import ensemble_of_module
 from .gradients import Gradients, gradients
@@ -180,7 +180,7 @@ class Transformer:
         sample = partial(_draw_chains, self, n, coords, bool(scores))
         gram, mean, units, entropy, *kept = draw(sample, size, rng, executor=executor)
         return Chain(gram, mean, entropy, kept[0] if kept else None,
-                     units if coords else None, self.texts)
+                     units if coords else None, self.texts, who_attends(self))
 
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   executor: Executor | None = None, readout: Any = "last",
@@ -324,8 +324,9 @@ def _kernel(t, draws, rng, return_error, replicates=16):
     wide = replace_blocks(t, many)
     c = wide.chain(np.inf, replicates, rng)
     runs = c.gram, c.mean, mean_of_heads(c.entropy, 2, keepdims=True)
-    mean = Chain(*(x.mean(0) for x in runs), texts=t.texts)
-    error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), texts=t.texts)
+    about = dict(texts=t.texts, allowed=who_attends(t))
+    mean = Chain(*(x.mean(0) for x in runs), **about)
+    error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), **about)
     return (mean, error) if return_error else mean
 
 def _with_many_heads(block, heads):
