@@ -224,11 +224,12 @@ class Chain:
         if self.scores is None or self.allowed is None:
             checks.refuse("scores", "be kept for attention weights", "a chain without",
                           "draw it with chain(…, scores=True)")
-        there = self.allowed.any((-2, -1))[:, None, None, None]
-        allowed = self.allowed[:, None] | ~there
-        scores = np.where(np.isnan(self.scores), 0., self.scores)
-        weights = softmax(np.where(allowed, scores, -np.inf))
-        return np.where(np.isnan(self.scores), np.nan, weights)
+        who = np.asarray(self.allowed)
+        scores = np.asarray(self.scores)
+        absent = np.isnan(scores)
+        allowed = who[:, None] | ~who.any((-2, -1))[:, None, None, None]
+        weights = softmax(np.where(allowed, np.where(absent, 0., scores), -np.inf))
+        return np.where(absent, np.nan, weights)
 
     def plot(self, ax: Any = None, what: str = "cosine", *,
              beside: "Chain | None" = None, tokens: Any = None, network: int = 0,
@@ -280,8 +281,8 @@ class Chain:
         x = np.arange(what == "entropy", self.gram.shape[-3])
         lines(ax, series, x, label=f"mean of {len(series)} networks")
         if beside is not None:
-            bold_dashes(ax, other, x, label="beside it")
-            ax.legend()
+            bold_dashes(ax, other, x, label="compared with")
+            ax.legend(frameon=False)
         ax.set(xlabel="block", ylabel=f"mean {what}")
         return ax
 
@@ -308,7 +309,8 @@ class Chain:
         if np.isnan(A).any():
             checks.refuse("head", f"be a head of block {block}", head, "it has fewer")
         ax = own_axes(ax, (3.6, 3.4))
-        pattern(ax, np.where(self.allowed[block], A, np.nan), tokens)
+        allowed = np.asarray(self.allowed)[block]
+        pattern(ax, np.where(allowed, A, np.nan), tokens)
         ax.set(title=f"block {block + 1}, head {head + 1}", xlabel="looks at",
                ylabel="token")
         return ax
@@ -382,7 +384,7 @@ def mean_of_heads(entropy, axis, **options):
         the means
     """
     there = ~np.isnan(entropy)
-    if there.all():
+    if there.size and there.all():
         return entropy.mean(axis, **options)
     total = np.where(there, entropy, 0.).sum(axis, **options)
     count = there.sum(axis, **options)

@@ -233,7 +233,7 @@ class Gradients:
                 bold_dashes(ax, others[name].mean(0), x, colour=colour)
         ax.set(xlabel="block", ylabel="θ" if what == "norms" else "‖dX‖²")
         if what == "norms":
-            ax.legend(title="matrix", ncols=2)
+            ax.legend(title="matrix", ncols=2, frameon=False)
         return ax
 
     def _by_block(self, what, matrices=None):
