@@ -91,6 +91,8 @@ def writable(path, name, kinds):
         endings = " or ".join(f".{k}" for k in kinds)
         checks.refuse(name, f"end in {endings}", f"{str(path)!r:.60}", example)
     try:
+        if "\0" in str(path):
+            raise ValueError("a null byte in its name")
         if path.is_dir():
             raise IsADirectoryError(0, "a folder has that name")
         with tempfile.TemporaryFile(dir=path.parent):

@@ -227,7 +227,8 @@ class Chain:
         who = np.asarray(self.allowed)
         scores = np.asarray(self.scores)
         absent = np.isnan(scores)
-        allowed = who[:, None] | ~who.any((-2, -1))[:, None, None, None]
+        nobody = ~np.asarray(who.any((-2, -1)))
+        allowed = who[:, None] | nobody[:, None, None, None]
         weights = softmax(np.where(allowed, np.where(absent, 0., scores), -np.inf))
         return np.where(absent, np.nan, weights)
 

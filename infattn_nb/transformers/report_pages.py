@@ -112,12 +112,15 @@ def _rows(ax, r):
     ax.legend(loc="center right")
 
 def _gradients(ax, r):
+    norms = r.measured.finite.norms
+    alive = {name: θ for name, θ in norms.items() if np.nanmin(θ) > 0}
+    if not alive:
+        return _blank(ax, "no gradients")
     ax.set_yscale("log")
-    for name, θ in r.measured.finite.norms.items():
-        if np.nanmax(θ, initial=0.) > 0:
-            style = "--" if name in ("k", "o", "2") else "-" # often as large as another
-            lines(ax, np.sqrt(θ)[:20], label=MATRICES[name], mean=typical_norm(θ),
-                  style=style)
+    for name, θ in alive.items():
+        style = "--" if name in ("k", "o", "2") else "-" # often as large as another
+        lines(ax, np.sqrt(θ)[:20], label=MATRICES[name], mean=typical_norm(θ),
+              style=style)
     low, high = ax.get_ylim()
     _by_block(ax, ylabel="norm of the gradient", ylim=(low, high*(high/low)**.3))
     ax.legend(loc="upper right", ncols=2)
@@ -261,7 +264,8 @@ def _sheet(r):
         said = [f"{v.mark} {v.text}" for v in r.verdicts] + ["", r.call, _versions(r)]
         text = "\n".join(line for s in said for line in wrap(s, 140) or [""])
         bottom.text(.03, .95, text, va="top", fontsize=9, linespacing=1.35)
-        sheet.draw_without_rendering()
+        sheet.draw_without_rendering() # lays it out, once
+        sheet.set_layout_engine("none")
     return sheet
 
 def _versions(r):
