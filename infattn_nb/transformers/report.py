@@ -334,7 +334,7 @@ def _about_width(r):
         return Verdict("width", "✓", f"width {r.width:,.0f} is enough: {said} (enough: "
                        f"{ε:g})")
     n = rounded(enough_width(r.width, at, far, ε))
-    return Verdict("width", "!", f"infinite width would mislead: {said}; below {ε:g} "
+    return Verdict("width", "!", f"finite width matters: {said}; below {ε:g} "
                    f"from a width of about {n} on")
 
 def _percent(share):
