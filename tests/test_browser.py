@@ -149,7 +149,8 @@ function formulas(doc, page) {
   const raw = [...doc.querySelectorAll('span.math')].filter(e => !e.querySelector('mjx-container'));
   const wrong = [...doc.querySelectorAll('mjx-merror')].map(e => e.textContent.slice(0, 80));
   if (raw.length && !page.MathJax?.startup?.promise) return ['MathJax could not be loaded'];
-  return wrong.concat(raw.map(e => 'not typeset: ' + e.textContent.slice(0, 60)));
+  const cut = [...doc.querySelectorAll('main .math.display, main mjx-container[display="true"]')].filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 3);
+  return wrong.concat(raw.map(e => 'not typeset: ' + e.textContent.slice(0, 60)), cut.map(e => 'wider than the page on a desk: ' + e.textContent.slice(0, 60)));
 }
 
 function code(doc, page) { // a line of 88 characters fits on a desk, and none is broken anywhere

@@ -212,7 +212,8 @@ def test_html_is_whole_and_needs_nothing(report, page):
     reader = Reader()
     reader.feed(page)
     assert not reader.open and len(reader.links) == 2*len(PANELS) == 12 and all(x.startswith("data:image/png;base64,") for x in reader.links)
-    for word in ("http", "<script", "url(", "@import", "<link"): assert word not in page
+    written = re.sub("base64,[^\"]*", "", page)
+    for word in ("http", "<script", "url(", "@import", "<link"): assert word not in written
     assert len(set(reader.told)) == 6 and min(map(len, reader.told)) > 20
     for said in [v.text[1:] for v in report.verdicts] + [report.call, "a <small> one", "to be or not to be", "numpy"]: assert said in reader.text
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page and "<small>" not in page

@@ -141,6 +141,14 @@ def test_targets_are_unique(site, name):
     twice = [t for t, k in site[name].targets.items() if k > 1]
     assert not twice, twice
 
+@each
+def test_no_cell_takes_the_anchor_of_a_definition(name):
+    "Quarto gives a code cell's id to its box, and nbdev a lower-case anchor to each documented name."
+    cells = [c for c in json.loads((NBS/name).read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+    defined = {n.lower() for c in cells if "#| export" in "".join(c["source"])
+               for n in re.findall(r"^(?:class|def) (\w+)", "".join(c["source"]), flags=re.M)}
+    assert not defined & {c["id"] for c in cells}
+
 def test_figure_and_section_names_are_unique_over_all_pages(site):
     names = Counter(t for p in site.values() for t in p.targets if re.match("(fig|sec)-", t))
     assert not [t for t, k in names.items() if k > 1]

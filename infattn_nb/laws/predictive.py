@@ -15,7 +15,7 @@ from scipy.special import logsumexp, ndtr, ndtri
 from ..numerics import checks
 from ..numerics.sampling import seed_sequence
 
-# %% ../../nbs/77_predictive.ipynb #mixture
+# %% ../../nbs/77_predictive.ipynb #mixture-cell
 #| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Mixture:

@@ -50,7 +50,7 @@ def solved(C, # positive definite (M, n, n)
     X = Q @ B
     return Q, X + Q @ (B - C @ X), logdet
 
-# %% ../../nbs/72_gradient.ipynb #fit
+# %% ../../nbs/72_gradient.ipynb #fit-cell
 class Fit(NamedTuple):
     "How well features explain the data, and what would explain them better."
     loglik: np.ndarray # (M,)

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from ..numerics.sampling import in_order, seed_sequence
 
-# %% ../../nbs/70_particles.ipynb #cloud
+# %% ../../nbs/70_particles.ipynb #cloud-cell
 #| code-fold: true
 class Cloud(NamedTuple):
     "Particles, one in each column, and what the target says of them."
@@ -152,7 +152,7 @@ def hamiltonian_move(cloud, target, β, step, steps, metric, rng):
     chance = np.exp(np.minimum(0., np.nan_to_num(gain, nan=-np.inf)))
     return cloud.where(rng.random(M) < chance, proposed), chance.mean()
 
-# %% ../../nbs/70_particles.ipynb #refresh
+# %% ../../nbs/70_particles.ipynb #refresh-cell
 #| code-fold: true
 class Moves(NamedTuple):
     "How the particles are moved at each rung."

@@ -65,7 +65,7 @@ def gaussian_draws(means, # (n, Q, D)
     z = rng.standard_normal(means.shape)
     return np.moveaxis(means, 0, -1) + np.einsum("qrn,nrd->qdn", L, z)
 
-# %% ../../nbs/74_posteriors.ipynb #regress
+# %% ../../nbs/74_posteriors.ipynb #regress-cell
 def regress(Φ, # features of the data (M, P, k)
             Ψ, # of new sequences (M, Q, k)
             Y, # data (P, D)
@@ -86,7 +86,7 @@ def regress(Φ, # features of the data (M, P, k)
         return mean, Ψ @ Ψ.mT - G @ W
     return mean, (Ψ*Ψ).sum(2) - np.einsum("mqp,mpq->mq", G, W)
 
-# %% ../../nbs/74_posteriors.ipynb #particleposterior
+# %% ../../nbs/74_posteriors.ipynb #particleposterior-cell
 #| code-fold: true
 @dataclass(frozen=True, eq=False)
 class ParticlePosterior:
@@ -135,7 +135,7 @@ class ParticlePosterior:
             parts.append(gaussian_draws(means, np.repeat(C, times, axis=0), rng))
         return np.concatenate(parts, axis=-1)[..., rng.permutation(number)]
 
-# %% ../../nbs/74_posteriors.ipynb #kernelposterior
+# %% ../../nbs/74_posteriors.ipynb #kernelposterior-cell
 #| code-fold: true
 @dataclass(frozen=True, eq=False)
 class KernelPosterior:

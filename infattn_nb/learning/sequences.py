@@ -13,7 +13,7 @@ import numpy as np
 from ..numerics import checks
 from ..numerics.sampling import Size
 
-# %% ../../nbs/76_sequences.ipynb #sequences
+# %% ../../nbs/76_sequences.ipynb #sequences-cell
 #| code-fold: true
 class Sequences(NamedTuple):
     "P sequences in one array."

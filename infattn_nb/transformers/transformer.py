@@ -417,8 +417,16 @@ def _widened(t, n):
         return replace(block, attention=replace(a, head_width=int(n/a.heads)))
     return replace_blocks(t, [widened(block) for block in t.stack])
 
-def replace_blocks(t, blocks):
-    "The same transformer with other blocks."
+def replace_blocks(t: Transformer, blocks: list[Block]) -> Transformer:
+    """The same transformer with other blocks.
+
+    Parameters
+    ----------
+    t : Transformer
+        the embeddings, the first and the last norm are its own
+    blocks : list of Block
+        from the first to the last
+    """
     kept = {f.name: getattr(t, f.name) for f in fields(t) if f.name not in COMMON}
     kept.pop("layers")
     return Transformer(**kept | dict(blocks=blocks))
