@@ -417,6 +417,33 @@ CASES += [
     (lambda: Transformer(np.eye(3)).gradients(readout=-np.eye(3)), ValueError, "`readout`"),
     (lambda: Transformer(np.eye(3)).gradients(texts=[0, 1]), ValueError, "`texts`"),
     (lambda: Transformer(np.eye(3)).gradients(texts=[0, 0, 1]), ValueError, "`texts` must not see each other"),
+    (lambda: scan(np.eye(3)), TypeError, "`transformer` must"),
+    (lambda: scan(Transformer(np.eye(3)), residual=[]), ValueError, "`residual` must hold at least one"),
+    (lambda: scan(Transformer(np.eye(3)), residual=[0.]), ValueError, "`residual`"),
+    (lambda: scan(Transformer(np.eye(3)), residual="strong"), TypeError, "`residual`"),
+    (lambda: scan(Transformer(np.eye(3)), scores=[-1.]), ValueError, "`scores`"),
+    (lambda: scan(Transformer(np.eye(3)), scores=[NAN]), ValueError, "`scores`"),
+    (lambda: scan(Transformer(np.eye(3)), layers=[0]), ValueError, "`layers`"),
+    (lambda: scan(Transformer(np.eye(3)), layers=[2.5]), TypeError, "`layers`"),
+    (lambda: scan(Transformer(np.eye(3), blocks=[Block(), Block(None)]), layers=[3]), ValueError, "`layers` must be multiples of 2"),
+    (lambda: scan(Transformer(np.eye(3)), rules=["GPT-3"]), ValueError, "`rules`"),
+    (lambda: scan(Transformer(np.eye(3)), rules=5), ValueError, "`rules`"),
+    (lambda: scan(Transformer(np.eye(3), heads=1), width=5), ValueError, "at least 2s + 1 = 7"),
+    (lambda: scan(Transformer(np.eye(3)), width=13), ValueError, "multiple of heads"),
+    (lambda: scan(Transformer(np.eye(3)), width=0), ValueError, "`width`"),
+    (lambda: scan(Transformer(np.eye(3)), size=1), ValueError, "`size`"),
+    (lambda: scan(Transformer(np.eye(3)), rng="x"), TypeError, "`rng`"),
+    (lambda: scan(Transformer(np.eye(3)), readout="first"), ValueError, "`readout`"),
+    (lambda: scan(Transformer(np.eye(3)), max_cosine=1.), ValueError, "`max_cosine`"),
+    (lambda: scan(Transformer(np.eye(3)), min_entropy=0.), ValueError, "`min_entropy`"),
+    (lambda: scan(Transformer(np.eye(3)), max_ratio=1.), ValueError, "`max_ratio`"),
+    (lambda: scan(Transformer(np.eye(3)), max_spread="a"), TypeError, "`max_spread`"),
+    (lambda: scan(Transformer(np.eye(3)), min_blocks=1.), ValueError, "`min_blocks`"),
+    (lambda: scan(Transformer(np.eye(3)), executor=3), TypeError, "`executor`"),
+    (lambda: with_rule(np.eye(3), "GPT-2"), TypeError, "`transformer` must"),
+    (lambda: with_rule(Transformer(np.eye(3)), "gpt2"), ValueError, "`rule`"),
+    (lambda: with_rule(Transformer(np.eye(3)), 2), ValueError, "`rule`"),
+    (lambda: with_rule(Transformer(np.eye(3)), "GPT-2", width=0), ValueError, "`width`"),
     (lambda: embedding_cov([]), ValueError, "`tokens`"),
     (lambda: embedding_cov([[1], []]), ValueError, "`tokens`"),
     (lambda: text_labels([[]]), ValueError, "`tokens`"),
@@ -756,7 +783,7 @@ def refused_in(path):
 
 TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "transformer", "report"))]
 REFUSED = {f for path in TABLES for f in refused_in(path)}
-NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain Gradients Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
+NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
 
 @pytest.mark.parametrize("name", sorted(set(infattn_nb.__all__) - NOTHING_TO_REFUSE))
 def test_every_public_function_has_its_wrong_inputs(name):

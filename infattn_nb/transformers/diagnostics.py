@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['token_cosine', 'attended', 'entropy_share', 'Diagnosis', 'diagnose', 'typical_norm', 'depth_ratio', 'score_ratio',
-           'spread', 'Share', 'kernel_share']
+           'spread', 'Share', 'kernel_share', 'Measures', 'measures']
 
 # %% ../../nbs/81_diagnostics.ipynb #di-imports
 from typing import NamedTuple
@@ -76,6 +76,8 @@ def entropy_share(entropy: np.ndarray, counts: np.ndarray) -> np.ndarray:
         Between 0 and 1; NaN where no row has a choice.
     """
     choice = counts > 1
+    if not entropy.shape[-2]: # no heads at all
+        return np.full(entropy.shape[:-2], np.nan)
     largest = np.log(np.where(choice, counts, np.e))
     share = np.where(choice[:, None], entropy/largest[:, None], np.nan)
     return mean_of_heads(share, axis=(-2, -1))
@@ -87,7 +89,8 @@ class Diagnosis(NamedTuple):
     entropy: np.ndarray # share of the largest possible, mean over rows, (b, L)
     norms: dict # θ by name of the matrix, (b, L); NaN where there is none
     stream: np.ndarray # squared norm of the gradient of the stream, (b, L + 1)
-    tangent: np.ndarray # sum of all θ: the trace of the tangent kernel, (b,)
+    tangent: np.ndarray # sum of all θ: Θ of the loss of all texts together, (b,)
+    embedding: np.ndarray # θ of the embeddings, if they were matrices too, (b,)
 
 # %% ../../nbs/81_diagnostics.ipynb #di-diagnose
 def diagnose(t, g) -> Diagnosis:
@@ -111,8 +114,10 @@ def diagnose(t, g) -> Diagnosis:
     norms = {name: θ.reshape(-1, L) for name, θ in g.norms.items()}
     cosine = token_cosine(g.chain.gram, t.texts)
     total = sum(np.nansum(θ, axis=-1) for θ in norms.values())
+    first = np.einsum("...ij,...ij->...", g.gram[..., 0, :, :],
+                      g.chain.gram[..., 0, :, :])
     return Diagnosis(cosine.reshape(-1, L + 1), entropy.reshape(-1, L), norms,
-                     stream.reshape(-1, L + 1), total)
+                     stream.reshape(-1, L + 1), total, first.reshape(-1))
 
 # %% ../../nbs/81_diagnostics.ipynb #di-sums
 def typical_norm(squares: np.ndarray) -> np.ndarray:
@@ -220,6 +225,45 @@ def _relative_error(x):
     "Of the variance of samples, (b, ...)."
     squares = (x - x.mean(0))**2
     return squares.std(0)/squares.mean(0)/np.sqrt(len(x))
+
+# %% ../../nbs/81_diagnostics.ipynb #di-measures
+class Measures(NamedTuple):
+    "What a network is judged by; NaN where the question makes no sense."
+    cosine: float # of different tokens at the end, mean
+    entropy: float # share of the largest possible, in the block that has least
+    depth: float # gradient of the largest block over the smallest, worst matrix
+    values: float # gradient of values over queries and keys, in the worst block
+    spread: float # of Θ, from network to network
+    blocks: float # share of the blocks in the tangent kernel, embeddings counted in
+
+def measures(t, seen: Diagnosis) -> Measures:
+    """Six numbers of an ensemble.
+
+    Parameters
+    ----------
+    t
+        the Transformer
+    seen
+        what diagnose says of it, at least two networks
+
+    Returns
+    -------
+    Measures
+        ∞ where a gradient is dead or numbers overflow.
+    """
+    choice = bool((attended(t) > 1).any()) # has any row a choice?
+    kinds = [k for k in seen.norms if k in "vo123" or (k in "qk" and choice)]
+    depth = max(_or_infinite(depth_ratio(seen.norms[k])) for k in kinds)
+    entropy = values = np.nan
+    if choice:
+        entropy = np.nanmin(seen.entropy.mean(0))
+        values = _or_infinite(1/np.nanmin(score_ratio(seen.norms)))
+    blocks = (seen.tangent/(seen.tangent + seen.embedding)).mean()
+    return Measures(float(seen.cosine[:, -1].mean()), float(entropy), float(depth),
+                    float(values), _or_infinite(spread(seen.tangent)), float(blocks))
+
+def _or_infinite(x):
+    return np.inf if np.isnan(x) else float(x)
 
 # %% ../../nbs/81_diagnostics.ipynb #public
 __all__ = []

@@ -9,6 +9,7 @@ __all__ = ['JOBS', 'RANGES', 'VERDICTS', 'Pattern', 'Measured', 'default_size', 
 # %% ../../nbs/24_report.ipynb #rp-imports
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
+from operator import itemgetter
 from platform import python_version
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -86,12 +87,12 @@ def _diagnosed(t, n, readout, number, seed):
 
 def _together(parts):
     "Diagnoses of groups of networks, as one."
-    def joined(name):
-        return np.concatenate([getattr(part, name) for part in parts])
-    norms = {name: np.concatenate([part.norms[name] for part in parts])
-             for name in parts[0].norms}
-    return Diagnosis(joined("cosine"), joined("entropy"), norms, joined("stream"),
-                     joined("tangent"))
+    def joined(of):
+        first = of(parts[0])
+        if not isinstance(first, dict):
+            return np.concatenate([of(part) for part in parts])
+        return {k: np.concatenate([of(part)[k] for part in parts]) for k in first}
+    return Diagnosis(*(joined(itemgetter(k)) for k in range(len(parts[0]))))
 
 def _drawn(jobs, executor, bar, step):
     "Diagnoses of all jobs, in their order."
@@ -199,11 +200,11 @@ def _share_of_heads(entropy, counts):
 class Thresholds(NamedTuple):
     "Where too much begins."
     alike: float = .9 # mean cosine of tokens
-    focused: float = .1 # share of the entropy of rows
+    focused: float = .25 # share of the entropy of rows
     uniform: float = .95 # the same, above
     fading: float = 10. # ratio of gradients across depth
     starved: float = .1 # gradients of queries and keys over those of values
-    scattered: float = 1. # standard deviation of log Θ
+    scattered: float = .5 # standard deviation of log Θ
     enough: float = .05 # the part of it that finite width adds
 
 RANGES = dict(alike="[-1, 1]", focused="[0, 1]", uniform="[0, 1]", fading="[1, ∞)",

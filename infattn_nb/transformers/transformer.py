@@ -249,9 +249,9 @@ class Transformer:
 
     def report(self, width: float | None = None, size: int | None = None,
                rng: Rng = None, *, readout: Any = "last", tokens: Any = None,
-               title: str | None = None, alike: float = .9, focused: float = .1,
+               title: str | None = None, alike: float = .9, focused: float = .25,
                uniform: float = .95, fading: float = 10., starved: float = .1,
-               scattered: float = 1., enough: float = .05,
+               scattered: float = .5, enough: float = .05,
                executor: Executor | None = None, progress: bool = False) -> Report:
         """What this network is like before it is trained: a page to show.
 
