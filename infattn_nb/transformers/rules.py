@@ -42,6 +42,7 @@ def _looks_ahead(t):
     return False
 
 # %% ../../nbs/82_rules.ipynb #ru-gpt2
+#| code-fold: true
 def _gpt2(t, m):
     "Weights in front of a sum over the root of the number of branches."
     branches = sum(len(sum_) for block in t.stack for sum_ in block.sums)
@@ -89,6 +90,7 @@ def _depth_mup(t, m):
     return replace_blocks(t, blocks)
 
 # %% ../../nbs/82_rules.ipynb #ru-dslm
+#| code-fold: true
 def _deepscale(t, m):
     "Skip and branch of squares that sum to one, branches of unit variance."
     L = len(t.stack)
