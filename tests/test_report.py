@@ -301,6 +301,10 @@ def test_the_command_says_what_it_wrote(tmp_path, monkeypatch):
     assert json.loads(first.source)["n_embd"] == 64
     np.testing.assert_array_equal(first.measured.finite.cosine, report_of("config.json", tokens=5, size=4, seed=0).measured.finite.cosine)
 
+def test_images_have_a_class_token_more():
+    found = report_of(str(HERE/"data"/"configs"/"vit-base-patch16-224.json"), tokens=3, size=4, width=96)
+    assert found.tokens == ("1", "2", "3", "4") and found.title.endswith("(vit-base-patch16-224.json)")
+
 def test_equal_words_share_an_embedding():
     net = Transformer.from_config(json.loads(TINY), WORDS)
     assert net.cov[0, 4] == net.cov[1, 5] == .02**2 and net.cov[0, 1] == 0

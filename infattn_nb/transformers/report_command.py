@@ -58,7 +58,8 @@ def report_of(config, *, tokens=None, text=None, width=None, size=None, seed=0,
     net = infattn_nb.Transformer.from_config(config, words)
     source = config_text(config)
     title = config if config in READY else _title(source, Path(config).name)
-    found = net.report(width, size, seed, tokens=words, title=title, progress=progress)
+    labels = words if len(words) == len(net.cov) else None # images have a class token
+    found = net.report(width, size, seed, tokens=labels, title=title, progress=progress)
     options = dict(tokens=tokens, text=text, width=width, size=found.size, seed=seed)
     said = [f"--{k} {shlex.quote(str(v))}" for k, v in options.items() if v is not None]
     call = " ".join(["infattn_report", shlex.quote(str(config)), *said])
