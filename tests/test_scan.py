@@ -320,8 +320,9 @@ def test_exploding_networks_fail_in_peace():
 def test_prints_in_a_few_lines(small):
     lines = repr(small).splitlines()
     assert lines[0] == "Scan: 18 cells and 10 networks by rules" and len(lines) == 3 and max(map(len, lines)) <= 88
-    many = pd.concat([small.table.assign(layers=L) for L in range(1, 30)])
-    assert len(repr(Scan(many)).splitlines()) <= 8
+    many = pd.concat([small.table.assign(layers=100 + L, score=-12.345, residual=.012345) for L in range(30)], ignore_index=True)
+    lines = repr(Scan(many)).splitlines()
+    assert len(lines) <= 8 and max(map(len, lines)) <= 88
 
 def test_map(small):
     axes = small.plot()

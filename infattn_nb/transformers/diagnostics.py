@@ -257,7 +257,9 @@ def measures(t, seen: Diagnosis) -> Measures:
     entropy = values = np.nan
     if choice:
         entropy = np.nanmin(seen.entropy.mean(0))
-        values = _or_infinite(1/np.nanmin(score_ratio(seen.norms)))
+        ratios = score_ratio(seen.norms)
+        learning = np.nanmin(np.append(ratios, np.inf)) # 0 if scores are dead
+        values = 1/learning if 0 < learning < np.inf else np.inf
     blocks = (seen.tangent/(seen.tangent + seen.embedding)).mean()
     return Measures(float(seen.cosine[:, -1].mean()), float(entropy), float(depth),
                     float(values), _or_infinite(spread(seen.tangent)), float(blocks))

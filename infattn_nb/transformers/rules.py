@@ -132,6 +132,9 @@ def with_rule(transformer: Transformer, rule: str, *,
               width: float | None = None) -> Transformer:
     """The same transformer, initialised by a rule that has a name.
 
+    GPT-2 and Depth-µP multiply what is there: a network that follows such a rule
+    already, as one read from GPT-2's config does, would get it twice.
+
     Parameters
     ----------
     transformer

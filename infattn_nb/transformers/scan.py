@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import product
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,9 +167,10 @@ class Scan:
             here = self.table["layers"] == row.layers
             held = (self.table["score"] <= 0) & here
             names = ", ".join(self.table["rule"][held & rules]) or "no rule"
-            lines.append(f"  {row.layers} blocks: {(held & ~rules).sum()} cells hold, "
-                         f"best {row.residual:g}, {row.scores:g} ({row.score:+.2f}); "
-                         f"{names if rules.any() else ''}".rstrip("; "))
+            line = (f"{row.layers} blocks: {(held & ~rules).sum()} cells hold, best "
+                    f"{row.residual:g}, {row.scores:g} ({row.score:+.2f}); "
+                    f"{names if rules.any() else ''}").rstrip("; ")
+            lines.append("  " + shorten(line, 86, placeholder=" …"))
         return "\n".join(lines)
 
     def plot(self, ax: Any = None) -> Any:
@@ -331,7 +333,8 @@ def _grid(t, residual, scores, layers, rules):
 
 def _several(given, name, example):
     "A list that is not empty; one item is a list of it."
-    items = list(given) if np.iterable(given) and not isinstance(given, str) else [given]
+    many = np.iterable(given) and not isinstance(given, str)
+    items = list(given) if many else [given]
     if not items:
         checks.refuse(name, "hold at least one", "none", f"pass e.g. {example}")
     return items
