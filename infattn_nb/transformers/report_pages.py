@@ -109,7 +109,7 @@ def _rows(ax, r):
     bold_dashes(ax, r.measured.entropy, colour=_ink(), label="infinitely many heads")
     _threshold(ax, r.thresholds.focused)
     _by_block(ax, ylabel="share of the entropy", ylim=(-.02, 1.04))
-    ax.legend(loc="center right")
+    ax.legend(loc="center right" if np.nanmin(e.mean(0)) > .8 else "upper right")
 
 def _gradients(ax, r):
     norms = r.measured.finite.norms
@@ -161,7 +161,7 @@ def _widths(ax, r):
     if n < enough < x[-1]:
         ax.axvline(enough, color=_colour(2), ls=":", lw=1.4, label="enough")
     ax.set(xlabel="width", ylabel="spread of log Θ", ylim=(least, None))
-    ax.legend(loc="upper right" if far > first/n else "lower left")
+    ax.legend(loc="upper right")
 
 def _pattern(ax, r):
     found = r.measured.pattern
@@ -248,7 +248,8 @@ def figure(r) -> Any:
         fig.draw_without_rendering() # lays it out with these sizes
     return fig
 
-SMALL = {"legend.fontsize": 8, "axes.titlesize": 10.5, "legend.frameon": False}
+SMALL = {"legend.fontsize": 8, "axes.titlesize": 10.5, "legend.frameon": True,
+         "legend.facecolor": "inherit", "legend.edgecolor": "none"}
 
 def _sheet(r):
     "The figure with the sentences under it."
@@ -387,8 +388,9 @@ the largest possible; rows with one token to look at do not count</dd><dt>gradie
 over networks; the loss is a random readout</dd><dt>spread</dt><dd>standard deviation from
 network to network; of logarithms for gradients, so 0.1 is about ten per
 cent</dd><dt>many heads</dt><dd>infinitely wide, infinitely many heads: nothing is
-random</dd><dt>share</dt><dd>of the variance at this width that infinite width leaves: the
-random kernel's</dd><dt>enough width</dt><dd>from which on finite
+random</dd><dt>random kernel</dt><dd>what differs between infinitely wide networks, because their
+heads are few</dd><dt>share</dt><dd>of the variance at this width that infinite width
+leaves: the random kernel's</dd><dt>enough width</dt><dd>from which on finite
 width adds a standard deviation below {ε}, by Var = Var∞ + c/n: an extrapolation</dd>
 </dl>"""
 
