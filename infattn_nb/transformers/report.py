@@ -118,7 +118,7 @@ def measure(t, wide, n, size, seed, *, readout, executor, progress) -> Measured:
     seed
         a SeedSequence
     readout
-        as of `Transformer.gradients`
+        as the gradients of a transformer take it
     executor
         who computes; None = threads
     progress
@@ -545,7 +545,7 @@ def _quantities(m):
 #| code-fold: true
 def report(t, wide, n, size, rng, *, readout, tokens, title, thresholds, executor,
            progress) -> Report:
-    """A report of a transformer, see `Transformer.report`.
+    """A report of a transformer, with clean arguments.
 
     Parameters
     ----------
@@ -560,7 +560,7 @@ def report(t, wide, n, size, rng, *, readout, tokens, title, thresholds, executo
     rng
         seed
     readout
-        as of `Transformer.gradients`
+        as the gradients of a transformer take it
     tokens
         a label per token; None = numbers
     title
