@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import norm, ttest_ind
+from scipy.stats import kstest, norm, ttest_ind
 
 from infattn_nb import Nonlinearity, Tokens, clip, kde, kde_kl, kl_divergence, literal_seconds, paired_kl
 from infattn_nb import paper_layer, psd_factor, read_table, relu, reproduce, sweep
-from infattn_nb.convergence.divergence import paired_variances
+from infattn_nb.convergence.divergence import kl_of_variances, paired_variances
+from infattn_nb.numerics.quadrature import line
 from infattn_nb.paper import figures
 from infattn_nb.paper.command import cost_table
 from infattn_nb.paper.figures import FIGURES, GRID, HEAD_WIDTH, HEADS, LOW_RANK_HEADS
@@ -112,8 +113,8 @@ def literal_panels(cell, samples, rng):
     n, layer = cell["n"], paper_layer(cell["heads"], cell.get("activation", clip(100.)))
     if layer.tokens.activation == relu: layer = replace(layer, tokens=Tokens(4, Nonlinearity(plain_relu, closed_form=relu.closed_form)))
     y, z = (law.marginal(0, draws=16).rvs(samples, g) for law, g in zip((layer.law(n), layer.law()), rng.spawn(2)))
-    density = layer.law(n).marginal(0, draws=samples, rng=rng).pdf(GRID)
-    return kde_kl(y, z), paired_kl(layer, n, draws=samples, rng=rng)[0], *density[160::40], *kde(y, GRID)[160::40]
+    density = layer.law(n).marginal(0, draws=samples, rng=rng).pdf(GRID[160::40])
+    return kde_kl(y, z), paired_kl(layer, n, draws=samples, rng=rng)[0], *density, *kde(y, GRID[160::40])
 
 def plain_relu(x): return np.maximum(x, 0.)
 
@@ -150,13 +151,28 @@ def test_the_nodes_of_a_limit_are_its_law():
         f, error = law.pdf(y, return_error=True)
         assert np.trapezoid(error, y) < 1e-11 and abs(law.weights.sum() - 1) < 1e-12
 
+@pytest.mark.power("distribution functions .02 apart")
+def test_samples_node_by_node():
+    law = paper_layer(2).law().marginal(0)
+    assert kstest(figures._rvs(law, 20_000, np.random.default_rng(0)), law.cdf).pvalue > 1e-7
+
+def test_a_divergence_needs_few_points():
+    "Variances far from zero: 21 points see what 67 do; near zero they do not."
+    rng = np.random.default_rng(0)
+    u, change = rng.uniform(.2, 1, 6400), .1*rng.standard_normal(6400)
+    for power, enough in ((1, True), (12, False)):
+        v = u**power*np.stack([1 + change, 1 - change, np.ones(6400)])
+        few, many = (kl_of_variances(v, *line(np.sqrt(v[2].mean()), **options))[0] for options in (dict(a=1.), {}))
+        assert (abs(few/many - 1) < 1e-6) == enough
+
 def test_the_bar_tells_the_whole(tmp_path, monkeypatch, undrawn):
     class Terminal(io.StringIO):
         def isatty(self): return True
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    reproduce(tmp_path, "fig2a, heads", trials=1, samples=32, progress=True)
+    paths = reproduce(tmp_path, "fig1b, fig2a", trials=1, samples=32, progress=True)
     bar = screen.getvalue()
-    assert "figure 1 of 2 (fig2a)" in bar and "figure 2 of 2 (heads) 100 %" in bar and "00:00 left" in bar
+    assert "figure 1 of 2 (fig2a)" in bar and "figure 2 of 2 (fig1b) 100 %" in bar and "00:00 left" in bar # the cheapest first
+    assert [path.stem for path in paths] == ["fig1b", "fig2a"]
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
     reproduce(tmp_path, "fig2a", trials=1, samples=32)
     assert not screen.getvalue()

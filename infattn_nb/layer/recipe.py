@@ -25,7 +25,9 @@ def scores_of(layer, L, F, m, shape, normals, wisharts):
     keys = np.einsum("ik...,kl...->il...", WF, N)
     scale = 1 if layer.score_scale == "sqrt" else 1/np.sqrt(m)
     τ = np.sqrt(layer.var_q*layer.var_k)*scale
-    return τ*np.einsum("ik...,jk...->ij...", keys, L)
+    G = np.einsum("ik...,jk...->ij...", keys, L)
+    G *= τ
+    return G
 
 def weights_and_values(layer, G, L, m, shape, wisharts, rows=slice(None)):
     "Step 3: A (r, s, …) and V = 𝒲[A L]; then S is the sum of V Vᵀ over heads."

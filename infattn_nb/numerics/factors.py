@@ -32,9 +32,9 @@ def psd_factor(S: ArrayLike) -> np.ndarray:
     L = np.zeros(C.shape)
     for j in range(len(C)):
         column = C[j:, j] - np.einsum("ik...,k...->i...", L[j:, :j], L[j, :j])
-        positive = ~(column[0] <= 1e-12*C[j, j]) # NaN stays NaN
-        pivot = np.sqrt(np.where(positive, column[0], 1))
-        L[j:, j] = np.where(positive, column, 0)/pivot
+        vanishes = column[0] <= 1e-12*C[j, j] # NaN stays NaN
+        pivot = np.where(vanishes, np.inf, column[0])
+        np.divide(column, np.sqrt(pivot), out=L[j:, j])
     return L
 
 def _square(S: Any) -> np.ndarray:

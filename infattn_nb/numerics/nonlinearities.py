@@ -409,7 +409,8 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
         checks.refuse("x", "have a finite largest score along `axis`",
                       "none, NaN or infinity", "mend the scores or the mask")
     with np.errstate(over="ignore"):
-        y = np.exp(x - top)
+        y = x - top
+        np.exp(y, out=y)
     y /= y.sum(axis=axis, keepdims=True)
     return y
 

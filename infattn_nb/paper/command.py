@@ -25,10 +25,10 @@ from tqdm import tqdm
 
 from ..layer.literal import simulate_dense
 from ..numerics import checks
-from ..numerics.nonlinearities import relu
 from ..numerics.sampling import Rng
-from .figures import FIGURES, PLANS, STUDIES, counts_of, jobs_of
-from .figures import names_of, results_of, shared_layer, table_of
+from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of
+from .figures import jobs_of, names_of, results_of, shared_layer
+from .figures import table_of
 from .tables import UNFINISHED, alone, code_versions, digest, files
 from .tables import ready, write
 
@@ -36,20 +36,31 @@ from .tables import ready, write
 DRAWING = 5e7 # random numbers in the time of drawing a figure
 
 def _numbers(job):
-    "About how many random numbers a job takes."
+    "About how many random numbers a job takes, or could take in its time."
     finite = [cell for cell in job.cells if cell["n"] < np.inf]
-    per_sample = 4 + sum(40 + 10*cell["heads"] for cell in finite)
-    if any(cell.get("activation") is relu for cell in finite):
-        per_sample += 2*max(cell["n"] for cell in finite)
+    per_sample = 25 + sum(10*cell["heads"] for cell in finite)
+    if job.study in (GROWTH, LOW_RANK, RELU): # a divergence from paired draws
+        per_sample += 150*len(finite)
+    if job.study is RELU:
+        per_sample += sum(1.5*cell["n"] for cell in finite)
     return per_sample*job.samples
+
+def _cheapest_first(names, samples):
+    "The studies of some figures, so that the first figure comes soon."
+    studies = {PLANS[name].study.name: PLANS[name].study for name in names}
+    def work(study):
+        return sum(map(_numbers, jobs_of(study, 1, samples, 0)))
+    return sorted(studies.values(), key=work)
 
 class _Progress:
     "A bar for all figures, and the clock of each."
     def __init__(self, jobs, names, shown):
         self.jobs = jobs
         self.names = names
+        columns, lines = shutil.get_terminal_size() # 80 × 24 if it has none
         self.bar = tqdm(total=sum(map(_numbers, jobs)) + DRAWING*len(names),
                         disable=None if shown else True, smoothing=0,
+                        ncols=columns, nrows=lines,
                         bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
         self.start = time.perf_counter()
 
@@ -108,14 +119,15 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     names = names_of(only)
     trials, samples, seed, workers = counts_of(trials, samples, seed, workers)
     out = ready(out, names)
-    studies = [s for s in STUDIES.values() if any(PLANS[n].study is s for n in names)]
+    studies = _cheapest_first(names, samples)
+    turns = [name for s in studies for name in names if PLANS[name].study is s]
     folder = {s.name: _scratch(out, s, trials, samples, seed) for s in studies}
     jobs = [job for s in studies
             for job in jobs_of(s, trials, samples, seed, folder[s.name])]
     try:
-        with _Progress(jobs, names, progress) as bar:
+        with _Progress(jobs, turns, progress) as bar:
             with closing(results_of(jobs, workers, executor)) as results:
-                for name, found in _figure_by_figure(names, results, bar):
+                for name, found in _figure_by_figure(turns, results, bar):
                     about = _parameters(name, trials, samples, seed)
                     data, fig = FIGURES[name](table_of(name, trials, found))
                     contents = dict(files(data, fig, about))

@@ -24,7 +24,7 @@ from scipy.stats import norm
 
 from ..convergence.divergence import kde, kde_kl, kl_divergence
 from ..convergence.divergence import kl_of_variances, paired_variances
-from ..laws.scale_mixture import ScaleMixture
+from ..convergence.divergence import sum_of_densities
 from ..layer.attention import Attention
 from ..layer.gram_sums import nested_sums
 from ..layer.tokens import Tokens
@@ -127,14 +127,15 @@ SHADES = dict(zip(WIDTHS, ("#6db290", "#44948f", "#24768b", "#215584")))
 # %% ../../nbs/06_experiments.ipynb #5e49d21f
 GRID = np.linspace(-4, 4, 321)
 
-def _density(law):
-    "A symmetric law on the grid, from one half."
-    f = law.pdf(GRID[len(GRID)//2:])
+def _density(pdf):
+    "A symmetric density on the grid, from one half."
+    f = pdf(GRID[len(GRID)//2:])
     return np.r_[f[:0:-1], f]
 
 def _rvs(law, size, rng):
-    "Samples of a law known to many digits, from the nodes of its quadrature."
-    v = rng.choice(law.variances, size, p=law.weights)
+    "Samples of a law known to many digits, node by node of its quadrature."
+    counts = rng.multinomial(size, law.weights)
+    v = np.repeat(law.variances, counts)
     return np.sqrt(v)*rng.standard_normal(size)
 
 def _task_growing(cells, samples, seed):
@@ -185,11 +186,11 @@ def _panels(cell, v, seed):
     limit = _limit(**cell)
     rng = _stream(seed, 1, cell["n"])
     y = np.sqrt(v[0])*rng.standard_normal(v.shape[1])
-    law = ScaleMixture(v[0])
-    D = kl_of_variances(v, *line(limit.std()))
+    density = _density(lambda y: sum_of_densities(y, v[0])/len(v[0]))
+    D = kl_of_variances(v, *line(limit.std(), a=1.)) # not singular at zero
     estimate = kde_kl(y, _rvs(limit, len(y), rng))
     return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
-                         "law": ("law", GRID, _density(law), 0.)},
+                         "law": ("law", GRID, density, 0.)},
                 divergence={"kde": ("kde", n, estimate, np.nan), "law": ("law", n, *D)})
 
 def _panels_of_limit(cell, samples, seed):
@@ -199,7 +200,7 @@ def _panels_of_limit(cell, samples, seed):
     rng = _stream(seed, 1)
     y, z = (_rvs(limit, samples, rng) for _ in range(2))
     return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
-                         "law": ("law", GRID, _density(limit), 0.)},
+                         "law": ("law", GRID, _density(limit.pdf), 0.)},
                 divergence={"kde": ("kde", n, kde_kl(y, z), np.nan)})
 
 def _gaussian(y, **options):
@@ -299,7 +300,8 @@ figure_2a = _figure("fig2a", _study("fig2a", _2A, _task_scores), "density", _dra
 @lru_cache(8)
 def _two_limits(heads): # on the grid
     layer = shared_layer(heads)
-    return [_density(law.marginal(0)) for law in (layer.law(), layer.infinite_heads())]
+    laws = (layer.law(), layer.infinite_heads())
+    return [_density(law.marginal(0).pdf) for law in laws]
 
 def _task_2b(cells, samples, seed):
     "One output at a width, and two limits to compare it with."
