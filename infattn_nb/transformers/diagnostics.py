@@ -101,7 +101,7 @@ def diagnose(t, g) -> Diagnosis:
     t
         the Transformer
     g
-        its `Gradients`, of networks in any shape
+        its Gradients, of networks in any shape
 
     Returns
     -------

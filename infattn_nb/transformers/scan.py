@@ -21,8 +21,8 @@ from ..numerics import checks
 from ..numerics.sampling import Rng, in_order, seed_sequence
 from .diagnostics import Measures, diagnose, measures
 from .parts import Part
-from .rules import RULES, scores_of, strength_of, with_rule
-from .transformer import Transformer, replace_blocks
+from .rules import RULES, a_transformer, rebuilt, scores_of
+from .rules import strength_of, with_rule
 
 # %% ../../nbs/83_scan.ipynb #sn-criterion
 class Thresholds(NamedTuple):
@@ -69,13 +69,13 @@ def _powers(a, b):
     return np.inf if b <= 0 or a == np.inf else float(np.log10(a/b))
 
 # %% ../../nbs/83_scan.ipynb #sn-scaled
-def scaled(t: Transformer, residual: float, scores: float) -> Transformer:
+def scaled(t: Any, residual: float, scores: float) -> Any:
     """The same network with stronger branches and larger scores.
 
     Parameters
     ----------
     t
-        the network
+        the Transformer
     residual
         factor of what every branch adds
     scores
@@ -93,15 +93,15 @@ def scaled(t: Transformer, residual: float, scores: float) -> Transformer:
             a = replace(a, score_scale=scores*a.score_scale)
         blocks.append(replace(block, attention=a,
                               branch_scale=residual*block.branch_scale))
-    return replace_blocks(t, blocks)
+    return rebuilt(t, blocks)
 
-def repeated(t: Transformer, layers: int) -> Transformer:
+def repeated(t: Any, layers: int) -> Any:
     """The same network with more or fewer blocks.
 
     Parameters
     ----------
     t
-        the network
+        the Transformer
     layers
         how many: a multiple of the number of blocks after which they repeat
 
@@ -121,7 +121,7 @@ def repeated(t: Transformer, layers: int) -> Transformer:
     if L % period:
         checks.refuse("layers", f"be multiples of {period}, after which the blocks of "
                       "the transformer repeat", L, "or pass a uniform one")
-    return replace_blocks(t, [stack[l % period] for l in range(L)])
+    return rebuilt(t, [stack[l % period] for l in range(L)])
 
 def _repeats(stack, period):
     "Is every block like the one so many before it?"
@@ -189,7 +189,7 @@ class Scan:
         return _draw(self, ax)
 
 # %% ../../nbs/83_scan.ipynb #sn-scan
-def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
+def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
          scores: Iterable[float] = (.1, .3, 1, 3, 10),
          layers: Iterable[int] | None = None, rules: Iterable[str] = tuple(RULES),
          width: float | None = None, size: int = 16, rng: Rng = None,
@@ -204,7 +204,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     Parameters
     ----------
     transformer
-        the network: its tokens, mask, heads, norms and variances
+        a Transformer: its tokens, mask, heads, norms and variances
     residual
         factors of what every branch adds
     scores
@@ -212,7 +212,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     layers
         numbers of blocks, multiples of that after which they repeat; None = as it is
     rules
-        names of rules to compare with, see `with_rule`; () = none
+        names of rules to compare with, see with_rule; () = none
     width
         n, at least 2s + 1, or ∞; None is the width that it remembers, or ∞
     size
@@ -220,7 +220,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     rng
         seed; all cells use the same random numbers
     readout
-        as in `gradients`; None = a loss at every token, independent of the others
+        as in Transformer.gradients; None = a loss at every token, independent of the others
     max_cosine
         of different tokens at the end, mean; None = not asked
     min_entropy
@@ -247,7 +247,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
         In one sentence, for a grid, a rule, a width or a threshold that cannot be.
     """
     limits = _checked(max_cosine, min_entropy, max_ratio, max_spread, min_blocks)
-    t = checks.kind(transformer, Transformer, "transformer", "pass a Transformer")
+    t = a_transformer(transformer)
     grid = _grid(t, residual, scores, layers, rules)
     jobs = list(_cells(t, grid, width))
     s = len(t.cov)
