@@ -16,10 +16,9 @@ from scipy import stats
 
 import infattn_nb
 from infattn_nb import *
-from infattn_nb.laws.scale_mixture import head_mean
 from infattn_nb.numerics import checks
 from infattn_nb.numerics.factors import narrow
-from infattn_nb.numerics.quadrature import dual_quadrature, gauss, jacobi, normal_nodes
+from infattn_nb.numerics.quadrature import dual_quadrature, gauss, normal_nodes
 from infattn_nb.programs.nodes import bound
 from infattn_nb.programs.score_paths import Paths
 from infattn_nb.theorem.pseudo_lipschitz import attack
@@ -255,11 +254,7 @@ CASES += [
     (lambda: G.moment(1.5), ValueError, "integer"),
     (lambda: G.interval(2.), ValueError, "between 0 and 1"),
     (lambda: G.rvs(2, random_state="a"), TypeError, "`rng`"),
-    (lambda: jacobi(np.ones(3), np.ones(2)), ValueError, "`w` must be weights"),
-    (lambda: jacobi(np.ones(3), np.zeros(3)), ValueError, "`w` must be weights"),
-    (lambda: jacobi(np.ones(3), np.ones(3), m=0), ValueError, "`m`"),
     (lambda: gauss(5), TypeError, "iterable"),
-    (lambda: head_mean(jacobi(np.ones((1, 3)), np.ones((1, 3)), 4), 0), ValueError, "`heads`"),
     (lambda: mixture_of_heads([], 2), ValueError, "`nodes`"),
     (lambda: mixture_of_heads(NODES, 2.5), TypeError, "`heads`"),
     (lambda: mixture_of_heads([(-np.ones(2), np.ones(2))]), ValueError, "`nodes`"),

@@ -131,7 +131,7 @@ def both_streams(study, n, trials, samples, seed):
     return ttest_ind(new, old, equal_var=False).pvalue
 
 @pytest.mark.power("means of 30 trials of 1000 samples: a divergence 15 % off, or a law whose tokens all have the same length")
-@pytest.mark.parametrize("study, n", [("fig1", 16), ("fig1", 256), ("relu", 16), ("relu", 256)])
+@pytest.mark.parametrize("study, n", [("fig1", 256), ("relu", 16), *(pytest.param(*x, marks=pytest.mark.slow) for x in (("fig1", 16), ("relu", 256)))])
 def test_shared_draws_agree_with_draws_of_their_own(study, n):
     assert both_streams(study, n, 30, 1000, 0).min() > 1e-6
 

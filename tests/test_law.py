@@ -138,7 +138,7 @@ HARD = {
 }
 
 @pytest.mark.power("1 % in the middle, 22 % at 4 standard deviations")
-@pytest.mark.parametrize("name", nightly(HARD, "score sd 10", "64 tokens"))
+@pytest.mark.parametrize("name", nightly(HARD, "score sd 10", "64 tokens", "eight tokens"))
 def test_hard_cases_within_stated_error(name, size=2**16):
     layer, i = HARD[name], 1
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=size)

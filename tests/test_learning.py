@@ -17,8 +17,10 @@ from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, iden
 from infattn_nb import recall
 from infattn_nb import embed_features, patches
 from infattn_nb.laws.predictive import Mixture
-from infattn_nb.learning.evidence import gained, kernel_evidence
-from infattn_nb.learning.layer_on_data import attend, training_layer
+from infattn_nb.learning import posteriors
+from infattn_nb.learning.evidence import gained, kernel_evidence, mean_covariance
+from infattn_nb.learning.evidence import mean_covariance_and_slope
+from infattn_nb.learning.layer_on_data import attend, features, training_layer
 from infattn_nb.learning.likelihood import Likelihood, normals
 from infattn_nb.learning.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
 from infattn_nb.learning.particles import leapfrog, next_temperature, pool, systematic
@@ -339,6 +341,44 @@ def test_gradient_of_the_evidence_of_infinitely_many_heads():
     up, down = np.transpose(ends)
     np.testing.assert_allclose(slope, (up - down)/2e-5, rtol=1e-6, atol=1e-6)
 
+@pytest.mark.parametrize("width, readout", [(np.inf, -1), (np.inf, "mean"), (3, -1), (4, "mean")])
+def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
+    "The mean covariance and its slope, a few sequences and draws at a time, ragged, at any width; the derivative of the weights is that of finite differences."
+    X, y = ragged(P=23, d=3, seed=2)
+    layer = training_layer(padded(X), 1, width, readout=readout)
+    target = Likelihood(layer, layer.view(padded(X), leading=True), y[:, None], .2)
+    z = normals(layer.dim(), 64, SeedSequence(0))
+    def found():
+        return mean_covariance(target, z), *mean_covariance_and_slope(target, z)
+    whole = found()
+    monkeypatch.setattr(posteriors, "CACHED", 64*5*4*2)
+    monkeypatch.setattr(posteriors, "TOGETHER", 23*3*10)
+    assert len(list(posteriors.in_cache(target.view, 64))) > 1
+    assert len(list(posteriors.abreast_in_pieces(layer, target.view, z))) > 5
+    for a, b in zip(whole, found()):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    S, _, T = whole
+    up, down = (mean_covariance(target.turned([h, 0, 0]), z) for h in (1e-5, -1e-5))
+    np.testing.assert_allclose(T + T.T, (up - down)/2e-5, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(S, np.mean([f @ f.T for f in features(layer, target.view, layer.split(z))], axis=0), rtol=1e-9)
+
+def test_hundreds_of_sequences_and_infinitely_many_heads():
+    "The kernel regression of literal formulas, beyond one piece of memory."
+    X, y = data(300, 3, 2)
+    m = AttentionRegressor(np.inf, alpha=.3, random_state=0, n_islands=2, n_particles=16).fit(X[:280], y[:280])
+    (Uq, a), (Uk, b), _ = m.layer_.bases
+    N = np.einsum("ia,acm,jc->mij", Uq[:, :a], m.layer_.split(m.latents_)[0][:, :, 0], Uk[:, :b])
+    G = np.einsum("pi,mij,psj->mps", X[:, -1], N, X)
+    A = np.exp(G - G.max(2, keepdims=True))
+    Z = np.einsum("mps,psj->pmj", A/A.sum(2, keepdims=True), X).reshape(300, -1)
+    S = Z @ Z.T/len(N)
+    C = S[:280, :280] + .3*np.eye(280)
+    assert m.log_marginal_likelihood_value_ == pytest.approx(multivariate_normal(cov=C).logpdf(y[:280]))
+    mean, std = m.predict(X[280:], return_std=True)
+    W = np.linalg.solve(C, S[:280, 280:])
+    np.testing.assert_allclose(mean, W.T @ y[:280])
+    np.testing.assert_allclose(std**2, np.diag(S)[280:] - (S[280:, :280]*W.T).sum(1))
+
 @pytest.mark.power("evidence .3 nats off after a turn of the dials")
 def test_reweighted_evidence_is_that_of_quadrature():
     "One scalar score: the change of the log evidence when all dials turn, from particles and by quadrature."
@@ -387,7 +427,6 @@ def test_calibration_of_the_stored_table():
 ROWS = {"calibration": ("run_calibration", 3, 2), "recall": ("run_recall", 1, "1"), "average": ("run_average", 1, "1"), "heads": ("run_heads", 1, 1, 1), "trust": ("run_trust", 0, 16, 1, 4, 4, 1, 64, 1)}
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.power("log evidences six errors apart")
 @pytest.mark.parametrize("name", ROWS)
 def test_stored_tables_are_what_the_command_writes(name):
     "One row of each, computed again. Sharp posteriors enlarge rounding, which is another machine's own: there the evidence must agree within its error."
@@ -401,14 +440,14 @@ def test_stored_tables_are_what_the_command_writes(name):
     assert len(row) == 1
     row = row.iloc[0]
     if name in ("recall", "average"):
-        assert abs(row["evidence"] - fresh["evidence"]) < 6*np.hypot(row["error"], fresh["error"])
+        assert abs(row["evidence"] - fresh["evidence"]) < 4*(row["error"] + fresh["error"])
         assert row["rmse"] == pytest.approx(fresh["rmse"], rel=.1)
         return
     for k, v in fresh.items():
         if k not in keys: np.testing.assert_allclose(float(row[k]), float(v), rtol=1e-4, err_msg=k)
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("model", ["infinitely many", "Gaussian process", "kernel ridge"])
+@pytest.mark.parametrize("model", ["infinitely many", "linear scale", "Gaussian process", "kernel ridge"])
 def test_stored_results_on_real_data(model):
     "One split of the smooth models, fitted again."
     learning = pytest.importorskip("learning")
@@ -416,6 +455,25 @@ def test_stored_results_on_real_data(model):
     fresh = learning.run_real(0, "diabetes, features", model)
     row = learning.stored_row("real", seed=0, task=fresh["task"], model=model)
     assert row["r2"] == pytest.approx(fresh["r2"], abs=1e-3)
+
+def test_a_stored_row_of_widths():
+    "Paired draws of the prior: only rounding may differ."
+    learning = pytest.importorskip("learning")
+    fresh = pd.DataFrame(learning.run_width(0, 1, (16, 64, 256, 1024)))
+    stored = read("width").query("seed == 0 and outputs == 1").reset_index(drop=True)
+    pd.testing.assert_frame_equal(stored, fresh.astype(stored.dtypes), rtol=1e-6)
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["real", "longer"])
+def test_stored_rows_of_one_head_on_real_data(name):
+    "One split, tuned and explored again: the same bytes on the same machine, elsewhere within the spread of its islands."
+    learning = pytest.importorskip("learning")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
+    task = "digits, patches"
+    fresh = learning.run_real(0, task, "1 head") if name == "real" else learning.run_longer(0, task, 1, 2)
+    row = learning.stored_row(name, seed=0, task=task, **dict(model="1 head") if name == "real" else {})
+    assert abs(row["evidence"] - fresh["evidence"]) < 2*(row["spread"] + fresh["spread"]) + .2 < 2
+    assert row["r2"] == pytest.approx(fresh["r2"], abs=.1) and fresh["ancestors"] >= 10
 
 def test_finite_width_converges_like_one_over_n():
     "Stored paired differences: n times them is nearly constant, and larger for more outputs."
@@ -470,7 +528,7 @@ def test_unusual_but_right():
     wide = AttentionRegressor(random_state=0, **SMALL).fit(X[:2], default_rng(0).standard_normal((2, 5))) # D > P
     assert wide.predict(X).shape == (4, 5)
     for target in (np.zeros(4), np.full(4, 3.), 100*y, [1, 2, 3, 4]):
-        assert np.isfinite(AttentionRegressor(random_state=0, n_islands=2, n_particles=32, n_moves=2).fit(X, target).predict(X)).all()
+        assert np.isfinite(AttentionRegressor(random_state=0, n_islands=2, n_particles=16, n_moves=1, keep=.5).fit(X, target).predict(X)).all()
     assert AttentionRegressor(random_state=0, **SMALL).fit(0*X, y).log_marginal_likelihood_value_ == pytest.approx(norm.logpdf(y, scale=.1).sum())
     assert np.isnan(AttentionRegressor(random_state=0, n_islands=1, n_particles=16, n_moves=1).fit(X, y).log_marginal_likelihood_error_)
     assert np.isfinite(AttentionRegressor(random_state=0, **SMALL).fit(X[:, :1], y).predict(X)).all() # s = 1, then more tokens than it has seen
@@ -586,6 +644,7 @@ def test_more_bad_input(call, words):
 
 # --- answers
 
+@pytest.mark.power("covariances 13 % off")
 def test_the_prior_of_infinitely_many_heads():
     X, _ = data(3, 3, 2)
     prior = AttentionRegressor(np.inf, random_state=0)
@@ -605,7 +664,8 @@ def test_quantiles_and_intervals(fitted):
     assert len(repr(law)) < 80 and "256 Gaussians" in repr(law)
 
 @pytest.mark.power("mean .1 standard deviations off, variance 20 %")
-def test_draws_of_the_predictive_law(fitted):
+def test_draws_of_the_predictive_law():
+    fitted = example()
     X, _ = data(3, 4, 3)
     law = fitted.predictive(X)
     y = law.rvs(4000, rng=1)
@@ -615,6 +675,7 @@ def test_draws_of_the_predictive_law(fitted):
     assert (np.abs(square.mean(0) - law.var()) < 7*square.std(0)/4000**.5).all()
     np.testing.assert_array_equal(y, law.rvs(4000, rng=1))
 
+@pytest.mark.power("covariances 20 % off")
 @pytest.mark.parametrize("heads", [2, np.inf])
 def test_covariances_have_the_variances(heads):
     X, y = data(6, 3, 2, 2)
@@ -758,7 +819,7 @@ def test_more_scikit_learn_clients():
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
     rng = default_rng(0)
     table, y = rng.standard_normal((20, 2)), rng.standard_normal(20)
-    tuned = AttentionRegressor(np.inf, optimizer="evidence", normalize_y=True, random_state=0, **SMALL)
+    tuned = AttentionRegressor(np.inf, optimizer="evidence", normalize_y=True, random_state=0, keep=.5, n_islands=2, n_particles=16, n_moves=1)
     pipe = make_pipeline(StandardScaler(), FunctionTransformer(embed_features), tuned).fit(table, y)
     assert pipe.predict(table).shape == (20,)
     search = GridSearchCV(pipe, {"attentionregressor__heads": [1, np.inf], "functiontransformer__kw_args": [dict(asking=1.), dict(asking=2.)]}, cv=2).fit(table, y)

@@ -63,7 +63,7 @@ def agree_with_other_steps_and_integrals(s, τ, mean, tail):
     np.testing.assert_allclose(w @ u, m[0], rtol=mean)
     np.testing.assert_allclose(w @ u**4, m[3], rtol=tail)
 
-@pytest.mark.parametrize("s, τ", [(2, .01), (2, 5.), (3, 3.)])
+@pytest.mark.parametrize("s, τ", [(2, .01), pytest.param(2, 5., marks=pytest.mark.slow), (3, 3.)])
 def test_moments_and_a_second_discretisation(s, τ): agree_with_other_steps_and_integrals(s, τ, 1e-10, 1e-8)
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def direct(k, sd, bias, y, h=.15, R=9):
     u = np.einsum("i,i...->...", k, a*a)
     return [np.average(ndtr(-t/np.sqrt(u)), weights=w) for t in y]
 
-@pytest.mark.parametrize("k, sd, bias", [((1, 2, .5), (1., 1.4, .7), (0, 1, -2)), ((1, 1, 1), (.5, .5, .5), (0, -1, -2)), ((2, 1, 1), (0., 1., 1.), (1, 0, 0))])
+@pytest.mark.parametrize("k, sd, bias", [((1, 2, .5), (1., 1.4, .7), (0, 1, -2)), pytest.param((1, 1, 1), (.5, .5, .5), (0, -1, -2), marks=pytest.mark.slow), ((2, 1, 1), (0., 1., 1.), (1, 0, 0))])
 def test_unequal_tokens(k, sd, bias):
     k, sd, bias = map(np.array, (k, sd, bias))
     law = row_mixture(k, sd, bias=bias)
@@ -135,8 +135,8 @@ def test_structure():
     (Attention(Tokens(12, relu), heads=2, mask="causal"), 9),
     (Attention(Tokens(6, tanh), bias=-np.abs(np.subtract.outer(np.arange(6.), np.arange(6.)))), 2),
     (Attention(Tokens(8, identity, np.diag(np.repeat([1., 2.], 4)) + .5), var_q=.5, mask=np.eye(8, dtype=bool) | (np.arange(8) % 2 == 0)), 3),
-    (Attention(Tokens(6, identity, 1.2*np.eye(6) - .1), heads=3, bias=-.7*np.abs(np.subtract.outer(np.arange(6.), np.arange(6.)))), 1), # c < 0
-    (Attention(Tokens(6, identity, np.eye(6) + .5), heads=2, mask=~np.eye(6, dtype=bool)), 2)], # blind to itself
+    pytest.param(Attention(Tokens(6, identity, 1.2*np.eye(6) - .1), heads=3, bias=-.7*np.abs(np.subtract.outer(np.arange(6.), np.arange(6.)))), 1, marks=pytest.mark.slow), # c < 0
+    pytest.param(Attention(Tokens(6, identity, np.eye(6) + .5), heads=2, mask=~np.eye(6, dtype=bool)), 2, marks=pytest.mark.slow)], # blind to itself
     ids=["causal", "bias", "mask", "negative", "blind"])
 def test_rows_of_a_layer(layer, i):
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=2**17)
@@ -160,7 +160,7 @@ def test_degenerate_rows():
     np.testing.assert_allclose(row_mixture(np.ones(16), 1e-4).var(), (1 + 15/16*1e-8)/16, rtol=1e-11)
 
 @pytest.mark.power("1.7e-10 in the variance, 3e-9 six deviations out")
-@pytest.mark.parametrize("s, τ", [(2, 2e-6), (2, 9e-5), (16, 2e-5)])
+@pytest.mark.parametrize("s, τ", [(2, 2e-6), (2, 9e-5), pytest.param(16, 2e-5, marks=pytest.mark.slow)])
 def test_nearly_constant_scores(s, τ):
     "u = (1 + τ²(1 − 1/s))/s but for τ⁴. Held back at 1/s, which all weights reach together, it would be up to 1e-9 too large."
     law, exact = row_mixture(np.ones(s), τ), (1 + (1 - 1/s)*τ**2)/s
@@ -190,7 +190,7 @@ def test_refusals(call, words):
     with pytest.raises((ValueError, TypeError), match=words) as e: call()
     assert "\n" not in str(e.value)
 
-@pytest.mark.parametrize("α, sf", [(.25, 3.60611824e-8), (.5, 1.41981780e-6), (.75, 6.45328442e-5)])
+@pytest.mark.parametrize("α, sf", [(.25, 3.60611824e-8), pytest.param(.5, 1.41981780e-6, marks=pytest.mark.slow), (.75, 6.45328442e-5)])
 def test_frozen(α, sf):
     law = frozen(α)
     np.testing.assert_allclose([law.var(), law.kurtosis()*(1 - α)**2], [1 - α, α*(1 - α)], rtol=1e-12)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import Program, averages, cos, mlp, tanh
+from infattn_nb import Program, Transformer, averages, cos, mlp, relu, tanh
 from infattn_nb.paper.live import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
 from infattn_nb.paper.live import correction_entry, judge_entry, law_entry, layer_at
 from infattn_nb.paper.live import limit_entry, perceptron_limit
@@ -25,7 +25,7 @@ stored = lambda name: json.loads((NBS/"data"/name).read_text())
 
 # Tables
 
-@pytest.mark.parametrize("τ, heads, tokens", [(.5, 1, 2), (2., 4, 4), (1., 2, 16), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((5., 1, 8), (10., 64, 2)))])
+@pytest.mark.parametrize("τ, heads, tokens", [(.5, 1, 2), (1., 2, 16), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2., 4, 4), (5., 1, 8), (10., 64, 2)))])
 def test_stored_laws_are_the_library(τ, heads, tokens):
     kept, fresh = stored("kernel.json")["laws"][f"{tokens},{heads}"][TAUS.index(τ)], law_entry(τ, heads, tokens)
     np.testing.assert_allclose([kept["kurtosis"], kept["ratio"]], [fresh["kurtosis"], fresh["ratio"]], rtol=1e-4)
@@ -81,8 +81,18 @@ def test_modules_are_small_and_need_nobody():
 
 # In a browser
 
+USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm="pre", mlp=True, causal=False, width=None) # None: infinite
+EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
+            "post": USUAL | dict(norm="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm="post", width=16, layers=2),
+            "narrow, no norm": USUAL | dict(norm=None, layers=2, heads=4, width=16, branch=.7)}
+BROKEN = {"gradient independence": ("one head", "const g = plus(fresh[k], mul(M, h.B));", "const g = fresh[k];"),
+          "values of infinite width": ("narrow", "const V = spread(R, m, m);", "const V = R;"),
+          "branch orthogonal to the stream": ("narrow", "const near = scale(drawn(C, x.c), 1/Math.sqrt(t.width));", "const near = zeros(x.b, x.r, x.c);"),
+          "gradients orthogonal": ("narrow", "const near = plus(past, drawn(L, s), 1/Math.sqrt(n));", "const near = past;")}
+NETWORKS = 3000
+
 PAGE = r"""<!doctype html><meta charset="utf-8"><body>
-<div data-live="kernel"></div><div data-live="theorem"></div><div data-live="map"></div><div data-live="judge"></div>
+<div data-live="kernel"></div><div data-live="theorem"></div><div data-live="map"></div><div data-live="judge"></div><div data-live="explorer"></div>
 <script type="module">
 const errors = [];
 addEventListener("error", e => errors.push(e.message), true);
@@ -91,10 +101,10 @@ const wait = ms => new Promise(done => setTimeout(done, ms));
 const send = found => fetch("/found", {method: "POST", body: JSON.stringify(found)});
 try {
   await import("./live/load.js");
-  for (let k = 0; k < 200 && document.querySelectorAll(".live").length < 4; k++) await wait(50);
+  for (let k = 0; k < 200 && document.querySelectorAll(".live").length < 5; k++) await wait(50);
   const kernel = await import("./live/kernel.js"), theorem = await import("./live/theorem.js");
   const table = await (await fetch("data/kernel.json")).json();
-  const [A, B, C, D] = document.querySelectorAll("[data-live]"), wrong = [], shown = [];
+  const [A, B, C, D, E] = document.querySelectorAll("[data-live]"), wrong = [], shown = [];
   const move = (input, value) => { input.value = value; input.dispatchEvent(new Event("input", {bubbles: true})); };
   const press = (box, name) => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
   const range = (box, name) => box.querySelector(`input[aria-label="${name}"]`);
@@ -180,7 +190,56 @@ try {
     }
   }
 
+  // E: every value of every control, with two blocks; then a hand that does not wait
+  const settled = async () => { // the last redraw has come to its end
+    for (let k = 0; k < 2000 && (E.dataset.drawn !== E.dataset.asked || +E.dataset.networks !== 20); k++) await wait(10);
+  };
+  const controls = {layers: "blocks", heads: "heads H", tokens: "tokens s", score: "score scale τ", branch: "residual scale σO", width: "width n"};
+  const start = Object.fromEntries(Object.entries(controls).map(([k, name]) => [k, range(E, name).value]));
+  let explored = 0;
+  const look = async () => {
+    await settled();
+    const d = E.dataset, paths = [...E.querySelectorAll(".live-panel")].map(p => p.querySelectorAll("path.live-past").length);
+    const numbers = E.querySelector(".live-said").textContent.match(/[\d.]+/g).map(Number), uniform = Math.log(+d.tokens);
+    const told = Math.abs(numbers[1] - d.cosine) < .006 && Math.abs(numbers[3] - d.entropy) < .006 && Math.abs(numbers[4] - uniform) < .006;
+    const possible = Math.abs(+d.cosine) <= 1 && d.entropy >= 0 && d.entropy <= uniform + 1e-9 && d.gradient > 0 && Number.isFinite(+d.gradient);
+    if (paths.join() !== "20,20,20" || numbers[0] !== +d.layers || !told || !possible) wrong.push(["explorer", JSON.stringify(d), paths.join(), numbers.join()]);
+    explored++;
+  };
+  move(range(E, "blocks"), 0);
+  for (const word of ["post", "none", "pre", "without", "with MLP", "causal", "all to all", "W of queries", "W of values", "tokens"]) { press(E, word); await look(); }
+  for (const [k, name] of Object.entries(controls)) {
+    const input = range(E, name);
+    for (let v = 0; v <= +input.max; v++) {
+      if (k === "layers" && v > 3) break;
+      move(input, v);
+      await look();
+      if (input.getAttribute("aria-valuetext").replace("∞", "Infinity") !== E.dataset[k]) wrong.push(["explorer", name, v, E.dataset[k]]);
+    }
+    move(input, k === "layers" ? 0 : start[k]);
+  }
+  if (!E.querySelector("path.live-gaussian")) wrong.push(["explorer", "no line of the setting before"]);
+  for (let v = 0; v <= +range(E, "blocks").max; v++) move(range(E, "blocks"), v);
+  move(range(E, "blocks"), 1);
+  await look();
+  if (E.dataset.layers !== "4") wrong.push(["explorer", "not the last setting", E.dataset.layers]);
+  const before_ = E.querySelector(".live-panel .live-law").getAttribute("d");
+  press(E, "new networks"); await look();
+  if (E.querySelector(".live-panel .live-law").getAttribute("d") === before_) wrong.push(["explorer", "the same networks"]);
+
   // random draws, for Python to judge
+  const everything = f => [...f.cosine.slice(1), ...f.entropy, ...f.stream, ...f.queries, ...f.values].map(x => [...x]);
+  const transformers = async (t, change = []) => {
+    let source = await (await fetch("live/chain.js")).text();
+    if (change.length && !source.includes(change[0])) wrong.push(["nothing to break", change[0]]);
+    source = source.replace(...(change.length ? change : ["", ""])).replace("./matrices.js", new URL("live/matrices.js", location));
+    const {networks} = await import(URL.createObjectURL(new Blob([source], {type: "text/javascript"})));
+    const work = networks({...t, width: t.width ?? Infinity}, NETWORKS);
+    for (;;) { const {done, value} = work.next(); if (done) return everything(value); }
+  };
+  const chains = [], broken = [];
+  for (const t of EXPLORED) chains.push(await transformers(t));
+  for (const [k, ...change] of BROKEN) broken.push(await transformers(EXPLORED[k], change));
   const times = (m, f) => Array.from({length: m}, f);
   const draws = Object.fromEntries([[2, 1, 4], [1, 4, 2], [3, 1, 16]].map(a => [a.join(), times(20000, () => kernel.drawVariance(...a))]));
   const network = times(4000, () => kernel.drawNetwork(2, 2, 3).S).map(S => [S[0][0], S[0][1], S[1][1]]);
@@ -188,7 +247,7 @@ try {
   const averages = {attention: own(3000, () => theorem.attentionNetwork(16, "1/√n")), linear: own(3000, () => theorem.attentionNetwork(16, "1/n")),
                     perceptron: own(3000, () => theorem.perceptronNetwork(16))};
   const f = times(81, (_, k) => .55 + .3*k/80);
-  await send({errors, wrong, shown: shown.length, places, judged, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf)});
+  await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf)});
 } catch (problem) { await send({errors: [...errors, problem.stack]}); }
 </script>"""
 
@@ -202,7 +261,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.end_headers()
-        self.wfile.write(PAGE.encode())
+        page = PAGE
+        for name, value in dict(EXPLORED=list(EXPLORED.values()), BROKEN=[(list(EXPLORED).index(k), *x) for k, *x in BROKEN.values()], NETWORKS=NETWORKS).items():
+            page = page.replace(name, json.dumps(value))
+        self.wfile.write(page.encode())
 
     def do_POST(self):
         self.found.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
@@ -253,6 +315,29 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
     perceptron = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
     for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), perceptron=perceptron).items():
         assert ks_2samp(averages(p, cos, h, 16, size=3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
+
+def chain_statistics(t, size=4*NETWORKS):
+    "Cosines, entropies and gradients by block, from the library, in the order of the browser's."
+    s, pairs, τ2, β2 = t["tokens"], np.triu_indices(t["tokens"], 1), t["score"]**2, t["branch"]**2
+    net = Transformer(np.eye(s), layers=t["layers"], heads=t["heads"], norm=t["norm"], mask="causal" if t["causal"] else None,
+                      activation=relu, ff=4 if t["mlp"] else 0, var_q=τ2, var_o=β2, var_2=2*β2)
+    back = net.gradients(t["width"] or np.inf, size, 0)
+    return [*back.chain.cosine[:, 1:, *pairs].mean(-1).T, *back.chain.entropy.mean((2, 3)).T, *np.einsum("...ii", back.gram).T,
+            *back.norms["q"].T, *back.norms["v"].T]
+
+def same_law(mine, theirs):
+    "Smallest p of Kolmogorov and Smirnov, for so many statistics."
+    assert len(mine) == len(theirs)
+    return len(mine)*min(ks_2samp(x, y).pvalue for x, y in zip(mine, theirs))
+
+@pytest.mark.power("distribution functions .05 apart, and each of four broken chains")
+def test_transformers_of_the_browser_have_the_law_of_the_library(found):
+    "Whole laws and means of every statistic of every block; what is left out of the chain is seen by the same check."
+    theirs = {name: chain_statistics(t) for name, t in EXPLORED.items()}
+    for (name, y), x in zip(theirs.items(), found["chains"]):
+        assert same_law(x, y) > 1e-6, name
+        for a, b in zip(x, y): assert abs(np.mean(a) - np.mean(b)) < 6*np.hypot(np.std(a)/len(a)**.5, np.std(b)/len(b)**.5) + 1e-9, name
+    for (what, (name, *_)), x in zip(BROKEN.items(), found["broken"]): assert same_law(x, theirs[name]) < 1e-6, what
 
 @pytest.mark.power("exact formula, six digits")
 def test_the_limit_drawn_by_the_browser(found):

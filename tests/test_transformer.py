@@ -11,7 +11,7 @@ from conftest import nightly
 from infattn_nb import Attention, Tokens, Transformer, embedding_cov
 from infattn_nb import gelu_tanh, identity, relu, silu, tanh
 from infattn_nb import participation_moments, row_overlap
-from infattn_nb.transformers.residual_stream import bartlett
+from infattn_nb.numerics.factors import bartlett
 
 def normalise(t, X):
     Y = X - X.mean(-1, keepdims=True) if t.kind == "layer" else X

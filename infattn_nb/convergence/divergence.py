@@ -239,6 +239,9 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     cuts = _cuts(p, q)
     F = _cdf_difference(p, q)
     kinks = np.unique(np.r_[cuts, _crossings(F, cuts)])
+    middle = (kinks[1:] + kinks[:-1])/2
+    if not F(np.r_[kinks, middle]).any(): # equal laws
+        return (0., 0.) if return_error else 0.
     W, error = _integrate(lambda y: np.abs(F(y)), kinks)
     return (W, error) if return_error else W
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import qmc
 
 from .divergence import GROUPS, grouped, paired_densities
 from .divergence import paired_layer
@@ -24,7 +23,7 @@ from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import identity
-from ..numerics.quadrature import line
+from ..numerics.quadrature import line, sobol_normals
 from ..numerics.sampling import Rng
 
 # %% ../../nbs/16_rates.ipynb #5f0d7e74
@@ -34,8 +33,7 @@ def _square_cov(tokens, K, points=2**17):
     if tokens.activation == identity:
         C = np.einsum("ik,jl->ijkl", K, K) + np.einsum("il,jk->ijkl", K, K)
         return C.reshape(K.size, K.size)
-    normal = qmc.MultivariateNormalQMC(np.zeros(len(K)), rng=np.random.default_rng(0))
-    h = normal.random(points) @ psd_factor(tokens.hidden_cov).T
+    h = sobol_normals(len(K), points) @ psd_factor(tokens.hidden_cov).T
     C = 0.
     for x in map(tokens.activation, np.array_split(h, 16)):
         xx = x[:, :, None]*x[:, None] - K

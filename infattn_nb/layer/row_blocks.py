@@ -180,10 +180,13 @@ def _equally_spaced(a, b, x, t1, t2, step):
     least = τ(lowest, x)
     most = τ(highest, x)
     number = np.arange(np.ceil(least.min()/step), np.floor(most.max()/step) + 1)
-    with np.errstate(invalid="ignore"):
-        target = np.clip(step*number, least, most)
-        δ = elementwise.find_root(τ, (lowest, highest), args=(x, target)).x
-    return δ, number, target == step*number
+    target = step*number
+    on_curve = (least <= target) & (target <= most)
+    row, place = np.nonzero(on_curve)
+    ends = lowest[row, 0], highest[row, 0]
+    δ = np.zeros(on_curve.shape)
+    δ[on_curve] = elementwise.find_root(τ, ends, args=(x[row, 0], target[place])).x
+    return δ, number, on_curve
 
 def _log_expm1(z):
     "log(exp(z) − 1)"

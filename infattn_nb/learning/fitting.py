@@ -10,19 +10,21 @@ __all__ = ['MOST_MOVES', 'TUNING_DRAWS', 'CLOSE', 'Found', 'seconds', 'least_noi
 import os
 import time
 import warnings
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import RandomState, SeedSequence, default_rng
 
 from ..laws.predictive import Mixture
-from .evidence import RANGE, climb_kernel, climb_particles
+from .evidence import DIALS, RANGE, climb_kernel
+from .evidence import climb_particles
 from .evidence import gaussian_evidence, mean_covariance
 from .layer_on_data import training_layer
 from .likelihood import Likelihood, normals
 from .particles import Moves, climb, islands, pool
 from .posteriors import KernelPosterior, ParticlePosterior
-from ..numerics.sampling import seed_sequence
+from ..numerics.sampling import in_order, seed_sequence
 
 # %% ../../nbs/75_fitting.ipynb #explore
 #| code-fold: true
@@ -34,6 +36,7 @@ class Found(NamedTuple):
     ancestors: np.ndarray # of the islands
     value: float # log evidence
     error: float # its standard error
+    S: object = None # with infinitely many heads the mean covariance (P, P)
 
     def trusted(self):
         "Do the islands agree, and remember where they came from?"
@@ -67,34 +70,51 @@ def _islands(model, likelihood, moves, seed, executor):
 def _certain(model, likelihood):
     "The data see no random number; new sequences may see some."
     layer = likelihood.layer
-    fixed = layer.scale == 0 and layer.width == np.inf
-    M = 1 if fixed else model.n_islands*model.n_particles
+    M = 1 if _fixed(layer) else model.n_islands*model.n_particles
     value = 0.
     if len(likelihood.Y):
-        S = mean_covariance(likelihood, np.zeros((0, 1)))
-        value, _ = gaussian_evidence(S, likelihood.Y, likelihood.alpha)
+        _, value = _covariance(likelihood, np.zeros((0, 1)))
     return Found(np.zeros((0, M)), np.full(M, 1/M), np.array([value]),
                   np.array([M]), value, 0.)
 
-def _prior_draws(model, dim, seed):
+def _fixed(layer): # bool
+    "Does no sequence see a random number?"
+    return layer.scale == 0 and layer.width == np.inf
+
+def _prior_draws(model, layer, seed):
     "Quasi-random normals for infinitely many heads, of each island."
     size = 2**int(np.ceil(np.log2(8*model.n_particles)))
-    return [normals(dim, size, child) for child in seed.spawn(model.n_islands)]
+    if _fixed(layer):
+        size = 1
+    return [normals(layer.dim(), size, child) for child in seed.spawn(model.n_islands)]
+
+def _covariance(likelihood, draws): # (P, P), log evidence
+    "Mean covariance over draws from the prior; one will do if the data see none."
+    if not len(draws):
+        draws = draws[:, :1]
+    S = mean_covariance(likelihood, draws)
+    value, *_ = gaussian_evidence(S, likelihood.Y, likelihood.alpha)
+    return S, value
 
 def _average(model, likelihood, seed, executor):
     "Infinitely many heads: the mean covariance over draws from the prior."
     n = model.n_islands
-    draws = _prior_draws(model, likelihood.layer.dim(), _again(seed))
+    draws = _prior_draws(model, likelihood.layer, _again(seed))
     z = np.concatenate(draws, axis=1)
-    M = z.shape[1]
+    w = np.full(z.shape[1], 1/z.shape[1])
+    ancestors = np.full(n, len(w)//n)
     if not len(likelihood.Y):
-        return Found(z, np.full(M, 1/M), np.zeros(n), np.full(n, M//n), 0., 0.)
-    S = np.array([mean_covariance(likelihood, draw) for draw in draws])
-    Y, alpha = likelihood.Y, likelihood.alpha
-    evidences = np.array([gaussian_evidence(one, Y, alpha)[0] for one in S])
-    value, _ = gaussian_evidence(S.mean(0), Y, alpha)
+        return Found(z, w, np.zeros(n), ancestors, 0., 0., np.zeros((0, 0)))
+    total = np.zeros((len(likelihood.Y),)*2)
+    evidences = []
+    jobs = [(draw,) for draw in draws]
+    for S, value in in_order(partial(_covariance, likelihood), jobs, executor):
+        total += S
+        evidences.append(value)
+    total /= n
+    value, *_ = gaussian_evidence(total, likelihood.Y, likelihood.alpha)
     error = np.std(evidences, ddof=1)/np.sqrt(n) if n > 1 else np.nan
-    return Found(z, np.full(M, 1/M), evidences, np.full(n, M//n), value, error)
+    return Found(z, w, np.array(evidences), ancestors, value, error, total)
 
 def _again(seed):
     "The same seed, from which nothing has been spawned."
@@ -167,14 +187,16 @@ def _warn_rough(model, result):
                   RuntimeWarning, stacklevel=4)
 
 def _warn_flat(turn):
-    for name in turn.ended:
-        warnings.warn(f"`{name}` went to the end of its range, a hundred (`var_qk`) or "
-                      "ten thousand times its start or a part of it; begin elsewhere "
-                      "or fix it by hand", RuntimeWarning, stacklevel=5)
-    for name in turn.flat:
-        warnings.warn(f"the data hardly determine `{name}`: doubled or halved, it "
-                      "changes the log evidence by less than a tenth of a nat; fix it "
-                      "by hand if it matters", RuntimeWarning, stacklevel=5)
+    "Of dials at the end of their range, and of those that the data leave free."
+    for name, log in zip(DIALS, turn.logs):
+        if name in turn.ended:
+            warnings.warn(f"`{name}` went to the end of its range, {np.exp(log):.3g} "
+                          "times its start; begin elsewhere or fix it by hand",
+                          RuntimeWarning, stacklevel=5)
+        elif name in turn.flat:
+            warnings.warn(f"the data hardly determine `{name}`: doubled or halved, it "
+                          "changes the log evidence by less than a tenth of a nat; "
+                          "fix it by hand if it matters", RuntimeWarning, stacklevel=5)
 
 def least_noise(var_vo, X):
     "Variance of the noise that does not drown in rounding."
@@ -236,9 +258,12 @@ def fitted(model, X, y, executor=None):
 
 def _publish(model, likelihood, result, X, y, Y, shift, scale, seed):
     "The fitted attributes."
-    kind = KernelPosterior if model.heads == np.inf else ParticlePosterior
     layer, alpha = likelihood.layer, likelihood.alpha
-    posterior = kind(layer, X, Y, alpha, result.latents, result.weights, seed)
+    known = layer, X, Y, alpha, result.latents, result.weights, seed
+    if model.heads == np.inf:
+        posterior = KernelPosterior(*known, result.S)
+    else:
+        posterior = ParticlePosterior(*known)
     var_qk = layer.scale**2 if model.score_scale == "sqrt" else model.var_qk
     vars(model).update(posterior_=posterior, layer_=layer, alpha_=alpha,
                        var_qk_=var_qk, var_vo_=layer.var_vo,

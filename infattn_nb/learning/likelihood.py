@@ -82,7 +82,7 @@ def gaussian_fit(Φ, # features (M, P, k)
 
 # %% ../../nbs/72_gradient.ipynb #whole
 #| code-fold: true
-CACHED = 2**15 # numbers of a piece; of larger ones the memory costs more than the work
+CACHED = 2**17 # numbers of a piece; of larger ones the memory costs more than the work
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:

@@ -352,8 +352,11 @@ class AttentionRegressor:
         if A.ndim == 3:
             real = sequences(X).real()
             A = (A*real[..., None]).sum(1)/real.sum(1)[:, None]
+        own = ax is None
         ax = own_axes(ax, (4., 3.4))
-        pattern(ax, A, tokens, rows=range(len(A)), largest=1)
+        image = pattern(ax, A, tokens, rows=range(len(A)), largest=1)
+        if own:
+            ax.figure.colorbar(image, label="weight")
         ax.set(xlabel="token", ylabel="sequence")
         return ax
 

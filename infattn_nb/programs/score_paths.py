@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.random import default_rng
 from numpy.typing import ArrayLike
-from scipy.stats import qmc
 
 from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import Nonlinearity
 from ..numerics.quadrature import cross_moment, dual_quadrature
+from ..numerics.quadrature import sobol_normals
 from ..numerics.sampling import Rng, pieces, seed_sequence
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
@@ -341,7 +341,8 @@ class Paths:
         scores = [self.scored.value[p] for h in between for p in h.scores]
         paths = max(x.shape[1] for x in (self.covariances(gs), *scores))
         points = 2**int(np.clip(np.log2(2**21/(paths*self.batches)), 8, 14))
-        z = np.stack([_sobol(len(gs), points, s) for s in self.seeds], axis=1)
+        seeds = map(seed_sequence, self.seeds) # copies: scrambling spawns
+        z = np.stack([sobol_normals(len(gs), points, s).T for s in seeds], axis=1)
         memory = points*self.batches*(len(gs) + len(between)) # of one path
         parts = []
         for k, b in pieces(paths, max(1, 2**22//memory)):
@@ -395,11 +396,6 @@ def _cut(x, part):
     "The paths that are asked for, where the array has more than one."
     x = np.asarray(x)
     return x[:, part] if x.ndim > 1 and x.shape[1] > 1 else x
-
-def _sobol(dim, points, seed):
-    "Normal points (dim, points), scrambled by the seed."
-    rng = default_rng(seed_sequence(seed))
-    return qmc.MultivariateNormalQMC(np.zeros(dim), rng=rng).random(points).T
 
 # %% ../../nbs/55_paths.ipynb #public
 __all__ = []

@@ -7,7 +7,7 @@ __all__ = ['VarianceGamma', 'variance_gamma']
 
 # %% ../../nbs/57_score_law.ipynb #slw00005
 from concurrent.futures import Executor
-from functools import partial
+from functools import partial, wraps
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,15 @@ from ..numerics.sampling import Rng, Size, draw
 #| code-fold: true
 _STEP = .15 # of the trapezoid rule, in standard deviations
 _GRID = np.arange(-60, 20, _STEP)
+
+def _of_reals(verb):
+    "A verb of scipy's that refuses what are no real numbers."
+    @wraps(verb)
+    def asked(self, *args, **options):
+        for x in (*args, *options.values()):
+            _real(x, verb.__name__)
+        return verb(self, *args, **options)
+    return asked
 
 class VarianceGamma(stats.rv_continuous):
     r"""The law of $\sqrt v\,z$ with $z \sim N(0,1)$ and $v \sim \chi^2_n/n$.
@@ -98,42 +107,15 @@ class VarianceGamma(stats.rv_continuous):
         return np.prod([(2*j + 1)*(1 + 2*j/self.n) for j in range(m//2)])
 
     # scipy would compute something of complex numbers, words and masks
-
-    def pdf(self, x, *args, **options):
-        "The density."
-        return super().pdf(_real(x, "pdf"), *args, **options)
-
-    def logpdf(self, x, *args, **options):
-        "The log density, exact where the density underflows."
-        return super().logpdf(_real(x, "logpdf"), *args, **options)
-
-    def cdf(self, x, *args, **options):
-        "The distribution function."
-        return super().cdf(_real(x, "cdf"), *args, **options)
-
-    def logcdf(self, x, *args, **options):
-        "Its logarithm."
-        return super().logcdf(_real(x, "logcdf"), *args, **options)
-
-    def sf(self, x, *args, **options):
-        "The probability of more than x."
-        return super().sf(_real(x, "sf"), *args, **options)
-
-    def logsf(self, x, *args, **options):
-        "Its logarithm."
-        return super().logsf(_real(x, "logsf"), *args, **options)
-
-    def ppf(self, q, *args, **options):
-        "The quantile at q."
-        return super().ppf(_real(q, "ppf"), *args, **options)
-
-    def isf(self, q, *args, **options):
-        "The number that is exceeded with probability q."
-        return super().isf(_real(q, "isf"), *args, **options)
-
-    def moment(self, order, *args, **options):
-        "The moment of some order."
-        return super().moment(_real(order, "moment"), *args, **options)
+    pdf = _of_reals(stats.rv_continuous.pdf)
+    logpdf = _of_reals(stats.rv_continuous.logpdf)
+    cdf = _of_reals(stats.rv_continuous.cdf)
+    logcdf = _of_reals(stats.rv_continuous.logcdf)
+    sf = _of_reals(stats.rv_continuous.sf)
+    logsf = _of_reals(stats.rv_continuous.logsf)
+    ppf = _of_reals(stats.rv_continuous.ppf)
+    isf = _of_reals(stats.rv_continuous.isf)
+    moment = _of_reals(stats.rv_continuous.moment)
 
     def cf(self, t: ArrayLike) -> np.ndarray:
         r"""The characteristic function $(1+t^2/n)^{-n/2}$.

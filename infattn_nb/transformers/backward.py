@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..numerics.factors import bartlett
 from ..numerics.slopes import slope, slope_moments
 from .blocks import FeedForward
 from .heads import SelfAttention
 from .parts import waves
 from .residual_gradients import gram, inverse
-from .residual_stream import bartlett, root
+from .residual_stream import root
 
 # %% ../../nbs/60_backward.ipynb #ba-algebra
 #| code-fold: true

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..numerics import checks
+from ..numerics.factors import bartlett
 from ..numerics.pictures import bold_dashes, lines, own_axes
 from ..numerics.sampling import by_pieces, draw
 from .admission import width_of
@@ -24,7 +25,7 @@ from .heads import positions_of
 from .residual_gradients import Gradient, coordinates, narrow
 from .residual_gradients import normed, random_readout, steady
 from .residual_gradients import through_norm, through_sum
-from .residual_stream import bartlett, root
+from .residual_stream import root
 
 # %% ../../nbs/21_gradients.ipynb #gr-step
 def through_step(step, g, block, branches, positions, rng):

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..numerics import checks
+from ..numerics.factors import bartlett
 from ..numerics.nonlinearities import softmax
 from ..numerics.sampling import pieces
 from .parts import Norm, Part, Rotary, waves
-from .residual_stream import bartlett
 
 # %% ../../nbs/62_heads.ipynb #bl-attention-record
 class AttentionRecord(NamedTuple):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .residual_stream import bartlett, root
+from ..numerics.factors import bartlett
+from .residual_stream import root
 
 # %% ../../nbs/59_residual_gradients.ipynb #rg-frame
 #| code-fold: true

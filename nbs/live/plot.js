@@ -138,5 +138,16 @@ export function normal() { // Box and Muller
   return Math.sqrt(-2*Math.log(1 - Math.random()))*Math.cos(2*Math.PI*Math.random());
 }
 
+export function chi2(k) { // Marsaglia and Tsang
+  if (k < 2) return k ? normal()**2 : 0;
+  const d = k/2 - 1/3;
+  const c = 1/Math.sqrt(9*d);
+  for (;;) {
+    const z = normal();
+    const u = (1 + c*z)**3;
+    if (u > 0 && Math.log(Math.random()) < z*z/2 + d*(1 - u + Math.log(u))) return 2*d*u;
+  }
+}
+
 export const bell = (y, v) => Math.exp(-y*y/(2*v))/Math.sqrt(2*Math.PI*v);
 export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

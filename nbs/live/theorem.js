@@ -1,6 +1,6 @@
 // Theorem 1, moving: averages over the coordinates of single networks as the width grows.
 // Two independent unit tokens, one head, score standard deviation 2; ψ = cos.
-import {button, choice, el, enable, linspace, normal, panel, slider} from "./plot.js";
+import {button, chi2, choice, el, enable, linspace, normal, panel, slider} from "./plot.js";
 import {key} from "./kernel.js";
 
 const CAPTION = "ψ = cos, averaged over the n coordinates of one output. Attention: one head on two independent unit tokens, scores of standard deviation τ = 2; "
@@ -10,15 +10,6 @@ const widths = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
 export const variance = δ => (1 + Math.tanh(δ/2)**2)/2; // v of weights (w, 1 − w)
 export const Ψ = δ => Math.exp(-variance(δ)/2); // E cos(y), y ~ N(0, v)
-
-function chi2(k) { // Marsaglia and Tsang
-  if (k < 2) { let t = 0; for (let i = 0; i < k; i++) t += normal()**2; return t; }
-  const d = k/2 - 1/3, c = 1/Math.sqrt(9*d);
-  for (;;) {
-    const z = normal(), u = (1 + c*z)**3;
-    if (u > 0 && Math.log(Math.random()) < z*z/2 + d*(1 - u + Math.log(u))) return 2*d*u;
-  }
-}
 
 // Lower triangular factor of a 2×2 Wishart matrix with n degrees of freedom, over n.
 const triangle = n => [Math.sqrt(chi2(n)/n), normal()/Math.sqrt(n), Math.sqrt(chi2(n - 1)/n)];
