@@ -51,10 +51,12 @@ PUBLIC = {
     "transformers.heads": "SelfAttention",
     "transformers.blocks": "Block FeedForward",
     "transformers.chain": "Chain",
+    "transformers.report": "Report",
     "transformers.transformer": "Transformer",
     "transformers.gradients": "Gradients",
     "transformers.rules": "with_rule",
     "transformers.scan": "scan Scan",
+    "transformers.report_command": "infattn_report",
     "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "paper.figures":
@@ -200,11 +202,13 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .transformers.blocks import Block as Block
     from .transformers.blocks import FeedForward as FeedForward
     from .transformers.chain import Chain as Chain
+    from .transformers.report import Report as Report
     from .transformers.transformer import Transformer as Transformer
     from .transformers.gradients import Gradients as Gradients
     from .transformers.rules import with_rule as with_rule
     from .transformers.scan import scan as scan
     from .transformers.scan import Scan as Scan
+    from .transformers.report_command import infattn_report as infattn_report
     from .learning.sequences import embed_features as embed_features
     from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor

@@ -17,6 +17,7 @@ def test_one_version():
 def test_two_commands():
     commands = re.findall(r"^python3 -m venv.*$", readme(), flags=re.M)
     assert len(commands) == 2 and commands[0].endswith("infattn_figures") and commands[1].endswith("nbdev_test && pytest")
+    assert re.findall(r"^\. \.venv/bin/activate && (infattn_report .*)$", readme(), flags=re.M) == ['infattn_report gpt2 --text "the cat sat on the mat"']
     ci = (ROOT/".ci/run").read_text()
     assert "grep -m1 'pytest' README.md" in ci and 'eval "$command"' in ci
 

@@ -20,6 +20,7 @@ from .layer_on_data import visible
 from .posteriors import mean_attention
 from .sequences import sequences
 from ..numerics import checks
+from ..numerics.pictures import own_axes, pattern, points
 from ..numerics.sampling import Rng, seed_sequence
 
 # %% ../../nbs/26_learning.ipynb #c6c68b25
@@ -292,7 +293,43 @@ class AttentionRegressor:
         A = mean_attention(me.posterior_, X)
         return A if isinstance(self.readout, str) else A[:, 0]
 
-    def plot_attention(self, X: Any, ax: Any = None) -> Any:
+    def plot(self, ax: Any = None, X: Any = None, y: Any = None, *,
+             level: float = .95) -> Any:
+        """Predictions against targets, with intervals for new observations.
+
+        Parameters
+        ----------
+        ax
+            matplotlib Axes; None = a new figure
+        X
+            (Q, s, d), or a list of arrays; None = what the model was fitted to
+        y
+            their targets, (Q,) or (Q, D)
+        level
+            probability of each interval, in (0, 1)
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ValueError, TypeError
+            In one sentence, for a model without data, or targets that do not fit.
+        """
+        if X is None:
+            X, y = self._training()
+        level = checks.number(level, "level", "(0, 1)")
+        law = self.predictive(X)
+        mean = law.mean()
+        y = _targets(y, len(mean))
+        if y.shape != mean.shape:
+            checks.refuse("y", f"have shape {mean.shape}", y.shape,
+                          "pass one row of targets per sequence")
+        off = np.abs(np.stack(law.interval(level)) - mean)
+        return points(own_axes(ax, (3.8, 3.4)), y, mean, off, f"{level:.0%} interval")
+
+    def plot_attention(self, X: Any, ax: Any = None, *, tokens: Any = None) -> Any:
         """The attention weights as a picture: sequences down, tokens across.
 
         Parameters
@@ -302,28 +339,32 @@ class AttentionRegressor:
             over the rows read out
         ax
             matplotlib Axes; None = a new figure
+        tokens
+            labels of the s tokens; None = their numbers
 
         Returns
         -------
         matplotlib Axes
         """
-        import matplotlib.pyplot as plt
-        from matplotlib.ticker import MaxNLocator
         A = self.attention(X)
         if A.ndim == 3:
             real = sequences(X).real()
             A = (A*real[..., None]).sum(1)/real.sum(1)[:, None]
         own = ax is None
-        if own:
-            ax = plt.subplots()[1]
-        image = ax.imshow(A, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        ax = own_axes(ax, (4., 3.4))
+        image = pattern(ax, A, tokens, rows=range(len(A)), largest=1)
         if own:
             ax.figure.colorbar(image, label="weight")
         ax.set(xlabel="token", ylabel="sequence")
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_locator(MaxNLocator(integer=True))
-        ax.grid(False)
         return ax
+
+    def _training(self):
+        "Sequences and targets of the fit."
+        if not hasattr(self, "posterior_") or not len(self.y_train_):
+            checks.refuse("X", "be given before the model is fitted", "None",
+                          "fit it, or pass sequences and targets")
+        X = self.posterior_.X
+        return [x[:k] for x, k in zip(X.tokens, X.lengths)], self.y_train_
 
     def score(self, X: Any, y: Any) -> float:
         """Coefficient of determination of the predictions.

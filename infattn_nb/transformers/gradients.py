@@ -6,6 +6,7 @@
 __all__ = ['through_step', 'walk_back', 'Gradients', 'gradients']
 
 # %% ../../nbs/21_gradients.ipynb #gr-imports
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,10 +15,12 @@ import numpy as np
 
 from ..numerics import checks
 from ..numerics.factors import bartlett
+from ..numerics.pictures import bold_dashes, lines, own_axes
 from ..numerics.sampling import by_pieces, draw
 from .admission import width_of
 from .backward import backward
 from .chain import Chain, chain_parts, run
+from .chain import who_attends
 from .heads import positions_of
 from .residual_gradients import Gradient, coordinates, narrow
 from .residual_gradients import normed, random_readout
@@ -179,28 +182,62 @@ class Gradients:
         lines.append(f"  tangent {self.tangent.shape}: {self.tangent.mean():.4g}")
         return "\n".join(lines)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Mean θ of every matrix, block by block, on a logarithmic scale.
+    def plot(self, ax: Any = None, what: str = "norms", *,
+             matrices: str | Sequence[str] | None = None,
+             beside: "Gradients | None" = None) -> Any:
+        """Squared norms of the gradients, block by block, on a logarithmic scale.
+
+        Each network is a thin line, their mean a bold one.
 
         Parameters
         ----------
         ax
-            Where to draw.
+            matplotlib Axes; None = a new figure
+        what
+            "norms": θ of every matrix; "stream": ‖dX_l‖² after l blocks
+        matrices
+            names of those to draw, as "qkv" or ["q", "1"]; None = all
+        beside
+            gradients to compare with, as those of infinite width: their mean, dashed
 
         Returns
         -------
         matplotlib.axes.Axes
             The picture.
+
+        Raises
+        ------
+        ValueError, TypeError
+            In one sentence, for what is not there.
         """
-        import matplotlib.pyplot as plt # late: it takes time
-        if ax is None:
-            _, ax = plt.subplots()
-        for name, θ in self.norms.items():
-            mean = θ.reshape(-1, θ.shape[-1]).mean(0)
-            ax.semilogy(np.arange(1, len(mean) + 1), mean, "o-", ms=3, label=name)
-        ax.set(xlabel="block", ylabel="θ")
-        ax.legend(title="matrix", ncols=2)
+        checks.choice(what, "what", ("norms", "stream"))
+        series = self._by_block(what, matrices)
+        others = {}
+        if beside is not None:
+            checks.kind(beside, Gradients, "beside", "pass e.g. t.gradients(np.inf, 20)")
+            others = beside._by_block(what, list(series) if what == "norms" else None)
+        ax = own_axes(ax)
+        ax.set_yscale("log")
+        for name, θ in series.items():
+            x = np.arange(what == "norms", self.gram.shape[-3])
+            colour = lines(ax, θ, x, label=name)
+            if beside is not None:
+                bold_dashes(ax, others[name].mean(0), x, colour=colour)
+        ax.set(xlabel="block", ylabel="θ" if what == "norms" else "‖dX‖²")
+        if what == "norms":
+            ax.legend(title="matrix", ncols=2, frameon=False)
         return ax
+
+    def _by_block(self, what, matrices=None):
+        "name -> numbers of each network and block, (b, L) or (b, L + 1)."
+        if what == "stream":
+            squares = np.einsum("...ii->...", self.gram)
+            return {"stream": squares.reshape(-1, squares.shape[-1])}
+        wanted = list(self.norms) if matrices is None else list(matrices)
+        for name in wanted:
+            checks.choice(name, "matrices", tuple(self.norms))
+        return {name: self.norms[name].reshape(-1, self.gram.shape[-3] - 1)
+                for name in wanted}
 
 def _ends(x):
     return f"{x[0]:.3g} … {x[-1]:.3g}"
@@ -249,7 +286,7 @@ def gradients(t, width=None, size=1, rng=None, *, executor=None, readout="last",
     sample = partial(_draw_gradients, t, n, cov, labels, names)
     drawn = draw(sample, size, rng, executor=executor)
     forward, mean, _, entropy, E, inner, Θ, *sizes = drawn
-    chain = Chain(forward, mean, entropy, texts=t.texts)
+    chain = Chain(forward, mean, entropy, texts=t.texts, allowed=who_attends(t))
     norms = {}
     weight_norms = {}
     for name, x in zip(names, sizes):

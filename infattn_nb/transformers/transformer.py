@@ -21,12 +21,13 @@ from .admission import COMMON, check_transformer, describe
 from .admission import width_of
 from .blocks import Block
 from .chain import Chain, chain_parts, embedded, mean_of_heads
-from .chain import walk
+from .chain import walk, who_attends
 from .configs import ensemble_of_config
 from .ensembles import ensemble_of_module
 from .gradients import Gradients, gradients
 from .heads import CACHE
 from .parts import Norm
+from .report import Report, report
 
 # %% ../../nbs/20_transformer.ipynb #tr-class
 @dataclass(frozen=True, eq=False)
@@ -180,7 +181,7 @@ class Transformer:
         sample = partial(_draw_chains, self, n, coords, bool(scores))
         gram, mean, units, entropy, *kept = draw(sample, size, rng, executor=executor)
         return Chain(gram, mean, entropy, kept[0] if kept else None,
-                     units if coords else None, self.texts)
+                     units if coords else None, self.texts, who_attends(self))
 
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   executor: Executor | None = None, readout: Any = "last",
@@ -246,6 +247,70 @@ class Transformer:
         """
         return _kernel(self, draws, rng, return_error)
 
+    def report(self, width: float | None = None, size: int | None = None,
+               rng: Rng = None, *, readout: Any = "last", tokens: Any = None,
+               title: str | None = None, alike: float = .9, focused: float = .25,
+               uniform: float = .95, fading: float = 10., starved: float = .1,
+               scattered: float = .5, enough: float = .05,
+               executor: Executor | None = None, progress: bool = False) -> Report:
+        """What this network is like before it is trained: a page to show.
+
+        Some dozens of networks at this width, as many at infinite width, and six
+        verdicts on them.
+
+        Parameters
+        ----------
+        width
+            n, at least 2s + 1, or ∞; None is the width that the transformer remembers,
+            or ∞
+        size
+            networks at each width, at least 4; None = 8 of a large network to 96 of a
+            small one
+        rng
+            seed
+        readout
+            as of `gradients`
+        tokens
+            labels of the tokens, for the pictures
+        title
+            what the network is called
+        alike
+            mean cosine above which tokens are alike, in [-1, 1]
+        focused
+            share of the entropy below which rows look at one token, in [0, 1]
+        uniform
+            the same share above which they look at all alike, in [0, 1]
+        fading
+            ratio of gradients across depth above which they fade, in [1, ∞)
+        starved
+            gradient of queries and keys over that of values below which they are
+            starved, in [0, ∞)
+        scattered
+            standard deviation of log Θ above which networks differ, in [0, ∞)
+        enough
+            standard deviation of log Θ that finite width may add, in (0, ∞)
+        executor
+            who computes; None = threads
+        progress
+            show a bar (if there is a terminal)?
+
+        Returns
+        -------
+        Report
+            It prints, plots, and saves itself.
+
+        Raises
+        ------
+        ValueError, TypeError
+            In one sentence.
+        """
+        n = width_of(self, width)
+        thresholds = dict(alike=alike, focused=focused, uniform=uniform, fading=fading,
+                          starved=starved, scattered=scattered, enough=enough)
+        return report(self, _widened(self, n), n, size, rng, readout=readout,
+                      tokens=tokens, title=title, thresholds=thresholds,
+                      executor=executor, progress=progress)
+
     @classmethod
     def from_torch(cls, module: Any, embeddings: Any, *, attn_mask: Any = None,
                    mask: Any = None) -> Self:
@@ -286,7 +351,8 @@ class Transformer:
         Parameters
         ----------
         config
-            A `config.json`, or what it holds
+            A `config.json`, or what it holds, or one of the built-in "gpt2",
+            "bert-base", "llama-like", "pythia-like"
         tokens
             length of the text, or a label per position (a string is a text of
             letters); several texts as a list of lists of words
@@ -324,8 +390,9 @@ def _kernel(t, draws, rng, return_error, replicates=16):
     wide = replace_blocks(t, many)
     c = wide.chain(np.inf, replicates, rng)
     runs = c.gram, c.mean, mean_of_heads(c.entropy, 2, keepdims=True)
-    mean = Chain(*(x.mean(0) for x in runs), texts=t.texts)
-    error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), texts=t.texts)
+    about = dict(texts=t.texts, allowed=who_attends(t))
+    mean = Chain(*(x.mean(0) for x in runs), **about)
+    error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), **about)
     return (mean, error) if return_error else mean
 
 def _with_many_heads(block, heads):
@@ -340,6 +407,15 @@ def _with_many_heads(block, heads):
     m = a.head_width or np.inf
     wide = replace(a, heads=heads, groups=None, head_width=m, bias=bias)
     return replace(block, attention=wide)
+
+def _widened(t, n):
+    "For infinite width: heads that turn by angles keep the width that they have at n."
+    def widened(block):
+        a = block.attention
+        if a is None or a.rotary is None or a.head_width or n == np.inf:
+            return block
+        return replace(block, attention=replace(a, head_width=int(n/a.heads)))
+    return replace_blocks(t, [widened(block) for block in t.stack])
 
 def replace_blocks(t: Transformer, blocks: list[Block]) -> Transformer:
     """The same transformer with other blocks.
