@@ -108,8 +108,8 @@ class AttentionRegressor:
         readout
             position that is read out, from the end if negative; "mean": all of them
         alpha
-            variance of the noise, in (0, ∞). On real data fit it (`optimizer`): where it
-            is too small, intervals are far too narrow
+            variance of the noise, in (0, ∞). On real data fit it (`optimizer`): where
+            it is too small, intervals are far too narrow
         mask
             "causal" or boolean (s, s), True = may attend
         score_scale

@@ -85,7 +85,8 @@ def writable(path, name, kinds):
     try:
         path = Path(path)
     except TypeError:
-        checks.refuse(name, "be the name of a file", f"{path!r:.60}", example, TypeError)
+        checks.refuse(name, "be the name of a file", f"{path!r:.60}", example,
+                      TypeError)
     kind = path.suffix[1:].lower()
     if kind not in kinds:
         endings = " or ".join(f".{k}" for k in kinds)

@@ -404,7 +404,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
         checks.refuse("x", "have a finite largest score along `axis`",
                       "none, NaN or infinity", "mend the scores or the mask")
     with np.errstate(over="ignore"):
-        y = x - top
+        y = np.asarray(x - top)
         np.exp(y, out=y)
     y /= y.sum(axis=axis, keepdims=True)
     return y

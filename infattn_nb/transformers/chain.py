@@ -276,7 +276,8 @@ class Chain:
             checks.kind(beside, Chain, "beside", "pass e.g. transformer.kernel()")
             other = beside._by_block(what).mean(0)
             if len(other) != series.shape[1]:
-                checks.refuse("beside", "have as many blocks", beside.gram.shape[-3] - 1,
+                checks.refuse("beside", "have as many blocks",
+                              beside.gram.shape[-3] - 1,
                               "take a chain of the same transformer")
         ax = own_axes(ax)
         x = np.arange(what == "entropy", self.gram.shape[-3])
@@ -296,7 +297,8 @@ class Chain:
         labels = np.zeros(s) if self.texts is None else self.texts
         pairs = np.nonzero(np.triu(np.equal.outer(labels, labels), 1))
         if not len(pairs[0]):
-            checks.refuse("what", "be 'entropy' if every text has one token", "'cosine'",
+            checks.refuse("what", "be 'entropy' if every text has one token",
+                          "'cosine'",
                           "there are no two tokens to compare")
         return self.cosine[..., *pairs].mean(-1).reshape(-1, self.gram.shape[-3])
 

@@ -214,7 +214,8 @@ class Gradients:
         series = self._by_block(what, matrices)
         others = {}
         if beside is not None:
-            checks.kind(beside, Gradients, "beside", "pass e.g. t.gradients(np.inf, 20)")
+            checks.kind(beside, Gradients, "beside",
+                        "pass e.g. t.gradients(np.inf, 20)")
             others = beside._by_block(what, list(series) if what == "norms" else None)
         ax = own_axes(ax)
         ax.set_yscale("log")

@@ -311,12 +311,14 @@ def _about_scores(r):
 
 def _about_networks(r):
     σ = spread(r.measured.finite.tangent)
-    said = (f"Θ, the sum of all squared gradients, varies by a factor of {np.exp(σ):.2f} "
+    said = ("Θ, the sum of all squared gradients, varies by a factor of "
+            f"{np.exp(σ):.2f} "
             f"(sd of its logarithm {σ:.2f}")
     if σ > r.thresholds.scattered:
         return Verdict("networks", "!", f"one network says little of the next: {said}, "
                        f"above {r.thresholds.scattered:g})")
-    return Verdict("networks", "✓", f"one network stands for the others: {said}; scattered: above "
+    return Verdict("networks", "✓",
+                   f"one network stands for the others: {said}; scattered: above "
                    f"{r.thresholds.scattered:g})")
 
 def _about_width(r):

@@ -81,7 +81,8 @@ def _words(tokens, text):
                       "the text says how many there are")
     words = text.split()
     if not words:
-        checks.refuse("text", "hold words", repr(text), "pass e.g. 'to be or not to be'")
+        checks.refuse("text", "hold words", repr(text),
+                      "pass e.g. 'to be or not to be'")
     return words
 
 # %% ../../nbs/87_report_command.ipynb #rc-command

@@ -64,7 +64,8 @@ def _shades():
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
     ground = np.array(to_rgb(rcParams["axes.facecolor"]))
     strong = np.array(to_rgb(_colour(0)))
-    return LinearSegmentedColormap.from_list("shades", [.92*ground + .08*strong, strong])
+    ends = [.92*ground + .08*strong, strong]
+    return LinearSegmentedColormap.from_list("shades", ends)
 
 def _by_block(ax, **labels):
     "Labels, and whole numbers on the axis of blocks."
@@ -150,7 +151,8 @@ def _widths(ax, r):
     first = max(0., (at - far)*n) if r.width < np.inf else 0.
     enough = first/r.thresholds.enough**2
     x = np.geomspace(max(1, n/8), max(16*n, min(2*enough, 1e4*n)), 200)
-    ax.loglog(x, np.sqrt(far + first/x), color=_colour(0), lw=2.2, label="Var = Var∞ + c/n")
+    ax.loglog(x, np.sqrt(far + first/x), color=_colour(0), lw=2.2,
+              label="Var = Var∞ + c/n")
     if r.width < np.inf:
         error = np.sqrt(at/2/(r.size - 1))
         ax.errorbar([n], [np.sqrt(at)], [error], fmt="o", color=_colour(1), zorder=5,
@@ -187,8 +189,8 @@ def _told_of_pattern(r):
     if r.measured.pattern is None:
         return "Nothing: there is no attention."
     A, block, head = r.measured.pattern
-    return (f"Squares of attention weights, block {block + 1}, head {head + 1}, {len(A)} "
-            f"tokens; the largest weight in the last row is {np.nanmax(A[-1]):.2g}.")
+    return (f"Squares of attention weights, block {block + 1}, head {head + 1}, "
+            f"{len(A)} tokens; the largest weight in the last row is {np.nanmax(A[-1]):.2g}.")
 
 PANELS = (
     Panel("Do tokens stay different?",
@@ -202,7 +204,8 @@ PANELS = (
           lambda r: "Lines by block: share of the entropy from "
           f"{_ends(r.measured.finite.entropy.mean(0))}.", _rows),
     Panel("Which matrices get a gradient?",
-          "Norm of the gradient of each matrix (thin: networks, bold: the typical one), "
+          "Norm of the gradient of each matrix (thin: networks, bold: the typical one),"
+          " "
           "for weights of variance one, on a logarithmic scale.",
           lambda r: "Falling or rising lines by block: " + "; ".join(
               f"{MATRICES[k]} from {_ends(typical_norm(θ))}"
@@ -216,10 +219,11 @@ PANELS = (
     Panel("Would a wider network differ less?",
           "Spread over networks of log Θ, the sum of all squared gradients. The dashed "
           "line is the random kernel's: no width goes below.",
-          lambda r: f"A curve over width: spread {spread(r.measured.finite.tangent):.2g} "
-          f"here, {spread(r.measured.limit.tangent):.2g} at infinite width.", _widths),
+          lambda r: "A curve over width: spread "
+          f"{spread(r.measured.finite.tangent):.2g} here, {spread(r.measured.limit.tangent):.2g} at infinite width.", _widths),
     Panel("Who attends to whom?",
-          "Weights of the most focused head of one network: the stronger the colour, the larger.",
+          "Weights of the most focused head of one network: the stronger the colour, "
+          "the larger.",
           _told_of_pattern, _pattern),
 )
 
@@ -305,7 +309,8 @@ figcaption { font-size: .85rem; color: var(--quiet); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums;
   font-size: .82rem; }
-th, td { padding: .25rem .45rem; text-align: right; border-bottom: 1px solid var(--line);
+th, td { padding: .25rem .45rem; text-align: right;
+  border-bottom: 1px solid var(--line);
   white-space: nowrap; }
 thead th { vertical-align: bottom; white-space: normal; min-width: 3.6rem; }
 tbody th { text-align: left; font-weight: 600; }
@@ -342,7 +347,8 @@ def _figure(panel, r):
     light, dark = (_data(_image(panel, r, x)) for x in (False, True))
     return (f'<figure><h3>{escape(panel.title)}</h3><picture>'
             f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-            f'<img src="{light}" alt="{escape(panel.told(r))}" width="781" height="576">'
+            f'<img src="{light}" alt="{escape(panel.told(r))}" '
+            'width="781" height="576">'
             f'</picture><figcaption>{escape(panel.caption)}</figcaption></figure>')
 
 def _number(x):
@@ -368,7 +374,8 @@ def _table(frame, caption):
 
 def _verdict(v):
     kind = {"✓": "fine", "!": "crossed"}.get(v.mark, "note")
-    word = {"fine": "fine", "crossed": "threshold crossed", "note": "worth knowing"}[kind]
+    words = {"fine": "fine", "crossed": "threshold crossed", "note": "worth knowing"}
+    word = words[kind]
     text = v.text[:1].upper() + v.text[1:]
     return (f'<li class="{kind}"><b>{escape(v.name)}: {word}</b>{escape(text)}.</li>')
 
@@ -385,11 +392,11 @@ MEANING = """<dl><dt>cosine</dt><dd>mean over pairs of different tokens of one t
 after each block</dd><dt>entropy</dt><dd>of the rows of attention weights, as a share of
 the largest possible; rows with one token to look at do not count</dd><dt>gradients</dt>
 <dd>norm of the gradient of each matrix W = σw/√fan-in with respect to w, geometric mean
-over networks; the loss is a random readout</dd><dt>spread</dt><dd>standard deviation from
-network to network; of logarithms for gradients, so 0.1 is about ten per
+over networks; the loss is a random readout</dd><dt>spread</dt><dd>standard deviation
+from network to network; of logarithms for gradients, so 0.1 is about ten per
 cent</dd><dt>many heads</dt><dd>infinitely wide, infinitely many heads: nothing is
-random</dd><dt>random kernel</dt><dd>what differs between infinitely wide networks, because their
-heads are few</dd><dt>share</dt><dd>of the variance at this width that infinite width
+random</dd><dt>random kernel</dt><dd>what differs between infinitely wide networks, because
+their heads are few</dd><dt>share</dt><dd>of the variance at this width that infinite width
 leaves: the random kernel's</dd><dt>enough width</dt><dd>from which on finite
 width adds a standard deviation below {ε}, by Var = Var∞ + c/n: an extrapolation</dd>
 </dl>"""
