@@ -190,7 +190,8 @@ def _told_of_pattern(r):
         return "Nothing: there is no attention."
     A, block, head = r.measured.pattern
     return (f"Squares of attention weights, block {block + 1}, head {head + 1}, "
-            f"{len(A)} tokens; the largest weight in the last row is {np.nanmax(A[-1]):.2g}.")
+            f"{len(A)} tokens; the largest weight in the last row is "
+            f"{np.nanmax(A[-1]):.2g}.")
 
 PANELS = (
     Panel("Do tokens stay different?",
@@ -220,7 +221,8 @@ PANELS = (
           "Spread over networks of log Θ, the sum of all squared gradients. The dashed "
           "line is the random kernel's: no width goes below.",
           lambda r: "A curve over width: spread "
-          f"{spread(r.measured.finite.tangent):.2g} here, {spread(r.measured.limit.tangent):.2g} at infinite width.", _widths),
+          f"{spread(r.measured.finite.tangent):.2g} here, "
+          f"{spread(r.measured.limit.tangent):.2g} at infinite width.", _widths),
     Panel("Who attends to whom?",
           "Weights of the most focused head of one network: the stronger the colour, "
           "the larger.",
@@ -395,10 +397,10 @@ the largest possible; rows with one token to look at do not count</dd><dt>gradie
 over networks; the loss is a random readout</dd><dt>spread</dt><dd>standard deviation
 from network to network; of logarithms for gradients, so 0.1 is about ten per
 cent</dd><dt>many heads</dt><dd>infinitely wide, infinitely many heads: nothing is
-random</dd><dt>random kernel</dt><dd>what differs between infinitely wide networks, because
-their heads are few</dd><dt>share</dt><dd>of the variance at this width that infinite width
-leaves: the random kernel's</dd><dt>enough width</dt><dd>from which on finite
-width adds a standard deviation below {ε}, by Var = Var∞ + c/n: an extrapolation</dd>
+random</dd><dt>random kernel</dt><dd>what differs between infinitely wide networks,
+because their heads are few</dd><dt>share</dt><dd>of the variance at this width that
+infinite width leaves: the random kernel's</dd><dt>enough width</dt><dd>from which on
+finite width adds a standard deviation below {ε}, by Var = Var∞ + c/n: an extrapolation</dd>
 </dl>"""
 
 # %% ../../nbs/86_report_pages.ipynb #rg-page
