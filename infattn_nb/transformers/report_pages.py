@@ -400,7 +400,8 @@ cent</dd><dt>many heads</dt><dd>infinitely wide, infinitely many heads: nothing 
 random</dd><dt>random kernel</dt><dd>what differs between infinitely wide networks,
 because their heads are few</dd><dt>share</dt><dd>of the variance at this width that
 infinite width leaves: the random kernel's</dd><dt>enough width</dt><dd>from which on
-finite width adds a standard deviation below {ε}, by Var = Var∞ + c/n: an extrapolation</dd>
+finite width adds a standard deviation below {ε}, by Var = Var∞ + c/n: an
+extrapolation</dd>
 </dl>"""
 
 # %% ../../nbs/86_report_pages.ipynb #rg-page
