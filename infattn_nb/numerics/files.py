@@ -120,7 +120,8 @@ def picture(fig, kind, **options):
     Returns
     -------
     bytes
-        the same for the same figure
+        the same for figures that are made alike; a layout that was drawn once may
+        settle a little more when drawn again
     """
     clock = dict(png="Software", pdf="CreationDate")[kind]
     image = io.BytesIO()
