@@ -395,7 +395,7 @@ after each block</dd><dt>entropy</dt><dd>of the rows of attention weights, as a 
 the largest possible; rows with one token to look at do not count</dd><dt>gradients</dt>
 <dd>norm of the gradient of each matrix W = σw/√fan-in with respect to w, geometric mean
 over networks; the loss is a random readout</dd><dt>spread</dt><dd>standard deviation
-from network to network; of logarithms for gradients, so 0.1 is about ten per
+over networks; of logarithms for gradients, so 0.1 is about ten per
 cent</dd><dt>many heads</dt><dd>infinitely wide, infinitely many heads: nothing is
 random</dd><dt>random kernel</dt><dd>what differs between infinitely wide networks,
 because their heads are few</dd><dt>share</dt><dd>of the variance at this width that
