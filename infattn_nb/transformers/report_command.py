@@ -5,6 +5,12 @@
 # %% auto #0
 __all__ = ['TOKENS', 'report_of', 'infattn_report']
 
+# %% ../../nbs/87_report_command.ipynb #rc-os
+import os
+
+# %% ../../nbs/87_report_command.ipynb #rc-threads
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # %% ../../nbs/87_report_command.ipynb #rc-imports
 import json
 import shlex
