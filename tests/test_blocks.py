@@ -7,7 +7,7 @@ from scipy.stats import ks_2samp
 
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, embedding_cov, relu, silu, tanh, text_labels
 from infattn_nb.transformers.chain import run
-from infattn_nb.transformers.transformer import replace_blocks
+from infattn_nb.transformers.admission import with_blocks
 
 def normalise(norm, X):
     Y = X - X.mean(-1, keepdims=True) if norm.kind == "layer" else X
@@ -178,7 +178,7 @@ def test_a_group_per_head_is_no_group():
     "As many groups as heads: the same bytes as without, at every width."
     for kind in (dict(), dict(rotary=Rotary()), dict(qk_norm=Norm("rms"))):
         t = net(SelfAttention(4, 4, mask="causal", **kind), MLP)
-        grouped = replace_blocks(t, [replace(b, attention=replace(b.attention, groups=4)) for b in t.stack])
+        grouped = with_blocks(t, [replace(b, attention=replace(b.attention, groups=4)) for b in t.stack])
         for n in (9, np.inf): assert t.chain(n, 5, 0).gram.tobytes() == grouped.chain(n, 5, 0).gram.tobytes()
     a = SelfAttention(4, groups=2)
     assert Transformer(COV, blocks=[Block(a)]).chain(np.inf, 5, 0).gram.tobytes() == Transformer(COV, blocks=[Block(replace(a, groups=None))]).chain(np.inf, 5, 0).gram.tobytes()
@@ -220,7 +220,7 @@ def test_flat_arguments_are_blocks():
 @pytest.mark.parametrize("n", (9, np.inf))
 def test_records(name, n):
     "What is kept for the way back says how the block came about, and keeping it changes no network."
-    t = replace_blocks(CASES[name][0], [replace(b, feedforward=replace(b.feedforward, units=2)) if b.feedforward else b for b in CASES[name][0].stack])
+    t = with_blocks(CASES[name][0], [replace(b, feedforward=replace(b.feedforward, units=2)) if b.feedforward else b for b in CASES[name][0].stack])
     if n < np.inf and t.heads and n % t.heads: n = 8 if t.heads != 3 else 9
     a, b = (run(t, n, 0, 6, np.random.default_rng(1), keep) for keep in (None, "all"))
     for x, y in zip(a.streams, b.streams, strict=True): np.testing.assert_array_equal(x.gram(), y.gram())

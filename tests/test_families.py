@@ -10,7 +10,7 @@ from scipy.stats import ks_2samp
 
 from infattn_nb import Rotary
 from infattn_nb import Transformer
-from infattn_nb.transformers.transformer import replace_blocks
+from infattn_nb.transformers.admission import with_blocks
 
 FOLDER = Path(__file__).parent/"data"/"families"
 CONFIGS = json.loads((FOLDER/"configs.json").read_text(encoding="utf-8"))
@@ -28,7 +28,7 @@ def ensemble(name, init):
 
 def changed(t, change):
     "The same transformer with other blocks."
-    return replace_blocks(t, [change(b) for b in t.stack])
+    return with_blocks(t, [change(b) for b in t.stack])
 
 def attention(**k): return lambda b: replace(b, attention=replace(b.attention, **k))
 def feedforward(**k): return lambda b: replace(b, feedforward=replace(b.feedforward, **k))

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is the other side of these co
 
 from infattn_nb import Norm, Transformer, embedding_cov, gelu, gelu_tanh, relu
 from infattn_nb.transformers.families import read_module
-from infattn_nb.transformers.transformer import replace_blocks
+from infattn_nb.transformers.admission import with_blocks
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
 torch.set_num_threads(1)
@@ -125,7 +125,7 @@ def own(name, norm, n=64, H=4, L=2):
     t = Transformer.from_torch(encoder, embeddings(n) + what.get("mean", 0.), attn_mask=what.get("mask"))
     exact = lambda b: replace(b, attention=replace(b.attention, **{k: DEFAULT[k] for k in ("var_q", "var_k", "var_v", "var_o")}),
                               feedforward=replace(b.feedforward, var_1=1/3, var_2=1/3, var_b1=1/3/n, var_b2=1/3/(4*n)))
-    return replace_blocks(t, [exact(b) for b in t.stack])
+    return with_blocks(t, [exact(b) for b in t.stack])
 
 @pytest.mark.power("distribution functions .13 apart, of every Gram entry, cosine, entropy, score and unit at every layer")
 @pytest.mark.parametrize("norm", ("pre", "post"))
@@ -139,7 +139,7 @@ def test_norms_and_masks_of_torch(name, norm):
     def other(b):
         a = b.attention
         return replace(b, normaliser=Norm("layer", b.normaliser.eps), attention=replace(a, mask=None if a.mask is None else ~a.mask | np.eye(S, dtype=bool), bias=None if a.bias is None else -a.bias))
-    with pytest.raises(AssertionError): agree(theirs, ours(replace_blocks(t, [other(b) for b in t.stack]), None, 6000))
+    with pytest.raises(AssertionError): agree(theirs, ours(with_blocks(t, [other(b) for b in t.stack]), None, 6000))
 
 def test_masks_are_told_apart():
     "Torch's mask in place of ours is refused; both together allow what both allow; a head of its own mask is refused."

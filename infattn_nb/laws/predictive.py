@@ -84,13 +84,17 @@ class Mixture:
         Parameters
         ----------
         q
-            float or array that broadcasts with the values; in [0, 1].
+            A number, or one for each value; in [0, 1].
 
         Returns
         -------
         ndarray (Q,) or (Q, D)
         """
         q = checks.real(q, "q", within="[0, 1]", remedy="pass probabilities")
+        values = self.means.shape[1:]
+        if q.shape not in ((), values):
+            checks.refuse("q", f"be a number or have shape {values}", q.shape,
+                          "ask for one share after the other")
         each = self.means + np.sqrt(self.variances)*ndtri(q)
         low, high = each.min(0), each.max(0) # the quantile lies between its parts'
         ends = ~np.isfinite(low)

@@ -19,7 +19,7 @@ from ..numerics.pictures import bold_dashes, lines, own_axes
 from ..numerics.sampling import by_pieces, draw
 from .admission import width_of
 from .backward import backward
-from .chain import Chain, chain_parts, run
+from .chain import Chain, chain_parts, numbers_of, run
 from .chain import who_attends
 from .heads import positions_of
 from .residual_gradients import Gradient, coordinates, narrow
@@ -303,25 +303,9 @@ _MOST = 2**23 # if that are fewer than four networks: 64 megabytes
 def _draw_gradients(t, n, cov, labels, names, size, rng):
     "Any number of networks, in pieces whose records fit into the cache."
     some = partial(_some_gradients, t, n, cov, labels, names, rng=rng)
-    numbers = _numbers(t, n)
+    numbers = numbers_of(t, n)
     most = max(_KEPT//numbers, min(4, _MOST//numbers), 1)
     return by_pieces(some, size, -(-size//-(-size//most))) # of equal size
-
-def _numbers(t, n):
-    "How many numbers the records of a network hold, roughly."
-    s = len(t.cov)
-    total = 1.
-    for block in t.stack:
-        heads, units = block.attention, block.feedforward
-        if heads is not None:
-            m = heads.width_of_heads(n)
-            axes = m if heads.literal else min(m, 2*s)
-            total += heads.heads*s*(2*s + (6*axes if m < np.inf else 0))
-            if m == np.inf and heads.rotary is not None:
-                total += heads.heads*s*2*s*s # a wave for each distance
-        if units is not None:
-            total += s*(2*units.units*n if n < np.inf else 8*s)
-    return int(total)
 
 def _some_gradients(t, n, cov, labels, names, b, *, rng):
     "b networks there and back: what a chain holds, E, dX Xᵀ, Θ, sizes by name."

@@ -23,11 +23,11 @@ from ..numerics.files import writable, write
 from ..numerics.nonlinearities import softmax
 from ..numerics.pictures import words_of
 from ..numerics.sampling import in_order, pieces, seed_sequence
-from .chain import embedded, walk, who_attends
+from .chain import embedded, numbers_of, token_cosine, walk
+from .chain import who_attends
 from .diagnostics import Diagnosis, Share, depth_ratio
 from .diagnostics import diagnose, entropy_share, kernel_share
-from .diagnostics import score_ratio, spread, token_cosine
-from .diagnostics import typical_norm
+from .diagnostics import score_ratio, spread, typical_norm
 from .report_pages import KINDS, MATRICES, counted, figure
 from .report_pages import file_of
 
@@ -49,20 +49,6 @@ class Measured(NamedTuple):
     entropy: np.ndarray # share of the entropy with infinitely many heads, (L,)
     pattern: Pattern | None # None without attention
 
-def _numbers(t, n):
-    "About how many numbers a network and its way back take."
-    s = len(t.cov)
-    total = 0.
-    for block in t.stack:
-        a, f = block.attention, block.feedforward
-        if a is not None:
-            m = a.width_of_heads(n)
-            axes = m if a.literal else min(m, 2*s)
-            total += a.heads*s*(4*s + 6*min(axes, 2*s))
-        if f is not None:
-            total += s*(3 if f.gated else 2)*min(f.units*n, 2**20)
-    return total
-
 def default_size(t, n) -> int:
     """Networks to draw: from 8 of a large network to 96 of a small one.
 
@@ -78,7 +64,7 @@ def default_size(t, n) -> int:
     int
         an even number
     """
-    affordable = 2**28//max(_numbers(t, n), 1)
+    affordable = 2**28//max(numbers_of(t, n), 1)
     return 2*int(np.clip(affordable//2, 4, 48))
 
 def _diagnosed(t, n, readout, number, seed):

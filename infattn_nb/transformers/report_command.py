@@ -7,14 +7,15 @@ __all__ = ['TOKENS', 'report_of', 'infattn_report']
 
 # %% ../../nbs/87_report_command.ipynb #rc-os
 import os
+import sys
 
 # %% ../../nbs/87_report_command.ipynb #rc-threads
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+if "numpy" not in sys.modules: # the command; a session keeps its own threads
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # %% ../../nbs/87_report_command.ipynb #rc-imports
 import json
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 

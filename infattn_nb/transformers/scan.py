@@ -19,9 +19,10 @@ from tqdm import tqdm
 
 from ..numerics import checks
 from ..numerics.sampling import Rng, in_order, seed_sequence
+from .admission import with_blocks
 from .diagnostics import Measures, diagnose, measures
 from .parts import Part
-from .rules import RULES, a_transformer, rebuilt, scores_of
+from .rules import RULES, a_transformer, scores_of
 from .rules import strength_of, with_rule
 
 # %% ../../nbs/83_scan.ipynb #sn-criterion
@@ -93,7 +94,7 @@ def scaled(t: Any, residual: float, scores: float) -> Any:
             a = replace(a, score_scale=scores*a.score_scale)
         blocks.append(replace(block, attention=a,
                               branch_scale=residual*block.branch_scale))
-    return rebuilt(t, blocks)
+    return with_blocks(t, blocks)
 
 def repeated(t: Any, layers: int) -> Any:
     """The same network with more or fewer blocks.
@@ -121,7 +122,7 @@ def repeated(t: Any, layers: int) -> Any:
     if L % period:
         checks.refuse("layers", f"be multiples of {period}, after which the blocks of "
                       "the transformer repeat", L, "or pass a uniform one")
-    return rebuilt(t, [stack[l % period] for l in range(L)])
+    return with_blocks(t, [stack[l % period] for l in range(L)])
 
 def _repeats(stack, period):
     "Is every block like the one so many before it?"
