@@ -6,13 +6,32 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1") # the tests run side by side, one process per processor
 
 import matplotlib
+import numpy as np
 import pytest
+from scipy.stats import ks_2samp
 
 matplotlib.use("agg")
 
 def nightly(cases, *dear):
     "The cases of a parametrised test, some of them only for `pytest -m slow`."
     return [pytest.param(case, marks=pytest.mark.slow) if case in dear else case for case in cases]
+
+def distance(x, y):
+    "Kolmogorov's and Smirnov's, of two sorted samples: largest at, or just before, a point of the shorter."
+    at = min(x, y, key=len)
+    return max(abs(np.searchsorted(x, at, side)/len(x) - np.searchsorted(y, at, side)/len(y)).max() for side in ("left", "right"))
+
+def least_p(a, b):
+    "The smallest p-value of Kolmogorov and Smirnov over the columns of (N, k) and (M, k), times k. It belongs to the largest distance, so that one call of SciPy is enough."
+    a, b = np.sort(a.T), np.sort(b.T)
+    k = np.argmax([distance(x, y) for x, y in zip(a, b, strict=True)])
+    return len(a)*ks_2samp(a[k], b[k], method="asymp").pvalue
+
+def columns(pairs):
+    "Pairs of arrays (N, …), (M, …) as two tables (N, k), (M, k), without entries that never move."
+    a, b = (np.concatenate([x.reshape(len(x), -1) for x in side], axis=1).round(9) for side in zip(*pairs, strict=True))
+    moves = np.maximum(a.max(0), b.max(0)) - np.minimum(a.min(0), b.min(0)) > 1e-6
+    return a[:, moves], b[:, moves]
 
 @pytest.fixture
 def undrawn(monkeypatch):

@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import ks_2samp
 
+from conftest import columns, least_p
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, embedding_cov, relu, silu, tanh, text_labels
 from infattn_nb.transformers.chain import run
 from infattn_nb.transformers.admission import with_blocks
@@ -88,10 +88,7 @@ def literal(t, n, size, rng):
 
 def agree(pairs, level=1e-6):
     "Both sides of each pair (N, …), (M, …) have one law, entry by entry; returns the least p over the level."
-    flat = lambda x: x.reshape(len(x), -1).T.round(9)
-    pairs = [xy for x, y in pairs for xy in zip(flat(x), flat(y), strict=True) if np.ptp(np.concatenate(xy)) > 1e-6]
-    p = np.array([ks_2samp(x, y, method="asymp").pvalue for x, y in pairs])
-    return p.min()*len(p)/level
+    return least_p(*columns(pairs))/level
 
 def compared(gram, scores, c):
     "What is compared: Gram entries, products of them across blocks, scores, products of scores of two heads."

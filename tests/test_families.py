@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import ks_2samp
 
+from conftest import least_p
 from infattn_nb import Rotary
 from infattn_nb import Transformer
 from infattn_nb.transformers.admission import with_blocks
@@ -64,8 +64,7 @@ def least(name, init, t, size=4000, seed=0):
     a, b = (seen(z, mean, step, **about) for z in (x, y))
     moves = a.std(0) > 1e-5*abs(a.mean(0)) # the rest is constant but for rounding to single precision
     np.testing.assert_allclose(b[:, ~moves].mean(0), a[:, ~moves].mean(0), rtol=1e-5, atol=1e-9)
-    p = [ks_2samp(x, y, method="asymp").pvalue for x, y in zip(a[:, moves].T, b[:, moves].T)]
-    return min(p)*len(p)
+    return least_p(a[:, moves], b[:, moves])
 
 @pytest.mark.power("distribution functions .13 apart: Gram entries, cosines, entropies at every layer, and of pairs of heads")
 @pytest.mark.parametrize("init", ("own", "gaussian"))

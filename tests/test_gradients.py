@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
+from conftest import least_p
 from gradient_cases import CASES, INDEPENDENT, case, embeddings, readout_cov, statistics, telling
 from literal_gradients import Literal, sample
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, clip, embedding_cov, gelu, relu, step
@@ -32,7 +33,7 @@ def smallest(a, b):
     "The smallest p of all statistics that vary, times their number."
     keys = [k for k in a if min(a[k].std(), b[k].std()) > 1e-5]
     assert keys and all(abs(a[k].mean() - b[k].mean()) < 1e-3 for k in set(a) - set(keys))
-    return len(keys)*min(ks_2samp(a[k], b[k]).pvalue for k in keys)
+    return least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (a, b)))
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", CASES)
@@ -117,7 +118,7 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     own = ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.literal else () # finitely many units and axes keep a spread of their own
     keys = [k for k in limit if not k.startswith(own) and min(limit[k].std(), far[k].std()) > 1e-4]
     assert len(keys) > 10
-    assert len(keys)*min(ks_2samp(limit[k], far[k]).pvalue for k in keys) > LEVEL
+    assert least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (limit, far))) > LEVEL
     for k in limit: assert abs(limit[k].mean() - far[k].mean()) < .01*abs(limit[k].mean()) + 6*np.hypot(limit[k].std()/1500**.5, far[k].std()/len(far[k])**.5) + 1e-4
 
 @pytest.mark.power("distribution functions .1 apart")

@@ -5,9 +5,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.stats import ks_2samp
 
-from conftest import nightly
+from conftest import columns, least_p, nightly
 from infattn_nb import Attention, Tokens, Transformer, embedding_cov
 from infattn_nb import gelu_tanh, identity, relu, silu, tanh
 from infattn_nb import participation_moments, row_overlap
@@ -53,10 +52,7 @@ def literal(t, n, size, rng):
 
 def agree(pairs, level=1e-7):
     "Both sides of each pair (N, …), (M, …) have one law, entry by entry."
-    flat = lambda x: x.reshape(len(x), -1).T.round(9)
-    pairs = [xy for x, y in pairs for xy in zip(flat(x), flat(y), strict=True) if np.ptp(np.concatenate(xy)) > 1e-6]
-    p = np.array([ks_2samp(x, y, method="asymp").pvalue for x, y in pairs])
-    assert len(p) and p.min() > level/len(p), (p.argmin(), p.min())
+    assert least_p(*columns(pairs)) > level
 
 rng = np.random.default_rng(7)
 COV = (lambda A: A @ A.T/6)(rng.standard_normal((4, 6)))
