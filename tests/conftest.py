@@ -13,8 +13,9 @@ from scipy.stats import ks_2samp
 matplotlib.use("agg")
 
 def nightly(cases, *dear):
-    "The cases of a parametrised test, some of them only for `pytest -m slow`."
-    return [pytest.param(case, marks=pytest.mark.slow) if case in dear else case for case in cases]
+    "The cases of a parametrised test (a tuple holds several arguments), some of them only for `pytest -m slow`."
+    by_night = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+    return [by_night(case) if case in dear else case for case in cases]
 
 def distance(x, y):
     "Kolmogorov's and Smirnov's, of two sorted samples: largest at, or just before, a point of the shorter."

@@ -75,7 +75,7 @@ def test_global_state_is_untouched():
 BLOCKS = {"fig1a": dict(n=16), "fig1b": dict(n=16), "fig2a": dict(n=64, score_scale="linear"), "fig2b": dict(heads=1),
           "fig3a": dict(n=64), "fig3b": dict(n=64), "relu_a": dict(n=16), "relu_b": dict(n=64), "heads": dict(heads=2)}
 
-@pytest.mark.parametrize("name", nightly(BLOCKS, "fig1b", "fig2b", "fig3b", "relu_b"))
+@pytest.mark.parametrize("name", nightly(BLOCKS, "fig1b", "fig2b", "fig3b", "relu_a", "relu_b"))
 def test_stored_tables_are_what_the_command_writes(name):
     "One block of each full-protocol table, computed again."
     stored, block = read_table(ROOT/f"nbs/data/{name}.csv"), BLOCKS[name]

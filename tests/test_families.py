@@ -56,7 +56,7 @@ def seen(x, mean, step, s, layers, heads):
     together = [entropy[:, :, 0] - entropy[:, :, 1], entropy[:, :, 0] - entropy[:, :, -1], entropy.mean(2), np.trace(gram[:, 1:], axis1=2, axis2=3)]
     return np.concatenate([z.reshape(len(x), -1) for z in (values, cosine, *together)], axis=1)
 
-def least(name, init, t, size=4000, seed=0):
+def least(name, init, t, size=2000, seed=0):
     "The least p-value times the number of comparisons."
     mean, step, x = theirs(name, init)
     y = ours(t, mean, step, size, seed)
@@ -66,7 +66,7 @@ def least(name, init, t, size=4000, seed=0):
     np.testing.assert_allclose(b[:, ~moves].mean(0), a[:, ~moves].mean(0), rtol=1e-5, atol=1e-9)
     return least_p(a[:, moves], b[:, moves])
 
-@pytest.mark.power("distribution functions .13 apart: Gram entries, cosines, entropies at every layer, and of pairs of heads")
+@pytest.mark.power("distribution functions .15 apart: Gram entries, cosines, entropies at every layer, and of pairs of heads")
 @pytest.mark.parametrize("init", ("own", "gaussian"))
 @pytest.mark.parametrize("name", CONFIGS)
 def test_as_hugging_face_initialises(name, init):
@@ -92,7 +92,7 @@ def test_broken_parts_are_rejected(case):
     name, change = BROKEN[case]
     t = ensemble(name, "gaussian")
     t = changed(t, change) if change else replace(t, cov=t.cov - .15**2*(t.cov > .15**2*1.5))
-    assert least(name, "gaussian", t, 12_000 if "group" in case else 4000) < 1e-6
+    assert least(name, "gaussian", t, 12_000 if case in ("ungrouped", "one_group") else 2000) < 1e-6
 
 # Configs as the hub has them, written by hand
 

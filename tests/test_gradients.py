@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from conftest import least_p
+from conftest import least_p, nightly
 from gradient_cases import CASES, INDEPENDENT, case, embeddings, readout_cov, statistics, telling
 from literal_gradients import Literal, sample
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, clip, embedding_cov, gelu, relu, step
@@ -35,16 +35,16 @@ def smallest(a, b):
     assert keys and all(abs(a[k].mean() - b[k].mean()) < 1e-3 for k in set(a) - set(keys))
     return least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (a, b)))
 
-@pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
+@pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_torchs(name, seed=0):
     c = case(name)
-    ours, theirs = drawn(ensemble(c), c["n"], 6000, seed, readout_cov(c["readout"])), stored(name)
+    ours, theirs = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"])), stored(name)
     assert set(ours) == set(theirs) and all(len(x) >= 1500 for x in theirs.values())
     assert smallest(theirs, ours) > LEVEL
     if name in INDEPENDENT: # and gradient independence is not what is computed
         fresh = stored(f"{name} (independent)")
-        more = drawn(ensemble(c), c["n"], 12_000, seed + 1, readout_cov(c["readout"]))
+        more = drawn(ensemble(c), c["n"], 12_000 if name == "one strong head" else 6000, seed + 1, readout_cov(c["readout"]))
         assert fresh and smallest(fresh, {k: more[k] for k in fresh if telling(k)}) < LEVEL
 
 LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width")
@@ -74,8 +74,9 @@ def test_literal_way_back_is_a_derivative(name, h=1e-5):
         assert (abs(along(net.gradients(X)[1]) - difference) > 1e-4*abs(difference)).all()
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
-@pytest.mark.parametrize("name", LITERAL)
+@pytest.mark.parametrize("name", nightly(LITERAL, *set(LITERAL) - {"post, strong", "groups, bias, own width"}))
 def test_gradients_are_those_of_literal_networks(name, seed=0):
+    "The same cases as torch's, whose side is stored: two daily, one of them with a mistake in its softmax."
     c = case(name)
     ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
     theirs = sample(name, 1500, np.random.default_rng(seed + 1))
@@ -105,7 +106,7 @@ LIMITS = {
 }
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
-@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("name", nightly(LIMITS, "gated"))
 def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     a, f, options = LIMITS[name]
     final, kind = options.get("final_norm", False), options.get("kind", "layer")

@@ -13,6 +13,7 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import kstest, multivariate_normal, norm
 
+from conftest import nightly
 from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, identity
 from infattn_nb import recall
 from infattn_nb import embed_features, patches
@@ -464,7 +465,7 @@ def test_a_stored_row_of_widths():
     pd.testing.assert_frame_equal(stored, fresh.astype(stored.dtypes), rtol=1e-6)
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["real", "longer"])
+@pytest.mark.parametrize("name", nightly(["real", "longer"], "longer"))
 def test_stored_rows_of_one_head_on_real_data(name):
     "One split, tuned and explored again: the same bytes on the same machine, elsewhere within the spread of its islands."
     learning = pytest.importorskip("learning")
@@ -496,7 +497,7 @@ def test_calibration_live():
 def test_same_bytes_for_any_number_of_workers():
     X, y = data(5, 3, 2)
     fit = lambda e: AttentionRegressor(2, random_state=3, **SMALL).fit(X, y, executor=e)
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(4) as four, ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(4) as four, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
         first, *others = (pickle.dumps((m.log_evidences_, m.latents_, m.predict(X), m.sample_y(X, 3))) for m in map(fit, (one, four, processes, None)))
     assert all(first == other for other in others)
 

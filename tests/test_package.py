@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 import zipfile
+from functools import lru_cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -46,10 +47,13 @@ def test_light_import():
 PACKAGE = ROOT/"infattn_nb"
 FILES = {".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.glob("*/[a-z]*.py"))}
 
+@lru_cache
+def tree(path): return ast.parse(path.read_text(encoding="utf-8"))
+
 def imported(room, path):
     "The rooms that a room imports, at any indentation, by its syntax tree."
     wing = room.partition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.level: # .room or ..wing.room
             start = [wing] if node.level == 1 else []
             module = ".".join([*start, *filter(None, [node.module])])
@@ -84,7 +88,7 @@ def test_late_imports_are_seen(line, seen, tmp_path):
 
 def test_no_private_name_crosses_a_wall():
     for path in FILES.values():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("infattn_nb")):
                 assert not [a.name for a in node.names if a.name.startswith("_")], path.name
 
@@ -93,7 +97,7 @@ def test_rooms_are_small():
     for path in FILES.values():
         text = path.read_text(encoding="utf-8")
         told = 0
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree(path)):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
                 told += node.body[0].end_lineno - node.body[0].lineno + 1
             if isinstance(node, ast.FunctionDef):

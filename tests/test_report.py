@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
+from conftest import nightly
 from infattn_nb import AttentionRegressor, Block, Chain, FeedForward, Report, Transformer, embedding_cov, infattn_report, recall
 from infattn_nb.transformers.configs import READY
 from infattn_nb.transformers.report import blocks_said, default_size, enough_width, rounded
@@ -231,8 +232,9 @@ def test_same_seed_same_bytes(page, sheets):
     with ThreadPoolExecutor(3) as pool:
         again = small(var_q=9.).report(48, 12, 5, tokens=WORDS, title="a <small> one", executor=pool)
     assert file_of(again, "html").decode() == page
-    for kind, sheet in sheets.items(): assert file_of(again, kind) == sheet
-    assert file_of(small(var_q=9.).report(48, 12, 6, tokens=WORDS, title="a <small> one"), "png") != sheets["png"]
+    assert file_of(again, "pdf") == sheets["pdf"] # a sheet of the same pictures as the PNG
+    other = small(var_q=9.).report(48, 12, 6)
+    assert (other.measured.finite.cosine[:, 1:] != again.measured.finite.cosine[:, 1:]).all()
 
 def test_files_have_no_clock(page, sheets):
     assert b"CreationDate" not in sheets["pdf"] and b"Software" not in sheets["png"]
@@ -316,7 +318,7 @@ def test_equal_words_share_an_embedding():
     found = report_of("gpt2", text="a a b", size=4)
     assert found.measured.finite.cosine[:, 0].mean() > .1
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["control-c", "killed"])
+@pytest.mark.parametrize("how", nightly([signal.SIGINT, signal.SIGKILL], signal.SIGKILL), ids=["control-c", "killed"])
 def test_interrupted_it_leaves_nothing(how, tmp_path):
     heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from infattn_nb import infattn_report as f; from infattn_nb.transformers import report as r; d = r.diagnose\ndef seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; f.__wrapped__('gpt2', size=64, quiet=True)"

@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ pytestmark = pytest.mark.xdist_group("style")
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(path for path in (ROOT/"infattn_nb").rglob("*.py") if path.name != "_modidx.py")
+
+@lru_cache
+def nodes(path): return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 def tool(*command):
     return subprocess.run([Path(sys.executable).with_name(command[0]), *command[1:]], cwd=ROOT, capture_output=True, text=True)
@@ -40,7 +44,7 @@ def tuple_statement(node):
 
 @pytest.mark.parametrize("kind, most", [(packed, 60), (compound, 60), (tuple_statement, 0)], ids=lambda x: getattr(x, "__name__", x))
 def test_one_idea_per_line(kind, most):
-    found = [f"{path.name}:{node.lineno}" for path in FILES for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if kind(node)]
+    found = [f"{path.name}:{node.lineno}" for path in FILES for node in nodes(path) if kind(node)]
     assert len(found) <= most, found
 
 @pytest.mark.parametrize("line, kind", [("a, b = x, y", packed), ("if a: b", compound), ("with a: b", compound), ("f(x), g(y)", tuple_statement)])
