@@ -1,7 +1,8 @@
 """Programs: the matrix-free sampler has the law of the dense one, and the limit is what both tend to.
 
 Two samples of N are compared by Kolmogorov–Smirnov tests at level 1e-9: a difference of distribution functions above
-sqrt(21.4/N), 0.033 for N = 20,000, is seen. About 150 such tests leave a false alarm less likely than 1e-6, for any seed.
+sqrt(21.4/N), 0.033 for N = 20,000 and 0.052 for N = 8,000, is seen. About 150 such tests leave a false alarm less likely
+than 1e-6, for any seed.
 """
 import pickle
 import time
@@ -13,6 +14,7 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import ks_2samp, norm
 
+from conftest import nightly
 from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program
 from infattn_nb import ProgramTokens, Tokens, absolute, attention, clip, conv1d, cos
 from infattn_nb import erf, gelu, leaky_relu, limit, lstm, mlp, relu, rnn, sigmoid
@@ -192,8 +194,9 @@ def test_attention_written_as_a_program(low_rank, n, size=20_000):
         value, error = v.kurtosis(return_error=True)
         assert abs(value - w.kurtosis()) < 10*error
 
-@pytest.mark.power("distribution functions .033 apart; p < 1e-12 without the cross term")
-def test_cross_term(size=20_000):
+@pytest.mark.power("distribution functions .052 apart, by night .033; p < 1e-12 without the cross term")
+@pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
+def test_cross_term(size):
     "Limit scores with the cross term have the law of wide dense ones; without it the same test fails."
     p, _ = program(crosswise)
     pair = scores_of(p)
@@ -224,8 +227,9 @@ def deep(p):
     z = [tanh(a + b) for a, b in zip(x, attention(p, x, var_q=9.))]
     return [*z, *attention(p, z, var_q=30.)]
 
-@pytest.mark.power("distribution functions .033 apart (dense .046), kernel 5 % off")
-def test_two_layers_of_attention(size=20_000):
+@pytest.mark.power("distribution functions .052 apart (dense .073), by night .033; kernel 5 % off")
+@pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
+def test_two_layers_of_attention(size):
     "Residual, nonlinearity, tied inputs. Dense = matrix-free at n = 12; matrix-free at n = 256 = limit; the kernel recursion is 5 percent off."
     p, y = program(deep)
     dense, fast = (simulate(p, y, 12, size=size//2, rng=k, dense=bool(k)) for k in (1, 0))
@@ -239,8 +243,9 @@ def test_two_layers_of_attention(size=20_000):
     S = Attention(Tokens(3, relu, 2*Σ), var_q=9.).infinite_heads().covariances(1, 0)[0]
     assert tanh.dual(K + S)[0, 0] > 1.05*value
 
-@pytest.mark.power("distribution functions .033 apart, covariance of the scores 20 % off")
-def test_shared_matrices_across_depth(size=20_000):
+@pytest.mark.power("distribution functions .052 apart, by night .033; covariance of the scores 20 % off")
+@pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
+def test_shared_matrices_across_depth(size):
     "The same query and key matrices in both layers: later scores depend on earlier ones."
     p = Program()
     x = [clip(1.)(h) for h in p.inputs(Σ[:2, :2])]

@@ -81,7 +81,8 @@ def test_nearly_right_versions_fail():
     for wrong in (without_heads, without_heads + common):
         assert abs(.5*w @ np.divide(wrong**2, f, out=0*f, where=f > 1e-200) - c) > 20e12*se/2
 
-def test_paper_layer():
+@pytest.mark.slow
+def test_paper_layer(): # daily on the page of the rates
     "4 tokens clipped at 100, 2 heads: 11.066 ± 0.006 (an independent measurement)."
     c = kl_constant(Attention(Tokens(4, clip(100.)), heads=2))
     assert c == pytest.approx(11.066, abs=.03)
