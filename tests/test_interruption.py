@@ -50,26 +50,37 @@ def undisturbed(tmp_path_factory):
 
 def blocks(out): return len(list(out.glob(f"{UNFINISHED}/*/*.json")))
 
-@pytest.mark.parametrize("moment", [
-    lambda out: blocks(out) > 2, pytest.param(lambda out: (out/"fig1b.csv").exists(), marks=pytest.mark.slow),
-    pytest.param(lambda out: blocks(out) > 5, marks=pytest.mark.slow)], ids=["computing", "writing", "second figure"])
-def test_killed_and_started_again(moment, undisturbed, tmp_path, monkeypatch):
-    run = start(tmp_path)
-    wait_for(lambda: moment(tmp_path))
+@pytest.fixture(scope="module")
+def tables():
+    "Of an undisturbed run that draws nothing."
+    return {f"{name}.csv": store.as_csv(sweep(name, trials=2, samples=2000)) for name in ("fig1b", "fig2a")}
+
+def go_on_after_a_kill(moment, out, monkeypatch):
+    "Finished blocks are used, not made again."
+    run = start(out)
+    wait_for(lambda: moment(out))
     run.kill()
     run.communicate()
-    before = set(tmp_path.glob(f"{UNFINISHED}/*/*.json"))
+    before, written = set(out.glob(f"{UNFINISHED}/*/*.json")), set()
     assert len(before) > 2
-    written = set()
     def noted(path, *rest):
         written.add(path)
         return write(path, *rest)
     monkeypatch.setattr(store, "write", noted)
-    run_here(tmp_path)
-    assert written and not written & before # finished blocks are used, not made again
+    run_here(out)
+    assert written and not written & before
+
+def test_killed_and_started_again(tables, tmp_path, monkeypatch, undrawn):
+    go_on_after_a_kill(lambda out: blocks(out) > 2, tmp_path, monkeypatch)
+    assert contents(tmp_path) == tables
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [lambda out: blocks(out) > 2, lambda out: (out/"fig1b.csv").exists(), lambda out: blocks(out) > 5], ids=["computing", "writing", "second figure"])
+def test_killed_and_drawn_again(moment, undisturbed, tmp_path, monkeypatch):
+    go_on_after_a_kill(moment, tmp_path, monkeypatch)
     assert contents(tmp_path) == undisturbed
 
-def test_stopped_by_control_c(undisturbed, tmp_path):
+def test_stopped_by_control_c(tables, tmp_path, undrawn):
     run = start(tmp_path)
     wait_for(lambda: blocks(tmp_path) > 2)
     run.send_signal(signal.SIGINT)
@@ -77,7 +88,7 @@ def test_stopped_by_control_c(undisturbed, tmp_path):
     assert run.returncode != 0 and error.count("\n") == 1 and "goes on from the finished blocks" in error
     assert [p.name for p in tmp_path.iterdir()] == [UNFINISHED]
     run_here(tmp_path)
-    assert contents(tmp_path) == undisturbed
+    assert contents(tmp_path) == tables
 
 @pytest.mark.slow
 def test_two_runs_into_one_folder(undisturbed, tmp_path):
@@ -146,7 +157,7 @@ def test_a_sweep_in_memory_equals_one_from_blocks(tmp_path):
     plain = sweep("fig1b", **SMALL)
     for c in plain: assert plain[c].tobytes() == first[c].tobytes() == stored[c].tobytes() and plain[c].dtype == stored[c].dtype
 
-def test_other_unfinished_runs_are_left_alone(tmp_path):
+def test_other_unfinished_runs_are_left_alone(tmp_path, undrawn):
     other = tmp_path/UNFINISHED/"fig1a-of-another-run"/"0001.json"
     other.parent.mkdir(parents=True)
     other.write_text("theirs")
@@ -169,7 +180,7 @@ def test_a_file_is_complete_or_as_it_was(tmp_path, monkeypatch):
     write(path, b"new", tmp_path/"scratch")
     assert path.read_bytes() == b"new" and tidied
 
-def test_whatever_stops_a_run_says_how_to_go_on(tmp_path, monkeypatch):
+def test_whatever_stops_a_run_says_how_to_go_on(tmp_path, monkeypatch, undrawn):
     monkeypatch.setattr(running, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError) as e: reproduce(tmp_path, only="fig2a", **SMALL)
     assert "goes on from the finished blocks" in e.value.__notes__[0]
