@@ -60,7 +60,7 @@ def test_against_integration(φ):
 correlations = st.one_of(st.floats(-1, 1), st.sampled_from([-1., 1., 0., 1 - 1e-15, -1 + 1e-12]))
 
 @every
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(a=st.floats(1e-8, 1e2), b=st.floats(1e-8, 1e2), ρ=correlations)
 def test_dual_is_a_covariance(φ, a, b, ρ):
     "Symmetric, Cauchy–Schwarz, nonnegative diagonal, exact symmetry in (a, b); φ(0)² for no variance."
@@ -79,10 +79,10 @@ def test_kernels_are_positive(s, rank, scale, seed):
         K = φ.dual(scale*G @ G.T)
         assert np.isfinite(K).all() and np.linalg.eigvalsh(K).min() >= -3e-8*np.trace(K), φ
 
-@pytest.mark.power("a pair among a million; constants 1 % smaller break (test_the_search_can_bite)")
+@pytest.mark.power("a pair among 200,000; constants 1 % smaller break (test_the_search_can_bite)")
 @every
-def test_bound_and_constants_hold(φ, size=10**6):
-    "|φ(x) − φ(y)| ≤ C(1 + |x|^{d−1} + |y|^{d−1})|x − y| on a million pairs, near and far."
+def test_bound_and_constants_hold(φ, size=2*10**5):
+    "|φ(x) − φ(y)| ≤ C(1 + |x|^{d−1} + |y|^{d−1})|x − y| on many pairs, near and far."
     rng = np.random.default_rng(0)
     x = rng.standard_cauchy(size)*10
     y = x + rng.standard_cauchy(size)*10.**rng.uniform(-3, 2, size)

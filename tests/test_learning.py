@@ -98,7 +98,7 @@ def jackknife(model, f):
     return x.sum(0)/m.sum(), np.sqrt((n - 1)*others.var(0))
 
 @pytest.mark.power("evidence 2 to 8 % off, weights .02")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", nightly(CASES, "CLS query", "three outputs"))
 def test_evidence_and_weights_are_those_of_quadrature(name):
     X, y, options, (exact, A), c = CASES[name]()
     m = AttentionRegressor(alpha=.2, random_state=0, **options, **MANY).fit(X, y)
@@ -132,7 +132,7 @@ def test_chain_rule():
     assert abs(more.log_marginal_likelihood_value_ - less.log_marginal_likelihood_value_ - np.log(p)) < 10*error < 1.5
 
 @pytest.mark.power("evidence 40 % off, weights .1, prediction .1")
-@pytest.mark.parametrize("n", [2, 32, 64])
+@pytest.mark.parametrize("n", nightly([2, 32, 64], 64))
 def test_finite_width_is_that_of_literal_matrices(n):
     "Prior draws of W^Q, W^K, W^V, weighed by the likelihood, against the sampler with Bartlett latents."
     X, y = data(4, 3, 2, seed=8, scale=.8)

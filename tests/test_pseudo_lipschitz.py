@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import nightly
 from infattn_nb import Nonlinearity, Program, absolute, break_pseudo_lipschitz, clip
 from infattn_nb import compose, cos, erf, gelu, gelu_tanh, growth, identity, leaky_relu
 from infattn_nb import product, quadratic, relu, sigmoid, silu, sin, softmax
@@ -14,12 +15,14 @@ from infattn_nb.theorem.pseudo_lipschitz import attack
 
 READY = [identity, relu, leaky_relu(.3), leaky_relu(-2.), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, gelu_tanh, silu, softplus, sin, cos, absolute, quadratic]
 PLANE = [times, softmax_weight(2), softmax_weight(2, 1), product(times, softmax_weight(2)), compose(tanh, times)]
-every = pytest.mark.parametrize("φ", READY + PLANE + [softmax_weight(6, 3)], ids=repr)
+EVERY = READY + PLANE + [softmax_weight(6, 3)]
+DAILY = [relu, gelu, quadratic, product(times, softmax_weight(2)), compose(tanh, times)]
+every = pytest.mark.parametrize("φ", EVERY, ids=repr)
 quick = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 10**6)
 
 @pytest.mark.power("constants 1 % smaller break (test_the_search_can_bite)")
-@every
+@pytest.mark.parametrize("φ", nightly(EVERY, *(φ for φ in EVERY if φ not in DAILY)), ids=repr)
 def test_a_million_pairs(φ, size=10**6):
     worst, x, y = break_pseudo_lipschitz(φ, size=size, rng=1)
     assert worst <= 1
@@ -43,8 +46,8 @@ def test_kinks_and_exact_pairs(φ):
 @pytest.mark.power("constants 1 % too small, by 200,000 pairs")
 @pytest.mark.parametrize("φ", READY + [times, softmax_weight(2), softmax_weight(6, 3)], ids=repr)
 def test_the_search_can_bite(φ):
-    "The ready-made constants are sharp: one percent less is broken, whatever the seed."
-    for seed in range(3): assert break_pseudo_lipschitz(φ, constant=.99*φ.constant, size=2*10**5, rng=seed)[0] > 1
+    "The ready-made constants hold and are sharp: one percent less is broken, whatever the seed."
+    for seed in range(3): assert 1 < break_pseudo_lipschitz(φ, constant=.99*φ.constant, size=2*10**5, rng=seed)[0] < (1 + 1e-9)/.99
 
 @pytest.mark.power("jumps, exponentials, wrong orders: ratios of 10 to 10⁵")
 def test_not_pseudo_lipschitz():
@@ -99,7 +102,7 @@ def test_the_growth_bound_needs_its_factor():
 line = st.recursive(st.sampled_from(READY), lambda f: st.one_of(st.builds(compose, f, f), st.builds(product, f, f), st.builds(compose, st.sampled_from(PLANE), f, f)), max_leaves=3)
 plane = st.recursive(st.sampled_from(PLANE), lambda f: st.one_of(st.builds(compose, line, f), st.builds(product, f, f), st.builds(compose, st.sampled_from(PLANE), f, f)), max_leaves=2)
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(f=st.one_of(line, plane), seed=seeds)
 def test_proposition_6(f, seed):
     "Random stacks: pair, growth, bound."
