@@ -813,7 +813,7 @@ def test_scikit_learn_clients():
 
 @pytest.mark.filterwarnings("ignore")
 def test_more_scikit_learn_clients():
-    "Pipeline from a table, cross-validation on two processes, lists of sequences, pickle."
+    "Pipeline from a table, cross-validation, lists of sequences, pickle."
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
     from sklearn.model_selection import GridSearchCV, cross_val_score
     from sklearn.pipeline import make_pipeline
@@ -826,12 +826,18 @@ def test_more_scikit_learn_clients():
     search = GridSearchCV(pipe, {"attentionregressor__heads": [1, np.inf], "functiontransformer__kw_args": [dict(asking=1.), dict(asking=2.)]}, cv=2).fit(table, y)
     assert search.predict(table).shape == (20,)
     m = AttentionRegressor(random_state=0, **SMALL)
-    one, two = (cross_val_score(m, embed_features(table), y, cv=3, n_jobs=k) for k in (1, 2))
-    np.testing.assert_array_equal(one, two)
     X, y = ragged(12)
     assert np.isfinite(cross_val_score(m, X, y, cv=3)).all()
     m.fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(m)).predict(X), m.predict(X))
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_cross_validation_on_two_processes(): # whose imports take long
+    selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test oracle only")
+    X, y = data(20, 3, 2)
+    one, two = (selection.cross_val_score(AttentionRegressor(random_state=0, **SMALL), X, y, cv=3, n_jobs=k) for k in (1, 2))
+    np.testing.assert_array_equal(one, two)
 
 def test_as_in_gaussian_process_regressor():
     "Uniform weights against scikit-learn's Gaussian process with the linear kernel of the mean tokens."
