@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from conftest import columns, least_p
+from conftest import columns, least_p, nightly
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, embedding_cov, relu, silu, tanh, text_labels
 from infattn_nb.transformers.chain import run
 from infattn_nb.transformers.admission import with_blocks
@@ -122,7 +122,7 @@ CASES = dict(
     texts=(net(SelfAttention(2, 4, rotary=Rotary(10.), mask="causal", var_q=4.), MLP, cov=TWICE, texts=[0, 0, 1, 1], first_norm=Norm("rms"), final_norm=True), 10))
 
 @pytest.mark.power("distribution functions .07 apart: Gram entries, scores and their products, of every block")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", nightly(CASES, "one_group", "qk_layer", "parallel_post", "scaled"))
 def test_literal_simulation(name):
     "Every part, against all matrices: 4,000 networks each."
     t, n = CASES[name]
@@ -140,7 +140,7 @@ WIDE = dict(rotary=dict(rotary=ROTARY), frequencies=dict(rotary=Rotary(frequenci
             both=dict(qk_norm=Norm("layer", 0.), rotary=ROTARY, softcap=2.), groups=dict(groups=1))
 
 @pytest.mark.power("distribution functions .12 apart: scores and their products between tokens and heads")
-@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("name", nightly(WIDE, "frequencies", "groups"))
 def test_wide_heads(name):
     "m = ∞ is not told from m = 4096: Gaussian scores of the covariance that rotary positions and norms leave them."
     a = SelfAttention(2, 4096, var_q=2., **WIDE[name])

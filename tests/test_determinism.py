@@ -86,8 +86,8 @@ def test_stored_tables_are_what_the_command_writes(name):
     parameters = json.loads((ROOT/f"nbs/data/{name}.json").read_text())
     assert parameters["trials"] == 10 and parameters["samples"] == PLANS[name].samples and parameters["seed"] == 0
 
-def test_quiet_command(tmp_path, monkeypatch, capfd):
-    "Once in a process of its own, then in this one, which has imported everything."
+def test_quiet_command(tmp_path, monkeypatch, capfd, undrawn):
+    "Once in a process of its own, then in this one, which has imported everything and draws nothing."
     monkeypatch.chdir(tmp_path)
     command, options = Path(sys.executable).with_name("infattn_figures"), ("--only", "fig1b", "--trials", "1", "--samples", "32")
     def run(*options):

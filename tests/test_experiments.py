@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm, ttest_ind
 
+from conftest import nightly
 from infattn_nb import Nonlinearity, Tokens, clip, kde, kde_kl, kl_divergence, literal_seconds, paired_kl
 from infattn_nb import paper_layer, psd_factor, read_table, relu, reproduce, sweep
 from infattn_nb.convergence.divergence import kl_of_variances, paired_variances
@@ -136,7 +137,7 @@ def test_shared_draws_agree_with_draws_of_their_own(study, n):
     assert both_streams(study, n, 30, 1000, 0).min() > 1e-6
 
 @pytest.mark.power("it must reject: tokens without the length of h⁰; heads of a hundred times the width")
-@pytest.mark.parametrize("wrong", ["_factor_of_sums", "paired_variances"])
+@pytest.mark.parametrize("wrong", nightly(["_factor_of_sums", "paired_variances"], "paired_variances"))
 def test_wrong_draws_are_seen(wrong, monkeypatch):
     broken = {"_factor_of_sums": lambda sums, n, rng: np.repeat(psd_factor(sums[n]/n)[:, :, None, None], 3, axis=-2),
               "paired_variances": lambda layer, L, m, rng: paired_variances(layer, L, 100*m, rng)}

@@ -106,7 +106,7 @@ LIMITS = {
 }
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
-@pytest.mark.parametrize("name", nightly(LIMITS, "gated"))
+@pytest.mark.parametrize("name", nightly(LIMITS, "turned", "gated"))
 def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     a, f, options = LIMITS[name]
     final, kind = options.get("final_norm", False), options.get("kind", "layer")

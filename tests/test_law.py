@@ -133,12 +133,12 @@ def test_zero_tokens():
 HARD = {
     "score sd 10": replace(FOUR, var_q=100.), "score sd 50": replace(FOUR, var_q=2500.), "eight tokens": Attention(Tokens(8, relu), heads=3),
     "64 tokens": Attention(Tokens(64, identity), var_q=4.), "causal, second row": replace(FOUR, mask="causal"), "bias": replace(FOUR, bias=np.arange(16.).reshape(4, 4)/4),
-    "identity weights": replace(FOUR, weights=identity), "relu weights": Attention(Tokens(3, relu), weights=relu), "tanh tokens": Attention(Tokens(5, tanh), heads=2),
+    "identity weights": replace(FOUR, weights=identity), "relu weights": Attention(Tokens(3, relu), weights=relu), "tanh tokens": Attention(Tokens(4, tanh), heads=2), "five tanh tokens": Attention(Tokens(5, tanh), heads=2),
     "linear scores with bias": replace(FOUR, score_scale="linear", bias=np.eye(4)), "identity weights, masked": replace(FOUR, weights=identity, mask="causal"),
 }
 
 @pytest.mark.power("1 % in the middle, 22 % at 4 standard deviations")
-@pytest.mark.parametrize("name", nightly(HARD, "score sd 10", "64 tokens", "eight tokens", "identity weights"))
+@pytest.mark.parametrize("name", nightly(HARD, "score sd 10", "64 tokens", "eight tokens", "five tanh tokens", "identity weights"))
 def test_hard_cases_within_stated_error(name, size=2**16):
     layer, i = HARD[name], 1
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=size)
@@ -155,7 +155,7 @@ def fine_sf(layer, y, N=10**6):
     u = lambda g: np.maximum(np.einsum("in,ij,jn->n", a := softmax(L @ g, axis=0), K, a), 1e-300)
     return np.mean([[w @ norm.sf(t, scale=np.sqrt(v))/w.sum() for t in y] for v, w in normal_nodes(u, np.ptp(L, axis=0), N=N, R=10.5)], axis=0)
 
-@pytest.mark.parametrize("tokens, var_q", [(Tokens(4, identity), 4.), pytest.param(Tokens(4, relu), 1., marks=pytest.mark.slow), (SINGULAR["simplex"], 4.)], ids=["independent", "relu", "simplex"])
+@pytest.mark.parametrize("tokens, var_q", [pytest.param(Tokens(4, identity), 4., marks=pytest.mark.slow), pytest.param(Tokens(4, relu), 1., marks=pytest.mark.slow), (SINGULAR["simplex"], 4.)], ids=["independent", "relu", "simplex"])
 def test_stated_error_covers_a_much_finer_rule(tokens, var_q):
     layer = Attention(tokens, var_q=var_q)
     law = layer.law().marginal(0)
@@ -201,7 +201,7 @@ def any_layer(most):
     return given(s=st.integers(1, most), rank=st.integers(1, most), scale=st.sampled_from([1e-12, 1e-3, 1., 1e12]), heads=st.sampled_from([1, 2, 3, 100, 4096]),
                  score_sd=st.sampled_from([.1, 1., 2., 30.]), var=st.sampled_from([1e-6, 1., 1e6]), seed=st.integers(0, 10**6))
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @any_layer(3)
 def test_laws_stay_laws(**chosen): stays_a_law(**chosen)
 
