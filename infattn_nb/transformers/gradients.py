@@ -18,14 +18,16 @@ from ..numerics.factors import bartlett
 from ..numerics.pictures import bold_dashes, lines, own_axes
 from ..numerics.sampling import by_pieces, draw
 from .admission import width_of
-from .backward import backward
+from .backward import all_fresh, backward
 from .chain import Chain, chain_parts, numbers_of, run
 from .chain import who_attends
 from .heads import positions_of
-from .residual_gradients import Gradient, coordinates, narrow
-from .residual_gradients import normed, random_readout
-from .residual_gradients import right_inverse, through_norm
-from .residual_gradients import through_sum
+from .residual_gradients import Gradient, along_before
+from .residual_gradients import before_norm, coordinates
+from .residual_gradients import gram, inverse, narrow, normed
+from .residual_gradients import random_readout, right_inverse
+from .residual_gradients import split, through_norm
+from .residual_gradients import through_sum, to_branch
 from .residual_stream import root
 
 # %% ../../nbs/21_gradients.ipynb #gr-step
@@ -54,17 +56,29 @@ def through_step(step, g, block, branches, positions, rng):
     Gradient
         Before the sum.
     """
-    S, E, past = through_sum(step, g, block, rng)
-    sizes, pulls = backward(branches, step.branches, S, E, step.R, step.F, g.n,
-                            positions, rng)
     kind = block.normaliser.kind
+    g = before_norm(step, g, kind)
+    E, drawn, M, past = _sent(step, g, block, branches, rng)
+    sizes, pulls = backward(branches, step.branches, drawn, M, E, step.R, g.n,
+                            positions)
     D = step.D
     u = coordinates(step.x) if D is None else normed(step.x, D, kind)
     along = sum(_known(pull, step, u, kind, rng) for pull in pulls)
-    dU = Gradient(g.n, along, root(sum(pull.cov for pull in pulls)))
+    cov = sum(pull.cov for pull in pulls)
     if D is not None:
-        dU = through_norm(dU, u, D, kind)
-    return sizes, _joined(past, dU, rng)
+        along = along_before(along, u, D, kind)
+        cov = D[..., :, None]*cov*D[..., None, :]
+    return sizes, _joined(past, along, cov, rng)
+
+def _sent(step, g, block, branches, rng):
+    "What goes to the branches (E, draws and M), and what goes past them."
+    if g.n == np.inf:
+        E = to_branch(step, g, block)
+        drawn, overlap = all_fresh(branches, step.branches, E, step.R, g.n, rng)
+        return E, drawn, *split(step, g, block, overlap, rng)
+    S, E, past = through_sum(step, g, block, rng)
+    drawn, overlap = all_fresh(branches, step.branches, E, step.R, g.n, rng)
+    return E, drawn, (S - overlap) @ inverse(step.F), past
 
 def _known(pull, step, u, kind, rng):
     r"$T\,U^{+\top}$ in the frame of X, and fresh coordinates where U has none."
@@ -80,14 +94,14 @@ def _known(pull, step, u, kind, rng):
     d = (d + fresh - fresh @ inv @ w)[..., :-1]
     return np.concatenate([0*u[..., :1], d], axis=-1) if centred else d
 
-def _joined(past, dU, rng):
+def _joined(past, along, cov, rng):
     "What went past the branch, and what came through it: independent beyond the frame."
-    n, along, C = dU
+    n = past.n
     b, s, w = along.shape
     along = past.along + along
     if n == np.inf:
-        beyond = np.concatenate([past.beyond, C], axis=-1)
-        return Gradient(n, along, narrow(beyond))
+        return Gradient(n, along, root(gram(past.beyond) + cov))
+    C = root(cov)
     R = narrow(past.beyond)
     r = R.shape[-1]
     near = C @ rng.standard_normal((b, s, r))/np.sqrt(n)

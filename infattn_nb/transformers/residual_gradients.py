@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['gram', 'inverse', 'right_inverse', 'coordinates', 'turn', 'narrow', 'Gradient', 'random_readout', 'normed',
-           'through_norm', 'opened', 'Sent', 'through_sum']
+           'through_norm', 'along_before', 'before_norm', 'opened', 'Sent', 'through_sum', 'to_branch', 'split']
 
 # %% ../../nbs/59_residual_gradients.ipynb #rg-imports
 from typing import NamedTuple
@@ -158,9 +158,33 @@ def through_norm(g, u, D, kind):
     Gradient
         Of what the norm got.
     """
-    t = np.einsum("bsw,bsw->bs", g.along, u)
-    along = _scaled(g.along - t[..., None]*u, D, kind)
-    return Gradient(g.n, along, D[..., None]*g.beyond)
+    return Gradient(g.n, along_before(g.along, u, D, kind), D[..., None]*g.beyond)
+
+def along_before(along, u, D, kind):
+    "Coordinates before a norm from those after it."
+    t = np.einsum("bsw,bsw->bs", along, u)
+    return _scaled(along - t[..., None]*u, D, kind)
+
+def before_norm(step, g, kind):
+    """The gradient of a residual sum before its norm, if it has one.
+
+    Parameters
+    ----------
+    step
+        The sum, as it was.
+    g
+        After it.
+    kind
+        Which norm.
+
+    Returns
+    -------
+    Gradient
+        Before its norm.
+    """
+    if step.total_D is None:
+        return g
+    return through_norm(g, normed(step.total, step.total_D, kind), step.total_D, kind)
 
 # %% ../../nbs/59_residual_gradients.ipynb #rg-open
 def opened(g, W, rng):
@@ -185,13 +209,10 @@ def opened(g, W, rng):
     r = g.beyond.shape[-1]
     N = rng.standard_normal((b, r, w))
     N -= (N @ W.mT) @ W
-    along = g.along @ W
-    if g.n == np.inf:
-        return Gradient(g.n, along + g.beyond @ N, g.beyond)
     T = bartlett(r, g.n - w, (b,), rng)
     L = np.linalg.cholesky(gram(N) + gram(T))
     Z = np.linalg.solve(L, np.concatenate([N, T], axis=-1)) # rows are orthonormal
-    along = along + np.sqrt(g.n)*g.beyond @ Z[..., :w]
+    along = g.along @ W + np.sqrt(g.n)*g.beyond @ Z[..., :w]
     return Gradient(g.n, along, g.beyond @ Z[..., w:])
 
 # %% ../../nbs/59_residual_gradients.ipynb #rg-sum
@@ -202,7 +223,7 @@ class Sent(NamedTuple):
     past: Gradient # in the frame of X
 
 def through_sum(step, g, block, rng):
-    r"""Back through $X' = \mathrm{norm}(\alpha X + \beta\,\mathrm{norm}(Y))$.
+    r"""Back through $X' = \alpha X + \beta\,\mathrm{norm}(Y)$ at finite width.
 
     Parameters
     ----------
@@ -221,11 +242,8 @@ def through_sum(step, g, block, rng):
         What Y and X get.
     """
     kind = block.normaliser.kind
-    if step.total_D is not None:
-        u = normed(step.total, step.total_D, kind)
-        g = through_norm(g, u, step.total_D, kind)
     q = 1 + step.x.B.shape[-1]
-    y = _added(step)
+    y = coordinates(step.y)
     output = y if step.y_D is None else _scaled(y, step.y_D, kind)
     total = block.branch_scale*output
     total[..., :q] += block.skip_scale*coordinates(step.x)
@@ -235,14 +253,6 @@ def through_sum(step, g, block, rng):
     if step.y_D is not None:
         dY = through_norm(dY, output, step.y_D, kind)
     return Sent(dY.along @ y.mT, narrow(_beyond(dY, 0)), past)
-
-def _added(step):
-    "Coordinates of Y in a frame of 1, X and what is beyond."
-    if step.y is not None:
-        return coordinates(step.y)
-    C = root(step.F)
-    b, s, q = step.x.B.shape
-    return np.concatenate([np.zeros((b, s, 1 + q)), C], axis=-1)
 
 def _times(α, g):
     return Gradient(g.n, α*g.along, α*g.beyond)
@@ -257,9 +267,77 @@ def _with_mean(W):
 
 def _beyond(g, q):
     "A factor of what is orthogonal to the first q axes."
-    if g.n == np.inf:
-        return g.beyond
     return np.concatenate([g.along[..., q:]/np.sqrt(g.n), g.beyond], axis=-1)
+
+# %% ../../nbs/59_residual_gradients.ipynb #rg-limit
+def to_branch(step, g, block):
+    r"""A factor of $dY\,dY^\top$ in the limit.
+
+    Parameters
+    ----------
+    step
+        The sum, as it was.
+    g
+        dX'.
+    block
+        Its norms and scales.
+
+    Returns
+    -------
+    ndarray, (b, s, k)
+        The factor.
+    """
+    E = block.branch_scale*g.beyond
+    return E if step.y_D is None else step.y_D[..., None]*E
+
+def split(step, g, block, overlap, rng):
+    r"""Back through $X' = \alpha X + \beta\,\mathrm{norm}(BW)$ in the limit.
+
+    Parameters
+    ----------
+    step
+        The sum, as it was.
+    g
+        dX'.
+    block
+        Its norms and scales.
+    overlap
+        $\xi B^\top$ of all branches, drawn as if nothing were known of the sum.
+    rng
+        Source of random numbers.
+
+    Returns
+    -------
+    M : ndarray, (b, s, s)
+        of $dY\,W^\top=\xi+MB$
+    past : Gradient
+        What X gets beside the branch.
+    """
+    D = step.y_D
+    α = block.skip_scale
+    A = α*step.x.B
+    if D is not None: # of dX' with βY's norm
+        overlap = overlap*(D[..., None, :]/D[..., :, None])
+    ν = g.beyond @ rng.standard_normal((len(A), g.beyond.shape[-1], A.shape[-1]))
+    inv = _inverse_factor(step.total)
+    M = (g.along[..., 1:] - (ν @ A.mT + overlap) @ inv.mT) @ inv
+    along = np.concatenate([g.along[..., :1], ν + M @ A], axis=-1)
+    M = block.branch_scale**2*M
+    if D is not None:
+        M = _through_output_norm(M, overlap, step.F, D)
+    return M, Gradient(g.n, α*along, α*g.beyond)
+
+def _inverse_factor(x):
+    if x.inverse is not None:
+        return x.inverse
+    return np.linalg.pinv(x.B, rcond=1e-8)
+
+def _through_output_norm(M, overlap, F, D):
+    r"$D(M - \mathrm{diag}(dU\,U^\top))D$ where U is what the norm returned."
+    F = D[..., :, None]*F*D[..., None, :]
+    t = np.einsum("bii->bi", overlap) + np.einsum("bij,bji->bi", M, F)
+    M = M - t[..., None]*np.eye(t.shape[-1])
+    return D[..., :, None]*M*D[..., None, :]
 
 # %% ../../nbs/59_residual_gradients.ipynb #public
 __all__ = []
