@@ -17,7 +17,7 @@ from ..numerics.slopes import slope, slope_moments
 from .blocks import FeedForward
 from .heads import SelfAttention
 from .parts import waves
-from .residual_gradients import gram, inverse
+from .residual_gradients import gram, inverse_factor
 from .residual_stream import root
 
 # %% ../../nbs/60_backward.ipynb #ba-algebra
@@ -196,7 +196,10 @@ def before_softmax(t, A, P, dA):
     ndarray, (..., s)
         Gradients of the scores, before the cap.
     """
-    dP = dA - np.einsum("...k,...k->...", A, dA)[..., None]
+    dP = A*dA
+    s = A.shape[-1]
+    rows = dP.reshape(-1, s) @ np.ones(s) # a product sums short rows faster than `sum`
+    np.subtract(dA, rows.reshape(*A.shape[:-1], 1), out=dP)
     dP *= A
     if t.softcap is not None:
         dP *= 1 - np.tanh(P/t.softcap)**2
@@ -338,26 +341,26 @@ def _through_wide_heads(t, record, drawn, M, E, R, positions):
 def _wide_scores(t, record, P, dP, G, positions):
     "T of queries and keys, dQ dQᵀ and dK dKᵀ, from the scores alone."
     dQ = dK = inner = 0.
-    D_q, D_k = _row_factors(t, G)
-    lengths = D_q[:, :, None, None]*D_k[:, None, None, :]
-    bare = dP if t.qk_norm is None else lengths*dP
+    bare = dP
+    lengths = 1.
+    if t.qk_norm is not None:
+        D_q, D_k = _row_factors(t, G)
+        lengths = D_q[:, :, None, None]*D_k[:, None, None, :]
+        bare = lengths*dP
+        along = dP*P
+        inner = inner - (t.var_q*D_q**2*along.sum((2, 3)))[..., None]*G
+        inner = inner - (t.var_k*D_k**2*along.sum((1, 2)))[..., None]*G
     for wave, B in _bilinear_parts(t, record, P, lengths, positions):
         dB = bare if wave is None else wave[:, None]*bare
         inner = inner + _rows(dB, B) + _columns(dB, B)
         dQ = dQ + _rows(_right(dB, G), dB)
         dK = dK + _columns(dB, _left(G, dB))
-    if t.qk_norm is not None:
-        along = dP*P
-        inner = inner - (t.var_q*D_q**2*along.sum((2, 3)))[..., None]*G
-        inner = inner - (t.var_k*D_k**2*along.sum((1, 2)))[..., None]*G
     c = t.score_scale**2
     return inner, c*t.var_k*dQ, c*t.var_q*dK
 
 def _row_factors(t, G):
     "What a norm multiplies queries and keys by, at m = ∞."
     length = np.einsum("bii->bi", G)
-    if t.qk_norm is None:
-        return np.ones(length.shape), np.ones(length.shape)
     eps = t.qk_norm.eps
     return 1/np.sqrt(t.var_q*length + eps), 1/np.sqrt(t.var_k*length + eps)
 
@@ -409,9 +412,11 @@ def _fresh_field(t, record, E, R, rng):
         c = np.sqrt(t.var_3)*(R @ rng.standard_normal((b, R.shape[-1], UNITS)))
     ξ = E @ rng.standard_normal((b, k, UNITS))/np.sqrt(UNITS)
     K = _second_moments(t, record, R)
-    exact = E @ rng.standard_normal((b, k, len(K[0]))) @ root(K).mT # Gaussian
-    rest = (exact - ξ @ unit_of(t, a, c).mT) @ inverse(K)
-    overlap = np.sqrt(t.var_2)*exact
+    C = root(K)
+    inv = inverse_factor(C)
+    exact = E @ rng.standard_normal((b, k, C.shape[-1])) # Gaussian, as that of units
+    rest = (exact - ξ @ unit_of(t, a, c).mT @ inv.mT) @ inv
+    overlap = np.sqrt(t.var_2)*(exact @ C.mT)
     if t.var_b2:
         overlap = overlap + np.sqrt(t.var_b2)*(E @ rng.standard_normal((b, k, 1)))
     return Fresh(Field(ξ, a, c, rest), K, overlap)

@@ -328,12 +328,10 @@ def _some_gradients(t, n, cov, labels, names, b, *, rng):
     E = np.stack([g.gram() for g, _, _ in shots], axis=1)
     inner = np.stack([g.inner(x) for g, x, _ in shots], axis=1)
     per_block = [sizes for _, _, sizes in shots[:-1]]
-    Θ = 0.
-    for block, sizes in zip(t.stack, per_block):
-        Θ = Θ + sum(_variance(block, name)*x for name, x in sizes.items())
     totals = [_totals(per_block, name, b) for name in names]
+    Θ = _tangent(t, per_block, labels)
     parts = chain_parts(t, there.streams[0], there.records)
-    return *parts, E, inner, _of_texts(Θ, labels), *totals
+    return *parts, E, inner, Θ, *totals
 
 def _totals(per_block, name, b):
     "‖∂loss/∂W‖²/fan-in of a matrix in each block, (b, L)."
@@ -341,10 +339,15 @@ def _totals(per_block, name, b):
     sizes = [block.get(name, absent).sum((-2, -1)) for block in per_block]
     return np.stack(sizes, axis=1)
 
-def _of_texts(Θ, labels):
-    "Sums over the tokens of each pair of texts."
+def _tangent(t, per_block, labels):
+    "Sum of all θ, over the tokens of each pair of texts."
+    Θ = 0.
+    for block, sizes in zip(t.stack, per_block):
+        for name, x in sizes.items():
+            whole = x if labels is not None else x.sum((-2, -1))
+            Θ = Θ + _variance(block, name)*whole
     if labels is None:
-        return Θ.sum((-2, -1))
+        return Θ
     member = np.equal.outer(np.arange(labels.max() + 1), labels).astype(float)
     return member @ Θ @ member.T
 
