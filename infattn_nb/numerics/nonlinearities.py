@@ -409,19 +409,19 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
     ndarray
         weights of the same shape, float64
     """
-    y = below_top(floats(x), axis)
+    y, _ = below_top(floats(x), axis)
     np.exp(y, out=y)
     y /= y.sum(axis=axis, keepdims=True)
     return y
 
 def below_top(x, axis):
-    "x less its largest entry along `axis`: a new array."
+    "x less its largest entry along `axis`, a new array, and that entry."
     top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     if not np.isfinite(top).all():
         checks.refuse("x", "have a finite largest score along `axis`",
                       "none, NaN or infinity", "mend the scores or the mask")
     with np.errstate(over="ignore"):
-        return np.asarray(x - top)
+        return np.asarray(x - top), top
 
 # %% ../../nbs/44_functions.ipynb #public
 __all__ = ["Nonlinearity", "identity", "relu", "leaky_relu", "clip", "erf", "tanh",

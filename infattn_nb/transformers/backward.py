@@ -404,13 +404,13 @@ def unit_of(t, h, gate):
 
 def _fresh_field(t, record, E, R, rng):
     b, _, k = E.shape
-    a = np.sqrt(t.var_1)*(R @ rng.standard_normal((b, R.shape[-1], UNITS)))
+    a = np.sqrt(t.var_1)*R @ rng.standard_normal((b, R.shape[-1], UNITS))
     if t.var_b1:
         a += np.sqrt(t.var_b1)*rng.standard_normal((b, 1, UNITS))
     c = None
     if t.gated:
         c = np.sqrt(t.var_3)*(R @ rng.standard_normal((b, R.shape[-1], UNITS)))
-    ξ = E @ rng.standard_normal((b, k, UNITS))/np.sqrt(UNITS)
+    ξ = E/np.sqrt(UNITS) @ rng.standard_normal((b, k, UNITS))
     K = _second_moments(t, record, R)
     C = root(K)
     inv = inverse_factor(C)

@@ -185,8 +185,8 @@ def _attend(t, R, m, rng, texts, keep):
         before = _by_head(P, h, m == np.inf) if keep else None
         scores = _capped(t, P, bias)
         raw = before if scores is P or not keep else _by_head(scores, h)
-        A = _weights(scores, allowed, h)
-        entropy = _entropy(A, scores).reshape(b, h, s)
+        A, log_sum = _weights(scores, allowed, h)
+        entropy = _entropy(A, scores, log_sum).reshape(b, h, s)
         T, M = _values(R.mT @ A, m, g, rng)
         M = M.reshape(b, -1, s)
         F = F + M.mT @ M
@@ -301,25 +301,26 @@ def _of_heads(bias, first, h):
     return np.moveaxis(some, 2, 0).reshape(len(bias[0]), -1)
 
 def _weights(scores, allowed, h):
-    """Softmax over the keys, axis 1, of h heads; scores that are not allowed become −10³⁰⁰.
+    """Softmax over the keys of h heads, axis 1, and the logarithm of its denominator.
 
-    Their exponentials would be zero, but underflow is slow: e⁰·0 is the same."""
-    if allowed is None:
-        A = below_top(scores, 1)
-        np.exp(A, out=A)
-    else:
+    Scores that are not allowed become −10³⁰⁰. Their exponentials would be zero, but
+    underflow is slow: 0·e⁰ is the same."""
+    seen = None
+    if allowed is not None:
         seen = np.tile(allowed.T, h).astype(float)
         np.minimum(scores, np.where(seen, np.inf, -1e300), out=scores)
-        A = below_top(scores, 1)
+    A, top = below_top(scores, 1)
+    if seen is not None:
         A *= seen
-        np.exp(A, out=A)
+    np.exp(A, out=A)
+    if seen is not None:
         A *= seen
-    A /= A.sum(axis=1, keepdims=True)
-    return A
+    total = A.sum(1, keepdims=True)
+    A /= total
+    return A, (top - np.log(1/total))[:, 0]
 
-def _entropy(A, P):
+def _entropy(A, P, log_sum):
     "Entropies of weights A = softmax(P) along axis 1; rounding may make them negative."
-    log_sum = P.max(1) - np.log(A.max(1))
     return np.maximum(log_sum - np.einsum("bjc,bjc->bc", A, P), 0.)
 
 def _values(M, m, g, rng):
