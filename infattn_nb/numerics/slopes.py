@@ -183,8 +183,8 @@ def slope_moments(phi, cov):
     α
         $\mathbb{E}[\phi''(Z_i)\phi(Z_j)]$ in the sense of distributions: by Stein's
         lemma $\mathbb{E}[\phi'(Z_i)\phi(Z_j)Z_k] = α_{ij}Σ_{ik} + β_{ij}Σ_{jk}$.
-        Closed forms for lines with a bend, Hermite series for the rest: to rounding
-        for smooth φ, to about $10^{-3}$ for a clip.
+        Closed forms for lines with a bend, Hermite series for the rest: to about
+        $10^{-11}$ for smooth φ, to about $10^{-3}$ for a clip.
     """
     a = np.diagonal(cov, axis1=-2, axis2=-1)
     left = _bend_of(phi)

@@ -382,7 +382,7 @@ class Field(NamedTuple):
     ξ: np.ndarray # (b, s, UNITS)
     a: np.ndarray # (b, s, UNITS), before the activation
     c: np.ndarray # its gate, or None
-    rest: np.ndarray # what makes the covariance of their overlap exact, (b, s, s)
+    rest: np.ndarray # what makes their overlap Gaussian, (b, s, s)
 
 @fresh.register
 def _fresh_units(t: FeedForward, record, E, R, n, rng):
