@@ -86,7 +86,7 @@ def through(branch, record, drawn, M, E, R, n, positions):
     drawn
         What fresh drew.
     M
-        $(S - \sum\xi B^\top)F^+$, (b, s, s)
+        $(S - \sum\xi B^\top)F^+$, or from the whole sum in the limit, (b, s, s)
     positions
         Of the tokens in their texts, (s,)
 
@@ -196,9 +196,9 @@ def before_softmax(t, A, P, dA):
     ndarray, (..., s)
         Gradients of the scores, before the cap.
     """
-    dP = A*dA
     s = A.shape[-1]
-    rows = dP.reshape(-1, s) @ np.ones(s) # a product sums short rows faster than `sum`
+    dP = A*dA
+    rows = dP.reshape(-1, s) @ np.ones(s) # sums short rows faster than `sum`
     np.subtract(dA, rows.reshape(*A.shape[:-1], 1), out=dP)
     dP *= A
     if t.softcap is not None:

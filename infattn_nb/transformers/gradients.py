@@ -26,8 +26,9 @@ from .residual_gradients import Gradient, along_before
 from .residual_gradients import before_norm, coordinates
 from .residual_gradients import gram, inverse, narrow, normed
 from .residual_gradients import random_readout, right_inverse
-from .residual_gradients import split, through_norm
-from .residual_gradients import through_sum, to_branch
+from .residual_gradients import through_norm, through_sum
+from .residual_gradients import through_sum_in_the_limit
+from .residual_gradients import to_branch
 from .residual_stream import root
 
 # %% ../../nbs/21_gradients.ipynb #gr-step
@@ -75,7 +76,7 @@ def _sent(step, g, block, branches, rng):
     if g.n == np.inf:
         E = to_branch(step, g, block)
         drawn, overlap = all_fresh(branches, step.branches, E, step.R, g.n, rng)
-        return E, drawn, *split(step, g, block, overlap, rng)
+        return E, drawn, *through_sum_in_the_limit(step, g, block, overlap, rng)
     S, E, past = through_sum(step, g, block, rng)
     drawn, overlap = all_fresh(branches, step.branches, E, step.R, g.n, rng)
     return E, drawn, (S - overlap) @ inverse(step.F), past

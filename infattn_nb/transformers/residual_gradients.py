@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['gram', 'inverse', 'inverse_factor', 'right_inverse', 'coordinates', 'turn', 'narrow', 'Gradient', 'random_readout',
            'normed', 'through_norm', 'along_before', 'before_norm', 'opened', 'Sent', 'through_sum', 'to_branch',
-           'split']
+           'through_sum_in_the_limit']
 
 # %% ../../nbs/59_residual_gradients.ipynb #rg-imports
 from typing import NamedTuple
@@ -295,7 +295,7 @@ def to_branch(step, g, block):
     E = block.branch_scale*g.beyond
     return E if step.y_D is None else step.y_D[..., None]*E
 
-def split(step, g, block, overlap, rng):
+def through_sum_in_the_limit(step, g, block, overlap, rng):
     r"""Back through $X' = \alpha X + \beta\,\mathrm{norm}(BW)$ in the limit.
 
     Parameters
