@@ -6,6 +6,7 @@ import pytest
 
 from conftest import columns, least_p, nightly
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, embedding_cov, relu, silu, tanh, text_labels
+from infattn_nb.numerics.nonlinearities import softmax as exact_softmax
 from infattn_nb.transformers.chain import run
 from infattn_nb.transformers.admission import with_blocks
 
@@ -295,3 +296,16 @@ def test_kernel_of_a_modern_block():
     y = t.chain(np.inf, 300, 0).gram
     spread = y.std(0)/np.sqrt(300)
     assert (abs(y.mean(0) - K.gram) < 6*np.hypot(spread, e.gram) + .01*abs(K.gram) + 1e-12).all()
+
+@pytest.mark.parametrize("strength", (1., 1e6))
+def test_masked_scores_weigh_nothing(strength):
+    "The softmax that spares masked scores their underflow is the softmax, to the last bit; so are its entropies."
+    mask = np.tri(6, dtype=bool)[::-1].copy()
+    R = np.random.default_rng(0).standard_normal((5, 6, 6))
+    for m in (4, np.inf):
+        kept = SelfAttention(3, m, mask=mask, var_q=strength).forward(R, np.inf, np.random.default_rng(1), keep="all")
+        A = exact_softmax(np.where(mask, kept.scores, -np.inf))
+        np.testing.assert_array_equal(kept.A, A)
+        assert not kept.A[..., ~mask].any()
+        entropy = -(A*np.log(np.where(A > 0, A, 1))).sum(-1)
+        np.testing.assert_allclose(kept.entropy, entropy, atol=1e-9*strength**.5)

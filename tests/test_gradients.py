@@ -12,6 +12,7 @@ from gradient_cases import CASES, INDEPENDENT, case, embeddings, readout_cov, st
 from literal_gradients import Literal, sample
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, clip, embedding_cov, gelu, relu, step
 from infattn_nb.numerics import nonlinearities
+from infattn_nb.transformers import gradients as way
 
 STORED = np.load(Path(__file__).parent/"data"/"gradients.npz")
 LEVEL = 1e-6
@@ -94,6 +95,24 @@ def test_limit_has_twins(norm, kind):
     θ = t.gradients(np.inf, 50, 0, readout="mean").norms
     np.testing.assert_allclose(θ["q"], θ["k"], rtol=1e-11)
     np.testing.assert_allclose(θ["v"], θ["o"], rtol=1e-11)
+
+@pytest.mark.parametrize("norm", ("pre", "post", None))
+@pytest.mark.parametrize("parallel", (False, True))
+def test_what_a_sum_knows_is_shared_out(norm, parallel, monkeypatch):
+    "In the limit dX′X′ᵀ is what goes past the branches plus S, in every sum of every network; without M it is not."
+    through, seen = way.through_sum_in_the_limit, []
+    def watched(step, g, block, overlap, rng):
+        M, past = through(step, g, block, overlap, rng)
+        known = g.inner(step.total)
+        for kept, S in ((True, overlap + M @ step.F), (False, overlap)):
+            gap = abs(past.inner(step.x) + S - known).max((-2, -1))/abs(known).max((-2, -1))
+            assert (gap < 1e-9).all() if kept else (gap > 1e-4).all()
+        seen.append(step)
+        return M, past
+    monkeypatch.setattr(way, "through_sum_in_the_limit", watched)
+    block = Block(SelfAttention(2, var_q=3., mask="causal"), FeedForward(activation=gelu, var_b1=.2, var_b2=.3), norm, parallel=parallel, skip_scale=.9, branch_scale=1.2)
+    Transformer(np.eye(4) + .5, .3, blocks=[block]*3, final_norm=True).gradients(np.inf, 50, 0, readout="mean")
+    assert len(seen) == (3 if parallel else 6)
 
 LIMITS = {
     "plain": (SelfAttention(2, var_q=4.), None, dict(final_norm=True)),

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic', 'step',
            'WIDE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped', 'leaky_relu',
-           'clip', 'softmax']
+           'clip', 'softmax', 'below_top']
 
 # %% ../../nbs/44_functions.ipynb #7356cc67
 from collections.abc import Callable
@@ -307,7 +307,18 @@ def _silu_mixture(a, b, c):
 
 # %% ../../nbs/44_functions.ipynb #gelutanhcode
 #| code-fold: true
-def _gelu_tanh(x): return .5*x*(1 + np.tanh((2/np.pi)**.5*(x + .044715*x*x*x)))
+def _gelu_tanh(x):
+    "x(1 + tanh √(2/π)(x + .044715x³))/2, in one array: memory is what takes time."
+    y = np.asarray(.044715*x)
+    y *= x
+    y *= x
+    y += x
+    y *= (2/np.pi)**.5
+    np.tanh(y, out=y)
+    y += 1
+    y *= .5*x
+    return y
+
 def _silu(x): return x*special.expit(x)
 
 def _gelu_even(v, degree):
@@ -398,16 +409,19 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
     ndarray
         weights of the same shape, float64
     """
-    x = floats(x)
+    y, _ = below_top(floats(x), axis)
+    np.exp(y, out=y)
+    y /= y.sum(axis=axis, keepdims=True)
+    return y
+
+def below_top(x, axis):
+    "x less its largest entry along `axis`, a new array, and that entry."
     top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     if not np.isfinite(top).all():
         checks.refuse("x", "have a finite largest score along `axis`",
                       "none, NaN or infinity", "mend the scores or the mask")
     with np.errstate(over="ignore"):
-        y = np.asarray(x - top)
-        np.exp(y, out=y)
-    y /= y.sum(axis=axis, keepdims=True)
-    return y
+        return np.asarray(x - top), top
 
 # %% ../../nbs/44_functions.ipynb #public
 __all__ = ["Nonlinearity", "identity", "relu", "leaky_relu", "clip", "erf", "tanh",

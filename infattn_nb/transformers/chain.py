@@ -162,7 +162,7 @@ def numbers_of(t, n) -> int:
             if m == np.inf and heads.rotary is not None:
                 total += heads.heads*s*2*s*s # a wave for each distance
         if units is not None:
-            total += s*(2*units.units*n if n < np.inf else 8*s)
+            total += s*(2*units.units*n if n < np.inf else s)
     return int(total)
 
 # %% ../../nbs/63_chain.ipynb #tr-chain

@@ -18,14 +18,17 @@ from ..numerics.factors import bartlett
 from ..numerics.pictures import bold_dashes, lines, own_axes
 from ..numerics.sampling import by_pieces, draw
 from .admission import width_of
-from .backward import backward
+from .backward import all_fresh, backward
 from .chain import Chain, chain_parts, numbers_of, run
 from .chain import who_attends
 from .heads import positions_of
-from .residual_gradients import Gradient, coordinates, narrow
-from .residual_gradients import normed, random_readout
-from .residual_gradients import right_inverse, through_norm
-from .residual_gradients import through_sum
+from .residual_gradients import Gradient, along_before
+from .residual_gradients import before_norm, coordinates
+from .residual_gradients import gram, inverse, narrow, normed
+from .residual_gradients import random_readout, right_inverse
+from .residual_gradients import through_norm, through_sum
+from .residual_gradients import through_sum_in_the_limit
+from .residual_gradients import to_branch
 from .residual_stream import root
 
 # %% ../../nbs/21_gradients.ipynb #gr-step
@@ -54,17 +57,29 @@ def through_step(step, g, block, branches, positions, rng):
     Gradient
         Before the sum.
     """
-    S, E, past = through_sum(step, g, block, rng)
-    sizes, pulls = backward(branches, step.branches, S, E, step.R, step.F, g.n,
-                            positions, rng)
     kind = block.normaliser.kind
+    g = before_norm(step, g, kind)
+    E, drawn, M, past = _sent(step, g, block, branches, rng)
+    sizes, pulls = backward(branches, step.branches, drawn, M, E, step.R, g.n,
+                            positions)
     D = step.D
     u = coordinates(step.x) if D is None else normed(step.x, D, kind)
     along = sum(_known(pull, step, u, kind, rng) for pull in pulls)
-    dU = Gradient(g.n, along, root(sum(pull.cov for pull in pulls)))
+    cov = sum(pull.cov for pull in pulls)
     if D is not None:
-        dU = through_norm(dU, u, D, kind)
-    return sizes, _joined(past, dU, rng)
+        along = along_before(along, u, D, kind)
+        cov = D[..., :, None]*cov*D[..., None, :]
+    return sizes, _joined(past, along, cov, rng)
+
+def _sent(step, g, block, branches, rng):
+    "What goes to the branches (E, draws and M), and what goes past them."
+    if g.n == np.inf:
+        E = to_branch(step, g, block)
+        drawn, overlap = all_fresh(branches, step.branches, E, step.R, g.n, rng)
+        return E, drawn, *through_sum_in_the_limit(step, g, block, overlap, rng)
+    S, E, past = through_sum(step, g, block, rng)
+    drawn, overlap = all_fresh(branches, step.branches, E, step.R, g.n, rng)
+    return E, drawn, (S - overlap) @ inverse(step.F), past
 
 def _known(pull, step, u, kind, rng):
     r"$T\,U^{+\top}$ in the frame of X, and fresh coordinates where U has none."
@@ -80,14 +95,14 @@ def _known(pull, step, u, kind, rng):
     d = (d + fresh - fresh @ inv @ w)[..., :-1]
     return np.concatenate([0*u[..., :1], d], axis=-1) if centred else d
 
-def _joined(past, dU, rng):
+def _joined(past, along, cov, rng):
     "What went past the branch, and what came through it: independent beyond the frame."
-    n, along, C = dU
+    n = past.n
     b, s, w = along.shape
     along = past.along + along
     if n == np.inf:
-        beyond = np.concatenate([past.beyond, C], axis=-1)
-        return Gradient(n, along, narrow(beyond))
+        return Gradient(n, along, root(gram(past.beyond) + cov))
+    C = root(cov)
     R = narrow(past.beyond)
     r = R.shape[-1]
     near = C @ rng.standard_normal((b, s, r))/np.sqrt(n)
@@ -314,12 +329,10 @@ def _some_gradients(t, n, cov, labels, names, b, *, rng):
     E = np.stack([g.gram() for g, _, _ in shots], axis=1)
     inner = np.stack([g.inner(x) for g, x, _ in shots], axis=1)
     per_block = [sizes for _, _, sizes in shots[:-1]]
-    Θ = 0.
-    for block, sizes in zip(t.stack, per_block):
-        Θ = Θ + sum(_variance(block, name)*x for name, x in sizes.items())
     totals = [_totals(per_block, name, b) for name in names]
+    Θ = _tangent(t, per_block, labels)
     parts = chain_parts(t, there.streams[0], there.records)
-    return *parts, E, inner, _of_texts(Θ, labels), *totals
+    return *parts, E, inner, Θ, *totals
 
 def _totals(per_block, name, b):
     "‖∂loss/∂W‖²/fan-in of a matrix in each block, (b, L)."
@@ -327,10 +340,15 @@ def _totals(per_block, name, b):
     sizes = [block.get(name, absent).sum((-2, -1)) for block in per_block]
     return np.stack(sizes, axis=1)
 
-def _of_texts(Θ, labels):
-    "Sums over the tokens of each pair of texts."
+def _tangent(t, per_block, labels):
+    "Sum of all θ, over the tokens of each pair of texts."
+    Θ = 0.
+    for block, sizes in zip(t.stack, per_block):
+        for name, x in sizes.items():
+            whole = x if labels is not None else x.sum((-2, -1))
+            Θ = Θ + _variance(block, name)*whole
     if labels is None:
-        return Θ.sum((-2, -1))
+        return Θ
     member = np.equal.outer(np.arange(labels.max() + 1), labels).astype(float)
     return member @ Θ @ member.T
 

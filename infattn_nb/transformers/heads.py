@@ -15,7 +15,7 @@ import numpy as np
 
 from ..numerics import checks
 from ..numerics.factors import bartlett
-from ..numerics.nonlinearities import softmax
+from ..numerics.nonlinearities import below_top
 from ..numerics.sampling import pieces
 from .parts import Norm, Part, Rotary, waves
 
@@ -175,20 +175,18 @@ def _attend(t, R, m, rng, texts, keep):
     shared = t.heads//groups # heads in a group
     allowed = t.allowed(s, texts)
     positions = positions_of(s, texts)
-    beside = rng.spawn(1)[0] if keep == "all" else None
+    beside = rng.spawn(1)[0] if keep == "all" and m < np.inf else None
     F = 0.
     records = []
     for first, g in pieces(groups, max(1, CACHE//(shared*b*s*s))):
         h = g*shared
-        queries, keys, P, turned = _score(t, R, m, g, positions, rng, beside)
+        queries, keys, P, turned = _score(t, R, m, g, positions, rng, beside, keep)
         bias = _of_heads(t.bias, first*shared, h)
         before = _by_head(P, h, m == np.inf) if keep else None
         scores = _capped(t, P, bias)
         raw = before if scores is P or not keep else _by_head(scores, h)
-        if allowed is not None:
-            np.copyto(scores, -1e300, where=np.tile(~allowed.T, h))
-        A = softmax(scores, axis=1)
-        entropy = _entropy(A, scores).reshape(b, h, s)
+        A, log_sum = _weights(scores, allowed, h)
+        entropy = _entropy(A, scores, log_sum).reshape(b, h, s)
         T, M = _values(R.mT @ A, m, g, rng)
         M = M.reshape(b, -1, s)
         F = F + M.mT @ M
@@ -202,14 +200,14 @@ def _attend(t, R, m, rng, texts, keep):
 
 # %% ../../nbs/62_heads.ipynb #bl-scores
 #| code-fold: true
-def _score(t, R, m, g, positions, rng, beside):
+def _score(t, R, m, g, positions, rng, beside, keep):
     """Queries, keys, scores (b, key, (head, query)) of g groups, and their parts.
 
     Queries and keys are arrays if their coordinates matter, or if `beside`, a
     Generator, completes them for the way back; else None."""
     h = g*t.heads//(t.groups or t.heads)
     if m == np.inf:
-        P, turned = _scores_of_wide_heads(t, R, h, positions, rng, beside is not None)
+        P, turned = _scores_of_wide_heads(t, R, h, positions, rng, keep == "all")
         return None, None, P, turned
     if t.literal:
         queries, keys = _drawn_heads(t, R, int(m), h, g, rng)
@@ -302,9 +300,27 @@ def _of_heads(bias, first, h):
     some = bias[first:first + h]
     return np.moveaxis(some, 2, 0).reshape(len(bias[0]), -1)
 
-def _entropy(A, P):
+def _weights(scores, allowed, h):
+    """Softmax over the keys of h heads, axis 1, and the logarithm of its denominator.
+
+    Scores that are not allowed become −10³⁰⁰. Their exponentials would be zero, but
+    underflow is slow: 0·e⁰ is the same."""
+    seen = None
+    if allowed is not None:
+        seen = np.tile(allowed.T, h).astype(float)
+        np.minimum(scores, np.where(seen, np.inf, -1e300), out=scores)
+    A, top = below_top(scores, 1)
+    if seen is not None:
+        A *= seen
+    np.exp(A, out=A)
+    if seen is not None:
+        A *= seen
+    total = A.sum(1, keepdims=True)
+    A /= total
+    return A, (top - np.log(1/total))[:, 0]
+
+def _entropy(A, P, log_sum):
     "Entropies of weights A = softmax(P) along axis 1; rounding may make them negative."
-    log_sum = P.max(1) - np.log(A.max(1))
     return np.maximum(log_sum - np.einsum("bjc,bjc->bc", A, P), 0.)
 
 def _values(M, m, g, rng):
