@@ -16,6 +16,7 @@ PUBLIC = {
         "silu softplus sin cos absolute quadratic step times softmax",
     "laws.scale_mixture": "ScaleMixture mixture_of_heads",
     "laws.hierarchical": "HierarchicalGaussian",
+    "laws.predictive": "Mixture",
     "layer.tokens": "Tokens",
     "layer.attention": "Attention",
     "layer.literal": "simulate_dense",
@@ -124,6 +125,7 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .laws.scale_mixture import ScaleMixture as ScaleMixture
     from .laws.scale_mixture import mixture_of_heads as mixture_of_heads
     from .laws.hierarchical import HierarchicalGaussian as HierarchicalGaussian
+    from .laws.predictive import Mixture as Mixture
     from .layer.tokens import Tokens as Tokens
     from .layer.attention import Attention as Attention
     from .layer.literal import simulate_dense as simulate_dense

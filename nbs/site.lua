@@ -1,6 +1,6 @@
 -- What only the site needs, done while Quarto renders a page. Everything it knows of the project stands in settings.ini.
 -- 1. Each page offers its notebook: a copy lies in notebooks/, so the link works in every copy of the site, offline too.
--- 2. Links to the code host appear only when settings.ini says `published = True`; names of code link to this copy of the pages.
+-- 2. Links to the code host appear only when settings.ini says `published = True`; names of code link to this copy of the pages, names of arguments nowhere.
 -- 3. Where the source of a function is open, its signature is not printed a second time above it.
 -- 4. A full stop or a comma stays on the line of its formula.
 -- 5. Where nbdev has made a link inside code, the name stays alone.
@@ -35,8 +35,11 @@ local function where_documented(target) -- a method without an entry of its own 
   return target
 end
 
+local function of_an_argument(target) return target:match("^checks%.html#") ~= nil end -- `width` in a text is an argument, not what checks it
+
 local function own_link(link)
   local target = under(link.target, host)
+  if target and of_an_argument(target) then return link.content end
   if target then link.target = where_documented(target); return link end
   if not published and under(link.target, repo) then return link.content end
 end

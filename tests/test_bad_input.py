@@ -150,6 +150,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", AssumptionWarning)
     LIM = limit(P, 64)
 TWO = Attention(Tokens(2, identity), heads=2)
+PREDICTED = Mixture(np.zeros((3, 2)), np.ones((3, 2)), np.full(3, 1/3)) # of two values
 G, SQUARES = ScaleMixture([.5, 1.5]), ExchangeableScores(np.eye(2), [1.])
 MASKED = np.ma.masked_array(np.eye(3), mask=np.eye(3))
 NODES = [(np.array([1., 2.]), np.array([.5, .5]))]*2
@@ -680,6 +681,13 @@ CASES += [
     (lambda: gaussian_limits(DEAD), ValueError, "positive variance"),
     (lambda: gaussian_distances(DEAD, return_error=True), ValueError, "positive variance"),
     (lambda: tail_risk(stats.norm(), 3, return_error=True), TypeError, "`law` must be a ScaleMixture"),
+    (lambda: Mixture(np.zeros((1, 2)), np.ones((1, 2)), np.ones(1)).pdf("a"), TypeError, "`y` must hold real numbers"),
+    (lambda: PREDICTED.cdf([0., 1., 2.]), ValueError, "`y` must be a number or have shape (2,)"),
+    (lambda: PREDICTED.sf([[0.], [1.]]), ValueError, "`y` must be a number or have shape (2,)"),
+    (lambda: PREDICTED.ppf([.1, .2, .3]), ValueError, "`q` must be a number or have shape (2,)"),
+    (lambda: PREDICTED.ppf(1.5), ValueError, "`q` must hold numbers in [0, 1]"),
+    (lambda: PREDICTED.interval(1.), ValueError, "`confidence`"),
+    (lambda: PREDICTED.rvs(-1), ValueError, "`size`"),
     (lambda: tail_risk(5, 3), TypeError, "`law`"),
     (lambda: tail_risk(LAW, 3), TypeError, "`law`"),
     *((lambda step=step, f=f: f(step), error, "`step`") for step, error in ((0, ValueError), (-5, ValueError), (NAN, ValueError), (1e-12, ValueError), (.3, ValueError), ([.01, .02], TypeError), ("a", TypeError), (None, TypeError))

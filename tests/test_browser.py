@@ -63,6 +63,11 @@ def test_no_link_is_shown_as_it_is_written(rendering):
         text = re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
         assert "`](http" not in text and not re.search(r"\w\]\(http", text), page.name
 
+def test_names_of_arguments_are_no_links(rendering):
+    "`width` in a text or table is an argument; the check of that name is no place to send a reader."
+    for page in rendering[-1].glob("*.html"):
+        assert not re.search(r'href="[^"]*checks\.html#\w+"[^>]*><code>', page.read_text(encoding="utf-8")), page.name
+
 def test_links_lead_somewhere(rendering):
     "Nothing points to a code host or to a site that are not there yet; every other link inside the site has its target."
     site = rendering[-1]

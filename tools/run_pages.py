@@ -1,6 +1,6 @@
 """Run the pages whose code has changed since their outputs were stored, or those named, and store fresh outputs.
 
-    python tools/run_pages.py [page.ipynb …]"""
+    python tools/run_pages.py [page …]"""
 import json
 import os
 import subprocess
@@ -39,7 +39,10 @@ def execute(path):
 if __name__ == "__main__":
     known = json.loads(EXECUTED.read_text()) if EXECUTED.exists() else {}
     known = {p.name: known.get(p.name) for p in PAGES}
-    todo = [p for p in PAGES if p.name in sys.argv[1:] or (not sys.argv[1:] and known[p.name] != code_digest(p))]
+    named = [Path(name).stem + ".ipynb" for name in sys.argv[1:]]
+    if unknown := set(named) - set(known):
+        sys.exit(f"no such page in nbs: {' '.join(sorted(unknown))}")
+    todo = [p for p in PAGES if p.name in named or (not named and known[p.name] != code_digest(p))]
     failed = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = {pool.submit(execute, p): p for p in todo}

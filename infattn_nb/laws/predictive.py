@@ -7,9 +7,11 @@ __all__ = ['HALVINGS', 'Mixture']
 
 # %% ../../nbs/77_predictive.ipynb #imports
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import default_rng
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp, ndtr, ndtri
 
 from ..numerics import checks
@@ -34,85 +36,139 @@ class Mixture:
     variances: np.ndarray
     weights: np.ndarray
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         M, *values = self.means.shape
         return f"Mixture of {M:,} Gaussians for values of shape {tuple(values)}"
 
     def _average(self, x):
         return np.tensordot(self.weights, x, 1)
 
-    def mean(self):
+    def _for_values(self, x, name, within=None):
+        "A number, or one for each value."
+        x = checks.real(x, name, within=within, remedy="pass real numbers")
+        values = self.means.shape[1:]
+        if not _broadcasts(x.shape, values):
+            checks.refuse(name, f"be a number or have shape {values}", x.shape,
+                          "ask for one number per value after the other")
+        return x
+
+    def mean(self) -> np.ndarray:
         "Mean of each value."
         return self._average(self.means)
 
-    def var(self):
+    def var(self) -> np.ndarray:
         "Variance: within the Gaussians and between them."
         return self._average(self.variances + (self.means - self.mean())**2)
 
-    def std(self):
+    def std(self) -> np.ndarray:
         "Standard deviation."
         return np.sqrt(self.var())
 
-    def kurtosis(self):
+    def kurtosis(self) -> np.ndarray:
         "Excess kurtosis."
         d2 = (self.means - self.mean())**2
         v = self.variances
         return self._average(d2**2 + 6*d2*v + 3*v**2)/self.var()**2 - 3
 
-    def logpdf(self, y):
-        "Log density at y: (Q,) or (Q, D), or a number."
+    def logpdf(self, y: ArrayLike) -> np.ndarray:
+        """Log density.
+
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
+
+        Returns
+        -------
+        ndarray, (Q,) or (Q, D)
+            of each value alone
+        """
         v = self.variances
-        ℓ = -.5*((y - self.means)**2/v + np.log(2*np.pi*v))
+        ℓ = -.5*((self._for_values(y, "y") - self.means)**2/v + np.log(2*np.pi*v))
         w = self.weights.reshape(-1, *[1]*(v.ndim - 1))
         return logsumexp(ℓ, axis=0, b=w)
 
-    def pdf(self, y):
-        "Density at y: (Q,) or (Q, D), or a number."
+    def pdf(self, y: ArrayLike) -> np.ndarray:
+        """Density.
+
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
+
+        Returns
+        -------
+        ndarray, (Q,) or (Q, D)
+            of each value alone
+        """
         return np.exp(self.logpdf(y))
 
-    def cdf(self, y):
-        "Probability below y: (Q,) or (Q, D), or a number."
-        return self._average(ndtr((y - self.means)/np.sqrt(self.variances)))
+    def cdf(self, y: ArrayLike) -> np.ndarray:
+        """Probability below y.
 
-    def sf(self, y):
-        "Probability above y, with relative accuracy."
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
+
+        Returns
+        -------
+        ndarray, (Q,) or (Q, D)
+            with relative accuracy
+        """
+        return self._below(self._for_values(y, "y"))
+
+    def sf(self, y: ArrayLike) -> np.ndarray:
+        """Probability above y.
+
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
+
+        Returns
+        -------
+        ndarray, (Q,) or (Q, D)
+            with relative accuracy
+        """
+        y = self._for_values(y, "y")
         return self._average(ndtr((self.means - y)/np.sqrt(self.variances)))
 
-    def ppf(self, q):
-        """Quantiles: what lies above a share q of the law.
+    def _below(self, y):
+        return self._average(ndtr((y - self.means)/np.sqrt(self.variances)))
+
+    def ppf(self, q: ArrayLike) -> np.ndarray:
+        """Quantile: a share q of the law lies below it.
 
         Parameters
         ----------
         q
-            A number, or one for each value; in [0, 1].
+            a share in [0, 1], or one for each value
 
         Returns
         -------
-        ndarray (Q,) or (Q, D)
+        ndarray, (Q,) or (Q, D)
+            by halving a bracket
         """
-        q = checks.real(q, "q", within="[0, 1]", remedy="pass probabilities")
-        values = self.means.shape[1:]
-        if q.shape not in ((), values):
-            checks.refuse("q", f"be a number or have shape {values}", q.shape,
-                          "ask for one share after the other")
+        q = self._for_values(q, "q", "[0, 1]")
         each = self.means + np.sqrt(self.variances)*ndtri(q)
         low, high = each.min(0), each.max(0) # the quantile lies between its parts'
         ends = ~np.isfinite(low)
         low, high = np.where(ends, 0., low), np.where(ends, 0., high)
         for _ in range(HALVINGS):
             middle = (low + high)/2
-            under = self.cdf(middle) < q
+            under = self._below(middle) < q
             low = np.where(under, middle, low)
             high = np.where(under, high, middle)
         return np.where(ends, ndtri(q), (low + high)/2)
 
-    def interval(self, confidence=.95):
+    def interval(self, confidence: float = .95) -> tuple[np.ndarray, np.ndarray]:
         """The central interval that holds a share of the law.
 
         Parameters
         ----------
         confidence
-            float; in (0, 1).
+            in (0, 1)
 
         Returns
         -------
@@ -122,7 +178,7 @@ class Mixture:
         share = checks.number(confidence, "confidence", "(0, 1)")
         return self.ppf((1 - share)/2), self.ppf((1 + share)/2)
 
-    def rvs(self, size=1, rng=None):
+    def rvs(self, size: int = 1, rng: Any = None) -> np.ndarray:
         """Draws. One draw takes all values from one Gaussian of the mixture.
 
         Within that Gaussian the values are drawn as if independent; functions whose
@@ -131,13 +187,14 @@ class Mixture:
         Parameters
         ----------
         size
-            int; number of draws.
+            number of draws
         rng
             None, int, SeedSequence or Generator
 
         Returns
         -------
-        ndarray (size, Q) or (size, Q, D)
+        ndarray, (size, Q) or (size, Q, D)
+            one row per draw
         """
         n = checks.count(size, "size")
         rng = default_rng(seed_sequence(rng))
@@ -145,7 +202,11 @@ class Mixture:
         z = rng.standard_normal((n, *self.means.shape[1:]))
         return self.means[k] + np.sqrt(self.variances[k])*z
 
+def _broadcasts(shape, to):
+    fits = all(a in (1, b) for a, b in zip(shape[::-1], to[::-1]))
+    return fits and len(shape) <= len(to)
+
 HALVINGS = 60 # of the bracket of a quantile
 
 # %% ../../nbs/77_predictive.ipynb #public
-__all__ = []
+__all__ = ["Mixture"]
