@@ -3,8 +3,9 @@
     python benchmarks/speed.py [part ...]
 
 prints one table and writes it to nbs/data/benchmarks.json, from which the page on
-benchmarks is made; of the parts named alone, the others stay as they were. Each time is the best of several repetitions, both
-sides of a ratio in turn, so that a busy machine disturbs both alike.
+benchmarks is made; if some parts are named, the others stay as they were. Each time is
+the best of several repetitions, both sides of a ratio in turn, so that a busy machine
+disturbs both alike.
 Processor seconds on one thread, except where threads are the question.
 """
 import json
