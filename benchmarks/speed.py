@@ -3,8 +3,9 @@
     python benchmarks/speed.py [part ...]
 
 prints one table and writes it to nbs/data/benchmarks.json, from which the page on
-benchmarks is made; of the parts named alone, the others stay as they were. Each time is the best of several repetitions, both
-sides of a ratio in turn, so that a busy machine disturbs both alike.
+benchmarks is made; if some parts are named, the others stay as they were. Each time is
+the best of several repetitions, both sides of a ratio in turn, so that a busy machine
+disturbs both alike.
 Processor seconds on one thread, except where threads are the question.
 """
 import json
@@ -23,7 +24,7 @@ import scipy
 
 from infattn_nb import Attention, Program, Tokens, clip, identity, mlp, paper_layer
 from infattn_nb import relu, simulate, simulate_dense
-from infattn_nb.layer.gram_sums import explicit_sums, sums_by_signs
+from infattn_nb.layer.gram_sums import explicit_sums, signs_save, sums_by_signs
 from infattn_nb.paper.figures import PLANS
 
 S, H, BLOCK, REPETITIONS = 4, 2, 4096, 3
@@ -54,16 +55,20 @@ def side_by_side(*calls, repetitions=REPETITIONS, clock=time.process_time):
     rounds = [[seconds(c, clock) for c in calls] for _ in range(repetitions + 1)]
     return np.min(rounds[1:], axis=0)
 
-def random_numbers(width, tokens, size=BLOCK):
+def random_numbers(width, φ, size=BLOCK):
     "A call that only draws what the sampler draws per block, for all outputs."
-    rng, q = np.random.default_rng(0), S
-    bartlett = [("χ²", q), ("normal", q*(q - 1)//2)]
-    heads = H*(2*bartlett + [("normal", q*q)])
-    signs = [("normal", 7*width//4), ("χ²", S), ("word", S*width//64)] # 1.75 of 4
-    own = [("χ²", 1)] + (bartlett if tokens == "identity" else signs)
-    normals = size*(sum(k for kind, k in own + heads if kind == "normal") + S)
-    chi2 = sum(k for kind, k in own + heads if kind == "χ²")
-    words = sum(k for kind, k in own if kind == "word")
+    rng = np.random.default_rng(0)
+    q = min(S, width)
+    bartlett = {"χ²": q, "normal": S*q - q*(q + 1)//2}
+    if φ != relu:
+        own = bartlett
+    elif signs_save(φ, S, width):
+        own = {"χ²": S, "normal": 7*width//4, "word": S*width//64} # 1.75 of 4
+    else:
+        own = {"normal": S*width}
+    chi2 = 1 + own.get("χ²", 0) + 2*H*bartlett["χ²"]
+    normals = size*(S + own["normal"] + H*(2*bartlett["normal"] + q*q))
+    words = own.get("word", 0)
     buffer = np.empty(2**15)
     def call():
         for _ in range(chi2): rng.chisquare(width - 1, size)
@@ -72,10 +77,10 @@ def random_numbers(width, tokens, size=BLOCK):
             rng.standard_normal(out=buffer[:min(buffer.size, normals - k)])
     return call
 
+KINDS = {"identity": identity, "clip(100)": clip(100.), "relu": relu}
+
 def against_literal(width=1024, size=4):
-    kinds = {"identity": (identity, "identity"), "clip(100)": (clip(100.), "identity"),
-             "relu": (relu, "relu")}
-    for name, (φ, kind) in kinds.items():
+    for name, φ in KINDS.items():
         layer = Attention(Tokens(S, φ), heads=H)
         law, y1 = layer.law(width), layer.law(width).marginal(0, draws=16)
         dense, full, one = side_by_side(lambda: simulate_dense(layer, width, size, 0),
@@ -85,10 +90,16 @@ def against_literal(width=1024, size=4):
         for what, t in (("all outputs", full), ("one output", one)):
             row("literal simulation", f"{case}: {what}", t/BLOCK,
                 "faster than with all matrices", dense/size/(t/BLOCK))
-        full, numbers = side_by_side(lambda: law.rvs(BLOCK, 0),
-                                     random_numbers(width, kind), repetitions=30)
-        row("random numbers alone", f"{case}: all outputs", full/BLOCK,
-            "the time of its random numbers alone", full/numbers)
+
+def numbers_alone():
+    "All outputs, at the widths of the paper's figures."
+    for name, φ in KINDS.items():
+        for n in (16, 64, 256, 1024):
+            law = Attention(Tokens(S, φ), heads=H).law(n)
+            full, numbers = side_by_side(lambda: law.rvs(BLOCK, 0),
+                                         random_numbers(n, φ), repetitions=30)
+            row("random numbers alone", f"{name} tokens, s = {S}, H = {H}, n = {n}",
+                full/BLOCK, "the time of its random numbers alone", full/numbers)
 
 def figures():
     "The largest case of each figure: one sample of what it needs."
@@ -187,8 +198,8 @@ def signs_first(size=BLOCK//4):
         row("signs first", f"s = {s}, n = {n}", signs/size,
             "the time of every coordinate", signs/every)
 
-PARTS = {f.__name__: f for f in (against_literal, signs_first, figures, programs,
-                                 growth, memory, threads, limit_law)}
+PARTS = {f.__name__: f for f in (against_literal, numbers_alone, signs_first, figures,
+                                 programs, growth, memory, threads, limit_law)}
 
 def main(*names):
     file = Path(__file__).parent.parent/"nbs/data/benchmarks.json"

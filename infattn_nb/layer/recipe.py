@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 from scipy.stats import qmc
 
-from ..numerics.factors import narrow, wishart_factor
+from ..numerics.factors import narrow, times_lower, wishart_factor
 from ..numerics.sampling import BUFFER, Quasi, Streams, pieces
 
 # %% ../../nbs/50_recipe.ipynb #43d36804
@@ -25,7 +25,7 @@ def scores_of(layer, L, F, m, shape, normals, wisharts):
     keys = np.einsum("ik...,kl...->il...", WF, N)
     scale = 1 if layer.score_scale == "sqrt" else 1/np.sqrt(m)
     τ = np.sqrt(layer.var_q*layer.var_k)*scale
-    G = np.einsum("ik...,jk...->ij...", keys, L)
+    G = times_lower(keys, L, transposed=True)
     G *= τ
     return G
 
@@ -33,7 +33,7 @@ def weights_and_values(layer, G, L, m, shape, wisharts, rows=slice(None)):
     "Step 3: A (r, s, …) and V = 𝒲[A L]; then S is the sum of V Vᵀ over heads."
     heads_first = np.moveaxis(G, (0, 1), (-2, -1))
     A = np.moveaxis(layer.attend(heads_first, rows), (-2, -1), (0, 1))
-    F = narrow(np.einsum("ik...,kl...->il...", A, L))
+    F = narrow(times_lower(A, L))
     return A, wishart_factor(F, m, wisharts, shape)
 
 # %% ../../nbs/50_recipe.ipynb #18954ac3

@@ -39,7 +39,7 @@ class TokenLaw(ABC):
 
     @abstractmethod
     def factor(self, n: float, size: Any, rng: Any) -> np.ndarray:
-        "The first step of the recipe: L (s, q, 1, size or 1) with L Lᵀ = K_n."
+        "Step 1 of the recipe: lower triangular L (s, q, 1, size or 1), L Lᵀ = K_n."
 
     @abstractmethod
     def literal(self, n: int, b: int, rng: Any) -> np.ndarray:
@@ -163,7 +163,7 @@ class Tokens(TokenLaw):
         Returns
         -------
         ndarray
-            L (s, q, 1, size or 1) with L Lᵀ = K_n
+            lower triangular L (s, q, 1, size or 1) with L Lᵀ = K_n
         """
         if n == np.inf:
             return psd_factor(self.kernel()[..., None, None])
@@ -172,9 +172,8 @@ class Tokens(TokenLaw):
         if self.cov is None:
             r = np.sqrt(rng.chisquare(n, axes)/n)
         if self.activation == identity:
-            root = psd_factor(self.hidden_cov)
-            scaled = r*root[(..., *[None]*(len(axes) + 1))]
-            return wishart_factor(scaled, n, rng, (1, *axes))
+            root = psd_factor(self.hidden_cov)[(..., *[None]*(len(axes) + 1))]
+            return r*wishart_factor(root, n, rng, (1, *axes))
         return psd_factor(self._explicit_gram(int(n), r, rng))[:, :, None]
 
     def _explicit_gram(self, n, r, rng): # (s, s, size)

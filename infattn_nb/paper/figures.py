@@ -167,9 +167,10 @@ def _token_factors(cells, size, rng):
         upto = [n for n in WIDTHS if n <= max(widths)]
         sums = nested_sums(relu, tokens.seq_len, upto, size, coordinates)
         factor = partial(_factor_of_sums, dict(zip(upto, sums)))
+    limit = psd_factor(tokens.kernel())[..., None, None]
     for n in widths:
         L = factor(n, stream[n])
-        L[..., 2, :] = psd_factor(tokens.kernel())[..., None, None]
+        L[..., 2, :] = limit
         yield L
 
 def _factor_without_coordinates(tokens, size, n, rng):

@@ -219,9 +219,10 @@ def files(data, fig, parameters):
     yield "csv", as_csv(data)
     about = dict(**parameters, columns=COLUMNS)
     yield "json", (json.dumps(about, indent=1) + "\n").encode()
-    with matplotlib.style.context(STYLE):
-        fig.draw_without_rendering() # lays it out, once for both
-        fig.set_layout_engine("none")
+    laid_out = {"figure.constrained_layout.use": False}
+    with matplotlib.style.context([STYLE, laid_out]):
+        fig.draw_without_rendering() # once for both
+        fig.set_layout_engine(None) # "none" would draw it again for each
         yield "png", picture(fig, "png")
         yield "pdf", picture(fig, "pdf")
 

@@ -79,7 +79,7 @@ class ProgramTokens(TokenLaw):
                          for a in self.vectors])
 
     def factor(self, n: float, size: int, rng: Generator) -> np.ndarray:
-        """L (s, q, 1, size or 1) with L Lᵀ = K_n.
+        """Lower triangular L (s, q, 1, size or 1) with L Lᵀ = K_n.
 
         Parameters
         ----------
