@@ -71,6 +71,6 @@ def test_a_parameter_without_its_meaning_would_be_seen(classes):
             if not
         """
     text = here["described"](inspect.getdoc(f), f)
-    assert r"| `a` | required | int. first \| one |" in text and "| `b` | `2` | second, longer |" in text
+    assert r"| <code>a</code> | required | int. first \| one |" in text and "| <code>b</code> | `2` | second, longer |" in text
     assert "**Returns** float: all" in text and "**Raises** ValueError: if not" in text
     assert here["signature"]("f", f) == "f(a, b=2, *, c=None)"
