@@ -26,9 +26,10 @@ def made(name, *ids):
 @pytest.fixture(scope="module")
 def classes(): return made("31_classes.ipynb", "climports", "clcode")
 
-def test_the_index_has_a_line_for_every_public_name():
-    here, stored = made("30_names.ipynb", "nmimports", "nmcode")
-    with working_directory(ROOT/"nbs"): assert here["index"]() in stored, "run the page again: `python tools/run_pages.py 30_names.ipynb`"
+def test_the_index_has_a_line_for_every_public_name_and_method():
+    here, stored = made("30_names.ipynb", "nmimports", "nmcode", "nmowners")
+    with working_directory(ROOT/"nbs"):
+        for table in ("index", "method_rows"): assert here[table]() in stored, "run the page again: `python tools/run_pages.py 30_names`"
     rows = re.findall(r"^\| \[([^]]+)\]", stored, flags=re.M)
     assert [row.replace("\\", "") for row in rows] == sorted(infattn_nb.__all__, key=str.casefold)
 
