@@ -90,7 +90,7 @@ EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., b
 BROKEN = {"gradient independence": ("one head", "const {g} = sent(S, E, B, F);", "const g = sent(S, E, B, F).ξ;"),
           "values of infinite width": ("narrow", "const V = scale(spread(R, m), c);", "const V = scale(R, c);"),
           "scores that may grow together": ("narrow", "a*(dA[i][k] - along[i])", "a*dA[i][k]"),
-          "gradients orthogonal": ("narrow", "t.width < Infinity ? scale(square(d), 1/t.width) : E", "E")}
+          "nothing past a branch": ("narrow", "plus(cut(along, 0, wide(x)), added.d)", "added.d")}
 NETWORKS = 3000
 
 PAGE = r"""<!doctype html><meta charset="utf-8"><body>
@@ -204,7 +204,7 @@ try {
   const look = async () => {
     await settled();
     const d = E.dataset, paths = [...E.querySelectorAll(".live-panel")].map(p => p.querySelectorAll("path.live-past").length);
-    const numbers = E.querySelector(".live-said").textContent.match(/[\d.]+/g).map(Number), uniform = Math.log(+d.tokens);
+    const numbers = E.querySelector(".live-said").textContent.match(/-?[\d.]+/g).map(Number), uniform = Math.log(+d.tokens);
     const told = Math.abs(numbers[1] - d.cosine) < .006 && Math.abs(numbers[3] - d.entropy) < .006 && Math.abs(numbers[4] - uniform) < .006;
     const possible = Math.abs(+d.cosine) <= 1 && d.entropy >= 0 && d.entropy <= uniform + 1e-9 && d.gradient > 0 && Number.isFinite(+d.gradient);
     if (paths.join() !== "20,20,20" || numbers[0] !== +d.layers || !told || !possible) wrong.push(["explorer", JSON.stringify(d), paths.join(), numbers.join()]);
