@@ -87,10 +87,10 @@ USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm="pre", mlp=T
 EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
             "post": USUAL | dict(norm="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm="post", width=16, layers=2),
             "narrow, no norm": USUAL | dict(norm=None, layers=2, heads=4, width=16, branch=.7)}
-BROKEN = {"gradient independence": ("one head", "const g = plus(fresh[k], mul(M, h.B));", "const g = fresh[k];"),
-          "values of infinite width": ("narrow", "const V = spread(R, m, m);", "const V = R;"),
-          "branch orthogonal to the stream": ("narrow", "const near = scale(drawn(C, x.c), 1/Math.sqrt(t.width));", "const near = zeros(x.b, x.r, x.c);"),
-          "gradients orthogonal": ("narrow", "const near = plus(past, drawn(L, s), 1/Math.sqrt(n));", "const near = past;")}
+BROKEN = {"gradient independence": ("one head", "const {g} = sent(S, E, B, F);", "const g = sent(S, E, B, F).ξ;"),
+          "values of infinite width": ("narrow", "const V = scale(spread(R, m), c);", "const V = scale(R, c);"),
+          "scores that may grow together": ("narrow", "a*(dA[i][k] - along[i])", "a*dA[i][k]"),
+          "nothing past a branch": ("narrow", "plus(cut(along, 0, wide(x)), added.d)", "added.d")}
 NETWORKS = 3000
 
 PAGE = r"""<!doctype html><meta charset="utf-8"><body>
@@ -204,14 +204,14 @@ try {
   const look = async () => {
     await settled();
     const d = E.dataset, paths = [...E.querySelectorAll(".live-panel")].map(p => p.querySelectorAll("path.live-past").length);
-    const numbers = E.querySelector(".live-said").textContent.match(/[\d.]+/g).map(Number), uniform = Math.log(+d.tokens);
+    const numbers = E.querySelector(".live-said").textContent.match(/-?[\d.]+/g).map(Number), uniform = Math.log(+d.tokens);
     const told = Math.abs(numbers[1] - d.cosine) < .006 && Math.abs(numbers[3] - d.entropy) < .006 && Math.abs(numbers[4] - uniform) < .006;
     const possible = Math.abs(+d.cosine) <= 1 && d.entropy >= 0 && d.entropy <= uniform + 1e-9 && d.gradient > 0 && Number.isFinite(+d.gradient);
     if (paths.join() !== "20,20,20" || numbers[0] !== +d.layers || !told || !possible) wrong.push(["explorer", JSON.stringify(d), paths.join(), numbers.join()]);
     explored++;
   };
   move(range(E, "blocks"), 0);
-  for (const word of ["post", "none", "pre", "without", "with MLP", "causal", "all to all", "W of queries", "W of values", "tokens"]) { press(E, word); await look(); }
+  for (const word of ["post", "none", "pre", "without", "with MLP", "causal", "all to all"]) { press(E, word); await look(); }
   for (const [k, name] of Object.entries(controls)) {
     const input = range(E, name);
     for (let v = 0; v <= +input.max; v++) {
@@ -232,14 +232,15 @@ try {
   if (E.querySelector(".live-panel .live-law").getAttribute("d") === before_) wrong.push(["explorer", "the same networks"]);
 
   // random draws, for Python to judge
-  const everything = f => [...f.cosine.slice(1), ...f.entropy, ...f.stream, ...f.queries, ...f.values].map(x => [...x]);
+  const everything = f => [...f.cosine.slice(1), ...f.entropy, ...f.gradient];
   const transformers = async (t, change = []) => {
     let source = await (await fetch("live/chain.js")).text();
     if (change.length && !source.includes(change[0])) wrong.push(["nothing to break", change[0]]);
     source = source.replace(...(change.length ? change : ["", ""])).replace("./matrices.js", new URL("live/matrices.js", location));
-    const {networks} = await import(URL.createObjectURL(new Blob([source], {type: "text/javascript"})));
-    const work = networks({...t, width: t.width ?? Infinity}, NETWORKS);
-    for (;;) { const {done, value} = work.next(); if (done) return everything(value); }
+    const {network} = await import(URL.createObjectURL(new Blob([source], {type: "text/javascript"})));
+    const drawn = [];
+    for (let k = 0; k < NETWORKS; k++) drawn.push(everything(await network({...t, width: t.width ?? Infinity}, () => {})));
+    return drawn[0].map((_, j) => drawn.map(statistics => statistics[j]));
   };
   const chains = [], broken = [];
   for (const t of EXPLORED) chains.push(await transformers(t));
@@ -326,8 +327,7 @@ def chain_statistics(t, size=4*NETWORKS):
     net = Transformer(np.eye(s), layers=t["layers"], heads=t["heads"], norm=t["norm"], mask="causal" if t["causal"] else None,
                       activation=relu, ff=4 if t["mlp"] else 0, var_q=τ2, var_o=β2, var_2=2*β2)
     back = net.gradients(t["width"] or np.inf, size, 0)
-    return [*back.chain.cosine[:, 1:, *pairs].mean(-1).T, *back.chain.entropy.mean((2, 3)).T, *np.einsum("...ii", back.gram).T,
-            *back.norms["q"].T, *back.norms["v"].T]
+    return [*back.chain.cosine[:, 1:, *pairs].mean(-1).T, *back.chain.entropy.mean((2, 3)).T, *np.sqrt(np.einsum("...ii", back.gram)).T]
 
 def same_law(mine, theirs):
     "Smallest p of Kolmogorov and Smirnov, for so many statistics."

@@ -1,231 +1,147 @@
-// A random transformer as a Markov chain of small matrices, there and back, at every
-// width: the arithmetic of the pages "Whole transformers" and "The way back".
-// A row holds a token: its mean over coordinates, then its coordinates in a frame.
-import {beside, cut, diagonal, drawn, each, eye, map, mul, normals, over, plus, root,
-        rows, scale, spread, square, sums, times, turned, zeros} from "./matrices.js";
+// A random transformer of any width, there and back, its matrices integrated out. A row
+// is a token: n coordinates, the last along the mean; in a frame of tokens for n = ∞.
+import {beside, cut, dot, drawn, eye, filled, map, minus, mul, over, plus, root, scale,
+        square, times, turned, wide} from "./matrices.js";
 
-// Attention: F is the covariance of what is added, B one head's factor of it.
-function softmax(P, causal) {
-  const A = zeros(P.b, P.r, P.c);
-  const entropy = new Float64Array(P.b*P.r);
-  for (let i = 0; i < entropy.length; i++) {
-    const end = i*P.c + (causal ? i % P.r + 1 : P.c);
-    let top = -Infinity;
-    for (let k = i*P.c; k < end; k++) top = Math.max(top, P.a[k]);
-    let sum = 0;
-    for (let k = i*P.c; k < end; k++) sum += A.a[k] = Math.exp(P.a[k] - top);
-    entropy[i] = Math.log(sum);
-    for (let k = i*P.c; k < end; k++) {
-      A.a[k] /= sum;
-      if (A.a[k] > 0) entropy[i] -= A.a[k]*(P.a[k] - top);
-    }
+const sum = a => a.reduce((x, y) => x + y);
+const mean = a => sum(a)/a.length;
+const unit = x => x.map(a => a.map(v => v/Math.sqrt(dot(a, a))));
+const cosine = x => (mean(square(unit(x)).flat())*x.length - 1)/(x.length - 1);
+const entropy = a => -sum(a.map(x => x > 0 ? x*Math.log(x) : 0));
+const spread = (R, n) => n === Infinity ? R : scale(drawn(R, n), 1/Math.sqrt(n));
+
+// For Y = B W and F = B Bᵀ: dY Wᵀ = g, given S = dY Yᵀ and E Eᵀ = dY dYᵀ.
+function sent(S, E, B, F) {
+  const ξ = drawn(E, wide(B));
+  const M = over(minus(S, times(ξ, B)), F);
+  return {ξ, M, g: plus(ξ, mul(M, B))};
+}
+
+function softmax(p) {
+  const top = Math.max(...p);
+  const e = p.map(x => Math.exp(x - top));
+  return e.map(x => x/sum(e));
+}
+
+// One head adds B times normal numbers to tokens whose Gram matrix is R Rᵀ.
+function head(t, R) {
+  const m = t.width/t.heads;
+  const c = t.branch/Math.sqrt(t.heads);
+  const K = spread(R, m);
+  const Q = drawn(R, wide(K));
+  const P = scale(times(Q, K), t.score);
+  const A = map(P, (x, i, k) => t.causal && k > i ? -Infinity : x).map(softmax);
+  const V = scale(spread(R, m), c);
+  const whole = (X, limit) => m === Infinity ? limit : scale(X, 1/Math.sqrt(m));
+  function back(g, E) {
+    const dA = times(g, V);
+    const along = A.map((a, i) => dot(a, dA[i]));
+    const dP = map(A, (a, i, k) => a*(dA[i][k] - along[i]));
+    const dQ = scale(mul(dP, K), t.score);
+    const dK = scale(mul(turned(dP), whole(Q, R)), t.score);
+    const dV = scale(mul(turned(A), whole(g, E)), c);
+    const T = plus(times(dP, P), plus(mul(turned(dP), P), mul(turned(A), dA)));
+    return {T, Σ: [dQ, dK, dV].map(square).reduce(plus)};
   }
-  return {A, entropy};
+  return {A, B: mul(A, V), back};
 }
 
 function attend(t, R) {
-  const m = t.width/t.heads;
-  let F = zeros(R.b, R.r, R.r);
-  const heads = Array.from({length: t.heads}, () => {
-    const K = spread(R, m, m);
-    const Q = drawn(R, K.c);
-    const P = scale(times(Q, K), t.score);
-    const V = spread(R, m, m);
-    const {A, entropy} = softmax(P, t.causal);
-    const B = scale(mul(A, V), t.branch/Math.sqrt(t.heads));
-    F = plus(F, square(B));
-    return {K, Q, P, V, A, B, entropy};
-  });
-  return {F, heads, back: attendBack};
+  const heads = Array.from({length: t.heads}, () => head(t, R));
+  const B = beside(...heads.map(h => h.B));
+  const F = square(B);
+  function back(S, E) {
+    const {g} = sent(S, E, B, F);
+    const c = wide(g)/t.heads;
+    const parts = heads.map((h, k) => h.back(cut(g, k*c, (k + 1)*c), E));
+    return {T: parts.map(p => p.T).reduce(plus), Σ: parts.map(p => p.Σ).reduce(plus)};
+  }
+  return {F, back, entropy: mean(heads.flatMap(h => h.A.map(entropy)))};
 }
 
-function attendBack(t, {F, heads}, S, E, R) {
-  const m = t.width/t.heads;
-  const c = t.branch/Math.sqrt(t.heads);
-  const fresh = heads.map(h => drawn(E, h.B.c));
-  const M = over(heads.reduce((X, h, k) => plus(X, times(fresh[k], h.B), -1), S), F);
-  const [G, EE] = [square(R), square(E)];
-  const whole = (A, B) => plus(square(A), square(B), 1/m);
-  let [T, dQ, dK, dV] = Array(4).fill(zeros(R.b, R.r, R.r));
-  heads.forEach((h, k) => {
-    const g = plus(fresh[k], mul(M, h.B));
-    const dA = scale(times(g, h.V), c);
-    const weighted = each(h.A, dA);
-    const dP = plus(weighted, rows(h.A, sums(weighted.a, R.r)), -1);
-    const [A, back] = [turned(h.A), turned(dP)];
-    const keys = m < Infinity ? square(h.K) : G;
-    const queries = m < Infinity ? whole(spread(R, m - h.K.c, m), h.Q) : G;
-    const values = m < Infinity ? whole(spread(E, m - h.V.c, m), g) : EE;
-    dQ = plus(dQ, times(times(dP, keys), dP), t.score**2);
-    dK = plus(dK, times(times(back, queries), back), t.score**2);
-    dV = plus(dV, times(times(A, values), A), c*c);
-    T = plus(T, plus(times(dP, h.P), plus(mul(back, h.P), mul(A, dA))));
-  });
-  const size = X => sums(each(G, X).a, R.r**2);
-  return {T, Σ: plus(dQ, plus(dK, dV)), sizes: {queries: size(dQ), values: size(dV)}};
-}
-
-// MLP with ReLU and 4n units; in the limit their moments, and 64 units on the way back.
-function pairs(G, f) { // f of a length² a, a covariance c, √(ab − c²) and an angle
-  const d = diagonal(G);
-  return map(G, (c, k) => {
-    const i = k/G.c | 0;
-    const height = Math.sqrt(Math.max(d[i]*d[i - i % G.r + k % G.c] - c*c, 0));
-    return f(d[i], c, height, Math.PI - Math.atan2(height, c))/(2*Math.PI);
-  });
-}
-
-const relu = x => x > 0 ? x : 0;
-
+// 4n units with ReLU; of infinitely many the moments, and 64 for what is random.
 function units(t, R) {
-  const var2 = 2*t.branch**2;
-  const h = t.width < Infinity && drawn(R, 4*t.width);
-  const K = h ? scale(square(map(h, relu)), 1/h.c)
-    : pairs(square(R), (a, c, height, angle) => height + angle*c);
-  return {F: scale(K, var2), h, back: unitsBack};
-}
-
-function unitsBack(t, {F, h}, S, E, R) {
-  const u = h || drawn(R, 64);
-  const c = t.branch*Math.sqrt(2/u.c);
-  const B = scale(map(u, relu), c);
-  const ξ = drawn(E, u.c);
-  const seen = times(ξ, B);
-  const exact = h ? seen : times(drawn(E, F.c), root(F));
-  const M = over(plus(S, exact, -1), F);
-  const g = h ? plus(ξ, mul(M, B)) : ξ;
-  const du = map(u, (x, k) => x > 0 ? c*g.a[k] : 0);
-  const T = times(du, u);
-  if (h) return {T, Σ: square(du), sizes: {}};
-  const var2 = 2*t.branch**2;
+  const finite = t.width < Infinity;
+  const h = drawn(R, finite ? 4*t.width : 64);
+  const c = t.branch*Math.sqrt(2/wide(h));
+  const on = X => map(X, (x, i, k) => h[i][k] > 0 ? c*x : 0);
+  const B = on(h);
+  const v = t.branch**2/Math.PI;
   const G = square(R);
-  const β = pairs(G, (a, c, height, angle) => angle);
-  const α = pairs(G, (a, c, height) => a > 0 ? height/a : 0);
-  const W = scale(plus(M, over(plus(exact, seen, -1), F)), var2);
-  const bend = rows(G, sums(each(W, α).a, G.c));
-  const slope = times(each(W, β), G);
-  return {T: plus(T, plus(bend, slope)), Σ: scale(each(square(E), β), var2), sizes: {}};
+  const height = map(G, (x, i, k) => Math.sqrt(Math.max(G[i][i]*G[k][k] - x*x, 0)));
+  const both = map(G, (x, i, k) => v*(Math.PI - Math.atan2(height[i][k], x)));
+  const F = finite ? square(B) : map(G, (x, i, k) => v*height[i][k] + both[i][k]*x);
+  function back(S, E) {
+    const {ξ, M, g} = sent(S, E, B, F);
+    const dh = on(finite ? g : ξ);
+    if (finite) return {T: times(dh, h), Σ: square(dh)};
+    const bend = M.map((m, i) => v*dot(m, height[i])/G[i][i]);
+    const W = map(M, (x, i, k) => x*both[i][k] + (i === k ? bend[i] : 0));
+    const Σ = map(square(E), (x, i, k) => x*both[i][k]);
+    return {T: plus(times(dh, h), mul(W, G)), Σ};
+  }
+  return {F, back};
 }
 
-// One residual sum: norm, branch, X + Y in the frame (1, X, beyond), norm.
-function normed(x) {
-  const B = cut(x, 1);
-  const D = diagonal(square(B)).map(v => 1/Math.sqrt(v + 1e-5));
-  return {D, u: rows(beside(zeros(x.b, x.r, 1), B), D)};
+// √n times the coordinates of a gradient, and its Gram matrix.
+const gradient = (n, d, E) => ({d, E: n < Infinity ? scale(square(d), 1/n) : E});
+
+function normed(n, x, on) { // LayerNorm: without the mean, of length one
+  if (!on) return {u: x, back: g => g};
+  const centred = X => map(X, (v, _, k) => k === n - 1 ? 0 : v);
+  const D = centred(x).map(a => 1/Math.sqrt(dot(a, a) + 1e-5));
+  const u = map(centred(x), (v, i) => D[i]*v);
+  function back({d, E}) {
+    const along = d.map((a, i) => dot(a, u[i]));
+    const free = map(centred(d), (v, i, k) => D[i]*(v - along[i]*u[i][k]));
+    return gradient(n, free, map(E, (v, i, k) => D[i]*v*D[k]));
+  }
+  return {u, back};
 }
 
+// One residual sum z; for n = ∞ what is added is orthogonal to the stream.
 function step(t, x, branch) {
-  const before = t.norm === "pre" ? normed(x) : {u: x};
-  const R = root(square(before.u));
-  const seen = branch(t, R);
-  const C = root(seen.F);
-  const near = scale(drawn(C, x.c), 1/Math.sqrt(t.width));
-  const y = beside(near, spread(C, t.width - x.c, t.width));
-  const sum = plus(y, beside(x, zeros(x.b, x.r, x.r)));
-  const after = t.norm === "post" ? normed(sum) : {u: sum};
-  const out = beside(cut(after.u, 0, 1), root(square(cut(after.u, 1))));
-  return {x, before, R, seen, y, sum, after, out};
-}
-
-// The gradient of X: its inner products C with 1 and X, and E with itself.
-function framed(x) { // a row for 1 above the tokens
-  const F = zeros(x.b, x.r + 1, x.c);
-  for (let n = 0; n < x.b; n++) {
-    F.a[n*F.r*F.c] = 1;
-    F.a.set(x.a.subarray(n*x.r*x.c, (n + 1)*x.r*x.c), n*F.r*F.c + F.c);
-  }
-  return F;
-}
-
-function beforeNorm({C, E}, {u, D}, n) {
-  const columns = (A, d) => turned(rows(turned(A), d));
-  const X = cut(C, 1);
-  const t = diagonal(X);
-  const along = rows(square(u), t);
-  const half = columns(plus(X, along, -.5), t);
-  const lost = plus(plus(half, turned(half)), square(cut(C, 0, 1)));
-  const inner = columns(plus(X, along, -1), D.map(d => 1/d));
-  const kept = columns(plus(E, lost, -1/n), D);
-  return {C: beside(zeros(u.b, u.r, 1), rows(inner, D)), E: rows(kept, D)};
-}
-
-function stepBack(t, {x, before, R, seen, y, sum, after}, g) {
   const n = t.width;
-  const [b, s] = [x.b, x.r];
-  const {C, E} = t.norm === "post" ? beforeNorm(g, after, n) : g;
-  // in the frame of the sum: along it as known, elsewhere uniformly random
-  const frame = framed(sum);
-  const M = square(frame);
-  const known = over(C, M);
-  const free = normals(b, s, frame.c);
-  const N = plus(free, mul(over(times(free, frame), M), frame), -1);
-  const T = spread(eye(b, s), n - frame.c, n);
-  const H = plus(square(T), square(N), 1/n);
-  const rest = root(plus(E, times(known, C), -1/n));
-  const turn = over(times(rest, root(H)), H);
-  const along = plus(mul(known, frame), mul(turn, N));
-  const beyond = square(mul(turn, T));
-  const dY = root(plus(beyond, square(along), 1/n));
-  const {T: inner, Σ, sizes} = seen.back(t, seen, times(along, y), dY, R);
-  // what comes through the branch, and its norm
-  const u = before.u;
-  let L = root(Σ);
-  let d = drawn(L, x.c);
-  d = plus(d, mul(over(plus(inner, times(d, u), -1), square(u)), u));
-  if (before.D) {
-    d = rows(plus(d, rows(u, diagonal(inner)), -1), before.D);
-    d = beside(zeros(b, s, 1), cut(d, 1));
-    L = rows(L, before.D);
+  const {u, back: throughNorm} = normed(n, x, t.norm === "pre");
+  const G = square(u);
+  const {F, back: throughBranch, entropy} = branch(t, root(G));
+  const C = spread(root(F), n);
+  const y = n < Infinity ? C : beside(scale(x, 0), C);
+  const z = map(y, (v, i, k) => k < wide(x) ? v + x[i][k] : v);
+  const out = n < Infinity ? z : root(square(z));
+  const after = normed(n, out, t.norm === "post");
+  function back(g) {
+    const {d, E} = after.back(g);
+    const R = root(E);
+    const along = n < Infinity ? d : sent(times(d, out), R, z, square(z)).g;
+    const {T, Σ} = throughBranch(times(along, y), R);
+    const added = throughNorm(gradient(n, sent(T, root(Σ), u, G).g, Σ));
+    return gradient(n, plus(cut(along, 0, wide(x)), added.d), plus(E, added.E));
   }
-  // joined with what went past it
-  const past = root(plus(beyond, square(cut(along, x.c)), 1/n));
-  const all = plus(cut(along, 0, x.c), d);
-  const near = plus(past, drawn(L, s), 1/Math.sqrt(n));
-  const far = spread(L, n - x.c - s, n);
-  const size = plus(plus(square(near), square(far)), square(all), 1/n);
-  return {g: {C: times(all, framed(x)), E: size}, sizes};
+  return {x: after.u, back, entropy};
 }
 
-function cosine(x) { // mean over pairs of tokens
-  const K = square(x);
-  const d = diagonal(K).map(v => 1/Math.sqrt(v));
-  const near = rows(turned(rows(K, d)), d);
-  return sums(near.a, x.r**2).map(sum => (sum - x.r)/(x.r*(x.r - 1)));
-}
-
-// b networks, block after block, in slices. Settings t: tokens, layers, heads, score
-// (σQσK), branch (σO), norm, mlp, causal, width. The loss reads the last token.
-export function* networks(t, b) {
+export async function network(t, rest) {
   const s = t.tokens;
-  let x = beside(zeros(b, s, 1), eye(b, s));
-  const found = {cosine: [cosine(x)], entropy: [], stream: [], queries: [], values: []};
+  let x = filled(s, t.width < Infinity ? t.width : s, (i, k) => +(i === k));
+  const found = {cosine: [cosine(x)], entropy: [], gradient: []};
   const blocks = [];
   for (let l = 0; l < t.layers; l++) {
-    const steps = [step(t, x, attend)];
-    yield;
-    if (t.mlp) steps.push(step(t, steps[0].out, units));
-    x = steps.at(-1).out;
-    blocks.push(steps);
+    const first = step(t, x, attend);
+    const second = t.mlp ? step(t, first.x, units) : {...first, back: g => g};
+    x = second.x;
+    blocks.unshift(g => first.back(second.back(g)));
     found.cosine.push(cosine(x));
-    const {heads} = steps[0].seen;
-    const entropies = heads.map(h => sums(h.entropy, s).map(e => e/s/t.heads));
-    found.entropy.push(entropies.reduce((e, f) => e.map((y, k) => y + f[k])));
-    yield;
+    found.entropy.push(first.entropy);
+    await rest();
   }
-  const last = map(zeros(b, s, 1), (_, i) => +(i % s === s - 1));
-  const along = drawn(last, x.c);
-  const beyond = square(spread(last, t.width - x.c, t.width));
-  let g = {C: times(along, framed(x)), E: plus(beyond, square(along), 1/t.width)};
-  const norm = () => sums(diagonal(g.E), s);
-  found.stream.unshift(norm());
-  for (const steps of blocks.reverse()) {
-    for (const one of steps.reverse()) {
-      const back = stepBack(t, one, g);
-      g = back.g;
-      for (const [name, θ] of Object.entries(back.sizes)) found[name].unshift(θ);
-      yield;
-    }
-    found.stream.unshift(norm());
+  const last = map(eye(s), (v, i) => i === s - 1 ? v : 0); // all that the loss reads
+  let g = gradient(t.width, drawn(last, wide(x)), last);
+  for (const back of [g => g, ...blocks]) {
+    g = back(g);
+    const norm = Math.sqrt(sum(g.E.map((e, i) => e[i])));
+    found.gradient.unshift(norm < 1e154 ? norm : 1e154); // even if beyond numbers
+    await rest();
   }
   return found;
 }
