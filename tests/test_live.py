@@ -211,7 +211,7 @@ try {
     explored++;
   };
   move(range(E, "blocks"), 0);
-  for (const word of ["post", "none", "pre", "without", "with MLP", "causal", "all to all"]) { press(E, word); await look(); }
+  for (const word of ["post-norm", "no norm", "pre-norm", "without", "with MLP", "causal", "all to all"]) { press(E, word); await look(); }
   for (const [k, name] of Object.entries(controls)) {
     const input = range(E, name);
     for (let v = 0; v <= +input.max; v++) {
@@ -239,7 +239,7 @@ try {
     source = source.replace(...(change.length ? change : ["", ""])).replace("./matrices.js", new URL("live/matrices.js", location));
     const {network} = await import(URL.createObjectURL(new Blob([source], {type: "text/javascript"})));
     const drawn = [];
-    for (let k = 0; k < NETWORKS; k++) drawn.push(everything(await network({...t, width: t.width ?? Infinity}, () => {})));
+    for (let k = 0; k < NETWORKS; k++) drawn.push(everything(await network({...t, norm: `${t.norm}-norm`, width: t.width ?? Infinity}, () => {})));
     return drawn[0].map((_, j) => drawn.map(statistics => statistics[j]));
   };
   const chains = [], broken = [];

@@ -102,14 +102,14 @@ function normed(n, x, on) { // LayerNorm: without the mean, of length one
 // One residual sum z; for n = ∞ what is added is orthogonal to the stream.
 function step(t, x, branch) {
   const n = t.width;
-  const {u, back: throughNorm} = normed(n, x, t.norm === "pre");
+  const {u, back: throughNorm} = normed(n, x, t.norm === "pre-norm");
   const G = square(u);
   const {F, back: throughBranch, entropy} = branch(t, root(G));
   const C = spread(root(F), n);
   const y = n < Infinity ? C : beside(scale(x, 0), C);
   const z = map(y, (v, i, k) => k < wide(x) ? v + x[i][k] : v);
   const out = n < Infinity ? z : root(square(z));
-  const after = normed(n, out, t.norm === "post");
+  const after = normed(n, out, t.norm === "post-norm");
   function back(g) {
     const {d, E} = after.back(g);
     const R = root(E);

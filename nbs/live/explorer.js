@@ -26,13 +26,13 @@ export default async function explorer(box) {
     score: slider("score scale τ", [.25, .5, 1, 2, 3, 4, 6, 8], 2, String, renew),
     branch: slider("residual scale σO", [.1, .2, .35, .5, .7, 1, 2], 1, String, renew),
     width: slider("width n", [64, 128, 256, 512, Infinity], Infinity, wide, renew)};
-  const norm = choice("norm", ["pre", "post", "none"], renew);
+  const norm = choice("norm", ["pre-norm", "post-norm", "no norm"], renew);
   const mlp = choice("MLP", ["with MLP", "without"], renew);
   const mask = choice("mask", ["all to all", "causal"], renew);
   const panels = el("div", {class: "live-panels live-three"});
   const said = el("p", {class: "live-said", "aria-live": "polite"});
   const row = (...boxes) => el("div", {class: "live-controls"}, ...boxes);
-  const buttons = [button("new networks", renew), "norm", norm.box, mlp.box, mask.box];
+  const buttons = [button("new networks", renew), norm.box, mlp.box, mask.box];
   const ranges = Object.values(sliders).map(s => s.box);
   box.append(row(...buttons), panels, row(...ranges), said);
 
@@ -89,7 +89,7 @@ export default async function explorer(box) {
     const gradient = mean(now, "gradient");
     said.textContent = `After ${t.layers} blocks: mean cosine ${cosine.toFixed(2)} `
       + `(1: all tokens alike), entropy ${entropy.toFixed(2)} (at most `
-      + `${uniform.toFixed(2)}); on its way back to the first block the gradient becomes `
+      + `${uniform.toFixed(2)}); on its way back to the start the gradient becomes `
       + `${readable(gradient[0]/gradient.at(-1))} times as large.`;
     Object.assign(box.dataset,
       {...t, networks: networks.length, cosine, entropy, gradient: gradient[0]});
