@@ -84,8 +84,8 @@ local function open_definitions(doc)
   return names
 end
 
-local function fitted(text) -- a signature in lines of 88 characters
-  return (text:gsub("[^\n]+", function(line)
+local function fitted(text) -- a signature in lines of 88 characters, its types without the modules they come from
+  return (text:gsub("[%a_][%w_%.]*%.(%u[%w_]*)", "%1"):gsub("[^\n]+", function(line)
     if utf8.len(line) <= 88 then return end
     local lines, indent = {""}, line:match("^ *")
     for piece in (line .. " "):gmatch("[^ ]+ ") do

@@ -87,7 +87,7 @@ def test_published_pages_say_where_they_live(rendering, tmp_path):
     (tmp_path/"settings.ini").write_text(re.sub(r"(?m)^published *=.*", "published = True", (here/"settings.ini").read_text(encoding="utf-8")), encoding="utf-8")
     subprocess.run(["quarto", "render", f"{name}.ipynb"], cwd=tmp_path/"_proc", check=True, capture_output=True)
     page = (tmp_path/"_proc/_docs/checks.html").read_text(encoding="utf-8")
-    for address in (f"/blob/{CFG['branch']}/nbs/{name}.ipynb", "/issues/new", f"/blob/{CFG['branch']}/infattn_nb/checks.py#L"): assert f'href="{CFG["git_url"]}{address}' in page, address
+    for address in (f"/blob/{CFG['branch']}/nbs/{name}.ipynb", "/issues/new", f"/blob/{CFG['branch']}/infattn_nb/numerics/checks.py#L"): assert f'href="{CFG["git_url"]}{address}' in page, address
 
 def test_pages_load_nothing_but_mathjax_from_elsewhere(rendering):
     for page in rendering[-1].glob("*.html"):

@@ -71,7 +71,8 @@ def _seed(rng):
 BLOCK = 4096 # samples in a block
 AHEAD = 128 # tasks in flight
 BUFFER = 2**16 # numbers that a task holds at a time (half a megabyte)
-np.empty(2**21) # a piece of 16 MB, never touched, and let go
+_untouched = np.empty(2**21) # a piece of 16 MB
+del _untouched
 
 # %% ../../nbs/41_sampling.ipynb #d8053464
 #| code-fold: true

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.random import default_rng
-from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.factors import psd_factor
@@ -52,7 +51,7 @@ class Paths:
     "Definition 1 along sample paths: arrays (batch, path), or broadcastable to it."
     def __init__(self, program: Program, size: int, rng: Rng = None, *,
                  wanted: Iterable[Vector | Score] | None = None,
-                 given: Mapping[Score, ArrayLike] | None = None) -> None:
+                 given: Mapping[Score, Any] | None = None) -> None:
         """
         Parameters
         ----------

@@ -11,7 +11,7 @@ import sys
 
 # %% ../../nbs/87_report_command.ipynb #rc-threads
 if "numpy" not in sys.modules: # the command; a session keeps its own threads
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ |= {"OMP_NUM_THREADS": "1"} | os.environ
 
 # %% ../../nbs/87_report_command.ipynb #rc-imports
 import json
