@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
@@ -61,6 +62,7 @@ def test_stored_outputs_are_fresh(path):
     "Run every cell again: the same texts, numbers equal up to the last digit shown."
     nb, shell = read_nb(path), CaptureShell(path)
     plt.close("all") # what another test left open would be shown here
+    pd.reset_option("^display") # and what another page has set
     with working_directory(path.parent):
         for (cell, source), c in zip(cells(path), nb.cells):
             if c.cell_type != "code" or not source or "#| eval: false" in source: continue
