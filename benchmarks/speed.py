@@ -66,8 +66,8 @@ def random_numbers(width, φ, size=BLOCK):
         own = {"χ²": S, "normal": 7*width//4, "word": S*width//64} # 1.75 of 4
     else:
         own = {"normal": S*width}
-    chi2 = 1 + own.get("χ²", 0) + 2*H*bartlett["χ²"]
-    normals = size*(S + own["normal"] + H*(2*bartlett["normal"] + q*q))
+    chi2 = 1 + own.get("χ²", 0) + H*(bartlett["χ²"] + 1)
+    normals = size*(own["normal"] + H*(bartlett["normal"] + q*q + q))
     words = own.get("word", 0)
     buffer = np.empty(2**15)
     def call():

@@ -1,15 +1,18 @@
 """The collapsed sampler has exactly the law of the literal simulation, at every width.
 
 Each cell compares N draws with N draws by two-sample Kolmogorov–Smirnov tests at level 1e-9, so a difference of
-distribution functions above sqrt(21.4/N) is seen: 0.033 for N = 20,000, and by night 0.023 for N = 40,000. About 400
+distribution functions above sqrt(21.4/N) is seen: 0.033 for N = 20,000, and by night 0.023 for N = 40,000. About 600
 tests leave a false alarm less likely than 1e-6, for any seed.
 """
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
 from conftest import nightly
 from infattn_nb import Attention, Tokens, clip, identity, relu, simulate_dense, tanh
+from infattn_nb.layer import recipe
 
 CORRELATED = np.array([[1, .8, -.3, 0], [.8, 2, .1, .4], [-.3, .1, .5, 0], [0, .4, 0, 1]])
 REPEATED = np.kron(np.array([[1, .5], [.5, 1]]), np.ones((2, 2)))
@@ -58,9 +61,11 @@ def statistics(y, G):
 def test_same_law_as_literal_simulation(name, size=20_000, seed=0):
     n, layer = CELLS[name]
     literal = simulate_dense(layer, n, size, rng=seed, scores=True)
-    collapsed = layer.law(n, exact=True).rvs(size, rng=seed + 1), layer.scores(n, size, rng=seed + 2, exact=True)
-    for (what, a), (_, b) in zip(statistics(*literal), statistics(*collapsed)):
-        assert ks_2samp(a, b, method="asymp").pvalue > 1e-9, f"{name}: {what}"
+    law = layer.law(n, exact=True)
+    scores = layer.scores(n, size, rng=seed + 2, exact=True)
+    for y in law.rvs(size, rng=seed + 1), replace(law, direct=None).rvs(size, rng=seed + 3): # at once, and through S
+        for (what, a), (_, b) in zip(statistics(*literal), statistics(y, scores)):
+            assert ks_2samp(a, b, method="asymp").pvalue > 1e-9, f"{name}: {what}"
 
 @pytest.mark.slow
 @pytest.mark.power("distribution functions .023 apart")
@@ -84,6 +89,21 @@ def test_the_comparison_has_teeth():
     assert ks_2samp((literal**2).sum(1), (layer.law().rvs(size, rng=1)**2).sum(1)).pvalue < 1e-12
     independent = Attention(Tokens(2, relu, np.eye(2)), heads=5).law(n).rvs(size, rng=1)
     assert ks_2samp((literal**2).sum(1), (independent**2).sum(1)).pvalue < 1e-12
+
+@pytest.mark.power("it must reject: no length of the values; one length for all heads; the same values in all heads")
+@pytest.mark.parametrize("wrong", ["no length", "one length", "one head"])
+def test_broken_outputs_are_rejected(wrong, monkeypatch, size=40_000):
+    right = recipe.values_of
+    def broken(L, m, shape, normals, wisharts):
+        if wrong == "one head": return np.repeat(right(L, m, (1, *shape[1:]), normals, wisharts), shape[0], axis=1)
+        v = right(L, np.inf, shape, normals, wisharts)
+        return v if wrong == "no length" else v*np.sqrt(wisharts.chisquare(m, shape[1:])/m)
+    law = Attention(Tokens(2, identity), heads=2).law(2)
+    through_S = replace(law, direct=None).rvs(size, rng=0)
+    def p(y): return min(ks_2samp(a, b, method="asymp").pvalue for a, b in [(y[:, 0], through_S[:, 0]), ((y**2).sum(1), (through_S**2).sum(1))])
+    assert p(law.rvs(size, rng=1)) > 1e-9
+    monkeypatch.setattr(recipe, "values_of", broken)
+    assert p(law.rvs(size, rng=1)) < 1e-9
 
 @pytest.mark.power("distribution functions .023 apart")
 def test_coordinates_of_a_clipped_layer_may_use_the_identity(size=40_000):

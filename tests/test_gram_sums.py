@@ -5,7 +5,7 @@ from scipy.stats import chi2, ks_2samp, kstest
 
 from infattn_nb import Attention, Tokens, absolute, leaky_relu, relu
 from infattn_nb.layer import gram_sums
-from infattn_nb.layer.gram_sums import add_pattern, explicit_sums, nested_sums, patterns, random_signs, signs_save, sums_by_signs
+from infattn_nb.layer.gram_sums import add_pattern, explicit_sums, nested_sums, patterns, random_signs, signs_save, sums_by_signs, sums_of_long_runs, sums_of_runs
 from infattn_nb.numerics.sampling import Mirror, Mirrored, chisquare_pair
 
 SIZE = 6000
@@ -21,7 +21,7 @@ def explicit(s, n, seed): return statistics(explicit_sums(relu, s, n, np.ones(SI
 
 def agree(one, two): return min(ks_2samp(a, b).pvalue for a, b in zip(one, two)) > 1e-7
 
-CASES = [(2, 5), (2, 64), (3, 40), (4, 64), (4, 130), (5, 100)]
+CASES = [(2, 5), (2, 64), (2, 256), (3, 40), (4, 64), (4, 130), (5, 100)] # n = 256: long runs
 
 @pytest.mark.power("distribution functions .05 apart")
 @pytest.mark.parametrize("s, n", CASES)
@@ -64,6 +64,19 @@ def test_moments_are_exact():
     for (a, b), value in truth.items():
         products = (K[a] - mean[a])*(K[b] - mean[b])
         assert abs(products.mean() - n*value) < 6*products.std()/np.sqrt(size), (a, b)
+
+def test_two_ways_to_sum_over_runs():
+    rng = np.random.default_rng(0)
+    for counts in ([30, 24, 47, 1], [1], [5000, 24]):
+        z = rng.standard_normal((3, sum(counts)))
+        for (*pair, short), (*same, long) in zip(sums_of_runs(z, np.array(counts)), sums_of_long_runs(z, np.array(counts)), strict=True):
+            literal = [abs(z[pair[0]]*z[pair[1]])[e - c:e].sum() for c, e in zip(counts, np.cumsum(counts))]
+            assert pair == same
+            np.testing.assert_allclose(short, literal, rtol=1e-12)
+            np.testing.assert_allclose(long, literal, rtol=1e-12)
+    empty = [s for *_, s in sums_of_runs(np.ones((2, 3)), np.array([0, 3, 0]))]
+    np.testing.assert_array_equal(empty, [[0, 3, 0]]*3)
+    assert not np.any([s for *_, s in sums_of_runs(np.ones((2, 0)), np.array([0, 0]))])
 
 def test_every_coordinate_has_one_pattern():
     signs, there = random_signs(4, 100, 7, np.random.default_rng(0))

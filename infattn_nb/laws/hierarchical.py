@@ -38,6 +38,8 @@ class HierarchicalGaussian:
         s
     variance
         (i, size, Generator) -> draws of S_ii, (size,)
+    direct
+        (size, Generator) -> draws of y (size, dim), where S is a detour
     tv_error
         bound on the total-variation distance to the law asked for
     exact
@@ -48,7 +50,7 @@ class HierarchicalGaussian:
     Raises
     ------
     TypeError
-        if `sample`, `variance` or `exact` is no function
+        if `sample`, `variance`, `direct` or `exact` is no function
     ValueError
         if `dim` is below one
     """
@@ -56,6 +58,7 @@ class HierarchicalGaussian:
     dim: int
     variance: Callable | None = None
     _: KW_ONLY
+    direct: Callable | None = None
     tv_error: float = 0.
     exact: Callable | None = None
     fixed: np.ndarray | None = None
@@ -65,6 +68,7 @@ class HierarchicalGaussian:
         remedy = "pass (size, rng) -> covariances as `sample`"
         checks.function(self.sample, "sample", remedy)
         checks.function(self.variance, "variance", remedy, optional=True)
+        checks.function(self.direct, "direct", remedy, optional=True)
         checks.function(self.exact, "exact", remedy, optional=True)
 
     def __repr__(self) -> str:
@@ -121,7 +125,7 @@ class HierarchicalGaussian:
 
     def rvs(self, size: Size | None = None, rng: Rng = None,
             executor: Executor | None = None) -> np.ndarray:
-        """Draw y: first S, then N(0, S).
+        """Draw y: first S, then N(0, S); or at once, if the law knows how.
 
         Parameters
         ----------
@@ -361,6 +365,9 @@ def _diagonal(law, i, n, g):
 
 def _outputs(law, n, g):
     "n draws of y."
+    if law.direct:
+        return checks.real(law.direct(n, g), f"direct({n}, rng)", (n, law.dim),
+                           "(-∞, ∞)", "put the samples first, mend the sampler")
     g_S, g_z = g.spawn(2)
     L = psd_factor(np.moveaxis(_covariances(law, n, g_S), 0, -1))
     return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))

@@ -16,8 +16,8 @@ import numpy as np
 
 from ..laws.hierarchical import HierarchicalGaussian
 from .limit_law import limit_marginal
-from .recipe import head_averages, sample_covariances, sample_scores
-from .recipe import sample_variance
+from .recipe import head_averages, sample_covariances, sample_outputs
+from .recipe import sample_scores, sample_variance
 from .tokens import TokenLaw, Tokens
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax, value_key
@@ -166,7 +166,8 @@ class Attention:
         known = n == np.inf and self.head_width is None and not self.tokens.random
         return HierarchicalGaussian(
             partial(sample_covariances, self, tokens, n), tokens.seq_len,
-            partial(sample_variance, self, tokens, n), tv_error=tv,
+            partial(sample_variance, self, tokens, n),
+            direct=partial(sample_outputs, self, tokens, n), tv_error=tv,
             exact=partial(limit_marginal, self) if known else None)
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from .gram_sums import explicit_sums, signs_save, sums_by_signs
 from ..numerics import checks
-from ..numerics.factors import psd_factor, wishart_factor
+from ..numerics.factors import psd_factor, wishart_factor, wishart_triangle
 from ..numerics.nonlinearities import Nonlinearity, clipped, identity
 from ..numerics.nonlinearities import value_key
 from ..numerics.sampling import Rng, Size, draw
@@ -172,9 +172,17 @@ class Tokens(TokenLaw):
         if self.cov is None:
             r = np.sqrt(rng.chisquare(n, axes)/n)
         if self.activation == identity:
-            root = psd_factor(self.hidden_cov)[(..., *[None]*(len(axes) + 1))]
-            return r*wishart_factor(root, n, rng, (1, *axes))
+            return self._gaussian_factor(n, r, (1, *axes), rng)
         return psd_factor(self._explicit_gram(int(n), r, rng))[:, :, None]
+
+    def _gaussian_factor(self, n, r, shape, rng): # (s, q, *shape)
+        if self.cov is None:
+            L = wishart_triangle(self.seq_len, n, rng, shape)
+        else:
+            root = psd_factor(self.cov)[(..., *[None]*len(shape))]
+            L = wishart_factor(root, n, rng, shape, lower=True)
+        L *= r
+        return L
 
     def _explicit_gram(self, n, r, rng): # (s, s, size)
         if self.cov is None and signs_save(self.activation, self.seq_len, n):
