@@ -76,7 +76,7 @@ def add_pattern(K, tokens, counts, rng):
 LONG = 24 # numbers: where adding them up costs more than beginning a run
 
 def sums_of_runs(z, counts):
-    "a ≤ b and the sums of abs(z[a]*z[b]) over runs of so many numbers."
+    "a ≤ b and the sums of |z_a z_b| over runs of so many numbers."
     z = np.abs(z)
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])

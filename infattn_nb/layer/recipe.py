@@ -61,17 +61,17 @@ def _few_heads(layer, axes, scores, most):
     for _, heads in pieces(layer.heads, max(1, most//(prod(axes)*scores))):
         yield heads, *axes
 
+def _parts(tokens, size):
+    "Numbers of samples whose matrices fit into memory."
+    most = max(64, 4*BUFFER//tokens.seq_len**2)
+    return [b for _, b in pieces(size, most)]
+
 # %% ../../nbs/50_recipe.ipynb #d36da09a
 #| code-fold: true
 def sample_covariances(layer, tokens, n, size, g, rows=slice(None)):
     "S for `rows`, samples first, in pieces of bounded memory."
     S = [covariance(layer, tokens, n, rows, b, g) for b in _parts(tokens, size)]
     return np.moveaxis(np.concatenate(S, axis=-1), -1, 0)
-
-def _parts(tokens, size):
-    "Numbers of samples whose matrices fit into memory."
-    most = max(64, 4*BUFFER//tokens.seq_len**2)
-    return [b for _, b in pieces(size, most)]
 
 def sample_variance(layer, tokens, n, i, size, g):
     "S_ii alone: the Wishart factors of one row are numbers."

@@ -48,7 +48,7 @@ def _square(S: Any) -> np.ndarray:
 
 # %% ../../nbs/42_factors.ipynb #80d4c59d
 def wishart_factor(F: np.ndarray, df: float, rng: Generator,
-                   shape: tuple[int, ...], lower: bool = False) -> np.ndarray:
+                   shape: tuple[int, ...], *, lower: bool = False) -> np.ndarray:
     r"""$F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$; $F$ itself for $m = \infty$.
 
     Parameters
@@ -81,7 +81,7 @@ def wishart_factor(F: np.ndarray, df: float, rng: Generator,
     return FT
 
 def wishart_triangle(q, df, rng, shape):
-    r"$T$ itself, with `df` in [1, ∞): (q, min(q, df), *shape)."
+    r"$T$ itself, samples last, with `df` in [1, ∞): (q, min(q, df), …)."
     T = np.zeros((q, int(min(q, df)), *shape))
     for j, t in enumerate(_bartlett_columns(q, df, rng, shape)):
         T[j:, j] = t
