@@ -5,7 +5,8 @@
 prints one table and writes it to nbs/data/benchmarks.json, from which the page on
 benchmarks is made; if some parts are named, the others stay as they were. Each time is
 the best of several repetitions, both sides of a ratio in turn, so that a busy machine
-disturbs both alike.
+disturbs both alike; where the ratio itself is the question, it is the median of the
+ratios of neighbours.
 Processor seconds on one thread, except where threads are the question.
 """
 import json
@@ -24,7 +25,7 @@ import scipy
 
 from infattn_nb import Attention, Program, Tokens, clip, identity, mlp, paper_layer
 from infattn_nb import relu, simulate, simulate_dense
-from infattn_nb.layer.gram_sums import explicit_sums, signs_save, sums_by_signs
+from infattn_nb.layer.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.paper.figures import PLANS
 
 S, H, BLOCK, REPETITIONS = 4, 2, 4096, 3
@@ -50,32 +51,50 @@ def seconds(call, clock=time.process_time):
     call()
     return clock() - start
 
-def side_by_side(*calls, repetitions=REPETITIONS, clock=time.process_time):
-    "Best time of each call, taken in turn; one round to warm up."
-    rounds = [[seconds(c, clock) for c in calls] for _ in range(repetitions + 1)]
-    return np.min(rounds[1:], axis=0)
+def rounds(*calls, repetitions=REPETITIONS, clock=time.process_time):
+    "Times of the calls, taken in turn; one round to warm up."
+    times = [[seconds(c, clock) for c in calls] for _ in range(repetitions + 1)]
+    return np.array(times[1:])
 
-def random_numbers(width, φ, size=BLOCK):
-    "A call that only draws what the sampler draws per block, for all outputs."
-    rng = np.random.default_rng(0)
-    q = min(S, width)
-    bartlett = {"χ²": q, "normal": S*q - q*(q + 1)//2}
-    if φ != relu:
-        own = bartlett
-    elif signs_save(φ, S, width):
-        own = {"χ²": S, "normal": 7*width//4, "word": S*width//64} # 1.75 of 4
-    else:
-        own = {"normal": S*width}
-    chi2 = 1 + own.get("χ²", 0) + H*(bartlett["χ²"] + 1)
-    normals = size*(own["normal"] + H*(bartlett["normal"] + q*q + q))
-    words = own.get("word", 0)
-    buffer = np.empty(2**15)
-    def call():
-        for _ in range(chi2): rng.chisquare(width - 1, size)
-        for _ in range(words): rng.integers(2**64, size=size, dtype=np.uint64)
-        for k in range(0, normals, buffer.size):
-            rng.standard_normal(out=buffer[:min(buffer.size, normals - k)])
-    return call
+def side_by_side(*calls, **options):
+    "Best time of each call."
+    return rounds(*calls, **options).min(0)
+
+class Noted:
+    "A Generator that notes what it is asked for."
+    def __init__(self, rng):
+        self.rng = rng
+        self.requests = []
+
+    def spawn(self, k):
+        children = [Noted(rng) for rng in self.rng.spawn(k)]
+        self.requests.append(children)
+        return children
+
+    def __getattr__(self, name):
+        def request(*args, out=None, **options):
+            if out is not None: options["size"] = out.shape
+            self.requests.append((name, args, options))
+            drawn = getattr(self.rng, name)(*args, **options)
+            if out is not None: out[...] = drawn
+            return drawn
+        return request
+
+def draw_again(noted, rng):
+    "The same draws from the same streams, and nothing else."
+    for request in noted.requests:
+        if isinstance(request, list):
+            for child, stream in zip(request, rng.spawn(len(request)), strict=True):
+                draw_again(child, stream)
+        else:
+            name, args, options = request
+            getattr(rng, name)(*args, **options)
+
+def numbers_of(law):
+    "A call that only draws the random numbers of one block of outputs."
+    noted = Noted(np.random.default_rng(0))
+    law.direct(BLOCK, noted)
+    return lambda: draw_again(noted, np.random.default_rng(0))
 
 KINDS = {"identity": identity, "clip(100)": clip(100.), "relu": relu}
 
@@ -96,10 +115,11 @@ def numbers_alone():
     for name, φ in KINDS.items():
         for n in (16, 64, 256, 1024):
             law = Attention(Tokens(S, φ), heads=H).law(n)
-            full, numbers = side_by_side(lambda: law.rvs(BLOCK, 0),
-                                         random_numbers(n, φ), repetitions=30)
+            full, numbers = rounds(lambda: law.rvs(BLOCK, 0), numbers_of(law),
+                                   repetitions=30 if φ == relu else 200).T
             row("random numbers alone", f"{name} tokens, s = {S}, H = {H}, n = {n}",
-                full/BLOCK, "the time of its random numbers alone", full/numbers)
+                full.min()/BLOCK, "the time of its random numbers alone",
+                np.median(full/numbers))
 
 def figures():
     "The largest case of each figure: one sample of what it needs."

@@ -38,7 +38,7 @@ def sums_by_signs(seq_len, number, size, rng):
         for _, n in pieces(number, COORDINATES):
             signs, there = random_signs(seq_len, n, b, rng)
             for tokens, where in patterns(signs, there):
-                counts = np.bitwise_count(where).sum(0, dtype=int)
+                counts = np.bitwise_count(where).sum(0, dtype=np.int32)
                 add_pattern(K[..., i:i + b], tokens, counts, rng)
     lower = np.tril_indices(seq_len, -1)
     K[lower] = K.swapaxes(0, 1)[lower]
@@ -73,7 +73,7 @@ def add_pattern(K, tokens, counts, rng):
     for a, b, products in sums(z, counts):
         K[tokens[a], tokens[b]] += products
 
-LONG = 24 # numbers: where adding them up costs more than beginning a run
+LONG = 12 # numbers: where adding them up costs more than beginning a run
 
 def sums_of_runs(z, counts):
     "a ≤ b and the sums of |z_a z_b| over runs of so many numbers."

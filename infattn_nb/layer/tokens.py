@@ -186,7 +186,7 @@ class Tokens(TokenLaw):
 
     def _explicit_gram(self, n, r, rng): # (s, s, size)
         if self.cov is None and signs_save(self.activation, self.seq_len, n):
-            return r*r*sums_by_signs(self.seq_len, n, len(r), rng)/n
+            return r*r/n*sums_by_signs(self.seq_len, n, len(r), rng)
         root = None if self.cov is None else psd_factor(self.cov)
         return explicit_sums(self.activation, self.seq_len, n, r, rng, root)/n
 
