@@ -89,7 +89,7 @@ def sums_of_runs(z, counts):
             yield a, b, runs @ z[b]
 
 def sums_of_long_runs(z, counts):
-    "The same; no run may be empty."
+    "As `sums_of_runs`, by a reduction, which takes no empty runs."
     starts = np.cumsum(counts) - counts
     products = np.empty(z.shape[1])
     for a in range(len(z)):
