@@ -13,7 +13,7 @@ from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
-from run_pages import CODED, EXECUTED, PAGES, ROOT, cells, code_digest
+from run_pages import CODED, EXECUTED, PAGES, ROOT, cells, data_of, digest
 
 page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 
@@ -53,8 +53,20 @@ def printed(outputs):
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
 @page
 def test_outputs_were_stored_by_this_code(path):
-    "No second run: the page has been executed since its code last changed. The slow test below runs it again."
-    assert json.loads(EXECUTED.read_text())[path.name] == code_digest(path), "run `python tools/run_pages.py`"
+    "No second run: the page has been executed since its code and its data last changed. The slow test below runs it again."
+    assert json.loads(EXECUTED.read_text())[path.name] == digest(path), "run `python tools/run_pages.py`"
+
+def test_a_page_whose_data_change_is_stale(tmp_path):
+    (tmp_path/"data").mkdir()
+    for name in ("a.csv", "b_1.json", "b_2.json", "other.csv"): (tmp_path/"data"/name).write_text("1")
+    page = tmp_path/"page.ipynb"
+    page.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ['read("data/a.csv")\n', 'read(f"data/b_{k}.json")']}]}))
+    assert [p.name for p in data_of(page)] == ["a.csv", "b_1.json", "b_2.json"]
+    fresh = digest(page)
+    (tmp_path/"data/other.csv").write_text("2")
+    assert digest(page) == fresh
+    (tmp_path/"data/b_2.json").write_text("2")
+    assert digest(page) != fresh
 
 @pytest.mark.slow
 @page

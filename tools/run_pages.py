@@ -1,8 +1,9 @@
-"""Run the pages whose code has changed since their outputs were stored, or those named, and store fresh outputs.
+"""Run the pages whose code or data have changed since their outputs were stored, or those named, and store fresh outputs.
 
     python tools/run_pages.py [page …]"""
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -13,7 +14,7 @@ from shrink_figures import shrink
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT/"nbs").glob("*.ipynb"))
-EXECUTED = ROOT/"tests/executed.json" # page -> digest of the code whose outputs it stores
+EXECUTED = ROOT/"tests/executed.json" # page -> digest of the code and data whose outputs it stores
 
 def cells(path, kind=None):
     for c in json.loads(path.read_text(encoding="utf-8"))["cells"]:
@@ -23,9 +24,17 @@ def makes_a_room(path): return any(source.startswith("#| default_exp") for _, so
 
 CODED = [p for p in PAGES if makes_a_room(p)]
 
-def code_digest(path):
-    "Of the cells whose outputs a page stores."
-    return sha256("\n".join(source for _, source in cells(path, "code")).encode()).hexdigest()[:16]
+def code_of(path): return "\n".join(source for _, source in cells(path, "code"))
+
+def data_of(path):
+    "The stored tables that a page reads; a name in braces may be any."
+    names = re.findall(r'"(data/[^"]+)"', code_of(path))
+    return sorted({file for name in names for file in path.parent.glob(re.sub(r"{.*?}", "*", name))})
+
+def digest(path):
+    "Of what the stored outputs of a page come from: its code, and the tables that it reads."
+    parts = [code_of(path).encode(), *(file.read_bytes() for file in data_of(path))]
+    return sha256(b"".join(parts)).hexdigest()[:16]
 
 def execute(path):
     "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
@@ -42,7 +51,7 @@ if __name__ == "__main__":
     named = [Path(name).stem + ".ipynb" for name in sys.argv[1:]]
     if unknown := set(named) - set(known):
         sys.exit(f"no such page in nbs: {' '.join(sorted(unknown))}")
-    todo = [p for p in PAGES if p.name in named or (not named and known[p.name] != code_digest(p))]
+    todo = [p for p in PAGES if p.name in named or (not named and known[p.name] != digest(p))]
     failed = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = {pool.submit(execute, p): p for p in todo}
@@ -51,7 +60,7 @@ if __name__ == "__main__":
             if run.exception():
                 failed.append(page.name)
                 continue
-            known[page.name] = code_digest(page)
+            known[page.name] = digest(page)
             EXECUTED.write_text(json.dumps(known, indent=1) + "\n")
             print(page.name, flush=True)
     if failed:
