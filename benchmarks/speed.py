@@ -211,7 +211,9 @@ def limit_law():
 def signs_first(size=BLOCK//4):
     "ReLU coordinates by signs, against drawing every coordinate."
     ones, rng = np.ones(size), np.random.default_rng(0)
-    for s, n in ((2, 64), (3, 64), (4, 64), (4, 256), (4, 1024), (6, 1024)):
+    cases = [(2, 64), (3, 64), (4, 64), (4, 256), (4, 1024), (6, 1024),
+             (7, 1024), (9, 4096)]
+    for s, n in cases:
         signs, every = side_by_side(lambda: sums_by_signs(s, n, size, rng),
                                     lambda: explicit_sums(relu, s, n, ones, rng),
                                     repetitions=5)

@@ -21,10 +21,10 @@ from .divergence import wasserstein
 from ..laws.hierarchical import HierarchicalGaussian
 from ..laws.scale_mixture import ScaleMixture, value_and_error
 from ..layer.attention import Attention
-from ..layer.recipe import weights_and_values
+from ..layer.recipe import most_samples, weights_and_values
 from ..numerics import checks
 from ..numerics.factors import wishart_factor
-from ..numerics.sampling import BUFFER, Rng, Size, Streams, by_pieces, draw
+from ..numerics.sampling import Rng, Size, Streams, by_pieces, draw
 from ..numerics.sampling import fold, mean_and_error, sums
 
 # %% ../../nbs/04_regimes.ipynb #e67e9d95
@@ -126,8 +126,8 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
 
 def _tied_sample(layer, tokens, n, size, g):
     "Draws of S (size, s, s), in pieces of bounded memory."
-    most = max(64, 4*BUFFER//tokens.seq_len**2)
-    return by_pieces(lambda b: _tied_covariance(layer, tokens, n, b, g), size, most)
+    return by_pieces(lambda b: _tied_covariance(layer, tokens, n, b, g), size,
+                     most_samples(tokens))
 
 def _tied_covariance(layer, tokens, n, size, g):
     "Draws of S (size, s, s)."

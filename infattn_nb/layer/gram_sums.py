@@ -102,7 +102,7 @@ def sums_of_long_runs(z, counts):
 # %% ../../nbs/49_gram_sums.ipynb #whencode
 def signs_save(activation, seq_len, number):
     "Are signs first faster for so many coordinates of such tokens?"
-    return activation == relu and seq_len <= 4 and number >= 4*2**seq_len
+    return activation == relu and seq_len <= 7 and number >= 4*2**seq_len
 
 # %% ../../nbs/49_gram_sums.ipynb #nestedcode
 def nested_sums(activation, seq_len, numbers, size, rng):
