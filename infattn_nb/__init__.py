@@ -38,7 +38,7 @@ PUBLIC = {
         "kde_trials",
     "convergence.regimes":
         "tied_scores tied_law gaussian_limits gaussian_distances tail_risk "
-        "importance_tail",
+        "importance_tail good_enough GoodEnough",
     "convergence.rates":
         "fluctuations first_order scaled_difference kl_constant smoothed noise_floor",
     "convergence.robustness":
@@ -173,6 +173,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .convergence.regimes import gaussian_distances as gaussian_distances
     from .convergence.regimes import tail_risk as tail_risk
     from .convergence.regimes import importance_tail as importance_tail
+    from .convergence.regimes import good_enough as good_enough
+    from .convergence.regimes import GoodEnough as GoodEnough
     from .convergence.rates import fluctuations as fluctuations
     from .convergence.rates import first_order as first_order
     from .convergence.rates import scaled_difference as scaled_difference
