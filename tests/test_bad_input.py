@@ -692,6 +692,11 @@ CASES += [
     (lambda: PREDICTED.interval(1.), ValueError, "`confidence`"),
     (lambda: PREDICTED.rvs(-1), ValueError, "`size`"),
     (lambda: tail_risk(5, 3), TypeError, "`law`"),
+    (lambda: good_enough(5, 64), TypeError, "`layer` must be an Attention"),
+    (lambda: good_enough(TWO, 0), ValueError, "`width`"),
+    (lambda: good_enough(TWO, 64, 9), ValueError, "`i`"),
+    (lambda: good_enough(TWO, 64, draws=0), ValueError, "`draws`"),
+    (lambda: good_enough(TWO, 64, rng="seed"), TypeError, "`rng`"),
     (lambda: tail_risk(LAW, 3), TypeError, "`law`"),
     *((lambda step=step, f=f: f(step), error, "`step`") for step, error in ((0, ValueError), (-5, ValueError), (NAN, ValueError), (1e-12, ValueError), (.3, ValueError), ([.01, .02], TypeError), ("a", TypeError), (None, TypeError))
       for f in (lambda step: fluctuations(T, step), lambda step: first_order(TWO, [1.], step=step), lambda step: kl_constant(TWO, step=step))),
@@ -789,7 +794,7 @@ def refused_in(path):
 
 TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "transformer", "report"))]
 REFUSED = {f for path in TABLES for f in refused_in(path)}
-NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
+NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher GoodEnough Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
 
 @pytest.mark.parametrize("name", sorted(set(infattn_nb.__all__) - NOTHING_TO_REFUSE))
 def test_every_public_function_has_its_wrong_inputs(name):

@@ -343,16 +343,30 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
     sample = partial(_weighted_tails, layer, width, i, t, β)
     return mean_and_error(fold(sample, sums, draws, rng, executor=executor), draws)
 
-# %% ../../nbs/04_regimes.ipynb #goodenough
+# %% ../../nbs/04_regimes.ipynb #ge-class
 #| code-fold: true
 @dataclass(frozen=True, eq=False)
 class GoodEnough:
-    """How far a layer is from its limit, and both from a Gaussian: `good_enough`."""
-    width: float # n
-    divergence: float # D(width n ‖ limit), in nats
-    divergence_error: float # its standard error
-    law: Any # of the output at this width
-    limit: Any # and in the limit
+    """How far a layer is from its limit, and both from a Gaussian: `good_enough`.
+
+    Parameters
+    ----------
+    width
+        n
+    divergence
+        D(width n ‖ limit), in nats
+    divergence_error
+        its standard error
+    law
+        of the output at this width
+    limit
+        its law in the limit
+    """
+    width: float
+    divergence: float
+    divergence_error: float
+    law: Any
+    limit: Any
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -456,13 +470,14 @@ def good_enough(layer: Attention, width: float, i: int = 0, *, draws: int = 2**1
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens, heads=12)")
     i = checks.output(i, layer.tokens.seq_len)
+    n = layer.check_width(width)
     wide = replace(layer, head_width=None)
     seeds = seed_sequence(rng).spawn(2)
     D, error = paired_kl(layer, width, i, draws=draws, rng=seeds[0],
                          executor=executor, limit=wide)
-    law = layer.law(width).marginal(i, draws=draws, rng=seeds[1])
-    return GoodEnough(layer.check_width(width), D, error, law, wide.law().marginal(i))
-
+    sampled = draws if n < np.inf else None # the limit is exact where it can be
+    law = layer.law(n).marginal(i, draws=sampled, rng=seeds[1])
+    return GoodEnough(n, D, error, law, wide.law().marginal(i))
 
 # %% ../../nbs/04_regimes.ipynb #public
 __all__ = ["tied_scores", "tied_law", "gaussian_limits", "gaussian_distances",
