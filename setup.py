@@ -31,7 +31,7 @@ setup(
     package_data={cfg["lib_path"]: ["py.typed", "*.mplstyle"]},
     install_requires=cfg["requirements"].split(),
     extras_require={"dev": cfg["dev_requirements"].split(), "docs": cfg["docs_requirements"].split(),
-                    "dask": cfg["dask_requirements"].split()},
+                    "dask": cfg["dask_requirements"].split(), "notebooks": cfg["notebooks_requirements"].split()},
     entry_points={
         "console_scripts": cfg["console_scripts"].split(),
         "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],

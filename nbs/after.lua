@@ -14,6 +14,9 @@ local function mark_this(page, name)
   return from and page:sub(1, from - 1) .. marked .. page:sub(to + 1) or page
 end
 
+local settings = assert(io.open("../settings.ini", "rb")):read("a")
+local facts = {version = settings:match("\nversion *= *([^\r\n]+)"), date = os.date("%d %B %Y"):gsub("^0", "")} -- for the footer
+
 for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
   if path:match("%.html$") then
     local file = assert(io.open(path, "rb"))
@@ -21,11 +24,41 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     file:close()
     for _, pattern in ipairs(needless) do page = page:gsub(pattern, "") end
     page = mark_this(page, path:match("[^/]+$"))
+    page = page:gsub("{(version)}, {(date)}", function(a, b) return facts[a] .. ", " .. facts[b] end)
     file = assert(io.open(path, "wb"))
     file:write(page)
     file:close()
   end
 end
+
+-- The search knows prose and open code apart, and no code that is folded: site.lua has kept both for each section.
+local function index_prose()
+  local out = os.getenv("QUARTO_PROJECT_OUTPUT_DIR")
+  local kept = out .. "/searched"
+  local ok, names = pcall(pandoc.system.list_directory, kept)
+  if not ok then return end
+  local sections = {}
+  for _, name in ipairs(names) do
+    local file = assert(io.open(kept .. "/" .. name, "rb"))
+    for _, section in ipairs(pandoc.json.decode(file:read("a"), false)) do
+      sections[name:gsub("json$", "html") .. (section.id ~= "" and "#" .. section.id or "")] = section
+    end
+    file:close()
+  end
+  local file = io.open(out .. "/search.json", "rb")
+  if not file then return end -- a single page was rendered
+  local entries = pandoc.json.decode(file:read("a"), false)
+  file:close()
+  for _, entry in ipairs(entries) do
+    local section = sections[entry.href]
+    if section then entry.text, entry.code = section.prose, section.code end
+  end
+  file = assert(io.open(out .. "/search.json", "wb"))
+  file:write(pandoc.json.encode(entries))
+  file:close()
+  pandoc.system.remove_directory(kept, true)
+end
+index_prose()
 
 local function bring(folder, wanted)
   local from, to = "../nbs/" .. folder .. "/", os.getenv("QUARTO_PROJECT_OUTPUT_DIR") .. "/" .. folder .. "/"
