@@ -14,7 +14,25 @@ local function mark_this(page, name)
   return from and page:sub(1, from - 1) .. marked .. page:sub(to + 1) or page
 end
 
+-- pandas writes the name of an index into a header row of its own: where each column is named in one of two rows, one row is enough.
+local function one_header_row(head)
+  local rows = {}
+  for row in head:gmatch("<tr.-</tr>") do
+    local cells = {}
+    for cell in row:gmatch("<th.-</th>") do cells[#cells + 1] = cell end
+    rows[#rows + 1] = cells
+  end
+  if #rows ~= 2 or #rows[1] ~= #rows[2] then return end
+  local function empty(cell) return cell:match("^<th[^>]*>%s*</th>$") end
+  for k, cell in ipairs(rows[1]) do
+    if not empty(cell) and not empty(rows[2][k]) then return end
+    if empty(cell) then rows[1][k] = rows[2][k] end
+  end
+  return '<thead>\n<tr class="header">\n' .. table.concat(rows[1], "\n") .. "\n</tr>\n</thead>"
+end
+
 local settings = assert(io.open("../settings.ini", "rb")):read("a")
+local published, base = settings:match("\npublished *= *(%w+)") == "True", "/" .. settings:match("\nrepo *= *([^\r\n]+)") .. "/"
 local facts = {version = settings:match("\nversion *= *([^\r\n]+)"), date = os.date("%d %B %Y"):gsub("^0", "")} -- for the footer
 
 for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
@@ -23,7 +41,9 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     local page = file:read("a")
     file:close()
     for _, pattern in ipairs(needless) do page = page:gsub(pattern, "") end
+    page = page:gsub("<thead>(.-)</thead>", one_header_row)
     page = mark_this(page, path:match("[^/]+$"))
+    if not published and path:match("404%.html$") then page = page:gsub('(["(])' .. base, "%1./") end -- a copy of the site has no address yet
     page = page:gsub("{(version)}, {(date)}", function(a, b) return facts[a] .. ", " .. facts[b] end)
     file = assert(io.open(path, "wb"))
     file:write(page)
@@ -73,4 +93,5 @@ local function bring(folder, wanted)
   end
 end
 bring("live")
+bring("images", {["favicon.svg"] = true, ["limit.png"] = true})
 bring("data", {["kernel.json"] = true, ["map.json"] = true, ["theorem.json"] = true, ["finite.json"] = true, ["judge.json"] = true})
