@@ -130,7 +130,7 @@ class Block(Part):
         rng
             source of random numbers
         """
-        sizes = {}
+        sizes: dict = {}
         for branches, step in zip(reversed(self.sums), reversed(record.steps)):
             more, g = self._back(step, g, branches, positions, rng)
             sizes |= more

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .attention import CACHE
-from .parts import Arrived, Part, Pull
+from .parts import CACHE, Arrived, Part, Pull
 from .stream import gram, inverse_factor, root
 from ..numerics import checks
 from ..numerics.nonlinearities import Nonlinearity, gelu
@@ -23,9 +22,9 @@ from ..numerics.slopes import slope, slope_moments
 # %% ../../nbs/63_feed_forward.ipynb #ff-records
 class FeedForwardRecord(NamedTuple):
     "What a feed-forward branch returns, for b networks; the last two if they are kept."
-    F: np.ndarray # covariance of what is added, (b, s, s)
-    h: np.ndarray | None = None # hidden units before the activation, (b, s, f)
-    gate: np.ndarray | None = None # what they are multiplied by after it, (b, s, f)
+    F: Any # covariance of what is added, (b, s, s)
+    h: Any = None # hidden units before the activation, (b, s, f)
+    gate: Any = None # what they are multiplied by after it, (b, s, f)
 
 class Units(NamedTuple):
     "Gradient of f units, if nothing were known of Y."

@@ -7,7 +7,7 @@ __all__ = ['attended', 'entropy_share', 'Diagnosis', 'diagnose', 'typical_norm',
            'kernel_share', 'Measures', 'measures', 'Thresholds', 'excess']
 
 # %% ../../nbs/81_diagnostics.ipynb #di-imports
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -154,20 +154,20 @@ class Thresholds:
     Parameters
     ----------
     alike
-        mean cosine above which tokens are alike, in (-1, 1)
+        mean cosine above which tokens are alike, in [-1, 1]
     focused
-        share of the entropy below which rows look at one token, in (0, 1)
+        share of the entropy below which rows look at one token, in [0, 1]
     uniform
         the same share above which they look at all alike, in [0, 1]
     fading
-        ratio of gradients across depth above which they fade, in (1, ∞)
+        ratio of gradients across depth above which they fade, in [1, ∞)
     starved
         gradient of queries and keys over that of values below which they are
-        starved, in (0, 1)
+        starved, in [0, ∞)
     scattered
-        standard deviation of log Θ above which networks differ, in (0, ∞)
+        standard deviation of log Θ above which networks differ, in [0, ∞)
     idle
-        share of the blocks in the tangent kernel below which they are idle, in (0, 1)
+        share of the blocks in the tangent kernel below which they are idle, in [0, 1]
     enough
         standard deviation of log Θ that finite width may add, in (0, ∞)
 
@@ -176,6 +176,7 @@ class Thresholds:
     ValueError, TypeError
         For one out of its range.
     """
+    _: KW_ONLY
     alike: float | None = .9
     focused: float | None = .25
     uniform: float | None = .95
@@ -193,15 +194,15 @@ class Thresholds:
                 value = checks.number(given, f.name, _RANGES[f.name], remedy)
                 object.__setattr__(self, f.name, value)
 
-_RANGES = dict(alike="(-1, 1)", focused="(0, 1)", uniform="[0, 1]", fading="(1, ∞)",
-               starved="(0, 1)", scattered="(0, ∞)", idle="(0, 1)", enough="(0, ∞)")
+_RANGES = dict(alike="[-1, 1]", focused="[0, 1]", uniform="[0, 1]", fading="[1, ∞)",
+               starved="[0, ∞)", scattered="[0, ∞)", idle="[0, 1]", enough="(0, ∞)")
 
 def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
     """By how many powers of ten each number is beyond its threshold.
 
     Negative if within; those not asked are left out."""
     cosine = None if limits.alike is None else 1 - limits.alike
-    values = None if limits.starved is None else 1/limits.starved
+    values = None if limits.starved is None else _over(1., limits.starved)
     pairs = dict(cosine=(cosine, 1 - found.cosine),
                  entropy=(limits.focused, found.entropy),
                  depth=(found.depth, limits.fading),
@@ -211,6 +212,9 @@ def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
     asked = {k: pair for k, pair in pairs.items() if None not in pair}
     return {k: _powers(*pair) for k, pair in asked.items()
             if not np.isnan(getattr(found, k))}
+
+def _over(a, b):
+    return a/b if b else np.inf
 
 def _powers(a, b):
     "log₁₀ a/b, of numbers ≥ 0."

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from ..blocks.attention import SelfAttention
 from ..blocks.block import Block
-from ..blocks.draws import Chain, Gradients, chain, gradients, mean_of_heads
+from ..blocks.draws import Chain, Gradients, draw_chain, draw_gradients
+from ..blocks.draws import mean_of_heads
 from ..blocks.feed_forward import FeedForward
 from ..blocks.parts import Norm, one_line
 from ..blocks.walk import Network
@@ -217,7 +218,7 @@ class Transformer(Network):
             For a width at which this transformer does not exist.
         """
         n = self.width_of(width, coords)
-        return chain(self, n, size, rng, executor, coords, bool(scores))
+        return draw_chain(self, n, size, rng, executor, coords, bool(scores))
 
     @documented
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
@@ -248,7 +249,7 @@ class Transformer(Network):
         ValueError, TypeError
             In one sentence, for a width, a readout or texts that cannot be.
         """
-        return gradients(self, width, size, rng, executor, readout, texts)
+        return draw_gradients(self, width, size, rng, executor, readout, texts)
 
     @documented
     def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
