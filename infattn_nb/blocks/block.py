@@ -20,6 +20,7 @@ from ..numerics import checks
 from ..numerics.factors import bartlett
 
 # %% ../../nbs/19_blocks.ipynb #bl-block
+#| code-fold: true
 class Step(NamedTuple):
     "One residual sum of b networks: what the branches saw, added, and what came out."
     x: Stream # before
@@ -146,7 +147,10 @@ class Block(Part):
         norm = self.normaliser
         on_output = norm if self.norm in ("output", "sandwich") else None
         both = add(x, F, rng, self.skip_scale, self.branch_scale, on_output)
-        out, D_out = norm.apply(both.total) if self.norm == "post" else (both.total, None)
+        out = both.total
+        D_out = None
+        if self.norm == "post":
+            out, D_out = norm.apply(out)
         return Step(x, D, R, tuple(seen), both, D_out, out)
 
     def _enter(self, x):

@@ -437,6 +437,7 @@ class Gradients:
                 for name in wanted}
 
 # %% ../../nbs/65_draws.ipynb #gr-gradients
+#| code-fold: true
 def draw_gradients(t, # Network
                    width, # n, at least 2s + 1, or ∞; None is what it remembers
                    size, rng, executor, # as of `draw`

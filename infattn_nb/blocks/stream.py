@@ -21,7 +21,7 @@ def gram(X):
     return X @ X.mT
 
 def root(S):
-    r"Some $L$ with $LL^\top = S$, (..., s, s): Cholesky's, or `psd_factor` if singular."
+    r"Some $L$ with $LL^\top = S$: Cholesky's, or `psd_factor` if singular."
     try:
         return np.linalg.cholesky(S)
     except np.linalg.LinAlgError:
@@ -176,6 +176,7 @@ def _add_in_the_limit(x, F, rng, skip, branch, norm):
     return Sum(x, F, total, None, D, skip, branch, norm)
 
 # %% ../../nbs/58_stream.ipynb #st-start
+#| code-fold: true
 def given_gram(cov, # XXᵀ/n − μμᵀ, (s, s)
                mean, # μ, (s,)
                n, # width
@@ -302,6 +303,7 @@ def opened(g, # Gradient, its coordinates in the frame of the sum
     return Gradient(g.n, along, g.beyond @ Z[..., w:])
 
 # %% ../../nbs/58_stream.ipynb #rg-sum
+#| code-fold: true
 class Parted(NamedTuple):
     "What a residual sum sends to its branch, and past it."
     S: np.ndarray # dY Yᵀ, (b, s, s)

@@ -22,6 +22,7 @@ from .texts import numbered
 from ..numerics import checks
 
 # %% ../../nbs/64_walk.ipynb #tr-walk
+#| code-fold: true
 class Run(NamedTuple):
     "b networks, with all that their blocks have kept."
     streams: list # the stream, embeddings first, before the final norm, L + 1

@@ -98,7 +98,8 @@ def documented(f: Documented) -> Documented:
             texts[name,] = f"    {SHARED[name]}"
     def place(names):
         return places.index(names[0]) if names[0] in places else len(places)
-    entries = [f"{', '.join(names)}\n{texts[names]}" for names in sorted(texts, key=place)]
+    ordered = sorted(texts, key=place)
+    entries = [f"{', '.join(names)}\n{texts[names]}" for names in ordered]
     f.__doc__ = head + rule + "\n".join(entries) + end + tail
     return f
 

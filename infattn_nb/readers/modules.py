@@ -23,6 +23,7 @@ from ..numerics.nonlinearities import silu, tanh
 from .configs import windowed
 
 # %% ../../nbs/66_modules.ipynb #mo-read
+#| code-fold: true
 REMEDY = "describe it with Transformer(…, blocks=[…])"
 
 def read_module(module, # an encoder (layer) of torch, or a model of Hugging Face
