@@ -166,7 +166,7 @@ class SelfAttention(Part):
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
                 texts: np.ndarray | None = None,
                 keep: str | None = None) -> AttentionRecord:
-        r"""What the branch adds to tokens of Gram matrix $RR^\top$: @eq-heads.
+        r"""What the branch adds to tokens of Gram matrix $RR^\top$.
 
         Parameters
         ----------

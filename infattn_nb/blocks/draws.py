@@ -309,7 +309,7 @@ def _of_heads(record, heads, keep):
 
 def draw_chain(t, # Network
                n, # width
-               size, rng, executor, # as of `draw`
+               size, rng, executor, # as of draw
                coords=0, # units to follow
                scores=False, # keep the scores?
               ): # Chain
@@ -440,7 +440,7 @@ class Gradients:
 #| code-fold: true
 def draw_gradients(t, # Network
                    width, # n, at least 2s + 1, or ∞; None is what it remembers
-                   size, rng, executor, # as of `draw`
+                   size, rng, executor, # as of draw
                    readout="last", # or "mean", or a covariance over the tokens
                    texts=None, # a label per token; None = those of the network
                   ): # Gradients
@@ -542,7 +542,7 @@ class Plan(NamedTuple):
     cov: np.ndarray # of the readout over the tokens, (s, s)
     labels: np.ndarray | None # of the texts between which there are tangent kernels
 
-def plan_of(t, width=None, readout="last", texts=None): # as of `draw_gradients`
+def plan_of(t, width=None, readout="last", texts=None): # as of draw_gradients
     "Refuse, before anything is drawn, what cannot be."
     n = t.width_of(width)
     s = len(t.cov)

@@ -466,7 +466,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
         networks at each width, at least 4; None = 8 of a large network to 96 of a
         small one
     readout
-        as of `Transformer.gradients`
+        as of Transformer.gradients
     tokens
         labels of the tokens, for the pictures
     title
