@@ -42,7 +42,7 @@ def real(s, dtype=torch.float64):
 
 def ensemble(s):
     v = N*.02**2
-    return Transformer(embedding_cov(range(s), .02**2, .02**2), 0., LAYERS, heads=HEADS, activation=gelu_tanh, mask="causal", final_norm=True,
+    return Transformer.uniform(embedding_cov(range(s), .02**2, .02**2), 0., LAYERS, heads=HEADS, activation=gelu_tanh, mask="causal", final_norm=True,
                        var_q=v, var_k=v, var_v=v, var_o=v/(2*LAYERS), var_1=v, var_2=4*v/(2*LAYERS))
 
 LLAMA = dict(model_type="llama", hidden_size=1024, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=2, intermediate_size=2816, rms_norm_eps=1e-5, initializer_range=.02)

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from importlib import resources
 from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ import matplotlib.style
 import numpy as np
 from numpy.random import SeedSequence
 
-import infattn_nb
 from ..numerics import checks
 from ..numerics.files import picture, write
 from ..numerics.pictures import STYLE
@@ -119,7 +119,7 @@ def series(data, **where):
 @lru_cache(1)
 def code_versions():
     "What results depend on besides their parameters."
-    modules = sorted(Path(infattn_nb.__file__).parent.rglob("*.py"))
+    modules = sorted(Path(str(resources.files("infattn_nb"))).rglob("*.py"))
     code = b"".join(path.read_bytes() for path in modules)
     return dict(numpy=np.__version__, scipy=package_version("scipy"),
                 machine=platform.machine(), code=digest(code))

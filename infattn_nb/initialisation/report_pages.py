@@ -17,7 +17,7 @@ import numpy as np
 
 from ..numerics.files import picture
 from ..numerics.pictures import STYLE, bold_dashes, lines, pattern
-from .diagnostics import score_ratio, spread, typical_norm
+from .measures import score_ratio, spread, typical_norm
 
 # %% ../../nbs/86_report_pages.ipynb #rg-names
 MATRICES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out",
@@ -32,21 +32,10 @@ class Panel(NamedTuple):
     told: Callable # report -> what a reader who sees nothing should know
     draw: Callable # (axes, report) -> None
 
-def counted(n, what) -> str:
-    """A number of things.
-
-    Parameters
-    ----------
-    n
-        how many
-    what
-        one of them
-
-    Returns
-    -------
-    str
-        "1 block", "2 blocks"
-    """
+def counted(n, # how many
+            what, # one of them
+           ) -> str: # str: "1 block", "2 blocks"
+    "A number of things."
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 def _ink():
@@ -230,19 +219,9 @@ PANELS = (
 )
 
 # %% ../../nbs/86_report_pages.ipynb #rg-figure
-def figure(r) -> Any:
-    """The six panels side by side, in the house's style.
-
-    Parameters
-    ----------
-    r
-        a Report
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        the picture
-    """
+def figure(r, # a Report
+          ) -> Any: # matplotlib.figure.Figure: the picture
+    "The six panels side by side, in the house's style."
     import matplotlib.style # late: it takes time
     from matplotlib import pyplot as plt
     with matplotlib.style.context([STYLE, SMALL]):
@@ -405,19 +384,9 @@ extrapolation</dd>
 </dl>"""
 
 # %% ../../nbs/86_report_pages.ipynb #rg-page
-def html_of(r) -> str:
-    """The report as one HTML page that loads nothing.
-
-    Parameters
-    ----------
-    r
-        a Report
-
-    Returns
-    -------
-    str
-        the page
-    """
+def html_of(r, # a Report
+           ) -> str: # str: the page
+    "The report as one HTML page that loads nothing."
     title = escape(f"Report: {r.title}")
     heads = f"{counted(len(r.measured.entropy), 'block')}, {_shape(r)}"
     parts = [
@@ -437,21 +406,10 @@ def html_of(r) -> str:
         "<h2>How this was made</h2>", _made(r), "</main>\n</body>\n</html>\n"]
     return "\n".join(parts)
 
-def file_of(r, kind) -> bytes:
-    """A report as the bytes of a file.
-
-    Parameters
-    ----------
-    r
-        a Report
-    kind
-        "html", "pdf", "png"
-
-    Returns
-    -------
-    bytes
-        the same for the same report
-    """
+def file_of(r, # a Report
+            kind, # "html", "pdf", "png"
+           ) -> bytes: # bytes: the same for the same report
+    "A report as the bytes of a file."
     if kind == "html":
         return html_of(r).encode()
     from matplotlib import pyplot as plt # late: it takes time
