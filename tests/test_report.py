@@ -226,7 +226,7 @@ def test_html_is_whole_and_needs_nothing(report, page):
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page and "<small>" not in page
 
 def test_tables_of_the_page_are_those_of_the_report(report, page):
-    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page)
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page, flags=re.S)
     cells = {name: re.findall("<td>(.*?)</td>", row) for name, row in rows}
     assert len(cells) == 3 + len(report.spreads)
     np.testing.assert_allclose([float(x) for x in cells["2"]], report.table.loc[2], rtol=5e-3)

@@ -50,11 +50,6 @@ def embedding_cov(tokens: Any, var_token: float = 1.,
     -------
     ndarray, (s, s)
         Of all tokens, one text after another.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For negative variances or no tokens.
     """
     texts = several(tokens)
     t = np.concatenate(texts)
@@ -76,11 +71,6 @@ def text_labels(texts: Any) -> np.ndarray:
     -------
     ndarray of int, (s,)
         0 for the tokens of the first text, 1 for those of the second, …
-
-    Raises
-    ------
-    ValueError
-        For no tokens.
     """
     lengths = [len(text) for text in several(texts)]
     return np.repeat(np.arange(len(lengths)), lengths)
