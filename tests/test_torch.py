@@ -21,7 +21,8 @@ S, SEEDS = 4, 2000
 
 def shape(t):
     "What the blocks of a uniform network have in common."
-    block, = set(map(repr, t.blocks)) and t.blocks[:1]
+    assert len(set(map(repr, t.blocks))) == 1
+    block = t.blocks[0]
     return block.attention.heads, block.norm, block.normaliser, block.feedforward.activation, block.feedforward.units, len(t.blocks), t.final_norm, block.attention.mask
 
 def embeddings(n, seed=1):
@@ -301,6 +302,17 @@ def test_what_transformers_has_beyond():
         model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**shape, **more)).eval()
         with pytest.raises((TypeError, ValueError), match=text) as e: Transformer.from_torch(model, torch.randn(3, 32))
         assert len(str(e.value).splitlines()) == 1
+
+def test_what_a_new_release_may_add():
+    "A number of which nothing is known is named in a warning and left out; one whose name says that it acts is refused."
+    transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
+    model = transformers.LlamaModel(transformers.LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16, vocab_size=8)).eval()
+    plain = read_module(model)
+    model.layers[1].self_attn.cache_version = 3
+    with pytest.warns(UserWarning, match="a number `cache_version` = 3 in its attention of which nothing is known"): again = read_module(model)
+    assert list(map(repr, again["blocks"])) == list(map(repr, plain["blocks"]))
+    model.layers[1].self_attn.value_multiplier = 3.
+    with pytest.raises(ValueError, match="no number `value_multiplier` in its attention"): read_module(model)
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parent/"data"/"configs").glob("*.json")), ids=lambda p: p.stem)
 def test_small_models_of_the_hubs_configs(path):
