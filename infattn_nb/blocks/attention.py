@@ -171,7 +171,8 @@ class SelfAttention(Part):
                 seen |= dict(scores=np.ascontiguousarray(scores))
             if keep == "all":
                 V = None if T is None else np.sqrt(self.var_v*m)*(R[:, None] @ T)
-                P = np.ascontiguousarray(drawn.P)
+                same = scores is drawn.P # no cap, no bias
+                P = seen["scores"] if same else np.ascontiguousarray(drawn.P)
                 seen |= drawn._asdict() | dict(P=P, A=np.ascontiguousarray(A), V=V)
             records.append(AttentionRecord(**seen))
         whole = AttentionRecord(*(_joined(parts) for parts in zip(*records)))
@@ -306,7 +307,8 @@ class SelfAttention(Part):
         """
         m = self.width_of_heads(dY.n)
         V = self._values(record, dY.R, m)
-        g = drawn.ξ + M[:, None] @ drawn.B
+        g = M[:, None] @ drawn.B
+        g += drawn.ξ
         dA = _times(g, np.sqrt(self.var_o/self.heads)*V.mT)
         dP = self.before_softmax(record.A, record.P, dA)
         if m == np.inf:

@@ -270,8 +270,9 @@ def _window(a):
 #| code-fold: true
 def _rotary(body, b, m):
     "Rotary positions of a block with heads of m coordinates."
-    turn = getattr(body, "rotary_emb", None) or getattr(b.self_attn, "rotary_emb", None)
-    kind = getattr(b.self_attn, "layer_type", None)
+    own = getattr(b, "self_attn", None)
+    turn = getattr(body, "rotary_emb", None) or getattr(own, "rotary_emb", None)
+    kind = getattr(own, "layer_type", None)
     name = f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
     θ = getattr(turn, f"{name}inv_freq", None)
     if θ is None:
