@@ -82,6 +82,7 @@ def over_queries(X, Y):
     return X.reshape(b, -1, X.shape[-1]).mT @ Y.reshape(b, -1, Y.shape[-1])
 
 # %% ../../nbs/62_heads.ipynb #bl-attention
+#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfAttention(Part):
     r"""Attention of a block: scores, weights, values, and the matrix that ends it.
@@ -183,7 +184,6 @@ class SelfAttention(Part):
         "Do single coordinates of queries and keys matter?"
         return self.rotary is not None or self.qk_norm is not None
 
-    @verb
     def _scores(self, R, m, g, positions, rng, beside, keep):
         """Scores of g groups, and what they were made of if that is kept.
 
@@ -273,9 +273,10 @@ class SelfAttention(Part):
         own = self.bias if self.bias.ndim == 2 else self.bias[first:first + h]
         return P + _alike(own, h)
 
+    @verb
     def fresh(self, record: AttentionRecord, dY: Arrived,
               rng: np.random.Generator) -> Fresh:
-        r"""$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix."""
+        r"$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix."
         m = self.width_of_heads(dY.n)
         V = self._values(record, dY.R, m)
         b, h, s, _ = record.A.shape

@@ -128,7 +128,7 @@ class Chain:
 
     @property
     def weights(self) -> np.ndarray:
-        """Attention weights, (..., L, heads, s, s), if scores were kept; else ValueError.
+        """Attention weights, (..., L, heads, s, s), if the scores were kept.
 
         Rows sum to one; NaN where a block has no such head."""
         if self.scores is None or self.allowed is None:
@@ -398,6 +398,7 @@ class Gradients:
                 for name in wanted}
 
 # %% ../../nbs/65_draws.ipynb #gr-gradients
+#| code-fold: true
 def draw_gradients(t, # Network
                    width, # n, at least 2s + 1, or ∞; None is what it remembers
                    size, rng, executor, # as of draw

@@ -44,6 +44,7 @@ class Field(NamedTuple):
 UNITS = 64 # stand for the infinitely many of a limit, where only tails of T err
 
 # %% ../../nbs/63_feed_forward.ipynb #bl-feedforward
+#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class FeedForward(Part):
     r"""The MLP of a block: units $\phi(a)$, or $\phi(a)\,c$ if it is gated.

@@ -65,20 +65,19 @@ class Part:
 def one_line(part): # e.g. SelfAttention(heads=8, groups=2)
     "A part by what differs from its defaults, in one line."
     said = []
+    plain = "attention", "feedforward" # whose class says what they are
     for f in fields(part):
         value = getattr(part, f.name)
         if isinstance(value, (np.ndarray, tuple)):
             said.append(f"{f.name}=…")
         elif isinstance(value, Part) and one_line(value) != str(f.default):
             inner = one_line(value)
-            said.append(inner if f.name in _PLAIN else f"{f.name}={inner}")
+            said.append(inner if f.name in plain else f"{f.name}={inner}")
         elif isinstance(value, float) and value != f.default:
             said.append(f"{f.name}={value:.4g}")
         elif not isinstance(value, Part) and value != f.default:
             said.append(f"{f.name}={value!r}")
     return f"{type(part).__name__}({', '.join(said)})"
-
-_PLAIN = ("attention", "feedforward") # whose class says what they are
 
 def same(a, b): # bool
     "Do two parts, arrays or values say the same?"

@@ -1,0 +1,1 @@
+"""Probability laws as objects: scale mixtures and Gaussians with a random covariance."""

@@ -1,0 +1,1 @@
+"""What the infinitely wide layer learns from data."""

@@ -1,0 +1,1 @@
+"""Knows nothing of networks: refusals, seeds and blocks, factors, quadrature, nonlinearities."""

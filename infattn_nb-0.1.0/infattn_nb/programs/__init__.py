@@ -1,0 +1,1 @@
+"""Networks as data (Netsor): what they consist of, their limit, their exact finite width."""

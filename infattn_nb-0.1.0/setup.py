@@ -1,0 +1,40 @@
+"""Reads everything that `settings.ini` knows, so that each fact of the package stands in one place."""
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+parser = ConfigParser(delimiters=["="])
+parser.read(here / "settings.ini", encoding="utf-8")
+cfg = parser["DEFAULT"]
+
+setup(
+    name=cfg["lib_name"],
+    version=cfg["version"],
+    description=cfg["description"],
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author=cfg["author"],
+    url=cfg["git_url"],
+    keywords=cfg["keywords"],
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Mathematics",
+    ],
+    python_requires=f">={cfg['min_python']}",
+    packages=find_packages(include=[cfg["lib_path"], f"{cfg['lib_path']}.*"]),
+    package_data={cfg["lib_path"]: ["py.typed", "*.mplstyle", "initialisation/*.html"]},
+    install_requires=cfg["requirements"].split(),
+    extras_require={"dev": cfg["dev_requirements"].split(), "docs": cfg["docs_requirements"].split(),
+                    "dask": cfg["dask_requirements"].split()},
+    entry_points={
+        "console_scripts": cfg["console_scripts"].split(),
+        "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],
+    },
+    zip_safe=False,
+)

@@ -1,0 +1,277 @@
+"""The rendered site, in a browser: every page in the light and in the dark theme, on a desk and on a phone.
+Wants Quarto and any Chromium. Formulas are set by MathJax, from the network or from the folder that INFATTN_MATHJAX names
+(where `es5/tex-chtml-full.js` lies)."""
+import configparser
+import gzip
+import http.server
+import json
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("browser") # its fixtures are made once
+
+ROOT = Path(__file__).parent.parent
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "google-chrome", "google-chrome-stable", "chromium", "chromium-browser"))), None)
+_parser = configparser.ConfigParser(delimiters=["="])
+_parser.read(ROOT/"settings.ini", encoding="utf-8")
+CFG = _parser["DEFAULT"]
+PUBLISHED, HOSTS = CFG.getboolean("published"), (CFG["git_url"], CFG["doc_host"])
+MATHJAX = os.environ.get("INFATTN_MATHJAX")
+PARTS = "nbs infattn_nb settings.ini pyproject.toml setup.py README.md _quarto.yml".split()
+
+@pytest.fixture(scope="session")
+def rendering(tmp_path_factory):
+    "What `nbdev_docs` says, and the folder of the site."
+    if not shutil.which("quarto"): pytest.skip("Quarto is not installed")
+    here = tmp_path_factory.mktemp("rendered")
+    for part in PARTS: (shutil.copytree if (ROOT/part).is_dir() else shutil.copy)(ROOT/part, here/part)
+    run = subprocess.run([Path(sys.executable).with_name("nbdev_docs")], cwd=here, capture_output=True, text=True)
+    return run.returncode, run.stdout + run.stderr, here/"_docs"
+
+def test_quarto_renders_without_a_warning(rendering):
+    code, log, site = rendering
+    assert code == 0 and not re.search("WARN|ERROR|Unable to resolve", log), log[-4000:]
+    for page in site.glob("*.html"): assert "?@" not in page.read_text(encoding="utf-8"), page.name
+
+def test_every_page_offers_its_notebook(rendering):
+    "The notebook itself, not what nbdev and Quarto made of it; by a relative link, which holds in every copy of the site."
+    site = rendering[-1]
+    for notebook in (ROOT/"nbs").glob("*.ipynb"):
+        page = (site/(re.sub(r"^\d+_", "", notebook.stem) + ".html")).read_text(encoding="utf-8")
+        assert f'href="./notebooks/{notebook.name}" download="{notebook.name}"' in page
+        assert (site/"notebooks"/notebook.name).read_bytes() == notebook.read_bytes()
+
+def test_the_menu_marks_the_page_that_is_open(rendering):
+    marked = {}
+    for page in rendering[-1].glob("*.html"):
+        entries = re.findall(r'<a class="nav-link active" href="\./([^"]+)" aria-current="page"', page.read_text(encoding="utf-8"))
+        assert not set(entries) - {page.name}, page.name
+        marked[page.name] = len(entries)
+    assert marked["recipes.html"] == marked["essay.html"] == 1 and marked["attention.html"] == 0
+
+def test_no_link_is_shown_as_it_is_written(rendering):
+    for page in rendering[-1].glob("*.html"):
+        text = re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
+        assert "`](http" not in text and not re.search(r"\w\]\(http", text), page.name
+
+def test_names_of_arguments_are_no_links(rendering):
+    "`width` in a text or table is an argument; the check of that name is no place to send a reader."
+    for page in rendering[-1].glob("*.html"):
+        assert not re.search(r'href="[^"]*checks\.html#\w+"[^>]*><code>', page.read_text(encoding="utf-8")), page.name
+
+def test_links_lead_somewhere(rendering):
+    "Nothing points to a code host or to a site that are not there yet; every other link inside the site has its target."
+    site = rendering[-1]
+    pages = {page.name: page.read_text(encoding="utf-8") for page in site.glob("*.html")}
+    for name, page in pages.items():
+        for link in re.findall(r'<a [^>]*href="([^"]+)"', page):
+            file, _, anchor = link.partition("#")
+            if re.match(r"[a-z]+:", link): assert PUBLISHED or not link.startswith(HOSTS), f"{name}: {link}"; continue
+            assert not file or (site/file).exists(), f"{name}: {link}"
+            target = pages.get(file.removeprefix("./") or name, "")
+            assert not anchor or not target or f'id="{anchor}"' in target, f"{name}: {link}"
+
+def test_published_pages_say_where_they_live(rendering, tmp_path):
+    "One switch in settings.ini shows the links to the code host, the other way round `test_links_lead_somewhere`."
+    here, name = rendering[-1].parent, "40_checks"
+    for part in ("nbs", "_proc", "_quarto.yml"): (shutil.copytree if (here/part).is_dir() else shutil.copy)(here/part, tmp_path/part)
+    (tmp_path/"settings.ini").write_text(re.sub(r"(?m)^published *=.*", "published = True", (here/"settings.ini").read_text(encoding="utf-8")), encoding="utf-8")
+    subprocess.run(["quarto", "render", f"{name}.ipynb"], cwd=tmp_path/"_proc", check=True, capture_output=True)
+    page = (tmp_path/"_proc/_docs/checks.html").read_text(encoding="utf-8")
+    for address in (f"/blob/{CFG['branch']}/nbs/{name}.ipynb", "/issues/new", f"/blob/{CFG['branch']}/infattn_nb/numerics/checks.py#L"): assert f'href="{CFG["git_url"]}{address}' in page, address
+
+def test_pages_load_nothing_but_mathjax_from_elsewhere(rendering):
+    for page in rendering[-1].glob("*.html"):
+        hosts = re.findall(r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?://[^"]*)"', page.read_text(encoding="utf-8"))
+        assert all("/mathjax@3/" in h for h in hosts), f"{page.name}: {hosts}"
+
+def test_home_page_is_light(rendering):
+    "What a visitor of the home page loads, compressed as hosts send it, without MathJax."
+    site = rendering[-1]
+    page = (site/"index.html").read_text(encoding="utf-8")
+    files = set(re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(?:\./)?([^":?#]+\.(?:js|css|png|svg))"', page)) | {"index.html", "search.json"}
+    assert len(files) > 10 and sum(len(gzip.compress((site/f).read_bytes())) for f in files) < 1e6
+
+# In the browser
+
+LOOK = r"""<script>
+window.errors = [];
+addEventListener('error', e => errors.push(e.message || 'not loaded: ' + (e.target.src || e.target.href)), true);
+addEventListener('DOMContentLoaded', () => document.head.insertAdjacentHTML('beforeend', '<style>*, *::before, *::after { transition: none !important; animation: none !important }</style>'));
+addEventListener('unhandledrejection', e => errors.push(String(e.reason)));
+</script>"""
+
+SHELL = r"""<!doctype html><meta charset="utf-8"><style>body { margin: 0 } iframe { border: 0; height: 2400px }</style><iframe></iframe><script>
+const frame = document.querySelector('iframe'), wait = ms => new Promise(done => setTimeout(done, ms));
+const shown = e => e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true});
+
+function fits(doc, page) {
+  const width = doc.documentElement.scrollWidth, window_ = doc.documentElement.clientWidth;
+  return width > window_ ? [`${width} px wide, the window ${window_}`] : [];
+}
+
+function figures(doc, page) { // an image that is missing, or that its box or the window cuts off
+  const out = [];
+  for (const img of doc.images) {
+    const name = img.src.split('/').pop().slice(0, 60), r = img.getBoundingClientRect();
+    if (!img.complete || !img.naturalWidth) { if (img.getAttribute('src')) out.push(`${name} is missing`); continue; }
+    let box = img.parentElement;
+    while (page.getComputedStyle(box).display.startsWith('inline')) box = box.parentElement;
+    const style = page.getComputedStyle(box), left = box.getBoundingClientRect().left + box.clientLeft;
+    const right = Math.min(doc.documentElement.clientWidth, left + box.clientWidth - parseFloat(style.paddingRight));
+    if (r.width && r.right > right + 1) out.push(`${name} is cut by ${Math.round(r.right - right)} px`);
+    const s = page.getComputedStyle(img), inner = (a, b, whole) => whole - parseFloat(s[a]) - parseFloat(s[b]); // without the card
+    const ratio = inner('paddingLeft', 'paddingRight', r.width)/inner('paddingTop', 'paddingBottom', r.height);
+    if (r.width && Math.abs(ratio*img.naturalHeight/img.naturalWidth - 1) > .02) out.push(`${name} is stretched`);
+  }
+  return out;
+}
+
+function contrast(doc, page) { // text against the ground under it: WCAG's ratio
+  const dot = Object.assign(document.createElement('canvas'), {width: 1, height: 1}).getContext('2d', {willReadFrequently: true}), known = {}, out = {};
+  const rgba = css => known[css] ??= (dot.clearRect(0, 0, 1, 1), dot.fillStyle = css, dot.fillRect(0, 0, 1, 1), [...dot.getImageData(0, 0, 1, 1).data].map((v, k) => k < 3 ? v : v/255));
+  const over = (a, b) => [0, 1, 2].map(k => a[k]*a[3] + b[k]*(1 - a[3])).concat(1);
+  const linear = v => (v /= 255) <= .04045 ? v/12.92 : ((v + .055)/1.055)**2.4;
+  const luminance = c => .2126*linear(c[0]) + .7152*linear(c[1]) + .0722*linear(c[2]);
+  const ground = e => e ? over(rgba(page.getComputedStyle(e).backgroundColor), ground(e.parentElement)) : [255, 255, 255, 1];
+  const words = [...doc.querySelectorAll('mjx-container')].map(e => [e, 'a formula']);
+  for (const walk = doc.createTreeWalker(doc.body, NodeFilter.SHOW_TEXT); walk.nextNode();)
+    if (walk.currentNode.data.trim()) words.push([walk.currentNode.parentElement, walk.currentNode.data.trim().slice(0, 30)]);
+  for (const [e, text] of words) {
+    if (/^(script|style|noscript)$/i.test(e.tagName) || e.closest('mjx-assistive-mml') || !shown(e)) continue;
+    const {width, height} = e.getBoundingClientRect(), style = page.getComputedStyle(e);
+    if (width <= 1 || height <= 1) continue; // for screen readers alone
+    const ink = [...rgba(e.closest('svg') ? style.fill : style.color)], below = ground(e);
+    for (let p = e; p; p = p.parentElement) ink[3] *= page.getComputedStyle(p).opacity;
+    const [a, b] = [luminance(over(ink, below)), luminance(below)], ratio = (Math.max(a, b) + .05)/(Math.min(a, b) + .05);
+    if (ratio < 4.5) out[`${ratio.toFixed(2)}: ${e.tagName.toLowerCase()}.${[...e.classList].join('.')}, ${style.color}`] ??= text;
+  }
+  return Object.entries(out).map(([what, text]) => `${what}, e.g. "${text}"`);
+}
+
+function formulas(doc, page) {
+  const raw = [...doc.querySelectorAll('span.math')].filter(e => !e.querySelector('mjx-container'));
+  const wrong = [...doc.querySelectorAll('mjx-merror')].map(e => e.textContent.slice(0, 80));
+  if (raw.length && !page.MathJax?.startup?.promise) return ['MathJax could not be loaded'];
+  const cut = [...doc.querySelectorAll('main .math.display, main mjx-container[display="true"]')].filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 3);
+  return wrong.concat(raw.map(e => 'not typeset: ' + e.textContent.slice(0, 60)), cut.map(e => 'wider than the page on a desk: ' + e.textContent.slice(0, 60)));
+}
+
+function code(doc, page) { // a line of 88 characters fits on a desk, and none is broken anywhere
+  const out = [];
+  for (const block of doc.querySelectorAll('main pre > code')) {
+    if (!shown(block)) continue;
+    if (page.getComputedStyle(block).whiteSpace !== 'pre') out.push('broken: ' + block.textContent.slice(0, 60));
+    if (doc.documentElement.clientWidth < 1000) continue;
+    const line = block.appendChild(Object.assign(doc.createElement('span'), {textContent: 'x'.repeat(88), style: 'display: inline-block'}));
+    const over = line.getBoundingClientRect().width + 2*(block.getBoundingClientRect().left - block.closest('pre').getBoundingClientRect().left) - block.closest('pre').clientWidth;
+    line.remove();
+    if (!block.closest('.bash, .bibtex') && block.closest('pre').scrollWidth > block.closest('pre').clientWidth + 1) out.push('cut: ' + block.textContent.slice(0, 60));
+    if (over > 0) out.push(`88 characters are ${Math.round(over)} px too long: ${block.textContent.slice(0, 60)}`);
+  }
+  return out;
+}
+
+async function look(name) {
+  frame.style.width = '1400px';
+  await new Promise(done => { frame.onload = done; frame.src = name; });
+  const page = frame.contentWindow, doc = frame.contentDocument, found = {};
+  const note = (check, mode, list) => { for (const what of new Set(list)) ((found[check] ??= {})[what] ??= []).push(mode); };
+  await Promise.race([page.MathJax?.startup?.promise, wait(30000)]);
+  for (const fold of doc.querySelectorAll('details')) fold.open = true;
+  note('formulas', 'all', formulas(doc, page));
+  if (!page.MathJax?.startup?.promise) for (const e of doc.querySelectorAll('span.math')) e.textContent = 'x'; // raw TeX is no line of ours
+  for (const width of [1400, 390]) {
+    frame.style.width = width + 'px';
+    for (const theme of ['light', 'dark']) {
+      if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) page.quartoToggleColorScheme();
+      const dark = () => parseInt(page.getComputedStyle(doc.body).backgroundColor.match(/\d+/)) < 128;
+      for (let k = 0; k < 100 && dark() !== (theme === 'dark'); k++) await wait(50); // the stylesheet comes in
+      await wait(250);
+      if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) note('errors', theme, ['the theme cannot be chosen']);
+      for (const check of [fits, figures, contrast, code]) note(check.name, `${theme} ${width}`, check(doc, page));
+    }
+  }
+  for (const e of doc.querySelectorAll('main button, main input, main select, main summary')) if (shown(e)) e.click();
+  await wait(100);
+  note('errors', 'all', page.errors.filter(e => !/mathjax/i.test(e))); // what the network holds is not this site's
+  return found;
+}
+
+(async () => {
+  const all = {};
+  for (const name of PAGES) try { all[name] = await look(name); } catch (e) { all[name] = {errors: {[String(e)]: ['the test']}}; }
+  await fetch('/found', {method: 'POST', body: JSON.stringify(all)});
+})();
+</script>"""
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    "The site, with a script in each page that keeps its errors; /shell looks at the pages and sends what it finds."
+    def __init__(self, *args, found, **kwargs):
+        self.found = found
+        super().__init__(*args, **kwargs)
+
+    def do_GET(self):
+        name, pages = self.path.partition("?")[0].lstrip("/"), sorted(p.name for p in Path(self.directory).glob("*.html"))
+        if name == "shell": self.reply(SHELL.replace("PAGES", json.dumps(pages)))
+        elif name in pages:
+            text = (Path(self.directory)/name).read_text(encoding="utf-8").replace("<head>", "<head>" + LOOK, 1)
+            if MATHJAX: text = re.sub(r'https://[^"]*/mathjax@3/', "/mathjax/", text)
+            self.reply(text)
+        else: super().do_GET()
+
+    def translate_path(self, path):
+        if not path.startswith("/mathjax/"): return super().translate_path(path)
+        return str(Path(MATHJAX)/path.removeprefix("/mathjax/").partition("?")[0])
+
+    def do_POST(self):
+        self.found.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.reply("")
+
+    def reply(self, text):
+        body = text.encode()
+        self.send_response(200)
+        for header in (("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(body)))): self.send_header(*header)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args): pass
+
+@pytest.fixture(scope="session")
+def found(rendering, tmp_path_factory):
+    "page -> check -> what is wrong -> where (theme and width)"
+    if not CHROMIUM: pytest.skip("no Chromium is installed")
+    answer = queue.Queue()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, directory=str(rendering[-1]))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        profile = tmp_path_factory.mktemp("profile")
+        browser = subprocess.Popen([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
+                                    f"--user-data-dir={profile}", "--window-size=1500,2500", "--remote-debugging-port=0", f"http://127.0.0.1:{server.server_port}/shell"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try: return answer.get(timeout=900)
+        finally:
+            browser.terminate()
+            browser.wait()
+            server.shutdown()
+
+def report(found, check): return [f"{page} ({', '.join(modes)}): {what}" for page, checks in found.items() for what, modes in checks.get(check, {}).items()]
+
+@pytest.mark.parametrize("check", ["fits", "figures", "contrast", "code", "errors"])
+def test_every_page(found, check):
+    "No page wider than its window, no figure cut, contrast at least 4.5, no line of code broken, no script error."
+    assert len(found) > 20
+    assert not (bad := report(found, check)), "\n".join(bad)
+
+def test_formulas_are_typeset(found):
+    bad = report(found, "formulas")
+    if bad and all(b.endswith("MathJax could not be loaded") for b in bad): pytest.skip("MathJax could not be loaded: set INFATTN_MATHJAX to a folder of MathJax 3")
+    assert not bad, "\n".join(bad)

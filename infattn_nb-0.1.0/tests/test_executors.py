@@ -1,0 +1,172 @@
+"""Whoever computes the blocks, the bytes are the same; and nothing is kept that need not be."""
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tracemalloc
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from threading import active_count
+
+import numpy as np
+import pytest
+
+from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip, draw
+from infattn_nb import fold, leaky_relu, paired_kl, relu, simulate_dense
+from infattn_nb import sweep
+from infattn_nb.numerics.sampling import AHEAD, BLOCK
+
+pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once
+
+TOKENS = Tokens(3, relu)
+LAYER = Attention(TOKENS, heads=2, mask="causal")
+SAMPLERS = {
+    "rvs": LAYER.law(5).rvs,
+    "covariances": LAYER.law(5).covariances,
+    "limit": LAYER.law().rvs,
+    "low rank": Attention(TOKENS, heads=2, head_width=2).law(4).rvs,
+    "one output": LAYER.law(5).marginal(0, draws=16).rvs,
+    "one output of the limit": LAYER.law().marginal(0).rvs,
+    "mixture": ScaleMixture([.5, 1.5]).rvs,
+    "Gaussian": HierarchicalGaussian.constant(np.eye(2)).rvs,
+    "scores": partial(LAYER.scores, 5),
+    "gram": partial(TOKENS.gram, 5),
+    "clipped gram": partial(Tokens(2, clip(1.)).gram, 5),
+    "dense": partial(simulate_dense, LAYER, 3),
+}
+
+@pytest.fixture(scope="module")
+def processes():
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool: yield pool
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_same_bytes_from_threads_and_processes(name, processes):
+    sampler, size = SAMPLERS[name], 2*BLOCK + 100
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(4) as four:
+        first, *others = (sampler(size, rng=3, executor=e).tobytes() for e in (one, four, None, processes))
+    assert all(first == other for other in others)
+
+def test_same_divergence_and_marginal_from_any_executor(processes):
+    with ThreadPoolExecutor(1) as one:
+        assert paired_kl(LAYER, 5, draws=10_000, rng=1, executor=one) == paired_kl(LAYER, 5, draws=10_000, rng=1, executor=processes)
+        np.testing.assert_array_equal(*(LAYER.law(5).marginal(1, 10_000, executor=e).variances for e in (one, processes)))
+
+def test_same_table_from_processes(processes):
+    for name in ("fig1b", "fig2a"):
+        one, two = (sweep(name, trials=2, samples=64, executor=e) for e in (processes, None))
+        for c in one: assert one[c].tobytes() == two[c].tobytes()
+
+def test_fold_reduces_the_samples_of_rvs(processes):
+    law, size = LAYER.law(5), 3*BLOCK + 1
+    for law in (LAYER.law(5), LAYER.law(5).marginal(0, draws=16)):
+        y = law.rvs(size, rng=2)
+        np.testing.assert_allclose(law.fold(partial(np.sum, axis=0), size, rng=2, executor=processes), y.sum(0), rtol=1e-9)
+        assert law.fold(np.max, size, rng=2, combine=max) == y.max()
+        np.testing.assert_array_equal(law.fold(np.asarray, size, rng=2, combine=lambda a, b: np.concatenate([a, b])), y) # in block order
+        assert law.fold(len, size, rng=2) == size
+
+def test_every_sampler_can_be_folded():
+    for sampler in SAMPLERS.values(): assert np.isfinite(fold(sampler, np.sum, 5000, rng=0))
+
+def test_samplers_and_laws_can_be_pickled():
+    for name, sampler in SAMPLERS.items():
+        np.testing.assert_array_equal(sampler(50, rng=1), pickle.loads(pickle.dumps(sampler))(50, rng=1))
+    assert pickle.loads(pickle.dumps(leaky_relu(.1)))(-1.) == leaky_relu(.1)(-1.)
+
+def test_folding_keeps_nothing():
+    tracemalloc.start()
+    peaks = []
+    for size in (10**5, 10**6):
+        tracemalloc.reset_peak()
+        fold(_normals, np.sum, size, rng=0)
+        gc.collect()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 1e6 # the samples alone would take 7e6 bytes more
+
+def _normals(n, g): return g.standard_normal(n)
+
+def test_few_blocks_wait_at_a_time():
+    "No more than AHEAD blocks are computed before the first has been used."
+    started = []
+    def sample(n, g): return started.append(n) or g.standard_normal(1)
+    def combine(a, b):
+        if len(seen) == 0: seen.append(len(started))
+        return a + b
+    seen = []
+    fold(sample, np.sum, 500*BLOCK, rng=0, combine=combine)
+    assert seen[0] <= AHEAD + 2 and len(started) == 500
+
+def test_an_error_reaches_the_caller_and_stops_the_rest():
+    calls = []
+    def sample(n, g):
+        calls.append(n)
+        raise ArithmeticError("third law")
+    before = active_count()
+    with pytest.raises(ArithmeticError, match="third law"): draw(sample, 10**6, rng=0)
+    assert len(calls) <= AHEAD and active_count() == before
+
+def test_no_pools_within_pools():
+    "A sampler called from a task computes in the thread it is in."
+    counts = []
+    def sample(n, g):
+        counts.append(active_count())
+        return LAYER.law(5).rvs(2*BLOCK, g)[:1]
+    fold(sample, np.sum, 4*BLOCK, rng=0)
+    assert max(counts) <= active_count() + os.cpu_count()
+
+def test_a_thread_of_the_users_own_pool_does_not_wait_for_it():
+    law = LAYER.law(5)
+    with ThreadPoolExecutor(1) as pool:
+        mine = pool.submit(law.rvs, 3*BLOCK, 0, pool)
+        np.testing.assert_array_equal(mine.result(timeout=60), law.rvs(3*BLOCK, 0))
+
+def test_a_pool_does_not_wait_for_itself():
+    "A sampler that gets the executor in whose task it runs computes in that thread."
+    law = LAYER.law(5)
+    with ThreadPoolExecutor(2) as pool:
+        inner = lambda y: law.rvs(2*BLOCK, 0, executor=pool).sum()
+        assert law.fold(inner, 3*BLOCK, 0, executor=pool) == pytest.approx(3*law.rvs(2*BLOCK, 0).sum(), rel=1e-12)
+
+LONG = """import os, signal, threading, time
+import numpy as np
+from infattn_nb import *
+signal.signal(signal.SIGINT, signal.default_int_handler)
+layer, p = Attention(Tokens(4, relu)), Program()
+for call in (lambda: simulate_dense(layer, 512, 10**5), lambda: simulate_weights(layer, rademacher, 512, size=10**5), lambda: tied_scores(layer, 2**14, 10**5),
+             lambda: simulate(p, mlp(p, p.inputs(np.eye(64)), depth=8), 1024, size=10**6)):
+    threading.Timer(.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    try: call()
+    except KeyboardInterrupt: print(time.monotonic() - start - .3, flush=True)
+    while threading.active_count() > 1: time.sleep(.01)
+    print(time.monotonic() - start - .3)"""
+
+def test_control_c_is_answered_at_once():
+    "A block of this size takes minutes; the caller hears at once, and the threads end at their next piece. Four samplers, one after the other in one process."
+    run = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, timeout=100)
+    answered, ended = np.array(run.stdout.split(), dtype=float).reshape(4, 2).T
+    assert (answered < 1.5).all() and (ended < 10).all() and not run.stderr
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_cluster_with_a_worker_killed():
+    "Two dask workers, one killed in the middle: the run completes with the same bytes."
+    distributed = pytest.importorskip("distributed")
+    law, size = Attention(Tokens(4, relu), heads=2).law(32), 150*BLOCK
+    killed = []
+    def combine(a, b):
+        if not killed:
+            killed.append(next(iter(cluster.workers.values())).process.pid)
+            os.kill(killed[0], signal.SIGKILL)
+        return a + b
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster, distributed.Client(cluster) as client:
+        assert len(client.nthreads()) == 2
+        result = law.fold(partial(np.sum, axis=0), size, rng=0, combine=combine, executor=client.get_executor())
+        np.testing.assert_array_equal(result, law.fold(partial(np.sum, axis=0), size, rng=0))
+        assert killed[0] not in client.run(os.getpid).values()
+        tables = [sweep("fig2a", trials=2, samples=64, executor=e) for e in (client.get_executor(), None)]
+        for c in tables[0]: assert tables[0][c].tobytes() == tables[1][c].tobytes()

@@ -1,0 +1,244 @@
+"""Gradients of random transformers against torch's automatic differentiation (stored, see torch_gradients.py), literal networks in NumPy, and exact identities."""
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+
+from conftest import least_p, nightly
+from gradient_cases import CASES, INDEPENDENT, case, embeddings, readout_cov, statistics, telling
+from oracle import Literal
+from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, clip, embedding_cov, gelu, relu, step
+from infattn_nb.numerics import nonlinearities
+from infattn_nb.blocks.stream import Sum
+
+STORED = np.load(Path(__file__).parent/"data"/"gradients.npz")
+LEVEL = 1e-6
+
+def ensemble(c):
+    "The networks of a case."
+    X, a, f = embeddings(c["n"]), dict(c["attention"]), c["ff"] and dict(c["ff"])
+    if a.get("rotary"): a["rotary"] = Rotary(**a["rotary"])
+    if a.get("qk_norm"): a["qk_norm"] = Norm(a["qk_norm"])
+    if f: f["activation"] = getattr(nonlinearities, f["activation"])
+    block = Block(SelfAttention(**a), f and FeedForward(**f), c["norm"], normaliser=Norm(c["kind"], c["eps"]), parallel=c["parallel"], skip_scale=c["skip"], branch_scale=c["branch"])
+    return Transformer(np.cov(X, bias=True), blocks=[block]*c["layers"], mean=X.mean(1), final_norm=c["final"])
+
+def drawn(t, n, size, seed, readout): return of(t.gradients(n, size, seed, readout=readout))
+def of(g): return statistics(g.gram, g.inner, g.norms, g.chain.cosine[:, 1, 0, -1])
+def stored(name): return {k.removeprefix(name + ": "): STORED[k] for k in STORED.files if k.startswith(name + ": ")}
+
+def smallest(a, b):
+    "The smallest p of all statistics that vary, times their number."
+    keys = [k for k in a if min(a[k].std(), b[k].std()) > 1e-5]
+    assert keys and all(abs(a[k].mean() - b[k].mean()) < 1e-3 for k in set(a) - set(keys))
+    return least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (a, b)))
+
+@pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_torchs(name, seed=0):
+    c = case(name)
+    ours, theirs = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"])), stored(name)
+    assert set(ours) == set(theirs) and all(len(x) >= 1500 for x in theirs.values())
+    assert smallest(theirs, ours) > LEVEL
+    if name in INDEPENDENT: # and gradient independence is not what is computed
+        fresh = stored(f"{name} (independent)")
+        more = drawn(ensemble(c), c["n"], 12_000 if name == "one strong head" else 6000, seed + 1, readout_cov(c["readout"]))
+        assert fresh and smallest(fresh, {k: more[k] for k in fresh if telling(k)}) < LEVEL
+
+def readout(c, b, rng):
+    "Random readouts of a case, and its embeddings, for b networks."
+    λ, U = np.linalg.eigh(readout_cov(c["readout"]))
+    r = (U*np.sqrt(np.maximum(λ, 0))) @ rng.standard_normal((b, len(λ), c["n"]))/c["n"]**.5
+    X = embeddings(c["n"])
+    return np.broadcast_to(X, (b, *X.shape)), r
+
+def sample(name, size, rng, broken=None):
+    "Statistics of literal networks."
+    c = case(name)
+    net = Literal(ensemble(c), c["n"], size, rng, broken)
+    streams, dX, grads = net.gradients(*readout(c, size, rng))
+    X, dX = (np.stack(x, 1) for x in (streams, dX))
+    norms = {k: np.stack([W[k][1]*(g[k]**2).sum((1, 2)) for W, g in zip(net.layers, grads)], 1) for k in net.layers[0]}
+    K = X[:, 1] @ X[:, 1].mT
+    return statistics(dX @ dX.mT, dX @ X.mT, norms, K[:, 0, -1]/np.sqrt(K[:, 0, 0]*K[:, -1, -1]))
+
+LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width", "parallel, rotary", "groups, qk norm, rotary", "layer norm of queries")
+
+@pytest.mark.parametrize("name", LITERAL)
+def test_literal_way_back_is_a_derivative(name, h=1e-5):
+    "The oracle itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
+    rng = np.random.default_rng(0)
+    c = case(name)
+    net = Literal(ensemble(c), c["n"], 3, rng)
+    X, r = readout(c, 3, rng)
+    loss = lambda X: (r*net.forward(X)[1]).sum((1, 2))
+    _, dX, grads = net.gradients(X, r)
+    Z = rng.standard_normal(X.shape)
+    along = lambda dX: (dX[0]*Z).sum((1, 2))
+    difference = (loss(X + h*Z) - loss(X - h*Z))/(2*h)
+    np.testing.assert_allclose(along(dX), difference, rtol=1e-5, atol=1e-7)
+    for k, (W, _) in net.layers[0].items():
+        Z = rng.standard_normal(W.shape)
+        there = []
+        for sign in (1, -1):
+            net.layers[0][k] = W + sign*h*Z, 1.
+            there.append(loss(X))
+        net.layers[0][k] = W, 1.
+        np.testing.assert_allclose((grads[0][k]*Z).sum((1, 2)), (there[0] - there[1])/(2*h), rtol=1e-5, atol=1e-7)
+    Z = rng.standard_normal(X.shape)
+    difference = (loss(X + h*Z) - loss(X - h*Z))/(2*h)
+    for net.broken in ("softmax", "fresh"):
+        assert (abs(along(net.gradients(X, r)[1]) - difference) > 1e-4*abs(difference)).all()
+
+@pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
+@pytest.mark.parametrize("name", nightly(LITERAL, *set(LITERAL) - {"post, strong", "groups, bias, own width"}))
+def test_gradients_are_those_of_literal_networks(name, seed=0):
+    "The same cases as torch's, whose side is stored: two daily, one of them with a mistake in its softmax."
+    c = case(name)
+    ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
+    theirs = sample(name, 1500, np.random.default_rng(seed + 1))
+    assert set(ours) == set(theirs)
+    assert smallest(theirs, ours) > LEVEL
+    if name in ("rms, causal, relu", "post, strong", "output"): # a mistake in the softmax is seen
+        assert smallest(sample(name, 1500, np.random.default_rng(seed + 2), "softmax"), ours) < LEVEL
+
+@pytest.mark.parametrize("norm", ("pre", "post", "output", "sandwich", None))
+@pytest.mark.parametrize("kind", ("layer", "rms"))
+def test_limit_has_twins(norm, kind):
+    "At n = m = ∞ queries and keys, and values and outputs, get gradients of the same norm, network by network."
+    heads = SelfAttention(2, var_q=3., var_k=.5, var_v=2., var_o=.7, score_scale=1.3, softcap=3., mask="causal")
+    t = Transformer(np.eye(4) + .5, blocks=[Block(heads, FeedForward(activation=relu), norm, normaliser=Norm(kind), branch_scale=.8)]*3, mean=.3, final_norm=True)
+    θ = t.gradients(np.inf, 50, 0, readout="mean").norms
+    np.testing.assert_allclose(θ["q"], θ["k"], rtol=1e-11)
+    np.testing.assert_allclose(θ["v"], θ["o"], rtol=1e-11)
+
+@pytest.mark.parametrize("norm", ("pre", "post", None))
+@pytest.mark.parametrize("parallel", (False, True))
+def test_what_a_sum_knows_is_shared_out(norm, parallel, monkeypatch):
+    "In the limit dX′X′ᵀ is what goes past the branches plus S, in every sum of every network; without M it is not."
+    through, seen = Sum.back_in_the_limit, []
+    def watched(step, g, overlap, rng):
+        M, past = through(step, g, overlap, rng)
+        known = g.inner(step.total)
+        for kept, S in ((True, overlap + M @ step.F), (False, overlap)):
+            gap = abs(past.inner(step.x) + S - known).max((-2, -1))/abs(known).max((-2, -1))
+            assert (gap < 1e-9).all() if kept else (gap > 1e-4).all()
+        seen.append(step)
+        return M, past
+    monkeypatch.setattr(Sum, "back_in_the_limit", watched)
+    block = Block(SelfAttention(2, var_q=3., mask="causal"), FeedForward(activation=gelu, var_b1=.2, var_b2=.3), norm, parallel=parallel, skip_scale=.9, branch_scale=1.2)
+    Transformer(np.eye(4) + .5, blocks=[block]*3, mean=.3, final_norm=True).gradients(np.inf, 50, 0, readout="mean")
+    assert len(seen) == (3 if parallel else 6)
+
+LIMITS = {
+    "plain": (SelfAttention(2, var_q=4.), None, dict(final_norm=True)),
+    "no norm": (SelfAttention(1, var_q=4., mask="causal"), None, dict(norm=None)),
+    "post, rms": (SelfAttention(2, var_q=4.), None, dict(norm="post", kind="rms")),
+    "capped, normed queries": (SelfAttention(2, qk_norm=Norm("layer", .3), var_q=.5, score_scale=3., softcap=2.), None, dict(norm="sandwich")),
+    "turned": (SelfAttention(4, groups=2, var_q=4., rotary=Rotary(base=1.), qk_norm=Norm("rms"), score_scale=3.), None, dict(kind="rms", final_norm=True)),
+    "units": (SelfAttention(2, 3, var_q=4.), FeedForward(activation=relu), dict(norm="post")),
+    "gated": (SelfAttention(2, 3), FeedForward(activation=gelu, gated=True, var_b1=.5, var_3=2., var_b2=.3), dict(parallel=True)),
+}
+
+@pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
+@pytest.mark.parametrize("name", nightly(LIMITS, "turned", "gated"))
+def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
+    a, f, options = LIMITS[name]
+    final, kind = options.get("final_norm", False), options.get("kind", "layer")
+    options = {k: v for k, v in options.items() if k not in ("final_norm", "kind")}
+    K, μ = np.array([[1, .6, 0], [.6, 1, .1], [0, .1, 1.2]]), np.array([.5, -.3, 0])
+    build = lambda a, f: Transformer(K, blocks=[Block(a, f, normaliser=Norm(kind), **options)]*2, mean=μ, final_norm=final)
+    limit = drawn(build(a, f), np.inf, 1500, seed, np.eye(3))
+    wide = replace(a, head_width=a.head_width or (400 if a.literal else 10**5))
+    far = drawn(build(wide, f and replace(f, units=4096/n)), n, 300 if f else 1500, seed + 1, np.eye(3))
+    own = ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.literal else () # finitely many units and axes keep a spread of their own
+    keys = [k for k in limit if not k.startswith(own) and min(limit[k].std(), far[k].std()) > 1e-4]
+    assert len(keys) > 10
+    assert least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (limit, far))) > LEVEL
+    for k in limit: assert abs(limit[k].mean() - far[k].mean()) < .01*abs(limit[k].mean()) + 6*np.hypot(limit[k].std()/1500**.5, far[k].std()/len(far[k])**.5) + 1e-4
+
+@pytest.mark.power("distribution functions .1 apart")
+def test_groups_of_plain_heads(seed=0):
+    "Plain heads of a group, drawn by their inner products, against the same drawn coordinate by coordinate."
+    plain = SelfAttention(4, 6, 1, var_q=9.)
+    literal = replace(plain, rotary=Rotary(frequencies=(0., 0., 0.))) # turns nothing, but draws all coordinates
+    a, b = (drawn(Transformer(np.eye(3), blocks=[Block(x, None)]), 12, 4000, seed + k, np.eye(3)) for k, x in enumerate((plain, literal)))
+    assert smallest(a, b) > LEVEL
+
+SAME = np.ones((4, 4))
+TWINS = np.eye(4)[[0, 1, 2, 0]][:, [0, 1, 2, 0]]
+EDGES = {
+    "equal tokens": dict(cov=SAME), "equal, post": dict(cov=SAME, norm="post"), "twins": dict(cov=TWINS), "twins, no norm": dict(cov=TWINS, norm=None, activation=relu),
+    "σ_q = 0": dict(var_q=0.), "σ_q = 0, one head": dict(var_q=0., heads=1, ff=0), "σ_v = 0": dict(var_v=0.), "no branches": dict(var_o=0., var_2=0.), "σ_1 = 0": dict(var_1=0., var_b1=1.),
+    "eps = 0": dict(eps=0.), "eps = 0, rms, post": dict(eps=0., norm="post", kind="rms"), "one token": dict(cov=np.eye(1)), "zero": dict(cov=0*SAME, var_b1=1., var_b2=1.),
+    "deep": dict(layers=40), "frozen": dict(var_q=1e6, var_k=1e6), "itself only": dict(mask=np.eye(4, dtype=bool)), "step": dict(activation=step), "clip": dict(activation=clip(1.)), "own φ": dict(activation=np.arctan)}
+
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.filterwarnings("error")
+def test_edges(name):
+    options = dict(cov=np.eye(4), layers=2, heads=2, final_norm=True) | EDGES[name]
+    for n in (np.inf, 10, 40):
+        with np.errstate(all="raise", under="ignore"):
+            g = Transformer.uniform(**options).gradients(n, 20, 0)
+        assert all(np.isfinite(x).all() for x in (g.gram, g.inner, g.tangent, g.cosine, *g.norms.values()))
+        assert "Gradients" in repr(g) and len(repr(g).splitlines()) <= 8
+        if name in ("equal tokens", "one token", "σ_q = 0", "σ_v = 0", "itself only"): assert g.norms["q"].max() < 1e-12 # scores that nothing follows
+
+def test_least_width():
+    t = Transformer.uniform(np.eye(4), layers=1, heads=1)
+    t.gradients(9, 10, 0)
+    with pytest.raises(ValueError, match="at least 2s \\+ 1 = 9"): t.gradients(8)
+
+def test_readouts():
+    t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=0)
+    G = np.array([[1, .5, 0], [.5, 1, 0], [0, 0, 0.]]) # the third token is not read
+    g = t.gradients(np.inf, 3, 0, readout=G)
+    np.testing.assert_allclose(g.gram[:, -1], np.broadcast_to(G, (3, 3, 3)), atol=1e-12)
+    np.testing.assert_allclose(t.gradients(np.inf, 1, 0, readout="mean").gram[0, -1], 1/9, rtol=1e-12)
+    np.testing.assert_allclose(t.gradients(np.inf, 1, 0).gram[0, -1], np.diag([0, 0, 1.]), atol=1e-12)
+    far = t.gradients(np.inf, 5, 0, readout=4*G) # the loss is linear in r
+    np.testing.assert_allclose(far.tangent, 4*g.tangent[:1].repeat(5)*far.tangent/(4*g.tangent[0]), rtol=1e-12)
+    silent = t.gradients(np.inf, 2, 0, readout=0*G)
+    assert silent.tangent.max() == 0 == silent.gram.max()
+
+@pytest.mark.power("distribution functions .09 apart")
+def test_tangent_kernel_of_texts():
+    "Texts that do not see each other: entries sum to the square of their common loss, and a text's own entry is that of the text alone."
+    cov, labels = embedding_cov([list("to be"), list("or not")], 1., .5), np.repeat([0, 1], [5, 6])
+    t = Transformer.uniform(cov, layers=2, heads=2, mask="causal", texts=labels)
+    g = t.gradients(np.inf, 1000, 0)
+    assert g.tangent.shape == (1000, 2, 2)
+    np.testing.assert_allclose(g.tangent.sum((1, 2)), sum(x.sum(-1) for x in g.norms.values()), rtol=1e-10)
+    assert np.linalg.eigvalsh(g.tangent).min() > -1e-9 and g.tangent[:, 0, 1].std() > 0
+    alone = Transformer.uniform(cov[:5, :5], layers=2, heads=2, mask="causal").gradients(np.inf, 1000, 1)
+    assert ks_2samp(alone.tangent, g.tangent[:, 0, 0]).pvalue > LEVEL
+    apart = replace_mask(t, np.equal.outer(labels, labels) & np.tri(11, dtype=bool))
+    np.testing.assert_array_equal(apart.gradients(np.inf, 5, 0, texts=list(labels)).tangent.shape, (5, 2, 2))
+    with pytest.raises(ValueError, match="texts"): Transformer.uniform(cov, layers=1, heads=1, mask="causal").gradients(np.inf, 1, texts=labels)
+
+def replace_mask(t, mask): return Transformer.uniform(t.cov, layers=len(t.blocks), heads=t.most_heads, mask=mask)
+
+def test_weight_norms():
+    t = Transformer.uniform(np.eye(3), layers=2, heads=2, ff=2, var_q=4., var_o=0., var_2=.5)
+    g = t.gradients(16, 10, 0)
+    fan, var = dict(q=16, k=16, v=16, o=16) | {"1": 16, "2": 32}, dict(q=4., k=1., v=1., o=0.) | {"1": 1., "2": .5}
+    for name in g.norms: np.testing.assert_allclose(g.norms[name], var[name]/fan[name]*g.weight_norms[name], rtol=1e-12)
+    assert g.norms["o"].max() == 0 < g.weight_norms["o"].min() # a matrix of zeros gets a gradient
+    assert np.isinf(t.gradients(np.inf, 2, 0).weight_norms["1"]).all()
+
+def test_same_bytes_for_any_workers():
+    t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=1)
+    a = t.gradients(8, 5000, 0)
+    with ThreadPoolExecutor(3) as pool: b = t.gradients(8, (50, 100), 0, executor=pool)
+    for x, y in ((a.gram, b.gram), (a.tangent, b.tangent), *((a.norms[k], b.norms[k]) for k in a.norms)): assert x.tobytes() == y.tobytes()
+
+@pytest.mark.power("distribution functions .06 apart")
+def test_forward_is_the_chain():
+    t = Transformer.uniform(np.eye(3), layers=2, heads=2, ff=1, final_norm=True)
+    g = t.gradients(16, 3000, 0)
+    chain = t.chain(16, 3000, 1)
+    for l in (1, 2): assert ks_2samp(g.chain.gram[:, l, 0, 1], chain.gram[:, l, 0, 1]).pvalue > LEVEL
+    assert g.chain.entropy.shape == chain.entropy.shape

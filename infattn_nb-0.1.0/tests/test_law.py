@@ -1,0 +1,290 @@
+"""The limit law to many digits: independent routes, exact oracles, and laws that must stay laws."""
+import tracemalloc
+import warnings
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import binom, multivariate_normal, norm
+
+from conftest import nightly
+from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip
+from infattn_nb import identity, mixture_of_heads, relu, softmax, tanh
+from infattn_nb.numerics.quadrature import normal_nodes
+
+FOUR = Attention(Tokens(4, identity))
+SD = np.array([0., .5, 1, 2, 4, 6, 8])
+made = lru_cache(Attention) # the limit law of a layer is computed once
+
+def tensor(layer, step=.5, R=8.5):
+    "One-head nodes of row 1 by equally spaced points in *all* s normals (no dimension dropped, no refinement): (u, w)."
+    K, s = layer.tokens.kernel(), layer.tokens.seq_len
+    x = np.arange(-R, R + step, step)
+    g = np.stack(np.meshgrid(*[x]*s), -1).reshape(-1, s)
+    g = g[(g**2).sum(1) < R**2]
+    w = np.exp(-(g**2).sum(1)/2)
+    λ, E = np.linalg.eigh(K)
+    a = softmax(np.sqrt(layer.var_q*layer.var_k*K[0, 0])*g @ (E*np.sqrt(np.maximum(λ, 0))).T)
+    return layer.var_o*layer.var_v*np.einsum("ni,ij,nj->n", a, K, a), w/w.sum()
+
+def tilted(u, w, H, y):
+    "Density and tail by Fourier inversion along the line Im = −θ through the saddle point (θ E[u e^{θ²u/2H}]/E[e^{θ²u/2H}] = y)."
+    θ = y/(w @ u)
+    for _ in range(60):
+        e = w*np.exp(np.minimum(θ**2*u/(2*H), 600))
+        θ = .5*θ + .5*y/((e @ u)/e.sum())
+    z = θ + 1j*np.arange(.05, 20, .1)/np.sqrt(w @ u)
+    e, ratio, change = (np.exp(x*u/(2*H)) for x in (z[0]**2, z[1]**2 - z[0]**2, 2*(z[1] - z[0])**2)) # e^{z²u/2H} from one z to the next
+    Λ = []
+    for _ in z:
+        Λ.append(e @ w)
+        e, ratio = e*ratio, ratio*change
+    f = np.exp(-1j*y*z.imag)*np.array(Λ)**H
+    return [np.exp(-θ*y)*(z.imag[1] - z.imag[0])/np.pi*x.real.sum() for x in (f, f/z)]
+
+@pytest.mark.parametrize("layer", [replace(FOUR, tokens=Tokens(3, identity)), replace(FOUR, tokens=Tokens(3, relu), var_q=4.),
+                                   replace(FOUR, tokens=Tokens(3, identity, [[1, .5, 0], [.5, 2, -.3], [0, -.3, 1]]), var_o=3.)], ids=repr)
+@pytest.mark.parametrize("heads", nightly([1, 2, 16, 4096], 16))
+def test_against_fourier_and_tensor_quadrature(layer, heads):
+    "Nodes from another rule in more dimensions, then Fourier on a tilted contour (H = 1: the direct sum): 8 standard deviations to 1e-6."
+    u, w = tensor(layer)
+    law = replace(layer, heads=heads).law().marginal(0)
+    for y in SD[1:]*law.std():
+        exact = [w @ f(y, scale=np.sqrt(u)) for f in (norm.pdf, norm.sf)] if heads == 1 else tilted(u, w, heads, y)
+        assert [law.pdf(y), law.sf(y)] == pytest.approx(exact, rel=1e-6, abs=0), y/law.std()
+
+def test_known_values():
+    law = replace(FOUR, heads=2).law().marginal(0)
+    assert FOUR.law().marginal(0).var() == pytest.approx(.3919714, abs=1e-7)
+    assert [law.pdf(0.), law.pdf(1.)] == pytest.approx([.646080, .173195], abs=1e-6)
+    assert law.sf(6*law.std()) == pytest.approx(5.39041e-8, rel=1e-5, abs=0)
+
+@pytest.mark.power("1e-4 in the middle, 1.4 % at 4 standard deviations")
+@pytest.mark.slow
+@pytest.mark.parametrize("heads", [1, 2, 16])
+def test_against_ten_million_draws(heads, size=10**7):
+    law = replace(FOUR, heads=heads).law()
+    exact, drawn = law.marginal(0), law.marginal(0, draws=size if heads == 1 else size//10)
+    for y in np.array([0., 1, 2, 4])*exact.std():
+        for verb in ("pdf", "cdf"):
+            value, se = getattr(drawn, verb)(y, return_error=True)
+            assert abs(value - getattr(exact, verb)(y)) < 10*se + 1e-9 # rounding of ten million terms
+
+@pytest.mark.power("variance .03 % off, kurtosis 3 %")
+def test_against_a_huge_width(size=2**20):
+    "n = 1e8 differs from the limit by O(1/n): nothing but the draws' error is left."
+    drawn, exact = replace(FOUR, heads=2).law(1e8).marginal(0, draws=size), replace(FOUR, heads=2).law().marginal(0)
+    for verb, args in (("var", ()), ("kurtosis", ()), ("pdf", (.5,)), ("sf", (3.,))):
+        value, se = getattr(drawn, verb)(*args, return_error=True)
+        assert abs(value - getattr(exact, verb)(*args)) < 10*se
+
+@pytest.mark.parametrize("atoms, p", [((.25, 1.), .1), ((1., 1000.), .001), ((.5, 1.5), .5), ((1e-3, 1.), .9)])
+@pytest.mark.parametrize("heads", [1, 2, 7, 256, 4096])
+def test_against_binomial_mixtures(atoms, p, heads):
+    "Heads worth one of two values: v is binomial and the law a finite sum."
+    k = np.arange(heads + 1)
+    w = binom(heads, p).pmf(k)
+    exact = ScaleMixture(((heads - k)*atoms[0] + k*atoms[1])[w > 1e-300]/heads, w[w > 1e-300]/w.sum())
+    law = mixture_of_heads([(np.array(atoms), np.array([1 - p, p]))]*2, heads)
+    y = SD*exact.std()
+    np.testing.assert_allclose(law.pdf(y), exact.pdf(y), rtol=1e-9)
+    np.testing.assert_allclose(law.sf(y), exact.sf(y), rtol=1e-9)
+    np.testing.assert_allclose(law.isf(exact.sf(y)), y, atol=1e-6*exact.std())
+
+SINGULAR = {
+    "opposite tokens": Tokens(2, identity, [[1, -1], [-1, 1]]),
+    "rank one": Tokens(3, identity, np.outer([1, -.5, 2], [1, -.5, 2])),
+    "simplex": Tokens(4, identity, np.eye(4) - np.ones((4, 4))/4),
+    "one zero token": Tokens(3, identity, np.diag([1., 0, 2])),
+}
+
+@pytest.mark.power("tails 1 % off in the middle, 9 % at 4 standard deviations")
+@pytest.mark.parametrize("name", SINGULAR)
+@pytest.mark.parametrize("heads", nightly([1, 2, 16], 16))
+def test_singular_kernels(name, heads, size=2**17):
+    "Refining the nodes changes nothing beyond the stated error; away from a singular centre that is below 1e-6."
+    layer = made(SINGULAR[name], heads)
+    law = layer.law().marginal(0)
+    drawn = layer.law().marginal(0, draws=size)
+    for y in (.01, .5, 2., 4.):
+        value, se = drawn.sf(y*law.std(), return_error=True)
+        assert abs(value - law.sf(y*law.std())) < 10*se
+    value, error = law.sf(SD*law.std(), return_error=True)
+    assert (error[2:] < 2e-6*value[2:]).all()
+    assert quad(lambda t: 2*law.pdf(np.exp(t))*np.exp(t), -50, 5, limit=800)[0] == pytest.approx(1, abs=1e-6)
+
+def test_infinite_density_at_zero():
+    "K = [[1, −1], [−1, 1]], one head: u = tanh²(g) reaches 0 in the interior of a line, E u^{−1/2} = ∞. Two heads are enough to tame it."
+    law = Attention(SINGULAR["opposite tokens"]).law().marginal(0)
+    assert law.pdf(0.) == np.inf and np.isfinite(law.pdf(1e-3)) and law.cdf(0.) == pytest.approx(.5, abs=1e-12)
+    assert np.isfinite(Attention(SINGULAR["opposite tokens"], heads=2).law().marginal(0).pdf(0.))
+    assert np.isfinite(Attention(SINGULAR["simplex"]).law().marginal(0).pdf(0.))
+    f = lambda y: quad(lambda g: norm.pdf(g)*norm.pdf(y, scale=np.tanh(g)), 0, 9, points=(1e-6, 1e-4, 1e-2, .1), limit=900)[0]*2
+    for y in (.01, .3, 2.): assert law.pdf(y) == pytest.approx(f(y), rel=1e-6)
+
+def test_zero_tokens():
+    law = Attention(Tokens(2, identity, np.zeros((2, 2)))).law().marginal(0)
+    assert (law.cdf([-1., 0, 1]) == [0, .5, 1]).all() and law.pdf(0.) == np.inf and law.pdf(1.) == 0 and law.var() == 0
+
+HARD = {
+    "score sd 10": replace(FOUR, var_q=100.), "score sd 50": replace(FOUR, var_q=2500.), "eight tokens": Attention(Tokens(8, relu), heads=3),
+    "64 tokens": Attention(Tokens(64, identity), var_q=4.), "causal, second row": replace(FOUR, mask="causal"), "bias": replace(FOUR, bias=np.arange(16.).reshape(4, 4)/4),
+    "identity weights": replace(FOUR, weights=identity), "relu weights": Attention(Tokens(3, relu), weights=relu), "tanh tokens": Attention(Tokens(4, tanh), heads=2), "five tanh tokens": Attention(Tokens(5, tanh), heads=2),
+    "linear scores with bias": replace(FOUR, score_scale="linear", bias=np.eye(4)), "identity weights, masked": replace(FOUR, weights=identity, mask="causal"),
+}
+
+@pytest.mark.power("1 % in the middle, 22 % at 4 standard deviations")
+@pytest.mark.parametrize("name", nightly(HARD, "score sd 10", "64 tokens", "eight tokens", "five tanh tokens", "identity weights"))
+def test_hard_cases_within_stated_error(name, size=2**16):
+    layer, i = HARD[name], 1
+    law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=size)
+    for y in np.array([.2, 1, 2, 4])*law.std():
+        for verb in ("pdf", "sf"):
+            (value, error), (mc, se) = (getattr(l, verb)(y, return_error=True) for l in (law, drawn))
+            assert abs(value - mc) < 10*se + 4*error + 1e-9*value, (y/law.std(), verb)
+
+def fine_sf(layer, y, N=10**6):
+    "Tail of a one-head layer summed directly over five times as many nodes in a wider ball, in coordinates of its own (eigenvectors instead of Cholesky)."
+    K = layer.tokens.kernel()
+    λ, E = np.linalg.eigh(K - K.mean(0) - K.mean(1)[:, None] + K.mean())
+    L = (E*np.sqrt(np.maximum(λ, 0)*layer.var_q*K[0, 0]))[:, λ > 1e-12*λ.max()]
+    u = lambda g: np.maximum(np.einsum("in,ij,jn->n", a := softmax(L @ g, axis=0), K, a), 1e-300)
+    return np.mean([[w @ norm.sf(t, scale=np.sqrt(v))/w.sum() for t in y] for v, w in normal_nodes(u, np.ptp(L, axis=0), N=N, R=10.5)], axis=0)
+
+@pytest.mark.parametrize("tokens, var_q", [pytest.param(Tokens(4, identity), 4., marks=pytest.mark.slow), pytest.param(Tokens(4, relu), 1., marks=pytest.mark.slow), (SINGULAR["simplex"], 4.)], ids=["independent", "relu", "simplex"])
+def test_stated_error_covers_a_much_finer_rule(tokens, var_q):
+    layer = Attention(tokens, var_q=var_q)
+    law = layer.law().marginal(0)
+    y = SD*law.std()
+    value, error = law.sf(y, return_error=True)
+    assert (np.abs(value - fine_sf(layer, y)) <= 3*error + 1e-9*value).all()
+
+def test_accuracy_goal():
+    "Four tokens, any rank, scores up to standard deviation 2: 1e-6 out to 8 standard deviations, true for one head, stated for more."
+    rng = np.random.default_rng(0)
+    for heads in (1, 2, 4096):
+        G = rng.normal(size=(4, rng.integers(1, 6)))
+        K = G @ G.T
+        layer = Attention(Tokens(4, identity, K), heads=heads, var_q=4/(K[0, 0]*K.diagonal().max()))
+        law = layer.law().marginal(0)
+        y = SD[1:]*law.std()
+        value, error = law.sf(y, return_error=True)
+        assert ((np.abs(value - fine_sf(layer, y)) if heads == 1 else error) < 1e-6*value).all() and (error < 1e-5*value).all()
+
+def check_law(law):
+    "Everything that makes a law a law, without a warning."
+    sd = law.std()
+    y = np.linspace(-9, 9, 37)*sd
+    pdf, cdf, sf = law.pdf(y), law.cdf(y), law.sf(y)
+    for values in (pdf[y != 0], cdf, sf, law.logpdf(y)[y != 0]): assert np.isfinite(values).all()
+    assert (pdf >= 0).all() and (np.diff(cdf) >= 0).all() and (np.diff(sf) <= 0).all()
+    np.testing.assert_allclose(cdf + sf, 1, rtol=1e-13)
+    np.testing.assert_allclose(law.pdf(-y), pdf, rtol=1e-12)
+    p = np.array([1e-30, 1e-9, .01, .3, .5, .9, 1 - 1e-9])
+    np.testing.assert_allclose(law.cdf(law.ppf(p)), p, rtol=1e-8)
+    np.testing.assert_allclose(law.sf(law.isf(p)), p, rtol=1e-8)
+    h = 1e-4*sd
+    inner = np.array([.3, 1, 2.5])*sd
+    np.testing.assert_allclose((law.cdf(inner + h) - law.cdf(inner - h))/(2*h), law.pdf(inner), rtol=1e-5)
+    assert law.kurtosis() >= 0 and law.moment(4) == pytest.approx((3 + law.kurtosis())*law.var()**2, rel=1e-9) and law.mean() == 0
+    assert law.entropy() <= np.log(sd) + np.log(2*np.pi*np.e)/2 + 1e-6
+    t = np.linspace(0, 5, 7)/sd
+    assert (np.abs(law.cf(t)) <= 1 + 1e-12).all() and law.cf(0.) == pytest.approx(1, abs=1e-12)
+    assert np.isnan(law.pdf(np.nan)) and law.pdf(np.inf) == 0 and law.cdf(np.inf) == 1
+
+def any_layer(most):
+    "Hypothesis chooses."
+    return given(s=st.integers(1, most), rank=st.integers(1, most), scale=st.sampled_from([1e-12, 1e-3, 1., 1e12]), heads=st.sampled_from([1, 2, 3, 100, 4096]),
+                 score_sd=st.sampled_from([.1, 1., 2., 30.]), var=st.sampled_from([1e-6, 1., 1e6]), seed=st.integers(0, 10**6))
+
+@settings(max_examples=8, deadline=None)
+@any_layer(3)
+def test_laws_stay_laws(**chosen): stays_a_law(**chosen)
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@any_layer(8)
+def test_laws_of_more_tokens_stay_laws(**chosen): stays_a_law(**chosen)
+
+def stays_a_law(s, rank, scale, heads, score_sd, var, seed):
+    G = np.random.default_rng(seed).normal(size=(s, rank))
+    K = scale*G @ G.T
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_law(Attention(Tokens(s, identity, K), heads=heads, var_q=(score_sd/K[0, 0])**2, var_v=var).law().marginal(0))
+
+def test_scale_and_head_limits():
+    base = replace(FOUR, heads=3).law().marginal(0)
+    for c in (1e-12, 1e12):
+        law = Attention(Tokens(4, identity, c*np.eye(4)), heads=3, var_q=c**-2).law().marginal(0)
+        np.testing.assert_allclose(law.pdf(SD*np.sqrt(c))*np.sqrt(c), base.pdf(SD), rtol=1e-9)
+    gauss = norm(scale=np.sqrt(FOUR.law().marginal(0).var()))
+    many = replace(FOUR, heads=4096).law().marginal(0)
+    np.testing.assert_allclose(many.pdf([0., 1, 2]), gauss.pdf([0., 1, 2]), rtol=1e-3)
+    for H in (1, 5, 4096): assert replace(FOUR, heads=H).law().marginal(0).kurtosis()*H == pytest.approx(FOUR.law().marginal(0).kurtosis(), rel=1e-8)
+
+def test_constant_covariance_is_gaussian():
+    for layer in (FOUR.linear_scaling(), FOUR.infinite_heads(), Attention(Tokens(1, relu), heads=5).law(), Attention(Tokens(3, identity, np.ones((3, 3)))).law()):
+        law = layer.marginal(0)
+        np.testing.assert_allclose(law.sf(SD*law.std()), norm.sf(SD), rtol=1e-9)
+        check_law(law)
+
+def _hardest(G): return (G == G.max(-1, keepdims=True))*1.
+
+def test_weights_that_jump():
+    "All weight on the largest score: one token of unit length, v = 1 exactly. Rules whose axes are alike put whole diagonals on the jump."
+    law = Attention(Tokens(3, identity), weights=_hardest).law().marginal(0)
+    assert abs(law.var() - 1) < 1e-12 and abs(law.kurtosis()) < 1e-12
+
+def test_equal_layers_are_equal_and_share_their_limit():
+    make = lambda **changes: Attention(Tokens(3, clip(100.), np.eye(3)), **dict(heads=2, mask="causal", bias=np.eye(3)) | changes)
+    a, b = make(), make(mask=np.tri(3, dtype=bool))
+    assert a == b and hash(a) == hash(b) and a.law().marginal(0) is b.law().marginal(0) and len({a, b}) == 1
+    others = make(heads=3), make(bias=2*np.eye(3)), make(mask=None), make(weights=relu), Attention(Tokens(3, clip(100.)), heads=2), "layer"
+    assert all(a != x for x in others) and Tokens(3, relu) == Tokens(3, relu) != Tokens(3, relu, np.eye(3))
+
+def test_outputs_count_from_the_end():
+    for law in (FOUR.law(), FOUR.law(8)): assert law.marginal(-1).pdf(1.) == law.marginal(3).pdf(1.)
+
+def test_sizes_as_in_scipy():
+    law = FOUR.law(8)
+    assert np.ndim(law.marginal(0).rvs()) == 0 and law.marginal(0).rvs(1).shape == (1,) and law.rvs().shape == (4,) and law.rvs(1).shape == (1, 4)
+    assert law.marginal(0, 16, rng=3).variances.tolist() == law.marginal(0, 16, 3).variances.tolist()
+
+def test_frozen_laws_state_errors():
+    law = FOUR.law(8).marginal(0, 1000)
+    assert law(2., 3.).sf(5., return_error=True) == law.sf(1., return_error=True) and law(loc=1.).mean() == 1
+    assert law(scale=2.).std() == 2*law.std() and law(1.).rvs(3, rng=0).tolist() == (1 + law.rvs(3, rng=0)).tolist()
+
+@pytest.mark.power("log densities .05 apart")
+def test_moments_and_density_of_the_vector():
+    layer = Attention(Tokens(2, identity, [[1, .5], [.5, 2]]), heads=2)
+    law = layer.law(8)
+    S, error = law.cov(return_error=True)
+    y = law.rvs(100_000, rng=1)
+    se = (y[:, :, None]*y[:, None]).std(0)/np.sqrt(len(y))
+    assert (np.abs(np.cov(y.T) - S) < 6*(se + error)).all() and (law.mean() == [0, 0]).all()
+    point = np.array([.5, -.3])
+    logf, error = law.logpdf(point, return_error=True)
+    h = .2 # a bin is not a point: its density differs by about h²/6
+    share = (np.abs(y - point) < h/2).all(1)
+    assert abs(share.mean()/h**2/np.exp(logf) - 1) < .05 + 6*share.std()/share.mean()/np.sqrt(len(y)) + 6*error
+    pairs = law.logpdf(np.stack([point, -point]), draws=4096)
+    assert pairs.shape == (2,) and pairs[0] == pytest.approx(pairs[1], rel=1e-12) == law.logpdf(-point, draws=4096)
+    one = Attention(Tokens(1, relu)).law()
+    assert one.logpdf([.7]) == one.marginal(0).logpdf(.7)
+    gauss = HierarchicalGaussian.constant([[2., 1], [1, 3]])
+    assert gauss.logpdf(point, return_error=True) == (pytest.approx(multivariate_normal(cov=[[2, 1], [1, 3]]).logpdf(point), rel=1e-13), 0)
+
+@pytest.mark.parametrize("K, most", [(1 + np.outer(*[np.cos(np.arange(256))]*2), 2**28), pytest.param(np.eye(1024), 2**30, marks=pytest.mark.slow)], ids=["grid", "doubling"])
+def test_memory_is_bounded_for_many_tokens(K, most):
+    "All scores of one grid would take 400 MB; the law of 1024 independent tokens is joined from halves."
+    tracemalloc.start()
+    law = Attention(Tokens(len(K), identity, K)).law().marginal(0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < most and 0 < law.std() < np.sqrt(K.max())

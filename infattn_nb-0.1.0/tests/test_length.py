@@ -1,0 +1,322 @@
+"""Rows of any length: the doubling against grids, integrals, draws and itself; frozen rows; what long rows refuse."""
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import gamma, ndtr
+
+from conftest import nightly
+from infattn_nb import Attention, Tokens, effective_alpha, entropy, frozen, identity
+from infattn_nb import mean_entropy, mixture_of_heads, participation_moments, relu
+from infattn_nb import row_overlap, softmax, tanh, width_term
+from infattn_nb.layer.row_blocks import ROUGH, Mesh
+from infattn_nb.layer.row_law import Row, independent, joins, row_law, row_mixture
+from infattn_nb.layer.row_law import row_points
+from infattn_nb.numerics.quadrature import normal_nodes
+
+ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT/"benchmarks"))
+YS = np.array([0., 2, 4, 6, 8])
+OTHER = Mesh(14, .08, .3, 74., 14.) # no step, node or cut in common with the law
+
+def tails(points, heads=1, sd=None):
+    law = mixture_of_heads([points], heads)
+    return law.sf(YS*(sd or law.std()))
+
+@pytest.mark.parametrize("τ, s, mean, one, two", [(1., 16, .13245221722, 5.14078261e-6, 6.43566277e-7),
+    pytest.param(3., 16, .476906452906, 1.020582294e-6, 2.3922716e-7, marks=pytest.mark.slow), pytest.param(3., 64, .32631145333, 8.76210598e-6, 1.53726058e-6, marks=pytest.mark.slow)])
+def test_known_values(τ, s, mean, one, two):
+    for H, sf in ((1, one), (2, two)):
+        law = row_mixture(np.ones(s), τ, heads=H)
+        np.testing.assert_allclose(law.var(), mean, rtol=1e-11)
+        value, error = law.sf(6*law.std(), return_error=True)
+        np.testing.assert_allclose(value, sf, rtol=1e-8)
+        assert error < 1e-8*value
+
+def grid(s, τ):
+    "The oracle in few dimensions: one head's u on shifted grids of the score differences."
+    P = np.eye(s) - 1/s
+    basis = np.linalg.svd(P)[0][:, :s-1]
+    u = lambda g: (softmax(τ*basis @ g, axis=0)**2).sum(0)
+    return normal_nodes(u, τ*np.ptp(basis, axis=0))
+
+@pytest.mark.power("digits lost by a coarse step, an unnormalised weight, a forgotten factor 2 of equal blocks")
+@pytest.mark.parametrize("s", [2, 3, 4])
+@pytest.mark.parametrize("τ", nightly([.1, .5, 1.], .5))
+def test_few_tokens_agree_with_grids(s, τ):
+    oracle = mixture_of_heads(grid(s, τ))
+    value, error = oracle.sf(YS*oracle.std(), return_error=True)
+    doubled = tails(row_points(np.ones(s), τ), sd=oracle.std())
+    assert (np.abs(doubled - value) < error + 1e-9*value).all()
+
+def agree_with_other_steps_and_integrals(s, τ, mean, tail):
+    "Law against another discretisation, out to 8 sd and within its own stated error; moments against one-dimensional integrals."
+    law, other = row_mixture(np.ones(s), τ), mixture_of_heads([row_points(np.ones(s), τ, 0., OTHER)])
+    for verb in ("sf", "pdf"):
+        value, error = getattr(law, verb)(YS*law.std(), return_error=True)
+        off = np.abs(value - getattr(other, verb)(YS*law.std()))
+        assert (off < tail*value).all() and (off < error + 1e-14*value).all(), verb
+    u, w = row_points(np.ones(s), τ)
+    m = participation_moments(s, τ)
+    np.testing.assert_allclose(w @ u, m[0], rtol=mean)
+    np.testing.assert_allclose(w @ u**4, m[3], rtol=tail)
+
+@pytest.mark.parametrize("s, τ", nightly([(2, .01), (2, 5.), (3, 3.)], (2, 5.), (3, 3.)))
+def test_moments_and_a_second_discretisation(s, τ): agree_with_other_steps_and_integrals(s, τ, 1e-10, 1e-8)
+
+@pytest.mark.slow
+@pytest.mark.parametrize("τ", [.1, .3, .5, 1., 2., 3., 5., 7., 10.])
+@pytest.mark.parametrize("e", [1, 4, 6, 10, 12, 20])
+def test_long_rows(e, τ):
+    "8 digits to 8 standard deviations up to 4,096 tokens, 6 up to a million."
+    agree_with_other_steps_and_integrals(2**e, τ, *((1e-10, 1e-8) if e <= 12 else (1e-8, 1e-6)))
+
+def drawn(s, τ, size, rng, batch=4096):
+    "Draws of u, in batches."
+    for _ in range(0, size, batch):
+        g = np.exp(τ*rng.standard_normal((batch, s)))
+        yield np.einsum("bs,bs->b", g, g)/g.sum(1)**2
+
+@pytest.mark.power("a law that is off by a hundredth in the tail")
+@pytest.mark.parametrize("s, τ, size", [(16, 1., 2*10**5), pytest.param(16, 2., 10**7, marks=pytest.mark.slow), pytest.param(1024, 2., 10**6, marks=pytest.mark.slow)])
+def test_draws(s, τ, size):
+    law, sums, squares, n = row_mixture(np.ones(s), τ), 0., 0., 0
+    y = YS[1:4]*law.std()
+    for u in drawn(s, τ, size, np.random.default_rng(s)):
+        x = np.column_stack([u, ndtr(-y/np.sqrt(u)[:, None])])
+        sums, squares, n = sums + x.sum(0), squares + (x*x).sum(0), n + len(u)
+    mean = sums/n
+    error = np.sqrt((squares/n - mean**2)/n)
+    assert (np.abs(mean - [law.var(), *law.sf(y)]) < 6*error).all()
+
+def direct(k, sd, bias, y, h=.15, R=9):
+    "P(> y) for three tokens on a plain grid of the scores."
+    z = np.arange(-R, R + h, h)
+    g = [b + s*z.reshape(shape) for b, s, shape in zip(bias, sd, ((-1, 1, 1), (1, -1, 1), (1, 1, -1)))]
+    w = np.exp(-(z[:, None, None]**2 + z[:, None]**2 + z**2)/2)
+    a = softmax(np.stack(np.broadcast_arrays(*g)), axis=0)
+    u = np.einsum("i,i...->...", k, a*a)
+    return [np.average(ndtr(-t/np.sqrt(u)), weights=w) for t in y]
+
+@pytest.mark.parametrize("k, sd, bias", [((1, 2, .5), (1., 1.4, .7), (0, 1, -2)), pytest.param((1, 1, 1), (.5, .5, .5), (0, -1, -2), marks=pytest.mark.slow), pytest.param((2, 1, 1), (0., 1., 1.), (1, 0, 0), marks=pytest.mark.slow)])
+def test_unequal_tokens(k, sd, bias):
+    k, sd, bias = map(np.array, (k, sd, bias))
+    law = row_mixture(k, sd, bias=bias)
+    y = np.array([1, 3])*law.std()
+    np.testing.assert_allclose(law.sf(y), direct(k, sd, bias, y), rtol=1e-8)
+
+def test_common_part_and_scale():
+    law, part = row_mixture(np.full(4, .5), .7, c=.5, scale=3.), row_mixture(np.full(4, .5), .7)
+    np.testing.assert_allclose(law.var(), 3*(.5 + part.var()), rtol=1e-12)
+    np.testing.assert_allclose(law.kurtosis()*law.var()**2, 9*part.kurtosis()*part.var()**2, rtol=1e-9)
+
+def test_shifts_and_orders_change_nothing():
+    rng = np.random.default_rng(0)
+    bias = rng.normal(size=3)
+    one, other = (tails(row_points(np.ones(3), 1., b, ROUGH), sd=.5) for b in (bias, rng.permutation(bias) + 1e3))
+    np.testing.assert_allclose(other, one, rtol=1e-9)
+
+def test_equal_halves_are_found():
+    row = lambda n, bias=0.: Row.of(np.ones(n), np.ones(n), bias*np.arange(n))
+    assert [joins(row(n)) for n in (1, 2, 1024, 1023)] == [0, 1, 10, 18]
+    assert joins(row(1024, -.5)) == 10
+    assert row_law(np.diag(1 + np.arange(100.)), 1.) is None # 99 joins
+
+def test_structure():
+    k, c = independent(np.diag([1., 2., 3.]) + .5)
+    np.testing.assert_allclose(k, [1, 2, 3])
+    assert c == .5 and independent(np.eye(3)*1.2 - .2)[1] == -.2
+    for K in ([[1, .5, 0], [.5, 1, .2], [0, .2, 2]], [[1, -1], [-1, 1]], [[1.]], np.ones((3, 3)), np.eye(3)*1.5 - .5): assert independent(np.array(K)) is None
+
+@pytest.mark.power("a row of a layer that takes the wrong scores, biases or tokens")
+@pytest.mark.parametrize("layer, i", [
+    (Attention(Tokens(6, relu), heads=2, mask="causal"), 3),
+    (Attention(Tokens(3, tanh), bias=-np.abs(np.subtract.outer(np.arange(3.), np.arange(3.)))), 1),
+    (Attention(Tokens(4, identity, np.diag(np.repeat([1., 2.], 2)) + .5), var_q=.5, mask=np.eye(4, dtype=bool) | (np.arange(4) % 2 == 0)), 3),
+    pytest.param(Attention(Tokens(12, relu), heads=2, mask="causal"), 9, marks=pytest.mark.slow),
+    pytest.param(Attention(Tokens(6, tanh), bias=-np.abs(np.subtract.outer(np.arange(6.), np.arange(6.)))), 2, marks=pytest.mark.slow),
+    pytest.param(Attention(Tokens(8, identity, np.diag(np.repeat([1., 2.], 4)) + .5), var_q=.5, mask=np.eye(8, dtype=bool) | (np.arange(8) % 2 == 0)), 3, marks=pytest.mark.slow),
+    pytest.param(Attention(Tokens(6, identity, 1.2*np.eye(6) - .1), heads=3, bias=-.7*np.abs(np.subtract.outer(np.arange(6.), np.arange(6.)))), 1, marks=pytest.mark.slow), # c < 0
+    pytest.param(Attention(Tokens(6, identity, np.eye(6) + .5), heads=2, mask=~np.eye(6, dtype=bool)), 2, marks=pytest.mark.slow)], # blind to itself
+    ids=["causal", "bias", "mask", "ten tokens", "six biases", "five of eight", "negative", "blind"])
+def test_rows_of_a_layer(layer, i):
+    law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=2**17)
+    value, error = drawn.sf(YS[1:4]*law.std(), return_error=True)
+    assert (np.abs(law.sf(YS[1:4]*law.std()) - value) < 6*error).all()
+    assert abs(law.var() - drawn.var()) < 6*drawn.var(return_error=True)[1]
+    value, error = law.sf(YS*law.std(), return_error=True)
+    assert (error < 1e-7*value).all()
+
+def test_the_old_way_agrees():
+    "Weights equal to softmax, but not recognised: the grid of the scores themselves."
+    one, other = (Attention(Tokens(3, identity), var_q=.25, weights=w) for w in (softmax, lambda g: softmax(g)))
+    y = YS*one.law().marginal().std()
+    np.testing.assert_allclose(other.law().marginal().sf(y), one.law().marginal().sf(y), rtol=1e-7)
+
+def test_degenerate_rows():
+    np.testing.assert_allclose(row_mixture([1.], 1.).var(), 1)
+    np.testing.assert_allclose(row_mixture(np.ones(4), 0.).var(), .25)
+    np.testing.assert_allclose(row_mixture(np.ones(3), 1., bias=[0, 0, -1e6]).var(), participation_moments(2, 1., 1)[0], rtol=1e-10)
+    np.testing.assert_allclose(row_mixture(np.ones(3), 1., bias=[0, 1e6, 0]).var(), 1, rtol=1e-12)
+    np.testing.assert_allclose(row_mixture(np.ones(4), 1e-4).var(), (1 + 3/4*1e-8)/4, rtol=1e-11)
+
+@pytest.mark.power("1.7e-10 in the variance, 3e-9 six deviations out")
+@pytest.mark.parametrize("s, τ", [(2, 2e-6), (2, 9e-5), pytest.param(16, 2e-5, marks=pytest.mark.slow)])
+def test_nearly_constant_scores(s, τ):
+    "u = (1 + τ²(1 − 1/s))/s but for τ⁴. Held back at 1/s, which all weights reach together, it would be up to 1e-9 too large."
+    law, exact = row_mixture(np.ones(s), τ), (1 + (1 - 1/s)*τ**2)/s
+    for verb, y, expected in (("var", (), exact), ("sf", (6*exact**.5,), ndtr(-6.))):
+        value, error = getattr(law, verb)(*y, return_error=True)
+        assert abs(value - expected) < 1e-12*value < error < 1e-8*value
+
+def test_scores_that_differ_a_thousandfold_are_left_to_grids():
+    "A join would miss the peak of the narrow ones (or find none); two wide scores and three constant ones by a plain grid, the constant but for 1e-8."
+    K = np.diag([1., 1., 1e-8, 1e-8, 1e-8])
+    assert row_law(K, 1.) is None and row_law(K, 1e-13) is not None # all of them constant
+    value, error = Attention(Tokens(5, identity, K)).law().marginal(0).var(return_error=True)
+    z = np.arange(-9, 9.01, .1)
+    e, w = np.exp(z), np.exp(-z*z/2)
+    u = (e[:, None]**2 + e**2)/(e[:, None] + e + 3)**2
+    assert abs(value - w @ u @ w/w.sum()**2) < error + 1e-7*value and error < 1e-4*value
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: row_mixture(np.ones(2**20 + 1), 1.), "at most 1,048,576"), (lambda: row_mixture([1., -1], 1.), "`k`"),
+    (lambda: row_mixture([1., 1], np.nan), "sd"), (lambda: row_mixture([1., 1], 1., bias=[0, np.inf]), "bias"), (lambda: row_mixture([1., 1], 100.), "frozen"),
+    (lambda: participation_moments(0, 1.), "`s`"), (lambda: participation_moments(4.5, 1.), "whole number"), (lambda: participation_moments(4, 0.), "score_sd"),
+    (lambda: effective_alpha(1, 1.), "`s`"), (lambda: frozen(1.), "0.95"), (lambda: frozen("x"), "alpha"), (lambda: entropy(2**21, 1.), "1,048,576"), (lambda: participation_moments(4, 1., 0), "`k`"), (lambda: entropy(1, 1.), "`s`"), (lambda: mean_entropy(4, -1.), "score_sd"),
+    (lambda: row_mixture([1., 1], 1., heads=0), "heads"), (lambda: frozen(.5, 0), "heads"),
+    (lambda: row_overlap(4, 1., 1.1), "correlation"), (lambda: row_overlap(4, 1., "1"), "correlation"), (lambda: row_overlap(2.5, 1., .5), "whole number"), (lambda: row_overlap(4, 0., .5), "score_sd"),
+    (lambda: width_term(0, 1.), "`s`"), (lambda: width_term(4, np.inf), "score_sd"), (lambda: participation_moments(2.**1000, 1.), "pass logarithm=True")])
+def test_refusals(call, words):
+    with pytest.raises((ValueError, TypeError), match=words) as e: call()
+    assert "\n" not in str(e.value)
+
+@pytest.mark.parametrize("α, sf", nightly([(.25, 3.60611824e-8), (.5, 1.41981780e-6), (.75, 6.45328442e-5)], (.25, 3.60611824e-8), (.5, 1.41981780e-6)))
+def test_frozen(α, sf):
+    law = frozen(α)
+    np.testing.assert_allclose([law.var(), law.kurtosis()*(1 - α)**2], [1 - α, α*(1 - α)], rtol=1e-12)
+    np.testing.assert_allclose(law.sf(6*law.std()), sf, rtol=1e-8)
+    v = law.sample(20_000, np.random.default_rng(0))
+    assert abs(v.mean() - 1 + α) < 6*v.std()/np.sqrt(len(v)) + 1e-6
+    two = frozen(α, 2)
+    np.testing.assert_allclose([two.var(), two.kurtosis()], [law.var(), law.kurtosis()/2], rtol=1e-11)
+
+def test_frozen_moments_with_more_digits():
+    mpmath = pytest.importorskip("mpmath")
+    from infattn_nb.convergence.long_sequences import _pd_moments
+    m = [float(x) for x in _pd_moments(Decimal("0.5"), 12)]
+    with mpmath.workdps(60):
+        α, K = mpmath.mpf("0.5"), 12
+        f = lambda θ: -mpmath.log(1 - α*sum(mpmath.rf(1 - α, 2*j - 1)*θ**j/mpmath.factorial(j) for j in range(1, K)))/α
+        c = mpmath.taylor(f, 0, K - 1)
+        np.testing.assert_allclose(m[1:], [float(mpmath.factorial(k)/mpmath.factorial(2*k - 1)*c[k]) for k in range(1, K)], rtol=1e-12)
+
+def test_entropy():
+    for s, τ in ((2, 1.), (8, 2.)):
+        h, w = entropy(s, τ, ROUGH)
+        np.testing.assert_allclose(w @ h, mean_entropy(s, τ), rtol=1e-9)
+        assert (h >= 0).all() and (h <= np.log(s)*(1 + 1e-12)).all()
+    a = softmax(2*np.random.default_rng(0).standard_normal((50_000, 8)))
+    H = -(a*np.log(a)).sum(1)
+    assert abs(H.mean() - w @ h) < 6*H.std()/np.sqrt(len(H))
+    np.testing.assert_allclose(H.var(), w @ h**2 - (w @ h)**2, rtol=.1)
+
+def test_phases():
+    "The stored laws tend to their limits; exponents and the frozen mean as derived."
+    t = pd.read_csv(ROOT/"nbs/data/length.csv")
+    t = t.assign(weight=t.weight/t.groupby(["beta", "log2_s"]).weight.transform("sum"))
+    cv2 = t.groupby(["beta", "log2_s"])[["u", "weight"]].apply(lambda r: r.weight @ (r.u/(r.weight @ r.u) - 1)**2)
+    assert cv2[.3, 8] > cv2[.3, 20] > cv2[.3, 40]
+    mean = t.groupby(["beta", "log2_s"])[["u", "weight"]].apply(lambda r: r.weight @ r.u)
+    for (β, e), m in mean.items(): np.testing.assert_allclose(m, participation_moments(2.**e, β*np.sqrt(2*e*np.log(2)), 1)[0], rtol=1e-5)
+    assert abs(mean[2., 40] - .5) < abs(mean[2., 20] - .5) < abs(mean[2., 8] - .5)
+    for e in (8, 20, 40): assert abs(mean[2., e] - 1 + effective_alpha(2.**e, 2*np.sqrt(2*e*np.log(2)))) < abs(mean[2., e] - .5)
+
+def test_stored_laws_are_what_the_command_writes():
+    length = pytest.importorskip("length")
+    t = pd.read_csv(ROOT/"nbs/data/length.csv").query("beta == 0.7 and log2_s == 8")
+    u, w = length.law(.7, 8)
+    mean, stored, fresh = w @ u, tails((t.u.to_numpy(), t.weight.to_numpy())), tails((u, w))
+    np.testing.assert_allclose([t.weight @ t.u, *stored], [mean, *fresh], rtol=1e-9)
+
+def one_large_score(log_s, τ, p):
+    "log of s E aᵖ if the other tokens sum to their mean: what decides moments for very many tokens."
+    z = np.arange(-10, 80, .02)
+    terms = -p*np.logaddexp(0, log_s + τ**2/2 - τ*z) - z*z/2
+    return log_s + np.logaddexp.reduce(terms) + np.log(.02/np.sqrt(2*np.pi))
+
+@pytest.mark.power("scores beyond 22 standard deviations left out: a kurtosis of 8.6 instead of 475")
+@pytest.mark.parametrize("e, β", [(200, .36), (600, .36), (600, .45), (1000, .7)])
+def test_moments_decided_by_the_rarest_scores(e, β):
+    log_s, τ = e*np.log(2), β*np.sqrt(2*e*np.log(2))
+    first, fourth = one_large_score(log_s, τ, 2), one_large_score(log_s, τ, 4)
+    second = np.logaddexp(2*first, fourth) # one token twice, or two tokens
+    found = participation_moments(2.**e, τ, 2, logarithm=True)
+    np.testing.assert_allclose(found, [first, second], rtol=0, atol=1e-6 if β < .5 else .02)
+
+def test_high_moments():
+    u, w = row_points(np.ones(2), 1.)
+    np.testing.assert_allclose(participation_moments(2, 1., 40), [w @ u**k for k in range(1, 41)], rtol=1e-9)
+    np.testing.assert_allclose(participation_moments(1, 5., 40), 1, rtol=1e-9)
+    np.testing.assert_allclose(participation_moments(7, 1., 3, logarithm=True), np.log(participation_moments(7, 1., 3)), rtol=1e-14)
+
+def test_entropy_of_very_many_tokens():
+    "In the averaging phase log s − τ²/2."
+    np.testing.assert_allclose(mean_entropy(2.**100, 3.), 100*np.log(2) - 4.5, rtol=1e-9)
+
+@pytest.mark.power("six standard errors, half a per cent; a forgotten correlation")
+@pytest.mark.parametrize("s, τ, ρ", [(2, 1., .5), (6, 3., -.2), (16, 7., .2), (64, 1., .7)])
+def test_overlap_of_two_rows(s, τ, ρ):
+    g, h = τ*np.random.default_rng(s).standard_normal((2, 50_000, s))
+    a, b = softmax(g), softmax(ρ*g + np.sqrt(1 - ρ**2)*h)
+    drawn = (a*b).sum(1)
+    error = drawn.std()/np.sqrt(len(drawn))
+    assert abs(drawn.mean() - row_overlap(s, τ, ρ)) < 6*error
+    if abs(ρ) > .5:
+        assert abs(drawn.mean() - 1/s) > 6*error
+
+def test_overlap_at_its_ends():
+    for s, τ in ((2, .05), (8, 2.), (1000, 5.), (2.**40, 6.)):
+        np.testing.assert_allclose(row_overlap(s, τ, 1.), participation_moments(s, τ, 1)[0], rtol=1e-9)
+        np.testing.assert_allclose(row_overlap(s, τ, 0.), 1/s, rtol=1e-9)
+    assert abs(row_overlap(1, 3., .4) - 1) < 1e-9
+    one, two = (row_overlap(2.**e, 2*np.sqrt(2*e*np.log(2)), .7) for e in (60, 120))
+    assert abs(np.log2(one/two)/60 - .3/1.7) < .04 # s^{−(1−ρ)/(1+ρ)} in the frozen phase
+
+@pytest.mark.power("τ²/n instead of the exact term, by more than ten standard errors")
+@pytest.mark.parametrize("s, τ, n", [(2, 1., 16), (4, 2., 64), (16, 2., 128)])
+def test_first_term_in_the_width(s, τ, n):
+    "E v at few tokens, by exact sampling at finite width."
+    v = Attention(Tokens(s, identity, np.eye(s)), var_q=τ, var_k=τ).law(n).marginal(0, draws=2**15).variances
+    error, mean = v.std()/np.sqrt(len(v)), participation_moments(s, τ, 1)[0]
+    assert abs(v.mean() - mean - width_term(s, τ)/n) < 6*error + 3/n**2
+    assert abs(v.mean() - mean - τ**2/n) > 10*error
+
+def test_slope_of_the_mean():
+    "dE u/dτ² = E[u − 4Σa³ + 3u²], which the term in the width differentiates once more."
+    from infattn_nb.convergence.long_sequences import _slope
+    mean = lambda x: participation_moments(9, np.sqrt(x), 1)[0]
+    np.testing.assert_allclose(_slope(9, 4.), (mean(4.001) - mean(3.999))/.002, rtol=1e-6)
+
+@pytest.mark.power("a scale without its logarithm, heads that are not independent")
+def test_stable_phase():
+    "Characteristic function of y for three heads, from Poisson points; the scale from the exact Laplace transform."
+    from infattn_nb.convergence.long_sequences import _log_rate
+    β, H, t = .7, 3, np.array([.3, 1., 3.])
+    points = np.random.default_rng(0).standard_exponential((8000, H, 300)).cumsum(-1)
+    rest = 300**(1 - 2*β)/(2*β - 1) # mean of the later terms
+    v = ((points**(-2*β)).sum(-1) + rest).mean(-1)
+    drawn = np.exp(-t[:, None]**2*v/2)
+    limit = np.exp(-H*gamma(1 - .5/β)*(t**2/2/H)**(.5/β))
+    assert (abs(drawn.mean(1) - limit) < 6*drawn.std(1)/np.sqrt(8000) + 2e-3).all()
+    def exponent(e, logarithm):
+        log_s = e*np.log(2)
+        scale = -2*(1 - β)**2*log_s - logarithm*β*np.log(4*np.pi*log_s)
+        τ = β*np.sqrt(2*log_s)
+        return np.exp(log_s + _log_rate(np.array([-2*log_s - τ**2 - scale]), 2*τ)[0])
+    away = [abs(exponent(e, True)/gamma(1 - .5/β) - 1) for e in (40, 400, 4000)]
+    assert away[0] > 2*away[1] > 4*away[2] and away[2] < .02
+    assert exponent(4000, False) < .02 # without it u over its scale tends to zero

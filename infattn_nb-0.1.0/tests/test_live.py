@@ -1,0 +1,359 @@
+"""The live figures: stored tables against the library, and the modules themselves in a browser, control by control."""
+import http.server
+import json
+import queue
+import shutil
+import subprocess
+import threading
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+
+from infattn_nb import Program, Transformer, averages, cos, mlp, relu, tanh
+from infattn_nb.paper.live import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
+from infattn_nb.paper.live import correction_entry, judge_entry, law_entry, layer_at
+from infattn_nb.paper.live import limit_entry, perceptron_limit
+
+pytestmark = pytest.mark.xdist_group("live") # its fixtures are made once
+
+NBS = Path(__file__).parent.parent/"nbs"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None)
+stored = lambda name: json.loads((NBS/"data"/name).read_text())
+
+# Tables
+
+@pytest.mark.parametrize("τ, heads, tokens", [(.5, 1, 2), (1., 2, 16), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2., 4, 4), (5., 1, 8), (10., 64, 2)))])
+def test_stored_laws_are_the_library(τ, heads, tokens):
+    kept, fresh = stored("kernel.json")["laws"][f"{tokens},{heads}"][TAUS.index(τ)], law_entry(τ, heads, tokens)
+    np.testing.assert_allclose([kept["kurtosis"], kept["ratio"]], [fresh["kurtosis"], fresh["ratio"]], rtol=1e-4)
+    law = layer_at(τ, heads, tokens).law().marginal(0)
+    y = np.linspace(0, 7, 29)*law.std()
+    f = sum(w*np.exp(-y**2/2/v)/np.sqrt(2*np.pi*v) for v, w in zip(kept["v"], kept["w"]))
+    np.testing.assert_allclose(f, law.pdf(y), rtol=.005) # below one per cent of any density drawn
+
+def test_stored_corrections_are_the_library():
+    f1 = stored("map.json")["f1"]
+    assert len(f1) == sum(len(taus) for taus in CORRECTED.values())*4
+    τ = CORRECTED[2][1]
+    fresh = correction_entry(τ, 2, 2)
+    np.testing.assert_allclose(f1[f"2,2,{τ:g}"], fresh, rtol=1e-3, atol=1e-5*np.max(np.abs(fresh)))
+    assert len(fresh) == len(POINTS)
+
+@pytest.mark.power("densities of finite widths off by a tenth within five standard deviations")
+def test_stored_finite_laws_are_the_library():
+    "Other draws than those that were stored: the density within a tenth, out to where draws still tell it."
+    table = stored("finite.json")
+    assert table["widths"] == list(FINITE) and len(table["laws"]["4,1"]) == len(TAUS)
+    layer = layer_at(2., 2, 4)
+    for n, kept in zip(FINITE, table["laws"]["4,2"][TAUS.index(2.)]):
+        law = layer.law(n).marginal(0, draws=2**16, rng=1)
+        y = np.linspace(0, 5, 21)*law.std()
+        f = sum(w*np.exp(-y**2/2/v)/np.sqrt(2*np.pi*v) for v, w in zip(kept["v"], kept["w"]))
+        value, error = law.pdf(y, return_error=True)
+        assert (np.abs(f - value) < .1*value + 8*error).all()
+
+def test_the_calculator_is_the_library():
+    "A limit exactly, a finite width from the same draws; wider is closer."
+    table = stored("judge.json")
+    assert len(table["limits"])*len(JUDGED["width"])*len(JUDGED["kind"]) == len(table["widths"])
+    np.testing.assert_allclose(table["limits"]["1,4,8"], limit_entry(1., 4, 8), rtol=1e-4)
+    np.testing.assert_allclose(table["widths"]["2,2,4,256,n/H"], judge_entry(2., 2, 4, 256, "n/H"), rtol=1e-4)
+    for key, (_, limit, tail_limit) in table["limits"].items():
+        for kind in JUDGED["kind"]:
+            D, κ, tail = np.transpose([table["widths"][f"{key},{n},{kind}"] for n in JUDGED["width"]])
+            assert (np.diff(D) < 0).all() and κ[-1] > .98*limit, key
+            n, added = np.array(JUDGED["width"]), κ - limit
+            assert (added[1:]*n[1:] < 2*added[:-1]*n[:-1]).all(), key # what the width adds falls like 1/n
+            assert tail[-1] > .9*tail_limit and (tail[1:] < 1.2*tail[:-1]).all(), key # narrow layers have heavier tails
+
+def test_tables_are_small_and_whole():
+    for name in ("kernel.json", "map.json", "theorem.json", "finite.json", "judge.json"): assert (NBS/"data"/name).stat().st_size < 300e3
+    table = stored("kernel.json")
+    assert table["tau"] == list(TAUS) and table["heads"] == list(HEADS) and table["tokens"] == list(TOKENS)
+    assert all(len(table["laws"][f"{s},{H}"]) == len(TAUS) for s in TOKENS for H in HEADS)
+    np.testing.assert_allclose(stored("theorem.json")["perceptron"], perceptron_limit(), rtol=1e-9)
+
+def test_modules_are_small_and_need_nobody():
+    for path in (NBS/"live").glob("*.js"):
+        source = path.read_text(encoding="utf-8")
+        assert len(source.splitlines()) <= 250 and "http" not in source.replace("http://www.w3.org/2000/svg", ""), path.name
+
+# In a browser
+
+USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm="pre", mlp=True, causal=False, width=None) # None: infinite
+EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
+            "post": USUAL | dict(norm="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm="post", width=16, layers=2),
+            "narrow, no norm": USUAL | dict(norm=None, layers=2, heads=4, width=16, branch=.7)}
+BROKEN = {"gradient independence": ("one head", "const {g} = sent(S, E, B, F);", "const g = sent(S, E, B, F).ξ;"),
+          "values of infinite width": ("narrow", "const V = scale(spread(R, m), c);", "const V = scale(R, c);"),
+          "scores that may grow together": ("narrow", "a*(dA[i][k] - along[i])", "a*dA[i][k]"),
+          "nothing past a branch": ("narrow", "plus(cut(along, 0, wide(x)), added.d)", "added.d")}
+NETWORKS = 3000
+
+PAGE = r"""<!doctype html><meta charset="utf-8"><body>
+<div data-live="kernel"></div><div data-live="theorem"></div><div data-live="map"></div><div data-live="judge"></div><div data-live="explorer"></div>
+<script type="module">
+const errors = [];
+addEventListener("error", e => errors.push(e.message), true);
+addEventListener("unhandledrejection", e => errors.push(String(e.reason)));
+const wait = ms => new Promise(done => setTimeout(done, ms));
+const send = found => fetch("/found", {method: "POST", body: JSON.stringify(found)});
+try {
+  await import("./live/load.js");
+  for (let k = 0; k < 200 && document.querySelectorAll(".live").length < 5; k++) await wait(50);
+  const kernel = await import("./live/kernel.js"), theorem = await import("./live/theorem.js");
+  const table = await (await fetch("data/kernel.json")).json();
+  const [A, B, C, D, E] = document.querySelectorAll("[data-live]"), wrong = [], shown = [];
+  const move = (input, value) => { input.value = value; input.dispatchEvent(new Event("input", {bubbles: true})); };
+  const press = (box, name) => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
+  const range = (box, name) => box.querySelector(`input[aria-label="${name}"]`);
+  const number = text => Number(text.replace(/·10([⁰¹²³⁴⁵⁶⁷⁸⁹]+)/, (_, d) => "e" + [...d].map(c => "⁰¹²³⁴⁵⁶⁷⁸⁹".indexOf(c)).join("")));
+
+  // A: every slider over its range, on both axes; what is written is the library's
+  const [τ, H, s] = ["score standard deviation", "heads", "tokens"].map(name => range(A, name));
+  const check = () => {
+    const law = table.laws[`${table.tokens[s.value]},${table.heads[H.value]}`][τ.value];
+    const [, kurtosis, ratio] = A.querySelector(".live-said").textContent.match(/kurtosis ([\d.]+);.*deviations (\S+) times/);
+    if (Math.abs(number(kurtosis) - law.kurtosis) > 6e-4) wrong.push(["kurtosis", kurtosis, law.kurtosis]);
+    if (Math.abs(number(ratio)/law.ratio - 1) > .06) wrong.push(["ratio", ratio, law.ratio]);
+    shown.push(+τ.value);
+  };
+  for (const axis of ["linear", "logarithmic"]) {
+    press(A, axis);
+    for (const input of [τ, H, s]) for (let k = 0; k <= +input.max; k++) { move(input, k); check(); }
+    move(H, 0); move(s, 1); move(τ, 8);
+  }
+  const before = +A.dataset.networks;
+  for (let k = 0; k < 5; k++) press(A, "new network");
+  if (+A.dataset.networks !== before + 5) wrong.push(["networks", before, A.dataset.networks]);
+  press(A, "run"); await wait(400); press(A, "stop");
+  if (+A.dataset.networks < before + 7) wrong.push(["run", A.dataset.networks]);
+
+  // B: every width, both networks, both scales
+  const n = range(B, "width n"), spreads = {};
+  for (const kind of ["perceptron", "attention"]) for (const scale of ["1/n", "1/√n"]) {
+    press(B, kind); press(B, scale);
+    for (let k = 0; k <= +n.max; k++) {
+      move(n, k); spreads[`${kind} ${scale} ${B.dataset.width}`] = +B.dataset.sd;
+      if (+B.dataset.lowest < +B.dataset.low || +B.dataset.highest > 1.05) wrong.push(["frame", kind, scale, k]);
+      for (let again = 0; again < (k < 3 ? 8 : 1); again++, press(B, "new networks"))
+        if (!(+B.dataset.top > 0)) wrong.push(["bars", kind, scale, k]); // narrow networks reach below zero
+    }
+  }
+  press(B, "perceptron");
+  const dead = [...B.querySelectorAll("button")].filter(b => b.disabled).map(b => b.textContent).join();
+  if (dead !== "1/√n,1/n") wrong.push(["dead switches", dead]);
+  press(B, "attention");
+  if (B.querySelector("button:disabled")) wrong.push(["disabled for attention"]);
+
+  // C: every place by the keyboard, every slider, both colours
+  const svgOf = () => C.querySelector(".live-map svg"), key = k => svgOf().dispatchEvent(new KeyboardEvent("keydown", {key: k, bubbles: true}));
+  for (const name of ["tokens", "width of the curve below"]) { const input = range(C, name); for (let k = +input.max; k >= 0; k--) move(input, k); }
+  press(C, "kurtosis");
+  const shades = [...C.querySelectorAll(".live-map .live-panel .live-cell")].map(c => +c.getAttribute("fill-opacity"));
+  if (Math.max(...shades) < .5 || C.querySelectorAll(".live-scale li").length < 6) wrong.push(["kurtosis hardly shows", Math.max(...shades)]);
+  press(C, "beyond 6 sd");
+  const width = range(C, "width of the curve below"), valid = [];
+  for (let k = 0; k <= +width.max - 1; k++) { move(width, k); valid.push(+C.dataset.valid); }
+  if (!(valid[0] < .5 && valid.at(-1) > .6 && valid.every((x, k) => !k || x >= valid[k - 1]))) wrong.push(["where the correction is valid", valid]);
+  move(width, width.max);
+  let places = 0;
+  for (let k = 0; k < 30; k++) key("ArrowLeft");
+  for (let j = 0; j < 8; j++) key("ArrowDown");
+  for (let j = 0; j < table.heads.length; j++) {
+    for (let k = 0; k < table.tau.length - 1; k++) {
+      const law = table.laws[`${C.dataset.tokens},${C.dataset.heads}`][table.tau.indexOf(+C.dataset.tau)];
+      if (+C.dataset.heads !== table.heads[j] || +C.dataset.ratio !== law.ratio || +C.dataset.kurtosis !== law.kurtosis) wrong.push(["map", j, k]);
+      places++;
+      if (k < table.tau.length - 2) key("ArrowRight");
+    }
+    for (let k = 0; k < 30; k++) key("ArrowLeft");
+    key("ArrowUp");
+  }
+  const cell = svgOf().querySelectorAll(".live-cell")[3];
+  cell.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true}));
+  if (+C.dataset.heads !== table.heads[3]) wrong.push(["pointer", C.dataset.heads]);
+
+  // D: every place of the calculator; what is written is the library's
+  const {verdict} = await import("./live/judge.js"), known = await (await fetch("data/judge.json")).json();
+  const sliders = ["width n", "heads H", "tokens s", "score standard deviation"].map(name => range(D, name));
+  let judged = 0;
+  for (const kind of known.kind) {
+    press(D, kind);
+    for (let a = 0; a <= +sliders[0].max; a++) for (let b = 0; b <= +sliders[1].max; b++) for (let c = 0; c <= +sliders[2].max; c++) for (let d = 0; d <= +sliders[3].max; d++) {
+      sliders.forEach((input, k) => move(input, [a, b, c, d][k]));
+      const place = `${known.tau[d]},${known.heads[b]},${known.tokens[c]}`;
+      const [divergence, kurtosis, ratio] = known.widths[`${place},${known.width[a]},${kind}`], [, , limit] = known.limits[place];
+      if (+D.dataset.divergence !== divergence || +D.dataset.kurtosis !== kurtosis || +D.dataset.ratio !== ratio) wrong.push(["calculator", kind, a, b, c, d]);
+      const sentence = D.querySelector(".live-answer").textContent, good = sentence.includes("good enough");
+      if (good !== Math.sqrt(divergence/2) < .01 || (ratio < 1.5) !== sentence.includes("even the Gaussian") || (ratio < 1.5*limit) === sentence.includes("heavier at this width")) wrong.push(["sentence", sentence]);
+      judged++;
+    }
+  }
+
+  // E: every value of every control, with two blocks; then a hand that does not wait
+  const settled = async () => { // the last redraw has come to its end
+    for (let k = 0; k < 2000 && (E.dataset.drawn !== E.dataset.asked || +E.dataset.networks !== 20); k++) await wait(10);
+  };
+  const controls = {layers: "blocks", heads: "heads H", tokens: "tokens s", score: "score scale τ", branch: "residual scale σO", width: "width n"};
+  const start = Object.fromEntries(Object.entries(controls).map(([k, name]) => [k, range(E, name).value]));
+  let explored = 0;
+  const look = async () => {
+    await settled();
+    const d = E.dataset, paths = [...E.querySelectorAll(".live-panel")].map(p => p.querySelectorAll("path.live-past").length);
+    const numbers = E.querySelector(".live-said").textContent.match(/-?[\d.]+/g).map(Number), uniform = Math.log(+d.tokens);
+    const told = Math.abs(numbers[1] - d.cosine) < .006 && Math.abs(numbers[3] - d.entropy) < .006 && Math.abs(numbers[4] - uniform) < .006;
+    const possible = Math.abs(+d.cosine) <= 1 && d.entropy >= 0 && d.entropy <= uniform + 1e-9 && d.gradient > 0 && Number.isFinite(+d.gradient);
+    if (paths.join() !== "20,20,20" || numbers[0] !== +d.layers || !told || !possible) wrong.push(["explorer", JSON.stringify(d), paths.join(), numbers.join()]);
+    explored++;
+  };
+  move(range(E, "blocks"), 0);
+  for (const word of ["post-norm", "no norm", "pre-norm", "without", "with MLP", "causal", "all to all"]) { press(E, word); await look(); }
+  for (const [k, name] of Object.entries(controls)) {
+    const input = range(E, name);
+    for (let v = 0; v <= +input.max; v++) {
+      if (k === "layers" && v > 3) break;
+      move(input, v);
+      await look();
+      if (input.getAttribute("aria-valuetext").replace("∞", "Infinity") !== E.dataset[k]) wrong.push(["explorer", name, v, E.dataset[k]]);
+    }
+    move(input, k === "layers" ? 0 : start[k]);
+  }
+  if (!E.querySelector("path.live-gaussian")) wrong.push(["explorer", "no line of the setting before"]);
+  for (let v = 0; v <= +range(E, "blocks").max; v++) move(range(E, "blocks"), v);
+  move(range(E, "blocks"), 1);
+  await look();
+  if (E.dataset.layers !== "4") wrong.push(["explorer", "not the last setting", E.dataset.layers]);
+  const before_ = E.querySelector(".live-panel .live-law").getAttribute("d");
+  press(E, "new networks"); await look();
+  if (E.querySelector(".live-panel .live-law").getAttribute("d") === before_) wrong.push(["explorer", "the same networks"]);
+
+  // random draws, for Python to judge
+  const everything = f => [...f.cosine.slice(1), ...f.entropy, ...f.gradient];
+  const transformers = async (t, change = []) => {
+    let source = await (await fetch("live/chain.js")).text();
+    if (change.length && !source.includes(change[0])) wrong.push(["nothing to break", change[0]]);
+    source = source.replace(...(change.length ? change : ["", ""])).replace("./matrices.js", new URL("live/matrices.js", location));
+    const {network} = await import(URL.createObjectURL(new Blob([source], {type: "text/javascript"})));
+    const drawn = [];
+    for (let k = 0; k < NETWORKS; k++) drawn.push(everything(await network({...t, norm: `${t.norm}-norm`, width: t.width ?? Infinity}, () => {})));
+    return drawn[0].map((_, j) => drawn.map(statistics => statistics[j]));
+  };
+  const chains = [], broken = [];
+  for (const t of EXPLORED) chains.push(await transformers(t));
+  for (const [k, ...change] of BROKEN) broken.push(await transformers(EXPLORED[k], change));
+  const times = (m, f) => Array.from({length: m}, f);
+  const draws = Object.fromEntries([[2, 1, 4], [1, 4, 2], [3, 1, 16]].map(a => [a.join(), times(20000, () => kernel.drawVariance(...a))]));
+  const network = times(4000, () => kernel.drawNetwork(2, 2, 3).S).map(S => [S[0][0], S[0][1], S[1][1]]);
+  const own = (m, make) => times(m, () => { const x = make(); return x.F(x.δ); });
+  const averages = {attention: own(3000, () => theorem.attentionNetwork(16, "1/√n")), linear: own(3000, () => theorem.attentionNetwork(16, "1/n")),
+                    perceptron: own(3000, () => theorem.perceptronNetwork(16))};
+  const f = times(81, (_, k) => .55 + .3*k/80);
+  await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf), below: theorem.limitCdf(-.1), spread: theorem.spreadΨ});
+} catch (problem) { await send({errors: [...errors, problem.stack]}); }
+</script>"""
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, *args, found, **kwargs):
+        self.found = found
+        super().__init__(*args, **kwargs)
+
+    def do_GET(self):
+        if self.path != "/": return super().do_GET()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        page = PAGE
+        for name, value in dict(EXPLORED=list(EXPLORED.values()), BROKEN=[(list(EXPLORED).index(k), *x) for k, *x in BROKEN.values()], NETWORKS=NETWORKS).items():
+            page = page.replace(name, json.dumps(value))
+        self.wfile.write(page.encode())
+
+    def do_POST(self):
+        self.found.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *args): pass
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    "What the browser reports."
+    if not CHROMIUM: pytest.skip("no Chromium is installed")
+    answer = queue.Queue()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, directory=str(NBS))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser = subprocess.Popen([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0",
+                                    f"--user-data-dir={tmp_path_factory.mktemp('profile')}", f"http://127.0.0.1:{server.server_port}/"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try: return answer.get(timeout=300)
+        finally:
+            browser.terminate()
+            browser.wait()
+            server.shutdown()
+
+def test_every_control_shows_the_numbers_of_the_library(found):
+    assert not found["errors"] and not found["wrong"], (found["errors"], found["wrong"][:5])
+    assert found["shown"] == 2*(len(TAUS) + len(HEADS) + len(TOKENS)) and found["places"] == len(HEADS)*(len(TAUS) - 1)
+    assert found["judged"] == np.prod([len(x) for x in JUDGED.values()])
+
+@pytest.mark.power("means of v that differ by 6 standard errors, about 1 %")
+def test_networks_of_the_browser_have_the_law_of_the_library(found):
+    for where, v in found["draws"].items():
+        τ, H, s = map(int, where.split(","))
+        law = layer_at(float(τ), H, s).law().marginal(0)
+        mean, var = law.var(), law.kurtosis()/3*law.var()**2
+        assert abs(np.mean(v) - mean) < 6*np.std(v)/len(v)**.5
+        assert abs(np.var(v) - var) < 6*np.std((v - np.mean(v))**2)/len(v)**.5
+    S = layer_at(2., 2, 3).law().covariances(20_000, rng=0)
+    for mine, theirs in zip((S[:, 0, 0], S[:, 0, 1], S[:, 1, 1]), np.transpose(found["network"])): assert ks_2samp(mine, theirs).pvalue > 1e-7
+
+@pytest.mark.power("distribution functions .06 apart")
+def test_averages_of_the_browser_have_the_law_of_the_library(found):
+    def head(scale):
+        p = Program()
+        x = p.inputs(np.eye(2))
+        Q, K, V, O = (p.matrix(name, var=4. if name == "Q" else 1.) for name in "QKVO")
+        return p, p.attend([p.score(Q @ x[0], K @ z, scale) for z in x], [O @ (V @ z) for z in x])
+    p = Program()
+    perceptron = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
+    for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), perceptron=perceptron).items():
+        assert ks_2samp(averages(p, cos, h, 16, size=3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
+
+def chain_statistics(t, size=4*NETWORKS):
+    "Cosines, entropies and gradients by block, from the library, in the order of the browser's."
+    s, pairs, τ2, β2 = t["tokens"], np.triu_indices(t["tokens"], 1), t["score"]**2, t["branch"]**2
+    net = Transformer.uniform(np.eye(s), layers=t["layers"], heads=t["heads"], norm=t["norm"], mask="causal" if t["causal"] else None,
+                      activation=relu, ff=4 if t["mlp"] else 0, var_q=τ2, var_o=β2, var_2=2*β2)
+    back = net.gradients(t["width"] or np.inf, size, 0)
+    return [*back.chain.cosine[:, 1:, *pairs].mean(-1).T, *back.chain.entropy.mean((2, 3)).T, *np.sqrt(np.einsum("...ii", back.gram)).T]
+
+def same_law(mine, theirs):
+    "Smallest p of Kolmogorov and Smirnov, for so many statistics."
+    assert len(mine) == len(theirs)
+    return len(mine)*min(ks_2samp(x, y).pvalue for x, y in zip(mine, theirs))
+
+@pytest.mark.power("distribution functions .05 apart, and each of four broken chains")
+def test_transformers_of_the_browser_have_the_law_of_the_library(found):
+    "Whole laws and means of every statistic of every block; what is left out of the chain is seen by the same check."
+    theirs = {name: chain_statistics(t) for name, t in EXPLORED.items()}
+    for (name, y), x in zip(theirs.items(), found["chains"]):
+        assert same_law(x, y) > 1e-6, name
+        for a, b in zip(x, y): assert abs(np.mean(a) - np.mean(b)) < 6*np.hypot(np.std(a)/len(a)**.5, np.std(b)/len(b)**.5) + 1e-9, name
+    for (what, (name, *_)), x in zip(BROKEN.items(), found["broken"]): assert same_law(x, theirs[name]) < 1e-6, what
+
+@pytest.mark.power("exact formula, six digits")
+def test_the_limit_drawn_by_the_browser(found):
+    "Ψ(δ) = exp(−v/2) with v = (1 + tanh²(δ/2))/2, δ ~ N(0, 8)."
+    δ = np.sqrt(8)*np.random.default_rng(0).standard_normal(400_000)
+    Ψ = np.exp(-(1 + np.tanh(δ/2)**2)/4)
+    empirical = np.searchsorted(np.sort(Ψ), found["f"])/Ψ.size
+    assert np.abs(empirical - found["cdf"]).max() < 6*.5/Ψ.size**.5
+    assert found["below"] == 0 and abs(found["spread"] - Ψ.std()) < 6*Ψ.std()/Ψ.size**.5
+
+def test_the_theorem_moves(found):
+    "The spread over networks stays for attention with 1/√n, and falls for everything else."
+    spread = lambda what, n: found["spreads"][f"{what} {n}"]
+    assert spread("attention 1/√n", 4096) > .03
+    for what in ("attention 1/n", "perceptron 1/n", "perceptron 1/√n"): assert spread(what, 4096) < .25*spread(what, 16)

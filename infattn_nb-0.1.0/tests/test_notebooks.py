@@ -1,0 +1,111 @@
+"""Notebooks, modules and stored outputs are in sync, and the pages keep the house rules."""
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from execnb.nbio import read_nb
+from execnb.shell import CaptureShell
+from fastcore.xtras import working_directory
+from nbdev.clean import clean_nb
+from run_pages import CODED, EXECUTED, PAGES, ROOT, cells, data_of, digest
+
+page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+
+def test_modules_are_the_notebooks(tmp_path):
+    "Exporting a copy of the project changes nothing."
+    for part in ("nbs", "infattn_nb"): shutil.copytree(ROOT/part, tmp_path/part, ignore=shutil.ignore_patterns("__pycache__", "data"))
+    for file in ("settings.ini", "pyproject.toml", "setup.py", "README.md"): shutil.copy(ROOT/file, tmp_path)
+    subprocess.run([Path(sys.executable).with_name("nbdev_export")], cwd=tmp_path, check=True, capture_output=True)
+    for module in (ROOT/"infattn_nb").rglob("*.py"):
+        assert (tmp_path/module.relative_to(ROOT)).read_text() == module.read_text(), module
+
+def room(path):
+    "The module that a page makes."
+    return re.search(r"^#\| default_exp (\S+)", "\n".join(source for _, source in cells(path, "code")), flags=re.M)[1]
+
+def test_every_module_has_its_notebook():
+    modules = [".".join(p.relative_to(ROOT/"infattn_nb").with_suffix("").parts) for p in (ROOT/"infattn_nb").glob("*/[a-z]*.py")]
+    assert sorted(modules) == sorted(map(room, CODED))
+    assert {p.name for p in (ROOT/"infattn_nb").glob("*.py")} == {"__init__.py", "_modidx.py"}
+
+@page
+def test_clean(path):
+    nb = read_nb(path)
+    before = json.dumps(nb)
+    clean_nb(nb)
+    assert json.dumps(nb) == before
+
+def printed(outputs):
+    "What a reader sees of the outputs: texts, and a mark for each picture."
+    for o in outputs:
+        data = o.get("data", {})
+        if o["output_type"] == "stream": yield "".join(o["text"])
+        elif "image/png" in data: yield "<picture>"
+        elif "text/markdown" in data: yield "".join(data["text/markdown"])
+        elif "text/plain" in data: yield "".join(data["text/plain"])
+
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+@page
+def test_outputs_were_stored_by_this_code(path):
+    "No second run: the page has been executed since its code and its data last changed. The slow test below runs it again."
+    assert json.loads(EXECUTED.read_text())[path.name] == digest(path), "run `python tools/run_pages.py`"
+
+def test_a_page_whose_data_change_is_stale(tmp_path):
+    (tmp_path/"data").mkdir()
+    for name in ("a.csv", "b_1.json", "b_2.json", "other.csv"): (tmp_path/"data"/name).write_text("1")
+    page = tmp_path/"page.ipynb"
+    page.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ['read("data/a.csv")\n', 'read(f"data/b_{k}.json")']}]}))
+    assert [p.name for p in data_of(page)] == ["a.csv", "b_1.json", "b_2.json"]
+    fresh = digest(page)
+    (tmp_path/"data/other.csv").write_text("2")
+    assert digest(page) == fresh
+    (tmp_path/"data/b_2.json").write_text("2")
+    assert digest(page) != fresh
+
+@pytest.mark.slow
+@page
+def test_stored_outputs_are_fresh(path):
+    "Run every cell again: the same texts, numbers equal up to the last digit shown."
+    nb, shell = read_nb(path), CaptureShell(path)
+    plt.close("all") # what another test left open would be shown here
+    pd.reset_option("^display") # and what another page has set
+    with working_directory(path.parent):
+        for (cell, source), c in zip(cells(path), nb.cells):
+            if c.cell_type != "code" or not source or "#| eval: false" in source: continue
+            new, old = "".join(printed(shell.run(source))), "".join(printed(cell["outputs"]))
+            assert not shell.exc, f"{path.stem}: {source[:80]} raises {shell.exc}"
+            assert NUMBER.sub("#", new) == NUMBER.sub("#", old), f"{path.stem}: {source[:80]}"
+            for a, b in zip(NUMBER.findall(new), NUMBER.findall(old)): assert abs(float(a) - float(b)) <= 1.1*unit(b), f"{a} was {b}"
+
+def unit(number):
+    "One unit of the last digit shown."
+    mantissa, _, exponent = number.partition("e")
+    return 10.**(int(exponent or 0) - len(mantissa.partition(".")[2]))
+
+def test_imports_stand_alone():
+    "The docs build runs cells with imports by themselves: such a cell holds nothing else."
+    for path in CODED:
+        for _, source in cells(path, "code"):
+            lines = [line for line in source.splitlines() if line.strip() and not line.startswith("#")]
+            imports = [line for line in lines if re.match(r"(import|from) ", line)]
+            assert len(imports) in (0, len(lines)), f"{path.stem}: {source[:80]}"
+
+def shown(cell, source):
+    "The lines of code and of plain output that a reader sees, on the site or in a module."
+    if "#| hide" in source: return
+    if "#| echo: false" not in source: yield from (line for line in source.splitlines() if not line.startswith("#|"))
+    for o in cell["outputs"]:
+        data = o.get("data", {})
+        if not {"text/html", "text/markdown", "image/png"} & set(data): yield from "".join(o.get("text", data.get("text/plain", ""))).splitlines()
+
+@page
+def test_lines_fit_the_page(path):
+    "88 characters stand beside both margins of the site; a longer line would have to be scrolled."
+    long = [line for c, source in cells(path, "code") for line in shown(c, source) if len(line) > 88]
+    assert not long, f"{len(long)} lines, e.g. {max(long, key=len)}"

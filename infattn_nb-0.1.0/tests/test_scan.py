@@ -1,0 +1,370 @@
+"""Diagnostics against literal networks and plain loops, rules against numbers by hand, scans against what their cells say of themselves."""
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import product
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from scan_tables import NETWORKS, PATH, table
+
+from infattn_nb import Block, FeedForward, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, scan, silu, with_rule
+from infattn_nb.initialisation.measures import Measures, Thresholds, attended, depth_ratio, diagnose, excess, kernel_share, measures, score_ratio, spread, typical_norm
+from infattn_nb.initialisation.rules import RULES, scores_of, strength_of
+from infattn_nb.initialisation.scan import repeated, scaled
+
+WORDS = embedding_cov(range(6), 1., .3)
+SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
+
+# Diagnostics: the same by loops
+
+def test_cosines_and_entropies_by_loops():
+    texts = np.array([0, 0, 0, 1, 1, 1])
+    t = Transformer.uniform(WORDS + .2, layers=2, heads=3, mask="causal", texts=texts, var_q=9.)
+    g = t.gradients(np.inf, 5, 0)
+    seen = diagnose(t, g)
+    for b, l in product(range(5), range(3)):
+        K = g.chain.gram[b, l]
+        pairs = [K[i, j]/np.sqrt(K[i, i]*K[j, j]) for i in range(6) for j in range(i) if texts[i] == texts[j]]
+        assert len(pairs) == 6
+        np.testing.assert_allclose(seen.cosine[b, l], np.mean(pairs))
+        np.testing.assert_allclose(seen.stream[b, l], np.trace(g.gram[b, l]))
+    for b, l in product(range(5), range(2)):
+        rows = [g.chain.entropy[b, l, h, i]/np.log(k) for h in range(3) for i, k in enumerate([1, 2, 3]*2) if k > 1]
+        np.testing.assert_allclose(seen.entropy[b, l], np.mean(rows))
+    np.testing.assert_allclose(seen.tangent, g.tangent.sum((-2, -1))) # of both texts together
+
+def test_shapes_are_flattened_to_networks():
+    g = SMALL.gradients(np.inf, (2, 3), 0)
+    seen = diagnose(SMALL, g)
+    assert seen.cosine.shape == (6, 4) and seen.norms["q"].shape == (6, 3) and seen.embedding.shape == (6,)
+    np.testing.assert_array_equal(seen.norms["q"], g.norms["q"].reshape(6, 3))
+
+def test_blocks_without_a_part_do_not_count():
+    t = Transformer(WORDS, blocks=[Block(SelfAttention(2)), Block(None, FeedForward()), Block(SelfAttention(2), None)])
+    seen = diagnose(t, t.gradients(np.inf, 4, 0))
+    np.testing.assert_array_equal(attended(t), [[6]*6, [1]*6, [6]*6])
+    assert np.isnan(seen.entropy[:, 1]).all() and not np.isnan(seen.entropy[:, ::2]).any()
+    assert np.isfinite(measures(t, seen)).all()
+
+def softmax(P):
+    A = np.exp(P - P.max(-1, keepdims=True))
+    return A/A.sum(-1, keepdims=True)
+
+def literal_slopes(K, n, size, rng, small=1e-4):
+    "Derivative of the loss along X → X + ε K^(1/2) g, in networks of two blocks of attention with all their matrices, and their least entropy."
+    s = len(K)
+    root = np.linalg.cholesky(K)
+    normal = lambda *shape: rng.standard_normal((size, *shape))
+    weights = [[normal(n, n)/np.sqrt(n) for _ in "qkvo"] for _ in range(2)]
+    r = normal(s, n)/np.sqrt(n)
+    def loss(x):
+        for q, k, v, o in weights:
+            u = x/np.sqrt((x*x).mean(-1, keepdims=True) + 1e-5)
+            x = x + softmax(2*(u @ q) @ (u @ k).mT/np.sqrt(n)) @ u @ v @ o
+        return (r*x).sum((-2, -1))
+    x = np.sqrt(n)*root @ np.eye(s, n)
+    step = small*root @ normal(s, n)
+    return (loss(x + step) - loss(x - step))/(2*small)
+
+@pytest.mark.power("five standard errors of the embeddings' θ: a tenth of it")
+def test_the_embeddings_gradient_is_that_of_literal_networks(seed=0):
+    n, K = 16, .3 + np.diag([.1, .4, 6.])
+    X = np.sqrt(n)*np.linalg.cholesky(K) @ np.eye(3, n)
+    block = Block(SelfAttention(1, var_q=4.), None, normaliser=Norm("rms"))
+    t = Transformer(np.cov(X, bias=True), blocks=[block]*2, mean=X.mean(1))
+    slopes = literal_slopes(K, n, 6000, np.random.default_rng(seed))
+    g = t.gradients(n, 4000, seed + 1, readout=np.eye(3))
+    ours = diagnose(t, g).embedding
+    error = lambda x: x.std()/np.sqrt(len(x))
+    far = lambda x: abs((slopes**2).mean() - x.mean())/np.sqrt(error(slopes**2)**2 + error(x)**2)
+    assert far(ours) < 5
+    assert far(g.gram[:, 0].trace(axis1=-2, axis2=-1)) > 5 # and tr dX dXᵀ is not what is meant
+
+@pytest.mark.power("five standard errors of the mean cosine and entropy: a tenth of either")
+def test_cosine_and_entropy_are_those_of_literal_networks(seed=0):
+    n, H, size = 24, 3, 3000
+    rng = np.random.default_rng(seed)
+    x = np.broadcast_to(np.sqrt(n)*np.eye(4, n), (size, 4, n))
+    q, k, v, o = (rng.standard_normal((size, n, n))/np.sqrt(n) for _ in "qkvo")
+    heads = lambda W: np.moveaxis((x @ W).reshape(size, 4, H, n//H), 2, 1)
+    P = np.where(np.tri(4, dtype=bool), 3*heads(q) @ heads(k).mT/np.sqrt(n//H), -np.inf)
+    A = softmax(P)
+    entropy = -np.sum(A*np.log(np.where(A > 0, A, 1)), axis=-1)[..., 1:]/np.log([2, 3, 4])
+    y = x + np.moveaxis(A @ heads(v), 1, 2).reshape(size, 4, n) @ o
+    y = y/np.linalg.norm(y, axis=-1, keepdims=True)
+    cosine = (y @ y.mT)[:, *np.triu_indices(4, 1)].mean(-1)
+    X = x[0]
+    t = Transformer(np.cov(X, bias=True), blocks=[Block(SelfAttention(H, var_q=9., mask="causal"), None, None)], mean=X.mean(1))
+    seen = diagnose(t, t.gradients(n, size, seed + 1))
+    for theirs, ours in ((entropy.mean((1, 2)), seen.entropy[:, 0]), (cosine, seen.cosine[:, 1])):
+        error = np.sqrt((theirs.var() + ours.var())/size)
+        assert abs(theirs.mean() - ours.mean()) < 5*error < .1*abs(theirs.mean())
+    unshared = np.log(4)*entropy/np.log([2, 3, 4]) # every row over the longest row's log
+    assert abs(unshared.mean() - seen.entropy.mean()) > .05
+
+def test_spread_is_that_of_logarithms_and_knows_no_unit():
+    θ = diagnose(SMALL, SMALL.gradients(64, 300, 0)).norms["q"]
+    np.testing.assert_allclose(spread(θ), np.log(θ).std(0, ddof=1))
+    np.testing.assert_allclose(spread(7*θ), spread(θ))
+    narrow = 1 + .01*np.random.default_rng(0).uniform(-1, 1, 500)
+    np.testing.assert_allclose(spread(narrow), narrow.std(ddof=1)/narrow.mean(), rtol=1e-3)
+
+def test_ratios_by_hand():
+    θ = np.array([[4., 1., 9.], [4., 4., 1.]]) # geometric means of norms: 2, √2, √3
+    np.testing.assert_allclose(typical_norm(θ), np.sqrt([4, 2, 3]))
+    np.testing.assert_allclose(depth_ratio(θ), np.sqrt(2))
+    norms = dict(q=np.array([[1., 2.]]), k=np.array([[1., 6.]]), v=np.array([[4., 0.]]))
+    np.testing.assert_allclose(score_ratio(norms), [.5, np.nan])
+
+@pytest.mark.power("a share of variance: a tenth of it")
+def test_share_that_infinite_width_leaves(seed=0):
+    rng = np.random.default_rng(seed)
+    limit = rng.normal(0, .3, (20_000, 2))
+    finite = rng.normal(0, .3, (20_000, 2)) + rng.normal(0, .4, (20_000, 2))
+    share = kernel_share(finite, limit)
+    assert (abs(share.value - .36) < 5*share.error).all() and (share.error < .01).all()
+    assert (abs(share.value - .6) > 5*share.error).all() # not the ratio of deviations
+
+# Rules, by hand
+
+def first(t): return t.blocks[0], t.blocks[0].attention, t.blocks[0].feedforward
+
+SIXTEEN = Transformer.uniform(np.eye(5), layers=16, heads=4, ff=4, activation=relu, final_norm=True, var_q=2.)
+CAUSAL = Transformer.uniform(np.eye(5), layers=16, heads=4, ff=4, activation=relu, mask="causal")
+
+def test_gpt2_by_hand():
+    block, a, f = first(with_rule(SIXTEEN, "GPT-2"))
+    assert (a.var_o, f.var_2, a.var_q, a.var_v, f.var_1, block.norm, block.branch_scale) == (1/32, 1/32, 2., 1., 1., "pre", 1.)
+    alone = Transformer.uniform(np.eye(3), layers=16, heads=4, ff=0)
+    assert with_rule(alone, "GPT-2").blocks[3].attention.var_o == 1/16 # one sum in a block
+
+def test_tfixup_by_hand():
+    for t, gain in ((SIXTEEN, .67/2), (CAUSAL, 12**-.5)):
+        ruled = with_rule(t, "T-Fixup")
+        block, a, f = first(ruled)
+        assert (block.norm, ruled.last_norm, ruled.first_norm) == (None, None, None)
+        np.testing.assert_allclose([a.var_q, a.var_k, a.var_v, a.var_o], [1, 1, gain**2, gain**2])
+        np.testing.assert_allclose([f.var_1, f.var_2], [.4*gain**2, 1.6*gain**2])
+        np.testing.assert_allclose(ruled.cov, np.eye(5)/12)
+
+def test_deepnorm_by_hand():
+    ruled = with_rule(replace(SIXTEEN, cov=9*np.eye(5)), "DeepNorm")
+    block, a, f = first(ruled)
+    np.testing.assert_allclose(ruled.cov, np.eye(5))
+    assert (block.norm, block.branch_scale, ruled.last_norm) == ("post", 1., None)
+    np.testing.assert_allclose(block.skip_scale, 2.378414230005442)
+    β2 = .08838834764831845 # (8·16)^(−1/2)
+    np.testing.assert_allclose([a.var_q, a.var_k, a.var_v, a.var_o, f.var_1, f.var_2], [1, 1, β2, β2, .4*β2, 1.6*β2])
+
+def test_depth_mup_by_hand():
+    for t, width, m in ((SIXTEEN, None, 64), (SIXTEEN, 1024, 256), (replace_width(512), None, 128)):
+        block, a, f = first(with_rule(t, "Depth-µP", width=width))
+        np.testing.assert_allclose([block.branch_scale, a.score_scale], [1/4, m**-.5])
+        assert (a.var_q, a.var_o, f.var_2) == (2., 1., 1.)
+
+def replace_width(n): return replace(SIXTEEN, width=n)
+
+def test_deepscale_by_hand():
+    ruled = with_rule(SIXTEEN, "DeepScaleLM")
+    r = 0.
+    for block in ruled.blocks:
+        a, f = block.attention, block.feedforward
+        np.testing.assert_allclose([block.skip_scale**2, block.branch_scale**2], [15/16, 1/16])
+        np.testing.assert_allclose(a.var_v*a.var_o, 1/(r + (1 - r)/5))
+        np.testing.assert_allclose([a.var_q, a.var_k, f.var_1, f.var_2], [1, 1, 2**-.5, 4*2**-.5]) # their numbers for ReLU and four units
+        r = 15/16*r + 1/16
+        r = 15/16*r + 1/16*(np.sqrt(1 - r*r) + r*(np.pi - np.arccos(r)))/np.pi
+    np.testing.assert_allclose(np.diag(with_rule(Transformer.uniform(7*np.eye(3), layers=4, heads=2), "DeepScaleLM").cov), 1)
+
+@pytest.mark.power("mean square of 10⁶ entries: half a per cent")
+def test_xavier_is_what_a_program_draws(rng=0):
+    "Fan-in × mean square of matrices drawn as T-Fixup's and DeepNorm's programs do."
+    n, u, L = 512, 4, 16
+    draw = np.random.default_rng(rng).normal
+    gain = dict([("T-Fixup", .67*L**-.25), ("DeepNorm", (8*L)**-.25)])
+    for rule, g in gain.items():
+        _, a, f = first(with_rule(SIXTEEN, rule))
+        for fan_in, fan_out, var in ((n, n, a.var_v), (n, u*n, f.var_1), (u*n, n, f.var_2)):
+            W = g*draw(0, np.sqrt(2/(fan_in + fan_out)), (fan_out, fan_in))
+            assert abs(fan_in*np.mean(W**2)/var - 1) < 6*np.sqrt(2/W.size)
+
+def test_strength_and_scores_by_hand():
+    assert strength_of(SIXTEEN) == 1 and np.isclose(scores_of(SIXTEEN), np.sqrt(2))
+    np.testing.assert_allclose(strength_of(with_rule(SIXTEEN, "GPT-2")), 32**-.5)
+    np.testing.assert_allclose(strength_of(with_rule(SIXTEEN, "T-Fixup")), .335**2*.8**.5)
+    np.testing.assert_allclose(strength_of(scaled(SIXTEEN, .3, 5.)), .3)
+    np.testing.assert_allclose(scores_of(scaled(SIXTEEN, .3, 5.)), 5*np.sqrt(2))
+    assert np.isnan(scores_of(Transformer(np.eye(3), blocks=[Block(None)]*2)))
+    assert strength_of(Transformer.uniform(np.eye(3), heads=1, var_o=0.)) == 0
+
+LLAMA = Transformer(WORDS, blocks=[Block(SelfAttention(4, groups=2, head_width=8, rotary=Rotary(), mask="causal"), FeedForward(2., silu, gated=True), normaliser=Norm("rms"))]*4, final_norm=True, first_norm=Norm(), width=32)
+PARALLEL = Transformer(WORDS, blocks=[Block(SelfAttention(2, qk_norm=Norm()), FeedForward(), parallel=True), Block(None, FeedForward())]*2, mean=.3)
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("t", (LLAMA, PARALLEL), ids=("llama", "parallel"))
+def test_rules_apply_to_every_kind_of_block(rule, t):
+    ruled = with_rule(t, rule)
+    assert ruled.width == t.width and len(ruled.blocks) == 4
+    for before, after in zip(t.blocks, ruled.blocks):
+        for part in ("attention", "feedforward"):
+            assert (getattr(before, part) is None) == (getattr(after, part) is None)
+    assert np.isfinite(ruled.gradients(np.inf, 2, 0).tangent).all()
+    if ruled.blocks[0].attention.groups and rule in ("T-Fixup", "DeepNorm"):
+        assert np.isclose(ruled.blocks[0].attention.var_k, 4/3) # n in, n/2 out
+
+# The criterion
+
+GOOD = Measures(.5, .8, 2., 3., .1, .9)
+
+@pytest.mark.parametrize("name, worse", [("cosine", .95), ("entropy", .1), ("depth", 30.), ("values", 30.), ("spread", 2.), ("blocks", .01)])
+def test_each_number_alone_can_fail_a_network(name, worse):
+    assert max(excess(GOOD).values()) < 0
+    powers = excess(GOOD._replace(**{name: worse}))
+    assert powers[name] > 0 and all(x < 0 for k, x in powers.items() if k != name)
+
+def test_powers_by_hand():
+    powers = excess(Measures(.99, .025, 100., 1., .05, 1.), Thresholds(idle=.1))
+    np.testing.assert_allclose(list(powers.values()), [1, 1, 1, -1, -1, -1], atol=1e-9)
+    assert excess(Measures(1., 0., np.inf, np.inf, np.inf, 0.)) == dict.fromkeys(Measures._fields, np.inf)
+
+# Scans
+
+GRID = dict(residual=[.1, 1, 4], scores=[.2, 1, 6], layers=[3, 9])
+
+@pytest.fixture(scope="module")
+def small(): return scan(SMALL, **GRID, width=np.inf, size=6, rng=3)
+
+def test_a_cell_is_what_its_gradients_say(small):
+    row = small.table.query("rule == '' and layers == 9 and residual == 4 and scores == 6").iloc[0]
+    block = SMALL.blocks[0]
+    block = replace(block, branch_scale=4., attention=replace(block.attention, score_scale=6.))
+    t = Transformer(WORDS, blocks=[block]*9, final_norm=True)
+    seed = np.random.SeedSequence(3).spawn(1)[0]
+    g = t.gradients(np.inf, 6, seed, readout=np.eye(6)/6)
+    found = measures(t, diagnose(t, g))
+    np.testing.assert_allclose(row[list(Measures._fields)].astype(float), found)
+    powers = excess(found)
+    assert row["score"] == max(powers.values()) and powers[row["worst"]] == row["score"]
+    other = t.gradients(np.inf, 6, 4, readout=np.eye(6)/6)
+    assert not np.allclose(row[list(Measures._fields)].astype(float), measures(t, diagnose(t, other)))
+
+def test_rules_stand_in_the_same_table(small):
+    row = small.table.query("rule == 'GPT-2' and layers == 9").iloc[0]
+    np.testing.assert_allclose([row["residual"], row["scores"]], [18**-.5, 1])
+    alone = scan(with_rule(repeated(SMALL, 9), "GPT-2"), residual=[1], scores=[1], rules=(), size=6, rng=3).table.iloc[0]
+    assert (alone[list(Measures._fields)] == row[list(Measures._fields)]).all() and alone["score"] == row["score"]
+
+def test_best_is_lowest_at_each_depth(small):
+    best = small.best.set_index("layers")
+    for L in (3, 9):
+        grid = small.table.query(f"rule == '' and layers == {L}")
+        assert best.loc[L, "score"] == grid["score"].min()
+
+def test_same_bytes_for_any_workers(small):
+    expected = small.table.to_csv()
+    for workers in (1, 3):
+        with ThreadPoolExecutor(workers) as pool:
+            assert scan(SMALL, **GRID, size=6, rng=3, executor=pool).table.to_csv() == expected
+    assert scan(SMALL, **GRID, size=6, rng=4).table.to_csv() != expected
+
+def test_a_generator_moves_on():
+    rng = np.random.default_rng(0)
+    a, b = (scan(SMALL, residual=[1], scores=[1], rules=(), size=4, rng=rng).table for _ in range(2))
+    assert not a.equals(b)
+
+def test_what_grows_with_what(small):
+    "Among networks of the same random numbers."
+    grid = small.table[small.table["rule"] == ""]
+    by = lambda name, *axes: grid.sort_values(list(axes)).groupby(list(axes[:-1]))[name]
+    assert by("entropy", "layers", "residual", "scores").apply(lambda x: x.is_monotonic_decreasing).all()
+    assert by("blocks", "layers", "scores", "residual").apply(lambda x: x.is_monotonic_increasing).all()
+    flat = grid[grid["scores"] == .2] # nearly uniform attention: every sum makes tokens more alike
+    assert flat.sort_values("layers").groupby("residual")["cosine"].apply(lambda x: x.is_monotonic_increasing).all()
+    assert flat.sort_values("residual").groupby("layers")["cosine"].apply(lambda x: x.is_monotonic_increasing).all()
+
+def test_stricter_thresholds_never_help(small):
+    strict = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(alike=.5, focused=.5, fading=3., starved=1/3, scattered=.1, idle=.9))
+    assert (strict.table["score"] > small.table["score"]).all()
+    lax = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(fading=None, starved=None))
+    assert (lax.table["score"] <= small.table["score"]).all() and not set(lax.table["worst"]) & {"depth", "values"}
+
+def test_finite_width_spreads_more():
+    scores = [scan(SMALL, residual=[1], scores=[1], rules=(), width=n, size=60, rng=0).table["spread"].item() for n in (16, np.inf)]
+    assert scores[0] > 2*scores[1]
+
+def test_repeated_blocks():
+    two = Transformer(WORDS, blocks=[Block(SelfAttention(2, mask=np.tri(6, dtype=bool)), None), Block(None, FeedForward())]*3)
+    kinds = [b.attention is None for b in repeated(two, 4).blocks]
+    assert kinds == [False, True]*2
+    fresh = Transformer(WORDS, blocks=[Block(SelfAttention(2, rotary=Rotary(), mask=np.tri(6, dtype=bool))) for _ in range(5)])
+    assert len(repeated(fresh, 7).blocks) == 7 # equal, though not the same objects
+    with pytest.raises(ValueError, match="multiples of 2"): repeated(two, 3)
+    other = Transformer(WORDS, blocks=[Block(SelfAttention(2, mask=m)) for m in ("causal", None, "causal")])
+    with pytest.raises(ValueError, match="multiples of 3"): repeated(other, 4)
+
+def test_networks_in_which_a_question_makes_no_sense():
+    mlp = Transformer(np.eye(3), blocks=[Block(None)]*2)
+    row = scan(mlp, residual=[.5], scores=[1], rules=(), size=3, rng=0).table.iloc[0]
+    assert np.isnan([row["entropy"], row["values"]]).all() and row["worst"] in ("cosine", "depth", "spread", "blocks")
+    one = scan(Transformer.uniform(np.eye(1), layers=2, heads=2), residual=[1], scores=[1], size=3, rng=0)
+    assert np.isnan(one.table["cosine"]).all() and np.isfinite(one.table["score"]).all()
+
+def test_exploding_networks_fail_in_peace():
+    t = Transformer.uniform(np.eye(3), layers=96, heads=2, norm=None)
+    found = scan(t, residual=[1e3, 1e-3], scores=[1], rules=(), size=3, rng=0).table
+    assert found["worst"][0] == "overflow" and found["score"][0] == np.inf and np.isnan(found["cosine"][0])
+    assert found["worst"][1] != "overflow" and np.isfinite(found["score"][1])
+
+@pytest.mark.parametrize("error", (ValueError, TypeError, ZeroDivisionError))
+def test_a_bug_is_no_overflow(error, monkeypatch):
+    "Only numbers beyond floating point are: what else the engine raises comes through."
+    def broken(*args, **options): raise error("a bug")
+    monkeypatch.setattr(FeedForward, "backward", broken)
+    with pytest.raises(error, match="a bug"): scan(SMALL, residual=[1], scores=[1], rules=(), size=2, rng=0)
+
+def test_prints_in_a_few_lines(small):
+    lines = repr(small).splitlines()
+    assert lines[0] == "Scan: 18 cells and 10 networks by rules" and len(lines) == 3 and max(map(len, lines)) <= 88
+    many = pd.concat([small.table.assign(layers=100 + L, score=-12.345, residual=.012345) for L in range(30)], ignore_index=True)
+    lines = repr(Scan(many)).splitlines()
+    assert len(lines) <= 8 and max(map(len, lines)) <= 88
+
+def test_map(small):
+    axes = small.plot()
+    assert [ax.get_title() for ax in axes] == ["3 blocks", "9 blocks"]
+    mesh = axes[1].collections[0].get_array().reshape(3, 3)
+    grid = small.table.query("rule == '' and layers == 9").pivot(index="residual", columns="scores", values="score")
+    np.testing.assert_allclose(mesh, grid)
+    star = next(line for line in axes[1].lines if line.get_marker() == "*")
+    best = small.best.set_index("layers").loc[9]
+    np.testing.assert_allclose(star.get_xydata()[0], np.log10([best["scores"], best["residual"]]))
+    points = [c.get_offsets()[0] for c in axes[0].collections[1:]]
+    rules = small.table.query("rule != '' and layers == 3")
+    np.testing.assert_allclose(points, np.log10(rules[["scores", "residual"]]))
+    fig, given = plt.subplots(1, 2)
+    assert small.plot(given)[0] is given[0]
+    with pytest.raises(ValueError, match="as many Axes as depths, 2"): small.plot(given[0])
+    plt.close("all")
+
+def test_a_table_read_back_is_a_scan(small, tmp_path):
+    small.table.to_csv(tmp_path/"scan.csv", index=False)
+    again = Scan(pd.read_csv(tmp_path/"scan.csv"))
+    assert repr(again) == repr(small)
+    again.plot()
+    plt.close("all")
+
+# The stored table of the page
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_stored_table_is_computed_again(kind):
+    stored = pd.read_csv(PATH, keep_default_na=False).query(f"network == '{kind}'")
+    ours = table(kind, residual=[.2, 2], scores=[10], layers=[12], rules=("DeepScaleLM", "T-Fixup"))
+    for _, row in ours.iterrows():
+        at = np.isclose(stored[["layers", "residual", "scores"]], list(row[["layers", "residual", "scores"]]), rtol=1e-5).all(1)
+        twin = stored[at & (stored["rule"] == row["rule"]).to_numpy()]
+        assert len(twin) == 1 and twin["worst"].item() == row["worst"]
+        names = [*Measures._fields, "score"]
+        np.testing.assert_allclose(row[names].astype(float), twin[names].astype(float).iloc[0], rtol=1e-4, atol=1e-5)
+    assert len(ours) == 4
