@@ -1,1 +1,0 @@
-"Scan, rules and report: which initialisation?"

@@ -1,1 +1,0 @@
-"""What the infinitely wide layer learns from data."""

@@ -1,1 +1,0 @@
-"""Knows nothing of networks: refusals, seeds and blocks, factors, quadrature, nonlinearities."""

@@ -1,1 +1,0 @@
-"""Whole networks at initialisation."""
