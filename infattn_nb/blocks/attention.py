@@ -284,10 +284,10 @@ class SelfAttention(Part):
         p = V.shape[-1]
         B = _times(record.A, np.sqrt(self.var_o/h)*V)
         if m == np.inf:
-            normals = rng.standard_normal((b, k, h, p)).swapaxes(1, 2)
+            flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
+            ξ = flat.reshape(b, s, h, p).swapaxes(1, 2)
         else:
-            normals = rng.standard_normal((b, h, k, p))
-        ξ = dY.C[:, None] @ normals
+            ξ = dY.C[:, None] @ rng.standard_normal((b, h, k, p))
         beyond = None
         if p < m < np.inf:
             beyond = self._beyond_values(record, dY.C, m - p, rng)
