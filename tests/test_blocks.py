@@ -1,11 +1,12 @@
 """Blocks that compose: against literal simulation with all their matrices, the limit of wide heads, and identities between parts."""
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from conftest import columns, least_p, nightly
-from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, embedding_cov, relu, silu, tanh, text_labels
+from infattn_nb import Attention, Block, FeedForward, Norm, Rotary, SelfAttention, Thresholds, Tokens, Transformer
+from infattn_nb import embedding_cov, identity, relu, silu, tanh, text_labels
 from infattn_nb.numerics.nonlinearities import softmax as exact_softmax
 from oracle import literal
 
@@ -231,3 +232,23 @@ def test_masked_scores_weigh_nothing(strength):
         assert not kept.A[..., ~mask].any()
         entropy = -(A*np.log(np.where(A > 0, A, 1))).sum(-1)
         np.testing.assert_allclose(kept.entropy, entropy, atol=1e-9*strength**.5)
+
+# Frozen, and easily changed
+
+FROZEN = [(Tokens(3, relu), dict(seq_len=4)), (Tokens(3, identity, np.eye(3)), dict(cov=2*np.eye(3))), (Attention(Tokens(3, relu), 2, mask=np.tri(3, dtype=bool), bias=np.ones((3, 3))), dict(heads=3)),
+    (SelfAttention(4, groups=2, mask="causal", rotary=Rotary(frequencies=(.1,))), dict(groups=None)), (SelfAttention(2, mask=MASK, bias=BIAS[0]), dict(var_q=4.)), (FeedForward(2, np.arctan), dict(gated=True)),
+    (Block(SelfAttention(2), None), dict(norm="post")), (Norm("rms"), dict(eps=.1)), (Rotary(10., .5), dict(share=1.)), (Thresholds(alike=None), dict(alike=.5)),
+    (Transformer.uniform(COV, .3, 3, heads=2, mask="causal", texts=[0, 0, 1, 1], final_norm=True, width=24), dict(mean=0., first_norm=Norm()))]
+
+@pytest.mark.parametrize("x, change", FROZEN, ids=[type(x).__name__ for x, _ in FROZEN])
+def test_replace(x, change):
+    "`dataclasses.replace` takes every field as it is, and another one."
+    for f in fields(x): replace(x, **{f.name: getattr(x, f.name)})
+    y = replace(x, **change)
+    for name, value in change.items(): np.testing.assert_array_equal(getattr(y, name), np.broadcast_to(value, np.shape(getattr(y, name))) if np.ndim(value) == 0 and isinstance(value, float) else value)
+    kept = [f.name for f in fields(x) if f.name not in change]
+    assert kept and all(repr(getattr(x, name)) == repr(getattr(y, name)) for name in kept)
+
+def test_a_transformer_is_as_deep_as_its_blocks():
+    deep = Transformer.uniform(COV, layers=3, heads=2)
+    assert replace(deep, blocks=deep.blocks*8).chain(8, 2, 0).gram.shape == (2, 25, 4, 4)

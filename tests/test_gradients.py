@@ -9,7 +9,7 @@ from scipy.stats import ks_2samp
 
 from conftest import least_p, nightly
 from gradient_cases import CASES, INDEPENDENT, case, embeddings, readout_cov, statistics, telling
-from literal_gradients import Literal, sample
+from oracle import Literal
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, clip, embedding_cov, gelu, relu, step
 from infattn_nb.numerics import nonlinearities
 from infattn_nb.blocks.stream import Sum
@@ -48,31 +48,50 @@ def test_gradients_are_torchs(name, seed=0):
         more = drawn(ensemble(c), c["n"], 12_000 if name == "one strong head" else 6000, seed + 1, readout_cov(c["readout"]))
         assert fresh and smallest(fresh, {k: more[k] for k in fresh if telling(k)}) < LEVEL
 
-LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width")
+def readout(c, b, rng):
+    "Random readouts of a case, and its embeddings, for b networks."
+    λ, U = np.linalg.eigh(readout_cov(c["readout"]))
+    r = (U*np.sqrt(np.maximum(λ, 0))) @ rng.standard_normal((b, len(λ), c["n"]))/c["n"]**.5
+    X = embeddings(c["n"])
+    return np.broadcast_to(X, (b, *X.shape)), r
+
+def sample(name, size, rng, broken=None):
+    "Statistics of literal networks."
+    c = case(name)
+    net = Literal(ensemble(c), c["n"], size, rng, broken)
+    streams, dX, grads = net.gradients(*readout(c, size, rng))
+    X, dX = (np.stack(x, 1) for x in (streams, dX))
+    norms = {k: np.stack([W[k][1]*(g[k]**2).sum((1, 2)) for W, g in zip(net.layers, grads)], 1) for k in net.layers[0]}
+    K = X[:, 1] @ X[:, 1].mT
+    return statistics(dX @ dX.mT, dX @ X.mT, norms, K[:, 0, -1]/np.sqrt(K[:, 0, 0]*K[:, -1, -1]))
+
+LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width", "parallel, rotary", "groups, qk norm, rotary", "layer norm of queries")
 
 @pytest.mark.parametrize("name", LITERAL)
 def test_literal_way_back_is_a_derivative(name, h=1e-5):
     "The oracle itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
     rng = np.random.default_rng(0)
-    net = Literal(name, 3, rng)
-    X = np.broadcast_to(embeddings(net.c["n"]), (3, *embeddings(net.c["n"]).shape))
-    _, dX, grads = net.gradients(X)
+    c = case(name)
+    net = Literal(ensemble(c), c["n"], 3, rng)
+    X, r = readout(c, 3, rng)
+    loss = lambda X: (r*net.forward(X)[1]).sum((1, 2))
+    _, dX, grads = net.gradients(X, r)
     Z = rng.standard_normal(X.shape)
     along = lambda dX: (dX[0]*Z).sum((1, 2))
-    difference = (net.loss(X + h*Z) - net.loss(X - h*Z))/(2*h)
+    difference = (loss(X + h*Z) - loss(X - h*Z))/(2*h)
     np.testing.assert_allclose(along(dX), difference, rtol=1e-5, atol=1e-7)
     for k, (W, _) in net.layers[0].items():
         Z = rng.standard_normal(W.shape)
         there = []
         for sign in (1, -1):
             net.layers[0][k] = W + sign*h*Z, 1.
-            there.append(net.loss(X))
+            there.append(loss(X))
         net.layers[0][k] = W, 1.
         np.testing.assert_allclose((grads[0][k]*Z).sum((1, 2)), (there[0] - there[1])/(2*h), rtol=1e-5, atol=1e-7)
     Z = rng.standard_normal(X.shape)
-    difference = (net.loss(X + h*Z) - net.loss(X - h*Z))/(2*h)
+    difference = (loss(X + h*Z) - loss(X - h*Z))/(2*h)
     for net.broken in ("softmax", "fresh"):
-        assert (abs(along(net.gradients(X)[1]) - difference) > 1e-4*abs(difference)).all()
+        assert (abs(along(net.gradients(X, r)[1]) - difference) > 1e-4*abs(difference)).all()
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(LITERAL, *set(LITERAL) - {"post, strong", "groups, bias, own width"}))

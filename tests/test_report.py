@@ -226,7 +226,7 @@ def test_html_is_whole_and_needs_nothing(report, page):
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page and "<small>" not in page
 
 def test_tables_of_the_page_are_those_of_the_report(report, page):
-    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page)
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page, flags=re.S)
     cells = {name: re.findall("<td>(.*?)</td>", row) for name, row in rows}
     assert len(cells) == 3 + len(report.spreads)
     np.testing.assert_allclose([float(x) for x in cells["2"]], report.table.loc[2], rtol=5e-3)
@@ -441,3 +441,15 @@ def test_results_are_what_they_say(report):
     fig = report.plot()
     assert len(fig.axes) == 6 and [ax.get_title() for ax in fig.axes] == [p.title for p in PANELS]
     plt.close(fig)
+
+def test_the_command_says_threads_when_it_runs_not_when_it_is_imported():
+    "Importing it sets nothing and loads no NumPy, which reads the number of threads once; running it does both, in this order."
+    code = """import os, sys
+os.environ.pop("OMP_NUM_THREADS", None)
+from infattn_nb.initialisation.report_command import infattn_report
+assert "OMP_NUM_THREADS" not in os.environ and "numpy" not in sys.modules
+try: infattn_report.__wrapped__("nowhere.json")
+except SystemExit: assert os.environ["OMP_NUM_THREADS"] == "1"
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .parts import CACHE, Arrived, Norm, Part, Pull, Rotary, waves
+from .parts import CACHE, Arrived, Norm, Part, Pull, Rotary, verb
+from .parts import waves
 from .stream import gram
 from ..numerics import checks
 from ..numerics.factors import bartlett
@@ -111,11 +112,6 @@ class SelfAttention(Part):
         factor of the scores, beside 1/√m
     var_q, var_k, var_v, var_o
         fan-in × variance of an entry of the four matrices
-
-    Raises
-    ------
-    ValueError, TypeError
-        In one sentence, for what is none of these.
     """
     heads: int = 12
     head_width: float | None = None
@@ -135,26 +131,14 @@ class SelfAttention(Part):
     def __post_init__(self) -> None:
         _check_attention(self)
 
+    @verb
     def width_of_heads(self, n: float) -> float:
-        """m: `head_width`, or n/H.
-
-        Parameters
-        ----------
-        n
-            width
-        """
+        "m: `head_width`, or n/H."
         return self.head_width or n/self.heads
 
+    @verb
     def allowed(self, s: int, texts: np.ndarray | None = None) -> np.ndarray | None:
-        """Who may attend to whom: boolean (s, s), or None for all to all.
-
-        Parameters
-        ----------
-        s
-            tokens
-        texts
-            label of the text of each token, (s,)
-        """
+        "Who may attend to whom: boolean (s, s), or None for all to all."
         mask = self.mask
         if isinstance(mask, str):
             mask = np.tri(s, dtype=bool)
@@ -163,25 +147,11 @@ class SelfAttention(Part):
         together = np.equal.outer(texts, texts)
         return together if mask is None else mask & together
 
+    @verb
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
                 texts: np.ndarray | None = None,
                 keep: str | None = None) -> AttentionRecord:
-        r"""What the branch adds to tokens of Gram matrix $RR^\top$.
-
-        Parameters
-        ----------
-        R
-            factors of the Gram matrices, of b networks, (b, s, q)
-        width
-            n in [1, ∞]
-        rng
-            source of random numbers
-        texts
-            label of the text of each token: texts do not see each other,
-            and the positions of each start at zero, (s,)
-        keep
-            none, "scores", "all": what to keep beside F and entropies
-        """
+        r"What the branch adds to tokens of Gram matrix $RR^\top$."
         m = self.width_of_heads(width)
         b, s, _ = R.shape
         groups = self.groups or self.heads
@@ -202,7 +172,8 @@ class SelfAttention(Part):
                 seen |= dict(scores=np.ascontiguousarray(scores))
             if keep == "all":
                 V = None if T is None else np.sqrt(self.var_v*m)*(R[:, None] @ T)
-                P = np.ascontiguousarray(drawn.P)
+                same = scores is drawn.P # no cap, no bias
+                P = seen["scores"] if same else np.ascontiguousarray(drawn.P)
                 seen |= drawn._asdict() | dict(P=P, A=np.ascontiguousarray(A), V=V)
             records.append(AttentionRecord(**seen))
         whole = AttentionRecord(*(_joined(parts) for parts in zip(*records)))
@@ -302,19 +273,10 @@ class SelfAttention(Part):
         own = self.bias if self.bias.ndim == 2 else self.bias[first:first + h]
         return P + _alike(own, h)
 
+    @verb
     def fresh(self, record: AttentionRecord, dY: Arrived,
               rng: np.random.Generator) -> Fresh:
-        r"""$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
-
-        Parameters
-        ----------
-        record
-            what was kept on the way there (`keep="all"`)
-        dY
-            the gradient of what was added
-        rng
-            source of random numbers
-        """
+        r"$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix."
         m = self.width_of_heads(dY.n)
         V = self._values(record, dY.R, m)
         b, h, s, _ = record.A.shape
@@ -322,27 +284,19 @@ class SelfAttention(Part):
         p = V.shape[-1]
         B = _times(record.A, np.sqrt(self.var_o/h)*V)
         if m == np.inf:
-            normals = rng.standard_normal((b, k, h, p)).swapaxes(1, 2)
+            flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
+            ξ = flat.reshape(b, s, h, p).swapaxes(1, 2)
         else:
-            normals = rng.standard_normal((b, h, k, p))
-        ξ = dY.C[:, None] @ normals
+            ξ = dY.C[:, None] @ rng.standard_normal((b, h, k, p))
         beyond = None
         if p < m < np.inf:
             beyond = self._beyond_values(record, dY.C, m - p, rng)
         return Fresh(ξ, B, over_keys(ξ, B), beyond)
 
+    @verb
     def backward(self, record: AttentionRecord, drawn: Fresh, M: np.ndarray,
                  dY: Arrived) -> tuple[dict, list[Pull]]:
         r"""The way back through all heads, once $g = \xi + MB$ is known.
-
-        Parameters
-        ----------
-        record, dY
-            as in `fresh`
-        drawn
-            what `fresh` drew
-        M
-            $(S - \sum\xi B^\top)F^+$, or from the whole sum in the limit, (b, s, s)
 
         Returns
         -------
@@ -354,7 +308,8 @@ class SelfAttention(Part):
         """
         m = self.width_of_heads(dY.n)
         V = self._values(record, dY.R, m)
-        g = drawn.ξ + M[:, None] @ drawn.B
+        g = M[:, None] @ drawn.B
+        g += drawn.ξ
         dA = _times(g, np.sqrt(self.var_o/self.heads)*V.mT)
         dP = self.before_softmax(record.A, record.P, dA)
         if m == np.inf:
@@ -373,15 +328,10 @@ class SelfAttention(Part):
         sizes = dict(q=dY.G*dQ, k=dY.G*dK, v=dY.G*dV, o=mixed*dY.E)
         return sizes, [Pull(inner, self.var_q*dQ + self.var_k*dK + self.var_v*dV)]
 
+    @verb
     def before_softmax(self, A: np.ndarray, P: np.ndarray,
                        dA: np.ndarray) -> np.ndarray:
-        r"""$dP = A\circ(dA - \mathrm{diag}(A\,dA^\top))\circ(1-\tanh^2(P/c))$.
-
-        Parameters
-        ----------
-        A, P, dA
-            weights, scores before the cap, gradients of the weights, (..., s)
-        """
+        r"$dP = A\circ(dA - \mathrm{diag}(A\,dA^\top))\circ(1-\tanh^2(P/c))$."
         s = A.shape[-1]
         dP = A*dA
         rows = dP.reshape(-1, s) @ np.ones(s) # sums short rows faster than `sum`
@@ -464,14 +414,9 @@ class SelfAttention(Part):
         c = self.score_scale**2
         return inner, c*self.var_k*dQ, c*self.var_q*dK
 
+    @verb
     def numbers(self, s: int, n: float) -> float:
-        """How many numbers its record holds for one network, roughly.
-
-        Parameters
-        ----------
-        s, n
-            tokens, width
-        """
+        "How many numbers its record holds for one network, roughly."
         m = self.width_of_heads(n)
         if m < np.inf:
             axes = m if self.literal else min(m, 2*s)
@@ -484,24 +429,14 @@ class SelfAttention(Part):
         "Names of the matrices that get a gradient."
         return "q", "k", "v", "o"
 
+    @verb
     def fan_in(self, name: str, n: float) -> float:
-        """Fan-in of a matrix.
-
-        Parameters
-        ----------
-        name, n
-            one of `matrices`, width
-        """
+        "Fan-in of a matrix."
         return self.heads*self.width_of_heads(n) if name == "o" else n
 
+    @verb
     def check_width(self, n: float) -> None:
-        """Refuse a width at which the heads do not exist.
-
-        Parameters
-        ----------
-        n
-            width
-        """
+        "Refuse a width at which the heads do not exist."
         if n < np.inf and self.head_width is None and n % self.heads:
             checks.refuse("width", f"be a multiple of heads = {self.heads}", f"{n:g}",
                           "pass `head_width` if heads have their own")
@@ -514,14 +449,9 @@ class SelfAttention(Part):
             checks.refuse("rotary", "turn an even number of coordinates of a head, two "
                           "for each frequency", f"{turning} of {m:g}", "change `share`")
 
+    @verb
     def check_tokens(self, s: int, texts: np.ndarray | None = None) -> None:
-        """Refuse tokens that mask or bias do not fit.
-
-        Parameters
-        ----------
-        s, texts
-            as in `allowed`
-        """
+        "Refuse tokens that mask or bias do not fit."
         for name in ("mask", "bias"):
             x = getattr(self, name)
             if isinstance(x, np.ndarray) and x.shape[-1] != s:

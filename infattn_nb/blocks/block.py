@@ -13,7 +13,7 @@ import numpy as np
 
 from .attention import SelfAttention
 from .feed_forward import FeedForward
-from .parts import Arrived, Norm, Part
+from .parts import Arrived, Norm, Part, verb
 from .stream import Gradient, Stream, Sum, add, gram, inverse
 from .stream import narrow, right_inverse, root
 from ..numerics import checks
@@ -65,11 +65,6 @@ class Block(Part):
         do both branches see the same tokens, added in one sum?
     skip_scale, branch_scale
         α and β
-
-    Raises
-    ------
-    ValueError, TypeError
-        In one sentence, for what is none of these.
     """
     attention: SelfAttention | None = SelfAttention()
     feedforward: FeedForward | None = FeedForward()
@@ -93,22 +88,11 @@ class Block(Part):
         "The branches of each residual sum."
         return [self.branches] if self.parallel else [[x] for x in self.branches]
 
+    @verb
     def forward(self, x: Stream, rng: np.random.Generator, *,
                 texts: np.ndarray | None = None,
                 keep: str | None = None) -> BlockRecord:
-        """One block of the chain: a `Step` for each residual sum.
-
-        Parameters
-        ----------
-        x
-            b samples of the stream
-        rng
-            source of random numbers
-        texts
-            label of the text of each token, (s,)
-        keep
-            none, "scores", "all": what the branches keep
-        """
+        "One block of the chain: a `Step` for each residual sum."
         steps = []
         for branches in self.sums:
             step = self._sum(x, branches, rng, texts, keep)
@@ -116,21 +100,10 @@ class Block(Part):
             x = step.out
         return BlockRecord(tuple(steps), x)
 
+    @verb
     def backward(self, record: BlockRecord, g: Gradient, positions: np.ndarray,
                  rng: np.random.Generator) -> tuple[dict, Gradient]:
-        """One block of the way back: sizes of all gradients, and that of the stream.
-
-        Parameters
-        ----------
-        record
-            what the block did (`keep="all"`)
-        g
-            the gradient after it
-        positions
-            of the tokens in their texts, (s,)
-        rng
-            source of random numbers
-        """
+        "One block of the way back: sizes of all gradients, and that of the stream."
         sizes: dict = {}
         for branches, step in zip(reversed(self.sums), reversed(record.steps)):
             more, g = self._back(step, g, branches, positions, rng)

@@ -101,22 +101,12 @@ class Chain:
         return np.zeros(s, int) if self.texts is None else self.texts
 
     def between(self, i: int, j: int) -> Between:
-        """Covariances and cosines between the tokens of two texts.
+        """Inner products and cosines of two texts' tokens, (..., L + 1, s_i, s_j).
 
         Parameters
         ----------
         i, j
             numbers of two texts, in the order in which they come, perhaps the same
-
-        Returns
-        -------
-        Between
-            `.gram` and `.cosine`, each (..., L + 1, s_i, s_j).
-
-        Raises
-        ------
-        ValueError, TypeError
-            For a text that is not there.
         """
         several = self._labels.max() + 1
         places = [np.flatnonzero(self._labels == checks.output(k, several, name))
@@ -125,41 +115,22 @@ class Chain:
         return Between(self.gram[..., rows, columns], self.cosine[..., rows, columns])
 
     def kernel_of_texts(self, readout: str = "last") -> np.ndarray:
-        """Inner products of the texts: a kernel over a small data set.
+        """Inner products of k texts, (..., L + 1, k, k): a kernel over a data set.
 
         Parameters
         ----------
         readout
             "last", "mean": what stands for a text: its last token, or the
             mean of its tokens
-
-        Returns
-        -------
-        ndarray, (..., L + 1, k, k)
-            For k texts: random with finitely many heads.
-
-        Raises
-        ------
-        ValueError
-            For another readout.
         """
         weights = readout_of(readout, self._labels)
         return weights @ self.gram @ weights.T
 
     @property
     def weights(self) -> np.ndarray:
-        """Attention weights, if the scores were kept (`chain(…, scores=True)`).
+        """Attention weights, (..., L, heads, s, s), if the scores were kept.
 
-        Returns
-        -------
-        ndarray, (..., L, heads, s, s)
-            Rows sum to one; NaN where a block has no such head.
-
-        Raises
-        ------
-        ValueError
-            If they were not.
-        """
+        Rows sum to one; NaN where a block has no such head."""
         if self.scores is None or self.allowed is None:
             checks.refuse("scores", "be kept for attention weights", "a chain without",
                           "draw it with chain(…, scores=True)")
@@ -197,11 +168,6 @@ class Chain:
         -------
         matplotlib.axes.Axes
             The picture.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, for what is not there.
         """
         checks.choice(what, "what", ("cosine", "entropy", "attention"))
         if what == "attention":
@@ -400,11 +366,6 @@ class Gradients:
         -------
         matplotlib.axes.Axes
             The picture.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, for what is not there.
         """
         checks.choice(what, "what", ("norms", "stream"))
         series = self._by_block(what, matrices)

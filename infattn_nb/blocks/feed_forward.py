@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .parts import CACHE, Arrived, Part, Pull
+from .parts import CACHE, Arrived, Part, Pull, verb
 from .stream import gram, inverse_factor, root
 from ..numerics import checks
 from ..numerics.nonlinearities import Nonlinearity, gelu
@@ -62,11 +62,6 @@ class FeedForward(Part):
         into c
     var_b1, var_b2
         variance of the biases of a, and of the output
-
-    Raises
-    ------
-    ValueError, TypeError
-        In one sentence, for what is none of these.
     """
     units: float = 4
     activation: Any = gelu
@@ -89,21 +84,10 @@ class FeedForward(Part):
             value = checks.number(getattr(self, name), name, "[0, ∞)", "pass e.g. 1.")
             self._put(name, value)
 
+    @verb
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
                 keep: str | None = None) -> FeedForwardRecord:
-        r"""What the branch adds to tokens of Gram matrix $RR^\top$.
-
-        Parameters
-        ----------
-        R
-            factors of the Gram matrices, of b networks, (b, s, q)
-        width
-            n in [1, ∞]
-        rng
-            source of random numbers
-        keep
-            none, "scores", "all": "all" keeps the hidden units
-        """
+        r"What the branch adds to tokens of Gram matrix $RR^\top$."
         if width == np.inf:
             return FeedForwardRecord(self._expected(R))
         return self._drawn(R, round(self.units*width), rng, keep == "all")
@@ -140,14 +124,9 @@ class FeedForward(Part):
         parts = [_joined(p) for p in zip(*kept)]
         return FeedForwardRecord(self.var_2*F + self.var_b2, *parts)
 
+    @verb
     def unit(self, a: np.ndarray, c: np.ndarray | None) -> np.ndarray:
-        """φ(a), or φ(a)c.
-
-        Parameters
-        ----------
-        a, c
-            what enters the activation, and the gate or None
-        """
+        "φ(a), or φ(a)c."
         unit = self.activation.fn(a)
         return unit if c is None else unit*c
 
@@ -158,19 +137,10 @@ class FeedForward(Part):
             return slopes*g, None
         return slopes*c*g, self.activation.fn(a)*g
 
+    @verb
     def fresh(self, record: FeedForwardRecord, dY: Arrived,
               rng: np.random.Generator) -> Units | Field:
-        r"""$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
-
-        Parameters
-        ----------
-        record
-            what was kept on the way there (`keep="all"`)
-        dY
-            the gradient of what was added
-        rng
-            source of random numbers
-        """
+        r"$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix."
         if dY.n == np.inf:
             return self._fresh_field(record, dY, rng)
         b, _, k = dY.C.shape
@@ -211,18 +181,10 @@ class FeedForward(Part):
         K = self.activation.dual(self.var_1*G + self.var_b1)
         return K*(self.var_3*G) if self.gated else K
 
+    @verb
     def backward(self, record: FeedForwardRecord, drawn: Any, M: np.ndarray,
                  dY: Arrived) -> tuple[dict, list[Pull]]:
         r"""The way back through all units, once $g = \xi + MB$ is known.
-
-        Parameters
-        ----------
-        record, dY
-            as in `fresh`
-        drawn
-            what `fresh` drew
-        M
-            $(S - \sum\xi B^\top)F^+$, or from the whole sum in the limit, (b, s, s)
 
         Returns
         -------
@@ -272,14 +234,9 @@ class FeedForward(Part):
         K = self.activation.dual(Γ)
         return [*pulls, Pull(gc @ x.c.mT + (W*K) @ Γ3, self.var_2*dY.E*K)]
 
+    @verb
     def numbers(self, s: int, n: float) -> float:
-        """How many numbers its record holds for one network, roughly.
-
-        Parameters
-        ----------
-        s, n
-            tokens, width
-        """
+        "How many numbers its record holds for one network, roughly."
         return s*(2*self.units*n if n < np.inf else s)
 
     @property
@@ -289,26 +246,16 @@ class FeedForward(Part):
                  "b2": self.var_b2}
         return tuple(name for name, is_there in there.items() if is_there)
 
+    @verb
     def fan_in(self, name: str, n: float) -> float:
-        """Fan-in of a matrix; a bias has one.
-
-        Parameters
-        ----------
-        name, n
-            one of `matrices`, width
-        """
+        "Fan-in of a matrix; a bias has one."
         if name.startswith("b"):
             return 1.
         return self.units*n if name == "2" else n
 
+    @verb
     def check_width(self, n: float) -> None:
-        """Refuse a width at which the number of units is no whole number.
-
-        Parameters
-        ----------
-        n
-            width
-        """
+        "Refuse a width at which the number of units is no whole number."
         if n == np.inf:
             return
         f = self.units*n

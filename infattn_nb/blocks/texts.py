@@ -17,7 +17,8 @@ def several(tokens): # a string: letters; strings: words; lists: several texts
     "Labels of one text or of several, as a list of arrays."
     nested = not isinstance(tokens, str) and np.iterable(tokens) and len(tokens) and \
         all(isinstance(text, (list, tuple, np.ndarray)) for text in tokens)
-    texts = [np.asarray(_listed(text)) for text in (tokens if nested else [tokens])]
+    parts = tokens if nested else [tokens]
+    texts = [np.asarray(list(x) if isinstance(x, str) else x) for x in parts]
     for t in texts:
         if t.ndim != 1 or not t.size:
             checks.refuse("tokens", "be a list of labels", f"shape {t.shape}",
@@ -27,9 +28,6 @@ def several(tokens): # a string: letters; strings: words; lists: several texts
             checks.refuse("tokens", "be single words or labels", repr(phrase),
                           "split each text: several texts are a list of lists")
     return texts
-
-def _listed(text):
-    return list(text) if isinstance(text, str) else text
 
 # %% ../../nbs/59_texts.ipynb #st-cov
 def embedding_cov(tokens: Any, var_token: float = 1.,
@@ -50,11 +48,6 @@ def embedding_cov(tokens: Any, var_token: float = 1.,
     -------
     ndarray, (s, s)
         Of all tokens, one text after another.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For negative variances or no tokens.
     """
     texts = several(tokens)
     t = np.concatenate(texts)
@@ -76,11 +69,6 @@ def text_labels(texts: Any) -> np.ndarray:
     -------
     ndarray of int, (s,)
         0 for the tokens of the first text, 1 for those of the second, …
-
-    Raises
-    ------
-    ValueError
-        For no tokens.
     """
     lengths = [len(text) for text in several(texts)]
     return np.repeat(np.arange(len(lengths)), lengths)

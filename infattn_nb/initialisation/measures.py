@@ -170,11 +170,6 @@ class Thresholds:
         share of the blocks in the tangent kernel below which they are idle, in [0, 1]
     enough
         standard deviation of log Θ that finite width may add, in (0, ∞)
-
-    Raises
-    ------
-    ValueError, TypeError
-        For one out of its range.
     """
     _: KW_ONLY
     alike: float | None = .9

@@ -408,11 +408,6 @@ class Report:
         -------
         Path
             of the file
-
-        Raises
-        ------
-        ValueError, TypeError
-            For another ending, or a folder that cannot be written.
         OSError
             If there is no room for it.
         """
@@ -480,11 +475,6 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     -------
     Report
         It prints, plots, and saves itself.
-
-    Raises
-    ------
-    ValueError, TypeError
-        In one sentence.
     """
     t = a_transformer(transformer)
     n = t.width_of(width)

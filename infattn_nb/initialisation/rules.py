@@ -149,11 +149,6 @@ def with_rule(transformer: Transformer, rule: str, *,
     -------
     Transformer
         With other variances, factors of skip and branch, and norms.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For another rule, or what is no transformer.
     """
     t = a_transformer(transformer)
     checks.choice(rule, "rule", tuple(RULES))

@@ -152,11 +152,6 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     -------
     Scan
         `.table`, `.best`, `.plot()`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        In one sentence, for a grid, a rule, a width or a threshold that cannot be.
     """
     t = a_transformer(transformer)
     checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(alike=.95)")

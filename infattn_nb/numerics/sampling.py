@@ -80,27 +80,26 @@ SHARED = dict(
 
 Documented = TypeVar("Documented", bound=Callable)
 
-def documented(f: Documented) -> Documented:
+def documented(f: Documented, table: dict = SHARED) -> Documented:
     "A function whose docstring tells those of its parameters that many share."
-    doc = cleandoc(f.__doc__ or "")
-    head, rule, rest = doc.partition("Parameters\n----------\n")
-    if not rule:
-        return f
-    own, end, tail = rest.partition("\n\n")
+    summary, *sections = re.split(r"\n\n(?=\w+\n-+\n)", cleandoc(f.__doc__ or ""))
     texts = {}
-    for entry in re.split(r"\n(?=\S)", own): # a line of names, and what they are
-        names, _, told = entry.partition("\n")
-        texts[tuple(re.split(r",\s*", names))] = told
+    if sections and sections[0].startswith("Parameters"):
+        own = sections.pop(0).split("\n", 2)[2]
+        for entry in re.split(r"\n(?=\S)", own): # a line of names, and what they are
+            names, _, told = entry.partition("\n")
+            texts[tuple(re.split(r",\s*", names))] = told
     said = {name for names in texts for name in names}
     places = list(signature(f).parameters)
     for name in places:
-        if name in SHARED and name not in said:
-            texts[name,] = f"    {SHARED[name]}"
+        if name in table and name not in said:
+            texts[name,] = f"    {table[name]}"
     def place(names):
         return places.index(names[0]) if names[0] in places else len(places)
     ordered = sorted(texts, key=place)
     entries = [f"{', '.join(names)}\n{texts[names]}" for names in ordered]
-    f.__doc__ = head + rule + "\n".join(entries) + end + tail
+    sections.insert(0, "\n".join(["Parameters", "----------", *entries]))
+    f.__doc__ = "\n\n".join([summary, *sections])
     return f
 
 

@@ -13,14 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..blocks.attention import SelfAttention, checked_mask
+from ..blocks.attention import SelfAttention
 from ..blocks.block import Block
 from ..blocks.feed_forward import FeedForward
 from ..blocks.parts import Norm, Rotary
 from ..numerics import checks
-from ..numerics.nonlinearities import gelu, gelu_tanh, identity, relu, sigmoid
-from ..numerics.nonlinearities import silu, tanh
-from .configs import windowed
+from .configs import ACTIVATIONS, windowed
 
 # %% ../../nbs/66_modules.ipynb #mo-read
 #| code-fold: true
@@ -270,8 +268,9 @@ def _window(a):
 #| code-fold: true
 def _rotary(body, b, m):
     "Rotary positions of a block with heads of m coordinates."
-    turn = getattr(body, "rotary_emb", None) or getattr(b.self_attn, "rotary_emb", None)
-    kind = getattr(b.self_attn, "layer_type", None)
+    own = getattr(b, "self_attn", None)
+    turn = getattr(body, "rotary_emb", None) or getattr(own, "rotary_emb", None)
+    kind = getattr(own, "layer_type", None)
     name = f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
     θ = getattr(turn, f"{name}inv_freq", None)
     if θ is None:
@@ -404,7 +403,7 @@ def activation_of(act, # what should be a function
     "The ready-made function that a module's activation is, judged by its values."
     x = np.linspace(-4, 4, 41)
     y = as_array(act(like.detach().new_tensor(x)), "activation")
-    known = relu, gelu, gelu_tanh, silu, tanh, sigmoid, identity
+    known = dict.fromkeys(ACTIVATIONS.values())
     like_it = [phi for phi in known if np.allclose(phi(x), y, atol=_rounding(like))]
     if not like_it:
         names = ", ".join(map(str, known))
@@ -542,8 +541,7 @@ def _ours(mask, s):
     if hasattr(mask, "detach"):
         checks.refuse("mask", "be 'causal' or a NumPy array, True = may attend",
                       "a tensor", "pass torch's masks as attn_mask=", TypeError)
-    mask = checked_mask(mask)
-    return np.tri(s, dtype=bool) if isinstance(mask, str) else mask
+    return SelfAttention(1, mask=mask).allowed(s)
 
 def _also(a, b):
     "Allowed by both."

@@ -57,11 +57,6 @@ class Transformer(Network):
         each other, and positions restart
     width
         the width at which chains run unless told otherwise; None = ∞
-
-    Raises
-    ------
-    ValueError, TypeError
-        In one sentence, for what is none of these.
     """
     @classmethod
     def uniform(cls, cov: Any, mean: ArrayLike = 0., layers: int = 12, *,
@@ -111,11 +106,6 @@ class Transformer(Network):
         -------
         Transformer
             Of `layers` blocks.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, for what is none of these.
         """
         L = checks.count(layers, "layers")
         if norm is not None:
@@ -161,11 +151,6 @@ class Transformer(Network):
         -------
         Transformer
             It remembers the module's width.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, naming the part that a chain cannot follow.
         """
         return cls(**ensemble_of_module(module, embeddings, attn_mask, mask))
 
@@ -186,11 +171,6 @@ class Transformer(Network):
         -------
         Transformer
             It remembers the width.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, naming the entry that a chain cannot follow.
         """
         return cls(**Config.read(config).ensemble(tokens))
 
@@ -211,11 +191,6 @@ class Transformer(Network):
         -------
         Chain
             Gram matrices, means, entropies, and what was asked for.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For a width at which this transformer does not exist.
         """
         n = self.width_of(width, coords)
         return draw_chain(self, n, size, rng, executor, coords, bool(scores))
@@ -243,11 +218,6 @@ class Transformer(Network):
         -------
         Gradients
             Gram matrices, norms, tangent kernels, and the chain of the same networks.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, for a width, a readout or texts that cannot be.
         """
         return draw_gradients(self, width, size, rng, executor, readout, texts)
 
@@ -268,11 +238,6 @@ class Transformer(Network):
         -------
         Chain
             Without a leading axis, entropy averaged over heads.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For fewer than 16 draws.
         """
         return _kernel(self, draws, rng, return_error)
 
