@@ -93,7 +93,7 @@ class AttentionDescent(Estimator):
             sequences in a mini-batch, their gradient scaled to all; None = all
         tol
             stop when no loss has fallen by this share of its start in fifty steps;
-            0: never. Batches and noise never stop
+            0: never. With batches, decay or noise all steps are done
         networks
             random starts, trained side by side
         lazy

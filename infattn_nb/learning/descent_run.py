@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['ITERATIONS', 'ROUND', 'TOO_LARGE', 'Task', 'batch_at', 'chosen', 'advance', 'full_loss', 'steepest', 'Run', 'trained',
-           'beyond', 'resting', 'bar_of', 'shown']
+           'beyond', 'resting', 'Bar']
 
 # %% ../../nbs/91_descent_run.ipynb #imports
-import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -85,8 +84,8 @@ def full_loss(task, networks): # (N,)
 # %% ../../nbs/91_descent_run.ipynb #ratecode
 ITERATIONS = 30 # of the power method
 
-def steepest(task, networks): # float
-    "Largest eigenvalue of the tangent kernels of a block."
+def steepest(task, networks): # (N,)
+    "Largest eigenvalues of the tangent kernels of a block."
     layer, view = task.layer, task.view
     reply = networks.reply(layer, view)
     direction = default_rng(0).standard_normal(reply.values.shape)
@@ -96,7 +95,7 @@ def steepest(task, networks): # float
         gradients = backward(layer, view, reply, direction)
         change = networks.state.response(*gradients)
         direction = sideways(layer, view, reply, change)
-    return np.sqrt((direction**2).sum((1, 2))).max()
+    return np.sqrt((direction**2).sum((1, 2)))
 
 # %% ../../nbs/91_descent_run.ipynb #runcode
 ROUND = 50 # steps between two looks
@@ -120,29 +119,30 @@ def trained(task, # Task
     "Round after round, until the losses fall no more."
     rngs = [default_rng(seed) for seed in seeds]
     losses = [np.concatenate([full_loss(task, b) for b in blocks])[None]]
-    done = interrupted = diverged = 0
-    with bar_of(steps, verbose) as bar:
-        while done < steps and not diverged:
-            now = min(ROUND, steps - done)
-            jobs = [(b, done, now, rng) for b, rng in zip(blocks, rngs)]
-            try:
-                results = list(in_order(partial(advance, task), jobs, executor))
-            except KeyboardInterrupt:
-                interrupted = 1
-                break
-            moved, parts, rngs = zip(*results)
-            after = np.concatenate([full_loss(task, b) for b in moved])
-            diverged = int(beyond(after, losses[0][0]).sum())
-            if diverged:
-                break
-            blocks = list(moved)
-            record = np.concatenate(parts, axis=1)[1:]
-            losses.extend([record, after[None]])
-            done += now
-            shown(bar, now, after)
-            if resting(losses, tol):
-                break
-    return Run(blocks, np.concatenate(losses).T, diverged, bool(interrupted))
+    done = diverged = 0
+    interrupted = False
+    bar = Bar(steps, verbose)
+    while done < steps and not diverged:
+        now = min(ROUND, steps - done)
+        jobs = [(b, done, now, rng) for b, rng in zip(blocks, rngs)]
+        try:
+            results = list(in_order(partial(advance, task), jobs, executor))
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        moved, parts, rngs = zip(*results)
+        after = np.concatenate([full_loss(task, b) for b in moved])
+        diverged = int(beyond(after, losses[0][0]).sum())
+        if diverged:
+            break
+        blocks = list(moved)
+        losses.extend([np.concatenate(parts, axis=1)[1:], after[None]])
+        done += now
+        bar.show(now, after)
+        if resting(losses, tol):
+            break
+    bar.close()
+    return Run(blocks, np.concatenate(losses).T, diverged, interrupted)
 
 def beyond(loss, start): # boolean (N,)
     "Which losses have grown beyond all bounds?"
@@ -155,19 +155,35 @@ def resting(losses, tol): # bool
     start, before, now = losses[0][0], losses[-3][-1], losses[-1][-1]
     return bool((before - now <= tol*np.abs(start)).all())
 
-def bar_of(steps, verbose):
-    "A bar in steps, or none."
-    return tqdm(total=steps, disable=None if verbose else True, leave=False,
-                bar_format="{n}/{total} steps {bar} {remaining} left, {desc}")
+class Bar:
+    "In steps, with the time left; if it cannot be drawn there is none."
+    def __init__(self, steps, verbose):
+        self.bar = None
+        if verbose:
+            self._try(self._open, steps)
 
-def shown(bar, steps, losses):
-    "A bar that cannot be drawn ends no training."
-    try:
-        bar.set_description_str(f"loss {np.median(losses):.3g}", refresh=False)
-        bar.update(steps)
-    except Exception as e: # a closed terminal, a foreign notebook
-        bar.disable = True
-        warnings.warn(f"no bar: {type(e).__name__}", RuntimeWarning, stacklevel=2)
+    def _open(self, steps):
+        self.bar = tqdm(total=steps, leave=False,
+                        bar_format="{n}/{total} steps {bar} {remaining} left, {desc}")
+
+    def show(self, steps, losses):
+        if self.bar is not None:
+            self._try(self._advance, steps, float(np.median(losses)))
+
+    def _advance(self, steps, loss):
+        self.bar.set_description_str(f"loss {loss:.3g}", refresh=False)
+        self.bar.update(steps)
+
+    def close(self):
+        if self.bar is not None:
+            self._try(self.bar.close)
+
+    def _try(self, f, *args):
+        "A closed terminal ends a bar, not a training."
+        try:
+            f(*args)
+        except Exception:
+            self.bar = None
 
 # %% ../../nbs/91_descent_run.ipynb #public
 __all__ = []

@@ -245,8 +245,7 @@ def descended(model, # checked
         λ = np.linalg.eigvalsh(blocks[0].tangent)[-1]
     else:
         blocks = blocks_of(_starting(model, layer, X, Y, networks), view)
-        λ = None if model.rate else max(in_order(partial(steepest, task),
-                                                 [(b,) for b in blocks], executor))
+        λ = None if model.rate else _median_steepness(task, blocks, executor)
     rate, run = _run(model, task, blocks, noise, λ, executor)
     if infinite:
         path = run.blocks[0].path[:, 0]
@@ -254,6 +253,10 @@ def descended(model, # checked
     else:
         known = Networks(layer, X, joined(blocks), joined(run.blocks))
     return Fitted(known, run.losses, rate, run.losses.shape[1] - 1, run.interrupted)
+
+def _median_steepness(task, blocks, executor):
+    found = in_order(partial(steepest, task), [(b,) for b in blocks], executor)
+    return np.median(np.concatenate(list(found)))
 
 def _root(random_state):
     "The seed, also from numpy's older kind of generator, which scikit-learn may pass."
@@ -291,12 +294,11 @@ def _run(model, task, blocks, noise, λ, executor):
         seeds = SeedSequence(noise.entropy, spawn_key=noise.spawn_key).spawn(len(blocks))
         if model.verbose:
             print(f"rate {rate:.3g}")
-        calm = not model.temperature and (model.batch is None)
+        calm = not model.temperature and model.batch is None
         run = trained(task._replace(how=how), blocks, seeds, model.steps,
                       model.tol if calm else 0., executor, model.verbose)
         risen = run.losses[:, -1] > 1.001*run.losses[:, 0]
-        plain = calm and not model.weight_decay
-        if not run.diverged and not (model.rate is None and plain and risen.any()):
+        if not run.diverged and not (model.rate is None and calm and risen.any()):
             return rate, run
         if model.rate is not None:
             break
@@ -306,7 +308,7 @@ def _run(model, task, blocks, noise, λ, executor):
                   "pass a smaller one, or rate=None for a stable one")
 
 def _stable(model, task, λ):
-    "Below the edge of stability at the start; with noise, for little bias, further."
+    "Half the edge of stability at the start; with noise, for little bias, a tenth."
     curvature = getattr(task.loss, "curvature", 1.)
     steep = curvature*λ + 2*model.weight_decay
     if not steep > 0:
