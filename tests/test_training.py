@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.random import SeedSequence, default_rng
-from scipy.stats import ks_2samp, linregress, norm
+from scipy.stats import ks_2samp, linregress
 
 from conftest import nightly
-from infattn_nb import AttentionDescent, AttentionRegressor, embed_features, recall
+from infattn_nb import AttentionDescent, AttentionRegressor, embed_features
 from infattn_nb.learning.descent_run import batch_at
 from infattn_nb.learning.descent_state import dynamics, factor_step, product_noise
-from infattn_nb.learning.layer_on_data import training_layer
-from infattn_nb.learning.sequences import padded, stacked
 
 DATA = Path(__file__).parent/"data"
 
@@ -503,3 +501,65 @@ def test_scikit_learn_clients():
     assert selection.cross_val_score(pipe, table, labels, cv=3, scoring="neg_log_loss").shape == (3,)
     search = selection.GridSearchCV(regressor, {"heads": [1, 2], "width": [4, np.inf]}, cv=2).fit(embed_features(table), y)
     assert search.predict(embed_features(table)).shape == (24,)
+
+# --- bad input
+
+X, Y = data()
+LABELS = np.array(["a", "b"]*3)
+W = draw_weights(default_rng(0), 2, 1, 3, 5, 1)
+
+BAD = [
+    (dict(heads=0), X, Y, ValueError, "`heads`"), (dict(heads=1.5), X, Y, TypeError, "`heads`"), (dict(width=.5), X, Y, ValueError, "`width`"),
+    (dict(width="wide"), X, Y, TypeError, "`width`"), (dict(var_qk=-1.), X, Y, ValueError, "`var_qk`"), (dict(var_vo=np.nan), X, Y, ValueError, "`var_vo`"),
+    (dict(readout=4), X, Y, ValueError, "`readout`"), (dict(readout="last"), X, Y, ValueError, "`readout`"), (dict(mask="full"), X, Y, ValueError, "`mask`"),
+    (dict(mask=np.ones((2, 2), dtype=bool)), X, Y, ValueError, "`mask`"), (dict(loss="hinge"), X, Y, ValueError, "`loss`"), (dict(loss=np.tanh), X, Y, TypeError, "`loss`"),
+    (dict(rate=0.), X, Y, ValueError, "`rate`"), (dict(rate="fast"), X, Y, TypeError, "`rate`"), (dict(steps=0), X, Y, ValueError, "`steps`"), (dict(steps=2.5), X, Y, TypeError, "`steps`"),
+    (dict(momentum=1.), X, Y, ValueError, "`momentum`"), (dict(weight_decay=-.1), X, Y, ValueError, "`weight_decay`"), (dict(temperature=np.inf), X, Y, ValueError, "`temperature`"),
+    (dict(batch=0), X, Y, ValueError, "`batch`"), (dict(tol=-1.), X, Y, ValueError, "`tol`"), (dict(networks=0), X, Y, ValueError, "`networks`"), (dict(lazy="yes"), X, Y, TypeError, "`lazy`"),
+    (dict(random_state=-1), X, Y, ValueError, "`rng`"), (dict(random_state="seed"), X, Y, TypeError, "`rng`"),
+    (dict(lazy=True, weight_decay=.1), X, Y, ValueError, "`weight_decay`"), (dict(heads=np.inf, temperature=.1), X, Y, ValueError, "temperature"),
+    (dict(heads=np.inf, width=5), X, Y, ValueError, "`width`"), (dict(heads=np.inf, start=W), X, Y, ValueError, "`start`"),
+    (dict(start=W, width=6), X, Y, ValueError, "`width`"), (dict(start=W[:3]), X, Y, TypeError, "`start`"), (dict(start=W[:2], width=5), X, Y, ValueError, "`start`"),
+    (dict(start=W, heads=2, width=5), X, Y, ValueError, "`start`"), (dict(start=[W[0], *W[1:3], W[3][:, :, :4]], width=5), X, Y, ValueError, "`start`"),
+    (dict(start=[w*np.nan for w in W], width=5), X, Y, ValueError, "`start`"), (dict(start="module"), X, Y, TypeError, "`start`"),
+    (dict(start=(np.ones(3), np.ones(3))), X, Y, ValueError, "`start`"),
+    ({}, X[0], Y, ValueError, "`X`"), ({}, X*np.nan, Y, ValueError, "`X`"), ({}, X, Y[:3], ValueError, "`y`"), ({}, X, None, ValueError, "`y`"), ({}, X, Y*np.inf, ValueError, "`y`"),
+    ({}, X, LABELS, TypeError, "`y`"), (dict(loss="logistic"), X, Y, ValueError, "`y`"), (dict(loss="logistic"), X, np.arange(6), ValueError, "`y`"),
+    (dict(loss="softmax"), X, np.zeros(6), ValueError, "`y`"), (dict(loss="softmax"), X, np.zeros((6, 2)), ValueError, "`y`"), (dict(loss="softmax"), X, None, ValueError, "`y`"),
+    (dict(rate=1e6), 5*X, Y, ValueError, "`rate`"),
+]
+
+@pytest.mark.parametrize("case", range(len(BAD)))
+def test_bad_input_is_one_sentence(case):
+    options, X, y, kind, match = BAD[case]
+    with pytest.raises(kind, match=match) as refusal: AttentionDescent(**dict(networks=2, steps=200) | options).fit(X, y)
+    text = str(refusal.value)
+    assert "\n" not in text and len(text) < 300
+
+class Flat(Absolute):
+    def value(self, f, y): return (f - y)**2
+
+class Steep(Absolute):
+    def gradient(self, f, y): return 3*(f - y)
+
+def test_bad_input_after_fit():
+    model = AttentionDescent(steps=5, networks=2).fit(X, Y)
+    classes = AttentionDescent(steps=5, networks=2, loss="logistic").fit(X, LABELS)
+    many = AttentionDescent(np.inf, steps=5, networks=2).fit(X, Y)
+    for call, words in [(lambda: AttentionDescent().predict(X), "`fit`"), (lambda: AttentionDescent().plot(), "`fit`"), (lambda: model.predict(X[:, :, :2]), "`X`"),
+                        (lambda: model.predict_proba(X), "predict_proba"), (lambda: model.predictive(X), "`noise`"), (lambda: model.predictive(X, -1.), "`noise`"),
+                        (lambda: classes.predictive(X), "predictive"), (lambda: model.values(X, "middle"), "`when`"), (lambda: model.attention(X, 3), "`when`"),
+                        (lambda: many.scores(X), "`heads`"), (lambda: model.score(X, Y[:2]), "`y`"), (lambda: model.tangent(X, X[0]), "`X`"),
+                        (lambda: AttentionDescent(loss=Flat()).fit(X, Y), "loss.value"), (lambda: AttentionDescent(loss=Steep()).fit(X, Y), "loss.gradient")]:
+        with pytest.raises(ValueError, match=words) as refusal: call()
+        assert "\n" not in str(refusal.value)
+    with pytest.raises(TypeError, match="executor"): AttentionDescent(steps=5).fit(X, Y, 2)
+
+def test_plots():
+    from matplotlib import pyplot as plt
+    model = AttentionDescent(2, steps=60, networks=3, random_state=0).fit(X, Y)
+    axes = model.plot()
+    assert len(axes) == 2 and axes[0].get_yscale() == "log"
+    ax = plt.figure().gca()
+    assert model.plot(ax) is ax
+    plt.close("all")

@@ -47,6 +47,9 @@ class AttentionDescent(Estimator):
     n_features_in_
         length of a token
     """
+    trained_: Any
+    single_: bool
+    classes_: np.ndarray
     loss_: np.ndarray
     rate_: float
     n_steps_: int
@@ -368,7 +371,7 @@ class AttentionDescent(Estimator):
         if both:
             first.set_position([.1, .17, .36, .75])
         steps = np.arange(self.n_steps_ + 1)
-        lines(first, self.loss_, steps, mean=True)
+        lines(first, self.loss_, steps, mean=self.loss_.mean(0))
         first.set(xlabel="step", ylabel="loss", yscale="log")
         if not both:
             return first

@@ -112,7 +112,7 @@ def trained(task, # Task
             blocks, # of networks
             seeds, # of their noise
             steps, # at most
-            tol, # stop when no loss falls by this share of its start in a round; 0: never
+            tol, # stop when no loss falls by this share of its start; 0: never
             executor=None, # concurrent.futures.Executor; None = threads
             verbose=False, # show a bar?
            ): # Run

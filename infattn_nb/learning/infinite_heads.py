@@ -65,7 +65,8 @@ class InfiniteHeads:
 
     def _at_once(self, left, right):
         "Draws whose features fit in the memory."
-        each = max(x.readout.size*x.keys.shape[2]*x.values.shape[2] for x in (left, right))
+        each = max(x.readout.size*x.keys.shape[2]*x.values.shape[2]
+                   for x in (left, right))
         return max(1, FEATURES//each)
 
     def _features(self, view, B): # (Q, e n), (Q R, b e n)
@@ -116,7 +117,8 @@ def process_values(S, # covariance of P + Q sequences
                   ): # (N, P + Q, D)
     "Values at the start: the first P do not depend on those that follow."
     L = psd_factor(S)
-    return np.stack([L @ default_rng(seed).standard_normal((len(S), D)) for seed in seeds])
+    z = [default_rng(seed).standard_normal((len(S), D)) for seed in seeds]
+    return L @ np.stack(z)
 
 # %% ../../nbs/92_infinite_heads.ipynb #public
 __all__ = []

@@ -291,7 +291,8 @@ def _run(model, task, blocks, noise, λ, executor):
     rate = model.rate or _stable(model, task, λ)
     for _ in range(HALVINGS):
         how = dynamics(rate, model.momentum, model.weight_decay, model.temperature)
-        seeds = SeedSequence(noise.entropy, spawn_key=noise.spawn_key).spawn(len(blocks))
+        again = SeedSequence(noise.entropy, spawn_key=noise.spawn_key)
+        seeds = again.spawn(len(blocks))
         if model.verbose:
             print(f"rate {rate:.3g}")
         calm = not model.temperature and model.batch is None
@@ -315,7 +316,8 @@ def _stable(model, task, λ):
         return 1.
     P = len(task.targets)
     share = min(1., model.batch/P) if model.batch else 1.
-    return float(share*(.1 if model.temperature else 1.)/steep)
+    calm = .1 if model.temperature else 1.
+    return float(calm*share*(1 - model.momentum)/steep)
 
 # %% ../../nbs/94_trained.ipynb #public
 __all__ = []
