@@ -585,3 +585,40 @@ def test_the_stored_speed():
     each = {(r["section"], r["case"]): r["each"] for r in rows}
     assert next(r["value"] for r in rows if r["case"] == "m = ∞") < 40
     assert each["training, torch", "m = 1024"] > 50*each["training", "m = 1024"]
+
+class OneToken(AttentionDescent):
+    "scikit-learn's checks pass tables: each row is one token."
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        return tags
+
+    def fit(self, X, y): return super().fit(self._tokens(X), y)
+    def _ready(self, X): return super()._ready(self._tokens(X))
+    def _tokens(self, X): return X if hasattr(X, "toarray") or np.ndim(X) != 2 else np.asarray(X)[:, None]
+
+WORDING = {"check_estimators_unfitted", "check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # refused, but in this package's own sentence
+           "check_dtype_object", "check_classifier_data_not_an_array", "check_supervised_y_2d"} # arrays of objects, things that hide an array, columns of labels are refused
+
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_checks():
+    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test oracle only")
+    results = checks.check_estimator(OneToken(loss="softmax", networks=2, steps=200, random_state=0), on_fail=None)
+    failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
+    assert set(failed) <= WORDING, failed
+    assert sum(r["status"] == "passed" for r in results) > 40
+    checks.check_estimator(AttentionDescent())
+
+@pytest.mark.parametrize("width", (3, np.inf))
+def test_what_does_not_move(width):
+    "One token: no scores. No variance of scores: uniform weights. No variance of values: nothing."
+    X, y = data(s=1)
+    one = AttentionDescent(width=width, networks=2, steps=50, random_state=0).fit(X, y)
+    assert (one.loss_[:, -1] < one.loss_[:, 0]).all() and (one.attention(X) == 1).all() and one.tangent(X).shape == (2, 6, 6)
+    X, y = data()
+    flat = AttentionDescent(2, 0., width=width, networks=2, steps=50, random_state=0).fit(X, y)
+    np.testing.assert_allclose(flat.attention(X), .25)
+    mute = AttentionDescent(2, 1., 0., width=width, networks=2, steps=50, random_state=0).fit(X, y)
+    assert (mute.values(X) == 0).all() and (mute.loss_ == mute.loss_[0, 0]).all()
+    same = AttentionDescent(width=width, networks=2, steps=50, random_state=0).fit(0*X, y)
+    assert (same.predict(0*X) == 0).all()
