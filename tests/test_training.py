@@ -290,8 +290,7 @@ def brute_posterior(X, y, alpha):
 
 LANGEVIN = dict(weight_decay=.5, temperature=.5, rate=.01, steps=1_000, networks=4_000)
 
-@pytest.mark.power("means .06 apart")
-@pytest.mark.parametrize("momentum", (0., .8))
+@pytest.mark.parametrize("momentum", (0., .8)) # the bias of a step depends on the data, which are therefore fixed
 def test_langevin_against_quadrature(momentum):
     "One feature: means, variances, weights, quantiles of the score of 4,000 networks, each one draw."
     X, y = data(P=6, s=3, d=1, seed=2)[0], np.array([1., -1., .5, .8, -.3, .6])
@@ -309,7 +308,6 @@ def test_langevin_against_quadrature(momentum):
     law = model.predictive(X)
     np.testing.assert_allclose(law.var(), f.var(0) + .5)
 
-@pytest.mark.power("means .1 apart")
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 @pytest.mark.parametrize("width", nightly([np.inf, 2], 2))
 def test_langevin_against_particles(width):
