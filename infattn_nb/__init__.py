@@ -61,6 +61,7 @@ PUBLIC = {
     "initialisation.report_command": "infattn_report",
     "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
+    "learning.descent": "AttentionDescent",
     "paper.figures":
         "figure_1a figure_1b figure_2a figure_2b figure_3a figure_3b figure_relu_a "
         "figure_relu_b figure_heads paper_layer sweep",
@@ -220,6 +221,7 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor
     from .learning.regressor import recall as recall
+    from .learning.descent import AttentionDescent as AttentionDescent
     from .paper.figures import figure_1a as figure_1a
     from .paper.figures import figure_1b as figure_1b
     from .paper.figures import figure_2a as figure_2a

@@ -795,7 +795,7 @@ def refused_in(path):
         if getattr(target, "id", "") == "CASES" and path == Path(__file__): yield from called(ast.unparse(node.value))
         if isinstance(node, ast.FunctionDef) and "pytest.raises" in ast.unparse(node): yield from called(ast.unparse(node))
 
-TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "transformer", "report"))]
+TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "training", "transformer", "report"))]
 REFUSED = {f for path in TABLES for f in refused_in(path)}
 NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher GoodEnough Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
 
