@@ -1,6 +1,6 @@
 """The experiments on deep attention: wide networks against their circuits, and whether induction heads form.
 
-    python benchmarks/circuits.py widths induction [--seeds 8]
+    python benchmarks/circuits.py widths induction strengths [--seeds 8]
 
 writes nbs/data/circuits_<name>.csv, from which the page on circuits is made. Each row depends on its seed alone; a test recomputes some."""
 import argparse
@@ -71,7 +71,25 @@ def run_induction(layers, heads, steps, networks=8, train=300, seed=0):
     for row, *values in zip(rows, *columns.values()): row |= dict(zip(columns, values))
     return rows
 
+def named(path): return "+".join(f"{l}{h}" for l, h in path) or "tokens"
+
+def run_strengths(steps, networks=8, train=300):
+    "Two layers of one head after some steps of the same training: size of every circuit, accuracy on what was not shown."
+    X, y = induction()
+    options = dict(layers=2, heads=1, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=networks, random_state=0)
+    model = AttentionDescent(steps=max(steps, 1), **options).fit(X[:train], y[:train])
+    when = "end" if steps else "start"
+    values = model.values(X[train:], when)
+    test = (values.argmax(-1) == y[train:]).mean(1)
+    loss = model.loss_[:, -1 if steps else 0]/train
+    sizes = model.circuit_size(when)
+    for k in range(networks):
+        row = dict(steps=steps, network=k, test=test[k], loss=loss[k])
+        row |= {f"score {l}{h}: {named(a)} asks {named(b)}": size[k] for (l, h, a, b), size in sizes["score"].items()}
+        yield row | {f"value: {named(a)}": size[k] for a, size in sizes["value"].items()}
+
 TABLES = {
+    "strengths": lambda seeds: [row for steps in (0, 300, 600, 1000, 1400, 1800, 2400, 3000) for row in run_strengths(steps, seeds)],
     "widths": lambda seeds: [run_widths(case, n, seed) for case in CASES for n, most in WIDTHS.items() for seed in range(min(most, 2*seeds))],
     "induction": lambda seeds: [row for layers, heads in ((1, 2), (2, 1), (2, 2), (2, 4)) for steps in (300, 1000, 3000) for row in run_induction(layers, heads, steps, seeds)]}
 
