@@ -3,7 +3,7 @@
     python benchmarks/learning.py recall average heads calibration width trust real longer speed [--seeds 12]
 
 writes nbs/data/learning_<name>.csv (speed: nbs/data/benchmarks_learning.json), from which the pages on learning are made.
-The stored tables have the default of 12 seeds, that of real ten, that of trust five. `text` makes nbs/data/learning_text.json from Python's own documentation.
+The stored tables have the default of 12 seeds, those of real and longer ten, that of trust five. `text` makes nbs/data/learning_text.json from Python's own documentation.
 `real` and `longer` need scikit-learn. Each row depends on its seed alone; a test recomputes some. No clock times in the tables.
 """
 import argparse
@@ -242,7 +242,7 @@ TABLES = {
     "width": lambda seeds: sum((run_width(seed, D, (16, 64, 256, 1024)) for seed, D in product(range(seeds), (1, 4, 16))), []),
     "trust": lambda seeds: [run_trust(seed, *size, *how) for size, how, seed in trust_runs(seeds)],
     "real": lambda seeds: [run_real(seed, task, m) for task, seed, m in product(TASKS, range(seeds), [*OURS, *OTHER])],
-    "longer": lambda seeds: [run_longer(seed, *m) for seed, m in product(range(min(seeds, 2)), product(TASKS, (1,), (2,)))],
+    "longer": lambda seeds: [run_longer(seed, *m) for seed, m in product(range(min(seeds, 10)), product(TASKS, (1,), (2,)))],
 }
 
 FITS = (16, 1, 4, 4, 1), (32, 1, 4, 8, 2), (32, 2, 4, 8, 1), (60, 1, 8, 8, 1), EIGHT

@@ -14,18 +14,71 @@ local function mark_this(page, name)
   return from and page:sub(1, from - 1) .. marked .. page:sub(to + 1) or page
 end
 
+-- pandas writes the name of an index into a header row of its own: where each column is named in one of two rows, one row is enough.
+local function one_header_row(head)
+  local rows = {}
+  for row in head:gmatch("<tr.-</tr>") do
+    local cells = {}
+    for cell in row:gmatch("<th.-</th>") do cells[#cells + 1] = cell end
+    rows[#rows + 1] = cells
+  end
+  if #rows ~= 2 or #rows[1] ~= #rows[2] then return end
+  local function empty(cell) return cell:match("^<th[^>]*>%s*</th>$") end
+  for k, cell in ipairs(rows[1]) do
+    if not empty(cell) and not empty(rows[2][k]) then return end
+    if empty(cell) then rows[1][k] = rows[2][k] end
+  end
+  return '<thead>\n<tr class="header">\n' .. table.concat(rows[1], "\n") .. "\n</tr>\n</thead>"
+end
+
+local settings = assert(io.open("../settings.ini", "rb")):read("a")
+local published, base = settings:match("\npublished *= *(%w+)") == "True", "/" .. settings:match("\nrepo *= *([^\r\n]+)") .. "/"
+local facts = {version = settings:match("\nversion *= *([^\r\n]+)"), date = os.date("%d %B %Y"):gsub("^0", "")} -- for the footer
+
 for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
   if path:match("%.html$") then
     local file = assert(io.open(path, "rb"))
     local page = file:read("a")
     file:close()
     for _, pattern in ipairs(needless) do page = page:gsub(pattern, "") end
+    page = page:gsub("<thead>(.-)</thead>", one_header_row)
     page = mark_this(page, path:match("[^/]+$"))
+    if not published and path:match("404%.html$") then page = page:gsub('(["(])' .. base, "%1./") end -- a copy of the site has no address yet
+    page = page:gsub("{(version)}, {(date)}", function(a, b) return facts[a] .. ", " .. facts[b] end)
     file = assert(io.open(path, "wb"))
     file:write(page)
     file:close()
   end
 end
+
+-- The search knows prose and open code apart, and no code that is folded: site.lua has kept both for each section.
+local function index_prose()
+  local out = os.getenv("QUARTO_PROJECT_OUTPUT_DIR")
+  local kept = out .. "/searched"
+  local ok, names = pcall(pandoc.system.list_directory, kept)
+  if not ok then return end
+  local sections = {}
+  for _, name in ipairs(names) do
+    local file = assert(io.open(kept .. "/" .. name, "rb"))
+    for _, section in ipairs(pandoc.json.decode(file:read("a"), false)) do
+      sections[name:gsub("json$", "html") .. (section.id ~= "" and "#" .. section.id or "")] = section
+    end
+    file:close()
+  end
+  local file = io.open(out .. "/search.json", "rb")
+  if not file then return end -- a single page was rendered
+  local entries = pandoc.json.decode(file:read("a"), false)
+  file:close()
+  for _, entry in ipairs(entries) do
+    local section = sections[entry.href]
+    if section then entry.text, entry.code = section.prose, section.code end
+  end
+  file = assert(io.open(out .. "/search.json", "wb"))
+  file:write(pandoc.json.encode(entries))
+  file:close()
+  pandoc.system.remove_directory(kept, true)
+end
+index_prose()
 
 local function bring(folder, wanted)
   local from, to = "../nbs/" .. folder .. "/", os.getenv("QUARTO_PROJECT_OUTPUT_DIR") .. "/" .. folder .. "/"
@@ -40,4 +93,5 @@ local function bring(folder, wanted)
   end
 end
 bring("live")
+bring("images", {["favicon.svg"] = true, ["limit.png"] = true})
 bring("data", {["kernel.json"] = true, ["map.json"] = true, ["theorem.json"] = true, ["finite.json"] = true, ["judge.json"] = true})

@@ -4,6 +4,10 @@
 -- 3. Where the source of a function is open, its signature is not printed a second time above it.
 -- 4. A full stop or a comma stays on the line of its formula.
 -- 5. Where nbdev has made a link inside code, the name stays alone.
+-- 6. A cell that only imports is folded: it can be copied, and does not stand before the picture.
+-- 7. While nothing is published the site serves its own source: under "Install" stands where.
+-- 8. What Python prints of types (`dtype: float64`, `np.float64(1.5)`) is left out of outputs.
+-- 9. The prose of each section, and its open code apart, are kept for the search (after.lua).
 if not FORMAT:match("html") then return {} end -- a README stays as it is
 
 local stringify, root = pandoc.utils.stringify, quarto.project.directory .. "/.."
@@ -84,13 +88,79 @@ local function open_definitions(doc)
   return names
 end
 
+local function only_imports(text)
+  local some, inside = false, false
+  for line in text:gmatch("[^\n]+") do
+    local code = line:gsub("#.*$", ""):gsub("%s+$", "")
+    if inside then inside = not code:find(")", 1, true)
+    elseif code:match("^import ") or code:match("^from [%w_.]+ import ") then some, inside = true, code:find("(", 1, true) and not code:find(")", 1, true)
+    elseif code ~= "" then return false end
+  end
+  return some
+end
+
+local function folded_imports(block)
+  if block.classes:includes("cell-code") and not block.attributes["code-fold"] and only_imports(block.text) then
+    block.attributes["code-fold"], block.attributes["code-summary"] = "true", "Imports"
+  end
+  return block
+end
+
+local function untyped(div)
+  if not div.classes:includes("cell-output") then return end
+  return div:walk {CodeBlock = function(block)
+    block.text = block.text:gsub("np%.[%l]+%d*%(([^()\n]*)%)", "%1"):gsub("\n[^\n]*dtype: [%w_]+%s*$", "")
+    return block
+  end}
+end
+
+local function with_download(blocks) -- tools/pack_source.py writes both files
+  if published or pandoc.path.filename(quarto.doc.input_file) ~= "index.ipynb" then return blocks end
+  local name, out = get("lib_name") .. "-" .. get("version"), pandoc.Blocks {}
+  local wheel = name .. "-py3-none-any.whl"
+  for _, block in ipairs(blocks) do
+    out:insert(block)
+    if block.t == "Header" and stringify(block) == "Install" then
+      out:insert(pandoc.Para {
+        pandoc.Str("Download "), pandoc.Link("the package", "download/" .. wheel), pandoc.Str(" ("), pandoc.Code("pip install " .. wheel),
+        pandoc.Str("), or "), pandoc.Link("the whole repository", "download/" .. name .. ".zip"), pandoc.Str(": notebooks, tests and all, as a zip.")})
+    end
+  end
+  return out
+end
+
+local function kept_for_search(blocks, name) -- sections as Quarto's index has them, one for each heading of the second level
+  local sections = {{id = "", prose = {}, code = {}}}
+  local function note(block)
+    if block.t == "Header" and block.level == 2 then sections[#sections + 1] = {id = block.identifier, prose = {}, code = {}}; return end
+    block = pandoc.Div {block}
+    block:walk {
+      traverse = "topdown",
+      CodeBlock = function(code)
+        if code.classes:includes("cell-code") and not code.attributes["code-fold"] then table.insert(sections[#sections].code, code.text) end
+        return {}, false
+      end,
+      Div = function(div) if div.classes:includes("cell-output") then return {}, false end end,
+      Inlines = function(inlines) table.insert(sections[#sections].prose, stringify(inlines)); return inlines, false end,
+    }
+  end
+  for _, block in ipairs(blocks) do note(block) end
+  for _, section in ipairs(sections) do section.prose, section.code = table.concat(section.prose, " "), table.concat(section.code, "\n") end
+  local folder = quarto.project.output_directory .. "/searched"
+  pandoc.system.make_directory(folder, true)
+  local file = assert(io.open(folder .. "/" .. name .. ".json", "wb"))
+  file:write(pandoc.json.encode(sections))
+  file:close()
+end
+
 local function fitted(text) -- a signature in lines of 88 characters, its types without the modules they come from
   return (text:gsub("[%a_][%w_%.]*%.(%u[%w_]*)", "%1"):gsub("[^\n]+", function(line)
     if utf8.len(line) <= 88 then return end
-    local lines, indent = {""}, line:match("^ *")
+    local lines, indent, remark = {""}, line:match("^ *"), ""
     for piece in (line .. " "):gmatch("[^ ]+ ") do
       if utf8.len(lines[#lines] .. piece) > 88 then lines[#lines + 1] = "" end
-      lines[#lines] = (lines[#lines] == "" and indent or lines[#lines]) .. piece
+      lines[#lines] = (lines[#lines] == "" and indent .. (#lines > 1 and remark or "") or lines[#lines]) .. piece
+      if piece == "# " then remark = "    # " end -- what follows a sign of a comment is one, on every line
     end
     return (table.concat(lines, "\n"):gsub(" +\n", "\n"):gsub(" +$", ""))
   end))
@@ -118,5 +188,8 @@ function Pandoc(doc)
     path.content:insert(link)
   end
   doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation, CodeBlock = unlinked}
+  doc.blocks = with_download(doc.blocks:walk {CodeBlock = folded_imports, Div = untyped})
+  local html = pandoc.path.filename(quarto.doc.output_file or ""):match("^(.+)%.html$")
+  if html then kept_for_search(doc.blocks, html) end
   return doc
 end

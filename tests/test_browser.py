@@ -15,6 +15,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import pack_source
 import pytest
 
 pytestmark = pytest.mark.xdist_group("browser") # its fixtures are made once
@@ -26,7 +27,7 @@ _parser.read(ROOT/"settings.ini", encoding="utf-8")
 CFG = _parser["DEFAULT"]
 PUBLISHED, HOSTS = CFG.getboolean("published"), (CFG["git_url"], CFG["doc_host"])
 MATHJAX = os.environ.get("INFATTN_MATHJAX")
-PARTS = "nbs infattn_nb settings.ini pyproject.toml setup.py README.md _quarto.yml".split()
+PARTS = pack_source.HOUSE
 
 @pytest.fixture(scope="session")
 def rendering(tmp_path_factory):

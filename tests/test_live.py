@@ -326,7 +326,7 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
 def chain_statistics(t, size=4*NETWORKS):
     "Cosines, entropies and gradients by block, from the library, in the order of the browser's."
     s, pairs, τ2, β2 = t["tokens"], np.triu_indices(t["tokens"], 1), t["score"]**2, t["branch"]**2
-    net = Transformer(np.eye(s), layers=t["layers"], heads=t["heads"], norm=t["norm"], mask="causal" if t["causal"] else None,
+    net = Transformer.uniform(np.eye(s), layers=t["layers"], heads=t["heads"], norm=t["norm"], mask="causal" if t["causal"] else None,
                       activation=relu, ff=4 if t["mlp"] else 0, var_q=τ2, var_o=β2, var_2=2*β2)
     back = net.gradients(t["width"] or np.inf, size, 0)
     return [*back.chain.cosine[:, 1:, *pairs].mean(-1).T, *back.chain.entropy.mean((2, 3)).T, *np.sqrt(np.einsum("...ii", back.gram)).T]

@@ -7,7 +7,8 @@ from scipy.stats import ks_2samp, norm
 
 from conftest import nightly
 from infattn_nb import Attention, Program, ProgramTokens, Tokens, clip
-from infattn_nb import gaussian_distances, gaussian_limits, identity, importance_tail
+from infattn_nb import gaussian_distances, gaussian_limits, good_enough, identity
+from infattn_nb import importance_tail, paired_kl
 from infattn_nb import relu, softmax, softmax_weight, tail_risk, tanh, tied_law
 from infattn_nb import tied_scores
 from infattn_nb.convergence.regimes import DISTANCES
@@ -168,3 +169,31 @@ def test_tied_scores_over_random_tokens_leave_the_covariance_random():
     x = tanh(h)
     y = p.nonlin(softmax_weight(2), h, scores=[p.score(p.matrix() @ x, p.matrix() @ x)])
     assert tied_law(Attention(ProgramTokens(p, [y]))).covariances(50, 0).std() > .01
+
+def test_good_enough_says_what_its_parts_say():
+    "The numbers are those of the laws and of the paired divergence; the limit is that of wide heads, not of narrow ones."
+    narrow = Attention(Tokens(4, identity, np.eye(4)), heads=2, head_width=8, var_q=4.)
+    wide = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.)
+    said = good_enough(narrow, 16, draws=2**12)
+    x, limit = said.numbers, wide.law().marginal(0)
+    assert x["limit kurtosis"] == limit.kurtosis() != narrow.law().marginal(0, draws=2**12).kurtosis()
+    assert x["limit beyond 6 sd"] == tail_risk(limit, 6)/(2*norm.sf(6))
+    y = narrow.law(16).marginal(0, draws=2**16, rng=1)
+    both = [law.kurtosis(return_error=True) for law in (y, said.law)]
+    assert abs(both[0][0] - both[1][0]) < 8*(both[0][1] + both[1][1])
+    D, error = paired_kl(narrow, 16, draws=2**14, rng=5, limit=wide)
+    assert abs(said.divergence - D) < 8*np.hypot(error, said.divergence_error)
+    assert x["off"] == pytest.approx(np.sqrt(said.divergence/2)) and 0 < x["share"] < 1
+    assert "rough guide" in said.verdict and "in the bulk, not in the tails" in said.verdict
+    assert repr(said).count("\n") <= 7 and "width 16" in repr(said)
+
+def test_good_enough_at_the_last_width():
+    "A wide layer at infinite width is its limit: no divergence, all of the kurtosis is the random kernel's."
+    x = good_enough(Attention(T, heads=2), np.inf, draws=2**10)
+    assert x.divergence == 0 and x.numbers["share"] == pytest.approx(1, abs=.01)
+    assert x.numbers["beyond 6 sd"] == pytest.approx(x.numbers["limit beyond 6 sd"], rel=1e-9)
+
+def test_good_enough_draws_itself():
+    ax = good_enough(Attention(Tokens(2, identity, np.eye(2))), 64, draws=2**10).plot()
+    assert [line.get_label() for line in ax.lines] == ["width 64", "limit", "Gaussian"]
+    assert (ax.lines[0].get_ydata()[-1] > ax.lines[1].get_ydata()[-1] > 1).all()

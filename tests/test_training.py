@@ -162,35 +162,36 @@ def meeting(rng, B, ζ, m):
 WIDTHS = (16, 160, 1_600, 16_000, 160_000)
 
 def distances(**options):
-    "Largest difference of scores and of values from the infinite width, by width; four networks."
+    "Largest difference of scores and of values from the infinite width, by width: medians of 32 networks. And of half the rate at infinite width."
     X, y = data(P=5, s=4, d=2)
     rng = default_rng(3)
-    B, ζ = rng.standard_normal((4, 1, 2, 2)), rng.standard_normal((4, 1, 2, 1))
-    how = dict(rate=.05, steps=40, tol=0., random_state=0) | options
+    B, ζ = rng.standard_normal((32, 1, 2, 2)), rng.standard_normal((32, 1, 2, 1))
+    how = dict(var_qk=.5, rate=.02, steps=40, tol=0., random_state=0) | options
     wide = AttentionDescent(start=(B, ζ), **how).fit(X, y)
-    moved = np.abs(wide.scores(X) - wide.scores(X, "start")).max()
+    def apart(model):
+        scores, values = model.scores(X) - wide.scores(X), model.values(X) - wide.values(X)
+        return [np.median(np.abs(scores).max((1, 2, 3))), np.median(np.abs(values).max(1))]
     rows = []
     for m in WIDTHS:
         model = AttentionDescent(start=meeting(rng, B, ζ, m), width=m, **how).fit(X, y)
-        np.testing.assert_allclose(model.scores(X, "start"), wide.scores(X, "start"), atol=1e-9)
-        rows.append([np.abs(model.scores(X) - wide.scores(X)).max(), np.abs(model.values(X) - wide.values(X)).max()])
-    return np.array(rows), moved
+        np.testing.assert_allclose(model.scores(X, "start"), wide.scores(X, "start"), atol=1e-8)
+        rows.append(apart(model))
+    half = AttentionDescent(start=(B, ζ), **how | dict(rate=how["rate"]/2)).fit(X, y)
+    return np.array(rows), apart(half)
 
-@pytest.mark.parametrize("options", ({}, dict(momentum=.5), dict(weight_decay=.2, momentum=.3), dict(lazy=True), dict(batch=2, rate=.01, steps=100)), ids=str)
-def test_the_distance_to_infinite_width_falls_like_a_root(options):
-    "Four decades. A factor 2 too much or too little stays away."
-    off, moved = distances(**options)
-    assert moved > .5
+OPTIONS = {"plain": {}, "momentum": dict(momentum=.5, rate=.01), "decay": dict(weight_decay=.2, momentum=.3, rate=.01), "lazy": dict(lazy=True, rate=.001, steps=200), "batches": dict(batch=3, rate=.01)}
+
+@pytest.mark.power("a factor 2 in the rate of the limit")
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_distance_to_infinite_width_falls_like_a_root(name):
+    "Four decades. The merged flow without the factor 2 stays away."
+    off, half = distances(**OPTIONS[name])
     for k in (0, 1):
         slope = linregress(np.log(WIDTHS), np.log(off[:, k])).slope
-        assert -.7 < slope < -.3, off
-    if not options:
-        X, y = data(P=5, s=4, d=2)
-        rng = default_rng(3)
-        B, ζ = rng.standard_normal((4, 1, 2, 2)), rng.standard_normal((4, 1, 2, 1))
-        half, right = (AttentionDescent(start=(B, ζ), rate=r, steps=40, tol=0.).fit(X, y).scores(X) for r in (.025, .05))
-        assert np.abs(half - right).max() > 30*off[-1, 0]
+        assert -.62 < slope < -.38, off
+        assert half[k] > 10*off[-1, k]
 
+@pytest.mark.power("fourth moments a tenth off")
 def test_merged_noise_is_that_of_wide_weights():
     "Products of a step's noise with weights, velocities and the partner's noise: moments at m = 400 and at infinite width."
     rng, N, m = default_rng(0), 20_000, 400
@@ -207,6 +208,7 @@ def test_merged_noise_is_that_of_wide_weights():
         error = np.sqrt((theirs.var(0) + mine.var(0))/N)
         assert (np.abs(theirs.mean(0) - mine.mean(0)) < 5.5*error).all()
 
+@pytest.mark.power("distribution functions .03 apart")
 @pytest.mark.parametrize("m", (1, 2, 5, 40))
 def test_narrow_noise_is_that_of_all_columns(m):
     "Gram matrices after three noisy steps with momentum: narrow factors against all m columns."
@@ -233,6 +235,7 @@ def test_narrow_noise_is_that_of_all_columns(m):
 
 # --- H → ∞
 
+@pytest.mark.power("slopes .12 off")
 def test_many_heads_are_lazy():
     "Scores move like H^(-1/2); trained minus linearised predictions fall at least as fast."
     X, y = data(P=5, s=4, d=3, seed=4)
@@ -248,6 +251,7 @@ def test_many_heads_are_lazy():
     apart, moved = (linregress(np.log(heads), np.log(x)).slope for x in np.array(rows).T)
     assert -.62 < moved < -.38 and -1.2 < apart < -.4, rows
 
+@pytest.mark.power("means .1 apart")
 def test_infinitely_many_heads_are_kernel_regression():
     "Closed form; and many heads come near, in law."
     X, y = data(P=4, s=3, d=2)
@@ -286,8 +290,7 @@ def brute_posterior(X, y, alpha):
 
 LANGEVIN = dict(weight_decay=.5, temperature=.5, rate=.01, steps=1_000, networks=4_000)
 
-@pytest.mark.power("means .06 apart")
-@pytest.mark.parametrize("momentum", (0., .8))
+@pytest.mark.parametrize("momentum", (0., .8)) # the bias of a step depends on the data, which are therefore fixed
 def test_langevin_against_quadrature(momentum):
     "One feature: means, variances, weights, quantiles of the score of 4,000 networks, each one draw."
     X, y = data(P=6, s=3, d=1, seed=2)[0], np.array([1., -1., .5, .8, -.3, .6])
@@ -585,3 +588,40 @@ def test_the_stored_speed():
     each = {(r["section"], r["case"]): r["each"] for r in rows}
     assert next(r["value"] for r in rows if r["case"] == "m = ∞") < 40
     assert each["training, torch", "m = 1024"] > 50*each["training", "m = 1024"]
+
+class OneToken(AttentionDescent):
+    "scikit-learn's checks pass tables: each row is one token."
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        return tags
+
+    def fit(self, X, y): return super().fit(self._tokens(X), y)
+    def _ready(self, X): return super()._ready(self._tokens(X))
+    def _tokens(self, X): return X if hasattr(X, "toarray") or np.ndim(X) != 2 else np.asarray(X)[:, None]
+
+WORDING = {"check_estimators_unfitted", "check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # refused, but in this package's own sentence
+           "check_dtype_object", "check_classifier_data_not_an_array", "check_supervised_y_2d"} # arrays of objects, things that hide an array, columns of labels are refused
+
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_checks():
+    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test oracle only")
+    results = checks.check_estimator(OneToken(loss="softmax", networks=2, steps=200, random_state=0), on_fail=None)
+    failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
+    assert set(failed) <= WORDING, failed
+    assert sum(r["status"] == "passed" for r in results) > 40
+    checks.check_estimator(AttentionDescent())
+
+@pytest.mark.parametrize("width", (3, np.inf))
+def test_what_does_not_move(width):
+    "One token: no scores. No variance of scores: uniform weights. No variance of values: nothing."
+    X, y = data(s=1)
+    one = AttentionDescent(width=width, networks=2, steps=50, random_state=0).fit(X, y)
+    assert (one.loss_[:, -1] < one.loss_[:, 0]).all() and (one.attention(X) == 1).all() and one.tangent(X).shape == (2, 6, 6)
+    X, y = data()
+    flat = AttentionDescent(2, 0., width=width, networks=2, steps=50, random_state=0).fit(X, y)
+    np.testing.assert_allclose(flat.attention(X), .25)
+    mute = AttentionDescent(2, 1., 0., width=width, networks=2, steps=50, random_state=0).fit(X, y)
+    assert (mute.values(X) == 0).all() and (mute.loss_ == mute.loss_[0, 0]).all()
+    same = AttentionDescent(width=width, networks=2, steps=50, random_state=0).fit(0*X, y)
+    assert (same.predict(0*X) == 0).all()

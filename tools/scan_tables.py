@@ -16,7 +16,7 @@ PATH = Path(__file__).parent.parent/"nbs/data/initialisation.csv"
 LAYERS = [12, 48, 96]
 RESIDUAL = [.01, .02, .05, .1, .2, .5, 1, 2]
 SCORES = [.1, .2, .5, 1, 2, 5, 10]
-NETWORKS = {kind: Transformer(embedding_cov(range(16)), mask=mask, final_norm=True) for kind, mask in (("encoder", None), ("decoder", "causal"))}
+NETWORKS = {kind: Transformer.uniform(embedding_cov(range(16)), mask=mask, final_norm=True) for kind, mask in (("encoder", None), ("decoder", "causal"))}
 
 def table(kind, residual=RESIDUAL, scores=SCORES, layers=LAYERS, **options):
     "The rows of an encoder, or of a decoder."

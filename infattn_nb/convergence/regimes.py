@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['DISTANCES', 'tied_scores', 'tied_law', 'gaussian_limits', 'gaussian_distances', 'tail_risk', 'Inflated',
-           'InflatedScores', 'importance_tail']
+           'InflatedScores', 'importance_tail', 'GoodEnough', 'good_enough']
 
 # %% ../../nbs/04_regimes.ipynb #0bdffca2
 from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 from functools import partial
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,17 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from .divergence import hellinger, kl_divergence, total_variation
-from .divergence import wasserstein
+from .divergence import hellinger, kl_divergence, paired_kl
+from .divergence import total_variation, wasserstein
 from ..laws.hierarchical import HierarchicalGaussian
 from ..laws.scale_mixture import ScaleMixture, value_and_error
 from ..layer.attention import Attention
 from ..layer.recipe import most_samples, weights_and_values
 from ..numerics import checks
 from ..numerics.factors import wishart_factor
+from ..numerics.pictures import own_axes
 from ..numerics.sampling import Rng, Size, Streams, by_pieces, draw
-from ..numerics.sampling import fold, mean_and_error, sums
+from ..numerics.sampling import fold, mean_and_error, seed_sequence, sums
 
 # %% ../../nbs/04_regimes.ipynb #e67e9d95
 def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the last axes
@@ -340,6 +343,142 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
     sample = partial(_weighted_tails, layer, width, i, t, β)
     return mean_and_error(fold(sample, sums, draws, rng, executor=executor), draws)
 
+# %% ../../nbs/04_regimes.ipynb #ge-class
+#| code-fold: true
+@dataclass(frozen=True, eq=False)
+class GoodEnough:
+    """How far a layer is from its limit, and both from a Gaussian: `good_enough`.
+
+    Parameters
+    ----------
+    width
+        n
+    divergence
+        D(width n ‖ limit), in nats
+    divergence_error
+        its standard error
+    law
+        of the output at this width
+    limit
+        its law in the limit
+    """
+    width: float
+    divergence: float
+    divergence_error: float
+    law: Any
+    limit: Any
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        "By name: what `.table` shows, as floats."
+        kurtosis = float(self.law.kurtosis())
+        limit_kurtosis = float(self.limit.kurtosis())
+        tail, limit_tail = (float(tail_risk(y, 6)/(2*norm.sf(6)))
+                            for y in (self.law, self.limit))
+        return {"divergence": self.divergence,
+                "off": float(np.sqrt(max(self.divergence, 0.)/2)),
+                "kurtosis": kurtosis,
+                "limit kurtosis": limit_kurtosis,
+                "share": min(1., limit_kurtosis/kurtosis) if kurtosis > 0 else 0.,
+                "beyond 6 sd": tail,
+                "limit beyond 6 sd": limit_tail}
+
+    @property
+    def table(self) -> Any:
+        "pandas.DataFrame: this width beside the limit."
+        import pandas as pd
+        x = self.numbers
+        rows = {"excess kurtosis":
+                    (f"{x['kurtosis']:.2g}", f"{x['limit kurtosis']:.2g}"),
+                "share of it that the random kernel makes": (f"{x['share']:.0%}", ""),
+                "beyond 6 sd, times the Gaussian's":
+                    (f"{x['beyond 6 sd']:.3g}", f"{x['limit beyond 6 sd']:.3g}"),
+                "divergence from the limit": (f"{x['divergence']:.1e}", ""),
+                "no probability is off by more than": (f"{x['off']:.1e}", "")}
+        n = f"{self.width:,.0f}" if self.width < np.inf else "∞"
+        return pd.DataFrame(rows, [f"width {n}", "limit"]).T
+
+    @property
+    def verdict(self) -> str:
+        "One sentence."
+        x = self.numbers
+        good = x["off"] < .01
+        said = "The limit is good enough" if good else "The limit is a rough guide"
+        if not 2/3 < x["beyond 6 sd"]/x["limit beyond 6 sd"] < 3/2:
+            said += " in the bulk, not in the tails"
+        if x["beyond 6 sd"] < 1.5:
+            return said + "; so is the Gaussian, out to six standard deviations."
+        missed = f"{x['beyond 6 sd']:.3g}"
+        return said + f"; the Gaussian misses the tails by a factor of {missed}."
+
+    def plot(self, ax: Any = None) -> Any:
+        """How many times as likely as under the Gaussian an output beyond k sd is.
+
+        Parameters
+        ----------
+        ax
+            matplotlib Axes; None = a new figure
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        ax = own_axes(ax, (5., 3.2))
+        k = np.linspace(0, 6, 121)
+        n = f"{self.width:,.0f}" if self.width < np.inf else "∞"
+        for y, label, color in ((self.law, f"width {n}", "C0"),
+                                (self.limit, "limit", "black")):
+            ax.semilogy(k, tail_risk(y, k)/(2*norm.sf(k)), color=color, label=label)
+        ax.axhline(1, color="tab:orange", ls="--", lw=1, label="Gaussian")
+        ax.set(xlabel="standard deviations k", ylabel="Pr(|y| > k sd), over Gaussian")
+        ax.legend()
+        return ax
+
+    def __repr__(self) -> str:
+        return f"{fill(self.verdict, 88)}\n{self.table.to_string()}"
+
+def good_enough(layer: Attention, width: float, i: int = 0, *, draws: int = 2**16,
+                rng: Rng = 0, executor: Executor | None = None) -> GoodEnough:
+    r"""Is the limit good enough for a layer of width n, and the Gaussian for either?
+
+    Parameters
+    ----------
+    layer
+        Attention; heads of any width: the limit is that of n×n heads
+    width
+        n in [1, ∞]; low rank: heads·head_width
+    i
+        output
+    draws
+        of the random matrices; costs grow with them and with s²
+    rng
+        None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
+
+    Returns
+    -------
+    GoodEnough
+        prints as a table; `.verdict`, `.table`, `.numbers`, `.plot()`
+
+    Raises
+    ------
+    TypeError
+        if `layer` is no Attention
+    ValueError
+        for a width or output it has not, and tokens without a constant limit
+    """
+    checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens, heads=12)")
+    i = checks.output(i, layer.tokens.seq_len)
+    n = layer.check_width(width)
+    wide = replace(layer, head_width=None)
+    seeds = seed_sequence(rng).spawn(2)
+    D, error = paired_kl(layer, width, i, draws=draws, rng=seeds[0],
+                         executor=executor, limit=wide)
+    sampled = draws if n < np.inf else None # the limit is exact where it can be
+    law = layer.law(n).marginal(i, draws=sampled, rng=seeds[1])
+    return GoodEnough(n, D, error, law, wide.law().marginal(i))
+
 # %% ../../nbs/04_regimes.ipynb #public
 __all__ = ["tied_scores", "tied_law", "gaussian_limits", "gaussian_distances",
-           "tail_risk", "importance_tail"]
+           "tail_risk", "importance_tail", "good_enough", "GoodEnough"]

@@ -503,9 +503,10 @@ class AttentionDescent(Estimator):
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags
         from sklearn.utils import TargetTags
         classes = self._classifies()
+        many = ClassifierTags(multi_class=self.loss == "softmax")
         return Tags(estimator_type="classifier" if classes else "regressor",
                     target_tags=TargetTags(required=True, multi_output=not classes),
-                    classifier_tags=ClassifierTags() if classes else None,
+                    classifier_tags=many if classes else None,
                     regressor_tags=None if classes else RegressorTags(),
                     input_tags=InputTags(two_d_array=False, three_d_array=True))
 

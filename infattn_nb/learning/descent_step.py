@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .layer_on_data import attend, averages, raw_scores
-from .layer_on_data import scores_back, through_softmax
+from .layer_on_data import attend, averages, merged
+from .layer_on_data import raw_scores, scores_back, through_softmax
 
 # %% ../../nbs/90_descent_step.ipynb #forwardcode
 class Reply(NamedTuple):
@@ -33,10 +33,8 @@ def forward(layer, # Layer
     B, ζ = products
     A = attend(layer, view, [last(B[:, :, :a, :b])])
     Z = averages(view, A, e)
-    out = last(ζ[:, :, :e])
-    H, N = out.shape[2:]
-    out = out.reshape(e, -1, H*N)
-    return Reply(A, Z, out, summed(layer, Z, out, N))
+    out = merged(last(ζ[:, :, :e]))
+    return Reply(A, Z, out, summed(layer, Z, out, len(ζ)))
 
 def summed(layer, Z, ζ, N): # (N, P, D)
     "Averaged tokens times outputs, over all heads."
@@ -51,7 +49,7 @@ def last(x): # (N, H, r, c) → (r, c, H, N)
 
 def first(x, N): # (r, c, HN) → (N, H, r, c)
     "Networks and heads first."
-    return x.reshape(*x.shape[:2], -1, N).transpose(3, 2, 0, 1)
+    return x.reshape(*x.shape[:2], x.shape[2]//N, N).transpose(3, 2, 0, 1)
 
 # %% ../../nbs/90_descent_step.ipynb #backcode
 def backward(layer, # Layer
@@ -79,11 +77,11 @@ def sideways(layer, # Layer
     a = view.queries.shape[2]
     b = view.keys.shape[2]
     e = view.values.shape[2]
-    dB, dζ = (last(x) for x in change)
-    dB = layer.scale*dB[:a, :b].reshape(*dB[:a, :b].shape[:2], -1)
-    N = dζ.shape[3]
-    dζ = dζ[:e].reshape(*dζ[:e].shape[:2], -1)
-    dG = raw_scores(view, dB)
+    dB, dζ = change
+    N = len(dB)
+    dB = merged(last(dB[:, :, :a, :b]))
+    dζ = merged(last(dζ[:, :, :e]))
+    dG = raw_scores(view, layer.scale*dB)
     A = reply.weights
     dA = A*(dG - (A*dG).sum(2, keepdims=True))
     along = summed(layer, averages(view, dA, e), reply.outputs, N)

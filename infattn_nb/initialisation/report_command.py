@@ -5,81 +5,45 @@
 # %% auto #0
 __all__ = ['TOKENS', 'report_of', 'infattn_report']
 
-# %% ../../nbs/87_report_command.ipynb #rc-os
-import os
-import sys
-
-# %% ../../nbs/87_report_command.ipynb #rc-threads
-if "numpy" not in sys.modules: # the command; a session keeps its own threads
-    os.environ |= {"OMP_NUM_THREADS": "1"} | os.environ
-
 # %% ../../nbs/87_report_command.ipynb #rc-imports
-import json
+import os
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from fastcore.script import call_parse
 
-import infattn_nb
-from ..numerics import checks
-from ..numerics.files import writable
-from .configs import READY, config_text
-from .report_pages import KINDS
-
 # %% ../../nbs/87_report_command.ipynb #rc-of
 TOKENS = 16 # if neither a number nor a text is given
 
-def report_of(config, *, tokens=None, text=None, width=None, size=None, seed=0,
-              progress=False):
-    """The report of a config, and the call that makes it.
-
-    Parameters
-    ----------
-    config
-        path of a config.json, or a built-in name
-    tokens
-        number of different tokens; None = 16
-    text
-        words as tokens, instead of a number
-    width
-        n; None = the config's
-    size
-        networks; None = as many as are cheap
-    seed
-        fixes everything
-    progress
-        show a bar?
-
-    Returns
-    -------
-    Report
-        with the command that makes it
-
-    Raises
-    ------
-    ValueError, TypeError
-        In one sentence.
-    """
+def report_of(config, # path of a config.json, or a built-in name
+              *, tokens=None, # number of different tokens; None = 16
+              text=None, # words as tokens, instead of a number
+              width=None, # n; None = the config's
+              size=None, # networks; None = as many as are cheap
+              seed=0, # fixes everything
+              progress=False, # show a bar?
+             ): # Report: with the command that makes it
+    "The report of a config, and the call that makes it."
+    from infattn_nb.initialisation.report import report # late: numpy reads its threads
+    from infattn_nb.readers.configs import READY, Config
+    from infattn_nb.transformers.transformer import Transformer
     words = _words(tokens, text)
-    net = infattn_nb.Transformer.from_config(config, words)
-    source = config_text(config)
-    title = config if config in READY else _title(source, Path(config).name)
+    read = Config.read(config)
+    net = Transformer(**read.ensemble(words))
+    title = config if config in READY else f"{read.title} ({Path(config).name})"
     labels = words if len(words) == len(net.cov) else None # images have a class token
-    found = net.report(width, size, seed, tokens=labels, title=title, progress=progress)
+    found = report(net, width, size, seed, tokens=labels, title=title,
+                   progress=progress)
     options = dict(tokens=tokens, text=text, width=width, size=found.size, seed=seed)
     said = [f"--{k} {shlex.quote(str(v))}" for k, v in options.items() if v is not None]
     call = " ".join(["infattn_report", shlex.quote(str(config)), *said])
-    return replace(found, call=call, source=source)
-
-def _title(source, file):
-    "Many models lie in files of one name: what the config says of itself comes first."
-    entries = json.loads(source)
-    said = entries.get("_name_or_path") or entries.get("model_type")
-    return f"{said} ({file})"
+    return replace(found, call=call, source=read.text)
 
 def _words(tokens, text):
     "A label per token."
+    from infattn_nb.numerics import checks
     if text is None:
         number = TOKENS if tokens is None else checks.count(tokens, "tokens")
         return [f"t{k}" for k in range(1, number + 1)]
@@ -105,6 +69,10 @@ def infattn_report(
     quiet:bool=False, # No progress bar, no messages
 ) -> None:
     "What a transformer is like before it is trained: one page, from its config.json."
+    if "numpy" not in sys.modules:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from infattn_nb.initialisation.report_pages import KINDS
+    from infattn_nb.numerics.files import writable
     try:
         path, _ = writable(out, "out", KINDS)
         found = report_of(config, tokens=tokens, text=text, width=width, size=size,

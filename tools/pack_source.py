@@ -1,0 +1,43 @@
+"""The site serves its own source while no host does: the repository as a zip, and the wheel that is built from that zip.
+
+    python tools/pack_source.py FOLDER
+
+Quarto runs it after rendering (`_quarto.yml`) and names the folder of the site in QUARTO_PROJECT_OUTPUT_DIR."""
+import configparser
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+ROOT = Path(__file__).parent.parent
+parser = configparser.ConfigParser(delimiters=["="])
+parser.read(ROOT/"settings.ini", encoding="utf-8")
+CFG = parser["DEFAULT"]
+NAME = f"{CFG['lib_name']}-{CFG['version']}"
+HOUSE = """nbs infattn_nb tests tools benchmarks .ci .github settings.ini setup.py pyproject.toml _quarto.yml README.md
+CONTRIBUTING.md CHANGELOG.md CITATION.cff LICENSE MANIFEST.in .gitignore .editorconfig .pre-commit-config.yaml""".split()
+LEFT_OUT = {"__pycache__", ".ipynb_checkpoints", "nbdev.yml", "sidebar.yml", ".last_checked"}
+
+def files():
+    "What belongs to the repository: relative paths, in order."
+    for part in HOUSE:
+        path = ROOT/part
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and not LEFT_OUT & {*file.relative_to(ROOT).parts}: yield file.relative_to(ROOT)
+
+def pack(folder):
+    "Write the zip and, built from it, the wheel."
+    folder.mkdir(parents=True, exist_ok=True)
+    with ZipFile(folder/f"{NAME}.zip", "w", ZIP_DEFLATED) as archive:
+        for file in files(): archive.write(ROOT/file, Path(NAME)/file)
+    with tempfile.TemporaryDirectory() as here:
+        ZipFile(folder/f"{NAME}.zip").extractall(here)
+        command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder.resolve(), Path(here)/NAME]
+        subprocess.run(command, check=True)
+
+if __name__ == "__main__":
+    if not CFG.getboolean("published"):
+        site = sys.argv[1] if len(sys.argv) > 1 else os.environ["QUARTO_PROJECT_OUTPUT_DIR"]
+        pack(Path(site)/"download")
