@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import RandomState
 
 from ..laws.predictive import Mixture
+from .deep import deep_descended, flat
 from .estimator import Estimator
 from .layer_on_data import visible
 from .losses import loss_of, tried
@@ -62,7 +63,9 @@ class AttentionDescent(Estimator):
                  rate: float | None = None, steps: int = 1000, momentum: float = 0.,
                  weight_decay: float = 0., temperature: float = 0.,
                  batch: int | None = None, tol: float = 1e-6, networks: int = 16,
-                 lazy: bool = False, start: Any = None,
+                 lazy: bool = False, start: Any = None, layers: int | None = None,
+                 residual: bool = True, norm: str | None = None,
+                 train_readout: bool = True,
                  random_state: RandomState | Rng = None, verbose: bool = False) -> None:
         """
         Parameters
@@ -76,7 +79,8 @@ class AttentionDescent(Estimator):
         width
             m, of queries, keys and values of every head: a whole number in [1, ∞]
         readout
-            position that is read out, from the end if negative; "mean": all of them
+            position that is read out, from the end if negative; "mean": all of them;
+            "every", with `layers`: each position has a target of its own
         mask
             "causal" or boolean (s, s), True = may attend
         loss
@@ -105,6 +109,17 @@ class AttentionDescent(Estimator):
             None: random; normal weights W_Q, W_K, W_V (networks, heads, d, m) and W_O
             (networks, heads, m, D); or, at infinite width, their products (networks,
             heads, d, d) and (networks, heads, d, D). One network may lack its axis
+        layers
+            L ≥ 1: a deep network of attention alone, at infinite width, read by
+            ⟨r, x⟩/√n with a random r: its circuits are trained (@eq-circuits-step).
+            None: one layer without a skip, as above
+        residual
+            with `layers`: does each layer add to the stream?
+        norm
+            with `layers`: None, "rms" or "layer" (the same at infinite width), before
+            each layer
+        train_readout
+            with `layers`: is r trained too?
         random_state
             None | int | SeedSequence | Generator | RandomState
         verbose
@@ -127,6 +142,10 @@ class AttentionDescent(Estimator):
         self.networks = networks
         self.lazy = lazy
         self.start = start
+        self.layers = layers
+        self.residual = residual
+        self.norm = norm
+        self.train_readout = train_readout
         self.random_state = random_state
         self.verbose = verbose
 
@@ -186,7 +205,8 @@ class AttentionDescent(Estimator):
         """
         model = type(self)(**self.get_params())
         X, Y, published = _problem(model, X, y)
-        result = descended(model, X, Y, checks.executor(executor))
+        run = descended if model.layers is None else deep_descended
+        result = run(model, X, Y, checks.executor(executor))
         vars(self).update(published, **result._asdict())
         if self.interrupted_:
             warnings.warn(f"interrupted: the model is that of step {self.n_steps_}",
@@ -226,7 +246,7 @@ class AttentionDescent(Estimator):
         ndarray (Q,) or (Q, D)
         """
         if self._classifies():
-            return self.classes_[self.predict_proba(X).argmax(1)]
+            return self.classes_[self.predict_proba(X).argmax(-1)]
         return self.values(X).mean(0)
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -246,7 +266,10 @@ class AttentionDescent(Estimator):
                           "pass loss='logistic' or 'softmax'")
         X = self._ready(X)
         f = self.trained_.values(X, "end")
-        return loss_of(self.loss).probabilities(f).mean(0)
+        Q, s = f.shape[1], X.tokens.shape[1]
+        every = self.readout == "every"
+        shares = loss_of(self.loss).probabilities(flat(f) if every else f).mean(0)
+        return shares.reshape(Q, s, -1) if every else shares
 
     def predictive(self, X: Any, noise: float | None = None) -> Mixture:
         """The law of y at each sequence: one Gaussian per network.
@@ -272,7 +295,7 @@ class AttentionDescent(Estimator):
         f = self.values(X)
         return Mixture(f, np.full(f.shape, noise), np.full(len(f), 1/len(f)))
 
-    def attention(self, X: Any, when: str = "end") -> np.ndarray:
+    def attention(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
         """Attention weights, averaged over heads and networks.
 
         Parameters
@@ -281,15 +304,18 @@ class AttentionDescent(Estimator):
             (Q, s, d), or a list of arrays
         when
             "end" or "start" of the training
+        layer
+            of a deep network, from the end if negative
 
         Returns
         -------
-        ndarray (Q, s), or (Q, s, s) for readout="mean"
+        ndarray (Q, s) or (Q, s, s)
+            The latter for several rows that are read out, and below the last layer.
         """
-        A = self.trained_.attention(self._ready(X), _moment(when))
-        return A if isinstance(self.readout, str) else A[:, 0]
+        A = self.trained_.attention(self._ready(X), _moment(when), *self._layer(layer))
+        return A if self._many_rows(layer) else A[:, 0]
 
-    def scores(self, X: Any, when: str = "end") -> np.ndarray:
+    def scores(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
         """Scores of the row that is read out, before mask and softmax.
 
         Parameters
@@ -298,18 +324,69 @@ class AttentionDescent(Estimator):
             (Q, s, d), or a list of arrays
         when
             "end" or "start" of the training
+        layer
+            of a deep network, from the end if negative
 
         Returns
         -------
         ndarray (networks, heads, Q, s), or (networks, heads, Q, s, s)
-            The latter for readout="mean".
+            The latter for several rows that are read out, and below the last layer.
         """
         X = self._ready(X)
         if self.heads == np.inf:
             checks.refuse("heads", "be finite for scores", "np.inf",
                           "attention(X) gives their mean weights")
-        G = self.trained_.scores(X, _moment(when))
-        return G if isinstance(self.readout, str) else G[..., 0, :]
+        G = self.trained_.scores(X, _moment(when), *self._layer(layer))
+        return G if self._many_rows(layer) else G[..., 0, :]
+
+    @property
+    def circuits_(self) -> dict[str, dict]:
+        """The circuits of a deep network (@eq-circuits-stream), as standard normals.
+
+        Returns
+        -------
+        dict
+            "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
+            D)}, with paths a, b as tuples of (layer, head).
+        """
+        return self._deep().circuits("end")
+
+    def circuit_size(self, when: str = "end") -> dict[str, dict]:
+        """Root mean square of the entries of each circuit; near 1 at the start.
+
+        Parameters
+        ----------
+        when
+            "end" or "start" of the training
+
+        Returns
+        -------
+        dict
+            as `circuits_`, with (networks,) for each circuit
+        """
+        return {kind: {key: np.sqrt((x*x).mean((1, 2))) for key, x in found.items()}
+                for kind, found in self._deep().circuits(_moment(when)).items()}
+
+    def without(self, kind: str, key: tuple) -> "AttentionDescent":
+        """The trained networks with one circuit set to zero.
+
+        Parameters
+        ----------
+        kind
+            "score" or "value"
+        key
+            of `circuits_`
+
+        Returns
+        -------
+        AttentionDescent
+            A copy.
+        """
+        checks.choice(kind, "kind", ("score", "value"))
+        copy = type(self)(**self.get_params())
+        fitted = self._deep().without(kind, key)
+        vars(copy).update(vars(self), trained_=fitted)
+        return copy
 
     def tangent(self, X: Any, Z: Any = None, *, when: str = "end") -> np.ndarray:
         """The tangent kernel of each network: how one step moves its values.
@@ -384,6 +461,26 @@ class AttentionDescent(Estimator):
         second.set(xlabel="score at the start", ylabel="score in the end")
         return np.array([first, second])
 
+    def _layer(self, layer):
+        "The argument that only a deep network has."
+        if self.layers is None:
+            checks.output(layer, 1, "layer")
+            return ()
+        return (checks.output(layer, self.layers, "layer"),)
+
+    def _many_rows(self, layer):
+        "Is more than one row of this layer asked for?"
+        below = self.layers is not None and layer % self.layers < self.layers - 1
+        return below or isinstance(self.readout, str)
+
+    def _deep(self):
+        "The networks, if they are deep."
+        self._fitted()
+        if self.layers is None:
+            checks.refuse("layers", "be a number for circuits", "None",
+                          "pass layers=1 or more")
+        return self.trained_
+
     def _classifies(self):
         return isinstance(self.loss, str) and self.loss != "squared"
 
@@ -430,10 +527,36 @@ def _check(model):
     if m.batch is not None:
         checks.count(m.batch, "batch")
     if isinstance(m.readout, str):
-        checks.choice(m.readout, "readout", ("mean",))
+        deep = m.layers is not None
+        checks.choice(m.readout, "readout", ("mean", "every") if deep else ("mean",))
     checks.kind(m.lazy, (bool, np.bool_), "lazy", "pass True or False")
     loss_of(m.loss)
+    if m.layers is not None:
+        _check_deep(m)
     _check_together(m)
+
+def _check_deep(m):
+    "The arguments of a deep network."
+    checks.count(m.layers, "layers")
+    for name in ("residual", "train_readout"):
+        checks.kind(getattr(m, name), (bool, np.bool_), name, "pass True or False")
+    if m.norm is not None:
+        checks.choice(m.norm, "norm", ("rms", "layer"))
+    if m.width < np.inf:
+        checks.refuse("width", "be np.inf for a deep network", m.width,
+                      "its Gram matrices do not close at finite width: take layers=None "
+                      "for one layer at any width")
+    if m.heads == np.inf:
+        checks.refuse("heads", "be finite for a deep network", "np.inf",
+                      "pass a number of heads")
+    if m.weight_decay or m.temperature:
+        checks.refuse("weight_decay", "be 0, and temperature too, for a deep network",
+                      f"{m.weight_decay:g} and {m.temperature:g}",
+                      "both change the lengths of its paths: train without them")
+    if m.lazy or m.start is not None:
+        checks.refuse("lazy", "be False, and start None, for a deep network",
+                      f"{m.lazy} and {type(m.start).__name__}",
+                      "train it from random circuits")
 
 def _check_together(m):
     "What does not go together."
@@ -463,6 +586,8 @@ def _problem(model, X, y):
     X = _suited(model, sequences(X))
     P = len(X.lengths)
     known = dict(n_features_in_=X.tokens.shape[2])
+    if model.readout == "every":
+        return X, *_every(model, X, y, known)
     if model._classifies():
         labels, classes = _labels(y, P, model.loss)
         known |= dict(classes_=classes, single_=model.loss == "logistic")
@@ -473,6 +598,26 @@ def _problem(model, X, y):
     Y = y.reshape(P, -1)
     tried(loss_of(model.loss), Y)
     return X, Y, known | dict(single_=y.ndim == 1)
+
+def _every(model, X, y, known):
+    "Targets (P, s, D) of every position, and what is known before the training."
+    P, s, _ = X.tokens.shape
+    if (X.lengths != s).any():
+        checks.refuse("X", "have sequences of one length for readout='every'",
+                      f"lengths {X.lengths.min()} to {s}", "pad them, or read one row")
+    y = np.asarray(y)
+    if y.shape[:2] != (P, s):
+        checks.refuse("y", f"be ({P}, {s}) or ({P}, {s}, outputs)", y.shape,
+                      "pass a target for every position of every sequence")
+    if model._classifies():
+        labels, classes = _labels(y.reshape(-1), P*s, model.loss)
+        one_hot = model.loss == "softmax"
+        Y = np.eye(len(classes))[labels] if one_hot else labels[:, None]
+        known = known | dict(classes_=classes, single_=not one_hot)
+        return Y.astype(float).reshape(P, s, -1), known
+    y = _numbers(y.reshape(P*s, *y.shape[2:]), P*s)
+    tried(loss_of(model.loss), y.reshape(P*s, -1))
+    return y.reshape(P, s, -1), known | dict(single_=y.ndim == 1)
 
 def _numbers(y, P):
     "y as floats (P,) or (P, D)."

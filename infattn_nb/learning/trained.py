@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NUMBERS', 'HALVINGS', 'HEAD_DRAWS', 'start_of', 'weights_of', 'Networks', 'some', 'products_of', 'joined',
-           'KernelModel', 'Fitted', 'descended', 'blocks_of']
+           'KernelModel', 'Fitted', 'descended', 'median_steepness', 'root_of', 'blocks_of', 'run_at_a_rate']
 
 # %% ../../nbs/94_trained.ipynb #imports
 from dataclasses import dataclass
@@ -235,7 +235,7 @@ def descended(model, # checked
     options = {name: getattr(model, name)
                for name in ("var_qk", "var_vo", "readout", "mask")}
     layer = training_layer(X, 1 if infinite else model.heads, **options)
-    networks, batches, noise, more = _root(model.random_state).spawn(4)
+    networks, batches, noise, more = root_of(model.random_state).spawn(4)
     view = np.arange(len(Y)) if infinite else layer.view(X, leading=True)
     task = Task(layer, view, Y, loss_of(model.loss), None, model.batch, batches)
     if infinite:
@@ -245,8 +245,8 @@ def descended(model, # checked
         λ = np.linalg.eigvalsh(blocks[0].tangent)[-1]
     else:
         blocks = blocks_of(_starting(model, layer, X, Y, networks), view)
-        λ = None if model.rate else _median_steepness(task, blocks, executor)
-    rate, run = _run(model, task, blocks, noise, λ, executor)
+        λ = None if model.rate else median_steepness(task, blocks, executor)
+    rate, run = run_at_a_rate(model, task, blocks, noise, λ, executor)
     if infinite:
         path = run.blocks[0].path[:, 0]
         known = KernelModel(heads, X, seeds, Y.shape[1], path)
@@ -254,11 +254,11 @@ def descended(model, # checked
         known = Networks(layer, X, joined(blocks), joined(run.blocks))
     return Fitted(known, run.losses, rate, run.losses.shape[1] - 1, run.interrupted)
 
-def _median_steepness(task, blocks, executor):
+def median_steepness(task, blocks, executor):
     found = in_order(partial(steepest, task), [(b,) for b in blocks], executor)
     return np.median(np.concatenate(list(found)))
 
-def _root(random_state):
+def root_of(random_state):
     "The seed, also from numpy's older kind of generator, which scikit-learn may pass."
     if isinstance(random_state, RandomState):
         return SeedSequence(random_state.randint(2**31 - 1, size=4))
@@ -286,7 +286,7 @@ def blocks_of(networks, view): # [networks, …]
     return [some(networks, slice(k[0], k[-1] + 1))
             for k in np.array_split(np.arange(N), number)]
 
-def _run(model, task, blocks, noise, λ, executor):
+def run_at_a_rate(model, task, blocks, noise, λ, executor):
     "The run, at the rate that is given or at a stable one."
     rate = model.rate or _stable(model, task, λ)
     for _ in range(HALVINGS):
