@@ -245,7 +245,8 @@ def named(depth, # Depth
     found = {}
     for l, x in enumerate(scores):
         ends = dict(zip(depth.paths(l), range(0, x.shape[-1], d)))
-        for h, (a, i), (b, j) in product(range(depth.heads), ends.items(), ends.items()):
+        pairs = product(range(depth.heads), ends.items(), ends.items())
+        for h, (a, i), (b, j) in pairs:
             found[l, h, a, b] = x[:, h, i:i + d, j:j + d]
     ends = zip(depth.paths(depth.layers), range(0, values.shape[1], d))
     return {"score": found, "value": {a: values[:, i:i + d] for a, i in ends}}

@@ -14,13 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .circuits import Circuits, Depth, Rows, backward, forward, named
-from .circuits import normalised, random_circuits, scores_of
+from .circuits import random_circuits, scores_of
 from .descent_run import ITERATIONS, Task
 from .layer_on_data import rows_read, visible
 from .losses import loss_of
 from .trained import Fitted, root_of, run_at_a_rate
 from ..numerics import checks
-from ..numerics.nonlinearities import softmax
 from ..numerics.sampling import in_order, pieces
 
 # %% ../../nbs/95_deep.ipynb #deepreading
@@ -129,8 +128,8 @@ def steepest_of(task, # Task
         χ = χ/np.maximum(np.sqrt((χ*χ).sum(axes, keepdims=True)), 1e-300)
         slopes = [k*g for k, g in zip(depth.rates(),
                                       backward(depth, rows, now, answer, χ))]
-        there, back = (forward(depth, rows, [x + e*g for x, g in zip(now, slopes)]).values
-                       for e in (step, -step))
+        ends = [[x + e*g for x, g in zip(now, slopes)] for e in (step, -step)]
+        there, back = (forward(depth, rows, end).values for end in ends)
         χ = (there - back)/(2*step)
     return np.sqrt((χ*χ).sum(axes))
 

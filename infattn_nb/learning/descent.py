@@ -111,7 +111,7 @@ class AttentionDescent(Estimator):
             heads, d, d) and (networks, heads, d, D). One network may lack its axis
         layers
             L ≥ 1: a deep network of attention alone, at infinite width, read by
-            ⟨r, x⟩/√n with a random r: its circuits are trained (@eq-circuits-step).
+            ⟨r, x⟩/√n with a random r: its circuits are trained (O18).
             None: one layer without a skip, as above
         residual
             with `layers`: does each layer add to the stream?
@@ -341,7 +341,7 @@ class AttentionDescent(Estimator):
 
     @property
     def circuits_(self) -> dict[str, dict]:
-        """The circuits of a deep network (@eq-circuits-stream), as standard normals.
+        """The circuits of a deep network (O18), as standard normals.
 
         Returns
         -------
@@ -544,8 +544,8 @@ def _check_deep(m):
         checks.choice(m.norm, "norm", ("rms", "layer"))
     if m.width < np.inf:
         checks.refuse("width", "be np.inf for a deep network", m.width,
-                      "its Gram matrices do not close at finite width: take layers=None "
-                      "for one layer at any width")
+                      "its Gram matrices do not close at finite width: take "
+                      "layers=None for one layer at any width")
     if m.heads == np.inf:
         checks.refuse("heads", "be finite for a deep network", "np.inf",
                       "pass a number of heads")

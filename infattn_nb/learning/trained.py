@@ -255,6 +255,7 @@ def descended(model, # checked
     return Fitted(known, run.losses, rate, run.losses.shape[1] - 1, run.interrupted)
 
 def median_steepness(task, blocks, executor):
+    "The largest eigenvalue of the tangent kernel of a typical network."
     found = in_order(partial(steepest, task), [(b,) for b in blocks], executor)
     return np.median(np.concatenate(list(found)))
 
