@@ -17,13 +17,14 @@ import pytest
 from scipy.stats import ks_2samp
 
 from conftest import nightly
-from infattn_nb import AttentionRegressor, Block, Chain, FeedForward, Report, Transformer, embedding_cov, infattn_report, recall
+from infattn_nb import Attention, AttentionRegressor, Block, Chain, FeedForward, Norm, Report, Rotary, SelfAttention, Tokens, Transformer, embedding_cov, good_enough, identity, infattn_report, recall
 from infattn_nb import Thresholds
 from infattn_nb import report as draw_report
 from infattn_nb.initialisation import report_pages
 from infattn_nb.readers.configs import READY
-from infattn_nb.initialisation.report import blocks_said, default_size, enough_width, rounded
+from infattn_nb.initialisation.report import blocks_said, default_size, enough_width, first_layer, rounded
 from infattn_nb.initialisation.report_command import report_of
+from infattn_nb.initialisation.scan import scaled
 from infattn_nb.initialisation.report_pages import PANELS, file_of
 
 HERE = Path(__file__).parent
@@ -162,9 +163,31 @@ def test_blocks_are_said_as_one_says_them():
     assert [rounded(x) for x in (7, 149, 6858.6, 1.402e8, np.inf)] == ["7", "150", "6,900", "140,000,000", "∞"]
     assert enough_width(100, .5, .25, .5) == 100 and enough_width(100, .2, .25, .5) == 1
 
-def test_it_prints_in_fifteen_lines(report):
+@pytest.mark.power("kurtosis of the first layer: a tenth")
+def test_the_first_layer_is_what_good_enough_says(seed=0):
+    "By its own draws; a layer of other scores or other heads is not."
+    t = Transformer.uniform(np.eye(3), layers=2, heads=4, var_q=9., var_k=4., mask="causal")
+    t = scaled(t, 1., .5)
+    said = lambda **change: good_enough(Attention(Tokens(3, identity, np.eye(3)), **dict(heads=4, head_width=16, var_q=9.) | change), 64, draws=2**16, rng=seed).numbers
+    x = first_layer(t, 64, np.random.SeedSequence(seed + 1))
+    def off(numbers): return max(abs(np.log([x.kurtosis/numbers["kurtosis"], x.limit/numbers["limit kurtosis"]])))
+    def tails_off(numbers): return max(abs(np.log([x.beyond/numbers["beyond 6 sd"], x.limit_beyond/numbers["limit beyond 6 sd"]])))
+    assert x.tokens == 3 and off(said()) < .08 and tails_off(said()) < .5 # ten and six standard errors
+    for change in (dict(var_q=3.), dict(heads=8, head_width=8), dict(var_q=36.)): assert off(said(**change)) > .12
+
+def test_other_layers_are_passed_over():
+    cov = np.eye(3)
+    def alone(t, width=24): return first_layer(t, width, np.random.SeedSequence(0))
+    def of(width=24, **fields): return alone(Transformer(cov, blocks=[Block(SelfAttention(4, **fields))]), width)
+    assert of() is not None and of(groups=4) is not None and of(head_width=6) is not None and of(mask="causal") is not None
+    for fields in (dict(rotary=Rotary()), dict(qk_norm=Norm()), dict(softcap=3.), dict(bias=cov), dict(groups=2), dict(head_width=8), dict(width=np.inf)): assert of(**fields) is None, fields
+    later = Transformer(cov, blocks=[Block(None), Block(SelfAttention(4))])
+    assert alone(later) == of() and alone(Transformer(cov, blocks=[Block(None)])) is None
+    assert alone(Transformer.uniform(np.eye(20), heads=2, layers=1), 48).tokens == 16
+
+def test_it_prints_in_eighteen_lines(report):
     lines = repr(report).splitlines()
-    assert len(lines) <= 15 and max(map(len, lines)) <= 88 and lines[0].startswith("Report of a <small> one: 3 blocks, 6 tokens, width 48, 12 networks")
+    assert len(lines) <= 18 and max(map(len, lines)) <= 88 and lines[0].startswith("Report of a <small> one: 3 blocks, 6 tokens, width 48, 12 networks")
     for v in report.verdicts: assert v.mark in "✓!·" and re.search(r"\d", v.text)
 
 def test_networks_of_every_kind_have_one():
@@ -173,7 +196,8 @@ def test_networks_of_every_kind_have_one():
               Transformer(np.eye(3), blocks=[Block(None, FeedForward())]*2), Transformer.uniform(np.eye(3), layers=2, var_o=0., var_2=0.)):
         for width in (24, np.inf):
             found = draw_report(t, width, 4, 0)
-            assert len(found.verdicts) == 6 and len(repr(found).splitlines()) <= 15
+            known = width < np.inf and t.blocks[0].attention is not None
+            assert len(found.verdicts) == 6 + known and len(repr(found).splitlines()) <= 18
         assert len(found.table) == len(t.blocks) and len(found.spreads)
         plt.close(found.plot())
 

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from scan_tables import NETWORKS, PATH, table
+from scan_tables import LENGTHS_PATH, NETWORKS, PATH, network, table
 
 from infattn_nb import Block, FeedForward, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, scan, silu, with_rule
 from infattn_nb.initialisation.measures import Measures, Thresholds, attended, depth_ratio, diagnose, excess, kernel_share, measures, score_ratio, spread, typical_norm
@@ -159,9 +159,9 @@ def test_deepnorm_by_hand():
     np.testing.assert_allclose([a.var_q, a.var_k, a.var_v, a.var_o, f.var_1, f.var_2], [1, 1, β2, β2, .4*β2, 1.6*β2])
 
 def test_depth_mup_by_hand():
-    for t, width, m in ((SIXTEEN, None, 64), (SIXTEEN, 1024, 256), (replace_width(512), None, 128)):
+    for t, width, m in ((SIXTEEN, None, 64), (SIXTEEN, 256, 64), (SIXTEEN, 1024, 256), (replace_width(512), None, 128)):
         block, a, f = first(with_rule(t, "Depth-µP", width=width))
-        np.testing.assert_allclose([block.branch_scale, a.score_scale], [1/4, m**-.5])
+        np.testing.assert_allclose([block.branch_scale, a.score_scale], [1/4, (64/m)**.5])
         assert (a.var_q, a.var_o, f.var_2) == (2., 1., 1.)
 
 def replace_width(n): return replace(SIXTEEN, width=n)
@@ -360,11 +360,21 @@ def test_a_table_read_back_is_a_scan(small, tmp_path):
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_stored_table_is_computed_again(kind):
     stored = pd.read_csv(PATH, keep_default_na=False).query(f"network == '{kind}'")
-    ours = table(kind, residual=[.2, 2], scores=[10], layers=[12], rules=("DeepScaleLM", "T-Fixup"))
+    ours = table(kind, residual=[.2, 2], scores=[10], layers=[12], rules=("DeepScaleLM", "T-Fixup", "Depth-µP"))
     for _, row in ours.iterrows():
         at = np.isclose(stored[["layers", "residual", "scores"]], list(row[["layers", "residual", "scores"]]), rtol=1e-5).all(1)
         twin = stored[at & (stored["rule"] == row["rule"]).to_numpy()]
         assert len(twin) == 1 and twin["worst"].item() == row["worst"]
         names = [*Measures._fields, "score"]
         np.testing.assert_allclose(row[names].astype(float), twin[names].astype(float).iloc[0], rtol=1e-4, atol=1e-5)
-    assert len(ours) == 4
+    assert len(ours) == 5
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_stored_table_of_lengths_is_computed_again(kind):
+    "An unscaled network and a rule at 64 tokens; at 16 they are others."
+    stored = pd.read_csv(LENGTHS_PATH, keep_default_na=False)
+    names = [*Measures._fields, "score"]
+    for tokens, same in ((64, True), (16, False)):
+        ours = scan(network(kind, tokens), residual=[1], scores=[1], layers=12, rules=("DeepScaleLM",), width=np.inf, size=4, rng=0).table
+        twins = stored.query(f"network == '{kind}' and tokens == 64 and layers == 12 and (rule == 'DeepScaleLM' or (rule == '' and residual == 1))")
+        assert np.allclose(ours[names].astype(float), twins[names].astype(float), rtol=1e-4, atol=1e-5) == same
