@@ -206,7 +206,8 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n, at least 2s + 1, or ∞; None is the width that is remembered, or ∞
+            n, at least 2s + 1, or ∞; None is the width that is remembered, or ∞. At ∞
+            64 units stand for those of an MLP (O14)
         readout
             Columns of r are independent N(0, readout/n): one random vector for the
             last token of each text, or for the mean of its tokens, or any covariance.
