@@ -15,7 +15,7 @@ from numpy.random import RandomState
 
 from ..laws.predictive import Mixture
 from .deep import deep_descended, flat
-from .estimator import Estimator
+from .estimator import Estimator, r_squared
 from .layer_on_data import visible
 from .losses import loss_of, tried
 from .sequences import sequences
@@ -410,7 +410,7 @@ class AttentionDescent(Estimator):
         Θ = self.trained_.tangent(X, Z, _moment(when))
         return Θ[:, :, 0, :, 0] if self.single_ else Θ
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² of the mean of the networks, or the share of right classes.
 
         Parameters
@@ -419,6 +419,8 @@ class AttentionDescent(Estimator):
             (Q, s, d), or a list of arrays
         y
             (Q,) or (Q, D)
+        sample_weight
+            (Q,), in [0, ∞); None = equal
 
         Returns
         -------
@@ -426,9 +428,10 @@ class AttentionDescent(Estimator):
         """
         guess = self.predict(X)
         if self._classifies():
-            return float(np.mean(guess == np.asarray(y)))
-        y = _numbers(y, len(guess))
-        return float(1 - ((y - guess)**2).sum()/((y - y.mean(0))**2).sum())
+            right = guess == np.asarray(y)
+            return float(np.average(right.reshape(len(X), -1).mean(1),
+                                    weights=sample_weight))
+        return r_squared(_numbers(y, len(guess)), guess, sample_weight)
 
     def plot(self, ax: Any = None) -> Any:
         """Losses, and the scores of the training sequences before and after.

@@ -8,13 +8,13 @@ __all__ = ['recall', 'AttentionRegressor']
 # %% ../../nbs/26_learning.ipynb #c0dd6244
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from inspect import signature
 from typing import Any
 
 import numpy as np
 from numpy.random import RandomState, default_rng
 
 from ..laws.predictive import Mixture
+from .estimator import Estimator, r_squared
 from .fitting import fitted, law_of, least_noise, root_seed, seconds
 from .layer_on_data import visible
 from .posteriors import mean_attention
@@ -65,7 +65,7 @@ def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
 
 # %% ../../nbs/26_learning.ipynb #41a9edc8
 #| code-fold: true
-class AttentionRegressor:
+class AttentionRegressor(Estimator):
     r"""Bayesian regression by one attention layer of any width, at initialisation.
 
     scikit-learn's verbs; before `fit` it is the prior. Theorem 1 given its scores:
@@ -366,8 +366,8 @@ class AttentionRegressor:
         X = self.posterior_.X
         return [x[:k] for x, k in zip(X.tokens, X.lengths)], self.y_train_
 
-    def score(self, X: Any, y: Any) -> float:
-        """Coefficient of determination of the predictions.
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Coefficient of determination of the predictions, as scikit-learn has it.
 
         Parameters
         ----------
@@ -375,14 +375,16 @@ class AttentionRegressor:
             (Q, s, d), or a list of arrays
         y
             (Q,) or (Q, D)
+        sample_weight
+            (Q,), in [0, ∞); None = equal
 
         Returns
         -------
         float
-            R².
+            R², the mean over outputs.
         """
         y = _targets(y, len(X))
-        return 1 - ((y - self.predict(X))**2).sum()/((y - y.mean(0))**2).sum()
+        return r_squared(y, self.predict(X), sample_weight)
 
     def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
         """Evidence of models with other numbers of heads on the data of `fit`.
@@ -431,31 +433,6 @@ class AttentionRegressor:
         prior = type(self)(**self.get_params())
         return fitted(prior, X.take(slice(0, 0)), np.zeros(0)), X
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments.
-
-        Parameters
-        ----------
-        deep
-            for scikit-learn; there is nothing deeper
-        """
-        names = list(signature(type(self).__init__).parameters)[1:]
-        return {name: getattr(self, name) for name in names}
-
-    def set_params(self, **params: Any) -> "AttentionRegressor":
-        "Change some of them; ValueError for names that there are not."
-        for name in params:
-            checks.choice(name, "params", tuple(self.get_params()))
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self):
-        default = signature(type(self).__init__).parameters
-        changed = [f"{k}={v!r:.40}" for k, v in self.get_params().items()
-                   if v is not default[k].default]
-        return f"{type(self).__name__}({', '.join(changed)})"
-
     def __sklearn_tags__(self):
         "What scikit-learn asks of an estimator; only it calls this."
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
@@ -469,8 +446,7 @@ class AttentionRegressor:
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model
-    if not (np.ndim(m.heads) == 0 and m.heads == np.inf):
-        checks.count(m.heads, "heads")
+    checks.heads(m.heads)
     checks.width(m.width)
     checks.count(m.n_particles, "n_particles", 2)
     for name in ("n_islands", "n_steps"):

@@ -101,9 +101,12 @@ def count(k, # what should be an integer
     return n
 
 def heads(H): # integer ≥ 1, or np.inf
-    "A number of heads; np.inf is infinitely many."
-    infinite = isinstance(H, float) and H == np.inf
-    return H if infinite else count(H, "heads")
+    "A number of heads, 2.0 too; np.inf is infinitely many."
+    x = _one_number(H)
+    if x == np.inf:
+        return np.inf
+    whole = x is not None and x == np.floor(x)
+    return count(int(x) if whole else H, "heads")
 
 def _one_number(n):
     "A number as a float; None for a truth value, a text, an array or anything else."
