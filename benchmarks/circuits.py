@@ -1,12 +1,14 @@
 """The experiments on deep attention: wide networks against their circuits, and whether induction heads form.
 
-    python benchmarks/circuits.py widths induction strengths [--seeds 8]
+    python benchmarks/circuits.py widths induction strengths literal speed [--seeds 8]
 
-writes nbs/data/circuits_<name>.csv, from which the page on circuits is made. Each row depends on its seed alone; a test recomputes some."""
+writes nbs/data/circuits_<name>.csv (speed: nbs/data/benchmarks_circuits.json), from which the page on circuits is made. Each row depends on its seed alone; a test recomputes some. `literal` and torch's side of `speed` need PyTorch."""
 import argparse
 import itertools
+import json
 import os
 import sys
+import time
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"): os.environ.setdefault(name, "1")
@@ -88,16 +90,123 @@ def run_strengths(steps, networks=8, train=300):
         row |= {f"score {l}{h}: {named(a)} asks {named(b)}": size[k] for (l, h, a, b), size in sizes["score"].items()}
         yield row | {f"value: {named(a)}": size[k] for a, size in sizes["value"].items()}
 
+# --- literal networks of growing width on the same task, by torch
+
+MOMENTS = 0, 300, 600, 1000, 1400, 1800, 2400, 3000
+LITERAL = {64: 8, 256: 8, 1024: 3} # width: how many networks
+
+def stable_rate(train=300):
+    "What the networks of infinite width find."
+    X, y = induction()
+    options = dict(layers=2, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=8, random_state=0)
+    return AttentionDescent(steps=1, **options).fit(X[:train], y[:train]).rate_
+
+def run_literal(n, seed, rate, train=300, letters=5, moments=MOMENTS):
+    """A network of width n with two layers of one head, all its matrices trained by torch; right answers on the way.
+
+    The first layer works on the 30 tokens that there are, the second for the row that is read, which changes nothing."""
+    import torch
+    torch.set_num_threads(1)
+    made = torch.Generator().manual_seed(1000*n + seed)
+    normal = lambda *shape: torch.randn(shape, generator=made)
+    X, y = (torch.tensor(x) for x in induction(letters))
+    s = letters + 1
+    token = X[..., :letters].argmax(-1)*s + torch.arange(s) # which of the letters·places
+    distinct = torch.cat([torch.eye(letters).repeat_interleave(s, 0), torch.eye(s).repeat(letters, 1)], 1)
+    there = torch.nn.functional.one_hot(token, letters*s).float()
+    E = torch.linalg.qr(normal(n, letters + s))[0].T*n**.5
+    Q0, K0, V0, O0, Q1, K1, V1, O1 = weights = [torch.nn.Parameter(normal(n, n)) for _ in range(8)]
+    r = torch.nn.Parameter(normal(n, letters))
+    descent = torch.optim.SGD([*weights, r], lr=rate, momentum=.9)
+    normed = lambda x: x/torch.sqrt((x*x).mean(-1, keepdim=True) + 1e-5)
+    future = torch.triu(torch.full((s, s), -torch.inf), 1)
+    def values(k):
+        tokens, at = distinct @ E, token[k]
+        u = normed(tokens)
+        S = (u @ Q0) @ (u @ K0).T/n**1.5
+        A = torch.softmax(S[at[:, :, None], at[:, None]] + future, -1)
+        x = there[k] @ tokens + A @ there[k] @ (u @ V0 @ O0/n)
+        u, last = normed(x), x[:, -1]
+        a = torch.softmax(torch.einsum("pn,psn->ps", u[:, -1] @ Q1 @ K1.T, u)/n**1.5, -1)
+        return (last + torch.einsum("ps,psn->pn", a, u) @ V1 @ O1/n) @ r/n**.5
+    rows, shown, new = [], slice(train), slice(train, None)
+    for step in range(max(moments) + 1):
+        f = values(shown)
+        loss = torch.nn.functional.cross_entropy(f, y[shown], reduction="sum")
+        if step in moments:
+            with torch.no_grad(): test = (values(new).argmax(-1) == y[new]).float().mean().item()
+            rows.append(dict(n=n, seed=seed, steps=step, loss=loss.item()/train, train=(f.argmax(-1) == y[shown]).float().mean().item(), test=test))
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+    return rows
+
+# --- speed
+
+SIZE = dict(P=100, s=32, d=16, layers=2, heads=4, networks=16, steps=200)
+
+def speed_data():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((SIZE["P"], SIZE["s"], SIZE["d"])), rng.standard_normal(SIZE["P"])
+
+def ours():
+    "Processor seconds of all networks and steps."
+    X, y = speed_data()
+    model = AttentionDescent(SIZE["heads"], layers=SIZE["layers"], norm="rms", mask="causal", rate=1e-6, steps=SIZE["steps"], tol=0., networks=SIZE["networks"], random_state=0)
+    begun = time.process_time()
+    model.fit(X, y)
+    return time.process_time() - begun
+
+def torch_seconds(n, steps=3):
+    "Processor seconds of one step of one literal network of width n whose heads are n×n, as one writes it in torch: autograd, SGD, single precision."
+    import torch
+    torch.set_num_threads(1)
+    X, y = (torch.tensor(x, dtype=torch.float32) for x in speed_data())
+    H, s = SIZE["heads"], SIZE["s"]
+    E = torch.linalg.qr(torch.randn(n, SIZE["d"]))[0].T*n**.5
+    shapes = [(n, H*n)]*3 + [(H*n, n)]
+    layers = [[torch.nn.Parameter(torch.randn(shape)) for shape in shapes] for _ in range(SIZE["layers"])]
+    r = torch.nn.Parameter(torch.randn(n))
+    descent = torch.optim.SGD([*itertools.chain(*layers), r], lr=1e-6)
+    split = lambda x: x.unflatten(-1, (H, n)).transpose(1, 2)
+    def step():
+        x = X @ E
+        for Q, K, V, O in layers:
+            u = x/torch.sqrt((x*x).mean(-1, keepdim=True) + 1e-5)
+            q, k, v = (split(u @ W)/n**.5 for W in (Q, K, V))
+            o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + o.transpose(1, 2).flatten(2) @ O/(H*n)**.5
+        loss = .5*((x[:, -1] @ r/n**.5 - y)**2).sum()
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+    step()
+    begun = time.process_time()
+    for _ in range(steps): step()
+    return (time.process_time() - begun)/steps
+
+def speed():
+    "Processor seconds of one step of one network, ours in double precision and torch's in single."
+    total = ours()
+    rows = [dict(section="circuits", case="n = ∞", value=total, each=total/SIZE["steps"]/SIZE["networks"])]
+    rows += [dict(section="circuits, torch", case=f"n = {n}", each=torch_seconds(n)) for n in (64, 1024)]
+    versions = dict(python=f"{sys.version_info[0]}.{sys.version_info[1]}", numpy=np.__version__, processors=os.cpu_count())
+    try: versions["torch"] = __import__("torch").__version__
+    except ImportError: pass
+    (DATA/"benchmarks_circuits.json").write_text(json.dumps(dict(versions=versions, size=SIZE, rows=rows), indent=1) + "\n")
+
 TABLES = {
+    "literal": lambda seeds: [row for n, most in LITERAL.items() for seed in range(min(most, seeds)) for row in run_literal(n, seed, stable_rate())],
     "strengths": lambda seeds: [row for steps in (0, 300, 600, 1000, 1400, 1800, 2400, 3000) for row in run_strengths(steps, seeds)],
     "widths": lambda seeds: [run_widths(case, n, seed) for case in CASES for n, most in WIDTHS.items() for seed in range(min(most, 2*seeds))],
     "induction": lambda seeds: [row for layers, heads in ((1, 2), (2, 1), (2, 2), (2, 4)) for steps in (300, 1000, 3000) for row in run_induction(layers, heads, steps, seeds)]}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="+", choices=[*TABLES])
+    parser.add_argument("tables", nargs="+", choices=[*TABLES, "speed"])
     parser.add_argument("--seeds", type=int, default=8)
     options = parser.parse_args()
     for name in options.tables:
-        pd.DataFrame(TABLES[name](options.seeds)).to_csv(DATA/f"circuits_{name}.csv", index=False, float_format="%.8g")
+        if name == "speed": speed()
+        else: pd.DataFrame(TABLES[name](options.seeds)).to_csv(DATA/f"circuits_{name}.csv", index=False, float_format="%.8g")
         print(name, flush=True)

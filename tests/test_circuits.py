@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.random import default_rng
+from numpy.random import SeedSequence, default_rng
 from scipy.stats import ks_2samp
 
-from conftest import nightly
-from infattn_nb import AttentionDescent, recall
-from infattn_nb.learning.circuits import Circuits, Depth, backward, forward, named, random_circuits
+from conftest import least_p, nightly
+from infattn_nb import AttentionDescent, Transformer, recall
+from infattn_nb.learning.circuits import Circuits, Depth, Rows, backward, forward, named, random_circuits, scores_of, theta
 from literal_circuits import Plain, Wide, data, distances
 
 ROOT = Path(__file__).parent.parent
@@ -102,6 +102,55 @@ def test_trained_networks_have_the_same_law():
     same, other = limit(rate), limit(rate/2)
     assert min(ks_2samp(a, b).pvalue for a, b in zip(np.transpose(wide), same.T)) > 1e-6
     assert min(ks_2samp(a, b).pvalue for a, b in zip(np.transpose(wide), other.T)) < 1e-9
+
+# --- the start, by the chain of a Transformer
+
+STARTS = {"causal": (Depth(2, 2, 1., .5, True, False, False, 3), "causal"), "norm": (Depth(2, 2, 1.5, 1., True, True, False, 2), None), "three layers": (Depth(3, 1, 1.2, 1., True, True, False, 2), "causal")}
+
+def by_circuits(depth, rows, networks, broken=None):
+    "Statistics (networks, ·) of circuits at the start: scores and inner products of the first and last layer, θ of every layer, tangent kernel of two sequences."
+    state = random_circuits(depth, 1, SeedSequence(1).spawn(networks), 1)
+    now = (dependent(state) if broken == "dependent" else state).now()
+    limit = unscaled(depth) if broken == "no 1/H" else depth
+    answer = forward(limit, rows, now)
+    slopes = [backward(limit, rows[p:p + 1], now, forward(limit, rows[p:p + 1], now), np.ones((networks, 1, 1))) for p in range(2)]
+    rates = [np.full_like(k, 2.) for k in depth.rates()] if broken == "one rate" else depth.rates()
+    Θ = [sum((k*a*b).reshape(networks, -1).sum(1) for k, a, b in zip(rates, *pair)) for pair in ((slopes[0], slopes[0]), slopes, (slopes[1], slopes[1]))]
+    θ = theta(limit, [a + b for a, b in zip(*slopes)])
+    last = answer.layers[-1]
+    P = [np.broadcast_to(scores_of(limit, rows, now, l, answer.layers[l].seen)[0], (networks, depth.heads, 2, len(x[0]), 3)) for l, x in ((0, rows.see), (-1 % depth.layers, rows.rows))]
+    met = last.seen if last.size is None else last.seen*last.size
+    grams = [(met @ met.mT)[:, 0], (answer.read @ answer.read.mT)]
+    return np.concatenate([x.reshape(networks, -1) for x in (*P, *grams, *θ, np.transpose(Θ))], axis=1)
+
+def by_the_chain(depth, rows, mask, networks):
+    "The same of a Transformer without MLPs."
+    tokens = rows.tokens.reshape(6, -1)
+    net = Transformer.uniform(tokens @ tokens.T, layers=depth.layers, heads=depth.heads, norm="pre" if depth.norm else None, kind="rms", ff=0, mask=mask,
+                              var_q=depth.scale**2, var_v=depth.var_vo, texts=[0, 0, 0, 1, 1, 1])
+    back, chain = net.gradients(np.inf, networks, 0), net.chain(np.inf, networks, 1, scores=True)
+    own = np.stack([chain.scores[..., :3, :3], chain.scores[..., 3:, 3:]], axis=3) # (N, L, H, text, 3, 3)
+    Θ = back.tangent[:, [0, 0, 1], [0, 1, 1]]
+    parts = own[:, 0], own[:, -1, :, :, -1:], chain.gram[:, -2, :3, :3], chain.kernel_of_texts("last")[:, -1], back.norms["q"], back.norms["v"], Θ
+    return np.concatenate([x.reshape(networks, -1) for x in parts], axis=1)
+
+@pytest.mark.power("distribution functions .1 apart, and each of three mistakes")
+@pytest.mark.parametrize("name", STARTS)
+def test_the_start_is_that_of_the_chain(name, networks=4_000):
+    "Two programs that share nothing: scores, Gram matrices, squared gradients of every matrix, the random tangent kernel."
+    depth, mask = STARTS[name]
+    tokens = default_rng(0).standard_normal((2, 3, depth.size))
+    tokens /= np.sqrt((tokens**2).mean())
+    see = np.where(np.tri(3) > 0 if mask else np.ones((3, 3)) > 0, 0., -np.inf)
+    rows = Rows(tokens, np.stack([see, see]), np.full((2, 1), 2), np.ones((2, 1)))
+    theirs = by_the_chain(depth, rows, mask, networks)
+    def off(broken=None):
+        ours = by_circuits(depth, rows, networks, broken)
+        fixed = ours.std(0) < 1e-9 # the first row of a causal layer attends to itself
+        same = np.allclose(ours[:, fixed], theirs[:, fixed], atol=1e-9)
+        return same*least_p(ours[:, ~fixed], theirs[:, ~fixed])
+    assert off() > 1e-6
+    for mistake in ("one rate", *["dependent", "no 1/H"]*(depth.heads > 1)): assert off(mistake) < 1e-6, mistake
 
 def test_one_layer_without_a_skip_is_the_layer():
     X, y, _ = recall(12, 0)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['EPS', 'Depth', 'Rows', 'at_rows', 'from_rows', 'Layer', 'Answer', 'normalised', 'scores_of', 'forward', 'backward',
-           'layer_back', 'Circuits', 'stepped', 'random_circuits', 'named']
+           'layer_back', 'Circuits', 'stepped', 'random_circuits', 'named', 'theta']
 
 # %% ../../nbs/29_circuits.ipynb #imports
 from itertools import product
@@ -250,6 +250,23 @@ def named(depth, # Depth
             found[l, h, a, b] = x[:, h, i:i + d, j:j + d]
     ends = zip(depth.paths(depth.layers), range(0, values.shape[1], d))
     return {"score": found, "value": {a: values[:, i:i + d] for a, i in ends}}
+
+# %% ../../nbs/29_circuits.ipynb #cinorms
+#| code-fold: true
+def theta(depth, # Depth
+          slopes, # derivatives by the circuits, as of backward
+         ): # θ of queries (or keys), θ of values (or outputs), (N, layers) each
+    "Squared gradients of a layer's matrices: of each circuit that contains them."
+    squares = [g*g for g in slopes]
+    queries = np.stack([g.sum((1, 2, 3)) for g in squares[:-1]], axis=1)
+    values = np.zeros(queries.shape)
+    for l in range(depth.layers):
+        inside = [np.repeat([sum(k == l for k, _ in a) for a in depth.paths(k)],
+                            depth.size) for k in range(depth.layers + 1)]
+        for g, count in zip(squares, inside[:-1]):
+            values[:, l] += ((count[:, None] + count)*g).sum((1, 2, 3))
+        values[:, l] += (inside[-1][:, None]*squares[-1]).sum((1, 2))
+    return queries, values
 
 # %% ../../nbs/29_circuits.ipynb #public
 __all__ = []

@@ -15,7 +15,8 @@ from numpy.random import RandomState
 
 from ..laws.predictive import Mixture
 from .deep import deep_descended, flat
-from .estimator import Estimator, r_squared
+from .estimator import Estimator, not_fitted, only_where
+from .estimator import r_squared
 from .layer_on_data import visible
 from .losses import loss_of, tried
 from .sequences import sequences
@@ -26,6 +27,12 @@ from ..numerics.sampling import Rng
 
 # %% ../../nbs/28_training.ipynb #classcode
 #| code-fold: true
+def _refuse_numbers(model):
+    "There are no probabilities without classes."
+    if not model._classifies():
+        checks.refuse("predict_proba", "follow a loss of classes", model.loss,
+                      "pass loss='logistic' or 'softmax'", AttributeError)
+
 class AttentionDescent(Estimator):
     r"""One attention layer of any width, trained by gradient descent, exactly.
 
@@ -246,11 +253,15 @@ class AttentionDescent(Estimator):
         ndarray (Q,) or (Q, D)
         """
         if self._classifies():
-            return self.classes_[self.predict_proba(X).argmax(-1)]
+            probable = self.predict_proba(X).argmax(-1)
+            return self.classes_[probable]
         return self.values(X).mean(0)
 
+    @only_where(_refuse_numbers)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes: the mean of the networks'.
+
+        Missing from models whose loss is not one of classes.
 
         Parameters
         ----------
@@ -261,9 +272,6 @@ class AttentionDescent(Estimator):
         -------
         ndarray (Q, classes)
         """
-        if not self._classifies():
-            checks.refuse("predict_proba", "follow a loss of classes", self.loss,
-                          "pass loss='logistic' or 'softmax'")
         X = self._ready(X)
         f = self.trained_.values(X, "end")
         Q, s = f.shape[1], X.tokens.shape[1]
@@ -489,8 +497,7 @@ class AttentionDescent(Estimator):
 
     def _fitted(self):
         if not hasattr(self, "trained_"):
-            checks.refuse("fit", "be called first", "a model without data",
-                          "call fit(X, y)")
+            raise not_fitted()
 
     def _ready(self, X):
         "Clean sequences that suit the model."
