@@ -83,6 +83,56 @@ def test_training_approaches_the_circuits(k):
     good = typical(depth, 256, range(6), rate=rate)
     for mistake in broken: assert typical(depth, 256, range(6), rate=rate, **mistake) > 1.5*good, mistake
 
+# --- torch, whose side is stored
+
+TORCH = np.load(ROOT/"tests/data/circuits.npz")
+TORCH_CASES = { # as in torch_circuits.py: network, causal?, every position read?
+    "no norm": (Depth(2, 2, 1., .5, True, False, True, 3), True, False), "RMSNorm": (Depth(2, 2, 1., 1., True, True, True, 3), True, False),
+    "RMSNorm, no mask": (Depth(2, 1, 1.2, .8, True, True, True, 3), False, False), "RMSNorm, readout fixed, no skip": (Depth(2, 1, 1., 1., False, True, False, 3), True, False),
+    "RMSNorm, every position": (Depth(2, 2, 1., 1., True, True, True, 3), True, True), "three layers": (Depth(3, 1, 1., 1., True, True, True, 3), True, False),
+    "one layer": (Depth(1, 2, 1., 1., True, True, True, 3), True, False)}
+
+@pytest.mark.parametrize("name", TORCH_CASES)
+def test_literal_networks_are_torchs(name):
+    "Its autograd and SGD on every matrix, twenty steps: the oracle's values to rounding. Without the readout's own step, or with a causal mask forgotten, they are others."
+    depth, causal, every = TORCH_CASES[name]
+    rows, y = data(7, d=3, every=every, causal=causal)
+    theirs = TORCH[name]
+    def far(depth, rows):
+        net, f = Wide(depth, 24, 1, default_rng([0, 24])), []
+        for _ in theirs:
+            f.append(net.values(rows))
+            net.step(rows, f[-1] - y, .01)
+        return np.abs(f - theirs).max()
+    assert np.abs(theirs[-1] - theirs[0]).max() > 1
+    assert far(depth, rows) < 1e-9
+    assert far(depth._replace(train_readout=not depth.train_readout), rows) > 1e-3
+    if depth.layers > 1: assert far(depth, data(7, d=3, every=every, causal=not causal)[0]) > 1e-3 # the last token sees all of them anyway
+
+@pytest.mark.parametrize("name, depth, causal, wide", [("LayerNorm", Depth(2, 2, 1., 1., True, True, True, 3), True, 256), pytest.param("LayerNorm, one head", Depth(2, 1, 1., 1., True, True, True, 3), False, 1024, marks=pytest.mark.slow)])
+def test_layer_norm_approaches_the_same_circuits(name, depth, causal, wide):
+    "Torch's networks with LayerNorm against their own circuits, ten steps: the distance falls with the width; with one rate for all circuits it stays."
+    rows, y = data(7, d=3, causal=causal)
+    def typical(n, limit=depth):
+        logs = []
+        for seed in range(8):
+            theirs, state = TORCH[f"{name} {n} {seed}"], Wide(depth, n, 1, default_rng([seed, n])).circuits()
+            far = 0.
+            for f in theirs[:10]:
+                answer = state.reply(limit, rows)
+                far = max(far, np.abs(answer.values[0] - f).max())
+                state = state.moved(limit, rows, answer, answer.values - y, Plain(.01), None)
+            logs.append(np.log(far))
+        return np.exp(np.mean(logs))
+    assert typical(wide) < .75*typical(64)
+    assert typical(wide, WrongRates(depth, one_rate)) > 1.5*typical(wide)
+
+def test_torch_live():
+    pytest.importorskip("torch", reason="PyTorch is large and only the other side")
+    import torch_circuits as theirs
+    assert {name: (depth, causal, every) for name, (depth, norm, causal, every) in theirs.CASES.items() if norm != "layer"} == TORCH_CASES
+    for name in ("RMSNorm", "LayerNorm"): np.testing.assert_allclose(theirs.run(name, theirs.SMALL, 0), TORCH[name], atol=1e-9)
+
 @pytest.mark.power("distribution functions .06 apart")
 @pytest.mark.slow
 def test_trained_networks_have_the_same_law():

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import AttentionDescent, Program, Transformer, averages, cos, mlp, relu, tanh
+from infattn_nb import AttentionDescent, Program, Transformer, averages, cos, mlp, relu, softmax, tanh
+from infattn_nb.learning.circuits import Circuits, Depth, Rows, named
+from infattn_nb.learning.descent_state import dynamics
 from infattn_nb.paper.live import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
 from infattn_nb.paper.live import correction_entry, judge_entry, law_entry, layer_at
 from infattn_nb.paper.live import limit_entry, perceptron_limit
@@ -435,3 +437,82 @@ def test_the_noise_of_the_browser(trained):
     Q, K = rng.standard_normal((2, 4000, 2))
     c = 1/(1 - .025) # of weights that shrink by .95 and gain .1
     for mine, theirs in zip(trained["noisy"], ((Q*K).sum(1)/2**.5, rng.standard_normal(4000))): assert ks_2samp(mine, c*theirs).pvalue > 1e-6
+
+# Circuits
+
+CIRCUITS = r"""<!doctype html><meta charset="utf-8"><body><div data-live="circuits"></div>
+<script type="module">
+const errors = [];
+addEventListener("error", e => errors.push(e.message), true);
+addEventListener("unhandledrejection", e => errors.push(String(e.reason)));
+const wait = ms => new Promise(done => setTimeout(done, ms));
+const send = found => fetch("/found", {method: "POST", body: JSON.stringify(found)});
+try {
+  await import("./live/load.js");
+  for (let k = 0; k < 200 && !document.querySelector(".live"); k++) await wait(50);
+  const {CIRCUITS, induction, network, reply, step, strength, without} = await import("./live/circuits.js");
+  const box = document.querySelector("[data-live]"), wrong = [];
+  const press = name => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
+  const bars = [...box.querySelectorAll(".live-strengths button")];
+  if (bars.length !== 9 || box.querySelectorAll("svg").length !== 3) wrong.push("nine circuits, three panels");
+  if (box.dataset.steps !== "0") wrong.push(["not new", {...box.dataset}]);
+  press("train"); await wait(400); press("stop");
+  const after = {...box.dataset};
+  if (!(+after.steps > 0 && +after.fresh >= 0 && +after.fresh <= 1)) wrong.push(["did not train", after]);
+  for (const bar of bars) {
+    bar.click();
+    if (box.dataset.cut !== "1" || bar.getAttribute("aria-pressed") !== "true" || !bar.textContent.endsWith("cut")) wrong.push(["not cut", bar.textContent]);
+    bar.click();
+    if (box.dataset.cut !== "0" || bar.getAttribute("aria-pressed") !== "false") wrong.push(["still cut", bar.textContent]);
+  }
+  bars[2].click(); bars[7].click(); press("uncut"); press("another sequence"); press("new network");
+  if (box.dataset.cut !== "0" || box.dataset.steps !== "0") wrong.push(["not as new", {...box.dataset}]);
+  const plain = x => Array.from(x), all = induction(), some = all.slice(0, 40);
+  const net = network(), start = net.now.map(plain), losses = [];
+  for (let k = 0; k < 30; k++) losses.push(step(net, some, .002, .9));
+  const asked = all.slice(-20), said = blocks => asked.map(({tokens}) => plain(reply(without(net, blocks.map(k => CIRCUITS[k])), tokens).f));
+  const of = ({letters, answer}) => ({letters, answer});
+  await send({errors, wrong, start, losses, end: net.now.map(plain), some: some.map(of), asked: asked.map(of), f: said([]), cuts: CIRCUITS.map((_, k) => said([k])),
+              sizes: CIRCUITS.map(c => strength(net, c)), all: all.map(of), weights: asked.map(({tokens}) => reply(net, tokens).weights)});
+} catch (problem) { await send({errors: [...errors, problem.stack]}); }
+</script>"""
+
+KEYS = [("score", (0, 0, (), ())), *(("score", (1, 0, a, b)) for a in ((), ((0, 0),)) for b in ((), ((0, 0),))), *(("value", a) for a in ((), ((0, 0),), ((1, 0),), ((0, 0), (1, 0))))]
+
+@pytest.fixture(scope="module")
+def circuits(tmp_path_factory): return reported(CIRCUITS, tmp_path_factory.mktemp("profile"))
+
+def read_letters(sequences):
+    "One-hot letters and places of the browser's sequences, as the library reads them; the answers."
+    letters = np.array([x["letters"] for x in sequences])
+    X = np.concatenate([np.eye(5)[letters], np.broadcast_to(np.eye(6), (len(letters), 6, 6))], axis=2)
+    see = np.where(np.tri(6) > 0, 0., -np.inf)
+    return Rows(X, np.broadcast_to(see, (len(X), 6, 6)), np.full((len(X), 1), 5), np.ones((len(X), 1))), np.eye(5)[[x["answer"] for x in sequences]]
+
+def test_the_browser_trains_circuits_as_the_library(circuits):
+    "Every control; thirty steps with momentum from the browser's own start; every circuit cut by itself."
+    assert not circuits["errors"] and not circuits["wrong"], (circuits["errors"], circuits["wrong"][:5])
+    assert len({tuple(x["letters"]) for x in circuits["all"]}) == 480
+    for x in circuits["all"]: assert x["answer"] == x["letters"][x["letters"].index(x["letters"][-1]) + 1]
+    depth, how = Depth(2, 1, 1., 1., True, True, True, 11), dynamics(.002, .9, 0., 0.)
+    moving = lambda x, shape: np.stack([np.reshape(x, shape), np.zeros(shape)])[None]
+    B, C, R = circuits["start"]
+    state = Circuits((moving(B, (1, 11, 11)), moving(C, (1, 22, 22))), moving(R, (44, 5)))
+    rows, y = read_letters(circuits["some"])
+    for loss in circuits["losses"]:
+        answer = state.reply(depth, rows)
+        p = softmax(answer.values, axis=-1)
+        assert -(y*np.log(p)).sum()/len(y) == pytest.approx(loss, rel=1e-9)
+        state = state.moved(depth, rows, answer, p - y, how, None)
+    for mine, theirs in zip(state.now(), circuits["end"]): np.testing.assert_allclose(mine.ravel(), theirs, rtol=1e-8, atol=1e-10)
+    rows, _ = read_letters(circuits["asked"])
+    answer = state.reply(depth, rows)
+    np.testing.assert_allclose(answer.values[0], circuits["f"], rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(answer.layers[1].weights[0, 0, :, 0], circuits["weights"], rtol=1e-8, atol=1e-10)
+    for k, (kind, key) in enumerate(KEYS):
+        left = Circuits(tuple(x.copy() for x in state.scores), state.values.copy())
+        *scores, values = left.now()
+        circuit = named(depth, scores, values)[kind][key]
+        assert np.sqrt((circuit**2).mean()) == pytest.approx(circuits["sizes"][k], rel=1e-8)
+        circuit[:] = 0.
+        np.testing.assert_allclose(left.reply(depth, rows).values[0], circuits["cuts"][k], rtol=1e-8, atol=1e-9)

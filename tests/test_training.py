@@ -236,12 +236,12 @@ def test_narrow_noise_is_that_of_all_columns(m):
 
 # --- H → ∞
 
-@pytest.mark.power("a rate that falls like 1/H")
+@pytest.mark.power("a rate that falls like H^(-3/2)")
 def test_many_heads_are_lazy():
     "Scores move like H^(-1/2); trained minus linearised predictions fall at least as fast. Errors of the slopes from the spread over networks; a tenth for what 16 heads are from many."
     X, y = data(P=5, s=4, d=3, seed=4)
     fresh = data(P=20, s=4, d=3, seed=5)[0]
-    networks = {16: 192, 64: 48, 256: 24}
+    networks = {16: 192, 64: 64, 256: 40}
     heads = np.log([*networks])
     weights = (heads - heads.mean())/((heads - heads.mean())**2).sum()
     def slope(squares):
@@ -257,7 +257,7 @@ def test_many_heads_are_lazy():
     assert abs(moved + .5) < .1 + 6*error
     apart, error = slope([((a.values(fresh) - b.values(fresh))**2).mean(1) for a, b in zip(full, lazy)])
     assert apart < -.4 + 6*error
-    moved, error = slope([motion(trained(H, rate=.016/H)) for H in networks])
+    moved, error = slope([motion(trained(H, rate=.001*(16/H)**1.5)) for H in networks])
     assert abs(moved + .5) > .1 + 6*error
 
 @pytest.mark.power("means .1 apart")
@@ -619,7 +619,7 @@ def test_nothing_is_answered_before_fit(loaded, monkeypatch):
     for ask in asked:
         with pytest.raises(kind, match="`fit` must be called first") as refusal: ask()
         assert isinstance(refusal.value, ValueError) and isinstance(refusal.value, AttributeError)
-    verbs = {name for name, x in vars(AttentionDescent).items() if not name.startswith("_") and (callable(x) or isinstance(x, property)) and name not in ("fit", "from_torch")}
+    verbs = {name for name in vars(AttentionDescent) if not name.startswith("_") and name not in ("fit", "from_torch")}
     assert len(asked) == len(verbs)
 
 def test_probabilities_are_there_for_classes_alone():

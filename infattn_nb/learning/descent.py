@@ -320,7 +320,8 @@ class AttentionDescent(Estimator):
         ndarray (Q, s) or (Q, s, s)
             The latter for several rows that are read out, and below the last layer.
         """
-        A = self.trained_.attention(self._ready(X), _moment(when), *self._layer(layer))
+        X = self._ready(X)
+        A = self.trained_.attention(X, _moment(when), *self._layer(layer))
         return A if self._many_rows(layer) else A[:, 0]
 
     def scores(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
