@@ -8,7 +8,6 @@ __all__ = ['Estimator', 'r_squared', 'NotFittedError', 'not_fitted', 'OnlyWhere'
 # %% ../../nbs/93_estimator.ipynb #imports
 import sys
 from collections.abc import Callable
-from functools import update_wrapper
 from inspect import signature
 from types import MethodType
 from typing import Any, Self
@@ -76,7 +75,7 @@ class OnlyWhere:
     def __init__(self, method: Callable, refuse: Callable[[Any], None]) -> None:
         self.method = method
         self.refuse = refuse
-        update_wrapper(self, method)
+        self.__doc__ = method.__doc__
 
     def __get__(self, model: Any, owner: type | None = None) -> Callable:
         if model is None:

@@ -5,19 +5,20 @@ import {button, el, normal, panel, still, svg} from "./plot.js";
 const LETTERS = 5, PLACES = LETTERS + 1, SIZE = LETTERS + PLACES, SHOWN = 300, EPS = 1e-5;
 const numbers = n => new Float64Array(n);
 const LAYERS = [ // matrix, what to call a block, its rows and columns in blocks, trained matrices
-  {of: 0, name: "first scores: tokens ask tokens", at: [0, 0], rate: 2},
-  {of: 1, name: "second scores: tokens ask tokens", at: [0, 0], rate: 2},
-  {of: 1, name: "tokens ask copies", at: [0, 1], rate: 4},
-  {of: 1, name: "copies ask tokens", at: [1, 0], rate: 4},
-  {of: 1, name: "copies ask copies", at: [1, 1], rate: 6},
-  {of: 2, name: "output: of tokens", at: [0, 0], rate: 1},
-  {of: 2, name: "of the first head", at: [1, 0], rate: 3},
-  {of: 2, name: "of the second head", at: [2, 0], rate: 3},
-  {of: 2, name: "of both, one by one", at: [3, 0], rate: 5}];
+  {of: 0, name: "layer 1: tokens ask tokens", at: [0, 0], rate: 2},
+  {of: 1, name: "layer 2: tokens ask tokens", at: [0, 0], rate: 2},
+  {of: 1, name: "layer 2: tokens ask copies", at: [0, 1], rate: 4},
+  {of: 1, name: "layer 2: copies ask tokens", at: [1, 0], rate: 4},
+  {of: 1, name: "layer 2: copies ask copies", at: [1, 1], rate: 6},
+  {of: 2, name: "out: tokens", at: [0, 0], rate: 1},
+  {of: 2, name: "out: head 1", at: [1, 0], rate: 3},
+  {of: 2, name: "out: head 2", at: [2, 0], rate: 3},
+  {of: 2, name: "out: head 1, then head 2", at: [3, 0], rate: 5}];
 export const CIRCUITS = LAYERS;
 const INDUCTION = 2; // the tokens ask for what the first head has copied
 
-// All orders of the letters, one of them again at the end: which letter followed it?
+// All orders of the letters, one of them again at the end: which letter followed it? A token
+// is zero but for its letter and its place, which are one: those two are listed.
 export function induction() {
   const orders = [[]];
   for (let k = 0; k < LETTERS; k++)
@@ -27,11 +28,7 @@ export function induction() {
     const j = Math.floor(Math.random()*(k + 1));
     [all[k], all[j]] = [all[j], all[k]];
   }
-  for (const sequence of all) sequence.tokens = sequence.letters.map((x, i) => {
-    const token = numbers(SIZE);
-    token[x] = token[LETTERS + i] = 1;
-    return token;
-  });
+  for (const sequence of all) sequence.tokens = sequence.letters.map((x, i) => [x, LETTERS + i]);
   return all;
 }
 
@@ -62,52 +59,74 @@ export function without(net, blocks) {
 
 const dot = (a, b) => { let s = 0; for (let k = 0; k < a.length; k++) s += a[k]*b[k]; return s; };
 const add = (to, from, x) => { for (let k = 0; k < to.length; k++) to[k] += x*from[k]; };
-const rowTimes = (u, W, n) => { // uᵀ W, W of n columns; tokens are mostly zeros
+const mixed = (weights, rows) => { const x = numbers(rows[0].length); for (let j = 0; j < rows.length; j++) add(x, rows[j], weights[j]); return x; };
+const slopes = (a, d) => { const mean = dot(a, d); return a.map((x, j) => x*(d[j] - mean)); }; // of a softmax
+function rowTimes(u, W, n) { // uᵀ W, W of n columns
   const out = numbers(n);
   for (let i = 0; i < u.length; i++) if (u[i]) for (let k = 0, j = i*n; k < n; k++, j++) out[k] += u[i]*W[j];
   return out;
-};
-const timesColumn = (W, x, rows) => numbers(rows).map((_, i) => dot(W.subarray(i*x.length, (i + 1)*x.length), x));
-const outer = (to, u, x) => { // to += u xᵀ
+}
+function timesColumn(W, x, rows) {
+  const out = numbers(rows);
+  for (let i = 0, j = 0; i < rows; i++) for (let k = 0; k < x.length; k++, j++) out[i] += W[j]*x[k];
+  return out;
+}
+function outer(to, u, x) { // to += u xᵀ
   for (let i = 0; i < u.length; i++) if (u[i]) for (let k = 0, j = i*x.length; k < x.length; k++, j++) to[j] += u[i]*x[k];
-};
-const joined = (a, b) => { const x = numbers(a.length + b.length); x.set(a); x.set(b, a.length); return x; };
-const mixed = (weights, rows) => { const x = numbers(rows[0].length); weights.forEach((w, j) => add(x, rows[j], w)); return x; };
-function normed(v) {
-  const size = Math.sqrt(dot(v, v) + EPS);
-  return {u: v.map(x => x/size), size};
 }
 function softmax(p) {
-  const top = Math.max(...p), e = p.map(x => Math.exp(x - top)), sum = e.reduce((a, b) => a + b);
-  return e.map(x => x/sum);
+  const top = Math.max(...p), e = p.map(x => Math.exp(x - top));
+  let sum = 0;
+  for (const x of e) sum += x;
+  for (let k = 0; k < e.length; k++) e[k] /= sum;
+  return e;
 }
-const slopes = (a, d) => { const mean = dot(a, d); return a.map((x, j) => x*(d[j] - mean)); }; // of a softmax
 
 // What a network answers to a sequence, and what it saw on the way; each token sees those before it.
 export function reply({d, D, now: [B, C, R]}, tokens) {
-  const U = tokens.map(x => normed(x).u), last = tokens.length - 1;
-  const first = U.map((u, i) => { const q = rowTimes(u, B, d); return softmax(U.slice(0, i + 1).map(k => dot(q, k))); });
-  const stream = tokens.map((x, i) => joined(x, mixed(first[i], U)));
-  const second = stream.map(normed), seen = second.map(x => x.u);
+  const c = 1/Math.sqrt(tokens[0].length + EPS), last = tokens.length - 1, sizes = [];
+  const first = tokens.map((asks, i) => {
+    const p = [];
+    for (let j = 0; j <= i; j++) {
+      let score = 0;
+      for (const x of asks) for (const y of tokens[j]) score += B[x*d + y];
+      p.push(c*c*score);
+    }
+    return softmax(p);
+  });
+  const seen = tokens.map((own, i) => { // the token, then its copies; of length one
+    const v = numbers(2*d);
+    for (const x of own) v[x] = 1;
+    for (let j = 0; j <= i; j++) for (const y of tokens[j]) v[d + y] += c*first[i][j];
+    sizes.push(Math.sqrt(dot(v, v) + EPS));
+    for (let k = 0; k < 2*d; k++) v[k] /= sizes[i];
+    return v;
+  });
   const asked = rowTimes(seen[last], C, 2*d), weights = softmax(seen.map(k => dot(asked, k)));
-  const read = joined(stream[last], mixed(weights, seen));
-  return {U, first, second, seen, asked, weights, read, f: rowTimes(read, R, D)};
+  const read = numbers(4*d);
+  read.set(seen[last].map(x => sizes[last]*x));
+  read.set(mixed(weights, seen), 2*d);
+  return {c, first, sizes, seen, asked, weights, read, f: Array.from(rowTimes(read, R, D))};
 }
 
 // Derivatives by all circuits, added to `to`; χ is the derivative by f.
-function back({d, now: [, C, R]}, {U, first, second, seen, asked, weights, read}, χ, to) {
-  const last = U.length - 1, dread = timesColumn(R, χ, 4*d), dmixed = dread.subarray(2*d);
+function back({d, now: [, C, R]}, tokens, {c, first, sizes, seen, asked, weights, read}, χ, to) {
+  const last = tokens.length - 1, dread = timesColumn(R, χ, 4*d), dmixed = dread.subarray(2*d);
   outer(to[2], read, χ);
   const dP = slopes(weights, seen.map(u => dot(dmixed, u))), key = mixed(dP, seen);
   outer(to[1], seen[last], key);
-  const ask = timesColumn(C, key, 2*d);
-  second.forEach(({u, size}, i) => {
-    const du = dmixed.map((x, k) => weights[i]*x + dP[i]*asked[k] + (i === last ? ask[k] : 0));
-    const along = dot(du, u);
-    const dcopy = du.subarray(d).map((x, k) => (x - along*u[d + k])/size + (i === last ? dread[d + k] : 0));
-    const past = U.slice(0, i + 1);
-    outer(to[0], U[i], mixed(slopes(first[i], past.map(k => dot(dcopy, k))), past));
-  });
+  const ask = timesColumn(C, key, 2*d), du = numbers(2*d);
+  for (let i = 0; i <= last; i++) {
+    for (let k = 0; k < 2*d; k++) du[k] = weights[i]*dmixed[k] + dP[i]*asked[k] + (i === last ? ask[k] : 0);
+    const along = dot(du, seen[i]), dA = [];
+    for (let k = d; k < 2*d; k++) du[k] = (du[k] - along*seen[i][k])/sizes[i] + (i === last ? dread[k] : 0);
+    for (let j = 0; j <= i; j++) {
+      let sum = 0;
+      for (const y of tokens[j]) sum += c*du[d + y];
+      dA.push(sum);
+    }
+    slopes(first[i], dA).forEach((g, j) => { for (const x of tokens[i]) for (const y of tokens[j]) to[0][x*d + y] += c*c*g; });
+  }
 }
 
 export const right = (net, sequences) => sequences.filter(({tokens, answer}) => {
@@ -123,7 +142,7 @@ export function step(net, sequences, η, μ) {
     const seen = reply(net, tokens), χ = softmax(seen.f);
     loss -= Math.log(χ[answer]);
     χ[answer] -= 1;
-    back(net, seen, χ, to);
+    back(net, tokens, seen, χ, to);
   }
   for (const block of LAYERS) within(net, block, k => {
     const v = net.velocity[block.of];
@@ -198,15 +217,15 @@ export default async function circuits(box) {
       value.textContent = cut.has(k) ? "cut" : sizes[k].toFixed(2);
     });
     const found = reply(used, example.tokens), names = example.letters.map(letter);
-    const left = panel({width: 340, height: 250, x: [0, Math.max(400, steps)], y: [0, 1], xlabel: "step", ylabel: "right answers", describe: "Right answers along the training"});
-    left.line(curve.map(c => c.steps), curve.map(c => c.shown), "past");
+    const left = panel({width: 340, height: 250, x: [0, 1.07*Math.max(400, steps)], y: [0, 1.05], xlabel: "step", ylabel: "right answers", describe: "Right answers along the training"});
+    left.line(curve.map(c => c.steps), curve.map(c => c.shown), "gaussian");
     left.line(curve.map(c => c.steps), curve.map(c => c.fresh), "now");
     const answer = found.f.indexOf(Math.max(...found.f));
     panels.replaceChildren(el("figure", {}, left.root), pattern("first layer", names, names, found.first),
                            pattern("second layer", [names.at(-1)], names, [found.weights]));
     const now = right(used, fresh);
     const share = x => `${Math.round(100*x)} %`;
-    said.textContent = `After ${steps} steps: right on ${share(right(used, shown))} of the sequences shown (grey), ${share(now)} of new ones (blue)${cut.size ? ", with what is cut" : ""}; by chance ${share(1/LETTERS)}. `
+    said.textContent = `After ${steps} steps: right on ${share(right(used, shown))} of the sequences shown (dashed), ${share(now)} of new ones (line)${cut.size ? ", with what is cut" : ""}; by chance ${share(1/LETTERS)}. `
       + `After ${names.slice(0, -1).join(" ")}, once more ${names.at(-1)}: the network says ${letter(answer)}, right is ${letter(example.answer)}.`;
     Object.assign(box.dataset, {steps, fresh: now, cut: cut.size, induction: sizes[INDUCTION], answer});
   }
