@@ -1,4 +1,5 @@
 """Deep attention as its circuits: against wide networks from the same start, finite differences, the layer of one, and what is refused."""
+import json
 import pickle
 import sys
 from pathlib import Path
@@ -298,3 +299,10 @@ def test_a_stored_row_of_widths():
     row = pd.read_csv(circuits.DATA/"circuits_widths.csv").query("n == 64 and seed == 3").iloc[0]
     fresh = circuits.run_widths(row["case"], 64, 3)
     assert fresh["far"] == pytest.approx(row["far"], rel=1e-4)
+
+def test_the_stored_speed():
+    "Two hundred steps of sixteen networks under 60 processor seconds; a step of a network of width 1,024 takes torch a hundred times as long at least."
+    rows = json.loads((ROOT/"nbs/data/benchmarks_circuits.json").read_text())["rows"]
+    each = {r["case"]: r["each"] for r in rows}
+    assert rows[0]["value"] < 60
+    assert each["n = 1024"] > 100*each["n = ∞"]
