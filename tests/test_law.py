@@ -280,6 +280,25 @@ def test_moments_and_density_of_the_vector():
     gauss = HierarchicalGaussian.constant([[2., 1], [1, 3]])
     assert gauss.logpdf(point, return_error=True) == (pytest.approx(multivariate_normal(cov=[[2, 1], [1, 3]]).logpdf(point), rel=1e-13), 0)
 
+def test_joint_densities_say_where_draws_cannot_reach():
+    "In the tails one draw of S carried the sum, and an error of .5 stood beside a value that was 10 off."
+    law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.).law()
+    points = [[6, 6, -6, -6.], [1, 0, 0, 1]]
+    with pytest.warns(UserWarning, match="1 of 2 points lie so far out") as said:
+        value, error = law.logpdf(points, return_error=True)
+    assert len(said) == 1 and error[0] == np.inf and 0 < error[1] < .01 and np.isfinite(value).all()
+    with pytest.warns(UserWarning, match="far out"):
+        law.logpdf(points[0]) # also without return_error
+    assert law.logpdf(points[1], draws=100) < 0 # few draws, but most of them count
+
+@pytest.mark.parametrize("law", [Attention(Tokens(2, identity, np.eye(2)), heads=2).law(), HierarchicalGaussian.constant(np.eye(2))], ids=["drawn", "constant"])
+def test_joint_densities_at_the_ends_of_the_numbers(law):
+    with np.errstate(all="raise"):
+        value, error = law.logpdf([[np.inf, 0], [0, -np.inf], [np.nan, np.inf], [1e160, 0], [.5, .3]], return_error=True)
+    assert value[:4].tolist() == pytest.approx([-np.inf, -np.inf, np.nan, -np.inf], nan_ok=True) and np.isfinite(value[4])
+    assert error[:4].tolist() == pytest.approx([0, 0, np.nan, 0], nan_ok=True) and error[4] < .01
+    assert law.logpdf([np.inf, 0]) == -np.inf and np.isnan(law.logpdf([np.nan, 0]))
+
 @pytest.mark.parametrize("K, most", [(1 + np.outer(*[np.cos(np.arange(256))]*2), 2**28), pytest.param(np.eye(1024), 2**30, marks=pytest.mark.slow)], ids=["grid", "doubling"])
 def test_memory_is_bounded_for_many_tokens(K, most):
     "All scores of one grid would take 400 MB; the law of 1024 independent tokens is joined from halves."
