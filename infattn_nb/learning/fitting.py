@@ -232,7 +232,7 @@ def model_likelihood(model, X, Y):
     "Of the model's normals; infinitely many heads are an average over one."
     names = "width", "var_qk", "var_vo", "score_scale", "readout", "mask"
     options = {name: getattr(model, name) for name in names}
-    heads = 1 if model.heads == np.inf else model.heads
+    heads = 1 if model.heads == np.inf else int(model.heads)
     layer = training_layer(X, heads, **options)
     return Likelihood(layer, layer.view(X, leading=True), Y, model.alpha)
 

@@ -366,8 +366,11 @@ class AttentionRegressor:
         X = self.posterior_.X
         return [x[:k] for x, k in zip(X.tokens, X.lengths)], self.y_train_
 
-    def score(self, X: Any, y: Any) -> float:
-        """Coefficient of determination of the predictions.
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Coefficient of determination of the predictions, as scikit-learn's.
+
+        Several outputs count alike. Of a constant one it is 1 for a perfect
+        prediction, else 0; of a single sequence nan.
 
         Parameters
         ----------
@@ -375,6 +378,8 @@ class AttentionRegressor:
             (Q, s, d), or a list of arrays
         y
             (Q,) or (Q, D)
+        sample_weight
+            of the sequences, (Q,), not all zero; None = equal
 
         Returns
         -------
@@ -382,7 +387,15 @@ class AttentionRegressor:
             R².
         """
         y = _targets(y, len(X))
-        return 1 - ((y - self.predict(X))**2).sum()/((y - y.mean(0))**2).sum()
+        w = _weights_of_sequences(sample_weight, len(y))
+        if len(y) < 2:
+            return np.nan
+        left = w @ (y - self.predict(X))**2
+        spread = w @ (y - np.average(y, axis=0, weights=w))**2
+        perfect = np.where(left == 0, 1., 0.)
+        varies = np.ptp(y[w > 0], axis=0) > 0
+        share = 1 - left/np.where(varies, spread, 1.)
+        return float(np.mean(np.where(varies, share, perfect)))
 
     def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
         """Evidence of models with other numbers of heads on the data of `fit`.
@@ -469,8 +482,7 @@ class AttentionRegressor:
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model
-    if not (np.ndim(m.heads) == 0 and m.heads == np.inf):
-        checks.count(m.heads, "heads")
+    checks.heads(m.heads)
     checks.width(m.width)
     checks.count(m.n_particles, "n_particles", 2)
     for name in ("n_islands", "n_steps"):
@@ -507,6 +519,16 @@ def _problem(model, X, y):
         checks.refuse("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
                       model.alpha, "less noise drowns in rounding")
     return X, y
+
+def _weights_of_sequences(w, P):
+    "Weights as floats (P,)."
+    if w is None:
+        return np.ones(P)
+    remedy = "pass one weight per sequence"
+    w = checks.real(w, "sample_weight", (P,), "[0, ∞)", remedy)
+    if not w.any():
+        checks.refuse("sample_weight", "not all be zero", "zeros", remedy)
+    return w
 
 def _targets(y, P):
     "y as floats (P,) or (P, D)."

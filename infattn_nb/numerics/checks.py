@@ -100,10 +100,16 @@ def count(k, # what should be an integer
         refuse(name, f"be at most {most:,}", "more", hint)
     return n
 
-def heads(H): # integer ≥ 1, or np.inf
-    "A number of heads; np.inf is infinitely many."
-    infinite = isinstance(H, float) and H == np.inf
-    return H if infinite else count(H, "heads")
+def heads(H, # a number of heads
+          finite=False, # refuse infinity?
+         ): # integer ≥ 1, or np.inf
+    "A number of heads: 2, 2.0 (from a grid or an index of floats), or np.inf."
+    if isinstance(H, (float, np.floating)):
+        if H == np.inf and not finite:
+            return np.inf
+        if np.isfinite(H) and H == int(H):
+            H = int(H)
+    return count(H, "heads")
 
 def _one_number(n):
     "A number as a float; None for a truth value, a text, an array or anything else."
