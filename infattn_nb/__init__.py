@@ -47,19 +47,21 @@ PUBLIC = {
     "convergence.long_sequences":
         "participation_moments mean_entropy entropy frozen effective_alpha "
         "row_overlap width_term",
-    "transformers.residual_stream": "embedding_cov text_labels",
-    "transformers.parts": "Norm Rotary",
-    "transformers.heads": "SelfAttention",
-    "transformers.blocks": "Block FeedForward",
-    "transformers.chain": "Chain",
-    "transformers.report": "Report",
+    "blocks.texts": "embedding_cov text_labels",
+    "blocks.parts": "Norm Rotary",
+    "blocks.attention": "SelfAttention",
+    "blocks.feed_forward": "FeedForward",
+    "blocks.block": "Block",
+    "blocks.draws": "Chain Gradients",
     "transformers.transformer": "Transformer",
-    "transformers.gradients": "Gradients",
-    "transformers.rules": "with_rule",
-    "transformers.scan": "scan Scan",
-    "transformers.report_command": "infattn_report",
+    "initialisation.measures": "Thresholds",
+    "initialisation.rules": "with_rule",
+    "initialisation.scan": "scan Scan",
+    "initialisation.report": "report Report",
+    "initialisation.report_command": "infattn_report",
     "learning.sequences": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
+    "learning.descent": "AttentionDescent",
     "paper.figures":
         "figure_1a figure_1b figure_2a figure_2b figure_3a figure_3b figure_relu_a "
         "figure_relu_b figure_heads paper_layer sweep",
@@ -198,25 +200,28 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .convergence.long_sequences import effective_alpha as effective_alpha
     from .convergence.long_sequences import row_overlap as row_overlap
     from .convergence.long_sequences import width_term as width_term
-    from .transformers.residual_stream import embedding_cov as embedding_cov
-    from .transformers.residual_stream import text_labels as text_labels
-    from .transformers.parts import Norm as Norm
-    from .transformers.parts import Rotary as Rotary
-    from .transformers.heads import SelfAttention as SelfAttention
-    from .transformers.blocks import Block as Block
-    from .transformers.blocks import FeedForward as FeedForward
-    from .transformers.chain import Chain as Chain
-    from .transformers.report import Report as Report
+    from .blocks.texts import embedding_cov as embedding_cov
+    from .blocks.texts import text_labels as text_labels
+    from .blocks.parts import Norm as Norm
+    from .blocks.parts import Rotary as Rotary
+    from .blocks.attention import SelfAttention as SelfAttention
+    from .blocks.feed_forward import FeedForward as FeedForward
+    from .blocks.block import Block as Block
+    from .blocks.draws import Chain as Chain
+    from .blocks.draws import Gradients as Gradients
     from .transformers.transformer import Transformer as Transformer
-    from .transformers.gradients import Gradients as Gradients
-    from .transformers.rules import with_rule as with_rule
-    from .transformers.scan import scan as scan
-    from .transformers.scan import Scan as Scan
-    from .transformers.report_command import infattn_report as infattn_report
+    from .initialisation.measures import Thresholds as Thresholds
+    from .initialisation.rules import with_rule as with_rule
+    from .initialisation.scan import scan as scan
+    from .initialisation.scan import Scan as Scan
+    from .initialisation.report import report as report
+    from .initialisation.report import Report as Report
+    from .initialisation.report_command import infattn_report as infattn_report
     from .learning.sequences import embed_features as embed_features
     from .learning.sequences import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor
     from .learning.regressor import recall as recall
+    from .learning.descent import AttentionDescent as AttentionDescent
     from .paper.figures import figure_1a as figure_1a
     from .paper.figures import figure_1b as figure_1b
     from .paper.figures import figure_2a as figure_2a

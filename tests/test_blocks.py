@@ -1,91 +1,14 @@
 """Blocks that compose: against literal simulation with all their matrices, the limit of wide heads, and identities between parts."""
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from conftest import columns, least_p, nightly
-from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, embedding_cov, relu, silu, tanh, text_labels
+from infattn_nb import Attention, Block, FeedForward, Norm, Rotary, SelfAttention, Thresholds, Tokens, Transformer
+from infattn_nb import embedding_cov, identity, relu, silu, tanh, text_labels
 from infattn_nb.numerics.nonlinearities import softmax as exact_softmax
-from infattn_nb.transformers.chain import run
-from infattn_nb.transformers.admission import with_blocks
-
-def normalise(norm, X):
-    Y = X - X.mean(-1, keepdims=True) if norm.kind == "layer" else X
-    return Y/np.sqrt((Y**2).mean(-1, keepdims=True) + norm.eps)
-
-def softmax(G):
-    A = np.exp(G - G.max(-1, keepdims=True))
-    return A/A.sum(-1, keepdims=True)
-
-def turned(Q, positions, rotary):
-    "Rotary positions, one complex number for each pair of coordinates."
-    m = Q.shape[-1]
-    d = int(m*rotary.share)
-    θ = rotary.frequencies or rotary.base**(-np.arange(0, d, 2)/d)
-    z = (Q[..., :d//2] + 1j*Q[..., d//2:d])*np.exp(1j*positions[:, None]*np.array(θ))
-    return np.concatenate([z.real, z.imag, Q[..., d:]], -1)
-
-def attention(a, Y, W, texts):
-    "Outputs and scores of the literal branch."
-    s, n = Y.shape[-2:]
-    m, groups = int(a.head_width or n//a.heads), a.groups or a.heads
-    positions = np.array([list(texts[:i]).count(t) for i, t in enumerate(texts)])
-    causal = np.tri(s, dtype=bool) if isinstance(a.mask, str) else np.ones((s, s), bool) if a.mask is None else a.mask
-    allowed = causal & np.equal.outer(texts, texts)
-    keys = [(Y @ W(a.var_k, n, m), Y @ W(a.var_v, n, m)) for _ in range(groups)]
-    outputs, scores = [], []
-    for h in range(a.heads):
-        Q, (K, V) = Y @ W(a.var_q, n, m), keys[h*groups//a.heads]
-        if a.qk_norm: Q, K = normalise(a.qk_norm, Q), normalise(a.qk_norm, K)
-        if a.rotary: Q, K = turned(Q, positions, a.rotary), turned(K, positions, a.rotary)
-        G = a.score_scale*Q @ K.mT/np.sqrt(m)
-        if a.softcap: G = a.softcap*np.tanh(G/a.softcap)
-        if a.bias is not None: G = G + (a.bias if a.bias.ndim == 2 else a.bias[h])
-        scores.append(G)
-        outputs.append(softmax(np.where(allowed, G, -np.inf)) @ V)
-    return np.concatenate(outputs, -1) @ W(a.var_o, a.heads*m, n), np.stack(scores, 1)
-
-def feedforward(t, Y, W, rng):
-    n = Y.shape[-1]
-    f = round(t.units*n)
-    bias = lambda var, k: np.sqrt(var)*rng.standard_normal((len(Y), 1, k))
-    unit = t.activation(Y @ W(t.var_1, n, f) + bias(t.var_b1, f))
-    if t.gated: unit = unit*(Y @ W(t.var_3, n, f))
-    return unit @ W(t.var_2, f, n) + bias(t.var_b2, n)
-
-def literal(t, n, size, rng):
-    "The network with all its matrices: Gram matrices (size, L + 1, s, s) and scores (size, L, H, s, s)."
-    W = lambda var, *shape: rng.standard_normal((size, *shape))*np.sqrt(var/shape[0])
-    texts = np.zeros(len(t.cov), int) if t.texts is None else t.texts
-    λ, U = np.linalg.eigh(t.cov)
-    X = t.mean[:, None] + (U*np.sqrt(np.maximum(λ, 0))) @ rng.standard_normal((size, len(t.cov), n))
-    X = normalise(t.first_norm, X) if t.first_norm else X
-    streams, scores = [X], []
-    for b in t.stack:
-        norm = lambda X: normalise(b.normaliser, X)
-        enter = norm if b.norm in ("pre", "sandwich") else lambda X: X
-        leave = norm if b.norm in ("output", "sandwich") else lambda X: X
-        close = norm if b.norm == "post" else lambda X: X
-        def outputs(X):
-            if b.attention:
-                y, G = attention(b.attention, enter(X), W, texts)
-                scores.append(G)
-                X = yield y
-            if b.feedforward: yield feedforward(b.feedforward, enter(X), W, rng)
-        branches = outputs(X)
-        add = lambda X, y: close(b.skip_scale*X + b.branch_scale*leave(y))
-        if b.parallel: X = add(X, next(branches) + branches.send(X))
-        else:
-            y = next(branches)
-            while True:
-                X = add(X, y)
-                try: y = branches.send(X)
-                except StopIteration: break
-        streams.append(X)
-    if t.last_norm: streams[-1] = normalise(t.last_norm, X)
-    X = np.stack(streams, 1)
-    return X @ X.mT/n, np.stack(scores, 1) if scores else None, X[..., 0]
+from oracle import literal
 
 def agree(pairs, level=1e-6):
     "Both sides of each pair (N, …), (M, …) have one law, entry by entry; returns the least p over the level."
@@ -104,7 +27,7 @@ MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=
 MLP = FeedForward(2, silu, True, var_1=2., var_3=.5)
 def net(*parts, cov=COV, mean=.2, layers=2, **options):
     own = {k: options.pop(k) for k in ("norm", "normaliser", "parallel", "skip_scale", "branch_scale") if k in options}
-    return Transformer(cov, mean, blocks=[Block(*parts, **own)]*layers, random_embeddings=True, **options)
+    return Transformer(cov, blocks=[Block(*parts, **own)]*layers, mean=mean, random_embeddings=True, **options)
 
 CASES = dict(
     rotary=(net(SelfAttention(2, 4, rotary=Rotary(100.), var_q=4.), MLP, cov=TWICE), 12),
@@ -127,7 +50,8 @@ CASES = dict(
 def test_literal_simulation(name):
     "Every part, against all matrices: 4,000 networks each."
     t, n = CASES[name]
-    gram, scores, unit = literal(t, n, 4000, np.random.default_rng(0))
+    X, scores = literal(t, n, 4000, np.random.default_rng(0))
+    gram, unit = X @ X.mT/n, X[..., 0]
     for c in (0, 1):
         y = t.chain(n, 4000, 1 + c, coords=c, scores=scores is not None)
         pairs = list(zip(compared(gram, scores, t), compared(y.gram, y.scores, t), strict=True))
@@ -176,7 +100,7 @@ def test_a_group_per_head_is_no_group():
     "As many groups as heads: the same bytes as without, at every width."
     for kind in (dict(), dict(rotary=Rotary()), dict(qk_norm=Norm("rms"))):
         t = net(SelfAttention(4, 4, mask="causal", **kind), MLP)
-        grouped = with_blocks(t, [replace(b, attention=replace(b.attention, groups=4)) for b in t.stack])
+        grouped = replace(t, blocks=[replace(b, attention=replace(b.attention, groups=4)) for b in t.blocks])
         for n in (9, np.inf): assert t.chain(n, 5, 0).gram.tobytes() == grouped.chain(n, 5, 0).gram.tobytes()
     a = SelfAttention(4, groups=2)
     assert Transformer(COV, blocks=[Block(a)]).chain(np.inf, 5, 0).gram.tobytes() == Transformer(COV, blocks=[Block(replace(a, groups=None))]).chain(np.inf, 5, 0).gram.tobytes()
@@ -188,28 +112,26 @@ def test_parallel_with_one_branch():
     silent, mute = replace(mlp, var_2=0.), SelfAttention(2, var_v=0.)
     for norm in ("pre", "post", None):
         for attention, feedforward, alone in ((SelfAttention(2), silent, (SelfAttention(2), None)), (mute, mlp, (None, mlp))):
-            both = [Transformer(COV, .3, blocks=[Block(attention, feedforward, norm, parallel=p)]*(1 if norm == "post" else 2)) for p in (True, False)]
-            only = Transformer(COV, .3, blocks=both[0].stack[:1] and [Block(*alone, norm)]*len(both[0].stack))
+            both = [Transformer(COV, blocks=[Block(attention, feedforward, norm, parallel=p)]*(1 if norm == "post" else 2), mean=.3) for p in (True, False)]
+            only = Transformer(COV, blocks=both[0].blocks[:1] and [Block(*alone, norm)]*len(both[0].blocks), mean=.3)
             mean = [t.chain(np.inf, 400, 0).gram[:, -1] for t in (*both, only)]
             if norm == "post": mean = [mean[0], mean[2]] # a sequential block would normalise twice
             for x in mean[1:]:
                 error = np.hypot(x.std(0), mean[0].std(0))/20
                 assert (abs(x.mean(0) - mean[0].mean(0)) < 6*error + 1e-9).all()
-    t, s = (Transformer(COV, .3, blocks=[Block(SelfAttention(2), silent, parallel=p)]*2) for p in (True, False))
+    t, s = (Transformer(COV, blocks=[Block(SelfAttention(2), silent, parallel=p)]*2, mean=.3) for p in (True, False))
     np.testing.assert_allclose(t.chain(np.inf, 5, 0).gram, s.chain(np.inf, 5, 0).gram, rtol=1e-12)
 
 def test_flat_arguments_are_blocks():
-    "The short way and the long way: the same bytes, and flat arguments say what blocks have in common."
-    flat = Transformer(COV, .3, 3, heads=2, var_q=[1., 2., 3.], kind="rms", mask="causal", final_norm=True)
-    long = Transformer(COV, .3, blocks=[Block(SelfAttention(2, mask="causal", var_q=v), FeedForward(), normaliser=Norm("rms")) for v in (1., 2., 3.)], final_norm=Norm("rms"))
+    "The short way and the long way: the same bytes, and equal layers share a block."
+    flat = Transformer.uniform(COV, .3, 3, heads=2, var_q=[1., 2., 3.], kind="rms", mask="causal", final_norm=True)
+    long = Transformer(COV, blocks=[Block(SelfAttention(2, mask="causal", var_q=v), FeedForward(), normaliser=Norm("rms")) for v in (1., 2., 3.)], mean=.3, final_norm=Norm("rms"))
     for n in (8, np.inf): assert flat.chain(n, 5, 0).gram.tobytes() == long.chain(n, 5, 0).gram.tobytes()
-    assert (long.layers, long.heads, long.kind, long.ff) == (3, 2, "rms", 4) and (long.mask == np.tri(4)).all()
-    np.testing.assert_array_equal(long.var_q, [1, 2, 3])
+    assert [b.attention.var_q for b in flat.blocks] == [1, 2, 3] and len(set(map(id, Transformer.uniform(COV, layers=3).blocks))) == 1
     again = replace(long, final_norm=False)
-    assert again.last_norm is None and again.stack is long.stack
-    with pytest.raises(ValueError, match="`heads` must be said in the blocks"): replace(long, heads=4)
+    assert again.last_norm is None and again.blocks is long.blocks
+    with pytest.raises(TypeError, match="heads"): replace(long, heads=4)
     mixed = Transformer(COV, blocks=[Block(SelfAttention(2)), Block(SelfAttention(4), None), Block(None)])
-    assert mixed.heads is None and mixed.ff == 4
     y = mixed.chain(8, 3, 0)
     assert np.isnan(y.entropy[:, 0, 2:]).all() and np.isnan(y.entropy[:, 2]).all() and np.isfinite(y.entropy[:, 1]).all()
     assert len(repr(y).splitlines()) <= 8 and np.isfinite(mixed.kernel(64).entropy[:2]).all()
@@ -218,21 +140,22 @@ def test_flat_arguments_are_blocks():
 @pytest.mark.parametrize("n", (9, np.inf))
 def test_records(name, n):
     "What is kept for the way back says how the block came about, and keeping it changes no network."
-    t = with_blocks(CASES[name][0], [replace(b, feedforward=replace(b.feedforward, units=2)) if b.feedforward else b for b in CASES[name][0].stack])
-    if n < np.inf and t.heads and n % t.heads: n = 8 if t.heads != 3 else 9
-    a, b = (run(t, n, 0, 6, np.random.default_rng(1), keep) for keep in (None, "all"))
+    t = replace(CASES[name][0], blocks=[replace(b, feedforward=replace(b.feedforward, units=2)) if b.feedforward else b for b in CASES[name][0].blocks])
+    heads = t.most_heads
+    if n < np.inf and heads and n % heads: n = 8 if heads != 3 else 9
+    a, b = (t.run(n, 0, 6, np.random.default_rng(1), keep) for keep in (None, "all"))
     for x, y in zip(a.streams, b.streams, strict=True): np.testing.assert_array_equal(x.gram(), y.gram())
-    for block, record in zip(t.stack, b.records):
+    for block, record in zip(t.blocks, b.records):
         for step in record.steps:
-            np.testing.assert_allclose(sum(r.F for r in step.branches), step.F, rtol=1e-12)
-            if n == np.inf: assert step.y is None
+            np.testing.assert_allclose(sum(r.F for r in step.branches), step.sum.F, rtol=1e-12)
+            if n == np.inf: assert step.sum.y is None
             else:
-                q, y = step.x.B.shape[-1], step.y
+                q, y = step.x.B.shape[-1], step.sum.y
                 α, β = block.skip_scale, block.branch_scale
-                z = block.normaliser.apply(y)[0] if step.y_D is not None else y
+                z = block.normaliser.apply(y)[0] if step.sum.D is not None else y
                 cross = z.mean[..., None]*step.x.mean[:, None] + z.B[..., :q] @ step.x.B.mT
                 total = α*α*step.x.gram() + α*β*(cross + cross.mT) + β*β*z.gram()
-                np.testing.assert_allclose(step.total.gram(), total, rtol=1e-8, atol=1e-10)
+                np.testing.assert_allclose(step.sum.total.gram(), total, rtol=1e-8, atol=1e-10)
             for r in step.branches:
                 if not hasattr(r, "A"): continue
                 A, G = r.A, step.R @ step.R.mT
@@ -309,3 +232,23 @@ def test_masked_scores_weigh_nothing(strength):
         assert not kept.A[..., ~mask].any()
         entropy = -(A*np.log(np.where(A > 0, A, 1))).sum(-1)
         np.testing.assert_allclose(kept.entropy, entropy, atol=1e-9*strength**.5)
+
+# Frozen, and easily changed
+
+FROZEN = [(Tokens(3, relu), dict(seq_len=4)), (Tokens(3, identity, np.eye(3)), dict(cov=2*np.eye(3))), (Attention(Tokens(3, relu), 2, mask=np.tri(3, dtype=bool), bias=np.ones((3, 3))), dict(heads=3)),
+    (SelfAttention(4, groups=2, mask="causal", rotary=Rotary(frequencies=(.1,))), dict(groups=None)), (SelfAttention(2, mask=MASK, bias=BIAS[0]), dict(var_q=4.)), (FeedForward(2, np.arctan), dict(gated=True)),
+    (Block(SelfAttention(2), None), dict(norm="post")), (Norm("rms"), dict(eps=.1)), (Rotary(10., .5), dict(share=1.)), (Thresholds(alike=None), dict(alike=.5)),
+    (Transformer.uniform(COV, .3, 3, heads=2, mask="causal", texts=[0, 0, 1, 1], final_norm=True, width=24), dict(mean=0., first_norm=Norm()))]
+
+@pytest.mark.parametrize("x, change", FROZEN, ids=[type(x).__name__ for x, _ in FROZEN])
+def test_replace(x, change):
+    "`dataclasses.replace` takes every field as it is, and another one."
+    for f in fields(x): replace(x, **{f.name: getattr(x, f.name)})
+    y = replace(x, **change)
+    for name, value in change.items(): np.testing.assert_array_equal(getattr(y, name), np.broadcast_to(value, np.shape(getattr(y, name))) if np.ndim(value) == 0 and isinstance(value, float) else value)
+    kept = [f.name for f in fields(x) if f.name not in change]
+    assert kept and all(repr(getattr(x, name)) == repr(getattr(y, name)) for name in kept)
+
+def test_a_transformer_is_as_deep_as_its_blocks():
+    deep = Transformer.uniform(COV, layers=3, heads=2)
+    assert replace(deep, blocks=deep.blocks*8).chain(8, 2, 0).gram.shape == (2, 25, 4, 4)

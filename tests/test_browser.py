@@ -84,7 +84,7 @@ def test_links_lead_somewhere(rendering):
 def test_published_pages_say_where_they_live(rendering, tmp_path):
     "One switch in settings.ini shows the links to the code host, the other way round `test_links_lead_somewhere`."
     here, name = rendering[-1].parent, "40_checks"
-    for part in ("nbs", "_proc", "_quarto.yml"): (shutil.copytree if (here/part).is_dir() else shutil.copy)(here/part, tmp_path/part)
+    for part in ("nbs", "tools", "_proc", "_quarto.yml"): (shutil.copytree if (here/part).is_dir() else shutil.copy)(here/part, tmp_path/part)
     (tmp_path/"settings.ini").write_text(re.sub(r"(?m)^published *=.*", "published = True", (here/"settings.ini").read_text(encoding="utf-8")), encoding="utf-8")
     subprocess.run(["quarto", "render", f"{name}.ipynb"], cwd=tmp_path/"_proc", check=True, capture_output=True)
     page = (tmp_path/"_proc/_docs/checks.html").read_text(encoding="utf-8")

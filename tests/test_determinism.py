@@ -4,12 +4,13 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from conftest import nightly
-from infattn_nb import Attention, Tokens, read_table, relu, reproduce, sweep
+from infattn_nb import Attention, Tokens, draw, read_table, relu, reproduce, sweep
 from infattn_nb import write_table
 from infattn_nb.paper.figures import PLANS
 from infattn_nb.paper.tables import series
@@ -101,3 +102,21 @@ def test_quiet_command(tmp_path, monkeypatch, capfd, undrawn):
     assert [line.split()[0] for line in plain.out.splitlines()[1:]] == ["figure", "fig1b"] and "extrapolated" in plain.out
     assert (tmp_path/"a/fig1b.csv").read_bytes() == (tmp_path/"b/fig1b.csv").read_bytes()
     assert "infattn_nb" in run("--version").out
+
+class Pair(NamedTuple):
+    "What a sampler may return: fields with names, and one that is not there."
+    square: np.ndarray
+    inner: tuple
+    absent: None = None
+
+def _pairs(size, rng):
+    x = rng.standard_normal((size, 2))
+    return Pair(x*x, (x, x.sum(1)))
+
+def test_draw_keeps_the_names_of_a_samplers_tuples():
+    "Joined over blocks and shaped field by field, also in tuples of tuples."
+    drawn = draw(_pairs, (3, 2000), 0)
+    assert isinstance(drawn, Pair) and drawn.absent is None and drawn.square.shape == (3, 2000, 2) and drawn.inner[1].shape == (3, 2000)
+    np.testing.assert_array_equal(drawn.square, drawn.inner[0]**2)
+    with pytest.raises(ValueError, match="6 samples"): draw(lambda size, rng: Pair(np.zeros(6), (np.zeros(5),)), 6)
+    with pytest.raises(ValueError): draw(lambda size, rng: None, 6)

@@ -10,7 +10,6 @@ import pytest
 from conftest import least_p, nightly
 from infattn_nb import Rotary
 from infattn_nb import Transformer
-from infattn_nb.transformers.admission import with_blocks
 
 FOLDER = Path(__file__).parent/"data"/"families"
 CONFIGS = json.loads((FOLDER/"configs.json").read_text(encoding="utf-8"))
@@ -28,7 +27,7 @@ def ensemble(name, init):
 
 def changed(t, change):
     "The same transformer with other blocks."
-    return with_blocks(t, [change(b) for b in t.stack])
+    return replace(t, blocks=[change(b) for b in t.blocks])
 
 def attention(**k): return lambda b: replace(b, attention=replace(b.attention, **k))
 def feedforward(**k): return lambda b: replace(b, feedforward=replace(b.feedforward, **k))
@@ -60,7 +59,7 @@ def least(name, init, t, size=2000, seed=0):
     "The least p-value times the number of comparisons."
     mean, step, x = theirs(name, init)
     y = ours(t, mean, step, size, seed)
-    about = dict(s=len(t.cov), layers=len(t.stack), heads=t.heads)
+    about = dict(s=len(t.cov), layers=len(t.blocks), heads=t.most_heads)
     a, b = (seen(z, mean, step, **about) for z in (x, y))
     moves = a.std(0) > 1e-5*abs(a.mean(0)) # the rest is constant but for rounding to single precision
     np.testing.assert_allclose(b[:, ~moves].mean(0), a[:, ~moves].mean(0), rtol=1e-5, atol=1e-9)

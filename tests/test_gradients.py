@@ -9,10 +9,10 @@ from scipy.stats import ks_2samp
 
 from conftest import least_p, nightly
 from gradient_cases import CASES, INDEPENDENT, case, embeddings, readout_cov, statistics, telling
-from literal_gradients import Literal, sample
+from oracle import Literal
 from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, clip, embedding_cov, gelu, relu, step
 from infattn_nb.numerics import nonlinearities
-from infattn_nb.transformers import gradients as way
+from infattn_nb.blocks.stream import Sum
 
 STORED = np.load(Path(__file__).parent/"data"/"gradients.npz")
 LEVEL = 1e-6
@@ -24,7 +24,7 @@ def ensemble(c):
     if a.get("qk_norm"): a["qk_norm"] = Norm(a["qk_norm"])
     if f: f["activation"] = getattr(nonlinearities, f["activation"])
     block = Block(SelfAttention(**a), f and FeedForward(**f), c["norm"], normaliser=Norm(c["kind"], c["eps"]), parallel=c["parallel"], skip_scale=c["skip"], branch_scale=c["branch"])
-    return Transformer(np.cov(X, bias=True), X.mean(1), blocks=[block]*c["layers"], final_norm=c["final"])
+    return Transformer(np.cov(X, bias=True), blocks=[block]*c["layers"], mean=X.mean(1), final_norm=c["final"])
 
 def drawn(t, n, size, seed, readout): return of(t.gradients(n, size, seed, readout=readout))
 def of(g): return statistics(g.gram, g.inner, g.norms, g.chain.cosine[:, 1, 0, -1])
@@ -48,31 +48,50 @@ def test_gradients_are_torchs(name, seed=0):
         more = drawn(ensemble(c), c["n"], 12_000 if name == "one strong head" else 6000, seed + 1, readout_cov(c["readout"]))
         assert fresh and smallest(fresh, {k: more[k] for k in fresh if telling(k)}) < LEVEL
 
-LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width")
+def readout(c, b, rng):
+    "Random readouts of a case, and its embeddings, for b networks."
+    λ, U = np.linalg.eigh(readout_cov(c["readout"]))
+    r = (U*np.sqrt(np.maximum(λ, 0))) @ rng.standard_normal((b, len(λ), c["n"]))/c["n"]**.5
+    X = embeddings(c["n"])
+    return np.broadcast_to(X, (b, *X.shape)), r
+
+def sample(name, size, rng, broken=None):
+    "Statistics of literal networks."
+    c = case(name)
+    net = Literal(ensemble(c), c["n"], size, rng, broken)
+    streams, dX, grads = net.gradients(*readout(c, size, rng))
+    X, dX = (np.stack(x, 1) for x in (streams, dX))
+    norms = {k: np.stack([W[k][1]*(g[k]**2).sum((1, 2)) for W, g in zip(net.layers, grads)], 1) for k in net.layers[0]}
+    K = X[:, 1] @ X[:, 1].mT
+    return statistics(dX @ dX.mT, dX @ X.mT, norms, K[:, 0, -1]/np.sqrt(K[:, 0, 0]*K[:, -1, -1]))
+
+LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width", "parallel, rotary", "groups, qk norm, rotary", "layer norm of queries")
 
 @pytest.mark.parametrize("name", LITERAL)
 def test_literal_way_back_is_a_derivative(name, h=1e-5):
     "The oracle itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
     rng = np.random.default_rng(0)
-    net = Literal(name, 3, rng)
-    X = np.broadcast_to(embeddings(net.c["n"]), (3, *embeddings(net.c["n"]).shape))
-    _, dX, grads = net.gradients(X)
+    c = case(name)
+    net = Literal(ensemble(c), c["n"], 3, rng)
+    X, r = readout(c, 3, rng)
+    loss = lambda X: (r*net.forward(X)[1]).sum((1, 2))
+    _, dX, grads = net.gradients(X, r)
     Z = rng.standard_normal(X.shape)
     along = lambda dX: (dX[0]*Z).sum((1, 2))
-    difference = (net.loss(X + h*Z) - net.loss(X - h*Z))/(2*h)
+    difference = (loss(X + h*Z) - loss(X - h*Z))/(2*h)
     np.testing.assert_allclose(along(dX), difference, rtol=1e-5, atol=1e-7)
     for k, (W, _) in net.layers[0].items():
         Z = rng.standard_normal(W.shape)
         there = []
         for sign in (1, -1):
             net.layers[0][k] = W + sign*h*Z, 1.
-            there.append(net.loss(X))
+            there.append(loss(X))
         net.layers[0][k] = W, 1.
         np.testing.assert_allclose((grads[0][k]*Z).sum((1, 2)), (there[0] - there[1])/(2*h), rtol=1e-5, atol=1e-7)
     Z = rng.standard_normal(X.shape)
-    difference = (net.loss(X + h*Z) - net.loss(X - h*Z))/(2*h)
+    difference = (loss(X + h*Z) - loss(X - h*Z))/(2*h)
     for net.broken in ("softmax", "fresh"):
-        assert (abs(along(net.gradients(X)[1]) - difference) > 1e-4*abs(difference)).all()
+        assert (abs(along(net.gradients(X, r)[1]) - difference) > 1e-4*abs(difference)).all()
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(LITERAL, *set(LITERAL) - {"post, strong", "groups, bias, own width"}))
@@ -91,7 +110,7 @@ def test_gradients_are_those_of_literal_networks(name, seed=0):
 def test_limit_has_twins(norm, kind):
     "At n = m = ∞ queries and keys, and values and outputs, get gradients of the same norm, network by network."
     heads = SelfAttention(2, var_q=3., var_k=.5, var_v=2., var_o=.7, score_scale=1.3, softcap=3., mask="causal")
-    t = Transformer(np.eye(4) + .5, .3, blocks=[Block(heads, FeedForward(activation=relu), norm, normaliser=Norm(kind), branch_scale=.8)]*3, final_norm=True)
+    t = Transformer(np.eye(4) + .5, blocks=[Block(heads, FeedForward(activation=relu), norm, normaliser=Norm(kind), branch_scale=.8)]*3, mean=.3, final_norm=True)
     θ = t.gradients(np.inf, 50, 0, readout="mean").norms
     np.testing.assert_allclose(θ["q"], θ["k"], rtol=1e-11)
     np.testing.assert_allclose(θ["v"], θ["o"], rtol=1e-11)
@@ -100,18 +119,18 @@ def test_limit_has_twins(norm, kind):
 @pytest.mark.parametrize("parallel", (False, True))
 def test_what_a_sum_knows_is_shared_out(norm, parallel, monkeypatch):
     "In the limit dX′X′ᵀ is what goes past the branches plus S, in every sum of every network; without M it is not."
-    through, seen = way.through_sum_in_the_limit, []
-    def watched(step, g, block, overlap, rng):
-        M, past = through(step, g, block, overlap, rng)
+    through, seen = Sum.back_in_the_limit, []
+    def watched(step, g, overlap, rng):
+        M, past = through(step, g, overlap, rng)
         known = g.inner(step.total)
         for kept, S in ((True, overlap + M @ step.F), (False, overlap)):
             gap = abs(past.inner(step.x) + S - known).max((-2, -1))/abs(known).max((-2, -1))
             assert (gap < 1e-9).all() if kept else (gap > 1e-4).all()
         seen.append(step)
         return M, past
-    monkeypatch.setattr(way, "through_sum_in_the_limit", watched)
+    monkeypatch.setattr(Sum, "back_in_the_limit", watched)
     block = Block(SelfAttention(2, var_q=3., mask="causal"), FeedForward(activation=gelu, var_b1=.2, var_b2=.3), norm, parallel=parallel, skip_scale=.9, branch_scale=1.2)
-    Transformer(np.eye(4) + .5, .3, blocks=[block]*3, final_norm=True).gradients(np.inf, 50, 0, readout="mean")
+    Transformer(np.eye(4) + .5, blocks=[block]*3, mean=.3, final_norm=True).gradients(np.inf, 50, 0, readout="mean")
     assert len(seen) == (3 if parallel else 6)
 
 LIMITS = {
@@ -131,7 +150,7 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     final, kind = options.get("final_norm", False), options.get("kind", "layer")
     options = {k: v for k, v in options.items() if k not in ("final_norm", "kind")}
     K, μ = np.array([[1, .6, 0], [.6, 1, .1], [0, .1, 1.2]]), np.array([.5, -.3, 0])
-    build = lambda a, f: Transformer(K, μ, blocks=[Block(a, f, normaliser=Norm(kind), **options)]*2, final_norm=final)
+    build = lambda a, f: Transformer(K, blocks=[Block(a, f, normaliser=Norm(kind), **options)]*2, mean=μ, final_norm=final)
     limit = drawn(build(a, f), np.inf, 1500, seed, np.eye(3))
     wide = replace(a, head_width=a.head_width or (400 if a.literal else 10**5))
     far = drawn(build(wide, f and replace(f, units=4096/n)), n, 300 if f else 1500, seed + 1, np.eye(3))
@@ -163,18 +182,18 @@ def test_edges(name):
     options = dict(cov=np.eye(4), layers=2, heads=2, final_norm=True) | EDGES[name]
     for n in (np.inf, 10, 40):
         with np.errstate(all="raise", under="ignore"):
-            g = Transformer(**options).gradients(n, 20, 0)
+            g = Transformer.uniform(**options).gradients(n, 20, 0)
         assert all(np.isfinite(x).all() for x in (g.gram, g.inner, g.tangent, g.cosine, *g.norms.values()))
         assert "Gradients" in repr(g) and len(repr(g).splitlines()) <= 8
         if name in ("equal tokens", "one token", "σ_q = 0", "σ_v = 0", "itself only"): assert g.norms["q"].max() < 1e-12 # scores that nothing follows
 
 def test_least_width():
-    t = Transformer(np.eye(4), layers=1, heads=1)
+    t = Transformer.uniform(np.eye(4), layers=1, heads=1)
     t.gradients(9, 10, 0)
     with pytest.raises(ValueError, match="at least 2s \\+ 1 = 9"): t.gradients(8)
 
 def test_readouts():
-    t = Transformer(np.eye(3), layers=1, heads=1, ff=0)
+    t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=0)
     G = np.array([[1, .5, 0], [.5, 1, 0], [0, 0, 0.]]) # the third token is not read
     g = t.gradients(np.inf, 3, 0, readout=G)
     np.testing.assert_allclose(g.gram[:, -1], np.broadcast_to(G, (3, 3, 3)), atol=1e-12)
@@ -189,21 +208,21 @@ def test_readouts():
 def test_tangent_kernel_of_texts():
     "Texts that do not see each other: entries sum to the square of their common loss, and a text's own entry is that of the text alone."
     cov, labels = embedding_cov([list("to be"), list("or not")], 1., .5), np.repeat([0, 1], [5, 6])
-    t = Transformer(cov, layers=2, heads=2, mask="causal", texts=labels)
+    t = Transformer.uniform(cov, layers=2, heads=2, mask="causal", texts=labels)
     g = t.gradients(np.inf, 1000, 0)
     assert g.tangent.shape == (1000, 2, 2)
     np.testing.assert_allclose(g.tangent.sum((1, 2)), sum(x.sum(-1) for x in g.norms.values()), rtol=1e-10)
     assert np.linalg.eigvalsh(g.tangent).min() > -1e-9 and g.tangent[:, 0, 1].std() > 0
-    alone = Transformer(cov[:5, :5], layers=2, heads=2, mask="causal").gradients(np.inf, 1000, 1)
+    alone = Transformer.uniform(cov[:5, :5], layers=2, heads=2, mask="causal").gradients(np.inf, 1000, 1)
     assert ks_2samp(alone.tangent, g.tangent[:, 0, 0]).pvalue > LEVEL
     apart = replace_mask(t, np.equal.outer(labels, labels) & np.tri(11, dtype=bool))
     np.testing.assert_array_equal(apart.gradients(np.inf, 5, 0, texts=list(labels)).tangent.shape, (5, 2, 2))
-    with pytest.raises(ValueError, match="texts"): Transformer(cov, layers=1, heads=1, mask="causal").gradients(np.inf, 1, texts=labels)
+    with pytest.raises(ValueError, match="texts"): Transformer.uniform(cov, layers=1, heads=1, mask="causal").gradients(np.inf, 1, texts=labels)
 
-def replace_mask(t, mask): return Transformer(t.cov, layers=t.layers, heads=t.heads, mask=mask)
+def replace_mask(t, mask): return Transformer.uniform(t.cov, layers=len(t.blocks), heads=t.most_heads, mask=mask)
 
 def test_weight_norms():
-    t = Transformer(np.eye(3), layers=2, heads=2, ff=2, var_q=4., var_o=0., var_2=.5)
+    t = Transformer.uniform(np.eye(3), layers=2, heads=2, ff=2, var_q=4., var_o=0., var_2=.5)
     g = t.gradients(16, 10, 0)
     fan, var = dict(q=16, k=16, v=16, o=16) | {"1": 16, "2": 32}, dict(q=4., k=1., v=1., o=0.) | {"1": 1., "2": .5}
     for name in g.norms: np.testing.assert_allclose(g.norms[name], var[name]/fan[name]*g.weight_norms[name], rtol=1e-12)
@@ -211,14 +230,14 @@ def test_weight_norms():
     assert np.isinf(t.gradients(np.inf, 2, 0).weight_norms["1"]).all()
 
 def test_same_bytes_for_any_workers():
-    t = Transformer(np.eye(3), layers=1, heads=1, ff=1)
+    t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=1)
     a = t.gradients(8, 5000, 0)
     with ThreadPoolExecutor(3) as pool: b = t.gradients(8, (50, 100), 0, executor=pool)
     for x, y in ((a.gram, b.gram), (a.tangent, b.tangent), *((a.norms[k], b.norms[k]) for k in a.norms)): assert x.tobytes() == y.tobytes()
 
 @pytest.mark.power("distribution functions .06 apart")
 def test_forward_is_the_chain():
-    t = Transformer(np.eye(3), layers=2, heads=2, ff=1, final_norm=True)
+    t = Transformer.uniform(np.eye(3), layers=2, heads=2, ff=1, final_norm=True)
     g = t.gradients(16, 3000, 0)
     chain = t.chain(16, 3000, 1)
     for l in (1, 2): assert ks_2samp(g.chain.gram[:, l, 0, 1], chain.gram[:, l, 0, 1]).pvalue > LEVEL

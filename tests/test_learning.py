@@ -913,3 +913,33 @@ def test_recall_is_recall():
     np.testing.assert_allclose(X[np.arange(50), answer, -1], y)
     np.testing.assert_allclose(X[np.arange(50), answer, :-1], X[:, -1, :-1])
     np.testing.assert_array_equal(recall(50, 0, noise=0.)[0], X)
+
+def test_score_is_scikit_learns():
+    "The plain mean over outputs, weights of sequences, outputs that never change."
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed: it is a test oracle only")
+    from infattn_nb.learning.estimator import r_squared
+    rng = default_rng(0)
+    y, guess, w = rng.standard_normal((20, 3))*[1., 10., .1], rng.standard_normal((20, 3)), rng.random(20)
+    assert r_squared(y, guess) == pytest.approx(metrics.r2_score(y, guess), rel=1e-12)
+    assert r_squared(y, guess, w) == pytest.approx(metrics.r2_score(y, guess, sample_weight=w), rel=1e-12)
+    assert r_squared(y, guess) != pytest.approx(metrics.r2_score(y, guess, multioutput="variance_weighted"), rel=.01)
+    y[:, 1] = 5.
+    assert r_squared(y, guess) == pytest.approx(metrics.r2_score(y, guess), rel=1e-12)
+    guess[:, 1] = 5.
+    assert r_squared(y, guess) == pytest.approx(metrics.r2_score(y, guess), rel=1e-12)
+    X = rng.standard_normal((20, 3, 2))
+    model = AttentionRegressor(2, n_particles=16, n_islands=2, n_moves=1, random_state=0).fit(X, y)
+    assert model.score(X, y, w) == pytest.approx(metrics.r2_score(y, model.predict(X), sample_weight=w), rel=1e-12)
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_whole_floats_are_heads():
+    "The index that `compare` returns can be given back: 2.0 is two heads; 1.5 and True are none."
+    rng = default_rng(0)
+    X, y = rng.standard_normal((8, 3, 2)), rng.standard_normal(8)
+    options = dict(n_particles=16, n_islands=2, n_moves=1, random_state=0)
+    two, floats = (AttentionRegressor(H, **options).fit(X, y) for H in (2, 2.))
+    np.testing.assert_array_equal(two.predict(X), floats.predict(X))
+    index = two.compare(heads=(1, 2, np.inf)).index
+    assert [AttentionRegressor(H, **options).fit(X, y).score(X, y) for H in index[:2]]
+    for wrong in (1.5, True, "2", 0.):
+        with pytest.raises((ValueError, TypeError), match="`heads`"): AttentionRegressor(wrong, **options).fit(X, y)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import Program, Transformer, averages, cos, mlp, relu, tanh
+from infattn_nb import AttentionDescent, Program, Transformer, averages, cos, mlp, relu, tanh
 from infattn_nb.paper.live import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
 from infattn_nb.paper.live import correction_entry, judge_entry, law_entry, layer_at
 from infattn_nb.paper.live import limit_entry, perceptron_limit
@@ -257,8 +257,8 @@ try {
 </script>"""
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    def __init__(self, *args, found, **kwargs):
-        self.found = found
+    def __init__(self, *args, found, page, **kwargs):
+        self.found, self.page = found, page
         super().__init__(*args, **kwargs)
 
     def do_GET(self):
@@ -266,7 +266,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.end_headers()
-        page = PAGE
+        page = self.page
         for name, value in dict(EXPLORED=list(EXPLORED.values()), BROKEN=[(list(EXPLORED).index(k), *x) for k, *x in BROKEN.values()], NETWORKS=NETWORKS).items():
             page = page.replace(name, json.dumps(value))
         self.wfile.write(page.encode())
@@ -278,20 +278,22 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *args): pass
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    "What the browser reports."
+def reported(page, profile):
+    "What the browser reports of a page."
     if not CHROMIUM: pytest.skip("no Chromium is installed")
     answer = queue.Queue()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, directory=str(NBS))) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, page=page, directory=str(NBS))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         browser = subprocess.Popen([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0",
-                                    f"--user-data-dir={tmp_path_factory.mktemp('profile')}", f"http://127.0.0.1:{server.server_port}/"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                    f"--user-data-dir={profile}", f"http://127.0.0.1:{server.server_port}/"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try: return answer.get(timeout=300)
         finally:
             browser.terminate()
             browser.wait()
             server.shutdown()
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory): return reported(PAGE, tmp_path_factory.mktemp("profile"))
 
 def test_every_control_shows_the_numbers_of_the_library(found):
     assert not found["errors"] and not found["wrong"], (found["errors"], found["wrong"][:5])
@@ -324,7 +326,7 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
 def chain_statistics(t, size=4*NETWORKS):
     "Cosines, entropies and gradients by block, from the library, in the order of the browser's."
     s, pairs, τ2, β2 = t["tokens"], np.triu_indices(t["tokens"], 1), t["score"]**2, t["branch"]**2
-    net = Transformer(np.eye(s), layers=t["layers"], heads=t["heads"], norm=t["norm"], mask="causal" if t["causal"] else None,
+    net = Transformer.uniform(np.eye(s), layers=t["layers"], heads=t["heads"], norm=t["norm"], mask="causal" if t["causal"] else None,
                       activation=relu, ff=4 if t["mlp"] else 0, var_q=τ2, var_o=β2, var_2=2*β2)
     back = net.gradients(t["width"] or np.inf, size, 0)
     return [*back.chain.cosine[:, 1:, *pairs].mean(-1).T, *back.chain.entropy.mean((2, 3)).T, *np.sqrt(np.einsum("...ii", back.gram)).T]
@@ -357,3 +359,79 @@ def test_the_theorem_moves(found):
     spread = lambda what, n: found["spreads"][f"{what} {n}"]
     assert spread("attention 1/√n", 4096) > .03
     for what in ("attention 1/n", "perceptron 1/n", "perceptron 1/√n"): assert spread(what, 4096) < .25*spread(what, 16)
+
+# Training
+
+TRAINED = r"""<!doctype html><meta charset="utf-8"><body><div data-live="training"></div>
+<script type="module">
+const errors = [];
+addEventListener("error", e => errors.push(e.message), true);
+addEventListener("unhandledrejection", e => errors.push(String(e.reason)));
+const wait = ms => new Promise(done => setTimeout(done, ms));
+const send = found => fetch("/found", {method: "POST", body: JSON.stringify(found)});
+try {
+  await import("./live/load.js");
+  for (let k = 0; k < 200 && !document.querySelector(".live"); k++) await wait(50);
+  const {recall, head, reply, loss, step} = await import("./live/training.js");
+  const box = document.querySelector("[data-live]"), wrong = [], seen = [];
+  const press = name => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
+  const move = (name, value) => { const input = box.querySelector(`input[aria-label="${name}"]`); input.value = value; input.dispatchEvent(new Event("input", {bubbles: true})); };
+  for (let H = 0; H < 4; H++) for (let m = 0; m < 6; m++) {
+    move("heads H", H); move("width m", m);
+    const before = {...box.dataset};
+    if (before.steps !== "0" || +before.moved !== 0) wrong.push(["not new", before]);
+    press("train"); await wait(150); press("stop");
+    const after = {...box.dataset};
+    if (!(+after.steps > 0 && +after.moved > 0 && +after.loss >= 0 && +after.weight <= 1)) wrong.push(["did not train", after]);
+    seen.push([+after.heads, after.width, +before.loss, +after.loss]);
+  }
+  press("T = λ = 0.1"); press("train"); await wait(100); press("stop"); press("new network"); press("new task");
+  if (box.querySelectorAll("svg").length !== 2) wrong.push("two panels");
+  const cases = [];
+  for (const m of [3, Infinity]) {
+    const {X, y} = recall(), heads = [head(4, m), head(4, m)];
+    const start = heads.map(h => m === Infinity ? h.products() : h.weights());
+    for (let k = 0; k < 60; k++) step(heads, X, y, .003, 0);
+    const end = reply(heads, X);
+    cases.push({X, y, start, f: end.map(a => a.f), scores: end.map(a => a.parts.map(b => b.score)), loss: loss(end, y)});
+  }
+  const noisy = [];
+  for (const m of [2, Infinity]) {
+    const last = [], zero = [[0]];
+    for (let k = 0; k < 4000; k++) {
+      const h = head(1, m);
+      for (let t = 0; t < 40; t++) h.step(zero, zero, .05, 1.);
+      last.push(h.products().B[0][0]);
+    }
+    noisy.push(last);
+  }
+  await send({errors, wrong, seen, cases, noisy});
+} catch (problem) { await send({errors: [...errors, problem.stack]}); }
+</script>"""
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory): return reported(TRAINED, tmp_path_factory.mktemp("profile"))
+
+def test_the_browser_trains_as_the_library(trained):
+    "Every control; sixty steps from the browser's own start, at width 3 and in the limit."
+    assert not trained["errors"] and not trained["wrong"], (trained["errors"], trained["wrong"][:5])
+    assert len(trained["seen"]) == 24
+    others = np.array([[True]*3 + [False]]*4)
+    for case in trained["cases"]:
+        names = [name for name in ("Q", "K", "V", "O", "B", "ζ") if name in case["start"][0]]
+        start = [np.array([h[name] for h in case["start"]]) for name in names]
+        if len(start) == 4: start[3] = start[3].swapaxes(1, 2)
+        width = start[0].shape[2] if len(start) == 4 else np.inf
+        X = np.array(case["X"])
+        model = AttentionDescent(2, .1, width=width, mask=others, start=start, rate=.003, steps=60, tol=0.).fit(X, case["y"])
+        np.testing.assert_allclose(model.values(X)[0], case["f"], rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(model.scores(X)[0][..., :3], np.swapaxes(case["scores"], 0, 1), rtol=1e-7, atol=1e-8)
+        assert model.loss_[0, -1] == pytest.approx(case["loss"], rel=1e-7)
+
+@pytest.mark.power("distribution functions .05 apart")
+def test_the_noise_of_the_browser(trained):
+    "T = λ = 1 without a loss: the prior's products stay, but for a step's share of bias."
+    rng = np.random.default_rng(0)
+    Q, K = rng.standard_normal((2, 4000, 2))
+    c = 1/(1 - .025) # of weights that shrink by .95 and gain .1
+    for mine, theirs in zip(trained["noisy"], ((Q*K).sum(1)/2**.5, rng.standard_normal(4000))): assert ks_2samp(mine, c*theirs).pvalue > 1e-6

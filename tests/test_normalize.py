@@ -16,16 +16,18 @@ def written(t):
     "A transformer as a program: its tokens after every block."
     p = Program()
     xs = p.inputs(t.cov, t.mean)
-    norm = lambda x: p.normalize(x, t.kind, t.eps)
-    enter, leave = (norm if t.norm == where else lambda x: x for where in ("pre", "post"))
+    block = t.blocks[0]
+    a, f, normaliser = block.attention, block.feedforward, block.normaliser
+    norm = lambda x: p.normalize(x, normaliser.kind, normaliser.eps)
+    enter, leave = (norm if block.norm == where else lambda x: x for where in ("pre", "post"))
     streams = [xs]
-    for l in range(t.layers):
-        low = t.head_width is None
-        ys = attention(p, [enter(x) for x in xs], t.heads, low_rank=low, var_q=t.var_q, var_k=t.var_k, var_v=t.var_v, var_o=t.var_o, mask=t.mask)
+    for l in range(len(t.blocks)):
+        low = a.head_width is None
+        ys = attention(p, [enter(x) for x in xs], a.heads, low_rank=low, var_q=a.var_q, var_k=a.var_k, var_v=a.var_v, var_o=a.var_o, mask=a.allowed(len(xs)))
         xs = [leave(x + y) for x, y in zip(xs, ys)]
-        if t.ff:
-            U, V = p.matrix(var=t.var_1, rows=Fraction(t.ff)), p.matrix(var=t.var_2)
-            xs = [leave(x + V @ t.activation(U @ enter(x))) for x in xs]
+        if f:
+            U, V = p.matrix(var=f.var_1, rows=Fraction(f.units)), p.matrix(var=f.var_2)
+            xs = [leave(x + V @ f.activation(U @ enter(x))) for x in xs]
         streams.append(xs)
     return p, streams
 
@@ -35,8 +37,8 @@ def agree(x, y, level=1e-7):
     assert pairs and min(p) > level/len(p), min(p)
 
 COV = np.array([[1., .5, -.2], [.5, 2., .3], [-.2, .3, .7]])
-CASES = [Transformer(COV[:2, :2], .3, 2, heads=2, random_embeddings=True, ff=2, var_q=2.), Transformer(COV, [.2, 0., -.4], 2, heads=2, norm="post", activation=relu, mask="causal", random_embeddings=True, ff=1, var_o=2.),
-         Transformer(COV[1:, 1:], .5, 2, heads=1, kind="rms", eps=.2, activation=tanh, random_embeddings=True, ff=1)]
+CASES = [Transformer.uniform(COV[:2, :2], .3, 2, heads=2, random_embeddings=True, ff=2, var_q=2.), Transformer.uniform(COV, [.2, 0., -.4], 2, heads=2, norm="post", activation=relu, mask="causal", random_embeddings=True, ff=1, var_o=2.),
+         Transformer.uniform(COV[1:, 1:], .5, 2, heads=1, kind="rms", eps=.2, activation=tanh, random_embeddings=True, ff=1)]
 
 @pytest.mark.power("distribution functions .08 apart")
 @pytest.mark.parametrize("t", CASES, ids=["pre", "post", "rms"])
@@ -45,7 +47,7 @@ def test_finite_width(t):
     p, streams = written(t)
     K = gram(p, [h for xs in streams for h in xs], 8, size=4000, rng=0)
     y, s = t.chain(8, 4000, 1), len(t.cov)
-    for l in range(t.layers + 1): agree(K[:, l*s:l*s + s, l*s:l*s + s], y.gram[:, l])
+    for l in range(len(t.blocks) + 1): agree(K[:, l*s:l*s + s, l*s:l*s + s], y.gram[:, l])
 
 @pytest.mark.power("distribution functions .08 apart")
 @pytest.mark.parametrize("t", CASES, ids=["pre", "post", "rms"])
@@ -53,7 +55,7 @@ def test_limit(t):
     "Two blocks with MLPs, path by path, and the chain at infinite width."
     p, streams = written(t)
     y, P = t.chain(np.inf, 4000, 0), limit(p, paths=4000, rng=1).drawn
-    for l in range(1, t.layers + 1):
+    for l in range(1, len(t.blocks) + 1):
         m = P.mean(streams[l])
         agree(P.cov(streams[l]) + m[:, :, None]*m[:, None], y.gram[:, l])
         agree(m, y.mean[:, l]) if np.ptp(m) > 1e-6 else np.testing.assert_allclose(m, y.mean[:, l], atol=1e-6)

@@ -170,6 +170,7 @@ def test_tied_scores_over_random_tokens_leave_the_covariance_random():
     y = p.nonlin(softmax_weight(2), h, scores=[p.score(p.matrix() @ x, p.matrix() @ x)])
     assert tied_law(Attention(ProgramTokens(p, [y]))).covariances(50, 0).std() > .01
 
+@pytest.mark.power("an excess kurtosis or a divergence eight standard errors off")
 def test_good_enough_says_what_its_parts_say():
     "The numbers are those of the laws and of the paired divergence; the limit is that of wide heads, not of narrow ones."
     narrow = Attention(Tokens(4, identity, np.eye(4)), heads=2, head_width=8, var_q=4.)

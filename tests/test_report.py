@@ -17,21 +17,24 @@ import pytest
 from scipy.stats import ks_2samp
 
 from conftest import nightly
-from infattn_nb import AttentionRegressor, Block, Chain, FeedForward, Report, Transformer, embedding_cov, infattn_report, recall
-from infattn_nb.transformers import report_pages
-from infattn_nb.transformers.configs import READY
-from infattn_nb.transformers.report import blocks_said, default_size, enough_width, rounded
-from infattn_nb.transformers.report_command import report_of
-from infattn_nb.transformers.report_pages import PANELS, file_of
+from infattn_nb import Attention, AttentionRegressor, Block, Chain, FeedForward, Norm, Report, Rotary, SelfAttention, Tokens, Transformer, embedding_cov, good_enough, identity, infattn_report, recall
+from infattn_nb import Thresholds
+from infattn_nb import report as draw_report
+from infattn_nb.initialisation import report_pages
+from infattn_nb.readers.configs import READY
+from infattn_nb.initialisation.report import blocks_said, default_size, enough_width, first_layer, rounded
+from infattn_nb.initialisation.report_command import report_of
+from infattn_nb.initialisation.scan import scaled
+from infattn_nb.initialisation.report_pages import PANELS, file_of
 
 HERE = Path(__file__).parent
 COMMAND = Path(sys.executable).with_name("infattn_report")
 WORDS = "to be or not to be".split()
 
-def small(**options): return Transformer(embedding_cov(WORDS, 1., .3), layers=3, heads=2, mask="causal", final_norm=True, **options)
+def small(**options): return Transformer.uniform(embedding_cov(WORDS, 1., .3), layers=3, heads=2, mask="causal", final_norm=True, **options)
 
 @pytest.fixture(scope="module")
-def report(): return small(var_q=9.).report(48, 12, 5, tokens=WORDS, title="a <small> one")
+def report(): return draw_report(small(var_q=9.), 48, 12, 5, tokens=WORDS, title="a <small> one")
 
 @pytest.fixture(scope="module")
 def page(report): return file_of(report, "html").decode()
@@ -43,13 +46,13 @@ def sheets(report): return {kind: file_of(report, kind) for kind in ("png", "pdf
 
 def by_hand(t, g):
     "Cosines, shares of the entropy and typical norms of some networks, token by token."
-    s, L = len(t.cov), t.layers
+    s, L = len(t.cov), len(t.blocks)
     cosines, shares = np.zeros((len(g.gram), L + 1)), np.zeros((len(g.gram), L))
     for b, K in enumerate(g.chain.gram):
         for l in range(L + 1):
             cosines[b, l] = np.mean([K[l, i, j]/np.sqrt(K[l, i, i]*K[l, j, j]) for i in range(s) for j in range(i)])
         for l in range(L):
-            shares[b, l] = np.mean([g.chain.entropy[b, l, h, i]/np.log(i + 1) for h in range(t.heads) for i in range(1, s)])
+            shares[b, l] = np.mean([g.chain.entropy[b, l, h, i]/np.log(i + 1) for h in range(t.most_heads) for i in range(1, s)])
     return cosines, shares
 
 def test_numbers_are_those_of_gradients(report):
@@ -79,7 +82,7 @@ def test_the_table_is_made_of_them(report):
 def test_the_chain_alone_says_the_same():
     "Other networks, drawn by `chain`, which knows nothing of gradients."
     t = small(var_q=4.)
-    seen, c = t.report(32, 60, 0).measured.finite, t.chain(32, 60, 1)
+    seen, c = draw_report(t, 32, 60, 0).measured.finite, t.chain(32, 60, 1)
     alike, pairs = c.cosine, np.triu_indices(6, 1)
     for ours, theirs in zip(seen.cosine[:, 1:].T, alike[:, 1:][..., *pairs].mean(-1).T): assert ks_2samp(ours, theirs).pvalue > 1e-7
     share = (c.entropy[..., 1:]/np.log(np.arange(2, 7))).mean((-2, -1))
@@ -88,7 +91,7 @@ def test_the_chain_alone_says_the_same():
 
 def test_the_kernel_beside_them():
     t = small(var_q=9.)
-    m, c = t.report(np.inf, 4, 3).measured, t.kernel(rng=np.random.SeedSequence(3).spawn(4)[2])
+    m, c = draw_report(t, np.inf, 4, 3).measured, t.kernel(rng=np.random.SeedSequence(3).spawn(4)[2])
     np.testing.assert_allclose(m.cosine, c.cosine[:, *np.triu_indices(6, 1)].mean(-1))
     np.testing.assert_allclose(m.entropy, (c.entropy[:, 0, 1:]/np.log(np.arange(2, 7))).mean(-1))
 
@@ -96,9 +99,9 @@ def test_the_kernel_beside_them():
 def test_the_width_that_would_be_enough():
     "At the width that is said, finite width adds the standard deviation that was asked for."
     t = small(var_q=2.)
-    near = t.report(24, 300, 0, enough=.2)
+    near = draw_report(t, 24, 300, 0, thresholds=Thresholds(enough=.2))
     n = 2*int(near.spreads["enough width"].iloc[-1]/2)
-    there = t.report(n, 300, 1).measured
+    there = draw_report(t, n, 300, 1).measured
     at, far = (np.log(x.tangent).var(ddof=1) for x in (there.finite, there.limit))
     assert 40 < n and 1/3 < (at - far)/.2**2 < 3
 
@@ -117,38 +120,38 @@ def test_gpt2_small_of_torch(size):
             sd = np.maximum(np.sqrt((x.var(0, ddof=1) + y.var(0, ddof=1))/2), 1e-5)
             off.append(abs(x.mean(0) - y.mean(0)).ravel()/sd.ravel()/np.sqrt(1/len(x) + 1/len(y)))
         return np.concatenate(off).max()
-    assert furthest(t.report(size=size, rng=0).measured.finite) < 6.5
+    assert furthest(draw_report(t, size=size, rng=0).measured.finite) < 6.5
     other = Transformer.from_config(dict(READY["gpt2"], initializer_range=.03), words)
-    assert furthest(other.report(size=8, rng=0).measured.finite) > 20
+    assert furthest(draw_report(other, size=8, rng=0).measured.finite) > 20
 
 # Verdicts
 
-def verdict(name, t, width=np.inf, **options): return next(v for v in t.report(width, 8, 0, **options).verdicts if v.name == name)
+def verdict(name, t, width=np.inf, **options): return next(v for v in draw_report(t, width, 8, 0, thresholds=Thresholds(**options)).verdicts if v.name == name)
 
 def test_tokens_that_are_alike():
-    assert verdict("tokens", Transformer(np.ones((3, 3)), layers=2)).text == "tokens are alike before the first block: mean cosine above 0.9 (1.00 after block 2)"
-    deep = Transformer(np.eye(6), layers=12, heads=2, norm="post")
+    assert verdict("tokens", Transformer.uniform(np.ones((3, 3)), layers=2)).text == "tokens are alike before the first block: mean cosine above 0.9 (1.00 after block 2)"
+    deep = Transformer.uniform(np.eye(6), layers=12, heads=2, norm="post")
     found = verdict("tokens", deep)
-    cosine = deep.report(np.inf, 8, 0).measured.finite.cosine.mean(0)
+    cosine = draw_report(deep, np.inf, 8, 0).measured.finite.cosine.mean(0)
     assert found.mark == "!" and f"after block {np.argmax(cosine > .9)}:" in found.text
     assert verdict("tokens", deep, alike=1.).mark == "✓"
-    assert verdict("tokens", Transformer([[1.]], layers=2)).mark == "·"
+    assert verdict("tokens", Transformer.uniform([[1.]], layers=2)).mark == "·"
 
 def test_rows_that_look_at_one_token():
-    sharp = Transformer(np.eye(8), layers=2, heads=2, var_q=1e4)
+    sharp = Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=1e4)
     assert verdict("rows", sharp).mark == "!" and "below 0.25" in verdict("rows", sharp).text
     assert verdict("rows", sharp, focused=0.).mark == "✓"
-    even = verdict("rows", Transformer(np.eye(8), layers=2, heads=2, var_q=.01))
+    even = verdict("rows", Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=.01))
     assert even.mark == "·" and "nearly alike in every block" in even.text
 
 def test_gradients_that_fade_and_starve():
-    deep = Transformer(np.eye(8), layers=12, heads=8, ff=0, var_q=.1)
+    deep = Transformer.uniform(np.eye(8), layers=12, heads=8, ff=0, var_q=.1)
     for name, fine in (("depth", dict(fading=1e9)), ("scores", dict(starved=0.))):
         assert verdict(name, deep).mark == "!" and verdict(name, deep, **fine).mark == "✓"
     assert "above 10" in verdict("depth", deep).text and "below 0.1" in verdict("scores", deep).text
 
 def test_networks_that_differ():
-    wild = Transformer(np.eye(4), layers=6, heads=1, var_q=25., norm="post")
+    wild = Transformer.uniform(np.eye(4), layers=6, heads=1, var_q=25., norm="post")
     assert verdict("networks", wild, scattered=.01).mark == "!" and verdict("networks", wild, scattered=9.).mark == "✓"
     narrow = small()
     assert verdict("width", narrow, 32).mark == "!" and verdict("width", narrow, 32, enough=9.).mark == "✓" and verdict("width", narrow).mark == "·"
@@ -160,29 +163,52 @@ def test_blocks_are_said_as_one_says_them():
     assert [rounded(x) for x in (7, 149, 6858.6, 1.402e8, np.inf)] == ["7", "150", "6,900", "140,000,000", "∞"]
     assert enough_width(100, .5, .25, .5) == 100 and enough_width(100, .2, .25, .5) == 1
 
-def test_it_prints_in_fifteen_lines(report):
+@pytest.mark.power("kurtosis of the first layer: a tenth")
+def test_the_first_layer_is_what_good_enough_says(seed=0):
+    "By its own draws; a layer of other scores or other heads is not."
+    t = Transformer.uniform(np.eye(3), layers=2, heads=4, var_q=9., var_k=4., mask="causal")
+    t = scaled(t, 1., .5)
+    said = lambda **change: good_enough(Attention(Tokens(3, identity, np.eye(3)), **dict(heads=4, head_width=16, var_q=9.) | change), 64, draws=2**16, rng=seed).numbers
+    x = first_layer(t, 64, np.random.SeedSequence(seed + 1))
+    def off(numbers): return max(abs(np.log([x.kurtosis/numbers["kurtosis"], x.limit/numbers["limit kurtosis"]])))
+    def tails_off(numbers): return max(abs(np.log([x.beyond/numbers["beyond 6 sd"], x.limit_beyond/numbers["limit beyond 6 sd"]])))
+    assert x.tokens == 3 and off(said()) < .08 and tails_off(said()) < .5 # ten and six standard errors
+    for change in (dict(var_q=3.), dict(heads=8, head_width=8), dict(var_q=36.)): assert off(said(**change)) > .12
+
+def test_other_layers_are_passed_over():
+    cov = np.eye(3)
+    def alone(t, width=24): return first_layer(t, width, np.random.SeedSequence(0))
+    def of(width=24, **fields): return alone(Transformer(cov, blocks=[Block(SelfAttention(4, **fields))]), width)
+    assert of() is not None and of(groups=4) is not None and of(head_width=6) is not None and of(mask="causal") is not None
+    for fields in (dict(rotary=Rotary()), dict(qk_norm=Norm()), dict(softcap=3.), dict(bias=cov), dict(groups=2), dict(head_width=8), dict(width=np.inf)): assert of(**fields) is None, fields
+    later = Transformer(cov, blocks=[Block(None), Block(SelfAttention(4))])
+    assert alone(later) == of() and alone(Transformer(cov, blocks=[Block(None)])) is None
+    assert alone(Transformer.uniform(np.eye(20), heads=2, layers=1), 48).tokens == 16
+
+def test_it_prints_in_eighteen_lines(report):
     lines = repr(report).splitlines()
-    assert len(lines) <= 15 and max(map(len, lines)) <= 88 and lines[0].startswith("Report of a <small> one: 3 blocks, 6 tokens, width 48, 12 networks")
+    assert len(lines) <= 18 and max(map(len, lines)) <= 88 and lines[0].startswith("Report of a <small> one: 3 blocks, 6 tokens, width 48, 12 networks")
     for v in report.verdicts: assert v.mark in "✓!·" and re.search(r"\d", v.text)
 
 def test_networks_of_every_kind_have_one():
     "One token, one block, several texts, no attention, no width."
-    for t in (Transformer([[1.]], layers=2), Transformer(np.eye(3), layers=1, ff=0), Transformer(np.eye(4), layers=2, heads=1, texts=[0, 0, 1, 1]),
-              Transformer(np.eye(3), blocks=[Block(None, FeedForward())]*2), Transformer(np.eye(3), layers=2, var_o=0., var_2=0.)):
+    for t in (Transformer.uniform([[1.]], layers=2), Transformer.uniform(np.eye(3), layers=1, ff=0), Transformer.uniform(np.eye(4), layers=2, heads=1, texts=[0, 0, 1, 1]),
+              Transformer(np.eye(3), blocks=[Block(None, FeedForward())]*2), Transformer.uniform(np.eye(3), layers=2, var_o=0., var_2=0.)):
         for width in (24, np.inf):
-            found = t.report(width, 4, 0)
-            assert len(found.verdicts) == 6 and len(repr(found).splitlines()) <= 15
-        assert len(found.table) == len(t.stack) and len(found.spreads)
+            found = draw_report(t, width, 4, 0)
+            known = width < np.inf and t.blocks[0].attention is not None
+            assert len(found.verdicts) == 6 + known and len(repr(found).splitlines()) <= 18
+        assert len(found.table) == len(t.blocks) and len(found.spreads)
         plt.close(found.plot())
 
 def test_heads_that_turn_keep_their_width():
     "As many angles as pairs of coordinates: at infinite width they are as they were."
     net = Transformer.from_config(dict(READY["pythia-like"], num_hidden_layers=2), 5)
-    m = net.report(None, 4, 0).measured.limit
-    own = [block.attention.head_width for block in net.stack]
+    m = draw_report(net, None, 4, 0).measured.limit
+    own = [block.attention.head_width for block in net.blocks]
     assert own == [None, None] and m.cosine.shape == (4, 3)
     from dataclasses import replace
-    blocks = [replace(b, attention=replace(b.attention, head_width=64)) for b in net.stack]
+    blocks = [replace(b, attention=replace(b.attention, head_width=64)) for b in net.blocks]
     kept = Transformer(net.cov, blocks=blocks, final_norm=net.final_norm, random_embeddings=True)
     seeds = np.random.SeedSequence(0).spawn(4)[1].spawn(4)
     np.testing.assert_allclose(m.tangent, np.concatenate([kept.gradients(np.inf, 1, s).tangent for s in seeds]))
@@ -194,10 +220,10 @@ def test_sizes_follow_from_the_work():
 def test_a_seed_is_written_down():
     "What is drawn from a Generator, or from no seed, can be drawn again."
     for rng in (None, np.random.default_rng(3), np.random.SeedSequence(4, spawn_key=(2,)), 7):
-        first = small().report(32, 4, rng)
+        first = draw_report(small(), 32, 4, rng)
         seed = eval(re.search(r"rng=(.*)\)$", first.call)[1], {"SeedSequence": np.random.SeedSequence})
-        np.testing.assert_array_equal(first.measured.finite.cosine, small().report(32, 4, seed).measured.finite.cosine)
-    assert "alike=0.5" in small().report(32, 4, 0, alike=.5).call and "width=32, size=4, readout='last'" in first.call
+        np.testing.assert_array_equal(first.measured.finite.cosine, draw_report(small(), 32, 4, seed).measured.finite.cosine)
+    assert "alike=0.5" in draw_report(small(), 32, 4, 0, thresholds=Thresholds(alike=.5)).call and "width=32, size=4, readout='last'" in first.call
 
 # Files
 
@@ -224,7 +250,7 @@ def test_html_is_whole_and_needs_nothing(report, page):
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page and "<small>" not in page
 
 def test_tables_of_the_page_are_those_of_the_report(report, page):
-    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page)
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page, flags=re.S)
     cells = {name: re.findall("<td>(.*?)</td>", row) for name, row in rows}
     assert len(cells) == 3 + len(report.spreads)
     np.testing.assert_allclose([float(x) for x in cells["2"]], report.table.loc[2], rtol=5e-3)
@@ -233,7 +259,7 @@ def test_tables_of_the_page_are_those_of_the_report(report, page):
 def again():
     "The same report, from other workers."
     with ThreadPoolExecutor(3) as pool:
-        return small(var_q=9.).report(48, 12, 5, tokens=WORDS, title="a <small> one", executor=pool)
+        return draw_report(small(var_q=9.), 48, 12, 5, tokens=WORDS, title="a <small> one", executor=pool)
 
 @pytest.mark.slow
 def test_same_seed_same_sheets(again, sheets):
@@ -242,7 +268,7 @@ def test_same_seed_same_sheets(again, sheets):
 def test_same_seed_same_bytes(again, page):
     "Twelve pictures and all the words."
     assert file_of(again, "html").decode() == page
-    other = small(var_q=9.).report(48, 12, 6)
+    other = draw_report(small(var_q=9.), 48, 12, 6)
     assert (other.measured.finite.cosine[:, 1:] != again.measured.finite.cosine[:, 1:]).all()
 
 def test_files_have_no_clock(page, sheets):
@@ -252,7 +278,7 @@ def test_files_have_no_clock(page, sheets):
 def test_a_file_is_written_whole_or_not_at_all(report, tmp_path, monkeypatch):
     path = tmp_path/"report.png"
     path.write_text("old")
-    monkeypatch.setattr("infattn_nb.transformers.report.file_of", lambda report, kind: kind.encode()) # drawing is what takes time
+    monkeypatch.setattr("infattn_nb.initialisation.report.file_of", lambda report, kind: kind.encode()) # drawing is what takes time
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match=r"report.png cannot be written \(No space"): report.save(path)
@@ -332,7 +358,7 @@ def test_equal_words_share_an_embedding():
 @pytest.mark.parametrize("how", nightly([signal.SIGINT, signal.SIGKILL], signal.SIGKILL), ids=["control-c", "killed"])
 def test_interrupted_it_leaves_nothing(how, tmp_path):
     heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from infattn_nb import infattn_report as f; from infattn_nb.transformers import report as r; d = r.diagnose\ndef seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; f.__wrapped__('gpt2', size=64, quiet=True)"
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from infattn_nb import infattn_report as f; from infattn_nb.initialisation import report as r; d = r.diagnose\ndef seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; f.__wrapped__('gpt2', size=64, quiet=True)"
     run = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
     for _ in range(6000):
         if (tmp_path/"begun").exists(): break
@@ -401,7 +427,7 @@ def test_what_is_drawn_are_the_gradients(silent):
     np.testing.assert_allclose(g.plot(what="stream").lines[0].get_ydata(), np.trace(g.gram, axis1=-2, axis2=-1).mean(0))
 
 def test_several_texts_are_compared_each_with_itself(silent):
-    t = Transformer(embedding_cov([WORDS, WORDS]), layers=2, heads=2, texts=[0]*6 + [1]*6)
+    t = Transformer.uniform(embedding_cov([WORDS, WORDS]), layers=2, heads=2, texts=[0]*6 + [1]*6)
     c = t.chain(16, 3, 0)
     both = [c.between(i, i).cosine[..., *np.triu_indices(6, 1)] for i in (0, 1)]
     np.testing.assert_allclose(c.plot().lines[0].get_ydata(), np.concatenate(both, axis=-1).mean((0, 2)))
@@ -413,22 +439,22 @@ def test_plots_refuse_in_one_sentence(silent):
     kept = t.chain(32, 2, 0, scores=True)
     prior = AttentionRegressor()
     cases = [(lambda: c.plot(5), "`ax` must be Axes"), (lambda: c.plot(what="norms"), "`what` must be"), (lambda: c.plot(what="attention"), "`scores` must be kept"),
-             (lambda: c.weights, "`scores` must be kept"), (lambda: c.plot(beside=g), "`beside` must be a Chain"), (lambda: c.plot(beside=Transformer(np.eye(2), layers=2).kernel(16)), "as many blocks"),
+             (lambda: c.weights, "`scores` must be kept"), (lambda: c.plot(beside=g), "`beside` must be a Chain"), (lambda: c.plot(beside=Transformer.uniform(np.eye(2), layers=2).kernel(16)), "as many blocks"),
              (lambda: kept.plot(what="attention", tokens=["a"]), "one label per token, 6"), (lambda: kept.plot(what="attention", tokens=5), "`tokens` must be a list"), (lambda: kept.plot(what="attention", head=2), "`head`"),
              (lambda: kept.plot(what="attention", network=2), "`network`"), (lambda: kept.plot(what="attention", block=3), "`block`"), (lambda: g.plot(what="cosine"), "`what`"),
              (lambda: g.plot(matrices="qx"), "`matrices` must be"), (lambda: g.plot(beside=c), "`beside` must be Gradients"), (lambda: prior.plot(), "`X` must be given"),
              (lambda: prior.plot(X=np.ones((2, 2, 2))), "`y` must be given"), (lambda: prior.plot(X=np.ones((2, 2, 2)), y=[1., 2., 3.]), "`y` must be"), (lambda: prior.plot(X=np.ones((2, 2, 2)), y=[1., 2.], level=1.), "`level`"),
-             (lambda: Transformer([[1.]], layers=1).chain().plot(), "no two tokens")]
+             (lambda: Transformer.uniform([[1.]], layers=1).chain().plot(), "no two tokens")]
     for call, fragment in cases:
         with pytest.raises((ValueError, TypeError)) as e: call()
         assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)
 
 def test_a_report_refuses_in_one_sentence():
     t = small()
-    cases = [(lambda: t.report(12), "2s + 1 = 13"), (lambda: t.report(32, 3), "`size`"), (lambda: t.report(32, 4, "x"), "`rng`"), (lambda: t.report(32, 4, readout="first"), "`readout`"),
-             (lambda: t.report(32, 4, tokens=["a"]), "one label per token"), (lambda: t.report(32, 4, title=5), "`title`"), (lambda: t.report(32, 4, alike=2), "`alike` must be in [-1, 1]"),
-             (lambda: t.report(32, 4, focused=-1), "`focused`"), (lambda: t.report(32, 4, uniform="a"), "`uniform`"), (lambda: t.report(32, 4, fading=.5), "`fading`"),
-             (lambda: t.report(32, 4, starved=-1), "`starved`"), (lambda: t.report(32, 4, scattered=np.nan), "`scattered`"), (lambda: t.report(32, 4, enough=0), "`enough`"), (lambda: t.report(32, 4, executor=4), "`executor`")]
+    cases = [(lambda: draw_report(t, 12), "2s + 1 = 13"), (lambda: draw_report(t, 32, 3), "`size`"), (lambda: draw_report(t, 32, 4, "x"), "`rng`"), (lambda: draw_report(t, 32, 4, readout="first"), "`readout`"),
+             (lambda: draw_report(t, 32, 4, tokens=["a"]), "one label per token"), (lambda: draw_report(t, 32, 4, title=5), "`title`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(alike=2)), "`alike` must be in [-1, 1]"),
+             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(focused=-1)), "`focused`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(uniform="a")), "`uniform`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(fading=.5)), "`fading`"),
+             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(starved=-1)), "`starved`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(scattered=np.nan)), "`scattered`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(enough=0)), "`enough`"), (lambda: draw_report(t, 32, 4, executor=4), "`executor`")]
     for call, fragment in cases:
         with pytest.raises((ValueError, TypeError)) as e: call()
         assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)
@@ -439,3 +465,15 @@ def test_results_are_what_they_say(report):
     fig = report.plot()
     assert len(fig.axes) == 6 and [ax.get_title() for ax in fig.axes] == [p.title for p in PANELS]
     plt.close(fig)
+
+def test_the_command_says_threads_when_it_runs_not_when_it_is_imported():
+    "Importing it sets nothing and loads no NumPy, which reads the number of threads once; running it does both, in this order."
+    code = """import os, sys
+os.environ.pop("OMP_NUM_THREADS", None)
+from infattn_nb.initialisation.report_command import infattn_report
+assert "OMP_NUM_THREADS" not in os.environ and "numpy" not in sys.modules
+try: infattn_report.__wrapped__("nowhere.json")
+except SystemExit: assert os.environ["OMP_NUM_THREADS"] == "1"
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

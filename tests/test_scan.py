@@ -7,21 +7,21 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from scan_tables import NETWORKS, PATH, table
+from scan_tables import LENGTHS_PATH, NETWORKS, PATH, network, table
 
 from infattn_nb import Block, FeedForward, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, scan, silu, with_rule
-from infattn_nb.transformers.diagnostics import Measures, attended, depth_ratio, diagnose, kernel_share, measures, score_ratio, spread, typical_norm
-from infattn_nb.transformers.rules import RULES, scores_of, strength_of
-from infattn_nb.transformers.scan import Thresholds, excess, repeated, scaled
+from infattn_nb.initialisation.measures import Measures, Thresholds, attended, depth_ratio, diagnose, excess, kernel_share, measures, score_ratio, spread, typical_norm
+from infattn_nb.initialisation.rules import RULES, scores_of, strength_of
+from infattn_nb.initialisation.scan import repeated, scaled
 
 WORDS = embedding_cov(range(6), 1., .3)
-SMALL = Transformer(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
+SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
 
 # Diagnostics: the same by loops
 
 def test_cosines_and_entropies_by_loops():
     texts = np.array([0, 0, 0, 1, 1, 1])
-    t = Transformer(WORDS + .2, layers=2, heads=3, mask="causal", texts=texts, var_q=9.)
+    t = Transformer.uniform(WORDS + .2, layers=2, heads=3, mask="causal", texts=texts, var_q=9.)
     g = t.gradients(np.inf, 5, 0)
     seen = diagnose(t, g)
     for b, l in product(range(5), range(3)):
@@ -73,7 +73,7 @@ def test_the_embeddings_gradient_is_that_of_literal_networks(seed=0):
     n, K = 16, .3 + np.diag([.1, .4, 6.])
     X = np.sqrt(n)*np.linalg.cholesky(K) @ np.eye(3, n)
     block = Block(SelfAttention(1, var_q=4.), None, normaliser=Norm("rms"))
-    t = Transformer(np.cov(X, bias=True), X.mean(1), blocks=[block]*2)
+    t = Transformer(np.cov(X, bias=True), blocks=[block]*2, mean=X.mean(1))
     slopes = literal_slopes(K, n, 6000, np.random.default_rng(seed))
     g = t.gradients(n, 4000, seed + 1, readout=np.eye(3))
     ours = diagnose(t, g).embedding
@@ -96,7 +96,7 @@ def test_cosine_and_entropy_are_those_of_literal_networks(seed=0):
     y = y/np.linalg.norm(y, axis=-1, keepdims=True)
     cosine = (y @ y.mT)[:, *np.triu_indices(4, 1)].mean(-1)
     X = x[0]
-    t = Transformer(np.cov(X, bias=True), X.mean(1), blocks=[Block(SelfAttention(H, var_q=9., mask="causal"), None, None)])
+    t = Transformer(np.cov(X, bias=True), blocks=[Block(SelfAttention(H, var_q=9., mask="causal"), None, None)], mean=X.mean(1))
     seen = diagnose(t, t.gradients(n, size, seed + 1))
     for theirs, ours in ((entropy.mean((1, 2)), seen.entropy[:, 0]), (cosine, seen.cosine[:, 1])):
         error = np.sqrt((theirs.var() + ours.var())/size)
@@ -129,16 +129,16 @@ def test_share_that_infinite_width_leaves(seed=0):
 
 # Rules, by hand
 
-def first(t): return t.stack[0], t.stack[0].attention, t.stack[0].feedforward
+def first(t): return t.blocks[0], t.blocks[0].attention, t.blocks[0].feedforward
 
-SIXTEEN = Transformer(np.eye(5), layers=16, heads=4, ff=4, activation=relu, final_norm=True, var_q=2.)
-CAUSAL = Transformer(np.eye(5), layers=16, heads=4, ff=4, activation=relu, mask="causal")
+SIXTEEN = Transformer.uniform(np.eye(5), layers=16, heads=4, ff=4, activation=relu, final_norm=True, var_q=2.)
+CAUSAL = Transformer.uniform(np.eye(5), layers=16, heads=4, ff=4, activation=relu, mask="causal")
 
 def test_gpt2_by_hand():
     block, a, f = first(with_rule(SIXTEEN, "GPT-2"))
     assert (a.var_o, f.var_2, a.var_q, a.var_v, f.var_1, block.norm, block.branch_scale) == (1/32, 1/32, 2., 1., 1., "pre", 1.)
-    alone = Transformer(np.eye(3), layers=16, heads=4, ff=0)
-    assert with_rule(alone, "GPT-2").stack[3].attention.var_o == 1/16 # one sum in a block
+    alone = Transformer.uniform(np.eye(3), layers=16, heads=4, ff=0)
+    assert with_rule(alone, "GPT-2").blocks[3].attention.var_o == 1/16 # one sum in a block
 
 def test_tfixup_by_hand():
     for t, gain in ((SIXTEEN, .67/2), (CAUSAL, 12**-.5)):
@@ -159,9 +159,9 @@ def test_deepnorm_by_hand():
     np.testing.assert_allclose([a.var_q, a.var_k, a.var_v, a.var_o, f.var_1, f.var_2], [1, 1, β2, β2, .4*β2, 1.6*β2])
 
 def test_depth_mup_by_hand():
-    for t, width, m in ((SIXTEEN, None, 64), (SIXTEEN, 1024, 256), (replace_width(512), None, 128)):
+    for t, width, m in ((SIXTEEN, None, 64), (SIXTEEN, 256, 64), (SIXTEEN, 1024, 256), (replace_width(512), None, 128)):
         block, a, f = first(with_rule(t, "Depth-µP", width=width))
-        np.testing.assert_allclose([block.branch_scale, a.score_scale], [1/4, m**-.5])
+        np.testing.assert_allclose([block.branch_scale, a.score_scale], [1/4, (64/m)**.5])
         assert (a.var_q, a.var_o, f.var_2) == (2., 1., 1.)
 
 def replace_width(n): return replace(SIXTEEN, width=n)
@@ -169,14 +169,14 @@ def replace_width(n): return replace(SIXTEEN, width=n)
 def test_deepscale_by_hand():
     ruled = with_rule(SIXTEEN, "DeepScaleLM")
     r = 0.
-    for block in ruled.stack:
+    for block in ruled.blocks:
         a, f = block.attention, block.feedforward
         np.testing.assert_allclose([block.skip_scale**2, block.branch_scale**2], [15/16, 1/16])
         np.testing.assert_allclose(a.var_v*a.var_o, 1/(r + (1 - r)/5))
         np.testing.assert_allclose([a.var_q, a.var_k, f.var_1, f.var_2], [1, 1, 2**-.5, 4*2**-.5]) # their numbers for ReLU and four units
         r = 15/16*r + 1/16
         r = 15/16*r + 1/16*(np.sqrt(1 - r*r) + r*(np.pi - np.arccos(r)))/np.pi
-    np.testing.assert_allclose(np.diag(with_rule(Transformer(7*np.eye(3), layers=4, heads=2), "DeepScaleLM").cov), 1)
+    np.testing.assert_allclose(np.diag(with_rule(Transformer.uniform(7*np.eye(3), layers=4, heads=2), "DeepScaleLM").cov), 1)
 
 @pytest.mark.power("mean square of 10⁶ entries: half a per cent")
 def test_xavier_is_what_a_program_draws(rng=0):
@@ -197,22 +197,22 @@ def test_strength_and_scores_by_hand():
     np.testing.assert_allclose(strength_of(scaled(SIXTEEN, .3, 5.)), .3)
     np.testing.assert_allclose(scores_of(scaled(SIXTEEN, .3, 5.)), 5*np.sqrt(2))
     assert np.isnan(scores_of(Transformer(np.eye(3), blocks=[Block(None)]*2)))
-    assert strength_of(Transformer(np.eye(3), heads=1, var_o=0.)) == 0
+    assert strength_of(Transformer.uniform(np.eye(3), heads=1, var_o=0.)) == 0
 
 LLAMA = Transformer(WORDS, blocks=[Block(SelfAttention(4, groups=2, head_width=8, rotary=Rotary(), mask="causal"), FeedForward(2., silu, gated=True), normaliser=Norm("rms"))]*4, final_norm=True, first_norm=Norm(), width=32)
-PARALLEL = Transformer(WORDS, .3, blocks=[Block(SelfAttention(2, qk_norm=Norm()), FeedForward(), parallel=True), Block(None, FeedForward())]*2)
+PARALLEL = Transformer(WORDS, blocks=[Block(SelfAttention(2, qk_norm=Norm()), FeedForward(), parallel=True), Block(None, FeedForward())]*2, mean=.3)
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("t", (LLAMA, PARALLEL), ids=("llama", "parallel"))
 def test_rules_apply_to_every_kind_of_block(rule, t):
     ruled = with_rule(t, rule)
-    assert ruled.width == t.width and len(ruled.stack) == 4
-    for before, after in zip(t.stack, ruled.stack):
+    assert ruled.width == t.width and len(ruled.blocks) == 4
+    for before, after in zip(t.blocks, ruled.blocks):
         for part in ("attention", "feedforward"):
             assert (getattr(before, part) is None) == (getattr(after, part) is None)
     assert np.isfinite(ruled.gradients(np.inf, 2, 0).tangent).all()
-    if ruled.stack[0].attention.groups and rule in ("T-Fixup", "DeepNorm"):
-        assert np.isclose(ruled.stack[0].attention.var_k, 4/3) # n in, n/2 out
+    if ruled.blocks[0].attention.groups and rule in ("T-Fixup", "DeepNorm"):
+        assert np.isclose(ruled.blocks[0].attention.var_k, 4/3) # n in, n/2 out
 
 # The criterion
 
@@ -225,7 +225,7 @@ def test_each_number_alone_can_fail_a_network(name, worse):
     assert powers[name] > 0 and all(x < 0 for k, x in powers.items() if k != name)
 
 def test_powers_by_hand():
-    powers = excess(Measures(.99, .025, 100., 1., .05, 1.), Thresholds(min_blocks=.1))
+    powers = excess(Measures(.99, .025, 100., 1., .05, 1.), Thresholds(idle=.1))
     np.testing.assert_allclose(list(powers.values()), [1, 1, 1, -1, -1, -1], atol=1e-9)
     assert excess(Measures(1., 0., np.inf, np.inf, np.inf, 0.)) == dict.fromkeys(Measures._fields, np.inf)
 
@@ -238,7 +238,7 @@ def small(): return scan(SMALL, **GRID, width=np.inf, size=6, rng=3)
 
 def test_a_cell_is_what_its_gradients_say(small):
     row = small.table.query("rule == '' and layers == 9 and residual == 4 and scores == 6").iloc[0]
-    block = SMALL.stack[0]
+    block = SMALL.blocks[0]
     block = replace(block, branch_scale=4., attention=replace(block.attention, score_scale=6.))
     t = Transformer(WORDS, blocks=[block]*9, final_norm=True)
     seed = np.random.SeedSequence(3).spawn(1)[0]
@@ -285,9 +285,9 @@ def test_what_grows_with_what(small):
     assert flat.sort_values("residual").groupby("layers")["cosine"].apply(lambda x: x.is_monotonic_increasing).all()
 
 def test_stricter_thresholds_never_help(small):
-    strict = scan(SMALL, **GRID, size=6, rng=3, max_cosine=.5, min_entropy=.5, max_ratio=3., max_spread=.1, min_blocks=.9)
+    strict = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(alike=.5, focused=.5, fading=3., starved=1/3, scattered=.1, idle=.9))
     assert (strict.table["score"] > small.table["score"]).all()
-    lax = scan(SMALL, **GRID, size=6, rng=3, max_ratio=None)
+    lax = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(fading=None, starved=None))
     assert (lax.table["score"] <= small.table["score"]).all() and not set(lax.table["worst"]) & {"depth", "values"}
 
 def test_finite_width_spreads_more():
@@ -296,10 +296,10 @@ def test_finite_width_spreads_more():
 
 def test_repeated_blocks():
     two = Transformer(WORDS, blocks=[Block(SelfAttention(2, mask=np.tri(6, dtype=bool)), None), Block(None, FeedForward())]*3)
-    kinds = [b.attention is None for b in repeated(two, 4).stack]
+    kinds = [b.attention is None for b in repeated(two, 4).blocks]
     assert kinds == [False, True]*2
     fresh = Transformer(WORDS, blocks=[Block(SelfAttention(2, rotary=Rotary(), mask=np.tri(6, dtype=bool))) for _ in range(5)])
-    assert len(repeated(fresh, 7).stack) == 7 # equal, though not the same objects
+    assert len(repeated(fresh, 7).blocks) == 7 # equal, though not the same objects
     with pytest.raises(ValueError, match="multiples of 2"): repeated(two, 3)
     other = Transformer(WORDS, blocks=[Block(SelfAttention(2, mask=m)) for m in ("causal", None, "causal")])
     with pytest.raises(ValueError, match="multiples of 3"): repeated(other, 4)
@@ -308,14 +308,21 @@ def test_networks_in_which_a_question_makes_no_sense():
     mlp = Transformer(np.eye(3), blocks=[Block(None)]*2)
     row = scan(mlp, residual=[.5], scores=[1], rules=(), size=3, rng=0).table.iloc[0]
     assert np.isnan([row["entropy"], row["values"]]).all() and row["worst"] in ("cosine", "depth", "spread", "blocks")
-    one = scan(Transformer(np.eye(1), layers=2, heads=2), residual=[1], scores=[1], size=3, rng=0)
+    one = scan(Transformer.uniform(np.eye(1), layers=2, heads=2), residual=[1], scores=[1], size=3, rng=0)
     assert np.isnan(one.table["cosine"]).all() and np.isfinite(one.table["score"]).all()
 
 def test_exploding_networks_fail_in_peace():
-    t = Transformer(np.eye(3), layers=96, heads=2, norm=None)
+    t = Transformer.uniform(np.eye(3), layers=96, heads=2, norm=None)
     found = scan(t, residual=[1e3, 1e-3], scores=[1], rules=(), size=3, rng=0).table
     assert found["worst"][0] == "overflow" and found["score"][0] == np.inf and np.isnan(found["cosine"][0])
     assert found["worst"][1] != "overflow" and np.isfinite(found["score"][1])
+
+@pytest.mark.parametrize("error", (ValueError, TypeError, ZeroDivisionError))
+def test_a_bug_is_no_overflow(error, monkeypatch):
+    "Only numbers beyond floating point are: what else the engine raises comes through."
+    def broken(*args, **options): raise error("a bug")
+    monkeypatch.setattr(FeedForward, "backward", broken)
+    with pytest.raises(error, match="a bug"): scan(SMALL, residual=[1], scores=[1], rules=(), size=2, rng=0)
 
 def test_prints_in_a_few_lines(small):
     lines = repr(small).splitlines()
@@ -353,11 +360,21 @@ def test_a_table_read_back_is_a_scan(small, tmp_path):
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_stored_table_is_computed_again(kind):
     stored = pd.read_csv(PATH, keep_default_na=False).query(f"network == '{kind}'")
-    ours = table(kind, residual=[.2, 2], scores=[10], layers=[12], rules=("DeepScaleLM", "T-Fixup"))
+    ours = table(kind, residual=[.2, 2], scores=[10], layers=[12], rules=("DeepScaleLM", "T-Fixup", "Depth-µP"))
     for _, row in ours.iterrows():
         at = np.isclose(stored[["layers", "residual", "scores"]], list(row[["layers", "residual", "scores"]]), rtol=1e-5).all(1)
         twin = stored[at & (stored["rule"] == row["rule"]).to_numpy()]
         assert len(twin) == 1 and twin["worst"].item() == row["worst"]
         names = [*Measures._fields, "score"]
         np.testing.assert_allclose(row[names].astype(float), twin[names].astype(float).iloc[0], rtol=1e-4, atol=1e-5)
-    assert len(ours) == 4
+    assert len(ours) == 5
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_stored_table_of_lengths_is_computed_again(kind):
+    "An unscaled network and a rule at 64 tokens; at 16 they are others."
+    stored = pd.read_csv(LENGTHS_PATH, keep_default_na=False)
+    names = [*Measures._fields, "score"]
+    for tokens, same in ((64, True), (16, False)):
+        ours = scan(network(kind, tokens), residual=[1], scores=[1], layers=12, rules=("DeepScaleLM",), width=np.inf, size=4, rng=0).table
+        twins = stored.query(f"network == '{kind}' and tokens == 64 and layers == 12 and (rule == 'DeepScaleLM' or (rule == '' and residual == 1))")
+        assert np.allclose(ours[names].astype(float), twins[names].astype(float), rtol=1e-4, atol=1e-5) == same

@@ -99,14 +99,14 @@ def bibliography(): return re.findall(r"^@\w+\{([\w-]+),", (NBS/"references.bib"
 def test_opens_with_title_and_claim(name):
     "nbdev turns the first cell into metadata: it holds the title and the claim, and whatever else stood there would be lost."
     cells = json.loads((NBS/name).read_text(encoding="utf-8"))["cells"]
-    assert re.fullmatch(r"# \S.*\n\n> \S.*", "".join(cells[0]["source"])), "the first cell is `# Title`, an empty line, `> claim`, nothing else"
+    assert re.fullmatch(r"# \S.*\n\n> \S.*(\n\n- aliases: \[[\w., ]+\])?", "".join(cells[0]["source"])), "the first cell is `# Title`, an empty line, `> claim`, perhaps addresses that lead here, nothing else"
     assert cells[2]["cell_type"] == "markdown", "after the path a cell of text says what the page is about"
 
 @each
 def test_title_survives(site, name):
     first = "".join(json.loads((NBS/name).read_text(encoding="utf-8"))["cells"][0]["source"])
-    assert first == f"# {site[name].front['title']}\n\n> {site[name].front['description']}"
-    assert set(site[name].front) == {"title", "description", "output-file"}
+    assert first.partition("\n\n- aliases: ")[0] == f"# {site[name].front['title']}\n\n> {site[name].front['description']}"
+    assert set(site[name].front) - {"aliases"} == {"title", "description", "output-file"}
 
 # Mathematics
 

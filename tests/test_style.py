@@ -74,7 +74,8 @@ def text(x): return (inspect.getdoc(x) or "") + (inspect.getdoc(x.__init__) or "
 def test_help_tells_every_parameter(name):
     "What `help` and an editor show: a numpydoc section with each public parameter, and a type in the signature."
     x = CALLS[name]
-    documented = re.findall(r"^(\w+)\n    \S", text(x), flags=re.M)
+    entries = re.findall(r"^\*{0,2}(\w+(?:, \w+)*)\n    \S", text(x), flags=re.M) # `var_q, var_k` may share one
+    documented = [name for entry in entries for name in entry.split(", ")]
     missing = [p.name for p in parameters(x) if p.name not in documented]
     assert not missing, f"not documented: {missing}"
     assert not (bare := [p.name for p in parameters(x) if p.annotation is p.empty]), f"without a type: {bare}"

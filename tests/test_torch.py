@@ -13,12 +13,22 @@ from scipy.stats import ks_2samp
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch transformers")
 
 from infattn_nb import Norm, Transformer, embedding_cov, gelu, gelu_tanh, relu
-from infattn_nb.transformers.families import read_module
-from infattn_nb.transformers.admission import with_blocks
+from infattn_nb.readers.modules import read_module
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
 torch.set_num_threads(1)
 S, SEEDS = 4, 2000
+
+def shape(t):
+    "What the blocks of a uniform network have in common."
+    assert len(set(map(repr, t.blocks))) == 1
+    block = t.blocks[0]
+    return block.attention.heads, block.norm, block.normaliser, block.feedforward.activation, block.feedforward.units, len(t.blocks), t.final_norm, block.attention.mask
+
+def variance(t, name):
+    "Of a matrix of the first block."
+    block = t.blocks[0]
+    return getattr(block.attention if name[-1] in "qkvo" else block.feedforward, name)
 
 def embeddings(n, seed=1):
     "Tokens with a mean over their coordinates, the last one a repetition."
@@ -101,7 +111,7 @@ def test_encoder_layers(case):
     norm, act, causal, init, n, H, L = case
     X = embeddings(n)
     options = DEFAULT | dict(var_b1=1/3/n, var_b2=1/3/(4*n)) if init == "default" else {}
-    t = Transformer(np.cov(X, bias=True), X.mean(1), L, heads=H, norm=norm, activation=dict(gelu=gelu, relu=relu)[act], mask="causal" if causal else None, embeddings=X, **options)
+    t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), L, heads=H, norm=norm, activation=dict(gelu=gelu, relu=relu)[act], mask="causal" if causal else None, embeddings=X, **options)
     assert agree(real(*case[4:], *case[:4]), ours(t, n, 10_000)) < .09
 
 @pytest.mark.power("distribution functions .2 apart: the limit is not mistaken for width 64")
@@ -109,7 +119,7 @@ def test_width_is_seen():
     "The same comparison refuses the limit: the power is real."
     norm, act, causal, init, n, H, L = CASES[0]
     X = embeddings(n)
-    t = Transformer(np.cov(X, bias=True), X.mean(1), L, heads=H, embeddings=X)
+    t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), L, heads=H, embeddings=X)
     with pytest.raises(AssertionError): agree(real(n, H, L, norm, act, causal, init, 500), ours(t, np.inf, 4000))
 
 # What used to be read wrongly, without a word
@@ -125,7 +135,7 @@ def own(name, norm, n=64, H=4, L=2):
     t = Transformer.from_torch(encoder, embeddings(n) + what.get("mean", 0.), attn_mask=what.get("mask"))
     exact = lambda b: replace(b, attention=replace(b.attention, **{k: DEFAULT[k] for k in ("var_q", "var_k", "var_v", "var_o")}),
                               feedforward=replace(b.feedforward, var_1=1/3, var_2=1/3, var_b1=1/3/n, var_b2=1/3/(4*n)))
-    return with_blocks(t, [exact(b) for b in t.stack])
+    return replace(t, blocks=[exact(b) for b in t.blocks])
 
 @pytest.mark.power("distribution functions .13 apart, of every Gram entry, cosine, entropy, score and unit at every layer")
 @pytest.mark.parametrize("norm", ("pre", "post"))
@@ -139,13 +149,13 @@ def test_norms_and_masks_of_torch(name, norm):
     def other(b):
         a = b.attention
         return replace(b, normaliser=Norm("layer", b.normaliser.eps), attention=replace(a, mask=None if a.mask is None else ~a.mask | np.eye(S, dtype=bool), bias=None if a.bias is None else -a.bias))
-    with pytest.raises(AssertionError): agree(theirs, ours(with_blocks(t, [other(b) for b in t.stack]), None, 6000))
+    with pytest.raises(AssertionError): agree(theirs, ours(replace(t, blocks=[other(b) for b in t.blocks]), None, 6000))
 
 def test_masks_are_told_apart():
     "Torch's mask in place of ours is refused; both together allow what both allow; a head of its own mask is refused."
     layer, X = torch.nn.TransformerEncoderLayer(16, 2, 32), np.random.default_rng(0).standard_normal((S, 16))
     with pytest.raises(TypeError, match="pass torch's masks as attn_mask="): Transformer.from_torch(layer, X, mask=HALF)
-    both = Transformer.from_torch(layer, X, attn_mask=HALF, mask="causal").mask
+    both = Transformer.from_torch(layer, X, attn_mask=HALF, mask="causal").blocks[0].attention.mask
     np.testing.assert_array_equal(both, ~HALF.numpy() & np.tri(S, dtype=bool))
     with pytest.raises(ValueError, match="`attn_mask` must have shape"): Transformer.from_torch(layer, X, attn_mask=HALF[None].expand(2, S, S))
     with pytest.raises(ValueError, match="NaN"): Transformer.from_torch(layer, X, attn_mask=SHIFT*torch.nan)
@@ -157,14 +167,14 @@ def test_read_encoder_layer(norm):
     layer = torch.nn.TransformerEncoderLayer(n, 3, 2*n, norm_first=norm == "pre", activation="gelu", layer_norm_eps=1e-6).eval()
     X = torch.randn(S, n)
     t = Transformer.from_torch(layer, X)
-    assert (t.width, t.heads, t.norm, t.kind, t.eps, t.activation, t.ff, t.layers, t.final_norm, t.mask) == (n, 3, norm, "layer", 1e-6, gelu, 2, 1, False, None)
-    for name, value in DEFAULT.items(): assert abs(getattr(t, name)/value - 1) < 10/n, name # relative standard error √.8/n
-    for name, value in dict(var_b1=1/3/n, var_b2=1/6/n).items(): assert abs(getattr(t, name)/value - 1) < 8*np.sqrt(.8/n), name
+    assert (t.width, *shape(t)) == (n, 3, norm, Norm("layer", 1e-6), gelu, 2, 1, False, None)
+    for name, value in DEFAULT.items(): assert abs(variance(t, name)/value - 1) < 10/n, name # relative standard error √.8/n
+    for name, value in dict(var_b1=1/3/n, var_b2=1/6/n).items(): assert abs(variance(t, name)/value - 1) < 8*np.sqrt(.8/n), name
     y = t.chain(size=2, coords=1) # at the module's width
     assert y.gram.shape == (2, 2, S, S) and abs(y.gram[0, 0] - t.embeddings @ t.embeddings.T/n).max() < 1e-9
     layer.norm1, layer.norm2 = torch.nn.RMSNorm(n), torch.nn.RMSNorm(n, eps=None)
     t = Transformer.from_torch(layer, X)
-    assert (t.kind, t.eps) == ("rms", np.finfo("float32").eps)
+    assert t.blocks[0].normaliser == Norm("rms", np.finfo("float32").eps)
     two = Transformer.from_torch(layer, [X, X[:2]], mask="causal")
     np.testing.assert_array_equal(two.texts, [0, 0, 0, 0, 1, 1])
 
@@ -222,11 +232,11 @@ def walk_gpt2(seed, **options):
 def compare_gpt2(seeds, draws=10_000, **options):
     module = gpt2(**options)
     n, t = module.config.n_embd, Transformer.from_torch(module, torch.randn(len(TEXT), module.config.n_embd))
-    assert t.activation == gelu_tanh and t.final_norm and t.norm == "pre" and not (t.mask ^ np.tri(len(TEXT), dtype=bool)).any()
+    assert shape(t) == (t.most_heads, "pre", Norm(), gelu_tanh, 4, len(t.blocks), Norm(), "causal")
     scale = n*.02**2 # what GPT-2 promises; residual projections are divided by √(2L)
-    exact = dict(var_q=scale, var_k=scale, var_v=scale, var_1=scale, var_o=scale/(2*t.layers), var_2=4*scale/(2*t.layers))
-    for name, value in exact.items(): assert abs(getattr(t, name)/value - 1) < 10/n, name
-    ideal = Transformer(embedding_cov(TEXT, .02**2, .02**2), 0., t.layers, heads=t.heads, activation=gelu_tanh, mask="causal", final_norm=True, random_embeddings=True, **exact)
+    exact = dict(var_q=scale, var_k=scale, var_v=scale, var_1=scale, var_o=scale/(2*len(t.blocks)), var_2=4*scale/(2*len(t.blocks)))
+    for name, value in exact.items(): assert abs(variance(t, name)/value - 1) < 10/n, name
+    ideal = Transformer.uniform(embedding_cov(TEXT, .02**2, .02**2), 0., len(t.blocks), heads=t.most_heads, activation=gelu_tanh, mask="causal", final_norm=True, random_embeddings=True, **exact)
     theirs = statistics(*map(np.stack, zip(*(walk_gpt2(seed, **options) for seed in range(seeds)))))
     scale = dict(gram=1e4, unit=1e2) # embeddings are small
     return agree(*({k: v*scale.get(k, 1) for k, v in x.items()} for x in (theirs, ours(ideal, n, draws))))
@@ -248,8 +258,8 @@ def test_read_bert():
     module = transformers.BertModel(transformers.BertConfig(vocab_size=16, hidden_size=n, num_hidden_layers=2, num_attention_heads=3, intermediate_size=2*n)).eval()
     X = module.embeddings(torch.tensor([TEXT]))[0]
     t = Transformer.from_torch(module, X)
-    assert (t.norm, t.activation, t.layers, t.heads, t.ff, t.eps, t.final_norm, t.mask) == ("post", gelu, 2, 3, 2, 1e-12, False, None)
-    for name, fan in dict(var_q=1, var_k=1, var_v=1, var_o=1, var_1=1, var_2=2).items(): assert abs(getattr(t, name)/(fan*n*.02**2) - 1) < 10/n
+    assert shape(t) == (3, "post", Norm("layer", 1e-12), gelu, 2, 2, False, None)
+    for name, fan in dict(var_q=1, var_k=1, var_v=1, var_o=1, var_1=1, var_2=2).items(): assert abs(variance(t, name)/(fan*n*.02**2) - 1) < 10/n
     module.config._attn_implementation = "eager"
     with torch.no_grad(): x = torch.cat(module(torch.tensor([TEXT]), output_hidden_states=True).hidden_states).double().numpy()
     theirs, chain = x @ x.mT/n, t.chain(n, 2000, 0).gram
@@ -278,8 +288,8 @@ def test_modules_and_configs_agree(name):
     s = 5 if name == "vit" else 6
     read = Transformer.from_torch(model, torch.randn(s, 96))
     t = Transformer.from_config(CONFIGS[name], 4 if name == "vit" else 6)
-    assert read.width == t.width == 96 and read.last_norm == t.last_norm and len(read.stack) == len(t.stack)
-    for a, b in zip(read.stack, t.stack):
+    assert read.width == t.width == 96 and read.last_norm == t.last_norm and len(read.blocks) == len(t.blocks)
+    for a, b in zip(read.blocks, t.blocks):
         assert parts(a) == parts(b)
         assert (abs(variances(a)/variances(b) - 1) < 8*np.sqrt(2/(96*12))).all()
         masks = [x.attention.allowed(s) for x in (a, b)]
@@ -298,6 +308,17 @@ def test_what_transformers_has_beyond():
         with pytest.raises((TypeError, ValueError), match=text) as e: Transformer.from_torch(model, torch.randn(3, 32))
         assert len(str(e.value).splitlines()) == 1
 
+def test_what_a_new_release_may_add():
+    "A number of which nothing is known is named in a warning and left out; one whose name says that it acts is refused."
+    transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
+    model = transformers.LlamaModel(transformers.LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16, vocab_size=8)).eval()
+    plain = read_module(model)
+    model.layers[1].self_attn.cache_version = 3
+    with pytest.warns(UserWarning, match="a number `cache_version` = 3 in its attention of which nothing is known"): again = read_module(model)
+    assert list(map(repr, again["blocks"])) == list(map(repr, plain["blocks"]))
+    model.layers[1].self_attn.value_multiplier = 3.
+    with pytest.raises(ValueError, match="no number `value_multiplier` in its attention"): read_module(model)
+
 @pytest.mark.parametrize("path", sorted((Path(__file__).parent/"data"/"configs").glob("*.json")), ids=lambda p: p.stem)
 def test_small_models_of_the_hubs_configs(path):
     "Every config of the hub that we have, made small: what the library builds of it is what we read in it."
@@ -313,8 +334,8 @@ def test_small_models_of_the_hubs_configs(path):
     model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config)).eval()
     s, n = (5, 16*heads)
     read, t = Transformer.from_torch(model, torch.randn(s, n)), Transformer.from_config(config, s - (config["model_type"] == "vit"))
-    assert read.width == t.width == n and read.last_norm == t.last_norm and len(read.stack) == len(t.stack)
-    for a, b in zip(read.stack, t.stack):
+    assert read.width == t.width == n and read.last_norm == t.last_norm and len(read.blocks) == len(t.blocks)
+    for a, b in zip(read.blocks, t.blocks):
         if a.attention.rotary:
             m = a.attention.width_of_heads(n)
             np.testing.assert_allclose(a.attention.rotary.angles(m), b.attention.rotary.angles(m), rtol=1e-4)

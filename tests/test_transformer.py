@@ -11,44 +11,7 @@ from infattn_nb import Attention, Tokens, Transformer, embedding_cov
 from infattn_nb import gelu_tanh, identity, relu, silu, tanh
 from infattn_nb import participation_moments, row_overlap
 from infattn_nb.numerics.factors import bartlett
-
-def normalise(t, X):
-    Y = X - X.mean(-1, keepdims=True) if t.kind == "layer" else X
-    return Y/np.sqrt((Y**2).mean(-1, keepdims=True) + t.eps)
-
-def softmax(G):
-    A = np.exp(G - G.max(-1, keepdims=True))
-    return A/A.sum(-1, keepdims=True)
-
-def literal(t, n, size, rng):
-    "The network with all its matrices: streams [(size, s, n), …] and scores [(size, H, s, s), …]."
-    s, H, m = len(t.cov), t.heads, int(t.head_width or n//t.heads)
-    W = lambda var, *shape: rng.standard_normal((size, *shape))*np.sqrt(var/shape[-2])
-    at = lambda var, l: np.broadcast_to(var, t.layers)[l]
-    Z = rng.standard_normal((size, s, n))
-    if not t.random_embeddings: # the given covariance, exactly
-        Z -= Z.mean(-1, keepdims=True)
-        Z = np.linalg.solve(np.linalg.cholesky(Z @ Z.mT/n), Z)
-    λ, U = np.linalg.eigh(t.cov)
-    X = t.mean[:, None] + (U*np.sqrt(np.maximum(λ, 0))) @ Z
-    streams, scores = [X], []
-    enter = partial(normalise, t) if t.norm == "pre" else lambda X: X
-    leave = partial(normalise, t) if t.norm == "post" else lambda X: X
-    for l in range(t.layers):
-        Y, G = enter(X), []
-        heads = []
-        for a in range(H):
-            G.append((Y @ W(at(t.var_q, l), n, m)) @ (Y @ W(at(t.var_k, l), n, m)).mT/np.sqrt(m))
-            A = softmax(G[-1] if t.mask is None else np.where(t.mask, G[-1], -np.inf))
-            heads.append(A @ Y @ W(at(t.var_v, l), n, m))
-        X = leave(X + np.concatenate(heads, -1) @ W(at(t.var_o, l), H*m, n))
-        if t.ff:
-            f = int(t.ff*n)
-            h = enter(X) @ W(at(t.var_1, l), n, f) + np.sqrt(at(t.var_b1, l))*rng.standard_normal((size, 1, f))
-            X = leave(X + t.activation(h) @ W(at(t.var_2, l), f, n) + np.sqrt(at(t.var_b2, l))*rng.standard_normal((size, 1, n)))
-        streams.append(X), scores.append(np.stack(G, 1))
-    if t.final_norm: streams[-1] = normalise(t, X)
-    return np.stack(streams, 1), np.stack(scores, 1)
+from oracle import literal, softmax
 
 def agree(pairs, level=1e-7):
     "Both sides of each pair (N, …), (M, …) have one law, entry by entry."
@@ -59,18 +22,18 @@ COV = (lambda A: A @ A.T/6)(rng.standard_normal((4, 6)))
 TWICE = np.ones((4, 4))*.5 + .5*np.kron(np.eye(2), np.ones((2, 2))) # two tokens, twice each
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
 CASES = dict(
-    pre=(Transformer(COV, .3, 2, heads=2, mask="causal"), 12),
-    post=(Transformer(COV, [.5, 0, -.5, 1], 2, heads=3, norm="post", activation=relu, ff=2, final_norm=True), 12),
-    rms=(Transformer(COV, .5, 2, heads=2, kind="rms", eps=.1, activation=tanh, mask=MASK, var_b1=.5, var_b2=.3), 8),
-    postrms=(Transformer(COV, .5, 2, heads=4, norm="post", kind="rms", eps=0., activation=silu, var_q=[.1, 9.], var_1=[2., .5]), 8),
-    bare=(Transformer(.2*COV, 0., 2, heads=2, norm=None, head_width=3, activation=gelu_tanh, var_q=2.), 7),
-    one=(Transformer(TWICE, .2, 2, heads=1, random_embeddings=True), 6),
-    narrow=(Transformer(COV, .3, 2, heads=3, random_embeddings=True, ff=1, eps=.01), 3),
-    least=(Transformer(COV, .3, 1, heads=1, random_embeddings=True, kind="rms", activation=identity), 1),
-    tight=(Transformer(COV, .3, 2, heads=1, head_width=2), 5),
-    twice=(Transformer(TWICE, .3, 2, heads=2, norm="post", random_embeddings=True), 4),
-    few=(Transformer(COV, .3, 2, heads=2, activation=relu, ff=.5, var_b1=.5, var_b2=.3), 8), # fewer hidden units than coordinates
-    blind=(Transformer(COV, .3, 2, heads=2, mask=~np.eye(4, dtype=bool)), 8))
+    pre=(Transformer.uniform(COV, .3, 2, heads=2, mask="causal"), 12),
+    post=(Transformer.uniform(COV, [.5, 0, -.5, 1], 2, heads=3, norm="post", activation=relu, ff=2, final_norm=True), 12),
+    rms=(Transformer.uniform(COV, .5, 2, heads=2, kind="rms", eps=.1, activation=tanh, mask=MASK, var_b1=.5, var_b2=.3), 8),
+    postrms=(Transformer.uniform(COV, .5, 2, heads=4, norm="post", kind="rms", eps=0., activation=silu, var_q=[.1, 9.], var_1=[2., .5]), 8),
+    bare=(Transformer.uniform(.2*COV, 0., 2, heads=2, norm=None, head_width=3, activation=gelu_tanh, var_q=2.), 7),
+    one=(Transformer.uniform(TWICE, .2, 2, heads=1, random_embeddings=True), 6),
+    narrow=(Transformer.uniform(COV, .3, 2, heads=3, random_embeddings=True, ff=1, eps=.01), 3),
+    least=(Transformer.uniform(COV, .3, 1, heads=1, random_embeddings=True, kind="rms", activation=identity), 1),
+    tight=(Transformer.uniform(COV, .3, 2, heads=1, head_width=2), 5),
+    twice=(Transformer.uniform(TWICE, .3, 2, heads=2, norm="post", random_embeddings=True), 4),
+    few=(Transformer.uniform(COV, .3, 2, heads=2, activation=relu, ff=.5, var_b1=.5, var_b2=.3), 8), # fewer hidden units than coordinates
+    blind=(Transformer.uniform(COV, .3, 2, heads=2, mask=~np.eye(4, dtype=bool)), 8))
 
 @pytest.mark.power("distribution functions .08 apart: Gram entries, units, scores of every layer")
 @pytest.mark.parametrize("name", nightly(CASES, "postrms", "one", "tight", "twice"))
@@ -89,14 +52,14 @@ def test_entropy_of_scores():
     "Entropies are those of the weights; a masked score counts for nothing."
     for t, n in CASES.values():
         y = t.chain(n, 20, 0, scores=True)
-        A = softmax(y.scores if t.mask is None else np.where(t.mask, y.scores, -np.inf))
+        A = softmax(y.scores if (mask := t.blocks[0].attention.allowed(len(t.cov))) is None else np.where(mask, y.scores, -np.inf))
         np.testing.assert_allclose(y.entropy, -(A*np.log(np.where(A > 0, A, 1))).sum(-1), atol=1e-12)
 
 @pytest.mark.power("distribution functions .07 apart")
-@pytest.mark.parametrize("t", [Transformer(COV, .2, 3, heads=2, head_width=5, ff=0, mask="causal"), pytest.param(Transformer(COV, .2, 2, heads=2, head_width=5, ff=.01, norm="post", activation=relu), marks=pytest.mark.slow)], ids=["attention", "mlp"])
+@pytest.mark.parametrize("t", [Transformer.uniform(COV, .2, 3, heads=2, head_width=5, ff=0, mask="causal"), pytest.param(Transformer.uniform(COV, .2, 2, heads=2, head_width=5, ff=.01, norm="post", activation=relu), marks=pytest.mark.slow)], ids=["attention", "mlp"])
 def test_a_million_coordinates(t):
     "Infinity is the last width: with heads of fixed width, n = 10⁶ is not told from it."
-    a, b = t.chain(np.inf, 6000, 0, coords=1), t.chain(10**6, 6000 if not t.ff else 1500, 1, coords=1)
+    a, b = t.chain(np.inf, 6000, 0, coords=1), t.chain(10**6, 6000 if t.blocks[0].feedforward is None else 1500, 1, coords=1)
     upper = np.triu_indices(len(t.cov))
     agree([(a.gram[:, 1:, *upper], b.gram[:, 1:, *upper]), (a.entropy, b.entropy), (a.units, b.units)])
     assert abs(a.mean[0] - b.mean).max() < .02 # constant at infinite width, if without norms after sums
@@ -106,30 +69,31 @@ def test_a_million_coordinates(t):
 def test_one_layer_is_attention(m):
     "Without norms and MLP one block is x + y with the y of `Attention`, at finite and infinite width."
     layer = Attention(Tokens(4, identity, COV), heads=3, head_width=m, var_q=2., var_v=.5)
-    t = Transformer(COV, 0., 1, heads=3, head_width=m or np.inf, norm=None, ff=0, var_q=2., var_v=.5, random_embeddings=True)
+    one = partial(Transformer.uniform, COV, layers=1, heads=3, norm=None, ff=0, var_q=2., var_v=.5, random_embeddings=True)
+    t = one(head_width=m or np.inf)
     upper = np.triu_indices(4)
     y = t.chain(np.inf, 6000, 0, scores=True)
     agree([(layer.law().covariances(6000, 1)[..., *upper], (y.gram[:, 1] - y.gram[:, 0])[..., *upper]), (layer.scores(np.inf, 6000, 2), y.scores[:, 0])])
     n = 12
-    y = replace(t, head_width=m or n).chain(n, 6000, 0, scores=True, coords=1)
+    y = one(head_width=m or n).chain(n, 6000, 0, scores=True, coords=1)
     agree([(layer.law(n).rvs(6000, 1), (y.units[:, 1] - y.units[:, 0])[..., 0]), (layer.scores(n, 6000, 2), y.scores[:, 0])])
 
 @pytest.mark.power("six standard errors, about 1 %")
 def test_kernel_is_infinitely_many_heads():
     layer = Attention(Tokens(4, identity, COV), heads=3, var_q=4.)
     S, error = layer.infinite_heads(return_error=True)
-    K, e = Transformer(COV, 0., 1, heads=3, norm=None, ff=0, var_q=4.).kernel(rng=1, return_error=True)
+    K, e = Transformer.uniform(COV, 0., 1, heads=3, norm=None, ff=0, var_q=4.).kernel(rng=1, return_error=True)
     assert K.gram.shape == (2, 4, 4) and K.entropy.shape == (1, 1, 4)
     assert (abs(K.gram[1] - COV - S.covariances(1, 0)[0]) < 7*(e.gram[1] + error) + 1e-12).all()
-    np.testing.assert_array_equal(K.gram, Transformer(COV, 0., 1, heads=7, norm=None, ff=0, var_q=4.).kernel(rng=1).gram)
+    np.testing.assert_array_equal(K.gram, Transformer.uniform(COV, 0., 1, heads=7, norm=None, ff=0, var_q=4.).kernel(rng=1).gram)
 
 @pytest.mark.power("the mean within 1 %, an exponent of −1/2 within .1")
 def test_spread_shrinks_like_the_root_of_heads():
-    t = Transformer(embedding_cov(range(6)), layers=4, heads=64, var_q=4.)
-    K, H = t.kernel(), np.array([4, 16, 64])
+    net = partial(Transformer.uniform, embedding_cov(range(6)), layers=4, var_q=4.)
+    K, H = net(heads=64).kernel(), np.array([4, 16, 64])
     sd = []
     for h in H:
-        cosine = replace(t, heads=int(h)).chain(np.inf, 4000, 0).cosine[:, -1, 0, 1]
+        cosine = net(heads=int(h)).chain(np.inf, 4000, 0).cosine[:, -1, 0, 1]
         assert abs(cosine.mean()/K.cosine[-1, 0, 1] - 1) < .03 + 6*cosine.std()/cosine.mean()/4000**.5
         sd.append(cosine.std())
     assert (abs(np.diff(np.log(sd))/np.diff(np.log(H)) + .5) < .1).all()
@@ -147,7 +111,7 @@ def test_bartlett():
 @pytest.mark.parametrize("s, τ, ρ", [(4, 2., .3), (16, 6., .7)])
 def test_equally_distant_tokens(s, τ, ρ):
     "One branch adds ρ + (1 − ρ) times participation ratio or overlap, on average over heads."
-    t = Transformer((1 - ρ)*np.eye(s) + ρ, layers=1, heads=64, kind="rms", eps=0., ff=0, var_q=τ**2/(1 - ρ))
+    t = Transformer.uniform((1 - ρ)*np.eye(s) + ρ, layers=1, heads=64, kind="rms", eps=0., ff=0, var_q=τ**2/(1 - ρ))
     K = t.chain(np.inf, 200, 1).gram
     added, other = K[:, 1] - K[:, 0], ~np.eye(s, dtype=bool)
     for part, limit in ((~other, participation_moments(s, τ, 1)[0]), (other, row_overlap(s, τ, ρ))):
@@ -166,7 +130,7 @@ def uniform_networks(x, n, size, rng):
 def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
     "Uniform weights share second moments only: one-hot embeddings tell them from Gaussian ones, mixed embeddings do not."
     n, size = 32, 8000
-    y = Transformer(1e-12*np.eye(1), layers=1, heads=1, kind="rms", eps=0., ff=0).chain(n, size, 0).gram[:, 1, 0, 0]
+    y = Transformer.uniform(1e-12*np.eye(1), layers=1, heads=1, kind="rms", eps=0., ff=0).chain(n, size, 0).gram[:, 1, 0, 0]
     signs = np.random.default_rng(1).choice([-1., 1.], n)
     rng = np.random.default_rng(2)
     dense, one_hot = (uniform_networks(x, n, size, rng) for x in (signs, np.eye(n)[0]*n**.5))
@@ -183,7 +147,7 @@ def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
 @pytest.mark.parametrize("n", (np.inf, 24))
 def test_collapsed_tokens_stay_together(norm, n):
     "Equal tokens are equal for ever, though their Gram matrix is singular; repeated ones stay in pairs."
-    t = Transformer(np.ones((5, 5)), .1, 6, heads=2, norm=norm, var_1=.5)
+    t = Transformer.uniform(np.ones((5, 5)), .1, 6, heads=2, norm=norm, var_1=.5)
     np.testing.assert_allclose(t.chain(n, 20, 0).cosine, 1, atol=1e-9)
     t = replace(t, cov=embedding_cov([0, 1, 0, 1, 2]), mean=np.zeros(5))
     y = t.chain(n, 50, 0)
@@ -195,34 +159,34 @@ def test_collapsed_tokens_stay_together(norm, n):
 @pytest.mark.parametrize("n", (np.inf, 64))
 def test_deep_and_steep(n):
     "A hundred blocks, scores of standard deviation 50: finite, and one token takes (nearly) all."
-    y = Transformer(embedding_cov(range(8)), layers=100, heads=2, var_q=50., var_k=50.).chain(n, 4, 0, scores=True)
+    y = Transformer.uniform(embedding_cov(range(8)), layers=100, heads=2, var_q=50., var_k=50.).chain(n, 4, 0, scores=True)
     assert np.isfinite(y.gram).all() and (abs(y.cosine) < 1 + 1e-12).all()
     assert 25 < y.scores[:, 0].std() < 75 and 0 <= y.entropy.min() and y.entropy.mean() < .3
-    y = Transformer(embedding_cov(range(8)), layers=100, heads=2, norm="post", var_q=.01).chain(n, 4, 0)
+    y = Transformer.uniform(embedding_cov(range(8)), layers=100, heads=2, norm="post", var_q=.01).chain(n, 4, 0)
     assert y.cosine[:, -1].min() > .99 # all tokens alike
 
 @pytest.mark.slow
 def test_long_text(): # two minutes
-    y = Transformer(embedding_cov(range(512)), layers=100, heads=2, mask="causal").chain(np.inf, 1, 0)
+    y = Transformer.uniform(embedding_cov(range(512)), layers=100, heads=2, mask="causal").chain(np.inf, 1, 0)
     assert y.gram.shape == (1, 101, 512, 512) and np.isfinite(y.gram).all()
 
 def test_long_text_briefly():
-    y = Transformer(embedding_cov([0]*256 + [1]*256), layers=2, heads=1).chain(1024, 1, 0)
+    y = Transformer.uniform(embedding_cov([0]*256 + [1]*256), layers=2, heads=1).chain(1024, 1, 0)
     assert np.isfinite(y.gram).all() and abs(y.cosine[0, -1, :256, :256] - 1).max() < 1e-9
 
 def test_zero_tokens():
     "A zero token attends, is normalised with eps, and refused without."
     cov = np.diag([1., 0., 2.])
     for n in (np.inf, 8):
-        y = Transformer(cov, layers=2, heads=2).chain(n, 10, 0)
+        y = Transformer.uniform(cov, layers=2, heads=2).chain(n, 10, 0)
         assert np.isfinite(y.gram).all() and not y.gram[:, 0, 1].any() and not y.cosine[:, 0, 1].any() and (y.gram[:, 1, 1, 1] > 0).all()
-    with pytest.raises(ValueError, match="`eps` must be positive .* token 1"): Transformer(cov, eps=0.)
-    with pytest.raises(ValueError, match="`eps` must be positive"): Transformer(cov, 1., norm="post", eps=0.)
-    Transformer(cov, 1., kind="rms", eps=0.), Transformer(cov, norm=None, eps=0.)
+    with pytest.raises(ValueError, match="`eps` must be positive .* token 1"): Transformer.uniform(cov, eps=0.)
+    with pytest.raises(ValueError, match="`eps` must be positive"): Transformer.uniform(cov, 1., norm="post", eps=0.)
+    Transformer.uniform(cov, 1., kind="rms", eps=0.), Transformer.uniform(cov, norm=None, eps=0.)
 
 def test_nothing_happens_without_weights():
     "All variances zero: the stream stays what it was, at every width."
-    t = Transformer(COV, .3, 3, heads=2, **{f"var_{k}": 0. for k in "qkvo12"})
+    t = Transformer.uniform(COV, .3, 3, heads=2, **{f"var_{k}": 0. for k in "qkvo12"})
     for n in (np.inf, 12):
         y = t.chain(n, 3, 0)
         np.testing.assert_allclose(y.gram, np.broadcast_to(COV + .09, y.gram.shape), rtol=1e-12)
@@ -231,17 +195,17 @@ def test_nothing_happens_without_weights():
 def test_one_coordinate():
     "LayerNorm of a single coordinate is zero: nothing is added, whatever the weights."
     for norm in ("pre", "post"):
-        y = Transformer(COV, layers=2, heads=1, norm=norm, random_embeddings=True).chain(1, 20, 0, coords=1)
+        y = Transformer.uniform(COV, layers=2, heads=1, norm=norm, random_embeddings=True).chain(1, 20, 0, coords=1)
         np.testing.assert_allclose(y.gram[:, 0], y.units[:, 0] @ y.units[:, 0].mT, rtol=1e-12)
         if norm == "pre": np.testing.assert_allclose(y.gram[:, 2], y.gram[:, 0], rtol=1e-12)
         else: assert not y.gram[:, 2].any() and not y.cosine[:, 2].any()
-    y = Transformer(embedding_cov(range(40)), layers=2, heads=1, random_embeddings=True).chain(2, 5, 0)
+    y = Transformer.uniform(embedding_cov(range(40)), layers=2, heads=1, random_embeddings=True).chain(2, 5, 0)
     np.testing.assert_allclose(np.linalg.matrix_rank(y.gram[:, -1], tol=1e-9), 2) # forty tokens in two dimensions
 
 def test_given_embeddings():
     "Units start where the embeddings do, and the Gram matrix is theirs."
     X = np.random.default_rng(0).standard_normal((3, 8))
-    t = Transformer(np.cov(X, bias=True), X.mean(1), 2, heads=2, embeddings=X)
+    t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), 2, heads=2, embeddings=X)
     for n in (8, np.inf):
         y = t.chain(n, 5, 0, coords=3)
         np.testing.assert_allclose(y.gram[:, 0], np.broadcast_to(X @ X.T/8, (5, 3, 3)), rtol=1e-12)
@@ -249,13 +213,13 @@ def test_given_embeddings():
 
 def test_variances_per_layer():
     "One number for all layers is the same as a list of it."
-    t = Transformer(COV, layers=3, heads=2)
-    for n in (8, np.inf): np.testing.assert_array_equal(t.chain(n, 4, 0).gram, replace(t, var_o=[1., 1., 1.], var_1=np.ones(3)).chain(n, 4, 0).gram)
+    a, b = (Transformer.uniform(COV, layers=3, heads=2, **own) for own in ({}, dict(var_o=[1., 1., 1.], var_1=np.ones(3))))
+    for n in (8, np.inf): np.testing.assert_array_equal(a.chain(n, 4, 0).gram, b.chain(n, 4, 0).gram)
 
 @pytest.mark.parametrize("n", (np.inf, 4))
 def test_same_bytes_everywhere(n):
     "Blocks and their seeds do not depend on who computes them."
-    t = Transformer(np.eye(2), layers=1, heads=1, ff=1)
+    t = Transformer.uniform(np.eye(2), layers=1, heads=1, ff=1)
     plain = t.chain(n, (3, 2000), 5, coords=1, scores=True)
     assert plain.gram.shape == (3, 2000, 2, 2, 2) and plain.scores.shape == (3, 2000, 1, 1, 2, 2) and plain.units.shape == (3, 2000, 2, 2, 1) and plain.entropy.shape == (3, 2000, 1, 1, 2)
     for make in (partial(ThreadPoolExecutor, 1), partial(ThreadPoolExecutor, 3), partial(ProcessPoolExecutor, 2)):
@@ -263,36 +227,36 @@ def test_same_bytes_everywhere(n):
         for name in ("gram", "mean", "entropy", "scores", "units"): assert getattr(other, name).tobytes() == getattr(plain, name).tobytes(), name
     assert t.chain(n, (), 0).gram.shape == (2, 2, 2) and t.chain(n, 0, 0).gram.shape == (0, 2, 2, 2)
 
-T = Transformer(np.eye(3), layers=1, heads=2)
+T = Transformer.uniform(np.eye(3), layers=1, heads=2)
 REFUSED = [
-    (lambda: Transformer(np.eye(3)[:2]), ValueError, "`cov` must be square"),
-    (lambda: Transformer([[1, 2], [2, 1]]), ValueError, "positive semidefinite"),
-    (lambda: Transformer(np.eye(3)[None]), ValueError, "`cov` must be one"),
-    (lambda: Transformer(np.eye(3), [1, 2]), ValueError, "`mean` must be"),
-    (lambda: Transformer(np.eye(3), layers=0), ValueError, "`layers` must be at least 1"),
-    (lambda: Transformer(np.eye(3), heads=2.5), TypeError, "`heads` must be an integer"),
-    (lambda: Transformer(np.eye(3), head_width=.5), TypeError, "`head_width` must be an integer"),
-    (lambda: Transformer(np.eye(3), norm="batch"), ValueError, "`norm` must be 'pre' or 'post'"),
-    (lambda: Transformer(np.eye(3), kind=None), ValueError, "`kind` must be 'layer'"),
-    (lambda: Transformer(np.eye(3), eps=-1.), ValueError, "`eps` must be"),
-    (lambda: Transformer(np.eye(3), ff="4"), TypeError, "`ff` must hold"),
-    (lambda: Transformer(np.eye(3), activation=3), TypeError, "`fn` must be a function"),
-    (lambda: Transformer(np.eye(3), mask="left"), ValueError, "`mask` must be"),
-    (lambda: Transformer(np.eye(3), mask=np.eye(2, dtype=bool)), ValueError, "`mask` must be"),
-    (lambda: Transformer(np.eye(3), var_q=np.nan), ValueError, "`var_q` must"),
-    (lambda: Transformer(np.eye(3), layers=2, var_o=[1., 2., 3.]), ValueError, "one per layer"),
-    (lambda: Transformer(np.eye(3), embeddings=np.eye(3)), ValueError, "`embeddings` must have"),
+    (lambda: Transformer.uniform(np.eye(3)[:2]), ValueError, "`cov` must be square"),
+    (lambda: Transformer.uniform([[1, 2], [2, 1]]), ValueError, "positive semidefinite"),
+    (lambda: Transformer.uniform(np.eye(3)[None]), ValueError, "`cov` must be one"),
+    (lambda: Transformer.uniform(np.eye(3), [1, 2]), ValueError, "`mean` must be"),
+    (lambda: Transformer.uniform(np.eye(3), layers=0), ValueError, "`layers` must be at least 1"),
+    (lambda: Transformer.uniform(np.eye(3), heads=2.5), TypeError, "`heads` must be an integer"),
+    (lambda: Transformer.uniform(np.eye(3), head_width=.5), TypeError, "`head_width` must be an integer"),
+    (lambda: Transformer.uniform(np.eye(3), norm="batch"), ValueError, "`norm` must be 'pre' or 'post'"),
+    (lambda: Transformer.uniform(np.eye(3), kind=None), ValueError, "`kind` must be 'layer'"),
+    (lambda: Transformer.uniform(np.eye(3), eps=-1.), ValueError, "`eps` must be"),
+    (lambda: Transformer.uniform(np.eye(3), ff="4"), TypeError, "`ff` must hold"),
+    (lambda: Transformer.uniform(np.eye(3), activation=3), TypeError, "`fn` must be a function"),
+    (lambda: Transformer.uniform(np.eye(3), mask="left"), ValueError, "`mask` must be"),
+    (lambda: Transformer.uniform(np.eye(3), mask=np.eye(2, dtype=bool)), ValueError, "`mask` must have shape"),
+    (lambda: Transformer.uniform(np.eye(3), var_q=np.nan), ValueError, "`var_q` must"),
+    (lambda: Transformer.uniform(np.eye(3), layers=2, var_o=[1., 2., 3.]), ValueError, "one per layer"),
+    (lambda: Transformer.uniform(np.eye(3), embeddings=np.eye(3)), ValueError, "`embeddings` must have"),
     (lambda: T.chain(7), ValueError, "multiple of heads"),
     (lambda: T.chain(0), ValueError, "`width` must be"),
     (lambda: T.chain("8"), TypeError, "`width` must be"),
-    (lambda: replace(T, ff=.3).chain(8), ValueError, "whole number of 1…1e11 hidden units"),
+    (lambda: Transformer.uniform(np.eye(3), layers=1, heads=2, ff=.3).chain(8), ValueError, "whole number of 1…1e11 hidden units"),
     (lambda: T.chain(2), ValueError, "exceed the rank"),
     (lambda: T.chain(8, coords=9), ValueError, "`coords` must not exceed"),
     (lambda: T.chain(8, coords=-1), ValueError, "`coords` must be at least 0"),
     (lambda: T.chain(8, -1), ValueError, "`size` must not be negative"),
     (lambda: T.chain(8, 1, "seed"), TypeError, "`rng` must be"),
     (lambda: T.chain(8, 1, 0, executor=3), TypeError, "`executor` must be"),
-    (lambda: Transformer(np.eye(1), layers=1, heads=1, eps=0., random_embeddings=True).chain(1), ValueError, "`eps` must be positive at width 1"),
+    (lambda: Transformer.uniform(np.eye(1), layers=1, heads=1, eps=0., random_embeddings=True).chain(1), ValueError, "`eps` must be positive at width 1"),
     (lambda: T.kernel(draws=3), ValueError, "`draws` must be at least 16"),
     (lambda: embedding_cov([]), ValueError, "`tokens` must be"),
     (lambda: embedding_cov([1, 2], -1.), ValueError, "`var_token` must be"),
@@ -307,4 +271,6 @@ def test_refused_in_one_sentence(k):
 def test_embedding_cov():
     np.testing.assert_array_equal(embedding_cov("abca", 2., .5), 2*(np.array(list("abca"))[:, None] == list("abca")) + .5*np.eye(4))
 
-def test_repr(): assert repr(replace(T, mask="causal", var_q=2.)) == "Transformer(3 tokens, layers=1, heads=2, mask=…, var_q=2.0)"
+def test_repr():
+    t = Transformer.uniform(np.eye(3), layers=2, heads=2, mask="causal", var_q=2., final_norm=True)
+    assert repr(t) == "Transformer(3 tokens, final_norm=True, 2 × Block(SelfAttention(heads=2, mask='causal',\n  var_q=2)))"

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['FARTHEST', 'directions', 'complete', 'chi', 'wide_chi', 'below', 'bartlett_of', 'bartlett_pullback', 'View', 'Layer',
            'rows_read', 'hidden_tokens', 'visible', 'training_layer', 'Reading', 'merged', 'factors', 'attend',
-           'averages', 'through_values', 'read', 'features', 'pullback', 'values_back', 'keys_back', 'scores_back']
+           'raw_scores', 'averages', 'through_values', 'read', 'features', 'pullback', 'values_back', 'keys_back',
+           'through_softmax', 'scores_back']
 
 # %% ../../nbs/71_likelihood.ipynb #b45aed75
 from dataclasses import dataclass
@@ -235,11 +236,16 @@ def attend(layer, # Layer
     if layer.width < np.inf:
         T = factors(layer, latents)[0] if key_factor is None else key_factor
         B = np.einsum("acx,bcx->abx", B, T)
+    return softmax(raw_scores(view, B) + view.hidden[..., None], axis=2)
+
+def raw_scores(view, # View of P sequences
+               B, # bilinear forms (a, b, HM), scaled
+              ): # (P, R, s, HM)
+    "Of the rows read out; a hidden token has one too."
     a, b, HM = B.shape
     asked = view.queries[..., :a] @ B.reshape(a, b*HM)
     keys = view.keys[:, None, :, :b]
-    G = keys @ asked.reshape(*asked.shape[:2], b, HM)
-    return softmax(G + view.hidden[..., None], axis=2)
+    return keys @ asked.reshape(*asked.shape[:2], b, HM)
 
 def averages(view, A, e): # (P, e, HM)
     r"Tokens averaged by the weights $A$, and over the rows read out."
@@ -305,11 +311,15 @@ def keys_back(layer, latents, reading, dB): # dN, [by the keys' normals]
     dT = np.einsum("abx,acx->bcx", dB, merged(latents[0])).reshape(latents[1].shape)
     return dN, [bartlett_pullback(latents[1], layer.width, dT)]
 
+def through_softmax(view, A, dseen): # (P, R, s, HM)
+    "From the averaged weights back to the scores."
+    dA = view.readout[:, :, None, None]*dseen[:, None]
+    return A*(dA - (A*dA).sum(2, keepdims=True))
+
 def scores_back(layer, view, A, dseen): # (a, b, HM)
     "Through softmax to the bilinear forms of the heads."
     (_, a), (_, b), _ = layer.bases
-    dA = view.readout[:, :, None, None]*dseen[:, None]
-    dG = A*(dA - (A*dA).sum(2, keepdims=True))
+    dG = through_softmax(view, A, dseen)
     asked = view.keys[:, None, :, :b].mT @ dG
     P, R, _, HM = asked.shape
     queries = view.queries[..., :a].reshape(P*R, a)

@@ -8,13 +8,13 @@ __all__ = ['recall', 'AttentionRegressor']
 # %% ../../nbs/26_learning.ipynb #c0dd6244
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from inspect import signature
 from typing import Any
 
 import numpy as np
 from numpy.random import RandomState, default_rng
 
 from ..laws.predictive import Mixture
+from .estimator import Estimator, r_squared
 from .fitting import fitted, law_of, least_noise, root_seed, seconds
 from .layer_on_data import visible
 from .posteriors import mean_attention
@@ -65,7 +65,7 @@ def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
 
 # %% ../../nbs/26_learning.ipynb #41a9edc8
 #| code-fold: true
-class AttentionRegressor:
+class AttentionRegressor(Estimator):
     r"""Bayesian regression by one attention layer of any width, at initialisation.
 
     scikit-learn's verbs; before `fit` it is the prior. Theorem 1 given its scores:
@@ -367,10 +367,7 @@ class AttentionRegressor:
         return [x[:k] for x, k in zip(X.tokens, X.lengths)], self.y_train_
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Coefficient of determination of the predictions, as scikit-learn's.
-
-        Several outputs count alike. Of a constant one it is 1 for a perfect
-        prediction, else 0; of a single sequence nan.
+        """Coefficient of determination of the predictions, as scikit-learn has it.
 
         Parameters
         ----------
@@ -379,23 +376,15 @@ class AttentionRegressor:
         y
             (Q,) or (Q, D)
         sample_weight
-            of the sequences, (Q,), not all zero; None = equal
+            (Q,), in [0, ∞); None = equal
 
         Returns
         -------
         float
-            R².
+            R², the mean over outputs.
         """
         y = _targets(y, len(X))
-        w = _weights_of_sequences(sample_weight, len(y))
-        if len(y) < 2:
-            return np.nan
-        left = w @ (y - self.predict(X))**2
-        spread = w @ (y - np.average(y, axis=0, weights=w))**2
-        perfect = np.where(left == 0, 1., 0.)
-        varies = np.ptp(y[w > 0], axis=0) > 0
-        share = 1 - left/np.where(varies, spread, 1.)
-        return float(np.mean(np.where(varies, share, perfect)))
+        return r_squared(y, self.predict(X), sample_weight)
 
     def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
         """Evidence of models with other numbers of heads on the data of `fit`.
@@ -443,31 +432,6 @@ class AttentionRegressor:
         X = _suited(self, sequences(X))
         prior = type(self)(**self.get_params())
         return fitted(prior, X.take(slice(0, 0)), np.zeros(0)), X
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments.
-
-        Parameters
-        ----------
-        deep
-            for scikit-learn; there is nothing deeper
-        """
-        names = list(signature(type(self).__init__).parameters)[1:]
-        return {name: getattr(self, name) for name in names}
-
-    def set_params(self, **params: Any) -> "AttentionRegressor":
-        "Change some of them; ValueError for names that there are not."
-        for name in params:
-            checks.choice(name, "params", tuple(self.get_params()))
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self):
-        default = signature(type(self).__init__).parameters
-        changed = [f"{k}={v!r:.40}" for k, v in self.get_params().items()
-                   if v is not default[k].default]
-        return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_tags__(self):
         "What scikit-learn asks of an estimator; only it calls this."
@@ -519,16 +483,6 @@ def _problem(model, X, y):
         checks.refuse("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
                       model.alpha, "less noise drowns in rounding")
     return X, y
-
-def _weights_of_sequences(w, P):
-    "Weights as floats (P,)."
-    if w is None:
-        return np.ones(P)
-    remedy = "pass one weight per sequence"
-    w = checks.real(w, "sample_weight", (P,), "[0, ∞)", remedy)
-    if not w.any():
-        checks.refuse("sample_weight", "not all be zero", "zeros", remedy)
-    return w
 
 def _targets(y, P):
     "y as floats (P,) or (P, D)."

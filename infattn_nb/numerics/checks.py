@@ -103,13 +103,12 @@ def count(k, # what should be an integer
 def heads(H, # a number of heads
           finite=False, # refuse infinity?
          ): # integer ≥ 1, or np.inf
-    "A number of heads: 2, 2.0 (from a grid or an index of floats), or np.inf."
-    if isinstance(H, (float, np.floating)):
-        if H == np.inf and not finite:
-            return np.inf
-        if np.isfinite(H) and H == int(H):
-            H = int(H)
-    return count(H, "heads")
+    "A number of heads, 2.0 too; np.inf is infinitely many."
+    x = _one_number(H)
+    if x == np.inf and not finite:
+        return np.inf
+    whole = x is not None and x < np.inf and x == np.floor(x)
+    return count(int(x) if whole else H, "heads")
 
 def _one_number(n):
     "A number as a float; None for a truth value, a text, an array or anything else."

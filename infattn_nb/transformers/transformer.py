@@ -7,309 +7,124 @@ __all__ = ['Transformer']
 
 # %% ../../nbs/20_transformer.ipynb #tr-imports
 from concurrent.futures import Executor
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
+from itertools import groupby
+from textwrap import fill
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..blocks.attention import SelfAttention
+from ..blocks.block import Block
+from ..blocks.draws import Chain, Gradients, draw_chain, draw_gradients
+from ..blocks.draws import mean_of_heads
+from ..blocks.feed_forward import FeedForward
+from ..blocks.parts import Norm, one_line
+from ..blocks.walk import Network
 from ..numerics import checks
 from ..numerics.nonlinearities import gelu
-from ..numerics.sampling import Rng, Size, by_pieces, draw
-from .admission import check_transformer, describe
-from .admission import width_of, with_blocks
-from .blocks import Block
-from .chain import Chain, chain_parts, embedded, mean_of_heads
-from .chain import walk, who_attends
-from .configs import ensemble_of_config
-from .ensembles import ensemble_of_module
-from .gradients import Gradients, gradients
-from .heads import CACHE
-from .parts import Norm
-from .report import Report, report
+from ..numerics.sampling import Rng, Size, documented
+from ..readers.configs import Config
+from ..readers.modules import ensemble_of_module
 
 # %% ../../nbs/20_transformer.ipynb #tr-class
-@dataclass(frozen=True, eq=False)
-class Transformer:
-    """A transformer with random weights: embeddings, blocks, a last norm.
+@dataclass(frozen=True, eq=False, repr=False)
+class Transformer(Network):
+    """A transformer with random weights: embeddings, blocks, norms at both ends.
 
-    The flat arguments describe a uniform network, x ← x + Attention(x),
-    x ← x + MLP(x), normalised before each branch, after each sum, or not at all;
-    `blocks` describes any other, and the flat arguments then say what its blocks have
-    in common. Variances are fan-in × variance of an entry: numbers, or one per layer.
+    `Transformer.uniform` makes one of equal blocks from a few numbers, `from_config`
+    and `from_torch` one of a model that there is.
 
     Parameters
     ----------
     cov
         of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)
+    blocks
+        a list of Block, from the first to the last
     mean
         μ of the embeddings over the coordinates, (s,)
-    layers
-        L, the number of blocks
-    heads
-        H
-    head_width
-        m in [1, ∞]; None is n/H
-    norm
-        "pre", "post", None: place of the norms
-    kind
-        "layer", "rms": layerNorm or RMSNorm
-    eps
-        ε, added to the variance
-    activation
-        φ
-    ff
-        Hidden units of the MLP per coordinate, f/n; 0 = no MLP
-    mask
-        "causal" or boolean (s, s), True = may attend
-    var_q
-        σ_Q², σ_K², σ_V², σ_O²
-    var_k
-        σ_Q², σ_K², σ_V², σ_O²
-    var_v
-        σ_Q², σ_K², σ_V², σ_O²
-    var_o
-        σ_Q², σ_K², σ_V², σ_O²
-    var_1
-        σ₁² into the hidden units, σ₂² out of them
-    var_2
-        σ₁² into the hidden units, σ₂² out of them
-    var_b1
-        variances of the biases of the hidden units, and of the MLP's output
-    var_b2
-        variances of the biases of the hidden units, and of the MLP's output
     final_norm
-        one more norm at the end; True = like the others
+        one more norm at the end; True = like the last block's
+    first_norm
+        a norm of the embeddings, as BERT has it
     random_embeddings
         are the coordinates of the embeddings drawn N(mean, cov)? False: just so
     embeddings
         themselves, if single units are asked for, (s, n)
-    blocks
-        the blocks, if they are not those that the flat arguments describe
-    first_norm
-        A norm of the embeddings, as BERT has it
     texts
         label of the text of each token, if there are several: they do not see
         each other, and positions restart
     width
         the width at which chains run unless told otherwise; None = ∞
-
-    Raises
-    ------
-    ValueError, TypeError
-        In one sentence, for what is none of these.
     """
-    cov: Any
-    mean: ArrayLike = 0.
-    layers: int = 12
-    _: KW_ONLY
-    heads: int = 12
-    head_width: float | None = None
-    norm: str | None = "pre"
-    kind: str = "layer"
-    eps: float = 1e-5
-    activation: Any = gelu
-    ff: float = 4
-    mask: Any = None
-    var_q: float = 1.
-    var_k: float = 1.
-    var_v: float = 1.
-    var_o: float = 1.
-    var_1: float = 1.
-    var_2: float = 1.
-    var_b1: float = 0.
-    var_b2: float = 0.
-    final_norm: Any = False
-    random_embeddings: bool = False
-    embeddings: Any = None
-    blocks: Any = None
-    first_norm: Norm | None = None
-    texts: Any = None
-    width: float | None = None
+    @classmethod
+    def uniform(cls, cov: Any, mean: ArrayLike = 0., layers: int = 12, *,
+                heads: int = 12, head_width: float | None = None,
+                norm: str | None = "pre", kind: str = "layer", eps: float = 1e-5,
+                activation: Any = gelu, ff: float = 4, mask: Any = None,
+                var_q: ArrayLike = 1., var_k: ArrayLike = 1., var_v: ArrayLike = 1.,
+                var_o: ArrayLike = 1., var_1: ArrayLike = 1., var_2: ArrayLike = 1.,
+                var_b1: ArrayLike = 0., var_b2: ArrayLike = 0.,
+                **others: Any) -> Self:
+        """Equal blocks: x ← x + Attention(x), x ← x + MLP(x), normalised or not.
 
-    def __post_init__(self) -> None:
-        check_transformer(self)
-
-    def __repr__(self) -> str:
-        return describe(self)
-
-    @property
-    def stack(self) -> tuple[Block, ...]:
-        "The blocks, flat arguments or not: a tuple of `Block`."
-        return vars(self)["_stack"]
-
-    @property
-    def last_norm(self) -> Norm | None:
-        "The norm at the end, or None."
-        if isinstance(self.final_norm, Norm):
-            return self.final_norm
-        return self.stack[-1].normaliser if self.final_norm else None
-
-    def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
-              executor: Executor | None = None, coords: int = 0,
-              scores: bool = False) -> Chain:
-        """Exact draws of the Gram matrices of the stream, block after block.
+        Variances are fan-in × variance of an entry: numbers, or one per layer.
 
         Parameters
         ----------
-        width
-            n in [1, ∞]; None is the width that the transformer remembers,
-            or ∞
-        size
-            networks
-        rng
-            Seed
-        executor
-            Who computes; None = threads
-        coords
-            units of the stream to follow
-        scores
-            keep the scores?
+        cov, mean
+            of the embeddings, as of `Transformer`
+        layers
+            L, the number of blocks
+        heads
+            H
+        head_width
+            m in [1, ∞]; None is n/H
+        norm
+            "pre", "post", None: place of the norms
+        kind
+            "layer", "rms": LayerNorm or RMSNorm
+        eps
+            ε, added to the variance
+        activation
+            φ
+        ff
+            hidden units of the MLP per coordinate, f/n; 0 = no MLP
+        mask
+            "causal" or boolean (s, s), True = may attend
+        var_q, var_k, var_v, var_o
+            σ_Q², σ_K², σ_V², σ_O²
+        var_1, var_2
+            σ₁² into the hidden units, σ₂² out of them
+        var_b1, var_b2
+            variances of the biases of the hidden units, and of the MLP's output
+        **others
+            final_norm, texts, …: fields of `Transformer`
 
         Returns
         -------
-        Chain
-            Gram matrices, means, entropies, and what was asked for.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For a width at which this transformer does not exist.
+        Transformer
+            Of `layers` blocks.
         """
-        n = width_of(self, width, coords)
-        sample = partial(_draw_chains, self, n, coords, bool(scores))
-        gram, mean, units, entropy, *kept = draw(sample, size, rng, executor=executor)
-        return Chain(gram, mean, entropy, kept[0] if kept else None,
-                     units if coords else None, self.texts, who_attends(self))
-
-    def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
-                  executor: Executor | None = None, readout: Any = "last",
-                  texts: Any = None) -> Gradients:
-        r"""Exact draws of the way back: which tokens, blocks, matrices get a gradient.
-
-        The loss is $\sum_i\langle r_i, x^i\rangle$, r random.
-
-        Parameters
-        ----------
-        width
-            n, at least 2s + 1, or ∞; None is the width that the transformer remembers,
-            or ∞.
-        size
-            Networks.
-        rng
-            Seed.
-        executor
-            Who computes; None = threads.
-        readout
-            Columns of r are independent N(0, readout/n): one random vector for the
-            last token of each text, or for the mean of its tokens, or any covariance.
-        texts
-            A label per token, for tangent kernels between texts; None = those of the
-            transformer.
-
-        Returns
-        -------
-        Gradients
-            Gram matrices, norms, tangent kernels, and the chain of the same networks.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, for a width, a readout or texts that cannot be.
-        """
-        return gradients(self, width, size, rng, executor=executor, readout=readout,
-                         texts=texts)
-
-    def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
-               return_error: bool = False) -> Any:
-        """Infinite width, infinitely many heads: nothing is random; by Monte Carlo.
-
-        Parameters
-        ----------
-        draws
-            heads per layer over which is averaged: at four layers of 32
-            tokens, a second, and .04 % of error
-        rng
-            seed
-        return_error
-            Also return a Chain of standard errors?
-
-        Returns
-        -------
-        Chain
-            Without a leading axis, entropy averaged over heads.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For fewer than 16 draws.
-        """
-        return _kernel(self, draws, rng, return_error)
-
-    def report(self, width: float | None = None, size: int | None = None,
-               rng: Rng = None, *, readout: Any = "last", tokens: Any = None,
-               title: str | None = None, alike: float = .9, focused: float = .25,
-               uniform: float = .95, fading: float = 10., starved: float = .1,
-               scattered: float = .5, enough: float = .05,
-               executor: Executor | None = None, progress: bool = False) -> Report:
-        """What this network is like before it is trained: a page to show.
-
-        Some dozens of networks at this width, as many at infinite width, and six
-        verdicts on them.
-
-        Parameters
-        ----------
-        width
-            n, at least 2s + 1, or ∞; None is the width that the transformer remembers,
-            or ∞
-        size
-            networks at each width, at least 4; None = 8 of a large network to 96 of a
-            small one
-        rng
-            seed
-        readout
-            as of `gradients`
-        tokens
-            labels of the tokens, for the pictures
-        title
-            what the network is called
-        alike
-            mean cosine above which tokens are alike, in [-1, 1]
-        focused
-            share of the entropy below which rows look at one token, in [0, 1]
-        uniform
-            the same share above which they look at all alike, in [0, 1]
-        fading
-            ratio of gradients across depth above which they fade, in [1, ∞)
-        starved
-            gradient of queries and keys over that of values below which they are
-            starved, in [0, ∞)
-        scattered
-            standard deviation of log Θ above which networks differ, in [0, ∞)
-        enough
-            standard deviation of log Θ that finite width may add, in (0, ∞)
-        executor
-            who computes; None = threads
-        progress
-            show a bar (if there is a terminal)?
-
-        Returns
-        -------
-        Report
-            It prints, plots, and saves itself.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence.
-        """
-        n = width_of(self, width)
-        thresholds = dict(alike=alike, focused=focused, uniform=uniform, fading=fading,
-                          starved=starved, scattered=scattered, enough=enough)
-        return report(self, _widened(self, n), n, size, rng, readout=readout,
-                      tokens=tokens, title=title, thresholds=thresholds,
-                      executor=executor, progress=progress)
+        L = checks.count(layers, "layers")
+        if norm is not None:
+            checks.choice(norm, "norm", ("pre", "post"))
+        units = checks.number(ff, "ff", "[0, ∞)")
+        own = _by_layer(L, var_q=var_q, var_k=var_k, var_v=var_v, var_o=var_o)
+        mlp = _by_layer(L, var_1=var_1, var_2=var_2, var_b1=var_b1, var_b2=var_b2)
+        normaliser = Norm(kind, eps)
+        made = {} # equal layers share a block
+        for variances in zip(own, mlp):
+            if variances not in made:
+                attention = SelfAttention(heads, head_width, mask=mask,
+                                          **dict(variances[0]))
+                feedforward = None
+                if units:
+                    feedforward = FeedForward(units, activation, **dict(variances[1]))
+                made[variances] = Block(attention, feedforward, norm,
+                                        normaliser=normaliser)
+        return cls(cov, [made[v] for v in zip(own, mlp)], mean, **others)
 
     @classmethod
     def from_torch(cls, module: Any, embeddings: Any, *, attn_mask: Any = None,
@@ -336,11 +151,6 @@ class Transformer:
         -------
         Transformer
             It remembers the module's width.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, naming the part that a chain cannot follow.
         """
         return cls(**ensemble_of_module(module, embeddings, attn_mask, mask))
 
@@ -361,36 +171,110 @@ class Transformer:
         -------
         Transformer
             It remembers the width.
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, naming the entry that a chain cannot follow.
         """
-        return cls(**ensemble_of_config(config, tokens))
+        return cls(**Config.read(config).ensemble(tokens))
 
-# %% ../../nbs/20_transformer.ipynb #tr-draw
-#| code-fold: true
-def _some_chains(t, n, coords, keep, b, rng):
-    "b chains: Gram matrices, means, units, entropies, scores; layers on axis 1."
-    x = embedded(t, n, coords, b, rng)
-    return chain_parts(t, x, walk(t, x, rng, "scores" if keep else None), keep)
+    @documented
+    def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
+              executor: Executor | None = None, coords: int = 0,
+              scores: bool = False) -> Chain:
+        """Exact draws of the Gram matrices of the stream, block after block.
 
-def _draw_chains(t, n, coords, keep, size, rng):
-    "Any number of chains, in pieces that stay in the cache."
-    most = max(1, CACHE//(max(t.most_heads, 1)*len(t.cov)**2))
-    some = partial(_some_chains, t, n, coords, keep, rng=rng)
-    return by_pieces(some, size, most)
+        Parameters
+        ----------
+        coords
+            units of the stream to follow
+        scores
+            keep the scores?
+
+        Returns
+        -------
+        Chain
+            Gram matrices, means, entropies, and what was asked for.
+        """
+        n = self.width_of(width, coords)
+        return draw_chain(self, n, size, rng, executor, coords, bool(scores))
+
+    @documented
+    def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
+                  executor: Executor | None = None, readout: Any = "last",
+                  texts: Any = None) -> Gradients:
+        r"""Exact draws of the way back: which tokens, blocks, matrices get a gradient.
+
+        The loss is $\sum_i\langle r_i, x^i\rangle$, r random.
+
+        Parameters
+        ----------
+        width
+            n, at least 2s + 1, or ∞; None is the width that is remembered, or ∞. At ∞
+            64 units stand for those of an MLP (O14)
+        readout
+            Columns of r are independent N(0, readout/n): one random vector for the
+            last token of each text, or for the mean of its tokens, or any covariance.
+        texts
+            A label per token, for tangent kernels between texts; None = those of the
+            transformer.
+
+        Returns
+        -------
+        Gradients
+            Gram matrices, norms, tangent kernels, and the chain of the same networks.
+        """
+        return draw_gradients(self, width, size, rng, executor, readout, texts)
+
+    @documented
+    def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
+               return_error: bool = False) -> Any:
+        """Infinite width, infinitely many heads: nothing is random; by Monte Carlo.
+
+        Parameters
+        ----------
+        draws
+            heads per layer over which is averaged: at four layers of 32
+            tokens, a second, and .04 % of error
+        return_error
+            Also return a Chain of standard errors?
+
+        Returns
+        -------
+        Chain
+            Without a leading axis, entropy averaged over heads.
+        """
+        return _kernel(self, draws, rng, return_error)
+
+    def __repr__(self) -> str:
+        shown = [f"{len(self.cov)} tokens"]
+        for f in fields(self)[1:]:
+            value = getattr(self, f.name)
+            if f.name != "blocks" and not np.all(np.asarray(value) == f.default):
+                shown.append(f"{f.name}=…" if np.ndim(value) else f"{f.name}={value}")
+        alike = groupby(map(one_line, self.blocks))
+        kinds = [(block, len(list(group))) for block, group in alike]
+        shown += [f"{count} × {block}" for block, count in kinds[:3]]
+        if len(kinds) > 3:
+            shown.append(f"… {len(self.blocks)} blocks in all")
+        return fill(f"Transformer({', '.join(shown)})", 88, subsequent_indent="  ",
+                    break_long_words=False)
 
 # %% ../../nbs/20_transformer.ipynb #tr-kernel
 #| code-fold: true
+def _by_layer(layers, **variances):
+    "Variances of each layer: ((name, number), …)."
+    columns = []
+    for name, given in variances.items():
+        v = checks.real(given, name, within="[0, ∞)", remedy=f"pass e.g. {name}=1.")
+        if v.shape not in ((), (layers,)):
+            checks.refuse(name, f"be a number or have shape ({layers},)", v.shape,
+                          "pass one number, or one per layer")
+        columns.append([(name, float(x)) for x in np.broadcast_to(v, layers)])
+    return list(zip(*columns))
+
 def _kernel(t, draws, rng, return_error, replicates=16):
     heads = -(-checks.count(draws, "draws", least=replicates)//replicates)
-    many = [_with_many_heads(block, heads) for block in t.stack]
-    wide = with_blocks(t, many)
+    wide = replace(t, blocks=[_with_many_heads(block, heads) for block in t.blocks])
     c = wide.chain(np.inf, replicates, rng)
     runs = c.gram, c.mean, mean_of_heads(c.entropy, 2, keepdims=True)
-    about = dict(texts=t.texts, allowed=who_attends(t))
+    about = dict(texts=t.texts, allowed=t.who_attends())
     mean = Chain(*(x.mean(0) for x in runs), **about)
     error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), **about)
     return (mean, error) if return_error else mean
@@ -407,15 +291,6 @@ def _with_many_heads(block, heads):
     m = a.head_width or np.inf
     wide = replace(a, heads=heads, groups=None, head_width=m, bias=bias)
     return replace(block, attention=wide)
-
-def _widened(t, n):
-    "For infinite width: heads that turn by angles keep the width that they have at n."
-    def widened(block):
-        a = block.attention
-        if a is None or a.rotary is None or a.head_width or n == np.inf:
-            return block
-        return replace(block, attention=replace(a, head_width=int(n/a.heads)))
-    return with_blocks(t, [widened(block) for block in t.stack])
 
 # %% ../../nbs/20_transformer.ipynb #public
 __all__ = ["Transformer"]

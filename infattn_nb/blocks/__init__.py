@@ -1,0 +1,1 @@
+"The engine: streams, branches, blocks, walks, there and back."

@@ -1,0 +1,1 @@
+"Scan, rules and report: which initialisation?"

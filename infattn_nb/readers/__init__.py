@@ -1,0 +1,1 @@
+"What configs and modules are draws of."

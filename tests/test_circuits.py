@@ -1,0 +1,201 @@
+"""Deep attention as its circuits: against wide networks from the same start, finite differences, the layer of one, and what is refused."""
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.random import default_rng
+from scipy.stats import ks_2samp
+
+from conftest import nightly
+from infattn_nb import AttentionDescent, recall
+from infattn_nb.learning.circuits import Circuits, Depth, backward, forward, named, random_circuits
+from literal_circuits import Plain, Wide, data, distances
+
+ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT/"benchmarks"))
+DEPTHS = Depth(2, 2, .8, 1.3, True, False, True, 2), Depth(2, 2, .8, 1.3, True, True, False, 2), Depth(3, 1, 1., .7, True, True, True, 2), Depth(1, 2, 1., 1., False, False, True, 2), Depth(2, 1, 1.2, 1., False, True, True, 2)
+QUICK = dict(layers=2, heads=2, networks=3, steps=60, random_state=0)
+
+@pytest.mark.parametrize("depth", DEPTHS, ids=lambda x: f"{x.layers} layers, {x.heads} heads" + ", norm"*x.norm + ", skip"*x.residual)
+@pytest.mark.parametrize("every", [False, True])
+def test_backward_is_the_derivative(depth, every):
+    "Along random directions, by central differences."
+    rng = default_rng(0)
+    rows, _ = data(1, P=3, d=2, every=every)
+    now = random_circuits(depth, 2, [1, 2], 1).now()
+    answer = forward(depth, rows, now)
+    χ = rng.standard_normal(answer.values.shape)
+    for k, slope in enumerate(backward(depth, rows, now, answer, χ)):
+        along, h = rng.standard_normal(slope.shape), 1e-5
+        there, back = ((forward(depth, rows, [x + e*along if j == k else x for j, x in enumerate(now)]).values*χ).sum() for e in (h, -h))
+        np.testing.assert_allclose((there - back)/2/h, (slope*along).sum(), rtol=1e-6, atol=1e-8)
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_wide_network_is_its_circuits_at_the_start(every):
+    "Without a norm every score and value is a form of the circuits, at any width; with one, lengths of sums are those of orthogonal pieces only in the limit."
+    rows, _ = data(7, every=every)
+    far = {}
+    for norm in (False, True):
+        net = Wide(Depth(2, 2, 1., .5, True, norm, True, 3), 32, 1, default_rng(0))
+        far[norm] = np.abs(net.circuits().reply(net.depth, rows).values[0] - net.values(rows)).max()
+    assert far[False] < 1e-11 < 1e-4 < far[True]
+
+class WrongRates:
+    "A network whose circuits move at other rates."
+    def __init__(self, depth, rates): self.depth, self._rates = depth, rates
+    def __getattr__(self, name): return getattr(self.depth, name)
+    def rates(self): return self._rates(self.depth)
+
+def one_rate(depth):
+    *scores, values = depth.rates()
+    return [*(np.full_like(k, 2) for k in scores), np.ones_like(values)]
+
+def without_readout(depth):
+    *scores, values = depth.rates()
+    return [*scores, values - 1]
+
+def dependent(state):
+    "The circuits of the second head are those of the first."
+    scores = tuple(np.repeat(x[:, :, :1], x.shape[2], axis=2) for x in state.scores)
+    return Circuits(scores, state.values)
+
+def unscaled(depth): return depth._replace(var_vo=depth.var_vo*depth.heads) # no 1/H in a path
+
+def typical(depth, n, seeds, steps=15, rate=.01, **options):
+    return np.exp(np.mean([np.log(distances(depth, n, seed, steps, rate, **options)[0]) for seed in seeds]))
+
+CASES = [Depth(2, 2, 1., 1., True, True, True, 3), Depth(2, 2, 1., .5, True, False, True, 3), Depth(2, 1, 1., 1., False, True, False, 3), Depth(3, 1, 1., 1., True, True, True, 3)]
+
+@pytest.mark.parametrize("k", nightly([*range(len(CASES))], 1, 2, 3))
+def test_training_approaches_the_circuits(k):
+    "The largest distance of values over a short time falls with the width, while the values move by more than one; four mistakes are further off at the larger width."
+    depth = CASES[k]
+    rate = .004 if not depth.norm else .01
+    far = {n: typical(depth, n, range(10), rate=rate) for n in (48, 256)}
+    assert far[256] < .7*far[48] # like the root of the width: .43
+    _, moved = distances(depth, 256, 0, 15, rate)
+    assert moved > 3*far[256]
+    broken = [dict(broken=WrongRates(depth, one_rate)), dict(broken=WrongRates(depth, without_readout))] if depth.train_readout else [dict(broken=WrongRates(depth, one_rate))]
+    if depth.heads > 1: broken += [dict(circuits=dependent), dict(broken=unscaled(depth))]
+    good = typical(depth, 256, range(6), rate=rate)
+    for mistake in broken: assert typical(depth, 256, range(6), rate=rate, **mistake) > 1.5*good, mistake
+
+@pytest.mark.power("distribution functions .06 apart")
+@pytest.mark.slow
+def test_trained_networks_have_the_same_law():
+    "Values of 2,000 networks of width 384 after five steps, against 2,000 of circuits; half as large a rate is another law."
+    depth, (rows, y), steps, rate = Depth(2, 1, 1., 1., True, True, True, 3), data(7, P=2, s=3), 5, .02
+    wide = []
+    for seed in range(2000):
+        net = Wide(depth, 384, 1, default_rng([seed, 5]))
+        for _ in range(steps): net.step(rows, net.values(rows) - y, rate)
+        wide.append(net.values(rows)[:, 0])
+    def limit(rate):
+        state = random_circuits(depth, 1, range(2000), 1)
+        for _ in range(steps):
+            answer = state.reply(depth, rows)
+            state = state.moved(depth, rows, answer, answer.values - y, Plain(rate), None)
+        return state.reply(depth, rows).values[..., 0]
+    same, other = limit(rate), limit(rate/2)
+    assert min(ks_2samp(a, b).pvalue for a, b in zip(np.transpose(wide), same.T)) > 1e-6
+    assert min(ks_2samp(a, b).pvalue for a, b in zip(np.transpose(wide), other.T)) < 1e-9
+
+def test_one_layer_without_a_skip_is_the_layer():
+    X, y, _ = recall(12, 0)
+    one = dict(heads=2, networks=3, steps=50, rate=.01, random_state=0, momentum=.5)
+    plain, deep = AttentionDescent(**one).fit(X, y), AttentionDescent(layers=1, residual=False, train_readout=False, **one).fit(X, y)
+    np.testing.assert_allclose(deep.loss_, plain.loss_, rtol=1e-9)
+    np.testing.assert_allclose(deep.scores(X), plain.scores(X), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(deep.attention(X, "start"), plain.attention(X, "start"), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(deep.tangent(X[:4], X[4:]), plain.tangent(X[:4], X[4:]), rtol=1e-7, atol=1e-9)
+
+def test_the_tangent_kernel_says_how_one_step_moves_the_values():
+    X, y, _ = recall(6, 0)
+    model = AttentionDescent(norm="rms", rate=1e-7, **QUICK | dict(steps=1, tol=0.)).fit(X, y)
+    start, end, Θ = model.values(X, "start"), model.values(X), model.tangent(X, when="start")
+    np.testing.assert_allclose((end - start)/1e-7, -np.einsum("nqp,np->nq", Θ, start - y), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(Θ, Θ.swapaxes(1, 2), rtol=1e-10)
+
+def test_every_position_is_read_and_trained():
+    rng = default_rng(0)
+    X, y = rng.standard_normal((10, 5, 3)), rng.standard_normal((10, 5))
+    model = AttentionDescent(readout="every", mask="causal", **QUICK).fit(X, y)
+    assert model.values(X).shape == (3, 10, 5) and model.predict(X).shape == (10, 5) and (model.loss_[:, -1] < model.loss_[:, 0]).all()
+    changed = X.copy()
+    changed[:, 3:] += 1.
+    np.testing.assert_allclose(model.values(changed)[..., :3], model.values(X)[..., :3]) # causal
+    labels = rng.integers(0, 3, (10, 5))
+    classes = AttentionDescent(readout="every", loss="softmax", norm="layer", **QUICK).fit(X, labels)
+    assert classes.predict(X).shape == (10, 5)
+    np.testing.assert_allclose(classes.predict_proba(X).sum(-1), 1)
+    assert (classes.predict(X) == labels).mean() > (labels == 0).mean()
+    assert (classes.loss_[:, -1] < classes.loss_[:, 0]).all()
+
+def test_circuits_by_name():
+    X, y, _ = recall(12, 0)
+    model = AttentionDescent(norm="rms", **QUICK).fit(X, y)
+    found, start = model.circuits_, model.circuit_size("start")
+    assert len(found["score"]) == 2*1 + 2*9 and len(found["value"]) == 9
+    assert found["score"][1, 0, (), ((0, 1),)].shape == (3, 5, 5) and found["value"][((0, 0), (1, 1))].shape == (3, 5, 1)
+    sizes = np.concatenate([*start["score"].values()])
+    assert .5 < sizes.min() < sizes.max() < 1.6
+    cut = model.without("score", (1, 0, (), ((0, 1),)))
+    assert not cut.circuits_["score"][1, 0, (), ((0, 1),)].any() and model.circuits_["score"][1, 0, (), ((0, 1),)].any()
+    kept = [np.array_equal(cut.circuits_["score"][key], x) for key, x in found["score"].items()]
+    assert sum(kept) == len(kept) - 1
+    np.testing.assert_array_equal(model.scores(X, layer=0), cut.scores(X, layer=0))
+
+def test_paths_are_in_the_order_of_the_stream():
+    "A path's image is what its heads do, one after the other."
+    depth, (rows, _) = DEPTHS[0], data(1, P=2, d=2)
+    state = random_circuits(depth, 1, [0], 1)
+    answer = state.reply(depth, rows)
+    A = [layer.weights[0] for layer in answer.layers]
+    for (path, i) in zip(depth.paths(2), range(0, 18, 2)):
+        X = rows.tokens
+        for l, h in path: X = depth.weight*A[l][h] @ X if l == 0 else depth.weight*A[l][h] @ X
+        last = X[:, -1] if not path or path[-1][0] == 0 else X[:, 0] # the last layer has one row alone
+        np.testing.assert_allclose(answer.read[0][:, i:i + 2], last, atol=1e-12)
+    with np.errstate(all="raise"): named(depth, [x[:, 0] for x in state.scores], state.values[:, 0])
+
+def test_same_bytes_for_any_executor_and_after_a_pickle():
+    from concurrent.futures import ThreadPoolExecutor
+    X, y, _ = recall(12, 0)
+    a = AttentionDescent(norm="rms", **QUICK).fit(X, y)
+    with ThreadPoolExecutor(1) as pool: b = AttentionDescent(norm="rms", **QUICK).fit(X, y, executor=pool)
+    np.testing.assert_array_equal(a.loss_, b.loss_)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(a)).values(X), a.values(X))
+
+REFUSED = [(dict(layers=0), "`layers`"), (dict(layers=2, width=64), "`width` must be np.inf"), (dict(layers=2, heads=np.inf), "`heads` must be finite"), (dict(layers=2, temperature=.1), "`weight_decay`"),
+           (dict(layers=2, lazy=True), "`lazy`"), (dict(layers=2, norm="batch"), "`norm`"), (dict(layers=2, residual="yes"), "`residual`"), (dict(layers=2, train_readout=1), "`train_readout`"),
+           (dict(readout="every"), "`readout`"), (dict(layers=9, heads=8), "`layers` must leave at most")]
+@pytest.mark.parametrize("options, says", REFUSED, ids=str)
+def test_refusals(options, says):
+    X, y, _ = recall(6, 0)
+    with pytest.raises((ValueError, TypeError), match=says): AttentionDescent(**dict(networks=2, steps=5) | options).fit(X, y)
+
+def test_questions_that_one_layer_cannot_answer():
+    X, y, _ = recall(6, 0)
+    one = AttentionDescent(networks=2, steps=5).fit(X, y)
+    deep = AttentionDescent(**QUICK).fit(X, y)
+    for ask, says in ((lambda: one.circuits_, "`layers`"), (lambda: one.scores(X, layer=2), "`layer`"), (lambda: deep.scores(X, layer=5), "`layer`"), (lambda: deep.without("head", ()), "`kind`"), (lambda: deep.without("value", (9,)), "`key`"),
+                      (lambda: AttentionDescent(readout="every", **QUICK).fit(X, y), "`y` must be")):
+        with pytest.raises((ValueError, TypeError), match=says): ask()
+
+def test_stored_distances_fall_like_the_root_of_the_width():
+    "Geometric means over networks, slope against log n with its error from the seeds."
+    t = pd.read_csv(ROOT/"nbs/data/circuits_widths.csv")
+    for case, part in t.groupby("case"):
+        x, z = np.log(part["n"]), np.log(part["far"])
+        slope, cov = np.polyfit(x, z, 1, cov=True)
+        assert abs(slope[0] + .5) < 4*np.sqrt(cov[0, 0]) + .1, case
+        assert part["moved"].median() > 3*part[part["n"] == 2048]["far"].median()
+
+def test_a_stored_row_of_widths():
+    circuits = pytest.importorskip("circuits")
+    row = pd.read_csv(circuits.DATA/"circuits_widths.csv").query("n == 64 and seed == 3").iloc[0]
+    fresh = circuits.run_widths(row["case"], 64, 3)
+    assert fresh["far"] == pytest.approx(row["far"], rel=1e-4)
