@@ -23,8 +23,8 @@ from infattn_nb.learning.evidence import gained, kernel_evidence, mean_covarianc
 from infattn_nb.learning.evidence import mean_covariance_and_slope
 from infattn_nb.learning.layer_on_data import attend, features, training_layer
 from infattn_nb.learning.likelihood import Likelihood, normals
-from infattn_nb.learning.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
-from infattn_nb.learning.particles import leapfrog, next_temperature, pool, systematic
+from infattn_nb.numerics.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
+from infattn_nb.numerics.particles import leapfrog, next_temperature, pool, systematic
 from infattn_nb.learning.sequences import padded, stacked
 
 pytestmark = pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning") # small clouds are rough, and say so

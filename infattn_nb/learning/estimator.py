@@ -58,9 +58,8 @@ def r_squared(y, # (Q,) or (Q, D)
     y, guess = (np.reshape(x, (len(x), -1)) for x in (y, guess))
     left = w @ (y - guess)**2
     total = w @ (y - np.average(y, axis=0, weights=w))**2
-    varies = np.ptp(y[w > 0], axis=0) > 0
     share = np.where(left > 0, 1., 0.) # of what varies, for outputs that never change
-    np.divide(left, total, out=share, where=varies)
+    np.divide(left, total, out=share, where=total > 0)
     return float((1 - share).mean())
 
 # %% ../../nbs/93_estimator.ipynb #public

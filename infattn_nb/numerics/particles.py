@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import default_rng
 from scipy.special import logsumexp
 
-from ..numerics.sampling import in_order, progress_bar, seed_sequence
+from .sampling import in_order, progress_bar, seed_sequence
 
 # %% ../../nbs/70_particles.ipynb #cloud-cell
 #| code-fold: true
