@@ -72,7 +72,7 @@ def _beside(A): # (M, H, s, s)
     M, H, s, _ = A.shape
     return A.transpose(0, 2, 1, 3).reshape(M, s, H*s)
 
-def observed(layer, # Attention that `reachable` allows
+def observed(layer, # Attention whose scores particles know how to move
              y, # (s,)
             ): # Observed
     "What particles need to know of a layer."
@@ -159,7 +159,7 @@ def reachable(layer): # Attention at infinite width
     scored = layer.score_scale == "sqrt" and layer.var_q*layer.var_k > 0
     return layer.weights is softmax and scored and 0 < latents <= LATENTS
 
-def far_density(layer, # Attention that is `reachable`
+def far_density(layer, # Attention whose scores particles know how to move
                 y, # (s,)
                 seeds, # SeedSequences: as many islands at most
                 executor=None, # concurrent.futures.Executor; None = threads
