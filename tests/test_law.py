@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
+from scipy.special import logsumexp
 from scipy.stats import binom, multivariate_normal, norm
 
 from conftest import nightly
@@ -279,6 +280,67 @@ def test_moments_and_density_of_the_vector():
     assert one.logpdf([.7]) == one.marginal(0).logpdf(.7)
     gauss = HierarchicalGaussian.constant([[2., 1], [1, 3]])
     assert gauss.logpdf(point, return_error=True) == (pytest.approx(multivariate_normal(cov=[[2, 1], [1, 3]]).logpdf(point), rel=1e-13), 0)
+
+def test_joint_densities_say_where_draws_cannot_reach():
+    "In the tails one draw of S carried the sum, and an error of .5 stood beside a value that was 10 off."
+    law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.).law()
+    points = [[6, 6, -6, -6.], [1, 0, 0, 1]]
+    with pytest.warns(UserWarning, match="1 of 2 points lie so far out") as said:
+        value, error = law.logpdf(points, islands=0, return_error=True)
+    assert len(said) == 1 and error[0] == np.inf and 0 < error[1] < .01 and np.isfinite(value).all()
+    with pytest.warns(UserWarning, match="far out"):
+        law.logpdf(points[0], islands=0) # also without return_error
+    assert law.logpdf(points[1], draws=100, islands=0) < 0 # few draws, but most of them count
+
+@pytest.mark.power("densities a nat apart")
+def test_joint_densities_where_draws_do_not_reach():
+    "Particles agree with each other and not with draws (-76.4, -68.0, -72.8); where draws reach, with them."
+    law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.).law()
+    far = np.array([law.logpdf([6, 6, -6, -6.], rng=k, return_error=True) for k in range(2)])
+    assert (far[:, 1] < .1).all() and np.ptp(far[:, 0]) < 15*far[:, 1].max()
+    with pytest.warns(UserWarning, match="far out"):
+        assert law.logpdf([6, 6, -6, -6.], rng=3, islands=0) < far[:, 0].min() - 3
+    near = np.array([2, -1.5, 0, 1])
+    plain, error = law.logpdf(near, rng=4, islands=0, return_error=True)
+    value, spread = law.far(near, np.random.SeedSequence(5).spawn(32))
+    assert abs(value - plain) < 9*np.hypot(error, spread) and spread < .1
+    assert law.logpdf(near, rng=4) == plain # nobody is asked where draws reach
+
+def by_grid(y, K, τ, heads, nodes=161, width=8.):
+    "log f of two outputs by the trapezoidal rule for the differences of scores, for one head or two."
+    g, dg = np.linspace(-width, width, nodes, retstep=True)
+    z = np.stack(np.meshgrid(g, g)).reshape(2, -1)
+    a = 1/(1 + np.exp(-τ*np.sqrt(K[0, 0] + K[1, 1] - 2*K[0, 1])*np.linalg.cholesky(K) @ z))
+    A = np.stack([a, 1 - a], axis=1)
+    S = np.einsum("ijn,jk,lkn->iln", A, K, A)
+    log_prior = -(z*z).sum(0)/2 + 2*np.log(dg/np.sqrt(2*np.pi))
+    def log_normal(S):
+        (u, w), (_, v) = S
+        with np.errstate(all="ignore"): # where both rows look at one token
+            det = u*v - w*w
+            log_f = -(y[0]**2*v - 2*y[0]*y[1]*w + y[1]**2*u)/det/2 - np.log(det)/2 - np.log(2*np.pi)
+        return np.where(np.isnan(log_f), -np.inf, log_f)
+    if heads == 1: return logsumexp(log_prior + log_normal(S))
+    return logsumexp([log_prior[k] + logsumexp(log_prior + log_normal((S + S[..., k, None])/2)) for k in range(len(log_prior))])
+
+@pytest.mark.power("densities a third of a nat apart")
+@pytest.mark.parametrize("r", [4, 8, 12])
+@pytest.mark.parametrize("heads", nightly([1, 2], 2))
+def test_joint_densities_far_out_against_quadrature(heads, r):
+    K = np.array([[1, .3], [.3, 1]])
+    law = Attention(Tokens(2, identity, K), heads, var_q=4.).law()
+    y = r*law.marginal().std()*np.array([1, -.95])
+    value, error = law.logpdf(y, rng=r, return_error=True)
+    exact = by_grid(y, K, 2., heads, 801 if heads == 1 else 81)
+    assert error < .06 and abs(value - exact) < 9*error
+
+@pytest.mark.parametrize("law", [Attention(Tokens(2, identity, np.eye(2)), heads=2).law(), HierarchicalGaussian.constant(np.eye(2))], ids=["drawn", "constant"])
+def test_joint_densities_at_the_ends_of_the_numbers(law):
+    with np.errstate(all="raise"):
+        value, error = law.logpdf([[np.inf, 0], [0, -np.inf], [np.nan, np.inf], [1e160, 0], [.5, .3]], return_error=True)
+    assert value[:4].tolist() == pytest.approx([-np.inf, -np.inf, np.nan, -np.inf], nan_ok=True) and np.isfinite(value[4])
+    assert error[:4].tolist() == pytest.approx([0, 0, np.nan, 0], nan_ok=True) and error[4] < .01
+    assert law.logpdf([np.inf, 0]) == -np.inf and np.isnan(law.logpdf([np.nan, 0]))
 
 @pytest.mark.parametrize("K, most", [(1 + np.outer(*[np.cos(np.arange(256))]*2), 2**28), pytest.param(np.eye(1024), 2**30, marks=pytest.mark.slow)], ids=["grid", "doubling"])
 def test_memory_is_bounded_for_many_tokens(K, most):

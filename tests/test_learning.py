@@ -23,8 +23,8 @@ from infattn_nb.learning.evidence import gained, kernel_evidence, mean_covarianc
 from infattn_nb.learning.evidence import mean_covariance_and_slope
 from infattn_nb.learning.layer_on_data import attend, features, training_layer
 from infattn_nb.learning.likelihood import Likelihood, normals
-from infattn_nb.learning.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
-from infattn_nb.learning.particles import leapfrog, next_temperature, pool, systematic
+from infattn_nb.numerics.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
+from infattn_nb.numerics.particles import leapfrog, next_temperature, pool, systematic
 from infattn_nb.learning.sequences import padded, stacked
 
 pytestmark = pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning") # small clouds are rough, and say so
@@ -534,6 +534,39 @@ def test_unusual_but_right():
     assert np.isnan(AttentionRegressor(random_state=0, n_islands=1, n_particles=16, n_moves=1).fit(X, y).log_marginal_likelihood_error_)
     assert np.isfinite(AttentionRegressor(random_state=0, **SMALL).fit(X[:, :1], y).predict(X)).all() # s = 1, then more tokens than it has seen
     assert twice.fit(X[:, :, :1], y).predict(X[:, :, :1]).shape == (4,) # fitted again to another embedding
+
+class Full:
+    "A terminal to which nothing can be written."
+    def isatty(self): return True
+    def write(self, text): raise OSError(28, "No space left on device")
+    def flush(self): pass
+
+@pytest.mark.parametrize("stream", [None, Full()], ids=["none", "full"])
+def test_a_bar_that_fails_freezes_no_fit(stream, monkeypatch):
+    "tqdm kept its lock when a write failed: the next fit never came back."
+    X, y = data(4, 3, 2)
+    silent = AttentionRegressor(random_state=0, **SMALL).fit(X, y)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            fit = pool.submit(AttentionRegressor(random_state=0, verbose=True, **SMALL).fit, X, y)
+            assert (fit.result(timeout=60).latents_ == silent.latents_).all()
+
+def test_heads_in_a_grid_search():
+    search = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test oracle only")
+    X, y = data(8, 3, 2)
+    grid = search.GridSearchCV(AttentionRegressor(random_state=0, **SMALL), {"heads": np.array([1, 2, np.inf])}, cv=2, error_score="raise").fit(X, y)
+    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
+
+def test_scores_of_little():
+    "One sequence has no spread; weights that are all zero are refused."
+    X, Y = data(7, 3, 2, D=3)
+    m = AttentionRegressor(random_state=0, **SMALL).fit(X, Y)
+    assert np.isnan(m.score(X[:1], Y[:1])) and m.score(X, m.predict(X)) == 1
+    w = np.array([0, 1, 2, 1, 1, 0, 3])
+    assert m.score(X, Y, w) == pytest.approx(m.score(np.repeat(X, w, axis=0), np.repeat(Y, w, axis=0)), rel=1e-12)
+    for bad in (np.zeros(7), -w, w[:3]):
+        with pytest.raises(ValueError, match="`sample_weight`"): m.score(X, Y, bad)
 
 def test_rough_posteriors_are_named():
     rng = default_rng(0)

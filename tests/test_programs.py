@@ -329,6 +329,12 @@ def test_refusals():
     p.score(A @ relu(h), B @ x)
     with pytest.warns(AssumptionWarning, match="bounded"): p.check()
     assert [type(f) for f in p.check(strict=False)] == [AssumptionWarning]
+    deep = Program()
+    xs = attention(deep, [relu(h) for h in deep.inputs(np.eye(3))])
+    attention(deep, [x + relu(h) for x, h in zip(xs, deep.inputs(np.eye(3)))])
+    assert len(deep.check(strict=False)) > 30
+    with pytest.warns(AssumptionWarning) as said: deep.check() # one warning, not one per score
+    assert len(said) == 1 and "`p1–p18`: " in str(said[0].message) and "`p10–p18`: after earlier scores" in str(said[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         q = Program()

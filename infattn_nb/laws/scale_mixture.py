@@ -428,7 +428,7 @@ def mixture_of_heads(nodes: Sequence[tuple], heads: int = 1,
         for points below zero, no positive weight, or less than one head
     """
     rules = head_rules(nodes)
-    return mixture_of_rules(rules, checks.count(heads, "heads"), **options)
+    return mixture_of_rules(rules, checks.heads(heads, finite=True), **options)
 
 def head_rules(nodes, # replicates [(u, w), …]
               ): # mean of u, Jacobi matrices of log(u/mean)

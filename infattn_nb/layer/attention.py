@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..laws.hierarchical import HierarchicalGaussian
+from .far_out import far_density, reachable
 from .limit_law import limit_marginal
 from .recipe import head_averages, sample_covariances, sample_outputs
 from .recipe import sample_scores, sample_variance
@@ -168,7 +169,8 @@ class Attention:
             partial(sample_covariances, self, tokens, n), tokens.seq_len,
             partial(sample_variance, self, tokens, n),
             direct=partial(sample_outputs, self, tokens, n), tv_error=tv,
-            exact=partial(limit_marginal, self) if known else None)
+            exact=partial(limit_marginal, self) if known else None,
+            far=partial(far_density, self) if known and reachable(self) else None)
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False, executor: Executor | None = None) -> np.ndarray:

@@ -52,7 +52,12 @@ def r_squared(y, # (Q,) or (Q, D)
     "The mean of R² over outputs, as scikit-learn has it."
     w = np.ones(len(y))
     if weights is not None:
-        w = checks.real(weights, "sample_weight", (len(y),), within="[0, ∞)")
+        remedy = "pass one weight per sequence"
+        w = checks.real(weights, "sample_weight", (len(y),), "[0, ∞)", remedy)
+        if not w.any():
+            checks.refuse("sample_weight", "not all be zero", "zeros", remedy)
+    if len(y) < 2:
+        return np.nan
     y, guess = (np.reshape(x, (len(x), -1)) for x in (y, guess))
     left = w @ (y - guess)**2
     total = w @ (y - np.average(y, axis=0, weights=w))**2

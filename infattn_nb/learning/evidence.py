@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from .layer_on_data import averages, read, through_values
-from .particles import cloud_at, kept, refresh, systematic
+from ..numerics.particles import cloud_at, kept, refresh, systematic
 from .posteriors import abreast, abreast_in_pieces, in_cache
 from .posteriors import side_by_side, with_noise
 

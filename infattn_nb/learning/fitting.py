@@ -22,7 +22,7 @@ from .evidence import climb_particles
 from .evidence import gaussian_evidence, mean_covariance
 from .layer_on_data import training_layer
 from .likelihood import Likelihood, normals
-from .particles import Moves, climb, islands, pool
+from ..numerics.particles import Moves, climb, islands, pool
 from .posteriors import KernelPosterior, ParticlePosterior
 from ..numerics.sampling import in_order, seed_sequence
 

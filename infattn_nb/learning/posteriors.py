@@ -15,7 +15,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from .layer_on_data import attend, complete, features
 from .likelihood import CACHED
-from .particles import systematic
+from ..numerics.particles import systematic
 from ..numerics.factors import psd_factor
 from ..numerics.sampling import pieces, seed_sequence
 

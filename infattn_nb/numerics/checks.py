@@ -100,12 +100,14 @@ def count(k, # what should be an integer
         refuse(name, f"be at most {most:,}", "more", hint)
     return n
 
-def heads(H): # integer ≥ 1, or np.inf
+def heads(H, # a number of heads
+          finite=False, # refuse infinity?
+         ): # integer ≥ 1, or np.inf
     "A number of heads, 2.0 too; np.inf is infinitely many."
     x = _one_number(H)
-    if x == np.inf:
+    if x == np.inf and not finite:
         return np.inf
-    whole = x is not None and x == np.floor(x)
+    whole = x is not None and x < np.inf and x == np.floor(x)
     return count(int(x) if whole else H, "heads")
 
 def _one_number(n):

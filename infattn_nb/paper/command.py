@@ -21,11 +21,10 @@ from typing import Any
 
 import numpy as np
 from fastcore.script import call_parse
-from tqdm import tqdm
 
 from ..layer.literal import simulate_dense
 from ..numerics import checks
-from ..numerics.sampling import Rng
+from ..numerics.sampling import Rng, progress_bar
 from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
 from .figures import table_of
@@ -57,11 +56,9 @@ class _Progress:
     def __init__(self, jobs, names, shown):
         self.jobs = jobs
         self.names = names
-        columns, lines = shutil.get_terminal_size() # 80 × 24 if it has none
-        self.bar = tqdm(total=sum(map(_numbers, jobs)) + DRAWING*len(names),
-                        disable=None if shown else True, smoothing=0,
-                        ncols=columns, nrows=lines,
-                        bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
+        self.bar = progress_bar(
+            shown, total=sum(map(_numbers, jobs)) + DRAWING*len(names), smoothing=0,
+            bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
         self.start = time.perf_counter()
 
     def __enter__(self):

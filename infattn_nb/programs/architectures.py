@@ -238,7 +238,7 @@ def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
         for what is no program, vectors of another one, no heads, or no mask
     """
     s = len(xs)
-    heads = checks.count(heads, "heads")
+    heads = checks.heads(heads, finite=True)
     rows = Fraction(1, heads) if low_rank else 1
     sees = np.ones((s, s), dtype=bool) if mask is None else checks.mask(mask, s)
     ys: list = [0]*s

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax
-from .assumption import remarks, violations
+from .assumption import in_one, remarks, violations
 from .drawing import draw_program
 from .nodes import Attend, Input, Inputs, Linear, MatMul, Matrix
 from .nodes import Nonlin, Normalize, Score, Vector
@@ -432,7 +432,7 @@ class Program:
         Parameters
         ----------
         strict
-            raise the first error, warn of the rest? False: list them
+            raise the first error, or warn once of all remarks? False: list them
 
         Returns
         -------
@@ -449,9 +449,8 @@ class Program:
         open_questions = list(remarks(self, name))
         if strict and errors:
             raise errors[0]
-        if strict:
-            for w in open_questions:
-                warnings.warn(w, stacklevel=2)
+        if strict and open_questions:
+            warnings.warn(in_one(open_questions), stacklevel=2)
         return [*errors, *open_questions]
 
     def draw(self, ax: Any = None) -> Any:

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import default_rng
 from scipy.special import logsumexp
-from tqdm import tqdm
 
-from ..numerics.sampling import in_order, seed_sequence
+from .sampling import in_order, progress_bar, seed_sequence
 
 # %% ../../nbs/70_particles.ipynb #cloud-cell
 #| code-fold: true
@@ -230,7 +229,7 @@ def climb(target, # latents (dim, M) -> log likelihoods (M,), gradients (dim, M)
     ancestor = np.arange(particles)
     evidence, step, ladder = 0., .5, [0.]
     shown = dict(leave=False, bar_format="β = {n:.4f} {bar} {elapsed}")
-    with tqdm(total=1., disable=None if progress else True, **shown) as bar:
+    with progress_bar(progress, total=1., **shown) as bar:
         while ladder[-1] < 1.:
             β = next_temperature(ladder[-1], cloud.loglik, keep)
             w = (β - ladder[-1])*cloud.loglik
