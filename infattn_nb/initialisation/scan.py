@@ -31,8 +31,9 @@ from ..numerics.sampling import Rng, documented, in_order, seed_sequence
 def scaled(t: Any, # the Transformer
            residual: float, # factor of what every branch adds
            scores: float, # factor of all scores
+           embeddings: float = 1., # factor of the embeddings
           ) -> Any: # Transformer: With other blocks
-    "The same network with stronger branches and larger scores."
+    "The same network with stronger branches, larger scores and embeddings."
     blocks = []
     for block in t.blocks:
         a = block.attention
@@ -40,7 +41,11 @@ def scaled(t: Any, # the Transformer
             a = replace(a, score_scale=scores*a.score_scale)
         blocks.append(replace(block, attention=a,
                               branch_scale=residual*block.branch_scale))
-    return replace(t, blocks=blocks)
+    if embeddings == 1:
+        return replace(t, blocks=blocks)
+    given = None if t.embeddings is None else embeddings*t.embeddings
+    return replace(t, blocks=blocks, cov=embeddings**2*t.cov, mean=embeddings*t.mean,
+                   embeddings=given)
 
 def repeated(t: Any, # the Transformer
              layers: int, # a multiple of the period of its blocks
