@@ -583,7 +583,7 @@ def checked_mask(mask): # None, "causal", or a copy that cannot be written
     if mask is None:
         return None
     if isinstance(mask, str):
-        return checks.choice(mask, "mask", ("causal",))
+        return checks.mask_word(mask)
     M = checks.mask(mask, len(mask) if hasattr(mask, "__len__") else 0)
     M.flags.writeable = False
     return M

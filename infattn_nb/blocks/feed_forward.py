@@ -59,8 +59,9 @@ def activation_named(given, # a name, a function, a Nonlinearity
     name = _name_in_torch(given)
     if name is not None and name.lower() in ACTIVATIONS:
         return ACTIVATIONS[name.lower()]
-    if isinstance(given, str) or not callable(given):
+    if isinstance(given, str):
         checks.choice(given, "activation", tuple(ACTIVATIONS))
+    checks.function(given, "activation", "pass e.g. 'gelu', relu or np.tanh")
     return Nonlinearity(given)
 
 def _name_in_torch(given):
