@@ -464,7 +464,7 @@ CASES += [
     (lambda: SelfAttention(bias=np.full((2, 2), -INF)), ValueError, "`bias`"),
     (lambda: SelfAttention(var_q=NAN), ValueError, "`var_q`"),
     (lambda: FeedForward(0), ValueError, "`units`"),
-    (lambda: FeedForward(activation=3), TypeError, "`fn`"),
+    (lambda: FeedForward(activation=3), TypeError, "`activation` must be a function, got 3"),
     (lambda: FeedForward(activation=times), ValueError, "`activation`"),
     (lambda: FeedForward(var_3=-1.), ValueError, "`var_3`"),
     (lambda: Block(None, None), ValueError, "`attention`"),

@@ -102,6 +102,8 @@ class SelfAttention(Part):
         positions, as angles by which pairs of coordinates turn
     qk_norm
         norm of every query and key, before they turn
+    joint_norm
+        is it one norm over the queries (keys) of all heads, as in OLMo 2?
     softcap
         c > 0: no score is beyond ±c
     mask
@@ -123,6 +125,7 @@ class SelfAttention(Part):
     mask: Any = None
     bias: Any = None
     score_scale: float = 1.
+    joint_norm: bool = False
     var_q: float = 1.
     var_k: float = 1.
     var_v: float = 1.
@@ -161,7 +164,8 @@ class SelfAttention(Part):
         beside = rng.spawn(1)[0] if keep == "all" and m < np.inf else None
         F = 0.
         records = []
-        for first, g in pieces(groups, max(1, CACHE//(shared*b*s*s))):
+        most = groups if self.joint_norm else CACHE//(shared*b*s*s)
+        for first, g in pieces(groups, max(1, most)):
             drawn = self._scores(R, m, g, positions, rng, beside, keep)
             scores = self._capped(drawn.P, first*shared)
             A, log_sum = _softmax(scores, allowed)
@@ -252,7 +256,7 @@ class SelfAttention(Part):
     def _dressed(self, Q, positions):
         "Queries or keys, normalised and turned."
         if self.qk_norm is not None:
-            Q = self.qk_norm.of_rows(Q)
+            Q = self._apart(self.qk_norm.of_rows(self._rows(Q)), Q)
         if self.rotary is not None:
             Q = self.rotary.turn(Q, positions)
         return Q
@@ -261,7 +265,24 @@ class SelfAttention(Part):
         "Gradients of queries or keys from those of the dressed ones."
         if self.rotary is not None:
             d = self.rotary.turn(d, positions, back=True)
-        return d if self.qk_norm is None else self.qk_norm.back_rows(d, Q)
+        if self.qk_norm is None:
+            return d
+        before = self.qk_norm.back_rows(self._rows(d), self._rows(Q))
+        return self._apart(before, d)
+
+    def _rows(self, Q):
+        "What is normalised as one: a head's coordinates, or those of all heads."
+        if not self.joint_norm:
+            return Q
+        b, h, s, m = Q.shape
+        return Q.swapaxes(1, 2).reshape(b, s, h*m)
+
+    def _apart(self, rows, like):
+        "The other way round."
+        if not self.joint_norm:
+            return rows
+        b, h, s, m = like.shape
+        return rows.reshape(b, s, h, m).swapaxes(1, 2)
 
     def _capped(self, P, first):
         "What softmax gets: c tanh(P/c) + bias, of the heads from the first on."
@@ -548,6 +569,7 @@ def _check_attention(a):
     for name, kind in (("rotary", Rotary), ("qk_norm", Norm)):
         if getattr(a, name) is not None:
             checks.kind(getattr(a, name), kind, name, f"pass e.g. {kind.__name__}()")
+    a._put("joint_norm", bool(a.joint_norm))
     if a.softcap is not None:
         a._put("softcap", checks.number(a.softcap, "softcap", "(0, ∞)"))
     a._put("mask", checked_mask(a.mask))
@@ -561,7 +583,7 @@ def checked_mask(mask): # None, "causal", or a copy that cannot be written
     if mask is None:
         return None
     if isinstance(mask, str):
-        return checks.choice(mask, "mask", ("causal",))
+        return checks.mask_word(mask)
     M = checks.mask(mask, len(mask) if hasattr(mask, "__len__") else 0)
     M.flags.writeable = False
     return M

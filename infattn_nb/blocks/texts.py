@@ -13,12 +13,18 @@ import numpy as np
 from ..numerics import checks
 
 # %% ../../nbs/59_texts.ipynb #st-texts
-def several(tokens): # a string: letters; strings: words; lists: several texts
+def several(tokens): # a string: words, or letters if it has no space; lists: texts
     "Labels of one text or of several, as a list of arrays."
-    nested = not isinstance(tokens, str) and np.iterable(tokens) and len(tokens) and \
+    if hasattr(tokens, "detach"): # of torch
+        tokens = tokens.detach().cpu().numpy()
+    if not isinstance(tokens, (str, list, tuple, range, np.ndarray)):
+        checks.refuse("tokens", "be a number of tokens, a text, or a list of labels",
+                      f"{tokens!r:.40}", "pass e.g. 16, 'to be or not to be' or "
+                      "[3, 1, 4]", TypeError)
+    nested = not isinstance(tokens, str) and len(tokens) and \
         all(isinstance(text, (list, tuple, np.ndarray)) for text in tokens)
     parts = tokens if nested else [tokens]
-    texts = [np.asarray(list(x) if isinstance(x, str) else x) for x in parts]
+    texts = [np.asarray(_labels(x)) for x in parts]
     for t in texts:
         if t.ndim != 1 or not t.size:
             checks.refuse("tokens", "be a list of labels", f"shape {t.shape}",
@@ -29,6 +35,14 @@ def several(tokens): # a string: letters; strings: words; lists: several texts
                           "split each text: several texts are a list of lists")
     return texts
 
+def _labels(text):
+    "The words of a string; its letters if it is one word."
+    if not isinstance(text, str):
+        return text
+    words = text.split()
+    return words if len(words) != 1 else list(text.strip())
+
+
 # %% ../../nbs/59_texts.ipynb #st-cov
 def embedding_cov(tokens: Any, var_token: float = 1.,
                   var_position: float = 0.) -> np.ndarray:
@@ -37,8 +51,9 @@ def embedding_cov(tokens: Any, var_token: float = 1.,
     Parameters
     ----------
     tokens
-        A label per position: equal labels, equal tokens. Several texts, as a
-        list of lists, share tokens and positions
+        A label per position: equal labels, equal tokens. A string is a text of
+        words, or of letters if it has no space. Several texts, as a list of lists
+        or an array (texts, s), share tokens and positions
     var_token
         variance of a coordinate of a token's embedding
     var_position

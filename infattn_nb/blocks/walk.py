@@ -47,6 +47,7 @@ class Network:
     embeddings: Any = None # themselves, if single units are asked for, (s, n)
     texts: Any = None # label of the text of each token
     width: float | None = None # at which it runs unless told otherwise; None = ∞
+    source: Any = None # the Source that it was read from
 
     def __post_init__(self) -> None:
         _check_network(self)

@@ -18,7 +18,8 @@ from fastcore.script import call_parse
 TOKENS = 16 # if neither a number nor a text is given
 
 def report_of(config, # path of a config.json, or a built-in name
-              *, tokens=None, # number of different tokens; None = 16
+              *, against=None, # another config, beside which it stands
+              tokens=None, # number of different tokens; None = 16
               text=None, # words as tokens, instead of a number
               width=None, # n; None = the config's
               size=None, # networks; None = as many as are cheap
@@ -31,15 +32,19 @@ def report_of(config, # path of a config.json, or a built-in name
     from infattn_nb.transformers.transformer import Transformer
     words = _words(tokens, text)
     read = Config.read(config)
+    beside = None
+    if against is not None:
+        beside = report_of(against, tokens=tokens, text=text, width=width, size=size,
+                           seed=seed, progress=progress)
     net = Transformer(**read.ensemble(words))
     title = config if config in READY else f"{read.title} ({Path(config).name})"
     labels = words if len(words) == len(net.cov) else None # images have a class token
     found = report(net, width, size, seed, tokens=labels, title=title,
                    progress=progress)
-    options = dict(tokens=tokens, text=text, width=width, size=found.size, seed=seed)
+    options = dict(against=against, tokens=tokens, text=text, width=width, size=found.size, seed=seed)
     said = [f"--{k} {shlex.quote(str(v))}" for k, v in options.items() if v is not None]
     call = " ".join(["infattn_report", shlex.quote(str(config)), *said])
-    return replace(found, call=call, source=read.text)
+    return replace(found, call=call, source=read.text, against=beside)
 
 def _words(tokens, text):
     "A label per token."
@@ -50,21 +55,35 @@ def _words(tokens, text):
     if tokens is not None:
         checks.refuse("tokens", "be left out if there is a text", tokens,
                       "the text says how many there are")
-    words = text.split()
-    if not words:
+    from infattn_nb.blocks.texts import several
+    if not text.split():
         checks.refuse("text", "hold words", repr(text),
                       "pass e.g. 'to be or not to be'")
-    return words
+    return several(text)[0].tolist() # as from_config reads a string
+
+# %% ../../nbs/87_report_command.ipynb #rcnumber
+#| code-fold: true
+def _number(x, name):
+    "A whole number as it is typed, or None."
+    if x is None or not isinstance(x, str):
+        return x
+    try:
+        return int(x)
+    except ValueError:
+        from infattn_nb.numerics import checks
+        checks.refuse(f"--{name}", "be a whole number", repr(x),
+                      f"pass e.g. --{name} 16", ValueError)
 
 # %% ../../nbs/87_report_command.ipynb #rc-command
 @call_parse
 def infattn_report(
     config:str, # A config.json, or one of gpt2, bert-base, llama-like, pythia-like
+    against:str|None=None, # Another config: both, side by side
     out:str="report.html", # File to write: .html, .pdf or .png
-    tokens:int|None=None, # Number of different tokens (default: 16)
+    tokens:str|None=None, # Number of different tokens (default: 16)
     text:str|None=None, # Words as tokens instead; equal words share an embedding
-    width:int|None=None, # Width of the stream (default: the config's)
-    size:int|None=None, # Networks at this and at infinite width (default: 8 to 96)
+    width:str|None=None, # Width of the stream (default: the config's)
+    size:str|None=None, # Networks at this and at infinite width (default: 8 to 96)
     seed:int=0, # Fixes everything
     quiet:bool=False, # No progress bar, no messages
 ) -> None:
@@ -75,8 +94,10 @@ def infattn_report(
     from infattn_nb.numerics.files import writable
     try:
         path, _ = writable(out, "out", KINDS)
-        found = report_of(config, tokens=tokens, text=text, width=width, size=size,
-                          seed=seed, progress=not quiet)
+        numbers = {name: _number(x, name) for name, x in
+                   dict(tokens=tokens, width=width, size=size).items()}
+        found = report_of(config, against=against, text=text, seed=seed,
+                          progress=not quiet, **numbers)
         found.save(path)
         if not quiet:
             print(found)

@@ -249,7 +249,9 @@ def _sheet(r):
             panel.draw(ax, r)
             ax.set_title(panel.title)
         top.suptitle(f"{r.title}: {_shape(r)}, {r.size} networks")
-        said = [f"{v.mark} {v.text}" for v in r.verdicts] + ["", r.call, _versions(r)]
+        said = [f"{v.mark} {v.text}" + (f" → {v.advice}" if v.advice else "")
+                for v in r.verdicts]
+        said += ["", r.call, _versions(r)]
         text = "\n".join(line for s in said for line in wrap(s, 140) or [""])
         bottom.text(.03, .95, text, va="top", fontsize=9, linespacing=1.35)
         sheet.draw_without_rendering() # lays it out, once
@@ -315,8 +317,18 @@ def _verdict(v):
     words = {"fine": "fine", "crossed": "threshold crossed", "note": "worth knowing"}
     word = words[kind]
     text = v.text[:1].upper() + v.text[1:]
-    return (f'<li class="{kind}"><b>{escape(v.name)}: {word}</b>{escape(text)}.</li>')
+    advice = f"<em>{escape(v.advice)}.</em>" if v.advice else ""
+    return (f'<li class="{kind}"><b>{escape(v.name)}: {word}</b>{escape(text)}. '
+            f"{advice}</li>")
 
+def _against(r):
+    "Another report's sentences, and both in numbers."
+    if r.against is None:
+        return ""
+    other = r.against
+    verdicts = "\n".join(map(_verdict, other.verdicts))
+    return (f"<h2>Against {escape(other.title)}</h2>"
+            f'<ul class="verdicts">{verdicts}</ul>{_table(r.comparison, "Both")}')
 
 # %% ../../nbs/86_report_pages.ipynb #rg-page
 def html_of(r): # a Report
@@ -330,6 +342,7 @@ def html_of(r): # a Report
     return Template(page.read_text(encoding="utf-8")).substitute(
         {name: escape(str(text)) for name, text in told.items()},
         verdicts="\n".join(map(_verdict, r.verdicts)),
+        against=_against(r),
         panels="\n".join(_figure(panel, r) for panel in PANELS),
         blocks=_table(r.table, "Numbers of each block"),
         spreads=_table(r.spreads, "What differs"),

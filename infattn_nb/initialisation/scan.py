@@ -6,12 +6,14 @@
 __all__ = ['MARKS', 'scaled', 'repeated', 'Scan', 'scan']
 
 # %% ../../nbs/83_scan.ipynb #sn-imports
+import warnings
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from textwrap import shorten
+from textwrap import shorten, wrap
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,17 +24,19 @@ from ..blocks.draws import plan_of
 from ..blocks.parts import same
 from .measures import Measures, Thresholds, diagnose, excess
 from .measures import measures
-from .rules import RULES, a_transformer, scores_of
+from .rules import RULES, a_transformer, rule_named, scores_of
 from .rules import strength_of, with_rule
 from ..numerics import checks
 from ..numerics.sampling import Rng, documented, in_order, seed_sequence
+from ..readers.weights import Handles, handles_of
 
 # %% ../../nbs/83_scan.ipynb #sn-scaled
 def scaled(t: Any, # the Transformer
            residual: float, # factor of what every branch adds
            scores: float, # factor of all scores
+           embeddings: float = 1., # factor of the embeddings
           ) -> Any: # Transformer: With other blocks
-    "The same network with stronger branches and larger scores."
+    "The same network with stronger branches, larger scores and embeddings."
     blocks = []
     for block in t.blocks:
         a = block.attention
@@ -40,7 +44,11 @@ def scaled(t: Any, # the Transformer
             a = replace(a, score_scale=scores*a.score_scale)
         blocks.append(replace(block, attention=a,
                               branch_scale=residual*block.branch_scale))
-    return replace(t, blocks=blocks)
+    if embeddings == 1:
+        return replace(t, blocks=blocks)
+    given = None if t.embeddings is None else embeddings*t.embeddings
+    return replace(t, blocks=blocks, cov=embeddings**2*t.cov, mean=embeddings*t.mean,
+                   embeddings=given)
 
 def repeated(t: Any, # the Transformer
              layers: int, # a multiple of the period of its blocks
@@ -67,12 +75,19 @@ class Scan:
     Parameters
     ----------
     table
-        DataFrame, one row per network: rule ("" on the grid), layers, residual and
-        scores (of a rule: its strength and scale of scores over those of the given
-        network), the six numbers, score (powers of ten beyond the worst threshold;
-        ≤ 0 = holds), worst (which number that is, or overflow)
+        DataFrame, one row per network: rule ("" on the grid), layers, residual,
+        scores and embeddings (of a rule: its strength, scale of scores and size of
+        embeddings over those of the given network), the six numbers, score (powers of
+        ten beyond the worst threshold; ≤ 0 = holds), worst (which number that is, or
+        overflow)
+    transformer
+        what was scanned; None for a table that was read back
+    width
+        n
     """
     table: Any
+    transformer: Any = None
+    width: float | None = None
 
     @property
     def best(self) -> Any:
@@ -80,13 +95,61 @@ class Scan:
         grid = self.table[self._rule() == ""]
         return grid.loc[grid.groupby("layers")["score"].idxmin()]
 
+    def network(self, cell: Any = None) -> Any:
+        """The Transformer of a cell: `.init_table()` and `.initialise(module)` go on.
+
+        Parameters
+        ----------
+        cell
+            a row of the table, or its number; None = the best cell of the grid
+
+        Returns
+        -------
+        Transformer
+            Of the cell's depth, scales and embeddings, or initialised by its rule.
+        """
+        if self.transformer is None:
+            checks.refuse("scan", "know its network", "a table that was read back",
+                          "pass Scan(table, transformer)")
+        row = _row(self, cell)
+        deep = repeated(self.transformer, int(row["layers"]))
+        if row["rule"]:
+            return with_rule(deep, row["rule"], width=self.width)
+        return scaled(deep, row["residual"], row["scores"], row["embeddings"])
+
     def _rule(self):
         return self.table["rule"].fillna("")
+
+    def _best_cell(self):
+        grid = self.best
+        return grid.loc[grid["score"].idxmin()]
+
+    def _advice(self):
+        "What to multiply; the edge of the grid; a rule that does better."
+        best = self._best_cell()
+        handles = _GENERAL if self.transformer is None else handles_of(self.transformer)
+        powers = dict(residual=1., scores=.5, embeddings=1.)
+        said = [f"{getattr(handles, name)} × {best.get(name, 1.)**power:.3g}"
+                for name, power in powers.items() if best.get(name, 1.) != 1]
+        yield f"best, .network(): {', '.join(said) or 'as it is'}"
+        grid = self.table[self._rule() == ""]
+        for name in powers:
+            values = sorted(set(grid[name])) if name in grid else []
+            if len(values) > 2 and best[name] in (values[0], values[-1]):
+                end = "smallest" if best[name] == values[0] else "largest"
+                yield (f"it lies on the edge of the grid, at the {end} {name} "
+                       f"({best[name]:g}): look beyond")
+        ruled = self.table[(self._rule() != "")
+                           & (self.table["score"] < best["score"])]
+        if len(ruled):
+            first = ruled.loc[ruled["score"].idxmin()]
+            yield (f"the rule {first['rule']} is better ({first['score']:+.2f}): "
+                   f".network({first.name})")
 
     def __repr__(self) -> str:
         rules = self._rule() != ""
         lines = [f"Scan: {(~rules).sum()} cells and {rules.sum()} networks by rules"]
-        for row in list(self.best.itertuples())[:6]:
+        for row in list(self.best.itertuples())[:2]:
             here = self.table["layers"] == row.layers
             held = (self.table["score"] <= 0) & here
             names = ", ".join(self.table["rule"][held & rules]) or "no rule"
@@ -94,7 +157,10 @@ class Scan:
                     f"{row.residual:g}, {row.scores:g} ({row.score:+.2f}); "
                     f"{names if rules.any() else ''}").rstrip("; ")
             lines.append("  " + shorten(line, 86, placeholder=" …"))
-        return "\n".join(lines)
+        advice = list(self._advice())[:4]
+        for line in advice:
+            lines += wrap(line, 88, initial_indent="  ", subsequent_indent="    ")
+        return "\n".join(lines[:8])
 
     def plot(self, ax: Any = None) -> Any:
         """Map of the scores for each depth, best cell and rules marked.
@@ -111,17 +177,36 @@ class Scan:
         """
         return _draw(self, ax)
 
+# %% ../../nbs/83_scan.ipynb #snrow
+#| code-fold: true
+_GENERAL = Handles("the last matrices of attention and MLP",
+                   "the matrices of queries and keys", "the embeddings")
+
+def _row(found, cell):
+    "A row of the table, as a dict."
+    if cell is None:
+        row = found._best_cell()
+    elif hasattr(cell, "to_dict"):
+        row = cell
+    else:
+        number = checks.output(cell, len(found.table), "cell")
+        row = found.table.iloc[number]
+    row = dict(embeddings=1.) | row.to_dict()
+    return row | dict(rule=row["rule"] if isinstance(row["rule"], str) else "")
+
 # %% ../../nbs/83_scan.ipynb #sn-scan
 @documented
 def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
          scores: Iterable[float] = (.1, .3, 1, 3, 10),
-         layers: Iterable[int] | None = None, rules: Iterable[str] = tuple(RULES),
-         width: float | None = None, size: int = 16, rng: Rng = None,
+         layers: Iterable[int] | None = None, embeddings: Iterable[float] = (1,),
+         rules: Iterable[str] = tuple(RULES), width: float | None = None,
+         size: int = 16, rng: Rng = None,
          readout: Any = None, thresholds: Thresholds = Thresholds(),
          progress: bool = False, executor: Executor | None = None) -> Scan:
     """Which initialisation? A network over a grid of scales and depths, judged.
 
-    Every cell is judged by its worst number against its threshold.
+    Every cell is judged by its worst number against its threshold. A scan that takes
+    longer than half a minute says so before it starts.
 
     Parameters
     ----------
@@ -133,6 +218,9 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
         factors of all scores
     layers
         numbers of blocks, multiples of that after which they repeat; None = as it is
+    embeddings
+        factors of the embeddings: those of GPT-2, of size .02, are small beside what
+        its first branches add
     rules
         names of rules to compare with, see with_rule; () = none
     width
@@ -151,35 +239,59 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     Returns
     -------
     Scan
-        `.table`, `.best`, `.plot()`.
+        `.table`, `.best`, `.plot()`, `.network()`.
     """
     t = a_transformer(transformer)
     checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(alike=.95)")
     s = len(t.cov)
     read = np.eye(s)/s if readout is None else readout
     plan_of(t, width, read) # refuses what cannot be
-    grid = _grid(t, residual, scores, layers, rules)
+    grid = _grid(t, residual, scores, layers, embeddings, rules)
     jobs = list(_cells(t, grid, width))
     how = dict(width=width, size=checks.count(size, "size", least=2),
                seed=seed_sequence(rng).spawn(1)[0], readout=read, limits=thresholds)
+    _say_what_it_costs(jobs, width, how["size"], read)
     rows = in_order(partial(_judged, **how), jobs, executor)
     shown = dict(total=len(jobs), leave=False, desc="scan")
     with tqdm(rows, disable=None if progress else True, **shown) as bar:
-        return _table(list(bar))
+        return _table(list(bar), t, width)
 
 # %% ../../nbs/83_scan.ipynb #sn-cells
 def _cells(t, grid, width):
     "What is known of each network before it is run, and the network."
-    residual, scores, layers, rules = grid
+    residual, scores, layers, embeddings, rules = grid
     for L in layers:
         deep = repeated(t, L)
-        for a, b in product(residual, scores):
-            yield dict(rule="", layers=L, residual=a, scores=b), scaled(deep, a, b)
+        for e, a, b in product(embeddings, residual, scores):
+            about = dict(rule="", layers=L, residual=a, scores=b, embeddings=e)
+            yield about, scaled(deep, a, b, e)
         for name in rules:
             ruled = with_rule(deep, name, width=width)
             yield dict(rule=name, layers=L,
                        residual=_over(strength_of(ruled), strength_of(deep)),
-                       scores=_over(scores_of(ruled), scores_of(deep))), ruled
+                       scores=_over(scores_of(ruled), scores_of(deep)),
+                       embeddings=_over(_size_of(ruled), _size_of(deep))), ruled
+
+def _size_of(t):
+    "Root mean square of the embeddings."
+    return float(np.sqrt((np.diag(t.cov) + t.mean**2).mean()))
+
+def _say_what_it_costs(jobs, width, size, readout):
+    "A warning, if it will take long: the time of one network, there and back."
+    deepest = max(jobs, key=lambda job: job[0]["layers"])[1]
+    start = perf_counter()
+    _measured(deepest, width, 2, np.random.SeedSequence(0), readout)
+    once = (perf_counter() - start)/2
+    blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
+    seconds = once*blocks*size
+    if seconds > _LONG:
+        shown = f"{seconds:.0f} seconds" if seconds < 100 else \
+            f"{seconds/60:.0f} minutes"
+        warnings.warn(f"this scan takes up to {shown}: {len(jobs)} networks, {size} "
+                      f"draws of each, {len(deepest.cov)} tokens; fewer cells, tokens "
+                      "or a smaller `size` take less", stacklevel=4)
+
+_LONG = 30 # seconds
 
 def _over(a, b):
     return a/b if b > 0 else np.nan
@@ -206,24 +318,24 @@ def _measured(t, width, size, seed, readout):
             return None
         return measures(t, diagnose(t, g))
 
-def _table(rows):
+def _table(rows, t, width):
     import pandas as pd # late: it takes time
-    return Scan(pd.DataFrame(rows))
+    return Scan(pd.DataFrame(rows), t, width)
 
 # %% ../../nbs/83_scan.ipynb #sn-checked
 #| code-fold: true
-def _grid(t, residual, scores, layers, rules):
+def _grid(t, residual, scores, layers, embeddings, rules):
     "The axes of the grid."
     layers = (len(t.blocks),) if layers is None else _several(layers, "layers", "[12]")
     named = _several(rules, "rules", "['GPT-2']") if np.size(rules) else []
-    for name in named:
-        checks.choice(name, "rules", tuple(RULES))
+    named = [rule_named(name, "rules") for name in named]
     factors = {}
-    for name, given in (("residual", residual), ("scores", scores)):
+    axes = dict(residual=residual, scores=scores, embeddings=embeddings)
+    for name, given in axes.items():
         several = _several(given, name, "[.1, .3, 1]")
         factors[name] = [checks.number(x, name, "(0, ∞)", "pass e.g. [.1, .3, 1]")
                          for x in several]
-    return factors["residual"], factors["scores"], layers, named
+    return factors["residual"], factors["scores"], layers, factors["embeddings"], named
 
 def _several(given, name, example):
     "A list that is not empty; one item is a list of it."
@@ -240,18 +352,25 @@ MARKS = dict(zip(RULES, "os^Dv"))
 def _draw(found, ax):
     "A panel for each depth."
     import matplotlib.pyplot as plt # late: it takes time
-    depths = sorted(set(found.table["layers"]))
-    if ax is None:
-        size = (1.2 + 2.6*len(depths), 2.9)
-        _, ax = plt.subplots(1, len(depths), figsize=size, sharey=True, squeeze=False)
-    panels = np.atleast_1d(ax).ravel()
-    if len(panels) != len(depths):
-        checks.refuse("ax", f"be as many Axes as depths, {len(depths)}", len(panels),
-                      "pass plt.subplots(1, …)[1]")
     table = found.table.assign(rule=found.table["rule"].fillna(""))
-    for panel, L in zip(panels, depths):
-        image = _panel(panel, table[table["layers"] == L])
-        panel.set_title(f"{L} blocks")
+    if "embeddings" not in table:
+        table["embeddings"] = 1.
+    grid = table[table["rule"] == ""]
+    maps = sorted(set(zip(grid["layers"], grid["embeddings"])))
+    several = len(set(grid["embeddings"])) > 1
+    if ax is None:
+        size = (1.2 + 2.6*len(maps), 3.1)
+        _, ax = plt.subplots(1, len(maps), figsize=size, sharey=True, squeeze=False,
+                             layout="constrained")
+    panels = np.atleast_1d(ax).ravel()
+    if len(panels) != len(maps):
+        what = "depths and embeddings" if several else "depths"
+        checks.refuse("ax", f"be as many Axes as {what}, {len(maps)}", len(panels),
+                      "pass plt.subplots(1, …)[1]")
+    for panel, (L, e) in zip(panels, maps):
+        here = (table["embeddings"] == e) | (table["rule"] != "")
+        image = _panel(panel, table[(table["layers"] == L) & here])
+        panel.set_title(f"{L} blocks" + (f", embeddings × {e:g}" if several else ""))
     panels[0].set_ylabel("residual scale")
     bar = panels[-1].figure.colorbar(image, ax=list(panels), pad=.02)
     bar.set_label("powers of ten beyond")
@@ -280,14 +399,17 @@ def _panel(ax, rows):
 
 def _legend(panels, table):
     "What the markers mean, below, once."
-    if panels[0].figure.legends:
+    figure = panels[0].figure
+    if figure.legends:
         return
+    if figure.get_layout_engine() is None: # or it would cover a label
+        figure.set_layout_engine("constrained")
     from matplotlib.lines import Line2D # late: it takes time
     look = dict(ls="", mfc="0.85", mec="k", ms=6)
     shown = [Line2D([], [], marker=MARKS[name], label=name, **look) for name in MARKS
              if name in set(table["rule"])]
     shown.append(Line2D([], [], ls="", marker="*", color="k", ms=9, label="best cell"))
-    panels[0].figure.legend(handles=shown, loc="outside lower center", ncols=6,
+    figure.legend(handles=shown, loc="outside lower center", ncols=6,
                             fontsize=8, handletextpad=.1, columnspacing=1)
 
 # %% ../../nbs/83_scan.ipynb #public

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REMEDY', 'read_module', 'Parts', 'rotary_of', 'as_array', 'matrices_of', 'variances_of', 'settled', 'activation_of',
-           'norm_of', 'ensemble_of_module']
+           'norm_of', 'ensemble_of_module', 'config_of']
 
 # %% ../../nbs/66_modules.ipynb #mo-imports
 import warnings
@@ -15,22 +15,25 @@ import numpy as np
 
 from ..blocks.attention import SelfAttention
 from ..blocks.block import Block
-from ..blocks.feed_forward import FeedForward
+from ..blocks.feed_forward import ACTIVATIONS, FeedForward
 from ..blocks.parts import Norm, Rotary
 from ..numerics import checks
-from .configs import ACTIVATIONS, windowed
+from ..blocks.texts import embedding_cov, text_labels
+from .configs import Config, Source, kept_of, labels_of, windowed
 
 # %% ../../nbs/66_modules.ipynb #mo-read
 #| code-fold: true
 REMEDY = "describe it with Transformer(…, blocks=[…])"
 
-def read_module(module, # an encoder (layer) of torch, or a model of Hugging Face
+def read_module(module, # encoder layers of torch, or a model of Hugging Face
                 tokens=None, # length of the text, for models with a window
                ): # blocks, final_norm and width, as Transformer takes them
     """Blocks, widths, norms and measured variances of an initialised module.
 
-    GPT-2, BERT, Llama, Mistral, Qwen 2 and 3, GPT-NeoX, Gemma, ViT; with a head or
-    without."""
+    GPT-2, BERT, Llama, Mistral, Qwen 2 and 3, OLMo 2, Phi, Phi 3, GPT-NeoX, Gemma,
+    ViT; with a head or without. Variances are those of one draw: of a matrix of N
+    entries they are off by a relative √(2/N)."""
+    _check_storage(module)
     body = _body(module)
     family, blocks, final = _recognised(body)
     read = [family.read(block) for block in blocks]
@@ -40,6 +43,7 @@ def read_module(module, # an encoder (layer) of torch, or a model of Hugging Fac
     _check_widths(read)
     _warn_of_copies(read)
     _warn_of_dropout(module)
+    _warn_of_training(read)
     variances = settled([variances_of(r) for r in read])
     built = [_built(r, v, tokens) for r, v in zip(read, variances)]
     last = None if final is None else norm_of([final], read[0])
@@ -128,14 +132,19 @@ def _recognised(body):
         return _FAMILIES["torch"], [body], None
     encoder = getattr(body, "encoder", None)
     places = ((body, "layers"), (body, "h"), (encoder, "layer"))
-    for where, name in places:
-        blocks = list(getattr(where, name, ()))
+    listed = [list(getattr(where, name, ())) for where, name in places]
+    if type(body).__name__ in ("list", "tuple", "ModuleList", "Sequential"):
+        listed.append(list(body))
+    for blocks in listed:
         families = [family for family in _FAMILIES.values()
                     if blocks and all(_has(b, family.parts) for b in blocks)]
         if families:
             return families[0], blocks, _final_norm(body)
-    known = ("an encoder of torch, GPT-2, BERT, Llama, Mistral, Qwen, GPT-NeoX, Gemma "
-             "or ViT")
+    known = ("an encoder of torch, GPT-2, BERT, Llama, Mistral, Qwen, OLMo 2, Phi, "
+             "GPT-NeoX, Gemma or ViT")
+    config = getattr(body, "config", None)
+    if hasattr(config, "to_dict"):
+        Config.read(config) # says why, if it is known
     raise TypeError(f"`module` must be {known}, got {type(body).__name__}; {REMEDY}")
 
 def _has(block, parts):
@@ -149,7 +158,7 @@ def _reach(x, path):
     return x
 
 def _final_norm(body):
-    names = ("norm", "ln_f", "final_layer_norm", "layernorm")
+    names = ("norm", "ln_f", "final_layer_norm", "final_layernorm", "layernorm")
     found = [getattr(body, name, None) for name in names]
     return next((norm for norm in found if norm is not None), None)
 
@@ -225,10 +234,12 @@ def _read_llama(b):
     scale = float(f"{scale:.12g}")
     act = getattr(mlp, "act_fn", None) or mlp.activation_fn
     softcap = getattr(a, "attn_logit_softcapping", None)
+    norms = _qk_norms(a, m)
+    joint = bool(norms) and len(norms[0].weight) != m
     return Parts(matrices["q"].shape[1], len(matrices["q"])//m, matrices, act,
                  _norms_of_llama(b), a.q_proj.weight, len(matrices["k"])//m,
-                 still=[x.bias for x in layers], qk_norms=_qk_norms(a, m),
-                 attention=dict(score_scale=scale, softcap=softcap),
+                 still=[x.bias for x in layers], qk_norms=norms,
+                 attention=dict(score_scale=scale, softcap=softcap, joint_norm=joint),
                  causal=getattr(a, "is_causal", True), window=_window(a))
 
 _NORMS_OF_LLAMA = ("input_layernorm", "post_attention_layernorm",
@@ -249,10 +260,11 @@ def _norms_of_llama(b):
 
 def _qk_norms(a, m):
     norms = [n for n in (getattr(a, "q_norm", None), getattr(a, "k_norm", None)) if n]
-    for norm in norms:
-        if len(norm.weight) != m:
-            checks.refuse("module", "normalise queries and keys head by head",
-                          f"q_norm over {len(norm.weight)} coordinates", REMEDY)
+    for norm, layer in zip(norms, (a.q_proj, a.k_proj)):
+        if len(norm.weight) not in (m, layer.weight.shape[0]):
+            checks.refuse("module", "normalise queries and keys head by head, or those "
+                          "of all heads", f"q_norm over {len(norm.weight)} coordinates",
+                          REMEDY)
     return norms
 
 def _window(a):
@@ -260,7 +272,7 @@ def _window(a):
     if hasattr(a, "sliding_window"):
         return a.sliding_window
     config = getattr(a, "config", None)
-    if getattr(config, "model_type", None) == "mistral":
+    if getattr(config, "model_type", None) in ("mistral", "phi3"):
         return config.sliding_window
     return None
 
@@ -315,6 +327,44 @@ def _read_neox(b):
                  biases=dict(b1=first.bias, b2=last.bias),
                  parallel=bool(b.use_parallel_residual), causal=True)
 
+# %% ../../nbs/66_modules.ipynb #mophi
+#| code-fold: true
+def _read_phi(b):
+    a = b.self_attn
+    mlp = b.mlp
+    _only(b, "block", "self_attn", "mlp", "input_layernorm")
+    _only(a, "attention", "q_proj", "k_proj", "v_proj", "dense", "rotary_emb")
+    _only(mlp, "MLP", "fc1", "fc2", "activation_fn")
+    layers = a.q_proj, a.k_proj, a.v_proj, a.dense, mlp.fc1, mlp.fc2
+    matrices = matrices_of("qkvo12", layers)
+    m = a.head_dim
+    return Parts(matrices["q"].shape[1], len(matrices["q"])//m, matrices,
+                 mlp.activation_fn, {"pre": [b.input_layernorm]}, a.q_proj.weight,
+                 len(matrices["k"])//m, still=[x.bias for x in layers[:4]],
+                 biases=dict(b1=mlp.fc1.bias, b2=mlp.fc2.bias), parallel=True,
+                 causal=True)
+
+def _read_phi3(b):
+    "Llama with stacked matrices."
+    a = b.self_attn
+    mlp = b.mlp
+    _only(b, "block", "self_attn", "mlp", "input_layernorm", "post_attention_layernorm")
+    _only(a, "attention", "qkv_proj", "o_proj", "rotary_emb")
+    _only(mlp, "MLP", "gate_up_proj", "down_proj", "activation_fn")
+    m = a.head_dim
+    stacked = as_array(a.qkv_proj.weight, "weight")
+    groups = a.num_key_value_heads
+    ends = np.cumsum([len(stacked) - 2*groups*m, groups*m])
+    gate, up = np.split(as_array(mlp.gate_up_proj.weight, "weight"), 2)
+    matrices = dict(zip("qkv", np.split(stacked, ends)))
+    matrices |= matrices_of("o", [a.o_proj]) | {"1": gate, "3": up}
+    matrices |= matrices_of("2", [mlp.down_proj])
+    layers = a.qkv_proj, a.o_proj, mlp.gate_up_proj, mlp.down_proj
+    return Parts(stacked.shape[1], ends[0]//m, matrices, mlp.activation_fn,
+                 {"pre": [b.input_layernorm, b.post_attention_layernorm]},
+                 a.qkv_proj.weight, groups, still=[x.bias for x in layers],
+                 causal=True, window=_window(a))
+
 # %% ../../nbs/66_modules.ipynb #mo-vit
 #| code-fold: true
 def _read_vit(b):
@@ -346,6 +396,8 @@ _FAMILIES = dict(
                  _read_bert),
     llama=_Family(("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj",
                    "mlp.down_proj"), _read_llama, _rotary),
+    phi=_Family(("self_attn.q_proj", "self_attn.dense", "mlp.fc1"), _read_phi, _rotary),
+    phi3=_Family(("self_attn.qkv_proj", "mlp.gate_up_proj"), _read_phi3, _rotary),
     neox=_Family(("attention.query_key_value", "attention.dense", "mlp.dense_h_to_4h"),
                  _read_neox, _rotary),
     vit=_Family(("layernorm_before", "layernorm_after", "attention"), _read_vit))
@@ -471,21 +523,70 @@ def _refuse_norm(module):
 
 # %% ../../nbs/66_modules.ipynb #mo-ensemble
 def ensemble_of_module(module, # as for read_module
-                       embeddings, # of a text, or of several, (s, n)
+                       embeddings, # of a text, or of several, (s, n); None = drawn
                        attn_mask=None, # torch's
                        mask=None, # "causal" or boolean (s, s), True = may attend
+                       tokens=None, # labels, for embeddings that are drawn
+                       config=False, # variances of the config, where there is one?
                       ): # dict
     "Keyword arguments of the Transformer of which a module is one draw."
-    X, texts = _stacked(embeddings)
-    spec = read_module(module, len(X))
-    _check_shape(X, spec["width"])
-    _warn_of_zeros(X)
-    allowed, bias = _of_torch(attn_mask, len(X))
+    if (embeddings is None) == (tokens is None):
+        checks.refuse("embeddings", "be given, or `tokens` in their place",
+                      "neither" if tokens is None else "both",
+                      "pass what enters the first block, or e.g. tokens=16")
+    own = config_of(module)
+    if config and own is None:
+        checks.refuse("config", "be False for a module that has none", True,
+                      "its variances are measured", ValueError)
+    ends = _drawn(own, tokens) if embeddings is None else _given(embeddings)
+    s = len(ends["cov"])
+    spec = read_module(module, s)
+    if "embeddings" in ends:
+        _check_shape(ends["embeddings"], spec["width"])
+        _warn_of_zeros(ends["embeddings"])
+    if config:
+        exact = own.ensemble(range(s))["blocks"]
+        spec["blocks"] = [_with_variances(b, x) for b, x in zip(spec["blocks"], exact)]
+    allowed, bias = _of_torch(attn_mask, s)
     if mask is not None:
-        allowed = _also(_ours(mask, len(X)), allowed)
+        allowed = _also(_ours(mask, s), allowed)
     spec["blocks"] = [_masked(b, allowed, bias) for b in spec["blocks"]]
+    spec |= ends
+    return spec | dict(source=Source(own, **kept_of(spec)))
+
+def config_of(module):
+    "The Config that a module of transformers carries, or None."
+    config = getattr(module, "config", None)
+    try:
+        return Config.read(config) if hasattr(config, "to_dict") else None
+    except ValueError:
+        return None # of a family that is read from the module alone
+
+def _given(embeddings):
+    "What enters the first block, as it is."
+    X, texts = _stacked(embeddings)
     C = np.cov(X, bias=True).reshape(len(X), len(X))
-    return spec | dict(cov=C, mean=X.mean(1), embeddings=X, texts=texts)
+    return dict(cov=C, mean=X.mean(1), embeddings=X, texts=texts)
+
+def _drawn(own, tokens):
+    "Random embeddings: the config's, or of variance one."
+    if own is not None:
+        spec = own.ensemble(tokens)
+        return {k: spec[k] for k in ("cov", "texts", "first_norm") if k in spec} \
+            | dict(random_embeddings=True)
+    labels = labels_of(tokens)
+    return dict(cov=embedding_cov([list(t) for t in labels]), random_embeddings=True,
+                texts=text_labels(labels) if len(labels) > 1 else None)
+
+def _with_variances(block, other):
+    "A block with the variances of another."
+    parts = {}
+    for name in ("attention", "feedforward"):
+        part = getattr(block, name)
+        names = [f"var_{k}" for k in part.matrices]
+        values = getattr(other, name)
+        parts[name] = replace(part, **{k: getattr(values, k) for k in names})
+    return replace(block, **parts)
 
 # %% ../../nbs/66_modules.ipynb #mo-texts
 #| code-fold: true
@@ -529,6 +630,10 @@ def _of_torch(attn_mask, s):
                       "one row per query, the same for all heads")
     if x.dtype == bool:
         return ~x, None
+    if x.dtype.kind != "f":
+        checks.refuse("attn_mask", "be boolean or hold floats, as in torch",
+                      f"dtype {x.dtype}", "pass attn_mask.bool() if one means that a "
+                      "token may not attend", TypeError)
     if np.isnan(x).any() or (x == np.inf).any():
         checks.refuse("attn_mask", "be boolean, or hold numbers or -∞", "NaN or ∞",
                       "True or -∞ = may not attend")
@@ -603,6 +708,40 @@ def _check_widths(read):
         if r.width != read[0].width:
             checks.refuse("module", "have blocks of one width",
                           f"{read[0].width} and {r.width}", REMEDY)
+
+def _check_storage(module):
+    "A module on the meta device has shapes and no numbers."
+    for p in getattr(module, "parameters", lambda: ())():
+        if str(getattr(p, "device", "")) == "meta":
+            checks.refuse("module", "hold numbers", "tensors on the meta device",
+                          "initialise it first, or read its config")
+
+def _warn_of_training(read):
+    "A spike, or weights that have learned: entries that are not alike."
+    for l, r in enumerate(read):
+        for k, W in r.matrices.items():
+            found = _unlike_a_draw(W)
+            if found:
+                warnings.warn(f"`module` has entries of matrix {k!r} in block {l} that "
+                              f"are no independent draws of one law: {found}; the "
+                              "chain is that of a fresh initialisation", stacklevel=4)
+                return
+
+def _unlike_a_draw(W):
+    "What is wrong with a matrix as a draw of equal entries, or None."
+    square = np.mean(W**2)
+    if not square:
+        return None
+    largest = abs(W).max()/np.sqrt(square)
+    if largest > 4.5 + np.sqrt(2*np.log(W.size)):
+        return f"one of {largest:.0f} standard deviations"
+    for axis in (0, 1):
+        count = W.shape[axis]
+        sizes = np.mean(W**2, axis=axis)/square
+        noise = np.sqrt(2/count) # of the mean square of normals
+        if sizes.size > 1 and sizes.std() > 3*noise + 9*noise/np.sqrt(sizes.size):
+            return "rows or columns of different sizes"
+    return None
 
 def _warn_of_copies(read):
     first = {r.matrices["1"].tobytes() for r in read}
