@@ -306,3 +306,14 @@ def test_the_stored_speed():
     each = {r["case"]: r["each"] for r in rows}
     assert rows[0]["value"] < 60
     assert each["n = 1024"] > 100*each["n = ∞"]
+
+@pytest.mark.slow
+def test_a_stored_row_of_literal_networks():
+    "The first 300 steps again; single precision leaves the last digits open."
+    pytest.importorskip("torch", reason="PyTorch is large and only the other side")
+    circuits = pytest.importorskip("circuits")
+    kept = pd.read_csv(circuits.DATA/"circuits_literal.csv").query("n == 64 and seed == 1")
+    for fresh in circuits.run_literal(64, 1, circuits.stable_rate(), moments=(0, 300)):
+        row = kept[kept["steps"] == fresh["steps"]].iloc[0]
+        assert fresh["loss"] == pytest.approx(row["loss"], rel=1e-5 if fresh["steps"] == 0 else .02)
+        assert abs(fresh["test"] - row["test"]) < (1e-6 if fresh["steps"] == 0 else .05)

@@ -261,8 +261,8 @@ def theta(depth, # Depth
     queries = np.stack([g.sum((1, 2, 3)) for g in squares[:-1]], axis=1)
     values = np.zeros(queries.shape)
     for l in range(depth.layers):
-        inside = [np.repeat([sum(k == l for k, _ in a) for a in depth.paths(k)],
-                            depth.size) for k in range(depth.layers + 1)]
+        inside = [np.repeat([sum(k == l for k, _ in a) for a in depth.paths(j)],
+                            depth.size) for j in range(depth.layers + 1)]
         for g, count in zip(squares, inside[:-1]):
             values[:, l] += ((count[:, None] + count)*g).sum((1, 2, 3))
         values[:, l] += (inside[-1][:, None]*squares[-1]).sum((1, 2))
