@@ -15,7 +15,6 @@ from textwrap import shorten
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from ..blocks.attention import Overflow
 from ..blocks.draws import plan_of
@@ -25,7 +24,8 @@ from .measures import measures
 from .rules import RULES, a_transformer, scores_of
 from .rules import strength_of, with_rule
 from ..numerics import checks
-from ..numerics.sampling import Rng, documented, in_order, seed_sequence
+from ..numerics.sampling import Rng, documented, in_order, progress_bar
+from ..numerics.sampling import seed_sequence
 
 # %% ../../nbs/83_scan.ipynb #sn-scaled
 def scaled(t: Any, # the Transformer
@@ -164,8 +164,12 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
                seed=seed_sequence(rng).spawn(1)[0], readout=read, limits=thresholds)
     rows = in_order(partial(_judged, **how), jobs, executor)
     shown = dict(total=len(jobs), leave=False, desc="scan")
-    with tqdm(rows, disable=None if progress else True, **shown) as bar:
-        return _table(list(bar))
+    found = []
+    with progress_bar(progress, **shown) as bar:
+        for row in rows:
+            found.append(row)
+            bar.update(1)
+    return _table(found)
 
 # %% ../../nbs/83_scan.ipynb #sn-cells
 def _cells(t, grid, width):
