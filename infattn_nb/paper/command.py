@@ -265,8 +265,10 @@ def infattn_figures(
         what = getattr(e, "strerror", None) or str(e) or "interrupted"
         notes = getattr(e, "__notes__", [])
         said = "; ".join([f"infattn_figures: {what}", *notes])
+        if not isinstance(e, KeyboardInterrupt):
+            sys.exit(said)
         Unfailing(sys.stderr).write(said + "\n")
-        sys.exit(130 if isinstance(e, KeyboardInterrupt) else 1)
+        sys.exit(130)
     except MemoryError:
         sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")
 
