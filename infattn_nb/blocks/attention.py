@@ -558,7 +558,7 @@ def _restarting(texts):
 #| code-fold: true
 def _check_attention(a):
     "Validate and normalise the fields of `SelfAttention`."
-    a._put("heads", checks.count(a.heads, "heads"))
+    a._put("heads", checks.heads(a.heads, finite=True))
     if a.head_width not in (None, np.inf):
         a._put("head_width", checks.count(a.head_width, "head_width"))
     if a.groups is not None:

@@ -278,7 +278,7 @@ def frozen(alpha: float, heads: int = 1) -> ScaleMixture:
     """
     below = "above, the sequence is not frozen"
     α = checks.number(alpha, "alpha", "[0.01, 0.95]", below)
-    heads = checks.count(heads, "heads")
+    heads = checks.heads(heads, finite=True)
     def rule(m):
         with localcontext(prec=40 + 4*m):
             u, w = gauss(_chebyshev(_pd_moments(Decimal(α), 2*m)))

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator, default_rng
 from scipy.stats import norm
-from tqdm import tqdm
 
 from ..blocks.attention import Overflow
 from ..blocks.draws import plan_of, token_cosine
@@ -39,7 +38,7 @@ from ..numerics.files import writable, write
 from ..numerics.nonlinearities import identity, softmax
 from ..numerics.pictures import words_of
 from ..numerics.sampling import Rng, documented, in_order, pieces
-from ..numerics.sampling import seed_sequence
+from ..numerics.sampling import progress_bar, seed_sequence
 from ..readers.weights import handles_of
 
 # %% ../../nbs/24_report.ipynb #rp-measured
@@ -146,8 +145,8 @@ def measure(t, # the network
         return [(net, width, readout, *job) for job in zip(groups, children)]
     steps = (5 if n < np.inf else 0), 1
     total = len(groups)*sum(steps) + len(groups)
-    with tqdm(total=total, disable=None if progress else True, smoothing=0,
-              bar_format="{percentage:3.0f} %|{bar}| {remaining} left") as bar:
+    with progress_bar(progress, total=total, smoothing=0,
+                      bar_format="{percentage:3.0f} %|{bar}| {remaining} left") as bar:
         limit = _drawn(jobs(wide, np.inf, seeds[1]), executor, bar, steps[1])
         finite = limit
         if forward:

@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
 
 from fastcore.script import call_parse
@@ -92,6 +93,9 @@ def infattn_report(
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.initialisation.report_pages import KINDS
     from infattn_nb.numerics.files import writable
+    for stream in (sys.stdout, sys.stderr): # a terminal in the C locale knows no π
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         path, _ = writable(out, "out", KINDS)
         numbers = {name: _number(x, name) for name, x in
@@ -105,7 +109,8 @@ def infattn_report(
     except (ValueError, TypeError, OSError) as e:
         sys.exit(f"infattn_report: {e}")
     except KeyboardInterrupt:
-        sys.exit("infattn_report: interrupted; nothing was written")
+        print("infattn_report: interrupted; nothing was written", file=sys.stderr)
+        sys.exit(130)
     except MemoryError:
         sys.exit("infattn_report: the memory does not suffice; choose fewer --tokens")
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from .measures import score_ratio, spread, typical_norm
 from ..numerics.files import picture
-from ..numerics.pictures import STYLE, bold_dashes, lines, pattern
+from ..numerics.pictures import house_style, bold_dashes, lines, pattern
 
 # %% ../../nbs/86_report_pages.ipynb #rg-names
 MATRICES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out",
@@ -226,7 +226,7 @@ def figure(r, # a Report
     "The six panels side by side, in the house's style."
     import matplotlib.style # late: it takes time
     from matplotlib import pyplot as plt
-    with matplotlib.style.context([STYLE, SMALL]):
+    with matplotlib.style.context([house_style(), SMALL]):
         fig, axes = plt.subplots(2, 3, figsize=(11, 6))
         for ax, panel in zip(axes.flat, PANELS):
             panel.draw(ax, r)
@@ -242,7 +242,7 @@ def _sheet(r):
     "The figure with the sentences under it."
     import matplotlib.style
     from matplotlib import pyplot as plt
-    with matplotlib.style.context([STYLE, SMALL]):
+    with matplotlib.style.context([house_style(), SMALL]):
         sheet = plt.figure(figsize=(11, 8.2))
         top, bottom = sheet.subfigures(2, 1, height_ratios=(6, 2.2))
         for ax, panel in zip(top.subplots(2, 3).flat, PANELS):
@@ -278,7 +278,7 @@ def _image(panel, r, dark):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     extra = DARK | {"axes.prop_cycle": cycler(color=[f"#{c}" for c in BRIGHT])}
-    with matplotlib.style.context([STYLE, SMALL] + [extra]*dark):
+    with matplotlib.style.context([house_style(), SMALL] + [extra]*dark):
         fig = Figure(figsize=(4.2, 3.1))
         FigureCanvasAgg(fig)
         panel.draw(fig.subplots(), r)

@@ -17,7 +17,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from ..blocks.attention import Overflow
 from ..blocks.draws import plan_of
@@ -27,7 +26,8 @@ from .measures import measures
 from .rules import RULES, a_transformer, rule_named, scores_of
 from .rules import strength_of, with_rule
 from ..numerics import checks
-from ..numerics.sampling import Rng, documented, in_order, seed_sequence
+from ..numerics.sampling import Rng, documented, in_order, progress_bar
+from ..numerics.sampling import seed_sequence
 from ..readers.weights import Handles, handles_of
 
 # %% ../../nbs/83_scan.ipynb #sn-scaled
@@ -253,8 +253,12 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     _say_what_it_costs(jobs, width, how["size"], read)
     rows = in_order(partial(_judged, **how), jobs, executor)
     shown = dict(total=len(jobs), leave=False, desc="scan")
-    with tqdm(rows, disable=None if progress else True, **shown) as bar:
-        return _table(list(bar), t, width)
+    found = []
+    with progress_bar(progress, **shown) as bar:
+        for row in rows:
+            found.append(row)
+            bar.update(1)
+    return _table(found, t, width)
 
 # %% ../../nbs/83_scan.ipynb #sn-cells
 def _cells(t, grid, width):

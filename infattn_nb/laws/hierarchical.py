@@ -314,8 +314,9 @@ class HierarchicalGaussian:
         finite = np.isfinite(at).all(-1)
         asked = np.where(finite[..., None], at, 0.)
         log_sums = partial(_log_sums, asked.reshape(-1, self.dim))
-        total = fold(partial(_covariances, self), log_sums, n, rng,
-                     combine=np.logaddexp, executor=executor)
+        with np.errstate(under="ignore"): # blocks that carry nothing
+            total = fold(partial(_covariances, self), log_sums, n, rng,
+                         combine=np.logaddexp, executor=executor)
         log_f, log_f2 = total.reshape(2, *at.shape[:-1])
         value = np.array(log_f - np.log(n))
         error, effective = _log_error(log_f, log_f2, n)
@@ -413,6 +414,9 @@ def _covariances(law, n, g):
     if not ((v >= 0) & (v < np.inf)).all() or not bounded.all():
         checks.refuse(name, "return covariances", "NaN, infinity, a negative variance "
                       "or a correlation beyond 1", "mend the sampler")
+    if not (np.abs(S - S.mT) <= 1e-9*np.sqrt(v[:, :, None]*v[:, None])).all():
+        checks.refuse(name, "return covariances", "S != Sᵀ", "return (S + Sᵀ)/2 if "
+                      "that is what you mean")
     return S
 
 def _log_sums(y, S):

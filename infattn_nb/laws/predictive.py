@@ -86,7 +86,8 @@ class Mixture:
         v = self.variances
         ℓ = -.5*((self._for_values(y, "y") - self.means)**2/v + np.log(2*np.pi*v))
         w = self.weights.reshape(-1, *[1]*(v.ndim - 1))
-        return logsumexp(ℓ, axis=0, b=w)
+        with np.errstate(under="ignore"): # Gaussians far from y
+            return logsumexp(ℓ, axis=0, b=w)
 
     def pdf(self, y: ArrayLike) -> np.ndarray:
         """Density.
@@ -101,7 +102,8 @@ class Mixture:
         ndarray, (Q,) or (Q, D)
             of each value alone
         """
-        return np.exp(self.logpdf(y))
+        with np.errstate(under="ignore"):
+            return np.exp(self.logpdf(y))
 
     def cdf(self, y: ArrayLike) -> np.ndarray:
         """Probability below y.

@@ -108,12 +108,14 @@ class Attention:
         """
         if self.bias is not None:
             G = G + self.bias[rows]
-        if self.mask is None:
-            return self.weights(G)
-        see = self.mask[rows]
+        see = None if self.mask is None else self.mask[rows]
         if self.weights is softmax:
-            return softmax(np.where(see, G, -np.inf))
-        return np.where(see, self.weights(G), 0.)
+            return softmax(G if see is None else np.where(see, G, -np.inf))
+        A = self.weights(G)
+        if not np.isfinite(A).all():
+            checks.refuse("weights(scores)", "be finite", "NaN or infinity",
+                          "mend its domain")
+        return A if see is None else np.where(see, A, 0.)
 
     def check_width(self, width: float) -> float:
         """A width that this layer can have.
@@ -165,10 +167,12 @@ class Attention:
         n = self.check_width(width)
         tokens, tv = self.tokens.sampled(n, exact)
         known = n == np.inf and self.head_width is None and not self.tokens.random
+        few = n == np.inf and tokens.seq_len <= 2 and self.heads >= 16 # S is less work
         return HierarchicalGaussian(
             partial(sample_covariances, self, tokens, n), tokens.seq_len,
             partial(sample_variance, self, tokens, n),
-            direct=partial(sample_outputs, self, tokens, n), tv_error=tv,
+            direct=None if few else partial(sample_outputs, self, tokens, n),
+            tv_error=tv,
             exact=partial(limit_marginal, self) if known else None,
             far=partial(far_density, self) if known and reachable(self) else None)
 
@@ -256,6 +260,10 @@ def _cleaned_fields(layer):
     if not max(var["var_q"]*var["var_k"], var["var_v"]*var["var_o"]) < np.inf:
         checks.refuse("var_q·var_k, var_v·var_o", "be finite", "an overflow",
                       "choose smaller variances")
+    size = var["var_v"]*var["var_o"]
+    if 0 < size < 1e-290:
+        checks.refuse("var_v·var_o", "be 0 or at least 1e-290", f"{size:g}",
+                      "choose another unit")
     m = layer.head_width
     bias = layer.bias
     return var | dict(

@@ -171,7 +171,8 @@ def far_density(layer, # Attention whose scores particles know how to move
     while len(found) < len(seeds) and (not found or WANTED < error < HOPELESS):
         jobs = [(seed,) for seed in seeds[len(found):len(found) + ROUND]]
         found += in_order(task, jobs, executor)
-        value, error, _ = pool(found)
+        with np.errstate(under="ignore"): # islands that weigh nothing
+            value, error, _ = pool(found)
     return value, max(error, 1e-13*abs(value)) # no sum is rounded better
 
 # %% ../../nbs/96_far_out.ipynb #public

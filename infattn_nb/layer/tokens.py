@@ -116,7 +116,7 @@ class Tokens(TokenLaw):
 
     def __post_init__(self):
         put = partial(object.__setattr__, self)
-        put("seq_len", s := checks.count(self.seq_len, "seq_len"))
+        put("seq_len", s := checks.count(self.seq_len, "seq_len", most=2**20))
         put("activation", _of_one(self.activation))
         if self.cov is not None:
             put("cov", checks.cov(self.cov, dim=s, single=True))

@@ -448,28 +448,30 @@ def _check(model):
     m = model
     checks.heads(m.heads)
     checks.width(m.width)
-    checks.count(m.n_particles, "n_particles", 2)
+    checks.count(m.n_particles, "n_particles", 2, 2**20)
     for name in ("n_islands", "n_steps"):
         checks.count(getattr(m, name), name)
     if isinstance(m.n_moves, str):
-        checks.choice(m.n_moves, "n_moves", ("auto",))
+        checks.choice(m.n_moves, "n_moves", ("auto",), " or an integer")
     else:
-        checks.count(m.n_moves, "n_moves")
+        checks.count(m.n_moves, "n_moves", also=" or 'auto'")
     for name in ("var_qk", "var_vo"):
         checks.number(getattr(m, name), name, "[0, ∞)")
     checks.number(m.alpha, "alpha", "(0, ∞)", "pass the variance of the noise")
     checks.number(m.keep, "keep", "(0, 1)")
     checks.choice(m.score_scale, "score_scale", ("sqrt", "linear"))
     if m.optimizer is not None:
-        checks.choice(m.optimizer, "optimizer", ("evidence",))
+        checks.choice(m.optimizer, "optimizer", ("evidence",), " or None")
+    for name in ("normalize_y", "verbose"):
+        checks.flag(getattr(m, name), name)
     root_seed(m.random_state)
     if isinstance(m.readout, str):
-        checks.choice(m.readout, "readout", ("mean",))
+        checks.choice(m.readout, "readout", ("mean",), " or the index of a token")
 
 def _suited(model, X):
     "Sequences that suit the model's readout and mask."
     if not isinstance(model.readout, str):
-        checks.output(model.readout, X.lengths.min(), "readout")
+        checks.output(model.readout, X.lengths.min(), "readout", " or 'mean'")
     visible(model.mask, X.tokens.shape[1])
     return X
 

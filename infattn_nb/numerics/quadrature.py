@@ -259,7 +259,8 @@ def _sobol(r, seed):
 def _grid_step(r, span, N, R):
     "The step with which N points fill the ball."
     ball = np.exp(r/2*np.log(np.pi) - gammaln(r/2 + 1))
-    return max(.02, R*(ball*span.prod()/N)**(1/max(r, 1)))
+    with np.errstate(over="ignore"):
+        return max(.02, R*(ball*span.prod()/N)**(1/max(r, 1)))
 
 def normal_nodes(u, # function of g (r, N)
                  span, # range of the scores along each axis of g, (r,)

@@ -35,13 +35,15 @@ from . import checks
 Rng = int | SeedSequence | Generator | None # where random numbers come from
 Size = int | tuple[int, ...] # a number of samples, or a shape
 
-def seed_sequence(rng: Rng = None) -> SeedSequence:
+def seed_sequence(rng: Rng = None, name: str = "rng") -> SeedSequence:
     """The `SeedSequence` behind `rng`: a Generator moves on, a seed starts afresh.
 
     Parameters
     ----------
     rng
         None | int | SeedSequence | Generator
+    name
+        of the argument, for the message
 
     Raises
     ------
@@ -55,7 +57,7 @@ def seed_sequence(rng: Rng = None) -> SeedSequence:
     if isinstance(rng, SeedSequence):
         return SeedSequence(rng.entropy, spawn_key=rng.spawn_key,
                             pool_size=rng.pool_size)
-    return SeedSequence() if rng is None else SeedSequence(_seed(rng))
+    return SeedSequence() if rng is None else SeedSequence(_seed(rng, name))
 
 def _spawning(rng):
     "The SeedSequence of a Generator, which remembers what it has spawned."
@@ -65,12 +67,12 @@ def _spawning(rng):
                       "pass np.random.default_rng(seed)", TypeError)
     return seed
 
-def _seed(rng):
+def _seed(rng, name):
     "An integer ≥ 0."
     if isinstance(rng, bool) or not hasattr(rng, "__index__"):
-        checks.refuse("rng", "be None, an integer, a SeedSequence or a Generator",
-                      f"{rng!r:.60}", "pass e.g. rng=0", TypeError)
-    return checks.count(rng, "rng", least=0)
+        checks.refuse(name, "be None, an integer, a SeedSequence or a Generator",
+                      f"{rng!r:.60}", f"pass e.g. {name}=0", TypeError)
+    return checks.count(rng, name, least=0)
 
 # %% ../../nbs/41_sampling.ipynb #sharedcode
 #| code-fold: true

@@ -24,7 +24,7 @@ from fastcore.script import call_parse
 
 from ..layer.literal import simulate_dense
 from ..numerics import checks
-from ..numerics.sampling import Rng, progress_bar
+from ..numerics.sampling import Rng, Unfailing, progress_bar
 from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
 from .figures import table_of
@@ -258,9 +258,17 @@ def infattn_figures(
         threads = min(workers or processors, processors)
         mine = {path.stem: seconds[path.stem] for path in paths}
         print(*cost_table(mine, trials, samples, threads), sep="\n")
+    except BrokenPipeError: # whoever read the output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except (ValueError, OSError, KeyboardInterrupt) as e:
-        what = getattr(e, "strerror", None) or e or "interrupted"
-        sys.exit("; ".join([f"infattn_figures: {what}", *getattr(e, "__notes__", [])]))
+        what = getattr(e, "strerror", None) or str(e) or "interrupted"
+        notes = getattr(e, "__notes__", [])
+        said = "; ".join([f"infattn_figures: {what}", *notes])
+        if not isinstance(e, KeyboardInterrupt):
+            sys.exit(said)
+        Unfailing(sys.stderr).write(said + "\n")
+        sys.exit(130)
     except MemoryError:
         sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")
 

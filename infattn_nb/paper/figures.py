@@ -31,9 +31,10 @@ from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.factors import psd_factor
 from ..numerics.nonlinearities import clip, relu
+from ..numerics.pictures import house_style
 from ..numerics.quadrature import line
 from ..numerics.sampling import BLOCK, Mirrored, Rng, in_order, pieces
-from .tables import COLUMNS, STYLE, Job, Plan, Study, rows, save_block
+from .tables import COLUMNS, Job, Plan, Study, rows, save_block
 from .tables import saved_block, series, table
 
 # %% ../../nbs/06_experiments.ipynb #a7412b27
@@ -109,7 +110,7 @@ def _figure(name, study, part, draw, about):
         elif options:
             checks.refuse("data", f"be None to be computed with {', '.join(options)}",
                           "a table", "leave one out", TypeError)
-        with matplotlib.style.context(STYLE):
+        with matplotlib.style.context(house_style()):
             return data, draw(table(data))
     figure.__name__ = figure.__qualname__ = f"figure_{name.removeprefix('fig')}"
     figure.__doc__ = about + _OF_A_FIGURE

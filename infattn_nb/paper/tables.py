@@ -31,7 +31,7 @@ from numpy.random import SeedSequence
 
 from ..numerics import checks
 from ..numerics.files import picture, write
-from ..numerics.pictures import STYLE
+from ..numerics.pictures import house_style
 
 # %% ../../nbs/78_store.ipynb #65fe11fd
 try:
@@ -117,13 +117,20 @@ def series(data, **where):
     return data["x"][hit], data["y"][hit], data["error"][hit]
 
 # %% ../../nbs/78_store.ipynb #1a068add
-HOUSE = Path(str(resources.files("infattn_nb"))) # where the package lies
+HOUSE = resources.files("infattn_nb") # where the package lies, perhaps in an archive
+
+def _sources(folder):
+    "Texts of the modules in a folder, which may lie in a zip archive."
+    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+        if file.is_dir():
+            yield from _sources(file)
+        elif file.name.endswith(".py"):
+            yield file.read_bytes()
 
 @lru_cache(1)
 def code_versions():
     "What results depend on besides their parameters."
-    modules = sorted(HOUSE.rglob("*.py"))
-    code = b"".join(path.read_bytes() for path in modules)
+    code = b"".join(_sources(HOUSE))
     return dict(numpy=np.__version__, scipy=package_version("scipy"),
                 machine=platform.machine(), code=digest(code))
 
@@ -223,7 +230,7 @@ def files(data, fig, parameters):
     about = dict(**parameters, columns=COLUMNS)
     yield "json", (json.dumps(about, indent=1) + "\n").encode()
     laid_out = {"figure.constrained_layout.use": False}
-    with matplotlib.style.context([STYLE, laid_out]):
+    with matplotlib.style.context([house_style(), laid_out]):
         fig.draw_without_rendering() # once for both
         fig.set_layout_engine(None) # "none" would draw it again for each
         yield "png", picture(fig, "png")

@@ -33,6 +33,7 @@ class VectorState:
     covariances: dict = field(default_factory=dict) # two MatMuls -> (batch, path)
     moments: dict = field(default_factory=dict) # two atoms -> E Z^a Z^b
     atoms: dict = field(default_factory=dict) # vector -> {atom: coefficient}
+    alone: dict = field(default_factory=dict) # vector -> (f, u, variance of u)
 
 @dataclass
 class ScoreState:
@@ -108,8 +109,43 @@ class Paths:
         made = self.vectors.products.setdefault(g.W, [])
         made.append(g)
         known = self.vectors.covariances
+        self._foresee(g.args[0], [h.args[0] for h in made])
         for h in made:
             known[g, h] = known[h, g] = g.W.var*self.moment(g.args[0], h.args[0])
+
+    def _foresee(self, x, others):
+        "Closed forms of x with many vectors, all in one call: they are kept."
+        f, u, a = self._alone(x)
+        if f is None:
+            return
+        todo = []
+        for y in others:
+            g, v, b = self._alone(y)
+            if g == f and (x, y) not in self.vectors.moments:
+                todo.append((y, b, np.asarray(self.moment(u, v))))
+        if len(todo) < 2 or any(c.size > 1 for *_, c in todo):
+            return
+        b, c = (np.concatenate(z) for z in list(zip(*todo))[1:])
+        found = f.closed_form(np.broadcast_to(a, b.shape), b, c)
+        for (y, *_), value in zip(todo, found):
+            kept = value[None]
+            self.vectors.moments[x, y] = self.vectors.moments[y, x] = kept
+
+    def _alone(self, h):
+        "(f, u, variance of u) if h = f(u), u constant and centred; else three None."
+        if h not in self.vectors.alone:
+            self.vectors.alone[h] = self._found_alone(h)
+        return self.vectors.alone[h]
+
+    def _found_alone(self, h):
+        if not isinstance(h, Nonlin) or not self._one_argument(h):
+            return None, None, None
+        f, u = self._one_argument(h)
+        μ, a = self._mean_and_variance(u, None)
+        closed = isinstance(f, Nonlinearity) and f.closed_form
+        if not closed or np.size(a) > 1 or np.any(μ):
+            return None, None, None
+        return f, u, a
 
     def _score(self, p):
         "Rule (iv), or a constant given the earlier scores."

@@ -1,0 +1,197 @@
+"""What a second attack found: underflow that raises, tiny numbers, hints, pipes, locales, archives, long chains."""
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+
+import infattn_nb
+from infattn_nb import Attention, AttentionRegressor, HierarchicalGaussian, Program, ScaleMixture, Tokens, attention
+from infattn_nb import gelu, gelu_tanh, identity, limit, relu, silu, softplus, tanh
+from infattn_nb.learning import fitting
+from infattn_nb.learning.sequences import sequences
+from infattn_nb.layer.recipe import sample_outputs
+from infattn_nb.numerics import factors
+from infattn_nb.numerics.factors import lower_times, psd_factor, times_lower
+from infattn_nb.programs.score_paths import Paths
+
+FOUR = Attention(Tokens(4, relu), heads=2)
+rng = default_rng(0)
+X = rng.standard_normal((6, 3, 2))
+y = X[:, 0, 0]
+SMALL = dict(n_particles=16, n_islands=2, n_moves=1, random_state=0)
+
+@pytest.mark.filterwarnings("ignore:the posterior is rough")
+def test_underflow_may_raise():
+    "np.errstate(all='raise') is for the user's own faults; tails that end in zero are none."
+    law = FOUR.law()
+    m = law.marginal()
+    with np.errstate(all="raise"):
+        assert m.sf(1e3) == 0 and m.pdf(100.) == 0 and m.logpdf(1e200) == -np.inf and np.isfinite(m.entropy())
+        assert np.isfinite(ScaleMixture.constant(1e-200).entropy()) and ScaleMixture.constant(1e-200).kurtosis() == 0
+        assert np.isfinite(law.logpdf([0, 0, 0, 0.])) and np.isfinite(Attention(Tokens(2, identity), heads=2).law().logpdf([30, 0.], islands=16))
+        predicted = AttentionRegressor(**SMALL).fit(X, y).predictive(X)
+        assert (predicted.logpdf(y + 1e3) < -1e5).all() and (predicted.pdf(y + 1e3) == 0).all()
+
+@pytest.mark.parametrize("f", [gelu, gelu_tanh, silu, softplus, relu], ids=repr)
+def test_functions_at_the_ends_of_the_numbers(f):
+    "x Φ(x) is zero at -∞, not nan."
+    with np.errstate(all="raise"):
+        at = f(np.array([-np.inf, -1e200, np.inf, 1e200, np.nan]))
+    np.testing.assert_array_equal(at, [0, 0, np.inf, 1e200, np.nan])
+    assert abs(f(np.array([-8.]))[0]) < .01 and f(np.array([5.]))[0] > 4.9
+
+def test_huge_scores_say_nothing():
+    with np.errstate(all="raise", under="ignore"):
+        assert Attention(Tokens(4, identity), var_q=1e300).law().marginal().std() == pytest.approx(1)
+
+@pytest.mark.parametrize("v", [1e-290, 1e-300, 1e-305, 3e-308])
+def test_tiny_variances(v):
+    "Below 1e-300 they were zero: an atom, and an infinite density."
+    law = ScaleMixture.constant(v)
+    assert law.std() == pytest.approx(v**.5) and law.pdf(0.) == pytest.approx((2*np.pi*v)**-.5)
+    assert law.sf(v**.5) == pytest.approx(.15865525393145707) and law.atom == 0
+
+def test_what_floats_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match="`variances` must be zero or above"): ScaleMixture([1e-310, 1.])
+    with pytest.raises(ValueError, match="`var_v·var_o` must be 0 or at least"): Attention(Tokens(2, identity), var_o=1e-310)
+    assert Attention(Tokens(2, identity), var_o=1e-285).law().marginal().pdf(0.) < 1e144
+
+def bad_sampler(n, g): return np.broadcast_to([[1, .5], [0, 1]], (n, 2, 2))
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: AttentionRegressor(random_state="a").fit(X, y), "`random_state` must be None, an integer"),
+    (lambda: AttentionRegressor(random_state=-1).fit(X, y), "`random_state` must be at least 0"),
+    (lambda: AttentionRegressor(readout="x").fit(X, y), "'mean' or the index of a token"),
+    (lambda: AttentionRegressor(readout=1.5).fit(X, y), "an integer or 'mean'"),
+    (lambda: AttentionRegressor(readout=9).fit(X, y), "0…2 or 'mean'"),
+    (lambda: AttentionRegressor(n_moves="x").fit(X, y), "'auto' or an integer"),
+    (lambda: AttentionRegressor(n_moves=1.5).fit(X, y), "an integer or 'auto'"),
+    (lambda: AttentionRegressor(optimizer="x").fit(X, y), "'evidence' or None"),
+    (lambda: AttentionRegressor(normalize_y="yes").fit(X, y), "`normalize_y` must be True or False"),
+    (lambda: AttentionRegressor(verbose=1).fit(X, y), "`verbose` must be True or False"),
+    (lambda: AttentionRegressor(n_particles=10**9).fit(X, y), "`n_particles` must be at most"),
+    (lambda: Attention(Tokens(2, relu), mask="x"), "'causal' or a boolean array"),
+    (lambda: Attention(Tokens(2, relu), mask=3), "boolean or 'causal'"),
+    (lambda: Tokens(2**63, relu), "`seq_len` must be at most"),
+    (lambda: FOUR.law(2**63).rvs(2), "`width` must be at most 1e10"),
+    (lambda: FOUR.law().marginal().logcdf("a"), "argument of logcdf"),
+    (lambda: FOUR.law().marginal().interval("a"), "argument of interval"),
+    (lambda: HierarchicalGaussian(bad_sampler, 2).rvs(2), r"S != Sᵀ"),
+    (lambda: Attention(Tokens(3, relu), var_q=400., weights=lambda G: np.where(abs(G) > 9, np.nan, G)).law().rvs(4000, rng=0), r"`weights\(scores\)` must be finite"),
+])
+def test_refusals_name_what_was_given(call, words):
+    "The argument's own name, and every kind that is legal."
+    with pytest.raises((TypeError, ValueError), match=words): call()
+
+def test_whole_floats_are_heads_everywhere():
+    p = Program()
+    assert len(attention(p, [relu(h) for h in p.inputs(np.eye(2))], 2.)) == 2
+    assert infattn_nb.mixture_of_heads([([.5, 1.5], [.5, .5])], heads=2.).std() == infattn_nb.mixture_of_heads([([.5, 1.5], [.5, .5])], heads=2).std()
+    with pytest.raises(TypeError, match="`heads` must be an integer"): attention(p, [relu(h) for h in p.inputs(np.eye(2))], np.inf)
+
+COMMAND = "from infattn_nb.paper.command import infattn_figures as f\nif __name__ == '__main__': f()\n"
+
+def test_interrupted_commands_say_so(tmp_path):
+    "Ctrl-C gave an empty reason and 1; a closed pipe is no fault of ours."
+    (tmp_path/"figures.py").write_text(COMMAND)
+    call = [sys.executable, "figures.py", "--only", "fig1a", "--out", "out"]
+    run = subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if (tmp_path/"out").exists(): break
+        time.sleep(.1)
+    time.sleep(.3)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130 and "infattn_figures: interrupted" in said
+    small = f"'{sys.executable}' figures.py --only fig2a --trials 1 --samples 32 --out out"
+    run = subprocess.run(["bash", "-c", f"{small} | true; exit ${{PIPESTATUS[0]}}"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode in (0, 141) and "roken pipe" not in run.stderr
+
+def test_from_a_zip_archive(tmp_path):
+    "The style file was no path there."
+    house = Path(infattn_nb.__file__).parent
+    with zipfile.ZipFile(tmp_path/"house.zip", "w") as z:
+        for file in house.rglob("*"):
+            if "__pycache__" not in file.parts and file.is_file(): z.write(file, Path("infattn_nb")/file.relative_to(house))
+    code = "import infattn_nb as a; assert '.zip' in a.__file__; print(*a.reproduce('out', 'fig2a', trials=1, samples=32))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | dict(PYTHONPATH=str(tmp_path/"house.zip")), capture_output=True, text=True)
+    assert run.returncode == 0 and (tmp_path/"out/fig2a.png").exists(), run.stderr
+
+@pytest.mark.slow
+def test_a_report_in_the_c_locale(tmp_path):
+    (tmp_path/"report.py").write_text(COMMAND.replace("paper.command", "initialisation.report_command").replace("infattn_figures", "infattn_report"))
+    env = os.environ | dict(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    call = [sys.executable, "report.py", "gpt2", "--tokens", "2", "--size", "4", "--width", "96", "--out", "r.html"]
+    run = subprocess.run(call, cwd=tmp_path, env=env, capture_output=True)
+    assert run.returncode == 0 and (tmp_path/"r.html").exists(), run.stderr
+
+@pytest.mark.parametrize("axes", [(), (1,), (3, 2)])
+def test_blas_does_what_einsum_did(axes):
+    "Products with a constant factor: from so many rows on by BLAS."
+    L = psd_factor(np.eye(7) + .3).reshape(7, 7, *[1]*len(axes))
+    A = rng.standard_normal((5, 7, *axes))
+    B = rng.standard_normal((7, 4, *axes))
+    for f in (partial(times_lower, A, L), partial(times_lower, A, L, True), partial(lower_times, L, B)):
+        with patch.object(factors, "MANY", np.inf): slowly = f()
+        with patch.object(factors, "MANY", 7): np.testing.assert_allclose(f(), slowly, rtol=1e-13, atol=1e-14, strict=True)
+
+def chain(steps, φ=tanh):
+    p = Program()
+    W, x = p.matrix(), p.inputs(np.eye(1))[0]
+    seen = []
+    for _ in range(steps):
+        seen.append(x := W @ φ(x))
+    return p, seen
+
+@pytest.mark.parametrize("φ", [tanh, relu], ids=repr)
+def test_closed_forms_in_one_call(φ):
+    "A chain that shares a matrix asks for all moments of a step at once: the same but for the last digits, in fewer calls."
+    p, seen = chain(12, φ)
+    with patch.object(Paths, "_foresee", lambda *_: None): slowly = limit(p).cov(seen)
+    np.testing.assert_allclose(limit(p).cov(seen), slowly, rtol=1e-13, atol=1e-15)
+
+def test_few_tokens_and_many_heads_go_through_S():
+    "The faster way; the law is the same."
+    for s, H, through_S in ((2, 16, True), (1, 64, True), (2, 15, False), (3, 16, False)):
+        assert (Attention(Tokens(s, identity), heads=H).law().direct is None) == through_S
+    layer = Attention(Tokens(2, identity), heads=16)
+    law = layer.law()
+    assert law.direct is None and layer.law(64).direct is not None
+    direct = replace(law, direct=partial(sample_outputs, layer, layer.tokens, np.inf))
+    a, b = law.rvs(20_000, rng=1), direct.rvs(20_000, rng=2)
+    error = (np.var(a[:, 0]**2)/20_000 + np.var(b[:, 0]**2)/20_000)**.5
+    assert abs((a[:, 0]**2).mean() - (b[:, 0]**2).mean()) < 6*error
+
+def test_seconds_before_a_fit():
+    "Infinitely many heads take some; the ladder of many sequences is foretold from a part of them."
+    m = AttentionRegressor(np.inf, random_state=0)
+    assert m.expected_seconds(X, y) > 0
+    Z = rng.standard_normal((600, 3, 2))
+    t = Z[:, 0, 0] + .1*rng.standard_normal(600)
+    one = AttentionRegressor(random_state=0, alpha=.1)
+    with patch.object(fitting, "PILOT", 128): told = fitting._rungs(one, sequences(Z), t[:, None])
+    whole = fitting._rungs_of_pilot(one, sequences(Z), t[:, None], 600)
+    assert whole/2 < told < 2*whole
+
+def test_a_rough_posterior_is_said_in_the_same_words():
+    "So that a search says it once for each setting, and names it."
+    with pytest.warns(RuntimeWarning) as said:
+        for k in range(2): AttentionRegressor(2, alpha=1e-4, **SMALL).fit(X + k, y + k)
+    words = {str(w.message) for w in said if "the posterior is rough" in str(w.message)}
+    assert len(words) == 1 and "AttentionRegressor(heads=2, alpha=0.0001" in words.pop()
+
+def test_no_bar_without_stderr():
+    with ThreadPoolExecutor(1) as pool, patch.object(sys, "stderr", None):
+        from infattn_nb.numerics.sampling import progress_bar
+        with progress_bar(True, total=3) as bar: pool.submit(bar.update, 1).result(timeout=10)
