@@ -30,8 +30,7 @@ from .measures import kernel_share, score_ratio, spread
 from .measures import typical_norm
 from .report_pages import KINDS, MATRICES, counted, figure
 from .report_pages import file_of
-from .rules import a_transformer
-from .scan import scaled
+from .rules import a_transformer, scaled
 from ..layer.attention import Attention
 from ..layer.tokens import Tokens
 from ..numerics import checks
@@ -366,8 +365,8 @@ def _about_width(r):
                        "kernel's")
     if r.measured.forward:
         least = 2*len(r.tokens) + 1
-        return Verdict("width", "·", f"gradients of {len(r.tokens)} tokens need a width "
-                       f"of 2s + 1 = {least:,}: those told here are of infinite width, "
+        return Verdict("width", "·", f"gradients of {len(r.tokens)} tokens need a "
+                       f"width of 2s + 1 = {least:,}: those told here are of infinite width, "
                        f"cosines and entropies of width {r.width:,.0f}")
     share = r.share
     if np.isnan(share.value):
@@ -577,7 +576,7 @@ class Report:
         titles = [r.title for r in reports]
         if len(set(titles)) < len(titles):
             titles = [f"{title} ({k})" for k, title in enumerate(titles, 1)]
-        return pd.DataFrame({title: _in_numbers(r) for title, r in zip(titles, reports)})
+        return pd.DataFrame(dict(zip(titles, map(_in_numbers, reports))))
 
     @property
     def share(self) -> Any:
@@ -719,7 +718,8 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     Some dozens of networks at this width, as many at infinite width, and six
     verdicts on them, with advice where a threshold is crossed: the mildest factor of
     branches or scores that mends it. Of a text too long for gradients at this width
-    (2s + 1 above n) those of infinite width are told. Beside that, how far its first attention layer, alone, is from
+    (2s + 1 above n) those of infinite width are told. Beside that, how far its first
+    attention layer, alone, is from
     its limit and from a Gaussian, if it is one without positions in its scores.
 
     Parameters
