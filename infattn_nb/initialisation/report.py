@@ -257,7 +257,7 @@ def standing(value, # of this network
     column = ("depth", "width").index(what)
     known = {name: pair[column] for name, pair in PEERS.items()}
     told = sorted({**known, "here": value}.items(), key=lambda item: item[1])
-    shown = " < ".join(f"{name} {x:.2g}" for name, x in told)
+    shown = " < ".join(f"{name} {x:.3g}" for name, x in told)
     beyond = value > max(known.values())
     return Standing("!" if beyond else "·", f"at 16 tokens, each as its library "
                     f"initialises it: {shown}")
@@ -366,8 +366,8 @@ def _about_width(r):
     if r.measured.forward:
         least = 2*len(r.tokens) + 1
         return Verdict("width", "·", f"gradients of {len(r.tokens)} tokens need a "
-                       f"width of 2s + 1 = {least:,}: those told here are of infinite width, "
-                       f"cosines and entropies of width {r.width:,.0f}")
+                       f"width of 2s + 1 = {least:,}: those told here are of infinite "
+                       f"width, cosines and entropies of width {r.width:,.0f}")
     share = r.share
     if np.isnan(share.value):
         return Verdict("width", "·", "gradients vanish: no width is enough")
