@@ -242,8 +242,8 @@ class Verdict(NamedTuple):
 
 # %% ../../nbs/24_report.ipynb #rppeers
 PEERS = { # at their own initialisation and width, 16 tokens: (depth, width)
-    "GPT-2": (18., .16), "BERT": (1.7, .12), "Llama": (110., .11),
-    "Pythia": (6.9, .12), "Qwen": (45., .18)}
+    "GPT-2": (18., .14), "BERT": (1.7, .085), "Llama": (110., .11),
+    "Pythia": (6.7, .12), "Qwen": (48., .15)}
 
 class Standing(NamedTuple):
     "Where a number stands among known models."
