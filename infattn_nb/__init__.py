@@ -74,7 +74,8 @@ __all__ = list(ROOM_OF) # noqa: PLE0605
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *ROOM_OF, *WINGS})
+    own = {name for name in globals() if name.startswith("__")}
+    return sorted({*own, *ROOM_OF, *WINGS})
 
 
 def __getattr__(name: str) -> Any:

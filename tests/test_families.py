@@ -81,6 +81,8 @@ BROKEN = dict(
     gate_forgotten=("qwen3", mlp_without_gate), window_forgotten=("mistral", attention(mask="causal")), not_causal=("gpt2", attention(mask=None)),
     no_qk_norm=("qwen3", attention(qk_norm=None)), no_softcap=("gemma2", attention(softcap=None)), no_scale=("gemma2", attention(score_scale=1.)),
     no_output_norm=("gemma2", lambda b: replace(b, norm="pre")), no_qk_norm_in_gemma=("gemma3_text", attention(qk_norm=None)),
+    norm_of_each_head=("olmo2", attention(joint_norm=False)), pre_norm_in_olmo=("olmo2", lambda b: replace(b, norm="pre")), phi_sequential=("phi", lambda b: replace(b, parallel=False)),
+    phi_turns_everything=("phi", attention(rotary=Rotary(10.))), phi3_without_window=("phi3", attention(mask="causal")),
     sequential=("gpt_neox", lambda b: replace(b, parallel=False)),
     pre_norm=("bert", lambda b: replace(b, norm="pre")), no_positions=("vit", None), gpt2_unscaled=("gpt2", attention(var_o=2.16*2)))
 

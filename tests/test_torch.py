@@ -12,7 +12,7 @@ from scipy.stats import ks_2samp
 
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch transformers")
 
-from infattn_nb import Norm, Transformer, embedding_cov, gelu, gelu_tanh, relu
+from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov, gelu, gelu_tanh, relu
 from infattn_nb.readers.modules import read_module
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
@@ -160,6 +160,55 @@ def test_masks_are_told_apart():
     with pytest.raises(ValueError, match="`attn_mask` must have shape"): Transformer.from_torch(layer, X, attn_mask=HALF[None].expand(2, S, S))
     with pytest.raises(ValueError, match="NaN"): Transformer.from_torch(layer, X, attn_mask=SHIFT*torch.nan)
 
+@pytest.mark.parametrize("dtype", (torch.uint8, torch.int64))
+def test_masks_of_integers_are_refused(dtype):
+    "As torch refuses them; as numbers they would be added to the scores, without causality."
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32).eval()
+    mask = torch.triu(torch.ones(S, S), 1).to(dtype)
+    with pytest.raises(TypeError, match="`attn_mask` must be boolean or hold floats"): Transformer.from_torch(layer, torch.randn(S, 16), attn_mask=mask)
+    assert (Transformer.from_torch(layer, torch.randn(S, 16), attn_mask=mask.bool()).blocks[0].attention.mask == np.tri(S, dtype=bool)).all()
+
+def test_lists_of_layers_and_random_embeddings():
+    "A list, ModuleList or Sequential of encoder layers; embeddings of variance one for labels."
+    layers = [torch.nn.TransformerEncoderLayer(16, 2, 32).eval() for _ in range(3)]
+    X = torch.randn(S, 16)
+    known = list(map(repr, Transformer.from_torch(torch.nn.ModuleList(layers), X).blocks))
+    assert len(known) == 3
+    for module in (layers, tuple(layers), torch.nn.Sequential(*layers)): assert list(map(repr, Transformer.from_torch(module, X).blocks)) == known
+    t = Transformer.from_torch(layers, tokens="a b a")
+    np.testing.assert_array_equal(t.cov, [[1, 0, 1], [0, 1, 0], [1, 0, 1]])
+    assert t.random_embeddings and "measured on one draw" in " ".join(repr(t).split())
+    for given in (dict(), dict(embeddings=X, tokens=3)):
+        with pytest.raises(ValueError, match="or `tokens` in their place"): Transformer.from_torch(layers, **given)
+    with pytest.raises(ValueError, match="`config` must be False"): Transformer.from_torch(layers, tokens=3, config=True)
+
+def test_variances_of_the_config():
+    "config=True takes initializer_range; otherwise what one draw has."
+    model = gpt2(n_embd=48, n_head=3, n_layer=2)
+    exact, measured = (Transformer.from_torch(model, tokens=TEXT, config=c) for c in (True, False))
+    own = Transformer.from_config(model.config, TEXT)
+    assert repr(exact) == repr(own) and variance(exact, "var_q") == 48*.02**2 != variance(measured, "var_q")
+    np.testing.assert_array_equal(exact.cov, own.cov), np.testing.assert_array_equal(measured.cov, own.cov)
+
+def test_weights_that_are_no_draw_are_noticed():
+    "A spike, a column that has grown; and never a fresh module."
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for seed in range(20):
+            torch.manual_seed(seed)
+            Transformer.from_torch([torch.nn.TransformerEncoderLayer(32, 2, 64).eval() for _ in range(2)], tokens=3)
+            Transformer.from_torch(gpt2(n_embd=48, n_head=3, n_layer=2), tokens=3)
+    for spoil in (lambda W: W[3, 5].fill_(3.), lambda W: W[:, 2].mul_(8), lambda W: W[1].mul_(8)):
+        layer = torch.nn.TransformerEncoderLayer(32, 2, 64).eval()
+        with torch.no_grad(): spoil(layer.linear1.weight)
+        with pytest.warns(UserWarning, match="no independent draws of one law"): Transformer.from_torch(layer, tokens=3)
+
+def test_tensors_of_every_kind():
+    "A tensor with gradients is an array; a module without storage is one sentence."
+    assert len(Transformer(torch.eye(6, requires_grad=True), blocks=[Block()]).cov) == 6
+    with pytest.raises(ValueError, match="hold numbers, got tensors on the meta device"): Transformer.from_torch(torch.nn.TransformerEncoderLayer(16, 2, 32, device="meta"), tokens=3)
+    for act, phi in ((torch.nn.functional.gelu, gelu), (torch.nn.GELU(approximate="tanh"), gelu_tanh), (torch.relu, relu), (torch.nn.ReLU(), relu)): assert FeedForward(activation=act).activation is phi
+
 @pytest.mark.parametrize("norm", ("pre", "post"))
 def test_read_encoder_layer(norm):
     "What is read of torch's own initialisation is what its documentation promises, up to the noise of one draw."
@@ -269,7 +318,8 @@ def test_read_bert():
 
 CONFIGS = json.loads((Path(__file__).parent/"data"/"families"/"configs.json").read_text(encoding="utf-8"))
 HEADS = dict(gpt2="GPT2LMHeadModel", bert="BertForMaskedLM", llama="LlamaForCausalLM", mistral="MistralForCausalLM", qwen2="Qwen2ForCausalLM", qwen3="Qwen3ForCausalLM",
-             gpt_neox="GPTNeoXForCausalLM", gemma2="Gemma2ForCausalLM", gemma3_text="Gemma3ForCausalLM", vit="ViTForImageClassification")
+             gpt_neox="GPTNeoXForCausalLM", gemma2="Gemma2ForCausalLM", gemma3_text="Gemma3ForCausalLM", vit="ViTForImageClassification",
+             phi="PhiForCausalLM", phi3="Phi3ForCausalLM", olmo2="Olmo2ForCausalLM")
 
 def parts(block):
     "A block but for its variances."
@@ -300,9 +350,9 @@ def test_what_transformers_has_beyond():
     transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
     shape = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, intermediate_size=16, vocab_size=8)
     yarn = dict(rope_type="yarn", factor=4., rope_theta=1e4, original_max_position_embeddings=16)
-    cases = [("Granite", dict(residual_multiplier=.2), "no number `residual_multiplier` in its block"), ("Cohere", {}, "input_layernorm"), ("Olmo2", {}, "head by head"),
-             ("Mixtral", dict(num_local_experts=2), "an encoder of torch, GPT-2"), ("Llama", dict(rope_parameters=yarn, max_position_embeddings=64), "attention_scaling"),
-             ("Qwen3Moe", dict(num_experts=2), "an encoder of torch, GPT-2")]
+    cases = [("Granite", dict(residual_multiplier=.2), "no number `residual_multiplier` in its block"), ("Cohere", {}, "input_layernorm"),
+             ("Mixtral", dict(num_local_experts=2), "a router chooses"), ("Llama", dict(rope_parameters=yarn, max_position_embeddings=64), "attention_scaling"),
+             ("Qwen3Moe", dict(num_experts=2), "a router chooses")]
     for name, more, text in cases:
         model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**shape, **more)).eval()
         with pytest.raises((TypeError, ValueError), match=text) as e: Transformer.from_torch(model, torch.randn(3, 32))

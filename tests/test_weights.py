@@ -163,3 +163,31 @@ def test_what_no_initialisation_can_do_is_said():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cell(own("gpt2")).initialise(model_of("gpt2"), 0)
+
+GRADIENTS = dict(olmo2={"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj", "1": "mlp.gate_proj", "2": "mlp.down_proj"},
+                 phi={"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.dense", "1": "mlp.fc1", "2": "mlp.fc2"})
+
+def torch_gradients(name, t, seeds):
+    "Squared norms of .grad for a random readout of the last token, (seeds, matrices, blocks)."
+    model, found = model_of(name), []
+    for seed in range(seeds):
+        t.initialise(model, seed)
+        x = model(input_ids=torch.tensor([TEXT])).last_hidden_state[0, -1]
+        model.zero_grad()
+        r = torch.from_numpy(np.random.default_rng(10**6 + seed).standard_normal(96)/96**.5).float()
+        (x @ r).backward()
+        found.append([[block.get_submodule(path).weight.grad.double().square().sum().item() for block in model.layers] for path in GRADIENTS[name].values()])
+    return np.array(found)
+
+@pytest.mark.power("distribution functions .25 apart: squared norms of .grad of six matrices in two blocks")
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_the_models(name):
+    "What backward leaves in .grad of the real models is what the way back says; that of another scale of scores is not."
+    t = scaled(own(name), 1., 3.)
+    theirs = torch_gradients(name, t, 250)
+    compared = lambda t: np.stack([t.gradients(96, 1500, 1).weight_norms[k] for k in GRADIENTS[name]], axis=1)
+    flat = lambda x: np.log(x.reshape(len(x), -1))
+    ours = compared(t)
+    if t.blocks[0].attention.qk_norm is None: ours[:, :2] /= 3 # the factor of the scores is in the weights, ∂/∂(√3 W), and not in gains
+    assert least_p(flat(theirs), flat(ours)) > 1e-6
+    assert least_p(flat(theirs), flat(compared(own(name)))) < 1e-6

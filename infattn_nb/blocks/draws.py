@@ -219,6 +219,8 @@ class Chain:
 
     def __repr__(self) -> str:
         *size, points, s, _ = self.gram.shape
+        if not self.gram.size:
+            return f"Chain: {tuple(size)} networks, {points - 1} blocks, {s} tokens"
         cosine = token_cosine(self.gram, self.texts)
         alike = "no two tokens of one text"
         if not np.isnan(cosine).all():
@@ -335,6 +337,8 @@ class Gradients:
 
     def __repr__(self) -> str:
         *size, points, s, _ = self.gram.shape
+        if not self.gram.size:
+            return f"Gradients: {tuple(size)} networks, {points - 1} blocks, {s} tokens"
         squares = self._by_block("stream")["stream"].mean(0)
         said = [f"Gradients: {tuple(size)} networks, {points - 1} blocks, {s} tokens",
                 f"  gram, inner {self.gram.shape}: ‖dX‖² {_ends(squares, '.3g')}"]

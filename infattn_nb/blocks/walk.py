@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .attention import positions_of
 from .block import Block
@@ -39,7 +38,7 @@ class Network:
     "Embeddings, blocks and norms: what is walked through, there and back."
     cov: Any # of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)
     blocks: Any # from the first to the last
-    mean: ArrayLike = 0. # μ of the embeddings over the coordinates, (s,)
+    mean: Any = 0. # μ of the embeddings over the coordinates, (s,)
     _: KW_ONLY
     final_norm: Any = False # a Norm at the end; True = like the last block's
     first_norm: Norm | None = None # of the embeddings

@@ -29,8 +29,7 @@ from .measures import kernel_share, score_ratio, spread
 from .measures import typical_norm
 from .report_pages import KINDS, MATRICES, counted, figure
 from .report_pages import file_of
-from .rules import a_transformer
-from .scan import scaled
+from .rules import a_transformer, scaled
 from ..layer.attention import Attention
 from ..layer.tokens import Tokens
 from ..numerics import checks
@@ -242,8 +241,8 @@ class Verdict(NamedTuple):
 
 # %% ../../nbs/24_report.ipynb #rppeers
 PEERS = { # at their own initialisation and width, 16 tokens: (depth, width)
-    "GPT-2": (18., .16), "BERT": (1.7, .12), "Llama": (110., .11),
-    "Pythia": (6.9, .12), "Qwen": (45., .18)}
+    "GPT-2": (18., .14), "BERT": (1.7, .085), "Llama": (110., .11),
+    "Pythia": (6.7, .12), "Qwen": (48., .15)}
 
 class Standing(NamedTuple):
     "Where a number stands among known models."
@@ -257,7 +256,7 @@ def standing(value, # of this network
     column = ("depth", "width").index(what)
     known = {name: pair[column] for name, pair in PEERS.items()}
     told = sorted({**known, "here": value}.items(), key=lambda item: item[1])
-    shown = " < ".join(f"{name} {x:.2g}" for name, x in told)
+    shown = " < ".join(f"{name} {x:.3g}" for name, x in told)
     beyond = value > max(known.values())
     return Standing("!" if beyond else "·", f"at 16 tokens, each as its library "
                     f"initialises it: {shown}")
@@ -365,9 +364,9 @@ def _about_width(r):
                        "kernel's")
     if r.measured.forward:
         least = 2*len(r.tokens) + 1
-        return Verdict("width", "·", f"gradients of {len(r.tokens)} tokens need a width "
-                       f"of 2s + 1 = {least:,}: those told here are of infinite width, "
-                       f"cosines and entropies of width {r.width:,.0f}")
+        return Verdict("width", "·", f"gradients of {len(r.tokens)} tokens need a "
+                       f"width of 2s + 1 = {least:,}: those told here are of infinite "
+                       f"width, cosines and entropies of width {r.width:,.0f}")
     share = r.share
     if np.isnan(share.value):
         return Verdict("width", "·", "gradients vanish: no width is enough")
@@ -576,7 +575,7 @@ class Report:
         titles = [r.title for r in reports]
         if len(set(titles)) < len(titles):
             titles = [f"{title} ({k})" for k, title in enumerate(titles, 1)]
-        return pd.DataFrame({title: _in_numbers(r) for title, r in zip(titles, reports)})
+        return pd.DataFrame(dict(zip(titles, map(_in_numbers, reports))))
 
     @property
     def share(self) -> Any:
@@ -718,7 +717,8 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     Some dozens of networks at this width, as many at infinite width, and six
     verdicts on them, with advice where a threshold is crossed: the mildest factor of
     branches or scores that mends it. Of a text too long for gradients at this width
-    (2s + 1 above n) those of infinite width are told. Beside that, how far its first attention layer, alone, is from
+    (2s + 1 above n) those of infinite width are told. Beside that, how far its first
+    attention layer, alone, is from
     its limit and from a Gaussian, if it is one without positions in its scores.
 
     Parameters

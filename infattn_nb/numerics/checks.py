@@ -38,6 +38,8 @@ def real(x, # what should be a number or an array of numbers
     if np.ma.is_masked(x):
         refuse(name, "not have masked entries", np.ma.count_masked(x),
                "leave them out or fill them")
+    if hasattr(x, "detach"): # of torch, perhaps with gradients or on a device
+        x = x.detach().cpu()
     try:
         a = np.asarray(x)
     except ValueError:

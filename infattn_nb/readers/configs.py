@@ -129,10 +129,11 @@ class Source:
     blocks: tuple # as its own initialisation has them
     size: float # mean square of the embeddings, averaged over the tokens
     cov: Any # of the embeddings, (s, s)
+    measured: bool = False # are its variances those of one draw?
     first_norm: Any = None
     final_norm: Any = False
 
-def labels_of(tokens): # a number, or as `several` takes them
+def labels_of(tokens): # a number, or labels of one text or of several
     "Labels of each text; a number of tokens are so many different ones."
     if isinstance(tokens, (int, np.integer)) and not isinstance(tokens, bool):
         tokens = range(checks.count(int(tokens), "tokens"))
@@ -182,7 +183,8 @@ def _reason(kind, config):
     "Why a chain cannot follow a model, and what to do instead; None if unknown."
     def is_one_of(words):
         return any(word in kind for word in words)
-    if is_one_of(("deepseek_v2", "deepseek_v3", "minicpm3")) or "kv_lora_rank" in config:
+    latent = is_one_of(("deepseek_v2", "deepseek_v3", "minicpm3"))
+    if latent or "kv_lora_rank" in config:
         return ("attend with plain queries and keys",
                 "latent attention multiplies two matrices in front of keys and values")
     experts = any((config.get(name) or 1) > 1 for name in _EXPERTS)

@@ -552,7 +552,7 @@ def ensemble_of_module(module, # as for read_module
         allowed = _also(_ours(mask, s), allowed)
     spec["blocks"] = [_masked(b, allowed, bias) for b in spec["blocks"]]
     spec |= ends
-    return spec | dict(source=Source(own, **kept_of(spec)))
+    return spec | dict(source=Source(own, measured=not config, **kept_of(spec)))
 
 def config_of(module):
     "The Config that a module of transformers carries, or None."

@@ -127,7 +127,7 @@ _TORCH = [
     *_linear("*.self_attn.out_proj", "o"), *_linear("*.linear1", "1", "b1"),
     *_linear("*.linear2", "2", "b2"), *_norm("*.norm1"), *_norm("*.norm2"),
     *_norm("norm")]
-LAYOUTS: dict = { # family -> prefix in a model with a head, and layouts, the newest first
+LAYOUTS: dict = { # family -> prefix in a model with a head; layouts, the newest first
     "gpt2": ("transformer.", _GPT2), "bert": ("bert.", _BERT),
     "roberta": ("roberta.", _BERT), "vit": ("vit.", _VIT, _OLD_VIT),
     "gpt_neox": ("gpt_neox.", _NEOX), "phi": ("model.", _PHI),
@@ -371,7 +371,8 @@ def handles_of(t, # a Transformer
     turned = a is not None and a.qk_norm is not None
     pair = ("query gain", "key gain") if turned else ("q", "k")
     given = _names(layout, ("embedding",)) if t.source.config is not None else None
-    return Handles(_names(layout, ends), _names(layout, pair), given or "the embeddings")
+    given = given or "the embeddings"
+    return Handles(_names(layout, ends), _names(layout, pair), given)
 
 def _names(layout, roles):
     "Of the tensors with these roles, as short as they are unique."
@@ -386,7 +387,8 @@ def _names(layout, roles):
         if held and len(held) < len(x.roles):
             shown = f"the {' and '.join(held)} of {shown}"
         said += [shown]*bool(held)
-    return " and ".join(said) if len(said) < 3 else f"{', '.join(said[:-1])} and {said[-1]}"
+    *before, last_one = said or [""]
+    return f"{', '.join(before)} and {last_one}" if before else last_one
 
 # %% ../../nbs/67_weights.ipynb #wt-write
 def write(t, # a Transformer that was read from a config or a module

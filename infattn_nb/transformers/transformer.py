@@ -13,7 +13,6 @@ from textwrap import fill
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..blocks.attention import SelfAttention
 from ..blocks.block import Block
@@ -62,13 +61,13 @@ class Transformer(Network):
         what `from_config` or `from_torch` read it from
     """
     @classmethod
-    def uniform(cls, cov: Any, mean: ArrayLike = 0., layers: int = 12, *,
+    def uniform(cls, cov: Any, mean: Any = 0., layers: int = 12, *,
                 heads: int = 12, head_width: float | None = None,
                 norm: str | None = "pre", kind: str = "layer", eps: float = 1e-5,
                 activation: Any = gelu, ff: float = 4, mask: Any = None,
-                var_q: ArrayLike = 1., var_k: ArrayLike = 1., var_v: ArrayLike = 1.,
-                var_o: ArrayLike = 1., var_1: ArrayLike = 1., var_2: ArrayLike = 1.,
-                var_b1: ArrayLike = 0., var_b2: ArrayLike = 0.,
+                var_q: Any = 1., var_k: Any = 1., var_v: Any = 1.,
+                var_o: Any = 1., var_1: Any = 1., var_2: Any = 1.,
+                var_b1: Any = 0., var_b2: Any = 0.,
                 **others: Any) -> Self:
         """Equal blocks: x ← x + Attention(x), x ← x + MLP(x), normalised or not.
 
@@ -303,13 +302,16 @@ class Transformer(Network):
         shown = [f"{len(self.cov)} tokens"]
         for f in fields(self)[1:]:
             value = getattr(self, f.name)
-            if f.name not in ("blocks", "source") and not np.all(np.asarray(value) == f.default):
+            hidden = f.name in ("blocks", "source")
+            if not hidden and not np.all(np.asarray(value) == f.default):
                 shown.append(f"{f.name}=…" if np.ndim(value) else f"{f.name}={value}")
         alike = groupby(map(one_line, self.blocks))
         kinds = [(block, len(list(group))) for block, group in alike]
         shown += [f"{count} × {block}" for block, count in kinds[:3]]
         if len(kinds) > 3:
             shown.append(f"… {len(self.blocks)} blocks in all")
+        if self.source is not None and self.source.measured:
+            shown.append("variances measured on one draw")
         return fill(f"Transformer({', '.join(shown)})", 88, subsequent_indent="  ",
                     break_long_words=False)
 

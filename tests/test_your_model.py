@@ -1,0 +1,296 @@
+"""What somebody with a model meets: one meaning of a text, names and near misses, refusals with a reason and before any work, scans and reports that say what to multiply."""
+import json
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import infattn_nb
+from infattn_nb import FeedForward, Norm, Scan, SelfAttention, Transformer, embedding_cov, gelu, gelu_tanh, report, scan, silu, with_rule
+from infattn_nb.blocks.texts import several
+from infattn_nb.initialisation.measures import Thresholds, depth_ratio
+from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
+from infattn_nb.initialisation.report_command import infattn_report, report_of
+from infattn_nb.initialisation.rules import scaled
+from infattn_nb.numerics import checks
+from infattn_nb.readers.weights import LAYOUTS, handles_of
+
+HUB = Path(__file__).parent/"data"/"configs"
+SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
+LLAMA = dict(model_type="llama", hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96)
+
+# One meaning of a text
+
+def test_a_text_means_the_same_everywhere():
+    "Words, or letters where there is no space; for a chain, for its covariance, and for the command."
+    sat = Transformer.from_config(SMALL, "the cat the")
+    assert len(sat.cov) == 3 == len(embedding_cov("the cat the")) and sat.cov[0, 2] == 4e-4 and len(embedding_cov("banana")) == 6
+    found = report_of("gpt2", text="the cat the", size=4)
+    assert found.tokens == ("the", "cat", "the") and "6 tokens" in repr(Transformer.from_config("gpt2", "banana"))
+
+class Tensor(np.ndarray):
+    "As much of torch as is needed."
+    def detach(self): return self
+    def cpu(self): return self
+    def numpy(self): return np.asarray(self)
+
+def test_arrays_of_tokens_are_texts():
+    tokens = np.array([[3, 1, 3], [1, 1, 2]])
+    expected = [[3, 1, 3], [1, 1, 2]]
+    for given in (tokens, tokens.view(Tensor), expected):
+        np.testing.assert_array_equal(several(given), expected)
+        np.testing.assert_array_equal(Transformer.from_config(SMALL, given).texts, [0, 0, 0, 1, 1, 1])
+
+@pytest.mark.parametrize("tokens", (None, {}, 2.5, True, object()))
+def test_what_is_no_text(tokens):
+    with pytest.raises(TypeError, match="must be a number of tokens, a text, or a list of labels, got"): Transformer.from_config(SMALL, tokens)
+
+# Names
+
+@pytest.mark.parametrize("config, text", [
+    (dict(model_type="lama"), "did you mean 'llama'"), ("gpt-2", "did you mean 'gpt2'"), (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
+    (dict(model_type="mixtral"), "a router chooses"), (LLAMA | dict(model_type="unheard", num_experts=8), "a router chooses"), (dict(model_type="mamba2"), "no attention"),
+    (dict(model_type="t5"), "encoder–decoder"), (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"), (dict(model_type="deepseek_v3"), "latent attention"),
+    (LLAMA | dict(num_attention_heads=13), r"config\['num_attention_heads'\]` must divide the width 64, got 13"), (LLAMA | dict(num_key_value_heads=3), r"num_key_value_heads'\]` must divide the 4 heads"),
+    (dict(model_type="phi", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, qk_layernorm=True), "qk_layernorm")])
+def test_configs_are_refused_with_their_reason(config, text):
+    with pytest.raises(ValueError, match=text) as e: Transformer.from_config(config, 4)
+    assert len(str(e.value).splitlines()) == 1 and "blocks=[…]" not in str(e.value)
+
+def test_a_config_object_is_a_config():
+    config = SimpleNamespace(to_dict=lambda: SMALL)
+    assert repr(Transformer.from_config(config, 4)) == repr(Transformer.from_config(SMALL, 4))
+
+def test_near_misses():
+    net = Transformer.from_config(SMALL, 4)
+    assert repr(with_rule(net, "gpt-2")) == repr(with_rule(net, "GPT-2")) and repr(with_rule(net, "depth-mup")) == repr(with_rule(net, "Depth-µP"))
+    for call, text in ((lambda: SelfAttention(mask="casual"), "'causal' or a boolean array .*did you mean 'causal'"), (lambda: checks.mask("casual", 3), "a boolean array"),
+                       (lambda: with_rule(net, "DeepNrom"), "did you mean 'DeepNorm'"), (lambda: FeedForward(activation="gellu"), "`activation`.*did you mean 'gelu'")):
+        with pytest.raises(ValueError, match=text): call()
+    with pytest.raises(TypeError, match="`activation` must be a function"): FeedForward(activation=3)
+
+def test_activations_by_their_names():
+    for name, phi in dict(gelu=gelu, gelu_new=gelu_tanh, gelu_pytorch_tanh=gelu_tanh, silu=silu, swish=silu).items(): assert FeedForward(activation=name).activation is phi
+
+def test_completion_and_the_namespace():
+    assert not {"Any", "sys", "get_close_matches", "PUBLIC", "ROOM_OF", "TYPE_CHECKING", "import_module"} & set(dir(infattn_nb)) and "Transformer" in dir(infattn_nb)
+    from infattn_nb import transformers
+    assert {"Transformer", "Block", "scan", "report", "with_rule", "embedding_cov"} <= set(dir(transformers)) and transformers.scan is scan and "Attention" not in dir(transformers)
+    with pytest.raises(AttributeError, match="its names are"): transformers.nothing
+
+def test_help_opens_with_the_class():
+    text = subprocess.run([sys.executable, "-c", "from infattn_nb import Transformer; help(Transformer)"], capture_output=True, text=True).stdout
+    assert "Union" not in text[:2000] and "_SupportsArray" not in text
+
+def test_nothing_printed_warns():
+    net = Transformer.from_config(SMALL, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "(0,) networks" in repr(net.gradients(size=0)) and "(0,) networks" in repr(net.chain(size=0))
+
+# Before any work
+
+@pytest.fixture
+def no_work(monkeypatch):
+    def drawn(*args, **options): raise AssertionError("something was drawn")
+    for name in ("chain", "gradients", "kernel"): monkeypatch.setattr(Transformer, name, drawn)
+
+@pytest.mark.parametrize("call", [
+    lambda t: report(t, 62), lambda t: report(t, size=3), lambda t: report(t, readout="first"), lambda t: report(t, tokens=["a"]), lambda t: report(t, rng="x"), lambda t: report(t, thresholds=3),
+    lambda t: scan(t, width=62), lambda t: scan(t, width=8), lambda t: scan(t, rules=["none"]), lambda t: scan(t, residual=[]), lambda t: scan(t, embeddings=[0]), lambda t: scan(t, embeddings="a"),
+    lambda t: scan(t, size=1), lambda t: scan(t, layers=[0]), lambda t: with_rule(t, "x")])
+def test_refused_before_anything_is_drawn(call, no_work):
+    with pytest.raises((ValueError, TypeError)) as e: call(Transformer.from_config(SMALL, 5))
+    assert len(str(e.value).splitlines()) == 1
+
+def test_a_large_covariance_needs_no_eigenvalues(monkeypatch):
+    "A multiple of the identity, and a text with repetitions; what is not positive is still refused."
+    monkeypatch.setattr(np.linalg, "eigvalsh", lambda C: pytest.fail("eigenvalues were computed"))
+    checks.cov(3*np.eye(300)), checks.cov(embedding_cov([3, 1, 4, 1, 5]*20, 1., .1)), checks.cov(np.ones((4, 4)))
+    monkeypatch.undo()
+    for bad in (np.array([[1., 2], [2, 1]]), -np.eye(3), np.diag([1., -1e-9])):
+        with pytest.raises(ValueError, match="positive semidefinite"): checks.cov(bad)
+
+# A text too long for gradients at this width
+
+@pytest.fixture(scope="module")
+def long():
+    return report(Transformer.from_config(SMALL, 40), size=4, rng=0)
+
+def test_what_can_be_reported_is(long):
+    "Cosines and entropies at width 64, gradients of infinite width, and a sentence that says so."
+    t = Transformer.from_config(SMALL, 40)
+    said = {v.name: v for v in long.verdicts}["width"]
+    assert "need a width of 2s + 1 = 81" in said.text and long.measured.forward
+    assert (long.measured.finite.tangent == long.measured.limit.tangent).all() and not np.allclose(long.measured.finite.cosine, long.measured.limit.cosine)
+    assert not [name for name in long.spreads.index if "Θ" in name or "θ" in name]
+    with pytest.raises(ValueError, match="at least 2s"): t.gradients()
+
+# Advice
+
+COLLAPSED = replace(Transformer.from_config(SMALL | dict(n_layer=6), 6), blocks=[replace(b, attention=replace(b.attention, score_scale=1500.)) for b in Transformer.from_config(SMALL | dict(n_layer=6), 6).blocks])
+
+@pytest.fixture(scope="module")
+def told():
+    return report(COLLAPSED, size=8, rng=0)
+
+def test_advice_is_the_mildest_factor_that_mends_it(told):
+    "Each number, tried again: it is within the threshold, and the milder factor before it is not."
+    assert "rows" in told.advice and {v.name for v in told.verdicts if v.advice} == set(told.advice)
+    sentence = told.advice["rows"]
+    times = float(sentence.partition("× ")[2].partition(" would")[0])**2
+    factors = np.array([1, .7, .5, .3, .2, .1, .05, .02, .01])
+    k = int(np.argmin(abs(factors - times)))
+    least = [np.nanmin(_quickly(scaled(COLLAPSED, 1., f), False, "last", np.random.SeedSequence(3)).entropy.mean(0)) for f in factors[k - 1:k + 1]]
+    assert "the q and k of c_attn" in sentence and abs(factors[k] - times) < .03*times
+    assert least[1] > .2 and least[0] < least[1] and least[0] < .3
+
+def test_advice_that_does_not_exist_is_not_given():
+    "Tokens that are alike before the first block are not mended by any factor, and no sentence says so."
+    same = report(Transformer.uniform(np.ones((4, 4)) + 1e-9*np.eye(4), layers=2, heads=2), 32, 4, 0)
+    assert "tokens" not in same.advice
+    alike = {v.name: v for v in same.verdicts}["tokens"]
+    assert alike.mark == "!" and not alike.advice
+
+def test_which_end_gets_more():
+    "In a network whose stream grows, early blocks get more; where branches get stronger, late ones."
+    grows = report(Transformer.uniform(1e-4*np.eye(4), layers=8, heads=2), 32, 6, 0, thresholds=Thresholds(fading=1.5))
+    stronger = report(replace(Transformer.uniform(np.eye(4), layers=8, heads=2), blocks=[replace(b, branch_scale=.02*2**k) for k, b in enumerate(Transformer.uniform(np.eye(4), layers=8, heads=2).blocks)]), 32, 6, 0, thresholds=Thresholds(fading=1.5))
+    for found, end in ((grows, "early"), (stronger, "late")):
+        said = {v.name: v for v in found.verdicts}["depth"].text
+        θ = found.measured.finite.norms
+        worst = max(θ, key=lambda k: depth_ratio(θ[k]))
+        first, last = θ[worst].mean(0)[[0, -1]]
+        assert f"the {end} blocks get more" in said and (first > last) == (end == "early")
+
+def test_standing_among_known_models():
+    "In order, with its own place; red beyond all of them."
+    for what, column in (("depth", 0), ("width", 1)):
+        values = [pair[column] for pair in PEERS.values()]
+        inside, outside = standing(np.median(values)*1.001, what), standing(2*max(values), what)
+        assert (inside.mark, outside.mark) == ("·", "!") and outside.text.rpartition("< ")[2].startswith("here")
+        shown = [float(part.split()[-1]) for part in inside.text.partition(": ")[2].split(" < ")]
+        assert shown == sorted(shown) and len(shown) == 6
+
+PEER_CONFIGS = {"GPT-2": "gpt2", "BERT": "bert-base-uncased", "Pythia": "pythia-160m", "Qwen": "Qwen2.5-0.5B"}
+
+@pytest.mark.slow
+@pytest.mark.power("a factor 1.5 of the ratio across depth, a factor 2 of the spread that width adds")
+@pytest.mark.parametrize("name", PEER_CONFIGS)
+def test_known_models_are_drawn_again(name):
+    from infattn_nb.initialisation.measures import diagnose, spread
+    t = Transformer.from_config(HUB/f"{PEER_CONFIGS[name]}.json", 16)
+    finite, limit = diagnose(t, t.gradients(None, 20, 5)), diagnose(t, t.gradients(np.inf, 40, 6))
+    depth, added = most([depth_ratio(x) for x in finite.norms.values()]), np.sqrt(spread(finite.tangent)**2 - spread(limit.tangent)**2)
+    assert 1/1.5 < depth/PEERS[name][0] < 1.5 and .4 < added/PEERS[name][1] < 2.2
+
+def test_raw_gradients_stand_beside():
+    "The .grad of a matrix is its variance-one gradient over the standard deviation of its entries."
+    t = Transformer.from_config(LLAMA, 5)
+    found = report(t, size=4, rng=0)
+    for k, name in dict(q="queries", o="attention out").items():
+        part = t.blocks[0].attention
+        over = np.sqrt(part.fan_in(k, 64)/getattr(part, f"var_{k}"))
+        np.testing.assert_allclose(found.table[f"{name}, .grad"], over*found.table[name])
+    g = t.gradients(64, 5, 0)
+    np.testing.assert_allclose(g.weight_norms["q"], g.norms["q"]*64/t.blocks[0].attention.var_q)
+
+# One report against another
+
+def test_against_another(tmp_path, capsys):
+    a, b = tmp_path/"a.json", tmp_path/"b.json"
+    a.write_text(json.dumps(SMALL)), b.write_text(json.dumps(LLAMA))
+    infattn_report.__wrapped__(str(a), str(b), out=str(tmp_path/"r.html"), tokens="4", size="4")
+    page, said = (tmp_path/"r.html").read_text(encoding="utf-8"), capsys.readouterr().out
+    assert "Against llama (b.json)" in page and "against\nReport of llama" in said and page.count("<ul") == 2
+    both = report_of(str(a), against=str(b), tokens=4, size=4)
+    assert list(both.comparison.columns) == ["gpt2 (a.json)", "llama (b.json)"] and list(both.comparison.loc["width"]) == [64, 64]
+    alone = report_of(str(b), tokens=4, size=4)
+    np.testing.assert_array_equal(both.against.measured.finite.tangent, alone.measured.finite.tangent)
+    assert "--against" in both.call
+
+def test_numbers_that_are_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"`--tokens` must be a whole number, got 'abc'"): infattn_report.__wrapped__("gpt2", tokens="abc", quiet=True)
+
+# Scans
+
+@pytest.fixture(scope="module")
+def found():
+    return scan(Transformer.from_config(LLAMA, 5), residual=[.3, 1, 3], scores=[1, 4], embeddings=[1, 20], rules=("gpt-2",), width=np.inf, size=4, rng=0)
+
+def test_embeddings_are_an_axis(found):
+    grid = found.table.query("rule == ''")
+    assert len(grid) == 12 and set(grid["embeddings"]) == {1, 20}
+    row = grid.iloc[7]
+    t = found.network(7)
+    own = Transformer.from_config(LLAMA, 5)
+    np.testing.assert_allclose(t.cov, row["embeddings"]**2*own.cov)
+    alone = scan(t, residual=[1], scores=[1], rules=(), width=np.inf, size=4, rng=0).table.iloc[0]
+    np.testing.assert_allclose(alone["score"], row["score"])
+
+def test_network_is_that_of_the_cell(found):
+    best = found.table.query("rule == ''").sort_values("score").iloc[0]
+    t = found.network()
+    assert (t.blocks[0].branch_scale, t.blocks[0].attention.score_scale) == (best["residual"], best["scores"])
+    assert repr(found.network(best)) == repr(t) == repr(found.network(int(best.name)))
+    assert repr(found.network(-1)) == repr(with_rule(Transformer.from_config(LLAMA, 5), "GPT-2"))
+    told = t.init_table().set_index("parameter")["times"]
+    np.testing.assert_allclose(told[["model.layers.*.self_attn.o_proj.weight", "model.layers.*.self_attn.q_proj.weight", "model.embed_tokens.weight"]],
+                               [best["residual"], best["scores"]**.5, best["embeddings"]])
+    with pytest.raises(ValueError, match="a table that was read back"): Scan(found.table).network()
+    with pytest.raises((ValueError, TypeError), match="`cell`"): found.network(99)
+
+def test_the_summary_says_what_to_do(found):
+    said = " ".join(repr(found).split())
+    best = found.table.query("rule == ''").sort_values("score").iloc[0]
+    for name, handle, power in (("residual", "o_proj and down_proj", 1), ("scores", "q_proj and k_proj", .5), ("embeddings", "embed_tokens", 1)):
+        assert (f"{handle} × {best[name]**power:.3g}" in said) == (best[name] != 1)
+    assert ("edge of the grid" in said) == (best["residual"] in (.3, 3))
+    better = found.table.query("rule != ''").assign(score=best["score"] - 1)
+    import pandas as pd
+    both = Scan(pd.concat([found.table.query("rule == ''"), better]), found.transformer)
+    assert "the rule GPT-2 is better" in " ".join(repr(both).split()) and "is better" not in " ".join(repr(replace(both, table=both.table.assign(score=0.))).split())
+    lines = repr(both).splitlines()
+    assert len(lines) <= 8 and max(map(len, lines)) <= 88
+
+def test_what_it_costs_is_said_before(monkeypatch):
+    monkeypatch.setattr("infattn_nb.initialisation.scan._LONG", 0.)
+    with pytest.warns(UserWarning, match="this scan takes up to .*: 1 networks, 2 draws of each, 3 tokens"): scan(Transformer.from_config(SMALL, 3), residual=[1], scores=[1], rules=(), size=2, rng=0)
+
+def test_the_legend_covers_nothing(found):
+    plt.close("all")
+    for axes in (found.plot(), found.plot(plt.subplots(1, 2)[1])):
+        fig = axes[0].figure
+        fig.canvas.draw()
+        legend = fig.legends[0].get_window_extent()
+        assert not any(legend.overlaps(ax.xaxis.label.get_window_extent()) for ax in axes)
+    plt.close("all")
+
+# Names of tensors
+
+def test_handles_of_every_family():
+    "Names that stand in the family's layout, and none twice."
+    for kind, (_, layout, *_) in LAYOUTS.items():
+        if kind == "torch": continue
+        gemma = dict(head_dim=16) if "gemma" in kind else {}
+        shape = dict(n_embd=64, n_layer=2, n_head=4) if kind == "gpt2" else dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64)
+        handles = handles_of(Transformer.from_config(dict(model_type=kind) | shape | gemma, 4))
+        for said in handles:
+            names = said.replace("the q and k of ", "").replace(",", " and").split(" and ")
+            assert all(any(name.strip() in tensor.name for tensor in layout) for name in names) and len(set(names)) == len(names)
+
+def test_joint_norms_are_not_those_of_heads():
+    "OLMo 2's norm over all heads: the same at infinite width, another law at width 32."
+    joint = Transformer.uniform(np.eye(3), layers=1, heads=4, ff=0, var_q=4.)
+    make = lambda whole: replace(joint, blocks=[replace(joint.blocks[0], attention=SelfAttention(4, qk_norm=Norm("rms"), joint_norm=whole, score_scale=3.))])
+    a, b = (make(whole).chain(np.inf, 5, 0).gram for whole in (True, False))
+    np.testing.assert_array_equal(a, b)
+    spread = [np.var(make(whole).chain(32, 3000, 1, scores=True).scores[..., 2, 0].ravel()) for whole in (True, False)]
+    assert spread[0] != spread[1] and abs(spread[0]/spread[1] - 1) < .5
