@@ -24,8 +24,8 @@ from numpy.random import SeedSequence
 
 from infattn_nb import AttentionRegressor, embed_features, patches, recall
 from infattn_nb.learning.layer_on_data import attend, training_layer
-from infattn_nb.learning.likelihood import Likelihood
-from infattn_nb.learning.sequences import stacked
+from infattn_nb.learning.layer_on_data import Likelihood
+from infattn_nb.learning.estimator import stacked
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 ROUGH = dict(n_particles=64, n_islands=2, n_moves=1, n_steps=4, keep=.8) # enough for P D = 6

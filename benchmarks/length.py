@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from infattn_nb.layer.row_blocks import ROUGH, join, token
+from infattn_nb.layer.row_law import ROUGH, join, token
 from infattn_nb.layer.row_law import block_of, row_mixture
 from infattn_nb.numerics.quadrature import gauss, jacobi
 

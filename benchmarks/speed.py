@@ -27,7 +27,7 @@ import scipy
 from infattn_nb import Attention, Program, Tokens, clip, identity, limit, mlp
 from infattn_nb import paper_layer, relu, simulate, simulate_dense, tanh
 from infattn_nb.layer.gram_sums import explicit_sums, sums_by_signs
-from infattn_nb.numerics import factors
+from infattn_nb.numerics import sampling as factors
 from infattn_nb.paper.figures import PLANS
 from infattn_nb.programs.score_paths import Paths
 

@@ -9,28 +9,24 @@ __version__ = "0.1.0"
 # The front door: every public name and the room it lives in, from the ground up.
 # `python tools/front_door.py` writes what follows from it.
 PUBLIC = {
-    "numerics.sampling": "draw fold seed_sequence",
-    "numerics.factors": "psd_factor wishart_factor",
+    "numerics.sampling": "draw fold seed_sequence psd_factor wishart_factor",
     "numerics.nonlinearities":
         "Nonlinearity identity relu leaky_relu clip erf tanh sigmoid gelu gelu_tanh "
         "silu softplus sin cos absolute quadratic step times softmax",
-    "laws.scale_mixture": "ScaleMixture mixture_of_heads",
+    "laws.mixtures": "ScaleMixture mixture_of_heads Mixture",
     "laws.hierarchical": "HierarchicalGaussian",
-    "laws.predictive": "Mixture",
     "layer.tokens": "Tokens",
-    "layer.attention": "Attention",
-    "layer.literal": "simulate_dense",
-    "programs.assumption": "AssumptionError AssumptionWarning",
+    "layer.attention": "Attention simulate_dense",
+    "programs.nodes": "AssumptionError AssumptionWarning",
     "programs.program": "Program",
     "programs.architectures": "mlp rnn lstm conv1d attention",
     "programs.infinite_width": "limit Limit",
-    "programs.finite_width": "simulate gram",
-    "programs.program_tokens": "ProgramTokens",
+    "programs.finite_width": "simulate gram ProgramTokens",
     "theorem.pseudo_lipschitz":
         "compose product growth softmax_weight break_pseudo_lipschitz",
-    "theorem.score_law": "variance_gamma",
     "theorem.score_clt":
-        "ExchangeableScores score_cov score_gram quadratic_form cumulants",
+        "variance_gamma ExchangeableScores score_cov score_gram quadratic_form "
+        "cumulants",
     "theorem.averages": "averages conditional_average curves",
     "theorem.proof": "averaged_constant gaussian_mean split",
     "convergence.divergence":
@@ -47,19 +43,15 @@ PUBLIC = {
     "convergence.long_sequences":
         "participation_moments mean_entropy entropy frozen effective_alpha "
         "row_overlap width_term",
-    "blocks.texts": "embedding_cov text_labels",
-    "blocks.parts": "Norm Rotary",
+    "blocks.stream": "embedding_cov text_labels",
+    "blocks.parts": "Norm Rotary FeedForward",
     "blocks.attention": "SelfAttention",
-    "blocks.feed_forward": "FeedForward",
     "blocks.block": "Block",
-    "blocks.draws": "Chain Gradients",
+    "blocks.walk": "Chain Gradients",
     "transformers.transformer": "Transformer",
-    "initialisation.measures": "Thresholds",
-    "initialisation.rules": "with_rule",
-    "initialisation.scan": "scan Scan",
-    "initialisation.report": "report Report",
-    "initialisation.report_command": "infattn_report",
-    "learning.sequences": "embed_features patches",
+    "initialisation.scan": "Thresholds with_rule scan Scan",
+    "initialisation.report": "report Report infattn_report",
+    "learning.estimator": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "learning.descent": "AttentionDescent",
     "paper.figures":

@@ -17,14 +17,14 @@ from scipy import stats
 import infattn_nb
 from infattn_nb import *
 from infattn_nb.numerics import checks
-from infattn_nb.numerics.factors import narrow
+from infattn_nb.numerics.sampling import narrow
 from infattn_nb.numerics.quadrature import dual_quadrature, gauss, normal_nodes
 from infattn_nb.programs.nodes import bound
 from infattn_nb.programs.score_paths import Paths
 from infattn_nb.theorem.pseudo_lipschitz import attack
-from infattn_nb.theorem.score_law import VarianceGamma
+from infattn_nb.theorem.score_clt import VarianceGamma
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
 T = Tokens(3, relu)
 A = Attention(T, heads=2)
 LOW = Attention(T, heads=2, head_width=4)

@@ -17,15 +17,15 @@ from conftest import nightly
 from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, identity
 from infattn_nb import recall
 from infattn_nb import embed_features, patches
-from infattn_nb.laws.predictive import Mixture
-from infattn_nb.learning import posteriors
-from infattn_nb.learning.evidence import gained, kernel_evidence, mean_covariance
-from infattn_nb.learning.evidence import mean_covariance_and_slope
+from infattn_nb.laws.mixtures import Mixture
+from infattn_nb.learning import fitting as posteriors
+from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
+from infattn_nb.learning.fitting import mean_covariance_and_slope
 from infattn_nb.learning.layer_on_data import attend, features, training_layer
-from infattn_nb.learning.likelihood import Likelihood, normals
+from infattn_nb.learning.layer_on_data import Likelihood, normals
 from infattn_nb.numerics.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
 from infattn_nb.numerics.particles import leapfrog, next_temperature, pool, systematic
-from infattn_nb.learning.sequences import padded, stacked
+from infattn_nb.learning.estimator import padded, stacked
 
 pytestmark = pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning") # small clouds are rough, and say so
 

@@ -12,7 +12,7 @@ from conftest import nightly
 from infattn_nb import Attention, Tokens, effective_alpha, entropy, frozen, identity
 from infattn_nb import mean_entropy, mixture_of_heads, participation_moments, relu
 from infattn_nb import row_overlap, softmax, tanh, width_term
-from infattn_nb.layer.row_blocks import ROUGH, Mesh
+from infattn_nb.layer.row_law import ROUGH, Mesh
 from infattn_nb.layer.row_law import Row, independent, joins, row_law, row_mixture
 from infattn_nb.layer.row_law import row_points
 from infattn_nb.numerics.quadrature import normal_nodes

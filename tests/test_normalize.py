@@ -10,7 +10,7 @@ from scipy.stats import ks_2samp
 from infattn_nb import AssumptionWarning, Program, Transformer, attention, gram
 from infattn_nb import limit, relu, simulate, tanh
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
 
 def written(t):
     "A transformer as a program: its tokens after every block."

@@ -21,7 +21,7 @@ from infattn_nb import erf, gelu, leaky_relu, limit, lstm, mlp, relu, rnn, sigmo
 from infattn_nb import simulate, simulate_dense, sin, softmax, tanh
 from infattn_nb.programs.nodes import Score
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
 Σ = np.array([[1., .5, .2], [.5, 1., -.3], [.2, -.3, 1.]])
 
 def scores_of(p): return [h for h in p.nodes if isinstance(h, Score)]

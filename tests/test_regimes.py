@@ -12,7 +12,7 @@ from infattn_nb import importance_tail, paired_kl
 from infattn_nb import relu, softmax, softmax_weight, tail_risk, tanh, tied_law
 from infattn_nb import tied_scores
 from infattn_nb.convergence.regimes import DISTANCES
-from infattn_nb.laws.scale_mixture import value_and_error
+from infattn_nb.laws.mixtures import value_and_error
 
 T = Tokens(4, clip(100.))
 made = lru_cache(Attention) # the limit law of a layer is computed once

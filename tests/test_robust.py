@@ -19,10 +19,10 @@ import infattn_nb
 from infattn_nb import Attention, AttentionRegressor, HierarchicalGaussian, Program, ScaleMixture, Tokens, attention
 from infattn_nb import gelu, gelu_tanh, identity, limit, relu, silu, softplus, tanh
 from infattn_nb.learning import fitting
-from infattn_nb.learning.sequences import sequences
+from infattn_nb.learning.estimator import sequences
 from infattn_nb.layer.recipe import sample_outputs
-from infattn_nb.numerics import factors
-from infattn_nb.numerics.factors import lower_times, psd_factor, times_lower
+from infattn_nb.numerics import sampling as factors
+from infattn_nb.numerics.sampling import lower_times, psd_factor, times_lower
 from infattn_nb.programs.score_paths import Paths
 
 FOUR = Attention(Tokens(4, relu), heads=2)

@@ -10,8 +10,8 @@ import pytest
 from scan_tables import LENGTHS_PATH, NETWORKS, PATH, network, table
 
 from infattn_nb import Block, FeedForward, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, scan, silu, with_rule
-from infattn_nb.initialisation.measures import Measures, Thresholds, attended, depth_ratio, diagnose, excess, kernel_share, measures, score_ratio, spread, typical_norm
-from infattn_nb.initialisation.rules import RULES, scores_of, strength_of
+from infattn_nb.initialisation.scan import Measures, Thresholds, attended, depth_ratio, diagnose, excess, kernel_share, measures, score_ratio, spread, typical_norm
+from infattn_nb.initialisation.scan import RULES, scores_of, strength_of
 from infattn_nb.initialisation.scan import repeated, scaled
 
 WORDS = embedding_cov(range(6), 1., .3)

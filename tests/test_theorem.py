@@ -14,7 +14,7 @@ from infattn_nb import split, tanh, times
 from infattn_nb.programs.nodes import Score
 from infattn_nb.theorem.proof import _conditional_variances, _parts_of_block
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.assumption.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
 Σ = np.array([[1., .5], [.5, 4.]])
 F, DF = lambda x: np.sin(3*x), lambda x: 3*np.cos(3*x)
 LAYER = Attention(Tokens(3, clip(100.)), heads=1, var_q=4.)

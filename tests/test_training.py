@@ -13,9 +13,9 @@ from scipy.stats import ks_2samp, linregress
 
 from conftest import nightly
 from infattn_nb import AttentionDescent, AttentionRegressor, embed_features
-from infattn_nb.learning.descent_run import batch_at
+from infattn_nb.learning.trained import batch_at
 from infattn_nb.learning.estimator import NotFittedError
-from infattn_nb.learning.descent_state import dynamics, factor_step, product_noise
+from infattn_nb.learning.descent_step import dynamics, factor_step, product_noise
 
 DATA = Path(__file__).parent/"data"
 
@@ -219,7 +219,7 @@ def test_narrow_noise_is_that_of_all_columns(m):
     def end(F):
         for _ in range(3): F = factor_step(F, M, 1, m, how, rng)
         return np.einsum("nhkqr,nhlpr->nhkqlp", F, F).reshape(N, -1), F.shape[4]
-    from infattn_nb.learning.descent_state import bartlett_start
+    from infattn_nb.learning.descent_step import bartlett_start
     ours, columns = end(bartlett_start(SeedSequence(0).spawn(N), 1, 1, 1, 2, m).scores)
     full = np.zeros((N, 1, 2, 2, m))
     full[:, :, 0] = rng.standard_normal((N, 1, 2, m))

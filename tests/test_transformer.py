@@ -10,7 +10,7 @@ from conftest import columns, least_p, nightly
 from infattn_nb import Attention, Tokens, Transformer, embedding_cov
 from infattn_nb import gelu_tanh, identity, relu, silu, tanh
 from infattn_nb import participation_moments, row_overlap
-from infattn_nb.numerics.factors import bartlett
+from infattn_nb.numerics.sampling import bartlett
 from oracle import literal, softmax
 
 def agree(pairs, level=1e-7):

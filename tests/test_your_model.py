@@ -13,11 +13,11 @@ import pytest
 
 import infattn_nb
 from infattn_nb import FeedForward, Norm, Scan, SelfAttention, Transformer, embedding_cov, gelu, gelu_tanh, report, scan, silu, with_rule
-from infattn_nb.blocks.texts import several
-from infattn_nb.initialisation.measures import Thresholds, depth_ratio
+from infattn_nb.blocks.stream import several
+from infattn_nb.initialisation.scan import Thresholds, depth_ratio
 from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
-from infattn_nb.initialisation.report_command import infattn_report, report_of
-from infattn_nb.initialisation.rules import scaled
+from infattn_nb.initialisation.report import infattn_report, report_of
+from infattn_nb.initialisation.scan import scaled
 from infattn_nb.numerics import checks
 from infattn_nb.readers.weights import LAYOUTS, handles_of
 
@@ -184,7 +184,7 @@ PEER_CONFIGS = {"GPT-2": "gpt2", "BERT": "bert-base-uncased", "Pythia": "pythia-
 @pytest.mark.power("a factor 1.5 of the ratio across depth, a factor 2 of the spread that width adds")
 @pytest.mark.parametrize("name", PEER_CONFIGS)
 def test_known_models_are_drawn_again(name):
-    from infattn_nb.initialisation.measures import diagnose, spread
+    from infattn_nb.initialisation.scan import diagnose, spread
     t = Transformer.from_config(HUB/f"{PEER_CONFIGS[name]}.json", 16)
     finite, limit = diagnose(t, t.gradients(None, 20, 5)), diagnose(t, t.gradients(np.inf, 40, 6))
     depth, added = most([depth_ratio(x) for x in finite.norms.values()]), np.sqrt(spread(finite.tangent)**2 - spread(limit.tangent)**2)

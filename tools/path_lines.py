@@ -52,7 +52,7 @@ def with_path(name):
     "The notebook with its opening: title and claim, path, introduction, a hidden cell that installs the package on Colab."
     nb = read(name)
     cells = [c for c in nb["cells"] if c["id"] not in ("path", "colab")]
-    head, rest = re.fullmatch(r"(# [^\n]+\n\n> [^\n]+)\n*(.*)", text(cells[0]), flags=re.S).groups()
+    head, rest = re.fullmatch(r"(# [^\n]+\n\n> [^\n]+(?:\n\n- aliases: [^\n]+)?)\n*(.*)", text(cells[0]), flags=re.S).groups()
     if rest: cells[1:1] = [cell("intro", "markdown", rest)]
     cells[0]["source"] = head.splitlines(keepends=True)
     code = next((k for k, c in enumerate(cells) if c["cell_type"] == "code"), len(cells))

@@ -1,0 +1,267 @@
+"""The API reference: all names, all methods, and a page for each class, made from docstrings.
+Examples come, with their outputs, from the page `nbs/30_classes.ipynb`, where they are run.
+
+    python tools/api_pages.py [FOLDER]
+
+Quarto runs it before rendering (`_quarto.yml`), in the folder of the pages."""
+import inspect
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT)) # the package of this copy, whatever is installed
+
+import infattn_nb # noqa: E402
+
+NBS = ROOT/"nbs"
+WINGS = dict(
+    numerics="Numbers", laws="Laws", layer="One attention layer", programs="Programs",
+    theorem="The theorem", convergence="How far from the limit", blocks="Blocks",
+    transformers="Transformers", initialisation="Initialisation", learning="Learning",
+    paper="The paper's experiments")
+
+HEADS = "Parameters", "Returns", "Raises"
+
+def sections(doc):
+    "A docstring in parts: what stands first, and the numpydoc sections as lines."
+    parts, head = {"": []}, ""
+    lines = doc.splitlines()
+    for line, below in zip(lines, [*lines[1:], ""]):
+        if below and set(below) == {"-"}:
+            head = line.strip()
+            parts[head] = []
+        elif not (line and set(line) == {"-"}):
+            parts[head].append(line)
+    return parts
+
+def entries(lines):
+    "Names of a section and what is said of them."
+    found = []
+    for line in lines:
+        if line and not line.startswith(" "):
+            name, _, kind = line.partition(" : ")
+            found.append((name.strip(), [f"{kind.strip()}."] if kind.strip() else []))
+        elif line.strip() and found:
+            found[-1][1].append(line.strip())
+    return [(name, " ".join(text)) for name, text in found]
+
+def plain(text):
+    "Text of a docstring as Markdown: signs that Markdown would take for its own."
+    parts = re.split(r"(\$[^$]*\$|`[^`]*`)", text)
+    parts[1::2] = [x.replace(r"\|", r"\Vert{}").replace("|", r"\vert{}")
+                   if x[0] == "$" else x
+                   for x in parts[1::2]]
+    signs = {"|": r"\|", "*": "∗", "~": r"\~", "^": r"\^", "<": r"\<", "[": r"\["}
+    for k in range(0, len(parts), 2):
+        parts[k] = "".join(signs.get(c, c) for c in parts[k])
+    return "".join(parts).replace("``", "`")
+
+def shown(value):
+    "A default as one would type it."
+    name = getattr(value, "name", None) or getattr(value, "__name__", None)
+    if value == slice(None):
+        return "slice(None)"
+    return "np.inf" if value == float("inf") else name or repr(value)
+
+def signature(name, thing):
+    "The call, in lines of 88 characters."
+    parts, star = [], False
+    for p in inspect.signature(thing).parameters.values():
+        if p.name in ("self", "cls"):
+            continue
+        if p.kind is p.KEYWORD_ONLY and not star:
+            parts.append("*")
+            star = True
+        mark = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        star = star or mark == "*"
+        default = "" if p.default is p.empty else f"={shown(p.default)}"
+        parts.append(f"{mark}{p.name}{default}")
+    lines = [f"{name}("]
+    for k, part in enumerate(parts):
+        piece = part + (", " if k + 1 < len(parts) else "")
+        if len(lines[-1] + piece) > 86:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("    ")
+        lines[-1] += piece
+    return "\n".join(lines) + ")"
+
+def defaults(thing):
+    "Parameter -> its default as shown, `required` if there is none."
+    found = {}
+    for p in inspect.signature(thing).parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            continue
+        found[p.name] = "required" if p.default is p.empty else f"`{shown(p.default)}`"
+    return found
+
+def code(name):
+    "The name of a parameter; in backticks it would be a link to its namesake."
+    return f"`{name}`" if "*" in name else f"<code>{name}</code>"
+
+def described(doc, thing):
+    "What a docstring says, as Markdown: text, a table of parameters, returns, raises."
+    parts, known = sections(doc), defaults(thing) if thing else {}
+    text = ["\n".join(parts[""]).strip().split("\n\n")[0].replace("\n", " ")]
+    text = [plain(text[0])]
+    rows = [f"| {code(name)} | {known.get(name.strip('*'), '')} | {plain(said)} |"
+            for name, said in entries(parts.get("Parameters", []))]
+    if rows:
+        head = ["| parameter | default | meaning |", "|:--|:--|:----|"]
+        text.append("\n".join([*head, *rows]))
+    for head in HEADS[1:]:
+        for name, said in entries(parts.get(head, [])):
+            text.append(f"**{head}** {plain(name)}{': ' + plain(said) if said else ''}")
+    return "\n\n".join(filter(None, text))
+
+def methods(cls):
+    "Public methods and properties, those of the package's own base classes included."
+    found, fields = {}, getattr(cls, "__dataclass_fields__", ())
+    for base in cls.__mro__:
+        if base.__module__.startswith("infattn_nb"):
+            for name, member in vars(base).items():
+                function = getattr(member, "__func__", getattr(member, "fget", member))
+                documented = inspect.isfunction(function) and function.__doc__
+                if documented and name not in fields and not name.startswith("_"):
+                    found.setdefault(name, (member, function))
+    return found
+
+def documented(cls):
+    "The entry of a class: how it is made, and every method."
+    name = cls.__name__
+    doc = inspect.getdoc(cls) or ""
+    made = inspect.getdoc(cls.__init__) or ""
+    if "Parameters" not in sections(doc) and "Parameters" in sections(made):
+        doc += "\n\n" + made
+    text = []
+    if not issubclass(cls, Exception):
+        text.append(f"```python\n{signature(name, cls)}\n```")
+    text.append(described(doc, None if issubclass(cls, Exception) else cls))
+    text.append(example(name))
+    for method, (member, function) in methods(cls).items():
+        text.append(f"## {name}.{method} {{#{name.lower()}.{method}}}")
+        if isinstance(member, property):
+            text.append("A property.")
+        else:
+            text.append(f"```python\n{signature(f'{name}.{method}', function)}\n```")
+        known = None if isinstance(member, property) else function
+        text.append(described(inspect.getdoc(function), known))
+    return "\n\n".join(filter(None, text))
+
+# Examples and pages
+
+def notebooks():
+    "Name of a notebook -> its cells."
+    return {path.name: json.loads(path.read_text(encoding="utf-8"))["cells"]
+            for path in sorted(NBS.glob("*.ipynb"))}
+
+PAGES = notebooks()
+
+def source(cell):
+    return "".join(cell["source"])
+
+def page_of(room):
+    "The notebook that makes a room, and its title."
+    for name, cells in PAGES.items():
+        if any(source(c) == f"#| default_exp {room}" for c in cells):
+            return name, re.match("# (.+)", source(cells[0]))[1]
+
+def example(name):
+    "The example of a class and what it prints."
+    for cell in PAGES["30_classes.ipynb"]:
+        if cell["id"] == f"cl-{name.lower()}-ex":
+            printed = ["".join(o.get("text", o.get("data", {}).get("text/plain", "")))
+                       for o in cell["outputs"]]
+            shown = "".join(printed).rstrip()
+            return f"```python\n{source(cell)}\n```\n\n```text\n{shown}\n```"
+    return ""
+
+def class_page(name):
+    "The page of a class."
+    cls = getattr(infattn_nb, name)
+    notebook, title = page_of(infattn_nb.ROOM_OF[name])
+    made = f"[API reference](index.qmd) · explained on the page [{title}](../{notebook})"
+    front = f"---\ntitle: {name}\n---"
+    return "\n\n".join([front, made, documented(cls)]) + "\n"
+
+# The index
+
+def first_sentence(thing):
+    "The first sentence of a docstring, fit for a table."
+    head = (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
+    sentence = re.split(r"(?<=[.!?]) (?=[A-Z])", head)[0].strip()
+    parts = re.split(r"(\$[^$]*\$)", sentence)
+    parts[1::2] = [x.replace(r"\|", r"\Vert{}").replace("|", r"\vert{}")
+                   for x in parts[1::2]]
+    return "".join(parts).replace("|", r"\|").replace("*", "∗")
+
+def line_of(name):
+    "What a name is, in a line."
+    thing = getattr(infattn_nb, name)
+    if inspect.isclass(thing) or inspect.isroutine(thing):
+        return first_sentence(thing)
+    if isinstance(thing, infattn_nb.Nonlinearity):
+        return "A ready-made nonlinearity, with its dual activation."
+    return first_sentence(type(thing))
+
+def entry(name):
+    "A row of the index: the name with its link, and its line."
+    if inspect.isclass(getattr(infattn_nb, name)):
+        target = f"{name.lower()}.qmd"
+    else:
+        target = f"../{page_of(infattn_nb.ROOM_OF[name])[0]}"
+    shown = name.replace("_", chr(92) + "_")
+    return f"| [{shown}]({target}) | {line_of(name)} |"
+
+def names_of(wing):
+    "The public names of a wing, in the order of the alphabet."
+    names = [name for name, room in infattn_nb.ROOM_OF.items() if room.startswith(f"{wing}.")]
+    return sorted(names, key=str.casefold)
+
+def index():
+    "The tables of all public names, a table for each wing."
+    head = ["| name | what it is |", "|:--|:-----|"]
+    return "\n\n".join(f"## {title}\n\n" + "\n".join([*head, *map(entry, names_of(wing))])
+                       for wing, title in WINGS.items())
+
+def classes():
+    "The public classes, in the order of the alphabet."
+    return sorted(name for name in infattn_nb.__all__
+                  if inspect.isclass(getattr(infattn_nb, name)))
+
+def method_rows():
+    "The table of all methods."
+    owners = {}
+    for name in classes():
+        for method in methods(getattr(infattn_nb, name)):
+            link = f"[{name}]({name.lower()}.qmd#{name.lower()}.{method})"
+            owners.setdefault(method, []).append(link)
+    rows = [f"| `{method}` | {', '.join(links)} |" for method, links in sorted(owners.items())]
+    return "\n".join(["| method | of |", "|:--|:------|", *rows])
+
+INDEX = """---
+title: "API reference"
+description: "Everything that `from infattn_nb import …` offers: each name with a line, a page for each class, every method by its name."
+aliases: [../names.html]
+---
+
+The lines are the first sentences of the docstrings; `help(Attention.law)` says what a page says. A name leads to its entry: a class to its page, a function to the page that makes it. A wrong argument raises `ValueError` or `TypeError` with [one sentence](../40_checks.ipynb): what it is, what was got, what is wanted. A name that is not here may be [a method](#methods); [an example for each class](../30_classes.ipynb) shows how they are used. A wing uses those above it.
+
+{index}
+
+## Methods
+
+{methods}
+"""
+
+def pages():
+    "File -> text of the whole reference."
+    found = {f"{name.lower()}.qmd": class_page(name) for name in classes()}
+    return found | {"index.qmd": INDEX.format(index=index(), methods=method_rows())}
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "api")
+    folder.mkdir(exist_ok=True)
+    for file, text in pages().items():
+        (folder/file).write_text(text, encoding="utf-8")
