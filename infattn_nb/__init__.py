@@ -96,8 +96,8 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .numerics.sampling import draw as draw
     from .numerics.sampling import fold as fold
     from .numerics.sampling import seed_sequence as seed_sequence
-    from .numerics.factors import psd_factor as psd_factor
-    from .numerics.factors import wishart_factor as wishart_factor
+    from .numerics.sampling import psd_factor as psd_factor
+    from .numerics.sampling import wishart_factor as wishart_factor
     from .numerics.nonlinearities import Nonlinearity as Nonlinearity
     from .numerics.nonlinearities import identity as identity
     from .numerics.nonlinearities import relu as relu
@@ -117,15 +117,15 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .numerics.nonlinearities import step as step
     from .numerics.nonlinearities import times as times
     from .numerics.nonlinearities import softmax as softmax
-    from .laws.scale_mixture import ScaleMixture as ScaleMixture
-    from .laws.scale_mixture import mixture_of_heads as mixture_of_heads
+    from .laws.mixtures import ScaleMixture as ScaleMixture
+    from .laws.mixtures import mixture_of_heads as mixture_of_heads
+    from .laws.mixtures import Mixture as Mixture
     from .laws.hierarchical import HierarchicalGaussian as HierarchicalGaussian
-    from .laws.predictive import Mixture as Mixture
     from .layer.tokens import Tokens as Tokens
     from .layer.attention import Attention as Attention
-    from .layer.literal import simulate_dense as simulate_dense
-    from .programs.assumption import AssumptionError as AssumptionError
-    from .programs.assumption import AssumptionWarning as AssumptionWarning
+    from .layer.attention import simulate_dense as simulate_dense
+    from .programs.nodes import AssumptionError as AssumptionError
+    from .programs.nodes import AssumptionWarning as AssumptionWarning
     from .programs.program import Program as Program
     from .programs.architectures import mlp as mlp
     from .programs.architectures import rnn as rnn
@@ -136,13 +136,13 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .programs.infinite_width import Limit as Limit
     from .programs.finite_width import simulate as simulate
     from .programs.finite_width import gram as gram
-    from .programs.program_tokens import ProgramTokens as ProgramTokens
+    from .programs.finite_width import ProgramTokens as ProgramTokens
     from .theorem.pseudo_lipschitz import compose as compose
     from .theorem.pseudo_lipschitz import product as product
     from .theorem.pseudo_lipschitz import growth as growth
     from .theorem.pseudo_lipschitz import softmax_weight as softmax_weight
     from .theorem.pseudo_lipschitz import break_pseudo_lipschitz as break_pseudo_lipschitz
-    from .theorem.score_law import variance_gamma as variance_gamma
+    from .theorem.score_clt import variance_gamma as variance_gamma
     from .theorem.score_clt import ExchangeableScores as ExchangeableScores
     from .theorem.score_clt import score_cov as score_cov
     from .theorem.score_clt import score_gram as score_gram
@@ -193,25 +193,25 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .convergence.long_sequences import effective_alpha as effective_alpha
     from .convergence.long_sequences import row_overlap as row_overlap
     from .convergence.long_sequences import width_term as width_term
-    from .blocks.texts import embedding_cov as embedding_cov
-    from .blocks.texts import text_labels as text_labels
+    from .blocks.stream import embedding_cov as embedding_cov
+    from .blocks.stream import text_labels as text_labels
     from .blocks.parts import Norm as Norm
     from .blocks.parts import Rotary as Rotary
+    from .blocks.parts import FeedForward as FeedForward
     from .blocks.attention import SelfAttention as SelfAttention
-    from .blocks.feed_forward import FeedForward as FeedForward
     from .blocks.block import Block as Block
-    from .blocks.draws import Chain as Chain
-    from .blocks.draws import Gradients as Gradients
+    from .blocks.walk import Chain as Chain
+    from .blocks.walk import Gradients as Gradients
     from .transformers.transformer import Transformer as Transformer
-    from .initialisation.measures import Thresholds as Thresholds
-    from .initialisation.rules import with_rule as with_rule
+    from .initialisation.scan import Thresholds as Thresholds
+    from .initialisation.scan import with_rule as with_rule
     from .initialisation.scan import scan as scan
     from .initialisation.scan import Scan as Scan
     from .initialisation.report import report as report
     from .initialisation.report import Report as Report
-    from .initialisation.report_command import infattn_report as infattn_report
-    from .learning.sequences import embed_features as embed_features
-    from .learning.sequences import patches as patches
+    from .initialisation.report import infattn_report as infattn_report
+    from .learning.estimator import embed_features as embed_features
+    from .learning.estimator import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor
     from .learning.regressor import recall as recall
     from .learning.descent import AttentionDescent as AttentionDescent

@@ -35,6 +35,19 @@ local settings = assert(io.open("../settings.ini", "rb")):read("a")
 local published, base = settings:match("\npublished *= *(%w+)") == "True", "/" .. settings:match("\nrepo *= *([^\r\n]+)") .. "/"
 local facts = {version = settings:match("\nversion *= *([^\r\n]+)"), date = os.date("%d %B %Y"):gsub("^0", "")} -- for the footer
 
+-- Quarto writes the same long script at the end of every page: one file serves them all.
+local function shared_script(page)
+  local tag = '<script id="quarto%-html%-after%-body" type="application/javascript">(.-)</script>'
+  return page:gsub(tag, function(body)
+    local name = "site_libs/page-" .. pandoc.utils.sha1(body):sub(1, 8) .. ".js"
+    local file = assert(io.open(os.getenv("QUARTO_PROJECT_OUTPUT_DIR") .. "/" .. name, "wb"))
+    file:write(body)
+    file:close()
+    local offset = page:match('<meta name="quarto:offset" content="([^"]*)"')
+    return '<script src="' .. offset .. name .. '"></script>'
+  end)
+end
+
 for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
   if path:match("%.html$") then
     local file = assert(io.open(path, "rb"))
@@ -42,6 +55,9 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     file:close()
     for _, pattern in ipairs(needless) do page = page:gsub(pattern, "") end
     page = page:gsub("<thead>(.-)</thead>", one_header_row)
+    page = shared_script(page)
+    page = page:gsub("<th[^>]*>%s*</th>", "<td></td>") -- the corner of a table heads nothing
+    page = page:gsub('<a href="#cb%d+%-%d+" aria%-hidden="true" tabindex="%-1"></a>', ""):gsub('<span id="cb%d+%-%d+">', "<span>") -- of a line of code, which nobody links to
     page = mark_this(page, path:match("[^/]+$"))
     if not published and path:match("404%.html$") then page = page:gsub('(["(])' .. base, "%1./") end -- a copy of the site has no address yet
     page = page:gsub("{(version)}, {(date)}", function(a, b) return facts[a] .. ", " .. facts[b] end)

@@ -5,6 +5,7 @@
 -- 4. A full stop or a comma stays on the line of its formula.
 -- 5. Where nbdev has made a link inside code, the name stays alone.
 -- 6. A cell that only imports is folded: it can be copied, and does not stand before the picture.
+-- 6b. A folded check says how many assertions it holds.
 -- 7. While nothing is published the site serves its own source: under "Install" stands where.
 -- 8. What Python prints of types (`dtype: float64`, `np.float64(1.5)`) is left out of outputs.
 -- 9. The prose of each section, and its open code apart, are kept for the search (after.lua).
@@ -26,17 +27,13 @@ local published, host, repo = get("published") == "True", get("doc_host") .. get
 
 local function under(url, address) return url:sub(1, #address) == address and url:sub(#address + 1) end
 
-local function where_documented(target) -- a method without an entry of its own is found on the page of all classes, or at its class
+local function where_documented(target) -- a method stands on the page of its class in the API reference
   local page, class, method = target:match("^([%w_]+)%.html#([%w_]+)%.([%w_]+)$")
-  local classes = page and read(quarto.project.directory .. "/31_classes.ipynb") or ""
-  if page and classes:find("{#" .. class .. "." .. method .. "}", 1, true) then return "classes.html#" .. class .. "." .. method end
-  for _, name in ipairs(page and pandoc.system.list_directory(quarto.project.directory) or {}) do
-    if name:match("^%d*_?(.+)%.ipynb$") == page then
-      local entry = read(quarto.project.directory .. "/" .. name):lower():find("show_doc(" .. class .. "." .. method, 1, true)
-      return entry and target or page .. ".html#" .. class
-    end
-  end
-  return target
+  local entry = page and io.open(quarto.project.directory .. "/api/" .. class .. ".qmd", "rb")
+  if not entry then return page and page .. ".html#" .. class or target end
+  local known = entry:read("a"):find("{#" .. class .. "." .. method .. "}", 1, true)
+  entry:close()
+  return "api/" .. class .. ".html" .. (known and "#" .. class .. "." .. method or "")
 end
 
 local function of_an_argument(target) return target:match("^checks%.html#") ~= nil end -- `width` in a text is an argument, not what checks it
@@ -64,7 +61,7 @@ end
 local function is_source_link(block) return not published and block.t == "Para" and stringify(block) == "source" end
 
 local function offer(name)
-  local text = read(root .. "/nbs/" .. name)
+  local text = read(root .. "/nbs/" .. name):gsub('"image/png": "[^"]*",%s*', "") -- who downloads it runs it
   local folder = quarto.project.output_directory .. "/notebooks"
   pandoc.system.make_directory(folder, true)
   local file = assert(io.open(folder .. "/" .. name, "wb"))
@@ -106,6 +103,21 @@ local function folded_imports(block)
   return block
 end
 
+local function counted_checks(block) -- a closed check says how much it checks
+  if block.attributes["code-summary"] == "Check" then
+    local n = 0
+    for _, test in ipairs {"assert%f[%W]", "assert_", "test_%l+%(", "expect_fail%("} do n = n + select(2, block.text:gsub(test, "")) end
+    if n > 0 then block.attributes["code-summary"] = ("Check: %d %s"):format(n, n == 1 and "assertion" or "assertions") end
+  end
+  return block
+end
+
+local function breakable(code) -- in a table a long name may break after a dot or a line below, nowhere else
+  if #code.text < 16 or not code.text:find("[._]%w") then return end
+  local text = code.text:gsub("&", "&amp;"):gsub("<", "&lt;"):gsub(">", "&gt;"):gsub("([._])(%w)", "%1<wbr>%2")
+  return pandoc.RawInline("html", "<code>" .. text .. "</code>")
+end
+
 local function untyped(div)
   if not div.classes:includes("cell-output") then return end
   return div:walk {CodeBlock = function(block)
@@ -123,7 +135,7 @@ local function with_download(blocks) -- tools/pack_source.py writes both files
     if block.t == "Header" and stringify(block) == "Install" then
       out:insert(pandoc.Para {
         pandoc.Str("Download "), pandoc.Link("the package", "download/" .. wheel), pandoc.Str(" ("), pandoc.Code("pip install " .. wheel),
-        pandoc.Str("), or "), pandoc.Link("the whole repository", "download/" .. name .. ".zip"), pandoc.Str(": notebooks, tests and all, as a zip.")})
+        pandoc.Str("), or "), pandoc.Link("the whole repository", "download/" .. name .. ".zip"), pandoc.Str(": notebooks (without their pictures, which a run draws again), tests and all, as a zip.")})
     end
   end
   return out
@@ -154,7 +166,7 @@ local function kept_for_search(blocks, name) -- sections as Quarto's index has t
 end
 
 local function fitted(text) -- a signature in lines of 88 characters, its types without the modules they come from
-  return (text:gsub("[%a_][%w_%.]*%.(%u[%w_]*)", "%1"):gsub("[^\n]+", function(line)
+  return (text:gsub("slice%(None, None, None%)", "slice(None)"):gsub("[%a_][%w_%.]*%.(%u[%w_]*)", "%1"):gsub("[^\n]+", function(line)
     if utf8.len(line) <= 88 then return end
     local lines, indent, remark = {""}, line:match("^ *"), ""
     for piece in (line .. " "):gmatch("[^ ]+ ") do
@@ -183,12 +195,13 @@ function Pandoc(doc)
     if not path and block.t == "Para" and stringify(block):find("%d+ minutes") then path = block end
   end
   if not path then path = pandoc.Para {}; blocks:insert(1, path) end
-  for k, link in ipairs(offer(pandoc.path.filename(quarto.doc.input_file))) do
+  local name = pandoc.path.filename(quarto.doc.input_file)
+  for k, link in ipairs(name:match("%.ipynb$") and offer(name) or {}) do
     if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
     path.content:insert(link)
   end
   doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation, CodeBlock = unlinked}
-  doc.blocks = with_download(doc.blocks:walk {CodeBlock = folded_imports, Div = untyped})
+  doc.blocks = with_download(doc.blocks:walk {CodeBlock = function(block) return counted_checks(folded_imports(block)) end, Div = untyped, Table = function(table) return table:walk {Code = breakable} end})
   local html = pandoc.path.filename(quarto.doc.output_file or ""):match("^(.+)%.html$")
   if html then kept_for_search(doc.blocks, html) end
   return doc

@@ -3,6 +3,7 @@ Wants Quarto and any Chromium. Formulas are set by MathJax, from the network or 
 (where `es5/tex-chtml-full.js` lies)."""
 import configparser
 import gzip
+import html
 import http.server
 import json
 import os
@@ -44,12 +45,14 @@ def test_quarto_renders_without_a_warning(rendering):
     for page in site.glob("*.html"): assert "?@" not in page.read_text(encoding="utf-8"), page.name
 
 def test_every_page_offers_its_notebook(rendering):
-    "The notebook itself, not what nbdev and Quarto made of it; by a relative link, which holds in every copy of the site."
+    "The notebook itself, not what nbdev and Quarto made of it, without its pictures; by a relative link, which holds in every copy of the site."
+    code = lambda text: ["".join(c["source"]) for c in json.loads(text)["cells"]]
     site = rendering[-1]
     for notebook in (ROOT/"nbs").glob("*.ipynb"):
         page = (site/(re.sub(r"^\d+_", "", notebook.stem) + ".html")).read_text(encoding="utf-8")
         assert f'href="./notebooks/{notebook.name}" download="{notebook.name}"' in page
-        assert (site/"notebooks"/notebook.name).read_bytes() == notebook.read_bytes()
+        offered = (site/"notebooks"/notebook.name).read_text(encoding="utf-8")
+        assert code(offered) == code(notebook.read_text(encoding="utf-8")) and '"image/png": "' not in offered
 
 def test_the_menu_marks_the_page_that_is_open(rendering):
     marked = {}
@@ -72,19 +75,20 @@ def test_names_of_arguments_are_no_links(rendering):
 def test_links_lead_somewhere(rendering):
     "Nothing points to a code host or to a site that are not there yet; every other link inside the site has its target."
     site = rendering[-1]
-    pages = {page.name: page.read_text(encoding="utf-8") for page in site.glob("*.html")}
+    pages = {str(page.relative_to(site)): page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     for name, page in pages.items():
         for link in re.findall(r'<a [^>]*href="([^"]+)"', page):
             file, _, anchor = link.partition("#")
             if re.match(r"[a-z]+:", link): assert PUBLISHED or not link.startswith(HOSTS), f"{name}: {link}"; continue
-            assert not file or (site/file).exists(), f"{name}: {link}"
-            target = pages.get(file.removeprefix("./") or name, "")
+            lead = os.path.normpath(Path(name).parent/file) if file else name
+            assert (site/lead).exists(), f"{name}: {link}"
+            target = pages.get(lead, "")
             assert not anchor or not target or f'id="{anchor}"' in target, f"{name}: {link}"
 
 def test_published_pages_say_where_they_live(rendering, tmp_path):
     "One switch in settings.ini shows the links to the code host, the other way round `test_links_lead_somewhere`."
     here, name = rendering[-1].parent, "40_checks"
-    for part in ("nbs", "tools", "_proc", "_quarto.yml"): (shutil.copytree if (here/part).is_dir() else shutil.copy)(here/part, tmp_path/part)
+    for part in ("nbs", "infattn_nb", "tools", "_proc", "_quarto.yml"): (shutil.copytree if (here/part).is_dir() else shutil.copy)(here/part, tmp_path/part)
     (tmp_path/"settings.ini").write_text(re.sub(r"(?m)^published *=.*", "published = True", (here/"settings.ini").read_text(encoding="utf-8")), encoding="utf-8")
     subprocess.run(["quarto", "render", f"{name}.ipynb"], cwd=tmp_path/"_proc", check=True, capture_output=True)
     page = (tmp_path/"_proc/_docs/checks.html").read_text(encoding="utf-8")
@@ -101,6 +105,12 @@ def test_home_page_is_light(rendering):
     page = (site/"index.html").read_text(encoding="utf-8")
     files = set(re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(?:\./)?([^":?#]+\.(?:js|css|png|svg))"', page)) | {"index.html", "search.json"}
     assert len(files) > 10 and sum(len(gzip.compress((site/f).read_bytes())) for f in files) < 1e6
+
+def test_nothing_is_printed_raw(rendering):
+    "No types of numbers, no arguments that say nothing."
+    for page in rendering[-1].rglob("*.html"):
+        text = html.unescape(re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")))
+        assert not re.search(r"dtype: \w+|np\.float64\(|\*args, \*\*kwargs|slice\(None, None|\b1 heads\b|\binf heads\b", text), page.name
 
 # In the browser
 
@@ -182,12 +192,47 @@ function code(doc, page) { // a line of 88 characters fits on a desk, and none i
   return out;
 }
 
+function words(doc, page) { // a name is broken where it may be: after a dot or a line below, not within a word
+  const out = [], range = doc.createRange();
+  for (const e of doc.querySelectorAll('main td, main th, main h1, main h2, main h3, main li code, main p code')) {
+    const walk = doc.createTreeWalker(e, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+      const node = walk.currentNode;
+      if (node.parentElement.closest('mjx-container, .math, pre') || !node.data.trim() || !shown(node.parentElement)) continue;
+      for (const {0: word, index} of node.data.matchAll(/[A-Za-z]{4,}/g)) {
+        range.setStart(node, index);
+        range.setEnd(node, index + word.length);
+        if (new Set([...range.getClientRects()].map(r => Math.round(r.top))).size > 1) out.push(word);
+      }
+    }
+  }
+  return out;
+}
+
+function hints(doc, page) { // what scrolls sideways has a shaded edge
+  const out = [];
+  for (const e of doc.querySelectorAll('main table, main pre, main .math.display, main p, main .cell-output-display')) {
+    const style = page.getComputedStyle(e);
+    if (!shown(e) || !/auto|scroll/.test(style.overflowX) || e.scrollWidth <= e.clientWidth + 3) continue;
+    if (!style.backgroundImage.includes('linear-gradient')) out.push(`${e.tagName.toLowerCase()}.${[...e.classList].join('.')}: ${e.textContent.trim().slice(0, 50)}`);
+  }
+  return out;
+}
+
+function openings(doc) { // no open block of imports above the first picture
+  const picture = doc.querySelector('main figure img, main [data-live]');
+  const before = e => picture && e.compareDocumentPosition(picture) & Node.DOCUMENT_POSITION_FOLLOWING;
+  const imports = text => /\S/.test(text) && text.trim().split('\n').every(line => /^(import |from |\s*#|\s*$)/.test(line));
+  return [...doc.querySelectorAll('main pre > code')].filter(e => before(e) && !e.closest('details') && imports(e.textContent)).map(e => e.textContent.slice(0, 60));
+}
+
 async function look(name) {
   frame.style.width = '1400px';
   await new Promise(done => { frame.onload = done; frame.src = name; });
   const page = frame.contentWindow, doc = frame.contentDocument, found = {};
   const note = (check, mode, list) => { for (const what of new Set(list)) ((found[check] ??= {})[what] ??= []).push(mode); };
   await Promise.race([page.MathJax?.startup?.promise, wait(30000)]);
+  note('openings', 'all', openings(doc));
   for (const fold of doc.querySelectorAll('details')) fold.open = true;
   note('formulas', 'all', formulas(doc, page));
   if (!page.MathJax?.startup?.promise) for (const e of doc.querySelectorAll('span.math')) e.textContent = 'x'; // raw TeX is no line of ours
@@ -199,7 +244,7 @@ async function look(name) {
       for (let k = 0; k < 100 && dark() !== (theme === 'dark'); k++) await wait(50); // the stylesheet comes in
       await wait(250);
       if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) note('errors', theme, ['the theme cannot be chosen']);
-      for (const check of [fits, figures, contrast, code]) note(check.name, `${theme} ${width}`, check(doc, page));
+      for (const check of [fits, figures, contrast, code, ...(theme === 'light' ? [words, hints] : [])]) note(check.name, `${theme} ${width}`, check(doc, page));
     }
   }
   for (const e of doc.querySelectorAll('main button, main input, main select, main summary')) if (shown(e)) e.click();
@@ -222,7 +267,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         super().__init__(*args, **kwargs)
 
     def do_GET(self):
-        name, pages = self.path.partition("?")[0].lstrip("/"), sorted(p.name for p in Path(self.directory).glob("*.html"))
+        name, pages = self.path.partition("?")[0].lstrip("/"), sorted(p.name for p in Path(self.directory).glob("*.html") if "<title>Redirect" not in p.read_text(encoding="utf-8"))
         if name == "shell": self.reply(SHELL.replace("PAGES", json.dumps(pages)))
         elif name in pages:
             text = (Path(self.directory)/name).read_text(encoding="utf-8").replace("<head>", "<head>" + LOOK, 1)
@@ -266,9 +311,10 @@ def found(rendering, tmp_path_factory):
 
 def report(found, check): return [f"{page} ({', '.join(modes)}): {what}" for page, checks in found.items() for what, modes in checks.get(check, {}).items()]
 
-@pytest.mark.parametrize("check", ["fits", "figures", "contrast", "code", "errors"])
+@pytest.mark.parametrize("check", ["fits", "figures", "contrast", "code", "words", "hints", "openings", "errors"])
 def test_every_page(found, check):
-    "No page wider than its window, no figure cut, contrast at least 4.5, no line of code broken, no script error."
+    """No page wider than its window, no figure cut, contrast at least 4.5, no line of code and no word broken, no script error,
+    a shaded edge where something scrolls, no open imports above the first picture."""
     assert len(found) > 20
     assert not (bad := report(found, check)), "\n".join(bad)
 

@@ -22,11 +22,11 @@ C.1.2, P(9)–P(12); Lemma 17; Lemma 18; C.1.3; C.2; §5.1 protocol; §6: deeper
 @lru_cache
 def text(path): return "\n\n".join("".join(c["source"]) for c in json.loads((ROOT/path).read_text(encoding="utf-8"))["cells"])
 
-def rows():
-    "The rows of all tables: lists of five cells."
+def rows(columns=5):
+    "The rows of all tables with so many columns: lists of cells."
     lines = [line for line in text("nbs/33_paper_map.ipynb").splitlines() if line.startswith("|")]
-    cells = [[c.strip() for c in line.strip("|").split(" | ")] for line in lines if not re.match(r"\| ?(-|item )", line)]
-    return [[c.strip("| ") for c in row] for row in cells]
+    cells = [[c.strip() for c in line.strip("|").split(" | ")] for line in lines if not re.match(r"\| ?(-|item |question )", line)]
+    return [[c.strip("| ") for c in row] for row in cells if len(row) == columns]
 
 def wrong_links(cell):
     for page, anchor in re.findall(r"\]\(([\w.]+?)(?:#([\w-]+))?\)", cell):
@@ -58,6 +58,9 @@ def test_row(row):
     item, says, page, code, check = row
     assert says and re.sub(r"\[[^]]+\]\([\w.]+#[\w-]+\)(, )?", "", page) == re.sub(r"`\w[\w.]*`(, )?", "", code) == re.sub(rf"{CHECK.pattern}(, )?", "", check) == "" # nothing is skipped
     assert page and code and check and not [*wrong_links(page), *wrong_symbols(code), *wrong_tests(check)]
+
+def test_questions_are_answered_by_names_that_exist():
+    assert len(rows(3)) > 15 and not [x for question, page, code in rows(3) for x in wrong_symbols(code)]
 
 def test_every_item_of_the_paper_is_there_once():
     items = [row[0] for row in rows()]

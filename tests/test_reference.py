@@ -1,55 +1,51 @@
 """The pages that are made from the package say what the package says now: all public names, every class and its methods."""
 import inspect
-import json
 import re
+import subprocess
 from pathlib import Path
 
+import pypandoc
 import pytest
-from fastcore.xtras import working_directory
 
+import api_pages
 import infattn_nb
 
 ROOT = Path(__file__).parent.parent
 CLASSES = [name for name in infattn_nb.__all__ if inspect.isclass(getattr(infattn_nb, name))]
 
-def made(name, *ids):
-    "The names that some cells of a page make, and the text that the page has stored."
-    cells = json.loads((ROOT/"nbs"/name).read_text(encoding="utf-8"))["cells"]
-    here = {}
-    with working_directory(ROOT/"nbs"):
-        for cell in cells:
-            if cell["id"] in ids: exec("".join(cell["source"]), here)
-    stored = ["".join(o["data"]["text/markdown"]) for c in cells for o in c.get("outputs", []) if "text/markdown" in o.get("data", {})]
-    texts = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
-    return here, "\n\n".join([*stored, *texts])
+PAGES = api_pages.pages()
 
-@pytest.fixture(scope="module")
-def classes(): return made("31_classes.ipynb", "climports", "clcode")
+def test_the_index_has_a_line_for_every_public_name():
+    rows = re.findall(r"^\| \[([^]]+)\]", PAGES["index.qmd"], flags=re.M)
+    assert sorted(row.replace("\\", "") for row in rows) == sorted(infattn_nb.__all__)
+    assert not re.search(r"\| \|$", PAGES["index.qmd"], flags=re.M), "a name without a sentence"
 
-def test_the_index_has_a_line_for_every_public_name_and_method():
-    here, stored = made("30_names.ipynb", "nmimports", "nmcode", "nmowners")
-    with working_directory(ROOT/"nbs"):
-        for table in ("index", "method_rows"): assert here[table]() in stored, "run the page again: `python tools/run_pages.py 30_names`"
-    rows = re.findall(r"^\| \[([^]]+)\]", stored, flags=re.M)
-    assert [row.replace("\\", "") for row in rows] == sorted(infattn_nb.__all__, key=str.casefold)
+def test_the_index_has_every_method():
+    for name in CLASSES:
+        for method in api_pages.methods(getattr(infattn_nb, name)):
+            assert f"[{name}]({name.lower()}.qmd#{name.lower()}.{method})" in PAGES["index.qmd"]
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_class_stands_as_the_package_documents_it(classes, name):
-    here, stored = classes
-    cls = getattr(infattn_nb, name)
-    assert re.search(rf"^###? {name} {{#{name.lower()}}}$", stored, flags=re.M), f"{name} has no entry"
-    assert here["documented"](cls).data in stored, "run the page again: `python tools/run_pages.py 31_classes.ipynb`"
-    for method, (_, function) in here["methods"](cls).items():
-        assert f"{{#{name.lower()}.{method}}}" in stored and inspect.getdoc(function)
+def test_every_class_has_a_page_with_all_methods(name):
+    page = PAGES[f"{name.lower()}.qmd"]
+    for method, (_, function) in api_pages.methods(getattr(infattn_nb, name)).items():
+        assert page.count(f"\n## {name}.{method} {{#{name.lower()}.{method}}}\n") == 1 and inspect.getdoc(function)
 
-def test_search_finds_what_was_looked_for(classes):
-    "Search reads headings: these three were looked for and not found."
-    for heading in ("Transformer.chain", "Transformer.from_torch", "AttentionRegressor.predictive"):
-        assert f"### {heading} {{#{heading.lower()}}}" in classes[1]
+def test_examples_are_of_classes():
+    ids = [cell["id"] for cell in api_pages.PAGES["30_classes.ipynb"] if cell["id"].endswith("-ex")]
+    assert len(ids) > 12 and {id[3:-3] for id in ids} <= {name.lower() for name in CLASSES}
 
-def test_a_parameter_without_its_meaning_would_be_seen(classes):
+@pytest.mark.parametrize("file", PAGES)
+def test_pages_are_markdown_and_their_links_lead_somewhere(file):
+    text = PAGES[file].partition("\n---\n")[2]
+    command = [pypandoc.get_pandoc_path(), "-f", "markdown", "-t", "html", "--mathjax", "--syntax-highlighting=none", "--fail-if-warnings"]
+    html = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8", check=True).stdout
+    for target, anchor in re.findall(r'href="([^"#]*)#?([^"]*)"', html):
+        if target.startswith("../"): assert (ROOT/"nbs"/target[3:]).exists(), target
+        else: assert target in ("", *PAGES) and (not anchor or f"{{#{anchor}}}" in PAGES[target or file] or anchor == "methods"), target
+
+def test_a_parameter_without_its_meaning_would_be_seen():
     "The reader of docstrings: names, defaults, meanings and sections."
-    here, _ = classes
     def f(a, b=2, *, c=None):
         """Do it.
 
@@ -71,7 +67,7 @@ def test_a_parameter_without_its_meaning_would_be_seen(classes):
         ValueError
             if not
         """
-    text = here["described"](inspect.getdoc(f), f)
+    text = api_pages.described(inspect.getdoc(f), f)
     assert r"| <code>a</code> | required | int. first \| one |" in text and "| <code>b</code> | `2` | second, longer |" in text
     assert "**Returns** float: all" in text and "**Raises** ValueError: if not" in text
-    assert here["signature"]("f", f) == "f(a, b=2, *, c=None)"
+    assert api_pages.signature("f", f) == "f(a, b=2, *, c=None)"

@@ -28,7 +28,7 @@ QUERIES = { # -> pages, one of which must be found
 def crumbs(contents, above=()):
     for item in contents:
         if isinstance(item, str): yield item, [*above]
-        else: yield from crumbs(item["contents"], (*above, item["section"]))
+        else: yield from crumbs(item.get("contents", []), (*above, item.get("section")))
 
 @lru_cache
 def documents():

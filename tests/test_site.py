@@ -13,6 +13,8 @@ import pypandoc
 import pytest
 import yaml
 
+import api_pages
+
 pytestmark = pytest.mark.xdist_group("site") # its fixtures are made once
 
 ROOT = Path(__file__).parent.parent
@@ -89,6 +91,9 @@ def _markdown(cell):
     "Text cells, and the documentation that nbdev has put in."
     if cell["cell_type"] == "markdown": return "".join(cell["source"])
     return "\n\n".join("".join(o["data"]["text/markdown"]) for o in cell.get("outputs", []) if "text/markdown" in o.get("data", {}))
+
+@lru_cache
+def reference(): return api_pages.pages()
 
 @lru_cache
 def bibliography(): return re.findall(r"^@\w+\{([\w-]+),", (NBS/"references.bib").read_text(encoding="utf-8"), flags=re.M)
@@ -179,6 +184,7 @@ def test_links_and_images(site, name):
         elif file.startswith(HOST): page = by_html[file.removeprefix(HOST)]; assert not anchor or page.targets[anchor] == 1 or page.targets[anchor.partition(".")[0]] == 1, url
         elif re.match(r"https?://", file): assert re.fullmatch(r"https?://[\w.-]+\.\w+(/\S*)?", file), url
         elif not file or file.endswith(".ipynb"): assert not anchor or site[file or name].targets[anchor] == 1, url
+        elif file.startswith("api/"): assert not anchor or f"{{#{anchor}}}" in reference()[file.removeprefix("api/")], url
         else: assert (NBS/file).exists(), url
     for _, alt, (url, _) in site[name].of("Image"):
         assert len(words(alt)) > 3 and (re.match("https?://", url) or (NBS/url).exists()), url
@@ -260,7 +266,7 @@ def sidebar(contents=None):
     "The pages in reading order."
     for item in SITE["website"]["sidebar"]["contents"] if contents is None else contents:
         if isinstance(item, str): yield item
-        else: yield from sidebar(item["contents"])
+        else: yield from sidebar(item.get("contents", [])) # a link to the API reference has none
 
 def test_sidebar_lists_every_page_once(): assert sorted(sidebar()) == PAGES
 

@@ -1,10 +1,12 @@
-"""The site serves its own source while no host does: the repository as a zip, and the wheel that is built from that zip.
+"""The site serves its own source while no host does: the repository as a zip, without the pictures stored in its
+notebooks, and the wheel that is built from that zip.
 
     python tools/pack_source.py FOLDER
 
 Quarto runs it after rendering (`_quarto.yml`) and names the folder of the site in QUARTO_PROJECT_OUTPUT_DIR."""
 import configparser
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,11 +29,17 @@ def files():
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file() and not LEFT_OUT & {*file.relative_to(ROOT).parts}: yield file.relative_to(ROOT)
 
+def without_pictures(notebook):
+    "The text of a notebook; who runs it draws them again."
+    return re.sub(r'"image/png": "[^"]*",\s*', "", notebook)
+
 def pack(folder):
     "Write the zip and, built from it, the wheel."
     folder.mkdir(parents=True, exist_ok=True)
     with ZipFile(folder/f"{NAME}.zip", "w", ZIP_DEFLATED) as archive:
-        for file in files(): archive.write(ROOT/file, Path(NAME)/file)
+        for file in files():
+            if file.suffix == ".ipynb": archive.writestr(str(Path(NAME)/file), without_pictures((ROOT/file).read_text(encoding="utf-8")))
+            else: archive.write(ROOT/file, Path(NAME)/file)
     with tempfile.TemporaryDirectory() as here:
         ZipFile(folder/f"{NAME}.zip").extractall(here)
         command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder.resolve(), Path(here)/NAME]

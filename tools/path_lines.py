@@ -21,7 +21,7 @@ SHORT = ("index.ipynb", "00_essay.ipynb", "01_hierarchical.ipynb", "03_attention
 SKIP = {"13_clt.ipynb": "14_theorem.ipynb", "15_proof.ipynb": "16_rates.ipynb"} # where to go without the proofs
 
 def reading_order(contents=yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]):
-    return [p for item in contents for p in ([item] if isinstance(item, str) else reading_order(item["contents"]))]
+    return [p for item in contents for p in ([item] if isinstance(item, str) else reading_order(item.get("contents", [])))]
 
 ORDER = reading_order()
 

@@ -17,6 +17,7 @@ def readme():
 
 def _markdown(cell):
     source = "".join(cell["source"])
+    source = source.replace("](api/index.qmd)", "](30_classes.ipynb)") # the API reference is made with the site
     if cell["cell_type"] == "markdown": return re.sub(r"\]\((\w+\.ipynb)", r"](nbs/\1", source).replace(f"]({BLOB}", "](")
     if "#| hide" in source: return ""
     if "images/limit.png" in source:

@@ -17,7 +17,7 @@ from .parts import CACHE, Arrived, Norm, Part, Pull, Rotary, verb
 from .parts import waves
 from .stream import gram
 from ..numerics import checks
-from ..numerics.factors import bartlett
+from ..numerics.sampling import bartlett
 from ..numerics.nonlinearities import below_top
 from ..numerics.sampling import pieces
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .attention import SelfAttention
-from .feed_forward import FeedForward
+from .parts import FeedForward
 from .parts import Arrived, Norm, Part, verb
 from .stream import Gradient, Stream, Sum, add, gram, inverse
 from .stream import narrow, right_inverse, root
 from ..numerics import checks
-from ..numerics.factors import bartlett
+from ..numerics.sampling import bartlett
 
 # %% ../../nbs/19_blocks.ipynb #bl-block
 #| code-fold: true

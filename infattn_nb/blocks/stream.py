@@ -4,16 +4,18 @@
 
 # %% auto #0
 __all__ = ['gram', 'root', 'narrow', 'steady', 'inverse', 'inverse_factor', 'right_inverse', 'Stream', 'add', 'given_gram',
-           'random_coordinates', 'given_embeddings', 'Gradient', 'random_readout', 'opened', 'Parted', 'Sum']
+           'random_coordinates', 'given_embeddings', 'Gradient', 'random_readout', 'opened', 'Parted', 'Sum', 'several',
+           'embedding_cov', 'text_labels', 'numbered']
 
-# %% ../../nbs/58_stream.ipynb #st-imports
+# %% ../../nbs/58_stream.ipynb #takes
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..numerics.factors import bartlett, psd_factor
+from ..numerics import checks
+from ..numerics.sampling import bartlett, psd_factor
 
 # %% ../../nbs/58_stream.ipynb #st-root
 def gram(X):
@@ -381,5 +383,93 @@ def _through_norm_in_the_limit(M, overlap, F, D):
     M = M - t[..., None]*np.eye(t.shape[-1])
     return D[..., :, None]*M*D[..., None, :]
 
+# %% ../../nbs/58_stream.ipynb #st-texts
+def several(tokens): # a string: words, or letters if it has no space; lists: texts
+    "Labels of one text or of several, as a list of arrays."
+    if hasattr(tokens, "detach"): # of torch
+        tokens = tokens.detach().cpu().numpy()
+    if not isinstance(tokens, (str, list, tuple, range, np.ndarray)):
+        checks.refuse("tokens", "be a number of tokens, a text, or a list of labels",
+                      f"{tokens!r:.40}", "pass e.g. 16, 'to be or not to be' or "
+                      "[3, 1, 4]", TypeError)
+    nested = not isinstance(tokens, str) and len(tokens) and \
+        all(isinstance(text, (list, tuple, np.ndarray)) for text in tokens)
+    parts = tokens if nested else [tokens]
+    texts = [np.asarray(_labels(x)) for x in parts]
+    for t in texts:
+        if t.ndim != 1 or not t.size:
+            checks.refuse("tokens", "be a list of labels", f"shape {t.shape}",
+                          "pass one label per position")
+        phrase = next((x for x in t if isinstance(x, str) and len(x.split()) > 1), None)
+        if phrase is not None:
+            checks.refuse("tokens", "be single words or labels", repr(phrase),
+                          "split each text: several texts are a list of lists")
+    return texts
+
+def _labels(text):
+    "The words of a string; its letters if it is one word."
+    if not isinstance(text, str):
+        return text
+    words = text.split()
+    return words if len(words) != 1 else list(text.strip())
+
+
+# %% ../../nbs/58_stream.ipynb #st-cov
+def embedding_cov(tokens: Any, var_token: float = 1.,
+                  var_position: float = 0.) -> np.ndarray:
+    r"""Covariance of the embeddings $e_{t_i} + p_i$ of texts in each coordinate.
+
+    Parameters
+    ----------
+    tokens
+        A label per position: equal labels, equal tokens. A string is a text of
+        words, or of letters if it has no space. Several texts, as a list of lists
+        or an array (texts, s), share tokens and positions
+    var_token
+        variance of a coordinate of a token's embedding
+    var_position
+        the same of a position's
+
+    Returns
+    -------
+    ndarray, (s, s)
+        Of all tokens, one text after another.
+    """
+    texts = several(tokens)
+    t = np.concatenate(texts)
+    position = np.concatenate([np.arange(len(text)) for text in texts])
+    var_token = checks.number(var_token, "var_token", "[0, ∞)")
+    var_position = checks.number(var_position, "var_position", "[0, ∞)")
+    same_place = position[:, None] == position
+    return var_token*(t[:, None] == t) + var_position*same_place
+
+def text_labels(texts: Any) -> np.ndarray:
+    """Which text each token belongs to, as `Transformer(texts=…)` takes it.
+
+    Parameters
+    ----------
+    texts
+        the texts, or anything with their lengths
+
+    Returns
+    -------
+    ndarray of int, (s,)
+        0 for the tokens of the first text, 1 for those of the second, …
+    """
+    lengths = [len(text) for text in several(texts)]
+    return np.repeat(np.arange(len(lengths)), lengths)
+
+# %% ../../nbs/58_stream.ipynb #tx-numbered
+def numbered(labels, # one per token
+             s, # tokens
+            ): # ndarray of int, (s,)
+    "Labels of texts as 0, 1, … in the order in which they come."
+    labels = list(labels)
+    if len(labels) != s:
+        checks.refuse("texts", f"hold one label per token, {s}", len(labels),
+                      "pass e.g. text_labels(texts)")
+    number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
+    return np.array([number[label] for label in labels])
+
 # %% ../../nbs/58_stream.ipynb #public
-__all__ = []
+__all__ = ["embedding_cov", "text_labels"]

@@ -17,8 +17,8 @@ from scipy.interpolate import make_interp_spline
 from scipy.special import wrightomega
 from scipy.stats import norm
 
-from ..laws.scale_mixture import ScaleMixture
-from ..layer.row_blocks import FINE, Mesh, row_entropy
+from ..laws.mixtures import ScaleMixture
+from ..layer.row_law import FINE, Mesh, row_entropy
 from ..layer.row_law import judged, powers
 from ..numerics import checks
 from ..numerics.quadrature import gauss

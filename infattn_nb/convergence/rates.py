@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 
 from .divergence import GROUPS, grouped, paired_densities
 from .divergence import paired_layer
-from ..laws.scale_mixture import ScaleMixture, mixture_of_heads
+from ..laws.mixtures import ScaleMixture, mixture_of_heads
 from ..layer.attention import Attention
-from ..layer.limit_law import limit_marginal
+from ..layer.recipe import limit_marginal
 from ..layer.tokens import Tokens
 from ..numerics import checks
-from ..numerics.factors import psd_factor
+from ..numerics.sampling import psd_factor
 from ..numerics.nonlinearities import identity
 from ..numerics.quadrature import line, sobol_normals
 from ..numerics.sampling import Rng

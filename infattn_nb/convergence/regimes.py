@@ -21,12 +21,12 @@ from scipy.stats import norm
 from .divergence import hellinger, kl_divergence, paired_kl
 from .divergence import total_variation, wasserstein
 from ..laws.hierarchical import HierarchicalGaussian
-from ..laws.scale_mixture import ScaleMixture, value_and_error
+from ..laws.mixtures import ScaleMixture, value_and_error
 from ..layer.attention import Attention
 from ..layer.recipe import most_samples, weights_and_values
 from ..numerics import checks
-from ..numerics.factors import wishart_factor
-from ..numerics.pictures import own_axes
+from ..numerics.sampling import wishart_factor
+from ..numerics.output import own_axes
 from ..numerics.sampling import Rng, Size, Streams, by_pieces, draw
 from ..numerics.sampling import fold, mean_and_error, seed_sequence, sums
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.random import Generator
 
 from ..layer.attention import Attention
-from ..layer.literal import literal_layer
+from ..layer.attention import literal_layer
 from ..numerics import checks
-from ..numerics.factors import psd_factor
+from ..numerics.sampling import psd_factor
 from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .measures import score_ratio, spread, typical_norm
-from ..numerics.files import picture
-from ..numerics.pictures import house_style, bold_dashes, lines, pattern
+from .scan import score_ratio, spread, typical_norm
+from ..numerics.output import picture
+from ..numerics.output import house_style, bold_dashes, lines, pattern
 
 # %% ../../nbs/86_report_pages.ipynb #rg-names
 MATRICES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out",

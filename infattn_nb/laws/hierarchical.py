@@ -20,9 +20,9 @@ from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from .scale_mixture import ScaleMixture
+from .mixtures import ScaleMixture
 from ..numerics import checks
-from ..numerics.factors import psd_factor
+from ..numerics.sampling import psd_factor
 from ..numerics.sampling import Rng, Size, draw, fold, mean_and_error, pieces
 from ..numerics.sampling import seed_sequence, sums
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from .gram_sums import explicit_sums, signs_save, sums_by_signs
 from ..numerics import checks
-from ..numerics.factors import psd_factor, wishart_factor, wishart_triangle
+from ..numerics.sampling import psd_factor, wishart_factor, wishart_triangle
 from ..numerics.nonlinearities import Nonlinearity, clipped, identity
 from ..numerics.nonlinearities import value_key
 from ..numerics.sampling import Rng, Size, draw

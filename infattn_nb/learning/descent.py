@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 
-from ..laws.predictive import Mixture
-from .deep import deep_descended, flat
+from ..laws.mixtures import Mixture
+from .circuits import deep_descended, flat
 from .estimator import Estimator, not_fitted, only_where
 from .estimator import r_squared
 from .layer_on_data import visible
-from .losses import loss_of, tried
-from .sequences import sequences
+from .descent_step import loss_of, tried
+from .estimator import sequences
 from .trained import descended, weights_of
 from ..numerics import checks
-from ..numerics.pictures import lines, own_axes
+from ..numerics.output import lines, own_axes
 from ..numerics.sampling import Rng
 
 # %% ../../nbs/28_training.ipynb #classcode

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState, default_rng
 
-from ..laws.predictive import Mixture
+from ..laws.mixtures import Mixture
 from .estimator import Estimator, r_squared
 from .fitting import fitted, law_of, least_noise, root_seed, seconds
 from .layer_on_data import visible
-from .posteriors import mean_attention
-from .sequences import sequences
+from .fitting import mean_attention
+from .estimator import sequences
 from ..numerics import checks
-from ..numerics.pictures import own_axes, pattern, points
+from ..numerics.output import own_axes, pattern, points
 from ..numerics.sampling import Rng, seed_sequence
 
 # %% ../../nbs/26_learning.ipynb #c6c68b25

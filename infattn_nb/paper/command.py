@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from fastcore.script import call_parse
 
-from ..layer.literal import simulate_dense
+from ..layer.attention import simulate_dense
 from ..numerics import checks
 from ..numerics.sampling import Rng, Unfailing, progress_bar
 from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of

@@ -29,9 +29,9 @@ from ..layer.attention import Attention
 from ..layer.gram_sums import nested_sums
 from ..layer.tokens import Tokens
 from ..numerics import checks
-from ..numerics.factors import psd_factor
+from ..numerics.sampling import psd_factor
 from ..numerics.nonlinearities import clip, relu
-from ..numerics.pictures import house_style
+from ..numerics.output import house_style
 from ..numerics.quadrature import line
 from ..numerics.sampling import BLOCK, Mirrored, Rng, in_order, pieces
 from .tables import COLUMNS, Job, Plan, Study, rows, save_block

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from ..numerics import checks
-from ..numerics.files import picture, write
-from ..numerics.pictures import house_style
+from ..numerics.output import picture, write
+from ..numerics.output import house_style
 
 # %% ../../nbs/78_store.ipynb #65fe11fd
 try:

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax
-from .assumption import in_one, remarks, violations
-from .drawing import draw_program
+from .nodes import in_one, remarks, violations
+from .nodes import draw_program
 from .nodes import Attend, Input, Inputs, Linear, MatMul, Matrix
 from .nodes import Nonlin, Normalize, Score, Vector
 from .nodes import check_nonlinearity, describe, factor, fraction

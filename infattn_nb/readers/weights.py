@@ -16,7 +16,7 @@ import numpy as np
 from ..blocks.parts import same
 from ..numerics import checks
 from ..numerics.sampling import pieces, seed_sequence
-from .configs import Config
+from .modules import Config
 
 # %% ../../nbs/67_weights.ipynb #wt-tensor
 class Tensor(NamedTuple):

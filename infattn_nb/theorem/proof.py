@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from ..layer.attention import Attention
 from ..layer.recipe import scores_of, weights_and_values
 from ..numerics import checks
-from ..numerics.factors import narrow
+from ..numerics.sampling import narrow
 from ..numerics.nonlinearities import Nonlinearity
 from ..numerics.quadrature import hermite
 from ..numerics.sampling import Mirror, Rng, Streams, draw, pieces

@@ -4,10 +4,9 @@ from typing import Any
 
 # Rooms of this tower, from blocks to initialisation: their public names are found
 # here, too.
-_TOWER = ("blocks.texts", "blocks.parts", "blocks.attention", "blocks.feed_forward",
-          "blocks.block", "blocks.draws", "transformers.transformer",
-          "initialisation.measures", "initialisation.rules", "initialisation.scan",
-          "initialisation.report", "initialisation.report_command")
+_TOWER = ("blocks.stream", "blocks.parts", "blocks.attention", "blocks.block",
+          "blocks.walk", "transformers.transformer", "initialisation.scan",
+          "initialisation.report")
 
 
 def _names() -> list[str]:

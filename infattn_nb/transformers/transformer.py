@@ -16,15 +16,15 @@ import numpy as np
 
 from ..blocks.attention import SelfAttention
 from ..blocks.block import Block
-from ..blocks.draws import Chain, Gradients, draw_chain, draw_gradients
-from ..blocks.draws import mean_of_heads
-from ..blocks.feed_forward import FeedForward
+from ..blocks.walk import Chain, Gradients, draw_chain, draw_gradients
+from ..blocks.walk import mean_of_heads
+from ..blocks.parts import FeedForward
 from ..blocks.parts import Norm, one_line
 from ..blocks.walk import Network
 from ..numerics import checks
 from ..numerics.nonlinearities import gelu
 from ..numerics.sampling import Rng, Size, documented
-from ..readers.configs import Config
+from ..readers.modules import Config
 from ..readers.modules import ensemble_of_module
 from ..readers.weights import table_of, write
 

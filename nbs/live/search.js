@@ -47,7 +47,7 @@ export class Words {
 
   add(item) {
     const crumbs = String(item.crumbs ?? ""), page = item.href.split("#")[0];
-    const weight = crumbs.includes("Under the hood") ? UNDER_THE_HOOD : /classes|names/.test(page) ? LISTS : crumbs.includes("'Reference'") ? REFERENCE : 1;
+    const weight = crumbs.includes("Under the hood") ? UNDER_THE_HOOD : /^api\//.test(page) ? LISTS : crumbs.includes("'Reference'") ? REFERENCE : 1;
     const doc = {item, weight, page, title: plain(item.title), section: plain(item.section), text: plain(item.text), code: plain(item.code)};
     this.documents.push(doc);
     this.pages.set(page, `${this.pages.get(page) ?? ""} ${doc.title} ${doc.section} ${doc.text}`);
