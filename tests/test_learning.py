@@ -753,7 +753,7 @@ def test_the_expected_time_grows_with_the_work():
     X, y = data(12, 4, 4)
     few, many = (AttentionRegressor(n_moves=k).expected_seconds(X, y) for k in (1, 64))
     assert 0 < few < many
-    assert AttentionRegressor(np.inf).expected_seconds(X, y) == 0
+    assert AttentionRegressor(np.inf).expected_seconds(X, y) > 0
 
 def test_auto_stops_when_the_answer_can_be_trusted():
     X, y = data(4, 3, 2)

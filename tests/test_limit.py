@@ -130,10 +130,13 @@ def test_atoms():
     np.testing.assert_allclose(law.cdf(law.ppf([.01, .2, .9])), [.01, .2, .9], rtol=1e-9)
     assert (law.rvs(1000, rng=0) == 0).mean() == pytest.approx(.5, abs=.1)
 
-def test_a_variance_next_to_zero_is_zero():
-    "Below 1e-300 its inverse overflows; the rest of the law must not suffer."
-    law = ScaleMixture([1e-310, 1.])
-    assert law.atom == .5 and law.pdf(1.) == pytest.approx(norm.pdf(1.)/2) and law.sf(1.) == pytest.approx(norm.sf(1.)/2)
+def test_a_variance_next_to_zero():
+    "The rest of the law must not suffer; what floats cannot hold is refused."
+    for tiny in (0., 1e-307):
+        law = ScaleMixture([tiny, 1.])
+        assert law.pdf(1.) == pytest.approx(norm.pdf(1.)/2) and law.sf(1.) == pytest.approx(norm.sf(1.)/2)
+        assert law.atom == (.5 if tiny == 0 else 0)
+    with pytest.raises(ValueError, match="above 2.3e-308"): ScaleMixture([1e-310, 1.])
 
 def test_mixture_verbs_agree():
     law = Attention(Tokens(4, identity)).law(8).marginal(0, draws=4096)

@@ -146,8 +146,8 @@ def test_rows_that_look_at_one_token():
 
 def test_gradients_that_fade_and_starve():
     deep = Transformer.uniform(np.eye(8), layers=12, heads=8, ff=0, var_q=.1)
-    for name, fine in (("depth", dict(fading=1e9)), ("scores", dict(starved=0.))):
-        assert verdict(name, deep).mark == "!" and verdict(name, deep, **fine).mark == "✓"
+    for name, mark, fine in (("depth", "·", dict(fading=1e9)), ("scores", "!", dict(starved=0.))): # known models fade as much
+        assert verdict(name, deep).mark == mark and verdict(name, deep, **fine).mark == "✓"
     assert "above 10" in verdict("depth", deep).text and "below 0.1" in verdict("scores", deep).text
 
 def test_networks_that_differ():
@@ -185,9 +185,9 @@ def test_other_layers_are_passed_over():
     assert alone(later) == of() and alone(Transformer(cov, blocks=[Block(None)])) is None
     assert alone(Transformer.uniform(np.eye(20), heads=2, layers=1), 48).tokens == 16
 
-def test_it_prints_in_eighteen_lines(report):
+def test_it_prints_in_twenty_lines(report):
     lines = repr(report).splitlines()
-    assert len(lines) <= 18 and max(map(len, lines)) <= 88 and lines[0].startswith("Report of a <small> one: 3 blocks, 6 tokens, width 48, 12 networks")
+    assert len(lines) <= 20 and max(map(len, lines)) <= 88 and lines[0].startswith("Report of a <small> one: 3 blocks, 6 tokens, width 48, 12 networks")
     for v in report.verdicts: assert v.mark in "✓!·" and re.search(r"\d", v.text)
 
 def test_networks_of_every_kind_have_one():

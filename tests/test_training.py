@@ -501,7 +501,7 @@ def test_interruption_leaves_a_usable_model():
     "It is what it was at a multiple of fifty steps, and says so."
     X, y = data(P=50, s=8)
     model = AttentionDescent(2, rate=1e-4, steps=10_000_000, tol=0., random_state=0)
-    threading.Timer(1., signal.raise_signal, [signal.SIGINT]).start()
+    threading.Timer(3., signal.raise_signal, [signal.SIGINT]).start()
     with pytest.warns(RuntimeWarning, match="the model is that of step"), pytest.raises(KeyboardInterrupt): model.fit(X, y)
     assert model.interrupted_ and model.n_steps_ % 50 == 0 and model.loss_.shape == (16, model.n_steps_ + 1)
     again = AttentionDescent(2, rate=1e-4, steps=max(model.n_steps_, 1), tol=0., random_state=0).fit(X, y)

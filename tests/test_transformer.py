@@ -240,7 +240,7 @@ REFUSED = [
     (lambda: Transformer.uniform(np.eye(3), kind=None), ValueError, "`kind` must be 'layer'"),
     (lambda: Transformer.uniform(np.eye(3), eps=-1.), ValueError, "`eps` must be"),
     (lambda: Transformer.uniform(np.eye(3), ff="4"), TypeError, "`ff` must hold"),
-    (lambda: Transformer.uniform(np.eye(3), activation=3), TypeError, "`fn` must be a function"),
+    (lambda: Transformer.uniform(np.eye(3), activation=3), TypeError, "`activation` must be a function"),
     (lambda: Transformer.uniform(np.eye(3), mask="left"), ValueError, "`mask` must be"),
     (lambda: Transformer.uniform(np.eye(3), mask=np.eye(2, dtype=bool)), ValueError, "`mask` must have shape"),
     (lambda: Transformer.uniform(np.eye(3), var_q=np.nan), ValueError, "`var_q` must"),

@@ -15,7 +15,7 @@ const SYNONYMS = {
 // Words that many pages use, and the page that explains them.
 const HOME_OF = {
   kurtosis: "hierarchical", density: "hierarchical", pdf: "hierarchical", sample: "attention", width: "attention", ntk: "gradients", "tangent": "gradients",
-  rotary: "blocks", netsor: "netsor", assumption: "netsor", convergence: "rates", rates: "rates", fast: "rates", mask: "robustness", evidence: "learning", posterior: "learning", softmax: "attention",
+  rotary: "blocks", rmsnorm: "blocks", layernorm: "blocks", netsor: "netsor", assumption: "netsor", convergence: "rates", rates: "rates", fast: "rates", mask: "robustness", evidence: "learning", posterior: "learning", softmax: "attention",
   score: "clt", scores: "clt", initialisation: "which_initialisation", initialization: "which_initialisation", install: "index", heads: "attention",
 };
 const IDLE = new Set("a an and are as at be by can do does for from how i in is it my of on or that the to two four eight twelve what when where which why with".split(" "));
