@@ -50,7 +50,8 @@ PUBLIC = {
     "blocks.walk": "Chain Gradients",
     "transformers.transformer": "Transformer",
     "initialisation.scan": "Thresholds with_rule scan Scan",
-    "initialisation.report": "report Report infattn_report",
+    "initialisation.report": "report Report",
+    "initialisation.report_command": "infattn_report",
     "learning.estimator": "embed_features patches",
     "learning.regressor": "AttentionRegressor recall",
     "learning.descent": "AttentionDescent",
@@ -209,7 +210,7 @@ if TYPE_CHECKING: # written by tools/front_door.py, for editors and mypy
     from .initialisation.scan import Scan as Scan
     from .initialisation.report import report as report
     from .initialisation.report import Report as Report
-    from .initialisation.report import infattn_report as infattn_report
+    from .initialisation.report_command import infattn_report as infattn_report
     from .learning.estimator import embed_features as embed_features
     from .learning.estimator import patches as patches
     from .learning.regressor import AttentionRegressor as AttentionRegressor

@@ -23,7 +23,7 @@ from infattn_nb import report as draw_report
 from infattn_nb.initialisation import report_pages
 from infattn_nb.readers.modules import READY
 from infattn_nb.initialisation.report import blocks_said, default_size, enough_width, first_layer, rounded
-from infattn_nb.initialisation.report import report_of
+from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.initialisation.scan import scaled
 from infattn_nb.initialisation.report_pages import PANELS, file_of
 
@@ -470,7 +470,7 @@ def test_the_command_says_threads_when_it_runs_not_when_it_is_imported():
     "Importing it sets nothing and loads no NumPy, which reads the number of threads once; running it does both, in this order."
     code = """import os, sys
 os.environ.pop("OMP_NUM_THREADS", None)
-from infattn_nb.initialisation.report import infattn_report
+from infattn_nb.initialisation.report_command import infattn_report
 assert "OMP_NUM_THREADS" not in os.environ and "numpy" not in sys.modules
 try: infattn_report.__wrapped__("nowhere.json")
 except SystemExit: assert os.environ["OMP_NUM_THREADS"] == "1"

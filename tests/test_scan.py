@@ -339,7 +339,8 @@ def test_map(small):
     np.testing.assert_allclose(mesh, grid)
     star = next(line for line in axes[1].lines if line.get_marker() == "*")
     best = small.best.set_index("layers").loc[9]
-    np.testing.assert_allclose(star.get_xydata()[0], np.log10([best["scores"], best["residual"]]))
+    (x, y), at = star.get_xydata()[0], np.log10([best["scores"], best["residual"]])
+    assert y == pytest.approx(at[1]) and 0 < at[0] - x < np.diff(np.log10(sorted({*grid.columns})))[0]/2 # in its cell, beside the rules
     points = [c.get_offsets()[0] for c in axes[0].collections[1:]]
     rules = small.table.query("rule != '' and layers == 3")
     np.testing.assert_allclose(points, np.log10(rules[["scores", "residual"]]))

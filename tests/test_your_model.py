@@ -16,7 +16,7 @@ from infattn_nb import FeedForward, Norm, Scan, SelfAttention, Transformer, embe
 from infattn_nb.blocks.stream import several
 from infattn_nb.initialisation.scan import Thresholds, depth_ratio
 from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
-from infattn_nb.initialisation.report import infattn_report, report_of
+from infattn_nb.initialisation.report_command import infattn_report, report_of
 from infattn_nb.initialisation.scan import scaled
 from infattn_nb.numerics import checks
 from infattn_nb.readers.weights import LAYOUTS, handles_of

@@ -6,7 +6,7 @@ from typing import Any
 # here, too.
 _TOWER = ("blocks.stream", "blocks.parts", "blocks.attention", "blocks.block",
           "blocks.walk", "transformers.transformer", "initialisation.scan",
-          "initialisation.report")
+          "initialisation.report", "initialisation.report_command")
 
 
 def _names() -> list[str]:
