@@ -57,7 +57,7 @@ def _words(tokens, text):
     if tokens is not None:
         checks.refuse("tokens", "be left out if there is a text", tokens,
                       "the text says how many there are")
-    from infattn_nb.blocks.texts import several
+    from infattn_nb.blocks.stream import several
     if not text.split():
         checks.refuse("text", "hold words", repr(text),
                       "pass e.g. 'to be or not to be'")
@@ -93,7 +93,7 @@ def infattn_report(
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.initialisation.report_pages import KINDS
-    from infattn_nb.numerics.files import writable
+    from infattn_nb.numerics.output import writable
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale knows no π
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
