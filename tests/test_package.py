@@ -63,7 +63,7 @@ def imported(room, path):
         yield from (name.removeprefix("infattn_nb.") for name in absolute if name.startswith("infattn_nb"))
 
 def test_imports_go_one_way():
-    "No wing imports one above it, no room itself by a detour, and the house has a dozen floors at most."
+    "No wing imports one above it, no room itself by a detour, and the house has twelve floors at most, with a command on top."
     below = {room: set(imported(room, path)) for room, path in FILES.items()}
     wings = ["numerics", "laws", "layer", "programs", "theorem", "convergence", "blocks", "readers", "transformers", "initialisation", "learning", "paper"]
     height = {wing: k for k, wing in enumerate(wings)}
@@ -71,7 +71,7 @@ def test_imports_go_one_way():
         assert "infattn_nb" not in rooms, f"{room} comes through the front door"
         for other in rooms: assert height[other.partition(".")[0]] <= height[room.partition(".")[0]], f"{room} imports {other}"
     floors = list(floors_of(below)) # raises CycleError for a circle
-    assert len(floors) <= 12
+    assert len(floors) <= 13
 
 def floors_of(below):
     sorter = TopologicalSorter(below)
