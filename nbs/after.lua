@@ -56,6 +56,7 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     for _, pattern in ipairs(needless) do page = page:gsub(pattern, "") end
     page = page:gsub("<thead>(.-)</thead>", one_header_row)
     page = shared_script(page)
+    if page:find('name="quarto:offset" content="../"', 1, true) then page = page:gsub('src="live/load%.js"', 'src="../live/load.js"') end -- a page of the API reference
     page = page:gsub("<th[^>]*>%s*</th>", "<td></td>") -- the corner of a table heads nothing
     page = page:gsub('<a href="#cb%d+%-%d+" aria%-hidden="true" tabindex="%-1"></a>', ""):gsub('<span id="cb%d+%-%d+">', "<span>") -- of a line of code, which nobody links to
     page = mark_this(page, path:match("[^/]+$"))
