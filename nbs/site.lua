@@ -178,6 +178,8 @@ local function fitted(text) -- a signature in lines of 88 characters, its types 
   end))
 end
 
+local function says_nothing(signature) return signature:find("%(%s*%*args, %*%*kwargs%s*%):?%s*$") end -- of a class whose fields stand in its source
+
 local function unlinked(block) -- nbdev makes links of names in backticks, in docstrings too, where they would be read as they are written
   block.text = block.text:gsub("%[`([%w_.]+)`%]%(https?://[^%s)]*%)", "`%1`")
   return block
@@ -190,7 +192,7 @@ function Pandoc(doc)
     local signature = block.t == "CodeBlock" and above and above.t == "Header" and #block.classes == 1
     if signature then above.classes:insert("documented"); block.text = fitted(block.text) end
     local repeated = signature and open[stringify(above):match("[%w_]+$")]
-    if not repeated and not is_source_link(block) then blocks:insert(block) end
+    if not repeated and not (signature and says_nothing(block.text)) and not is_source_link(block) then blocks:insert(block) end
     above = block
     if not path and block.t == "Para" and stringify(block):find("%d+ minutes") then path = block end
   end

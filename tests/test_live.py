@@ -95,17 +95,24 @@ BROKEN = {"gradient independence": ("one head", "const {g} = sent(S, E, B, F);",
           "nothing past a branch": ("narrow", "plus(cut(along, 0, wide(x)), added.d)", "added.d")}
 NETWORKS = 3000
 
-PAGE = r"""<!doctype html><meta charset="utf-8"><body>
-<div data-live="kernel"></div><div data-live="theorem"></div><div data-live="map"></div><div data-live="judge"></div><div data-live="explorer"></div>
+def page(figures, body):
+    "A page with some live figures and a script, which begins when all of them are drawn and sends what it finds, or its error."
+    boxes = "".join(f'<div data-live="{name}"></div>' for name in figures.split())
+    return f"""<!doctype html><meta charset="utf-8"><body>{boxes}
 <script type="module">
 const errors = [];
 addEventListener("error", e => errors.push(e.message), true);
 addEventListener("unhandledrejection", e => errors.push(String(e.reason)));
 const wait = ms => new Promise(done => setTimeout(done, ms));
-const send = found => fetch("/found", {method: "POST", body: JSON.stringify(found)});
-try {
+const send = found => fetch("/found", {{method: "POST", body: JSON.stringify(found)}});
+try {{
   await import("./live/load.js");
-  for (let k = 0; k < 200 && document.querySelectorAll(".live").length < 5; k++) await wait(50);
+  for (let k = 0; k < 200 && document.querySelectorAll(".live").length < {len(figures.split())}; k++) await wait(50);
+{body}
+}} catch (problem) {{ await send({{errors: [...errors, problem.stack]}}); }}
+</script>"""
+
+PAGE = page("kernel theorem map judge explorer", r"""
   const kernel = await import("./live/kernel.js"), theorem = await import("./live/theorem.js");
   const table = await (await fetch("data/kernel.json")).json();
   const [A, B, C, D, E] = document.querySelectorAll("[data-live]"), wrong = [], shown = [];
@@ -255,8 +262,7 @@ try {
                     perceptron: own(3000, () => theorem.perceptronNetwork(16))};
   const f = times(81, (_, k) => .55 + .3*k/80);
   await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf), below: theorem.limitCdf(-.1), spread: theorem.spreadΨ});
-} catch (problem) { await send({errors: [...errors, problem.stack]}); }
-</script>"""
+""")
 
 class Handler(http.server.SimpleHTTPRequestHandler):
     def __init__(self, *args, found, page, **kwargs):
@@ -364,16 +370,7 @@ def test_the_theorem_moves(found):
 
 # Training
 
-TRAINED = r"""<!doctype html><meta charset="utf-8"><body><div data-live="training"></div>
-<script type="module">
-const errors = [];
-addEventListener("error", e => errors.push(e.message), true);
-addEventListener("unhandledrejection", e => errors.push(String(e.reason)));
-const wait = ms => new Promise(done => setTimeout(done, ms));
-const send = found => fetch("/found", {method: "POST", body: JSON.stringify(found)});
-try {
-  await import("./live/load.js");
-  for (let k = 0; k < 200 && !document.querySelector(".live"); k++) await wait(50);
+TRAINED = page("training", r"""
   const {recall, head, reply, loss, step} = await import("./live/training.js");
   const box = document.querySelector("[data-live]"), wrong = [], seen = [];
   const press = name => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
@@ -408,8 +405,7 @@ try {
     noisy.push(last);
   }
   await send({errors, wrong, seen, cases, noisy});
-} catch (problem) { await send({errors: [...errors, problem.stack]}); }
-</script>"""
+""")
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory): return reported(TRAINED, tmp_path_factory.mktemp("profile"))
@@ -440,16 +436,7 @@ def test_the_noise_of_the_browser(trained):
 
 # Circuits
 
-CIRCUITS = r"""<!doctype html><meta charset="utf-8"><body><div data-live="circuits"></div>
-<script type="module">
-const errors = [];
-addEventListener("error", e => errors.push(e.message), true);
-addEventListener("unhandledrejection", e => errors.push(String(e.reason)));
-const wait = ms => new Promise(done => setTimeout(done, ms));
-const send = found => fetch("/found", {method: "POST", body: JSON.stringify(found)});
-try {
-  await import("./live/load.js");
-  for (let k = 0; k < 200 && !document.querySelector(".live"); k++) await wait(50);
+CIRCUITS = page("circuits", r"""
   const {CIRCUITS, induction, network, reply, step, strength, without} = await import("./live/circuits.js");
   const box = document.querySelector("[data-live]"), wrong = [];
   const press = name => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
@@ -474,8 +461,7 @@ try {
   const of = ({letters, answer}) => ({letters, answer});
   await send({errors, wrong, start, losses, end: net.now.map(plain), some: some.map(of), asked: asked.map(of), f: said([]), cuts: CIRCUITS.map((_, k) => said([k])),
               sizes: CIRCUITS.map(c => strength(net, c)), all: all.map(of), weights: asked.map(({tokens}) => reply(net, tokens).weights)});
-} catch (problem) { await send({errors: [...errors, problem.stack]}); }
-</script>"""
+""")
 
 KEYS = [("score", (0, 0, (), ())), *(("score", (1, 0, a, b)) for a in ((), ((0, 0),)) for b in ((), ((0, 0),))), *(("value", a) for a in ((), ((0, 0),), ((1, 0),), ((0, 0), (1, 0))))]
 
