@@ -228,7 +228,7 @@ def first_layer(t, # the network
     if layer is None:
         return None
     seeds = seed.spawn(2)
-    wide = replace(layer, head_width=None)
+    wide = replace(layer, head_width="full")
     laws = [x.law(width).marginal(0, DRAWS, stream, executor=executor)
             for x, width, stream in zip((layer, wide), (n, np.inf), seeds)]
     kurtosis = [float(law.kurtosis()) for law in laws]
