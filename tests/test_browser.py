@@ -211,7 +211,7 @@ function words(doc, page) { // a name is broken where it may be: after a dot or 
 
 function hints(doc, page) { // what scrolls sideways has a shaded edge
   const out = [];
-  for (const e of doc.querySelectorAll('main table, main pre, main .math.display, main p, main .cell-output-display')) {
+  for (const e of doc.querySelectorAll('main table, main pre, main div, main .math.display, main p')) {
     const style = page.getComputedStyle(e);
     if (!shown(e) || !/auto|scroll/.test(style.overflowX) || e.scrollWidth <= e.clientWidth + 3) continue;
     if (!style.backgroundImage.includes('linear-gradient')) out.push(`${e.tagName.toLowerCase()}.${[...e.classList].join('.')}: ${e.textContent.trim().slice(0, 50)}`);
