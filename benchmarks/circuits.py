@@ -152,12 +152,12 @@ def run_meeting(n, seed, train=300, moments=(0, 50, 100, 150, 200, 250, 300)):
     X, y = induction()
     shown, new = letters_shown(X[:train]), letters_shown(X[train:])
     depth = Depth(2, 1, 1., 1., True, True, True, X.shape[2])
-    rows = []
+    rows, begun = [], None
     for t, net, *both in side_by_side(depth, n, seed, shown, np.eye(5)[y[:train]], moments, rate=.05, batch=30):
         f = net.values(new)
         values, one_rate = (rms(state.reply(depth, new).values[0] - f) for state in both)
         theirs, ours = last_scores(net, both[0], depth, new)
-        begun = ours if t == 0 else begun
+        begun = ours if begun is None else begun
         sizes = [rms(composition(state, depth.size)) for state in (net.circuits(), *both)]
         rows.append(dict(n=n, seed=seed, steps=t, values=values, one_rate=one_rate, scores=rms(ours - theirs), moved=rms(ours - begun)) | dict(zip(("keys", "keys_limit", "keys_one_rate"), sizes)))
     return rows

@@ -264,9 +264,9 @@ def test_paths_are_in_the_order_of_the_stream():
     state = random_circuits(depth, 1, [0], 1)
     answer = state.reply(depth, rows)
     A = [layer.weights[0] for layer in answer.layers]
-    for (path, i) in zip(depth.paths(2), range(0, 18, 2)):
+    for path, i in zip(depth.paths(2), range(0, 18, 2)):
         X = rows.tokens
-        for l, h in path: X = depth.weight*A[l][h] @ X if l == 0 else depth.weight*A[l][h] @ X
+        for l, h in path: X = depth.weight*A[l][h] @ X
         last = X[:, -1] if not path or path[-1][0] == 0 else X[:, 0] # the last layer has one row alone
         np.testing.assert_allclose(answer.read[0][:, i:i + 2], last, atol=1e-12)
     with np.errstate(all="raise"): named(depth, [x[:, 0] for x in state.scores], state.values[:, 0])

@@ -5,11 +5,10 @@
 # %% auto #0
 __all__ = ['EPS', 'NUMBERS', 'Depth', 'Rows', 'at_rows', 'from_rows', 'Layer', 'Answer', 'normalised', 'scores_of', 'forward',
            'backward', 'layer_back', 'Circuits', 'stepped', 'random_circuits', 'named', 'theta', 'depth_of', 'read_by',
-           'Everywhere', 'flat', 'deep_descended', 'joined_circuits', 'steepest_of', 'DeepNetworks']
+           'Everywhere', 'flat', 'deep_descended', 'joined_circuits', 'deep_kernel_times', 'DeepNetworks']
 
 # %% ../../nbs/29_circuits.ipynb #takes
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -18,11 +17,11 @@ from numpy.random import default_rng
 
 from .layer_on_data import rows_read, visible
 from .descent_step import loss_of
-from .trained import ITERATIONS, Fitted, Task, afford, root_of
-from .trained import run_at_a_rate
+from .trained import Fitted, Task, afford, median_steepness
+from .trained import root_of, run_at_a_rate
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax
-from ..numerics.sampling import in_order, pieces
+from ..numerics.sampling import pieces
 
 # %% ../../nbs/29_circuits.ipynb #cipaths
 #| code-fold: true
@@ -200,10 +199,6 @@ class Circuits(NamedTuple):
     scores: tuple # for each layer (N, K, H, k, k)
     values: np.ndarray # (N, K, k, D)
 
-    @property
-    def state(self):
-        return self
-
     def take(self, k):
         "Some of the networks."
         return Circuits(tuple(x[k] for x in self.scores), self.values[k])
@@ -339,11 +334,10 @@ def deep_descended(model, # AttentionDescent, checked
     blocks = _blocks(start, depth, rows)
     λ = None
     if model.rate is None:
-        found = in_order(partial(steepest_of, task), [(b,) for b in blocks], executor)
-        λ = np.median(np.concatenate(list(found)))
+        λ = median_steepness(task, blocks, executor, deep_kernel_times)
     rate, run = run_at_a_rate(model, task, blocks, noise, λ, executor)
     known = DeepNetworks(model, depth, X, start, joined_circuits(run.blocks))
-    return Fitted(known, run.losses, rate, run.losses.shape[1] - 1, run.interrupted)
+    return Fitted.of(known, rate, run)
 
 def _blocks(networks, depth, rows): # [Circuits, …]
     "Of so many networks that their activations fit."
@@ -361,23 +355,19 @@ def joined_circuits(blocks): # Circuits
     scores = [np.concatenate(x) for x in zip(*(b.scores for b in blocks))]
     return Circuits(tuple(scores), np.concatenate([b.values for b in blocks]))
 
-def steepest_of(task, # Task
-                networks, # Circuits
-                step=1e-4, # of the difference
-               ): # (N,)
-    "Largest eigenvalues of the tangent kernels, by the power method."
+def deep_kernel_times(task, # Task
+                      networks, # Circuits
+                      answer, # Answer
+                      χ, # of its values' shape
+                      step=1e-4, # of the difference
+                     ): # Θχ
+    "By a central difference along the gradient."
     depth, rows, now = task.layer, task.view, networks.now()
-    answer = forward(depth, rows, now)
-    χ = np.random.default_rng(0).standard_normal(answer.values.shape)
-    axes = tuple(range(1, χ.ndim))
-    for _ in range(ITERATIONS):
-        χ = χ/np.maximum(np.sqrt((χ*χ).sum(axes, keepdims=True)), 1e-300)
-        slopes = [k*g for k, g in zip(depth.rates(),
-                                      backward(depth, rows, now, answer, χ))]
-        ends = [[x + e*g for x, g in zip(now, slopes)] for e in (step, -step)]
-        there, back = (forward(depth, rows, end).values for end in ends)
-        χ = (there - back)/(2*step)
-    return np.sqrt((χ*χ).sum(axes))
+    slopes = [k*g for k, g in zip(depth.rates(),
+                                  backward(depth, rows, now, answer, χ))]
+    ends = [[x + e*g for x, g in zip(now, slopes)] for e in (step, -step)]
+    there, back = (forward(depth, rows, end).values for end in ends)
+    return (there - back)/(2*step)
 
 # %% ../../nbs/29_circuits.ipynb #deepanswers
 #| code-fold: true

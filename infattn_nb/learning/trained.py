@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ITERATIONS', 'ROUND', 'TOO_LARGE', 'FEATURES', 'MOST', 'NUMBERS', 'HALVINGS', 'HEAD_DRAWS', 'Task', 'batch_at',
-           'chosen', 'advance', 'full_loss', 'steepest', 'Run', 'trained', 'beyond', 'resting', 'Bar', 'Kernels',
-           'InfiniteHeads', 'rows_of', 'KernelNetworks', 'Answers', 'process_values', 'afford', 'numbers_of',
+           'chosen', 'advance', 'full_loss', 'kernel_times', 'steepest', 'Run', 'trained', 'beyond', 'resting', 'Bar',
+           'Kernels', 'InfiniteHeads', 'rows_of', 'KernelNetworks', 'Answers', 'process_values', 'afford', 'numbers_of',
            'start_of', 'weights_of', 'Networks', 'some', 'products_of', 'joined', 'KernelModel', 'Fitted', 'descended',
            'median_steepness', 'root_of', 'blocks_of', 'run_at_a_rate']
 
@@ -96,18 +96,25 @@ def full_loss(task, networks): # (N,)
 # %% ../../nbs/94_trained.ipynb #ratecode
 ITERATIONS = 30 # of the power method
 
-def steepest(task, networks): # (N,)
-    "Largest eigenvalues of the tangent kernels of a block."
-    layer, view = task.layer, task.view
-    reply = networks.reply(layer, view)
-    direction = default_rng(0).standard_normal(reply.values.shape)
+def kernel_times(task, networks, reply, χ): # Θχ (N, P, D)
+    "Back to the products, their response, sideways to the values."
+    gradients = backward(task.layer, task.view, reply, χ)
+    change = networks.state.response(*gradients)
+    return sideways(task.layer, task.view, reply, change)
+
+def steepest(task, # Task
+             networks, # of a block
+             times=kernel_times, # the tangent kernel times a direction
+            ): # (N,)
+    "Largest eigenvalues of the tangent kernels."
+    reply = networks.reply(task.layer, task.view)
+    χ = default_rng(0).standard_normal(reply.values.shape)
+    axes = tuple(range(1, χ.ndim))
     for _ in range(ITERATIONS):
-        norm = np.sqrt((direction**2).sum((1, 2), keepdims=True))
-        direction = direction/np.maximum(norm, 1e-300)
-        gradients = backward(layer, view, reply, direction)
-        change = networks.state.response(*gradients)
-        direction = sideways(layer, view, reply, change)
-    return np.sqrt((direction**2).sum((1, 2)))
+        norm = np.sqrt((χ*χ).sum(axes, keepdims=True))
+        χ = times(task, networks, reply, χ/np.maximum(norm, 1e-300))
+    return np.sqrt((χ*χ).sum(axes))
+
 
 # %% ../../nbs/94_trained.ipynb #runcode
 ROUND = 50 # steps between two looks
@@ -520,6 +527,12 @@ class Fitted(NamedTuple):
     n_steps_: int
     interrupted_: bool
 
+    @classmethod
+    def of(cls, known, rate, run):
+        "What is known after a run at this rate."
+        steps = run.losses.shape[1] - 1
+        return cls(known, run.losses, rate, steps, run.interrupted)
+
 HALVINGS = 20 # of a rate that was too large
 HEAD_DRAWS = 1024 # that stand for infinitely many heads
 
@@ -551,11 +564,12 @@ def descended(model, # checked
         known = KernelModel(heads, X, seeds, Y.shape[1], path)
     else:
         known = Networks(layer, X, joined(blocks), joined(run.blocks))
-    return Fitted(known, run.losses, rate, run.losses.shape[1] - 1, run.interrupted)
+    return Fitted.of(known, rate, run)
 
-def median_steepness(task, blocks, executor):
+def median_steepness(task, blocks, executor, times=kernel_times):
     "The largest eigenvalue of the tangent kernel of a typical network."
-    found = in_order(partial(steepest, task), [(b,) for b in blocks], executor)
+    each = partial(steepest, task, times=times)
+    found = in_order(each, [(b,) for b in blocks], executor)
     return np.median(np.concatenate(list(found)))
 
 def root_of(random_state):
