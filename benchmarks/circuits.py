@@ -23,17 +23,18 @@ from infattn_nb import AttentionDescent
 from infattn_nb.learning.circuits import Depth
 
 DATA = ROOT/"nbs/data"
-CASES = { # -> network, steps, rate
-    "two layers of two heads": (Depth(2, 2, 1., .5, True, False, True, 3), 15, .004),
-    "the same, RMSNorm": (Depth(2, 2, 1., 1., True, True, True, 3), 20, .01),
-    "the same, no skip": (Depth(2, 2, 1., 1., False, True, True, 3), 20, .02),
-    "the same, readout not trained": (Depth(2, 2, 1., 1., True, True, False, 3), 20, .01),
-    "three layers of one head, RMSNorm": (Depth(3, 1, 1., 1., True, True, True, 3), 20, .01)}
+CASES = { # -> network, steps, rate, causal mask?
+    "two layers of two heads": (Depth(2, 2, 1., .5, True, False, True, 3), 15, .004, True),
+    "the same, RMSNorm": (Depth(2, 2, 1., 1., True, True, True, 3), 20, .01, True),
+    "the same, no skip": (Depth(2, 2, 1., 1., False, True, True, 3), 20, .02, True),
+    "the same, readout not trained": (Depth(2, 2, 1., 1., True, True, False, 3), 20, .01, True),
+    "three layers of one head, RMSNorm": (Depth(3, 1, 1., 1., True, True, True, 3), 20, .01, True),
+    "one layer of two heads, RMSNorm, no mask": (Depth(1, 2, 1., 1., True, True, True, 3), 20, .02, False)}
 WIDTHS = {64: 16, 128: 16, 256: 12, 512: 8, 1024: 6, 2048: 3} # how many networks of each
 
 def run_widths(case, n, seed):
-    depth, steps, rate = CASES[case]
-    moved, far = distances(depth, n, seed, steps, rate)
+    depth, steps, rate, causal = CASES[case]
+    moved, far = distances(depth, n, seed, steps, rate, causal=causal)
     return dict(case=case, n=n, seed=seed, far=far, moved=moved)
 
 def induction(letters=5, seed=0):

@@ -57,20 +57,22 @@ def dependent(state):
 
 def unscaled(depth): return depth._replace(var_vo=depth.var_vo*depth.heads) # no 1/H in a path
 
-CASES = [Depth(2, 2, 1., 1., True, True, True, 3), Depth(2, 2, 1., .5, True, False, True, 3), Depth(2, 1, 1., 1., False, True, False, 3), Depth(3, 1, 1., 1., True, True, True, 3)]
+CASES = [ # network, causal mask?
+    (Depth(2, 2, 1., 1., True, True, True, 3), True), (Depth(2, 2, 1., .5, True, False, True, 3), True), (Depth(2, 1, 1., 1., False, True, False, 3), True), (Depth(3, 1, 1., 1., True, True, True, 3), True),
+    (Depth(1, 2, 1., 1., True, True, True, 3), False)]
 
 @pytest.mark.power("one rate for all, rates without the readout, dependent circuits, no 1/H")
-@pytest.mark.parametrize("k", nightly([*range(len(CASES))], 1, 2, 3))
+@pytest.mark.parametrize("k", nightly([*range(len(CASES))], 1, 2, 3, 4))
 def test_training_approaches_the_circuits(k):
     "The largest distance of values over a short time falls with the width, while the values move by more than one; four mistakes are further off at the larger width."
-    depth = CASES[k]
+    depth, causal = CASES[k]
     rate = .004 if not depth.norm else .01
     mistakes = [(WrongRates(depth, one_rate), same)]
     if depth.train_readout: mistakes += [(WrongRates(depth, without_readout), same)]
     if depth.heads > 1: mistakes += [(depth, dependent), (unscaled(depth), same)]
     def typical(n, mistakes=()):
         "Geometric means over ten networks: how far values move, distances."
-        return np.exp(np.mean([np.log(distances(depth, n, seed, 15, rate, mistakes)) for seed in range(10)], axis=0))
+        return np.exp(np.mean([np.log(distances(depth, n, seed, 15, rate, mistakes, causal=causal)) for seed in range(10)], axis=0))
     _, narrow = typical(48)
     moved, wide, *wrong = typical(256, mistakes)
     assert wide < .7*narrow # like the root of the width: .43
