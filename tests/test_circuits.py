@@ -312,6 +312,14 @@ def test_a_stored_row_of_widths():
     fresh = circuits.run_widths(row["case"], 64, 3)
     assert fresh["far"] == pytest.approx(row["far"], rel=1e-4)
 
+def test_a_stored_meeting():
+    "The first hundred steps of a literal network beside its circuits again."
+    circuits = circuits_bench()
+    kept = pd.read_csv(circuits.DATA/"circuits_meeting.csv").query("n == 64 and seed == 3 and steps <= 100")
+    fresh = pd.DataFrame(circuits.run_meeting(64, 3, moments=(0, 50, 100)))
+    assert len(kept) == 3 and (fresh.columns == kept.columns).all()
+    np.testing.assert_allclose(fresh, kept, rtol=1e-3, atol=1e-6)
+
 def test_the_stored_speed():
     "Two hundred steps of sixteen networks under 60 processor seconds; a step of a network of width 1,024 takes torch a hundred times as long at least."
     rows = json.loads((ROOT/"nbs/data/benchmarks_circuits.json").read_text())["rows"]
