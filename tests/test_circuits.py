@@ -70,12 +70,12 @@ def test_training_approaches_the_circuits(k):
     mistakes = [(WrongRates(depth, one_rate), same)]
     if depth.train_readout: mistakes += [(WrongRates(depth, without_readout), same)]
     if depth.heads > 1: mistakes += [(depth, dependent), (unscaled(depth), same)]
-    def typical(n, mistakes=()):
-        "Geometric means over ten networks: how far values move, distances."
-        return np.exp(np.mean([np.log(distances(depth, n, seed, 15, rate, mistakes, causal=causal)) for seed in range(10)], axis=0))
-    _, narrow = typical(48)
-    moved, wide, *wrong = typical(256, mistakes)
-    assert wide < .7*narrow # like the root of the width: .43
+    def typical(n, networks, mistakes=()):
+        "Geometric means: how far values move, distances. Their logarithms differ by .5 to .9 from network to network."
+        return np.exp(np.mean([np.log(distances(depth, n, seed, 15, rate, mistakes, causal=causal)) for seed in range(networks)], axis=0))
+    _, narrow = typical(16, 40)
+    moved, wide, *wrong = typical(256, 16, mistakes)
+    assert wide < .7*narrow # like the root of the width: .25
     assert moved > 3*wide
     assert len(wrong) == len(mistakes) and min(wrong) > 1.5*wide
 
