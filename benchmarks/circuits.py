@@ -1,6 +1,6 @@
 """The experiments on deep attention: wide networks against their circuits, and whether induction heads form.
 
-    python benchmarks/circuits.py widths induction strengths literal speed [--seeds 8]
+    python benchmarks/circuits.py widths induction strengths literal meeting speed [--seeds 8]
 
 writes nbs/data/circuits_<name>.csv (speed: nbs/data/benchmarks_circuits.json), from which the page on circuits is made. Each row depends on its seed alone; a test recomputes some. `literal` and torch's side of `speed` need PyTorch."""
 import argparse
@@ -17,23 +17,24 @@ sys.path.insert(0, str(ROOT/"tests"))
 
 import numpy as np
 import pandas as pd
-from literal_circuits import distances
+from literal_circuits import composition, distances, last_scores, letters_shown, rms, side_by_side
 
 from infattn_nb import AttentionDescent
 from infattn_nb.learning.circuits import Depth
 
 DATA = ROOT/"nbs/data"
-CASES = { # -> network, steps, rate
-    "two layers of two heads": (Depth(2, 2, 1., .5, True, False, True, 3), 15, .004),
-    "the same, RMSNorm": (Depth(2, 2, 1., 1., True, True, True, 3), 20, .01),
-    "the same, no skip": (Depth(2, 2, 1., 1., False, True, True, 3), 20, .02),
-    "the same, readout not trained": (Depth(2, 2, 1., 1., True, True, False, 3), 20, .01),
-    "three layers of one head, RMSNorm": (Depth(3, 1, 1., 1., True, True, True, 3), 20, .01)}
+CASES = { # -> network, steps, rate, causal mask?
+    "two layers of two heads": (Depth(2, 2, 1., .5, True, False, True, 3), 15, .004, True),
+    "the same, RMSNorm": (Depth(2, 2, 1., 1., True, True, True, 3), 20, .01, True),
+    "the same, no skip": (Depth(2, 2, 1., 1., False, True, True, 3), 20, .02, True),
+    "the same, readout not trained": (Depth(2, 2, 1., 1., True, True, False, 3), 20, .01, True),
+    "three layers of one head, RMSNorm": (Depth(3, 1, 1., 1., True, True, True, 3), 20, .01, True),
+    "one layer of two heads, RMSNorm, no mask": (Depth(1, 2, 1., 1., True, True, True, 3), 20, .02, False)}
 WIDTHS = {64: 16, 128: 16, 256: 12, 512: 8, 1024: 6, 2048: 3} # how many networks of each
 
 def run_widths(case, n, seed):
-    depth, steps, rate = CASES[case]
-    far, moved = distances(depth, n, seed, steps, rate)
+    depth, steps, rate, causal = CASES[case]
+    moved, far = distances(depth, n, seed, steps, rate, causal=causal)
     return dict(case=case, n=n, seed=seed, far=far, moved=moved)
 
 def induction(letters=5, seed=0):
@@ -141,6 +142,27 @@ def run_literal(n, seed, rate, train=300, letters=5, moments=MOMENTS):
         descent.step()
     return rows
 
+# --- the same start and the same batches
+
+MEETINGS = {64: 16, 128: 16, 256: 12, 512: 8, 1024: 3} # width: how many networks
+
+def run_meeting(n, seed, train=300, moments=(0, 50, 100, 150, 200, 250, 300)):
+    """Two layers of one head and their circuits learn induction side by side: 300 steps of size .05 on batches of 30.
+
+    On new sequences root mean square distances of values (also of circuits at one rate) and of scores, how far the limit's scores have moved; and the size of K-composition in all three."""
+    X, y = induction()
+    shown, new = letters_shown(X[:train]), letters_shown(X[train:])
+    depth = Depth(2, 1, 1., 1., True, True, True, X.shape[2])
+    rows, begun = [], None
+    for t, net, *both in side_by_side(depth, n, seed, shown, np.eye(5)[y[:train]], moments, rate=.05, batch=30):
+        f = net.values(new)
+        values, one_rate = (rms(state.reply(depth, new).values[0] - f) for state in both)
+        theirs, ours = last_scores(net, both[0], depth, new)
+        begun = ours if begun is None else begun
+        sizes = [rms(composition(state, depth.size)) for state in (net.circuits(), *both)]
+        rows.append(dict(n=n, seed=seed, steps=t, values=values, one_rate=one_rate, scores=rms(ours - theirs), moved=rms(ours - begun)) | dict(zip(("keys", "keys_limit", "keys_one_rate"), sizes)))
+    return rows
+
 # --- speed
 
 SIZE = dict(P=100, s=32, d=16, layers=2, heads=4, networks=16, steps=200)
@@ -196,6 +218,7 @@ def speed():
     (DATA/"benchmarks_circuits.json").write_text(json.dumps(dict(versions=versions, size=SIZE, rows=rows), indent=1) + "\n")
 
 TABLES = {
+    "meeting": lambda seeds: [row for n, most in MEETINGS.items() for seed in range(min(most, 2*seeds)) for row in run_meeting(n, seed)],
     "literal": lambda seeds: [row for n, most in LITERAL.items() for seed in range(min(most, seeds)) for row in run_literal(n, seed, stable_rate())],
     "strengths": lambda seeds: [row for steps in (0, 300, 600, 1000, 1400, 1800, 2400, 3000) for row in run_strengths(steps, seeds)],
     "widths": lambda seeds: [run_widths(case, n, seed) for case in CASES for n, most in WIDTHS.items() for seed in range(min(most, 2*seeds))],

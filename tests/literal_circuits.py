@@ -2,7 +2,7 @@
 import numpy as np
 
 from infattn_nb import softmax
-from infattn_nb.learning.circuits import EPS, Circuits, Rows, at_rows, from_rows
+from infattn_nb.learning.circuits import EPS, Circuits, Rows, at_rows, from_rows, scores_of
 
 class Wide:
     "One network of width n. Tokens X become X E with E Eᵀ/n = I; heads are n×n."
@@ -76,17 +76,70 @@ def data(seed, P=4, s=4, d=3, every=False, causal=True):
     rows = np.tile(np.arange(s), (P, 1)) if every else np.full((P, 1), s - 1)
     return Rows(X, np.tile(see, (P, 1, 1)), rows, None if every else np.ones((P, 1))), y
 
-def distances(depth, n, seed, steps, rate, broken=None, circuits=None, **task):
-    "Largest distance of values between a network of width n and its circuits over some steps; how far the values move. `broken` counts the matrices of circuits wrongly, `circuits` starts from others."
+def next_circuits(state, limit, rows, y, rate, gradient=np.subtract):
+    "Values, and the circuits after a step of plain descent; `gradient(f, y)` is the loss's."
+    answer = state.reply(limit, rows)
+    return answer.values, state.moved(limit, rows, answer, gradient(answer.values, y), Plain(rate), None)
+
+def same(state): return state
+
+def distances(depth, n, seed, steps, rate, mistakes=(), **task):
+    "How far values move, and the largest distance of values between a network of width n and its circuits over some steps; then that of circuits with mistakes, of (limit, what is done to the start) each."
     rows, y = data(7, d=depth.size, **task)
     net = Wide(depth, n, 1, np.random.default_rng([seed, n]))
-    state, limit = net.circuits(), broken or depth
-    state = circuits(state) if circuits else state
-    far, first = 0., None
+    limits, changes = zip((depth, same), *mistakes)
+    states = [change(net.circuits()) for change in changes]
+    path, far = [], []
     for _ in range(steps):
-        answer, f = state.reply(limit, rows), net.values(rows)
-        first = answer.values if first is None else first
-        far = max(far, np.abs(answer.values[0] - f).max())
+        f = net.values(rows)
+        values, states = zip(*(next_circuits(state, limit, rows, y, rate) for state, limit in zip(states, limits)))
+        path.append(values[0])
+        far.append([np.abs(x[0] - f).max() for x in values])
         net.step(rows, f - y, rate)
-        state = state.moved(limit, rows, answer, answer.values - y, Plain(rate), None)
-    return far, np.abs(answer.values - first).max()
+    return np.abs(path[-1] - path[0]).max(), *np.max(far, axis=0)
+
+class WrongRates:
+    "A network whose circuits move at other rates."
+    def __init__(self, depth, rates): self.depth, self._rates = depth, rates
+    def __getattr__(self, name): return getattr(self.depth, name)
+    def rates(self): return self._rates(self.depth)
+
+def one_rate(depth):
+    "Not multiplied by the number of trained matrices."
+    *scores, values = depth.rates()
+    return [*(np.full_like(k, 2) for k in scores), np.ones_like(values)]
+
+# --- induction: the letter that followed
+
+def letters_shown(X):
+    "Sequences as a causal network reads them that answers at the last token."
+    P, s, _ = X.shape
+    see = np.where(np.tri(s) > 0, 0., -np.inf)
+    return Rows(X, np.tile(see, (P, 1, 1)), np.full((P, 1), s - 1), np.ones((P, 1)))
+
+def probabilities_off(f, y): return softmax(f, axis=-1) - y # gradient of the cross-entropy
+
+def composition(state, size): # (H, d, H d)
+    "K-composition: what tokens ask of the first layer's copies."
+    return state.scores[1][0, 0, :, :size, size:]
+
+def rms(x): return np.sqrt((x*x).mean())
+
+def last_scores(net, state, limit, rows):
+    "Scores of the second layer, of the network and of circuits."
+    net.values(rows)
+    theirs = np.stack([q[:, -1:] @ k.mT/np.sqrt(net.n) for q, k, *_ in net.tape[1][2]])
+    seen = state.reply(limit, rows).layers[1].seen
+    return theirs, scores_of(limit, rows, state.now(), 1, seen)[0][0]
+
+def side_by_side(depth, n, seed, shown, y, moments, rate, batch):
+    "A network of width n, its own circuits, and these at one rate for all, trained on the same batches: at some moments (step, network, circuits, circuits at one rate)."
+    net = Wide(depth, n, y.shape[1], np.random.default_rng([seed, n]))
+    right = wrong = net.circuits()
+    order = np.random.default_rng(seed)
+    for t in range(max(moments) + 1):
+        if t in moments: yield t, net, right, wrong
+        b = order.choice(len(y), batch, replace=False)
+        _, right = next_circuits(right, depth, shown[b], y[b], rate, probabilities_off)
+        _, wrong = next_circuits(wrong, WrongRates(depth, one_rate), shown[b], y[b], rate, probabilities_off)
+        net.step(shown[b], probabilities_off(net.values(shown[b]), y[b]), rate)

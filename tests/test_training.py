@@ -485,10 +485,24 @@ def test_ones_own_loss():
     model = AttentionDescent(loss=Absolute(), steps=200, random_state=0).fit(X, y)
     assert (model.loss_[:, -1] < model.loss_[:, 0]).all() and model.predict(X).shape == (6,)
 
+@pytest.mark.filterwarnings("error")
+def test_targets_of_any_size():
+    "A loss is tried at the size of its targets: half squares of 1e9 lose all digits of a small change. Tokens beyond all sizes are refused without a warning."
+    X, y = data()
+    class Half(Absolute):
+        def value(self, f, y): return .5*((f - y)**2).sum((1, 2))
+        def gradient(self, f, y): return f - y
+    for size in (1e-9, 1e9, np.array([0., 1e9]*3)):
+        ours, own = (AttentionDescent(loss=loss, steps=20, random_state=0).fit(X, size*y) for loss in ("squared", Half()))
+        np.testing.assert_array_equal(ours.loss_, own.loss_)
+    AttentionDescent(steps=20, random_state=0).fit(X, 1e98*y)
+    with pytest.raises(ValueError, match="squares below 1e100"): AttentionDescent().fit(1e200*X, y)
+
 def test_a_stable_rate_is_found_and_said(capsys):
     X, y = data()
     model = AttentionDescent(3, steps=400, random_state=0, verbose=True).fit(5*X, y)
-    assert f"rate {model.rate_:.3g}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"rate {model.rate_:.3g}" in said and "16 networks of 36 numbers" in said
     assert (model.loss_[:, -1] < model.loss_[:, 0]).all() and np.isfinite(model.loss_).all()
     with pytest.raises(ValueError, match="`rate` must keep the losses finite.*of 16 networks"): AttentionDescent(3, rate=1e3*model.rate_, steps=400, random_state=0).fit(5*X, y)
 
@@ -577,6 +591,9 @@ BAD = [
     ({}, X, LABELS, TypeError, "`y`"), (dict(loss="logistic"), X, Y, ValueError, "`y`"), (dict(loss="logistic"), X, np.arange(6), ValueError, "`y`"),
     (dict(loss="softmax"), X, np.zeros(6), ValueError, "`y`"), (dict(loss="softmax"), X, np.zeros((6, 2)), ValueError, "`y`"), (dict(loss="softmax"), X, None, ValueError, "`y`"),
     (dict(rate=1e6), 5*X, Y, ValueError, "`rate`"),
+    (dict(networks=10**9), X, Y, ValueError, "`networks` must hold at most"), (dict(networks=10**9, width=7), X, Y, ValueError, "`networks` must hold at most"), # before memory is asked for
+    (dict(heads=10**8), X, Y, ValueError, "`networks` must hold at most"), (dict(heads=np.inf, networks=10**9), X, Y, ValueError, "`networks` must hold at most"),
+    (dict(norm="rms"), X, Y, ValueError, "`norm` must be None without `layers`"),
 ]
 
 @pytest.mark.parametrize("case", range(len(BAD)))

@@ -35,18 +35,20 @@ from tqdm import tqdm
 matplotlib.use("agg")
 TESTS = Path(__file__).parent.parent/"tests"
 REAL, RNG = np.random.SeedSequence, np.random.default_rng
+WHOLE = int, np.integer, list, tuple # seeds: a number, or several
 p_values = []
 
 class Seeds(type):
-    "Stands in for SeedSequence: integer seeds are shifted."
+    "Stands in for SeedSequence: seeds, one number or several, are shifted."
     shift = 0
     def __instancecheck__(cls, x): return isinstance(x, REAL)
     def __call__(cls, entropy=None, **options):
-        return REAL([cls.shift, entropy] if isinstance(entropy, (int, np.integer)) and not options.get("spawn_key") else entropy, **options)
+        given = isinstance(entropy, WHOLE) and not options.get("spawn_key")
+        return REAL([cls.shift, *np.ravel(entropy)] if given else entropy, **options)
 
 class Shifted(metaclass=Seeds): pass
 
-def shifted_rng(seed=None): return RNG(Shifted(seed) if isinstance(seed, (int, np.integer)) else seed)
+def shifted_rng(seed=None): return RNG(Shifted(seed) if isinstance(seed, WHOLE) else seed)
 
 def recorded(test):
     def run(*args, **kwargs):

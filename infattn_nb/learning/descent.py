@@ -544,6 +544,9 @@ def _check(model):
     loss_of(m.loss)
     if m.layers is not None:
         _check_deep(m)
+    elif m.norm is not None:
+        checks.refuse("norm", "be None without `layers`", m.norm,
+                      "pass layers=1 for one layer with a norm")
     _check_together(m)
 
 def _check_deep(m):

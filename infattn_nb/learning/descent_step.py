@@ -310,11 +310,12 @@ def tried(loss, # object with value and gradient
                     "sum over sequences and outputs")
     slope = checks.returned(loss.gradient(f, Y), "loss.gradient(f, y)", f.shape,
                             "return the derivative by each prediction")
-    h = 1e-6*np.random.default_rng(1).standard_normal(f.shape)
+    size = np.maximum(np.abs(Y), 1) # of what the value is made of
+    h = 1e-6*size*np.random.default_rng(1).standard_normal(f.shape)
     rise = loss.value(f + h, Y) - loss.value(f - h, Y)
     stated = 2*(slope*h).sum((1, 2))
-    size = np.abs(slope*h).sum((1, 2))
-    if (np.abs(rise - stated) > 1e-2*size + 1e-9).any():
+    most = np.abs(slope*h).sum((1, 2))
+    if (np.abs(rise - stated) > 1e-2*most + 1e-9).any():
         checks.refuse("loss.gradient(f, y)", "be the derivative of loss.value(f, y)",
                       f"{stated[0]:.3g} where the value changes by {rise[0]:.3g}",
                       "mend one of them")

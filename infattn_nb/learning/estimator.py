@@ -92,7 +92,9 @@ def _list_of_arrays(X):
     return padded(clean)
 
 def _refuse_huge(x):
-    if not (x*x).sum(-1).max() < 1e100:
+    with np.errstate(over="ignore"):
+        largest = (x*x).sum(-1).max()
+    if not largest < 1e100:
         checks.refuse("X", "be finite with squares below 1e100",
                       "NaN, infinity or larger", "replace or rescale them")
 
