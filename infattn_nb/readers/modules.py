@@ -992,6 +992,9 @@ def ensemble_of_module(module, # as for read_module
                       "its variances are measured", ValueError)
     ends = _drawn(own, tokens) if embeddings is None else _given(embeddings)
     s = len(ends["cov"])
+    allowed, bias = _of_torch(attn_mask, s)
+    if mask is not None:
+        allowed = _also(_ours(mask, s), allowed)
     spec = read_module(module, s)
     if "embeddings" in ends:
         _check_shape(ends["embeddings"], spec["width"])
@@ -999,9 +1002,6 @@ def ensemble_of_module(module, # as for read_module
     if config:
         exact = own.ensemble(range(s))["blocks"]
         spec["blocks"] = [_with_variances(b, x) for b, x in zip(spec["blocks"], exact)]
-    allowed, bias = _of_torch(attn_mask, s)
-    if mask is not None:
-        allowed = _also(_ours(mask, s), allowed)
     spec["blocks"] = [_masked(b, allowed, bias) for b in spec["blocks"]]
     spec |= ends
     return spec | dict(source=Source(own, measured=not config, **kept_of(spec)))
