@@ -10,10 +10,12 @@ __all__ = ['JOBS', 'DRAWS', 'PEERS', 'VERDICTS', 'Pattern', 'Alone', 'Measured',
 # %% ../../nbs/24_report.ipynb #takes
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from importlib.metadata import version as package_version
 from operator import itemgetter
 from platform import python_version
 from textwrap import fill
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +28,7 @@ from ..convergence.regimes import tail_risk
 from .scan import Diagnosis, Share, Thresholds, attended
 from .scan import depth_ratio, diagnose, entropy_share
 from .scan import kernel_share, score_ratio, spread
-from .scan import typical_norm
+from .scan import typical_norm, warn_if_long
 from .report_pages import KINDS, MATRICES, counted, figure
 from .report_pages import file_of
 from .scan import a_transformer, scaled
@@ -43,6 +45,7 @@ from ..readers.weights import handles_of
 # %% ../../nbs/24_report.ipynb #rp-measured
 #| code-fold: true
 JOBS = 16 # for each width, if there are as many networks
+_AFFORDABLE = 2**28 # numbers in the records of all networks of a width
 
 class Pattern(NamedTuple):
     "The most focused head of one network."
@@ -73,7 +76,7 @@ def default_size(t, # the network
                  n, # width
                 ) -> int: # int: an even number
     "Networks to draw: from 8 of a large network to 96 of a small one."
-    affordable = 2**28//max(t.numbers(n), 1)
+    affordable = _AFFORDABLE//max(t.numbers(n), 1)
     return 2*int(np.clip(affordable//2, 4, 48))
 
 def _diagnosed(t, n, readout, number, seed):
@@ -437,6 +440,7 @@ class Remedy(NamedTuple):
 
 _SMALLER = (.7, .5, .3, .2, .1, .05, .02, .01)
 _LARGER = (1.5, 2., 3., 5., 10., 20., 50., 100.)
+_MOST_TRIED = 4 # of them, by bisection
 
 def _remedies(r):
     "For each verdict whose threshold is crossed: what may help."
@@ -471,22 +475,30 @@ def advice_of(r, # a Report without advice
               wide, # the same for infinite width
               readout, # as of its gradients
               seed, # a SeedSequence
+              progress=False, # show a bar (if there is a terminal)?
              ) -> dict: # name of a verdict -> a sentence
     "For each crossed threshold the mildest factor along one axis that mends it."
-    told = {}
-    for name, remedy in _remedies(r):
-        told[name] = _mildest(remedy, t, wide, readout, seed)
-    return told
+    crossed = dict(_remedies(r))
+    there_and_back = {x.axis for x in crossed.values() if x.gradients}
+    most = _MOST_TRIED*len(crossed)
+    with progress_bar(progress, total=most, leave=False, desc="advice") as bar:
+        @cache # verdicts that ask for the same factor look at the same networks
+        def tried(axis, factor):
+            changes = {"residual": 1., "scores": 1.} | {axis: factor}
+            bar.update(1)
+            return _quickly(scaled(wide, **changes), axis in there_and_back, readout,
+                            seed)
+        handles = handles_of(t)
+        return {name: _mildest(remedy, tried, getattr(handles, remedy.axis))
+                for name, remedy in crossed.items()}
 
-def _mildest(remedy, t, wide, readout, seed):
+def _mildest(remedy, tried, handle):
     "By bisection over the factors, at infinite width."
-    tried = {}
+    def value(k):
+        d = tried(remedy.axis, remedy.factors[k])
+        return np.nan if d is None else float(remedy.value(d))
     def mends(k):
-        changes = {"residual": 1., "scores": 1.} | {remedy.axis: remedy.factors[k]}
-        d = _quickly(scaled(wide, **changes), remedy.gradients, readout, seed)
-        tried[k] = None if d is None else float(remedy.value(d))
-        return tried[k] is not None and bool(remedy.good(tried[k]))
-    handle = getattr(handles_of(t), remedy.axis)
+        return bool(remedy.good(value(k))) # NaN is not
     power = .5 if remedy.axis == "scores" else 1.
     last = len(remedy.factors) - 1
     if not mends(last):
@@ -498,11 +510,14 @@ def _mildest(remedy, t, wide, readout, seed):
         middle = (low + high)//2
         low, high = (low, middle) if mends(middle) else (middle, high)
     return (f"{handle} × {remedy.factors[high]**power:.2g} would do: {remedy.said} "
-            f"{tried[high]:.2g} at infinite width")
+            f"{value(high):.2g} at infinite width")
+
+def _number_tried(t):
+    return 4 if len(t.cov) <= 128 else 2
 
 def _quickly(t, gradients, readout, seed):
     "A few networks at infinite width; None if their numbers overflow."
-    number = 4 if len(t.cov) <= 128 else 2
+    number = _number_tried(t)
     with np.errstate(all="ignore"):
         try:
             if gradients:
@@ -759,10 +774,23 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     asked = _arguments(dict(width=n, size=size, readout=readout) | _changed(limits))
     call = f"report(transformer, {asked}, rng={said})"
     wide = _widened(t, n)
+    if size*t.numbers(n) > _AFFORDABLE:
+        _say_what_it_costs(wide, size, readout)
     found = measure(t, wide, n, size, seed, readout=readout, executor=executor,
                     progress=progress, forward=forward)
     told = Report(title, repr(t), n, size, words, limits, found, call, _versions())
-    return replace(told, advice=advice_of(told, t, wide, readout, seed.spawn(1)[0]))
+    return replace(told, advice=advice_of(told, t, wide, readout, seed.spawn(1)[0],
+                                          progress))
+
+def _say_what_it_costs(wide, size, readout):
+    "By the time of one network, there and back; advice tries along two axes."
+    start = perf_counter()
+    wide.gradients(np.inf, 1, 0, readout=readout)
+    once = perf_counter() - start
+    networks = 2*(size + _MOST_TRIED*_number_tried(wide))
+    warn_if_long("this report", once*networks, f"{networks} networks of "
+                 f"{len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')}; "
+                 "fewer tokens take less")
 
 def _asked(thresholds):
     "Thresholds, none of them None."
