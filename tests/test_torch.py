@@ -319,7 +319,7 @@ def test_read_bert():
 CONFIGS = json.loads((Path(__file__).parent/"data"/"families"/"configs.json").read_text(encoding="utf-8"))
 HEADS = dict(gpt2="GPT2LMHeadModel", bert="BertForMaskedLM", llama="LlamaForCausalLM", mistral="MistralForCausalLM", qwen2="Qwen2ForCausalLM", qwen3="Qwen3ForCausalLM",
              gpt_neox="GPTNeoXForCausalLM", gemma2="Gemma2ForCausalLM", gemma3_text="Gemma3ForCausalLM", vit="ViTForImageClassification",
-             phi="PhiForCausalLM", phi3="Phi3ForCausalLM", olmo2="Olmo2ForCausalLM")
+             phi="PhiForCausalLM", phi3="Phi3ForCausalLM", olmo2="Olmo2ForCausalLM", mpt="MptForCausalLM")
 
 def parts(block):
     "A block but for its variances."

@@ -63,13 +63,20 @@ def test_configs_are_refused_with_their_reason(config, text):
     with pytest.raises(ValueError, match=text) as e: Transformer.from_config(config, 4)
     assert len(str(e.value).splitlines()) == 1 and "blocks=[…]" not in str(e.value)
 
+@pytest.mark.parametrize("kind", ("albert", "gptj", "gpt_neo", "olmo", "gemma3n", "deberta"))
+def test_another_family_is_no_slip_of_the_pen(kind):
+    "Its blocks are others than those of the family whose name is near."
+    with pytest.raises(ValueError, match="a model of the same blocks") as e: Transformer.from_config(dict(model_type=kind), 4)
+    assert "did you mean" not in str(e.value)
+
 def test_a_config_object_is_a_config():
     config = SimpleNamespace(to_dict=lambda: SMALL)
     assert repr(Transformer.from_config(config, 4)) == repr(Transformer.from_config(SMALL, 4))
 
 def test_near_misses():
     net = Transformer.from_config(SMALL, 4)
-    assert repr(with_rule(net, "gpt-2")) == repr(with_rule(net, "GPT-2")) and repr(with_rule(net, "depth-mup")) == repr(with_rule(net, "Depth-µP"))
+    for rule, names in {"GPT-2": ("gpt-2", "gpt2", "GPT 2"), "Depth-µP": ("depth-mup", "depth_mup", "Depth-μP"), "T-Fixup": ("tfixup",)}.items():
+        assert {repr(with_rule(net, name)) for name in names} == {repr(with_rule(net, rule))}
     for call, text in ((lambda: SelfAttention(mask="casual"), "'causal' or a boolean array .*did you mean 'causal'"), (lambda: checks.mask("casual", 3), "a boolean array"),
                        (lambda: with_rule(net, "DeepNrom"), "did you mean 'DeepNorm'"), (lambda: FeedForward(activation="gellu"), "`activation`.*did you mean 'gelu'")):
         with pytest.raises(ValueError, match=text): call()

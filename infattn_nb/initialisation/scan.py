@@ -380,7 +380,8 @@ def rule_named(given, # as a user writes it
               ) -> str: # str: a key of RULES
     "A rule, whatever its letters are: depth-mup, DEEPNORM."
     def plain(x):
-        return x.casefold().replace("\u03bc", "mu").replace("\u00b5", "mu")
+        x = x.casefold().replace("\u03bc", "mu").replace("\u00b5", "mu")
+        return "".join(letter for letter in x if letter.isalnum())
     known = {plain(rule): rule for rule in RULES}
     if isinstance(given, str) and plain(given) in known:
         return known[plain(given)]
