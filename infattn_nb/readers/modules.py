@@ -244,6 +244,19 @@ def _variances(c, m, f, gated=False, out=1.):
     mlp = dict(var_1=n*σ2, var_2=f*σ2/out)
     return attention, mlp | (dict(var_3=n*σ2) if gated else {})
 
+def _equal_blocks(c, f, activation, norm, place="pre", *, parallel=False, **heads):
+    "As many as there are layers, with f hidden units; `heads` for SelfAttention."
+    attention, mlp = _variances(c, c.width//c.heads, f)
+    block = Block(SelfAttention(c.heads, **heads, **attention),
+                  FeedForward(f/c.width, activation, **mlp), place, normaliser=norm,
+                  parallel=parallel)
+    return [block]*c.layers
+
+def _groups(c):
+    "None if every head has keys of its own."
+    groups = c.get("num_key_value_heads")
+    return groups if groups != c.heads else None
+
 def _own_width(c, m):
     "None if heads share the width, as almost everywhere."
     return None if m*c.heads == c.width else m
@@ -277,26 +290,20 @@ def _bert(c, texts):
     "Tokens, positions, one type for all of them, and a norm."
     _no_biases_but_zero(c)
     _must_be(c, "position_embedding_type", "absolute")
-    f = c.count("intermediate_size")
     norm = Norm("layer", c.number("layer_norm_eps"))
-    attention, mlp = _variances(c, c.width//c.heads, f)
-    block = Block(SelfAttention(c.heads, **attention),
-                  FeedForward(f/c.width, _activation(c, "hidden_act"), **mlp),
-                  "post", normaliser=norm)
+    blocks = _equal_blocks(c, c.count("intermediate_size"),
+                           _activation(c, "hidden_act"), norm, "post")
     spec = _embedding(c, texts, c.variance)
     spec["cov"] = spec["cov"] + c.variance
-    return spec | dict(blocks=[block]*c.layers, first_norm=norm)
+    return spec | dict(blocks=blocks, first_norm=norm)
 
 # %% ../../nbs/66_modules.ipynb #co-vit
 #| code-fold: true
 def _vit(c, texts):
     "Patches of pixels of variance one, after a class token."
-    f = c.count("intermediate_size")
     norm = Norm("layer", c.number("layer_norm_eps"))
-    attention, mlp = _variances(c, c.width//c.heads, f)
-    block = Block(SelfAttention(c.heads, **attention),
-                  FeedForward(f/c.width, _activation(c, "hidden_act"), **mlp),
-                  "pre", normaliser=norm)
+    blocks = _equal_blocks(c, c.count("intermediate_size"),
+                           _activation(c, "hidden_act"), norm)
     pixels = c.count("patch_size")**2*c.count("num_channels")
     patches = embedding_cov([["class", *map(str, t)] for t in texts])
     is_class = np.concatenate([np.arange(len(t) + 1) == 0 for t in texts])
@@ -305,37 +312,29 @@ def _vit(c, texts):
     positions = embedding_cov(with_class, 0., 1.)
     cov = c.variance*(size[:, None]*patches*size + positions)
     return dict(cov=cov, texts=text_labels(with_class) if len(texts) > 1 else None,
-                blocks=[block]*c.layers, final_norm=norm)
+                blocks=blocks, final_norm=norm)
 
 # %% ../../nbs/66_modules.ipynb #co-neox
 #| code-fold: true
 def _neox(c, texts):
-    n = c.width
-    f = c.count("intermediate_size")
     norm = Norm("layer", c.number("layer_norm_eps"))
-    rotary = _rotary_in(c, n//c.heads, _rope(c))
-    attention, mlp = _variances(c, n//c.heads, f)
-    heads = SelfAttention(c.heads, rotary=rotary, mask="causal", **attention)
-    block = Block(heads, FeedForward(f/n, _activation(c, "hidden_act"), **mlp), "pre",
-                  normaliser=norm, parallel=bool(c.get("use_parallel_residual")))
-    return _embedding(c, texts) | dict(blocks=[block]*c.layers, final_norm=norm)
+    rotary = _rotary_in(c, c.width//c.heads, _rope(c))
+    blocks = _equal_blocks(c, c.count("intermediate_size"),
+                           _activation(c, "hidden_act"), norm, mask="causal",
+                           parallel=bool(c.get("use_parallel_residual")), rotary=rotary)
+    return _embedding(c, texts) | dict(blocks=blocks, final_norm=norm)
 
 # %% ../../nbs/66_modules.ipynb #cophi
 #| code-fold: true
 def _phi(c, texts):
     "One norm for both branches, which are parallel."
     _must_be(c, "qk_layernorm", False)
-    n = c.width
-    f = c.count("intermediate_size")
-    m = n//c.heads
-    groups = c.get("num_key_value_heads") or c.heads
     norm = Norm("layer", c.number("layer_norm_eps"))
-    attention, mlp = _variances(c, m, f)
-    heads = SelfAttention(c.heads, None, groups if groups != c.heads else None,
-                          rotary=_rotary_in(c, m, _rope(c)), mask="causal", **attention)
-    block = Block(heads, FeedForward(f/n, _activation(c, "hidden_act"), **mlp), "pre",
-                  normaliser=norm, parallel=True)
-    return _embedding(c, texts) | dict(blocks=[block]*c.layers, final_norm=norm)
+    rotary = _rotary_in(c, c.width//c.heads, _rope(c))
+    blocks = _equal_blocks(c, c.count("intermediate_size"),
+                           _activation(c, "hidden_act"), norm, mask="causal",
+                           parallel=True, groups=_groups(c), rotary=rotary)
+    return _embedding(c, texts) | dict(blocks=blocks, final_norm=norm)
 
 # %% ../../nbs/66_modules.ipynb #compt
 #| code-fold: true
@@ -354,16 +353,13 @@ def _mpt(c, texts):
     own = c.get("attn_config") or {}
     if own.get("clip_qkv"):
         _refuse_entry("attn_config", "clip nothing", f"clip_qkv = {own['clip_qkv']}")
-    m = c.width//c.heads
+    scale = own.get("softmax_scale")
+    factor = 1. if scale is None else scale*np.sqrt(c.width//c.heads)
     norm = Norm("layer", c.number("layer_norm_epsilon"))
-    attention, mlp = _variances(c, m, 4*c.width)
-    scale = own.get("softmax_scale") or 1/np.sqrt(m)
     positions = np.concatenate([np.arange(len(text)) for text in texts])
-    heads = SelfAttention(c.heads, mask="causal", bias=alibi(c.heads, positions),
-                          score_scale=float(f"{scale*np.sqrt(m):.12g}"), **attention)
-    block = Block(heads, FeedForward(4., ACTIVATIONS["gelu"], **mlp), "pre",
-                  normaliser=norm)
-    return _embedding(c, texts) | dict(blocks=[block]*c.layers, final_norm=norm)
+    blocks = _equal_blocks(c, 4*c.width, ACTIVATIONS["gelu"], norm, mask="causal",
+                           bias=alibi(c.heads, positions), score_scale=factor)
+    return _embedding(c, texts) | dict(blocks=blocks, final_norm=norm)
 
 # %% ../../nbs/66_modules.ipynb #co-llama
 #| code-fold: true
@@ -372,7 +368,6 @@ def _llama(c, texts, *, qk_norm=False, joint_norm=False, norm_place="pre", scale
     n = c.width
     f = c.count("intermediate_size")
     m = c.get("head_dim") or n//c.heads
-    groups = c.get("num_key_value_heads") or c.heads
     norm = Norm("rms", c.number("rms_norm_eps"))
     attention, mlp = _variances(c, m, f, gated=True)
     mlp = FeedForward(f/n, _activation(c, "hidden_activation", "hidden_act"), True,
@@ -385,8 +380,7 @@ def _llama(c, texts, *, qk_norm=False, joint_norm=False, norm_place="pre", scale
     blocks = []
     for kind in _kinds_of_layers(c):
         rotary = _rotary_in(c, m, _rope(c, kind))
-        heads = SelfAttention(c.heads, _own_width(c, m),
-                              groups if groups != c.heads else None, rotary=rotary,
+        heads = SelfAttention(c.heads, _own_width(c, m), _groups(c), rotary=rotary,
                               mask=_window_in(c, kind, s), **shared, **attention)
         blocks.append(Block(heads, mlp, norm_place, normaliser=norm))
     return _embedding(c, texts, 0., scale) | dict(blocks=blocks, final_norm=norm)
