@@ -158,6 +158,31 @@ def test_advice_is_the_mildest_factor_that_mends_it(told):
     assert "the q and k of c_attn" in sentence and abs(factors[k] - times) < .03*times
     assert least[1] > .2 and least[0] < least[1] and least[0] < .3
 
+def test_verdicts_share_the_networks_that_they_try(monkeypatch):
+    "What is asked twice, of the same factor, is drawn once, there and back if one of them needs that; four factors for each verdict at most."
+    tried = []
+    def noted(t, gradients, *rest):
+        tried.append((t.blocks[0].branch_scale, t.blocks[0].attention.score_scale, gradients))
+        return _quickly(t, gradients, *rest)
+    monkeypatch.setattr("infattn_nb.initialisation.report._quickly", noted)
+    strict = Thresholds(alike=.01, fading=1.01, scattered=.001)
+    advice = report(Transformer.from_config(SMALL | dict(n_layer=4), 4), size=4, rng=0, thresholds=strict).advice
+    assert {"tokens", "depth", "networks"} <= set(advice) and len(tried) == len(set(tried)) <= 4*len(advice) - 2
+    assert all(back for residual, scores, back in tried if residual != 1)
+
+def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
+    "In a warning; the command says it in one line, and not at all if it is to be quiet."
+    monkeypatch.setattr("infattn_nb.initialisation.report._AFFORDABLE", 0)
+    monkeypatch.setattr("infattn_nb.initialisation.scan._LONG", 0.)
+    cost = "this report takes up to .* seconds: 40 networks of 4 tokens and 3 blocks; fewer tokens"
+    with pytest.warns(UserWarning, match=cost): report(Transformer.from_config(SMALL, 4), size=4, rng=0)
+    config = tmp_path/"config.json"
+    config.write_text(json.dumps(SMALL))
+    for quiet in (False, True):
+        infattn_report.__wrapped__(str(config), out=str(tmp_path/"r.html"), tokens="4", size="4", quiet=quiet)
+        said = capsys.readouterr().err
+        assert ("infattn_report: this report takes" in said) != quiet and "UserWarning" not in said
+
 def test_advice_that_does_not_exist_is_not_given():
     "Tokens that are alike before the first block are not mended by any factor, and no sentence says so."
     same = report(Transformer.uniform(np.ones((4, 4)) + 1e-9*np.eye(4), layers=2, heads=2), 32, 4, 0)

@@ -74,8 +74,7 @@ def _warnings_in_a_line(quiet):
         print(f"infattn_report: {message}", file=sys.stderr)
     with warnings.catch_warnings():
         warnings.showwarning = said
-        if quiet:
-            warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore" if quiet else "always")
         yield
 
 def _number(x, name):

@@ -611,13 +611,15 @@ def _body(module):
         body = body.language_model
     return body
 
+_STACKS = "layers", "h", "blocks", "encoder.layer" # where models keep their blocks
+_LAST_NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm",
+               "layernorm")
+
 def _recognised(body):
     "Family, blocks, final norm or None."
     if _has(body, _FAMILIES["torch"].parts):
         return _FAMILIES["torch"], [body], None
-    encoder = getattr(body, "encoder", None)
-    places = ((body, "layers"), (body, "h"), (body, "blocks"), (encoder, "layer"))
-    listed = [list(getattr(where, name, ())) for where, name in places]
+    listed = [list(_reach(body, path) or ()) for path in _STACKS]
     if type(body).__name__ in ("list", "tuple", "ModuleList", "Sequential"):
         listed.append(list(body))
     for blocks in listed:
@@ -643,9 +645,7 @@ def _reach(x, path):
     return x
 
 def _final_norm(body):
-    names = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm",
-             "layernorm")
-    found = [getattr(body, name, None) for name in names]
+    found = [getattr(body, name, None) for name in _LAST_NORMS]
     return next((norm for norm in found if norm is not None), None)
 
 # %% ../../nbs/66_modules.ipynb #mo-torch
