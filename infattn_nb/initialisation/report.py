@@ -475,11 +475,13 @@ def advice_of(r, # a Report without advice
               wide, # the same for infinite width
               readout, # as of its gradients
               seed, # a SeedSequence
+              executor=None, # who computes; None = threads
               progress=False, # show a bar (if there is a terminal)?
              ) -> dict: # name of a verdict -> a sentence
     "For each crossed threshold the mildest factor along one axis that mends it."
     crossed = dict(_remedies(r))
     there_and_back = {x.axis for x in crossed.values() if x.gradients}
+    seeds = seed.spawn(_number_tried(wide)) # the same for all factors
     most = _MOST_TRIED*len(crossed)
     with progress_bar(progress, total=most, leave=False, desc="advice") as bar:
         @cache # verdicts that ask for the same factor look at the same networks
@@ -487,7 +489,7 @@ def advice_of(r, # a Report without advice
             changes = {"residual": 1., "scores": 1.} | {axis: factor}
             bar.update(1)
             return _quickly(scaled(wide, **changes), axis in there_and_back, readout,
-                            seed)
+                            seeds, executor)
         handles = handles_of(t)
         return {name: _mildest(remedy, tried, getattr(handles, remedy.axis))
                 for name, remedy in crossed.items()}
@@ -515,16 +517,20 @@ def _mildest(remedy, tried, handle):
 def _number_tried(t):
     return 4 if len(t.cov) <= 128 else 2
 
-def _quickly(t, gradients, readout, seed):
-    "A few networks at infinite width; None if their numbers overflow."
-    number = _number_tried(t)
+def _quickly(t, gradients, readout, seeds, executor=None):
+    "A network at infinite width for each seed; None if their numbers overflow."
+    jobs = [(t, gradients, readout, seed) for seed in seeds]
+    try:
+        return _together(list(in_order(_one_tried, jobs, executor)))
+    except (Overflow, np.linalg.LinAlgError):
+        return None
+
+def _one_tried(t, gradients, readout, seed):
+    "One of them, there and back or there alone."
     with np.errstate(all="ignore"):
-        try:
-            if gradients:
-                return _diagnosed(t, np.inf, readout, number, seed)
-            cosine, entropy = _seen_forward(t, np.inf, readout, number, seed)
-        except (Overflow, np.linalg.LinAlgError):
-            return None
+        if gradients:
+            return _diagnosed(t, np.inf, readout, 1, seed)
+        cosine, entropy = _seen_forward(t, np.inf, readout, 1, seed)
     blank = np.zeros(0)
     return Diagnosis(cosine, entropy, {}, blank, blank, blank)
 
@@ -780,7 +786,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
                     progress=progress, forward=forward)
     told = Report(title, repr(t), n, size, words, limits, found, call, _versions())
     return replace(told, advice=advice_of(told, t, wide, readout, seed.spawn(1)[0],
-                                          progress))
+                                          executor, progress))
 
 def _say_what_it_costs(wide, size, readout):
     "By the time of one network, there and back; advice tries along two axes."
