@@ -508,8 +508,8 @@ def read_module(module, # encoder layers of torch, or a model of Hugging Face
     """Blocks, widths, norms and measured variances of an initialised module.
 
     GPT-2, BERT, Llama, Mistral, Qwen 2 and 3, OLMo 2, Phi, Phi 3, GPT-NeoX, MPT,
-    Gemma, ViT; with a head or without. Variances are those of one draw: of a matrix of N
-    entries they are off by a relative √(2/N)."""
+    Gemma, ViT; with a head or without. Variances are those of one draw: of a matrix of
+    N entries they are off by a relative √(2/N)."""
     _check_storage(module)
     body = _body(module)
     family, blocks, final = _recognised(body)
@@ -1173,7 +1173,8 @@ is_decoder
 is_sliding sliding_window attn_logit_softcapping attention_dropout rotary_ndims
 rope_theta max_position_embeddings scale_attn_weights reorder_and_upcast_attn
 use_parallel_residual norm_first activation_relu_or_gelu chunk_size_feed_forward
-seq_len_dim max_seq_length softmax_scale intermediate_size attention_bias gradient_checkpointing dropout_prob
+seq_len_dim max_seq_length softmax_scale intermediate_size attention_bias
+gradient_checkpointing dropout_prob
 is_cross_attention_layer hidden_dim dim
 """.split())
 _ACTING = ("multiplier", "scale", "clip", "cap", "alpha", "temperature", "gain")
