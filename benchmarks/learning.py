@@ -45,7 +45,7 @@ def models():
     "Name → model of the recall experiments."
     for H in (1, 2, 4, 16, 64): yield str(H), dict(heads=H, mask=OTHERS, **FAIR)
     yield "inf", dict(heads=np.inf, mask=OTHERS)
-    yield "1/n", dict(score_scale="linear", mask=OTHERS)
+    yield "1/n", dict(scaling="linear", mask=OTHERS)
 
 def run_recall(seed, name, options, sequences=16):
     "16 examples of associative recall, 400 fresh ones."
@@ -149,7 +149,7 @@ def split(task, seed, test=200):
     return [(some(X, k), table[k], y[k]) for k in halves]
 
 TUNED = dict(optimizer="evidence", normalize_y=True, alpha=.5, n_particles=128, n_islands=2, n_moves=1)
-OURS = {"1 head": dict(heads=1), "infinitely many": dict(heads=np.inf, n_islands=2), "linear scale": dict(heads=np.inf, score_scale="linear")}
+OURS = {"1 head": dict(heads=1), "infinitely many": dict(heads=np.inf, n_islands=2), "linear scale": dict(heads=np.inf, scaling="linear")}
 
 CROSS_VALIDATED = "infinitely many, cross-validated" # by the rule of kernel ridge regression
 

@@ -35,9 +35,9 @@ local settings = assert(io.open("../settings.ini", "rb")):read("a")
 local published, base = settings:match("\npublished *= *(%w+)") == "True", "/" .. settings:match("\nrepo *= *([^\r\n]+)") .. "/"
 local facts = {version = settings:match("\nversion *= *([^\r\n]+)"), date = os.date("%d %B %Y"):gsub("^0", "")} -- for the footer
 
--- Quarto writes the same long script at the end of every page: one file serves them all.
-local function shared_script(page)
-  local tag = '<script id="quarto%-html%-after%-body" type="application/javascript">(.-)</script>'
+-- Quarto writes the same long scripts at the beginning and at the end of every page: one file of each serves them all.
+local function shared_script(page, id)
+  local tag = '<script id="' .. id:gsub("%-", "%%-") .. '" type="application/javascript">(.-)</script>'
   return page:gsub(tag, function(body)
     local name = "site_libs/page-" .. pandoc.utils.sha1(body):sub(1, 8) .. ".js"
     local file = assert(io.open(os.getenv("QUARTO_PROJECT_OUTPUT_DIR") .. "/" .. name, "wb"))
@@ -48,6 +48,16 @@ local function shared_script(page)
   end)
 end
 
+-- Signs of operation are not coloured, so that names are; lines are not indented, but for code.
+local function lighter(page)
+  local kept = {}
+  page = page:gsub('<span class="op">([^<]*)</span>', "%1"):gsub("<pre.-</pre>", function(code)
+    kept[#kept + 1] = code
+    return "<pre>" .. #kept .. "</pre>"
+  end)
+  return (page:gsub("\n%s+<", "\n<"):gsub("<pre>(%d+)</pre>", function(k) return kept[tonumber(k)] end))
+end
+
 for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
   if path:match("%.html$") then
     local file = assert(io.open(path, "rb"))
@@ -55,11 +65,11 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     file:close()
     for _, pattern in ipairs(needless) do page = page:gsub(pattern, "") end
     page = page:gsub("<thead>(.-)</thead>", one_header_row)
-    page = shared_script(page)
+    page = shared_script(shared_script(page, "quarto-html-before-body"), "quarto-html-after-body")
     if page:find('name="quarto:offset" content="../"', 1, true) then page = page:gsub('src="live/load%.js"', 'src="../live/load.js"') end -- a page of the API reference
     page = page:gsub("<th[^>]*>%s*</th>", "<td></td>") -- the corner of a table heads nothing
     page = page:gsub('<a href="#cb%d+%-%d+" aria%-hidden="true" tabindex="%-1"></a>', ""):gsub('<span id="cb%d+%-%d+">', "<span>") -- of a line of code, which nobody links to
-    page = mark_this(page, path:match("[^/]+$"))
+    page = lighter(mark_this(page, path:match("[^/]+$")))
     if not published and path:match("404%.html$") then page = page:gsub('(["(])' .. base, "%1./") end -- a copy of the site has no address yet
     page = page:gsub("{(version)}, {(date)}", function(a, b) return facts[a] .. ", " .. facts[b] end)
     file = assert(io.open(path, "wb"))

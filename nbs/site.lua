@@ -61,7 +61,7 @@ end
 local function is_source_link(block) return not published and block.t == "Para" and stringify(block) == "source" end
 
 local function offer(name)
-  local text = read(root .. "/nbs/" .. name):gsub('"image/png": "[^"]*",%s*', "") -- who downloads it runs it
+  local text = read(root .. "/nbs/" .. name):gsub('"image/png": "[^"]*",%s*', ""):gsub('"text/html": %[.-\n%s*%],%s*', ""):gsub("\n +", "\n") -- who downloads it runs it
   local folder = quarto.project.output_directory .. "/notebooks"
   pandoc.system.make_directory(folder, true)
   local file = assert(io.open(folder .. "/" .. name, "wb"))

@@ -73,7 +73,7 @@ def test_global_state_is_untouched():
     Attention(Tokens(3, relu)).law(5).rvs(10)
     np.testing.assert_array_equal(state, np.random.get_state()[1])
 
-BLOCKS = {"fig1a": dict(n=16), "fig1b": dict(n=16), "fig2a": dict(n=64, score_scale="linear"), "fig2b": dict(heads=1),
+BLOCKS = {"fig1a": dict(n=16), "fig1b": dict(n=16), "fig2a": dict(n=64, scaling="linear"), "fig2b": dict(heads=1),
           "fig3a": dict(n=64), "fig3b": dict(n=64), "relu_a": dict(n=16), "relu_b": dict(n=64), "heads": dict(heads=2)}
 
 @pytest.mark.parametrize("name", nightly(BLOCKS, "fig1b", "fig2b", "fig3b", "relu_a", "relu_b"))

@@ -28,7 +28,8 @@ def ensemble(c):
 
 def drawn(t, n, size, seed, readout): return of(t.gradients(n, size, seed, readout=readout))
 def of(g): return statistics(g.gram, g.inner, g.norms, g.chain.cosine[:, 1, 0, -1])
-def stored(name): return {k.removeprefix(name + ": "): STORED[k] for k in STORED.files if k.startswith(name + ": ")}
+def unpacked(x): return np.cumsum(x, dtype=np.int32).view(np.float32)
+def stored(name): return {k.removeprefix(name + ": "): unpacked(STORED[k]) for k in STORED.files if k.startswith(name + ": ")}
 
 def smallest(a, b):
     "The smallest p of all statistics that vary, times their number."

@@ -135,7 +135,7 @@ HARD = {
     "score sd 10": replace(FOUR, var_q=100.), "score sd 50": replace(FOUR, var_q=2500.), "eight tokens": Attention(Tokens(8, relu), heads=3),
     "64 tokens": Attention(Tokens(64, identity), var_q=4.), "causal, second row": replace(FOUR, mask="causal"), "bias": replace(FOUR, bias=np.arange(16.).reshape(4, 4)/4),
     "identity weights": replace(FOUR, weights=identity), "relu weights": Attention(Tokens(3, relu), weights=relu), "tanh tokens": Attention(Tokens(4, tanh), heads=2), "five tanh tokens": Attention(Tokens(5, tanh), heads=2),
-    "linear scores with bias": replace(FOUR, score_scale="linear", bias=np.eye(4)), "identity weights, masked": replace(FOUR, weights=identity, mask="causal"),
+    "linear scores with bias": replace(FOUR, scaling="linear", bias=np.eye(4)), "identity weights, masked": replace(FOUR, weights=identity, mask="causal"),
 }
 
 @pytest.mark.power("1 % in the middle, 22 % at 4 standard deviations")

@@ -172,7 +172,7 @@ def ridge(F, G, y, alpha):
     W = np.linalg.solve(C, F @ G.T)
     return multivariate_normal(cov=C).logpdf(y), W.T @ y, np.sqrt((G*G).sum(1) - np.einsum("qp,pq->q", G @ F.T, W))
 
-@pytest.mark.parametrize("options", [dict(score_scale="linear"), dict(var_qk=0.), dict(score_scale="linear", heads=np.inf), dict(var_qk=0., heads=5)])
+@pytest.mark.parametrize("options", [dict(scaling="linear"), dict(var_qk=0.), dict(scaling="linear", heads=np.inf), dict(var_qk=0., heads=5)])
 def test_uniform_weights_are_regression_on_mean_tokens(options):
     X, y = data(6, 4, 3)
     exact = ridge(X.mean(1)[:4], X.mean(1)[4:], y[:4], .1)
@@ -584,7 +584,7 @@ BAD = [
     (dict(heads=0), X, Y, ValueError, "`heads` must be at least 1"), (dict(heads=1.5), X, Y, TypeError, "`heads` must be an integer"), (dict(width=.5), X, Y, ValueError, "`width` must be a whole number"),
     (dict(var_qk=-1.), X, Y, ValueError, r"`var_qk` must be in \[0, ∞\)"), (dict(var_vo=np.inf), X, Y, ValueError, "`var_vo` must be"), (dict(keep=1.), X, Y, ValueError, r"`keep` must be in \(0, 1\)"),
     (dict(readout=3), X, Y, ValueError, "`readout` must be an output 0…2"), (dict(readout="max"), X, Y, ValueError, "`readout` must be 'mean'"), (dict(readout=.5), X, Y, TypeError, "`readout`"),
-    (dict(mask="future"), X, Y, ValueError, "`mask` must be 'causal'"), (dict(mask=np.ones((2, 2), bool)), X, Y, ValueError, r"`mask` must be \(3, 3\)"), (dict(score_scale="cubic"), X, Y, ValueError, "`score_scale`"),
+    (dict(mask="future"), X, Y, ValueError, "`mask` must be 'causal'"), (dict(mask=np.ones((2, 2), bool)), X, Y, ValueError, r"`mask` must be \(3, 3\)"), (dict(scaling="cubic"), X, Y, ValueError, "`scaling`"),
     (dict(n_particles=1), X, Y, ValueError, "`n_particles` must be at least 2"), (dict(n_islands=0), X, Y, ValueError, "`n_islands`"), (dict(n_moves=0), X, Y, ValueError, "`n_moves`"), (dict(random_state="x"), X, Y, TypeError, "`random_state`|`rng`"),
 ]
 
@@ -791,7 +791,7 @@ def test_infinitely_many_heads_are_tuned_to_a_maximum():
 @pytest.mark.filterwarnings("ignore:the data hardly determine:RuntimeWarning")
 def test_a_flat_evidence_is_reported_and_not_followed():
     X, y = data(10, 3, 2)
-    for options in (dict(score_scale="linear"), dict(heads=np.inf, score_scale="linear")): # scores without effect
+    for options in (dict(scaling="linear"), dict(heads=np.inf, scaling="linear")): # scores without effect
         with pytest.warns(RuntimeWarning, match="the data hardly determine `var_qk`"):
             m = AttentionRegressor(optimizer="evidence", random_state=0, **SMALL, **options).fit(X, y)
         assert m.var_qk_ == 1.
@@ -876,7 +876,7 @@ def test_as_in_gaussian_process_regressor():
     "Uniform weights against scikit-learn's Gaussian process with the linear kernel of the mean tokens."
     gp = pytest.importorskip("sklearn.gaussian_process", reason="scikit-learn is not installed: it is a test oracle only")
     X, y = data(8, 3, 2)
-    ours = AttentionRegressor(score_scale="linear", alpha=.1).fit(X[:5], y[:5])
+    ours = AttentionRegressor(scaling="linear", alpha=.1).fit(X[:5], y[:5])
     theirs = gp.GaussianProcessRegressor(gp.kernels.DotProduct(sigma_0=0, sigma_0_bounds="fixed"), alpha=.1, optimizer=None).fit(X.mean(1)[:5], y[:5])
     np.testing.assert_allclose(ours.predict(X[5:], return_std=True), theirs.predict(X.mean(1)[5:], return_std=True), rtol=1e-6)
     assert ours.log_marginal_likelihood_value_ == pytest.approx(theirs.log_marginal_likelihood_value_)

@@ -5,6 +5,7 @@ import queue
 import shutil
 import subprocess
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -95,7 +96,7 @@ BROKEN = {"gradient independence": ("one head", "const {g} = sent(S, E, B, F);",
           "nothing past a branch": ("narrow", "plus(cut(along, 0, wide(x)), added.d)", "added.d")}
 NETWORKS = 3000
 
-def page(figures, body):
+def page(figures, body, before=""):
     "A page with some live figures and a script, which begins when all of them are drawn and sends what it finds, or its error."
     boxes = "".join(f'<div data-live="{name}"></div>' for name in figures.split())
     return f"""<!doctype html><meta charset="utf-8"><body>{boxes}
@@ -105,6 +106,7 @@ addEventListener("error", e => errors.push(e.message), true);
 addEventListener("unhandledrejection", e => errors.push(String(e.reason)));
 const wait = ms => new Promise(done => setTimeout(done, ms));
 const send = found => fetch("/found", {{method: "POST", body: JSON.stringify(found)}});
+{before}
 try {{
   await import("./live/load.js");
   for (let k = 0; k < 200 && document.querySelectorAll(".live").length < {len(figures.split())}; k++) await wait(50);
@@ -264,12 +266,32 @@ PAGE = page("kernel theorem map judge explorer", r"""
   await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf), below: theorem.limitCdf(-.1), spread: theorem.spreadΨ});
 """)
 
+UNSTYLED = page("explorer kernel circuits", r"""
+  await wait(300);
+  sampling = false;
+  await send({errors, samples, unstyled: [...unstyled]});
+""", before=r"""
+document.body.style.color = "rgb(10, 60, 90)"; // no shape is black unless nobody has styled it
+const unstyled = new Set();
+let sampling = true, samples = 0;
+const sample = () => {
+  for (const shape of [...document.querySelectorAll("[data-live] svg *")].slice(0, 400)) {
+    const style = getComputedStyle(shape);
+    if (shape.matches("path, rect, circle, text, line") && !shape.closest("clipPath, defs") && style.fill === "rgb(0, 0, 0)" && shape.checkVisibility()) unstyled.add(`${shape.closest("[data-live]").dataset.live}: ${shape.tagName}.${shape.getAttribute("class")}`);
+    samples++;
+  }
+  if (sampling) requestAnimationFrame(sample);
+};
+requestAnimationFrame(sample);
+""")
+
 class Handler(http.server.SimpleHTTPRequestHandler):
-    def __init__(self, *args, found, page, **kwargs):
-        self.found, self.page = found, page
+    def __init__(self, *args, found, page, late, **kwargs):
+        self.found, self.page, self.late = found, page, late
         super().__init__(*args, **kwargs)
 
     def do_GET(self):
+        if self.late and self.path.endswith(self.late): time.sleep(.5)
         if self.path != "/": return super().do_GET()
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
@@ -286,11 +308,11 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *args): pass
 
-def reported(page, profile):
-    "What the browser reports of a page."
+def reported(page, profile, late=None):
+    "What the browser reports of a page, one file of which may come late."
     if not CHROMIUM: pytest.skip("no Chromium is installed")
     answer = queue.Queue()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, page=page, directory=str(NBS))) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, page=page, late=late, directory=str(NBS))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         browser = subprocess.Popen([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0",
                                     f"--user-data-dir={profile}", f"http://127.0.0.1:{server.server_port}/"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -299,6 +321,13 @@ def reported(page, profile):
             browser.terminate()
             browser.wait()
             server.shutdown()
+
+def test_figures_are_styled_while_they_compute(tmp_path):
+    "No frame shows a shape in the black that a browser gives to what has no style: not when the styles come late; without their rules it is seen."
+    found = reported(UNSTYLED, tmp_path/"profile", late="live.css")
+    assert not found["errors"] and not found["unstyled"] and found["samples"] > 1000, found
+    bare = reported(UNSTYLED.replace("const unstyled", 'await new Promise(done => addEventListener("load", done)); document.head.insertAdjacentHTML("beforeend", "<style>[data-live] svg * { fill: black !important }</style>"); const unstyled'), tmp_path/"bare")
+    assert len(bare["unstyled"]) > 3, bare
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory): return reported(PAGE, tmp_path_factory.mktemp("profile"))

@@ -14,6 +14,7 @@ from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
 from run_pages import CODED, EXECUTED, PAGES, ROOT, cells, data_of, digest
+from run_pages import room as definitions
 
 page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 
@@ -67,6 +68,25 @@ def test_a_page_whose_data_change_is_stale(tmp_path):
     assert digest(page) == fresh
     (tmp_path/"data/b_2.json").write_text("2")
     assert digest(page) != fresh
+
+def test_a_page_whose_rooms_change_is_stale(tmp_path):
+    "A definition that it uses, however far below; no comment, and nothing that it does not use."
+    package, page = tmp_path/"infattn_nb", tmp_path/"page.ipynb"
+    shutil.copytree(ROOT/"infattn_nb", package, ignore=shutil.ignore_patterns("__pycache__", "data"))
+    page.write_text(json.dumps({"cells": [{"cell_type": "code", "source": "from infattn_nb import Attention, Tokens, identity\nAttention(Tokens(2, identity)).law().rvs(3, rng=0) # three"}]}))
+    def changed(file, old, new):
+        path, was = package/file, digest(page, package)
+        text = path.read_text()
+        assert old in text, file
+        path.write_text(text.replace(old, new, 1))
+        definitions.cache_clear()
+        return digest(page, package) != was
+    assert not changed("numerics/sampling.py", "\ndef psd_factor(", "\n# a remark\ndef psd_factor(")
+    assert not changed("programs/architectures.py", "def rnn(", "def rnn2(")
+    assert changed("laws/hierarchical.py", "    def rvs(self", "    more = 1\n    def rvs(self")
+    assert changed("numerics/checks.py", "def count(", "def count(_1=0, *, _2=0, ") # two rooms below
+    page.write_text(page.read_text().replace("# three", "# 3"))
+    assert not changed("numerics/sampling.py", "# a remark", "# another")
 
 @pytest.mark.slow
 @page

@@ -60,7 +60,7 @@ PROGRAMS = {
     "convolution": (4, lambda p: conv1d(p, conv1d(p, p.inputs(Σ)), phi=tanh)),
     "attention after a perceptron": (6, mlp_then_attention),
     "low-rank heads": (6, lambda p: attention(p, [relu(h) for h in p.inputs(Σ)], heads=2, low_rank=True)),
-    "linear causal attention": (4, lambda p: attention(p, p.inputs(Σ), scale="linear", mask="causal")),
+    "linear causal attention": (4, lambda p: attention(p, p.inputs(Σ), scaling="linear", mask="causal")),
     "crosswise scores": (4, crosswise),
     "repeated inputs": (3, repeated),
     "dying ReLU": (3, dying),
@@ -185,7 +185,7 @@ def test_scores_and_outputs_of_example_1():
 def test_attention_written_as_a_program(low_rank, n, size=20_000):
     p = Program()
     outputs = attention(p, [clip(.7)(h) for h in p.inputs(Σ)], heads=2, low_rank=low_rank, var_q=3., var_v=2., mask="causal")
-    layer = Attention(Tokens(3, clip(.7), Σ), heads=2, head_width=3 if low_rank else None, var_q=3., var_v=2., mask="causal")
+    layer = Attention(Tokens(3, clip(.7), Σ), heads=2, head_width=3 if low_rank else "full", var_q=3., var_v=2., mask="causal")
     a = limit(p).rvs(outputs, size, 0) if n == np.inf else simulate(p, outputs, n, size=size, rng=0)
     b = layer.law(n).rvs(size, 1)
     for f in (lambda y: y[:, 0], lambda y: y[:, 2], lambda y: y[:, 0]*y[:, 2], lambda y: (y**2).sum(1)): assert same(f(a), f(b))

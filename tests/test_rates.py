@@ -138,8 +138,8 @@ def test_noise_floor():
 
 def test_bad_input():
     with pytest.raises(TypeError, match="`layer` must be an Attention"): first_order(norm(), 0.)
-    with pytest.raises(ValueError, match="head_width=None, got 4"): kl_constant(Attention(Tokens(2, identity), head_width=4))
-    with pytest.raises(ValueError, match="score_scale='sqrt'"): kl_constant(Attention(Tokens(2, identity), score_scale="linear"))
+    with pytest.raises(ValueError, match="head_width='full', got 4"): kl_constant(Attention(Tokens(2, identity), head_width=4))
+    with pytest.raises(ValueError, match="scaling='sqrt'"): kl_constant(Attention(Tokens(2, identity), scaling="linear"))
     with pytest.raises(ValueError, match="var_o·var_v > 0"): kl_constant(Attention(Tokens(2, identity), var_o=0.))
     with pytest.raises(ValueError, match="`samples` must be at least 2"): noise_floor(norm(), 1)
     with pytest.raises(ValueError, match="`i` must be an output"): first_order(Attention(Tokens(2, identity)), 0., i=2)

@@ -20,12 +20,11 @@ from conftest import nightly
 from infattn_nb import Attention, AttentionRegressor, Block, Chain, FeedForward, Norm, Report, Rotary, SelfAttention, Tokens, Transformer, embedding_cov, good_enough, identity, infattn_report, recall
 from infattn_nb import Thresholds
 from infattn_nb import report as draw_report
-from infattn_nb.initialisation import report_pages
+from infattn_nb.initialisation import report as report_room
 from infattn_nb.readers.modules import READY
-from infattn_nb.initialisation.report import blocks_said, default_size, enough_width, first_layer, rounded
+from infattn_nb.initialisation.report import PANELS, blocks_said, default_size, enough_width, file_of, first_layer, rounded
 from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.initialisation.scan import scaled
-from infattn_nb.initialisation.report_pages import PANELS, file_of
 
 HERE = Path(__file__).parent
 COMMAND = Path(sys.executable).with_name("infattn_report")
@@ -331,7 +330,7 @@ def test_the_command_writes_the_same_bytes_without_torch(tmp_path, monkeypatch, 
     assert not run_here(monkeypatch, *options, "--out", "b.png")
     assert capfd.readouterr().out.splitlines()[-1] == "b.png"
     assert (tmp_path/"a.png").read_bytes() == (tmp_path/"b.png").read_bytes()
-    monkeypatch.setattr(report_pages, "picture", lambda *_, **__: b"")
+    monkeypatch.setattr(report_room, "picture", lambda *_, **__: b"")
     assert not run_here(monkeypatch, *options, "--out", "c.html")
     page = (tmp_path/"c.html").read_text()
     assert "infattn_report config.json --text &#x27;to be or not to be&#x27; --size 4 --seed 3" in page and "gpt2 (config.json), before training" in page and "n_embd" in page

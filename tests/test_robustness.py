@@ -10,7 +10,7 @@ from infattn_nb import simulate_weights, sparse, student, tanh, uniform
 KINDS = {"gaussian": gaussian, "uniform": uniform, "rademacher": rademacher, "sparse": sparse(.2), "student": student(5)}
 LAYERS = {"A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6), "low rank": (Attention(Tokens(2, identity), heads=3, head_width=2), 6),
           "mask and bias": (Attention(Tokens(3, tanh, equicorrelated(3, .4)), mask="causal", bias=distance_bias(3)), 5),
-          "1/n scores, variances": (Attention(Tokens(2, identity, np.eye(2)), score_scale="linear", var_q=4., var_k=2., var_v=.5, var_o=3.), 4)}
+          "1/n scores, variances": (Attention(Tokens(2, identity, np.eye(2)), scaling="linear", var_q=4., var_k=2., var_v=.5, var_o=3.), 4)}
 
 @pytest.mark.power("distribution functions .046 apart")
 @pytest.mark.parametrize("name", LAYERS)

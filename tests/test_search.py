@@ -15,14 +15,14 @@ pytestmark = pytest.mark.xdist_group("search") # the index is made once
 ROOT = Path(__file__).parent.parent
 NODE = shutil.which("node")
 QUERIES = { # -> pages, one of which must be found
-    "NTK": "gradients which_matrices", "tangent kernel": "gradients which_matrices", "gradient norm": "gradients which_matrices",
-    "vanishing gradient": "gradients which_matrices", "GPT-2 gradients": "which_matrices", "density at a point": "hierarchical attention",
+    "NTK": "gradients gpt2", "tangent kernel": "gradients gpt2", "gradient norm": "gradients gpt2",
+    "vanishing gradient": "gradients gpt2", "GPT-2 gradients": "gpt2", "density at a point": "hierarchical attention",
     "Netsor definition": "netsor", "kurtosis": "hierarchical", "pdf": "hierarchical", "muP": "which_initialisation rules", "µP": "which_initialisation rules",
     "sample at width 512": "attention", "eight heads causal mask": "attention robustness", "causal mask": "robustness attention", "Lemma 18": "proof paper_map",
     "what is wrong with Lemma 18": "proof paper_map", "proof of the score CLT": "clt", "central limit theorem": "clt", "Assumption 1": "netsor",
     "finite width": "finite attention essay", "tail probability": "recipes regimes", "how fast convergence": "rates", "random energy model": "length",
     "long sequences phases": "length", "rotary positions": "blocks", "RMSNorm": "transformer blocks", "Hugging Face config": "transformer recipes report",
-    "posterior attention": "learning", "is the limit good enough": "regimes recipes", "rank collapse": "which_matrices transformer",
+    "posterior attention": "learning", "is the limit good enough": "regimes recipes", "rank collapse": "gradients transformer",
     "notation": "notation", "prediction intervals": "recipes learning"}
 
 def crumbs(contents, above=()):

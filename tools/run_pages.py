@@ -1,12 +1,17 @@
-"""Run the pages whose code or data have changed since their outputs were stored, or those named, and store fresh outputs.
+"""Run the pages whose outputs may have changed since they were stored, or those named, and store fresh outputs.
+They may if a page's own code has changed, a table that it reads, or a definition of the package that it uses, however far below.
 
     python tools/run_pages.py [page …]"""
+import ast
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tokenize
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -31,9 +36,91 @@ def data_of(path):
     names = re.findall(r'"(data/[^"]+)"', code_of(path))
     return sorted({file for name in names for file in path.parent.glob(re.sub(r"{.*?}", "*", name))})
 
-def digest(path):
-    "Of what the stored outputs of a page come from: its code, and the tables that it reads."
-    parts = [code_of(path).encode(), *(file.read_bytes() for file in data_of(path))]
+def without_comments(source):
+    "Code as Python reads it: no comments, no empty lines."
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT: lines[token.start[0] - 1] = lines[token.start[0] - 1][:token.start[1]]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+def statements_of(source):
+    "The statements of a piece of code, each with its text. What is not Python is one text."
+    try:
+        bare = without_comments(source)
+        found = ast.parse(bare).body
+    except (SyntaxError, tokenize.TokenError): return [(ast.parse("None").body[0], source)]
+    lines = bare.splitlines()
+    first = lambda tree: min(node.lineno for node in (tree, *getattr(tree, "decorator_list", [])))
+    return [(tree, "\n".join(lines[first(tree) - 1:tree.end_lineno])) for tree in found]
+
+def module_path(module, package):
+    path = package.parent/module.replace(".", "/")
+    return path/"__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+def imports(tree, module):
+    "Names that a statement brings from the package: (name here, module, name there; None for a module)."
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            above = module.split(".")[:-node.level] if node.level else []
+            there = ".".join([*above, node.module] if node.module else above)
+            for alias in node.names:
+                if there.split(".")[0] == "infattn_nb": yield alias.asname or alias.name, there, alias.name
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "infattn_nb": yield alias.asname or alias.name, alias.name, None
+
+def defined(tree):
+    "The names that a statement gives."
+    if isinstance(tree, (ast.FunctionDef, ast.ClassDef)): return [tree.name]
+    if isinstance(tree, (ast.Assign, ast.AnnAssign)): return [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    return []
+
+def uses(tree, module, brought):
+    "What of the package a statement names, as (module, name)."
+    inside = {name: there for name, *there in imports(tree, module)}
+    brought = brought | inside
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name): yield tuple(brought.get(node.id, (module, node.id)))
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in brought:
+            there, name = brought[node.value.id]
+            yield f"{there}.{name}" if name else there, node.attr
+    yield from map(tuple, inside.values())
+
+@cache
+def room(module, package):
+    "A module: (text, uses) of its statements by the names that they define, None for those of none; and what it imports."
+    own, brought, others = {None: []}, {}, []
+    for tree, text in statements_of(module_path(module, package).read_text(encoding="utf-8")):
+        for_checkers = module == "infattn_nb" and isinstance(tree, ast.If) # the front door says there where its names are
+        if not for_checkers and not isinstance(tree, (ast.Import, ast.ImportFrom)): others.append((tree, text))
+        else: brought |= {name: there for name, *there in imports(tree, f"{module}.face" if for_checkers else module)}
+    for tree, text in others:
+        for name in defined(tree) or [None]:
+            own.setdefault(name, []).append((text, list(uses(tree, module, brought))))
+    return own, brought
+
+def upstream(trees, package):
+    "The statements of the package that some statements use, and those that these use, and so on, as texts."
+    brought = {name: there for tree in trees for name, *there in imports(tree, "")}
+    todo = {place for tree in trees for place in uses(tree, "", brought)}
+    seen, found = set(), set()
+    while todo:
+        module, name = place = todo.pop()
+        if place in seen or not module or not (path := module_path(module, package)).exists(): continue
+        seen.add(place)
+        own, theirs = room(module, package)
+        if name in theirs: todo.add(tuple(theirs[name]))
+        elif name not in own and path.name == "__init__.py": todo.add(("infattn_nb", name)) # a wing that passes names on
+        for text, names in own.get(name, []) + (own[None] if name in own else []):
+            found.add(text)
+            todo.update(names)
+    return sorted(found)
+
+def digest(path, package=ROOT/"infattn_nb"):
+    "Of what the stored outputs of a page come from: its code, the tables that it reads, and all that it uses of the package."
+    own = [pair for _, source in cells(path, "code") for pair in statements_of(source)]
+    texts = [text for _, text in own] + upstream([tree for tree, _ in own], package)
+    parts = "\n".join(texts).encode(), *(file.read_bytes() for file in data_of(path))
     return sha256(b"".join(parts)).hexdigest()[:16]
 
 def execute(path):

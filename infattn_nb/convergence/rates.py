@@ -137,7 +137,7 @@ def first_order(layer: Attention, y: ArrayLike, i: int = 0, *,
     Parameters
     ----------
     layer
-        Attention with head_width=None and "sqrt" scores
+        Attention with head_width='full' and "sqrt" scores
     y
         points
     i
@@ -169,11 +169,11 @@ def _refuse_other_limits(layer):
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
     def refuse(wanted, got, why):
         checks.refuse("layer", wanted, got, why)
-    if layer.head_width is not None:
-        refuse("have head_width=None", layer.head_width,
-               "low-rank heads of fixed width have another limit")
-    if layer.score_scale != "sqrt":
-        refuse("have score_scale='sqrt'", "'linear'",
+    if layer.head_width != "full":
+        refuse("have head_width='full'", layer.head_width,
+               "narrower heads have another limit or another first term")
+    if layer.scaling != "sqrt":
+        refuse("have scaling='sqrt'", "'linear'",
                "there the scores themselves are of order n^(-1/2)")
     if layer.var_o*layer.var_v == 0:
         refuse("have var_o·var_v > 0", 0, "an output that is zero has no density")
@@ -234,7 +234,7 @@ def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
     Parameters
     ----------
     layer
-        Attention with head_width=None and "sqrt" scores
+        Attention with head_width='full' and "sqrt" scores
     i
         output
     step

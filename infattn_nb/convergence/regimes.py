@@ -50,7 +50,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
     Parameters
     ----------
     layer
-        Attention with var_q = var_k; score_scale is not used
+        Attention with var_q = var_k; scaling is not used
     width
         n in [1, ∞]; low rank: heads·head_width or ∞
     size
@@ -80,7 +80,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
 def _draw_tied_scores(layer, tokens, n, size, g):
     g_tokens, g_scores, _ = g.spawn(3)
     L = tokens.factor(n, size, g_tokens)
-    m = layer.head_width or n
+    m = layer.columns(n)
     G = _tied_scores(L, layer.var_q, m, g_scores, (layer.heads, size))
     G = np.moveaxis(G, (3, 2), (0, 1))
     return np.broadcast_to(G, (size, layer.heads, *G.shape[2:]))
@@ -103,7 +103,7 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     Parameters
     ----------
     layer
-        Attention with var_q = var_k; score_scale is not used
+        Attention with var_q = var_k; scaling is not used
     width
         n in [1, ∞]
 
@@ -123,7 +123,7 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     tokens, tv = layer.tokens.sampled(n)
     sample = partial(_tied_sample, layer, tokens, n)
     law = HierarchicalGaussian(sample, tokens.seq_len, tv_error=tv)
-    if tokens.random or min(n, layer.head_width or n) < np.inf:
+    if tokens.random or min(n, layer.columns(n)) < np.inf:
         return law
     return HierarchicalGaussian.constant(law.covariances(1, 0)[0])
 
@@ -135,7 +135,7 @@ def _tied_sample(layer, tokens, n, size, g):
 def _tied_covariance(layer, tokens, n, size, g):
     "Draws of S (size, s, s)."
     streams = Streams.of(g)
-    m = layer.head_width or n
+    m = layer.columns(n)
     L = tokens.factor(n, size, streams.tokens)
     S = 0.
     for _ in range(layer.heads):
@@ -471,7 +471,7 @@ def good_enough(layer: Attention, width: float, i: int = 0, *, draws: int = 2**1
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens, heads=12)")
     i = checks.output(i, layer.tokens.seq_len)
     n = layer.check_width(width)
-    wide = replace(layer, head_width=None)
+    wide = replace(layer, head_width="full")
     seeds = seed_sequence(rng).spawn(2)
     D, error = paired_kl(layer, width, i, draws=draws, rng=seeds[0],
                          executor=executor, limit=wide)

@@ -104,7 +104,7 @@ def infattn_report(
     "What a transformer is like before it is trained: one page, from its config.json."
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from infattn_nb.initialisation.report_pages import KINDS
+    from infattn_nb.initialisation.report import KINDS
     from infattn_nb.numerics.output import writable
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale knows no π
         if isinstance(stream, TextIOWrapper):

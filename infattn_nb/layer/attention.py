@@ -38,8 +38,9 @@ class Attention:
     heads
         H; np.inf: infinitely many, at infinite width only (P(6))
     head_width
-        m: low-rank heads (A.2), n = H m; None = n×n
-    score_scale
+        columns of a head's W_Q: "full" = n (P(4)), None = n/H, or a number m of
+        low-rank heads (A.2), n = H m
+    scaling
         "sqrt": QKᵀ/√m, "linear": QKᵀ/m
     var_q
         σ_Q²
@@ -58,9 +59,9 @@ class Attention:
     """
     tokens: TokenLaw
     heads: float = 1
-    head_width: int | None = None
+    head_width: int | str | None = "full"
     _: KW_ONLY
-    score_scale: str = "sqrt"
+    scaling: str = "sqrt"
     var_q: float = 1.
     var_k: float = 1.
     var_v: float = 1.
@@ -134,7 +135,8 @@ class Attention:
         Raises
         ------
         ValueError
-            for other widths than heads·head_width or ∞ if heads are low-rank, for any
+            for other widths than heads·head_width or ∞ if heads are low-rank, for
+            those that heads cannot share if `head_width` is None, for any
             width if there are infinitely many heads
         """
         n = checks.width(width)
@@ -142,10 +144,25 @@ class Attention:
             checks.refuse("heads", "be finite for draws and finite widths", "inf",
                           "law() and infinite_heads() know infinitely many")
         m = self.head_width
-        if m is not None and n not in (self.heads*m, np.inf):
+        if isinstance(m, int) and n not in (self.heads*m, np.inf):
             only = f"be heads·head_width = {self.heads*m:g} or np.inf for low rank"
             checks.refuse("width", only, f"{n:g}", "change heads or head_width")
+        if m is None and n < np.inf and n % self.heads:
+            checks.refuse("width", f"be a multiple of heads = {self.heads}", f"{n:g}",
+                          "or give each head a head_width of its own")
         return n
+
+    @property
+    def narrow(self) -> bool:
+        "Do heads keep their width while the layer grows?"
+        return isinstance(self.head_width, int)
+
+    def columns(self, n: float) -> float:
+        "Columns of a head's W_Q at width n."
+        m = self.head_width
+        if isinstance(m, int):
+            return m
+        return n if m == "full" or n == np.inf else n//self.heads
 
     def law(self, width: float = np.inf, *,
             exact: bool = False) -> HierarchicalGaussian:
@@ -167,7 +184,7 @@ class Attention:
             return self.infinite_heads()
         n = self.check_width(width)
         tokens, tv = self.tokens.sampled(n, exact)
-        known = n == np.inf and self.head_width is None and not self.tokens.random
+        known = n == np.inf and not self.narrow and not self.tokens.random
         few = n == np.inf and tokens.seq_len <= 2 and self.heads >= 16 # S is less work
         return HierarchicalGaussian(
             partial(sample_covariances, self, tokens, n), tokens.seq_len,
@@ -213,7 +230,7 @@ class Attention:
             HierarchicalGaussian with constant S
         """
         self.tokens.kernel() # a random one has no Gaussian limit, and raises
-        linear = replace(self, score_scale="linear", heads=1, head_width=None)
+        linear = replace(self, scaling="linear", heads=1, head_width="full")
         return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0])
 
     def infinite_heads(self, replicates: int = 16, rng: Rng = 0,
@@ -265,16 +282,21 @@ def _cleaned_fields(layer):
     if 0 < size < 1e-290:
         checks.refuse("var_v·var_o", "be 0 or at least 1e-290", f"{size:g}",
                       "choose another unit")
-    m = layer.head_width
     bias = layer.bias
     return var | dict(
         heads=checks.heads(layer.heads),
-        head_width=None if m is None else checks.count(m, "head_width"),
-        score_scale=checks.choice(layer.score_scale, "score_scale", ("sqrt", "linear")),
+        head_width=_head_width(layer.head_width),
+        scaling=checks.choice(layer.scaling, "scaling", ("sqrt", "linear")),
         mask=None if layer.mask is None else checks.mask(layer.mask, s),
         bias=None if bias is None else checks.real(
             bias, "bias", (s, s), "(-∞, ∞)", "use `mask` to forbid pairs"),
         weights=checks.rowwise(layer.weights, s))
+
+def _head_width(m):
+    "A number of columns, or a word for one."
+    if m is None or isinstance(m, str) and m == "full":
+        return m
+    return checks.count(m, "head_width", also=" or 'full' or None")
 
 # %% ../../nbs/03_attention.ipynb #635ceb39
 def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = None, *,
@@ -325,8 +347,8 @@ def literal_layer(layer, # Attention
     n = X.shape[-1]
     y = 0.
     scores = []
-    m = layer.head_width or n
-    root = np.sqrt(m) if layer.score_scale == "sqrt" else m
+    m = layer.columns(n)
+    root = np.sqrt(m) if layer.scaling == "sqrt" else m
     for a in range(layer.heads):
         Q, K, V = (X @ W(n, m, var) for var in (layer.var_q, layer.var_k, layer.var_v))
         G = Q @ K.mT/root

@@ -34,7 +34,7 @@ def scores_of(layer, L, F, m, shape, normals, wisharts):
     WF = wishart_factor(F, m, wisharts, shape, lower=True)
     N = normals.standard_normal((WF.shape[1], L.shape[1], *shape))
     keys = lower_times(WF, N)
-    scale = 1 if layer.score_scale == "sqrt" else 1/np.sqrt(m)
+    scale = 1 if layer.scaling == "sqrt" else 1/np.sqrt(m)
     τ = np.sqrt(layer.var_q*layer.var_k)*scale
     return times_lower(keys, τ*L, transposed=True)
 
@@ -54,7 +54,7 @@ def covariance(layer, tokens, n, rows, size, g):
     "S of all rows, or of the one in `rows`, samples last: (r, r, size)."
     streams = Streams.of(g)
     L = tokens.factor(n, size, streams.tokens)
-    return covariance_given(layer, L, layer.head_width or n, (size,), streams, rows)
+    return covariance_given(layer, L, layer.columns(n), (size,), streams, rows)
 
 def covariance_given(layer, L, m, axes, streams, rows=slice(None)):
     "Steps 2 and 3, given the tokens' factor L: S for `rows`, sample axes last."
@@ -90,7 +90,7 @@ def sample_variance(layer, tokens, n, i, size, g):
 def sample_scores(layer, tokens, n, size, g):
     "The raw scores of all heads, (size, heads, s, s)."
     streams = Streams.of(g)
-    m = layer.head_width or n
+    m = layer.columns(n)
     shape = (layer.heads, size)
     L = tokens.factor(n, size, streams.tokens)
     G = scores_of(layer, L, L, m, shape, streams.normals, streams.wisharts)
@@ -101,7 +101,7 @@ def outputs(layer, tokens, n, size, g):
     "Draws of y, samples last: (s, size)."
     streams = Streams.of(g)
     L = tokens.factor(n, size, streams.tokens)
-    m = layer.head_width or n
+    m = layer.columns(n)
     y = 0.
     for shape in _few_heads(layer, (size,), len(L)**2, 2*BUFFER):
         G = scores_of(layer, L, L, m, shape, streams.normals, streams.wisharts)
@@ -128,7 +128,7 @@ def head_averages(layer, seeds):
     one = replace(layer, heads=1)
     s = layer.tokens.seq_len
     size = 2**int(np.log2(min(4096, most_samples(layer.tokens))))
-    dim = s*s if one.head_width is None else 2*s*s + s # normals, and Wishart factors
+    dim = 2*s*s + s if one.narrow else s*s # normals, and Wishart factors
     sobol = dim <= qmc.Sobol.MAXDIM
     source = partial(Quasi, dim, size) if sobol else np.random.default_rng
     rows = slice(None)
@@ -144,7 +144,7 @@ def _seen(layer, i):
 
 def _score_var(layer):
     "τ², or zero where scores vanish."
-    return layer.var_q*layer.var_k*(layer.score_scale == "sqrt")
+    return layer.var_q*layer.var_k*(layer.scaling == "sqrt")
 
 def _row_factor(layer, K, i):
     "A factor (s, r) of the covariance of row i of the scores, up to a common shift."
@@ -341,10 +341,10 @@ LATENTS = 512 # more take minutes
 
 def reachable(layer): # Attention at infinite width
     "Is this a layer whose scores particles know how to move?"
-    if layer.tokens.random or layer.head_width is not None:
+    if layer.tokens.random or layer.narrow:
         return False
     latents = layer.heads*layer.tokens.seq_len*(layer.tokens.seq_len - 1)
-    scored = layer.score_scale == "sqrt" and layer.var_q*layer.var_k > 0
+    scored = layer.scaling == "sqrt" and layer.var_q*layer.var_k > 0
     return layer.weights is softmax and scored and 0 < latents <= LATENTS
 
 def far_density(layer, # Attention whose scores particles know how to move

@@ -668,7 +668,7 @@ def normalisation(model, Y): # (D,), (D,)
 
 def model_likelihood(model, X, Y):
     "Of the model's normals; infinitely many heads are an average over one."
-    names = "width", "var_qk", "var_vo", "score_scale", "readout", "mask"
+    names = "width", "var_qk", "var_vo", "scaling", "readout", "mask"
     options = {name: getattr(model, name) for name in names}
     heads = 1 if model.heads == np.inf else int(model.heads)
     layer = training_layer(X, heads, **options)
@@ -702,7 +702,7 @@ def _publish(model, likelihood, result, X, y, Y, shift, scale, seed):
         posterior = KernelPosterior(*known, result.S)
     else:
         posterior = ParticlePosterior(*known)
-    var_qk = layer.scale**2 if model.score_scale == "sqrt" else model.var_qk
+    var_qk = layer.scale**2 if model.scaling == "sqrt" else model.var_qk
     vars(model).update(posterior_=posterior, layer_=layer, alpha_=alpha,
                        var_qk_=var_qk, var_vo_=layer.var_vo,
                        latents_=result.latents, weights_=result.weights,

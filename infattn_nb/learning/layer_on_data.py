@@ -194,7 +194,7 @@ def training_layer(X, # training Sequences
                    *,
                    var_qk=1., # σ_Q²σ_K²
                    var_vo=1., # σ_V²σ_O²
-                   score_scale="sqrt", # or "linear"
+                   scaling="sqrt", # or "linear"
                    readout=-1, # position or "mean"
                    mask=None, # None, "causal" or boolean (s, s)
                   ): # Layer
@@ -203,7 +203,7 @@ def training_layer(X, # training Sequences
     rows, weights = rows_read(X, readout)
     read = np.take_along_axis(X.tokens, rows[:, :, None], axis=1)[weights > 0]
     differences = (X.tokens[:, 1:] - X.tokens[:, :1])[real[:, 1:]]
-    scale = np.sqrt(var_qk)*(1. if score_scale == "sqrt" else width**-.5)
+    scale = np.sqrt(var_qk)*(1. if scaling == "sqrt" else width**-.5)
     queries, rank = directions(read)
     bases = (queries, rank if scale else 0), directions(differences)
     bases = *bases, directions(X.tokens[real])

@@ -91,7 +91,7 @@ class AttentionRegressor(Estimator):
 
     def __init__(self, heads: float = 1, var_qk: float = 1., var_vo: float = 1., *,
                  readout: int | str = -1, alpha: float = 1e-2,
-                 mask: str | np.ndarray | None = None, score_scale: str = "sqrt",
+                 mask: str | np.ndarray | None = None, scaling: str = "sqrt",
                  width: float = np.inf, optimizer: str | None = None,
                  normalize_y: bool = False, n_particles: int = 256, n_islands: int = 4,
                  n_moves: int | str = 2, n_steps: int = 5, keep: float = .9,
@@ -112,7 +112,7 @@ class AttentionRegressor(Estimator):
             it is too small, intervals are far too narrow
         mask
             "causal" or boolean (s, s), True = may attend
-        score_scale
+        scaling
             "sqrt" or "linear": uniform weights at infinite width
         width
             n, a whole number in [1, ∞]
@@ -143,7 +143,7 @@ class AttentionRegressor(Estimator):
         self.readout = readout
         self.alpha = alpha
         self.mask = mask
-        self.score_scale = score_scale
+        self.scaling = scaling
         self.width = width
         self.optimizer = optimizer
         self.normalize_y = normalize_y
@@ -459,7 +459,7 @@ def _check(model):
         checks.number(getattr(m, name), name, "[0, ∞)")
     checks.number(m.alpha, "alpha", "(0, ∞)", "pass the variance of the noise")
     checks.number(m.keep, "keep", "(0, 1)")
-    checks.choice(m.score_scale, "score_scale", ("sqrt", "linear"))
+    checks.choice(m.scaling, "scaling", ("sqrt", "linear"))
     if m.optimizer is not None:
         checks.choice(m.optimizer, "optimizer", ("evidence",), " or None")
     for name in ("normalize_y", "verbose"):

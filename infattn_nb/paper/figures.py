@@ -63,7 +63,7 @@ shared_layer = lru_cache(32)(paper_layer) # tasks share it, and its limit law
 def _layer(n, **options): # the options of a cell
     return shared_layer(**options)
 
-def _limit(n, heads, head_width=None, **options):
+def _limit(n, heads, head_width="full", **options):
     "The law of one output in the limit of n×n heads."
     return shared_layer(heads, **options).law().marginal(0)
 
@@ -154,7 +154,7 @@ def _paired_block(cells, size, rng):
     for cell, L in zip(cells, _token_factors(cells, size, tokens)):
         layer = _layer(**cell)
         n = cell["n"]
-        v.append(paired_variances(layer, L, layer.head_width or n, stream[n]))
+        v.append(paired_variances(layer, L, layer.columns(n), stream[n]))
     return np.stack(v)
 
 def _token_factors(cells, size, rng):
@@ -273,7 +273,7 @@ def _task_scores(cells, samples, seed):
     x = np.linspace(-4, 4, 161)
     def panel(name, c):
         return {name: ("kde", c*x, kde(c*score, c*x), 0.)}
-    names = [cell["score_scale"] for cell in cells]
+    names = [cell["scaling"] for cell in cells]
     return [dict(density=panel(name, scale[name])) for name in names]
 
 def _draw_2a(data):
@@ -294,7 +294,7 @@ def _draw_2a(data):
     return fig
 
 # %% ../../nbs/06_experiments.ipynb #32fa6e01
-_2A = [[dict(n=n, heads=1, score_scale=c) for c in ("sqrt", "linear")] for n in WIDTHS]
+_2A = [[dict(n=n, heads=1, scaling=c) for c in ("sqrt", "linear")] for n in WIDTHS]
 figure_2a = _figure("fig2a", _study("fig2a", _2A, _task_scores), "density", _draw_2a,
     r"Figure 2(A): the density of one score under $1/\sqrt n$ and $1/n$ scaling.")
 

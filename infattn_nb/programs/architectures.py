@@ -199,7 +199,7 @@ def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
 #| code-fold: true
 @_builder
 def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
-              low_rank: bool = False, scale: str = "sqrt", var_q: float = 1.,
+              low_rank: bool = False, scaling: str = "sqrt", var_q: float = 1.,
               var_k: float = 1., var_v: float = 1., var_o: float = 1.,
               mask: ArrayLike | str | None = None) -> list[Vector]:
     r"""$y^i = H^{-1/2}\sum_a W^{O,a}\sum_j A^{(a)}_{ij} W^{V,a} x^j$ (eqs. (2)–(4)).
@@ -214,7 +214,7 @@ def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
         H
     low_rank
         heads of n/H rows (A.2)?
-    scale
+    scaling
         of the scores, "sqrt" or "linear"
     var_q
         n times the variance of the query weights
@@ -249,7 +249,7 @@ def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
         O = program.matrix(f"O{a}", var_o)
         for i, x in enumerate(xs):
             seen = [z for z, may in zip(xs, sees[i], strict=True) if may]
-            scores = [program.score(Q @ x, K @ z, scale) for z in seen]
+            scores = [program.score(Q @ x, K @ z, scaling) for z in seen]
             mixed = program.attend(scores, [V @ z for z in seen])
             ys[i] = O @ mixed/np.sqrt(heads) + ys[i]
     return ys

@@ -108,16 +108,16 @@ class Normalize(Vector):
 #| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Score:
-    r"$q^\top k/\sqrt m$ or, with scale `linear`, $q^\top k/m$, for length m (eq. (2))."
+    r"$q^\top k/\sqrt m$ or, with scaling `linear`, $q^\top k/m$, for length m (eq. (2))."
     program: Any # the Program it belongs to
     args: tuple # q, k
-    scale: str # "sqrt" or "linear"
+    scaling: str # "sqrt" or "linear"
     scores = ()
 
     @property
     def is_random(self) -> bool:
         r"Is it divided by $\sqrt m$, and so still random in the limit?"
-        return self.scale == "sqrt"
+        return self.scaling == "sqrt"
 
     def __repr__(self):
         return self.program.describe(self)
@@ -357,7 +357,7 @@ def violations(program, # Program
         for g in dict.fromkeys(p.args):
             if not isinstance(g, MatMul):
                 text = (f"query and key must be products W h, got `{name(g)}`; "
-                        "multiply by a fresh matrix, or use scale='linear'")
+                        "multiply by a fresh matrix, or use scaling='linear'")
                 yield AssumptionError(at + text, p, clause="MatMul")
             elif g.W in astray:
                 text = (f"matrix `{g.W}` must make queries and keys only, but it also "
@@ -366,7 +366,7 @@ def violations(program, # Program
         q, k = p.args
         if isinstance(q, MatMul) and isinstance(k, MatMul) and q.W is k.W:
             text = (f"query and key must use different matrices, got `{q.W}` twice; "
-                    "use two matrices, or scale='linear'")
+                    "use two matrices, or scaling='linear'")
             yield AssumptionError(at + text, p, q.W, clause="b")
 
 def _neither_query_nor_key(program):

@@ -246,7 +246,7 @@ class Program:
         length = self.same_length(args, "arguments of a nonlinearity")
         return self._record(Nonlin(self, args, length, fn, scores))
 
-    def score(self, q: Vector, k: Vector, scale: str = "sqrt") -> Score:
+    def score(self, q: Vector, k: Vector, scaling: str = "sqrt") -> Score:
         r"""The score $q^\top k/\sqrt n$ or $q^\top k/n$ (eqs. (2), (5)).
 
         Parameters
@@ -255,7 +255,7 @@ class Program:
             query
         k
             key
-        scale
+        scaling
             "sqrt": divided by √length, "linear": by length
 
         Returns
@@ -266,12 +266,12 @@ class Program:
         Raises
         ------
         ValueError
-            for another scale, or vectors of different lengths
+            for another scaling, or vectors of different lengths
         """
         pair = self.own(Vector, [q, k], "query and key")
-        checks.choice(scale, "scale", ("sqrt", "linear"))
+        checks.choice(scaling, "scaling", ("sqrt", "linear"))
         self.same_length(pair, "query and key")
-        return self._record(Score(self, pair, scale))
+        return self._record(Score(self, pair, scaling))
 
     def attend(self, scores: Scores, values: Vectors,
                weights: Callable = softmax) -> Attend:

@@ -220,7 +220,7 @@ def _check_layer(layer):
     "Refuse layers for which the two parts are not what the proof has."
     checks.kind(layer, Attention, "layer",
                 "for programs compare `averages` with `conditional_average`")
-    if layer.head_width:
+    if layer.head_width != "full":
         checks.refuse("layer", "have n×n matrices", f"head_width={layer.head_width}",
                       "low-rank heads of fixed width do not converge to this limit")
     if layer.heads == np.inf:

@@ -126,17 +126,17 @@ def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 # %% ../../nbs/13_clt.ipynb #279916bd
 #| code-fold: true
 def _first_layer_scores(program, scores):
-    "The scores to study: of scale sqrt, within Assumption 1, not built on others."
+    "The scores to study: of scaling sqrt, within Assumption 1, not built on others."
     checks.kind(program, Program, "program", "write one with Program()")
     if scores is None:
         scores = program.random_scores
     scores = program.own(Score, scores, "scores")
     if not scores:
-        checks.refuse("program", "have a score with scale 'sqrt'", "none",
+        checks.refuse("program", "have a score with scaling 'sqrt'", "none",
                       "make one with program.score(q, k)")
     for p in scores:
         if not p.is_random:
-            checks.refuse("scores", "have scale 'sqrt'", repr(p),
+            checks.refuse("scores", "have scaling 'sqrt'", repr(p),
                           "a linear score converges to a constant")
     for e in program.check(strict=False):
         if isinstance(e, AssumptionError):
