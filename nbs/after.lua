@@ -48,11 +48,11 @@ local function shared_script(page, id)
   end)
 end
 
--- Signs of operation are not coloured, so that names are; lines are not indented, but for code.
+-- Signs of operation are not coloured, so that names are; lines of code share one box; other lines are not indented.
 local function lighter(page)
   local kept = {}
   page = page:gsub('<span class="op">([^<]*)</span>', "%1"):gsub("<pre.-</pre>", function(code)
-    kept[#kept + 1] = code
+    kept[#kept + 1] = code:gsub("</span>\n<span>", "\n")
     return "<pre>" .. #kept .. "</pre>"
   end)
   return (page:gsub("\n%s+<", "\n<"):gsub("<pre>(%d+)</pre>", function(k) return kept[tonumber(k)] end))

@@ -30,8 +30,8 @@ def files():
             if file.is_file() and not LEFT_OUT & {*file.relative_to(ROOT).parts}: yield file.relative_to(ROOT)
 
 def without_pictures(notebook):
-    "The text of a notebook; who runs it draws them again."
-    return re.sub(r'"image/png": "[^"]*",\s*', "", notebook)
+    "The text of a notebook, its tables as plain text; who runs it draws them again."
+    return re.sub(r'"image/png": "[^"]*",\s*|"text/html": \[.*?\n\s*\],\s*', "", notebook, flags=re.DOTALL)
 
 def pack(folder):
     "Write the zip and, built from it, the wheel."

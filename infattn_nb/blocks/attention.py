@@ -144,7 +144,7 @@ class SelfAttention(Part):
         "Who may attend to whom: boolean (s, s), or None for all to all."
         mask = self.mask
         if isinstance(mask, str):
-            mask = np.tri(s, dtype=bool)
+            mask = checks.MASKS[mask](s)
         if texts is None:
             return mask
         together = np.equal.outer(texts, texts)
