@@ -48,10 +48,12 @@ local function shared_script(page, id)
   end)
 end
 
--- Signs of operation are not coloured, so that names are; lines of code share one box; other lines are not indented.
+-- In code, words of the language, numbers, texts and remarks are coloured, no signs and no names, and lines share one box; other lines are not indented.
 local function lighter(page)
   local kept = {}
-  page = page:gsub('<span class="op">([^<]*)</span>', "%1"):gsub("<pre.-</pre>", function(code)
+  for _, sort in ipairs {"op", "bu", "va"} do page = page:gsub('<span class="' .. sort .. '">([^<]*)</span>', "%1") end
+  page = page:gsub(' data%-quarto%-table%-cell%-role="th"', ""):gsub('<nav id="quarto%-sidebar".-</nav>', function(menu) return menu:gsub(">%s+<", "><") end)
+  page = page:gsub("<pre.-</pre>", function(code)
     kept[#kept + 1] = code:gsub("</span>\n<span>", "\n")
     return "<pre>" .. #kept .. "</pre>"
   end)

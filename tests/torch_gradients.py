@@ -178,7 +178,7 @@ def measured(X, dX, norms):
     cosine = K[:, 0, -1]/torch.sqrt(K[:, 0, 0]*K[:, -1, -1])
     return statistics((dX @ dX.mT).numpy(), (dX @ X.mT).numpy(), {k: v.numpy() for k, v in norms.items()}, cosine.numpy())
 
-def rounded(x, bits=11):
+def rounded(x, bits=10):
     mantissa, exponent = np.frexp(x)
     return np.ldexp(np.round(mantissa*2**bits)/2**bits, exponent).astype(np.float32)
 
