@@ -25,6 +25,7 @@ CASES = {
     "GPT-2": dict(n=48, layers=2, module="gpt2", attention=attention(heads=4, mask="causal", var_q=2., var_k=2., var_o=.5), ff=feedforward(units=4, activation="gelu_tanh", var_2=.5), final=True, readout="last"),
     "Llama": dict(n=32, layers=2, module="llama", kind="rms", eps=1e-6, attention=attention(heads=4, groups=2, mask="causal", rotary=dict(base=1e4), var_q=4.), ff=feedforward(units=3, activation="silu", gated=True), final=True, readout="last"),
     "torch's encoder": dict(n=16, layers=2, module="encoder", norm="post", attention=attention(heads=2, var_q=4., var_o=4.), ff=feedforward(activation="relu")),
+    "norm of all queries": dict(n=16, layers=2, kind="rms", attention=attention(heads=4, groups=2, rotary=dict(base=100.), qk_norm="layer", joint_norm=True, score_scale=4., var_o=4.), final=True),
 }
 
 INDEPENDENT = ("one strong head", "post, strong", "no norm, biases", "torch's encoder") # where fresh transposed matrices must be seen
@@ -39,7 +40,7 @@ def case(name):
 
 def embeddings(n, seed=1):
     "Tokens with means over their coordinates, two of them alike."
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed]) # a list: tools/seeds.py replaces integers, and these tokens are those of the stored side
     X = rng.standard_normal((S, n)) + .5*rng.standard_normal((S, 1))
     X[1] = .6*X[0] + .8*X[1]
     return X

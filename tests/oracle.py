@@ -66,8 +66,13 @@ class Literal:
         split = lambda z, h: z.reshape(b, s, h, m).swapaxes(1, 2)
         merged = lambda z: z.swapaxes(1, 2).reshape(b, s, -1)
         spread, grouped = lambda z: np.repeat(z, H//G, 1), lambda z: z.reshape(b, G, H//G, s, m).sum(2)
+        def normed(Q):
+            if not a.qk_norm: return same(Q)
+            if not a.joint_norm: return normalise(a.qk_norm, Q)
+            rows, through = normalise(a.qk_norm, merged(Q))
+            return split(rows, Q.shape[1]), lambda d: split(through(merged(d)), d.shape[1])
         def dressed(Q):
-            Q, through = normalise(a.qk_norm, Q) if a.qk_norm else same(Q)
+            Q, through = normed(Q)
             Q, back = turned(Q, positions, a.rotary) if a.rotary else same(Q)
             return Q, lambda d: through(back(d))
         (Q, back_Q), (K, back_K) = dressed(split(u @ W["q"][0], H)), dressed(split(u @ W["k"][0], G))

@@ -442,7 +442,7 @@ CASES += [
     (lambda: Thresholds(idle=1.1), ValueError, "`idle`"),
     (lambda: scan(Transformer.uniform(np.eye(3)), executor=3), TypeError, "`executor`"),
     (lambda: with_rule(np.eye(3), "GPT-2"), TypeError, "`transformer` must"),
-    (lambda: with_rule(Transformer.uniform(np.eye(3)), "gpt2"), ValueError, "`rule`"),
+    (lambda: with_rule(Transformer.uniform(np.eye(3)), "GPT-3"), ValueError, "`rule`"),
     (lambda: with_rule(Transformer.uniform(np.eye(3)), 2), ValueError, "`rule`"),
     (lambda: with_rule(Transformer.uniform(np.eye(3)), "GPT-2", width=0), ValueError, "`width`"),
     (lambda: embedding_cov([]), ValueError, "`tokens`"),

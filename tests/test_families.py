@@ -83,6 +83,7 @@ BROKEN = dict(
     no_output_norm=("gemma2", lambda b: replace(b, norm="pre")), no_qk_norm_in_gemma=("gemma3_text", attention(qk_norm=None)),
     norm_of_each_head=("olmo2", attention(joint_norm=False)), pre_norm_in_olmo=("olmo2", lambda b: replace(b, norm="pre")), phi_sequential=("phi", lambda b: replace(b, parallel=False)),
     phi_turns_everything=("phi", attention(rotary=Rotary(10.))), phi3_without_window=("phi3", attention(mask="causal")),
+    mpt_without_alibi=("mpt", attention(bias=None)), mpt_with_one_slope=("mpt", lambda b: replace(b, attention=replace(b.attention, bias=b.attention.bias[2]))),
     sequential=("gpt_neox", lambda b: replace(b, parallel=False)),
     pre_norm=("bert", lambda b: replace(b, norm="pre")), no_positions=("vit", None), gpt2_unscaled=("gpt2", attention(var_o=2.16*2)))
 

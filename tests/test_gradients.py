@@ -66,7 +66,7 @@ def sample(name, size, rng, broken=None):
     K = X[:, 1] @ X[:, 1].mT
     return statistics(dX @ dX.mT, dX @ X.mT, norms, K[:, 0, -1]/np.sqrt(K[:, 0, 0]*K[:, -1, -1]))
 
-LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width", "parallel, rotary", "groups, qk norm, rotary", "layer norm of queries")
+LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width", "parallel, rotary", "groups, qk norm, rotary", "layer norm of queries", "norm of all queries")
 
 @pytest.mark.parametrize("name", LITERAL)
 def test_literal_way_back_is_a_derivative(name, h=1e-5):
@@ -133,6 +133,20 @@ def test_what_a_sum_knows_is_shared_out(norm, parallel, monkeypatch):
     block = Block(SelfAttention(2, var_q=3., mask="causal"), FeedForward(activation=gelu, var_b1=.2, var_b2=.3), norm, parallel=parallel, skip_scale=.9, branch_scale=1.2)
     Transformer(np.eye(4) + .5, blocks=[block]*3, mean=.3, final_norm=True).gradients(np.inf, 50, 0, readout="mean")
     assert len(seen) == (3 if parallel else 6)
+
+@pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
+def test_a_norm_of_all_queries_is_none_of_each_head(seed=0):
+    "Against torch's side: heads normalised one by one, on the way there, or on the way back alone."
+    name = "norm of all queries"
+    c, theirs = case(name), stored(name)
+    t = ensemble(c)
+    alone = [replace(b, attention=replace(b.attention, joint_norm=False)) for b in t.blocks]
+    sample_of = lambda t: drawn(t, c["n"], 3000, seed, readout_cov(c["readout"]))
+    assert smallest(theirs, sample_of(replace(t, blocks=alone))) < LEVEL
+    right = SelfAttention._undressed
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SelfAttention, "_undressed", lambda a, *dQ: right(replace(a, joint_norm=False), *dQ))
+        assert smallest(theirs, sample_of(t)) < LEVEL
 
 LIMITS = {
     "plain": (SelfAttention(2, var_q=4.), None, dict(final_norm=True)),

@@ -160,6 +160,12 @@ def test_masks_are_told_apart():
     with pytest.raises(ValueError, match="`attn_mask` must have shape"): Transformer.from_torch(layer, X, attn_mask=HALF[None].expand(2, S, S))
     with pytest.raises(ValueError, match="NaN"): Transformer.from_torch(layer, X, attn_mask=SHIFT*torch.nan)
 
+def test_masks_are_refused_before_a_module_is_read(monkeypatch):
+    "Reading a large one takes seconds."
+    monkeypatch.setattr("infattn_nb.readers.modules.read_module", lambda *args: pytest.fail("it was read"))
+    for masks in (dict(attn_mask=torch.ones(5, 5, dtype=torch.uint8)), dict(attn_mask=torch.zeros(4, 5)), dict(mask="casual")):
+        with pytest.raises((TypeError, ValueError), match="mask"): Transformer.from_torch(torch.nn.Identity(), torch.randn(5, 8), **masks)
+
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int64))
 def test_masks_of_integers_are_refused(dtype):
     "As torch refuses them; as numbers they would be added to the scores, without causality."
@@ -319,7 +325,7 @@ def test_read_bert():
 CONFIGS = json.loads((Path(__file__).parent/"data"/"families"/"configs.json").read_text(encoding="utf-8"))
 HEADS = dict(gpt2="GPT2LMHeadModel", bert="BertForMaskedLM", llama="LlamaForCausalLM", mistral="MistralForCausalLM", qwen2="Qwen2ForCausalLM", qwen3="Qwen3ForCausalLM",
              gpt_neox="GPTNeoXForCausalLM", gemma2="Gemma2ForCausalLM", gemma3_text="Gemma3ForCausalLM", vit="ViTForImageClassification",
-             phi="PhiForCausalLM", phi3="Phi3ForCausalLM", olmo2="Olmo2ForCausalLM")
+             phi="PhiForCausalLM", phi3="Phi3ForCausalLM", olmo2="Olmo2ForCausalLM", mpt="MptForCausalLM")
 
 def parts(block):
     "A block but for its variances."

@@ -63,13 +63,20 @@ def test_configs_are_refused_with_their_reason(config, text):
     with pytest.raises(ValueError, match=text) as e: Transformer.from_config(config, 4)
     assert len(str(e.value).splitlines()) == 1 and "blocks=[…]" not in str(e.value)
 
+@pytest.mark.parametrize("kind", ("albert", "gptj", "gpt_neo", "olmo", "gemma3n", "deberta"))
+def test_another_family_is_no_slip_of_the_pen(kind):
+    "Its blocks are others than those of the family whose name is near."
+    with pytest.raises(ValueError, match="a model of the same blocks") as e: Transformer.from_config(dict(model_type=kind), 4)
+    assert "did you mean" not in str(e.value)
+
 def test_a_config_object_is_a_config():
     config = SimpleNamespace(to_dict=lambda: SMALL)
     assert repr(Transformer.from_config(config, 4)) == repr(Transformer.from_config(SMALL, 4))
 
 def test_near_misses():
     net = Transformer.from_config(SMALL, 4)
-    assert repr(with_rule(net, "gpt-2")) == repr(with_rule(net, "GPT-2")) and repr(with_rule(net, "depth-mup")) == repr(with_rule(net, "Depth-µP"))
+    for rule, names in {"GPT-2": ("gpt-2", "gpt2", "GPT 2"), "Depth-µP": ("depth-mup", "depth_mup", "Depth-μP"), "T-Fixup": ("tfixup",)}.items():
+        assert {repr(with_rule(net, name)) for name in names} == {repr(with_rule(net, rule))}
     for call, text in ((lambda: SelfAttention(mask="casual"), "'causal' or a boolean array .*did you mean 'causal'"), (lambda: checks.mask("casual", 3), "a boolean array"),
                        (lambda: with_rule(net, "DeepNrom"), "did you mean 'DeepNorm'"), (lambda: FeedForward(activation="gellu"), "`activation`.*did you mean 'gelu'")):
         with pytest.raises(ValueError, match=text): call()
@@ -147,9 +154,34 @@ def test_advice_is_the_mildest_factor_that_mends_it(told):
     times = float(sentence.partition("× ")[2].partition(" would")[0])**2
     factors = np.array([1, .7, .5, .3, .2, .1, .05, .02, .01])
     k = int(np.argmin(abs(factors - times)))
-    least = [np.nanmin(_quickly(scaled(COLLAPSED, 1., f), False, "last", np.random.SeedSequence(3)).entropy.mean(0)) for f in factors[k - 1:k + 1]]
+    least = [np.nanmin(_quickly(scaled(COLLAPSED, 1., f), False, "last", np.random.SeedSequence(3).spawn(4)).entropy.mean(0)) for f in factors[k - 1:k + 1]]
     assert "the q and k of c_attn" in sentence and abs(factors[k] - times) < .03*times
     assert least[1] > .2 and least[0] < least[1] and least[0] < .3
+
+def test_verdicts_share_the_networks_that_they_try(monkeypatch):
+    "What is asked twice, of the same factor, is drawn once, there and back if one of them needs that; four factors for each verdict at most."
+    tried = []
+    def noted(t, gradients, *rest):
+        tried.append((t.blocks[0].branch_scale, t.blocks[0].attention.score_scale, gradients))
+        return _quickly(t, gradients, *rest)
+    monkeypatch.setattr("infattn_nb.initialisation.report._quickly", noted)
+    strict = Thresholds(alike=.01, fading=1.01, scattered=.001)
+    advice = report(Transformer.from_config(SMALL | dict(n_layer=4), 4), size=4, rng=0, thresholds=strict).advice
+    assert {"tokens", "depth", "networks"} <= set(advice) and len(tried) == len(set(tried)) <= 4*len(advice) - 2
+    assert all(back for residual, scores, back in tried if residual != 1)
+
+def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
+    "In a warning; the command says it in one line, and not at all if it is to be quiet."
+    monkeypatch.setattr("infattn_nb.initialisation.report._AFFORDABLE", 0)
+    monkeypatch.setattr("infattn_nb.initialisation.scan._LONG", 0.)
+    cost = "this report takes up to .* seconds: 40 networks of 4 tokens and 3 blocks; fewer tokens"
+    with pytest.warns(UserWarning, match=cost): report(Transformer.from_config(SMALL, 4), size=4, rng=0)
+    config = tmp_path/"config.json"
+    config.write_text(json.dumps(SMALL))
+    for quiet in (False, True):
+        infattn_report.__wrapped__(str(config), out=str(tmp_path/"r.html"), tokens="4", size="4", quiet=quiet)
+        said = capsys.readouterr().err
+        assert ("infattn_report: this report takes" in said) != quiet and "UserWarning" not in said
 
 def test_advice_that_does_not_exist_is_not_given():
     "Tokens that are alike before the first block are not mended by any factor, and no sentence says so."

@@ -65,12 +65,16 @@ class Network:
         return x + w
 
     def attention(self, u, l):
-        a = dict(groups=None, head_width=None, rotary=None, qk_norm=None, softcap=None, mask=None, bias=None, score_scale=1., var_q=1., var_k=1., var_v=1., var_o=1.) | self.c["attention"]
+        a = dict(groups=None, head_width=None, rotary=None, qk_norm=None, joint_norm=False, softcap=None, mask=None, bias=None, score_scale=1., var_q=1., var_k=1., var_v=1., var_o=1.) | self.c["attention"]
         H, n = a["heads"], u.shape[-1]
         m, G = a["head_width"] or n//H, a["groups"] or H
         split = lambda x, h: x.reshape(self.b, S, h, m).transpose(1, 2)
-        Q, K, V = (split(self.times(u, name, l, h*m, a[f"var_{name}"]), h) for name, h in (("q", H), ("k", G), ("v", G)))
-        if a["qk_norm"]: Q, K = (norm(x, a["qk_norm"], 1e-5) for x in (Q, K))
+        normed = lambda x: norm(x, a["qk_norm"], 1e-5) if a["qk_norm"] else x
+        def part(name, h):
+            x = self.times(u, name, l, h*m, a[f"var_{name}"])
+            if name == "v": return split(x, h)
+            return split(normed(x), h) if a["joint_norm"] else normed(split(x, h))
+        Q, K, V = part("q", H), part("k", G), part("v", G)
         if a["rotary"]: Q, K = (turned(x, **a["rotary"]) for x in (Q, K))
         K, V = (x.repeat_interleave(H//G, 1) for x in (K, V))
         P = a["score_scale"]*Q @ K.mT/m**.5

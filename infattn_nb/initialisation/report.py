@@ -14,6 +14,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from html import escape
 from importlib import resources
 from importlib.metadata import version as package_version
@@ -21,6 +22,7 @@ from operator import itemgetter
 from platform import python_version
 from string import Template
 from textwrap import fill, wrap
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +35,7 @@ from ..convergence.regimes import tail_risk
 from .scan import Diagnosis, Share, Thresholds, attended
 from .scan import depth_ratio, diagnose, entropy_share
 from .scan import kernel_share, score_ratio, spread
-from .scan import typical_norm
+from .scan import typical_norm, warn_if_long
 from .scan import a_transformer, scaled
 from ..layer.attention import Attention
 from ..layer.tokens import Tokens
@@ -48,6 +50,7 @@ from ..readers.weights import handles_of
 # %% ../../nbs/24_report.ipynb #rp-measured
 #| code-fold: true
 JOBS = 16 # for each width, if there are as many networks
+_AFFORDABLE = 2**28 # numbers in the records of all networks of a width
 
 class Pattern(NamedTuple):
     "The most focused head of one network."
@@ -78,7 +81,7 @@ def default_size(t, # the network
                  n, # width
                 ) -> int: # int: an even number
     "Networks to draw: from 8 of a large network to 96 of a small one."
-    affordable = 2**28//max(t.numbers(n), 1)
+    affordable = _AFFORDABLE//max(t.numbers(n), 1)
     return 2*int(np.clip(affordable//2, 4, 48))
 
 def _diagnosed(t, n, readout, number, seed):
@@ -442,6 +445,7 @@ class Remedy(NamedTuple):
 
 _SMALLER = (.7, .5, .3, .2, .1, .05, .02, .01)
 _LARGER = (1.5, 2., 3., 5., 10., 20., 50., 100.)
+_MOST_TRIED = 4 # of them, by bisection
 
 def _remedies(r):
     "For each verdict whose threshold is crossed: what may help."
@@ -476,22 +480,32 @@ def advice_of(r, # a Report without advice
               wide, # the same for infinite width
               readout, # as of its gradients
               seed, # a SeedSequence
+              executor=None, # who computes; None = threads
+              progress=False, # show a bar (if there is a terminal)?
              ) -> dict: # name of a verdict -> a sentence
     "For each crossed threshold the mildest factor along one axis that mends it."
-    told = {}
-    for name, remedy in _remedies(r):
-        told[name] = _mildest(remedy, t, wide, readout, seed)
-    return told
+    crossed = dict(_remedies(r))
+    there_and_back = {x.axis for x in crossed.values() if x.gradients}
+    seeds = seed.spawn(_number_tried(wide)) # the same for all factors
+    most = _MOST_TRIED*len(crossed)
+    with progress_bar(progress, total=most, leave=False, desc="advice") as bar:
+        @cache # verdicts that ask for the same factor look at the same networks
+        def tried(axis, factor):
+            changes = {"residual": 1., "scores": 1.} | {axis: factor}
+            bar.update(1)
+            return _quickly(scaled(wide, **changes), axis in there_and_back, readout,
+                            seeds, executor)
+        handles = handles_of(t)
+        return {name: _mildest(remedy, tried, getattr(handles, remedy.axis))
+                for name, remedy in crossed.items()}
 
-def _mildest(remedy, t, wide, readout, seed):
+def _mildest(remedy, tried, handle):
     "By bisection over the factors, at infinite width."
-    tried = {}
+    def value(k):
+        d = tried(remedy.axis, remedy.factors[k])
+        return np.nan if d is None else float(remedy.value(d))
     def mends(k):
-        changes = {"residual": 1., "scores": 1.} | {remedy.axis: remedy.factors[k]}
-        d = _quickly(scaled(wide, **changes), remedy.gradients, readout, seed)
-        tried[k] = None if d is None else float(remedy.value(d))
-        return tried[k] is not None and bool(remedy.good(tried[k]))
-    handle = getattr(handles_of(t), remedy.axis)
+        return bool(remedy.good(value(k))) # NaN is not
     power = .5 if remedy.axis == "scores" else 1.
     last = len(remedy.factors) - 1
     if not mends(last):
@@ -503,18 +517,25 @@ def _mildest(remedy, t, wide, readout, seed):
         middle = (low + high)//2
         low, high = (low, middle) if mends(middle) else (middle, high)
     return (f"{handle} × {remedy.factors[high]**power:.2g} would do: {remedy.said} "
-            f"{tried[high]:.2g} at infinite width")
+            f"{value(high):.2g} at infinite width")
 
-def _quickly(t, gradients, readout, seed):
-    "A few networks at infinite width; None if their numbers overflow."
-    number = 4 if len(t.cov) <= 128 else 2
+def _number_tried(t):
+    return 4 if len(t.cov) <= 128 else 2
+
+def _quickly(t, gradients, readout, seeds, executor=None):
+    "A network at infinite width for each seed; None if their numbers overflow."
+    jobs = [(t, gradients, readout, seed) for seed in seeds]
+    try:
+        return _together(list(in_order(_one_tried, jobs, executor)))
+    except (Overflow, np.linalg.LinAlgError):
+        return None
+
+def _one_tried(t, gradients, readout, seed):
+    "One of them, there and back or there alone."
     with np.errstate(all="ignore"):
-        try:
-            if gradients:
-                return _diagnosed(t, np.inf, readout, number, seed)
-            cosine, entropy = _seen_forward(t, np.inf, readout, number, seed)
-        except (Overflow, np.linalg.LinAlgError):
-            return None
+        if gradients:
+            return _diagnosed(t, np.inf, readout, 1, seed)
+        cosine, entropy = _seen_forward(t, np.inf, readout, 1, seed)
     blank = np.zeros(0)
     return Diagnosis(cosine, entropy, {}, blank, blank, blank)
 
@@ -1104,10 +1125,23 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     asked = _arguments(dict(width=n, size=size, readout=readout) | _changed(limits))
     call = f"report(transformer, {asked}, rng={said})"
     wide = _widened(t, n)
+    if size*t.numbers(n) > _AFFORDABLE:
+        _say_what_it_costs(wide, size, readout)
     found = measure(t, wide, n, size, seed, readout=readout, executor=executor,
                     progress=progress, forward=forward)
     told = Report(title, repr(t), n, size, words, limits, found, call, _versions())
-    return replace(told, advice=advice_of(told, t, wide, readout, seed.spawn(1)[0]))
+    return replace(told, advice=advice_of(told, t, wide, readout, seed.spawn(1)[0],
+                                          executor, progress))
+
+def _say_what_it_costs(wide, size, readout):
+    "By the time of one network, there and back; advice tries along two axes."
+    start = perf_counter()
+    wide.gradients(np.inf, 1, 0, readout=readout)
+    once = perf_counter() - start
+    networks = 2*(size + _MOST_TRIED*_number_tried(wide))
+    warn_if_long("this report", once*networks, f"{networks} networks of "
+                 f"{len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')}; "
+                 "fewer tokens take less")
 
 def _asked(thresholds):
     "Thresholds, none of them None."

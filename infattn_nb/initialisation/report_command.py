@@ -9,6 +9,8 @@ __all__ = ['TOKENS', 'report_of', 'infattn_report']
 import os
 import shlex
 import sys
+import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
@@ -65,6 +67,16 @@ def _words(tokens, text):
 
 # %% ../../nbs/87_report_command.ipynb #rcnumber
 #| code-fold: true
+@contextmanager
+def _warnings_in_a_line(quiet):
+    "As this command says everything; none if it is to be quiet."
+    def said(message, *where):
+        print(f"infattn_report: {message}", file=sys.stderr)
+    with warnings.catch_warnings():
+        warnings.showwarning = said
+        warnings.simplefilter("ignore" if quiet else "always")
+        yield
+
 def _number(x, name):
     "A whole number as it is typed, or None."
     if x is None or not isinstance(x, str):
@@ -101,8 +113,9 @@ def infattn_report(
         path, _ = writable(out, "out", KINDS)
         numbers = {name: _number(x, name) for name, x in
                    dict(tokens=tokens, width=width, size=size).items()}
-        found = report_of(config, against=against, text=text, seed=seed,
-                          progress=not quiet, **numbers)
+        with _warnings_in_a_line(quiet):
+            found = report_of(config, against=against, text=text, seed=seed,
+                              progress=not quiet, **numbers)
         found.save(path)
         if not quiet:
             print(found)

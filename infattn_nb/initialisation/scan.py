@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['BASE_HEAD', 'RULES', 'MARKS', 'attended', 'entropy_share', 'Diagnosis', 'diagnose', 'typical_norm', 'depth_ratio',
            'score_ratio', 'spread', 'Share', 'kernel_share', 'Measures', 'measures', 'Thresholds', 'excess',
-           'with_rule', 'rule_named', 'a_transformer', 'strength_of', 'scores_of', 'scaled', 'repeated', 'Scan', 'scan']
+           'with_rule', 'rule_named', 'a_transformer', 'strength_of', 'scores_of', 'scaled', 'repeated', 'Scan', 'scan',
+           'warn_if_long']
 
 # %% ../../nbs/83_scan.ipynb #takes
 import warnings
@@ -379,7 +380,8 @@ def rule_named(given, # as a user writes it
               ) -> str: # str: a key of RULES
     "A rule, whatever its letters are: depth-mup, DEEPNORM."
     def plain(x):
-        return x.casefold().replace("\u03bc", "mu").replace("\u00b5", "mu")
+        x = x.casefold().replace("\u03bc", "mu").replace("\u00b5", "mu")
+        return "".join(letter for letter in x if letter.isalnum())
     known = {plain(rule): rule for rule in RULES}
     if isinstance(given, str) and plain(given) in known:
         return known[plain(given)]
@@ -676,15 +678,21 @@ def _say_what_it_costs(jobs, width, size, readout):
     _measured(deepest, width, 2, np.random.SeedSequence(0), readout)
     once = (perf_counter() - start)/2
     blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
-    seconds = once*blocks*size
+    warn_if_long("this scan", once*blocks*size, f"{len(jobs)} networks, {size} draws "
+                 f"of each, {len(deepest.cov)} tokens; fewer cells, tokens or a "
+                 "smaller `size` take less")
+
+_LONG = 30 # seconds
+
+def warn_if_long(what, # e.g. "this scan"
+                 seconds, # that it will take
+                 about, # why, and what takes less
+                ):
+    "A warning before the work begins, if there is much of it."
     if seconds > _LONG:
         shown = f"{seconds:.0f} seconds" if seconds < 100 else \
             f"{seconds/60:.0f} minutes"
-        warnings.warn(f"this scan takes up to {shown}: {len(jobs)} networks, {size} "
-                      f"draws of each, {len(deepest.cov)} tokens; fewer cells, tokens "
-                      "or a smaller `size` take less", stacklevel=4)
-
-_LONG = 30 # seconds
+        warnings.warn(f"{what} takes up to {shown}: {about}", stacklevel=5)
 
 def _overflown(a, b):
     return a/b if b > 0 else np.nan

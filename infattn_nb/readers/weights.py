@@ -94,6 +94,13 @@ _PHI = [
     *_linear("layers.*.self_attn.dense", "o"), *_linear("layers.*.mlp.fc1", "1", "b1"),
     *_linear("layers.*.mlp.fc2", "2", "b2"), *_norm("final_layernorm")]
 
+_MPT = [
+    *_embedding("wte.weight"), *_rms("blocks.*.norm_1"),
+    Tensor("blocks.*.attn.Wqkv.weight", tuple("qkv")),
+    Tensor("blocks.*.attn.out_proj.weight", ("o",)), *_rms("blocks.*.norm_2"),
+    Tensor("blocks.*.ffn.up_proj.weight", ("1",)),
+    Tensor("blocks.*.ffn.down_proj.weight", ("2",)), *_rms("norm_f")]
+
 def _llama(*norms, biased="", qk_norm=False):
     "Llama and its kin; `norms` are pairs of a name and a role."
     found = [*_embedding("embed_tokens.weight")]
@@ -131,7 +138,8 @@ LAYOUTS: dict = { # family -> prefix in a model with a head; layouts, the newest
     "gpt2": ("transformer.", _GPT2), "bert": ("bert.", _BERT),
     "roberta": ("roberta.", _BERT), "vit": ("vit.", _VIT, _OLD_VIT),
     "gpt_neox": ("gpt_neox.", _NEOX), "phi": ("model.", _PHI),
-    "phi3": ("model.", _PHI3), "llama": ("model.", _llama(*_BEFORE)),
+    "phi3": ("model.", _PHI3), "mpt": ("transformer.", _MPT),
+    "llama": ("model.", _llama(*_BEFORE)),
     "mistral": ("model.", _llama(*_BEFORE)), "gemma": ("model.", _llama(*_BEFORE)),
     "qwen2": ("model.", _llama(*_BEFORE, biased="qkv")),
     "qwen3": ("model.", _llama(*_BEFORE, qk_norm=True)),

@@ -141,8 +141,8 @@ class Transformer(Network):
         ----------
         module
             an encoder (layer) of torch, or a list, ModuleList or Sequential of such;
-            GPT-2, BERT, Llama, Mistral, Qwen, OLMo 2, Phi, GPT-NeoX, Gemma, ViT of
-            Hugging Face, with a head or without
+            GPT-2, BERT, Llama, Mistral, Qwen, OLMo 2, Phi, GPT-NeoX, MPT, Gemma, ViT
+            of Hugging Face, with a head or without
         embeddings
             what enters the first block: a text, or several, (s, n); None = drawn, for
             `tokens`
