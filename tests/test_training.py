@@ -163,10 +163,10 @@ def meeting(rng, B, ζ, m):
 WIDTHS = (16, 160, 1_600, 16_000, 160_000)
 
 def distances(**options):
-    "Largest difference of scores and of values from the infinite width, by width: medians of 32 networks. And of half the rate at infinite width."
+    "Largest difference of scores and of values from the infinite width, by width: medians of 64 networks. And of half the rate at infinite width."
     X, y = data(P=5, s=4, d=2)
     rng = default_rng(3)
-    B, ζ = rng.standard_normal((32, 1, 2, 2)), rng.standard_normal((32, 1, 2, 1))
+    B, ζ = rng.standard_normal((64, 1, 2, 2)), rng.standard_normal((64, 1, 2, 1))
     how = dict(var_qk=.5, rate=.02, steps=40, tol=0., random_state=0) | options
     wide = AttentionDescent(start=(B, ζ), **how).fit(X, y)
     def apart(model):

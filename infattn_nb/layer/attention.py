@@ -158,7 +158,18 @@ class Attention:
         return isinstance(self.head_width, int)
 
     def columns(self, n: float) -> float:
-        "Columns of a head's W_Q at width n."
+        """Columns of the W_Q of a head.
+
+        Parameters
+        ----------
+        n
+            the width, in [1, ∞]
+
+        Returns
+        -------
+        float
+            m
+        """
         m = self.head_width
         if isinstance(m, int):
             return m
