@@ -302,6 +302,7 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
     ndarray or tuple of ndarray
         y size + (s,), or (y, scores size + (heads, s, s))
     """
+    checks.kind(layer, Attention, "layer", "pass e.g. Attention(Tokens(4, relu))")
     n = int(checks.width(layer.check_width(width), finite=True))
     y, G = draw(partial(_draw_dense, layer, n), size, rng, executor=executor)
     return (y, G) if scores else y

@@ -375,6 +375,7 @@ def far_density(layer, # Attention whose scores particles know how to move
     return value, max(error, 1e-13*abs(value)) # no sum is rounded better
 
 # %% ../../nbs/50_recipe.ipynb #peakcode
+#| code-fold: true
 def peaked(layer): # Attention at infinite width
     "Is the density of one head infinite where all outputs are equal?"
     K = layer.tokens.kernel()
