@@ -28,6 +28,7 @@ from infattn_nb import Attention, Program, Tokens, clip, identity, limit, mlp
 from infattn_nb import paper_layer, relu, simulate, simulate_dense, tanh
 from infattn_nb.layer.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.numerics import sampling as factors
+from infattn_nb.numerics.quadrature import cross_moment
 from infattn_nb.paper.figures import PLANS
 from infattn_nb.programs.score_paths import Paths
 
@@ -232,12 +233,35 @@ def mended(s=1000, steps=120):
     for _ in range(steps):
         x = W @ tanh(x)
     cases = {f"a sample of {s:,} tokens in the limit": (lambda: law.rvs(1, 0), factors, "MANY", np.inf),
-             f"limit of {steps} tanh steps that share a matrix": (lambda: limit(p), Paths, "_foresee", lambda *_: None)}
+             f"limit of {steps} tanh steps that share a matrix": (lambda: limit(p), Paths, "_foresee", lambda *_: None),
+             "limit of two attention layers that share matrices": (two_layers, Paths, "_along_a_line", pair_by_pair)}
     for name, (call, place, what, before) in cases.items():
         def old():
             with patch.object(place, what, before): call()
         new, slow = side_by_side(call, old, repetitions=1)
         row("long sequences and chains", name, new, "faster than before", slow/new)
+
+def two_layers(s=4):
+    "Two attention layers that share their matrices, ReLU tokens."
+    p = Program()
+    x = [relu(h) for h in p.inputs(np.eye(s)/2 + .5)]
+    Q, K, V, O = (p.matrix(name) for name in "QKVO")
+    for _ in range(2):
+        keys, values = ([W @ h for h in x] for W in (K, V))
+        x = [O @ p.attend([p.score(Q @ h, k) for k in keys], values) for h in x]
+    return limit(p)
+
+def pair_by_pair(paths, a, b):
+    "As it was: a series for each pair, its coefficients anew."
+    f, u = paths._one_argument(a)
+    g, v = paths._one_argument(b)
+    μ, ν, *abc = (x.ravel() for x in paths._pair_of_gaussians(u, v))
+    parts = []
+    for k in range(0, len(μ), 512):
+        m, n, *piece = (x[k:k+512] for x in (μ, ν, *abc))
+        parts.append(cross_moment(f, g, (m, n), *piece, 2**12, 2))
+    shape = paths._pair_of_gaussians(u, v)[0].shape
+    return np.concatenate(parts).reshape(shape)
 
 PARTS = {f.__name__: f for f in (against_literal, numbers_alone, signs_first, figures,
                                  programs, growth, memory, threads, limit_law,

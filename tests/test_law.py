@@ -3,6 +3,7 @@ import tracemalloc
 import warnings
 from dataclasses import replace
 from functools import lru_cache
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -350,3 +351,78 @@ def test_memory_is_bounded_for_many_tokens(K, most):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < most and 0 < law.std() < np.sqrt(K.max())
+
+EQUAL = Attention(Tokens(2, identity, np.eye(2)), var_q=4.)
+
+def two_by_quadrature(t, h, K=np.eye(2), var=8., nodes=4000):
+    "f(t, t + h) of one head and two tokens, by the trapezoidal rule in log |p − q| and the logit of the second row."
+    x = np.linspace(-12, 12, 1201)*np.sqrt(var) # logit of the second row
+    q = 1/(1 + np.exp(-x))
+    u = np.linspace(np.log(1e-12), 0, nodes) # log |d|
+    total = 0.
+    for sign in (-1, 1):
+        d = sign*np.exp(u)[:, None]
+        p = q + d
+        inside = (p > 0) & (p < 1)
+        p = np.where(inside, p, .5)
+        logit = np.log(p/(1 - p))
+        weight = np.exp(-(logit**2 + x**2)/2/var)/(2*np.pi*var)/(p*(1 - p))*np.abs(d)
+        z1 = t - (1 - p)*h/d # A z = y
+        z2 = t + p*h/d
+        f = np.exp(-(z1**2 + z2**2)/2)/(2*np.pi*np.abs(d))
+        total += np.trapezoid(np.trapezoid(np.where(inside, weight*f, 0.), u, axis=0), x)
+    return total
+
+def test_one_head_peaks_where_outputs_are_equal():
+    "E 1/|det A| is infinite: beside y₁ = y₂ the density grows by the same amount for each factor 100, and logpdf follows it."
+    f = np.array([two_by_quadrature(1., h) for h in (1e-2, 1e-4, 1e-6)])
+    growth = np.diff(f)
+    assert (growth > .2).all() and abs(growth[1]/growth[0] - 1) < .1
+    for h, exact in zip((1e-2, 1e-4), f):
+        value, error = EQUAL.law().logpdf([1., 1 + h], rng=3, return_error=True)
+        assert abs(value - np.log(exact)) < 9*error and error < .1
+    value, error = EQUAL.law().logpdf([[1., 1.], [0., 0.], [1., 2.]], return_error=True)
+    assert np.isposinf(value[:2]).all() and (error[:2] == 0).all() and np.isfinite(value[2])
+
+@pytest.mark.parametrize("layer", [replace(EQUAL, heads=2), replace(EQUAL, mask="causal")], ids=repr)
+def test_where_no_density_is_infinite(layer):
+    assert np.isfinite(layer.law().logpdf([1., 1.]))
+
+@pytest.mark.power("a joint density .1 off")
+def test_equal_outputs_of_a_causal_head(seed=0):
+    "E 1/A₂₂ = 1 + exp 4 by hand."
+    value, error = replace(EQUAL, mask="causal").law().logpdf([1., 1.], rng=seed, return_error=True)
+    assert abs(value - (np.log1p(np.exp(4)) - 1 - np.log(2*np.pi))) < 9*error + .02
+
+def test_extreme_points_answer_quickly():
+    "Beyond 1e12 a logarithm has no digits left: no particle sets out."
+    layer = Attention(Tokens(4, identity, np.eye(4)), heads=2)
+    with patch("infattn_nb.layer.recipe.approach", side_effect=AssertionError), pytest.warns(UserWarning, match="far out"):
+        assert layer.law().logpdf([1e7, 1e7, -1e7, -1e7], return_error=True)[1] == np.inf
+
+@pytest.mark.filterwarnings("ignore:.*lie so far out")
+@pytest.mark.parametrize("H, t", [(1, 0.), (2, 0.), (2, 2.), (8, 3.)])
+def test_joint_density_has_the_exact_marginal(H, t):
+    "∫ exp(logpdf([t, y])) dy by quadrature against the exact density of one output."
+    law = replace(EQUAL, heads=H).law()
+    cut = np.sort(np.concatenate([t + s*np.geomspace(1e-7, 12, 300) for s in (-1, 1)]))
+    f = np.exp(law.logpdf(np.stack([np.full(600, t), cut], -1), draws=2**14, rng=1, islands=0))
+    exact = law.marginal().pdf(t)
+    off = np.trapezoid(f, cut)/exact - 1
+    spread = two_sided(law, t)
+    assert abs(off) < 9*spread + 3e-3
+    assert abs(np.trapezoid(f, 1.1*cut)/exact - 1) > 9*spread + 3e-3 # a density ten per cent too large is seen
+
+def two_sided(law, t):
+    "Relative standard error of the integral over 2**14 draws: that of E N(t; 0, S₁₁)."
+    v = law.covariances(2**14, 1)[:, 0, 0]
+    f = norm.pdf(t, scale=np.sqrt(v))
+    return f.std()/f.mean()/2**7
+
+def test_limits_of_joint_densities():
+    "Vanishing scores: the weights are equal, every y has the same outputs, and there is no density."
+    with pytest.raises(ValueError, match="singular"): replace(EQUAL, var_q=0.).law().logpdf([1., 2.])
+    diagonal = replace(EQUAL, mask=np.eye(2, dtype=bool)) # each token sees itself: independent outputs
+    assert diagonal.law().logpdf([1., 2.]) == pytest.approx(norm.logpdf([1., 2.]).sum(), abs=1e-12)
+    twins = replace(EQUAL, tokens=Tokens(2, identity, np.ones((2, 2)))) # identical tokens
+    with pytest.raises(ValueError, match="singular"): twins.law().logpdf([1., 1.])

@@ -22,6 +22,7 @@ from infattn_nb.learning import fitting
 from infattn_nb.learning.estimator import sequences
 from infattn_nb.layer.recipe import sample_outputs
 from infattn_nb.numerics import sampling as factors
+from infattn_nb.numerics.quadrature import cross_moment
 from infattn_nb.numerics.sampling import lower_times, psd_factor, times_lower
 from infattn_nb.programs.score_paths import Paths
 
@@ -83,6 +84,9 @@ def bad_sampler(n, g): return np.broadcast_to([[1, .5], [0, 1]], (n, 2, 2))
     (lambda: AttentionRegressor(n_particles=10**9).fit(X, y), "`n_particles` must be at most"),
     (lambda: Attention(Tokens(2, relu), mask="x"), "'causal' or a boolean array"),
     (lambda: Attention(Tokens(2, relu), mask=3), "boolean or 'causal'"),
+    (lambda: Attention(Tokens(2, relu), heads="x"), "`heads` must be an integer or np.inf"),
+    (lambda: FOUR.law().rvs("x"), "`size` must be an integer or a tuple of integers"),
+    (lambda: infattn_nb.simulate_dense(3, 8), "`layer` must be an Attention"),
     (lambda: Tokens(2**63, relu), "`seq_len` must be at most"),
     (lambda: FOUR.law(2**63).rvs(2), "`width` must be at most 1e10"),
     (lambda: FOUR.law().marginal().logcdf("a"), "argument of logcdf"),
@@ -195,3 +199,21 @@ def test_no_bar_without_stderr():
     with ThreadPoolExecutor(1) as pool, patch.object(sys, "stderr", None):
         from infattn_nb.numerics.sampling import progress_bar
         with progress_bar(True, total=3) as bar: pool.submit(bar.update, 1).result(timeout=10)
+
+@pytest.mark.parametrize("φ", [tanh, relu, None], ids=repr)
+def test_two_coefficients_of_each_vector(φ):
+    "Moments with a linear vector: against the whole series of each pair, in far fewer evaluations."
+    p = Program()
+    u, v = p.inputs([[1., .5], [.5, 2.]], mean=[.3, -.2])
+    P = Paths(p, 1)
+    f = (lambda x: np.abs(x)) if φ is None else φ
+    h = p.nonlin(f, v) if φ is None else f(v)
+    nodes = dict(nodes=2**14)
+    one = np.ones(1)
+    known = cross_moment(f, lambda x: x, (-.2*one, .3*one), 2*one, one, .5*one, **nodes)
+    np.testing.assert_allclose(P.moment(h, u).ravel(), known, rtol=1e-7)
+    np.testing.assert_allclose(P.moment(h).ravel(), cross_moment(f, np.ones_like, (-.2*one, 0*one), 2*one, 0*one, 0*one, **nodes), rtol=1e-7)
+    with patch("infattn_nb.programs.score_paths.cross_moment", side_effect=AssertionError), patch.object(Paths, "_found_line", autospec=True, side_effect=Paths._found_line) as found:
+        P = Paths(p, 1)
+        for _ in range(3): P.moment(h, u), P.moment(u, h), P.moment(h)
+    assert found.call_count == 3 # of h, of u, of the constant

@@ -50,11 +50,13 @@ class HierarchicalGaussian:
         S, where it is constant
     far
         (y, seeds) -> log density of one y and its error, where draws do not reach
+    peak
+        y (..., s) -> where the density is infinite, booleans (...)
 
     Raises
     ------
     TypeError
-        if `sample`, `variance`, `direct`, `exact` or `far` is no function
+        if `sample`, `variance`, `direct`, `exact`, `far` or `peak` is no function
     ValueError
         if `dim` is below one
     """
@@ -67,6 +69,7 @@ class HierarchicalGaussian:
     exact: Callable | None = None
     fixed: np.ndarray | None = None
     far: Callable | None = None
+    peak: Callable | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", checks.count(self.dim, "dim"))
@@ -76,6 +79,7 @@ class HierarchicalGaussian:
         checks.function(self.direct, "direct", remedy, optional=True)
         checks.function(self.exact, "exact", remedy, optional=True)
         checks.function(self.far, "far", remedy, optional=True)
+        checks.function(self.peak, "peak", remedy, optional=True)
 
     def __repr__(self) -> str:
         return f"HierarchicalGaussian(dim={self.dim})"
@@ -279,7 +283,8 @@ class HierarchicalGaussian:
         Far out few draws of S carry the average. There, at infinite width, particles
         walk to the scores that matter: seconds for each such point. Where neither
         leaves an error below .1, as of 100 effective draws, it is inf, and a warning
-        says so. At ±inf the value is -inf, of nan it is nan.
+        says so. At ±inf the value is -inf, of nan it is nan. Where the density is
+        known to be infinite (one head, equal outputs) it is inf, with error 0.
 
         Parameters
         ----------
@@ -312,6 +317,7 @@ class HierarchicalGaussian:
         n = 1 if self.fixed is not None else checks.count(draws, "draws", least=2)
         islands = checks.count(islands, "islands", least=0)
         finite = np.isfinite(at).all(-1)
+        infinite = finite & (self.peak(at) if self.peak else False)
         asked = np.where(finite[..., None], at, 0.)
         log_sums = partial(_log_sums, asked.reshape(-1, self.dim))
         with np.errstate(under="ignore"): # blocks that carry nothing
@@ -321,14 +327,15 @@ class HierarchicalGaussian:
         value = np.array(log_f - np.log(n))
         error, effective = _log_error(log_f, log_f2, n)
         if self.far and islands:
-            lost = finite & (effective < RELIABLE) & (log_f > -np.inf)
+            lost = finite & ~infinite & (effective < RELIABLE) & (log_f > -np.inf)
             seeds = _far_seeds(rng, islands)
             for k in map(tuple, np.argwhere(lost)):
                 far = self.far(at[k], seeds, executor)
                 if far[1] <= ENOUGH**-.5:
                     value[k], error[k] = far
         value[~finite] = -np.inf
-        error[~finite] = 0.
+        value[infinite] = np.inf
+        error[~finite | infinite] = 0.
         missing = np.isnan(at).any(-1)
         value[missing] = np.nan
         error[missing] = np.nan

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..laws.hierarchical import HierarchicalGaussian
-from .recipe import far_density, reachable
+from .recipe import equal_outputs, far_density, peaked, reachable
 from .recipe import limit_marginal
 from .recipe import head_averages, sample_covariances, sample_outputs
 from .recipe import sample_scores, sample_variance
@@ -203,7 +203,8 @@ class Attention:
             direct=None if few else partial(sample_outputs, self, tokens, n),
             tv_error=tv,
             exact=partial(limit_marginal, self) if known else None,
-            far=partial(far_density, self) if known and reachable(self) else None)
+            far=partial(far_density, self) if known and reachable(self) else None,
+            peak=equal_outputs if known and peaked(self) else None)
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False, executor: Executor | None = None) -> np.ndarray:
@@ -334,6 +335,7 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
     ndarray or tuple of ndarray
         y size + (s,), or (y, scores size + (heads, s, s))
     """
+    checks.kind(layer, Attention, "layer", "pass e.g. Attention(Tokens(4, relu))")
     n = int(checks.width(layer.check_width(width), finite=True))
     y, G = draw(partial(_draw_dense, layer, n), size, rng, executor=executor)
     return (y, G) if scores else y

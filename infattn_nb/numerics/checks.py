@@ -112,7 +112,8 @@ def heads(H, # a number of heads
     if x == np.inf and not finite:
         return np.inf
     whole = x is not None and x < np.inf and x == np.floor(x)
-    return count(int(x) if whole else H, "heads")
+    also = "" if finite else " or np.inf"
+    return count(int(x) if whole else H, "heads", also=also)
 
 def _one_number(n):
     "A number as a float; None for a truth value, a text, an array or anything else."
@@ -146,7 +147,7 @@ def shape(size): # int or tuple of ints ≥ 0
         refuse("size", "be an integer or a tuple of integers", f"{size!r:.60}",
                "pass e.g. size=1000", TypeError)
     if not np.ndim(size):
-        sizes = (_integer(size, "size", 1000),)
+        sizes = (_integer(size, "size", 1000, " or a tuple of integers"),)
     if min(sizes, default=0) < 0:
         refuse("size", "not be negative", size, "pass e.g. size=1000")
     return sizes

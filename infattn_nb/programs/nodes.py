@@ -108,7 +108,7 @@ class Normalize(Vector):
 #| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Score:
-    r"$q^\top k/\sqrt m$ or, if `linear`, $q^\top k/m$, of length m (eq. (2))."
+    r"$q^\top k/\sqrt m$ or, if `linear`, $q^\top k/m$, for length m (eq. (2))."
     program: Any # the Program it belongs to
     args: tuple # q, k
     scaling: str # "sqrt" or "linear"

@@ -17,7 +17,8 @@ from numpy.random import default_rng
 from ..numerics import checks
 from ..numerics.sampling import psd_factor
 from ..numerics.nonlinearities import Nonlinearity
-from ..numerics.quadrature import cross_moment, dual_quadrature, sobol_normals
+from ..numerics.quadrature import correlation, cross_moment, dual_quadrature
+from ..numerics.quadrature import hermite, sobol_normals
 from ..numerics.sampling import Rng, pieces, seed_sequence
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
@@ -139,6 +140,7 @@ class VectorState:
     covariances: dict = field(default_factory=dict) # two MatMuls -> (batch, path)
     moments: dict = field(default_factory=dict) # two atoms -> E Z^a Z^b
     atoms: dict = field(default_factory=dict) # vector -> {atom: coefficient}
+    lines: dict = field(default_factory=dict) # atom f(u) -> E f(Z^u), its slope
     alone: dict = field(default_factory=dict) # vector -> (f, u, variance of u)
 
 @dataclass
@@ -394,6 +396,8 @@ class Paths:
         f = self._one_argument(a)
         g = self._one_argument(b)
         if f and g:
+            if _is_straight(f) or _is_straight(g):
+                return self._along_a_line(a, b)
             return self._two(*f, *g)
         return self._cubature([x for x in (a, b) if x is not None])
 
@@ -427,8 +431,39 @@ class Paths:
         parts = []
         for k, pairs in pieces(a.size, 512):
             m, n, *abc = flat[:, k:k+pairs]
-            parts.append(cross_moment(f, g, (m, n), *abc, nodes, _terms(f, g)))
+            parts.append(cross_moment(f, g, (m, n), *abc, nodes))
         return np.concatenate(parts).reshape(a.shape)
+
+    def _along_a_line(self, a, b):
+        "Case 2 where a function is the identity or 1: the series has two terms."
+        _, u = self._one_argument(a)
+        _, v = self._one_argument(b)
+        *_, α, β, c = self._pair_of_gaussians(u, v)
+        mean, slope = self._line(a)
+        other_mean, other_slope = self._line(b)
+        return mean*other_mean + slope*other_slope*correlation(α, β, c)
+
+    def _line(self, h):
+        "E f(Z^u) and E f(Z^u)X with the standardised Z^u, of h = f(u): kept."
+        if h not in self.vectors.lines:
+            self.vectors.lines[h] = self._found_line(*self._one_argument(h))
+        return self.vectors.lines[h]
+
+    def _found_line(self, f, u):
+        if u is None:
+            return np.ones((1, 1)), np.zeros((1, 1))
+        μ, a = np.broadcast_arrays(*self._mean_and_variance(u, None))
+        σ = np.sqrt(a)
+        if f is _same:
+            return μ, σ
+        x, root, H = hermite(MANY_NODES if a.size <= BATCHES else FEW_NODES, 2)
+        parts = []
+        for k, b in pieces(a.size, 16): # a grid of them stays in the cache
+            m = μ.ravel()[k:k+b, None]
+            s = σ.ravel()[k:k+b, None]
+            parts.append(f(m + s*x) @ (H*root).T)
+        mean, slope = np.concatenate(parts).T
+        return mean.reshape(a.shape), slope.reshape(a.shape)
 
     def _pair_of_gaussians(self, u, v):
         "Means, variances and covariance of Z^u and Z^v; None stands for a constant."
@@ -527,11 +562,9 @@ def _same(x):
     "The variable itself."
     return x
 
-def _terms(f, g):
-    "How many terms Mehler's series takes: after one or two it may be over."
-    if np.ones_like in (f, g):
-        return 1
-    return 2 if _same in (f, g) else 400
+def _is_straight(found):
+    "Is it the identity, or the constant 1, of (f, u)?"
+    return found[0] is _same or found[1] is None
 
 def _cut(x, part):
     "The paths that are asked for, where the array has more than one."
