@@ -28,6 +28,7 @@ _parser.read(ROOT/"settings.ini", encoding="utf-8")
 CFG = _parser["DEFAULT"]
 PUBLISHED, HOSTS = CFG.getboolean("published"), (CFG["git_url"], CFG["doc_host"])
 MATHJAX = os.environ.get("INFATTN_MATHJAX")
+API = "api/index.html", "api/attentionregressor.html", "api/exchangeablescores.html", "api/transformer.html" # with the longest names and signatures
 PARTS = pack_source.HOUSE
 
 @pytest.fixture(scope="session")
@@ -267,7 +268,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         super().__init__(*args, **kwargs)
 
     def do_GET(self):
-        name, pages = self.path.partition("?")[0].lstrip("/"), sorted(p.name for p in Path(self.directory).glob("*.html") if "<title>Redirect" not in p.read_text(encoding="utf-8"))
+        name, pages = self.path.partition("?")[0].lstrip("/"), [*API, *sorted(p.name for p in Path(self.directory).glob("*.html") if "<title>Redirect" not in p.read_text(encoding="utf-8"))]
         if name == "shell": self.reply(SHELL.replace("PAGES", json.dumps(pages)))
         elif name in pages:
             text = (Path(self.directory)/name).read_text(encoding="utf-8").replace("<head>", "<head>" + LOOK, 1)

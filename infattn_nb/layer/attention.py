@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..laws.hierarchical import HierarchicalGaussian
-from .recipe import equal_outputs, far_density, peaked, reachable
+from .recipe import far_density, peaked, reachable, unequal
 from .recipe import limit_marginal
 from .recipe import head_averages, sample_covariances, sample_outputs
 from .recipe import sample_scores, sample_variance
@@ -204,7 +204,7 @@ class Attention:
             tv_error=tv,
             exact=partial(limit_marginal, self) if known else None,
             far=partial(far_density, self) if known and reachable(self) else None,
-            peak=equal_outputs if known and peaked(self) else None)
+            peak=partial(unequal, self) if known and peaked(self) else None)
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False, executor: Executor | None = None) -> np.ndarray:
