@@ -283,9 +283,10 @@ class HierarchicalGaussian:
         Far out few draws of S carry the average. There, at infinite width, particles
         walk to the scores that matter: seconds for each such point. Where neither
         leaves an error below .1, as of 100 effective draws, it is inf, and a warning
-        says so; always beyond 1,000 standard deviations. At ±inf the value is -inf, of nan it is nan. Where the density is
-        known to be infinite (one head, equal outputs) it is inf, with error 0; within
-        1e-4 standard deviations of that draws do not resolve it, and the error is inf.
+        says so; always beyond 1,000 standard deviations. At ±inf the value is -inf, of
+        nan it is nan. Where the density is known to be infinite (one head, equal
+        outputs) it is inf, with error 0; within 1e-4 standard deviations of that draws
+        do not resolve it, and the error is inf.
 
         Parameters
         ----------
