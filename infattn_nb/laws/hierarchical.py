@@ -469,9 +469,9 @@ def _warn_far_out(error):
     lost = np.count_nonzero(np.isinf(error))
     if lost:
         warn(f"{lost} of {np.size(error)} points lie so far out, or so near an "
-             "infinite density, that too few draws of S carry theirs: its error is inf; "
-             "pass more `draws` or `islands`, "
-             "or ask `marginal`, which is exact in the tails of a limit", stacklevel=3)
+             "infinite density, that too few draws of S carry theirs: its error is "
+             "inf; pass more `draws` or `islands`, or ask `marginal`, which is exact "
+             "in the tails of a limit", stacklevel=3)
 
 def _regular(L):
     "The factors of regular covariances; a law whose covariances are not is refused."
