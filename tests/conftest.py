@@ -1,5 +1,6 @@
 import os
 import re
+import signal
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 matplotlib.use("agg")
+signal.signal(signal.SIGINT, signal.default_int_handler) # a run in the background may have been told to ignore it; its children heed it too
 
 def nightly(cases, *dear):
     "The cases of a parametrised test (a tuple holds several arguments), some of them only for `pytest -m slow`."

@@ -1,5 +1,5 @@
 """Today's transformers, read from their configs, against Hugging Face's own models at random initialisation: tables of 500 to 1,000 seeds each, written by
-tools/families_tables.py. Neither torch nor transformers is needed; tests/test_torch.py reads the models themselves."""
+tools/tables.py. Neither torch nor transformers is needed; tests/test_torch.py reads the models themselves."""
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from shrink_figures import PAGES, figures, read, small
+from run_pages import PAGES, figures, read, small
 
 def test_shrinking_keeps_the_colours_that_count():
     rng = np.random.default_rng(0)
@@ -24,5 +24,5 @@ def test_shrinking_keeps_the_colours_that_count():
 def test_stored_figures_are_small(path):
     for label, data in figures(read(path)):
         png = base64.b64decode("".join(data["image/png"]))
-        assert Image.open(io.BytesIO(png)).mode == "P", f"{label}: run `python tools/shrink_figures.py`"
+        assert Image.open(io.BytesIO(png)).mode == "P", f"{label}: run `python tools/run_pages.py`"
         assert len(png) < 80e3, f"{label} has {len(png)/1e3:.0f} kB: fewer points, or fewer panels"

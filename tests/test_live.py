@@ -16,9 +16,9 @@ from scipy.stats import ks_2samp
 from infattn_nb import AttentionDescent, Program, Transformer, averages, cos, mlp, relu, softmax, tanh
 from infattn_nb.learning.circuits import Circuits, Depth, Rows, named
 from infattn_nb.learning.descent_step import dynamics
-from live_tables import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
-from live_tables import correction_entry, judge_entry, law_entry, layer_at
-from live_tables import limit_entry, perceptron_limit
+from tables import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
+from tables import correction_entry, judge_entry, law_entry, layer_at
+from tables import limit_entry, perceptron_limit
 
 pytestmark = pytest.mark.xdist_group("live") # its fixtures are made once
 

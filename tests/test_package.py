@@ -111,7 +111,7 @@ def test_every_public_name_comes_through_the_front_door():
     assert len(infattn_nb.__all__) == len(set(infattn_nb.__all__)) and set(infattn_nb.__all__) <= set(dir(infattn_nb))
 
 def test_the_front_door_is_up_to_date():
-    run = subprocess.run([sys.executable, ROOT/"tools/front_door.py", "--check"], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, ROOT/"tools/written.py", "--check"], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout
 
 @pytest.mark.parametrize("line, error", [("from infattn_nb import Atention", "ImportError"), ("import infattn_nb; infattn_nb.Atention", "AttributeError")])

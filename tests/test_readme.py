@@ -1,7 +1,7 @@
 """README.md is nbs/index.ipynb, and its two commands are those of CI."""
 import re
 
-from write_readme import CFG, ROOT, readme
+from written import CFG, ROOT, readme
 
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\(([\w/.]+?)(?:#[\w-]+)?\)", readme()): assert (ROOT/target).exists(), target

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from scan_tables import LENGTHS_PATH, NETWORKS, PATH, network, table
+from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
 from infattn_nb import Block, FeedForward, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, scan, silu, with_rule
 from infattn_nb.initialisation.scan import Measures, Thresholds, attended, depth_ratio, diagnose, excess, kernel_share, measures, score_ratio, spread, typical_norm
@@ -361,7 +361,7 @@ def test_a_table_read_back_is_a_scan(small, tmp_path):
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_stored_table_is_computed_again(kind):
     stored = pd.read_csv(PATH, keep_default_na=False).query(f"network == '{kind}'")
-    ours = table(kind, residual=[.2, 2], scores=[10], layers=[12], rules=("DeepScaleLM", "T-Fixup", "Depth-µP"))
+    ours = scan_rows(kind, residual=[.2, 2], scores=[10], layers=[12], rules=("DeepScaleLM", "T-Fixup", "Depth-µP"))
     for _, row in ours.iterrows():
         at = np.isclose(stored[["layers", "residual", "scores"]], list(row[["layers", "residual", "scores"]]), rtol=1e-5).all(1)
         twin = stored[at & (stored["rule"] == row["rule"]).to_numpy()]

@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from visible_cells import PAGES, ROOT, from_nowhere, imports, is_gone, is_import, is_visible, read, text, visible
+from written import PAGES, ROOT, from_nowhere, imports, is_gone, is_import, is_visible, read, text, visible
 
 page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 
@@ -16,13 +16,13 @@ def test_the_reading_of_names_has_teeth():
 @page
 def test_every_visible_name_comes_from_a_visible_cell(path):
     missing = from_nowhere(visible(read(path)))
-    assert not missing, f"{missing}: run `python tools/visible_cells.py`, or open or fold the cell that makes or uses them"
+    assert not missing, f"{missing}: run `python tools/written.py`, or open or fold the cell that makes or uses them"
 
 @page
 def test_visible_imports_find_what_they_ask_for(path):
     asked = {name: x for source in visible(read(path)) if is_import(source) for name, x in imports(source).items()}
     gone = [name for name, x in asked.items() if is_gone(*x)]
-    assert not gone, f"{gone}: run `python tools/visible_cells.py`"
+    assert not gone, f"{gone}: run `python tools/written.py`"
 
 @pytest.mark.slow
 @page

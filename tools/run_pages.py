@@ -1,8 +1,9 @@
-"""Run the pages whose outputs may have changed since they were stored, or those named, and store fresh outputs.
+"""Run the pages whose outputs may have changed since they were stored, or those named, and store fresh outputs, their figures in few colours.
 They may if a page's own code has changed, a table that it reads, or a definition of the package that it uses, however far below.
 
     python tools/run_pages.py [page …]"""
 import ast
+import base64
 import io
 import json
 import os
@@ -15,14 +16,17 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from shrink_figures import shrink
+import numpy as np
+from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT/"nbs").glob("*.ipynb"))
 EXECUTED = ROOT/"tests/executed.json" # page -> digest of the code and data whose outputs it stores
 
+def read(path): return json.loads(path.read_text(encoding="utf-8"))
+
 def cells(path, kind=None):
-    for c in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+    for c in read(path)["cells"]:
         if kind in (None, c["cell_type"]): yield c, "".join(c["source"])
 
 def makes_a_room(path): return any(source.startswith("#| default_exp") for _, source in cells(path, "code"))
@@ -55,6 +59,7 @@ def statements_of(source):
 
 def module_path(module, package):
     path = package.parent/module.replace(".", "/")
+    if module == "infattn_nb": return path/"__init__.pyi" # the front door says there where its names are
     return path/"__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 def imports(tree, module):
@@ -91,9 +96,8 @@ def room(module, package):
     "A module: (text, uses) of its statements by the names that they define, None for those of none; and what it imports."
     own, brought, others = {None: []}, {}, []
     for tree, text in statements_of(module_path(module, package).read_text(encoding="utf-8")):
-        for_checkers = module == "infattn_nb" and isinstance(tree, ast.If) # the front door says there where its names are
-        if not for_checkers and not isinstance(tree, (ast.Import, ast.ImportFrom)): others.append((tree, text))
-        else: brought |= {name: there for name, *there in imports(tree, f"{module}.face" if for_checkers else module)}
+        if not isinstance(tree, (ast.Import, ast.ImportFrom)): others.append((tree, text))
+        else: brought |= {name: there for name, *there in imports(tree, f"{module}.__init__" if module == "infattn_nb" else module)}
     for tree, text in others:
         for name in defined(tree) or [None]:
             own.setdefault(name, []).append((text, list(uses(tree, module, brought))))
@@ -122,6 +126,35 @@ def digest(path, package=ROOT/"infattn_nb"):
     texts = [text for _, text in own] + upstream([tree for tree, _ in own], package)
     parts = "\n".join(texts).encode(), *(file.read_bytes() for file in data_of(path))
     return sha256(b"".join(parts)).hexdigest()[:16]
+
+# Figures: a palette of at most 256 colours, no thinner picture
+
+def small(png):
+    "The same picture in 256 colours, each the most frequent of those that it stands for: white, black and the lines stay what they are."
+    image = Image.open(io.BytesIO(png))
+    if image.mode == "P": return png
+    image = image.convert("RGB")
+    found = image.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    pixels = np.asarray(image).reshape(-1, 3).astype(int) @ (1 << 16, 1 << 8, 1)
+    pairs, counts = np.unique(np.asarray(found).ravel().astype(int)*(1 << 24) + pixels, return_counts=True)
+    pairs = pairs[np.argsort(counts, kind="stable")]
+    palette = np.zeros((256, 3), np.uint8)
+    for k, shift in enumerate((16, 8, 0)): palette[pairs >> 24, k] = pairs >> shift & 255 # of two for one place the last stays: the most frequent
+    found.putpalette(palette.tobytes())
+    out = io.BytesIO()
+    found.save(out, "png", optimize=True)
+    return out.getvalue()
+
+def figures(nb):
+    "Label of the cell, and the bundle that holds the picture."
+    for c in nb["cells"]:
+        for o in c.get("outputs", []):
+            if "image/png" in o.get("data", {}): yield re.search(r"label: ([\w-]+)|$", "".join(c["source"]))[1], o["data"]
+
+def shrink(path):
+    nb = read(path)
+    for _, data in figures(nb): data["image/png"] = base64.b64encode(small(base64.b64decode("".join(data["image/png"])))).decode()
+    path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
 
 def execute(path):
     "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."

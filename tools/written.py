@@ -1,0 +1,288 @@
+"""What is written from something else: modules and pages. `python tools/written.py` writes it, with `--check` it names what is out of date and exits with 1.
+
+- the modules: from the notebooks (`nbdev_export`);
+- `infattn_nb/__init__.pyi`, for editors and mypy, and the last cell of each page that makes a room, its `__all__`: from the table of public names in
+  `infattn_nb/__init__.py`;
+- the line under a page's title (what came before, what comes next, how long it takes, where to run it): from the sidebar in `_quarto.yml` and `settings.ini`;
+- the visible imports of a page, so that what stands open on it can be copied and runs from top to bottom in a fresh interpreter: from its syntax tree;
+- `README.md`: from `nbs/index.ipynb`."""
+import ast
+import builtins
+import configparser
+import json
+import re
+import subprocess
+import symtable
+import sys
+from importlib import import_module
+from pathlib import Path
+from textwrap import wrap
+
+import yaml
+
+import infattn_nb
+
+ROOT = Path(__file__).parent.parent
+NBS = ROOT/"nbs"
+PAGES = sorted(NBS.glob("*.ipynb"))
+parser = configparser.ConfigParser(delimiters=["="])
+parser.read(ROOT/"settings.ini", encoding="utf-8")
+CFG = parser["DEFAULT"]
+
+def read(path): return json.loads(path.read_text(encoding="utf-8"))
+def text(cell): return "".join(cell["source"])
+def written(nb): return json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+def cell(id, kind, source):
+    new = dict(cell_type=kind, id=id, metadata={}, source=source.splitlines(keepends=True))
+    return new | (dict(execution_count=None, outputs=[]) if kind == "code" else {})
+
+# Public names
+
+STUB = """\"\"\"Written by tools/written.py, for editors and mypy.\"\"\"
+{}
+
+__version__: str
+PUBLIC: dict[str, str]
+ROOM_OF: dict[str, str]
+WINGS: tuple[str, ...]
+__all__: list[str]
+"""
+
+def stub():
+    "What the front door offers, one import each."
+    rooms = [f"from .{room} import {name} as {name}" for name, room in infattn_nb.ROOM_OF.items()]
+    return STUB.format("\n".join([f"from . import {wing} as {wing}" for wing in infattn_nb.WINGS] + rooms))
+
+def with_public(nb):
+    "A page whose last cell tells its room what it offers to everybody."
+    code = "\n".join(text(c) for c in nb["cells"] if c["cell_type"] == "code")
+    room = re.search(r"^#\| default_exp (\S+)", code, flags=re.M)
+    if not room: return nb
+    names = infattn_nb.PUBLIC.get(room[1], "").split()
+    listed = "\n           ".join(wrap(", ".join(f'"{name}"' for name in names), 76))
+    last = cell("public", "code", f"#| exporti\n#| hide\n__all__ = [{listed}]")
+    return nb | dict(cells=[*(c for c in nb["cells"] if c["id"] != "public"), last])
+
+# The path through the pages
+
+PUBLISHED = CFG.getboolean("published") # only then there is anything to link to
+GITHUB = f"github/{CFG['user']}/{CFG['repo']}/blob/{CFG['branch']}/nbs"
+BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/{}/{})"
+INSTALL = f"""#| hide
+#| eval: false
+! [ -e /content ] && git clone -q --depth 1 {CFG['git_url']} src && pip install -q ./src && cp -r src/nbs/data ."""
+SHORT = ("index.ipynb", "00_essay.ipynb", "01_hierarchical.ipynb", "03_attention.ipynb", "06_experiments.ipynb") # the way without proofs
+SKIP = {"13_clt.ipynb": "14_theorem.ipynb", "15_proof.ipynb": "16_rates.ipynb"} # where to go without the proofs
+
+def reading_order(contents=yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]):
+    return [p for item in contents for p in ([item] if isinstance(item, str) else reading_order(item.get("contents", [])))]
+
+ORDER = reading_order()
+
+def title(name): return re.match(r"# (.+)", text(read(NBS/name)["cells"][0]))[1]
+
+def minutes(cells):
+    "Reading time in steps of five minutes: 150 words a minute, a third of a minute for a displayed formula or a piece of code."
+    words = sum(len(text(c).split()) for c in cells if c["cell_type"] == "markdown")
+    pauses = sum(text(c).count("$$")/2 if c["cell_type"] == "markdown" else "#| hide" not in text(c) for c in cells)
+    return 5*max(1, round((words/150 + pauses/3)/5))
+
+def steps(name, cells):
+    "The line under the title."
+    k = ORDER.index(name)
+    if k: yield f"Before: [{title(ORDER[k-1])}]({ORDER[k-1]})"
+    short = SHORT[SHORT.index(name) + 1] if name in SHORT[:-1] else None
+    if k + 1 < len(ORDER): yield f"{'Next, also on the short way' if short == ORDER[k+1] else 'Next'}: [{title(ORDER[k+1])}]({ORDER[k+1]})"
+    if short and short != ORDER[k+1]: yield f"Short way, next: [{title(short)}]({short})"
+    if name == SHORT[-1]: yield "the short way ends here: go on with the [recipes](recipes.ipynb), or with the theory"
+    yield f"this page: {minutes(cells)} minutes"
+    if name in SKIP: yield f"[skip the proof]({SKIP[name]})"
+    if "32_notation.ipynb" in ORDER and name not in ("index.ipynb", "32_notation.ipynb"): yield "[notation](32_notation.ipynb)"
+    if PUBLISHED: yield BADGE.format(GITHUB, name)
+
+def with_path(name, nb):
+    "The notebook with its opening: title and claim, path, introduction, a hidden cell that installs the package on Colab."
+    cells = [c for c in nb["cells"] if c["id"] not in ("path", "colab")]
+    head, rest = re.fullmatch(r"(# [^\n]+\n\n> [^\n]+(?:\n\n- aliases: [^\n]+)?)\n*(.*)", text(cells[0]), flags=re.S).groups()
+    if rest: cells[1:1] = [cell("intro", "markdown", rest)]
+    cells[0]["source"] = head.splitlines(keepends=True)
+    code = next((k for k, c in enumerate(cells) if c["cell_type"] == "code"), len(cells))
+    path = cell("path", "markdown", " · ".join(steps(name, cells)))
+    colab = [cell("colab", "code", INSTALL)]*PUBLISHED
+    nb["cells"] = [cells[0], path, *cells[1:code], *colab, *cells[code:]]
+    return nb
+
+# What stands open can be copied
+
+UNSEEN = re.compile(r"^#\| *(hide\b|export\b|exporti\b|exportc\b|default_exp|echo: false|include: false|code-fold: true|eval: false)", flags=re.M)
+KNOWN = {*dir(builtins), "__name__", "display"} # what every interpreter of notebooks has
+
+def is_visible(cell): return cell["cell_type"] == "code" and text(cell) != "" and not UNSEEN.search(text(cell))
+def visible(nb): return [text(c) for c in nb["cells"] if is_visible(c)]
+
+# Names that a piece of code gives and takes
+
+def scopes(table):
+    "A scope and all that it holds."
+    yield table
+    for child in table.get_children(): yield from scopes(child)
+
+def symbols(source):
+    "Every name in every scope, and whether its scope is the outermost one."
+    for scope in scopes(symtable.symtable(source, "cell", "exec")):
+        for symbol in scope.get_symbols(): yield symbol, scope.get_type() == "module"
+
+def given(source):
+    "Names that a cell leaves for the cells below it."
+    return {s.get_name() for s, top in symbols(source) if (s.is_assigned() or s.is_imported()) and (top or s.is_declared_global())}
+
+def taken(source):
+    "Global names that a cell uses: at once, and when its functions are called."
+    now = {s.get_name() for s, top in symbols(source) if top and s.is_referenced()}
+    later = {s.get_name() for s, top in symbols(source) if not top and s.is_global() and s.is_referenced()}
+    return now, later
+
+def statements(source): return map(ast.unparse, ast.parse(source).body)
+
+def from_nowhere(sources):
+    "Names that visible cells use and no visible cell gives: above for code that runs at once, anywhere for what functions call."
+    everywhere, known, missing = set().union(KNOWN, *map(given, sources)), set(KNOWN), []
+    for statement in (s for source in sources for s in statements(source)):
+        now, later = taken(statement)
+        own = set() if re.match(r"[^=(]*[-+*/@|]?= ", statement) else given(statement) # x = f(x) asks for an earlier x
+        missing += sorted((now - own - known) | (later - everywhere))
+        known |= given(statement)
+    return list(dict.fromkeys(missing))
+
+# Writing what is missing
+
+def imports(source):
+    "name -> (module, name there, name here) for the imports of a cell."
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import):
+            for a in node.names: found[a.asname or a.name] = (None, a.name, a.asname)
+        elif isinstance(node, ast.ImportFrom):
+            for a in node.names: found[a.asname or a.name] = (node.module, a.name, a.asname)
+    return found
+
+def is_import(source): return source != "" and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(source).body)
+
+def lines(found):
+    "Imports as the house writes them: standard library, others, this package; one line each, 88 characters."
+    whole = {(name, here) for module, name, here in found.values() if module is None}
+    parts = {}
+    for module, name, here in found.values():
+        if module: parts.setdefault(module, set()).add(name + (f" as {here}" if here else ""))
+    def group(module): return 2 if module.startswith("infattn_nb") else 0 if module.split(".")[0] in sys.stdlib_module_names else 1
+    groups = [[], [], []]
+    for name, here in sorted(whole, key=lambda x: x[0]): groups[group(name)].append(f"import {name}" + (f" as {here}" if here else ""))
+    for module, names in sorted(parts.items()):
+        head = f"from {module} import "
+        ordered = sorted(names, key=lambda n: (n[0].islower() + (not n.isupper() or len(n) == 1), n)) # constants, classes, functions
+        groups[group(module)] += [head + part for part in wrap(", ".join(ordered).replace(" as ", "\0as\0"), 88 - len(head))]
+    return "\n\n".join("\n".join(line.rstrip(",").replace("\0", " ") for line in g) for g in groups if g)
+
+def origin(name, nb):
+    "Where a page has a name from: one of its imports, or the room that it makes."
+    sources = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))]
+    for source in sources:
+        if found := imports(source).get(name):
+            return ("infattn_nb", name, None) if found[0] == f"infattn_nb.{infattn_nb.ROOM_OF.get(name)}" else found
+    room = re.search(r"^#\| default_exp (\S+)", "\n".join(sources), flags=re.M)
+    made = set().union(*(given(s) for s in sources if re.search(r"^#\| *exports?\b", s, flags=re.M)))
+    if not room or name not in made: return None
+    return "infattn_nb" if infattn_nb.ROOM_OF.get(name) == room[1] else f"infattn_nb.{room[1]}", name, None
+
+def fold(cell):
+    "Close a cell: its output stays, its code is a click away."
+    exports = "#| exports\n" if text(cell).startswith("#| exports\n") else ""
+    cell["source"] = f"{exports}#| code-fold: true\n{text(cell).removeprefix(exports)}".splitlines(keepends=True)
+
+def without_stale(nb):
+    "The page: visible imports of what its room no longer has, or no cell uses, are dropped."
+    code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))]
+    used = set().union(*(set().union(*taken(source)) for source in code))
+    for c in nb["cells"]:
+        if is_visible(c) and is_import(text(c)):
+            found = imports(text(c))
+            kept = {name: x for name, x in found.items() if name in used and not is_gone(*x)}
+            if kept != found: c["source"] = lines(kept).splitlines(keepends=True)
+    return nb
+
+def is_gone(module, name, here):
+    "Is it imported from a room of this package that does not have it?"
+    if not module or not module.startswith("infattn_nb"): return False
+    try: return not hasattr(import_module(module), name)
+    except ImportError: return True
+
+def with_folds(nb):
+    "The page: cells that use what only folded or hidden cells make are folded too."
+    while missing := set(from_nowhere(visible(nb))):
+        users = [c for c in nb["cells"] if is_visible(c) and set().union(*taken(text(c))) & missing]
+        if not users: return nb
+        fold(users[-1])
+    return nb
+
+def with_imports(nb):
+    "The page: what shows private functions that lean on hidden ones is folded, missing imports stand in the visible imports."
+    cells, shown = nb["cells"], set().union(KNOWN, *map(given, visible(nb)))
+    sources = [text(c) for c in cells if c["cell_type"] == "code"]
+    private = {n for s in sources if re.search(r"^#\| *exports?\b", s, flags=re.M) for n in given(s) if n.startswith("_")} - shown
+    for c in cells:
+        if is_visible(c) and "#| exports" in text(c) and set().union(*taken(text(c))) & private:
+            fold(c)
+    wanted = {name: found for name in from_nowhere(visible(nb)) if not name.startswith("_") and (found := origin(name, nb))}
+    if not wanted: return nb
+    target = next((c for c in cells if is_visible(c) and is_import(text(c))), None)
+    if target is None:
+        first = next(k for k, c in enumerate(cells) if is_visible(c))
+        target = dict(cell_type="code", execution_count=None, id="needs", metadata={}, outputs=[], source=[])
+        cells.insert(first, target)
+    target["source"] = lines(imports(text(target)) | wanted).splitlines(keepends=True)
+    return nb
+
+# README.md
+
+BLOB = CFG["git_url"] + f"/blob/{CFG['branch']}/" # what lies beside the README needs no host
+
+def readme():
+    "The notebook as GitHub markdown: hidden cells dropped, the one figure as an image, links relative to the root."
+    cells = json.loads((ROOT/"nbs/index.ipynb").read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join(filter(None, map(_markdown, cells))) + "\n"
+
+def _markdown(cell):
+    source = "".join(cell["source"])
+    source = source.replace("](api/index.qmd)", "](30_classes.ipynb)") # the API reference is made with the site
+    if cell["cell_type"] == "markdown": return re.sub(r"\]\((\w+\.ipynb)", r"](nbs/\1", source).replace(f"]({BLOB}", "](")
+    if "#| hide" in source: return ""
+    if "images/limit.png" in source:
+        caption, alt = (re.search(rf'#\| {key}: "(.*)"', source)[1] for key in ("fig-cap", "fig-alt"))
+        return f"![{alt}](nbs/images/limit.png)\n\n*{caption}*"
+    text = "".join("".join(o["text"]) for o in cell["outputs"])
+    return f"```python\n{source}\n```\n\n```\n{text.rstrip()}\n```"
+
+def wanted():
+    "Files and what they should hold."
+    yield ROOT/"infattn_nb/__init__.pyi", stub()
+    for path in PAGES:
+        nb = with_imports(with_folds(with_imports(without_stale(with_public(read(path))))))
+        if path.name in ORDER: nb = with_path(path.name, nb)
+        yield path, written(nb)
+        if left := from_nowhere(visible(nb)): print(path.name, left)
+    yield ROOT/"README.md", readme()
+
+def export():
+    "Notebooks, with what each room offers, to modules."
+    for path in PAGES: path.write_text(written(with_public(read(path))), encoding="utf-8")
+    subprocess.run([Path(sys.executable).with_name("nbdev_export")], cwd=ROOT, check=True)
+
+if __name__ == "__main__":
+    check = "--check" in sys.argv
+    if not check: export()
+    stale = [(path, new) for path, new in wanted() if not path.exists() or path.read_text(encoding="utf-8") != new]
+    for path, new in stale:
+        print(path.relative_to(ROOT))
+        if not check: path.write_text(new, encoding="utf-8")
+    sys.exit(bool(stale) and check)
