@@ -23,8 +23,9 @@ from ..layer.attention import Attention
 from ..layer.recipe import covariance_given
 from ..numerics import checks
 from ..numerics.quadrature import line
-from ..numerics.sampling import BLOCK, Mirror, Mirrored, Rng, Streams, fold
-from ..numerics.sampling import in_order, pieces, seed_sequence
+from ..numerics.sampling import BLOCK, Mirror, Mirrored, Rng, Streams
+from ..numerics.sampling import documented, fold, in_order, pieces
+from ..numerics.sampling import seed_sequence
 
 # %% ../../nbs/05_divergence.ipynb #d7f2414b
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
@@ -309,6 +310,7 @@ def grouped(draws):
     "The number of draws, rounded up to a multiple of the groups."
     return -(-checks.count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
 
+@documented
 def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
               rng: Rng = None, executor: Executor | None = None,
               limit: Attention | None = None) -> tuple:
@@ -328,10 +330,6 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
         output
     draws
         of the random matrices, each used with its mirror image
-    rng
-        None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
     limit
         Attention whose limit is meant; None = `layer` itself
 
@@ -342,8 +340,6 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
 
     Raises
     ------
-    TypeError
-        if `layer` or `limit` is no Attention
     ValueError
         for an argument out of range, layers of other lengths, tokens without a
         constant limit, and if the limit has no density
@@ -419,8 +415,6 @@ def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
 
     Raises
     ------
-    TypeError
-        for what are no numbers
     ValueError
         for less than two samples, equal ones, or such as are not finite
     """
@@ -466,8 +460,6 @@ def kde_kl(samples_p: ArrayLike, samples_q: ArrayLike) -> float:
 
     Raises
     ------
-    TypeError
-        for what are no numbers
     ValueError
         for less than two samples, equal ones, or such as are not finite
     """
@@ -485,6 +477,7 @@ def _on_grid(x, grid):
 
 # %% ../../nbs/05_divergence.ipynb #4d9b5a51
 #| code-fold: true
+@documented
 def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10,
                rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     """The paper's estimate of D(p ‖ q), repeated; for one law the noise floor.
@@ -499,10 +492,6 @@ def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10
         of each law, per trial
     trials
         independent repetitions
-    rng
-        None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------

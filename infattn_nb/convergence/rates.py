@@ -21,10 +21,9 @@ from ..layer.attention import Attention
 from ..layer.recipe import limit_marginal
 from ..layer.tokens import Tokens
 from ..numerics import checks
-from ..numerics.sampling import psd_factor
+from ..numerics.sampling import Rng, documented, psd_factor
 from ..numerics.nonlinearities import identity
 from ..numerics.quadrature import line, sobol_normals
-from ..numerics.sampling import Rng
 
 # %% ../../nbs/16_rates.ipynb #5f0d7e74
 #| code-fold: true
@@ -152,8 +151,6 @@ def first_order(layer: Attention, y: ArrayLike, i: int = 0, *,
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         for a layer with another kind of limit, an output it has not, a step out of
         range
@@ -181,6 +178,7 @@ def _refuse_other_limits(layer):
 
 # %% ../../nbs/16_rates.ipynb #3bbfebf4
 #| code-fold: true
+@documented
 def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 0,
                       draws: int = 2**16, rng: Rng = None,
                       executor: Executor | None = None) -> tuple:
@@ -198,10 +196,6 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
         output
     draws
         of the random matrices, each with its mirror image
-    rng
-        None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -210,8 +204,6 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         for tokens without a constant limit, an infinite width, an output it has not
     """
@@ -247,8 +239,6 @@ def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         for a layer with another kind of limit, an output it has not, a step out of
         range
@@ -279,8 +269,6 @@ def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
 
     Raises
     ------
-    TypeError
-        if `law` is no ScaleMixture
     ValueError
         for less than two samples
     """

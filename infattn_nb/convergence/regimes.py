@@ -25,10 +25,10 @@ from ..laws.mixtures import ScaleMixture, value_and_error
 from ..layer.attention import Attention
 from ..layer.recipe import most_samples, weights_and_values
 from ..numerics import checks
-from ..numerics.sampling import wishart_factor
+from ..numerics.sampling import Rng, Size, Streams, by_pieces, documented
+from ..numerics.sampling import draw, fold, mean_and_error, seed_sequence
+from ..numerics.sampling import sums, wishart_factor
 from ..numerics.output import own_axes
-from ..numerics.sampling import Rng, Size, Streams, by_pieces, draw
-from ..numerics.sampling import fold, mean_and_error, seed_sequence, sums
 
 # %% ../../nbs/04_regimes.ipynb #e67e9d95
 def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the last axes
@@ -43,6 +43,7 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
 
 # %% ../../nbs/04_regimes.ipynb #e8077e78
 #| code-fold: true
+@documented
 def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
                 rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     r"""Scores with $W^Q = W^K$, divided by n (section 2.2); constant for $n = \infty$.
@@ -53,12 +54,6 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
         Attention with var_q = var_k; scaling is not used
     width
         n in [1, ∞]; low rank: heads·head_width or ∞
-    size
-        int or shape
-    rng
-        None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -67,8 +62,6 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         if var_q and var_k differ, or the layer cannot have this width
     """
@@ -114,8 +107,6 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         if var_q and var_k differ, or the layer cannot have this width
     """
@@ -167,8 +158,6 @@ def gaussian_limits(layer: Attention, i: int = 0) -> dict:
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         if there is no output i, or it is zero
     """
@@ -203,8 +192,6 @@ def gaussian_distances(layer: Attention, i: int = 0, *,
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         if there is no output i, or it is zero
     """
@@ -297,6 +284,7 @@ def _weighted_tails(layer, width, i, t, β, size, rng):
         p = 2*ndtr(-np.divide.outer(t, np.sqrt(v)))
     return np.moveaxis(p*g.weights(), -1, 0)
 
+@documented
 def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
                     i: int = 0, inflate: float | None = None, draws: int = 2**18,
                     rng: Rng = None, executor: Executor | None = None) -> tuple:
@@ -316,10 +304,6 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
         β ≥ 1; None = 1 + H^(−3/4)/2: tame weights
     draws
         of the scores
-    rng
-        None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -328,8 +312,6 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         for t ≤ 0, β < 1, less than two draws, and a width or output it has not
     """
@@ -437,6 +419,7 @@ class GoodEnough:
     def __repr__(self) -> str:
         return f"{fill(self.verdict, 88)}\n{self.table.to_string()}"
 
+@documented
 def good_enough(layer: Attention, width: float, i: int = 0, *, draws: int = 2**16,
                 rng: Rng = 0, executor: Executor | None = None) -> GoodEnough:
     r"""Is the limit good enough for a layer of width n, and the Gaussian for either?
@@ -451,10 +434,6 @@ def good_enough(layer: Attention, width: float, i: int = 0, *, draws: int = 2**1
         output
     draws
         of the random matrices; costs grow with them and with s²
-    rng
-        None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -463,8 +442,6 @@ def good_enough(layer: Attention, width: float, i: int = 0, *, draws: int = 2**1
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         for a width or output it has not, and tokens without a constant limit
     """

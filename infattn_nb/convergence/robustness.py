@@ -18,8 +18,8 @@ from numpy.random import Generator
 from ..layer.attention import Attention
 from ..layer.attention import literal_layer
 from ..numerics import checks
+from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, documented, draw
 from ..numerics.sampling import psd_factor
-from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
 #| code-fold: true
@@ -147,6 +147,7 @@ def _literal_block(layer, entries, n, c, size, rng):
     most = max(1, 8*BUFFER//n**2)
     return by_pieces(lambda b: _literal(layer, entries, n, c, b, rng), size, most)
 
+@documented
 def simulate_weights(layer: Attention, entries: Callable, width: float, *,
                      size: Size = 1, rng: Rng = None, coords: int | None = None,
                      scores: bool = False, executor: Executor | None = None) -> Any:
@@ -160,16 +161,10 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
         (Generator, shape) -> entries, mean 0 and variance 1
     width
         n, finite
-    size
-        int or shape
-    rng
-        None | int | SeedSequence | Generator
     coords
         output coordinates to keep; None = one, no axis
     scores
         also return the raw scores?
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -218,8 +213,6 @@ def positions(layer: Attention, width: float = np.inf) -> np.ndarray:
 
     Raises
     ------
-    TypeError
-        if `layer` is no Attention
     ValueError
         if it cannot have this width
     """

@@ -29,11 +29,11 @@ from ..layer.attention import Attention
 from ..layer.gram_sums import nested_sums
 from ..layer.tokens import Tokens
 from ..numerics import checks
-from ..numerics.sampling import psd_factor
+from ..numerics.sampling import BLOCK, Mirrored, Rng, documented, in_order
+from ..numerics.sampling import pieces, psd_factor
 from ..numerics.nonlinearities import clip, relu
 from ..numerics.output import house_style
 from ..numerics.quadrature import line
-from ..numerics.sampling import BLOCK, Mirrored, Rng, in_order, pieces
 from .tables import COLUMNS, Job, Plan, Study, rows, save_block
 from .tables import saved_block, series, table
 
@@ -453,6 +453,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
 
 # %% ../../nbs/06_experiments.ipynb #d8f1b20c
 #| code-fold: true
+@documented
 def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: Rng = 0,
           workers: Any = None, executor: Executor | None = None, blocks: Any = None,
           keep: Any = lambda cell: True) -> Any:
@@ -470,8 +471,6 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: Rng = 0,
         fixes everything
     workers
         threads; None = one per processor
-    executor
-        concurrent.futures.Executor; None = threads
     blocks
         folder for finished blocks, to go on from; None = keep none
     keep

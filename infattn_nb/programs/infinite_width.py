@@ -16,13 +16,14 @@ from numpy.typing import ArrayLike
 
 from ..laws.hierarchical import HierarchicalGaussian
 from ..numerics import checks
-from ..numerics.sampling import Rng, Size, draw
+from ..numerics.sampling import Rng, Size, documented, draw
 from .nodes import Score, Vector
 from .program import Program, Scores, Vectors
 from .score_paths import BATCHES, Paths
 
 # %% ../../nbs/09_limit.ipynb #f3aade33
 #| code-fold: true
+@documented
 def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     """The limit law of a program: Definition 1, path by path after the first score.
 
@@ -32,8 +33,6 @@ def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
         Program
     paths
         sample paths of the scores, 16 at least
-    rng
-        None | int | SeedSequence | Generator
 
     Returns
     -------
@@ -152,6 +151,7 @@ class Limit:
                 C[i, j] = self.drawn.score_average(first, second)
         return C
 
+    @documented
     def paths(self, size: int, rng: Rng = None) -> Paths:
         """Fresh paths, with `.scores` (size, r), `.mean(vectors)` and `.cov(vectors)`.
 
@@ -159,8 +159,6 @@ class Limit:
         ----------
         size
             number of paths
-        rng
-            None | int | SeedSequence | Generator
 
         Returns
         -------
@@ -197,6 +195,7 @@ class Limit:
         given = dict(zip(random, x.T, strict=True))
         return Paths(self.program, len(x), rng, given=given)
 
+    @documented
     def rvs(self, outputs: Vectors, size: Size = 1, rng: Rng = None, *,
             coords: int | None = None, scores: Scores | None = None,
             executor: Executor | None = None) -> Any:
@@ -206,10 +205,6 @@ class Limit:
         ----------
         outputs
             k vectors
-        size
-            int or shape
-        rng
-            None | int | SeedSequence | Generator
         coords
             None = one coordinate; an int c = c coordinates
         scores

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.random import default_rng
 
 from ..numerics import checks
-from ..numerics.sampling import psd_factor
+from ..numerics.sampling import Rng, documented, pieces, psd_factor
+from ..numerics.sampling import seed_sequence
 from ..numerics.nonlinearities import Nonlinearity
 from ..numerics.quadrature import correlation, cross_moment, dual_quadrature
 from ..numerics.quadrature import hermite, sobol_normals
-from ..numerics.sampling import Rng, pieces, seed_sequence
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
 from .program import Program, Vectors
@@ -158,6 +158,7 @@ MANY_NODES = 2**14 # … for few
 
 class Paths:
     "Definition 1 along sample paths: arrays (batch, path), or broadcastable to it."
+    @documented
     def __init__(self, program: Program, size: int, rng: Rng = None, *,
                  wanted: Iterable[Vector | Score] | None = None,
                  given: Mapping[Score, Any] | None = None) -> None:
@@ -168,8 +169,6 @@ class Paths:
             Program
         size
             number of paths
-        rng
-            None | int | SeedSequence | Generator
         wanted
             vectors and scores to follow; None = all
         given

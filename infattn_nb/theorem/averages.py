@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.nonlinearities import Nonlinearity
-from ..numerics.sampling import Rng, by_pieces, seed_sequence
+from ..numerics.sampling import Rng, by_pieces, documented, seed_sequence
 from ..programs.finite_width import simulate
 from ..programs.infinite_width import limit
 from ..programs.nodes import Input, MatMul, Nonlin, Score, Vector, apply
@@ -24,6 +24,7 @@ from ..programs.program import Program, Vectors
 
 # %% ../../nbs/14_theorem.ipynb #bb4f7c22
 #| code-fold: true
+@documented
 def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
              size: int = 1, rng: Rng = None, executor: Executor | None = None,
              ) -> tuple[np.ndarray, np.ndarray]:
@@ -43,10 +44,6 @@ def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
         n, a whole number
     size
         networks
-    rng
-        None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -117,6 +114,7 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
 
 # %% ../../nbs/14_theorem.ipynb #ef5c5663
 #| code-fold: true
+@documented
 def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: float, *,
            size: int = 1, rng: Rng = None, executor: Executor | None = None,
            ) -> tuple[np.ndarray, np.ndarray]:
@@ -138,10 +136,6 @@ def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: flo
         n, a whole number
     size
         networks
-    rng
-        None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------

@@ -21,8 +21,8 @@ from scipy.optimize import elementwise
 from scipy.special import kve, log_ndtr, logsumexp
 
 from ..numerics import checks
-from ..numerics.sampling import psd_factor
-from ..numerics.sampling import Rng, Size, draw, seed_sequence
+from ..numerics.sampling import Rng, Size, documented, draw, psd_factor
+from ..numerics.sampling import seed_sequence
 from ..programs.nodes import AssumptionError
 from ..programs.finite_width import gram as inner_products
 from ..programs.finite_width import simulate as simulate_program
@@ -153,6 +153,7 @@ def _first_layer_scores(program, scores):
 
 # %% ../../nbs/13_clt.ipynb #addb7b35
 #| code-fold: true
+@documented
 def score_gram(program: Program, scores: Scores | None, width: float, *, size: Size = 1,
                rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     r"""Draws of $\Gamma_n$, or $\Gamma_\infty$ for $n = \infty$ (Lemma 16).
@@ -168,12 +169,6 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
         p1, …, pr; None = all sqrt scores
     width
         n in [1, ∞]
-    size
-        int or shape
-    rng
-        None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -431,6 +426,7 @@ class ExchangeableScores:
             return (k4.mean()/n + 3*k2.var())/(k2.mean()**2 or 1.)
         return self._average(ratio, n, return_error)
 
+    @documented
     def simulate(self, n: float, size: int, rng: Rng = None, *,
                  executor: Executor | None = None) -> dict[str, tuple[float, float]]:
         """The same by plain simulation of two terms; "third_moment" is E|X|³ itself.
@@ -441,10 +437,6 @@ class ExchangeableScores:
             width
         size
             number of simulated networks
-        rng
-            None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -461,6 +453,7 @@ class ExchangeableScores:
         return {name: (x.mean(), x.std(ddof=1)/np.sqrt(size))
                 for name, x in samples.items()}
 
+    @documented
     def rvs(self, n: float, size: Size = 1, rng: Rng = None, *,
             executor: Executor | None = None) -> np.ndarray:
         r"""Exact draws of $\sum_i c_i p_i$ at width n, or of its limit (Proposition 8).
@@ -469,12 +462,6 @@ class ExchangeableScores:
         ----------
         n
             width, in [1, ∞]
-        size
-            int or shape
-        rng
-            None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -618,6 +605,7 @@ class VarianceGamma(stats.rv_continuous):
         """
         return 6/self.n
 
+    @documented
     def rvs(self, size: Size | None = 1, rng: Rng = None, *, random_state: Rng = None,
             executor: Executor | None = None, loc: float = 0.,
             scale: float = 1.) -> np.ndarray:
@@ -627,12 +615,8 @@ class VarianceGamma(stats.rv_continuous):
         ----------
         size
             int or shape; None = one number
-        rng
-            None | int | SeedSequence | Generator
         random_state
             scipy's older name for `rng`
-        executor
-            concurrent.futures.Executor; None = threads
         loc
             of scipy's frozen laws
         scale
