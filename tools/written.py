@@ -1,4 +1,4 @@
-"""What is written from something else: modules and pages. `python tools/written.py` writes it, with `--check` it names what is out of date and exits with 1.
+"""What is written from something else: modules and pages. `python tools/written.py` writes it, and names what has changed.
 
 - the modules: from the notebooks (`nbdev_export`);
 - `infattn_nb/__init__.pyi`, for editors and mypy, and the last cell of each page that makes a room, its `__all__`: from the table of public names in
@@ -279,10 +279,8 @@ def export():
     subprocess.run([Path(sys.executable).with_name("nbdev_export")], cwd=ROOT, check=True)
 
 if __name__ == "__main__":
-    check = "--check" in sys.argv
-    if not check: export()
-    stale = [(path, new) for path, new in wanted() if not path.exists() or path.read_text(encoding="utf-8") != new]
-    for path, new in stale:
-        print(path.relative_to(ROOT))
-        if not check: path.write_text(new, encoding="utf-8")
-    sys.exit(bool(stale) and check)
+    export()
+    for path, new in wanted():
+        if not path.exists() or path.read_text(encoding="utf-8") != new:
+            path.write_text(new, encoding="utf-8")
+            print(path.relative_to(ROOT))
