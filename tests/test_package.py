@@ -32,7 +32,7 @@ def wheel(tmp_path_factory):
 def test_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {n.split("/")[0] for n in names} == {"infattn_nb", f"infattn_nb-{CFG['version']}.dist-info"}
-    assert {"infattn_nb/py.typed", "infattn_nb/infattn.mplstyle", "infattn_nb/initialisation/report.html", "infattn_nb/layer/attention.py", "infattn_nb/paper/command.py"} <= set(names)
+    assert {"infattn_nb/py.typed", "infattn_nb/__init__.pyi", "infattn_nb/infattn.mplstyle", "infattn_nb/initialisation/report.html", "infattn_nb/layer/attention.py", "infattn_nb/paper/command.py"} <= set(names)
 
 def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path/"site")
