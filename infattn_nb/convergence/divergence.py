@@ -25,7 +25,7 @@ from ..numerics import checks
 from ..numerics.quadrature import line
 from ..numerics.sampling import BLOCK, Mirror, Mirrored, Rng, Streams
 from ..numerics.sampling import documented, fold, in_order, pieces
-from ..numerics.sampling import seed_sequence
+from ..numerics.sampling import seed_sequence, telling
 
 # %% ../../nbs/05_divergence.ipynb #d7f2414b
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
@@ -69,6 +69,12 @@ def _atom(law):
 
 # %% ../../nbs/05_divergence.ipynb #3b83b87a
 #| code-fold: true
+_distance = telling(
+    p="one-dimensional law: scipy distribution or marginal", q="likewise",
+    return_error="also the error of the quadrature (alone)?",
+    Raises="TypeError\n    for what has no `logpdf` and `ppf`\n"
+           "ValueError\n    for a law without all its parameters")
+
 def _kl_integrand(p, q, y):
     "p (exp(−δ) − 1 + δ), without cancellation where δ is small."
     log_p = p.logpdf(y)
@@ -79,31 +85,16 @@ def _kl_integrand(p, q, y):
     small = np.expm1(-np.where(near, δ, 0)) + δ
     return np.where(near, f*small, f*(δ - 1) + np.exp(log_q))
 
+@_distance
 def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1).
 
     Infinite where p has mass and q has none, or if p has too heavy tails for q.
 
-    Parameters
-    ----------
-    p
-        one-dimensional law: scipy distribution or marginal
-    q
-        likewise
-    return_error
-        also the error of the quadrature (not of draws)?
-
     Returns
     -------
     float or tuple of float
         D(p ‖ q) ≥ 0 in nats, or (D, error)
-
-    Raises
-    ------
-    TypeError
-        for what has no `logpdf` and `ppf`
-    ValueError
-        for a law without all its parameters
     """
     cuts = _cuts(p, q)
     middle = (cuts[1:] + cuts[:-1])/2
@@ -139,15 +130,12 @@ def _refuse_atom(name, law):
 
 # %% ../../nbs/05_divergence.ipynb #4ac6a1ed
 #| code-fold: true
+@_distance
 def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""$\frac12\int|p - q|$, from distribution functions where the densities cross.
 
     Parameters
     ----------
-    p
-        one-dimensional law
-    q
-        likewise
     return_error
         also the change with a coarser search?
 
@@ -175,29 +163,14 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
         return TV
     return TV, abs(TV - variation(24)) + 1e-15
 
+@_distance
 def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Hellinger distance, $\sqrt{\frac12\int(\sqrt p-\sqrt q)^2}$.
-
-    Parameters
-    ----------
-    p
-        one-dimensional law
-    q
-        likewise
-    return_error
-        also the error of the quadrature (alone)?
 
     Returns
     -------
     float or tuple of float
         in [0, 1], or (distance, error)
-
-    Raises
-    ------
-    TypeError
-        for what has no `logpdf` and `ppf`
-    ValueError
-        for a law without all its parameters
     """
     def f(y):
         a = p.logpdf(y)
@@ -213,29 +186,14 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
         return distance
     return distance, error/max(distance, np.sqrt(error), 1e-300)
 
+@_distance
 def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; infinite if a mean is.
-
-    Parameters
-    ----------
-    p
-        one-dimensional law
-    q
-        likewise
-    return_error
-        also the error of the quadrature (alone)?
 
     Returns
     -------
     float or tuple of float
         in the unit of y, or (distance, error)
-
-    Raises
-    ------
-    TypeError
-        for what has no `logpdf` and `ppf`
-    ValueError
-        for a law without all its parameters
     """
     cuts = _cuts(p, q)
     F = _cdf_difference(p, q)

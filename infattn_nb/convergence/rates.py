@@ -21,7 +21,7 @@ from ..layer.attention import Attention
 from ..layer.recipe import limit_marginal
 from ..layer.tokens import Tokens
 from ..numerics import checks
-from ..numerics.sampling import Rng, documented, psd_factor
+from ..numerics.sampling import Rng, documented, psd_factor, telling
 from ..numerics.nonlinearities import identity
 from ..numerics.quadrature import line, sobol_normals
 
@@ -129,31 +129,26 @@ def _stencil(layer, i, δ):
 
 # %% ../../nbs/16_rates.ipynb #3a50cbde
 #| code-fold: true
+_expanded = telling(
+    layer="Attention with head_width='full' and \"sqrt\" scores", i="output",
+    step="of the finite differences, 1e-4…0.1; error of order step²",
+    Raises="ValueError\n    for a layer with another kind of limit, an output it has "
+           "not, a step out of range")
+
+@_expanded
 def first_order(layer: Attention, y: ArrayLike, i: int = 0, *,
                 step: float = .01) -> np.ndarray:
     r"""The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i.
 
     Parameters
     ----------
-    layer
-        Attention with head_width='full' and "sqrt" scores
     y
         points
-    i
-        output
-    step
-        of the finite differences, 1e-4…0.1; error of order step²
 
     Returns
     -------
     ndarray
         f₁(y), same shape
-
-    Raises
-    ------
-    ValueError
-        for a layer with another kind of limit, an output it has not, a step out of
-        range
     """
     _refuse_other_limits(layer)
     step = _small(step)
@@ -220,28 +215,14 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
 
 # %% ../../nbs/16_rates.ipynb #5eff13e8
 #| code-fold: true
+@_expanded
 def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
     r"""The constant in $D(f_n\|f) \approx c/n^2$, output i: $c = \frac12\int f_1^2/f$.
-
-    Parameters
-    ----------
-    layer
-        Attention with head_width='full' and "sqrt" scores
-    i
-        output
-    step
-        of the finite differences, 1e-4…0.1; error of order step²
 
     Returns
     -------
     float
         c
-
-    Raises
-    ------
-    ValueError
-        for a layer with another kind of limit, an output it has not, a step out of
-        range
     """
     _refuse_other_limits(layer)
     law = layer.law().marginal(i)

@@ -19,59 +19,26 @@ from ..layer.attention import Attention
 from ..layer.attention import literal_layer
 from ..numerics import checks
 from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, documented, draw
-from ..numerics.sampling import psd_factor
+from ..numerics.sampling import psd_factor, telling
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
 #| code-fold: true
+_entries = telling(rng="Generator", shape="of the matrices",
+                   Returns="ndarray\n    of mean zero and variance one")
+
+@_entries
 def gaussian(rng: Generator, shape: tuple) -> np.ndarray:
-    """Standard normal entries, as in the paper.
-
-    Parameters
-    ----------
-    rng
-        Generator
-    shape
-        of the matrices
-
-    Returns
-    -------
-    ndarray
-        of mean zero and variance one
-    """
+    "Standard normal entries, as in the paper."
     return rng.standard_normal(shape)
 
+@_entries
 def uniform(rng: Generator, shape: tuple) -> np.ndarray:
-    """Entries uniform on [−√3, √3].
-
-    Parameters
-    ----------
-    rng
-        Generator
-    shape
-        of the matrices
-
-    Returns
-    -------
-    ndarray
-        of mean zero and variance one
-    """
+    "Entries uniform on [−√3, √3]."
     return rng.uniform(-3**.5, 3**.5, shape)
 
+@_entries
 def rademacher(rng: Generator, shape: tuple) -> np.ndarray:
-    """Random signs.
-
-    Parameters
-    ----------
-    rng
-        Generator
-    shape
-        of the matrices
-
-    Returns
-    -------
-    ndarray
-        of mean zero and variance one
-    """
+    "Random signs."
     return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
 
 # %% ../../nbs/17_robustness.ipynb #8352c8c6

@@ -25,6 +25,7 @@ from scipy.stats.distributions import rv_frozen
 from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi
 from ..numerics.sampling import Rng, Size, draw, fold, pieces, seed_sequence
+from ..numerics.sampling import telling
 
 # %% ../../nbs/46_mixture.ipynb #12b6c1da
 #| code-fold: true
@@ -492,6 +493,10 @@ def _weighted(nodes):
 
 # %% ../../nbs/46_mixture.ipynb #mixture-cell
 #| code-fold: true
+_of_values = telling(
+    y="a number, or one for each value: broadcasts to (Q,) or (Q, D)",
+    Returns="ndarray, (Q,) or (Q, D)\n    of each value alone")
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Mixture:
     """Gaussians with weights: one mixture for each of Q values (and D outputs).
@@ -543,48 +548,24 @@ class Mixture:
         v = self.variances
         return self._average(d2**2 + 6*d2*v + 3*v**2)/self.var()**2 - 3
 
+    @_of_values
     def logpdf(self, y: ArrayLike) -> np.ndarray:
-        """Log density.
-
-        Parameters
-        ----------
-        y
-            a number, or one for each value: broadcasts to (Q,) or (Q, D)
-
-        Returns
-        -------
-        ndarray, (Q,) or (Q, D)
-            of each value alone
-        """
+        "Log density."
         v = self.variances
         ℓ = -.5*((self._for_values(y, "y") - self.means)**2/v + np.log(2*np.pi*v))
         w = self.weights.reshape(-1, *[1]*(v.ndim - 1))
         with np.errstate(under="ignore"): # Gaussians far from y
             return logsumexp(ℓ, axis=0, b=w)
 
+    @_of_values
     def pdf(self, y: ArrayLike) -> np.ndarray:
-        """Density.
-
-        Parameters
-        ----------
-        y
-            a number, or one for each value: broadcasts to (Q,) or (Q, D)
-
-        Returns
-        -------
-        ndarray, (Q,) or (Q, D)
-            of each value alone
-        """
+        "Density."
         with np.errstate(under="ignore"):
             return np.exp(self.logpdf(y))
 
+    @_of_values
     def cdf(self, y: ArrayLike) -> np.ndarray:
         """Probability below y.
-
-        Parameters
-        ----------
-        y
-            a number, or one for each value: broadcasts to (Q,) or (Q, D)
 
         Returns
         -------
@@ -593,13 +574,9 @@ class Mixture:
         """
         return self._below(self._for_values(y, "y"))
 
+    @_of_values
     def sf(self, y: ArrayLike) -> np.ndarray:
         """Probability above y.
-
-        Parameters
-        ----------
-        y
-            a number, or one for each value: broadcasts to (Q,) or (Q, D)
 
         Returns
         -------

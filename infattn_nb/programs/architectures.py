@@ -16,12 +16,17 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.nonlinearities import Nonlinearity, relu, sigmoid, tanh, times
+from ..numerics.sampling import telling
 from .nodes import Vector
 from .program import Program, all_or_nothing
 
 # %% ../../nbs/08_architectures.ipynb #22217357
 #| code-fold: true
 _Build = TypeVar("_Build", bound=Callable)
+
+_built = telling(
+    program="Program to write into", xs="input vectors, one per time step",
+    Raises="TypeError, ValueError\n    for what is no program, or vectors of another one")
 
 def _builder(build: _Build) -> _Build:
     "Let a function write into a program, or, if it raises, leave no trace there."
@@ -31,7 +36,7 @@ def _builder(build: _Build) -> _Build:
         xs = program.own(Vector, xs, "xs")
         with all_or_nothing(program):
             return build(program, xs, *args, **options)
-    return f # type: ignore[return-value]
+    return _built(f) # type: ignore[return-value]
 
 # %% ../../nbs/08_architectures.ipynb #arcmlp01
 #| code-fold: true
@@ -42,8 +47,6 @@ def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
 
     Parameters
     ----------
-    program
-        Program to write into
     xs
         input vectors
     depth
@@ -85,10 +88,6 @@ def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
 
     Parameters
     ----------
-    program
-        Program to write into
-    xs
-        input vectors, one per time step
     phi
         nonlinearity
     var_w
@@ -102,11 +101,6 @@ def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
     -------
     list of Vector
         hidden states, one vector per time step
-
-    Raises
-    ------
-    TypeError, ValueError
-        for what is no program, or vectors of another one
     """
     W = program.matrix("W", var_w)
     U = program.matrix("U", var_u)
@@ -126,10 +120,6 @@ def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
 
     Parameters
     ----------
-    program
-        Program to write into
-    xs
-        input vectors, one per time step
     var_w
         variance of the recurrent matrices
     var_u
@@ -139,11 +129,6 @@ def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
     -------
     list of Vector
         hidden states, one vector per time step
-
-    Raises
-    ------
-    TypeError, ValueError
-        for what is no program, or vectors of another one
     """
     weights = [(program.matrix(f"W{k}", var_w), program.matrix(f"U{k}", var_u))
                for k in "ifoc"]
@@ -165,8 +150,6 @@ def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
 
     Parameters
     ----------
-    program
-        Program to write into
     xs
         input vectors, one per position
     kernel
@@ -206,8 +189,6 @@ def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
 
     Parameters
     ----------
-    program
-        Program to write into
     xs
         token vectors
     heads

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from ..laws.hierarchical import HierarchicalGaussian
 from ..numerics import checks
-from ..numerics.sampling import Rng, Size, documented, draw
+from ..numerics.sampling import Rng, Size, documented, draw, telling
 from .nodes import Score, Vector
 from .program import Program, Scores, Vectors
 from .score_paths import BATCHES, Paths
@@ -51,6 +51,10 @@ def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     paths = checks.count(paths, "paths", least=BATCHES)
     return Limit(program, Paths(program, paths, rng))
 
+_average_of = telling(
+    u="vector", v="vector", return_error="also return the standard error (0 if exact)?",
+    Returns="float\n    or (float, error)")
+
 @dataclass(frozen=True, eq=False)
 class Limit:
     """The law of a program at infinite width: see `limit`.
@@ -69,44 +73,19 @@ class Limit:
         paths = self.drawn.size if self.drawn.scored.rest else 1
         return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
 
+    @_average_of
     def mean(self, u: Vector, return_error: bool = False) -> Any:
-        r"""$\mathbb{E}[Z^u]$ (Definition 1).
-
-        Parameters
-        ----------
-        u
-            vector
-        return_error
-            also return the standard error (0 if exact)?
-
-        Returns
-        -------
-        float
-            or (float, error)
-        """
+        r"$\mathbb{E}[Z^u]$ (Definition 1)."
         u, = self.drawn.own([u])
         return _average(np.atleast_2d(self.drawn.moment(u)), return_error)
 
+    @_average_of
     def second_moment(self, u: Vector, v: Vector, return_error: bool = False) -> Any:
-        r"""$\mathbb{E}[Z^u Z^v]$, not centred (Definition 1).
-
-        Parameters
-        ----------
-        u
-            vector
-        v
-            vector
-        return_error
-            also return the standard error (0 if exact)?
-
-        Returns
-        -------
-        float
-            or (float, error)
-        """
+        r"$\mathbb{E}[Z^u Z^v]$, not centred (Definition 1)."
         u, v = self.drawn.own([u, v])
         return _average(self.drawn.moment(u, v), return_error)
 
+    @_average_of
     def cov(self, vectors: Vectors, return_error: bool = False) -> Any:
         """Covariance matrix over everything, scores included (Definition 1).
 
@@ -114,8 +93,6 @@ class Limit:
         ----------
         vectors
             k vectors
-        return_error
-            also return the standard errors (0 where exact)?
 
         Returns
         -------

@@ -22,7 +22,7 @@ from scipy.special import kve, log_ndtr, logsumexp
 
 from ..numerics import checks
 from ..numerics.sampling import Rng, Size, documented, draw, psd_factor
-from ..numerics.sampling import seed_sequence
+from ..numerics.sampling import seed_sequence, telling
 from ..programs.nodes import AssumptionError
 from ..programs.finite_width import gram as inner_products
 from ..programs.finite_width import simulate as simulate_program
@@ -274,6 +274,9 @@ def _remembered(rng):
     entropy = tuple(root.entropy) if np.iterable(root.entropy) else root.entropy
     return entropy, root.spawn_key, root.pool_size
 
+_moment = telling(n="width, in [1, ∞]", return_error="also return the standard error?",
+                  Returns="float\n    or (float, error)")
+
 class ExchangeableScores:
     r"""The terms $X_\alpha = \sum_i c_i g^{i,1}_\alpha g^{i,2}_\alpha$ of scores.
 
@@ -337,90 +340,31 @@ class ExchangeableScores:
         parts = zip(np.array_split(k2, 64), np.array_split(k4, 64), strict=True)
         return value, np.std([f(*part) for part in parts], ddof=1)/8
 
+    @_moment
     def second_moment(self, n: float, return_error: bool = False) -> Any:
-        r"""$\mathbb{E} X_\alpha^2 = \mathbb{E}\,k_2(\Gamma_n)$ (Lemma 12).
-
-        Parameters
-        ----------
-        n
-            width, in [1, ∞]
-        return_error
-            also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
-        """
+        r"$\mathbb{E} X_\alpha^2 = \mathbb{E}\,k_2(\Gamma_n)$ (Lemma 12)."
         return self._average(lambda k2, k4: k2.mean(), n, return_error)
 
+    @_moment
     def cross_moment(self, n: float, return_error: bool = False) -> Any:
-        r"""$\mathbb{E} X_\alpha X_\beta = 0$ (Lemma 13).
-
-        Parameters
-        ----------
-        n
-            width, in [1, ∞]
-        return_error
-            also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
-        """
+        r"$\mathbb{E} X_\alpha X_\beta = 0$ (Lemma 13)."
         return self._average(lambda k2, k4: 0., n, return_error)
 
+    @_moment
     def squares_moment(self, n: float, return_error: bool = False) -> Any:
-        r"""$\mathbb{E} X_\alpha^2 X_\beta^2 = \mathbb{E}\,k_2(\Gamma_n)^2$ (Lemma 14).
-
-        Parameters
-        ----------
-        n
-            width, in [1, ∞]
-        return_error
-            also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
-        """
+        r"$\mathbb{E} X_\alpha^2 X_\beta^2 = \mathbb{E}\,k_2(\Gamma_n)^2$ (Lemma 14)."
         return self._average(lambda k2, k4: (k2**2).mean(), n, return_error)
 
+    @_moment
     def third_moment_bound(self, n: float, return_error: bool = False) -> Any:
-        r"""$(\mathbb{E} X_\alpha^4)^{3/4} \ge \mathbb{E}|X_\alpha|^3$ (Lemma 15).
-
-        Parameters
-        ----------
-        n
-            width, in [1, ∞]
-        return_error
-            also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
-        """
+        r"$(\mathbb{E} X_\alpha^4)^{3/4} \ge \mathbb{E}|X_\alpha|^3$ (Lemma 15)."
         return self._average(lambda k2, k4: (k4 + 3*k2**2).mean()**.75, n, return_error)
 
+    @_moment
     def kurtosis(self, n: float, return_error: bool = False) -> Any:
         r"""Excess kurtosis of $\sum_i c_i p_i$ at width n; 0 for the sum 0.
 
         $(\mathbb{E} k_4/n + 3\mathrm{Var}\,k_2)/(\mathbb{E} k_2)^2$.
-
-        Parameters
-        ----------
-        n
-            width, in [1, ∞]
-        return_error
-            also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         def ratio(k2, k4):
             return (k4.mean()/n + 3*k2.var())/(k2.mean()**2 or 1.)
