@@ -144,7 +144,7 @@ def run_literal(n, seed, rate, train=300, letters=5, moments=MOMENTS):
 
 # --- the same start and the same batches
 
-MEETINGS = {64: 16, 128: 16, 256: 12, 512: 8, 1024: 3} # width: how many networks
+MEETINGS = {64: 16, 128: 16, 256: 12, 512: 8, 1024: 8} # width: how many networks
 
 def run_meeting(n, seed, train=300, moments=(0, 50, 100, 150, 200, 250, 300)):
     """Two layers of one head and their circuits learn induction side by side: 300 steps of size .05 on batches of 30.
