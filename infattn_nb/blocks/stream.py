@@ -413,7 +413,6 @@ def _labels(text):
     words = text.split()
     return words if len(words) != 1 else list(text.strip())
 
-
 # %% ../../nbs/58_stream.ipynb #st-cov
 def embedding_cov(tokens: Any, var_token: float = 1.,
                   var_position: float = 0.) -> np.ndarray:

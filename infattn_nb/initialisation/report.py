@@ -238,7 +238,6 @@ def first_layer(t, # the network
     beyond = [float(tail_risk(law, 6)/(2*norm.sf(6))) for law in laws]
     return Alone(layer.tokens.seq_len, *kurtosis, *beyond)
 
-
 # %% ../../nbs/24_report.ipynb #rp-thresholds
 class Verdict(NamedTuple):
     "A sentence."
