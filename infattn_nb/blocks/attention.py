@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .parts import CACHE, Arrived, Norm, Part, Pull, Rotary, verb
-from .parts import waves
+from .parts import CACHE, Arrived, Branch, Norm, Pull, Rotary
+from .parts import verb, waves
 from .stream import gram
 from ..numerics import checks
 from ..numerics.sampling import bartlett
@@ -84,7 +84,7 @@ def over_queries(X, Y):
 # %% ../../nbs/62_heads.ipynb #bl-attention
 #| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
-class SelfAttention(Part):
+class SelfAttention(Branch):
     r"""Attention of a block: scores, weights, values, and the matrix that ends it.
 
     $P = QK^\top/\sqrt m$ times `score_scale`, where Q and K are normalised and turned

@@ -83,6 +83,16 @@ class Block(Part):
         "Attention and MLP, as far as they are there."
         return [x for x in (self.attention, self.feedforward) if x is not None]
 
+    @verb
+    def owner(self, name: str) -> Any:
+        "The branch of a matrix or bias, or None if it is not there."
+        return self.attention if name in "qkvo" else self.feedforward
+
+    @property
+    def normed_output(self) -> bool:
+        "Do norms stand between the last matrix of a branch and the sum?"
+        return self.norm in ("output", "sandwich")
+
     @property
     def sums(self) -> list[list[Any]]:
         "The branches of each residual sum."
@@ -109,6 +119,7 @@ class Block(Part):
             more, g = self._back(step, g, branches, positions, rng)
             sizes |= more
         return sizes, g
+
     def _sum(self, x, branches, rng, texts, keep):
         "One residual sum: enter, branch, add, close."
         R, D = self._enter(x)
@@ -118,7 +129,7 @@ class Block(Part):
             seen.append(branch.forward(R, x.n, rng, keep=keep, **about))
         F = seen[0].F if len(seen) == 1 else seen[0].F + seen[1].F
         norm = self.normaliser
-        on_output = norm if self.norm in ("output", "sandwich") else None
+        on_output = norm if self.normed_output else None
         both = add(x, F, rng, self.skip_scale, self.branch_scale, on_output)
         out = both.total
         D_out = None
@@ -218,7 +229,7 @@ def _check_block(block):
         checks.choice(block.norm, "norm", ("pre", "post", "output", "sandwich"))
     checks.kind(block.normaliser, Norm, "normaliser", "pass e.g. Norm('rms')")
     both = block.parallel and len(block.branches) > 1
-    if both and block.norm in ("output", "sandwich"):
+    if both and block.normed_output:
         checks.refuse("norm", "be 'pre', 'post' or None in a parallel block",
                       block.norm, "such blocks add the outputs before any norm")
     for name in ("skip_scale", "branch_scale"):

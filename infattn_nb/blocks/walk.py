@@ -16,7 +16,7 @@ import numpy as np
 
 from .attention import positions_of
 from .block import Block
-from .parts import CACHE, Norm
+from .parts import CACHE, Branch, Norm
 from .stream import given_embeddings, given_gram, random_coordinates
 from .stream import random_readout
 from .stream import numbered
@@ -609,7 +609,7 @@ def draw_gradients(t, # Network
     weight_norms = {}
     for k, name in enumerate(names):
         x = drawn.sizes[..., k, :]
-        norms[name] = _per_block(t, name, _variance)*x
+        norms[name] = _per_block(t, name, Branch.variance)*x
         fan_in = _per_block(t, name, lambda branch, name: branch.fan_in(name, n))
         weight_norms[name] = _times_fan_in(fan_in, x)
     return Gradients(_chain_of(t, drawn.there), drawn.gram, drawn.inner, norms,
@@ -658,7 +658,7 @@ def _tangent(t, by_block, labels):
     for block, sizes in zip(t.blocks, by_block):
         for name, x in sizes.items():
             whole = x if labels is not None else x.sum((-2, -1))
-            Θ = Θ + _variance(_owner(block, name), name)*whole
+            Θ = Θ + block.owner(name).variance(name)*whole
     if labels is None:
         return Θ
     member = np.equal.outer(np.arange(labels.max() + 1), labels).astype(float)
@@ -673,16 +673,9 @@ def _names(t):
     there = {name for block in t.blocks for x in block.branches for name in x.matrices}
     return [name for name in MATRICES if name in there]
 
-def _owner(block, name):
-    return block.attention if name in "qkvo" else block.feedforward
-
-def _variance(branch, name):
-    "fan-in × variance of an entry."
-    return getattr(branch, f"var_{name}")
-
 def _per_block(t, name, what):
     "What a branch says of a matrix, in each block; NaN where there is no such branch."
-    branches = [_owner(block, name) for block in t.blocks]
+    branches = [block.owner(name) for block in t.blocks]
     return np.array([np.nan if x is None else what(x, name) for x in branches])
 
 def _times_fan_in(fan_in, x):

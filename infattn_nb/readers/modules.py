@@ -283,6 +283,16 @@ class Source:
     first_norm: Any = None
     final_norm: Any = False
 
+    @property
+    def kind(self):
+        "A key of LAYOUTS."
+        return "torch" if self.config is None else self.config.kind
+
+    @property
+    def last_norm(self):
+        last = self.final_norm
+        return self.blocks[-1].normaliser if last is True else last or None
+
 def labels_of(tokens): # a number, or labels of one text or of several
     "Labels of each text; a number of tokens are so many different ones."
     if isinstance(tokens, (int, np.integer)) and not isinstance(tokens, bool):
