@@ -129,6 +129,18 @@ class Network:
         branches = (x for block in self.blocks for x in block.branches)
         return int(1 + sum(x.numbers(s, n) for x in branches))
 
+    @property
+    def matrices(self):
+        "Names of all matrices and biases that get a gradient."
+        there = {name for block in self.blocks for x in block.branches
+                 for name in x.matrices}
+        return [name for name in MATRICES if name in there]
+
+    def per_block(self, name, what):
+        "What a branch says of a matrix in each block; NaN where there is no branch."
+        branches = [block.owner(name) for block in self.blocks]
+        return np.array([np.nan if x is None else what(x, name) for x in branches])
+
     def width_of(self, width=None, coords=0):
         "The width at which it runs, remembered or given, if it exists there."
         if width is None:
@@ -602,16 +614,17 @@ def draw_gradients(t, # Network
                   ): # Gradients
     "Exact draws of the way there and back."
     n, cov, labels = plan_of(t, width, readout, texts)
-    names = _names(t)
+    names = t.matrices
     sample = partial(_some_groups, t, n, cov, labels, names)
     drawn = draw(sample, size, rng, executor=executor)
     norms = {}
     weight_norms = {}
     for k, name in enumerate(names):
         x = drawn.sizes[..., k, :]
-        norms[name] = _per_block(t, name, Branch.variance)*x
-        fan_in = _per_block(t, name, lambda branch, name: branch.fan_in(name, n))
-        weight_norms[name] = _times_fan_in(fan_in, x)
+        norms[name] = t.per_block(name, Branch.variance)*x
+        fan_in = t.per_block(name, lambda branch, name: branch.fan_in(name, n))
+        weight_norms[name] = np.multiply(fan_in, x, out=np.zeros(x.shape),
+                                         where=x != 0) # 0·∞ = 0
     return Gradients(_chain_of(t, drawn.there), drawn.gram, drawn.inner, norms,
                      weight_norms, drawn.tangent)
 
@@ -667,21 +680,6 @@ def _tangent(t, by_block, labels):
 # %% ../../nbs/64_walk.ipynb #gr-matrices
 #| code-fold: true
 MATRICES = ("q", "k", "v", "o", "1", "2", "3", "b1", "b2") # in this order everywhere
-
-def _names(t):
-    "Of all matrices and biases that get a gradient."
-    there = {name for block in t.blocks for x in block.branches for name in x.matrices}
-    return [name for name in MATRICES if name in there]
-
-def _per_block(t, name, what):
-    "What a branch says of a matrix, in each block; NaN where there is no such branch."
-    branches = [block.owner(name) for block in t.blocks]
-    return np.array([np.nan if x is None else what(x, name) for x in branches])
-
-def _times_fan_in(fan_in, x):
-    "fan-in × x: infinite with the fan-in, but 0 where x is."
-    y = np.zeros(x.shape)
-    return np.multiply(fan_in, x, out=y, where=x != 0)
 
 # %% ../../nbs/64_walk.ipynb #gr-check
 #| code-fold: true
