@@ -636,8 +636,7 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     read = np.eye(s)/s if readout is None else readout
     plan_of(t, width, read) # refuses what cannot be
     layers = (len(t.blocks),) if layers is None else _several(layers, "layers", "[12]")
-    named = _several(rules, "rules", "['GPT-2']") if np.size(rules) else []
-    named = [rule_named(name, "rules") for name in named]
+    named = [rule_named(name, "rules") for name in _several(rules, "rules")]
     factors = [_factors(embeddings, "embeddings"), _factors(residual, "residual"),
                _factors(scores, "scores")]
     jobs = list(_cells(t, layers, factors, named, width))
@@ -723,11 +722,11 @@ def _factors(given, name):
     return [checks.number(x, name, "(0, ∞)", "pass e.g. [.1, .3, 1]")
             for x in _several(given, name, "[.1, .3, 1]")]
 
-def _several(given, name, example):
-    "A list that is not empty; one item is a list of it."
+def _several(given, name, example=""):
+    "A list, not empty if there is an example; one item is a list of it."
     many = np.iterable(given) and not isinstance(given, str)
     items = list(given) if many else [given]
-    if not items:
+    if example and not items:
         checks.refuse(name, "hold at least one", "none", f"pass e.g. {example}")
     return items
 
