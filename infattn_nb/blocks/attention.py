@@ -6,9 +6,7 @@
 __all__ = ['AttentionRecord', 'Fresh', 'Overflow', 'over_keys', 'over_queries', 'SelfAttention', 'positions_of', 'checked_mask']
 
 # %% ../../nbs/62_heads.ipynb #he-imports
-from collections import Counter
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +130,36 @@ class SelfAttention(Branch):
     var_o: float = 1.
 
     def __post_init__(self) -> None:
-        _check_attention(self)
+        self._put("heads", checks.heads(self.heads, finite=True))
+        if self.head_width not in (None, np.inf):
+            self._put("head_width", checks.count(self.head_width, "head_width"))
+        if self.groups is not None:
+            self._put("groups", checks.count(self.groups, "groups"))
+            if self.heads % self.groups:
+                checks.refuse("groups", f"divide heads = {self.heads}", self.groups,
+                              "pass e.g. groups=heads")
+        for name, kind in (("rotary", Rotary), ("qk_norm", Norm)):
+            if getattr(self, name) is not None:
+                checks.kind(getattr(self, name), kind, name,
+                            f"pass e.g. {kind.__name__}()")
+        self._put("joint_norm", bool(self.joint_norm))
+        if self.softcap is not None:
+            self._put("softcap", checks.number(self.softcap, "softcap", "(0, ∞)"))
+        self._put("mask", checked_mask(self.mask))
+        if self.bias is not None:
+            self._put("bias", self._checked_bias())
+        self._put("score_scale", checks.number(self.score_scale, "score_scale"))
+        self._check_variances()
+
+    def _checked_bias(self):
+        bias = checks.real(self.bias, "bias", (..., None, None), "(-∞, ∞)",
+                           "use `mask` for -∞")
+        square = bias.shape[-1] == bias.shape[-2]
+        if not square or bias.shape[:-2] not in ((), (self.heads,)):
+            checks.refuse("bias", f"have shape (s, s) or ({self.heads}, s, s)",
+                          bias.shape, "one row per query")
+        bias.flags.writeable = False
+        return bias
 
     @verb
     def width_of_heads(self, n: float) -> float:
@@ -543,41 +570,12 @@ def positions_of(s, # tokens
                  texts=None, # label of the text of each, (s,)
                 ): # ndarray of int, (s,)
     "Positions of tokens in their texts: each text starts at zero."
-    return np.arange(s) if texts is None else _restarting(tuple(texts.tolist()))
-
-@lru_cache(16)
-def _restarting(texts):
-    seen = Counter()
-    positions = []
-    for text in texts:
-        positions.append(seen[text])
-        seen[text] += 1
-    return np.array(positions)
+    if texts is None:
+        return np.arange(s)
+    return np.tril(np.equal.outer(texts, texts), -1).sum(1)
 
 # %% ../../nbs/62_heads.ipynb #bl-check-attention
 #| code-fold: true
-def _check_attention(a):
-    "Validate and normalise the fields of `SelfAttention`."
-    a._put("heads", checks.heads(a.heads, finite=True))
-    if a.head_width not in (None, np.inf):
-        a._put("head_width", checks.count(a.head_width, "head_width"))
-    if a.groups is not None:
-        a._put("groups", checks.count(a.groups, "groups"))
-        if a.heads % a.groups:
-            checks.refuse("groups", f"divide heads = {a.heads}", a.groups,
-                          "pass e.g. groups=heads")
-    for name, kind in (("rotary", Rotary), ("qk_norm", Norm)):
-        if getattr(a, name) is not None:
-            checks.kind(getattr(a, name), kind, name, f"pass e.g. {kind.__name__}()")
-    a._put("joint_norm", bool(a.joint_norm))
-    if a.softcap is not None:
-        a._put("softcap", checks.number(a.softcap, "softcap", "(0, ∞)"))
-    a._put("mask", checked_mask(a.mask))
-    a._put("bias", _checked_bias(a))
-    a._put("score_scale", checks.number(a.score_scale, "score_scale"))
-    for name in ("var_q", "var_k", "var_v", "var_o"):
-        a._put(name, checks.number(getattr(a, name), name, "[0, ∞)", "pass e.g. 1."))
-
 def checked_mask(mask): # None, "causal", or a copy that cannot be written
     "A mask as a part keeps it, whatever the length of the text."
     if mask is None:
@@ -587,18 +585,6 @@ def checked_mask(mask): # None, "causal", or a copy that cannot be written
     M = checks.mask(mask, len(mask) if hasattr(mask, "__len__") else 0)
     M.flags.writeable = False
     return M
-
-def _checked_bias(a):
-    if a.bias is None:
-        return None
-    bias = checks.real(a.bias, "bias", (..., None, None), "(-∞, ∞)",
-                       "use `mask` for -∞")
-    square = bias.shape[-1] == bias.shape[-2]
-    if not square or bias.shape[:-2] not in ((), (a.heads,)):
-        checks.refuse("bias", f"have shape (s, s) or ({a.heads}, s, s)", bias.shape,
-                      "one row per query")
-    bias.flags.writeable = False
-    return bias
 
 # %% ../../nbs/62_heads.ipynb #public
 __all__ = ["SelfAttention"]

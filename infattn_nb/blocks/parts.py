@@ -69,6 +69,11 @@ class Part:
 
 class Branch(Part):
     "What both branches of a block have."
+    def _check_variances(self):
+        for name in (f.name for f in fields(self) if f.name.startswith("var_")):
+            value = checks.number(getattr(self, name), name, "[0, ∞)", "pass e.g. 1.")
+            self._put(name, value)
+
     @verb
     def variance(self, name: str) -> float:
         "fan-in × variance of an entry of a matrix, or that of a bias."
@@ -379,9 +384,7 @@ class FeedForward(Branch):
         if self.activation.arity > 1:
             checks.refuse("activation", "be a function of one argument",
                           self.activation, "pass e.g. relu")
-        for name in ("var_1", "var_2", "var_3", "var_b1", "var_b2"):
-            value = checks.number(getattr(self, name), name, "[0, ∞)", "pass e.g. 1.")
-            self._put(name, value)
+        self._check_variances()
 
     @verb
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,

@@ -54,7 +54,56 @@ class Network:
     source: Any = None # the Source that it was read from
 
     def __post_init__(self) -> None:
-        _check_network(self)
+        self._put("cov", checks.cov(self.cov, single=True))
+        s = len(self.cov)
+        mean = checks.real(self.mean, "mean", None, "(-∞, ∞)", "pass finite numbers")
+        if mean.shape not in ((), (s,)):
+            checks.refuse("mean", f"be a number or have shape ({s},)", mean.shape,
+                          "pass one number per token")
+        self._put("mean", np.array(np.broadcast_to(mean, s)))
+        if self.texts is not None:
+            self._put("texts", numbered(self.texts, s))
+        blocks = tuple(self.blocks) if np.iterable(self.blocks) else ()
+        if not blocks or not all(isinstance(b, Block) for b in blocks):
+            checks.refuse("blocks", "be a list of Block", f"{self.blocks!r:.40}",
+                          "pass e.g. [Block()]*12, or take Transformer.uniform",
+                          TypeError)
+        self._put("blocks", blocks)
+        for block in dict.fromkeys(blocks):
+            if block.attention is not None:
+                block.attention.check_tokens(s, self.texts)
+        if self.embeddings is not None:
+            self._put("embeddings", self._given(s))
+        if self.width is not None:
+            self._put("width", checks.width(self.width))
+        self._check_norms()
+
+    def _given(self, s):
+        "Embeddings of the given mean and covariance."
+        X = checks.real(self.embeddings, "embeddings", (s, None),
+                        remedy="one row per token")
+        C = np.cov(X, bias=True).reshape(s, s)
+        if not (np.allclose(X.mean(1), self.mean) and np.allclose(C, self.cov)):
+            checks.refuse("embeddings", "have the given `mean` and `cov`", "others",
+                          "pass np.cov(X, bias=True) and X.mean(1)")
+        return X
+
+    def _check_norms(self):
+        "A token without spread needs a positive ε."
+        first = self.first_norm
+        if first is not None:
+            checks.kind(first, Norm, "first_norm", "pass e.g. Norm()")
+        if not isinstance(self.final_norm, (bool, np.bool_, Norm)):
+            checks.refuse("final_norm", "be True, False or a Norm",
+                          f"{self.final_norm!r:.40}", "pass e.g. Norm('rms')",
+                          TypeError)
+        used = [first] if first else [b.normaliser for b in self.blocks if b.norm]
+        for norm in used:
+            still = np.diag(self.cov) + (not norm.centres)*self.mean**2 == 0
+            if not norm.eps and still.any():
+                checks.refuse("eps", "be positive where a token has no spread to "
+                              "normalise", f"0 for token {int(np.argmax(still))}",
+                              "pass e.g. eps=1e-5")
 
     def _put(self, name, value):
         "Set a field, while the network is made."
@@ -150,79 +199,23 @@ class Network:
         for block in dict.fromkeys(self.blocks):
             for branch in block.branches:
                 branch.check_width(n)
-        if n < np.inf:
-            _check_finite(self, n, c)
+        if n == np.inf:
+            return n
+        if c > n:
+            checks.refuse("coords", "not exceed the width", c, "choose fewer")
+        if self.embeddings is not None and c and n != self.embeddings.shape[1]:
+            checks.refuse("width", "be that of the embeddings, "
+                          f"{self.embeddings.shape[1]}", f"{n:g}", "leave out `coords`")
+        if not self.random_embeddings:
+            rank = np.linalg.matrix_rank(self.cov, hermitian=True)
+            if rank > n - 1:
+                checks.refuse("width", f"exceed the rank of `cov`, {rank}", f"{n:g}",
+                              "pass random_embeddings=True")
+        norms = [b.normaliser for b in self.blocks if b.norm]
+        if n == 1 and any(norm.centres and not norm.eps for norm in norms):
+            checks.refuse("eps", "be positive at width 1, where there is no spread", 0,
+                          "pass e.g. eps=1e-5")
         return n
-
-# %% ../../nbs/64_walk.ipynb #tr-check
-#| code-fold: true
-def _check_network(t):
-    "Validate and normalise the fields of a `Network`."
-    t._put("cov", checks.cov(t.cov, single=True))
-    s = len(t.cov)
-    mean = checks.real(t.mean, "mean", None, "(-∞, ∞)", "pass finite numbers")
-    if mean.shape not in ((), (s,)):
-        checks.refuse("mean", f"be a number or have shape ({s},)", mean.shape,
-                      "pass one number per token")
-    t._put("mean", np.array(np.broadcast_to(mean, s)))
-    if t.texts is not None:
-        t._put("texts", numbered(t.texts, s))
-    _check_blocks(t, s)
-    if t.embeddings is not None:
-        t._put("embeddings", _given(t, s))
-    if t.width is not None:
-        t._put("width", checks.width(t.width))
-    _check_norms(t)
-
-def _check_blocks(t, s):
-    blocks = tuple(t.blocks) if np.iterable(t.blocks) else ()
-    if not blocks or not all(isinstance(b, Block) for b in blocks):
-        checks.refuse("blocks", "be a list of Block", f"{t.blocks!r:.40}",
-                      "pass e.g. [Block()]*12, or take Transformer.uniform", TypeError)
-    t._put("blocks", blocks)
-    for block in blocks:
-        if block.attention is not None:
-            block.attention.check_tokens(s, t.texts)
-
-def _check_norms(t):
-    "A token without spread needs a positive ε."
-    first = t.first_norm
-    if first is not None:
-        checks.kind(first, Norm, "first_norm", "pass e.g. Norm()")
-    if not isinstance(t.final_norm, (bool, np.bool_, Norm)):
-        checks.refuse("final_norm", "be True, False or a Norm", f"{t.final_norm!r:.40}",
-                      "pass e.g. Norm('rms')", TypeError)
-    used = [first] if first else [b.normaliser for b in t.blocks if b.norm]
-    for norm in used:
-        still = np.diag(t.cov) + (not norm.centres)*t.mean**2 == 0
-        if not norm.eps and still.any():
-            checks.refuse("eps", "be positive where a token has no spread to normalise",
-                          f"0 for token {int(np.argmax(still))}", "pass e.g. eps=1e-5")
-
-def _given(t, s):
-    "Embeddings of the given mean and covariance."
-    X = checks.real(t.embeddings, "embeddings", (s, None), remedy="one row per token")
-    C = np.cov(X, bias=True).reshape(s, s)
-    if not (np.allclose(X.mean(1), t.mean) and np.allclose(C, t.cov)):
-        checks.refuse("embeddings", "have the given `mean` and `cov`", "others",
-                      "pass np.cov(X, bias=True) and X.mean(1)")
-    return X
-
-def _check_finite(t, n, c):
-    "A finite width: coordinates, rank, and spread to normalise."
-    if c > n:
-        checks.refuse("coords", "not exceed the width", c, "choose fewer")
-    if t.embeddings is not None and c and n != t.embeddings.shape[1]:
-        checks.refuse("width", f"be that of the embeddings, {t.embeddings.shape[1]}",
-                      f"{n:g}", "leave out `coords`")
-    rank = 0 if t.random_embeddings else np.linalg.matrix_rank(t.cov, hermitian=True)
-    if rank > n - 1:
-        checks.refuse("width", f"exceed the rank of `cov`, {rank}", f"{n:g}",
-                      "pass random_embeddings=True")
-    norms = [b.normaliser for b in t.blocks if b.norm]
-    if n == 1 and any(norm.centres and not norm.eps for norm in norms):
-        checks.refuse("eps", "be positive at width 1, where there is no spread", 0,
-                      "pass e.g. eps=1e-5")
 
 # %% ../../nbs/64_walk.ipynb #ch-cosine
 def cosine_of(gram): # (..., s, s) -> (..., s, s)
@@ -456,14 +449,11 @@ def kept(t, x, records, scores=False): # x entered the first block; scores, too?
         x = record.out
     if t.last_norm:
         places[-1] = _place(t.last_norm.apply(x)[0], *places[-1][3:])
-    return Kept(*(_stacked(arrays) for arrays in zip(*places)))
+    there = ([x for x in arrays if x is not None] for arrays in zip(*places))
+    return Kept(*(np.stack(x, axis=1) if x else None for x in there))
 
 def _place(x, *of_heads):
     return Kept(x.gram(), x.average(), x.units, *of_heads)
-
-def _stacked(arrays):
-    there = [x for x in arrays if x is not None]
-    return np.stack(there, axis=1) if there else None
 
 def _of_heads(record, heads, keep):
     "Entropies and scores of a block; NaN for the heads that it has not."
