@@ -198,7 +198,9 @@ class SelfAttention(Branch):
             A, log_sum = _softmax(scores, allowed)
             T, M = _values(R.mT @ _flat(A), m, g, rng)
             F = F + gram(M.reshape(b, -1, s).mT)
-            seen = dict(F=None, entropy=_entropy(A, scores, log_sum))
+            along = np.einsum("bjc,bjc->bc", _flat(A), _flat(scores))
+            entropy = log_sum - along.reshape(log_sum.shape)
+            seen = dict(F=None, entropy=np.maximum(entropy, 0.)) # but for rounding
             if keep:
                 seen |= dict(scores=np.ascontiguousarray(scores))
             if keep == "all":
@@ -207,7 +209,10 @@ class SelfAttention(Branch):
                 P = seen["scores"] if same else np.ascontiguousarray(drawn.P)
                 seen |= drawn._asdict() | dict(P=P, A=np.ascontiguousarray(A), V=V)
             records.append(AttentionRecord(**seen))
-        whole = AttentionRecord(*(_joined(parts) for parts in zip(*records)))
+        whole = records[0]
+        if len(records) > 1:
+            whole = AttentionRecord(*(None if x[0] is None else np.concatenate(x, 1)
+                                      for x in zip(*records)))
         return whole._replace(F=np.asarray(self.var_v*self.var_o/self.heads*F))
 
     @property
@@ -545,11 +550,6 @@ def _softmax(scores, allowed):
     A /= total
     return A, (top - np.log(1/total))[..., 0]
 
-def _entropy(A, P, log_sum):
-    "Entropies of weights A = softmax(P); rounding may make them negative."
-    along = np.einsum("bjc,bjc->bc", _flat(A), _flat(P)).reshape(log_sum.shape)
-    return np.maximum(log_sum - along, 0.)
-
 def _values(M, m, g, rng):
     """Bartlett factors of g value matrices of width m, and what these make of weighted
     tokens M, (b, q, (head, query)); None and M if m = ∞. The last axis is the query."""
@@ -559,12 +559,6 @@ def _values(M, m, g, rng):
     T = bartlett(q, m, (b, g), rng)/np.sqrt(m)
     of_groups = np.moveaxis(M.reshape(b, q, g, columns//g), 2, 1)
     return T, T.mT @ of_groups
-
-def _joined(parts):
-    "Pieces of heads, one after another."
-    if parts[0] is None or len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts, axis=1)
 
 def positions_of(s, # tokens
                  texts=None, # label of the text of each, (s,)
