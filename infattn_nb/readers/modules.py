@@ -454,22 +454,28 @@ def read_module(module, # encoder layers of torch, or a model of Hugging Face
     GPT-2, BERT, Llama, Mistral, Qwen 2 and 3, OLMo 2, Phi, Phi 3, GPT-NeoX, MPT,
     Gemma, ViT; with a head or without. Variances are those of one draw: of a matrix of
     N entries they are off by a relative √(2/N)."""
-    _check_storage(module)
+    parameters = getattr(module, "parameters", lambda: ())
+    if any(str(getattr(p, "device", "")) == "meta" for p in parameters()):
+        checks.refuse("module", "hold numbers", "tensors on the meta device",
+                      "initialise it first, or read its config")
     body = getattr(module, "base_model", module) # without a head
     if body is not module and hasattr(body, "language_model"):
         body = body.language_model
     found = _recognised(body)
-    read = [parts_of(found, block, body) for block in found.blocks]
-    _check_widths(read)
+    read = [parts_of(found, block, body, tokens) for block in found.blocks]
+    widths = [r.matrices["q"].shape[1] for r in read]
+    if len(set(widths)) > 1:
+        checks.refuse("module", "have blocks of one width",
+                      " and ".join(map(str, dict.fromkeys(widths))), REMEDY)
     _warn_of_copies(read)
     _warn_of_dropout(module)
     _warn_of_training(read)
     variances = settled([variances_of(r) for r in read])
-    built = [r.built(v, tokens) for r, v in zip(read, variances)]
+    built = [_with_variances(r.block, v) for r, v in zip(read, variances)]
     norms = [getattr(body, name, None) for name in _LAST_NORMS]
     last = next((norm for norm in norms if norm is not None), None)
     final = False if last is None else norm_of([last], read[0].like)
-    return dict(blocks=built, width=read[0].width, final_norm=final)
+    return dict(blocks=built, width=widths[0], final_norm=final)
 
 _LAST_NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm",
                "layernorm")
@@ -477,46 +483,19 @@ _LAST_NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm",
 # %% ../../nbs/66_modules.ipynb #mo-parts
 class Parts(NamedTuple):
     "What a block says of itself, whatever library it comes from."
-    width: int # n
-    heads: int
-    groups: int # with keys and values of their own
+    block: Block # of variances that are not measured yet
     matrices: dict # "q" … "3": array (out, in)
     biases: dict # "b1", "b2": array or None
-    activation: object # a callable module
-    norms: dict # place -> modules of norms: "pre", "post", "output"
     like: object # some tensor of the module
-    qk_norms: list
-    attention: dict # further arguments of SelfAttention
-    parallel: bool
-    causal: bool
-    window: int | None # how far back a token looks
-    alibi: bool # are scores biased by the distance of their tokens?
 
-    def built(self, variances, tokens):
-        "The Block that this block of a module is a draw of."
-        H = self.heads
-        m = len(self.matrices["q"])//H
-        of_mlp = {k: v for k, v in variances.items() if k[-1] not in "qkvo"}
-        of_attention = {k: v for k, v in variances.items() if k not in of_mlp}
-        varied = "windows" if self.window is not None and self.causal else \
-            "ALiBi" if self.alibi else ""
-        if varied and tokens is None:
-            checks.refuse("tokens", f"be given for a model with {varied}", None,
-                          "pass the length of the text")
-        attention = SelfAttention(
-            H, m if m*H != self.width else None,
-            self.groups if self.groups != H else None,
-            mask=windowed(tokens, self.window) if self.causal else None,
-            bias=alibi(H, np.arange(tokens)) if self.alibi else None,
-            qk_norm=norm_of(self.qk_norms, self.like) if self.qk_norms else None,
-            **self.attention, **of_attention)
-        mlp = FeedForward(len(self.matrices["1"])/self.width,
-                          activation_of(self.activation, self.like),
-                          "3" in self.matrices, **of_mlp)
-        norms = [norm for place in self.norms.values() for norm in place]
-        place = "sandwich" if len(self.norms) == 2 else next(iter(self.norms), None)
-        return Block(attention, mlp, place, normaliser=norm_of(norms, self.like),
-                     parallel=self.parallel)
+def _with_variances(block, values): # var_q, … -> number
+    "A block with other variances."
+    parts = {}
+    for name in ("attention", "feedforward"):
+        part = getattr(block, name)
+        own = {k: x for k, x in values.items() if hasattr(part, k)}
+        parts[name] = replace(part, **own)
+    return replace(block, **parts)
 
 # %% ../../nbs/66_modules.ipynb #mo-built
 class Tensor(NamedTuple):
@@ -708,6 +687,7 @@ def _with_its_norms(fit):
 def parts_of(found, # Recognised
              block, # one of its blocks
              body, # the module that holds them
+             tokens, # length of the text, or None
             ): # Parts
     "What a block says of itself, tensor by tensor."
     layer_of_q = next(path for path, x in found.tensors.items() if "q" in x.roles)
@@ -734,33 +714,49 @@ def parts_of(found, # Recognised
            if k not in measured):
         checks.refuse("module", "have attention without biases, as initialised",
                       "others than zero", "set them to zero")
+    block = _built(found.kind, block, a, body, matrices, norms, like, tokens)
+    return Parts(block, matrices, {k: biases[k] for k in sorted(measured)}, like)
+
+def _built(kind, b, a, body, matrices, norms, like, tokens):
+    "The Block that a block of a module is a draw of, but for its variances."
+    family = FAMILIES.get(kind, Family(causal=False, rotary=False))
+    rows = {k: len(W) for k, W in matrices.items()}
     n = matrices["q"].shape[1]
     H = _first(a, "num_heads", "n_heads", "num_attention_heads") \
-        or len(matrices["q"])//m
-    m = len(matrices["q"])//H
-    family = FAMILIES.get(found.kind, Family(causal=False, rotary=False))
-    place = "post" if family.place == "post" else "pre"
-    if hasattr(block, "norm_first"):
-        place = "pre" if block.norm_first else "post"
-    places = {"gain": place, "output gain": "output"}
+        or rows["q"]//_first(a, "head_dim", "head_size")
+    m = rows["q"]//H
+    groups = rows["k"]//m
+    causal = family.causal and getattr(a, "is_causal", True)
+    window = _window(a) if causal else None
+    varied = "windows" if window is not None else "ALiBi" if family.alibi else ""
+    if varied and tokens is None:
+        checks.refuse("tokens", f"be given for a model with {varied}", None,
+                      "pass the length of the text")
     qk_norms = norms.get("query gain", []) + norms.get("key gain", [])
     for norm, k in zip(qk_norms, "qk"):
-        if len(norm.weight) not in (m, len(matrices[k])):
+        if len(norm.weight) not in (m, rows[k]):
             checks.refuse("module", "normalise queries and keys head by head, or those "
                           "of all heads", f"q_norm over {len(norm.weight)} coordinates",
                           REMEDY)
-    attention = dict(score_scale=_score_scale(a, m),
-                     softcap=getattr(a, "attn_logit_softcapping", None),
-                     joint_norm=bool(qk_norms) and len(qk_norms[0].weight) != m,
-                     rotary=_rotary(body, a, m) if family.rotary else None)
+    attention = SelfAttention(
+        H, None if m*H == n else m, groups if groups != H else None,
+        mask=windowed(tokens, window) if causal else None,
+        bias=alibi(H, np.arange(tokens)) if family.alibi else None,
+        rotary=_rotary(body, a, m) if family.rotary else None,
+        qk_norm=norm_of(qk_norms, like) if qk_norms else None,
+        joint_norm=bool(qk_norms) and len(qk_norms[0].weight) != m,
+        softcap=getattr(a, "attn_logit_softcapping", None),
+        score_scale=_score_scale(a, m))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLD for name in _ACT)
-    acts = (_reach(block, path) for path in paths)
-    return Parts(
-        n, H, len(matrices["k"])//m, matrices, {k: biases[k] for k in sorted(measured)},
-        next(act for act in acts if act is not None),
-        {places[k]: norms[k] for k in places if k in norms}, like, qk_norms, attention,
-        bool(getattr(block, "use_parallel_residual", family.parallel)),
-        family.causal and getattr(a, "is_causal", True), _window(a), family.alibi)
+    act = next(act for act in (_reach(b, path) for path in paths) if act is not None)
+    mlp = FeedForward(rows["1"]/n, activation_of(act, like), "3" in matrices)
+    first = norms.get("gain", [])
+    last = norms.get("output gain", [])
+    place = "sandwich" if first and last else "output" if last else "pre"
+    if first and getattr(b, "norm_first", family.place) in (False, "post"):
+        place = "post"
+    return Block(attention, mlp, place, normaliser=norm_of(first + last, like),
+                 parallel=bool(getattr(b, "use_parallel_residual", family.parallel)))
 
 _HOLD = "", "mlp", "ffn", "intermediate" # parts that may hold the activation
 _ACT = "activation", "act", "act_fn", "activation_fn", "intermediate_act_fn"
@@ -945,7 +941,9 @@ def ensemble_of_module(module, # as for read_module
         _check_embeddings(ends["embeddings"], spec["width"])
     if config:
         exact = own.ensemble(range(s))["blocks"]
-        spec["blocks"] = [_with_variances(b, x) for b, x in zip(spec["blocks"], exact)]
+        values = [{f"var_{k}": x.owner(k).variance(k) for branch in block.branches
+                   for k in branch.matrices} for block, x in zip(spec["blocks"], exact)]
+        spec["blocks"] = list(map(_with_variances, spec["blocks"], values))
     spec["blocks"] = [_masked(b, allowed, bias) for b in spec["blocks"]]
     spec |= ends
     return spec | dict(source=Source(own, measured=not config, **kept_of(spec)))
@@ -992,16 +990,6 @@ def _check_embeddings(X, n):
                       f"{dropped.mean():.2g} of their entries, as dropout leaves "
                       "them; call module.eval() first",
                       stacklevel=4)
-
-def _with_variances(block, other):
-    "A block with the variances of another."
-    parts = {}
-    for name in ("attention", "feedforward"):
-        part = getattr(block, name)
-        names = [f"var_{k}" for k in part.matrices]
-        values = getattr(other, name)
-        parts[name] = replace(part, **{k: getattr(values, k) for k in names})
-    return replace(block, **parts)
 
 # %% ../../nbs/66_modules.ipynb #mo-masks
 #| code-fold: true
@@ -1108,19 +1096,6 @@ def _check_plain(block, a):
 
 # %% ../../nbs/66_modules.ipynb #mo-check
 #| code-fold: true
-def _check_widths(read):
-    for r in read:
-        if r.width != read[0].width:
-            checks.refuse("module", "have blocks of one width",
-                          f"{read[0].width} and {r.width}", REMEDY)
-
-def _check_storage(module):
-    "A module on the meta device has shapes and no numbers."
-    for p in getattr(module, "parameters", lambda: ())():
-        if str(getattr(p, "device", "")) == "meta":
-            checks.refuse("module", "hold numbers", "tensors on the meta device",
-                          "initialise it first, or read its config")
-
 def _warn_of_training(read):
     "A spike, or weights that have learned: entries that are not alike."
     for l, r in enumerate(read):
