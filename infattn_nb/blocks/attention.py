@@ -6,15 +6,13 @@
 __all__ = ['AttentionRecord', 'Fresh', 'Overflow', 'over_keys', 'over_queries', 'SelfAttention', 'positions_of', 'checked_mask']
 
 # %% ../../nbs/62_heads.ipynb #he-imports
-from collections import Counter
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .parts import CACHE, Arrived, Norm, Part, Pull, Rotary, verb
-from .parts import waves
+from .parts import CACHE, Arrived, Branch, Norm, Pull, Rotary
+from .parts import verb, waves
 from .stream import gram
 from ..numerics import checks
 from ..numerics.sampling import bartlett
@@ -84,7 +82,7 @@ def over_queries(X, Y):
 # %% ../../nbs/62_heads.ipynb #bl-attention
 #| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
-class SelfAttention(Part):
+class SelfAttention(Branch):
     r"""Attention of a block: scores, weights, values, and the matrix that ends it.
 
     $P = QK^\top/\sqrt m$ times `score_scale`, where Q and K are normalised and turned
@@ -132,7 +130,36 @@ class SelfAttention(Part):
     var_o: float = 1.
 
     def __post_init__(self) -> None:
-        _check_attention(self)
+        self._put("heads", checks.heads(self.heads, finite=True))
+        if self.head_width not in (None, np.inf):
+            self._put("head_width", checks.count(self.head_width, "head_width"))
+        if self.groups is not None:
+            self._put("groups", checks.count(self.groups, "groups"))
+            if self.heads % self.groups:
+                checks.refuse("groups", f"divide heads = {self.heads}", self.groups,
+                              "pass e.g. groups=heads")
+        for name, kind in (("rotary", Rotary), ("qk_norm", Norm)):
+            if getattr(self, name) is not None:
+                checks.kind(getattr(self, name), kind, name,
+                            f"pass e.g. {kind.__name__}()")
+        self._put("joint_norm", bool(self.joint_norm))
+        if self.softcap is not None:
+            self._put("softcap", checks.number(self.softcap, "softcap", "(0, ∞)"))
+        self._put("mask", checked_mask(self.mask))
+        if self.bias is not None:
+            self._put("bias", self._checked_bias())
+        self._put("score_scale", checks.number(self.score_scale, "score_scale"))
+        self._check_variances()
+
+    def _checked_bias(self):
+        bias = checks.real(self.bias, "bias", (..., None, None), "(-∞, ∞)",
+                           "use `mask` for -∞")
+        square = bias.shape[-1] == bias.shape[-2]
+        if not square or bias.shape[:-2] not in ((), (self.heads,)):
+            checks.refuse("bias", f"have shape (s, s) or ({self.heads}, s, s)",
+                          bias.shape, "one row per query")
+        bias.flags.writeable = False
+        return bias
 
     @verb
     def width_of_heads(self, n: float) -> float:
@@ -171,7 +198,9 @@ class SelfAttention(Part):
             A, log_sum = _softmax(scores, allowed)
             T, M = _values(R.mT @ _flat(A), m, g, rng)
             F = F + gram(M.reshape(b, -1, s).mT)
-            seen = dict(F=None, entropy=_entropy(A, scores, log_sum))
+            along = np.einsum("bjc,bjc->bc", _flat(A), _flat(scores))
+            entropy = log_sum - along.reshape(log_sum.shape)
+            seen = dict(F=None, entropy=np.maximum(entropy, 0.)) # but for rounding
             if keep:
                 seen |= dict(scores=np.ascontiguousarray(scores))
             if keep == "all":
@@ -180,7 +209,10 @@ class SelfAttention(Part):
                 P = seen["scores"] if same else np.ascontiguousarray(drawn.P)
                 seen |= drawn._asdict() | dict(P=P, A=np.ascontiguousarray(A), V=V)
             records.append(AttentionRecord(**seen))
-        whole = AttentionRecord(*(_joined(parts) for parts in zip(*records)))
+        whole = records[0]
+        if len(records) > 1:
+            whole = AttentionRecord(*(None if x[0] is None else np.concatenate(x, 1)
+                                      for x in zip(*records)))
         return whole._replace(F=np.asarray(self.var_v*self.var_o/self.heads*F))
 
     @property
@@ -518,11 +550,6 @@ def _softmax(scores, allowed):
     A /= total
     return A, (top - np.log(1/total))[..., 0]
 
-def _entropy(A, P, log_sum):
-    "Entropies of weights A = softmax(P); rounding may make them negative."
-    along = np.einsum("bjc,bjc->bc", _flat(A), _flat(P)).reshape(log_sum.shape)
-    return np.maximum(log_sum - along, 0.)
-
 def _values(M, m, g, rng):
     """Bartlett factors of g value matrices of width m, and what these make of weighted
     tokens M, (b, q, (head, query)); None and M if m = ∞. The last axis is the query."""
@@ -533,51 +560,16 @@ def _values(M, m, g, rng):
     of_groups = np.moveaxis(M.reshape(b, q, g, columns//g), 2, 1)
     return T, T.mT @ of_groups
 
-def _joined(parts):
-    "Pieces of heads, one after another."
-    if parts[0] is None or len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts, axis=1)
-
 def positions_of(s, # tokens
                  texts=None, # label of the text of each, (s,)
                 ): # ndarray of int, (s,)
     "Positions of tokens in their texts: each text starts at zero."
-    return np.arange(s) if texts is None else _restarting(tuple(texts.tolist()))
-
-@lru_cache(16)
-def _restarting(texts):
-    seen = Counter()
-    positions = []
-    for text in texts:
-        positions.append(seen[text])
-        seen[text] += 1
-    return np.array(positions)
+    if texts is None:
+        return np.arange(s)
+    return np.tril(np.equal.outer(texts, texts), -1).sum(1)
 
 # %% ../../nbs/62_heads.ipynb #bl-check-attention
 #| code-fold: true
-def _check_attention(a):
-    "Validate and normalise the fields of `SelfAttention`."
-    a._put("heads", checks.heads(a.heads, finite=True))
-    if a.head_width not in (None, np.inf):
-        a._put("head_width", checks.count(a.head_width, "head_width"))
-    if a.groups is not None:
-        a._put("groups", checks.count(a.groups, "groups"))
-        if a.heads % a.groups:
-            checks.refuse("groups", f"divide heads = {a.heads}", a.groups,
-                          "pass e.g. groups=heads")
-    for name, kind in (("rotary", Rotary), ("qk_norm", Norm)):
-        if getattr(a, name) is not None:
-            checks.kind(getattr(a, name), kind, name, f"pass e.g. {kind.__name__}()")
-    a._put("joint_norm", bool(a.joint_norm))
-    if a.softcap is not None:
-        a._put("softcap", checks.number(a.softcap, "softcap", "(0, ∞)"))
-    a._put("mask", checked_mask(a.mask))
-    a._put("bias", _checked_bias(a))
-    a._put("score_scale", checks.number(a.score_scale, "score_scale"))
-    for name in ("var_q", "var_k", "var_v", "var_o"):
-        a._put(name, checks.number(getattr(a, name), name, "[0, ∞)", "pass e.g. 1."))
-
 def checked_mask(mask): # None, "causal", or a copy that cannot be written
     "A mask as a part keeps it, whatever the length of the text."
     if mask is None:
@@ -587,18 +579,6 @@ def checked_mask(mask): # None, "causal", or a copy that cannot be written
     M = checks.mask(mask, len(mask) if hasattr(mask, "__len__") else 0)
     M.flags.writeable = False
     return M
-
-def _checked_bias(a):
-    if a.bias is None:
-        return None
-    bias = checks.real(a.bias, "bias", (..., None, None), "(-∞, ∞)",
-                       "use `mask` for -∞")
-    square = bias.shape[-1] == bias.shape[-2]
-    if not square or bias.shape[:-2] not in ((), (a.heads,)):
-        checks.refuse("bias", f"have shape (s, s) or ({a.heads}, s, s)", bias.shape,
-                      "one row per query")
-    bias.flags.writeable = False
-    return bias
 
 # %% ../../nbs/62_heads.ipynb #public
 __all__ = ["SelfAttention"]

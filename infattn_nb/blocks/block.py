@@ -76,12 +76,36 @@ class Block(Part):
     branch_scale: float = 1.
 
     def __post_init__(self) -> None:
-        _check_block(self)
+        for name, kind in (("attention", SelfAttention), ("feedforward", FeedForward)):
+            if getattr(self, name) is not None:
+                checks.kind(getattr(self, name), kind, name,
+                            f"pass e.g. {kind.__name__}()")
+        if not self.branches:
+            checks.refuse("attention", "be given if there is no `feedforward`", None,
+                          "leave such a block out")
+        if self.norm is not None:
+            checks.choice(self.norm, "norm", ("pre", "post", "output", "sandwich"))
+        checks.kind(self.normaliser, Norm, "normaliser", "pass e.g. Norm('rms')")
+        if self.parallel and len(self.branches) > 1 and self.normed_output:
+            checks.refuse("norm", "be 'pre', 'post' or None in a parallel block",
+                          self.norm, "such blocks add the outputs before any norm")
+        for name in ("skip_scale", "branch_scale"):
+            self._put(name, checks.number(getattr(self, name), name))
 
     @property
     def branches(self) -> list[Any]:
         "Attention and MLP, as far as they are there."
         return [x for x in (self.attention, self.feedforward) if x is not None]
+
+    @verb
+    def owner(self, name: str) -> Any:
+        "The branch of a matrix or bias, or None if it is not there."
+        return self.attention if name in "qkvo" else self.feedforward
+
+    @property
+    def normed_output(self) -> bool:
+        "Do norms stand between the last matrix of a branch and the sum?"
+        return self.norm in ("output", "sandwich")
 
     @property
     def sums(self) -> list[list[Any]]:
@@ -109,6 +133,7 @@ class Block(Part):
             more, g = self._back(step, g, branches, positions, rng)
             sizes |= more
         return sizes, g
+
     def _sum(self, x, branches, rng, texts, keep):
         "One residual sum: enter, branch, add, close."
         R, D = self._enter(x)
@@ -118,7 +143,7 @@ class Block(Part):
             seen.append(branch.forward(R, x.n, rng, keep=keep, **about))
         F = seen[0].F if len(seen) == 1 else seen[0].F + seen[1].F
         norm = self.normaliser
-        on_output = norm if self.norm in ("output", "sandwich") else None
+        on_output = norm if self.normed_output else None
         both = add(x, F, rng, self.skip_scale, self.branch_scale, on_output)
         out = both.total
         D_out = None
@@ -174,7 +199,7 @@ class Block(Part):
         return Sent(dY, drawn, M, past)
 
     def _known(self, pull, step, u, rng):
-        r"$T\,U^{+	op}$ in the frame of X, and fresh coordinates where U has none."
+        r"$T\,U^{+\top}$ in the frame of X, and fresh coordinates where U has none."
         centred = step.D is not None and self.normaliser.centres # nothing along 1
         if centred and not pull.bias and step.x.inverse is not None:
             d = (pull.inner/step.D[:, None]) @ step.x.inverse.mT
@@ -202,27 +227,6 @@ def _together(past, along, cov, rng):
     near = C @ rng.standard_normal((b, s, r))/np.sqrt(n)
     far = C @ bartlett(s, n - w - r, (b,), rng)/np.sqrt(n)
     return Gradient(n, along, narrow(np.concatenate([R + near, far], axis=-1)))
-
-# %% ../../nbs/19_blocks.ipynb #bl-check-block
-#| code-fold: true
-def _check_block(block):
-    "Validate the fields of `Block`."
-    for name, kind in (("attention", SelfAttention), ("feedforward", FeedForward)):
-        part = getattr(block, name)
-        if part is not None:
-            checks.kind(part, kind, name, f"pass e.g. {kind.__name__}()")
-    if not block.branches:
-        checks.refuse("attention", "be given if there is no `feedforward`", None,
-                      "leave such a block out")
-    if block.norm is not None:
-        checks.choice(block.norm, "norm", ("pre", "post", "output", "sandwich"))
-    checks.kind(block.normaliser, Norm, "normaliser", "pass e.g. Norm('rms')")
-    both = block.parallel and len(block.branches) > 1
-    if both and block.norm in ("output", "sandwich"):
-        checks.refuse("norm", "be 'pre', 'post' or None in a parallel block",
-                      block.norm, "such blocks add the outputs before any norm")
-    for name in ("skip_scale", "branch_scale"):
-        block._put(name, checks.number(getattr(block, name), name))
 
 # %% ../../nbs/19_blocks.ipynb #public
 __all__ = ["Block"]

@@ -187,15 +187,12 @@ def given_gram(cov, # XXᵀ/n − μμᵀ, (s, s)
                rng, # source of random numbers
               ): # Stream
     "Embeddings of exactly this mean and covariance over their n coordinates."
-    if n == np.inf or not c:
-        return _still(cov, mean, n, c, b, rng)
-    return _from_frame(cov, mean, n, c, b, rng, _standardised)
+    is_still = n == np.inf or not c
+    return _in_a_frame(cov, mean, n, c, b, rng, None if is_still else _standardised)
 
 def random_coordinates(cov, mean, n, c, b, rng):
     "Embeddings whose n coordinates are independent N(mean, cov)."
-    if n == np.inf:
-        return _still(cov, mean, n, c, b, rng)
-    return _from_frame(cov, mean, n, c, b, rng, _as_drawn)
+    return _in_a_frame(cov, mean, n, c, b, rng, None if n == np.inf else _as_drawn)
 
 def given_embeddings(X, # one row per token, (s, n')
                      n, # width: n', or infinity
@@ -218,14 +215,11 @@ def _tile(x, b):
 def _without_zeros(L):
     return L[:, L.any(0)]
 
-def _still(cov, mean, n, c, b, rng):
-    "Mean and covariance as they are; explicit coordinates are drawn beside them."
+def _in_a_frame(cov, mean, n, c, b, rng, frame):
     L = _without_zeros(psd_factor(cov))
-    units = mean[:, None] + L @ rng.standard_normal((b, L.shape[1], c))
-    return Stream(n, _tile(mean, b), _tile(L, b), units)
-
-def _from_frame(cov, mean, n, c, b, rng, frame):
-    L = _without_zeros(psd_factor(cov))
+    if frame is None: # as they are; explicit coordinates are drawn beside them
+        units = mean[:, None] + L @ rng.standard_normal((b, L.shape[1], c))
+        return Stream(n, _tile(mean, b), _tile(L, b), units)
     z, μ, T = frame(L.shape[1], n, c, b, rng)
     return Stream(n, mean + (L @ μ)[..., 0], L @ T, mean[:, None] + L @ z)
 
@@ -392,10 +386,15 @@ def several(tokens): # a string: words, or letters if it has no space; lists: te
         checks.refuse("tokens", "be a number of tokens, a text, or a list of labels",
                       f"{tokens!r:.40}", "pass e.g. 16, 'to be or not to be' or "
                       "[3, 1, 4]", TypeError)
+    def labels(text): # the words of a string; its letters if it is one word
+        if not isinstance(text, str):
+            return text
+        words = text.split()
+        return words if len(words) != 1 else list(text.strip())
     nested = not isinstance(tokens, str) and len(tokens) and \
         all(isinstance(text, (list, tuple, np.ndarray)) for text in tokens)
     parts = tokens if nested else [tokens]
-    texts = [np.asarray(_labels(x)) for x in parts]
+    texts = [np.asarray(labels(x)) for x in parts]
     for t in texts:
         if t.ndim != 1 or not t.size:
             checks.refuse("tokens", "be a list of labels", f"shape {t.shape}",
@@ -405,14 +404,6 @@ def several(tokens): # a string: words, or letters if it has no space; lists: te
             checks.refuse("tokens", "be single words or labels", repr(phrase),
                           "split each text: several texts are a list of lists")
     return texts
-
-def _labels(text):
-    "The words of a string; its letters if it is one word."
-    if not isinstance(text, str):
-        return text
-    words = text.split()
-    return words if len(words) != 1 else list(text.strip())
-
 
 # %% ../../nbs/58_stream.ipynb #st-cov
 def embedding_cov(tokens: Any, var_token: float = 1.,

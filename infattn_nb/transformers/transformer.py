@@ -253,7 +253,15 @@ class Transformer(Network):
         Chain
             Without a leading axis, entropy averaged over heads.
         """
-        return _kernel(self, draws, rng, return_error)
+        replicates = 16
+        heads = -(-checks.count(draws, "draws", least=replicates)//replicates)
+        blocks = [_with_many_heads(block, heads) for block in self.blocks]
+        c = replace(self, blocks=blocks).chain(np.inf, replicates, rng)
+        runs = c.gram, c.mean, mean_of_heads(c.entropy, 2, keepdims=True)
+        about = dict(texts=self.texts, allowed=self.who_attends())
+        mean = Chain(*(x.mean(0) for x in runs), **about)
+        error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), **about)
+        return (mean, error) if return_error else mean
 
     def init_table(self) -> Any:
         """How large each tensor of the family is, that it was read from.
@@ -327,16 +335,6 @@ def _by_layer(layers, **variances):
                           "pass one number, or one per layer")
         columns.append([(name, float(x)) for x in np.broadcast_to(v, layers)])
     return list(zip(*columns))
-
-def _kernel(t, draws, rng, return_error, replicates=16):
-    heads = -(-checks.count(draws, "draws", least=replicates)//replicates)
-    wide = replace(t, blocks=[_with_many_heads(block, heads) for block in t.blocks])
-    c = wide.chain(np.inf, replicates, rng)
-    runs = c.gram, c.mean, mean_of_heads(c.entropy, 2, keepdims=True)
-    about = dict(texts=t.texts, allowed=t.who_attends())
-    mean = Chain(*(x.mean(0) for x in runs), **about)
-    error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), **about)
-    return (mean, error) if return_error else mean
 
 def _with_many_heads(block, heads):
     "The same block with many heads, each with its own keys and values."
