@@ -8,23 +8,23 @@ __all__ = ['recall', 'AttentionRegressor']
 # %% ../../nbs/26_learning.ipynb #c0dd6244
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.random import RandomState, default_rng
 
 from ..laws.mixtures import Mixture
-from .estimator import Estimator, r_squared
-from .fitting import fitted, law_of, least_noise, root_seed, seconds
-from .layer_on_data import visible
-from .fitting import mean_attention
-from .estimator import sequences
+from .estimator import Estimator, r_squared, root_seed, sequences
+from .estimator import suited, targets, verb
+from .fitting import fitted, law_of, least_noise, seconds
 from ..numerics import checks
 from ..numerics.output import own_axes, pattern, points
-from ..numerics.sampling import Rng, seed_sequence
+from ..numerics.sampling import Rng, documented, seed_sequence
 
 # %% ../../nbs/26_learning.ipynb #c6c68b25
 #| code-fold: true
+@documented
 def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
            noise: float = .1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Associative recall: (key, value) in random order, then a key; y is its value.
@@ -33,8 +33,6 @@ def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
     ----------
     sequences
         P
-    rng
-        None | int | SeedSequence | Generator
     keys
         different keys, one token each
     size
@@ -65,11 +63,41 @@ def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
 
 # %% ../../nbs/26_learning.ipynb #41a9edc8
 #| code-fold: true
+@verb
+@dataclass(repr=False, eq=False)
 class AttentionRegressor(Estimator):
     r"""Bayesian regression by one attention layer of any width, at initialisation.
 
     scikit-learn's verbs; before `fit` it is the prior. Theorem 1 given its scores:
     @eq-learning-posterior.
+
+    Parameters
+    ----------
+    heads
+        H; np.inf: the Gaussian process of Hron et al. (2020)
+    alpha
+        variance of the noise, in (0, ∞). On real data fit it (`optimizer`): where it
+        is too small, intervals are far too narrow
+    scaling
+        "sqrt" or "linear": uniform weights at infinite width
+    width
+        n, a whole number in [1, ∞]
+    optimizer
+        "evidence": `var_qk`, `var_vo`, `alpha` are where its climb begins
+    normalize_y
+        shift and scale the targets to mean 0 and variance 1? `alpha` is relative to
+        that
+    n_particles
+        on each island, at least 2
+    n_islands
+        their spread is the error of the evidence
+    n_moves
+        Hamiltonian moves at each temperature; "auto": 1, 2, 4 … until the answer can
+        be trusted, at most 16
+    n_steps
+        leapfrog steps of each move
+    keep
+        effective fraction of the particles kept per temperature, in (0, 1)
 
     Attributes
     ----------
@@ -84,131 +112,49 @@ class AttentionRegressor(Estimator):
     n_features_in_
         length of a token
     """
-    posterior_: Any
-    y_train_: np.ndarray
-    log_marginal_likelihood_value_: float
-    log_marginal_likelihood_error_: float
+    heads: float = 1
+    var_qk: float = 1.
+    var_vo: float = 1.
+    _: KW_ONLY
+    readout: int | str = -1
+    alpha: float = 1e-2
+    mask: str | np.ndarray | None = None
+    scaling: str = "sqrt"
+    width: float = np.inf
+    optimizer: str | None = None
+    normalize_y: bool = False
+    n_particles: int = 256
+    n_islands: int = 4
+    n_moves: int | str = 2
+    n_steps: int = 5
+    keep: float = .9
+    random_state: RandomState | Rng = None
+    verbose: bool = False
+    posterior_: Any = field(init=False)
+    y_train_: np.ndarray = field(init=False)
 
-    def __init__(self, heads: float = 1, var_qk: float = 1., var_vo: float = 1., *,
-                 readout: int | str = -1, alpha: float = 1e-2,
-                 mask: str | np.ndarray | None = None, scaling: str = "sqrt",
-                 width: float = np.inf, optimizer: str | None = None,
-                 normalize_y: bool = False, n_particles: int = 256, n_islands: int = 4,
-                 n_moves: int | str = 2, n_steps: int = 5, keep: float = .9,
-                 random_state: RandomState | Rng = None, verbose: bool = False) -> None:
-        """
-        Parameters
-        ----------
-        heads
-            H; np.inf: the Gaussian process of Hron et al. (2020)
-        var_qk
-            σ_Q²σ_K², in [0, ∞)
-        var_vo
-            σ_V²σ_O², in [0, ∞)
-        readout
-            position that is read out, from the end if negative; "mean": all of them
-        alpha
-            variance of the noise, in (0, ∞). On real data fit it (`optimizer`): where
-            it is too small, intervals are far too narrow
-        mask
-            "causal" or boolean (s, s), True = may attend
-        scaling
-            "sqrt" or "linear": uniform weights at infinite width
-        width
-            n, a whole number in [1, ∞]
-        optimizer
-            "evidence": `var_qk`, `var_vo`, `alpha` are where its climb begins
-        normalize_y
-            shift and scale the targets to mean 0 and variance 1? `alpha` is relative
-            to that
-        n_particles
-            on each island, at least 2
-        n_islands
-            their spread is the error of the evidence
-        n_moves
-            Hamiltonian moves at each temperature; "auto": 1, 2, 4 … until the answer
-            can be trusted, at most 16
-        n_steps
-            leapfrog steps of each move
-        keep
-            effective fraction of the particles kept per temperature, in (0, 1)
-        random_state
-            None | int | SeedSequence | Generator | RandomState
-        verbose
-            say how long it will take, and show bars?
-        """
-        self.heads = heads
-        self.var_qk = var_qk
-        self.var_vo = var_vo
-        self.readout = readout
-        self.alpha = alpha
-        self.mask = mask
-        self.scaling = scaling
-        self.width = width
-        self.optimizer = optimizer
-        self.normalize_y = normalize_y
-        self.n_particles = n_particles
-        self.n_islands = n_islands
-        self.n_moves = n_moves
-        self.n_steps = n_steps
-        self.keep = keep
-        self.random_state = random_state
-        self.verbose = verbose
-
+    @verb
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionRegressor":
-        """Posterior of the scores and evidence.
-
-        Parameters
-        ----------
-        X
-            token embeddings (P, s, d), or a list of arrays (s_p, d); their Gram matrix
-            X Xᵀ is not divided by d
-        y
-            targets (P,) or (P, D): the D outputs share the scores
-        executor
-            concurrent.futures.Executor for the islands; None = threads
-
-        Returns
-        -------
-        AttentionRegressor
-            self.
-
-        Raises
-        ------
-        ValueError, TypeError
-            Bad input, in one sentence.
-        """
+        "Posterior of the scores and evidence; the D outputs share the scores."
         X, y = _problem(self, X, y)
         executor = checks.executor(executor)
         if self.verbose:
             print(f"about {seconds(self, X, y):.0f} s")
-        return fitted(self, X, y, executor)
+        self._learn(fitted(self, X, y, executor))
+        return self
 
+    @verb
     def expected_seconds(self, X: Any, y: Any) -> float:
-        """About how long `fit` will take here without an optimizer: a small pilot.
-
-        Parameters
-        ----------
-        X
-            as in `fit`
-        y
-            as in `fit`
-
-        Returns
-        -------
-        float
-            Seconds.
-        """
+        "About how long `fit` will take here without an optimizer: a small pilot."
         return seconds(self, *_problem(self, X, y))
 
+    @verb
     def predictive(self, X: Any, noise: bool = True) -> Mixture:
         """The law of y at each sequence: a mixture of Gaussians, one per particle.
 
         Parameters
         ----------
-        X
-            (Q, s, d), or a list of arrays
         noise
             of an observation; False: of the function itself
 
@@ -220,14 +166,13 @@ class AttentionRegressor(Estimator):
         me, X = self._ready(X)
         return law_of(me, X, me.alpha_ if noise else 0.)
 
+    @verb
     def predict(self, X: Any, return_std: bool = False,
                 return_cov: bool = False) -> Any:
         """Posterior mean of the function.
 
         Parameters
         ----------
-        X
-            (Q, s, d), or a list of arrays
         return_std
             also the standard deviation (without noise)?
         return_cov
@@ -243,8 +188,8 @@ class AttentionRegressor(Estimator):
             checks.refuse("return_std", "be False with return_cov", "both",
                           "the covariance has the variances on its diagonal")
         me, X = self._ready(X)
-        parts = [X.take(k) for k in np.split(np.arange(len(X.lengths)),
-                                             range(256, len(X.lengths), 256))]
+        Q = len(X.lengths)
+        parts = [X.take(slice(j, j + 256)) for j in range(0, Q, 256)]
         laws = [law_of(me, part) for part in parts]
         mean = np.concatenate([law.mean() for law in laws])
         if return_std:
@@ -254,18 +199,15 @@ class AttentionRegressor(Estimator):
             return mean, cov[..., 0] if me.y_train_.ndim == 1 else cov
         return mean
 
+    @verb
     def sample_y(self, X: Any, n_samples: int = 1,
                  random_state: RandomState | Rng = 0) -> np.ndarray:
         """Draws of the function, at all sequences together (without noise).
 
         Parameters
         ----------
-        X
-            (Q, s, d), or a list of arrays
         n_samples
             number of functions
-        random_state
-            None | int | SeedSequence | Generator | RandomState
 
         Returns
         -------
@@ -277,68 +219,54 @@ class AttentionRegressor(Estimator):
         f = me.y_shift_[:, None] + me.y_scale_[:, None]*f
         return f[:, 0] if me.y_train_.ndim == 1 else f
 
+    @verb
     def attention(self, X: Any) -> np.ndarray:
         """Posterior mean of the attention weights, averaged over heads.
-
-        Parameters
-        ----------
-        X
-            (Q, s, d), or a list of arrays
 
         Returns
         -------
         ndarray (Q, s), or (Q, s, s) for readout="mean"
         """
         me, X = self._ready(X)
-        A = mean_attention(me.posterior_, X)
+        A = me.posterior_.attention(X)
         return A if isinstance(self.readout, str) else A[:, 0]
 
+    @verb
     def plot(self, ax: Any = None, X: Any = None, y: Any = None, *,
              level: float = .95) -> Any:
         """Predictions against targets, with intervals for new observations.
 
         Parameters
         ----------
-        ax
-            matplotlib Axes; None = a new figure
-        X
-            (Q, s, d), or a list of arrays; None = what the model was fitted to
-        y
-            their targets, (Q,) or (Q, D)
+        X, y
+            sequences and their targets; None = what the model was fitted to
         level
             probability of each interval, in (0, 1)
 
         Returns
         -------
         matplotlib Axes
-
-        Raises
-        ------
-        ValueError, TypeError
-            In one sentence, for a model without data, or targets that do not fit.
         """
         if X is None:
             X, y = self._training()
         level = checks.number(level, "level", "(0, 1)")
         law = self.predictive(X)
         mean = law.mean()
-        y = _targets(y, len(mean))
+        y = targets(y, len(mean))
         if y.shape != mean.shape:
             checks.refuse("y", f"have shape {mean.shape}", y.shape,
                           "pass one row of targets per sequence")
         off = np.abs(np.stack(law.interval(level)) - mean)
         return points(own_axes(ax, (3.8, 3.4)), y, mean, off, f"{level:.0%} interval")
 
+    @verb
     def plot_attention(self, X: Any, ax: Any = None, *, tokens: Any = None) -> Any:
         """The attention weights as a picture: sequences down, tokens across.
 
+        With readout="mean" the weights are averaged over the rows read out.
+
         Parameters
         ----------
-        X
-            (Q, s, d), or a list of arrays; for readout="mean" the weights are averaged
-            over the rows read out
-        ax
-            matplotlib Axes; None = a new figure
         tokens
             labels of the s tokens; None = their numbers
 
@@ -366,24 +294,10 @@ class AttentionRegressor(Estimator):
         X = self.posterior_.X
         return [x[:k] for x, k in zip(X.tokens, X.lengths)], self.y_train_
 
+    @verb
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Coefficient of determination of the predictions, as scikit-learn has it.
-
-        Parameters
-        ----------
-        X
-            (Q, s, d), or a list of arrays
-        y
-            (Q,) or (Q, D)
-        sample_weight
-            (Q,), in [0, ∞); None = equal
-
-        Returns
-        -------
-        float
-            R², the mean over outputs.
-        """
-        y = _targets(y, len(X))
+        "R² of the predictions as scikit-learn has it: the mean over outputs."
+        y = targets(y, len(X))
         return r_squared(y, self.predict(X), sample_weight)
 
     def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
@@ -411,9 +325,9 @@ class AttentionRegressor(Estimator):
         for H in heads:
             other = type(self)(**self.get_params() | dict(heads=H))
             _check(other)
-            fitted(other, self.posterior_.X, self.y_train_)
-            rows.append((other.log_marginal_likelihood_value_,
-                         other.log_marginal_likelihood_error_))
+            found = fitted(other, self.posterior_.X, self.y_train_)
+            rows.append((found.log_marginal_likelihood_value_,
+                         found.log_marginal_likelihood_error_))
         value, error = np.transpose(rows)
         share = np.exp(value - value.max())
         columns = {"log evidence": value, "error": error,
@@ -421,17 +335,12 @@ class AttentionRegressor(Estimator):
         return pd.DataFrame(columns, list(heads)).rename_axis("heads")
 
     def _ready(self, X):
-        "This model if it is fitted, else its prior; and X, cleaned."
+        "What answers, itself or, before `fit`, its prior; and X, cleaned."
         if hasattr(self, "posterior_"):
-            X = _suited(self, sequences(X))
-            if X.tokens.shape[2] != self.n_features_in_:
-                wanted = f"have tokens of {self.n_features_in_} numbers as in `fit`"
-                checks.refuse("X", wanted, X.tokens.shape[2], "use the same embedding")
-            return self, X
+            return self, suited(self, X, self.n_features_in_)
         _check(self)
-        X = _suited(self, sequences(X))
-        prior = type(self)(**self.get_params())
-        return fitted(prior, X.take(slice(0, 0)), np.zeros(0)), X
+        X = suited(self, X)
+        return fitted(self, X.take(slice(0, 0)), np.zeros(0)), X
 
     def __sklearn_tags__(self):
         "What scikit-learn asks of an estimator; only it calls this."
@@ -468,36 +377,16 @@ def _check(model):
     if isinstance(m.readout, str):
         checks.choice(m.readout, "readout", ("mean",), " or the index of a token")
 
-def _suited(model, X):
-    "Sequences that suit the model's readout and mask."
-    if not isinstance(model.readout, str):
-        checks.output(model.readout, X.lengths.min(), "readout", " or 'mean'")
-    visible(model.mask, X.tokens.shape[1])
-    return X
-
 def _problem(model, X, y):
     "Everything that `fit` is given, cleaned."
     _check(model)
-    X = _suited(model, sequences(X))
-    y = _targets(y, len(X.lengths))
+    X = suited(model, X)
+    y = targets(y, len(X.lengths))
     least = least_noise(model.var_vo, X)
     if model.alpha < least:
         checks.refuse("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
                       model.alpha, "less noise drowns in rounding")
     return X, y
-
-def _targets(y, P):
-    "y as floats (P,) or (P, D)."
-    if y is None:
-        checks.refuse("y", "be given", "None", "pass the targets")
-    y = checks.real(y, "y")
-    if y.ndim not in (1, 2) or len(y) != P or not y.size:
-        checks.refuse("y", f"be ({P},) or ({P}, outputs)", y.shape,
-                      "pass one target, or one row of targets, per sequence")
-    if not (np.abs(y) < 1e100).all():
-        checks.refuse("y", "be finite and below 1e100", "NaN, infinity or larger",
-                      "replace or rescale them")
-    return y
 
 # %% ../../nbs/26_learning.ipynb #public
 __all__ = ["AttentionRegressor", "recall"]

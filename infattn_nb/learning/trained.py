@@ -115,7 +115,6 @@ def steepest(task, # Task
         χ = times(task, networks, reply, χ/np.maximum(norm, 1e-300))
     return np.sqrt((χ*χ).sum(axes))
 
-
 # %% ../../nbs/94_trained.ipynb #runcode
 ROUND = 50 # steps between two looks
 TOO_LARGE = 1e6 # times the loss at the start: the run has diverged
