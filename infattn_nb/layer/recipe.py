@@ -278,10 +278,10 @@ def observed(layer, # Attention whose scores particles know how to move
 
 # %% ../../nbs/50_recipe.ipynb #pathcode
 #| code-fold: true
-KEEP = .8 # fraction of the weights kept at each step of the path
+KEEP = .9 # fraction of the weights kept at each step of the path
 STEPS = 5 # of leapfrog in the one move after it
 PARTICLES = 256 # on each island
-LEVELS = 96 # of noise, at most; 12 standard deviations out it takes about 50
+LEVELS = 192 # of noise, at most; 12 standard deviations out it takes about 75
 
 def at_noise(spectrum, ν): # (M,)
     "log N(y; 0, S + νI)."
