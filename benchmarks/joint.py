@@ -8,13 +8,12 @@ deviation of one output, the tokens are independent, σ_Q² = 4. The reference i
 quadrature    s = 2: the density of a mean of H independent vectors by Fourier inversion through its saddle point, of one or two heads by sums over both scores;
 values        one head or two: the mean over the values of the tokens, given which the rows are independent, each row's density by solving for one score;
 draws         2^24 plain draws of S, where at least 10,000 of them are effective;
-particles     2,048 on each island, 32 islands, shorter steps of the noise, twice the moves.
+particles     1,024 on each of 16 islands, and shorter steps of the noise.
 """
 import argparse
 import os
 import time
 import warnings
-from functools import partial
 from itertools import product
 from pathlib import Path
 from unittest.mock import patch
@@ -28,7 +27,7 @@ from scipy.special import gammaln, logsumexp
 
 from infattn_nb import Attention, Tokens, identity
 from infattn_nb.layer import recipe
-from infattn_nb.numerics.particles import Moves, pool
+from infattn_nb.numerics.particles import pool
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 TAU = 2. # standard deviation of a score
@@ -163,24 +162,24 @@ def by_draws(y, H, size=2**24):
         value, error = law.logpdf(y, draws=size, rng=1, islands=0, return_error=True)
         return value, error, 0. if np.isinf(error) else 1/(error**2 + 1/size)
 
-def by_particles(y, H, islands=32):
-    "log f and its standard error, from islands eight times as large that take smaller steps."
+def by_particles(y, H, islands=16):
+    "log f and its standard error, from islands four times as large that take smaller steps."
     target = recipe.observed(layer(len(y), H), y)
-    moves = partial(_more, Moves)
-    with patch.multiple(recipe, PARTICLES=2048, KEEP=.95, LEVELS=400, Moves=moves):
-        return pool([recipe.approach(target, seed) for seed in SeedSequence(77).spawn(islands)])[:2]
-
-def _more(moves, number, steps, blocks): return moves(2*number, steps, blocks)
+    first, *seeds = SeedSequence(77).spawn(islands + 1)
+    with patch.multiple(recipe, PARTICLES=1024, KEEP=.95, LEVELS=400):
+        _, path = recipe.approach(target, first)
+        return pool([recipe.approach(target, seed, path)[0] for seed in seeds])[:2]
 
 def reference(s, H, r):
     "The value, its error, and where they are from."
     y = point(s, H, r)
     if s == 2: return by_fourier(y, H) if H > 2 else by_sums(y, H), 0., "quadrature"
-    if H <= 2:
-        value, error, effective = by_values(y, H, 2**18 if H == 1 else 2**19, default_rng(2))
+    if H == 1 or H == 2 and s == 4:
+        value, error, effective = by_values(y, H, 2**17, default_rng(2))
         if effective > 1000: return value, error, "values"
-    value, error, effective = by_draws(y, H)
-    if effective > 10_000: return value, error, "draws"
+    if by_draws(y, H, 2**17)[2] > 200: # worth asking 128 times as many
+        value, error, effective = by_draws(y, H)
+        if effective > 10_000: return value, error, "draws"
     return *by_particles(y, H), "particles"
 
 # --- the estimate under many seeds
@@ -213,10 +212,10 @@ def main():
     parser.add_argument("--tokens", type=int, nargs="*", default=[2, 4, 8], help="only these rows anew")
     options = parser.parse_args()
     file = DATA/"joint.csv"
-    rows = pd.read_csv(file).to_dict("records") if file.exists() else []
     for case in CASES:
         if case[0] not in options.tokens: continue
         fresh = row(*case, options.seeds, options.minutes)
+        rows = pd.read_csv(file).to_dict("records") if file.exists() else [] # others may write, too
         rows = [r for r in rows if (r["s"], r["heads"], r["r"]) != case] + [fresh]
         print({k: v if isinstance(v, str) else round(float(v), 4) for k, v in fresh.items()}, flush=True)
         pd.DataFrame(rows).sort_values(["s", "heads", "r"]).to_csv(file, index=False, float_format="%.6g")

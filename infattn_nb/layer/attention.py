@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..laws.hierarchical import HierarchicalGaussian
+from .recipe import MANY_HEADS, average_of_heads
 from .recipe import far_density, peaked, reachable, unequal
 from .recipe import limit_marginal
 from .recipe import head_averages, sample_covariances, sample_outputs
@@ -196,6 +197,7 @@ class Attention:
         n = self.check_width(width)
         tokens, tv = self.tokens.sampled(n, exact)
         known = n == np.inf and not self.narrow and not self.tokens.random
+        many = self.heads >= MANY_HEADS
         few = n == np.inf and tokens.seq_len <= 2 and self.heads >= 16 # S is less work
         return HierarchicalGaussian(
             partial(sample_covariances, self, tokens, n), tokens.seq_len,
@@ -204,7 +206,8 @@ class Attention:
             tv_error=tv,
             exact=partial(limit_marginal, self) if known else None,
             far=partial(far_density, self) if known and reachable(self) else None,
-            peak=partial(unequal, self) if known and peaked(self) else None)
+            peak=partial(unequal, self) if known and peaked(self) else None,
+            average=partial(average_of_heads, self) if known and many else None)
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False, executor: Executor | None = None) -> np.ndarray:
