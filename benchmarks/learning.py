@@ -1,10 +1,10 @@
 """The experiments on learning: long runs, one table each.
 
-    python benchmarks/learning.py recall average heads calibration width trust real longer speed [--seeds 12]
+    python benchmarks/learning.py recall average odd heads calibration width trust real longer afford speed [--seeds 12]
 
-writes nbs/data/learning_<name>.csv (speed: nbs/data/benchmarks_learning.json), from which the pages on learning are made.
+writes nbs/data/learning_<name>.csv (afford holds clock times; speed: nbs/data/benchmarks_learning.json), from which the pages on learning are made.
 The stored tables have the default of 12 seeds, those of real and longer ten, that of trust five. `text` makes nbs/data/learning_text.json from Python's own documentation.
-`real` and `longer` need scikit-learn. Each row depends on its seed alone; a test recomputes some. No clock times in the tables.
+`odd`, `real` and `longer` need scikit-learn. Each row depends on its seed alone; a test recomputes some. No clock times in the other tables.
 """
 import argparse
 import json
@@ -62,6 +62,44 @@ def run_average(seed, name, options):
     X, y, _ = average(16, [seed, 0])
     fresh = average(400, [seed, 1])
     return dict(seed=seed, heads=name) | test_row(AttentionRegressor(random_state=seed, **options).fit(X, y), *fresh)
+
+def smooth_maximum(P, seed, constant):
+    "Sequences of four numbers, their targets log ¼ Σ exp(2 x); as tokens (x) or (x, 1)."
+    X = np.random.default_rng(seed).standard_normal((P, 4, 1))
+    y = np.log(np.exp(2*X[..., 0]).mean(1))
+    return np.concatenate([X, np.ones_like(X)], axis=2) if constant else X, y
+
+def run_odd(seed, P, name, constant):
+    "R² on fresh data of a layer that sees a constant or does not, or of a Gaussian process."
+    X, y = smooth_maximum(P, [seed, 0], constant)
+    fresh = smooth_maximum(1000, [seed, 1], constant)
+    row = dict(seed=seed, P=P, model=name, constant=constant)
+    if name == "Gaussian process":
+        return row | dict(r2=gaussian_process(X.reshape(P, -1), y).score(fresh[0].reshape(1000, -1), fresh[1]))
+    m = AttentionRegressor(float(name), optimizer="evidence", normalize_y=True, n_islands=2, alpha=.1, random_state=seed)
+    return row | dict(r2=m.fit(X, y).score(*fresh))
+
+def gaussian_process(table, y):
+    "scikit-learn's, with a squared exponential kernel and noise, as fitted by its evidence."
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+    kernel = ConstantKernel(1., (1e-4, 1e4))*RBF(3., (1e-2, 1e3)) + WhiteKernel(.5, (1e-4, 1e2))
+    return GaussianProcessRegressor(kernel, normalize_y=True, random_state=0, n_restarts_optimizer=2).fit(table, y)
+
+ODD = [*product(("1", "inf"), (False, True)), ("Gaussian process", False)]
+
+def run_afford(P, H):
+    "What `expected_seconds` says of a fit, and what it takes, on the clock."
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((P, 4, 3))
+    y = X.mean(1)[:, 0] + .1*rng.standard_normal(P)
+    m = AttentionRegressor(H, random_state=0)
+    began = time.perf_counter()
+    expected = m.expected_seconds(X, y)
+    pilot = time.perf_counter() - began
+    began = time.perf_counter()
+    m.fit(X, y)
+    return dict(P=P, heads=H, expected=expected, pilot=pilot, seconds=time.perf_counter() - began)
 
 def prior_data(seed, heads, P, Q, s, d, D=1, alpha=.01):
     "P + Q sequences of normal tokens, targets from the layer with so many heads and noise."
@@ -175,13 +213,10 @@ def run_real(seed, task, name):
         found = scores(target, law.mean(), law.std()) | dict(logpdf=law.logpdf(target).mean())
         spread = np.ptp(m.log_evidences_) if len(m.log_evidences_) > 1 else 0.
         return row | found | dict(evidence=m.log_marginal_likelihood_value_, spread=spread, ancestors=m.ancestors_.min(), var_qk=m.var_qk_, var_vo=m.var_vo_, alpha=m.alpha_)
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
     from sklearn.kernel_ridge import KernelRidge
     from sklearn.model_selection import GridSearchCV
     if name == "Gaussian process":
-        kernel = ConstantKernel(1., (1e-4, 1e4))*RBF(3., (1e-2, 1e3)) + WhiteKernel(.5, (1e-4, 1e2))
-        m = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0, n_restarts_optimizer=2).fit(table, y)
+        m = gaussian_process(table, y)
         return row | scores(target, *m.predict(fresh, return_std=True)) | dict(evidence=m.log_marginal_likelihood_value_)
     grid = dict(alpha=10.**np.arange(-3, 2), gamma=10.**np.arange(-4, 1))
     m = GridSearchCV(KernelRidge(kernel="rbf"), grid, cv=5).fit(table, y - y.mean())
@@ -237,6 +272,8 @@ OTHER = ["Gaussian process", CROSS_VALIDATED, "kernel ridge"]
 TABLES = {
     "recall": lambda seeds: [run_recall(seed, *m) for seed, m in product(range(seeds), models())],
     "average": lambda seeds: [run_average(seed, *m) for seed, m in product(range(seeds), [*((k, o) for k, o in models() if k in ("1", "4", "inf", "1/n")), ("1, long", dict(heads=1, mask=OTHERS) | FAIR | dict(n_moves=10))])],
+    "odd": lambda seeds: [run_odd(seed, P, *m) for seed, P, m in product(range(seeds), (16, 64, 256), ODD)],
+    "afford": lambda seeds: [run_afford(P, H) for P, H in product((100, 300, 1000, 3000), (1, np.inf))],
     "heads": lambda seeds: [run_heads(seed, *Hs) for seed, Hs in product(range(seeds), product((1, 2, 8, np.inf), repeat=2))],
     "calibration": lambda seeds: [run_calibration(seed, H) for seed, H in product(range(320), (1, 2, 8))],
     "width": lambda seeds: sum((run_width(seed, D, (16, 64, 256, 1024)) for seed, D in product(range(seeds), (1, 4, 16))), []),

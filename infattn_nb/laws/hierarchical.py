@@ -22,8 +22,8 @@ from scipy.stats import norm
 
 from .mixtures import ScaleMixture
 from ..numerics import checks
-from ..numerics.sampling import psd_factor
-from ..numerics.sampling import Rng, Size, draw, fold, mean_and_error, pieces
+from ..numerics.sampling import Rng, Size, documented, draw, fold
+from ..numerics.sampling import mean_and_error, pieces, psd_factor
 from ..numerics.sampling import seed_sequence, sums
 
 # %% ../../nbs/01_hierarchical.ipynb #eb3ace8a
@@ -52,11 +52,13 @@ class HierarchicalGaussian:
         (y, seeds) -> log density of one y and its error, where draws do not reach
     peak
         y (..., s) -> how many standard deviations from where the density is infinite
+    average
+        (draws, rng, executor) -> E S and its error, where that is less work than draws
 
     Raises
     ------
     TypeError
-        if `sample`, `variance`, `direct`, `exact`, `far` or `peak` is no function
+        if `sample`, `variance`, `direct`, `exact`, `far`, `peak` or `average` is no function
     ValueError
         if `dim` is below one
     """
@@ -70,6 +72,7 @@ class HierarchicalGaussian:
     fixed: np.ndarray | None = None
     far: Callable | None = None
     peak: Callable | None = None
+    average: Callable | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", checks.count(self.dim, "dim"))
@@ -80,6 +83,7 @@ class HierarchicalGaussian:
         checks.function(self.exact, "exact", remedy, optional=True)
         checks.function(self.far, "far", remedy, optional=True)
         checks.function(self.peak, "peak", remedy, optional=True)
+        checks.function(self.average, "average", remedy, optional=True)
 
     def __repr__(self) -> str:
         return f"HierarchicalGaussian(dim={self.dim})"
@@ -108,18 +112,10 @@ class HierarchicalGaussian:
         return cls(partial(_repeat, S), len(S), partial(_repeat_variance, S),
                    exact=partial(_repeat_exact, S), fixed=S)
 
+    @documented
     def covariances(self, size: Size, rng: Rng = None,
                     executor: Executor | None = None) -> np.ndarray:
         """Draw the random covariance.
-
-        Parameters
-        ----------
-        size
-            int or shape
-        rng
-            None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -133,6 +129,7 @@ class HierarchicalGaussian:
         """
         return draw(partial(_covariances, self), size, rng, executor=executor)
 
+    @documented
     def rvs(self, size: Size | None = None, rng: Rng = None,
             executor: Executor | None = None) -> np.ndarray:
         """Draw y: first S, then N(0, S); or at once, if the law knows how.
@@ -141,10 +138,6 @@ class HierarchicalGaussian:
         ----------
         size
             int or shape; None = one vector
-        rng
-            None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -154,6 +147,7 @@ class HierarchicalGaussian:
         shape = () if size is None else size
         return draw(partial(_outputs, self), shape, rng, executor=executor)
 
+    @documented
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
              **options: Any) -> Any:
         """Reduce the samples that `rvs` would return on the fly, without keeping them.
@@ -164,8 +158,6 @@ class HierarchicalGaussian:
             block of samples (b, dim) -> number or array
         size
             number of samples, int
-        rng
-            None | int | SeedSequence | Generator
         **options
             `combine` and `executor` of `fold`
 
@@ -197,6 +189,7 @@ class HierarchicalGaussian:
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
 
+    @documented
     def marginal(self, i: int = 0, draws: int | None = None, rng: Rng = 0, *,
                  executor: Executor | None = None) -> ScaleMixture:
         """The law of coordinate i, as a scipy distribution.
@@ -209,8 +202,6 @@ class HierarchicalGaussian:
             of S_ii; None = the exact law if known, else 2**16
         rng
             of the draws; fixed, so that calls agree
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -240,9 +231,13 @@ class HierarchicalGaussian:
         """
         return np.zeros(self.dim)
 
+    @documented
     def cov(self, draws: int = 2**16, rng: Rng = 0, *, return_error: bool = False,
             executor: Executor | None = None) -> Any:
         """The covariance of y: an average over draws of S, exact where S is constant.
+
+        Of 256 heads and more at infinite width it is an average over as many heads,
+        of scrambled points, since E S is that of one head.
 
         Parameters
         ----------
@@ -252,8 +247,6 @@ class HierarchicalGaussian:
             of the draws; fixed, so that calls agree
         return_error
             also return the standard error (dim, dim)?
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -269,12 +262,15 @@ class HierarchicalGaussian:
         if self.fixed is not None:
             mean = self.fixed.copy()
             error = 0*mean
+        elif self.average is not None:
+            mean, error = self.average(draws, rng, executor)
         else:
             S = partial(_covariances, self)
             total = fold(S, sums, draws, rng, executor=executor)
             mean, error = mean_and_error(total, draws)
         return (mean, error) if return_error else mean
 
+    @documented
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
                islands: int = 64, return_error: bool = False,
                executor: Executor | None = None) -> Any:
@@ -300,8 +296,6 @@ class HierarchicalGaussian:
             of particles, for each point far out; 0: let its error be inf
         return_error
             also return the standard error?
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------

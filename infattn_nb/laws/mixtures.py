@@ -24,8 +24,8 @@ from scipy.stats.distributions import rv_frozen
 
 from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi
-from ..numerics.sampling import Rng, Size, draw, fold, pieces, seed_sequence
-from ..numerics.sampling import telling
+from ..numerics.sampling import Rng, Size, documented, draw, fold, pieces
+from ..numerics.sampling import seed_sequence, telling
 
 # %% ../../nbs/46_mixture.ipynb #12b6c1da
 #| code-fold: true
@@ -183,6 +183,7 @@ class ScaleMixture(rv_continuous):
         """
         return _Frozen(self, loc=loc, scale=scale)
 
+    @documented
     def rvs(self, size: Size | None = None, rng: Rng = None,
             executor: Executor | None = None, *, random_state: Rng = None,
             loc: ArrayLike = 0., scale: ArrayLike = 1.) -> np.ndarray:
@@ -192,10 +193,6 @@ class ScaleMixture(rv_continuous):
         ----------
         size
             int or shape; None = one number
-        rng
-            None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
         random_state
             scipy's older name for `rng`
         loc
@@ -215,6 +212,7 @@ class ScaleMixture(rv_continuous):
         y = draw(partial(_scaled_normals, self.sample), shape, rng, executor=executor)
         return (loc + scale*y)[()]
 
+    @documented
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
              **options: Any) -> Any:
         """Reduce the samples that `rvs` would return on the fly, without keeping them.
@@ -225,8 +223,6 @@ class ScaleMixture(rv_continuous):
             block of samples (b,) -> number or array
         size
             number of samples, int
-        rng
-            None | int | SeedSequence | Generator
         **options
             `combine` and `executor` of `fold`
 
@@ -630,6 +626,7 @@ class Mixture:
         share = checks.number(confidence, "confidence", "(0, 1)")
         return self.ppf((1 - share)/2), self.ppf((1 + share)/2)
 
+    @documented
     def rvs(self, size: int = 1, rng: Any = None) -> np.ndarray:
         """Draws. One draw takes all values from one Gaussian of the mixture.
 
@@ -640,8 +637,6 @@ class Mixture:
         ----------
         size
             number of draws
-        rng
-            None, int, SeedSequence or Generator
 
         Returns
         -------

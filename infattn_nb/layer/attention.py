@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..laws.hierarchical import HierarchicalGaussian
+from .recipe import MANY_HEADS, average_of_heads
 from .recipe import far_density, peaked, reachable, unequal
 from .recipe import limit_marginal
 from .recipe import head_averages, sample_covariances, sample_outputs
@@ -22,7 +23,7 @@ from .recipe import sample_scores, sample_variance
 from .tokens import TokenLaw, Tokens
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax, value_key
-from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
+from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, documented, draw
 from ..numerics.sampling import seed_sequence
 
 # %% ../../nbs/03_attention.ipynb #14c3b609
@@ -196,6 +197,7 @@ class Attention:
         n = self.check_width(width)
         tokens, tv = self.tokens.sampled(n, exact)
         known = n == np.inf and not self.narrow and not self.tokens.random
+        many = self.heads >= MANY_HEADS
         few = n == np.inf and tokens.seq_len <= 2 and self.heads >= 16 # S is less work
         return HierarchicalGaussian(
             partial(sample_covariances, self, tokens, n), tokens.seq_len,
@@ -204,8 +206,10 @@ class Attention:
             tv_error=tv,
             exact=partial(limit_marginal, self) if known else None,
             far=partial(far_density, self) if known and reachable(self) else None,
-            peak=partial(unequal, self) if known and peaked(self) else None)
+            peak=partial(unequal, self) if known and peaked(self) else None,
+            average=partial(average_of_heads, self) if known and many else None)
 
+    @documented
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False, executor: Executor | None = None) -> np.ndarray:
         r"""Draws of the raw scores $G^{(a)}$, P(2); of $p^\circ$ for `width=np.inf`.
@@ -214,14 +218,8 @@ class Attention:
         ----------
         width
             n in [1, ∞]
-        size
-            int or shape
-        rng
-            None | int | SeedSequence | Generator
         exact
             True: never replace clip(C) by the identity
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -311,6 +309,7 @@ def _head_width(m):
     return checks.count(m, "head_width", also=" or 'full' or None")
 
 # %% ../../nbs/03_attention.ipynb #635ceb39
+@documented
 def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = None, *,
                    scores: bool = False, executor: Executor | None = None) -> Any:
     """The paper's simulation with all its n×n matrices: outputs at one coordinate.
@@ -321,14 +320,8 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
         Attention
     width
         n, finite
-    size
-        int or shape
-    rng
-        None | int | SeedSequence | Generator
     scores
         also return the raw scores?
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
