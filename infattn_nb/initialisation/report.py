@@ -31,7 +31,7 @@ from scipy.stats import norm
 
 from ..blocks.attention import Overflow
 from ..blocks.parts import Branch
-from ..blocks.walk import plan_of, token_cosine
+from ..blocks.walk import token_cosine
 from ..convergence.regimes import tail_risk
 from .scan import Diagnosis, Share, Thresholds, attended
 from .scan import depth_ratio, diagnose, entropy_share
@@ -158,9 +158,8 @@ def most_focused(t, # the network
     for l, (allowed, record) in enumerate(blocks):
         counts = allowed.sum(-1)
         choice = counts > 1
-        for branch in (b for step in record.steps for b in step.branches):
-            if not hasattr(branch, "entropy"):
-                continue
+        branch = record.attention
+        if branch is not None:
             shares = np.ones(branch.entropy.shape[1]) # if no row has a choice
             if choice.any():
                 largest = np.log(counts[choice])
@@ -1104,7 +1103,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     t = a_transformer(transformer)
     n = t.width_of(width)
     forward = n < 2*len(t.cov) + 1 # no gradients there
-    plan_of(t, np.inf if forward else n, readout) # refuses what cannot be
+    t.plan(np.inf if forward else n, readout) # refuses what cannot be
     size = default_size(t, n) if size is None else checks.count(size, "size", least=4)
     words = tuple(words_of(tokens, len(t.cov)))
     checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(alike=.95)")

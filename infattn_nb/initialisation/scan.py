@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..blocks.attention import Overflow
-from ..blocks.walk import mean_of_heads, plan_of, token_cosine
+from ..blocks.walk import mean_of_heads, token_cosine
 from ..blocks.parts import same
 from ..numerics import checks
 from ..numerics.sampling import Rng, documented, in_order, progress_bar
@@ -634,7 +634,7 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(alike=.95)")
     s = len(t.cov)
     read = np.eye(s)/s if readout is None else readout
-    plan_of(t, width, read) # refuses what cannot be
+    t.plan(width, read) # refuses what cannot be
     layers = (len(t.blocks),) if layers is None else _several(layers, "layers", "[12]")
     named = [rule_named(name, "rules") for name in _several(rules, "rules")]
     factors = [_factors(embeddings, "embeddings"), _factors(residual, "residual"),

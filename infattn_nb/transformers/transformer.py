@@ -16,16 +16,12 @@ import numpy as np
 
 from ..blocks.attention import SelfAttention
 from ..blocks.block import Block
-from ..blocks.walk import Chain, Gradients, draw_chain, draw_gradients
-from ..blocks.walk import mean_of_heads
-from ..blocks.parts import FeedForward
-from ..blocks.parts import Norm, one_line
-from ..blocks.walk import Network
+from ..blocks.parts import FeedForward, Norm, one_line
+from ..blocks.walk import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..numerics.nonlinearities import gelu
 from ..numerics.sampling import Rng, Size, documented
-from ..readers.modules import Config
-from ..readers.modules import ensemble_of_module
+from ..readers.modules import Config, ensemble_of_module
 from ..readers.weights import table_of, write
 
 # %% ../../nbs/20_transformer.ipynb #tr-class
@@ -206,7 +202,7 @@ class Transformer(Network):
             Gram matrices, means, entropies, and what was asked for.
         """
         n = self.width_of(width, coords)
-        return draw_chain(self, n, size, rng, executor, coords, bool(scores))
+        return self.draw_chain(n, size, rng, executor, coords, bool(scores))
 
     @documented
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
@@ -233,7 +229,7 @@ class Transformer(Network):
         Gradients
             Gram matrices, norms, tangent kernels, and the chain of the same networks.
         """
-        return draw_gradients(self, width, size, rng, executor, readout, texts)
+        return self.draw_gradients(width, size, rng, executor, readout, texts)
 
     @documented
     def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
