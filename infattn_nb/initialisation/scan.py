@@ -31,8 +31,7 @@ from ..readers.weights import handles_of
 from ..transformers.transformer import Transformer
 
 # %% ../../nbs/83_scan.ipynb #di-entropy
-def attended(t, # a Transformer
-            ) -> np.ndarray: # ndarray, (L, s): Numbers, 1 in a block without attention
+def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention
     "How many tokens each token may attend to."
     return np.maximum(t.who_attends().sum(-1), 1)
 
@@ -58,10 +57,8 @@ class Diagnosis(NamedTuple):
     embedding: np.ndarray # θ of the embeddings, if they were matrices too, (b,)
 
 # %% ../../nbs/83_scan.ipynb #di-diagnose
-def diagnose(t, # the Transformer
-             g, # its Gradients, of networks in any shape
-            ) -> Diagnosis: # Diagnosis: The networks on the first axis
-    "The numbers by which an ensemble is judged."
+def diagnose(t, g) -> Diagnosis: # a Transformer, its Gradients
+    "The numbers by which an ensemble, of any shape, is judged."
     entropy = entropy_share(g.chain.entropy, attended(t))
     stream = np.einsum("...ii->...", g.gram)
     L = len(t.blocks)
@@ -137,10 +134,8 @@ class Measures(NamedTuple):
     spread: float # of Θ, from network to network
     blocks: float # share of the blocks in the tangent kernel, embeddings counted in
 
-def measures(t, # the Transformer
-             seen: Diagnosis, # what diagnose says of it, at least two networks
-            ) -> Measures: # Measures: ∞ where a gradient is dead or numbers overflow
-    "Six numbers of an ensemble."
+def measures(t, seen: Diagnosis) -> Measures: # what diagnose says of a Transformer
+    "Six numbers of two networks or more; ∞ where a gradient is dead."
     choice = bool((attended(t) > 1).any()) # has any row a choice?
     kinds = [k for k in seen.norms if k in "vo123" or (k in "qk" and choice)]
     depth = max(_or_infinite(depth_ratio(seen.norms[k])) for k in kinds)
@@ -374,10 +369,8 @@ def with_rule(transformer: Transformer, rule: str, *,
         width = np.inf if t.width is None else t.width
     return RULES[rule](t, checks.width(width))
 
-def rule_named(given, # as a user writes it
-               name, # of the argument, for the message
-              ) -> str: # str: a key of RULES
-    "A rule, whatever its letters are: depth-mup, DEEPNORM."
+def rule_named(given, name) -> str: # name: of the argument, for the message
+    "A key of RULES, however a user writes it: depth-mup, DEEPNORM."
     def plain(x):
         x = x.casefold().replace("\u03bc", "mu").replace("\u00b5", "mu")
         return "".join(letter for letter in x if letter.isalnum())
@@ -392,9 +385,8 @@ def a_transformer(t) -> Transformer:
                        "pass e.g. Transformer.uniform(cov)")
 
 # %% ../../nbs/83_scan.ipynb #ru-strength
-def strength_of(t, # the Transformer
-               ) -> float: # geometric mean over branches
-    "Strength of a branch against what it is added to."
+def strength_of(t) -> float:
+    "Strength of a branch against what it is added to, geometric mean over branches."
     found = []
     for block in t.blocks:
         a = block.attention
@@ -406,9 +398,8 @@ def strength_of(t, # the Transformer
         found += [factor*np.sqrt(v) for v in variances]
     return _geometric(found)
 
-def scores_of(t, # the Transformer
-             ) -> float: # geometric mean over blocks; NaN without attention
-    "Scale of the scores."
+def scores_of(t) -> float: # NaN without attention
+    "Scale of the scores, geometric mean over blocks."
     heads = [b.attention for b in t.blocks if b.attention is not None]
     scales = [abs(a.score_scale)*np.sqrt(a.var_q*a.var_k) for a in heads]
     return _geometric(scales) if heads else np.nan
@@ -417,12 +408,9 @@ def _geometric(x):
     return float(np.exp(np.log(x).mean())) if min(x) > 0 else 0.
 
 # %% ../../nbs/83_scan.ipynb #ruscaled
-def scaled(t: Transformer, # tokens, blocks
-           residual: float, # factor of what every branch adds
-           scores: float, # factor of all scores
-           embeddings: float = 1., # factor of the embeddings
-          ) -> Transformer: # Transformer: With other blocks
-    "The same network with stronger branches, larger scores and embeddings."
+def scaled(t: Transformer, residual: float, scores: float,
+           embeddings: float = 1.) -> Transformer:
+    "The same network with stronger branches, larger scores and embeddings: factors."
     def more(a):
         return dict(score_scale=scores*a.score_scale)
     blocks = [_with(block, more, branch_scale=residual*block.branch_scale)
@@ -430,10 +418,8 @@ def scaled(t: Transformer, # tokens, blocks
     return replace(t if embeddings == 1 else _embedded(t, embeddings**2), blocks=blocks)
 
 # %% ../../nbs/83_scan.ipynb #sn-scaled
-def repeated(t: Any, # the Transformer
-             layers: int, # a multiple of the period of its blocks
-            ) -> Any: # Transformer: Its blocks again and again
-    "The same network with more or fewer blocks."
+def repeated(t: Transformer, layers: int) -> Transformer:
+    "The same network with more or fewer blocks: a multiple of their period."
     stack = t.blocks
     L = checks.count(layers, "layers")
     periods = (p for p in range(1, len(stack) + 1) if len(stack) % p == 0)
@@ -683,10 +669,7 @@ def _say_what_it_costs(jobs, width, size, readout):
 
 _LONG = 30 # seconds
 
-def warn_if_long(what, # e.g. "this scan"
-                 seconds, # that it will take
-                 about, # why, and what takes less
-                ):
+def warn_if_long(what, seconds, about): # about: why, and what takes less
     "A warning before the work begins, if there is much of it."
     if seconds > _LONG:
         shown = f"{seconds:.0f} seconds" if seconds < 100 else \
