@@ -187,7 +187,7 @@ class SelfAttention(Branch):
         groups = self.groups or self.heads
         shared = self.heads//groups # heads in a group
         allowed = self.allowed(s, texts)
-        positions = positions_of(s, texts)
+        positions = positions_of(s, texts) if self.rotary is not None else None
         beside = rng.spawn(1)[0] if keep == "all" and m < np.inf else None
         F = 0.
         records = []
