@@ -8,6 +8,7 @@ __all__ = ['Transformer']
 # %% ../../nbs/20_transformer.ipynb #tr-imports
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import groupby
 from textwrap import fill
 from typing import Any, Self
@@ -112,17 +113,12 @@ class Transformer(Network):
         own = _by_layer(L, var_q=var_q, var_k=var_k, var_v=var_v, var_o=var_o)
         mlp = _by_layer(L, var_1=var_1, var_2=var_2, var_b1=var_b1, var_b2=var_b2)
         normaliser = Norm(kind, eps)
-        made = {} # equal layers share a block
-        for variances in zip(own, mlp):
-            if variances not in made:
-                attention = SelfAttention(heads, head_width, mask=mask,
-                                          **dict(variances[0]))
-                feedforward = None
-                if units:
-                    feedforward = FeedForward(units, activation, **dict(variances[1]))
-                made[variances] = Block(attention, feedforward, norm,
-                                        normaliser=normaliser)
-        return cls(cov, [made[v] for v in zip(own, mlp)], mean, **others)
+        @cache # equal layers share a block
+        def block(own, mlp):
+            attention = SelfAttention(heads, head_width, mask=mask, **dict(own))
+            feedforward = FeedForward(units, activation, **dict(mlp)) if units else None
+            return Block(attention, feedforward, norm, normaliser=normaliser)
+        return cls(cov, list(map(block, own, mlp)), mean, **others)
 
     @classmethod
     def from_torch(cls, module: Any, embeddings: Any = None, *, attn_mask: Any = None,
