@@ -22,7 +22,6 @@ from operator import itemgetter
 from platform import python_version
 from string import Template
 from textwrap import fill, wrap
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -1100,7 +1099,11 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     call = f"report(transformer, {asked}, rng={said})"
     wide = _widened(t, n)
     if size*t.numbers(n) > _AFFORDABLE:
-        _say_what_it_costs(wide, size, readout)
+        networks = 2*(size + _MOST_TRIED*_number_tried(wide)) # there and back; advice
+        warn_if_long("this report", lambda: wide.gradients(np.inf, 1, 0,
+                                                           readout=readout), networks,
+                     f"{networks} networks of {len(wide.cov)} tokens and "
+                     f"{counted(len(wide.blocks), 'block')}; fewer tokens take less")
     found = measure(t, wide, n, size, seed, readout=readout, executor=executor,
                     progress=progress, forward=forward)
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
@@ -1109,16 +1112,6 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     told = Report(title, repr(t), n, size, words, thresholds, found, call, versions)
     return replace(told, advice=advice_of(told, t, wide, readout, seed.spawn(1)[0],
                                           executor, progress))
-
-def _say_what_it_costs(wide, size, readout):
-    "By the time of one network, there and back; advice tries along two axes."
-    start = perf_counter()
-    wide.gradients(np.inf, 1, 0, readout=readout)
-    once = perf_counter() - start
-    networks = 2*(size + _MOST_TRIED*_number_tried(wide))
-    warn_if_long("this report", once*networks, f"{networks} networks of "
-                 f"{len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')}; "
-                 "fewer tokens take less")
 
 def _widened(t, n):
     "For infinite width: heads that turn by angles keep the width that they have at n."

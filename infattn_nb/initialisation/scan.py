@@ -627,9 +627,13 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
                _factors(scores, "scores")]
     jobs = list(_cells(t, layers, factors, named, width))
     how = dict(width=width, size=checks.count(size, "size", least=2),
-               seed=seed_sequence(rng).spawn(1)[0], readout=read, limits=thresholds)
-    _say_what_it_costs(jobs, width, how["size"], read)
-    rows = in_order(partial(_judged, **how), jobs, executor)
+               seed=seed_sequence(rng).spawn(1)[0], readout=read)
+    deepest = max(jobs, key=lambda job: job[0]["layers"])[1]
+    blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
+    warn_if_long("this scan", lambda: _measured(deepest, **how | dict(size=2)),
+                 blocks*how["size"]/2, f"{len(jobs)} networks, {size} draws of each, "
+                 f"{s} tokens; fewer cells, tokens or a smaller `size` take less")
+    rows = in_order(partial(_judged, how, thresholds), jobs, executor)
     found = []
     with progress_bar(progress, total=len(jobs), leave=False, desc="scan") as bar:
         for row in rows:
@@ -656,29 +660,21 @@ def _cells(t, layers, factors, rules, width):
                        scores=over(scores_of(ruled), scores_of(deep)),
                        embeddings=over(*sizes)), ruled
 
-def _say_what_it_costs(jobs, width, size, readout):
-    "A warning, if it will take long: the time of one network, there and back."
-    deepest = max(jobs, key=lambda job: job[0]["layers"])[1]
-    start = perf_counter()
-    _measured(deepest, width, 2, np.random.SeedSequence(0), readout)
-    once = (perf_counter() - start)/2
-    blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
-    warn_if_long("this scan", once*blocks*size, f"{len(jobs)} networks, {size} draws "
-                 f"of each, {len(deepest.cov)} tokens; fewer cells, tokens or a "
-                 "smaller `size` take less")
-
 _LONG = 30 # seconds
 
-def warn_if_long(what, seconds, about): # about: why, and what takes less
+def warn_if_long(what, once, times, about): # a function to try; why it takes long
     "A warning before the work begins, if there is much of it."
+    start = perf_counter()
+    once()
+    seconds = (perf_counter() - start)*times
     if seconds > _LONG:
         shown = f"{seconds:.0f} seconds" if seconds < 100 else \
             f"{seconds/60:.0f} minutes"
-        warnings.warn(f"{what} takes up to {shown}: {about}", stacklevel=5)
+        warnings.warn(f"{what} takes up to {shown}: {about}", stacklevel=3)
 
-def _judged(about, t, *, width, size, seed, readout, limits):
+def _judged(how, limits, about, t):
     "A row of the table."
-    found = _measured(t, width, size, seed, readout)
+    found = _measured(t, **how)
     if found is None:
         numbers = dict.fromkeys(Measures._fields, np.nan)
         return about | numbers | dict(score=np.inf, worst="overflow")
