@@ -1095,7 +1095,7 @@ def _check_plain(block, a):
 def _warn_of_training(module, read):
     "Copies, dropout; a spike, or weights that have learned."
     def warn(text):
-        warnings.warn(f"`module` {text}", stacklevel=5)
+        warnings.warn(f"`module` {text}", stacklevel=6)
     if len({r.matrices["1"].tobytes() for r in read}) < len(read):
         warn("has blocks that are copies of one another, as nn.TransformerEncoder "
              "makes them; the chain draws each anew, initialise them one by one")
