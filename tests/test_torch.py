@@ -351,6 +351,17 @@ def test_modules_and_configs_agree(name):
         masks = [x.attention.allowed(s) for x in (a, b)]
         assert all(m is None for m in masks) or (masks[0] == masks[1]).all()
 
+def test_scores_of_each_layer_and_two_biases():
+    "GPT-2 may divide the scores by the number of the layer; a mask of floats is added to ALiBi; biases that MPT may have are looked at."
+    assert [b.attention.score_scale for b in read_module(gpt2(n_embd=48, n_head=3, n_layer=2, scale_attn_by_inverse_layer_idx=True))["blocks"]] == [1, .5]
+    transformers = pytest.importorskip("transformers", reason="MPT comes from transformers; pip install transformers")
+    model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**CONFIGS["mpt"])).eval()
+    shift = torch.arange(16.).reshape(4, 4)
+    plain, both = (Transformer.from_torch(model, tokens=4, attn_mask=mask).blocks[0].attention.bias for mask in (None, shift))
+    np.testing.assert_array_equal(both, plain + shift.numpy())
+    model.blocks[0].ffn.up_proj.bias = torch.nn.Parameter(torch.ones(model.blocks[0].ffn.up_proj.out_features))
+    with pytest.raises(ValueError, match="without biases"): read_module(model, 4)
+
 def test_what_transformers_has_beyond():
     "One sentence, naming the part, for models that a chain does not know."
     transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")

@@ -187,13 +187,19 @@ class SelfAttention(Branch):
         groups = self.groups or self.heads
         shared = self.heads//groups # heads in a group
         allowed = self.allowed(s, texts)
-        positions = positions_of(s, texts)
+        positions = positions_of(s, texts) if self.rotary is not None else None
         beside = rng.spawn(1)[0] if keep == "all" and m < np.inf else None
         F = 0.
         records = []
         most = groups if self.joint_norm else CACHE//(shared*b*s*s)
         for first, g in pieces(groups, max(1, most)):
-            drawn = self._scores(R, m, g, positions, rng, beside, keep)
+            h = g*shared
+            if m == np.inf:
+                drawn = self._wide_heads(R, h, positions, rng, keep == "all")
+            elif self.literal:
+                drawn = self._drawn_heads(R, int(m), h, g, positions, rng)
+            else:
+                drawn = self._collapsed_heads(R, m, h, g, rng, beside)
             scores = self._capped(drawn.P, first*shared)
             A, log_sum = _softmax(scores, allowed)
             T, M = _values(R.mT @ _flat(A), m, g, rng)
@@ -220,19 +226,10 @@ class SelfAttention(Branch):
         "Do single coordinates of queries and keys matter?"
         return self.rotary is not None or self.qk_norm is not None
 
-    def _scores(self, R, m, g, positions, rng, beside, keep):
-        """Scores of g groups, and what they were made of if that is kept.
+    def _collapsed_heads(self, R, m, h, g, rng, beside):
+        """Only inner products of queries and keys matter: keys by a Bartlett factor.
 
         `beside`, a Generator, completes queries and keys for the way back."""
-        h = g*self.heads//(self.groups or self.heads)
-        if m == np.inf:
-            return self._scores_of_wide_heads(R, h, positions, rng, keep == "all")
-        if self.literal:
-            return self._drawn_heads(R, int(m), h, g, positions, rng)
-        return self._collapsed_heads(R, m, h, g, rng, beside)
-
-    def _collapsed_heads(self, R, m, h, g, rng, beside):
-        "Only inner products of queries and keys matter: keys by a Bartlett factor."
         b, _, q = R.shape
         τ = np.sqrt(self.var_q*self.var_k)
         T = bartlett(q, m, (b, g), rng)/np.sqrt(m)
@@ -250,7 +247,7 @@ class SelfAttention(Branch):
         K[..., :T.shape[-1]] = np.sqrt(m)*(R[:, None] @ T)
         return _Scores(P, np.sqrt(self.var_q)*Q, np.sqrt(self.var_k)*K)
 
-    def _scores_of_wide_heads(self, R, h, positions, rng, keep):
+    def _wide_heads(self, R, h, positions, rng, keep):
         "Scores at m = ∞: Gaussian, turned and normalised by their covariances."
         b, _, q = R.shape
         τ = self.score_scale*np.sqrt(self.var_q*self.var_k)

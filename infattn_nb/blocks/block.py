@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .attention import SelfAttention
+from .attention import AttentionRecord, SelfAttention
 from .parts import FeedForward
 from .parts import Arrived, Norm, Part, verb
 from .stream import Gradient, Stream, Sum, add, gram, inverse
@@ -42,6 +42,25 @@ class BlockRecord(NamedTuple):
     "What a block returns."
     steps: tuple # a `Step` for each residual sum
     out: Stream # the stream after the block
+
+    @property
+    def attention(self):
+        "The record of its attention, or None."
+        seen = (record for step in self.steps for record in step.branches)
+        return next((x for x in seen if isinstance(x, AttentionRecord)), None)
+
+    def of_heads(self, heads, keep):
+        "Entropies and, to keep, scores; NaN for the heads that it has not."
+        seen = self.attention
+        b, s = self.out.mean.shape
+        entropy = np.full((b, heads, s), np.nan)
+        scores = np.full((b, heads, s, s), np.nan) if keep else None
+        if seen is not None:
+            own = seen.entropy.shape[1]
+            entropy[:, :own] = seen.entropy
+            if keep:
+                scores[:, :own] = seen.scores
+        return entropy, scores
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Block(Part):

@@ -423,7 +423,7 @@ class FeedForward(Branch):
             F = F + gram(self.unit(h, gate))/f
             if keep:
                 kept.append((h, gate))
-        parts = [_joined(p) for p in zip(*kept)]
+        parts = (None if p[0] is None else np.concatenate(p, -1) for p in zip(*kept))
         return FeedForwardRecord(self.var_2*F + self.var_b2, *parts)
 
     @verb
@@ -567,9 +567,6 @@ class FeedForward(Branch):
 
 # %% ../../nbs/61_parts.ipynb #bl-dual
 #| code-fold: true
-def _joined(parts):
-    return None if parts[0] is None else np.concatenate(parts, axis=-1)
-
 def _dual(phi, S):
     "E φ(Z)φ(Z)ᵀ for covariances that need no check, (..., s, s)."
     d = np.diagonal(S, axis1=-2, axis2=-1)

@@ -261,6 +261,11 @@ class Gradient(NamedTuple):
         "dX Xᵀ."
         return self.along @ x.coordinates().mT
 
+    def orthogonal(self, q):
+        "A factor of what is orthogonal to the first q axes."
+        far = self.along[..., q:]/np.sqrt(self.n)
+        return np.concatenate([far, self.beyond], axis=-1)
+
     def times(self, factor):
         "The same, multiplied by a number."
         return Gradient(self.n, factor*self.along, factor*self.beyond)
@@ -325,12 +330,16 @@ class Sum(NamedTuple):
         u = y if self.norm is None else self.norm.coordinates(self.y, self.D)
         total = self.branch*u
         total[..., :q] += self.skip*x
-        g = opened(g, _with_mean(self.total.turn(total[..., 1:])), rng)
-        past = Gradient(g.n, g.along[..., :q], _beyond(g, q)).times(self.skip)
+        W = self.total.turn(total[..., 1:])
+        whole = np.zeros((len(W), 1 + W.shape[1], 1 + W.shape[2]))
+        whole[:, 0, 0] = 1 # the direction of 1, which all frames share
+        whole[:, 1:, 1:] = W
+        g = opened(g, whole, rng)
+        past = Gradient(g.n, g.along[..., :q], g.orthogonal(q)).times(self.skip)
         dY = g.times(self.branch)
         if self.norm is not None:
             dY = self.norm.back(dY, u, self.D)
-        return Parted(dY.along @ y.mT, narrow(_beyond(dY, 0)), past)
+        return Parted(dY.along @ y.mT, narrow(dY.orthogonal(0)), past)
 
     def sent_in_the_limit(self, g):
         r"A factor of $E = dY\,dY^\top$, (b, s, k)."
@@ -352,30 +361,13 @@ class Sum(NamedTuple):
         M = (g.along[..., 1:] - (ν @ A.mT + overlap) @ inv.mT) @ inv
         along = np.concatenate([g.along[..., :1], ν + M @ A], axis=-1)
         M = self.branch**2*M
-        if self.D is not None:
-            M = _through_norm_in_the_limit(M, overlap, self.F, self.D)
+        if self.D is not None: # D(M − diag(dU Uᵀ))D where U is what the norm returned
+            left = self.D[..., :, None]
+            right = self.D[..., None, :]
+            t = np.einsum("bii->bi", overlap)
+            t = t + np.einsum("bij,bji->bi", M, left*self.F*right)
+            M = left*(M - t[..., None]*np.eye(t.shape[-1]))*right
         return M, Gradient(g.n, along, g.beyond).times(self.skip)
-
-# %% ../../nbs/58_stream.ipynb #rg-sum-parts
-#| code-fold: true
-def _with_mean(W):
-    "The frame of a sum with the direction of 1, which all frames share."
-    b, q, w = W.shape
-    whole = np.zeros((b, 1 + q, 1 + w))
-    whole[:, 0, 0] = 1
-    whole[:, 1:, 1:] = W
-    return whole
-
-def _beyond(g, q):
-    "A factor of what is orthogonal to the first q axes."
-    return np.concatenate([g.along[..., q:]/np.sqrt(g.n), g.beyond], axis=-1)
-
-def _through_norm_in_the_limit(M, overlap, F, D):
-    r"$D(M - \mathrm{diag}(dU\,U^\top))D$ where U is what the norm returned."
-    F = D[..., :, None]*F*D[..., None, :]
-    t = np.einsum("bii->bi", overlap) + np.einsum("bij,bji->bi", M, F)
-    M = M - t[..., None]*np.eye(t.shape[-1])
-    return D[..., :, None]*M*D[..., None, :]
 
 # %% ../../nbs/58_stream.ipynb #st-texts
 def several(tokens): # a string: words, or letters if it has no space; lists: texts

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MATRICES', 'Run', 'Shot', 'Network', 'cosine_of', 'token_cosine', 'mean_of_heads', 'ByBlock', 'Between', 'Chain',
-           'Kept', 'kept', 'draw_chain', 'Gradients', 'draw_gradients', 'Plan', 'plan_of', 'readout_of']
+           'Kept', 'Gradients', 'Drawn', 'Plan', 'readout_of']
 
 # %% ../../nbs/64_walk.ipynb #takes
 from collections.abc import Sequence
@@ -189,6 +189,106 @@ class Network:
         "What a branch says of a matrix in each block; NaN where there is no branch."
         branches = [block.owner(name) for block in self.blocks]
         return np.array([np.nan if x is None else what(x, name) for x in branches])
+
+    def kept(self, x, records, scores=False): # x entered the first block; scores, too?
+        "What a `Chain` keeps of b networks."
+        places = [Kept.at(x)]
+        for record in records:
+            seen = record.of_heads(self.most_heads, scores)
+            places.append(Kept.at(record.out, *seen))
+        if self.last_norm:
+            x, _ = self.last_norm.apply(record.out)
+            places[-1] = Kept.at(x, *seen)
+        there = ([x for x in arrays if x is not None] for arrays in zip(*places))
+        return Kept(*(np.stack(x, axis=1) if x else None for x in there))
+
+    def draw_chain(self, n, size, rng, executor, coords=0, scores=False):
+        "Exact draws of the way there."
+        sample = partial(self._chains, n, coords, scores)
+        return self._chain_of(draw(sample, size, rng, executor=executor), coords)
+
+    def _chain_of(self, drawn, coords=0):
+        return Chain(drawn.gram, drawn.mean, drawn.entropy, drawn.scores,
+                     drawn.units if coords else None, self.texts, self.who_attends())
+
+    def _chains(self, n, coords, scores, size, rng):
+        "Any number of chains, in pieces that stay in the cache."
+        most = max(1, CACHE//(max(self.most_heads, 1)*len(self.cov)**2))
+        def some(b):
+            x = self.start(n, coords, b, rng)
+            return self.kept(x, self.walk(x, rng, "scores" if scores else None), scores)
+        return by_pieces(some, size, most)
+
+    def draw_gradients(self, width, size, rng, executor, readout="last", texts=None):
+        "Exact draws of the way there and back."
+        plan = self.plan(width, readout, texts)
+        sample = partial(self._gradients, plan)
+        drawn = draw(sample, size, rng, executor=executor)
+        norms = {}
+        weight_norms = {}
+        for k, name in enumerate(self.matrices):
+            x = drawn.sizes[..., k, :]
+            norms[name] = self.per_block(name, Branch.variance)*x
+            fan_in = self.per_block(name, lambda branch, name:
+                                    branch.fan_in(name, plan.n))
+            weight_norms[name] = np.multiply(fan_in, x, out=np.zeros(x.shape),
+                                             where=x != 0) # 0·∞ = 0
+        return Gradients(self._chain_of(drawn.there), drawn.gram, drawn.inner, norms,
+                         weight_norms, drawn.tangent)
+
+    def _gradients(self, plan, size, rng):
+        "Any number there and back, in pieces whose records fit into the cache."
+        def some(b):
+            run = self.run(plan.n, 0, b, rng, "all")
+            shots = list(self.back(run, plan.cov, rng))[::-1]
+            gram = np.stack([shot.g.gram() for shot in shots], axis=1)
+            inner = np.stack([shot.g.inner(shot.x) for shot in shots], axis=1)
+            by_block = [shot.sizes for shot in shots[:-1]]
+            absent = np.full((b, 1, 1), np.nan)
+            sizes = [[block.get(name, absent).sum((-2, -1)) for block in by_block]
+                     for name in self.matrices]
+            return Drawn(self.kept(run.streams[0], run.records), gram, inner,
+                         self.tangent(by_block, plan.labels),
+                         np.moveaxis(sizes, 2, 0).copy())
+        numbers = self.numbers(plan.n)
+        most = max(_KEPT//numbers, min(4, _MOST//numbers), 1)
+        return by_pieces(some, size, -(-size//-(-size//most))) # of equal size
+
+    def tangent(self, by_block, labels):
+        "Sum of all θ, over the tokens of each pair of texts."
+        Θ = 0.
+        for block, sizes in zip(self.blocks, by_block):
+            for name, x in sizes.items():
+                whole = x if labels is not None else x.sum((-2, -1))
+                Θ = Θ + block.owner(name).variance(name)*whole
+        if labels is None:
+            return Θ
+        member = np.equal.outer(np.arange(labels.max() + 1), labels).astype(float)
+        return member @ Θ @ member.T
+
+    def plan(self, width=None, readout="last", texts=None):
+        "Refuse a way back that cannot be, before anything is drawn."
+        n = self.width_of(width)
+        s = len(self.cov)
+        if n < 2*s + 1:
+            checks.refuse("width", f"be at least 2s + 1 = {2*s + 1} for gradients",
+                          f"{n:g}", "take fewer tokens, or width=np.inf")
+        labels = self.texts
+        if texts is not None:
+            labels = numbered(texts, s)
+            apart = ~np.equal.outer(labels, labels)
+            if (self.who_attends() & apart).any():
+                checks.refuse("texts", "not see each other", "a mask that lets them",
+                              "pass `texts` to the Transformer")
+        if isinstance(readout, str):
+            whole = np.zeros(s, int) if labels is None else labels
+            weights = readout_of(readout, whole).sum(0)
+            return Plan(n, np.outer(weights, weights), labels)
+        cov = checks.cov(readout, "readout", single=True)
+        if len(cov) != s:
+            checks.refuse("readout", f"have shape ({s}, {s})", cov.shape,
+                          "one row per token")
+        return Plan(n, cov, labels)
 
     def width_of(self, width=None, coords=0):
         "The width at which it runs, remembered or given, if it exists there."
@@ -451,55 +551,10 @@ class Kept(NamedTuple):
     entropy: np.ndarray | None = None
     scores: np.ndarray | None = None
 
-def kept(t, x, records, scores=False): # x entered the first block; scores, too?
-    "What a `Chain` keeps of b networks."
-    places = [_place(x)]
-    for record in records:
-        places.append(_place(record.out, *_of_heads(record, t.most_heads, scores)))
-        x = record.out
-    if t.last_norm:
-        places[-1] = _place(t.last_norm.apply(x)[0], *places[-1][3:])
-    there = ([x for x in arrays if x is not None] for arrays in zip(*places))
-    return Kept(*(np.stack(x, axis=1) if x else None for x in there))
-
-def _place(x, *of_heads):
-    return Kept(x.gram(), x.average(), x.units, *of_heads)
-
-def _of_heads(record, heads, keep):
-    "Entropies and scores of a block; NaN for the heads that it has not."
-    seen = [b for step in record.steps for b in step.branches if hasattr(b, "entropy")]
-    b, s = record.out.mean.shape
-    entropy = np.full((b, heads, s), np.nan)
-    scores = np.full((b, heads, s, s), np.nan) if keep else None
-    for branch in seen:
-        own = branch.entropy.shape[1]
-        entropy[:, :own] = branch.entropy
-        if keep:
-            scores[:, :own] = branch.scores
-    return entropy, scores
-
-def draw_chain(t, # Network
-               n, # width
-               size, rng, executor, # as of draw
-               coords=0, # units to follow
-               scores=False, # keep the scores?
-              ): # Chain
-    "Exact draws of the way there."
-    sample = partial(_chains, t, n, coords, scores)
-    drawn = draw(sample, size, rng, executor=executor)
-    return _chain_of(t, drawn, coords)
-
-def _chain_of(t, drawn, coords=0):
-    return Chain(drawn.gram, drawn.mean, drawn.entropy, drawn.scores,
-                 drawn.units if coords else None, t.texts, t.who_attends())
-
-def _chains(t, n, coords, scores, size, rng):
-    "Any number of chains, in pieces that stay in the cache."
-    most = max(1, CACHE//(max(t.most_heads, 1)*len(t.cov)**2))
-    def some(b):
-        x = t.start(n, coords, b, rng)
-        return kept(t, x, t.walk(x, rng, "scores" if scores else None), scores)
-    return by_pieces(some, size, most)
+    @classmethod
+    def at(cls, x, *of_heads):
+        "One place: a stream, and what the heads before it did."
+        return cls(x.gram(), x.average(), x.units, *of_heads)
 
 # %% ../../nbs/64_walk.ipynb #gr-class
 @dataclass(frozen=True, eq=False)
@@ -597,70 +652,18 @@ class Gradients(ByBlock):
         return {name: self.norms[name].reshape(-1, self.gram.shape[-3] - 1)
                 for name in wanted}
 
-# %% ../../nbs/64_walk.ipynb #gr-gradients
-#| code-fold: true
-def draw_gradients(t, # Network
-                   width, # n, at least 2s + 1, or ∞; None is what it remembers
-                   size, rng, executor, # as of draw
-                   readout="last", # or "mean", or a covariance over the tokens
-                   texts=None, # a label per token; None = those of the network
-                  ): # Gradients
-    "Exact draws of the way there and back."
-    n, cov, labels = plan_of(t, width, readout, texts)
-    sample = partial(_some_gradients, t, n, cov, labels)
-    drawn = draw(sample, size, rng, executor=executor)
-    norms = {}
-    weight_norms = {}
-    for k, name in enumerate(t.matrices):
-        x = drawn.sizes[..., k, :]
-        norms[name] = t.per_block(name, Branch.variance)*x
-        fan_in = t.per_block(name, lambda branch, name: branch.fan_in(name, n))
-        weight_norms[name] = np.multiply(fan_in, x, out=np.zeros(x.shape),
-                                         where=x != 0) # 0·∞ = 0
-    return Gradients(_chain_of(t, drawn.there), drawn.gram, drawn.inner, norms,
-                     weight_norms, drawn.tangent)
-
 # %% ../../nbs/64_walk.ipynb #gr-draw
 #| code-fold: true
 _KEPT = 2_500_000 # numbers held at a time, which stay in the cache
 _MOST = 2**23 # if that are fewer than four networks: 64 megabytes
 
-class _Drawn(NamedTuple):
+class Drawn(NamedTuple):
     "What is kept of b networks there and back."
     there: Kept
     gram: np.ndarray # (b, L + 1, s, s)
     inner: np.ndarray # (b, L + 1, s, s)
     tangent: np.ndarray # (b,) or (b, texts, texts)
     sizes: np.ndarray # ‖∂loss/∂W‖²/fan-in, (b, matrices, L)
-
-def _some_gradients(t, n, cov, labels, size, rng):
-    "Any number of networks there and back, in pieces whose records fit into the cache."
-    def some(b):
-        run = t.run(n, 0, b, rng, "all")
-        shots = list(t.back(run, cov, rng))[::-1]
-        gram = np.stack([shot.g.gram() for shot in shots], axis=1)
-        inner = np.stack([shot.g.inner(shot.x) for shot in shots], axis=1)
-        by_block = [shot.sizes for shot in shots[:-1]]
-        absent = np.full((b, 1, 1), np.nan)
-        sizes = [[block.get(name, absent).sum((-2, -1)) for block in by_block]
-                 for name in t.matrices]
-        return _Drawn(kept(t, run.streams[0], run.records), gram, inner,
-                      _tangent(t, by_block, labels), np.moveaxis(sizes, 2, 0).copy())
-    numbers = t.numbers(n)
-    most = max(_KEPT//numbers, min(4, _MOST//numbers), 1)
-    return by_pieces(some, size, -(-size//-(-size//most))) # of equal size
-
-def _tangent(t, by_block, labels):
-    "Sum of all θ, over the tokens of each pair of texts."
-    Θ = 0.
-    for block, sizes in zip(t.blocks, by_block):
-        for name, x in sizes.items():
-            whole = x if labels is not None else x.sum((-2, -1))
-            Θ = Θ + block.owner(name).variance(name)*whole
-    if labels is None:
-        return Θ
-    member = np.equal.outer(np.arange(labels.max() + 1), labels).astype(float)
-    return member @ Θ @ member.T
 
 # %% ../../nbs/64_walk.ipynb #gr-matrices
 #| code-fold: true
@@ -673,29 +676,6 @@ class Plan(NamedTuple):
     n: float # width
     cov: np.ndarray # of the readout over the tokens, (s, s)
     labels: np.ndarray | None # of the texts between which there are tangent kernels
-
-def plan_of(t, width=None, readout="last", texts=None): # as of draw_gradients
-    "Refuse, before anything is drawn, what cannot be."
-    n = t.width_of(width)
-    s = len(t.cov)
-    if n < 2*s + 1:
-        checks.refuse("width", f"be at least 2s + 1 = {2*s + 1} for gradients",
-                      f"{n:g}", "take fewer tokens, or width=np.inf")
-    labels = t.texts
-    if texts is not None:
-        labels = numbered(texts, s)
-        apart = ~np.equal.outer(labels, labels)
-        if (t.who_attends() & apart).any():
-            checks.refuse("texts", "not see each other", "a mask that lets them",
-                          "pass `texts` to the Transformer")
-    if isinstance(readout, str):
-        weights = readout_of(readout, np.zeros(s, int) if labels is None else labels)
-        return Plan(n, np.outer(weights.sum(0), weights.sum(0)), labels)
-    cov = checks.cov(readout, "readout", single=True)
-    if len(cov) != s:
-        checks.refuse("readout", f"have shape ({s}, {s})", cov.shape,
-                      "one row per token")
-    return Plan(n, cov, labels)
 
 def readout_of(readout, labels): # (texts, s)
     "What stands for a text: its last token, or the mean of its tokens."

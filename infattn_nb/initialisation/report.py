@@ -22,7 +22,6 @@ from operator import itemgetter
 from platform import python_version
 from string import Template
 from textwrap import fill, wrap
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ from scipy.stats import norm
 
 from ..blocks.attention import Overflow
 from ..blocks.parts import Branch
-from ..blocks.walk import plan_of, token_cosine
+from ..blocks.walk import token_cosine
 from ..convergence.regimes import tail_risk
 from .scan import Diagnosis, Share, Thresholds, attended
 from .scan import depth_ratio, diagnose, entropy_share
@@ -78,9 +77,7 @@ class Measured(NamedTuple):
     raw: dict | None = None # name -> (L,): norm of a .grad over θ's root
     forward: bool = False # is n too small for gradients, which are those of n = ∞?
 
-def default_size(t, # the network
-                 n, # width
-                ) -> int: # int: an even number
+def default_size(t, n) -> int: # of a Transformer at width n: an even number
     "Networks to draw: from 8 of a large network to 96 of a small one."
     affordable = _AFFORDABLE//max(t.numbers(n), 1)
     return 2*int(np.clip(affordable//2, 4, 48))
@@ -102,16 +99,10 @@ def _together(parts):
                                                for d in parts)))
     return Diagnosis(*arrays)._replace(norms=norms)
 
-def measure(t, # the network
-            wide, # the same for infinite width
-            n, # width, in [1, ∞]
-            size, # networks at each width
-            seed, # a SeedSequence
-            *, readout, # as the gradients of a transformer take it
-            executor, # who computes; None = threads
-            progress, # show a bar (if there is a terminal)?
+def measure(t, wide, n, size, seed, # wide: the same for infinite width
+            *, readout, executor, progress, # as of `report`
             forward=False, # no gradients at this width?
-           ) -> Measured: # Measured: what is left of them
+           ) -> Measured:
     "Draw networks at width n and at infinite width, and measure them."
     seeds = seed.spawn(5)
     most = -(-size//JOBS)
@@ -147,10 +138,7 @@ def measure(t, # the network
 
 # %% ../../nbs/24_report.ipynb #rp-pattern
 #| code-fold: true
-def most_focused(t, # the network
-                 n, # width
-                 seed, # a SeedSequence
-                ) -> Pattern | None: # Pattern or None: None without attention
+def most_focused(t, n, seed) -> Pattern | None: # None without attention
     "The weights of the head of one network that looks at the fewest tokens."
     rng = default_rng(seed)
     found = []
@@ -158,9 +146,8 @@ def most_focused(t, # the network
     for l, (allowed, record) in enumerate(blocks):
         counts = allowed.sum(-1)
         choice = counts > 1
-        for branch in (b for step in record.steps for b in step.branches):
-            if not hasattr(branch, "entropy"):
-                continue
+        branch = record.attention
+        if branch is not None:
             shares = np.ones(branch.entropy.shape[1]) # if no row has a choice
             if choice.any():
                 largest = np.log(counts[choice])
@@ -175,11 +162,7 @@ def most_focused(t, # the network
 #| code-fold: true
 DRAWS = 2**15 # of each of the two laws
 
-def first_layer(t, # the network
-                n, # width
-                seed, # a SeedSequence
-                executor=None, # who computes; None = threads
-               ) -> Alone | None: # Alone or None: None for another kind of layer
+def first_layer(t, n, seed, executor=None) -> Alone | None: # None: of another kind
     "What `good_enough` says of the first attention block, from draws alone."
     a = next((b.attention for b in t.blocks if b.attention is not None), None)
     if a is None or n == np.inf:
@@ -241,9 +224,8 @@ def standing(value, # of this network
 
 # %% ../../nbs/24_report.ipynb #rp-verdicts
 #| code-fold: true
-def blocks_said(which, # boolean, (L,)
-               ) -> str: # "block 3", "blocks 2–12", "every block"
-    "Numbers of blocks as one says them."
+def blocks_said(which) -> str: # boolean, (L,)
+    "Numbers of blocks as one says them: block 3, blocks 2–12, every block."
     L = len(which)
     hit = np.flatnonzero(which) + 1
     if len(hit) == L > 1:
@@ -254,10 +236,8 @@ def blocks_said(which, # boolean, (L,)
         return f"blocks {hit[0]}–{hit[-1]}"
     return f"{len(hit)} of {L} blocks"
 
-def counted(n, # how many
-            what, # one of them
-           ) -> str: # str: "1 block", "2 blocks"
-    "A number of things."
+def counted(n, what) -> str:
+    "A number of things: 1 block, 2 blocks."
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 def most(values):
@@ -275,9 +255,8 @@ def enough_width(n, # width that was measured
         return np.nan
     return max(1., n*(at - far)/ε**2)
 
-def rounded(n, # width
-           ) -> str: # str: "9,400"
-    "A width to two digits."
+def rounded(n) -> str:
+    "A width to two digits: 9,400."
     if not np.isfinite(n):
         return "∞"
     digits = max(0, int(np.floor(np.log10(n))) - 1)
@@ -290,12 +269,8 @@ _LARGER = (1.5, 2., 3., 5., 10., 20., 50., 100.)
 _MOST_TRIED = 4 # of them, by bisection
 
 def advice_of(r, # a Report without advice
-              t, # its network
-              wide, # the same for infinite width
-              readout, # as of its gradients
-              seed, # a SeedSequence
-              executor=None, # who computes; None = threads
-              progress=False, # show a bar (if there is a terminal)?
+              t, wide, # its network, and the same for infinite width
+              readout, seed, executor=None, progress=False, # as of `report`
              ) -> dict: # name of a verdict -> a sentence
     "For each crossed threshold the mildest factor along one axis that mends it."
     crossed = {v.name: v.advice for v in r._judged() if v.advice}
@@ -388,12 +363,14 @@ class Panel:
         there = line[np.isfinite(line)]
         return f"{there[0]:.3g} to {there[-1]:.3g}" if len(there) else "none"
 
-    def by_block(self, ax, each, beside, name, threshold, *, first=1, mean=None):
+    def by_block(self, ax, each, beside, name, threshold, *, first=1, mean=None,
+                 **labels):
         "Each network thin, their mean bold; dashed, with a name, what lies beside."
         x = np.arange(first, first + each.shape[1])
         lines(ax, each, x, colour=_colour(0), label=_width(self.r), mean=mean)
         bold_dashes(ax, beside, x, colour=_ink(), label=name)
         ax.axhline(threshold, color=_colour(1), ls=":", lw=1.4, zorder=1)
+        self.label(ax, **labels)
 
     def label(self, ax, **labels):
         "Labels, and whole numbers on the axis of blocks."
@@ -454,10 +431,10 @@ class Tokens(Panel):
         c = self.finite.cosine
         if np.isnan(c).all():
             return self.blank(ax, "one token")
-        self.by_block(ax, c, self.r.measured.cosine, "infinitely many heads",
-                      self.limits.alike, first=0)
         low = min(0, np.nanmin(c, initial=0.)) - .02
-        self.label(ax, ylabel="mean cosine", ylim=(low, 1.02))
+        self.by_block(ax, c, self.r.measured.cosine, "infinitely many heads",
+                      self.limits.alike, first=0, ylabel="mean cosine",
+                      ylim=(low, 1.02))
         ax.legend(loc=self.corner(ax))
 
 class Rows(Panel):
@@ -500,8 +477,8 @@ class Rows(Panel):
         if np.isnan(e).all():
             return self.blank(ax, "no row has a choice")
         self.by_block(ax, e, self.r.measured.entropy, "infinitely many heads",
-                      self.limits.focused)
-        self.label(ax, ylabel="share of the entropy", ylim=(-.02, 1.04))
+                      self.limits.focused, ylabel="share of the entropy",
+                      ylim=(-.02, 1.04))
         ax.legend(loc="center right" if np.nanmin(e.mean(0)) > .8 else "upper right")
 
 class Matrices(Panel):
@@ -602,8 +579,8 @@ class Scores(Panel):
         each = np.sqrt(np.divide(scores, norms["v"], out=np.full(scores.shape, np.nan),
                                  where=norms["v"] > 0))
         self.by_block(ax, each, score_ratio(self.limit.norms), "infinite width",
-                      self.limits.starved, mean=score_ratio(norms))
-        self.label(ax, ylabel="queries, keys over values")
+                      self.limits.starved, mean=score_ratio(norms),
+                      ylabel="queries, keys over values")
         ax.legend(loc=self.corner(ax))
 
 # %% ../../nbs/24_report.ipynb #rg-list
@@ -729,8 +706,7 @@ class Focused(Panel):
 PANELS = (Tokens, Rows, Matrices, Scores, Widths, Focused)
 
 # %% ../../nbs/24_report.ipynb #rg-figure
-def figure(r, # a Report
-          ) -> Any: # matplotlib.figure.Figure: the picture
+def figure(r) -> Any: # of a Report: matplotlib.figure.Figure
     "The six panels side by side, in the house's style."
     import matplotlib.style # late: it takes time
     from matplotlib import pyplot as plt
@@ -854,10 +830,8 @@ def html_of(r): # a Report
         spreads=_table(r.spreads, "What differs"),
         source=source.format(escape(r.source)) if r.source else "")
 
-def file_of(r, # a Report
-            kind, # "html", "pdf", "png"
-           ) -> bytes: # bytes: the same for the same report
-    "A report as the bytes of a file."
+def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png"
+    "A report as the bytes of a file, the same for the same report."
     if kind == "html":
         return html_of(r).encode()
     from matplotlib import pyplot as plt # late: it takes time
@@ -1104,7 +1078,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     t = a_transformer(transformer)
     n = t.width_of(width)
     forward = n < 2*len(t.cov) + 1 # no gradients there
-    plan_of(t, np.inf if forward else n, readout) # refuses what cannot be
+    t.plan(np.inf if forward else n, readout) # refuses what cannot be
     size = default_size(t, n) if size is None else checks.count(size, "size", least=4)
     words = tuple(words_of(tokens, len(t.cov)))
     checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(alike=.95)")
@@ -1125,7 +1099,11 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     call = f"report(transformer, {asked}, rng={said})"
     wide = _widened(t, n)
     if size*t.numbers(n) > _AFFORDABLE:
-        _say_what_it_costs(wide, size, readout)
+        networks = 2*(size + _MOST_TRIED*_number_tried(wide)) # there and back; advice
+        warn_if_long("this report", lambda: wide.gradients(np.inf, 1, 0,
+                                                           readout=readout), networks,
+                     f"{networks} networks of {len(wide.cov)} tokens and "
+                     f"{counted(len(wide.blocks), 'block')}; fewer tokens take less")
     found = measure(t, wide, n, size, seed, readout=readout, executor=executor,
                     progress=progress, forward=forward)
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
@@ -1134,16 +1112,6 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     told = Report(title, repr(t), n, size, words, thresholds, found, call, versions)
     return replace(told, advice=advice_of(told, t, wide, readout, seed.spawn(1)[0],
                                           executor, progress))
-
-def _say_what_it_costs(wide, size, readout):
-    "By the time of one network, there and back; advice tries along two axes."
-    start = perf_counter()
-    wide.gradients(np.inf, 1, 0, readout=readout)
-    once = perf_counter() - start
-    networks = 2*(size + _MOST_TRIED*_number_tried(wide))
-    warn_if_long("this report", once*networks, f"{networks} networks of "
-                 f"{len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')}; "
-                 "fewer tokens take less")
 
 def _widened(t, n):
     "For infinite width: heads that turn by angles keep the width that they have at n."

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..blocks.attention import Overflow
-from ..blocks.walk import mean_of_heads, plan_of, token_cosine
+from ..blocks.walk import mean_of_heads, token_cosine
 from ..blocks.parts import same
 from ..numerics import checks
 from ..numerics.sampling import Rng, documented, in_order, progress_bar
@@ -31,8 +31,7 @@ from ..readers.weights import handles_of
 from ..transformers.transformer import Transformer
 
 # %% ../../nbs/83_scan.ipynb #di-entropy
-def attended(t, # a Transformer
-            ) -> np.ndarray: # ndarray, (L, s): Numbers, 1 in a block without attention
+def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention
     "How many tokens each token may attend to."
     return np.maximum(t.who_attends().sum(-1), 1)
 
@@ -58,10 +57,8 @@ class Diagnosis(NamedTuple):
     embedding: np.ndarray # θ of the embeddings, if they were matrices too, (b,)
 
 # %% ../../nbs/83_scan.ipynb #di-diagnose
-def diagnose(t, # the Transformer
-             g, # its Gradients, of networks in any shape
-            ) -> Diagnosis: # Diagnosis: The networks on the first axis
-    "The numbers by which an ensemble is judged."
+def diagnose(t, g) -> Diagnosis: # a Transformer, its Gradients
+    "The numbers by which an ensemble, of any shape, is judged."
     entropy = entropy_share(g.chain.entropy, attended(t))
     stream = np.einsum("...ii->...", g.gram)
     L = len(t.blocks)
@@ -137,10 +134,8 @@ class Measures(NamedTuple):
     spread: float # of Θ, from network to network
     blocks: float # share of the blocks in the tangent kernel, embeddings counted in
 
-def measures(t, # the Transformer
-             seen: Diagnosis, # what diagnose says of it, at least two networks
-            ) -> Measures: # Measures: ∞ where a gradient is dead or numbers overflow
-    "Six numbers of an ensemble."
+def measures(t, seen: Diagnosis) -> Measures: # what diagnose says of a Transformer
+    "Six numbers of two networks or more; ∞ where a gradient is dead."
     choice = bool((attended(t) > 1).any()) # has any row a choice?
     kinds = [k for k in seen.norms if k in "vo123" or (k in "qk" and choice)]
     depth = max(_or_infinite(depth_ratio(seen.norms[k])) for k in kinds)
@@ -374,10 +369,8 @@ def with_rule(transformer: Transformer, rule: str, *,
         width = np.inf if t.width is None else t.width
     return RULES[rule](t, checks.width(width))
 
-def rule_named(given, # as a user writes it
-               name, # of the argument, for the message
-              ) -> str: # str: a key of RULES
-    "A rule, whatever its letters are: depth-mup, DEEPNORM."
+def rule_named(given, name) -> str: # name: of the argument, for the message
+    "A key of RULES, however a user writes it: depth-mup, DEEPNORM."
     def plain(x):
         x = x.casefold().replace("\u03bc", "mu").replace("\u00b5", "mu")
         return "".join(letter for letter in x if letter.isalnum())
@@ -392,9 +385,8 @@ def a_transformer(t) -> Transformer:
                        "pass e.g. Transformer.uniform(cov)")
 
 # %% ../../nbs/83_scan.ipynb #ru-strength
-def strength_of(t, # the Transformer
-               ) -> float: # geometric mean over branches
-    "Strength of a branch against what it is added to."
+def strength_of(t) -> float:
+    "Strength of a branch against what it is added to, geometric mean over branches."
     found = []
     for block in t.blocks:
         a = block.attention
@@ -406,9 +398,8 @@ def strength_of(t, # the Transformer
         found += [factor*np.sqrt(v) for v in variances]
     return _geometric(found)
 
-def scores_of(t, # the Transformer
-             ) -> float: # geometric mean over blocks; NaN without attention
-    "Scale of the scores."
+def scores_of(t) -> float: # NaN without attention
+    "Scale of the scores, geometric mean over blocks."
     heads = [b.attention for b in t.blocks if b.attention is not None]
     scales = [abs(a.score_scale)*np.sqrt(a.var_q*a.var_k) for a in heads]
     return _geometric(scales) if heads else np.nan
@@ -417,12 +408,9 @@ def _geometric(x):
     return float(np.exp(np.log(x).mean())) if min(x) > 0 else 0.
 
 # %% ../../nbs/83_scan.ipynb #ruscaled
-def scaled(t: Transformer, # tokens, blocks
-           residual: float, # factor of what every branch adds
-           scores: float, # factor of all scores
-           embeddings: float = 1., # factor of the embeddings
-          ) -> Transformer: # Transformer: With other blocks
-    "The same network with stronger branches, larger scores and embeddings."
+def scaled(t: Transformer, residual: float, scores: float,
+           embeddings: float = 1.) -> Transformer:
+    "The same network with stronger branches, larger scores and embeddings: factors."
     def more(a):
         return dict(score_scale=scores*a.score_scale)
     blocks = [_with(block, more, branch_scale=residual*block.branch_scale)
@@ -430,10 +418,8 @@ def scaled(t: Transformer, # tokens, blocks
     return replace(t if embeddings == 1 else _embedded(t, embeddings**2), blocks=blocks)
 
 # %% ../../nbs/83_scan.ipynb #sn-scaled
-def repeated(t: Any, # the Transformer
-             layers: int, # a multiple of the period of its blocks
-            ) -> Any: # Transformer: Its blocks again and again
-    "The same network with more or fewer blocks."
+def repeated(t: Transformer, layers: int) -> Transformer:
+    "The same network with more or fewer blocks: a multiple of their period."
     stack = t.blocks
     L = checks.count(layers, "layers")
     periods = (p for p in range(1, len(stack) + 1) if len(stack) % p == 0)
@@ -634,16 +620,20 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(alike=.95)")
     s = len(t.cov)
     read = np.eye(s)/s if readout is None else readout
-    plan_of(t, width, read) # refuses what cannot be
+    t.plan(width, read) # refuses what cannot be
     layers = (len(t.blocks),) if layers is None else _several(layers, "layers", "[12]")
     named = [rule_named(name, "rules") for name in _several(rules, "rules")]
     factors = [_factors(embeddings, "embeddings"), _factors(residual, "residual"),
                _factors(scores, "scores")]
     jobs = list(_cells(t, layers, factors, named, width))
     how = dict(width=width, size=checks.count(size, "size", least=2),
-               seed=seed_sequence(rng).spawn(1)[0], readout=read, limits=thresholds)
-    _say_what_it_costs(jobs, width, how["size"], read)
-    rows = in_order(partial(_judged, **how), jobs, executor)
+               seed=seed_sequence(rng).spawn(1)[0], readout=read)
+    deepest = max(jobs, key=lambda job: job[0]["layers"])[1]
+    blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
+    warn_if_long("this scan", lambda: _measured(deepest, **how | dict(size=2)),
+                 blocks*how["size"]/2, f"{len(jobs)} networks, {size} draws of each, "
+                 f"{s} tokens; fewer cells, tokens or a smaller `size` take less")
+    rows = in_order(partial(_judged, how, thresholds), jobs, executor)
     found = []
     with progress_bar(progress, total=len(jobs), leave=False, desc="scan") as bar:
         for row in rows:
@@ -670,32 +660,21 @@ def _cells(t, layers, factors, rules, width):
                        scores=over(scores_of(ruled), scores_of(deep)),
                        embeddings=over(*sizes)), ruled
 
-def _say_what_it_costs(jobs, width, size, readout):
-    "A warning, if it will take long: the time of one network, there and back."
-    deepest = max(jobs, key=lambda job: job[0]["layers"])[1]
-    start = perf_counter()
-    _measured(deepest, width, 2, np.random.SeedSequence(0), readout)
-    once = (perf_counter() - start)/2
-    blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
-    warn_if_long("this scan", once*blocks*size, f"{len(jobs)} networks, {size} draws "
-                 f"of each, {len(deepest.cov)} tokens; fewer cells, tokens or a "
-                 "smaller `size` take less")
-
 _LONG = 30 # seconds
 
-def warn_if_long(what, # e.g. "this scan"
-                 seconds, # that it will take
-                 about, # why, and what takes less
-                ):
+def warn_if_long(what, once, times, about): # a function to try; why it takes long
     "A warning before the work begins, if there is much of it."
+    start = perf_counter()
+    once()
+    seconds = (perf_counter() - start)*times
     if seconds > _LONG:
         shown = f"{seconds:.0f} seconds" if seconds < 100 else \
             f"{seconds/60:.0f} minutes"
-        warnings.warn(f"{what} takes up to {shown}: {about}", stacklevel=5)
+        warnings.warn(f"{what} takes up to {shown}: {about}", stacklevel=3)
 
-def _judged(about, t, *, width, size, seed, readout, limits):
+def _judged(how, limits, about, t):
     "A row of the table."
-    found = _measured(t, width, size, seed, readout)
+    found = _measured(t, **how)
     if found is None:
         numbers = dict.fromkeys(Measures._fields, np.nan)
         return about | numbers | dict(score=np.inf, worst="overflow")

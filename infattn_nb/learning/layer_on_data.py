@@ -104,8 +104,9 @@ class View(NamedTuple):
     keys: np.ndarray # (P, s, ·)
     values: np.ndarray # (P, s, ·)
 
-    def take(self, k):
-        "Of some of the sequences."
+    def part(self, j, m):
+        "Of m sequences from the j-th on."
+        k = slice(j, j + m)
         hidden = self.hidden if len(self.hidden) == 1 else self.hidden[k]
         return View(self.readout[k], hidden, self.queries[k], self.keys[k],
                     self.values[k])
@@ -132,11 +133,7 @@ class Layer:
 
     def blocks(self):
         "(size, copies) of each kind of latents: heads are alike."
-        return tuple((a*b, self.heads) for a, b in self.shapes() if a*b)
-
-    def fixed(self):
-        "Does no sequence see a random number?"
-        return self.scale == 0 and self.width == np.inf
+        return tuple((a*b, self.heads) for a, b in self.shapes())
 
     def dim(self):
         "Number of latents."
@@ -152,10 +149,10 @@ class Layer:
     def view(self, X, leading=False): # Sequences
         "Tokens in the coordinates of the training sequences, all or the leading ones."
         rows, weights = rows_read(X, self.readout)
-        asking = np.take_along_axis(X.tokens, rows[:, :, None], axis=1)
+        read = np.take_along_axis(X.tokens, rows[:, :, None], axis=1)
         Uq, Uk, Uv = (U[:, :r] if leading else U for U, r in self.bases)
         hidden = hidden_tokens(X, rows, self.mask)
-        return View(weights, hidden, asking @ Uq, X.tokens @ Uk, X.tokens @ Uv)
+        return View(weights, hidden, read @ Uq, X.tokens @ Uk, X.tokens @ Uv)
 
 # %% ../../nbs/71_likelihood.ipynb #rows
 #| code-fold: true
@@ -204,10 +201,10 @@ def training_layer(X, # training Sequences
     "The layer in the coordinates of its training sequences, padding left out."
     real = X.real()
     rows, weights = rows_read(X, readout)
-    asking = np.take_along_axis(X.tokens, rows[:, :, None], axis=1)[weights > 0]
+    read = np.take_along_axis(X.tokens, rows[:, :, None], axis=1)[weights > 0]
     differences = (X.tokens[:, 1:] - X.tokens[:, :1])[real[:, 1:]]
     scale = np.sqrt(var_qk)*(1. if scaling == "sqrt" else width**-.5)
-    queries, rank = directions(asking)
+    queries, rank = directions(read)
     bases = (queries, rank if scale else 0), directions(differences)
     bases = *bases, directions(X.tokens[real])
     return Layer(bases, heads, width, scale, var_vo, readout, mask)

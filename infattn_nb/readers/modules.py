@@ -467,9 +467,7 @@ def read_module(module, # encoder layers of torch, or a model of Hugging Face
     if len(set(widths)) > 1:
         checks.refuse("module", "have blocks of one width",
                       " and ".join(map(str, dict.fromkeys(widths))), REMEDY)
-    _warn_of_copies(read)
-    _warn_of_dropout(module)
-    _warn_of_training(read)
+    _warn_of_training(module, read)
     variances = settled([variances_of(r) for r in read])
     built = [_with_variances(r.block, v) for r, v in zip(read, variances)]
     norms = [getattr(body, name, None) for name in _LAST_NORMS]
@@ -1030,11 +1028,9 @@ def _masked(block, allowed, bias):
     "The block under one more mask."
     a = block.attention
     if allowed is not None:
-        allowed = _also(_ours(a.mask, len(allowed)) if a.mask is not None else None,
-                        allowed)
-        a = replace(a, mask=allowed)
+        a = replace(a, mask=_also(a.allowed(len(allowed)), allowed))
     if bias is not None:
-        a = replace(a, bias=bias)
+        a = replace(a, bias=bias if a.bias is None else a.bias + bias)
     return replace(block, attention=a)
 
 # %% ../../nbs/66_modules.ipynb #mo-unknown
@@ -1096,15 +1092,25 @@ def _check_plain(block, a):
 
 # %% ../../nbs/66_modules.ipynb #mo-check
 #| code-fold: true
-def _warn_of_training(read):
-    "A spike, or weights that have learned: entries that are not alike."
+def _warn_of_training(module, read):
+    "Copies, dropout; a spike, or weights that have learned."
+    def warn(text):
+        warnings.warn(f"`module` {text}", stacklevel=6)
+    if len({r.matrices["1"].tobytes() for r in read}) < len(read):
+        warn("has blocks that are copies of one another, as nn.TransformerEncoder "
+             "makes them; the chain draws each anew, initialise them one by one")
+    for part in getattr(module, "modules", lambda: ())():
+        if part.training and getattr(part, "p", 0) > 0:
+            warn(f"is in training mode and drops a share {part.p:g}; the chain drops "
+                 "nothing, call module.eval()")
+            break
     for l, r in enumerate(read):
         for k, W in r.matrices.items():
             found = _unlike_a_draw(W)
             if found:
-                warnings.warn(f"`module` has entries of matrix {k!r} in block {l} that "
-                              f"are no independent draws of one law: {found}; the "
-                              "chain is that of a fresh initialisation", stacklevel=4)
+                warn(f"has entries of matrix {k!r} in block {l} that are no "
+                     f"independent draws of one law: {found}; the chain is that of a "
+                     "fresh initialisation")
                 return
 
 def _unlike_a_draw(W):
@@ -1122,21 +1128,6 @@ def _unlike_a_draw(W):
         if sizes.size > 1 and sizes.std() > 3*noise + 9*noise/np.sqrt(sizes.size):
             return "rows or columns of different sizes"
     return None
-
-def _warn_of_copies(read):
-    first = {r.matrices["1"].tobytes() for r in read}
-    if len(first) < len(read):
-        warnings.warn("`module` has blocks that are copies of one another, as "
-                      "nn.TransformerEncoder makes them; the chain draws each anew, "
-                      "initialise them one by one", stacklevel=4)
-
-def _warn_of_dropout(module):
-    active = [part for part in getattr(module, "modules", lambda: ())()
-              if part.training and getattr(part, "p", 0) > 0]
-    if active:
-        warnings.warn("`module` is in training mode and drops a share "
-                      f"{active[0].p:g}; the chain drops nothing, call module.eval()",
-                      stacklevel=4)
 
 # %% ../../nbs/66_modules.ipynb #public
 __all__ = []

@@ -8,6 +8,7 @@ __all__ = ['Transformer']
 # %% ../../nbs/20_transformer.ipynb #tr-imports
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import groupby
 from textwrap import fill
 from typing import Any, Self
@@ -16,16 +17,12 @@ import numpy as np
 
 from ..blocks.attention import SelfAttention
 from ..blocks.block import Block
-from ..blocks.walk import Chain, Gradients, draw_chain, draw_gradients
-from ..blocks.walk import mean_of_heads
-from ..blocks.parts import FeedForward
-from ..blocks.parts import Norm, one_line
-from ..blocks.walk import Network
+from ..blocks.parts import FeedForward, Norm, one_line
+from ..blocks.walk import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..numerics.nonlinearities import gelu
 from ..numerics.sampling import Rng, Size, documented
-from ..readers.modules import Config
-from ..readers.modules import ensemble_of_module
+from ..readers.modules import Config, ensemble_of_module
 from ..readers.weights import table_of, write
 
 # %% ../../nbs/20_transformer.ipynb #tr-class
@@ -116,17 +113,12 @@ class Transformer(Network):
         own = _by_layer(L, var_q=var_q, var_k=var_k, var_v=var_v, var_o=var_o)
         mlp = _by_layer(L, var_1=var_1, var_2=var_2, var_b1=var_b1, var_b2=var_b2)
         normaliser = Norm(kind, eps)
-        made = {} # equal layers share a block
-        for variances in zip(own, mlp):
-            if variances not in made:
-                attention = SelfAttention(heads, head_width, mask=mask,
-                                          **dict(variances[0]))
-                feedforward = None
-                if units:
-                    feedforward = FeedForward(units, activation, **dict(variances[1]))
-                made[variances] = Block(attention, feedforward, norm,
-                                        normaliser=normaliser)
-        return cls(cov, [made[v] for v in zip(own, mlp)], mean, **others)
+        @cache # equal layers share a block
+        def block(own, mlp):
+            attention = SelfAttention(heads, head_width, mask=mask, **dict(own))
+            feedforward = FeedForward(units, activation, **dict(mlp)) if units else None
+            return Block(attention, feedforward, norm, normaliser=normaliser)
+        return cls(cov, list(map(block, own, mlp)), mean, **others)
 
     @classmethod
     def from_torch(cls, module: Any, embeddings: Any = None, *, attn_mask: Any = None,
@@ -206,7 +198,7 @@ class Transformer(Network):
             Gram matrices, means, entropies, and what was asked for.
         """
         n = self.width_of(width, coords)
-        return draw_chain(self, n, size, rng, executor, coords, bool(scores))
+        return self.draw_chain(n, size, rng, executor, coords, bool(scores))
 
     @documented
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
@@ -233,7 +225,7 @@ class Transformer(Network):
         Gradients
             Gram matrices, norms, tangent kernels, and the chain of the same networks.
         """
-        return draw_gradients(self, width, size, rng, executor, readout, texts)
+        return self.draw_gradients(width, size, rng, executor, readout, texts)
 
     @documented
     def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
