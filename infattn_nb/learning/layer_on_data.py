@@ -138,6 +138,10 @@ class Layer:
         "Does no sequence see a random number?"
         return self.scale == 0 and self.width == np.inf
 
+    def held(self, view):
+        "Numbers that one network, of so many heads, holds at work, about."
+        return 4*view.readout.size*view.keys.shape[1]*self.heads
+
     def dim(self):
         "Number of latents."
         return self.heads*sum(a*b for a, b in self.shapes())
