@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .descent_step import Networks, of_each, of_seeds
-from .layer_on_data import rows_read, visible
+from .layer_on_data import hidden_tokens, rows_read
 from .trained import Start, Trained, afford, kinds
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax
@@ -67,11 +67,10 @@ class Depth(NamedTuple):
     def view(self, X): # Sequences → Rows
         "The sequences, what may attend to what, and the rows that are read out."
         P, s, _ = X.tokens.shape
-        allowed = visible(self.mask, s) & X.real()[:, None]
-        allowed = allowed | ~allowed.any(2, keepdims=True) # padding, of no weight
-        see = np.where(allowed, 0., -np.inf)
+        every = np.broadcast_to(np.arange(s), (P, s))
+        see = np.broadcast_to(hidden_tokens(X, every, self.mask), (P, s, s))
         if self.readout == "every":
-            return Rows(X.tokens, see, np.broadcast_to(np.arange(s), (P, s)), None)
+            return Rows(X.tokens, see, every, None)
         return Rows(X.tokens, see, *rows_read(X, self.readout))
 
     def held(self, rows):
@@ -164,13 +163,8 @@ def forward(depth, rows, circuits): # Answer
 
 # %% ../../nbs/29_circuits.ipynb #cibackward
 #| code-fold: true
-def backward(depth, # Depth
-             rows, # Rows
-             circuits, # (N, H, k, k) for each layer, (N, k, D)
-             answer, # Answer
-             χ, # derivatives by the values
-            ): # derivatives by the circuits
-    "From the loss to every circuit."
+def backward(depth, rows, circuits, answer, χ): # [(N, H, k, k), …, (N, k, D)]
+    "From χ, the derivatives by the values, to every circuit."
     N, k = len(χ), answer.read.shape[-1]
     flat = answer.read.reshape(N, -1, k)
     slopes = [flat.mT @ χ.reshape(N, -1, χ.shape[-1])]
@@ -294,11 +288,8 @@ def random_circuits(depth, D, seeds, K): # Circuits
 
 # %% ../../nbs/29_circuits.ipynb #cinames
 #| code-fold: true
-def named(depth, # Depth
-          scores, # for each layer (N, H, k, k)
-          values, # (N, k, D)
-         ): # {"score": {(l, h, a, b): (N, d, d)}, "value": {a: (N, d, D)}}
-    "The circuits by their paths."
+def named(depth, scores, values):
+    'By paths: {"score": {(l, h, a, b): (N, d, d)}, "value": {a: (N, d, D)}}.'
     d = depth.size
     found = {}
     for l, x in enumerate(scores):
@@ -311,9 +302,7 @@ def named(depth, # Depth
 
 # %% ../../nbs/29_circuits.ipynb #cinorms
 #| code-fold: true
-def theta(depth, # Depth
-          slopes, # derivatives by the circuits, as of backward
-         ): # θ of queries (or keys), θ of values (or outputs), (N, layers) each
+def theta(depth, slopes): # of queries (or keys), of values (or outputs), (N, layers)
     "Squared gradients of a layer's matrices: of each circuit that contains them."
     squares = [g*g for g in slopes]
     queries = np.stack([g.sum((1, 2, 3)) for g in squares[:-1]], axis=1)

@@ -142,7 +142,8 @@ class AttentionDescent(Estimator):
         """A model that starts from a torch.nn.MultiheadAttention without biases.
 
         Its variances are such that `rate` is the rate of torch's SGD and the values
-        are the module's outputs: with the same loss the path is the module's own.
+        are the module's outputs (P, embed_dim): with the same loss the path is the
+        module's own.
 
         Parameters
         ----------
@@ -150,11 +151,6 @@ class AttentionDescent(Estimator):
             torch.nn.MultiheadAttention(embed_dim, num_heads, bias=False)
         **options
             of the constructor; not heads, width, variances, start
-
-        Returns
-        -------
-        AttentionDescent
-            not fitted; targets are (P, embed_dim)
         """
         weights = weights_of(module)
         _, H, _, m = weights[0].shape
@@ -172,8 +168,8 @@ class AttentionDescent(Estimator):
 
         Raises
         ------
-        ValueError, TypeError
-            Bad input, or a rate at which the loss grows beyond all bounds.
+        ValueError
+            At a rate at which the loss grows beyond all bounds.
         KeyboardInterrupt
             As always; but the model is then what it was at most fifty steps before.
         """
@@ -192,12 +188,9 @@ class AttentionDescent(Estimator):
 
     @verb
     def values(self, X: Any, when: str = "end") -> np.ndarray:
-        """What each network answers.
+        """What each network answers: (networks, Q) or (networks, Q, D).
 
-        Returns
-        -------
-        ndarray (networks, Q) or (networks, Q, D)
-            For classes logits: one for "logistic", D for "softmax".
+        For classes logits: one for "logistic", D for "softmax".
         """
         X = self._ready(X)
         f = self.trained_.values(X, _moment(when))
@@ -205,12 +198,7 @@ class AttentionDescent(Estimator):
 
     @verb
     def predict(self, X: Any) -> np.ndarray:
-        """The mean of the networks, or the most probable class.
-
-        Returns
-        -------
-        ndarray (Q,) or (Q, D)
-        """
+        "The mean of the networks, or the most probable class: (Q,) or (Q, D)."
         if self._classifies():
             probable = self.predict_proba(X).argmax(-1)
             return self.classes_[probable]
@@ -219,13 +207,9 @@ class AttentionDescent(Estimator):
     @only_where(_refuse_numbers)
     @verb
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes: the mean of the networks'.
+        """Probabilities of the classes, (Q, classes): the mean of the networks'.
 
         Missing from models whose loss is not one of classes.
-
-        Returns
-        -------
-        ndarray (Q, classes)
         """
         X = self._ready(X)
         f = self.trained_.values(X, "end")
@@ -236,18 +220,13 @@ class AttentionDescent(Estimator):
 
     @verb
     def predictive(self, X: Any, noise: float | None = None) -> Mixture:
-        """The law of y at each sequence: one Gaussian per network.
+        """The law of y, (Q,) or (Q, D), at each sequence: one Gaussian per network.
 
         Parameters
         ----------
         noise
             variance of an observation around a network's value, in (0, ∞); None:
             `temperature`, which it is in Langevin dynamics
-
-        Returns
-        -------
-        Mixture
-            For values (Q,) or (Q, D).
         """
         if self._classifies():
             checks.refuse("predictive", "follow a loss of numbers", self.loss,
@@ -259,12 +238,9 @@ class AttentionDescent(Estimator):
 
     @verb
     def attention(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
-        """Attention weights, averaged over heads and networks.
+        """Attention weights, averaged over heads and networks: (Q, s) or (Q, s, s).
 
-        Returns
-        -------
-        ndarray (Q, s) or (Q, s, s)
-            The latter for several rows that are read out, and below the last layer.
+        The latter for several rows that are read out, and below the last layer.
         """
         X = self._ready(X)
         l = self._layer(layer)
@@ -275,10 +251,8 @@ class AttentionDescent(Estimator):
     def scores(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
         """Scores of the row that is read out, before mask and softmax.
 
-        Returns
-        -------
-        ndarray (networks, heads, Q, s), or (networks, heads, Q, s, s)
-            The latter for several rows that are read out, and below the last layer.
+        (networks, heads, Q, s), or (networks, heads, Q, s, s) for several rows that
+        are read out, and below the last layer.
         """
         X = self._ready(X)
         if self.heads == np.inf:
@@ -292,11 +266,8 @@ class AttentionDescent(Estimator):
     def circuits_(self) -> dict[str, dict]:
         """The circuits of a deep network (O18), as standard normals.
 
-        Returns
-        -------
-        dict
-            "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
-            D)}, with paths a, b as tuples of (layer, head).
+        "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
+        D)}, with paths a, b as tuples of (layer, head).
         """
         return self._circuits("end")
 
@@ -304,16 +275,13 @@ class AttentionDescent(Estimator):
     def circuit_size(self, when: str = "end") -> dict[str, dict]:
         """Root mean square of the entries of each circuit; near 1 at the start.
 
-        Returns
-        -------
-        dict
-            as `circuits_`, with (networks,) for each circuit
+        As `circuits_`, with (networks,) for each circuit.
         """
         return {kind: {key: np.sqrt((x*x).mean((1, 2))) for key, x in found.items()}
                 for kind, found in self._circuits(_moment(when)).items()}
 
     def without(self, kind: str, key: tuple) -> "AttentionDescent":
-        """The trained networks with one circuit set to zero.
+        """A copy: the trained networks with one circuit set to zero.
 
         Parameters
         ----------
@@ -321,11 +289,6 @@ class AttentionDescent(Estimator):
             "score" or "value"
         key
             of `circuits_`
-
-        Returns
-        -------
-        AttentionDescent
-            A copy.
         """
         checks.choice(kind, "kind", ("score", "value"))
         known = self._deep()
@@ -338,15 +301,13 @@ class AttentionDescent(Estimator):
     def tangent(self, X: Any, Z: Any = None, *, when: str = "end") -> np.ndarray:
         """The tangent kernel of each network: how one step moves its values.
 
+        (networks, Q, Q') or (networks, Q, D, Q', D); with infinitely many heads all
+        networks have the same.
+
         Parameters
         ----------
         Z
             (Q', s, d); None = X
-
-        Returns
-        -------
-        ndarray (networks, Q, Q') or (networks, Q, D, Q', D)
-            With infinitely many heads all networks have the same.
         """
         X = self._ready(X)
         Z = X if Z is None else self._ready(Z)
@@ -430,18 +391,6 @@ class AttentionDescent(Estimator):
         "Clean sequences that suit the model."
         self._fitted()
         return suited(self, X, self.n_features_in_)
-
-    def __sklearn_tags__(self):
-        "What scikit-learn asks of an estimator; only it calls this."
-        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags
-        from sklearn.utils import TargetTags
-        classes = self._classifies()
-        many = ClassifierTags(multi_class=self.loss == "softmax")
-        return Tags(estimator_type="classifier" if classes else "regressor",
-                    target_tags=TargetTags(required=True, multi_output=not classes),
-                    classifier_tags=many if classes else None,
-                    regressor_tags=None if classes else RegressorTags(),
-                    input_tags=InputTags(two_d_array=False, three_d_array=True))
 
 # %% ../../nbs/28_training.ipynb #classchecks
 #| code-fold: true

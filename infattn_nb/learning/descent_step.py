@@ -11,7 +11,7 @@ __all__ = ['ITERATIONS', 'HELD', 'LOSSES', 'Dynamics', 'dynamics', 'Networks', '
 
 # %% ../../nbs/90_descent_step.ipynb #takes
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import default_rng
@@ -44,7 +44,7 @@ HELD = 2**22 # numbers of a block of networks at work, about
 
 class Networks:
     "Many networks in training, side by side."
-    each: Any = () # names of the fields with an axis of networks, which is their first
+    each: ClassVar[tuple[str, ...]] = () # names of the fields whose first axis they are
 
     def __len__(self):
         return len(getattr(self, self.each[0]))
@@ -88,7 +88,7 @@ class OneLayer(Networks):
     "One layer: what the loss sees of it are its `products`, two for each head."
     scores: np.ndarray # queries and keys (N, H, …)
     values: np.ndarray # values and outputs (N, H, …)
-    each = "scores", "values"
+    each: ClassVar[tuple[str, ...]] = "scores", "values"
 
     def reply(self, layer, view): # Reply
         return forward(layer, view, self.products())
@@ -407,11 +407,8 @@ class Reply(NamedTuple):
     outputs: np.ndarray # ζ (e, D, HN)
     values: np.ndarray # f (N, P, D)
 
-def forward(layer, # Layer
-            view, # View of P sequences
-            products, # B (N, H, ·, ·), ζ (N, H, ·, D)
-           ): # Reply
-    "Scores, weights, averages, values."
+def forward(layer, view, products): # Reply
+    "Scores, weights, averages, values from B (N, H, ·, ·) and ζ (N, H, ·, D)."
     B, ζ = cut(view, products)
     A = attend(layer, view, [last(B)])
     Z = averages(view, A, ζ.shape[2])
@@ -440,12 +437,8 @@ def networks_first(x, N): # (…, HN) → (N, H, …)
     return np.moveaxis(x.reshape(*x.shape[:-1], -1, N), (-1, -2), (0, 1))
 
 # %% ../../nbs/90_descent_step.ipynb #backcode
-def backward(layer, # Layer
-             view, # View
-             reply, # Reply
-             χ, # derivatives by the values (N, P, D)
-            ): # by B (N, H, a, b), by ζ (N, H, e, D)
-    "From the values back to the products."
+def backward(layer, view, reply, χ): # by B (N, H, a, b), by ζ (N, H, e, D)
+    "From χ, the derivatives by the values (N, P, D), back to the products."
     N, _, D = χ.shape
     H = reply.outputs.shape[2]//N
     χ = np.sqrt(layer.var_vo/H)*np.tile(χ.transpose(1, 2, 0), H) # (P, D, HN)
@@ -456,12 +449,8 @@ def backward(layer, # Layer
     return networks_first(layer.scale*M, N), networks_first(γ, N)
 
 # %% ../../nbs/90_descent_step.ipynb #sidecode
-def sideways(layer, # Layer
-             view, # View of any sequences
-             reply, # Reply to them
-             change, # of the products, (N, H, ·, ·) and (N, H, ·, D)
-            ): # (N, Q, D)
-    "Derivative of the values along a change of the products."
+def sideways(layer, view, reply, change): # (N, Q, D)
+    "Derivative of any sequences' values along a change of the products."
     dB, dζ = (merged(last(x)) for x in cut(view, change))
     N = len(change[0])
     dG = raw_scores(view, layer.scale*dB)
@@ -472,10 +461,7 @@ def sideways(layer, # Layer
     return along + summed(layer, reply.averages[:, :len(dζ)], dζ, N)
 
 # %% ../../nbs/90_descent_step.ipynb #slopescode
-def slopes(layer, # Layer
-           view, # View of Q sequences
-           reply, # Reply of one network
-          ): # by B (Q D, H, ·, ·), by ζ (Q D, H, ·, D)
+def slopes(layer, view, reply): # by B (Q D, H, ·, ·), by ζ (Q D, H, ·, D)
     "Gradients of all values of one network."
     e, D, H = reply.outputs.shape
     Q = len(view.values)

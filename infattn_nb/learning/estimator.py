@@ -265,6 +265,24 @@ class Estimator:
                    if v is not default[k].default]
         return f"{type(self).__name__}({', '.join(changed)})"
 
+    _needs_fit = True
+
+    def _classifies(self):
+        return False
+
+    def __sklearn_tags__(self):
+        "What scikit-learn asks of an estimator; only it calls this."
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags
+        from sklearn.utils import TargetTags
+        classes = self._classifies()
+        many = ClassifierTags(multi_class=getattr(self, "loss", None) == "softmax")
+        return Tags(estimator_type="classifier" if classes else "regressor",
+                    requires_fit=self._needs_fit,
+                    target_tags=TargetTags(required=True, multi_output=not classes),
+                    classifier_tags=many if classes else None,
+                    regressor_tags=None if classes else RegressorTags(),
+                    input_tags=InputTags(two_d_array=False, three_d_array=True))
+
     def _learn(self, found):
         "The fields of what was found become attributes, after all has gone well."
         for name, value in found._asdict().items():

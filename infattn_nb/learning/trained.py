@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['ROUND', 'TOO_LARGE', 'FEATURES', 'MOST', 'HEAD_DRAWS', 'HALVINGS', 'Task', 'batch_at', 'advance', 'full_loss', 'Run',
-           'trained', 'resting', 'Bar', 'Kernels', 'InfiniteHeads', 'rows_of', 'KernelNetworks', 'Answers',
-           'process_values', 'afford', 'kinds', 'start_of', 'weights_of', 'Trained', 'KernelModel', 'Start',
-           'one_layer', 'infinitely_many_heads', 'Fitted', 'descended', 'run_at_a_rate']
+           'trained', 'resting', 'Kernels', 'InfiniteHeads', 'rows_of', 'KernelNetworks', 'Answers', 'process_values',
+           'afford', 'kinds', 'start_of', 'weights_of', 'Trained', 'KernelModel', 'Start', 'one_layer',
+           'infinitely_many_heads', 'Fitted', 'descended', 'run_at_a_rate']
 
 # %% ../../nbs/94_trained.ipynb #takes
 from collections.abc import Callable
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import SeedSequence, default_rng
-from tqdm import tqdm
 
 from .descent_step import HELD, Everywhere, Networks, bartlett_start
 from .descent_step import dynamics, explicit_start, joined
@@ -26,7 +25,8 @@ from .descent_step import merged_start
 from .estimator import root_seed
 from .layer_on_data import attend, averages, normals, training_layer
 from ..numerics import checks
-from ..numerics.sampling import in_order, pieces, psd_factor, seed_sequence
+from ..numerics.sampling import in_order, pieces, progress_bar, psd_factor
+from ..numerics.sampling import seed_sequence
 
 # %% ../../nbs/94_trained.ipynb #batchcode
 class Task(NamedTuple):
@@ -108,7 +108,8 @@ def trained(task, # Task
     losses = [np.concatenate([full_loss(task, b) for b in blocks])[None]]
     done = diverged = 0
     interrupted = False
-    bar = Bar(steps, verbose)
+    look = "{n}/{total} steps {bar} {remaining} left, {desc}"
+    bar = progress_bar(verbose, total=steps, leave=False, bar_format=look)
     while done < steps and not diverged:
         now = min(ROUND, steps - done)
         jobs = [(b, done, now, rng) for b, rng in zip(blocks, rngs)]
@@ -126,7 +127,8 @@ def trained(task, # Task
         blocks = list(moved)
         losses.extend([np.concatenate(parts, axis=1)[1:], after[None]])
         done += now
-        bar.show(now, after)
+        bar.set_description_str(f"loss {np.median(after):.3g}")
+        bar.update(now)
         if resting(losses, tol):
             break
     bar.close()
@@ -139,35 +141,6 @@ def resting(losses, tol): # bool
     start, before, now = losses[0][0], losses[-3][-1], losses[-1][-1]
     return bool((before - now <= tol*np.abs(start)).all())
 
-class Bar:
-    "In steps, with the time left; if it cannot be drawn there is none."
-    def __init__(self, steps, verbose):
-        self.bar = None
-        if verbose:
-            self._try(self._open, steps)
-
-    def _open(self, steps):
-        self.bar = tqdm(total=steps, leave=False,
-                        bar_format="{n}/{total} steps {bar} {remaining} left, {desc}")
-
-    def show(self, steps, losses):
-        if self.bar is not None:
-            self._try(self._advance, steps, float(np.median(losses)))
-
-    def _advance(self, steps, loss):
-        self.bar.set_description_str(f"loss {loss:.3g}", refresh=False)
-        self.bar.update(steps)
-
-    def close(self):
-        if self.bar is not None:
-            self._try(self.bar.close)
-
-    def _try(self, f, *args):
-        "A closed terminal ends a bar, not a training."
-        try:
-            f(*args)
-        except Exception:
-            self.bar = None
 
 # %% ../../nbs/94_trained.ipynb #kernelcode
 class Kernels(NamedTuple):
@@ -279,10 +252,8 @@ def process_values(S, # covariance of P + Q sequences
 #| code-fold: true
 MOST = 2**27 # numbers of all networks together, at most: a gigabyte
 
-def afford(model, # AttentionDescent
-           numbers, # of one network
-          ):
-    "Say how many numbers will be trained; refuse what no memory holds."
+def afford(model, numbers):
+    "Say how many numbers each network has; refuse what no memory holds."
     if numbers*model.networks > MOST:
         checks.refuse("networks", f"hold at most {MOST:,} numbers together",
                       f"{model.networks:,} of {numbers:,} each", "take fewer "
@@ -294,12 +265,8 @@ def kinds(model):
     "K: weights, and with momentum their velocities."
     return 2 if model.momentum else 1
 
-def start_of(model, # AttentionDescent
-             d, # numbers of a token
-             D, # outputs
-             seed, # SeedSequence of the networks
-            ): # Merged or Factored, in the coordinates of the tokens
-    "Random weights, or those that are given."
+def start_of(model, d, D, seed): # Merged or Factored, in the tokens' coordinates
+    "Random weights, or those that are given, for tokens of d numbers and D outputs."
     K, H = kinds(model), model.heads
     if model.start is None:
         numbers = K*d*(d + D) # of the products
@@ -493,10 +460,7 @@ class Fitted(NamedTuple):
     n_steps_: int
     interrupted_: bool
 
-def descended(model, # AttentionDescent, checked
-              X, # Sequences
-              Y, # (P, D) or (P, s, D)
-              executor, # or None
+def descended(model, X, Y, executor,
               begin, # how networks start: one_layer, …
              ): # Fitted
     "Start, rate, run."
