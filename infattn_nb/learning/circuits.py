@@ -95,16 +95,11 @@ class Rows:
         weights = None if self.weights is None else self.weights[k]
         return Rows(self.tokens[k], self.see[k], self.rows[k], weights)
 
-def at_rows(x, # (…, P, s, ·)
-            rows, # (P, R)
-           ): # (…, P, R, ·)
+def at_rows(x, rows): # (…, P, s, ·), (P, R) → (…, P, R, ·)
     "The rows that are read out."
     return np.take_along_axis(x, rows.reshape(*[1]*(x.ndim - 3), *rows.shape, 1), -2)
 
-def from_rows(x, # (…, P, R, ·)
-              rows, # (P, R)
-              s, # tokens
-             ): # (…, P, s, ·)
+def from_rows(x, rows, s): # (…, P, R, ·), (P, R) → (…, P, s, ·)
     "Zero elsewhere."
     out = np.zeros((*x.shape[:-2], s, x.shape[-1]))
     index = rows.reshape(*[1]*(x.ndim - 3), *rows.shape, 1)

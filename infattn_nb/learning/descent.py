@@ -8,6 +8,7 @@ __all__ = ['AttentionDescent']
 # %% ../../nbs/28_training.ipynb #imports
 import warnings
 from concurrent.futures import Executor
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -178,8 +179,7 @@ class AttentionDescent(Estimator):
         begin = infinitely_many_heads if model.heads == np.inf else one_layer
         begin = begin if model.layers is None else deep
         result = descended(model, X, Y, checks.executor(executor), begin)
-        vars(self).update(known)
-        self._learn(result)
+        self._learn(**known, **result._asdict())
         if self.interrupted_:
             warnings.warn(f"interrupted: the model is that of step {self.n_steps_}",
                           RuntimeWarning, stacklevel=2)
@@ -293,9 +293,9 @@ class AttentionDescent(Estimator):
         checks.choice(kind, "kind", ("score", "value"))
         known = self._deep()
         ended = known.ended.without(known.layer, kind, key)
-        copy = type(self)(**self.get_params())
-        vars(copy).update(vars(self), trained_=replace(known, ended=ended))
-        return copy
+        other = copy(self)
+        other.trained_ = replace(known, ended=ended)
+        return other
 
     @verb
     def tangent(self, X: Any, Z: Any = None, *, when: str = "end") -> np.ndarray:

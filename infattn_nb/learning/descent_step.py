@@ -161,9 +161,7 @@ def factor_step(F, # (N, H, K, q, r)
                 M, # derivatives by the product's leading block, (N, H, a, b)
                 d, # rows of the upper matrix
                 m, # width
-                how, # Dynamics
-                rng, # Generator
-               ): # (N, H, K, q, r')
+                how, rng): # (N, H, K, q, r')
     "One step of a pair of matrices, both at once."
     a, b = M.shape[2:]
     weights = F[:, :, 0]
@@ -188,9 +186,7 @@ def answered(M, # (…, a, b)
 
 def noisy(F, # (N, H, K, q, r)
           size, # standard deviation
-          m, # width
-          rng, # Generator
-         ): # (N, H, K, q, r'), r' ≤ min(m, K q)
+          m, rng): # (N, H, K, q, r'), r' ≤ min(m, K q)
     "Normals on each of the m columns, of which r are kept."
     N, H, K, q, r = F.shape
     F = F + size*rng.standard_normal((N, H, 1, q, r))
@@ -240,9 +236,7 @@ class Merged(OneLayer):
 def product_step(J, # (N, H, K, K, d, ·)
                  M, # derivatives by its leading block, (N, H, a, b)
                  S, # overlaps (K, K)
-                 how, # Dynamics
-                 rng, # Generator
-                ): # (N, H, K, K, d, ·)
+                 how, rng): # (N, H, K, K, d, ·)
     "One step of the products of a pair of matrices."
     a, b = M.shape[2:]
     C = how.carry

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WORDS', 'Sequences', 'stacked', 'padded', 'sequences', 'refuse_foreign', 'ragged', 'suited', 'targets',
            'embed_features', 'patches', 'verb', 'root_seed', 'Estimator', 'r_squared', 'NotFittedError', 'not_fitted',
-           'OnlyWhere', 'only_where']
+           'only_where']
 
 # %% ../../nbs/76_sequences.ipynb #takes
 import sys
@@ -283,9 +283,9 @@ class Estimator:
                     regressor_tags=None if classes else RegressorTags(),
                     input_tags=InputTags(two_d_array=False, three_d_array=True))
 
-    def _learn(self, found):
-        "The fields of what was found become attributes, after all has gone well."
-        for name, value in found._asdict().items():
+    def _learn(self, **found):
+        "What was found become attributes, after all has gone well."
+        for name, value in found.items():
             setattr(self, name, value)
 
 # %% ../../nbs/76_sequences.ipynb #scorecode
@@ -319,22 +319,21 @@ def not_fitted(): # an exception
     kind = NotFittedError if theirs is None else theirs.NotFittedError
     return kind("`fit` must be called first, got a model without data; call fit(X, y)")
 
-class OnlyWhere:
-    "A method that is missing from models that `refuse` raises AttributeError for."
-    def __init__(self, method: Callable, refuse: Callable[[Any], None]) -> None:
-        self.method = method
+class only_where: # a decorator
+    "The method is missing from models that `refuse` raises AttributeError for."
+    def __init__(self, refuse: Callable[[Any], None]) -> None:
         self.refuse = refuse
+
+    def __call__(self, method: Callable) -> Self:
+        self.method = method
         self.__doc__ = method.__doc__
+        return self
 
     def __get__(self, model: Any, owner: type | None = None) -> Callable:
         if model is None:
             return self.method
         self.refuse(model)
         return MethodType(self.method, model)
-
-def only_where(refuse): # a decorator of methods
-    "See `OnlyWhere`."
-    return lambda method: OnlyWhere(method, refuse)
 
 # %% ../../nbs/76_sequences.ipynb #public
 __all__ = ["embed_features", "patches"]

@@ -142,7 +142,7 @@ class AttentionRegressor(Estimator):
         executor = checks.executor(executor)
         if self.verbose:
             print(f"about {seconds(self, X, y):.0f} s")
-        self._learn(fitted(self, X, y, executor))
+        self._learn(**fitted(self, X, y, executor)._asdict())
         return self
 
     @verb

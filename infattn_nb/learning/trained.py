@@ -47,12 +47,8 @@ class Task(NamedTuple):
         k = batch_at(P, self.batch, t, self.seed)
         return self.view.take(k), self.targets[k], P/len(k)
 
-def batch_at(P, # sequences
-             batch, # of them at a time
-             t, # step
-             seed, # SeedSequence
-            ): # indices
-    "The sequences of step t: each epoch in an order of its own."
+def batch_at(P, batch, t, seed): # indices
+    "Step t of P sequences, so many in a batch: each epoch in an order of its own."
     epoch, k = divmod(t, -(-P//batch))
     of_epoch = SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, epoch))
     order = default_rng(of_epoch).permutation(P)
