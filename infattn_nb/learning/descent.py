@@ -242,10 +242,7 @@ class AttentionDescent(Estimator):
 
         The latter for several rows that are read out, and below the last layer.
         """
-        X = self._ready(X)
-        l = self._layer(layer)
-        A = self.trained_.attention(X, _moment(when), l)
-        return A if self._many_rows(l) else A[:, 0]
+        return self._of_layer("attention", self._ready(X), when, layer)
 
     @verb
     def scores(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
@@ -258,9 +255,7 @@ class AttentionDescent(Estimator):
         if self.heads == np.inf:
             checks.refuse("heads", "be finite for scores", "np.inf",
                           "attention(X) gives their mean weights")
-        l = self._layer(layer)
-        G = self.trained_.scores(X, _moment(when), l)
-        return G if self._many_rows(l) else G[..., 0, :]
+        return self._of_layer("scores", X, when, layer)
 
     @property
     def circuits_(self) -> dict[str, dict]:
@@ -358,13 +353,13 @@ class AttentionDescent(Estimator):
         second.set(xlabel="score at the start", ylabel="score in the end")
         return np.array([first, second])
 
-    def _layer(self, layer):
-        "From 0; a network that is not deep has one."
-        return checks.output(layer, self.layers or 1, "layer")
-
-    def _many_rows(self, l):
-        "Is more than one row of this layer asked for?"
-        return l < (self.layers or 1) - 1 or isinstance(self.readout, str)
+    def _of_layer(self, verb, X, when, layer):
+        "What a layer does for each row; an axis of one row goes."
+        layers = self.layers or 1
+        l = checks.output(layer, layers, "layer")
+        found = getattr(self.trained_, verb)(X, _moment(when), l)
+        many = l < layers - 1 or isinstance(self.readout, str)
+        return found if many else found[..., 0, :]
 
     def _deep(self):
         "The networks, if they are deep."

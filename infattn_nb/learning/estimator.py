@@ -55,7 +55,8 @@ def sequences(X): # array (P, s, d) or list of (s_p, d)
     "Clean sequences, or TypeError or ValueError in one sentence."
     refuse_foreign(X)
     if ragged(X):
-        return _list_of_arrays(X)
+        d = X[0].shape[1]
+        return padded([_one_sequence(x, f"X[{p}]", d) for p, x in enumerate(X)])
     X = checks.real(X, "X", remedy="pass token embeddings as floats")
     if X.ndim != 3 or 0 in X.shape:
         checks.refuse("X", "be (sequences, tokens, features), none of them 0", X.shape,
@@ -81,18 +82,14 @@ def ragged(X): # bool
         listed = isinstance(X, (list, tuple))
     return listed and len(X) > 0 and all(getattr(x, "ndim", 0) == 2 for x in X)
 
-def _list_of_arrays(X):
-    d = X[0].shape[1]
-    clean = []
-    for p, x in enumerate(X):
-        refuse_foreign(x)
-        x = checks.real(x, f"X[{p}]", (None, d), remedy="embed all tokens alike")
-        if 0 in x.shape:
-            checks.refuse(f"X[{p}]", "have a token and a feature", x.shape,
-                          "leave empty sequences out")
-        _refuse_huge(x)
-        clean.append(x)
-    return padded(clean)
+def _one_sequence(x, name, d):
+    refuse_foreign(x)
+    x = checks.real(x, name, (None, d), remedy="embed all tokens alike")
+    if 0 in x.shape:
+        checks.refuse(name, "have a token and a feature", x.shape,
+                      "leave empty sequences out")
+    _refuse_huge(x)
+    return x
 
 def _refuse_huge(x):
     with np.errstate(over="ignore"):
@@ -220,7 +217,6 @@ WORDS = dict(
     mask='"causal" or boolean (s, s), True = may attend',
     when='"end" or "start" of the training',
     layer="of a deep network, from the end if negative",
-    noise="variance of an observation around the function's value",
     sample_weight="(Q,), in [0, ∞); None = equal",
     random_state="None | int | SeedSequence | Generator | RandomState",
     verbose="say what to expect, and show bars?",

@@ -228,7 +228,12 @@ class AttentionRegressor(Estimator):
             probability of each interval, in (0, 1)
         """
         if X is None:
-            X, y = self._training()
+            if not hasattr(self, "posterior_") or not len(self.y_train_):
+                checks.refuse("X", "be given before the model is fitted", "None",
+                              "fit it, or pass sequences and targets")
+            known = self.posterior_.X
+            X = [x[:k] for x, k in zip(known.tokens, known.lengths)]
+            y = self.y_train_
         level = checks.number(level, "level", "(0, 1)")
         law = self.predictive(X)
         mean = law.mean()
@@ -261,14 +266,6 @@ class AttentionRegressor(Estimator):
             ax.figure.colorbar(image, label="weight")
         ax.set(xlabel="token", ylabel="sequence")
         return ax
-
-    def _training(self):
-        "Sequences and targets of the fit."
-        if not hasattr(self, "posterior_") or not len(self.y_train_):
-            checks.refuse("X", "be given before the model is fitted", "None",
-                          "fit it, or pass sequences and targets")
-        X = self.posterior_.X
-        return [x[:k] for x, k in zip(X.tokens, X.lengths)], self.y_train_
 
     @verb
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

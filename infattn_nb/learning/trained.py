@@ -348,21 +348,19 @@ class Trained:
         return self.begun if when == "start" else self.ended
 
     def values(self, X, when): # (N, Q, D) or (N, Q, s, D)
-        def answer(networks, view):
-            return networks.reply(self.layer, view).values
-        return self._of_all(answer, X, when)
+        return self._of_all(lambda networks, view:
+                            networks.reply(self.layer, view).values, X, when)
 
     def scores(self, X, when, l): # (N, H, Q, R, s)
         "In layer l: of the rows read out in the last one, of all rows below."
-        def answer(networks, view):
-            return networks.scores_of(self.layer, view, l)
-        return self._of_all(answer, X, when)
+        return self._of_all(lambda networks, view:
+                            networks.scores_of(self.layer, view, l), X, when)
 
     def attention(self, X, when, l): # (Q, R, s)
         "Averaged over heads and networks."
-        def answer(networks, view):
-            return networks.weights_of(self.layer, view, l)
-        return self._of_all(answer, X, when).mean((0, 1))
+        A = self._of_all(lambda networks, view:
+                         networks.weights_of(self.layer, view, l), X, when)
+        return A.mean((0, 1))
 
     def tangent(self, X, Z, when): # (N, Q, D, Q', D)
         views = self.layer.view(X), self.layer.view(Z)
