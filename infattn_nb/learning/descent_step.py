@@ -428,7 +428,8 @@ def last(x): # (N, H, r, c) → (r, c, H, N)
 
 def networks_first(x, N): # (…, HN) → (N, H, …)
     "Networks and heads first."
-    return np.moveaxis(x.reshape(*x.shape[:-1], -1, N), (-1, -2), (0, 1))
+    k = x.ndim - 1
+    return x.reshape(*x.shape[:k], x.shape[k]//N, N).transpose(k + 1, k, *range(k))
 
 # %% ../../nbs/90_descent_step.ipynb #backcode
 def backward(layer, view, reply, χ): # by B (N, H, a, b), by ζ (N, H, e, D)
