@@ -493,7 +493,7 @@ def run_at_a_rate(model, task, blocks, noise, executor):
                   "pass a smaller one, or rate=None for a stable one")
 
 def _stable(model, task, blocks, executor):
-    "Half the edge of stability of a typical start; with noise a tenth, for little bias."
+    "Half the edge of stability at the start; with noise, for little bias, a tenth."
     each = methodcaller("steepness", task.layer, task.view)
     found = in_order(each, [(b,) for b in blocks], executor)
     λ = np.median(np.concatenate(list(found)))
