@@ -176,7 +176,7 @@ def by_circuits(depth, rows, networks, broken=None):
     now = (dependent(state) if broken == "dependent" else state).now()
     limit = unscaled(depth) if broken == "no 1/H" else depth
     answer = forward(limit, rows, now)
-    slopes = [backward(limit, rows[p:p + 1], now, forward(limit, rows[p:p + 1], now), np.ones((networks, 1, 1))) for p in range(2)]
+    slopes = [backward(limit, row, now, forward(limit, row, now), np.ones((networks, 1, 1))) for row in (rows.take([p]) for p in range(2))]
     rates = [np.full_like(k, 2.) for k in depth.rates()] if broken == "one rate" else depth.rates()
     Θ = [sum((k*a*b).reshape(networks, -1).sum(1) for k, a, b in zip(rates, *pair)) for pair in ((slopes[0], slopes[0]), slopes, (slopes[1], slopes[1]))]
     θ = theta(limit, [a + b for a, b in zip(*slopes)])

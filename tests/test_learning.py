@@ -520,6 +520,15 @@ def test_a_failed_or_interrupted_fit_loses_nothing(monkeypatch):
     with pytest.raises(KeyboardInterrupt): m.fit(2*X, y)
     np.testing.assert_array_equal(m.predict(X), before)
 
+def test_weights_that_are_uniform_at_a_finite_width():
+    "Without scores only the factors of the values are random: the evidence is that of very small scores, and not that of scores."
+    X, _ = data(12, 3, 2)
+    options = dict(width=3, n_islands=8, n_particles=128, alpha=.1, random_state=0)
+    none, few, many = (AttentionRegressor(2, v, **options).fit(X, 4*X[:, :2].mean((1, 2))) for v in (0., 1e-12, 9.))
+    assert len(none.latents_) < len(few.latents_)
+    values, errors = np.transpose([(m.log_marginal_likelihood_value_, m.log_marginal_likelihood_error_) for m in (none, few, many)])
+    assert abs(values[0] - values[1]) < 16*np.hypot(*errors[:2]) < abs(values[0] - values[2]) # t, 7 d.o.f.
+
 # --- bad input
 
 def test_unusual_but_right():

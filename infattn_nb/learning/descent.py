@@ -8,19 +8,20 @@ __all__ = ['AttentionDescent']
 # %% ../../nbs/28_training.ipynb #imports
 import warnings
 from concurrent.futures import Executor
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.random import RandomState
 
 from ..laws.mixtures import Mixture
-from .circuits import deep_descended, flat
-from .estimator import Estimator, not_fitted, only_where
-from .estimator import r_squared
-from .layer_on_data import visible
-from .descent_step import loss_of, tried
-from .estimator import sequences
-from .trained import descended, weights_of
+from .circuits import deep, named
+from .descent_step import flat, loss_of, tried
+from .estimator import Estimator, not_fitted, only_where, r_squared
+from .estimator import suited, targets, verb
+from .trained import descended, infinitely_many_heads, one_layer
+from .trained import weights_of
 from ..numerics import checks
 from ..numerics.output import lines, own_axes
 from ..numerics.sampling import Rng
@@ -33,11 +34,60 @@ def _refuse_numbers(model):
         checks.refuse("predict_proba", "follow a loss of classes", model.loss,
                       "pass loss='logistic' or 'softmax'", AttributeError)
 
+@verb
+@dataclass(repr=False, eq=False)
 class AttentionDescent(Estimator):
     r"""One attention layer of any width, trained by gradient descent, exactly.
 
     Many networks from random starts at once; their weights are never drawn:
     @eq-training-finite and @eq-training-limit. scikit-learn's verbs.
+
+    Parameters
+    ----------
+    heads
+        H; np.inf: kernel regression with the tangent kernel (width np.inf only)
+    width
+        m, of queries, keys and values of every head: a whole number in [1, ∞]
+    readout
+        position that is read out, from the end if negative; "mean": all of them;
+        "every", with `layers`: each position has a target of its own
+    loss
+        "squared" (half the sum of squares), "logistic", "softmax", or an object with
+        value(f, y) → (networks,) and gradient(f, y) → f's shape
+    rate
+        η, of normal weights (NTK parametrization); None: a stable one is found
+    steps
+        at most
+    momentum
+        in [0, 1), as in torch's SGD
+    weight_decay
+        λ, in [0, ∞): the prior's weights are those of λ = temperature
+    temperature
+        T, in [0, ∞): Langevin noise of variance 2ηT in every step
+    batch
+        sequences in a mini-batch, their gradient scaled to all; None = all
+    tol
+        stop when no loss has fallen by this share of its start in fifty steps; 0:
+        never. With batches, decay or noise all steps are done
+    networks
+        random starts, trained side by side
+    lazy
+        train the linearised network instead?
+    start
+        None: random; normal weights W_Q, W_K, W_V (networks, heads, d, m) and W_O
+        (networks, heads, m, D); or, at infinite width, their products (networks,
+        heads, d, d) and (networks, heads, d, D). One network may lack its axis
+    layers
+        L ≥ 1: a deep network of attention alone, at infinite width, read by ⟨r, x⟩/√n
+        with a random r: its circuits are trained (O18). None: one layer without a
+        skip, as above
+    residual
+        with `layers`: does each layer add to the stream?
+    norm
+        with `layers`: None, "rms" or "layer" (the same at infinite width), before each
+        layer
+    train_readout
+        with `layers`: is r trained too?
 
     Attributes
     ----------
@@ -55,113 +105,46 @@ class AttentionDescent(Estimator):
     n_features_in_
         length of a token
     """
-    trained_: Any
-    single_: bool
-    classes_: np.ndarray
-    loss_: np.ndarray
-    rate_: float
-    n_steps_: int
-    interrupted_: bool
-    n_features_in_: int
-
-    def __init__(self, heads: float = 1, var_qk: float = 1., var_vo: float = 1., *,
-                 width: float = np.inf, readout: int | str = -1,
-                 mask: str | np.ndarray | None = None, loss: Any = "squared",
-                 rate: float | None = None, steps: int = 1000, momentum: float = 0.,
-                 weight_decay: float = 0., temperature: float = 0.,
-                 batch: int | None = None, tol: float = 1e-6, networks: int = 16,
-                 lazy: bool = False, start: Any = None, layers: int | None = None,
-                 residual: bool = True, norm: str | None = None,
-                 train_readout: bool = True,
-                 random_state: RandomState | Rng = None, verbose: bool = False) -> None:
-        """
-        Parameters
-        ----------
-        heads
-            H; np.inf: kernel regression with the tangent kernel (width np.inf only)
-        var_qk
-            σ_Q²σ_K², in [0, ∞)
-        var_vo
-            σ_V²σ_O², in [0, ∞)
-        width
-            m, of queries, keys and values of every head: a whole number in [1, ∞]
-        readout
-            position that is read out, from the end if negative; "mean": all of them;
-            "every", with `layers`: each position has a target of its own
-        mask
-            "causal" or boolean (s, s), True = may attend
-        loss
-            "squared" (half the sum of squares), "logistic", "softmax", or an object
-            with value(f, y) → (networks,) and gradient(f, y) → f's shape
-        rate
-            η, of normal weights (NTK parametrization); None: a stable one is found
-        steps
-            at most
-        momentum
-            in [0, 1), as in torch's SGD
-        weight_decay
-            λ, in [0, ∞): the prior's weights are those of λ = temperature
-        temperature
-            T, in [0, ∞): Langevin noise of variance 2ηT in every step
-        batch
-            sequences in a mini-batch, their gradient scaled to all; None = all
-        tol
-            stop when no loss has fallen by this share of its start in fifty steps;
-            0: never. With batches, decay or noise all steps are done
-        networks
-            random starts, trained side by side
-        lazy
-            train the linearised network instead?
-        start
-            None: random; normal weights W_Q, W_K, W_V (networks, heads, d, m) and W_O
-            (networks, heads, m, D); or, at infinite width, their products (networks,
-            heads, d, d) and (networks, heads, d, D). One network may lack its axis
-        layers
-            L ≥ 1: a deep network of attention alone, at infinite width, read by
-            ⟨r, x⟩/√n with a random r: its circuits are trained (O18).
-            None: one layer without a skip, as above
-        residual
-            with `layers`: does each layer add to the stream?
-        norm
-            with `layers`: None, "rms" or "layer" (the same at infinite width), before
-            each layer
-        train_readout
-            with `layers`: is r trained too?
-        random_state
-            None | int | SeedSequence | Generator | RandomState
-        verbose
-            say the rate, and show a bar?
-        """
-        self.heads = heads
-        self.var_qk = var_qk
-        self.var_vo = var_vo
-        self.width = width
-        self.readout = readout
-        self.mask = mask
-        self.loss = loss
-        self.rate = rate
-        self.steps = steps
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.temperature = temperature
-        self.batch = batch
-        self.tol = tol
-        self.networks = networks
-        self.lazy = lazy
-        self.start = start
-        self.layers = layers
-        self.residual = residual
-        self.norm = norm
-        self.train_readout = train_readout
-        self.random_state = random_state
-        self.verbose = verbose
+    heads: float = 1
+    var_qk: float = 1.
+    var_vo: float = 1.
+    _: KW_ONLY
+    width: float = np.inf
+    readout: int | str = -1
+    mask: str | np.ndarray | None = None
+    loss: Any = "squared"
+    rate: float | None = None
+    steps: int = 1000
+    momentum: float = 0.
+    weight_decay: float = 0.
+    temperature: float = 0.
+    batch: int | None = None
+    tol: float = 1e-6
+    networks: int = 16
+    lazy: bool = False
+    start: Any = None
+    layers: int | None = None
+    residual: bool = True
+    norm: str | None = None
+    train_readout: bool = True
+    random_state: RandomState | Rng = None
+    verbose: bool = False
+    trained_: Any = field(init=False)
+    single_: bool = field(init=False)
+    classes_: np.ndarray = field(init=False)
+    loss_: np.ndarray = field(init=False)
+    rate_: float = field(init=False)
+    n_steps_: int = field(init=False)
+    interrupted_: bool = field(init=False)
+    n_features_in_: int = field(init=False)
 
     @classmethod
     def from_torch(cls, module: Any, **options: Any) -> "AttentionDescent":
         """A model that starts from a torch.nn.MultiheadAttention without biases.
 
         Its variances are such that `rate` is the rate of torch's SGD and the values
-        are the module's outputs: with the same loss the path is the module's own.
+        are the module's outputs (P, embed_dim): with the same loss the path is the
+        module's own.
 
         Parameters
         ----------
@@ -169,108 +152,64 @@ class AttentionDescent(Estimator):
             torch.nn.MultiheadAttention(embed_dim, num_heads, bias=False)
         **options
             of the constructor; not heads, width, variances, start
-
-        Returns
-        -------
-        AttentionDescent
-            not fitted; targets are (P, embed_dim)
-
-        Raises
-        ------
-        ValueError, TypeError
-            For another module, or one with biases.
         """
         weights = weights_of(module)
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), width=m, start=weights, **options)
 
+    @verb
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionDescent":
         """Train all networks.
 
         Parameters
         ----------
-        X
-            token embeddings (P, s, d), or a list of arrays (s_p, d); their Gram matrix
-            X Xᵀ is not divided by d
         y
-            targets (P,) or (P, D); labels (P,) for "logistic" and "softmax"
-        executor
-            concurrent.futures.Executor for blocks of networks; None = threads
-
-        Returns
-        -------
-        AttentionDescent
-            self.
+            targets (Q,) or (Q, D); labels (Q,) for "logistic" and "softmax"
 
         Raises
         ------
-        ValueError, TypeError
-            Bad input, or a rate at which the loss grows beyond all bounds.
+        ValueError
+            At a rate at which the loss grows beyond all bounds.
         KeyboardInterrupt
             As always; but the model is then what it was at most fifty steps before.
         """
         model = type(self)(**self.get_params())
-        X, Y, published = _problem(model, X, y)
-        run = descended if model.layers is None else deep_descended
-        result = run(model, X, Y, checks.executor(executor))
-        vars(self).update(published, **result._asdict())
+        X, Y, known = _problem(model, X, y)
+        begin = infinitely_many_heads if model.heads == np.inf else one_layer
+        begin = begin if model.layers is None else deep
+        result = descended(model, X, Y, checks.executor(executor), begin)
+        self._learn(**known, **result._asdict())
         if self.interrupted_:
             warnings.warn(f"interrupted: the model is that of step {self.n_steps_}",
                           RuntimeWarning, stacklevel=2)
             raise KeyboardInterrupt
         return self
 
+    @verb
     def values(self, X: Any, when: str = "end") -> np.ndarray:
-        """What each network answers.
+        """What each network answers: (networks, Q) or (networks, Q, D).
 
-        Parameters
-        ----------
-        X
-            (Q, s, d), or a list of arrays
-        when
-            "end" or "start" of the training
-
-        Returns
-        -------
-        ndarray (networks, Q) or (networks, Q, D)
-            For classes logits: one for "logistic", D for "softmax".
+        For classes logits: one for "logistic", D for "softmax".
         """
         X = self._ready(X)
         f = self.trained_.values(X, _moment(when))
         return f[..., 0] if self.single_ else f
 
+    @verb
     def predict(self, X: Any) -> np.ndarray:
-        """The mean of the networks, or the most probable class.
-
-        Parameters
-        ----------
-        X
-            (Q, s, d), or a list of arrays
-
-        Returns
-        -------
-        ndarray (Q,) or (Q, D)
-        """
+        "The mean of the networks, or the most probable class: (Q,) or (Q, D)."
         if self._classifies():
             probable = self.predict_proba(X).argmax(-1)
             return self.classes_[probable]
         return self.values(X).mean(0)
 
     @only_where(_refuse_numbers)
+    @verb
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes: the mean of the networks'.
+        """Probabilities of the classes, (Q, classes): the mean of the networks'.
 
         Missing from models whose loss is not one of classes.
-
-        Parameters
-        ----------
-        X
-            (Q, s, d), or a list of arrays
-
-        Returns
-        -------
-        ndarray (Q, classes)
         """
         X = self._ready(X)
         f = self.trained_.values(X, "end")
@@ -279,21 +218,15 @@ class AttentionDescent(Estimator):
         shares = loss_of(self.loss).probabilities(flat(f) if every else f).mean(0)
         return shares.reshape(Q, s, -1) if every else shares
 
+    @verb
     def predictive(self, X: Any, noise: float | None = None) -> Mixture:
-        """The law of y at each sequence: one Gaussian per network.
+        """The law of y, (Q,) or (Q, D), at each sequence: one Gaussian per network.
 
         Parameters
         ----------
-        X
-            (Q, s, d), or a list of arrays
         noise
             variance of an observation around a network's value, in (0, ∞); None:
             `temperature`, which it is in Langevin dynamics
-
-        Returns
-        -------
-        Mixture
-            For values (Q,) or (Q, D).
         """
         if self._classifies():
             checks.refuse("predictive", "follow a loss of numbers", self.loss,
@@ -303,81 +236,47 @@ class AttentionDescent(Estimator):
         f = self.values(X)
         return Mixture(f, np.full(f.shape, noise), np.full(len(f), 1/len(f)))
 
+    @verb
     def attention(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
-        """Attention weights, averaged over heads and networks.
+        """Attention weights, averaged over heads and networks: (Q, s) or (Q, s, s).
 
-        Parameters
-        ----------
-        X
-            (Q, s, d), or a list of arrays
-        when
-            "end" or "start" of the training
-        layer
-            of a deep network, from the end if negative
-
-        Returns
-        -------
-        ndarray (Q, s) or (Q, s, s)
-            The latter for several rows that are read out, and below the last layer.
+        The latter for several rows that are read out, and below the last layer.
         """
-        X = self._ready(X)
-        A = self.trained_.attention(X, _moment(when), *self._layer(layer))
-        return A if self._many_rows(layer) else A[:, 0]
+        return self._of_layer("attention", self._ready(X), when, layer)
 
+    @verb
     def scores(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
         """Scores of the row that is read out, before mask and softmax.
 
-        Parameters
-        ----------
-        X
-            (Q, s, d), or a list of arrays
-        when
-            "end" or "start" of the training
-        layer
-            of a deep network, from the end if negative
-
-        Returns
-        -------
-        ndarray (networks, heads, Q, s), or (networks, heads, Q, s, s)
-            The latter for several rows that are read out, and below the last layer.
+        (networks, heads, Q, s), or (networks, heads, Q, s, s) for several rows that
+        are read out, and below the last layer.
         """
         X = self._ready(X)
         if self.heads == np.inf:
             checks.refuse("heads", "be finite for scores", "np.inf",
                           "attention(X) gives their mean weights")
-        G = self.trained_.scores(X, _moment(when), *self._layer(layer))
-        return G if self._many_rows(layer) else G[..., 0, :]
+        return self._of_layer("scores", X, when, layer)
 
     @property
     def circuits_(self) -> dict[str, dict]:
         """The circuits of a deep network (O18), as standard normals.
 
-        Returns
-        -------
-        dict
-            "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
-            D)}, with paths a, b as tuples of (layer, head).
+        "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
+        D)}, with paths a, b as tuples of (layer, head).
         """
-        return self._deep().circuits("end")
+        return self._circuits("end")
 
+    @verb
     def circuit_size(self, when: str = "end") -> dict[str, dict]:
         """Root mean square of the entries of each circuit; near 1 at the start.
 
-        Parameters
-        ----------
-        when
-            "end" or "start" of the training
-
-        Returns
-        -------
-        dict
-            as `circuits_`, with (networks,) for each circuit
+        As `circuits_`, with (networks,) for each circuit.
         """
         return {kind: {key: np.sqrt((x*x).mean((1, 2))) for key, x in found.items()}
-                for kind, found in self._deep().circuits(_moment(when)).items()}
+                for kind, found in self._circuits(_moment(when)).items()}
 
     def without(self, kind: str, key: tuple) -> "AttentionDescent":
-        """The trained networks with one circuit set to zero.
+        """A copy: the trained networks with one circuit set to zero.
 
         Parameters
         ----------
@@ -385,62 +284,43 @@ class AttentionDescent(Estimator):
             "score" or "value"
         key
             of `circuits_`
-
-        Returns
-        -------
-        AttentionDescent
-            A copy.
         """
         checks.choice(kind, "kind", ("score", "value"))
-        copy = type(self)(**self.get_params())
-        fitted = self._deep().without(kind, key)
-        vars(copy).update(vars(self), trained_=fitted)
-        return copy
+        known = self._deep()
+        ended = known.ended.without(known.layer, kind, key)
+        other = copy(self)
+        other.trained_ = replace(known, ended=ended)
+        return other
 
+    @verb
     def tangent(self, X: Any, Z: Any = None, *, when: str = "end") -> np.ndarray:
         """The tangent kernel of each network: how one step moves its values.
 
+        (networks, Q, Q') or (networks, Q, D, Q', D); with infinitely many heads all
+        networks have the same.
+
         Parameters
         ----------
-        X
-            (Q, s, d), or a list of arrays
         Z
             (Q', s, d); None = X
-        when
-            "end" or "start" of the training
-
-        Returns
-        -------
-        ndarray (networks, Q, Q') or (networks, Q, D, Q', D)
-            With infinitely many heads all networks have the same.
         """
         X = self._ready(X)
         Z = X if Z is None else self._ready(Z)
+        if self.readout == "every":
+            checks.refuse("readout", "be a position or the mean for a tangent kernel",
+                          "'every'", "ask for one position")
         Θ = self.trained_.tangent(X, Z, _moment(when))
         return Θ[:, :, 0, :, 0] if self.single_ else Θ
 
+    @verb
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R² of the mean of the networks, or the share of right classes.
-
-        Parameters
-        ----------
-        X
-            (Q, s, d), or a list of arrays
-        y
-            (Q,) or (Q, D)
-        sample_weight
-            (Q,), in [0, ∞); None = equal
-
-        Returns
-        -------
-        float
-        """
+        "R² of the mean of the networks, or the share of right classes."
         guess = self.predict(X)
         if self._classifies():
             right = guess == np.asarray(y)
             return float(np.average(right.reshape(len(X), -1).mean(1),
                                     weights=sample_weight))
-        return r_squared(_numbers(y, len(guess)), guess, sample_weight)
+        return r_squared(targets(y, len(guess)), guess, sample_weight)
 
     def plot(self, ax: Any = None) -> Any:
         """Losses, and the scores of the training sequences before and after.
@@ -465,7 +345,7 @@ class AttentionDescent(Estimator):
         if not both:
             return first
         second = first.figure.add_axes([.58, .17, .36, .75])
-        start, end = (self.trained_.scores(self.trained_.X, when).ravel()
+        start, end = (self.trained_.scores(self.trained_.X, when, -1).ravel()
                       for when in ("start", "end"))
         few = np.linspace(0, len(start) - 1, min(len(start), 2000)).astype(int)
         second.plot(start[few], end[few], ".", ms=2)
@@ -473,17 +353,13 @@ class AttentionDescent(Estimator):
         second.set(xlabel="score at the start", ylabel="score in the end")
         return np.array([first, second])
 
-    def _layer(self, layer):
-        "The argument that only a deep network has."
-        if self.layers is None:
-            checks.output(layer, 1, "layer")
-            return ()
-        return (checks.output(layer, self.layers, "layer"),)
-
-    def _many_rows(self, layer):
-        "Is more than one row of this layer asked for?"
-        below = self.layers is not None and layer % self.layers < self.layers - 1
-        return below or isinstance(self.readout, str)
+    def _of_layer(self, verb, X, when, layer):
+        "What a layer does for each row; an axis of one row goes."
+        layers = self.layers or 1
+        l = checks.output(layer, layers, "layer")
+        found = getattr(self.trained_, verb)(X, _moment(when), l)
+        many = l < layers - 1 or isinstance(self.readout, str)
+        return found if many else found[..., 0, :]
 
     def _deep(self):
         "The networks, if they are deep."
@@ -492,6 +368,12 @@ class AttentionDescent(Estimator):
             checks.refuse("layers", "be a number for circuits", "None",
                           "pass layers=1 or more")
         return self.trained_
+
+    def _circuits(self, when):
+        "By their names."
+        known = self._deep()
+        *scores, values = known.at(when).now()
+        return named(known.layer, scores, values)
 
     def _classifies(self):
         return isinstance(self.loss, str) and self.loss != "squared"
@@ -503,23 +385,7 @@ class AttentionDescent(Estimator):
     def _ready(self, X):
         "Clean sequences that suit the model."
         self._fitted()
-        X = _suited(self, sequences(X))
-        if X.tokens.shape[2] != self.n_features_in_:
-            wanted = f"have tokens of {self.n_features_in_} numbers as in `fit`"
-            checks.refuse("X", wanted, X.tokens.shape[2], "use the same embedding")
-        return X
-
-    def __sklearn_tags__(self):
-        "What scikit-learn asks of an estimator; only it calls this."
-        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags
-        from sklearn.utils import TargetTags
-        classes = self._classifies()
-        many = ClassifierTags(multi_class=self.loss == "softmax")
-        return Tags(estimator_type="classifier" if classes else "regressor",
-                    target_tags=TargetTags(required=True, multi_output=not classes),
-                    classifier_tags=many if classes else None,
-                    regressor_tags=None if classes else RegressorTags(),
-                    input_tags=InputTags(two_d_array=False, three_d_array=True))
+        return suited(self, X, self.n_features_in_)
 
 # %% ../../nbs/28_training.ipynb #classchecks
 #| code-fold: true
@@ -538,8 +404,8 @@ def _check(model):
     if m.batch is not None:
         checks.count(m.batch, "batch")
     if isinstance(m.readout, str):
-        deep = m.layers is not None
-        checks.choice(m.readout, "readout", ("mean", "every") if deep else ("mean",))
+        known = ("mean",) if m.layers is None else ("mean", "every")
+        checks.choice(m.readout, "readout", known)
     checks.kind(m.lazy, (bool, np.bool_), "lazy", "pass True or False")
     loss_of(m.loss)
     if m.layers is not None:
@@ -587,34 +453,32 @@ def _check_together(m):
         checks.refuse("start", "be None for infinitely many heads", "weights",
                       "pass a number of heads")
 
-def _suited(model, X):
-    "Sequences that suit the model's readout and mask."
-    if not isinstance(model.readout, str):
-        checks.output(model.readout, X.lengths.min(), "readout")
-    visible(model.mask, X.tokens.shape[1])
-    return X
-
 def _problem(model, X, y):
-    "Sequences, targets (P, D), and what is known before the training."
+    "Sequences, targets (P, D) or (P, s, D), and what is known before the training."
     _check(model)
-    X = _suited(model, sequences(X))
-    P = len(X.lengths)
-    known = dict(n_features_in_=X.tokens.shape[2])
+    X = suited(model, X)
+    P, s, d = X.tokens.shape
+    places = (P,) # of which each has a target
     if model.readout == "every":
-        return X, *_every(model, X, y, known)
+        y = _of_every(X, y)
+        places = P, s
+        y = y.reshape(P*s, *y.shape[2:])
+    rows = int(np.prod(places))
+    known = dict(n_features_in_=d)
     if model._classifies():
-        labels, classes = _labels(y, P, model.loss)
-        known |= dict(classes_=classes, single_=model.loss == "logistic")
-        k = len(classes)
-        Y = np.eye(k)[labels] if k > 2 or model.loss == "softmax" else labels[:, None]
-        return X, Y.astype(float), known
-    y = _numbers(y, P)
-    Y = y.reshape(P, -1)
-    tried(loss_of(model.loss), Y)
-    return X, Y, known | dict(single_=y.ndim == 1)
+        labels, classes = _labels(y, rows, model.loss)
+        one_hot = model.loss == "softmax"
+        Y = np.eye(len(classes))[labels] if one_hot else labels[:, None].astype(float)
+        known |= dict(classes_=classes, single_=not one_hot)
+    else:
+        y = targets(y, rows)
+        Y = y.reshape(rows, -1)
+        tried(loss_of(model.loss), Y)
+        known |= dict(single_=y.ndim == 1)
+    return X, Y.reshape(*places, -1), known
 
-def _every(model, X, y, known):
-    "Targets (P, s, D) of every position, and what is known before the training."
+def _of_every(X, y):
+    "A target for every position: y as an array (P, s, …)."
     P, s, _ = X.tokens.shape
     if (X.lengths != s).any():
         checks.refuse("X", "have sequences of one length for readout='every'",
@@ -623,27 +487,6 @@ def _every(model, X, y, known):
     if y.shape[:2] != (P, s):
         checks.refuse("y", f"be ({P}, {s}) or ({P}, {s}, outputs)", y.shape,
                       "pass a target for every position of every sequence")
-    if model._classifies():
-        labels, classes = _labels(y.reshape(-1), P*s, model.loss)
-        one_hot = model.loss == "softmax"
-        Y = np.eye(len(classes))[labels] if one_hot else labels[:, None]
-        known = known | dict(classes_=classes, single_=not one_hot)
-        return Y.astype(float).reshape(P, s, -1), known
-    y = _numbers(y.reshape(P*s, *y.shape[2:]), P*s)
-    tried(loss_of(model.loss), y.reshape(P*s, -1))
-    return y.reshape(P, s, -1), known | dict(single_=y.ndim == 1)
-
-def _numbers(y, P):
-    "y as floats (P,) or (P, D)."
-    if y is None:
-        checks.refuse("y", "be given", "None", "pass the targets")
-    y = checks.real(y, "y")
-    if y.ndim not in (1, 2) or len(y) != P or not y.size:
-        checks.refuse("y", f"be ({P},) or ({P}, outputs)", y.shape,
-                      "pass one target, or one row of targets, per sequence")
-    if not (np.abs(y) < 1e100).all():
-        checks.refuse("y", "be finite and below 1e100", "NaN, infinity or larger",
-                      "replace or rescale them")
     return y
 
 def _labels(y, P, loss):

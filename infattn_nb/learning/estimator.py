@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WORDS', 'Sequences', 'stacked', 'padded', 'sequences', 'refuse_foreign', 'ragged', 'suited', 'targets',
            'embed_features', 'patches', 'verb', 'root_seed', 'Estimator', 'r_squared', 'NotFittedError', 'not_fitted',
-           'OnlyWhere', 'only_where']
+           'only_where']
 
 # %% ../../nbs/76_sequences.ipynb #takes
 import sys
@@ -55,7 +55,8 @@ def sequences(X): # array (P, s, d) or list of (s_p, d)
     "Clean sequences, or TypeError or ValueError in one sentence."
     refuse_foreign(X)
     if ragged(X):
-        return _list_of_arrays(X)
+        d = X[0].shape[1]
+        return padded([_one_sequence(x, f"X[{p}]", d) for p, x in enumerate(X)])
     X = checks.real(X, "X", remedy="pass token embeddings as floats")
     if X.ndim != 3 or 0 in X.shape:
         checks.refuse("X", "be (sequences, tokens, features), none of them 0", X.shape,
@@ -81,18 +82,14 @@ def ragged(X): # bool
         listed = isinstance(X, (list, tuple))
     return listed and len(X) > 0 and all(getattr(x, "ndim", 0) == 2 for x in X)
 
-def _list_of_arrays(X):
-    d = X[0].shape[1]
-    clean = []
-    for p, x in enumerate(X):
-        refuse_foreign(x)
-        x = checks.real(x, f"X[{p}]", (None, d), remedy="embed all tokens alike")
-        if 0 in x.shape:
-            checks.refuse(f"X[{p}]", "have a token and a feature", x.shape,
-                          "leave empty sequences out")
-        _refuse_huge(x)
-        clean.append(x)
-    return padded(clean)
+def _one_sequence(x, name, d):
+    refuse_foreign(x)
+    x = checks.real(x, name, (None, d), remedy="embed all tokens alike")
+    if 0 in x.shape:
+        checks.refuse(name, "have a token and a feature", x.shape,
+                      "leave empty sequences out")
+    _refuse_huge(x)
+    return x
 
 def _refuse_huge(x):
     with np.errstate(over="ignore"):
@@ -220,7 +217,6 @@ WORDS = dict(
     mask='"causal" or boolean (s, s), True = may attend',
     when='"end" or "start" of the training',
     layer="of a deep network, from the end if negative",
-    noise="variance of an observation around the function's value",
     sample_weight="(Q,), in [0, ∞); None = equal",
     random_state="None | int | SeedSequence | Generator | RandomState",
     verbose="say what to expect, and show bars?",
@@ -265,9 +261,27 @@ class Estimator:
                    if v is not default[k].default]
         return f"{type(self).__name__}({', '.join(changed)})"
 
-    def _learn(self, found):
-        "The fields of what was found become attributes, after all has gone well."
-        for name, value in found._asdict().items():
+    _needs_fit = True
+
+    def _classifies(self):
+        return False
+
+    def __sklearn_tags__(self):
+        "What scikit-learn asks of an estimator; only it calls this."
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags
+        from sklearn.utils import TargetTags
+        classes = self._classifies()
+        many = ClassifierTags(multi_class=getattr(self, "loss", None) == "softmax")
+        return Tags(estimator_type="classifier" if classes else "regressor",
+                    requires_fit=self._needs_fit,
+                    target_tags=TargetTags(required=True, multi_output=not classes),
+                    classifier_tags=many if classes else None,
+                    regressor_tags=None if classes else RegressorTags(),
+                    input_tags=InputTags(two_d_array=False, three_d_array=True))
+
+    def _learn(self, **found):
+        "What was found become attributes, after all has gone well."
+        for name, value in found.items():
             setattr(self, name, value)
 
 # %% ../../nbs/76_sequences.ipynb #scorecode
@@ -301,22 +315,21 @@ def not_fitted(): # an exception
     kind = NotFittedError if theirs is None else theirs.NotFittedError
     return kind("`fit` must be called first, got a model without data; call fit(X, y)")
 
-class OnlyWhere:
-    "A method that is missing from models that `refuse` raises AttributeError for."
-    def __init__(self, method: Callable, refuse: Callable[[Any], None]) -> None:
-        self.method = method
+class only_where: # a decorator
+    "The method is missing from models that `refuse` raises AttributeError for."
+    def __init__(self, refuse: Callable[[Any], None]) -> None:
         self.refuse = refuse
+
+    def __call__(self, method: Callable) -> Self:
+        self.method = method
         self.__doc__ = method.__doc__
+        return self
 
     def __get__(self, model: Any, owner: type | None = None) -> Callable:
         if model is None:
             return self.method
         self.refuse(model)
         return MethodType(self.method, model)
-
-def only_where(refuse): # a decorator of methods
-    "See `OnlyWhere`."
-    return lambda method: OnlyWhere(method, refuse)
 
 # %% ../../nbs/76_sequences.ipynb #public
 __all__ = ["embed_features", "patches"]

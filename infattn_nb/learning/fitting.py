@@ -142,9 +142,7 @@ class ParticlePosterior(Posterior):
 
 # %% ../../nbs/75_fitting.ipynb #sidebyside
 #| code-fold: true
-def abreast(layer, # Layer
-            view, # View of P sequences
-            latents, # [(a, c, H, M), …]
+def abreast(layer, view, latents,
             slopes=False, # their derivatives by log var_qk too?
            ): # [(P, M k)] or [(P, M k), (P, M k)]
     "All features of all sequences, so many at a time that the work stays in the cache."
@@ -220,7 +218,7 @@ def moved(A): # weights of attention (P, R, s, HM)
     surprise = np.log(np.maximum(A, TINIEST))
     return .5*A*(surprise - (A*surprise).sum(2, keepdims=True))
 
-def mean_covariance(likelihood, # Likelihood
+def mean_covariance(likelihood,
                     z, # draws from the prior (dim, M)
                     slope=False, # T too, where T + Tᵀ is the derivative by log var_qk?
                    ): # S (P, P), or S and T (2, P, P)
@@ -249,10 +247,8 @@ def gaussian_evidence(S, # covariance (P, P)
     value = -.5*((Y*U).sum() + D*(logdet + P*np.log(2*np.pi)))
     return value, factor, U
 
-def kernel_evidence(likelihood, # Likelihood
-                    z, # draws from the prior (dim, M)
-                   ): # log evidence, derivatives by the logs of the dials (3,)
-    "Of infinitely many heads."
+def kernel_evidence(likelihood, z): # value, derivatives by the logs of the dials (3,)
+    "Log evidence of infinitely many heads, with draws z from the prior."
     S, T = mean_covariance(likelihood, z, slope=True)
     value, factor, U = gaussian_evidence(S, likelihood.Y, likelihood.alpha)
     half, _ = dpotri(factor[0], lower=factor[1])
@@ -278,17 +274,14 @@ class Turn(NamedTuple):
 
     @classmethod
     def to(cls, logs, bounds, change): # change: of the log evidence, from further logs
-        "What to say of the place where a climb has ended."
+        "What to say of where a climb ended, within the bounds [(low, high), …]."
         up_and_down = [[change(e*np.log(2)), change(-e*np.log(2))] for e in np.eye(3)]
         noticed = np.abs(up_and_down).max(1)
         left = np.abs(np.asarray(bounds).T - logs).min(0)
         flat = [name for name, nats in zip(DIALS, noticed) if nats < FLAT]
         return cls(logs, flat, [name for name, gap in zip(DIALS, left) if gap < 1e-6])
 
-def climb_kernel(likelihood, # Likelihood
-                 z, # draws from the prior (dim, M)
-                 bounds, # of the logs, [(low, high), …]
-                ): # Turn
+def climb_kernel(likelihood, z, bounds): # Turn
     "The dials of infinitely many heads, from two starts on a few draws, then on all."
     low, high = np.transpose(bounds)
     def descent(z, start):
@@ -333,12 +326,9 @@ def best_in_reach(likelihood, cloud, bounds): # logs, gain, log weights
         value, _, w = gained(likelihood, cloud, logs)
     return logs, value, w
 
-def climb_particles(likelihood, # Likelihood
+def climb_particles(likelihood,
                     latents, # particles of its posterior (dim, M)
-                    bounds, # of the logs, [(low, high), …]
-                    moves, # Moves
-                    rng, # Generator
-                   ): # Turn
+                    bounds, moves, rng): # Turn
     "The dials of finitely many heads, uphill while the gain exceeds its error."
     cloud = cloud_at(latents, likelihood)
     M = latents.shape[1]

@@ -7,7 +7,7 @@ __all__ = ['FARTHEST', 'SMALL', 'CACHED', 'directions', 'complete', 'chi', 'wide
            'bartlett_pullback', 'View', 'Layer', 'rows_read', 'hidden_tokens', 'visible', 'training_layer', 'Reading',
            'merged', 'factors', 'attend', 'raw_scores', 'averages', 'through_values', 'read', 'features', 'pullback',
            'values_back', 'keys_back', 'through_softmax', 'scores_back', 'inverse_of_triangle', 'inverse', 'solved',
-           'Fit', 'gaussian_fit', 'Likelihood', 'by_score_variance', 'normals']
+           'Fit', 'gaussian_fit', 'Likelihood', 'normals']
 
 # %% ../../nbs/71_likelihood.ipynb #takes
 from dataclasses import dataclass, replace
@@ -21,8 +21,9 @@ from scipy.interpolate import CubicSpline
 from scipy.special import gammainccinv, gammaincinv, ndtr, ndtri
 from scipy.stats import qmc
 
-from ..numerics import checks, sampling
+from ..numerics import checks
 from ..numerics.nonlinearities import softmax
+from ..numerics.sampling import pieces
 
 # %% ../../nbs/71_likelihood.ipynb #dc41ba88
 def directions(rows, # (..., d)
@@ -81,11 +82,8 @@ def bartlett_of(z, # normals (q, c, ...), of which the upper triangle is not use
         T[j, j] = quantile(z[j, j].clip(-FARTHEST, FARTHEST))
     return T/np.sqrt(df)
 
-def bartlett_pullback(z, # as above
-                      df, # as above
-                      dT, # derivatives by T, (q, c, ...)
-                     ): # derivatives by z
-    "What a small change of each normal changes."
+def bartlett_pullback(z, df, dT): # (q, c, ...)
+    "From the derivatives by T to those by the normals z."
     dz = dT*below(z)
     for j in range(z.shape[1]):
         _, derivative = chi(df - j)
@@ -119,7 +117,7 @@ class Layer:
     width: float # n in [1, ∞]
     scale: float # of the scores
     var_vo: float # σ_V²σ_O²
-    readout: object # a position or "mean"
+    readout: object # a position, negative ones from each sequence's end, or "mean"
     mask: object # None, "causal" or boolean (s, s)
 
     def shapes(self, ranks=None):
@@ -134,6 +132,10 @@ class Layer:
     def blocks(self):
         "(size, copies) of each kind of latents: heads are alike."
         return tuple((a*b, self.heads) for a, b in self.shapes())
+
+    def held(self, view):
+        "Numbers that one network, of so many heads, holds at work, about."
+        return 4*view.readout.size*view.keys.shape[1]*self.heads
 
     def dim(self):
         "Number of latents."
@@ -156,9 +158,7 @@ class Layer:
 
 # %% ../../nbs/71_likelihood.ipynb #rows
 #| code-fold: true
-def rows_read(X, # Sequences
-              readout, # a position, negative ones from each sequence's end, or "mean"
-             ): # positions (P, R), their weights (P, R)
+def rows_read(X, readout): # positions (P, R), their weights (P, R)
     "Which rows are read out; a mean is over the tokens that are there."
     P, s, _ = X.tokens.shape
     if isinstance(readout, str):
@@ -167,10 +167,7 @@ def rows_read(X, # Sequences
     rows = np.where(readout < 0, X.lengths + readout, readout)
     return rows[:, None], np.ones((P, 1))
 
-def hidden_tokens(X, # Sequences
-                  rows, # read out, (P, R)
-                  mask, # None, "causal" or boolean (s, s)
-                 ): # (P, R, s), or (1, R, s) if all sequences are alike
+def hidden_tokens(X, rows, mask): # (P, R, s), or (1, R, s) if all sequences are alike
     "0 where a row may attend, −∞ where it may not or where no token is."
     see = visible(mask, X.tokens.shape[1])[rows] & X.real()[:, None]
     see = see | ~see.any(2, keepdims=True) # rows of padding, of no weight
@@ -178,9 +175,7 @@ def hidden_tokens(X, # Sequences
         see = see[:1]
     return np.where(see, 0., -np.inf)
 
-def visible(mask, # None, "causal" or boolean (s, s)
-            s, # tokens
-           ): # boolean (s, s)
+def visible(mask, s): # boolean (s, s)
     "Which token may attend to which; ValueError or TypeError for what is no mask."
     if mask is None:
         return np.ones((s, s), dtype=bool)
@@ -195,8 +190,8 @@ def training_layer(X, # training Sequences
                    var_qk=1., # σ_Q²σ_K²
                    var_vo=1., # σ_V²σ_O²
                    scaling="sqrt", # or "linear"
-                   readout=-1, # position or "mean"
-                   mask=None, # None, "causal" or boolean (s, s)
+                   readout=-1, # as in Layer
+                   mask=None, # as in Layer
                   ): # Layer
     "The layer in the coordinates of its training sequences, padding left out."
     real = X.real()
@@ -229,9 +224,7 @@ def factors(layer, latents): # (b, c, HM), (e, f, HM) or None, None
         return None, None
     return tuple(merged(bartlett_of(z, layer.width)) for z in latents[1:])
 
-def attend(layer, # Layer
-           view, # View of P sequences
-           latents, # [(a, c, H, M), …]
+def attend(layer, view, latents,
            key_factor=None, # if it is known
           ): # (P, R, s, HM)
     r"The weights $A$ of the rows read out."
@@ -241,10 +234,8 @@ def attend(layer, # Layer
         B = np.einsum("acx,bcx->abx", B, T)
     return softmax(raw_scores(view, B) + view.hidden[..., None], axis=2)
 
-def raw_scores(view, # View of P sequences
-               B, # bilinear forms (a, b, HM), scaled
-              ): # (P, R, s, HM)
-    "Of the rows read out; a hidden token has one too."
+def raw_scores(view, B): # (P, R, s, HM)
+    "Of the rows read out, with scaled forms B (a, b, HM); a hidden token has one too."
     a, b, HM = B.shape
     asked = view.queries[..., :a] @ B.reshape(a, b*HM)
     keys = view.keys[:, None, :, :b]
@@ -281,9 +272,7 @@ def features(layer, view, latents): # (M, P, k)
     return read(layer, view, latents).features
 
 # %% ../../nbs/71_likelihood.ipynb #back
-def pullback(layer, # Layer
-             view, # View
-             latents, # [(a, c, H, M), …]
+def pullback(layer, view, latents,
              reading, # Reading of these latents
              dΦ, # derivatives by the features, (M, P, k)
             ): # derivatives by the latents, (dim, M)
@@ -419,16 +408,12 @@ class Likelihood:
         layer = replace(self.layer, scale=scale, var_vo=self.layer.var_vo*vo)
         return replace(self, layer=layer, alpha=self.alpha*noise)
 
-    def pieces(self, z): # (dim, M)
-        "The latents [(a, c, H, m), …] in pieces of particles that stay in the cache."
-        P, s, e = self.view.values.shape
-        rows = self.view.readout.shape[1]
-        each = max(P, 1)*self.layer.heads*(rows*s + e)
-        for j, m in sampling.pieces(z.shape[1], max(1, CACHED//each)):
-            yield self.layer.split(z[:, j:j+m])
-
     def _of_all(self, z):
-        parts = [self._of_some(latents) for latents in self.pieces(z)]
+        "In pieces of particles that stay in the cache."
+        P, s, e = self.view.values.shape
+        each = max(P, 1)*self.layer.heads*(self.view.readout.shape[1]*s + e)
+        parts = [self._of_some(self.layer.split(z[:, j:j+m]))
+                 for j, m in pieces(z.shape[1], max(1, CACHED//each))]
         return [np.concatenate(x, axis=-1) for x in zip(*parts)]
 
     def _of_some(self, latents):
@@ -436,16 +421,10 @@ class Likelihood:
         Φ = reading.features
         fit = gaussian_fit(Φ, self.Y, self.alpha)
         slope = pullback(self.layer, self.view, latents, reading, fit.by_features)
+        N = latents[0].reshape(-1, len(Φ))
+        by_qk = .5*(N*slope[:len(N)]).sum(0)
         by_vo = .5*(Φ*fit.by_features).sum((1, 2))
-        dials = np.stack([by_score_variance(latents, slope), by_vo, fit.by_noise])
-        return fit.loglik, slope, dials
-
-def by_score_variance(latents, # [(a, c, H, M), …]
-                      slope, # gradients (dim, M)
-                     ): # (M,)
-    "Derivatives by log var_qk."
-    N = latents[0].reshape(-1, slope.shape[1])
-    return .5*(N*slope[:len(N)]).sum(0)
+        return fit.loglik, slope, np.stack([by_qk, by_vo, fit.by_noise])
 
 def normals(dim, # of the latents
             size, # M, a power of two

@@ -130,6 +130,7 @@ class AttentionRegressor(Estimator):
     keep: float = .9
     random_state: RandomState | Rng = None
     verbose: bool = False
+    _needs_fit = False # before, it is the prior
     posterior_: Any = field(init=False)
     y_train_: np.ndarray = field(init=False)
 
@@ -141,7 +142,7 @@ class AttentionRegressor(Estimator):
         executor = checks.executor(executor)
         if self.verbose:
             print(f"about {seconds(self, X, y):.0f} s")
-        self._learn(fitted(self, X, y, executor))
+        self._learn(**fitted(self, X, y, executor)._asdict())
         return self
 
     @verb
@@ -151,17 +152,12 @@ class AttentionRegressor(Estimator):
 
     @verb
     def predictive(self, X: Any, noise: bool = True) -> Mixture:
-        """The law of y at each sequence: a mixture of Gaussians, one per particle.
+        """The law of y, (Q,) or (Q, D), at each sequence: one Gaussian per particle.
 
         Parameters
         ----------
         noise
             of an observation; False: of the function itself
-
-        Returns
-        -------
-        Mixture
-            For values (Q,) or (Q, D).
         """
         me, X = self._ready(X)
         return law_of(me, X, me.alpha_ if noise else 0.)
@@ -169,20 +165,14 @@ class AttentionRegressor(Estimator):
     @verb
     def predict(self, X: Any, return_std: bool = False,
                 return_cov: bool = False) -> Any:
-        """Posterior mean of the function.
+        """Posterior mean of the function, (Q,) or (Q, D).
 
         Parameters
         ----------
         return_std
-            also the standard deviation (without noise)?
+            also the standard deviation (without noise), of the same shape?
         return_cov
-            also the covariance of the values (without noise)?
-
-        Returns
-        -------
-        ndarray or tuple of ndarray
-            Mean (Q,) or (Q, D); with it std of the same shape, or cov (Q, Q) or
-            (Q, Q, D).
+            also the covariance of the values (without noise), (Q, Q) or (Q, Q, D)?
         """
         if return_std and return_cov:
             checks.refuse("return_std", "be False with return_cov", "both",
@@ -207,11 +197,7 @@ class AttentionRegressor(Estimator):
         Parameters
         ----------
         n_samples
-            number of functions
-
-        Returns
-        -------
-        ndarray (Q, n_samples) or (Q, D, n_samples)
+            number of functions: (Q, n_samples) or (Q, D, n_samples)
         """
         me, X = self._ready(X)
         n = checks.count(n_samples, "n_samples")
@@ -223,9 +209,7 @@ class AttentionRegressor(Estimator):
     def attention(self, X: Any) -> np.ndarray:
         """Posterior mean of the attention weights, averaged over heads.
 
-        Returns
-        -------
-        ndarray (Q, s), or (Q, s, s) for readout="mean"
+        (Q, s), or (Q, s, s) for readout="mean".
         """
         me, X = self._ready(X)
         A = me.posterior_.attention(X)
@@ -242,13 +226,14 @@ class AttentionRegressor(Estimator):
             sequences and their targets; None = what the model was fitted to
         level
             probability of each interval, in (0, 1)
-
-        Returns
-        -------
-        matplotlib Axes
         """
         if X is None:
-            X, y = self._training()
+            if not hasattr(self, "posterior_") or not len(self.y_train_):
+                checks.refuse("X", "be given before the model is fitted", "None",
+                              "fit it, or pass sequences and targets")
+            known = self.posterior_.X
+            X = [x[:k] for x, k in zip(known.tokens, known.lengths)]
+            y = self.y_train_
         level = checks.number(level, "level", "(0, 1)")
         law = self.predictive(X)
         mean = law.mean()
@@ -269,10 +254,6 @@ class AttentionRegressor(Estimator):
         ----------
         tokens
             labels of the s tokens; None = their numbers
-
-        Returns
-        -------
-        matplotlib Axes
         """
         A = self.attention(X)
         if A.ndim == 3:
@@ -286,14 +267,6 @@ class AttentionRegressor(Estimator):
         ax.set(xlabel="token", ylabel="sequence")
         return ax
 
-    def _training(self):
-        "Sequences and targets of the fit."
-        if not hasattr(self, "posterior_") or not len(self.y_train_):
-            checks.refuse("X", "be given before the model is fitted", "None",
-                          "fit it, or pass sequences and targets")
-        X = self.posterior_.X
-        return [x[:k] for x, k in zip(X.tokens, X.lengths)], self.y_train_
-
     @verb
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         "R² of the predictions as scikit-learn has it: the mean over outputs."
@@ -303,19 +276,15 @@ class AttentionRegressor(Estimator):
     def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
         """Evidence of models with other numbers of heads on the data of `fit`.
 
-        One fit per number, each with its own optimizer if there is one: seconds for
-        infinitely many heads, minutes for several. `verbose=True` shows bars.
+        A pandas.DataFrame: for each number the log evidence, its standard error, and
+        the probability of the model if all were equally likely before. One fit per
+        number, each with its own optimizer if there is one: seconds for infinitely
+        many heads, minutes for several. `verbose=True` shows bars.
 
         Parameters
         ----------
         heads
             sequence of int or np.inf
-
-        Returns
-        -------
-        pandas.DataFrame
-            For each number: log evidence, its standard error, and the probability of
-            the model if all were equally likely before.
         """
         import pandas as pd
         if not hasattr(self, "posterior_"):
@@ -341,14 +310,6 @@ class AttentionRegressor(Estimator):
         _check(self)
         X = suited(self, X)
         return fitted(self, X.take(slice(0, 0)), np.zeros(0)), X
-
-    def __sklearn_tags__(self):
-        "What scikit-learn asks of an estimator; only it calls this."
-        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
-        return Tags(estimator_type="regressor", requires_fit=False,
-                    target_tags=TargetTags(required=True, multi_output=True),
-                    regressor_tags=RegressorTags(),
-                    input_tags=InputTags(two_d_array=False, three_d_array=True))
 
 # %% ../../nbs/26_learning.ipynb #6cadddd5
 #| code-fold: true
