@@ -213,7 +213,44 @@ def test_two_coefficients_of_each_vector(φ):
     known = cross_moment(f, lambda x: x, (-.2*one, .3*one), 2*one, one, .5*one, **nodes)
     np.testing.assert_allclose(P.moment(h, u).ravel(), known, rtol=1e-7)
     np.testing.assert_allclose(P.moment(h).ravel(), cross_moment(f, np.ones_like, (-.2*one, 0*one), 2*one, 0*one, 0*one, **nodes), rtol=1e-7)
-    with patch("infattn_nb.programs.score_paths.cross_moment", side_effect=AssertionError), patch.object(Paths, "_found_line", autospec=True, side_effect=Paths._found_line) as found:
+    with patch.object(Paths, "_two", side_effect=AssertionError), patch.object(Paths, "_found_line", autospec=True, side_effect=Paths._found_line) as found:
         P = Paths(p, 1)
         for _ in range(3): P.moment(h, u), P.moment(u, h), P.moment(h)
     assert found.call_count == 3 # of h, of u, of the constant
+
+def mixed(φs, mean=0.):
+    "An attention layer whose outputs go through several functions, with each other and with the inputs."
+    p = Program()
+    h = p.inputs(np.eye(3)/2 + .5, mean)
+    x = [φs[0](u) for u in h]
+    Q, K, V, O, W = (p.matrix(name) for name in "QKVOW")
+    y = [O @ p.attend([p.score(Q @ u, K @ v) for v in x], [V @ v for v in x]) for u in x]
+    for u in [φs[1](y[0]) + φs[2](y[1]), φs[2](y[0] - y[1]), p.nonlin(np.cos, h[0]), φs[1](h[0]), *x[:2]]: W @ u
+    return p
+
+@pytest.mark.filterwarnings("ignore::infattn_nb.AssumptionWarning")
+@pytest.mark.parametrize("φs, mean", [((relu, tanh, gelu), 0.), ((tanh, relu, softplus), [.3, -.2, 0.])])
+def test_series_of_each_function_are_kept(φs, mean):
+    "Products of different functions, path by path, as from the whole series of each pair: independent ones, correlated ones, ρ = 1."
+    seen, now = [], Paths._two
+    def both(self, a, b):
+        (f, u), (g, v) = self._one_argument(a), self._one_argument(b)
+        μ, ν, *abc = (x.ravel() for x in self._pair_of_gaussians(u, v))
+        if f != g: seen.append((now(self, a, b).ravel(), cross_moment(f, g, (μ, ν), *abc, 2**14 if μ.size <= 16 else 2**12), np.abs(abc[2]).max()))
+        return now(self, a, b)
+    with patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64)
+    assert len(seen) > 5 and min(c for *_, c in seen) == 0 < max(c for *_, c in seen)
+    for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
+    with patch("infattn_nb.programs.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
+    for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
+
+def test_covariance_of_many_heads():
+    "E S is that of one head: from its scrambled points, within the stated error of draws."
+    many = Attention(Tokens(3, relu), heads=512, var_q=4.)
+    S, error = many.law().cov(draws=64, rng=1, return_error=True)
+    drawn, noise = replace(many.law(), average=None).cov(draws=64, rng=2, return_error=True)
+    assert (np.abs(S - drawn) < 9*np.hypot(error, noise)).all() and (error < noise).all() and noise.max() < .01*S.max()
+    other, more = many.law().cov(draws=64, rng=3, return_error=True)
+    assert (np.abs(S - other) < 9*np.hypot(error, more)).all() and (S != other).any()
+    with ThreadPoolExecutor(2) as pool: assert (many.law().cov(64, 1, executor=pool) == S).all() # whoever computes
+    assert replace(many, heads=255).law().average is None and many.law(64).average is None
