@@ -15,6 +15,8 @@ import sys
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -27,6 +29,7 @@ import scipy
 from infattn_nb import Attention, Program, Tokens, clip, identity, limit, mlp
 from infattn_nb import paper_layer, relu, simulate, simulate_dense, tanh
 from infattn_nb.layer.gram_sums import explicit_sums, sums_by_signs
+from infattn_nb.layer.recipe import sample_outputs
 from infattn_nb.numerics import sampling as factors
 from infattn_nb.numerics.quadrature import cross_moment
 from infattn_nb.paper.figures import PLANS
@@ -234,21 +237,41 @@ def mended(s=1000, steps=120):
         x = W @ tanh(x)
     cases = {f"a sample of {s:,} tokens in the limit": (lambda: law.rvs(1, 0), factors, "MANY", np.inf),
              f"limit of {steps} tanh steps that share a matrix": (lambda: limit(p), Paths, "_foresee", lambda *_: None),
-             "limit of two attention layers that share matrices": (two_layers, Paths, "_along_a_line", pair_by_pair)}
+             "limit of two attention layers that share matrices": (two_layers, Paths, "_along_a_line", pair_by_pair),
+             "the same with two different nonlinearities": (partial(two_layers, between=tanh), Paths, "_two", whole_series)}
     for name, (call, place, what, before) in cases.items():
         def old():
             with patch.object(place, what, before): call()
         new, slow = side_by_side(call, old, repetitions=1)
         row("long sequences and chains", name, new, "faster than before", slow/new)
 
-def two_layers(s=4):
+def many_heads(heads=10**5, draws=100, few=2, size=BLOCK):
+    "E S of many heads, and outputs of few tokens, as they are computed and as they were."
+    law = Attention(Tokens(S, relu), heads=heads).law()
+    by_draws = replace(law, average=None)
+    new, slow = side_by_side(lambda: law.cov(draws, executor=ONE),
+                             lambda: by_draws.cov(draws, executor=ONE), repetitions=1)
+    row("many heads", f"{heads:,} heads in the limit: cov(draws={draws})", new,
+        "faster than with draws of S", slow/new)
+    for s, h in ((1, 16), (2, 16), (2, 64)):
+        layer = Attention(Tokens(s, relu), heads=h)
+        through_S = layer.law()
+        sample = partial(sample_outputs, layer, layer.tokens, np.inf)
+        at_once = replace(through_S, direct=sample)
+        new, slow = side_by_side(lambda: through_S.rvs(size, 0, ONE),
+                                 lambda: at_once.rvs(size, 0, ONE), repetitions=20)
+        case = f"outputs of {s} token{'s'*(s > 1)}, {h} heads, in the limit"
+        row("many heads", case, new/size, "faster through S than at once", slow/new)
+
+def two_layers(s=4, between=lambda h: h):
     "Two attention layers that share their matrices, ReLU tokens."
     p = Program()
     x = [relu(h) for h in p.inputs(np.eye(s)/2 + .5)]
     Q, K, V, O = (p.matrix(name) for name in "QKVO")
     for _ in range(2):
         keys, values = ([W @ h for h in x] for W in (K, V))
-        x = [O @ p.attend([p.score(Q @ h, k) for k in keys], values) for h in x]
+        y = [O @ p.attend([p.score(Q @ h, k) for k in keys], values) for h in x]
+        x = [between(h) for h in y]
     return limit(p)
 
 def pair_by_pair(paths, a, b):
@@ -263,9 +286,22 @@ def pair_by_pair(paths, a, b):
     shape = paths._pair_of_gaussians(u, v)[0].shape
     return np.concatenate(parts).reshape(shape)
 
+def whole_series(paths, a, b):
+    "As it was: all coefficients of both functions, for each pair of atoms anew."
+    (f, u), (g, v) = paths._one_argument(a), paths._one_argument(b)
+    μ, ν, *abc = paths._pair_of_gaussians(u, v)
+    if f == g:
+        return f.closed_form(*abc)
+    flat = [x.ravel() for x in (μ, ν, *abc)]
+    parts = []
+    for k in range(0, μ.size, 512):
+        m, n, *piece = (x[k:k+512] for x in flat)
+        parts.append(cross_moment(f, g, (m, n), *piece, 2**12))
+    return np.concatenate(parts).reshape(μ.shape)
+
 PARTS = {f.__name__: f for f in (against_literal, numbers_alone, signs_first, figures,
                                  programs, growth, memory, threads, limit_law,
-                                 mended)}
+                                 mended, many_heads)}
 
 def main(*names):
     file = Path(__file__).parent.parent/"nbs/data/benchmarks.json"

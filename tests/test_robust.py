@@ -1,5 +1,7 @@
 """What a second attack found: underflow that raises, tiny numbers, hints, pipes, locales, archives, long chains."""
+import copy
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,11 +18,12 @@ import pytest
 from numpy.random import default_rng
 
 import infattn_nb
-from infattn_nb import Attention, AttentionRegressor, HierarchicalGaussian, Program, ScaleMixture, Tokens, attention
-from infattn_nb import gelu, gelu_tanh, identity, limit, relu, silu, softplus, tanh
+from infattn_nb import Attention, AttentionRegressor, HierarchicalGaussian, Nonlinearity, Program, ScaleMixture, Tokens, attention
+from infattn_nb import Transformer, compose, gelu, gelu_tanh, good_enough, identity, leaky_relu, limit, relu
+from infattn_nb import silu, simulate, simulate_dense, softplus, tanh
 from infattn_nb.learning import fitting
 from infattn_nb.learning.estimator import sequences
-from infattn_nb.layer.recipe import sample_outputs
+from infattn_nb.layer.recipe import limit_marginal, sample_outputs
 from infattn_nb.numerics import sampling as factors
 from infattn_nb.numerics.quadrature import cross_moment
 from infattn_nb.numerics.sampling import lower_times, psd_factor, times_lower
@@ -213,7 +216,137 @@ def test_two_coefficients_of_each_vector(φ):
     known = cross_moment(f, lambda x: x, (-.2*one, .3*one), 2*one, one, .5*one, **nodes)
     np.testing.assert_allclose(P.moment(h, u).ravel(), known, rtol=1e-7)
     np.testing.assert_allclose(P.moment(h).ravel(), cross_moment(f, np.ones_like, (-.2*one, 0*one), 2*one, 0*one, 0*one, **nodes), rtol=1e-7)
-    with patch("infattn_nb.programs.score_paths.cross_moment", side_effect=AssertionError), patch.object(Paths, "_found_line", autospec=True, side_effect=Paths._found_line) as found:
+    with patch.object(Paths, "_two", side_effect=AssertionError), patch.object(Paths, "_found_line", autospec=True, side_effect=Paths._found_line) as found:
         P = Paths(p, 1)
         for _ in range(3): P.moment(h, u), P.moment(u, h), P.moment(h)
     assert found.call_count == 3 # of h, of u, of the constant
+
+def mixed(φs, mean=0.):
+    "An attention layer whose outputs go through several functions, with each other and with the inputs."
+    p = Program()
+    h = p.inputs(np.eye(3)/2 + .5, mean)
+    x = [φs[0](u) for u in h]
+    Q, K, V, O, W = (p.matrix(name) for name in "QKVOW")
+    y = [O @ p.attend([p.score(Q @ u, K @ v) for v in x], [V @ v for v in x]) for u in x]
+    for u in [φs[1](y[0]) + φs[2](y[1]), φs[2](y[0] - y[1]), p.nonlin(np.cos, h[0]), φs[1](h[0]), *x[:2]]: W @ u
+    return p
+
+@pytest.mark.filterwarnings("ignore::infattn_nb.AssumptionWarning")
+@pytest.mark.parametrize("φs, mean", [((relu, tanh, gelu), 0.), ((tanh, relu, softplus), [.3, -.2, 0.])])
+def test_series_of_each_function_are_kept(φs, mean):
+    "Products of different functions, path by path, as from the whole series of each pair: independent ones, correlated ones, ρ = 1."
+    seen, now = [], Paths._two
+    def both(self, a, b):
+        (f, u), (g, v) = self._one_argument(a), self._one_argument(b)
+        μ, ν, *abc = (x.ravel() for x in self._pair_of_gaussians(u, v))
+        if f != g: seen.append((now(self, a, b).ravel(), cross_moment(f, g, (μ, ν), *abc, 2**14 if μ.size <= 16 else 2**12), np.abs(abc[2]).max()))
+        return now(self, a, b)
+    with patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64)
+    assert len(seen) > 5 and min(c for *_, c in seen) == 0 < max(c for *_, c in seen)
+    for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
+    with patch("infattn_nb.programs.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
+    for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
+
+def test_covariance_of_many_heads():
+    "E S is that of one head: from its scrambled points, within the stated error of draws."
+    many = Attention(Tokens(3, relu), heads=512, var_q=4.)
+    S, error = many.law().cov(draws=64, rng=1, return_error=True)
+    drawn, noise = replace(many.law(), average=None).cov(draws=64, rng=2, return_error=True)
+    assert (np.abs(S - drawn) < 9*np.hypot(error, noise)).all() and (error < noise).all() and noise.max() < .01*S.max()
+    other, more = many.law().cov(draws=64, rng=3, return_error=True)
+    assert (np.abs(S - other) < 9*np.hypot(error, more)).all() and (S != other).any()
+    with ThreadPoolExecutor(2) as pool: assert (many.law().cov(64, 1, executor=pool) == S).all() # whoever computes
+    assert replace(many, heads=255).law().average is None and many.law(64).average is None
+
+HUGE = Attention(Tokens(3, relu), heads=10**30)
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: FOUR.law().fold(np.sum, 10**20), "`size` must be at most 1,000,000,000,000"),
+    (lambda: FOUR.law().cov(10**20), "`draws` must be at most"),
+    (lambda: FOUR.law().logpdf([1., 2, 3, 4], 10**20), "`draws` must be at most"),
+    (lambda: FOUR.law().logpdf([1., 2, 3, 4], islands=10**12), "`islands` must be at most"),
+    (lambda: FOUR.infinite_heads(10**12), "`replicates` must be at most"),
+    (lambda: HUGE.law().rvs(), "`heads` must be fewer than"),
+    (lambda: HUGE.law().covariances(2), "`heads` must be fewer than"),
+    (lambda: HUGE.law(8).marginal(), "`heads` must be fewer than"),
+    (lambda: HUGE.scores(), "`heads` must be fewer than"),
+    (lambda: replace(HUGE, heads=10**11).scores(), "`size` must leave room in memory"),
+    (lambda: simulate_dense(FOUR, 10**7), "`size` must leave room in memory"),
+    (lambda: simulate(*one_product(), 10**15), "`width` must leave room in memory"),
+    (lambda: simulate(*one_product(), 2**70), "`width` must leave room in memory"),
+    (lambda: simulate(*one_product(), 64, coords=10**30), "`coords` must be at most"),
+    (lambda: limit(one_product()[0]).rvs(one_product()[1], coords=10**30), "`coords` must be at most"),
+    (lambda: limit(one_product()[0], paths=10**15), "`paths` must be at most"),
+], ids=lambda x: x if isinstance(x, str) else "")
+def test_what_would_never_end_is_refused(call, words):
+    with pytest.raises(ValueError, match=words): call()
+
+def one_product():
+    p = Program()
+    W, x = p.matrix(), p.inputs(np.eye(1))[0]
+    return p, [W @ tanh(x)]
+
+def test_huge_numbers_that_need_no_draws():
+    "The law of one output and E S know any number of heads."
+    assert HUGE.law().marginal().kurtosis() < 1e-25 and np.isfinite(replace(HUGE, tokens=Tokens(2, relu)).law().cov(100)).all()
+
+@pytest.mark.parametrize("options", [dict(cov=1e-310), dict(cov=5e-324), dict(cov=1e-149, var_v=1e-149), dict(cov=1e-200, var_o=1e-200)], ids=str)
+def test_tokens_that_floats_cannot_hold(options):
+    "Their outputs had a standard deviation of 0, or the refusal named an internal argument."
+    cov = options.pop("cov")
+    with pytest.raises(ValueError, match="`var_v·var_o·cov` must be 0 or at least 1e-290"): Attention(Tokens(2, identity, cov*np.eye(2)), **options).law()
+    assert Attention(Tokens(2, identity, 1e-149*np.eye(2)), var_v=1e-140).law().marginal().std() > 0
+    assert Attention(Tokens(2, identity, 0*np.eye(2))).law().marginal().std() == 0
+
+def same_bytes(_):
+    "What is computed once and kept, from many threads at once."
+    layer = Attention(Tokens(4, relu), heads=3, var_o=1.2345)
+    p, y = one_product()
+    return b"".join(np.asarray(x).tobytes() for x in (layer.law().marginal().pdf(np.linspace(-3, 3, 9)), layer.law().rvs(5000, 7), layer.law(16).covariances(100, 3), limit(p).cov(y)))
+
+def test_eight_threads_agree():
+    limit_marginal.cache_clear()
+    with ThreadPoolExecutor(8) as pool: found = set(pool.map(same_bytes, range(8)))
+    assert found == {same_bytes(0)}
+
+def frozen_things():
+    "One of each class that is a value."
+    p, y = one_product()
+    yield from (FOUR, FOUR.tokens, FOUR.law(), FOUR.law(8), FOUR.law().marginal(), FOUR.law().marginal()(1., 2.), HierarchicalGaussian.constant(np.eye(2)))
+    yield from (leaky_relu(.1), compose(tanh, relu), Transformer.uniform(np.eye(3), layers=1, heads=1), good_enough(FOUR, 64), p, limit(p))
+
+@pytest.mark.parametrize("thing", frozen_things(), ids=lambda x: type(x).__name__)
+def test_copies_are_the_same(thing):
+    for again in (pickle.loads(pickle.dumps(thing)), copy.deepcopy(thing), copy.copy(thing)):
+        assert type(again) is type(thing) and (type(thing).__repr__ is object.__repr__ or repr(again) == repr(thing))
+        if isinstance(thing, (Attention, Tokens, Nonlinearity)): assert again == thing and hash(again) == hash(thing)
+        if hasattr(thing, "rvs") and not isinstance(thing, type(limit(one_product()[0]))): assert np.array_equal(again.rvs(3, 0) if isinstance(thing, HierarchicalGaussian) else again.rvs(3, rng=0), thing.rvs(3, 0) if isinstance(thing, HierarchicalGaussian) else thing.rvs(3, rng=0))
+
+@pytest.mark.parametrize("made", [np.float32, np.float16, np.longdouble, int, np.asfortranarray, lambda x: np.stack([x, x], -1)[..., 0]], ids=["float32", "float16", "longdouble", "int", "Fortran", "strided"])
+def test_any_array_of_the_same_numbers(made):
+    "Kinds and layouts of arrays, read-only too, change nothing."
+    K = np.array([[2, 1, 0], [1, 2, 1], [0, 1, 2]])
+    given = made(K) if callable(made) and not isinstance(made, type) else K.astype(made)
+    given.flags.writeable = False
+    layers = [Attention(Tokens(3, relu, C), bias=C) for C in (K.astype(float), given)]
+    assert np.array_equal(*(layer.law().rvs(4, 0) for layer in layers))
+    y = np.array([1, 0, 1])
+    assert layers[0].law().logpdf(y, islands=0, draws=4096) == layers[1].law().logpdf(y.astype(np.float32), islands=0, draws=4096)
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_nothing_at_all():
+    "Empty arrays are answered with empty arrays."
+    law = FOUR.law()
+    shapes = law.logpdf(np.zeros((0, 4))).shape, law.marginal().ppf([]).shape, law.rvs((0, 2), 0).shape, FOUR.scores(8, 0, 0).shape, law.covariances(0).shape
+    assert shapes == ((0,), (0,), (0, 2, 4), (0, 2, 4, 4), (0, 4, 4))
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", ["Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0)", "Attention(Tokens(8, identity, cov=np.eye(8)), heads=8, var_q=4.).law().logpdf([8.]*4 + [-8.]*4)",
+                                  "Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0, ProcessPoolExecutor(2))"])
+def test_interrupts_are_answered(code):
+    text = f"import numpy as np\nfrom concurrent.futures import ProcessPoolExecutor\nfrom infattn_nb import *\nprint(1, flush=True)\n{code}"
+    p = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    p.stdout.readline()
+    time.sleep(3)
+    os.killpg(p.pid, signal.SIGINT)
+    assert "KeyboardInterrupt" in p.communicate(timeout=30)[1]

@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 from .mixtures import ScaleMixture
 from ..numerics import checks
-from ..numerics.sampling import Rng, Size, documented, draw, fold
+from ..numerics.sampling import MOST, Rng, Size, documented, draw, fold
 from ..numerics.sampling import mean_and_error, pieces, psd_factor
 from ..numerics.sampling import seed_sequence, sums
 
@@ -258,7 +258,7 @@ class HierarchicalGaussian:
         ValueError
             if `draws` is below two
         """
-        draws = checks.count(draws, "draws", least=2)
+        draws = checks.count(draws, "draws", least=2, most=MOST)
         if self.fixed is not None:
             mean = self.fixed.copy()
             error = 0*mean
@@ -310,8 +310,8 @@ class HierarchicalGaussian:
         at = checks.real(y, "y", (..., self.dim), remedy="pass one number per output")
         if self.dim == 1 and self.exact:
             return self.exact(0).logpdf(at[..., 0], return_error=return_error)
-        n = 1 if self.fixed is not None else checks.count(draws, "draws", least=2)
-        islands = checks.count(islands, "islands", least=0)
+        n = 1 if self.fixed is not None else checks.count(draws, "draws", 2, MOST)
+        islands = checks.count(islands, "islands", least=0, most=2**16)
         finite = np.isfinite(at).all(-1)
         asked = np.where(finite[..., None], at, 0.)
         away = self.peak(asked) if self.peak else np.full(finite.shape, np.inf)

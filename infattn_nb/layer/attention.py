@@ -197,6 +197,8 @@ class Attention:
         n = self.check_width(width)
         tokens, tv = self.tokens.sampled(n, exact)
         known = n == np.inf and not self.narrow and not self.tokens.random
+        if known:
+            _refuse_tiny(self)
         many = self.heads >= MANY_HEADS
         few = n == np.inf and tokens.seq_len <= 2 and self.heads >= 16 # S is less work
         return HierarchicalGaussian(
@@ -262,7 +264,7 @@ class Attention:
             HierarchicalGaussian with constant S, or (law, error (s, s))
         """
         least = 2 if return_error else 1
-        replicates = checks.count(replicates, "replicates", least)
+        replicates = checks.count(replicates, "replicates", least, 2**16)
         S = head_averages(self, seed_sequence(rng).spawn(replicates))
         law = HierarchicalGaussian.constant(np.mean(S, axis=0))
         if not return_error:
@@ -307,6 +309,14 @@ def _head_width(m):
     if m is None or isinstance(m, str) and m == "full":
         return m
     return checks.count(m, "head_width", also=" or 'full' or None")
+
+def _refuse_tiny(layer):
+    "Refuse a layer whose outputs floats cannot hold."
+    largest = layer.tokens.kernel().diagonal().max()
+    factors = layer.var_v, layer.var_o, largest
+    if min(factors) > 0 and np.prod(factors) < 1e-290:
+        checks.refuse("var_v·var_o·cov", "be 0 or at least 1e-290",
+                      f"{np.prod(factors):g}", "choose another unit")
 
 # %% ../../nbs/03_attention.ipynb #635ceb39
 @documented

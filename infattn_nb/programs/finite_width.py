@@ -17,6 +17,7 @@ from ..layer.tokens import TokenLaw
 from ..numerics import checks
 from ..numerics.sampling import Rng, Size, by_pieces, documented, draw
 from ..numerics.sampling import psd_factor
+from ..numerics.sampling import MOST
 from .infinite_width import limit
 from .nodes import Input, MatMul, Normalize, Score, Vector, apply
 from .program import Program, Scores, Vectors
@@ -196,7 +197,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
         for vectors of another program, or a width that gives no whole lengths
     """
     n = checks.width(width, finite=True)
-    c = 1 if coords is None else checks.count(coords, "coords")
+    c = 1 if coords is None else checks.count(coords, "coords", most=MOST)
     outputs, asked = wanted(program, outputs, scores)
     past = program.past(*outputs, *asked)
     rows = rows_needed(past, n, c)
@@ -206,7 +207,11 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
                           f"{c} for `{program.name(h)}` of {rows[h]}",
                           "choose a larger width")
     keep = partial(_first_coordinates, outputs, asked, c)
-    sample = partial(_kept, Run(past, rows, n, dense), keep)
+    run = Run(past, rows, n, dense)
+    if run.numbers() > MOST:
+        checks.refuse("width", "leave room in memory for one sample", f"{n:g}",
+                      "choose a smaller one")
+    sample = partial(_kept, run, keep)
     vectors, numbers = draw(sample, size, rng, executor=executor)
     if coords is None:
         vectors = vectors[..., 0]

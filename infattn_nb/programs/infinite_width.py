@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from ..laws.hierarchical import HierarchicalGaussian
 from ..numerics import checks
-from ..numerics.sampling import Rng, Size, documented, draw, telling
+from ..numerics.sampling import MOST, Rng, Size, documented, draw
+from ..numerics.sampling import telling
 from .nodes import Score, Vector
 from .program import Program, Scores, Vectors
 from .score_paths import BATCHES, Paths
@@ -48,7 +49,7 @@ def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     """
     checks.kind(program, Program, "program", "write one with Program()")
     program.check()
-    paths = checks.count(paths, "paths", least=BATCHES)
+    paths = checks.count(paths, "paths", least=BATCHES, most=MOST)
     return Limit(program, Paths(program, paths, rng))
 
 _average_of = telling(
@@ -194,7 +195,7 @@ class Limit:
         ndarray
             size + (k,) or size + (k, coords); with scores also size + (r,)
         """
-        c = 1 if coords is None else checks.count(coords, "coords")
+        c = 1 if coords is None else checks.count(coords, "coords", most=MOST)
         outputs = self.drawn.own(outputs)
         asked = self.program.own(Score, scores or (), "scores")
         sample = partial(_sample, self.program, outputs, asked, c)
