@@ -88,7 +88,8 @@ Documented = TypeVar("Documented", bound=Callable)
 
 def documented(f: Documented, table: dict = SHARED) -> Documented:
     "A function whose docstring tells those of its parameters that many share."
-    summary, *sections = re.split(r"\n\n(?=\w+\n-+\n)", cleandoc(f.__doc__ or ""))
+    parts = re.split(r"(?:\A|\n\n)(?=\w+\n-+\n)", cleandoc(f.__doc__ or ""))
+    summary, *sections = parts
     texts = {}
     if sections and sections[0].startswith("Parameters"):
         own = sections.pop(0).split("\n", 2)[2]
@@ -110,7 +111,7 @@ def documented(f: Documented, table: dict = SHARED) -> Documented:
         if head in table and not any(own.startswith(head) for own in sections):
             sections.append(f"{head}\n{'-'*len(head)}\n{table[head]}")
     sections.sort(key=lambda section: section.startswith("Raises"))
-    f.__doc__ = "\n\n".join([summary, *sections])
+    f.__doc__ = "\n\n".join(filter(None, [summary, *sections]))
     return f
 
 def telling(**words: str) -> Callable[[Documented], Documented]:
