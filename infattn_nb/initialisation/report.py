@@ -653,7 +653,8 @@ class Widths(Panel):
                 "infinite width.")
 
     def draw(self, ax):
-        at, far = self.at**2, self.far**2
+        at = self.at**2
+        far = self.far**2
         if not at > 0:
             return self.blank(ax, "no spread")
         finite = self.r.width < np.inf
