@@ -251,10 +251,6 @@ def _size_of(t):
     "Mean square of the embeddings."
     return (np.diag(t.cov) + t.mean**2).mean()
 
-def _looks_ahead(t):
-    "May any token attend to a later one?"
-    return bool(np.triu(t.who_attends(), 1).any())
-
 # %% ../../nbs/83_scan.ipynb #ru-gpt2
 #| code-fold: true
 @_rule("GPT-2")
@@ -281,7 +277,8 @@ def _xavier(block, gain, **own):
 def _tfixup(t, width):
     "No norms; small values, ways out, MLPs and embeddings."
     L = len(t.blocks)
-    gain = .67*L**-.25 if _looks_ahead(t) else (9*L)**-.25
+    is_encoder = np.triu(t.who_attends(), 1).any() # tokens look ahead
+    gain = .67*L**-.25 if is_encoder else (9*L)**-.25
     blocks = [_xavier(block, gain, norm=None) for block in t.blocks]
     small = _embedded(t, (9*L)**-.5/_size_of(t))
     return replace(small, blocks=blocks, final_norm=False, first_norm=None)
