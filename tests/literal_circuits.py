@@ -140,6 +140,6 @@ def side_by_side(depth, n, seed, shown, y, moments, rate, batch):
     for t in range(max(moments) + 1):
         if t in moments: yield t, net, right, wrong
         b = order.choice(len(y), batch, replace=False)
-        _, right = next_circuits(right, depth, shown[b], y[b], rate, probabilities_off)
-        _, wrong = next_circuits(wrong, WrongRates(depth, one_rate), shown[b], y[b], rate, probabilities_off)
-        net.step(shown[b], probabilities_off(net.values(shown[b]), y[b]), rate)
+        _, right = next_circuits(right, depth, shown.take(b), y[b], rate, probabilities_off)
+        _, wrong = next_circuits(wrong, WrongRates(depth, one_rate), shown.take(b), y[b], rate, probabilities_off)
+        net.step(shown.take(b), probabilities_off(net.values(shown.take(b)), y[b]), rate)

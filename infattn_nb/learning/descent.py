@@ -200,7 +200,7 @@ class AttentionDescent(Estimator):
     def predict(self, X: Any) -> np.ndarray:
         "The mean of the networks, or the most probable class: (Q,) or (Q, D)."
         if self._classifies():
-            probable = self.predict_proba(X).argmax(-1)
+            probable = self.predict_proba(X).argmax(-1) # first: it asks for a fit
             return self.classes_[probable]
         return self.values(X).mean(0)
 

@@ -142,10 +142,8 @@ class ParticlePosterior(Posterior):
 
 # %% ../../nbs/75_fitting.ipynb #sidebyside
 #| code-fold: true
-def abreast(layer, view, latents,
-            slopes=False, # their derivatives by log var_qk too?
-           ): # [(P, M k)] or [(P, M k), (P, M k)]
-    "All features of all sequences, so many at a time that the work stays in the cache."
+def abreast(layer, view, latents, slopes=False): # [(P, M k)] or two of them
+    "Features of all sequences, a cacheful at a time; their slopes by log var_qk too?"
     H, M = latents[0].shape[2:]
     P, s, e = view.values.shape
     R = view.readout.shape[1]
@@ -218,11 +216,8 @@ def moved(A): # weights of attention (P, R, s, HM)
     surprise = np.log(np.maximum(A, TINIEST))
     return .5*A*(surprise - (A*surprise).sum(2, keepdims=True))
 
-def mean_covariance(likelihood,
-                    z, # draws from the prior (dim, M)
-                    slope=False, # T too, where T + Tᵀ is the derivative by log var_qk?
-                   ): # S (P, P), or S and T (2, P, P)
-    "S averaged over the prior: infinitely many heads."
+def mean_covariance(likelihood, z, slope=False): # S (P, P), or S and T (2, P, P)
+    "S averaged over draws from the prior; T + Tᵀ is its derivative by log var_qk."
     layer, view = likelihood.layer, likelihood.view
     P, s, e = view.values.shape
     each = max(P*e, view.readout.shape[1]*s + e)
@@ -326,10 +321,8 @@ def best_in_reach(likelihood, cloud, bounds): # logs, gain, log weights
         value, _, w = gained(likelihood, cloud, logs)
     return logs, value, w
 
-def climb_particles(likelihood,
-                    latents, # particles of its posterior (dim, M)
-                    bounds, moves, rng): # Turn
-    "The dials of finitely many heads, uphill while the gain exceeds its error."
+def climb_particles(likelihood, latents, bounds, moves, rng): # Turn
+    "From particles of the posterior (dim, M), uphill while the gain exceeds its error."
     cloud = cloud_at(latents, likelihood)
     M = latents.shape[1]
     step, logs = .3, np.zeros(3)

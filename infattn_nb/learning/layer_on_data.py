@@ -426,15 +426,12 @@ class Likelihood:
         by_vo = .5*(Φ*fit.by_features).sum((1, 2))
         return fit.loglik, slope, np.stack([by_qk, by_vo, fit.by_noise])
 
-def normals(dim, # of the latents
-            size, # M, a power of two
-            seed, # SeedSequence
-           ): # (dim, M)
-    "Normals, quasi-random if the dimension allows."
+def normals(dim, M, seed): # (dim, M)
+    "Normals, quasi-random if the dimension allows; M is a power of two."
     rng = default_rng(seed)
     if not 0 < dim <= qmc.Sobol.MAXDIM:
-        return rng.standard_normal((dim, size))
-    return ndtri(qmc.Sobol(dim, rng=rng).random(size).T.clip(1e-16, 1 - 1e-16))
+        return rng.standard_normal((dim, M))
+    return ndtri(qmc.Sobol(dim, rng=rng).random(M).T.clip(1e-16, 1 - 1e-16))
 
 # %% ../../nbs/71_likelihood.ipynb #public
 __all__ = []

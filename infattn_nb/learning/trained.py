@@ -55,17 +55,12 @@ def batch_at(P, batch, t, seed): # indices
     return order[k*batch:(k + 1)*batch]
 
 # %% ../../nbs/94_trained.ipynb #advancecode
-def advance(task, # Task
-            networks, # of a block
-            begin, # steps done before
-            steps, # to do now
-            rng, # Generator of the noise
-           ): # networks, losses before each step (steps, N), rng
-    "Some steps; they end early where a loss is no number."
+def advance(task, networks, done, steps, rng): # networks, losses (steps, N), rng
+    "Some steps after those done; they end early where a loss is no number."
     losses = []
     with np.errstate(all="ignore"):
         for j, _ in pieces(steps, 1):
-            view, Y, scale = task.at(begin + j)
+            view, Y, scale = task.at(done + j)
             reply = networks.reply(task.layer, view)
             losses.append(scale*task.loss.value(reply.values, Y))
             if not np.isfinite(losses[-1]).all():
@@ -454,10 +449,8 @@ class Fitted(NamedTuple):
     n_steps_: int
     interrupted_: bool
 
-def descended(model, X, Y, executor,
-              begin, # how networks start: one_layer, …
-             ): # Fitted
-    "Start, rate, run."
+def descended(model, X, Y, executor, begin): # Fitted
+    "Start (`begin` is one_layer, …), rate, run."
     networks, batches, noise, more = root_seed(model.random_state).spawn(4)
     start = begin(model, X, Y, networks, more)
     loss = loss_of(model.loss)
