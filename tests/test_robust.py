@@ -351,3 +351,18 @@ def test_interrupts_are_answered(code):
     time.sleep(3)
     os.killpg(p.pid, signal.SIGINT)
     assert "KeyboardInterrupt" in p.communicate(timeout=30)[1]
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_layer_without_a_constant_is_odd():
+    "Turn all tokens round: no score changes, every value does; a stored row of the table that shows it."
+    learning = pytest.importorskip("learning")
+    pytest.importorskip("sklearn")
+    m = AttentionRegressor(2, **SMALL).fit(X, y)
+    np.testing.assert_allclose(m.predict(-X), -m.predict(X), atol=1e-12)
+    one = np.concatenate([X, np.ones((6, 3, 1))], axis=2)
+    m = AttentionRegressor(2, **SMALL).fit(one, y)
+    other = one*[-1, -1, 1]
+    assert np.abs(m.predict(other) + m.predict(one)).max() > .01
+    fresh = learning.run_odd(0, 64, "inf", True)
+    stored = learning.pd.read_csv(learning.DATA/"learning_odd.csv", dtype=dict(model=str)).query("seed == 0 and P == 64 and model == 'inf' and constant")
+    assert len(stored) == 1 and stored.r2.item() == pytest.approx(fresh["r2"], abs=1e-4)
