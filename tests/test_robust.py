@@ -109,11 +109,15 @@ def test_whole_floats_are_heads_everywhere():
 
 COMMAND = "from infattn_nb.paper.command import infattn_figures as f\nif __name__ == '__main__': f()\n"
 
+def listens():
+    "Where pytest runs in the background of a shell, Ctrl-C is ignored, also by its children."
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 def test_interrupted_commands_say_so(tmp_path):
     "Ctrl-C gave an empty reason and 1; a closed pipe is no fault of ours."
     (tmp_path/"figures.py").write_text(COMMAND)
     call = [sys.executable, "figures.py", "--only", "fig1a", "--out", "out"]
-    run = subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
     for _ in range(600):
         if (tmp_path/"out").exists(): break
         time.sleep(.1)
@@ -346,7 +350,7 @@ def test_nothing_at_all():
                                   "Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0, ProcessPoolExecutor(2))"])
 def test_interrupts_are_answered(code):
     text = f"import numpy as np\nfrom concurrent.futures import ProcessPoolExecutor\nfrom infattn_nb import *\nprint(1, flush=True)\n{code}"
-    p = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    p = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listens)
     p.stdout.readline()
     time.sleep(3)
     os.killpg(p.pid, signal.SIGINT)
