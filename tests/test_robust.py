@@ -251,6 +251,7 @@ def test_series_of_each_function_are_kept(φs, mean):
     with patch("infattn_nb.programs.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
 
+@pytest.mark.power("covariances 1 % off")
 def test_covariance_of_many_heads():
     "E S is that of one head: from its scrambled points, within the stated error of draws."
     many = Attention(Tokens(3, relu), heads=512, var_q=4.)
