@@ -1,8 +1,8 @@
 """Joint densities far out: the estimate of `logpdf` against references that share no line with it.
 
-    python benchmarks/joint.py [--seeds 200] [--minutes 2] [--tokens 2 4 8]
+    python benchmarks/joint.py [--seeds 200] [--minutes 2] [--tokens 2 4 8] [--anew]
 
-writes nbs/data/joint.csv, one row for each number of tokens, heads and distance r: the point is y = r σ (1, …, 1, −1, …, −1), σ the standard
+writes nbs/data/joint.csv (the rows that it lacks), one row for each number of tokens, heads and distance r: the point is y = r σ (1, …, 1, −1, …, −1), σ the standard
 deviation of one output, the tokens are independent, σ_Q² = 4. The reference is, where it exists,
 
 quadrature    s = 2: the density of a mean of H independent vectors by Fourier inversion through its saddle point, of one or two heads by sums over both scores;
@@ -209,11 +209,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=2., help="for the seeds of each row, at most")
-    parser.add_argument("--tokens", type=int, nargs="*", default=[2, 4, 8], help="only these rows anew")
+    parser.add_argument("--tokens", type=int, nargs="*", default=[2, 4, 8], help="only these rows")
+    parser.add_argument("--anew", action="store_true", help="also rows that are stored")
     options = parser.parse_args()
     file = DATA/"joint.csv"
     for case in CASES:
-        if case[0] not in options.tokens: continue
+        rows = pd.read_csv(file).to_dict("records") if file.exists() else []
+        stored = case in [(r["s"], r["heads"], r["r"]) for r in rows]
+        if case[0] not in options.tokens or stored and not options.anew: continue
         fresh = row(*case, options.seeds, options.minutes)
         rows = pd.read_csv(file).to_dict("records") if file.exists() else [] # others may write, too
         rows = [r for r in rows if (r["s"], r["heads"], r["r"]) != case] + [fresh]

@@ -427,3 +427,60 @@ def test_limits_of_joint_densities():
     assert diagonal.law().logpdf([1., 2.]) == pytest.approx(norm.logpdf([1., 2.]).sum(), abs=1e-12)
     twins = replace(EQUAL, tokens=Tokens(2, identity, np.ones((2, 2)))) # identical tokens
     with pytest.raises(ValueError, match="singular"): twins.law().logpdf([1., 1.])
+
+# --- against the references of benchmarks/joint.py
+
+@pytest.mark.power("log densities a fifth of a nat apart")
+def test_references_of_joint_densities_agree(seed=0):
+    "Two tokens by sums, by Fourier inversion, and by the values of the tokens: three routes that share no line."
+    joint = pytest.importorskip("joint")
+    for H in (1, 2):
+        y = joint.point(2, H, 8)
+        exact = joint.by_sums(y, H)
+        assert joint.by_fourier(y, H) == pytest.approx(exact, abs=1e-5)
+        value, error, effective = joint.by_values(y, H, 2**14, np.random.default_rng(seed))
+        assert abs(value - exact) < 9*error and error < .1 < 100/effective**.5
+        assert abs(joint.by_fourier(1.01*y, H) - exact) > 9*error # another point is seen
+
+@pytest.mark.power("joint densities half a nat off")
+@pytest.mark.parametrize("s, H, r", nightly([(2, 8, 8), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)], (2, 8, 8)))
+def test_corners_against_references(s, H, r):
+    "Far out the error stated by default is at most .05 (at twelve standard deviations: finite), and covers the difference."
+    joint = pytest.importorskip("joint")
+    y = joint.point(s, H, r)
+    exact, own, *_ = (joint.by_fourier(y, H), 0.) if s == 2 else joint.by_values(y, H, 2**15, np.random.default_rng(1))
+    value, error = joint.layer(s, H).law().logpdf(y, rng=5, return_error=True)
+    assert error < (.1 if r == 12 else .05) and abs(value - exact) < 7*error + 7*own
+
+@pytest.mark.slow
+def test_islands_are_unbiased():
+    "The mean of exp(estimate − exact) over islands is 1; of a density five per cent too large it is not."
+    joint = pytest.importorskip("joint")
+    y = joint.point(2, 2, 6)
+    target = joint.recipe.observed(joint.layer(2, 2), y)
+    found = []
+    for k in range(12):
+        first, *others = np.random.SeedSequence(k).spawn(33)
+        _, path = joint.recipe.approach(target, first)
+        found += [joint.recipe.approach(target, seed, path)[0] for seed in others]
+    ratio = np.exp(np.array(found) - joint.by_sums(y, 2))
+    error = ratio.std()/len(ratio)**.5
+    assert abs(ratio.mean() - 1) < 6*error < .05
+
+@pytest.mark.slow
+@pytest.mark.parametrize("r", [4, 6])
+def test_stated_errors_under_many_seeds(r, seeds=200):
+    "Where draws reach: one head, two tokens, 200 seeds."
+    joint = pytest.importorskip("joint")
+    found, _ = joint.estimates(2, 1, r, seeds, 10)
+    off = (found[:, 0] - joint.by_sums(joint.point(2, 1, r), 1))/found[:, 1]
+    assert len(off) == seeds and np.abs(off).max() < 5.5 and .8 < off.std() < 1.25
+
+def test_the_stored_table_of_joint_densities():
+    "A row of draws, computed again; every row within five stated errors of its reference."
+    joint = pytest.importorskip("joint")
+    table = joint.pd.read_csv(joint.DATA/"joint.csv")
+    row = table[(table.s == 2) & (table.heads == 1) & (table.r == 4)].iloc[0]
+    assert row["value"] == pytest.approx(joint.estimates(2, 1, 4, 2, 0)[0][0, 0], rel=1e-5)
+    assert row["exact"] == pytest.approx(joint.by_sums(joint.point(2, 1, 4), 1), rel=1e-5)
+    assert (table.worst < 5).all() and (table.error[table.r <= 8] <= .05).all() and len(table) >= 24

@@ -109,11 +109,15 @@ def test_whole_floats_are_heads_everywhere():
 
 COMMAND = "from infattn_nb.paper.command import infattn_figures as f\nif __name__ == '__main__': f()\n"
 
+def listens():
+    "Where pytest runs in the background of a shell, Ctrl-C is ignored, also by its children."
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 def test_interrupted_commands_say_so(tmp_path):
     "Ctrl-C gave an empty reason and 1; a closed pipe is no fault of ours."
     (tmp_path/"figures.py").write_text(COMMAND)
     call = [sys.executable, "figures.py", "--only", "fig1a", "--out", "out"]
-    run = subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
     for _ in range(600):
         if (tmp_path/"out").exists(): break
         time.sleep(.1)
@@ -247,6 +251,7 @@ def test_series_of_each_function_are_kept(φs, mean):
     with patch("infattn_nb.programs.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
 
+@pytest.mark.power("covariances 1 % off")
 def test_covariance_of_many_heads():
     "E S is that of one head: from its scrambled points, within the stated error of draws."
     many = Attention(Tokens(3, relu), heads=512, var_q=4.)
@@ -288,7 +293,8 @@ def one_product():
 
 def test_huge_numbers_that_need_no_draws():
     "The law of one output and E S know any number of heads."
-    assert HUGE.law().marginal().kurtosis() < 1e-25 and np.isfinite(replace(HUGE, tokens=Tokens(2, relu)).law().cov(100)).all()
+    two = replace(HUGE, tokens=Tokens(2, relu)).law()
+    assert two.marginal().kurtosis() < 1e-25 and np.isfinite(two.cov(100)).all()
 
 @pytest.mark.parametrize("options", [dict(cov=1e-310), dict(cov=5e-324), dict(cov=1e-149, var_v=1e-149), dict(cov=1e-200, var_o=1e-200)], ids=str)
 def test_tokens_that_floats_cannot_hold(options):
@@ -345,8 +351,23 @@ def test_nothing_at_all():
                                   "Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0, ProcessPoolExecutor(2))"])
 def test_interrupts_are_answered(code):
     text = f"import numpy as np\nfrom concurrent.futures import ProcessPoolExecutor\nfrom infattn_nb import *\nprint(1, flush=True)\n{code}"
-    p = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    p = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listens)
     p.stdout.readline()
     time.sleep(3)
     os.killpg(p.pid, signal.SIGINT)
     assert "KeyboardInterrupt" in p.communicate(timeout=30)[1]
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_layer_without_a_constant_is_odd():
+    "Turn all tokens round: no score changes, every value does; a stored row of the table that shows it."
+    learning = pytest.importorskip("learning")
+    pytest.importorskip("sklearn")
+    m = AttentionRegressor(2, **SMALL).fit(X, y)
+    np.testing.assert_allclose(m.predict(-X), -m.predict(X), atol=1e-12)
+    one = np.concatenate([X, np.ones((6, 3, 1))], axis=2)
+    m = AttentionRegressor(2, **SMALL).fit(one, y)
+    other = one*[-1, -1, 1]
+    assert np.abs(m.predict(other) + m.predict(one)).max() > .01
+    fresh = learning.run_odd(0, 64, "inf", True)
+    stored = learning.pd.read_csv(learning.DATA/"learning_odd.csv", dtype=dict(model=str)).query("seed == 0 and P == 64 and model == 'inf' and constant")
+    assert len(stored) == 1 and stored.r2.item() == pytest.approx(fresh["r2"], abs=1e-4)
