@@ -100,7 +100,7 @@ def _together(parts):
     return Diagnosis(*arrays)._replace(norms=norms)
 
 def measure(t, wide, n, size, seed, # wide: the same for infinite width
-            *, readout, executor, progress, # as of report
+            *, readout, executor, progress, # as a report takes them
             forward=False, # no gradients at this width?
            ) -> Measured:
     "Draw networks at width n and at infinite width, and measure them."
@@ -270,7 +270,7 @@ _MOST_TRIED = 4 # of them, by bisection
 
 def advice_of(r, # a Report without advice
               t, wide, # its network, and the same for infinite width
-              readout, seed, executor=None, progress=False, # as of report
+              readout, seed, executor=None, progress=False, # as a report takes them
              ) -> dict: # name of a verdict -> a sentence
     "For each crossed threshold the mildest factor along one axis that mends it."
     crossed = {v.name: v.advice for v in r._judged() if v.advice}
@@ -653,7 +653,8 @@ class Widths(Panel):
                 "infinite width.")
 
     def draw(self, ax):
-        at, far = self.at**2, self.far**2
+        at = self.at**2
+        far = self.far**2
         if not at > 0:
             return self.blank(ax, "no spread")
         finite = self.r.width < np.inf

@@ -102,9 +102,8 @@ class View(NamedTuple):
     keys: np.ndarray # (P, s, ·)
     values: np.ndarray # (P, s, ·)
 
-    def part(self, j, m):
-        "Of m sequences from the j-th on."
-        k = slice(j, j + m)
+    def take(self, k):
+        "Of some of the sequences."
         hidden = self.hidden if len(self.hidden) == 1 else self.hidden[k]
         return View(self.readout[k], hidden, self.queries[k], self.keys[k],
                     self.values[k])
@@ -131,7 +130,11 @@ class Layer:
 
     def blocks(self):
         "(size, copies) of each kind of latents: heads are alike."
-        return tuple((a*b, self.heads) for a, b in self.shapes())
+        return tuple((a*b, self.heads) for a, b in self.shapes() if a*b)
+
+    def fixed(self):
+        "Does no sequence see a random number?"
+        return self.scale == 0 and self.width == np.inf
 
     def held(self, view):
         "Numbers that one network, of so many heads, holds at work, about."
@@ -151,10 +154,10 @@ class Layer:
     def view(self, X, leading=False): # Sequences
         "Tokens in the coordinates of the training sequences, all or the leading ones."
         rows, weights = rows_read(X, self.readout)
-        read = np.take_along_axis(X.tokens, rows[:, :, None], axis=1)
+        asking = np.take_along_axis(X.tokens, rows[:, :, None], axis=1)
         Uq, Uk, Uv = (U[:, :r] if leading else U for U, r in self.bases)
         hidden = hidden_tokens(X, rows, self.mask)
-        return View(weights, hidden, read @ Uq, X.tokens @ Uk, X.tokens @ Uv)
+        return View(weights, hidden, asking @ Uq, X.tokens @ Uk, X.tokens @ Uv)
 
 # %% ../../nbs/71_likelihood.ipynb #rows
 #| code-fold: true
@@ -196,10 +199,10 @@ def training_layer(X, # training Sequences
     "The layer in the coordinates of its training sequences, padding left out."
     real = X.real()
     rows, weights = rows_read(X, readout)
-    read = np.take_along_axis(X.tokens, rows[:, :, None], axis=1)[weights > 0]
+    asking = np.take_along_axis(X.tokens, rows[:, :, None], axis=1)[weights > 0]
     differences = (X.tokens[:, 1:] - X.tokens[:, :1])[real[:, 1:]]
     scale = np.sqrt(var_qk)*(1. if scaling == "sqrt" else width**-.5)
-    queries, rank = directions(read)
+    queries, rank = directions(asking)
     bases = (queries, rank if scale else 0), directions(differences)
     bases = *bases, directions(X.tokens[real])
     return Layer(bases, heads, width, scale, var_vo, readout, mask)
