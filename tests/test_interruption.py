@@ -24,8 +24,7 @@ pytestmark = pytest.mark.xdist_group("interruption") # its fixtures are made onc
 COMMAND = [Path(sys.executable).with_name("infattn_figures"), "--only", "fig1b,fig2a", "--trials", "2", "--samples", "2000", "--quiet", "--out"]
 
 def start(out):
-    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) # a test run in the background may have told its children to ignore it
-    return subprocess.Popen([*COMMAND, out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
+    return subprocess.Popen([*COMMAND, out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 def run_here(out): reproduce(out, "fig1b,fig2a", trials=2, samples=2000) # the same without another process, whose imports take longer
 

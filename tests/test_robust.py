@@ -109,15 +109,11 @@ def test_whole_floats_are_heads_everywhere():
 
 COMMAND = "from infattn_nb.paper.command import infattn_figures as f\nif __name__ == '__main__': f()\n"
 
-def listens():
-    "Where pytest runs in the background of a shell, Ctrl-C is ignored, also by its children."
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 def test_interrupted_commands_say_so(tmp_path):
     "Ctrl-C gave an empty reason and 1; a closed pipe is no fault of ours."
     (tmp_path/"figures.py").write_text(COMMAND)
     call = [sys.executable, "figures.py", "--only", "fig1a", "--out", "out"]
-    run = subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
+    run = subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     for _ in range(600):
         if (tmp_path/"out").exists(): break
         time.sleep(.1)
@@ -139,12 +135,24 @@ def test_from_a_zip_archive(tmp_path):
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | dict(PYTHONPATH=str(tmp_path/"house.zip")), capture_output=True, text=True)
     assert run.returncode == 0 and (tmp_path/"out/fig2a.png").exists(), run.stderr
 
+C_LOCALE = os.environ | dict(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+
+def test_figures_in_the_c_locale(tmp_path):
+    "The last table held a dash that no such terminal knows: the command died after its work."
+    (tmp_path/"figures.py").write_text(COMMAND)
+    call = [sys.executable, "figures.py", "--only", "heads", "--trials", "1", "--samples", "32", "--out", "out"]
+    run = subprocess.run(call, cwd=tmp_path, env=C_LOCALE, capture_output=True)
+    assert run.returncode == 0 and b"wall time" in run.stdout, run.stderr
+
+@pytest.mark.parametrize("call", [lambda: infattn_nb.sweep("fig1a", samples=10**20), lambda: infattn_nb.Transformer.uniform(np.eye(2), layers=10**9)])
+def test_numbers_that_never_end_are_refused(call):
+    with pytest.raises(ValueError, match="`(samples|layers)` must be at most"): call()
+
 @pytest.mark.slow
 def test_a_report_in_the_c_locale(tmp_path):
     (tmp_path/"report.py").write_text(COMMAND.replace("paper.command", "initialisation.report_command").replace("infattn_figures", "infattn_report"))
-    env = os.environ | dict(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     call = [sys.executable, "report.py", "gpt2", "--tokens", "2", "--size", "4", "--width", "96", "--out", "r.html"]
-    run = subprocess.run(call, cwd=tmp_path, env=env, capture_output=True)
+    run = subprocess.run(call, cwd=tmp_path, env=C_LOCALE, capture_output=True)
     assert run.returncode == 0 and (tmp_path/"r.html").exists(), run.stderr
 
 @pytest.mark.parametrize("axes", [(), (1,), (3, 2)])
@@ -351,7 +359,7 @@ def test_nothing_at_all():
                                   "Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0, ProcessPoolExecutor(2))"])
 def test_interrupts_are_answered(code):
     text = f"import numpy as np\nfrom concurrent.futures import ProcessPoolExecutor\nfrom infattn_nb import *\nprint(1, flush=True)\n{code}"
-    p = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=listens)
+    p = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     p.stdout.readline()
     time.sleep(3)
     os.killpg(p.pid, signal.SIGINT)

@@ -223,7 +223,7 @@ def cost_table(seconds, trials, samples, workers):
     "In lines: wall times beside the extrapolated cost of the literal simulation."
     literal = {name: literal_seconds(name, trials, samples)/workers for name in seconds}
     def row(name, t, x):
-        return f"{name:8s}{_duration(t):>12s}{_duration(x) if x else '–':>32s}"
+        return f"{name:8s}{_duration(t):>12s}{_duration(x) if x else '-':>32s}"
     yield f"{'figure':8s}{'wall time':>12s}{'with all matrices (extrapolated)':>34s}"
     for name, t in seconds.items():
         yield row(name, t, literal[name])

@@ -527,7 +527,7 @@ def counts_of(trials, samples, seed, workers):
     "The counts of a run, cleaned; samples None stays None."
     trials = checks.count(trials, "trials", most=10**6)
     if samples is not None:
-        samples = checks.count(samples, "samples", least=32)
+        samples = checks.count(samples, "samples", least=32, most=10**9)
     seed = checks.count(seed, "seed", least=0, most=2**128)
     workers = os.cpu_count() if workers is None else checks.count(workers, "workers")
     return trials, samples, seed, workers

@@ -106,7 +106,7 @@ class Transformer(Network):
         Transformer
             Of `layers` blocks.
         """
-        L = checks.count(layers, "layers")
+        L = checks.count(layers, "layers", most=10**5)
         if norm is not None:
             checks.choice(norm, "norm", ("pre", "post"))
         units = checks.number(ff, "ff", "[0, ∞)")
