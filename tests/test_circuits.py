@@ -1,7 +1,7 @@
 """Deep attention as its circuits: against wide networks from the same start, finite differences, the layer of one, and what is refused."""
 import json
 import pickle
-import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,8 @@ from infattn_nb.learning.circuits import Circuits, Depth, Rows, backward, forwar
 from literal_circuits import Plain, Wide, WrongRates, composition, data, distances, last_scores, letters_shown, one_rate, rms, same, side_by_side
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT/"benchmarks"))
 DEPTHS = Depth(2, 2, .8, 1.3, True, False, True, 2), Depth(2, 2, .8, 1.3, True, True, False, 2), Depth(3, 1, 1., .7, True, True, True, 2), Depth(1, 2, 1., 1., False, False, True, 2), Depth(2, 1, 1.2, 1., False, True, True, 2)
-def circuits_bench(): return pytest.importorskip("circuits")
+def circuits_bench(): return import_module("circuits")
 
 QUICK = dict(layers=2, heads=2, networks=3, steps=60, random_state=0)
 

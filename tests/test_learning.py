@@ -2,6 +2,7 @@
 import pickle
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -30,7 +31,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWa
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT/"nbs/data"
-sys.path.append(str(ROOT/"benchmarks"))
 
 MANY = dict(n_islands=16, n_particles=128, n_moves=2) # a t-law of 15 degrees of freedom: beyond 10 errors once in 2e7
 SMALL = dict(n_islands=2, n_particles=16, n_moves=2)
@@ -431,7 +431,7 @@ ROWS = {"calibration": ("run_calibration", 3, 2), "recall": ("run_recall", 1, "1
 @pytest.mark.parametrize("name", ROWS)
 def test_stored_tables_are_what_the_command_writes(name):
     "One row of each, computed again. Sharp posteriors enlarge rounding, which is another machine's own: there the evidence must agree within its error."
-    learning = pytest.importorskip("learning")
+    learning = import_module("learning")
     run, *arguments = ROWS[name]
     if name in ("recall", "average"): arguments.append(dict(learning.models())["1"])
     fresh = getattr(learning, run)(*arguments)
@@ -451,7 +451,7 @@ def test_stored_tables_are_what_the_command_writes(name):
 @pytest.mark.parametrize("model", ["infinitely many", "linear scale", "Gaussian process", "kernel ridge"])
 def test_stored_results_on_real_data(model):
     "One split of the smooth models, fitted again."
-    learning = pytest.importorskip("learning")
+    learning = import_module("learning")
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
     fresh = learning.run_real(0, "diabetes, features", model)
     row = learning.stored_row("real", seed=0, task=fresh["task"], model=model)
@@ -459,7 +459,7 @@ def test_stored_results_on_real_data(model):
 
 def test_a_stored_row_of_widths():
     "Paired draws of the prior: only rounding may differ."
-    learning = pytest.importorskip("learning")
+    learning = import_module("learning")
     fresh = pd.DataFrame(learning.run_width(0, 1, (16, 64, 256, 1024)))
     stored = read("width").query("seed == 0 and outputs == 1").reset_index(drop=True)
     pd.testing.assert_frame_equal(stored, fresh.astype(stored.dtypes), rtol=1e-6)
@@ -468,7 +468,7 @@ def test_a_stored_row_of_widths():
 @pytest.mark.parametrize("name", nightly(["real", "longer"], "longer"))
 def test_stored_rows_of_one_head_on_real_data(name):
     "One split, tuned and explored again: the same bytes on the same machine, elsewhere within the spread of its islands."
-    learning = pytest.importorskip("learning")
+    learning = import_module("learning")
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
     task = "digits, patches"
     fresh = learning.run_real(0, task, "1 head") if name == "real" else learning.run_longer(0, task, 1, 2)
@@ -488,7 +488,7 @@ def test_finite_width_converges_like_one_over_n():
 @pytest.mark.power("ranks .1 off uniform")
 @pytest.mark.slow
 def test_calibration_live():
-    learning = pytest.importorskip("learning")
+    learning = import_module("learning")
     ranks = [learning.run_calibration(50_000 + k, 2)["rank"] for k in range(300)]
     assert kstest(ranks, "uniform").pvalue > 1e-6
 

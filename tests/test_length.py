@@ -1,6 +1,6 @@
 """Rows of any length: the doubling against grids, integrals, draws and itself; frozen rows; what long rows refuse."""
-import sys
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,6 @@ from infattn_nb.layer.row_law import row_points
 from infattn_nb.numerics.quadrature import normal_nodes
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT/"benchmarks"))
 YS = np.array([0., 2, 4, 6, 8])
 OTHER = Mesh(14, .08, .3, 74., 14.) # no step, node or cut in common with the law
 
@@ -236,7 +235,7 @@ def test_phases():
     for e in (8, 20, 40): assert abs(mean[2., e] - 1 + effective_alpha(2.**e, 2*np.sqrt(2*e*np.log(2)))) < abs(mean[2., e] - .5)
 
 def test_stored_laws_are_what_the_command_writes():
-    length = pytest.importorskip("length")
+    length = import_module("length")
     t = pd.read_csv(ROOT/"nbs/data/length.csv").query("beta == 0.7 and log2_s == 8")
     u, w = length.law(.7, 8)
     mean, stored, fresh = w @ u, tails((t.u.to_numpy(), t.weight.to_numpy())), tails((u, w))

@@ -3,6 +3,7 @@ import pickle
 import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -658,9 +659,7 @@ def test_plots():
 
 def test_stored_rows():
     "One data set each of recall and of the digits, computed again; long chaotic runs agree where rounding is alike."
-    import sys
-    sys.path.append(str(Path(__file__).parent.parent/"benchmarks"))
-    training = pytest.importorskip("training")
+    training = import_module("training")
     fresh = training.run_recall(0, "decay 0.01")
     row = training.stored_row("recall", seed=0, model="decay 0.01")
     assert fresh["single"] == pytest.approx(row["single"], rel=.1) and fresh["weight"] == pytest.approx(row["weight"], abs=.05)
