@@ -520,6 +520,7 @@ def test_a_failed_or_interrupted_fit_loses_nothing(monkeypatch):
     with pytest.raises(KeyboardInterrupt): m.fit(2*X, y)
     np.testing.assert_array_equal(m.predict(X), before)
 
+@pytest.mark.power("log evidences .6 apart")
 def test_weights_that_are_uniform_at_a_finite_width():
     "Without scores only the factors of the values are random: the evidence is that of very small scores, and not that of scores."
     X, _ = data(12, 3, 2)

@@ -330,7 +330,7 @@ def frozen_things():
     yield from (FOUR, FOUR.tokens, FOUR.law(), FOUR.law(8), FOUR.law().marginal(), FOUR.law().marginal()(1., 2.), HierarchicalGaussian.constant(np.eye(2)))
     yield from (leaky_relu(.1), compose(tanh, relu), Transformer.uniform(np.eye(3), layers=1, heads=1), good_enough(FOUR, 64), p, limit(p))
 
-@pytest.mark.parametrize("thing", frozen_things(), ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("thing", [*frozen_things()], ids=lambda x: type(x).__name__)
 def test_copies_are_the_same(thing):
     for again in (pickle.loads(pickle.dumps(thing)), copy.deepcopy(thing), copy.copy(thing)):
         assert type(again) is type(thing) and (type(thing).__repr__ is object.__repr__ or repr(again) == repr(thing))

@@ -58,7 +58,7 @@ class HierarchicalGaussian:
     Raises
     ------
     TypeError
-        if `sample`, `variance`, `direct`, `exact`, `far`, `peak` or `average` is no function
+        if one of `sample`, `variance`, …, `average` is no function
     ValueError
         if `dim` is below one
     """

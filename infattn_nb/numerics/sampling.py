@@ -115,7 +115,7 @@ def documented(f: Documented, table: dict = SHARED) -> Documented:
     return f
 
 def telling(**words: str) -> Callable[[Documented], Documented]:
-    "For functions that share more: words of their own, also for `Returns` and `Raises`."
+    "For functions that share more: their words, also for `Returns` and `Raises`."
     return lambda f: documented(f, SHARED | words)
 
 

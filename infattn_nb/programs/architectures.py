@@ -26,7 +26,8 @@ _Build = TypeVar("_Build", bound=Callable)
 
 _built = telling(
     program="Program to write into", xs="input vectors, one per time step",
-    Raises="TypeError, ValueError\n    for what is no program, or vectors of another one")
+    Raises="TypeError, ValueError\n"
+           "    for what is no program, or vectors of another one")
 
 def _builder(build: _Build) -> _Build:
     "Let a function write into a program, or, if it raises, leave no trace there."
