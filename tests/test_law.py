@@ -433,7 +433,7 @@ def test_limits_of_joint_densities():
 
 @pytest.mark.power("log densities a fifth of a nat apart")
 def test_references_of_joint_densities_agree(seed=0):
-    "Two tokens by sums, by Fourier inversion, and by the values of the tokens: three routes that share no line."
+    "Two tokens by sums, by Fourier inversion, by the values of the tokens, by tilted heads: routes that share no line."
     for H in (1, 2):
         y = joint.point(2, H, 8)
         exact = joint.by_sums(y, H)
@@ -441,6 +441,10 @@ def test_references_of_joint_densities_agree(seed=0):
         value, error, effective = joint.by_values(y, H, 2**14, np.random.default_rng(seed))
         assert abs(value - exact) < 9*error and error < .1 < 100/effective**.5
         assert abs(joint.by_fourier(1.01*y, H) - exact) > 9*error # another point is seen
+    y = joint.point(2, 8, 8)
+    value, error = joint.by_tilts(y, 8, np.random.default_rng(seed), 2**14, 16)
+    exact = joint.by_fourier(y, 8)
+    assert abs(value - exact) < 9*error and error < .1 and abs(joint.by_fourier(1.01*y, 8) - exact) > 9*error
 
 @pytest.mark.power("joint densities half a nat off")
 @pytest.mark.parametrize("s, H, r", nightly([(2, 8, 8), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)], (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)))
@@ -450,6 +454,25 @@ def test_corners_against_references(s, H, r):
     exact, own, *_ = (joint.by_fourier(y, H), 0.) if s == 2 else joint.by_values(y, H, 2**15, np.random.default_rng(1))
     value, error = joint.layer(s, H).law().logpdf(y, rng=5, return_error=True)
     assert error < (.1 if r == 12 else .05) and abs(value - exact) < 7*error + 7*own
+
+def test_few_islands_that_agree_are_not_believed():
+    "Sixteen may agree by luck: the error is never less than that of particles that remember nothing."
+    path = [*np.geomspace(1e3, 1, 17), 0.] # sixteen falls at the full price, and the last
+    with patch("infattn_nb.layer.recipe.approach", return_value=(-50., path)):
+        value, error = joint.layer(2, 1).law().far(joint.point(2, 1, 8), np.random.SeedSequence(0).spawn(17))
+    assert value == -50 and error == pytest.approx((16*(1/.9 - 1)/256/16)**.5, rel=1e-12)
+
+@pytest.mark.slow
+@pytest.mark.parametrize("H, r", [(2, 6), (8, 6)])
+def test_particles_have_the_exact_marginal(H, r, islands=9):
+    "∫ exp(logpdf([t, y])) dy, every density from particles of its own, against the exact density of one output."
+    law = joint.layer(2, H).law()
+    t = joint.point(2, H, r)[0]
+    y = np.linspace(-.9, 1.6, 26)*t
+    found = np.array([law.far(np.array([t, x]), np.random.SeedSequence([H, k]).spawn(islands)) for k, x in enumerate(y)])
+    share = np.exp(found[:, 0])*(y[1] - y[0])/law.marginal().pdf(t)
+    error = np.sqrt((share**2*found[:, 1]**2).sum())
+    assert abs(share.sum() - 1) < 6*error < .15
 
 @pytest.mark.slow
 def test_islands_are_unbiased():
@@ -476,7 +499,8 @@ def test_stated_errors_under_many_seeds(r, seeds=200):
 def test_the_stored_table_of_joint_densities():
     "A row of draws, computed again; every row within five stated errors of its reference."
     table = joint.pd.read_csv(joint.DATA/"joint.csv")
+    assert len(table) == len(joint.CASES) == 36
     row = table[(table.s == 2) & (table.heads == 1) & (table.r == 4)].iloc[0]
     assert row["value"] == pytest.approx(joint.estimates(2, 1, 4, 2, 0)[0][0, 0], rel=1e-5)
     assert row["exact"] == pytest.approx(joint.by_sums(joint.point(2, 1, 4), 1), rel=1e-5)
-    assert (table.worst < 5).all() and (table.error[table.r <= 8] <= .05).all() and len(table) >= 24
+    assert (table.worst < 5).all() and (table.error[table.r <= 8] <= .05).all()

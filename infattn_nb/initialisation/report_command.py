@@ -124,7 +124,7 @@ def infattn_report(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (ValueError, TypeError, OSError) as e:
-        sys.exit(f"infattn_report: {e}")
+        sys.exit(f"infattn_report: {getattr(e, 'strerror', None) or e}")
     except KeyboardInterrupt:
         print("infattn_report: interrupted; nothing was written", file=sys.stderr)
         sys.exit(130)

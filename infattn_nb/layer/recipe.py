@@ -7,7 +7,7 @@ __all__ = ['MANY_HEADS', 'MOST_HEADS', 'KEEP', 'STEPS', 'PARTICLES', 'LEVELS', '
            'FARTHEST', 'scores_of', 'weights_and_values', 'weights_of', 'covariance', 'covariance_given',
            'most_samples', 'sample_covariances', 'sample_variance', 'sample_scores', 'outputs', 'values_of',
            'sample_outputs', 'head_averages', 'average_of_heads', 'limit_marginal', 'Observed', 'observed', 'at_noise',
-           'next_noise', 'approach', 'reachable', 'most', 'far_density', 'peaked', 'unequal']
+           'next_noise', 'approach', 'reachable', 'most', 'least_error', 'far_density', 'peaked', 'unequal']
 
 # %% ../../nbs/50_recipe.ipynb #takes
 from dataclasses import dataclass, replace
@@ -395,6 +395,10 @@ def most(target): # Observed
     with np.errstate(over="ignore"):
         return -(target.y @ target.y)/(2*len(target.y)*largest)
 
+def least_error(path): # noises
+    "Of one island whose particles remember nothing: each fall but the last costs as much."
+    return np.sqrt((len(path) - 2)*(1/KEEP - 1)/PARTICLES)
+
 def far_density(layer, # Attention whose scores particles know how to move
                 y, # (s,)
                 seeds, # SeedSequences: as many islands at most
@@ -415,10 +419,10 @@ def far_density(layer, # Attention whose scores particles know how to move
     while len(found) < len(jobs) - 1 and (not found or WANTED < error < HOPELESS):
         ready = jobs[1 + len(found):][:ROUND]
         found += [log_f for log_f, _ in in_order(follow, ready, executor)]
+        least = least_error(path)/np.sqrt(len(found))
         with np.errstate(under="ignore"): # islands that weigh nothing
             value, error, _ = pool(found)
-    if np.isnan(error): # of a single island
-        error = np.inf
+        error = np.inf if np.isnan(error) else max(error, least) # nan: of a single one
     return value, max(error, 1e-13*abs(value)) # no sum is rounded better
 
 # %% ../../nbs/50_recipe.ipynb #peakcode
