@@ -15,7 +15,7 @@ import numpy as np
 from ..blocks.parts import same
 from ..numerics import checks
 from ..numerics.sampling import pieces, seed_sequence
-from .modules import LAYOUTS, MATRICES, Config, Tensor
+from .modules import MATRICES, Config, Tensor
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
 class Fill(NamedTuple):
@@ -28,11 +28,11 @@ class Fill(NamedTuple):
     shape: tuple | None = None # of a matrix
 
 def fills(t, # a Transformer that was read from a config or a module
-          layout=None, # as in LAYOUTS; None = the newest of its family
+          layout=None, # one of its family; None = the newest
          ): # list of Fill: of all tensors of the body
     "What every tensor of the family gets."
     source = source_of(t)
-    layout = LAYOUTS[source.kind][1] if layout is None else layout
+    layout = source.family.layouts[0] if layout is None else layout
     entries = {} if source.config is None else source.config.entries
     found = []
     for tensor in layout:
@@ -91,9 +91,9 @@ def _score_factor(block, own):
 
 def _gain(block, own, role):
     "Of a norm: one, unless it stands where a factor does."
-    if role == "output gain" and block.normed_output:
+    if role == "output_gain" and block.normed_output:
         return float(block.branch_scale)
-    if role in ("query gain", "key gain") and block.attention.qk_norm is not None:
+    if role in ("query_gain", "key_gain") and block.attention.qk_norm is not None:
         return float(np.sqrt(_score_factor(block, own)))
     return 1.
 
@@ -164,7 +164,7 @@ def beyond(t):
 def table_of(t):
     "A DataFrame: a row for each kind of tensor, and for what no tensor can hold."
     import pandas as pd # late: it takes time
-    prefix = LAYOUTS[source_of(t).kind][0]
+    prefix = source_of(t).family.prefix
     by_name: dict = {}
     for fill in fills(t):
         by_name.setdefault(fill.tensor.name, []).append(fill)
@@ -212,12 +212,12 @@ def handles_of(t, # a Transformer, or None
     "Which tensors a factor of branches, scores or embeddings goes into."
     if t is None or t.source is None:
         return Handles()
-    layout = LAYOUTS[t.source.kind][1]
+    layout = t.source.family.layouts[0]
     block = t.blocks[0]
     a = block.attention
-    ends = ("output gain",) if block.normed_output else ("o", "2")
+    ends = ("output_gain",) if block.normed_output else ("o", "2")
     turned = a is not None and a.qk_norm is not None
-    pair = ("query gain", "key gain") if turned else ("q", "k")
+    pair = ("query_gain", "key_gain") if turned else ("q", "k")
     said = Handles(_names(layout, ends), _names(layout, pair))
     given = "" if t.source.config is None else _names(layout, ("embedding",))
     return said._replace(embeddings=given) if given else said
@@ -303,7 +303,7 @@ def _places(t, module):
                       "call module.to_empty(device='cpu') first")
     if source.kind != "torch" and hasattr(getattr(module, "config", None), "to_dict"):
         _check_family(t, Config.read(module.config))
-    every = (_matched(t, parameters, layout) for layout in LAYOUTS[source.kind][1:])
+    every = (_matched(t, parameters, layout) for layout in source.family.layouts)
     matched = next((found for found in every if found is not None), None)
     if matched is None:
         checks.refuse("module", f"have the tensors of {source.kind}",
