@@ -10,13 +10,13 @@ __all__ = ['MATRICES', 'Run', 'Shot', 'Network', 'cosine_of', 'token_cosine', 'm
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from .attention import positions_of
 from .block import Block
-from .parts import CACHE, Branch, Norm
+from .parts import Branch, CACHE, Norm, explained
 from .stream import given_embeddings, given_gram, random_coordinates
 from .stream import random_readout
 from .stream import numbered
@@ -41,17 +41,23 @@ class Shot(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Network:
     "Embeddings, blocks and norms: what is walked through, there and back."
-    cov: Any # of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)
-    blocks: Any # from the first to the last
-    mean: Any = 0. # μ of the embeddings over the coordinates, (s,)
+    cov: Annotated[Any, "of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)"]
+    blocks: Annotated[Any, "a list of Block, from the first to the last"]
+    mean: Annotated[Any, "μ of the embeddings over the coordinates, (s,)"] = 0.
     _: KW_ONLY
-    final_norm: Any = False # a Norm at the end; True = like the last block's
-    first_norm: Norm | None = None # of the embeddings
-    random_embeddings: bool = False # coordinates drawn N(mean, cov)? False: just so
-    embeddings: Any = None # themselves, if single units are asked for, (s, n)
-    texts: Any = None # label of the text of each token
-    width: float | None = None # at which it runs unless told otherwise; None = ∞
-    source: Any = None # the Source that it was read from
+    final_norm: Annotated[Any, "one more norm at the end; True = "
+                          "like that of the last block"] = False
+    first_norm: Annotated[Norm | None, "a norm of the "
+                          "embeddings, as BERT has it"] = None
+    random_embeddings: Annotated[bool, "are the coordinates of the embeddings "
+                                 "drawn N(mean, cov)? False: just so"] = False
+    embeddings: Annotated[Any, "themselves, if single units "
+                          "are asked for, (s, n)"] = None
+    texts: Annotated[Any, "label of the text of each token, if there are several: "
+                     "they do not see each other, and positions restart"] = None
+    width: Annotated[float | None, "the width at which chains "
+                     "run unless told otherwise; None = ∞"] = None
+    source: Annotated[Any, "what `from_config` or `from_torch` read it from"] = None
 
     def __post_init__(self) -> None:
         self._put("cov", checks.cov(self.cov, single=True))
@@ -110,6 +116,11 @@ class Network:
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
         object.__setattr__(self, name, value)
+
+    @property
+    def mean_square(self) -> float:
+        "Of the embeddings, averaged over the tokens."
+        return float((np.diag(self.cov) + self.mean**2).mean())
 
     @property
     def last_norm(self) -> Norm | None:
@@ -370,36 +381,22 @@ class Between(NamedTuple):
     gram: np.ndarray # xᵀy/n
     cosine: np.ndarray # of the angles
 
+@explained
 @dataclass(frozen=True, eq=False)
 class Chain(ByBlock):
-    """What `Transformer.chain` draws: arrays with leading axes `size`.
-
-    Parameters
-    ----------
-    gram
-        XXᵀ/n after l blocks; l = 0: what enters the first, (..., L + 1, s, s)
-    mean
-        μ over the coordinates, (..., L + 1, s)
-    entropy
-        of the rows of weights, in nats; NaN where a block has fewer heads,
-        (..., L, heads, s)
-    scores
-        what softmax gets, masked scores too, (..., L, heads, s, s)
-    units
-        coordinates of X, (..., L + 1, s, coords)
-    texts
-        which text each token belongs to, (s,)
-    allowed
-        who may attend to whom, row to column; all False where a block has no
-        attention, (L, s, s)
-    """
-    gram: np.ndarray
-    mean: np.ndarray
-    entropy: np.ndarray
-    scores: np.ndarray | None = None
-    units: np.ndarray | None = None
-    texts: np.ndarray | None = None
-    allowed: np.ndarray | None = None
+    "What `Transformer.chain` draws: arrays with leading axes `size`."
+    gram: Annotated[np.ndarray, "XXᵀ/n after l blocks; l = 0: "
+                    "what enters the first, (..., L + 1, s, s)"]
+    mean: Annotated[np.ndarray, "μ over the coordinates, (..., L + 1, s)"]
+    entropy: Annotated[np.ndarray, "of the rows of weights, in nats; NaN "
+                       "where a block has fewer heads, (..., L, heads, s)"]
+    scores: Annotated[np.ndarray | None, "what softmax gets, masked "
+                      "scores too, (..., L, heads, s, s)"] = None
+    units: Annotated[np.ndarray | None, "coordinates of X, "
+                     "(..., L + 1, s, coords)"] = None
+    texts: Annotated[np.ndarray | None, "which text each token belongs to, (s,)"] = None
+    allowed: Annotated[np.ndarray | None, "who may attend to whom, row to column; "
+                       "all False where a block has no attention, (L, s, s)"] = None
 
     @property
     def _labels(self):
@@ -557,36 +554,24 @@ class Kept(NamedTuple):
         return cls(x.gram(), x.average(), x.units, *of_heads)
 
 # %% ../../nbs/64_walk.ipynb #gr-class
+@explained
 @dataclass(frozen=True, eq=False)
 class Gradients(ByBlock):
     r"""What `Transformer.gradients` draws: arrays with leading axes `size`.
 
     The loss is $\sum_i\langle r_i, x^i\rangle$ with a random readout r; $X_l$ is the
     stream after l blocks, before a final norm.
-
-    Parameters
-    ----------
-    chain
-        The way there of the same networks.
-    gram
-        dX_l dX_lᵀ, (..., L + 1, s, s)
-    inner
-        dX_l X_lᵀ, (..., L + 1, s, s)
-    norms
-        "q", "k", "v", "o", "1", "2", "3", "b1", "b2" -> (..., L): θ = ‖∂loss/∂w‖² of
-        the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
-        block has none.
-    weight_norms
-        The same of ‖∂loss/∂W‖²: infinite where the fan-in is.
-    tangent
-        Sum of all θ; between k texts, the matrix of inner products of the gradients.
     """
-    chain: Chain
-    gram: np.ndarray
-    inner: np.ndarray
-    norms: dict[str, np.ndarray]
-    weight_norms: dict[str, np.ndarray]
-    tangent: np.ndarray
+    chain: Annotated[Chain, "The way there of the same networks."]
+    gram: Annotated[np.ndarray, "dX_l dX_lᵀ, (..., L + 1, s, s)"]
+    inner: Annotated[np.ndarray, "dX_l X_lᵀ, (..., L + 1, s, s)"]
+    norms: Annotated[dict[str, np.ndarray], '"q", "k", "v", "o", "1", "2", "3", "b1", '
+                     '"b2" -> (..., L): θ = ‖∂loss/∂w‖² of the matrices (and biases) W '
+                     "= σw/√fan-in with w standard normal; NaN where a block has none."]
+    weight_norms: Annotated[dict[str, np.ndarray], "The same of "
+                            "‖∂loss/∂W‖²: infinite where the fan-in is."]
+    tangent: Annotated[np.ndarray, "Sum of all θ; between k texts, the "
+                       "matrix of inner products of the gradients."]
 
     def __repr__(self) -> str:
         if not self.gram.size:

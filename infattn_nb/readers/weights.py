@@ -55,7 +55,7 @@ def _fill(t, tensor, l):
     if role == "zero":
         return Fill(tensor, l, (0.,), 0., (1.,))
     block = None if l is None else t.blocks[l]
-    own = None if l is None else source.blocks[l % len(source.blocks)]
+    own = None if l is None else source.own.blocks[l % len(source.own.blocks)]
     if role.endswith("gain"):
         gain = 1. if l is None else _gain(block, own, role)
         shift = 1. if source.kind.startswith("gemma") else 0. # times 1 + weight
@@ -99,9 +99,10 @@ def _gain(block, own, role):
 
 def _embedding_factor(t):
     "Embeddings over those of the family."
-    size = float((np.diag(t.cov) + t.mean**2).mean())
-    ratio = size/t.source.size
-    if not np.allclose(t.cov, ratio*t.source.cov, rtol=1e-9, atol=1e-12*size):
+    own = t.source.own
+    ratio = t.mean_square/own.mean_square
+    least = 1e-12*t.mean_square
+    if not np.allclose(t.cov, ratio*own.cov, rtol=1e-9, atol=least):
         checks.refuse("cov", "be a multiple of what it was read with",
                       "that of other tokens", "read the model with these tokens")
     return float(np.sqrt(ratio))
@@ -135,10 +136,10 @@ _FORWARD = { # part of a block -> its fields that no tensor holds
 
 def beyond(t):
     "What no initialisation can do: (what, times) of all that the forward pass needs."
-    source = source_of(t)
+    before = source_of(t).own
     found = []
-    if len(t.blocks) != len(source.blocks):
-        found.append((f"{len(t.blocks)} blocks", len(t.blocks)/len(source.blocks)))
+    if len(t.blocks) != len(before.blocks):
+        found.append((f"{len(t.blocks)} blocks", len(t.blocks)/len(before.blocks)))
     def told(name, pairs):
         "The first pair of values that are not the same."
         for now, before in pairs:
@@ -148,7 +149,7 @@ def beyond(t):
                 shown = f"{now:.4g}" if is_number else said
                 found.append((f"{name} = {shown}", now/before if is_number else np.nan))
                 return
-    blocks = [(b, source.blocks[l % len(source.blocks)])
+    blocks = [(b, before.blocks[l % len(before.blocks)])
               for l, b in enumerate(t.blocks)]
     for part, names in _FORWARD.items():
         parts = [(getattr(b, part), getattr(own, part)) if part else (b, own)
@@ -157,7 +158,7 @@ def beyond(t):
             told(name, ((getattr(x, name), getattr(y, name)) for x, y in parts
                         if x is not None and y is not None))
     for name in ("first_norm", "last_norm"):
-        told(name, [(getattr(t, name), getattr(source, name))])
+        told(name, [(getattr(t, name), getattr(before, name))])
     return found
 
 # %% ../../nbs/67_weights.ipynb #wt-table
