@@ -77,6 +77,19 @@ class Measured(NamedTuple):
     raw: dict | None = None # name -> (L,): norm of a .grad over θ's root
     forward: bool = False # is n too small for gradients, which are those of n = ∞?
 
+    def quantities(self):
+        "(name, numbers at finite width, at infinite width) for what differs."
+        def both(number): # a function of a Diagnosis
+            return number(self.finite), number(self.limit)
+        L = self.finite.entropy.shape[1]
+        yield f"cosine after block {L}", *both(lambda d: d.cosine[:, -1])
+        yield f"entropy in block {L}", *both(lambda d: d.entropy[:, -1])
+        for name in self.finite.norms:
+            if name in ("q", "v", "1"):
+                first = both(lambda d: _logs(d.norms[name][:, 0]))
+                yield f"log θ of {MATRICES[name]}, block 1", *first
+        yield "log Θ, all gradients", *both(lambda d: _logs(d.tangent))
+
 def default_size(t, n) -> int: # of a Transformer at width n: an even number
     "Networks to draw: from 8 of a large network to 96 of a small one."
     affordable = _AFFORDABLE//max(t.numbers(n), 1)
@@ -844,7 +857,22 @@ class Report:
         titles = [r.title for r in reports]
         if len(set(titles)) < len(titles):
             titles = [f"{title} ({k})" for k, title in enumerate(titles, 1)]
-        return pd.DataFrame(dict(zip(titles, map(_in_numbers, reports))))
+        return pd.DataFrame(dict(zip(titles, (r._in_numbers() for r in reports))))
+
+    def _in_numbers(self):
+        "What a report says, in numbers."
+        d = self.measured.finite
+        norms = [depth_ratio(θ) for θ in d.norms.values()]
+        ratios = score_ratio(d.norms) if "q" in d.norms else np.array([])
+        at, far = (spread(x.tangent)**2 for x in (d, self.measured.limit))
+        entropy = d.entropy.mean(0)
+        return {"width": self.width, "blocks": len(entropy), "tokens": len(self.tokens),
+                "cosine at the end": d.cosine[:, -1].mean(),
+                "least entropy": -most(-entropy),
+                "gradients across depth, ratio": most(norms),
+                "queries and keys/values": -most(-ratios),
+                "spread of log Θ": np.sqrt(at),
+                "added by finite width": np.sqrt(max(at - far, 0.))}
 
     @property
     def share(self) -> Any:
@@ -880,7 +908,7 @@ class Report:
         import pandas as pd # late: it takes time
         ε = self.thresholds.enough
         rows = {}
-        for name, finite, limit in _quantities(self.measured):
+        for name, finite, limit in self.measured.quantities():
             if self.measured.forward and name.startswith("log"):
                 continue # those are of infinite width alone
             share = _share(finite, limit)
@@ -934,21 +962,6 @@ class Report:
         write(path, file_of(self, kind))
         return path
 
-def _in_numbers(r):
-    "What a report says, in numbers."
-    d = r.measured.finite
-    norms = [depth_ratio(θ) for θ in d.norms.values()]
-    ratios = score_ratio(d.norms) if "q" in d.norms else np.array([])
-    at, far = (spread(x.tangent)**2 for x in (d, r.measured.limit))
-    entropy = d.entropy.mean(0)
-    return {"width": r.width, "blocks": len(entropy), "tokens": len(r.tokens),
-            "cosine at the end": d.cosine[:, -1].mean(),
-            "least entropy": -most(-entropy),
-            "gradients across depth, ratio": most(norms),
-            "queries and keys/values": -most(-ratios),
-            "spread of log Θ": np.sqrt(at),
-            "added by finite width": np.sqrt(max(at - far, 0.))}
-
 def _logs(x):
     "Logarithms; NaN where there is none."
     return np.log(np.where(x > 0, x, np.nan))
@@ -962,17 +975,6 @@ def _share(finite, limit):
 def _block_spread(d):
     "Of the sum of all squared gradients of a block."
     return spread(np.nansum(list(d.norms.values()), axis=0))
-
-def _quantities(m):
-    "(name, numbers at finite width, at infinite width) for what differs."
-    L = m.finite.entropy.shape[1]
-    yield f"cosine after block {L}", m.finite.cosine[:, -1], m.limit.cosine[:, -1]
-    yield f"entropy in block {L}", m.finite.entropy[:, -1], m.limit.entropy[:, -1]
-    for name in m.finite.norms:
-        if name in ("q", "v", "1"):
-            both = (_logs(x.norms[name][:, 0]) for x in (m.finite, m.limit))
-            yield f"log θ of {MATRICES[name]}, block 1", *both
-    yield "log Θ, all gradients", _logs(m.finite.tangent), _logs(m.limit.tangent)
 
 # %% ../../nbs/24_report.ipynb #rp-report
 @documented

@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['READY', 'MATRICES', 'FAMILIES', 'MODELS', 'REMEDY', 'Config', 'Source', 'labels_of', 'near', 'Tensor', 'Family',
-           'alibi', 'windowed', 'read_module', 'Parts', 'Recognised', 'parts_of', 'rotary_of', 'as_array',
-           'variances_of', 'settled', 'activation_of', 'norm_of', 'ensemble_of_module', 'config_of']
+           'alibi', 'windowed', 'read_module', 'Parts', 'Recognised', 'parts_of', 'as_array', 'variances_of', 'settled',
+           'activation_of', 'norm_of', 'ensemble_of_module', 'config_of']
 
 # %% ../../nbs/66_modules.ipynb #takes
 import json
+import re
 import tomllib
 import warnings
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from os import PathLike
 from pathlib import Path
@@ -131,7 +132,7 @@ class Config(NamedTuple):
         end = "first_norm" if self.family.place == "post" else "final_norm"
         spec = self.embeddings(texts) | dict(blocks=self.blocks(texts))
         spec |= {end: self.norm, "random_embeddings": True, "width": self.width}
-        return spec | dict(source=Source(self, Network(**spec)))
+        return spec | dict(source=Source(self, spec))
 
     def check(self):
         "Refuse what a chain cannot follow, and numbers of heads that do not fit."
@@ -275,8 +276,13 @@ class Config(NamedTuple):
 class Source:
     "What a transformer was read from, and remembers when it is changed."
     config: Config | None # None for a module that has none
-    own: Network # as its own initialisation draws it
+    read: dict # arguments of a Network
     measured: bool = False # are its variances those of one draw?
+
+    @cached_property
+    def own(self):
+        "The network as its own initialisation draws it."
+        return Network(**self.read)
 
     @property
     def kind(self):
@@ -342,6 +348,26 @@ class Tensor(NamedTuple):
     roles: tuple # of matrices "q" … "3", one after another; or one word
     layout: str = "out" # (out, in); "in": (in, out); "heads": q, k, v head by head
     when: str = "" # only if this entry of the config is true
+
+    @property
+    def pattern(self):
+        "Of its names in a module, whatever stands in front of them."
+        if self.name.startswith("*."):
+            return re.compile(rf"^(?:.*?(\d+)\.)?{re.escape(self.name[2:])}$")
+        body = r"(\d+)".join(map(re.escape, self.name.split("*")))
+        return re.compile(rf"(?:^|\.){body}$")
+
+    def matrices(self, W, m, groups): # m: width of a head; groups, or None
+        "Matrices (out, in) that it holds, by their names."
+        count = len(self.roles)
+        if self.layout == "heads":
+            of_heads = W.reshape(-1, count, m, W.shape[1])
+            found = [of_heads[:, k].reshape(-1, W.shape[1]) for k in range(count)]
+            return dict(zip(self.roles, found))
+        W = W.T if self.layout == "in" else W
+        rows = groups*m if groups and "k" in self.roles else len(W)//count
+        ends = [len(W) - k*rows for k in range(count - 1, 0, -1)] # the first has more
+        return dict(zip(self.roles, np.split(W, ends)))
 
     @classmethod
     def of_lines(cls, text): # of families.toml
@@ -544,7 +570,7 @@ def parts_of(found, # Recognised
         if role in MATRICES:
             like = _reach(block, path)
             shared = getattr(a, "num_key_value_heads", None)
-            matrices |= _matrices_in(as_array(like, "weight"), tensor, m, shared)
+            matrices |= tensor.matrices(as_array(like, "weight"), m, shared)
             biases[f"b{role}"] = _reach(block, path.replace("weight", "bias"))
         elif role.endswith("gain"):
             norm = _reach(block, path.removesuffix(".weight"))
@@ -589,7 +615,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         softcap=getattr(a, "attn_logit_softcapping", None),
         score_scale=_score_scale(a, m))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLD for name in _ACT)
-    act = next(act for act in (_reach(b, path) for path in paths) if act is not None)
+    acts = (act for act in (_reach(b, path) for path in paths) if act is not None)
+    act = next(acts, None)
     mlp = FeedForward(rows["1"]/n, activation_of(act, like), "3" in matrices)
     first = norms.get("gain", [])
     last = norms.get("output_gain", [])
@@ -605,18 +632,6 @@ _ACT = "activation", "act", "act_fn", "activation_fn", "intermediate_act_fn"
 def _first(a, *names):
     "What the first of some attributes says; None if none is there."
     return next((getattr(a, name) for name in names if hasattr(a, name)), None)
-
-def _matrices_in(W, tensor, m, groups):
-    "Matrices (out, in) that one tensor holds."
-    count = len(tensor.roles)
-    if tensor.layout == "heads":
-        of_heads = W.reshape(-1, count, m, W.shape[1])
-        matrices = [of_heads[:, k].reshape(-1, W.shape[1]) for k in range(count)]
-        return dict(zip(tensor.roles, matrices))
-    W = W.T if tensor.layout == "in" else W
-    rows = groups*m if groups and "k" in tensor.roles else len(W)//count
-    ends = [len(W) - k*rows for k in range(count - 1, 0, -1)] # the first takes the rest
-    return dict(zip(tensor.roles, np.split(W, ends)))
 
 def _score_scale(a, m):
     "Factor of the scores, beside 1/√m."
@@ -650,14 +665,9 @@ def _rotary(body, a, m):
     if getattr(turn, f"{name}attention_scaling", 1.) != 1:
         checks.refuse("module", "turn queries and keys without scaling them",
                       "rotary_emb with attention_scaling", REMEDY)
-    return rotary_of(as_array(θ, "inv_freq"), m)
-
-def rotary_of(θ, # angles per position
-              m, # coordinates of a head
-             ): # Rotary, with a base if the angles are its powers
-    "Rotary positions of given angles."
+    θ = as_array(θ, "inv_freq")
     d = 2*len(θ)
-    if len(θ) > 1:
+    if len(θ) > 1: # are they powers of a base?
         base = float(f"{θ[1]**(-d/2):.5g}")
         plain = Rotary(base, d/m)
         if np.allclose(plain.angles(m), θ, rtol=1e-4):
@@ -708,9 +718,11 @@ def activation_of(act, # what should be a function
                  ): # Nonlinearity: one of ours
     "The ready-made function that a module's activation is, judged by its values."
     x = np.linspace(-4, 4, 41)
-    y = as_array(act(like.detach().new_tensor(x)), "activation")
     known = dict.fromkeys(ACTIVATIONS.values())
-    like_it = [phi for phi in known if np.allclose(phi(x), y, atol=_rounding(like))]
+    like_it = []
+    if callable(act):
+        y = as_array(act(like.detach().new_tensor(x)), "activation")
+        like_it = [phi for phi in known if np.allclose(phi(x), y, atol=_rounding(like))]
     if not like_it:
         names = ", ".join(map(str, known))
         checks.refuse("module", f"use one of {names}", f"{act!r:.60}", REMEDY)
@@ -770,8 +782,11 @@ def ensemble_of_module(module, # as for read_module
     ends = _drawn(own, tokens) if embeddings is None else _given(embeddings)
     s = len(ends["cov"])
     allowed, bias = _of_torch(attn_mask, s)
+    if hasattr(mask, "detach"):
+        checks.refuse("mask", "be 'causal' or a NumPy array, True = may attend",
+                      "a tensor", "pass torch's masks as attn_mask=", TypeError)
     if mask is not None:
-        allowed = _also(_ours(mask, s), allowed)
+        allowed = _also(SelfAttention(1, mask=mask).allowed(s), allowed)
     spec = read_module(module, s)
     if embeddings is not None:
         _check_embeddings(ends["embeddings"], spec["width"])
@@ -782,7 +797,7 @@ def ensemble_of_module(module, # as for read_module
         spec["blocks"] = list(map(_with_variances, spec["blocks"], values))
     spec["blocks"] = [_masked(b, allowed, bias) for b in spec["blocks"]]
     spec |= ends
-    return spec | dict(source=Source(own, Network(**spec), measured=not config))
+    return spec | dict(source=Source(own, spec, measured=not config))
 
 def config_of(module):
     "The Config that a module of transformers carries, or None."
@@ -850,13 +865,6 @@ def _of_torch(attn_mask, s):
     allowed = x > -1e30
     bias = np.where(allowed, x, 0.).astype(float)
     return None if allowed.all() else allowed, bias if bias.any() else None
-
-def _ours(mask, s):
-    "A mask of ours as an array."
-    if hasattr(mask, "detach"):
-        checks.refuse("mask", "be 'causal' or a NumPy array, True = may attend",
-                      "a tensor", "pass torch's masks as attn_mask=", TypeError)
-    return SelfAttention(1, mask=mask).allowed(s)
 
 def _also(a, b):
     "Allowed by both."
