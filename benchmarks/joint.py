@@ -1,13 +1,13 @@
 """Joint densities far out: the estimate of `logpdf` against references that share no line with it.
 
-    python benchmarks/joint.py [--seeds 200] [--minutes 2] [--tokens 2 4 8] [--anew]
+    python benchmarks/joint.py [--seeds 200] [--minutes 2] [--tokens 2 4 8] [--heads 1 2 8] [--again] [--anew]
 
-writes nbs/data/joint.csv (the rows that it lacks), one row for each number of tokens, heads and distance r: the point is y = r σ (1, …, 1, −1, …, −1), σ the standard
+writes nbs/data/joint.csv (the rows that it lacks; --again: also rows of fewer seeds, the reference as it stands; --anew: all), one row for each number of tokens, heads and distance r: the point is y = r σ (1, …, 1, −1, …, −1), σ the standard
 deviation of one output, the tokens are independent, σ_Q² = 4. The reference is, where it exists,
 
 quadrature    s = 2: the density of a mean of H independent vectors by Fourier inversion through its saddle point, of one or two heads by sums over both scores;
 values        one head or two: the mean over the values of the tokens, given which the rows are independent, each row's density by solving for one score;
-draws         2^24 plain draws of S, where at least 10,000 of them are effective;
+tilts         the more heads, the better: 2^24 draws of one head, weighted as y wants them; y is a sum of such heads;
 particles     1,024 on each of 16 islands, and shorter steps of the noise.
 """
 import argparse
@@ -23,7 +23,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 import numpy as np
 import pandas as pd
 from numpy.random import SeedSequence, default_rng
-from scipy.special import gammaln, logsumexp
+from scipy.optimize import brentq
+from scipy.special import gammaln, logsumexp, softmax
 
 from infattn_nb import Attention, Tokens, identity
 from infattn_nb.layer import recipe
@@ -152,15 +153,49 @@ def row_density(z, y, inner, rng): # z (n, H, s)
         log_f = np.log(slope) - (score/TAU)**2/2 - np.log(TAU*np.sqrt(2*np.pi))
         return logsumexp(np.where(np.isnan(log_f), -np.inf, log_f), axis=1) - np.log(inner)
 
-# --- plain draws, and many more particles
+# --- many heads: each of them tilted towards y
 
-def by_draws(y, H, size=2**24):
-    "log f, its standard error, effective draws."
-    law = layer(len(y), H).law()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore") # too few of them: said by the effective number
-        value, error = law.logpdf(y, draws=size, rng=1, islands=0, return_error=True)
-        return value, error, 0. if np.isinf(error) else 1/(error**2 + 1/size)
+SHIFTS = np.array([0., .5, 1., 1.5, 2.]) # of the scores that y wants large, in standard deviations
+
+def draw_heads(s, size, rng):
+    """S (size, s, s) of one head and log p/q, drawn where y = c (1, …, 1, −1, …, −1) wants it: the scores of one token are larger in
+    the upper rows, those of another in the lower rows; any two tokens, equally likely."""
+    upper = np.arange(s) < s//2
+    pairs = np.array([(j, k) for j in range(s) for k in range(s) if j != k])
+    shift = rng.choice(SHIFTS, size)
+    N = rng.standard_normal((size, s, s))
+    rows = np.where(upper, *pairs[rng.integers(len(pairs), size=size)].T[..., None])
+    N[np.arange(size)[:, None], np.arange(s), rows] += shift[:, None]
+    large = N[:, upper].sum(1)[:, pairs[:, 0]] + N[:, ~upper].sum(1)[:, pairs[:, 1]]
+    log_q = logsumexp([logsumexp(c*large, axis=1) - s*c*c/2 for c in SHIFTS], axis=0) - np.log(len(SHIFTS)*len(pairs))
+    A = softmax(TAU*N, axis=-1)
+    return A @ A.mT, -log_q
+
+def by_tilts(y, H, rng, size=2**17, times=128):
+    """log f, its standard error. y is a sum of independent y_a/√H, so f(y) = M(θ)^H exp(−θᵀy) f_θ(y): in f_θ each head is tilted by
+    exp(θᵀS_aθ/2H), whose mean is M. Given tilted heads y is N(Sθ, S), where S is their mean; and θ is such that E_θ[S] θ is y."""
+    def tilted(c, S, log_w):
+        θ = c*np.sign(y)
+        log_w = log_w + np.einsum("i,nij,j->n", θ, S, θ)/2/H
+        return θ, log_w, np.exp(log_w - log_w.max())
+    def beyond(c, S, log_w):
+        θ, _, w = tilted(c, S, log_w)
+        return θ @ (w @ (S @ θ))/w.sum() - θ @ y
+    c = brentq(beyond, 1e-3, 100., args=draw_heads(len(y), size, rng))
+    log_M, log_f = [], []
+    for child in rng.spawn(times):
+        S, log_w = draw_heads(len(y), size, child)
+        θ, log_w, w = tilted(c, S, log_w)
+        S = S[child.choice(size, (size//16, H), p=w/w.sum())].mean(1)
+        off = y - S @ θ
+        square = (off*np.linalg.solve(S, off[..., None])[..., 0]).sum(1)
+        log_normal = -(square + np.linalg.slogdet(2*np.pi*S)[1])/2
+        log_M.append(logsumexp(log_w) - np.log(size))
+        log_f.append(logsumexp(log_normal) - np.log(len(S)))
+    (a, a_error, _), (b, b_error, _) = pool(log_M), pool(log_f)
+    return H*a - θ @ y + b, np.hypot(H*a_error, b_error)
+
+# --- many more particles
 
 def by_particles(y, H, islands=16):
     "log f and its standard error, from islands four times as large that take smaller steps."
@@ -177,9 +212,9 @@ def reference(s, H, r):
     if H == 1 or H == 2 and s == 4:
         value, error, effective = by_values(y, H, 2**17, default_rng(2))
         if effective > 1000: return value, error, "values"
-    if by_draws(y, H, 2**17)[2] > 200: # worth asking 128 times as many
-        value, error, effective = by_draws(y, H)
-        if effective > 10_000: return value, error, "draws"
+    if H > 1:
+        value, error = by_tilts(y, H, default_rng(2))
+        if error < .1: return value, error, "tilts"
     return *by_particles(y, H), "particles"
 
 # --- the estimate under many seeds
@@ -195,14 +230,14 @@ def estimates(s, H, r, seeds, minutes):
             found.append(law.logpdf(y, rng=len(found), return_error=True))
     return np.array(found), (time.perf_counter() - began)/len(found)
 
-def row(s, H, r, seeds, minutes):
-    value, own, source = reference(s, H, r)
-    began = time.perf_counter()
+def row(s, H, r, seeds, minutes, stored=None):
+    value, own, source = reference(s, H, r) if stored is None else (stored["exact"], stored["exact_error"], stored["source"])
     found, seconds = estimates(s, H, r, seeds, minutes)
     off = (found[:, 0] - value)/np.hypot(found[:, 1], own)
     return dict(s=s, heads=H, r=r, source=source, exact=value, exact_error=own, seeds=len(found), value=found[0, 0], error=found[:, 1].mean(),
                 most=found[:, 1].max(), worst=np.abs(off).max(), bias=(found[:, 0] - value).mean(), spread=found[:, 0].std(), seconds=seconds)
 
+KEYS = ["s", "heads", "r"]
 CASES = [*product((2, 4, 8), (1, 2, 8), (4, 6, 8, 12))]
 
 def main():
@@ -210,17 +245,20 @@ def main():
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=2., help="for the seeds of each row, at most")
     parser.add_argument("--tokens", type=int, nargs="*", default=[2, 4, 8], help="only these rows")
-    parser.add_argument("--anew", action="store_true", help="also rows that are stored")
+    parser.add_argument("--heads", type=int, nargs="*", default=[1, 2, 8], help="only these rows")
+    parser.add_argument("--again", action="store_true", help="also rows of fewer seeds, their references as they stand")
+    parser.add_argument("--anew", action="store_true", help="all rows, also their references")
     options = parser.parse_args()
     file = DATA/"joint.csv"
     for case in CASES:
-        rows = pd.read_csv(file).to_dict("records") if file.exists() else []
-        stored = case in [(r["s"], r["heads"], r["r"]) for r in rows]
-        if case[0] not in options.tokens or stored and not options.anew: continue
-        fresh = row(*case, options.seeds, options.minutes)
+        if case[0] not in options.tokens or case[1] not in options.heads: continue
+        found = pd.read_csv(file).set_index(KEYS).to_dict("index") if file.exists() else {}
+        stored = None if options.anew else found.get(case)
+        if stored and not (options.again and stored["seeds"] < options.seeds): continue
+        fresh = row(*case, options.seeds, options.minutes, stored)
         rows = pd.read_csv(file).to_dict("records") if file.exists() else [] # others may write, too
-        rows = [r for r in rows if (r["s"], r["heads"], r["r"]) != case] + [fresh]
+        rows = [r for r in rows if tuple(r[k] for k in KEYS) != case] + [fresh]
         print({k: v if isinstance(v, str) else round(float(v), 4) for k, v in fresh.items()}, flush=True)
-        pd.DataFrame(rows).sort_values(["s", "heads", "r"]).to_csv(file, index=False, float_format="%.6g")
+        pd.DataFrame(rows).sort_values(KEYS).to_csv(file, index=False, float_format="%.6g")
 
 if __name__ == "__main__": main()

@@ -119,7 +119,10 @@ def infattn_report(
         found.save(path)
         if not quiet:
             print(found)
-            print(path)
+            print(path, flush=True)
+    except BrokenPipeError: # whoever read the output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except (ValueError, TypeError, OSError) as e:
         sys.exit(f"infattn_report: {e}")
     except KeyboardInterrupt:

@@ -256,12 +256,18 @@ class Observed:
         return self.left.shape[1]*self.right.shape[1], self.heads
 
     def covariance(self, latents):
-        "A, A K (M, H, s, s) and S (M, s, s)."
-        shape = self.left.shape[1], self.right.shape[1], self.heads, -1
-        Z = latents.reshape(shape).transpose(3, 2, 0, 1)
-        A = softmax(self.left @ Z @ self.right.T + self.seen)
-        AK = A @ self.K
-        return A, AK, self.scale*(_beside(AK) @ _beside(A).mT)
+        "A (s, s, HM), keys second; beside each other A K (M, s, sH) and S (M, s, s)."
+        s, q = self.left.shape
+        Z = latents.reshape(q, -1)
+        rows = (self.left @ Z).reshape(s, self.right.shape[1], -1)
+        A = softmax(self.right @ rows + self.seen[:, :, None], axis=1)
+        AK = self._beside(self.K @ A)
+        return A, AK, self.scale*(AK @ self._beside(A).mT)
+
+    def _beside(self, A): # (s, s, HM)
+        "Keys and heads beside each other, particles first: (M, s, sH)."
+        s = len(A)
+        return np.ascontiguousarray(A.reshape(s, s*self.heads, -1).transpose(2, 0, 1))
 
     def spectrum(self, latents):
         "Eigenvalues of S (M, s), and the squares of y along the eigenvectors."
@@ -279,16 +285,12 @@ class Observed:
         loglik = -((z*z).sum(1) + log_det + s*np.log(2*np.pi))/2
         b = (z[:, None] @ inverse)[:, 0]
         dS = b[:, :, None]*b[:, None] - inverse.mT @ inverse # twice it
-        dA = self.scale*(dS[:, None] @ AK)
-        dG = A*(dA - (A*dA).sum(-1, keepdims=True))
-        dZ = self.left.T @ dG @ self.right
-        slope = dZ.transpose(2, 3, 1, 0).reshape(latents.shape)
+        dA = np.ascontiguousarray((self.scale*dS @ AK).transpose(1, 2, 0))
+        dA = dA.reshape(A.shape)
+        dG = A*(dA - (A*dA).sum(1, keepdims=True))
+        rows = (self.left.T @ dG.reshape(s, -1)).reshape(-1, *A.shape[1:])
+        slope = (self.right.T @ rows).reshape(latents.shape)
         return np.where(near, loglik, -np.inf), slope
-
-def _beside(A): # (M, H, s, s)
-    "The heads beside each other, (M, s, Hs)."
-    M, H, s, _ = A.shape
-    return A.transpose(0, 2, 1, 3).reshape(M, s, H*s)
 
 def observed(layer, # Attention whose scores particles know how to move
              y, # (s,)

@@ -256,7 +256,7 @@ def infattn_figures(
         processors = os.cpu_count() or 1
         threads = min(workers or processors, processors)
         mine = {path.stem: seconds[path.stem] for path in paths}
-        print(*cost_table(mine, trials, samples, threads), sep="\n")
+        print(*cost_table(mine, trials, samples, threads), sep="\n", flush=True)
     except BrokenPipeError: # whoever read the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
