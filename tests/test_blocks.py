@@ -143,9 +143,12 @@ def test_records(name, n):
     t = replace(CASES[name][0], blocks=[replace(b, feedforward=replace(b.feedforward, units=2)) if b.feedforward else b for b in CASES[name][0].blocks])
     heads = t.most_heads
     if n < np.inf and heads and n % heads: n = 8 if heads != 3 else 9
-    a, b = (t.run(n, 0, 6, np.random.default_rng(1), keep) for keep in (None, "all"))
-    for x, y in zip(a.streams, b.streams, strict=True): np.testing.assert_array_equal(x.gram(), y.gram())
-    for block, record in zip(t.blocks, b.records):
+    def records(keep):
+        rng = np.random.default_rng(1)
+        return list(t.walk(t.start(n, 0, 6, rng), rng, keep))
+    a, b = records(None), records("all")
+    for x, y in zip(a, b, strict=True): np.testing.assert_array_equal(x.out.gram(), y.out.gram())
+    for block, record in zip(t.blocks, b):
         for step in record.steps:
             np.testing.assert_allclose(sum(r.F for r in step.branches), step.sum.F, rtol=1e-12)
             if n == np.inf: assert step.sum.y is None

@@ -15,7 +15,7 @@ from scipy.special import entr
 
 from infattn_nb import Transformer, with_rule
 from infattn_nb.initialisation.scan import scaled
-from infattn_nb.readers.weights import LAYOUTS
+from infattn_nb.readers.modules import FAMILIES
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
 torch.set_num_threads(1)
@@ -98,7 +98,7 @@ def test_every_family_has_its_table(name):
     changed = cell(t)
     told = changed.init_table()
     model = changed.initialise(model_of(name), 0)
-    prefix = LAYOUTS[name][0]
+    prefix = FAMILIES[name].prefix
     parameters = dict(model.named_parameters())
     for row in told.itertuples():
         pattern = row.parameter.removeprefix(prefix).partition("[")[0].partition(".view")[0]

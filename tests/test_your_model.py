@@ -19,7 +19,8 @@ from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 from infattn_nb.initialisation.scan import scaled
 from infattn_nb.numerics import checks
-from infattn_nb.readers.weights import LAYOUTS, handles_of
+from infattn_nb.readers.modules import FAMILIES, MODELS
+from infattn_nb.readers.weights import handles_of
 
 HUB = Path(__file__).parent/"data"/"configs"
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
@@ -309,8 +310,8 @@ def test_the_legend_covers_nothing(found):
 
 def test_handles_of_every_family():
     "Names that stand in the family's layout, and none twice."
-    for kind, (_, layout, *_) in LAYOUTS.items():
-        if kind == "torch": continue
+    for kind in MODELS:
+        layout = FAMILIES[kind].layouts[0]
         gemma = dict(head_dim=16) if "gemma" in kind else {}
         shape = dict(n_embd=64, n_layer=2, n_head=4) if kind == "gpt2" else dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64)
         handles = handles_of(Transformer.from_config(dict(model_type=kind) | shape | gemma, 4))

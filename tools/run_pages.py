@@ -104,7 +104,7 @@ def room(module, package):
     return own, brought
 
 def upstream(trees, package):
-    "The statements of the package that some statements use, and those that these use, and so on, as texts."
+    "The statements of the package that some statements use, and those that these use, and so on, as texts; and the files beside a room that they read."
     brought = {name: there for tree in trees for name, *there in imports(tree, "")}
     todo = {place for tree in trees for place in uses(tree, "", brought)}
     seen, found = set(), set()
@@ -117,6 +117,7 @@ def upstream(trees, package):
         elif name not in own and path.name == "__init__.py": todo.add(("infattn_nb", name)) # a wing that passes names on
         for text, names in own.get(name, []) + (own[None] if name in own else []):
             found.add(text)
+            found.update((path.parent/file).read_text(encoding="utf-8") for file in re.findall(r'"(\w+\.(?:html|toml))"', text)) # what it reads
             todo.update(names)
     return sorted(found)
 

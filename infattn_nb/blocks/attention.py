@@ -7,12 +7,12 @@ __all__ = ['AttentionRecord', 'Fresh', 'Overflow', 'over_keys', 'over_queries', 
 
 # %% ../../nbs/62_heads.ipynb #he-imports
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from .parts import CACHE, Arrived, Branch, Norm, Pull, Rotary
-from .parts import verb, waves
+from .parts import explained, verb, waves
 from .stream import gram
 from ..numerics import checks
 from ..numerics.sampling import bartlett
@@ -81,6 +81,7 @@ def over_queries(X, Y):
 
 # %% ../../nbs/62_heads.ipynb #bl-attention
 #| code-fold: true
+@explained
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfAttention(Branch):
     r"""Attention of a block: scores, weights, values, and the matrix that ends it.
@@ -90,40 +91,24 @@ class SelfAttention(Branch):
 
     Parameters
     ----------
-    heads
-        H
-    head_width
-        m in [1, ∞]; None is n/H
-    groups
-        heads in a group share keys and values; None is one group per head
-    rotary
-        positions, as angles by which pairs of coordinates turn
-    qk_norm
-        norm of every query and key, before they turn
-    joint_norm
-        is it one norm over the queries (keys) of all heads, as in OLMo 2?
-    softcap
-        c > 0: no score is beyond ±c
-    mask
-        "causal" or boolean (s, s), True = may attend
-    bias
-        added to the scores, as ALiBi does, (s, s)
-    score_scale
-        factor of the scores, beside 1/√m
     var_q, var_k, var_v, var_o
         fan-in × variance of an entry of the four matrices
     """
-    heads: int = 12
-    head_width: float | None = None
-    groups: int | None = None
+    heads: Annotated[int, "H"] = 12
+    head_width: Annotated[float | None, "m in [1, ∞]; None is n/H"] = None
+    groups: Annotated[int | None, "heads in a group share keys and "
+                      "values; None is one group per head"] = None
     _: KW_ONLY
-    rotary: Rotary | None = None
-    qk_norm: Norm | None = None
-    softcap: float | None = None
-    mask: Any = None
-    bias: Any = None
-    score_scale: float = 1.
-    joint_norm: bool = False
+    rotary: Annotated[Rotary | None, "positions, as angles by "
+                      "which pairs of coordinates turn"] = None
+    qk_norm: Annotated[Norm | None, "norm of every query "
+                       "and key, before they turn"] = None
+    softcap: Annotated[float | None, "c > 0: no score is beyond ±c"] = None
+    mask: Annotated[Any, '"causal" or boolean (s, s), True = may attend'] = None
+    bias: Annotated[Any, "added to the scores, as ALiBi does, (s, s)"] = None
+    score_scale: Annotated[float, "factor of the scores, beside 1/√m"] = 1.
+    joint_norm: Annotated[bool, "is it one norm over the queries "
+                          "(keys) of all heads, as in OLMo 2?"] = False
     var_q: float = 1.
     var_k: float = 1.
     var_v: float = 1.

@@ -7,12 +7,12 @@ __all__ = ['Step', 'Sent', 'BlockRecord', 'Block']
 
 # %% ../../nbs/19_blocks.ipynb #bl-imports
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from .attention import AttentionRecord, SelfAttention
-from .parts import FeedForward
+from .parts import FeedForward, explained
 from .parts import Arrived, Norm, Part, verb
 from .stream import Gradient, Stream, Sum, add, gram, inverse
 from .stream import narrow, right_inverse, root
@@ -62,6 +62,7 @@ class BlockRecord(NamedTuple):
                 scores[:, :own] = seen.scores
         return entropy, scores
 
+@explained
 @dataclass(frozen=True, eq=False, repr=False)
 class Block(Part):
     r"""A block of a transformer: branches, norms, and how their outputs are added.
@@ -71,26 +72,20 @@ class Block(Part):
 
     Parameters
     ----------
-    attention
-        first branch; None = no attention
-    feedforward
-        second branch; None = no MLP
-    norm
-        "pre", "post", "output", "sandwich", None: before a branch, after the
-        sum, on the branch's output, before and on the output, nowhere
-    normaliser
-        which norm
-    parallel
-        do both branches see the same tokens, added in one sum?
     skip_scale, branch_scale
         α and β
     """
-    attention: SelfAttention | None = SelfAttention()
-    feedforward: FeedForward | None = FeedForward()
-    norm: str | None = "pre"
+    attention: Annotated[SelfAttention | None, "first branch; "
+                         "None = no attention"] = SelfAttention()
+    feedforward: Annotated[FeedForward | None, "second branch; "
+                           "None = no MLP"] = FeedForward()
+    norm: Annotated[str | None, '"pre", "post", "output", "sandwich", None: '
+                    "before a branch, after the sum, on the output of the "
+                    "branch, before and on the output, nowhere"] = "pre"
     _: KW_ONLY
-    normaliser: Norm = Norm()
-    parallel: bool = False
+    normaliser: Annotated[Norm, "which norm"] = Norm()
+    parallel: Annotated[bool, "do both branches see the same "
+                        "tokens, added in one sum?"] = False
     skip_scale: float = 1.
     branch_scale: float = 1.
 

@@ -17,13 +17,13 @@ from functools import cached_property, partial
 from itertools import product
 from textwrap import shorten, wrap
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from ..blocks.attention import Overflow
 from ..blocks.walk import mean_of_heads, token_cosine
-from ..blocks.parts import same
+from ..blocks.parts import explained, same
 from ..numerics import checks
 from ..numerics.sampling import Rng, documented, in_order, progress_bar
 from ..numerics.sampling import seed_sequence
@@ -153,41 +153,30 @@ def _or_infinite(x):
     return np.inf if np.isnan(x) else float(x)
 
 # %% ../../nbs/83_scan.ipynb #di-limits
+@explained
 @dataclass(frozen=True)
 class Thresholds:
     """Where too much begins: what a scan and a report judge networks by.
 
     None = not asked (in a scan; a report asks for all of them).
-
-    Parameters
-    ----------
-    alike
-        mean cosine above which tokens are alike, in [-1, 1]
-    focused
-        share of the entropy below which rows look at one token, in [0, 1]
-    uniform
-        the same share above which they look at all alike, in [0, 1]
-    fading
-        ratio of gradients across depth above which they fade, in [1, ∞)
-    starved
-        gradient of queries and keys over that of values below which they are
-        starved, in [0, ∞)
-    scattered
-        standard deviation of log Θ above which networks differ, in [0, ∞)
-    idle
-        share of the blocks in the tangent kernel below which they are idle, in [0, 1]
-    enough
-        standard deviation of log Θ that finite width may add, in (0, ∞)
     """
     _: KW_ONLY
-    alike: float | None = .9
-    focused: float | None = .25
-    uniform: float | None = .95
-    fading: float | None = 10.
-    starved: float | None = .1
-    scattered: float | None = .5
-    idle: float | None = .1
-    enough: float | None = .05
+    alike: Annotated[float | None, "mean cosine above which "
+                     "tokens are alike, in [-1, 1]"] = .9
+    focused: Annotated[float | None, "share of the entropy below "
+                       "which rows look at one token, in [0, 1]"] = .25
+    uniform: Annotated[float | None, "the same share above which "
+                       "they look at all alike, in [0, 1]"] = .95
+    fading: Annotated[float | None, "ratio of gradients across "
+                      "depth above which they fade, in [1, ∞)"] = 10.
+    starved: Annotated[float | None, "gradient of queries and keys over that "
+                       "of values below which they are starved, in [0, ∞)"] = .1
+    scattered: Annotated[float | None, "standard deviation of log Θ "
+                         "above which networks differ, in [0, ∞)"] = .5
+    idle: Annotated[float | None, "share of the blocks in the tangent "
+                    "kernel below which they are idle, in [0, 1]"] = .1
+    enough: Annotated[float | None, "standard deviation of log Θ "
+                      "that finite width may add, in (0, ∞)"] = .05
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -247,10 +236,6 @@ def _embedded(t, square):
     given = None if t.embeddings is None else factor*t.embeddings
     return replace(t, cov=square*t.cov, mean=factor*t.mean, embeddings=given)
 
-def _size_of(t):
-    "Mean square of the embeddings."
-    return (np.diag(t.cov) + t.mean**2).mean()
-
 # %% ../../nbs/83_scan.ipynb #ru-gpt2
 #| code-fold: true
 @_rule("GPT-2")
@@ -280,7 +265,7 @@ def _tfixup(t, width):
     is_encoder = np.triu(t.who_attends(), 1).any() # tokens look ahead
     gain = .67*L**-.25 if is_encoder else (9*L)**-.25
     blocks = [_xavier(block, gain, norm=None) for block in t.blocks]
-    small = _embedded(t, (9*L)**-.5/_size_of(t))
+    small = _embedded(t, (9*L)**-.5/t.mean_square)
     return replace(small, blocks=blocks, final_norm=False, first_norm=None)
 
 @_rule("DeepNorm")
@@ -289,7 +274,7 @@ def _deepnorm(t, width):
     L = len(t.blocks)
     own = dict(norm="post", parallel=False, skip_scale=(2*L)**.25, branch_scale=1.)
     blocks = [_xavier(block, (8*L)**-.25, **own) for block in t.blocks]
-    unit = t if t.first_norm else _embedded(t, 1/_size_of(t))
+    unit = t if t.first_norm else _embedded(t, 1/t.mean_square)
     return replace(unit, blocks=blocks, final_norm=False)
 
 BASE_HEAD = 64 # width of a head of the model that µP was tuned at
@@ -328,7 +313,7 @@ def _deepscale(t, width):
         if f is not None:
             K = f.activation.dual(_INTO*np.array([[1., c], [c, 1.]])) # behind the MLP
             c = (1 - β2)*c + β2*float(K[0, 1]/K[0, 0])*(c if f.gated else 1.)
-    return replace(_embedded(t, 1/_size_of(t)), blocks=blocks)
+    return replace(_embedded(t, 1/t.mean_square), blocks=blocks)
 
 _INTO = 2**-.5 # σ₁²
 
@@ -427,26 +412,19 @@ def repeated(t: Transformer, layers: int) -> Transformer:
     return replace(t, blocks=[stack[l % period] for l in range(L)])
 
 # %% ../../nbs/83_scan.ipynb #sn-class
+@explained
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """What `scan` finds: a table, and its map.
-
-    Parameters
-    ----------
-    table
-        DataFrame, one row per network: rule ("" on the grid), layers, residual,
-        scores and embeddings (of a rule: its strength, scale of scores and size of
-        embeddings over those of the given network), the six numbers, score (powers of
-        ten beyond the worst threshold; ≤ 0 = holds), worst (which number that is, or
-        overflow)
-    transformer
-        what was scanned; None for a table that was read back
-    width
-        n
-    """
-    table: Any
-    transformer: Any = None
-    width: float | None = None
+    "What `scan` finds: a table, and its map."
+    table: Annotated[Any, 'DataFrame, one row per network: rule ("" on the '
+                     "grid), layers, residual, scores and embeddings (of a "
+                     "rule: its strength, scale of scores and size of "
+                     "embeddings over those of the given network), the six "
+                     "numbers, score (powers of ten beyond the worst threshold; "
+                     "≤ 0 = holds), worst (which number that is, or overflow)"]
+    transformer: Annotated[Any, "what was scanned; None for a "
+                           "table that was read back"] = None
+    width: Annotated[float | None, "n"] = None
 
     @cached_property
     def _whole(self):
@@ -651,7 +629,7 @@ def _cells(t, layers, factors, rules, width):
             yield about, scaled(deep, a, b, e)
         for name in rules:
             ruled = with_rule(deep, name, width=width)
-            sizes = (float(np.sqrt(_size_of(x))) for x in (ruled, deep))
+            sizes = (np.sqrt(x.mean_square) for x in (ruled, deep))
             yield dict(rule=name, layers=L,
                        residual=over(strength_of(ruled), strength_of(deep)),
                        scores=over(scores_of(ruled), scores_of(deep)),

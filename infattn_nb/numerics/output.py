@@ -136,10 +136,10 @@ def picture(fig, kind, **options):
 
 # %% ../../nbs/84_files.ipynb #pc-axes
 @lru_cache
-def house_style():
+def house_style(name="infattn.mplstyle"): # a file of the package
     "Settings of matplotlib for every figure, also where the package is a zip archive."
     from matplotlib import rc_params_from_file # late: it takes time
-    with as_file(files("infattn_nb")/"infattn.mplstyle") as path:
+    with as_file(files("infattn_nb")/name) as path:
         return rc_params_from_file(path, use_default_template=False)
 
 def own_axes(ax=None, size=(5., 3.)) -> Any:

@@ -8,6 +8,7 @@ __all__ = ['Fill', 'fills', 'source_of', 'beyond', 'table_of', 'Handles', 'handl
 # %% ../../nbs/67_weights.ipynb #wt-imports
 import re
 import warnings
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ..blocks.parts import same
 from ..numerics import checks
 from ..numerics.sampling import pieces, seed_sequence
-from .modules import LAYOUTS, MATRICES, Config, Tensor
+from .modules import MATRICES, Config, Tensor
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
 class Fill(NamedTuple):
@@ -28,11 +29,11 @@ class Fill(NamedTuple):
     shape: tuple | None = None # of a matrix
 
 def fills(t, # a Transformer that was read from a config or a module
-          layout=None, # as in LAYOUTS; None = the newest of its family
+          layout=None, # one of its family; None = the newest
          ): # list of Fill: of all tensors of the body
     "What every tensor of the family gets."
     source = source_of(t)
-    layout = LAYOUTS[source.kind][1] if layout is None else layout
+    layout = source.family.layouts[0] if layout is None else layout
     entries = {} if source.config is None else source.config.entries
     found = []
     for tensor in layout:
@@ -55,9 +56,13 @@ def _fill(t, tensor, l):
     if role == "zero":
         return Fill(tensor, l, (0.,), 0., (1.,))
     block = None if l is None else t.blocks[l]
-    own = None if l is None else source.blocks[l % len(source.blocks)]
+    own = None if l is None else source.own.blocks[l % len(source.own.blocks)]
     if role.endswith("gain"):
-        gain = 1. if l is None else _gain(block, own, role)
+        gain = 1. # unless it stands where a factor does
+        if role == "output_gain" and block.normed_output:
+            gain = float(block.branch_scale)
+        elif role != "gain" and block.attention.qk_norm is not None:
+            gain = float(np.sqrt(_score_factor(block, own)))
         shift = 1. if source.kind.startswith("gemma") else 0. # times 1 + weight
         return Fill(tensor, l, (0.,), gain - shift, (gain,))
     n = t.width
@@ -89,19 +94,12 @@ def _score_factor(block, own):
     a, b = block.attention, own.attention
     return abs(a.score_scale/b.score_scale) if a is not None and b is not None else 1.
 
-def _gain(block, own, role):
-    "Of a norm: one, unless it stands where a factor does."
-    if role == "output gain" and block.normed_output:
-        return float(block.branch_scale)
-    if role in ("query gain", "key gain") and block.attention.qk_norm is not None:
-        return float(np.sqrt(_score_factor(block, own)))
-    return 1.
-
 def _embedding_factor(t):
     "Embeddings over those of the family."
-    size = float((np.diag(t.cov) + t.mean**2).mean())
-    ratio = size/t.source.size
-    if not np.allclose(t.cov, ratio*t.source.cov, rtol=1e-9, atol=1e-12*size):
+    own = t.source.own
+    ratio = t.mean_square/own.mean_square
+    least = 1e-12*t.mean_square
+    if not np.allclose(t.cov, ratio*own.cov, rtol=1e-9, atol=least):
         checks.refuse("cov", "be a multiple of what it was read with",
                       "that of other tokens", "read the model with these tokens")
     return float(np.sqrt(ratio))
@@ -128,43 +126,43 @@ def source_of(t):
                       "keep the width that was read")
     return t.source
 
-_FORWARD = { # part of a block -> its fields that no tensor holds
-    "": "skip_scale norm normaliser parallel",
-    "attention": "heads head_width groups rotary qk_norm joint_norm softcap mask bias",
-    "feedforward": "units activation gated"}
+_HELD = {"attention", "feedforward", "branch_scale", "score_scale"} # and variances
 
 def beyond(t):
     "What no initialisation can do: (what, times) of all that the forward pass needs."
-    source = source_of(t)
-    found = []
-    if len(t.blocks) != len(source.blocks):
-        found.append((f"{len(t.blocks)} blocks", len(t.blocks)/len(source.blocks)))
-    def told(name, pairs):
-        "The first pair of values that are not the same."
-        for now, before in pairs:
-            if not same(now, before):
-                is_number = name == "skip_scale"
-                said = "…" if isinstance(now, np.ndarray) else str(now)
-                shown = f"{now:.4g}" if is_number else said
-                found.append((f"{name} = {shown}", now/before if is_number else np.nan))
-                return
-    blocks = [(b, source.blocks[l % len(source.blocks)])
-              for l, b in enumerate(t.blocks)]
-    for part, names in _FORWARD.items():
-        parts = [(getattr(b, part), getattr(own, part)) if part else (b, own)
-                 for b, own in blocks]
-        for name in names.split():
-            told(name, ((getattr(x, name), getattr(y, name)) for x, y in parts
-                        if x is not None and y is not None))
+    before = source_of(t).own
+    pairs: dict = {} # field that no tensor holds -> its values, now and before
+    for l, block in enumerate(t.blocks):
+        own = before.blocks[l % len(before.blocks)]
+        parts = ((block, own), (block.attention, own.attention),
+                 (block.feedforward, own.feedforward))
+        for now, was in parts:
+            if now is None or was is None:
+                continue
+            for name in (f.name for f in fields(now)):
+                if name not in _HELD and not name.startswith("var_"):
+                    pair = getattr(now, name), getattr(was, name)
+                    pairs.setdefault(name, []).append(pair)
     for name in ("first_norm", "last_norm"):
-        told(name, [(getattr(t, name), getattr(source, name))])
-    return found
+        pairs[name] = [(getattr(t, name), getattr(before, name))]
+    found = []
+    if len(t.blocks) != len(before.blocks):
+        found.append((f"{len(t.blocks)} blocks", len(t.blocks)/len(before.blocks)))
+    for name, values in pairs.items():
+        changed = [pair for pair in values if not same(*pair)]
+        if changed:
+            now, was = changed[0]
+            is_number = name == "skip_scale"
+            said = "…" if isinstance(now, np.ndarray) else str(now)
+            shown = f"{now:.4g}" if is_number else said
+            found.append((f"{name} = {shown}", now/was if is_number else np.nan))
+    return sorted(found, key=lambda pair: np.isnan(pair[1])) # numbers first
 
 # %% ../../nbs/67_weights.ipynb #wt-table
 def table_of(t):
     "A DataFrame: a row for each kind of tensor, and for what no tensor can hold."
     import pandas as pd # late: it takes time
-    prefix = LAYOUTS[source_of(t).kind][0]
+    prefix = source_of(t).family.prefix
     by_name: dict = {}
     for fill in fills(t):
         by_name.setdefault(fill.tensor.name, []).append(fill)
@@ -212,12 +210,12 @@ def handles_of(t, # a Transformer, or None
     "Which tensors a factor of branches, scores or embeddings goes into."
     if t is None or t.source is None:
         return Handles()
-    layout = LAYOUTS[t.source.kind][1]
+    layout = t.source.family.layouts[0]
     block = t.blocks[0]
     a = block.attention
-    ends = ("output gain",) if block.normed_output else ("o", "2")
+    ends = ("output_gain",) if block.normed_output else ("o", "2")
     turned = a is not None and a.qk_norm is not None
-    pair = ("query gain", "key gain") if turned else ("q", "k")
+    pair = ("query_gain", "key_gain") if turned else ("q", "k")
     said = Handles(_names(layout, ends), _names(layout, pair))
     given = "" if t.source.config is None else _names(layout, ("embedding",))
     return said._replace(embeddings=given) if given else said
@@ -303,7 +301,7 @@ def _places(t, module):
                       "call module.to_empty(device='cpu') first")
     if source.kind != "torch" and hasattr(getattr(module, "config", None), "to_dict"):
         _check_family(t, Config.read(module.config))
-    every = (_matched(t, parameters, layout) for layout in LAYOUTS[source.kind][1:])
+    every = (_matched(t, parameters, layout) for layout in source.family.layouts)
     matched = next((found for found in every if found is not None), None)
     if matched is None:
         checks.refuse("module", f"have the tensors of {source.kind}",
@@ -333,7 +331,7 @@ def _matched(t, parameters, layout):
     "Fills by the name of their parameter; None if the layout is another."
     every = [x._replace(when="") for x in layout]
     fit = {(f.tensor.name, f.block): f for f in fills(t, every)}
-    patterns = [(_pattern(x.name), x.name) for x in layout]
+    patterns = [(x.pattern, x.name) for x in layout]
     matched = {}
     for name in parameters:
         hits = ((pattern.search(name), tensor) for pattern, tensor in patterns)
@@ -360,13 +358,6 @@ def _matched(t, parameters, layout):
             checks.refuse("module", f"have {name} of shape {fill.shape}", shape,
                           "read this model's own config")
     return matched
-
-def _pattern(name):
-    "Of the names of one tensor in a module, whatever stands in front of it."
-    if name.startswith("*."):
-        return re.compile(rf"^(?:.*?(\d+)\.)?{re.escape(name[2:])}$")
-    body = r"(\d+)".join(map(re.escape, name.split("*")))
-    return re.compile(rf"(?:^|\.){body}$")
 
 def _of_head(name, p, source):
     "What the family gives to what stands on top of its body."

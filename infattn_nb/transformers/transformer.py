@@ -17,47 +17,25 @@ import numpy as np
 
 from ..blocks.attention import SelfAttention
 from ..blocks.block import Block
-from ..blocks.parts import FeedForward, Norm, one_line
+from ..blocks.parts import FeedForward, Norm, explained, meanings, one_line
 from ..blocks.walk import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..numerics.nonlinearities import gelu
-from ..numerics.sampling import Rng, Size, documented
+from ..numerics.sampling import Rng, Size, documented, telling
 from ..readers.modules import Config, ensemble_of_module
 from ..readers.weights import table_of, write
 
 # %% ../../nbs/20_transformer.ipynb #tr-class
+@explained
 @dataclass(frozen=True, eq=False, repr=False)
 class Transformer(Network):
     """A transformer with random weights: embeddings, blocks, norms at both ends.
 
     `Transformer.uniform` makes one of equal blocks from a few numbers, `from_config`
     and `from_torch` one of a model that there is.
-
-    Parameters
-    ----------
-    cov
-        of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)
-    blocks
-        a list of Block, from the first to the last
-    mean
-        μ of the embeddings over the coordinates, (s,)
-    final_norm
-        one more norm at the end; True = like the last block's
-    first_norm
-        a norm of the embeddings, as BERT has it
-    random_embeddings
-        are the coordinates of the embeddings drawn N(mean, cov)? False: just so
-    embeddings
-        themselves, if single units are asked for, (s, n)
-    texts
-        label of the text of each token, if there are several: they do not see
-        each other, and positions restart
-    width
-        the width at which chains run unless told otherwise; None = ∞
-    source
-        what `from_config` or `from_torch` read it from
     """
     @classmethod
+    @telling(**meanings(SelfAttention), **meanings(FeedForward), **meanings(Norm))
     def uniform(cls, cov: Any, mean: Any = 0., layers: int = 12, *,
                 heads: int = 12, head_width: float | None = None,
                 norm: str | None = "pre", kind: str = "layer", eps: float = 1e-5,
@@ -76,22 +54,10 @@ class Transformer(Network):
             of the embeddings, as of `Transformer`
         layers
             L, the number of blocks
-        heads
-            H
-        head_width
-            m in [1, ∞]; None is n/H
         norm
             "pre", "post", None: place of the norms
-        kind
-            "layer", "rms": LayerNorm or RMSNorm
-        eps
-            ε, added to the variance
-        activation
-            φ
         ff
             hidden units of the MLP per coordinate, f/n; 0 = no MLP
-        mask
-            "causal" or boolean (s, s), True = may attend
         var_q, var_k, var_v, var_o
             σ_Q², σ_K², σ_V², σ_O²
         var_1, var_2
