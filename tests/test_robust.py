@@ -124,7 +124,7 @@ def test_interrupted_commands_say_so(tmp_path):
     assert run.returncode == 130 and "infattn_figures: interrupted" in said
 
 @pytest.mark.parametrize("call", ["paper.command infattn_figures --only fig2a --trials 1 --samples 32 --out out", pytest.param("initialisation.report_command infattn_report gpt2 --tokens 2 --size 4 --width 96 --out r.html", marks=pytest.mark.slow)], ids=["figures", "report"])
-@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("buffered", nightly(["", "1"], "1"))
 def test_nobody_reads(call, buffered, tmp_path):
     "A reader who has gone is no fault of ours, whether it shows at the first line or when Python ends."
     module, name, *options = call.split()
