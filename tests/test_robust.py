@@ -19,6 +19,7 @@ import pytest
 from numpy.random import default_rng
 
 import infattn_nb
+from conftest import nightly
 from infattn_nb import Attention, AttentionRegressor, HierarchicalGaussian, Nonlinearity, Program, ScaleMixture, Tokens, attention
 from infattn_nb import Transformer, compose, gelu, gelu_tanh, good_enough, identity, leaky_relu, limit, relu
 from infattn_nb import silu, simulate, simulate_dense, softplus, tanh

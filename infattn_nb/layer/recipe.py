@@ -7,7 +7,7 @@ __all__ = ['MANY_HEADS', 'MOST_HEADS', 'KEEP', 'STEPS', 'PARTICLES', 'LEVELS', '
            'FARTHEST', 'scores_of', 'weights_and_values', 'weights_of', 'covariance', 'covariance_given',
            'most_samples', 'sample_covariances', 'sample_variance', 'sample_scores', 'outputs', 'values_of',
            'sample_outputs', 'head_averages', 'average_of_heads', 'limit_marginal', 'Observed', 'observed', 'at_noise',
-           'next_noise', 'approach', 'reachable', 'most', 'least_error', 'far_density', 'peaked', 'unequal']
+           'next_noise', 'approach', 'reachable', 'most', 'widening', 'far_density', 'peaked', 'unequal']
 
 # %% ../../nbs/50_recipe.ipynb #takes
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 from numpy.random import default_rng
 from scipy.special import logsumexp
-from scipy.stats import qmc
+from scipy.stats import norm, qmc, t
 
 from ..laws.mixtures import head_rules, mixture_of_rules
 from .row_law import row_law
@@ -395,9 +395,9 @@ def most(target): # Observed
     with np.errstate(over="ignore"):
         return -(target.y @ target.y)/(2*len(target.y)*largest)
 
-def least_error(path): # noises
-    "Of one island whose particles remember nothing: each fall but the last costs as much."
-    return np.sqrt((len(path) - 2)*(1/KEEP - 1)/PARTICLES)
+def widening(n): # islands
+    "Of an error, so that four of it are exceeded as rarely as four of a Gaussian's."
+    return t.isf(norm.sf(4), n - 1)/4
 
 def far_density(layer, # Attention whose scores particles know how to move
                 y, # (s,)
@@ -419,10 +419,9 @@ def far_density(layer, # Attention whose scores particles know how to move
     while len(found) < len(jobs) - 1 and (not found or WANTED < error < HOPELESS):
         ready = jobs[1 + len(found):][:ROUND]
         found += [log_f for log_f, _ in in_order(follow, ready, executor)]
-        least = least_error(path)/np.sqrt(len(found))
         with np.errstate(under="ignore"): # islands that weigh nothing
             value, error, _ = pool(found)
-        error = np.inf if np.isnan(error) else max(error, least) # nan: of a single one
+        error = np.inf if np.isnan(error) else error*widening(len(found))
     return value, max(error, 1e-13*abs(value)) # no sum is rounded better
 
 # %% ../../nbs/50_recipe.ipynb #peakcode
