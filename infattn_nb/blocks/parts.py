@@ -78,7 +78,9 @@ class Part:
         return fill(one_line(self), 88, subsequent_indent="  ", break_long_words=False)
 
     def _put(self, name, value):
-        "Set a field of a frozen part, while it is made."
+        "Set a field of a frozen part, while it is made; arrays are frozen, too."
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
         object.__setattr__(self, name, value)
 
 class Branch(Part):

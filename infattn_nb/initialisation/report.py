@@ -29,7 +29,7 @@ from numpy.random import Generator, default_rng
 from scipy.stats import norm
 
 from ..blocks.attention import Overflow
-from ..blocks.parts import Branch, explained
+from ..blocks.parts import explained
 from ..blocks.walk import token_cosine
 from ..convergence.regimes import tail_risk
 from .scan import Diagnosis, Share, Thresholds, attended
@@ -144,8 +144,8 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
     cosine = token_cosine(kernel.gram, t.texts)
     raw = {} # √(fan-in/variance)
     for name in t.matrices:
-        variance = t.per_block(name, Branch.variance)
-        fan_in = t.per_block(name, lambda branch, name: branch.fan_in(name, n))
+        variance = t.per_block("variance", name)
+        fan_in = t.per_block("fan_in", name, n)
         raw[name] = np.sqrt(fan_in/np.where(variance > 0, variance, np.nan))
     return Measured(finite, limit, cosine, entropy, pattern, alone, raw, forward)
 
@@ -1056,12 +1056,10 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
 
 def _widened(t, n):
     "For infinite width: heads that turn by angles keep the width that they have at n."
-    def widened(block):
-        a = block.attention
-        if a is None or a.rotary is None or a.head_width or n == np.inf:
-            return block
-        return replace(block, attention=replace(a, head_width=int(n/a.heads)))
-    return replace(t, blocks=[widened(block) for block in t.blocks])
+    def kept(a):
+        turns = a.rotary is not None and not a.head_width and n < np.inf
+        return dict(head_width=int(n/a.heads)) if turns else {}
+    return t.altered(kept)
 
 def _own_seed(rng):
     "A SeedSequence that spawns afresh, and how to write it down."
