@@ -44,13 +44,6 @@ class Fresh(NamedTuple):
 class Overflow(ValueError, ArithmeticError):
     "Scores beyond what floating point holds."
 
-class _Scores(NamedTuple):
-    "Scores of some heads, (b, head, query, key), and what they were made of."
-    P: np.ndarray
-    Q: np.ndarray | None = None
-    K: np.ndarray | None = None
-    turned: np.ndarray | None = None
-
 # %% ../../nbs/62_heads.ipynb #bl-layout
 #| code-fold: true
 def _by_head(X, h):
@@ -188,7 +181,7 @@ class SelfAttention(Branch):
                 drawn = self._drawn_heads(R, int(m), h, g, positions, rng)
             else:
                 drawn = self._collapsed_heads(R, m, h, g, rng, beside)
-            scores = self._capped(drawn.P, first*shared)
+            scores = self._capped(drawn["P"], first*shared)
             A, log_sum = _softmax(scores, allowed)
             T, M = _values(R.mT @ _flat(A), m, g, rng)
             F = F + gram(M.reshape(b, -1, s).mT)
@@ -199,9 +192,9 @@ class SelfAttention(Branch):
                 seen |= dict(scores=np.ascontiguousarray(scores))
             if keep == "all":
                 V = None if T is None else np.sqrt(self.var_v*m)*(R[:, None] @ T)
-                same = scores is drawn.P # no cap, no bias
-                P = seen["scores"] if same else np.ascontiguousarray(drawn.P)
-                seen |= drawn._asdict() | dict(P=P, A=np.ascontiguousarray(A), V=V)
+                same = scores is drawn["P"] # no cap, no bias
+                P = seen["scores"] if same else np.ascontiguousarray(drawn["P"])
+                seen |= drawn | dict(P=P, A=np.ascontiguousarray(A), V=V)
             records.append(AttentionRecord(**seen))
         whole = records[0]
         if len(records) > 1:
@@ -217,7 +210,7 @@ class SelfAttention(Branch):
     def _collapsed_heads(self, R, m, h, g, rng, beside):
         """Only inner products of queries and keys matter: keys by a Bartlett factor.
 
-        `beside`, a Generator, completes queries and keys for the way back."""
+        Fields of an `AttentionRecord`, as for the other two kinds of heads. `beside`, a Generator, completes queries and keys for the way back."""
         b, _, q = R.shape
         τ = np.sqrt(self.var_q*self.var_k)
         T = bartlett(q, m, (b, g), rng)/np.sqrt(m)
@@ -226,14 +219,14 @@ class SelfAttention(Branch):
         flat = np.moveaxis(TN.reshape(b, h, q, q), 1, 2).reshape(b, q*h, q)
         P = _bilinear(τ*self.score_scale*R, flat, R, h)
         if beside is None:
-            return _Scores(P)
+            return dict(P=P)
         df = max(m - T.shape[-1], 0)
         rest = bartlett(h//g*q, df, (b, g), beside) # of a group's heads at once
         rest = rest.reshape(b, h, q, rest.shape[-1])
         Q = np.concatenate([R[:, None] @ N.mT, R[:, None] @ rest], axis=-1)
         K = np.zeros((b, g, *Q.shape[2:]))
         K[..., :T.shape[-1]] = np.sqrt(m)*(R[:, None] @ T)
-        return _Scores(P, np.sqrt(self.var_q)*Q, np.sqrt(self.var_k)*K)
+        return dict(P=P, Q=np.sqrt(self.var_q)*Q, K=np.sqrt(self.var_k)*K)
 
     def _wide_heads(self, R, h, positions, rng, keep):
         "Scores at m = ∞: Gaussian, turned and normalised by their covariances."
@@ -251,7 +244,7 @@ class SelfAttention(Branch):
         if self.qk_norm is not None:
             D_q, D_k = self._lengths(gram(R))
             P = D_q[:, None, :, None]*D_k[:, None, None, :]*P
-        return _Scores(P, turned=np.stack(turned, axis=2) if turned else None)
+        return dict(P=P, turned=np.stack(turned, axis=2) if turned else None)
 
     def _lengths(self, G):
         "What a norm multiplies queries and keys by, at m = ∞."
@@ -268,7 +261,7 @@ class SelfAttention(Branch):
         turned_K = self._dressed(K, positions)
         P = turned_K[:, :, None] @ turned_Q.reshape(b, g, h//g, s, m).mT
         flat = np.moveaxis(P.reshape(b, h, s, s), 1, 2).reshape(b, s, h*s)
-        return _Scores(_by_head(self.score_scale/np.sqrt(m)*flat, h), Q, K)
+        return dict(P=_by_head(self.score_scale/np.sqrt(m)*flat, h), Q=Q, K=K)
 
     def _dressed(self, Q, positions):
         "Queries or keys, normalised and turned."

@@ -626,12 +626,8 @@ class Drawn(NamedTuple):
     tangent: np.ndarray # (b,) or (b, texts, texts)
     sizes: np.ndarray # ‖∂loss/∂W‖²/fan-in, (b, matrices, L)
 
-# %% ../../nbs/64_walk.ipynb #gr-matrices
-#| code-fold: true
 MATRICES = ("q", "k", "v", "o", "1", "2", "3", "b1", "b2") # in this order everywhere
 
-# %% ../../nbs/64_walk.ipynb #gr-check
-#| code-fold: true
 class Plan(NamedTuple):
     "What a way back is drawn for, checked."
     n: float # width

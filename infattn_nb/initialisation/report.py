@@ -74,8 +74,8 @@ class Measured(NamedTuple):
     entropy: np.ndarray # share of the entropy with infinitely many heads, (L,)
     pattern: Pattern | None # None without attention
     alone: Alone | None # None where the layer is not that of the theorem
-    raw: dict | None = None # name -> (L,): norm of a .grad over θ's root
-    forward: bool = False # is n too small for gradients, which are those of n = ∞?
+    raw: dict # name -> (L,): norm of a .grad over θ's root
+    forward: bool # is n too small for gradients, which are those of n = ∞?
 
     def quantities(self):
         "(name, numbers at finite width, at infinite width) for what differs."
@@ -100,17 +100,14 @@ def _seen(t, n, readout, number, seed, there_and_back=True):
     if there_and_back:
         return diagnose(t, t.gradients(n, number, seed, readout=readout))
     chain = t.chain(n, number, seed)
-    entropy = entropy_share(chain.entropy, attended(t))
-    blank = np.zeros(0)
-    return Diagnosis(token_cosine(chain.gram, t.texts), entropy, {}, blank, blank,
-                     blank)
+    return Diagnosis(token_cosine(chain.gram, t.texts),
+                     entropy_share(chain.entropy, attended(t)))
 
 def _together(parts):
     "Diagnoses of groups of networks, as one."
     norms = {k: np.concatenate([d.norms[k] for d in parts]) for k in parts[0].norms}
-    arrays = (np.concatenate(x) for x in zip(*(d._replace(norms=d.tangent)
-                                               for d in parts)))
-    return Diagnosis(*arrays)._replace(norms=norms)
+    arrays = zip(*(d._replace(norms=d.tangent) for d in parts))
+    return Diagnosis(*map(np.concatenate, arrays))._replace(norms=norms)
 
 def measure(t, wide, n, size, seed, # wide: the same for infinite width
             *, readout, executor, progress, # as a report takes them
@@ -892,7 +889,7 @@ class Report:
                    "entropy": finite.entropy.mean(0),
                    "entropy, many heads": m.entropy}
         columns |= {MATRICES[k]: typical_norm(θ) for k, θ in finite.norms.items()}
-        if m.raw is not None and self.width < np.inf:
+        if self.width < np.inf:
             columns |= {f"{MATRICES[k]}, .grad": typical_norm(θ)*m.raw[k]
                         for k, θ in finite.norms.items()}
         if "q" in finite.norms:

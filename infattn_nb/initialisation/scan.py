@@ -24,7 +24,7 @@ import numpy as np
 from ..blocks.attention import Overflow
 from ..blocks.block import altered
 from ..blocks.walk import mean_of_heads, token_cosine
-from ..blocks.parts import explained, same
+from ..blocks.parts import explained, meanings, same
 from ..numerics import checks
 from ..numerics.sampling import Rng, documented, in_order, progress_bar
 from ..numerics.sampling import seed_sequence
@@ -48,14 +48,18 @@ def entropy_share(entropy: np.ndarray, # in nats, (..., L, heads, s)
     return mean_of_heads(share, axis=(-2, -1))
 
 # %% ../../nbs/83_scan.ipynb #di-class
+_NONE = np.zeros(0)
+
 class Diagnosis(NamedTuple):
-    "Numbers by which b networks are judged; the first axis counts the networks."
+    """Numbers by which b networks are judged; the first axis counts the networks.
+
+    Without the way back there are only the first two."""
     cosine: np.ndarray # mean cosine of different tokens, after l blocks, (b, L + 1)
     entropy: np.ndarray # share of the largest possible, mean over rows, (b, L)
-    norms: dict # θ by name of the matrix, (b, L); NaN where there is none
-    stream: np.ndarray # squared norm of the gradient of the stream, (b, L + 1)
-    tangent: np.ndarray # sum of all θ: Θ of the loss of all texts together, (b,)
-    embedding: np.ndarray # θ of the embeddings, if they were matrices too, (b,)
+    norms: dict = {} # θ by name of the matrix, (b, L); NaN where there is none
+    stream: np.ndarray = _NONE # squared norm of the stream's gradient, (b, L + 1)
+    tangent: np.ndarray = _NONE # sum of all θ: Θ of the loss of all texts, (b,)
+    embedding: np.ndarray = _NONE # θ of the embeddings, were they matrices too, (b,)
 
 # %% ../../nbs/83_scan.ipynb #di-diagnose
 def diagnose(t, g) -> Diagnosis: # a Transformer, its Gradients
@@ -96,10 +100,8 @@ def score_ratio(norms: dict[str, np.ndarray], # "q", "k", "v" -> squared norms, 
 def spread(squares: np.ndarray, # squared norms, (b, ...)
           ) -> np.ndarray: # (...), NaN where a norm is zero
     "Standard deviation over networks of the logarithm of a squared norm."
-    logs = _logarithm(squares)
-    dead = np.isneginf(logs)
-    finite = np.where(dead, 0., logs)
-    return np.where(dead.any(0), np.nan, finite.std(0, ddof=1))[()]
+    with np.errstate(invalid="ignore"): # −∞ less its mean, −∞
+        return _logarithm(squares).std(0, ddof=1)
 
 def _logarithm(squares):
     "log, −∞ at 0 without a word."
@@ -180,29 +182,27 @@ class Thresholds:
                       "that finite width may add, in (0, ∞)"] = .05
 
     def __post_init__(self) -> None:
+        told = meanings(self)
         for f in fields(self):
             given = getattr(self, f.name)
             if given is not None:
+                _, _, interval = told[f.name].rpartition(", in ")
                 remedy = f"pass e.g. {f.name}={f.default}, or None"
-                value = checks.number(given, f.name, _RANGES[f.name], remedy)
+                value = checks.number(given, f.name, interval, remedy)
                 object.__setattr__(self, f.name, value)
-
-_RANGES = dict(alike="[-1, 1]", focused="[0, 1]", uniform="[0, 1]", fading="[1, ∞)",
-               starved="[0, ∞)", scattered="[0, ∞)", idle="[0, 1]", enough="(0, ∞)")
 
 def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
     """By how many powers of ten each number is beyond its threshold.
 
     Negative if within; those not asked are left out."""
-    worse = dict(depth=limits.fading, spread=limits.scattered, # if they are larger
-                 values=None if limits.starved is None else _ratio(1., limits.starved))
-    better = dict(cosine=None if limits.alike is None else 1 - limits.alike,
-                  entropy=limits.focused, blocks=limits.idle)
-    numbers = found._asdict() | dict(cosine=1 - found.cosine)
-    pairs = {name: (numbers[name], limit) for name, limit in worse.items()}
-    pairs |= {name: (limit, numbers[name]) for name, limit in better.items()}
-    return {name: _powers(*pairs[name]) for name in numbers
-            if None not in pairs[name] and not np.isnan(numbers[name])}
+    apart = None if limits.alike is None else 1 - limits.alike
+    starved = None if limits.starved is None else _ratio(1., limits.starved)
+    pairs = dict( # beyond, if the first is larger
+        cosine=(apart, 1 - found.cosine), entropy=(limits.focused, found.entropy),
+        depth=(found.depth, limits.fading), values=(found.values, starved),
+        spread=(found.spread, limits.scattered), blocks=(limits.idle, found.blocks))
+    return {name: _powers(*pair) for name, pair in pairs.items()
+            if None not in pair and not np.isnan(getattr(found, name))}
 
 def _ratio(a, b):
     return a/b if b else np.inf
