@@ -266,7 +266,7 @@ class SelfAttention(Branch):
     def _dressed(self, Q, positions):
         "Queries or keys, normalised and turned."
         if self.qk_norm is not None:
-            Q = self._apart(self.qk_norm.of_rows(self._rows(Q)), Q)
+            Q = self.qk_norm.of_rows(Q, self._normed_axes)
         if self.rotary is not None:
             Q = self.rotary.turn(Q, positions)
         return Q
@@ -277,22 +277,12 @@ class SelfAttention(Branch):
             d = self.rotary.turn(d, positions, back=True)
         if self.qk_norm is None:
             return d
-        before = self.qk_norm.back_rows(self._rows(d), self._rows(Q))
-        return self._apart(before, d)
+        return self.qk_norm.back_rows(d, Q, self._normed_axes)
 
-    def _rows(self, Q):
-        "What is normalised as one: a head's coordinates, or those of all heads."
-        if not self.joint_norm:
-            return Q
-        b, h, s, m = Q.shape
-        return Q.swapaxes(1, 2).reshape(b, s, h*m)
-
-    def _apart(self, rows, like):
-        "The other way round."
-        if not self.joint_norm:
-            return rows
-        b, h, s, m = like.shape
-        return rows.reshape(b, s, h, m).swapaxes(1, 2)
+    @property
+    def _normed_axes(self):
+        "Of what is normalised as one: a head's coordinates, or those of all heads."
+        return (1, 3) if self.joint_norm else -1
 
     def _capped(self, P, first):
         "What softmax gets: c tanh(P/c) + bias, of the heads from the first on."

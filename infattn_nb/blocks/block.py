@@ -228,7 +228,7 @@ class Block(Part):
 
 def altered(block, attention=None, feedforward=None, itself=None):
     "A block with other fields: those that functions of its two branches and it return."
-    own = {} if itself is None else itself(block)
+    own = {} if itself is None else dict(itself(block))
     for name, fields in dict(attention=attention, feedforward=feedforward).items():
         branch = getattr(block, name)
         if branch is not None and fields is not None:

@@ -162,7 +162,6 @@ class Config(NamedTuple):
             texts = [[0, *text] for text in texts]
             cov = σ2*(self.patches(texts) + embedding_cov(texts, 0., 1.))
         else:
-            texts = [list(text) for text in texts]
             scale = self.width if family.scaled else 1.
             cov = embedding_cov(texts, scale*σ2, σ2 if family.positions else 0.)
         if family.place == "post": # one type for all of them
@@ -812,7 +811,7 @@ def _drawn(own, tokens):
         return {k: spec[k] for k in ("cov", "texts", "first_norm", "random_embeddings")
                 if k in spec}
     labels = labels_of(tokens)
-    return dict(cov=embedding_cov([list(t) for t in labels]), random_embeddings=True,
+    return dict(cov=embedding_cov(labels), random_embeddings=True,
                 texts=text_labels(labels) if len(labels) > 1 else None)
 
 def _given(embeddings):
