@@ -952,6 +952,9 @@ class Report:
         -------
         Path
             of the file
+
+        Raises
+        ------
         OSError
             If there is no room for it.
         """
