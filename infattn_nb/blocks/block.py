@@ -49,19 +49,6 @@ class BlockRecord(NamedTuple):
         seen = (record for step in self.steps for record in step.branches)
         return next((x for x in seen if isinstance(x, AttentionRecord)), None)
 
-    def of_heads(self, heads, keep):
-        "Entropies and, to keep, scores; NaN for the heads that it has not."
-        seen = self.attention
-        b, s = self.out.mean.shape
-        entropy = np.full((b, heads, s), np.nan)
-        scores = np.full((b, heads, s, s), np.nan) if keep else None
-        if seen is not None:
-            own = seen.entropy.shape[1]
-            entropy[:, :own] = seen.entropy
-            if keep:
-                scores[:, :own] = seen.scores
-        return entropy, scores
-
 @explained
 @dataclass(frozen=True, eq=False, repr=False)
 class Block(Part):

@@ -192,15 +192,21 @@ class Network(Part):
 
     def kept(self, x, records, scores=False): # x entered the first block; scores, too?
         "What a `Chain` keeps of b networks."
-        places = [Kept.at(x)]
-        for record in records:
-            seen = record.of_heads(self.most_heads, scores)
-            places.append(Kept.at(record.out, *seen))
+        b, s = x.mean.shape
+        entropy = np.full((b, len(self.blocks), self.most_heads, s), np.nan)
+        seen = np.full((*entropy.shape, s), np.nan) if scores else None
+        streams = [x]
+        for l, record in enumerate(records):
+            streams.append(record.out)
+            heads = record.attention
+            if heads is not None:
+                entropy[:, l, :heads.entropy.shape[1]] = heads.entropy
+            if heads is not None and scores:
+                seen[:, l, :heads.scores.shape[1]] = heads.scores
         if self.last_norm:
-            x, _ = self.last_norm.apply(record.out)
-            places[-1] = Kept.at(x, *seen)
-        there = ([x for x in arrays if x is not None] for arrays in zip(*places))
-        return Kept(*(np.stack(x, axis=1) if x else None for x in there))
+            streams[-1], _ = self.last_norm.apply(streams[-1])
+        places = zip(*((x.gram(), x.average(), x.units) for x in streams))
+        return Kept(*(np.stack(x, axis=1) for x in places), entropy, seen)
 
     def draw_chain(self, n, size, rng, executor, coords=0, scores=False):
         "Exact draws of the way there."
@@ -523,17 +529,12 @@ class Chain(ByBlock):
 # %% ../../nbs/64_walk.ipynb #ch-parts
 #| code-fold: true
 class Kept(NamedTuple):
-    "What a chain keeps of b networks, layers on axis 1; first of one place in it."
+    "What a chain keeps of b networks, layers on axis 1."
     gram: np.ndarray
     mean: np.ndarray
     units: np.ndarray
-    entropy: np.ndarray | None = None
-    scores: np.ndarray | None = None
-
-    @classmethod
-    def at(cls, x, *of_heads):
-        "One place: a stream, and what the heads before it did."
-        return cls(x.gram(), x.average(), x.units, *of_heads)
+    entropy: np.ndarray # NaN for the heads that a block has not
+    scores: np.ndarray | None
 
 # %% ../../nbs/64_walk.ipynb #gr-class
 @explained
