@@ -210,7 +210,8 @@ class SelfAttention(Branch):
     def _collapsed_heads(self, R, m, h, g, rng, beside):
         """Only inner products of queries and keys matter: keys by a Bartlett factor.
 
-        Fields of an `AttentionRecord`, as for the other two kinds of heads. `beside`, a Generator, completes queries and keys for the way back."""
+        Fields of an `AttentionRecord`, as of other heads. `beside`, a Generator,
+        completes queries and keys for the way back."""
         b, _, q = R.shape
         τ = np.sqrt(self.var_q*self.var_k)
         T = bartlett(q, m, (b, g), rng)/np.sqrt(m)
