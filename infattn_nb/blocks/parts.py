@@ -50,6 +50,7 @@ WORDS = dict(
     along="coordinates of a gradient after the norm, (b, s, w)",
     Q="queries or keys, one row per token, (..., s, m)",
     d="gradients of normalised rows, (..., m)",
+    axes="what is normalised as one: the last axis, or those of all heads, too",
     back="the other way round: the inverse, and the adjoint",
     δ="differences of distances",
     a="what enters the activation", c="the gate, or None",
@@ -78,7 +79,9 @@ class Part:
         return fill(one_line(self), 88, subsequent_indent="  ", break_long_words=False)
 
     def _put(self, name, value):
-        "Set a field of a frozen part, while it is made."
+        "Set a field of a frozen part, while it is made; arrays are frozen, too."
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
         object.__setattr__(self, name, value)
 
 class Branch(Part):
@@ -173,23 +176,23 @@ class Norm(Part):
         return u
 
     @verb
-    def of_rows(self, Q: np.ndarray) -> np.ndarray:
+    def of_rows(self, Q: np.ndarray, axes: Any = -1) -> np.ndarray:
         "The same of the rows of an array, as heads do with queries and keys."
-        Q = self._centred(Q)
-        mean_square = np.mean(Q*Q, axis=-1, keepdims=True)
+        Q = self._centred(Q, axes)
+        mean_square = np.mean(Q*Q, axis=axes, keepdims=True)
         return Q/np.sqrt(mean_square + self.eps)
 
     @verb
-    def back_rows(self, d: np.ndarray, Q: np.ndarray) -> np.ndarray:
+    def back_rows(self, d: np.ndarray, Q: np.ndarray, axes: Any = -1) -> np.ndarray:
         "Gradients of rows from those of their norms."
-        u = self.of_rows(Q)
-        Q = self._centred(Q)
-        d = self._centred(d)
-        D = 1/np.sqrt(np.mean(Q*Q, axis=-1, keepdims=True) + self.eps)
-        return D*(d - np.mean(d*u, axis=-1, keepdims=True)*u)
+        u = self.of_rows(Q, axes)
+        Q = self._centred(Q, axes)
+        d = self._centred(d, axes)
+        D = 1/np.sqrt(np.mean(Q*Q, axis=axes, keepdims=True) + self.eps)
+        return D*(d - np.mean(d*u, axis=axes, keepdims=True)*u)
 
-    def _centred(self, Q):
-        return Q - Q.mean(-1, keepdims=True) if self.centres else Q
+    def _centred(self, Q, axes):
+        return Q - Q.mean(axes, keepdims=True) if self.centres else Q
 
 # %% ../../nbs/61_parts.ipynb #bl-rotary
 @explained

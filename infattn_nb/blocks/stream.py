@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['gram', 'root', 'narrow', 'steady', 'inverse', 'inverse_factor', 'right_inverse', 'Stream', 'add', 'given_gram',
-           'random_coordinates', 'given_embeddings', 'Gradient', 'random_readout', 'opened', 'Parted', 'Sum', 'several',
+           'random_coordinates', 'given_embeddings', 'Gradient', 'random_readout', 'opened', 'Sum', 'several',
            'embedding_cov', 'text_labels', 'numbered']
 
 # %% ../../nbs/58_stream.ipynb #takes
@@ -305,12 +305,6 @@ def opened(g, # Gradient, its coordinates in the frame of the sum
 
 # %% ../../nbs/58_stream.ipynb #rg-sum
 #| code-fold: true
-class Parted(NamedTuple):
-    "What a residual sum sends to its branch, and past it."
-    S: np.ndarray # dY Yᵀ, (b, s, s)
-    C: np.ndarray # factor of E = dY dYᵀ, (b, s, k)
-    past: Gradient # in the frame of X
-
 class Sum(NamedTuple):
     "A residual sum X′ = αX + βU of b networks, U = Y or norm(Y), and its way back."
     x: Stream # X
@@ -323,7 +317,7 @@ class Sum(NamedTuple):
     norm: Any # a Norm, or None
 
     def back(self, g, rng):
-        "What Y and X get of the gradient of X′, at finite width."
+        r"At finite width $S = dY\,Y^\top$, a factor of $E = dY\,dY^\top$, what X gets."
         x = self.x.coordinates()
         q = x.shape[-1]
         y = self.y.coordinates()
@@ -339,7 +333,7 @@ class Sum(NamedTuple):
         dY = g.times(self.branch)
         if self.norm is not None:
             dY = self.norm.back(dY, u, self.D)
-        return Parted(dY.along @ y.mT, narrow(dY.orthogonal(0)), past)
+        return dY.along @ y.mT, narrow(dY.orthogonal(0)), past
 
     def sent_in_the_limit(self, g):
         r"A factor of $E = dY\,dY^\top$, (b, s, k)."

@@ -8,22 +8,22 @@ __all__ = ['MATRICES', 'Shot', 'Network', 'cosine_of', 'token_cosine', 'mean_of_
 
 # %% ../../nbs/64_walk.ipynb #takes
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from .attention import positions_of
-from .block import Block
-from .parts import Branch, CACHE, Norm, explained
+from .block import Block, altered
+from .parts import CACHE, Norm, Part, explained
 from .stream import given_embeddings, given_gram, random_coordinates
 from .stream import random_readout
 from .stream import numbered
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax
 from ..numerics.output import bold_dashes, lines, own_axes, pattern
-from ..numerics.sampling import by_pieces, draw
+from ..numerics.sampling import by_pieces, draw, telling
 
 # %% ../../nbs/64_walk.ipynb #tr-walk
 #| code-fold: true
@@ -34,7 +34,7 @@ class Shot(NamedTuple):
     sizes: dict # of the gradients in the block that was just passed; empty at the start
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(Part):
     "Embeddings, blocks and norms: what is walked through, there and back."
     cov: Annotated[Any, "of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)"]
     blocks: Annotated[Any, "a list of Block, from the first to the last"]
@@ -105,12 +105,6 @@ class Network:
                 checks.refuse("eps", "be positive where a token has no spread to "
                               "normalise", f"0 for token {int(np.argmax(still))}",
                               "pass e.g. eps=1e-5")
-
-    def _put(self, name, value):
-        "Set a field, while the network is made."
-        if isinstance(value, np.ndarray):
-            value.flags.writeable = False
-        object.__setattr__(self, name, value)
 
     @property
     def mean_square(self) -> float:
@@ -185,22 +179,34 @@ class Network:
                  for name in x.matrices}
         return [name for name in MATRICES if name in there]
 
-    def per_block(self, name, what):
-        "What a branch says of a matrix in each block; NaN where there is no branch."
+    def per_block(self, verb, name, *where):
+        "What branches say of a matrix, block by block; NaN where there is no branch."
         branches = [block.owner(name) for block in self.blocks]
-        return np.array([np.nan if x is None else what(x, name) for x in branches])
+        return np.array([np.nan if x is None else getattr(x, verb)(name, *where)
+                         for x in branches])
+
+    def altered(self, *fields):
+        "The same network of altered blocks; equal ones stay one."
+        made = {block: altered(block, *fields) for block in dict.fromkeys(self.blocks)}
+        return replace(self, blocks=[made[block] for block in self.blocks])
 
     def kept(self, x, records, scores=False): # x entered the first block; scores, too?
         "What a `Chain` keeps of b networks."
-        places = [Kept.at(x)]
-        for record in records:
-            seen = record.of_heads(self.most_heads, scores)
-            places.append(Kept.at(record.out, *seen))
+        b, s = x.mean.shape
+        entropy = np.full((b, len(self.blocks), self.most_heads, s), np.nan)
+        seen = np.full((*entropy.shape, s), np.nan) if scores else None
+        streams = [x]
+        for l, record in enumerate(records):
+            streams.append(record.out)
+            heads = record.attention
+            if heads is not None:
+                entropy[:, l, :heads.entropy.shape[1]] = heads.entropy
+            if heads is not None and scores:
+                seen[:, l, :heads.scores.shape[1]] = heads.scores
         if self.last_norm:
-            x, _ = self.last_norm.apply(record.out)
-            places[-1] = Kept.at(x, *seen)
-        there = ([x for x in arrays if x is not None] for arrays in zip(*places))
-        return Kept(*(np.stack(x, axis=1) if x else None for x in there))
+            streams[-1], _ = self.last_norm.apply(streams[-1])
+        places = zip(*((x.gram(), x.average(), x.units) for x in streams))
+        return Kept(*(np.stack(x, axis=1) for x in places), entropy, seen)
 
     def draw_chain(self, n, size, rng, executor, coords=0, scores=False):
         "Exact draws of the way there."
@@ -228,9 +234,8 @@ class Network:
         weight_norms = {}
         for k, name in enumerate(self.matrices):
             x = drawn.sizes[..., k, :]
-            norms[name] = self.per_block(name, Branch.variance)*x
-            fan_in = self.per_block(name, lambda branch, name:
-                                    branch.fan_in(name, plan.n))
+            norms[name] = self.per_block("variance", name)*x
+            fan_in = self.per_block("fan_in", name, plan.n)
             weight_norms[name] = np.multiply(fan_in, x, out=np.zeros(x.shape),
                                              where=x != 0) # 0·∞ = 0
         return Gradients(self._chain_of(drawn.there), drawn.gram, drawn.inner, norms,
@@ -285,11 +290,7 @@ class Network:
             whole = np.zeros(s, int) if labels is None else labels
             weights = readout_of(readout, whole).sum(0)
             return Plan(n, np.outer(weights, weights), labels)
-        cov = checks.cov(readout, "readout", single=True)
-        if len(cov) != s:
-            checks.refuse("readout", f"have shape ({s}, {s})", cov.shape,
-                          "one row per token")
-        return Plan(n, cov, labels)
+        return Plan(n, checks.cov(readout, "readout", single=True, dim=s), labels)
 
     def width_of(self, width=None, coords=0):
         "The width at which it runs, remembered or given, if it exists there."
@@ -346,6 +347,9 @@ def mean_of_heads(entropy, # NaN for heads that a block has not
     total = np.where(there, entropy, 0.).sum(axis, **options)
     count = there.sum(axis, **options)
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+
+_drawn = telling(ax="matplotlib Axes; None = a new figure",
+                 Returns="matplotlib.axes.Axes\n    The picture.")
 
 class ByBlock:
     "What chains and gradients of many networks share."
@@ -435,6 +439,7 @@ class Chain(ByBlock):
         weights = softmax(np.where(allowed, np.where(absent, 0., scores), -np.inf))
         return np.where(absent, np.nan, weights)
 
+    @_drawn
     def plot(self, ax: Any = None, what: str = "cosine", *,
              beside: "Chain | None" = None, tokens: Any = None, network: int = 0,
              block: int = -1, head: int = 0) -> Any:
@@ -444,8 +449,6 @@ class Chain(ByBlock):
 
         Parameters
         ----------
-        ax
-            matplotlib Axes; None = a new figure
         what
             "cosine": the mean over pairs of different tokens of one text; "entropy":
             the mean over heads and tokens, in nats; "attention": the weights of one
@@ -456,11 +459,6 @@ class Chain(ByBlock):
             labels of the tokens, for the axes of "attention"
         network, block, head
             which of them, counted from 0, for "attention"
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The picture.
         """
         checks.choice(what, "what", ("cosine", "entropy", "attention"))
         if what == "attention":
@@ -531,17 +529,12 @@ class Chain(ByBlock):
 # %% ../../nbs/64_walk.ipynb #ch-parts
 #| code-fold: true
 class Kept(NamedTuple):
-    "What a chain keeps of b networks, layers on axis 1; first of one place in it."
+    "What a chain keeps of b networks, layers on axis 1."
     gram: np.ndarray
     mean: np.ndarray
     units: np.ndarray
-    entropy: np.ndarray | None = None
-    scores: np.ndarray | None = None
-
-    @classmethod
-    def at(cls, x, *of_heads):
-        "One place: a stream, and what the heads before it did."
-        return cls(x.gram(), x.average(), x.units, *of_heads)
+    entropy: np.ndarray # NaN for the heads that a block has not
+    scores: np.ndarray | None
 
 # %% ../../nbs/64_walk.ipynb #gr-class
 @explained
@@ -574,6 +567,7 @@ class Gradients(ByBlock):
         said.append(f"  tangent {self.tangent.shape}: {self.tangent.mean():.4g}")
         return self._told(*said)
 
+    @_drawn
     def plot(self, ax: Any = None, what: str = "norms", *,
              matrices: str | Sequence[str] | None = None,
              beside: "Gradients | None" = None) -> Any:
@@ -583,19 +577,12 @@ class Gradients(ByBlock):
 
         Parameters
         ----------
-        ax
-            matplotlib Axes; None = a new figure
         what
             "norms": θ of every matrix; "stream": ‖dX_l‖² after l blocks
         matrices
             names of those to draw, as "qkv" or ["q", "1"]; None = all
         beside
             gradients to compare with, as those of infinite width: their mean, dashed
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The picture.
         """
         checks.choice(what, "what", ("norms", "stream"))
         series = self._by_block(what, matrices)
@@ -640,12 +627,8 @@ class Drawn(NamedTuple):
     tangent: np.ndarray # (b,) or (b, texts, texts)
     sizes: np.ndarray # ‖∂loss/∂W‖²/fan-in, (b, matrices, L)
 
-# %% ../../nbs/64_walk.ipynb #gr-matrices
-#| code-fold: true
 MATRICES = ("q", "k", "v", "o", "1", "2", "3", "b1", "b2") # in this order everywhere
 
-# %% ../../nbs/64_walk.ipynb #gr-check
-#| code-fold: true
 class Plan(NamedTuple):
     "What a way back is drawn for, checked."
     n: float # width

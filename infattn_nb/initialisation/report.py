@@ -29,7 +29,7 @@ from numpy.random import Generator, default_rng
 from scipy.stats import norm
 
 from ..blocks.attention import Overflow
-from ..blocks.parts import Branch, explained
+from ..blocks.parts import explained
 from ..blocks.walk import token_cosine
 from ..convergence.regimes import tail_risk
 from .scan import Diagnosis, Share, Thresholds, attended
@@ -74,8 +74,8 @@ class Measured(NamedTuple):
     entropy: np.ndarray # share of the entropy with infinitely many heads, (L,)
     pattern: Pattern | None # None without attention
     alone: Alone | None # None where the layer is not that of the theorem
-    raw: dict | None = None # name -> (L,): norm of a .grad over θ's root
-    forward: bool = False # is n too small for gradients, which are those of n = ∞?
+    raw: dict # name -> (L,): norm of a .grad over θ's root
+    forward: bool # is n too small for gradients, which are those of n = ∞?
 
     def quantities(self):
         "(name, numbers at finite width, at infinite width) for what differs."
@@ -100,17 +100,14 @@ def _seen(t, n, readout, number, seed, there_and_back=True):
     if there_and_back:
         return diagnose(t, t.gradients(n, number, seed, readout=readout))
     chain = t.chain(n, number, seed)
-    entropy = entropy_share(chain.entropy, attended(t))
-    blank = np.zeros(0)
-    return Diagnosis(token_cosine(chain.gram, t.texts), entropy, {}, blank, blank,
-                     blank)
+    return Diagnosis(token_cosine(chain.gram, t.texts),
+                     entropy_share(chain.entropy, attended(t)))
 
 def _together(parts):
     "Diagnoses of groups of networks, as one."
     norms = {k: np.concatenate([d.norms[k] for d in parts]) for k in parts[0].norms}
-    arrays = (np.concatenate(x) for x in zip(*(d._replace(norms=d.tangent)
-                                               for d in parts)))
-    return Diagnosis(*arrays)._replace(norms=norms)
+    arrays = zip(*(d._replace(norms=d.tangent) for d in parts))
+    return Diagnosis(*map(np.concatenate, arrays))._replace(norms=norms)
 
 def measure(t, wide, n, size, seed, # wide: the same for infinite width
             *, readout, executor, progress, # as a report takes them
@@ -144,8 +141,8 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
     cosine = token_cosine(kernel.gram, t.texts)
     raw = {} # √(fan-in/variance)
     for name in t.matrices:
-        variance = t.per_block(name, Branch.variance)
-        fan_in = t.per_block(name, lambda branch, name: branch.fan_in(name, n))
+        variance = t.per_block("variance", name)
+        fan_in = t.per_block("fan_in", name, n)
         raw[name] = np.sqrt(fan_in/np.where(variance > 0, variance, np.nan))
     return Measured(finite, limit, cosine, entropy, pattern, alone, raw, forward)
 
@@ -892,7 +889,7 @@ class Report:
                    "entropy": finite.entropy.mean(0),
                    "entropy, many heads": m.entropy}
         columns |= {MATRICES[k]: typical_norm(θ) for k, θ in finite.norms.items()}
-        if m.raw is not None and self.width < np.inf:
+        if self.width < np.inf:
             columns |= {f"{MATRICES[k]}, .grad": typical_norm(θ)*m.raw[k]
                         for k, θ in finite.norms.items()}
         if "q" in finite.norms:
@@ -955,6 +952,9 @@ class Report:
         -------
         Path
             of the file
+
+        Raises
+        ------
         OSError
             If there is no room for it.
         """
@@ -1056,12 +1056,10 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
 
 def _widened(t, n):
     "For infinite width: heads that turn by angles keep the width that they have at n."
-    def widened(block):
-        a = block.attention
-        if a is None or a.rotary is None or a.head_width or n == np.inf:
-            return block
-        return replace(block, attention=replace(a, head_width=int(n/a.heads)))
-    return replace(t, blocks=[widened(block) for block in t.blocks])
+    def kept(a):
+        turns = a.rotary is not None and not a.head_width and n < np.inf
+        return dict(head_width=int(n/a.heads)) if turns else {}
+    return t.altered(kept)
 
 def _own_seed(rng):
     "A SeedSequence that spawns afresh, and how to write it down."

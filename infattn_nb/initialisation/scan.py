@@ -22,8 +22,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ..blocks.attention import Overflow
+from ..blocks.block import altered
 from ..blocks.walk import mean_of_heads, token_cosine
-from ..blocks.parts import explained, same
+from ..blocks.parts import explained, meanings, same
 from ..numerics import checks
 from ..numerics.sampling import Rng, documented, in_order, progress_bar
 from ..numerics.sampling import seed_sequence
@@ -47,14 +48,18 @@ def entropy_share(entropy: np.ndarray, # in nats, (..., L, heads, s)
     return mean_of_heads(share, axis=(-2, -1))
 
 # %% ../../nbs/83_scan.ipynb #di-class
+_NONE = np.zeros(0)
+
 class Diagnosis(NamedTuple):
-    "Numbers by which b networks are judged; the first axis counts the networks."
+    """Numbers by which b networks are judged; the first axis counts the networks.
+
+    Without the way back there are only the first two."""
     cosine: np.ndarray # mean cosine of different tokens, after l blocks, (b, L + 1)
     entropy: np.ndarray # share of the largest possible, mean over rows, (b, L)
-    norms: dict # θ by name of the matrix, (b, L); NaN where there is none
-    stream: np.ndarray # squared norm of the gradient of the stream, (b, L + 1)
-    tangent: np.ndarray # sum of all θ: Θ of the loss of all texts together, (b,)
-    embedding: np.ndarray # θ of the embeddings, if they were matrices too, (b,)
+    norms: dict = {} # θ by name of the matrix, (b, L); NaN where there is none
+    stream: np.ndarray = _NONE # squared norm of the stream's gradient, (b, L + 1)
+    tangent: np.ndarray = _NONE # sum of all θ: Θ of the loss of all texts, (b,)
+    embedding: np.ndarray = _NONE # θ of the embeddings, were they matrices too, (b,)
 
 # %% ../../nbs/83_scan.ipynb #di-diagnose
 def diagnose(t, g) -> Diagnosis: # a Transformer, its Gradients
@@ -95,10 +100,8 @@ def score_ratio(norms: dict[str, np.ndarray], # "q", "k", "v" -> squared norms, 
 def spread(squares: np.ndarray, # squared norms, (b, ...)
           ) -> np.ndarray: # (...), NaN where a norm is zero
     "Standard deviation over networks of the logarithm of a squared norm."
-    logs = _logarithm(squares)
-    dead = np.isneginf(logs)
-    finite = np.where(dead, 0., logs)
-    return np.where(dead.any(0), np.nan, finite.std(0, ddof=1))[()]
+    with np.errstate(invalid="ignore"): # −∞ less its mean, −∞
+        return _logarithm(squares).std(0, ddof=1)
 
 def _logarithm(squares):
     "log, −∞ at 0 without a word."
@@ -179,29 +182,27 @@ class Thresholds:
                       "that finite width may add, in (0, ∞)"] = .05
 
     def __post_init__(self) -> None:
+        told = meanings(self)
         for f in fields(self):
             given = getattr(self, f.name)
             if given is not None:
+                _, _, interval = told[f.name].rpartition(", in ")
                 remedy = f"pass e.g. {f.name}={f.default}, or None"
-                value = checks.number(given, f.name, _RANGES[f.name], remedy)
+                value = checks.number(given, f.name, interval, remedy)
                 object.__setattr__(self, f.name, value)
-
-_RANGES = dict(alike="[-1, 1]", focused="[0, 1]", uniform="[0, 1]", fading="[1, ∞)",
-               starved="[0, ∞)", scattered="[0, ∞)", idle="[0, 1]", enough="(0, ∞)")
 
 def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
     """By how many powers of ten each number is beyond its threshold.
 
     Negative if within; those not asked are left out."""
-    worse = dict(depth=limits.fading, spread=limits.scattered, # if they are larger
-                 values=None if limits.starved is None else _ratio(1., limits.starved))
-    better = dict(cosine=None if limits.alike is None else 1 - limits.alike,
-                  entropy=limits.focused, blocks=limits.idle)
-    numbers = found._asdict() | dict(cosine=1 - found.cosine)
-    pairs = {name: (numbers[name], limit) for name, limit in worse.items()}
-    pairs |= {name: (limit, numbers[name]) for name, limit in better.items()}
-    return {name: _powers(*pairs[name]) for name in numbers
-            if None not in pairs[name] and not np.isnan(numbers[name])}
+    apart = None if limits.alike is None else 1 - limits.alike
+    starved = None if limits.starved is None else _ratio(1., limits.starved)
+    pairs = dict( # beyond, if the first is larger
+        cosine=(apart, 1 - found.cosine), entropy=(limits.focused, found.entropy),
+        depth=(found.depth, limits.fading), values=(found.values, starved),
+        spread=(found.spread, limits.scattered), blocks=(limits.idle, found.blocks))
+    return {name: _powers(*pair) for name, pair in pairs.items()
+            if None not in pair and not np.isnan(getattr(found, name))}
 
 def _ratio(a, b):
     return a/b if b else np.inf
@@ -222,14 +223,6 @@ def _rule(name):
         return f
     return entered
 
-def _with(block, attention=None, feedforward=None, **own):
-    "A block with other fields; of its parts, what the two functions say."
-    for name, said in (("attention", attention), ("feedforward", feedforward)):
-        part = getattr(block, name)
-        if part is not None and said is not None:
-            own[name] = replace(part, **said(part))
-    return replace(block, **own)
-
 def _embedded(t, square):
     "The same network with embeddings that are larger; the square of the factor."
     factor = np.sqrt(square)
@@ -242,12 +235,11 @@ def _embedded(t, square):
 def _gpt2(t, width):
     "Weights in front of a sum over the root of the number of branches."
     branches = sum(len(sum_) for block in t.blocks for sum_ in block.sums)
-    change = partial(_with, attention=lambda a: dict(var_o=a.var_o/branches),
-                     feedforward=lambda f: dict(var_2=f.var_2/branches))
-    return replace(t, blocks=[change(block) for block in t.blocks])
+    return t.altered(lambda a: dict(var_o=a.var_o/branches),
+                     lambda f: dict(var_2=f.var_2/branches))
 
-def _xavier(block, gain, **own):
-    "Xavier's block; values, their way out, and the MLP times a gain."
+def _xavier(t, gain, **own):
+    "Xavier's blocks; values, their way out, and the MLP times a gain."
     def of_heads(a):
         kept = 1. if a.groups is None else a.groups/a.heads # keys per query
         shared = 2/(1 + kept)
@@ -256,7 +248,7 @@ def _xavier(block, gain, **own):
         into = gain**2*2/(1 + f.units)
         out = gain**2*2*f.units/(1 + f.units)
         return dict(var_1=into, var_2=out, var_3=into, var_b1=0., var_b2=0.)
-    return _with(block, of_heads, of_units, **own)
+    return t.altered(of_heads, of_units, lambda block: own)
 
 @_rule("T-Fixup")
 def _tfixup(t, width):
@@ -264,32 +256,29 @@ def _tfixup(t, width):
     L = len(t.blocks)
     is_encoder = np.triu(t.who_attends(), 1).any() # tokens look ahead
     gain = .67*L**-.25 if is_encoder else (9*L)**-.25
-    blocks = [_xavier(block, gain, norm=None) for block in t.blocks]
     small = _embedded(t, (9*L)**-.5/t.mean_square)
-    return replace(small, blocks=blocks, final_norm=False, first_norm=None)
+    bare = _xavier(small, gain, norm=None)
+    return replace(bare, final_norm=False, first_norm=None)
 
 @_rule("DeepNorm")
 def _deepnorm(t, width):
     "Post-norm, a strong skip, small values, ways out and MLPs."
     L = len(t.blocks)
-    own = dict(norm="post", parallel=False, skip_scale=(2*L)**.25, branch_scale=1.)
-    blocks = [_xavier(block, (8*L)**-.25, **own) for block in t.blocks]
     unit = t if t.first_norm else _embedded(t, 1/t.mean_square)
-    return replace(unit, blocks=blocks, final_norm=False)
+    return _xavier(replace(unit, final_norm=False), (8*L)**-.25, norm="post",
+                   parallel=False, skip_scale=(2*L)**.25, branch_scale=1.)
 
 BASE_HEAD = 64 # width of a head of the model that µP was tuned at
 
 @_rule("Depth-µP")
 def _depth_mup(t, width):
     "Branches over the root of the depth; scores over m, like 1/√m at the base."
-    L = len(t.blocks)
+    deep = np.sqrt(len(t.blocks))
     def of_heads(a):
         m = a.head_width or width/a.heads
         factor = 1. if m == np.inf else np.sqrt(BASE_HEAD/m)
         return dict(score_scale=factor*a.score_scale)
-    blocks = [_with(block, of_heads, branch_scale=block.branch_scale/np.sqrt(L))
-              for block in t.blocks]
-    return replace(t, blocks=blocks)
+    return t.altered(of_heads, None, lambda b: dict(branch_scale=b.branch_scale/deep))
 
 # %% ../../nbs/83_scan.ipynb #ru-dslm
 #| code-fold: true
@@ -306,7 +295,8 @@ def _deepscale(t, width):
         norm = block.norm if block.norm in ("pre", "post") else "pre"
         own = dict(norm=norm, skip_scale=np.sqrt(1 - β2), branch_scale=np.sqrt(β2))
         out = dict(var_q=1., var_k=1., var_v=seen**-.5, var_o=seen**-.5)
-        blocks.append(_with(block, lambda a, out=out: out, _unit_mlp, **own))
+        blocks.append(altered(block, lambda a, out=out: out, _unit_mlp,
+                              lambda b, own=own: own))
         if block.attention is not None:
             c = (1 - β2)*c + β2 # what attention adds is alike for all tokens
         f = block.feedforward
@@ -393,11 +383,9 @@ def _geometric(x):
 def scaled(t: Transformer, residual: float, scores: float,
            embeddings: float = 1.) -> Transformer:
     "The same network with stronger branches, larger scores and embeddings: factors."
-    def more(a):
-        return dict(score_scale=scores*a.score_scale)
-    blocks = [_with(block, more, branch_scale=residual*block.branch_scale)
-              for block in t.blocks]
-    return replace(t if embeddings == 1 else _embedded(t, embeddings**2), blocks=blocks)
+    sized = t if embeddings == 1 else _embedded(t, embeddings**2)
+    return sized.altered(lambda a: dict(score_scale=scores*a.score_scale), None,
+                         lambda b: dict(branch_scale=residual*b.branch_scale))
 
 # %% ../../nbs/83_scan.ipynb #sn-scaled
 def repeated(t: Transformer, layers: int) -> Transformer:

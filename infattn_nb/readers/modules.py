@@ -14,7 +14,7 @@ import tomllib
 import warnings
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import resources
 from os import PathLike
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..blocks.attention import SelfAttention
-from ..blocks.block import Block
+from ..blocks.block import Block, altered
 from ..blocks.parts import ACTIVATIONS, FeedForward
 from ..blocks.parts import Norm, Rotary
 from ..blocks.stream import embedding_cov, several, text_labels
@@ -162,7 +162,6 @@ class Config(NamedTuple):
             texts = [[0, *text] for text in texts]
             cov = σ2*(self.patches(texts) + embedding_cov(texts, 0., 1.))
         else:
-            texts = [list(text) for text in texts]
             scale = self.width if family.scaled else 1.
             cov = embedding_cov(texts, scale*σ2, σ2 if family.positions else 0.)
         if family.place == "post": # one type for all of them
@@ -487,12 +486,9 @@ class Parts(NamedTuple):
 
 def _with_variances(block, values): # var_q, … -> number
     "A block with other variances."
-    parts = {}
-    for name in ("attention", "feedforward"):
-        part = getattr(block, name)
-        own = {k: x for k, x in values.items() if hasattr(part, k)}
-        parts[name] = replace(part, **own)
-    return replace(block, **parts)
+    def own(branch):
+        return {k: x for k, x in values.items() if hasattr(branch, k)}
+    return altered(block, own, own)
 
 # %% ../../nbs/66_modules.ipynb #mo-torch
 #| code-fold: true
@@ -795,7 +791,8 @@ def ensemble_of_module(module, # as for read_module
         values = [{f"var_{k}": x.owner(k).variance(k) for branch in block.branches
                    for k in branch.matrices} for block, x in zip(spec["blocks"], exact)]
         spec["blocks"] = list(map(_with_variances, spec["blocks"], values))
-    spec["blocks"] = [_masked(b, allowed, bias) for b in spec["blocks"]]
+    masked = partial(_masked, allowed, bias)
+    spec["blocks"] = [altered(b, masked) for b in spec["blocks"]]
     spec |= ends
     return spec | dict(source=Source(own, spec, measured=not config))
 
@@ -814,7 +811,7 @@ def _drawn(own, tokens):
         return {k: spec[k] for k in ("cov", "texts", "first_norm", "random_embeddings")
                 if k in spec}
     labels = labels_of(tokens)
-    return dict(cov=embedding_cov([list(t) for t in labels]), random_embeddings=True,
+    return dict(cov=embedding_cov(labels), random_embeddings=True,
                 texts=text_labels(labels) if len(labels) > 1 else None)
 
 def _given(embeddings):
@@ -870,14 +867,14 @@ def _also(a, b):
     "Allowed by both."
     return b if a is None else a if b is None else a & b
 
-def _masked(block, allowed, bias):
-    "The block under one more mask."
-    a = block.attention
+def _masked(allowed, bias, a):
+    "Attention under one more mask."
     if allowed is not None:
-        a = replace(a, mask=_also(a.allowed(len(allowed)), allowed))
-    if bias is not None:
-        a = replace(a, bias=bias if a.bias is None else a.bias + bias)
-    return replace(block, attention=a)
+        allowed = _also(a.allowed(len(allowed)), allowed)
+    if bias is not None and a.bias is not None:
+        bias = a.bias + bias
+    return dict(mask=a.mask if allowed is None else allowed,
+                bias=a.bias if bias is None else bias)
 
 # %% ../../nbs/66_modules.ipynb #mo-unknown
 #| code-fold: true

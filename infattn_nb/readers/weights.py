@@ -27,6 +27,7 @@ class Fill(NamedTuple):
     mean: float
     times: tuple # over what the family itself would take
     shape: tuple | None = None # of a matrix
+    rows: tuple = () # outputs of each of its matrices
 
 def fills(t, # a Transformer that was read from a config or a module
           layout=None, # one of its family; None = the newest
@@ -72,10 +73,11 @@ def _fill(t, tensor, l):
     if role not in MATRICES:
         return Fill(tensor, l, std, 0., times)
     widths = _widths(block, n)
-    out = sum(widths[k] for k in tensor.roles)
+    rows = tuple(widths[k] for k in tensor.roles)
+    out = sum(rows)
     fan_in = round(block.owner(role).fan_in(role, n))
     shape = (fan_in, out) if tensor.layout == "in" else (out, fan_in)
-    return Fill(tensor, l, std, 0., times, shape)
+    return Fill(tensor, l, std, 0., times, shape, rows)
 
 def _std(block, own, k, n):
     "Of an entry of matrix (or bias) k."
@@ -189,12 +191,10 @@ def _rows(group, prefix, t):
 
 def _cut(fill, k, t):
     "How one writes the k-th matrix of a tensor."
-    block = t.blocks[fill.block or 0]
-    widths = _widths(block, t.width)
     if fill.tensor.layout == "heads":
-        m = int(block.attention.width_of_heads(t.width))
-        return f".view({block.attention.heads}, 3, {m}, {int(t.width)})[:, {k}]"
-    ends = np.cumsum([0, *(widths[r] for r in fill.tensor.roles)])
+        H = t.blocks[fill.block].attention.heads
+        return f".view({H}, 3, {fill.rows[k]//H}, {int(t.width)})[:, {k}]"
+    ends = np.cumsum([0, *fill.rows])
     piece = f"{ends[k]}:{ends[k + 1]}"
     return f"[:, {piece}]" if fill.tensor.layout == "in" else f"[{piece}]"
 
@@ -275,13 +275,10 @@ def _scales(t, fill):
     std = np.array(fill.std, np.float32)
     if len(set(fill.std)) == 1:
         return std[:1]
-    block = t.blocks[fill.block]
-    widths = _widths(block, t.width)
-    counts = np.array([widths[k] for k in fill.tensor.roles])
     if fill.tensor.layout == "heads":
-        H = block.attention.heads
-        return np.tile(np.repeat(std, counts//H), H)
-    return np.repeat(std, counts)
+        H = t.blocks[fill.block].attention.heads
+        return np.tile(np.repeat(std, np.array(fill.rows)//H), H)
+    return np.repeat(std, fill.rows)
 
 # %% ../../nbs/67_weights.ipynb #wt-places
 #| code-fold: true

@@ -7,8 +7,8 @@ __all__ = ['Transformer']
 
 # %% ../../nbs/20_transformer.ipynb #tr-imports
 from concurrent.futures import Executor
-from dataclasses import dataclass, fields, replace
-from functools import cache
+from dataclasses import dataclass, fields
+from functools import cache, partial
 from itertools import groupby
 from textwrap import fill
 from typing import Any, Self
@@ -213,8 +213,8 @@ class Transformer(Network):
         """
         replicates = 16
         heads = -(-checks.count(draws, "draws", least=replicates)//replicates)
-        blocks = [_with_many_heads(block, heads) for block in self.blocks]
-        c = replace(self, blocks=blocks).chain(np.inf, replicates, rng)
+        wide = self.altered(partial(_as_many, heads))
+        c = wide.chain(np.inf, replicates, rng)
         runs = c.gram, c.mean, mean_of_heads(c.entropy, 2, keepdims=True)
         about = dict(texts=self.texts, allowed=self.who_attends())
         mean = Chain(*(x.mean(0) for x in runs), **about)
@@ -294,18 +294,13 @@ def _by_layer(layers, **variances):
         columns.append([(name, float(x)) for x in np.broadcast_to(v, layers)])
     return list(zip(*columns))
 
-def _with_many_heads(block, heads):
-    "The same block with many heads, each with its own keys and values."
-    a = block.attention
-    if a is None:
-        return block
+def _as_many(heads, a):
+    "Attention of many heads, each with its own keys and values."
     bias = a.bias
     if bias is not None and bias.ndim == 3: # every head's in turn
         heads = -(-heads//a.heads)*a.heads
         bias = np.tile(bias, (heads//a.heads, 1, 1))
-    m = a.head_width or np.inf
-    wide = replace(a, heads=heads, groups=None, head_width=m, bias=bias)
-    return replace(block, attention=wide)
+    return dict(heads=heads, groups=None, head_width=a.head_width or np.inf, bias=bias)
 
 # %% ../../nbs/20_transformer.ipynb #public
 __all__ = ["Transformer"]
