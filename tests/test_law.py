@@ -438,12 +438,12 @@ def test_references_of_joint_densities_agree(seed=0):
         y = joint.point(2, H, 8)
         exact = joint.by_sums(y, H)
         assert joint.by_fourier(y, H, points=60) == pytest.approx(exact, abs=1e-5)
-        value, error, effective = joint.by_values(y, H, 2**14, np.random.default_rng(seed))
-        assert abs(value - exact) < 9*error and error < .1 < 100/effective**.5
-        assert abs(joint.by_sums(1.01*y, H) - exact) > 9*error # another point is seen
+    value, error, effective = joint.by_values(y, 2, 2**14, np.random.default_rng(seed)) # with one head of two tokens few draws count
+    assert abs(value - exact) < 9*error and error < .1 < 100/effective**.5
+    assert abs(joint.by_sums(1.01*y, 2) - exact) > 9*error # another point is seen
     y = joint.point(2, 8, 8)
-    value, error = joint.by_tilts(y, 8, np.random.default_rng(seed), 2**14, 16)
     exact = joint.by_fourier(y, 8, points=60)
+    value, error = joint.by_tilts(y, 8, np.random.default_rng(seed), 2**14, 16)
     other, _ = joint.by_tilts(1.01*y, 8, np.random.default_rng(seed), 2**14, 16)
     assert abs(value - exact) < 9*error and error < .1 and abs(other - exact) > 9*error
 
@@ -504,10 +504,10 @@ def test_stated_errors_under_many_seeds(r, seeds=200):
     assert len(off) == seeds and np.abs(off).max() < 5.5 and .8 < off.std() < 1.25
 
 def test_the_stored_table_of_joint_densities():
-    "A row of draws, computed again; every row within five stated errors of its reference."
+    "A row of draws, computed again; every row within four stated errors of its reference."
     table = joint.pd.read_csv(joint.DATA/"joint.csv")
     assert len(table) == len(joint.CASES) == 36
     row = table[(table.s == 2) & (table.heads == 1) & (table.r == 4)].iloc[0]
     assert row["value"] == pytest.approx(joint.estimates(2, 1, 4, 2, 0)[0][0, 0], rel=1e-5)
     assert row["exact"] == pytest.approx(joint.by_sums(joint.point(2, 1, 4), 1), rel=1e-5)
-    assert (table.worst < 5).all() and (table.error[table.r <= 8] <= .05).all()
+    assert (table.worst < 4).all() and (table.error[table.r <= 8] <= .05).all()

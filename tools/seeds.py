@@ -67,7 +67,7 @@ def marks(function, name): return [m for m in getattr(function, "pytestmark", []
 
 def tests(reduce):
     "(name, what to run) of every case of every statistical test."
-    sys.path.insert(0, str(TESTS))
+    sys.path[:0] = [str(TESTS), str(TESTS.parent/"benchmarks")]
     for path in sorted(TESTS.glob("test_*.py")):
         try: module = importlib.import_module(path.stem)
         except pytest.skip.Exception: continue # what it needs is not installed
