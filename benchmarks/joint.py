@@ -2,7 +2,7 @@
 
     python benchmarks/joint.py [--seeds 200] [--minutes 2] [--tokens 2 4 8] [--heads 1 2 8] [--again] [--anew]
 
-writes nbs/data/joint.csv (the rows that it lacks; --again: also rows of fewer seeds, the reference as it stands; --anew: all), one row for each number of tokens, heads and distance r: the point is y = r σ (1, …, 1, −1, …, −1), σ the standard
+writes nbs/data/joint.csv (the rows that it lacks; --again: more seeds for rows of fewer, the reference as it stands; --anew: all), one row for each number of tokens, heads and distance r: the point is y = r σ (1, …, 1, −1, …, −1), σ the standard
 deviation of one output, the tokens are independent, σ_Q² = 4. The reference is, where it exists,
 
 quadrature    s = 2: the density of a mean of H independent vectors by Fourier inversion through its saddle point, of one or two heads by sums over both scores;
@@ -220,22 +220,33 @@ def reference(s, H, r):
 # --- the estimate under many seeds
 
 def estimates(s, H, r, seeds, minutes):
-    "(value, error) of the default under seeds 0, 1, …, as many as fit; seconds of each."
+    "(value, error) of the default under these seeds, as many as fit; seconds of each."
     law = layer(s, H).law()
     y = point(s, H, r)
     found, began = [], time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        while len(found) < seeds and (len(found) < 2 or time.perf_counter() - began < 60*minutes):
-            found.append(law.logpdf(y, rng=len(found), return_error=True))
+        for seed in seeds:
+            if len(found) > 1 and time.perf_counter() - began > 60*minutes: break
+            found.append(law.logpdf(y, rng=seed, return_error=True))
     return np.array(found), (time.perf_counter() - began)/len(found)
 
 def row(s, H, r, seeds, minutes, stored=None):
     value, own, source = reference(s, H, r) if stored is None else (stored["exact"], stored["exact_error"], stored["source"])
-    found, seconds = estimates(s, H, r, seeds, minutes)
+    found, seconds = estimates(s, H, r, range(stored["seeds"] if stored else 0, seeds), minutes)
     off = (found[:, 0] - value)/np.hypot(found[:, 1], own)
-    return dict(s=s, heads=H, r=r, source=source, exact=value, exact_error=own, seeds=len(found), value=found[0, 0], error=found[:, 1].mean(),
-                most=found[:, 1].max(), worst=np.abs(off).max(), bias=(found[:, 0] - value).mean(), spread=found[:, 0].std(), seconds=seconds)
+    fresh = dict(s=s, heads=H, r=r, source=source, exact=value, exact_error=own, seeds=len(found), value=found[0, 0], error=found[:, 1].mean(),
+                 most=found[:, 1].max(), worst=np.abs(off).max(), bias=(found[:, 0] - value).mean(), spread=found[:, 0].std(), seconds=seconds)
+    return joined(stored, fresh) if stored else fresh
+
+def joined(a, b):
+    "One row of the seeds of two."
+    weights = np.array([a["seeds"], b["seeds"]])
+    def mean(x, y): return np.average([x, y], weights=weights)
+    bias = mean(a["bias"], b["bias"])
+    spread = np.sqrt(mean(*(row["spread"]**2 + (row["bias"] - bias)**2 for row in (a, b))))
+    return {**a, "seeds": weights.sum(), "bias": bias, "spread": spread, **{k: mean(a[k], b[k]) for k in ("error", "seconds")},
+            **{k: max(a[k], b[k]) for k in ("most", "worst")}}
 
 KEYS = ["s", "heads", "r"]
 CASES = [*product((2, 4, 8), (1, 2, 8), (4, 6, 8, 12))]
@@ -246,7 +257,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=2., help="for the seeds of each row, at most")
     parser.add_argument("--tokens", type=int, nargs="*", default=[2, 4, 8], help="only these rows")
     parser.add_argument("--heads", type=int, nargs="*", default=[1, 2, 8], help="only these rows")
-    parser.add_argument("--again", action="store_true", help="also rows of fewer seeds, their references as they stand")
+    parser.add_argument("--again", action="store_true", help="more seeds for rows of fewer, their references as they stand")
     parser.add_argument("--anew", action="store_true", help="all rows, also their references")
     options = parser.parse_args()
     file = DATA/"joint.csv"
