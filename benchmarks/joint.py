@@ -245,7 +245,7 @@ def joined(a, b):
     def mean(x, y): return np.average([x, y], weights=weights)
     bias = mean(a["bias"], b["bias"])
     spread = np.sqrt(mean(*(row["spread"]**2 + (row["bias"] - bias)**2 for row in (a, b))))
-    return {**a, "seeds": weights.sum(), "bias": bias, "spread": spread, **{k: mean(a[k], b[k]) for k in ("error", "seconds")},
+    return {**b, "value": a["value"], "seeds": weights.sum(), "bias": bias, "spread": spread, **{k: mean(a[k], b[k]) for k in ("error", "seconds")},
             **{k: max(a[k], b[k]) for k in ("most", "worst")}}
 
 KEYS = ["s", "heads", "r"]

@@ -499,7 +499,7 @@ def test_islands_are_unbiased():
 @pytest.mark.parametrize("r", [4, 6])
 def test_stated_errors_under_many_seeds(r, seeds=200):
     "Where draws reach: one head, two tokens, 200 seeds."
-    found, _ = joint.estimates(2, 1, r, seeds, 10)
+    found, _ = joint.estimates(2, 1, r, range(seeds), 10)
     off = (found[:, 0] - joint.by_sums(joint.point(2, 1, r), 1))/found[:, 1]
     assert len(off) == seeds and np.abs(off).max() < 5.5 and .8 < off.std() < 1.25
 
@@ -508,6 +508,12 @@ def test_the_stored_table_of_joint_densities():
     table = joint.pd.read_csv(joint.DATA/"joint.csv")
     assert len(table) == len(joint.CASES) == 36
     row = table[(table.s == 2) & (table.heads == 1) & (table.r == 4)].iloc[0]
-    assert row["value"] == pytest.approx(joint.estimates(2, 1, 4, 2, 0)[0][0, 0], rel=1e-5)
+    assert row["value"] == pytest.approx(joint.estimates(2, 1, 4, range(1), 0)[0][0, 0], rel=1e-5)
     assert row["exact"] == pytest.approx(joint.by_sums(joint.point(2, 1, 4), 1), rel=1e-5)
     assert (table.worst < 4).all() and (table.error[table.r <= 8] <= .05).all()
+
+def test_rows_of_joint_densities_go_on_where_they_stopped():
+    first = joint.row(2, 1, 4, 3, 1)
+    once, twice = joint.row(2, 1, 4, 7, 1), joint.row(2, 1, 4, 7, 1, first)
+    del once["seconds"], twice["seconds"]
+    assert twice == pytest.approx(once)
