@@ -3,6 +3,7 @@ The longer half is marked `slow`: `pytest tests/test_torch.py -m slow`."""
 import json
 import warnings
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.stats import ks_2samp
 
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch transformers")
 
+from conftest import nightly
 from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov, gelu, gelu_tanh, relu
 from infattn_nb.readers.modules import read_module
 
@@ -138,8 +140,7 @@ def own(name, norm, n=64, H=4, L=2):
     return replace(t, blocks=[exact(b) for b in t.blocks])
 
 @pytest.mark.power("distribution functions .13 apart, of every Gram entry, cosine, entropy, score and unit at every layer")
-@pytest.mark.parametrize("norm", ("pre", "post"))
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name, norm", nightly(list(product(WRONG, ("pre", "post"))), ("an RMSNorm", "post"), ("a boolean mask", "pre"), ("a mask of floats", "post")))
 def test_norms_and_masks_of_torch(name, norm):
     "A module with nn.RMSNorm on tokens that have a mean, and attn_mask in torch's conventions, give torch's own statistics; read the other way, not."
     what = dict(mask=False) | WRONG[name]

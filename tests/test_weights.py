@@ -2,6 +2,7 @@
 import json
 import warnings
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,14 @@ CONFIGS = json.loads((FOLDER/"configs.json").read_text(encoding="utf-8"))
 CONFIGS["gemma"] = CONFIGS["llama"] | dict(model_type="gemma", rms_norm_eps=1e-6, pad_token_id=0)
 CONFIGS["roberta"] = CONFIGS["bert"] | dict(model_type="roberta", max_position_embeddings=16, pad_token_id=0)
 TEXT = [3, 1, 1, 1, 5]
-FAST = ("gpt2", "gemma2", "olmo2")
 
 def cell(t):
     "A cell of a scan: branches, scores and embeddings, each times a number."
     return scaled(t, .4, 4., .5)
 
 NETWORKS = {"GPT-2's rule": lambda t: with_rule(t, "GPT-2"), "a scanned cell": cell}
+CASES = [*product(CONFIGS, NETWORKS)]
+BY_DAY = {("gpt2", "GPT-2's rule"), ("gemma2", "a scanned cell"), ("olmo2", "GPT-2's rule"), ("olmo2", "a scanned cell")}
 
 def config_of(name):
     return CONFIGS[name] | dict(initializer_range=.15)
@@ -78,8 +80,7 @@ def p_value(theirs, ours):
     return least_p(*(np.rint(x[:, moves]/step) for x in (theirs, ours)))
 
 @pytest.mark.power("distribution functions .2 apart: Gram entries, cosines, entropies after every block")
-@pytest.mark.parametrize("how", NETWORKS)
-@pytest.mark.parametrize("name", nightly(dict.fromkeys(CONFIGS), *(set(CONFIGS) - set(FAST))))
+@pytest.mark.parametrize("name, how", nightly(CASES, *(set(CASES) - BY_DAY)))
 def test_initialise_is_a_draw_of_the_network(name, how):
     "Three hundred seeds of the real model; the family's own initialisation, by the same function, is rejected (unless the rule changes nothing)."
     t = own(name)
@@ -180,7 +181,7 @@ def torch_gradients(name, t, seeds):
     return np.array(found)
 
 @pytest.mark.power("distribution functions .25 apart: squared norms of .grad of six matrices in two blocks")
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("name", nightly(dict.fromkeys(GRADIENTS), "phi"))
 def test_gradients_of_the_models(name):
     "What backward leaves in .grad of the real models is what the way back says; that of another scale of scores is not."
     t = scaled(own(name), 1., 3.)
