@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 import api_pages
+
+from infattn_nb._modidx import d as modidx
 
 pytestmark = pytest.mark.xdist_group("site") # its fixtures are made once
 
@@ -26,6 +28,9 @@ _parser.read(ROOT/"settings.ini", encoding="utf-8")
 CFG = _parser["DEFAULT"]
 HOST, BLOB = CFG["doc_host"] + CFG["doc_baseurl"] + "/", CFG["git_url"] + f"/blob/{CFG['branch']}/"
 REF = re.compile(r"(eq|fig|sec|tbl)-")
+HOMES = defaultdict(list) # name -> modules that define it
+for module, names in modidx["syms"].items():
+    for path in names: HOMES[path.removeprefix(f"{module}.")].append(module)
 each = pytest.mark.parametrize("name", PAGES, ids=lambda n: n.removesuffix(".ipynb"))
 
 @pytest.fixture(scope="session")
@@ -112,6 +117,25 @@ def test_title_survives(site, name):
     first = "".join(json.loads((NBS/name).read_text(encoding="utf-8"))["cells"][0]["source"])
     assert first.partition("\n\n- aliases: ")[0] == f"# {site[name].front['title']}\n\n> {site[name].front['description']}"
     assert set(site[name].front) - {"aliases"} == {"title", "description", "output-file"}
+
+# Names and definitions
+
+@each
+def test_a_linked_name_has_one_home(site, name):
+    "nbdev links a name in backticks to a room that defines it; of two it takes the one that comes last."
+    for word, page in re.findall(rf"\[`([\w.]+)(?:\(\))?`\]\({re.escape(HOST)}(\w+)\.html#", site[name].markdown):
+        assert len(HOMES[word]) == 1, f"`{word}` is defined in {', '.join(HOMES[word])}"
+
+@each
+def test_definitions_stand_in_their_order(project, name):
+    "As the site shows them, each linked to its own room; nbdev reverses those of a cell."
+    page = api_pages.in_order(json.loads((project/"_proc"/name).read_text(encoding="utf-8")), name)
+    shown = [(m[1], text) for c in page["cells"] if (m := api_pages.SHOWN.search("".join(c["source"]))) and (text := _markdown(c))]
+    links = [re.search(rf"{re.escape(BLOB)}infattn_nb/([\w/]+)\.py#L(\d+)", text) for word, text in shown if word in HOMES]
+    rooms = {link[1].replace("/", ".") for link in links}
+    lines = [int(link[2]) for link in links]
+    assert len(rooms) <= 1 and lines == sorted(lines)
+    for word, _ in shown: assert not rooms or f"infattn_nb.{[*rooms][0]}" in HOMES[word], word
 
 # Mathematics
 

@@ -3,7 +3,9 @@ Examples come, with their outputs, from the page `nbs/30_classes.ipynb`, where t
 
     python tools/api_pages.py [FOLDER]
 
-Quarto runs it before rendering (`_quarto.yml`), in the folder of the pages."""
+Quarto runs it before rendering (`_quarto.yml`), in the folder of the pages. There it also puts what nbdev shows of a cell into the order in
+which the cell defines it (nbdev's is the reverse), and each link to the source into the room of the page."""
+import ast
 import inspect
 import json
 import re
@@ -260,7 +262,33 @@ def pages():
     found = {f"{name.lower()}.qmd": class_page(name) for name in classes()}
     return found | {"index.qmd": INDEX.format(index=index(), methods=method_rows())}
 
+# What nbdev shows of a cell
+
+SHOWN = re.compile(r"show_doc\((\w+)\)")
+
+def definitions(tree): return {node.name: node.lineno for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+
+def in_order(page, name):
+    "A page that nbdev has made: documentation in the order of the code, and linked to it."
+    code = [source(c) for c in PAGES[name] if c["cell_type"] == "code"]
+    room = next((m[1] for c in code if (m := re.match(r"#\| default_exp (\S+)", c))), None)
+    if room is None: return page
+    file = f"infattn_nb/{room.replace('.', '/')}.py"
+    lines = definitions(ast.parse((ROOT/file).read_text(encoding="utf-8")))
+    cells = [*page["cells"]]
+    places = {m[1]: k for k, c in enumerate(cells) if (m := SHOWN.search(source(c))) and m[1] in lines}
+    for c in code:
+        if not c.startswith("#| export"): continue
+        names = [n for n in definitions(ast.parse(c)) if n in places]
+        for n, k in zip(names, sorted(places[n] for n in names)):
+            shown = json.dumps(page["cells"][places[n]])
+            cells[k] = json.loads(re.sub(r"(/blob/\w+)/[\w/]+\.py#L\d+", rf"\1/{file}#L{lines[n]}", shown))
+    return page | {"cells": cells}
+
 if __name__ == "__main__":
+    for path in Path().glob("*.ipynb"):
+        page = in_order(json.loads(path.read_text(encoding="utf-8")), path.name)
+        path.write_text(json.dumps(page), encoding="utf-8")
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "api")
     folder.mkdir(exist_ok=True)
     for file, text in pages().items():

@@ -13,7 +13,7 @@ import numpy as np
 
 from .parts import CACHE, Arrived, Branch, Norm, Pull, Rotary
 from .parts import explained, verb, waves
-from .stream import gram
+from .stream import square
 from ..numerics import checks
 from ..numerics.sampling import bartlett
 from ..numerics.nonlinearities import below_top
@@ -184,7 +184,7 @@ class SelfAttention(Branch):
             scores = self._capped(drawn["P"], first*shared)
             A, log_sum = _softmax(scores, allowed)
             T, M = _values(R.mT @ _flat(A), m, g, rng)
-            F = F + gram(M.reshape(b, -1, s).mT)
+            F = F + square(M.reshape(b, -1, s).mT)
             along = np.einsum("bjc,bjc->bc", _flat(A), _flat(scores))
             entropy = log_sum - along.reshape(log_sum.shape)
             seen = dict(F=None, entropy=np.maximum(entropy, 0.)) # but for rounding
@@ -243,7 +243,7 @@ class SelfAttention(Branch):
                 P = P + _alike(wave, h)*part
                 turned += [np.ascontiguousarray(part)]*keep
         if self.qk_norm is not None:
-            D_q, D_k = self._lengths(gram(R))
+            D_q, D_k = self._lengths(square(R))
             P = D_q[:, None, :, None]*D_k[:, None, None, :]*P
         return dict(P=P, turned=np.stack(turned, axis=2) if turned else None)
 

@@ -14,8 +14,8 @@ import numpy as np
 from .attention import AttentionRecord, SelfAttention
 from .parts import FeedForward, explained
 from .parts import Arrived, Norm, Part, verb
-from .stream import Gradient, Stream, Sum, add, gram, inverse
-from .stream import narrow, right_inverse, root
+from .stream import Gradient, Stream, Sum, add, inverse, square
+from .stream import right_inverse, root, thin
 from ..numerics import checks
 from ..numerics.sampling import bartlett
 
@@ -159,7 +159,7 @@ class Block(Part):
         if before:
             x, D = self.normaliser.apply(x)
         centred = before and self.normaliser.centres # then the mean is zero
-        return narrow(x.columns(centred)), D
+        return thin(x.columns(centred)), D
 
     def _back(self, step, g, branches, positions, rng):
         "From the gradient after a residual sum to the one before it."
@@ -190,7 +190,7 @@ class Block(Part):
             C = step.sum.sent_in_the_limit(g)
         else:
             S, C, past = step.sum.back(g, rng)
-        dY = Arrived(C, gram(C), step.R, gram(step.R), g.n, positions)
+        dY = Arrived(C, square(C), step.R, square(step.R), g.n, positions)
         drawn = [x.fresh(r, dY, rng) for x, r in zip(branches, step.branches)]
         overlap = sum(d.overlap for d in drawn)
         if limit:
@@ -230,13 +230,13 @@ def _together(past, along, cov, rng):
     b, s, w = along.shape
     along = past.along + along
     if n == np.inf:
-        return Gradient(n, along, root(gram(past.beyond) + cov))
+        return Gradient(n, along, root(square(past.beyond) + cov))
     C = root(cov)
-    R = narrow(past.beyond)
+    R = thin(past.beyond)
     r = R.shape[-1]
     near = C @ rng.standard_normal((b, s, r))/np.sqrt(n)
     far = C @ bartlett(s, n - w - r, (b,), rng)/np.sqrt(n)
-    return Gradient(n, along, narrow(np.concatenate([R + near, far], axis=-1)))
+    return Gradient(n, along, thin(np.concatenate([R + near, far], axis=-1)))
 
 # %% ../../nbs/19_blocks.ipynb #public
 __all__ = ["Block"]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import sici
 
-from .stream import Gradient, Stream, gram, inverse_factor, root
+from .stream import Gradient, Stream, inverse_factor, root, square
 from ..numerics import checks
 from ..numerics.nonlinearities import Nonlinearity, gelu, gelu_tanh, identity
 from ..numerics.nonlinearities import relu, sigmoid, silu, tanh
@@ -404,9 +404,9 @@ class FeedForward(Branch):
 
     def _expected(self, R):
         "F at infinite width: the dual activation."
-        F = self.var_2*_dual(self.activation, gram(self._into_units(R)))
+        F = self.var_2*_dual(self.activation, square(self._into_units(R)))
         if self.gated:
-            F = F*(self.var_3*gram(R))
+            F = F*(self.var_3*square(R))
         return F + self.var_b2
 
     def _drawn(self, R, f, rng, keep):
@@ -420,7 +420,7 @@ class FeedForward(Branch):
             gate = None
             if self.gated:
                 gate = np.sqrt(self.var_3)*(R @ rng.standard_normal((b, q, k)))
-            F = F + gram(self.unit(h, gate))/f
+            F = F + square(self.unit(h, gate))/f
             if keep:
                 kept.append((h, gate))
         parts = (None if p[0] is None else np.concatenate(p, -1) for p in zip(*kept))
@@ -497,7 +497,7 @@ class FeedForward(Branch):
             K = drawn.K
             pulls = self._through_field(drawn, M, dY)
         else:
-            K = gram(self.unit(record.h, record.gate))/record.h.shape[-1]
+            K = square(self.unit(record.h, record.gate))/record.h.shape[-1]
             pulls = self._through_units(record, drawn, M)
         into, *gate = pulls # of a and of its gate
         sizes = {"1": dY.G*into.cov, "2": K*dY.E}
@@ -518,8 +518,8 @@ class FeedForward(Branch):
         f = record.h.shape[-1]
         g = np.sqrt(self.var_2/f)*(drawn.ξ + M @ drawn.B)
         ga, gc = self._into_gates(record.h, record.gate, g)
-        pulls = [Pull(ga @ record.h.mT, gram(ga))]
-        return pulls + ([Pull(gc @ record.gate.mT, gram(gc))] if self.gated else [])
+        pulls = [Pull(ga @ record.h.mT, square(ga))]
+        return pulls + ([Pull(gc @ record.gate.mT, square(gc))] if self.gated else [])
 
     def _through_field(self, x, M, dY):
         "The same of infinitely many units."

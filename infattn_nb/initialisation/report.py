@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['JOBS', 'DRAWS', 'PEERS', 'MATRICES', 'KINDS', 'PANELS', 'Pattern', 'Alone', 'Measured', 'default_size', 'measure',
            'most_focused', 'first_layer', 'Remedy', 'Verdict', 'Standing', 'standing', 'blocks_said', 'counted', 'most',
-           'enough_width', 'rounded', 'advice_of', 'Panel', 'Tokens', 'Rows', 'Matrices', 'Scores', 'Widths', 'Focused',
+           'enough_width', 'rounded', 'advice_of', 'Panel', 'Alike', 'Rows', 'Matrices', 'Scores', 'Widths', 'Focused',
            'figure', 'html_of', 'file_of', 'Report', 'report']
 
 # %% ../../nbs/24_report.ipynb #takes
@@ -403,7 +403,7 @@ def _width(r):
     return "infinite width" if r.width == np.inf else f"width {r.width:,.0f}"
 
 # %% ../../nbs/24_report.ipynb #rg-panels
-class Tokens(Panel):
+class Alike(Panel):
     title = "Do tokens stay different?"
 
     def verdicts(self):
@@ -696,7 +696,7 @@ class Focused(Panel):
         ax.set(xlabel=f"looks at (block {found.block + 1}, head {found.head + 1})",
                ylabel="token")
 
-PANELS = (Tokens, Rows, Matrices, Scores, Widths, Focused)
+PANELS = (Alike, Rows, Matrices, Scores, Widths, Focused)
 
 # %% ../../nbs/24_report.ipynb #rg-figure
 def _styles(*more):

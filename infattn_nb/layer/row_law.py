@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['participation', 'row_entropy', 'FINE', 'ROUGH', 'RANGE', 'WIDEST', 'STILL', 'LONGEST', 'MOST', 'ALIKE', 'COSTLY',
-           'UNEQUAL', 'Statistic', 'Mesh', 'Scale', 'Block', 'token', 'splittings', 'parts', 'compress', 'join', 'Row',
+           'UNEQUAL', 'Statistic', 'Mesh', 'Scale', 'Joint', 'token', 'splittings', 'parts', 'compress', 'join', 'Row',
            'joins', 'block_of', 'powers', 'row_points', 'drop_unheard', 'constant_part', 'in_order', 'row_mixture',
            'judged', 'independent', 'row_law']
 
@@ -88,7 +88,7 @@ class Scale(NamedTuple):
 
 # %% ../../nbs/47_doubling.ipynb #fa99a439
 @dataclass(frozen=True, eq=False)
-class Block:
+class Joint:
     "The joint law of x and y of some tokens: a density, and Gauss rules of y given x."
     scale: Scale
     x: np.ndarray # grid, equally spaced in t
@@ -129,7 +129,7 @@ def token(k, # variance of its value
           mesh=FINE, # Mesh
           cut=FINE.cut, # densities below exp(−cut) times the largest are left out
           statistic=participation, # Statistic
-         ): # Block
+         ): # Joint
     "One token with a score N(0, sd²): x is the score itself."
     reach = sd*np.sqrt(2*cut)
     scale = Scale(((0., sd, mesh.reach),), max(WIDEST, sd/5)/mesh.step)
@@ -138,11 +138,11 @@ def token(k, # variance of its value
     log_p = _spline(scale, x, -x*x/2/sd**2 - log(2*np.pi*sd**2)/2)
     rule = _spline(scale, x, np.tile([y, 0.], (len(x), 1)))
     slack = 1e-8 if sd < 1e-4 else 0. # equal weights: noise passes the bounds
-    return Block(scale, x, log_p, {1: rule}, (y - slack, y + slack))
+    return Joint(scale, x, log_p, {1: rule}, (y - slack, y + slack))
 
 # %% ../../nbs/47_doubling.ipynb #454ac299
-def splittings(a, # Block
-               b, # Block
+def splittings(a, # Joint
+               b, # Joint
                x, # (X,)
                step=FINE.rule, # of the trapezoid rule
               ): # x₁, x₂ and log-weights, each (X, T)
@@ -360,13 +360,13 @@ def _grid(a, b, mesh, cut):
 
 # %% ../../nbs/47_doubling.ipynb #31e575fd
 #| code-fold: true
-def join(a, # Block
-         b, # Block; the same object counts as an independent copy
+def join(a, # Joint
+         b, # Joint; the same object counts as an independent copy
          mesh=FINE, # Mesh
          cut=FINE.cut, # densities below exp(−cut) times the largest are left out
          floor=FINE.cut, # atoms below exp(−floor) times the largest density fade out
          statistic=participation, # Statistic
-        ): # Block
+        ): # Joint
     "The law of x and y for the tokens of two independent blocks together."
     scale, x, top = _grid(a, b, mesh, cut)
     few = len(a.rules) == len(b.rules) == 1 # two tokens: few atoms, more splittings
@@ -381,7 +381,7 @@ def join(a, # Block
              for m in _sizes(mesh.nodes)}
     low = statistic.low(a.bounds[0], b.bounds[0])
     high = statistic.high(a.bounds[1], b.bounds[1])
-    return Block(scale, x, log_p, rules, (low, high), mass)
+    return Joint(scale, x, log_p, rules, (low, high), mass)
 
 # %% ../../nbs/47_doubling.ipynb #54bd1577
 class Row(NamedTuple):
@@ -428,7 +428,7 @@ def block_of(row, # Row
              mesh=FINE, # Mesh
              total=1024, # tokens of the whole row, of which this may be a part
              statistic=participation, # Statistic
-            ): # Block
+            ): # Joint
     "The block of a row of tokens: its halves, joined. Cached."
     parts = total/row.tokens
     cut = mesh.cut + 20 + 6*np.log2(parts) # below the floor: the ends of a grid ring
@@ -445,7 +445,7 @@ def powers(sd, # standard deviation of the scores
            n, # number of tokens
            mesh=FINE, # Mesh
            statistic=participation, # Statistic
-          ): # Block
+          ): # Joint
     "The block of n equal tokens of unit variance."
     row = Row.of(np.ones(n), np.full(n, float(sd)), np.zeros(n))
     return block_of(row, mesh, max(1024, _power_above(n)), statistic)

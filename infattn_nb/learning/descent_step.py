@@ -17,7 +17,7 @@ import numpy as np
 from numpy.random import default_rng
 from scipy.special import expit
 
-from .layer_on_data import attend, averages, merged, raw_scores
+from .layer_on_data import attend, averaged, merged, raw_scores
 from .layer_on_data import scores_back, through_softmax
 from ..numerics import checks
 from ..numerics.sampling import bartlett
@@ -405,7 +405,7 @@ def forward(layer, view, products): # Reply
     "Scores, weights, averages, values from B (N, H, ·, ·) and ζ (N, H, ·, D)."
     B, ζ = cut(view, products)
     A = attend(layer, view, [last(B)])
-    Z = averages(view, A, ζ.shape[2])
+    Z = averaged(view, A, ζ.shape[2])
     out = merged(last(ζ))
     return Reply(A, Z, out, summed(layer, Z, out, len(ζ)))
 
@@ -451,7 +451,7 @@ def sideways(layer, view, reply, change): # (N, Q, D)
     dG = raw_scores(view, layer.scale*dB)
     A = reply.weights
     dA = A*(dG - (A*dG).sum(2, keepdims=True))
-    dZ = averages(view, dA, view.values.shape[2])
+    dZ = averaged(view, dA, view.values.shape[2])
     along = summed(layer, dZ, reply.outputs, N)
     return along + summed(layer, reply.averages[:, :len(dζ)], dζ, N)
 

@@ -27,7 +27,7 @@ from scipy.special import logsumexp
 
 from ..laws.mixtures import Mixture
 from .estimator import root_seed
-from .layer_on_data import attend, averages, complete, features
+from .layer_on_data import attend, averaged, complete, features
 from .layer_on_data import read, through_values, training_layer
 from .layer_on_data import CACHED, Likelihood, normals
 from ..numerics.sampling import psd_factor
@@ -153,7 +153,7 @@ def abreast(layer, view, latents, slopes=False): # [(P, M k)] or two of them
         reading = read(layer, part, latents)
         found = [reading.features] # (M, m, k)
         if slopes:
-            dZ = averages(part, moved(reading.weights), reading.averages.shape[1])
+            dZ = averaged(part, moved(reading.weights), reading.averages.shape[1])
             found.append(through_values(layer, dZ, reading.value_factor, (H, M)))
         parts.append([side_by_side(x) for x in found])
     return [np.concatenate(x) for x in zip(*parts)]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FARTHEST', 'SMALL', 'CACHED', 'directions', 'complete', 'chi', 'wide_chi', 'below', 'bartlett_of',
            'bartlett_pullback', 'View', 'Layer', 'rows_read', 'hidden_tokens', 'visible', 'training_layer', 'Reading',
-           'merged', 'factors', 'attend', 'raw_scores', 'averages', 'through_values', 'read', 'features', 'pullback',
+           'merged', 'factors', 'attend', 'raw_scores', 'averaged', 'through_values', 'read', 'features', 'pullback',
            'values_back', 'keys_back', 'through_softmax', 'scores_back', 'inverse_of_triangle', 'inverse', 'solved',
            'Fit', 'gaussian_fit', 'Likelihood', 'normals']
 
@@ -244,7 +244,7 @@ def raw_scores(view, B): # (P, R, s, HM)
     keys = view.keys[:, None, :, :b]
     return keys @ asked.reshape(*asked.shape[:2], b, HM)
 
-def averages(view, A, e): # (P, e, HM)
+def averaged(view, A, e): # (P, e, HM)
     r"Tokens averaged by the weights $A$, and over the rows read out."
     seen = A[:, 0]*view.readout[:, 0, None, None]
     if A.shape[1] > 1:
@@ -266,7 +266,7 @@ def read(layer, view, latents): # Reading
     key_factor, value_factor = factors(layer, latents)
     A = attend(layer, view, latents, key_factor)
     e = view.values.shape[-1] if value_factor is None else len(value_factor)
-    Z = averages(view, A, e)
+    Z = averaged(view, A, e)
     Φ = through_values(layer, Z, value_factor, latents[0].shape[2:])
     return Reading(key_factor, A, Z, value_factor, Φ)
 

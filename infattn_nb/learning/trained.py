@@ -23,7 +23,7 @@ from .descent_step import dynamics, explicit_start, joined
 from .descent_step import linearised, loss_of, merged_from
 from .descent_step import merged_start
 from .estimator import root_seed
-from .layer_on_data import attend, averages, normals, training_layer
+from .layer_on_data import attend, averaged, normals, training_layer
 from ..numerics import checks
 from ..numerics.sampling import in_order, pieces, progress_bar, psd_factor
 from ..numerics.sampling import seed_sequence
@@ -188,7 +188,7 @@ class InfiniteHeads:
         "Averaged tokens; covariances of keys and values."
         A = self._attend(view, some)
         e = view.values.shape[2]
-        Z = averages(view, A, e)
+        Z = averaged(view, A, e)
         keys, values = view.keys[:, None], view.values[:, None]
         mean = values.mT @ A # (Q, R, e, n)
         both = np.einsum("qjb,qje->qbej", view.keys, view.values)

@@ -21,7 +21,7 @@ from scipy.stats import kstwobign, norm
 from . import checks
 from .quadrature import RULES, blockwise, correlation
 from .quadrature import dual_quadrature, hermite, mehler, series
-from .quadrature import spread
+from .quadrature import root_det
 
 # %% ../../nbs/44_functions.ipynb #ec1d37f6
 #| code-fold: true
@@ -156,13 +156,13 @@ def value_key(x): # anything: an array, a function, a number
 
 # %% ../../nbs/44_functions.ipynb #a6553ac1
 #| code-fold: true
-def _angle(a, b, c): return np.arctan2(c, spread(a, b, c))
+def _angle(a, b, c): return np.arctan2(c, root_det(a, b, c))
 
 def _sign_dual(a, b, c): return 2/np.pi*_angle(a, b, c)
 def _step_dual(a, b, c): return (a > 0)*(b > 0)*(.25 + _angle(a, b, c)/(2*np.pi))
 def _relu_dual(a, b, c):
-    return (spread(a, b, c) + c*(np.pi/2 + _angle(a, b, c)))/(2*np.pi)
-def _absolute_dual(a, b, c): return 2/np.pi*(spread(a, b, c) + c*_angle(a, b, c))
+    return (root_det(a, b, c) + c*(np.pi/2 + _angle(a, b, c)))/(2*np.pi)
+def _absolute_dual(a, b, c): return 2/np.pi*(root_det(a, b, c) + c*_angle(a, b, c))
 
 # %% ../../nbs/44_functions.ipynb #1b9c8cf8
 #| code-fold: true
@@ -206,7 +206,7 @@ def _gelu_dual(a, b, c):
     A = 1 + a
     B = 1 + b
     r2 = c*c/(A*B)
-    return c*_step_dual(A, B, c) + (a*b*(1 - r2) + r2)/(2*np.pi*spread(A, B, c))
+    return c*_step_dual(A, B, c) + (a*b*(1 - r2) + r2)/(2*np.pi*root_det(A, B, c))
 
 # %% ../../nbs/44_functions.ipynb #2c27dcfd
 @lru_cache(1)
@@ -231,7 +231,7 @@ def _clip_bend(h, k, θ):
 def _clip_dual(a, b, c, C):
     floor = 1e-6*C**2 # beyond 1000 standard deviations nothing is clipped
     h, k = (C/np.sqrt(np.maximum(v, floor)) for v in (a, b))
-    θ = np.arctan2(spread(a, b, c), abs(c))
+    θ = np.arctan2(root_det(a, b, c), abs(c))
     bend = _clip_bend(h[:, None], k[:, None], θ[:, None])
     straight = c*special.erf(h/2**.5)*special.erf(k/2**.5)
     return straight + np.sign(c)*np.sqrt(a*b)/np.pi*bend
@@ -362,7 +362,7 @@ def _gelu_tanh_wide(a, b, c):
     F, p = _tanh_even(v)
     degree = WIDE[1]
     g = _gelu_even(v, degree)
-    ρ2 = np.cos(np.arctan2(spread(a, b, c), c))**2 # exact near ±1
+    ρ2 = np.cos(np.arctan2(root_det(a, b, c), c))**2 # exact near ±1
     series = 0.
     at_one = 0.
     for x, y in zip(p[::-1], g[::-1]):
@@ -542,7 +542,7 @@ def _bent_moments(a, b, c, slope):
     "Those of a line with a bend at 0: slope on the left, 1 on the right."
     bend = 1 - slope
     β = slope + bend**2*step.closed_form(a, b, c)
-    α = bend**2*spread(a, b, c)/(2*np.pi*np.where(a > 0, a, 1.))
+    α = bend**2*root_det(a, b, c)/(2*np.pi*np.where(a > 0, a, 1.))
     return β, α
 
 _BENT = {identity: 1., relu: 0., absolute: -1.}

@@ -34,7 +34,7 @@ from ..numerics.sampling import pieces, psd_factor
 from ..numerics.nonlinearities import clip, relu
 from ..numerics.output import house_style
 from ..numerics.quadrature import line
-from .tables import COLUMNS, Job, Plan, Study, rows, save_block
+from .tables import COLUMNS, Job, Plan, Study, cell_rows, save_block
 from .tables import saved_block, series, table
 
 # %% ../../nbs/06_experiments.ipynb #a7412b27
@@ -520,7 +520,7 @@ def table_of(name, trials, results):
         job, _ = results[k]
         for c, cell in enumerate(job.cells):
             panels = [result[c][part] for _, result in results[k:k + trials]]
-            lines.extend(rows(cell, panels))
+            lines.extend(cell_rows(cell, panels))
     return {c: np.array(v) for c, v in zip(COLUMNS, zip(*lines))}
 
 def counts_of(trials, samples, seed, workers):

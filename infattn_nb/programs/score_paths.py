@@ -20,7 +20,7 @@ from ..numerics.sampling import Rng, documented, pieces, psd_factor
 from ..numerics.sampling import seed_sequence
 from ..numerics.nonlinearities import Nonlinearity
 from ..numerics.quadrature import correlation, dual_quadrature
-from ..numerics.quadrature import hermite, sobol_normals, spread
+from ..numerics.quadrature import hermite, root_det, sobol_normals
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
 from .program import Program, Vectors
@@ -436,7 +436,7 @@ class Paths:
         P, i = self._terms(left, nodes, degree, a.shape)
         Q, j = self._terms(right, nodes, degree, a.shape)
         degree = min(P.shape[1], Q.shape[1])
-        ρ = np.cos(np.arctan2(spread(a, b, c), c)).ravel()
+        ρ = np.cos(np.arctan2(root_det(a, b, c), c)).ravel()
         moments = np.empty(len(ρ))
         for k, pairs in pieces(len(ρ), 1024):
             part = slice(k, k + pairs)
