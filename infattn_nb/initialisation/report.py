@@ -38,7 +38,7 @@ from .scan import kernel_share, score_ratio, spread
 from .scan import typical_norm, warn_if_long
 from .scan import a_transformer, scaled
 from ..layer.attention import Attention
-from ..layer.tokens import Tokens as TokensOfLayer
+from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.output import bold_dashes, house_style, lines, pattern
 from ..numerics.output import picture, words_of, writable, write
@@ -181,7 +181,7 @@ def first_layer(t, n, seed, executor=None) -> Alone | None: # None: of another k
         return None
     s = min(len(t.cov), 16)
     τ2 = a.score_scale**2*a.var_q*a.var_k
-    layer = Attention(TokensOfLayer(s, identity, np.eye(s)), a.heads, int(m), var_q=τ2)
+    layer = Attention(Tokens(s, identity, np.eye(s)), a.heads, int(m), var_q=τ2)
     wide = replace(layer, head_width="full")
     laws = [x.law(width).marginal(0, DRAWS, stream, executor=executor)
             for x, width, stream in zip((layer, wide), (n, np.inf), seed.spawn(2))]
