@@ -282,7 +282,7 @@ def in_order(page, name):
         names = [n for n in definitions(ast.parse(c)) if n in places]
         for n, k in zip(names, sorted(places[n] for n in names)):
             shown = json.dumps(page["cells"][places[n]])
-            cells[k] = json.loads(re.sub(r"(/blob/\w+)/[\w/]+\.py#L\d+", rf"\1/{file}#L{lines[n]}", shown))
+            cells[k] = json.loads(re.sub(r"(/blob/\w+)/[\w/]+\.py#L\w+", rf"\1/{file}#L{lines[n]}", shown))
     return page | {"cells": cells}
 
 if __name__ == "__main__":

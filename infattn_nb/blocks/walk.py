@@ -33,6 +33,7 @@ class Shot(NamedTuple):
     x: Any # Stream, at the same place
     sizes: dict # of the gradients in the block that was just passed; empty at the start
 
+@explained
 @dataclass(frozen=True, eq=False)
 class Network(Part):
     "Embeddings, blocks and norms: what is walked through, there and back."
