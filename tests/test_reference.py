@@ -29,7 +29,7 @@ def test_the_index_has_every_method():
 def test_every_class_has_a_page_with_all_methods(name):
     page = PAGES[f"{name.lower()}.qmd"]
     for method, (_, function) in api_pages.methods(getattr(infattn_nb, name)).items():
-        assert page.count(f"\n## {name}.{method} {{#{name.lower()}.{method}}}\n") == 1 and inspect.getdoc(function)
+        assert page.count(f"\n## {name}.<wbr>{method} {{#{name.lower()}.{method}}}\n") == 1 and inspect.getdoc(function)
 
 def test_examples_are_of_classes():
     ids = [cell["id"] for cell in api_pages.PAGES["30_classes.ipynb"] if cell["id"].endswith("-ex")]

@@ -142,7 +142,7 @@ def documented(cls):
     text.append(described(doc, None if issubclass(cls, Exception) else cls))
     text.append(example(name))
     for method, (member, function) in methods(cls).items():
-        text.append(f"## {name}.{method} {{#{name.lower()}.{method}}}")
+        text.append(f"## {name}.<wbr>{method} {{#{name.lower()}.{method}}}") # may break here
         if isinstance(member, property):
             text.append("A property.")
         else:

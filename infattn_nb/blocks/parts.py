@@ -126,8 +126,8 @@ def same(a, b): # bool
 @dataclass(frozen=True, repr=False)
 class Norm(Part):
     "A norm of every token: LayerNorm or RMSNorm, with gain one."
-    kind: Annotated[str, '"layer", "rms": layerNorm takes the '
-                    "mean away first, RMSNorm does not"] = "layer"
+    kind: Annotated[str, '"layer", "rms": the mean is taken away '
+                    "first (LayerNorm), or not (RMSNorm)"] = "layer"
     eps: Annotated[float, "ε ≥ 0, added to the variance"] = 1e-5
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class Rotary(Part):
     r"Rotary positions: pairs of coordinates of queries and keys turn by $i\theta_f$."
     base: Annotated[float, r"$\theta_f = \text{base}^{-2f/d}$, f = "
                     "0 … d/2 − 1, where d coordinates turn"] = 1e4
-    share: Annotated[float, "Share of the coordinates of a "
+    share: Annotated[float, "share of the coordinates of a "
                      "head that turns, in (0, 1]"] = 1.
     _: KW_ONLY
     frequencies: Annotated[tuple | None, "the θ themselves, for heads of 2·len/share "
@@ -369,7 +369,7 @@ class FeedForward(Branch):
     activation: Annotated[Any, "φ: a Nonlinearity, or its name "
                           '("gelu", "gelu_new", "silu", "relu", …), '
                           "or the function or module of torch"] = gelu
-    gated: Annotated[bool, "Is φ(a) multiplied by a second fresh "
+    gated: Annotated[bool, "is φ(a) multiplied by a second fresh "
                      "image c of the token, as in SwiGLU?"] = False
     _: KW_ONLY
     var_1: float = 1.

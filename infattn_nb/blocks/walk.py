@@ -546,16 +546,16 @@ class Gradients(ByBlock):
     The loss is $\sum_i\langle r_i, x^i\rangle$ with a random readout r; $X_l$ is the
     stream after l blocks, before a final norm.
     """
-    chain: Annotated[Chain, "The way there of the same networks."]
+    chain: Annotated[Chain, "the way there of the same networks"]
     gram: Annotated[np.ndarray, "dX_l dX_lᵀ, (..., L + 1, s, s)"]
     inner: Annotated[np.ndarray, "dX_l X_lᵀ, (..., L + 1, s, s)"]
     norms: Annotated[dict[str, np.ndarray], '"q", "k", "v", "o", "1", "2", "3", "b1", '
                      '"b2" -> (..., L): θ = ‖∂loss/∂w‖² of the matrices (and biases) W '
-                     "= σw/√fan-in with w standard normal; NaN where a block has none."]
-    weight_norms: Annotated[dict[str, np.ndarray], "The same of "
-                            "‖∂loss/∂W‖²: infinite where the fan-in is."]
-    tangent: Annotated[np.ndarray, "Sum of all θ; between k texts, the "
-                       "matrix of inner products of the gradients."]
+                     "= σw/√fan-in with w standard normal; NaN where a block has none"]
+    weight_norms: Annotated[dict[str, np.ndarray], "the same of "
+                            "‖∂loss/∂W‖²: infinite where the fan-in is"]
+    tangent: Annotated[np.ndarray, "sum of all θ; between k texts, the "
+                       "matrix of inner products of the gradients"]
 
     def __repr__(self) -> str:
         if not self.gram.size:

@@ -108,7 +108,7 @@ class Transformer(Network):
             as torch's attention takes it: boolean, True = may *not* attend;
             or float, added to the scores, (s, s)
         mask
-            "causal" or boolean (s, s), As everywhere here: True = may
+            "causal" or boolean (s, s), as everywhere here: True = may
             attend
         tokens
             in place of embeddings, as of `from_config`: those are then drawn as the
