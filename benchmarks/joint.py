@@ -234,21 +234,28 @@ def estimates(s, H, r, seeds, minutes):
 def row(s, H, r, seeds, minutes, stored=None):
     value, own, source = reference(s, H, r) if stored is None else (stored["exact"], stored["exact_error"], stored["source"])
     found, seconds = estimates(s, H, r, range(stored["seeds"] if stored else 0, seeds), minutes)
-    off = (found[:, 0] - value)/np.hypot(found[:, 1], own)
-    fresh = dict(s=s, heads=H, r=r, source=source, exact=value, exact_error=own, seeds=len(found), value=found[0, 0], error=found[:, 1].mean(),
-                 most=found[:, 1].max(), worst=np.abs(off).max(), bias=(found[:, 0] - value).mean(), spread=found[:, 0].std(), seconds=seconds)
+    fresh = summary(found, value, own) | dict(s=s, heads=H, r=r, source=source, exact=value, exact_error=own, value=found[0, 0], seconds=seconds)
     return joined(stored, fresh) if stored else fresh
+
+def summary(found, value, own):
+    "Of those seeds whose error is finite; the others (`lost`) have said that they do not know."
+    known = found[np.isfinite(found[:, 1])]
+    if not len(known): return dict(seeds=len(found), lost=len(found), error=0., most=0., worst=0., bias=0., spread=0.)
+    off = (known[:, 0] - value)/np.hypot(known[:, 1], own)
+    return dict(seeds=len(found), lost=len(found) - len(known), error=known[:, 1].mean(), most=known[:, 1].max(), worst=np.abs(off).max(),
+                bias=(known[:, 0] - value).mean(), spread=known[:, 0].std())
 
 def joined(a, b):
     "One row of the seeds of two."
-    weights = np.array([a["seeds"], b["seeds"]])
+    weights = np.array([row["seeds"] - row["lost"] for row in (a, b)])
     def mean(x, y): return np.average([x, y], weights=weights)
     bias = mean(a["bias"], b["bias"])
     spread = np.sqrt(mean(*(row["spread"]**2 + (row["bias"] - bias)**2 for row in (a, b))))
-    return {**b, "value": a["value"], "seeds": weights.sum(), "bias": bias, "spread": spread, **{k: mean(a[k], b[k]) for k in ("error", "seconds")},
-            **{k: max(a[k], b[k]) for k in ("most", "worst")}}
+    return {**b, "value": a["value"], "bias": bias, "spread": spread, **{k: a[k] + b[k] for k in ("seeds", "lost")},
+            **{k: mean(a[k], b[k]) for k in ("error", "seconds")}, **{k: max(a[k], b[k]) for k in ("most", "worst")}}
 
 KEYS = ["s", "heads", "r"]
+COLUMNS = [*KEYS, "source", "exact", "exact_error", "seeds", "lost", "value", "error", "most", "worst", "bias", "spread", "seconds"]
 CASES = [*product((2, 4, 8), (1, 2, 8), (4, 6, 8, 12))]
 
 def main():
@@ -270,6 +277,6 @@ def main():
         rows = pd.read_csv(file).to_dict("records") if file.exists() else [] # others may write, too
         rows = [r for r in rows if tuple(r[k] for k in KEYS) != case] + [fresh]
         print({k: v if isinstance(v, str) else round(float(v), 4) for k, v in fresh.items()}, flush=True)
-        pd.DataFrame(rows).sort_values(KEYS).to_csv(file, index=False, float_format="%.6g")
+        pd.DataFrame(rows)[COLUMNS].sort_values(KEYS).to_csv(file, index=False, float_format="%.6g")
 
 if __name__ == "__main__": main()

@@ -327,9 +327,8 @@ class HierarchicalGaussian:
             lost = finite & ~near & (effective < RELIABLE) & (log_f > -np.inf)
             seeds = _far_seeds(rng, islands)
             for k in map(tuple, np.argwhere(lost)):
-                far = self.far(at[k], seeds, executor)
-                if far[1] <= ENOUGH**-.5:
-                    value[k], error[k] = far
+                value[k], spread = self.far(at[k], seeds, executor)
+                error[k] = spread if spread <= ENOUGH**-.5 else np.inf
         value[~finite] = -np.inf
         value[infinite] = np.inf
         error[near] = np.inf
