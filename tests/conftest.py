@@ -1,6 +1,9 @@
 import os
 import re
+import shutil
 import signal
+import subprocess
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +16,18 @@ from scipy.stats import ks_2samp
 
 matplotlib.use("agg")
 signal.signal(signal.SIGINT, signal.default_int_handler) # a run in the background may have been told to ignore it; its children heed it too
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "google-chrome", "google-chrome-stable", "chromium", "chromium-browser"))), None)
+
+@contextmanager
+def browser(address, profile, *options):
+    "A browser without a window that looks at a page. It has a session of its own: Debian's command is a script, and the browser outlives it."
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
+    session = subprocess.Popen([*command, *options, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try: yield
+    finally:
+        os.killpg(session.pid, signal.SIGKILL)
+        session.wait()
 
 def nightly(cases, *dear):
     "The cases of a parametrised test (a tuple holds several arguments), some of them only for `pytest -m slow`."

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pack_source
 import pytest
+from conftest import CHROMIUM, browser
 
 pytestmark = pytest.mark.xdist_group("browser") # its fixtures are made once
 
 ROOT = Path(__file__).parent.parent
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "google-chrome", "google-chrome-stable", "chromium", "chromium-browser"))), None)
 _parser = configparser.ConfigParser(delimiters=["="])
 _parser.read(ROOT/"settings.ini", encoding="utf-8")
 CFG = _parser["DEFAULT"]
@@ -301,14 +301,9 @@ def found(rendering, tmp_path_factory):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, directory=str(rendering[-1]))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         profile = tmp_path_factory.mktemp("profile")
-        browser = subprocess.Popen([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-                                    f"--user-data-dir={profile}", "--window-size=1500,2500", "--remote-debugging-port=0", f"http://127.0.0.1:{server.server_port}/shell"],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try: return answer.get(timeout=900)
-        finally:
-            browser.terminate()
-            browser.wait()
-            server.shutdown()
+        try:
+            with browser(f"http://127.0.0.1:{server.server_port}/shell", profile, "--hide-scrollbars", "--window-size=1500,2500"): return answer.get(timeout=900)
+        finally: server.shutdown()
 
 def report(found, check): return [f"{page} ({', '.join(modes)}): {what}" for page, checks in found.items() for what, modes in checks.get(check, {}).items()]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import CHROMIUM, browser
 from scipy.stats import ks_2samp
 
 from infattn_nb import AttentionDescent, Program, Transformer, averages, cos, mlp, relu, softmax, tanh
@@ -23,7 +24,6 @@ from tables import limit_entry, perceptron_limit
 pytestmark = pytest.mark.xdist_group("live") # its fixtures are made once
 
 NBS = Path(__file__).parent.parent/"nbs"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None)
 stored = lambda name: json.loads((NBS/"data"/name).read_text())
 
 # Tables
@@ -314,13 +314,25 @@ def reported(page, profile, late=None):
     answer = queue.Queue()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, page=page, late=late, directory=str(NBS))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        browser = subprocess.Popen([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0",
-                                    f"--user-data-dir={profile}", f"http://127.0.0.1:{server.server_port}/"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try: return answer.get(timeout=300)
-        finally:
-            browser.terminate()
-            browser.wait()
-            server.shutdown()
+        try:
+            with browser(f"http://127.0.0.1:{server.server_port}/", profile): return answer.get(timeout=300)
+        finally: server.shutdown()
+
+@pytest.mark.skipif(not shutil.which("pgrep"), reason="nothing lists processes here")
+def test_no_browser_outlives_its_page(tmp_path):
+    "One that does slows all tests after it; ended by its command alone, a script on Debian, it would."
+    def left():
+        return subprocess.run(["pgrep", "-f", f"user-data-dir={tmp_path}"], capture_output=True).returncode == 0
+    if not CHROMIUM: pytest.skip("no Chromium is installed")
+    with browser("about:blank", tmp_path/"profile"):
+        wait_until(left)
+    wait_until(lambda: not left())
+
+def wait_until(so):
+    end = time.monotonic() + 20
+    while not so():
+        assert time.monotonic() < end
+        time.sleep(.05)
 
 def test_figures_are_styled_while_they_compute(tmp_path):
     "No frame shows a shape in the black that a browser gives to what has no style: not when the styles come late; without their rules it is seen."
