@@ -1,7 +1,8 @@
 """Gradient descent on the layer: against literal weights and torch, step for step and in law; the limits of width and heads; Langevin dynamics against Bayes; one sentence for bad input."""
 import pickle
-import signal
-import threading
+import sys
+import warnings
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from importlib import import_module
 from multiprocessing import get_context
@@ -14,7 +15,7 @@ from scipy.stats import ks_2samp, linregress
 
 from conftest import nightly
 from infattn_nb import AttentionDescent, AttentionRegressor, embed_features
-from infattn_nb.learning.trained import batch_at
+from infattn_nb.learning.trained import batch_at, trained
 from infattn_nb.learning.estimator import NotFittedError
 from infattn_nb.learning.descent_step import dynamics, factor_step, product_noise
 
@@ -515,15 +516,51 @@ def test_it_stops_when_the_loss_does():
     model = AttentionDescent(4, steps=100_000, networks=3, random_state=0).fit(X, y)
     assert model.n_steps_ < 50_000 and model.loss_.shape == (3, model.n_steps_ + 1) and model.loss_[:, -1].max() < .01
 
+def interrupted_at(event, model, X, y):
+    "A fit that Ctrl-C meets at such a line of `trained`, and whether there was one."
+    def lines(frame, kind, _):
+        nonlocal event
+        event -= kind == "line"
+        if event < 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return lines
+    sys.settrace(lambda frame, *_: lines if frame.f_code is trained.__code__ else None)
+    try: model.fit(X, y)
+    except KeyboardInterrupt: return True
+    finally: sys.settrace(None)
+    return False
+
 def test_interruption_leaves_a_usable_model():
-    "It is what it was at a multiple of fifty steps, and says so."
-    X, y = data(P=50, s=8)
-    model = AttentionDescent(2, rate=1e-4, steps=10_000_000, tol=0., random_state=0)
-    threading.Timer(1., signal.raise_signal, [signal.SIGINT]).start()
-    with pytest.warns(RuntimeWarning, match="the model is that of step"), pytest.raises(KeyboardInterrupt): model.fit(X, y)
-    assert model.interrupted_ and model.n_steps_ % 50 == 0 and model.loss_.shape == (16, model.n_steps_ + 1)
-    again = AttentionDescent(2, rate=1e-4, steps=max(model.n_steps_, 1), tol=0., random_state=0).fit(X, y)
-    if model.n_steps_: np.testing.assert_array_equal(model.values(X), again.values(X))
+    "Wherever it comes, the model is that of a multiple of fifty steps, and says so; before the first look nothing has changed."
+    X, y = data()
+    options = dict(networks=2, tol=0., random_state=0)
+    whole = {steps: AttentionDescent(2, rate=1e-3, steps=steps, **options).fit(X, y) for steps in (50, 100, 150)}
+    seen = Counter()
+    for event in range(1000):
+        model = AttentionDescent(2, rate=1e-3, steps=150, **options)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            if not interrupted_at(event, model, X, y): break
+        if not said:
+            assert not hasattr(model, "loss_")
+            seen[None] += 1
+            continue
+        steps = model.n_steps_
+        seen[steps] += 1
+        assert f"the model is that of step {steps}" in str(said[0].message) and model.interrupted_ and model.loss_.shape == (2, steps + 1)
+        if steps:
+            np.testing.assert_array_equal(model.loss_, whole[steps].loss_)
+            np.testing.assert_array_equal(model.values(X), whole[steps].values(X))
+    assert set(seen) == {None, 0, 50, 100, 150} and min(seen.values()) > 3 and seen[50] == seen[100]
+
+def test_an_interrupted_run_is_not_begun_anew():
+    "A rate that was too large is halved, but not where somebody has said stop."
+    X, y = data()
+    class Understated(Absolute): curvature = .01
+    model = AttentionDescent(2, loss=Understated(), steps=150, networks=2, random_state=0)
+    with pytest.warns(RuntimeWarning, match="interrupted"): assert interrupted_at(40, model, X, y)
+    assert (model.loss_[:, -1] > 1.001*model.loss_[:, 0]).all()
 
 def test_a_failed_fit_changes_nothing():
     X, y = data()

@@ -172,7 +172,7 @@ class AttentionDescent(Estimator):
         ValueError
             At a rate at which the loss grows beyond all bounds.
         KeyboardInterrupt
-            As always; but the model is then what it was at most fifty steps before.
+            As always; in training the model is then that of at most fifty steps before.
         """
         model = type(self)(**self.get_params())
         X, Y, known = _problem(model, X, y)

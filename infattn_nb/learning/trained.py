@@ -101,29 +101,28 @@ def trained(task, # Task
     interrupted = False
     look = "{n}/{total} steps {bar} {remaining} left, {desc}"
     bar = progress_bar(verbose, total=steps, leave=False, bar_format=look)
-    while done < steps and not diverged:
-        now = min(ROUND, steps - done)
-        jobs = [(b, done, now, rng) for b, rng in zip(blocks, rngs)]
-        try:
-            results = list(in_order(partial(advance, task), jobs, executor))
-        except KeyboardInterrupt:
-            interrupted = True
-            break
-        moved, parts, rngs = zip(*results)
-        after = np.concatenate([full_loss(task, b) for b in moved])
-        bound = TOO_LARGE*(np.abs(losses[0][0]) + 1e-3)
-        diverged = int((~(after <= bound)).sum())
-        if diverged:
-            break
-        blocks = list(moved)
-        losses.extend([np.concatenate(parts, axis=1)[1:], after[None]])
-        done += now
-        bar.set_description_str(f"loss {np.median(after):.3g}")
-        bar.update(now)
-        if resting(losses, tol):
-            break
+    try:
+        while done < steps:
+            now = min(ROUND, steps - done)
+            jobs = [(b, done, now, rng) for b, rng in zip(blocks, rngs)]
+            results = in_order(partial(advance, task), jobs, executor)
+            moved, parts, rngs = zip(*results)
+            after = np.concatenate([full_loss(task, b) for b in moved])
+            bound = TOO_LARGE*(np.abs(losses[0][0]) + 1e-3)
+            diverged = int((~(after <= bound)).sum())
+            if diverged:
+                break
+            losses.extend([np.concatenate(parts, axis=1)[1:], after[None]])
+            blocks, done = moved, done + now # together: no signal comes between
+            bar.set_description_str(f"loss {np.median(after):.3g}")
+            bar.update(now)
+            if resting(losses, tol):
+                break
+    except KeyboardInterrupt: # perhaps with losses of a round that is not done
+        interrupted = True
     bar.close()
-    return Run(blocks, np.concatenate(losses).T, diverged, interrupted)
+    losses = np.concatenate(losses)[:done + 1].T
+    return Run(list(blocks), losses, diverged, interrupted)
 
 def resting(losses, tol): # bool
     "Does no loss fall any more?"
@@ -476,7 +475,8 @@ def run_at_a_rate(model, task, blocks, noise, executor):
         run = trained(task._replace(how=how), blocks, seeds, model.steps,
                       model.tol if calm else 0., executor, model.verbose)
         risen = run.losses[:, -1] > 1.001*run.losses[:, 0]
-        if not run.diverged and not (model.rate is None and calm and risen.any()):
+        unstable = run.diverged or model.rate is None and calm and risen.any()
+        if run.interrupted or not unstable:
             return rate, run
         if model.rate is not None:
             break
