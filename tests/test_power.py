@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-TESTS = [(path.stem, test) for path in sorted(Path(__file__).parent.glob("test_*.py"))
-         for test in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(test, ast.FunctionDef) and test.name.startswith("test_")]
+FILES = sorted(Path(__file__).parent.glob("test_*.py"))
+
+def cases(path): return [x for x in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(x, ast.FunctionDef) and x.name.startswith("test_")]
 
 def powers(test): return [d.args[0].value for d in test.decorator_list if isinstance(d, ast.Call) and ast.unparse(d.func) == "pytest.mark.power"]
 
 def calls(test): return {ast.unparse(node.func) for node in ast.walk(test) if isinstance(node, ast.Call)}
 
-@pytest.mark.parametrize("module", sorted({module for module, _ in TESTS}))
-def test_statistical_tests_state_their_power(module):
-    for name, test in TESTS:
-        if name == module and calls(test) & {"ks_2samp", "kstest", "same", "differ", "np.hypot"}: assert powers(test), f"{test.name} compares samples: what difference does it see? @pytest.mark.power(\"…\")"
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_statistical_tests_state_their_power(path):
+    for test in cases(path):
+        if calls(test) & {"ks_2samp", "kstest", "same", "differ", "np.hypot"}: assert powers(test), f"{test.name} compares samples: what difference does it see? @pytest.mark.power(\"…\")"
         assert all(len(text) > 2 for text in powers(test))

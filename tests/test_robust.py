@@ -148,6 +148,7 @@ def test_from_a_zip_archive(tmp_path):
 
 C_LOCALE = os.environ | dict(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
 
+@pytest.mark.slow
 def test_figures_in_the_c_locale(tmp_path):
     "The last table held a dash that no such terminal knows: the command died after its work."
     (tmp_path/"figures.py").write_text(COMMAND)
@@ -338,7 +339,7 @@ def frozen_things():
     "One of each class that is a value."
     p, y = one_product()
     yield from (FOUR, FOUR.tokens, FOUR.law(), FOUR.law(8), FOUR.law().marginal(), FOUR.law().marginal()(1., 2.), HierarchicalGaussian.constant(np.eye(2)))
-    yield from (leaky_relu(.1), compose(tanh, relu), Transformer.uniform(np.eye(3), layers=1, heads=1), good_enough(FOUR, 64), p, limit(p))
+    yield from (leaky_relu(.1), compose(tanh, relu), Transformer.uniform(np.eye(3), layers=1, heads=1), good_enough(FOUR, 64, draws=256), p, limit(p))
 
 @pytest.mark.parametrize("thing", [*frozen_things()], ids=lambda x: type(x).__name__)
 def test_copies_are_the_same(thing):
