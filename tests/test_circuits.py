@@ -35,6 +35,19 @@ def test_backward_is_the_derivative(depth, every):
         there, back = ((forward(depth, rows, [x + e*along if j == k else x for j, x in enumerate(now)]).values*χ).sum() for e in (h, -h))
         np.testing.assert_allclose((there - back)/2/h, (slope*along).sum(), rtol=1e-6, atol=1e-8)
 
+@pytest.mark.parametrize("size", [1e-12, 1., 3., 10.])
+@pytest.mark.parametrize("depth", DEPTHS, ids=lambda x: f"{x.layers} layers, {x.heads} heads" + ", norm"*x.norm + ", skip"*x.residual)
+def test_back_and_sideways_is_the_tangent_kernel(depth, size):
+    "For tokens of any length: a difference with one step for all lengths was off by 130 % at three, by 48 % at ten, and zero at 1e-14."
+    rows, _ = data(2, P=3, d=2)
+    rows = Rows(size*rows.tokens, rows.see, rows.rows, rows.weights)
+    net = random_circuits(depth, 2, [1], 1)
+    answer = net.reply(depth, rows)
+    χ = default_rng(0).standard_normal(answer.values.shape)
+    Θ = net.tangent(depth, (rows, rows))
+    np.testing.assert_allclose(net.times(depth, rows, answer, χ).ravel(), Θ @ χ.ravel(), rtol=0, atol=1e-11*np.abs(Θ).max())
+    assert 0 < net.steepness(depth, rows)[0] <= (1 + 1e-11)*np.linalg.eigvalsh(Θ)[-1]
+
 @pytest.mark.parametrize("every", [False, True])
 def test_a_wide_network_is_its_circuits_at_the_start(every):
     "Without a norm every score and value is a form of the circuits, at any width; with one, lengths of sums are those of orthogonal pieces only in the limit."

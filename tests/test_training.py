@@ -511,6 +511,25 @@ def test_a_stable_rate_is_found_and_said(capsys):
     assert (model.loss_[:, -1] < model.loss_[:, 0]).all() and np.isfinite(model.loss_).all()
     with pytest.raises(ValueError, match="`rate` must keep the losses finite.*of 16 networks"): AttentionDescent(3, rate=1e3*model.rate_, steps=400, random_state=0).fit(5*X, y)
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("options", [{}, dict(width=8), dict(layers=2), dict(layers=2, norm="rms"), dict(temperature=.01), dict(weight_decay=.1, width=8), dict(heads=np.inf), dict(lazy=True)], ids=str)
+def test_a_rate_of_any_size_is_one_sentence(options):
+    "Scores that became infinite were taken for a user's, and a mask blamed."
+    X, y = data()
+    for rate in (1e100, 1e200, 1e300):
+        with pytest.raises(ValueError, match="`rate` must keep the losses finite.*or rate=None"): AttentionDescent(**dict(heads=2, networks=2, steps=20, rate=rate, random_state=0) | options).fit(X, y)
+
+@pytest.mark.filterwarnings("error")
+def test_tokens_of_any_size_train_or_are_refused():
+    "Products of products of numbers below 1e-75 are zero: such tokens were not trained, without a word. Where no rate is small enough it is not None that helps."
+    X, y = data()
+    def loss(size, **options): return AttentionDescent(steps=20, networks=2, random_state=0, **options).fit(size*X, y).loss_
+    for options in (dict(heads=2), dict(heads=2, layers=2, residual=False), dict(heads=np.inf)):
+        np.testing.assert_allclose(loss(1e-49, **options), loss(1e-20, **options), rtol=1e-9)
+    assert (loss(0., heads=2) == loss(0., heads=2)[:, :1]).all() # zeros are tokens
+    with pytest.raises(ValueError, match="`X` must be zero or hold a number of 1e-50 at least.*rescale"): loss(1e-52)
+    with pytest.raises(ValueError, match="`rate` must keep.*scale X to tokens of length about 1"): loss(1e-20, heads=2, width=8)
+
 def test_it_stops_when_the_loss_does():
     X, y = data(P=3)
     model = AttentionDescent(4, steps=100_000, networks=3, random_state=0).fit(X, y)

@@ -457,6 +457,10 @@ def _problem(model, X, y):
     "Sequences, targets (P, D) or (P, s, D), and what is known before the training."
     _check(model)
     X = suited(model, X)
+    largest = np.abs(X.tokens).max()
+    if 0 < largest < 1e-50:
+        checks.refuse("X", "be zero or hold a number of 1e-50 at least", f"{largest:.2g}",
+                      "rescale it: products of four of them become 0")
     P, s, d = X.tokens.shape
     places = (P,) # of which each has a target
     if model.readout == "every":

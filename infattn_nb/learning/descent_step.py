@@ -18,10 +18,9 @@ from numpy.random import default_rng
 from scipy.special import expit
 
 from .layer_on_data import attend, averaged, merged, raw_scores
-from .layer_on_data import scores_back, through_softmax
+from .layer_on_data import scores_back, shares, through_softmax
 from ..numerics import checks
 from ..numerics.sampling import bartlett
-from ..numerics.nonlinearities import softmax
 
 # %% ../../nbs/90_descent_step.ipynb #dynamicscode
 class Dynamics(NamedTuple):
@@ -339,7 +338,7 @@ class Softmax(Loss):
         return self.probabilities(f) - y
 
     def probabilities(self, f):
-        return softmax(f, axis=2)
+        return shares(f, axis=2)
 
 class Everywhere(Loss):
     "A loss for every position of every sequence: f (N, P, s, D), y (P, s, D)."

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['FARTHEST', 'SMALL', 'CACHED', 'directions', 'complete', 'chi', 'wide_chi', 'below', 'bartlett_of',
            'bartlett_pullback', 'View', 'Layer', 'rows_read', 'hidden_tokens', 'visible', 'training_layer', 'Reading',
-           'merged', 'factors', 'attend', 'raw_scores', 'averaged', 'through_values', 'read', 'features', 'pullback',
-           'values_back', 'keys_back', 'through_softmax', 'scores_back', 'inverse_of_triangle', 'inverse', 'solved',
-           'Fit', 'gaussian_fit', 'Likelihood', 'normals']
+           'merged', 'factors', 'attend', 'shares', 'raw_scores', 'averaged', 'through_values', 'read', 'features',
+           'pullback', 'values_back', 'keys_back', 'through_softmax', 'scores_back', 'inverse_of_triangle', 'inverse',
+           'solved', 'Fit', 'gaussian_fit', 'Likelihood', 'normals']
 
 # %% ../../nbs/71_likelihood.ipynb #takes
 from dataclasses import dataclass, replace
@@ -22,7 +22,6 @@ from scipy.special import gammainccinv, gammaincinv, ndtr, ndtri
 from scipy.stats import qmc
 
 from ..numerics import checks
-from ..numerics.nonlinearities import softmax
 from ..numerics.sampling import pieces
 
 # %% ../../nbs/71_likelihood.ipynb #dc41ba88
@@ -235,7 +234,14 @@ def attend(layer, view, latents,
     if layer.width < np.inf:
         T = factors(layer, latents)[0] if key_factor is None else key_factor
         B = np.einsum("acx,bcx->abx", B, T)
-    return softmax(raw_scores(view, B) + view.hidden[..., None], axis=2)
+    return shares(raw_scores(view, B) + view.hidden[..., None], axis=2)
+
+def shares(scores, axis):
+    "Softmax; NaN where a score is infinite, so that training that diverges ends."
+    A = scores - scores.max(axis, keepdims=True)
+    np.exp(A, out=A)
+    A /= A.sum(axis, keepdims=True)
+    return A
 
 def raw_scores(view, B): # (P, R, s, HM)
     "Of the rows read out, with scaled forms B (a, b, HM); a hidden token has one too."

@@ -481,9 +481,11 @@ def run_at_a_rate(model, task, blocks, noise, executor):
         if model.rate is not None:
             break
         rate = rate/2
+    other = "scale X to tokens of length about 1" if model.rate is None else (
+        "rate=None for a stable one")
     checks.refuse("rate", "keep the losses finite", f"{rate:.3g}: of {len(run.losses)} "
                   f"networks {run.diverged} went beyond all bounds",
-                  "pass a smaller one, or rate=None for a stable one")
+                  f"pass a smaller one, or {other}")
 
 def _stable(model, task, blocks, executor):
     "Half the edge of stability at the start; with noise, for little bias, a tenth."
