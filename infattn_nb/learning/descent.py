@@ -459,8 +459,8 @@ def _problem(model, X, y):
     X = suited(model, X)
     largest = np.abs(X.tokens).max()
     if 0 < largest < 1e-50:
-        checks.refuse("X", "be zero or hold a number of 1e-50 at least", f"{largest:.2g}",
-                      "rescale it: products of four of them become 0")
+        checks.refuse("X", "be zero or hold a number of 1e-50 at least",
+                      f"{largest:.2g}", "rescale it: products of four become 0")
     P, s, d = X.tokens.shape
     places = (P,) # of which each has a target
     if model.readout == "every":
