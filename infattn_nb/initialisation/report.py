@@ -978,6 +978,7 @@ def _block_spread(d):
 
 # %% ../../nbs/24_report.ipynb #rp-report
 @documented
+@checks.small_is_zero
 def report(transformer: Any, width: float | None = None, size: int | None = None,
            rng: Rng = None, *, readout: Any = "last", tokens: Any = None,
            title: str | None = None, thresholds: Thresholds = Thresholds(),

@@ -534,6 +534,7 @@ class Scan:
 
 # %% ../../nbs/83_scan.ipynb #sn-scan
 @documented
+@checks.small_is_zero
 def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
          scores: Iterable[float] = (.1, .3, 1, 3, 10),
          layers: Iterable[int] | None = None, embeddings: Iterable[float] = (1,),

@@ -190,6 +190,7 @@ class HierarchicalGaussian:
         return stats.multivariate_normal(cov=S, allow_singular=True)
 
     @documented
+    @checks.small_is_zero
     def marginal(self, i: int = 0, draws: int | None = None, rng: Rng = 0, *,
                  executor: Executor | None = None) -> ScaleMixture:
         """The law of coordinate i, as a scipy distribution.
@@ -271,6 +272,7 @@ class HierarchicalGaussian:
         return (mean, error) if return_error else mean
 
     @documented
+    @checks.small_is_zero
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
                islands: int = 64, return_error: bool = False,
                executor: Executor | None = None) -> Any:
@@ -317,9 +319,8 @@ class HierarchicalGaussian:
         away = self.peak(asked) if self.peak else np.full(finite.shape, np.inf)
         infinite, near = finite & (away == 0), finite & (away < NEAR)
         log_sums = partial(_log_sums, asked.reshape(-1, self.dim))
-        with np.errstate(under="ignore"): # blocks that carry nothing
-            total = fold(partial(_covariances, self), log_sums, n, rng,
-                         combine=np.logaddexp, executor=executor)
+        total = fold(partial(_covariances, self), log_sums, n, rng,
+                     combine=np.logaddexp, executor=executor)
         log_f, log_f2 = total.reshape(2, *at.shape[:-1])
         value = np.array(log_f - np.log(n))
         error, effective = _log_error(log_f, log_f2, n)
@@ -430,9 +431,8 @@ def _log_sums(y, S):
     out = np.empty((2, len(y)))
     for k, b in pieces(len(y), most):
         log_f = _log_densities(y[k:k+b], L)
-        with np.errstate(under="ignore"):
-            out[0, k:k+b] = logsumexp(log_f, axis=1)
-            out[1, k:k+b] = logsumexp(2*log_f, axis=1)
+        out[0, k:k+b] = logsumexp(log_f, axis=1)
+        out[1, k:k+b] = logsumexp(2*log_f, axis=1)
     return out
 
 ENOUGH = 100 # effective draws that an average must rest on

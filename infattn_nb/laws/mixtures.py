@@ -56,12 +56,12 @@ def _parts(law):
 def _verb(method):
     "Let a verb also return its error: `return_error=True`."
     @wraps(method)
+    @checks.small_is_zero
     def verb(self, *args, return_error=False, **kwargs):
         for x in (*args, *kwargs.values()):
             checks.real(x, f"argument of {method.__name__}")
         ask = lambda law: method(law, *args, **kwargs)
-        with np.errstate(under="ignore"): # tails end in zero
-            return value_and_error(ask, self) if return_error else ask(self)
+        return value_and_error(ask, self) if return_error else ask(self)
     verb.__signature__ = _with_flag(signature(method))
     verb.__doc__ = (method.__doc__ or "") + " With `return_error=True`: (value, error)."
     return verb
@@ -545,19 +545,19 @@ class Mixture:
         return self._average(d2**2 + 6*d2*v + 3*v**2)/self.var()**2 - 3
 
     @_of_values
+    @checks.small_is_zero
     def logpdf(self, y: ArrayLike) -> np.ndarray:
         "Log density."
         v = self.variances
         ℓ = -.5*((self._for_values(y, "y") - self.means)**2/v + np.log(2*np.pi*v))
         w = self.weights.reshape(-1, *[1]*(v.ndim - 1))
-        with np.errstate(under="ignore"): # Gaussians far from y
-            return logsumexp(ℓ, axis=0, b=w)
+        return logsumexp(ℓ, axis=0, b=w)
 
     @_of_values
+    @checks.small_is_zero
     def pdf(self, y: ArrayLike) -> np.ndarray:
         "Density."
-        with np.errstate(under="ignore"):
-            return np.exp(self.logpdf(y))
+        return np.exp(self.logpdf(y))
 
     @_of_values
     def cdf(self, y: ArrayLike) -> np.ndarray:

@@ -419,8 +419,7 @@ def far_density(layer, # Attention whose scores particles know how to move
     while len(found) < len(jobs) - 1 and (not found or WANTED < error < HOPELESS):
         ready = jobs[1 + len(found):][:ROUND]
         found += [log_f for log_f, _ in in_order(follow, ready, executor)]
-        with np.errstate(under="ignore"): # islands that weigh nothing
-            value, error, _ = pool(found)
+        value, error, _ = pool(found)
         error = np.inf if np.isnan(error) else error*widening(len(found))
     return value, max(error, 1e-13*abs(value)) # no sum is rounded better
 

@@ -158,6 +158,7 @@ class AttentionDescent(Estimator):
         return cls(H, 1., float(H*m), width=m, start=weights, **options)
 
     @verb
+    @checks.small_is_zero
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionDescent":
         """Train all networks.
@@ -293,6 +294,7 @@ class AttentionDescent(Estimator):
         return other
 
     @verb
+    @checks.small_is_zero
     def tangent(self, X: Any, Z: Any = None, *, when: str = "end") -> np.ndarray:
         """The tangent kernel of each network: how one step moves its values.
 

@@ -400,6 +400,7 @@ class Reply(NamedTuple):
     outputs: np.ndarray # ζ (e, D, HN)
     values: np.ndarray # f (N, P, D)
 
+@checks.small_is_zero
 def forward(layer, view, products): # Reply
     "Scores, weights, averages, values from B (N, H, ·, ·) and ζ (N, H, ·, D)."
     B, ζ = cut(view, products)

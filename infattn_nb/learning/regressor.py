@@ -135,6 +135,7 @@ class AttentionRegressor(Estimator):
     y_train_: np.ndarray = field(init=False)
 
     @verb
+    @checks.small_is_zero
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionRegressor":
         "Posterior of the scores and evidence; the D outputs share the scores."

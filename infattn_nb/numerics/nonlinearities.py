@@ -63,6 +63,7 @@ class Nonlinearity:
         x = np.linspace(-3, 3, 7)
         meet(self.fn, [x]*checks.count(self.arity, "arity"))
 
+    @checks.small_is_zero
     def __call__(self, *x: Any) -> Any:
         if x and hasattr(x[0], "program"):
             return x[0].program.nonlin(self, *x)
@@ -82,6 +83,7 @@ class Nonlinearity:
     def __hash__(self) -> int:
         return hash(value_key(self.fn))
 
+    @checks.small_is_zero
     def dual(self, cov: ArrayLike, *, return_error: bool = False) -> Any:
         r"""Dual activation $\mathbb{E}[\phi(Z)\phi(Z)^\top]$ of $Z \sim N(0, \Sigma)$.
 
@@ -409,6 +411,7 @@ silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf, _silu_dual)
 times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2)
 
 # %% ../../nbs/44_functions.ipynb #99f14d46
+@checks.small_is_zero
 def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
     r"""$e^{x_j}/\sum_k e^{x_k}$ along `axis`, safe for scores of any size (eq. (3)).
 

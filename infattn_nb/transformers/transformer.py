@@ -146,6 +146,7 @@ class Transformer(Network):
         return cls(**Config.read(config).ensemble(tokens))
 
     @documented
+    @checks.small_is_zero
     def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
               executor: Executor | None = None, coords: int = 0,
               scores: bool = False) -> Chain:
@@ -167,6 +168,7 @@ class Transformer(Network):
         return self.draw_chain(n, size, rng, executor, coords, bool(scores))
 
     @documented
+    @checks.small_is_zero
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   executor: Executor | None = None, readout: Any = "last",
                   texts: Any = None) -> Gradients:
