@@ -977,8 +977,8 @@ def _block_spread(d):
     return spread(np.nansum(list(d.norms.values()), axis=0))
 
 # %% ../../nbs/24_report.ipynb #rp-report
-@documented
 @checks.small_is_zero
+@documented
 def report(transformer: Any, width: float | None = None, size: int | None = None,
            rng: Rng = None, *, readout: Any = "last", tokens: Any = None,
            title: str | None = None, thresholds: Thresholds = Thresholds(),

@@ -533,8 +533,8 @@ class Scan:
         return panels[0] if len(panels) == 1 else panels
 
 # %% ../../nbs/83_scan.ipynb #sn-scan
-@documented
 @checks.small_is_zero
+@documented
 def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
          scores: Iterable[float] = (.1, .3, 1, 3, 10),
          layers: Iterable[int] | None = None, embeddings: Iterable[float] = (1,),

@@ -189,8 +189,8 @@ class HierarchicalGaussian:
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
 
-    @documented
     @checks.small_is_zero
+    @documented
     def marginal(self, i: int = 0, draws: int | None = None, rng: Rng = 0, *,
                  executor: Executor | None = None) -> ScaleMixture:
         """The law of coordinate i, as a scipy distribution.
@@ -271,8 +271,8 @@ class HierarchicalGaussian:
             mean, error = mean_and_error(total, draws)
         return (mean, error) if return_error else mean
 
-    @documented
     @checks.small_is_zero
+    @documented
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
                islands: int = 64, return_error: bool = False,
                executor: Executor | None = None) -> Any:

@@ -544,8 +544,8 @@ class Mixture:
         v = self.variances
         return self._average(d2**2 + 6*d2*v + 3*v**2)/self.var()**2 - 3
 
-    @_of_values
     @checks.small_is_zero
+    @_of_values
     def logpdf(self, y: ArrayLike) -> np.ndarray:
         "Log density."
         v = self.variances
@@ -553,8 +553,8 @@ class Mixture:
         w = self.weights.reshape(-1, *[1]*(v.ndim - 1))
         return logsumexp(ℓ, axis=0, b=w)
 
-    @_of_values
     @checks.small_is_zero
+    @_of_values
     def pdf(self, y: ArrayLike) -> np.ndarray:
         "Density."
         return np.exp(self.logpdf(y))

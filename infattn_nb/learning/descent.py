@@ -157,8 +157,8 @@ class AttentionDescent(Estimator):
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), width=m, start=weights, **options)
 
-    @verb
     @checks.small_is_zero
+    @verb
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionDescent":
         """Train all networks.
@@ -293,8 +293,8 @@ class AttentionDescent(Estimator):
         other.trained_ = replace(known, ended=ended)
         return other
 
-    @verb
     @checks.small_is_zero
+    @verb
     def tangent(self, X: Any, Z: Any = None, *, when: str = "end") -> np.ndarray:
         """The tangent kernel of each network: how one step moves its values.
 

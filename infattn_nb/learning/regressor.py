@@ -134,8 +134,8 @@ class AttentionRegressor(Estimator):
     posterior_: Any = field(init=False)
     y_train_: np.ndarray = field(init=False)
 
-    @verb
     @checks.small_is_zero
+    @verb
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionRegressor":
         "Posterior of the scores and evidence; the D outputs share the scores."

@@ -145,8 +145,8 @@ class Transformer(Network):
         """
         return cls(**Config.read(config).ensemble(tokens))
 
-    @documented
     @checks.small_is_zero
+    @documented
     def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
               executor: Executor | None = None, coords: int = 0,
               scores: bool = False) -> Chain:
@@ -167,8 +167,8 @@ class Transformer(Network):
         n = self.width_of(width, coords)
         return self.draw_chain(n, size, rng, executor, coords, bool(scores))
 
-    @documented
     @checks.small_is_zero
+    @documented
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   executor: Executor | None = None, readout: Any = "last",
                   texts: Any = None) -> Gradients:
