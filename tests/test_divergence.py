@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from scipy.stats import cauchy, gaussian_kde, laplace, norm, t
+from scipy.stats import beta, cauchy, expon, gamma, gaussian_kde, halfnorm, laplace, lognorm, norm, pareto, rv_histogram, t, truncnorm, uniform
 
 from conftest import nightly
 from infattn_nb import Attention, ScaleMixture, Tokens, hellinger, identity, kde, kde_kl
@@ -151,9 +151,37 @@ def test_atoms():
     assert hellinger(p, q)**2 == pytest.approx(1 - np.sqrt(.1) - np.sqrt(.4), rel=1e-7)
     with pytest.raises(ValueError, match="atom"): total_variation(p, q)
 
+GAP = rv_histogram((np.array([1., 0, 1]), np.array([0, 1., 2, 3])))
+LOG_2πE = np.log(2*np.pi*np.e)
+
 def test_mass_where_the_other_has_none():
-    from scipy.stats import uniform
     assert kl_divergence(uniform(0, 1), uniform(.5, 1)) == np.inf and np.isfinite(kl_divergence(uniform(.2, .5), uniform(0, 1)))
+    assert kl_divergence(GAP, uniform(0, 1)) == kl_divergence(uniform(0, 3), GAP) == kl_divergence(norm(0, .01), uniform(-1, 2)) == np.inf
+
+@pytest.mark.parametrize("p, q, exact", [
+    (uniform(), norm(), (LOG_2πE - 2/3)/2), (gamma(2.), norm(), (LOG_2πE + 5)/2 - gamma(2.).entropy()), (expon(), norm(), (LOG_2πE - 1)/2),
+    (expon(), laplace(), np.log(2)), (halfnorm(), norm(), np.log(2)), (uniform(), GAP, np.log(2)), (truncnorm(-1, 3), norm(), -np.log(norm.cdf(3) - norm.cdf(-1))),
+    (pareto(3), norm(), np.log(3) + (LOG_2πE + 2)/2 - 4/3), (uniform(3, 1), uniform(0, 9), np.log(9)), (uniform(), beta(.5, .5), np.log(np.pi) - 1)])
+def test_the_other_has_mass_elsewhere(p, q, exact):
+    "It was left out, and the stated error knew nothing of it."
+    D, error = kl_divergence(p, q, return_error=True)
+    assert D == pytest.approx(exact, rel=1e-6) and error < 1e-6
+
+@pytest.mark.parametrize("q", [laplace(), laplace(0, 1e-3)])
+def test_a_log_density_that_gives_out(q):
+    "scipy's is the logarithm of a density that underflows."
+    with pytest.raises(ValueError, match="`q` must have a finite `logpdf` where p has mass, got -inf"): kl_divergence(pareto(3), q)
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("p, q, exact", [(uniform(), uniform(3), 1), (expon(), uniform(-3, 1), 1), (uniform(), GAP, .5), (GAP, uniform(), .5), (GAP, uniform(1, 1), 1), (lognorm(1.), uniform(-9, 9), 1),
+    (expon(), expon(scale=2), .25), (uniform(), uniform(.25), .25), (gamma(.1), norm(), None), (beta(.5, .5), laplace(), None)])
+def test_variation_of_laws_with_ends(p, q, exact):
+    "Where both are zero there was no crossing, and laws apart had no distance."
+    if exact is None:
+        y = np.unique(np.r_[p.ppf(np.linspace(0, 1, 200_001)), q.ppf(np.linspace(1e-12, 1 - 1e-12, 200_001))])
+        exact = np.abs(np.diff(np.r_[0, p.cdf(y) - q.cdf(y), 0])).sum()/2
+    TV, error = total_variation(p, q, return_error=True)
+    assert TV == pytest.approx(exact, abs=1e-6) and error < 1e-6
 
 def test_tails_too_heavy():
     "Where the integral has no value the divergence is infinite; just inside, it is a number."

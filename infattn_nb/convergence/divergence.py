@@ -31,11 +31,16 @@ from ..numerics.sampling import seed_sequence, telling
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
 
 def _cuts(p, q):
-    "Quantiles of both laws, without those that nearly coincide."
+    "Quantiles of both laws, without those that nearly coincide, and their ends."
     a = _quantiles("p", p)
     b = _quantiles("q", q)
     apart = .05*min(np.diff(a).min(), np.diff(b).min())
-    return np.unique(np.r_[a, b[np.abs(a - b) > apart]])
+    return np.unique(np.r_[a, b[np.abs(a - b) > apart], _ends(p, q)])
+
+def _ends(p, q):
+    "Where one of both laws begins or ends."
+    ends = np.array([law.support() for law in (p, q) if hasattr(law, "support")])
+    return ends[np.isfinite(ends)]
 
 def _quantiles(name, law):
     "Some quantiles of a law; what has none is refused."
@@ -77,14 +82,29 @@ _distance = telling(
            "ValueError\n    for a law without all its parameters")
 
 def _kl_integrand(p, q, y):
-    "p (exp(−δ) − 1 + δ), without cancellation where δ is small."
+    "p (exp(−δ) − 1 + δ), without cancellation where δ is small; q where p is zero."
     log_p = p.logpdf(y)
     log_q = q.logpdf(y)
     f = np.exp(log_p)
-    δ = np.where(log_p == -np.inf, 0., log_p - log_q)
-    near = np.abs(δ) < 1
+    nothing = f == 0 # 0 log 0
+    δ = np.where(nothing, 0., log_p - np.where(nothing, 0., log_q))
+    near = (np.abs(δ) < 1) & ~nothing
     small = np.expm1(-np.where(near, δ, 0)) + δ
     return np.where(near, f*small, f*(δ - 1) + np.exp(log_q))
+
+def _uncovered(p, q, cuts):
+    "Has p mass where q has none? A log density that underflows there is refused."
+    wide = np.ptp(cuts)
+    y = np.r_[cuts[0] - wide, (cuts[1:] + cuts[:-1])/2, cuts[-1] + wide]
+    bare = y[(q.logpdf(y) == -np.inf) & (p.logpdf(y) > -np.inf)]
+    if bare.size and hasattr(q, "support"):
+        low, high = q.support()
+        inside = bare[(low < bare) & (bare < high)]
+        if inside.size and (np.minimum(q.cdf(inside), q.sf(inside)) == 0).any():
+            checks.refuse("q", "have a finite `logpdf` where p has mass",
+                          f"-inf at {inside[0]:.3g}, within its support",
+                          "its density underflows there: give it a `_logpdf`")
+    return bare.size > 0
 
 @_distance
 def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
@@ -96,11 +116,17 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     -------
     float or tuple of float
         D(p ‖ q) ≥ 0 in nats, or (D, error)
+
+    Raises
+    ------
+    TypeError
+        for what has no `logpdf` and `ppf`
+    ValueError
+        for a law without all its parameters, or a q whose `logpdf` underflows
+        where p has mass (as that of `scipy.stats.laplace` does 745 scales out)
     """
     cuts = _cuts(p, q)
-    middle = (cuts[1:] + cuts[:-1])/2
-    uncovered = (q.logpdf(middle) == -np.inf) & (p.logpdf(middle) > -np.inf)
-    if uncovered.any():
+    if _uncovered(p, q, cuts):
         return (np.inf, 0.) if return_error else np.inf
     D, error = _integrate(lambda y: _kl_integrand(p, q, y), cuts)
     D += kl_div(_atom(p), _atom(q)) # ∞ if only p has an atom
@@ -115,7 +141,8 @@ def _crossings(f, cuts, points=64):
     k = np.flatnonzero(sign[1:]*sign[:-1] < 0)
     if not k.size:
         return y[sign == 0]
-    root = elementwise.find_root(f, (y[k], y[k + 1]))
+    with np.errstate(invalid="ignore"): # from density ∞ to 0
+        root = elementwise.find_root(f, (y[k], y[k + 1]))
     return np.sort(np.r_[np.where(root.success, root.x, y[k]), y[sign == 0]])
 
 def _cdf_difference(p, q):
@@ -156,8 +183,13 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     _refuse_atom("q", q)
     cuts = _cuts(p, q)
     F = _cdf_difference(p, q)
+    def gap(y):
+        log_p = p.logpdf(y)
+        log_q = q.logpdf(y)
+        same = log_p == log_q # −∞, perhaps
+        return np.where(same, 0., log_p) - np.where(same, 0., log_q)
     def variation(points):
-        at = _crossings(lambda y: p.logpdf(y) - q.logpdf(y), cuts, points)
+        at = np.union1d(_ends(p, q), _crossings(gap, cuts, points))
         return .5*np.abs(np.diff(np.r_[0., F(at), 0.])).sum()
     TV = variation(64)
     if not return_error:
