@@ -31,6 +31,8 @@ LOW = Attention(T, heads=2, head_width=4)
 LAW = A.law(8)
 NAN, INF = np.nan, np.inf
 
+LINE = Program()
+LINE_X, = LINE.inputs([[1.]])
 CASES = [
     (lambda: Attention(T, var_q=-1.), ValueError, "`var_q`"),
     (lambda: Attention(T, var_k=NAN), ValueError, "`var_k`"),
@@ -705,6 +707,13 @@ CASES += [
     (lambda: tail_risk(LAW, 3), TypeError, "`law`"),
     *((lambda step=step, f=f: f(step), error, "`step`") for step, error in ((0, ValueError), (-5, ValueError), (NAN, ValueError), (1e-12, ValueError), (.3, ValueError), ([.01, .02], TypeError), ("a", TypeError), (None, TypeError))
       for f in (lambda step: fluctuations(T, step), lambda step: first_order(TWO, [1.], step=step), lambda step: kl_constant(TWO, step=step))),
+    (lambda: AttentionDescent(loss="logistic").fit(np.ones((4, 2, 2)), [1, None]*2), ValueError, "`y` must hold labels of one kind"),
+    (lambda: AttentionDescent(steps=1, networks=1).fit(np.ones((4, 2, 2)), np.arange(4.)).predictive(np.ones((4, 2, 2))), ValueError, "`noise` must be given where `temperature` is 0"),
+    (lambda: simulate(LINE, [LINE_X], 1e20), ValueError, "`width` must leave room"),
+    (lambda: limit(LINE).mean(LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)), ValueError, "`fn` must return a plain array, got a masked one"),
+    (lambda: LINE.nonlin(lambda h: h.__imul__(2), LINE_X), ValueError, "change nothing in place"),
+    *((lambda f=f: f(lambda h: np.exp(h*h)), ValueError, "`fn` must have a second moment") for f in (
+        lambda fn: Nonlinearity(fn).dual(np.eye(2)), lambda fn: limit(LINE).second_moment(LINE.nonlin(Nonlinearity(fn, order=1, constant=1.), LINE_X), LINE.nonlin(np.tanh, LINE_X)))),
 ]
 
 class _NoSpawn(np.random.bit_generator.ISeedSequence):

@@ -227,11 +227,14 @@ class AttentionDescent(Estimator):
         ----------
         noise
             variance of an observation around a network's value, in (0, ∞); None:
-            `temperature`, which it is in Langevin dynamics
+            `temperature`, which it is in Langevin dynamics (to be given at zero)
         """
         if self._classifies():
             checks.refuse("predictive", "follow a loss of numbers", self.loss,
                           "for classes use predict_proba")
+        if noise is None and not self.temperature:
+            checks.refuse("noise", "be given where `temperature` is 0", "None",
+                          "pass the variance of an observation")
         noise = checks.number(self.temperature if noise is None else noise, "noise",
                               "(0, ∞)", "pass the variance of an observation")
         f = self.values(X)
@@ -507,7 +510,11 @@ def _labels(y, P, loss):
     if y.dtype.kind == "f" and (y != np.round(y)).any():
         checks.refuse("y", "hold labels of classes", "Unknown label type: continuous",
                       "pass loss='squared' for numbers")
-    classes, labels = np.unique(y, return_inverse=True)
+    try:
+        classes, labels = np.unique(y, return_inverse=True)
+    except TypeError:
+        checks.refuse("y", "hold labels of one kind", "some that cannot be compared",
+                      "leave out None, or pass words alone")
     if len(classes) < 2:
         checks.refuse("y", "hold two classes at least", f"{len(classes)} class",
                       "add sequences of another")

@@ -9,6 +9,7 @@ __all__ = ['WORDS', 'Sequences', 'stacked', 'padded', 'sequences', 'refuse_forei
 
 # %% ../../nbs/76_sequences.ipynb #takes
 import sys
+import warnings
 from collections.abc import Callable
 from inspect import signature
 from types import MethodType
@@ -297,6 +298,7 @@ def r_squared(y, # (Q,) or (Q, D)
         if not w.any():
             checks.refuse("sample_weight", "not all be zero", "zeros", remedy)
     if len(y) < 2:
+        warnings.warn("R² needs two sequences at least: it is nan", stacklevel=4)
         return np.nan
     y, guess = (np.reshape(x, (len(x), -1)) for x in (y, guess))
     left = w @ (y - guess)**2

@@ -308,6 +308,8 @@ def returned(y, # what a user's function has returned
              finite=True, # must it be finite?
             ): # array
     "What a function returned: real numbers of a shape, or TypeError or ValueError."
+    if np.ma.isMaskedArray(y):
+        refuse(call, "return a plain array", "a masked one", remedy)
     y = np.asarray(y)
     if y.shape != shape:
         refuse(call, f"return shape {shape}", y.shape, remedy)

@@ -140,7 +140,8 @@ def meet(fn, # what should act on each coordinate alike
     except Exception as e:
         arguments = f"{len(vectors)} arrays" + f" and {len(scores)} scores"*bool(scores)
         checks.refuse("fn", f"be a function of {arguments}",
-                      f"{type(e).__name__} from it", "vectorise it or mend `arity`")
+                      f"{type(e).__name__} from it ({e})",
+                      "vectorise it, change nothing in place, or mend `arity`")
     y = checks.returned(y, "fn", vectors[0].shape, "vectorise it or mend its domain")
     if np.shape(z) != y[..., some].shape or not np.allclose(z, y[..., some]):
         checks.refuse("fn", "act on each coordinate alike", "one that mixes them",

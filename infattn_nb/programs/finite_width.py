@@ -143,7 +143,9 @@ class Run:
         "Memory of one sample."
         vectors = [h for h in self.past if isinstance(h, Vector)]
         if not self.dense:
-            return sum(3*self.rows[h] for h in vectors)
+            kept = (self.width if isinstance(h, Input) else self.rows[h]
+                    for h in vectors)
+            return 3*sum(kept)
         lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
                    for h in self.past)
         return self.width*sum(lengths)

@@ -238,7 +238,7 @@ class Program:
         TypeError
             if φ is no function
         ValueError
-            if φ mixes coordinates, jumps, or takes other arguments
+            if φ mixes coordinates, is `step`, or takes other arguments
         """
         args = self.own(Vector, args, "arguments of a nonlinearity")
         scores = self.own(Score, scores, "scores")

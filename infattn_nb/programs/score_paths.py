@@ -20,6 +20,7 @@ from ..numerics.sampling import Rng, documented, pieces, psd_factor
 from ..numerics.sampling import seed_sequence
 from ..numerics.nonlinearities import Nonlinearity
 from ..numerics.quadrature import correlation, dual_quadrature
+from ..numerics.quadrature import refuse_outgrowing
 from ..numerics.quadrature import hermite, root_det, sobol_normals
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
@@ -477,6 +478,8 @@ class Paths:
     def _found_terms(self, f, u, nodes, degree):
         "Coefficients (rows, degree), without a vanishing end; the shape of the rows."
         μ, a = np.broadcast_arrays(*self._mean_and_variance(u, None))
+        widest = np.unravel_index(a.argmax(), a.shape)
+        refuse_outgrowing(f, a[widest], μ[widest])
         x, root, H = hermite(nodes, degree)
         parts = []
         for k, b in pieces(a.size, 512):
