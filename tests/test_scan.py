@@ -1,6 +1,7 @@
 """Diagnostics against literal networks and plain loops, rules against numbers by hand, scans against what their cells say of themselves."""
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import matplotlib.pyplot as plt
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
-from infattn_nb import Block, FeedForward, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, scan, silu, with_rule
+from infattn_nb import Block, FeedForward, Nonlinearity, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, report, scan, silu, with_rule
 from infattn_nb.initialisation.scan import Measures, Thresholds, attended, depth_ratio, diagnose, excess, kernel_share, measures, score_ratio, spread, typical_norm
 from infattn_nb.initialisation.scan import RULES, scores_of, strength_of
 from infattn_nb.initialisation.scan import repeated, scaled
@@ -379,3 +380,15 @@ def test_stored_table_of_lengths_is_computed_again(kind):
         ours = scan(network(kind, tokens), residual=[1], scores=[1], layers=12, rules=("DeepScaleLM",), width=np.inf, size=4, rng=0).table
         twins = stored.query(f"network == '{kind}' and tokens == 64 and layers == 12 and (rule == 'DeepScaleLM' or (rule == '' and residual == 1))")
         assert np.allclose(ours[names].astype(float), twins[names].astype(float), rtol=1e-4, atol=1e-5) == same
+
+# What is refused
+
+ZERO, NULL = Transformer.uniform(np.zeros((2, 2)), layers=2, heads=2), Transformer.uniform(np.eye(2), layers=2, heads=1, activation=Nonlinearity(lambda x: 0*x, name="null"))
+
+def refused(call, fragment):
+    with pytest.raises((ValueError, TypeError)) as e: call()
+    assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)
+
+@pytest.mark.parametrize("call, fragment", [(partial(scan, ZERO, size=2), "`transformer` must have embeddings"), (partial(report, ZERO, 64, 8), "`transformer` must have embeddings"), *((partial(with_rule, ZERO, rule), "`transformer` must have embeddings") for rule in RULES),
+                                            (partial(with_rule, NULL, "DeepScaleLM"), "`activation` must not be zero"), (partial(scan, NULL, size=2), "`activation` must not be zero")])
+def test_dead_networks_are_refused(call, fragment): refused(call, fragment)

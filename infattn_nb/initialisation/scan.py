@@ -309,6 +309,9 @@ _INTO = 2**-.5 # σ₁²
 
 def _unit_mlp(f):
     square = float(f.activation.dual(np.array([[_INTO]]))[0, 0])
+    if square < _SMALLEST:
+        checks.refuse("activation", "not be zero for the rule DeepScaleLM",
+                      f"{f.activation}", "take another activation or rule")
     return dict(var_1=_INTO, var_2=1/square, var_3=1., var_b1=0., var_b2=0.)
 
 # %% ../../nbs/83_scan.ipynb #ru-rule
@@ -352,9 +355,14 @@ def rule_named(given, name) -> str: # name: of the argument, for the message
     return checks.choice(given, name, tuple(RULES))
 
 def a_transformer(t) -> Transformer:
-    "A Transformer, or TypeError."
-    return checks.kind(t, Transformer, "transformer",
-                       "pass e.g. Transformer.uniform(cov)")
+    "A Transformer whose tokens are not zero, or TypeError or ValueError."
+    checks.kind(t, Transformer, "transformer", "pass e.g. Transformer.uniform(cov)")
+    if t.mean_square < _SMALLEST:
+        checks.refuse("transformer", "have embeddings that are not all zero",
+                      "a `cov` and `mean` of zero", "pass e.g. cov=np.eye(2)")
+    return t
+
+_SMALLEST = np.finfo(float).tiny
 
 # %% ../../nbs/83_scan.ipynb #ru-strength
 def strength_of(t) -> float:
