@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['JOBS', 'DRAWS', 'PEERS', 'MATRICES', 'KINDS', 'PANELS', 'Pattern', 'Alone', 'Measured', 'default_size', 'measure',
-           'most_focused', 'first_layer', 'Remedy', 'Verdict', 'Standing', 'standing', 'blocks_said', 'counted', 'most',
+           'most_focused', 'first_layer', 'Remedy', 'Verdict', 'Standing', 'standing', 'blocks_said', 'most',
            'enough_width', 'rounded', 'advice_of', 'Panel', 'Alike', 'Rows', 'Matrices', 'Scores', 'Widths', 'Focused',
            'figure', 'html_of', 'file_of', 'Report', 'report']
 
@@ -36,7 +36,7 @@ from .scan import Diagnosis, Share, Thresholds, attended
 from .scan import depth_ratio, diagnose, entropy_share
 from .scan import kernel_share, score_ratio, spread
 from .scan import typical_norm, warn_if_long
-from .scan import a_transformer, scaled
+from .scan import a_transformer, counted, scaled
 from ..layer.attention import Attention
 from ..layer.tokens import Tokens
 from ..numerics import checks
@@ -242,10 +242,6 @@ def blocks_said(which) -> str: # boolean, (L,)
     if np.ptp(hit) == len(hit) - 1:
         return f"blocks {hit[0]}–{hit[-1]}"
     return f"{len(hit)} of {L} blocks"
-
-def counted(n, what) -> str:
-    "A number of things: 1 block, 2 blocks."
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 def most(values):
     "The largest that is a number; NaN if none is."
@@ -1034,6 +1030,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
             changed[f.name] = value
     title = title if title is not None else "a transformer"
     checks.kind(title, str, "title", "pass a name")
+    checks.flag(progress, "progress")
     seed, said = _own_seed(rng)
     asked = _arguments(dict(width=n, size=size, readout=readout))
     if changed:
