@@ -549,7 +549,8 @@ class Scan:
             number = (held & ~rules).sum()
             verb = "holds" if number == 1 else "hold"
             line = (f"{counted(row.layers, 'block')}: {counted(number, 'cell')} "
-                    f"{verb}, best {row.residual:g}, {row.scores:g} ({row.score:+.2f}); "
+                    f"{verb}, best {row.residual:g}, {row.scores:g} "
+                    f"({row.score:+.2f}); "
                     f"{names if rules.any() else ''}").rstrip("; ")
             lines.append("  " + shorten(line, 86, placeholder=" …"))
         for line in list(self._advice())[:4]:
@@ -654,8 +655,8 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     read = np.eye(s)/s if readout is None else readout
     t.plan(width, read) # refuses what cannot be
     checks.flag(progress, "progress")
-    wanted = len(t.blocks) if layers is None else layers
-    depths = _once(checks.count(L, "layers") for L in _several(wanted, "layers", "[12]"))
+    wanted = _several(len(t.blocks) if layers is None else layers, "layers", "[12]")
+    depths = _once(checks.count(L, "layers") for L in wanted)
     named = _once(rule_named(name, "rules") for name in _several(rules, "rules"))
     factors = [_factors(embeddings, "embeddings"), _factors(residual, "residual"),
                _factors(scores, "scores")]
