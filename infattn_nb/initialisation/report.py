@@ -815,7 +815,7 @@ def html_of(r): # a Report
 
 @contextmanager
 def boxes_in_a_line():
-    "One sentence of all letters that the font lacks, in place of matplotlib's for each."
+    "One sentence of all letters that the font lacks, not matplotlib's for each."
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         yield
@@ -828,8 +828,8 @@ def boxes_in_a_line():
             warnings.warn_explicit(x.message, x.category, x.filename, x.lineno)
     if lacking:
         some = " ".join(list(lacking)[:20])
-        warnings.warn(f"letters that the font of the pictures lacks show as boxes: {some}",
-                      stacklevel=5)
+        warnings.warn("letters that the font of the pictures lacks show as boxes: "
+                      f"{some}", stacklevel=5)
 
 @boxes_in_a_line()
 def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png"

@@ -190,10 +190,11 @@ class Thresholds:
                 remedy = f"pass e.g. {f.name}={f.default}, or None"
                 value = checks.number(given, f.name, interval, remedy)
                 object.__setattr__(self, f.name, value)
-        pair = self.focused, self.uniform
-        if None not in pair and self.focused > self.uniform:
-            checks.refuse("focused", f"be at most uniform = {self.uniform:g}",
-                          f"{self.focused:g}", "lower it or raise `uniform`")
+        low = self.focused
+        high = self.uniform
+        if low is not None and high is not None and low > high:
+            checks.refuse("focused", f"be at most uniform = {high:g}", f"{low:g}",
+                          "lower it or raise `uniform`")
 
 def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
     """By how many powers of ten each number is beyond its threshold.
