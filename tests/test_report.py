@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from infattn_nb import Attention, AttentionRegressor, Block, Chain, FeedForward,
 from infattn_nb import report as draw_report
 from infattn_nb.initialisation import report as report_room
 from infattn_nb.readers.modules import READY
-from infattn_nb.initialisation.report import PANELS, blocks_said, default_size, enough_width, file_of, first_layer, rounded
+from infattn_nb.initialisation.report import PANELS, Focused, blocks_said, default_size, enough_width, file_of, first_layer, rounded
 from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.initialisation.scan import scaled
 
@@ -142,6 +143,15 @@ def test_rows_that_look_at_one_token():
     even = verdict("rows", Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=.01))
     assert even.mark == "·" and "nearly alike in every block" in even.text
 
+def test_gradients_are_compared_where_there_are_two():
+    "Of a matrix in a single block nothing fades; names of one matrix are singular."
+    attention = Block(SelfAttention(2), None)
+    assert verdict("depth", Transformer(np.eye(4), blocks=[attention, Block(None)])).text == "no matrix in two blocks: no depth across which gradients fade"
+    said = verdict("depth", Transformer(np.eye(4), blocks=[attention, Block(None), Block(None)])).text
+    assert re.search("MLP (in|out) gets [0-9.]+ times", said)
+    dead = Transformer.uniform(np.eye(4), layers=2, heads=2, ff=0, var_v=0., var_o=0.)
+    assert {verdict(name, dead).mark for name in ("depth", "networks")} == {"!"} and "nan" not in repr(draw_report(dead, np.inf, 4, 0))
+
 def test_gradients_that_fade_and_starve():
     deep = Transformer.uniform(np.eye(8), layers=12, heads=8, ff=0, var_q=.1)
     for name, mark, fine in (("depth", "·", dict(fading=1e9)), ("scores", "!", dict(starved=0.))): # known models fade as much
@@ -206,7 +216,6 @@ def test_heads_that_turn_keep_their_width():
     m = draw_report(net, None, 4, 0).measured.limit
     own = [block.attention.head_width for block in net.blocks]
     assert own == [None, None] and m.cosine.shape == (4, 3)
-    from dataclasses import replace
     blocks = [replace(b, attention=replace(b.attention, head_width=64)) for b in net.blocks]
     kept = Transformer(net.cov, blocks=blocks, final_norm=net.final_norm, random_embeddings=True)
     seeds = np.random.SeedSequence(0).spawn(4)[1].spawn(4)
@@ -296,12 +305,36 @@ def test_places_that_cannot_be_written(path, fragment, report, tmp_path, monkeyp
     assert fragment in str(e.value) and "\n" not in str(e.value)
     assert [p.name for p in tmp_path.iterdir()] == ["folder.html"]
 
+MATHEMATICS = ["$_$", "$$", "$x_{$", "$5$", "a", "$"]
+
+def test_dollars_are_no_mathematics():
+    r = replace(draw_report(small(), 32, 4, 0, tokens=MATHEMATICS, title="$_$"), call="infattn_report gpt2 --text '$_$'")
+    fig = report_room.figure(r, told=True)
+    fig.canvas.draw()
+    pattern = fig.axes[PANELS.index(Focused)]
+    assert {label.get_text() for label in pattern.get_xticklabels()} == {label.get_text() for label in pattern.get_yticklabels()} == set(MATHEMATICS)
+    for text in (*pattern.get_xticklabels(), *pattern.get_yticklabels(), *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)())): assert not text.get_parse_math()
+    assert "<img" in report_room._picture(Focused, r)
+    plt.close("all")
+
+@pytest.mark.parametrize("quiet", (True, False))
+def test_letters_that_no_font_has_are_told_in_a_line(quiet, tmp_path, monkeypatch, capfd):
+    def one_panel(r, told):
+        fig, ax = plt.subplots()
+        Focused(r).draw(ax)
+        return fig
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(report_room, "figure", one_panel)
+    (tmp_path/"config.json").write_text(TINY)
+    infattn_report.__wrapped__("config.json", text="日本 語 a", size="4", out="a.png", quiet=quiet)
+    assert capfd.readouterr().err == ("" if quiet else "infattn_report: letters that the font of the pictures lacks show as boxes: 日 本 語\n")
+
 # The command
 
 REFUSED = [(dict(config="nowhere.json"), "`config` must be a file that can be read"), (dict(config="text.json"), "`config` must be JSON"), (dict(config="t5.json"), "have one stack of blocks, got model_type 't5'"),
            (dict(config="half.json"), "`config['num_attention_heads']` must be a number"), (dict(out="report.txt"), "`out` must end in"), (dict(out="nowhere/report.html"), "`out` must lie in a folder"),
            (dict(tokens=0), "`tokens`"), (dict(tokens=3, text="a b"), "`tokens` must be left out"), (dict(text=" "), "`text` must hold words"), (dict(width=0), "`width`"),
-           (dict(width=25), "multiple of heads"), (dict(size=3), "`size`"), (dict(seed=-1), "`rng`")]
+           (dict(width=25), "multiple of heads"), (dict(size=3), "`size`"), (dict(seed=-1), "`seed` must be at least 0")]
 
 @pytest.mark.parametrize("options, fragment", REFUSED)
 def test_the_command_refuses_in_one_sentence(options, fragment, tmp_path, monkeypatch):

@@ -295,7 +295,7 @@ def test_the_summary_says_what_to_do(found):
 
 def test_what_it_costs_is_said_before(monkeypatch):
     monkeypatch.setattr("infattn_nb.initialisation.scan._LONG", 0.)
-    with pytest.warns(UserWarning, match="this scan takes up to .*: 1 networks, 2 draws of each, 3 tokens"): scan(Transformer.from_config(SMALL, 3), residual=[1], scores=[1], rules=(), size=2, rng=0)
+    with pytest.warns(UserWarning, match="this scan takes up to .*: 1 network, 2 draws of each, 3 tokens"): scan(Transformer.from_config(SMALL, 3), residual=[1], scores=[1], rules=(), size=2, rng=0)
 
 def test_the_legend_covers_nothing(found):
     plt.close("all")

@@ -433,7 +433,7 @@ class SelfAttention(Branch):
             inner = inner + over_keys(dB, B) + over_queries(dB, B)
             dQ = dQ + over_keys(_times(dB, G[:, None]), dB)
             dK = dK + over_queries(dB, G[:, None] @ dB)
-        c = self.score_scale**2
+        c = self.score_scale*self.score_scale # not **: it can raise
         return inner, c*self.var_k*dQ, c*self.var_q*dK
 
     @verb

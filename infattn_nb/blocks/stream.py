@@ -173,7 +173,7 @@ def _add_in_the_limit(x, F, rng, skip, branch, norm):
     units = skip*x.units
     if c:
         units = units + branch*(root(added) @ rng.standard_normal((b, s, c)))
-    B = root(skip**2*square(x.B) + branch**2*added)
+    B = root(skip*skip*square(x.B) + branch*branch*added) # skip**2 can raise
     total = Stream(x.n, skip*x.mean, B, units)
     return Sum(x, F, total, None, D, skip, branch, norm)
 
@@ -354,7 +354,7 @@ class Sum(NamedTuple):
             inv = inverse_factor(self.total.B)
         M = (g.along[..., 1:] - (ν @ A.mT + overlap) @ inv.mT) @ inv
         along = np.concatenate([g.along[..., :1], ν + M @ A], axis=-1)
-        M = self.branch**2*M
+        M = self.branch*self.branch*M
         if self.D is not None: # D(M − diag(dU Uᵀ))D where U is what the norm returned
             left = self.D[..., :, None]
             right = self.D[..., None, :]

@@ -4,15 +4,17 @@
 
 # %% auto #0
 __all__ = ['JOBS', 'DRAWS', 'PEERS', 'MATRICES', 'KINDS', 'PANELS', 'Pattern', 'Alone', 'Measured', 'default_size', 'measure',
-           'most_focused', 'first_layer', 'Remedy', 'Verdict', 'Standing', 'standing', 'blocks_said', 'counted', 'most',
+           'most_focused', 'first_layer', 'Remedy', 'Verdict', 'Standing', 'standing', 'blocks_said', 'most',
            'enough_width', 'rounded', 'advice_of', 'Panel', 'Alike', 'Rows', 'Matrices', 'Scores', 'Widths', 'Focused',
-           'figure', 'html_of', 'file_of', 'Report', 'report']
+           'figure', 'html_of', 'boxes_in_a_line', 'file_of', 'Report', 'report']
 
 # %% ../../nbs/24_report.ipynb #takes
 import re
+import warnings
 from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from html import escape
@@ -36,7 +38,7 @@ from .scan import Diagnosis, Share, Thresholds, attended
 from .scan import depth_ratio, diagnose, entropy_share
 from .scan import kernel_share, score_ratio, spread
 from .scan import typical_norm, warn_if_long
-from .scan import a_transformer, scaled
+from .scan import a_transformer, counted, scaled
 from ..layer.attention import Attention
 from ..layer.tokens import Tokens
 from ..numerics import checks
@@ -242,10 +244,6 @@ def blocks_said(which) -> str: # boolean, (L,)
     if np.ptp(hit) == len(hit) - 1:
         return f"blocks {hit[0]}–{hit[-1]}"
     return f"{len(hit)} of {L} blocks"
-
-def counted(n, what) -> str:
-    "A number of things: 1 block, 2 blocks."
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 def most(values):
     "The largest that is a number; NaN if none is."
@@ -487,19 +485,26 @@ class Matrices(Panel):
     def verdicts(self):
         norms = self.finite.norms
         limit = self.limits.fading
-        several = {name: θ for name, θ in norms.items() if θ.shape[1] > 1}
+        several = {name: θ for name, θ in norms.items()
+                   if (~np.isnan(typical_norm(θ))).sum() > 1}
+        if not several:
+            L = len(self.finite.entropy[0])
+            few = "one block" if L == 1 else "no matrix in two blocks"
+            yield Verdict("depth", "·", f"{few}: no depth across which gradients fade")
+            return
         ratios = {name: depth_ratio(θ) for name, θ in several.items()}
         ratios = {name: x for name, x in ratios.items() if not np.isnan(x)}
         if not ratios:
-            yield Verdict("depth", "·", "one block: no depth across which gradients "
-                          "fade")
+            yield Verdict("depth", "!", "no matrix that is in two blocks gets a "
+                          "gradient")
             return
         worst = max(ratios, key=lambda name: ratios[name])
         typical = typical_norm(norms[worst])
         first = np.nanargmax(typical) + 1
         last = np.nanargmin(typical) + 1
-        said = (f"{MATRICES[worst]} get {ratios[worst]:.3g} times as large a gradient "
-                f"in block {first} as in block {last}")
+        get = "get" if worst in "qkv" else "gets" # MLP out gets
+        said = (f"{MATRICES[worst]} {get} {ratios[worst]:.3g} times as large a "
+                f"gradient in block {first} as in block {last}")
         if ratios[worst] <= limit:
             yield Verdict("depth", "✓", "gradients reach every block: at most, "
                           f"{said} (fading: above {limit:g})")
@@ -593,7 +598,10 @@ class Widths(Panel):
         limit = self.limits.scattered
         said = ("Θ, the sum of all squared gradients, varies by a factor of "
                 f"{np.exp(self.at):.2f} (sd of its logarithm {self.at:.2f}")
-        if self.at > limit:
+        if np.isnan(self.at):
+            yield Verdict("networks", "!", "all gradients are zero: nothing to compare "
+                          "from network to network")
+        elif self.at > limit:
             remedy = Remedy("residual", _SMALLER, lambda d: spread(d.tangent), limit,
                             "sd", gradients=True)
             yield Verdict("networks", "!", f"one network says little of the next: "
@@ -718,11 +726,12 @@ def figure(r, # a Report
                     for v in r.verdicts]
             said += ["", r.call, _made_with(r)]
             text = "\n".join(line for s in said for line in wrap(s, 140) or [""])
-            bottom.text(.03, .95, text, va="top", fontsize=9, linespacing=1.35)
+            bottom.text(.03, .95, text, va="top", fontsize=9, linespacing=1.35,
+                        parse_math=False)
         for ax, panel in zip(top.subplots(2, 3).flat, PANELS):
             panel(r).draw(ax)
             ax.set_title(panel.title)
-        top.suptitle(f"{r.title}: {_shape(r)}, {r.size} networks")
+        top.suptitle(f"{r.title}: {_shape(r)}, {r.size} networks", parse_math=False)
         fig.draw_without_rendering() # lays it out with these sizes, once
         if told:
             fig.set_layout_engine("none")
@@ -804,6 +813,25 @@ def html_of(r): # a Report
         source=source.format(escape(r.source)) if r.source else "",
         **{panel.__name__: _picture(panel, r) for panel in PANELS})
 
+@contextmanager
+def boxes_in_a_line():
+    "One sentence of all letters that the font lacks, not matplotlib's for each."
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        yield
+    lacking = {}
+    for x in seen:
+        glyph = re.match(r"Glyph (\d+) .* missing from font", str(x.message))
+        if glyph:
+            lacking[chr(int(glyph[1]))] = True
+        else:
+            warnings.warn_explicit(x.message, x.category, x.filename, x.lineno)
+    if lacking:
+        some = " ".join(list(lacking)[:20])
+        warnings.warn("letters that the font of the pictures lacks show as boxes: "
+                      f"{some}", stacklevel=5)
+
+@boxes_in_a_line()
 def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png"
     "A report as the bytes of a file, the same for the same report."
     if kind == "html":
@@ -1034,6 +1062,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
             changed[f.name] = value
     title = title if title is not None else "a transformer"
     checks.kind(title, str, "title", "pass a name")
+    checks.flag(progress, "progress")
     seed, said = _own_seed(rng)
     asked = _arguments(dict(width=n, size=size, readout=readout))
     if changed:

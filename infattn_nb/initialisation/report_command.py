@@ -33,6 +33,8 @@ def report_of(config, # path of a config.json, or a built-in name
     from infattn_nb.initialisation.report import report # late: numpy reads its threads
     from infattn_nb.readers.modules import READY, Config
     from infattn_nb.transformers.transformer import Transformer
+    from infattn_nb.numerics import checks
+    checks.count(seed, "seed", least=0)
     words = _words(tokens, text)
     read = Config.read(config)
     beside = None
@@ -116,7 +118,7 @@ def infattn_report(
         with _warnings_in_a_line(quiet):
             found = report_of(config, against=against, text=text, seed=seed,
                               progress=not quiet, **numbers)
-        found.save(path)
+            found.save(path)
         if not quiet:
             print(found)
             print(path, flush=True)

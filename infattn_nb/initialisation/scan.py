@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['RULES', 'BASE_HEAD', 'MARKS', 'attended', 'entropy_share', 'Diagnosis', 'diagnose', 'typical_norm', 'depth_ratio',
            'score_ratio', 'spread', 'Share', 'kernel_share', 'Measures', 'measures', 'Thresholds', 'excess',
-           'with_rule', 'rule_named', 'a_transformer', 'strength_of', 'scores_of', 'scaled', 'repeated', 'Scan', 'scan',
-           'warn_if_long']
+           'with_rule', 'rule_named', 'a_transformer', 'strength_of', 'scores_of', 'scaled', 'made', 'counted',
+           'repeated', 'Scan', 'scan', 'warn_if_long']
 
 # %% ../../nbs/83_scan.ipynb #takes
 import warnings
@@ -190,6 +190,11 @@ class Thresholds:
                 remedy = f"pass e.g. {f.name}={f.default}, or None"
                 value = checks.number(given, f.name, interval, remedy)
                 object.__setattr__(self, f.name, value)
+        low = self.focused
+        high = self.uniform
+        if low is not None and high is not None and low > high:
+            checks.refuse("focused", f"be at most uniform = {high:g}", f"{low:g}",
+                          "lower it or raise `uniform`")
 
 def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
     """By how many powers of ten each number is beyond its threshold.
@@ -309,6 +314,9 @@ _INTO = 2**-.5 # σ₁²
 
 def _unit_mlp(f):
     square = float(f.activation.dual(np.array([[_INTO]]))[0, 0])
+    if square < _SMALLEST:
+        checks.refuse("activation", "not be zero for the rule DeepScaleLM",
+                      f"{f.activation}", "take another activation or rule")
     return dict(var_1=_INTO, var_2=1/square, var_3=1., var_b1=0., var_b2=0.)
 
 # %% ../../nbs/83_scan.ipynb #ru-rule
@@ -352,9 +360,14 @@ def rule_named(given, name) -> str: # name: of the argument, for the message
     return checks.choice(given, name, tuple(RULES))
 
 def a_transformer(t) -> Transformer:
-    "A Transformer, or TypeError."
-    return checks.kind(t, Transformer, "transformer",
-                       "pass e.g. Transformer.uniform(cov)")
+    "A Transformer whose tokens are not zero, or TypeError or ValueError."
+    checks.kind(t, Transformer, "transformer", "pass e.g. Transformer.uniform(cov)")
+    if t.mean_square < _SMALLEST:
+        checks.refuse("transformer", "have embeddings that are not all zero",
+                      "a `cov` and `mean` of zero", "pass e.g. cov=np.eye(2)")
+    return t
+
+_SMALLEST = np.finfo(float).tiny
 
 # %% ../../nbs/83_scan.ipynb #ru-strength
 def strength_of(t) -> float:
@@ -383,11 +396,24 @@ def _geometric(x):
 def scaled(t: Transformer, residual: float, scores: float,
            embeddings: float = 1.) -> Transformer:
     "The same network with stronger branches, larger scores and embeddings: factors."
-    sized = t if embeddings == 1 else _embedded(t, embeddings**2)
+    sized = t if embeddings == 1 else _embedded(t, embeddings*embeddings)
     return sized.altered(lambda a: dict(score_scale=scores*a.score_scale), None,
                          lambda b: dict(branch_scale=residual*b.branch_scale))
 
 # %% ../../nbs/83_scan.ipynb #sn-scaled
+def made(t: Transformer, *factors: float) -> Transformer | None:
+    "The same, or None if its numbers are beyond what floating point holds."
+    with np.errstate(all="ignore"):
+        try:
+            found = scaled(t, *factors)
+        except ValueError: # what is infinite is no argument
+            return None
+    return found if found.mean_square >= _SMALLEST else None
+
+def counted(n, what) -> str:
+    "A number of things: 1 block, 2 blocks."
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
 def repeated(t: Transformer, layers: int) -> Transformer:
     "The same network with more or fewer blocks: a multiple of their period."
     stack = t.blocks
@@ -400,6 +426,18 @@ def repeated(t: Transformer, layers: int) -> Transformer:
     return replace(t, blocks=[stack[l % period] for l in range(L)])
 
 # %% ../../nbs/83_scan.ipynb #sn-class
+_AXES = ("residual", "scores", "embeddings")
+
+def _checked_table(table):
+    "A DataFrame with the columns of a scan, its rows numbered from 0."
+    import pandas as pd # late: it takes time
+    remedy = "pass e.g. scan(transformer).table"
+    checks.kind(table, pd.DataFrame, "table", remedy)
+    for name in ("rule", "layers", "residual", "scores", "score"):
+        if name not in table:
+            checks.refuse("table", f"have a column {name!r}", "none", remedy)
+    return table.reset_index(drop=True)
+
 @explained
 @dataclass(frozen=True, eq=False)
 class Scan:
@@ -414,6 +452,14 @@ class Scan:
                            "table that was read back"] = None
     width: Annotated[float | None, "n"] = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", _checked_table(self.table))
+        if self.transformer is not None:
+            a_transformer(self.transformer)
+        if not len(self._grid):
+            checks.refuse("table", "hold cells of a grid, rows without a rule", "none",
+                          "keep some of them")
+
     @cached_property
     def _whole(self):
         "The table, with what one that was read back may not have."
@@ -426,7 +472,7 @@ class Scan:
 
     @property
     def best(self) -> Any:
-        "The row of the grid with the lowest score, for each depth."
+        "The rows of the grid with the lowest score, one for each depth: a DataFrame."
         return self._grid.loc[self._grid.groupby("layers")["score"].idxmin()]
 
     def network(self, cell: Any = None) -> Any:
@@ -435,7 +481,8 @@ class Scan:
         Parameters
         ----------
         cell
-            a row of the table, or its number; None = the best cell of the grid
+            a row of the table, also as a table of one row, or its number; None = the
+            best cell of the grid
 
         Returns
         -------
@@ -447,15 +494,28 @@ class Scan:
                           "pass Scan(table, transformer)")
         if cell is None:
             row = self._grid.loc[self._grid["score"].idxmin()]
-        elif hasattr(cell, "to_dict"):
-            row = cell
         else:
-            number = checks.output(cell, len(self.table), "cell")
-            row = self._whole.iloc[number]
+            row = self._row(cell)
         deep = repeated(self.transformer, int(row["layers"]))
         if row["rule"] and isinstance(row["rule"], str):
             return with_rule(deep, row["rule"], width=self.width)
-        return scaled(deep, row["residual"], row["scores"], row.get("embeddings", 1.))
+        found = made(deep, row["residual"], row["scores"], row.get("embeddings", 1.))
+        if found is None:
+            checks.refuse("cell", "be a network whose numbers floating point holds",
+                          "factors beyond it", "choose another")
+        return found
+
+    def _row(self, cell):
+        "A row, a table of one row, or the number of a row."
+        if not hasattr(cell, "iloc"):
+            number = checks.output(cell, len(self.table), "cell",
+                                   what="a row of the table,")
+            return self._whole.iloc[number]
+        rows = cell.to_frame().T if cell.ndim == 1 else cell
+        if len(rows) != 1 or not {"rule", "layers", *_AXES[:2]} <= set(rows):
+            checks.refuse("cell", "be one row of the table", f"shape {cell.shape}",
+                          "pass e.g. scan.best.iloc[0]")
+        return rows.iloc[0]
 
     def _advice(self):
         "What to multiply; the edge of the grid; a rule that does better."
@@ -481,13 +541,17 @@ class Scan:
 
     def __repr__(self) -> str:
         rules = self._whole["rule"] != ""
-        lines = [f"Scan: {(~rules).sum()} cells and {rules.sum()} networks by rules"]
+        lines = [f"Scan: {counted((~rules).sum(), 'cell')} and "
+                 f"{counted(rules.sum(), 'network')} by rules"]
         for row in list(self.best.itertuples())[:2]:
             here = self.table["layers"] == row.layers
             held = (self.table["score"] <= 0) & here
             names = ", ".join(self.table["rule"][held & rules]) or "no rule"
-            line = (f"{row.layers} blocks: {(held & ~rules).sum()} cells hold, best "
-                    f"{row.residual:g}, {row.scores:g} ({row.score:+.2f}); "
+            number = (held & ~rules).sum()
+            verb = "holds" if number == 1 else "hold"
+            line = (f"{counted(row.layers, 'block')}: {counted(number, 'cell')} "
+                    f"{verb}, best {row.residual:g}, {row.scores:g} "
+                    f"({row.score:+.2f}); "
                     f"{names if rules.any() else ''}").rstrip("; ")
             lines.append("  " + shorten(line, 86, placeholder=" …"))
         for line in list(self._advice())[:4]:
@@ -508,7 +572,11 @@ class Scan:
             The maps.
         """
         import matplotlib.pyplot as plt # late: it takes time
+        from matplotlib.axes import Axes
         grid = self._grid
+        if grid.duplicated(["layers", *_AXES]).any():
+            checks.refuse("table", "hold each cell of the grid once in a map",
+                          "one twice", "plot e.g. the rows of one scan")
         maps = sorted(set(zip(grid["layers"], grid["embeddings"])))
         several = len(set(grid["embeddings"])) > 1
         if ax is None:
@@ -520,12 +588,14 @@ class Scan:
             what = "depths and embeddings" if several else "depths"
             checks.refuse("ax", f"be as many Axes as {what}, {len(maps)}", len(panels),
                           "pass plt.subplots(1, …)[1]")
+        for panel in panels:
+            checks.kind(panel, Axes, "ax", "pass e.g. plt.gca()")
         table = self._whole
         for panel, (L, e) in zip(panels, maps):
             here = (table["embeddings"] == e) | (table["rule"] != "")
             image = _panel(panel, table[(table["layers"] == L) & here])
             more = f", embeddings × {e:g}" if several else ""
-            panel.set_title(f"{L} blocks{more}")
+            panel.set_title(f"{counted(L, 'block')}{more}")
         panels[0].set_ylabel("residual scale")
         bar = panels[-1].figure.colorbar(image, ax=list(panels), pad=.02)
         bar.set_label("powers of ten beyond")
@@ -544,8 +614,8 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
          progress: bool = False, executor: Executor | None = None) -> Scan:
     """Which initialisation? A network over a grid of scales and depths, judged.
 
-    Every cell is judged by its worst number against its threshold. A scan that takes
-    longer than half a minute says so before it starts.
+    Every cell is judged by its worst number against its threshold. What is named twice
+    is run once. A scan that takes longer than half a minute says so before it starts.
 
     Parameters
     ----------
@@ -585,18 +655,22 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     s = len(t.cov)
     read = np.eye(s)/s if readout is None else readout
     t.plan(width, read) # refuses what cannot be
-    layers = (len(t.blocks),) if layers is None else _several(layers, "layers", "[12]")
-    named = [rule_named(name, "rules") for name in _several(rules, "rules")]
+    checks.flag(progress, "progress")
+    wanted = _several(len(t.blocks) if layers is None else layers, "layers", "[12]")
+    depths = _once(checks.count(L, "layers") for L in wanted)
+    named = _once(rule_named(name, "rules") for name in _several(rules, "rules"))
     factors = [_factors(embeddings, "embeddings"), _factors(residual, "residual"),
                _factors(scores, "scores")]
-    jobs = list(_cells(t, layers, factors, named, width))
+    jobs = list(_cells(t, depths, factors, named, width))
     how = dict(width=width, size=checks.count(size, "size", least=2),
                seed=seed_sequence(rng).spawn(1)[0], readout=read)
-    deepest = max(jobs, key=lambda job: job[0]["layers"])[1]
+    networks = (net for _, net in jobs if net is not None)
+    deepest = max(networks, key=lambda net: len(net.blocks), default=t)
     blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
     warn_if_long("this scan", lambda: _measured(deepest, **how | dict(size=2)),
-                 blocks*how["size"]/2, f"{len(jobs)} networks, {size} draws of each, "
-                 f"{s} tokens; fewer cells, tokens or a smaller `size` take less")
+                 blocks*how["size"]/2, f"{counted(len(jobs), 'network')}, {size} draws "
+                 f"of each, {counted(s, 'token')}; fewer cells, tokens or a smaller "
+                 "`size` take less")
     rows = in_order(partial(_judged, how, thresholds), jobs, executor)
     found = []
     with progress_bar(progress, total=len(jobs), leave=False, desc="scan") as bar:
@@ -608,14 +682,14 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
 
 # %% ../../nbs/83_scan.ipynb #sn-cells
 def _cells(t, layers, factors, rules, width):
-    "What is known of each network before it is run, and the network."
+    "What is known of each network before it is run, and the network, if there is one."
     def over(a, b):
         return a/b if b > 0 else np.nan
     for L in layers:
         deep = repeated(t, L)
         for e, a, b in product(*factors):
             about = dict(rule="", layers=L, residual=a, scores=b, embeddings=e)
-            yield about, scaled(deep, a, b, e)
+            yield about, made(deep, a, b, e)
         for name in rules:
             ruled = with_rule(deep, name, width=width)
             sizes = (np.sqrt(x.mean_square) for x in (ruled, deep))
@@ -638,7 +712,7 @@ def warn_if_long(what, once, times, about): # a function to try; why it takes lo
 
 def _judged(how, limits, about, t):
     "A row of the table."
-    found = _measured(t, **how)
+    found = None if t is None else _measured(t, **how)
     if found is None:
         numbers = dict.fromkeys(Measures._fields, np.nan)
         return about | numbers | dict(score=np.inf, worst="overflow")
@@ -662,8 +736,12 @@ def _measured(t, width, size, seed, readout):
 #| code-fold: true
 def _factors(given, name):
     "An axis of the grid."
-    return [checks.number(x, name, "(0, ∞)", "pass e.g. [.1, .3, 1]")
-            for x in _several(given, name, "[.1, .3, 1]")]
+    return _once(checks.number(x, name, "(0, ∞)", "pass e.g. [.1, .3, 1]")
+                 for x in _several(given, name, "[.1, .3, 1]"))
+
+def _once(items):
+    "Without those that came before."
+    return list(dict.fromkeys(items))
 
 def _several(given, name, example=""):
     "A list, not empty if there is an example; one item is a list of it."

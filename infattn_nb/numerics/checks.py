@@ -156,11 +156,12 @@ def output(i, # what should be the index of one of `dim` outputs
            dim, # how many there are
            name="i", # of the argument, for the message
            also="", # what else is legal, for the message
+           what="an output", # what is counted, for the message
           ): # int in 0 … dim − 1
     "The index of an output; negative ones count from the end, as everywhere in Python."
     k = _integer(i, name, 0, also)
     if not -dim <= k < dim:
-        refuse(name, f"be an output 0…{dim - 1}{also}", i, f"there are {dim}")
+        refuse(name, f"be {what} 0…{dim - 1}{also}", i, f"there are {dim}")
     return k % dim
 
 # %% ../../nbs/40_checks.ipynb #smallcode

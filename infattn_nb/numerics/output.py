@@ -302,9 +302,10 @@ def pattern(ax, A, tokens=None, *, rows=None, colours="Blues", largest=None) -> 
     ax.grid(False)
     if len(columns) <= MOST_WORDS:
         steep = max(map(len, columns)) > 2
-        ax.set_xticks(range(len(columns)), columns, rotation=90 if steep else 0)
+        ax.set_xticks(range(len(columns)), columns, rotation=90 if steep else 0,
+                      parse_math=False) # a $ in a label is a $
     if len(rows) <= MOST_WORDS:
-        ax.set_yticks(range(len(rows)), rows)
+        ax.set_yticks(range(len(rows)), rows, parse_math=False)
     return image
 
 # %% ../../nbs/84_files.ipynb #pc-points
