@@ -35,10 +35,10 @@ def fills(t, # a Transformer that was read from a config or a module
     "What every tensor of the family gets."
     source = source_of(t)
     layout = source.family.layouts[0] if layout is None else layout
-    entries = {} if source.config is None else source.config.entries
     found = []
     for tensor in layout:
-        is_there = not tensor.when or entries.get(tensor.when)
+        told = source.config # None, or a Config
+        is_there = not tensor.when or (told is not None and told.get(tensor.when))
         if tensor.roles == ("embedding",) and source.config is None:
             is_there = False # they were given
         if is_there:
@@ -52,7 +52,7 @@ def _fill(t, tensor, l):
     role = tensor.roles[0]
     if role == "embedding":
         factor = _embedding_factor(t)
-        std = factor*source.config.number("initializer_range")
+        std = factor*source.config.need("initializer_range")
         return Fill(tensor, l, (std,), 0., (factor,))
     if role == "zero":
         return Fill(tensor, l, (0.,), 0., (1.,))
@@ -362,7 +362,7 @@ def _of_head(name, p, source):
         checks.refuse("module", "hold a body of its family and a head", f"{name!r}",
                       "pass the part that was read, e.g. model.language_model")
     mean = float(name.endswith("weight")) if p.ndim < 2 else 0.
-    own = .02 if source.config is None else source.config.number("initializer_range")
+    own = .02 if source.config is None else source.config.need("initializer_range")
     σ = 0. if p.ndim < 2 else own
     return Fill(Tensor(name, ("head",)), None, (σ,), mean, (1.,))
 
