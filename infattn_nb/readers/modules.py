@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['READY', 'MATRICES', 'FAMILIES', 'MODELS', 'REMEDY', 'Entries', 'Config', 'Source', 'labels_of', 'near', 'Tensor',
-           'Family', 'alibi', 'windowed', 'read_module', 'Parts', 'Recognised', 'parts_of', 'as_array', 'variances_of',
-           'settled', 'activation_of', 'norm_of', 'ensemble_of_module', 'config_of']
+           'Family', 'alibi', 'windowed', 'read_module', 'check_tensors', 'Parts', 'Recognised', 'parts_of', 'as_array',
+           'variances_of', 'settled', 'activation_of', 'norm_of', 'ensemble_of_module', 'config_of']
 
 # %% ../../nbs/66_modules.ipynb #takes
 import json
@@ -518,9 +518,8 @@ def read_module(module, # encoder layers of torch, or a model of Hugging Face
     GPT-2, BERT, Llama, Mistral, Qwen 2 and 3, OLMo 2, Phi, Phi 3, GPT-NeoX, MPT,
     Gemma, ViT; with a head or without. Variances are those of one draw: of a matrix of
     N entries they are off by a relative √(2/N)."""
-    parameters = getattr(module, "parameters", lambda: ())
-    if any(str(getattr(p, "device", "")) == "meta" for p in parameters()):
-        checks.refuse("module", "hold numbers", "tensors on the meta device",
+    for part in module if isinstance(module, (list, tuple)) else [module]:
+        check_tensors(getattr(part, "parameters", tuple)(),
                       "initialise it first, or read its config")
     body = getattr(module, "base_model", module) # without a head
     if body is not module and hasattr(body, "language_model"):
@@ -538,6 +537,18 @@ def read_module(module, # encoder layers of torch, or a model of Hugging Face
     last = next((norm for norm in norms if norm is not None), None)
     final = False if last is None else norm_of([last], read[0].like)
     return dict(blocks=built, width=widths[0], final_norm=final)
+
+def check_tensors(parameters, # of a module
+                  remedy, # if they are nowhere
+                 ):
+    "Refuse what cannot be read or written: no numbers, or torch does not let us."
+    for p in parameters:
+        if str(getattr(p, "device", "")) == "meta":
+            checks.refuse("module", "hold numbers", "tensors on the meta device",
+                          remedy)
+        if getattr(p, "is_inference", bool)() and not p.new_tensor([0.]).is_inference():
+            checks.refuse("module", "be made outside torch.inference_mode()",
+                          "one made inside", "make it under torch.no_grad()")
 
 _LAST_NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm",
                "layernorm")
@@ -882,12 +893,14 @@ def _drawn(own, tokens):
 
 def _given(embeddings):
     "What enters the first block, as it is, and the text of each token of several."
-    many = isinstance(embeddings, (list, tuple)) and np.ndim(embeddings[0]) == 2
+    is_list = isinstance(embeddings, (list, tuple)) and len(embeddings) > 0
+    many = is_list and as_array(embeddings[0], "embeddings").ndim == 2
     parts = [as_array(x, "embeddings") for x in (embeddings if many else [embeddings])]
-    if any(X.ndim != 2 or X.shape[1] != parts[0].shape[1] for X in parts):
+    if any(X.ndim != 2 or not X.size or X.shape[1] != parts[0].shape[1] for X in parts):
         checks.refuse("embeddings", "have shape (s, n), or be a list of such",
                       [X.shape for X in parts], "pass one text, or a list of texts")
-    X = np.concatenate(parts)
+    X = checks.real(np.concatenate(parts), "embeddings", within="(-1e75, 1e75)",
+                    remedy="pass what enters the first block")
     texts = np.repeat(np.arange(len(parts)), [len(x) for x in parts]) if many else None
     C = np.cov(X, bias=True).reshape(len(X), len(X))
     return dict(cov=C, mean=X.mean(1), embeddings=X, texts=texts)
