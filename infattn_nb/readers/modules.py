@@ -207,7 +207,8 @@ class Config(Entries):
     def patches(self, texts):
         "Products of tokens: a class token, and patches of pixels of variance one."
         pixels = self.need("patch_size")**2*self.need("num_channels")
-        same = embedding_cov([["class", *map(str, text[1:])] for text in texts])
+        of_class = object() # no label
+        same = embedding_cov([[of_class, *text[1:]] for text in texts])
         is_class = np.concatenate([np.arange(len(text)) == 0 for text in texts])
         size = np.where(is_class, 1., np.sqrt(pixels))
         return size[:, None]*same*size
