@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
 from importlib import resources
-from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -46,12 +45,13 @@ def _as_wanted(value, wanted):
     kind, _, interval = wanted.partition(" in ")
     if kind in _TYPES:
         return value if isinstance(value, _TYPES[kind]) else None
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not checks.inside(value, interval):
+    try:
+        found = checks.number(value, "entry", interval)
+    except (TypeError, ValueError):
         return None
     if kind == "a number":
-        return float(value)
-    return int(value) if value == int(value) else None
+        return found
+    return int(found) if found == int(found) else None
 
 @dataclass(frozen=True)
 class Entries:
