@@ -147,3 +147,39 @@ def test_entries_of_configs():
     assert t.cov[0, 4] == t.cov[0, 0] == 4e-4 and t.cov[0, 3] == 0
     v = Transformer.from_config(HUB["vit-base-patch16-224"], [["sky", "sky"], ["sky"]])
     np.testing.assert_allclose(v.cov[[0, 0, 1, 1, 1], [0, 3, 1, 2, 4]]/4e-4, [2, 2, 769, 768, 769])
+
+# What a config must not say
+
+def small(kind, **entries):
+    return Transformer.from_config(dict(model_type=kind, hidden_size=64, num_attention_heads=4, num_key_value_heads=4, num_hidden_layers=3, intermediate_size=128) | entries, 4)
+
+LONG = dict(rope_type="llama3", factor=8., low_freq_factor=1., high_freq_factor=4., original_max_position_embeddings=64)
+ODD = [
+    *(("gpt2", dict(hidden_size=None, n_embd=n), "n_embd") for n in (np.nan, np.inf, 1e400, 10**400, "64", 0, True, [64])), *(("gpt2", dict(num_hidden_layers=None, n_layer=n), "n_layer") for n in (np.inf, 10**7, 1.5)),
+    ("gpt2", dict(num_attention_heads=None, n_head=5), "n_head"), ("gpt2", dict(hidden_size=None), "hidden_size"), *(("gpt2", dict(n_inner=n), "n_inner") for n in ("256", [3], -5, 1.5)),
+    *(("gpt2", dict(initializer_range=x), "initializer_range") for x in (-.02, np.nan, np.inf, 1e300, "a")), ("gpt2", dict(scale_attn_weights="no"), "scale_attn_weights"), ("gpt2", dict(layer_norm_epsilon=-1.), "layer_norm_epsilon"),
+    *(("llama", dict(num_key_value_heads=x), "num_key_value_heads") for x in ("2", 0, 3)), *(("llama", dict(head_dim=x), "head_dim") for x in ("16", -2, 0)), *(("llama", dict(rope_theta=x), "rope_theta") for x in ("1e4", .5, np.inf)),
+    ("llama", dict(rope_scaling="linear"), "rope_scaling"), ("llama", dict(rope_parameters="x"), "rope_parameters"), ("gemma3_text", dict(rope_parameters=dict(sliding_attention=3)), "rope_parameters'\\]\\['sliding_attention"),
+    *(("llama", dict(rope_scaling=x), f"rope_scaling'\\]\\['{name}") for x, name in ((dict(type="llama3"), "factor"), (LONG | dict(original_max_position_embeddings=None), "original_max_position_embeddings"), (LONG | dict(low_freq_factor=4.), "high_freq_factor"),
+      (dict(type="linear", factor="4"), "factor"), (dict(rope_type="linear"), "factor"), (dict(rope_type="linear", factor=0), "factor"), (dict(type=3), "type"))), ("gpt_neox", dict(rotary_pct=2), "rotary_pct"),
+    ("mpt", dict(attn_config="x"), "attn_config"), ("mpt", dict(attn_config=dict(softmax_scale="x")), "attn_config'\\]\\['softmax_scale"), ("mpt", dict(attn_config=dict(clip_qkv=8)), "attn_config'\\]\\['clip_qkv"),
+    *(("mistral", dict(sliding_window=x), "sliding_window") for x in ("2", 2.5, 0)), *(("gemma3_text", dict(sliding_window_pattern=x), "sliding_window_pattern") for x in (0, "6")), ("qwen2", dict(use_sliding_window=True, max_window_layers="1"), "max_window_layers"),
+    *(("gemma2", dict(query_pre_attn_scalar=x), "query_pre_attn_scalar") for x in (0, "x", -4)), ("gemma2", dict(attn_logit_softcapping=0), "attn_logit_softcapping"), ("gemma3", dict(text_config=dict(model_type="gemma3_text", hidden_size="a")), "text_config'\\]\\['hidden_size"),
+    *(("qwen2", dict(layer_types=x), "layer_types") for x in (["full_attention"], "full_attention", "abc", 3, *([kind]*3 for kind in ("linear_attention", "chunked_attention", "sliding", 1, None)))), ("qwen2", dict(layer_types=["sliding_attention"]*3), "sliding_window")]
+
+@pytest.mark.parametrize("kind, entries, name", ODD, ids=[f"{k}: {kind} {name}" for k, (kind, _, name) in enumerate(ODD)])
+def test_an_odd_entry_is_named_as_the_file_names_it(kind, entries, name):
+    with pytest.raises(ValueError, match=rf"^`config\[.*{name}'\]` must") as e: small(kind, **entries)
+    assert len(str(e.value).splitlines()) == 1 and len(str(e.value)) < 200
+
+def test_whole_numbers_of_any_type_and_listed_layers():
+    assert repr(small("qwen2", hidden_size=np.int64(64), num_key_value_heads=2., sliding_window=np.float32(3))) == repr(small("qwen2", num_key_value_heads=2))
+    kinds = ["full_attention", "sliding_attention", "full_attention"]
+    assert [b.attention.mask is not None and not isinstance(b.attention.mask, str) for b in small("qwen2", layer_types=kinds, sliding_window=2).blocks] == [False, True, False]
+
+def test_what_is_no_json(tmp_path):
+    (tmp_path/"deep.json").write_text("["*100_000)
+    inside = dict(model_type="gpt2")
+    inside["x"] = inside
+    for config, text in ((tmp_path/"deep.json", "be JSON"), (inside, "be what JSON can hold"), ({"model_type": "gpt2", (1, 2): 3}, "be what JSON can hold")):
+        with pytest.raises(ValueError, match=text): Transformer.from_config(config, 4)

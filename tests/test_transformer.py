@@ -260,6 +260,8 @@ REFUSED = [
     (lambda: T.kernel(draws=3), ValueError, "`draws` must be at least 16"),
     (lambda: embedding_cov([]), ValueError, "`tokens` must be"),
     (lambda: embedding_cov([1, 2], -1.), ValueError, "`var_token` must be"),
+    *((lambda labels=labels: embedding_cov(labels), ValueError, "`tokens` must") for labels in ([1., np.nan, np.nan], np.array([1, np.nan]), [[1], [np.nan]], ["a", ["b"]], [[["a"]]], [np.ones(2), 1])),
+    *((lambda labels=labels: Transformer.uniform(np.eye(3), texts=labels), ValueError, "`texts` must") for labels in ([[0], [1], [2]], [0, np.nan, np.nan], 3)),
     (lambda: Transformer.from_torch(3, np.eye(3)), TypeError, "`module` must be")]
 
 @pytest.mark.parametrize("k", range(len(REFUSED)))
@@ -270,6 +272,14 @@ def test_refused_in_one_sentence(k):
 
 def test_embedding_cov():
     np.testing.assert_array_equal(embedding_cov("abca", 2., .5), 2*(np.array(list("abca"))[:, None] == list("abca")) + .5*np.eye(4))
+
+@pytest.mark.parametrize("labels, kinds", [([1, "1"], [0, 1]), ([1, "1", None, None], [0, 1, 2, 2]), ([[1, "a"], ["1", "a"]], [0, 1, 2, 1]), ([[1], ["1"]], [0, 1]), ([2**63, 2**63 + 1, -1], [0, 1, 2]), ([1, 1., np.int64(1)], [0, 0, 0]), (np.array([3, 3, 1]), [0, 0, 1])])
+def test_labels_of_different_kinds_are_different(labels, kinds):
+    np.testing.assert_array_equal(embedding_cov(labels), np.equal.outer(kinds, kinds))
+
+def test_a_patch_is_no_class_token():
+    vit = dict(model_type="vit", hidden_size=64, num_attention_heads=4, num_hidden_layers=2, intermediate_size=128)
+    np.testing.assert_array_equal(Transformer.from_config(vit, ["class", 1, "1"]).cov, Transformer.from_config(vit, 3).cov)
 
 def test_repr():
     t = Transformer.uniform(np.eye(3), layers=2, heads=2, mask="causal", var_q=2., final_norm=True)

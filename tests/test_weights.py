@@ -165,6 +165,35 @@ def test_what_no_initialisation_can_do_is_said():
         warnings.simplefilter("error")
         cell(own("gpt2")).initialise(model_of("gpt2"), 0)
 
+def gpt2_with(**options): return transformers.GPT2Model(transformers.GPT2Config(n_embd=96, n_layer=2, n_head=6, n_inner=192, vocab_size=16, **options))
+
+def layers_with(**options): return torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, **options).eval() for _ in range(2))
+
+@pytest.mark.parametrize("t, module, said", [
+    (lambda: own("gpt2"), lambda: gpt2_with(activation_function="relu", scale_attn_weights=False), "score_scale = 4, activation = relu"), (lambda: own("gpt2"), lambda: gpt2_with(layer_norm_epsilon=1e-3), r"normaliser = Norm\(eps=0.001\)"),
+    (lambda: Transformer.from_torch(layers_with(), tokens=5), lambda: layers_with(activation="gelu", norm_first=True), "norm = pre, activation = gelu"), (lambda: own("mistral"), lambda: transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config_of("mistral") | dict(sliding_window=2))), "mask = …")])
+def test_a_module_of_another_forward_pass_is_told(t, module, said):
+    with pytest.warns(UserWarning, match=f"`module` has {said}, unlike the model that was read"): t().initialise(module(), 0)
+
+@pytest.mark.parametrize("name", (*CONFIGS, "layers"))
+def test_a_module_of_this_forward_pass_is_not(name):
+    t, module = (Transformer.from_torch(layers_with(), tokens=5), layers_with()) if name == "layers" else (own(name), model_of(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        t.initialise(module, 0)
+
+def test_bad_modules_seeds_and_embeddings():
+    "One sentence, by the name of the argument."
+    with torch.inference_mode(): sealed, model = layers_with(), model_of("gpt2")
+    layers, odd = layers_with(), np.full((3, 32), np.nan)
+    cases = [(lambda x=x: Transformer.from_torch(x, tokens=5), "`module` must be made outside torch.inference_mode") for x in (sealed, list(sealed))] + [(lambda: own("gpt2").initialise(model, 0), "`module` must be made outside torch.inference_mode")]
+    cases += [(lambda x=x: Transformer.from_torch(layers, x), "`embeddings` must") for x in ([], odd, odd*0 + np.inf, np.empty((0, 32)), np.empty((3, 0)), [np.empty((0, 32))], [[[1, 2], [3]]], 3)]
+    cases += [(lambda x=x: own("gpt2").initialise(model_of("gpt2"), x), "`seed` must be") for x in (-1, "a", 1.5)]
+    for call, text in cases:
+        with pytest.raises((TypeError, ValueError), match=f"^{text}") as e: call()
+        assert len(str(e.value).splitlines()) == 1
+    with torch.inference_mode(): assert Transformer.from_torch(sealed, tokens=5).width == 32
+
 GRADIENTS = dict(olmo2={"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj", "1": "mlp.gate_proj", "2": "mlp.down_proj"},
                  phi={"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.dense", "1": "mlp.fc1", "2": "mlp.fc2"})
 

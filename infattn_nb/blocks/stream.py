@@ -373,14 +373,16 @@ def several(tokens): # a string: words, or letters if it has no space; lists: te
                       f"{tokens!r:.40}", "pass e.g. 16, 'to be or not to be' or "
                       "[3, 1, 4]", TypeError)
     def labels(text): # the words of a string; its letters if it is one word
-        if not isinstance(text, str):
+        if isinstance(text, np.ndarray):
             return text
-        words = text.split()
-        return words if len(words) != 1 else list(text.strip())
+        words = text.split() if isinstance(text, str) else text
+        if isinstance(text, str) and len(words) == 1:
+            words = text.strip()
+        return np.fromiter(words, object) # of different kinds they stay different
     nested = not isinstance(tokens, str) and len(tokens) and \
         all(isinstance(text, (list, tuple, np.ndarray)) for text in tokens)
     parts = tokens if nested else [tokens]
-    texts = [np.asarray(labels(x)) for x in parts]
+    texts = list(map(labels, parts))
     for t in texts:
         if t.ndim != 1 or not t.size:
             checks.refuse("tokens", "be a list of labels", f"shape {t.shape}",
@@ -413,7 +415,7 @@ def embedding_cov(tokens: Any, var_token: float = 1.,
         Of all tokens, one text after another.
     """
     texts = several(tokens)
-    t = np.concatenate(texts)
+    t = _numbers([label for text in texts for label in text.tolist()], "tokens")
     position = np.concatenate([np.arange(len(text)) for text in texts])
     var_token = checks.number(var_token, "var_token", "[0, ∞)")
     var_position = checks.number(var_position, "var_position", "[0, ∞)")
@@ -441,11 +443,24 @@ def numbered(labels, # one per token
              s, # tokens
             ): # ndarray of int, (s,)
     "Labels of texts as 0, 1, … in the order in which they come."
-    labels = list(labels)
+    labels = list(labels) if np.iterable(labels) else []
     if len(labels) != s:
         checks.refuse("texts", f"hold one label per token, {s}", len(labels),
                       "pass e.g. text_labels(texts)")
-    number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
+    return _numbers(labels, "texts")
+
+def _numbers(labels, name):
+    "Equal labels are one number, 0, 1, …"
+    try:
+        labels = [x.item() if hasattr(x, "detach") else x for x in labels] # of torch
+        number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
+        unequal = [label for label in number if label != label]
+    except (TypeError, RuntimeError): # lists, and what else has no hash
+        checks.refuse(name, "hold numbers or words as labels", f"{labels!r:.40}",
+                      "several texts are a list of lists")
+    if unequal:
+        checks.refuse(name, "hold labels that equal themselves", unequal[0],
+                      "give what is missing a label of its own")
     return np.array([number[label] for label in labels])
 
 # %% ../../nbs/58_stream.ipynb #public

@@ -17,6 +17,7 @@ from ..blocks.parts import same
 from ..numerics import checks
 from ..numerics.sampling import pieces, seed_sequence
 from .modules import MATRICES, Config, Tensor
+from .modules import check_tensors, config_of, read_module
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
 class Fill(NamedTuple):
@@ -35,10 +36,10 @@ def fills(t, # a Transformer that was read from a config or a module
     "What every tensor of the family gets."
     source = source_of(t)
     layout = source.family.layouts[0] if layout is None else layout
-    entries = {} if source.config is None else source.config.entries
     found = []
     for tensor in layout:
-        is_there = not tensor.when or entries.get(tensor.when)
+        told = source.config # None, or a Config
+        is_there = not tensor.when or (told is not None and told.get(tensor.when))
         if tensor.roles == ("embedding",) and source.config is None:
             is_there = False # they were given
         if is_there:
@@ -52,7 +53,7 @@ def _fill(t, tensor, l):
     role = tensor.roles[0]
     if role == "embedding":
         factor = _embedding_factor(t)
-        std = factor*source.config.number("initializer_range")
+        std = factor*source.config.need("initializer_range")
         return Fill(tensor, l, (std,), 0., (factor,))
     if role == "zero":
         return Fill(tensor, l, (0.,), 0., (1.,))
@@ -133,32 +134,65 @@ _HELD = {"attention", "feedforward", "branch_scale", "score_scale"} # and varian
 def beyond(t):
     "What no initialisation can do: (what, times) of all that the forward pass needs."
     before = source_of(t).own
-    pairs: dict = {} # field that no tensor holds -> its values, now and before
-    for l, block in enumerate(t.blocks):
-        own = before.blocks[l % len(before.blocks)]
-        parts = ((block, own), (block.attention, own.attention),
-                 (block.feedforward, own.feedforward))
+    pairs = _unlike(t.blocks, before.blocks, _HELD)
+    for name in ("first_norm", "last_norm"):
+        pair = getattr(t, name), getattr(before, name)
+        if not same(*pair):
+            pairs[name] = pair
+    found = []
+    if len(t.blocks) != len(before.blocks):
+        found.append((f"{len(t.blocks)} blocks", len(t.blocks)/len(before.blocks)))
+    for name, (now, was) in pairs.items():
+        times = now/was if name == "skip_scale" else np.nan
+        found.append((_said(name, now), times))
+    return sorted(found, key=lambda pair: np.isnan(pair[1])) # numbers first
+
+def _unlike(blocks, others, held):
+    "Fields of blocks and branches, but for some, that differ: the first two values."
+    found: dict = {}
+    for l, block in enumerate(blocks):
+        other = others[l % len(others)]
+        parts = ((block, other), (block.attention, other.attention),
+                 (block.feedforward, other.feedforward))
         for now, was in parts:
             if now is None or was is None:
                 continue
             for name in (f.name for f in fields(now)):
-                if name not in _HELD and not name.startswith("var_"):
-                    pair = getattr(now, name), getattr(was, name)
-                    pairs.setdefault(name, []).append(pair)
-    for name in ("first_norm", "last_norm"):
-        pairs[name] = [(getattr(t, name), getattr(before, name))]
-    found = []
-    if len(t.blocks) != len(before.blocks):
-        found.append((f"{len(t.blocks)} blocks", len(t.blocks)/len(before.blocks)))
-    for name, values in pairs.items():
-        changed = [pair for pair in values if not same(*pair)]
-        if changed:
-            now, was = changed[0]
-            is_number = name == "skip_scale"
-            said = "…" if isinstance(now, np.ndarray) else str(now)
-            shown = f"{now:.4g}" if is_number else said
-            found.append((f"{name} = {shown}", now/was if is_number else np.nan))
-    return sorted(found, key=lambda pair: np.isnan(pair[1])) # numbers first
+                pair = getattr(now, name), getattr(was, name)
+                is_held = name in held or name.startswith("var_")
+                if not is_held and not same(*pair):
+                    found.setdefault(name, pair)
+    return found
+
+def _said(name, value):
+    shown = "…" if isinstance(value, np.ndarray) else str(value)
+    return f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {shown}"
+
+def _in_the_module(t, module):
+    "What a module does in its forward pass, unlike the model that was read."
+    own = t.source.config
+    held = _HELD - {"score_scale"}
+    if own is None: # layers of torch; masks are no part of them
+        before = t.source.own.blocks
+        blocks = _read(module, len(t.cov)) or before
+        held |= {"mask", "bias"}
+    else:
+        text = [range(len(t.cov))]
+        before = own.blocks(text)
+        theirs = config_of(module) or own
+        theirs.check()
+        blocks = theirs.blocks(text)
+    found = _unlike(blocks, before, held)
+    return [_said(name, value) for name, (value, _) in found.items()]
+
+def _read(module, tokens):
+    "Blocks of a module, whatever its weights are; None if they cannot be read."
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return read_module(module, tokens)["blocks"]
+        except (TypeError, ValueError):
+            return None
 
 # %% ../../nbs/67_weights.ipynb #wt-table
 def table_of(t):
@@ -242,13 +276,17 @@ def write(t, # a Transformer that was read from a config or a module
           seed, # as of rng everywhere
          ): # the module
     "A draw of the network, written into a module in place."
+    root = seed_sequence(seed, "seed")
     places = _places(t, module)
     left = ", ".join(what for what, _ in beyond(t))
     if left:
         warnings.warn(f"no initialisation can do {left}: `module` is a draw of the "
                       "network only if its forward pass does that", stacklevel=3)
-    streams = seed_sequence(seed).spawn(len(places))
-    for (target, fill), stream in zip(places, streams):
+    other = ", ".join(_in_the_module(t, module))
+    if other:
+        warnings.warn(f"`module` has {other}, unlike the model that was read: it is "
+                      "no draw of the network; read this one", stacklevel=3)
+    for (target, fill), stream in zip(places, root.spawn(len(places))):
         rng = np.random.default_rng(stream)
         target = target.detach()
         if not any(fill.std):
@@ -293,9 +331,7 @@ def _places(t, module):
         checks.refuse("module", "be a module of torch", type(module).__name__,
                       "pass the model itself", TypeError)
     parameters = dict(named()) # tied tensors come once
-    if any(str(getattr(p, "device", "")) == "meta" for p in parameters.values()):
-        checks.refuse("module", "have storage", "tensors on the meta device",
-                      "call module.to_empty(device='cpu') first")
+    check_tensors(parameters.values(), "call module.to_empty(device='cpu') first")
     if source.kind != "torch" and hasattr(getattr(module, "config", None), "to_dict"):
         _check_family(t, Config.read(module.config))
     every = (_matched(t, parameters, layout) for layout in source.family.layouts)
@@ -362,7 +398,7 @@ def _of_head(name, p, source):
         checks.refuse("module", "hold a body of its family and a head", f"{name!r}",
                       "pass the part that was read, e.g. model.language_model")
     mean = float(name.endswith("weight")) if p.ndim < 2 else 0.
-    own = .02 if source.config is None else source.config.number("initializer_range")
+    own = .02 if source.config is None else source.config.need("initializer_range")
     σ = 0. if p.ndim < 2 else own
     return Fill(Tensor(name, ("head",)), None, (σ,), mean, (1.,))
 

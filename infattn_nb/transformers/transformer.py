@@ -262,7 +262,8 @@ class Transformer(Network):
         Warns
         -----
         UserWarning
-            If the network differs from its family in the forward pass, too.
+            If the network differs from its family in the forward pass, too, or the
+            module's from that of the model that was read.
         """
         return write(self, module, seed)
 
