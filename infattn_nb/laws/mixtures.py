@@ -42,6 +42,8 @@ def value_and_error(f, # law -> number or array
         if law.coarse is not None: # a quadrature: three standard errors and more
             change = np.abs(f(law.coarse) - value)
             error = 3*error + change
+        if law.nearby:
+            error = error + np.max([np.abs(f(x) - value) for x in law.nearby], axis=0)
     return value, np.where(np.isinf(value), 0., error)[()]
 
 def _parts(law):
@@ -101,7 +103,9 @@ class ScaleMixture(rv_continuous):
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
                  sample: Callable | None = None, *,
                  replicates: "Sequence[ScaleMixture] | None" = None,
-                 coarse: "ScaleMixture | None" = None, singular: bool = False) -> None:
+                 coarse: "ScaleMixture | None" = None,
+                 nearby: "Sequence[ScaleMixture]" = (),
+                 singular: bool = False) -> None:
         """
         Parameters
         ----------
@@ -115,6 +119,8 @@ class ScaleMixture(rv_continuous):
             independent quadratures; None = 16 batches of draws
         coarse
             one with fewer nodes: what it changes adds to the error
+        nearby
+            laws whose inputs differ by their own errors: the largest change adds
         singular
             is the density infinite at zero?
 
@@ -138,6 +144,7 @@ class ScaleMixture(rv_continuous):
         self.sample = sample or partial(_resample, v, w/w.sum())
         self.replicates = replicates
         self.coarse = coarse
+        self.nearby = tuple(nearby)
         self.singular = singular or self.atom > 0
         for a in (self.variances, self.weights, self.v, self.w):
             if a is not None:
@@ -165,6 +172,24 @@ class ScaleMixture(rv_continuous):
         """
         twice = [cls([v], [1.])]*2
         return cls([v], [1.], replicates=twice, **options)
+
+    def beside(self, nearby: "Sequence[ScaleMixture]") -> "ScaleMixture":
+        """The same law; by how much others differ from it adds to its errors.
+
+        Parameters
+        ----------
+        nearby
+            laws of inputs that differ by their own errors
+
+        Returns
+        -------
+        ScaleMixture
+            itself if there are none
+        """
+        if not nearby:
+            return self
+        options = self._updated_ctor_param() | dict(nearby=(*self.nearby, *nearby))
+        return ScaleMixture(**options)
 
     def freeze(self, loc: float = 0., scale: float = 1.) -> rv_frozen:
         """The law of loc + scale·y, also as `law(loc, scale)`.
@@ -282,7 +307,7 @@ class ScaleMixture(rv_continuous):
 
     # what scipy asks of a law
     def _updated_ctor_param(self):
-        names = "variances weights sample replicates coarse singular".split()
+        names = "variances weights sample replicates coarse nearby singular".split()
         return {k: getattr(self, k) for k in names}
 
     def _pdf(self, y):

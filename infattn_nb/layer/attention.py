@@ -17,7 +17,8 @@ import numpy as np
 from ..laws.hierarchical import HierarchicalGaussian
 from .recipe import MANY_HEADS, average_of_heads
 from .recipe import far_density, peaked, reachable, unequal
-from .recipe import limit_marginal
+from .recipe import disturbed, limit_marginal
+from .recipe import limit_of_many_heads
 from .recipe import head_averages, sample_covariances, sample_outputs
 from .recipe import sample_scores, sample_variance
 from .tokens import TokenLaw, Tokens
@@ -76,6 +77,7 @@ class Attention:
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "kept", {}) # limit laws: this object's alone
 
     def _key(self) -> tuple:
         return tuple(value_key(getattr(self, f.name)) for f in fields(self))
@@ -197,9 +199,11 @@ class Attention:
             return self.infinite_heads()
         n = self.check_width(width)
         tokens, tv = self.tokens.sampled(n, exact)
-        known = n == np.inf and not self.narrow and not self.tokens.random
+        constant = n == np.inf and not self.tokens.random
+        known = constant and not self.narrow
         if known:
             _refuse_tiny(self)
+        near = disturbed(self) if constant else ()
         many = self.heads >= MANY_HEADS
         few = n == np.inf and tokens.seq_len <= 2 and self.heads >= 16 # S is less work
         return HierarchicalGaussian(
@@ -210,7 +214,8 @@ class Attention:
             exact=partial(limit_marginal, self) if known else None,
             far=partial(far_density, self) if known and reachable(self) else None,
             peak=partial(unequal, self) if known and peaked(self) else None,
-            average=partial(average_of_heads, self) if known and many else None)
+            average=partial(average_of_heads, self) if known and many else None,
+            nearby=tuple(layer.law() for layer in near))
 
     @documented
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
@@ -266,11 +271,11 @@ class Attention:
         """
         least = 2 if return_error else 1
         replicates = checks.count(replicates, "replicates", least, 2**16)
-        S = head_averages(self, seed_sequence(rng).spawn(replicates))
-        law = HierarchicalGaussian.constant(np.mean(S, axis=0))
-        if not return_error:
-            return law
-        return law, np.std(S, axis=0, ddof=1)/np.sqrt(replicates)
+        S = np.stack(head_averages(self, seed_sequence(rng).spawn(replicates)))
+        law = HierarchicalGaussian.averaged(S)
+        if not self.narrow:
+            law = replace(law, exact=partial(limit_of_many_heads, self))
+        return (law, law.cov(return_error=True)[1]) if return_error else law
 
 def _short(tokens: TokenLaw) -> str:
     "Tokens without their covariance."

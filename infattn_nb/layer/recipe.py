@@ -6,11 +6,12 @@
 __all__ = ['MANY_HEADS', 'MOST_HEADS', 'KEEP', 'STEPS', 'PARTICLES', 'LEVELS', 'ROUND', 'WANTED', 'HOPELESS', 'LATENTS',
            'FARTHEST', 'scores_of', 'weights_and_values', 'weights_of', 'covariance', 'covariance_given',
            'most_samples', 'sample_covariances', 'sample_variance', 'sample_scores', 'outputs', 'values_of',
-           'sample_outputs', 'head_averages', 'average_of_heads', 'limit_marginal', 'Observed', 'observed', 'at_noise',
-           'next_noise', 'approach', 'reachable', 'most', 'widening', 'far_density', 'peaked', 'unequal']
+           'sample_outputs', 'head_averages', 'average_of_heads', 'limit_marginal', 'disturbed', 'limit_of_many_heads',
+           'Observed', 'observed', 'at_noise', 'next_noise', 'approach', 'reachable', 'most', 'widening', 'far_density',
+           'peaked', 'unequal']
 
 # %% ../../nbs/50_recipe.ipynb #takes
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import prod
 
@@ -19,12 +20,13 @@ from numpy.random import default_rng
 from scipy.special import logsumexp
 from scipy.stats import norm, qmc, t
 
-from ..laws.mixtures import head_rules, mixture_of_rules
+from ..laws.mixtures import ScaleMixture, head_rules, mixture_of_rules
 from .row_law import row_law
+from .tokens import Tokens
 from ..numerics import checks
 from ..numerics.sampling import lower_times, narrow, psd_factor, times_lower
 from ..numerics.sampling import wishart_factor
-from ..numerics.nonlinearities import softmax
+from ..numerics.nonlinearities import identity, resolved, softmax
 from ..numerics.particles import Moves, cloud_at, pool, refresh, systematic
 from ..numerics.quadrature import normal_nodes
 from ..numerics.sampling import BUFFER, MOST, Quasi, Streams, by_pieces
@@ -188,12 +190,40 @@ def _row_factor(layer, K, i):
 
 # %% ../../nbs/50_recipe.ipynb #a453b446
 #| code-fold: true
-@lru_cache(64)
 def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
                    i, # output
                    doubling=True, # may the row be joined from its halves?
-                  ): # ScaleMixture, shared by equal layers
+                  ): # ScaleMixture, kept by the layer
     "The law of output i at infinite width, to many digits."
+    if (i, doubling) not in layer.kept:
+        law = _limit_marginal(layer, i, doubling)
+        others = [_limit_marginal(near, i, doubling) for near in disturbed(layer)]
+        layer.kept[i, doubling] = law.beside(others)
+    return layer.kept[i, doubling]
+
+def disturbed(layer): # Attention with tokens of a constant kernel
+    "Layers whose tokens have Gram matrices K ± error, none where it is rounding."
+    K, error = layer.tokens.kernel(return_error=True)
+    if not error.max() > 1e-13*K.max():
+        return ()
+    resolved(K, error, layer.tokens)
+    return tuple(_with_kernel(layer, K + sign*error) for sign in (1, -1))
+
+def _with_kernel(layer, K):
+    "The layer on Gaussian tokens of the nearest covariance."
+    λ, Q = np.linalg.eigh(K)
+    C = Q*np.maximum(λ, 0.) @ Q.T
+    return replace(layer, tokens=Tokens(len(K), identity, (C + C.T)/2))
+
+def limit_of_many_heads(layer, # Attention with infinitely many heads
+                        i, # output
+                       ): # ScaleMixture
+    "N(0, E u): the variance is that of one head, with its error."
+    v, error = limit_marginal(replace(layer, heads=1), i).var(return_error=True)
+    ends = [ScaleMixture.constant(max(v + sign*error, 0.)) for sign in (1, -1)]
+    return ScaleMixture.constant(v).beside(ends)
+
+def _limit_marginal(layer, i, doubling):
     fresh = partial(sample_variance, layer, layer.tokens, np.inf, i)
     law = _independent_row(layer, i, sample=fresh) if doubling else None
     if law is None:
@@ -214,9 +244,31 @@ def _independent_row(layer, i, **options):
     return row_law(K[np.ix_(see, see)], _score_var(layer)*K[i, i], bias,
                    heads=layer.heads, scale=layer.var_o*layer.var_v, **options)
 
-@lru_cache(16)
 def _rules_of_one_head(layer, i):
     "Gauss rules of u, which serve any number of heads; is the law of one singular?"
+    if layer.weights is softmax: # a function that does not change
+        return _kept_rules(_Row(layer, i, _numbers(layer, i)))
+    return _found_rules(layer, i)
+
+@dataclass(frozen=True)
+class _Row:
+    "One row of a layer; rows of the same numbers are equal."
+    layer: object = field(compare=False)
+    i: int = field(compare=False)
+    numbers: tuple
+
+def _numbers(layer, i):
+    "All that the law of u depends on, if weights are softmax."
+    K = layer.tokens.kernel()
+    bias = b"" if layer.bias is None else layer.bias[i].tobytes()
+    variances = _score_var(layer), layer.var_o*layer.var_v
+    return K.tobytes(), i, _seen(layer, i).tobytes(), bias, variances
+
+@lru_cache(16)
+def _kept_rules(row):
+    return _found_rules(row.layer, row.i)
+
+def _found_rules(layer, i):
     u, spans, singular = _one_head(layer, i)
     return head_rules(normal_nodes(u, spans)), singular
 

@@ -34,7 +34,7 @@ class TokenLaw(ABC):
         "Is the Gram matrix random even at infinite width?"
 
     @abstractmethod
-    def kernel(self) -> np.ndarray:
+    def kernel(self, *, return_error: bool = False) -> Any:
         "The Gram matrix at infinite width (s, s); ValueError if it is random."
 
     @abstractmethod
@@ -133,15 +133,20 @@ class Tokens(TokenLaw):
         """
         return np.eye(self.seq_len) if self.cov is None else self.cov
 
-    def kernel(self) -> Any:
+    def kernel(self, *, return_error: bool = False) -> Any:
         r"""$K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$, the Gram matrix at infinite width.
+
+        Parameters
+        ----------
+        return_error
+            also return the error of its quadrature (0 for closed forms)?
 
         Returns
         -------
         ndarray
-            (s, s)
+            (s, s), or (K, error)
         """
-        return self.activation.dual(self.hidden_cov)
+        return self.activation.dual(self.hidden_cov, return_error=return_error)
 
     def factor(self, n: float, size: Any, rng: Any) -> np.ndarray:
         """The first step of the recipe: what a layer needs of its tokens.

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['LOWEST', 'identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic',
-           'step', 'WIDE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped',
-           'at_minus_infinity', 'leaky_relu', 'clip', 'softmax', 'below_top', 'slope', 'slope_moments']
+           'step', 'WIDE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'resolved', 'floats', 'meet', 'value_key',
+           'clipped', 'at_minus_infinity', 'leaky_relu', 'clip', 'softmax', 'below_top', 'slope', 'slope_moments']
 
 # %% ../../nbs/44_functions.ipynb #takes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial, wraps
 from typing import Any
 
@@ -75,13 +75,14 @@ class Nonlinearity:
     def __repr__(self) -> str:
         return self.name or str(getattr(self.fn, "__name__", "φ"))
 
-    def __eq__(self, other: object) -> bool: # clip(1.) is clip(1.)
-        if not isinstance(other, Nonlinearity):
-            return False
-        return value_key(self.fn) == value_key(other.fn)
+    def _key(self) -> tuple: # clip(1.) is clip(1.)
+        return tuple(value_key(getattr(self, f.name)) for f in fields(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Nonlinearity) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(value_key(self.fn))
+        return hash(self._key())
 
     @checks.small_is_zero
     def dual(self, cov: ArrayLike, *, return_error: bool = False) -> Any:
@@ -98,6 +99,11 @@ class Nonlinearity:
         -------
         ndarray
             E φ(Z)φ(Z)ᵀ, (..., s, s)
+
+        Raises
+        ------
+        ValueError
+            without `return_error`, if a quadrature leaves a tenth of an entry open
         """
         if self.arity != 1:
             checks.refuse("dual", "be asked of a function of one argument",
@@ -116,9 +122,22 @@ class Nonlinearity:
         E = np.zeros(Σ.shape)
         K[..., i, j] = K[..., j, i] = value
         E[..., i, j] = E[..., j, i] = error
-        return (K, E) if return_error else K
+        if return_error:
+            return K, E
+        return resolved(K, E, self)
 
 # %% ../../nbs/44_functions.ipynb #53c31bab
+def resolved(K, error, phi):
+    "Second moments K (..., s, s), unless their error is a tenth of their size or more."
+    root = np.sqrt(np.diagonal(K, axis1=-2, axis2=-1))
+    size = root[..., :, None]*root[..., None, :]
+    if (error > .1*size).any():
+        worst = (error/np.where(size > 0, size, 1.)).max()
+        checks.refuse(phi, "have second moments that 400 Hermite polynomials resolve",
+                      f"an error of {worst:.0%}",
+                      "pass its `closed_form`, or ask `dual` for the error")
+    return K
+
 def floats(x):
     "`x` as an array of float64: as it is if it is one, else checked."
     return x if type(x) is np.ndarray and x.dtype == float else checks.real(x, "x")

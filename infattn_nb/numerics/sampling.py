@@ -519,6 +519,11 @@ def psd_factor(S: ArrayLike) -> np.ndarray:
     -------
     ndarray
         lower triangular L, same shape
+
+    Raises
+    ------
+    ValueError
+        for matrices that are not positive semidefinite
     """
     C = _square(S)
     L = np.zeros(C.shape)
@@ -527,7 +532,18 @@ def psd_factor(S: ArrayLike) -> np.ndarray:
         vanishes = column[0] <= 1e-12*C[j, j] # NaN stays NaN
         pivot = np.where(vanishes, np.inf, column[0])
         np.divide(column, np.sqrt(pivot), out=L[j:, j])
+        if np.any(vanishes):
+            _check_vanished(C, L, column, vanishes, j)
     return L
+
+def _check_vanished(C, L, column, vanishes, j):
+    "Where a pivot is zero, what is left of its column must be: else C is indefinite."
+    scale = np.abs(np.diagonal(C)).max(-1) # of each matrix
+    left = np.sqrt(np.abs(C[j, j])*np.abs(np.diagonal(C)[..., j:]).max(-1))
+    beyond = (np.abs(column) > 1e-5*left).any(0) | (column[0] < -1e-8*scale)
+    if (beyond & vanishes).any():
+        checks.refuse("S", "be positive semidefinite", "an indefinite matrix",
+                      "pass a Gram or covariance matrix")
 
 def _square(S: Any) -> np.ndarray:
     "Square matrices with the samples on the last axes."
@@ -565,6 +581,9 @@ def wishart_factor(F: np.ndarray, df: float, rng: Generator,
         return F
     m = checks.number(df, "df", "[1, ∞)")
     q = F.shape[1]
+    if m < q - 1 and m % 1:
+        checks.refuse("df", f"be a whole number, or at least {q - 1}", f"{m:g}",
+                      "no Wishart law has fewer, broken degrees of freedom")
     FT = np.empty((len(F), int(min(q, m)), *shape))
     for j, t in enumerate(_bartlett_columns(q, m, rng, shape)):
         i = j if lower else 0

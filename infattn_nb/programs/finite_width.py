@@ -328,13 +328,18 @@ class ProgramTokens(TokenLaw):
         past = self.program.past(*self.vectors)
         return any(isinstance(p, Score) and p.is_random for p in past)
 
-    def kernel(self) -> np.ndarray:
+    def kernel(self, *, return_error: bool = False) -> Any:
         """The Gram matrix at infinite width.
+
+        Parameters
+        ----------
+        return_error
+            also return the error of its quadrature (0 for closed forms)?
 
         Returns
         -------
         ndarray
-            (s, s)
+            (s, s), or (K, error)
 
         Raises
         ------
@@ -345,8 +350,10 @@ class ProgramTokens(TokenLaw):
             checks.refuse("kernel", "be a constant", "tokens of random scores",
                           "use `gram(np.inf, size)` for draws of it")
         drawn = limit(self.program, paths=16).drawn
-        return np.array([[np.mean(drawn.moment(a, b)) for b in self.vectors]
-                         for a in self.vectors])
+        pairs = [[(np.mean(drawn.moment(a, b)), np.mean(drawn.error(a, b)))
+                  for b in self.vectors] for a in self.vectors]
+        K, error = np.moveaxis(np.array(pairs), -1, 0)
+        return (K, error) if return_error else K
 
     def factor(self, n: float, size: int, rng: Generator) -> np.ndarray:
         """Lower triangular L (s, q, 1, size or 1) with L Lᵀ = K_n.
