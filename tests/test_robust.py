@@ -27,7 +27,7 @@ from infattn_nb import leaky_relu, limit, mean_entropy, participation_moments, r
 from infattn_nb import variance_gamma, width_term
 from infattn_nb.learning import fitting
 from infattn_nb.learning.estimator import sequences
-from infattn_nb.layer.recipe import limit_marginal, sample_outputs
+from infattn_nb.layer.recipe import sample_outputs
 from infattn_nb.numerics import sampling as factors
 from infattn_nb.numerics.quadrature import cross_moment
 from infattn_nb.numerics.sampling import lower_times, psd_factor, times_lower
@@ -348,7 +348,6 @@ def same_bytes(_):
     return b"".join(np.asarray(x).tobytes() for x in (layer.law().marginal().pdf(np.linspace(-3, 3, 9)), layer.law().rvs(5000, 7), layer.law(16).covariances(100, 3), limit(p).cov(y)))
 
 def test_eight_threads_agree():
-    limit_marginal.cache_clear()
     with ThreadPoolExecutor(8) as pool: found = set(pool.map(same_bytes, range(8)))
     assert found == {same_bytes(0)}
 

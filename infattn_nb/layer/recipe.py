@@ -183,10 +183,16 @@ def _row_factor(layer, K, i):
     see = _seen(layer, i)
     τ2 = _score_var(layer)
     soft = layer.weights is softmax
-    P = np.eye(see.sum()) - soft/see.sum()
+    seen = K[np.ix_(see, see)]
     L = np.zeros((len(K), see.sum()))
-    L[see] = psd_factor(τ2*K[i, i]*P @ K[np.ix_(see, see)] @ P)
+    L[see] = psd_factor(τ2*K[i, i]*(_centred(seen) if soft else seen))
     return L[:, L.any(0)]
+
+def _centred(K):
+    "The covariance of differences from the mean; what is rounding is zero."
+    P = np.eye(len(K)) - 1/len(K)
+    C = P @ K @ P
+    return np.where(abs(C).max() > 1e-15*len(K)*abs(K).max(), C, 0.)
 
 # %% ../../nbs/50_recipe.ipynb #a453b446
 #| code-fold: true
@@ -350,9 +356,8 @@ def observed(layer, # Attention whose scores particles know how to move
     "What particles need to know of a layer."
     K = layer.tokens.kernel()
     s = len(K)
-    P = np.eye(s) - 1/s
     L = np.sqrt(layer.var_q*layer.var_k)*psd_factor(K)
-    R = psd_factor(P @ K @ P)
+    R = psd_factor(_centred(K))
     seen = np.zeros((s, s)) if layer.bias is None else layer.bias
     if layer.mask is not None:
         seen = np.where(layer.mask, seen, -np.inf)

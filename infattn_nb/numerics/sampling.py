@@ -533,17 +533,18 @@ def psd_factor(S: ArrayLike) -> np.ndarray:
         pivot = np.where(vanishes, np.inf, column[0])
         np.divide(column, np.sqrt(pivot), out=L[j:, j])
         if np.any(vanishes):
-            _check_vanished(C, L, column, vanishes, j)
+            _check_vanished(C, column, vanishes, j)
     return L
 
-def _check_vanished(C, L, column, vanishes, j):
-    "Where a pivot is zero, what is left of its column must be: else C is indefinite."
+def _check_vanished(C, column, vanishes, j):
+    "Where a pivot vanishes but not its column, C may be indefinite: eigenvalues tell."
     scale = np.abs(np.diagonal(C)).max(-1) # of each matrix
-    left = np.sqrt(np.abs(C[j, j])*np.abs(np.diagonal(C)[..., j:]).max(-1))
-    beyond = (np.abs(column) > 1e-5*left).any(0) | (column[0] < -1e-8*scale)
-    if (beyond & vanishes).any():
-        checks.refuse("S", "be positive semidefinite", "an indefinite matrix",
-                      "pass a Gram or covariance matrix")
+    doubtful = vanishes & (np.abs(column) > 1e-10*scale).any(0)
+    if doubtful.any():
+        λ = np.linalg.eigvalsh(np.moveaxis(C, (0, 1), (-2, -1))[doubtful])
+        if (λ[..., 0] < -1e-9*np.abs(λ).max(-1)).any():
+            checks.refuse("S", "be positive semidefinite", "an indefinite matrix",
+                          "pass a Gram or covariance matrix")
 
 def _square(S: Any) -> np.ndarray:
     "Square matrices with the samples on the last axes."

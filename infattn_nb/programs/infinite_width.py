@@ -79,13 +79,15 @@ class Limit:
     def mean(self, u: Vector, return_error: bool = False) -> Any:
         r"$\mathbb{E}[Z^u]$ (Definition 1)."
         u, = self.drawn.own([u])
-        return _average(np.atleast_2d(self.drawn.moment(u)), return_error)
+        m = np.atleast_2d(self.drawn.moment(u))
+        return _average(m, return_error, self.drawn.error(u))
 
     @_average_of
     def second_moment(self, u: Vector, v: Vector, return_error: bool = False) -> Any:
         r"$\mathbb{E}[Z^u Z^v]$, not centred (Definition 1)."
         u, v = self.drawn.own([u, v])
-        return _average(self.drawn.moment(u, v), return_error)
+        m = self.drawn.moment(u, v)
+        return _average(m, return_error, self.drawn.error(u, v))
 
     @_average_of
     def cov(self, vectors: Vectors, return_error: bool = False) -> Any:
@@ -106,7 +108,11 @@ class Limit:
         m = np.stack(np.broadcast_arrays(*means), axis=-1)
         spread = m - m.mean((0, 1))
         between_paths = spread[..., :, None]*spread[..., None, :]
-        return _average(self.drawn.covariances(vectors) + between_paths, return_error)
+        root = [np.sqrt(self.drawn.moment(h, h)) for h in vectors]
+        size = np.stack(np.broadcast_arrays(*root), axis=-1)
+        unknown = self.drawn.vectors.error*size[..., :, None]*size[..., None, :]
+        C = self.drawn.covariances(vectors) + between_paths
+        return _average(C, return_error, unknown)
 
     def score_cov(self, scores: Scores) -> np.ndarray:
         r"""Covariance of $p^\circ$ (Definition 1 (iv)), averaged over paths if it must.
@@ -237,16 +243,17 @@ class Limit:
         sample = partial(_conditional_covariances, self.program, outputs)
         return HierarchicalGaussian(sample, len(outputs))
 
-def _average(x, return_error): # (batch, path, ...)
-    "The mean over batches and paths, and its standard error."
+def _average(x, return_error, unknown): # (batch, path, ...)
+    "The mean over batches and paths; its standard error and what quadrature leaves."
     x = np.asarray(x)
     value = x.mean((0, 1))[()]
     if not return_error:
         return value
     batch = x.mean(1)
+    left = np.mean(unknown, axis=(0, 1))
     if len(batch) == 1: # nothing is random
-        return value, np.zeros(batch.shape[1:])[()]
-    return value, batch.std(0, ddof=1)/np.sqrt(len(batch))
+        return value, (np.zeros(batch.shape[1:]) + left)[()]
+    return value, batch.std(0, ddof=1)/np.sqrt(len(batch)) + left
 
 def _sample(program, outputs, scores, coords, size, g):
     "Vectors (size, k, coords) and scores (size, r) along fresh paths."

@@ -145,6 +145,8 @@ class VectorState:
     lines: dict = field(default_factory=dict) # atom f(u) -> E f(Z^u), its slope
     terms: dict = field(default_factory=dict) # atom and rule -> its Hermite series
     alone: dict = field(default_factory=dict) # vector -> (f, u, variance of u)
+    open: dict = field(default_factory=dict) # atom -> what its series leaves, its grid
+    error: float = 0. # the largest of quadratures so far, over root mean squares
 
 @dataclass
 class ScoreState:
@@ -213,6 +215,7 @@ class Paths:
             self.atoms(h) # so a long sum needs no recursion
         if isinstance(h, MatMul):
             self._multiply(h)
+            self._check_inputs(h)
         if isinstance(h, Score):
             self._score(h)
 
@@ -224,6 +227,13 @@ class Paths:
         self._foresee(g.args[0], [h.args[0] for h in made])
         for h in made:
             known[g, h] = known[h, g] = g.W.var*self.moment(g.args[0], h.args[0])
+
+    def _check_inputs(self, g):
+        "What follows a product is as sensitive as it likes: its law must be known."
+        if self.vectors.error > 1e-3:
+            checks.refuse(self.program.name(g), "have a variance known to 1e-3",
+                          f"quadratures with errors of {self.vectors.error:.1g}",
+                          "pass Nonlinearity(fn, closed_form=…), or smoother functions")
 
     def _foresee(self, x, others):
         "Closed forms of x with many vectors, all in one call: they are kept."
@@ -386,6 +396,24 @@ class Paths:
         return sum(c*d*self._pair(a, b) for a, c in left.items()
                    for b, d in right.items())
 
+    def error(self,
+              u, v=None, # vectors; v = None: of the mean of u
+             ): # (batch, path), or broadcastable to it
+        "What quadratures leave open of a moment: 0 where all have closed forms."
+        if not self.vectors.error:
+            return np.zeros((1, 1))
+        square = self.moment(u, u)*(1. if v is None else self.moment(v, v))
+        return self.vectors.error*np.sqrt(square)
+
+    def _note(self, h, error):
+        "Remember the relative error of a quadrature of h, unless it is rounding."
+        if error > .1:
+            checks.refuse(self.program.name(h), "have second moments that 400 Hermite "
+                          "polynomials resolve", f"an error of {error:.0%}",
+                          "pass Nonlinearity(fn, closed_form=…)")
+        if error > 1e-13:
+            self.vectors.error = max(self.vectors.error, float(error))
+
     def _pair(self, a, b):
         "E Z^a Z^b of two atoms, or E Z^a for b = None."
         known = self.vectors.moments
@@ -432,13 +460,19 @@ class Paths:
         if f == g and isinstance(f, Nonlinearity) and centred:
             if f.closed_form:
                 return f.closed_form(a, b, c)
-            return dual_quadrature(f.fn, a, b, c)[0]
+            value, error = dual_quadrature(f.fn, a, b, c)
+            square = value if left is right else np.sqrt(
+                self._pair(left, left)*self._pair(right, right))
+            self._note(left, np.divide(error, square, out=0*error,
+                                       where=square > 0).max())
+            return value
         nodes = MANY_NODES if a.size <= BATCHES else FEW_NODES
         degree = DEGREE if c.any() else 1 # independent: the means are enough
         P, i = self._terms(left, nodes, degree, a.shape)
         Q, j = self._terms(right, nodes, degree, a.shape)
         degree = min(P.shape[1], Q.shape[1])
         ρ = np.cos(np.arctan2(root_det(a, b, c), c)).ravel()
+        self._note(left, self._series_error(left, right, np.abs(ρ)**DEGREE))
         moments = np.empty(len(ρ))
         for k, pairs in pieces(len(ρ), 1024):
             part = slice(k, k + pairs)
@@ -456,6 +490,13 @@ class Paths:
             moments[part] += np.abs(ρ[part])**DEGREE*missing
         return moments.reshape(a.shape)
 
+    def _series_error(self, left, right, far):
+        "Of a moment over root mean squares: by the end of its series, by the grid."
+        tail, rough = self.vectors.open[left]
+        other_tail, other_rough = self.vectors.open[right]
+        unmatched = (far*np.sqrt(1 - far*far)).max()*np.sqrt(tail*other_tail)
+        return unmatched + np.sqrt(rough*other_rough)
+
     def _at_the_end(self, f, g, nodes, sign, μ, ν, a, b):
         "E f(Z^u)g(Z^v) for a correlation of ±1, by its sign."
         x, root, _ = hermite(nodes, DEGREE)
@@ -468,7 +509,9 @@ class Paths:
         kept = self.vectors.terms
         key = h, nodes, degree
         if key not in kept:
-            kept[key] = self._found_terms(*self._one_argument(h), nodes, degree)
+            *kept[key], rest = self._found_terms(*self._one_argument(h), nodes, degree)
+            if degree > 1 or h not in self.vectors.open:
+                self.vectors.open[h] = rest if degree > 1 else (0., rest[1])
             while len(kept) > 2 and sum(P.size for P, _ in kept.values()) > KEPT:
                 del kept[next(iter(kept))]
         P, own = kept[key]
@@ -476,20 +519,28 @@ class Paths:
         return P, np.broadcast_to(rows, shape).ravel()
 
     def _found_terms(self, f, u, nodes, degree):
-        "Coefficients (rows, degree), without a vanishing end; the shape of the rows."
+        """Coefficients (rows, degree), without a vanishing end; the shape of the rows;
+        what they leave of the square, what a grid of half the points changes of it."""
         μ, a = np.broadcast_arrays(*self._mean_and_variance(u, None))
         widest = np.unravel_index(a.argmax(), a.shape)
         refuse_outgrowing(f, a[widest], μ[widest])
         x, root, H = hermite(nodes, degree)
         parts = []
+        left = 0.
+        rough = 0.
         for k, b in pieces(a.size, 512):
             m = μ.ravel()[k:k+b, None]
             σ = np.sqrt(a.ravel()[k:k+b, None])
-            parts.append((f(m + σ*x)*root) @ H.T)
+            F = f(m + σ*x)*root
+            P = F @ H.T
+            parts.append(P)
+            tail, change = _open(F, P)
+            left = max(left, tail)
+            rough = max(rough, change)
         P = np.concatenate(parts)
         size = np.abs(P).max(0)
         last = np.flatnonzero(size > 1e-17*size.max(initial=0.)).max(initial=0)
-        return P[:, :last + 1].copy(), a.shape
+        return P[:, :last + 1].copy(), a.shape, (left, rough)
 
     def _along_a_line(self, a, b):
         "Case 2 where a function is the identity or 1: the series has two terms."
@@ -604,6 +655,14 @@ class Paths:
         x = state.value[p] # given the past, l is its known part plus independent noise
         y = state.known.get(l, state.value[l])
         return np.mean(x*y) - np.mean(state.known.get(p, x))*np.mean(y)
+
+def _open(F, P):
+    "The largest share of the squares of F that is not in P, and by half of the grid."
+    square = (F*F).sum(1)
+    square = np.where(square > 0, square, 1.)
+    tail = 1 - (P*P).sum(1)/square
+    half = 2*(F[:, ::2]**2).sum(1)/square
+    return max(tail.max(), 0.), np.abs(half - 1).max()
 
 def _is_source(atom):
     "Is it a G-var, or the constant None?"
