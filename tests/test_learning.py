@@ -152,7 +152,7 @@ def test_finite_width_is_that_of_literal_matrices(n):
     se = np.sqrt(31*np.stack([others[:, 0], others[:, 1]/others[:, 0], others[:, 2]/others[:, 0]]).var(1))
     m = AttentionRegressor(alpha=α, width=n, random_state=0, **MANY).fit(X[:3], y[:3])
     w = attend(m.layer_, m.layer_.view(stacked(x), leading=True), m.layer_.split(m.latents_))[0, 0, 0]
-    (weight, e1), (f, e2) = jackknife(m, w), jackknife(m, m.predictive(x, noise=False).means[:, 0])
+    (weight, e1), (f, e2) = jackknife(m, w), jackknife(m, m.predictive(x, noise=0).means[:, 0])
     assert abs(m.log_marginal_likelihood_value_ - np.log(evidence)) < 10*np.hypot(m.log_marginal_likelihood_error_, se[0]/evidence) < .6
     assert abs(weight - means[0]/evidence) < 10*np.hypot(e1, se[1]) < .3
     assert abs(f - means[1]/evidence) < 10*np.hypot(e2, se[2]) < .5
@@ -209,7 +209,7 @@ def test_powers_of_two_move_between_tokens_and_variances():
 def test_before_fit_it_is_the_prior(heads):
     X, _ = data(2, 3, 3)
     law = Attention(Tokens(3, identity, X[0] @ X[0].T), heads=heads).law().marginal(2)
-    prior = AttentionRegressor(heads, random_state=0).predictive(X, noise=False)
+    prior = AttentionRegressor(heads, random_state=0).predictive(X, noise=0)
     assert not prior.mean().any()
     v = prior.variances[:, 0]
     assert abs(v.mean() - law.var()) < 7*v.std()/len(v)**.5 < .5*law.var()
@@ -256,8 +256,8 @@ def test_samples_have_the_moments_of_the_predictions():
 
 def test_noise_is_added_once(fitted):
     X, _ = data(3, 4, 3)
-    np.testing.assert_allclose(fitted.predictive(X).var(), fitted.predictive(X, noise=False).var() + .05)
-    np.testing.assert_allclose(fitted.predictive(X, noise=False).std(), fitted.predict(X, return_std=True)[1])
+    np.testing.assert_allclose(fitted.predictive(X).var(), fitted.predictive(X, noise=0).var() + .05)
+    np.testing.assert_allclose(fitted.predictive(X, noise=0).std(), fitted.predict(X, return_std=True)[1])
 
 def test_mixture_against_integration():
     law = Mixture(np.array([[0.], [1.], [4.]]), np.array([[1.], [.25], [2.]]), np.array([.5, .3, .2]))

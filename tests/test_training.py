@@ -362,7 +362,7 @@ def test_langevin_against_particles(width, networks=8_000, runs=16):
     cuts = centre + np.sqrt(scale)*np.array([-1.5, -.5, .5, 1.5])[:, None]
     def of_cloud(cloud, mean, std):
         square = std**2 + (mean - centre)**2
-        law = cloud.predictive(X, noise=False)
+        law = cloud.predictive(X, noise=0)
         below = [law.cdf(cut) for cut in cuts]
         return np.concatenate([mean, square, [(square/scale).mean()], cloud.attention(X).ravel(), np.ravel(below)])
     theirs = np.array([of_cloud(*each) for each in zip(clouds, mean, std)])

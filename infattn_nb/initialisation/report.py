@@ -43,7 +43,7 @@ from ..layer.attention import Attention
 from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.output import bold_dashes, house_style, lines, pattern
-from ..numerics.output import picture, words_of, writable, write
+from ..numerics.output import picture, styled, words_of, writable, write
 from ..numerics.nonlinearities import identity, softmax
 from ..numerics.sampling import Rng, documented, in_order, pieces
 from ..numerics.sampling import progress_bar, seed_sequence
@@ -716,9 +716,8 @@ def figure(r, # a Report
            told=False, # with the sentences under them?
           ): # matplotlib.figure.Figure
     "The six panels side by side, in the house's style."
-    import matplotlib.style # late: it takes time
-    from matplotlib import pyplot as plt
-    with matplotlib.style.context(_styles()):
+    from matplotlib import pyplot as plt # late: it takes time
+    with styled(*_styles()):
         fig = top = plt.figure(figsize=(11, 8.2 if told else 6))
         if told:
             top, bottom = fig.subfigures(2, 1, height_ratios=(6, 2.2))
@@ -744,12 +743,11 @@ def _made_with(r):
 #| code-fold: true
 def _picture(panel, r):
     "A panel, drawn for a light page and for a dark one."
-    import matplotlib.style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     images = []
     for more in ((), ("initialisation/dark",)):
-        with matplotlib.style.context(_styles(*more)):
+        with styled(*_styles(*more)):
             fig = Figure(figsize=(4.2, 3.1))
             FigureCanvasAgg(fig)
             panel(r).draw(fig.subplots())

@@ -37,8 +37,11 @@ def value_and_error(f, # law -> number or array
     "f of a law and its error, from the draws or the quadrature that made the law."
     value = f(law)
     with np.errstate(invalid="ignore"):
-        values = [f(part) for part in _parts(law)]
-        error = np.std(values, axis=0, ddof=1)/np.sqrt(len(values))
+        values = np.array([f(part) for part in _parts(law)])
+        scale = np.abs(values).max(0) # squares of far tails underflow
+        scale = np.where((scale > 0) & np.isfinite(scale), scale, 1.)
+        spread = np.std(values/scale, axis=0, ddof=1)*scale
+        error = spread/np.sqrt(len(values))
         if law.coarse is not None: # a quadrature: three standard errors and more
             change = np.abs(f(law.coarse) - value)
             error = 3*error + change

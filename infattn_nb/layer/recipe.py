@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 from numpy.random import default_rng
 from scipy.special import logsumexp
-from scipy.stats import norm, qmc, t
+from scipy.stats import chi2, norm, qmc, t
 
 from ..laws.mixtures import ScaleMixture, head_rules, mixture_of_rules
 from .row_law import row_law
@@ -28,7 +28,7 @@ from ..numerics.sampling import lower_times, narrow, psd_factor, times_lower
 from ..numerics.sampling import wishart_factor
 from ..numerics.nonlinearities import identity, resolved, softmax
 from ..numerics.particles import Moves, cloud_at, pool, refresh, systematic
-from ..numerics.quadrature import normal_nodes
+from ..numerics.quadrature import normal_nodes, sobol_normals
 from ..numerics.sampling import BUFFER, MOST, Quasi, Streams, by_pieces
 from ..numerics.sampling import in_order, pieces, seed_sequence
 
@@ -233,10 +233,26 @@ def _limit_marginal(layer, i, doubling):
     fresh = partial(sample_variance, layer, layer.tokens, np.inf, i)
     law = _independent_row(layer, i, sample=fresh) if doubling else None
     if law is None:
-        rules, singular = _rules_of_one_head(replace(layer, heads=1), i)
+        rules, singular, beyond = _rules_of_one_head(replace(layer, heads=1), i)
         law = mixture_of_rules(rules, layer.heads, sample=fresh,
                                singular=singular and layer.heads == 1)
+        law = law.beside(_with_beyond(law, rules, layer.heads, beyond))
     return law
+
+def _with_beyond(law, rules, heads, beyond):
+    "The law with what one head's nodes do not reach: how far out it answers."
+    U, w = beyond
+    if not w.any():
+        return []
+    others, share = np.zeros(1), np.ones(1)
+    if heads > 1:
+        rest = mixture_of_rules(rules, heads - 1)
+        others, share = rest.variances, rest.weights
+    v = (np.add.outer(U, (heads - 1)*others)/heads).ravel()
+    w = heads*np.multiply.outer(w, share).ravel()
+    inside = law.weights*(1 - w.sum())
+    v = np.concatenate([law.variances, v])
+    return [ScaleMixture(v, np.concatenate([inside, w]))]
 
 def _independent_row(layer, i, **options):
     "The law by doubling, if the scores of row i are independent but for a shift."
@@ -251,7 +267,7 @@ def _independent_row(layer, i, **options):
                    heads=layer.heads, scale=layer.var_o*layer.var_v, **options)
 
 def _rules_of_one_head(layer, i):
-    "Gauss rules of u, which serve any number of heads; is the law of one singular?"
+    "Gauss rules of u, for any number of heads; is u's law singular? What they miss."
     if layer.weights is softmax: # a function that does not change
         return _kept_rules(_Row(layer, i, _numbers(layer, i)))
     return _found_rules(layer, i)
@@ -276,7 +292,18 @@ def _kept_rules(row):
 
 def _found_rules(layer, i):
     u, spans, singular = _one_head(layer, i)
-    return head_rules(normal_nodes(u, spans)), singular
+    beyond = _shells(u, len(spans))
+    return head_rules(normal_nodes(u, spans)), singular, beyond
+
+def _shells(u, r):
+    "The largest u on spheres outside the grids of r ≤ 4 dimensions; their weights."
+    if not 0 < r <= 4:
+        return np.zeros(0), np.zeros(0)
+    radius = np.arange(8, 36, .5)
+    e = np.array([[1.], [-1.]]) if r == 1 else sobol_normals(r, 256)
+    e /= np.linalg.norm(e, axis=1, keepdims=True)
+    largest = u((radius[1:, None, None]*e).reshape(-1, r).T).reshape(-1, len(e)).max(1)
+    return np.maximum.accumulate(largest), -np.diff(chi2.sf(radius**2, r))
 
 def _one_head(layer, i):
     "u as a function of g ~ N(0, I_r), (r, N) -> (N,); ranges of the scores; singular?"

@@ -18,8 +18,9 @@ from numpy.random import RandomState
 from ..laws.mixtures import Mixture
 from .circuits import deep, named
 from .descent_step import flat, loss_of, tried
-from .estimator import Estimator, not_fitted, only_where, r_squared
-from .estimator import suited, targets, verb
+from .estimator import Estimator, copied, like, not_fitted
+from .estimator import only_where, r_squared, suited, targets
+from .estimator import verb, weights_of_score
 from .trained import descended, infinitely_many_heads, one_layer
 from .trained import weights_of
 from ..numerics import checks
@@ -176,6 +177,7 @@ class AttentionDescent(Estimator):
             As always; in training the model is then that of at most fifty steps before.
         """
         model = type(self)(**self.get_params())
+        model.mask = copied(model.mask)
         X, Y, known = _problem(model, X, y)
         begin = infinitely_many_heads if model.heads == np.inf else one_layer
         begin = begin if model.layers is None else deep
@@ -322,10 +324,10 @@ class AttentionDescent(Estimator):
         "R² of the mean of the networks, or the share of right classes."
         guess = self.predict(X)
         if self._classifies():
-            right = guess == np.asarray(y)
-            return float(np.average(right.reshape(len(X), -1).mean(1),
-                                    weights=sample_weight))
-        return r_squared(targets(y, len(guess)), guess, sample_weight)
+            right = guess == like(y, guess)
+            w = weights_of_score(sample_weight, len(guess))
+            return float(np.average(right.reshape(len(guess), -1).mean(1), weights=w))
+        return r_squared(y, guess, sample_weight)
 
     def plot(self, ax: Any = None) -> Any:
         """Losses, and the scores of the training sequences before and after.

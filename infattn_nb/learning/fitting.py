@@ -26,7 +26,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from ..laws.mixtures import Mixture
-from .estimator import root_seed
+from .estimator import copied, root_seed
 from .layer_on_data import attend, averaged, complete, features
 from .layer_on_data import read, through_values, training_layer
 from .layer_on_data import CACHED, Likelihood, normals
@@ -534,14 +534,15 @@ def normalised(model, y): # Y (P, D), shift (D,), scale (D,)
     if not model.normalize_y or not len(Y):
         return Y, np.zeros(Y.shape[1]), np.ones(Y.shape[1])
     scale = Y.std(0)
-    scale = np.where(scale > 0, scale, 1.)
+    constant = scale <= 1e-12*np.abs(Y).max(0) # but for rounding
+    scale = np.where(constant, 1., scale)
     shift = Y.mean(0)
     return (Y - shift)/scale, shift, scale
 
 def model_likelihood(model, X, Y):
     "Of the model's normals; infinitely many heads are an average over one."
     names = "width", "var_qk", "var_vo", "scaling", "readout", "mask"
-    options = {name: getattr(model, name) for name in names}
+    options = {name: copied(getattr(model, name)) for name in names}
     heads = 1 if model.heads == np.inf else int(model.heads)
     layer = training_layer(X, heads, **options)
     return Likelihood(layer, layer.view(X, leading=True), Y, model.alpha)

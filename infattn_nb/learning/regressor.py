@@ -152,16 +152,20 @@ class AttentionRegressor(Estimator):
         return seconds(self, *_problem(self, X, y))
 
     @verb
-    def predictive(self, X: Any, noise: bool = True) -> Mixture:
+    def predictive(self, X: Any, noise: float | None = None) -> Mixture:
         """The law of y, (Q,) or (Q, D), at each sequence: one Gaussian per particle.
 
         Parameters
         ----------
         noise
-            of an observation; False: of the function itself
+            variance of an observation, in [0, ∞); None: the fitted `alpha_`; 0: the law
+            of the function itself
         """
         me, X = self._ready(X)
-        return law_of(me, X, me.alpha_ if noise else 0.)
+        if noise is None:
+            return law_of(me, X, me.alpha_)
+        return law_of(me, X, checks.number(noise, "noise", "[0, ∞)",
+                                           "pass the variance of an observation"))
 
     @verb
     def predict(self, X: Any, return_std: bool = False,
@@ -175,6 +179,8 @@ class AttentionRegressor(Estimator):
         return_cov
             also the covariance of the values (without noise), (Q, Q) or (Q, Q, D)?
         """
+        checks.flag(return_std, "return_std")
+        checks.flag(return_cov, "return_cov")
         if return_std and return_cov:
             checks.refuse("return_std", "be False with return_cov", "both",
                           "the covariance has the variances on its diagonal")
@@ -271,7 +277,6 @@ class AttentionRegressor(Estimator):
     @verb
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         "R² of the predictions as scikit-learn has it: the mean over outputs."
-        y = targets(y, len(X))
         return r_squared(y, self.predict(X), sample_weight)
 
     def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
@@ -291,10 +296,14 @@ class AttentionRegressor(Estimator):
         if not hasattr(self, "posterior_"):
             checks.refuse("compare", "follow `fit`", "a model without data",
                           "call fit(X, y) first")
-        rows = []
-        for H in heads:
-            other = type(self)(**self.get_params() | dict(heads=H))
+        heads = list(heads)
+        if not heads:
+            checks.refuse("heads", "hold one number at least", "none", "pass (1, 2)")
+        others = [type(self)(**self.get_params() | dict(heads=H)) for H in heads]
+        for other in others:
             _check(other)
+        rows = []
+        for other in others:
             found = fitted(other, self.posterior_.X, self.y_train_)
             rows.append((found.log_marginal_likelihood_value_,
                          found.log_marginal_likelihood_error_))
@@ -302,7 +311,7 @@ class AttentionRegressor(Estimator):
         share = np.exp(value - value.max())
         columns = {"log evidence": value, "error": error,
                    "probability": share/share.sum()}
-        return pd.DataFrame(columns, list(heads)).rename_axis("heads")
+        return pd.DataFrame(columns, heads).rename_axis("heads")
 
     def _ready(self, X):
         "What answers, itself or, before `fit`, its prior; and X, cleaned."

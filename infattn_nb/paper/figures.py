@@ -16,7 +16,6 @@ from contextlib import closing, nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
-import matplotlib.style
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.random import SFC64, Generator, SeedSequence
@@ -32,7 +31,7 @@ from ..numerics import checks
 from ..numerics.sampling import BLOCK, Mirrored, Rng, documented, in_order
 from ..numerics.sampling import pieces, psd_factor
 from ..numerics.nonlinearities import clip, relu
-from ..numerics.output import house_style
+from ..numerics.output import house_style, styled
 from ..numerics.quadrature import line
 from .tables import COLUMNS, Job, Plan, Study, cell_rows, save_block
 from .tables import saved_block, series, table
@@ -110,7 +109,7 @@ def _figure(name, study, part, draw, about):
         elif options:
             checks.refuse("data", f"be None to be computed with {', '.join(options)}",
                           "a table", "leave one out", TypeError)
-        with matplotlib.style.context(house_style()):
+        with styled(house_style()):
             return data, draw(table(data))
     figure.__name__ = figure.__qualname__ = f"figure_{name.removeprefix('fig')}"
     figure.__doc__ = about + _OF_A_FIGURE

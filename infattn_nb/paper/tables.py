@@ -25,13 +25,11 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
 
-import matplotlib.style
 import numpy as np
 from numpy.random import SeedSequence
 
 from ..numerics import checks
-from ..numerics.output import picture, write
-from ..numerics.output import house_style
+from ..numerics.output import house_style, picture, styled, write
 
 # %% ../../nbs/78_store.ipynb #65fe11fd
 try:
@@ -230,7 +228,7 @@ def files(data, fig, parameters):
     about = dict(**parameters, columns=COLUMNS)
     yield "json", (json.dumps(about, indent=1) + "\n").encode()
     laid_out = {"figure.constrained_layout.use": False}
-    with matplotlib.style.context([house_style(), laid_out]):
+    with styled(house_style(), laid_out):
         fig.draw_without_rendering() # once for both
         fig.set_layout_engine(None) # "none" would draw it again for each
         yield "png", picture(fig, "png")

@@ -534,7 +534,8 @@ class Paths:
             F = f(m + σ*x)*root
             P = F @ H.T
             parts.append(P)
-            tail, change = _open(F, P)
+            y, half, _ = hermite(nodes//2, 2)
+            tail, change = _open(F, P, f(m + σ*y)*half)
             left = max(left, tail)
             rough = max(rough, change)
         P = np.concatenate(parts)
@@ -656,13 +657,14 @@ class Paths:
         y = state.known.get(l, state.value[l])
         return np.mean(x*y) - np.mean(state.known.get(p, x))*np.mean(y)
 
-def _open(F, P):
-    "The largest share of the squares of F that is not in P, and by half of the grid."
+def _open(F, P, F_half):
+    "The largest share of the squares of F that is not in P; what half the grid changes."
     square = (F*F).sum(1)
     square = np.where(square > 0, square, 1.)
     tail = 1 - (P*P).sum(1)/square
-    half = 2*(F[:, ::2]**2).sum(1)/square
-    return max(tail.max(), 0.), np.abs(half - 1).max()
+    half = (F_half*F_half).sum(1)/square
+    change = np.abs(half - 1).max()
+    return max(tail.max(), 0.), change if change > 1e-13 else 0.
 
 def _is_source(atom):
     "Is it a G-var, or the constant None?"
