@@ -146,6 +146,7 @@ class Tokens(TokenLaw):
         ndarray
             (s, s), or (K, error)
         """
+        checks.memory(12*self.seq_len**2, "seq_len", "take fewer tokens")
         return self.activation.dual(self.hidden_cov, return_error=return_error)
 
     def factor(self, n: float, size: Any, rng: Any) -> np.ndarray:

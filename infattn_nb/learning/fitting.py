@@ -30,6 +30,7 @@ from .estimator import copied, root_seed
 from .layer_on_data import attend, averaged, complete, features
 from .layer_on_data import read, through_values, training_layer
 from .layer_on_data import CACHED, Likelihood, normals
+from ..numerics import checks
 from ..numerics.sampling import psd_factor
 from ..numerics.particles import Moves, climb, cloud_at, islands, kept, pool
 from ..numerics.particles import refresh, systematic
@@ -555,7 +556,13 @@ def fitted(model, X, y, executor=None): # Fitted
     explore_seed, later, tune_seed = root_seed(model.random_state).spawn(3)
     explore = by_average if model.heads == np.inf else by_particles
     def found(likelihood):
-        return explore(model, likelihood, explore_seed, executor)
+        try:
+            return explore(model, likelihood, explore_seed, executor)
+        except np.linalg.LinAlgError:
+            checks.refuse("y", "be as large as the prior expects, about "
+                          f"{np.sqrt(least_noise(model.var_vo, X)*1e12):.2g}",
+                          f"targets up to {np.abs(Y).max():.2g}",
+                          "pass normalize_y=True, or a larger var_vo or alpha")
     if model.optimizer is None or not len(Y):
         result = found(likelihood)
     else:

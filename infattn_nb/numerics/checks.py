@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['small_is_zero', 'MASKS', 'refuse', 'real', 'number', 'count', 'heads', 'width', 'shape', 'output', 'cov', 'mask_word',
-           'mask', 'choice', 'flag', 'kind', 'function', 'executor', 'returned', 'rowwise']
+           'mask', 'choice', 'flag', 'kind', 'function', 'executor', 'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/40_checks.ipynb #3e9fa4bd
+import os
 from concurrent.futures import Executor
 from difflib import get_close_matches
 from operator import index
@@ -301,6 +302,19 @@ def executor(pool): # Executor or None
         refuse("executor", "be a concurrent.futures.Executor or None", f"{pool!r:.60}",
                "pass e.g. ProcessPoolExecutor()", TypeError)
     return pool
+
+def memory(numbers, # floats that are held at a time
+           what, # that needs them, for the message
+           remedy, # last words of the message
+          ):
+    "Raise if what is asked for needs more memory than this machine has."
+    try:
+        most = os.sysconf("SC_PHYS_PAGES")*os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError): # not on every system
+        return
+    if 8*numbers > most:
+        refuse(what, f"fit into {most/2**30:.0f} GiB of memory",
+               f"about {8*numbers/2**30:.0f} GiB", remedy)
 
 def returned(y, # what a user's function has returned
              call, # the call, for the message: "weights(scores)"
