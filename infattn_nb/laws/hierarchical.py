@@ -354,7 +354,7 @@ class HierarchicalGaussian:
             rng = _one_seed(rng) # the same draws for all laws
         value, error = self._log_density(at, n, rng, islands, executor)
         if self.nearby:
-            others = [law._log_density(at, n, rng, islands, executor)[0]
+            others = [_log_density_if_any(law, at, n, rng, islands, executor)
                       for law in self.nearby]
             error = error + _largest_change(others, value)
         if self.estimates is not None:
@@ -457,6 +457,13 @@ def _one_seed(rng):
     "A seed that gives the same draws each time; of a Generator, its next child."
     root = seed_sequence(rng)
     return root.spawn(1)[0] if isinstance(rng, Generator) else root
+
+def _log_density_if_any(law, at, *options):
+    "Infinite where a disturbed law is singular: then nothing is known of the density."
+    try:
+        return law._log_density(at, *options)[0]
+    except ValueError:
+        return np.full(at.shape[:-1], np.inf)
 
 def _error_of_mean(x):
     "The standard error of the mean of independent estimates, on the first axis."

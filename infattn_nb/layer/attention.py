@@ -258,7 +258,7 @@ class Attention:
         Parameters
         ----------
         replicates
-            independent scramblings
+            independent scramblings, at least 2: their spread is the error
         rng
             None | int | SeedSequence | Generator: the scrambling
         return_error
@@ -269,8 +269,7 @@ class Attention:
         HierarchicalGaussian
             HierarchicalGaussian with constant S, or (law, error (s, s))
         """
-        least = 2 if return_error else 1
-        replicates = checks.count(replicates, "replicates", least, 2**16)
+        replicates = checks.count(replicates, "replicates", 2, 2**16)
         S = np.stack(head_averages(self, seed_sequence(rng).spawn(replicates)))
         law = HierarchicalGaussian.averaged(S)
         if not self.narrow:

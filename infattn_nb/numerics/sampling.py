@@ -585,7 +585,7 @@ def wishart_factor(F: np.ndarray, df: float, rng: Generator,
     if m < q - 1 and m % 1:
         checks.refuse("df", f"be a whole number, or at least {q - 1}", f"{m:g}",
                       "no Wishart law has fewer, broken degrees of freedom")
-    FT = np.empty((len(F), int(min(q, m)), *shape))
+    FT = np.empty((len(F), _columns(q, m), *shape))
     for j, t in enumerate(_bartlett_columns(q, m, rng, shape)):
         i = j if lower else 0
         FT[:i, j] = 0.
@@ -594,14 +594,18 @@ def wishart_factor(F: np.ndarray, df: float, rng: Generator,
 
 def wishart_triangle(q, df, rng, shape):
     r"$T$ itself, samples last, with `df` in [1, ∞): (q, min(q, df), …)."
-    T = np.zeros((q, int(min(q, df)), *shape))
+    T = np.zeros((q, _columns(q, df), *shape))
     for j, t in enumerate(_bartlett_columns(q, df, rng, shape)):
         T[j:, j] = t
     return T
 
+def _columns(q, m):
+    "Of T: all q if a chi-square of m − q + 1 degrees of freedom is left for the last."
+    return int(q if m > q - 1 else m)
+
 def _bartlett_columns(q, m, rng, shape):
     "The columns of T, each from the diagonal on."
-    for j in range(int(min(q, m))):
+    for j in range(_columns(q, m)):
         t = np.empty((q - j, *shape))
         np.sqrt(rng.chisquare(m - j, shape), out=t[0])
         rng.standard_normal(out=t[1:])
