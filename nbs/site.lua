@@ -1,5 +1,5 @@
 -- What only the site needs, done while Quarto renders a page. Everything it knows of the project stands in settings.ini.
--- 1. Each page offers its notebook: a copy lies in notebooks/, so the link works in every copy of the site, offline too.
+-- 1. Each page offers its notebook: tools/offer.py writes it into notebooks/, so the link works in every copy of the site, offline too.
 -- 2. Links to the code host appear only when settings.ini says `published = True`; names of code link to this copy of the pages, names of arguments nowhere.
 -- 3. Where the source of a function is open, its signature is not printed a second time above it.
 -- 4. A full stop or a comma stays on the line of its formula.
@@ -60,14 +60,10 @@ end
 
 local function is_source_link(block) return not published and block.t == "Para" and stringify(block) == "source" end
 
-local function offer(name)
-  local text = read(root .. "/nbs/" .. name):gsub('"image/png": "[^"]*",%s*', ""):gsub('"text/html": %[.-\n%s*%],%s*', ""):gsub("\n +", "\n") -- who downloads it runs it
-  local folder = quarto.project.output_directory .. "/notebooks"
-  pandoc.system.make_directory(folder, true)
-  local file = assert(io.open(folder .. "/" .. name, "wb"))
-  file:write(text)
-  file:close()
-  local links = {pandoc.Link("download this notebook", "notebooks/" .. name, "", {["data-noresolveinput"] = "", download = name})}
+local function offer(name) -- tools/offer.py writes what is offered; with stored tables it is a zip
+  local offered = name
+  if read(root .. "/nbs/" .. name):find('\\"data/', 1, true) then offered = name:gsub("%.ipynb$", ".zip") end
+  local links = {pandoc.Link("download this notebook", "notebooks/" .. offered, "", {["data-noresolveinput"] = "", download = offered})}
   if published then
     links[2] = pandoc.Link("view its source", repo .. "/blob/" .. get("branch") .. "/nbs/" .. name)
     links[3] = pandoc.Link("report an issue", repo .. "/issues/new")
