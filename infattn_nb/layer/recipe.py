@@ -463,7 +463,8 @@ def even_cycle(arcs): # (s, s)
             tried += 1
             if arcs[path[-1], first] and len(path) % 2 == 0:
                 return True
-            paths += [(*path, j) for j in after[path[-1]] if j > first and j not in path]
+            paths += [(*path, j) for j in after[path[-1]]
+                      if j > first and j not in path]
     return False
 
 def unequal(layer, # Attention

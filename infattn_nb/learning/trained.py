@@ -154,13 +154,15 @@ class InfiniteHeads:
     def of(cls, layer, nodes, seed):
         "With so many nodes, a power of two."
         d = len(layer.bases[0][0])
-        sets = [normals(d*d, nodes//SCRAMBLES, child) for child in seed.spawn(SCRAMBLES)]
+        seeds = seed.spawn(SCRAMBLES)
+        sets = [normals(d*d, nodes//SCRAMBLES, child) for child in seeds]
         return cls(layer, np.concatenate(sets, axis=1).reshape(d, d, 1, nodes))
 
     def judged(self, view): # Kernels, relative standard error of the worst entry
         "Between the sequences of a view, and how far the sets of nodes differ."
         sets = np.split(self.forms, SCRAMBLES, axis=3)
-        each = np.array([InfiniteHeads(self.layer, B).kernels(view, view) for B in sets])
+        each = np.array([InfiniteHeads(self.layer, B).kernels(view, view)
+                         for B in sets])
         mean = each.mean(0)
         size = np.sqrt(np.einsum("kpp->kp", mean))
         spread = each.std(0, ddof=1)/np.sqrt(SCRAMBLES)
