@@ -197,6 +197,42 @@ def test_samplers_of_ones_own(size=10**6):
     s = X.simulate(2, size, rng=0)
     assert abs(s["squares_moment"][0] - X.squares_moment(2)) < 10*s["squares_moment"][1]
 
+def key_on_query(φ):
+    "A score whose key is built on its own query: within Assumption 1, outside the hypothesis of Lemma 10."
+    p = Program()
+    u, = p.inputs([[1.]])
+    x = tanh(u)
+    q = p.matrix(var=2.) @ x
+    return p, x, q, p.score(q, p.matrix(var=.5) @ φ(q))
+
+@pytest.mark.power("variance of the score 8 % off, distribution functions .033 apart; Lemmas 12 and 14 as if the terms were independent are rejected at n = 2")
+@pytest.mark.parametrize("φ, f", [(tanh, np.tanh), (relu, lambda z: np.maximum(z, 0))], ids=["tanh", "ReLU"])
+def test_scores_one_after_the_other(φ, f, size=100_000):
+    "Given its query a score is exactly normal, by literal matrices; in the limit it is that of Definition 1."
+    p, x, q, score = key_on_query(φ)
+    rng = np.random.default_rng(0)
+    for n in (2, 5):
+        z = np.tanh(rng.standard_normal((size, n, 1)))
+        W, V = (np.sqrt(v/n)*rng.standard_normal((size, n, n)) for v in (2., .5))
+        query = W @ z
+        key = V @ f(query)
+        literal = (query*key).sum((1, 2))/np.sqrt(n)
+        variance = .5*(f(query)**2).mean((1, 2))*(query**2).mean((1, 2))
+        alive = variance > 0 # ReLU kills a query of two coordinates
+        assert kstest((literal/np.sqrt(variance))[alive], norm.cdf).pvalue > 1e-9 > kstest(literal/literal.std(), norm.cdf).pvalue
+        drawn = simulate(p, [], n, size=20_000, rng=1, scores=[score])[1][:, 0]
+        assert ks_2samp(literal[:20_000].round(9), drawn.round(9)).pvalue > 1e-9
+        apart = .5*(f(query)**2).mean((1, 2))*2*(z**2).mean((1, 2)) # k₂ given all inputs
+        X = (query*key)[:, :2, 0]
+        right, *wrong = (d.mean()/d.std()*np.sqrt(size) for d in (literal**2 - variance, literal**2 - apart, (X**2).prod(1) - apart**2))
+        assert abs(right) < 6 and (min(wrong) > 6 or n > 2)
+    exact = limit(p).score_cov([score]).item()
+    γ = 2*tanh.dual([[1.]]).item() # variance of the query; then of its image
+    assert exact == pytest.approx(γ*.5*φ.dual([[γ]]).item(), rel=1e-9)
+    wide = simulate(p, [], 1024, size=4000, rng=2, scores=[score])[1][:, 0]
+    assert kstest(wide, norm(scale=exact**.5).cdf).pvalue > 1e-9
+    with pytest.raises(ValueError, match="Lemma 10 fails"): ExchangeableScores(p, [1.])
+
 def test_a_sum_that_is_always_zero(): assert ExchangeableScores(np.eye(2), [0.]).kurtosis(4) == ExchangeableScores(np.zeros((2, 2)), [1.]).kurtosis(np.inf) == 0
 
 def test_determinism():

@@ -3,6 +3,7 @@ import tracemalloc
 import warnings
 from dataclasses import replace
 from functools import lru_cache
+from itertools import permutations
 from unittest.mock import patch
 
 import joint # the benchmark
@@ -438,6 +439,38 @@ def test_limits_of_joint_densities():
     assert diagonal.law().logpdf([1., 2.]) == pytest.approx(norm.logpdf([1., 2.]).sum(), abs=1e-12)
     twins = replace(EQUAL, tokens=Tokens(2, identity, np.ones((2, 2)))) # identical tokens
     with pytest.raises(ValueError, match="singular"): twins.law().logpdf([1., 1.])
+
+@pytest.mark.parametrize("mask, infinite", [
+    ([[1, 1, 1], [1, 1, 0], [0, 1, 1]], True), # no rows alike: said about 0
+    ([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]], True), ([[1, 1, 0], [0, 1, 1], [1, 0, 1]], False),
+    ([[1, 0, 0], [1, 1, 0], [1, 1, 1]], False)], ids=["pair", "cycle of four", "cycle of three", "causal"])
+def test_infinite_where_matchings_have_both_signs(mask, infinite):
+    "Density at equal outputs: infinite where determinants of random attention matrices have both signs; where not, an average over them."
+    mask = np.array(mask, dtype=bool)
+    law = Attention(Tokens(len(mask), identity, np.eye(len(mask))), var_q=.25, mask=mask).law()
+    value, error = law.logpdf(np.ones(len(mask)), return_error=True)
+    G = np.random.default_rng(0).standard_normal((50_000, *mask.shape))
+    A, wide = (softmax(np.where(mask, τ*G, -np.inf)) for τ in (.5, 4.))
+    signs = np.sign(np.linalg.det(wide))
+    assert (np.ptp(signs) == 2) == infinite == np.isposinf(value)
+    if infinite: assert error == 0
+    else:
+        drawn = np.exp(-len(mask)/2)/(2*np.pi)**(len(mask)/2)/np.abs(np.linalg.det(A)) # 1'(AA')⁻¹1 = s
+        assert abs(np.exp(value) - drawn.mean()) < 6*(drawn.std()/np.sqrt(len(A)) + error*np.exp(value))
+
+def test_even_cycles_by_all_permutations():
+    "Perfect matchings of both signs, one by one."
+    from infattn_nb.layer.recipe import both_signs
+    rng = np.random.default_rng(0)
+    found = []
+    for s in (1, 2, 3, 4, 5):
+        signs = {p: round(np.linalg.det(np.eye(s)[list(p)])) for p in permutations(range(s))}
+        for _ in range(150):
+            see = (rng.random((s, s)) < rng.choice([.25, .4, .6])) | (rng.random() < .7)*np.eye(s, dtype=bool)
+            known = {sign for p, sign in signs.items() if see[range(s), p].all()}
+            assert both_signs(see) == (len(known) == 2)
+            found.append(len(known))
+    assert min(np.bincount(found)) > 50
 
 # --- against the references of benchmarks/joint.py
 

@@ -285,6 +285,18 @@ def test_overlap_at_its_ends():
     one, two = (row_overlap(2.**e, 2*np.sqrt(2*e*np.log(2)), .7) for e in (60, 120))
     assert abs(np.log2(one/two)/60 - .3/1.7) < .04 # s^{−(1−ρ)/(1+ρ)} in the frozen phase
 
+@pytest.mark.power("an exponent .04 off: −3 instead of −2.19 for ρ < 0 just beyond β = 1")
+@pytest.mark.parametrize("β, ρ, exponent", [(.9, -.5, -1.81), (1.1, -.5, -2.19), (1.5, -.5, -2.75), (2.5, -.5, -3.), (1.1, -.9, 1 + .242 - 4.4), (2., .7, -.3/1.7)])
+def test_exponents_of_the_overlap(β, ρ, exponent):
+    one, two = (row_overlap(2.**e, β*np.sqrt(2*e*np.log(2)), ρ) for e in (60, 120))
+    assert abs(np.log2(two/one)/60 - exponent) < .04
+
+def test_an_overlap_below_all_floats():
+    "Was 0."
+    τ = 1.1*np.sqrt(2*np.log(2)*np.array([300, 400]))
+    assert 1e-198 < row_overlap(2.**300, τ[0], -.5) < 1e-195
+    with pytest.raises(ValueError, match="overlap of at least 1e-280"): row_overlap(2.**400, τ[1], -.5)
+
 @pytest.mark.power("τ²/n instead of the exact term, by more than ten standard errors")
 @pytest.mark.parametrize("s, τ, n", [(2, 1., 16), (4, 2., 64), (16, 2., 128)])
 def test_first_term_in_the_width(s, τ, n):
@@ -293,6 +305,56 @@ def test_first_term_in_the_width(s, τ, n):
     error, mean = v.std()/np.sqrt(len(v)), participation_moments(s, τ, 1)[0]
     assert abs(v.mean() - mean - width_term(s, τ)/n) < 6*error + 3/n**2
     assert abs(v.mean() - mean - τ**2/n) > 10*error
+
+def second_differences(s, τ, step, nodes):
+    "The term in 1/n without its derivation: h(K, ϑ) = E AᵀKA on a grid of normals, bent by every entry of K_n and by ϑ; covariances of a Wishart matrix and of ϑ = K₁₁χ²/n."
+    x, w = np.polynomial.hermite_e.hermegauss(nodes)
+    z = np.stack(np.meshgrid(*[x]*s, indexing="ij"), -1).reshape(-1, s)
+    weight = np.prod(np.meshgrid(*[w/w.sum()]*s, indexing="ij"), axis=0).ravel()
+    entries = [(i, j) for i in range(s) for j in range(i, s)]
+    def h(change):
+        K = np.eye(s)
+        for (i, j), d in zip(entries, change): K[i, j] = K[j, i] = (i == j) + d
+        g = τ*np.sqrt(1 + change[-1])*z @ np.linalg.cholesky(K).T
+        a = np.exp(g)/np.exp(g).sum(1, keepdims=True)
+        return weight @ np.einsum("bi,ij,bj->b", a, K, a)
+    C = np.diag([2. if i == j else 1. for i, j in entries] + [4.])
+    C[0, -1] = C[-1, 0] = 2.
+    e = step*np.eye(len(C))
+    return sum(C[a, b]/2*(h(e[a] + e[b]) - h(e[a] - e[b]) - h(e[b] - e[a]) + h(-e[a] - e[b]))/(4*step**2) for a, b in zip(*np.nonzero(C)))
+
+@pytest.mark.power("1e-5 of the term: each of its parts, and the covariance of ϑ with K₁₁ counted once instead of twice")
+@pytest.mark.parametrize("s, τ, nodes", [(2, .1, 40), (2, .8, 60), (2, 2., 100), (3, 1.6, 40)])
+def test_width_term_by_second_differences(s, τ, nodes):
+    from infattn_nb.convergence.long_sequences import _slope
+    once, twice = (second_differences(s, τ, step, nodes) for step in (.02, .04))
+    oracle, found = (4*once - twice)/3, width_term(s, τ)
+    np.testing.assert_allclose(found, oracle, rtol=1e-5)
+    assert abs(found - 2/s*τ**2*_slope(s, τ**2) - oracle) > .1*abs(oracle) # what stood here before
+
+@pytest.mark.power("half the term, by more than nine standard errors")
+def test_width_term_by_literal_draws():
+    "s = 2, τ = .8, n = 64: tokens by Bartlett, a query of its own; minus the same normals at infinite width, and minus what is linear in the fluctuations."
+    τ, n, size = .8, 64, 10**6
+    rng = np.random.default_rng(0)
+    a, b = (np.sqrt(rng.chisquare(n - k, size)/n) for k in (0, 1))
+    t, z1, z2 = rng.standard_normal((3, size))/np.sqrt([[n], [1], [1]])
+    χ = rng.chisquare(n, size)/n
+    weight = lambda difference: 1/(1 + np.exp(-difference)) # of the first token
+    p = weight(τ*a*np.sqrt(χ)*((a - t)*z1 - b*z2))
+    v = (p*a + (1 - p)*t)**2 + ((1 - p)*b)**2
+    p = weight(τ*(z1 - z2))
+    u = p**2 + (1 - p)**2
+    known = np.stack([np.ones(size), a*a - 1, b*b - (n - 1)/n, χ - 1], 1)
+    fit, *_ = np.linalg.lstsq(known, v - u, rcond=None)
+    left = v - u - known[:, 1:] @ fit[1:]
+    error = n*left.std()/np.sqrt(size)
+    assert abs(n*left.mean() - width_term(2, τ)) < 6*error < .6*width_term(2, τ)/2
+
+@pytest.mark.parametrize("s", [2, 3, 10])
+def test_width_term_of_small_scores(s):
+    "By hand: κ/τ² → (s − 1)/s + 4(s − 1)/s³."
+    np.testing.assert_allclose(width_term(s, .01)/1e-4, (s - 1)/s + 4*(s - 1)/s**3, rtol=1e-3)
 
 def test_slope_of_the_mean():
     "dE u/dτ² = E[u − 4Σa³ + 3u²], which the term in the width differentiates once more."

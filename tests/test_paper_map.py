@@ -12,10 +12,10 @@ from infattn_nb import Program
 
 ROOT = Path(__file__).parent.parent
 ITEMS = """§2.1, P(1); P(2)–P(4); §2.1 (i), (ii); §2.2, P(5); §2.2, P(6); Definition 1 (A)(i)–(iii);
-Definition 1 (B)(iv); Fact 1; Assumption 1 (a), (b); Theorem 1; Corollary 2; Example 1; Theorem 3;
-section 4, P(7); Figure 1 (A); Figure 1 (B); Figure 2 (A); Figure 2 (B); Figure 3 and its KL;
-ReLU figure and KL; KL of the limit by H; A.1; A.2; Lemma 4; Lemma 5; Facts 2, 3, Remark 1;
-Definition 2, Fact 4; Proposition 6, Lemma 7; Proposition 8; Lemma 9; Lemmas 10–15; Lemma 16, P(8);
+Definition 1 (B)(iv); Fact 1, P(7); Assumption 1 (a), (b); Theorem 1; Corollary 2; Example 1; Theorem 3;
+section 4; Figure 1 (A); Figure 1 (B); Figure 2 (A); Figure 2 (B); Figure 3 and its KL;
+ReLU figure and KL; KL of the limit by H; A.1; A.2; Lemma 4; Lemma 5; Facts 2, 3;
+Definition 2, Fact 4; Proposition 6, Lemma 7, footnote 3; Proposition 8; Lemma 9; Lemmas 10–15; Lemma 16, P(8);
 C.1.2, P(9)–P(12); Lemma 17; Lemma 18; C.1.3; C.2; §5.1 protocol; §6: deeper stacks;
 §6: longer sequences; §6: training"""
 

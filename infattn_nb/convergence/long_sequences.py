@@ -326,6 +326,11 @@ def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     Returns
     -------
     float
+
+    Raises
+    ------
+    ValueError
+        if the overlap is below 1e−280
     """
     s, τ = _row(s, score_sd)
     pass_one = "pass the cosine of the two tokens"
@@ -335,7 +340,12 @@ def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     both, kept, lost = _pairs(x, τ, ρ, far)
     few = log1p(-np.minimum(lost, .5))
     log_kept = np.where(lost < .5, few, log(np.maximum(kept, 1e-99)))
-    return s*_STEP**2*float((both*exp((s - 1)*log_kept)).sum())
+    log_both = log(np.maximum(both, 1e-300)) + log(s) # s may exceed what both allows
+    overlap = _STEP**2*float(exp(log_both + (s - 1)*log_kept)[both > 1e-300].sum())
+    if overlap < 1e-280:
+        checks.refuse("s", "leave an overlap of at least 1e-280", f"{s:.3g}",
+                      "pass fewer tokens: its exponent is on the page Long sequences")
+    return overlap
 
 _STEP = .3 # of ξ and η
 
@@ -399,7 +409,7 @@ def width_term(s: float, score_sd: float) -> float:
     near = [_slope(s, τ**2*(1 + k*step)) for k in (-2, -1, 1, 2)]
     bend = (near[0] - 8*near[1] + 8*near[2] - near[3])/(12*step*τ**2)
     tilt = 1 - u + 6*(u2 - _mean_power(s, τ, 3))
-    return τ**2*(tilt + 2/s*_slope(s, τ**2)) + (3 + 2/s)*τ**4*bend
+    return τ**2*(tilt + 4/s*_slope(s, τ**2)) + (3 + 2/s)*τ**4*bend
 
 def _slope(s, variance):
     "dE u/dτ² at τ² = `variance`."

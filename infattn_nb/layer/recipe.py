@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['MANY_HEADS', 'MOST_HEADS', 'KEEP', 'STEPS', 'PARTICLES', 'LEVELS', 'ROUND', 'WANTED', 'HOPELESS', 'LATENTS',
-           'FARTHEST', 'scores_of', 'weights_and_values', 'weights_of', 'covariance', 'covariance_given',
+           'FARTHEST', 'PATHS', 'scores_of', 'weights_and_values', 'weights_of', 'covariance', 'covariance_given',
            'most_samples', 'sample_covariances', 'sample_variance', 'sample_scores', 'outputs', 'values_of',
            'sample_outputs', 'head_averages', 'average_of_heads', 'limit_marginal', 'disturbed', 'limit_of_many_heads',
            'Observed', 'observed', 'at_noise', 'next_noise', 'approach', 'reachable', 'most', 'widening', 'far_density',
-           'peaked', 'unequal']
+           'peaked', 'both_signs', 'even_cycle', 'unequal']
 
 # %% ../../nbs/50_recipe.ipynb #takes
 from dataclasses import dataclass, field, replace
@@ -17,6 +17,8 @@ from math import prod
 
 import numpy as np
 from numpy.random import default_rng
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
 from scipy.special import logsumexp
 from scipy.stats import chi2, norm, qmc, t
 
@@ -513,10 +515,40 @@ def peaked(layer): # Attention at infinite width
     "Is the density of one head infinite where all outputs are equal?"
     K = layer.tokens.kernel()
     see = np.ones((len(K), len(K))) if layer.mask is None else layer.mask
-    twins = len(np.unique(see, axis=0)) < len(K)
     moving = layer.weights is softmax and _score_var(layer) > 0
     regular = np.linalg.eigvalsh(K)[0] > 1e-9*K.trace()
-    return layer.heads == 1 and moving and twins and regular
+    return layer.heads == 1 and moving and regular and both_signs(see)
+
+def both_signs(see): # mask (s, s)
+    "Do rows and the tokens that they see have perfect matchings of either sign?"
+    see = np.asarray(see, dtype=bool)
+    partner = maximum_bipartite_matching(csr_array(see), perm_type="column")
+    if (partner < 0).any():
+        return False
+    arcs = see[:, partner]
+    np.fill_diagonal(arcs, False)
+    if (arcs & arcs.T).any():
+        return True
+    _, part = connected_components(csr_array(arcs), connection="strong")
+    return any(even_cycle(arcs[np.ix_(part == k, part == k)])
+               for k in np.flatnonzero(np.bincount(part) > 1))
+
+PATHS = 10**5 # tried at most: graphs without an even cycle have few arcs
+
+def even_cycle(arcs): # (s, s)
+    "Is there a directed cycle of even length?"
+    after = [np.flatnonzero(row) for row in arcs]
+    tried = 0
+    for first in range(len(arcs)): # the smallest vertex of the cycle
+        paths = [(first,)]
+        while paths and tried < PATHS:
+            path = paths.pop()
+            tried += 1
+            if arcs[path[-1], first] and len(path) % 2 == 0:
+                return True
+            paths += [(*path, j) for j in after[path[-1]]
+                      if j > first and j not in path]
+    return False
 
 def unequal(layer, # Attention
             y, # (..., s)

@@ -41,12 +41,14 @@ class AttentionDescent(Estimator):
     r"""One attention layer of any width, trained by gradient descent, exactly.
 
     Many networks from random starts at once; their weights are never drawn:
-    @eq-training-finite and @eq-training-limit. scikit-learn's verbs.
+    @eq-training-finite and @eq-training-limit. With infinitely many heads up to
+    `kernel_error_`. scikit-learn's verbs.
 
     Parameters
     ----------
     heads
-        H; np.inf: kernel regression with the tangent kernel (width np.inf only)
+        H; np.inf: kernel regression with the tangent kernel (width np.inf only), by a
+        quadrature over one head that states its error
     width
         m, of queries, keys and values of every head: a whole number in [1, ∞]
     readout
@@ -262,6 +264,16 @@ class AttentionDescent(Estimator):
             checks.refuse("heads", "be finite for scores", "np.inf",
                           "attention(X) gives their mean weights")
         return self._of_layer("scores", X, when, layer)
+
+    @property
+    def kernel_error_(self) -> float:
+        """How precise the two kernels of infinitely many heads are; else 0.
+
+        Standard error of the worst entry among the training sequences, relative to
+        the geometric mean of its two diagonal entries.
+        """
+        self._fitted()
+        return getattr(self.trained_, "error", 0.)
 
     @property
     def circuits_(self) -> dict[str, dict]:

@@ -25,7 +25,7 @@ def _softmax_weight(*p, j):
 # %% ../../nbs/12_growth.ipynb #32860a50
 #| code-fold: true
 def softmax_weight(s: int, j: int = 0) -> Nonlinearity:
-    r"""The weight $\mathrm{SoftMax}(p)_j$ with Lipschitz constant $\sqrt2/4$ (Lemma 7).
+    r"""The weight $\mathrm{SoftMax}(p)_j$, with Lipschitz constant $\sqrt2/4$.
 
     Parameters
     ----------
