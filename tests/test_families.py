@@ -156,7 +156,7 @@ def small(kind, **entries):
 LONG = dict(rope_type="llama3", factor=8., low_freq_factor=1., high_freq_factor=4., original_max_position_embeddings=64)
 ODD = [
     *(("gpt2", dict(hidden_size=None, n_embd=n), "n_embd") for n in (np.nan, np.inf, 1e400, 10**400, "64", 0, True, [64])), *(("gpt2", dict(num_hidden_layers=None, n_layer=n), "n_layer") for n in (np.inf, 10**7, 1.5)),
-    ("gpt2", dict(num_attention_heads=None, n_head=5), "n_head"), ("gpt2", dict(hidden_size=None), "hidden_size"), *(("gpt2", dict(n_inner=n), "n_inner") for n in ("256", [3], -5, 1.5)),
+    ("gpt2", dict(num_attention_heads=None, n_head=5), "n_head"), *(("gpt2", dict(n_inner=n), "n_inner") for n in ("256", [3], -5, 1.5)),
     *(("gpt2", dict(initializer_range=x), "initializer_range") for x in (-.02, np.nan, np.inf, 1e300, "a")), ("gpt2", dict(scale_attn_weights="no"), "scale_attn_weights"), ("gpt2", dict(layer_norm_epsilon=-1.), "layer_norm_epsilon"),
     *(("llama", dict(num_key_value_heads=x), "num_key_value_heads") for x in ("2", 0, 3)), *(("llama", dict(head_dim=x), "head_dim") for x in ("16", -2, 0)), *(("llama", dict(rope_theta=x), "rope_theta") for x in ("1e4", .5, np.inf)),
     ("llama", dict(rope_scaling="linear"), "rope_scaling"), ("llama", dict(rope_parameters="x"), "rope_parameters"), ("gemma3_text", dict(rope_parameters=dict(sliding_attention=3)), "rope_parameters'\\]\\['sliding_attention"),

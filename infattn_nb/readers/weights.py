@@ -16,7 +16,7 @@ import numpy as np
 from ..blocks.parts import same
 from ..numerics import checks
 from ..numerics.sampling import pieces, seed_sequence
-from .modules import MATRICES, Config, Tensor
+from .modules import EMBEDDINGS, MATRICES, Config, Tensor
 from .modules import check_tensors, config_of, read_module
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
@@ -40,7 +40,7 @@ def fills(t, # a Transformer that was read from a config or a module
     for tensor in layout:
         told = source.config # None, or a Config
         is_there = not tensor.when or (told is not None and told.get(tensor.when))
-        if tensor.roles == ("embedding",) and source.config is None:
+        if tensor.roles[0] in EMBEDDINGS and tensor.roles[0] not in source.sizes:
             is_there = False # they were given
         if is_there:
             places = range(len(t.blocks)) if "*" in tensor.name else [None]
@@ -51,25 +51,26 @@ def _fill(t, tensor, l):
     "What one tensor of block l, or of none, gets."
     source = t.source
     role = tensor.roles[0]
-    if role == "embedding":
+    if role in EMBEDDINGS:
         factor = _embedding_factor(t)
-        std = factor*source.config.need("initializer_range")
-        return Fill(tensor, l, (std,), 0., (factor,))
+        return Fill(tensor, l, (factor*source.sizes[role],), 0.,
+                    (factor*source.times(role),))
     if role == "zero":
         return Fill(tensor, l, (0.,), 0., (1.,))
     block = None if l is None else t.blocks[l]
     own = None if l is None else source.own.blocks[l % len(source.own.blocks)]
+    base = None if l is None else source.base[l % len(source.base)]
     if role.endswith("gain"):
         gain = 1. # unless it stands where a factor does
         if role == "output_gain" and block.normed_output:
-            gain = float(block.branch_scale)
+            gain = float(_branch_factor(block, own))
         elif role != "gain" and block.attention.qk_norm is not None:
             gain = float(np.sqrt(_score_factor(block, own)))
         shift = 1. if source.kind.startswith("gemma") else 0. # times 1 + weight
         return Fill(tensor, l, (0.,), gain - shift, (gain,))
     n = t.width
     std = tuple(_std(block, own, k, n) for k in tensor.roles)
-    before = tuple(_std(own, own, k, n) for k in tensor.roles)
+    before = tuple(_std(base, base, k, n) for k in tensor.roles)
     times = tuple(a/b if b else (1. if a == b else np.inf) for a, b in zip(std, before))
     if role not in MATRICES:
         return Fill(tensor, l, std, 0., times)
@@ -87,7 +88,7 @@ def _std(block, own, k, n):
         return 0.
     std = np.sqrt(branch.variance(k)/branch.fan_in(k, n))
     if k in ("o", "2", "b2") and not block.normed_output:
-        std = abs(block.branch_scale)*std
+        std = abs(_branch_factor(block, own))*std
     if k in ("q", "k") and branch.qk_norm is None:
         std = np.sqrt(_score_factor(block, own))*std
     return float(std)
@@ -97,14 +98,22 @@ def _score_factor(block, own):
     a, b = block.attention, own.attention
     return abs(a.score_scale/b.score_scale) if a is not None and b is not None else 1.
 
+def _branch_factor(block, own):
+    "The factor of branches over that of its family."
+    return block.branch_scale/own.branch_scale
+
 def _embedding_factor(t):
     "Embeddings over those of the family."
     own = t.source.own
     ratio = t.mean_square/own.mean_square
     least = 1e-12*t.mean_square
+    if t.cov.shape != own.cov.shape:
+        checks.refuse("cov", "be of as many tokens as it was read with, "
+                      f"{len(own.cov)}", len(t.cov), "read the model with these tokens")
     if not np.allclose(t.cov, ratio*own.cov, rtol=1e-9, atol=least):
         checks.refuse("cov", "be a multiple of what it was read with",
-                      "that of other tokens", "read the model with these tokens")
+                      "other inner products of its tokens", "scale the embeddings by "
+                      "one number, or read the model with other tokens")
     return float(np.sqrt(ratio))
 
 def _widths(block, n):
@@ -216,7 +225,7 @@ def _rows(group, prefix, t):
     for fill in group[:1] if alike else group:
         name = prefix + fill.tensor.name
         if not alike and fill.block is not None:
-            name = name.replace("*", str(fill.block))
+            name = prefix + fill.tensor.of_block(fill.block)
         whole = len({f"{x:.9g} {y:.9g}" for x, y in zip(fill.std, fill.times)}) == 1
         for k in range(1 if whole else len(fill.std)):
             cut = "" if whole else _cut(fill, k, t)
@@ -251,7 +260,8 @@ def handles_of(t, # a Transformer, or None
     turned = a is not None and a.qk_norm is not None
     pair = ("query_gain", "key_gain") if turned else ("q", "k")
     said = Handles(_names(layout, ends), _names(layout, pair))
-    given = "" if t.source.config is None else _names(layout, ("embedding",))
+    there = tuple(role for role in EMBEDDINGS if role in t.source.sizes)
+    given = _names(layout, there) if there else ""
     return said._replace(embeddings=given) if given else said
 
 def _names(layout, roles):
@@ -332,8 +342,9 @@ def _places(t, module):
                       "pass the model itself", TypeError)
     parameters = dict(named()) # tied tensors come once
     check_tensors(parameters.values(), "call module.to_empty(device='cpu') first")
-    if source.kind != "torch" and hasattr(getattr(module, "config", None), "to_dict"):
-        _check_family(t, Config.read(module.config))
+    about = getattr(module, "config", None)
+    if source.config is not None and hasattr(about, "to_dict"):
+        _check_family(t, Config.read(about))
     every = (_matched(t, parameters, layout) for layout in source.family.layouts)
     matched = next((found for found in every if found is not None), None)
     if matched is None:
@@ -365,6 +376,7 @@ def _matched(t, parameters, layout):
     every = [x._replace(when="") for x in layout]
     fit = {(f.tensor.name, f.block): f for f in fills(t, every)}
     patterns = [(x.pattern, x.name) for x in layout]
+    numbers = {x.name: x.numbers for x in layout}
     matched = {}
     for name in parameters:
         hits = ((pattern.search(name), tensor) for pattern, tensor in patterns)
@@ -372,6 +384,9 @@ def _matched(t, parameters, layout):
         if hit is None:
             continue
         l = int(hit[1] or 0) if hit.re.groups else None
+        if l in numbers[tensor]:
+            l = numbers[tensor].index(l)
+        l = l if "*" in tensor else None
         if (tensor, l) not in fit:
             checks.refuse("module", f"have {len(t.blocks)} blocks", f"{name!r}",
                           "read this model's own config")
@@ -380,7 +395,7 @@ def _matched(t, parameters, layout):
         return None
     there = {(fill.tensor.name, fill.block) for fill in matched.values()}
     for (name, block), fill in fit.items():
-        needed = fill.shape is not None or fill.tensor.roles == ("embedding",)
+        needed = fill.shape is not None or fill.tensor.roles[0] in EMBEDDINGS
         if needed and (name, block) not in there:
             where = "" if block is None else f" in block {block}"
             checks.refuse("module", f"have a tensor {name!r}{where}", "none",
@@ -398,7 +413,8 @@ def _of_head(name, p, source):
         checks.refuse("module", "hold a body of its family and a head", f"{name!r}",
                       "pass the part that was read, e.g. model.language_model")
     mean = float(name.endswith("weight")) if p.ndim < 2 else 0.
-    own = .02 if source.config is None else source.config.need("initializer_range")
+    config = source.config
+    own = .02 if config is None else float(np.sqrt(config.variance))
     σ = 0. if p.ndim < 2 else own
     return Fill(Tensor(name, ("head",)), None, (σ,), mean, (1.,))
 

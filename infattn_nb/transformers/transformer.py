@@ -88,19 +88,21 @@ class Transformer(Network):
 
     @classmethod
     def from_torch(cls, module: Any, embeddings: Any = None, *, attn_mask: Any = None,
-                   mask: Any = None, tokens: Any = None, config: bool = False) -> Self:
+                   mask: Any = None, tokens: Any = None, config: bool = False,
+                   verify: bool = True, roles: Any = None, **shape: Any) -> Self:
         """The ensemble of which a randomly initialised module is one draw.
 
-        Torch is not imported: see `read_module` for what is read and refused.
+        Torch is not imported: see `read_module` for what is read and what is not.
         Variances are measured on one draw: of a matrix of N entries they are off by a
-        relative √(2/N), at width 64 by 2 %.
+        relative √(2/N), at width 64 by 2 %. The module is run once on a few tokens,
+        and must do what was read.
 
         Parameters
         ----------
         module
             an encoder (layer) of torch, or a list, ModuleList or Sequential of such;
-            GPT-2, BERT, Llama, Mistral, Qwen, OLMo 2, Phi, GPT-NeoX, MPT, Gemma, ViT
-            of Hugging Face, with a head or without
+            a model of Hugging Face of a family that is read (the message for another
+            names them), with a head or without; any module, with `roles`
         embeddings
             what enters the first block: a text, or several, (s, n); None = drawn, for
             `tokens`
@@ -111,19 +113,34 @@ class Transformer(Network):
             "causal" or boolean (s, s), as everywhere here: True = may
             attend
         tokens
-            in place of embeddings, as of `from_config`: those are then drawn as the
-            module's config says, or with variance one
+            in place of embeddings, as of `from_config`: those are then drawn, as large
+            as the module's own are, or with variance one if it has none
         config
             take the variances from the module's own config (its `initializer_range`)
             and not from the draw?
+        verify
+            run it once, beside its description? False: for what cannot run here
+        roles
+            for a module of one's own: what its tensors hold -> a pattern of their
+            names, or several, * = number of the block. Keys: letters of the matrices in
+            one tensor, "qkv", "o", "1" (into the hidden units), "2" (out of them), "3"
+            (into a gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (their
+            gains); "word", "position", "type" (embeddings)
+        **shape
+            what the names do not say: heads (if the module has no attribute for
+            them), norm="pre", activation, rotary, parallel=False, head_width, and what
+            else `SelfAttention` takes
 
         Returns
         -------
         Transformer
             It remembers the module's width.
         """
+        if shape and roles is None:
+            checks.refuse("roles", "be given", f"{next(iter(shape))} without it",
+                          "a module that is read by itself says it", TypeError)
         return cls(**ensemble_of_module(module, embeddings, attn_mask, mask, tokens,
-                                        config))
+                                        config, verify, roles, shape))
 
     @classmethod
     def from_config(cls, config: Any, tokens: Any) -> Self:
@@ -132,8 +149,8 @@ class Transformer(Network):
         Parameters
         ----------
         config
-            A `config.json`, or what it holds, or a config of transformers, or one of
-            the built-in "gpt2", "bert-base", "llama-like", "pythia-like"
+            A `config.json`, the folder that holds it, or what it holds, or a config of
+            transformers, or one of the built-in "gpt2", "bert-base", "llama-like", "pythia-like"
         tokens
             length of the text, or a label per position (a string is a text of words,
             or of letters if it has no space); several texts as a list of lists
