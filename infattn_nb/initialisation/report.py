@@ -36,7 +36,8 @@ from ..blocks.walk import token_cosine
 from ..convergence.regimes import tail_risk
 from .scan import Diagnosis, Share, Thresholds, attended
 from .scan import depth_ratio, diagnose, entropy_share
-from .scan import kernel_share, score_ratio, spread
+from .scan import kernel_share, score_ratio, sizes_of
+from .scan import spread
 from .scan import typical_norm, warn_if_long
 from .scan import a_transformer, counted, scaled
 from ..layer.attention import Attention
@@ -47,7 +48,7 @@ from ..numerics.output import picture, words_of, writable, write
 from ..numerics.nonlinearities import identity, softmax
 from ..numerics.sampling import Rng, documented, in_order, pieces
 from ..numerics.sampling import progress_bar, seed_sequence
-from ..readers.weights import handles_of
+from ..readers.weights import departures, folded, handles_of
 
 # %% ../../nbs/24_report.ipynb #rp-measured
 #| code-fold: true
@@ -103,7 +104,7 @@ def _seen(t, n, readout, number, seed, there_and_back=True):
         return diagnose(t, t.gradients(n, number, seed, readout=readout))
     chain = t.chain(n, number, seed)
     return Diagnosis(token_cosine(chain.gram, t.texts),
-                     entropy_share(chain.entropy, attended(t)))
+                     entropy_share(chain.entropy, attended(t)), size=sizes_of(chain))
 
 def _together(parts):
     "Diagnoses of groups of networks, as one."
@@ -133,7 +134,8 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
         limit = drawn(wide, np.inf, seeds[1], 1)
         finite = limit if n == np.inf else drawn(t, n, seeds[0], step, not forward)
         if forward:
-            finite = limit._replace(cosine=finite.cosine, entropy=finite.entropy)
+            finite = limit._replace(cosine=finite.cosine, entropy=finite.entropy,
+                                    size=finite.size)
         heads = np.clip(2**23//(len(t.blocks)*len(t.cov)**2), 64, 2**11)
         kernel = wide.kernel(int(heads), seeds[2])
         pattern = most_focused(t, n, seeds[3])
@@ -142,10 +144,11 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
     alone = first_layer(t, n, seeds[4], executor)
     cosine = token_cosine(kernel.gram, t.texts)
     raw = {} # √(fan-in/variance)
-    for name in t.matrices:
-        variance = t.per_block("variance", name)
-        fan_in = t.per_block("fan_in", name, n)
-        raw[name] = np.sqrt(fan_in/np.where(variance > 0, variance, np.nan))
+    weights = folded(t)
+    for name in weights.matrices:
+        variance = weights.per_block("variance", name)
+        fan_in = weights.per_block("fan_in", name, n)
+        raw[name] = np.sqrt(fan_in/np.where(variance > 0, variance, 1.))
     return Measured(finite, limit, cosine, entropy, pattern, alone, raw, forward)
 
 # %% ../../nbs/24_report.ipynb #rp-pattern

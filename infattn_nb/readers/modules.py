@@ -172,6 +172,13 @@ class Config(Entries):
         return self.need(*_HEADS)
 
     @property
+    def groups(self):
+        "Of heads that share keys and values; None = one for each head."
+        if self.get("multi_query"):
+            return 1
+        return self.get(*_GROUPS) if self.family.grouped else None
+
+    @property
     def layers(self):
         return self.need(*_LAYERS)
 
@@ -227,7 +234,7 @@ class Config(Entries):
         if self.width % self.heads and self.get("head_dim") is None:
             self.refuse(self.name(*_HEADS), f"divide the width {self.width}",
                         self.heads)
-        groups = self.get(*_GROUPS)
+        groups = self.groups
         if groups is not None and self.heads % groups:
             self.refuse(self.name(*_GROUPS), f"divide the {self.heads} heads", groups)
 
@@ -278,7 +285,7 @@ class Config(Entries):
         gate = dict(var_3=n*σ2) if family.gated else {}
         mlp = FeedForward(f/n, self.activation, family.gated, var_1=n*σ2,
                           var_2=f*σ2/out, **gate)
-        groups = 1 if self.get("multi_query") else self.get(*_GROUPS)
+        groups = self.groups
         causal = family.causal and self.get("is_causal") is not False
         positions = np.concatenate([np.arange(len(text)) for text in texts])
         shared = dict(
@@ -545,6 +552,7 @@ class Family(NamedTuple):
     place: str = "pre" # of the norms
     units: str = "intermediate_size" # entry of the hidden units; "n_inner": or 4n
     causal: bool = True
+    grouped: bool = True # may heads share keys and values?
     rotary: bool = True
     alibi: bool = False
     gated: bool = False
@@ -905,7 +913,7 @@ def _window(a):
 def _rotary(body, a, m):
     "Rotary positions of attention with heads of m coordinates."
     turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)
-    if turn is None and getattr(a, "rotary_dim", None): # GPT-J
+    if not hasattr(turn, "inv_freq") and getattr(a, "rotary_dim", None): # GPT-J
         return Rotary(1e4, a.rotary_dim/m)
     kind = getattr(a, "layer_type", None)
     name = f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
