@@ -627,7 +627,7 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     """Which initialisation? A network over a grid of scales and depths, judged.
 
     Every cell is judged by its worst number against its threshold. What is named twice
-    is run once. A scan that takes longer than half a minute says so before it starts.
+    is run once. A scan that takes longer than ten seconds says so before it starts.
 
     Parameters
     ----------
@@ -710,7 +710,7 @@ def _cells(t, layers, factors, rules, width):
                        scores=over(scores_of(ruled), scores_of(deep)),
                        embeddings=over(*sizes)), ruled
 
-_LONG = 30 # seconds
+_LONG = 10 # seconds
 
 def warn_if_long(what, once, times, about): # a function to try; why it takes long
     "A warning before the work begins, if there is much of it."
@@ -720,7 +720,7 @@ def warn_if_long(what, once, times, about): # a function to try; why it takes lo
     if seconds > _LONG:
         shown = f"{seconds:.0f} seconds" if seconds < 100 else \
             f"{seconds/60:.0f} minutes"
-        warnings.warn(f"{what} takes up to {shown}: {about}", stacklevel=3)
+        warnings.warn(f"{what} takes about {shown}: {about}", stacklevel=3)
 
 def _judged(how, limits, about, t):
     "A row of the table."

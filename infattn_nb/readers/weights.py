@@ -205,6 +205,7 @@ def _read(module, tokens):
             return None
 
 # %% ../../nbs/67_weights.ipynb #wt-folded
+#| code-fold: true
 def folded(t): # a Transformer
     "The same network with its factors in the weights, as `init_table` tells them."
     if t.source is None:
