@@ -508,7 +508,16 @@ class Tensor(NamedTuple):
 
     def of_block(self, l):
         "Its name in block l."
-        return self.name.replace("*", str(self.numbers[l] if self.numbers else l))
+        number = self.numbers[l] if self.numbers else l
+        return self.name.replace("*", str(number if isinstance(number, int) else
+                                          number[0]))
+
+    def block_of(self, number):
+        "The block that a number in its name belongs to."
+        for l, held in enumerate(self.numbers):
+            if number == held or (isinstance(held, tuple) and number in held):
+                return l
+        return number
 
     @property
     def pattern(self):
@@ -1210,7 +1219,19 @@ def _found_by_roles(module, roles):
             found.append(Found(tuple(role) if matrices else (role,), pattern,
                                list(names), numbers, [named[x] for x in names]))
     _check_found(found)
-    return found
+    L = len(next(x for x in found if "q" in x.roles).names)
+    return [part for x in found for part in _of_each_block(x, L)]
+
+def _of_each_block(x, L):
+    "Norms of which one pattern names several in each block, one after another."
+    several = len(x.names)//L if x.roles == ("norm",) else 1
+    if x.roles == ("norm",) and len(x.names) != several*L or not several:
+        checks.refuse("roles", f"name as many norms in each of {L} blocks",
+                      f"{len(x.names)} of {x.pattern!r}", "mend the pattern")
+    for i in range(several):
+        yield x if several == 1 else x._replace(
+            names=x.names[i::several], tensors=x.tensors[i::several],
+            numbers=tuple(x.numbers[several*l:several*(l + 1)] for l in range(L)))
 
 def _check_found(found):
     "All matrices of attention, both of the MLP or none, once in each block."
@@ -1221,7 +1242,8 @@ def _check_found(found):
         what = f"none for {', '.join(lacking)}" if lacking else "one of them twice"
         checks.refuse("roles", "name each matrix once", what, "q, k, v, o; 1 into the "
                       "hidden units, 2 out of them, 3 into a gate")
-    counts = {x.pattern: len(x.names) for x in found if "*" in x.pattern}
+    counts = {x.pattern: len(x.names) for x in found if "*" in x.pattern
+              and x.roles != ("norm",)}
     if len(set(counts.values())) > 1:
         few = min(counts, key=lambda name: counts[name])
         checks.refuse("roles", "match as many blocks each", f"{counts[few]} of {few!r} "
@@ -1273,6 +1295,8 @@ def _parts_by_roles(module, found, tensors, l, n, kinds):
     if H is None:
         checks.refuse("heads", "be given", None, "no tensor says how many there are")
     H = checks.count(H, "heads")
+    if n % H and "head_width" not in kinds:
+        checks.refuse("heads", f"divide the width {n}", H, "or pass `head_width`, too")
     m = kinds.pop("head_width", None) or _head_width(found, tensors, l, n, H)
     matrices: dict = {}
     biases: dict = {}
@@ -1334,7 +1358,7 @@ def _layout_of(module, found, tensors):
     gains = dict(norm="gain", final_norm="gain", first_norm="gain",
                  q_norm="query_gain", k_norm="key_gain")
     layout = []
-    for x in found:
+    for x in {x.pattern: x for x in found}.values():
         role = x.roles[0]
         name = _as_parameter(x)
         layout.append(tensors.get(x.pattern) or
@@ -1348,7 +1372,8 @@ def _layout_of(module, found, tensors):
 
 def _places_to_watch(module, found, norm):
     "Modules that show what enters each block: blocks, or the norms in front of them."
-    inside = [x for x in found if "*" in x.pattern]
+    inside = [x for x in found if "*" in x.pattern and
+              (x.roles != ("norm",) or isinstance(x.numbers[0], int))]
     heads = {x.pattern.partition("*")[0].rstrip(".") for x in inside}
     numbers = {x.numbers for x in inside}
     if len(heads) == len(numbers) == 1:
@@ -1357,7 +1382,7 @@ def _places_to_watch(module, found, norm):
         if all(callable(getattr(b, "forward", None)) and
                type(b).__name__ not in ("ModuleList", "ModuleDict") for b in blocks):
             return blocks
-    norms = [x for x in inside if x.roles == ("norm",)]
+    norms = [x for x in found if x.roles == ("norm",)]
     ends = _owners(module, found, "final_norm")
     if norm != "pre" or not norms or not ends:
         return []

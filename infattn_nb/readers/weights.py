@@ -420,7 +420,7 @@ def _places(t, module):
                       repr(next(iter(parameters), "no parameters")),
                       "pass a module of the family that was read")
     rest = {name: _of_head(name, p, source) for name, p in parameters.items()
-            if name not in matched}
+            if name not in matched and source.kind != "roles"} # those stay as they are
     return [(parameters[name], fill) for name, fill in (matched | rest).items()]
 
 def _check_family(t, theirs):
@@ -444,7 +444,7 @@ def _matched(t, parameters, layout):
     every = [x._replace(when="") for x in layout]
     fit = {(f.tensor.name, f.block): f for f in fills(t, every)}
     patterns = [(x.pattern, x.name) for x in layout]
-    numbers = {x.name: x.numbers for x in layout}
+    by_name = {x.name: x for x in layout}
     matched = {}
     for name in parameters:
         hits = ((pattern.search(name), tensor) for pattern, tensor in patterns)
@@ -452,9 +452,7 @@ def _matched(t, parameters, layout):
         if hit is None:
             continue
         l = int(hit[1] or 0) if hit.re.groups else None
-        if l in numbers[tensor]:
-            l = numbers[tensor].index(l)
-        l = l if "*" in tensor else None
+        l = by_name[tensor].block_of(l) if "*" in tensor else None
         if (tensor, l) not in fit:
             checks.refuse("module", f"have {len(t.blocks)} blocks", f"{name!r}",
                           "read this model's own config")
