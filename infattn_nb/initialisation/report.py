@@ -891,11 +891,14 @@ class Report:
         "What a module's tensors are, against what its config promises."
         if not self.drawn:
             return
-        named = [f"{name} × {factor:.3g}" for name, factor in self.drawn]
-        more = f" and {len(named) - 6} more" if len(named) > 6 else ""
+        by_factor: dict = {}
+        for name, factor in self.drawn: # nearly equal ones together
+            key = next((x for x in by_factor if abs(factor - x) <= .03*x), factor)
+            by_factor.setdefault(key, []).append(name.removeprefix("layers.*."))
+        said = [f"{', '.join(names)} × {x:.3g}" for x, names in by_factor.items()]
+        more = f"; and {len(said) - 6} more" if len(said) > 6 else ""
         yield Verdict("initialisation", "!", "the module is not drawn as its config "
-                      f"promises, standard deviations are: {', '.join(named[:6])}"
-                      f"{more}")
+                      f"promises, standard deviations are: {'; '.join(said[:6])}{more}")
 
     def _growth(self):
         "How the stream grows."

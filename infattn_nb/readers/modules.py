@@ -134,11 +134,13 @@ class Config(Entries):
         kind = config.get("model_type")
         if kind not in MODELS:
             _refuse_kind(kind, config)
-        left_out = _TOLD["defaults"] | FAMILIES[kind].defaults
-        for names in (_WIDTH, _HEADS, _LAYERS, _ACTIVATION):
-            if any(config.get(x) is not None for x in names): # under another name
-                left_out = {k: v for k, v in left_out.items() if k not in names}
-        found = cls(left_out | config, where, kind, text)
+        entries = _TOLD["defaults"]
+        for more in (FAMILIES[kind].defaults, config):
+            for names in (_WIDTH, _HEADS, _LAYERS, _ACTIVATION):
+                if any(more.get(x) is not None for x in names): # under another name
+                    entries = {k: v for k, v in entries.items() if k not in names}
+            entries = entries | more
+        found = cls(entries, where, kind, text)
         found.check_entries(config)
         return found
 
