@@ -1,7 +1,6 @@
 """What is read is what runs: modules of transformers that are run beside their description, families against their law, initialisations that are not those of the config, and what `.grad` holds."""
 import json
 import warnings
-from dataclasses import replace
 from time import perf_counter
 
 import numpy as np

@@ -1,5 +1,4 @@
 """Modules of one's own, read by the names of their tensors: small rebuildings, in our own words, of how known repositories lay out theirs; checked by running, and against chains of the law."""
-import warnings
 
 import numpy as np
 import pytest
@@ -216,7 +215,7 @@ def test_refused_in_one_sentence():
              (dict(roles={k: v for k, v in GPT.items() if k != "o"}), "name each matrix once, got none for o"), (dict(activation=None), "`activation` must be given"), (dict(heads=5), "divide|heads"), (dict(roles=GPT | dict(o="transformer.h.0.*.c_proj")), "."),
              (dict(roles=None), "`roles` must be given")]
     for change, text in cases:
-        with pytest.raises((TypeError, ValueError), match=text) as e: Transformer.from_torch(module, tokens=S, **dict(roles=GPT, activation="gelu", mask="causal", **{}) | change)
+        with pytest.raises((TypeError, ValueError), match=text) as e: Transformer.from_torch(module, tokens=S, **dict(roles=GPT, activation="gelu", mask="causal") | change)
         assert len(str(e.value).splitlines()) == 1, e.value
     module.transformer.h[1].attn.c_proj.weight.data[0, 0] = np.nan
     with pytest.raises(ValueError, match="NaN or ∞ in transformer.h.*.attn.c_proj of block 1; initialise it"): read("nanoGPT", module)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib import resources
 from importlib.metadata import version as package_version
@@ -54,7 +54,7 @@ from ..transformers.transformer import Transformer, at_width
 # %% ../../nbs/24_report.ipynb #rp-measured
 #| code-fold: true
 JOBS = 16 # for each width, if there are as many networks
-_AFFORDABLE = 2**28 # numbers in the records of all networks of a width
+_AFFORDABLE = 2**27 # numbers in the records of all networks of a width
 
 class Pattern(NamedTuple):
     "The most focused head of one network."
@@ -1147,15 +1147,13 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     call = f"report(transformer, {asked}, rng={said})"
     wide = _widened(t, n)
     if size*t.numbers(n) > _AFFORDABLE/16:
-        def one_of_each():
-            wide.gradients(np.inf, 1, 0, readout=readout)
-            if n < np.inf and not forward:
-                t.gradients(n, 1, 0, readout=readout)
-        warn_if_long("this report", one_of_each, size,
-                     f"{counted(size, 'network')} of {len(wide.cov)} tokens and "
-                     f"{counted(len(wide.blocks), 'block')} at each width, and longer "
-                     "if thresholds are crossed and factors tried; fewer tokens take "
-                     "less")
+        tries = 2*_MOST_TRIED*_number_tried(wide) # two thresholds are crossed, often
+        parts = [(partial(wide.gradients, np.inf, 1, 0, readout=readout), size + tries)]
+        if n < np.inf and not forward:
+            parts.append((partial(t.gradients, n, 1, 0, readout=readout), size))
+        warn_if_long("this report", parts, f"{counted(size, 'network')} of "
+                     f"{len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')} "
+                     "at each width, and factors to advise; fewer tokens take less")
     found = measure(t, wide, n, size, seed, readout=readout, executor=executor,
                     progress=progress, forward=forward)
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")

@@ -679,8 +679,8 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     networks = (net for _, net in jobs if net is not None)
     deepest = max(networks, key=lambda net: len(net.blocks), default=t)
     blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
-    warn_if_long("this scan", lambda: _measured(deepest, **how | dict(size=2)),
-                 blocks*how["size"]/2, f"{counted(len(jobs), 'network')}, {size} draws "
+    two = partial(_measured, deepest, **how | dict(size=2))
+    warn_if_long("this scan", [(two, blocks*how["size"]/2)], f"{counted(len(jobs), 'network')}, {size} draws "
                  f"of each, {counted(s, 'token')}; fewer cells, tokens or a smaller "
                  "`size` take less")
     rows = in_order(partial(_judged, how, thresholds), jobs, executor)
@@ -712,11 +712,13 @@ def _cells(t, layers, factors, rules, width):
 
 _LONG = 10 # seconds
 
-def warn_if_long(what, once, times, about): # a function to try; why it takes long
+def warn_if_long(what, parts, about): # [(a function to try, times)]; why it is long
     "A warning before the work begins, if there is much of it."
-    start = perf_counter()
-    once()
-    seconds = (perf_counter() - start)*times
+    seconds = 0.
+    for once, times in parts:
+        start = perf_counter()
+        once()
+        seconds += (perf_counter() - start)*times
     if seconds > _LONG:
         shown = f"{seconds:.0f} seconds" if seconds < 100 else \
             f"{seconds/60:.0f} minutes"

@@ -389,8 +389,12 @@ class Config(Entries):
                 rope = replace(rope, entries={})
             base = local or self.get("rotary_emb_base", "rope_theta")
             share = self.get("partial_rotary_factor", "rotary_pct")
-            if share is None and self.get("rotary_dim"):
-                share = self.get("rotary_dim")/m
+            turning = self.get("rotary_dim")
+            if turning is not None and not 1 <= turning <= m:
+                self.refuse("rotary_dim", f"be at most the width of a head, {m}",
+                            turning)
+            if share is None and turning is not None:
+                share = turning/m
         plain = Rotary(base, share or 1.)
         scaling = rope.get("rope_type", "type") or "default"
         if scaling == "default":
