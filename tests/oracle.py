@@ -1,30 +1,18 @@
-"""Networks with all their matrices, read from `Block`s, there and back: no automatic differentiation, no theory, nothing of the package but what it says of itself."""
+"""Networks with all their matrices: the package's explicit forward pass (blocks/explicit.py), and a backward pass written by hand; no automatic differentiation, no theory."""
 import numpy as np
+
+from infattn_nb.blocks.explicit import merged, normalised, run_block, softmax_of, split, turned
+
+def softmax(G): return softmax_of(G, True)
 
 def slope(phi, x, h=1e-5): return (phi(x + h) - phi(x - h))/(2*h)
 
-def softmax(G):
-    A = np.exp(G - G.max(-1, keepdims=True))
-    return A/A.sum(-1, keepdims=True)
-
-def normalise(norm, X):
-    "The rows of X normalised, and the way back."
+def normed_back(norm, X, d):
+    "From gradients of normalised rows to those of the rows X."
     centred = lambda z: z - z.mean(-1, keepdims=True) if norm.kind == "layer" else z
     c = centred(X)
     D = 1/np.sqrt((c*c).mean(-1, keepdims=True) + norm.eps)
-    U = D*c
-    return U, lambda d: centred(D*(d - (d*U).mean(-1, keepdims=True)*U))
-
-def turned(Q, positions, rotary):
-    "Rotary positions, one complex number for each pair of coordinates; and the way back."
-    d = int(Q.shape[-1]*rotary.share)
-    θ = np.array(rotary.frequencies or rotary.base**(-np.arange(0, d, 2)/d))
-    def turn(Q, sign):
-        z = (Q[..., :d//2] + 1j*Q[..., d//2:d])*np.exp(sign*1j*positions[:, None]*θ)
-        return np.concatenate([z.real, z.imag, Q[..., d:]], -1)
-    return turn(Q, 1), lambda g: turn(g, -1)
-
-def same(x): return x, lambda d: d
+    return centred(D*(d - (d*D*c).mean(-1, keepdims=True)*D*c))
 
 def embeddings(t, n, size, rng):
     "As many texts as networks: coordinates drawn, or exactly of the given mean and covariance."
@@ -58,92 +46,70 @@ class Literal:
             shapes |= {name: (1, columns) for name, columns in (("b1", k), ("b2", n)) if getattr(f, f"var_{name}")}
         return {name: self.matrix(getattr(a if name in "qkvo" else f, f"var_{name}"), *shape) for name, shape in shapes.items()}
 
-    def attention(self, a, u, W):
-        "Outputs, the way back, and scores."
-        (b, s, _), H, G = u.shape, a.heads, a.groups or a.heads
-        m = W["o"][0].shape[1]//H
+    def attention_back(self, a, u, W, ran, dy):
+        "Gradients of u and of the matrices."
+        H, G = a.heads, a.groups or a.heads
         positions = np.array([list(self.texts[:i]).count(t) for i, t in enumerate(self.texts)])
-        split = lambda z, h: z.reshape(b, s, h, m).swapaxes(1, 2)
-        merged = lambda z: z.swapaxes(1, 2).reshape(b, s, -1)
-        spread, grouped = lambda z: np.repeat(z, H//G, 1), lambda z: z.reshape(b, G, H//G, s, m).sum(2)
+        spread = lambda z: np.repeat(z, H//G, 1)
+        grouped = lambda z: z.reshape(len(z), G, H//G, *z.shape[2:]).sum(2)
         def normed(Q):
-            if not a.qk_norm: return same(Q)
-            if not a.joint_norm: return normalise(a.qk_norm, Q)
-            rows, through = normalise(a.qk_norm, merged(Q))
-            return split(rows, Q.shape[1]), lambda d: split(through(merged(d)), d.shape[1])
-        def dressed(Q):
-            Q, through = normed(Q)
-            Q, back = turned(Q, positions, a.rotary) if a.rotary else same(Q)
-            return Q, lambda d: through(back(d))
-        (Q, back_Q), (K, back_K) = dressed(split(u @ W["q"][0], H)), dressed(split(u @ W["k"][0], G))
-        K, V, c = spread(K), spread(split(u @ W["v"][0], G)), a.score_scale/m**.5
-        raw = c*Q @ K.mT
-        P = (a.softcap*np.tanh(raw/a.softcap) if a.softcap else raw) + (a.bias if a.bias is not None else 0)
-        causal = np.tri(s, dtype=bool) if isinstance(a.mask, str) else np.ones((s, s), bool) if a.mask is None else a.mask
-        A = softmax(np.where(causal & np.equal.outer(self.texts, self.texts), P, -np.inf))
-        O = merged(A @ V)
-        def back(dy):
-            dO = split(dy @ self.transposed(W["o"][0]), H)
-            dA = dO @ V.mT
-            dP = A*(dA - (0 if self.broken == "softmax" else (A*dA).sum(-1, keepdims=True)))
-            if a.softcap: dP = dP*(1 - np.tanh(raw/a.softcap)**2)
-            d = dict(q=merged(back_Q(c*dP @ K)), k=merged(back_K(grouped(c*dP.mT @ Q))), v=merged(grouped(A.mT @ dO)))
-            return sum(x @ self.transposed(W[k][0]) for k, x in d.items()), {k: u.mT @ x for k, x in d.items()} | dict(o=O.mT @ dy)
-        return O @ W["o"][0], back, P
+            if not a.qk_norm: return Q
+            return split(normalised(a.qk_norm, merged(Q)), Q.shape[1]) if a.joint_norm else normalised(a.qk_norm, Q)
+        def undressed(Q, d):
+            d = turned(d, positions, a.rotary, -1) if a.rotary else d
+            if not a.qk_norm: return d
+            return split(normed_back(a.qk_norm, merged(Q), merged(d)), Q.shape[1]) if a.joint_norm else normed_back(a.qk_norm, Q, d)
+        dressed = lambda Q: turned(normed(Q), positions, a.rotary) if a.rotary else normed(Q)
+        c = a.score_scale/ran.Q.shape[-1]**.5
+        dO = split(dy @ self.transposed(W["o"]), H)
+        dA = dO @ spread(ran.V).mT
+        dP = ran.A*(dA - (0 if self.broken == "softmax" else (ran.A*dA).sum(-1, keepdims=True)))
+        if a.softcap: dP = dP*(1 - np.tanh(ran.raw/a.softcap)**2)
+        dQ = undressed(ran.Q, c*dP @ spread(dressed(ran.K)))
+        dK = undressed(ran.K, grouped(c*dP.mT @ dressed(ran.Q)))
+        d = dict(q=merged(dQ), k=merged(dK), v=merged(grouped(ran.A.mT @ dO)))
+        return sum(x @ self.transposed(W[k]) for k, x in d.items()), {k: u.mT @ x for k, x in d.items()} | dict(o=ran.mixed.mT @ dy)
 
-    def mlp(self, f, u, W):
-        "Outputs, the way back, and no scores."
-        phi, one = f.activation, np.ones((self.b, u.shape[1], 1))
-        h = u @ W["1"][0] + (W["b1"][0] if "b1" in W else 0)
-        gate = u @ W["3"][0] if "3" in W else 1.
-        unit = phi(h)*gate
-        def back(dy):
-            d = dy @ self.transposed(W["2"][0])
-            into = {"1": d*gate*slope(phi, h)} | ({"3": d*phi(h)} if "3" in W else {})
-            grads = {k: u.mT @ x for k, x in into.items()} | {"2": unit.mT @ dy}
-            grads |= {k: one.mT @ x for k, x in (("b1", into["1"]), ("b2", dy)) if k in W}
-            return sum(x @ self.transposed(W[k][0]) for k, x in into.items()), grads
-        return unit @ W["2"][0] + (W["b2"][0] if "b2" in W else 0), back, None
+    def mlp_back(self, f, u, W, ran, dy):
+        "The same of an MLP."
+        one = np.ones((self.b, u.shape[1], 1))
+        d = dy @ self.transposed(W["2"])
+        into = {"1": d*ran.gate*slope(f.activation, ran.h)} | ({"3": d*f.activation(ran.h)} if "3" in W else {})
+        grads = {k: u.mT @ x for k, x in into.items()} | {"2": ran.unit.mT @ dy}
+        grads |= {k: one.mT @ x for k, x in (("b1", into["1"]), ("b2", dy)) if k in W}
+        return sum(x @ self.transposed(W[k]) for k, x in into.items()), grads
 
-    def residual(self, block, branches, x, W):
-        "One sum: what follows, the way back, scores."
-        placed = lambda z, where: normalise(block.normaliser, z) if block.norm in where else same(z)
-        u, before = placed(x, ("pre", "sandwich"))
-        ran = [(self.attention if branch is block.attention else self.mlp)(branch, u, W) for branch in branches]
-        y, after = placed(sum(y for y, _, _ in ran), ("output", "sandwich"))
-        out, last = placed(block.skip_scale*x + block.branch_scale*y, ("post",))
-        def back(d):
-            d = last(d)
-            dy, found, du = after(block.branch_scale*d), {}, 0.
-            for _, through, _ in ran:
-                more, grads = through(dy)
-                du, found = du + more, found | grads
-            return block.skip_scale*d + before(du), found
-        return out, back, [P for _, _, P in ran if P is not None]
+    def sum_back(self, block, branches, ran, W, d):
+        "Through one residual sum: gradients of the stream, and of all matrices."
+        norm, placed = block.normaliser, lambda where, X, d: normed_back(norm, X, d) if block.norm in where else d
+        d = placed(("post",), ran.total, d)
+        dy, found, du = placed(("output", "sandwich"), ran.y, block.branch_scale*d), {}, 0.
+        for branch, x in zip(branches, ran.branches):
+            back = self.attention_back if branch is block.attention else self.mlp_back
+            more, grads = back(branch, ran.u, W, x, dy)
+            du, found = du + more, found | grads
+        return block.skip_scale*d + placed(("pre", "sandwich"), ran.x, du), found
 
     def forward(self, x):
-        "Streams, what is read, the ways back by block, scores."
-        streams, ways, scores = [x], [], []
+        "Streams, what is read, what each block did, scores."
+        streams, sums = [x], []
         for block, W in zip(self.t.blocks, self.layers):
-            way = []
-            for branches in block.sums:
-                x, back, P = self.residual(block, branches, x, W)
-                way.append(back)
-                scores += P
+            sums.append(run_block(block, x, {k: w for k, (w, _) in W.items()}, self.texts))
+            x = sums[-1][-1].out
             streams.append(x)
-            ways.append(way)
-        out, back = normalise(self.t.last_norm, x) if self.t.last_norm else same(x)
-        return streams, out, ways, back, scores
+        out = normalised(self.t.last_norm, x) if self.t.last_norm else x
+        scores = [branch.P for ran in sums for one in ran for branch in one.branches if hasattr(branch, "P")]
+        return streams, out, sums, scores
 
     def gradients(self, x, r):
         "Of Σ⟨r, out⟩: streams, their gradients, and those of all matrices by block."
-        streams, _, ways, back, _ = self.forward(x)
-        d, dX, grads = back(r), [], []
+        streams, _, sums, _ = self.forward(x)
+        d, dX, grads = normed_back(self.t.last_norm, streams[-1], r) if self.t.last_norm else r, [], []
         dX.append(d)
-        for way in reversed(ways):
-            found = {}
-            for back in reversed(way):
-                d, more = back(d)
+        for block, ran, weights in zip(reversed(self.t.blocks), reversed(sums), reversed(self.layers)):
+            found, W = {}, {k: w for k, (w, _) in weights.items()}
+            for branches, one in zip(reversed(block.sums), reversed(ran)):
+                d, more = self.sum_back(block, branches, one, W, d)
                 found |= more
             dX.append(d)
             grads.append(found)
@@ -152,5 +118,5 @@ class Literal:
 def literal(t, n, size, rng):
     "The way there: streams (size, L + 1, s, n), the last one normalised, and scores (size, L, H, s, s), or None."
     X = embeddings(t, n, size, rng)
-    streams, out, _, _, scores = Literal(t, n, size, rng).forward(normalise(t.first_norm, X)[0] if t.first_norm else X)
+    streams, out, _, scores = Literal(t, n, size, rng).forward(normalised(t.first_norm, X) if t.first_norm else X)
     return np.stack([*streams[:-1], out], 1), np.stack(scores, 1) if scores else None

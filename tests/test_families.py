@@ -156,7 +156,7 @@ def small(kind, **entries):
 LONG = dict(rope_type="llama3", factor=8., low_freq_factor=1., high_freq_factor=4., original_max_position_embeddings=64)
 ODD = [
     *(("gpt2", dict(hidden_size=None, n_embd=n), "n_embd") for n in (np.nan, np.inf, 1e400, 10**400, "64", 0, True, [64])), *(("gpt2", dict(num_hidden_layers=None, n_layer=n), "n_layer") for n in (np.inf, 10**7, 1.5)),
-    ("gpt2", dict(num_attention_heads=None, n_head=5), "n_head"), ("gpt2", dict(hidden_size=None), "hidden_size"), *(("gpt2", dict(n_inner=n), "n_inner") for n in ("256", [3], -5, 1.5)),
+    ("gpt2", dict(num_attention_heads=None, n_head=5), "n_head"), *(("gpt2", dict(n_inner=n), "n_inner") for n in ("256", [3], -5, 1.5)),
     *(("gpt2", dict(initializer_range=x), "initializer_range") for x in (-.02, np.nan, np.inf, 1e300, "a")), ("gpt2", dict(scale_attn_weights="no"), "scale_attn_weights"), ("gpt2", dict(layer_norm_epsilon=-1.), "layer_norm_epsilon"),
     *(("llama", dict(num_key_value_heads=x), "num_key_value_heads") for x in ("2", 0, 3)), *(("llama", dict(head_dim=x), "head_dim") for x in ("16", -2, 0)), *(("llama", dict(rope_theta=x), "rope_theta") for x in ("1e4", .5, np.inf)),
     ("llama", dict(rope_scaling="linear"), "rope_scaling"), ("llama", dict(rope_parameters="x"), "rope_parameters"), ("gemma3_text", dict(rope_parameters=dict(sliding_attention=3)), "rope_parameters'\\]\\['sliding_attention"),
@@ -165,7 +165,9 @@ ODD = [
     ("mpt", dict(attn_config="x"), "attn_config"), ("mpt", dict(attn_config=dict(softmax_scale="x")), "attn_config'\\]\\['softmax_scale"), ("mpt", dict(attn_config=dict(clip_qkv=8)), "attn_config'\\]\\['clip_qkv"),
     *(("mistral", dict(sliding_window=x), "sliding_window") for x in ("2", 2.5, 0)), *(("gemma3_text", dict(sliding_window_pattern=x), "sliding_window_pattern") for x in (0, "6")), ("qwen2", dict(use_sliding_window=True, max_window_layers="1"), "max_window_layers"),
     *(("gemma2", dict(query_pre_attn_scalar=x), "query_pre_attn_scalar") for x in (0, "x", -4)), ("gemma2", dict(attn_logit_softcapping=0), "attn_logit_softcapping"), ("gemma3", dict(text_config=dict(model_type="gemma3_text", hidden_size="a")), "text_config'\\]\\['hidden_size"),
-    *(("qwen2", dict(layer_types=x), "layer_types") for x in (["full_attention"], "full_attention", "abc", 3, *([kind]*3 for kind in ("linear_attention", "chunked_attention", "sliding", 1, None)))), ("qwen2", dict(layer_types=["sliding_attention"]*3), "sliding_window")]
+    *(("qwen2", dict(layer_types=x), "layer_types") for x in (["full_attention"], "full_attention", "abc", 3, *([kind]*3 for kind in ("linear_attention", "chunked_attention", "sliding", 1, None)))), ("qwen2", dict(layer_types=["sliding_attention"]*3, sliding_window=None), "sliding_window"),
+    *((kind, dict([entry]), entry[0]) for kind, entry in (("llama", ("residual_multiplier2", .2)), ("qwen2", ("attention_temperature", 3)), ("gpt2", ("n_hed", 4)), ("gemma3_text", ("use_bidirectional_attention", True)), ("phi", ("parallel_scale", True)))),
+    ("electra", dict(embedding_size=32), "embedding_size"), ("smollm3", dict(no_rope_layers=[1]), "no_rope_layers"), ("opt", dict(do_layer_norm_before=False), "do_layer_norm_before"), ("falcon", dict(alibi=True), "alibi")]
 
 @pytest.mark.parametrize("kind, entries, name", ODD, ids=[f"{k}: {kind} {name}" for k, (kind, _, name) in enumerate(ODD)])
 def test_an_odd_entry_is_named_as_the_file_names_it(kind, entries, name):

@@ -104,6 +104,7 @@ def test_the_width_that_would_be_enough():
     at, far = (np.log(x.tangent).var(ddof=1) for x in (there.finite, there.limit))
     assert 40 < n and 1/3 < (at - far)/.2**2 < 3
 
+@pytest.mark.filterwarnings("ignore:this report takes") # on a machine that is busy
 @pytest.mark.power("means 1.9 standard deviations apart, by night 1.6, of every number at every block")
 @pytest.mark.parametrize("size", nightly([24, 48], 48))
 def test_gpt2_small_of_torch(size):
@@ -206,7 +207,7 @@ def test_networks_of_every_kind_have_one():
         for width in (24, np.inf):
             found = draw_report(t, width, 4, 0)
             known = width < np.inf and t.blocks[0].attention is not None
-            assert len(found.verdicts) == 6 + known and len(repr(found).splitlines()) <= 18
+            assert len(found.verdicts) == 6 + known + (len(t.blocks) > 1) and len(repr(found).splitlines()) <= 18
         assert len(found.table) == len(t.blocks) and len(found.spreads)
         plt.close(found.plot())
 
@@ -223,7 +224,7 @@ def test_heads_that_turn_keep_their_width():
 
 def test_sizes_follow_from_the_work():
     big, many = Transformer.from_config("llama-like", 128), Transformer.from_config("gpt2", 16)
-    assert default_size(big, 4096) == 8 and 40 <= default_size(many, 768) <= 96 and default_size(small(), 48) == 96
+    assert default_size(big, 4096) == 4 and 40 <= default_size(many, 768) <= 96 and default_size(small(), 48) == 96
 
 def test_a_seed_is_written_down():
     "What is drawn from a Generator, or from no seed, can be drawn again."
@@ -332,7 +333,7 @@ def test_letters_that_no_font_has_are_told_in_a_line(quiet, tmp_path, monkeypatc
 # The command
 
 REFUSED = [(dict(config="nowhere.json"), "`config` must be a file that can be read"), (dict(config="text.json"), "`config` must be JSON"), (dict(config="t5.json"), "have one stack of blocks, got model_type 't5'"),
-           (dict(config="half.json"), "`config['num_attention_heads']` must be a whole number"), (dict(out="report.txt"), "`out` must end in"), (dict(out="nowhere/report.html"), "`out` must lie in a folder"),
+           (dict(config="half.json"), "`config['n_head']` must divide the width 64, got 12"), (dict(out="report.txt"), "`out` must end in"), (dict(out="nowhere/report.html"), "`out` must lie in a folder"),
            (dict(tokens=0), "`tokens`"), (dict(tokens=3, text="a b"), "`tokens` must be left out"), (dict(text=" "), "`text` must hold words"), (dict(width=0), "`width`"),
            (dict(width=25), "multiple of heads"), (dict(size=3), "`size`"), (dict(seed=-1), "`seed` must be at least 0")]
 

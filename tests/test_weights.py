@@ -154,7 +154,8 @@ def test_refused():
         assert len(str(e.value).splitlines()) == 1
         for p, q in zip(before, module.parameters() if before else ()): assert torch.equal(p, q)
     with pytest.raises(ValueError, match="one made by hand"): Transformer.uniform(np.eye(2)).init_table()
-    with pytest.raises(ValueError, match="that of other tokens"): replace(t, cov=np.diag([1., 2, 3, 4, 5])).init_table()
+    with pytest.raises(ValueError, match="other inner products of its tokens"): replace(t, cov=np.diag([1., 2, 3, 4, 5])).init_table()
+    with pytest.raises(ValueError, match="of as many tokens as it was read with, 5, got 3"): replace(t, cov=np.eye(3), mean=0., blocks=Transformer.from_config(config_of("gpt2"), 3).blocks).init_table()
 
 def test_what_no_initialisation_can_do_is_said():
     t = with_rule(own("gpt2"), "DeepNorm")

@@ -233,14 +233,16 @@ class Network(Part):
         drawn = draw(sample, size, rng, executor=executor)
         norms = {}
         weight_norms = {}
+        unit_norms = {}
         for k, name in enumerate(self.matrices):
             x = drawn.sizes[..., k, :]
+            unit_norms[name] = x
             norms[name] = self.per_block("variance", name)*x
             fan_in = self.per_block("fan_in", name, plan.n)
             weight_norms[name] = np.multiply(fan_in, x, out=np.zeros(x.shape),
                                              where=x != 0) # 0·∞ = 0
         return Gradients(self._chain_of(drawn.there), drawn.gram, drawn.inner, norms,
-                         weight_norms, drawn.tangent)
+                         weight_norms, drawn.tangent, unit_norms)
 
     def _gradients(self, plan, size, rng):
         "Any number there and back, in pieces whose records fit into the cache."
@@ -553,9 +555,12 @@ class Gradients(ByBlock):
                      '"b2" -> (..., L): θ = ‖∂loss/∂w‖² of the matrices (and biases) W '
                      "= σw/√fan-in with w standard normal; NaN where a block has none"]
     weight_norms: Annotated[dict[str, np.ndarray], "the same of "
-                            "‖∂loss/∂W‖²: infinite where the fan-in is"]
+                            "‖∂loss/∂W‖², as in `.grad` of a network that was read, "
+                            "its factors in the weights: infinite where the fan-in is"]
     tangent: Annotated[np.ndarray, "sum of all θ; between k texts, the "
                        "matrix of inner products of the gradients"]
+    unit_norms: Annotated[dict[str, np.ndarray], "θ/σ² = ‖∂loss/∂W‖²/fan-in: also "
+                          "of matrices that start at zero"]
 
     def __repr__(self) -> str:
         if not self.gram.size:

@@ -13,6 +13,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from io import TextIOWrapper
+from json import dumps
 from pathlib import Path
 
 from fastcore.script import call_parse
@@ -28,6 +29,7 @@ def report_of(config, # path of a config.json, or a built-in name
               size=None, # networks; None = as many as are cheap
               seed=0, # fixes everything
               progress=False, # show a bar?
+              fixed="variance", # at another width, or "std"
              ): # Report: with the command that makes it
     "The report of a config, and the call that makes it."
     from infattn_nb.initialisation.report import report # late: numpy reads its threads
@@ -40,14 +42,15 @@ def report_of(config, # path of a config.json, or a built-in name
     beside = None
     if against is not None:
         beside = report_of(against, tokens=tokens, text=text, width=width, size=size,
-                           seed=seed, progress=progress)
+                           seed=seed, progress=progress, fixed=fixed)
     net = Transformer(**read.ensemble(words))
     title = config if config in READY else f"{read.title} ({Path(config).name})"
     labels = words if len(words) == len(net.cov) else None # images have a class token
     found = report(net, width, size, seed, tokens=labels, title=title,
-                   progress=progress)
+                   progress=progress, fixed=fixed)
     options = dict(against=against, tokens=tokens, text=text, width=width)
     options |= dict(size=found.size, seed=seed)
+    options |= {} if fixed == "variance" else dict(fixed=fixed)
     said = [f"--{k} {shlex.quote(str(v))}" for k, v in options.items() if v is not None]
     call = " ".join(["infattn_report", shlex.quote(str(config)), *said])
     return replace(found, call=call, source=read.text, against=beside)
@@ -98,10 +101,12 @@ def infattn_report(
     out:str="report.html", # File to write: .html, .pdf or .png
     tokens:str|None=None, # Number of different tokens (default: 16)
     text:str|None=None, # Words as tokens instead; equal words share an embedding
-    width:str|None=None, # Width of the stream (default: the config's)
-    size:str|None=None, # Networks at this and at infinite width (default: 8 to 96)
+    width:str|None=None, # Width of the stream (default: the config's); stds are rescaled
+    fixed:str="variance", # At another width: fan-in × variance stays, or "std"
+    size:str|None=None, # Networks at this and at infinite width (default: 4 to 96)
     seed:int=0, # Fixes everything
     quiet:bool=False, # No progress bar, no messages
+    json:bool=False, # Print everything as JSON
 ) -> None:
     "What a transformer is like before it is trained: one page, from its config.json."
     if "numpy" not in sys.modules:
@@ -117,9 +122,12 @@ def infattn_report(
                    dict(tokens=tokens, width=width, size=size).items()}
         with _warnings_in_a_line(quiet):
             found = report_of(config, against=against, text=text, seed=seed,
-                              progress=not quiet, **numbers)
+                              progress=not quiet, fixed=fixed, **numbers)
             found.save(path)
-        if not quiet:
+        if json:
+            print(dumps(found.numbers() | dict(file=str(path)), ensure_ascii=False,
+                        indent=1))
+        elif not quiet:
             print(found)
             print(path, flush=True)
     except BrokenPipeError: # whoever read the output has gone
