@@ -11,7 +11,8 @@ from scipy.stats import norm
 from infattn_nb import Attention, AttentionDescent, AttentionRegressor
 from infattn_nb import HierarchicalGaussian, Nonlinearity, Program, Tokens
 from infattn_nb import clip, identity, leaky_relu, limit, psd_factor, relu, softmax
-from infattn_nb import tanh, wishart_factor
+from infattn_nb import mean_entropy, participation_moments, row_overlap, tanh
+from infattn_nb import wishart_factor
 from infattn_nb.numerics.nonlinearities import slope_moments
 
 PAIR = np.array([[1., .999], [.999, 1.]])
@@ -340,3 +341,22 @@ def test_compare_takes_any_numbers_of_heads_but_none():
 def test_more_tokens_than_memory_holds():
     with pytest.raises(ValueError, match="`seq_len` must fit into"):
         Attention(Tokens(2**20, identity)).law()
+
+def test_scores_of_any_size_have_an_answer_or_a_sentence():
+    "OverflowErrors and 84 GiB before."
+    for sd in (1e-300, 9e-5):
+        small = sd**2*(1 - 1/16)
+        assert mean_entropy(16, sd) == np.log(16) - small/2
+        np.testing.assert_allclose(row_overlap(16, sd, .5), (1 + small/2)/16, rtol=1e-15)
+        np.testing.assert_allclose(participation_moments(16, sd, 1)*16, 1 + small)
+    for ask in (mean_entropy, participation_moments):
+        with pytest.raises(ValueError, match=r"`score_sd` must be in \(0, 100\]"):
+            ask(2, 1e300)
+    with pytest.raises(ValueError, match=r"`score_sd` must be in \(0, 30\]"):
+        row_overlap(2, 1e300, .5)
+
+def test_both_ways_of_small_scores_agree():
+    below, above = .999e-4, 1.001e-4
+    for ask in (mean_entropy, lambda s, sd: row_overlap(s, sd, .5),
+                lambda s, sd: participation_moments(s, sd, 1)[0]):
+        np.testing.assert_allclose(ask(7, below), ask(7, above), rtol=1e-10)
