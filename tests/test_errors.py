@@ -1,6 +1,10 @@
 """Errors that are known travel with their numbers, and what is kept cannot be changed."""
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +12,13 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
+import infattn_nb
 from infattn_nb import Attention, AttentionDescent, AttentionRegressor
 from infattn_nb import HierarchicalGaussian, Nonlinearity, Program, Tokens
 from infattn_nb import clip, identity, leaky_relu, limit, psd_factor, relu, softmax
 from infattn_nb import mean_entropy, participation_moments, row_overlap, tanh
-from infattn_nb import wishart_factor
+from infattn_nb import reproduce, sweep, wishart_factor, Transformer
+from infattn_nb.numerics.output import printable
 from infattn_nb.numerics.nonlinearities import slope_moments
 
 PAIR = np.array([[1., .999], [.999, 1.]])
@@ -360,3 +366,58 @@ def test_both_ways_of_small_scores_agree():
     for ask in (mean_entropy, lambda s, sd: row_overlap(s, sd, .5),
                 lambda s, sd: participation_moments(s, sd, 1)[0]):
         np.testing.assert_allclose(ask(7, below), ask(7, above), rtol=1e-10)
+
+
+# files
+
+def config(tmp_path, text):
+    path = tmp_path/"config.json"
+    path.write_bytes(text.encode())
+    return path
+
+GPT2 = '"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 64'
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes that have names")
+def test_a_pipe_is_no_config(tmp_path):
+    "It was waited for, for ever."
+    os.mkfifo(tmp_path/"pipe")
+    with pytest.raises(ValueError, match="`config` must be a file"):
+        Transformer.from_config(str(tmp_path/"pipe"), 4)
+
+def test_configs_that_are_too_long_or_say_a_thing_twice(tmp_path):
+    path = config(tmp_path, '{%s, "name": "%s"}' % (GPT2, "x"*5_000_000))
+    with pytest.raises(ValueError, match="`config` must be at most"):
+        Transformer.from_config(str(path), 4)
+    path = config(tmp_path, '{%s, "n_layer": 3}' % GPT2)
+    with pytest.raises(ValueError, match="each entry once, got 'n_layer' twice"):
+        Transformer.from_config(str(path), 4)
+    path = config(tmp_path, r'{%s, "_name_or_path": "\ud800"}' % GPT2)
+    with pytest.raises(ValueError, match="`config` must hold text in UTF-8"):
+        Transformer.from_config(str(path), 4)
+
+def test_a_byte_order_mark_is_allowed(tmp_path):
+    path = config(tmp_path, "\N{ZERO WIDTH NO-BREAK SPACE}{%s}" % GPT2)
+    assert len(Transformer.from_config(str(path), 4).blocks) == 2
+
+def test_names_reach_no_terminal_as_they_are():
+    assert printable("a\x1b[31mb\ud800") == "a\N{REPLACEMENT CHARACTER}[31mb" \
+        "\N{REPLACEMENT CHARACTER}"
+    assert len(printable("x"*1000)) == 80
+
+@pytest.mark.skipif(os.name != "posix", reason="no umask")
+def test_files_have_the_rights_that_the_umask_gives(tmp_path):
+    script = (f"import os; os.umask(0o077); "
+              f"from infattn_nb.numerics.output import write; "
+              f"write({str(tmp_path/'file')!r}, b'text')")
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert (tmp_path/"file").stat().st_mode & 0o777 == 0o600
+
+@pytest.mark.parametrize("command", ["infattn_report", "infattn_figures"])
+def test_commands_say_their_version(command):
+    tool = Path(sys.executable).with_name(command)
+    said = subprocess.run([tool, "--version"], text=True, capture_output=True)
+    assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"
+
+def test_seeds_of_figures_are_whole_numbers():
+    for ask in (sweep, reproduce):
+        assert ask.__annotations__["seed"] in (int, "int")

@@ -44,7 +44,8 @@ from ..layer.attention import Attention
 from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.output import bold_dashes, house_style, lines, pattern
-from ..numerics.output import picture, styled, words_of, writable, write
+from ..numerics.output import picture, printable, styled, words_of, writable
+from ..numerics.output import write
 from ..numerics.nonlinearities import identity, softmax
 from ..numerics.sampling import Rng, documented, in_order, pieces
 from ..numerics.sampling import progress_bar, seed_sequence
@@ -1135,7 +1136,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
         if value != f.default:
             changed[f.name] = value
     title = title if title is not None else "a transformer"
-    checks.kind(title, str, "title", "pass a name")
+    title = printable(checks.kind(title, str, "title", "pass a name"))
     checks.flag(progress, "progress")
     seed, said = _own_seed(rng)
     asked = _arguments(dict(width=n, size=size, readout=readout))

@@ -12,11 +12,12 @@ import sys
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import version as package_version
 from io import TextIOWrapper
 from json import dumps
 from pathlib import Path
 
-from fastcore.script import call_parse
+from fastcore.script import Param, call_parse
 
 # %% ../../nbs/87_report_command.ipynb #rc-of
 TOKENS = 16 # if neither a number nor a text is given
@@ -107,6 +108,8 @@ def infattn_report(
     seed:int=0, # Fixes everything
     quiet:bool=False, # No progress bar, no messages
     json:bool=False, # Print everything as JSON
+    version:Param("Print the version and stop", # noqa: F722
+                  action="version")=f"infattn_nb {package_version('infattn_nb')}",
 ) -> None:
     "What a transformer is like before it is trained: one page, from its config.json."
     if "numpy" not in sys.modules:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MOST_LINES', 'MOST_WORDS', 'write', 'writable', 'picture', 'house_style', 'own_axes', 'styled', 'lines',
-           'bold_dashes', 'words_of', 'pattern', 'points']
+           'bold_dashes', 'printable', 'words_of', 'pattern', 'points']
 
 # %% ../../nbs/84_files.ipynb #takes
 import io
@@ -15,6 +15,7 @@ from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -53,16 +54,15 @@ def write(path, content, scratch=None):
 def _write_once(path, content, scratch):
     "Write under a temporary name, then move into place."
     scratch.mkdir(parents=True, exist_ok=True)
-    number, temporary = tempfile.mkstemp(dir=scratch, prefix=".")
+    temporary = scratch/f".{uuid4().hex}"
     try:
-        with os.fdopen(number, "wb") as file:
+        with open(temporary, "xb") as file: # with the rights that the user's umask gives
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 # %% ../../nbs/84_files.ipynb #fi-writable
@@ -247,6 +247,11 @@ def bold_dashes(ax, y, x=None, *, colour="k", label=None) -> None:
 # %% ../../nbs/84_files.ipynb #pc-pattern
 MOST_WORDS = 32 # on an axis
 
+def printable(text, most=80): # str
+    "A name as a terminal and a file can show it: no control characters, not too long."
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return shown if len(shown) <= most else shown[:most - 1] + "…"
+
 def words_of(tokens, s) -> list[str]:
     """Labels of the tokens as short words.
 
@@ -270,7 +275,7 @@ def words_of(tokens, s) -> list[str]:
     if tokens is None:
         return [str(k) for k in range(1, s + 1)]
     try:
-        words = [str(token) for token in tokens]
+        words = [printable(str(token)) for token in tokens]
     except TypeError:
         checks.refuse("tokens", "be a list of labels", f"{tokens!r:.40}",
                       f"pass {s} words", TypeError)
