@@ -6,7 +6,7 @@
 __all__ = ['LOWEST', 'identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic',
            'step', 'WIDE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'floats', 'meet', 'value_key', 'clipped',
            'at_minus_infinity', 'Bent', 'Picks', 'leaky_relu', 'clip', 'softmax', 'below_top', 'slope', 'partials',
-           'slope_moments']
+           'straight_moment', 'slope_moments']
 
 # %% ../../nbs/44_functions.ipynb #takes
 from collections.abc import Callable
@@ -594,10 +594,14 @@ def _central_difference(*x, fn, i):
 
 # %% ../../nbs/44_functions.ipynb #sl-bent
 #| code-fold: true
+def straight_moment(a, b, c, left):
+    "E φ′(U)φ′(V) of a line with a bend at 0: slope `left` there, 1 on the right."
+    return left + (1 - left)**2*step.closed_form(a, b, c)
+
 def _bent_moments(a, b, c, slope):
     "Those of a line with a bend at 0: slope on the left, 1 on the right."
     bend = 1 - slope
-    β = slope + bend**2*step.closed_form(a, b, c)
+    β = straight_moment(a, b, c, slope)
     α = bend**2*root_det(a, b, c)/(2*np.pi*np.where(a > 0, a, 1.))
     return β, α
 
