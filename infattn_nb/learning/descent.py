@@ -17,12 +17,12 @@ from numpy.random import RandomState
 
 from ..laws.mixtures import Mixture
 from .circuits import deep, named
-from .descent_step import flat, loss_of, tried
 from .estimator import Estimator, not_fitted, only_where, r_squared
 from .estimator import suited, targets, verb
 from .trained import descended, infinitely_many_heads, one_layer
 from .trained import weights_of
 from ..numerics import checks
+from ..numerics.losses import flat, loss_of, tried
 from ..numerics.output import lines, own_axes
 from ..numerics.sampling import Rng
 
