@@ -23,6 +23,7 @@ PUBLIC = {
     "programs.infinite_width": "limit Limit",
     "programs.finite_width": "simulate gram ProgramTokens",
     "programs.gradients": "gradients ProgramGradients",
+    "programs.training": "train Training",
     "theorem.pseudo_lipschitz":
         "compose product growth softmax_weight break_pseudo_lipschitz",
     "theorem.score_clt":

@@ -21,7 +21,7 @@ from ..numerics.sampling import Rng, Size, by_pieces, documented, draw
 from ..numerics.sampling import seed_sequence
 from .nodes import Attend, Linear, MatMul, Nonlin, Normalize
 from .nodes import Output, Score, Vector
-from .passes import Networks, Plan, length_at
+from .passes import Networks, Plan
 from .program import Program, Vectors
 from .score_paths import BATCHES, Paths
 
@@ -88,10 +88,11 @@ HELD = 2**22 # numbers of the networks that are drawn side by side
 
 def pieces_of(plan, sample): # (size, Generator) -> what `sample` returns of all
     "A sampler that holds a bounded number of networks at a time."
+    return partial(_piecewise, plan, sample)
+
+def _piecewise(plan, sample, size, rng):
     most = max(1, HELD//max(plan.numbers(), 1))
-    def blocks(size, rng):
-        return by_pieces(lambda b: sample(plan, b, rng), size, most)
-    return blocks
+    return by_pieces(lambda b: sample(plan, b, rng), size, most)
 
 # %% ../../nbs/59_tangents.ipynb #gr-limit
 #| code-fold: true
@@ -261,7 +262,7 @@ class ProgramGradients:
     @property
     def tangent(self) -> np.ndarray:
         "The tangent kernel of all matrices and readouts, (size, k, k)."
-        return sum(self.by_matrix.values())
+        return np.sum(list(self.by_matrix.values()), axis=0)
 
     def inner(self, u: Vector, v: Vector | None = None) -> np.ndarray:
         r"""$\langle\partial f_i/\partial u,\partial f_j/\partial v\rangle$.

@@ -129,6 +129,9 @@ class Plan:
         self.dense = dense
         self.nodes = program.past(*self.outputs, *self.others)
         self.stages = stages_of(self.nodes)
+        groups = {h.group for h in self.nodes if isinstance(h, Input)}
+        self.inputs = [h for h in program.nodes
+                       if isinstance(h, Input) and h.group in groups]
         products = [g for g in self.nodes if isinstance(g, MatMul)]
         self.shapes = {g.W: (length_at(g, n), length_at(g.args[0], n))
                        for g in products}
@@ -137,6 +140,12 @@ class Plan:
         self.lengths = {h: length_at(h, n) for h in self.nodes if isinstance(h, Vector)}
         self.trained = set(self.shapes if matrices is None else matrices)
         self.moving = self.above(self.trained)
+
+    def training(self, matrices):
+        "The same plan, with only some matrices trained."
+        self.trained = set(matrices)
+        self.moving = self.above(self.trained)
+        return self
 
     def above(self, matrices, vectors=()):
         "The nodes that depend on some of the matrices or vectors."
@@ -174,10 +183,8 @@ class Networks:
         self.plan = plan
         self.b = b
         self.rng = rng
-        self.inputs = draw_inputs(plan.nodes, plan.n, b, rng)
-        for h in self.inputs:
-            if h in start:
-                self.inputs[h] = start[h]
+        self.inputs = draw_inputs(plan.inputs, plan.n, b, rng)
+        self.inputs.update((h, x) for h, x in start.items() if h in self.inputs)
         self.matrices = {W: self._matrix(W, start.get(W)) for W in plan.shapes}
 
     def _matrix(self, W, given):
@@ -195,6 +202,21 @@ class Networks:
         matrices = {W: M.fork(rng) for W, M in self.matrices.items()}
         new.__dict__.update(self.__dict__, rng=rng, matrices=matrices)
         return new
+
+    def asked(self, plan, rng):
+        "A copy for another plan of the same program, with what is missing drawn."
+        new = self.fork(rng)
+        new.plan = plan
+        missing = [h for h in plan.inputs if h not in self.inputs]
+        new.inputs = self.inputs | draw_inputs(missing, plan.n, self.b, rng)
+        for W in plan.shapes:
+            if W not in new.matrices:
+                new.matrices[W] = new._matrix(W, None)
+        return new
+
+    def with_starts(self, states):
+        "The states, and those at the start of matrices that have none."
+        return self.starts() | states
 
     def forward(self, states, stages=None): # values, coordinates of the arguments
         "There: {vector: (b, m), score: (b, 1)}, {product: coordinates (b, ·)}."

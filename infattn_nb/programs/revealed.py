@@ -165,7 +165,13 @@ class Explicit:
 
     def gradient(self, pairs):
         "Σ dg xᵀ in coordinates, (b, r, c), of pairs (b, k, r), (b, k, c)."
+        if not pairs:
+            return np.zeros(self.W.shape)
         return sum(d.mT @ x for d, x in pairs)
+
+    def explicit(self, *states):
+        "It is, and its states are as they are."
+        return self, *states
 
     def fork(self, rng):
         "A copy that may be asked without a trace; there is none."
