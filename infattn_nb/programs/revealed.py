@@ -130,7 +130,7 @@ def orthogonalised(state, slope, scale, rate, momentum, decay): # State
     C = shrink*C - rate*scale*polar(B)
     return State(shrink*state.kept, C, 0., B if momentum else None)
 
-def polar(B, floor=1e-7):
+def polar(B, floor=1e-5):
     "P Qᵀ of a singular value decomposition P diag(s) Qᵀ, without vanishing s."
     P, s, Q = np.linalg.svd(B, full_matrices=False)
     alive = s > floor*s.max(-1, keepdims=True, initial=0.)
