@@ -414,10 +414,16 @@ def run(task, blocks, record, steps, patience, callback, bar): # blocks, interru
     except KeyboardInterrupt:
         interrupted = True
     del record.steps[moves:]
-    _, seen = zip(*_all(task, record.done + moves, False, blocks))
+    last = [_untouched(b) for b in blocks] if task.batch else blocks
+    _, seen = zip(*_all(task, record.done + moves, False, last))
     record.add(seen)
     _check_loss(task, record)
     return blocks, interrupted
+
+def _untouched(block):
+    "A copy for a look at all rows, which a run that goes on would not have taken."
+    rng = deepcopy(block.networks.rng)
+    return block._replace(networks=block.networks.fork(rng))
 
 def _all(task, t, move, blocks):
     "One step of every block."
@@ -728,7 +734,7 @@ def _found_rate(plan, block, factors, loss, method):
     if method == "muon":
         return .02
     networks, states = block
-    there = networks.fork(default_rng(0))
+    there = networks.fork(default_rng(0)) # no trace: a rate that is given is as good
     _, by_matrix = finite_tangents(plan, there, states)
     Θ = sum(factors[W]*by_matrix[W] for W in plan.trained)
     top = np.linalg.eigvalsh(Θ)[:, -1].max()
