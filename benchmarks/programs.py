@@ -21,7 +21,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 import numpy as np
 import pandas as pd
 
-from infattn_nb import AssumptionWarning, Program, Transformer, attention, mlp, tanh, train
+from infattn_nb import AssumptionWarning, Program, Transformer, attention, mlp
+from infattn_nb import tanh, train
 
 warnings.simplefilter("ignore", AssumptionWarning)
 DATA = Path(__file__).parent.parent/"nbs/data"
@@ -94,19 +95,21 @@ def own_motion(run, W, g):
 
 # -- (c) coordinate checks
 
+READ = "muP", "Muon, readout/√n" # f = n^(-1) Σ r h instead of n^(-1/2)
+
 def scaling(name, p, n, rate):
     "Readout variance, factors of rates by matrix, method."
     if name == "standard": return dict(rate=rate, rates={W: n/64 for W in (*p.matrices, *p.readouts)})
     if name == "muP": return dict(rate=rate*n)
-    if name == "Muon": return dict(rate=rate/2, method="muon")
+    if name.startswith("Muon"): return dict(rate=rate/2, method="muon")
     return dict(rate=rate)
 
-SCALINGS = "standard", "NTK", "muP", "Muon"
+SCALINGS = "standard", "NTK", "muP", "Muon", "Muon, readout/√n"
 
 def coordinate_row(name, n, seed=0, networks=4, steps=1, rate=.2):
     "Of an MLP with three hidden layers: how far one step moves the last hidden layer (rms per coordinate) and the output."
     p = Program()
-    R = p.readout(var=1/n if name == "muP" else 1.)
+    R = p.readout(var=1/n if name in READ else 1.)
     gs = mlp(p, p.inputs(np.eye(3) + .3), 3, phi=tanh, var_w=2.)
     fs = [R @ tanh(g) for g in gs]
     how = scaling(name, p, n, rate)

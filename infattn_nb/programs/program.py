@@ -250,8 +250,8 @@ class Program:
         "The product, a MatMul or Output, written down once."
         h, = self.own(Vector, [h], f"{W} @ h")
         if (W, h) not in self.products:
-            others = [x for V, x in self.products if V is W][:1]
-            self.same_length([*others, h], f"arguments of {W}")
+            first = next((x for V, x in self.products if V is W), h)
+            self.same_length([first, h], f"arguments of {W}")
             self.products[W, h] = self._record(kind(self, (h,), W.rows, W))
         return self.products[W, h]
 
