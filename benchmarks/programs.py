@@ -8,10 +8,8 @@ explicit numpy, and torch where it is installed, beside us in one run. No clock 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
-import time
 import warnings
 from itertools import product
 from pathlib import Path

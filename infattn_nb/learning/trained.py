@@ -16,7 +16,7 @@ from operator import methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.random import SeedSequence, default_rng
+from numpy.random import default_rng
 
 from .descent_step import HELD, Networks, bartlett_start
 from .descent_step import dynamics, explicit_start, joined

@@ -323,15 +323,15 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
         for outputs of another program, what is no output, a width that gives no whole
         lengths, or random scores at infinite width
     """
-    outputs = asked_outputs(program, outputs)
+    asked = asked_outputs(program, outputs)
     if dense is not None:
         checks.flag(dense, "dense")
     checks.executor(executor)
     n = checks.width(width)
-    seed = seed_sequence(rng)
+    seed, = seed_sequence(rng).spawn(1) # a Generator moves on
     if n == np.inf:
-        return _limit_gradients(program, outputs, size, seed)
-    plan = Plan(program, outputs, int(n), backs=len(outputs), dense=dense)
+        return _limit_gradients(program, asked, size, seed)
+    plan = Plan(program, asked, int(n), backs=len(asked), dense=dense)
     def redraw(sample):
         return draw(pieces_of(plan, sample), size, seed_sequence(seed),
                     executor=executor)

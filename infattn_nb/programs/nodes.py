@@ -333,6 +333,7 @@ def called(fn):
     return getattr(fn, "__name__", "φ")
 
 # %% ../../nbs/52_vectors.ipynb #2ce5630d
+#| code-fold: true
 def apply(node, # Nonlin, Linear, Attend or Normalize
           value, # {vector: array (..., m), score: array (..., 1)}
          ): # array (..., m)

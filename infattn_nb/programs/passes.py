@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from ..numerics import checks
 from ..numerics.sampling import psd_factor
-from .nodes import Input, MatMul, Matrix, Output, Readout
+from .nodes import Input, MatMul, Matrix, Output
 from .nodes import Score, Vector
 from .revealed import matrix_of
 

@@ -218,9 +218,9 @@ class Training:
         asked = [nodes] if single else list(nodes)
         for h in asked:
             program.own(Score if isinstance(h, Score) else Vector, [h], "nodes")
-        found = [np.stack([value[h] for h in asked], axis=1)
-                 for value in self._at(when, asked)]
-        found = np.concatenate(found)
+        blocks = [np.stack([value[h] for h in asked], axis=1)
+                  for value in self._at(when, asked)]
+        found = np.concatenate(blocks)
         return found[:, 0] if single else found
 
     def _at(self, when, nodes):
@@ -232,9 +232,8 @@ class Training:
 
     def _plan_of(self, nodes, outputs=()):
         plan = self._task.plan
-        trained = [W for W in plan.trained]
         return Plan(plan.program, outputs, plan.n, others=nodes, dense=plan.dense,
-                    matrices=trained)
+                    matrices=plan.trained)
 
     def _asked(self, plan, when):
         "Copies of the networks, with what a question needs beside."
