@@ -48,7 +48,7 @@ class Nonlinearity:
         number of arguments
     derivative
         φ′, a function of the same arguments; with several a tuple, one for each;
-        None = by complex steps or differences (see `slope`)
+        None = by complex steps or differences
     """
     fn: Callable
     name: str | None = None
@@ -550,7 +550,7 @@ def slope(phi):
     Returns
     -------
     callable
-        A function of arrays: `phi.derivative`, or, without one, what `partials` says.
+        A function of arrays: `phi.derivative`; without one complex steps or differences.
     """
     return partials(phi, 1)[0]
 

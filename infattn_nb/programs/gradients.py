@@ -21,7 +21,7 @@ from ..numerics.sampling import Rng, Size, by_pieces, documented, draw
 from ..numerics.sampling import seed_sequence
 from .nodes import Attend, Linear, MatMul, Nonlin, Normalize
 from .nodes import Output, Score, Vector
-from .passes import Networks, Plan
+from .passes import ProgramNetworks, PassPlan
 from .program import Program, Vectors
 from .score_paths import BATCHES, Paths
 
@@ -58,7 +58,7 @@ def inner_products(arrays, # of each output (b, …), or None for zero
 
 def _some(plan, b, rng):
     "b networks: outputs (b, k), kernels (b, W, k, k), scores (b, r)."
-    networks = Networks(plan, b, rng)
+    networks = ProgramNetworks(plan, b, rng)
     value, tangents = finite_tangents(plan, networks, networks.starts())
     f = np.concatenate([value[f] for f in plan.outputs], axis=1)
     Θ = np.stack([tangents[W] for W in plan.shapes], axis=1)
@@ -68,7 +68,7 @@ def _some(plan, b, rng):
 
 def _some_inner(plan, vectors, b, rng):
     "Of the same networks ⟨∂f/∂u, ∂f'/∂v⟩, (b, k, k)."
-    networks = Networks(plan, b, rng)
+    networks = ProgramNetworks(plan, b, rng)
     states = networks.starts()
     value, met = networks.forward(states)
     found = []
@@ -331,7 +331,7 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     seed, = seed_sequence(rng).spawn(1) # a Generator moves on
     if n == np.inf:
         return _limit_gradients(program, asked, size, seed)
-    plan = Plan(program, asked, int(n), backs=len(asked), dense=dense)
+    plan = PassPlan(program, asked, int(n), backs=len(asked), dense=dense)
     def redraw(sample):
         return draw(pieces_of(plan, sample), size, seed_sequence(seed),
                     executor=executor)
