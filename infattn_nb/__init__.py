@@ -22,6 +22,8 @@ PUBLIC = {
     "programs.architectures": "mlp rnn lstm conv1d attention",
     "programs.infinite_width": "limit Limit",
     "programs.finite_width": "simulate gram ProgramTokens",
+    "programs.gradients": "gradients ProgramGradients",
+    "programs.training": "train Training",
     "theorem.pseudo_lipschitz":
         "compose product growth softmax_weight break_pseudo_lipschitz",
     "theorem.score_clt":

@@ -54,6 +54,10 @@ from .programs.infinite_width import Limit as Limit
 from .programs.finite_width import simulate as simulate
 from .programs.finite_width import gram as gram
 from .programs.finite_width import ProgramTokens as ProgramTokens
+from .programs.gradients import gradients as gradients
+from .programs.gradients import ProgramGradients as ProgramGradients
+from .programs.training import train as train
+from .programs.training import Training as Training
 from .theorem.pseudo_lipschitz import compose as compose
 from .theorem.pseudo_lipschitz import product as product
 from .theorem.pseudo_lipschitz import growth as growth

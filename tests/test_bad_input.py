@@ -33,7 +33,74 @@ NAN, INF = np.nan, np.inf
 
 LINE = Program()
 LINE_X, = LINE.inputs([[1.]])
+NET = Program()
+NET_X, = NET.inputs([[1.]])
+NET_W = NET.matrix("W")
+NET_F = NET.readout("R") @ tanh(NET_W @ NET_X)
+NET_P = NET.score(NET_W @ NET_X, NET.matrix() @ NET_X)
+NET_Y = NET.readout() @ NET.attend(NET_P, NET_X)
+LINE_F = LINE.readout() @ LINE_X
+fit = partial(train, NET, [NET_F], [1.], width=8, steps=2, rng=0, verbose=False)
+ONE = fit()
 CASES = [
+    (lambda: NET.readout(var=-1.), ValueError, "`var`"),
+    (lambda: NET.readouts[0] @ LINE_X, ValueError, "same program"),
+    (lambda: NET.readouts[0] @ 3, TypeError, "must be vectors of a program"),
+    (lambda: NET.matrix() @ NET_F, ValueError, "`f1` must end the network"),
+    (lambda: NET.inputs([[1.]], rows=-1), ValueError, "`rows`"),
+    (lambda: Nonlinearity(np.tanh, derivative=3), TypeError, "`derivative` must be a function"),
+    (lambda: Nonlinearity(np.tanh, derivative=(np.cos, np.sin)), ValueError, "`derivative` must be 1 functions"),
+    (lambda: Nonlinearity(np.tanh, derivative=np.mean), ValueError, "`derivative`"),
+    (lambda: gradients(3, NET_F), TypeError, "`program`"),
+    (lambda: gradients(NET, []), ValueError, "`outputs` must name one at least"),
+    (lambda: gradients(NET, LINE_F, 8), ValueError, "same program"),
+    (lambda: gradients(NET, NET_X, 8), TypeError, "`outputs` must be outputs of readouts"),
+    (lambda: gradients(NET, NET_Y), ValueError, "tangent kernel stays random"),
+    (lambda: gradients(NET, NET_F, 2.5), ValueError, "`width`"),
+    (lambda: gradients(NET, NET_F, 8, size=-1), ValueError, "`size`"),
+    (lambda: gradients(NET, NET_F, 8, dense=2), TypeError, "`dense`"),
+    (lambda: gradients(NET, NET_F, 8).inner(LINE_X), ValueError, "same program"),
+    (lambda: train(3, NET_F, 1., width=8), TypeError, "`program`"),
+    (lambda: train(NET, [LINE_F], [1.], width=8), ValueError, "same program"),
+    (lambda: train(NET, [NET_X], [1.], width=8), TypeError, "`outputs` must be outputs of readouts"),
+    (lambda: train(NET, [[NET_F], [NET_F, NET_F]], [1., 1.], width=8), ValueError, "`outputs`"),
+    (lambda: train(NET, [NET_F], [1., 2.], width=8), ValueError, "`y` must have shape (1,), got (2,)"),
+    (lambda: train(NET, [NET_F], [NAN], width=8), ValueError, "`y`"),
+    (lambda: train(NET, [NET_F], [2.], width=8, loss="logistic"), ValueError, "`y` must be 0 or 1"),
+    (lambda: train(NET, [[NET_F, NET_F]], [2], width=8, loss="softmax"), ValueError, "`y` must be 1 labels 0 … 1"),
+    (lambda: fit(width=INF), ValueError, "finite"),
+    (lambda: fit(width=10**13), ValueError, "memory of the machine"),
+    (lambda: fit(steps=-1), ValueError, "`steps`"),
+    (lambda: fit(rate=0.), ValueError, "`rate`"),
+    (lambda: fit(rate=1e9, steps=30), ValueError, "`rate` must keep the loss bounded"),
+    (lambda: fit(momentum=1.), ValueError, "`momentum`"),
+    (lambda: fit(weight_decay=-1.), ValueError, "`weight_decay`"),
+    (lambda: fit(loss="cubic"), ValueError, "`loss`"),
+    (lambda: fit(batch_size=0), ValueError, "`batch_size`"),
+    (lambda: fit(matrices=["V"]), ValueError, "`matrices` must name matrices below the outputs"),
+    (lambda: fit(rates={"W": -1.}), ValueError, "`rates`"),
+    (lambda: fit(method="adam"), ValueError, "entry by entry"),
+    (lambda: fit(method="newton"), ValueError, "`method`"),
+    (lambda: fit(networks=0), ValueError, "`networks`"),
+    (lambda: fit(watch=[NET_X]), TypeError, "`watch` must be outputs and scores"),
+    (lambda: fit(watch=[LINE_F]), ValueError, "same program"),
+    (lambda: fit(patience=3), ValueError, "`patience`"),
+    (lambda: fit(watch=[NET_P], y_watch=[1.]), ValueError, "`watch`"),
+    (lambda: fit(start=3), TypeError, "`start`"),
+    (lambda: fit(start={"W": np.eye(3)}), ValueError, "`start` must have shape (8, 8)"),
+    (lambda: fit(start={"V": np.eye(3)}), ValueError, "`start` must name matrices"),
+    (lambda: fit(start=ONE, width=16), ValueError, "`start` must be a run of the same program and width"),
+    (lambda: fit(start=ONE, networks=3), ValueError, "`networks`"),
+    (lambda: fit(dense="yes"), TypeError, "`dense`"),
+    (lambda: fit(callback=3), TypeError, "`callback`"),
+    (lambda: ONE.values(LINE_X), ValueError, "same program"),
+    (lambda: ONE.values(NET_X, "middle"), ValueError, "`when`"),
+    (lambda: ONE.change(NET_P), TypeError, "`h`"),
+    (lambda: ONE.tangent(outputs=[NET_X]), TypeError, "`outputs`"),
+    (lambda: ONE.weights(LINE.matrix()), ValueError, "`W`"),
+    (lambda: Transformer.uniform(np.eye(2), layers=1, heads=1).program(readout="first"), ValueError, "`readout`"),
+    (lambda: Transformer.uniform(np.eye(2), layers=1, heads=1).program("a"), ValueError, "`texts`"),
+    (lambda: Transformer(np.eye(2), [Block(SelfAttention(1, rotary=Rotary()))]).program(), ValueError, "`rotary` must be None in a program"),
     (lambda: Attention(T, var_q=-1.), ValueError, "`var_q`"),
     (lambda: Attention(T, var_k=NAN), ValueError, "`var_k`"),
     (lambda: Attention(T, var_v=INF), ValueError, "`var_v`"),
@@ -811,7 +878,7 @@ TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room
 @lru_cache
 def refused(): return {f for path in TABLES for f in refused_in(path)}
 
-NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit gaussian uniform rademacher GoodEnough Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
+NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit Training ProgramGradients gaussian uniform rademacher GoodEnough Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
 
 @pytest.mark.parametrize("name", sorted(set(infattn_nb.__all__) - NOTHING_TO_REFUSE))
 def test_every_public_function_has_its_wrong_inputs(name):

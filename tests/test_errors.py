@@ -375,6 +375,7 @@ def config(tmp_path, text):
     path.write_bytes(text.encode())
     return path
 
+LONG = "x"*5_000_000
 GPT2 = '"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 64'
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes that have names")
@@ -385,18 +386,18 @@ def test_a_pipe_is_no_config(tmp_path):
         Transformer.from_config(str(tmp_path/"pipe"), 4)
 
 def test_configs_that_are_too_long_or_say_a_thing_twice(tmp_path):
-    path = config(tmp_path, '{%s, "name": "%s"}' % (GPT2, "x"*5_000_000))
+    path = config(tmp_path, f'{{{GPT2}, "name": "{LONG}"}}')
     with pytest.raises(ValueError, match="`config` must be at most"):
         Transformer.from_config(str(path), 4)
-    path = config(tmp_path, '{%s, "n_layer": 3}' % GPT2)
+    path = config(tmp_path, f'{{{GPT2}, "n_layer": 3}}')
     with pytest.raises(ValueError, match="each entry once, got 'n_layer' twice"):
         Transformer.from_config(str(path), 4)
-    path = config(tmp_path, r'{%s, "_name_or_path": "\ud800"}' % GPT2)
+    path = config(tmp_path, f'{{{GPT2}, "_name_or_path": "\\ud800"}}')
     with pytest.raises(ValueError, match="`config` must hold text in UTF-8"):
         Transformer.from_config(str(path), 4)
 
 def test_a_byte_order_mark_is_allowed(tmp_path):
-    path = config(tmp_path, "\N{ZERO WIDTH NO-BREAK SPACE}{%s}" % GPT2)
+    path = config(tmp_path, "\N{ZERO WIDTH NO-BREAK SPACE}" + f"{{{GPT2}}}")
     assert len(Transformer.from_config(str(path), 4).blocks) == 2
 
 def test_names_reach_no_terminal_as_they_are():

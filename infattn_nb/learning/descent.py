@@ -17,13 +17,13 @@ from numpy.random import RandomState
 
 from ..laws.mixtures import Mixture
 from .circuits import deep, named
-from .descent_step import flat, loss_of, tried
 from .estimator import Estimator, copied, like, not_fitted
 from .estimator import only_where, r_squared, suited, targets
 from .estimator import verb, weights_of_score
 from .trained import descended, infinitely_many_heads, one_layer
 from .trained import weights_of
 from ..numerics import checks
+from ..numerics.losses import flat, loss_of, tried
 from ..numerics.output import lines, own_axes
 from ..numerics.sampling import Rng
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ROUND', 'TOO_LARGE', 'FEATURES', 'SCRAMBLES', 'FEWEST', 'MOST_NODES', 'AIM', 'AT_ONCE', 'MOST', 'HALVINGS', 'Task',
-           'batch_at', 'advance', 'full_loss', 'Run', 'trained', 'resting', 'Kernels', 'InfiniteHeads', 'converged',
-           'rows_of', 'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'start_of', 'weights_of', 'Trained',
+           'advance', 'full_loss', 'Run', 'trained', 'resting', 'Kernels', 'InfiniteHeads', 'converged', 'rows_of',
+           'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'start_of', 'weights_of', 'Trained',
            'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads', 'Fitted', 'descended', 'run_at_a_rate']
 
 # %% ../../nbs/94_trained.ipynb #takes
@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import SeedSequence, default_rng
 
-from .descent_step import HELD, Everywhere, Networks, bartlett_start
+from .descent_step import HELD, Networks, bartlett_start
 from .descent_step import dynamics, explicit_start, joined
-from .descent_step import linearised, loss_of, merged_from
+from .descent_step import linearised, merged_from
 from .descent_step import merged_start
 from .estimator import root_seed
 from .layer_on_data import attend, averaged, normals, training_layer
 from ..numerics import checks
+from ..numerics.losses import Everywhere, batch_at, loss_of
 from ..numerics.sampling import in_order, pieces, progress_bar
 from ..numerics.sampling import seed_sequence
 
@@ -46,13 +47,6 @@ class Task(NamedTuple):
             return self.view, self.targets, 1.
         k = batch_at(P, self.batch, t, self.seed)
         return self.view.take(k), self.targets[k], P/len(k)
-
-def batch_at(P, batch, t, seed): # indices
-    "Step t of P sequences, so many in a batch: each epoch in an order of its own."
-    epoch, k = divmod(t, -(-P//batch))
-    of_epoch = SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, epoch))
-    order = default_rng(of_epoch).permutation(P)
-    return order[k*batch:(k + 1)*batch]
 
 # %% ../../nbs/94_trained.ipynb #advancecode
 def advance(task, networks, done, steps, rng): # networks, losses (steps, N), rng

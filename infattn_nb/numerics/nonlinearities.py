@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['LOWEST', 'identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos', 'absolute', 'quadratic',
            'step', 'WIDE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'resolved', 'floats', 'meet', 'value_key',
-           'clipped', 'at_minus_infinity', 'leaky_relu', 'clip', 'softmax', 'below_top', 'slope', 'slope_moments']
+           'clipped', 'at_minus_infinity', 'Bent', 'Picks', 'leaky_relu', 'clip', 'softmax', 'below_top', 'slope',
+           'partials', 'straight_moment', 'slope_moments']
 
 # %% ../../nbs/44_functions.ipynb #takes
 from collections.abc import Callable
@@ -45,6 +46,9 @@ class Nonlinearity:
         (a, b, c) -> E φ(U)φ(V); None = by quadrature
     arity
         number of arguments
+    derivative
+        φ′, a function of the same arguments; with several a tuple, one for each;
+        None = by complex steps or differences
     """
     fn: Callable
     name: str | None = None
@@ -53,6 +57,7 @@ class Nonlinearity:
     bound: float | None = None
     closed_form: Callable | None = None
     arity: int = 1
+    derivative: Any = None
 
     def __post_init__(self) -> None:
         for name, least in dict(order=1, constant=0, bound=0).items():
@@ -62,6 +67,18 @@ class Nonlinearity:
                         "None means by quadrature", optional=True)
         x = np.linspace(-3, 3, 7)
         meet(self.fn, [x]*checks.count(self.arity, "arity"))
+        if self.derivative is not None:
+            self._meet_derivatives(x)
+
+    def _meet_derivatives(self, x):
+        "One function for each argument, which acts on every coordinate alike."
+        given = self.derivative
+        by_argument = given if isinstance(given, tuple) else (given,)
+        if len(by_argument) != self.arity:
+            checks.refuse("derivative", f"be {self.arity} functions, one per argument",
+                          len(by_argument), "pass a tuple of them")
+        for d in by_argument:
+            meet(d, [x]*self.arity, name="derivative")
 
     @checks.small_is_zero
     def __call__(self, *x: Any) -> Any:
@@ -145,9 +162,10 @@ def floats(x):
 def meet(fn, # what should act on each coordinate alike
          vectors, # arrays (..., m), m ≥ 5
          scores=(), # arrays that broadcast against them, (..., 1)
+         name="fn", # how the message calls it
         ):
     "Let a user's function meet a few numbers, as `checks` does for weights."
-    checks.function(fn, "fn", "pass a function of arrays, e.g. np.tanh "
+    checks.function(fn, name, "pass a function of arrays, e.g. np.tanh "
                     "or infattn_nb.gelu")
     for x in (*vectors, *scores):
         x.flags.writeable = False
@@ -158,12 +176,12 @@ def meet(fn, # what should act on each coordinate alike
             z = fn(*(x[..., some] for x in vectors), *scores)
     except Exception as e:
         arguments = f"{len(vectors)} arrays" + f" and {len(scores)} scores"*bool(scores)
-        checks.refuse("fn", f"be a function of {arguments}",
+        checks.refuse(name, f"be a function of {arguments}",
                       f"{type(e).__name__} from it ({e})",
                       "vectorise it, change nothing in place, or mend `arity`")
-    y = checks.returned(y, "fn", vectors[0].shape, "vectorise it or mend its domain")
+    y = checks.returned(y, name, vectors[0].shape, "vectorise it or mend its domain")
     if np.shape(z) != y[..., some].shape or not np.allclose(z, y[..., some]):
-        checks.refuse("fn", "act on each coordinate alike", "one that mixes them",
+        checks.refuse(name, "act on each coordinate alike", "one that mixes them",
                       "pass e.g. np.tanh, not a mean, a norm or a sort")
 
 def value_key(x): # anything: an array, a function, a number
@@ -283,20 +301,93 @@ def _quadratic(x): return np.square(x)
 def _step(x): return np.heaviside(x, 0.)
 _gelu_steep = norm.cdf(2**.5) + 2**.5*norm.pdf(2**.5) # largest slope of x Φ(x), at √2
 
+# %% ../../nbs/44_functions.ipynb #sl-slopes2
+#| code-fold: true
+def _density(x):
+    return np.exp(-x*x/2)/np.sqrt(2*np.pi)
+
+def _gelu_slope(x):
+    return special.ndtr(x) + x*_density(x)
+
+def _gelu_tanh_slope(x):
+    c = np.sqrt(2/np.pi)
+    square = .044715*x*x
+    t = np.tanh(c*x*(1 + square))
+    square *= 3
+    square += 1
+    square *= c*x # slope of what tanh gets, times x
+    square *= 1 - t
+    square += 1
+    t += 1
+    t *= .5
+    square *= t
+    return square
+
+def _silu_slope(x):
+    y = special.expit(x)
+    return y*(1 + x*(1 - y))
+
+def _sigmoid_slope(x):
+    return special.expit(x)*special.expit(-x)
+
+def _tanh_slope(x):
+    return 4*_sigmoid_slope(2*x)
+
+def _erf_slope(x):
+    return 2/np.sqrt(np.pi)*np.exp(-x*x)
+
+def _minus_sin(x):
+    return -np.sin(x)
+
+def _twice(x):
+    return 2*x
+
+def _inside(x, C):
+    return (abs(x) < C).astype(float)
+
+@dataclass(frozen=True)
+class Bent:
+    "The slope of a line with a bend at 0: 1 on its right."
+    left: float
+    at_zero: float # what torch takes there
+
+    def __call__(self, x: Any) -> Any:
+        return np.where(x > 0, 1., np.where(x < 0, self.left, self.at_zero))
+
+@dataclass(frozen=True)
+class Picks:
+    "The slope of a product of two: the other factor."
+    k: int
+
+    def __call__(self, *x: Any) -> Any:
+        return x[self.k]
+
 # %% ../../nbs/44_functions.ipynb #d59217b1
 #| code-fold: true
-identity  = Nonlinearity(_identity, "identity", 1, 1/3, np.inf, _identity_dual)
-relu      = Nonlinearity(_relu, "relu", 1, 1/3, np.inf, _relu_dual)
-erf       = Nonlinearity(special.erf, "erf", 1, 2/(3*np.sqrt(np.pi)), 1., _erf_dual)
-tanh      = Nonlinearity(np.tanh, "tanh", 1, 1/3, 1., _tanh_dual)
-sigmoid   = Nonlinearity(special.expit, "sigmoid", 1, 1/12, 1., _sigmoid_dual)
-gelu      = Nonlinearity(_gelu, "gelu", 1, _gelu_steep/3, np.inf, _gelu_dual)
-softplus  = Nonlinearity(_softplus, "softplus", 1, 1/3, np.inf, _softplus_dual)
-sin       = Nonlinearity(np.sin, "sin", 1, 1/3, 1., _sin_dual)
-cos       = Nonlinearity(np.cos, "cos", 1, 1/3, 1., _cos_dual)
-absolute  = Nonlinearity(np.abs, "absolute", 1, 1/3, np.inf, _absolute_dual)
-quadratic = Nonlinearity(_quadratic, "quadratic", 2, 1., np.inf, _quadratic_dual)
-step      = Nonlinearity(_step, "step", None, None, 1., _step_dual)
+identity  = Nonlinearity(_identity, "identity", 1, 1/3, np.inf, _identity_dual,
+                         derivative=Bent(1., 1.))
+relu      = Nonlinearity(_relu, "relu", 1, 1/3, np.inf, _relu_dual,
+                         derivative=Bent(0., 0.))
+erf       = Nonlinearity(special.erf, "erf", 1, 2/(3*np.sqrt(np.pi)), 1., _erf_dual,
+                         derivative=_erf_slope)
+tanh      = Nonlinearity(np.tanh, "tanh", 1, 1/3, 1., _tanh_dual,
+                         derivative=_tanh_slope)
+sigmoid   = Nonlinearity(special.expit, "sigmoid", 1, 1/12, 1., _sigmoid_dual,
+                         derivative=_sigmoid_slope)
+gelu      = Nonlinearity(_gelu, "gelu", 1, _gelu_steep/3, np.inf, _gelu_dual,
+                         derivative=_gelu_slope)
+softplus  = Nonlinearity(_softplus, "softplus", 1, 1/3, np.inf, _softplus_dual,
+                         derivative=special.expit)
+sin       = Nonlinearity(np.sin, "sin", 1, 1/3, 1., _sin_dual,
+                         derivative=np.cos)
+cos       = Nonlinearity(np.cos, "cos", 1, 1/3, 1., _cos_dual,
+                         derivative=_minus_sin)
+absolute  = Nonlinearity(np.abs, "absolute", 1, 1/3, np.inf, _absolute_dual,
+                         derivative=Bent(-1., 0.))
+quadratic = Nonlinearity(_quadratic, "quadratic", 2, 1., np.inf, _quadratic_dual,
+                         derivative=_twice)
+step      = Nonlinearity(_step, "step", None, None, 1., _step_dual,
+                         derivative=np.zeros_like)
 
 # %% ../../nbs/44_functions.ipynb #162dd0b1
 #| code-fold: true
@@ -312,7 +403,8 @@ def leaky_relu(slope: float = .01) -> Nonlinearity:
     fn = partial(_leaky_relu, slope=slope)
     dual = partial(_leaky_relu_dual, slope=slope)
     steepest = max(1., abs(slope))
-    return Nonlinearity(fn, f"leaky_relu({slope:g})", 1, steepest/3, np.inf, dual)
+    return Nonlinearity(fn, f"leaky_relu({slope:g})", 1, steepest/3, np.inf, dual,
+                        derivative=Bent(slope, slope))
 
 def clip(C: float = 1.) -> Nonlinearity:
     r"""The clipped identity $\min(\max(x, -C), C)$ of appendix A.1.
@@ -325,7 +417,8 @@ def clip(C: float = 1.) -> Nonlinearity:
     checks.number(C, "C", "(0, ∞)", "the paper uses 100")
     fn = partial(clipped, C=C)
     dual = partial(_clip_dual, C=C)
-    return Nonlinearity(fn, f"clip({C:g})", 1, 1/3, float(C), dual)
+    return Nonlinearity(fn, f"clip({C:g})", 1, 1/3, float(C), dual,
+                        derivative=partial(_inside, C=C))
 
 # %% ../../nbs/44_functions.ipynb #silucode
 #| code-fold: true
@@ -424,11 +517,13 @@ def _gelu_tanh_dual(a, b, c): return _short_series(a, b, c, _gelu_tanh, _gelu_ta
 # %% ../../nbs/44_functions.ipynb #gelutanhready
 #| code-fold: true
 gelu_tanh = Nonlinearity(_gelu_tanh, "gelu_tanh", 1, 1.12899306866/3, np.inf,
-                         _gelu_tanh_dual)
-silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf, _silu_dual)
+                         _gelu_tanh_dual, derivative=_gelu_tanh_slope)
+silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf, _silu_dual,
+                    derivative=_silu_slope)
 
 # %% ../../nbs/44_functions.ipynb #timescode
-times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2)
+times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2,
+                     derivative=(Picks(1), Picks(0)))
 
 # %% ../../nbs/44_functions.ipynb #99f14d46
 @checks.small_is_zero
@@ -461,57 +556,6 @@ def below_top(x, axis):
     with np.errstate(over="ignore"):
         return np.asarray(x - top), top
 
-# %% ../../nbs/44_functions.ipynb #sl-slopes
-#| code-fold: true
-def _density(x):
-    return np.exp(-x*x/2)/np.sqrt(2*np.pi)
-
-def _gelu_slope(x):
-    return special.ndtr(x) + x*_density(x)
-
-def _gelu_tanh_slope(x):
-    c = np.sqrt(2/np.pi)
-    square = .044715*x*x
-    t = np.tanh(c*x*(1 + square))
-    square *= 3
-    square += 1
-    square *= c*x # slope of what tanh gets, times x
-    square *= 1 - t
-    square += 1
-    t += 1
-    t *= .5
-    square *= t
-    return square
-
-def _silu_slope(x):
-    y = special.expit(x)
-    return y*(1 + x*(1 - y))
-
-def _sigmoid_slope(x):
-    return special.expit(x)*special.expit(-x)
-
-def _tanh_slope(x):
-    return 4*_sigmoid_slope(2*x)
-
-def _erf_slope(x):
-    return 2/np.sqrt(np.pi)*np.exp(-x*x)
-
-def _positive(x):
-    return np.heaviside(x, 0.)
-
-def _minus_sin(x):
-    return -np.sin(x)
-
-def _twice(x):
-    return 2*x
-
-_SLOPES = {
-    identity: np.ones_like, relu: _positive, erf: _erf_slope,
-    tanh: _tanh_slope, sigmoid: _sigmoid_slope, gelu: _gelu_slope,
-    softplus: special.expit, sin: np.cos, cos: _minus_sin,
-    absolute: np.sign, quadratic: _twice, step: np.zeros_like,
-    gelu_tanh: _gelu_tanh_slope, silu: _silu_slope}
-
 # %% ../../nbs/44_functions.ipynb #sl-slope
 #| code-fold: true
 def slope(phi):
@@ -525,56 +569,60 @@ def slope(phi):
     Returns
     -------
     callable
-        A function of arrays: closed for the ready-made ones, for others a central
-        difference, right to about $10^{-10}$ of the size of φ where φ is smooth.
-        At a kink it is what torch takes: 0 for ReLU and |x|.
+        A function of arrays: `phi.derivative`; without one complex steps or differences.
     """
-    known = _SLOPES.get(phi)
+    return partials(phi, 1)[0]
+
+def partials(fn, # a Nonlinearity or a function of arrays
+             number, # of its arguments
+            ): # list of functions of the same arguments
+    r"""$\partial_i\phi$ of each argument.
+
+    Without a derivative by complex steps, right to rounding, where they agree with a
+    central difference to $10^{-6}$; elsewhere (kinks, functions without complex
+    values) by that difference, right to about $10^{-10}$ of the size of φ where φ is
+    smooth."""
+    known = getattr(fn, "derivative", None)
     if known is not None:
-        return known
-    if _is_leaky(phi):
-        return partial(_leaky_slope, slope=phi.fn.keywords["slope"])
-    if _is_clip(phi):
-        return partial(_inside, C=phi.fn.keywords["C"])
-    return partial(_central_difference, fn=phi.fn)
+        return list(known) if isinstance(known, tuple) else [known]
+    bare = getattr(fn, "fn", fn)
+    return [partial(_differentiated, fn=bare, i=i) for i in range(number)]
 
-_LEAKY = leaky_relu().fn.func # type: ignore[attr-defined]
-_CLIP = clip().fn.func # type: ignore[attr-defined]
+def _differentiated(*x, fn, i):
+    "The derivative of fn by its argument i."
+    central = _central_difference(*x, fn=fn, i=i)
+    try:
+        with np.errstate(all="ignore"):
+            turned = fn(*x[:i], x[i] + _STEP*1j, *x[i + 1:])
+    except Exception: # which complex numbers may do to any function
+        return central
+    if not np.iscomplexobj(turned):
+        return central
+    exact = np.imag(turned)/_STEP
+    close = abs(exact - central) <= 1e-6*(1 + abs(central))
+    return np.where(close, exact, central)
 
-def _is_leaky(phi):
-    return getattr(phi.fn, "func", None) is _LEAKY
+_STEP = 1e-30
 
-def _is_clip(phi):
-    return getattr(phi.fn, "func", None) is _CLIP
-
-def _leaky_slope(x, slope):
-    return np.where(x > 0, 1., slope)
-
-def _inside(x, C):
-    return (abs(x) < C).astype(float)
-
-def _central_difference(x, fn):
-    step = 6e-6*(1 + abs(x))
-    right = x + step
-    left = x - step
-    return (fn(right) - fn(left))/(right - left)
+def _central_difference(*x, fn, i):
+    step = 6e-6*(1 + abs(x[i]))
+    right = x[i] + step
+    left = x[i] - step
+    rise = fn(*x[:i], right, *x[i + 1:]) - fn(*x[:i], left, *x[i + 1:])
+    return rise/(right - left)
 
 # %% ../../nbs/44_functions.ipynb #sl-bent
 #| code-fold: true
+def straight_moment(a, b, c, left):
+    "E φ′(U)φ′(V) of a line with a bend at 0: slope `left` there, 1 on the right."
+    return left + (1 - left)**2*step.closed_form(a, b, c)
+
 def _bent_moments(a, b, c, slope):
     "Those of a line with a bend at 0: slope on the left, 1 on the right."
     bend = 1 - slope
-    β = slope + bend**2*step.closed_form(a, b, c)
+    β = straight_moment(a, b, c, slope)
     α = bend**2*root_det(a, b, c)/(2*np.pi*np.where(a > 0, a, 1.))
     return β, α
-
-_BENT = {identity: 1., relu: 0., absolute: -1.}
-
-def _bend_of(phi):
-    "The slope on the left if φ is such a line, else None."
-    if phi in _BENT:
-        return _BENT[phi]
-    return phi.fn.keywords["slope"] if _is_leaky(phi) else None
 
 # %% ../../nbs/44_functions.ipynb #sl-series
 #| code-fold: true
@@ -634,8 +682,8 @@ def slope_moments(phi, cov):
         $10^{-11}$ for smooth φ, to about $10^{-3}$ for a clip.
     """
     a = np.diagonal(cov, axis1=-2, axis2=-1)
-    left = _bend_of(phi)
-    if left is not None:
+    if isinstance(phi.derivative, Bent):
+        left = phi.derivative.left
         return _bent_moments(a[..., :, None], a[..., None, :], cov, left)
     if phi == step:
         return np.zeros(cov.shape), np.zeros(cov.shape)

@@ -20,7 +20,8 @@ from ..numerics.nonlinearities import softmax
 from .nodes import in_one, remarks, violations
 from .nodes import draw_program
 from .nodes import Attend, Input, Inputs, Linear, MatMul, Matrix
-from .nodes import Nonlin, Normalize, Score, Vector
+from .nodes import Nonlin, Normalize, Output, Readout
+from .nodes import Score, Vector
 from .nodes import check_nonlinearity, describe, factor, fraction
 from .nodes import length_text, names
 
@@ -34,10 +35,15 @@ class Program:
     def __init__(self) -> None:
         self.nodes: list[Any] = [] # vectors and scores
         self.matrices: list[Matrix] = []
+        self.readouts: list[Readout] = []
         self.products: dict[tuple[Matrix, Vector], MatMul] = {}
 
     def _record(self, node):
         "Write down a vector or score."
+        for f in node.args:
+            if isinstance(f, Output):
+                checks.refuse(self.name(f), "end the network", f"it in {type(node).__name__}",
+                              "it is a number: read out the vector below it")
         self.nodes.append(node)
         return node
 
@@ -101,7 +107,8 @@ class Program:
                           "multiply by a matrix with `rows` to change a length")
         return vectors[0].length
 
-    def inputs(self, cov: ArrayLike, mean: ArrayLike = 0.) -> list[Input]:
+    def inputs(self, cov: ArrayLike, mean: ArrayLike = 0.,
+               rows: float | Fraction = 1) -> list[Input]:
         r"""New initial vectors $(h_\alpha) \sim N(\mu_{in}, \Sigma_{in})$ (2.1 (ii)).
 
         Parameters
@@ -110,6 +117,8 @@ class Program:
             Σ_in, covariance of the vectors in each coordinate, (k, k)
         mean
             μ_in, a number or (k,)
+        rows
+            their length / width
 
         Returns
         -------
@@ -128,8 +137,8 @@ class Program:
             checks.refuse("mean", f"be a number or have shape ({k},)", μ.shape,
                           "pass one number per vector")
         group = Inputs(S, np.broadcast_to(μ, k))
-        one = Fraction(1)
-        return [self._record(Input(self, (), one, group, j)) for j in range(k)]
+        length = fraction(rows)
+        return [self._record(Input(self, (), length, group, j)) for j in range(k)]
 
     def matrix(self, name: str | None = None, var: float = 1.,
                rows: float | Fraction = 1) -> Matrix:
@@ -160,6 +169,59 @@ class Program:
         self.matrices.append(W)
         return W
 
+    def readout(self, name: str | None = None, var: float = 1.) -> Readout:
+        r"""A new random row that reads out vectors: `f = R @ h` is an output.
+
+        f is the number $n^{-1/2}\sum_\alpha r_\alpha h_\alpha$ with
+        $r_\alpha\sim N(0,\sigma^2)$, n being the length of h.
+
+        Parameters
+        ----------
+        name
+            how it is printed; None = R1, R2, …
+        var
+            σ²
+
+        Returns
+        -------
+        Readout
+            reads out vectors of one length, several texts with the same row
+
+        Raises
+        ------
+        ValueError
+            for a negative variance
+        """
+        var = checks.number(var, "var", "[0, ∞)", "the variance of an entry of r")
+        name = str(name or f"R{len(self.readouts) + 1}")
+        R = Readout(self, name, var, Fraction(0))
+        self.readouts.append(R)
+        return R
+
+    def read_out(self, R: Readout, h: Vector) -> Output:
+        """`R @ h`, recorded once.
+
+        Parameters
+        ----------
+        R
+            readout of this program
+        h
+            vector, as long as the others that R reads
+
+        Returns
+        -------
+        Output
+            a number
+
+        Raises
+        ------
+        TypeError
+            if h is no vector
+        ValueError
+            if h has another length than the others, or another program
+        """
+        return self._product(R, h, Output)
+
     def matmul(self, W: Matrix, h: Vector) -> MatMul:
         """`W @ h`, recorded once.
 
@@ -182,11 +244,15 @@ class Program:
         ValueError
             if h has another length than the others, or another program
         """
-        h, = self.own(Vector, [h], "W @ h")
+        return self._product(W, h, MatMul)
+
+    def _product(self, W, h, kind):
+        "The product, a MatMul or Output, written down once."
+        h, = self.own(Vector, [h], f"{W} @ h")
         if (W, h) not in self.products:
-            others = [x for V, x in self.products if V is W][:1]
-            self.same_length([*others, h], f"arguments of {W}")
-            self.products[W, h] = self._record(MatMul(self, (h,), W.rows, W))
+            first = next((x for V, x in self.products if V is W), h)
+            self.same_length([first, h], f"arguments of {W}")
+            self.products[W, h] = self._record(kind(self, (h,), W.rows, W))
         return self.products[W, h]
 
     def linear(self, *terms: tuple[float, Vector]) -> Vector:
@@ -473,12 +539,14 @@ def all_or_nothing(program: Program) -> Iterator[None]:
     "What is written inside stays, or, if anything is refused, nothing of it."
     nodes = list(program.nodes)
     matrices = list(program.matrices)
+    readouts = list(program.readouts)
     products = dict(program.products)
     try:
         yield
     except BaseException:
         program.nodes = nodes
         program.matrices = matrices
+        program.readouts = readouts
         program.products = products
         raise
 

@@ -358,7 +358,7 @@ class Paths:
     def _collected(self, h):
         "The atoms of a sum, an average or a normalised vector; None is the constant 1."
         total = {}
-        for c, x in zip(self._coefficients(h), h.args, strict=True):
+        for c, x in zip(self.coefficients(h), h.args, strict=True):
             for atom, d in self.atoms(x).items():
                 total[atom] = total.get(atom, 0.) + c*d
         if isinstance(h, Normalize):
@@ -366,7 +366,7 @@ class Paths:
             total[None] = total.get(None, 0.) - μ*c
         return total
 
-    def _coefficients(self, h):
+    def coefficients(self, h):
         "What multiplies each argument of a vector, given the scores."
         if isinstance(h, Linear):
             return h.coefs

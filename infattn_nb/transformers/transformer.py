@@ -22,8 +22,11 @@ from ..blocks.walk import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..numerics.nonlinearities import gelu
 from ..numerics.sampling import Rng, Size, documented, telling
+from ..programs.nodes import Output
+from ..programs.program import Program
 from ..readers.modules import Config, ensemble_of_module
 from ..readers.weights import folded, table_of, write
+from .as_program import write_transformer
 
 # %% ../../nbs/20_transformer.ipynb #tr-class
 @explained
@@ -252,6 +255,30 @@ class Transformer(Network):
         mean = Chain(*(x.mean(0) for x in runs), **about)
         error = Chain(*(x.std(0, ddof=1)/np.sqrt(replicates) for x in runs), **about)
         return (mean, error) if return_error else mean
+
+    def program(self, texts: Any = None, *,
+                readout: str = "last") -> tuple[Program, list[Output]]:
+        """The same network as a program, which has gradients and can be trained.
+
+        Embeddings are drawn as with `random_embeddings=True`; they and the biases are
+        not trained. Blocks with rotary positions, caps of scores or norms of queries
+        raise ValueError.
+
+        Parameters
+        ----------
+        texts
+            A label per token: texts do not see each other; None = those of the
+            transformer.
+        readout
+            "last": a random vector reads the last token of each text, "mean": the mean
+            of its tokens
+
+        Returns
+        -------
+        Program, list of Output
+            One output per text, for `gradients`, `train`, `simulate`.
+        """
+        return write_transformer(self, texts, readout)
 
     def init_table(self) -> Any:
         """How large each tensor of the family is, that it was read from.

@@ -1,0 +1,363 @@
+"""Programs there and back, trained: the same as explicit matrices from the same start, and in law.
+
+Samples of N networks each are compared by Kolmogorov–Smirnov tests; the smallest p-value of k statistics times k must exceed 1e-8 (a false alarm below
+1e-6 in all): distribution functions .1 apart are seen with 4,000 networks, .046 with 20,000 (`least_p` of conftest.py)."""
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import columns, least_p, nightly
+from infattn_nb import AttentionDescent, Nonlinearity, Program, Transformer, absolute
+from infattn_nb import attention, cos, erf, gelu, gradients, leaky_relu, limit, mlp
+from infattn_nb import relu, simulate, sin, softmax, tanh, train
+from infattn_nb.programs import training
+from infattn_nb.programs.revealed import Revealed
+from program_cases import HOW, PROGRAMS, STEPS, WIDTH, Y, network, written, Σ
+
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+STORED = np.load(Path(__file__).parent/"data/programs.npz")
+quiet = partial(train, verbose=False)
+
+# -- exactness
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_path_is_that_of_torch(name, how):
+    "From one explicit start, twenty steps: torch's autograd, explicit matrices, revealed ones."
+    truth = STORED[f"{name}, {how}"]
+    assert abs(truth[-1] - truth[0]).max() > .3 # it moved
+    for dense in (True, False):
+        p, fs, start = written(name)
+        found = quiet(p, fs, Y, width=WIDTH, steps=STEPS, start=start, networks=1, rng=0, dense=dense, **HOW[how]).outputs[0]
+        there = ~np.isnan(found)
+        assert there[-1].all() and there.any(1).all()
+        np.testing.assert_allclose(found[there], truth[there], rtol=0, atol=1e-9)
+
+def test_it_notices_a_wrong_rate_of_one_matrix():
+    p, fs, start = written("two blocks")
+    found = quiet(p, fs, Y, width=WIDTH, steps=STEPS, start=start, networks=1, rng=0, rates={"M": 1.001}, **HOW["plain"]).outputs[0]
+    assert 1e-7 < abs(found - STORED["two blocks, plain"]).max() < .1
+
+def test_crowded_matrices_become_explicit_on_the_way():
+    "The rule of size switches in the run; the path stays."
+    p, fs, start = written("two blocks")
+    run = quiet(p, fs, Y, width=WIDTH, steps=STEPS, start=start, networks=1, rng=0, **HOW["momentum and decay"])
+    kinds = {type(M).__name__ for networks, _ in run._blocks for M in networks.matrices.values()}
+    assert "Explicit" in kinds
+    np.testing.assert_allclose(run.outputs[0], STORED["two blocks, momentum and decay"], rtol=0, atol=1e-9)
+
+# -- law
+
+def trained(name, n, size, dense, rng, steps=3, **how):
+    "Outputs and losses of three steps, tangent kernels at both ends, the motion of a vector."
+    p = Program()
+    fs = PROGRAMS[name](p)
+    scores = [h for h in p.past(*fs) if type(h).__name__ == "Score"][:4]
+    run = quiet(p, fs, Y, width=n, steps=steps, networks=size, rng=rng, dense=dense, watch=scores, **dict(rate=.1) | how)
+    yield run.outputs
+    yield np.sort(run.loss, axis=1)
+    yield run.watched
+    yield run.outputs[:, -1]*run.outputs[:, 0]
+    yield run.tangent("start")
+    yield run.tangent("end")
+    yield run.change(fs[-1].args[0])
+
+@lru_cache(2)
+def literal(name, n, size): return list(trained(name, n, size, True, 0))
+
+@pytest.mark.power("distribution functions .1 apart with 4,000 networks, .046 with 20,000")
+@pytest.mark.parametrize("name, n, size", nightly(
+    [("two blocks", 12, 4_000), ("gated product", 12, 4_000), *((name, n, 20_000) for name in PROGRAMS for n in (12, 32, 96))],
+    *((name, n, 20_000) for name in PROGRAMS for n in (12, 32, 96))))
+def test_the_law_is_that_of_literal_networks(name, n, size):
+    "At n = 12 more directions are met than there are coordinates."
+    ours = trained(name, n, size, False, 1)
+    assert least_p(*columns(zip(literal(name, n, size), ours, strict=True))) > 1e-8
+
+def fresh_matrix(self, E, other, forward): return self.sd*self.rng.standard_normal((*E.shape[:2], other.rows.shape[2]))
+
+def old_images(self, X, state): # what was added is not seen by new products
+    a = self._meet(X, self.right, self.left)
+    return state.kept*a @ self.right.images, a
+
+BROKEN = {"a fresh matrix for the way back": dict(_images=fresh_matrix), "updates that forget the images": dict(times=old_images), "half the rate": dict()}
+
+@pytest.mark.power("broken variants at p < 1e-12")
+@pytest.mark.parametrize("fault", BROKEN)
+def test_broken_variants_are_rejected(fault, monkeypatch, size=4_000):
+    for method, f in BROKEN[fault].items(): monkeypatch.setattr(Revealed, method, f)
+    ours = trained("two blocks", 12, size, False, 1, rate=.05 if fault == "half the rate" else .1)
+    assert least_p(*columns(zip(literal("two blocks", 12, size), ours, strict=True))) < 1e-12
+
+# -- other routes
+
+@pytest.mark.power("distribution functions .1 apart with 4,000 networks")
+@pytest.mark.parametrize("norm, final", [("pre", True), (None, False)])
+def test_gradients_are_those_of_the_chain(norm, final, size=4_000):
+    "Whole transformers: ★ the chain of Gram matrices and the program, at one finite width."
+    net = Transformer.uniform(np.eye(4) + .3, layers=2, heads=2, norm=norm, activation=tanh, final_norm=final, mask="causal", texts="aabb", var_q=2.,
+                              ff=2, random_embeddings=True)
+    p, fs = net.program()
+    ours = gradients(p, fs, width=24, size=size, rng=0)
+    chain = net.gradients(24, size, 1)
+    matrix = lambda letter: sum(Θ for name, Θ in ours.by_matrix.items() if name.startswith(letter))
+    theirs = {name: chain.weight_norms[name].sum(-1) for name in chain.weight_norms}
+    pairs = [(np.einsum("bii->b", ours.tangent - ours.by_matrix["R1"]), np.einsum("bii->b", chain.tangent)),
+             (ours.tangent[:, 0, 1] - ours.by_matrix["R1"][:, 0, 1], chain.tangent[:, 0, 1])]
+    assert set(theirs) == set("qkvo12") and matrix("Q").shape == (size, 2, 2)
+    assert least_p(*columns(pairs)) > 1e-8
+
+@pytest.mark.power("distribution functions .1 apart with 4,000 networks; half the rate at p < 1e-12")
+@pytest.mark.parametrize("factor", [1., .5])
+def test_one_layer_trains_as_its_recursion(factor, size=4_000, m=4, n=8):
+    "AttentionDescent at finite head width, step by step."
+    d, s, P, steps, rate = 3, 3, 2, 6, .05
+    X = np.random.default_rng(0).standard_normal((P, s, d))
+    y = np.array([1., -1.])
+    model = AttentionDescent(1, 1.5, .8, width=m, rate=rate, steps=steps, networks=size, random_state=0, tol=0., mask="causal").fit(X, y)
+    p = Program()
+    tokens = [p.inputs(np.eye(s)) for _ in range(P)]
+    Q, K, V = (p.matrix(k, var, rows=m/n) for k, var in (("Q", 1.5), ("K", 1.), ("V", .8)))
+    R = p.readout()
+    fs = [R @ p.attend([p.score(Q @ x[-1], K @ z) for z in x], [V @ z for z in x]) for x in tokens]
+    start = {z: np.sqrt(n)*np.pad(X[i, j], (0, n - d)) for i, x in enumerate(tokens) for j, z in enumerate(x)}
+    for dense in (None, False)[:1 + (factor == 1)]:
+        ours = quiet(p, fs, y, width=n, rate=factor*rate, steps=steps, networks=size, rng=1, start=start, dense=dense)
+        p_value = least_p(*columns([(model.loss_, ours.loss), (model.values(X), ours.outputs[:, -1])]))
+        assert p_value > 1e-8 if factor == 1 else p_value < 1e-12
+
+@pytest.mark.power("distribution functions .36 apart with 120 networks; half the rate at p < 1e-7")
+@pytest.mark.parametrize("n, size", nightly([(512, 120), (8192, 120)], (8192, 120)))
+def test_a_wide_attention_only_network_trains_as_its_circuits(n, size):
+    d, s, P, steps, rate = 3, 3, 2, 10, .05
+    X = np.random.default_rng(0).standard_normal((P, s, d))
+    y = np.array([1.5, -1.])
+    model = AttentionDescent(1, 1., .7, layers=2, rate=rate, steps=steps, networks=4_000, random_state=0, tol=0., mask="causal").fit(X, y)
+    p = Program()
+    e = p.inputs(np.eye(d))
+    R = p.readout()
+    start = dict(zip(e, np.sqrt(n)*np.eye(d, n)))
+    layers = [[p.matrix(f"{k}{l}", .7 if k == "V" else 1.) for k in "QKVO"] for l in range(2)]
+    fs = []
+    for text in X:
+        x = [sum(float(c)*h for c, h in zip(row, e)) for row in text]
+        for Q, K, V, O in layers:
+            x = [h + O @ p.attend([p.score(Q @ h, K @ z) for z in x[:i + 1]], [V @ z for z in x[:i + 1]]) for i, h in enumerate(x)]
+        fs.append(R @ x[-1])
+    def p_value(rate): # thirty at a time: memory
+        runs = [quiet(p, fs, y, width=n, rate=rate, steps=steps, networks=30, rng=k, start=start) for k in range(size//30)]
+        losses, values = (np.concatenate(x) for x in zip(*((run.loss, run.outputs[:, -1]) for run in runs)))
+        return least_p(*columns([(model.loss_, losses), (model.values(X), values)]))
+    assert p_value(rate) > 1e-8 and p_value(rate/2) < 1e-7
+
+# -- infinite width
+
+GRAM = np.array([[1., .5, .2], [.5, 1.2, -.3], [.2, -.3, .8]])
+ACTIVATIONS = {"relu": relu, "erf": erf, "gelu": gelu, "sin": sin, "cos": cos, "absolute": absolute, "leaky": leaky_relu(.2)}
+KERNELS = np.load(Path(__file__).parent/"data/ntk.npz")
+
+def as_program(name):
+    p = Program()
+    x = p.inputs(GRAM)
+    R = p.readout()
+    if name.startswith("residual"):
+        phi = ACTIVATIONS[name.split()[1]]
+        W = p.matrix(var=1.7)
+        z = [W @ h for h in x]
+        for _ in range(2):
+            W = p.matrix(var=1.7)
+            z = [h + W @ phi(h) for h in z]
+        return p, [R @ phi(h) for h in z]
+    phi, depth = name.split(", depth ")
+    phi = ACTIVATIONS[phi]
+    return p, [R @ phi(g) for g in mlp(p, x, int(depth), phi=phi, var_w=1.7)]
+
+@pytest.mark.parametrize("name", sorted({key.rsplit(", ", 1)[0] for key in KERNELS}))
+def test_tangent_kernels_are_those_of_neural_tangents(name):
+    p, fs = as_program(name)
+    found = gradients(p, fs)
+    scale = KERNELS[f"{name}, ntk"].max()
+    np.testing.assert_allclose(found.tangent[0], KERNELS[f"{name}, ntk"], rtol=0, atol=1e-8*scale)
+    np.testing.assert_allclose(limit(p).law(fs).covariances(1, 0)[0], KERNELS[f"{name}, nngp"], rtol=0, atol=1e-8*scale)
+
+def test_other_kernels_are_not():
+    "A readout of another variance, and a depth of another network, are seen."
+    p, fs = as_program("relu, depth 3")
+    assert abs(gradients(p, fs).tangent[0] - KERNELS["relu, depth 1, ntk"]).max() > .1
+
+@pytest.mark.power("kernels 2 % off; outputs' covariances 10 % off")
+def test_gates_norms_and_tied_matrices_at_infinite_width(n=1024, size=150):
+    "Products of several slopes are averaged over points, with their error; a wide network agrees."
+    from infattn_nb import lstm
+    p = Program()
+    R = p.readout()
+    fs = [R @ h for h in lstm(p, p.inputs(np.eye(2) + .2))]
+    exact, wide = gradients(p, fs, size=4000, rng=0), gradients(p, fs, width=n, size=size, rng=1)
+    assert (exact.error > 0).any() and (exact.error < 1e-2*exact.tangent[0].max()).all()
+    scatter = wide.tangent.std(0)/np.sqrt(size)
+    assert (abs(wide.tangent.mean(0) - exact.tangent[0]) < 6*scatter + 6*exact.error + .01*exact.tangent[0]).all()
+    S = limit(p).law(fs).covariances(1, 0)[0]
+    products = exact.outputs[:, :, None]*exact.outputs[:, None]
+    assert (abs(products.mean(0) - S) < 6*products.std(0)/np.sqrt(4000)).all()
+
+def test_a_linear_score_hands_nothing_back():
+    p = Program()
+    x = [tanh(h) for h in p.inputs(Σ)]
+    R = p.readout()
+    fs = [R @ y for y in attention(p, x, scaling="linear", var_q=3.)]
+    exact, wide = gradients(p, fs), gradients(p, fs, width=4096, size=8, rng=0)
+    assert not exact.by_matrix["Q1"].any() and wide.by_matrix["Q1"].max() < .01
+    np.testing.assert_allclose(wide.tangent.mean(0), exact.tangent[0], rtol=.05)
+
+@pytest.mark.power("distribution functions .052 apart")
+def test_outputs_are_part_of_the_law(size=8_000):
+    p = Program()
+    R = p.readout(var=2.)
+    fs = [R @ y for y in attention(p, [tanh(h) for h in p.inputs(Σ)], heads=2, var_q=4.)]
+    law = limit(p).law(fs)
+    wide = simulate(p, fs, 256, size=size, rng=0)
+    drawn = law.rvs(size, 1)
+    moments = lambda f: np.column_stack([f, f[:, 0]*f[:, 1], (f**2).sum(1)])
+    assert least_p(moments(wide), moments(drawn)) > 1e-8
+    assert least_p(moments(wide), moments(drawn*1.1)) < 1e-8
+
+# -- how it is run
+
+def small():
+    p = Program()
+    fs = network(p)
+    return p, fs
+
+def test_losses_of_classes_and_ones_own():
+    "Softmax, logistic and an own loss go down; labels are labels."
+    p = Program()
+    x = p.inputs(np.eye(4))
+    W, rows = p.matrix(), [p.readout() for _ in range(3)]
+    outputs = [[R @ tanh(W @ h) for R in rows] for h in x]
+    run = quiet(p, outputs, [0, 1, 2, 1], width=64, loss="softmax", steps=60, rng=0)
+    assert run.outputs.shape == (8, 61, 4, 3) and (run.loss[:, -1] < .5*run.loss[:, 0]).all()
+    assert (run.outputs[:, -1].argmax(-1) == [0, 1, 2, 1]).mean() > .9
+    run = quiet(p, [row[0] for row in outputs], [0, 1, 1, 0], width=64, loss="logistic", steps=60, rng=0)
+    assert ((run.outputs[:, -1] > 0) == [0, 1, 1, 0]).mean() > .9
+    class Fourth:
+        def value(self, f, y): return .25*((f - y)**4).sum((1, 2))
+        def gradient(self, f, y): return (f - y)**3
+    run = quiet(p, [row[0] for row in outputs], [0, 1, 1, 0], width=64, loss=Fourth(), steps=20, rate=.1, rng=0)
+    assert (run.loss[:, -1] < .7*run.loss[:, 0]).all()
+
+def test_what_is_not_trained_stays():
+    p, fs = small()
+    last = p.matrices[-1]
+    run = quiet(p, fs, Y, width=32, steps=5, matrices=[last], rng=0)
+    for W in (*p.matrices, *p.readouts):
+        moved = abs(run.weights(W) - run.weights(W, "start")).max()
+        assert (moved > 1e-6) == (W is last)
+    first = p.nodes[3]
+    assert not run.change(first).any() and run.change(fs[0].args[0]).min() > 1e-3
+
+def test_questions_leave_no_trace_and_agree():
+    "Asked twice, or after another question, the same answer; what was seen is what is asked."
+    p, fs = small()
+    run = quiet(p, fs, Y, width=48, steps=6, rng=0, dense=False)
+    before = run.values(fs)
+    np.testing.assert_allclose(before[..., 0], run.outputs[:, -1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run.values(fs, "start")[..., 0], run.outputs[:, 0], rtol=0, atol=1e-12)
+    run.weights(p.matrices[0]), run.tangent()
+    np.testing.assert_array_equal(run.values(fs), before)
+    x, W = p.nodes[0], p.matrices[0]
+    np.testing.assert_allclose(np.einsum("brc,bc->br", run.weights(W), run.values(x)), run.values(W @ x), atol=1e-10)
+    R = p.readouts[0]
+    rest = run.values(fs[1].args[0])
+    np.testing.assert_allclose((run.weights(R)[:, 0]*rest).sum(1), run.outputs[:, -1, 1], atol=1e-10)
+
+def test_callbacks_patience_and_watching():
+    p = Program()
+    R = p.readout()
+    xs = p.inputs(np.eye(5) + .5)
+    fs = [R @ tanh(h) for h in mlp(p, xs, 2)]
+    seen = []
+    def until(step):
+        seen.append(step.step)
+        return step.step == 3
+    run = quiet(p, fs[:3], Y, width=32, steps=50, rng=0, callback=until, watch=fs[3:])
+    assert seen == [0, 1, 2, 3] and run.steps == 3 and run.outputs.shape == (8, 4, 3) and run.watched.shape == (8, 4, 2)
+    np.testing.assert_allclose(run.values(fs[3:])[..., 0], run.watched[:, -1], atol=1e-12)
+    run = quiet(p, fs[:3], Y, width=32, steps=400, rng=0, watch=fs[3:], y_watch=[2., -2.], patience=5, rate=.1)
+    means = run.watched_loss.mean(0)
+    assert run.steps < 400 and means.argmin() == run.steps - 5
+
+def test_an_interruption_leaves_what_there_is():
+    p, fs = small()
+    def stop(step):
+        if step.step == 4: raise KeyboardInterrupt
+    with pytest.warns(RuntimeWarning, match="interrupted at step 4"): run = quiet(p, fs, Y, width=32, steps=50, rng=0, callback=stop)
+    whole = quiet(p, fs, Y, width=32, steps=4, rng=0, rate=run.rate)
+    assert run.interrupted and run.steps == 4
+    np.testing.assert_array_equal(run.outputs, whole.outputs)
+    assert "interrupted" in repr(run)
+
+@pytest.mark.parametrize("how", ["momentum and decay", "batches", "muon"])
+def test_a_resumed_run_is_the_unbroken_one(how):
+    "To the last byte, revealed and explicit; with test texts asked between."
+    p, fs = small()
+    for dense in (True, False, None):
+        common = dict(width=40, networks=3, dense=dense, **HOW[how])
+        whole = quiet(p, fs, Y, steps=12, rng=1, **common)
+        half = quiet(p, fs, Y, steps=5, rng=1, **common)
+        half.tangent()
+        rest = quiet(p, fs, Y, steps=7, start=half, **common)
+        np.testing.assert_array_equal(whole.outputs[:, 5:], rest.outputs)
+        assert rest.steps == 12
+
+def test_blocks_of_networks_do_not_depend_on_who_computes(monkeypatch):
+    p, fs = small()
+    run = lambda: quiet(p, fs, Y, width=64, steps=3, networks=7, rng=0).outputs
+    monkeypatch.setattr(training, "HELD", 2**14)
+    threads = run()
+    monkeypatch.setattr(training, "in_order", lambda task, jobs: (task(*job) for job in jobs))
+    np.testing.assert_array_equal(threads, run())
+
+def test_muon_moves_by_its_rate():
+    "Its step is a polar factor: spectral norm η σ √(r/c), at every singular value."
+    p, fs = small()
+    run = quiet(p, fs, Y, width=64, steps=1, method="muon", rate=.05, rng=0)
+    W = p.matrices[1]
+    s = np.linalg.svd(run.weights(W) - run.weights(W, "start"), compute_uv=False)
+    np.testing.assert_allclose(s[:, :3], .05*np.sqrt(1.5), rtol=1e-8)
+    assert s[:, 3:].max() < 1e-12
+
+def test_the_rate_that_is_found_is_stable():
+    p, fs = small()
+    run = quiet(p, fs, Y, width=128, steps=200, rng=0, dense=True)
+    assert (run.loss[:, -1] < 1e-2*run.loss[:, 0]).all()
+    Θ = run.tangent("start")
+    np.testing.assert_allclose(1/run.rate, np.linalg.eigvalsh(Θ)[:, -1].max(), rtol=1e-10)
+
+def test_gradients_of_a_wide_network_need_no_matrices():
+    "Memory: a matrix of this width alone would be 20 GB."
+    import tracemalloc
+    p, fs = small()
+    tracemalloc.start()
+    run = quiet(p, fs, Y, width=50_000, steps=2, networks=1, rng=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e8 and run.loss[0, -1] < run.loss[0, 0]
+
+def test_a_function_of_ones_own_has_slopes():
+    "By complex steps, by differences, or stated; weights of one's own, too."
+    stated = Nonlinearity(lambda x: np.exp(-x*x), derivative=lambda x: -2*x*np.exp(-x*x))
+    kinked = lambda x: np.abs(x) + np.minimum(x, .3)
+    def outputs(phi, weights):
+        p = Program()
+        M, W, R = p.matrix(), p.matrix(var=2.), p.readout()
+        x = [p.nonlin(phi, M @ h) for h in p.inputs(Σ)]
+        y = p.attend([p.score(W @ h, h) for h in x], x, weights)
+        return gradients(p, [R @ (W @ y)], width=8, size=50, rng=0).tangent
+    plain = lambda row: np.exp(row)/np.exp(row).sum(-1, keepdims=True)
+    np.testing.assert_allclose(outputs(stated, softmax), outputs(lambda x: np.exp(-x*x), plain), rtol=1e-10)
+    bent = Nonlinearity(kinked, derivative=lambda x: np.sign(x) + (x < .3))
+    np.testing.assert_allclose(outputs(kinked, softmax), outputs(bent, softmax), rtol=1e-7)
+    wrong = Nonlinearity(lambda x: np.exp(-x*x), derivative=lambda x: -x*np.exp(-x*x))
+    assert abs(outputs(stated, softmax)/outputs(wrong, softmax) - 1).max() > .01
