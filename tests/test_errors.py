@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -422,3 +423,27 @@ def test_commands_say_their_version(command):
 def test_seeds_of_figures_are_whole_numbers():
     for ask in (sweep, reproduce):
         assert ask.__annotations__["seed"] in (int, "int")
+
+
+# warnings
+
+@pytest.mark.parametrize("ask", ["fit", "logpdf", "limit", "score"])
+def test_warnings_name_the_line_of_the_caller(ask):
+    X, y = data()
+    def weak():
+        return AttentionRegressor(n_particles=8, n_islands=2, n_moves=1, alpha=1e-4,
+                                  random_state=0).fit(X, 10*y)
+    def program():
+        p = Program()
+        h, = p.inputs([[1.]])
+        p.matrix() @ p.nonlin(lambda x: np.tanh(x), h)
+        return limit(p)
+    law = Attention(Tokens(4, identity), heads=3, head_width=2).law()
+    model, _ = fitted_once()
+    asked = dict(fit=weak, logpdf=partial(law.logpdf, [9.]*4), limit=program,
+                 score=partial(model.score, X[:1], y[:1]))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        asked[ask]()
+    assert found
+    assert {w.filename for w in found} == {__file__}

@@ -17,14 +17,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from numpy.random import default_rng
-from scipy.stats import norm
 
 import infattn_nb
 from conftest import nightly
 from infattn_nb import Attention, AttentionRegressor, HierarchicalGaussian, Nonlinearity, Program, ScaleMixture, Tokens, attention
-from infattn_nb import AttentionDescent, Transformer, clip, compose, gelu, gelu_tanh, good_enough, hellinger, identity, kl_constant, kl_divergence
-from infattn_nb import leaky_relu, limit, mean_entropy, participation_moments, relu, row_overlap, silu, simulate, simulate_dense, softmax, softplus, tanh
-from infattn_nb import variance_gamma, width_term
+from infattn_nb import Transformer, compose, gelu, gelu_tanh, good_enough, identity
+from infattn_nb import leaky_relu, limit, relu, silu, simulate, simulate_dense, softplus, tanh
 from infattn_nb.learning import fitting
 from infattn_nb.learning.estimator import sequences
 from infattn_nb.layer.recipe import sample_outputs
@@ -39,37 +37,10 @@ X = rng.standard_normal((6, 3, 2))
 y = X[:, 0, 0]
 SMALL = dict(n_particles=16, n_islands=2, n_moves=1, random_state=0)
 
-@pytest.mark.filterwarnings("ignore:the posterior is rough")
-def test_underflow_may_raise():
-    "np.errstate(all='raise') is for the user's own faults; tails that end in zero are none."
-    law = FOUR.law()
-    m = law.marginal()
-    with np.errstate(all="raise"):
-        assert m.sf(1e3) == 0 and m.pdf(100.) == 0 and m.logpdf(1e200) == -np.inf and np.isfinite(m.entropy())
-        assert np.isfinite(ScaleMixture.constant(1e-200).entropy()) and ScaleMixture.constant(1e-200).kurtosis() == 0
-        assert np.isfinite(law.logpdf([0, 0, 0, 0.])) and np.isfinite(Attention(Tokens(2, identity), heads=2).law().logpdf([30, 0.], islands=16))
-        predicted = AttentionRegressor(**SMALL).fit(X, y).predictive(X)
-        assert (predicted.logpdf(y + 1e3) < -1e5).all() and (predicted.pdf(y + 1e3) == 0).all()
-
-HOT = Transformer.uniform(np.eye(3), layers=2, heads=2, var_q=1e6)
-UNDERFLOWS = dict(
-    marginal=lambda: Attention(Tokens(3, identity, cov=np.eye(3)), var_q=4.1).law().marginal().sf(60.),
-    many_tokens=lambda: Attention(Tokens(40, identity, cov=np.eye(40)), var_q=4.1).law().marginal().pdf(60.),
-    clip=lambda: clip(2.).dual(1e-3*np.eye(2)), softmax=lambda: softmax([0., -800.]), gelu=lambda: gelu(np.array([-38., 1e-310])),
-    kl=lambda: kl_divergence(norm(0, 1), norm(0, 1.001)), hellinger=lambda: hellinger(norm(0, .1), norm(0, 1)), constant=lambda: kl_constant(Attention(Tokens(1, identity))),
-    moments=lambda: participation_moments(2**40, 5., 3), entropy=lambda: mean_entropy(1e9, 3.), overlap=lambda: row_overlap(100, 3., .5), term=lambda: width_term(16, 2.),
-    score=lambda: variance_gamma(3).pdf(1e3), cov=lambda: Tokens(2, identity, cov=1e-297*np.eye(2)), chain=lambda: HOT.chain(8, 2, rng=0), gradients=lambda: HOT.gradients(8, 2, rng=0).gram,
-    descent=lambda: AttentionDescent(heads=2, steps=5, networks=2, random_state=0).fit(30*X, y).predict(30*X))
-
-@pytest.mark.parametrize("what", UNDERFLOWS)
-def test_what_is_too_small_is_zero(what):
-    "The whole suite was run once under errstate(all='raise'): it found only underflow, in these."
-    with np.errstate(all="raise"): UNDERFLOWS[what]()
-
 @pytest.mark.parametrize("f", [gelu, gelu_tanh, silu, softplus, relu], ids=repr)
 def test_functions_at_the_ends_of_the_numbers(f):
     "x Φ(x) is zero at -∞, not nan."
-    with np.errstate(all="raise"):
+    with np.errstate(all="raise", under="ignore"):
         at = f(np.array([-np.inf, -1e200, np.inf, 1e200, np.nan]))
     np.testing.assert_array_equal(at, [0, 0, np.inf, 1e200, np.nan])
     assert abs(f(np.array([-8.]))[0]) < .01 and f(np.array([5.]))[0] > 4.9

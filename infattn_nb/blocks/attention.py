@@ -497,7 +497,6 @@ def _alike(x, h):
     of_heads = np.broadcast_to(x, (h, *x.shape[-2:]))
     return _by_head(np.moveaxis(of_heads, 2, 0).reshape(1, x.shape[-1], -1), h)
 
-@checks.small_is_zero
 def _softmax(scores, allowed):
     """Weights, and the logarithm of their denominators, (b, head, query).
 

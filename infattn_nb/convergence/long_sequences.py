@@ -124,7 +124,6 @@ def _log_product(f, s):
 
 # %% ../../nbs/18_length.ipynb #21263181
 #| code-fold: true
-@checks.small_is_zero
 def participation_moments(s: float, score_sd: float, k: int = 4, *,
                           logarithm: bool = False) -> np.ndarray:
     r"""Moments of the participation ratio $u$ of a row, by one-dimensional integrals.
@@ -175,7 +174,6 @@ def _positive(logs):
 
 # %% ../../nbs/18_length.ipynb #933654d9
 #| code-fold: true
-@checks.small_is_zero
 def mean_entropy(s: float, score_sd: float) -> float:
     """Expected entropy of a row of s independent scores, by one-dimensional integrals.
 
@@ -200,7 +198,6 @@ def mean_entropy(s: float, score_sd: float) -> float:
     tokens = exp(s*b0) + s*scored*exp((s - 1)*b0)
     return b.step*(exp(-exp(b.ξ)) - tokens).sum()
 
-@checks.small_is_zero
 def entropy(s: int, score_sd: float, mesh: Mesh = FINE
            ) -> tuple[np.ndarray, np.ndarray]:
     """The law of the entropy of a row, as weighted points, by doubling.
@@ -317,7 +314,6 @@ def effective_alpha(s: float, score_sd: float) -> float:
 
 # %% ../../nbs/18_length.ipynb #length-overlap
 #| code-fold: true
-@checks.small_is_zero
 def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     r"""Mean overlap $\mathbb{E}\sum_k A_{ik}A_{jk}$ of two rows of attention weights.
 
@@ -394,7 +390,6 @@ def _token(z, τ):
 
 # %% ../../nbs/18_length.ipynb #length-width-term
 #| code-fold: true
-@checks.small_is_zero
 def width_term(s: float, score_sd: float) -> float:
     r"""$\kappa$ in $\mathbb{E}v = \mathbb{E}u + \kappa/n + O(n^{-2})$.
 

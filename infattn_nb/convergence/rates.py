@@ -215,7 +215,6 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
 
 # %% ../../nbs/16_rates.ipynb #5eff13e8
 #| code-fold: true
-@checks.small_is_zero
 @_expanded
 def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
     r"""The constant in $D(f_n\|f) \approx c/n^2$, output i: $c = \frac12\int f_1^2/f$.

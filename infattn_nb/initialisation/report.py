@@ -831,8 +831,8 @@ def boxes_in_a_line():
             warnings.warn_explicit(x.message, x.category, x.filename, x.lineno)
     if lacking:
         some = " ".join(list(lacking)[:20])
-        warnings.warn("letters that the font of the pictures lacks show as boxes: "
-                      f"{some}", stacklevel=5)
+        checks.warn("letters that the font of the pictures lacks show as boxes: "
+                      f"{some}")
 
 @boxes_in_a_line()
 def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png"
@@ -1074,7 +1074,6 @@ def _block_spread(d):
     return spread(np.nansum(list(d.norms.values()), axis=0))
 
 # %% ../../nbs/24_report.ipynb #rp-report
-@checks.small_is_zero
 @documented
 def report(transformer: Any, width: float | None = None, size: int | None = None,
            rng: Rng = None, *, readout: Any = "last", tokens: Any = None,

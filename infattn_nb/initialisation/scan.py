@@ -9,7 +9,6 @@ __all__ = ['RULES', 'BASE_HEAD', 'MARKS', 'attended', 'entropy_share', 'Diagnosi
            'counted', 'repeated', 'Scan', 'scan', 'warn_if_long']
 
 # %% ../../nbs/83_scan.ipynb #takes
-import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, fields, replace
@@ -615,7 +614,6 @@ class Scan:
         return panels[0] if len(panels) == 1 else panels
 
 # %% ../../nbs/83_scan.ipynb #sn-scan
-@checks.small_is_zero
 @documented
 def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
          scores: Iterable[float] = (.1, .3, 1, 3, 10),
@@ -722,7 +720,7 @@ def warn_if_long(what, parts, about): # [(a function to try, times)]; why it is 
     if seconds > _LONG:
         shown = f"{seconds:.0f} seconds" if seconds < 100 else \
             f"{seconds/60:.0f} minutes"
-        warnings.warn(f"{what} takes about {shown}: {about}", stacklevel=3)
+        checks.warn(f"{what} takes about {shown}: {about}")
 
 def _judged(how, limits, about, t):
     "A row of the table."

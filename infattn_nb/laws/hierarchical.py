@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
-from warnings import warn
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
@@ -222,7 +221,6 @@ class HierarchicalGaussian:
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
 
-    @checks.small_is_zero
     @documented
     def marginal(self, i: int = 0, draws: int | None = None, rng: Rng = 0, *,
                  executor: Executor | None = None) -> ScaleMixture:
@@ -307,7 +305,6 @@ class HierarchicalGaussian:
             error = error + np.abs(others - mean).max(0)
         return (mean, error) if return_error else mean
 
-    @checks.small_is_zero
     @documented
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
                islands: int = 64, return_error: bool = False,
@@ -555,10 +552,10 @@ def _warn_far_out(error):
     "Say once how many points lie too far out."
     lost = np.count_nonzero(np.isinf(error))
     if lost:
-        warn(f"{lost} of {np.size(error)} points lie so far out, or so near an "
+        checks.warn(f"{lost} of {np.size(error)} points lie so far out, or so near an "
              "infinite density, that too few draws of S carry theirs: its error is "
              "inf; pass more `draws` or `islands`, or ask `marginal`, which is exact "
-             "in the tails of a limit", stacklevel=3)
+             "in the tails of a limit")
 
 def _regular(L):
     "The factors of regular covariances; a law whose covariances are not is refused."

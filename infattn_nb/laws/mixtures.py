@@ -61,7 +61,6 @@ def _parts(law):
 def _verb(method):
     "Let a verb also return its error: `return_error=True`."
     @wraps(method)
-    @checks.small_is_zero
     def verb(self, *args, return_error=False, **kwargs):
         for x in (*args, *kwargs.values()):
             checks.real(x, f"argument of {method.__name__}")
@@ -572,7 +571,6 @@ class Mixture:
         v = self.variances
         return self._average(d2**2 + 6*d2*v + 3*v**2)/self.var()**2 - 3
 
-    @checks.small_is_zero
     @_of_values
     def logpdf(self, y: ArrayLike) -> np.ndarray:
         "Log density."
@@ -581,7 +579,6 @@ class Mixture:
         w = self.weights.reshape(-1, *[1]*(v.ndim - 1))
         return logsumexp(ℓ, axis=0, b=w)
 
-    @checks.small_is_zero
     @_of_values
     def pdf(self, y: ArrayLike) -> np.ndarray:
         "Density."

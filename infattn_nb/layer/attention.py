@@ -178,7 +178,6 @@ class Attention:
             return m
         return n if m == "full" or n == np.inf else n//self.heads
 
-    @checks.small_is_zero
     def law(self, width: float = np.inf, *,
             exact: bool = False) -> HierarchicalGaussian:
         r"""The law of $(y^1_\alpha, \dots, y^s_\alpha)$ at width n; ∞: Theorem 1.

@@ -454,7 +454,6 @@ def powers(sd, # standard deviation of the scores
 #| code-fold: true
 STILL = 1e-6 # scores of a smaller standard deviation count as constant
 
-@checks.small_is_zero
 def row_points(k, # variances of the values (s,)
                sd, # standard deviations of the scores, () or (s,)
                bias=0., # means of the scores, () or (s,)

@@ -191,7 +191,6 @@ class Tokens(TokenLaw):
         root = None if self.cov is None else psd_factor(self.cov)
         return explicit_sums(self.activation, self.seq_len, n, r, rng, root)/n
 
-    @checks.small_is_zero
     def tv_error(self, width: float) -> Any:
         r"""Bound on the total variation when $\phi$ is replaced by the identity.
 

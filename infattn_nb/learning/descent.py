@@ -6,7 +6,6 @@
 __all__ = ['AttentionDescent']
 
 # %% ../../nbs/28_training.ipynb #imports
-import warnings
 from concurrent.futures import Executor
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -160,7 +159,6 @@ class AttentionDescent(Estimator):
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), width=m, start=weights, **options)
 
-    @checks.small_is_zero
     @verb
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionDescent":
@@ -186,8 +184,8 @@ class AttentionDescent(Estimator):
         result = descended(model, X, Y, checks.executor(executor), begin)
         self._learn(**known, **result._asdict())
         if self.interrupted_:
-            warnings.warn(f"interrupted: the model is that of step {self.n_steps_}",
-                          RuntimeWarning, stacklevel=2)
+            checks.warn(f"interrupted: the model is that of step {self.n_steps_}",
+                          RuntimeWarning)
             raise KeyboardInterrupt
         return self
 
@@ -310,7 +308,6 @@ class AttentionDescent(Estimator):
         other.trained_ = replace(known, ended=ended)
         return other
 
-    @checks.small_is_zero
     @verb
     def tangent(self, X: Any, Z: Any = None, *, when: str = "end") -> np.ndarray:
         """The tangent kernel of each network: how one step moves its values.

@@ -17,7 +17,6 @@ from numpy.random import default_rng
 
 from .layer_on_data import attend, averaged, merged, raw_scores
 from .layer_on_data import scores_back, through_softmax
-from ..numerics import checks
 from ..numerics.sampling import bartlett
 
 # %% ../../nbs/90_descent_step.ipynb #dynamicscode
@@ -305,7 +304,6 @@ class Reply(NamedTuple):
     outputs: np.ndarray # ζ (e, D, HN)
     values: np.ndarray # f (N, P, D)
 
-@checks.small_is_zero
 def forward(layer, view, products): # Reply
     "Scores, weights, averages, values from B (N, H, ·, ·) and ζ (N, H, ·, D)."
     B, ζ = cut(view, products)

@@ -9,7 +9,6 @@ __all__ = ['WORDS', 'Sequences', 'stacked', 'padded', 'sequences', 'refuse_forei
 
 # %% ../../nbs/76_sequences.ipynb #takes
 import sys
-import warnings
 from collections.abc import Callable
 from inspect import signature
 from types import MethodType
@@ -323,7 +322,7 @@ def r_squared(y, # (Q,) or (Q, D)
     y = _finite(checks.real(like(y, guess), "y"))
     w = weights_of_score(weights, len(y))
     if len(y) < 2:
-        warnings.warn("R² needs two sequences at least: it is nan", stacklevel=4)
+        checks.warn("R² needs two sequences at least: it is nan")
         return np.nan
     y, guess = (np.reshape(x, (len(x), -1)) for x in (y, guess))
     left = w @ (y - guess)**2

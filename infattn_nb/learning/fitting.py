@@ -13,7 +13,6 @@ __all__ = ['AT_ONCE', 'NUMBERS', 'TINIEST', 'TOGETHER', 'DIALS', 'RANGE', 'FLAT'
 # %% ../../nbs/75_fitting.ipynb #takes
 import os
 import time
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -590,23 +589,22 @@ def law_of(model, X, noise=0.):
 
 def _warn_rough(model):
     "The same words for the same settings, so that a search says it once for each."
-    warnings.warn(f"the posterior is rough: of {model.n_particles} particles on an "
+    checks.warn(f"the posterior is rough: of {model.n_particles} particles on an "
                   "island fewer than ten have descendants, or the islands' evidences "
                   "are more than a nat apart (`ancestors_`, `log_evidences_`); raise "
-                  f"`n_moves` or `n_particles` of {model}", RuntimeWarning,
-                  stacklevel=4)
+                  f"`n_moves` or `n_particles` of {model}", RuntimeWarning)
 
 def _warn_flat(turn):
     "Of dials at the end of their range, and of those that the data leave free."
     for name, log in zip(DIALS, turn.logs):
         if name in turn.ended:
-            warnings.warn(f"`{name}` went to the end of its range, {np.exp(log):.3g} "
+            checks.warn(f"`{name}` went to the end of its range, {np.exp(log):.3g} "
                           "times its start; begin elsewhere or fix it by hand",
-                          RuntimeWarning, stacklevel=4)
+                          RuntimeWarning)
         elif name in turn.flat:
-            warnings.warn(f"the data hardly determine `{name}`: doubled or halved, it "
+            checks.warn(f"the data hardly determine `{name}`: doubled or halved, it "
                           "changes the log evidence by less than a tenth of a nat; "
-                          "fix it by hand if it matters", RuntimeWarning, stacklevel=4)
+                          "fix it by hand if it matters", RuntimeWarning)
 
 # %% ../../nbs/75_fitting.ipynb #public
 __all__ = []

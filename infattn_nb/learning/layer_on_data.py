@@ -236,7 +236,6 @@ def attend(layer, view, latents,
         B = np.einsum("acx,bcx->abx", B, T)
     return shares(raw_scores(view, B) + view.hidden[..., None], axis=2)
 
-@checks.small_is_zero
 def shares(scores, axis):
     "Softmax; NaN where a score is infinite, so that training that diverges ends."
     A = scores - scores.max(axis, keepdims=True)

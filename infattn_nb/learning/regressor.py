@@ -134,7 +134,6 @@ class AttentionRegressor(Estimator):
     posterior_: Any = field(init=False)
     y_train_: np.ndarray = field(init=False)
 
-    @checks.small_is_zero
     @verb
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionRegressor":

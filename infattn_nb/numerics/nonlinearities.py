@@ -80,7 +80,6 @@ class Nonlinearity:
         for d in by_argument:
             meet(d, [x]*self.arity, name="derivative")
 
-    @checks.small_is_zero
     def __call__(self, *x: Any) -> Any:
         if x and hasattr(x[0], "program"):
             return x[0].program.nonlin(self, *x)
@@ -101,7 +100,6 @@ class Nonlinearity:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    @checks.small_is_zero
     def dual(self, cov: ArrayLike, *, return_error: bool = False) -> Any:
         r"""Dual activation $\mathbb{E}[\phi(Z)\phi(Z)^\top]$ of $Z \sim N(0, \Sigma)$.
 
@@ -526,7 +524,6 @@ times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2,
                      derivative=(Picks(1), Picks(0)))
 
 # %% ../../nbs/44_functions.ipynb #99f14d46
-@checks.small_is_zero
 def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
     r"""$e^{x_j}/\sum_k e^{x_k}$ along `axis`, safe for scores of any size (eq. (3)).
 

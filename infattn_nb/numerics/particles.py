@@ -16,7 +16,6 @@ import numpy as np
 from numpy.random import default_rng
 from scipy.special import logsumexp
 
-from . import checks
 from .sampling import in_order, progress_bar, seed_sequence
 
 # %% ../../nbs/70_particles.ipynb #cloud-cell
@@ -177,7 +176,6 @@ def refresh(cloud, # Cloud
 
 # %% ../../nbs/70_particles.ipynb #487d54a2
 #| code-fold: true
-@checks.small_is_zero
 def kept(δ, ℓ): # rise in β, log likelihoods (M,)
     r"Effective fraction of the particles under the weights $e^{\delta\ell}$."
     w = np.exp(δ*(ℓ - ℓ.max()))
@@ -266,7 +264,6 @@ def islands(target, # picklable for processes
     jobs = [(seed,) for seed in seed_sequence(rng).spawn(number)]
     return list(in_order(task, jobs, executor))
 
-@checks.small_is_zero
 def pool(log_evidences, # (I,)
         ): # log of the mean, its standard error, weights of the islands (I,)
     "The mean of the islands' evidences, on the log scale; error nan for a single one."

@@ -91,7 +91,6 @@ def blockwise(size):
     "Let a rule for flat a, b, c take any shape, `size` pairs at a time."
     def decorate(rule):
         @wraps(rule)
-        @checks.small_is_zero
         def run(a, b, c, **kwargs):
             abc = (np.asarray(v, dtype=float) for v in (a, b, c))
             a, b, c = np.broadcast_arrays(*abc)

@@ -506,7 +506,6 @@ def chisquare_pair(df, # degrees of freedom
     return x
 
 # %% ../../nbs/41_sampling.ipynb #c6d584c0
-@checks.small_is_zero
 def psd_factor(S: ArrayLike) -> np.ndarray:
     r"""$L$ with $L L^\top = S$: a pivot below $10^{-12} S_{jj}$ counts as zero.
 

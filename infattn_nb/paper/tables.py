@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import tempfile
-import warnings
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -171,8 +170,7 @@ def saved_block(job):
         return None
     except (OSError, ValueError, LookupError, TypeError):
         problem = "cannot be read"
-    warnings.warn(f"{file} {problem}; this block is computed again",
-                  stacklevel=2)
+    checks.warn(f"{file} {problem}; this block is computed again")
     return None
 
 # %% ../../nbs/78_store.ipynb #b6762530

@@ -24,7 +24,6 @@ from .score_paths import BATCHES, Paths
 
 # %% ../../nbs/09_limit.ipynb #f3aade33
 #| code-fold: true
-@checks.small_is_zero
 @documented
 def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     """The limit law of a program: Definition 1, path by path after the first score.

@@ -6,7 +6,6 @@
 __all__ = ['Vectors', 'Scores', 'Program', 'all_or_nothing']
 
 # %% ../../nbs/07_netsor.ipynb #471748d0
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -516,7 +515,7 @@ class Program:
         if strict and errors:
             raise errors[0]
         if strict and open_questions:
-            warnings.warn(in_one(open_questions), stacklevel=2)
+            checks.warn(in_one(open_questions))
         return [*errors, *open_questions]
 
     def draw(self, ax: Any = None) -> Any:

@@ -450,7 +450,6 @@ class Paths:
             return h.fn, h.args[0]
         return None
 
-    @checks.small_is_zero
     def _two(self, left, right):
         r"Case 2: $\mathbb{E}[f(Z^u)g(Z^v)]$ of the atoms f(u) and g(v)."
         f, u = self._one_argument(left)

@@ -8,7 +8,6 @@ __all__ = ['SPEED', 'TOO_LARGE', 'Task', 'Ensemble', 'Seen', 'step', 'later_stat
 
 # %% ../../nbs/60_program_training.ipynb #takes
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -569,8 +568,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     if table.shape[1] == 1 and not _is_nested(outputs):
         f = f[..., 0]
     if interrupted:
-        warnings.warn(f"interrupted at step {record.steps[-1].step}: the networks are "
-                      "those of this step", RuntimeWarning, stacklevel=2)
+        checks.warn(f"interrupted at step {record.steps[-1].step}: the networks are "
+                      "those of this step", RuntimeWarning)
     return Training(f, L, w, wl, rate, record.steps[-1].step, interrupted, task,
                     list(blocks), seeds)
 

@@ -13,7 +13,6 @@ __all__ = ['READY', 'MOST_BYTES', 'MATRICES', 'EMBEDDINGS', 'FAMILIES', 'MODELS'
 import json
 import re
 import tomllib
-import warnings
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
@@ -1565,10 +1564,9 @@ def _check_embeddings(X, n):
     zeros = np.mean(X == 0, axis=1)
     dropped = zeros[(zeros > 0) & (zeros < 1)]
     if dropped.size > len(X)/2 and dropped.mean() > .01:
-        warnings.warn("`embeddings` are exactly zero in a share "
+        checks.warn("`embeddings` are exactly zero in a share "
                       f"{dropped.mean():.2g} of their entries, as dropout leaves "
-                      "them; call module.eval() first",
-                      stacklevel=4)
+                      "them; call module.eval() first")
 
 # %% ../../nbs/66_modules.ipynb #mo-masks
 #| code-fold: true
@@ -1634,15 +1632,15 @@ def _check_parts(block, tensors):
             if any(word in name for word in _TOLD["acting"].split()):
                 checks.refuse("module", f"have no number `{name}` in its {where}",
                               f"{value:g}", REMEDY)
-            warnings.warn(f"`module` has a number `{name}` = {value:g} in its {where} "
-                          "of which nothing is known; it is left out", stacklevel=6)
+            checks.warn(f"`module` has a number `{name}` = {value:g} in its {where} "
+                          "of which nothing is known; it is left out")
 
 # %% ../../nbs/66_modules.ipynb #mo-check
 #| code-fold: true
 def _warn_of_training(module, read):
     "Copies, dropout; a spike, or weights that have learned."
     def warn(text):
-        warnings.warn(f"`module` {text}", stacklevel=6)
+        checks.warn(f"`module` {text}")
     if len({r.matrices["1"].tobytes() for r in read}) < len(read):
         warn("has blocks that are copies of one another, as nn.TransformerEncoder "
              "makes them; the chain draws each anew, initialise them one by one")

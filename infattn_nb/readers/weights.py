@@ -358,12 +358,12 @@ def write(t, # a Transformer that was read from a config or a module
     places = _places(t, module)
     left = ", ".join(what for what, _ in beyond(t))
     if left:
-        warnings.warn(f"no initialisation can do {left}: `module` is a draw of the "
-                      "network only if its forward pass does that", stacklevel=3)
+        checks.warn(f"no initialisation can do {left}: `module` is a draw of the "
+                      "network only if its forward pass does that")
     other = ", ".join(_in_the_module(t, module))
     if other:
-        warnings.warn(f"`module` has {other}, unlike the model that was read: it is "
-                      "no draw of the network; read this one", stacklevel=3)
+        checks.warn(f"`module` has {other}, unlike the model that was read: it is "
+                      "no draw of the network; read this one")
     for (target, fill), stream in zip(places, root.spawn(len(places))):
         rng = np.random.default_rng(stream)
         target = target.detach()

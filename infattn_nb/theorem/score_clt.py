@@ -436,7 +436,6 @@ _GRID = np.arange(-60, 20, _STEP)
 def _of_reals(verb):
     "A verb of scipy's that refuses what are no real numbers."
     @wraps(verb)
-    @checks.small_is_zero
     def asked(self, *args, **options):
         for x in (*args, *options.values()):
             _real(x, verb.__name__)

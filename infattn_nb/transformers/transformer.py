@@ -165,7 +165,6 @@ class Transformer(Network):
         """
         return cls(**Config.read(config).ensemble(tokens))
 
-    @checks.small_is_zero
     @documented
     def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
               executor: Executor | None = None, coords: int = 0,
@@ -195,7 +194,6 @@ class Transformer(Network):
         n = net.width_of(width, coords)
         return net.draw_chain(n, size, rng, executor, coords, bool(scores))
 
-    @checks.small_is_zero
     @documented
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   executor: Executor | None = None, readout: Any = "last",
