@@ -108,7 +108,7 @@ def infattn_report(
     seed:int=0, # Fixes everything
     quiet:bool=False, # No progress bar, no messages
     json:bool=False, # Print everything as JSON
-    version:Param("Print the version and stop", # noqa: F722
+    version:Param("Print the version and stop", # type: ignore[valid-type]
                   action="version")=f"infattn_nb {package_version('infattn_nb')}",
 ) -> None:
     "What a transformer is like before it is trained: one page, from its config.json."
