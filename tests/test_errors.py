@@ -447,3 +447,33 @@ def test_warnings_name_the_line_of_the_caller(ask):
         asked[ask]()
     assert found
     assert {w.filename for w in found} == {__file__}
+
+
+# one thread alone
+
+ALONE = """
+import threading
+def start(thread):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = start
+import numpy as np
+from infattn_nb import *
+layer = Attention(Tokens(3, identity), heads=2)
+print(layer.law(64).rvs(10_000, 0).sum(), layer.law().cov(10_000)[0, 1])
+X = np.random.default_rng(0).standard_normal((6, 3, 2))
+model = AttentionRegressor(n_particles=128, n_islands=2, random_state=0)
+print(model.fit(X, X[:, 0, 0]).predict(X).sum())
+print(figure_2b(trials=1, samples=256)[0]["y"].sum())
+print(Transformer.uniform(np.eye(3), layers=2, heads=2).chain(8, 64, rng=0).gram.sum())
+"""
+
+@pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
+def test_where_threads_cannot_start_the_numbers_are_the_same():
+    "As in a browser (Pyodide), for which a thread that raises stands here."
+    def said(script):
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], text=True,
+                              capture_output=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+    threaded = ALONE.replace("threading.Thread.start = start\n", "")
+    assert said(ALONE) == said(threaded)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Rng', 'Size', 'SHARED', 'Documented', 'BLOCK', 'MOST', 'AHEAD', 'BUFFER', 'MANY', 'seed_sequence', 'documented',
-           'telling', 'pieces', 'by_pieces', 'in_order', 'draw', 'fold', 'sums', 'mean_and_error', 'Unfailing', 'NoBar',
-           'progress_bar', 'Streams', 'Quasi', 'Mirror', 'Mirrored', 'chisquare_pair', 'psd_factor', 'wishart_factor',
-           'wishart_triangle', 'times_lower', 'lower_times', 'bartlett', 'narrow']
+           'telling', 'pieces', 'by_pieces', 'in_order', 'threads_start', 'draw', 'fold', 'sums', 'mean_and_error',
+           'Unfailing', 'NoBar', 'progress_bar', 'Streams', 'Quasi', 'Mirror', 'Mirrored', 'chisquare_pair',
+           'psd_factor', 'wishart_factor', 'wishart_triangle', 'times_lower', 'lower_times', 'bartlett', 'narrow']
 
 # %% ../../nbs/41_sampling.ipynb #takes
 import re
@@ -14,14 +14,14 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from inspect import cleandoc, signature
 from itertools import chain, islice, starmap
 from math import prod
 from operator import add
 from os import cpu_count
 from shutil import get_terminal_size
-from threading import Event, current_thread, local, main_thread
+from threading import Event, Thread, current_thread, local, main_thread
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -179,7 +179,8 @@ def in_order(task, # function of the arguments in a job
     checks.executor(executor)
     jobs = iter(jobs)
     first = list(islice(jobs, 2))
-    if executor is None and (len(first) < 2 or _in_a_worker()):
+    alone = len(first) < 2 or _in_a_worker() or not threads_start()
+    if executor is None and alone:
         yield from starmap(task, chain(first, jobs))
     else:
         pool = executor or ThreadPoolExecutor(cpu_count())
@@ -214,6 +215,15 @@ def _submitted(task, jobs, pool, own):
             future.cancel()
         if own:
             pool.shutdown(wait=wait)
+
+@lru_cache(1)
+def threads_start():
+    "Not everywhere: in a browser (Pyodide) there is one thread alone."
+    try:
+        Thread(target=int).start()
+    except RuntimeError:
+        return False
+    return True
 
 def _in_a_worker():
     "Is this a thread or a process that somebody else has started?"

@@ -29,7 +29,7 @@ from ..layer.gram_sums import nested_sums
 from ..layer.tokens import Tokens
 from ..numerics import checks
 from ..numerics.sampling import BLOCK, Mirrored, documented, in_order
-from ..numerics.sampling import pieces, psd_factor
+from ..numerics.sampling import pieces, psd_factor, threads_start
 from ..numerics.nonlinearities import clip, relu
 from ..numerics.output import house_style, styled
 from ..numerics.quadrature import line
@@ -503,7 +503,8 @@ def results_of(jobs, workers=None, executor=None):
     "(job, result) in order: results that are kept, others as they are computed."
     kept = [saved_block(job) for job in jobs]
     missing = [(job,) for job, result in zip(jobs, kept) if result is None]
-    pool = ThreadPoolExecutor(workers) if executor is None else nullcontext(executor)
+    own = executor is None and threads_start()
+    pool = ThreadPoolExecutor(workers) if own else nullcontext(executor)
     with pool as pool, closing(in_order(Job.run, missing, pool)) as fresh:
         for job, result in zip(jobs, kept):
             if result is None:
