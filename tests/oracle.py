@@ -1,7 +1,7 @@
 """Networks with all their matrices: the package's explicit forward pass (blocks/explicit.py), and a backward pass written by hand; no automatic differentiation, no theory."""
 import numpy as np
 
-from infattn_nb.blocks.explicit import merged, normalised, run_block, softmax_of, split, turned
+from infattn_nb.blocks.explicit import merged, normalised, run_block, softmax_of, by_heads, turned
 
 def softmax(G): return softmax_of(G, True)
 
@@ -54,14 +54,14 @@ class Literal:
         grouped = lambda z: z.reshape(len(z), G, H//G, *z.shape[2:]).sum(2)
         def normed(Q):
             if not a.qk_norm: return Q
-            return split(normalised(a.qk_norm, merged(Q)), Q.shape[1]) if a.joint_norm else normalised(a.qk_norm, Q)
+            return by_heads(normalised(a.qk_norm, merged(Q)), Q.shape[1]) if a.joint_norm else normalised(a.qk_norm, Q)
         def undressed(Q, d):
             d = turned(d, positions, a.rotary, -1) if a.rotary else d
             if not a.qk_norm: return d
-            return split(normed_back(a.qk_norm, merged(Q), merged(d)), Q.shape[1]) if a.joint_norm else normed_back(a.qk_norm, Q, d)
+            return by_heads(normed_back(a.qk_norm, merged(Q), merged(d)), Q.shape[1]) if a.joint_norm else normed_back(a.qk_norm, Q, d)
         dressed = lambda Q: turned(normed(Q), positions, a.rotary) if a.rotary else normed(Q)
         c = a.score_scale/ran.Q.shape[-1]**.5
-        dO = split(dy @ self.transposed(W["o"]), H)
+        dO = by_heads(dy @ self.transposed(W["o"]), H)
         dA = dO @ spread(ran.V).mT
         dP = ran.A*(dA - (0 if self.broken == "softmax" else (ran.A*dA).sum(-1, keepdims=True)))
         if a.softcap: dP = dP*(1 - np.tanh(ran.raw/a.softcap)**2)

@@ -563,7 +563,6 @@ CASES += [
     (lambda: Transformer.from_config("no.json", 4), ValueError, "`config` must be a file"),
     (lambda: Transformer.from_config(__file__, 4), ValueError, "`config` must be JSON"),
     (lambda: Transformer.from_config(dict(model_type="t5"), 4), ValueError, "model_type"),
-    (lambda: Transformer.from_config(dict(model_type="gpt2", n_embd=48, n_head=3), 4), ValueError, "num_hidden_layers"),
     (lambda: Transformer.from_config(dict(model_type="gpt2", n_embd="48", n_head=3, n_layer=2), 4), ValueError, "n_embd"),
     (lambda: Transformer.from_config(dict(model_type="gpt2", n_embd=48, n_head=3, n_layer=2), 0), ValueError, "`tokens`"),
     # distances, experiments

@@ -359,7 +359,7 @@ def test_scores_of_any_size_have_an_answer_or_a_sentence():
     for ask in (mean_entropy, participation_moments):
         with pytest.raises(ValueError, match=r"`score_sd` must be in \(0, 100\]"):
             ask(2, 1e300)
-    with pytest.raises(ValueError, match=r"`score_sd` must be in \(0, 30\]"):
+    with pytest.raises(ValueError, match=r"`score_sd` must be in \(0, 50\]"):
         row_overlap(2, 1e300, .5)
 
 def test_both_ways_of_small_scores_agree():

@@ -322,7 +322,7 @@ def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     s
         number of tokens, a whole number
     score_sd
-        τ in (0, 30], of the independent scores of either row
+        τ in (0, 50], of the independent scores of either row
     correlation
         of the two scores of one token, in [−1, 1]; 1 gives E u, 0 gives 1/s
 
@@ -335,7 +335,7 @@ def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     ValueError
         if the overlap is below 1e−280
     """
-    s, τ = _row(s, score_sd, most=30)
+    s, τ = _row(s, score_sd, most=50)
     pass_one = "pass the cosine of the two tokens"
     ρ = checks.number(correlation, "correlation", "[-1, 1]", pass_one)
     if τ < SMALL:

@@ -102,7 +102,7 @@ def infattn_report(
     out:str="report.html", # File to write: .html, .pdf or .png
     tokens:str|None=None, # Number of different tokens (default: 16)
     text:str|None=None, # Words as tokens instead; equal words share an embedding
-    width:str|None=None, # Width of the stream (default: the config's); stds are rescaled
+    width:str|None=None, # Width of the stream (default: the config's), stds rescaled
     fixed:str="variance", # At another width: fan-in × variance stays, or "std"
     size:str|None=None, # Networks at this and at infinite width (default: 4 to 96)
     seed:int=0, # Fixes everything

@@ -678,9 +678,10 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     deepest = max(networks, key=lambda net: len(net.blocks), default=t)
     blocks = sum(about["layers"] for about, _ in jobs)/len(deepest.blocks)
     two = partial(_measured, deepest, **how | dict(size=2))
-    warn_if_long("this scan", [(two, blocks*how["size"]/2)], f"{counted(len(jobs), 'network')}, {size} draws "
-                 f"of each, {counted(s, 'token')}; fewer cells, tokens or a smaller "
-                 "`size` take less")
+    warn_if_long("this scan", [(two, blocks*how["size"]/2)],
+                 f"{counted(len(jobs), 'network')}, {size} draws of each, "
+                 f"{counted(s, 'token')}; fewer cells, tokens or a smaller `size` take "
+                 "less")
     rows = in_order(partial(_judged, how, thresholds), jobs, executor)
     found = []
     with progress_bar(progress, total=len(jobs), leave=False, desc="scan") as bar:

@@ -506,7 +506,8 @@ def _covariances(law, n, g):
 def _semidefinite(S):
     "Are matrices whose correlations are at most one positive semidefinite?"
     v = np.diagonal(S, axis1=1, axis2=2)
-    raised = S + 1e-9*v.max(1)[:, None, None]*np.eye(S.shape[1]) + TINY*np.eye(S.shape[1])
+    least = 1e-9*v.max(1) + TINY
+    raised = S + least[:, None, None]*np.eye(S.shape[1])
     try:
         np.linalg.cholesky(raised)
     except np.linalg.LinAlgError:

@@ -251,7 +251,8 @@ def _with_beyond(law, rules, heads, beyond):
         rest = mixture_of_rules(rules, heads - 1)
         others, share = rest.variances, rest.weights
     v = (np.add.outer(U, (heads - 1)*others)/heads).ravel()
-    w = heads*np.multiply.outer(w, share).ravel()
+    any_head = -np.expm1(heads*np.log1p(-w.sum()))
+    w = np.multiply.outer(w*(any_head/w.sum()), share).ravel()
     inside = law.weights*(1 - w.sum())
     v = np.concatenate([law.variances, v])
     return [ScaleMixture(v, np.concatenate([inside, w]))]

@@ -566,7 +566,7 @@ def slope(phi):
     Returns
     -------
     callable
-        A function of arrays: `phi.derivative`; without one complex steps or differences.
+        A function of arrays: `phi.derivative`, or complex steps or differences.
     """
     return partials(phi, 1)[0]
 

@@ -56,7 +56,7 @@ def _write_once(path, content, scratch):
     scratch.mkdir(parents=True, exist_ok=True)
     temporary = scratch/f".{uuid4().hex}"
     try:
-        with open(temporary, "xb") as file: # with the rights that the user's umask gives
+        with open(temporary, "xb") as file: # with the rights of the user's umask
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

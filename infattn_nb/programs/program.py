@@ -41,7 +41,8 @@ class Program:
         "Write down a vector or score."
         for f in node.args:
             if isinstance(f, Output):
-                checks.refuse(self.name(f), "end the network", f"it in {type(node).__name__}",
+                checks.refuse(self.name(f), "end the network",
+                              f"it in {type(node).__name__}",
                               "it is a number: read out the vector below it")
         self.nodes.append(node)
         return node

@@ -657,7 +657,7 @@ class Paths:
         return np.mean(x*y) - np.mean(state.known.get(p, x))*np.mean(y)
 
 def _open(F, P, F_half):
-    "The largest share of the squares of F that is not in P; what half the grid changes."
+    "The largest share of the squares of F not in P; what half the grid changes."
     square = (F*F).sum(1)
     square = np.where(square > 0, square, 1.)
     tail = 1 - (P*P).sum(1)/square

@@ -239,7 +239,8 @@ class Training:
         seeds = seed_sequence(self._seed).spawn(len(self._blocks))
         for (networks, states), seed in zip(self._blocks, seeds, strict=True):
             there = networks.asked(plan, default_rng(seed))
-            yield there, there.starts() if when == "start" else there.with_starts(states)
+            begun = there.starts() if when == "start" else there.with_starts(states)
+            yield there, begun
 
     def change(self, h: Vector) -> np.ndarray:
         r"""$\|h_{\text{end}}-h_{\text{start}}\|/\|h_{\text{start}}\|$.

@@ -803,9 +803,9 @@ def _recognised(body):
     if hasattr(body, "to_dict") or isinstance(body, (str, PathLike, dict)):
         raise TypeError(f"`module` must be a module, got a config, "
                         f"{type(body).__name__}; pass it to Transformer.from_config")
-    raise TypeError("`module` must be an encoder of torch or of a family that is read "
-                    f"({', '.join(MODELS)}), got {type(body).__name__}; pass `roles` "
-                    f"for a module of your own, or {REMEDY}")
+    raise TypeError("`module` must be an encoder of torch or of a family that is "
+                    f"read, got {type(body).__name__}; pass `roles` for a module of "
+                    f"your own, or {REMEDY}")
 
 def _reach(x, path):
     for name in path.split("."):

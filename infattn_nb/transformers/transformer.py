@@ -153,7 +153,8 @@ class Transformer(Network):
         ----------
         config
             A `config.json`, the folder that holds it, or what it holds, or a config of
-            transformers, or one of the built-in "gpt2", "bert-base", "llama-like", "pythia-like"
+            transformers, or one of the built-in "gpt2", "bert-base", "llama-like",
+            "pythia-like"
         tokens
             length of the text, or a label per position (a string is a text of words,
             or of letters if it has no space); several texts as a list of lists
@@ -200,9 +201,9 @@ class Transformer(Network):
                   texts: Any = None, fixed: str = "variance") -> Gradients:
         r"""Exact draws of the way back: which tokens, blocks, matrices get a gradient.
 
-        The loss is $\sum_i\langle r_i, x^i\rangle$, r random. Of a network that was read
-        from a model, `weight_norms` are those of the tensors that `initialise` writes:
-        factors of branches and scores are in the weights.
+        The loss is $\sum_i\langle r_i, x^i\rangle$, r random. Of a network that was
+        read from a model, `weight_norms` are those of the tensors that `initialise`
+        writes: factors of branches and scores are in the weights.
 
         Parameters
         ----------
