@@ -2,7 +2,7 @@
 
     python benchmarks/programs.py kernels motion coordinates speed [--widest 16384]
 
-writes nbs/data/programs_<name>.csv (speed: nbs/data/benchmarks_programs.json). Each row depends on its seed alone; a test recomputes some. `speed` measures
+writes nbs/data/programs_<name>.csv (speed: nbs/data/benchmarks_programs.json). Each row depends on its seed alone. `speed` measures
 explicit numpy, and torch where it is installed, beside us in one run. No clock times in the tables.
 """
 import argparse
