@@ -98,7 +98,7 @@ def test_the_kernel_beside_them():
 def test_the_width_that_would_be_enough():
     "At the width that is said, finite width adds the standard deviation that was asked for."
     t = small(var_q=2.)
-    near = draw_report(t, 24, 300, 0, thresholds=Thresholds(enough=.2))
+    near = draw_report(t, 24, 300, 0, thresholds=Thresholds(max_width_spread=.2))
     n = 2*int(near.spreads["enough width"].iloc[-1]/2)
     there = draw_report(t, n, 300, 1).measured
     at, far = (np.log(x.tangent).var(ddof=1) for x in (there.finite, there.limit))
@@ -134,13 +134,13 @@ def test_tokens_that_are_alike():
     found = verdict("tokens", deep)
     cosine = draw_report(deep, np.inf, 8, 0).measured.finite.cosine.mean(0)
     assert found.mark == "!" and f"after block {np.argmax(cosine > .9)}:" in found.text
-    assert verdict("tokens", deep, alike=1.).mark == "✓"
+    assert verdict("tokens", deep, max_cosine=1.).mark == "✓"
     assert verdict("tokens", Transformer.uniform([[1.]], layers=2)).mark == "·"
 
 def test_rows_that_look_at_one_token():
     sharp = Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=1e4)
     assert verdict("rows", sharp).mark == "!" and "below 0.25" in verdict("rows", sharp).text
-    assert verdict("rows", sharp, focused=0.).mark == "✓"
+    assert verdict("rows", sharp, min_entropy=0.).mark == "✓"
     even = verdict("rows", Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=.01))
     assert even.mark == "·" and "nearly alike in every block" in even.text
 
@@ -155,16 +155,16 @@ def test_gradients_are_compared_where_there_are_two():
 
 def test_gradients_that_fade_and_starve():
     deep = Transformer.uniform(np.eye(8), layers=12, heads=8, ff=0, var_q=.1)
-    for name, mark, fine in (("depth", "·", dict(fading=1e9)), ("scores", "!", dict(starved=0.))): # known models fade as much
+    for name, mark, fine in (("depth", "·", dict(max_gradient_ratio=1e9)), ("scores", "!", dict(min_query_gradient=0.))): # known models fade as much
         assert verdict(name, deep).mark == mark and verdict(name, deep, **fine).mark == "✓"
     assert "above 10" in verdict("depth", deep).text and "below 0.1" in verdict("scores", deep).text
 
 def test_networks_that_differ():
     wild = Transformer.uniform(np.eye(4), layers=6, heads=1, var_q=25., norm="post")
-    assert verdict("networks", wild, scattered=.01).mark == "!" and verdict("networks", wild, scattered=9.).mark == "✓"
+    assert verdict("networks", wild, max_spread=.01).mark == "!" and verdict("networks", wild, max_spread=9.).mark == "✓"
     narrow = small()
-    assert verdict("width", narrow, 32).mark == "!" and verdict("width", narrow, 32, enough=9.).mark == "✓" and verdict("width", narrow).mark == "·"
-    assert "below 0.1 from a width of about" in verdict("width", narrow, 32, enough=.1).text
+    assert verdict("width", narrow, 32).mark == "!" and verdict("width", narrow, 32, max_width_spread=9.).mark == "✓" and verdict("width", narrow).mark == "·"
+    assert "below 0.1 from a width of about" in verdict("width", narrow, 32, max_width_spread=.1).text
 
 def test_blocks_are_said_as_one_says_them():
     said = {"block 2": [0, 1, 0], "blocks 2–3": [0, 1, 1], "every block": [1, 1, 1], "2 of 4 blocks": [1, 0, 0, 1]}
@@ -232,7 +232,7 @@ def test_a_seed_is_written_down():
         first = draw_report(small(), 32, 4, rng)
         seed = eval(re.search(r"rng=(.*)\)$", first.call)[1], {"SeedSequence": np.random.SeedSequence})
         np.testing.assert_array_equal(first.measured.finite.cosine, draw_report(small(), 32, 4, seed).measured.finite.cosine)
-    assert "alike=0.5" in draw_report(small(), 32, 4, 0, thresholds=Thresholds(alike=.5)).call and "width=32, size=4, readout='last'" in first.call
+    assert "max_cosine=0.5" in draw_report(small(), 32, 4, 0, thresholds=Thresholds(max_cosine=.5)).call and "width=32, size=4, readout='last'" in first.call
 
 # Files
 
@@ -484,9 +484,9 @@ def test_plots_refuse_in_one_sentence(silent):
 def test_a_report_refuses_in_one_sentence():
     t = small()
     cases = [(lambda: draw_report(t, 32, 3), "`size`"), (lambda: draw_report(t, 32, 4, "x"), "`rng`"), (lambda: draw_report(t, 32, 4, readout="first"), "`readout`"),
-             (lambda: draw_report(t, 32, 4, tokens=["a"]), "one label per token"), (lambda: draw_report(t, 32, 4, title=5), "`title`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(alike=2)), "`alike` must be in [-1, 1]"),
-             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(focused=-1)), "`focused`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(uniform="a")), "`uniform`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(fading=.5)), "`fading`"),
-             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(starved=-1)), "`starved`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(scattered=np.nan)), "`scattered`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(enough=0)), "`enough`"), (lambda: draw_report(t, 32, 4, executor=4), "`executor`")]
+             (lambda: draw_report(t, 32, 4, tokens=["a"]), "one label per token"), (lambda: draw_report(t, 32, 4, title=5), "`title`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_cosine=2)), "`max_cosine` must be in [-1, 1]"),
+             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(min_entropy=-1)), "`min_entropy`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_entropy="a")), "`max_entropy`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_gradient_ratio=.5)), "`max_gradient_ratio`"),
+             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(min_query_gradient=-1)), "`min_query_gradient`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_spread=np.nan)), "`max_spread`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_width_spread=0)), "`max_width_spread`"), (lambda: draw_report(t, 32, 4, executor=4), "`executor`")]
     for call, fragment in cases:
         with pytest.raises((ValueError, TypeError)) as e: call()
         assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)

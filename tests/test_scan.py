@@ -227,7 +227,7 @@ def test_each_number_alone_can_fail_a_network(name, worse):
     assert powers[name] > 0 and all(x < 0 for k, x in powers.items() if k != name)
 
 def test_powers_by_hand():
-    powers = excess(Measures(.99, .025, 100., 1., .05, 1.), Thresholds(idle=.1))
+    powers = excess(Measures(.99, .025, 100., 1., .05, 1.), Thresholds(min_block_share=.1))
     np.testing.assert_allclose(list(powers.values()), [1, 1, 1, -1, -1, -1], atol=1e-9)
     assert excess(Measures(1., 0., np.inf, np.inf, np.inf, 0.)) == dict.fromkeys(Measures._fields, np.inf)
 
@@ -287,9 +287,9 @@ def test_what_grows_with_what(small):
     assert flat.sort_values("residual").groupby("layers")["cosine"].apply(lambda x: x.is_monotonic_increasing).all()
 
 def test_stricter_thresholds_never_help(small):
-    strict = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(alike=.5, focused=.5, fading=3., starved=1/3, scattered=.1, idle=.9))
+    strict = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(max_cosine=.5, min_entropy=.5, max_gradient_ratio=3., min_query_gradient=1/3, max_spread=.1, min_block_share=.9))
     assert (strict.table["score"] > small.table["score"]).all()
-    lax = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(fading=None, starved=None))
+    lax = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(max_gradient_ratio=None, min_query_gradient=None))
     assert (lax.table["score"] <= small.table["score"]).all() and not set(lax.table["worst"]) & {"depth", "values"}
 
 def test_finite_width_spreads_more():
@@ -439,10 +439,10 @@ def test_a_cell_that_cannot_be_made():
     found = scan(SMALL, residual=[1], scores=[1], embeddings=[1, 1e80], rules=(), size=2, rng=0)
     refused(partial(found.network, 1), "`cell` must be a network")
 
-@pytest.mark.parametrize("options, fragment", [(dict(focused=.99, uniform=.1), "`focused` must be at most uniform = 0.1"), (dict(focused=.96), "`focused` must be at most uniform"), (dict(uniform=.2), "`focused` must be at most uniform")])
+@pytest.mark.parametrize("options, fragment", [(dict(min_entropy=.99, max_entropy=.1), "`min_entropy` must be at most max_entropy = 0.1"), (dict(min_entropy=.96), "`min_entropy` must be at most max_entropy"), (dict(max_entropy=.2), "`min_entropy` must be at most max_entropy")])
 def test_thresholds_that_contradict_each_other(options, fragment):
     refused(partial(Thresholds, **options), fragment)
-    assert Thresholds(focused=.99, uniform=None).focused == .99 and Thresholds(focused=.5, uniform=.5).uniform == .5
+    assert Thresholds(min_entropy=.99, max_entropy=None).min_entropy == .99 and Thresholds(min_entropy=.5, max_entropy=.5).max_entropy == .5
 
 @pytest.mark.parametrize("f", (scan, report))
 def test_progress_is_a_truth_value(f): refused(partial(f, SMALL, progress=3), "`progress` must be True or False")

@@ -166,7 +166,7 @@ def test_verdicts_share_the_networks_that_they_try(monkeypatch):
         tried.append((t.blocks[0].branch_scale, t.blocks[0].attention.score_scale, gradients))
         return _quickly(t, gradients, *rest)
     monkeypatch.setattr("infattn_nb.initialisation.report._quickly", noted)
-    strict = Thresholds(alike=.01, fading=1.01, scattered=.001)
+    strict = Thresholds(max_cosine=.01, max_gradient_ratio=1.01, max_spread=.001)
     advice = report(Transformer.from_config(SMALL | dict(n_layer=4), 4), size=4, rng=0, thresholds=strict).advice
     assert {"tokens", "depth", "networks"} <= set(advice) and len(tried) == len(set(tried)) <= 4*len(advice) - 2
     assert all(back for residual, scores, back in tried if residual != 1)
@@ -193,8 +193,8 @@ def test_advice_that_does_not_exist_is_not_given():
 
 def test_which_end_gets_more():
     "In a network whose stream grows, early blocks get more; where branches get stronger, late ones."
-    grows = report(Transformer.uniform(1e-4*np.eye(4), layers=8, heads=2), 32, 6, 0, thresholds=Thresholds(fading=1.5))
-    stronger = report(replace(Transformer.uniform(np.eye(4), layers=8, heads=2), blocks=[replace(b, branch_scale=.02*2**k) for k, b in enumerate(Transformer.uniform(np.eye(4), layers=8, heads=2).blocks)]), 32, 6, 0, thresholds=Thresholds(fading=1.5))
+    grows = report(Transformer.uniform(1e-4*np.eye(4), layers=8, heads=2), 32, 6, 0, thresholds=Thresholds(max_gradient_ratio=1.5))
+    stronger = report(replace(Transformer.uniform(np.eye(4), layers=8, heads=2), blocks=[replace(b, branch_scale=.02*2**k) for k, b in enumerate(Transformer.uniform(np.eye(4), layers=8, heads=2).blocks)]), 32, 6, 0, thresholds=Thresholds(max_gradient_ratio=1.5))
     for found, end in ((grows, "early"), (stronger, "late")):
         said = {v.name: v for v in found.verdicts}["depth"].text
         θ = found.measured.finite.norms

@@ -7,12 +7,12 @@ __all__ = ['AttentionRecord', 'Fresh', 'Overflow', 'over_keys', 'over_queries', 
 
 # %% ../../nbs/62_heads.ipynb #he-imports
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .parts import CACHE, Arrived, Branch, Norm, Pull, Rotary
-from .parts import explained, verb, waves
+from .parts import waves
 from .stream import square
 from ..numerics import checks
 from ..numerics.sampling import bartlett
@@ -74,7 +74,6 @@ def over_queries(X, Y):
 
 # %% ../../nbs/62_heads.ipynb #bl-attention
 #| code-fold: true
-@explained
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfAttention(Branch):
     r"""Attention of a block: scores, weights, values, and the matrix that ends it.
@@ -84,24 +83,40 @@ class SelfAttention(Branch):
 
     Parameters
     ----------
+    heads
+        H
+    head_width
+        m in [1, ∞]; None is n/H
+    groups
+        heads in a group share keys and values; None is one group per head
+    rotary
+        positions, as angles by which pairs of coordinates turn
+    qk_norm
+        norm of every query and key, before they turn
+    softcap
+        c > 0: no score is beyond ±c
+    mask
+        "causal" or boolean (s, s), True = may attend
+    bias
+        added to the scores, as ALiBi does, (s, s)
+    score_scale
+        factor of the scores, beside 1/√m
+    joint_norm
+        is it one norm over the queries (keys) of all heads, as in OLMo 2?
     var_q, var_k, var_v, var_o
         fan-in × variance of an entry of the four matrices
     """
-    heads: Annotated[int, "H"] = 12
-    head_width: Annotated[float | None, "m in [1, ∞]; None is n/H"] = None
-    groups: Annotated[int | None, "heads in a group share keys and "
-                      "values; None is one group per head"] = None
+    heads: int = 12
+    head_width: float | None = None
+    groups: int | None = None
     _: KW_ONLY
-    rotary: Annotated[Rotary | None, "positions, as angles by "
-                      "which pairs of coordinates turn"] = None
-    qk_norm: Annotated[Norm | None, "norm of every query "
-                       "and key, before they turn"] = None
-    softcap: Annotated[float | None, "c > 0: no score is beyond ±c"] = None
-    mask: Annotated[Any, '"causal" or boolean (s, s), True = may attend'] = None
-    bias: Annotated[Any, "added to the scores, as ALiBi does, (s, s)"] = None
-    score_scale: Annotated[float, "factor of the scores, beside 1/√m"] = 1.
-    joint_norm: Annotated[bool, "is it one norm over the queries "
-                          "(keys) of all heads, as in OLMo 2?"] = False
+    rotary: Rotary | None = None
+    qk_norm: Norm | None = None
+    softcap: float | None = None
+    mask: Any = None
+    bias: Any = None
+    score_scale: float = 1.
+    joint_norm: bool = False
     var_q: float = 1.
     var_k: float = 1.
     var_v: float = 1.
@@ -142,14 +157,26 @@ class SelfAttention(Branch):
                           bias.shape, "one row per query")
         return bias
 
-    @verb
     def width_of_heads(self, n: float) -> float:
-        "m: `head_width`, or n/H."
+        """m: `head_width`, or n/H.
+
+        Parameters
+        ----------
+        n
+            width, in [1, ∞]
+        """
         return self.head_width or n/self.heads
 
-    @verb
     def allowed(self, s: int, texts: np.ndarray | None = None) -> np.ndarray | None:
-        "Who may attend to whom: boolean (s, s), or None for all to all."
+        """Who may attend to whom: boolean (s, s), or None for all to all.
+
+        Parameters
+        ----------
+        s
+            tokens
+        texts
+            label of the text of each token: texts do not see each other, (s,)
+        """
         mask = self.mask
         if isinstance(mask, str):
             mask = checks.MASKS[mask](s)
@@ -158,11 +185,24 @@ class SelfAttention(Branch):
         together = np.equal.outer(texts, texts)
         return together if mask is None else mask & together
 
-    @verb
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
                 texts: np.ndarray | None = None,
                 keep: str | None = None) -> AttentionRecord:
-        r"What the branch adds to tokens of Gram matrix $RR^\top$."
+        r"""What the branch adds to tokens of Gram matrix $RR^\top$.
+
+        Parameters
+        ----------
+        R
+            factors of the Gram matrices G of what the branch sees, (b, s, q)
+        width
+            n in [1, ∞]
+        rng
+            source of random numbers
+        texts
+            label of the text of each token: texts do not see each other, (s,)
+        keep
+            none, "scores", "all": what to keep for pictures, or for the way back
+        """
         m = self.width_of_heads(width)
         b, s, _ = R.shape
         groups = self.groups or self.heads
@@ -295,10 +335,19 @@ class SelfAttention(Branch):
         own = self.bias if self.bias.ndim == 2 else self.bias[first:first + h]
         return P + _alike(own, h)
 
-    @verb
     def fresh(self, record: AttentionRecord, dY: Arrived,
               rng: np.random.Generator) -> Fresh:
-        r"$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix."
+        r"""$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
+
+        Parameters
+        ----------
+        record
+            what was kept on the way there (`keep="all"`)
+        dY
+            the gradient of what a branch has added, as it arrived
+        rng
+            source of random numbers
+        """
         m = self.width_of_heads(dY.n)
         V = self._values(record, dY.R, m)
         b, h, s, _ = record.A.shape
@@ -315,10 +364,20 @@ class SelfAttention(Branch):
             beyond = self._beyond_values(record, dY.C, m - p, rng)
         return Fresh(ξ, B, over_keys(ξ, B), beyond)
 
-    @verb
     def backward(self, record: AttentionRecord, drawn: Fresh, M: np.ndarray,
                  dY: Arrived) -> tuple[dict, list[Pull]]:
         r"""The way back through all heads, once $g = \xi + MB$ is known.
+
+        Parameters
+        ----------
+        record
+            what was kept on the way there (`keep="all"`)
+        drawn
+            what `fresh` drew
+        M
+            (S − Σ ξBᵀ)F⁺, or from the whole sum in the limit, (b, s, s)
+        dY
+            the gradient of what a branch has added, as it arrived
 
         Returns
         -------
@@ -350,10 +409,19 @@ class SelfAttention(Branch):
         sizes = dict(q=dY.G*dQ, k=dY.G*dK, v=dY.G*dV, o=mixed*dY.E)
         return sizes, [Pull(inner, self.var_q*dQ + self.var_k*dK + self.var_v*dV)]
 
-    @verb
     def before_softmax(self, A: np.ndarray, P: np.ndarray,
                        dA: np.ndarray) -> np.ndarray:
-        r"$dP = A\circ(dA - \mathrm{diag}(A\,dA^\top))\circ(1-\tanh^2(P/c))$."
+        r"""$dP = A\circ(dA - \mathrm{diag}(A\,dA^\top))\circ(1-\tanh^2(P/c))$.
+
+        Parameters
+        ----------
+        A
+            weights, (..., s)
+        P
+            scores before the cap, (..., s)
+        dA
+            gradients of the weights, (..., s)
+        """
         s = A.shape[-1]
         dP = A*dA
         rows = dP.reshape(-1, s) @ np.ones(s) # sums short rows faster than `sum`
@@ -436,9 +504,16 @@ class SelfAttention(Branch):
         c = self.score_scale*self.score_scale # not **: it can raise
         return inner, c*self.var_k*dQ, c*self.var_q*dK
 
-    @verb
     def numbers(self, s: int, n: float) -> float:
-        "How many numbers its record holds for one network, roughly."
+        """How many numbers its record holds for one network, roughly.
+
+        Parameters
+        ----------
+        s
+            tokens
+        n
+            width, in [1, ∞]
+        """
         m = self.width_of_heads(n)
         if m < np.inf:
             axes = m if self.literal else min(m, 2*s)
@@ -451,14 +526,26 @@ class SelfAttention(Branch):
         "Names of the matrices that get a gradient."
         return "q", "k", "v", "o"
 
-    @verb
     def fan_in(self, name: str, n: float) -> float:
-        "Fan-in of a matrix."
+        """Fan-in of a matrix.
+
+        Parameters
+        ----------
+        name
+            of a matrix, one of `matrices`
+        n
+            width, in [1, ∞]
+        """
         return self.heads*self.width_of_heads(n) if name == "o" else n
 
-    @verb
     def check_width(self, n: float) -> None:
-        "Refuse a width at which the heads do not exist."
+        """Refuse a width at which the heads do not exist.
+
+        Parameters
+        ----------
+        n
+            width, in [1, ∞]
+        """
         if n < np.inf and self.head_width is None and n % self.heads:
             checks.refuse("width", f"be a multiple of heads = {self.heads}", f"{n:g}",
                           "pass `head_width` if heads have their own")
@@ -471,9 +558,16 @@ class SelfAttention(Branch):
             checks.refuse("rotary", "turn an even number of coordinates of a head, two "
                           "for each frequency", f"{turning} of {m:g}", "change `share`")
 
-    @verb
     def check_tokens(self, s: int, texts: np.ndarray | None = None) -> None:
-        "Refuse tokens that mask or bias do not fit."
+        """Refuse tokens that mask or bias do not fit.
+
+        Parameters
+        ----------
+        s
+            tokens
+        texts
+            label of the text of each token: texts do not see each other, (s,)
+        """
         for name in ("mask", "bias"):
             x = getattr(self, name)
             if isinstance(x, np.ndarray) and x.shape[-1] != s:

@@ -7,13 +7,13 @@ __all__ = ['Step', 'Sent', 'BlockRecord', 'Block', 'altered']
 
 # %% ../../nbs/19_blocks.ipynb #bl-imports
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .attention import AttentionRecord, SelfAttention
-from .parts import FeedForward, explained
-from .parts import Arrived, Norm, Part, verb
+from .parts import FeedForward
+from .parts import Arrived, Norm, Part
 from .stream import Gradient, Stream, Sum, add, inverse, square
 from .stream import right_inverse, root, thin
 from ..numerics import checks
@@ -49,7 +49,6 @@ class BlockRecord(NamedTuple):
         seen = (record for step in self.steps for record in step.branches)
         return next((x for x in seen if isinstance(x, AttentionRecord)), None)
 
-@explained
 @dataclass(frozen=True, eq=False, repr=False)
 class Block(Part):
     r"""A block of a transformer: branches, norms, and how their outputs are added.
@@ -59,20 +58,27 @@ class Block(Part):
 
     Parameters
     ----------
+    attention
+        first branch; None = no attention
+    feedforward
+        second branch; None = no MLP
+    norm
+        "pre", "post", "output", "sandwich", None: before a branch, after the sum, on
+        the
+        output of the branch, before and on the output, nowhere
+    normaliser
+        which norm
+    parallel
+        do both branches see the same tokens, added in one sum?
     skip_scale, branch_scale
         α and β
     """
-    attention: Annotated[SelfAttention | None, "first branch; "
-                         "None = no attention"] = SelfAttention()
-    feedforward: Annotated[FeedForward | None, "second branch; "
-                           "None = no MLP"] = FeedForward()
-    norm: Annotated[str | None, '"pre", "post", "output", "sandwich", None: '
-                    "before a branch, after the sum, on the output of the "
-                    "branch, before and on the output, nowhere"] = "pre"
+    attention: SelfAttention | None = SelfAttention()
+    feedforward: FeedForward | None = FeedForward()
+    norm: str | None = "pre"
     _: KW_ONLY
-    normaliser: Annotated[Norm, "which norm"] = Norm()
-    parallel: Annotated[bool, "do both branches see the same "
-                        "tokens, added in one sum?"] = False
+    normaliser: Norm = Norm()
+    parallel: bool = False
     skip_scale: float = 1.
     branch_scale: float = 1.
 
@@ -98,9 +104,14 @@ class Block(Part):
         "Attention and MLP, as far as they are there."
         return [x for x in (self.attention, self.feedforward) if x is not None]
 
-    @verb
     def owner(self, name: str) -> Any:
-        "The branch of a matrix or bias, or None if it is not there."
+        """The branch of a matrix or bias, or None if it is not there.
+
+        Parameters
+        ----------
+        name
+            of a matrix, one of `matrices`
+        """
         return self.attention if name in "qkvo" else self.feedforward
 
     @property
@@ -113,11 +124,22 @@ class Block(Part):
         "The branches of each residual sum."
         return [self.branches] if self.parallel else [[x] for x in self.branches]
 
-    @verb
     def forward(self, x: Stream, rng: np.random.Generator, *,
                 texts: np.ndarray | None = None,
                 keep: str | None = None) -> BlockRecord:
-        "One block of the chain: a `Step` for each residual sum."
+        """One block of the chain: a `Step` for each residual sum.
+
+        Parameters
+        ----------
+        x
+            the stream: b samples
+        rng
+            source of random numbers
+        texts
+            label of the text of each token: texts do not see each other, (s,)
+        keep
+            none, "scores", "all": what to keep for pictures, or for the way back
+        """
         steps = []
         for branches in self.sums:
             step = self._sum(x, branches, rng, texts, keep)
@@ -125,10 +147,21 @@ class Block(Part):
             x = step.out
         return BlockRecord(tuple(steps), x)
 
-    @verb
     def backward(self, record: BlockRecord, g: Gradient, positions: np.ndarray,
                  rng: np.random.Generator) -> tuple[dict, Gradient]:
-        "One block of the way back: sizes of all gradients, and that of the stream."
+        """One block of the way back: sizes of all gradients, and that of the stream.
+
+        Parameters
+        ----------
+        record
+            what was kept on the way there (`keep="all"`)
+        g
+            a gradient: dU of what a norm returned, or that after a block
+        positions
+            of the tokens in their texts, (s,)
+        rng
+            source of random numbers
+        """
         sizes: dict = {}
         for branches, step in zip(reversed(self.sums), reversed(record.steps)):
             more, g = self._back(step, g, branches, positions, rng)

@@ -10,20 +10,20 @@ __all__ = ['MATRICES', 'Shot', 'Network', 'cosine_of', 'token_cosine', 'mean_of_
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .attention import positions_of
 from .block import Block, altered
-from .parts import CACHE, Norm, Part, explained
+from .parts import CACHE, Norm, Part
 from .stream import given_embeddings, given_gram, random_coordinates
 from .stream import random_readout
 from .stream import numbered
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax
 from ..numerics.output import bold_dashes, lines, own_axes, pattern
-from ..numerics.sampling import by_pieces, draw, telling
+from ..numerics.sampling import by_pieces, draw
 
 # %% ../../nbs/64_walk.ipynb #tr-walk
 #| code-fold: true
@@ -33,27 +33,46 @@ class Shot(NamedTuple):
     x: Any # Stream, at the same place
     sizes: dict # of the gradients in the block that was just passed; empty at the start
 
-@explained
 @dataclass(frozen=True, eq=False)
 class Network(Part):
-    "Embeddings, blocks and norms: what is walked through, there and back."
-    cov: Annotated[Any, "of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)"]
-    blocks: Annotated[Any, "a list of Block, from the first to the last"]
-    mean: Annotated[Any, "μ of the embeddings over the coordinates, (s,)"] = 0.
+    """Embeddings, blocks and norms: what is walked through, there and back.
+
+    Parameters
+    ----------
+    cov
+        of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)
+    blocks
+        a list of Block, from the first to the last
+    mean
+        μ of the embeddings over the coordinates, (s,)
+    final_norm
+        one more norm at the end; True = like that of the last block
+    first_norm
+        a norm of the embeddings, as BERT has it
+    random_embeddings
+        are the coordinates of the embeddings drawn N(mean, cov)? False: just so
+    embeddings
+        themselves, if single units are asked for, (s, n)
+    texts
+        label of the text of each token, if there are several: they do not see each
+        other,
+        and positions restart
+    width
+        the width at which chains run unless told otherwise; None = ∞
+    source
+        what `from_config` or `from_torch` read it from
+    """
+    cov: Any
+    blocks: Any
+    mean: Any = 0.
     _: KW_ONLY
-    final_norm: Annotated[Any, "one more norm at the end; True = "
-                          "like that of the last block"] = False
-    first_norm: Annotated[Norm | None, "a norm of the "
-                          "embeddings, as BERT has it"] = None
-    random_embeddings: Annotated[bool, "are the coordinates of the embeddings "
-                                 "drawn N(mean, cov)? False: just so"] = False
-    embeddings: Annotated[Any, "themselves, if single units "
-                          "are asked for, (s, n)"] = None
-    texts: Annotated[Any, "label of the text of each token, if there are several: "
-                     "they do not see each other, and positions restart"] = None
-    width: Annotated[float | None, "the width at which chains "
-                     "run unless told otherwise; None = ∞"] = None
-    source: Annotated[Any, "what `from_config` or `from_torch` read it from"] = None
+    final_norm: Any = False
+    first_norm: Norm | None = None
+    random_embeddings: bool = False
+    embeddings: Any = None
+    texts: Any = None
+    width: float | None = None
+    source: Any = None
 
     def __post_init__(self) -> None:
         self._put("cov", checks.cov(self.cov, single=True))
@@ -351,9 +370,6 @@ def mean_of_heads(entropy, # NaN for heads that a block has not
     count = there.sum(axis, **options)
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
-_drawn = telling(ax="matplotlib Axes; None = a new figure",
-                 Returns="matplotlib.axes.Axes\n    The picture.")
-
 class ByBlock:
     "What chains and gradients of many networks share."
     gram: np.ndarray # (..., L + 1, s, s)
@@ -378,22 +394,38 @@ class Between(NamedTuple):
     gram: np.ndarray # xᵀy/n
     cosine: np.ndarray # of the angles
 
-@explained
 @dataclass(frozen=True, eq=False)
 class Chain(ByBlock):
-    "What `Transformer.chain` draws: arrays with leading axes `size`."
-    gram: Annotated[np.ndarray, "XXᵀ/n after l blocks; l = 0: "
-                    "what enters the first, (..., L + 1, s, s)"]
-    mean: Annotated[np.ndarray, "μ over the coordinates, (..., L + 1, s)"]
-    entropy: Annotated[np.ndarray, "of the rows of weights, in nats; NaN "
-                       "where a block has fewer heads, (..., L, heads, s)"]
-    scores: Annotated[np.ndarray | None, "what softmax gets, masked "
-                      "scores too, (..., L, heads, s, s)"] = None
-    units: Annotated[np.ndarray | None, "coordinates of X, "
-                     "(..., L + 1, s, coords)"] = None
-    texts: Annotated[np.ndarray | None, "which text each token belongs to, (s,)"] = None
-    allowed: Annotated[np.ndarray | None, "who may attend to whom, row to column; "
-                       "all False where a block has no attention, (L, s, s)"] = None
+    """What `Transformer.chain` draws: arrays with leading axes `size`.
+
+    Parameters
+    ----------
+    gram
+        XXᵀ/n after l blocks; l = 0: what enters the first, (..., L + 1, s, s)
+    mean
+        μ over the coordinates, (..., L + 1, s)
+    entropy
+        of the rows of weights, in nats; NaN where a block has fewer heads, (..., L,
+        heads,
+        s)
+    scores
+        what softmax gets, masked scores too, (..., L, heads, s, s)
+    units
+        coordinates of X, (..., L + 1, s, coords)
+    texts
+        which text each token belongs to, (s,)
+    allowed
+        who may attend to whom, row to column; all False where a block has no attention,
+        (L,
+        s, s)
+    """
+    gram: np.ndarray
+    mean: np.ndarray
+    entropy: np.ndarray
+    scores: np.ndarray | None = None
+    units: np.ndarray | None = None
+    texts: np.ndarray | None = None
+    allowed: np.ndarray | None = None
 
     @property
     def _labels(self):
@@ -442,7 +474,6 @@ class Chain(ByBlock):
         weights = softmax(np.where(allowed, np.where(absent, 0., scores), -np.inf))
         return np.where(absent, np.nan, weights)
 
-    @_drawn
     def plot(self, ax: Any = None, what: str = "cosine", *,
              beside: "Chain | None" = None, tokens: Any = None, network: int = 0,
              block: int = -1, head: int = 0) -> Any:
@@ -452,6 +483,8 @@ class Chain(ByBlock):
 
         Parameters
         ----------
+        ax
+            matplotlib Axes; None = a new figure
         what
             "cosine": the mean over pairs of different tokens of one text; "entropy":
             the mean over heads and tokens, in nats; "attention": the weights of one
@@ -462,6 +495,11 @@ class Chain(ByBlock):
             labels of the tokens, for the axes of "attention"
         network, block, head
             which of them, counted from 0, for "attention"
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The picture.
         """
         checks.choice(what, "what", ("cosine", "entropy", "attention"))
         if what == "attention":
@@ -540,27 +578,43 @@ class Kept(NamedTuple):
     scores: np.ndarray | None
 
 # %% ../../nbs/64_walk.ipynb #gr-class
-@explained
 @dataclass(frozen=True, eq=False)
 class Gradients(ByBlock):
     r"""What `Transformer.gradients` draws: arrays with leading axes `size`.
 
     The loss is $\sum_i\langle r_i, x^i\rangle$ with a random readout r; $X_l$ is the
     stream after l blocks, before a final norm.
+
+    Parameters
+    ----------
+    chain
+        the way there of the same networks
+    gram
+        dX_l dX_lᵀ, (..., L + 1, s, s)
+    inner
+        dX_l X_lᵀ, (..., L + 1, s, s)
+    norms
+        "q", "k", "v", "o", "1", "2", "3", "b1", "b2" -> (..., L): θ = ‖∂loss/∂w‖² of
+        the
+        matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a block
+        has
+        none
+    weight_norms
+        the same of ‖∂loss/∂W‖², as in `.grad` of a network that was read, its factors
+        in
+        the weights: infinite where the fan-in is
+    tangent
+        sum of all θ; between k texts, the matrix of inner products of the gradients
+    unit_norms
+        θ/σ² = ‖∂loss/∂W‖²/fan-in: also of matrices that start at zero
     """
-    chain: Annotated[Chain, "the way there of the same networks"]
-    gram: Annotated[np.ndarray, "dX_l dX_lᵀ, (..., L + 1, s, s)"]
-    inner: Annotated[np.ndarray, "dX_l X_lᵀ, (..., L + 1, s, s)"]
-    norms: Annotated[dict[str, np.ndarray], '"q", "k", "v", "o", "1", "2", "3", "b1", '
-                     '"b2" -> (..., L): θ = ‖∂loss/∂w‖² of the matrices (and biases) W '
-                     "= σw/√fan-in with w standard normal; NaN where a block has none"]
-    weight_norms: Annotated[dict[str, np.ndarray], "the same of "
-                            "‖∂loss/∂W‖², as in `.grad` of a network that was read, "
-                            "its factors in the weights: infinite where the fan-in is"]
-    tangent: Annotated[np.ndarray, "sum of all θ; between k texts, the "
-                       "matrix of inner products of the gradients"]
-    unit_norms: Annotated[dict[str, np.ndarray], "θ/σ² = ‖∂loss/∂W‖²/fan-in: also "
-                          "of matrices that start at zero"]
+    chain: Chain
+    gram: np.ndarray
+    inner: np.ndarray
+    norms: dict[str, np.ndarray]
+    weight_norms: dict[str, np.ndarray]
+    tangent: np.ndarray
+    unit_norms: dict[str, np.ndarray]
 
     def __repr__(self) -> str:
         if not self.gram.size:
@@ -573,7 +627,6 @@ class Gradients(ByBlock):
         said.append(f"  tangent {self.tangent.shape}: {self.tangent.mean():.4g}")
         return self._told(*said)
 
-    @_drawn
     def plot(self, ax: Any = None, what: str = "norms", *,
              matrices: str | Sequence[str] | None = None,
              beside: "Gradients | None" = None) -> Any:
@@ -583,12 +636,19 @@ class Gradients(ByBlock):
 
         Parameters
         ----------
+        ax
+            matplotlib Axes; None = a new figure
         what
             "norms": θ of every matrix; "stream": ‖dX_l‖² after l blocks
         matrices
             names of those to draw, as "qkv" or ["q", "1"]; None = all
         beside
             gradients to compare with, as those of infinite width: their mean, dashed
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The picture.
         """
         checks.choice(what, "what", ("norms", "stream"))
         series = self._by_block(what, matrices)

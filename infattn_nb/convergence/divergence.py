@@ -24,8 +24,8 @@ from ..layer.recipe import covariance_given
 from ..numerics import checks
 from ..numerics.quadrature import line
 from ..numerics.sampling import BLOCK, Mirror, Mirrored, Rng, Streams
-from ..numerics.sampling import documented, fold, in_order, pieces
-from ..numerics.sampling import seed_sequence, telling
+from ..numerics.sampling import fold, in_order, pieces
+from ..numerics.sampling import seed_sequence
 
 # %% ../../nbs/05_divergence.ipynb #d7f2414b
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
@@ -74,12 +74,6 @@ def _atom(law):
 
 # %% ../../nbs/05_divergence.ipynb #3b83b87a
 #| code-fold: true
-_distance = telling(
-    p="one-dimensional law: scipy distribution or marginal", q="likewise",
-    return_error="also the error of the quadrature (alone)?",
-    Raises="TypeError\n    for what has no `logpdf` and `ppf`\n"
-           "ValueError\n    for a law without all its parameters")
-
 def _kl_integrand(p, q, y):
     "p (exp(−δ) − 1 + δ), without cancellation where δ is small; q where p is zero."
     log_p = p.logpdf(y)
@@ -105,11 +99,19 @@ def _uncovered(p, q, cuts):
                           "its density underflows there: give it a `_logpdf`")
     return bare.size > 0
 
-@_distance
 def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1).
 
     Infinite where p has mass and q has none, or if p has too heavy tails for q.
+
+    Parameters
+    ----------
+    p
+        one-dimensional law: scipy distribution or marginal
+    q
+        likewise
+    return_error
+        also the error of the quadrature (alone)?
 
     Returns
     -------
@@ -157,12 +159,15 @@ def _refuse_atom(name, law):
 
 # %% ../../nbs/05_divergence.ipynb #4ac6a1ed
 #| code-fold: true
-@_distance
 def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""$\frac12\int|p - q|$, from distribution functions where the densities cross.
 
     Parameters
     ----------
+    p
+        one-dimensional law: scipy distribution or marginal
+    q
+        likewise
     return_error
         also the change with a coarser search?
 
@@ -195,14 +200,29 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
         return TV
     return TV, abs(TV - variation(24)) + 1e-15
 
-@_distance
 def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Hellinger distance, $\sqrt{\frac12\int(\sqrt p-\sqrt q)^2}$.
+
+    Parameters
+    ----------
+    p
+        one-dimensional law: scipy distribution or marginal
+    q
+        likewise
+    return_error
+        also the error of the quadrature (alone)?
 
     Returns
     -------
     float or tuple of float
         in [0, 1], or (distance, error)
+
+    Raises
+    ------
+    TypeError
+        for what has no `logpdf` and `ppf`
+    ValueError
+        for a law without all its parameters
     """
     def f(y):
         a = p.logpdf(y)
@@ -218,14 +238,29 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
         return distance
     return distance, error/max(distance, np.sqrt(error), 1e-300)
 
-@_distance
 def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; infinite if a mean is.
+
+    Parameters
+    ----------
+    p
+        one-dimensional law: scipy distribution or marginal
+    q
+        likewise
+    return_error
+        also the error of the quadrature (alone)?
 
     Returns
     -------
     float or tuple of float
         in the unit of y, or (distance, error)
+
+    Raises
+    ------
+    TypeError
+        for what has no `logpdf` and `ppf`
+    ValueError
+        for a law without all its parameters
     """
     cuts = _cuts(p, q)
     F = _cdf_difference(p, q)
@@ -300,7 +335,6 @@ def grouped(draws):
     "The number of draws, rounded up to a multiple of the groups."
     return -(-checks.count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
 
-@documented
 def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
               rng: Rng = None, executor: Executor | None = None,
               limit: Attention | None = None) -> tuple:
@@ -320,6 +354,10 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
         output
     draws
         of the random matrices, each used with its mirror image
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
     limit
         Attention whose limit is meant; None = `layer` itself
 
@@ -467,7 +505,6 @@ def _on_grid(x, grid):
 
 # %% ../../nbs/05_divergence.ipynb #4d9b5a51
 #| code-fold: true
-@documented
 def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10,
                rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     """The paper's estimate of D(p ‖ q), repeated; for one law the noise floor.
@@ -482,6 +519,10 @@ def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10
         of each law, per trial
     trials
         independent repetitions
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------

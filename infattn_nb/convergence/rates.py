@@ -21,7 +21,7 @@ from ..layer.attention import Attention
 from ..layer.recipe import limit_marginal
 from ..layer.tokens import Tokens
 from ..numerics import checks
-from ..numerics.sampling import Rng, documented, psd_factor, telling
+from ..numerics.sampling import Rng, psd_factor
 from ..numerics.nonlinearities import identity
 from ..numerics.quadrature import line, sobol_normals
 
@@ -129,26 +129,31 @@ def _stencil(layer, i, δ):
 
 # %% ../../nbs/16_rates.ipynb #3a50cbde
 #| code-fold: true
-_expanded = telling(
-    layer="Attention with head_width='full' and \"sqrt\" scores", i="output",
-    step="of the finite differences, 1e-4…0.1; error of order step²",
-    Raises="ValueError\n    for a layer with another kind of limit, an output it has "
-           "not, a step out of range")
-
-@_expanded
 def first_order(layer: Attention, y: ArrayLike, i: int = 0, *,
                 step: float = .01) -> np.ndarray:
     r"""The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i.
 
     Parameters
     ----------
+    layer
+        Attention with head_width='full' and "sqrt" scores
     y
         points
+    i
+        output
+    step
+        of the finite differences, 1e-4…0.1; error of order step²
 
     Returns
     -------
     ndarray
         f₁(y), same shape
+
+    Raises
+    ------
+    ValueError
+        for a layer with another kind of limit, an output it has not, a step out of
+        range
     """
     _refuse_other_limits(layer)
     step = _small(step)
@@ -173,11 +178,10 @@ def _refuse_other_limits(layer):
 
 # %% ../../nbs/16_rates.ipynb #3bbfebf4
 #| code-fold: true
-@documented
 def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 0,
                       draws: int = 2**16, rng: Rng = None,
                       executor: Executor | None = None) -> tuple:
-    r"""Difference of the densities of output i, times n, paired: it tends to $f_1$.
+    """Difference of the densities of output i, times n, paired: it tends to $f_1$.
 
     Parameters
     ----------
@@ -191,6 +195,10 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
         output
     draws
         of the random matrices, each with its mirror image
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -215,14 +223,28 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
 
 # %% ../../nbs/16_rates.ipynb #5eff13e8
 #| code-fold: true
-@_expanded
 def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
     r"""The constant in $D(f_n\|f) \approx c/n^2$, output i: $c = \frac12\int f_1^2/f$.
+
+    Parameters
+    ----------
+    layer
+        Attention with head_width='full' and "sqrt" scores
+    i
+        output
+    step
+        of the finite differences, 1e-4…0.1; error of order step²
 
     Returns
     -------
     float
         c
+
+    Raises
+    ------
+    ValueError
+        for a layer with another kind of limit, an output it has not, a step out of
+        range
     """
     _refuse_other_limits(layer)
     law = layer.law().marginal(i)

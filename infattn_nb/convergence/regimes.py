@@ -25,7 +25,7 @@ from ..laws.mixtures import ScaleMixture, value_and_error
 from ..layer.attention import Attention
 from ..layer.recipe import most_samples, weights_and_values
 from ..numerics import checks
-from ..numerics.sampling import Rng, Size, Streams, by_pieces, documented
+from ..numerics.sampling import Rng, Size, Streams, by_pieces
 from ..numerics.sampling import draw, fold, mean_and_error, seed_sequence
 from ..numerics.sampling import sums, wishart_factor
 from ..numerics.output import own_axes
@@ -43,7 +43,6 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
 
 # %% ../../nbs/04_regimes.ipynb #e8077e78
 #| code-fold: true
-@documented
 def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
                 rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     r"""Scores with $W^Q = W^K$, divided by n (section 2.2); constant for $n = \infty$.
@@ -54,6 +53,12 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
         Attention with var_q = var_k; scaling is not used
     width
         n in [1, ∞]; low rank: heads·head_width or ∞
+    size
+        how many, an int or a shape
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -284,7 +289,6 @@ def _weighted_tails(layer, width, i, t, β, size, rng):
         p = 2*ndtr(-np.divide.outer(t, np.sqrt(v)))
     return np.moveaxis(p*g.weights(), -1, 0)
 
-@documented
 def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
                     i: int = 0, inflate: float | None = None, draws: int = 2**18,
                     rng: Rng = None, executor: Executor | None = None) -> tuple:
@@ -304,6 +308,10 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
         β ≥ 1; None = 1 + H^(−3/4)/2: tame weights
     draws
         of the scores
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -419,10 +427,9 @@ class GoodEnough:
     def __repr__(self) -> str:
         return f"{fill(self.verdict, 88)}\n{self.table.to_string()}"
 
-@documented
 def good_enough(layer: Attention, width: float, i: int = 0, *, draws: int = 2**16,
                 rng: Rng = 0, executor: Executor | None = None) -> GoodEnough:
-    r"""Is the limit good enough for a layer of width n, and the Gaussian for either?
+    """Is the limit good enough for a layer of width n, and the Gaussian for either?
 
     Parameters
     ----------
@@ -434,6 +441,10 @@ def good_enough(layer: Attention, width: float, i: int = 0, *, draws: int = 2**1
         output
     draws
         of the random matrices; costs grow with them and with s²
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------

@@ -18,27 +18,60 @@ from numpy.random import Generator
 from ..layer.attention import Attention
 from ..layer.attention import literal_layer
 from ..numerics import checks
-from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, documented, draw
-from ..numerics.sampling import psd_factor, telling
+from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
+from ..numerics.sampling import psd_factor
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
 #| code-fold: true
-_entries = telling(rng="Generator", shape="of the matrices",
-                   Returns="ndarray\n    of mean zero and variance one")
-
-@_entries
 def gaussian(rng: Generator, shape: tuple) -> np.ndarray:
-    "Standard normal entries, as in the paper."
+    """Standard normal entries, as in the paper.
+
+    Parameters
+    ----------
+    rng
+        Generator
+    shape
+        of the matrices
+
+    Returns
+    -------
+    ndarray
+        of mean zero and variance one
+    """
     return rng.standard_normal(shape)
 
-@_entries
 def uniform(rng: Generator, shape: tuple) -> np.ndarray:
-    "Entries uniform on [−√3, √3]."
+    """Entries uniform on [−√3, √3].
+
+    Parameters
+    ----------
+    rng
+        Generator
+    shape
+        of the matrices
+
+    Returns
+    -------
+    ndarray
+        of mean zero and variance one
+    """
     return rng.uniform(-3**.5, 3**.5, shape)
 
-@_entries
 def rademacher(rng: Generator, shape: tuple) -> np.ndarray:
-    "Random signs."
+    """Random signs.
+
+    Parameters
+    ----------
+    rng
+        Generator
+    shape
+        of the matrices
+
+    Returns
+    -------
+    ndarray
+        of mean zero and variance one
+    """
     return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
 
 # %% ../../nbs/17_robustness.ipynb #8352c8c6
@@ -114,7 +147,6 @@ def _literal_block(layer, entries, n, c, size, rng):
     most = max(1, 8*BUFFER//n**2)
     return by_pieces(lambda b: _literal(layer, entries, n, c, b, rng), size, most)
 
-@documented
 def simulate_weights(layer: Attention, entries: Callable, width: float, *,
                      size: Size = 1, rng: Rng = None, coords: int | None = None,
                      scores: bool = False, executor: Executor | None = None) -> Any:
@@ -128,10 +160,16 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
         (Generator, shape) -> entries, mean 0 and variance 1
     width
         n, finite
+    size
+        how many, an int or a shape
+    rng
+        seed: None | int | SeedSequence | Generator
     coords
         output coordinates to keep; None = one, no axis
     scores
         also return the raw scores?
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------

@@ -24,14 +24,13 @@ from operator import itemgetter
 from platform import python_version
 from string import Template
 from textwrap import fill, wrap
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator, default_rng
 from scipy.stats import norm
 
 from ..blocks.attention import Overflow
-from ..blocks.parts import explained
 from ..blocks.walk import token_cosine
 from ..convergence.regimes import tail_risk
 from .scan import Diagnosis, Share, Thresholds, attended
@@ -47,7 +46,7 @@ from ..numerics.output import bold_dashes, house_style, lines, pattern
 from ..numerics.output import picture, printable, styled, words_of, writable
 from ..numerics.output import write
 from ..numerics.nonlinearities import identity, softmax
-from ..numerics.sampling import Rng, documented, in_order, pieces
+from ..numerics.sampling import Rng, in_order, pieces
 from ..numerics.sampling import progress_bar, seed_sequence
 from ..readers.weights import departures, folded, handles_of
 from ..transformers.transformer import Transformer, at_width
@@ -412,7 +411,7 @@ class Alike(Panel):
     def verdicts(self):
         c = self.finite.cosine.mean(0)
         L = len(c) - 1
-        limit = self.limits.alike
+        limit = self.limits.max_cosine
         above = np.flatnonzero(c > limit)
         if np.isnan(c).any():
             yield Verdict("tokens", "·", "every text is one token: nothing to be "
@@ -439,7 +438,7 @@ class Alike(Panel):
             return self.blank(ax, "one token")
         low = min(0, np.nanmin(c, initial=0.)) - .02
         self.by_block(ax, c, self.r.measured.cosine, "infinitely many heads",
-                      self.limits.alike, first=0, ylabel="mean cosine",
+                      self.limits.max_cosine, first=0, ylabel="mean cosine",
                       ylim=(low, 1.02))
         ax.legend(loc=self.corner(ax))
 
@@ -451,22 +450,22 @@ class Rows(Panel):
         if np.isnan(e).all():
             yield Verdict("rows", "·", "no row of weights has a choice")
             return
-        few = e < self.limits.focused
-        even = e > self.limits.uniform
+        few = e < self.limits.min_entropy
+        even = e > self.limits.max_entropy
         where = (f"entropy {np.nanmin(e):.2f} to {np.nanmax(e):.2f} of the largest "
                  "possible")
-        collapsed = f"(collapsed: below {self.limits.focused:g})"
+        collapsed = f"(collapsed: below {self.limits.min_entropy:g})"
         if few.any():
             remedy = Remedy("scores", _SMALLER, lambda d: np.nanmin(d.entropy.mean(0)),
-                            self.limits.focused, "entropy at least", least=True)
+                            self.limits.min_entropy, "entropy at least", least=True)
             yield Verdict("rows", "!", "rows of weights look at one token in "
                           f"{blocks_said(few)}: {where} {collapsed}", remedy)
         elif even.any():
             remedy = Remedy("scores", _LARGER, lambda d: np.nanmax(d.entropy.mean(0)),
-                            self.limits.uniform, "entropy at most")
+                            self.limits.max_entropy, "entropy at most")
             yield Verdict("rows", "·", "rows look at all tokens nearly alike in "
                           f"{blocks_said(even)}: {where} "
-                          f"(uniform: above {self.limits.uniform:g})", remedy)
+                          f"(uniform: above {self.limits.max_entropy:g})", remedy)
         else:
             yield Verdict("rows", "✓", "rows look at several tokens: "
                           f"{where} {collapsed}")
@@ -480,7 +479,7 @@ class Rows(Panel):
         if np.isnan(e).all():
             return self.blank(ax, "no row has a choice")
         self.by_block(ax, e, self.r.measured.entropy, "infinitely many heads",
-                      self.limits.focused, ylabel="share of the entropy",
+                      self.limits.min_entropy, ylabel="share of the entropy",
                       ylim=(-.02, 1.04))
         ax.legend(loc="center right" if np.nanmin(e.mean(0)) > .8 else "upper right")
 
@@ -489,7 +488,7 @@ class Matrices(Panel):
 
     def verdicts(self):
         norms = self.finite.norms
-        limit = self.limits.fading
+        limit = self.limits.max_gradient_ratio
         several = {name: θ for name, θ in norms.items()
                    if (~np.isnan(typical_norm(θ))).sum() > 1}
         if not several:
@@ -547,7 +546,7 @@ class Scores(Panel):
 
     def verdicts(self):
         norms = self.finite.norms
-        limit = self.limits.starved
+        limit = self.limits.min_query_gradient
         if "q" not in norms:
             yield Verdict("scores", "·", "no attention, hence no queries and keys")
             return
@@ -585,7 +584,7 @@ class Scores(Panel):
         each = np.sqrt(np.divide(scores, norms["v"], out=np.full(scores.shape, np.nan),
                                  where=norms["v"] > 0))
         self.by_block(ax, each, score_ratio(self.limit.norms), "infinite width",
-                      self.limits.starved, mean=score_ratio(norms),
+                      self.limits.min_query_gradient, mean=score_ratio(norms),
                       ylabel="queries, keys over values")
         ax.legend(loc=self.corner(ax))
 
@@ -600,7 +599,7 @@ class Widths(Panel):
         self.far = spread(self.limit.tangent)
 
     def verdicts(self):
-        limit = self.limits.scattered
+        limit = self.limits.max_spread
         said = ("Θ, the sum of all squared gradients, varies by a factor of "
                 f"{np.exp(self.at):.2f} (sd of its logarithm {self.at:.2f}")
         if np.isnan(self.at):
@@ -638,7 +637,7 @@ class Widths(Panel):
         added = np.sqrt(max(self.at**2 - self.far**2, 0.))
         said = (f"{percent} of this variance is the random kernel's, finite width adds "
                 f"an sd of {added:.2f}")
-        ε = self.limits.enough
+        ε = self.limits.max_width_spread
         if added <= ε:
             return "✓", f"width {n:,.0f} is enough: {said} (enough: {ε:g})"
         enough = rounded(enough_width(n, self.at**2, self.far**2, ε))
@@ -667,7 +666,7 @@ class Widths(Panel):
         finite = self.r.width < np.inf
         n = self.r.width if finite else 1e3
         first = max(0., (at - far)*n) if finite else 0.
-        enough = first/self.limits.enough**2
+        enough = first/self.limits.max_width_spread**2
         x = np.geomspace(max(1, n/8), max(16*n, min(2*enough, 1e4*n)), 200)
         ax.loglog(x, np.sqrt(far + first/x), color=_colour(0), lw=2.2,
                   label="Var = Var∞ + c/n")
@@ -804,7 +803,7 @@ def html_of(r): # a Report
     page = resources.files("infattn_nb.initialisation").joinpath("report.html")
     source = "<details><summary>The config</summary><pre>{}</pre></details>"
     told = dict(
-        title=r.title, size=r.size, enough=f"{r.thresholds.enough:g}", call=r.call,
+        title=r.title, size=r.size, enough=f"{r.thresholds.max_width_spread:g}", call=r.call,
         shape=f"{counted(len(r.measured.entropy), 'block')}, {_shape(r)}",
         tokens=" ".join(r.tokens), versions=_made_with(r), network=r.network)
     return Template(page.read_text(encoding="utf-8")).substitute(
@@ -847,26 +846,53 @@ def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png"
         plt.close(sheet)
 
 # %% ../../nbs/24_report.ipynb #rp-class
-@explained
 @dataclass(frozen=True, eq=False)
 class Report:
-    "What `report` found."
-    title: Annotated[str, "what the network is called"]
-    network: Annotated[str, "the transformer, as it prints"]
-    width: Annotated[float, "n"]
-    size: Annotated[int, "networks at each width"]
-    tokens: Annotated[tuple[str, ...], "a word per token"]
-    thresholds: Annotated[Thresholds, "where too much begins"]
-    measured: Annotated[Measured, "the numbers of all networks"]
-    call: Annotated[str, "what made it"]
-    versions: Annotated[dict[str, str], "of the packages that made it"]
-    source: Annotated[str, "what it was made from: a config, as text"] = ""
-    advice: Annotated[dict[str, str] | None, "what to multiply where a "
-                      "threshold is crossed, by the name of the verdict"] = None
-    against: Annotated[Any, "another report, "
-                       "beside which this one stands"] = None
-    drawn: Annotated[tuple, "tensors of a module that are others than its config "
-                     "promises, and by which factor"] = ()
+    """What `report` found.
+
+    Parameters
+    ----------
+    title
+        what the network is called
+    network
+        the transformer, as it prints
+    width
+        n
+    size
+        networks at each width
+    tokens
+        a word per token
+    thresholds
+        where too much begins
+    measured
+        the numbers of all networks
+    call
+        what made it
+    versions
+        of the packages that made it
+    source
+        what it was made from: a config, as text
+    advice
+        what to multiply where a threshold is crossed, by the name of the verdict
+    against
+        another report, beside which this one stands
+    drawn
+        tensors of a module that are others than its config promises, and by which
+        factor
+    """
+    title: str
+    network: str
+    width: float
+    size: int
+    tokens: tuple[str, ...]
+    thresholds: Thresholds
+    measured: Measured
+    call: str
+    versions: dict[str, str]
+    source: str = ""
+    advice: dict[str, str] | None = None
+    against: Any = None
+    drawn: tuple = ()
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -986,7 +1012,7 @@ class Report:
     def spreads(self) -> Any:
         "A DataFrame: what differs from network to network, and what width leaves."
         import pandas as pd # late: it takes time
-        ε = self.thresholds.enough
+        ε = self.thresholds.max_width_spread
         rows = {}
         for name, finite, limit in self.measured.quantities():
             if self.measured.forward and name.startswith("log"):
@@ -1074,7 +1100,6 @@ def _block_spread(d):
     return spread(np.nansum(list(d.norms.values()), axis=0))
 
 # %% ../../nbs/24_report.ipynb #rp-report
-@documented
 def report(transformer: Any, width: float | None = None, size: int | None = None,
            rng: Rng = None, *, readout: Any = "last", tokens: Any = None,
            title: str | None = None, thresholds: Thresholds = Thresholds(),
@@ -1098,6 +1123,8 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     size
         networks at each width, at least 4; None = 4 of a large network or a long text
         to 96 of a small one
+    rng
+        seed: None | int | SeedSequence | Generator
     readout
         as of Transformer.gradients
     tokens
@@ -1106,6 +1133,8 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
         what the network is called
     thresholds
         where too much begins
+    executor
+        concurrent.futures.Executor; None = threads
     progress
         show a bar (if there is a terminal)?
     fixed
@@ -1125,7 +1154,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     t.plan(np.inf if forward else n, readout) # refuses what cannot be
     size = default_size(t, n) if size is None else checks.count(size, "size", least=4)
     words = tuple(words_of(tokens, len(t.cov)))
-    checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(alike=.95)")
+    checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(max_cosine=.95)")
     changed = {}
     for f in fields(thresholds):
         value = getattr(thresholds, f.name)

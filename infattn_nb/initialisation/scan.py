@@ -11,21 +11,21 @@ __all__ = ['RULES', 'BASE_HEAD', 'MARKS', 'attended', 'entropy_share', 'Diagnosi
 # %% ../../nbs/83_scan.ipynb #takes
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import product
 from textwrap import shorten, wrap
 from time import perf_counter
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..blocks.attention import Overflow
 from ..blocks.block import altered
 from ..blocks.walk import mean_of_heads, token_cosine
-from ..blocks.parts import explained, meanings, same
+from ..blocks.parts import same
 from ..numerics import checks
-from ..numerics.sampling import Rng, documented, in_order, progress_bar
+from ..numerics.sampling import Rng, in_order, progress_bar
 from ..numerics.sampling import seed_sequence
 from ..readers.weights import handles_of
 from ..transformers.transformer import Transformer
@@ -167,56 +167,70 @@ def _or_infinite(x):
     return np.inf if np.isnan(x) else float(x)
 
 # %% ../../nbs/83_scan.ipynb #di-limits
-@explained
+def _bound(default, interval):
+    "A threshold: its default, and the interval in which it may lie."
+    return field(default=default, metadata=dict(interval=interval))
+
 @dataclass(frozen=True)
 class Thresholds:
-    """Where too much begins: what a scan and a report judge networks by.
+    """The bounds by which a scan and a report judge networks.
 
-    None = not asked (in a scan; a report asks for all of them).
+    None = not asked for (in a scan; a report needs all of them).
+
+    Parameters
+    ----------
+    max_cosine
+        mean cosine above which tokens count as alike, in [-1, 1]
+    min_entropy
+        share of the entropy below which rows look at one token, in [0, 1]
+    max_entropy
+        the same share above which they look at all tokens equally, in [0, 1]
+    max_gradient_ratio
+        ratio of gradients across depth above which they fade, in [1, ∞)
+    min_query_gradient
+        gradient of queries and keys over that of values below which scores do not
+        learn, in [0, ∞)
+    max_spread
+        standard deviation of log Θ above which networks differ, in [0, ∞)
+    min_block_share
+        share of the blocks in the tangent kernel below which they do nothing, in [0, 1]
+    max_width_spread
+        standard deviation of log Θ that finite width may add, in (0, ∞)
     """
     _: KW_ONLY
-    alike: Annotated[float | None, "mean cosine above which "
-                     "tokens are alike, in [-1, 1]"] = .9
-    focused: Annotated[float | None, "share of the entropy below "
-                       "which rows look at one token, in [0, 1]"] = .25
-    uniform: Annotated[float | None, "the same share above which "
-                       "they look at all alike, in [0, 1]"] = .95
-    fading: Annotated[float | None, "ratio of gradients across "
-                      "depth above which they fade, in [1, ∞)"] = 10.
-    starved: Annotated[float | None, "gradient of queries and keys over that "
-                       "of values below which they are starved, in [0, ∞)"] = .1
-    scattered: Annotated[float | None, "standard deviation of log Θ "
-                         "above which networks differ, in [0, ∞)"] = .5
-    idle: Annotated[float | None, "share of the blocks in the tangent "
-                    "kernel below which they are idle, in [0, 1]"] = .1
-    enough: Annotated[float | None, "standard deviation of log Θ "
-                      "that finite width may add, in (0, ∞)"] = .05
+    max_cosine: float | None = _bound(.9, "[-1, 1]")
+    min_entropy: float | None = _bound(.25, "[0, 1]")
+    max_entropy: float | None = _bound(.95, "[0, 1]")
+    max_gradient_ratio: float | None = _bound(10., "[1, ∞)")
+    min_query_gradient: float | None = _bound(.1, "[0, ∞)")
+    max_spread: float | None = _bound(.5, "[0, ∞)")
+    min_block_share: float | None = _bound(.1, "[0, 1]")
+    max_width_spread: float | None = _bound(.05, "(0, ∞)")
 
     def __post_init__(self) -> None:
-        told = meanings(self)
         for f in fields(self):
             given = getattr(self, f.name)
             if given is not None:
-                _, _, interval = told[f.name].rpartition(", in ")
                 remedy = f"pass e.g. {f.name}={f.default}, or None"
-                value = checks.number(given, f.name, interval, remedy)
+                value = checks.number(given, f.name, f.metadata["interval"], remedy)
                 object.__setattr__(self, f.name, value)
-        low = self.focused
-        high = self.uniform
+        low = self.min_entropy
+        high = self.max_entropy
         if low is not None and high is not None and low > high:
-            checks.refuse("focused", f"be at most uniform = {high:g}", f"{low:g}",
-                          "lower it or raise `uniform`")
+            checks.refuse("min_entropy", f"be at most max_entropy = {high:g}", f"{low:g}",
+                          "lower it or raise `max_entropy`")
 
 def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
     """By how many powers of ten each number is beyond its threshold.
 
     Negative if within; those not asked are left out."""
-    apart = None if limits.alike is None else 1 - limits.alike
-    starved = None if limits.starved is None else _ratio(1., limits.starved)
+    apart = None if limits.max_cosine is None else 1 - limits.max_cosine
+    least = limits.min_query_gradient
+    most_values = None if least is None else _ratio(1., least)
     pairs = dict( # beyond, if the first is larger
-        cosine=(apart, 1 - found.cosine), entropy=(limits.focused, found.entropy),
-        depth=(found.depth, limits.fading), values=(found.values, starved),
-        spread=(found.spread, limits.scattered), blocks=(limits.idle, found.blocks))
+        cosine=(apart, 1 - found.cosine), entropy=(limits.min_entropy, found.entropy),
+        depth=(found.depth, limits.max_gradient_ratio), values=(found.values, most_values),
+        spread=(found.spread, limits.max_spread), blocks=(limits.min_block_share, found.blocks))
     return {name: _powers(*pair) for name, pair in pairs.items()
             if None not in pair and not np.isnan(getattr(found, name))}
 
@@ -449,19 +463,27 @@ def _checked_table(table):
             checks.refuse("table", f"have a column {name!r}", "none", remedy)
     return table.reset_index(drop=True)
 
-@explained
 @dataclass(frozen=True, eq=False)
 class Scan:
-    "What `scan` finds: a table, and its map."
-    table: Annotated[Any, 'DataFrame, one row per network: rule ("" on the '
-                     "grid), layers, residual, scores and embeddings (of a "
-                     "rule: its strength, scale of scores and size of "
-                     "embeddings over those of the given network), the six "
-                     "numbers, score (powers of ten beyond the worst threshold; "
-                     "≤ 0 = holds), worst (which number that is, or overflow)"]
-    transformer: Annotated[Any, "what was scanned; None for a "
-                           "table that was read back"] = None
-    width: Annotated[float | None, "n"] = None
+    """What `scan` finds: a table, and its map.
+
+    Parameters
+    ----------
+    table
+        DataFrame, one row per network: rule ("" on the grid), layers, residual, scores
+        and
+        embeddings (of a rule: its strength, scale of scores and size of embeddings over
+        those of the given network), the six numbers, score (powers of ten beyond the
+        worst
+        threshold; ≤ 0 = holds), worst (which number that is, or overflow)
+    transformer
+        what was scanned; None for a table that was read back
+    width
+        n
+    """
+    table: Any
+    transformer: Any = None
+    width: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", _checked_table(self.table))
@@ -614,7 +636,6 @@ class Scan:
         return panels[0] if len(panels) == 1 else panels
 
 # %% ../../nbs/83_scan.ipynb #sn-scan
-@documented
 def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
          scores: Iterable[float] = (.1, .3, 1, 3, 10),
          layers: Iterable[int] | None = None, embeddings: Iterable[float] = (1,),
@@ -654,6 +675,8 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
         where too much begins; one that is None is not asked
     progress
         show a bar over the cells?
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -661,7 +684,7 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
         `.table`, `.best`, `.plot()`, `.network()`.
     """
     t = a_transformer(transformer)
-    checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(alike=.95)")
+    checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(max_cosine=.95)")
     s = len(t.cov)
     read = np.eye(s)/s if readout is None else readout
     t.plan(width, read) # refuses what cannot be

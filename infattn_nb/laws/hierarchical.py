@@ -21,7 +21,7 @@ from scipy.stats import norm
 
 from .mixtures import ScaleMixture
 from ..numerics import checks
-from ..numerics.sampling import MOST, Rng, Size, documented, draw, fold
+from ..numerics.sampling import MOST, Rng, Size, draw, fold
 from ..numerics.sampling import mean_and_error, pieces, psd_factor
 from ..numerics.sampling import seed_sequence, sums
 
@@ -144,10 +144,18 @@ class HierarchicalGaussian:
         law = cls.constant(S.mean(0))
         return replace(law, exact=partial(_averaged_exact, S), estimates=S)
 
-    @documented
     def covariances(self, size: Size, rng: Rng = None,
                     executor: Executor | None = None) -> np.ndarray:
         """Draw the random covariance.
+
+        Parameters
+        ----------
+        size
+            how many, an int or a shape
+        rng
+            seed: None | int | SeedSequence | Generator
+        executor
+            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -161,7 +169,6 @@ class HierarchicalGaussian:
         """
         return draw(partial(_covariances, self), size, rng, executor=executor)
 
-    @documented
     def rvs(self, size: Size | None = None, rng: Rng = None,
             executor: Executor | None = None) -> np.ndarray:
         """Draw y: first S, then N(0, S); or at once, if the law knows how.
@@ -170,6 +177,10 @@ class HierarchicalGaussian:
         ----------
         size
             int or shape; None = one vector
+        rng
+            seed: None | int | SeedSequence | Generator
+        executor
+            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -179,7 +190,6 @@ class HierarchicalGaussian:
         shape = () if size is None else size
         return draw(partial(_outputs, self), shape, rng, executor=executor)
 
-    @documented
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
              **options: Any) -> Any:
         """Reduce the samples that `rvs` would return on the fly, without keeping them.
@@ -190,6 +200,8 @@ class HierarchicalGaussian:
             block of samples (b, dim) -> number or array
         size
             number of samples, int
+        rng
+            seed: None | int | SeedSequence | Generator
         **options
             `combine` and `executor` of `fold`
 
@@ -221,7 +233,6 @@ class HierarchicalGaussian:
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
 
-    @documented
     def marginal(self, i: int = 0, draws: int | None = None, rng: Rng = 0, *,
                  executor: Executor | None = None) -> ScaleMixture:
         """The law of coordinate i, as a scipy distribution.
@@ -234,6 +245,8 @@ class HierarchicalGaussian:
             of S_ii; None = the exact law if known, else 2**16
         rng
             of the draws; fixed, so that calls agree
+        executor
+            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -263,7 +276,6 @@ class HierarchicalGaussian:
         """
         return np.zeros(self.dim)
 
-    @documented
     def cov(self, draws: int = 2**16, rng: Rng = 0, *, return_error: bool = False,
             executor: Executor | None = None) -> Any:
         """The covariance of y: an average over draws of S, exact where S is constant.
@@ -279,6 +291,8 @@ class HierarchicalGaussian:
             of the draws; fixed, so that calls agree
         return_error
             also return the standard error (dim, dim)?
+        executor
+            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -305,7 +319,6 @@ class HierarchicalGaussian:
             error = error + np.abs(others - mean).max(0)
         return (mean, error) if return_error else mean
 
-    @documented
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
                islands: int = 64, return_error: bool = False,
                executor: Executor | None = None) -> Any:
@@ -331,6 +344,8 @@ class HierarchicalGaussian:
             of particles, for each point far out; 0: let its error be inf
         return_error
             also return the standard error?
+        executor
+            concurrent.futures.Executor; None = threads
 
         Returns
         -------

@@ -24,8 +24,8 @@ from scipy.stats.distributions import rv_frozen
 
 from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi
-from ..numerics.sampling import Rng, Size, documented, draw, fold, pieces
-from ..numerics.sampling import seed_sequence, telling
+from ..numerics.sampling import Rng, Size, draw, fold, pieces
+from ..numerics.sampling import seed_sequence
 
 # %% ../../nbs/46_mixture.ipynb #12b6c1da
 #| code-fold: true
@@ -210,7 +210,6 @@ class ScaleMixture(rv_continuous):
         """
         return _Frozen(self, loc=loc, scale=scale)
 
-    @documented
     def rvs(self, size: Size | None = None, rng: Rng = None,
             executor: Executor | None = None, *, random_state: Rng = None,
             loc: ArrayLike = 0., scale: ArrayLike = 1.) -> np.ndarray:
@@ -220,6 +219,10 @@ class ScaleMixture(rv_continuous):
         ----------
         size
             int or shape; None = one number
+        rng
+            seed: None | int | SeedSequence | Generator
+        executor
+            concurrent.futures.Executor; None = threads
         random_state
             scipy's older name for `rng`
         loc
@@ -239,7 +242,6 @@ class ScaleMixture(rv_continuous):
         y = draw(partial(_scaled_normals, self.sample), shape, rng, executor=executor)
         return (loc + scale*y)[()]
 
-    @documented
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
              **options: Any) -> Any:
         """Reduce the samples that `rvs` would return on the fly, without keeping them.
@@ -250,6 +252,8 @@ class ScaleMixture(rv_continuous):
             block of samples (b,) -> number or array
         size
             number of samples, int
+        rng
+            seed: None | int | SeedSequence | Generator
         **options
             `combine` and `executor` of `fold`
 
@@ -516,10 +520,6 @@ def _weighted(nodes):
 
 # %% ../../nbs/46_mixture.ipynb #mixture-cell
 #| code-fold: true
-_of_values = telling(
-    y="a number, or one for each value: broadcasts to (Q,) or (Q, D)",
-    Returns="ndarray, (Q,) or (Q, D)\n    of each value alone")
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Mixture:
     """Gaussians with weights: one mixture for each of Q values (and D outputs).
@@ -571,22 +571,46 @@ class Mixture:
         v = self.variances
         return self._average(d2**2 + 6*d2*v + 3*v**2)/self.var()**2 - 3
 
-    @_of_values
     def logpdf(self, y: ArrayLike) -> np.ndarray:
-        "Log density."
+        """Log density.
+
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
+
+        Returns
+        -------
+        ndarray, (Q,) or (Q, D)
+            of each value alone
+        """
         v = self.variances
         ℓ = -.5*((self._for_values(y, "y") - self.means)**2/v + np.log(2*np.pi*v))
         w = self.weights.reshape(-1, *[1]*(v.ndim - 1))
         return logsumexp(ℓ, axis=0, b=w)
 
-    @_of_values
     def pdf(self, y: ArrayLike) -> np.ndarray:
-        "Density."
+        """Density.
+
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
+
+        Returns
+        -------
+        ndarray, (Q,) or (Q, D)
+            of each value alone
+        """
         return np.exp(self.logpdf(y))
 
-    @_of_values
     def cdf(self, y: ArrayLike) -> np.ndarray:
         """Probability below y.
+
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
 
         Returns
         -------
@@ -595,9 +619,13 @@ class Mixture:
         """
         return self._below(self._for_values(y, "y"))
 
-    @_of_values
     def sf(self, y: ArrayLike) -> np.ndarray:
         """Probability above y.
+
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
 
         Returns
         -------
@@ -651,7 +679,6 @@ class Mixture:
         share = checks.number(confidence, "confidence", "(0, 1)")
         return self.ppf((1 - share)/2), self.ppf((1 + share)/2)
 
-    @documented
     def rvs(self, size: int = 1, rng: Any = None) -> np.ndarray:
         """Draws. One draw takes all values from one Gaussian of the mixture.
 
@@ -662,6 +689,8 @@ class Mixture:
         ----------
         size
             number of draws
+        rng
+            seed: None | int | SeedSequence | Generator
 
         Returns
         -------

@@ -24,7 +24,7 @@ from .recipe import sample_scores, sample_variance
 from .tokens import TokenLaw, Tokens
 from ..numerics import checks
 from ..numerics.nonlinearities import softmax, value_key
-from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, documented, draw
+from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
 from ..numerics.sampling import seed_sequence
 
 # %% ../../nbs/03_attention.ipynb #14c3b609
@@ -216,7 +216,6 @@ class Attention:
             average=partial(average_of_heads, self) if known and many else None,
             nearby=tuple(layer.law() for layer in near))
 
-    @documented
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False, executor: Executor | None = None) -> np.ndarray:
         r"""Draws of the raw scores $G^{(a)}$, P(2); of $p^\circ$ for `width=np.inf`.
@@ -225,8 +224,14 @@ class Attention:
         ----------
         width
             n in [1, ∞]
+        size
+            how many, an int or a shape
+        rng
+            seed: None | int | SeedSequence | Generator
         exact
             True: never replace clip(C) by the identity
+        executor
+            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -323,7 +328,6 @@ def _refuse_tiny(layer):
                       f"{np.prod(factors):g}", "choose another unit")
 
 # %% ../../nbs/03_attention.ipynb #635ceb39
-@documented
 def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = None, *,
                    scores: bool = False, executor: Executor | None = None) -> Any:
     """The paper's simulation with all its n×n matrices: outputs at one coordinate.
@@ -334,8 +338,14 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
         Attention
     width
         n, finite
+    size
+        how many, an int or a shape
+    rng
+        seed: None | int | SeedSequence | Generator
     scores
         also return the raw scores?
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------

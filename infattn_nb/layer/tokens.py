@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from .gram_sums import explicit_sums, signs_save, sums_by_signs
 from ..numerics import checks
-from ..numerics.sampling import Rng, Size, documented, draw, psd_factor
+from ..numerics.sampling import Rng, Size, draw, psd_factor
 from ..numerics.sampling import wishart_factor, wishart_triangle
 from ..numerics.nonlinearities import Nonlinearity, clipped, identity
 from ..numerics.nonlinearities import value_key
@@ -64,7 +64,6 @@ class TokenLaw(ABC):
         "The tokens to sample from at width n and what that costs in total variation."
         return self, 0.
 
-    @documented
     def gram(self, width: float, size: Size, rng: Rng = None, *, exact: bool = False,
              executor: Executor | None = None) -> np.ndarray:
         r"""Draws of $K_n = X X^\top/n$; the constant $K$ for $n = \infty$.
@@ -73,8 +72,14 @@ class TokenLaw(ABC):
         ----------
         width
             n in [1, ∞]
+        size
+            how many, an int or a shape
+        rng
+            seed: None | int | SeedSequence | Generator
         exact
             True: never replace clip(C) by the identity (see `tv_error`)
+        executor
+            concurrent.futures.Executor; None = threads
 
         Returns
         -------

@@ -18,7 +18,7 @@ from ..laws.mixtures import Mixture
 from .circuits import deep, named
 from .estimator import Estimator, copied, like, not_fitted
 from .estimator import only_where, r_squared, suited, targets
-from .estimator import verb, weights_of_score
+from .estimator import weights_of_score
 from .trained import descended, infinitely_many_heads, one_layer
 from .trained import weights_of
 from ..numerics import checks
@@ -34,10 +34,9 @@ def _refuse_numbers(model):
         checks.refuse("predict_proba", "follow a loss of classes", model.loss,
                       "pass loss='logistic' or 'softmax'", AttributeError)
 
-@verb
 @dataclass(repr=False, eq=False)
 class AttentionDescent(Estimator):
-    r"""One attention layer of any width, trained by gradient descent, exactly.
+    """One attention layer of any width, trained by gradient descent, exactly.
 
     Many networks from random starts at once; their weights are never drawn:
     @eq-training-finite and @eq-training-limit. With infinitely many heads up to
@@ -48,11 +47,17 @@ class AttentionDescent(Estimator):
     heads
         H; np.inf: kernel regression with the tangent kernel (width np.inf only), by a
         quadrature over one head that states its error
+    var_qk
+        σ_Q²σ_K², in [0, ∞)
+    var_vo
+        σ_V²σ_O², in [0, ∞)
     width
         m, of queries, keys and values of every head: a whole number in [1, ∞]
     readout
         position that is read out, from the end if negative; "mean": all of them;
         "every", with `layers`: each position has a target of its own
+    mask
+        "causal" or boolean (s, s), True = may attend
     loss
         "squared" (half the sum of squares), "logistic", "softmax", or an object with
         value(f, y) → (networks,) and gradient(f, y) → f's shape
@@ -90,6 +95,10 @@ class AttentionDescent(Estimator):
         layer
     train_readout
         with `layers`: is r trained too?
+    random_state
+        None | int | SeedSequence | Generator | RandomState
+    verbose
+        say what to expect, and show bars?
 
     Attributes
     ----------
@@ -159,15 +168,19 @@ class AttentionDescent(Estimator):
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), width=m, start=weights, **options)
 
-    @verb
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionDescent":
         """Train all networks.
 
         Parameters
         ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
         y
             targets (Q,) or (Q, D); labels (Q,) for "logistic" and "softmax"
+        executor
+            concurrent.futures.Executor; None = threads
 
         Raises
         ------
@@ -189,30 +202,48 @@ class AttentionDescent(Estimator):
             raise KeyboardInterrupt
         return self
 
-    @verb
     def values(self, X: Any, when: str = "end") -> np.ndarray:
         """What each network answers: (networks, Q) or (networks, Q, D).
 
         For classes logits: one for "logistic", D for "softmax".
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
+        when
+            "end" or "start" of the training
         """
         X = self._ready(X)
         f = self.trained_.values(X, _moment(when))
         return f[..., 0] if self.single_ else f
 
-    @verb
     def predict(self, X: Any) -> np.ndarray:
-        "The mean of the networks, or the most probable class: (Q,) or (Q, D)."
+        """The mean of the networks, or the most probable class: (Q,) or (Q, D).
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
+        """
         if self._classifies():
             probable = self.predict_proba(X).argmax(-1) # first: it asks for a fit
             return self.classes_[probable]
         return self.values(X).mean(0)
 
     @only_where(_refuse_numbers)
-    @verb
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, (Q, classes): the mean of the networks'.
 
         Missing from models whose loss is not one of classes.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
         """
         X = self._ready(X)
         f = self.trained_.values(X, "end")
@@ -221,12 +252,14 @@ class AttentionDescent(Estimator):
         shares = loss_of(self.loss).probabilities(flat(f) if every else f).mean(0)
         return shares.reshape(Q, s, -1) if every else shares
 
-    @verb
     def predictive(self, X: Any, noise: float | None = None) -> Mixture:
         """The law of y, (Q,) or (Q, D), at each sequence: one Gaussian per network.
 
         Parameters
         ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
         noise
             variance of an observation around a network's value, in (0, ∞); None:
             `temperature`, which it is in Langevin dynamics (to be given at zero)
@@ -242,20 +275,38 @@ class AttentionDescent(Estimator):
         f = self.values(X)
         return Mixture(f, np.full(f.shape, noise), np.full(len(f), 1/len(f)))
 
-    @verb
     def attention(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
         """Attention weights, averaged over heads and networks: (Q, s) or (Q, s, s).
 
         The latter for several rows that are read out, and below the last layer.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
+        when
+            "end" or "start" of the training
+        layer
+            of a deep network, from the end if negative
         """
         return self._of_layer("attention", self._ready(X), when, layer)
 
-    @verb
     def scores(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
         """Scores of the row that is read out, before mask and softmax.
 
         (networks, heads, Q, s), or (networks, heads, Q, s, s) for several rows that
         are read out, and below the last layer.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
+        when
+            "end" or "start" of the training
+        layer
+            of a deep network, from the end if negative
         """
         X = self._ready(X)
         if self.heads == np.inf:
@@ -282,11 +333,15 @@ class AttentionDescent(Estimator):
         """
         return self._circuits("end")
 
-    @verb
     def circuit_size(self, when: str = "end") -> dict[str, dict]:
         """Root mean square of the entries of each circuit; near 1 at the start.
 
         As `circuits_`, with (networks,) for each circuit.
+
+        Parameters
+        ----------
+        when
+            "end" or "start" of the training
         """
         return {kind: {key: np.sqrt((x*x).mean((1, 2))) for key, x in found.items()}
                 for kind, found in self._circuits(_moment(when)).items()}
@@ -308,7 +363,6 @@ class AttentionDescent(Estimator):
         other.trained_ = replace(known, ended=ended)
         return other
 
-    @verb
     def tangent(self, X: Any, Z: Any = None, *, when: str = "end") -> np.ndarray:
         """The tangent kernel of each network: how one step moves its values.
 
@@ -317,8 +371,13 @@ class AttentionDescent(Estimator):
 
         Parameters
         ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
         Z
             (Q', s, d); None = X
+        when
+            "end" or "start" of the training
         """
         X = self._ready(X)
         Z = X if Z is None else self._ready(Z)
@@ -328,9 +387,19 @@ class AttentionDescent(Estimator):
         Θ = self.trained_.tangent(X, Z, _moment(when))
         return Θ[:, :, 0, :, 0] if self.single_ else Θ
 
-    @verb
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        "R² of the mean of the networks, or the share of right classes."
+        """R² of the mean of the networks, or the share of right classes.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
+        y
+            targets, one per sequence: (Q,) or (Q, D)
+        sample_weight
+            (Q,), in [0, ∞); None = equal
+        """
         guess = self.predict(X)
         if self._classifies():
             right = guess == like(y, guess)

@@ -16,15 +16,14 @@ from numpy.random import RandomState, default_rng
 
 from ..laws.mixtures import Mixture
 from .estimator import Estimator, r_squared, root_seed, sequences
-from .estimator import suited, targets, verb
+from .estimator import suited, targets
 from .fitting import fitted, law_of, least_noise, seconds
 from ..numerics import checks
 from ..numerics.output import own_axes, pattern, points
-from ..numerics.sampling import Rng, documented, seed_sequence
+from ..numerics.sampling import Rng, seed_sequence
 
 # %% ../../nbs/26_learning.ipynb #c6c68b25
 #| code-fold: true
-@documented
 def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
            noise: float = .1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Associative recall: (key, value) in random order, then a key; y is its value.
@@ -33,6 +32,8 @@ def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
     ----------
     sequences
         P
+    rng
+        seed: None | int | SeedSequence | Generator
     keys
         different keys, one token each
     size
@@ -63,10 +64,9 @@ def recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
 
 # %% ../../nbs/26_learning.ipynb #41a9edc8
 #| code-fold: true
-@verb
 @dataclass(repr=False, eq=False)
 class AttentionRegressor(Estimator):
-    r"""Bayesian regression by one attention layer of any width, at initialisation.
+    """Bayesian regression by one attention layer of any width, at initialisation.
 
     scikit-learn's verbs; before `fit` it is the prior. Theorem 1 given its scores:
     @eq-learning-posterior.
@@ -75,9 +75,17 @@ class AttentionRegressor(Estimator):
     ----------
     heads
         H; np.inf: the Gaussian process of Hron et al. (2020)
+    var_qk
+        σ_Q²σ_K², in [0, ∞)
+    var_vo
+        σ_V²σ_O², in [0, ∞)
+    readout
+        position that is read out, from the end if negative; "mean": all of them
     alpha
         variance of the noise, in (0, ∞). On real data fit it (`optimizer`): where it
         is too small, intervals are far too narrow
+    mask
+        "causal" or boolean (s, s), True = may attend
     scaling
         "sqrt" or "linear": uniform weights at infinite width
     width
@@ -98,6 +106,10 @@ class AttentionRegressor(Estimator):
         leapfrog steps of each move
     keep
         effective fraction of the particles kept per temperature, in (0, 1)
+    random_state
+        None | int | SeedSequence | Generator | RandomState
+    verbose
+        say what to expect, and show bars?
 
     Attributes
     ----------
@@ -134,10 +146,20 @@ class AttentionRegressor(Estimator):
     posterior_: Any = field(init=False)
     y_train_: np.ndarray = field(init=False)
 
-    @verb
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionRegressor":
-        "Posterior of the scores and evidence; the D outputs share the scores."
+        """Posterior of the scores and evidence; the D outputs share the scores.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
+        y
+            targets, one per sequence: (Q,) or (Q, D)
+        executor
+            concurrent.futures.Executor; None = threads
+        """
         X, y = _problem(self, X, y)
         executor = checks.executor(executor)
         if self.verbose:
@@ -145,17 +167,27 @@ class AttentionRegressor(Estimator):
         self._learn(**fitted(self, X, y, executor)._asdict())
         return self
 
-    @verb
     def expected_seconds(self, X: Any, y: Any) -> float:
-        "About how long `fit` will take here without an optimizer: a small pilot."
+        """About how long `fit` will take here without an optimizer: a small pilot.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
+        y
+            targets, one per sequence: (Q,) or (Q, D)
+        """
         return seconds(self, *_problem(self, X, y))
 
-    @verb
     def predictive(self, X: Any, noise: float | None = None) -> Mixture:
         """The law of y, (Q,) or (Q, D), at each sequence: one Gaussian per particle.
 
         Parameters
         ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
         noise
             variance of an observation, in [0, ∞); None: the fitted `alpha_`; 0: the law
             of the function itself
@@ -166,13 +198,15 @@ class AttentionRegressor(Estimator):
         return law_of(me, X, checks.number(noise, "noise", "[0, ∞)",
                                            "pass the variance of an observation"))
 
-    @verb
     def predict(self, X: Any, return_std: bool = False,
                 return_cov: bool = False) -> Any:
         """Posterior mean of the function, (Q,) or (Q, D).
 
         Parameters
         ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
         return_std
             also the standard deviation (without noise), of the same shape?
         return_cov
@@ -195,15 +229,19 @@ class AttentionRegressor(Estimator):
             return mean, cov[..., 0] if me.y_train_.ndim == 1 else cov
         return mean
 
-    @verb
     def sample_y(self, X: Any, n_samples: int = 1,
                  random_state: RandomState | Rng = 0) -> np.ndarray:
         """Draws of the function, at all sequences together (without noise).
 
         Parameters
         ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
         n_samples
             number of functions: (Q, n_samples) or (Q, D, n_samples)
+        random_state
+            None | int | SeedSequence | Generator | RandomState
         """
         me, X = self._ready(X)
         n = checks.count(n_samples, "n_samples")
@@ -211,23 +249,29 @@ class AttentionRegressor(Estimator):
         f = me.y_shift_[:, None] + me.y_scale_[:, None]*f
         return f[:, 0] if me.y_train_.ndim == 1 else f
 
-    @verb
     def attention(self, X: Any) -> np.ndarray:
         """Posterior mean of the attention weights, averaged over heads.
 
         (Q, s), or (Q, s, s) for readout="mean".
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
         """
         me, X = self._ready(X)
         A = me.posterior_.attention(X)
         return A if isinstance(self.readout, str) else A[:, 0]
 
-    @verb
     def plot(self, ax: Any = None, X: Any = None, y: Any = None, *,
              level: float = .95) -> Any:
         """Predictions against targets, with intervals for new observations.
 
         Parameters
         ----------
+        ax
+            matplotlib Axes; None = a new figure
         X, y
             sequences and their targets; None = what the model was fitted to
         level
@@ -250,7 +294,6 @@ class AttentionRegressor(Estimator):
         off = np.abs(np.stack(law.interval(level)) - mean)
         return points(own_axes(ax, (3.8, 3.4)), y, mean, off, f"{level:.0%} interval")
 
-    @verb
     def plot_attention(self, X: Any, ax: Any = None, *, tokens: Any = None) -> Any:
         """The attention weights as a picture: sequences down, tokens across.
 
@@ -258,6 +301,11 @@ class AttentionRegressor(Estimator):
 
         Parameters
         ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
+        ax
+            matplotlib Axes; None = a new figure
         tokens
             labels of the s tokens; None = their numbers
         """
@@ -273,9 +321,19 @@ class AttentionRegressor(Estimator):
         ax.set(xlabel="token", ylabel="sequence")
         return ax
 
-    @verb
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        "R² of the predictions as scikit-learn has it: the mean over outputs."
+        """R² of the predictions as scikit-learn has it: the mean over outputs.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
+            X Xᵀ is not divided by d
+        y
+            targets, one per sequence: (Q,) or (Q, D)
+        sample_weight
+            (Q,), in [0, ∞); None = equal
+        """
         return r_squared(y, self.predict(X), sample_weight)
 
     def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:

@@ -24,7 +24,7 @@ from fastcore.script import call_parse
 
 from ..layer.attention import simulate_dense
 from ..numerics import checks
-from ..numerics.sampling import Unfailing, documented, progress_bar
+from ..numerics.sampling import Unfailing, progress_bar
 from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
 from .figures import table_of
@@ -84,7 +84,6 @@ class _Progress:
         return round(self.start - before, 2)
 
 # %% ../../nbs/79_running.ipynb #77ccdf8b
-@documented
 def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
               samples: Any = None, seed: int = 0, workers: Any = None,
               progress: bool = False, executor: Executor | None = None) -> Any:
@@ -106,6 +105,8 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
         threads; None = one per processor
     progress
         show how far the whole is (if there is a terminal)?
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------

@@ -28,7 +28,7 @@ from ..layer.attention import Attention
 from ..layer.gram_sums import nested_sums
 from ..layer.tokens import Tokens
 from ..numerics import checks
-from ..numerics.sampling import BLOCK, Mirrored, documented, in_order
+from ..numerics.sampling import BLOCK, Mirrored, in_order
 from ..numerics.sampling import pieces, psd_factor, threads_start
 from ..numerics.nonlinearities import clip, relu
 from ..numerics.output import house_style, styled
@@ -452,7 +452,6 @@ def names_of(only, # None, "fig1a,fig2b" or a list
 
 # %% ../../nbs/06_experiments.ipynb #d8f1b20c
 #| code-fold: true
-@documented
 def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
           workers: Any = None, executor: Executor | None = None, blocks: Any = None,
           keep: Any = lambda cell: True) -> Any:
@@ -470,6 +469,8 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
         fixes everything
     workers
         threads; None = one per processor
+    executor
+        concurrent.futures.Executor; None = threads
     blocks
         folder for finished blocks, to go on from; None = keep none
     keep

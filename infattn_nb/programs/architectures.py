@@ -16,18 +16,12 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.nonlinearities import Nonlinearity, relu, sigmoid, tanh, times
-from ..numerics.sampling import telling
 from .nodes import Vector
 from .program import Program, all_or_nothing
 
 # %% ../../nbs/08_architectures.ipynb #22217357
 #| code-fold: true
 _Build = TypeVar("_Build", bound=Callable)
-
-_built = telling(
-    program="Program to write into", xs="input vectors, one per time step",
-    Raises="TypeError, ValueError\n"
-           "    for what is no program, or vectors of another one")
 
 def _builder(build: _Build) -> _Build:
     "Let a function write into a program, or, if it raises, leave no trace there."
@@ -37,7 +31,7 @@ def _builder(build: _Build) -> _Build:
         xs = program.own(Vector, xs, "xs")
         with all_or_nothing(program):
             return build(program, xs, *args, **options)
-    return _built(f) # type: ignore[return-value]
+    return f # type: ignore[return-value]
 
 # %% ../../nbs/08_architectures.ipynb #arcmlp01
 #| code-fold: true
@@ -48,6 +42,8 @@ def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
 
     Parameters
     ----------
+    program
+        Program to write into
     xs
         input vectors
     depth
@@ -89,6 +85,10 @@ def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
 
     Parameters
     ----------
+    program
+        Program to write into
+    xs
+        input vectors, one per time step
     phi
         nonlinearity
     var_w
@@ -102,6 +102,11 @@ def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
     -------
     list of Vector
         hidden states, one vector per time step
+
+    Raises
+    ------
+    TypeError, ValueError
+        for what is no program, or vectors of another one
     """
     W = program.matrix("W", var_w)
     U = program.matrix("U", var_u)
@@ -117,10 +122,14 @@ def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
 @_builder
 def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
          var_u: float = 1.) -> list[Vector]:
-    r"""Long short-term memory: gates i, f, o and candidate c, each from its own W, U.
+    """Long short-term memory: gates i, f, o and candidate c, each from its own W, U.
 
     Parameters
     ----------
+    program
+        Program to write into
+    xs
+        input vectors, one per time step
     var_w
         variance of the recurrent matrices
     var_u
@@ -130,6 +139,11 @@ def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
     -------
     list of Vector
         hidden states, one vector per time step
+
+    Raises
+    ------
+    TypeError, ValueError
+        for what is no program, or vectors of another one
     """
     weights = [(program.matrix(f"W{k}", var_w), program.matrix(f"U{k}", var_u))
                for k in "ifoc"]
@@ -151,6 +165,8 @@ def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
 
     Parameters
     ----------
+    program
+        Program to write into
     xs
         input vectors, one per position
     kernel
@@ -190,6 +206,8 @@ def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
 
     Parameters
     ----------
+    program
+        Program to write into
     xs
         token vectors
     heads

@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from ..layer.tokens import TokenLaw
 from ..numerics import checks
-from ..numerics.sampling import Rng, Size, by_pieces, documented, draw
+from ..numerics.sampling import Rng, Size, by_pieces, draw
 from ..numerics.sampling import psd_factor
 from ..numerics.sampling import MOST
 from .infinite_width import limit
@@ -93,7 +93,6 @@ class Run:
 
 # %% ../../nbs/10_finite.ipynb #c97cfd68
 #| code-fold: true
-@documented
 def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1,
              rng: Rng = None, coords: int | None = None, scores: Scores | None = None,
              dense: bool = False, executor: Executor | None = None) -> Any:
@@ -111,6 +110,8 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
         n; every vector must get a whole number of coordinates
     size
         samples, int or shape
+    rng
+        seed: None | int | SeedSequence | Generator
     coords
         None = one coordinate; an int c = the first c coordinates
     scores
@@ -176,7 +177,6 @@ def _kept(run, keep, size, g):
 
 # %% ../../nbs/10_finite.ipynb #58bb17f1
 #| code-fold: true
-@documented
 def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
          rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     r"""Draws of the second moments $\frac1n (h^i)^\top h^j$ over the n coordinates.
@@ -191,6 +191,8 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
         n, a whole number
     size
         samples, int or shape
+    rng
+        seed: None | int | SeedSequence | Generator
     executor
         concurrent.futures.Executor: blocks of samples run there
 

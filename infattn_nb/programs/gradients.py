@@ -17,7 +17,7 @@ import numpy as np
 from ..numerics import checks
 from ..numerics.nonlinearities import Bent, Nonlinearity, Picks, partials
 from ..numerics.nonlinearities import straight_moment
-from ..numerics.sampling import Rng, Size, by_pieces, documented, draw
+from ..numerics.sampling import Rng, Size, by_pieces, draw
 from ..numerics.sampling import seed_sequence
 from .nodes import Attend, Linear, MatMul, Nonlin, Normalize
 from .nodes import Output, Score, Vector
@@ -295,7 +295,6 @@ class ProgramGradients:
 
 # %% ../../nbs/59_tangents.ipynb #gr-gradients
 #| code-fold: true
-@documented
 def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
               size: Size = 1, rng: Rng = None, dense: bool | None = None,
               executor: Executor | None = None) -> ProgramGradients:
@@ -309,8 +308,14 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
         k outputs `R @ h` of readouts `R = program.readout()`
     width
         n in [1, ∞]; np.inf for programs without random scores
+    size
+        how many, an int or a shape
+    rng
+        seed: None | int | SeedSequence | Generator
     dense
         explicit matrices? None = where they are cheaper; the law is the same
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------

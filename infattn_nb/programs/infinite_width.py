@@ -16,15 +16,13 @@ from numpy.typing import ArrayLike
 
 from ..laws.hierarchical import HierarchicalGaussian
 from ..numerics import checks
-from ..numerics.sampling import MOST, Rng, Size, documented, draw
-from ..numerics.sampling import telling
+from ..numerics.sampling import MOST, Rng, Size, draw
 from .nodes import Score, Vector
 from .program import Program, Scores, Vectors
 from .score_paths import BATCHES, Paths
 
 # %% ../../nbs/09_limit.ipynb #f3aade33
 #| code-fold: true
-@documented
 def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     """The limit law of a program: Definition 1, path by path after the first score.
 
@@ -34,6 +32,8 @@ def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
         Program
     paths
         sample paths of the scores, 16 at least
+    rng
+        seed: None | int | SeedSequence | Generator
 
     Returns
     -------
@@ -51,10 +51,6 @@ def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     program.check()
     paths = checks.count(paths, "paths", least=BATCHES, most=MOST)
     return Limit(program, Paths(program, paths, rng))
-
-_average_of = telling(
-    u="vector", v="vector", return_error="also return the standard error (0 if exact)?",
-    Returns="float\n    or (float, error)")
 
 @dataclass(frozen=True, eq=False)
 class Limit:
@@ -74,21 +70,46 @@ class Limit:
         paths = self.drawn.size if self.drawn.scored.rest else 1
         return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
 
-    @_average_of
     def mean(self, u: Vector, return_error: bool = False) -> Any:
-        r"$\mathbb{E}[Z^u]$ (Definition 1)."
+        r"""$\mathbb{E}[Z^u]$ (Definition 1).
+
+        Parameters
+        ----------
+        u
+            vector
+        return_error
+            also return the standard error (0 if exact)?
+
+        Returns
+        -------
+        float
+            or (float, error)
+        """
         u, = self.drawn.own([u])
         m = np.atleast_2d(self.drawn.moment(u))
         return _average(m, return_error, self.drawn.error(u))
 
-    @_average_of
     def second_moment(self, u: Vector, v: Vector, return_error: bool = False) -> Any:
-        r"$\mathbb{E}[Z^u Z^v]$, not centred (Definition 1)."
+        r"""$\mathbb{E}[Z^u Z^v]$, not centred (Definition 1).
+
+        Parameters
+        ----------
+        u
+            vector
+        v
+            vector
+        return_error
+            also return the standard error (0 if exact)?
+
+        Returns
+        -------
+        float
+            or (float, error)
+        """
         u, v = self.drawn.own([u, v])
         m = self.drawn.moment(u, v)
         return _average(m, return_error, self.drawn.error(u, v))
 
-    @_average_of
     def cov(self, vectors: Vectors, return_error: bool = False) -> Any:
         """Covariance matrix over everything, scores included (Definition 1).
 
@@ -96,6 +117,8 @@ class Limit:
         ----------
         vectors
             k vectors
+        return_error
+            also return the standard error (0 if exact)?
 
         Returns
         -------
@@ -135,7 +158,6 @@ class Limit:
                 C[i, j] = self.drawn.score_average(first, second)
         return C
 
-    @documented
     def paths(self, size: int, rng: Rng = None) -> Paths:
         """Fresh paths, with `.scores` (size, r), `.mean(vectors)` and `.cov(vectors)`.
 
@@ -143,6 +165,8 @@ class Limit:
         ----------
         size
             number of paths
+        rng
+            seed: None | int | SeedSequence | Generator
 
         Returns
         -------
@@ -179,7 +203,6 @@ class Limit:
         given = dict(zip(random, x.T, strict=True))
         return Paths(self.program, len(x), rng, given=given)
 
-    @documented
     def rvs(self, outputs: Vectors, size: Size = 1, rng: Rng = None, *,
             coords: int | None = None, scores: Scores | None = None,
             executor: Executor | None = None) -> Any:
@@ -189,6 +212,10 @@ class Limit:
         ----------
         outputs
             k vectors
+        size
+            how many, an int or a shape
+        rng
+            seed: None | int | SeedSequence | Generator
         coords
             None = one coordinate; an int c = c coordinates
         scores

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import default_rng
 
 from ..numerics import checks
-from ..numerics.sampling import Rng, documented, pieces, psd_factor
+from ..numerics.sampling import Rng, pieces, psd_factor
 from ..numerics.sampling import seed_sequence
 from ..numerics.nonlinearities import Nonlinearity
 from ..numerics.quadrature import correlation, dual_quadrature
@@ -165,17 +165,17 @@ KEPT = 2**26 # numbers in the series that are kept
 
 class Paths:
     "Definition 1 along sample paths: arrays (batch, path), or broadcastable to it."
-    @documented
     def __init__(self, program: Program, size: int, rng: Rng = None, *,
                  wanted: Iterable[Vector | Score] | None = None,
                  given: Mapping[Score, Any] | None = None) -> None:
-        """
-        Parameters
+        """Parameters
         ----------
         program
             Program
         size
             number of paths
+        rng
+            seed: None | int | SeedSequence | Generator
         wanted
             vectors and scores to follow; None = all
         given

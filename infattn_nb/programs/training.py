@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.losses import batch_at, loss_of, tried
-from ..numerics.sampling import Rng, documented, in_order, progress_bar
+from ..numerics.sampling import Rng, in_order, progress_bar
 from ..numerics.sampling import seed_sequence
 from .gradients import HELD, asked_outputs, finite_tangents
 from .nodes import Input, Matrix, Output, Score, Vector
@@ -440,7 +440,6 @@ def _check_loss(task, record):
 
 # %% ../../nbs/60_program_training.ipynb #pt-train
 #| code-fold: true
-@documented
 def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           steps: int = 100, rate: float | None = None, momentum: float = 0.,
           weight_decay: float = 0., loss: Any = "squared",
@@ -496,6 +495,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         None: random; {matrix or initial vector: array (r, c) or (m,), or with a
         leading axis of networks}, random where nothing is said; or a Training,
         which is resumed
+    rng
+        seed: None | int | SeedSequence | Generator
     dense
         explicit matrices? None = where they are cheaper; the law is the same
     callback
@@ -509,17 +510,17 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     Training
         outputs and losses step by step, and the networks
 
+    Warns
+    -----
+    RuntimeWarning
+        If it is interrupted: what comes out is what there is.
+
     Raises
     ------
     TypeError, ValueError
         for outputs of another program, targets of another shape, an unknown method,
         a rate at which the loss grows beyond all bounds, a width that gives no whole
         lengths, or more than the memory of the machine
-
-    Warns
-    -----
-    RuntimeWarning
-        If it is interrupted: what comes out is what there is.
     """
     checks.kind(program, Program, "program", "write one with Program()")
     table = _table(program, outputs)

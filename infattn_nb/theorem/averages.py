@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.nonlinearities import Nonlinearity
-from ..numerics.sampling import Rng, by_pieces, seed_sequence, telling
+from ..numerics.sampling import Rng, by_pieces, seed_sequence
 from ..programs.finite_width import simulate
 from ..programs.infinite_width import limit
 from ..programs.nodes import Input, MatMul, Nonlin, Score, Vector, apply
@@ -24,17 +24,29 @@ from ..programs.program import Program, Vectors
 
 # %% ../../nbs/14_theorem.ipynb #bb4f7c22
 #| code-fold: true
-_averaged = telling(
-    program="Program", psi="ψ: a Nonlinearity, or a function of k arrays",
-    h="vector, or list of k vectors", width="n, a whole number", size="networks")
-
-@_averaged
 def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
              size: int = 1, rng: Rng = None, executor: Executor | None = None,
              ) -> tuple[np.ndarray, np.ndarray]:
     r"""$\frac1n\sum_\alpha \psi(h^1_\alpha, \dots, h^k_\alpha)$ at width n; scores.
 
     Networks are independent (Fact 1, Theorem 1).
+
+    Parameters
+    ----------
+    program
+        Program
+    psi
+        ψ: a Nonlinearity, or a function of k arrays
+    h
+        vector, or list of k vectors
+    width
+        n, a whole number
+    size
+        networks
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -64,7 +76,6 @@ def _nonlinearity(psi, k):
 
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
 #| code-fold: true
-@_averaged
 def conditional_average(program: Program, psi: Callable, h: Vectors, scores: ArrayLike,
                         *, rng: Rng = 0) -> np.ndarray:
     r"""$\mathbb{E}[\psi(Z^{h^1}, \dots, Z^{h^k}) \mid p^\circ = p]$ (Theorem 1).
@@ -75,6 +86,12 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
 
     Parameters
     ----------
+    program
+        Program
+    psi
+        ψ: a Nonlinearity, or a function of k arrays
+    h
+        vector, or list of k vectors
     scores
         values of all sqrt scores, (size, r)
     rng
@@ -100,7 +117,6 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
 
 # %% ../../nbs/14_theorem.ipynb #ef5c5663
 #| code-fold: true
-@_averaged
 def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: float, *,
            size: int = 1, rng: Rng = None, executor: Executor | None = None,
            ) -> tuple[np.ndarray, np.ndarray]:
@@ -118,6 +134,14 @@ def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: flo
         vector φ(g, p)
     at
         scores at which to evaluate, (m, r)
+    width
+        n, a whole number
+    size
+        networks
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------

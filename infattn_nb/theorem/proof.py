@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from ..layer.attention import Attention
 from ..layer.recipe import scores_of, weights_and_values
 from ..numerics import checks
-from ..numerics.sampling import Mirror, Rng, Streams, documented, draw, narrow
+from ..numerics.sampling import Mirror, Rng, Streams, draw, narrow
 from ..numerics.sampling import pieces, seed_sequence
 from ..numerics.nonlinearities import Nonlinearity
 from ..numerics.quadrature import hermite
@@ -156,7 +156,6 @@ def _coordinate_averages(psi, v, n, rng):
 
 # %% ../../nbs/15_proof.ipynb #8fea972f
 #| code-fold: true
-@documented
 def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: float, *,
           i: int = 0, draws: int = 2**13, rng: Rng = None,
           executor: Executor | None = None, control: bool = True,
@@ -183,6 +182,10 @@ def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: flo
         output
     draws
         of the network, each used with its mirror image
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
     control
         subtract the control variate?
 

@@ -21,8 +21,8 @@ from scipy.optimize import elementwise
 from scipy.special import kve, log_ndtr, logsumexp
 
 from ..numerics import checks
-from ..numerics.sampling import Rng, Size, documented, draw, psd_factor
-from ..numerics.sampling import seed_sequence, telling
+from ..numerics.sampling import Rng, Size, draw, psd_factor
+from ..numerics.sampling import seed_sequence
 from ..programs.nodes import AssumptionError
 from ..programs.finite_width import gram as inner_products
 from ..programs.finite_width import simulate as simulate_program
@@ -155,7 +155,6 @@ def _first_layer_scores(program, scores):
 
 # %% ../../nbs/13_clt.ipynb #addb7b35
 #| code-fold: true
-@documented
 def score_gram(program: Program, scores: Scores | None, width: float, *, size: Size = 1,
                rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     r"""Draws of $\Gamma_n$, or $\Gamma_\infty$ for $n = \infty$ (Lemma 16).
@@ -171,6 +170,12 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
         p1, …, pr; None = all sqrt scores
     width
         n in [1, ∞]
+    size
+        how many, an int or a shape
+    rng
+        seed: None | int | SeedSequence | Generator
+    executor
+        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -276,9 +281,6 @@ def _remembered(rng):
     entropy = tuple(root.entropy) if np.iterable(root.entropy) else root.entropy
     return entropy, root.spawn_key, root.pool_size
 
-_moment = telling(n="width, in [1, ∞]", return_error="also return the standard error?",
-                  Returns="float\n    or (float, error)")
-
 class ExchangeableScores:
     r"""The terms $X_\alpha = \sum_i c_i g^{i,1}_\alpha g^{i,2}_\alpha$ of scores.
 
@@ -342,37 +344,95 @@ class ExchangeableScores:
         parts = zip(np.array_split(k2, 64), np.array_split(k4, 64), strict=True)
         return value, np.std([f(*part) for part in parts], ddof=1)/8
 
-    @_moment
     def second_moment(self, n: float, return_error: bool = False) -> Any:
-        r"$\mathbb{E} X_\alpha^2 = \mathbb{E}\,k_2(\Gamma_n)$ (Lemma 12)."
+        r"""$\mathbb{E} X_\alpha^2 = \mathbb{E}\,k_2(\Gamma_n)$ (Lemma 12).
+
+        Parameters
+        ----------
+        n
+            width, in [1, ∞]
+        return_error
+            also return the standard error?
+
+        Returns
+        -------
+        float
+            or (float, error)
+        """
         return self._average(lambda k2, k4: k2.mean(), n, return_error)
 
-    @_moment
     def cross_moment(self, n: float, return_error: bool = False) -> Any:
-        r"$\mathbb{E} X_\alpha X_\beta = 0$ (Lemma 13)."
+        r"""$\mathbb{E} X_\alpha X_\beta = 0$ (Lemma 13).
+
+        Parameters
+        ----------
+        n
+            width, in [1, ∞]
+        return_error
+            also return the standard error?
+
+        Returns
+        -------
+        float
+            or (float, error)
+        """
         return self._average(lambda k2, k4: 0., n, return_error)
 
-    @_moment
     def squares_moment(self, n: float, return_error: bool = False) -> Any:
-        r"$\mathbb{E} X_\alpha^2 X_\beta^2 = \mathbb{E}\,k_2(\Gamma_n)^2$ (Lemma 14)."
+        r"""$\mathbb{E} X_\alpha^2 X_\beta^2 = \mathbb{E}\,k_2(\Gamma_n)^2$ (Lemma 14).
+
+        Parameters
+        ----------
+        n
+            width, in [1, ∞]
+        return_error
+            also return the standard error?
+
+        Returns
+        -------
+        float
+            or (float, error)
+        """
         return self._average(lambda k2, k4: (k2**2).mean(), n, return_error)
 
-    @_moment
     def third_moment_bound(self, n: float, return_error: bool = False) -> Any:
-        r"$(\mathbb{E} X_\alpha^4)^{3/4} \ge \mathbb{E}|X_\alpha|^3$ (Lemma 15)."
+        r"""$(\mathbb{E} X_\alpha^4)^{3/4} \ge \mathbb{E}|X_\alpha|^3$ (Lemma 15).
+
+        Parameters
+        ----------
+        n
+            width, in [1, ∞]
+        return_error
+            also return the standard error?
+
+        Returns
+        -------
+        float
+            or (float, error)
+        """
         return self._average(lambda k2, k4: (k4 + 3*k2**2).mean()**.75, n, return_error)
 
-    @_moment
     def kurtosis(self, n: float, return_error: bool = False) -> Any:
         r"""Excess kurtosis of $\sum_i c_i p_i$ at width n; 0 for the sum 0.
 
         $(\mathbb{E} k_4/n + 3\mathrm{Var}\,k_2)/(\mathbb{E} k_2)^2$.
+
+        Parameters
+        ----------
+        n
+            width, in [1, ∞]
+        return_error
+            also return the standard error?
+
+        Returns
+        -------
+        float
+            or (float, error)
         """
         def ratio(k2, k4):
             return (k4.mean()/n + 3*k2.var())/(k2.mean()**2 or 1.)
         return self._average(ratio, n, return_error)
 
-    @documented
     def simulate(self, n: float, size: int, rng: Rng = None, *,
                  executor: Executor | None = None) -> dict[str, tuple[float, float]]:
         """The same by plain simulation of two terms; "third_moment" is E|X|³ itself.
@@ -383,6 +443,10 @@ class ExchangeableScores:
             width
         size
             number of simulated networks
+        rng
+            seed: None | int | SeedSequence | Generator
+        executor
+            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -399,7 +463,6 @@ class ExchangeableScores:
         return {name: (x.mean(), x.std(ddof=1)/np.sqrt(size))
                 for name, x in samples.items()}
 
-    @documented
     def rvs(self, n: float, size: Size = 1, rng: Rng = None, *,
             executor: Executor | None = None) -> np.ndarray:
         r"""Exact draws of $\sum_i c_i p_i$ at width n, or of its limit (Proposition 8).
@@ -408,6 +471,12 @@ class ExchangeableScores:
         ----------
         n
             width, in [1, ∞]
+        size
+            how many, an int or a shape
+        rng
+            seed: None | int | SeedSequence | Generator
+        executor
+            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -551,7 +620,6 @@ class VarianceGamma(stats.rv_continuous):
         """
         return 6/self.n
 
-    @documented
     def rvs(self, size: Size | None = 1, rng: Rng = None, *, random_state: Rng = None,
             executor: Executor | None = None, loc: float = 0.,
             scale: float = 1.) -> np.ndarray:
@@ -561,8 +629,12 @@ class VarianceGamma(stats.rv_continuous):
         ----------
         size
             int or shape; None = one number
+        rng
+            seed: None | int | SeedSequence | Generator
         random_state
             scipy's older name for `rng`
+        executor
+            concurrent.futures.Executor; None = threads
         loc
             of scipy's frozen laws
         scale

@@ -17,11 +17,11 @@ import numpy as np
 
 from ..blocks.attention import SelfAttention
 from ..blocks.block import Block
-from ..blocks.parts import FeedForward, Norm, explained, meanings, one_line
+from ..blocks.parts import FeedForward, Norm, one_line
 from ..blocks.walk import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..numerics.nonlinearities import gelu
-from ..numerics.sampling import Rng, Size, documented, telling
+from ..numerics.sampling import Rng, Size
 from ..programs.nodes import Output
 from ..programs.program import Program
 from ..readers.modules import Config, ensemble_of_module
@@ -29,16 +29,39 @@ from ..readers.weights import folded, table_of, write
 from .as_program import write_transformer
 
 # %% ../../nbs/20_transformer.ipynb #tr-class
-@explained
 @dataclass(frozen=True, eq=False, repr=False)
 class Transformer(Network):
     """A transformer with random weights: embeddings, blocks, norms at both ends.
 
     `Transformer.uniform` makes one of equal blocks from a few numbers, `from_config`
     and `from_torch` one of a model that there is.
+
+    Parameters
+    ----------
+    cov
+        of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)
+    blocks
+        a list of Block, from the first to the last
+    mean
+        μ of the embeddings over the coordinates, (s,)
+    final_norm
+        one more norm at the end; True = like that of the last block
+    first_norm
+        a norm of the embeddings, as BERT has it
+    random_embeddings
+        are the coordinates of the embeddings drawn N(mean, cov)? False: just so
+    embeddings
+        themselves, if single units are asked for, (s, n)
+    texts
+        label of the text of each token, if there are several: they do not see each
+        other,
+        and positions restart
+    width
+        the width at which chains run unless told otherwise; None = ∞
+    source
+        what `from_config` or `from_torch` read it from
     """
     @classmethod
-    @telling(**meanings(SelfAttention), **meanings(FeedForward), **meanings(Norm))
     def uniform(cls, cov: Any, mean: Any = 0., layers: int = 12, *,
                 heads: int = 12, head_width: float | None = None,
                 norm: str | None = "pre", kind: str = "layer", eps: float = 1e-5,
@@ -57,10 +80,23 @@ class Transformer(Network):
             of the embeddings, as of `Transformer`
         layers
             L, the number of blocks
+        heads
+            H
+        head_width
+            m in [1, ∞]; None is n/H
         norm
             "pre", "post", None: place of the norms
+        kind
+            "layer", "rms": the mean is taken away first (LayerNorm), or not (RMSNorm)
+        eps
+            ε ≥ 0, added to the variance
+        activation
+            φ: a Nonlinearity, or its name ("gelu", "gelu_new", "silu", "relu", …), or
+            the function or module of torch
         ff
             hidden units of the MLP per coordinate, f/n; 0 = no MLP
+        mask
+            "causal" or boolean (s, s), True = may attend
         var_q, var_k, var_v, var_o
             σ_Q², σ_K², σ_V², σ_O²
         var_1, var_2
@@ -166,7 +202,6 @@ class Transformer(Network):
         """
         return cls(**Config.read(config).ensemble(tokens))
 
-    @documented
     def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
               executor: Executor | None = None, coords: int = 0,
               scores: bool = False, fixed: str = "variance") -> Chain:
@@ -178,13 +213,21 @@ class Transformer(Network):
 
         Parameters
         ----------
-        fixed
-            at another width than its own: "variance" (fan-in × variance stays) or "std"
-            (standard deviations stay)
+        width
+            n in [1, ∞]; None is the width that is remembered, or ∞
+        size
+            how many, an int or a shape
+        rng
+            seed: None | int | SeedSequence | Generator
+        executor
+            concurrent.futures.Executor; None = threads
         coords
             units of the stream to follow
         scores
             keep the scores?
+        fixed
+            at another width than its own: "variance" (fan-in × variance stays) or "std"
+            (standard deviations stay)
 
         Returns
         -------
@@ -195,7 +238,6 @@ class Transformer(Network):
         n = net.width_of(width, coords)
         return net.draw_chain(n, size, rng, executor, coords, bool(scores))
 
-    @documented
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   executor: Executor | None = None, readout: Any = "last",
                   texts: Any = None, fixed: str = "variance") -> Gradients:
@@ -210,6 +252,12 @@ class Transformer(Network):
         width
             n, at least 2s + 1, or ∞; None is the width that is remembered, or ∞. At ∞
             64 units stand for those of an MLP (O14)
+        size
+            how many, an int or a shape
+        rng
+            seed: None | int | SeedSequence | Generator
+        executor
+            concurrent.futures.Executor; None = threads
         readout
             Columns of r are independent N(0, readout/n): one random vector for the
             last token of each text, or for the mean of its tokens, or any covariance.
@@ -227,7 +275,6 @@ class Transformer(Network):
         net = folded(at_width(self, width, fixed))
         return net.draw_gradients(width, size, rng, executor, readout, texts)
 
-    @documented
     def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
                return_error: bool = False) -> Any:
         """Infinite width, infinitely many heads: nothing is random; by Monte Carlo.
@@ -237,6 +284,8 @@ class Transformer(Network):
         draws
             heads per layer over which is averaged: at four layers of 32
             tokens, a second, and .04 % of error
+        rng
+            seed: None | int | SeedSequence | Generator
         return_error
             Also return a Chain of standard errors?
 
