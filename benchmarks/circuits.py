@@ -17,7 +17,14 @@ sys.path.insert(0, str(ROOT/"tests"))
 
 import numpy as np
 import pandas as pd
-from literal_circuits import composition, distances, last_scores, letters_shown, rms, side_by_side
+from literal_circuits import (
+    composition,
+    distances,
+    last_scores,
+    letters_shown,
+    rms,
+    side_by_side,
+)
 
 from infattn_nb import AttentionDescent
 from infattn_nb.learning.circuits import Depth

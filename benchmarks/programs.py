@@ -18,9 +18,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 
 import numpy as np
 import pandas as pd
+from infattn_nb.nonlinearities import tanh
 
-from infattn_nb import AssumptionWarning, Program, Transformer, attention, mlp
-from infattn_nb import tanh, train
+from infattn_nb import AssumptionWarning, Program, Transformer, train
+from infattn_nb.netsor import attention, mlp
 
 warnings.simplefilter("ignore", AssumptionWarning)
 DATA = Path(__file__).parent.parent/"nbs/data"

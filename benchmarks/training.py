@@ -19,10 +19,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 import numpy as np
 import pandas as pd
 import scipy
+from learning import FAIR, OTHERS, digits
 from numpy.random import SeedSequence, default_rng
 
-from infattn_nb import AttentionDescent, AttentionRegressor, recall
-from learning import FAIR, OTHERS, digits
+from infattn_nb import AttentionDescent, AttentionRegressor, make_recall
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 LONG = dict(mask=OTHERS, networks=16, momentum=.9, steps=6_000, tol=0.)
@@ -48,8 +48,8 @@ def variants(seed):
 def run_recall(seed, name):
     "Examples of associative recall, 400 fresh ones: the networks one by one, and their mean."
     P, model = dict(variants(seed))[name]
-    X, y, _ = recall(P, SeedSequence([seed, 0]))
-    fresh, target, answer = recall(400, SeedSequence([seed, 1]))
+    X, y, _ = make_recall(P, SeedSequence([seed, 0]))
+    fresh, target, answer = make_recall(400, SeedSequence([seed, 1]))
     model.fit(X, y)
     row = dict(seed=seed, model=name, weight=model.attention(fresh)[np.arange(400), answer].mean(), rmse=((model.predict(fresh) - target)**2).mean()**.5)
     if isinstance(model, AttentionRegressor): return row

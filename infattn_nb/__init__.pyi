@@ -1,160 +1,81 @@
-"""Written by tools/written.py, for editors and mypy."""
+"""Every public name of the package and where it lives; other names live one level down."""
 from . import numerics as numerics
-from . import laws as laws
-from . import layer as layer
-from . import programs as programs
-from . import theorem as theorem
+from . import nonlinearities as nonlinearities
+from . import distributions as distributions
+from . import attention as attention
+from . import netsor as netsor
+from . import theory as theory
 from . import convergence as convergence
-from . import blocks as blocks
-from . import transformers as transformers
+from . import transformer as transformer
+from . import huggingface as huggingface
 from . import initialisation as initialisation
 from . import learning as learning
 from . import paper as paper
-from .numerics.sampling import draw as draw
-from .numerics.sampling import fold as fold
-from .numerics.sampling import seed_sequence as seed_sequence
-from .numerics.sampling import psd_factor as psd_factor
-from .numerics.sampling import wishart_factor as wishart_factor
-from .numerics.nonlinearities import Nonlinearity as Nonlinearity
-from .numerics.nonlinearities import identity as identity
-from .numerics.nonlinearities import relu as relu
-from .numerics.nonlinearities import leaky_relu as leaky_relu
-from .numerics.nonlinearities import clip as clip
-from .numerics.nonlinearities import erf as erf
-from .numerics.nonlinearities import tanh as tanh
-from .numerics.nonlinearities import sigmoid as sigmoid
-from .numerics.nonlinearities import gelu as gelu
-from .numerics.nonlinearities import gelu_tanh as gelu_tanh
-from .numerics.nonlinearities import silu as silu
-from .numerics.nonlinearities import softplus as softplus
-from .numerics.nonlinearities import sin as sin
-from .numerics.nonlinearities import cos as cos
-from .numerics.nonlinearities import absolute as absolute
-from .numerics.nonlinearities import quadratic as quadratic
-from .numerics.nonlinearities import step as step
-from .numerics.nonlinearities import times as times
-from .numerics.nonlinearities import softmax as softmax
-from .laws.mixtures import ScaleMixture as ScaleMixture
-from .laws.mixtures import mixture_of_heads as mixture_of_heads
-from .laws.mixtures import Mixture as Mixture
-from .laws.hierarchical import HierarchicalGaussian as HierarchicalGaussian
-from .layer.tokens import Tokens as Tokens
-from .layer.attention import Attention as Attention
-from .layer.attention import simulate_dense as simulate_dense
-from .programs.nodes import AssumptionError as AssumptionError
-from .programs.nodes import AssumptionWarning as AssumptionWarning
-from .programs.program import Program as Program
-from .programs.architectures import mlp as mlp
-from .programs.architectures import rnn as rnn
-from .programs.architectures import lstm as lstm
-from .programs.architectures import conv1d as conv1d
-from .programs.architectures import attention as attention
-from .programs.infinite_width import limit as limit
-from .programs.infinite_width import Limit as Limit
-from .programs.finite_width import simulate as simulate
-from .programs.finite_width import gram as gram
-from .programs.finite_width import ProgramTokens as ProgramTokens
-from .programs.gradients import gradients as gradients
-from .programs.gradients import ProgramGradients as ProgramGradients
-from .programs.training import train as train
-from .programs.training import Training as Training
-from .theorem.pseudo_lipschitz import compose as compose
-from .theorem.pseudo_lipschitz import product as product
-from .theorem.pseudo_lipschitz import growth as growth
-from .theorem.pseudo_lipschitz import softmax_weight as softmax_weight
-from .theorem.pseudo_lipschitz import break_pseudo_lipschitz as break_pseudo_lipschitz
-from .theorem.score_clt import variance_gamma as variance_gamma
-from .theorem.score_clt import ExchangeableScores as ExchangeableScores
-from .theorem.score_clt import score_cov as score_cov
-from .theorem.score_clt import score_gram as score_gram
-from .theorem.score_clt import quadratic_form as quadratic_form
-from .theorem.score_clt import cumulants as cumulants
-from .theorem.averages import averages as averages
-from .theorem.averages import conditional_average as conditional_average
-from .theorem.averages import curves as curves
-from .theorem.proof import averaged_constant as averaged_constant
-from .theorem.proof import gaussian_mean as gaussian_mean
-from .theorem.proof import split as split
-from .convergence.divergence import kl_divergence as kl_divergence
-from .convergence.divergence import total_variation as total_variation
-from .convergence.divergence import hellinger as hellinger
-from .convergence.divergence import wasserstein as wasserstein
-from .convergence.divergence import paired_kl as paired_kl
-from .convergence.divergence import kde as kde
-from .convergence.divergence import kde_kl as kde_kl
-from .convergence.divergence import kde_trials as kde_trials
-from .convergence.regimes import tied_scores as tied_scores
-from .convergence.regimes import tied_law as tied_law
-from .convergence.regimes import gaussian_limits as gaussian_limits
-from .convergence.regimes import gaussian_distances as gaussian_distances
-from .convergence.regimes import tail_risk as tail_risk
-from .convergence.regimes import importance_tail as importance_tail
-from .convergence.regimes import good_enough as good_enough
-from .convergence.regimes import GoodEnough as GoodEnough
-from .convergence.rates import fluctuations as fluctuations
-from .convergence.rates import first_order as first_order
-from .convergence.rates import scaled_difference as scaled_difference
-from .convergence.rates import kl_constant as kl_constant
-from .convergence.rates import smoothed as smoothed
-from .convergence.rates import noise_floor as noise_floor
-from .convergence.robustness import gaussian as gaussian
-from .convergence.robustness import uniform as uniform
-from .convergence.robustness import rademacher as rademacher
-from .convergence.robustness import sparse as sparse
-from .convergence.robustness import student as student
-from .convergence.robustness import simulate_weights as simulate_weights
-from .convergence.robustness import positions as positions
-from .convergence.robustness import distance_bias as distance_bias
-from .convergence.robustness import equicorrelated as equicorrelated
-from .convergence.robustness import cross_mask as cross_mask
-from .convergence.long_sequences import participation_moments as participation_moments
-from .convergence.long_sequences import mean_entropy as mean_entropy
-from .convergence.long_sequences import entropy as entropy
-from .convergence.long_sequences import frozen as frozen
-from .convergence.long_sequences import effective_alpha as effective_alpha
-from .convergence.long_sequences import row_overlap as row_overlap
-from .convergence.long_sequences import width_term as width_term
-from .blocks.stream import embedding_cov as embedding_cov
-from .blocks.stream import text_labels as text_labels
-from .blocks.parts import Norm as Norm
-from .blocks.parts import Rotary as Rotary
-from .blocks.parts import FeedForward as FeedForward
-from .blocks.attention import SelfAttention as SelfAttention
-from .blocks.block import Block as Block
-from .blocks.walk import Chain as Chain
-from .blocks.walk import Gradients as Gradients
-from .transformers.transformer import Transformer as Transformer
-from .initialisation.scan import Thresholds as Thresholds
-from .initialisation.scan import with_rule as with_rule
-from .initialisation.scan import scan as scan
-from .initialisation.scan import Scan as Scan
-from .initialisation.report import report as report
-from .initialisation.report import Report as Report
-from .initialisation.report_command import infattn_report as infattn_report
-from .learning.estimator import embed_features as embed_features
-from .learning.estimator import patches as patches
-from .learning.regressor import AttentionRegressor as AttentionRegressor
-from .learning.regressor import recall as recall
+from .numerics.rng import draw as draw, fold as fold
+from .nonlinearities import Nonlinearity as Nonlinearity
+from .distributions.hierarchical import HierarchicalGaussian as HierarchicalGaussian
+from .distributions.scale_mixture import (
+    Mixture as Mixture,
+    ScaleMixture as ScaleMixture,
+    mixture_of_heads as mixture_of_heads,
+)
+from .distributions.distances import (
+    hellinger as hellinger,
+    kde_kl as kde_kl,
+    kl_divergence as kl_divergence,
+    paired_kl as paired_kl,
+    total_variation as total_variation,
+    wasserstein as wasserstein,
+)
+from .attention.tokens import Tokens as Tokens
+from .attention.layer import Attention as Attention, simulate_dense as simulate_dense
+from .netsor.nodes import (
+    AssumptionError as AssumptionError,
+    AssumptionWarning as AssumptionWarning,
+)
+from .netsor.program import Program as Program
+from .netsor.infinite_width import Limit as Limit, limit as limit
+from .netsor.finite_width import (
+    ProgramTokens as ProgramTokens,
+    gram as gram,
+    simulate as simulate,
+)
+from .netsor.gradients import (
+    ProgramGradients as ProgramGradients,
+    gradients as gradients,
+)
+from .netsor.training import Training as Training, train as train
+from .convergence.regimes import (
+    LimitErrorResult as LimitErrorResult,
+    limit_error as limit_error,
+    tail_probability as tail_probability,
+)
+from .transformer.stream import (
+    embedding_cov as embedding_cov,
+    text_labels as text_labels,
+)
+from .transformer.parts import (
+    FeedForward as FeedForward,
+    Norm as Norm,
+    Rotary as Rotary,
+)
+from .transformer.attention import SelfAttention as SelfAttention
+from .transformer.block import Block as Block
+from .transformer.passes import Chain as Chain, Gradients as Gradients
+from .transformer.network import Transformer as Transformer
+from .initialisation.scan import (
+    Scan as Scan,
+    Thresholds as Thresholds,
+    scan as scan,
+    with_rule as with_rule,
+)
+from .initialisation.report import Report as Report, report as report
+from .learning.estimator import embed_features as embed_features, patches as patches
+from .learning.regressor import (
+    AttentionRegressor as AttentionRegressor,
+    make_recall as make_recall,
+)
 from .learning.descent import AttentionDescent as AttentionDescent
-from .paper.figures import figure_1a as figure_1a
-from .paper.figures import figure_1b as figure_1b
-from .paper.figures import figure_2a as figure_2a
-from .paper.figures import figure_2b as figure_2b
-from .paper.figures import figure_3a as figure_3a
-from .paper.figures import figure_3b as figure_3b
-from .paper.figures import figure_relu_a as figure_relu_a
-from .paper.figures import figure_relu_b as figure_relu_b
-from .paper.figures import figure_heads as figure_heads
-from .paper.figures import paper_layer as paper_layer
-from .paper.figures import sweep as sweep
-from .paper.tables import read_table as read_table
-from .paper.tables import write_table as write_table
-from .paper.command import reproduce as reproduce
-from .paper.command import literal_seconds as literal_seconds
-from .paper.command import infattn_figures as infattn_figures
 
 __version__: str
-PUBLIC: dict[str, str]
-ROOM_OF: dict[str, str]
-WINGS: tuple[str, ...]
 __all__: list[str]

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 jax.config.update("jax_enable_x64", True)
-from neural_tangents import stax # after the configuration
+from neural_tangents import stax  # after the configuration
 
 FILE = Path(__file__).parent/"data/ntk.npz"
 Σ = np.array([[1., .5, .2], [.5, 1.2, -.3], [.2, -.3, .8]])

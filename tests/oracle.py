@@ -1,7 +1,14 @@
 """Networks with all their matrices: the package's explicit forward pass (blocks/explicit.py), and a backward pass written by hand; no automatic differentiation, no theory."""
 import numpy as np
+from infattn_nb.transformer.explicit import (
+    by_heads,
+    merged,
+    normalised,
+    run_block,
+    softmax_of,
+    turned,
+)
 
-from infattn_nb.blocks.explicit import merged, normalised, run_block, softmax_of, by_heads, turned
 
 def softmax(G): return softmax_of(G, True)
 

@@ -12,19 +12,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from infattn_nb.netsor.nodes import bound
+from infattn_nb.netsor.score_paths import Paths
+from infattn_nb.numerics.linalg import narrow
+from infattn_nb.theory.pseudo_lipschitz import attack
+from infattn_nb.theory.score_clt import VarianceGamma
 from scipy import stats
 
 import infattn_nb
 from infattn_nb import *
 from infattn_nb.numerics import checks
-from infattn_nb.numerics.sampling import narrow
 from infattn_nb.numerics.quadrature import dual_quadrature, gauss, normal_nodes
-from infattn_nb.programs.nodes import bound
-from infattn_nb.programs.score_paths import Paths
-from infattn_nb.theorem.pseudo_lipschitz import attack
-from infattn_nb.theorem.score_clt import VarianceGamma
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 T = Tokens(3, relu)
 A = Attention(T, heads=2)
 LOW = Attention(T, heads=2, head_width=4)
@@ -451,7 +451,7 @@ CASES += [
     (lambda: tied_law(TWO, 2.5), ValueError, "`width`"),
     (lambda: gaussian_limits(TWO, i=9), ValueError, "`i`"),
     (lambda: gaussian_distances(5), TypeError, "`layer`"),
-    (lambda: tail_risk(G, -1), ValueError, "`k`"),
+    (lambda: tail_probability(G, -1), ValueError, "`k`"),
     (lambda: importance_tail(TWO, NAN), ValueError, "`t`"),
     (lambda: importance_tail(TWO, 1., inflate=-1), ValueError, "`inflate`"),
     (lambda: first_order(5, [0.]), TypeError, "`layer`"),
@@ -654,7 +654,7 @@ CASES += [
     (lambda: averages(P, np.tanh, OTHER, 4), ValueError, "`h`"),
     (lambda: averaged_constant(.5, 1., 1.), ValueError, "`order`"),
     # numbers
-    (lambda: tail_risk(G, "six"), TypeError, "`k`"),
+    (lambda: tail_probability(G, "six"), TypeError, "`k`"),
     (lambda: importance_tail(TWO, "six"), TypeError, "`t`"),
     (lambda: importance_tail(TWO, 1., inflate="much"), TypeError, "`inflate`"),
     (lambda: importance_tail(TWO, 1., inflate=[1., 2.]), TypeError, "`inflate`"),
@@ -756,7 +756,7 @@ CASES += [
     # regimes and rates
     (lambda: gaussian_limits(DEAD), ValueError, "positive variance"),
     (lambda: gaussian_distances(DEAD, return_error=True), ValueError, "positive variance"),
-    (lambda: tail_risk(stats.norm(), 3, return_error=True), TypeError, "`law` must be a ScaleMixture"),
+    (lambda: tail_probability(stats.norm(), 3, return_error=True), TypeError, "`law` must be a ScaleMixture"),
     (lambda: Mixture(np.zeros((1, 2)), np.ones((1, 2)), np.ones(1)).pdf("a"), TypeError, "`y` must hold real numbers"),
     (lambda: PREDICTED.cdf([0., 1., 2.]), ValueError, "`y` must be a number or have shape (2,)"),
     (lambda: PREDICTED.sf([[0.], [1.]]), ValueError, "`y` must be a number or have shape (2,)"),
@@ -764,13 +764,13 @@ CASES += [
     (lambda: PREDICTED.ppf(1.5), ValueError, "`q` must hold numbers in [0, 1]"),
     (lambda: PREDICTED.interval(1.), ValueError, "`confidence`"),
     (lambda: PREDICTED.rvs(-1), ValueError, "`size`"),
-    (lambda: tail_risk(5, 3), TypeError, "`law`"),
-    (lambda: good_enough(5, 64), TypeError, "`layer` must be an Attention"),
-    (lambda: good_enough(TWO, 0), ValueError, "`width`"),
-    (lambda: good_enough(TWO, 64, 9), ValueError, "`i`"),
-    (lambda: good_enough(TWO, 64, draws=0), ValueError, "`draws`"),
-    (lambda: good_enough(TWO, 64, rng="seed"), TypeError, "`rng`"),
-    (lambda: tail_risk(LAW, 3), TypeError, "`law`"),
+    (lambda: tail_probability(5, 3), TypeError, "`law`"),
+    (lambda: limit_error(5, 64), TypeError, "`layer` must be an Attention"),
+    (lambda: limit_error(TWO, 0), ValueError, "`width`"),
+    (lambda: limit_error(TWO, 64, 9), ValueError, "`i`"),
+    (lambda: limit_error(TWO, 64, draws=0), ValueError, "`draws`"),
+    (lambda: limit_error(TWO, 64, rng="seed"), TypeError, "`rng`"),
+    (lambda: tail_probability(LAW, 3), TypeError, "`law`"),
     *((lambda step=step, f=f: f(step), error, "`step`") for step, error in ((0, ValueError), (-5, ValueError), (NAN, ValueError), (1e-12, ValueError), (.3, ValueError), ([.01, .02], TypeError), ("a", TypeError), (None, TypeError))
       for f in (lambda step: fluctuations(T, step), lambda step: first_order(TWO, [1.], step=step), lambda step: kl_constant(TWO, step=step))),
     (lambda: AttentionDescent(loss="logistic").fit(np.ones((4, 2, 2)), [1, None]*2), ValueError, "`y` must hold labels of one kind"),
@@ -877,7 +877,7 @@ TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room
 @lru_cache
 def refused(): return {f for path in TABLES for f in refused_in(path)}
 
-NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit Training ProgramGradients gaussian uniform rademacher GoodEnough Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
+NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit Training ProgramGradients gaussian uniform rademacher LimitErrorResult Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
 
 @pytest.mark.parametrize("name", sorted(set(infattn_nb.__all__) - NOTHING_TO_REFUSE))
 def test_every_public_function_has_its_wrong_inputs(name):
@@ -898,7 +898,7 @@ def test_a_layer_cannot_be_changed_behind_its_back():
 
 def test_a_law_that_all_share_cannot_be_changed():
     law = A.law().marginal(0)
-    for x in (law, law.coarse, *law.replicates, frozen(.5)):
+    for x in (law, law.coarse, *law.replicates, poisson_dirichlet_limit(.5)):
         for array in (x.variances, x.weights, x.v, x.w):
             with pytest.raises(ValueError): array[:] = 5
 

@@ -3,12 +3,25 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-
 from conftest import columns, least_p, nightly
-from infattn_nb import Attention, Block, FeedForward, Norm, Rotary, SelfAttention, Thresholds, Tokens, Transformer
-from infattn_nb import embedding_cov, identity, relu, silu, tanh, text_labels
-from infattn_nb.numerics.nonlinearities import softmax as exact_softmax
+from infattn_nb.nonlinearities import identity, relu, silu, tanh
+from infattn_nb.nonlinearities import softmax as exact_softmax
 from oracle import literal
+
+from infattn_nb import (
+    Attention,
+    Block,
+    FeedForward,
+    Norm,
+    Rotary,
+    SelfAttention,
+    Thresholds,
+    Tokens,
+    Transformer,
+    embedding_cov,
+    text_labels,
+)
+
 
 def agree(pairs, level=1e-6):
     "Both sides of each pair (N, …), (M, …) have one law, entry by entry; returns the least p over the level."

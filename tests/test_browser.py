@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 
 import pack_source
-from offer import data_of
 import pytest
 from conftest import CHROMIUM, browser
+from offer import data_of
 
 pytestmark = pytest.mark.xdist_group("browser") # its fixtures are made once
 

@@ -7,13 +7,36 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import least_p, nightly
+from literal_circuits import (
+    Plain,
+    Wide,
+    WrongRates,
+    composition,
+    data,
+    distances,
+    last_scores,
+    letters_shown,
+    one_rate,
+    rms,
+    same,
+    side_by_side,
+)
 from numpy.random import SeedSequence, default_rng
 from scipy.stats import ks_2samp
 
-from conftest import least_p, nightly
-from infattn_nb import AttentionDescent, Transformer, recall
-from infattn_nb.learning.circuits import Circuits, Depth, Rows, backward, forward, named, random_circuits, scores_of, theta
-from literal_circuits import Plain, Wide, WrongRates, composition, data, distances, last_scores, letters_shown, one_rate, rms, same, side_by_side
+from infattn_nb import AttentionDescent, Transformer, make_recall
+from infattn_nb.learning.circuits import (
+    Circuits,
+    Depth,
+    Rows,
+    backward,
+    forward,
+    named,
+    random_circuits,
+    scores_of,
+    theta,
+)
 
 ROOT = Path(__file__).parent.parent
 DEPTHS = Depth(2, 2, .8, 1.3, True, False, True, 2), Depth(2, 2, .8, 1.3, True, True, False, 2), Depth(3, 1, 1., .7, True, True, True, 2), Depth(1, 2, 1., 1., False, False, True, 2), Depth(2, 1, 1.2, 1., False, True, True, 2)
@@ -228,7 +251,7 @@ def test_the_start_is_that_of_the_chain(name, networks=4_000):
     for mistake in ("one rate", *["dependent", "no 1/H"]*(depth.heads > 1)): assert off(mistake) < 1e-6, mistake
 
 def test_one_layer_without_a_skip_is_the_layer():
-    X, y, _ = recall(12, 0)
+    X, y, _ = make_recall(12, 0)
     one = dict(heads=2, networks=3, steps=50, rate=.01, random_state=0, momentum=.5)
     plain, deep = AttentionDescent(**one).fit(X, y), AttentionDescent(layers=1, residual=False, train_readout=False, **one).fit(X, y)
     np.testing.assert_allclose(deep.loss_, plain.loss_, rtol=1e-9)
@@ -237,7 +260,7 @@ def test_one_layer_without_a_skip_is_the_layer():
     np.testing.assert_allclose(deep.tangent(X[:4], X[4:]), plain.tangent(X[:4], X[4:]), rtol=1e-7, atol=1e-9)
 
 def test_the_tangent_kernel_says_how_one_step_moves_the_values():
-    X, y, _ = recall(6, 0)
+    X, y, _ = make_recall(6, 0)
     model = AttentionDescent(norm="rms", rate=1e-7, **QUICK | dict(steps=1, tol=0.)).fit(X, y)
     start, end, Θ = model.values(X, "start"), model.values(X), model.tangent(X, when="start")
     np.testing.assert_allclose((end - start)/1e-7, -np.einsum("nqp,np->nq", Θ, start - y), rtol=1e-4, atol=1e-3)
@@ -259,7 +282,7 @@ def test_every_position_is_read_and_trained():
     assert (classes.loss_[:, -1] < classes.loss_[:, 0]).all()
 
 def test_circuits_by_name():
-    X, y, _ = recall(12, 0)
+    X, y, _ = make_recall(12, 0)
     model = AttentionDescent(norm="rms", **QUICK).fit(X, y)
     found, start = model.circuits_, model.circuit_size("start")
     assert len(found["score"]) == 2*1 + 2*9 and len(found["value"]) == 9
@@ -287,7 +310,7 @@ def test_paths_are_in_the_order_of_the_stream():
 
 def test_same_bytes_for_any_executor_and_after_a_pickle():
     from concurrent.futures import ThreadPoolExecutor
-    X, y, _ = recall(12, 0)
+    X, y, _ = make_recall(12, 0)
     a = AttentionDescent(norm="rms", **QUICK).fit(X, y)
     with ThreadPoolExecutor(1) as pool: b = AttentionDescent(norm="rms", **QUICK).fit(X, y, executor=pool)
     np.testing.assert_array_equal(a.loss_, b.loss_)
@@ -298,11 +321,11 @@ REFUSED = [(dict(layers=0), "`layers`"), (dict(layers=2, width=64), "`width` mus
            (dict(readout="every"), "`readout`"), (dict(layers=9, heads=8), "`networks` must hold at most"), (dict(layers=4, heads=8), "`networks` must hold at most")]
 @pytest.mark.parametrize("options, says", REFUSED, ids=str)
 def test_refusals(options, says):
-    X, y, _ = recall(6, 0)
+    X, y, _ = make_recall(6, 0)
     with pytest.raises((ValueError, TypeError), match=says): AttentionDescent(**dict(networks=2, steps=5) | options).fit(X, y)
 
 def test_questions_that_one_layer_cannot_answer():
-    X, y, _ = recall(6, 0)
+    X, y, _ = make_recall(6, 0)
     one = AttentionDescent(networks=2, steps=5).fit(X, y)
     deep = AttentionDescent(**QUICK).fit(X, y)
     for ask, says in ((lambda: one.circuits_, "`layers`"), (lambda: one.scores(X, layer=2), "`layer`"), (lambda: deep.scores(X, layer=5), "`layer`"), (lambda: deep.without("head", ()), "`kind`"), (lambda: deep.without("value", (9,)), "`key`"), (lambda: deep.without("score", [1, 0]), "`key`"),

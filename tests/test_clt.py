@@ -4,17 +4,26 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import nightly
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from infattn_nb.netsor.nodes import Score
+from infattn_nb.nonlinearities import relu, tanh
 from scipy.integrate import quad
 from scipy.special import gammaln, kve
 from scipy.stats import ks_2samp, kstest, norm
 
-from conftest import nightly
-from infattn_nb import AssumptionError, ExchangeableScores, Program, attention
-from infattn_nb import cumulants, limit, quadratic_form, relu, score_cov, score_gram
-from infattn_nb import simulate, tanh, variance_gamma
-from infattn_nb.programs.nodes import Score
+from infattn_nb import AssumptionError, Program, limit, simulate
+from infattn_nb.netsor import attention
+from infattn_nb.theory import (
+    ExchangeableScores,
+    cumulants,
+    quadratic_form,
+    score_cov,
+    score_gram,
+    variance_gamma,
+)
+
 
 def program(phi, pairs, var=(1., 1.)):
     "Scores (W₁ x)ᵀ(W₂ x')/√n for pairs of (number of the matrix, token), tokens φ(W⁰u)."

@@ -9,22 +9,39 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from infattn_nb.nonlinearities import (
+    clip,
+    identity,
+    leaky_relu,
+    relu,
+    slope_moments,
+    softmax,
+    tanh,
+)
 from scipy.integrate import quad
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
 import infattn_nb
-from infattn_nb import Attention, AttentionDescent, AttentionRegressor
-from infattn_nb import HierarchicalGaussian, Nonlinearity, Program, Tokens
-from infattn_nb import clip, identity, leaky_relu, limit, psd_factor, relu, softmax
-from infattn_nb import mean_entropy, participation_moments, row_overlap, tanh
-from infattn_nb import reproduce, sweep, wishart_factor, Transformer
+from infattn_nb import (
+    Attention,
+    AttentionDescent,
+    AttentionRegressor,
+    HierarchicalGaussian,
+    Nonlinearity,
+    Program,
+    Tokens,
+    Transformer,
+    limit,
+)
+from infattn_nb.convergence import mean_entropy, participation_moments, row_overlap
+from infattn_nb.numerics import psd_factor, wishart_factor
 from infattn_nb.numerics.output import printable
-from infattn_nb.numerics.nonlinearities import slope_moments
+from infattn_nb.paper import reproduce, sweep
 
 PAIR = np.array([[1., .999], [.999, 1.]])
 unknown = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.programs.nodes.AssumptionWarning")
+    "ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 
 
 # tails

@@ -8,17 +8,35 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.distributions.distances import kl_of_variances, paired_variances
+from infattn_nb.nonlinearities import clip, relu
 from scipy.stats import kstest, norm, ttest_ind
 
-from conftest import nightly
-from infattn_nb import Nonlinearity, Tokens, clip, kde, kde_kl, kl_divergence, literal_seconds, paired_kl
-from infattn_nb import paper_layer, psd_factor, read_table, relu, reproduce, sweep
-from infattn_nb.convergence.divergence import kl_of_variances, paired_variances
+from infattn_nb import Nonlinearity, Tokens, kde_kl, kl_divergence, paired_kl
+from infattn_nb.distributions import kde
+from infattn_nb.numerics import psd_factor
 from infattn_nb.numerics.quadrature import line
-from infattn_nb.paper import figures
+from infattn_nb.paper import (
+    figures,
+    literal_seconds,
+    paper_layer,
+    read_table,
+    reproduce,
+    sweep,
+)
 from infattn_nb.paper.command import cost_table
-from infattn_nb.paper.figures import FIGURES, GRID, HEAD_WIDTH, HEADS, LOW_RANK_HEADS
-from infattn_nb.paper.figures import PLANS, STUDIES, WIDTHS, jobs_of
+from infattn_nb.paper.figures import (
+    FIGURES,
+    GRID,
+    HEAD_WIDTH,
+    HEADS,
+    LOW_RANK_HEADS,
+    PLANS,
+    STUDIES,
+    WIDTHS,
+    jobs_of,
+)
 from infattn_nb.paper.tables import series
 
 DATA = Path(__file__).parent.parent/"nbs/data"

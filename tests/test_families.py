@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from conftest import least_p, nightly
-from infattn_nb import Rotary
-from infattn_nb import Transformer
+
+from infattn_nb import Rotary, Transformer
 
 FOLDER = Path(__file__).parent/"data"/"families"
 CONFIGS = json.loads((FOLDER/"configs.json").read_text(encoding="utf-8"))

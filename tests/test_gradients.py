@@ -5,14 +5,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import least_p, nightly
+from gradient_cases import (
+    CASES,
+    INDEPENDENT,
+    case,
+    embeddings,
+    readout_cov,
+    statistics,
+    telling,
+)
+from infattn_nb.nonlinearities import clip, gelu, relu, step
+from infattn_nb.transformer.stream import Sum
+from oracle import Literal
 from scipy.stats import ks_2samp
 
-from conftest import least_p, nightly
-from gradient_cases import CASES, INDEPENDENT, case, embeddings, readout_cov, statistics, telling
-from oracle import Literal
-from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, clip, embedding_cov, gelu, relu, step
-from infattn_nb.numerics import nonlinearities
-from infattn_nb.blocks.stream import Sum
+from infattn_nb import (
+    Block,
+    FeedForward,
+    Norm,
+    Rotary,
+    SelfAttention,
+    Transformer,
+    embedding_cov,
+    nonlinearities,
+)
 
 STORED = np.load(Path(__file__).parent/"data"/"gradients.npz")
 LEVEL = 1e-6

@@ -1,12 +1,23 @@
 """Sums over coordinates: signs first and running sums have the law of the sum over every coordinate."""
 import numpy as np
 import pytest
+from infattn_nb.attention.gram_sums import (
+    add_pattern,
+    explicit_sums,
+    nested_sums,
+    patterns,
+    random_signs,
+    signs_save,
+    sums_by_signs,
+    sums_of_long_runs,
+    sums_of_runs,
+)
+from infattn_nb.nonlinearities import absolute, leaky_relu, relu
+from infattn_nb.numerics.rng import Mirror, Mirrored, chisquare_pair
 from scipy.stats import chi2, ks_2samp, kstest
 
-from infattn_nb import Attention, Tokens, absolute, leaky_relu, relu
-from infattn_nb.layer import gram_sums
-from infattn_nb.layer.gram_sums import add_pattern, explicit_sums, nested_sums, patterns, random_signs, signs_save, sums_by_signs, sums_of_long_runs, sums_of_runs
-from infattn_nb.numerics.sampling import Mirror, Mirrored, chisquare_pair
+from infattn_nb import Attention, Tokens
+from infattn_nb.attention import gram_sums
 
 SIZE = 6000
 

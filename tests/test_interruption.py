@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import infattn_nb
-from infattn_nb import read_table, reproduce, sweep
-from infattn_nb.paper import command as running, tables as store
+from infattn_nb.paper import command as running
+from infattn_nb.paper import read_table, reproduce, sweep
+from infattn_nb.paper import tables as store
 from infattn_nb.paper.tables import UNFINISHED, digest, write
 
 pytestmark = pytest.mark.xdist_group("interruption") # its fixtures are made once

@@ -9,23 +9,45 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import nightly
+from infattn_nb.distributions.scale_mixture import Mixture
+from infattn_nb.nonlinearities import identity
+from infattn_nb.numerics.smc import (
+    Moves,
+    borrowed_metric,
+    climb,
+    cloud_at,
+    hamiltonian_move,
+    islands,
+    leapfrog,
+    next_temperature,
+    pool,
+    systematic,
+)
 from numpy.random import SeedSequence, default_rng
 from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import kstest, multivariate_normal, norm
 
-from conftest import nightly
-from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, identity
-from infattn_nb import recall
-from infattn_nb import embed_features, patches
-from infattn_nb.laws.mixtures import Mixture
+from infattn_nb import (
+    Attention,
+    AttentionRegressor,
+    ScaleMixture,
+    Tokens,
+    embed_features,
+    make_recall,
+    patches,
+)
 from infattn_nb.learning import fitting as posteriors
-from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
-from infattn_nb.learning.layer_on_data import attend, features, training_layer
-from infattn_nb.learning.layer_on_data import Likelihood, normals
-from infattn_nb.numerics.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
-from infattn_nb.numerics.particles import leapfrog, next_temperature, pool, systematic
 from infattn_nb.learning.estimator import padded, stacked
+from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
+from infattn_nb.learning.layer_on_data import (
+    Likelihood,
+    attend,
+    features,
+    normals,
+    training_layer,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning") # small clouds are rough, and say so
 
@@ -605,8 +627,8 @@ def test_bad_input_is_one_sentence(case):
     with pytest.raises(kind, match=match) as e: AttentionRegressor(**(dict(random_state=0) | SMALL | options)).fit(X, y)
     assert str(e.value).count("\n") == 0
 
-@pytest.mark.parametrize("call, words", [(lambda: recall(0), "`sequences` must be at least 1"), (lambda: recall(4, keys=0), "`keys`"), (lambda: recall(4, size=-1.), "`size`"),
-    (lambda: recall(4, noise=np.nan), "`noise`"), (lambda: recall(4, rng="x"), "`rng`")])
+@pytest.mark.parametrize("call, words", [(lambda: make_recall(0), "`sequences` must be at least 1"), (lambda: make_recall(4, keys=0), "`keys`"), (lambda: make_recall(4, size=-1.), "`size`"),
+    (lambda: make_recall(4, noise=np.nan), "`noise`"), (lambda: make_recall(4, rng="x"), "`rng`")])
 def test_recall_refuses(call, words):
     with pytest.raises((ValueError, TypeError), match=words) as e: call()
     assert "\n" not in str(e.value)
@@ -663,18 +685,18 @@ def test_lists_of_one_length_are_arrays():
 def test_tables_and_images():
     rng = default_rng(0)
     table, images = rng.standard_normal((7, 3)), rng.standard_normal((7, 4, 6))
-    tokens = embed_features(table, asking=2.)
+    tokens = embed_features(table, query_scale=2.)
     assert tokens.shape == (7, 4, 4) and (tokens[:, 3] == [0, 0, 0, 2.]).all()
     np.testing.assert_array_equal(tokens[:, :3, :3], np.einsum("pf,fg->pfg", table, np.eye(3)))
-    cut = patches(images, (2, 3), place=0.)
+    cut = patches(images, (2, 3), position_scale=0.)
     np.testing.assert_array_equal(cut[:, 3], images[:, 2:, 3:].reshape(7, 6)) # the last of two by two patches
     np.testing.assert_array_equal(patches(images.reshape(7, 24), (2, 3), shape=(4, 6))[..., :6], cut)
-    assert patches(images[..., None], 2, asking=1.).shape == (7, 7, 4 + 6 + 1)
+    assert patches(images[..., None], 2, query_scale=1.).shape == (7, 7, 4 + 6 + 1)
 
 TABLE = np.ones((4, 6))
-@pytest.mark.parametrize("call, words", [(lambda: embed_features(np.ones(3)), "`X` must have shape"), (lambda: embed_features(TABLE, asking=-1.), "`asking`"), (lambda: embed_features(TABLE.astype(str)), "`X` must hold"),
-    (lambda: patches(TABLE), "`images` must be"), (lambda: patches(np.ones((2, 4, 4)), 3), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), 0), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), place=-1.), "`place`"),
-    (lambda: patches(TABLE, shape=(2, 2)), "`shape` must be"), (lambda: patches(np.ones((2, 4, 4)), asking=np.nan), "`asking`"), (lambda: patches(np.ones((2, 4, 4)), size=1.5), "`size`"),
+@pytest.mark.parametrize("call, words", [(lambda: embed_features(np.ones(3)), "`X` must have shape"), (lambda: embed_features(TABLE, query_scale=-1.), "`query_scale`"), (lambda: embed_features(TABLE.astype(str)), "`X` must hold"),
+    (lambda: patches(TABLE), "`images` must be"), (lambda: patches(np.ones((2, 4, 4)), 3), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), 0), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), position_scale=-1.), "`position_scale`"),
+    (lambda: patches(TABLE, shape=(2, 2)), "`shape` must be"), (lambda: patches(np.ones((2, 4, 4)), query_scale=np.nan), "`query_scale`"), (lambda: patches(np.ones((2, 4, 4)), size=1.5), "`size`"),
     (lambda: AttentionRegressor().fit(TABLE, Y), r"embed_features\(X\), of images by patches\(X\)"),
     (lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((3, 3))], Y[:2]), r"`X\[1\]` must have shape"), (lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((0, 2))], Y[:2]), r"`X\[1\]` must have a token"),
     (lambda: AttentionRegressor(readout=1, **SMALL).fit([np.ones((2, 2)), np.ones((1, 2))], Y[:2]), "`readout` must be an output 0…0"),
@@ -867,7 +889,7 @@ def test_more_scikit_learn_clients():
     tuned = AttentionRegressor(np.inf, optimizer="evidence", normalize_y=True, random_state=0, keep=.5, n_islands=2, n_particles=16, n_moves=1)
     pipe = make_pipeline(StandardScaler(), FunctionTransformer(embed_features), tuned).fit(table, y)
     assert pipe.predict(table).shape == (20,)
-    search = GridSearchCV(pipe, {"attentionregressor__heads": [1, np.inf], "functiontransformer__kw_args": [dict(asking=1.), dict(asking=2.)]}, cv=2).fit(table, y)
+    search = GridSearchCV(pipe, {"attentionregressor__heads": [1, np.inf], "functiontransformer__kw_args": [dict(query_scale=1.), dict(query_scale=2.)]}, cv=2).fit(table, y)
     assert search.predict(table).shape == (20,)
     m = AttentionRegressor(random_state=0, **SMALL)
     X, y = ragged(12)
@@ -899,10 +921,10 @@ def test_repr_and_pickle():
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(m)).predict(X), m.predict(X))
 
 def test_recall_is_recall():
-    X, y, answer = recall(50, 0, noise=0.)
+    X, y, answer = make_recall(50, 0, noise=0.)
     np.testing.assert_allclose(X[np.arange(50), answer, -1], y)
     np.testing.assert_allclose(X[np.arange(50), answer, :-1], X[:, -1, :-1])
-    np.testing.assert_array_equal(recall(50, 0, noise=0.)[0], X)
+    np.testing.assert_array_equal(make_recall(50, 0, noise=0.)[0], X)
 
 def test_score_is_scikit_learns():
     "The plain mean over outputs, weights of sequences, outputs that never change."

@@ -11,11 +11,17 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from infattn_nb.nonlinearities import clip, identity, relu, softmax
 from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip
-from infattn_nb import identity, relu, simulate_dense, softmax
+from infattn_nb import (
+    Attention,
+    HierarchicalGaussian,
+    ScaleMixture,
+    Tokens,
+    simulate_dense,
+)
 
 LAYER = Attention(Tokens(4, identity), heads=2)
 made = lru_cache(Attention) # the limit law of a layer is computed once

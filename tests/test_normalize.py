@@ -5,12 +5,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from infattn_nb.nonlinearities import relu, tanh
 from scipy.stats import ks_2samp
 
-from infattn_nb import AssumptionWarning, Program, Transformer, attention, gram
-from infattn_nb import limit, relu, simulate, tanh
+from infattn_nb import AssumptionWarning, Program, Transformer, gram, limit, simulate
+from infattn_nb.netsor import attention
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 
 def written(t):
     "A transformer as a program: its tokens after every block."

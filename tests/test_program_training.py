@@ -7,16 +7,34 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from conftest import columns, least_p, nightly
-from infattn_nb import AttentionDescent, Nonlinearity, Program, Transformer, absolute
-from infattn_nb import attention, cos, erf, gelu, gradients, leaky_relu, limit, mlp
-from infattn_nb import relu, simulate, sin, softmax, tanh, train
-from infattn_nb.programs import training
-from infattn_nb.programs.revealed import Revealed
-from program_cases import HOW, PROGRAMS, STEPS, WIDTH, Y, network, written, Σ
+from infattn_nb.netsor.revealed import Revealed
+from infattn_nb.nonlinearities import (
+    absolute,
+    cos,
+    erf,
+    gelu,
+    leaky_relu,
+    relu,
+    sin,
+    softmax,
+    tanh,
+)
+from program_cases import HOW, PROGRAMS, STEPS, WIDTH, Σ, Y, network, written
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+from infattn_nb import (
+    AttentionDescent,
+    Nonlinearity,
+    Program,
+    Transformer,
+    gradients,
+    limit,
+    simulate,
+    train,
+)
+from infattn_nb.netsor import attention, mlp, training
+
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 STORED = np.load(Path(__file__).parent/"data/programs.npz")
 quiet = partial(train, verbose=False)
 
@@ -190,7 +208,7 @@ def test_other_kernels_are_not():
 @pytest.mark.power("kernels 2 % off; outputs' covariances 10 % off")
 def test_gates_norms_and_tied_matrices_at_infinite_width(n=1024, size=150):
     "Products of several slopes are averaged over points, with their error; a wide network agrees."
-    from infattn_nb import lstm
+    from infattn_nb.netsor import lstm
     p = Program()
     R = p.readout()
     fs = [R @ h for h in lstm(p, p.inputs(np.eye(2) + .2))]

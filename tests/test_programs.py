@@ -11,17 +11,38 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.netsor.nodes import Score
+from infattn_nb.nonlinearities import (
+    absolute,
+    clip,
+    cos,
+    erf,
+    gelu,
+    leaky_relu,
+    relu,
+    sigmoid,
+    sin,
+    softmax,
+    tanh,
+)
 from scipy.special import ndtr
 from scipy.stats import ks_2samp, norm
 
-from conftest import nightly
-from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program
-from infattn_nb import ProgramTokens, Tokens, absolute, attention, clip, conv1d, cos
-from infattn_nb import erf, gelu, leaky_relu, limit, lstm, mlp, relu, rnn, sigmoid
-from infattn_nb import simulate, simulate_dense, sin, softmax, tanh
-from infattn_nb.programs.nodes import Score
+from infattn_nb import (
+    AssumptionError,
+    AssumptionWarning,
+    Attention,
+    Program,
+    ProgramTokens,
+    Tokens,
+    limit,
+    simulate,
+    simulate_dense,
+)
+from infattn_nb.netsor import attention, conv1d, lstm, mlp, rnn
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 Σ = np.array([[1., .5, .2], [.5, 1., -.3], [.2, -.3, 1.]])
 
 def scores_of(p): return [h for h in p.nodes if isinstance(h, Score)]

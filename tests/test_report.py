@@ -15,14 +15,41 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.huggingface.modules import READY
+from infattn_nb.nonlinearities import identity
 from scipy.stats import ks_2samp
 
-from conftest import nightly
-from infattn_nb import Attention, AttentionRegressor, Block, Chain, FeedForward, Norm, Report, Rotary, SelfAttention, Thresholds, Tokens, Transformer, embedding_cov, good_enough, identity, infattn_report, recall
+from infattn_nb import (
+    Attention,
+    AttentionRegressor,
+    Block,
+    Chain,
+    FeedForward,
+    Norm,
+    Report,
+    Rotary,
+    SelfAttention,
+    Thresholds,
+    Tokens,
+    Transformer,
+    embedding_cov,
+    limit_error,
+    make_recall,
+)
 from infattn_nb import report as draw_report
+from infattn_nb.initialisation import infattn_report
 from infattn_nb.initialisation import report as report_room
-from infattn_nb.readers.modules import READY
-from infattn_nb.initialisation.report import PANELS, Focused, blocks_said, default_size, enough_width, file_of, first_layer, rounded
+from infattn_nb.initialisation.report import (
+    PANELS,
+    Focused,
+    blocks_said,
+    default_size,
+    enough_width,
+    file_of,
+    first_layer,
+    rounded,
+)
 from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.initialisation.scan import scaled
 
@@ -178,7 +205,7 @@ def test_the_first_layer_is_what_good_enough_says(change, seed=0):
     "By its own draws; a layer of other scores or other heads is not."
     t = Transformer.uniform(np.eye(3), layers=2, heads=4, var_q=9., var_k=4., mask="causal")
     t = scaled(t, 1., .5)
-    said = lambda **change: good_enough(Attention(Tokens(3, identity, np.eye(3)), **dict(heads=4, head_width=16, var_q=9.) | change), 64, draws=2**16, rng=seed).numbers
+    said = lambda **change: limit_error(Attention(Tokens(3, identity, np.eye(3)), **dict(heads=4, head_width=16, var_q=9.) | change), 64, draws=2**16, rng=seed).numbers
     x = first_layer(t, 64, np.random.SeedSequence(seed + 1))
     def off(numbers): return max(abs(np.log([x.kurtosis/numbers["kurtosis"], x.limit/numbers["limit kurtosis"]])))
     def tails_off(numbers): return max(abs(np.log([x.beyond/numbers["beyond 6 sd"], x.limit_beyond/numbers["limit beyond 6 sd"]])))
@@ -390,7 +417,7 @@ def test_equal_words_share_an_embedding():
 
 @pytest.mark.parametrize("how", nightly([signal.SIGINT, signal.SIGKILL], signal.SIGKILL), ids=["control-c", "killed"])
 def test_interrupted_it_leaves_nothing(how, tmp_path):
-    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from infattn_nb import infattn_report as f; from infattn_nb.initialisation import report as r; d = r.diagnose\ndef seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; f.__wrapped__('gpt2', size=64, quiet=True)"
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from infattn_nb.initialisation import infattn_report as f; from infattn_nb.initialisation import report as r; d = r.diagnose\ndef seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; f.__wrapped__('gpt2', size=64, quiet=True)"
     run = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(6000):
         if (tmp_path/"begun").exists(): break
@@ -417,7 +444,7 @@ def silent(monkeypatch):
 def plots():
     t = small(var_q=4.)
     c, g = t.chain(32, 5, 0, scores=True), t.gradients(32, 5, 0)
-    X, y, _ = recall(8, rng=3)
+    X, y, _ = make_recall(8, rng=3)
     m = AttentionRegressor(n_islands=2, n_particles=32, n_moves=4, random_state=0).fit(X, y)
     return {"cosine": c.plot, "entropy": lambda ax=None: c.plot(ax, "entropy", beside=t.kernel(64)), "attention": lambda ax=None: c.plot(ax, "attention", tokens=WORDS, block=1, head=1),
             "norms": g.plot, "stream": lambda ax=None: g.plot(ax, "stream", beside=t.gradients(np.inf, 4, 0)), "fit": m.plot, "fit attention": lambda ax=None: m.plot_attention(X[:3], ax, tokens="abcdé")}

@@ -16,20 +16,43 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.attention.sampling import sample_outputs
+from infattn_nb.netsor.score_paths import Paths
+from infattn_nb.nonlinearities import (
+    gelu,
+    gelu_tanh,
+    identity,
+    leaky_relu,
+    relu,
+    silu,
+    softplus,
+    tanh,
+)
+from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower
 from numpy.random import default_rng
 
 import infattn_nb
-from conftest import nightly
-from infattn_nb import Attention, AttentionRegressor, HierarchicalGaussian, Nonlinearity, Program, ScaleMixture, Tokens, attention
-from infattn_nb import Transformer, compose, gelu, gelu_tanh, good_enough, identity
-from infattn_nb import leaky_relu, limit, relu, silu, simulate, simulate_dense, softplus, tanh
+from infattn_nb import (
+    Attention,
+    AttentionRegressor,
+    HierarchicalGaussian,
+    Nonlinearity,
+    Program,
+    ScaleMixture,
+    Tokens,
+    Transformer,
+    limit,
+    limit_error,
+    simulate,
+    simulate_dense,
+)
 from infattn_nb.learning import fitting
 from infattn_nb.learning.estimator import sequences
-from infattn_nb.layer.recipe import sample_outputs
-from infattn_nb.numerics import sampling as factors
+from infattn_nb.netsor import attention
+from infattn_nb.numerics import rng as factors
 from infattn_nb.numerics.quadrature import cross_moment
-from infattn_nb.numerics.sampling import lower_times, psd_factor, times_lower
-from infattn_nb.programs.score_paths import Paths
+from infattn_nb.theory import compose
 
 FOUR = Attention(Tokens(4, relu), heads=2)
 rng = default_rng(0)
@@ -212,7 +235,7 @@ def test_a_rough_posterior_is_said_in_the_same_words():
 
 def test_no_bar_without_stderr():
     with ThreadPoolExecutor(1) as pool, patch.object(sys, "stderr", None):
-        from infattn_nb.numerics.sampling import progress_bar
+        from infattn_nb.numerics.rng import progress_bar
         with progress_bar(True, total=3) as bar: pool.submit(bar.update, 1).result(timeout=10)
 
 @pytest.mark.parametrize("φ", [tanh, relu, None], ids=repr)
@@ -256,7 +279,7 @@ def test_series_of_each_function_are_kept(φs, mean):
     with patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64)
     assert len(seen) > 5 and min(c for *_, c in seen) == 0 < max(c for *_, c in seen)
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
-    with patch("infattn_nb.programs.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
+    with patch("infattn_nb.netsor.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
 
 @pytest.mark.power("covariances 1 % off")
@@ -326,7 +349,7 @@ def frozen_things():
     "One of each class that is a value."
     p, y = one_product()
     yield from (FOUR, FOUR.tokens, FOUR.law(), FOUR.law(8), FOUR.law().marginal(), FOUR.law().marginal()(1., 2.), HierarchicalGaussian.constant(np.eye(2)))
-    yield from (leaky_relu(.1), compose(tanh, relu), Transformer.uniform(np.eye(3), layers=1, heads=1), good_enough(FOUR, 64, draws=256), p, limit(p))
+    yield from (leaky_relu(.1), compose(tanh, relu), Transformer.uniform(np.eye(3), layers=1, heads=1), limit_error(FOUR, 64, draws=256), p, limit(p))
 
 @pytest.mark.parametrize("thing", [*frozen_things()], ids=lambda x: type(x).__name__)
 def test_copies_are_the_same(thing):

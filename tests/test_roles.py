@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch")
 
 from conftest import least_p
+
 from infattn_nb import Norm, Rotary, Transformer
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]

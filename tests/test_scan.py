@@ -9,12 +9,41 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from infattn_nb.nonlinearities import relu, silu
 from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
-from infattn_nb import Block, FeedForward, Nonlinearity, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, report, scan, silu, with_rule
-from infattn_nb.initialisation.scan import Measures, Thresholds, attended, depth_ratio, diagnose, excess, kernel_share, measures, score_ratio, spread, typical_norm
-from infattn_nb.initialisation.scan import RULES, scores_of, strength_of
-from infattn_nb.initialisation.scan import repeated, scaled
+from infattn_nb import (
+    Block,
+    FeedForward,
+    Nonlinearity,
+    Norm,
+    Rotary,
+    Scan,
+    SelfAttention,
+    Transformer,
+    embedding_cov,
+    report,
+    scan,
+    with_rule,
+)
+from infattn_nb.initialisation.scan import (
+    RULES,
+    Measures,
+    Thresholds,
+    attended,
+    depth_ratio,
+    diagnose,
+    excess,
+    kernel_share,
+    measures,
+    repeated,
+    scaled,
+    score_ratio,
+    scores_of,
+    spread,
+    strength_of,
+    typical_norm,
+)
 
 WORDS = embedding_cov(range(6), 1., .3)
 SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)

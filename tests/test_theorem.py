@@ -3,18 +3,36 @@ import re
 
 import numpy as np
 import pytest
+from infattn_nb.netsor.nodes import Score
+from infattn_nb.nonlinearities import (
+    absolute,
+    clip,
+    cos,
+    erf,
+    quadratic,
+    relu,
+    softmax,
+    tanh,
+    times,
+)
+from infattn_nb.theory.proof import _conditional_variances, _parts_of_block
 from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import Attention, Program, Tokens, absolute, attention
-from infattn_nb import averaged_constant, averages, break_pseudo_lipschitz, clip
-from infattn_nb import compose, conditional_average, conv1d, cos, curves, erf
-from infattn_nb import gaussian_mean, limit, lstm, quadratic, relu, simulate, softmax
-from infattn_nb import split, tanh, times
-from infattn_nb.programs.nodes import Score
-from infattn_nb.theorem.proof import _conditional_variances, _parts_of_block
+from infattn_nb import Attention, Program, Tokens, limit, simulate
+from infattn_nb.netsor import attention, conv1d, lstm
+from infattn_nb.theory import (
+    averaged_constant,
+    averages,
+    break_pseudo_lipschitz,
+    compose,
+    conditional_average,
+    curves,
+    gaussian_mean,
+    split,
+)
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 Σ = np.array([[1., .5], [.5, 4.]])
 F, DF = lambda x: np.sin(3*x), lambda x: 3*np.cos(3*x)
 LAYER = Attention(Tokens(3, clip(100.)), heads=1, var_q=4.)

@@ -14,8 +14,10 @@ from scipy.stats import ks_2samp
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch transformers")
 
 from conftest import nightly
-from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov, gelu, gelu_tanh, relu
-from infattn_nb.readers.modules import read_module
+from infattn_nb.huggingface.modules import read_module
+from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
+
+from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
 torch.set_num_threads(1)
@@ -163,7 +165,7 @@ def test_masks_are_told_apart():
 
 def test_masks_are_refused_before_a_module_is_read(monkeypatch):
     "Reading a large one takes seconds."
-    monkeypatch.setattr("infattn_nb.readers.modules.reading_of", lambda *args: pytest.fail("it was read"))
+    monkeypatch.setattr("infattn_nb.huggingface.modules.reading_of", lambda *args: pytest.fail("it was read"))
     for masks in (dict(attn_mask=torch.ones(5, 5, dtype=torch.uint8)), dict(attn_mask=torch.zeros(4, 5)), dict(mask="casual")):
         with pytest.raises((TypeError, ValueError), match="mask"): Transformer.from_torch(torch.nn.Identity(), torch.randn(5, 8), **masks)
 

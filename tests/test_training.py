@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import nightly
 from numpy.random import SeedSequence, default_rng
 from scipy.stats import ks_2samp, linregress
 
-from conftest import nightly
 from infattn_nb import AttentionDescent, AttentionRegressor, embed_features
-from infattn_nb.learning.trained import batch_at, trained
-from infattn_nb.learning.estimator import NotFittedError
 from infattn_nb.learning.descent_step import dynamics, factor_step, product_noise
+from infattn_nb.learning.estimator import NotFittedError
+from infattn_nb.learning.trained import batch_at, trained
 
 DATA = Path(__file__).parent/"data"
 

@@ -10,17 +10,27 @@ from types import SimpleNamespace
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from infattn_nb.huggingface.modules import FAMILIES, MODELS
+from infattn_nb.huggingface.weights import handles_of
+from infattn_nb.nonlinearities import gelu, gelu_tanh, silu
+from infattn_nb.transformer.stream import several
 
 import infattn_nb
-from infattn_nb import FeedForward, Norm, Scan, SelfAttention, Transformer, embedding_cov, gelu, gelu_tanh, report, scan, silu, with_rule
-from infattn_nb.blocks.stream import several
-from infattn_nb.initialisation.scan import Thresholds, depth_ratio
+from infattn_nb import (
+    FeedForward,
+    Norm,
+    Scan,
+    SelfAttention,
+    Transformer,
+    embedding_cov,
+    report,
+    scan,
+    with_rule,
+)
 from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
 from infattn_nb.initialisation.report_command import infattn_report, report_of
-from infattn_nb.initialisation.scan import scaled
+from infattn_nb.initialisation.scan import Thresholds, depth_ratio, scaled
 from infattn_nb.numerics import checks
-from infattn_nb.readers.modules import FAMILIES, MODELS
-from infattn_nb.readers.weights import handles_of
 
 HUB = Path(__file__).parent/"data"/"configs"
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)

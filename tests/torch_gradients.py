@@ -15,8 +15,16 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 
 import numpy as np
 import torch
-
-from gradient_cases import CASES, INDEPENDENT, S, case, embeddings, readout_cov, statistics, telling
+from gradient_cases import (
+    CASES,
+    INDEPENDENT,
+    S,
+    case,
+    embeddings,
+    readout_cov,
+    statistics,
+    telling,
+)
 
 SIZE, SIZE_INDEPENDENT, B = 1600, 6000, 100
 torch.set_num_threads(1)

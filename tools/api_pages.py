@@ -4,25 +4,31 @@ Examples come, with their outputs, from the page `nbs/30_classes.ipynb`, where t
     python tools/api_pages.py [FOLDER]
 
 Quarto runs it before rendering (`_quarto.yml`), in the folder of the pages. There it also puts what nbdev shows of a cell into the order in
-which the cell defines it (nbdev's is the reverse), and each link to the source into the room of the page."""
+which the cell defines it (nbdev's is the reverse), and each link to the source into the module of the page."""
 import ast
 import inspect
 import json
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT)) # the package of this copy, whatever is installed
 
-import infattn_nb # noqa: E402
+from written import PUBLIC  # noqa: E402
 
 NBS = ROOT/"nbs"
-WINGS = dict(
-    numerics="Numbers", laws="Laws", layer="One attention layer", programs="Programs",
-    theorem="The theorem", convergence="How far from the limit", blocks="Blocks",
-    transformers="Transformers", initialisation="Initialisation", learning="Learning",
+SUBPACKAGES = dict(
+    numerics="Numbers", nonlinearities="Nonlinearities", distributions="Distributions",
+    attention="One attention layer", netsor="Programs", theory="The theorem",
+    convergence="How far from the limit", transformer="Transformers",
+    initialisation="Initialisation", learning="Learning",
     paper="The paper's experiments")
+
+def public(name):
+    "The object of a public name."
+    return getattr(import_module(PUBLIC[name][0]), name)
 
 HEADS = "Parameters", "Returns", "Raises"
 
@@ -163,10 +169,10 @@ PAGES = notebooks()
 def source(cell):
     return "".join(cell["source"])
 
-def page_of(room):
-    "The notebook that makes a room, and its title."
+def page_of(module):
+    "The notebook that makes a module, and its title."
     for name, cells in PAGES.items():
-        if any(source(c) == f"#| default_exp {room}" for c in cells):
+        if any(source(c) == f"#| default_exp {module}" for c in cells):
             return name, re.match("# (.+)", source(cells[0]))[1]
 
 def example(name):
@@ -181,8 +187,8 @@ def example(name):
 
 def class_page(name):
     "The page of a class."
-    cls = getattr(infattn_nb, name)
-    notebook, title = page_of(infattn_nb.ROOM_OF[name])
+    cls = public(name)
+    notebook, title = page_of(PUBLIC[name][1])
     made = f"[API reference](index.qmd) · explained on the page [{title}](../{notebook})"
     front = f"---\ntitle: {name}\n---"
     return "\n\n".join([front, made, documented(cls)]) + "\n"
@@ -200,43 +206,43 @@ def first_sentence(thing):
 
 def line_of(name):
     "What a name is, in a line."
-    thing = getattr(infattn_nb, name)
+    thing = public(name)
     if inspect.isclass(thing) or inspect.isroutine(thing):
         return first_sentence(thing)
-    if isinstance(thing, infattn_nb.Nonlinearity):
+    if isinstance(thing, public("Nonlinearity")):
         return "A ready-made nonlinearity, with its dual activation."
     return first_sentence(type(thing))
 
 def entry(name):
     "A row of the index: the name with its link, and its line."
-    if inspect.isclass(getattr(infattn_nb, name)):
+    if inspect.isclass(public(name)):
         target = f"{name.lower()}.qmd"
     else:
-        target = f"../{page_of(infattn_nb.ROOM_OF[name])[0]}"
+        target = f"../{page_of(PUBLIC[name][1])[0]}"
     shown = name.replace("_", chr(92) + "_")
-    return f"| [{shown}]({target}) | {line_of(name)} |"
+    return f"| [{shown}]({target}) | `{PUBLIC[name][0]}` | {line_of(name)} |"
 
-def names_of(wing):
-    "The public names of a wing, in the order of the alphabet."
-    names = [name for name, room in infattn_nb.ROOM_OF.items() if room.startswith(f"{wing}.")]
+def names_of(package):
+    "The public names of a subpackage, in the order of the alphabet."
+    names = [name for name, (_, home) in PUBLIC.items() if home.partition(".")[0] == package]
     return sorted(names, key=str.casefold)
 
 def index():
-    "The tables of all public names, a table for each wing."
-    head = ["| name | what it is |", "|:--|:-----|"]
-    return "\n\n".join(f"## {title}\n\n" + "\n".join([*head, *map(entry, names_of(wing))])
-                       for wing, title in WINGS.items())
+    "The tables of all public names, a table for each subpackage."
+    head = ["| name | import from | what it is |", "|:--|:--|:-----|"]
+    return "\n\n".join(f"## {title}\n\n" + "\n".join([*head, *map(entry, names_of(package))])
+                       for package, title in SUBPACKAGES.items())
 
 def classes():
     "The public classes, in the order of the alphabet."
-    return sorted(name for name in infattn_nb.__all__
-                  if inspect.isclass(getattr(infattn_nb, name)))
+    return sorted(name for name in PUBLIC
+                  if inspect.isclass(public(name)))
 
 def method_rows():
     "The table of all methods."
     owners = {}
     for name in classes():
-        for method in methods(getattr(infattn_nb, name)):
+        for method in methods(public(name)):
             link = f"[{name}]({name.lower()}.qmd#{name.lower()}.{method})"
             owners.setdefault(method, []).append(link)
     rows = [f"| `{method}` | {', '.join(links)} |" for method, links in sorted(owners.items())]
@@ -244,11 +250,11 @@ def method_rows():
 
 INDEX = """---
 title: "API reference"
-description: "Everything that `from infattn_nb import …` offers: each name with a line, a page for each class, every method by its name."
+description: "Every public name of `infattn_nb` and its subpackages: each name with a line, a page for each class, every method by its name."
 aliases: [../names.html]
 ---
 
-The lines are the first sentences of the docstrings; `help(Attention.law)` says what a page says. A name leads to its entry: a class to its page, a function to the page that makes it. A wrong argument raises `ValueError` or `TypeError` with [one sentence](../40_checks.ipynb): what it is, what was got, what is wanted. A name that is not here may be [a method](#methods); [an example for each class](../30_classes.ipynb) shows how they are used. A wing uses those above it.
+The lines are the first sentences of the docstrings; `help(Attention.law)` says what a page says. A name leads to its entry: a class to its page, a function to the page that makes it. A wrong argument raises `ValueError` or `TypeError` with [one sentence](../40_checks.ipynb): what it is, what was got, what is wanted. A name that is not here may be [a method](#methods); [an example for each class](../30_classes.ipynb) shows how they are used. A subpackage uses those above it.
 
 {index}
 
@@ -271,9 +277,9 @@ def definitions(tree): return {node.name: node.lineno for node in tree.body if i
 def in_order(page, name):
     "A page that nbdev has made: documentation in the order of the code, and linked to it."
     code = [source(c) for c in PAGES[name] if c["cell_type"] == "code"]
-    room = next((m[1] for c in code if (m := re.match(r"#\| default_exp (\S+)", c))), None)
-    if room is None: return page
-    file = f"infattn_nb/{room.replace('.', '/')}.py"
+    module = next((m[1] for c in code if (m := re.match(r"#\| default_exp (\S+)", c))), None)
+    if module is None: return page
+    file = f"infattn_nb/{module.replace('.', '/')}.py"
     lines = definitions(ast.parse((ROOT/file).read_text(encoding="utf-8")))
     cells = [*page["cells"]]
     places = {m[1]: k for k, c in enumerate(cells) if (m := SHOWN.search(source(c))) and m[1] in lines}

@@ -1,8 +1,7 @@
 """What is written from something else: modules and pages. `python tools/written.py` writes it, and names what has changed.
 
 - the modules: from the notebooks (`nbdev_export`);
-- `infattn_nb/__init__.pyi`, for editors and mypy, and the last cell of each page that makes a room, its `__all__`: from the table of public names in
-  `infattn_nb/__init__.py`;
+- the last cell of each page that makes a module, its `__all__`: from the hand-written stubs, `infattn_nb/__init__.pyi` and those of the subpackages;
 - the line under a page's title (what came before, what comes next, how long it takes, where to run it): from the sidebar in `_quarto.yml` and `settings.ini`;
 - the visible imports of a page, so that what stands open on it can be copied and runs from top to bottom in a fresh interpreter: from its syntax tree;
 - `README.md`: from `nbs/index.ipynb`."""
@@ -20,7 +19,6 @@ from textwrap import wrap
 
 import yaml
 
-import infattn_nb
 
 ROOT = Path(__file__).parent.parent
 NBS = ROOT/"nbs"
@@ -39,27 +37,28 @@ def cell(id, kind, source):
 
 # Public names
 
-STUB = """\"\"\"Written by tools/written.py, for editors and mypy.\"\"\"
-{}
+def offered(stub, package):
+    "What a hand-written stub says: name -> (where to import it from, module that makes it)."
+    return {a.name: (package, f"{package}.{node.module}".removeprefix("infattn_nb."))
+            for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom) and node.module
+            for a in node.names}
 
-__version__: str
-PUBLIC: dict[str, str]
-ROOM_OF: dict[str, str]
-WINGS: tuple[str, ...]
-__all__: list[str]
-"""
+def public():
+    "Every public name, those at the top first."
+    found = offered(ROOT/"infattn_nb/__init__.pyi", "infattn_nb")
+    for stub in sorted((ROOT/"infattn_nb").glob("*/__init__.pyi")): found |= offered(stub, f"infattn_nb.{stub.parent.name}")
+    return found | dict.fromkeys(NONLINEARITIES, ("infattn_nb.nonlinearities", "nonlinearities"))
 
-def stub():
-    "What the front door offers, one import each."
-    rooms = [f"from .{room} import {name} as {name}" for name, room in infattn_nb.ROOM_OF.items()]
-    return STUB.format("\n".join([f"from . import {wing} as {wing}" for wing in infattn_nb.WINGS] + rooms))
+NONLINEARITIES = ("identity relu leaky_relu clip erf tanh sigmoid gelu gelu_tanh silu softplus sin cos absolute "
+                  "quadratic step times softmax").split() # ready-made, in the module of that name
+PUBLIC = public()
 
 def with_public(nb):
-    "A page whose last cell tells its room what it offers to everybody."
+    "A page whose last cell lists what its module offers to everybody."
     code = "\n".join(text(c) for c in nb["cells"] if c["cell_type"] == "code")
-    room = re.search(r"^#\| default_exp (\S+)", code, flags=re.M)
-    if not room: return nb
-    names = infattn_nb.PUBLIC.get(room[1], "").split()
+    module = re.search(r"^#\| default_exp (\S+)", code, flags=re.M)
+    if not module: return nb
+    names = [name for name, (_, home) in PUBLIC.items() if home == module[1]]
     listed = "\n           ".join(wrap(", ".join(f'"{name}"' for name in names), 76))
     last = cell("public", "code", f"#| exporti\n#| hide\n__all__ = [{listed}]")
     return nb | dict(cells=[*(c for c in nb["cells"] if c["id"] != "public"), last])
@@ -185,15 +184,16 @@ def lines(found):
     return "\n\n".join("\n".join(line.rstrip(",").replace("\0", " ") for line in g) for g in groups if g)
 
 def origin(name, nb):
-    "Where a page has a name from: one of its imports, or the room that it makes."
+    "Where a page has a name from: one of its imports, or the module that it makes."
     sources = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))]
+    place, home = PUBLIC.get(name, (None, None))
     for source in sources:
         if found := imports(source).get(name):
-            return ("infattn_nb", name, None) if found[0] == f"infattn_nb.{infattn_nb.ROOM_OF.get(name)}" else found
-    room = re.search(r"^#\| default_exp (\S+)", "\n".join(sources), flags=re.M)
+            return (place, name, None) if home and found[0] == f"infattn_nb.{home}" else found
+    module = re.search(r"^#\| default_exp (\S+)", "\n".join(sources), flags=re.M)
     made = set().union(*(given(s) for s in sources if re.search(r"^#\| *exports?\b", s, flags=re.M)))
-    if not room or name not in made: return None
-    return "infattn_nb" if infattn_nb.ROOM_OF.get(name) == room[1] else f"infattn_nb.{room[1]}", name, None
+    if not module or name not in made: return None
+    return place if home == module[1] else f"infattn_nb.{module[1]}", name, None
 
 def fold(cell):
     "Close a cell: its output stays, its code is a click away."
@@ -265,7 +265,6 @@ def _markdown(cell):
 
 def wanted():
     "Files and what they should hold."
-    yield ROOT/"infattn_nb/__init__.pyi", stub()
     for path in PAGES:
         nb = with_imports(with_folds(with_imports(without_stale(with_public(read(path))))))
         if path.name in ORDER: nb = with_path(path.name, nb)
@@ -274,7 +273,7 @@ def wanted():
     yield ROOT/"README.md", readme()
 
 def export():
-    "Notebooks, with what each room offers, to modules."
+    "Notebooks, with what each module offers, to modules."
     for path in PAGES: path.write_text(written(with_public(read(path))), encoding="utf-8")
     subprocess.run([Path(sys.executable).with_name("nbdev_export")], cwd=ROOT, check=True)
 

@@ -1,1 +1,4 @@
-"""How far the limit is, how fast it is reached, what may be changed."""
+"""How fast the limit is reached, how far it holds, and what long sequences do."""
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .divergence import GROUPS, grouped, paired_densities
-from .divergence import paired_layer
-from ..laws.mixtures import ScaleMixture, mixture_of_heads
-from ..layer.attention import Attention
-from ..layer.recipe import limit_marginal
-from ..layer.tokens import Tokens
+from ..distributions.distances import GROUPS, grouped, paired_densities
+from ..distributions.distances import paired_layer
+from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
+from ..attention.layer import Attention
+from ..attention.sampling import limit_marginal
+from ..attention.tokens import Tokens
 from ..numerics import checks
-from ..numerics.sampling import Rng, psd_factor
-from ..numerics.nonlinearities import identity
+from ..numerics.linalg import psd_factor
+from ..numerics.rng import Rng
+from ..nonlinearities import identity
 from ..numerics.quadrature import line, sobol_normals
 
 # %% ../../nbs/16_rates.ipynb #5f0d7e74
@@ -317,5 +318,5 @@ def noise_floor(law: Any, samples: int) -> float:
     return ℓ/(2*np.sqrt(np.pi)*N*h)
 
 # %% ../../nbs/16_rates.ipynb #public
-__all__ = ["fluctuations", "first_order", "scaled_difference", "kl_constant",
-           "smoothed", "noise_floor"]
+__all__ = ["first_order", "fluctuations", "kl_constant", "noise_floor",
+           "scaled_difference", "smoothed"]

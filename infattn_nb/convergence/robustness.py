@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from ..layer.attention import Attention
-from ..layer.attention import literal_layer
+from ..attention.layer import Attention
+from ..attention.layer import literal_layer
 from ..numerics import checks
-from ..numerics.sampling import BUFFER, Rng, Size, by_pieces, draw
-from ..numerics.sampling import psd_factor
+from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
+from ..numerics.linalg import psd_factor
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
 #| code-fold: true
@@ -304,6 +304,5 @@ def cross_mask(queries: int, keys: int) -> np.ndarray:
     return np.broadcast_to(np.arange(s) >= queries, (s, s)).copy()
 
 # %% ../../nbs/17_robustness.ipynb #public
-__all__ = ["gaussian", "uniform", "rademacher", "sparse", "student",
-           "simulate_weights", "positions", "distance_bias", "equicorrelated",
-           "cross_mask"]
+__all__ = ["cross_mask", "distance_bias", "equicorrelated", "gaussian", "positions",
+           "rademacher", "simulate_weights", "sparse", "student", "uniform"]

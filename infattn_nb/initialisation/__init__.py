@@ -1,1 +1,4 @@
-"Scan, rules and report: which initialisation?"
+"""Measures of a network at initialisation, scans over initialisations, reports."""
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -30,26 +30,26 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from scipy.stats import norm
 
-from ..blocks.attention import Overflow
-from ..blocks.walk import token_cosine
-from ..convergence.regimes import tail_risk
+from ..transformer.attention import Overflow
+from ..transformer.passes import token_cosine
+from ..convergence.regimes import tail_probability
 from .scan import Diagnosis, Share, Thresholds, attended
 from .scan import depth_ratio, diagnose, entropy_share
 from .scan import kernel_share, score_ratio, sizes_of
 from .scan import spread
 from .scan import typical_norm, warn_if_long
 from .scan import a_transformer, counted, scaled
-from ..layer.attention import Attention
-from ..layer.tokens import Tokens
+from ..attention.layer import Attention
+from ..attention.tokens import Tokens
 from ..numerics import checks
 from ..numerics.output import bold_dashes, house_style, lines, pattern
 from ..numerics.output import picture, printable, styled, words_of, writable
 from ..numerics.output import write
-from ..numerics.nonlinearities import identity, softmax
-from ..numerics.sampling import Rng, in_order, pieces
-from ..numerics.sampling import progress_bar, seed_sequence
-from ..readers.weights import departures, folded, handles_of
-from ..transformers.transformer import Transformer, at_width
+from ..nonlinearities import identity, softmax
+from ..numerics.rng import Rng, in_order, pieces
+from ..numerics.rng import progress_bar, seed_sequence
+from ..huggingface.weights import departures, folded, handles_of
+from ..transformer.network import Transformer, at_width
 
 # %% ../../nbs/24_report.ipynb #rp-measured
 #| code-fold: true
@@ -176,7 +176,7 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
 DRAWS = 2**15 # of each of the two laws
 
 def first_layer(t, n, seed, executor=None) -> Alone | None: # None: of another kind
-    "What `good_enough` says of the first attention block, from draws alone."
+    "What `limit_error` says of the first attention block, from draws alone."
     a = next((b.attention for b in t.blocks if b.attention is not None), None)
     if a is None or n == np.inf:
         return None
@@ -192,7 +192,7 @@ def first_layer(t, n, seed, executor=None) -> Alone | None: # None: of another k
     laws = [x.law(width).marginal(0, DRAWS, stream, executor=executor)
             for x, width, stream in zip((layer, wide), (n, np.inf), seed.spawn(2))]
     kurtosis = [float(law.kurtosis()) for law in laws]
-    beyond = [float(tail_risk(law, 6)/(2*norm.sf(6))) for law in laws]
+    beyond = [float(tail_probability(law, 6)/(2*norm.sf(6))) for law in laws]
     return Alone(s, *kurtosis, *beyond)
 
 # %% ../../nbs/24_report.ipynb #rp-thresholds
@@ -1230,4 +1230,4 @@ def _arguments(asked):
     return ", ".join(f"{name}={said(x)}" for name, x in asked.items())
 
 # %% ../../nbs/24_report.ipynb #public
-__all__ = ["report", "Report"]
+__all__ = ["Report", "report"]

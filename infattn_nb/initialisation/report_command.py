@@ -34,8 +34,8 @@ def report_of(config, # path of a config.json, or a built-in name
              ): # Report: with the command that makes it
     "The report of a config, and the call that makes it."
     from infattn_nb.initialisation.report import report # late: numpy reads its threads
-    from infattn_nb.readers.modules import READY, Config
-    from infattn_nb.transformers.transformer import Transformer
+    from infattn_nb.huggingface.modules import READY, Config
+    from infattn_nb.transformer.network import Transformer
     from infattn_nb.numerics import checks
     checks.count(seed, "seed", least=0)
     words = _words(tokens, text)
@@ -65,7 +65,7 @@ def _words(tokens, text):
     if tokens is not None:
         checks.refuse("tokens", "be left out if there is a text", tokens,
                       "the text says how many there are")
-    from infattn_nb.blocks.stream import several
+    from infattn_nb.transformer.stream import several
     if not text.split():
         checks.refuse("text", "hold words", repr(text),
                       "pass e.g. 'to be or not to be'")

@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..blocks.attention import Overflow
-from ..blocks.block import altered
-from ..blocks.walk import mean_of_heads, token_cosine
-from ..blocks.parts import same
+from ..transformer.attention import Overflow
+from ..transformer.block import altered
+from ..transformer.passes import mean_of_heads, token_cosine
+from ..transformer.parts import same
 from ..numerics import checks
-from ..numerics.sampling import Rng, in_order, progress_bar
-from ..numerics.sampling import seed_sequence
-from ..readers.weights import handles_of
-from ..transformers.transformer import Transformer
+from ..numerics.rng import Rng, in_order, progress_bar
+from ..numerics.rng import seed_sequence
+from ..huggingface.weights import handles_of
+from ..transformer.network import Transformer
 
 # %% ../../nbs/83_scan.ipynb #di-entropy
 def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention
@@ -827,4 +827,4 @@ def _legend(figure, rules):
                   handletextpad=.1, columnspacing=1)
 
 # %% ../../nbs/83_scan.ipynb #public
-__all__ = ["Thresholds", "with_rule", "scan", "Scan"]
+__all__ = ["Scan", "Thresholds", "scan", "with_rule"]

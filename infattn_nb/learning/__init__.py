@@ -1,1 +1,1 @@
-"""What the infinitely wide layer learns from data."""
+"""Bayesian learning and training of attention layers."""

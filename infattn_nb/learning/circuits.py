@@ -19,7 +19,7 @@ from .descent_step import Networks, of_each, of_seeds
 from .layer_on_data import hidden_tokens, rows_read, shares
 from .trained import Start, Trained, afford, kinds
 from ..numerics import checks
-from ..numerics.sampling import pieces
+from ..numerics.rng import pieces
 
 # %% ../../nbs/29_circuits.ipynb #cipaths
 #| code-fold: true

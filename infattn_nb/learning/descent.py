@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 
-from ..laws.mixtures import Mixture
+from ..distributions.scale_mixture import Mixture
 from .circuits import deep, named
 from .estimator import Estimator, copied, like, not_fitted
 from .estimator import only_where, r_squared, suited, targets
@@ -24,7 +24,7 @@ from .trained import weights_of
 from ..numerics import checks
 from ..numerics.losses import flat, loss_of, tried
 from ..numerics.output import lines, own_axes
-from ..numerics.sampling import Rng
+from ..numerics.rng import Rng
 
 # %% ../../nbs/28_training.ipynb #classcode
 #| code-fold: true

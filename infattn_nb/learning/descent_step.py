@@ -17,7 +17,7 @@ from numpy.random import default_rng
 
 from .layer_on_data import attend, averaged, merged, raw_scores
 from .layer_on_data import scores_back, through_softmax
-from ..numerics.sampling import bartlett
+from ..numerics.linalg import bartlett
 
 # %% ../../nbs/90_descent_step.ipynb #dynamicscode
 class Dynamics(NamedTuple):

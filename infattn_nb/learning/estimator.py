@@ -19,8 +19,8 @@ from numpy.random import RandomState, SeedSequence
 
 from .layer_on_data import visible
 from ..numerics import checks
-from ..numerics.sampling import Size
-from ..numerics.sampling import seed_sequence
+from ..numerics.rng import Size
+from ..numerics.rng import seed_sequence
 
 # %% ../../nbs/76_sequences.ipynb #sequences-cell
 #| code-fold: true
@@ -149,14 +149,14 @@ def weights_of_score(weights, Q): # (Q,)
 
 # %% ../../nbs/76_sequences.ipynb #embed
 #| code-fold: true
-def embed_features(X: Any, asking: float = 1.) -> np.ndarray:
+def embed_features(X: Any, query_scale: float = 1.) -> np.ndarray:
     """Rows of a table as tokens: each feature's value times a vector of its own.
 
     Parameters
     ----------
     X
         table (P, F); scale its columns first
-    asking
+    query_scale
         length of a last token that all rows share, in [0, ∞): it asks where readout=-1
 
     Returns
@@ -164,18 +164,18 @@ def embed_features(X: Any, asking: float = 1.) -> np.ndarray:
     ndarray (P, F + 1, F + 1)
     """
     X = checks.real(X, "X", (None, None), remedy="pass a table (rows, features)")
-    asking = checks.number(asking, "asking", "[0, ∞)")
+    query_scale = checks.number(query_scale, "query_scale", "[0, ∞)")
     P, F = X.shape
     tokens = np.zeros((P, F + 1, F + 1))
     each = np.arange(F)
     tokens[:, each, each] = X
-    tokens[:, F, F] = asking
+    tokens[:, F, F] = query_scale
     return tokens
 
 # %% ../../nbs/76_sequences.ipynb #patchescode
 #| code-fold: true
-def patches(images: Any, size: Size = 2, place: float = 1., *,
-            asking: float = 0., shape: tuple | None = None) -> np.ndarray:
+def patches(images: Any, size: Size = 2, position_scale: float = 1., *,
+            query_scale: float = 0., shape: tuple | None = None) -> np.ndarray:
     """Images as tokens: patches, row by row, and where each lies.
 
     Parameters
@@ -185,9 +185,9 @@ def patches(images: Any, size: Size = 2, place: float = 1., *,
     size
         pixels along the sides of a patch; (down, across) if they differ: with (1, w) a
         row is a token
-    place
-        length of the one-hot vector of the place, in [0, ∞); 0: none is appended
-    asking
+    position_scale
+        length of the one-hot vector of the position, in [0, ∞); 0: none is appended
+    query_scale
         length of a last token that all images share, in [0, ∞); 0: there is none
     shape
         (h, w) or (h, w, c) of images that come as rows of a table
@@ -195,11 +195,11 @@ def patches(images: Any, size: Size = 2, place: float = 1., *,
     Returns
     -------
     ndarray (P, tokens, features)
-        Pixels of a patch, its place, one more feature for the token that asks.
+        Pixels of a patch, its position, one more feature for the token that asks.
     """
     images = _as_images(checks.real(images, "images"), shape)
-    place = checks.number(place, "place", "[0, ∞)")
-    asking = checks.number(asking, "asking", "[0, ∞)")
+    position_scale = checks.number(position_scale, "position_scale", "[0, ∞)")
+    query_scale = checks.number(query_scale, "query_scale", "[0, ∞)")
     P, h, w, c = images.shape
     sides = checks.shape(size)
     down, across = sides*2 if len(sides) == 1 else sides[:2]
@@ -209,12 +209,12 @@ def patches(images: Any, size: Size = 2, place: float = 1., *,
     cut = images.reshape(P, h//down, down, w//across, across, c)
     s = h*w//(down*across)
     tokens = cut.transpose(0, 1, 3, 2, 4, 5).reshape(P, s, down*across*c)
-    if place > 0:
-        where = np.broadcast_to(place*np.eye(s), (P, s, s))
+    if position_scale > 0:
+        where = np.broadcast_to(position_scale*np.eye(s), (P, s, s))
         tokens = np.concatenate([tokens, where], axis=2)
-    if asking > 0:
+    if query_scale > 0:
         tokens = np.pad(tokens, ((0, 0), (0, 1), (0, 1)))
-        tokens[:, -1, -1] = asking
+        tokens[:, -1, -1] = query_scale
     return tokens
 
 def _as_images(images, shape):

@@ -24,16 +24,16 @@ from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from ..laws.mixtures import Mixture
+from ..distributions.scale_mixture import Mixture
 from .estimator import copied, root_seed
 from .layer_on_data import attend, averaged, complete, features
 from .layer_on_data import read, through_values, training_layer
 from .layer_on_data import CACHED, Likelihood, normals
 from ..numerics import checks
-from ..numerics.sampling import psd_factor
-from ..numerics.particles import Moves, climb, cloud_at, islands, kept, pool
-from ..numerics.particles import refresh, systematic
-from ..numerics.sampling import in_order, pieces, seed_sequence
+from ..numerics.linalg import psd_factor
+from ..numerics.smc import Moves, climb, cloud_at, islands, kept, pool
+from ..numerics.smc import refresh, systematic
+from ..numerics.rng import in_order, pieces, seed_sequence
 
 # %% ../../nbs/75_fitting.ipynb #completecode
 #| code-fold: true

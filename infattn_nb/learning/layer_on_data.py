@@ -22,7 +22,7 @@ from scipy.special import gammainccinv, gammaincinv, ndtr, ndtri
 from scipy.stats import qmc
 
 from ..numerics import checks
-from ..numerics.sampling import pieces
+from ..numerics.rng import pieces
 
 # %% ../../nbs/71_likelihood.ipynb #dc41ba88
 def directions(rows, # (..., d)

@@ -26,8 +26,8 @@ from .estimator import root_seed
 from .layer_on_data import attend, averaged, normals, training_layer
 from ..numerics import checks
 from ..numerics.losses import Everywhere, batch_at, loss_of
-from ..numerics.sampling import in_order, pieces, progress_bar
-from ..numerics.sampling import seed_sequence
+from ..numerics.rng import in_order, pieces, progress_bar
+from ..numerics.rng import seed_sequence
 
 # %% ../../nbs/94_trained.ipynb #batchcode
 class Task(NamedTuple):

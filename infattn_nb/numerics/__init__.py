@@ -1,1 +1,4 @@
-"""Knows nothing of networks: refusals, seeds and blocks, factors, quadrature, nonlinearities."""
+"""Random streams, factors of covariances, quadrature, particles, checks of arguments: nothing of networks."""
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

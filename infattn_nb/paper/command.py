@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from fastcore.script import call_parse
 
-from ..layer.attention import simulate_dense
+from ..attention.layer import simulate_dense
 from ..numerics import checks
-from ..numerics.sampling import Unfailing, progress_bar
+from ..numerics.rng import Unfailing, progress_bar
 from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
 from .figures import table_of
@@ -273,4 +273,4 @@ def infattn_figures(
         sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")
 
 # %% ../../nbs/79_running.ipynb #public
-__all__ = ["reproduce", "literal_seconds", "infattn_figures"]
+__all__ = ["infattn_figures", "literal_seconds", "reproduce"]

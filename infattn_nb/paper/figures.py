@@ -21,16 +21,17 @@ from matplotlib.figure import Figure
 from numpy.random import SFC64, Generator, SeedSequence
 from scipy.stats import norm
 
-from ..convergence.divergence import kde, kde_kl, kl_divergence
-from ..convergence.divergence import kl_of_variances, paired_variances
-from ..convergence.divergence import sum_of_densities
-from ..layer.attention import Attention
-from ..layer.gram_sums import nested_sums
-from ..layer.tokens import Tokens
+from ..distributions.distances import kde, kde_kl, kl_divergence
+from ..distributions.distances import kl_of_variances, paired_variances
+from ..distributions.distances import sum_of_densities
+from ..attention.layer import Attention
+from ..attention.gram_sums import nested_sums
+from ..attention.tokens import Tokens
 from ..numerics import checks
-from ..numerics.sampling import BLOCK, Mirrored, in_order
-from ..numerics.sampling import pieces, psd_factor, threads_start
-from ..numerics.nonlinearities import clip, relu
+from ..numerics.rng import BLOCK, Mirrored, in_order
+from ..numerics.linalg import psd_factor
+from ..numerics.rng import pieces, threads_start
+from ..nonlinearities import clip, relu
 from ..numerics.output import house_style, styled
 from ..numerics.quadrature import line
 from .tables import COLUMNS, Job, Plan, Study, cell_rows, save_block
@@ -535,5 +536,5 @@ def counts_of(trials, samples, seed, workers):
 
 # %% ../../nbs/06_experiments.ipynb #public
 __all__ = ["figure_1a", "figure_1b", "figure_2a", "figure_2b", "figure_3a",
-           "figure_3b", "figure_relu_a", "figure_relu_b", "figure_heads",
+           "figure_3b", "figure_heads", "figure_relu_a", "figure_relu_b",
            "paper_layer", "sweep"]

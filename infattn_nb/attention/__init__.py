@@ -1,0 +1,1 @@
+"""One attention layer: its tokens, its scores, its law at every width."""

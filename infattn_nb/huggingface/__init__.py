@@ -1,0 +1,1 @@
+"""Configs and modules of Hugging Face's transformers, read and written."""

@@ -1,0 +1,3 @@
+from .report_command import infattn_report as infattn_report
+
+__all__: list[str]

@@ -1,0 +1,1 @@
+"""Whole networks at initialisation, forward and backward: norms, attention, MLPs, blocks."""
