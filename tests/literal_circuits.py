@@ -1,6 +1,5 @@
 """Attention-only transformers of finite width with all their matrices, trained by hand-written backpropagation at NTK rates; and the circuits they start from."""
 import numpy as np
-from infattn_nb.nonlinearities import softmax
 
 from infattn_nb.learning.circuits import (
     EPS,
@@ -10,6 +9,7 @@ from infattn_nb.learning.circuits import (
     from_rows,
     scores_of,
 )
+from infattn_nb.nonlinearities import softmax
 
 
 class Wide:

@@ -1,5 +1,6 @@
 """Networks with all their matrices: the package's explicit forward pass (blocks/explicit.py), and a backward pass written by hand; no automatic differentiation, no theory."""
 import numpy as np
+
 from infattn_nb.transformer.explicit import (
     by_heads,
     merged,

@@ -4,8 +4,6 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from conftest import columns, least_p, nightly
-from infattn_nb.nonlinearities import identity, relu, silu, tanh
-from infattn_nb.nonlinearities import softmax as exact_softmax
 from oracle import literal
 
 from infattn_nb import (
@@ -21,6 +19,8 @@ from infattn_nb import (
     embedding_cov,
     text_labels,
 )
+from infattn_nb.nonlinearities import identity, relu, silu, tanh
+from infattn_nb.nonlinearities import softmax as exact_softmax
 
 
 def agree(pairs, level=1e-6):

@@ -7,14 +7,14 @@ import pytest
 from conftest import nightly
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from infattn_nb.netsor.nodes import Score
-from infattn_nb.nonlinearities import relu, tanh
 from scipy.integrate import quad
 from scipy.special import gammaln, kve
 from scipy.stats import ks_2samp, kstest, norm
 
 from infattn_nb import AssumptionError, Program, limit, simulate
 from infattn_nb.netsor import attention
+from infattn_nb.netsor.nodes import Score
+from infattn_nb.nonlinearities import relu, tanh
 from infattn_nb.theory import (
     ExchangeableScores,
     cumulants,

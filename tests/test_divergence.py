@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from conftest import nightly
-from infattn_nb.nonlinearities import identity, relu
 from scipy.stats import (
     beta,
     cauchy,
@@ -34,6 +33,7 @@ from infattn_nb import (
     wasserstein,
 )
 from infattn_nb.distributions import kde, kde_trials
+from infattn_nb.nonlinearities import identity, relu
 
 LAYER = Attention(Tokens(4, identity), heads=2)
 

@@ -9,15 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from infattn_nb.nonlinearities import (
-    clip,
-    identity,
-    leaky_relu,
-    relu,
-    slope_moments,
-    softmax,
-    tanh,
-)
 from scipy.integrate import quad
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
@@ -35,6 +26,15 @@ from infattn_nb import (
     limit,
 )
 from infattn_nb.convergence import mean_entropy, participation_moments, row_overlap
+from infattn_nb.nonlinearities import (
+    clip,
+    identity,
+    leaky_relu,
+    relu,
+    slope_moments,
+    softmax,
+    tanh,
+)
 from infattn_nb.numerics import psd_factor, wishart_factor
 from infattn_nb.numerics.output import printable
 from infattn_nb.paper import reproduce, sweep

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import nightly
-from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from scipy.stats import ks_2samp
 
 from infattn_nb import Attention, Tokens, simulate_dense
 from infattn_nb.attention import sampling as recipe
+from infattn_nb.nonlinearities import clip, identity, relu, tanh
 
 CORRELATED = np.array([[1, .8, -.3, 0], [.8, 2, .1, .4], [-.3, .1, .5, 0], [0, .4, 0, 1]])
 REPEATED = np.kron(np.array([[1, .5], [.5, 1]]), np.ones((2, 2)))

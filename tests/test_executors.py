@@ -13,8 +13,6 @@ from threading import active_count
 
 import numpy as np
 import pytest
-from infattn_nb.nonlinearities import clip, leaky_relu, relu
-from infattn_nb.numerics.rng import AHEAD, BLOCK
 
 from infattn_nb import (
     Attention,
@@ -26,6 +24,8 @@ from infattn_nb import (
     paired_kl,
     simulate_dense,
 )
+from infattn_nb.nonlinearities import clip, leaky_relu, relu
+from infattn_nb.numerics.rng import AHEAD, BLOCK
 from infattn_nb.paper import sweep
 
 pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once

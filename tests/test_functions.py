@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from infattn_nb import Nonlinearity
 from infattn_nb.nonlinearities import (
     absolute,
     clip,
@@ -25,8 +27,6 @@ from infattn_nb.nonlinearities import (
     step,
     tanh,
 )
-
-from infattn_nb import Nonlinearity
 from infattn_nb.theory import compose, product
 
 READY = [identity, relu, leaky_relu(.3), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, gelu_tanh, silu, softplus, sin, cos, absolute, quadratic, step]

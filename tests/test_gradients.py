@@ -15,8 +15,6 @@ from gradient_cases import (
     statistics,
     telling,
 )
-from infattn_nb.nonlinearities import clip, gelu, relu, step
-from infattn_nb.transformer.stream import Sum
 from oracle import Literal
 from scipy.stats import ks_2samp
 
@@ -30,6 +28,8 @@ from infattn_nb import (
     embedding_cov,
     nonlinearities,
 )
+from infattn_nb.nonlinearities import clip, gelu, relu, step
+from infattn_nb.transformer.stream import Sum
 
 STORED = np.load(Path(__file__).parent/"data"/"gradients.npz")
 LEVEL = 1e-6

@@ -1,6 +1,10 @@
 """Sums over coordinates: signs first and running sums have the law of the sum over every coordinate."""
 import numpy as np
 import pytest
+from scipy.stats import chi2, ks_2samp, kstest
+
+from infattn_nb import Attention, Tokens
+from infattn_nb.attention import gram_sums
 from infattn_nb.attention.gram_sums import (
     add_pattern,
     explicit_sums,
@@ -14,10 +18,6 @@ from infattn_nb.attention.gram_sums import (
 )
 from infattn_nb.nonlinearities import absolute, leaky_relu, relu
 from infattn_nb.numerics.rng import Mirror, Mirrored, chisquare_pair
-from scipy.stats import chi2, ks_2samp, kstest
-
-from infattn_nb import Attention, Tokens
-from infattn_nb.attention import gram_sums
 
 SIZE = 6000
 

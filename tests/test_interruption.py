@@ -133,8 +133,8 @@ def test_more_trials_go_on_from_fewer(tmp_path):
     np.testing.assert_equal(other, sweep("fig2a", **SMALL | dict(trials=5)))
     assert len(list(tmp_path.iterdir())) == 5/4*len(before) and all(p.stat().st_mtime_ns == t for p, t in before.items())
 
-@pytest.mark.parametrize("wing", infattn_nb.WINGS)
-def test_a_change_in_any_wing_makes_blocks_stale(wing, tmp_path, monkeypatch):
+@pytest.mark.parametrize("package", ["numerics", "distributions", "attention", "paper"])
+def test_a_change_in_any_subpackage_makes_blocks_stale(package, tmp_path, monkeypatch):
     copy = shutil.copytree(Path(infattn_nb.__file__).parent, tmp_path/"infattn_nb")
     fresh_versions = store.code_versions.__wrapped__
     monkeypatch.setattr(store, "HOUSE", copy)
@@ -144,8 +144,8 @@ def test_a_change_in_any_wing_makes_blocks_stale(wing, tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sweep("fig2a", trials=1, samples=32, blocks=tmp_path/"blocks", keep=keep)
-    room = max((copy/wing).glob("*.py"), key=lambda p: p.stat().st_size)
-    room.write_text(room.read_text(encoding="utf-8") + "# a change\n", encoding="utf-8")
+    module = max((copy/package).glob("*.py"), key=lambda p: p.stat().st_size)
+    module.write_text(module.read_text(encoding="utf-8") + "# a change\n", encoding="utf-8")
     with pytest.warns(match="belongs to another run"): sweep("fig2a", trials=1, samples=32, blocks=tmp_path/"blocks", keep=keep)
 
 def test_blocks_of_another_version_are_not_used(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ import pytest
 from conftest import nightly
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from infattn_nb.nonlinearities import clip, identity, relu, softmax, tanh
 from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import binom, multivariate_normal, norm
@@ -24,6 +23,7 @@ from infattn_nb import (
     Tokens,
     mixture_of_heads,
 )
+from infattn_nb.nonlinearities import clip, identity, relu, softmax, tanh
 from infattn_nb.numerics.quadrature import normal_nodes
 
 FOUR = Attention(Tokens(4, identity))

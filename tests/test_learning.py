@@ -10,20 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import nightly
-from infattn_nb.distributions.scale_mixture import Mixture
-from infattn_nb.nonlinearities import identity
-from infattn_nb.numerics.smc import (
-    Moves,
-    borrowed_metric,
-    climb,
-    cloud_at,
-    hamiltonian_move,
-    islands,
-    leapfrog,
-    next_temperature,
-    pool,
-    systematic,
-)
 from numpy.random import SeedSequence, default_rng
 from scipy.integrate import quad
 from scipy.special import logsumexp
@@ -38,6 +24,7 @@ from infattn_nb import (
     make_recall,
     patches,
 )
+from infattn_nb.distributions.scale_mixture import Mixture
 from infattn_nb.learning import fitting as posteriors
 from infattn_nb.learning.estimator import padded, stacked
 from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
@@ -47,6 +34,19 @@ from infattn_nb.learning.layer_on_data import (
     features,
     normals,
     training_layer,
+)
+from infattn_nb.nonlinearities import identity
+from infattn_nb.numerics.smc import (
+    Moves,
+    borrowed_metric,
+    climb,
+    cloud_at,
+    hamiltonian_move,
+    islands,
+    leapfrog,
+    next_temperature,
+    pool,
+    systematic,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning") # small clouds are rough, and say so

@@ -7,6 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import nightly
+from scipy.special import gamma, ndtr
+
+from infattn_nb import Attention, Tokens, mixture_of_heads
 from infattn_nb.attention.rows import (
     ROUGH,
     Mesh,
@@ -17,10 +20,6 @@ from infattn_nb.attention.rows import (
     row_mixture,
     row_points,
 )
-from infattn_nb.nonlinearities import identity, relu, softmax, tanh
-from scipy.special import gamma, ndtr
-
-from infattn_nb import Attention, Tokens, mixture_of_heads
 from infattn_nb.convergence import (
     effective_alpha,
     entropy,
@@ -30,6 +29,7 @@ from infattn_nb.convergence import (
     row_overlap,
     width_term,
 )
+from infattn_nb.nonlinearities import identity, relu, softmax, tanh
 from infattn_nb.numerics.quadrature import normal_nodes
 
 ROOT = Path(__file__).parent.parent

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from infattn_nb.nonlinearities import clip, identity, relu, softmax
 from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
@@ -22,6 +21,7 @@ from infattn_nb import (
     Tokens,
     simulate_dense,
 )
+from infattn_nb.nonlinearities import clip, identity, relu, softmax
 
 LAYER = Attention(Tokens(4, identity), heads=2)
 made = lru_cache(Attention) # the limit law of a layer is computed once

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import CHROMIUM, browser
-from infattn_nb.nonlinearities import cos, relu, softmax, tanh
 from scipy.stats import ks_2samp
 from tables import (
     CORRECTED,
@@ -34,6 +33,7 @@ from infattn_nb import AttentionDescent, Program, Transformer
 from infattn_nb.learning.circuits import Circuits, Depth, Rows, named
 from infattn_nb.learning.descent_step import dynamics
 from infattn_nb.netsor import mlp
+from infattn_nb.nonlinearities import cos, relu, softmax, tanh
 from infattn_nb.theory import averages
 
 pytestmark = pytest.mark.xdist_group("live") # its fixtures are made once

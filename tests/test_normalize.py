@@ -5,11 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from infattn_nb.nonlinearities import relu, tanh
 from scipy.stats import ks_2samp
 
 from infattn_nb import AssumptionWarning, Program, Transformer, gram, limit, simulate
 from infattn_nb.netsor import attention
+from infattn_nb.nonlinearities import relu, tanh
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 

@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from public import PUBLIC
 
-import infattn_nb
 from infattn_nb import Program
 
 ROOT = Path(__file__).parent.parent
@@ -33,9 +33,9 @@ def wrong_links(cell):
         if not (ROOT/"nbs"/page).is_file() or not anchor or not re.search(rf"\{{#{anchor}[ }}]", text(f"nbs/{page}")): yield f"{page}#{anchor}"
 
 def resolve(name):
-    "A public name with its attributes, or wing.room.name."
+    "A public name with its attributes, or package.module.name."
     path = name.split(".")
-    if path[0] in infattn_nb.__all__: x = infattn_nb
+    if path[0] in PUBLIC: x, path = PUBLIC[path[0]], path[1:]
     elif len(path) == 1: raise AttributeError(name)
     else: x, path = importlib.import_module(f"infattn_nb.{path[0]}.{path[1]}"), path[2:]
     for part in path: x = getattr(x, part)

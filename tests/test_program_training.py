@@ -8,18 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import columns, least_p, nightly
-from infattn_nb.netsor.revealed import Revealed
-from infattn_nb.nonlinearities import (
-    absolute,
-    cos,
-    erf,
-    gelu,
-    leaky_relu,
-    relu,
-    sin,
-    softmax,
-    tanh,
-)
 from program_cases import HOW, PROGRAMS, STEPS, WIDTH, Σ, Y, network, written
 
 from infattn_nb import (
@@ -33,6 +21,18 @@ from infattn_nb import (
     train,
 )
 from infattn_nb.netsor import attention, mlp, training
+from infattn_nb.netsor.revealed import Revealed
+from infattn_nb.nonlinearities import (
+    absolute,
+    cos,
+    erf,
+    gelu,
+    leaky_relu,
+    relu,
+    sin,
+    softmax,
+    tanh,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 STORED = np.load(Path(__file__).parent/"data/programs.npz")

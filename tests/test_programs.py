@@ -12,20 +12,6 @@ import warnings
 import numpy as np
 import pytest
 from conftest import nightly
-from infattn_nb.netsor.nodes import Score
-from infattn_nb.nonlinearities import (
-    absolute,
-    clip,
-    cos,
-    erf,
-    gelu,
-    leaky_relu,
-    relu,
-    sigmoid,
-    sin,
-    softmax,
-    tanh,
-)
 from scipy.special import ndtr
 from scipy.stats import ks_2samp, norm
 
@@ -41,6 +27,20 @@ from infattn_nb import (
     simulate_dense,
 )
 from infattn_nb.netsor import attention, conv1d, lstm, mlp, rnn
+from infattn_nb.netsor.nodes import Score
+from infattn_nb.nonlinearities import (
+    absolute,
+    clip,
+    cos,
+    erf,
+    gelu,
+    leaky_relu,
+    relu,
+    sigmoid,
+    sin,
+    softmax,
+    tanh,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 Σ = np.array([[1., .5, .2], [.5, 1., -.3], [.2, -.3, 1.]])

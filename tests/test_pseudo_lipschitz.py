@@ -6,6 +6,8 @@ import pytest
 from conftest import nightly
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from infattn_nb import Nonlinearity, Program
 from infattn_nb.nonlinearities import (
     absolute,
     clip,
@@ -26,9 +28,6 @@ from infattn_nb.nonlinearities import (
     tanh,
     times,
 )
-from infattn_nb.theory.pseudo_lipschitz import attack
-
-from infattn_nb import Nonlinearity, Program
 from infattn_nb.theory import (
     break_pseudo_lipschitz,
     compose,
@@ -36,6 +35,7 @@ from infattn_nb.theory import (
     product,
     softmax_weight,
 )
+from infattn_nb.theory.pseudo_lipschitz import attack
 
 READY = [identity, relu, leaky_relu(.3), leaky_relu(-2.), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, gelu_tanh, silu, softplus, sin, cos, absolute, quadratic]
 PLANE = [times, softmax_weight(2), softmax_weight(2, 1), product(times, softmax_weight(2)), compose(tanh, times)]

@@ -2,7 +2,6 @@
 import numpy as np
 import pytest
 from conftest import nightly
-from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from scipy.stats import norm
 
 from infattn_nb import Attention, ScaleMixture, Tokens, paired_kl
@@ -16,6 +15,7 @@ from infattn_nb.convergence import (
 )
 from infattn_nb.convergence.rates import _stencil
 from infattn_nb.distributions import kde
+from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from infattn_nb.numerics.quadrature import line
 
 

@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch", reason="torch is the other side of these co
 transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
 
 from conftest import least_p, nightly
-from infattn_nb.huggingface.modules import MODELS
-from infattn_nb.huggingface.weights import departures
 
 from infattn_nb import Norm, Rotary, Transformer, report
+from infattn_nb.huggingface.modules import MODELS
+from infattn_nb.huggingface.weights import departures
 from infattn_nb.initialisation.scan import scaled
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]

@@ -7,28 +7,27 @@ from pathlib import Path
 import api_pages
 import pypandoc
 import pytest
-
-import infattn_nb
+from public import PUBLIC
 
 ROOT = Path(__file__).parent.parent
-CLASSES = [name for name in infattn_nb.__all__ if inspect.isclass(getattr(infattn_nb, name))]
+CLASSES = [name for name, x in PUBLIC.items() if inspect.isclass(x)]
 
 PAGES = api_pages.pages()
 
 def test_the_index_has_a_line_for_every_public_name():
     rows = re.findall(r"^\| \[([^]]+)\]", PAGES["index.qmd"], flags=re.M)
-    assert sorted(row.replace("\\", "") for row in rows) == sorted(infattn_nb.__all__)
+    assert sorted(row.replace("\\", "") for row in rows) == sorted(PUBLIC)
     assert not re.search(r"\| \|$", PAGES["index.qmd"], flags=re.M), "a name without a sentence"
 
 def test_the_index_has_every_method():
     for name in CLASSES:
-        for method in api_pages.methods(getattr(infattn_nb, name)):
+        for method in api_pages.methods(PUBLIC[name]):
             assert f"[{name}]({name.lower()}.qmd#{name.lower()}.{method})" in PAGES["index.qmd"]
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_class_has_a_page_with_all_methods(name):
     page = PAGES[f"{name.lower()}.qmd"]
-    for method, (_, function) in api_pages.methods(getattr(infattn_nb, name)).items():
+    for method, (_, function) in api_pages.methods(PUBLIC[name]).items():
         assert page.count(f"\n## {name}.<wbr>{method} {{#{name.lower()}.{method}}}\n") == 1 and inspect.getdoc(function)
 
 def test_examples_are_of_classes():

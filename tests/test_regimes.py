@@ -4,8 +4,6 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from conftest import nightly
-from infattn_nb.distributions.scale_mixture import value_and_error
-from infattn_nb.nonlinearities import clip, identity, relu, softmax, tanh
 from scipy.stats import ks_2samp, norm
 
 from infattn_nb import (
@@ -25,6 +23,8 @@ from infattn_nb.convergence import (
     tied_scores,
 )
 from infattn_nb.convergence.regimes import DISTANCES
+from infattn_nb.distributions.scale_mixture import value_and_error
+from infattn_nb.nonlinearities import clip, identity, relu, softmax, tanh
 from infattn_nb.theory import softmax_weight
 
 T = Tokens(4, clip(100.))

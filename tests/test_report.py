@@ -16,8 +16,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from conftest import nightly
-from infattn_nb.huggingface.modules import READY
-from infattn_nb.nonlinearities import identity
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
@@ -38,6 +36,7 @@ from infattn_nb import (
     make_recall,
 )
 from infattn_nb import report as draw_report
+from infattn_nb.huggingface.modules import READY
 from infattn_nb.initialisation import infattn_report
 from infattn_nb.initialisation import report as report_room
 from infattn_nb.initialisation.report import (
@@ -52,6 +51,7 @@ from infattn_nb.initialisation.report import (
 )
 from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.initialisation.scan import scaled
+from infattn_nb.nonlinearities import identity
 
 HERE = Path(__file__).parent
 COMMAND = Path(sys.executable).with_name("infattn_report")

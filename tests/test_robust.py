@@ -17,19 +17,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from conftest import nightly
-from infattn_nb.attention.sampling import sample_outputs
-from infattn_nb.netsor.score_paths import Paths
-from infattn_nb.nonlinearities import (
-    gelu,
-    gelu_tanh,
-    identity,
-    leaky_relu,
-    relu,
-    silu,
-    softplus,
-    tanh,
-)
-from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower
 from numpy.random import default_rng
 
 import infattn_nb
@@ -47,10 +34,23 @@ from infattn_nb import (
     simulate,
     simulate_dense,
 )
+from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.learning import fitting
 from infattn_nb.learning.estimator import sequences
 from infattn_nb.netsor import attention
+from infattn_nb.netsor.score_paths import Paths
+from infattn_nb.nonlinearities import (
+    gelu,
+    gelu_tanh,
+    identity,
+    leaky_relu,
+    relu,
+    silu,
+    softplus,
+    tanh,
+)
 from infattn_nb.numerics import rng as factors
+from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower
 from infattn_nb.numerics.quadrature import cross_moment
 from infattn_nb.theory import compose
 

@@ -1,7 +1,6 @@
 """What may be changed in the layer: literal simulation with any weights against the recipe, masks, biases, correlations, narrow heads against closed forms."""
 import numpy as np
 import pytest
-from infattn_nb.nonlinearities import identity, relu, tanh
 from scipy.stats import ks_2samp
 
 from infattn_nb import Attention, Tokens, simulate_dense
@@ -17,6 +16,7 @@ from infattn_nb.convergence import (
     student,
     uniform,
 )
+from infattn_nb.nonlinearities import identity, relu, tanh
 
 KINDS = {"gaussian": gaussian, "uniform": uniform, "rademacher": rademacher, "sparse": sparse(.2), "student": student(5)}
 LAYERS = {"A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6), "low rank": (Attention(Tokens(2, identity), heads=3, head_width=2), 6),

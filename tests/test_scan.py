@@ -9,7 +9,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from infattn_nb.nonlinearities import relu, silu
 from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
 from infattn_nb import (
@@ -44,6 +43,7 @@ from infattn_nb.initialisation.scan import (
     strength_of,
     typical_norm,
 )
+from infattn_nb.nonlinearities import relu, silu
 
 WORDS = embedding_cov(range(6), 1., .3)
 SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)

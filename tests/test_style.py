@@ -8,8 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-
-import infattn_nb
+from public import PUBLIC
 
 pytestmark = pytest.mark.xdist_group("style")
 
@@ -52,8 +51,7 @@ def test_packed_lines_are_seen(line, kind): assert kind(ast.parse(line).body[0])
 
 def public_calls():
     "Every public function, class and method: name, and the object."
-    for name in infattn_nb.__all__:
-        x = getattr(infattn_nb, name)
+    for name, x in PUBLIC.items():
         if inspect.isfunction(x): yield name, x
         if inspect.isclass(x):
             if x.__module__.startswith("infattn_nb") and not issubclass(x, Exception): yield name, x

@@ -3,6 +3,11 @@ import re
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.stats import ks_2samp, norm
+
+from infattn_nb import Attention, Program, Tokens, limit, simulate
+from infattn_nb.netsor import attention, conv1d, lstm
 from infattn_nb.netsor.nodes import Score
 from infattn_nb.nonlinearities import (
     absolute,
@@ -15,12 +20,6 @@ from infattn_nb.nonlinearities import (
     tanh,
     times,
 )
-from infattn_nb.theory.proof import _conditional_variances, _parts_of_block
-from scipy.integrate import quad
-from scipy.stats import ks_2samp, norm
-
-from infattn_nb import Attention, Program, Tokens, limit, simulate
-from infattn_nb.netsor import attention, conv1d, lstm
 from infattn_nb.theory import (
     averaged_constant,
     averages,
@@ -31,6 +30,7 @@ from infattn_nb.theory import (
     gaussian_mean,
     split,
 )
+from infattn_nb.theory.proof import _conditional_variances, _parts_of_block
 
 pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 Σ = np.array([[1., .5], [.5, 4.]])

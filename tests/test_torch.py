@@ -14,10 +14,10 @@ from scipy.stats import ks_2samp
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch transformers")
 
 from conftest import nightly
-from infattn_nb.huggingface.modules import read_module
-from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
 
 from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov
+from infattn_nb.huggingface.modules import read_module
+from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
 torch.set_num_threads(1)

@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import columns, least_p, nightly
-from infattn_nb.nonlinearities import gelu_tanh, identity, relu, silu, tanh
-from infattn_nb.numerics.linalg import bartlett
 from oracle import literal, softmax
 
 from infattn_nb import Attention, Tokens, Transformer, embedding_cov
 from infattn_nb.convergence import participation_moments, row_overlap
+from infattn_nb.nonlinearities import gelu_tanh, identity, relu, silu, tanh
+from infattn_nb.numerics.linalg import bartlett
 
 
 def agree(pairs, level=1e-7):

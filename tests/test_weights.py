@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch", reason="torch is the other side of these co
 transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
 
 from conftest import least_p, nightly
-from infattn_nb.huggingface.modules import FAMILIES
 from scipy.special import entr
 
 from infattn_nb import Transformer, with_rule
+from infattn_nb.huggingface.modules import FAMILIES
 from infattn_nb.initialisation.scan import scaled
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs

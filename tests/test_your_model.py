@@ -10,10 +10,6 @@ from types import SimpleNamespace
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from infattn_nb.huggingface.modules import FAMILIES, MODELS
-from infattn_nb.huggingface.weights import handles_of
-from infattn_nb.nonlinearities import gelu, gelu_tanh, silu
-from infattn_nb.transformer.stream import several
 
 import infattn_nb
 from infattn_nb import (
@@ -27,10 +23,14 @@ from infattn_nb import (
     scan,
     with_rule,
 )
+from infattn_nb.huggingface.modules import FAMILIES, MODELS
+from infattn_nb.huggingface.weights import handles_of
 from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 from infattn_nb.initialisation.scan import Thresholds, depth_ratio, scaled
+from infattn_nb.nonlinearities import gelu, gelu_tanh, silu
 from infattn_nb.numerics import checks
+from infattn_nb.transformer.stream import several
 
 HUB = Path(__file__).parent/"data"/"configs"
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
@@ -97,7 +97,7 @@ def test_activations_by_their_names():
     for name, phi in dict(gelu=gelu, gelu_new=gelu_tanh, gelu_pytorch_tanh=gelu_tanh, silu=silu, swish=silu).items(): assert FeedForward(activation=name).activation is phi
 
 def test_completion_and_the_namespace():
-    assert not {"Any", "sys", "get_close_matches", "PUBLIC", "ROOM_OF", "TYPE_CHECKING", "import_module"} & set(dir(infattn_nb)) and "Transformer" in dir(infattn_nb)
+    assert not {"Any", "sys", "get_close_matches", "lazy_loader", "import_module"} & set(dir(infattn_nb)) and "Transformer" in dir(infattn_nb)
     from infattn_nb import transformers
     assert {"Transformer", "Block", "scan", "report", "with_rule", "embedding_cov"} <= set(dir(transformers)) and transformers.scan is scan and "Attention" not in dir(transformers)
     with pytest.raises(AttributeError, match="its names are"): transformers.nothing

@@ -19,7 +19,6 @@ from textwrap import wrap
 
 import yaml
 
-
 ROOT = Path(__file__).parent.parent
 NBS = ROOT/"nbs"
 PAGES = sorted(NBS.glob("*.ipynb"))
