@@ -1,8 +1,8 @@
 """The experiments on deep attention: wide networks against their circuits, and whether induction heads form.
 
-    python benchmarks/circuits.py widths induction strengths literal meeting speed [--seeds 8]
+    python benchmarks/circuits.py widths induction strengths explicit meeting speed [--seeds 8]
 
-writes nbs/data/circuits_<name>.csv (speed: nbs/data/benchmarks_circuits.json), from which the page on circuits is made. Each row depends on its seed alone; a test recomputes some. `literal` and torch's side of `speed` need PyTorch."""
+writes nbs/data/circuits_<name>.csv (speed: nbs/data/benchmarks_circuits.json), from which the page on circuits is made. Each row depends on its seed alone; a test recomputes some. `explicit` and torch's side of `speed` need PyTorch."""
 import argparse
 import itertools
 import json
@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT/"tests"))
 
 import numpy as np
 import pandas as pd
-from literal_circuits import (
+from reference_circuits import (
     composition,
     distances,
     last_scores,
@@ -98,7 +98,7 @@ def run_strengths(steps, networks=8, train=300):
         row |= {f"score {l}{h}: {named(a)} asks {named(b)}": size[k] for (l, h, a, b), size in sizes["score"].items()}
         yield row | {f"value: {named(a)}": size[k] for a, size in sizes["value"].items()}
 
-# --- literal networks of growing width on the same task, by torch
+# --- explicit networks of growing width on the same task, by torch
 
 MOMENTS = 0, 300, 600, 1000, 1400, 1800, 2400, 3000
 LITERAL = {64: 8, 256: 8, 1024: 3} # width: how many networks
@@ -187,7 +187,7 @@ def ours():
     return time.process_time() - begun
 
 def torch_seconds(n, steps=3):
-    "Processor seconds of one step of one literal network of width n whose heads are n×n, as one writes it in torch: autograd, SGD, single precision."
+    "Processor seconds of one step of one explicit network of width n whose heads are n×n, as one writes it in torch: autograd, SGD, single precision."
     import torch
     torch.set_num_threads(1)
     X, y = (torch.tensor(x, dtype=torch.float32) for x in speed_data())
@@ -226,7 +226,7 @@ def speed():
 
 TABLES = {
     "meeting": lambda seeds: [row for n, most in MEETINGS.items() for seed in range(min(most, 2*seeds)) for row in run_meeting(n, seed)],
-    "literal": lambda seeds: [row for n, most in LITERAL.items() for seed in range(min(most, seeds)) for row in run_literal(n, seed, stable_rate())],
+    "explicit": lambda seeds: [row for n, most in LITERAL.items() for seed in range(min(most, seeds)) for row in run_literal(n, seed, stable_rate())],
     "strengths": lambda seeds: [row for steps in (0, 300, 600, 1000, 1400, 1800, 2400, 3000) for row in run_strengths(steps, seeds)],
     "widths": lambda seeds: [run_widths(case, n, seed) for case in CASES for n, most in WIDTHS.items() for seed in range(min(most, 2*seeds))],
     "induction": lambda seeds: [row for layers, heads in ((1, 2), (2, 1), (2, 2), (2, 4)) for steps in (300, 1000, 3000) for row in run_induction(layers, heads, steps, seeds)]}

@@ -116,7 +116,7 @@ def against_literal(width=1024, size=4):
                                         lambda: y1.rvs(BLOCK, 0))
         case = f"{name} tokens, s = {S}, H = {H}, n = {width}"
         for what, t in (("all outputs", full), ("one output", one)):
-            row("literal simulation", f"{case}: {what}", t/BLOCK,
+            row("explicit simulation", f"{case}: {what}", t/BLOCK,
                 "faster than with all matrices", dense/size/(t/BLOCK))
 
 def numbers_alone():
@@ -150,7 +150,7 @@ def programs(width=4096, size=16):
     y = mlp(p, p.inputs(np.eye(4) + .5), depth=3)
     dense, fast = side_by_side(lambda: simulate(p, y, width, size=1, rng=0, dense=True),
                                lambda: simulate(p, y, width, size=size, rng=0))
-    row("programs", f"3-layer perceptron, 4 inputs, n = {width}", fast/size,
+    row("programs", f"3-layer plain, 4 inputs, n = {width}", fast/size,
         "faster than dense=True", dense/(fast/size))
 
 def growth():
@@ -178,8 +178,8 @@ def memory():
         return most
     layer, square = Attention(Tokens(S, relu), heads=H), lambda y: (y**2).sum(0)
     dense = peak(lambda: simulate_dense(layer, 4096, 1, 0))
-    of = "of the literal simulation"
-    row("memory", "literal simulation, n = 4,096, one sample", dense, of, 1)
+    of = "of the explicit simulation"
+    row("memory", "explicit simulation, n = 4,096, one sample", dense, of, 1)
     for n in (4096, 10**6):
         most = peak(lambda: layer.law(n).rvs(64, 0, executor=ONE))
         row("memory", f"law.rvs, n = {n:,}, 64 samples", most, of, most/dense)

@@ -89,7 +89,7 @@ def speed_data():
     return rng.standard_normal((SIZE["P"], SIZE["s"], SIZE["d"])), rng.standard_normal(SIZE["P"])
 
 def torch_step(m):
-    "A function that trains one literal network of width m for some steps, as one writes it in torch: a batched layer, autograd, SGD."
+    "A function that trains one explicit network of width m for some steps, as one writes it in torch: a batched layer, autograd, SGD."
     import torch
     torch.set_num_threads(1)
     X, y = (torch.tensor(x, dtype=torch.float32) for x in speed_data())
@@ -108,7 +108,7 @@ def torch_step(m):
             descent.step()
     return train
 
-def literal_seconds(m, steps=10):
+def explicit_seconds(m, steps=10):
     "Processor seconds of one step of one network."
     train = torch_step(m)
     train(2)
@@ -124,7 +124,7 @@ def speed():
         total = ours(m)
         rows.append(dict(section="training", case=f"m = {m:g}".replace("inf", "∞"), value=total, each=total/each))
     for m in (16, 1024):
-        rows.append(dict(section="training, torch", case=f"m = {m}", each=literal_seconds(m)))
+        rows.append(dict(section="training, torch", case=f"m = {m}", each=explicit_seconds(m)))
     versions = dict(python=f"{sys.version_info[0]}.{sys.version_info[1]}", numpy=np.__version__, scipy=scipy.__version__, processors=os.cpu_count())
     try: versions["torch"] = __import__("torch").__version__
     except ImportError: pass

@@ -75,7 +75,7 @@ class Nonlinearity:
         given = self.derivative
         by_argument = given if isinstance(given, tuple) else (given,)
         if len(by_argument) != self.arity:
-            checks.refuse("derivative", f"be {self.arity} functions, one per argument",
+            checks.reject("derivative", f"be {self.arity} functions, one per argument",
                           len(by_argument), "pass a tuple of them")
         for d in by_argument:
             meet(d, [x]*self.arity, name="derivative")
@@ -84,7 +84,7 @@ class Nonlinearity:
         if x and hasattr(x[0], "program"):
             return x[0].program.nonlin(self, *x)
         if len(x) != self.arity:
-            checks.refuse(self, f"get as many arrays as arguments, {self.arity}",
+            checks.reject(self, f"get as many arrays as arguments, {self.arity}",
                           len(x), "apply it to each array", TypeError)
         return np.asarray(self.fn(*map(floats, x)), dtype=float)[()]
 
@@ -121,7 +121,7 @@ class Nonlinearity:
             without `return_error`, if a quadrature leaves a tenth of an entry open
         """
         if self.arity != 1:
-            checks.refuse("dual", "be asked of a function of one argument",
+            checks.reject("dual", "be asked of a function of one argument",
                           f"{self} of {self.arity}", "write a program, take its limit")
         Σ = checks.cov(cov)
         i, j = np.triu_indices(Σ.shape[-1])
@@ -148,7 +148,7 @@ def resolved(K, error, phi):
     size = root[..., :, None]*root[..., None, :]
     if (error > .1*size).any():
         worst = (error/np.where(size > 0, size, 1.)).max()
-        checks.refuse(phi, "have second moments that 400 Hermite polynomials resolve",
+        checks.reject(phi, "have second moments that 400 Hermite polynomials resolve",
                       f"an error of {worst:.0%}",
                       "pass its `closed_form`, or ask `dual` for the error")
     return K
@@ -174,12 +174,12 @@ def meet(fn, # what should act on each coordinate alike
             z = fn(*(x[..., some] for x in vectors), *scores)
     except Exception as e:
         arguments = f"{len(vectors)} arrays" + f" and {len(scores)} scores"*bool(scores)
-        checks.refuse(name, f"be a function of {arguments}",
+        checks.reject(name, f"be a function of {arguments}",
                       f"{type(e).__name__} from it ({e})",
                       "vectorise it, change nothing in place, or mend `arity`")
     y = checks.returned(y, name, vectors[0].shape, "vectorise it or mend its domain")
     if np.shape(z) != y[..., some].shape or not np.allclose(z, y[..., some]):
-        checks.refuse(name, "act on each coordinate alike", "one that mixes them",
+        checks.reject(name, "act on each coordinate alike", "one that mixes them",
                       "pass e.g. np.tanh, not a mean, a norm or a sort")
 
 def value_key(x): # anything: an array, a function, a number
@@ -548,7 +548,7 @@ def below_top(x, axis):
     "x less its largest entry along `axis`, a new array, and that entry."
     top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     if not np.isfinite(top).all():
-        checks.refuse("x", "have a finite largest score along `axis`",
+        checks.reject("x", "have a finite largest score along `axis`",
                       "none, NaN or infinity", "mend the scores or the mask")
     with np.errstate(over="ignore"):
         return np.asarray(x - top), top
@@ -659,7 +659,7 @@ def _mixed(found, i, j, ρ):
 # %% ../nbs/44_functions.ipynb #sl-moments
 #| code-fold: true
 def slope_moments(phi, cov):
-    r"""What the way back through $\phi$ needs of a pair of Gaussians.
+    r"""What the backward pass through $\phi$ needs of a pair of Gaussians.
 
     Parameters
     ----------

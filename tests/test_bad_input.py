@@ -293,7 +293,7 @@ CASES += [
     (lambda: checks.shape(True), TypeError, "`size`"),
     (lambda: checks.shape([[1], [2, 3]]), TypeError, "`size`"),
     (lambda: LAW.rvs(NAN), TypeError, "`size`"),
-    (lambda: LAW.rvs(10**18), ValueError, "`size` must leave room in memory"),
+    (lambda: LAW.rvs(10**18), ValueError, "`size` must fit into memory"),
     (lambda: LAW.rvs(10**30), ValueError, "with `fold`"),
     (lambda: G.rvs(2, scale="wide"), TypeError, "`scale`"),
     (lambda: draw(5, 10), TypeError, "`sample` must be a function"),
@@ -450,7 +450,7 @@ CASES += [
     (lambda: cumulants(np.eye(4), [1.]), ValueError, "two rows per score"),
     (lambda: quadratic_form(3), ValueError, "`c`"),
     (lambda: first_order(Attention(T), [0.], step=0.), ValueError, "`step`"),
-    (lambda: literal_seconds("fig2a", trials="a"), TypeError, "`trials`"),
+    (lambda: explicit_seconds("fig2a", trials="a"), TypeError, "`trials`"),
     (lambda: split(5, np.tanh, np.tanh, np.tanh, 4), TypeError, "`layer`"),
     (lambda: split(Attention(T, heads=INF), np.tanh, np.tanh, np.tanh, 4), ValueError, "finitely many heads"),
     (lambda: split(TWO, np.tanh, np.tanh, np.tanh, 4, i=9), ValueError, "`i`"),
@@ -607,9 +607,9 @@ CASES += [
     (lambda: reproduce(only=["fig1a", 5]), ValueError, "`only`"),
     (lambda: reproduce(out=5), TypeError, "`out`"),
     (lambda: reproduce(only="fig2a", executor=4), TypeError, "`executor`"),
-    (lambda: literal_seconds("fig9"), ValueError, "'fig9'"),
-    (lambda: literal_seconds("fig2a", samples=-5), ValueError, "`samples`"),
-    (lambda: literal_seconds("fig2a", samples=NAN), TypeError, "`samples`"),
+    (lambda: explicit_seconds("fig9"), ValueError, "'fig9'"),
+    (lambda: explicit_seconds("fig2a", samples=-5), ValueError, "`samples`"),
+    (lambda: explicit_seconds("fig2a", samples=NAN), TypeError, "`samples`"),
     (lambda: sweep("fig2a", trials=10**12), ValueError, "at most"),
     (lambda: sweep("fig2a", seed=10**5000), ValueError, "at most"),
     (lambda: sweep("fig2a", blocks=5), TypeError, "`blocks`"),
@@ -882,14 +882,14 @@ def refused_in(path):
 TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "training", "transformer", "report"))]
 
 @lru_cache
-def refused(): return {f for path in TABLES for f in refused_in(path)}
+def rejected(): return {f for path in TABLES for f in refused_in(path)}
 
 NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit Training ProgramGradients gaussian uniform rademacher LimitErrorResult Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
 
 @pytest.mark.parametrize("name", sorted(set(PUBLIC) - NOTHING_TO_REFUSE))
 def test_every_public_function_has_its_wrong_inputs(name):
     x = PUBLIC[name]
-    assert name in refused() or not (inspect.isfunction(x) or inspect.isclass(x))
+    assert name in rejected() or not (inspect.isfunction(x) or inspect.isclass(x))
 
 def test_rounding_is_forgiven():
     checks.cov(np.diag([1, -1e-13]))

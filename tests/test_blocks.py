@@ -1,10 +1,10 @@
-"""Blocks that compose: against literal simulation with all their matrices, the limit of wide heads, and identities between parts."""
+"""Blocks that compose: against explicit simulation with all their matrices, the limit of wide heads, and identities between parts."""
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from conftest import columns, least_p, nightly
-from oracle import literal
+from reference import explicit
 
 from infattn_nb import (
     Attention,
@@ -63,7 +63,7 @@ CASES = dict(
 def test_literal_simulation(name):
     "Every part, against all matrices: 4,000 networks each."
     t, n = CASES[name]
-    X, scores = literal(t, n, 4000, np.random.default_rng(0))
+    X, scores = explicit(t, n, 4000, np.random.default_rng(0))
     gram, unit = X @ X.mT/n, X[..., 0]
     for c in (0, 1):
         y = t.chain(n, 4000, 1 + c, coords=c, scores=scores is not None)
@@ -152,13 +152,13 @@ def test_flat_arguments_are_blocks():
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("n", (9, np.inf))
 def test_records(name, n):
-    "What is kept for the way back says how the block came about, and keeping it changes no network."
+    "What is kept for the backward pass says how the block came about, and keeping it changes no network."
     t = replace(CASES[name][0], blocks=[replace(b, feedforward=replace(b.feedforward, units=2)) if b.feedforward else b for b in CASES[name][0].blocks])
     heads = t.most_heads
     if n < np.inf and heads and n % heads: n = 8 if heads != 3 else 9
     def records(keep):
         rng = np.random.default_rng(1)
-        return list(t.walk(t.start(n, 0, 6, rng), rng, keep))
+        return list(t.forward(t.start(n, 0, 6, rng), rng, keep))
     a, b = records(None), records("all")
     for x, y in zip(a, b, strict=True): np.testing.assert_array_equal(x.out.gram(), y.out.gram())
     for block, record in zip(t.blocks, b):
@@ -186,14 +186,14 @@ def test_records(name, n):
                     shared = s.heads//(s.groups or s.heads)
                     V, K = (np.repeat(x, shared, axis=1) for x in (r.V, r.K))
                     F = s.var_o/(s.heads*m)*np.einsum("bhik,bhjk->bij", A @ V, A @ V)
-                    if s.literal: assert r.Q.shape[-1] == m
+                    if s.explicit: assert r.Q.shape[-1] == m
                     else: np.testing.assert_allclose(s.score_scale*r.Q @ K.mT/np.sqrt(m), r.P, rtol=1e-9, atol=1e-10)
                 np.testing.assert_allclose(r.F, F, rtol=1e-9, atol=1e-12)
 
 @pytest.mark.power("distribution functions .07 apart")
 @pytest.mark.parametrize("m", (3, 12))
 def test_queries_and_keys_of_a_record(m):
-    "QQᵀ, KKᵀ and QKᵀ have jointly the law of literal queries and keys, though only their inner products were drawn."
+    "QQᵀ, KKᵀ and QKᵀ have jointly the law of explicit queries and keys, though only their inner products were drawn."
     N, R = 4000, np.linalg.cholesky(COV)
     a = SelfAttention(2, m, 1, var_q=2., var_k=.5)
     r = a.forward(np.broadcast_to(R, (N, 4, 4)), 1., np.random.default_rng(0), keep="all")

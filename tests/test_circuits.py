@@ -1,4 +1,4 @@
-"""Deep attention as its circuits: against wide networks from the same start, finite differences, the layer of one, and what is refused."""
+"""Deep attention as its circuits: against wide networks from the same start, finite differences, the layer of one, and what is rejected."""
 import json
 import pickle
 from importlib import import_module
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import least_p, nightly
-from literal_circuits import (
+from reference_circuits import (
     Plain,
     Wide,
     WrongRates,
@@ -142,7 +142,7 @@ TORCH_CASES = { # as in torch_circuits.py: network, causal?, every position read
 
 @pytest.mark.parametrize("name", TORCH_CASES)
 def test_literal_networks_are_torchs(name):
-    "Its autograd and SGD on every matrix, twenty steps: the oracle's values to rounding. Without the readout's own step, or with a causal mask forgotten, they are others."
+    "Its autograd and SGD on every matrix, twenty steps: the reference's values to rounding. Without the readout's own step, or with a causal mask forgotten, they are others."
     depth, causal, every = TORCH_CASES[name]
     rows, y = data(7, d=3, every=every, causal=causal)
     theirs = TORCH[name]
@@ -348,7 +348,7 @@ def test_a_stored_row_of_widths():
     assert fresh["far"] == pytest.approx(row["far"], rel=1e-4)
 
 def test_a_stored_meeting():
-    "The first hundred steps of a literal network beside its circuits again."
+    "The first hundred steps of a explicit network beside its circuits again."
     circuits = circuits_bench()
     kept = pd.read_csv(circuits.DATA/"circuits_meeting.csv").query("n == 64 and seed == 3 and steps <= 100")
     fresh = pd.DataFrame(circuits.run_meeting(64, 3, moments=(0, 50, 100)))
@@ -367,7 +367,7 @@ def test_a_stored_row_of_literal_networks():
     "The first 300 steps again; single precision leaves the last digits open."
     pytest.importorskip("torch", reason="PyTorch is large and only the other side")
     circuits = circuits_bench()
-    kept = pd.read_csv(circuits.DATA/"circuits_literal.csv").query("n == 64 and seed == 1")
+    kept = pd.read_csv(circuits.DATA/"circuits_explicit.csv").query("n == 64 and seed == 1")
     for fresh in circuits.run_literal(64, 1, circuits.stable_rate(), moments=(0, 300)):
         row = kept[kept["steps"] == fresh["steps"]].iloc[0]
         assert fresh["loss"] == pytest.approx(row["loss"], rel=1e-5 if fresh["steps"] == 0 else .02)

@@ -19,7 +19,7 @@ from infattn_nb.numerics import psd_factor
 from infattn_nb.numerics.quadrature import line
 from infattn_nb.paper import (
     figures,
-    literal_seconds,
+    explicit_seconds,
     paper_layer,
     read_table,
     reproduce,
@@ -106,8 +106,8 @@ def test_heads_follow_the_asymptote():
     assert kde[0].mean() > kde[-1].mean() > 1000*D[-1]
 
 def testcost_table():
-    assert literal_seconds("heads") == 0
-    one, ten = (literal_seconds("fig3b", trials=t, samples=s) for t, s in ((1, 100), (10, 1000)))
+    assert explicit_seconds("heads") == 0
+    one, ten = (explicit_seconds("fig3b", trials=t, samples=s) for t, s in ((1, 100), (10, 1000)))
     assert ten == pytest.approx(100*one) and one > 0
     head, *rows = cost_table({"fig3b": 30., "heads": 4000.}, 10, None, 2)
     assert "extrapolated" in head and [r.split()[:3] for r in rows] == [["fig3b", "30.0", "s"], ["heads", "1.1", "h"], ["total", "1.1", "h"]]

@@ -125,7 +125,7 @@ def test_configs_of_the_hub(name):
     if n < 800: assert np.isfinite(t.chain(size=2, rng=0).gram).all()
 
 def test_entries_of_configs():
-    "Sliding windows, angles of long contexts, layers of two kinds, several texts, entries that are refused."
+    "Sliding windows, angles of long contexts, layers of two kinds, several texts, entries that are rejected."
     gemma = json.loads(HUB["gemma-3-4b-it"].read_text())
     gemma["text_config"] |= dict(sliding_window=3)
     blocks = Transformer.from_config(gemma, 6).blocks

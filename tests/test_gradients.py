@@ -1,4 +1,4 @@
-"""Gradients of random transformers against torch's automatic differentiation (stored, see torch_gradients.py), literal networks in NumPy, and exact identities."""
+"""Gradients of random transformers against torch's automatic differentiation (stored, see torch_gradients.py), explicit networks in NumPy, and exact identities."""
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from gradient_cases import (
     statistics,
     telling,
 )
-from oracle import Literal
+from reference import Explicit
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
@@ -74,9 +74,9 @@ def readout(c, b, rng):
     return np.broadcast_to(X, (b, *X.shape)), r
 
 def sample(name, size, rng, broken=None):
-    "Statistics of literal networks."
+    "Statistics of explicit networks."
     c = case(name)
-    net = Literal(ensemble(c), c["n"], size, rng, broken)
+    net = Explicit(ensemble(c), c["n"], size, rng, broken)
     streams, dX, grads = net.gradients(*readout(c, size, rng))
     X, dX = (np.stack(x, 1) for x in (streams, dX))
     norms = {k: np.stack([W[k][1]*(g[k]**2).sum((1, 2)) for W, g in zip(net.layers, grads)], 1) for k in net.layers[0]}
@@ -87,10 +87,10 @@ LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "outpu
 
 @pytest.mark.parametrize("name", LITERAL)
 def test_literal_way_back_is_a_derivative(name, h=1e-5):
-    "The oracle itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
+    "The reference itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
     rng = np.random.default_rng(0)
     c = case(name)
-    net = Literal(ensemble(c), c["n"], 3, rng)
+    net = Explicit(ensemble(c), c["n"], 3, rng)
     X, r = readout(c, 3, rng)
     loss = lambda X: (r*net.forward(X)[1]).sum((1, 2))
     _, dX, grads = net.gradients(X, r)
@@ -153,7 +153,7 @@ def test_what_a_sum_knows_is_shared_out(norm, parallel, monkeypatch):
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
 def test_a_norm_of_all_queries_is_none_of_each_head(seed=0):
-    "Against torch's side: heads normalised one by one, on the way there, or on the way back alone."
+    "Against torch's side: heads normalised one by one, in the forward pass, or in the backward pass alone."
     name = "norm of all queries"
     c, theirs = case(name), stored(name)
     t = ensemble(c)
@@ -184,9 +184,9 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     K, μ = np.array([[1, .6, 0], [.6, 1, .1], [0, .1, 1.2]]), np.array([.5, -.3, 0])
     build = lambda a, f: Transformer(K, blocks=[Block(a, f, normaliser=Norm(kind), **options)]*2, mean=μ, final_norm=final)
     limit = drawn(build(a, f), np.inf, 1500, seed, np.eye(3))
-    wide = replace(a, head_width=a.head_width or (400 if a.literal else 10**5))
+    wide = replace(a, head_width=a.head_width or (400 if a.explicit else 10**5))
     far = drawn(build(wide, f and replace(f, units=4096/n)), n, 300 if f else 1500, seed + 1, np.eye(3))
-    own = ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.literal else () # finitely many units and axes keep a spread of their own
+    own = ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.explicit else () # finitely many units and axes keep a spread of their own
     keys = [k for k in limit if not k.startswith(own) and min(limit[k].std(), far[k].std()) > 1e-4]
     assert len(keys) > 10
     assert least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (limit, far))) > LEVEL
@@ -196,8 +196,8 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
 def test_groups_of_plain_heads(seed=0):
     "Plain heads of a group, drawn by their inner products, against the same drawn coordinate by coordinate."
     plain = SelfAttention(4, 6, 1, var_q=9.)
-    literal = replace(plain, rotary=Rotary(frequencies=(0., 0., 0.))) # turns nothing, but draws all coordinates
-    a, b = (drawn(Transformer(np.eye(3), blocks=[Block(x, None)]), 12, 4000, seed + k, np.eye(3)) for k, x in enumerate((plain, literal)))
+    explicit = replace(plain, rotary=Rotary(frequencies=(0., 0., 0.))) # turns nothing, but draws all coordinates
+    a, b = (drawn(Transformer(np.eye(3), blocks=[Block(x, None)]), 12, 4000, seed + k, np.eye(3)) for k, x in enumerate((plain, explicit)))
     assert smallest(a, b) > LEVEL
 
 SAME = np.ones((4, 4))

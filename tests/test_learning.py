@@ -1,4 +1,4 @@
-"""Learning: evidence and posterior against brute force, the exact law, literal matrices, closed forms; calibration, determinism, bad input, scikit-learn as a client."""
+"""Learning: evidence and posterior against brute force, the exact law, explicit matrices, closed forms; calibration, determinism, bad input, scikit-learn as a client."""
 import pickle
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -69,7 +69,7 @@ def expected(P, seed, scale):
 # --- brute force over the one or two latent numbers that matter
 
 def weights(x, N, mask=None):
-    "Attention of one sequence, row by row: the literal formula."
+    "Attention of one sequence, row by row: the explicit formula."
     G = x @ N @ x.T
     if mask is not None: G = np.where(mask, G, -np.inf)
     A = np.exp(G - G.max(1, keepdims=True))
@@ -296,7 +296,7 @@ def bump(z): return -.5*((z - 1)**2).sum(0)/.5**2, (1 - z)/.5**2
 
 @pytest.mark.power("mean .03 off")
 def test_moves_leave_the_posterior_as_it_is():
-    "Whatever metric and step: here a poor metric and a step at which a third is refused."
+    "Whatever metric and step: here a poor metric and a step at which a third is rejected."
     rng = default_rng(0)
     cloud = cloud_at(.8 + rng.standard_normal((3, 20_000))*.2**.5, bump) # the posterior: mean 1/(1 + 1/4), variance 1/(1 + 4)
     metric = borrowed_metric(rng.standard_normal((3, 20_000))*[[1.], [2.], [.5]], ((3, 1),))
@@ -386,7 +386,7 @@ def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
     np.testing.assert_allclose(S, np.mean([f @ f.T for f in features(layer, target.view, layer.split(z))], axis=0), rtol=1e-9)
 
 def test_hundreds_of_sequences_and_infinitely_many_heads():
-    "The kernel regression of literal formulas, beyond one piece of memory."
+    "The kernel regression of explicit formulas, beyond one piece of memory."
     X, y = data(300, 3, 2)
     m = AttentionRegressor(np.inf, alpha=.3, random_state=0, n_islands=2, n_particles=16).fit(X[:280], y[:280])
     (Uq, a), (Uk, b), _ = m.layer_.bases
@@ -474,7 +474,7 @@ def test_stored_tables_are_what_the_command_writes(name):
 def test_stored_results_on_real_data(model):
     "One split of the smooth models, fitted again."
     learning = import_module("learning")
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test reference only")
     fresh = learning.run_real(0, "diabetes, features", model)
     row = learning.stored_row("real", seed=0, task=fresh["task"], model=model)
     assert row["r2"] == pytest.approx(fresh["r2"], abs=1e-3)
@@ -491,7 +491,7 @@ def test_a_stored_row_of_widths():
 def test_stored_rows_of_one_head_on_real_data(name):
     "One split, tuned and explored again: the same bytes on the same machine, elsewhere within the spread of its islands."
     learning = import_module("learning")
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test reference only")
     task = "digits, patches"
     fresh = learning.run_real(0, task, "1 head") if name == "real" else learning.run_longer(0, task, 1, 2)
     row = learning.stored_row(name, seed=0, task=task, **dict(model="1 head") if name == "real" else {})
@@ -585,13 +585,13 @@ def test_a_bar_that_fails_freezes_no_fit(stream, monkeypatch):
             assert (fit.result(timeout=60).latents_ == silent.latents_).all()
 
 def test_heads_in_a_grid_search():
-    search = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test oracle only")
+    search = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test reference only")
     X, y = data(8, 3, 2)
     grid = search.GridSearchCV(AttentionRegressor(random_state=0, **SMALL), {"heads": np.array([1, 2, np.inf])}, cv=2, error_score="raise").fit(X, y)
     assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
 
 def test_scores_of_little():
-    "One sequence has no spread; weights that are all zero are refused."
+    "One sequence has no spread; weights that are all zero are rejected."
     X, Y = data(7, 3, 2, D=3)
     m = AttentionRegressor(random_state=0, **SMALL).fit(X, Y)
     with pytest.warns(UserWarning, match="two sequences"): assert np.isnan(m.score(X[:1], Y[:1]))
@@ -662,7 +662,7 @@ def test_padding_never_changes_a_number(options):
         np.testing.assert_allclose(rows.sum(-1), 1.)
 
 def test_padding_never_changes_a_fit():
-    "The likelihood of a layer with ragged sequences is that of literal attention, sequence by sequence."
+    "The likelihood of a layer with ragged sequences is that of explicit attention, sequence by sequence."
     X, y = ragged(seed=3)
     for readout in (-1, "mean"):
         layer = training_layer(padded(X), 2, readout=readout)
@@ -857,12 +857,12 @@ class OneToken(AttentionRegressor):
     def _ready(self, X): return super()._ready(self._tokens(X))
     def _tokens(self, X): return X if hasattr(X, "toarray") or np.ndim(X) != 2 else np.asarray(X)[:, None]
 
-WORDING = {"check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # refused, but in this package's own sentence
-           "check_dtype_object", "check_regressor_data_not_an_array"} # arrays of objects and things that hide an array are refused
+WORDING = {"check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # rejected, but in this package's own sentence
+           "check_dtype_object", "check_regressor_data_not_an_array"} # arrays of objects and things that hide an array are rejected
 
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks():
-    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test oracle only")
+    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test reference only")
     results = checks.check_estimator(OneToken(n_particles=4, n_islands=1, n_moves=1, random_state=0), on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
     assert set(failed) <= WORDING, failed
@@ -870,7 +870,7 @@ def test_scikit_learn_checks():
     checks.check_estimator(AttentionRegressor())
 
 def test_scikit_learn_clients():
-    base, selection = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed: it is a test oracle only"), pytest.importorskip("sklearn.model_selection")
+    base, selection = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed: it is a test reference only"), pytest.importorskip("sklearn.model_selection")
     X, y = data(12, 3, 2)
     m = AttentionRegressor(2, random_state=0, **SMALL)
     assert base.clone(m).get_params() == m.get_params() and base.is_regressor(m)
@@ -880,7 +880,7 @@ def test_scikit_learn_clients():
 @pytest.mark.filterwarnings("ignore")
 def test_more_scikit_learn_clients():
     "Pipeline from a table, cross-validation, lists of sequences, pickle."
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test reference only")
     from sklearn.model_selection import GridSearchCV, cross_val_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -900,14 +900,14 @@ def test_more_scikit_learn_clients():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_cross_validation_on_two_processes(): # whose imports take long
-    selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test oracle only")
+    selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test reference only")
     X, y = data(20, 3, 2)
     one, two = (selection.cross_val_score(AttentionRegressor(random_state=0, **SMALL), X, y, cv=3, n_jobs=k) for k in (1, 2))
     np.testing.assert_array_equal(one, two)
 
 def test_as_in_gaussian_process_regressor():
     "Uniform weights against scikit-learn's Gaussian process with the linear kernel of the mean tokens."
-    gp = pytest.importorskip("sklearn.gaussian_process", reason="scikit-learn is not installed: it is a test oracle only")
+    gp = pytest.importorskip("sklearn.gaussian_process", reason="scikit-learn is not installed: it is a test reference only")
     X, y = data(8, 3, 2)
     ours = AttentionRegressor(scaling="linear", alpha=.1).fit(X[:5], y[:5])
     theirs = gp.GaussianProcessRegressor(gp.kernels.DotProduct(sigma_0=0, sigma_0_bounds="fixed"), alpha=.1, optimizer=None).fit(X.mean(1)[:5], y[:5])
@@ -928,7 +928,7 @@ def test_recall_is_recall():
 
 def test_score_is_scikit_learns():
     "The plain mean over outputs, weights of sequences, outputs that never change."
-    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed: it is a test oracle only")
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed: it is a test reference only")
     from infattn_nb.learning.estimator import r_squared
     rng = default_rng(0)
     y, guess, w = rng.standard_normal((20, 3))*[1., 10., .1], rng.standard_normal((20, 3)), rng.random(20)

@@ -1,4 +1,4 @@
-"""Rows of any length: the doubling against grids, integrals, draws and itself; frozen rows; what long rows refuse."""
+"""Rows of any length: the doubling against grids, integrals, draws and itself; frozen rows; what long rows reject."""
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_known_values(τ, s, mean, one, two):
         assert error < 1e-8*value
 
 def grid(s, τ):
-    "The oracle in few dimensions: one head's u on shifted grids of the score differences."
+    "The reference in few dimensions: one head's u on shifted grids of the score differences."
     P = np.eye(s) - 1/s
     basis = np.linalg.svd(P)[0][:, :s-1]
     u = lambda g: (softmax(τ*basis @ g, axis=0)**2).sum(0)
@@ -61,9 +61,9 @@ def grid(s, τ):
 @pytest.mark.parametrize("s", [2, 3, 4])
 @pytest.mark.parametrize("τ", nightly([.1, .5, 1.], .5))
 def test_few_tokens_agree_with_grids(s, τ):
-    oracle = mixture_of_heads(grid(s, τ))
-    value, error = oracle.sf(YS*oracle.std(), return_error=True)
-    doubled = tails(row_points(np.ones(s), τ), sd=oracle.std())
+    reference = mixture_of_heads(grid(s, τ))
+    value, error = reference.sf(YS*reference.std(), return_error=True)
+    doubled = tails(row_points(np.ones(s), τ), sd=reference.std())
     assert (np.abs(doubled - value) < error + 1e-9*value).all()
 
 def agree_with_other_steps_and_integrals(s, τ, mean, tail):
@@ -343,9 +343,9 @@ def second_differences(s, τ, step, nodes):
 def test_width_term_by_second_differences(s, τ, nodes):
     from infattn_nb.convergence.long_sequences import _slope
     once, twice = (second_differences(s, τ, step, nodes) for step in (.02, .04))
-    oracle, found = (4*once - twice)/3, width_term(s, τ)
-    np.testing.assert_allclose(found, oracle, rtol=1e-5)
-    assert abs(found - 2/s*τ**2*_slope(s, τ**2) - oracle) > .1*abs(oracle) # what stood here before
+    reference, found = (4*once - twice)/3, width_term(s, τ)
+    np.testing.assert_allclose(found, reference, rtol=1e-5)
+    assert abs(found - 2/s*τ**2*_slope(s, τ**2) - reference) > .1*abs(reference) # what stood here before
 
 @pytest.mark.power("half the term, by more than nine standard errors")
 def test_width_term_by_literal_draws():

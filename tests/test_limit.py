@@ -137,7 +137,7 @@ def test_atoms():
     assert (law.rvs(1000, rng=0) == 0).mean() == pytest.approx(.5, abs=.1)
 
 def test_a_variance_next_to_zero():
-    "The rest of the law must not suffer; what floats cannot hold is refused."
+    "The rest of the law must not suffer; what floats cannot hold is rejected."
     for tiny in (0., 1e-307):
         law = ScaleMixture([tiny, 1.])
         assert law.pdf(1.) == pytest.approx(norm.pdf(1.)/2) and law.sf(1.) == pytest.approx(norm.sf(1.)/2)

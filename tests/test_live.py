@@ -26,7 +26,7 @@ from tables import (
     law_entry,
     layer_at,
     limit_entry,
-    perceptron_limit,
+    mlp_limit,
 )
 
 from infattn_nb import AttentionDescent, Program, Transformer
@@ -92,7 +92,7 @@ def test_tables_are_small_and_whole():
     table = stored("kernel.json")
     assert table["tau"] == list(TAUS) and table["heads"] == list(HEADS) and table["tokens"] == list(TOKENS)
     assert all(len(table["laws"][f"{s},{H}"]) == len(TAUS) for s in TOKENS for H in HEADS)
-    np.testing.assert_allclose(stored("theorem.json")["perceptron"], perceptron_limit(), rtol=1e-9)
+    np.testing.assert_allclose(stored("theorem.json")["mlp"], mlp_limit(), rtol=1e-9)
 
 def test_modules_are_small_and_need_nobody():
     for path in (NBS/"live").glob("*.js"):
@@ -160,7 +160,7 @@ PAGE = page("kernel theorem map judge explorer", r"""
 
   // B: every width, both networks, both scales
   const n = range(B, "width n"), spreads = {};
-  for (const kind of ["perceptron", "attention"]) for (const scale of ["1/n", "1/√n"]) {
+  for (const kind of ["MLP", "attention"]) for (const scale of ["1/n", "1/√n"]) {
     press(B, kind); press(B, scale);
     for (let k = 0; k <= +n.max; k++) {
       move(n, k); spreads[`${kind} ${scale} ${B.dataset.width}`] = +B.dataset.sd;
@@ -169,7 +169,7 @@ PAGE = page("kernel theorem map judge explorer", r"""
         if (!(+B.dataset.top > 0)) wrong.push(["bars", kind, scale, k]); // narrow networks reach below zero
     }
   }
-  press(B, "perceptron");
+  press(B, "MLP");
   const dead = [...B.querySelectorAll("button")].filter(b => b.disabled).map(b => b.textContent).join();
   if (dead !== "1/√n,1/n") wrong.push(["dead switches", dead]);
   press(B, "attention");
@@ -276,7 +276,7 @@ PAGE = page("kernel theorem map judge explorer", r"""
   const network = times(4000, () => kernel.drawNetwork(2, 2, 3).S).map(S => [S[0][0], S[0][1], S[1][1]]);
   const own = (m, make) => times(m, () => { const x = make(); return x.F(x.δ); });
   const averages = {attention: own(3000, () => theorem.attentionNetwork(16, "1/√n")), linear: own(3000, () => theorem.attentionNetwork(16, "1/n")),
-                    perceptron: own(3000, () => theorem.perceptronNetwork(16))};
+                    mlp: own(3000, () => theorem.mlpNetwork(16))};
   const f = times(81, (_, k) => .55 + .3*k/80);
   await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf), below: theorem.limitCdf(-.1), spread: theorem.spreadΨ});
 """)
@@ -383,8 +383,8 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
         Q, K, V, O = (p.matrix(name, var=4. if name == "Q" else 1.) for name in "QKVO")
         return p, p.attend([p.score(Q @ x[0], K @ z, scale) for z in x], [O @ (V @ z) for z in x])
     p = Program()
-    perceptron = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
-    for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), perceptron=perceptron).items():
+    plain = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
+    for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), mlp=plain).items():
         assert ks_2samp(averages(p, cos, h, 16, size=3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
 
 def chain_statistics(t, size=4*NETWORKS):
@@ -422,7 +422,7 @@ def test_the_theorem_moves(found):
     "The spread over networks stays for attention with 1/√n, and falls for everything else."
     spread = lambda what, n: found["spreads"][f"{what} {n}"]
     assert spread("attention 1/√n", 4096) > .03
-    for what in ("attention 1/n", "perceptron 1/n", "perceptron 1/√n"): assert spread(what, 4096) < .25*spread(what, 16)
+    for what in ("attention 1/n", "mlp 1/n", "mlp 1/√n"): assert spread(what, 4096) < .25*spread(what, 16)
 
 # Training
 

@@ -1,4 +1,4 @@
-"""Programs there and back, trained: the same as explicit matrices from the same start, and in law.
+"""Programs forward and backward, trained: the same as explicit matrices from the same start, and in law.
 
 Samples of N networks each are compared by Kolmogorov–Smirnov tests; the smallest p-value of k statistics times k must exceed 1e-8 (a false alarm below
 1e-6 in all): distribution functions .1 apart are seen with 4,000 networks, .046 with 20,000 (`least_p` of conftest.py)."""
@@ -83,7 +83,7 @@ def trained(name, n, size, dense, rng, steps=3, **how):
     yield run.change(fs[-1].args[0])
 
 @lru_cache(2)
-def literal(name, n, size): return list(trained(name, n, size, True, 0))
+def explicit(name, n, size): return list(trained(name, n, size, True, 0))
 
 @pytest.mark.power("distribution functions .1 apart with 4,000 networks, .046 with 20,000")
 @pytest.mark.parametrize("name, n, size", nightly(
@@ -92,7 +92,7 @@ def literal(name, n, size): return list(trained(name, n, size, True, 0))
 def test_the_law_is_that_of_literal_networks(name, n, size):
     "At n = 12 more directions are met than there are coordinates."
     ours = trained(name, n, size, False, 1)
-    assert least_p(*columns(zip(literal(name, n, size), ours, strict=True))) > 1e-8
+    assert least_p(*columns(zip(explicit(name, n, size), ours, strict=True))) > 1e-8
 
 def fresh_matrix(self, E, other, forward): return self.sd*self.rng.standard_normal((*E.shape[:2], other.rows.shape[2]))
 
@@ -100,14 +100,14 @@ def old_images(self, X, state): # what was added is not seen by new products
     a = self._meet(X, self.right, self.left)
     return state.kept*a @ self.right.images, a
 
-BROKEN = {"a fresh matrix for the way back": dict(_images=fresh_matrix), "updates that forget the images": dict(times=old_images), "half the rate": dict()}
+BROKEN = {"a fresh matrix for the backward pass": dict(_images=fresh_matrix), "updates that forget the images": dict(times=old_images), "half the rate": dict()}
 
 @pytest.mark.power("broken variants at p < 1e-12")
 @pytest.mark.parametrize("fault", BROKEN)
 def test_broken_variants_are_rejected(fault, monkeypatch, size=4_000):
     for method, f in BROKEN[fault].items(): monkeypatch.setattr(Revealed, method, f)
     ours = trained("two blocks", 12, size, False, 1, rate=.05 if fault == "half the rate" else .1)
-    assert least_p(*columns(zip(literal("two blocks", 12, size), ours, strict=True))) < 1e-12
+    assert least_p(*columns(zip(explicit("two blocks", 12, size), ours, strict=True))) < 1e-12
 
 # -- other routes
 

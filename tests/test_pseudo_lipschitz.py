@@ -172,7 +172,7 @@ def test_whole_softmax_is_half_lipschitz():
     assert .99 < attack(ratio, 6, 2*10**5, rng=0)[0] <= 1 + 1e-9
 
 def test_an_overflow_is_no_hole_in_the_domain():
-    "∞ − ∞ and ∞/∞ at large arguments are left out; a NaN of any other origin is refused, wherever it is."
+    "∞ − ∞ and ∞/∞ at large arguments are left out; a NaN of any other origin is rejected, wherever it is."
     for f in (np.exp, lambda x: np.exp(x)/(1 + np.exp(x))): assert np.isfinite(break_pseudo_lipschitz(f, 1, 1e306, size=4000, rng=0)[0])
     with pytest.raises(ValueError, match="NaN"): break_pseudo_lipschitz(lambda x: np.where(x > 900, np.nan, x), 1, 1, size=4000, rng=0)
 

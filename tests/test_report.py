@@ -456,7 +456,7 @@ def test_plots_draw_where_they_are_told(silent):
         _, ax = plt.subplots()
         assert plot(ax) is ax and len(plt.get_fignums()) == number + 1, name
         own = plot()
-        assert len(plt.get_fignums()) == number + 2 and own is not ax and own.get_xlabel() and not own.spines["top"].get_visible(), name # the house's style
+        assert len(plt.get_fignums()) == number + 2 and own is not ax and own.get_xlabel() and not own.spines["top"].get_visible(), name # the package's style
         assert ax.spines["top"].get_visible(), name # and the caller's
 
 def test_what_is_drawn_is_the_chain(silent):

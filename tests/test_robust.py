@@ -306,10 +306,10 @@ HUGE = Attention(Tokens(3, relu), heads=10**30)
     (lambda: HUGE.law().covariances(2), "`heads` must be fewer than"),
     (lambda: HUGE.law(8).marginal(), "`heads` must be fewer than"),
     (lambda: HUGE.scores(), "`heads` must be fewer than"),
-    (lambda: replace(HUGE, heads=10**11).scores(), "`size` must leave room in memory"),
-    (lambda: simulate_dense(FOUR, 10**7), "`size` must leave room in memory"),
-    (lambda: simulate(*one_product(), 10**15), "`width` must leave room in memory"),
-    (lambda: simulate(*one_product(), 2**70), "`width` must leave room in memory"),
+    (lambda: replace(HUGE, heads=10**11).scores(), "`size` must fit into memory"),
+    (lambda: simulate_dense(FOUR, 10**7), "`size` must fit into memory"),
+    (lambda: simulate(*one_product(), 10**15), "`width` must fit into memory"),
+    (lambda: simulate(*one_product(), 2**70), "`width` must fit into memory"),
     (lambda: simulate(*one_product(), 64, coords=10**30), "`coords` must be at most"),
     (lambda: limit(one_product()[0]).rvs(one_product()[1], coords=10**30), "`coords` must be at most"),
     (lambda: limit(one_product()[0], paths=10**15), "`paths` must be at most"),
@@ -329,7 +329,7 @@ def test_huge_numbers_that_need_no_draws():
 
 @pytest.mark.parametrize("options", [dict(cov=1e-310), dict(cov=5e-324), dict(cov=1e-149, var_v=1e-149), dict(cov=1e-200, var_o=1e-200)], ids=str)
 def test_tokens_that_floats_cannot_hold(options):
-    "Their outputs had a standard deviation of 0, or the refusal named an internal argument."
+    "Their outputs had a standard deviation of 0, or the error named an internal argument."
     cov = options.pop("cov")
     with pytest.raises(ValueError, match="`var_v·var_o·cov` must be 0 or at least 1e-290"): Attention(Tokens(2, identity, cov*np.eye(2)), **options).law()
     assert Attention(Tokens(2, identity, 1e-149*np.eye(2)), var_v=1e-140).law().marginal().std() > 0

@@ -1,4 +1,4 @@
-"""What may be changed in the layer: literal simulation with any weights against the recipe, masks, biases, correlations, narrow heads against closed forms."""
+"""What may be changed in the layer: explicit simulation with any weights against the recipe, masks, biases, correlations, narrow heads against closed forms."""
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp
@@ -26,7 +26,7 @@ LAYERS = {"A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6), "low 
 @pytest.mark.power("distribution functions .046 apart")
 @pytest.mark.parametrize("name", LAYERS)
 def test_gaussian_entries_give_the_recipe(name):
-    "Outputs and scores of the literal simulation against the collapsed law (two-sample Kolmogorov–Smirnov, p > 1e-9)."
+    "Outputs and scores of the explicit simulation against the collapsed law (two-sample Kolmogorov–Smirnov, p > 1e-9)."
     layer, n = LAYERS[name]
     y, p = simulate_weights(layer, gaussian, n, size=10_000, rng=0, scores=True)
     z, q = layer.law(n).rvs(10_000, rng=1), layer.scores(n, 10_000, rng=1)
@@ -158,7 +158,7 @@ def test_a_width_may_be_a_float():
         np.testing.assert_array_equal(simulate_dense(layer, n, 3, rng=0), simulate_dense(layer, 4, 3, rng=0))
 
 def test_gaussian_entries_are_the_oracle():
-    "The literal simulation with Gaussian entries is `simulate_dense`, to the last digits: same draws, same equations."
+    "The explicit simulation with Gaussian entries is `simulate_dense`, to the last digits: same draws, same equations."
     layer = Attention(Tokens(3, relu), heads=1, mask="causal")
     y, G = simulate_weights(layer, gaussian, 5, size=100, rng=0, coords=5, scores=True)
     z, F = simulate_dense(layer, 5, 100, rng=0, scores=True)

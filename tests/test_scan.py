@@ -1,4 +1,4 @@
-"""Diagnostics against literal networks and plain loops, rules against numbers by hand, scans against what their cells say of themselves."""
+"""Diagnostics against explicit networks and plain loops, rules against numbers by hand, scans against what their cells say of themselves."""
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -411,26 +411,26 @@ def test_stored_table_of_lengths_is_computed_again(kind):
         twins = stored.query(f"network == '{kind}' and tokens == 64 and layers == 12 and (rule == 'DeepScaleLM' or (rule == '' and residual == 1))")
         assert np.allclose(ours[names].astype(float), twins[names].astype(float), rtol=1e-4, atol=1e-5) == same
 
-# What is refused
+# What is rejected
 
 ZERO, NULL = Transformer.uniform(np.zeros((2, 2)), layers=2, heads=2), Transformer.uniform(np.eye(2), layers=2, heads=1, activation=Nonlinearity(lambda x: 0*x, name="null"))
 
-def refused(call, fragment):
+def rejected(call, fragment):
     with pytest.raises((ValueError, TypeError)) as e: call()
     assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)
 
 @pytest.mark.parametrize("call, fragment", [(partial(scan, ZERO, size=2), "`transformer` must have embeddings"), (partial(report, ZERO, 64, 8), "`transformer` must have embeddings"), *((partial(with_rule, ZERO, rule), "`transformer` must have embeddings") for rule in RULES),
                                             (partial(with_rule, NULL, "DeepScaleLM"), "`activation` must not be zero"), (partial(scan, NULL, size=2), "`activation` must not be zero")])
-def test_dead_networks_are_refused(call, fragment): refused(call, fragment)
+def test_dead_networks_are_refused(call, fragment): rejected(call, fragment)
 
-def test_a_row_out_of_range_is_no_output(small): refused(partial(small.network, 99), "`cell` must be a row of the table, 0…27")
+def test_a_row_out_of_range_is_no_output(small): rejected(partial(small.network, 99), "`cell` must be a row of the table, 0…27")
 
 def test_the_cell_of_a_table_of_one_row(small):
     for L in (3, 9):
         best = small.best.query(f"layers == {L}")
         assert repr(small.network(best)) == repr(small.network(best.iloc[0])) == repr(small.network(int(best.index[0])))
-    refused(partial(small.network, small.best), "`cell` must be one row of the table")
-    refused(partial(small.network, small.table["score"]), "`cell` must be one row of the table")
+    rejected(partial(small.network, small.best), "`cell` must be one row of the table")
+    rejected(partial(small.network, small.table["score"]), "`cell` must be one row of the table")
 
 @pytest.mark.parametrize("change", [lambda t: t.sort_values("score"), lambda t: t.sample(frac=1, random_state=0), lambda t: t[t["rule"] != "GPT-2"]], ids=["sorted", "shuffled", "filtered"])
 def test_the_advised_row_is_the_one_that_is_meant(change):
@@ -448,10 +448,10 @@ def test_what_is_named_twice_is_run_once():
 def test_tables_that_are_no_scan(small):
     table = small.table
     for given, fragment in [(None, "`table` must be a DataFrame"), (table[table["rule"] != ""], "`table` must hold cells"), (table.drop(columns="score"), "`table` must have a column 'score'")]:
-        refused(partial(Scan, given), fragment)
-    refused(partial(Scan, table, 3), "`transformer` must be a Transformer")
-    for ax in (3, [3, 4]): refused(partial(small.plot, ax), "`ax` must be")
-    refused(Scan(pd.concat([table, table])).plot, "`table` must hold each cell of the grid once")
+        rejected(partial(Scan, given), fragment)
+    rejected(partial(Scan, table, 3), "`transformer` must be a Transformer")
+    for ax in (3, [3, 4]): rejected(partial(small.plot, ax), "`ax` must be")
+    rejected(Scan(pd.concat([table, table])).plot, "`table` must hold each cell of the grid once")
 
 @pytest.mark.parametrize("width", (16, np.inf))
 @pytest.mark.parametrize("axes", [dict(residual=[1, 1e155]), dict(residual=[1, 1e308]), dict(embeddings=[1, 1e155]), dict(embeddings=[1, 1e80]), dict(embeddings=[1, 1e-200])], ids=str)
@@ -466,12 +466,12 @@ def test_scores_that_floating_point_does_not_hold():
 
 def test_a_cell_that_cannot_be_made():
     found = scan(SMALL, residual=[1], scores=[1], embeddings=[1, 1e80], rules=(), size=2, rng=0)
-    refused(partial(found.network, 1), "`cell` must be a network")
+    rejected(partial(found.network, 1), "`cell` must be a network")
 
 @pytest.mark.parametrize("options, fragment", [(dict(min_entropy=.99, max_entropy=.1), "`min_entropy` must be at most max_entropy = 0.1"), (dict(min_entropy=.96), "`min_entropy` must be at most max_entropy"), (dict(max_entropy=.2), "`min_entropy` must be at most max_entropy")])
 def test_thresholds_that_contradict_each_other(options, fragment):
-    refused(partial(Thresholds, **options), fragment)
+    rejected(partial(Thresholds, **options), fragment)
     assert Thresholds(min_entropy=.99, max_entropy=None).min_entropy == .99 and Thresholds(min_entropy=.5, max_entropy=.5).max_entropy == .5
 
 @pytest.mark.parametrize("f", (scan, report))
-def test_progress_is_a_truth_value(f): refused(partial(f, SMALL, progress=3), "`progress` must be True or False")
+def test_progress_is_a_truth_value(f): rejected(partial(f, SMALL, progress=3), "`progress` must be True or False")

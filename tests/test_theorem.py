@@ -114,10 +114,10 @@ def test_averages_are_those_of_literal_networks():
     p, h = one_layer()
     scores = [s for s in p.nodes if isinstance(s, Score)]
     y, q = simulate(p, h, 3, size=20_000, rng=0, coords=3, scores=scores, dense=True)
-    literal, (x, r) = np.tanh(y[:, 0]*y[:, 1]).mean(-1), averages(p, lambda u, v: np.tanh(u*v), h, 3, size=20_000, rng=1)
-    assert ks_2samp(literal, x).pvalue > 1e-9
-    assert ks_2samp(literal*q[:, 1], x*r[:, 1]).pvalue > 1e-9 # together with their scores
-    assert ks_2samp(literal, averages(p, lambda u, v: np.tanh(u*v), h, 9, size=20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
+    explicit, (x, r) = np.tanh(y[:, 0]*y[:, 1]).mean(-1), averages(p, lambda u, v: np.tanh(u*v), h, 3, size=20_000, rng=1)
+    assert ks_2samp(explicit, x).pvalue > 1e-9
+    assert ks_2samp(explicit*q[:, 1], x*r[:, 1]).pvalue > 1e-9 # together with their scores
+    assert ks_2samp(explicit, averages(p, lambda u, v: np.tanh(u*v), h, 9, size=20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
 
 @pytest.mark.power("a pair's mean .04 off, where independence is wrong by more")
 def test_coordinates_share_their_scores():
@@ -250,7 +250,7 @@ def test_lemma_17(f):
         C = averaged_constant(f.order, f.constant, p**(f.order - 1))
         assert break_pseudo_lipschitz(lambda g: f(g, p + 0*g), f.order, C, size=20_000, rng=0)[0] <= 1
 
-def test_lemma_17_has_no_room_to_spare():
+def test_lemma_17_is_tight():
     "|gp| at p = 30 has slope 30, the constant is 30.5; two thirds of it would not do."
     C = averaged_constant(2, .5, 30.)
     assert C == 30.5 and break_pseudo_lipschitz(lambda g: np.abs(30*g), 2, C*2/3, size=20_000, rng=0)[0] > 1

@@ -120,7 +120,7 @@ def test_encoder_layers(case):
 
 @pytest.mark.power("distribution functions .2 apart: the limit is not mistaken for width 64")
 def test_width_is_seen():
-    "The same comparison refuses the limit: the power is real."
+    "The same comparison rejects the limit: the power is real."
     norm, act, causal, init, n, H, L = CASES[0]
     X = embeddings(n)
     t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), L, heads=H, embeddings=X)
@@ -155,7 +155,7 @@ def test_norms_and_masks_of_torch(name, norm):
     with pytest.raises(AssertionError): agree(theirs, ours(replace(t, blocks=[other(b) for b in t.blocks]), None, 6000))
 
 def test_masks_are_told_apart():
-    "Torch's mask in place of ours is refused; both together allow what both allow; a head of its own mask is refused."
+    "Torch's mask in place of ours is rejected; both together allow what both allow; a head of its own mask is rejected."
     layer, X = torch.nn.TransformerEncoderLayer(16, 2, 32), np.random.default_rng(0).standard_normal((S, 16))
     with pytest.raises(TypeError, match="pass torch's masks as attn_mask="): Transformer.from_torch(layer, X, mask=HALF)
     both = Transformer.from_torch(layer, X, attn_mask=HALF, mask="causal").blocks[0].attention.mask
@@ -171,7 +171,7 @@ def test_masks_are_refused_before_a_module_is_read(monkeypatch):
 
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int64))
 def test_masks_of_integers_are_refused(dtype):
-    "As torch refuses them; as numbers they would be added to the scores, without causality."
+    "As torch rejects them; as numbers they would be added to the scores, without causality."
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32).eval()
     mask = torch.triu(torch.ones(S, S), 1).to(dtype)
     with pytest.raises(TypeError, match="`attn_mask` must be boolean or hold floats"): Transformer.from_torch(layer, torch.randn(S, 16), attn_mask=mask)
@@ -381,7 +381,7 @@ def test_what_transformers_has_beyond():
         assert len(str(e.value).splitlines()) == 1
 
 def test_what_a_new_release_may_add():
-    "A number of which nothing is known is named in a warning and left out; one whose name says that it acts is refused."
+    "A number of which nothing is known is named in a warning and left out; one whose name says that it acts is rejected."
     transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
     model = transformers.LlamaModel(transformers.LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16, vocab_size=8)).eval()
     plain = read_module(model)

@@ -1,4 +1,4 @@
-"""Gradient descent on the layer: against literal weights and torch, step for step and in law; the limits of width and heads; Langevin dynamics against Bayes; one sentence for bad input."""
+"""Gradient descent on the layer: against explicit weights and torch, step for step and in law; the limits of width and heads; Langevin dynamics against Bayes; one sentence for bad input."""
 import pickle
 import sys
 import warnings
@@ -25,14 +25,14 @@ def data(P=6, s=4, d=3, D=None, seed=0):
     rng = default_rng(seed)
     return rng.standard_normal((P, s, d)), rng.standard_normal(P if D is None else (P, D))
 
-# --- the oracle: weights, and backpropagation by hand
+# --- the reference: weights, and backpropagation by hand
 
 def draw_weights(rng, N, H, d, m, D):
     return [rng.standard_normal(shape) for shape in [(N, H, d, m)]*3 + [(N, H, m, D)]]
 
 def softmax(G): return (E := np.exp(G - G.max(-1, keepdims=True)))/E.sum(-1, keepdims=True)
 
-def literal(X, weights, c, mask=None, var_qk=1., var_vo=1.):
+def explicit(X, weights, c, mask=None, var_qk=1., var_vo=1.):
     "Values (N, P, D) of the layer with these weights, and all that is met on the way."
     WQ, WK, WV, WO = weights
     H, m = WQ.shape[1], WQ.shape[3]
@@ -46,7 +46,7 @@ def literal_gradients(X, weights, c, χ, mask=None, var_qk=1., var_vo=1.):
     "Backpropagation through every matrix, term by term."
     WQ, WK, WV, WO = weights
     H, m = WQ.shape[1], WQ.shape[3]
-    _, (Q, K, V, A, _) = literal(X, weights, c, mask, var_qk, var_vo)
+    _, (Q, K, V, A, _) = explicit(X, weights, c, mask, var_qk, var_vo)
     dY = np.sqrt(var_vo/(H*m))*np.einsum("i,npd->npid", c, χ)
     dWO = np.einsum("nhpim,npid->nhmd", A @ V, dY)
     dO = np.einsum("npid,nhmd->nhpim", dY, WO)
@@ -65,14 +65,14 @@ def literal_descent(X, Y, weights, c, steps, rate, loss="squared", momentum=0., 
     losses = []
     for t in range(steps):
         k = np.arange(len(X)) if batches is None else batches(t)
-        f, _ = literal(X[k], weights, c, **options)
+        f, _ = explicit(X[k], weights, c, **options)
         losses.append(len(X)/len(k)*value(f, Y[k]))
         slopes = literal_gradients(X[k], weights, c, len(X)/len(k)*gradient(f, Y[k]), **options)
         for w, v, g in zip(weights, velocity, slopes):
             v *= momentum
             v -= rate*(g + weight_decay*w)
             w += v
-    f, _ = literal(X, weights, c, **options)
+    f, _ = explicit(X, weights, c, **options)
     return f, np.array([*losses, value(f, Y)]).T, weights
 
 def test_the_oracle_by_differences():
@@ -82,11 +82,11 @@ def test_the_oracle_by_differences():
     options = dict(mask=mask, var_qk=.6, var_vo=1.7)
     for loss, (value, gradient) in LOSSES.items():
         y = np.abs(Y) > .5 if loss == "logistic" else np.eye(2)[[0, 1]*3] if loss == "softmax" else Y
-        f, _ = literal(X, weights, c, **options)
+        f, _ = explicit(X, weights, c, **options)
         slopes = literal_gradients(X, weights, c, gradient(f, y), **options)
         for k, w in enumerate(weights):
             dw = rng.standard_normal(w.shape)
-            up, down = (value(literal(X, [*weights[:k], w + h*dw, *weights[k+1:]], c, **options)[0], y) for h in (1e-5, -1e-5))
+            up, down = (value(explicit(X, [*weights[:k], w + h*dw, *weights[k+1:]], c, **options)[0], y) for h in (1e-5, -1e-5))
             np.testing.assert_allclose((up - down)/2e-5, (slopes[k]*dw).sum((1, 2, 3)), rtol=1e-6, atol=1e-7)
 
 HOW = {"plain": {}, "momentum": dict(momentum=.8), "decay": dict(weight_decay=.3), "batches": dict(batch=4),
@@ -111,14 +111,14 @@ def test_step_for_step(m, loss, how):
     if batch := options.pop("batch", None): options["batches"] = lambda t: batch_at(10, batch, t, seed)
     f, losses, end = literal_descent(X, Y, weights, np.full(4, .25), 100, .01, loss, mask=np.tri(4, dtype=bool), var_qk=.7, var_vo=1.3, **options)
     ours = model.values(X)
-    moved = np.abs(f - literal(X, weights, np.full(4, .25), np.tri(4, dtype=bool), .7, 1.3)[0]).max()
+    moved = np.abs(f - explicit(X, weights, np.full(4, .25), np.tri(4, dtype=bool), .7, 1.3)[0]).max()
     assert moved > .1
     np.testing.assert_allclose(ours[..., None] if ours.ndim == 2 else ours, f, atol=1e-9)
     np.testing.assert_allclose(model.loss_[:, -1], losses[:, -1], atol=1e-8)
     between = np.arange(101) % 50 > 0 # the others are of all sequences, also with batches
     np.testing.assert_allclose(model.loss_[:, between], losses[:, between], atol=1e-8)
     fresh = default_rng(9).standard_normal((5, 4, 3)) # sequences that were not in the training
-    f, (*_, G) = literal(fresh, end, np.full(4, .25), np.tri(4, dtype=bool), .7, 1.3)
+    f, (*_, G) = explicit(fresh, end, np.full(4, .25), np.tri(4, dtype=bool), .7, 1.3)
     ours = model.values(fresh)
     np.testing.assert_allclose(ours[..., None] if ours.ndim == 2 else ours, f, atol=1e-9)
     np.testing.assert_allclose(model.scores(fresh), G, atol=1e-8)
@@ -130,15 +130,15 @@ def least_p(pairs): return min(ks_2samp(a, b).pvalue for a, b in pairs)
 @pytest.mark.power("distribution functions .07 apart")
 @pytest.mark.parametrize("m", nightly([1, 3, 7, 24], 7, 24))
 def test_in_law(m):
-    "2,000 networks from our starts and from literal ones: values, scores, losses before and after 30 steps."
+    "2,000 networks from our starts and from explicit ones: values, scores, losses before and after 30 steps."
     X, y = data(P=4, d=2)
     how = dict(var_qk=.7, var_vo=1.3, width=m, rate=.02, steps=30, tol=0., networks=2_000)
     model = AttentionDescent(2, **how, random_state=1).fit(X, y)
     weights = draw_weights(default_rng(2), 2_000, 2, 2, m, 1)
     c = np.eye(4)[3]
     f, losses, end = literal_descent(X, y[:, None], weights, c, 30, .02, var_qk=.7, var_vo=1.3)
-    f0, (*_, G0) = literal(X, weights, c, None, .7, 1.3)
-    G = literal(X, end, c, None, .7, 1.3)[1][-1]
+    f0, (*_, G0) = explicit(X, weights, c, None, .7, 1.3)
+    G = explicit(X, end, c, None, .7, 1.3)[1][-1]
     pairs = [(model.loss_[:, t], losses[:, t]) for t in (0, 5, 30)]
     pairs += [(model.values(X)[:, p], f[:, p, 0]) for p in range(4)] + [(model.values(X, "start")[:, 0], f0[:, 0, 0])]
     pairs += [(model.scores(X, when)[:, 0, 0, j], g[:, 0, 0, 3, j]) for when, g in (("start", G0), ("end", G)) for j in range(4)]
@@ -304,7 +304,7 @@ def test_an_answer_does_not_depend_on_its_batch():
 
 @pytest.mark.power("fourteen stated errors (of 7 degrees of freedom): 1 % here; without the score part, or with its factor 1 instead of 2, rejected")
 def test_kernels_of_infinitely_many_heads():
-    "Both kernels by literal draws of one head, forms and values; their error is stated, falls with the nodes, and is 0 with finitely many heads."
+    "Both kernels by explicit draws of one head, forms and values; their error is stated, falls with the nodes, and is 0 with finitely many heads."
     X, y = data(P=3, s=3, d=2)
     model = AttentionDescent(np.inf, .8, 1.7, steps=5, networks=2, random_state=0).fit(X, y)
     assert 0 < model.kernel_error_ < 4e-3 and AttentionDescent(2, steps=5, networks=2, random_state=0).fit(X, y).kernel_error_ == 0
@@ -455,7 +455,7 @@ def test_torch_live():
     for wrong, words in ((torch.nn.MultiheadAttention(8, 2), "no biases"), (torch.nn.MultiheadAttention(8, 2, bias=False, dropout=.1), "no dropout"), (torch.nn.Linear(2, 2), "MultiheadAttention")):
         with pytest.raises((ValueError, TypeError), match=words): AttentionDescent.from_torch(wrong)
 
-# --- verbs
+# --- methods
 
 def test_same_bytes_for_any_number_of_workers():
     X, y = data(P=300, s=20, d=3)
@@ -524,7 +524,7 @@ def test_ones_own_loss():
 
 @pytest.mark.filterwarnings("error")
 def test_targets_of_any_size():
-    "A loss is tried at the size of its targets: half squares of 1e9 lose all digits of a small change. Tokens beyond all sizes are refused without a warning."
+    "A loss is tried at the size of its targets: half squares of 1e9 lose all digits of a small change. Tokens beyond all sizes are rejected without a warning."
     X, y = data()
     class Half(Absolute):
         def value(self, f, y): return .5*((f - y)**2).sum((1, 2))
@@ -644,7 +644,7 @@ def test_repr_clone_and_pickle():
 
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_clients():
-    base, selection = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed: it is a test oracle only"), pytest.importorskip("sklearn.model_selection")
+    base, selection = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed: it is a test reference only"), pytest.importorskip("sklearn.model_selection")
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
     rng = default_rng(0)
@@ -691,8 +691,8 @@ BAD = [
 @pytest.mark.parametrize("case", range(len(BAD)))
 def test_bad_input_is_one_sentence(case):
     options, X, y, kind, match = BAD[case]
-    with pytest.raises(kind, match=match) as refusal: AttentionDescent(**dict(networks=2, steps=200) | options).fit(X, y)
-    text = str(refusal.value)
+    with pytest.raises(kind, match=match) as error: AttentionDescent(**dict(networks=2, steps=200) | options).fit(X, y)
+    text = str(error.value)
     assert "\n" not in text and len(text) < 300
 
 class Flat(Absolute):
@@ -710,15 +710,15 @@ def test_bad_input_after_fit():
                         (lambda: classes.predictive(X), "predictive"), (lambda: model.values(X, "middle"), "`when`"), (lambda: model.attention(X, 3), "`when`"),
                         (lambda: many.scores(X), "`heads`"), (lambda: model.score(X, Y[:2]), "`y`"), (lambda: model.tangent(X, X[0]), "`X`"),
                         (lambda: AttentionDescent(loss=Flat()).fit(X, Y), "loss.value"), (lambda: AttentionDescent(loss=Steep()).fit(X, Y), "loss.gradient")]:
-        with pytest.raises(ValueError, match=words) as refusal: call()
-        assert "\n" not in str(refusal.value)
+        with pytest.raises(ValueError, match=words) as error: call()
+        assert "\n" not in str(error.value)
     with pytest.raises(TypeError, match="executor"): AttentionDescent(steps=5).fit(X, Y, 2)
 
 @pytest.mark.parametrize("loaded", (False, True))
 def test_nothing_is_answered_before_fit(loaded, monkeypatch):
-    "Every verb, in one sentence; scikit-learn's own class where it is loaded, its kind where it is not."
+    "Every method, in one sentence; scikit-learn's own class where it is loaded, its kind where it is not."
     import sys
-    if loaded: kind = pytest.importorskip("sklearn.exceptions", reason="scikit-learn is not installed: it is a test oracle only").NotFittedError
+    if loaded: kind = pytest.importorskip("sklearn.exceptions", reason="scikit-learn is not installed: it is a test reference only").NotFittedError
     else:
         monkeypatch.delitem(sys.modules, "sklearn.exceptions", raising=False)
         kind = NotFittedError
@@ -726,10 +726,10 @@ def test_nothing_is_answered_before_fit(loaded, monkeypatch):
     asked = [lambda: model.values(X), lambda: model.predict(X), lambda: model.predict_proba(X), lambda: AttentionDescent().predictive(X, .1), lambda: model.attention(X), lambda: model.scores(X),
              lambda: model.tangent(X), lambda: model.score(X, LABELS), lambda: model.plot(), lambda: model.kernel_error_, lambda: deep.circuits_, lambda: deep.circuit_size(), lambda: deep.without("value", ())]
     for ask in asked:
-        with pytest.raises(kind, match="`fit` must be called first") as refusal: ask()
-        assert isinstance(refusal.value, ValueError) and isinstance(refusal.value, AttributeError)
-    verbs = {name for name in vars(AttentionDescent) if not name.startswith("_") and name not in ("fit", "from_torch", *model.get_params())}
-    assert len(asked) == len(verbs)
+        with pytest.raises(kind, match="`fit` must be called first") as error: ask()
+        assert isinstance(error.value, ValueError) and isinstance(error.value, AttributeError)
+    methods = {name for name in vars(AttentionDescent) if not name.startswith("_") and name not in ("fit", "from_torch", *model.get_params())}
+    assert len(asked) == len(methods)
 
 def test_probabilities_are_there_for_classes_alone():
     classes, numbers = AttentionDescent(loss="logistic", steps=5, networks=2), AttentionDescent(steps=5, networks=2)
@@ -777,12 +777,12 @@ class OneToken(AttentionDescent):
     def _ready(self, X): return super()._ready(self._tokens(X))
     def _tokens(self, X): return X if hasattr(X, "toarray") or np.ndim(X) != 2 else np.asarray(X)[:, None]
 
-WORDING = {"check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # refused, but in this package's own sentence
-           "check_dtype_object", "check_classifier_data_not_an_array", "check_supervised_y_2d"} # arrays of objects, things that hide an array, columns of labels are refused
+WORDING = {"check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # rejected, but in this package's own sentence
+           "check_dtype_object", "check_classifier_data_not_an_array", "check_supervised_y_2d"} # arrays of objects, things that hide an array, columns of labels are rejected
 
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks():
-    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test oracle only")
+    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test reference only")
     results = checks.check_estimator(OneToken(loss="softmax", networks=2, steps=200, random_state=0), on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
     assert set(failed) <= WORDING, failed

@@ -1,4 +1,4 @@
-"""Chains of Gram matrices: against literal simulation, the limit of large widths, one attention layer, and at the edges of what is allowed."""
+"""Chains of Gram matrices: against explicit simulation, the limit of large widths, one attention layer, and at the edges of what is allowed."""
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import columns, least_p, nightly
-from oracle import literal, softmax
+from reference import explicit, softmax
 
 from infattn_nb import Attention, Tokens, Transformer, embedding_cov
 from infattn_nb.convergence import participation_moments, row_overlap
@@ -41,7 +41,7 @@ CASES = dict(
 def test_literal_simulation(name):
     "Every norm, mask, bias and odd width, against all matrices."
     t, n = CASES[name]
-    X, G = literal(t, n, 4000, np.random.default_rng(0))
+    X, G = explicit(t, n, 4000, np.random.default_rng(0))
     upper = np.triu_indices(len(t.cov))
     for c in (0, min(2, n), n):
         y = t.chain(n, 4000, 1 + c, coords=c, scores=True)
@@ -176,7 +176,7 @@ def test_long_text_briefly():
     assert np.isfinite(y.gram).all() and abs(y.cosine[0, -1, :256, :256] - 1).max() < 1e-9
 
 def test_zero_tokens():
-    "A zero token attends, is normalised with eps, and refused without."
+    "A zero token attends, is normalised with eps, and rejected without."
     cov = np.diag([1., 0., 2.])
     for n in (np.inf, 8):
         y = Transformer.uniform(cov, layers=2, heads=2).chain(n, 10, 0)

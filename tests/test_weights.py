@@ -213,7 +213,7 @@ def torch_gradients(name, t, seeds):
 @pytest.mark.power("distribution functions .25 apart: squared norms of .grad of six matrices in two blocks")
 @pytest.mark.parametrize("name", nightly(dict.fromkeys(GRADIENTS), "phi"))
 def test_gradients_of_the_models(name):
-    "What backward leaves in .grad of the real models is what the way back says; that of another scale of scores is not."
+    "What backward leaves in .grad of the real models is what the backward pass says; that of another scale of scores is not."
     t = scaled(own(name), 1., 3.)
     theirs = torch_gradients(name, t, 250)
     compared = lambda t: np.stack([t.gradients(96, 1500, 1).weight_norms[k] for k in GRADIENTS[name]], axis=1)

@@ -1,4 +1,4 @@
-"""What somebody with a model meets: one meaning of a text, names and near misses, refusals with a reason and before any work, scans and reports that say what to multiply."""
+"""What somebody with a model meets: one meaning of a text, names and near misses, errors with a reason and before any work, scans and reports that say what to multiply."""
 import json
 import subprocess
 import sys
@@ -128,7 +128,7 @@ def test_refused_before_anything_is_drawn(call, no_work):
     assert len(str(e.value).splitlines()) == 1
 
 def test_a_large_covariance_needs_no_eigenvalues(monkeypatch):
-    "A multiple of the identity, and a text with repetitions; what is not positive is still refused."
+    "A multiple of the identity, and a text with repetitions; what is not positive is still rejected."
     monkeypatch.setattr(np.linalg, "eigvalsh", lambda C: pytest.fail("eigenvalues were computed"))
     checks.cov(3*np.eye(300)), checks.cov(embedding_cov([3, 1, 4, 1, 5]*20, 1., .1)), checks.cov(np.ones((4, 4)))
     monkeypatch.undo()
@@ -170,7 +170,7 @@ def test_advice_is_the_mildest_factor_that_mends_it(told):
     assert least[1] > .2 and least[0] < least[1] and least[0] < .3
 
 def test_verdicts_share_the_networks_that_they_try(monkeypatch):
-    "What is asked twice, of the same factor, is drawn once, there and back if one of them needs that; four factors for each verdict at most."
+    "What is asked twice, of the same factor, is drawn once, forward and backward if one of them needs that; four factors for each verdict at most."
     tried = []
     def noted(t, gradients, *rest):
         tried.append((t.blocks[0].branch_scale, t.blocks[0].attention.score_scale, gradients))

@@ -102,8 +102,8 @@ def map_table(): # dict for data/map.json
     widths = (4, 8, 16, 32, 64, 256, 1024)
     return dict(y=short(POINTS), widths=widths, stored=stored, f1=f1)
 
-def perceptron_limit(): # float
-    r"$\mathbb{E}\cos(y)$ for the perceptron $y = W^2\tanh(W^1x)$ on a unit token."
+def mlp_limit(): # float
+    r"$\mathbb{E}\cos(y)$ for the MLP $y = W^2\tanh(W^1x)$ on a unit token."
     return float(np.exp(-tanh.dual([[1.]])[0, 0]/2))
 
 JUDGED = dict(tau=(.3, .5, 1., 2., 4.), heads=HEADS[:6], tokens=TOKENS,
@@ -139,7 +139,7 @@ def judge_table(): # dict for data/judge.json
 
 TABLES = {"kernel.json": laws_table, "map.json": map_table, "finite.json": finite_table,
           "judge.json": judge_table,
-          "theorem.json": lambda: dict(perceptron=perceptron_limit())}
+          "theorem.json": lambda: dict(mlp=mlp_limit())}
 
 # "Which initialisation?": an encoder and a decoder of 12, 48, 96 blocks over a grid of scales, and five rules; the same at 64 and 256 tokens.
 

@@ -43,8 +43,8 @@ class TokenLaw(ABC):
         "Step 1 of the recipe: lower triangular L (s, q, 1, size or 1), L Lᵀ = K_n."
 
     @abstractmethod
-    def literal(self, n: int, b: int, rng: Any) -> np.ndarray:
-        "b draws of the tokens X (b, s, n) with all their matrices, for the oracle."
+    def explicit(self, n: int, b: int, rng: Any) -> np.ndarray:
+        "b draws of the tokens X (b, s, n) with all their matrices, for the reference."
 
     def tv_error(self, width: float) -> float:
         """Bound on the total variation when the tokens are replaced by Gaussian ones.
@@ -243,12 +243,12 @@ class Tokens(TokenLaw):
         if not exact and tv < 1e-12:
             return replace(self, activation=identity), tv
         if 1e10 < n < np.inf and tv:
-            checks.refuse("width", "be at most 1e10 for tokens with a nonlinearity",
+            checks.reject("width", "be at most 1e10 for tokens with a nonlinearity",
                           f"{n:g}", "each takes as many random numbers, use np.inf")
         return self, 0.
 
-    def literal(self, n: int, b: int, rng: Any) -> np.ndarray:
-        """The tokens with all matrices of appendix A.1, for the oracle.
+    def explicit(self, n: int, b: int, rng: Any) -> np.ndarray:
+        """The tokens with all matrices of appendix A.1, for the reference.
 
         Parameters
         ----------
@@ -275,7 +275,7 @@ class Tokens(TokenLaw):
 def _of_one(f):
     φ = f if isinstance(f, Nonlinearity) else Nonlinearity(f)
     if φ.arity > 1:
-        checks.refuse("activation", "be a function of one argument",
+        checks.reject("activation", "be a function of one argument",
                       f"{φ} of {φ.arity}", "pass e.g. relu")
     return φ
 

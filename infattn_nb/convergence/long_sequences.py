@@ -30,7 +30,7 @@ def _row(s, score_sd, least=1, most=100):
     "Length and standard deviation, cleaned; a length may exceed every integer."
     s = checks.number(s, "s", f"[{least}, ∞)", "pass a number of tokens")
     if s != np.floor(s):
-        checks.refuse("s", "be a whole number", s, "count the tokens")
+        checks.reject("s", "be a whole number", s, "count the tokens")
     remedy = "zero makes u = 1/s, and beyond one token takes nearly all"
     return s, checks.number(score_sd, "score_sd", f"(0, {most}]", remedy)
 
@@ -165,10 +165,10 @@ def participation_moments(s: float, score_sd: float, k: int = 4, *,
     return result if logarithm else _positive(result)
 
 def _positive(logs):
-    "exp, where floating point has room for it."
+    "exp, where floating point can hold it."
     if logs.min() < -700:
         low = int(np.argmin(logs))
-        checks.refuse("logarithm", "be True where moments are below e^-700",
+        checks.reject("logarithm", "be True where moments are below e^-700",
                       f"False for E u^{low + 1} = e^{logs[low]:.0f}",
                       "pass logarithm=True")
     return exp(logs)
@@ -349,7 +349,7 @@ def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     log_both = log(np.maximum(both, 1e-300)) + log(s) # s may exceed what both allows
     overlap = _STEP**2*float(exp(log_both + (s - 1)*log_kept)[both > 1e-300].sum())
     if overlap < 1e-280:
-        checks.refuse("s", "leave an overlap of at least 1e-280", f"{s:.3g}",
+        checks.reject("s", "leave an overlap of at least 1e-280", f"{s:.3g}",
                       "pass fewer tokens: its exponent is on the page Long sequences")
     return overlap
 

@@ -43,7 +43,7 @@ def _square_cov(tokens, K, points=2**17):
 def _of_gaussians(tokens):
     "Tokens φ(h) with Gaussian h; clip(C) with a large C is taken for the identity."
     if not isinstance(tokens, Tokens) or tokens.activation is None:
-        checks.refuse("tokens", "be Tokens φ(h) with Gaussian h", f"{tokens!r:.60}",
+        checks.reject("tokens", "be Tokens φ(h) with Gaussian h", f"{tokens!r:.60}",
                       "the fluctuations of programs are not computed here")
     plain, _ = tokens.sampled(10_000) # as a layer of that width would take it
     return plain
@@ -156,25 +156,25 @@ def first_order(layer: Attention, y: ArrayLike, i: int = 0, *,
         for a layer with another kind of limit, an output it has not, a step out of
         range
     """
-    _refuse_other_limits(layer)
+    _reject_other_limits(layer)
     step = _small(step)
     i = checks.output(i, layer.tokens.seq_len)
     return sum(c*law.pdf(y) for c, law in _stencil(layer, i, step))
 
 # %% ../../nbs/16_rates.ipynb #1e9d7a29
-def _refuse_other_limits(layer):
-    "Layers whose limit depends on parameters in another way are refused."
+def _reject_other_limits(layer):
+    "Layers whose limit depends on parameters in another way are rejected."
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
-    def refuse(wanted, got, why):
-        checks.refuse("layer", wanted, got, why)
+    def reject(wanted, got, why):
+        checks.reject("layer", wanted, got, why)
     if layer.head_width != "full":
-        refuse("have head_width='full'", layer.head_width,
+        reject("have head_width='full'", layer.head_width,
                "narrower heads have another limit or another first term")
     if layer.scaling != "sqrt":
-        refuse("have scaling='sqrt'", "'linear'",
+        reject("have scaling='sqrt'", "'linear'",
                "there the scores themselves are of order n^(-1/2)")
     if layer.var_o*layer.var_v == 0:
-        refuse("have var_o·var_v > 0", 0, "an output that is zero has no density")
+        reject("have var_o·var_v > 0", 0, "an output that is zero has no density")
     _of_gaussians(layer.tokens)
 
 # %% ../../nbs/16_rates.ipynb #3bbfebf4
@@ -247,7 +247,7 @@ def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
         for a layer with another kind of limit, an output it has not, a step out of
         range
     """
-    _refuse_other_limits(layer)
+    _reject_other_limits(layer)
     law = layer.law().marginal(i)
     y, w = line(law.std())
     f = law.pdf(y)
@@ -308,7 +308,7 @@ def noise_floor(law: Any, samples: int) -> float:
         for less than two samples
     """
     if not hasattr(law, "pdf"):
-        checks.refuse("law", "be a one-dimensional law with `pdf` and `std`",
+        checks.reject("law", "be a one-dimensional law with `pdf` and `std`",
                       type(law).__name__, "pass e.g. law.marginal(0)", TypeError)
     N = checks.count(samples, "samples", least=2)
     σ = law.std()

@@ -88,7 +88,7 @@ def _tied_width(layer, width):
     "The width of a layer whose queries and keys can share their matrix."
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
     if layer.var_q != layer.var_k:
-        checks.refuse("var_q` and `var_k", "agree when W^Q = W^K",
+        checks.reject("var_q` and `var_k", "agree when W^Q = W^K",
                       f"{layer.var_q:g} and {layer.var_k:g}", "set both to σ²")
     return layer.check_width(width)
 
@@ -173,7 +173,7 @@ def gaussian_limits(layer: Attention, i: int = 0) -> dict:
     if layer.var_q == layer.var_k:
         limits["1/n, tied"] = tied_law(layer).marginal(i)
     if not all(law.std() > 0 for law in limits.values()):
-        checks.refuse("layer", f"have an output {i} of positive variance", 0,
+        checks.reject("layer", f"have an output {i} of positive variance", 0,
                       "an output that is zero has no density")
     return {name: norm(scale=law.std()) for name, law in limits.items()}
 
@@ -242,7 +242,7 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     """
     k = checks.real(k, "k", within="[0, ∞]")
     if not hasattr(law, "sf"):
-        checks.refuse("law", "be a one-dimensional law with `sf` and `std`",
+        checks.reject("law", "be a one-dimensional law with `sf` and `std`",
                       type(law).__name__, "pass e.g. layer.law().marginal()",
                       TypeError)
     if not return_error:

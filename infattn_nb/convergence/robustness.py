@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from ..attention.layer import Attention
-from ..attention.layer import literal_layer
+from ..attention.layer import explicit_layer
 from ..numerics import checks
 from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
@@ -123,7 +123,7 @@ def student(df: float) -> Callable:
     return partial(_student, df=df)
 
 # %% ../../nbs/17_robustness.ipynb #ebb48539
-def _literal(layer, entries, n, c, b, rng):
+def _explicit(layer, entries, n, c, b, rng):
     "b draws of y at c coordinates (b, s, c) and of all scores (b, H, s, s)."
     def W(rows, cols, var=1.):
         shape = (b, rows, cols)
@@ -131,7 +131,7 @@ def _literal(layer, entries, n, c, b, rng):
         return w*np.sqrt(var/rows)
     sources = 1 if layer.tokens.cov is None else layer.tokens.seq_len
     X = _tokens(layer.tokens, n, W, rng.standard_normal((b, n, sources)))
-    y, G = literal_layer(layer, X, W, c)
+    y, G = explicit_layer(layer, X, W, c)
     return y, np.stack(list(G), axis=1)
 
 def _tokens(tokens, n, W, h):
@@ -145,7 +145,7 @@ def _tokens(tokens, n, W, h):
 def _literal_block(layer, entries, n, c, size, rng):
     "Draws in pieces of bounded memory."
     most = max(1, 8*BUFFER//n**2)
-    return by_pieces(lambda b: _literal(layer, entries, n, c, b, rng), size, most)
+    return by_pieces(lambda b: _explicit(layer, entries, n, c, b, rng), size, most)
 
 def simulate_weights(layer: Attention, entries: Callable, width: float, *,
                      size: Size = 1, rng: Rng = None, coords: int | None = None,
@@ -195,7 +195,7 @@ def _literal_width(layer, width):
     "The width as an integer, of a layer whose matrices can be replaced."
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(Tokens(2, identity))")
     if layer.tokens.activation is None:
-        checks.refuse("layer", "have tokens φ(h) with Gaussian h", "those of a program",
+        checks.reject("layer", "have tokens φ(h) with Gaussian h", "those of a program",
                       "its matrices cannot be replaced by `entries`")
     return int(layer.check_width(checks.width(width, finite=True)))
 
@@ -275,7 +275,7 @@ def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     s = checks.count(seq_len, "seq_len")
     ρ = checks.number(ρ, "ρ")
     if not -1/max(s - 1, 1) <= ρ <= 1:
-        checks.refuse("ρ", "be in [−1/(s − 1), 1]", ρ, "else it is no covariance")
+        checks.reject("ρ", "be in [−1/(s − 1), 1]", ρ, "else it is no covariance")
     return (1 - ρ)*np.eye(s) + ρ
 
 # %% ../../nbs/17_robustness.ipynb #b11af895

@@ -43,16 +43,16 @@ def _ends(p, q):
     return ends[np.isfinite(ends)]
 
 def _quantiles(name, law):
-    "Some quantiles of a law; what has none is refused."
+    "Some quantiles of a law; what has none is rejected."
     if not (hasattr(law, "logpdf") and hasattr(law, "ppf")):
-        checks.refuse(name, "be a one-dimensional law with `logpdf` and `ppf`",
+        checks.reject(name, "be a one-dimensional law with `logpdf` and `ppf`",
                       type(law).__name__, "pass e.g. law.marginal(0)", TypeError)
     try:
         y = law.ppf(_SOME)
     except (TypeError, ValueError): # parameters are missing, or arrays
         y = np.nan
     if np.shape(y) != _SOME.shape or not np.isfinite(y).all():
-        checks.refuse(name, "be one law with all its parameters, and in their range",
+        checks.reject(name, "be one law with all its parameters, and in their range",
                       "quantiles that are not finite", "pass e.g. stats.gamma(2.)")
     return y
 
@@ -86,7 +86,7 @@ def _kl_integrand(p, q, y):
     return np.where(near, f*small, f*(δ - 1) + np.exp(log_q))
 
 def _uncovered(p, q, cuts):
-    "Has p mass where q has none? A log density that underflows there is refused."
+    "Has p mass where q has none? A log density that underflows there is rejected."
     wide = np.ptp(cuts)
     y = np.r_[cuts[0] - wide, (cuts[1:] + cuts[:-1])/2, cuts[-1] + wide]
     bare = y[(q.logpdf(y) == -np.inf) & (p.logpdf(y) > -np.inf)]
@@ -94,7 +94,7 @@ def _uncovered(p, q, cuts):
         low, high = q.support()
         inside = bare[(low < bare) & (bare < high)]
         if inside.size and (np.minimum(q.cdf(inside), q.sf(inside)) == 0).any():
-            checks.refuse("q", "have a finite `logpdf` where p has mass",
+            checks.reject("q", "have a finite `logpdf` where p has mass",
                           f"-inf at {inside[0]:.3g}, within its support",
                           "its density underflows there: give it a `_logpdf`")
     return bare.size > 0
@@ -151,10 +151,10 @@ def _cdf_difference(p, q):
     middle = p.ppf(.5)
     return lambda y: np.where(y < middle, p.cdf(y) - q.cdf(y), q.sf(y) - p.sf(y))
 
-def _refuse_atom(name, law):
-    "A law with an atom is refused."
+def _reject_atom(name, law):
+    "A law with an atom is rejected."
     if _atom(law) > 0:
-        checks.refuse(name, "have a density", f"an atom of mass {law.atom:.3g} at zero",
+        checks.reject(name, "have a density", f"an atom of mass {law.atom:.3g} at zero",
                       "use `wasserstein`")
 
 # %% ../../nbs/05_divergence.ipynb #4ac6a1ed
@@ -183,8 +183,8 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     ValueError
         for a law without all its parameters, or one with an atom at zero
     """
-    _refuse_atom("p", p)
-    _refuse_atom("q", q)
+    _reject_atom("p", p)
+    _reject_atom("q", q)
     cuts = _cuts(p, q)
     F = _cdf_difference(p, q)
     def gap(y):
@@ -327,7 +327,7 @@ def paired_layer(layer, name="layer"):
     "A layer whose tokens have a constant limit, as pairing needs, or one sentence."
     checks.kind(layer, Attention, name, "use kl_divergence for two laws")
     if layer.tokens.random:
-        checks.refuse(name, "have tokens whose Gram matrix has a constant limit",
+        checks.reject(name, "have tokens whose Gram matrix has a constant limit",
                       "tokens that depend on random scores", "use kl_divergence")
     return layer
 
@@ -380,7 +380,7 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
     first_p, first_q = (law.variance(i, BLOCK, np.random.default_rng(0))
                         for law in (p, q))
     if not first_q.all():
-        checks.refuse("limit", f"have a density of output {i}",
+        checks.reject("limit", f"have a density of output {i}",
                       "a conditional variance of zero", "D is not defined there")
     if not first_p.all(): # an atom at zero, which the limit has not
         return np.inf, 0.
@@ -391,7 +391,7 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
 def _common_output(p, q, i):
     "The output as an index of both laws."
     if q.dim != p.dim:
-        checks.refuse("limit", f"have as many tokens as `layer` ({p.dim})", q.dim,
+        checks.reject("limit", f"have as many tokens as `layer` ({p.dim})", q.dim,
                       "compare layers of the same tokens")
     return checks.output(i, p.dim)
 
@@ -416,9 +416,9 @@ def _samples(x, name):
     hint = "pass samples of one output"
     x = checks.real(x, name, shape=(None,), within="(-∞, ∞)", remedy=hint)
     if x.size < 2:
-        checks.refuse(name, "hold at least two numbers", x.size, hint)
+        checks.reject(name, "hold at least two numbers", x.size, hint)
     if not max(1e-150, 1e-10*np.abs(x).max()) < np.ptp(x) < 1e150:
-        checks.refuse(name, "be below 1e150 and differ by more than rounding",
+        checks.reject(name, "be below 1e150 and differ by more than rounding",
                       f"a range of {np.ptp(x):.3g}", hint)
     return x
 
@@ -537,8 +537,8 @@ def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10
         for less than one trial or two samples
     """
     q = p if q is None else q
-    _refuse_unsampled("p", p)
-    _refuse_unsampled("q", q)
+    _reject_unsampled("p", p)
+    _reject_unsampled("q", q)
     seeds = seed_sequence(rng).spawn(2*checks.count(trials, "trials"))
     trial = partial(_kde_trial, p, q, samples)
     pairs = zip(seeds[::2], seeds[1::2])
@@ -549,10 +549,10 @@ def _kde_trial(p, q, samples, *seeds):
     x, y = (law.rvs(samples, np.random.default_rng(s)) for law, s in zip((p, q), seeds))
     return kde_kl(x, y)
 
-def _refuse_unsampled(name, law):
-    "What has no sampler with our arguments is refused."
+def _reject_unsampled(name, law):
+    "What has no sampler with our arguments is rejected."
     if not hasattr(law, "rvs") or type(law).rvs is rv_continuous.rvs:
-        checks.refuse(name, "be a law with `rvs(size, rng)`", type(law).__name__,
+        checks.reject(name, "be a law with `rvs(size, rng)`", type(law).__name__,
                       "pass e.g. layer.law(64).marginal(0) or stats.norm()", TypeError)
 
 # %% ../../nbs/05_divergence.ipynb #public

@@ -139,7 +139,7 @@ class HierarchicalGaussian:
         """
         S = checks.cov(estimates, "estimates")
         if S.ndim != 3 or len(S) < 2:
-            checks.refuse("estimates", "have shape (R, s, s), R ≥ 2", S.shape,
+            checks.reject("estimates", "have shape (R, s, s), R ≥ 2", S.shape,
                           "use `constant` for a covariance that is known")
         S.flags.writeable = False
         law = cls.constant(S.mean(0))
@@ -326,7 +326,7 @@ class HierarchicalGaussian:
         r"""$\log\mathbb{E}\,N(y; 0, S)$: exact if S is constant or one output known.
 
         Far out few draws of S carry the average. There, at infinite width, particles
-        walk to the scores that matter: seconds for each such point. Where neither
+        move to the scores that matter: seconds for each such point. Where neither
         leaves an error below .1, as of 100 effective draws, it is inf, and a warning
         says so; always beyond 1,000 standard deviations. At ±inf the value is -inf, of
         nan it is nan. Where the density is known to be infinite (one head, equal
@@ -434,7 +434,7 @@ class HierarchicalGaussian:
         curves = checks.count(curves, "curves", 0)
         law = self.marginal(i)
         if not law.std():
-            checks.refuse("i", "be a coordinate that varies", f"{i} with variance 0",
+            checks.reject("i", "be a coordinate that varies", f"{i} with variance 0",
                           "there is no density to draw")
         ax = ax or plt.gca()
         y = np.linspace(-4, 4, 401)*law.std()
@@ -501,7 +501,7 @@ def _outputs(law, n, g):
     return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))
 
 def _covariances(law, n, g):
-    "n draws of S; what cannot be covariances is refused."
+    "n draws of S; what cannot be covariances is rejected."
     name = f"sample({n}, rng)"
     shape = (n, law.dim, law.dim)
     S = checks.real(law.sample(n, g), name, shape, remedy="put the samples first")
@@ -509,13 +509,13 @@ def _covariances(law, n, g):
     with np.errstate(invalid="ignore", over="ignore"):
         bounded = S*S <= 1.01*v[:, :, None]*v[:, None]
     if not ((v >= 0) & (v < np.inf)).all() or not bounded.all():
-        checks.refuse(name, "return covariances", "NaN, infinity, a negative variance "
+        checks.reject(name, "return covariances", "NaN, infinity, a negative variance "
                       "or a correlation beyond 1", "mend the sampler")
     if not (np.abs(S - S.mT) <= 1e-9*np.sqrt(v[:, :, None]*v[:, None])).all():
-        checks.refuse(name, "return covariances", "S != Sᵀ", "return (S + Sᵀ)/2 if "
+        checks.reject(name, "return covariances", "S != Sᵀ", "return (S + Sᵀ)/2 if "
                       "that is what you mean")
     if law.dim > 2 and not _semidefinite(S):
-        checks.refuse(name, "return covariances", "one that is not positive "
+        checks.reject(name, "return covariances", "one that is not positive "
                       "semidefinite", "mend the sampler")
     return S
 
@@ -575,10 +575,10 @@ def _warn_far_out(error):
              "in the tails of a limit")
 
 def _regular(L):
-    "The factors of regular covariances; a law whose covariances are not is refused."
+    "The factors of regular covariances; a law whose covariances are not is rejected."
     regular = (np.einsum("iin->in", L) > 0).all(0)
     if regular.mean() < .99:
-        checks.refuse("law", "have a density", "singular covariances",
+        checks.reject("law", "have a density", "singular covariances",
                       "leave out outputs that others determine")
     return L[..., regular]
 

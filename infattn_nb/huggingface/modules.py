@@ -35,12 +35,12 @@ from .verified import Watched, check_blocks, in_eval_mode
 from .verified import principal, rows_of, watched
 
 # %% ../../nbs/66_modules.ipynb #co-ready
-_TOLD = tomllib.loads(resources.files("infattn_nb.huggingface").joinpath("families.toml")
+_FILE = tomllib.loads(resources.files("infattn_nb.huggingface").joinpath("families.toml")
                       .read_text(encoding="utf-8"))
-READY = _TOLD["ready"]
+READY = _FILE["ready"]
 
 # %% ../../nbs/66_modules.ipynb #co-entries
-_WANTED = {name: wanted for wanted, names in _TOLD["entries"].items()
+_WANTED = {name: wanted for wanted, names in _FILE["entries"].items()
            for name in names.split()}
 _TYPES = {"true or false": (bool, np.bool_), "a dict": dict, "a list": (list, tuple),
           "a name": str}
@@ -64,8 +64,8 @@ class Entries:
     entries: dict
     where: str # how the message calls them
 
-    def refuse(self, name, wanted, value, meant="mend it in the config"):
-        checks.refuse(f"{self.where}[{name!r}]", wanted, f"{value!r:.40}", meant)
+    def reject(self, name, wanted, value, meant="mend it in the config"):
+        checks.reject(f"{self.where}[{name!r}]", wanted, f"{value!r:.40}", meant)
 
     def name(self, *names):
         "The first of some names under which there is an entry, not null; else None."
@@ -78,14 +78,14 @@ class Entries:
             return self.entries.get(name)
         found = _as_wanted(self.entries[name], _WANTED[name])
         if found is None:
-            self.refuse(name, f"be {_WANTED[name]}", self.entries[name])
+            self.reject(name, f"be {_WANTED[name]}", self.entries[name])
         return found
 
     def need(self, *names):
         "The same of entries of which there must be one."
         found = self.get(*names)
         if found is None:
-            self.refuse(names[0], f"be {_WANTED[names[0]]}", None)
+            self.reject(names[0], f"be {_WANTED[names[0]]}", None)
         return found
 
     def part(self, name):
@@ -98,7 +98,7 @@ _LAYERS = "num_hidden_layers", "n_layer", "n_layers"
 _ACTIVATION = "activation_function", "hidden_activation", "hidden_act", "activation"
 _GROUPS = "num_key_value_heads", "num_kv_heads"
 _KINDS = "full_attention", "sliding_attention" # of layers
-_IDLE = set(_TOLD["idle"].split())
+_IDLE = set(_FILE["idle"].split())
 
 @dataclass(frozen=True)
 class Config(Entries):
@@ -112,10 +112,10 @@ class Config(Entries):
         if isinstance(config, str) and config in READY:
             config = READY[config]
         if isinstance(config, type):
-            checks.refuse("config", "be an object", f"the class {config.__name__}",
+            checks.reject("config", "be an object", f"the class {config.__name__}",
                           f"pass {config.__name__}()", TypeError)
         if callable(getattr(config, "named_parameters", None)):
-            checks.refuse("config", "be a config", f"a module, {type(config).__name__}",
+            checks.reject("config", "be a config", f"a module, {type(config).__name__}",
                           "pass it to Transformer.from_torch, or pass its `.config`",
                           TypeError)
         if callable(getattr(config, "to_dict", None)): # transformers' own
@@ -123,7 +123,7 @@ class Config(Entries):
         if isinstance(config, (str, PathLike)):
             config = _read_json(config)
         if not isinstance(config, dict):
-            checks.refuse("config", "be a path, a dict or a config of transformers",
+            checks.reject("config", "be a path, a dict or a config of transformers",
                           type(config).__name__, "pass e.g. 'config.json'", TypeError)
         text = _written(config)
         where = "config"
@@ -132,8 +132,8 @@ class Config(Entries):
             where = "config['text_config']"
         kind = config.get("model_type")
         if kind not in MODELS:
-            _refuse_kind(kind, config)
-        entries = _TOLD["defaults"]
+            _reject_kind(kind, config)
+        entries = _FILE["defaults"]
         for more in (FAMILIES[kind].defaults, config):
             for names in (_WIDTH, _HEADS, _LAYERS, _ACTIVATION):
                 if any(more.get(x) is not None for x in names): # under another name
@@ -150,7 +150,7 @@ class Config(Entries):
             acts = isinstance(value, (int, float)) and bool(value)
             if acts and name not in known:
                 meant = near(name, known) if isinstance(name, str) else ""
-                checks.refuse(f"{self.where}[{name!r}]", "be an entry of which it is "
+                checks.reject(f"{self.where}[{name!r}]", "be an entry of which it is "
                               "known what it does", f"{value!r:.40}",
                               meant or "leave it out if the forward pass and the "
                               "initialisation do not depend on it")
@@ -199,7 +199,7 @@ class Config(Entries):
         "φ; Gemma's first configs say gelu and mean the other form."
         name = self.get(*_ACTIVATION)
         if name not in ACTIVATIONS:
-            self.refuse(self.name(*_ACTIVATION), f"be one of {', '.join(ACTIVATIONS)}",
+            self.reject(self.name(*_ACTIVATION), f"be one of {', '.join(ACTIVATIONS)}",
                         name,
                         near(name, ACTIVATIONS) or "mend it in the config")
         first = self.kind == "gemma" and self.get("hidden_activation") is None
@@ -217,27 +217,27 @@ class Config(Entries):
         return spec | dict(source=Source(self, spec, self.kind, self.family, sizes))
 
     def check(self):
-        "Refuse what a chain cannot follow, and numbers of heads that do not fit."
+        "Reject what a chain cannot follow, and numbers of heads that do not fit."
         for name, wanted in self.family.wanted.items():
             if self.get(name) not in (None, wanted):
-                self.refuse(name, f"be {wanted!r}", self.get(name))
+                self.reject(name, f"be {wanted!r}", self.get(name))
         if self.get("use_bidirectional_attention"):
-            self.refuse("use_bidirectional_attention", "be false", True,
+            self.reject("use_bidirectional_attention", "be false", True,
                         "its windows look both ways, of which no chain is known")
         for name in self.family.same:
             if self.get(name) not in (None, self.width):
-                self.refuse(name, f"equal the width {self.width}", self.get(name),
+                self.reject(name, f"equal the width {self.width}", self.get(name),
                             "a matrix between embeddings and blocks is not known")
         apart = self.part("attn_config") # where MPT keeps some
         if apart.get("clip_qkv"):
-            apart.refuse("clip_qkv", "be null", apart.get("clip_qkv"),
+            apart.reject("clip_qkv", "be null", apart.get("clip_qkv"),
                          "of clipped queries and keys no chain is known")
         if self.width % self.heads and self.get("head_dim") is None:
-            self.refuse(self.name(*_HEADS), f"divide the width {self.width}",
+            self.reject(self.name(*_HEADS), f"divide the width {self.width}",
                         self.heads)
         groups = self.groups
         if groups is not None and self.heads % groups:
-            self.refuse(self.name(*_GROUPS), f"divide the {self.heads} heads", groups)
+            self.reject(self.name(*_GROUPS), f"divide the {self.heads} heads", groups)
 
     @property
     def embedding_scale(self):
@@ -318,7 +318,7 @@ class Config(Entries):
         listed = self.get("no_rope_layers") # 1 = it has
         every = self.get("no_rope_layer_interval")
         if listed is not None and len(listed) != self.layers:
-            self.refuse("no_rope_layers", f"have as many entries as "
+            self.reject("no_rope_layers", f"have as many entries as "
                         f"{self.name(*_LAYERS)}, {self.layers}", len(listed))
         if listed is None and every is not None:
             listed = [(l + 1) % every for l in range(self.layers)]
@@ -345,10 +345,10 @@ class Config(Entries):
             return None
         if len(kinds) != self.layers:
             wanted = f"have as many entries as {self.name(*_LAYERS)}, {self.layers}"
-            self.refuse("layer_types", wanted, len(kinds))
+            self.reject("layer_types", wanted, len(kinds))
         other = [x for x in kinds if x not in _KINDS]
         if other:
-            self.refuse("layer_types", f"hold {' or '.join(map(repr, _KINDS))}",
+            self.reject("layer_types", f"hold {' or '.join(map(repr, _KINDS))}",
                         other[0], "of other layers no chain is known")
         if "sliding_attention" in kinds:
             self.need("sliding_window")
@@ -390,7 +390,7 @@ class Config(Entries):
             share = self.get("partial_rotary_factor", "rotary_pct")
             turning = self.get("rotary_dim")
             if turning is not None and not 1 <= turning <= m:
-                self.refuse("rotary_dim", f"be at most the width of a head, {m}",
+                self.reject("rotary_dim", f"be at most the width of a head, {m}",
                             turning)
             if share is None and turning is not None:
                 share = turning/m
@@ -404,7 +404,7 @@ class Config(Entries):
 def _slowed(θ, scaling, rope):
     "Angles for long texts, as the Entries of rope_scaling say."
     if scaling not in ("linear", "llama3"):
-        rope.refuse(rope.name("rope_type", "type"), "be default, linear or llama3",
+        rope.reject(rope.name("rope_type", "type"), "be default, linear or llama3",
                     scaling)
     slow = θ/rope.need("factor")
     if scaling == "linear":
@@ -412,7 +412,7 @@ def _slowed(θ, scaling, rope):
     low = rope.need("low_freq_factor")
     high = rope.need("high_freq_factor")
     if high <= low:
-        rope.refuse("high_freq_factor", f"exceed low_freq_factor = {low:g}", high)
+        rope.reject("high_freq_factor", f"exceed low_freq_factor = {low:g}", high)
     turns = rope.need("original_max_position_embeddings")*θ/(2*np.pi)
     kept = np.clip((turns - low)/(high - low), 0, 1) # fast angles
     return (1 - kept)*slow + kept*θ
@@ -453,7 +453,7 @@ def labels_of(tokens): # a number, or labels of one text or of several
 
 # %% ../../nbs/66_modules.ipynb #co-refused
 #| code-fold: true
-def near(name, names): # what is given, and what there is -> the last words of a refusal
+def near(name, names): # what is given, and what there is -> the last words of a error
     "Did you mean …?"
     found = get_close_matches(str(name).lower(), names, 1, .7)
     return f"did you mean {found[0]!r}?" if found else ""
@@ -464,10 +464,10 @@ def _check_file(path):
     "Raise for what is no file, or too long, before it is read."
     path = Path(path)
     if path.exists() and not path.is_file():
-        checks.refuse("config", "be a file", f"{str(path)!r:.60}, a pipe or a device",
+        checks.reject("config", "be a file", f"{str(path)!r:.60}, a pipe or a device",
                       "save what it holds as config.json")
     if path.is_file() and path.stat().st_size > MOST_BYTES:
-        checks.refuse("config", f"be at most {MOST_BYTES:,} bytes long",
+        checks.reject("config", f"be at most {MOST_BYTES:,} bytes long",
                       f"{path.stat().st_size:,}", "pass the config, not the weights")
 
 def _read_json(path):
@@ -486,17 +486,17 @@ def _read_json(path):
         found = json.loads(text, object_pairs_hook=once)
     except OSError as e:
         meant = near(path, READY)
-        checks.refuse("config", "be a file that can be read",
+        checks.reject("config", "be a file that can be read",
                       f"{str(path)!r:.60} ({e.strerror or e})",
                       meant or "mend the path, or name a shape that is built in: "
                       f"{', '.join(READY)}")
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        checks.refuse("config", "be JSON", f"{text[:20]!r}", "pass a config.json")
+        checks.reject("config", "be JSON", f"{text[:20]!r}", "pass a config.json")
     if not _is_text(found):
-        checks.refuse("config", "hold text in UTF-8", "half of a surrogate pair",
+        checks.reject("config", "hold text in UTF-8", "half of a surrogate pair",
                       "mend the name in which it stands")
     if repeated:
-        checks.refuse("config", "have each entry once", f"{repeated[0]!r:.60} twice",
+        checks.reject("config", "have each entry once", f"{repeated[0]!r:.60} twice",
                       "leave one of them out")
     return found
 
@@ -513,20 +513,20 @@ def _written(config):
     try:
         return json.dumps(config, indent=1, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
-        checks.refuse("config", "be what JSON can hold", "odd keys or a dict in itself",
+        checks.reject("config", "be what JSON can hold", "odd keys or a dict in itself",
                       "pass what a config.json holds")
 
-def _refuse_kind(kind, config):
-    "Refuse a family of which no chain is known, with the reason if there is one."
+def _reject_kind(kind, config):
+    "Reject a family of which no chain is known, with the reason if there is one."
     name = kind.lower() if isinstance(kind, str) else ""
     got = repr(kind) if kind is not None else "none"
-    for told in _TOLD["refused"]:
-        said = map(config.get, told["entries"].split())
+    for row in _FILE["rejected"]:
+        said = map(config.get, row["entries"].split())
         found = any(x is True or x not in (None, 0, 1) for x in said)
-        if found or any(word in name for word in told["words"].split()):
-            checks.refuse("config", told["wanted"], f"model_type {got}", told["why"])
-    meant = "" if name in _TOLD["unlike"].split() else near(name, MODELS)
-    checks.refuse("config", f"have a model_type among {', '.join(MODELS)}", got,
+        if found or any(word in name for word in row["words"].split()):
+            checks.reject("config", row["wanted"], f"model_type {got}", row["why"])
+    meant = "" if name in _FILE["unlike"].split() else near(name, MODELS)
+    checks.reject("config", f"have a model_type among {', '.join(MODELS)}", got,
                   meant or "a module of the same blocks can be read with "
                   "Transformer.from_torch(module, tokens=…, roles=…), or make it with "
                   "Transformer(cov, blocks=[Block(…), …])")
@@ -625,13 +625,13 @@ class Family(NamedTuple):
 
 def _section(name):
     "What families.toml says of a family, and of the one that it is like."
-    own = dict(_TOLD["family"][name])
+    own = dict(_FILE["family"][name])
     if "like" not in own:
         return own
     base = _section(own.pop("like"))
     return base | own | dict(tensors=base["tensors"] | own.get("tensors", {}))
 
-FAMILIES = {name: Family.of_section(**_section(name)) for name in _TOLD["family"]}
+FAMILIES = {name: Family.of_section(**_section(name)) for name in _FILE["family"]}
 MODELS = [name for name in FAMILIES if name != "torch"] # those that have configs
 
 # %% ../../nbs/66_modules.ipynb #compt
@@ -711,7 +711,7 @@ def built_of(module, read): # the Parts of each block
     "Blocks of one width, with the variances that were measured."
     widths = [r.matrices["q"].shape[1] for r in read]
     if len(set(widths)) > 1:
-        checks.refuse("module", "have blocks of one width",
+        checks.reject("module", "have blocks of one width",
                       " and ".join(map(str, dict.fromkeys(widths))), REMEDY)
     _warn_of_training(module, read)
     variances = settled([variances_of(r) for r in read])
@@ -720,13 +720,13 @@ def built_of(module, read): # the Parts of each block
 def check_tensors(parameters, # of a module
                   remedy, # if they are nowhere
                  ):
-    "Refuse what cannot be read or written: no numbers, or torch does not let us."
+    "Reject what cannot be read or written: no numbers, or torch does not let us."
     for p in parameters:
         if str(getattr(p, "device", "")) == "meta":
-            checks.refuse("module", "hold numbers", "tensors on the meta device",
+            checks.reject("module", "hold numbers", "tensors on the meta device",
                           remedy)
         if getattr(p, "is_inference", bool)() and not p.new_tensor([0.]).is_inference():
-            checks.refuse("module", "be made outside torch.inference_mode()",
+            checks.reject("module", "be made outside torch.inference_mode()",
                           "one made inside", "make it under torch.no_grad()")
 
 def check_drawn(read, # the Parts of each block
@@ -738,14 +738,14 @@ def check_drawn(read, # the Parts of each block
         for k, W in r.matrices.items():
             name = f"{names[k]} of block {l}"
             if not np.isfinite(W).all():
-                checks.refuse("module", "hold finite weights", f"NaN or ∞ in {name}",
+                checks.reject("module", "hold finite weights", f"NaN or ∞ in {name}",
                               remedy)
             largest = abs(W).max()
             if largest > 1e6 or 0 < largest < 1e-15:
-                checks.refuse("module", "hold weights of an initialisation",
+                checks.reject("module", "hold weights of an initialisation",
                               f"entries up to {largest:.1g} in {name}", remedy)
     if not any(W.any() for r in read for W in r.matrices.values()):
-        checks.refuse("module", "hold weights of an initialisation",
+        checks.reject("module", "hold weights of an initialisation",
                       "zeros in all matrices of all blocks", "initialise it")
 
 _LAST_NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm",
@@ -826,7 +826,7 @@ def _with_its_norms(fit):
     block = fit[0].blocks[0]
     there = {path for path in set().union(*of_kinds) if _reach(block, path) is not None}
     if there not in of_kinds:
-        checks.refuse("module", f"have norms where {fit[0].kind} has them",
+        checks.reject("module", f"have norms where {fit[0].kind} has them",
                       ", ".join(sorted(there)) or "none", REMEDY)
     return fit[of_kinds.index(there)]
 
@@ -843,7 +843,7 @@ def parts_of(found, # Recognised
     _check_parts(block, found.tensors)
     in_one = getattr(a, "in_proj_weight", a)
     if in_one is None or getattr(a, "bias_k", None) is not None:
-        checks.refuse("module", "have plain attention", "other or extra keys", REMEDY)
+        checks.reject("module", "have plain attention", "other or extra keys", REMEDY)
     m = _first(a, "head_dim", "head_size", "attention_head_size")
     matrices: dict = {}
     biases: dict = {}
@@ -862,7 +862,7 @@ def parts_of(found, # Recognised
     measured = {x.roles[0] for x in found.tensors.values()} & {"b1", "b2"}
     if any(b is not None and as_array(b, "bias").any() for k, b in biases.items()
            if k not in measured):
-        checks.refuse("module", "have attention without biases, as initialised",
+        checks.reject("module", "have attention without biases, as initialised",
                       "others than zero", "set them to zero")
     if FAMILIES[found.kind].interleaved:
         turning = getattr(a, "rotary_dim", None) or m
@@ -895,12 +895,12 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     window = _window(a) if causal else None
     varied = "windows" if window is not None else "ALiBi" if family.alibi else ""
     if varied and tokens is None:
-        checks.refuse("tokens", f"be given for a model with {varied}", None,
+        checks.reject("tokens", f"be given for a model with {varied}", None,
                       "pass the length of the text")
     qk_norms = norms.get("query_gain", []) + norms.get("key_gain", [])
     for norm, k in zip(qk_norms, "qk"):
         if len(norm.weight) not in (m, rows[k]):
-            checks.refuse("module", "normalise queries and keys head by head, or those "
+            checks.reject("module", "normalise queries and keys head by head, or those "
                           "of all heads", f"q_norm over {len(norm.weight)} coordinates",
                           REMEDY)
     attention = SelfAttention(
@@ -965,10 +965,10 @@ def _rotary(body, a, m):
     name = f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
     θ = getattr(turn, f"{name}inv_freq", None)
     if θ is None:
-        checks.refuse("module", "have rotary positions with `inv_freq`",
+        checks.reject("module", "have rotary positions with `inv_freq`",
                       type(turn).__name__, REMEDY)
     if getattr(turn, f"{name}attention_scaling", 1.) != 1:
-        checks.refuse("module", "turn queries and keys without scaling them",
+        checks.reject("module", "turn queries and keys without scaling them",
                       "rotary_emb with attention_scaling", REMEDY)
     θ = as_array(θ, "inv_freq")
     d = 2*len(θ)
@@ -1030,7 +1030,7 @@ def activation_of(act, # what should be a function
         like_it = [phi for phi in known if np.allclose(phi(x), y, atol=_rounding(like))]
     if not like_it:
         names = ", ".join(map(str, known))
-        checks.refuse("module", f"use one of {names}", f"{act!r:.60}", REMEDY)
+        checks.reject("module", f"use one of {names}", f"{act!r:.60}", REMEDY)
     return like_it[0]
 
 def _rounding(like):
@@ -1046,7 +1046,7 @@ def norm_of(norms, # modules
     "The Norm that some modules are, judged by their values."
     found = [_one_norm(norm, like) for norm in norms]
     if any(norm != found[0] for norm in found):
-        checks.refuse("module", "have norms of one kind and one eps in a block",
+        checks.reject("module", "have norms of one kind and one eps in a block",
                       f"{norms[0]!r:.40} and others", REMEDY)
     return found[0]
 
@@ -1064,7 +1064,7 @@ def _one_norm(module, like):
         for norm in (Norm("layer", eps), Norm("rms", eps)):
             if np.allclose(y, norm.of_rows(x), rtol=0, atol=10*_rounding(like)):
                 return norm
-    checks.refuse("module", "have LayerNorms or RMSNorms of gain 1 and bias 0",
+    checks.reject("module", "have LayerNorms or RMSNorms of gain 1 and bias 0",
                   f"{module!r:.60}", "chains hold at initialisation only (Gemma's "
                   "gain is 1 + weight: its weight starts at 0)")
 
@@ -1075,7 +1075,7 @@ def verified(module, # as for read_module
              own, # its Config, or None
              s, # tokens of the text
             ): # Reading: the same, once it runs as it is read
-    "Run a module beside its description; refuse the first place where they differ."
+    "Run a module beside its description; reject the first place where they differ."
     blocks = reading.spec["blocks"]
     varied = any(isinstance(b.attention.mask, np.ndarray) for b in blocks)
     k = min(s, 512 if varied else 64)
@@ -1087,7 +1087,7 @@ def verified(module, # as for read_module
             seen = watched(call, reading.blocks)
     except Exception as error: # whatever a foreign module raises
         text = next(iter(str(error).splitlines()), "")
-        checks.refuse("module", "run on a few tokens", f"{type(error).__name__}: "
+        checks.reject("module", "run on a few tokens", f"{type(error).__name__}: "
                       f"{text:.80}", "pass verify=False if it cannot run here")
     if reading.kind == "roles":
         seen = _between_norms(reading, seen)
@@ -1149,7 +1149,7 @@ def _check_ends(reading, own, seen, inputs, half):
         expected = _embedded(reading, own, inputs, len(seen.entered[0]))
         found = min(apart(x, seen.entered[0]) for x in expected)
         if found > tolerance:
-            checks.refuse("module", f"add {' and '.join(reading.tables)} embeddings in "
+            checks.reject("module", f"add {' and '.join(reading.tables)} embeddings in "
                           "front of its first block", f"something that differs by "
                           f"{100*found:.2g} %", "a factor, a matrix or positions of "
                           "another kind? Pass what enters the first block as "
@@ -1160,7 +1160,7 @@ def _check_ends(reading, own, seen, inputs, half):
         ours = last.of_rows(seen.left[-1]) if last else seen.left[-1]
         found = apart(ours, rows_of(out))
         if found > tolerance:
-            checks.refuse("module", f"end with {last or 'no norm'}, as it is read",
+            checks.reject("module", f"end with {last or 'no norm'}, as it is read",
                           f"an output that differs by {100*found:.2g} %", REMEDY)
 
 def _embedded(reading, own, inputs, s):
@@ -1198,7 +1198,7 @@ def reading_by_roles(module, # of torch
                     ) -> Reading: # others: fields of SelfAttention, or parallel
     "A module of one's own, read by the names of its tensors."
     if isinstance(roles, dict) is False or not roles:
-        checks.refuse("roles", "be a dict of patterns", f"{roles!r:.40}",
+        checks.reject("roles", "be a dict of patterns", f"{roles!r:.40}",
                       "pass e.g. {'qkv': 'h.*.attn.c_attn', …}", TypeError)
     check_tensors(module.parameters(), "initialise it first")
     found = _found_by_roles(module, roles)
@@ -1238,7 +1238,7 @@ def _found_by_roles(module, roles):
     for role, patterns in roles.items():
         matrices = isinstance(role, str) and role and set(role) <= set(MATRICES)
         if not matrices and role not in _WORDS:
-            checks.refuse("roles", "have keys of the letters q k v o 1 2 3, or of "
+            checks.reject("roles", "have keys of the letters q k v o 1 2 3, or of "
                           f"{', '.join(_WORDS)}", repr(role), near(role, _WORDS) or
                           "name what the tensors hold")
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
@@ -1250,7 +1250,7 @@ def _found_by_roles(module, roles):
                           for h, name in hits if h)
             if not hits:
                 some = ", ".join(get_close_matches(whole, named, 2, .1))
-                checks.refuse("roles", f"name tensors of the module for {role!r}",
+                checks.reject("roles", f"name tensors of the module for {role!r}",
                               repr(pattern), f"there are e.g. {some}")
             numbers, names = zip(*hits)
             found.append(Found(tuple(role) if matrices else (role,), pattern,
@@ -1263,7 +1263,7 @@ def _of_each_block(x, L):
     "Norms of which one pattern names several in each block, one after another."
     several = len(x.names)//L if x.roles == ("norm",) else 1
     if x.roles == ("norm",) and len(x.names) != several*L or not several:
-        checks.refuse("roles", f"name as many norms in each of {L} blocks",
+        checks.reject("roles", f"name as many norms in each of {L} blocks",
                       f"{len(x.names)} of {x.pattern!r}", "mend the pattern")
     for i in range(several):
         yield x if several == 1 else x._replace(
@@ -1277,13 +1277,13 @@ def _check_found(found):
     lacking = sorted(needed - set(there))
     if lacking or len(set(there)) < len(there):
         what = f"none for {', '.join(lacking)}" if lacking else "one of them twice"
-        checks.refuse("roles", "name each matrix once", what, "q, k, v, o; 1 into the "
+        checks.reject("roles", "name each matrix once", what, "q, k, v, o; 1 into the "
                       "hidden units, 2 out of them, 3 into a gate")
     counts = {x.pattern: len(x.names) for x in found if "*" in x.pattern
               and x.roles != ("norm",)}
     if len(set(counts.values())) > 1:
         few = min(counts, key=lambda name: counts[name])
-        checks.refuse("roles", "match as many blocks each", f"{counts[few]} of {few!r} "
+        checks.reject("roles", "match as many blocks each", f"{counts[few]} of {few!r} "
                       f"and {max(counts.values())} of others", "mend the pattern")
 
 def _width_of(found):
@@ -1294,7 +1294,7 @@ def _width_of(found):
                 return x.tensors[0].shape[-1]
     shapes = [set(x.tensors[0].shape) for x in found if x.roles[0] in MATRICES]
     return min(set.intersection(*shapes), default=0) or \
-        checks.refuse("roles", "name matrices that share a width", shapes[0],
+        checks.reject("roles", "name matrices that share a width", shapes[0],
                       "name the gain of a norm")
 
 def _tensors_of(found, n):
@@ -1330,10 +1330,10 @@ def _parts_by_roles(module, found, tensors, l, n, kinds):
     H = heads or _first(owner, "n_head", "n_heads", "num_heads", "heads",
                         "n_local_heads")
     if H is None:
-        checks.refuse("heads", "be given", None, "no tensor says how many there are")
+        checks.reject("heads", "be given", None, "no tensor says how many there are")
     H = checks.count(H, "heads")
     if n % H and "head_width" not in kinds:
-        checks.refuse("heads", f"divide the width {n}", H, "or pass `head_width`, too")
+        checks.reject("heads", f"divide the width {n}", H, "or pass `head_width`, too")
     m = kinds.pop("head_width", None) or _head_width(found, tensors, l, n, H)
     matrices: dict = {}
     biases: dict = {}
@@ -1350,7 +1350,7 @@ def _parts_by_roles(module, found, tensors, l, n, kinds):
         if x.roles[0] in "12":
             biases[f"b{x.roles[0]}"] = bias
         elif bias is not None and bias.any():
-            checks.refuse("module", "have attention without biases, as initialised",
+            checks.reject("module", "have attention without biases, as initialised",
                           f"others than zero in {x.names[l]}", "set them to zero")
     like = q.tensors[l]
     block = _block_by_roles(module, found, matrices, l, (n, H, m), like, kinds)
@@ -1373,14 +1373,14 @@ def _block_by_roles(module, found, matrices, l, shape, like, kinds):
     mlp = None
     if "1" in matrices:
         if activation is None:
-            checks.refuse("activation", "be given", None, "pass e.g. 'gelu'")
+            checks.reject("activation", "be given", None, "pass e.g. 'gelu'")
         mlp = FeedForward(len(matrices["1"])/n, activation, "3" in matrices)
     turned = [x for role in ("q_norm", "k_norm")
               for x in _owners(module, found, role, l)]
     norms = _owners(module, found, "norm", l)
     own = norm_of(norms, like) if norms else None
     if own is None and place is not None:
-        checks.refuse("roles", f"name the norms for norm={place!r}", "none",
+        checks.reject("roles", f"name the norms for norm={place!r}", "none",
                       "add e.g. 'norm': ['h.*.ln_1', 'h.*.ln_2']")
     attention = SelfAttention(
         H, None if m*H == n else m, groups if groups != H else None,
@@ -1430,7 +1430,7 @@ def _between_norms(reading, seen):
     "Of norms in front of blocks: what enters one leaves the block before."
     L = len(reading.parts)
     if not seen.entered:
-        checks.refuse("module", "have modules that show what enters its blocks",
+        checks.reject("module", "have modules that show what enters its blocks",
                       "none", "pass verify=False")
     if len(seen.entered) == L:
         return seen
@@ -1449,21 +1449,21 @@ def ensemble_of_module(module, # as for read_module
                       ): # dict
     "Keyword arguments of the Transformer of which a module is one draw."
     if (embeddings is None) == (tokens is None):
-        checks.refuse("embeddings", "be given, or `tokens` in their place",
+        checks.reject("embeddings", "be given, or `tokens` in their place",
                       "neither" if tokens is None else "both",
                       "pass what enters the first block, or e.g. tokens=16")
     own = config_of(module) if roles is None else None
     if own is not None:
         own.check()
     if config and own is None:
-        checks.refuse("config", "be False for a module that has none", True,
+        checks.reject("config", "be False for a module that has none", True,
                       "its variances are measured", ValueError)
     texts = None if embeddings is not None else labels_of(tokens)
     ends = _given(embeddings) if texts is None else {}
     s = len(ends["cov"]) if ends else sum(map(len, texts)) + _more(own, texts)
     allowed, bias = _of_torch(attn_mask, s)
     if hasattr(mask, "detach"):
-        checks.refuse("mask", "be 'causal' or a NumPy array, True = may attend",
+        checks.reject("mask", "be 'causal' or a NumPy array, True = may attend",
                       "a tensor", "pass torch's masks as attn_mask=", TypeError)
     if mask is not None:
         allowed = _also(SelfAttention(1, mask=mask).allowed(s), allowed)
@@ -1524,7 +1524,7 @@ def sizes_of(reading): # -> role: number
             total += (x*x).sum()
             count += x[x.any(1)].size
         if not np.isfinite(total):
-            checks.refuse("module", "hold finite embeddings", f"NaN or ∞ in {role}",
+            checks.reject("module", "hold finite embeddings", f"NaN or ∞ in {role}",
                           "initialise it")
         found[role] = float(np.sqrt(total/max(count, 1)))
     return found
@@ -1548,7 +1548,7 @@ def _given(embeddings):
     many = is_list and as_array(embeddings[0], "embeddings").ndim == 2
     parts = [as_array(x, "embeddings") for x in (embeddings if many else [embeddings])]
     if any(X.ndim != 2 or not X.size or X.shape[1] != parts[0].shape[1] for X in parts):
-        checks.refuse("embeddings", "have shape (s, n), or be a list of such",
+        checks.reject("embeddings", "have shape (s, n), or be a list of such",
                       [X.shape for X in parts], "pass one text, or a list of texts")
     X = checks.real(np.concatenate(parts), "embeddings", within="(-1e75, 1e75)",
                     remedy="pass what enters the first block")
@@ -1559,7 +1559,7 @@ def _given(embeddings):
 def _check_embeddings(X, n):
     "Their width; and dropout leaves exact zeros behind."
     if X.shape[1] != n:
-        checks.refuse("embeddings", f"have shape (s, {n})", X.shape,
+        checks.reject("embeddings", f"have shape (s, {n})", X.shape,
                       "pass what enters the first block")
     zeros = np.mean(X == 0, axis=1)
     dropped = zeros[(zeros > 0) & (zeros < 1)]
@@ -1577,16 +1577,16 @@ def _of_torch(attn_mask, s):
     x = attn_mask.detach().cpu().numpy() if hasattr(attn_mask, "detach") else attn_mask
     x = np.asarray(x)
     if x.shape != (s, s):
-        checks.refuse("attn_mask", f"have shape ({s}, {s})", x.shape,
+        checks.reject("attn_mask", f"have shape ({s}, {s})", x.shape,
                       "one row per query, the same for all heads")
     if x.dtype == bool:
         return ~x, None
     if x.dtype.kind != "f":
-        checks.refuse("attn_mask", "be boolean or hold floats, as in torch",
+        checks.reject("attn_mask", "be boolean or hold floats, as in torch",
                       f"dtype {x.dtype}", "pass attn_mask.bool() if one means that a "
                       "token may not attend", TypeError)
     if np.isnan(x).any() or (x == np.inf).any():
-        checks.refuse("attn_mask", "be boolean, or hold numbers or -∞", "NaN or ∞",
+        checks.reject("attn_mask", "be boolean, or hold numbers or -∞", "NaN or ∞",
                       "True or -∞ = may not attend")
     allowed = x > -1e30
     bias = np.where(allowed, x, 0.).astype(float)
@@ -1608,8 +1608,8 @@ def _masked(allowed, bias, a):
 # %% ../../nbs/66_modules.ipynb #mo-unknown
 #| code-fold: true
 def _check_parts(block, tensors):
-    "Refuse parts of a block or numbers in it of which it is known that they act."
-    harmless = _TOLD["harmless"].split()
+    "Reject parts of a block or numbers in it of which it is known that they act."
+    harmless = _FILE["harmless"].split()
     known: dict = {} # names of the parts of a part
     for path in tensors:
         *names, _ = path.split(".")
@@ -1623,14 +1623,14 @@ def _check_parts(block, tensors):
             idle = hasattr(child, "p") or hasattr(child, "drop_prob") \
                 or type(child).__name__ == "Identity"
             if name not in names and not idle:
-                checks.refuse("module", f"have no part `{name}` in its {where}",
+                checks.reject("module", f"have no part `{name}` in its {where}",
                               type(child).__name__, REMEDY)
         for name, value in vars(part).items():
-            told = name.startswith("_") or name in harmless
-            if told or not isinstance(value, (int, float)) or not value:
+            known = name.startswith("_") or name in harmless
+            if known or not isinstance(value, (int, float)) or not value:
                 continue
-            if any(word in name for word in _TOLD["acting"].split()):
-                checks.refuse("module", f"have no number `{name}` in its {where}",
+            if any(word in name for word in _FILE["acting"].split()):
+                checks.reject("module", f"have no number `{name}` in its {where}",
                               f"{value:g}", REMEDY)
             checks.warn(f"`module` has a number `{name}` = {value:g} in its {where} "
                           "of which nothing is known; it is left out")

@@ -39,8 +39,8 @@ def fills(t, # a Transformer that was read from a config or a module
     layout = source.family.layouts[0] if layout is None else layout
     found = []
     for tensor in layout:
-        told = source.config # None, or a Config
-        is_there = not tensor.when or (told is not None and told.get(tensor.when))
+        config = source.config # None, or a Config
+        is_there = not tensor.when or (config is not None and config.get(tensor.when))
         if tensor.roles[0] in EMBEDDINGS and tensor.roles[0] not in source.sizes:
             is_there = False # they were given
         if is_there:
@@ -109,10 +109,10 @@ def _embedding_factor(t):
     ratio = t.mean_square/own.mean_square
     least = 1e-12*t.mean_square
     if t.cov.shape != own.cov.shape:
-        checks.refuse("cov", "be of as many tokens as it was read with, "
+        checks.reject("cov", "be of as many tokens as it was read with, "
                       f"{len(own.cov)}", len(t.cov), "read the model with these tokens")
     if not np.allclose(t.cov, ratio*own.cov, rtol=1e-9, atol=least):
-        checks.refuse("cov", "be a multiple of what it was read with",
+        checks.reject("cov", "be a multiple of what it was read with",
                       "other inner products of its tokens", "scale the embeddings by "
                       "one number, or read the model with other tokens")
     return float(np.sqrt(ratio))
@@ -129,13 +129,13 @@ def _widths(block, n):
 # %% ../../nbs/67_weights.ipynb #wt-source
 #| code-fold: true
 def source_of(t):
-    "What it was read from, or a refusal."
+    "What it was read from, or a error."
     if t.source is None:
-        checks.refuse("transformer", "be read from a model to know its tensors",
+        checks.reject("transformer", "be read from a model to know its tensors",
                       "one made by hand", "start from Transformer.from_config(…), or "
                       "from_torch")
     if t.width is None or t.width == np.inf:
-        checks.refuse("width", "be finite for weights", t.width,
+        checks.reject("width", "be finite for weights", t.width,
                       "keep the width that was read")
     return t.source
 
@@ -207,7 +207,7 @@ def _read(module, tokens):
 # %% ../../nbs/67_weights.ipynb #wt-folded
 #| code-fold: true
 def folded(t): # a Transformer
-    "The same network with its factors in the weights, as `init_table` tells them."
+    "The same network with its factors in the weights, as `init_table` lists them."
     if t.source is None:
         return t
     own = t.source.own.blocks
@@ -402,11 +402,11 @@ _HEADS = re.compile(r"^(\w+\.)?(lm_head|embed_out|score|classifier|pooler|cls|"
                     r"qa_outputs)\b")
 
 def _places(t, module):
-    "(parameter, Fill) of all parameters; all refusals."
+    "(parameter, Fill) of all parameters; all errors."
     source = source_of(t)
     named = getattr(module, "named_parameters", None)
     if not callable(named):
-        checks.refuse("module", "be a module of torch", type(module).__name__,
+        checks.reject("module", "be a module of torch", type(module).__name__,
                       "pass the model itself", TypeError)
     parameters = dict(named()) # tied tensors come once
     check_tensors(parameters.values(), "call module.to_empty(device='cpu') first")
@@ -416,7 +416,7 @@ def _places(t, module):
     every = (_matched(t, parameters, layout) for layout in source.family.layouts)
     matched = next((found for found in every if found is not None), None)
     if matched is None:
-        checks.refuse("module", f"have the tensors of {source.kind}",
+        checks.reject("module", f"have the tensors of {source.kind}",
                       repr(next(iter(parameters), "no parameters")),
                       "pass a module of the family that was read")
     rest = {name: _of_head(name, p, source) for name, p in parameters.items()
@@ -427,7 +427,7 @@ def _check_family(t, theirs):
     "Of a model that carries its config: theirs."
     kind = t.source.kind
     if theirs.kind.removesuffix("_text") != kind.removesuffix("_text"):
-        checks.refuse("module", f"be of the family that was read, {kind}", theirs.kind,
+        checks.reject("module", f"be of the family that was read, {kind}", theirs.kind,
                       "read this model's own config")
     heads = t.blocks[0].attention.heads
     about = (("width", theirs.width, t.width),
@@ -436,7 +436,7 @@ def _check_family(t, theirs):
     for name, there, ours in about:
         wanted = f"{name} {ours:g}" if name == "width" else f"{ours:g} as its {name}"
         if there != ours:
-            checks.refuse("module", f"have {wanted}", there,
+            checks.reject("module", f"have {wanted}", there,
                           "read this model's own config")
 
 def _matched(t, parameters, layout):
@@ -454,7 +454,7 @@ def _matched(t, parameters, layout):
         l = int(hit[1] or 0) if hit.re.groups else None
         l = by_name[tensor].block_of(l) if "*" in tensor else None
         if (tensor, l) not in fit:
-            checks.refuse("module", f"have {len(t.blocks)} blocks", f"{name!r}",
+            checks.reject("module", f"have {len(t.blocks)} blocks", f"{name!r}",
                           "read this model's own config")
         matched[name] = fit[tensor, l]
     if not any(fill.shape for fill in matched.values()):
@@ -464,19 +464,19 @@ def _matched(t, parameters, layout):
         needed = fill.shape is not None or fill.tensor.roles[0] in EMBEDDINGS
         if needed and (name, block) not in there:
             where = "" if block is None else f" in block {block}"
-            checks.refuse("module", f"have a tensor {name!r}{where}", "none",
+            checks.reject("module", f"have a tensor {name!r}{where}", "none",
                           "pass a module of the family and depth that was read")
     for name, fill in matched.items():
         shape = tuple(parameters[name].shape)
         if fill.shape is not None and shape != fill.shape:
-            checks.refuse("module", f"have {name} of shape {fill.shape}", shape,
+            checks.reject("module", f"have {name} of shape {fill.shape}", shape,
                           "read this model's own config")
     return matched
 
 def _of_head(name, p, source):
     "What the family gives to what stands on top of its body."
     if not _HEADS.search(name):
-        checks.refuse("module", "hold a body of its family and a head", f"{name!r}",
+        checks.reject("module", "hold a body of its family and a head", f"{name!r}",
                       "pass the part that was read, e.g. model.language_model")
     mean = float(name.endswith("weight")) if p.ndim < 2 else 0.
     config = source.config

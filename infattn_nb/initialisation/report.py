@@ -42,7 +42,7 @@ from .scan import a_transformer, counted, scaled
 from ..attention.layer import Attention
 from ..attention.tokens import Tokens
 from ..numerics import checks
-from ..numerics.output import bold_dashes, house_style, lines, pattern
+from ..numerics.output import bold_dashes, package_style, lines, pattern
 from ..numerics.output import picture, printable, styled, words_of, writable
 from ..numerics.output import write
 from ..nonlinearities import identity, softmax
@@ -158,7 +158,7 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
     "The weights of the head of one network that looks at the fewest tokens."
     rng = default_rng(seed)
     found = []
-    blocks = zip(t.who_attends(), t.walk(t.start(n, 0, 1, rng), rng, "scores"))
+    blocks = zip(t.who_attends(), t.forward(t.start(n, 0, 1, rng), rng, "scores"))
     for l, (allowed, record) in enumerate(blocks):
         branch = record.attention
         if branch is not None:
@@ -204,7 +204,7 @@ class Remedy(NamedTuple):
     limit: float # its threshold
     said: str # its name
     least: bool = False # is it at least the threshold then? Else at most
-    gradients: bool = False # does it need the way back?
+    gradients: bool = False # does it need the backward pass?
 
 class Verdict(NamedTuple):
     "A sentence."
@@ -229,8 +229,8 @@ def standing(value, # of this network
     "Where a number stands among known models at their own initialisation."
     column = ("depth", "width").index(what)
     known = {name: pair[column] for name, pair in PEERS.items()}
-    told = sorted({**known, "here": value}.items(), key=lambda item: item[1])
-    shown = " < ".join(f"{name} {x:.3g}" for name, x in told)
+    ranked = sorted({**known, "here": value}.items(), key=lambda item: item[1])
+    shown = " < ".join(f"{name} {x:.3g}" for name, x in ranked)
     beyond = value > max(known.values())
     return Standing("!" if beyond else "·", f"at 16 tokens, each as its library "
                     f"initialises it: {shown}")
@@ -362,7 +362,7 @@ class Panel:
         "The sentences."
         return ()
 
-    def told(self):
+    def alt_text(self):
         "What a reader who sees nothing should know: of a bold line, where it leads."
         name, line = self.line
         return f"Lines by block: {name} from {self.ends(line)}."
@@ -522,7 +522,7 @@ class Matrices(Panel):
                       Remedy("residual", _SMALLER, largest, limit, "a factor of",
                              gradients=True))
 
-    def told(self):
+    def alt_text(self):
         said = (f"{MATRICES[k]} from {self.ends(typical_norm(θ))}"
                 for k, θ in self.finite.norms.items())
         return f"Falling or rising lines by block: {'; '.join(said)}."
@@ -625,7 +625,7 @@ class Widths(Panel):
         if self.r.measured.forward:
             s = len(self.r.tokens)
             return "·", (f"gradients of {s} tokens need a width of 2s + 1 = "
-                         f"{2*s + 1:,}: those told here are of infinite width, cosines "
+                         f"{2*s + 1:,}: those shown here are of infinite width, cosines "
                          f"and entropies of width {n:,.0f}")
         share = self.r.share
         if np.isnan(share.value):
@@ -654,7 +654,7 @@ class Widths(Panel):
                 f"times as often as a Gaussian, {x.limit_beyond:.3g} times in the "
                 "limit")
 
-    def told(self):
+    def alt_text(self):
         return (f"A curve over width: spread {self.at:.2g} here, {self.far:.2g} at "
                 "infinite width.")
 
@@ -686,7 +686,7 @@ class Widths(Panel):
 class Focused(Panel):
     title = "Who attends to whom?"
 
-    def told(self):
+    def alt_text(self):
         if self.r.measured.pattern is None:
             return "Nothing: there is no attention."
         A, block, head = self.r.measured.pattern
@@ -712,18 +712,18 @@ PANELS = (Alike, Rows, Matrices, Scores, Widths, Focused)
 
 # %% ../../nbs/24_report.ipynb #rg-figure
 def _styles(*more):
-    "The house's style, and that of a report."
+    "The package's style, and that of a report."
     names = "infattn", "initialisation/report", *more
-    return [house_style(f"{name}.mplstyle") for name in names]
+    return [package_style(f"{name}.mplstyle") for name in names]
 
 def figure(r, # a Report
-           told=False, # with the sentences under them?
+           with_text=False, # with the sentences under them?
           ): # matplotlib.figure.Figure
-    "The six panels side by side, in the house's style."
+    "The six panels side by side, in the package's style."
     from matplotlib import pyplot as plt # late: it takes time
     with styled(*_styles()):
-        fig = top = plt.figure(figsize=(11, 8.2 if told else 6))
-        if told:
+        fig = top = plt.figure(figsize=(11, 8.2 if with_text else 6))
+        if with_text:
             top, bottom = fig.subfigures(2, 1, height_ratios=(6, 2.2))
             said = [f"{v.mark} {v.text}" + (f" → {v.advice}" if v.advice else "")
                     for v in r.verdicts]
@@ -736,7 +736,7 @@ def figure(r, # a Report
             ax.set_title(panel.title)
         top.suptitle(f"{r.title}: {_shape(r)}, {r.size} networks", parse_math=False)
         fig.draw_without_rendering() # lays it out with these sizes, once
-        if told:
+        if with_text:
             fig.set_layout_engine("none")
     return fig
 
@@ -760,7 +760,7 @@ def _picture(panel, r):
     light, dark = images
     return (f'<h3>{escape(panel.title)}</h3><picture>'
             f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-            f'<img src="{light}" alt="{escape(panel(r).told())}" '
+            f'<img src="{light}" alt="{escape(panel(r).alt_text())}" '
             'width="781" height="576"></picture>')
 
 def _number(x):
@@ -802,12 +802,12 @@ def html_of(r): # a Report
     "The report as one HTML page that loads nothing."
     page = resources.files("infattn_nb.initialisation").joinpath("report.html")
     source = "<details><summary>The config</summary><pre>{}</pre></details>"
-    told = dict(
+    texts = dict(
         title=r.title, size=r.size, enough=f"{r.thresholds.max_width_spread:g}", call=r.call,
         shape=f"{counted(len(r.measured.entropy), 'block')}, {_shape(r)}",
         tokens=" ".join(r.tokens), versions=_made_with(r), network=r.network)
     return Template(page.read_text(encoding="utf-8")).substitute(
-        {name: escape(str(text)) for name, text in told.items()},
+        {name: escape(str(text)) for name, text in texts.items()},
         verdicts="\n".join(map(_verdict, r.verdicts)), # details last
         against=_against(r),
         blocks=_table(r.table, "Numbers of each block"),
@@ -839,7 +839,7 @@ def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png"
     if kind == "html":
         return html_of(r).encode()
     from matplotlib import pyplot as plt # late: it takes time
-    sheet = figure(r, told=True)
+    sheet = figure(r, with_text=True)
     try:
         return picture(sheet, kind)
     finally:
@@ -1047,7 +1047,7 @@ class Report:
         Returns
         -------
         matplotlib.figure.Figure
-            The picture, in the house's style.
+            The picture, in the package's style.
         """
         return figure(self)
 
@@ -1067,7 +1067,7 @@ class Report:
         Raises
         ------
         OSError
-            If there is no room for it.
+            If the disk has no space for it.
         """
         path, kind = writable(path, "path", KINDS)
         write(path, file_of(self, kind))
@@ -1110,7 +1110,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     Some dozens of networks at this width, as many at infinite width, and six
     verdicts on them, with advice where a threshold is crossed: the mildest factor of
     branches or scores that mends it. Of a text too long for gradients at this width
-    (2s + 1 above n) those of infinite width are told. Beside that, how far its first
+    (2s + 1 above n) those of infinite width are shown. Beside that, how far its first
     attention layer, alone, is from
     its limit and from a Gaussian, if it is one without positions in its scores.
 
@@ -1146,12 +1146,12 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
         It prints, plots, and saves itself.
     """
     if not isinstance(transformer, Transformer):
-        _refuse_another(transformer)
+        _reject_another(transformer)
     given = a_transformer(transformer)
     t = at_width(given, width, fixed)
     n = t.width_of(width)
     forward = n < 2*len(t.cov) + 1 # no gradients there
-    t.plan(np.inf if forward else n, readout) # refuses what cannot be
+    t.plan(np.inf if forward else n, readout) # rejects what cannot be
     size = default_size(t, n) if size is None else checks.count(size, "size", least=4)
     words = tuple(words_of(tokens, len(t.cov)))
     checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(max_cosine=.95)")
@@ -1159,7 +1159,7 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     for f in fields(thresholds):
         value = getattr(thresholds, f.name)
         if value is None:
-            checks.refuse(f.name, "be a number in a report", None,
+            checks.reject(f.name, "be a number in a report", None,
                           f"pass e.g. {f.name}={f.default}")
         if value != f.default:
             changed[f.name] = value
@@ -1186,19 +1186,19 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
     versions = {name: package_version(name) for name in packages}
     versions["Python"] = python_version()
-    told = Report(title, repr(t), n, size, words, thresholds, found, call, versions,
+    made = Report(title, repr(t), n, size, words, thresholds, found, call, versions,
                   drawn=tuple(departures(given)))
-    return replace(told, advice=advice_of(told, t, wide, readout, seed.spawn(1)[0],
+    return replace(made, advice=advice_of(made, t, wide, readout, seed.spawn(1)[0],
                                           executor, progress))
 
-def _refuse_another(given):
+def _reject_another(given):
     "Name what reads a config, or a module."
     if hasattr(given, "named_parameters"):
-        checks.refuse("transformer", "be a Transformer", "a module, "
+        checks.reject("transformer", "be a Transformer", "a module, "
                       f"{type(given).__name__}", "read it first, with "
                       "Transformer.from_torch(module, tokens=16)", TypeError)
     if hasattr(given, "to_dict") or isinstance(given, (str, dict)):
-        checks.refuse("transformer", "be a Transformer", "a config", "read it first, "
+        checks.reject("transformer", "be a Transformer", "a config", "read it first, "
                       "with Transformer.from_config(config, 16)", TypeError)
 
 def _widened(t, n):

@@ -63,11 +63,11 @@ def _words(tokens, text):
         number = TOKENS if tokens is None else checks.count(tokens, "tokens")
         return [f"t{k}" for k in range(1, number + 1)]
     if tokens is not None:
-        checks.refuse("tokens", "be left out if there is a text", tokens,
+        checks.reject("tokens", "be left out if there is a text", tokens,
                       "the text says how many there are")
     from infattn_nb.transformer.stream import several
     if not text.split():
-        checks.refuse("text", "hold words", repr(text),
+        checks.reject("text", "hold words", repr(text),
                       "pass e.g. 'to be or not to be'")
     return several(text)[0].tolist() # as from_config reads a string
 
@@ -91,7 +91,7 @@ def _number(x, name):
         return int(x)
     except ValueError:
         from infattn_nb.numerics import checks
-        checks.refuse(f"--{name}", "be a whole number", repr(x),
+        checks.reject(f"--{name}", "be a whole number", repr(x),
                       f"pass e.g. --{name} 16", ValueError)
 
 # %% ../../nbs/87_report_command.ipynb #rc-command

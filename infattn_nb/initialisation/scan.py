@@ -52,7 +52,7 @@ _NONE = np.zeros(0)
 class Diagnosis(NamedTuple):
     """Numbers by which b networks are judged; the first axis counts the networks.
 
-    Without the way back there are only the first two."""
+    Without the backward pass there are only the first two."""
     cosine: np.ndarray # mean cosine of different tokens, after l blocks, (b, L + 1)
     entropy: np.ndarray # share of the largest possible, mean over rows, (b, L)
     norms: dict = {} # θ by name of the matrix, (b, L); NaN where there is none; of one
@@ -217,7 +217,7 @@ class Thresholds:
         low = self.min_entropy
         high = self.max_entropy
         if low is not None and high is not None and low > high:
-            checks.refuse("min_entropy", f"be at most max_entropy = {high:g}", f"{low:g}",
+            checks.reject("min_entropy", f"be at most max_entropy = {high:g}", f"{low:g}",
                           "lower it or raise `max_entropy`")
 
 def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
@@ -340,7 +340,7 @@ _INTO = 2**-.5 # σ₁²
 def _unit_mlp(f):
     square = float(f.activation.dual(np.array([[_INTO]]))[0, 0])
     if square < _SMALLEST:
-        checks.refuse("activation", "not be zero for the rule DeepScaleLM",
+        checks.reject("activation", "not be zero for the rule DeepScaleLM",
                       f"{f.activation}", "take another activation or rule")
     return dict(var_1=_INTO, var_2=1/square, var_3=1., var_b1=0., var_b2=0.)
 
@@ -388,7 +388,7 @@ def a_transformer(t) -> Transformer:
     "A Transformer whose tokens are not zero, or TypeError or ValueError."
     checks.kind(t, Transformer, "transformer", "pass e.g. Transformer.uniform(cov)")
     if t.mean_square < _SMALLEST:
-        checks.refuse("transformer", "have embeddings that are not all zero",
+        checks.reject("transformer", "have embeddings that are not all zero",
                       "a `cov` and `mean` of zero", "pass e.g. cov=np.eye(2)")
     return t
 
@@ -446,7 +446,7 @@ def repeated(t: Transformer, layers: int) -> Transformer:
     periods = (p for p in range(1, len(stack) + 1) if len(stack) % p == 0)
     period = next(p for p in periods if all(map(same, stack[p:], stack)))
     if L % period:
-        checks.refuse("layers", f"be multiples of {period}, after which the blocks of "
+        checks.reject("layers", f"be multiples of {period}, after which the blocks of "
                       "the transformer repeat", L, "or pass a uniform one")
     return replace(t, blocks=[stack[l % period] for l in range(L)])
 
@@ -460,7 +460,7 @@ def _checked_table(table):
     checks.kind(table, pd.DataFrame, "table", remedy)
     for name in ("rule", "layers", "residual", "scores", "score"):
         if name not in table:
-            checks.refuse("table", f"have a column {name!r}", "none", remedy)
+            checks.reject("table", f"have a column {name!r}", "none", remedy)
     return table.reset_index(drop=True)
 
 @dataclass(frozen=True, eq=False)
@@ -490,7 +490,7 @@ class Scan:
         if self.transformer is not None:
             a_transformer(self.transformer)
         if not len(self._grid):
-            checks.refuse("table", "hold cells of a grid, rows without a rule", "none",
+            checks.reject("table", "hold cells of a grid, rows without a rule", "none",
                           "keep some of them")
 
     @cached_property
@@ -523,7 +523,7 @@ class Scan:
             Of the cell's depth, scales and embeddings, or initialised by its rule.
         """
         if self.transformer is None:
-            checks.refuse("scan", "know its network", "a table that was read back",
+            checks.reject("scan", "know its network", "a table that was read back",
                           "pass Scan(table, transformer)")
         if cell is None:
             row = self._grid.loc[self._grid["score"].idxmin()]
@@ -534,7 +534,7 @@ class Scan:
             return with_rule(deep, row["rule"], width=self.width)
         found = made(deep, row["residual"], row["scores"], row.get("embeddings", 1.))
         if found is None:
-            checks.refuse("cell", "be a network whose numbers floating point holds",
+            checks.reject("cell", "be a network whose numbers floating point holds",
                           "factors beyond it", "choose another")
         return found
 
@@ -546,7 +546,7 @@ class Scan:
             return self._whole.iloc[number]
         rows = cell.to_frame().T if cell.ndim == 1 else cell
         if len(rows) != 1 or not {"rule", "layers", *_AXES[:2]} <= set(rows):
-            checks.refuse("cell", "be one row of the table", f"shape {cell.shape}",
+            checks.reject("cell", "be one row of the table", f"shape {cell.shape}",
                           "pass e.g. scan.best.iloc[0]")
         return rows.iloc[0]
 
@@ -581,9 +581,9 @@ class Scan:
             held = (self.table["score"] <= 0) & here
             names = ", ".join(self.table["rule"][held & rules]) or "no rule"
             number = (held & ~rules).sum()
-            verb = "holds" if number == 1 else "hold"
+            holds = "holds" if number == 1 else "hold"
             line = (f"{counted(row.layers, 'block')}: {counted(number, 'cell')} "
-                    f"{verb}, best {row.residual:g}, {row.scores:g} "
+                    f"{holds}, best {row.residual:g}, {row.scores:g} "
                     f"({row.score:+.2f}); "
                     f"{names if rules.any() else ''}").rstrip("; ")
             lines.append("  " + shorten(line, 86, placeholder=" …"))
@@ -608,7 +608,7 @@ class Scan:
         from matplotlib.axes import Axes
         grid = self._grid
         if grid.duplicated(["layers", *_AXES]).any():
-            checks.refuse("table", "hold each cell of the grid once in a map",
+            checks.reject("table", "hold each cell of the grid once in a map",
                           "one twice", "plot e.g. the rows of one scan")
         maps = sorted(set(zip(grid["layers"], grid["embeddings"])))
         several = len(set(grid["embeddings"])) > 1
@@ -619,7 +619,7 @@ class Scan:
         panels = np.atleast_1d(ax).ravel()
         if len(panels) != len(maps):
             what = "depths and embeddings" if several else "depths"
-            checks.refuse("ax", f"be as many Axes as {what}, {len(maps)}", len(panels),
+            checks.reject("ax", f"be as many Axes as {what}, {len(maps)}", len(panels),
                           "pass plt.subplots(1, …)[1]")
         for panel in panels:
             checks.kind(panel, Axes, "ax", "pass e.g. plt.gca()")
@@ -687,7 +687,7 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
     checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(max_cosine=.95)")
     s = len(t.cov)
     read = np.eye(s)/s if readout is None else readout
-    t.plan(width, read) # refuses what cannot be
+    t.plan(width, read) # rejects what cannot be
     checks.flag(progress, "progress")
     wanted = _several(len(t.blocks) if layers is None else layers, "layers", "[12]")
     depths = _once(checks.count(L, "layers") for L in wanted)
@@ -784,7 +784,7 @@ def _several(given, name, example=""):
     many = np.iterable(given) and not isinstance(given, str)
     items = list(given) if many else [given]
     if example and not items:
-        checks.refuse(name, "hold at least one", "none", f"pass e.g. {example}")
+        checks.reject(name, "hold at least one", "none", f"pass e.g. {example}")
     return items
 
 # %% ../../nbs/83_scan.ipynb #sn-draw

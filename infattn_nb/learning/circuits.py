@@ -109,7 +109,7 @@ def from_rows(x, rows, s): # (…, P, R, ·), (P, R) → (…, P, s, ·)
 # %% ../../nbs/29_circuits.ipynb #ciforward
 #| code-fold: true
 class Layer(NamedTuple):
-    "What a layer saw and did, for the way back."
+    "What a layer saw and did, for the backward pass."
     seen: np.ndarray # U (N, P, s, k): the stream, normalised or not
     size: Any # by what it was divided, (N, P, s, 1), or None
     asking: np.ndarray # rows of U that ask, (N, P, R, k)
@@ -294,7 +294,7 @@ class Circuits(Networks):
         *scores, values = copy.now() # views: what is set here is set there
         circuit = named(depth, scores, values)[kind]
         if key not in [*circuit]: # a list, so that any key may be asked for
-            checks.refuse("key", f"be a {kind} circuit of this network", f"{key}",
+            checks.reject("key", f"be a {kind} circuit of this network", f"{key}",
                           f"e.g. {next(iter(circuit))}")
         circuit[key][:] = 0.
         return copy

@@ -28,10 +28,10 @@ from ..numerics.rng import Rng
 
 # %% ../../nbs/28_training.ipynb #classcode
 #| code-fold: true
-def _refuse_numbers(model):
+def _reject_numbers(model):
     "There are no probabilities without classes."
     if not model._classifies():
-        checks.refuse("predict_proba", "follow a loss of classes", model.loss,
+        checks.reject("predict_proba", "follow a loss of classes", model.loss,
                       "pass loss='logistic' or 'softmax'", AttributeError)
 
 @dataclass(repr=False, eq=False)
@@ -40,7 +40,7 @@ class AttentionDescent(Estimator):
 
     Many networks from random starts at once; their weights are never drawn:
     @eq-training-finite and @eq-training-limit. With infinitely many heads up to
-    `kernel_error_`. scikit-learn's verbs.
+    `kernel_error_`. scikit-learn's methods.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ class AttentionDescent(Estimator):
             return self.classes_[probable]
         return self.values(X).mean(0)
 
-    @only_where(_refuse_numbers)
+    @only_where(_reject_numbers)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, (Q, classes): the mean of the networks'.
 
@@ -265,10 +265,10 @@ class AttentionDescent(Estimator):
             `temperature`, which it is in Langevin dynamics (to be given at zero)
         """
         if self._classifies():
-            checks.refuse("predictive", "follow a loss of numbers", self.loss,
+            checks.reject("predictive", "follow a loss of numbers", self.loss,
                           "for classes use predict_proba")
         if noise is None and not self.temperature:
-            checks.refuse("noise", "be given where `temperature` is 0", "None",
+            checks.reject("noise", "be given where `temperature` is 0", "None",
                           "pass the variance of an observation")
         noise = checks.number(self.temperature if noise is None else noise, "noise",
                               "(0, ∞)", "pass the variance of an observation")
@@ -310,7 +310,7 @@ class AttentionDescent(Estimator):
         """
         X = self._ready(X)
         if self.heads == np.inf:
-            checks.refuse("heads", "be finite for scores", "np.inf",
+            checks.reject("heads", "be finite for scores", "np.inf",
                           "attention(X) gives their mean weights")
         return self._of_layer("scores", X, when, layer)
 
@@ -382,7 +382,7 @@ class AttentionDescent(Estimator):
         X = self._ready(X)
         Z = X if Z is None else self._ready(Z)
         if self.readout == "every":
-            checks.refuse("readout", "be a position or the mean for a tangent kernel",
+            checks.reject("readout", "be a position or the mean for a tangent kernel",
                           "'every'", "ask for one position")
         Θ = self.trained_.tangent(X, Z, _moment(when))
         return Θ[:, :, 0, :, 0] if self.single_ else Θ
@@ -438,11 +438,11 @@ class AttentionDescent(Estimator):
         second.set(xlabel="score at the start", ylabel="score in the end")
         return np.array([first, second])
 
-    def _of_layer(self, verb, X, when, layer):
+    def _of_layer(self, method, X, when, layer):
         "What a layer does for each row; an axis of one row goes."
         layers = self.layers or 1
         l = checks.output(layer, layers, "layer")
-        found = getattr(self.trained_, verb)(X, _moment(when), l)
+        found = getattr(self.trained_, method)(X, _moment(when), l)
         many = l < layers - 1 or isinstance(self.readout, str)
         return found if many else found[..., 0, :]
 
@@ -450,7 +450,7 @@ class AttentionDescent(Estimator):
         "The networks, if they are deep."
         self._fitted()
         if self.layers is None:
-            checks.refuse("layers", "be a number for circuits", "None",
+            checks.reject("layers", "be a number for circuits", "None",
                           "pass layers=1 or more")
         return self.trained_
 
@@ -496,7 +496,7 @@ def _check(model):
     if m.layers is not None:
         _check_deep(m)
     elif m.norm is not None:
-        checks.refuse("norm", "be None without `layers`", m.norm,
+        checks.reject("norm", "be None without `layers`", m.norm,
                       "pass layers=1 for one layer with a norm")
     _check_together(m)
 
@@ -508,18 +508,18 @@ def _check_deep(m):
     if m.norm is not None:
         checks.choice(m.norm, "norm", ("rms", "layer"))
     if m.width < np.inf:
-        checks.refuse("width", "be np.inf for a deep network", m.width,
+        checks.reject("width", "be np.inf for a deep network", m.width,
                       "its Gram matrices do not close at finite width: take "
                       "layers=None for one layer at any width")
     if m.heads == np.inf:
-        checks.refuse("heads", "be finite for a deep network", "np.inf",
+        checks.reject("heads", "be finite for a deep network", "np.inf",
                       "pass a number of heads")
     if m.weight_decay or m.temperature:
-        checks.refuse("weight_decay", "be 0, and temperature too, for a deep network",
+        checks.reject("weight_decay", "be 0, and temperature too, for a deep network",
                       f"{m.weight_decay:g} and {m.temperature:g}",
                       "both change the lengths of its paths: train without them")
     if m.lazy or m.start is not None:
-        checks.refuse("lazy", "be False, and start None, for a deep network",
+        checks.reject("lazy", "be False, and start None, for a deep network",
                       f"{m.lazy} and {type(m.start).__name__}",
                       "train it from random circuits")
 
@@ -527,15 +527,15 @@ def _check_together(m):
     "What does not go together."
     restless = m.weight_decay > 0 or m.temperature > 0
     if (m.lazy or m.heads == np.inf) and restless:
-        checks.refuse("weight_decay", "be 0, and temperature too, where the network is "
+        checks.reject("weight_decay", "be 0, and temperature too, where the network is "
                       "linearised or has infinitely many heads",
                       f"{m.weight_decay:g} and {m.temperature:g}",
                       "train without them, or finitely many heads with lazy=False")
     if m.heads == np.inf and m.width < np.inf:
-        checks.refuse("width", "be np.inf for infinitely many heads", m.width,
+        checks.reject("width", "be np.inf for infinitely many heads", m.width,
                       "pass width=np.inf or a number of heads")
     if m.heads == np.inf and m.start is not None:
-        checks.refuse("start", "be None for infinitely many heads", "weights",
+        checks.reject("start", "be None for infinitely many heads", "weights",
                       "pass a number of heads")
 
 def _problem(model, X, y):
@@ -544,7 +544,7 @@ def _problem(model, X, y):
     X = suited(model, X)
     largest = np.abs(X.tokens).max()
     if 0 < largest < 1e-50:
-        checks.refuse("X", "be zero or hold a number of 1e-50 at least",
+        checks.reject("X", "be zero or hold a number of 1e-50 at least",
                       f"{largest:.2g}", "rescale it: products of four become 0")
     P, s, d = X.tokens.shape
     places = (P,) # of which each has a target
@@ -570,36 +570,36 @@ def _of_every(X, y):
     "A target for every position: y as an array (P, s, …)."
     P, s, _ = X.tokens.shape
     if (X.lengths != s).any():
-        checks.refuse("X", "have sequences of one length for readout='every'",
+        checks.reject("X", "have sequences of one length for readout='every'",
                       f"lengths {X.lengths.min()} to {s}", "pad them, or read one row")
     y = np.asarray(y)
     if y.shape[:2] != (P, s):
-        checks.refuse("y", f"be ({P}, {s}) or ({P}, {s}, outputs)", y.shape,
+        checks.reject("y", f"be ({P}, {s}) or ({P}, {s}, outputs)", y.shape,
                       "pass a target for every position of every sequence")
     return y
 
 def _labels(y, P, loss):
     "Numbers of the classes (P,), and their labels."
     if y is None:
-        checks.refuse("y", "be given", "None", "pass the labels")
+        checks.reject("y", "be given", "None", "pass the labels")
     y = np.asarray(y)
     if y.shape != (P,):
-        checks.refuse("y", f"be ({P},) labels", y.shape, "pass one label per sequence")
+        checks.reject("y", f"be ({P},) labels", y.shape, "pass one label per sequence")
     if y.dtype.kind in "fc" and not np.isfinite(y).all():
-        checks.refuse("y", "hold labels", "NaN or infinity", "leave such rows out")
+        checks.reject("y", "hold labels", "NaN or infinity", "leave such rows out")
     if y.dtype.kind == "f" and (y != np.round(y)).any():
-        checks.refuse("y", "hold labels of classes", "Unknown label type: continuous",
+        checks.reject("y", "hold labels of classes", "Unknown label type: continuous",
                       "pass loss='squared' for numbers")
     try:
         classes, labels = np.unique(y, return_inverse=True)
     except TypeError:
-        checks.refuse("y", "hold labels of one kind", "some that cannot be compared",
+        checks.reject("y", "hold labels of one kind", "some that cannot be compared",
                       "leave out None, or pass words alone")
     if len(classes) < 2:
-        checks.refuse("y", "hold two classes at least", f"{len(classes)} class",
+        checks.reject("y", "hold two classes at least", f"{len(classes)} class",
                       "add sequences of another")
     if loss == "logistic" and len(classes) > 2:
-        checks.refuse("y", "hold two classes", len(classes), "pass loss='softmax'")
+        checks.reject("y", "hold two classes", len(classes), "pass loss='softmax'")
     return labels, classes
 
 def _moment(when):

@@ -558,7 +558,7 @@ def fitted(model, X, y, executor=None): # Fitted
         try:
             return explore(model, likelihood, explore_seed, executor)
         except np.linalg.LinAlgError:
-            checks.refuse("y", "be as large as the prior expects, about "
+            checks.reject("y", "be as large as the prior expects, about "
                           f"{np.sqrt(least_noise(model.var_vo, X)*1e12):.2g}",
                           f"targets up to {np.abs(Y).max():.2g}",
                           "pass normalize_y=True, or a larger var_vo or alpha")

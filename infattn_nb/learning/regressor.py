@@ -68,7 +68,7 @@ def make_recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float =
 class AttentionRegressor(Estimator):
     """Bayesian regression by one attention layer of any width, at initialisation.
 
-    scikit-learn's verbs; before `fit` it is the prior. Theorem 1 given its scores:
+    scikit-learn's methods; before `fit` it is the prior. Theorem 1 given its scores:
     @eq-learning-posterior.
 
     Parameters
@@ -215,7 +215,7 @@ class AttentionRegressor(Estimator):
         checks.flag(return_std, "return_std")
         checks.flag(return_cov, "return_cov")
         if return_std and return_cov:
-            checks.refuse("return_std", "be False with return_cov", "both",
+            checks.reject("return_std", "be False with return_cov", "both",
                           "the covariance has the variances on its diagonal")
         me, X = self._ready(X)
         Q = len(X.lengths)
@@ -279,7 +279,7 @@ class AttentionRegressor(Estimator):
         """
         if X is None:
             if not hasattr(self, "posterior_") or not len(self.y_train_):
-                checks.refuse("X", "be given before the model is fitted", "None",
+                checks.reject("X", "be given before the model is fitted", "None",
                               "fit it, or pass sequences and targets")
             known = self.posterior_.X
             X = [x[:k] for x, k in zip(known.tokens, known.lengths)]
@@ -289,7 +289,7 @@ class AttentionRegressor(Estimator):
         mean = law.mean()
         y = targets(y, len(mean))
         if y.shape != mean.shape:
-            checks.refuse("y", f"have shape {mean.shape}", y.shape,
+            checks.reject("y", f"have shape {mean.shape}", y.shape,
                           "pass one row of targets per sequence")
         off = np.abs(np.stack(law.interval(level)) - mean)
         return points(own_axes(ax, (3.8, 3.4)), y, mean, off, f"{level:.0%} interval")
@@ -351,11 +351,11 @@ class AttentionRegressor(Estimator):
         """
         import pandas as pd
         if not hasattr(self, "posterior_"):
-            checks.refuse("compare", "follow `fit`", "a model without data",
+            checks.reject("compare", "follow `fit`", "a model without data",
                           "call fit(X, y) first")
         heads = list(heads)
         if not heads:
-            checks.refuse("heads", "hold one number at least", "none", "pass (1, 2)")
+            checks.reject("heads", "hold one number at least", "none", "pass (1, 2)")
         others = [type(self)(**self.get_params() | dict(heads=H)) for H in heads]
         for other in others:
             _check(other)
@@ -412,7 +412,7 @@ def _problem(model, X, y):
     y = targets(y, len(X.lengths))
     least = least_noise(model.var_vo, X)
     if model.alpha < least:
-        checks.refuse("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
+        checks.reject("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
                       model.alpha, "less noise drowns in rounding")
     return X, y
 

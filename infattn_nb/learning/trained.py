@@ -288,9 +288,9 @@ def started(heads, # InfiniteHeads
 MOST = 2**27 # numbers of all networks together, at most: a gigabyte
 
 def afford(model, numbers):
-    "Say how many numbers each network has; refuse what no memory holds."
+    "Say how many numbers each network has; reject what no memory holds."
     if numbers*model.networks > MOST:
-        checks.refuse("networks", f"hold at most {MOST:,} numbers together",
+        checks.reject("networks", f"hold at most {MOST:,} numbers together",
                       f"{model.networks:,} of {numbers:,} each", "take fewer "
                       "networks, heads or layers, or smaller tokens")
     if model.verbose:
@@ -315,7 +315,7 @@ def start_of(model, d, D, seed): # Merged or Factored, in the tokens' coordinate
     given = _arrays(model.start)
     if len(given) == 2:
         if model.width < np.inf:
-            checks.refuse("start", "be four matrices a head at finite width", "two",
+            checks.reject("start", "be four matrices a head at finite width", "two",
                           "pass W_Q, W_K, W_V, W_O, or width=np.inf")
         shapes = ("B", (H, d, d)), ("ζ", (H, d, D))
         return merged_from(*_shaped(given, shapes), K)
@@ -326,19 +326,19 @@ def start_of(model, d, D, seed): # Merged or Factored, in the tokens' coordinate
     if model.width == np.inf:
         return merged_from(*state.products(), K)
     if model.width != m:
-        checks.refuse("width", f"be that of the start, {m}, or np.inf", model.width,
+        checks.reject("width", f"be that of the start, {m}, or np.inf", model.width,
                       "pass one of them")
     return state
 
 def _arrays(start):
     "Two or four arrays, each with an axis of networks."
     if not isinstance(start, (tuple, list)) or len(start) not in (2, 4):
-        checks.refuse("start", "be (W_Q, W_K, W_V, W_O) or (B, ζ)",
+        checks.reject("start", "be (W_Q, W_K, W_V, W_O) or (B, ζ)",
                       f"{type(start).__name__}", "for a torch module use "
                       "AttentionDescent.from_torch", TypeError)
     arrays = [checks.real(x, "start", within="(-1e100, 1e100)") for x in start]
     if any(x.ndim not in (3, 4) for x in arrays):
-        checks.refuse("start", "be (networks, heads, rows, columns)",
+        checks.reject("start", "be (networks, heads, rows, columns)",
                       [x.shape for x in arrays], "one matrix per head")
     return [x[None] if x.ndim == 3 else x for x in arrays]
 
@@ -347,7 +347,7 @@ def _shaped(arrays, shapes):
     N = len(arrays[0])
     for x, (name, shape) in zip(arrays, shapes):
         if x.shape != (N, *shape):
-            checks.refuse("start", f"have {name} of shape {(N, *shape)}", x.shape,
+            checks.reject("start", f"have {name} of shape {(N, *shape)}", x.shape,
                           "as many heads as the model, as many rows as a token")
     return arrays
 
@@ -355,15 +355,15 @@ def weights_of(module): # W_Q, W_K, W_V (1, H, E, m), W_O (1, H, m, E)
     "Of a torch.nn.MultiheadAttention without biases."
     needed = "in_proj_weight", "num_heads", "out_proj", "embed_dim"
     if not all(hasattr(module, name) for name in needed):
-        checks.refuse("module", "be a torch.nn.MultiheadAttention",
+        checks.reject("module", "be a torch.nn.MultiheadAttention",
                       type(module).__name__, "pass arrays in `start`", TypeError)
     extras = module.in_proj_bias, module.out_proj.bias, module.bias_k
     plain = module.in_proj_weight is not None and not module.add_zero_attn
     if not plain or any(x is not None for x in extras):
-        checks.refuse("module", "have no biases and one size of tokens", repr(module),
+        checks.reject("module", "have no biases and one size of tokens", repr(module),
                       "make it with bias=False")
     if module.dropout:
-        checks.refuse("module", "have no dropout", module.dropout, "pass dropout=0.")
+        checks.reject("module", "have no dropout", module.dropout, "pass dropout=0.")
     H, E = module.num_heads, module.embed_dim
     Q, K, V = (_numpy(module.in_proj_weight)[k*E:(k + 1)*E] for k in range(3))
     heads = [x.reshape(1, H, E//H, E).swapaxes(2, 3) for x in (Q, K, V)]
@@ -524,7 +524,7 @@ def run_at_a_rate(model, task, blocks, noise, executor):
         rate = rate/2
     other = "scale X to tokens of length about 1" if model.rate is None else (
         "rate=None for a stable one")
-    checks.refuse("rate", "keep the losses finite", f"{rate:.3g}: of {len(run.losses)} "
+    checks.reject("rate", "keep the losses finite", f"{rate:.3g}: of {len(run.losses)} "
                   f"networks {run.diverged} went beyond all bounds",
                   f"pass a smaller one, or {other}")
 

@@ -138,13 +138,13 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
     rows = rows_needed(past, n, c)
     for h in outputs:
         if rows[h] < c:
-            checks.refuse("coords", "not exceed the length of an output",
+            checks.reject("coords", "not exceed the length of an output",
                           f"{c} for `{program.name(h)}` of {rows[h]}",
                           "choose a larger width")
     keep = partial(_first_coordinates, outputs, asked, c)
     run = Run(past, rows, n, dense)
     if run.numbers() > MOST:
-        checks.refuse("width", "leave room in memory for one sample", f"{n:g}",
+        checks.reject("width", "fit into memory for one sample", f"{n:g}",
                       "choose a smaller one")
     sample = partial(_kept, run, keep)
     vectors, numbers = draw(sample, size, rng, executor=executor)
@@ -247,7 +247,7 @@ class ProgramTokens(TokenLaw):
         """
         self.vectors, _ = wanted(program, vectors)
         if any(h.length != 1 for h in self.vectors):
-            checks.refuse("vectors", "have length n", "a shorter or longer one",
+            checks.reject("vectors", "have length n", "a shorter or longer one",
                           "multiply by a matrix with rows=1")
         program.check()
         self.program = program
@@ -281,7 +281,7 @@ class ProgramTokens(TokenLaw):
             if it is random
         """
         if self.random:
-            checks.refuse("kernel", "be a constant", "tokens of random scores",
+            checks.reject("kernel", "be a constant", "tokens of random scores",
                           "use `gram(np.inf, size)` for draws of it")
         drawn = limit(self.program, paths=16).drawn
         pairs = [[(np.mean(drawn.moment(a, b)), np.mean(drawn.error(a, b)))
@@ -315,7 +315,7 @@ class ProgramTokens(TokenLaw):
         m = drawn.mean(self.vectors)
         return drawn.cov(self.vectors) + m[:, :, None]*m[:, None]
 
-    def literal(self, n: int, b: int, rng: Generator) -> np.ndarray:
+    def explicit(self, n: int, b: int, rng: Generator) -> np.ndarray:
         """b draws of X (b, s, n) with all matrices.
 
         Parameters

@@ -362,7 +362,7 @@ def asked_outputs(program, outputs): # tuple of Output
     outputs = program.own(Vector, outputs, "outputs", some=True)
     for f in outputs:
         if not isinstance(f, Output):
-            checks.refuse("outputs", "be outputs of readouts",
+            checks.reject("outputs", "be outputs of readouts",
                           f"the vector `{program.name(f)}`",
                           "read it out: `f = program.readout() @ h`", TypeError)
     return outputs
@@ -372,7 +372,7 @@ def _limit_gradients(program, outputs, size, seed):
     past = program.past(*outputs)
     random = [p for p in past if isinstance(p, Score) and p.is_random]
     if random:
-        checks.refuse("width", "be finite for a program with random scores",
+        checks.reject("width", "be finite for a program with random scores",
                       f"∞ with `{program.name(random[0])}`", "its tangent kernel stays "
                       "random: take a large width, the error is of order n^(-1/2); "
                       "whole transformers have Transformer.gradients")

@@ -259,10 +259,10 @@ class Limit:
         for h in outputs:
             name = self.program.name(h)
             if not self.drawn.gaussian(h):
-                checks.refuse(name, "be Gaussian given the scores",
+                checks.reject(name, "be Gaussian given the scores",
                               "a nonlinearity of them", "use `rvs`")
             if np.any(self.drawn.moment(h)):
-                checks.refuse(name, "have mean zero", "another", "use `rvs`")
+                checks.reject(name, "have mean zero", "another", "use `rvs`")
         S = self.drawn.covariances(outputs)
         if S.shape[:2] == (1, 1):
             return HierarchicalGaussian.constant(S[0, 0])

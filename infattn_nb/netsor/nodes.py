@@ -50,7 +50,7 @@ class Vector:
 
     def __truediv__(self, c: float) -> "Vector":
         if factor(c) == 0:
-            checks.refuse("divisor", "not be zero", c, "take another")
+            checks.reject("divisor", "not be zero", c, "take another")
         return self.program.linear((1/c, self))
 
     def __neg__(self) -> "Vector":
@@ -236,7 +236,7 @@ def fraction(rows):
         exact = Fraction(0)
     r = exact.limit_denominator(10**6)
     if not r > 0 or abs(r - exact) > 1e-12*r:
-        checks.refuse("rows", "be a positive fraction of the width", f"{rows!r:.60}",
+        checks.reject("rows", "be a positive fraction of the width", f"{rows!r:.60}",
                       "pass e.g. 1/2 or Fraction(1, 3)")
     return r
 
@@ -244,15 +244,15 @@ def check_nonlinearity(fn, # what should act on each coordinate
                        args, # its vectors
                        scores, # its scores
                       ):
-    "Refuse a function that no program can hold; let it meet a few numbers."
+    "Reject a function that no program can hold; let it meet a few numbers."
     if not args:
-        checks.refuse("args", "hold a vector among its arguments", "none", "pass h1, …")
+        checks.reject("args", "hold a vector among its arguments", "none", "pass h1, …")
     if fn == step:
-        checks.refuse("step", "not be used in a program", "it",
+        checks.reject("step", "not be used in a program", "it",
                       "it jumps, the theorem excludes it; use e.g. erf")
     got = len(args) + len(scores)
     if isinstance(fn, Nonlinearity) and got != fn.arity:
-        checks.refuse(fn, f"get as many arguments as it takes, {fn.arity}", got,
+        checks.reject(fn, f"get as many arguments as it takes, {fn.arity}", got,
                       "apply it to each vector")
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((len(args), 2, 5))
@@ -345,7 +345,7 @@ def pulled_weights(weights, # function of rows of scores
                    a, # the weights of these rows, (..., r)
                    da, # their cotangents, (..., r)
                   ): # the cotangents of the scores, (..., r)
-    "The way back through weights: softmax in closed form, others column by column."
+    "The backward pass through weights: softmax in closed form, others column by column."
     back = getattr(weights, "backward", None)
     if back is not None:
         return back(a, da)
@@ -362,7 +362,7 @@ def inverse_root(v, # variances + ε
                 ): # v^(−1/2)
     "What a normalised vector is multiplied by, if there is anything to normalise."
     if not np.all(v):
-        checks.refuse(f"eps` of `{node.program.name(node)}", "be positive for a vector "
+        checks.reject(f"eps` of `{node.program.name(node)}", "be positive for a vector "
                       "without spread", 0, "pass e.g. eps=1e-5")
     return 1/np.sqrt(v)
 
@@ -371,23 +371,23 @@ def _finite(y, node, role, shape):
     y = np.asarray(y)
     at = f"{role}` of `{node.program.name(node)}"
     if y.shape != shape:
-        checks.refuse(at, f"keep the shape of its vectors, {shape}", y.shape,
+        checks.reject(at, f"keep the shape of its vectors, {shape}", y.shape,
                       "let it act on each coordinate alike")
     if not np.isfinite(y.sum()):
-        checks.refuse(at, "be finite wherever its arguments reach", "NaN or infinity",
+        checks.reject(at, "be finite wherever its arguments reach", "NaN or infinity",
                       "mend its domain")
     return y
 
 # %% ../../nbs/52_vectors.ipynb #6de914a3
 def bound(h, # a vector
          ): # in [0, ∞]; None = unknown
-    r"$\sup|h_\alpha|$, as far as the program tells (Assumption 1)."
+    r"$\sup|h_\alpha|$, as far as the program knows (Assumption 1)."
     checks.kind(h, Vector, "h", "make it with the program's methods")
     return bounds(h.program.past(h))[h]
 
 def bounds(nodes, # vectors and scores in the order of writing, nothing left out
           ): # {vector or score: its bound}
-    "The bounds of many vectors in one walk."
+    "The bounds of many vectors in one pass."
     known = {}
     for h in nodes:
         known[h] = _bound(h, known)
@@ -506,23 +506,23 @@ def _after_random_scores(program):
 #| code-fold: true
 def in_one(found, # AssumptionWarnings of a program, one at least
           ): # AssumptionWarning
-    "All remarks in one warning: places that are told the same are named together."
+    "All remarks in one warning: places with the same remark are named together."
     if len(found) == 1:
         return found[0]
-    told: dict = {}
+    grouped: dict = {}
     for w in found:
         place, said = str(w).split(": ", 1)
         vector = None
         if w.clause == "bounded":
             vector, said = said.split(" is ", 1)
-        places, vectors = told.setdefault((w.clause, said), ({}, {}))
+        places, vectors = grouped.setdefault((w.clause, said), ({}, {}))
         places[place] = None
         if vector:
             vectors[vector] = None
     parts = []
-    for (_, said), (places, vectors) in told.items():
-        verb = " are " if len(vectors) > 1 else " is "
-        about = _together(vectors) + verb if vectors else ""
+    for (_, said), (places, vectors) in grouped.items():
+        form = " are " if len(vectors) > 1 else " is "
+        about = _together(vectors) + form if vectors else ""
         parts.append(f"{_together(places)}: {about}{said}")
     scores = {w.score for w in found}
     clauses = {w.clause for w in found}
@@ -610,7 +610,7 @@ def _arrow(ax, start, end, gap=.13):
     ax.annotate("", head, tail, zorder=1, arrowprops=style)
 
 def _frame(ax, place):
-    "Limits that leave room for all boxes, and no axes."
+    "Limits that hold all boxes, and no axes."
     across = [x for x, _ in place.values()]
     width = 1 + max(across, default=0)
     high = max(across.count(x) for x in range(width))

@@ -46,7 +46,7 @@ def length_at(h, # vector
         return 1
     n = h.length*int(width)
     if n.denominator != 1 or n < 1:
-        checks.refuse(h.program.name(h), "have a whole number of coordinates",
+        checks.reject(h.program.name(h), "have a whole number of coordinates",
                       f"{h.length}·{width:g} = {float(n):g}", "choose another width")
     return int(n)
 
@@ -80,7 +80,7 @@ def _value_of(h, value, rows):
 # %% ../../nbs/57_passes.ipynb #ps-backward
 def backward(stages, # list of Stage
              value, # {vector: (b, m), score: (b, 1)}
-             cotangent, # {output: (b, 1)}: where the way back begins; it is used up
+             cotangent, # {output: (b, 1)}: where the backward pass begins; it is used up
              pull, # (W, products, cotangents (b, k, r)) -> (b, k, c), or None
              wanted=None, # nodes that need a cotangent; None = all
              kept=(), # vectors whose cotangents are asked for
@@ -163,7 +163,7 @@ class PassPlan:
         return [stage for stage in parts if stage.nodes]
 
     def directions(self, W):
-        "How many will be met in one pass there and back."
+        "How many will be met in one forward and one backward pass."
         return (1 + self.backs)*self.uses[W]
 
     def numbers(self):

@@ -41,7 +41,7 @@ class Program:
         "Write down a vector or score."
         for f in node.args:
             if isinstance(f, Output):
-                checks.refuse(self.name(f), "end the network",
+                checks.reject(self.name(f), "end the network",
                               f"it in {type(node).__name__}",
                               "it is a number: read out the vector below it")
         self.nodes.append(node)
@@ -71,23 +71,23 @@ class Program:
         if isinstance(things, (Vector, Score)):
             things = [things]
         if not np.iterable(things):
-            checks.refuse(what, f"be a list of {kinds}", f"{things!r:.60}",
+            checks.reject(what, f"be a list of {kinds}", f"{things!r:.60}",
                           "put them into a list", TypeError)
         things = tuple(things)
         for x in things:
             self._own_one(kind, x, what)
         if some and not things:
-            checks.refuse(what, "name one at least", "none", f"pass a list of {kinds}")
+            checks.reject(what, "name one at least", "none", f"pass a list of {kinds}")
         return things
 
     def _own_one(self, kind, x, what):
-        "Refuse what is not a vector, or not a score, of this program."
+        "Reject what is not a vector, or not a score, of this program."
         if not isinstance(x, kind):
             kinds = "scores" if kind is Score else "vectors"
-            checks.refuse(what, f"be {kinds} of a program", type(x).__name__,
+            checks.reject(what, f"be {kinds} of a program", type(x).__name__,
                           "make them with the program's methods", TypeError)
         if x.program is not self:
-            checks.refuse(what, "belong to the same program",
+            checks.reject(what, "belong to the same program",
                           f"`{x.program.name(x)}` of another one",
                           "write all of a network into one Program()")
 
@@ -103,7 +103,7 @@ class Program:
         """
         if len({h.length for h in vectors}) > 1:
             got = (f"`{self.name(h)}` of {length_text(h.length)}" for h in vectors)
-            checks.refuse(what, "have the same length", ", ".join(got),
+            checks.reject(what, "have the same length", ", ".join(got),
                           "multiply by a matrix with `rows` to change a length")
         return vectors[0].length
 
@@ -134,7 +134,7 @@ class Program:
         k = len(S)
         μ = checks.real(mean, "mean", within="(-∞, ∞)", remedy="pass finite numbers")
         if μ.shape not in ((), (k,)):
-            checks.refuse("mean", f"be a number or have shape ({k},)", μ.shape,
+            checks.reject("mean", f"be a number or have shape ({k},)", μ.shape,
                           "pass one number per vector")
         group = Inputs(S, np.broadcast_to(μ, k))
         length = fraction(rows)
@@ -366,7 +366,7 @@ class Program:
         values = self.own(Vector, values, "values")
         if len(scores) != len(values) or not values:
             got = f"{len(scores)} scores and {len(values)} values"
-            checks.refuse("scores", "be one score per value", got, "pair them")
+            checks.reject("scores", "be one score per value", got, "pair them")
         checks.rowwise(weights, len(scores))
         length = self.same_length(values, "values")
         return self._record(Attend(self, values, length, weights, scores))
@@ -418,15 +418,15 @@ class Program:
         """
         for h in nodes:
             checks.kind(h, (Vector, Score), "nodes", "take the program's own")
-        return self.walk(nodes, lambda h: (*h.args, *h.scores))
+        return self.visit(nodes, lambda h: (*h.args, *h.scores))
 
-    def walk(self, nodes: Any, parents: Any) -> Any:
+    def visit(self, nodes: Any, parents: Any) -> Any:
         """Nodes, their parents, the parents of these, and so on.
 
         Parameters
         ----------
         nodes
-            where the walk begins
+            where to begin
         parents
             node -> the nodes it is made of
         """
@@ -459,7 +459,7 @@ class Program:
         """
         names = self.names()
         if node not in names:
-            checks.refuse("node", "be a vector or score of this program",
+            checks.reject("node", "be a vector or score of this program",
                           type(node).__name__, "make it with the program's methods")
         return names[node]
 
@@ -536,7 +536,7 @@ class Program:
 
 @contextmanager
 def all_or_nothing(program: Program) -> Iterator[None]:
-    "What is written inside stays, or, if anything is refused, nothing of it."
+    "What is written inside stays, or, if anything is rejected, nothing of it."
     nodes = list(program.nodes)
     matrices = list(program.matrices)
     readouts = list(program.readouts)

@@ -35,7 +35,7 @@ class Known:
         return self._images[:, :self.count]
 
     def append(self, E, images):
-        "More directions: room is doubled, so that few are copied."
+        "More directions: memory is doubled, so that few are copied."
         count = self.count + E.shape[1]
         if count > self._rows.shape[1]:
             self._rows = _longer(self._rows, self.count, count)
@@ -53,7 +53,7 @@ class Known:
         return new
 
 def _longer(x, used, needed):
-    "Room for more rows; memory that is not used yet is not taken yet."
+    "Memory for more rows; memory that is not used yet is not taken yet."
     longer = np.empty((len(x), max(needed, 2*used), x.shape[2]))
     longer[:, :used] = x[:, :used]
     return longer

@@ -21,7 +21,7 @@ from ..numerics.rng import Rng, pieces
 from ..numerics.rng import seed_sequence
 from ..nonlinearities import Nonlinearity
 from ..numerics.quadrature import correlation, dual_quadrature
-from ..numerics.quadrature import refuse_outgrowing
+from ..numerics.quadrature import reject_outgrowing
 from ..numerics.quadrature import hermite, root_det, sobol_normals
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
@@ -211,7 +211,7 @@ class Paths:
         return GivenScores(self.score_pair, values, rng, self.shape).draw
 
     def _follow(self, h):
-        "One step of the walk."
+        "One step."
         if isinstance(h, Vector):
             self.atoms(h) # so a long sum needs no recursion
         if isinstance(h, MatMul):
@@ -232,7 +232,7 @@ class Paths:
     def _check_inputs(self, g):
         "What follows a product is as sensitive as it likes: its law must be known."
         if self.vectors.error > 1e-3:
-            checks.refuse(self.program.name(g), "have a variance known to 1e-3",
+            checks.reject(self.program.name(g), "have a variance known to 1e-3",
                           f"quadratures with errors of {self.vectors.error:.1g}",
                           "pass Nonlinearity(fn, closed_form=…), or smoother functions")
 
@@ -283,10 +283,10 @@ class Paths:
         return self.program.own(Vector, vectors, "vectors", some=True)
 
     def require(self, *nodes: Any) -> tuple:
-        "The nodes, if they were there when the walk was made."
+        "The nodes, if they were there when this was made."
         for h in nodes:
             if h not in self.followed:
-                checks.refuse(self.program.name(h), "be written before the limit",
+                checks.reject(self.program.name(h), "be written before the limit",
                               "it afterwards", "call limit(program) again")
         return nodes
 
@@ -409,7 +409,7 @@ class Paths:
     def _note(self, h, error):
         "Remember the relative error of a quadrature of h, unless it is rounding."
         if error > .1:
-            checks.refuse(self.program.name(h), "have second moments that 400 Hermite "
+            checks.reject(self.program.name(h), "have second moments that 400 Hermite "
                           "polynomials resolve", f"an error of {error:.0%}",
                           "pass Nonlinearity(fn, closed_form=…)")
         if error > 1e-13:
@@ -523,7 +523,7 @@ class Paths:
         what they leave of the square, what a grid of half the points changes of it."""
         μ, a = np.broadcast_arrays(*self._mean_and_variance(u, None))
         widest = np.unravel_index(a.argmax(), a.shape)
-        refuse_outgrowing(f, a[widest], μ[widest])
+        reject_outgrowing(f, a[widest], μ[widest])
         x, root, H = hermite(nodes, degree)
         parts = []
         left = 0.
@@ -591,7 +591,7 @@ class Paths:
 
     def below(self, vectors):
         "The Gaussian vectors that the given ones are functions of; those in between."
-        nodes = self.program.walk(vectors, lambda h: () if self.gaussian(h) else h.args)
+        nodes = self.program.visit(vectors, lambda h: () if self.gaussian(h) else h.args)
         gaussian = [h for h in nodes if self.gaussian(h)]
         return gaussian, [h for h in nodes if not self.gaussian(h)]
 

@@ -319,7 +319,7 @@ class Training:
         checks.choice(when, "when", ("start", "end"))
         plan = self._task.plan
         if W not in plan.shapes:
-            checks.refuse("W", "be a matrix below the outputs", f"{W!r:.40}",
+            checks.reject("W", "be a matrix below the outputs", f"{W!r:.40}",
                           "pass one of the program that they use")
         found = []
         for networks, states in self._asked(plan, when):
@@ -436,7 +436,7 @@ def _check_loss(task, record):
     if lost.any():
         got = (f"{task.rate:.3g} (at step {record.steps[-1].step} that of "
                f"{lost.sum()} of {len(lost)} networks grew beyond all bounds)")
-        checks.refuse("rate", "keep the loss bounded", got, "pass a smaller one")
+        checks.reject("rate", "keep the loss bounded", got, "pass a smaller one")
 
 # %% ../../nbs/60_program_training.ipynb #pt-train
 #| code-fold: true
@@ -493,7 +493,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         stop when the mean watched loss has not fallen for so many steps
     start
         None: random; {matrix or initial vector: array (r, c) or (m,), or with a
-        leading axis of networks}, random where nothing is said; or a Training,
+        leading axis of networks}, random where nothing is given; or a Training,
         which is resumed
     rng
         seed: None | int | SeedSequence | Generator
@@ -538,7 +538,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     if patience is not None:
         patience = checks.count(patience, "patience")
         if y_watch is None:
-            checks.refuse("patience", "come with targets of what is watched", "none",
+            checks.reject("patience", "come with targets of what is watched", "none",
                           "pass watch=… and y_watch=…")
     if dense is not None:
         checks.flag(dense, "dense")
@@ -550,7 +550,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     tried(loss, targets)
     expected = needs(plan, steps, N, momentum)
     if expected.bytes > memory_of_the_machine():
-        checks.refuse("width", "fit into the memory of the machine",
+        checks.reject("width", "fit into the memory of the machine",
                       f"{n:,}, which takes about {expected}",
                       "take a smaller width, fewer steps or networks")
     seeds, blocks, done = _begin(plan, N, rng, start, momentum, method)
@@ -590,7 +590,7 @@ def _table(program, outputs):
     else:
         rows = [list(asked_outputs(program, row)) for row in outputs]
         if len({len(row) for row in rows}) > 1:
-            checks.refuse("outputs", "have as many outputs in every row",
+            checks.reject("outputs", "have as many outputs in every row",
                           sorted({len(row) for row in rows}), "pass P lists of D")
     table = np.empty((len(rows), len(rows[0])), dtype=object)
     for p, row in enumerate(rows):
@@ -602,7 +602,7 @@ def _watched(program, watch):
     things = [watch] if isinstance(watch, (Vector, Score)) else list(watch)
     for x in things:
         if not isinstance(x, (Output, Score)):
-            checks.refuse("watch", "be outputs and scores", type(x).__name__,
+            checks.reject("watch", "be outputs and scores", type(x).__name__,
                           "ask for vectors afterwards: `change(h)`", TypeError)
         program.own(Score if isinstance(x, Score) else Vector, [x], "watch")
     return things
@@ -614,21 +614,21 @@ def _targets(y, table, loss):
     y = checks.real(y, "y", None, "(-∞, ∞)", "pass finite targets")
     if name == "Softmax":
         if y.shape != (P,) or not np.isin(y, np.arange(D)).all():
-            checks.refuse("y", f"be {P} labels 0 … {D - 1}", f"shape {y.shape}",
+            checks.reject("y", f"be {P} labels 0 … {D - 1}", f"shape {y.shape}",
                           "pass one label for each row of outputs")
         return np.eye(D)[y.astype(int)]
     if y.shape not in ((P, D), (P,)*(D == 1)):
         wanted = f"({P},)" if D == 1 else f"({P}, {D})"
-        checks.refuse("y", f"have shape {wanted}", y.shape,
+        checks.reject("y", f"have shape {wanted}", y.shape,
                       "pass one target for each output")
     if name == "Logistic" and not np.isin(y, (0, 1)).all():
-        checks.refuse("y", "be 0 or 1 for the logistic loss", "others",
+        checks.reject("y", "be 0 or 1 for the logistic loss", "others",
                       "pass the class of each row")
     return y.reshape(P, D)
 
 def _check_method(method):
     if isinstance(method, str) and method.lower() in ("adam", "adamw"):
-        checks.refuse("method", "act on a matrix as a whole", repr(method),
+        checks.reject("method", "act on a matrix as a whole", repr(method),
                       "Adam acts entry by entry, in a basis of which the law of a "
                       "matrix does not know: take 'gradient' or 'muon'")
     checks.choice(method, "method", ("gradient", "muon"))
@@ -638,7 +638,7 @@ def _named(plan, key, what):
     found = [W for W in plan.shapes if W is key or W.name == key]
     if len(found) != 1:
         names = ", ".join(W.name for W in plan.shapes)
-        checks.refuse(what, "name matrices below the outputs", f"{key!r:.40}",
+        checks.reject(what, "name matrices below the outputs", f"{key!r:.40}",
                       f"take some of {names}")
     return found[0]
 
@@ -662,11 +662,11 @@ def _watch_loss(watched, y_watch, loss, D):
     if y_watch is None:
         return None
     if not watched or any(isinstance(x, Score) for x in watched):
-        checks.refuse("watch", "be outputs where their loss is watched",
+        checks.reject("watch", "be outputs where their loss is watched",
                       "scores" if watched else "nothing", "pass watch=[f, …]")
     rows = np.empty((len(watched)//D, D), dtype=object)
     if rows.size != len(watched):
-        checks.refuse("watch", f"be {D} outputs for each row", len(watched),
+        checks.reject("watch", f"be {D} outputs for each row", len(watched),
                       "watch rows of outputs as they are trained on")
     Y = _targets(y_watch, rows, loss)
     return lambda w: loss.value(w.reshape(len(w), *rows.shape), Y)
@@ -704,7 +704,7 @@ def _explicit(plan, N, start):
             shape = plan.shapes[key]
         x = checks.real(x, "start", None, "(-∞, ∞)", "pass finite numbers")
         if x.shape not in (shape, (N, *shape)):
-            checks.refuse("start", f"have shape {shape} or {(N, *shape)} for "
+            checks.reject("start", f"have shape {shape} or {(N, *shape)} for "
                           f"`{key}`", x.shape, "pass the matrix, or one per network")
         found[key] = np.broadcast_to(x, (N, *shape)).copy()
     return found
@@ -713,10 +713,10 @@ def _resumed(plan, N, before, momentum, method):
     "The networks of an earlier run, on copies."
     task = before._task
     if task.plan.program is not plan.program or task.plan.n != plan.n:
-        checks.refuse("start", "be a run of the same program and width", "another",
+        checks.reject("start", "be a run of the same program and width", "another",
                       "pass that program and width")
     if len(before.loss) != N:
-        checks.refuse("networks", "be as many as in the run that is resumed",
+        checks.reject("networks", "be as many as in the run that is resumed",
                       f"{N} after {len(before.loss)}", "leave it as it was")
     keeps = method == task.method and momentum
     blocks = []

@@ -52,7 +52,7 @@ def _check_vanished(C, column, vanishes, j):
     if doubtful.any():
         λ = np.linalg.eigvalsh(np.moveaxis(C, (0, 1), (-2, -1))[doubtful])
         if (λ[..., 0] < -1e-9*np.abs(λ).max(-1)).any():
-            checks.refuse("S", "be positive semidefinite", "an indefinite matrix",
+            checks.reject("S", "be positive semidefinite", "an indefinite matrix",
                           "pass a Gram or covariance matrix")
 
 def _square(S: Any) -> np.ndarray:
@@ -60,7 +60,7 @@ def _square(S: Any) -> np.ndarray:
     if not (type(S) is np.ndarray and S.dtype == float):
         S = checks.real(S, "S")
     if S.ndim < 2 or S.shape[0] != S.shape[1]:
-        checks.refuse("S", "have shape (s, s, ...)", S.shape,
+        checks.reject("S", "have shape (s, s, ...)", S.shape,
                       "put the samples on the last axes")
     return S
 
@@ -92,7 +92,7 @@ def wishart_factor(F: np.ndarray, df: float, rng: Generator,
     m = checks.number(df, "df", "[1, ∞)")
     q = F.shape[1]
     if m < q - 1 and m % 1:
-        checks.refuse("df", f"be a whole number, or at least {q - 1}", f"{m:g}",
+        checks.reject("df", f"be a whole number, or at least {q - 1}", f"{m:g}",
                       "no Wishart law has fewer, broken degrees of freedom")
     FT = np.empty((len(F), _columns(q, m), *shape))
     for j, t in enumerate(_bartlett_columns(q, m, rng, shape)):

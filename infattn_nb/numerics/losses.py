@@ -78,9 +78,9 @@ def loss_of(loss): # object with value and gradient
     if isinstance(loss, str):
         checks.choice(loss, "loss", tuple(LOSSES))
         return LOSSES[loss]()
-    for verb in ("value", "gradient"):
-        if not callable(getattr(loss, verb, None)):
-            checks.refuse("loss", "have the methods value(f, y) and gradient(f, y)",
+    for method in ("value", "gradient"):
+        if not callable(getattr(loss, method, None)):
+            checks.reject("loss", "have the methods value(f, y) and gradient(f, y)",
                           f"{loss!r:.60}", "or pass 'squared', 'logistic', 'softmax'",
                           TypeError)
     return loss
@@ -101,7 +101,7 @@ def tried(loss, # object with value and gradient
     stated = 2*(slope*h).sum((1, 2))
     most = np.abs(slope*h).sum((1, 2))
     if (np.abs(rise - stated) > 1e-2*most + 1e-9).any():
-        checks.refuse("loss.gradient(f, y)", "be the derivative of loss.value(f, y)",
+        checks.reject("loss.gradient(f, y)", "be the derivative of loss.value(f, y)",
                       f"{stated[0]:.3g} where the value changes by {rise[0]:.3g}",
                       "mend one of them")
     return loss

@@ -61,14 +61,14 @@ def _spawning(rng):
     "The SeedSequence of a Generator, which remembers what it has spawned."
     seed = getattr(rng.bit_generator, "seed_seq", None)
     if not isinstance(seed, SeedSequence):
-        checks.refuse("rng", "be able to spawn streams", "one without SeedSequence",
+        checks.reject("rng", "be able to spawn streams", "one without SeedSequence",
                       "pass np.random.default_rng(seed)", TypeError)
     return seed
 
 def _seed(rng, name):
     "An integer ≥ 0."
     if isinstance(rng, bool) or not hasattr(rng, "__index__"):
-        checks.refuse(name, "be None, an integer, a SeedSequence or a Generator",
+        checks.reject(name, "be None, an integer, a SeedSequence or a Generator",
                       f"{rng!r:.60}", f"pass e.g. {name}=0", TypeError)
     return checks.count(rng, name, least=0)
 
@@ -217,16 +217,16 @@ def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None, *
     try:
         y = _joined(list(in_order(task, _blocks(total, rng), executor)))
     except MemoryError:
-        checks.refuse("size", "leave room in memory", size,
+        checks.reject("size", "fit into memory", size,
                       "draw fewer, or with fewer tokens, heads, coordinates or neurons")
     return _mapped(lambda x: x[:total].reshape(shape + x.shape[1:]), y)
 
 def _affordable(total, size):
-    "Too many samples are refused at once, not after hours."
+    "Too many samples are rejected at once, not after hours."
     try:
         np.empty(total)
     except (MemoryError, ValueError, OverflowError):
-        checks.refuse("size", "leave room in memory", size,
+        checks.reject("size", "fit into memory", size,
                       "reduce so many samples on the fly with `fold`")
     return total
 
@@ -240,13 +240,13 @@ def _block(sample, number, seed):
     "One block of samples, whose first axis must count them."
     drawn = sample(number, default_rng(seed))
     if drawn is None:
-        drawn = np.asarray(drawn) # is refused
+        drawn = np.asarray(drawn) # is rejected
     return _mapped(lambda y: _counted(np.asarray(y), number), drawn)
 
 def _counted(y, number):
     "An array, if its first axis counts the samples."
     if y.shape[:1] != (number,):
-        checks.refuse(f"sample({number}, rng)", f"return an array of {number} samples",
+        checks.reject(f"sample({number}, rng)", f"return an array of {number} samples",
                       f"shape {y.shape}", "put the samples on the first axis")
     return y
 
@@ -294,7 +294,7 @@ def _statistic(statistic, sample, number, seed):
     "The statistic of one block."
     x = sample(number, default_rng(seed))
     if not isinstance(x, np.ndarray):
-        checks.refuse(f"sample({number}, rng)", "return an array", type(x).__name__,
+        checks.reject(f"sample({number}, rng)", "return an array", type(x).__name__,
                       "pass a sampler, e.g. law.rvs", TypeError)
     return statistic(x)
 
@@ -319,9 +319,9 @@ class Unfailing:
     def __init__(self, stream):
         self.stream = stream
 
-    def _tried(self, verb, *args):
+    def _tried(self, method, *args):
         try:
-            return getattr(self.stream, verb)(*args)
+            return getattr(self.stream, method)(*args)
         except (AttributeError, OSError, ValueError): # none, full, closed
             self.stream = None
             return None

@@ -14,7 +14,7 @@ from .figures import (
 from .tables import read_table as read_table, write_table as write_table
 from .command import (
     infattn_figures as infattn_figures,
-    literal_seconds as literal_seconds,
+    explicit_seconds as explicit_seconds,
     reproduce as reproduce,
 )
 

@@ -32,7 +32,7 @@ from ..numerics.rng import BLOCK, Mirrored, in_order
 from ..numerics.linalg import psd_factor
 from ..numerics.rng import pieces, threads_start
 from ..nonlinearities import clip, relu
-from ..numerics.output import house_style, styled
+from ..numerics.output import package_style, styled
 from ..numerics.quadrature import line
 from .tables import COLUMNS, Job, Plan, Study, cell_rows, save_block
 from .tables import saved_block, series, table
@@ -108,9 +108,9 @@ def _figure(name, study, part, draw, about):
         if data is None:
             data = sweep(name, **options)
         elif options:
-            checks.refuse("data", f"be None to be computed with {', '.join(options)}",
+            checks.reject("data", f"be None to be computed with {', '.join(options)}",
                           "a table", "leave one out", TypeError)
-        with styled(house_style()):
+        with styled(package_style()):
             return data, draw(table(data))
     figure.__name__ = figure.__qualname__ = f"figure_{name.removeprefix('fig')}"
     figure.__doc__ = about + _OF_A_FIGURE
@@ -447,7 +447,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
     names = [n.strip() if isinstance(n, str) else n for n in parts]
     unknown = [n for n in names if n not in list(PLANS)]
     if unknown or not names:
-        checks.refuse("only", f"name figures among {', '.join(PLANS)}",
+        checks.reject("only", f"name figures among {', '.join(PLANS)}",
                       ", ".join(map(repr, unknown)) or "nothing", "choose among them")
     return [n for n in PLANS if n in names]
 

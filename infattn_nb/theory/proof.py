@@ -101,7 +101,7 @@ def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
     psi = _elementwise(psi)
     variances = checks.real(v, "v", within="[0, ∞)")
     if not variances.size:
-        checks.refuse("v", "hold variances", "none", "pass one at least")
+        checks.reject("v", "hold variances", "none", "pass one at least")
     x, root, _ = hermite(4096, 400)
     def at_nodes(log_v): # E ψ at the nodes of the interpolation
         return psi(np.exp(log_v/2)[:, None]*x) @ root**2
@@ -112,7 +112,7 @@ def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
         smooth = Chebyshev.interpolate(at_nodes, 64, ends)(log_v)
         value = np.where(dead, psi(np.zeros(1))[0], smooth)[()]
     if not np.isfinite(value).all():
-        checks.refuse("psi", "be finite wherever its Gaussian argument reaches",
+        checks.reject("psi", "be finite wherever its Gaussian argument reaches",
                       "NaN or infinity", "mend its domain, or pass smaller `v`")
     return value
 
@@ -128,7 +128,7 @@ def _parts_of_block(layer, psi, f, df, n, i, control, size, g):
     v_n, v, v_limit = _mirrored_variances(layer, i, n, size, matrices)
     Ψ_n, Ψ, Ψ_limit = gaussian_mean(psi, np.stack([v_n, v, v_limit]))
     F = _coordinate_averages(psi, v_n, n, default_rng(coordinates))
-    with np.errstate(all="ignore"): # `split` refuses what is not finite
+    with np.errstate(all="ignore"): # `split` rejects what is not finite
         curve = f(F) - f(Ψ) - control*df(Ψ)*(F - Ψ_n)
         position = f(Ψ) - f(Ψ_limit)
     return np.stack([curve, position], axis=-1).mean(0)
@@ -209,7 +209,7 @@ def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: flo
     task = partial(_parts_of_block, layer, _elementwise(psi), f, df, n, i, control)
     x = draw(task, checks.count(draws, "draws", least=2), rng, executor=executor)
     if not np.isfinite(x).all():
-        checks.refuse("f", "be finite, and `df`, at every average of `psi`",
+        checks.reject("f", "be finite, and `df`, at every average of `psi`",
                       "NaN or infinity", "mend its domain")
     mean = x.mean(0)
     error = x.std(0, ddof=1)/np.sqrt(len(x))
@@ -217,14 +217,14 @@ def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: flo
     return curves, positions
 
 def _check_layer(layer):
-    "Refuse layers for which the two parts are not what the proof has."
+    "Reject layers for which the two parts are not what the proof has."
     checks.kind(layer, Attention, "layer",
                 "for programs compare `averages` with `conditional_average`")
     if layer.head_width != "full":
-        checks.refuse("layer", "have n×n matrices", f"head_width={layer.head_width}",
+        checks.reject("layer", "have n×n matrices", f"head_width={layer.head_width}",
                       "low-rank heads of fixed width do not converge to this limit")
     if layer.heads == np.inf:
-        checks.refuse("layer", "have finitely many heads", "heads=inf",
+        checks.reject("layer", "have finitely many heads", "heads=inf",
                       "its limit is a Gaussian, without scores")
 
 # %% ../../nbs/15_proof.ipynb #public

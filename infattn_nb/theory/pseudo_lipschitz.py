@@ -102,7 +102,7 @@ def _ends(reach):
     hint = "pass the smallest and the largest, e.g. (1e-6, 1e3)"
     ends = checks.real(reach, "reach", (2,), "(0, ∞)", hint)
     if ends[0] >= ends[1]:
-        checks.refuse("reach", "increase", reach, hint)
+        checks.reject("reach", "increase", reach, hint)
     return ends
 
 # %% ../../nbs/12_growth.ipynb #78b5e3fd
@@ -158,7 +158,7 @@ def _claim(phi, name, value, within):
     if value is None:
         value = getattr(phi, name, None)
     if value is None:
-        checks.refuse(name, "be given", None, f"{phi!r} claims none")
+        checks.reject(name, "be given", None, f"{phi!r} claims none")
     return checks.number(value, name, within)
 
 def _defined(phi, x):
@@ -171,7 +171,7 @@ def _defined(phi, x):
                 phi(*holes)
         except FloatingPointError:
             return f
-        checks.refuse("phi", "be defined for all finite arguments",
+        checks.reject("phi", "be defined for all finite arguments",
                       f"NaN at {holes[:, 0]}", "mend its domain")
     return f
 
@@ -198,7 +198,7 @@ def growth(phi: Nonlinearity) -> float:
     wrap = "wrap it as Nonlinearity(fn, order=…, constant=…)"
     checks.kind(phi, Nonlinearity, "phi", wrap)
     if phi.constant is None:
-        checks.refuse("phi", "have a known `constant`", repr(phi), wrap, TypeError)
+        checks.reject("phi", "have a known `constant`", repr(phi), wrap, TypeError)
     return abs(_at_zero(phi)) + 3*phi.constant # type: ignore[operator]
 
 def _at_zero(phi):
@@ -220,7 +220,7 @@ def _same_arity(*fs):
     for f in fs:
         checks.kind(f, Nonlinearity, "phi", "wrap a plain function: Nonlinearity(fn)")
     if len({f.arity for f in fs}) > 1:
-        checks.refuse(", ".join(map(repr, fs)), "have the same number of arguments",
+        checks.reject(", ".join(map(repr, fs)), "have the same number of arguments",
                       [f.arity for f in fs], "wrap them in functions that do")
     return fs[0].arity
 
@@ -299,7 +299,7 @@ def compose(phi: Nonlinearity, *psis: Nonlinearity) -> Nonlinearity:
         for plain functions, or a wrong number of them
     """
     if len(psis) != _same_arity(phi):
-        checks.refuse("psis", f"be one inner function per argument of {phi}, "
+        checks.reject("psis", f"be one inner function per argument of {phi}, "
                       f"{phi.arity}", len(psis), "pass compose(phi, psi_1, …, psi_k)")
     arity = _same_arity(*psis)
     order = constant = None

@@ -63,7 +63,7 @@ def _two_rows_per_score(gram, name):
     "Matrices (..., 2r, 2r)."
     gram = checks.real(gram, name)
     if gram.ndim < 2 or gram.shape[-1] != gram.shape[-2] or gram.shape[-1] % 2:
-        checks.refuse(name, "hold matrices (2r, 2r), ordered q1, k1, q2, k2, …",
+        checks.reject(name, "hold matrices (2r, 2r), ordered q1, k1, q2, k2, …",
                       gram.shape, "two rows per score")
     return gram
 
@@ -88,7 +88,7 @@ def quadratic_form(c: ArrayLike) -> np.ndarray:
     direction = checks.real(c, "c", (None,), remedy="pass e.g. [1., 0.]")
     r = direction.size
     if r == 0:
-        checks.refuse("c", "have one number per score", "none", "pass [1.]")
+        checks.reject("c", "have one number per score", "none", "pass [1.]")
     B = np.zeros((2*r, 2*r))
     B[::2, 1::2] = B[1::2, ::2] = np.diag(direction)/2
     return B
@@ -118,7 +118,7 @@ def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     B = quadratic_form(c)
     Γ = checks.cov(gram, "gram")
     if Γ.shape[-1] != len(B):
-        checks.refuse("gram", f"have two rows per score, {len(B)} for {len(B)//2}",
+        checks.reject("gram", f"have two rows per score, {len(B)} for {len(B)//2}",
                       Γ.shape, "its order is q1, k1, q2, k2, …")
     square = (B @ Γ) @ (B @ Γ)
     fourth = np.einsum("...ij,...ji->...", square, square)
@@ -133,11 +133,11 @@ def _first_layer_scores(program, scores):
         scores = program.random_scores
     scores = program.own(Score, scores, "scores")
     if not scores:
-        checks.refuse("program", "have a score with scaling 'sqrt'", "none",
+        checks.reject("program", "have a score with scaling 'sqrt'", "none",
                       "make one with program.score(q, k)")
     for p in scores:
         if not p.is_random:
-            checks.refuse("scores", "have scaling 'sqrt'", repr(p),
+            checks.reject("scores", "have scaling 'sqrt'", repr(p),
                           "a linear score converges to a constant")
     for e in program.check(strict=False):
         if isinstance(e, AssumptionError):
@@ -145,12 +145,12 @@ def _first_layer_scores(program, scores):
     pairs = [g for p in scores for g in p.args]
     past = set(program.past(*(g.args[0] for g in pairs)))
     if past & {*pairs, *program.random_scores}:
-        checks.refuse("scores", "be of the first layer, with inputs that contain no "
+        checks.reject("scores", "be of the first layer, with inputs that contain no "
                       "query or key", "some built on score vectors", "given such "
                       "inputs terms are not independent and Lemma 10 fails: use "
                       "simulate(program, …) and limit(program)")
     if {h.length for g in pairs for h in (g, g.args[0])} != {1}:
-        checks.refuse("scores", "be made with square matrices of length n",
+        checks.reject("scores", "be made with square matrices of length n",
                       "other lengths", "low-rank heads are not covered here")
     return scores
 
@@ -256,15 +256,15 @@ def _source(x, scores, c):
     Γ = checks.cov(x, "program_or_gram", single=True)
     _two_rows_per_score(Γ, "program_or_gram")
     if np.diag(Γ[::2, 1::2]).any():
-        checks.refuse("program_or_gram", "have zeros between query and key",
+        checks.reject("program_or_gram", "have zeros between query and key",
                       "others", "they use different matrices, Assumption 1 (b)")
     _one_entry_per_score(c, len(Γ)//2)
     return SampledGrams(partial(_fixed, Γ))
 
 def _one_entry_per_score(c, r):
-    "Refuse a direction of another length."
+    "Reject a direction of another length."
     if len(c) != r:
-        checks.refuse("c", f"have one entry per score ({r})", len(c),
+        checks.reject("c", f"have one entry per score ({r})", len(c),
                       f"pass e.g. np.ones({r})")
 
 @lru_cache(16)
@@ -503,13 +503,13 @@ def _normed_sums(source, c, n, size, g):
 _STEP = .15 # of the trapezoid rule, in standard deviations
 _GRID = np.arange(-60, 20, _STEP)
 
-def _of_reals(verb):
-    "A verb of scipy's that refuses what are no real numbers."
-    @wraps(verb)
+def _of_reals(method):
+    "A method of scipy's that accepts real numbers only."
+    @wraps(method)
     def asked(self, *args, **options):
         for x in (*args, *options.values()):
-            _real(x, verb.__name__)
-        return verb(self, *args, **options)
+            _real(x, method.__name__)
+        return method(self, *args, **options)
     return asked
 
 class VarianceGamma(stats.rv_continuous):
@@ -665,9 +665,9 @@ def _log_tail(y, v):
     "log P(N(0, v) > y)."
     return log_ndtr(-y/np.sqrt(v))
 
-def _real(x, verb):
+def _real(x, name):
     "x, if it holds real numbers."
-    checks.real(x, f"argument of {verb}")
+    checks.real(x, f"argument of {name}")
     return x
 
 def _normal_products(n, size, g):
@@ -675,7 +675,7 @@ def _normal_products(n, size, g):
     return np.sqrt(g.chisquare(n, size)/n)*g.standard_normal(size)
 
 def variance_gamma(n: float) -> VarianceGamma:
-    r"""The exact law of one score with unit Gram matrix at width n, for scipy's verbs.
+    r"""The exact law of one score with unit Gram matrix at width n, for scipy's methods.
 
     Parameters
     ----------

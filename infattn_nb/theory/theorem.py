@@ -178,13 +178,13 @@ def _g_vars_of(program, h):
     def is_g_var(x):
         return isinstance(x, (Input, MatMul))
     start = program.own(Vector, [h], "h")
-    nodes = program.walk(start, lambda x: () if is_g_var(x) else x.args)
+    nodes = program.visit(start, lambda x: () if is_g_var(x) else x.args)
     gs = [x for x in nodes if is_g_var(x)]
     between = [x for x in nodes if not is_g_var(x)]
     read = {p for x in between for p in x.scores}
     early = any(isinstance(x, Score) for x in program.past(*gs))
     if early or not read <= set(program.random_scores):
-        checks.refuse("h", "be a function of G-vars made without scores, and of scores",
+        checks.reject("h", "be a function of G-vars made without scores, and of scores",
                       repr(program.describe(h)),
                       "write Σ a_j (O V x_j) instead of O (Σ a_j V x_j)")
     return gs, between

@@ -65,7 +65,7 @@ def _rows_of_a_head(branch, width):
         return Fraction(1, branch.heads)
     if m == np.inf or width in (None, np.inf):
         got = f"{m:g} at width {width if width is None else f'{width:g}'}"
-        checks.refuse("head_width", "be a fraction of a finite width in a program", got,
+        checks.reject("head_width", "be a fraction of a finite width in a program", got,
                       "leave it out, or give the transformer a width")
     return Fraction(int(m), int(width))
 
@@ -126,7 +126,7 @@ def _check_heads(attention):
         return
     for name in ("rotary", "softcap", "qk_norm"):
         if getattr(attention, name) is not None:
-            checks.refuse(name, "be None in a program", "one", "positions that turn, "
+            checks.reject(name, "be None in a program", "one", "positions that turn, "
                           "caps and norms of queries have no node yet: use "
                           "`chain` and `gradients`, or leave it out")
 

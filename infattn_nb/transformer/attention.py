@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .parts import CACHE, Arrived, Branch, Norm, Pull, Rotary
+from .parts import CACHE, Cotangent, Branch, Norm, Pullback, Rotary
 from .parts import waves
 from .stream import square
 from ..numerics import checks
@@ -129,7 +129,7 @@ class SelfAttention(Branch):
         if self.groups is not None:
             self._put("groups", checks.count(self.groups, "groups"))
             if self.heads % self.groups:
-                checks.refuse("groups", f"divide heads = {self.heads}", self.groups,
+                checks.reject("groups", f"divide heads = {self.heads}", self.groups,
                               "pass e.g. groups=heads")
         for name, kind in (("rotary", Rotary), ("qk_norm", Norm)):
             if getattr(self, name) is not None:
@@ -153,7 +153,7 @@ class SelfAttention(Branch):
                            "use `mask` for -∞")
         square = bias.shape[-1] == bias.shape[-2]
         if not square or bias.shape[:-2] not in ((), (self.heads,)):
-            checks.refuse("bias", f"have shape (s, s) or ({self.heads}, s, s)",
+            checks.reject("bias", f"have shape (s, s) or ({self.heads}, s, s)",
                           bias.shape, "one row per query")
         return bias
 
@@ -201,7 +201,7 @@ class SelfAttention(Branch):
         texts
             label of the text of each token: texts do not see each other, (s,)
         keep
-            none, "scores", "all": what to keep for pictures, or for the way back
+            none, "scores", "all": what to keep for pictures, or for the backward pass
         """
         m = self.width_of_heads(width)
         b, s, _ = R.shape
@@ -217,7 +217,7 @@ class SelfAttention(Branch):
             h = g*shared
             if m == np.inf:
                 drawn = self._wide_heads(R, h, positions, rng, keep == "all")
-            elif self.literal:
+            elif self.explicit:
                 drawn = self._drawn_heads(R, int(m), h, g, positions, rng)
             else:
                 drawn = self._collapsed_heads(R, m, h, g, rng, beside)
@@ -243,7 +243,7 @@ class SelfAttention(Branch):
         return whole._replace(F=np.asarray(self.var_v*self.var_o/self.heads*F))
 
     @property
-    def literal(self) -> bool:
+    def explicit(self) -> bool:
         "Do single coordinates of queries and keys matter?"
         return self.rotary is not None or self.qk_norm is not None
 
@@ -251,7 +251,7 @@ class SelfAttention(Branch):
         """Only inner products of queries and keys matter: keys by a Bartlett factor.
 
         Fields of an `AttentionRecord`, as of other heads. `beside`, a Generator,
-        completes queries and keys for the way back."""
+        completes queries and keys for the backward pass."""
         b, _, q = R.shape
         τ = np.sqrt(self.var_q*self.var_k)
         T = bartlett(q, m, (b, g), rng)/np.sqrt(m)
@@ -335,14 +335,14 @@ class SelfAttention(Branch):
         own = self.bias if self.bias.ndim == 2 else self.bias[first:first + h]
         return P + _alike(own, h)
 
-    def fresh(self, record: AttentionRecord, dY: Arrived,
+    def fresh(self, record: AttentionRecord, dY: Cotangent,
               rng: np.random.Generator) -> Fresh:
         r"""$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
 
         Parameters
         ----------
         record
-            what was kept on the way there (`keep="all"`)
+            what was kept in the forward pass (`keep="all"`)
         dY
             the gradient of what a branch has added, as it arrived
         rng
@@ -365,13 +365,13 @@ class SelfAttention(Branch):
         return Fresh(ξ, B, over_keys(ξ, B), beyond)
 
     def backward(self, record: AttentionRecord, drawn: Fresh, M: np.ndarray,
-                 dY: Arrived) -> tuple[dict, list[Pull]]:
-        r"""The way back through all heads, once $g = \xi + MB$ is known.
+                 dY: Cotangent) -> tuple[dict, list[Pullback]]:
+        r"""The backward pass through all heads, once $g = \xi + MB$ is known.
 
         Parameters
         ----------
         record
-            what was kept on the way there (`keep="all"`)
+            what was kept in the forward pass (`keep="all"`)
         drawn
             what `fresh` drew
         M
@@ -407,7 +407,7 @@ class SelfAttention(Branch):
             AV = _times(record.A, V)
             mixed = over_keys(AV, AV)/self.heads
         sizes = dict(q=dY.G*dQ, k=dY.G*dK, v=dY.G*dV, o=mixed*dY.E)
-        return sizes, [Pull(inner, self.var_q*dQ + self.var_k*dK + self.var_v*dV)]
+        return sizes, [Pullback(inner, self.var_q*dQ + self.var_k*dK + self.var_v*dV)]
 
     def before_softmax(self, A: np.ndarray, P: np.ndarray,
                        dA: np.ndarray) -> np.ndarray:
@@ -516,7 +516,7 @@ class SelfAttention(Branch):
         """
         m = self.width_of_heads(n)
         if m < np.inf:
-            axes = m if self.literal else min(m, 2*s)
+            axes = m if self.explicit else min(m, 2*s)
             return self.heads*s*(2*s + 6*axes)
         forms = s if self.rotary is not None else 0 # a wave for each distance
         return self.heads*s*(2*s + 2*s*forms)
@@ -539,7 +539,7 @@ class SelfAttention(Branch):
         return self.heads*self.width_of_heads(n) if name == "o" else n
 
     def check_width(self, n: float) -> None:
-        """Refuse a width at which the heads do not exist.
+        """Reject a width at which the heads do not exist.
 
         Parameters
         ----------
@@ -547,7 +547,7 @@ class SelfAttention(Branch):
             width, in [1, ∞]
         """
         if n < np.inf and self.head_width is None and n % self.heads:
-            checks.refuse("width", f"be a multiple of heads = {self.heads}", f"{n:g}",
+            checks.reject("width", f"be a multiple of heads = {self.heads}", f"{n:g}",
                           "pass `head_width` if heads have their own")
         m = self.width_of_heads(n)
         if self.rotary is None or m == np.inf:
@@ -555,11 +555,11 @@ class SelfAttention(Branch):
         turning = self.rotary.turning(m)
         pairs = turning//2
         if turning % 2 or len(self.rotary.angles(m)) != pairs or not turning:
-            checks.refuse("rotary", "turn an even number of coordinates of a head, two "
+            checks.reject("rotary", "turn an even number of coordinates of a head, two "
                           "for each frequency", f"{turning} of {m:g}", "change `share`")
 
     def check_tokens(self, s: int, texts: np.ndarray | None = None) -> None:
-        """Refuse tokens that mask or bias do not fit.
+        """Reject tokens that mask or bias do not fit.
 
         Parameters
         ----------
@@ -571,11 +571,11 @@ class SelfAttention(Branch):
         for name in ("mask", "bias"):
             x = getattr(self, name)
             if isinstance(x, np.ndarray) and x.shape[-1] != s:
-                checks.refuse(name, f"have shape ({s}, {s})", x.shape,
+                checks.reject(name, f"have shape ({s}, {s})", x.shape,
                               "one row per token")
         allowed = self.allowed(s, texts)
         if allowed is not None and not allowed.any(1).all():
-            checks.refuse("mask", "let every token attend to one of its own text",
+            checks.reject("mask", "let every token attend to one of its own text",
                           f"empty row {int(np.argmin(allowed.any(1)))}",
                           "let it attend to itself")
 

@@ -57,7 +57,7 @@ class Transformer(Network):
         other,
         and positions restart
     width
-        the width at which chains run unless told otherwise; None = ∞
+        the width at which chains run unless another is given; None = ∞
     source
         what `from_config` or `from_torch` read it from
     """
@@ -176,7 +176,7 @@ class Transformer(Network):
             It remembers the module's width.
         """
         if shape and roles is None:
-            checks.refuse("roles", "be given", f"{next(iter(shape))} without it",
+            checks.reject("roles", "be given", f"{next(iter(shape))} without it",
                           "a module that is read by itself says it", TypeError)
         return cls(**ensemble_of_module(module, embeddings, attn_mask, mask, tokens,
                                         config, verify, roles, shape))
@@ -241,7 +241,7 @@ class Transformer(Network):
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   executor: Executor | None = None, readout: Any = "last",
                   texts: Any = None, fixed: str = "variance") -> Gradients:
-        r"""Exact draws of the way back: which tokens, blocks, matrices get a gradient.
+        r"""Exact draws of the backward pass: which tokens, blocks, matrices get a gradient.
 
         The loss is $\sum_i\langle r_i, x^i\rangle$, r random. Of a network that was
         read from a model, `weight_norms` are those of the tensors that `initialise`
@@ -397,7 +397,7 @@ def _by_layer(layers, **variances):
     for name, given in variances.items():
         v = checks.real(given, name, within="[0, ∞)", remedy=f"pass e.g. {name}=1.")
         if v.shape not in ((), (layers,)):
-            checks.refuse(name, f"be a number or have shape ({layers},)", v.shape,
+            checks.reject(name, f"be a number or have shape ({layers},)", v.shape,
                           "pass one number, or one per layer")
         columns.append([(name, float(x)) for x in np.broadcast_to(v, layers)])
     return list(zip(*columns))
@@ -409,11 +409,11 @@ def at_width(t, width, fixed="variance"): # a Transformer
         return t
     own = t.width
     if own is None or own == np.inf:
-        checks.refuse("fixed", "be 'variance' for a network that has no width of its "
+        checks.reject("fixed", "be 'variance' for a network that has no width of its "
                       "own", "'std'", "read it from a config or a module")
     n = checks.width(width)
     if n == np.inf:
-        checks.refuse("width", "be finite if standard deviations are fixed", "∞",
+        checks.reject("width", "be finite if standard deviations are fixed", "∞",
                       "pass fixed='variance'")
     def rescaled(branch):
         return {f"var_{k}": branch.variance(k)*branch.fan_in(k, n)/branch.fan_in(k, own)

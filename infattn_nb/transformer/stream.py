@@ -306,7 +306,7 @@ def opened(g, # Gradient, its coordinates in the frame of the sum
 # %% ../../nbs/58_stream.ipynb #rg-sum
 #| code-fold: true
 class Sum(NamedTuple):
-    "A residual sum X′ = αX + βU of b networks, U = Y or norm(Y), and its way back."
+    "A residual sum X′ = αX + βU of b networks, U = Y or norm(Y), and its backward pass."
     x: Stream # X
     F: np.ndarray # covariance of a coordinate of Y, (b, s, s)
     total: Stream # X′
@@ -369,7 +369,7 @@ def several(tokens): # a string: words, or letters if it has no space; lists: te
     if hasattr(tokens, "detach"): # of torch
         tokens = tokens.detach().cpu().numpy()
     if not isinstance(tokens, (str, list, tuple, range, np.ndarray)):
-        checks.refuse("tokens", "be a number of tokens, a text, or a list of labels",
+        checks.reject("tokens", "be a number of tokens, a text, or a list of labels",
                       f"{tokens!r:.40}", "pass e.g. 16, 'to be or not to be' or "
                       "[3, 1, 4]", TypeError)
     def labels(text): # the words of a string; its letters if it is one word
@@ -385,11 +385,11 @@ def several(tokens): # a string: words, or letters if it has no space; lists: te
     texts = list(map(labels, parts))
     for t in texts:
         if t.ndim != 1 or not t.size:
-            checks.refuse("tokens", "be a list of labels", f"shape {t.shape}",
+            checks.reject("tokens", "be a list of labels", f"shape {t.shape}",
                           "pass one label per position")
         phrase = next((x for x in t if isinstance(x, str) and len(x.split()) > 1), None)
         if phrase is not None:
-            checks.refuse("tokens", "be single words or labels", repr(phrase),
+            checks.reject("tokens", "be single words or labels", repr(phrase),
                           "split each text: several texts are a list of lists")
     return texts
 
@@ -445,7 +445,7 @@ def numbered(labels, # one per token
     "Labels of texts as 0, 1, … in the order in which they come."
     labels = list(labels) if np.iterable(labels) else []
     if len(labels) != s:
-        checks.refuse("texts", f"hold one label per token, {s}", len(labels),
+        checks.reject("texts", f"hold one label per token, {s}", len(labels),
                       "pass e.g. text_labels(texts)")
     return _numbers(labels, "texts")
 
@@ -456,10 +456,10 @@ def _numbers(labels, name):
         number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         unequal = [label for label in number if label != label]
     except (TypeError, RuntimeError): # lists, and what else has no hash
-        checks.refuse(name, "hold numbers or words as labels", f"{labels!r:.40}",
+        checks.reject(name, "hold numbers or words as labels", f"{labels!r:.40}",
                       "several texts are a list of lists")
     if unequal:
-        checks.refuse(name, "hold labels that equal themselves", unequal[0],
+        checks.reject(name, "hold labels that equal themselves", unequal[0],
                       "give what is missing a label of its own")
     return np.array([number[label] for label in labels])
 
