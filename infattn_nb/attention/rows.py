@@ -512,7 +512,8 @@ def row_mixture(k, # variances of the values (s,), ≥ 0
                ): # ScaleMixture
     r"The law of one output whose row has independent scores, by doubling."
     k = checks.real(k, "k", (None,), "[0, ∞)", "pass one variance per token")
-    sd = checks.real(sd, "sd", within=f"[0, {MOST:g}]", remedy="see `poisson_dirichlet_limit` for more")
+    sd = checks.real(sd, "sd", within=f"[0, {MOST:g}]",
+                     remedy="see `poisson_dirichlet_limit` for more")
     checks.count(len(k), "number of tokens", most=LONGEST)
     bias = checks.real(bias, "bias", within="(-∞, ∞)", remedy="use a mask instead")
     def variances(mesh):

@@ -419,7 +419,8 @@ class LimitErrorResult:
         n = f"{self.width:,.0f}" if self.width < np.inf else "∞"
         for y, label, color in ((self.law, f"width {n}", "C0"),
                                 (self.limit, "limit", "black")):
-            ax.semilogy(k, tail_probability(y, k)/(2*norm.sf(k)), color=color, label=label)
+            factor = tail_probability(y, k)/(2*norm.sf(k))
+            ax.semilogy(k, factor, color=color, label=label)
         ax.axhline(1, color="tab:orange", ls="--", lw=1, label="Gaussian")
         ax.set(xlabel="standard deviations k", ylabel="Pr(|y| > k sd), over Gaussian")
         ax.legend()

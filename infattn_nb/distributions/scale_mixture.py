@@ -67,7 +67,8 @@ def _verb(method):
         ask = lambda law: method(law, *args, **kwargs)
         return value_and_error(ask, self) if return_error else ask(self)
     wrapped.__signature__ = _with_flag(signature(method))
-    wrapped.__doc__ = (method.__doc__ or "") + " With `return_error=True`: (value, error)."
+    flag = " With `return_error=True`: (value, error)."
+    wrapped.__doc__ = (method.__doc__ or "") + flag
     return wrapped
 
 def _with_flag(old):

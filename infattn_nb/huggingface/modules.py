@@ -35,7 +35,8 @@ from .verified import Watched, check_blocks, in_eval_mode
 from .verified import principal, rows_of, watched
 
 # %% ../../nbs/66_modules.ipynb #co-ready
-_FILE = tomllib.loads(resources.files("infattn_nb.huggingface").joinpath("families.toml")
+_FILE = tomllib.loads(resources.files("infattn_nb.huggingface")
+                      .joinpath("families.toml")
                       .read_text(encoding="utf-8"))
 READY = _FILE["ready"]
 

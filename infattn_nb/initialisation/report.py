@@ -625,7 +625,7 @@ class Widths(Panel):
         if self.r.measured.forward:
             s = len(self.r.tokens)
             return "·", (f"gradients of {s} tokens need a width of 2s + 1 = "
-                         f"{2*s + 1:,}: those shown here are of infinite width, cosines "
+                         f"{2*s + 1:,}: these are of infinite width, cosines "
                          f"and entropies of width {n:,.0f}")
         share = self.r.share
         if np.isnan(share.value):
@@ -803,7 +803,8 @@ def html_of(r): # a Report
     page = resources.files("infattn_nb.initialisation").joinpath("report.html")
     source = "<details><summary>The config</summary><pre>{}</pre></details>"
     texts = dict(
-        title=r.title, size=r.size, enough=f"{r.thresholds.max_width_spread:g}", call=r.call,
+        title=r.title, size=r.size, call=r.call,
+        enough=f"{r.thresholds.max_width_spread:g}",
         shape=f"{counted(len(r.measured.entropy), 'block')}, {_shape(r)}",
         tokens=" ".join(r.tokens), versions=_made_with(r), network=r.network)
     return Template(page.read_text(encoding="utf-8")).substitute(
@@ -1154,7 +1155,8 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     t.plan(np.inf if forward else n, readout) # rejects what cannot be
     size = default_size(t, n) if size is None else checks.count(size, "size", least=4)
     words = tuple(words_of(tokens, len(t.cov)))
-    checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(max_cosine=.95)")
+    checks.kind(thresholds, Thresholds, "thresholds",
+                "pass e.g. Thresholds(max_cosine=.95)")
     changed = {}
     for f in fields(thresholds):
         value = getattr(thresholds, f.name)

@@ -217,8 +217,8 @@ class Thresholds:
         low = self.min_entropy
         high = self.max_entropy
         if low is not None and high is not None and low > high:
-            checks.reject("min_entropy", f"be at most max_entropy = {high:g}", f"{low:g}",
-                          "lower it or raise `max_entropy`")
+            checks.reject("min_entropy", f"be at most max_entropy = {high:g}",
+                          f"{low:g}", "lower it or raise `max_entropy`")
 
 def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
     """By how many powers of ten each number is beyond its threshold.
@@ -229,8 +229,9 @@ def excess(found: Measures, limits=Thresholds()) -> dict[str, float]:
     most_values = None if least is None else _ratio(1., least)
     pairs = dict( # beyond, if the first is larger
         cosine=(apart, 1 - found.cosine), entropy=(limits.min_entropy, found.entropy),
-        depth=(found.depth, limits.max_gradient_ratio), values=(found.values, most_values),
-        spread=(found.spread, limits.max_spread), blocks=(limits.min_block_share, found.blocks))
+        depth=(found.depth, limits.max_gradient_ratio),
+        values=(found.values, most_values), spread=(found.spread, limits.max_spread),
+        blocks=(limits.min_block_share, found.blocks))
     return {name: _powers(*pair) for name, pair in pairs.items()
             if None not in pair and not np.isnan(getattr(found, name))}
 
@@ -684,7 +685,8 @@ def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
         `.table`, `.best`, `.plot()`, `.network()`.
     """
     t = a_transformer(transformer)
-    checks.kind(thresholds, Thresholds, "thresholds", "pass e.g. Thresholds(max_cosine=.95)")
+    checks.kind(thresholds, Thresholds, "thresholds",
+                "pass e.g. Thresholds(max_cosine=.95)")
     s = len(t.cov)
     read = np.eye(s)/s if readout is None else readout
     t.plan(width, read) # rejects what cannot be

@@ -345,7 +345,7 @@ def pulled_weights(weights, # function of rows of scores
                    a, # the weights of these rows, (..., r)
                    da, # their cotangents, (..., r)
                   ): # the cotangents of the scores, (..., r)
-    "The backward pass through weights: softmax in closed form, others column by column."
+    "Backward through weights: softmax in closed form, others column by column."
     back = getattr(weights, "backward", None)
     if back is not None:
         return back(a, da)

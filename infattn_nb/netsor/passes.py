@@ -80,7 +80,7 @@ def _value_of(h, value, rows):
 # %% ../../nbs/57_passes.ipynb #ps-backward
 def backward(stages, # list of Stage
              value, # {vector: (b, m), score: (b, 1)}
-             cotangent, # {output: (b, 1)}: where the backward pass begins; it is used up
+             cotangent, # {output: (b, 1)}: where to begin; it is used up
              pull, # (W, products, cotangents (b, k, r)) -> (b, k, c), or None
              wanted=None, # nodes that need a cotangent; None = all
              kept=(), # vectors whose cotangents are asked for

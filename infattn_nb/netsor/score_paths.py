@@ -591,7 +591,8 @@ class Paths:
 
     def below(self, vectors):
         "The Gaussian vectors that the given ones are functions of; those in between."
-        nodes = self.program.visit(vectors, lambda h: () if self.gaussian(h) else h.args)
+        def before(h): return () if self.gaussian(h) else h.args
+        nodes = self.program.visit(vectors, before)
         gaussian = [h for h in nodes if self.gaussian(h)]
         return gaussian, [h for h in nodes if not self.gaussian(h)]
 

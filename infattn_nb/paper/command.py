@@ -222,7 +222,8 @@ def _duration(seconds):
 
 def cost_table(seconds, trials, samples, workers):
     "In lines: wall times beside the extrapolated cost of the explicit simulation."
-    explicit = {name: explicit_seconds(name, trials, samples)/workers for name in seconds}
+    explicit = {name: explicit_seconds(name, trials, samples)/workers
+                for name in seconds}
     def row(name, t, x):
         return f"{name:8s}{_duration(t):>12s}{_duration(x) if x else '-':>32s}"
     yield f"{'figure':8s}{'wall time':>12s}{'with all matrices (extrapolated)':>34s}"

@@ -675,7 +675,7 @@ def _normal_products(n, size, g):
     return np.sqrt(g.chisquare(n, size)/n)*g.standard_normal(size)
 
 def variance_gamma(n: float) -> VarianceGamma:
-    r"""The exact law of one score with unit Gram matrix at width n, for scipy's methods.
+    r"""The exact law of one score with unit Gram matrix at width n, as in scipy.
 
     Parameters
     ----------

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .parts import CACHE, Cotangent, Branch, Norm, Pullback, Rotary
+from .parts import CACHE, Branch, Cotangent, Norm, Pullback
+from .parts import Rotary
 from .parts import waves
 from .stream import square
 from ..numerics import checks

@@ -149,7 +149,7 @@ class Block(Part):
 
     def backward(self, record: BlockRecord, g: Gradient, positions: np.ndarray,
                  rng: np.random.Generator) -> tuple[dict, Gradient]:
-        """One block of the backward pass: sizes of all gradients, and that of the stream.
+        """One block backward: sizes of all gradients, and that of the stream.
 
         Parameters
         ----------

@@ -241,7 +241,7 @@ class Transformer(Network):
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   executor: Executor | None = None, readout: Any = "last",
                   texts: Any = None, fixed: str = "variance") -> Gradients:
-        r"""Exact draws of the backward pass: which tokens, blocks, matrices get a gradient.
+        r"""Exact draws of gradients: which tokens, blocks and matrices get one.
 
         The loss is $\sum_i\langle r_i, x^i\rangle$, r random. Of a network that was
         read from a model, `weight_norms` are those of the tensors that `initialise`

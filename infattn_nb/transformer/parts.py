@@ -605,7 +605,8 @@ class FeedForward(Branch):
         g = np.sqrt(self.var_2/f)*(drawn.ξ + M @ drawn.B)
         ga, gc = self._into_gates(record.h, record.gate, g)
         pulls = [Pullback(ga @ record.h.mT, square(ga))]
-        return pulls + ([Pullback(gc @ record.gate.mT, square(gc))] if self.gated else [])
+        gate = [Pullback(gc @ record.gate.mT, square(gc))] if self.gated else []
+        return pulls + gate
 
     def _through_field(self, x, M, dY):
         "The same of infinitely many units."

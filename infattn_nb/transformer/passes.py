@@ -243,7 +243,8 @@ class Network(Part):
         most = max(1, CACHE//(max(self.most_heads, 1)*len(self.cov)**2))
         def some(b):
             x = self.start(n, coords, b, rng)
-            return self.kept(x, self.forward(x, rng, "scores" if scores else None), scores)
+            keep = "scores" if scores else None
+            return self.kept(x, self.forward(x, rng, keep), scores)
         return by_pieces(some, size, most)
 
     def draw_gradients(self, width, size, rng, executor, readout="last", texts=None):

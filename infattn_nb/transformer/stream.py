@@ -306,7 +306,7 @@ def opened(g, # Gradient, its coordinates in the frame of the sum
 # %% ../../nbs/58_stream.ipynb #rg-sum
 #| code-fold: true
 class Sum(NamedTuple):
-    "A residual sum X′ = αX + βU of b networks, U = Y or norm(Y), and its backward pass."
+    "A residual sum X′ = αX + βU of b networks, U = Y or norm(Y), and backward."
     x: Stream # X
     F: np.ndarray # covariance of a coordinate of Y, (b, s, s)
     total: Stream # X′
