@@ -24,8 +24,8 @@ def __getattr__(name: str) -> Any:
 def _hint(name: str) -> str:
     "Where a name lives that is not here, or which one may have been meant."
     places = dict.fromkeys(__all__, "infattn_nb")
-    for module in ("numerics", "nonlinearities", "distributions", "netsor", "theory",
-                   "convergence", "initialisation", "paper"):
+    for module in ("numerics", "nonlinearities", "netsor", "theory", "convergence",
+                   "initialisation", "paper"):
         found = import_module(f"infattn_nb.{module}")
         places |= {other: found.__name__ for other in found.__all__
                    if other not in places}

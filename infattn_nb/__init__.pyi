@@ -19,7 +19,7 @@ from .distributions.scale_mixture import (
     ScaleMixture as ScaleMixture,
     mixture_of_heads as mixture_of_heads,
 )
-from .distributions.distances import (
+from .convergence.distances import (
     hellinger as hellinger,
     kde_kl as kde_kl,
     kl_divergence as kl_divergence,

@@ -17,7 +17,6 @@ from scipy import stats
 
 from infattn_nb import *
 from infattn_nb.convergence import *
-from infattn_nb.distributions import *
 from infattn_nb.netsor import *
 from infattn_nb.netsor.nodes import bound
 from infattn_nb.netsor.score_paths import Paths
@@ -782,7 +781,7 @@ CASES += [
       for f in (lambda step: fluctuations(T, step), lambda step: first_order(TWO, [1.], step=step), lambda step: kl_constant(TWO, step=step))),
     (lambda: AttentionDescent(loss="logistic").fit(np.ones((4, 2, 2)), [1, None]*2), ValueError, "`y` must hold labels of one kind"),
     (lambda: AttentionDescent(steps=1, networks=1).fit(np.ones((4, 2, 2)), np.arange(4.)).predictive(np.ones((4, 2, 2))), ValueError, "`noise` must be given where `temperature` is 0"),
-    (lambda: simulate(LINE, [LINE_X], 1e20), ValueError, "`width` must leave room"),
+    (lambda: simulate(LINE, [LINE_X], 1e20), ValueError, "`width` must fit into memory"),
     (lambda: limit(LINE).mean(LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)), ValueError, "`fn` must return a plain array, got a masked one"),
     (lambda: LINE.nonlin(lambda h: h.__imul__(2), LINE_X), ValueError, "change nothing in place"),
     *((lambda f=f: f(lambda h: np.exp(h*h)), ValueError, "`fn` must have a second moment") for f in (
@@ -918,7 +917,7 @@ def test_a_mixture_keeps_its_own_numbers():
         with pytest.raises(ValueError): array[:] = 5
 
 @pytest.mark.parametrize("write", [partial(attention, var_o=-1.), partial(mlp, phi=5), partial(mlp, var_b=-1.), partial(rnn, phi=np.sum), partial(conv1d, var_w="a"), partial(lstm, var_u=NAN)])
-def test_what_is_refused_leaves_no_trace_in_the_program(write):
+def test_what_is_rejected_leaves_no_trace_in_the_program(write):
     p = Program()
     xs = p.inputs(np.eye(2))
     mlp(p, xs)

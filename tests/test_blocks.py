@@ -60,7 +60,7 @@ CASES = dict(
 
 @pytest.mark.power("distribution functions .07 apart: Gram entries, scores and their products, of every block")
 @pytest.mark.parametrize("name", nightly(CASES, "one_group", "qk_layer", "parallel_post", "scaled"))
-def test_literal_simulation(name):
+def test_explicit_simulation(name):
     "Every part, against all matrices: 4,000 networks each."
     t, n = CASES[name]
     X, scores = explicit(t, n, 4000, np.random.default_rng(0))

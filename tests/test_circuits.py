@@ -141,7 +141,7 @@ TORCH_CASES = { # as in torch_circuits.py: network, causal?, every position read
     "one layer": (Depth(1, 2, 1., 1., True, True, True, 3), True, False)}
 
 @pytest.mark.parametrize("name", TORCH_CASES)
-def test_literal_networks_are_torchs(name):
+def test_explicit_networks_are_torchs(name):
     "Its autograd and SGD on every matrix, twenty steps: the reference's values to rounding. Without the readout's own step, or with a causal mask forgotten, they are others."
     depth, causal, every = TORCH_CASES[name]
     rows, y = data(7, d=3, every=every, causal=causal)
@@ -320,7 +320,7 @@ REFUSED = [(dict(layers=0), "`layers`"), (dict(layers=2, width=64), "`width` mus
            (dict(layers=2, lazy=True), "`lazy`"), (dict(layers=2, norm="batch"), "`norm`"), (dict(layers=2, residual="yes"), "`residual`"), (dict(layers=2, train_readout=1), "`train_readout`"),
            (dict(readout="every"), "`readout`"), (dict(layers=9, heads=8), "`networks` must hold at most"), (dict(layers=4, heads=8), "`networks` must hold at most")]
 @pytest.mark.parametrize("options, says", REFUSED, ids=str)
-def test_refusals(options, says):
+def test_errors(options, says):
     X, y, _ = make_recall(6, 0)
     with pytest.raises((ValueError, TypeError), match=says): AttentionDescent(**dict(networks=2, steps=5) | options).fit(X, y)
 
@@ -363,7 +363,7 @@ def test_the_stored_speed():
     assert each["n = 1024"] > 100*each["n = ∞"]
 
 @pytest.mark.slow
-def test_a_stored_row_of_literal_networks():
+def test_a_stored_row_of_explicit_networks():
     "The first 300 steps again; single precision leaves the last digits open."
     pytest.importorskip("torch", reason="PyTorch is large and only the other side")
     circuits = circuits_bench()

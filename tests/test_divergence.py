@@ -32,7 +32,7 @@ from infattn_nb import (
     total_variation,
     wasserstein,
 )
-from infattn_nb.distributions import kde, kde_trials
+from infattn_nb.convergence import kde, kde_trials
 from infattn_nb.nonlinearities import identity, relu
 
 LAYER = Attention(Tokens(4, identity), heads=2)

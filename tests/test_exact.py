@@ -60,7 +60,7 @@ def statistics(y, G):
 
 @pytest.mark.power("distribution functions .033 apart")
 @pytest.mark.parametrize("name", nightly(CELLS, "n = 32", "n = 64"))
-def test_same_law_as_literal_simulation(name, size=20_000, seed=0):
+def test_same_law_as_explicit_simulation(name, size=20_000, seed=0):
     n, layer = CELLS[name]
     explicit = simulate_dense(layer, n, size, rng=seed, scores=True)
     law = layer.law(n, exact=True)
@@ -73,7 +73,7 @@ def test_same_law_as_literal_simulation(name, size=20_000, seed=0):
 @pytest.mark.power("distribution functions .023 apart")
 @pytest.mark.parametrize("name", [name for name, (n, _) in CELLS.items() if n < 32])
 def test_same_law_by_twice_as_many_draws(name, size=40_000):
-    test_same_law_as_literal_simulation(name, size, seed=10)
+    test_same_law_as_explicit_simulation(name, size, seed=10)
 
 @pytest.mark.power("distribution functions .033 apart")
 @pytest.mark.parametrize("name", ["correlated tokens", "low rank", "causal mask", "repeated identity tokens"])

@@ -12,8 +12,8 @@ from conftest import nightly
 from scipy.stats import kstest, norm, ttest_ind
 
 from infattn_nb import Nonlinearity, Tokens, kde_kl, kl_divergence, paired_kl
-from infattn_nb.distributions import kde
-from infattn_nb.distributions.distances import kl_of_variances, paired_variances
+from infattn_nb.convergence import kde
+from infattn_nb.convergence.distances import kl_of_variances, paired_variances
 from infattn_nb.nonlinearities import clip, relu
 from infattn_nb.numerics import psd_factor
 from infattn_nb.numerics.quadrature import line

@@ -86,7 +86,7 @@ def sample(name, size, rng, broken=None):
 LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width", "parallel, rotary", "groups, qk norm, rotary", "layer norm of queries", "norm of all queries")
 
 @pytest.mark.parametrize("name", LITERAL)
-def test_literal_way_back_is_a_derivative(name, h=1e-5):
+def test_explicit_backward_pass_is_a_derivative(name, h=1e-5):
     "The reference itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
     rng = np.random.default_rng(0)
     c = case(name)
@@ -113,7 +113,7 @@ def test_literal_way_back_is_a_derivative(name, h=1e-5):
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(LITERAL, *set(LITERAL) - {"post, strong", "groups, bias, own width"}))
-def test_gradients_are_those_of_literal_networks(name, seed=0):
+def test_gradients_are_those_of_explicit_networks(name, seed=0):
     "The same cases as torch's, whose side is stored: two daily, one of them with a mistake in its softmax."
     c = case(name)
     ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))

@@ -154,7 +154,7 @@ def test_chain_rule():
 
 @pytest.mark.power("evidence 40 % off, weights .1, prediction .1")
 @pytest.mark.parametrize("n", nightly([2, 32, 64], 64))
-def test_finite_width_is_that_of_literal_matrices(n):
+def test_finite_width_is_that_of_explicit_matrices(n):
     "Prior draws of W^Q, W^K, W^V, weighed by the likelihood, against the sampler with Bartlett latents."
     X, y = data(4, 3, 2, seed=8, scale=.8)
     x, α, B = X[3:], .3, 1000
@@ -629,7 +629,7 @@ def test_bad_input_is_one_sentence(case):
 
 @pytest.mark.parametrize("call, words", [(lambda: make_recall(0), "`sequences` must be at least 1"), (lambda: make_recall(4, keys=0), "`keys`"), (lambda: make_recall(4, size=-1.), "`size`"),
     (lambda: make_recall(4, noise=np.nan), "`noise`"), (lambda: make_recall(4, rng="x"), "`rng`")])
-def test_recall_refuses(call, words):
+def test_recall_rejects(call, words):
     with pytest.raises((ValueError, TypeError), match=words) as e: call()
     assert "\n" not in str(e.value)
 

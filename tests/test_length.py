@@ -204,7 +204,7 @@ def test_scores_that_differ_a_thousandfold_are_left_to_grids():
     (lambda: row_mixture([1., 1], 1., heads=0), "heads"), (lambda: poisson_dirichlet_limit(.5, 0), "heads"),
     (lambda: row_overlap(4, 1., 1.1), "correlation"), (lambda: row_overlap(4, 1., "1"), "correlation"), (lambda: row_overlap(2.5, 1., .5), "whole number"), (lambda: row_overlap(4, 0., .5), "score_sd"),
     (lambda: width_term(0, 1.), "`s`"), (lambda: width_term(4, np.inf), "score_sd"), (lambda: participation_moments(2.**1000, 1.), "pass logarithm=True")])
-def test_refusals(call, words):
+def test_errors(call, words):
     with pytest.raises((ValueError, TypeError), match=words) as e: call()
     assert "\n" not in str(e.value)
 
@@ -348,7 +348,7 @@ def test_width_term_by_second_differences(s, τ, nodes):
     assert abs(found - 2/s*τ**2*_slope(s, τ**2) - reference) > .1*abs(reference) # what stood here before
 
 @pytest.mark.power("half the term, by more than nine standard errors")
-def test_width_term_by_literal_draws():
+def test_width_term_by_explicit_draws():
     "s = 2, τ = .8, n = 64: tokens by Bartlett, a query of its own; minus the same normals at infinite width, and minus what is linear in the fluctuations."
     τ, n, size = .8, 64, 10**6
     rng = np.random.default_rng(0)

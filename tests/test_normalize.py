@@ -68,7 +68,7 @@ def test_warns_of_averages():
     finding, _ = p.check(strict=False)
     assert isinstance(finding, AssumptionWarning) and finding.clause == "average"
 
-def test_refused():
+def test_rejected():
     p = Program()
     h, = p.inputs([[1.]])
     for call, kind, text in ((lambda: p.normalize(h, "batch"), ValueError, "`kind` must"), (lambda: p.normalize(h, eps=-1), ValueError, "`eps` must"), (lambda: p.normalize(3), TypeError, "`h` must")):

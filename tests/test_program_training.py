@@ -89,7 +89,7 @@ def explicit(name, n, size): return list(trained(name, n, size, True, 0))
 @pytest.mark.parametrize("name, n, size", nightly(
     [("two blocks", 12, 4_000), ("gated product", 12, 4_000), *((name, n, 20_000) for name in PROGRAMS for n in (12, 32, 96))],
     *((name, n, 20_000) for name in PROGRAMS for n in (12, 32, 96))))
-def test_the_law_is_that_of_literal_networks(name, n, size):
+def test_the_law_is_that_of_explicit_networks(name, n, size):
     "At n = 12 more directions are met than there are coordinates."
     ours = trained(name, n, size, False, 1)
     assert least_p(*columns(zip(explicit(name, n, size), ours, strict=True))) > 1e-8

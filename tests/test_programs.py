@@ -336,7 +336,7 @@ def test_programs_travel():
     np.testing.assert_array_equal(simulate(p, y, 4, size=10, rng=0), simulate(q, z, 4, size=10, rng=0))
     assert repr(p) == repr(q)
 
-def test_refusals():
+def test_errors():
     p = Program()
     h, = p.inputs([[1.]])
     x, A, B = clip(1.)(h), p.matrix("A"), p.matrix("B")
@@ -408,7 +408,7 @@ def test_programs_of_any_size():
     np.testing.assert_allclose([limit(p).second_moment(g, h) for h in (first, last)], [1, .001])
     assert (0 - g).coefs == (-1.,) and g - 0 is g
 
-def test_functions_that_mix_coordinates_are_refused():
+def test_functions_that_mix_coordinates_are_rejected():
     p = Program()
     g, = p.inputs([[1.]])
     s = p.score(p.matrix() @ tanh(g), p.matrix() @ tanh(g))

@@ -14,7 +14,7 @@ from infattn_nb.convergence import (
     smoothed,
 )
 from infattn_nb.convergence.rates import _stencil
-from infattn_nb.distributions import kde
+from infattn_nb.convergence import kde
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from infattn_nb.numerics.quadrature import line
 

@@ -46,7 +46,7 @@ def dense(layer, n, size, rng):
 @pytest.mark.parametrize("layer, n", [(Attention(T, heads=2, var_q=.6, var_k=.6), 3), (Attention(CORRELATED, heads=2, var_q=2., var_k=2., var_v=.5), 7),
                                       (Attention(T, heads=3, head_width=2), 6), (Attention(CORRELATED, mask="causal", bias=np.eye(3)), 9)])
 @pytest.mark.power("distribution functions .042 apart")
-def test_tied_layer_is_the_literal_one(layer, n):
+def test_tied_layer_is_the_explicit_one(layer, n):
     G, y = dense(layer, n, 12_000, np.random.default_rng(0))
     scores, law = tied_scores(layer, n, 12_000, rng=1), tied_law(layer, n)
     s, z = layer.tokens.seq_len, law.rvs(12_000, rng=2)

@@ -365,7 +365,7 @@ REFUSED = [(dict(config="nowhere.json"), "`config` must be a file that can be re
            (dict(width=25), "multiple of heads"), (dict(size=3), "`size`"), (dict(seed=-1), "`seed` must be at least 0")]
 
 @pytest.mark.parametrize("options, fragment", REFUSED)
-def test_the_command_refuses_in_one_sentence(options, fragment, tmp_path, monkeypatch):
+def test_the_command_rejects_in_one_sentence(options, fragment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in dict(text="to be", t5='{"model_type": "t5"}', half='{"model_type": "gpt2", "n_embd": 64, "n_layer": 2}').items(): (tmp_path/f"{name}.json").write_text(text)
     before = set(tmp_path.iterdir())
@@ -492,7 +492,7 @@ def test_several_texts_are_compared_each_with_itself(silent):
     np.testing.assert_allclose(c.plot().lines[0].get_ydata(), np.concatenate(both, axis=-1).mean((0, 2)))
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough")
-def test_plots_refuse_in_one_sentence(silent):
+def test_plots_reject_in_one_sentence(silent):
     t = small()
     c, g = t.chain(32, 2, 0), t.gradients(32, 2, 0)
     kept = t.chain(32, 2, 0, scores=True)
@@ -508,7 +508,7 @@ def test_plots_refuse_in_one_sentence(silent):
         with pytest.raises((ValueError, TypeError)) as e: call()
         assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)
 
-def test_a_report_refuses_in_one_sentence():
+def test_a_report_rejects_in_one_sentence():
     t = small()
     cases = [(lambda: draw_report(t, 32, 3), "`size`"), (lambda: draw_report(t, 32, 4, "x"), "`rng`"), (lambda: draw_report(t, 32, 4, readout="first"), "`readout`"),
              (lambda: draw_report(t, 32, 4, tokens=["a"]), "one label per token"), (lambda: draw_report(t, 32, 4, title=5), "`title`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_cosine=2)), "`max_cosine` must be in [-1, 1]"),

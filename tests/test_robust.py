@@ -79,7 +79,7 @@ def test_tiny_variances(v):
     assert law.std() == pytest.approx(v**.5) and law.pdf(0.) == pytest.approx((2*np.pi*v)**-.5)
     assert law.sf(v**.5) == pytest.approx(.15865525393145707) and law.atom == 0
 
-def test_what_floats_cannot_hold_is_refused():
+def test_what_floats_cannot_hold_is_rejected():
     with pytest.raises(ValueError, match="`variances` must be zero or above"): ScaleMixture([1e-310, 1.])
     with pytest.raises(ValueError, match="`var_v·var_o` must be 0 or at least"): Attention(Tokens(2, identity), var_o=1e-310)
     assert Attention(Tokens(2, identity), var_o=1e-285).law().marginal().pdf(0.) < 1e144
@@ -110,7 +110,7 @@ def bad_sampler(n, g): return np.broadcast_to([[1, .5], [0, 1]], (n, 2, 2))
     (lambda: HierarchicalGaussian(bad_sampler, 2).rvs(2), r"S != Sᵀ"),
     (lambda: Attention(Tokens(3, relu), var_q=400., weights=lambda G: np.where(abs(G) > 9, np.nan, G)).law().rvs(4000, rng=0), r"`weights\(scores\)` must be finite"),
 ])
-def test_refusals_name_what_was_given(call, words):
+def test_errors_name_what_was_given(call, words):
     "The argument's own name, and every kind that is legal."
     with pytest.raises((TypeError, ValueError), match=words): call()
 
@@ -168,7 +168,7 @@ def test_figures_in_the_c_locale(tmp_path):
     assert run.returncode == 0 and b"wall time" in run.stdout, run.stderr
 
 @pytest.mark.parametrize("call", [lambda: infattn_nb.sweep("fig1a", samples=10**20), lambda: infattn_nb.Transformer.uniform(np.eye(2), layers=10**9)])
-def test_numbers_that_never_end_are_refused(call):
+def test_numbers_that_never_end_are_rejected(call):
     with pytest.raises(ValueError, match="`(samples|layers)` must be at most"): call()
 
 @pytest.mark.slow
@@ -314,7 +314,7 @@ HUGE = Attention(Tokens(3, relu), heads=10**30)
     (lambda: limit(one_product()[0]).rvs(one_product()[1], coords=10**30), "`coords` must be at most"),
     (lambda: limit(one_product()[0], paths=10**15), "`paths` must be at most"),
 ], ids=lambda x: x if isinstance(x, str) else "")
-def test_what_would_never_end_is_refused(call, words):
+def test_what_would_never_end_is_rejected(call, words):
     with pytest.raises(ValueError, match=words): call()
 
 def one_product():

@@ -157,7 +157,7 @@ def test_a_width_may_be_a_float():
         np.testing.assert_array_equal(simulate_weights(layer, rademacher, n, size=3, rng=0), simulate_weights(layer, rademacher, 4, size=3, rng=0))
         np.testing.assert_array_equal(simulate_dense(layer, n, 3, rng=0), simulate_dense(layer, 4, 3, rng=0))
 
-def test_gaussian_entries_are_the_oracle():
+def test_gaussian_entries_are_the_reference():
     "The explicit simulation with Gaussian entries is `simulate_dense`, to the last digits: same draws, same equations."
     layer = Attention(Tokens(3, relu), heads=1, mask="causal")
     y, G = simulate_weights(layer, gaussian, 5, size=100, rng=0, coords=5, scores=True)

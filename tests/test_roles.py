@@ -210,7 +210,7 @@ def test_draws_follow_the_law(name):
     assert least_p(np.array(theirs), compared(t)) > 1e-6
     assert least_p(np.array(theirs), compared(scaled(t, 2., 1.))) < 1e-6
 
-def test_refused_in_one_sentence():
+def test_rejected_in_one_sentence():
     module = drawn("nanoGPT")
     cases = [(dict(roles=GPT | dict(o="transformer.h.*.attn.c_prj")), "name tensors of the module for 'o'"), (dict(roles=GPT | dict(w="transformer.wte")), "have keys of the letters"), (dict(roles={}), "`roles` must"),
              (dict(roles={k: v for k, v in GPT.items() if k != "o"}), "name each matrix once, got none for o"), (dict(activation=None), "`activation` must be given"), (dict(heads=5), "divide|heads"), (dict(roles=GPT | dict(o="transformer.h.0.*.c_proj")), "."),

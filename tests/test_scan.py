@@ -100,7 +100,7 @@ def literal_slopes(K, n, size, rng, small=1e-4):
     return (loss(x + step) - loss(x - step))/(2*small)
 
 @pytest.mark.power("five standard errors of the embeddings' θ: a tenth of it")
-def test_the_embeddings_gradient_is_that_of_literal_networks(seed=0):
+def test_the_embeddings_gradient_is_that_of_explicit_networks(seed=0):
     n, K = 16, .3 + np.diag([.1, .4, 6.])
     X = np.sqrt(n)*np.linalg.cholesky(K) @ np.eye(3, n)
     block = Block(SelfAttention(1, var_q=4.), None, normaliser=Norm("rms"))
@@ -114,7 +114,7 @@ def test_the_embeddings_gradient_is_that_of_literal_networks(seed=0):
     assert far(g.gram[:, 0].trace(axis1=-2, axis2=-1)) > 5 # and tr dX dXᵀ is not what is meant
 
 @pytest.mark.power("five standard errors of the mean cosine and entropy: a tenth of either")
-def test_cosine_and_entropy_are_those_of_literal_networks(seed=0):
+def test_cosine_and_entropy_are_those_of_explicit_networks(seed=0):
     n, H, size = 24, 3, 3000
     rng = np.random.default_rng(seed)
     x = np.broadcast_to(np.sqrt(n)*np.eye(4, n), (size, 4, n))
@@ -421,7 +421,7 @@ def rejected(call, fragment):
 
 @pytest.mark.parametrize("call, fragment", [(partial(scan, ZERO, size=2), "`transformer` must have embeddings"), (partial(report, ZERO, 64, 8), "`transformer` must have embeddings"), *((partial(with_rule, ZERO, rule), "`transformer` must have embeddings") for rule in RULES),
                                             (partial(with_rule, NULL, "DeepScaleLM"), "`activation` must not be zero"), (partial(scan, NULL, size=2), "`activation` must not be zero")])
-def test_dead_networks_are_refused(call, fragment): rejected(call, fragment)
+def test_dead_networks_are_rejected(call, fragment): rejected(call, fragment)
 
 def test_a_row_out_of_range_is_no_output(small): rejected(partial(small.network, 99), "`cell` must be a row of the table, 0…27")
 

@@ -109,7 +109,7 @@ def test_asking_leaves_the_program_alone():
     assert repr(p) == before
 
 @pytest.mark.power("distribution functions .033 apart; p < 1e-9 for width 9 instead of 3")
-def test_averages_are_those_of_literal_networks():
+def test_averages_are_those_of_explicit_networks():
     "At width 3, against networks whose matrices are drawn."
     p, h = one_layer()
     scores = [s for s in p.nodes if isinstance(s, Score)]

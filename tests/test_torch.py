@@ -163,14 +163,14 @@ def test_masks_are_told_apart():
     with pytest.raises(ValueError, match="`attn_mask` must have shape"): Transformer.from_torch(layer, X, attn_mask=HALF[None].expand(2, S, S))
     with pytest.raises(ValueError, match="NaN"): Transformer.from_torch(layer, X, attn_mask=SHIFT*torch.nan)
 
-def test_masks_are_refused_before_a_module_is_read(monkeypatch):
+def test_masks_are_rejected_before_a_module_is_read(monkeypatch):
     "Reading a large one takes seconds."
     monkeypatch.setattr("infattn_nb.huggingface.modules.reading_of", lambda *args: pytest.fail("it was read"))
     for masks in (dict(attn_mask=torch.ones(5, 5, dtype=torch.uint8)), dict(attn_mask=torch.zeros(4, 5)), dict(mask="casual")):
         with pytest.raises((TypeError, ValueError), match="mask"): Transformer.from_torch(torch.nn.Identity(), torch.randn(5, 8), **masks)
 
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int64))
-def test_masks_of_integers_are_refused(dtype):
+def test_masks_of_integers_are_rejected(dtype):
     "As torch rejects them; as numbers they would be added to the scores, without causality."
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32).eval()
     mask = torch.triu(torch.ones(S, S), 1).to(dtype)
@@ -259,7 +259,7 @@ def test_dropout_is_noticed():
         warnings.simplefilter("error")
         Transformer.from_torch(layer.eval(), X)
 
-def test_refused_modules():
+def test_rejected_modules():
     "One sentence for whatever a chain cannot follow."
     make = lambda **k: torch.nn.TransformerEncoderLayer(16, 2, 32, **k)
     def changed(f):

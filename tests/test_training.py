@@ -75,7 +75,7 @@ def literal_descent(X, Y, weights, c, steps, rate, loss="squared", momentum=0., 
     f, _ = explicit(X, weights, c, **options)
     return f, np.array([*losses, value(f, Y)]).T, weights
 
-def test_the_oracle_by_differences():
+def test_the_reference_by_differences():
     X, Y = data(D=2)
     rng = default_rng(1)
     weights, c, mask = draw_weights(rng, 2, 2, 3, 5, 2), np.array([.1, .2, 0., .7]), np.tri(4, dtype=bool)
@@ -552,7 +552,7 @@ def test_a_rate_of_any_size_is_one_sentence(options):
         with pytest.raises(ValueError, match="`rate` must keep the losses finite.*or rate=None"): AttentionDescent(**dict(heads=2, networks=2, steps=20, rate=rate, random_state=0) | options).fit(X, y)
 
 @pytest.mark.filterwarnings("error")
-def test_tokens_of_any_size_train_or_are_refused():
+def test_tokens_of_any_size_train_or_are_rejected():
     "Products of products of numbers below 1e-75 are zero: such tokens were not trained, without a word. Where no rate is small enough it is not None that helps."
     X, y = data()
     def loss(size, **options): return AttentionDescent(steps=20, networks=2, random_state=0, **options).fit(size*X, y).loss_

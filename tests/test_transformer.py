@@ -38,7 +38,7 @@ CASES = dict(
 
 @pytest.mark.power("distribution functions .08 apart: Gram entries, units, scores of every layer")
 @pytest.mark.parametrize("name", nightly(CASES, "postrms", "one", "tight", "twice"))
-def test_literal_simulation(name):
+def test_explicit_simulation(name):
     "Every norm, mask, bias and odd width, against all matrices."
     t, n = CASES[name]
     X, G = explicit(t, n, 4000, np.random.default_rng(0))
@@ -266,7 +266,7 @@ REFUSED = [
     (lambda: Transformer.from_torch(3, np.eye(3)), TypeError, "`module` must be")]
 
 @pytest.mark.parametrize("k", range(len(REFUSED)))
-def test_refused_in_one_sentence(k):
+def test_rejected_in_one_sentence(k):
     call, kind, text = REFUSED[k]
     with pytest.raises(kind, match=text) as e: call()
     assert len(str(e.value).splitlines()) == 1 and len(str(e.value)) < 300

@@ -140,7 +140,7 @@ def test_modules_of_torch():
     assert not any(torch.equal(p, q) for p, q in zip(before, layers.parameters()) if p.std() > 0)
     for module in (torch.nn.Sequential(*layers), list(layers)): assert repr(Transformer.from_torch(module, tokens=5)) == repr(Transformer.from_torch(layers, tokens=5))
 
-def test_refused():
+def test_rejected():
     "One sentence, before anything is written."
     t = own("gpt2")
     cases = [(model_of("llama"), "of the family that was read, gpt2, got llama"), (torch.nn.Linear(3, 3), "have the tensors of gpt2"), (3, "be a module of torch"),

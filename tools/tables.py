@@ -21,7 +21,7 @@ from infattn_nb import Transformer, embedding_cov, scan
 from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
 from infattn_nb.convergence.rates import first_order
-from infattn_nb.distributions.distances import kl_divergence, paired_kl
+from infattn_nb.convergence.distances import kl_divergence, paired_kl
 from infattn_nb.nonlinearities import identity, tanh
 from infattn_nb.numerics.quadrature import gauss, jacobi
 

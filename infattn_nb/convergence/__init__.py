@@ -1,4 +1,4 @@
-"""How fast the limit is reached, how far it holds, and what long sequences do."""
+"""Distances between laws; how fast the limit is reached, how far it holds, long rows."""
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

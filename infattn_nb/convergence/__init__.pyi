@@ -1,3 +1,4 @@
+from .distances import kde as kde, kde_trials as kde_trials
 from .regimes import (
     gaussian_distances as gaussian_distances,
     gaussian_limits as gaussian_limits,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..distributions.distances import GROUPS, grouped, paired_densities
-from ..distributions.distances import paired_layer
+from .distances import GROUPS, grouped, paired_densities
+from .distances import paired_layer
 from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
 from ..attention.layer import Attention
 from ..attention.sampling import limit_marginal

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from ..distributions.distances import hellinger, kl_divergence, paired_kl
-from ..distributions.distances import total_variation, wasserstein
+from .distances import hellinger, kl_divergence, paired_kl
+from .distances import total_variation, wasserstein
 from ..distributions.hierarchical import HierarchicalGaussian
 from ..distributions.scale_mixture import ScaleMixture, value_and_error
 from ..attention.layer import Attention

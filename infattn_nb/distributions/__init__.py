@@ -1,4 +1,1 @@
-"""Scale mixtures of Gaussians, Gaussians with a random covariance, and distances between laws."""
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+"""Scale mixtures of Gaussians, and Gaussians with a random covariance."""

@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 from numpy.random import SFC64, Generator, SeedSequence
 from scipy.stats import norm
 
-from ..distributions.distances import kde, kde_kl, kl_divergence
-from ..distributions.distances import kl_of_variances, paired_variances
-from ..distributions.distances import sum_of_densities
+from ..convergence.distances import kde, kde_kl, kl_divergence
+from ..convergence.distances import kl_of_variances, paired_variances
+from ..convergence.distances import sum_of_densities
 from ..attention.layer import Attention
 from ..attention.gram_sums import nested_sums
 from ..attention.tokens import Tokens
