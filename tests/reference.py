@@ -89,7 +89,7 @@ class Explicit:
 
     def sum_back(self, block, branches, ran, W, d):
         "Through one residual sum: gradients of the stream, and of all matrices."
-        norm, placed = block.normaliser, lambda where, X, d: normed_back(norm, X, d) if block.norm in where else d
+        norm, placed = block.norm, lambda where, X, d: normed_back(norm, X, d) if block.norm_placement in where else d
         d = placed(("post",), ran.total, d)
         dy, found, du = placed(("output", "sandwich"), ran.y, block.branch_scale*d), {}, 0.
         for branch, x in zip(branches, ran.branches):

@@ -39,23 +39,23 @@ BIAS = np.random.default_rng(8).standard_normal((4, 4, 4))
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
 MLP = FeedForward(2, silu, True, var_1=2., var_3=.5)
 def net(*parts, cov=COV, mean=.2, layers=2, **options):
-    own = {k: options.pop(k) for k in ("norm", "normaliser", "parallel", "skip_scale", "branch_scale") if k in options}
+    own = {k: options.pop(k) for k in ("norm_placement", "norm", "parallel", "skip_scale", "branch_scale") if k in options}
     return Transformer(cov, blocks=[Block(*parts, **own)]*layers, mean=mean, random_embeddings=True, **options)
 
 CASES = dict(
     rotary=(net(SelfAttention(2, 4, rotary=Rotary(100.), var_q=4.), MLP, cov=TWICE), 12),
-    partial=(net(SelfAttention(2, 6, rotary=Rotary(100., 2/3), mask="causal", var_q=4.), None, cov=TWICE, norm="post"), 8),
-    groups=(net(SelfAttention(4, None, 2, var_q=4.), MLP, mean=.5, normaliser=Norm("rms", .1)), 12),
-    one_group=(net(SelfAttention(4, 6, 1, var_q=4., var_v=2.), None, norm=None), 7),
+    partial=(net(SelfAttention(2, 6, rotary=Rotary(100., 2/3), mask="causal", var_q=4.), None, cov=TWICE, norm_placement="post"), 8),
+    groups=(net(SelfAttention(4, None, 2, var_q=4.), MLP, mean=.5, norm=Norm("rms", .1)), 12),
+    one_group=(net(SelfAttention(4, 6, 1, var_q=4., var_v=2.), None, norm_placement=None), 7),
     qk_norm=(net(SelfAttention(2, 4, 1, qk_norm=Norm("rms", .1), rotary=Rotary(10.), score_scale=2.), MLP), 9),
-    qk_layer=(net(SelfAttention(2, 5, qk_norm=Norm("layer", 0.), score_scale=1.5), None, norm="output"), 9),
-    softcap=(net(SelfAttention(3, None, softcap=1.5, var_q=9., mask=MASK), MLP, norm="sandwich", normaliser=Norm("rms", .01)), 9),
-    bias=(net(SelfAttention(4, None, bias=BIAS), FeedForward(1.5, relu), norm="output"), 8),
+    qk_layer=(net(SelfAttention(2, 5, qk_norm=Norm("layer", 0.), score_scale=1.5), None, norm_placement="output"), 9),
+    softcap=(net(SelfAttention(3, None, softcap=1.5, var_q=9., mask=MASK), MLP, norm_placement="sandwich", norm=Norm("rms", .01)), 9),
+    bias=(net(SelfAttention(4, None, bias=BIAS), FeedForward(1.5, relu), norm_placement="output"), 8),
     parallel=(net(SelfAttention(2, rotary=Rotary(), mask="causal"), FeedForward(2, tanh, var_b1=.5, var_b2=.3), parallel=True), 8),
-    parallel_post=(net(SelfAttention(2), MLP, parallel=True, norm="post", skip_scale=.5), 8),
-    scaled=(net(SelfAttention(2), MLP, norm="post", skip_scale=2., branch_scale=.7), 8),
-    sandwich=(net(SelfAttention(2), MLP, norm="sandwich", branch_scale=.3, normaliser=Norm("layer", .01)), 6),
-    mlp_alone=(net(None, MLP, norm="output", normaliser=Norm("rms")), 5),
+    parallel_post=(net(SelfAttention(2), MLP, parallel=True, norm_placement="post", skip_scale=.5), 8),
+    scaled=(net(SelfAttention(2), MLP, norm_placement="post", skip_scale=2., branch_scale=.7), 8),
+    sandwich=(net(SelfAttention(2), MLP, norm_placement="sandwich", branch_scale=.3, norm=Norm("layer", .01)), 6),
+    mlp_alone=(net(None, MLP, norm_placement="output", norm=Norm("rms")), 5),
     texts=(net(SelfAttention(2, 4, rotary=Rotary(10.), mask="causal", var_q=4.), MLP, cov=TWICE, texts=[0, 0, 1, 1], first_norm=Norm("rms"), final_norm=True), 10))
 
 @pytest.mark.power("distribution functions .07 apart: Gram entries, scores and their products, of every block")
@@ -138,7 +138,7 @@ def test_parallel_with_one_branch():
 def test_flat_arguments_are_blocks():
     "The short way and the long way: the same bytes, and equal layers share a block."
     flat = Transformer.uniform(COV, .3, 3, heads=2, var_q=[1., 2., 3.], kind="rms", mask="causal", final_norm=True)
-    long = Transformer(COV, blocks=[Block(SelfAttention(2, mask="causal", var_q=v), FeedForward(), normaliser=Norm("rms")) for v in (1., 2., 3.)], mean=.3, final_norm=Norm("rms"))
+    long = Transformer(COV, blocks=[Block(SelfAttention(2, mask="causal", var_q=v), FeedForward(), norm=Norm("rms")) for v in (1., 2., 3.)], mean=.3, final_norm=Norm("rms"))
     for n in (8, np.inf): assert flat.chain(n, 5, 0).gram.tobytes() == long.chain(n, 5, 0).gram.tobytes()
     assert [b.attention.var_q for b in flat.blocks] == [1, 2, 3] and len(set(map(id, Transformer.uniform(COV, layers=3).blocks))) == 1
     again = replace(long, final_norm=False)
@@ -168,7 +168,7 @@ def test_records(name, n):
             else:
                 q, y = step.x.B.shape[-1], step.sum.y
                 α, β = block.skip_scale, block.branch_scale
-                z = block.normaliser.apply(y)[0] if step.sum.D is not None else y
+                z = block.norm.apply(y)[0] if step.sum.D is not None else y
                 cross = z.mean[..., None]*step.x.mean[:, None] + z.B[..., :q] @ step.x.B.mT
                 total = α*α*step.x.gram() + α*β*(cross + cross.mT) + β*β*z.gram()
                 np.testing.assert_allclose(step.sum.total.gram(), total, rtol=1e-8, atol=1e-10)
@@ -253,7 +253,7 @@ def test_masked_scores_weigh_nothing(strength):
 
 FROZEN = [(Tokens(3, relu), dict(seq_len=4)), (Tokens(3, identity, np.eye(3)), dict(cov=2*np.eye(3))), (Attention(Tokens(3, relu), 2, mask=np.tri(3, dtype=bool), bias=np.ones((3, 3))), dict(heads=3)),
     (SelfAttention(4, groups=2, mask="causal", rotary=Rotary(frequencies=(.1,))), dict(groups=None)), (SelfAttention(2, mask=MASK, bias=BIAS[0]), dict(var_q=4.)), (FeedForward(2, np.arctan), dict(gated=True)),
-    (Block(SelfAttention(2), None), dict(norm="post")), (Norm("rms"), dict(eps=.1)), (Rotary(10., .5), dict(share=1.)), (Thresholds(max_cosine=None), dict(alike=.5)),
+    (Block(SelfAttention(2), None), dict(norm_placement="post")), (Norm("rms"), dict(eps=.1)), (Rotary(10., .5), dict(share=1.)), (Thresholds(max_cosine=None), dict(alike=.5)),
     (Transformer.uniform(COV, .3, 3, heads=2, mask="causal", texts=[0, 0, 1, 1], final_norm=True, width=24), dict(mean=0., first_norm=Norm()))]
 
 @pytest.mark.parametrize("x, change", FROZEN, ids=[type(x).__name__ for x, _ in FROZEN])

@@ -224,7 +224,7 @@ def by_circuits(depth, rows, networks, broken=None):
 def by_the_chain(depth, rows, mask, networks):
     "The same of a Transformer without MLPs."
     tokens = rows.tokens.reshape(6, -1)
-    net = Transformer.uniform(tokens @ tokens.T, layers=depth.layers, heads=depth.heads, norm="pre" if depth.norm else None, kind="rms", ff=0, mask=mask,
+    net = Transformer.uniform(tokens @ tokens.T, layers=depth.layers, heads=depth.heads, norm_placement="pre" if depth.norm else None, kind="rms", ff=0, mask=mask,
                               var_q=depth.scale**2, var_v=depth.var_vo, texts=[0, 0, 0, 1, 1, 1])
     back, chain = net.gradients(np.inf, networks, 0), net.chain(np.inf, networks, 1, scores=True)
     own = np.stack([chain.scores[..., :3, :3], chain.scores[..., 3:, 3:]], axis=3) # (N, L, H, text, 3, 3)

@@ -40,7 +40,7 @@ def ensemble(c):
     if a.get("rotary"): a["rotary"] = Rotary(**a["rotary"])
     if a.get("qk_norm"): a["qk_norm"] = Norm(a["qk_norm"])
     if f: f["activation"] = getattr(nonlinearities, f["activation"])
-    block = Block(SelfAttention(**a), f and FeedForward(**f), c["norm"], normaliser=Norm(c["kind"], c["eps"]), parallel=c["parallel"], skip_scale=c["skip"], branch_scale=c["branch"])
+    block = Block(SelfAttention(**a), f and FeedForward(**f), c["norm_placement"], norm=Norm(c["kind"], c["eps"]), parallel=c["parallel"], skip_scale=c["skip"], branch_scale=c["branch"])
     return Transformer(np.cov(X, bias=True), blocks=[block]*c["layers"], mean=X.mean(1), final_norm=c["final"])
 
 def drawn(t, n, size, seed, readout): return of(t.gradients(n, size, seed, readout=readout))
@@ -128,7 +128,7 @@ def test_gradients_are_those_of_explicit_networks(name, seed=0):
 def test_limit_has_twins(norm, kind):
     "At n = m = ∞ queries and keys, and values and outputs, get gradients of the same norm, network by network."
     heads = SelfAttention(2, var_q=3., var_k=.5, var_v=2., var_o=.7, score_scale=1.3, softcap=3., mask="causal")
-    t = Transformer(np.eye(4) + .5, blocks=[Block(heads, FeedForward(activation=relu), norm, normaliser=Norm(kind), branch_scale=.8)]*3, mean=.3, final_norm=True)
+    t = Transformer(np.eye(4) + .5, blocks=[Block(heads, FeedForward(activation=relu), norm, norm=Norm(kind), branch_scale=.8)]*3, mean=.3, final_norm=True)
     θ = t.gradients(np.inf, 50, 0, readout="mean").norms
     np.testing.assert_allclose(θ["q"], θ["k"], rtol=1e-11)
     np.testing.assert_allclose(θ["v"], θ["o"], rtol=1e-11)
@@ -167,11 +167,11 @@ def test_a_norm_of_all_queries_is_none_of_each_head(seed=0):
 
 LIMITS = {
     "plain": (SelfAttention(2, var_q=4.), None, dict(final_norm=True)),
-    "no norm": (SelfAttention(1, var_q=4., mask="causal"), None, dict(norm=None)),
-    "post, rms": (SelfAttention(2, var_q=4.), None, dict(norm="post", kind="rms")),
-    "capped, normed queries": (SelfAttention(2, qk_norm=Norm("layer", .3), var_q=.5, score_scale=3., softcap=2.), None, dict(norm="sandwich")),
+    "no norm": (SelfAttention(1, var_q=4., mask="causal"), None, dict(norm_placement=None)),
+    "post, rms": (SelfAttention(2, var_q=4.), None, dict(norm_placement="post", kind="rms")),
+    "capped, normed queries": (SelfAttention(2, qk_norm=Norm("layer", .3), var_q=.5, score_scale=3., softcap=2.), None, dict(norm_placement="sandwich")),
     "turned": (SelfAttention(4, groups=2, var_q=4., rotary=Rotary(base=1.), qk_norm=Norm("rms"), score_scale=3.), None, dict(kind="rms", final_norm=True)),
-    "units": (SelfAttention(2, 3, var_q=4.), FeedForward(activation=relu), dict(norm="post")),
+    "units": (SelfAttention(2, 3, var_q=4.), FeedForward(activation=relu), dict(norm_placement="post")),
     "gated": (SelfAttention(2, 3), FeedForward(activation=gelu, gated=True, var_b1=.5, var_3=2., var_b2=.3), dict(parallel=True)),
 }
 
@@ -182,7 +182,7 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     final, kind = options.get("final_norm", False), options.get("kind", "layer")
     options = {k: v for k, v in options.items() if k not in ("final_norm", "kind")}
     K, μ = np.array([[1, .6, 0], [.6, 1, .1], [0, .1, 1.2]]), np.array([.5, -.3, 0])
-    build = lambda a, f: Transformer(K, blocks=[Block(a, f, normaliser=Norm(kind), **options)]*2, mean=μ, final_norm=final)
+    build = lambda a, f: Transformer(K, blocks=[Block(a, f, norm=Norm(kind), **options)]*2, mean=μ, final_norm=final)
     limit = drawn(build(a, f), np.inf, 1500, seed, np.eye(3))
     wide = replace(a, head_width=a.head_width or (400 if a.explicit else 10**5))
     far = drawn(build(wide, f and replace(f, units=4096/n)), n, 300 if f else 1500, seed + 1, np.eye(3))
@@ -203,9 +203,9 @@ def test_groups_of_plain_heads(seed=0):
 SAME = np.ones((4, 4))
 TWINS = np.eye(4)[[0, 1, 2, 0]][:, [0, 1, 2, 0]]
 EDGES = {
-    "equal tokens": dict(cov=SAME), "equal, post": dict(cov=SAME, norm="post"), "twins": dict(cov=TWINS), "twins, no norm": dict(cov=TWINS, norm=None, activation=relu),
+    "equal tokens": dict(cov=SAME), "equal, post": dict(cov=SAME, norm_placement="post"), "twins": dict(cov=TWINS), "twins, no norm": dict(cov=TWINS, norm_placement=None, activation=relu),
     "σ_q = 0": dict(var_q=0.), "σ_q = 0, one head": dict(var_q=0., heads=1, ff=0), "σ_v = 0": dict(var_v=0.), "no branches": dict(var_o=0., var_2=0.), "σ_1 = 0": dict(var_1=0., var_b1=1.),
-    "eps = 0": dict(eps=0.), "eps = 0, rms, post": dict(eps=0., norm="post", kind="rms"), "one token": dict(cov=np.eye(1)), "zero": dict(cov=0*SAME, var_b1=1., var_b2=1.),
+    "eps = 0": dict(eps=0.), "eps = 0, rms, post": dict(eps=0., norm_placement="post", kind="rms"), "one token": dict(cov=np.eye(1)), "zero": dict(cov=0*SAME, var_b1=1., var_b2=1.),
     "deep": dict(layers=40), "frozen": dict(var_q=1e6, var_k=1e6), "itself only": dict(mask=np.eye(4, dtype=bool)), "step": dict(activation=step), "clip": dict(activation=clip(1.)), "own φ": dict(activation=np.arctan)}
 
 @pytest.mark.parametrize("name", EDGES)

@@ -101,10 +101,10 @@ def test_modules_are_small_and_need_nobody():
 
 # In a browser
 
-USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm="pre", mlp=True, causal=False, width=None) # None: infinite
-EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
-            "post": USUAL | dict(norm="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm="post", width=16, layers=2),
-            "narrow, no norm": USUAL | dict(norm=None, layers=2, heads=4, width=16, branch=.7)}
+USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm_placement="pre", mlp=True, causal=False, width=None) # None: infinite
+EXPLORED = {"one head": USUAL | dict(norm_placement="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
+            "post": USUAL | dict(norm_placement="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm_placement="post", width=16, layers=2),
+            "narrow, no norm": USUAL | dict(norm_placement=None, layers=2, heads=4, width=16, branch=.7)}
 BROKEN = {"gradient independence": ("one head", "const {g} = sent(S, E, B, F);", "const g = sent(S, E, B, F).ξ;"),
           "values of infinite width": ("narrow", "const V = scale(spread(R, m), c);", "const V = scale(R, c);"),
           "scores that may grow together": ("narrow", "a*(dA[i][k] - along[i])", "a*dA[i][k]"),
@@ -390,7 +390,7 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
 def chain_statistics(t, size=4*NETWORKS):
     "Cosines, entropies and gradients by block, from the library, in the order of the browser's."
     s, pairs, τ2, β2 = t["tokens"], np.triu_indices(t["tokens"], 1), t["score"]**2, t["branch"]**2
-    net = Transformer.uniform(np.eye(s), layers=t["layers"], heads=t["heads"], norm=t["norm"], mask="causal" if t["causal"] else None,
+    net = Transformer.uniform(np.eye(s), layers=t["layers"], heads=t["heads"], norm_placement=t["norm"], mask="causal" if t["causal"] else None,
                       activation=relu, ff=4 if t["mlp"] else 0, var_q=τ2, var_o=β2, var_2=2*β2)
     back = net.gradients(t["width"] or np.inf, size, 0)
     return [*back.chain.cosine[:, 1:, *pairs].mean(-1).T, *back.chain.entropy.mean((2, 3)).T, *np.sqrt(np.einsum("...ii", back.gram)).T]

@@ -115,7 +115,7 @@ def test_broken_variants_are_rejected(fault, monkeypatch, size=4_000):
 @pytest.mark.parametrize("norm, final", [("pre", True), (None, False)])
 def test_gradients_are_those_of_the_chain(norm, final, size=4_000):
     "Whole transformers: ★ the chain of Gram matrices and the program, at one finite width."
-    net = Transformer.uniform(np.eye(4) + .3, layers=2, heads=2, norm=norm, activation=tanh, final_norm=final, mask="causal", texts="aabb", var_q=2.,
+    net = Transformer.uniform(np.eye(4) + .3, layers=2, heads=2, norm_placement=norm, activation=tanh, final_norm=final, mask="causal", texts="aabb", var_q=2.,
                               ff=2, random_embeddings=True)
     p, fs = net.program()
     ours = gradients(p, fs, width=24, size=size, rng=0)

@@ -157,7 +157,7 @@ def verdict(name, t, width=np.inf, **options): return next(v for v in draw_repor
 
 def test_tokens_that_are_alike():
     assert verdict("tokens", Transformer.uniform(np.ones((3, 3)), layers=2)).text == "tokens are alike before the first block: mean cosine above 0.9 (1.00 after block 2)"
-    deep = Transformer.uniform(np.eye(6), layers=12, heads=2, norm="post")
+    deep = Transformer.uniform(np.eye(6), layers=12, heads=2, norm_placement="post")
     found = verdict("tokens", deep)
     cosine = draw_report(deep, np.inf, 8, 0).measured.finite.cosine.mean(0)
     assert found.mark == "!" and f"after block {np.argmax(cosine > .9)}:" in found.text
@@ -187,7 +187,7 @@ def test_gradients_that_fade_and_starve():
     assert "above 10" in verdict("depth", deep).text and "below 0.1" in verdict("scores", deep).text
 
 def test_networks_that_differ():
-    wild = Transformer.uniform(np.eye(4), layers=6, heads=1, var_q=25., norm="post")
+    wild = Transformer.uniform(np.eye(4), layers=6, heads=1, var_q=25., norm_placement="post")
     assert verdict("networks", wild, max_spread=.01).mark == "!" and verdict("networks", wild, max_spread=9.).mark == "✓"
     narrow = small()
     assert verdict("width", narrow, 32).mark == "!" and verdict("width", narrow, 32, max_width_spread=9.).mark == "✓" and verdict("width", narrow).mark == "·"

@@ -180,7 +180,7 @@ def test_read_and_verified(name):
     assert not torch.equal(before[o], named[o]) and abs(named[o].std().item()/.3 - 1) < .15
     read(name, module)
 
-WRONG = {"nanoGPT": dict(mask=None), "minGPT": dict(norm="post"), "llama2.c": dict(rotary=None), "torchtitan": dict(rotary=Rotary(100.)), "timm": dict(mask="causal"), "x-transformers": dict(parallel=True)}
+WRONG = {"nanoGPT": dict(mask=None), "minGPT": dict(norm_placement="post"), "llama2.c": dict(rotary=None), "torchtitan": dict(rotary=Rotary(100.)), "timm": dict(mask="causal"), "x-transformers": dict(parallel=True)}
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_wrong_description_is_not_accepted(name):

@@ -103,7 +103,7 @@ def literal_slopes(K, n, size, rng, small=1e-4):
 def test_the_embeddings_gradient_is_that_of_explicit_networks(seed=0):
     n, K = 16, .3 + np.diag([.1, .4, 6.])
     X = np.sqrt(n)*np.linalg.cholesky(K) @ np.eye(3, n)
-    block = Block(SelfAttention(1, var_q=4.), None, normaliser=Norm("rms"))
+    block = Block(SelfAttention(1, var_q=4.), None, norm=Norm("rms"))
     t = Transformer(np.cov(X, bias=True), blocks=[block]*2, mean=X.mean(1))
     slopes = literal_slopes(K, n, 6000, np.random.default_rng(seed))
     g = t.gradients(n, 4000, seed + 1, readout=np.eye(3))
@@ -167,7 +167,7 @@ CAUSAL = Transformer.uniform(np.eye(5), layers=16, heads=4, ff=4, activation=rel
 
 def test_gpt2_by_hand():
     block, a, f = first(with_rule(SIXTEEN, "GPT-2"))
-    assert (a.var_o, f.var_2, a.var_q, a.var_v, f.var_1, block.norm, block.branch_scale) == (1/32, 1/32, 2., 1., 1., "pre", 1.)
+    assert (a.var_o, f.var_2, a.var_q, a.var_v, f.var_1, block.norm_placement, block.branch_scale) == (1/32, 1/32, 2., 1., 1., "pre", 1.)
     alone = Transformer.uniform(np.eye(3), layers=16, heads=4, ff=0)
     assert with_rule(alone, "GPT-2").blocks[3].attention.var_o == 1/16 # one sum in a block
 
@@ -175,7 +175,7 @@ def test_tfixup_by_hand():
     for t, gain in ((SIXTEEN, .67/2), (CAUSAL, 12**-.5)):
         ruled = with_rule(t, "T-Fixup")
         block, a, f = first(ruled)
-        assert (block.norm, ruled.last_norm, ruled.first_norm) == (None, None, None)
+        assert (block.norm_placement, ruled.last_norm, ruled.first_norm) == (None, None, None)
         np.testing.assert_allclose([a.var_q, a.var_k, a.var_v, a.var_o], [1, 1, gain**2, gain**2])
         np.testing.assert_allclose([f.var_1, f.var_2], [.4*gain**2, 1.6*gain**2])
         np.testing.assert_allclose(ruled.cov, np.eye(5)/12)
@@ -184,7 +184,7 @@ def test_deepnorm_by_hand():
     ruled = with_rule(replace(SIXTEEN, cov=9*np.eye(5)), "DeepNorm")
     block, a, f = first(ruled)
     np.testing.assert_allclose(ruled.cov, np.eye(5))
-    assert (block.norm, block.branch_scale, ruled.last_norm) == ("post", 1., None)
+    assert (block.norm_placement, block.branch_scale, ruled.last_norm) == ("post", 1., None)
     np.testing.assert_allclose(block.skip_scale, 2.378414230005442)
     β2 = .08838834764831845 # (8·16)^(−1/2)
     np.testing.assert_allclose([a.var_q, a.var_k, a.var_v, a.var_o, f.var_1, f.var_2], [1, 1, β2, β2, .4*β2, 1.6*β2])
@@ -230,7 +230,7 @@ def test_strength_and_scores_by_hand():
     assert np.isnan(scores_of(Transformer(np.eye(3), blocks=[Block(None)]*2)))
     assert strength_of(Transformer.uniform(np.eye(3), heads=1, var_o=0.)) == 0
 
-LLAMA = Transformer(WORDS, blocks=[Block(SelfAttention(4, groups=2, head_width=8, rotary=Rotary(), mask="causal"), FeedForward(2., silu, gated=True), normaliser=Norm("rms"))]*4, final_norm=True, first_norm=Norm(), width=32)
+LLAMA = Transformer(WORDS, blocks=[Block(SelfAttention(4, groups=2, head_width=8, rotary=Rotary(), mask="causal"), FeedForward(2., silu, gated=True), norm=Norm("rms"))]*4, final_norm=True, first_norm=Norm(), width=32)
 PARALLEL = Transformer(WORDS, blocks=[Block(SelfAttention(2, qk_norm=Norm()), FeedForward(), parallel=True), Block(None, FeedForward())]*2, mean=.3)
 
 @pytest.mark.parametrize("rule", RULES)
@@ -343,7 +343,7 @@ def test_networks_in_which_a_question_makes_no_sense():
     assert np.isnan(one.table["cosine"]).all() and np.isfinite(one.table["score"]).all()
 
 def test_exploding_networks_fail_in_peace():
-    t = Transformer.uniform(np.eye(3), layers=96, heads=2, norm=None)
+    t = Transformer.uniform(np.eye(3), layers=96, heads=2, norm_placement=None)
     found = scan(t, residual=[1e3, 1e-3], scores=[1], rules=(), size=3, rng=0).table
     assert found["worst"][0] == "overflow" and found["score"][0] == np.inf and np.isnan(found["cosine"][0])
     assert found["worst"][1] != "overflow" and np.isfinite(found["score"][1])

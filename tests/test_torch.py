@@ -27,7 +27,7 @@ def shape(t):
     "What the blocks of a uniform network have in common."
     assert len(set(map(repr, t.blocks))) == 1
     block = t.blocks[0]
-    return block.attention.heads, block.norm, block.normaliser, block.feedforward.activation, block.feedforward.units, len(t.blocks), t.final_norm, block.attention.mask
+    return block.attention.heads, block.norm_placement, block.norm, block.feedforward.activation, block.feedforward.units, len(t.blocks), t.final_norm, block.attention.mask
 
 def variance(t, name):
     "Of a matrix of the first block."
@@ -115,7 +115,7 @@ def test_encoder_layers(case):
     norm, act, causal, init, n, H, L = case
     X = embeddings(n)
     options = DEFAULT | dict(var_b1=1/3/n, var_b2=1/3/(4*n)) if init == "default" else {}
-    t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), L, heads=H, norm=norm, activation=dict(gelu=gelu, relu=relu)[act], mask="causal" if causal else None, embeddings=X, **options)
+    t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), L, heads=H, norm_placement=norm, activation=dict(gelu=gelu, relu=relu)[act], mask="causal" if causal else None, embeddings=X, **options)
     assert agree(real(*case[4:], *case[:4]), ours(t, n, 10_000)) < .09
 
 @pytest.mark.power("distribution functions .2 apart: the limit is not mistaken for width 64")
@@ -151,7 +151,7 @@ def test_norms_and_masks_of_torch(name, norm):
     assert agree(theirs, ours(t, None, 6000)) < .13
     def other(b):
         a = b.attention
-        return replace(b, normaliser=Norm("layer", b.normaliser.eps), attention=replace(a, mask=None if a.mask is None else ~a.mask | np.eye(S, dtype=bool), bias=None if a.bias is None else -a.bias))
+        return replace(b, norm=Norm("layer", b.norm.eps), attention=replace(a, mask=None if a.mask is None else ~a.mask | np.eye(S, dtype=bool), bias=None if a.bias is None else -a.bias))
     with pytest.raises(AssertionError): agree(theirs, ours(replace(t, blocks=[other(b) for b in t.blocks]), None, 6000))
 
 def test_masks_are_told_apart():
@@ -235,7 +235,7 @@ def test_read_encoder_layer(norm):
     assert y.gram.shape == (2, 2, S, S) and abs(y.gram[0, 0] - t.embeddings @ t.embeddings.T/n).max() < 1e-9
     layer.norm1, layer.norm2 = torch.nn.RMSNorm(n), torch.nn.RMSNorm(n, eps=None)
     t = Transformer.from_torch(layer, X)
-    assert t.blocks[0].normaliser == Norm("rms", np.finfo("float32").eps)
+    assert t.blocks[0].norm == Norm("rms", np.finfo("float32").eps)
     two = Transformer.from_torch(layer, [X, X[:2]], mask="causal")
     np.testing.assert_array_equal(two.texts, [0, 0, 0, 0, 1, 1])
 

@@ -87,7 +87,7 @@ def test_initialise_is_a_draw_of_the_network(name, how):
     changed = NETWORKS[how](t)
     ours = chain_of(name, changed)
     assert p_value(drawn(name, changed), ours) > 1e-6
-    no_op = how == "GPT-2's rule" and t.blocks[0].norm in ("output", "sandwich") # what follows is normalised: the rule changes nothing
+    no_op = how == "GPT-2's rule" and t.blocks[0].norm_placement in ("output", "sandwich") # what follows is normalised: the rule changes nothing
     assert (p_value(drawn(name, t), ours) > 1e-6) == no_op
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -171,7 +171,7 @@ def gpt2_with(**options): return transformers.GPT2Model(transformers.GPT2Config(
 def layers_with(**options): return torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, **options).eval() for _ in range(2))
 
 @pytest.mark.parametrize("t, module, said", [
-    (lambda: own("gpt2"), lambda: gpt2_with(activation_function="relu", scale_attn_weights=False), "score_scale = 4, activation = relu"), (lambda: own("gpt2"), lambda: gpt2_with(layer_norm_epsilon=1e-3), r"normaliser = Norm\(eps=0.001\)"),
+    (lambda: own("gpt2"), lambda: gpt2_with(activation_function="relu", scale_attn_weights=False), "score_scale = 4, activation = relu"), (lambda: own("gpt2"), lambda: gpt2_with(layer_norm_epsilon=1e-3), r"norm = Norm\(eps=0.001\)"),
     (lambda: Transformer.from_torch(layers_with(), tokens=5), lambda: layers_with(activation="gelu", norm_first=True), "norm = pre, activation = gelu"), (lambda: own("mistral"), lambda: transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config_of("mistral") | dict(sliding_window=2))), "mask = …")])
 def test_a_module_of_another_forward_pass_is_told(t, module, said):
     with pytest.warns(UserWarning, match=f"`module` has {said}, unlike the model that was read"): t().initialise(module(), 0)

@@ -106,11 +106,11 @@ class Network:
         branches = [self.attention] + [self.mlp]*(c["ff"] is not None)
         for l in range(c["layers"]):
             for together in [branches] if c["parallel"] else [[f] for f in branches]:
-                u = norm(x, c["kind"], c["eps"]) if c["norm"] in ("pre", "sandwich") else x
+                u = norm(x, c["kind"], c["eps"]) if c["norm_placement"] in ("pre", "sandwich") else x
                 y = sum(f(u, l) for f in together)
-                if c["norm"] in ("output", "sandwich"): y = norm(y, c["kind"], c["eps"])
+                if c["norm_placement"] in ("output", "sandwich"): y = norm(y, c["kind"], c["eps"])
                 x = c["skip"]*x + c["branch"]*y
-                if c["norm"] == "post": x = norm(x, c["kind"], c["eps"])
+                if c["norm_placement"] == "post": x = norm(x, c["kind"], c["eps"])
             x.retain_grad()
             streams.append(x)
         return streams, norm(x, c["kind"], c["eps"]) if c["final"] else x
@@ -145,7 +145,7 @@ def module_of(c):
         parts = [dict(q=(b.self_attn.q_proj.weight, whole), k=(b.self_attn.k_proj.weight, whole), v=(b.self_attn.v_proj.weight, whole), o=(b.self_attn.o_proj.weight, whole)) |
                  {"1": (b.mlp.gate_proj.weight, whole), "3": (b.mlp.up_proj.weight, whole), "2": (b.mlp.down_proj.weight, whole)} for b in m.layers]
         return m, m.layers, parts, 0, lambda x: m(inputs_embeds=x).last_hidden_state
-    layers = torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(n, a["heads"], k, dropout=0., activation=f["activation"], batch_first=True, norm_first=c["norm"] == "pre") for _ in range(c["layers"])).train()
+    layers = torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(n, a["heads"], k, dropout=0., activation=f["activation"], batch_first=True, norm_first=c["norm_placement"] == "pre") for _ in range(c["layers"])).train()
     parts = [dict(q=(b.self_attn.in_proj_weight, slice(0, n)), k=(b.self_attn.in_proj_weight, slice(n, 2*n)), v=(b.self_attn.in_proj_weight, slice(2*n, 3*n)), o=(b.self_attn.out_proj.weight, slice(None))) |
              {"1": (b.linear1.weight, slice(None)), "2": (b.linear2.weight, slice(None))} for b in layers]
     def call(x):

@@ -308,7 +308,7 @@ class Config(Entries):
                 H, mask=windowed(len(positions), far) if causal else None,
                 rotary=self.rotary(kind, m) if turns else None,
                 score_scale=scale, **shared)
-            return Block(heads, mlp, family.place, normaliser=norm, parallel=parallel,
+            return Block(heads, mlp, family.place, norm=norm, parallel=parallel,
                          branch_scale=factor)
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
                         self.turning()))
@@ -922,7 +922,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     place = "sandwich" if first and last else "output" if last else "pre"
     if first and getattr(b, "norm_first", family.place) in (False, "post"):
         place = "post"
-    return Block(attention, mlp, place, normaliser=norm_of(first + last, like),
+    return Block(attention, mlp, place, norm=norm_of(first + last, like),
                  parallel=bool(getattr(b, "use_parallel_residual", family.parallel)),
                  branch_scale=getattr(b, "residual_multiplier", 1.))
 
@@ -1195,7 +1195,8 @@ def reading_by_roles(module, # of torch
                      s, # tokens
                      roles, # role -> a pattern of names, or several
                      mask=None, # "causal" or boolean (s, s)
-                     *, heads=None, norm="pre", activation=None, **others,
+                     *, heads=None, norm_placement="pre", activation=None,
+                     **others,
                     ) -> Reading: # others: fields of SelfAttention, or parallel
     "A module of one's own, read by the names of its tensors."
     if isinstance(roles, dict) is False or not roles:
@@ -1207,7 +1208,8 @@ def reading_by_roles(module, # of torch
     tensors = _tensors_of(found, n)
     L = len(next(x for x in found if "q" in x.roles).names)
     parts = []
-    kinds = dict(heads=heads, norm=norm, activation=activation, mask=mask, **others)
+    kinds = dict(heads=heads, norm_placement=norm_placement, activation=activation,
+                 mask=mask, **others)
     for l in range(L):
         parts.append(_parts_by_roles(module, found, tensors, l, n, kinds))
     names = {k: x.pattern for x in found for k in x.roles}
@@ -1217,8 +1219,8 @@ def reading_by_roles(module, # of torch
     first = _owners(module, found, "first_norm")
     spec = dict(blocks=built_of(module, parts), width=n, final_norm=final)
     tables = {x.roles[0]: x.tensors[0] for x in found if x.roles[0] in EMBEDDINGS}
-    family = Family((_layout_of(module, found, tensors),), "", place=norm)
-    return Reading("roles", family, module, _places_to_watch(module, found, norm),
+    family = Family((_layout_of(module, found, tensors),), "", place=norm_placement)
+    return Reading("roles", family, module, _places_to_watch(module, found, norm_placement),
                    parts, spec, tables, norm_of(first, parts[0].like) if first else
                    None)
 
@@ -1367,7 +1369,7 @@ def _block_by_roles(module, found, matrices, l, shape, like, kinds):
     "The Block that it is a draw of, but for its variances."
     n, H, m = shape
     kinds = dict(kinds)
-    place = kinds.pop("norm")
+    place = kinds.pop("norm_placement")
     activation = kinds.pop("activation")
     parallel = kinds.pop("parallel", False)
     groups = len(matrices["k"])//m
@@ -1381,14 +1383,15 @@ def _block_by_roles(module, found, matrices, l, shape, like, kinds):
     norms = _owners(module, found, "norm", l)
     own = norm_of(norms, like) if norms else None
     if own is None and place is not None:
-        checks.reject("roles", f"name the norms for norm={place!r}", "none",
+        checks.reject("roles", f"name the norms for norm_placement={place!r}",
+                      "none",
                       "add e.g. 'norm': ['h.*.ln_1', 'h.*.ln_2']")
     attention = SelfAttention(
         H, None if m*H == n else m, groups if groups != H else None,
         qk_norm=norm_of(turned, like) if turned else None,
         joint_norm=bool(turned) and len(turned[0].weight) != m, **kinds)
     return Block(attention, mlp, place, parallel=parallel,
-                 **{} if own is None else dict(normaliser=own))
+                 **{} if own is None else dict(norm=own))
 
 def _layout_of(module, found, tensors):
     "Tensors of the body, as a family lists them."

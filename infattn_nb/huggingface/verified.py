@@ -85,7 +85,7 @@ def difference(block, # a Block
               ): # a share of what the block adds
     "By how much a block's output is another than that of its description."
     ours = run_block(block, x, W)[-1].out
-    added = y if block.norm == "post" else y - block.skip_scale*x
+    added = y if block.norm_placement == "post" else y - block.skip_scale*x
     size = np.linalg.norm(added)
     rounding = ε*np.linalg.norm(y)
     apart = np.linalg.norm(ours - y)
@@ -109,8 +109,9 @@ def others(block):
         yield "it has no rotary positions", altered(block, lambda a: dict(rotary=None))
     for place in ("pre", "post", "output", "sandwich"):
         plain = block.parallel and place in ("output", "sandwich")
-        if place != block.norm and not plain:
-            yield f"norms stand as in norm={place!r}", replace(block, norm=place)
+        if place != block.norm_placement and not plain:
+            changed = replace(block, norm_placement=place)
+            yield f"norms stand as in norm_placement={place!r}", changed
 
 def check_blocks(blocks, # of Block, cut to as many tokens as ran
                  seen, # Watched

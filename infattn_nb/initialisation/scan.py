@@ -288,7 +288,7 @@ def _tfixup(t, width):
     is_encoder = np.triu(t.who_attends(), 1).any() # tokens look ahead
     gain = .67*L**-.25 if is_encoder else (9*L)**-.25
     small = _embedded(t, (9*L)**-.5/t.mean_square)
-    bare = _xavier(small, gain, norm=None)
+    bare = _xavier(small, gain, norm_placement=None)
     return replace(bare, final_norm=False, first_norm=None)
 
 @_rule("DeepNorm")
@@ -296,7 +296,8 @@ def _deepnorm(t, width):
     "Post-norm, a strong skip, small values, ways out and MLPs."
     L = len(t.blocks)
     unit = t if t.first_norm else _embedded(t, 1/t.mean_square)
-    return _xavier(replace(unit, final_norm=False), (8*L)**-.25, norm="post",
+    return _xavier(replace(unit, final_norm=False), (8*L)**-.25,
+                   norm_placement="post",
                    parallel=False, skip_scale=(2*L)**.25, branch_scale=1.)
 
 BASE_HEAD = 64 # width of a head of the model that µP was tuned at
@@ -323,8 +324,9 @@ def _deepscale(t, width):
     blocks = []
     for block, counts in zip(t.blocks, attended(t)):
         seen = c + (1 - c)*(1/counts).mean() # variance of an average of tokens
-        norm = block.norm if block.norm in ("pre", "post") else "pre"
-        own = dict(norm=norm, skip_scale=np.sqrt(1 - β2), branch_scale=np.sqrt(β2))
+        place = block.norm_placement
+        own = dict(norm_placement=place if place in ("pre", "post") else "pre",
+                   skip_scale=np.sqrt(1 - β2), branch_scale=np.sqrt(β2))
         out = dict(var_q=1., var_k=1., var_v=seen**-.5, var_o=seen**-.5)
         blocks.append(altered(block, lambda a, out=out: out, _unit_mlp,
                               lambda b, own=own: own))

@@ -135,9 +135,9 @@ def _normalized(p, norm, x):
 
 def _through(p, l, block, network, x):
     "The stream after one block."
-    norm = block.normaliser
+    norm = block.norm
     for branches in block.sums:
-        before = block.norm in ("pre", "sandwich")
+        before = block.norm_placement in ("pre", "sandwich")
         u = _normalized(p, norm, x) if before else x
         added = [0]*len(x)
         for branch in branches:
@@ -149,7 +149,7 @@ def _through(p, l, block, network, x):
                 y = _normalized(p, norm, y)
             added = [b + a for a, b in zip(added, y)]
         x = [block.skip_scale*h + block.branch_scale*y for h, y in zip(x, added)]
-        if block.norm == "post":
+        if block.norm_placement == "post":
             x = _normalized(p, norm, x)
     return x
 

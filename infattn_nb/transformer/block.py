@@ -54,7 +54,7 @@ class Block(Part):
     r"""A block of a transformer: branches, norms, and how their outputs are added.
 
     Each sum is $x \leftarrow \alpha x + \beta\,\mathrm{branch}(x)$, with norms where
-    `norm` says.
+    `norm_placement` says.
 
     Parameters
     ----------
@@ -62,11 +62,10 @@ class Block(Part):
         first branch; None = no attention
     feedforward
         second branch; None = no MLP
-    norm
+    norm_placement
         "pre", "post", "output", "sandwich", None: before a branch, after the sum, on
-        the
-        output of the branch, before and on the output, nowhere
-    normaliser
+        the output of the branch, before and on the output, nowhere
+    norm
         which norm
     parallel
         do both branches see the same tokens, added in one sum?
@@ -75,9 +74,9 @@ class Block(Part):
     """
     attention: SelfAttention | None = SelfAttention()
     feedforward: FeedForward | None = FeedForward()
-    norm: str | None = "pre"
+    norm_placement: str | None = "pre"
     _: KW_ONLY
-    normaliser: Norm = Norm()
+    norm: Norm = Norm()
     parallel: bool = False
     skip_scale: float = 1.
     branch_scale: float = 1.
@@ -90,12 +89,15 @@ class Block(Part):
         if not self.branches:
             checks.reject("attention", "be given if there is no `feedforward`", None,
                           "leave such a block out")
-        if self.norm is not None:
-            checks.choice(self.norm, "norm", ("pre", "post", "output", "sandwich"))
-        checks.kind(self.normaliser, Norm, "normaliser", "pass e.g. Norm('rms')")
+        if self.norm_placement is not None:
+            checks.choice(self.norm_placement, "norm_placement",
+                          ("pre", "post", "output", "sandwich"))
+        checks.kind(self.norm, Norm, "norm", "pass e.g. Norm('rms')")
         if self.parallel and len(self.branches) > 1 and self.normed_output:
-            checks.reject("norm", "be 'pre', 'post' or None in a parallel block",
-                          self.norm, "such blocks add the outputs before any norm")
+            checks.reject("norm_placement",
+                          "be 'pre', 'post' or None in a parallel block",
+                          self.norm_placement,
+                          "such blocks add the outputs before any norm")
         for name in ("skip_scale", "branch_scale"):
             self._put(name, checks.number(getattr(self, name), name))
 
@@ -117,7 +119,7 @@ class Block(Part):
     @property
     def normed_output(self) -> bool:
         "Do norms stand between the last matrix of a branch and the sum?"
-        return self.norm in ("output", "sandwich")
+        return self.norm_placement in ("output", "sandwich")
 
     @property
     def sums(self) -> list[list[Any]]:
@@ -176,27 +178,27 @@ class Block(Part):
             about = dict(texts=texts) if branch is self.attention else {}
             seen.append(branch.forward(R, x.n, rng, keep=keep, **about))
         F = seen[0].F if len(seen) == 1 else seen[0].F + seen[1].F
-        norm = self.normaliser
+        norm = self.norm
         on_output = norm if self.normed_output else None
         both = add(x, F, rng, self.skip_scale, self.branch_scale, on_output)
         out = both.total
         D_out = None
-        if self.norm == "post":
+        if self.norm_placement == "post":
             out, D_out = norm.apply(out)
         return Step(x, D, R, tuple(seen), both, D_out, out)
 
     def _enter(self, x):
         "R with RRᵀ the Gram matrix of what the branches see, and D of their norm."
         D = None
-        before = self.norm in ("pre", "sandwich")
+        before = self.norm_placement in ("pre", "sandwich")
         if before:
-            x, D = self.normaliser.apply(x)
-        centred = before and self.normaliser.centres # then the mean is zero
+            x, D = self.norm.apply(x)
+        centred = before and self.norm.centres # then the mean is zero
         return thin(x.columns(centred)), D
 
     def _back(self, step, g, branches, positions, rng):
         "From the gradient after a residual sum to the one before it."
-        norm = self.normaliser
+        norm = self.norm
         if step.total_D is not None:
             u = norm.coordinates(step.sum.total, step.total_D)
             g = norm.back(g, u, step.total_D)
@@ -234,7 +236,7 @@ class Block(Part):
 
     def _known(self, pull, step, u, rng):
         r"$T\,U^{+\top}$ in the frame of X, and fresh coordinates where U has none."
-        centred = step.D is not None and self.normaliser.centres # nothing along 1
+        centred = step.D is not None and self.norm.centres # nothing along 1
         if centred and not pull.bias and step.x.inverse is not None:
             d = (pull.inner/step.D[:, None]) @ step.x.inverse.mT
             return np.concatenate([0*u[..., :1], d], axis=-1)

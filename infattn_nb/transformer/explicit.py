@@ -107,14 +107,15 @@ class Summed(NamedTuple):
 
 def run_sum(block, branches, x, W, texts):
     "Norms, branches, and what is added."
-    norm = block.normaliser
-    u = normalised(norm, x) if block.norm in ("pre", "sandwich") else x
+    norm = block.norm
+    place = block.norm_placement
+    u = normalised(norm, x) if place in ("pre", "sandwich") else x
     ran = tuple(run_attention(b, u, W, texts) if b is block.attention else
                 run_mlp(b, u, W) for b in branches)
     y = sum(branch.out for branch in ran)
-    added = normalised(norm, y) if block.norm in ("output", "sandwich") else y
+    added = normalised(norm, y) if place in ("output", "sandwich") else y
     total = block.skip_scale*x + block.branch_scale*added
-    out = normalised(norm, total) if block.norm == "post" else total
+    out = normalised(norm, total) if place == "post" else total
     return Summed(x, u, ran, y, total, out)
 
 def run_block(block, # a Block

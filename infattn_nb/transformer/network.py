@@ -64,7 +64,8 @@ class Transformer(Network):
     @classmethod
     def uniform(cls, cov: Any, mean: Any = 0., layers: int = 12, *,
                 heads: int = 12, head_width: float | None = None,
-                norm: str | None = "pre", kind: str = "layer", eps: float = 1e-5,
+                norm_placement: str | None = "pre", kind: str = "layer",
+                eps: float = 1e-5,
                 activation: Any = gelu, ff: float = 4, mask: Any = None,
                 var_q: Any = 1., var_k: Any = 1., var_v: Any = 1.,
                 var_o: Any = 1., var_1: Any = 1., var_2: Any = 1.,
@@ -84,8 +85,8 @@ class Transformer(Network):
             H
         head_width
             m in [1, ∞]; None is n/H
-        norm
-            "pre", "post", None: place of the norms
+        norm_placement
+            "pre", "post", None: where the norms stand
         kind
             "layer", "rms": the mean is taken away first (LayerNorm), or not (RMSNorm)
         eps
@@ -112,17 +113,17 @@ class Transformer(Network):
             Of `layers` blocks.
         """
         L = checks.count(layers, "layers", most=10**5)
-        if norm is not None:
-            checks.choice(norm, "norm", ("pre", "post"))
+        if norm_placement is not None:
+            checks.choice(norm_placement, "norm_placement", ("pre", "post"))
         units = checks.number(ff, "ff", "[0, ∞)")
         own = _by_layer(L, var_q=var_q, var_k=var_k, var_v=var_v, var_o=var_o)
         mlp = _by_layer(L, var_1=var_1, var_2=var_2, var_b1=var_b1, var_b2=var_b2)
-        normaliser = Norm(kind, eps)
+        norm = Norm(kind, eps)
         @cache # equal layers share a block
         def block(own, mlp):
             attention = SelfAttention(heads, head_width, mask=mask, **dict(own))
             feedforward = FeedForward(units, activation, **dict(mlp)) if units else None
-            return Block(attention, feedforward, norm, normaliser=normaliser)
+            return Block(attention, feedforward, norm_placement, norm=norm)
         return cls(cov, list(map(block, own, mlp)), mean, **others)
 
     @classmethod
@@ -167,8 +168,8 @@ class Transformer(Network):
             gains); "word", "position", "type" (embeddings)
         **shape
             what the names do not say: heads (if the module has no attribute for
-            them), norm="pre", activation, rotary, parallel=False, head_width, and what
-            else `SelfAttention` takes
+            them), norm_placement="pre", activation, rotary, parallel=False, head_width,
+            and what else `SelfAttention` takes
 
         Returns
         -------

@@ -119,7 +119,7 @@ class Network(Part):
             checks.reject("final_norm", "be True, False or a Norm",
                           f"{self.final_norm!r:.40}", "pass e.g. Norm('rms')",
                           TypeError)
-        used = [first] if first else [b.normaliser for b in self.blocks if b.norm]
+        used = [first] if first else [b.norm for b in self.blocks if b.norm_placement]
         for norm in used:
             still = np.diag(self.cov) + (not norm.centres)*self.mean**2 == 0
             if not norm.eps and still.any():
@@ -137,7 +137,7 @@ class Network(Part):
         "The norm at the end, or None."
         if isinstance(self.final_norm, Norm):
             return self.final_norm
-        return self.blocks[-1].normaliser if self.final_norm else None
+        return self.blocks[-1].norm if self.final_norm else None
 
     @cached_property
     def most_heads(self) -> int:
@@ -337,7 +337,7 @@ class Network(Part):
             if rank > n - 1:
                 checks.reject("width", f"exceed the rank of `cov`, {rank}", f"{n:g}",
                               "pass random_embeddings=True")
-        norms = [b.normaliser for b in self.blocks if b.norm]
+        norms = [b.norm for b in self.blocks if b.norm_placement]
         if n == 1 and any(norm.centres and not norm.eps for norm in norms):
             checks.reject("eps", "be positive at width 1, where there is no spread", 0,
                           "pass e.g. eps=1e-5")
