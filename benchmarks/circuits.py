@@ -61,7 +61,7 @@ def right(model, X, y): return (model.values(X).argmax(-1) == y).mean(1)
 def run_induction(layers, heads, steps, networks=8, train=300, seed=0):
     X, y = induction()
     options = dict(layers=layers, heads=heads, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=networks, random_state=seed)
-    model = AttentionDescent(steps=steps, **options).fit(X[:train], y[:train])
+    model = AttentionDescent(max_iter=steps, **options).fit(X[:train], y[:train])
     test = X[train:], y[train:]
     rows = [dict(layers=layers, heads=heads, steps=steps, network=k) for k in range(networks)]
     columns = dict(loss=model.loss_[:, -1]/train, train=right(model, X[:train], y[:train]), test=right(model, *test))
@@ -87,7 +87,7 @@ def run_strengths(steps, networks=8, train=300):
     "Two layers of one head after some steps of the same training: size of every circuit, accuracy on what was not shown."
     X, y = induction()
     options = dict(layers=2, heads=1, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=networks, random_state=0)
-    model = AttentionDescent(steps=max(steps, 1), **options).fit(X[:train], y[:train])
+    model = AttentionDescent(max_iter=max(steps, 1), **options).fit(X[:train], y[:train])
     when = "end" if steps else "start"
     values = model.values(X[train:], when)
     test = (values.argmax(-1) == y[train:]).mean(1)
@@ -107,7 +107,7 @@ def stable_rate(train=300):
     "What the networks of infinite width find."
     X, y = induction()
     options = dict(layers=2, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=8, random_state=0)
-    return AttentionDescent(steps=1, **options).fit(X[:train], y[:train]).rate_
+    return AttentionDescent(max_iter=1, **options).fit(X[:train], y[:train]).learning_rate_
 
 def run_literal(n, seed, rate, train=300, letters=5, moments=MOMENTS):
     """A network of width n with two layers of one head, all its matrices trained by torch; right answers on the way.
@@ -181,7 +181,7 @@ def speed_data():
 def ours():
     "Processor seconds of all networks and steps."
     X, y = speed_data()
-    model = AttentionDescent(SIZE["heads"], layers=SIZE["layers"], norm="rms", mask="causal", rate=1e-6, steps=SIZE["steps"], tol=0., networks=SIZE["networks"], random_state=0)
+    model = AttentionDescent(SIZE["heads"], layers=SIZE["layers"], norm="rms", mask="causal", learning_rate=1e-6, max_iter=SIZE["steps"], tol=0., n_networks=SIZE["networks"], random_state=0)
     begun = time.process_time()
     model.fit(X, y)
     return time.process_time() - begun

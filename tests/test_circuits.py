@@ -42,7 +42,7 @@ ROOT = Path(__file__).parent.parent
 DEPTHS = Depth(2, 2, .8, 1.3, True, False, True, 2), Depth(2, 2, .8, 1.3, True, True, False, 2), Depth(3, 1, 1., .7, True, True, True, 2), Depth(1, 2, 1., 1., False, False, True, 2), Depth(2, 1, 1.2, 1., False, True, True, 2)
 def circuits_bench(): return import_module("circuits")
 
-QUICK = dict(layers=2, heads=2, networks=3, steps=60, random_state=0)
+QUICK = dict(layers=2, heads=2, n_networks=3, max_iter=60, random_state=0)
 
 @pytest.mark.parametrize("depth", DEPTHS, ids=lambda x: f"{x.layers} layers, {x.heads} heads" + ", norm"*x.norm + ", skip"*x.residual)
 @pytest.mark.parametrize("every", [False, True])
@@ -252,7 +252,7 @@ def test_the_start_is_that_of_the_chain(name, networks=4_000):
 
 def test_one_layer_without_a_skip_is_the_layer():
     X, y, _ = make_recall(12, 0)
-    one = dict(heads=2, networks=3, steps=50, rate=.01, random_state=0, momentum=.5)
+    one = dict(heads=2, n_networks=3, max_iter=50, learning_rate=.01, random_state=0, momentum=.5)
     plain, deep = AttentionDescent(**one).fit(X, y), AttentionDescent(layers=1, residual=False, train_readout=False, **one).fit(X, y)
     np.testing.assert_allclose(deep.loss_, plain.loss_, rtol=1e-9)
     np.testing.assert_allclose(deep.scores(X), plain.scores(X), rtol=0, atol=1e-10)
@@ -261,7 +261,7 @@ def test_one_layer_without_a_skip_is_the_layer():
 
 def test_the_tangent_kernel_says_how_one_step_moves_the_values():
     X, y, _ = make_recall(6, 0)
-    model = AttentionDescent(norm="rms", rate=1e-7, **QUICK | dict(steps=1, tol=0.)).fit(X, y)
+    model = AttentionDescent(norm="rms", learning_rate=1e-7, **QUICK | dict(max_iter=1, tol=0.)).fit(X, y)
     start, end, Θ = model.values(X, "start"), model.values(X), model.tangent(X, when="start")
     np.testing.assert_allclose((end - start)/1e-7, -np.einsum("nqp,np->nq", Θ, start - y), rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(Θ, Θ.swapaxes(1, 2), rtol=1e-10)
@@ -316,17 +316,17 @@ def test_same_bytes_for_any_executor_and_after_a_pickle():
     np.testing.assert_array_equal(a.loss_, b.loss_)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(a)).values(X), a.values(X))
 
-REFUSED = [(dict(layers=0), "`layers`"), (dict(layers=2, width=64), "`width` must be np.inf"), (dict(layers=2, heads=np.inf), "`heads` must be finite"), (dict(layers=2, temperature=.1), "`weight_decay`"),
-           (dict(layers=2, lazy=True), "`lazy`"), (dict(layers=2, norm="batch"), "`norm`"), (dict(layers=2, residual="yes"), "`residual`"), (dict(layers=2, train_readout=1), "`train_readout`"),
+REFUSED = [(dict(layers=0), "`layers`"), (dict(layers=2, head_width=64), "`head_width` must be np.inf"), (dict(layers=2, heads=np.inf), "`heads` must be finite"), (dict(layers=2, temperature=.1), "`weight_decay`"),
+           (dict(layers=2, linearized=True), "`linearized`"), (dict(layers=2, norm="batch"), "`norm`"), (dict(layers=2, residual="yes"), "`residual`"), (dict(layers=2, train_readout=1), "`train_readout`"),
            (dict(readout="every"), "`readout`"), (dict(layers=9, heads=8), "`networks` must hold at most"), (dict(layers=4, heads=8), "`networks` must hold at most")]
 @pytest.mark.parametrize("options, says", REFUSED, ids=str)
 def test_errors(options, says):
     X, y, _ = make_recall(6, 0)
-    with pytest.raises((ValueError, TypeError), match=says): AttentionDescent(**dict(networks=2, steps=5) | options).fit(X, y)
+    with pytest.raises((ValueError, TypeError), match=says): AttentionDescent(**dict(n_networks=2, max_iter=5) | options).fit(X, y)
 
 def test_questions_that_one_layer_cannot_answer():
     X, y, _ = make_recall(6, 0)
-    one = AttentionDescent(networks=2, steps=5).fit(X, y)
+    one = AttentionDescent(n_networks=2, max_iter=5).fit(X, y)
     deep = AttentionDescent(**QUICK).fit(X, y)
     for ask, says in ((lambda: one.circuits_, "`layers`"), (lambda: one.scores(X, layer=2), "`layer`"), (lambda: deep.scores(X, layer=5), "`layer`"), (lambda: deep.without("head", ()), "`kind`"), (lambda: deep.without("value", (9,)), "`key`"), (lambda: deep.without("score", [1, 0]), "`key`"),
                       (lambda: AttentionDescent(readout="every", **QUICK).fit(X, y), "`y` must be")):

@@ -293,7 +293,7 @@ def test_broken_degrees_of_freedom():
 
 def fitted_once(**options):
     X, y = data()
-    return AttentionDescent(steps=5, networks=2, random_state=0, **options).fit(X, y), X
+    return AttentionDescent(max_iter=5, n_networks=2, random_state=0, **options).fit(X, y), X
 
 def test_scores_take_what_has_the_shape_of_the_predictions():
     model, X = fitted_once()
@@ -305,7 +305,7 @@ def test_scores_take_what_has_the_shape_of_the_predictions():
 
 def test_scores_of_classes():
     X, y = data()
-    model = AttentionDescent(steps=5, networks=2, random_state=0, loss="logistic")
+    model = AttentionDescent(max_iter=5, n_networks=2, random_state=0, loss="logistic")
     model.fit(X, y > 0)
     share = (model.predict(X) == (y > 0)).mean()
     assert model.score(X, y > 0) == model.score(X, (y > 0)[:, None]) == share
@@ -317,7 +317,7 @@ def test_scores_of_classes():
 def test_every_position_with_two_outputs_is_scored():
     X, _ = data()
     Y = np.random.default_rng(1).standard_normal((8, 4, 2))
-    model = AttentionDescent(steps=5, networks=2, layers=1, readout="every",
+    model = AttentionDescent(max_iter=5, n_networks=2, layers=1, readout="every",
                              random_state=0).fit(X, Y)
     left = ((Y - model.predict(X))**2).sum(0)
     total = ((Y - Y.mean(0))**2).sum(0)

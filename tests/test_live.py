@@ -477,7 +477,7 @@ def test_the_browser_trains_as_the_library(trained):
         if len(start) == 4: start[3] = start[3].swapaxes(1, 2)
         width = start[0].shape[2] if len(start) == 4 else np.inf
         X = np.array(case["X"])
-        model = AttentionDescent(2, .1, width=width, mask=others, start=start, rate=.003, steps=60, tol=0.).fit(X, case["y"])
+        model = AttentionDescent(2, .1, head_width=width, mask=others, init=start, learning_rate=.003, max_iter=60, tol=0.).fit(X, case["y"])
         np.testing.assert_allclose(model.values(X)[0], case["f"], rtol=1e-8, atol=1e-9)
         np.testing.assert_allclose(model.scores(X)[0][..., :3], np.swapaxes(case["scores"], 0, 1), rtol=1e-7, atol=1e-8)
         assert model.loss_[0, -1] == pytest.approx(case["loss"], rel=1e-7)

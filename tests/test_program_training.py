@@ -134,7 +134,7 @@ def test_one_layer_trains_as_its_recursion(factor, size=4_000, m=4, n=8):
     d, s, P, steps, rate = 3, 3, 2, 6, .05
     X = np.random.default_rng(0).standard_normal((P, s, d))
     y = np.array([1., -1.])
-    model = AttentionDescent(1, 1.5, .8, width=m, rate=rate, steps=steps, networks=size, random_state=0, tol=0., mask="causal").fit(X, y)
+    model = AttentionDescent(1, 1.5, .8, head_width=m, learning_rate=rate, max_iter=steps, n_networks=size, random_state=0, tol=0., mask="causal").fit(X, y)
     p = Program()
     tokens = [p.inputs(np.eye(s)) for _ in range(P)]
     Q, K, V = (p.matrix(k, var, rows=m/n) for k, var in (("Q", 1.5), ("K", 1.), ("V", .8)))
@@ -152,7 +152,7 @@ def test_a_wide_attention_only_network_trains_as_its_circuits(n, size):
     d, s, P, steps, rate = 3, 3, 2, 10, .05
     X = np.random.default_rng(0).standard_normal((P, s, d))
     y = np.array([1.5, -1.])
-    model = AttentionDescent(1, 1., .7, layers=2, rate=rate, steps=steps, networks=4_000, random_state=0, tol=0., mask="causal").fit(X, y)
+    model = AttentionDescent(1, 1., .7, layers=2, learning_rate=rate, max_iter=steps, n_networks=4_000, random_state=0, tol=0., mask="causal").fit(X, y)
     p = Program()
     e = p.inputs(np.eye(d))
     R = p.readout()

@@ -1220,7 +1220,8 @@ def reading_by_roles(module, # of torch
     spec = dict(blocks=built_of(module, parts), width=n, final_norm=final)
     tables = {x.roles[0]: x.tensors[0] for x in found if x.roles[0] in EMBEDDINGS}
     family = Family((_layout_of(module, found, tensors),), "", place=norm_placement)
-    return Reading("roles", family, module, _places_to_watch(module, found, norm_placement),
+    places = _places_to_watch(module, found, norm_placement)
+    return Reading("roles", family, module, places,
                    parts, spec, tables, norm_of(first, parts[0].like) if first else
                    None)
 

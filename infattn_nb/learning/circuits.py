@@ -348,7 +348,7 @@ def deep(model, X, Y, seed, more): # Start
     K = kinds(model)
     afford(model, K*depth.numbers())
     rows = depth.view(X)
-    networks = random_circuits(depth, Y.shape[-1], seed.spawn(model.networks), K)
+    networks = random_circuits(depth, Y.shape[-1], seed.spawn(model.n_networks), K)
     known = partial(Trained, depth, X, networks)
     return Start(depth, rows, networks, depth.held(rows), known)
 

@@ -51,7 +51,7 @@ class AttentionDescent(Estimator):
         σ_Q²σ_K², in [0, ∞)
     var_vo
         σ_V²σ_O², in [0, ∞)
-    width
+    head_width
         m, of queries, keys and values of every head: a whole number in [1, ∞]
     readout
         position that is read out, from the end if negative; "mean": all of them;
@@ -61,9 +61,9 @@ class AttentionDescent(Estimator):
     loss
         "squared" (half the sum of squares), "logistic", "softmax", or an object with
         value(f, y) → (networks,) and gradient(f, y) → f's shape
-    rate
+    learning_rate
         η, of normal weights (NTK parametrization); None: a stable one is found
-    steps
+    max_iter
         at most
     momentum
         in [0, 1), as in torch's SGD
@@ -71,16 +71,16 @@ class AttentionDescent(Estimator):
         λ, in [0, ∞): the prior's weights are those of λ = temperature
     temperature
         T, in [0, ∞): Langevin noise of variance 2ηT in every step
-    batch
+    batch_size
         sequences in a mini-batch, their gradient scaled to all; None = all
     tol
         stop when no loss has fallen by this share of its start in fifty steps; 0:
         never. With batches, decay or noise all steps are done
-    networks
+    n_networks
         random starts, trained side by side
-    lazy
+    linearized
         train the linearised network instead?
-    start
+    init
         None: random; normal weights W_Q, W_K, W_V (networks, heads, d, m) and W_O
         (networks, heads, m, D); or, at infinite width, their products (networks,
         heads, d, d) and (networks, heads, d, D). One network may lack its axis
@@ -102,12 +102,13 @@ class AttentionDescent(Estimator):
 
     Attributes
     ----------
-    rate_
-        as used; with `rate=None` found
+    learning_rate_
+        as used; with `learning_rate=None` found
     loss_
-        ndarray (networks, steps + 1): sums over sequences, before each step and in the
-        end; with `batch` the last of every fifty is exact, the others are estimates
-    n_steps_
+        ndarray (n_networks, max_iter + 1): sums over sequences, before each step and
+        in the end; with `batch_size` the last of every fifty is exact, the others are
+        estimates
+    n_iter_
         steps done
     interrupted_
         did somebody stop the training? The model is what it was then
@@ -120,20 +121,20 @@ class AttentionDescent(Estimator):
     var_qk: float = 1.
     var_vo: float = 1.
     _: KW_ONLY
-    width: float = np.inf
+    head_width: float = np.inf
     readout: int | str = -1
     mask: str | np.ndarray | None = None
     loss: Any = "squared"
-    rate: float | None = None
-    steps: int = 1000
+    learning_rate: float | None = None
+    max_iter: int = 1000
     momentum: float = 0.
     weight_decay: float = 0.
     temperature: float = 0.
-    batch: int | None = None
+    batch_size: int | None = None
     tol: float = 1e-6
-    networks: int = 16
-    lazy: bool = False
-    start: Any = None
+    n_networks: int = 16
+    linearized: bool = False
+    init: Any = None
     layers: int | None = None
     residual: bool = True
     norm: str | None = None
@@ -144,8 +145,8 @@ class AttentionDescent(Estimator):
     single_: bool = field(init=False)
     classes_: np.ndarray = field(init=False)
     loss_: np.ndarray = field(init=False)
-    rate_: float = field(init=False)
-    n_steps_: int = field(init=False)
+    learning_rate_: float = field(init=False)
+    n_iter_: int = field(init=False)
     interrupted_: bool = field(init=False)
     n_features_in_: int = field(init=False)
 
@@ -153,20 +154,20 @@ class AttentionDescent(Estimator):
     def from_torch(cls, module: Any, **options: Any) -> "AttentionDescent":
         """A model that starts from a torch.nn.MultiheadAttention without biases.
 
-        Its variances are such that `rate` is the rate of torch's SGD and the values
-        are the module's outputs (P, embed_dim): with the same loss the path is the
-        module's own.
+        Its variances are such that `learning_rate` is that of torch's SGD and the
+        values are the module's outputs (P, embed_dim): with the same loss the path is
+        the module's own.
 
         Parameters
         ----------
         module
             torch.nn.MultiheadAttention(embed_dim, num_heads, bias=False)
         **options
-            of the constructor; not heads, width, variances, start
+            of the constructor; not heads, head_width, variances, init
         """
         weights = weights_of(module)
         _, H, _, m = weights[0].shape
-        return cls(H, 1., float(H*m), width=m, start=weights, **options)
+        return cls(H, 1., float(H*m), head_width=m, init=weights, **options)
 
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionDescent":
@@ -197,7 +198,7 @@ class AttentionDescent(Estimator):
         result = descended(model, X, Y, checks.executor(executor), begin)
         self._learn(**known, **result._asdict())
         if self.interrupted_:
-            checks.warn(f"interrupted: the model is that of step {self.n_steps_}",
+            checks.warn(f"interrupted: the model is that of step {self.n_iter_}",
                           RuntimeWarning)
             raise KeyboardInterrupt
         return self
@@ -424,7 +425,7 @@ class AttentionDescent(Estimator):
         first = own_axes(ax, (7., 3.) if both else (3.6, 3.))
         if both:
             first.set_position([.1, .17, .36, .75])
-        steps = np.arange(self.n_steps_ + 1)
+        steps = np.arange(self.n_iter_ + 1)
         lines(first, self.loss_, steps, mean=self.loss_.mean(0))
         first.set(xlabel="step", ylabel="loss", yscale="log")
         if not both:
@@ -478,20 +479,22 @@ def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model
     m.heads = checks.heads(m.heads)
-    m.width = checks.width(m.width)
-    for name in ("steps", "networks"):
+    m.head_width = checks.width(m.head_width, name="head_width")
+    for name in ("max_iter", "n_networks"):
         checks.count(getattr(m, name), name)
     for name in ("var_qk", "var_vo", "weight_decay", "temperature", "tol"):
         checks.number(getattr(m, name), name, "[0, ∞)")
     checks.number(m.momentum, "momentum", "[0, 1)")
-    if m.rate is not None:
-        checks.number(m.rate, "rate", "(0, ∞)", "pass rate=None for a stable one")
-    if m.batch is not None:
-        checks.count(m.batch, "batch")
+    if m.learning_rate is not None:
+        checks.number(m.learning_rate, "learning_rate", "(0, ∞)",
+                      "pass learning_rate=None for a stable one")
+    if m.batch_size is not None:
+        checks.count(m.batch_size, "batch_size")
     if isinstance(m.readout, str):
         known = ("mean",) if m.layers is None else ("mean", "every")
         checks.choice(m.readout, "readout", known)
-    checks.kind(m.lazy, (bool, np.bool_), "lazy", "pass True or False")
+    checks.kind(m.linearized, (bool, np.bool_), "linearized",
+                "pass True or False")
     loss_of(m.loss)
     if m.layers is not None:
         _check_deep(m)
@@ -507,8 +510,8 @@ def _check_deep(m):
         checks.kind(getattr(m, name), (bool, np.bool_), name, "pass True or False")
     if m.norm is not None:
         checks.choice(m.norm, "norm", ("rms", "layer"))
-    if m.width < np.inf:
-        checks.reject("width", "be np.inf for a deep network", m.width,
+    if m.head_width < np.inf:
+        checks.reject("head_width", "be np.inf for a deep network", m.head_width,
                       "its Gram matrices do not close at finite width: take "
                       "layers=None for one layer at any width")
     if m.heads == np.inf:
@@ -518,24 +521,25 @@ def _check_deep(m):
         checks.reject("weight_decay", "be 0, and temperature too, for a deep network",
                       f"{m.weight_decay:g} and {m.temperature:g}",
                       "both change the lengths of its paths: train without them")
-    if m.lazy or m.start is not None:
-        checks.reject("lazy", "be False, and start None, for a deep network",
-                      f"{m.lazy} and {type(m.start).__name__}",
+    if m.linearized or m.init is not None:
+        checks.reject("linearized", "be False, and init None, for a deep network",
+                      f"{m.linearized} and {type(m.init).__name__}",
                       "train it from random circuits")
 
 def _check_together(m):
     "What does not go together."
     restless = m.weight_decay > 0 or m.temperature > 0
-    if (m.lazy or m.heads == np.inf) and restless:
+    if (m.linearized or m.heads == np.inf) and restless:
         checks.reject("weight_decay", "be 0, and temperature too, where the network is "
                       "linearised or has infinitely many heads",
                       f"{m.weight_decay:g} and {m.temperature:g}",
-                      "train without them, or finitely many heads with lazy=False")
-    if m.heads == np.inf and m.width < np.inf:
-        checks.reject("width", "be np.inf for infinitely many heads", m.width,
-                      "pass width=np.inf or a number of heads")
-    if m.heads == np.inf and m.start is not None:
-        checks.reject("start", "be None for infinitely many heads", "weights",
+                      "train without them, or finitely many heads with "
+                      "linearized=False")
+    if m.heads == np.inf and m.head_width < np.inf:
+        checks.reject("head_width", "be np.inf for infinitely many heads",
+                      m.head_width, "pass head_width=np.inf or a number of heads")
+    if m.heads == np.inf and m.init is not None:
+        checks.reject("init", "be None for infinitely many heads", "weights",
                       "pass a number of heads")
 
 def _problem(model, X, y):

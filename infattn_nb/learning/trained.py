@@ -289,12 +289,12 @@ MOST = 2**27 # numbers of all networks together, at most: a gigabyte
 
 def afford(model, numbers):
     "Say how many numbers each network has; reject what no memory holds."
-    if numbers*model.networks > MOST:
-        checks.reject("networks", f"hold at most {MOST:,} numbers together",
-                      f"{model.networks:,} of {numbers:,} each", "take fewer "
+    if numbers*model.n_networks > MOST:
+        checks.reject("n_networks", f"hold at most {MOST:,} numbers together",
+                      f"{model.n_networks:,} of {numbers:,} each", "take fewer "
                       "networks, heads or layers, or smaller tokens")
     if model.verbose:
-        print(f"{model.networks:,} networks of {numbers:,} numbers")
+        print(f"{model.n_networks:,} networks of {numbers:,} numbers")
 
 def kinds(model):
     "K: weights, and with momentum their velocities."
@@ -303,42 +303,42 @@ def kinds(model):
 def start_of(model, d, D, seed): # Merged or Factored, in the tokens' coordinates
     "Random weights, or those that are given, for tokens of d numbers and D outputs."
     K, H = kinds(model), model.heads
-    if model.start is None:
+    if model.init is None:
         numbers = K*d*(d + D) # of the products
-        if model.width < np.inf: # or of factors as narrow as they are
-            numbers = sum(k*int(min(k, model.width)) for k in (2*d, d + D))
+        if model.head_width < np.inf: # or of factors as narrow as they are
+            numbers = sum(k*int(min(k, model.head_width)) for k in (2*d, d + D))
         afford(model, H*K*numbers)
-        seeds = seed.spawn(model.networks)
-        if model.width < np.inf:
-            return bartlett_start(seeds, H, d, D, K, model.width)
+        seeds = seed.spawn(model.n_networks)
+        if model.head_width < np.inf:
+            return bartlett_start(seeds, H, d, D, K, model.head_width)
         return merged_start(seeds, H, d, D, K)
-    given = _arrays(model.start)
+    given = _arrays(model.init)
     if len(given) == 2:
-        if model.width < np.inf:
-            checks.reject("start", "be four matrices a head at finite width", "two",
-                          "pass W_Q, W_K, W_V, W_O, or width=np.inf")
+        if model.head_width < np.inf:
+            checks.reject("init", "be four matrices a head at finite width", "two",
+                          "pass W_Q, W_K, W_V, W_O, or head_width=np.inf")
         shapes = ("B", (H, d, d)), ("ζ", (H, d, D))
         return merged_from(*_shaped(given, shapes), K)
     m = given[0].shape[-1]
     shapes = [(name, (H, d, m)) for name in ("W_Q", "W_K", "W_V")]
     weights = _shaped(given, [*shapes, ("W_O", (H, m, D))])
     state = explicit_start(*weights, K)
-    if model.width == np.inf:
+    if model.head_width == np.inf:
         return merged_from(*state.products(), K)
-    if model.width != m:
-        checks.reject("width", f"be that of the start, {m}, or np.inf", model.width,
-                      "pass one of them")
+    if model.head_width != m:
+        checks.reject("head_width", f"be that of the start, {m}, or np.inf",
+                      model.head_width, "pass one of them")
     return state
 
 def _arrays(start):
     "Two or four arrays, each with an axis of networks."
     if not isinstance(start, (tuple, list)) or len(start) not in (2, 4):
-        checks.reject("start", "be (W_Q, W_K, W_V, W_O) or (B, ζ)",
+        checks.reject("init", "be (W_Q, W_K, W_V, W_O) or (B, ζ)",
                       f"{type(start).__name__}", "for a torch module use "
                       "AttentionDescent.from_torch", TypeError)
-    arrays = [checks.real(x, "start", within="(-1e100, 1e100)") for x in start]
+    arrays = [checks.real(x, "init", within="(-1e100, 1e100)") for x in start]
     if any(x.ndim not in (3, 4) for x in arrays):
-        checks.reject("start", "be (networks, heads, rows, columns)",
+        checks.reject("init", "be (networks, heads, rows, columns)",
                       [x.shape for x in arrays], "one matrix per head")
     return [x[None] if x.ndim == 3 else x for x in arrays]
 
@@ -347,7 +347,7 @@ def _shaped(arrays, shapes):
     N = len(arrays[0])
     for x, (name, shape) in zip(arrays, shapes):
         if x.shape != (N, *shape):
-            checks.reject("start", f"have {name} of shape {(N, *shape)}", x.shape,
+            checks.reject("init", f"have {name} of shape {(N, *shape)}", x.shape,
                           "as many heads as the model, as many rows as a token")
     return arrays
 
@@ -461,7 +461,7 @@ def one_layer(model, X, Y, seed, more): # Start
     layer = training_layer(X, model.heads, **_options(model))
     view = layer.view(X, leading=True)
     state = start_of(model, X.tokens.shape[2], Y.shape[1], seed).turned(layer.bases)
-    networks = linearised(state, layer, kinds(model)) if model.lazy else state
+    networks = linearised(state, layer, kinds(model)) if model.linearized else state
     known = partial(Trained, layer, X, networks)
     return Start(layer, view, networks, layer.held(view), known)
 
@@ -471,7 +471,7 @@ def infinitely_many_heads(model, X, Y, seed, more): # Start
     layer = training_layer(X, 1, **_options(model))
     view = layer.view(X)
     heads, kernels, error = converged(layer, view, more)
-    f = started(heads, view, seed, model.networks, Y.shape[1])
+    f = started(heads, view, seed, model.n_networks, Y.shape[1])
     path = np.zeros((len(f), kinds(model), *Y.shape))
     networks = KernelNetworks(f, kernels.tangent, path)
     return Start(layer, np.arange(len(Y)), networks, 1,
@@ -485,8 +485,8 @@ class Fitted(NamedTuple):
     "What `fit` leaves behind."
     trained_: Any # Trained or KernelModel
     loss_: np.ndarray # (N, steps + 1)
-    rate_: float
-    n_steps_: int
+    learning_rate_: float
+    n_iter_: int
     interrupted_: bool
 
 def descended(model, X, Y, executor, begin): # Fitted
@@ -495,7 +495,7 @@ def descended(model, X, Y, executor, begin): # Fitted
     start = begin(model, X, Y, networks, more)
     loss = loss_of(model.loss)
     loss = Everywhere(loss) if model.readout == "every" else loss
-    task = Task(start.layer, start.view, Y, loss, None, model.batch, batches)
+    task = Task(start.layer, start.view, Y, loss, None, model.batch_size, batches)
     blocks = start.networks.blocks(start.numbers)
     rate, run = run_at_a_rate(model, task, blocks, noise, executor)
     steps = run.losses.shape[1] - 1
@@ -506,25 +506,26 @@ HALVINGS = 20 # of a rate that was too large
 
 def run_at_a_rate(model, task, blocks, noise, executor):
     "The run, at the rate that is given or at a stable one."
-    rate = model.rate or _stable(model, task, blocks, executor)
+    rate = model.learning_rate or _stable(model, task, blocks, executor)
     for _ in range(HALVINGS):
         how = dynamics(rate, model.momentum, model.weight_decay, model.temperature)
         seeds = seed_sequence(noise).spawn(len(blocks))
         if model.verbose:
             print(f"rate {rate:.3g}")
-        calm = not model.temperature and model.batch is None
-        run = trained(task._replace(how=how), blocks, seeds, model.steps,
+        calm = not model.temperature and model.batch_size is None
+        run = trained(task._replace(how=how), blocks, seeds, model.max_iter,
                       model.tol if calm else 0., executor, model.verbose)
         risen = run.losses[:, -1] > 1.001*run.losses[:, 0]
-        unstable = run.diverged or model.rate is None and calm and risen.any()
+        unstable = run.diverged or model.learning_rate is None and calm and risen.any()
         if run.interrupted or not unstable:
             return rate, run
-        if model.rate is not None:
+        if model.learning_rate is not None:
             break
         rate = rate/2
-    other = "scale X to tokens of length about 1" if model.rate is None else (
-        "rate=None for a stable one")
-    checks.reject("rate", "keep the losses finite", f"{rate:.3g}: of {len(run.losses)} "
+    other = "scale X to tokens of length about 1" if model.learning_rate is None else (
+        "learning_rate=None for a stable one")
+    checks.reject("learning_rate", "keep the losses finite",
+                  f"{rate:.3g}: of {len(run.losses)} "
                   f"networks {run.diverged} went beyond all bounds",
                   f"pass a smaller one, or {other}")
 
@@ -537,7 +538,7 @@ def _stable(model, task, blocks, executor):
     if not steep > 0:
         return 1.
     P = len(task.targets)
-    share = min(1., model.batch/P) if model.batch else 1.
+    share = min(1., model.batch_size/P) if model.batch_size else 1.
     calm = .1 if model.temperature else 1.
     return float(calm*share*(1 - model.momentum)/steep)
 

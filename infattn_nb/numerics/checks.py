@@ -129,17 +129,18 @@ def _one_number(n):
 
 def width(n, # what should be a width
           finite=False, # reject infinity?
+          name="width", # of the argument
          ): # float, a whole number in [1, ∞]
     "A width: a whole number or infinity. 256, 256.0, 1e9 and np.inf are widths."
     hint = "for n = ∞ use the limit" if finite else "pass e.g. 256 or np.inf"
     x = _one_number(n)
     if x is None:
-        reject("width", "be a whole number in [1, ∞]", f"{n!r:.60}", hint, TypeError)
+        reject(name, "be a whole number in [1, ∞]", f"{n!r:.60}", hint, TypeError)
     whole = x >= 1 and (x == np.inf or x == int(x))
     if finite and not (whole and x < np.inf):
-        reject("width", "be a finite whole number ≥ 1", f"{x:g}", hint)
+        reject(name, "be a finite whole number ≥ 1", f"{x:g}", hint)
     if not whole:
-        reject("width", "be a whole number in [1, ∞]", f"{x:g}", hint)
+        reject(name, "be a whole number in [1, ∞]", f"{x:g}", hint)
     return x
 
 def shape(size): # int or tuple of ints ≥ 0
