@@ -60,7 +60,7 @@ def right(model, X, y): return (model.values(X).argmax(-1) == y).mean(1)
 
 def run_induction(layers, heads, steps, networks=8, train=300, seed=0):
     X, y = induction()
-    options = dict(layers=layers, heads=heads, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=networks, random_state=seed)
+    options = dict(layers=layers, heads=heads, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., n_networks=networks, random_state=seed)
     model = AttentionDescent(max_iter=steps, **options).fit(X[:train], y[:train])
     test = X[train:], y[train:]
     rows = [dict(layers=layers, heads=heads, steps=steps, network=k) for k in range(networks)]
@@ -86,7 +86,7 @@ def named(path): return "+".join(f"{l}{h}" for l, h in path) or "tokens"
 def run_strengths(steps, networks=8, train=300):
     "Two layers of one head after some steps of the same training: size of every circuit, accuracy on what was not shown."
     X, y = induction()
-    options = dict(layers=2, heads=1, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=networks, random_state=0)
+    options = dict(layers=2, heads=1, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., n_networks=networks, random_state=0)
     model = AttentionDescent(max_iter=max(steps, 1), **options).fit(X[:train], y[:train])
     when = "end" if steps else "start"
     values = model.values(X[train:], when)
@@ -106,7 +106,7 @@ LITERAL = {64: 8, 256: 8, 1024: 3} # width: how many networks
 def stable_rate(train=300):
     "What the networks of infinite width find."
     X, y = induction()
-    options = dict(layers=2, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=8, random_state=0)
+    options = dict(layers=2, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., n_networks=8, random_state=0)
     return AttentionDescent(max_iter=1, **options).fit(X[:train], y[:train]).learning_rate_
 
 def run_literal(n, seed, rate, train=300, letters=5, moments=MOMENTS):

@@ -25,7 +25,7 @@ from numpy.random import SeedSequence, default_rng
 from infattn_nb import AttentionDescent, AttentionRegressor, make_recall
 
 DATA = Path(__file__).parent.parent/"nbs/data"
-LONG = dict(mask=OTHERS, networks=16, momentum=.9, steps=6_000, tol=0.)
+LONG = dict(mask=OTHERS, n_networks=16, momentum=.9, max_iter=6_000, tol=0.)
 
 def small(heads, size, seed, networks=16, d=5):
     "A start whose values are small: products B as ever, ζ times a number."
@@ -39,7 +39,7 @@ def variants(seed):
     for m in (4, 16): yield f"descent, m = {m}", (16, AttentionDescent(head_width=m, random_state=seed, **LONG))
     yield "small values at the start", (16, AttentionDescent(init=small(1, .001, seed), **LONG))
     for λ in (.001, .01): yield f"decay {λ}", (16, AttentionDescent(weight_decay=λ, random_state=seed, **LONG))
-    for T in (.01, .1): yield f"noise T = λ = {T}", (16, AttentionDescent(weight_decay=T, temperature=T, random_state=seed, **LONG | dict(steps=60_000)))
+    for T in (.01, .1): yield f"noise T = λ = {T}", (16, AttentionDescent(weight_decay=T, temperature=T, random_state=seed, **LONG | dict(max_iter=60_000)))
     for P in (64, 256): yield f"descent, {P} sequences", (P, AttentionDescent(random_state=seed, **LONG))
     yield "small values, 64 sequences", (64, AttentionDescent(init=small(1, .001, seed), **LONG))
     yield "posterior, H = 1", (16, AttentionRegressor(mask=OTHERS, random_state=seed, **FAIR))
@@ -58,7 +58,7 @@ def run_recall(seed, name):
     return row | dict(single=each.mean(), chosen=each[least], training=(2*model.loss_[:, -1].mean()/P)**.5)
 
 DIGIT = {"descent, H = 1": dict(heads=1), "descent, H = 4": dict(heads=4), "descent, H = 16": dict(heads=16), "descent, H = ∞": dict(heads=np.inf),
-         "linearised, H = 4": dict(heads=4, lazy=True), "descent, m = 16, H = 4": dict(heads=4, width=16)}
+         "linearised, H = 4": dict(heads=4, linearized=True), "descent, m = 16, H = 4": dict(heads=4, head_width=16)}
 
 def run_digits(seed, name, train=200, test=400):
     "Ten digits from patches of two by two pixels, softmax: share of right answers of the networks one by one and together."

@@ -253,7 +253,7 @@ def test_masked_scores_weigh_nothing(strength):
 
 FROZEN = [(Tokens(3, relu), dict(seq_len=4)), (Tokens(3, identity, np.eye(3)), dict(cov=2*np.eye(3))), (Attention(Tokens(3, relu), 2, mask=np.tri(3, dtype=bool), bias=np.ones((3, 3))), dict(heads=3)),
     (SelfAttention(4, groups=2, mask="causal", rotary=Rotary(frequencies=(.1,))), dict(groups=None)), (SelfAttention(2, mask=MASK, bias=BIAS[0]), dict(var_q=4.)), (FeedForward(2, np.arctan), dict(gated=True)),
-    (Block(SelfAttention(2), None), dict(norm_placement="post")), (Norm("rms"), dict(eps=.1)), (Rotary(10., .5), dict(share=1.)), (Thresholds(max_cosine=None), dict(alike=.5)),
+    (Block(SelfAttention(2), None), dict(norm_placement="post")), (Norm("rms"), dict(eps=.1)), (Rotary(10., .5), dict(share=1.)), (Thresholds(max_cosine=None), dict(max_cosine=.5)),
     (Transformer.uniform(COV, .3, 3, heads=2, mask="causal", texts=[0, 0, 1, 1], final_norm=True, width=24), dict(mean=0., first_norm=Norm()))]
 
 @pytest.mark.parametrize("x, change", FROZEN, ids=[type(x).__name__ for x, _ in FROZEN])

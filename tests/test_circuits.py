@@ -318,7 +318,7 @@ def test_same_bytes_for_any_executor_and_after_a_pickle():
 
 REFUSED = [(dict(layers=0), "`layers`"), (dict(layers=2, head_width=64), "`head_width` must be np.inf"), (dict(layers=2, heads=np.inf), "`heads` must be finite"), (dict(layers=2, temperature=.1), "`weight_decay`"),
            (dict(layers=2, linearized=True), "`linearized`"), (dict(layers=2, norm="batch"), "`norm`"), (dict(layers=2, residual="yes"), "`residual`"), (dict(layers=2, train_readout=1), "`train_readout`"),
-           (dict(readout="every"), "`readout`"), (dict(layers=9, heads=8), "`networks` must hold at most"), (dict(layers=4, heads=8), "`networks` must hold at most")]
+           (dict(readout="every"), "`readout`"), (dict(layers=9, heads=8), "`n_networks` must hold at most"), (dict(layers=4, heads=8), "`n_networks` must hold at most")]
 @pytest.mark.parametrize("options, says", REFUSED, ids=str)
 def test_errors(options, says):
     X, y, _ = make_recall(6, 0)
@@ -368,7 +368,7 @@ def test_a_stored_row_of_explicit_networks():
     pytest.importorskip("torch", reason="PyTorch is large and only the other side")
     circuits = circuits_bench()
     kept = pd.read_csv(circuits.DATA/"circuits_explicit.csv").query("n == 64 and seed == 1")
-    for fresh in circuits.run_literal(64, 1, circuits.stable_rate(), moments=(0, 300)):
+    for fresh in circuits.run_explicit(64, 1, circuits.stable_rate(), moments=(0, 300)):
         row = kept[kept["steps"] == fresh["steps"]].iloc[0]
         assert fresh["loss"] == pytest.approx(row["loss"], rel=1e-5 if fresh["steps"] == 0 else .02)
         assert abs(fresh["test"] - row["test"]) < (1e-6 if fresh["steps"] == 0 else .05)

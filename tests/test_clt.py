@@ -67,7 +67,7 @@ def test_variance_gamma_against_closed_form_and_integration(n):
     assert law.cdf(0) == pytest.approx(.5, abs=1e-12) and (law.pdf(0) == np.inf) == (n == 1)
 
 @pytest.mark.power("distribution functions .046 apart")
-def test_variance_gamma_verbs():
+def test_variance_gamma_methods():
     law = variance_gamma(5)
     np.testing.assert_allclose(law.stats(moments="mvsk"), [0, 1, 0, 6/5], rtol=1e-14)
     np.testing.assert_allclose([law.moment(k) for k in (2, 4, 6)], [1, 3*(1 + 2/5), 15*(1 + 2/5)*(1 + 4/5)], rtol=1e-12)

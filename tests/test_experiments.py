@@ -127,7 +127,7 @@ def test_any_seed():
         _, D, error = series(data, panel="law", n=64)
         assert (np.abs(D - stored.mean()) < 10*np.hypot(error, stored.std(ddof=1)/10**.5)).all()
 
-def literal_panels(cell, samples, rng):
+def explicit_panels(cell, samples, rng):
     "One trial of figure 1 or its ReLU relative as they once were: every number from draws of its own, every coordinate drawn."
     n, layer = cell["n"], paper_layer(cell["heads"], cell.get("activation", clip(100.)))
     if layer.tokens.activation == relu: layer = replace(layer, tokens=Tokens(4, Nonlinearity(plain_relu, closed_form=relu.closed_form)))
@@ -146,7 +146,7 @@ def both_streams(study, n, trials, samples, seed):
     study, wanted = STUDIES[study], lambda cell: cell["n"] == n
     jobs = jobs_of(study, trials, samples, seed, keep=wanted)
     new = [shared_panels(job.cells[0], job) for job in jobs]
-    old = [literal_panels(jobs[0].cells[0], samples, g) for g in np.random.default_rng(seed).spawn(trials)]
+    old = [explicit_panels(jobs[0].cells[0], samples, g) for g in np.random.default_rng(seed).spawn(trials)]
     return ttest_ind(new, old, equal_var=False).pvalue
 
 @pytest.mark.power("means of 30 trials of 1000 samples: a divergence 15 % off, or a law whose tokens all have the same length")

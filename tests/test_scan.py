@@ -83,7 +83,7 @@ def softmax(P):
     A = np.exp(P - P.max(-1, keepdims=True))
     return A/A.sum(-1, keepdims=True)
 
-def literal_slopes(K, n, size, rng, small=1e-4):
+def explicit_slopes(K, n, size, rng, small=1e-4):
     "Derivative of the loss along X → X + ε K^(1/2) g, in networks of two blocks of attention with all their matrices, and their least entropy."
     s = len(K)
     root = np.linalg.cholesky(K)
@@ -105,7 +105,7 @@ def test_the_embeddings_gradient_is_that_of_explicit_networks(seed=0):
     X = np.sqrt(n)*np.linalg.cholesky(K) @ np.eye(3, n)
     block = Block(SelfAttention(1, var_q=4.), None, norm=Norm("rms"))
     t = Transformer(np.cov(X, bias=True), blocks=[block]*2, mean=X.mean(1))
-    slopes = literal_slopes(K, n, 6000, np.random.default_rng(seed))
+    slopes = explicit_slopes(K, n, 6000, np.random.default_rng(seed))
     g = t.gradients(n, 4000, seed + 1, readout=np.eye(3))
     ours = diagnose(t, g).embedding
     error = lambda x: x.std()/np.sqrt(len(x))

@@ -42,7 +42,7 @@ def explicit(X, weights, c, mask=None, var_qk=1., var_vo=1.):
     Y = np.sqrt(var_vo/(H*m))*np.einsum("nhpim,nhmd->npid", A @ V, WO)
     return np.einsum("i,npid->npd", c, Y), (Q, K, V, A, G)
 
-def literal_gradients(X, weights, c, χ, mask=None, var_qk=1., var_vo=1.):
+def explicit_gradients(X, weights, c, χ, mask=None, var_qk=1., var_vo=1.):
     "Backpropagation through every matrix, term by term."
     WQ, WK, WV, WO = weights
     H, m = WQ.shape[1], WQ.shape[3]
@@ -58,7 +58,7 @@ LOSSES = {"squared": (lambda f, y: .5*((f - y)**2).sum((1, 2)), lambda f, y: f -
           "logistic": (lambda f, y: np.log1p(np.exp(-(2*y - 1)*f)).sum((1, 2)), lambda f, y: 1/(1 + np.exp(-f)) - y),
           "softmax": (lambda f, y: -(y*np.log(softmax(f))).sum((1, 2)), lambda f, y: softmax(f) - y)}
 
-def literal_descent(X, Y, weights, c, steps, rate, loss="squared", momentum=0., weight_decay=0., batches=None, **options):
+def explicit_descent(X, Y, weights, c, steps, rate, loss="squared", momentum=0., weight_decay=0., batches=None, **options):
     "Plain gradient descent on every entry: values after the last step, losses before each and after it."
     value, gradient = LOSSES[loss]
     weights, velocity = [w.copy() for w in weights], [np.zeros_like(w) for w in weights]
@@ -67,7 +67,7 @@ def literal_descent(X, Y, weights, c, steps, rate, loss="squared", momentum=0., 
         k = np.arange(len(X)) if batches is None else batches(t)
         f, _ = explicit(X[k], weights, c, **options)
         losses.append(len(X)/len(k)*value(f, Y[k]))
-        slopes = literal_gradients(X[k], weights, c, len(X)/len(k)*gradient(f, Y[k]), **options)
+        slopes = explicit_gradients(X[k], weights, c, len(X)/len(k)*gradient(f, Y[k]), **options)
         for w, v, g in zip(weights, velocity, slopes):
             v *= momentum
             v -= rate*(g + weight_decay*w)
@@ -83,7 +83,7 @@ def test_the_reference_by_differences():
     for loss, (value, gradient) in LOSSES.items():
         y = np.abs(Y) > .5 if loss == "logistic" else np.eye(2)[[0, 1]*3] if loss == "softmax" else Y
         f, _ = explicit(X, weights, c, **options)
-        slopes = literal_gradients(X, weights, c, gradient(f, y), **options)
+        slopes = explicit_gradients(X, weights, c, gradient(f, y), **options)
         for k, w in enumerate(weights):
             dw = rng.standard_normal(w.shape)
             up, down = (value(explicit(X, [*weights[:k], w + h*dw, *weights[k+1:]], c, **options)[0], y) for h in (1e-5, -1e-5))
@@ -108,8 +108,8 @@ def test_step_for_step(m, loss, how):
     model = AttentionDescent(2, .7, 1.3, head_width=m, readout="mean", mask="causal", loss=loss, init=weights, max_iter=100, learning_rate=.01, tol=0., random_state=5, **HOW[how]).fit(X, y)
     seed = SeedSequence(5).spawn(4)[1]
     options = dict(HOW[how])
-    if batch := options.pop("batch", None): options["batches"] = lambda t: batch_at(10, batch, t, seed)
-    f, losses, end = literal_descent(X, Y, weights, np.full(4, .25), 100, .01, loss, mask=np.tri(4, dtype=bool), var_qk=.7, var_vo=1.3, **options)
+    if batch := options.pop("batch_size", None): options["batches"] = lambda t: batch_at(10, batch, t, seed)
+    f, losses, end = explicit_descent(X, Y, weights, np.full(4, .25), 100, .01, loss, mask=np.tri(4, dtype=bool), var_qk=.7, var_vo=1.3, **options)
     ours = model.values(X)
     moved = np.abs(f - explicit(X, weights, np.full(4, .25), np.tri(4, dtype=bool), .7, 1.3)[0]).max()
     assert moved > .1
@@ -136,7 +136,7 @@ def test_in_law(m):
     model = AttentionDescent(2, **how, random_state=1).fit(X, y)
     weights = draw_weights(default_rng(2), 2_000, 2, 2, m, 1)
     c = np.eye(4)[3]
-    f, losses, end = literal_descent(X, y[:, None], weights, c, 30, .02, var_qk=.7, var_vo=1.3)
+    f, losses, end = explicit_descent(X, y[:, None], weights, c, 30, .02, var_qk=.7, var_vo=1.3)
     f0, (*_, G0) = explicit(X, weights, c, None, .7, 1.3)
     G = explicit(X, end, c, None, .7, 1.3)[1][-1]
     pairs = [(model.loss_[:, t], losses[:, t]) for t in (0, 5, 30)]
@@ -179,7 +179,7 @@ def distances(widths, **options):
         model = AttentionDescent(init=meeting(rng, B, ζ, m), head_width=m, **how).fit(X, y)
         np.testing.assert_allclose(model.scores(X, "start"), wide.scores(X, "start"), atol=1e-8)
         rows.append(apart(model))
-    half = AttentionDescent(init=(B, ζ), **how | dict(learning_rate=how["rate"]/2)).fit(X, y)
+    half = AttentionDescent(init=(B, ζ), **how | dict(learning_rate=how["learning_rate"]/2)).fit(X, y)
     return np.array(rows), apart(half)
 
 OPTIONS = {"plain": {}, "momentum": dict(momentum=.5, learning_rate=.01), "decay": dict(weight_decay=.2, momentum=.3, learning_rate=.01), "lazy": dict(linearized=True, learning_rate=.001, max_iter=200), "batches": dict(batch_size=3, learning_rate=.01)}
@@ -344,7 +344,7 @@ def two_rates(statistics, X, y, networks, **options):
 
     A step of size η leaves a bias proportional to η. Twice the mean at half the rate, less the mean at the rate, is without it."""
     how = NOISY | dict(n_networks=networks, random_state=3) | options
-    full, half = (statistics(AttentionDescent(**how | dict(learning_rate=how["rate"]/k, max_iter=k*how["steps"], random_state=how["random_state"] + k)).fit(X, y)) for k in (1, 2))
+    full, half = (statistics(AttentionDescent(**how | dict(learning_rate=how["learning_rate"]/k, max_iter=k*how["max_iter"], random_state=how["random_state"] + k)).fit(X, y)) for k in (1, 2))
     return 2*half.mean(0) - full.mean(0), np.sqrt((4*half.var(0) + full.var(0))/networks)
 
 def unit_data(d):
@@ -371,7 +371,7 @@ def test_langevin_against_quadrature(momentum, networks=9_000):
         return np.concatenate([about(model.values(X), mean, var), softmax(G).reshape(networks, -1), form[:, None] < ends], axis=1)
     truth = np.concatenate([mean, var, [1.], weights.ravel(), [w[B < b].sum() for b in ends]])
     def off(**options):
-        found, error = two_rates(statistics, X, y, networks, momentum=momentum, learning_rate=NOISY["rate"]*(1 - momentum), **options)
+        found, error = two_rates(statistics, X, y, networks, momentum=momentum, learning_rate=NOISY["learning_rate"]*(1 - momentum), **options)
         return (np.abs(found - truth)/error).max()
     assert off() < 6
     assert momentum or off(temperature=1.3) > 6
@@ -638,7 +638,7 @@ SMALL = dict(n_networks=3, max_iter=50, random_state=0)
 def test_repr_clone_and_pickle():
     X, y = data()
     model = AttentionDescent(3, head_width=8, **SMALL).fit(X, y)
-    assert repr(AttentionDescent(3, learning_rate=.5)) == "AttentionDescent(heads=3, rate=0.5)"
+    assert repr(AttentionDescent(3, learning_rate=.5)) == "AttentionDescent(heads=3, learning_rate=0.5)"
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
     with pytest.raises(ValueError, match="wide"): model.set_params(wide=3)
 
@@ -655,7 +655,7 @@ def test_scikit_learn_clients():
     assert base.clone(classifier).get_params() == classifier.get_params()
     pipe = make_pipeline(StandardScaler(), FunctionTransformer(embed_features), classifier)
     assert selection.cross_val_score(pipe, table, labels, cv=3, scoring="neg_log_loss").shape == (3,)
-    search = selection.GridSearchCV(regressor, {"heads": [1, 2], "width": [4, np.inf]}, cv=2).fit(embed_features(table), y)
+    search = selection.GridSearchCV(regressor, {"heads": [1, 2], "head_width": [4, np.inf]}, cv=2).fit(embed_features(table), y)
     assert search.predict(embed_features(table)).shape == (24,)
 
 # --- bad input
