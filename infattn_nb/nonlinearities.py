@@ -25,7 +25,6 @@ from .numerics.quadrature import dual_quadrature, hermite, mehler, series
 from .numerics.quadrature import root_det
 
 # %% ../nbs/44_functions.ipynb #ec1d37f6
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Nonlinearity:
     r"""A function $\phi$ of each coordinate, and what is known of it (Definition 2).
@@ -193,7 +192,6 @@ def value_key(x): # anything: an array, a function, a number
     return x if type(x).__hash__ else id(x)
 
 # %% ../nbs/44_functions.ipynb #a6553ac1
-#| code-fold: true
 def _angle(a, b, c): return np.arctan2(c, root_det(a, b, c))
 
 def _sign_dual(a, b, c): return 2/np.pi*_angle(a, b, c)
@@ -203,7 +201,6 @@ def _relu_dual(a, b, c):
 def _absolute_dual(a, b, c): return 2/np.pi*(root_det(a, b, c) + c*_angle(a, b, c))
 
 # %% ../nbs/44_functions.ipynb #1b9c8cf8
-#| code-fold: true
 def _identity_dual(a, b, c): return c + 0.
 def _leaky_relu_dual(a, b, c, slope):
     return (1 - slope)**2*_relu_dual(a, b, c) + slope*c
@@ -214,7 +211,6 @@ def _cos_dual(a, b, c):
     return np.exp(abs(c) - (a + b)/2)*(1 + np.exp(-2*abs(c)))/2
 
 # %% ../nbs/44_functions.ipynb #3ae7fd51
-#| code-fold: true
 def _erf_dual(a, b, c): return _sign_dual(a + .5, b + .5, c)
 
 @lru_cache(1)
@@ -225,7 +221,6 @@ def _logistic_mixture(step=.15, lo=-1.75, hi=1.45):
     return 4*κ**2, w/w.sum()
 
 # %% ../nbs/44_functions.ipynb #fc100acc
-#| code-fold: true
 @blockwise(4096)
 def _logistic_dual(a, b, c, sharp):
     "Dual of x ↦ E φ(x + L), L logistic, from the dual `sharp` of φ."
@@ -239,7 +234,6 @@ def _softplus_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_relu_dual)
 def _tanh_dual(a, b, c): return _logistic_dual(4*a, 4*b, 4*c, sharp=_sign_dual)
 
 # %% ../nbs/44_functions.ipynb #fba480bd
-#| code-fold: true
 def _gelu_dual(a, b, c):
     A = 1 + a
     B = 1 + b
@@ -300,7 +294,6 @@ def _step(x): return np.heaviside(x, 0.)
 _gelu_steep = norm.cdf(2**.5) + 2**.5*norm.pdf(2**.5) # largest slope of x Φ(x), at √2
 
 # %% ../nbs/44_functions.ipynb #sl-slopes2
-#| code-fold: true
 def _density(x):
     return np.exp(-x*x/2)/np.sqrt(2*np.pi)
 
@@ -361,7 +354,6 @@ class Picks:
         return x[self.k]
 
 # %% ../nbs/44_functions.ipynb #d59217b1
-#| code-fold: true
 identity  = Nonlinearity(_identity, "identity", 1, 1/3, np.inf, _identity_dual,
                          derivative=Bent(1., 1.))
 relu      = Nonlinearity(_relu, "relu", 1, 1/3, np.inf, _relu_dual,
@@ -388,7 +380,6 @@ step      = Nonlinearity(_step, "step", None, None, 1., _step_dual,
                          derivative=np.zeros_like)
 
 # %% ../nbs/44_functions.ipynb #162dd0b1
-#| code-fold: true
 def leaky_relu(slope: float = .01) -> Nonlinearity:
     r"""The leaky rectifier $\max(x, 0) + \alpha\min(x, 0)$.
 
@@ -419,7 +410,6 @@ def clip(C: float = 1.) -> Nonlinearity:
                         derivative=partial(_inside, C=C))
 
 # %% ../nbs/44_functions.ipynb #silucode
-#| code-fold: true
 def _silu_mixture(a, b, c):
     τ2, w = _logistic_mixture()
     τ = np.sqrt(τ2)
@@ -431,7 +421,6 @@ def _silu_mixture(a, b, c):
 
 
 # %% ../nbs/44_functions.ipynb #gelutanhcode
-#| code-fold: true
 @at_minus_infinity
 def _gelu_tanh(x):
     "x(1 + tanh √(2/π)(x + .044715x³))/2, in one array: memory is what takes time."
@@ -488,7 +477,6 @@ def _gelu_tanh_wide(a, b, c):
 
 
 # %% ../nbs/44_functions.ipynb #seriesdual
-#| code-fold: true
 def _short_series(a, b, c, fn, wide):
     "Mehler's series of a smooth φ if it ends soon, else another way."
     a, b, c = (np.asarray(x, dtype=float) for x in (a, b, c))
@@ -513,7 +501,6 @@ def _gelu_tanh_dual(a, b, c): return _short_series(a, b, c, _gelu_tanh, _gelu_ta
 
 
 # %% ../nbs/44_functions.ipynb #gelutanhready
-#| code-fold: true
 gelu_tanh = Nonlinearity(_gelu_tanh, "gelu_tanh", 1, 1.12899306866/3, np.inf,
                          _gelu_tanh_dual, derivative=_gelu_tanh_slope)
 silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf, _silu_dual,
@@ -554,7 +541,6 @@ def below_top(x, axis):
         return np.asarray(x - top), top
 
 # %% ../nbs/44_functions.ipynb #sl-slope
-#| code-fold: true
 def slope(phi):
     r"""$\phi'$ of a nonlinearity.
 
@@ -609,7 +595,6 @@ def _central_difference(*x, fn, i):
     return rise/(right - left)
 
 # %% ../nbs/44_functions.ipynb #sl-bent
-#| code-fold: true
 def straight_moment(a, b, c, left):
     "E φ′(U)φ′(V) of a line with a bend at 0: slope `left` there, 1 on the right."
     return left + (1 - left)**2*step.closed_form(a, b, c)
@@ -622,7 +607,6 @@ def _bent_moments(a, b, c, slope):
     return β, α
 
 # %% ../nbs/44_functions.ipynb #sl-series
-#| code-fold: true
 _HELD = 2**21 # numbers of a grid at a time
 
 def _ending(phi, variance):
@@ -657,7 +641,6 @@ def _mixed(found, i, j, ρ):
 
 
 # %% ../nbs/44_functions.ipynb #sl-moments
-#| code-fold: true
 def slope_moments(phi, cov):
     r"""What the backward pass through $\phi$ needs of a pair of Gaussians.
 

@@ -272,9 +272,15 @@ def wanted():
     yield ROOT/"README.md", readme()
 
 def export():
-    "Notebooks, with what each module offers, to modules."
+    """Notebooks, with what each module offers, to modules.
+
+    Options for Quarto (`#| code-fold: true`) stay behind: `nbdev_update`, which keeps those of the notebook, would double them."""
     for path in PAGES: path.write_text(written(with_public(read(path))), encoding="utf-8")
     subprocess.run([Path(sys.executable).with_name("nbdev_export")], cwd=ROOT, check=True)
+    for path in (ROOT/"infattn_nb").rglob("*.py"):
+        code = path.read_text(encoding="utf-8")
+        plain = re.sub(r"^#\| *[\w-]+:.*\n", "", code, flags=re.M)
+        if plain != code: path.write_text(plain, encoding="utf-8")
 
 if __name__ == "__main__":
     export()

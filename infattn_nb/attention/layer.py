@@ -29,7 +29,6 @@ from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
 from ..numerics.rng import seed_sequence
 
 # %% ../../nbs/03_attention.ipynb #14c3b609
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Attention:
     r"""One multi-head attention layer with random weights (P(2)–P(4), Example 1, A.2).
@@ -288,7 +287,6 @@ def _short(tokens: TokenLaw) -> str:
     return f"Tokens({tokens.seq_len}, {tokens.activation})"
 
 # %% ../../nbs/03_attention.ipynb #c651b88f
-#| code-fold: true
 def _cleaned_fields(layer):
     "The fields of a layer, cleaned."
     checks.kind(layer.tokens, TokenLaw, "tokens", "pass e.g. Tokens(4, relu)")

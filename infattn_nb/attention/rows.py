@@ -359,7 +359,6 @@ def _grid(a, b, mesh, cut):
     return scale, scale.points(x[0], x[-1], mesh.step), l.max()
 
 # %% ../../nbs/47_doubling.ipynb #31e575fd
-#| code-fold: true
 def join(a, # Joint
          b, # Joint; the same object counts as an independent copy
          mesh=FINE, # Mesh
@@ -451,7 +450,6 @@ def powers(sd, # standard deviation of the scores
     return block_of(row, mesh, max(1024, _power_above(n)), statistic)
 
 # %% ../../nbs/47_doubling.ipynb #213d208c
-#| code-fold: true
 STILL = 1e-6 # scores of a smaller standard deviation count as constant
 
 def row_points(k, # variances of the values (s,)

@@ -90,7 +90,6 @@ def most_samples(tokens):
     return max(64, 4*BUFFER//tokens.seq_len**2)
 
 # %% ../../nbs/50_recipe.ipynb #d36da09a
-#| code-fold: true
 def sample_covariances(layer, tokens, n, size, g, rows=slice(None)):
     "S for `rows`, samples first, in pieces of bounded memory."
     parts = pieces(size, most_samples(tokens))
@@ -171,7 +170,6 @@ def average_of_heads(layer, # Attention with a limit
     return S.mean(0), S.std(0, ddof=1)/np.sqrt(number)
 
 # %% ../../nbs/50_recipe.ipynb #ll-rowcode
-#| code-fold: true
 def _seen(layer, i):
     "The tokens that row i may attend to, (s,)."
     masked = layer.mask is not None and layer.weights is softmax
@@ -198,7 +196,6 @@ def _centred(K):
     return np.where(abs(C).max() > 1e-15*len(K)*abs(K).max(), C, 0.)
 
 # %% ../../nbs/50_recipe.ipynb #a453b446
-#| code-fold: true
 def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
                    i, # output
                    doubling=True, # may the row be joined from its halves?
@@ -327,7 +324,6 @@ def _one_head(layer, i):
     return u, np.ptp(L, axis=0), singular
 
 # %% ../../nbs/50_recipe.ipynb #targetcode
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Observed:
     "y with noise, as a target of particles: latents -> log N(y; 0, S + νI), its slope."
@@ -396,7 +392,6 @@ def observed(layer, # Attention whose scores particles know how to move
                     layer.heads, layer.var_o*layer.var_v/layer.heads)
 
 # %% ../../nbs/50_recipe.ipynb #pathcode
-#| code-fold: true
 KEEP = .9 # fraction of the weights kept at each step of the path
 STEPS = 5 # of leapfrog in the one move after it
 PARTICLES = 256 # on each island
@@ -462,7 +457,6 @@ def approach(target, # Observed
     return log_f, noises
 
 # %% ../../nbs/50_recipe.ipynb #densitycode
-#| code-fold: true
 ROUND = 16 # islands that set out together
 WANTED = .05 # standard error of the log density
 HOPELESS = .5
@@ -512,7 +506,6 @@ def far_density(layer, # Attention whose scores particles know how to move
     return value, max(error, 1e-13*abs(value)) # no sum is rounded better
 
 # %% ../../nbs/50_recipe.ipynb #peakcode
-#| code-fold: true
 def peaked(layer): # Attention at infinite width
     "Is the density of one head infinite where all outputs are equal?"
     K = layer.tokens.kernel()

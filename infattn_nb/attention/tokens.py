@@ -24,7 +24,6 @@ from ..nonlinearities import Nonlinearity, clipped, identity
 from ..nonlinearities import value_key
 
 # %% ../../nbs/02_tokens.ipynb #c243d8bd
-#| code-fold: true
 class TokenLaw(ABC):
     "A law of tokens: `Tokens`, or the vectors of a program (`ProgramTokens`)."
     seq_len: int # s

@@ -73,7 +73,6 @@ def _atom(law):
     return getattr(law, "atom", 0.)
 
 # %% ../../nbs/05_divergence.ipynb #3b83b87a
-#| code-fold: true
 def _kl_integrand(p, q, y):
     "p (exp(−δ) − 1 + δ), without cancellation where δ is small; q where p is zero."
     log_p = p.logpdf(y)
@@ -158,7 +157,6 @@ def _reject_atom(name, law):
                       "use `wasserstein`")
 
 # %% ../../nbs/05_divergence.ipynb #4ac6a1ed
-#| code-fold: true
 def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""$\frac12\int|p - q|$, from distribution functions where the densities cross.
 
@@ -305,7 +303,6 @@ def kl_of_groups(parts, w):
     return D + n*(D - rest.mean()), np.sqrt(n*rest.var())
 
 # %% ../../nbs/05_divergence.ipynb #6c2a5ba2
-#| code-fold: true
 def paired_densities(p, q, i, *, y, draws, rng, executor=None):
     "Output i under p and q at y, paired and mirrored draws: (groups, 2, len(y))."
     sums = partial(_paired_sums, p, q, i, y)
@@ -423,7 +420,6 @@ def _samples(x, name):
     return x
 
 # %% ../../nbs/05_divergence.ipynb #03b596e5
-#| code-fold: true
 def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
     r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned.
 
@@ -470,7 +466,6 @@ def _binned(x, bins):
     return nodes[taken], counts[taken]
 
 # %% ../../nbs/05_divergence.ipynb #12dd7a20
-#| code-fold: true
 def kde_kl(samples_p: ArrayLike, samples_q: ArrayLike) -> float:
     r"""The paper's estimate of $D(p\|q)$: kernel estimates on 500 points (section 5.1).
 
@@ -504,7 +499,6 @@ def _on_grid(x, grid):
     return p/p.sum()
 
 # %% ../../nbs/05_divergence.ipynb #4d9b5a51
-#| code-fold: true
 def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10,
                rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     """The paper's estimate of D(p ‖ q), repeated; for one law the noise floor.

@@ -25,7 +25,6 @@ from ..numerics import checks
 from ..numerics.quadrature import gauss
 
 # %% ../../nbs/18_length.ipynb #1d8f3b26
-#| code-fold: true
 def _row(s, score_sd, least=1, most=100):
     "Length and standard deviation, cleaned; a length may exceed every integer."
     s = checks.number(s, "s", f"[{least}, ∞)", "pass a number of tokens")
@@ -58,7 +57,6 @@ def _log_lost(y):
     return np.where(y < -30, y, log(-expm1(-t)))
 
 # %% ../../nbs/18_length.ipynb #length-rate
-#| code-fold: true
 def _rate_left(x, τ):
     "log(−log b₀) where x ≤ 0, from 1 − b₀."
     peak = np.clip(0, x, x + τ**2)
@@ -103,7 +101,6 @@ class _Transform:
         return p*(self.ξ + shift/2) - exp(self.rate(self.ξ + shift))
 
 # %% ../../nbs/18_length.ipynb #length-power
-#| code-fold: true
 def _log_power(f, s):
     "log coefficients of θ, θ², … in (1 + Σ exp(fₘ) θᵐ)ˢ, (k, points)."
     if s < len(f):
@@ -124,7 +121,6 @@ def _log_product(f, s):
     return c[1:]
 
 # %% ../../nbs/18_length.ipynb #21263181
-#| code-fold: true
 def participation_moments(s: float, score_sd: float, k: int = 4, *,
                           logarithm: bool = False) -> np.ndarray:
     r"""Moments of the participation ratio $u$ of a row, by one-dimensional integrals.
@@ -174,7 +170,6 @@ def _positive(logs):
     return exp(logs)
 
 # %% ../../nbs/18_length.ipynb #933654d9
-#| code-fold: true
 def mean_entropy(s: float, score_sd: float) -> float:
     """Expected entropy of a row of s independent scores, by one-dimensional integrals.
 
@@ -222,7 +217,6 @@ def entropy(s: int, score_sd: float, mesh: Mesh = FINE
     return powers(τ, s, mesh, row_entropy).points()[1:]
 
 # %% ../../nbs/18_length.ipynb #9465667f
-#| code-fold: true
 def _pd_moments(α, count):
     "E uᵏ, k < count, for PD(α, 0) weights; α a Decimal."
     c = [Decimal(0), α*(1 - α)]
@@ -268,7 +262,6 @@ def _sticks(alpha, heads, size, rng, J=500):
     return (u + left**2*(1 - alpha)/(1 + J*alpha)).mean(0)
 
 # %% ../../nbs/18_length.ipynb #7f06bfce
-#| code-fold: true
 @lru_cache(64)
 def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     r"""The law of one output in the frozen phase: PD(α, 0) weights, $K = I$.
@@ -294,7 +287,6 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     return judged(rule(120), rule(90), heads, sample=partial(_sticks, α, heads))
 
 # %% ../../nbs/18_length.ipynb #52fadb5e
-#| code-fold: true
 def effective_alpha(s: float, score_sd: float) -> float:
     r"""$z_s/\tau$ with $s\,\bar\Phi(z_s)=1$: what replaces $1/\beta$ at finite s.
 
@@ -314,7 +306,6 @@ def effective_alpha(s: float, score_sd: float) -> float:
     return norm.isf(1/s)/τ
 
 # %% ../../nbs/18_length.ipynb #length-overlap
-#| code-fold: true
 def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     r"""Mean overlap $\mathbb{E}\sum_k A_{ik}A_{jk}$ of two rows of attention weights.
 
@@ -390,7 +381,6 @@ def _token(z, τ):
     return exp(z + τ**2/2 - exp(log_rate(z + τ**2))), exp(-rate), -expm1(-rate)
 
 # %% ../../nbs/18_length.ipynb #length-width-term
-#| code-fold: true
 def width_term(s: float, score_sd: float) -> float:
     r"""$\kappa$ in $\mathbb{E}v = \mathbb{E}u + \kappa/n + O(n^{-2})$.
 

@@ -43,7 +43,6 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
     return var*np.einsum("ik...,jk...->ij...", F, F)
 
 # %% ../../nbs/04_regimes.ipynb #e8077e78
-#| code-fold: true
 def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
                 rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     r"""Scores with $W^Q = W^K$, divided by n (section 2.2); constant for $n = \infty$.
@@ -93,7 +92,6 @@ def _tied_width(layer, width):
     return layer.check_width(width)
 
 # %% ../../nbs/04_regimes.ipynb #3b9df5e5
-#| code-fold: true
 def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     r"""The law of the outputs with $W^Q = W^K$ and scores divided by n (section 2.2).
 
@@ -143,7 +141,6 @@ def _tied_covariance(layer, tokens, n, size, g):
     return np.broadcast_to(S, (size, *S.shape[1:]))
 
 # %% ../../nbs/04_regimes.ipynb #ea7833d1
-#| code-fold: true
 DISTANCES = {"KL": kl_divergence, "TV": total_variation, "Hellinger": hellinger,
              "W1": wasserstein}
 
@@ -215,7 +212,6 @@ def _distances(law, gaussian, return_error):
     return {name: each(name, distance) for name, distance in DISTANCES.items()}
 
 # %% ../../nbs/04_regimes.ipynb #ba18ee03
-#| code-fold: true
 def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> Any:
     r"""$\Pr(|y| > k\sigma)$ of a symmetric law, $\sigma$ its standard deviation.
 
@@ -253,7 +249,6 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     return 2*p, 2*(dp + k*dσ*law.pdf(k*σ))
 
 # %% ../../nbs/04_regimes.ipynb #127034fe
-#| code-fold: true
 class Inflated:
     "Stand-in for a Generator: its normals are β times too wide, their log weight kept."
     def __init__(self, rng, β):
@@ -335,7 +330,6 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
     return mean_and_error(fold(sample, sums, draws, rng, executor=executor), draws)
 
 # %% ../../nbs/04_regimes.ipynb #ge-class
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class LimitErrorResult:
     """How far a layer is from its limit, and both from a Gaussian: `limit_error`.

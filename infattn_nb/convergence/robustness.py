@@ -22,7 +22,6 @@ from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
 
 # %% ../../nbs/17_robustness.ipynb #9c23d267
-#| code-fold: true
 def gaussian(rng: Generator, shape: tuple) -> np.ndarray:
     """Standard normal entries, as in the paper.
 
@@ -200,7 +199,6 @@ def _literal_width(layer, width):
     return int(layer.check_width(checks.width(width, finite=True)))
 
 # %% ../../nbs/17_robustness.ipynb #d871aa62
-#| code-fold: true
 def positions(layer: Attention, width: float = np.inf) -> np.ndarray:
     """How the law of the output depends on the position.
 
@@ -226,7 +224,6 @@ def positions(layer: Attention, width: float = np.inf) -> np.ndarray:
     return np.array([(law.std(), law.kurtosis()) for law in laws])
 
 # %% ../../nbs/17_robustness.ipynb #7ff2fbab
-#| code-fold: true
 def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
     r"""The relative position bias $-\lambda|i-j|$.
 
@@ -251,7 +248,6 @@ def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
     return 0. - checks.number(slope, "slope")*np.abs(i[:, None] - i)
 
 # %% ../../nbs/17_robustness.ipynb #13b69076
-#| code-fold: true
 def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     r"""$(1 - \rho) I + \rho\,\mathbf{1}\mathbf{1}^\top$.
 
@@ -279,7 +275,6 @@ def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     return (1 - ρ)*np.eye(s) + ρ
 
 # %% ../../nbs/17_robustness.ipynb #b11af895
-#| code-fold: true
 def cross_mask(queries: int, keys: int) -> np.ndarray:
     """The first sequence attends to the second, the second to itself.
 

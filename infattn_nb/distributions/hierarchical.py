@@ -27,7 +27,6 @@ from ..numerics.rng import mean_and_error, pieces
 from ..numerics.rng import seed_sequence, sums
 
 # %% ../../nbs/01_hierarchical.ipynb #eb3ace8a
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class HierarchicalGaussian:
     r"""The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random.
@@ -450,7 +449,6 @@ class HierarchicalGaussian:
         return ax
 
 # %% ../../nbs/01_hierarchical.ipynb #9d245c2b
-#| code-fold: true
 def _repeat(S, size, rng):
     return np.broadcast_to(S, (size, *S.shape))
 

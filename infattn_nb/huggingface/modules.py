@@ -453,7 +453,6 @@ def labels_of(tokens): # a number, or labels of one text or of several
     return several(tokens)
 
 # %% ../../nbs/66_modules.ipynb #co-refused
-#| code-fold: true
 def near(name, names): # what is given, and what there is -> the last words of a error
     "Did you mean …?"
     found = get_close_matches(str(name).lower(), names, 1, .7)
@@ -636,7 +635,6 @@ FAMILIES = {name: Family.of_section(**_section(name)) for name in _FILE["family"
 MODELS = [name for name in FAMILIES if name != "torch"] # those that have configs
 
 # %% ../../nbs/66_modules.ipynb #compt
-#| code-fold: true
 def alibi(heads, # H
           positions, # of the tokens, (s,)
          ): # (H, s, s), added to the scores
@@ -657,7 +655,6 @@ def windowed(tokens, # length of the text
     return np.tri(tokens, dtype=bool) & ~np.tri(tokens, k=-window, dtype=bool)
 
 # %% ../../nbs/66_modules.ipynb #mo-read
-#| code-fold: true
 REMEDY = "describe it with Transformer(…, blocks=[…])"
 
 class Reading(NamedTuple):
@@ -774,7 +771,6 @@ def _with_variances(block, values): # var_q, … -> number
     return altered(block, own, own)
 
 # %% ../../nbs/66_modules.ipynb #mo-torch
-#| code-fold: true
 class Recognised(NamedTuple):
     "The blocks of a module."
     kind: str # of FAMILIES
@@ -832,7 +828,6 @@ def _with_its_norms(fit):
     return fit[of_kinds.index(there)]
 
 # %% ../../nbs/66_modules.ipynb #mo-gpt2
-#| code-fold: true
 def parts_of(found, # Recognised
              block, # one of its blocks
              body, # the module that holds them
@@ -956,7 +951,6 @@ def _window(a):
     return None
 
 # %% ../../nbs/66_modules.ipynb #mo-rotary
-#| code-fold: true
 def _rotary(body, a, m):
     "Rotary positions of attention with heads of m coordinates."
     turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)
@@ -981,7 +975,6 @@ def _rotary(body, a, m):
     return Rotary(1., d/m, frequencies=tuple(θ))
 
 # %% ../../nbs/66_modules.ipynb #mo-array
-#| code-fold: true
 def as_array(x, # real numbers, of any precision
              name, # for the message
             ): # ndarray: A copy, float64
@@ -993,7 +986,6 @@ def as_array(x, # real numbers, of any precision
     return checks.real(x, name)
 
 # %% ../../nbs/66_modules.ipynb #mo-variances
-#| code-fold: true
 def variances_of(r, # the Parts of a block
                 ): # dict: "q", …, "b2": the two numbers
     "fan-in × mean square of the entries of every matrix, and its standard error."
@@ -1018,7 +1010,6 @@ def settled(variances, # what variances_of says of each block
     return settled
 
 # %% ../../nbs/66_modules.ipynb #mo-activation
-#| code-fold: true
 def activation_of(act, # what should be a function
                   like, # some tensor of the module
                  ): # Nonlinearity: one of ours
@@ -1040,7 +1031,6 @@ def _rounding(like):
     return 5e-2 if half else 1e-5
 
 # %% ../../nbs/66_modules.ipynb #mo-norms
-#| code-fold: true
 def norm_of(norms, # modules
             like, # some tensor of their block
            ): # Norm: of one kind and one ε
@@ -1070,7 +1060,6 @@ def _one_norm(module, like):
                   "gain is 1 + weight: its weight starts at 0)")
 
 # %% ../../nbs/66_modules.ipynb #mo-verified
-#| code-fold: true
 def verified(module, # as for read_module
              reading, # what it is read as
              own, # its Config, or None
@@ -1190,7 +1179,6 @@ def _embedded(reading, own, inputs, s):
     return [X if norm is None else norm.of_rows(X) for X in found]
 
 # %% ../../nbs/66_modules.ipynb #mo-roles
-#| code-fold: true
 def reading_by_roles(module, # of torch
                      s, # tokens
                      roles, # role -> a pattern of names, or several
@@ -1574,7 +1562,6 @@ def _check_embeddings(X, n):
                       "them; call module.eval() first")
 
 # %% ../../nbs/66_modules.ipynb #mo-masks
-#| code-fold: true
 def _of_torch(attn_mask, s):
     "What torch's mask allows, and what it adds to the scores: both may be None."
     if attn_mask is None:
@@ -1611,7 +1598,6 @@ def _masked(allowed, bias, a):
                 bias=a.bias if bias is None else bias)
 
 # %% ../../nbs/66_modules.ipynb #mo-unknown
-#| code-fold: true
 def _check_parts(block, tensors):
     "Reject parts of a block or numbers in it of which it is known that they act."
     harmless = _FILE["harmless"].split()
@@ -1641,7 +1627,6 @@ def _check_parts(block, tensors):
                           "of which nothing is known; it is left out")
 
 # %% ../../nbs/66_modules.ipynb #mo-check
-#| code-fold: true
 def _warn_of_training(module, read):
     "Copies, dropout; a spike, or weights that have learned."
     def warn(text):

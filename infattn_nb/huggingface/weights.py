@@ -127,7 +127,6 @@ def _widths(block, n):
                 **{"1": units, "2": int(n), "3": units})
 
 # %% ../../nbs/67_weights.ipynb #wt-source
-#| code-fold: true
 def source_of(t):
     "What it was read from, or a error."
     if t.source is None:
@@ -205,7 +204,6 @@ def _read(module, tokens):
             return None
 
 # %% ../../nbs/67_weights.ipynb #wt-folded
-#| code-fold: true
 def folded(t): # a Transformer
     "The same network with its factors in the weights, as `init_table` lists them."
     if t.source is None:
@@ -397,7 +395,6 @@ def _scales(t, fill):
     return np.repeat(std, fill.rows)
 
 # %% ../../nbs/67_weights.ipynb #wt-places
-#| code-fold: true
 _HEADS = re.compile(r"^(\w+\.)?(lm_head|embed_out|score|classifier|pooler|cls|"
                     r"qa_outputs)\b")
 

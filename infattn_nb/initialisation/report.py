@@ -52,7 +52,6 @@ from ..huggingface.weights import departures, folded, handles_of
 from ..transformer.network import Transformer, at_width
 
 # %% ../../nbs/24_report.ipynb #rp-measured
-#| code-fold: true
 JOBS = 16 # for each width, if there are as many networks
 _AFFORDABLE = 2**27 # numbers in the records of all networks of a width
 
@@ -153,7 +152,6 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
     return Measured(finite, limit, cosine, entropy, pattern, alone, raw, forward)
 
 # %% ../../nbs/24_report.ipynb #rp-pattern
-#| code-fold: true
 def most_focused(t, n, seed) -> Pattern | None: # None without attention
     "The weights of the head of one network that looks at the fewest tokens."
     rng = default_rng(seed)
@@ -172,7 +170,6 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
     return min(found, key=itemgetter(0), default=(1., None))[1]
 
 # %% ../../nbs/24_report.ipynb #rpalone
-#| code-fold: true
 DRAWS = 2**15 # of each of the two laws
 
 def first_layer(t, n, seed, executor=None) -> Alone | None: # None: of another kind
@@ -236,7 +233,6 @@ def standing(value, # of this network
                     f"initialises it: {shown}")
 
 # %% ../../nbs/24_report.ipynb #rp-verdicts
-#| code-fold: true
 def blocks_said(which) -> str: # boolean, (L,)
     "Numbers of blocks as one says them: block 3, blocks 2–12, every block."
     L = len(which)
@@ -272,7 +268,6 @@ def rounded(n) -> str:
     return f"{round(n, -digits):,.0f}"
 
 # %% ../../nbs/24_report.ipynb #rpadvice
-#| code-fold: true
 _SMALLER = (.7, .5, .3, .2, .1, .05, .02, .01)
 _LARGER = (1.5, 2., 3., 5., 10., 20., 50., 100.)
 _MOST_TRIED = 4 # of them, by bisection
@@ -589,7 +584,6 @@ class Scores(Panel):
         ax.legend(loc=self.corner(ax))
 
 # %% ../../nbs/24_report.ipynb #rg-list
-#| code-fold: true
 class Widths(Panel):
     title = "Would a wider network differ less?"
 
@@ -744,7 +738,6 @@ def _made_with(r):
     return ", ".join(f"{name} {version}" for name, version in r.versions.items())
 
 # %% ../../nbs/24_report.ipynb #rg-html
-#| code-fold: true
 def _picture(panel, r):
     "A panel, drawn for a light page and for a dark one."
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -261,7 +261,6 @@ def _embedded(t, square):
     return replace(t, cov=square*t.cov, mean=factor*t.mean, embeddings=given)
 
 # %% ../../nbs/83_scan.ipynb #ru-gpt2
-#| code-fold: true
 @_rule("GPT-2")
 def _gpt2(t, width):
     "Weights in front of a sum over the root of the number of branches."
@@ -313,7 +312,6 @@ def _depth_mup(t, width):
     return t.altered(of_heads, None, lambda b: dict(branch_scale=b.branch_scale/deep))
 
 # %% ../../nbs/83_scan.ipynb #ru-dslm
-#| code-fold: true
 @_rule("DeepScaleLM")
 def _deepscale(t, width):
     "Skip and branch of squares that sum to one, branches of unit variance."
@@ -773,7 +771,6 @@ def _measured(t, width, size, seed, readout):
         return measures(t, diagnose(t, g))
 
 # %% ../../nbs/83_scan.ipynb #sn-checked
-#| code-fold: true
 def _factors(given, name):
     "An axis of the grid."
     return _once(checks.number(x, name, "(0, ∞)", "pass e.g. [.1, .3, 1]")
@@ -792,7 +789,6 @@ def _several(given, name, example=""):
     return items
 
 # %% ../../nbs/83_scan.ipynb #sn-draw
-#| code-fold: true
 MARKS = dict(zip(RULES, "os^Dv"))
 
 def _panel(ax, rows):

@@ -27,7 +27,6 @@ from ..numerics.output import lines, own_axes
 from ..numerics.rng import Rng
 
 # %% ../../nbs/28_training.ipynb #classcode
-#| code-fold: true
 def _reject_numbers(model):
     "There are no probabilities without classes."
     if not model._classifies():
@@ -474,7 +473,6 @@ class AttentionDescent(Estimator):
         return suited(self, X, self.n_features_in_)
 
 # %% ../../nbs/28_training.ipynb #classchecks
-#| code-fold: true
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model

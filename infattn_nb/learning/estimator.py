@@ -23,7 +23,6 @@ from ..numerics.rng import Size
 from ..numerics.rng import seed_sequence
 
 # %% ../../nbs/76_sequences.ipynb #sequences-cell
-#| code-fold: true
 class Sequences(NamedTuple):
     "P sequences in one array."
     tokens: np.ndarray # (P, s, d), zeros after the end of each
@@ -50,7 +49,6 @@ def padded(arrays): # [(s_p, d), …]
     return Sequences(tokens, lengths)
 
 # %% ../../nbs/76_sequences.ipynb #door
-#| code-fold: true
 def sequences(X): # array (P, s, d) or list of (s_p, d)
     "Clean sequences, or TypeError or ValueError in one sentence."
     reject_foreign(X)
@@ -148,7 +146,6 @@ def weights_of_score(weights, Q): # (Q,)
     return w
 
 # %% ../../nbs/76_sequences.ipynb #embed
-#| code-fold: true
 def embed_features(X: Any, query_scale: float = 1.) -> np.ndarray:
     """Rows of a table as tokens: each feature's value times a vector of its own.
 
@@ -173,7 +170,6 @@ def embed_features(X: Any, query_scale: float = 1.) -> np.ndarray:
     return tokens
 
 # %% ../../nbs/76_sequences.ipynb #patchescode
-#| code-fold: true
 def patches(images: Any, size: Size = 2, position_scale: float = 1., *,
             query_scale: float = 0., shape: tuple | None = None) -> np.ndarray:
     """Images as tokens: patches, row by row, and where each lies.

@@ -42,7 +42,6 @@ def complete(known, # latents (a, c, H, M)
     return z
 
 # %% ../../nbs/71_likelihood.ipynb #0b32d8b6
-#| code-fold: true
 FARTHEST = 8.5 # normal quantiles of the spline reach so far
 
 @lru_cache(256)
@@ -92,7 +91,6 @@ def bartlett_pullback(z, df, dT): # (q, c, ...)
     return dz/np.sqrt(df)
 
 # %% ../../nbs/71_likelihood.ipynb #c2d393cb
-#| code-fold: true
 class View(NamedTuple):
     "What a layer sees of P sequences."
     readout: np.ndarray # weights of the R rows read out, (P, R)
@@ -159,7 +157,6 @@ class Layer:
         return View(weights, hidden, asking @ Uq, X.tokens @ Uk, X.tokens @ Uv)
 
 # %% ../../nbs/71_likelihood.ipynb #rows
-#| code-fold: true
 def rows_read(X, readout): # positions (P, R), their weights (P, R)
     "Which rows are read out; a mean is over the tokens that are there."
     P, s, _ = X.tokens.shape
@@ -184,7 +181,6 @@ def visible(mask, s): # boolean (s, s)
     return checks.mask(mask, s)
 
 # %% ../../nbs/71_likelihood.ipynb #8a5464aa
-#| code-fold: true
 def training_layer(X, # training Sequences
                    heads=1, # H
                    width=np.inf, # n in [1, ∞]
@@ -327,7 +323,6 @@ def scores_back(layer, view, A, dseen): # (a, b, HM)
     return (queries.T @ asked.reshape(P*R, b*HM)).reshape(a, b, HM)
 
 # %% ../../nbs/71_likelihood.ipynb #inversecode
-#| code-fold: true
 SMALL = 8 # rows of a triangle that is inverted at once
 
 def inverse_of_triangle(L): # lower triangular (M, n, n)
@@ -389,7 +384,6 @@ def gaussian_fit(Φ, # features (M, P, k)
     return Fit(ℓ, by_features, by_noise)
 
 # %% ../../nbs/71_likelihood.ipynb #whole
-#| code-fold: true
 CACHED = 2**17 # numbers of a piece; of larger ones the memory costs more than the work
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,6 @@ from ..numerics.output import own_axes, pattern, points
 from ..numerics.rng import Rng, seed_sequence
 
 # %% ../../nbs/26_learning.ipynb #c6c68b25
-#| code-fold: true
 def make_recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
            noise: float = .1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Associative recall: (key, value) in random order, then a key; y is its value.
@@ -63,7 +62,6 @@ def make_recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float =
     return X, y, answer
 
 # %% ../../nbs/26_learning.ipynb #41a9edc8
-#| code-fold: true
 @dataclass(repr=False, eq=False)
 class AttentionRegressor(Estimator):
     """Bayesian regression by one attention layer of any width, at initialisation.
@@ -379,7 +377,6 @@ class AttentionRegressor(Estimator):
         return fitted(self, X.take(slice(0, 0)), np.zeros(0)), X
 
 # %% ../../nbs/26_learning.ipynb #6cadddd5
-#| code-fold: true
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model

@@ -284,7 +284,6 @@ def started(heads, # InfiniteHeads
 
 
 # %% ../../nbs/94_trained.ipynb #startcode
-#| code-fold: true
 MOST = 2**27 # numbers of all networks together, at most: a gigabyte
 
 def afford(model, numbers):
@@ -374,7 +373,6 @@ def _numpy(tensor):
     return tensor.detach().cpu().double().numpy()
 
 # %% ../../nbs/94_trained.ipynb #answerscode
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Trained:
     "Finitely many heads in one layer or in many, before and after."
@@ -447,7 +445,6 @@ class KernelModel:
 
 
 # %% ../../nbs/94_trained.ipynb #fitcode
-#| code-fold: true
 class Start(NamedTuple):
     "A problem, and the networks that will be trained on it."
     layer: object # Layer or Depth

@@ -52,7 +52,6 @@ def _reads_all(h):
     return isinstance(h, (MatMul, Score)) or h.reads_all
 
 # %% ../../nbs/10_finite.ipynb #3040aaf6
-#| code-fold: true
 class Run:
     "Draws of everything in `past`, b at a time: {vector: (b, rows), score: (b, 1)}."
     def __init__(self, past, # vectors and scores in the order of writing
@@ -92,7 +91,6 @@ class Run:
         return self.width*sum(lengths)
 
 # %% ../../nbs/10_finite.ipynb #c97cfd68
-#| code-fold: true
 def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1,
              rng: Rng = None, coords: int | None = None, scores: Scores | None = None,
              dense: bool = False, executor: Executor | None = None) -> Any:
@@ -176,7 +174,6 @@ def _kept(run, keep, size, g):
     return by_pieces(lambda b: keep(run.draw(b, g)), size, most)
 
 # %% ../../nbs/10_finite.ipynb #58bb17f1
-#| code-fold: true
 def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
          rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
     r"""Draws of the second moments $\frac1n (h^i)^\top h^j$ over the n coordinates.
@@ -223,7 +220,6 @@ def _second_moments(vectors, value):
     return X @ X.mT/X.shape[2]
 
 # %% ../../nbs/10_finite.ipynb #42b027ee
-#| code-fold: true
 class ProgramTokens(TokenLaw):
     "Vectors of a program as tokens; AssumptionError for one that the theorem excludes."
     activation = None

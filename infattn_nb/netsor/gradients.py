@@ -26,7 +26,6 @@ from .program import Program, Vectors
 from .score_paths import BATCHES, Paths
 
 # %% ../../nbs/59_tangents.ipynb #gr-finite
-#| code-fold: true
 def finite_tangents(plan, networks, states): # (b, k), {matrix: (b, k, k)}, values
     "Outputs, and the tangent kernel matrix by matrix, of b networks."
     value, met = networks.forward(states)
@@ -95,7 +94,6 @@ def _piecewise(plan, sample, size, rng):
     return by_pieces(lambda b: sample(plan, b, rng), size, most)
 
 # %% ../../nbs/59_tangents.ipynb #gr-limit
-#| code-fold: true
 class Tangents:
     "The recursion of a program without random scores, for some outputs."
     def __init__(self, program, outputs, rng=0):
@@ -234,7 +232,6 @@ def _multiplied(*x):
     return reduce(np.multiply, x)
 
 # %% ../../nbs/59_tangents.ipynb #gr-result
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class ProgramGradients:
     """Outputs of networks, and how they answer to the weights: see `gradients`.
@@ -294,7 +291,6 @@ class ProgramGradients:
                 f"{np.diag(sizes).mean():.4g}, of {len(self.by_matrix)} matrices)")
 
 # %% ../../nbs/59_tangents.ipynb #gr-gradients
-#| code-fold: true
 def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
               size: Size = 1, rng: Rng = None, dense: bool | None = None,
               executor: Executor | None = None) -> ProgramGradients:

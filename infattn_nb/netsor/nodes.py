@@ -21,7 +21,6 @@ from ..nonlinearities import Nonlinearity, meet, partials
 from ..nonlinearities import softmax, step
 
 # %% ../../nbs/52_vectors.ipynb #94663eac
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Vector:
     "A vector of a program: where it comes from, not its value."
@@ -71,7 +70,6 @@ def factor(c):
     return checks.number(c, "factor", remedy="for two vectors write `times(g, h)`")
 
 # %% ../../nbs/52_vectors.ipynb #1f2560f4
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Input(Vector):
     "An initial vector: number k of a group with coordinates N(mean, cov) (2.1 (ii))."
@@ -167,7 +165,6 @@ def _row(scores):
     return np.concatenate(np.broadcast_arrays(*scores), axis=-1)
 
 # %% ../../nbs/52_vectors.ipynb #0f8779df
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Score:
     r"$q^\top k/\sqrt m$ or, if `linear`, $q^\top k/m$, for length m (eq. (2))."
@@ -227,7 +224,6 @@ class Inputs:
     mean: np.ndarray # (k,)
 
 # %% ../../nbs/52_vectors.ipynb #vec00015
-#| code-fold: true
 def fraction(rows):
     "An exact fraction of the width: 1/3 and .333… alike."
     try:
@@ -333,7 +329,6 @@ def called(fn):
     return getattr(fn, "__name__", "φ")
 
 # %% ../../nbs/52_vectors.ipynb #2ce5630d
-#| code-fold: true
 def apply(node, # Nonlin, Linear, Attend or Normalize
           value, # {vector: array (..., m), score: array (..., 1)}
          ): # array (..., m)
@@ -427,7 +422,6 @@ class AssumptionWarning(UserWarning):
         self.clause = clause
 
 # %% ../../nbs/52_vectors.ipynb #asm00010
-#| code-fold: true
 def violations(program, # Program
                name, # vector or score -> its name
               ): # iterator over AssumptionErrors
@@ -460,7 +454,6 @@ def _neither_query_nor_key(program):
     return astray
 
 # %% ../../nbs/52_vectors.ipynb #asm00013
-#| code-fold: true
 def remarks(program, # Program
             name, # vector or score -> its name
            ): # iterator over AssumptionWarnings
@@ -503,7 +496,6 @@ def _after_random_scores(program):
     return after
 
 # %% ../../nbs/52_vectors.ipynb #onecode
-#| code-fold: true
 def in_one(found, # AssumptionWarnings of a program, one at least
           ): # AssumptionWarning
     "All remarks in one warning: places with the same remark are named together."

@@ -25,7 +25,6 @@ from .nodes import check_nonlinearity, describe, factor, fraction
 from .nodes import length_text, names
 
 # %% ../../nbs/07_netsor.ipynb #29c3a10f
-#| code-fold: true
 Vectors = Vector | Iterable[Vector] # one vector, or some
 Scores = Score | Iterable[Score]
 

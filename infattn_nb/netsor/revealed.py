@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 # %% ../../nbs/56_revealed.ipynb #re-known
-#| code-fold: true
 SAME = 1e-10 # share of a vector that counts as nothing new
 CLEAR = 1e-3 # eigenvalues from which a direction is taken at once
 
@@ -84,7 +83,6 @@ def new_directions(rest, # (b, k, c): what is left of some vectors, orthogonal t
     return (P*scale[:, None]).mT[:, some] @ E
 
 # %% ../../nbs/56_revealed.ipynb #re-state
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class State:
     "A trained matrix κW₀ + UᵀCV, and its velocity or momentum νW₀ + UᵀMV."
@@ -137,7 +135,6 @@ def polar(B, floor=1e-5):
     return (P*alive[:, None]) @ Q
 
 # %% ../../nbs/56_revealed.ipynb #re-kinds
-#| code-fold: true
 class Explicit:
     "b random matrices (r, c), drawn."
     def __init__(self, W):

@@ -157,7 +157,6 @@ class ScoreState:
     rest: dict = field(default_factory=dict) # its standard deviation given them
 
 # %% ../../nbs/55_paths.ipynb #99a89a16
-#| code-fold: true
 BATCHES = 16
 FEW_NODES = 2**12 # of Mehler's series for each of many pairs
 MANY_NODES = 2**14 # … for few

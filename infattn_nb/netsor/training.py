@@ -29,7 +29,6 @@ from .program import Program
 from .revealed import crowded, descended, orthogonalised
 
 # %% ../../nbs/60_program_training.ipynb #pt-step
-#| code-fold: true
 class Task(NamedTuple):
     "What all networks share."
     plan: PassPlan
@@ -119,7 +118,6 @@ def later_states(task, networks, states, pairs): # {matrix: State}
     return later
 
 # %% ../../nbs/60_program_training.ipynb #pt-memory
-#| code-fold: true
 SPEED = 2e9 # multiplications a second, roughly, of one processor
 
 class Needs(NamedTuple):
@@ -158,7 +156,6 @@ def memory_of_the_machine():
         return np.inf
 
 # %% ../../nbs/60_program_training.ipynb #pt-training
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Training:
     """ProgramNetworks that were trained: see `train`.
@@ -359,7 +356,6 @@ class Training:
                 f"steps, median loss {start:.3g} → {end:.3g}{stopped})")
 
 # %% ../../nbs/60_program_training.ipynb #pt-run
-#| code-fold: true
 TOO_LARGE = 1e6 # times the loss at the start: the run has diverged
 
 class Step(NamedTuple):
@@ -439,7 +435,6 @@ def _check_loss(task, record):
         checks.reject("rate", "keep the loss bounded", got, "pass a smaller one")
 
 # %% ../../nbs/60_program_training.ipynb #pt-train
-#| code-fold: true
 def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           steps: int = 100, rate: float | None = None, momentum: float = 0.,
           weight_decay: float = 0., loss: Any = "squared",

@@ -18,7 +18,6 @@ from scipy.stats import norm, qmc
 from . import checks
 
 # %% ../../nbs/43_quadrature.ipynb #85c6a17b
-#| code-fold: true
 def jacobi(x, # points, shape (..., N)
            w, # weights, same shape
            m=80, # size
@@ -52,13 +51,11 @@ def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
     return x, np.where(w > floor, w, 0.)
 
 # %% ../../nbs/43_quadrature.ipynb #14c21ca3
-#| code-fold: true
 def root_det(a, b, c): # variances and covariance
     "√(ab − c²), exactly 0 for a = b = |c|."
     return np.sqrt(np.maximum(a*b - c*c, 0.))
 
 # %% ../../nbs/43_quadrature.ipynb #98f5cb55
-#| code-fold: true
 @lru_cache(8)
 def hermite(nodes, degree, cut=13.):
     "Nodes x, root weights √(φ(x) dx), and hₖ(x)√(φ(x) dx) for k < degree."
@@ -86,7 +83,6 @@ def _panels(nodes, cut, each=16):
 def _dot(x, y): return np.einsum("...k,...k->...", x, y)
 
 # %% ../../nbs/43_quadrature.ipynb #5322b682
-#| code-fold: true
 def blockwise(size):
     "Let a rule for flat a, b, c take any shape, `size` pairs at a time."
     def decorate(rule):
@@ -103,7 +99,6 @@ def blockwise(size):
     return decorate
 
 # %% ../../nbs/43_quadrature.ipynb #afde3870
-#| code-fold: true
 def _series(F, G, P, Q, a, b, c, power):
     "Mehler's series of coefficients P, Q, its tail matched at ρ = ±1; and |ρ|^degree."
     degree = P.shape[1]
@@ -130,7 +125,6 @@ def _mehler(fn, a, b, c, nodes, degree=400):
     return value, left
 
 # %% ../../nbs/43_quadrature.ipynb #c00d8f46
-#| code-fold: true
 @blockwise(512)
 def _three_grids(a, b, c, fn, grids=(4096, 3552, 3200)): # multiples of 32
     m, left = np.moveaxis([_mehler(fn, a, b, c, n) for n in grids], 1, 0)
@@ -166,7 +160,6 @@ def _covary(*abc):
     return a, b, c
 
 # %% ../../nbs/43_quadrature.ipynb #11d57a3d
-#| code-fold: true
 def cross_moment(f, g, # functions of an array
                  mean, # of U and V, broadcastable pair
                  a, b, c, # Var U, Var V, Cov(U, V); c² ≤ ab up to rounding
@@ -179,7 +172,6 @@ def cross_moment(f, g, # functions of an array
     return _series(F, G, F @ H.T, G @ H.T, a, b, c, 1)[0]
 
 # %% ../../nbs/43_quadrature.ipynb #seriescode
-#| code-fold: true
 RULES = (40, 24, 8.), (72, 48, 9.), (160, 128, 11.), (4096, 400, 13.)
 
 def correlation(a, b, c):
@@ -239,7 +231,6 @@ def series(f, # (√v x, x) -> array (functions, ..., nodes)
 
 
 # %% ../../nbs/43_quadrature.ipynb #a2f9be5b
-#| code-fold: true
 def _ball_grid(steps, shift, R, centre):
     "Trapezoid rule for N(0, I) on a ball: g = c + t³/(4 + t²), t equally spaced."
     g = np.zeros((0, 1))
@@ -279,7 +270,6 @@ def _sobol(r, seed):
     return sobol_normals(r, n, seed).T, np.ones(n)
 
 # %% ../../nbs/43_quadrature.ipynb #77921e77
-#| code-fold: true
 def _grid_step(r, span, N, R):
     "The step with which N points fill the ball."
     ball = np.exp(r/2*np.log(np.pi) - gammaln(r/2 + 1))
@@ -304,7 +294,6 @@ def normal_nodes(u, # function of g (r, N)
     return [(u(g), w) for g, w in points]
 
 # %% ../../nbs/43_quadrature.ipynb #6a668b3a
-#| code-fold: true
 def line(σ, # scale
          a=1e-4, # relative size of the smallest node
          step=.2, # in t

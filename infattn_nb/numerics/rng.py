@@ -29,7 +29,6 @@ from scipy.stats import qmc
 from . import checks
 
 # %% ../../nbs/41_sampling.ipynb #71b63863
-#| code-fold: true
 Rng = int | SeedSequence | Generator | None # where random numbers come from
 Size = int | tuple[int, ...] # a number of samples, or a shape
 
@@ -81,7 +80,6 @@ _untouched = np.empty(2**21) # a piece of 16 MB
 del _untouched
 
 # %% ../../nbs/41_sampling.ipynb #d8053464
-#| code-fold: true
 _here = local() # .stop: the Event that ends the task of this thread early
 
 def pieces(total, # number of things
@@ -184,7 +182,6 @@ def _in_a_worker():
     return current_thread() is not main_thread() or parent_process() is not None
 
 # %% ../../nbs/41_sampling.ipynb #f2b3a669
-#| code-fold: true
 def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None, *,
          executor: Executor | None = None) -> Any:
     """Draw in blocks of `BLOCK` samples, block k from the k-th child of `rng`.
@@ -251,7 +248,6 @@ def _counted(y, number):
     return y
 
 # %% ../../nbs/41_sampling.ipynb #b78f1988
-#| code-fold: true
 def fold(sample: Callable[[int, Generator], np.ndarray],
          statistic: Callable[[np.ndarray], Any], size: int, rng: Rng = None, *,
          combine: Callable[[Any, Any], Any] = add,
@@ -299,7 +295,6 @@ def _statistic(statistic, sample, number, seed):
     return statistic(x)
 
 # %% ../../nbs/41_sampling.ipynb #sumscode
-#| code-fold: true
 def sums(x, # block of samples, first axis
         ): # (2, …)
     "Sums of x and of its squares: a statistic for `fold`."
@@ -313,7 +308,6 @@ def mean_and_error(sums, # of x and of its squares
     return mean, np.sqrt(np.maximum(square - mean**2, 0)/(size - 1))
 
 # %% ../../nbs/41_sampling.ipynb #barcode
-#| code-fold: true
 class Unfailing:
     "A stream to which nothing written can raise: it falls silent instead."
     def __init__(self, stream):
@@ -362,7 +356,6 @@ class Streams(NamedTuple):
         return cls(*rng.spawn(3))
 
 # %% ../../nbs/41_sampling.ipynb #standin2
-#| code-fold: true
 class Quasi:
     "What the recipe asks of a Generator, from a scrambled Sobol sequence."
     def __init__(self, dim, size, seed):
@@ -386,7 +379,6 @@ class Quasi:
             out[...] = ndtri(self._uniform(out.shape))
 
 # %% ../../nbs/41_sampling.ipynb #627d1f52
-#| code-fold: true
 class Mirror:
     "Stand-in for a Generator: sign = −1 turns round what vanishes as n → ∞."
     def __init__(self, rng, sign):
@@ -419,7 +411,6 @@ class Mirror:
         return self.rng.standard_gamma(shape)
 
 # %% ../../nbs/41_sampling.ipynb #threecode
-#| code-fold: true
 class Mirrored:
     """Stand-in for a Generator: a draw, its mirror image, its value at infinite width.
 

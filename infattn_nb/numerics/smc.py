@@ -19,7 +19,6 @@ from scipy.special import logsumexp
 from .rng import in_order, progress_bar, seed_sequence
 
 # %% ../../nbs/70_particles.ipynb #cloud-cell
-#| code-fold: true
 class Cloud(NamedTuple):
     "Particles, one in each column, and what the target says of them."
     latents: np.ndarray # (dim, M)
@@ -42,7 +41,6 @@ def cloud_at(latents, # (dim, M)
     return Cloud(latents, *target(latents))
 
 # %% ../../nbs/70_particles.ipynb #groups
-#| code-fold: true
 GROUPS = 4 # of particles
 PSEUDO = 50 # observations of the identity that each metric begins with
 LARGEST = 256 # coordinates with a full metric; more get a diagonal one
@@ -74,7 +72,6 @@ def rows_of(blocks): # [slice, …]
     return [slice(end - n, end) for end, n in zip(ends, lengths)]
 
 # %% ../../nbs/70_particles.ipynb #metriccode
-#| code-fold: true
 class Metric(NamedTuple):
     "Linear maps that make the target round: one for each group and block."
     groups: list # slices of particles
@@ -152,7 +149,6 @@ def hamiltonian_move(cloud, target, β, step, steps, metric, rng):
     return cloud.where(rng.random(M) < chance, proposed), chance.mean()
 
 # %% ../../nbs/70_particles.ipynb #refresh-cell
-#| code-fold: true
 class Moves(NamedTuple):
     "How the particles are moved at each rung."
     number: int # of moves
@@ -175,7 +171,6 @@ def refresh(cloud, # Cloud
     return cloud, step
 
 # %% ../../nbs/70_particles.ipynb #487d54a2
-#| code-fold: true
 def kept(δ, ℓ): # rise in β, log likelihoods (M,)
     r"Effective fraction of the particles under the weights $e^{\delta\ell}$."
     w = np.exp(δ*(ℓ - ℓ.max()))
@@ -204,7 +199,6 @@ def systematic(w, # weights ≥ 0, (M,)
     return np.searchsorted(steps/steps[-1], (np.arange(size) + rng.random())/size)
 
 # %% ../../nbs/70_particles.ipynb #cfa2879b
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Island:
     "A cloud that has arrived."
@@ -244,7 +238,6 @@ def climb(target, # latents (dim, M) -> log likelihoods (M,), gradients (dim, M)
                   np.array(ladder))
 
 # %% ../../nbs/70_particles.ipynb #9a2d5165
-#| code-fold: true
 def islands(target, # picklable for processes
             dim, # of the latents
             number=4, # of islands

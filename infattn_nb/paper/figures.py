@@ -452,7 +452,6 @@ def names_of(only, # None, "fig1a,fig2b" or a list
     return [n for n in PLANS if n in names]
 
 # %% ../../nbs/06_experiments.ipynb #d8f1b20c
-#| code-fold: true
 def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
           workers: Any = None, executor: Executor | None = None, blocks: Any = None,
           keep: Any = lambda cell: True) -> Any:

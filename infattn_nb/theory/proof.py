@@ -58,7 +58,6 @@ def averaged_constant(order: float, constant: float, moment: float) -> float:
     return constant*max(1 + 2*c*moment, c)
 
 # %% ../../nbs/15_proof.ipynb #d597bcc1
-#| code-fold: true
 def _conditional_variances(layer, i, n, size, g):
     "(v_n, v) of output i for draws of scores and Gram matrices of width n, (2, size)."
     streams = Streams.of(g)
@@ -74,7 +73,6 @@ def _conditional_variances(layer, i, n, size, g):
     return layer.var_o*layer.var_v/layer.heads*np.array([v_n, v])
 
 # %% ../../nbs/15_proof.ipynb #ca154714
-#| code-fold: true
 def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
     r"""$\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$ (Theorem 3).
 
@@ -121,7 +119,6 @@ def _elementwise(psi):
     return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi)
 
 # %% ../../nbs/15_proof.ipynb #5345e59d
-#| code-fold: true
 def _parts_of_block(layer, psi, f, df, n, i, control, size, g):
     "Draws whose means are I_n and II_n, (size, 2), with or without control variate."
     matrices, coordinates = g.bit_generator.seed_seq.spawn(2)
@@ -156,7 +153,6 @@ def _coordinate_averages(psi, v, n, rng):
     return F
 
 # %% ../../nbs/15_proof.ipynb #8fea972f
-#| code-fold: true
 def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: float, *,
           i: int = 0, draws: int = 2**13, rng: Rng = None,
           executor: Executor | None = None, control: bool = True,

@@ -23,7 +23,6 @@ def _softmax_weight(*p, j):
     return softmax(np.stack(np.broadcast_arrays(*p)), axis=0)[j]
 
 # %% ../../nbs/12_growth.ipynb #32860a50
-#| code-fold: true
 def softmax_weight(s: int, j: int = 0) -> Nonlinearity:
     r"""The weight $\mathrm{SoftMax}(p)_j$, with Lipschitz constant $\sqrt2/4$.
 
@@ -49,7 +48,6 @@ def softmax_weight(s: int, j: int = 0) -> Nonlinearity:
     return Nonlinearity(fn, f"softmax_weight({s}, {j})", 1, 2**.5/12, 1., arity=s)
 
 # %% ../../nbs/12_growth.ipynb #467c7d0a
-#| code-fold: true
 KEPT = 64 # points that have offspring
 
 def attack(ratio, # takes points (dim, m), returns m numbers that should not exceed 1
@@ -106,7 +104,6 @@ def _ends(reach):
     return ends
 
 # %% ../../nbs/12_growth.ipynb #78b5e3fd
-#| code-fold: true
 def break_pseudo_lipschitz(phi: Callable, order: float | None = None,
                            constant: float | None = None, *, arity: int | None = None,
                            **options: Any) -> tuple[float, np.ndarray, np.ndarray]:
@@ -176,7 +173,6 @@ def _defined(phi, x):
     return f
 
 # %% ../../nbs/12_growth.ipynb #b4ee6170
-#| code-fold: true
 def growth(phi: Nonlinearity) -> float:
     r"""$A = |\phi(0)| + 3C$ with $|\phi(x)| \le A\,(1 + \|x\|^d)$, a bound of ours.
 
@@ -237,7 +233,6 @@ def _raised(f, d):
     return f.constant if f.order == d else 3*f.constant
 
 # %% ../../nbs/12_growth.ipynb #04a43035
-#| code-fold: true
 def product(phi: Nonlinearity, psi: Nonlinearity) -> Nonlinearity:
     r"""$x \mapsto \phi(x)\,\psi(x)$ with its order, constant and bound (Proposition 6).
 
@@ -277,7 +272,6 @@ def _product_claim(phi, psi, bounded):
     return phi.order + psi.order, C
 
 # %% ../../nbs/12_growth.ipynb #12113143
-#| code-fold: true
 def compose(phi: Nonlinearity, *psis: Nonlinearity) -> Nonlinearity:
     r"""$\phi(\psi_1(x), \dots, \psi_k(x))$ with order, constant, bound (Proposition 6).
 

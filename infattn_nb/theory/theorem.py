@@ -23,7 +23,6 @@ from ..netsor.nodes import Input, MatMul, Nonlin, Score, Vector, apply
 from ..netsor.program import Program, Vectors
 
 # %% ../../nbs/14_theorem.ipynb #bb4f7c22
-#| code-fold: true
 def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
              size: int = 1, rng: Rng = None, executor: Executor | None = None,
              ) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +74,6 @@ def _nonlinearity(psi, k):
     return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi, arity=k)
 
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
-#| code-fold: true
 def conditional_average(program: Program, psi: Callable, h: Vectors, scores: ArrayLike,
                         *, rng: Rng = 0) -> np.ndarray:
     r"""$\mathbb{E}[\psi(Z^{h^1}, \dots, Z^{h^k}) \mid p^\circ = p]$ (Theorem 1).
@@ -116,7 +114,6 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
     return limit(extended, paths=16).given(scores, rng).mean([node])[:, 0]
 
 # %% ../../nbs/14_theorem.ipynb #ef5c5663
-#| code-fold: true
 def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: float, *,
            size: int = 1, rng: Rng = None, executor: Executor | None = None,
            ) -> tuple[np.ndarray, np.ndarray]:

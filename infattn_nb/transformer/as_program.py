@@ -17,7 +17,6 @@ from ..netsor.nodes import fraction
 from ..netsor.program import Program
 
 # %% ../../nbs/65_as_program.ipynb #ap-bias
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class BiasedSoftmax:
     "Softmax of scores plus constants, as ALiBi has them."
@@ -34,7 +33,6 @@ class BiasedSoftmax:
         return "BiasedSoftmax"
 
 # %% ../../nbs/65_as_program.ipynb #ap-branches
-#| code-fold: true
 def attention_branch(p, l, branch, width, texts, u):
     "Outputs of the attention of block l for tokens u."
     H = branch.heads
@@ -93,7 +91,6 @@ def mlp_branch(p, l, branch, u):
     return y
 
 # %% ../../nbs/65_as_program.ipynb #ap-write
-#| code-fold: true
 READOUTS = "last", "mean"
 
 def write_transformer(network, texts=None, readout="last"): # Program, [Output, …]

@@ -46,7 +46,6 @@ class Overflow(ValueError, ArithmeticError):
     "Scores beyond what floating point holds."
 
 # %% ../../nbs/62_heads.ipynb #bl-layout
-#| code-fold: true
 def _by_head(X, h):
     "(b, key, (head, query)) as it lies in memory -> (b, head, query, key), a view."
     b, k, _ = X.shape
@@ -74,7 +73,6 @@ def over_queries(X, Y):
     return X.reshape(b, -1, X.shape[-1]).mT @ Y.reshape(b, -1, Y.shape[-1])
 
 # %% ../../nbs/62_heads.ipynb #bl-attention
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfAttention(Branch):
     r"""Attention of a block: scores, weights, values, and the matrix that ends it.
@@ -581,7 +579,6 @@ class SelfAttention(Branch):
                           "let it attend to itself")
 
 # %% ../../nbs/62_heads.ipynb #bl-weights
-#| code-fold: true
 def _bilinear(left, N, R, h):
     "left N Rᵀ of h heads, (b, head, query, key), from N (b, (key, head), query)."
     b, s, q = R.shape

@@ -20,7 +20,6 @@ from ..numerics import checks
 from ..numerics.linalg import bartlett
 
 # %% ../../nbs/19_blocks.ipynb #bl-block
-#| code-fold: true
 class Step(NamedTuple):
     "One residual sum of b networks: what the branches saw, added, and what came out."
     x: Stream # before
@@ -258,7 +257,6 @@ def altered(block, attention=None, feedforward=None, itself=None):
     return replace(block, **own)
 
 # %% ../../nbs/19_blocks.ipynb #bl-sum
-#| code-fold: true
 def _together(past, along, cov, rng):
     "What went past the branch, and what came through it: independent beyond the frame."
     n = past.n

@@ -391,7 +391,6 @@ class Transformer(Network):
                     break_long_words=False)
 
 # %% ../../nbs/20_transformer.ipynb #tr-kernel
-#| code-fold: true
 def _by_layer(layers, **variances):
     "Variances of each layer: ((name, number), …)."
     columns = []

@@ -25,7 +25,6 @@ from ..numerics.rng import pieces
 from ..nonlinearities import slope, slope_moments
 
 # %% ../../nbs/61_parts.ipynb #bl-shown
-#| code-fold: true
 class Part:
     "What all parts have: a short `repr`, and fields that a check has normalised."
     def __repr__(self) -> str:
@@ -360,7 +359,6 @@ class Field(NamedTuple):
 UNITS = 64 # stand for the infinitely many of a limit, where only tails of T err
 
 # %% ../../nbs/61_parts.ipynb #ffnames
-#| code-fold: true
 ACTIVATIONS = dict(relu=relu, gelu=gelu, gelu_new=gelu_tanh, gelu_fast=gelu_tanh,
                    gelu_pytorch_tanh=gelu_tanh, gelu_tanh=gelu_tanh, silu=silu,
                    swish=silu, tanh=tanh, sigmoid=sigmoid, linear=identity,
@@ -397,7 +395,6 @@ _NAMES_ELSEWHERE = dict(NewGELUActivation="gelu_new", FastGELUActivation="gelu_f
                         SiLUActivation="silu")
 
 # %% ../../nbs/61_parts.ipynb #bl-feedforward
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class FeedForward(Branch):
     r"""The MLP of a block: units $\phi(a)$, or $\phi(a)\,c$ if it is gated.
@@ -672,7 +669,6 @@ class FeedForward(Branch):
                           f"ff·n = {f:g}", "use np.inf for the limit")
 
 # %% ../../nbs/61_parts.ipynb #bl-dual
-#| code-fold: true
 def _dual(phi, S):
     "E φ(Z)φ(Z)ᵀ for covariances that need no check, (..., s, s)."
     d = np.diagonal(S, axis1=-2, axis2=-1)

@@ -27,7 +27,6 @@ from ..numerics.output import bold_dashes, lines, own_axes, pattern
 from ..numerics.rng import by_pieces, draw
 
 # %% ../../nbs/64_walk.ipynb #tr-walk
-#| code-fold: true
 class BackwardStep(NamedTuple):
     "Where the backward pass has come to."
     g: Any # Gradient, after some blocks
@@ -570,7 +569,6 @@ class Chain(ByBlock):
         return self._summary(*said)
 
 # %% ../../nbs/64_walk.ipynb #ch-parts
-#| code-fold: true
 class Kept(NamedTuple):
     "What a chain keeps of b networks, layers on axis 1."
     gram: np.ndarray
@@ -683,7 +681,6 @@ class Gradients(ByBlock):
                 for name in wanted}
 
 # %% ../../nbs/64_walk.ipynb #gr-draw
-#| code-fold: true
 _KEPT = 2_500_000 # numbers held at a time, which stay in the cache
 _MOST = 2**23 # if that are fewer than four networks: 64 megabytes
 

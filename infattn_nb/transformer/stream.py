@@ -35,7 +35,6 @@ def thin(X):
     return root(square(X)) if X.shape[-1] > X.shape[-2] else X
 
 # %% ../../nbs/58_stream.ipynb #st-inverses
-#| code-fold: true
 def steady(L, # triangular factors, (..., s, s)
            least=1e-4, # smallest pivot, over the largest of its factor
           ): # bool, for all of them at once
@@ -178,7 +177,6 @@ def _add_in_the_limit(x, F, rng, skip, branch, norm):
     return Sum(x, F, total, None, D, skip, branch, norm)
 
 # %% ../../nbs/58_stream.ipynb #st-start
-#| code-fold: true
 def given_gram(cov, # XXᵀ/n − μμᵀ, (s, s)
                mean, # μ, (s,)
                n, # width
@@ -208,7 +206,6 @@ def given_embeddings(X, # one row per token, (s, n')
     return Stream(n, _tile(μ, b), _tile(L, b), _tile(X[:, :c], b))
 
 # %% ../../nbs/58_stream.ipynb #st-frame
-#| code-fold: true
 def _tile(x, b):
     return np.broadcast_to(x, (b, *x.shape))
 
@@ -304,7 +301,6 @@ def opened(g, # Gradient, its coordinates in the frame of the sum
     return Gradient(g.n, along, g.beyond @ Z[..., w:])
 
 # %% ../../nbs/58_stream.ipynb #rg-sum
-#| code-fold: true
 class Sum(NamedTuple):
     "A residual sum X′ = αX + βU of b networks, U = Y or norm(Y), and backward."
     x: Stream # X
