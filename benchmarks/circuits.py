@@ -101,7 +101,7 @@ def run_strengths(steps, networks=8, train=300):
 # --- explicit networks of growing width on the same task, by torch
 
 MOMENTS = 0, 300, 600, 1000, 1400, 1800, 2400, 3000
-LITERAL = {64: 8, 256: 8, 1024: 3} # width: how many networks
+EXPLICIT = {64: 8, 256: 8, 1024: 3} # width: how many networks
 
 def stable_rate(train=300):
     "What the networks of infinite width find."
@@ -226,7 +226,7 @@ def speed():
 
 TABLES = {
     "meeting": lambda seeds: [row for n, most in MEETINGS.items() for seed in range(min(most, 2*seeds)) for row in run_meeting(n, seed)],
-    "explicit": lambda seeds: [row for n, most in LITERAL.items() for seed in range(min(most, seeds)) for row in run_literal(n, seed, stable_rate())],
+    "explicit": lambda seeds: [row for n, most in EXPLICIT.items() for seed in range(min(most, seeds)) for row in run_literal(n, seed, stable_rate())],
     "strengths": lambda seeds: [row for steps in (0, 300, 600, 1000, 1400, 1800, 2400, 3000) for row in run_strengths(steps, seeds)],
     "widths": lambda seeds: [run_widths(case, n, seed) for case in CASES for n, most in WIDTHS.items() for seed in range(min(most, 2*seeds))],
     "induction": lambda seeds: [row for layers, heads in ((1, 2), (2, 1), (2, 2), (2, 4)) for steps in (300, 1000, 3000) for row in run_induction(layers, heads, steps, seeds)]}

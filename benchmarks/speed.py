@@ -213,9 +213,9 @@ def limit_law():
         y1 = fresh[0].law().marginal(0)
         y = np.linspace(-8, 8, 1000)*y1.std()
         row("the limit to ten digits", f"{name}: construction", build, of, 1)
-        for verb, x in (("pdf", y), ("sf", y), ("ppf", np.linspace(.001, .999, 1000))):
-            t = min(seconds(lambda: getattr(y1, verb)(x)) for _ in range(3))/1000
-            row("the limit to ten digits", f"{name}: {verb} at a point", t, of, build/t)
+        for method, x in (("pdf", y), ("sf", y), ("ppf", np.linspace(.001, .999, 1000))):
+            t = min(seconds(lambda: getattr(y1, method)(x)) for _ in range(3))/1000
+            row("the limit to ten digits", f"{name}: {method} at a point", t, of, build/t)
 
 def signs_first(size=BLOCK//4):
     "ReLU coordinates by signs, against drawing every coordinate."

@@ -168,7 +168,7 @@ def imports(source):
 def is_import(source): return source != "" and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(source).body)
 
 def lines(found):
-    "Imports as the house writes them: standard library, others, this package; one line each, 88 characters."
+    "Imports as everywhere here: standard library, others, this package; one line each, 88 characters."
     whole = {(name, here) for module, name, here in found.values() if module is None}
     parts = {}
     for module, name, here in found.values():
@@ -200,7 +200,7 @@ def fold(cell):
     cell["source"] = f"{exports}#| code-fold: true\n{text(cell).removeprefix(exports)}".splitlines(keepends=True)
 
 def without_stale(nb):
-    "The page: visible imports of what its room no longer has, or no cell uses, are dropped."
+    "The page: visible imports of what its module no longer has, or no cell uses, are dropped."
     code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))]
     used = set().union(*(set().union(*taken(source)) for source in code))
     for c in nb["cells"]:
@@ -211,7 +211,7 @@ def without_stale(nb):
     return nb
 
 def is_gone(module, name, here):
-    "Is it imported from a room of this package that does not have it?"
+    "Is it imported from a module of this package that does not have it?"
     if not module or not module.startswith("infattn_nb"): return False
     try: return not hasattr(import_module(module), name)
     except ImportError: return True

@@ -288,7 +288,8 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
 
 # %% ../../nbs/18_length.ipynb #52fadb5e
 def effective_alpha(s: float, score_sd: float) -> float:
-    r"""$z_s/\tau$ with $s\,\bar\Phi(z_s)=1$: what replaces $1/\beta$ at finite s.
+    r"""The exponent $z_s/\tau$ with $s\,\bar\Phi(z_s)=1$: what replaces $1/\beta$ at
+    finite s.
 
     Parameters
     ----------
@@ -382,7 +383,7 @@ def _token(z, τ):
 
 # %% ../../nbs/18_length.ipynb #length-width-term
 def width_term(s: float, score_sd: float) -> float:
-    r"""$\kappa$ in $\mathbb{E}v = \mathbb{E}u + \kappa/n + O(n^{-2})$.
+    r"""The constant $\kappa$ in $\mathbb{E}v = \mathbb{E}u + \kappa/n + O(n^{-2})$.
 
     $v$ is the variance of one output at width n given the scores, for a row of
     independent Gaussian tokens; the derivatives of E u to about eight digits.

@@ -52,7 +52,8 @@ def _small(step):
 
 # %% ../../nbs/16_rates.ipynb #37f6e895
 def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
-    r"""$\sqrt n(K_n - K) \to \sum_k Z_k D_k$, $\mathbb{E}K_n = K + B/n$ (Lemma 16).
+    r"""The first order, $\sqrt n(K_n - K) \to \sum_k Z_k D_k$, $\mathbb{E}K_n = K +
+    B/n$ (Lemma 16).
 
     Exact for the identity, else to about three digits.
 
@@ -135,7 +136,7 @@ def first_order(layer: Attention, y: ArrayLike, i: int = 0, *,
     layer
         Attention with head_width='full' and "sqrt" scores
     y
-        points
+        points, an array
     i
         output
     step

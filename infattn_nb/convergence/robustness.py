@@ -249,7 +249,7 @@ def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
 
 # %% ../../nbs/17_robustness.ipynb #13b69076
 def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
-    r"""$(1 - \rho) I + \rho\,\mathbf{1}\mathbf{1}^\top$.
+    r"""The matrix $(1 - \rho) I + \rho\,\mathbf{1}\mathbf{1}^\top$.
 
     Parameters
     ----------

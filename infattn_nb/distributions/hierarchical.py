@@ -46,7 +46,7 @@ class HierarchicalGaussian:
     exact
         i -> ScaleMixture of output i, where known
     fixed
-        S, where it is constant
+        S (s, s), where it is constant
     far
         (y, seeds) -> log density of one y and its error, where draws do not reach
     peak
@@ -322,7 +322,8 @@ class HierarchicalGaussian:
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
                islands: int = 64, return_error: bool = False,
                executor: Executor | None = None) -> Any:
-        r"""$\log\mathbb{E}\,N(y; 0, S)$: exact if S is constant or one output known.
+        r"""The log density $\log\mathbb{E}\,N(y; 0, S)$: exact if S is constant or one
+        output known.
 
         Far out few draws of S carry the average. There, at infinite width, particles
         move to the scores that matter: seconds for each such point. Where neither

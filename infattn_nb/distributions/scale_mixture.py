@@ -113,7 +113,7 @@ class ScaleMixture(rv_continuous):
         variances
             v ≥ 0, shape (m,): draws, or nodes of a quadrature
         weights
-            of the nodes, summing to one; None = draws, 1/m each
+            (m,), of the nodes, summing to one; None = draws, 1/m each
         sample
             (size, Generator) -> fresh draws of v; None = resample
         replicates
@@ -225,9 +225,9 @@ class ScaleMixture(rv_continuous):
         random_state
             scipy's older name for `rng`
         loc
-            of scipy's frozen laws
+            a number or an array, as of scipy's frozen distributions
         scale
-            of scipy's frozen laws
+            a number or an array, as of scipy's frozen distributions
 
         Returns
         -------
@@ -640,7 +640,7 @@ class Mixture:
         Parameters
         ----------
         q
-            a share in [0, 1], or one for each value
+            share in [0, 1]: a number, or an array with one for each value
 
         Returns
         -------

@@ -472,11 +472,9 @@ class Scan:
     ----------
     table
         DataFrame, one row per network: rule ("" on the grid), layers, residual, scores
-        and
-        embeddings (of a rule: its strength, scale of scores and size of embeddings over
-        those of the given network), the six numbers, score (powers of ten beyond the
-        worst
-        threshold; ≤ 0 = holds), worst (which number that is, or overflow)
+        and embeddings (of a rule: its strength, scale of scores and size of embeddings
+        over those of the given network), the six numbers, score (powers of ten beyond
+        the worst threshold; ≤ 0 = holds), worst (which number that is, or overflow)
     transformer
         what was scanned; None for a table that was read back
     width

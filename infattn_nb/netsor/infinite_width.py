@@ -70,7 +70,7 @@ class Limit:
         return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
 
     def mean(self, u: Vector, return_error: bool = False) -> Any:
-        r"""$\mathbb{E}[Z^u]$ (Definition 1).
+        r"""The mean $\mathbb{E}[Z^u]$ (Definition 1).
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class Limit:
         return _average(m, return_error, self.drawn.error(u))
 
     def second_moment(self, u: Vector, v: Vector, return_error: bool = False) -> Any:
-        r"""$\mathbb{E}[Z^u Z^v]$, not centred (Definition 1).
+        r"""The second moment $\mathbb{E}[Z^u Z^v]$, not centred (Definition 1).
 
         Parameters
         ----------

@@ -282,7 +282,8 @@ class Program:
         return self._record(Linear(self, vectors, length, coefs))
 
     def nonlin(self, fn: Callable, *args: Vector, scores: Scores = ()) -> Nonlin:
-        r"""$\phi(h^1, \dots, h^k, p_1, \dots, p_r)$, coordinate by coordinate.
+        r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$, coordinate by
+        coordinate.
 
         Parameters
         ----------
@@ -340,7 +341,7 @@ class Program:
 
     def attend(self, scores: Scores, values: Vectors,
                weights: Callable = softmax) -> Attend:
-        r"""$\sum_j \mathrm{SoftMax}(p)_j\,v^j$ (eqs. (3), (4)).
+        r"""The vector $\sum_j \mathrm{SoftMax}(p)_j\,v^j$ (eqs. (3), (4)).
 
         Parameters
         ----------

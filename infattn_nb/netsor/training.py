@@ -240,7 +240,8 @@ class Training:
             yield there, begun
 
     def change(self, h: Vector) -> np.ndarray:
-        r"""$\|h_{\text{end}}-h_{\text{start}}\|/\|h_{\text{start}}\|$.
+        r"""The relative change
+        $\|h_{\text{end}}-h_{\text{start}}\|/\|h_{\text{start}}\|$.
 
         Parameters
         ----------
@@ -482,8 +483,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     watch
         outputs and scores to look at in every step, e.g. of test texts
     y_watch
-        targets of the outputs that are watched, all of them outputs: their loss is
-        watched
+        targets of `watch`, if all of it are outputs: an array of their shape; their
+        loss is watched
     patience
         stop when the mean watched loss has not fallen for so many steps
     start

@@ -17,7 +17,8 @@ from . import checks
 
 # %% ../../nbs/42_linalg.ipynb #c6d584c0
 def psd_factor(S: ArrayLike) -> np.ndarray:
-    r"""$L$ with $L L^\top = S$: a pivot below $10^{-12} S_{jj}$ counts as zero.
+    r"""A lower triangular $L$ with $L L^\top = S$: a pivot below $10^{-12} S_{jj}$
+    counts as zero.
 
     Parameters
     ----------
@@ -67,7 +68,8 @@ def _square(S: Any) -> np.ndarray:
 # %% ../../nbs/42_linalg.ipynb #80d4c59d
 def wishart_factor(F: np.ndarray, df: float, rng: Generator,
                    shape: tuple[int, ...], *, lower: bool = False) -> np.ndarray:
-    r"""$F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$; $F$ itself for $m = \infty$.
+    r"""A factor $F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$; $F$ itself for $m
+    = \infty$.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def _conditional_variances(layer, i, n, size, g):
 
 # %% ../../nbs/15_proof.ipynb #ca154714
 def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
-    r"""$\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$ (Theorem 3).
+    r"""The Gaussian mean $\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$ (Theorem 3).
 
     What Ψ is for an attention output. To rounding for smooth ψ, about 1e-6 for one
     with kinks.

@@ -342,7 +342,7 @@ class ExchangeableScores:
         return value, np.std([f(*part) for part in parts], ddof=1)/8
 
     def second_moment(self, n: float, return_error: bool = False) -> Any:
-        r"""$\mathbb{E} X_\alpha^2 = \mathbb{E}\,k_2(\Gamma_n)$ (Lemma 12).
+        r"""The moment $\mathbb{E} X_\alpha^2 = \mathbb{E}\,k_2(\Gamma_n)$ (Lemma 12).
 
         Parameters
         ----------
@@ -359,7 +359,7 @@ class ExchangeableScores:
         return self._average(lambda k2, k4: k2.mean(), n, return_error)
 
     def cross_moment(self, n: float, return_error: bool = False) -> Any:
-        r"""$\mathbb{E} X_\alpha X_\beta = 0$ (Lemma 13).
+        r"""The moment $\mathbb{E} X_\alpha X_\beta = 0$ (Lemma 13).
 
         Parameters
         ----------
@@ -376,7 +376,8 @@ class ExchangeableScores:
         return self._average(lambda k2, k4: 0., n, return_error)
 
     def squares_moment(self, n: float, return_error: bool = False) -> Any:
-        r"""$\mathbb{E} X_\alpha^2 X_\beta^2 = \mathbb{E}\,k_2(\Gamma_n)^2$ (Lemma 14).
+        r"""The moment $\mathbb{E} X_\alpha^2 X_\beta^2 = \mathbb{E}\,k_2(\Gamma_n)^2$
+        (Lemma 14).
 
         Parameters
         ----------
@@ -393,7 +394,8 @@ class ExchangeableScores:
         return self._average(lambda k2, k4: (k2**2).mean(), n, return_error)
 
     def third_moment_bound(self, n: float, return_error: bool = False) -> Any:
-        r"""$(\mathbb{E} X_\alpha^4)^{3/4} \ge \mathbb{E}|X_\alpha|^3$ (Lemma 15).
+        r"""The bound $(\mathbb{E} X_\alpha^4)^{3/4} \ge \mathbb{E}|X_\alpha|^3$ (Lemma
+        15).
 
         Parameters
         ----------

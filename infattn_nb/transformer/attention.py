@@ -336,7 +336,7 @@ class SelfAttention(Branch):
 
     def fresh(self, record: AttentionRecord, dY: Cotangent,
               rng: np.random.Generator) -> Fresh:
-        r"""$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
+        r"""A draw of $\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
 
         Parameters
         ----------
@@ -410,7 +410,8 @@ class SelfAttention(Branch):
 
     def before_softmax(self, A: np.ndarray, P: np.ndarray,
                        dA: np.ndarray) -> np.ndarray:
-        r"""$dP = A\circ(dA - \mathrm{diag}(A\,dA^\top))\circ(1-\tanh^2(P/c))$.
+        r"""The gradient of the scores, $dP = A\circ(dA -
+        \mathrm{diag}(A\,dA^\top))\circ(1-\tanh^2(P/c))$.
 
         Parameters
         ----------

@@ -54,8 +54,7 @@ class Transformer(Network):
         themselves, if single units are asked for, (s, n)
     texts
         label of the text of each token, if there are several: they do not see each
-        other,
-        and positions restart
+        other, and positions restart
     width
         the width at which chains run unless another is given; None = ∞
     source

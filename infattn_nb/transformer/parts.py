@@ -139,7 +139,8 @@ class Norm(Part):
         return self._scaled(x.coordinates(), D)
 
     def back(self, g: Gradient, u: np.ndarray, D: np.ndarray) -> Gradient:
-        r"""$D(dU - (dU\cdot 1)1^\top/n - \mathrm{diag}(dU\,U^\top)U/n)$.
+        r"""The gradient before the norm, $D(dU - (dU\cdot 1)1^\top/n -
+        \mathrm{diag}(dU\,U^\top)U/n)$.
 
         Parameters
         ----------
@@ -284,12 +285,13 @@ class Rotary(Part):
         return turned
 
     def correlation(self, δ: ArrayLike) -> np.ndarray:
-        r"""$c(\delta)$: what a score keeps of itself at a distance changed by δ, m = ∞.
+        r"""The factor $c(\delta)$: what a score keeps of itself at a distance changed
+        by δ, m = ∞.
 
         Parameters
         ----------
         δ
-            differences of distances
+            differences of distances, an array
         """
         δ = np.asarray(δ, dtype=float)
         if self.frequencies is not None:
@@ -489,9 +491,9 @@ class FeedForward(Branch):
         Parameters
         ----------
         a
-            what enters the activation
+            what enters the activation, (..., units)
         c
-            the gate, or None
+            the gate, (..., units), or None
         """
         unit = self.activation.fn(a)
         return unit if c is None else unit*c
@@ -505,7 +507,7 @@ class FeedForward(Branch):
 
     def fresh(self, record: FeedForwardRecord, dY: Cotangent,
               rng: np.random.Generator) -> Units | Field:
-        r"""$\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
+        r"""A draw of $\xi = dY\,\tilde W^\top$ with a fresh copy of the last matrix.
 
         Parameters
         ----------

@@ -55,8 +55,7 @@ class Network(Part):
         themselves, if single units are asked for, (s, n)
     texts
         label of the text of each token, if there are several: they do not see each
-        other,
-        and positions restart
+        other, and positions restart
     width
         the width at which chains run unless another is given; None = ∞
     source
@@ -407,8 +406,7 @@ class Chain(ByBlock):
         μ over the coordinates, (..., L + 1, s)
     entropy
         of the rows of weights, in nats; NaN where a block has fewer heads, (..., L,
-        heads,
-        s)
+        heads, s)
     scores
         what softmax gets, masked scores too, (..., L, heads, s, s)
     units
@@ -417,8 +415,7 @@ class Chain(ByBlock):
         which text each token belongs to, (s,)
     allowed
         who may attend to whom, row to column; all False where a block has no attention,
-        (L,
-        s, s)
+        (L, s, s)
     """
     gram: np.ndarray
     mean: np.ndarray
@@ -595,18 +592,16 @@ class Gradients(ByBlock):
         dX_l X_lᵀ, (..., L + 1, s, s)
     norms
         "q", "k", "v", "o", "1", "2", "3", "b1", "b2" -> (..., L): θ = ‖∂loss/∂w‖² of
-        the
-        matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a block
-        has
-        none
+        the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
+        block has none
     weight_norms
         the same of ‖∂loss/∂W‖², as in `.grad` of a network that was read, its factors
-        in
-        the weights: infinite where the fan-in is
+        in the weights: infinite where the fan-in is; an array as in `norms`
     tangent
-        sum of all θ; between k texts, the matrix of inner products of the gradients
+        (...), sum of all θ; between k texts, the matrix of inner products of the gradients
     unit_norms
-        θ/σ² = ‖∂loss/∂W‖²/fan-in: also of matrices that start at zero
+        θ/σ² = ‖∂loss/∂W‖²/fan-in, arrays as in `norms`: also of matrices that start
+        at zero
     """
     chain: Chain
     gram: np.ndarray
