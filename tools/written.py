@@ -3,7 +3,7 @@
 - the modules: from the notebooks (`nbdev_export`);
 - `infattn_nb/__init__.pyi`, for editors and mypy, and the last cell of each page that makes a room, its `__all__`: from the table of public names in
   `infattn_nb/__init__.py`;
-- the line under a page's title (what came before, what comes next, how long it takes, where to run it): from the sidebar in `_quarto.yml` and `settings.ini`;
+- the line under a page's title (what came before, what comes next, where to run it): from the sidebar in `_quarto.yml` and `settings.ini`;
 - the visible imports of a page, so that what stands open on it can be copied and runs from top to bottom in a fresh interpreter: from its syntax tree;
 - `README.md`: from `nbs/index.ipynb`."""
 import ast
@@ -82,13 +82,7 @@ ORDER = reading_order()
 
 def title(name): return re.match(r"# (.+)", text(read(NBS/name)["cells"][0]))[1]
 
-def minutes(cells):
-    "Reading time in steps of five minutes: 150 words a minute, a third of a minute for a displayed formula or a piece of code."
-    words = sum(len(text(c).split()) for c in cells if c["cell_type"] == "markdown")
-    pauses = sum(text(c).count("$$")/2 if c["cell_type"] == "markdown" else "#| hide" not in text(c) for c in cells)
-    return 5*max(1, round((words/150 + pauses/3)/5))
-
-def steps(name, cells):
+def steps(name):
     "The line under the title."
     k = ORDER.index(name)
     if k: yield f"Before: [{title(ORDER[k-1])}]({ORDER[k-1]})"
@@ -96,7 +90,6 @@ def steps(name, cells):
     if k + 1 < len(ORDER): yield f"{'Next, also on the short way' if short == ORDER[k+1] else 'Next'}: [{title(ORDER[k+1])}]({ORDER[k+1]})"
     if short and short != ORDER[k+1]: yield f"Short way, next: [{title(short)}]({short})"
     if name == SHORT[-1]: yield "the short way ends here: go on with the [recipes](recipes.ipynb), or with the theory"
-    yield f"this page: {minutes(cells)} minutes"
     if name in SKIP: yield f"[skip the proof]({SKIP[name]})"
     if "32_notation.ipynb" in ORDER and name not in ("index.ipynb", "32_notation.ipynb"): yield "[notation](32_notation.ipynb)"
     if PUBLISHED: yield BADGE.format(GITHUB, name)
@@ -108,7 +101,7 @@ def with_path(name, nb):
     if rest: cells[1:1] = [cell("intro", "markdown", rest)]
     cells[0]["source"] = head.splitlines(keepends=True)
     code = next((k for k, c in enumerate(cells) if c["cell_type"] == "code"), len(cells))
-    path = cell("path", "markdown", " · ".join(steps(name, cells)))
+    path = cell("path", "markdown", " · ".join(steps(name)))
     colab = [cell("colab", "code", INSTALL)]*PUBLISHED
     nb["cells"] = [cells[0], path, *cells[1:code], *colab, *cells[code:]]
     return nb
