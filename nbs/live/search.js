@@ -9,7 +9,7 @@ const SYNONYMS = {
   pdf: ["density"], cdf: ["distribution function", "tail"], sample: ["draw", "rvs"], sampling: ["draw", "rvs"], simulate: ["draw", "rvs"],
   initialization: ["initialisation"], init: ["initialisation"], huggingface: ["hugging face"], pytorch: ["torch"],
   norm: ["norm", "gradient of"], norms: ["norm", "gradient of"], depth: ["depth", "block"], layer: ["layer", "block"],
-  wrong: ["wrong", "as we read it", "repaired"], error: ["error", "refuse"], proof: ["proof"], sd: ["standard deviation"], std: ["standard deviation"],
+  wrong: ["wrong", "as we read it", "condition that we add"], error: ["error", "refuse"], proof: ["proof"], sd: ["standard deviation"], std: ["standard deviation"],
   training: ["train", "descent"], finetuning: ["train"], heavy: ["heavy", "tail"], kl: ["divergence"], install: ["install", "pip"],
 };
 // Words that many pages use, and the page that explains them.
