@@ -157,9 +157,9 @@ local function with_download(blocks) -- tools/pack_source.py writes both files
   for _, block in ipairs(blocks) do
     out:insert(block)
     if block.t == "Header" and stringify(block) == "Install" then
-      out:insert(pandoc.Para {
-        pandoc.Str("Download "), pandoc.Link("the package", "download/" .. wheel), pandoc.Str(" ("), pandoc.Code("pip install " .. wheel),
-        pandoc.Str("), or "), pandoc.Link("the whole repository", "download/" .. name .. ".zip"), pandoc.Str(": notebooks (without their pictures, which a run draws again), tests and all, as a zip.")})
+      out:insert(pandoc.Para {pandoc.Link("Download the package", "download/" .. wheel), pandoc.Str(", and")})
+      out:insert(pandoc.CodeBlock("pip install " .. wheel, pandoc.Attr("", {"sh"})))
+      out:insert(pandoc.Para {pandoc.Str("Or "), pandoc.Link("download the whole repository", "download/" .. name .. ".zip"), pandoc.Str(": notebooks (without their pictures, which a run draws again), tests and all, as a zip.")})
     end
   end
   return out
