@@ -534,6 +534,8 @@ class Program:
         """
         return draw_program(self, ax)
 
+# %% ../../nbs/07_netsor.ipynb #allornothing
+#| code-fold: true
 @contextmanager
 def all_or_nothing(program: Program) -> Iterator[None]:
     "What is written inside stays, or, if anything is refused, nothing of it."

@@ -1,5 +1,5 @@
 // The random-kernel machine: one infinitely wide attention layer, network by network.
-import {bell, button, choice, el, label, linspace, normal, panel, slider, still, svg} from "./plot.js";
+import {bell, button, caption, choice, el, label, linspace, normal, panel, slider, still, svg} from "./plot.js";
 
 const CAPTION = "One infinitely wide layer, network by network. Its random scores give the attention weights A of each head (here the first); "
   + "they give the covariance of the outputs, S = A Aᵀ, a mean over heads; and v, the first entry of S, is the variance of output 1, which is Gaussian "
@@ -81,7 +81,7 @@ export default async function kernel(box, data) {
   const said = el("p", {class: "live-said", "aria-live": "polite"});
   box.append(el("div", {class: "live-controls live-buttons"}, button("new network", next), many, axis.box),
              el("div", {class: "live-stage"}, panels, matrices),
-             el("div", {class: "live-controls"}, τ.box, H.box, s.box), said, el("p", {class: "live-caption"}, CAPTION));
+             el("div", {class: "live-controls"}, τ.box, H.box, s.box), said, caption(CAPTION));
 
   function draw() {
     const law = lawOf(table, τ.value, H.value, s.value), log = axis.value === "logarithmic";
