@@ -260,6 +260,11 @@ function small(doc, page) { // on a phone no label is smaller than ten pixels
   return out;
 }
 
+function tall(doc) { // the live figure of the home page is at most one screen of a phone
+  const live = doc.documentElement.clientWidth < 500 && doc.location.pathname === '/index.html' && doc.querySelector('[data-live]');
+  return live && live.offsetHeight > 844 ? [`${live.offsetHeight} px tall`] : [];
+}
+
 function titles(doc) { // no title says a word twice running
   const again = /(\p{L}{4,})[^\p{L}\p{N}]+\1(?!\p{L})/iu;
   return [...doc.querySelectorAll('main h1, main h2, #quarto-sidebar .menu-text')].map(e => e.textContent.trim()).filter(text => again.test(text));
@@ -296,7 +301,7 @@ async function look(name) {
       for (let k = 0; k < 100 && dark() !== (theme === 'dark'); k++) await wait(50); // the stylesheet comes in
       await wait(250);
       if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) note('errors', theme, ['the theme cannot be chosen']);
-      for (const check of [fits, figures, contrast, code, ...(theme === 'light' ? [words, hints, small] : [])]) note(check.name, `${theme} ${width}`, check(doc, page));
+      for (const check of [fits, figures, contrast, code, ...(theme === 'light' ? [words, hints, small, tall] : [])]) note(check.name, `${theme} ${width}`, check(doc, page));
     }
   }
   for (const e of doc.querySelectorAll('main button, main input, main select, main summary')) if (shown(e)) e.click();
@@ -358,10 +363,11 @@ def found(rendering, tmp_path_factory):
 
 def report(found, check): return [f"{page} ({', '.join(modes)}): {what}" for page, checks in found.items() for what, modes in checks.get(check, {}).items()]
 
-@pytest.mark.parametrize("check", ["fits", "figures", "contrast", "code", "words", "hints", "openings", "small", "titles", "folds", "errors"])
+@pytest.mark.parametrize("check", ["fits", "figures", "contrast", "code", "words", "hints", "openings", "small", "tall", "titles", "folds", "errors"])
 def test_every_page(found, check):
     """No page wider than its window, no figure cut, contrast at least 4.5, no line of code and no word broken, no script error,
-    a shaded edge where something scrolls, no open imports above the first picture, no label below ten pixels on a phone, no title that says
+    a shaded edge where something scrolls, no open imports above the first picture, no label below ten pixels on a phone, home's live
+    figure on one screen, no title that says
     a word twice running, no fold that does not say what it holds."""
     assert len(found) > 20
     assert not (bad := report(found, check)), "\n".join(bad)

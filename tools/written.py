@@ -87,7 +87,7 @@ def steps(name):
     k = ORDER.index(name)
     if k: yield f"Before: [{title(ORDER[k-1])}]({ORDER[k-1]})"
     short = SHORT[SHORT.index(name) + 1] if name in SHORT[:-1] else None
-    if k + 1 < len(ORDER): yield f"{'Next, also on the short way' if short == ORDER[k+1] else 'Next'}: [{title(ORDER[k+1])}]({ORDER[k+1]})"
+    if k + 1 < len(ORDER): yield f"Next: [{title(ORDER[k+1])}]({ORDER[k+1]})"
     if short and short != ORDER[k+1]: yield f"Short way, next: [{title(short)}]({short})"
     if name == SHORT[-1]: yield "the short way ends here: go on with the [recipes](recipes.ipynb), or with the theory"
     if name in SKIP: yield f"[skip the proof]({SKIP[name]})"

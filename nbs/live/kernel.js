@@ -115,7 +115,7 @@ export default async function kernel(box, data) {
     const edges = linspace(0, 1.02, 41), counts = Array(40).fill(0);
     for (const x of variances) counts[Math.min(39, Math.floor(x/1.02*40))]++;
     const heights = counts.map(c => c/variances.length), top = 1.2*Math.max(...heights);
-    const P = panel({x: [0, 1.02], y: [0, top], xlabel: "conditional variance v", ylabel: "share of networks",
+    const P = panel({x: [0, 1.02], y: [0, top], xlabel: "conditional variance v", ylabel: "share",
       describe: "Distribution of the conditional variance over networks"});
     P.bars(edges, heights, "bar");
     P.line([1, 1], [0, top], "ceiling");
