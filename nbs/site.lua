@@ -174,7 +174,7 @@ local SIGNS = { -- of inline formulas, as one reads them
 
 local function read_aloud(tex) -- a formula without its commands: `1/√n`
   local text = tex:gsub("\\d?frac *(%b{}) *(%b{})", "%1/%2"):gsub("\\d?frac *(%w) *(%w)", "%1/%2"):gsub("\\%a+", function(command) return SIGNS[command:sub(2)] or "" end)
-  return (text:gsub("[\\{}$&]", ""):gsub("[_^~]", ""):gsub("√%s+", "√"):gsub("%s+", " "))
+  return (text:gsub("[\\{}$&~]", ""):gsub("%^2", "²"):gsub("√%s+", "√"):gsub("%s+", " "))
 end
 
 local function cited(cite) -- Sakai 2025; what stands on the page is only referred to
@@ -253,11 +253,12 @@ function Pandoc(doc)
     if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
     path.content:insert(link)
   end
-  local at = blocks:find(path)
+  local _, at = blocks:find(path)
   doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation, CodeBlock = unlinked}
   doc.blocks = with_download(doc.blocks:walk {CodeBlock = function(block) return counted_checks(folded_imports(block)) end, Div = untyped, Table = function(table) return table:walk {Code = breakable} end})
   doc.blocks = doc.blocks:walk {Div = says_what_it_makes}
   local html = pandoc.path.filename(quarto.doc.output_file or ""):match("^(.+)%.html$")
-  if html then kept_for_search(doc.blocks, html, doc.blocks[at]) end
+  local of_the_reference = quarto.doc.input_file:find("[/\\]api[/\\][^/\\]+$")
+  if html then kept_for_search(doc.blocks, (of_the_reference and "api+" or "") .. html, doc.blocks[at]) end
   return doc
 end

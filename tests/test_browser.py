@@ -129,6 +129,7 @@ def answers(indexed):
 
 def test_the_index_holds_what_is_visible(indexed):
     "No menu, no footer, no commands of formulas, no keys of citations."
+    assert {"index.html", "api/index.html", "essay.html"} <= {entry["href"] for entry in indexed}
     for entry in indexed:
         text = entry["text"]
         assert "Under the hood Wh" not in text and "Essay Reference" not in text and not text.startswith("Before:"), entry["href"]
