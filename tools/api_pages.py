@@ -124,7 +124,7 @@ def described(doc, thing):
         kind = f"<code>{plain(kinds[first])}</code>" if first in kinds else ""
         rows.append(f"| {code(name)} | {kind} | {known.get(first, '')} | {plain(said)} |")
     if rows:
-        head = ["| parameter | type | default | meaning |", "|:--|:--|:--|:----|"]
+        head = ["| parameter | type | default | meaning |", "|:---|:---|:--|:--------|"]
         text.append("\n".join([*head, *rows]))
     for head in HEADS[1:]:
         for name, said in entries(parts.get(head, [])):

@@ -67,9 +67,9 @@ export function caption(text) {
 }
 
 // A panel with axes: x and y map data to pixels; `log` makes y logarithmic.
-export function panel({width = narrow() ? 320 : 440, height = narrow() ? 130 : 280, x, y, log = false, xlabel = "",
+export function panel({width = narrow() ? 320 : 440, height = narrow() ? 180 : 280, x, y, log = false, xlabel = "",
                        ylabel = "", title = "", xticks, yticks, describe = title}) {
-  const left = 58, right = 8, top = title ? 24 : 10, bottom = 40;
+  const left = 58, right = 14, top = title ? 24 : 10, bottom = 40;
   const root = svg("svg", {viewBox: `0 0 ${width} ${height}`, role: "img",
                            "aria-label": describe, class: "live-panel"});
   const Y = log ? v => Math.log10(Math.max(v, 1e-300)) : v => v;
