@@ -48,12 +48,25 @@ local function shared_script(page, id)
   end)
 end
 
+-- So does one file of the styles that pandoc writes into every page.
+local function shared_style(page)
+  return (page:gsub("<style>(\n/%* Default styles provided by pandoc.-)</style>", function(body)
+    local name = "site_libs/page-" .. pandoc.utils.sha1(body):sub(1, 8) .. ".css"
+    local file = assert(io.open(os.getenv("QUARTO_PROJECT_OUTPUT_DIR") .. "/" .. name, "wb"))
+    file:write(body)
+    file:close()
+    return '<link rel="stylesheet" href="' .. page:match('<meta name="quarto:offset" content="([^"]*)"') .. name .. '">'
+  end))
+end
+
 -- In code, words of the language, numbers, texts and remarks are coloured, no signs and no names, and lines share one box; other lines are not indented.
 local function lighter(page)
   local kept = {}
   for _, sort in ipairs {"op", "bu", "va"} do page = page:gsub('<span class="' .. sort .. '">([^<]*)</span>', "%1") end
   page = page:gsub('(<h[23] class="documented[^>]*>)([^<]*)', function(tag, name) return tag .. (name:gsub("([._])(%w)", "%1<wbr>%2")) end) -- a long name breaks there
-  page = page:gsub(' data%-quarto%-table%-cell%-role="th"', ""):gsub('<nav id="quarto%-sidebar".-</nav>', function(menu) return menu:gsub(">%s+<", "><") end)
+  page = page:gsub(' data%-quarto%-table%-cell%-role="th"', ""):gsub('<nav id="quarto%-sidebar".-</nav>', function(menu)
+    return (menu:gsub(">%s+<", "><"):gsub('<div class="sidebar%-item%-container">(<a href=[^>]*><span class="menu%-text">[^<]*</span></a>)</div>', "%1"))
+  end)
   page = page:gsub("<pre.-</pre>", function(code)
     kept[#kept + 1] = code:gsub("</span>\n<span>", "\n")
     return "<pre>" .. #kept .. "</pre>"
@@ -68,7 +81,7 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     file:close()
     for _, pattern in ipairs(needless) do page = page:gsub(pattern, "") end
     page = page:gsub("<thead>(.-)</thead>", one_header_row)
-    page = shared_script(shared_script(page, "quarto-html-before-body"), "quarto-html-after-body")
+    page = shared_style(shared_script(shared_script(page, "quarto-html-before-body"), "quarto-html-after-body"))
     if page:find('name="quarto:offset" content="../"', 1, true) then page = page:gsub('src="live/load%.js"', 'src="../live/load.js"') end -- a page of the API reference
     page = page:gsub("<th[^>]*>%s*</th>", "<td></td>") -- the corner of a table heads nothing
     page = page:gsub('<a href="#cb%d+%-%d+" aria%-hidden="true" tabindex="%-1"></a>', ""):gsub('<span id="cb%d+%-%d+">', "<span>") -- of a line of code, which nobody links to
@@ -91,7 +104,7 @@ local function index_prose()
   for _, name in ipairs(names) do
     local file = assert(io.open(kept .. "/" .. name, "rb"))
     for _, section in ipairs(pandoc.json.decode(file:read("a"), false)) do
-      sections[name:gsub("json$", "html") .. (section.id ~= "" and "#" .. section.id or "")] = section
+      sections[name:gsub("json$", "html"):gsub("^api%+", "api/") .. (section.id ~= "" and "#" .. section.id or "")] = section
     end
     file:close()
   end

@@ -6,6 +6,7 @@
 -- 5. Where nbdev has made a link inside code, the name stays alone.
 -- 6. A cell that only imports is folded: it can be copied, and does not stand before the picture.
 -- 6b. A folded check says how many assertions it holds.
+-- 6c. A fold says what its code makes.
 -- 7. While nothing is published the site serves its own source: under "Install" stands where.
 -- 8. What Python prints of types (`dtype: float64`, `np.float64(1.5)`) is left out of outputs.
 -- 9. The prose of each section, and its open code apart, are kept for the search (after.lua).
@@ -108,6 +109,33 @@ local function counted_checks(block) -- a closed check says how much it checks
   return block
 end
 
+local function made_by(div) -- what a folded cell makes, for its summary
+  local figure, names, fold = div.identifier:find("^fig%-") or false, {}
+  div:walk {
+    Image = function() figure = true end,
+    CodeBlock = function(block)
+      if not block.classes:includes("cell-code") then return end
+      fold = block
+      for name in ("\n" .. block.text):gmatch("\ndef ([%w_]+)") do names[#names + 1] = name end
+      for name in ("\n" .. block.text):gmatch("\nclass ([%w_]+)") do names[#names + 1] = name end
+    end}
+  if not fold then return end
+  local output = #div.content > 1
+  if figure then return "Code of the figure" end
+  if #names > 0 and not output then return "Code: " .. table.concat(names, ", ", 1, math.min(#names, 3)) .. (#names > 3 and ", …" or "") end
+  local rows = false
+  div:walk {Table = function() rows = true end, RawBlock = function(raw) rows = rows or raw.text:find("<table", 1, true) end}
+  return rows and "Code of the table" or output and "Code of the output" or "Code: preparation"
+end
+
+local function says_what_it_makes(div)
+  if not div.classes:includes("cell") then return end
+  return div:walk {CodeBlock = function(block)
+    if block.attributes["code-fold"] == "true" and not block.attributes["code-summary"] then block.attributes["code-summary"] = made_by(div) end
+    return block
+  end}
+end
+
 local function breakable(code) -- in a table a long name may break after a dot or a line below, nowhere else
   if #code.text < 16 or not code.text:find("[._]%w") then return end
   local text = code.text:gsub("&", "&amp;"):gsub("<", "&lt;"):gsub(">", "&gt;"):gsub("([._])(%w)", "%1<wbr>%2")
@@ -129,17 +157,44 @@ local function with_download(blocks) -- tools/pack_source.py writes both files
   for _, block in ipairs(blocks) do
     out:insert(block)
     if block.t == "Header" and stringify(block) == "Install" then
-      out:insert(pandoc.Para {
-        pandoc.Str("Download "), pandoc.Link("the package", "download/" .. wheel), pandoc.Str(" ("), pandoc.Code("pip install " .. wheel),
-        pandoc.Str("), or "), pandoc.Link("the whole repository", "download/" .. name .. ".zip"), pandoc.Str(": notebooks (without their pictures, which a run draws again), tests and all, as a zip.")})
+      out:insert(pandoc.Para {pandoc.Link("Download the package", "download/" .. wheel), pandoc.Str(", and")})
+      out:insert(pandoc.CodeBlock("pip install " .. wheel, pandoc.Attr("", {"sh"})))
+      out:insert(pandoc.Para {pandoc.Str("Or "), pandoc.Link("download the whole repository", "download/" .. name .. ".zip"), pandoc.Str(": notebooks (without their pictures, which a run draws again), tests and all, as a zip.")})
     end
   end
   return out
 end
 
-local function kept_for_search(blocks, name) -- sections as Quarto's index has them, one for each heading of the second level
+local SIGNS = { -- of inline formulas, as one reads them
+  sqrt = "√", infty = "∞", to = "→", cdot = "·", times = "×", pm = "±", approx = "≈", le = "≤", ge = "≥", ll = "≪", gg = "≫", sim = "~", propto = "∝",
+  top = "ᵀ", sum = "∑", int = "∫", partial = "∂", langle = "⟨", rangle = "⟩", dots = "…", varnothing = "∅", star = "⋆", circ = "∘", odot = "⊙",
+  alpha = "α", beta = "β", gamma = "γ", Gamma = "Γ", delta = "δ", Delta = "Δ", epsilon = "ε", varepsilon = "ε", zeta = "ζ", eta = "η", theta = "θ", Theta = "Θ",
+  kappa = "κ", lambda = "λ", Lambda = "Λ", mu = "µ", nu = "ν", xi = "ξ", pi = "π", Pi = "Π", rho = "ρ", sigma = "σ", Sigma = "Σ", tau = "τ", phi = "φ", varphi = "φ",
+  Phi = "Φ", chi = "χ", psi = "ψ", Psi = "Ψ", omega = "ω", Omega = "Ω", ell = "ℓ", log = "log", exp = "exp", max = "max", min = "min", cos = "cos", tanh = "tanh"}
+
+local function read_aloud(tex) -- a formula without its commands: `1/√n`
+  local text = tex:gsub("\\d?frac *(%b{}) *(%b{})", "%1/%2"):gsub("\\d?frac *(%w) *(%w)", "%1/%2"):gsub("\\%a+", function(command) return SIGNS[command:sub(2)] or "" end)
+  return (text:gsub("[\\{}$&~]", ""):gsub("%^2", "²"):gsub("√%s+", "√"):gsub("%s+", " "))
+end
+
+local function cited(cite) -- Sakai 2025; what stands on the page is only referred to
+  local names = {}
+  for _, c in ipairs(cite.citations) do
+    if not c.id:find("^%l+%-") then names[#names + 1] = c.id:sub(1, 1):upper() .. c.id:sub(2):gsub("(%d+)", " %1") end
+  end
+  return pandoc.Str(table.concat(names, ", "))
+end
+
+local function in_words(inlines)
+  return stringify(pandoc.Inlines(inlines):walk {
+    Cite = cited,
+    Math = function(math) return pandoc.Str(math.mathtype == "InlineMath" and read_aloud(math.text) or "") end})
+end
+
+local function kept_for_search(blocks, name, path) -- sections as Quarto's index has them, one for each heading of the second level
   local sections = {{id = "", prose = {}, code = {}}}
   local function note(block)
+    if block == path then return end -- titles of other pages
     if block.t == "Header" and block.level == 2 then sections[#sections + 1] = {id = block.identifier, prose = {}, code = {}}; return end
     block = pandoc.Div {block}
     block:walk {
@@ -148,8 +203,8 @@ local function kept_for_search(blocks, name) -- sections as Quarto's index has t
         if code.classes:includes("cell-code") and not code.attributes["code-fold"] then table.insert(sections[#sections].code, code.text) end
         return {}, false
       end,
-      Div = function(div) if div.classes:includes("cell-output") then return {}, false end end,
-      Inlines = function(inlines) table.insert(sections[#sections].prose, stringify(inlines)); return inlines, false end,
+      Div = function(div) if div.classes:includes("cell-output") or div.classes:includes("hidden") then return {}, false end end, -- Quarto's menu is hidden
+      Inlines = function(inlines) table.insert(sections[#sections].prose, in_words(inlines)); return inlines, false end,
     }
   end
   for _, block in ipairs(blocks) do note(block) end
@@ -183,14 +238,14 @@ end
 
 function Pandoc(doc)
   local open, blocks, above, path = open_definitions(doc), pandoc.Blocks {}
-  -- path: the line under the title; it ends with the time a reader needs, and links
+  -- path: the line under the title, to which links are added
   for _, block in ipairs(doc.blocks) do
     local signature = block.t == "CodeBlock" and above and above.t == "Header" and #block.classes == 1
     if signature then above.classes:insert("documented"); block.text = fitted(block.text) end
     local repeated = signature and open[stringify(above):match("[%w_]+$")]
     if not repeated and not (signature and says_nothing(block.text)) and not is_source_link(block) then blocks:insert(block) end
     above = block
-    if not path and block.t == "Para" and stringify(block):find("%d+ minutes") then path = block end
+    if not path and block.t == "Para" and (stringify(block):find("^Before: ") or stringify(block):find("^Next")) then path = block end
   end
   if not path then path = pandoc.Para {}; blocks:insert(1, path) end
   local name = pandoc.path.filename(quarto.doc.input_file)
@@ -198,9 +253,12 @@ function Pandoc(doc)
     if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
     path.content:insert(link)
   end
+  local _, at = blocks:find(path)
   doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation, CodeBlock = unlinked}
   doc.blocks = with_download(doc.blocks:walk {CodeBlock = function(block) return counted_checks(folded_imports(block)) end, Div = untyped, Table = function(table) return table:walk {Code = breakable} end})
+  doc.blocks = doc.blocks:walk {Div = says_what_it_makes}
   local html = pandoc.path.filename(quarto.doc.output_file or ""):match("^(.+)%.html$")
-  if html then kept_for_search(doc.blocks, html) end
+  local of_the_reference = quarto.doc.input_file:find("[/\\]api[/\\][^/\\]+$")
+  if html then kept_for_search(doc.blocks, (of_the_reference and "api+" or "") .. html, doc.blocks[at]) end
   return doc
 end

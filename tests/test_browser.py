@@ -20,6 +20,7 @@ import pack_source
 import pytest
 from conftest import CHROMIUM, browser
 from offer import data_of
+from test_search import ENGINEER, NODE, STUDENT, pages, searched
 
 pytestmark = pytest.mark.xdist_group("browser") # its fixtures are made once
 
@@ -113,6 +114,32 @@ def test_nothing_is_printed_raw(rendering):
     for page in rendering[-1].rglob("*.html"):
         text = html.unescape(re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")))
         assert not re.search(r"dtype: \w+|np\.float64\(|\*args, \*\*kwargs|slice\(None, None, None|\b1 heads\b|\binf heads\b", text), page.name
+
+# What the search finds
+
+@pytest.fixture(scope="module")
+def indexed(rendering):
+    return json.loads((rendering[-1]/"search.json").read_text(encoding="utf-8"))
+
+@pytest.fixture(scope="module")
+def answers(indexed):
+    if not NODE: pytest.skip("Node is not installed")
+    queries = [*STUDENT, *ENGINEER]
+    return dict(zip(queries, searched(queries, indexed), strict=True))
+
+def test_the_index_holds_what_is_visible(indexed):
+    "No menu, no footer, no commands of formulas, no keys of citations."
+    assert {"index.html", "api/index.html", "essay.html"} <= {entry["href"] for entry in indexed}
+    for entry in indexed:
+        text = entry["text"]
+        assert "Under the hood Wh" not in text and "Essay Reference" not in text and not text.startswith("Before:"), entry["href"]
+        assert not re.search(r"as a library of notebooks|Apache License|download this notebook", text), entry["href"]
+        assert not re.search(r"\\[a-zA-Z]{2,}|\[-?@|(?<!\w)@\w+\d{4}", text), f"{entry['href']}: {text[:300]}"
+
+@pytest.mark.parametrize("query, wanted", [*STUDENT.items(), *ENGINEER.items()])
+def test_found_among_the_first_two(answers, query, wanted):
+    found = [page.removeprefix("./") for page in pages(answers[query])]
+    assert {*found[:2]} & {*wanted.split()}, found[:5]
 
 # In the browser
 
@@ -221,6 +248,33 @@ function hints(doc, page) { // what scrolls sideways has a shaded edge
   return out;
 }
 
+function small(doc, page) { // on a phone no label is smaller than ten pixels
+  const out = [];
+  if (doc.documentElement.clientWidth > 500) return out;
+  for (const walk = doc.createTreeWalker(doc.body, NodeFilter.SHOW_TEXT); walk.nextNode();) {
+    const e = walk.currentNode.parentElement, text = walk.currentNode.data.trim();
+    if (!text || /^(script|style|noscript|sup|sub)$/i.test(e.tagName) || e.closest('mjx-container') || !shown(e)) continue;
+    const {width, height} = e.getBoundingClientRect(), drawn = e.getScreenCTM?.(); // in a picture letters are scaled, some turned
+    const size = parseFloat(page.getComputedStyle(e).fontSize)*(drawn ? Math.hypot(drawn.a, drawn.b) : 1);
+    if (width > 1 && height > 1 && size < 9.95) out.push(`${size.toFixed(1)} px: ${text.slice(0, 40)}`);
+  }
+  return out;
+}
+
+function tall(doc) { // the live figure of the home page is at most one screen of a phone
+  const live = doc.documentElement.clientWidth < 500 && doc.location.pathname === '/index.html' && doc.querySelector('[data-live]');
+  return live && live.offsetHeight > 844 ? [`${live.offsetHeight} px tall`] : [];
+}
+
+function titles(doc) { // no title says a word twice running
+  const again = /(\p{L}{4,})[^\p{L}\p{N}]+\1(?!\p{L})/iu;
+  return [...doc.querySelectorAll('main h1, main h2, #quarto-sidebar .menu-text')].map(e => e.textContent.trim()).filter(text => again.test(text));
+}
+
+function folds(doc) { // a fold says what it holds
+  return [...doc.querySelectorAll('main details > summary')].map(e => e.textContent.trim()).filter(text => /^(Code|Show code|)$/.test(text));
+}
+
 function openings(doc) { // no open block of imports above the first picture
   const picture = doc.querySelector('main figure img, main [data-live]');
   const before = e => picture && e.compareDocumentPosition(picture) & Node.DOCUMENT_POSITION_FOLLOWING;
@@ -235,6 +289,8 @@ async function look(name) {
   const note = (check, mode, list) => { for (const what of new Set(list)) ((found[check] ??= {})[what] ??= []).push(mode); };
   await Promise.race([page.MathJax?.startup?.promise, wait(30000)]);
   note('openings', 'all', openings(doc));
+  note('titles', 'all', titles(doc));
+  note('folds', 'all', folds(doc));
   for (const fold of doc.querySelectorAll('details')) fold.open = true;
   note('formulas', 'all', formulas(doc, page));
   if (!page.MathJax?.startup?.promise) for (const e of doc.querySelectorAll('span.math')) e.textContent = 'x'; // raw TeX is no line of ours
@@ -246,7 +302,7 @@ async function look(name) {
       for (let k = 0; k < 100 && dark() !== (theme === 'dark'); k++) await wait(50); // the stylesheet comes in
       await wait(250);
       if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) note('errors', theme, ['the theme cannot be chosen']);
-      for (const check of [fits, figures, contrast, code, ...(theme === 'light' ? [words, hints] : [])]) note(check.name, `${theme} ${width}`, check(doc, page));
+      for (const check of [fits, figures, contrast, code, ...(theme === 'light' ? [words, hints, small, tall] : [])]) note(check.name, `${theme} ${width}`, check(doc, page));
     }
   }
   for (const e of doc.querySelectorAll('main button, main input, main select, main summary')) if (shown(e)) e.click();
@@ -308,10 +364,12 @@ def found(rendering, tmp_path_factory):
 
 def report(found, check): return [f"{page} ({', '.join(modes)}): {what}" for page, checks in found.items() for what, modes in checks.get(check, {}).items()]
 
-@pytest.mark.parametrize("check", ["fits", "figures", "contrast", "code", "words", "hints", "openings", "errors"])
+@pytest.mark.parametrize("check", ["fits", "figures", "contrast", "code", "words", "hints", "openings", "small", "tall", "titles", "folds", "errors"])
 def test_every_page(found, check):
     """No page wider than its window, no figure cut, contrast at least 4.5, no line of code and no word broken, no script error,
-    a shaded edge where something scrolls, no open imports above the first picture."""
+    a shaded edge where something scrolls, no open imports above the first picture, no label below ten pixels on a phone, home's live
+    figure on one screen, no title that says
+    a word twice running, no fold that does not say what it holds."""
     assert len(found) > 20
     assert not (bad := report(found, check)), "\n".join(bad)
 

@@ -177,12 +177,12 @@ PAGE = page("kernel theorem map judge explorer", r"""
 
   // C: every place by the keyboard, every slider, both colours
   const svgOf = () => C.querySelector(".live-map svg"), key = k => svgOf().dispatchEvent(new KeyboardEvent("keydown", {key: k, bubbles: true}));
-  for (const name of ["tokens", "width of the curve below"]) { const input = range(C, name); for (let k = +input.max; k >= 0; k--) move(input, k); }
+  for (const name of ["tokens", "width of the curve"]) { const input = range(C, name); for (let k = +input.max; k >= 0; k--) move(input, k); }
   press(C, "kurtosis");
   const shades = [...C.querySelectorAll(".live-map .live-panel .live-cell")].map(c => +c.getAttribute("fill-opacity"));
   if (Math.max(...shades) < .5 || C.querySelectorAll(".live-scale li").length < 6) wrong.push(["kurtosis hardly shows", Math.max(...shades)]);
   press(C, "beyond 6 sd");
-  const width = range(C, "width of the curve below"), valid = [];
+  const width = range(C, "width of the curve"), valid = [];
   for (let k = 0; k <= +width.max - 1; k++) { move(width, k); valid.push(+C.dataset.valid); }
   if (!(valid[0] < .5 && valid.at(-1) > .6 && valid.every((x, k) => !k || x >= valid[k - 1]))) wrong.push(["where the correction is valid", valid]);
   move(width, width.max);

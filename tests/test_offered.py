@@ -100,3 +100,10 @@ NAMES = [pytest.param(path.stem, id=path.stem,
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_where_there_is_only_the_wheel(name, folder, jupyter, tmp_path):
     assert run(name, folder, jupyter, tmp_path) == pictures(page(name))
+
+@pytest.mark.xdist_group("jupyter")
+@pytest.mark.parametrize("command", ["infattn_figures", "infattn_report"])
+def test_the_commands_start_where_there_is_only_the_wheel(command, jupyter):
+    "With the newest versions that the wheel admits."
+    done = subprocess.run([jupyter.with_name(command), "--help"], text=True, capture_output=True)
+    assert done.returncode == 0 and "usage" in done.stdout, done.stderr[-1000:]

@@ -1,7 +1,7 @@
 """README.md is nbs/index.ipynb, and its two commands are those of CI."""
 import re
 
-from written import CFG, ROOT, readme
+from written import CFG, PUBLISHED, ROOT, readme
 
 
 def test_links_lead_somewhere():
@@ -15,12 +15,32 @@ def test_one_version():
     changes, cite = ((ROOT/name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "CITATION.cff"))
     assert re.search(r"^## (\S+)", changes, flags=re.M)[1] == CFG["version"] == re.search(r"^version: (\S+)", cite, flags=re.M)[1]
 
+COMMANDS = re.compile(r"^```sh\n(.*?)^```", flags=re.M | re.S)
+
 def test_two_commands():
-    commands = re.findall(r"^python3 -m venv.*$", readme(), flags=re.M)
-    assert len(commands) == 2 and commands[0].endswith("infattn_figures") and commands[1].endswith("nbdev_test && pytest")
-    assert re.findall(r"^\. \.venv/bin/activate && (infattn_report .*)$", readme(), flags=re.M) == ['infattn_report gpt2 --text "the cat sat on the mat"']
+    "One sets up and draws the figures, one sets up and tests (CI runs that one); each is one line to copy. Elsewhere a line is one command."
+    lines = [line for block in COMMANDS.findall(readme()) for line in block.splitlines()]
+    chained = [line for line in lines if line.startswith("python3 -m venv")]
+    assert len(chained) == 2 and chained[0].endswith("infattn_figures") and chained[1].endswith("nbdev_test && pytest")
+    assert [line for line in lines if "&&" in line] == chained
+    assert 'infattn_report gpt2 --text "the cat sat on the mat"' in lines and lines[0] == "pip install ."
+    assert next(line for line in readme().splitlines() if "pytest" in line) == chained[1]
     ci = (ROOT/".ci/run").read_text()
     assert "grep -m1 'pytest' README.md" in ci and 'eval "$command"' in ci
+
+def test_what_it_is_comes_first():
+    "The picture, how to install it, an example, sizes, ways to read; nothing that only the site can do."
+    text = readme()
+    order = ["# Attention at every width", "infattn_nb is a Python package", "](nbs/images/networks.png)", "](nbs/images/limit.png)",
+             "## Install", "pip install .", "## Seven lines", "| excess kurtosis |", "## Ways to read", "## Cite"]
+    assert sorted(order, key=text.index) == order
+    assert "data-live" not in text and "Next:" not in text and "minutes" not in text
+    example = re.search(r"^```python\n(.*?)^```", text, flags=re.M | re.S)[1]
+    assert len(example.splitlines()) == 7
+
+def test_no_dead_addresses():
+    "Until it is published, nothing names an address where it is to be."
+    assert PUBLISHED or CFG["git_url"] not in readme()
 
 def test_no_display_maths_or_cross_references():
     assert "$$" not in readme() and not re.search(r"(?<!\w)@(eq|fig|sec)-", readme())

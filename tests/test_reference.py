@@ -16,7 +16,9 @@ PAGES = api_pages.pages()
 
 def test_the_index_has_a_line_for_every_public_name():
     rows = re.findall(r"^\| \[([^]]+)\]", PAGES["index.qmd"], flags=re.M)
-    assert sorted(row.replace("\\", "") for row in rows) == sorted(PUBLIC)
+    main, others = rows[:5], rows[5:]
+    assert main == [*api_pages.MAIN]
+    assert sorted(row.replace("\\", "") for row in others) == sorted(PUBLIC)
     assert not re.search(r"\| \|$", PAGES["index.qmd"], flags=re.M), "a name without a sentence"
 
 def test_the_index_has_every_method():
@@ -45,7 +47,7 @@ def test_pages_are_markdown_and_their_links_lead_somewhere(file):
 
 def test_a_parameter_without_its_meaning_would_be_seen():
     "The reader of docstrings: names, defaults, meanings and sections."
-    def f(a, b=2, *, c=None):
+    def f(a: float, b=2, *, c=None):
         """Do it.
 
         Parameters
@@ -67,6 +69,12 @@ def test_a_parameter_without_its_meaning_would_be_seen():
             if not
         """
     text = api_pages.described(inspect.getdoc(f), f)
-    assert r"| <code>a</code> | required | int. first \| one |" in text and "| <code>b</code> | `2` | second, longer |" in text
+    assert r"| <code>a</code> | <code>float</code> | required | int. first \| one |" in text
+    assert "| <code>b</code> |  | `2` | second, longer |" in text
     assert "**Returns** float: all" in text and "**Raises** ValueError: if not" in text
     assert api_pages.signature("f", f) == "f(a, b=2, *, c=None)"
+
+def test_types_stand_in_tables_and_law_stands_first():
+    page = PAGES["attention.qmd"]
+    assert "| <code>heads</code> | <code>float</code> | `1` |" in page
+    assert re.search(r"^## Attention.<wbr>(\w+)", page, flags=re.M)[1] == "law"

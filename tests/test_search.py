@@ -14,6 +14,17 @@ pytestmark = pytest.mark.xdist_group("search") # the index is made once
 
 ROOT = Path(__file__).parent.parent
 NODE = shutil.which("node")
+STUDENT = { # asked of the rendered index (test_browser.py) -> pages, one of which must be among the first two
+    "rank collapse": "transformer gradients", "temperature": "training regimes", "1/sqrt(d)": "regimes attention", "tensor programs": "netsor",
+    "central limit theorem": "clt", "what is a hierarchical Gaussian": "hierarchical", "why is attention not Gaussian": "essay index regimes",
+    "proof of the theorem": "proof theorem", "infinitely many heads": "regimes experiments attention", "neural tangent kernel": "gradients gpt2",
+    "induction heads": "circuits", "heavy tails": "regimes attention hierarchical", "Lemma 18": "proof paper_map", "kurtosis": "hierarchical regimes",
+    "random energy model": "length"}
+ENGINEER = {
+    "install": "index", "cite": "index ours", "GPT-2": "gpt2 your_model", "Hugging Face config": "your_model report recipes", "causal mask": "robustness attention recipes",
+    "prediction intervals": "recipes learning", "tail probability": "recipes regimes", "how wide is wide enough": "recipes regimes finite rates",
+    "PyTorch MultiheadAttention": "recipes regimes", "better initialisation": "which_initialisation your_model scan", "report": "report",
+    "rotary positions": "blocks", "RMSNorm": "transformer blocks", "mup": "which_initialisation", "figures of the paper": "experiments"}
 QUERIES = { # -> pages, one of which must be found
     "NTK": "gradients gpt2", "tangent kernel": "gradients gpt2", "gradient norm": "gradients gpt2",
     "vanishing gradient": "gradients gpt2", "GPT-2 gradients": "gpt2", "density at a point": "hierarchical attention",

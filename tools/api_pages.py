@@ -104,6 +104,16 @@ def defaults(thing):
         found[p.name] = "required" if p.default is p.empty else f"`{shown(p.default)}`"
     return found
 
+def types(thing):
+    "Parameter -> its type as written, without the modules it comes from."
+    found = {}
+    for p in inspect.signature(thing).parameters.values():
+        if p.annotation is not p.empty:
+            kind = p.annotation
+            text = kind if isinstance(kind, str) else inspect.formatannotation(kind)
+            found[p.name] = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text)
+    return found
+
 def code(name):
     "The name of a parameter; in backticks it would be a link to its namesake."
     return f"`{name}`" if "*" in name else f"<code>{name}</code>"
@@ -111,12 +121,16 @@ def code(name):
 def described(doc, thing):
     "What a docstring says, as Markdown: text, a table of parameters, returns, raises."
     parts, known = sections(doc), defaults(thing) if thing else {}
+    kinds = types(thing) if thing else {}
     text = ["\n".join(parts[""]).strip().split("\n\n")[0].replace("\n", " ")]
     text = [plain(text[0])]
-    rows = [f"| {code(name)} | {known.get(name.strip('*'), '')} | {plain(said)} |"
-            for name, said in entries(parts.get("Parameters", []))]
+    rows = []
+    for name, said in entries(parts.get("Parameters", [])):
+        first = name.split(", ")[0].strip("*") # parameters that share an entry are alike
+        kind = f"<code>{plain(kinds[first])}</code>" if first in kinds else ""
+        rows.append(f"| {code(name)} | {kind} | {known.get(first, '')} | {plain(said)} |")
     if rows:
-        head = ["| parameter | default | meaning |", "|:--|:--|:----|"]
+        head = ["| parameter | type | default | meaning |", "|:---|:---|:--|:--------|"]
         text.append("\n".join([*head, *rows]))
     for head in HEADS[1:]:
         for name, said in entries(parts.get(head, [])):
@@ -133,7 +147,7 @@ def methods(cls):
                 documented = inspect.isfunction(function) and function.__doc__
                 if documented and name not in fields and not name.startswith("_"):
                     found.setdefault(name, (member, function))
-    return found
+    return dict(sorted(found.items(), key=lambda item: item[0] != "law")) # what one asks first
 
 def documented(cls):
     "The entry of a class: how it is made, and every method."
@@ -227,11 +241,18 @@ def names_of(package):
     names = [name for name, (_, home) in PUBLIC.items() if home.partition(".")[0] == package]
     return sorted(names, key=str.casefold)
 
-def index():
-    "The tables of all public names, a table for each subpackage."
+MAIN = "Attention", "Transformer", "Program", "AttentionRegressor", "AttentionDescent"
+
+def table_of(names):
+    "A table of names."
     head = ["| name | import from | what it is |", "|:--|:--|:-----|"]
-    return "\n\n".join(f"## {title}\n\n" + "\n".join([*head, *map(entry, names_of(package))])
-                       for package, title in SUBPACKAGES.items())
+    return "\n".join([*head, *map(entry, names)])
+
+def index():
+    "The main classes, then the tables of all public names, one for each subpackage."
+    tables = {"Five classes to begin with": MAIN}
+    tables |= {title: names_of(package) for package, title in SUBPACKAGES.items()}
+    return "\n\n".join(f"## {title}\n\n{table_of(names)}" for title, names in tables.items())
 
 def classes():
     "The public classes, in the order of the alphabet."
@@ -245,7 +266,8 @@ def method_rows():
         for method in methods(public(name)):
             link = f"[{name}]({name.lower()}.qmd#{name.lower()}.{method})"
             owners.setdefault(method, []).append(link)
-    rows = [f"| `{method}` | {', '.join(links)} |" for method, links in sorted(owners.items())]
+    ordered = sorted(owners, key=lambda method: (method != "law", method))
+    rows = [f"| `{method}` | {', '.join(owners[method])} |" for method in ordered]
     return "\n".join(["| method | of |", "|:--|:------|", *rows])
 
 INDEX = """---
@@ -254,7 +276,7 @@ description: "Every public name of `infattn_nb` and its subpackages: each name w
 aliases: [../names.html]
 ---
 
-The lines are the first sentences of the docstrings; `help(Attention.law)` says what a page says. A name leads to its entry: a class to its page, a function to the page that makes it. A wrong argument raises `ValueError` or `TypeError` with [one sentence](../40_checks.ipynb): what it is, what was got, what is wanted. A name that is not here may be [a method](#methods); [an example for each class](../30_classes.ipynb) shows how they are used. A subpackage uses those above it.
+The lines are the first sentences of the docstrings; `help(Attention.law)` says what a page says. A name leads to its entry: a class to its page, a function to the page that makes it. A wrong argument raises `ValueError` or `TypeError` with [one sentence](../40_checks.ipynb): what it is, what was got, what is wanted. A name that is not here may be [a method](#methods); [an example for each class](../30_classes.ipynb) shows how they are used.
 
 {index}
 

@@ -2,7 +2,7 @@
 
 - the modules: from the notebooks (`nbdev_export`);
 - the last cell of each page that makes a module, its `__all__`: from the hand-written stubs, `infattn_nb/__init__.pyi` and those of the subpackages;
-- the line under a page's title (what came before, what comes next, how long it takes, where to run it): from the sidebar in `_quarto.yml` and `settings.ini`;
+- the line under a page's title (what came before, what comes next, where to run it): from the sidebar in `_quarto.yml` and `settings.ini`;
 - the visible imports of a page, so that what stands open on it can be copied and runs from top to bottom in a fresh interpreter: from its syntax tree;
 - `README.md`: from `nbs/index.ipynb`."""
 import ast
@@ -80,21 +80,14 @@ ORDER = reading_order()
 
 def title(name): return re.match(r"# (.+)", text(read(NBS/name)["cells"][0]))[1]
 
-def minutes(cells):
-    "Reading time in steps of five minutes: 150 words a minute, a third of a minute for a displayed formula or a piece of code."
-    words = sum(len(text(c).split()) for c in cells if c["cell_type"] == "markdown")
-    pauses = sum(text(c).count("$$")/2 if c["cell_type"] == "markdown" else "#| hide" not in text(c) for c in cells)
-    return 5*max(1, round((words/150 + pauses/3)/5))
-
-def steps(name, cells):
+def steps(name):
     "The line under the title."
     k = ORDER.index(name)
     if k: yield f"Before: [{title(ORDER[k-1])}]({ORDER[k-1]})"
     short = SHORT[SHORT.index(name) + 1] if name in SHORT[:-1] else None
-    if k + 1 < len(ORDER): yield f"{'Next, also on the short way' if short == ORDER[k+1] else 'Next'}: [{title(ORDER[k+1])}]({ORDER[k+1]})"
+    if k + 1 < len(ORDER): yield f"Next: [{title(ORDER[k+1])}]({ORDER[k+1]})"
     if short and short != ORDER[k+1]: yield f"Short way, next: [{title(short)}]({short})"
     if name == SHORT[-1]: yield "the short way ends here: go on with the [recipes](recipes.ipynb), or with the theory"
-    yield f"this page: {minutes(cells)} minutes"
     if name in SKIP: yield f"[skip the proof]({SKIP[name]})"
     if "32_notation.ipynb" in ORDER and name not in ("index.ipynb", "32_notation.ipynb"): yield "[notation](32_notation.ipynb)"
     if PUBLISHED: yield BADGE.format(GITHUB, name)
@@ -106,7 +99,7 @@ def with_path(name, nb):
     if rest: cells[1:1] = [cell("intro", "markdown", rest)]
     cells[0]["source"] = head.splitlines(keepends=True)
     code = next((k for k, c in enumerate(cells) if c["cell_type"] == "code"), len(cells))
-    path = cell("path", "markdown", " · ".join(steps(name, cells)))
+    path = cell("path", "markdown", " · ".join(steps(name)))
     colab = [cell("colab", "code", INSTALL)]*PUBLISHED
     nb["cells"] = [cells[0], path, *cells[1:code], *colab, *cells[code:]]
     return nb
@@ -247,18 +240,19 @@ def with_imports(nb):
 BLOB = CFG["git_url"] + f"/blob/{CFG['branch']}/" # what lies beside the README needs no host
 
 def readme():
-    "The notebook as GitHub markdown: hidden cells dropped, the one figure as an image, links relative to the root."
+    "The notebook as GitHub markdown: hidden cells and what moves dropped, figures as images, links relative to the root."
     cells = json.loads((ROOT/"nbs/index.ipynb").read_text(encoding="utf-8"))["cells"]
     return "\n\n".join(filter(None, map(_markdown, cells))) + "\n"
 
 def _markdown(cell):
     source = "".join(cell["source"])
     source = source.replace("](api/index.qmd)", "](30_classes.ipynb)") # the API reference is made with the site
+    if "data-live" in source or cell["id"] == "path": return "" # for the site
     if cell["cell_type"] == "markdown": return re.sub(r"\]\((\w+\.ipynb)", r"](nbs/\1", source).replace(f"]({BLOB}", "](")
     if "#| hide" in source: return ""
-    if "images/limit.png" in source:
+    if image := re.search(r'"(images/\w+\.png)"', source):
         caption, alt = (re.search(rf'#\| {key}: "(.*)"', source)[1] for key in ("fig-cap", "fig-alt"))
-        return f"![{alt}](nbs/images/limit.png)\n\n*{caption}*"
+        return f"![{alt}](nbs/{image[1]})\n\n*{caption}*"
     text = "".join("".join(o["text"]) for o in cell["outputs"])
     return f"```python\n{source}\n```\n\n```\n{text.rstrip()}\n```"
 

@@ -534,6 +534,7 @@ class Program:
         """
         return draw_program(self, ax)
 
+# %% ../../nbs/07_netsor.ipynb #allornothing
 @contextmanager
 def all_or_nothing(program: Program) -> Iterator[None]:
     "What is written inside stays, or, if anything is rejected, nothing of it."

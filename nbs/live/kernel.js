@@ -1,11 +1,12 @@
 // The random-kernel machine: one infinitely wide attention layer, network by network.
-import {bell, button, choice, el, label, linspace, normal, panel, slider, still, svg} from "./plot.js";
+import {bell, button, caption, choice, el, label, linspace, narrow, normal, panel, slider, still, svg} from "./plot.js";
 
 const CAPTION = "One infinitely wide layer, network by network. Its random scores give the attention weights A of each head (here the first); "
   + "they give the covariance of the outputs, S = A Aᵀ, a mean over heads; and v, the first entry of S, is the variance of output 1, which is Gaussian "
   + "in this network. Averaged over networks it is not: the black curve, the limit. No network has a larger v than one that looks at a single token: "
   + "the ceiling v = 1. On the logarithmic axis the tails show. The thin lines are layers of width 16, 64 and 256 (stored for 2 and 4 tokens, up to 8 heads): "
   + "they approach the black curve, not the dashed Gaussian.";
+const HEIGHT = narrow() ? 130 : 280; // with both panels on one screen of a phone
 const KEPT = 40, Y = linspace(-4, 4, 161);
 
 // Scores of one head are independent N(0, τ²) (unit tokens), its weights their softmax.
@@ -81,7 +82,7 @@ export default async function kernel(box, data) {
   const said = el("p", {class: "live-said", "aria-live": "polite"});
   box.append(el("div", {class: "live-controls live-buttons"}, button("new network", next), many, axis.box),
              el("div", {class: "live-stage"}, panels, matrices),
-             el("div", {class: "live-controls"}, τ.box, H.box, s.box), said, el("p", {class: "live-caption"}, CAPTION));
+             el("div", {class: "live-controls"}, τ.box, H.box, s.box), said, caption(CAPTION));
 
   function draw() {
     const law = lawOf(table, τ.value, H.value, s.value), log = axis.value === "logarithmic";
@@ -96,7 +97,7 @@ export default async function kernel(box, data) {
 
   function bells(law, v, sd, reach, log) {
     const xs = Y.map(y => y*(log ? reach/4 : sd)), top = 1.25*Math.max(law.density(0), bell(0, law.mean));
-    const P = panel({x: [xs[0], xs.at(-1)], y: log ? [1e-9*top, 2*top] : [0, top], log, xlabel: "output y", ylabel: "density",
+    const P = panel({height: HEIGHT, x: [xs[0], xs.at(-1)], y: log ? [1e-9*top, 2*top] : [0, top], log, xlabel: "output y", ylabel: "density",
       describe: "Densities of one output: single networks, their mixture, and the Gaussian of the same variance"});
     for (const n of networks.slice(-KEPT - 1, -1)) P.line(xs, xs.map(y => bell(y, n.S[0][0])), "past");
     const narrow = finiteLaws(finite, table, τ.value, H.value, s.value);
@@ -115,7 +116,7 @@ export default async function kernel(box, data) {
     const edges = linspace(0, 1.02, 41), counts = Array(40).fill(0);
     for (const x of variances) counts[Math.min(39, Math.floor(x/1.02*40))]++;
     const heights = counts.map(c => c/variances.length), top = 1.2*Math.max(...heights);
-    const P = panel({x: [0, 1.02], y: [0, top], xlabel: "conditional variance v", ylabel: "share of networks",
+    const P = panel({height: HEIGHT, x: [0, 1.02], y: [0, top], xlabel: "conditional variance v", ylabel: "share",
       describe: "Distribution of the conditional variance over networks"});
     P.bars(edges, heights, "bar");
     P.line([1, 1], [0, top], "ceiling");

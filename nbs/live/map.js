@@ -1,8 +1,11 @@
 // The map of regimes: score standard deviation × heads, coloured by how far from Gaussian.
-import {bell, choice, el, label, linspace, panel, slider, svg} from "./plot.js";
+import {bell, choice, el, label, linspace, narrow, panel, slider, svg} from "./plot.js";
 import {key, lawOf, readable} from "./kernel.js";
 
-const W = 560, LEFT = 52, BOTTOM = 44, TOP = 8, ROW = 34;
+const LEFT = 52, BOTTOM = 44, TOP = 8, ROW = 34;
+
+// Where networks that people use stand: name, score standard deviation, heads.
+const KNOWN = [["GPT-2 small", .31, 12], ["PyTorch's default", .5, 8]];
 
 // How strongly a value is coloured: both scales are logarithmic, and their legend shows these values.
 const SCALES = {"beyond 6 sd": [1, 1000, [1, 3, 10, 30, 100, 300, 1000]], kurtosis: [.003, 3, [.003, .01, .03, .1, .3, 1, 3]]};
@@ -23,7 +26,7 @@ export default async function regimes(box, data) {
   let at = {τ: 2, H: 1};
   const colour = choice("colour", ["beyond 6 sd", "kurtosis"], () => draw());
   const s = slider("tokens", table.tokens, 4, String, () => draw());
-  const n = slider("width of the curve below", [...map.widths, Infinity], Infinity, x => x === Infinity ? "∞" : String(x), () => draw());
+  const n = slider("width of the curve", [...map.widths, Infinity], Infinity, x => x === Infinity ? "∞" : String(x), () => draw());
   const scale = () => el("ul", {class: "live-scale", "aria-label": "colour scale"}, el("li", {class: "live-scale-name"}, colour.value === "kurtosis" ? "excess kurtosis" : "times as likely beyond 6 sd"),
     ...SCALES[colour.value][2].map(x => {
       const root = svg("svg", {viewBox: "0 0 24 14", width: 24, height: 14, "aria-hidden": "true"});
@@ -32,24 +35,27 @@ export default async function regimes(box, data) {
     }));
   const grid = el("div", {class: "live-map"}), panels = el("div", {class: "live-panels"});
   const said = el("p", {class: "live-said", "aria-live": "polite"});
-  box.append(el("div", {class: "live-controls"}, colour.box, s.box), grid, said, el("div", {class: "live-controls"}, n.box), panels);
+  box.append(grid, el("div", {class: "live-controls"}, colour.box, s.box), said, panels, el("div", {class: "live-controls"}, n.box));
 
   const value = (τ, H) => { const l = lawOf(table, τ, H, s.value); return colour.value === "kurtosis" ? l.kurtosis : l.ratio; };
   const strength = x => shade(colour.value, x);
 
   function cells() {
-    const H = TOP + ROW*heads.length + BOTTOM, w = (W - LEFT - 8)/taus.length;
+    const W = narrow() ? 320 : 560, H = TOP + ROW*heads.length + BOTTOM, [first, last] = [taus[0], taus.at(-1)].map(Math.log);
     const root = svg("svg", {viewBox: `0 0 ${W} ${H}`, class: "live-panel", tabindex: 0, role: "application",
       "aria-label": "Map of score standard deviation and heads; arrow keys move the choice"});
-    const left = k => LEFT + w*k, top = j => TOP + ROW*(heads.length - 1 - j);
+    const px = τ => LEFT + (W - LEFT - 8)*(.04 + .92*(Math.log(τ) - first)/(last - first)); // logarithmic
+    const left = k => k ? px(Math.sqrt(taus[k - 1]*taus[k])) : LEFT, right = k => k + 1 < taus.length ? left(k + 1) : W - 8;
+    const top = j => TOP + ROW*(heads.length - 1 - j), py = h => TOP + ROW*(heads.length - .5 - Math.log2(h));
     taus.forEach((τ, k) => heads.forEach((h, j) => {
-      const cell = svg("rect", {x: left(k), y: top(j), width: w + .3, height: ROW + .3, class: "live-cell", "fill-opacity": strength(value(τ, h))});
+      const cell = svg("rect", {x: left(k), y: top(j), width: right(k) - left(k) + .3, height: ROW + .3, class: "live-cell", "fill-opacity": strength(value(τ, h))});
       cell.addEventListener("pointerdown", () => { at = {τ, H: h}; draw(true); });
       root.append(cell);
     }));
-    root.append(svg("rect", {x: left(taus.indexOf(at.τ)), y: top(heads.indexOf(at.H)), width: w, height: ROW, class: "live-chosen"}));
+    root.append(svg("rect", {x: left(taus.indexOf(at.τ)), y: top(heads.indexOf(at.H)), width: right(taus.indexOf(at.τ)) - left(taus.indexOf(at.τ)), height: ROW, class: "live-chosen"}));
     heads.forEach((h, j) => root.append(svg("text", {x: LEFT - 6, y: top(j) + ROW/2 + 4, "text-anchor": "end"}, String(h))));
-    taus.forEach((τ, k) => { if (Number.isInteger(τ) && τ !== 9 && τ !== 7) root.append(svg("text", {x: left(k) + w/2, y: H - BOTTOM + 17, "text-anchor": "middle"}, label(τ))); });
+    for (const τ of [.25, .5, 1, 2, 5, 10]) if (τ >= first && taus.includes(τ)) root.append(svg("text", {x: px(τ), y: H - BOTTOM + 17, "text-anchor": "middle"}, label(τ)));
+    for (const [name, τ, h] of KNOWN) root.append(svg("circle", {cx: px(τ), cy: py(h), r: 4, class: "live-dot"}), svg("text", {x: px(τ) + 8, y: py(h) + 4}, name));
     root.append(svg("text", {x: (LEFT + W)/2, y: H - 6, "text-anchor": "middle"}, "score standard deviation"),
                 svg("text", {x: 0, y: 0, "text-anchor": "middle", transform: `translate(12 ${TOP + ROW*heads.length/2}) rotate(-90)`}, "heads"));
     root.addEventListener("keydown", e => {

@@ -56,10 +56,20 @@ export function button(name, pressed) {
   return b;
 }
 
+// On a phone a panel is drawn smaller, so that its labels stay as large as the text.
+export const narrow = () => innerWidth < 600;
+
+// What a figure shows; on a phone a touch away.
+export function caption(text) {
+  const fold = el("details", {class: "live-caption"}, el("summary", {}, "What is shown"), text);
+  fold.open = !narrow();
+  return fold;
+}
+
 // A panel with axes: x and y map data to pixels; `log` makes y logarithmic.
-export function panel({width = 440, height = 280, x, y, log = false, xlabel = "",
+export function panel({width = narrow() ? 320 : 440, height = narrow() ? 180 : 280, x, y, log = false, xlabel = "",
                        ylabel = "", title = "", xticks, yticks, describe = title}) {
-  const left = 52, right = 8, top = title ? 24 : 10, bottom = 40;
+  const left = 58, right = 14, top = title ? 24 : 10, bottom = 40;
   const root = svg("svg", {viewBox: `0 0 ${width} ${height}`, role: "img",
                            "aria-label": describe, class: "live-panel"});
   const Y = log ? v => Math.log10(Math.max(v, 1e-300)) : v => v;

@@ -9,7 +9,8 @@ const SYNONYMS = {
   pdf: ["density"], cdf: ["distribution function", "tail"], sample: ["draw", "rvs"], sampling: ["draw", "rvs"], simulate: ["draw", "rvs"],
   initialization: ["initialisation"], init: ["initialisation"], huggingface: ["hugging face"], pytorch: ["torch"],
   norm: ["norm", "gradient of"], norms: ["norm", "gradient of"], depth: ["depth", "block"], layer: ["layer", "block"],
-  wrong: ["wrong", "as we read it", "repaired"], error: ["error", "refuse"], proof: ["proof"], sd: ["standard deviation"], std: ["standard deviation"],
+  wrong: ["wrong", "as we read it", "condition that we add"], error: ["error", "refuse"], proof: ["proof"], sd: ["standard deviation"], std: ["standard deviation"],
+  neural: ["neural", "network"], sqrt: ["√"], temperature: ["temperature", "score scale", "standard deviation of a score"], collapse: ["collapse", "tokens become alike"],
   training: ["train", "descent"], finetuning: ["train"], heavy: ["heavy", "tail"], kl: ["divergence"], install: ["install", "pip"],
 };
 // Words that many pages use, and the page that explains them.
@@ -17,6 +18,7 @@ const HOME_OF = {
   kurtosis: "hierarchical", density: "hierarchical", pdf: "hierarchical", sample: "attention", width: "attention", ntk: "gradients", "tangent": "gradients",
   rotary: "blocks", rmsnorm: "blocks", layernorm: "blocks", netsor: "netsor", assumption: "netsor", convergence: "rates", rates: "rates", fast: "rates", mask: "robustness", evidence: "learning", posterior: "learning", softmax: "attention",
   score: "clt", scores: "clt", initialisation: "which_initialisation", initialization: "which_initialisation", install: "index", heads: "attention",
+  heavy: "regimes", tails: "regimes", sqrt: "regimes", temperature: "training", collapse: "transformer", "tensor": "netsor",
 };
 const IDLE = new Set("a an and are as at be by can do does for from how i in is it my of on or that the to two four eight twelve what when where which why with".split(" "));
 const UNDER_THE_HOOD = .35, REFERENCE = .8, LISTS = .3; // of names and of methods: they have every word
@@ -25,7 +27,7 @@ const plain = text => (text ?? "").normalize("NFC").toLowerCase().replace(/[-‐
 const stem = word => word.length > 4 ? word.replace(/(ies|es|s)$/, "") : word;
 const wordsOf = query => {
   const all = plain(query).split(/[^\p{L}\p{N}_.]+/u).filter(Boolean);
-  const busy = all.filter(word => !IDLE.has(word) && !/^\d{3,}$/.test(word)); // a width of 512 is a width
+  const busy = all.filter(word => !IDLE.has(word) && !/^(\d{3,}|.)$/u.test(word)); // a width of 512 is a width, d is a letter
   return busy.length ? busy : all;
 };
 const waysToSay = word => [...new Set([stem(word), ...(SYNONYMS[word] ?? []), ...(SYNONYMS[stem(word)] ?? [])])];

@@ -1,6 +1,6 @@
 // Theorem 1, moving: averages over the coordinates of single networks as the width grows.
 // Two independent unit tokens, one head, score standard deviation 2; ψ = cos.
-import {button, chi2, choice, el, enable, linspace, normal, panel, slider} from "./plot.js";
+import {button, caption, chi2, choice, el, enable, linspace, normal, panel, slider} from "./plot.js";
 import {key} from "./kernel.js";
 
 const CAPTION = "ψ = cos, averaged over the n coordinates of one output. Attention: one head on two independent unit tokens, scores of standard deviation τ = 2; "
@@ -77,8 +77,8 @@ export default async function theorem(box, data) {
   const kind = choice("network", ["attention", "MLP"], () => renew());
   const scale = choice("scores scaled by", ["1/√n", "1/n"], () => renew());
   const panels = el("div", {class: "live-panels"}), said = el("p", {class: "live-said", "aria-live": "polite"});
-  box.append(el("div", {class: "live-controls"}, button("new networks", () => renew()), kind.box, scale.box, n.box), panels, said,
-             el("p", {class: "live-caption"}, CAPTION));
+  box.append(el("div", {class: "live-controls"}, button("new networks", () => renew()), kind.box, scale.box), panels,
+             el("div", {class: "live-controls"}, n.box), said, caption(CAPTION));
 
   const make = () => kind.value === "attention" ? attentionNetwork(n.value, scale.value) : mlpNetwork(n.value);
   function renew() {

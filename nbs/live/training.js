@@ -93,8 +93,8 @@ export default async function training(box) {
   const panels = el("div", {class: "live-panels"}), said = el("p", {class: "live-said", "aria-live": "polite"});
   const η = .01, LONGEST = 2000;
   let data = recall(), heads = [], start = [], losses = [], running = false;
-  box.append(el("div", {class: "live-controls"}, train, button("new network", () => renew()), button("new task", () => { data = recall(); renew(); }), noise.box, H.box, m.box),
-             panels, said);
+  box.append(el("div", {class: "live-controls"}, train, button("new network", () => renew()), button("new task", () => { data = recall(); renew(); }), noise.box), panels,
+             el("div", {class: "live-controls"}, H.box, m.box), said);
 
   const scores = found => found.flatMap(({parts}) => parts.flatMap(a => a.score));
   function renew() {
