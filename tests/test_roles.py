@@ -234,3 +234,32 @@ def test_matrices_that_stand_on_the_left_are_seen_by_their_shape():
     t = read("nanoGPT", module)
     assert {x.layout for x in t.source.family.layouts[0] if x.roles[0] in "qo12"} == {"in"} and t.blocks[0].feedforward.units == 4
     t.initialise(module, 0)
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_wrong_description_is_not_written(name):
+    "Read without being run, as something else: parallel, causal or not, without positions. The weights stay what they were, bit for bit."
+    module = drawn(name)
+    before = {k: p.clone() for k, p in module.state_dict().items()}
+    t = read(name, module, verify=False, **WRONG[name])
+    with pytest.raises(ValueError, match="`module` must run as the network that is written into it, got an output of block 0") as e: t.initialise(module, 0)
+    assert len(str(e.value).splitlines()) == 1 and all(torch.equal(p, before[k]) for k, p in module.state_dict().items())
+    t.initialise(module, 0, verify=False)
+    assert not all(torch.equal(p, before[k]) for k, p in module.state_dict().items())
+
+class Skips(NanoGPT):
+    "Its stream is multiplied past the branches, which no tensor can do."
+    class Block(NanoGPT.Block):
+        def forward(self, x):
+            x = 1.5*x + self.attn.c_proj(attend(*(heads(z, H) for z in self.attn.c_attn(self.ln_1(x)).split(n, -1))))
+            return 1.5*x + self.mlp.c_proj(F.gelu(self.mlp.c_fc(self.ln_2(x))))
+
+def test_what_a_module_does_that_no_tensor_can(recwarn):
+    "A factor past the branches: a module that has it gets no warning, one that has it not does."
+    import warnings
+    from dataclasses import replace
+    t = read("nanoGPT", drawn("nanoGPT"))
+    t = replace(t, blocks=[replace(b, skip_scale=1.5) for b in t.blocks])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        t.initialise(Skips().eval(), 0)
+    with pytest.warns(UserWarning, match="no initialisation can do skip_scale = 1.5"): t.initialise(drawn("nanoGPT"), 0)

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['READY', 'MOST_BYTES', 'MATRICES', 'EMBEDDINGS', 'FAMILIES', 'MODELS', 'REMEDY', 'Entries', 'Config', 'Source',
            'labels_of', 'near', 'Tensor', 'Family', 'alibi', 'windowed', 'Reading', 'read_module', 'reading_of',
-           'built_of', 'check_tensors', 'check_drawn', 'Parts', 'Recognised', 'parts_of', 'halves_of_pairs', 'as_array',
-           'variances_of', 'settled', 'activation_of', 'norm_of', 'verified', 'reading_by_roles', 'Found',
-           'ensemble_of_module', 'config_of', 'sizes_of']
+           'body_of', 'blocks_of', 'built_of', 'check_tensors', 'check_drawn', 'Parts', 'Recognised', 'parts_of',
+           'halves_of_pairs', 'as_array', 'variances_of', 'settled', 'activation_of', 'norm_of', 'verified',
+           'neighbours_apart', 'reading_by_roles', 'Found', 'places_to_watch', 'ensemble_of_module', 'config_of',
+           'sizes_of']
 
 # %% ../../nbs/66_modules.ipynb #takes
 import json
@@ -428,6 +429,8 @@ class Source:
     sizes: dict # standard deviations of the embeddings, by role
     measured: bool = False # are its variances those of one draw?
     promised: tuple | None = None # blocks as the config draws them, of a measured one
+    roles: dict | None = None # names of the tensors of a module of one's own
+    alone: tuple | None = None # blocks without masks from outside; None = own
 
     @cached_property
     def own(self):
@@ -684,9 +687,7 @@ def reading_of(module, tokens=None) -> Reading:
     for part in module if isinstance(module, (list, tuple)) else [module]:
         check_tensors(getattr(part, "parameters", tuple)(),
                       "initialise it first, or read its config")
-    body = getattr(module, "base_model", module) # without a head
-    if body is not module and hasattr(body, "language_model"):
-        body = body.language_model
+    body = body_of(module)
     found = _recognised(body)
     family = FAMILIES[found.kind]
     read = [parts_of(found, block, body, tokens) for block in found.blocks]
@@ -706,6 +707,16 @@ def reading_of(module, tokens=None) -> Reading:
     first = gains[0] if family.place == "post" and gains else None
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
                    None if first is None else norm_of([first], like))
+
+def body_of(module):
+    "A module without its head; of one that sees images, too, what reads the text."
+    body = getattr(module, "base_model", module)
+    has_more = body is not module and hasattr(body, "language_model")
+    return body.language_model if has_more else body
+
+def blocks_of(body):
+    "The parts of a module that are its blocks."
+    return _recognised(body).blocks
 
 def built_of(module, read): # the Parts of each block
     "Blocks of one width, with the variances that were measured."
@@ -1074,8 +1085,10 @@ def verified(module, # as for read_module
              reading, # what it is read as
              own, # its Config, or None
              s, # tokens of the text
+             remedy=REMEDY, # what to do if it runs otherwise
+             wanted="run as it is read", # what it must do
             ): # Reading: the same, once it runs as it is read
-    "Run a module beside its description; refuse the first place where they differ."
+    "Run a module beside its description; raise for the first place where they differ."
     blocks = reading.spec["blocks"]
     varied = any(isinstance(b.attention.mask, np.ndarray) for b in blocks)
     k = min(s, 512 if varied else 64)
@@ -1098,19 +1111,23 @@ def verified(module, # as for read_module
     _check_ends(reading, own, seen, inputs, half)
     cut = [principal(b, k) for b in blocks]
     try:
-        check_blocks(cut, seen, [r.given for r in reading.parts], half, REMEDY)
+        check_blocks(cut, seen, (r.given for r in reading.parts), half, remedy, wanted)
     except ValueError:
         if reading.kind != "roles" or cut[0].attention.rotary is None:
             raise
-        turned = [_of_neighbours(r, b.attention) for r, b in zip(reading.parts, cut)]
-        check_blocks(cut, seen, [r.given for r in turned], half, REMEDY)
+        turned = (_of_neighbours(r, b.attention) for r, b in zip(reading.parts, cut))
+        check_blocks(cut, seen, (r.given for r in turned), half, remedy, wanted)
     return reading
 
 def _of_neighbours(r, a):
     "Parts of a block in which neighbouring coordinates turn together."
-    m = len(r.matrices["q"])//a.heads
-    turned = {k: halves_of_pairs(r.matrices[k], m, a.rotary.turning(m)) for k in "qk"}
-    return r._replace(matrices=r.matrices | turned)
+    return Parts(r.block, neighbours_apart(r.matrices, a), r.biases, r.like)
+
+def neighbours_apart(matrices, a): # of one block, its SelfAttention
+    "Those of queries and keys in the order of `Rotary`."
+    m = len(matrices["q"])//a.heads
+    turning = a.rotary.turning(m)
+    return matrices | {k: halves_of_pairs(matrices[k], m, turning) for k in "qk"}
 
 def _call_of(module, reading, k):
     "What runs a module on k tokens, and what they are."
@@ -1407,6 +1424,10 @@ def _layout_of(module, found, tensors):
                                  numbers=x.numbers))
     return layout
 
+def places_to_watch(module, roles, norm):
+    "The same of a module that was read by these roles."
+    return _places_to_watch(module, _found_by_roles(module, roles), norm)
+
 def _places_to_watch(module, found, norm):
     "Modules that show what enters each block: blocks, or the norms in front of them."
     inside = [x for x in found if "*" in x.pattern and
@@ -1488,11 +1509,13 @@ def ensemble_of_module(module, # as for read_module
     if config:
         spec["blocks"] = promised
         sizes = dict.fromkeys(sizes, float(np.sqrt(own.variance)))
+    alone = tuple(spec["blocks"])
     masked = partial(_masked, allowed, bias)
     spec["blocks"] = [altered(b, masked) for b in spec["blocks"]]
     spec |= ends
     source = Source(own, spec, reading.kind, reading.family, sizes,
-                    measured=not config, promised=promised)
+                    measured=not config, promised=promised,
+                    roles=None if roles is None else dict(roles), alone=alone)
     return spec | dict(source=source)
 
 def _more(own, texts):

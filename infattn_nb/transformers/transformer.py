@@ -296,11 +296,12 @@ class Transformer(Network):
         """
         return table_of(self)
 
-    def initialise(self, module: Any, seed: Rng = None) -> Any:
+    def initialise(self, module: Any, seed: Rng = None, *, verify: bool = True) -> Any:
         """Write a draw of this network into a module of torch, in place.
 
         All parameters of the body get what `init_table` says, the row of a padding
-        token zero; a head on top of it gets what its config gives.
+        token zero; a head on top of it gets what its config gives. The module is then
+        run once on a few tokens, and must do what this network does.
 
         Parameters
         ----------
@@ -309,11 +310,20 @@ class Transformer(Network):
             head or without
         seed
             as rng everywhere: None, an integer, a SeedSequence or a Generator
+        verify
+            run it? Until then a copy of its weights is kept. False: for what cannot run
+            here
 
         Returns
         -------
         module
             The same.
+
+        Raises
+        ------
+        ValueError
+            If the module is of another family or shape, or runs otherwise: its weights
+            are then what they were.
 
         Warns
         -----
@@ -321,7 +331,7 @@ class Transformer(Network):
             If the network differs from its family in the forward pass, too, or the
             module's from that of the model that was read.
         """
-        return write(self, module, seed)
+        return write(self, module, seed, checks.flag(verify, "verify"))
 
     def __repr__(self) -> str:
         shown = [f"{len(self.cov)} tokens"]
