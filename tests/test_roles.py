@@ -6,7 +6,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch")
 
 from conftest import least_p
-from infattn_nb import Norm, Rotary, Transformer
+from infattn_nb import Norm, Rotary, Transformer, embedding_cov, report
+from infattn_nb.readers.weights import departures
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
 nn, F = torch.nn, torch.nn.functional
@@ -263,3 +264,63 @@ def test_what_a_module_does_that_no_tensor_can(recwarn):
         warnings.simplefilter("error")
         t.initialise(Skips().eval(), 0)
     with pytest.warns(UserWarning, match="no initialisation can do skip_scale = 1.5"): t.initialise(drawn("nanoGPT"), 0)
+
+# Wrong initialisations of modules of one's own, in our words: what each should be is a network; the report names what is not
+
+DEPTH = (2*L)**-.5
+def should(text=S, **more):
+    "Fan-in × variance one, embeddings of variance one, in front of the residual sums over 2L."
+    return Transformer.uniform(embedding_cov(range(text)), layers=L, heads=H, activation="silu", mask="causal", kind="rms", **dict(var_o=1/(2*L), var_2=1/(2*L)) | more)
+
+def lingua(module, o=DEPTH, down=DEPTH, first=1., others=1., fan=False):
+    "1/√fan-in, each times a factor; `fan`: down over the square root of the other side."
+    for name, p in module.named_parameters():
+        if p.ndim < 2: continue
+        if "tok_emb" in name or "output" in name: p.data.normal_(0, 1)
+        else:
+            out, into = p.shape
+            p.data.normal_(0, (out if fan and "w2" in name else into)**-.5*(o if "wo" in name else down if "w2" in name else first if "w1" in name or "w3" in name else others))
+    return module
+
+def gated(name): # as wide as W₁ … W₃ of these modules, keys and values of two heads
+    from dataclasses import replace
+    t = should()
+    return replace(t, blocks=[replace(b, attention=replace(b.attention, groups=2, rotary=Rotary()), feedforward=replace(b.feedforward, units=2, gated=True, var_3=1.)) for b in t.blocks])
+
+WRONG_DRAWS = {
+    "q, k, v and o all over the depth factor (lingua)": ("llama2.c", dict(others=DEPTH), dict(wq=DEPTH, wk=DEPTH, wv=DEPTH)), "w1 and w3 over it, too (torchtitan)": ("torchtitan", dict(first=DEPTH), dict(w1=DEPTH, w3=DEPTH)),
+    "the factor on w3 and not on w2 (llama2.c)": ("llama2.c", dict(down=1., first=DEPTH), dict(w1=DEPTH, w2=1/DEPTH, w3=DEPTH)), "no factor": ("torchtitan", dict(o=1., down=1.), dict(wo=1/DEPTH, w2=1/DEPTH)), "fan-in of the other side": ("torchtitan", dict(fan=True), dict(w2=2**.5))}
+
+@pytest.mark.parametrize("case", WRONG_DRAWS)
+def test_a_module_of_ones_own_against_what_it_should_be(case):
+    name, wrong, true = WRONG_DRAWS[case]
+    torch.manual_seed(0)
+    module = lingua(SHAPES[name][0]().eval(), **wrong)
+    t = read(name, module, promised=gated(name))
+    found = dict(departures(t))
+    assert len(found) == len(true), found
+    for k, factor in true.items():
+        path, said = next((path, x) for path, x in found.items() if path.endswith(k))
+        assert abs(said - factor) < .06*factor and any(row.endswith(f"{k}.weight") and abs(times - said) < .06*said for row, times in t.init_table()[["parameter", "times"]].itertuples(index=False))
+    said = " ".join(repr(report(t, size=4, rng=0)).split()).partition("! ")[2]
+    assert said.startswith("the module is not drawn as promised, standard deviations are:") and all(f"{k}" in said.partition("! ")[0] for k in true)
+    assert not departures(read(name, lingua(SHAPES[name][0]().eval()), promised=gated(name))) and not departures(read(name, module))
+
+def test_a_config_as_a_promise():
+    "nanoGPT, promised GPT-2's config: drawn so, and without its factor in front of the sums; a family against another config than its own."
+    config = dict(model_type="gpt2", n_embd=n, n_layer=L, n_head=H, vocab_size=V)
+    module = drawn("nanoGPT")
+    Transformer.from_torch(module, tokens=S, roles=GPT, activation="gelu", mask="causal", promised=config)
+    for key, p in module.named_parameters():
+        if p.ndim > 1: p.data.normal_(0, .02*(DEPTH if key.endswith("c_proj.weight") else 1))
+    assert not departures(read("nanoGPT", module, promised=config)) and not departures(read("nanoGPT", module, promised=Transformer.from_config(config, S)))
+    for block in module.transformer.h: block.attn.c_proj.weight.data.normal_(0, .02)
+    (name, factor), = departures(read("nanoGPT", module, promised=config))
+    assert name == "transformer.h.*.attn.c_proj" and abs(factor*DEPTH - 1) < .06
+    halved = Transformer.from_config(config, S)
+    from infattn_nb.initialisation.scan import scaled
+    module.transformer.wte.weight.data.normal_(0, .2), module.transformer.wpe.weight.data.normal_(0, .2)
+    assert {name for name, _ in departures(read("nanoGPT", module, promised=scaled(halved, DEPTH**-1, 1., 10.)))} == {"transformer.h.*.mlp.c_proj"}
+    for wrong, text in ((config | dict(n_layer=2), "have 3 blocks, as the module, got 2"), (config | dict(n_head=2), "have heads 4, as the module, got 2"), (config | dict(n_inner=n), f"have fan-in of 2 {4*n}, as the module, got {n}"), (3, "must be a path, a dict")):
+        with pytest.raises((TypeError, ValueError), match=text) as e: read("nanoGPT", module, promised=wrong)
+        assert len(str(e.value).splitlines()) == 1

@@ -865,8 +865,8 @@ class Report:
                       "threshold is crossed, by the name of the verdict"] = None
     against: Annotated[Any, "another report, "
                        "beside which this one stands"] = None
-    drawn: Annotated[tuple, "tensors of a module that are others than its config "
-                     "promises, and by which factor"] = ()
+    drawn: Annotated[tuple, "tensors of a module that are others than was "
+                     "promised, and by which factor"] = ()
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -887,7 +887,7 @@ class Report:
         return [*self._drawn_otherwise(), *self._growth(), *found]
 
     def _drawn_otherwise(self):
-        "What a module's tensors are, against what its config promises."
+        "What a module's tensors are, against what was promised."
         if not self.drawn:
             return
         by_factor: dict = {}
@@ -896,8 +896,8 @@ class Report:
             by_factor.setdefault(key, []).append(name.removeprefix("layers.*."))
         said = [f"{', '.join(names)} × {x:.3g}" for x, names in by_factor.items()]
         more = f"; and {len(said) - 6} more" if len(said) > 6 else ""
-        yield Verdict("initialisation", "!", "the module is not drawn as its config "
-                      f"promises, standard deviations are: {'; '.join(said[:6])}{more}")
+        yield Verdict("initialisation", "!", "the module is not drawn as promised, "
+                      f"standard deviations are: {'; '.join(said[:6])}{more}")
 
     def _growth(self):
         "How the stream grows."

@@ -428,7 +428,8 @@ class Source:
     family: Any # Family
     sizes: dict # standard deviations of the embeddings, by role
     measured: bool = False # are its variances those of one draw?
-    promised: tuple | None = None # blocks as the config draws them, of a measured one
+    promised: tuple | None = None # blocks as they should be drawn, of a measured one
+    wanted: dict | None = None # standard deviations of the embeddings, likewise
     roles: dict | None = None # names of the tensors of a module of one's own
     alone: tuple | None = None # blocks without masks from outside; None = own
 
@@ -443,10 +444,9 @@ class Source:
         return self.own.blocks if self.promised is None else self.promised
 
     def times(self, role):
-        "Size of an embedding over what the config draws."
-        if not self.measured or self.config is None:
-            return 1.
-        return self.sizes[role]/np.sqrt(self.config.variance)
+        "Size of an embedding over what was promised."
+        wanted = (self.wanted or {}).get(role)
+        return self.sizes[role]/wanted if self.measured and wanted else 1.
 
 def labels_of(tokens): # a number, or labels of one text or of several
     "Labels of each text; a number of tokens are so many different ones."
@@ -1467,6 +1467,7 @@ def ensemble_of_module(module, # as for read_module
                        verify=True, # run it once?
                        roles=None, # names of tensors, for a module of one's own
                        shape=None, # what they do not say, as from_torch takes it
+                       promised=None, # a Network or a config; None = the module's own
                       ): # dict
     "Keyword arguments of the Transformer of which a module is one draw."
     if (embeddings is None) == (tokens is None):
@@ -1479,6 +1480,9 @@ def ensemble_of_module(module, # as for read_module
     if config and own is None:
         checks.refuse("config", "be False for a module that has none", True,
                       "its variances are measured", ValueError)
+    if config and promised is not None:
+        checks.refuse("promised", "be left out with config=True", "both",
+                      "the module's own config is the promise then")
     texts = None if embeddings is not None else labels_of(tokens)
     ends = _given(embeddings) if texts is None else {}
     s = len(ends["cov"]) if ends else sum(map(len, texts)) + _more(own, texts)
@@ -1500,23 +1504,64 @@ def ensemble_of_module(module, # as for read_module
     sizes = {} if texts is None else sizes_of(reading)
     if texts is not None:
         ends = _drawn(reading, own, texts, sizes, config)
-    promised = None
-    if own is not None:
-        exact = own.ensemble(range(s - _more(own, [0])))["blocks"]
-        values = [{f"var_{k}": x.owner(k).variance(k) for branch in block.branches
-                   for k in branch.matrices} for block, x in zip(spec["blocks"], exact)]
-        promised = tuple(map(_with_variances, spec["blocks"], values))
+    wanted, exact = _promised(promised, own, s, list(sizes))
+    if exact is not None:
+        _check_alike(spec, exact)
     if config:
-        spec["blocks"] = promised
-        sizes = dict.fromkeys(sizes, float(np.sqrt(own.variance)))
+        spec["blocks"] = list(map(_with_those_of, spec["blocks"], exact))
+        sizes = wanted
     alone = tuple(spec["blocks"])
     masked = partial(_masked, allowed, bias)
     spec["blocks"] = [altered(b, masked) for b in spec["blocks"]]
     spec |= ends
     source = Source(own, spec, reading.kind, reading.family, sizes,
-                    measured=not config, promised=promised,
+                    measured=not config, promised=exact, wanted=wanted,
                     roles=None if roles is None else dict(roles), alone=alone)
     return spec | dict(source=source)
+
+def _promised(given, own, s, roles):
+    "Standard deviations of embeddings and blocks that a module should be a draw of."
+    if given is None and own is None:
+        return None, None
+    if given is None:
+        given = own
+    elif not isinstance(given, Network):
+        given = Config.read(given)
+    if isinstance(given, Config):
+        labels = range(s - _more(given, [0]))
+        blocks = given.ensemble(labels)["blocks"]
+        return dict.fromkeys(roles, float(np.sqrt(given.variance))), tuple(blocks)
+    size = float(np.sqrt(given.mean_square))
+    source = getattr(given, "source", None)
+    if source is None: # one number: of several roles it is not known how large each is
+        sizes = dict.fromkeys(roles, size) if len(roles) == 1 else {}
+    else:
+        factor = size/np.sqrt(source.own.mean_square)
+        sizes = {role: factor*x for role, x in source.sizes.items()}
+    return sizes, tuple(given.blocks)
+
+def _check_alike(spec, promised):
+    "Accept only a promise of as many blocks, with the same matrices and norms."
+    def shape(block):
+        a = block.attention
+        fans = {f"fan-in of {k}": int(branch.fan_in(k, spec["width"]))
+                for branch in block.branches for k in branch.matrices if k in MATRICES}
+        heads = {} if a is None else dict(heads=a.heads, groups=a.groups or a.heads)
+        return dict(norm=block.norm) | heads | fans
+    ours, theirs = spec["blocks"], promised
+    if len(ours) != len(theirs):
+        checks.refuse("promised", f"have {len(ours)} blocks, as the module",
+                      len(theirs), "pass a network of its shape")
+    for block, other in zip(map(shape, ours), map(shape, theirs)):
+        for name in block | other:
+            if block.get(name) != other.get(name):
+                checks.refuse("promised", f"have {name} {block.get(name)}, as the "
+                              "module", other.get(name), "pass a network of its shape")
+
+def _with_those_of(block, other):
+    "A block with the variances of another."
+    return _with_variances(block, {f"var_{k}": other.owner(k).variance(k) for branch in
+                                   block.branches for k in branch.matrices})
 
 def _more(own, texts):
     "Tokens of images that no label stands for, one for each."

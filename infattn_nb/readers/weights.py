@@ -74,7 +74,7 @@ def _fill(t, tensor, l):
         return Fill(tensor, l, (0.,), gain - shift, (gain,))
     n = t.width
     std = tuple(_std(block, own, k, n) for k in tensor.roles)
-    before = tuple(_std(base, base, k, n) for k in tensor.roles)
+    before = tuple(_std(base, own, k, n) for k in tensor.roles)
     times = tuple(a/b if b else (1. if a == b else np.inf) for a, b in zip(std, before))
     if role not in MATRICES:
         return Fill(tensor, l, std, 0., times)
@@ -240,7 +240,7 @@ def _one_folded(block, own):
                    lambda b: dict(branch_scale=b.branch_scale/branch))
 
 def departures(t): # [(name of a tensor, factor)], the largest factors first
-    "By how much a module's tensors are other than its config promises, beyond chance."
+    "By how much a module's tensors are other than was promised, beyond chance."
     source = t.source
     if source is None or not source.measured or source.promised is None:
         return []

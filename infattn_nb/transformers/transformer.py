@@ -92,7 +92,8 @@ class Transformer(Network):
     @classmethod
     def from_torch(cls, module: Any, embeddings: Any = None, *, attn_mask: Any = None,
                    mask: Any = None, tokens: Any = None, config: bool = False,
-                   verify: bool = True, roles: Any = None, **shape: Any) -> Self:
+                   verify: bool = True, roles: Any = None, promised: Any = None,
+                   **shape: Any) -> Self:
         """The ensemble of which a randomly initialised module is one draw.
 
         Torch is not imported: see `read_module` for what is read and what is not.
@@ -129,6 +130,10 @@ class Transformer(Network):
             one tensor, "qkv", "o", "1" (into the hidden units), "2" (out of them), "3"
             (into a gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (their
             gains); "word", "position", "type" (embeddings)
+        promised
+            what it should be a draw of: a Transformer of the same shape, or a config;
+            None = its own config, if it has one. `init_table` and a report say by which
+            factors its tensors differ
         **shape
             what the names do not say: heads (if the module has no attribute for
             them), norm="pre", activation, rotary, parallel=False, head_width, and what
@@ -143,7 +148,7 @@ class Transformer(Network):
             checks.refuse("roles", "be given", f"{next(iter(shape))} without it",
                           "a module that is read by itself says it", TypeError)
         return cls(**ensemble_of_module(module, embeddings, attn_mask, mask, tokens,
-                                        config, verify, roles, shape))
+                                        config, verify, roles, shape, promised))
 
     @classmethod
     def from_config(cls, config: Any, tokens: Any) -> Self:
