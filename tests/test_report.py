@@ -22,7 +22,7 @@ from infattn_nb import Attention, AttentionRegressor, Block, Chain, FeedForward,
 from infattn_nb import report as draw_report
 from infattn_nb.initialisation import report as report_room
 from infattn_nb.readers.modules import READY
-from infattn_nb.initialisation.report import PANELS, Focused, blocks_said, default_size, enough_width, file_of, first_layer, rounded
+from infattn_nb.initialisation.report import DETAILS, PANELS, Focused, blocks_said, default_size, enough_width, file_of, first_layer, rounded
 from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.initialisation.scan import scaled
 
@@ -257,6 +257,18 @@ def test_html_is_whole_and_needs_nothing(report, page):
     assert len(set(reader.told)) == 6 and min(map(len, reader.told)) > 20
     for said in [v.text[1:] for v in report.verdicts] + [report.call, "a <small> one", "to be or not to be", "numpy"]: assert said in reader.text
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page and "<small>" not in page
+
+def test_actions_come_first_and_details_are_folded(report, undrawn):
+    "Before the first picture: sentences, those that ask for something at the top. Tables, words and what asks for nothing open at a click."
+    starved = replace(report, thresholds=replace(report.thresholds, starved=10.), advice=dict(scores="queries × 2 would do"))
+    page = file_of(starved, "html").decode()
+    top, _, rest = page.partition('<section class="panels">')
+    titles = re.findall(r'<li class="(\w+)"><b>(\w+):', top)
+    assert titles[0] == ("crossed", "scores") and "queries × 2 would do" in top and "<details" not in top
+    assert [name for _, name in titles] == [v.name for v in starved.verdicts if v.name not in DETAILS]
+    still = re.sub(r"<details>.*?</details>", "", rest, flags=re.S)
+    assert not any(f"<{tag}" in still for tag in ("table", "dl", "li", "pre")) and still.count("<figure>") == 6
+    assert rest.count("<details><summary>") == 5 and re.findall(r'<li class="\w+"><b>(\w+):', rest) == [v.name for v in starved.details]
 
 def test_tables_of_the_page_are_those_of_the_report(report, page):
     rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page, flags=re.S)

@@ -789,14 +789,17 @@ def _verdict(v):
     return (f'<li class="{kind}"><b>{escape(v.name)}: {word}</b>{escape(text)}. '
             f"{advice}</li>")
 
+def _list(verdicts):
+    return "\n".join(map(_verdict, verdicts))
+
 def _against(r):
     "Another report's sentences, and both in numbers."
     if r.against is None:
         return ""
     other = r.against
-    verdicts = "\n".join(map(_verdict, other.verdicts))
     return (f"<h2>Against {escape(other.title)}</h2>"
-            f'<ul class="verdicts">{verdicts}</ul>{_table(r.comparison, "Both")}')
+            f'<ul class="verdicts">{_list(other.verdicts)}</ul>'
+            f'{_table(r.comparison, "Both")}')
 
 # %% ../../nbs/24_report.ipynb #rg-page
 def html_of(r): # a Report
@@ -809,8 +812,8 @@ def html_of(r): # a Report
         tokens=" ".join(r.tokens), versions=_made_with(r), network=r.network)
     return Template(page.read_text(encoding="utf-8")).substitute(
         {name: escape(str(text)) for name, text in told.items()},
-        verdicts="\n".join(map(_verdict, r.verdicts)), # details last
-        against=_against(r),
+        verdicts=_list(v for v in r.verdicts if v.name not in DETAILS),
+        details=_list(r.details), against=_against(r),
         blocks=_table(r.table, "Numbers of each block"),
         spreads=_table(r.spreads, "What differs"),
         source=source.format(escape(r.source)) if r.source else "",
