@@ -26,7 +26,10 @@ FAMILIES = dict(
     gpt2=dict(n_embd=n, n_layer=2, n_head=4), bert={}, roberta={}, **{"xlm-roberta": {}}, camembert={}, electra=dict(embedding_size=n), distilbert=dict(dim=n, n_layers=2, n_heads=4, hidden_dim=96), llama=GROUPED, mistral=GROUPED | dict(sliding_window=3),
     qwen2=GROUPED, qwen3=GROUPED | dict(head_dim=12), olmo2=GROUPED, smollm3=GROUPED | dict(num_hidden_layers=4), granite=GROUPED | dict(residual_multiplier=.4, attention_multiplier=.2, embedding_multiplier=3.), stablelm=GROUPED | dict(partial_rotary_factor=.5), cohere=GROUPED, starcoder2=GROUPED,
     gptj=dict(n_embd=n, n_layer=2, n_head=4, rotary_dim=4), opt=dict(ffn_dim=96, word_embed_proj_dim=n, init_std=.15), falcon={}, phi=GROUPED, phi3=GROUPED, gpt_neox={}, mpt=dict(d_model=n, n_layers=2, n_heads=4, max_seq_len=32), gemma=GROUPED | dict(head_dim=12),
-    gemma2=GROUPED | dict(head_dim=12, sliding_window=3), gemma3_text=GROUPED | dict(head_dim=12, sliding_window=3), vit=dict(image_size=8, patch_size=4, num_channels=1))
+    gemma2=GROUPED | dict(head_dim=12, sliding_window=3), gemma3_text=GROUPED | dict(head_dim=12, sliding_window=3), vit=dict(image_size=8, patch_size=4, num_channels=1),
+    ernie4_5=GROUPED | dict(head_dim=12), helium=GROUPED | dict(head_dim=12), glm=GROUPED | dict(head_dim=16), glm4=GROUPED | dict(head_dim=16), arcee=GROUPED, jais2=GROUPED, olmo3=GROUPED | dict(sliding_window=3, num_hidden_layers=4), **{"megatron-bert": {}, "xlm-roberta-xl": {}, "roberta-prelayernorm": {}},
+    gpt_bigcode=dict(n_embd=n, n_layer=2, n_head=4), bloom=dict(n_layer=2, n_head=4), vaultgemma=GROUPED | dict(head_dim=12, sliding_window=3))
+LATER = ("ernie4_5", "helium", "glm", "glm4", "arcee", "jais2", "olmo3", "megatron-bert", "xlm-roberta-xl", "roberta-prelayernorm", "gpt_bigcode", "bloom", "vaultgemma")
 NEW = ("xlm-roberta", "camembert", "electra", "distilbert", "smollm3", "granite", "stablelm", "cohere", "starcoder2", "gptj", "opt", "falcon")
 TEXT = [3, 4, 4, 5, 6, 7]
 

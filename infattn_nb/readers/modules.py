@@ -210,9 +210,9 @@ class Config(Entries):
         "Arguments of the `Transformer` that the config's `init_weights` draws from."
         texts = labels_of(tokens)
         self.check()
-        end = "first_norm" if self.family.place == "post" else "final_norm"
         spec = self.embeddings(texts) | dict(blocks=self.blocks(texts))
-        spec |= {end: self.norm, "random_embeddings": True, "width": self.width}
+        spec |= {end: self.norm for end in self.family.ends}
+        spec |= dict(random_embeddings=True, width=self.width)
         σ = float(np.sqrt(self.variance))
         sizes = dict.fromkeys(self.family.embeddings, σ)
         return spec | dict(source=Source(self, spec, self.kind, self.family, sizes))
@@ -282,7 +282,8 @@ class Config(Entries):
         elif f is None:
             f = self.need(family.units)
         σ2 = self.variance
-        out = 2*self.layers if self.kind == "gpt2" else 1. # before a sum
+        deep = self.kind in ("gpt2", "gpt_bigcode")
+        out = 2*self.layers if deep else 1. # before a sum
         norm = self.norm
         gate = dict(var_3=n*σ2) if family.gated else {}
         mlp = FeedForward(f/n, self.activation, family.gated, var_1=n*σ2,
@@ -366,7 +367,9 @@ class Config(Entries):
         elif self.kind.startswith("gemma3"):
             names = "sliding_window_pattern", "_sliding_window_pattern"
             sliding = [(l + 1) % self.get(*names) > 0 for l in layers]
-        elif self.kind == "gemma2":
+        elif self.kind == "olmo3":
+            sliding = [(l + 1) % 4 > 0 for l in layers]
+        elif self.kind in ("gemma2", "vaultgemma"):
             sliding = [l % 2 == 0 for l in layers]
         else:
             used = self.get("use_sliding_window")
@@ -614,6 +617,14 @@ class Family(NamedTuple):
     wanted: dict = {} # entries that must have these values
     same: tuple = () # entries that must equal the width
     defaults: dict = {} # entries that a file may leave out
+    config: bool = True # does its library draw N(0, deviation²)?
+
+    @property
+    def ends(self):
+        "Norms in front of the first block and behind the last."
+        roles = {x.roles[0] for x in self.layouts[0] if "*" not in x.name}
+        there = dict(first_norm="first_gain" in roles, final_norm="gain" in roles)
+        return [end for end, is_there in there.items() if is_there]
 
     @property
     def embeddings(self):
@@ -635,7 +646,7 @@ def _section(name):
     return base | own | dict(tensors=base["tensors"] | own.get("tensors", {}))
 
 FAMILIES = {name: Family.of_section(**_section(name)) for name in _TOLD["family"]}
-MODELS = [name for name in FAMILIES if name != "torch"] # those that have configs
+MODELS = [name for name, family in FAMILIES.items() if family.config]
 
 # %% ../../nbs/66_modules.ipynb #compt
 #| code-fold: true
@@ -694,25 +705,26 @@ def reading_of(module, tokens=None) -> Reading:
     names = {k: path for path, tensor in found.tensors.items() for k in tensor.roles}
     check_drawn(read, names)
     like = read[0].like
-    norms = [_reach(body, name) for name in _LAST_NORMS]
+    ends = [x for x in family.layouts[0] if "*" not in x.name]
+    def gain(role):
+        return [x.name.removesuffix(".weight") for x in ends if x.roles == (role,)]
+    norms = (_reach(body, name) for name in [*gain("gain"), *_LAST_NORMS])
     last = next((norm for norm in norms if norm is not None), None)
     spec = dict(blocks=built_of(module, read), width=read[0].matrices["q"].shape[1],
                 final_norm=False if last is None else norm_of([last], like))
-    ends = [x for x in family.layouts[0] if "*" not in x.name]
     tables = {x.roles[0]: _reach(body, x.name) for x in ends
               if x.roles[0] in EMBEDDINGS}
     there = {role: table for role, table in tables.items() if table is not None}
-    gains = [_reach(body, x.name.removesuffix(".weight")) for x in ends
-             if x.roles == ("gain",)]
-    first = gains[0] if family.place == "post" and gains else None
+    first = next((_reach(body, name) for name in gain("first_gain")), None)
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
                    None if first is None else norm_of([first], like))
 
 def body_of(module):
-    "A module without its head; of one that sees images, too, what reads the text."
+    "A module without its head; of one that sees or hears, too, what reads the text."
     body = getattr(module, "base_model", module)
-    has_more = body is not module and hasattr(body, "language_model")
-    return body.language_model if has_more else body
+    parts = (getattr(body, name, None) for name in ("language_model", "text_model"))
+    part = next((x for x in parts if x is not None), body)
+    return part if part is body else body_of(part)
 
 def blocks_of(body):
     "The parts of a module that are its blocks."
@@ -791,8 +803,8 @@ class Recognised(NamedTuple):
     tensors: dict # of a block: path -> Tensor
     blocks: list
 
-_STACKS = ("layers", "h", "blocks", "encoder.layer", "transformer.layer",
-           "decoder.layers") # where models keep their blocks
+_STACKS = ("layers", "h", "blocks", "encoder.layer", "encoder.layers",
+           "transformer.layer", "decoder.layers") # where models keep their blocks
 
 def _recognised(body):
     "Family and blocks, by the matrices that the blocks have, and then by their norms."
@@ -863,7 +875,7 @@ def parts_of(found, # Recognised
         role = tensor.roles[0]
         if role in MATRICES:
             like = _reach(block, path)
-            shared = _first(a, "num_key_value_heads", "num_kv_heads")
+            shared = _first(a, "num_key_value_heads", "num_kv_heads", "kv_heads")
             matrices |= tensor.matrices(as_array(like, "weight"), m, shared)
             biases[f"b{role}"] = _reach(block, path.replace("weight", "bias"))
         elif role.endswith("gain"):
@@ -875,11 +887,9 @@ def parts_of(found, # Recognised
            if k not in measured):
         checks.refuse("module", "have attention without biases, as initialised",
                       "others than zero", "set them to zero")
-    if FAMILIES[found.kind].interleaved:
-        turning = getattr(a, "rotary_dim", None) or m
-        for k in "qk":
-            matrices[k] = halves_of_pairs(matrices[k], m, turning)
     block = _built(found.kind, block, a, body, matrices, norms, like, tokens)
+    if FAMILIES[found.kind].interleaved and block.attention.rotary is not None:
+        matrices = neighbours_apart(matrices, block.attention)
     return Parts(block, matrices, {k: biases[k] for k in sorted(measured)}, like)
 
 def halves_of_pairs(W, # (heads·m, n)
@@ -941,7 +951,8 @@ def _turns(a):
     return bool(getattr(a, "use_rope", True))
 
 _HOLD = "", "mlp", "ffn", "intermediate" # parts that may hold the activation
-_ACT = "activation", "act", "act_fn", "activation_fn", "intermediate_act_fn"
+_ACT = ("activation", "act", "act_fn", "activation_fn", "intermediate_act_fn",
+        "gelu_impl")
 
 def _first(a, *names):
     "What the first of some attributes says; None if none is there."
@@ -972,7 +983,7 @@ def _rotary(body, a, m):
     turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)
     if not hasattr(turn, "inv_freq") and getattr(a, "rotary_dim", None): # GPT-J
         return Rotary(1e4, a.rotary_dim/m)
-    kind = getattr(a, "layer_type", None)
+    kind = _first(a, "layer_type", "attention_type")
     name = f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
     θ = getattr(turn, f"{name}inv_freq", None)
     if θ is None:
@@ -1150,8 +1161,10 @@ def _call_of(module, reading, k):
         pixels = rng.standard_normal((reading.tables["patch"].shape[1], *sides))
         given = tensor(pixels.tolist())[None]
         return lambda: reading.body(pixel_values=given), as_array(given, "pixels")[0]
-    def one_after_another():
-        x = tensor(rng.standard_normal((k, reading.spec["width"])).tolist())
+    x = tensor(rng.standard_normal((k, reading.spec["width"])).tolist())
+    if hasattr(getattr(reading.body, "config", None), "to_dict"):
+        return lambda: reading.body(inputs_embeds=x[None]), None
+    def one_after_another(x=x):
         x = x if reading.kind == "torch" else x[None]
         for block in reading.blocks:
             x = block(x)
@@ -1162,8 +1175,15 @@ def _check_ends(reading, own, seen, inputs, half):
     tolerance = .05 if half else 3e-4
     def apart(ours, theirs):
         return np.linalg.norm(ours - theirs)/max(np.linalg.norm(theirs), 1e-300)
+    s = len(seen.entered[0])
     if inputs is not None:
-        expected = _embedded(reading, own, inputs, len(seen.entered[0]))
+        try:
+            expected = _embedded(reading, own, inputs, s)
+        except ValueError: # arrays of other shapes
+            checks.refuse("module", f"add {' and '.join(reading.tables)} embeddings in "
+                          "front of its first block", f"{s} tokens of other shapes",
+                          "pass what enters the first block as `embeddings`, and "
+                          "verify=False")
         found = min(apart(x, seen.entered[0]) for x in expected)
         if found > tolerance:
             checks.refuse("module", f"add {' and '.join(reading.tables)} embeddings in "
@@ -1570,9 +1590,9 @@ def _more(own, texts):
 def config_of(module):
     "The Config that a module of transformers carries, or None."
     config = getattr(module, "config", None)
-    body = getattr(module, "base_model", module)
-    if body is not module and hasattr(body, "language_model"):
-        config = body.language_model.config
+    body = body_of(module)
+    if body is not getattr(module, "base_model", module):
+        config = body.config
     try:
         return Config.read(config) if hasattr(config, "to_dict") else None
     except ValueError:

@@ -68,9 +68,9 @@ def _fill(t, tensor, l):
         gain = 1. # unless it stands where a factor does
         if role == "output_gain" and block.normed_output:
             gain = float(_branch_factor(block, own))
-        elif role != "gain" and block.attention.qk_norm is not None:
+        elif role in ("query_gain", "key_gain"):
             gain = float(np.sqrt(_score_factor(block, own)))
-        shift = 1. if source.kind.startswith("gemma") else 0. # times 1 + weight
+        shift = 1. if "gemma" in source.kind else 0. # times 1 + weight
         return Fill(tensor, l, (0.,), gain - shift, (gain,))
     n = t.width
     std = tuple(_std(block, own, k, n) for k in tensor.roles)
