@@ -604,6 +604,7 @@ class Family(NamedTuple):
     place: str = "pre" # of the norms
     units: str = "intermediate_size" # entry of the hidden units; "n_inner": or 4n
     causal: bool = True
+    masked: bool = False # does a mask say so, and not attention itself?
     grouped: bool = True # may heads share keys and values?
     rotary: bool = True
     alibi: bool = False
@@ -911,8 +912,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     m = rows["q"]//H
     groups = rows["k"]//m
     about = getattr(body, "config", None)
-    causal = family.causal and getattr(a, "is_causal", True) \
-        and getattr(about, "is_causal", None) is not False
+    said = family.masked or getattr(a, "is_causal", True)
+    causal = family.causal and said and getattr(about, "is_causal", None) is not False
     window = _window(a) if causal else None
     varied = "windows" if window is not None else "ALiBi" if family.alibi else ""
     if varied and tokens is None:
@@ -960,7 +961,7 @@ def _first(a, *names):
 
 def _score_scale(a, m):
     "Factor of the scores, beside 1/√m."
-    factor = _first(a, "scaling", "softmax_scale")
+    factor = _first(a, "scaling", "softmax_scale", "scale")
     if factor is not None:
         return float(f"{np.sqrt(m)*factor:.12g}")
     scale = 1. if getattr(a, "scale_attn_weights", True) else np.sqrt(m)
@@ -1179,12 +1180,12 @@ def _check_ends(reading, own, seen, inputs, half):
     if inputs is not None:
         try:
             expected = _embedded(reading, own, inputs, s)
+            found = min(apart(x, seen.entered[0]) for x in expected)
         except ValueError: # arrays of other shapes
             checks.refuse("module", f"add {' and '.join(reading.tables)} embeddings in "
                           "front of its first block", f"{s} tokens of other shapes",
                           "pass what enters the first block as `embeddings`, and "
                           "verify=False")
-        found = min(apart(x, seen.entered[0]) for x in expected)
         if found > tolerance:
             checks.refuse("module", f"add {' and '.join(reading.tables)} embeddings in "
                           "front of its first block", f"something that differs by "
@@ -1625,6 +1626,9 @@ def _drawn(reading, own, texts, sizes, config):
     if own is not None:
         squares = None if config else {role: x*x for role, x in sizes.items()}
         return own.embeddings(texts, squares) | ends
+    if not sizes and reading.family.embeddings:
+        checks.warn("`module` has embeddings that are not read: what enters its first "
+                    "block is drawn with variance one; pass `embeddings`")
     words = sizes.get("word", 1.)
     cov = embedding_cov(texts, words*words, sizes.get("position", 0.)**2)
     return dict(cov=cov + sizes.get("type", 0.)**2,
