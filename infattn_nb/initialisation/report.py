@@ -1148,13 +1148,13 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     call = f"report(transformer, {asked}, rng={said})"
     wide = _widened(t, n)
     if size*t.numbers(n) > _AFFORDABLE/16:
-        tries = 2*_MOST_TRIED*_number_tried(wide) # two thresholds are crossed, often
-        parts = [(partial(wide.gradients, np.inf, 1, 0, readout=readout), size + tries)]
+        parts = [(partial(wide.gradients, np.inf, 1, 0, readout=readout), size)]
         if n < np.inf and not forward:
             parts.append((partial(t.gradients, n, 1, 0, readout=readout), size))
         warn_if_long("this report", parts, f"{counted(size, 'network')} of "
                      f"{len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')} "
-                     "at each width, and factors to advise; fewer tokens take less")
+                     "at each width; fewer tokens take less",
+                     _MOST_TRIED*_number_tried(wide), "threshold that is crossed")
     found = measure(t, wide, n, size, seed, readout=readout, executor=executor,
                     progress=progress, forward=forward)
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
