@@ -1,6 +1,8 @@
 """What is read is what runs: modules of transformers that are run beside their description, families against their law, initialisations that are not those of the config, and what `.grad` holds."""
+import csv
 import json
 import warnings
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -327,3 +329,19 @@ def test_verification_of_gpt2_small_costs_little():
         return perf_counter() - start
     with_, without = (min(seconds(v) for _ in range(2)) for v in (True, False))
     assert with_ - without < 3
+
+# The stored table of model types
+
+STORED = {x["model_type"]: x for x in csv.DictReader((Path(__file__).parent.parent/"nbs"/"data"/"models.csv").open(encoding="utf-8"))}
+BY_DAY = ("bert", "qwen2_vl", "clip", "glm_ocr", "roformer", "mixtral", "ernie")
+
+def test_the_table_of_model_types_is_of_this_release():
+    if transformers.__version__ != STORED["bert"]["release"]: pytest.skip("stored with another release of transformers")
+    assert set(STORED) == set(transformers.CONFIG_MAPPING)
+
+@pytest.mark.parametrize("kind", nightly([kind for kind, x in STORED.items() if x["family"] or kind in BY_DAY], *(kind for kind, x in STORED.items() if kind not in BY_DAY)))
+def test_model_types_are_read_as_the_table_says(kind):
+    "Made again, read and verified; those that are not are not."
+    if transformers.__version__ != STORED[kind]["release"]: pytest.skip("stored with another release of transformers")
+    from tables import model_row
+    assert {k: v for k, v in model_row(kind).items() if k != "why"} == {k: v for k, v in STORED[kind].items() if k not in ("why", "release")}
