@@ -211,7 +211,7 @@ class Config(Entries):
         texts = labels_of(tokens)
         self.check()
         spec = self.embeddings(texts) | dict(blocks=self.blocks(texts))
-        spec |= {end: self.norm for end in self.family.ends}
+        spec |= dict.fromkeys(self.family.ends, self.norm)
         spec |= dict(random_embeddings=True, width=self.width)
         σ = float(np.sqrt(self.variance))
         sizes = dict.fromkeys(self.family.embeddings, σ)
