@@ -12,10 +12,11 @@ torch = pytest.importorskip("torch", reason="torch is the other side of these co
 transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
 
 from conftest import least_p, nightly
+from infattn_nb.huggingface.modules import MODELS
+from infattn_nb.huggingface.weights import departures
+
 from infattn_nb import Norm, Rotary, Transformer, report
 from infattn_nb.initialisation.scan import scaled
-from infattn_nb.readers.modules import MODELS
-from infattn_nb.readers.weights import departures
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
 torch.set_num_threads(1)
@@ -56,7 +57,7 @@ def test_the_module_runs_as_it_is_read(kind):
     def parts(b):
         a = b.attention
         angles = None if a.rotary is None else tuple(np.round(a.rotary.angles(a.width_of_heads(n)), 5))
-        return a.heads, a.groups, a.qk_norm, a.joint_norm, a.softcap, round(a.score_scale, 9), angles, b.norm, b.normaliser, b.parallel, round(b.branch_scale, 9), b.feedforward.activation, b.feedforward.gated
+        return a.heads, a.groups, a.qk_norm, a.joint_norm, a.softcap, round(a.score_scale, 9), angles, b.norm_placement, b.norm, b.parallel, round(b.branch_scale, 9), b.feedforward.activation, b.feedforward.gated
     for a, b in zip(t.blocks, u.blocks, strict=True):
         assert parts(a) == parts(b)
         masks = [x.attention.allowed(len(t.cov)) for x in (a, b)]
@@ -80,7 +81,7 @@ def theirs(kind, seeds=200):
     return noise(np.array(found))
 
 def changed(t, **a): return t.altered(lambda x: {k: v for k, v in a.items() if hasattr(x, k)}, None, lambda b: {k: v for k, v in a.items() if hasattr(b, k)})
-BROKEN = {"ernie4_5": dict(rotary=Rotary(2.)), "glm4": dict(norm="pre"), "arcee": dict(mask=None), "megatron-bert": dict(norm="post"), "bloom": dict(bias=None), "xlm-roberta": dict(norm="pre"), "camembert": dict(mask="causal"), "electra": dict(norm="pre"), "distilbert": dict(norm="pre"), "smollm3": dict(rotary=Rotary(2.)), "granite": dict(branch_scale=1.), "stablelm": dict(normaliser=Norm("layer", .5)), "cohere": dict(parallel=False),
+BROKEN = {"ernie4_5": dict(rotary=Rotary(2.)), "glm4": dict(norm_placement="pre"), "arcee": dict(mask=None), "megatron-bert": dict(norm_placement="post"), "bloom": dict(bias=None), "xlm-roberta": dict(norm_placement="pre"), "camembert": dict(mask="causal"), "electra": dict(norm_placement="pre"), "distilbert": dict(norm_placement="pre"), "smollm3": dict(rotary=Rotary(2.)), "granite": dict(branch_scale=1.), "stablelm": dict(norm=Norm("layer", .5)), "cohere": dict(parallel=False),
           "starcoder2": dict(mask=None), "gptj": dict(parallel=False), "opt": dict(mask=None), "falcon": dict(parallel=False)}
 
 DAILY = ("granite", "gptj", "distilbert")
@@ -124,7 +125,7 @@ def test_families_of_which_modules_are_read(kind):
         for p in module.parameters():
             if size and p.ndim > 1: p.data.normal_(0, size)
         t = Transformer.from_torch(module, tokens=S)
-        assert t.source.kind == kind and t.source.sizes and (t.blocks[0].attention.mask == "causal") == (kind != "siglip_text_model") and t.blocks[0].norm == ("post" if kind == "git" else "pre")
+        assert t.source.kind == kind and t.source.sizes and (t.blocks[0].attention.mask == "causal") == (kind != "siglip_text_model") and t.blocks[0].norm_placement == ("post" if kind == "git" else "pre")
         assert (t.init_table()["times"] == 1).all() and not departures(t)
     if kind == "clip_text_model": t.initialise(module, 0)
     else: # it has a head, or eyes, of its own
