@@ -138,7 +138,7 @@ def test_entries_of_configs():
     θ, plain = Transformer.from_config(llama, 3).blocks[0].attention.rotary.angles(128), Rotary(5e5).angles(128)
     wave = 2*np.pi/plain
     assert (θ[wave < 2048] == plain[wave < 2048]).all() and np.allclose(θ[wave > 8192], plain[wave > 8192]/8) and (np.diff(θ) < 0).all()
-    for change, text in ((dict(rope_scaling=dict(rope_type="yarn", factor=4.)), "rope_scaling"), (dict(hidden_act="relu2"), "hidden_act"), (dict(num_attention_heads=2.5), "num_attention_heads")):
+    for change, text in ((dict(rope_scaling=dict(rope_type="yarn", factor=4.)), "rope_scaling"), (dict(hidden_act="mish"), "hidden_act"), (dict(num_attention_heads=2.5), "num_attention_heads")):
         with pytest.raises(ValueError, match=text) as e: Transformer.from_config(llama | change, 3)
         assert len(str(e.value).splitlines()) == 1
     t = Transformer.from_config(llama, [list("abc"), list("ba")])

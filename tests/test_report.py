@@ -40,6 +40,7 @@ from infattn_nb.huggingface.modules import READY
 from infattn_nb.initialisation import infattn_report
 from infattn_nb.initialisation import report as report_room
 from infattn_nb.initialisation.report import (
+    DETAILS,
     PANELS,
     Focused,
     blocks_said,
@@ -284,6 +285,18 @@ def test_html_is_whole_and_needs_nothing(report, page):
     assert len(set(reader.told)) == 6 and min(map(len, reader.told)) > 20
     for said in [v.text[1:] for v in report.verdicts] + [report.call, "a <small> one", "to be or not to be", "numpy"]: assert said in reader.text
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page and "<small>" not in page
+
+def test_actions_come_first_and_details_are_folded(report, undrawn):
+    "Before the first picture: sentences, those that ask for something at the top. Tables, words and what asks for nothing open at a click."
+    starved = replace(report, thresholds=replace(report.thresholds, starved=10.), advice=dict(scores="queries × 2 would do"))
+    page = file_of(starved, "html").decode()
+    top, _, rest = page.partition('<section class="panels">')
+    titles = re.findall(r'<li class="(\w+)"><b>(\w+):', top)
+    assert titles[0] == ("crossed", "scores") and "queries × 2 would do" in top and "<details" not in top
+    assert [name for _, name in titles] == [v.name for v in starved.verdicts if v.name not in DETAILS]
+    still = re.sub(r"<details>.*?</details>", "", rest, flags=re.S)
+    assert not any(f"<{tag}" in still for tag in ("table", "dl", "li", "pre")) and still.count("<figure>") == 6
+    assert rest.count("<details><summary>") == 5 and re.findall(r'<li class="\w+"><b>(\w+):', rest) == [v.name for v in starved.details]
 
 def test_tables_of_the_page_are_those_of_the_report(report, page):
     rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page, flags=re.S)
@@ -536,3 +549,27 @@ except SystemExit: assert os.environ["OMP_NUM_THREADS"] == "1"
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+@pytest.mark.slow
+def test_the_time_that_is_said_before(monkeypatch):
+    "GPT-2, 64 tokens, eight networks: processor time, which does not depend on who else computes; draws, and advice for each threshold that is crossed, within a factor of 1.5."
+    from infattn_nb.initialisation import report as module
+    from infattn_nb.initialisation import scan
+    monkeypatch.setattr(scan, "perf_counter", time.process_time)
+    took = {}
+    def timed(name):
+        work = getattr(module, name)
+        def run(*args, **options):
+            start = time.process_time()
+            found = work(*args, **options)
+            took[name] = time.process_time() - start
+            return found
+        monkeypatch.setattr(module, name, run)
+    timed("measure"), timed("advice_of")
+    t = Transformer.from_config("gpt2", 64)
+    t.gradients(size=1, rng=0) # what is imported and kept
+    with pytest.warns(UserWarning, match="this report takes about .* for each threshold that is crossed") as seen: r = draw_report(t, size=8, rng=0)
+    said = next(str(x.message) for x in seen if "takes about" in str(x.message))
+    draws, each = map(float, re.findall(r"(\d+) seconds", said))
+    crossed = sum(bool(v.advice) for v in r.verdicts)
+    assert crossed and 1/1.5 < took["measure"]/draws < 1.5 and took["advice_of"] < 1.5*(crossed*each + crossed), (said, took)

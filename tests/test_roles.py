@@ -6,8 +6,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch")
 
 from conftest import least_p
+from infattn_nb.huggingface.weights import departures
 
-from infattn_nb import Norm, Rotary, Transformer
+from infattn_nb import Norm, Rotary, Transformer, embedding_cov, report
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
 nn, F = torch.nn, torch.nn.functional
@@ -235,3 +236,92 @@ def test_matrices_that_stand_on_the_left_are_seen_by_their_shape():
     t = read("nanoGPT", module)
     assert {x.layout for x in t.source.family.layouts[0] if x.roles[0] in "qo12"} == {"in"} and t.blocks[0].feedforward.units == 4
     t.initialise(module, 0)
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_wrong_description_is_not_written(name):
+    "Read without being run, as something else: parallel, causal or not, without positions. The weights stay what they were, bit for bit."
+    module = drawn(name)
+    before = {k: p.clone() for k, p in module.state_dict().items()}
+    t = read(name, module, verify=False, **WRONG[name])
+    with pytest.raises(ValueError, match="`module` must run as the network that is written into it, got an output of block 0") as e: t.initialise(module, 0)
+    assert len(str(e.value).splitlines()) == 1 and all(torch.equal(p, before[k]) for k, p in module.state_dict().items())
+    t.initialise(module, 0, verify=False)
+    assert not all(torch.equal(p, before[k]) for k, p in module.state_dict().items())
+
+class Skips(NanoGPT):
+    "Its stream is multiplied past the branches, which no tensor can do."
+    class Block(NanoGPT.Block):
+        def forward(self, x):
+            x = 1.5*x + self.attn.c_proj(attend(*(heads(z, H) for z in self.attn.c_attn(self.ln_1(x)).split(n, -1))))
+            return 1.5*x + self.mlp.c_proj(F.gelu(self.mlp.c_fc(self.ln_2(x))))
+
+def test_what_a_module_does_that_no_tensor_can(recwarn):
+    "A factor past the branches: a module that has it gets no warning, one that has it not does."
+    import warnings
+    from dataclasses import replace
+    t = read("nanoGPT", drawn("nanoGPT"))
+    t = replace(t, blocks=[replace(b, skip_scale=1.5) for b in t.blocks])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        t.initialise(Skips().eval(), 0)
+    with pytest.warns(UserWarning, match="no initialisation can do skip_scale = 1.5"): t.initialise(drawn("nanoGPT"), 0)
+
+# Wrong initialisations of modules of one's own, in our words: what each should be is a network; the report names what is not
+
+DEPTH = (2*L)**-.5
+def should(text=S, **more):
+    "Fan-in × variance one, embeddings of variance one, in front of the residual sums over 2L."
+    return Transformer.uniform(embedding_cov(range(text)), layers=L, heads=H, activation="silu", mask="causal", kind="rms", **dict(var_o=1/(2*L), var_2=1/(2*L)) | more)
+
+def lingua(module, o=DEPTH, down=DEPTH, first=1., others=1., fan=False):
+    "1/√fan-in, each times a factor; `fan`: down over the square root of the other side."
+    for name, p in module.named_parameters():
+        if p.ndim < 2: continue
+        if "tok_emb" in name or "output" in name: p.data.normal_(0, 1)
+        else:
+            out, into = p.shape
+            p.data.normal_(0, (out if fan and "w2" in name else into)**-.5*(o if "wo" in name else down if "w2" in name else first if "w1" in name or "w3" in name else others))
+    return module
+
+def gated(name): # as wide as W₁ … W₃ of these modules, keys and values of two heads
+    from dataclasses import replace
+    t = should()
+    return replace(t, blocks=[replace(b, attention=replace(b.attention, groups=2, rotary=Rotary()), feedforward=replace(b.feedforward, units=2, gated=True, var_3=1.)) for b in t.blocks])
+
+WRONG_DRAWS = {
+    "q, k, v and o all over the depth factor (lingua)": ("llama2.c", dict(others=DEPTH), dict(wq=DEPTH, wk=DEPTH, wv=DEPTH)), "w1 and w3 over it, too (torchtitan)": ("torchtitan", dict(first=DEPTH), dict(w1=DEPTH, w3=DEPTH)),
+    "the factor on w3 and not on w2 (llama2.c)": ("llama2.c", dict(down=1., first=DEPTH), dict(w1=DEPTH, w2=1/DEPTH, w3=DEPTH)), "no factor": ("torchtitan", dict(o=1., down=1.), dict(wo=1/DEPTH, w2=1/DEPTH)), "fan-in of the other side": ("torchtitan", dict(fan=True), dict(w2=2**.5))}
+
+@pytest.mark.parametrize("case", WRONG_DRAWS)
+def test_a_module_of_ones_own_against_what_it_should_be(case):
+    name, wrong, true = WRONG_DRAWS[case]
+    torch.manual_seed(0)
+    module = lingua(SHAPES[name][0]().eval(), **wrong)
+    t = read(name, module, promised=gated(name))
+    found = dict(departures(t))
+    assert len(found) == len(true), found
+    for k, factor in true.items():
+        path, said = next((path, x) for path, x in found.items() if path.endswith(k))
+        assert abs(said - factor) < .06*factor and any(row.endswith(f"{k}.weight") and abs(times - said) < .06*said for row, times in t.init_table()[["parameter", "times"]].itertuples(index=False))
+    said = " ".join(repr(report(t, size=4, rng=0)).split()).partition("! ")[2]
+    assert said.startswith("the module is not drawn as promised, standard deviations are:") and all(f"{k}" in said.partition("! ")[0] for k in true)
+    assert not departures(read(name, lingua(SHAPES[name][0]().eval()), promised=gated(name))) and not departures(read(name, module))
+
+def test_a_config_as_a_promise():
+    "nanoGPT, promised GPT-2's config: drawn so, and without its factor in front of the sums; a family against another config than its own."
+    config = dict(model_type="gpt2", n_embd=n, n_layer=L, n_head=H, vocab_size=V)
+    module = drawn("nanoGPT")
+    Transformer.from_torch(module, tokens=S, roles=GPT, activation="gelu", mask="causal", promised=config)
+    for key, p in module.named_parameters():
+        if p.ndim > 1: p.data.normal_(0, .02*(DEPTH if key.endswith("c_proj.weight") else 1))
+    assert not departures(read("nanoGPT", module, promised=config)) and not departures(read("nanoGPT", module, promised=Transformer.from_config(config, S)))
+    for block in module.transformer.h: block.attn.c_proj.weight.data.normal_(0, .02)
+    (name, factor), = departures(read("nanoGPT", module, promised=config))
+    assert name == "transformer.h.*.attn.c_proj" and abs(factor*DEPTH - 1) < .06
+    halved = Transformer.from_config(config, S)
+    from infattn_nb.initialisation.scan import scaled
+    module.transformer.wte.weight.data.normal_(0, .2), module.transformer.wpe.weight.data.normal_(0, .2)
+    assert {name for name, _ in departures(read("nanoGPT", module, promised=scaled(halved, DEPTH**-1, 1., 10.)))} == {"transformer.h.*.mlp.c_proj"}
+    for wrong, text in ((config | dict(n_layer=2), "have 3 blocks, as the module, got 2"), (config | dict(n_head=2), "have heads 4, as the module, got 2"), (config | dict(n_inner=n), f"have fan-in of 2 {4*n}, as the module, got {n}"), (3, "must be a path, a dict")):
+        with pytest.raises((TypeError, ValueError), match=text) as e: read("nanoGPT", module, promised=wrong)
+        assert len(str(e.value).splitlines()) == 1

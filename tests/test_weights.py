@@ -195,6 +195,45 @@ def test_bad_modules_seeds_and_embeddings():
         assert len(str(e.value).splitlines()) == 1
     with torch.inference_mode(): assert Transformer.from_torch(sealed, tokens=5).width == 32
 
+def spoiled(module):
+    "The MLP of the second block, times a number that nobody reads."
+    mlp = module.layers[1].mlp
+    forward = mlp.forward
+    mlp.forward = lambda x: 1.7*forward(x)
+    return module
+
+def same_weights(module, before): return all(torch.equal(p, before[k]) for k, p in module.state_dict().items())
+
+def test_a_module_is_run_once_it_is_written_or_stays_as_it_was():
+    "What runs otherwise keeps its weights, bit for bit; not so with verify=False. What memory held before does not matter."
+    t = own("llama")
+    for module in (spoiled(model_of("llama")), spoiled(model_of("llama", "AutoModelForCausalLM").model)):
+        before = {k: p.clone() for k, p in module.state_dict().items()}
+        with pytest.raises(ValueError, match="`module` must run as the network that is written into it, got an output of block 1 that differs by") as e: t.initialise(module.train(), 0)
+        assert len(str(e.value).splitlines()) == 1 and "it is as it was" in str(e.value) and same_weights(module, before) and module.training
+        t.initialise(module, 0, verify=False)
+        assert not same_weights(module, before)
+    module = model_of("llama")
+    for p in module.parameters(): p.data.fill_(np.nan)
+    t.initialise(module, 0)
+    assert same_weights(module, t.initialise(model_of("llama"), 0).state_dict())
+    with pytest.raises(TypeError, match="`verify` must"): t.initialise(module, 0, verify=2)
+
+def test_an_interrupted_initialisation_leaves_the_weights(monkeypatch):
+    module = model_of("llama")
+    before = {k: p.clone() for k, p in module.state_dict().items()}
+    def stop(*args, **options): raise KeyboardInterrupt
+    module.layers[1].forward = stop
+    with pytest.raises(KeyboardInterrupt): own("llama").initialise(module, 0)
+    del module.layers[1].forward
+    assert same_weights(module, before)
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_scaled_networks_run_as_they_are_written(name):
+    "Factors in gains of norms, too."
+    own(name).initialise(model_of(name), 0)
+    cell(own(name)).initialise(model_of(name), 0)
+
 GRADIENTS = dict(olmo2={"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj", "1": "mlp.gate_proj", "2": "mlp.down_proj"},
                  phi={"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.dense", "1": "mlp.fc1", "2": "mlp.fc2"})
 

@@ -183,7 +183,7 @@ def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
     "In a warning; the command says it in one line, and not at all if it is to be quiet."
     monkeypatch.setattr("infattn_nb.initialisation.report._AFFORDABLE", 0)
     monkeypatch.setattr("infattn_nb.initialisation.scan._LONG", 0.)
-    cost = "this report takes about .* seconds: 4 networks of 4 tokens and 3 blocks at each width"
+    cost = "this report takes about .* seconds, and .* seconds for each threshold that is crossed: 4 networks of 4 tokens and 3 blocks at each width"
     with pytest.warns(UserWarning, match=cost): report(Transformer.from_config(SMALL, 4), size=4, rng=0)
     config = tmp_path/"config.json"
     config.write_text(json.dumps(SMALL))

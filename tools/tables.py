@@ -3,6 +3,7 @@
     python tools/tables.py live                what the live figures of the site do not compute themselves, where it is missing in nbs/data (ten minutes for all)
     python tools/tables.py scan                "Which initialisation?": nbs/data/initialisation.csv and initialisation_lengths.csv (some twenty minutes)
     python tools/tables.py families [name …]   the other side of tests/test_families.py, tests/data/families (torch and transformers)
+    python tools/tables.py models              which model types of transformers are read, nbs/data/models.csv (torch and transformers; some minutes)
 
 The tests compute some of their rows again."""
 import json
@@ -236,6 +237,71 @@ def family_table(config):
         packed |= {f"{name}_mean": mean, f"{name}_step": step, name: steps.astype(np.int8)}
     return packed
 
+# Model types of transformers: one small module of each, every matrix N(0, SD²), read and verified by running. Of a type that sees or hears, too, it is the
+# part that reads text. A type counts if its embeddings are read with its blocks. Nothing is downloaded.
+
+SMALL = dict.fromkeys("hidden_size n_embd d_model dim embed_dim embedding_size word_embed_proj_dim projection_dim".split(), 64) | dict.fromkeys("intermediate_size n_inner ffn_dim hidden_dim ffn_hidden_size encoder_ffn_dim decoder_ffn_dim d_ff".split(), 96) | \
+    dict.fromkeys("num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers".split(), 2) | dict.fromkeys("num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads".split(), 4) | \
+    dict(num_key_value_heads=2, num_kv_heads=2, head_dim=16, vocab_size=128, max_position_embeddings=64, n_positions=64, image_size=32, patch_size=8, rotary_dim=4, num_experts=4, num_local_experts=4, n_routed_experts=4)
+LARGEST = 3e7 # parameters
+
+def small_config(cls, deep=0):
+    "A config of a class, and of its parts, with few and small layers."
+    from transformers import PretrainedConfig
+    own = cls()
+    given = own.to_dict()
+    whole = {k: v for k, v in given.items() if isinstance(v, int) and not isinstance(v, bool)}
+    change = {k: v for k, v in SMALL.items() if k in whole or (k in ("head_dim", "vocab_size") and k in given and given[k] is None)}
+    change |= {k: i for i, k in enumerate(("pad_token_id", "bos_token_id", "eos_token_id")) if not 0 <= whole.get(k, 0) < SMALL["vocab_size"]}
+    if any(word in cls.model_type for word in ("vl", "glm4v", "glm_ocr", "glm_image", "omni")) and "rope_parameters" in given: # sections of a head of 16
+        change["rope_parameters"] = (given["rope_parameters"] or {}) | dict(mrope_section=[2, 3, 3])
+    parts = {k: getattr(own, k, None) for k in given} if deep < 3 else {}
+    return cls(**change | {k: small_config(type(x), deep + 1).to_dict() for k, x in parts.items() if isinstance(x, PretrainedConfig)})
+
+def class_of(config):
+    "What makes a module of a config: its class under AutoModel, or the first of its own library file."
+    import importlib
+
+    import transformers
+    if type(config) in transformers.AutoModel._model_mapping:
+        return transformers.AutoModel.from_config
+    name = type(config).__module__.replace(".configuration_", ".modeling_")
+    made = [x for x in vars(importlib.import_module(name)).values() if isinstance(x, type) and issubclass(x, transformers.PreTrainedModel) and x.config_class is type(config)]
+    return next((x for x in sorted(made, key=lambda x: (not x.__name__.endswith("Model"), len(x.__name__))) if "PreTrained" not in x.__name__), None)
+
+def small_module(kind):
+    "A module of a model type; a sentence if there is none."
+    import torch
+    import transformers
+    config = small_config(transformers.CONFIG_MAPPING[kind])
+    config._attn_implementation = "eager"
+    make = class_of(config)
+    if make is None:
+        return "no class makes one"
+    with torch.device("meta"): count = sum(p.numel() for p in make(config).parameters())
+    if count > LARGEST:
+        return f"{count:.0e} parameters, as small as its config lets it be made"
+    torch.manual_seed(0)
+    module = make(config).eval()
+    for p in module.parameters():
+        if p.ndim > 1: p.data.normal_(0, SD)
+    return module
+
+def model_row(kind):
+    "Is it read? The family, the module, or why not."
+    try:
+        module = small_module(kind)
+    except Exception as e: # of a library
+        return dict(model_type=kind, family="", module="", why=f"not made: {type(e).__name__}")
+    if isinstance(module, str):
+        return dict(model_type=kind, family="", module="", why=module)
+    try:
+        t = Transformer.from_torch(module, tokens=8)
+    except Exception as e:
+        return dict(model_type=kind, family="", module=type(module).__name__, why=" ".join(str(e).split())[:100])
+    whole = dict(model_type=kind, family=t.source.kind, module=type(module).__name__, why="")
+    return whole if t.source.sizes else whole | dict(family="", why="its embeddings are not read")
+
 # What is written
 
 def write_live():
@@ -258,5 +324,19 @@ def write_families(*names):
         np.savez_compressed(FOLDER/f"{name}.npz", **family_table(configs[name]))
         print(name, (FOLDER/f"{name}.npz").stat().st_size, flush=True)
 
+def write_models(*kinds):
+    import torch
+    import transformers
+    from tqdm import tqdm
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    rows = [model_row(kind) for kind in tqdm(kinds or sorted(transformers.CONFIG_MAPPING), disable=None)]
+    found = pd.DataFrame(rows).assign(release=transformers.__version__)
+    if kinds:
+        print(found.to_string())
+    else:
+        write(found, ROOT/"nbs/data/models.csv")
+
 if __name__ == "__main__":
-    dict(live=write_live, scan=write_scan, families=write_families)[sys.argv[1]](*sys.argv[2:])
+    dict(live=write_live, scan=write_scan, families=write_families, models=write_models)[sys.argv[1]](*sys.argv[2:])

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['READY', 'MOST_BYTES', 'MATRICES', 'EMBEDDINGS', 'FAMILIES', 'MODELS', 'REMEDY', 'Entries', 'Config', 'Source',
            'labels_of', 'near', 'Tensor', 'Family', 'alibi', 'windowed', 'Reading', 'read_module', 'reading_of',
-           'built_of', 'check_tensors', 'check_drawn', 'Parts', 'Recognised', 'parts_of', 'halves_of_pairs', 'as_array',
-           'variances_of', 'settled', 'activation_of', 'norm_of', 'verified', 'reading_by_roles', 'Found',
-           'ensemble_of_module', 'config_of', 'sizes_of']
+           'body_of', 'blocks_of', 'built_of', 'check_tensors', 'check_drawn', 'Parts', 'Recognised', 'parts_of',
+           'halves_of_pairs', 'as_array', 'variances_of', 'settled', 'activation_of', 'norm_of', 'verified',
+           'neighbours_apart', 'reading_by_roles', 'Found', 'places_to_watch', 'ensemble_of_module', 'config_of',
+           'sizes_of']
 
 # %% ../../nbs/66_modules.ipynb #takes
 import json
@@ -210,9 +211,9 @@ class Config(Entries):
         "Arguments of the `Transformer` that the config's `init_weights` draws from."
         texts = labels_of(tokens)
         self.check()
-        end = "first_norm" if self.family.place == "post" else "final_norm"
         spec = self.embeddings(texts) | dict(blocks=self.blocks(texts))
-        spec |= {end: self.norm, "random_embeddings": True, "width": self.width}
+        spec |= dict.fromkeys(self.family.ends, self.norm)
+        spec |= dict(random_embeddings=True, width=self.width)
         σ = float(np.sqrt(self.variance))
         sizes = dict.fromkeys(self.family.embeddings, σ)
         return spec | dict(source=Source(self, spec, self.kind, self.family, sizes))
@@ -282,7 +283,8 @@ class Config(Entries):
         elif f is None:
             f = self.need(family.units)
         σ2 = self.variance
-        out = 2*self.layers if self.kind == "gpt2" else 1. # before a sum
+        deep = self.kind in ("gpt2", "gpt_bigcode")
+        out = 2*self.layers if deep else 1. # before a sum
         norm = self.norm
         gate = dict(var_3=n*σ2) if family.gated else {}
         mlp = FeedForward(f/n, self.activation, family.gated, var_1=n*σ2,
@@ -366,7 +368,9 @@ class Config(Entries):
         elif self.kind.startswith("gemma3"):
             names = "sliding_window_pattern", "_sliding_window_pattern"
             sliding = [(l + 1) % self.get(*names) > 0 for l in layers]
-        elif self.kind == "gemma2":
+        elif self.kind == "olmo3":
+            sliding = [(l + 1) % 4 > 0 for l in layers]
+        elif self.kind in ("gemma2", "vaultgemma"):
             sliding = [l % 2 == 0 for l in layers]
         else:
             used = self.get("use_sliding_window")
@@ -428,7 +432,10 @@ class Source:
     family: Any # Family
     sizes: dict # standard deviations of the embeddings, by role
     measured: bool = False # are its variances those of one draw?
-    promised: tuple | None = None # blocks as the config draws them, of a measured one
+    promised: tuple | None = None # blocks as they should be drawn, of a measured one
+    wanted: dict | None = None # standard deviations of the embeddings, likewise
+    roles: dict | None = None # names of the tensors of a module of one's own
+    alone: tuple | None = None # blocks without masks from outside; None = own
 
     @cached_property
     def own(self):
@@ -441,10 +448,9 @@ class Source:
         return self.own.blocks if self.promised is None else self.promised
 
     def times(self, role):
-        "Size of an embedding over what the config draws."
-        if not self.measured or self.config is None:
-            return 1.
-        return self.sizes[role]/np.sqrt(self.config.variance)
+        "Size of an embedding over what was promised."
+        wanted = (self.wanted or {}).get(role)
+        return self.sizes[role]/wanted if self.measured and wanted else 1.
 
 def labels_of(tokens): # a number, or labels of one text or of several
     "Labels of each text; a number of tokens are so many different ones."
@@ -598,6 +604,7 @@ class Family(NamedTuple):
     place: str = "pre" # of the norms
     units: str = "intermediate_size" # entry of the hidden units; "n_inner": or 4n
     causal: bool = True
+    masked: bool = False # does a mask say so, and not attention itself?
     grouped: bool = True # may heads share keys and values?
     rotary: bool = True
     alibi: bool = False
@@ -611,6 +618,14 @@ class Family(NamedTuple):
     wanted: dict = {} # entries that must have these values
     same: tuple = () # entries that must equal the width
     defaults: dict = {} # entries that a file may leave out
+    config: bool = True # does its library draw N(0, deviation²)?
+
+    @property
+    def ends(self):
+        "Norms in front of the first block and behind the last."
+        roles = {x.roles[0] for x in self.layouts[0] if "*" not in x.name}
+        there = dict(first_norm="first_gain" in roles, final_norm="gain" in roles)
+        return [end for end, is_there in there.items() if is_there]
 
     @property
     def embeddings(self):
@@ -632,7 +647,7 @@ def _section(name):
     return base | own | dict(tensors=base["tensors"] | own.get("tensors", {}))
 
 FAMILIES = {name: Family.of_section(**_section(name)) for name in _FILE["family"]}
-MODELS = [name for name in FAMILIES if name != "torch"] # those that have configs
+MODELS = [name for name, family in FAMILIES.items() if family.config]
 
 # %% ../../nbs/66_modules.ipynb #compt
 def alibi(heads, # H
@@ -682,28 +697,37 @@ def reading_of(module, tokens=None) -> Reading:
     for part in module if isinstance(module, (list, tuple)) else [module]:
         check_tensors(getattr(part, "parameters", tuple)(),
                       "initialise it first, or read its config")
-    body = getattr(module, "base_model", module) # without a head
-    if body is not module and hasattr(body, "language_model"):
-        body = body.language_model
+    body = body_of(module)
     found = _recognised(body)
     family = FAMILIES[found.kind]
     read = [parts_of(found, block, body, tokens) for block in found.blocks]
     names = {k: path for path, tensor in found.tensors.items() for k in tensor.roles}
     check_drawn(read, names)
     like = read[0].like
-    norms = [_reach(body, name) for name in _LAST_NORMS]
+    ends = [x for x in family.layouts[0] if "*" not in x.name]
+    def gain(role):
+        return [x.name.removesuffix(".weight") for x in ends if x.roles == (role,)]
+    norms = (_reach(body, name) for name in [*gain("gain"), *_LAST_NORMS])
     last = next((norm for norm in norms if norm is not None), None)
     spec = dict(blocks=built_of(module, read), width=read[0].matrices["q"].shape[1],
                 final_norm=False if last is None else norm_of([last], like))
-    ends = [x for x in family.layouts[0] if "*" not in x.name]
     tables = {x.roles[0]: _reach(body, x.name) for x in ends
               if x.roles[0] in EMBEDDINGS}
     there = {role: table for role, table in tables.items() if table is not None}
-    gains = [_reach(body, x.name.removesuffix(".weight")) for x in ends
-             if x.roles == ("gain",)]
-    first = gains[0] if family.place == "post" and gains else None
+    first = next((_reach(body, name) for name in gain("first_gain")), None)
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
                    None if first is None else norm_of([first], like))
+
+def body_of(module):
+    "A module without its head; of one that sees or hears, too, what reads the text."
+    body = getattr(module, "base_model", module)
+    parts = (getattr(body, name, None) for name in ("language_model", "text_model"))
+    part = next((x for x in parts if x is not None), body)
+    return part if part is body else body_of(part)
+
+def blocks_of(body):
+    "The parts of a module that are its blocks."
+    return _recognised(body).blocks
 
 def built_of(module, read): # the Parts of each block
     "Blocks of one width, with the variances that were measured."
@@ -777,8 +801,8 @@ class Recognised(NamedTuple):
     tensors: dict # of a block: path -> Tensor
     blocks: list
 
-_STACKS = ("layers", "h", "blocks", "encoder.layer", "transformer.layer",
-           "decoder.layers") # where models keep their blocks
+_STACKS = ("layers", "h", "blocks", "encoder.layer", "encoder.layers",
+           "transformer.layer", "decoder.layers") # where models keep their blocks
 
 def _recognised(body):
     "Family and blocks, by the matrices that the blocks have, and then by their norms."
@@ -848,7 +872,7 @@ def parts_of(found, # Recognised
         role = tensor.roles[0]
         if role in MATRICES:
             like = _reach(block, path)
-            shared = _first(a, "num_key_value_heads", "num_kv_heads")
+            shared = _first(a, "num_key_value_heads", "num_kv_heads", "kv_heads")
             matrices |= tensor.matrices(as_array(like, "weight"), m, shared)
             biases[f"b{role}"] = _reach(block, path.replace("weight", "bias"))
         elif role.endswith("gain"):
@@ -860,11 +884,9 @@ def parts_of(found, # Recognised
            if k not in measured):
         checks.reject("module", "have attention without biases, as initialised",
                       "others than zero", "set them to zero")
-    if FAMILIES[found.kind].interleaved:
-        turning = getattr(a, "rotary_dim", None) or m
-        for k in "qk":
-            matrices[k] = halves_of_pairs(matrices[k], m, turning)
     block = _built(found.kind, block, a, body, matrices, norms, like, tokens)
+    if FAMILIES[found.kind].interleaved and block.attention.rotary is not None:
+        matrices = neighbours_apart(matrices, block.attention)
     return Parts(block, matrices, {k: biases[k] for k in sorted(measured)}, like)
 
 def halves_of_pairs(W, # (heads·m, n)
@@ -886,8 +908,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     m = rows["q"]//H
     groups = rows["k"]//m
     about = getattr(body, "config", None)
-    causal = family.causal and getattr(a, "is_causal", True) \
-        and getattr(about, "is_causal", None) is not False
+    said = family.masked or getattr(a, "is_causal", True)
+    causal = family.causal and said and getattr(about, "is_causal", None) is not False
     window = _window(a) if causal else None
     varied = "windows" if window is not None else "ALiBi" if family.alibi else ""
     if varied and tokens is None:
@@ -926,7 +948,8 @@ def _turns(a):
     return bool(getattr(a, "use_rope", True))
 
 _HOLD = "", "mlp", "ffn", "intermediate" # parts that may hold the activation
-_ACT = "activation", "act", "act_fn", "activation_fn", "intermediate_act_fn"
+_ACT = ("activation", "act", "act_fn", "activation_fn", "intermediate_act_fn",
+        "gelu_impl")
 
 def _first(a, *names):
     "What the first of some attributes says; None if none is there."
@@ -934,7 +957,7 @@ def _first(a, *names):
 
 def _score_scale(a, m):
     "Factor of the scores, beside 1/√m."
-    factor = _first(a, "scaling", "softmax_scale")
+    factor = _first(a, "scaling", "softmax_scale", "scale")
     if factor is not None:
         return float(f"{np.sqrt(m)*factor:.12g}")
     scale = 1. if getattr(a, "scale_attn_weights", True) else np.sqrt(m)
@@ -956,7 +979,7 @@ def _rotary(body, a, m):
     turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)
     if not hasattr(turn, "inv_freq") and getattr(a, "rotary_dim", None): # GPT-J
         return Rotary(1e4, a.rotary_dim/m)
-    kind = getattr(a, "layer_type", None)
+    kind = _first(a, "layer_type", "attention_type")
     name = f"{kind}_" if hasattr(turn, f"{kind}_inv_freq") else ""
     θ = getattr(turn, f"{name}inv_freq", None)
     if θ is None:
@@ -1064,8 +1087,10 @@ def verified(module, # as for read_module
              reading, # what it is read as
              own, # its Config, or None
              s, # tokens of the text
+             remedy=REMEDY, # what to do if it runs otherwise
+             wanted="run as it is read", # what it must do
             ): # Reading: the same, once it runs as it is read
-    "Run a module beside its description; reject the first place where they differ."
+    "Run a module beside its description; raise for the first place where they differ."
     blocks = reading.spec["blocks"]
     varied = any(isinstance(b.attention.mask, np.ndarray) for b in blocks)
     k = min(s, 512 if varied else 64)
@@ -1088,19 +1113,23 @@ def verified(module, # as for read_module
     _check_ends(reading, own, seen, inputs, half)
     cut = [principal(b, k) for b in blocks]
     try:
-        check_blocks(cut, seen, [r.given for r in reading.parts], half, REMEDY)
+        check_blocks(cut, seen, (r.given for r in reading.parts), half, remedy, wanted)
     except ValueError:
         if reading.kind != "roles" or cut[0].attention.rotary is None:
             raise
-        turned = [_of_neighbours(r, b.attention) for r, b in zip(reading.parts, cut)]
-        check_blocks(cut, seen, [r.given for r in turned], half, REMEDY)
+        turned = (_of_neighbours(r, b.attention) for r, b in zip(reading.parts, cut))
+        check_blocks(cut, seen, (r.given for r in turned), half, remedy, wanted)
     return reading
 
 def _of_neighbours(r, a):
     "Parts of a block in which neighbouring coordinates turn together."
-    m = len(r.matrices["q"])//a.heads
-    turned = {k: halves_of_pairs(r.matrices[k], m, a.rotary.turning(m)) for k in "qk"}
-    return r._replace(matrices=r.matrices | turned)
+    return Parts(r.block, neighbours_apart(r.matrices, a), r.biases, r.like)
+
+def neighbours_apart(matrices, a): # of one block, its SelfAttention
+    "Those of queries and keys in the order of `Rotary`."
+    m = len(matrices["q"])//a.heads
+    turning = a.rotary.turning(m)
+    return matrices | {k: halves_of_pairs(matrices[k], m, turning) for k in "qk"}
 
 def _call_of(module, reading, k):
     "What runs a module on k tokens, and what they are."
@@ -1123,8 +1152,10 @@ def _call_of(module, reading, k):
         pixels = rng.standard_normal((reading.tables["patch"].shape[1], *sides))
         given = tensor(pixels.tolist())[None]
         return lambda: reading.body(pixel_values=given), as_array(given, "pixels")[0]
-    def one_after_another():
-        x = tensor(rng.standard_normal((k, reading.spec["width"])).tolist())
+    x = tensor(rng.standard_normal((k, reading.spec["width"])).tolist())
+    if hasattr(getattr(reading.body, "config", None), "to_dict"):
+        return lambda: reading.body(inputs_embeds=x[None]), None
+    def one_after_another(x=x):
         x = x if reading.kind == "torch" else x[None]
         for block in reading.blocks:
             x = block(x)
@@ -1135,9 +1166,16 @@ def _check_ends(reading, own, seen, inputs, half):
     tolerance = .05 if half else 3e-4
     def apart(ours, theirs):
         return np.linalg.norm(ours - theirs)/max(np.linalg.norm(theirs), 1e-300)
+    s = len(seen.entered[0])
     if inputs is not None:
-        expected = _embedded(reading, own, inputs, len(seen.entered[0]))
-        found = min(apart(x, seen.entered[0]) for x in expected)
+        try:
+            expected = _embedded(reading, own, inputs, s)
+            found = min(apart(x, seen.entered[0]) for x in expected)
+        except ValueError: # arrays of other shapes
+            checks.reject("module", f"add {' and '.join(reading.tables)} embeddings in "
+                          "front of its first block", f"{s} tokens of other shapes",
+                          "pass what enters the first block as `embeddings`, and "
+                          "verify=False")
         if found > tolerance:
             checks.reject("module", f"add {' and '.join(reading.tables)} embeddings in "
                           "front of its first block", f"something that differs by "
@@ -1400,6 +1438,10 @@ def _layout_of(module, found, tensors):
                                  numbers=x.numbers))
     return layout
 
+def places_to_watch(module, roles, norm):
+    "The same of a module that was read by these roles."
+    return _places_to_watch(module, _found_by_roles(module, roles), norm)
+
 def _places_to_watch(module, found, norm):
     "Modules that show what enters each block: blocks, or the norms in front of them."
     inside = [x for x in found if "*" in x.pattern and
@@ -1439,6 +1481,7 @@ def ensemble_of_module(module, # as for read_module
                        verify=True, # run it once?
                        roles=None, # names of tensors, for a module of one's own
                        shape=None, # what they do not say, as from_torch takes it
+                       promised=None, # a Network or a config; None = the module's own
                       ): # dict
     "Keyword arguments of the Transformer of which a module is one draw."
     if (embeddings is None) == (tokens is None):
@@ -1451,6 +1494,9 @@ def ensemble_of_module(module, # as for read_module
     if config and own is None:
         checks.reject("config", "be False for a module that has none", True,
                       "its variances are measured", ValueError)
+    if config and promised is not None:
+        checks.reject("promised", "be left out with config=True", "both",
+                      "the module's own config is the promise then")
     texts = None if embeddings is not None else labels_of(tokens)
     ends = _given(embeddings) if texts is None else {}
     s = len(ends["cov"]) if ends else sum(map(len, texts)) + _more(own, texts)
@@ -1472,21 +1518,64 @@ def ensemble_of_module(module, # as for read_module
     sizes = {} if texts is None else sizes_of(reading)
     if texts is not None:
         ends = _drawn(reading, own, texts, sizes, config)
-    promised = None
-    if own is not None:
-        exact = own.ensemble(range(s - _more(own, [0])))["blocks"]
-        values = [{f"var_{k}": x.owner(k).variance(k) for branch in block.branches
-                   for k in branch.matrices} for block, x in zip(spec["blocks"], exact)]
-        promised = tuple(map(_with_variances, spec["blocks"], values))
+    wanted, exact = _promised(promised, own, s, list(sizes))
+    if exact is not None:
+        _check_alike(spec, exact)
     if config:
-        spec["blocks"] = promised
-        sizes = dict.fromkeys(sizes, float(np.sqrt(own.variance)))
+        spec["blocks"] = list(map(_with_those_of, spec["blocks"], exact))
+        sizes = wanted
+    alone = tuple(spec["blocks"])
     masked = partial(_masked, allowed, bias)
     spec["blocks"] = [altered(b, masked) for b in spec["blocks"]]
     spec |= ends
     source = Source(own, spec, reading.kind, reading.family, sizes,
-                    measured=not config, promised=promised)
+                    measured=not config, promised=exact, wanted=wanted,
+                    roles=None if roles is None else dict(roles), alone=alone)
     return spec | dict(source=source)
+
+def _promised(given, own, s, roles):
+    "Standard deviations of embeddings and blocks that a module should be a draw of."
+    if given is None and own is None:
+        return None, None
+    if given is None:
+        given = own
+    elif not isinstance(given, Network):
+        given = Config.read(given)
+    if isinstance(given, Config):
+        labels = range(s - _more(given, [0]))
+        blocks = given.ensemble(labels)["blocks"]
+        return dict.fromkeys(roles, float(np.sqrt(given.variance))), tuple(blocks)
+    size = float(np.sqrt(given.mean_square))
+    source = getattr(given, "source", None)
+    if source is None: # one number: of several roles it is not known how large each is
+        sizes = dict.fromkeys(roles, size) if len(roles) == 1 else {}
+    else:
+        factor = size/np.sqrt(source.own.mean_square)
+        sizes = {role: factor*x for role, x in source.sizes.items()}
+    return sizes, tuple(given.blocks)
+
+def _check_alike(spec, promised):
+    "Accept only a promise of as many blocks, with the same matrices and norms."
+    def shape(block):
+        a = block.attention
+        fans = {f"fan-in of {k}": int(branch.fan_in(k, spec["width"]))
+                for branch in block.branches for k in branch.matrices if k in MATRICES}
+        heads = {} if a is None else dict(heads=a.heads, groups=a.groups or a.heads)
+        return dict(norm=block.norm_placement) | heads | fans
+    ours, theirs = spec["blocks"], promised
+    if len(ours) != len(theirs):
+        checks.reject("promised", f"have {len(ours)} blocks, as the module",
+                      len(theirs), "pass a network of its shape")
+    for block, other in zip(map(shape, ours), map(shape, theirs)):
+        for name in block | other:
+            if block.get(name) != other.get(name):
+                checks.reject("promised", f"have {name} {block.get(name)}, as the "
+                              "module", other.get(name), "pass a network of its shape")
+
+def _with_those_of(block, other):
+    "A block with the variances of another."
+    return _with_variances(block, {f"var_{k}": other.owner(k).variance(k) for branch in
+                                   block.branches for k in branch.matrices})
 
 def _more(own, texts):
     "Tokens of images that no label stands for, one for each."
@@ -1495,9 +1584,9 @@ def _more(own, texts):
 def config_of(module):
     "The Config that a module of transformers carries, or None."
     config = getattr(module, "config", None)
-    body = getattr(module, "base_model", module)
-    if body is not module and hasattr(body, "language_model"):
-        config = body.language_model.config
+    body = body_of(module)
+    if body is not getattr(module, "base_model", module):
+        config = body.config
     try:
         return Config.read(config) if hasattr(config, "to_dict") else None
     except ValueError:
@@ -1530,6 +1619,9 @@ def _drawn(reading, own, texts, sizes, config):
     if own is not None:
         squares = None if config else {role: x*x for role, x in sizes.items()}
         return own.embeddings(texts, squares) | ends
+    if not sizes and reading.family.embeddings:
+        checks.warn("`module` has embeddings that are not read: what enters its first "
+                    "block is drawn with variance one; pass `embeddings`")
     words = sizes.get("word", 1.)
     cov = embedding_cov(texts, words*words, sizes.get("position", 0.)**2)
     return dict(cov=cov + sizes.get("type", 0.)**2,

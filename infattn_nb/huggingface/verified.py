@@ -117,7 +117,8 @@ def check_blocks(blocks, # of Block, cut to as many tokens as ran
                  seen, # Watched
                  weights, # the matrices of each block, (in, out)
                  half, # in half precision?
-                 remedy, # last words of the error
+                 remedy, # what to do if one does not
+                 wanted="run as it is read", # what the module must do
                 ):
     "Accept only a module whose blocks run as they were read."
     tolerance, ε = (.05, .02) if half else (3e-4, 3e-6)
@@ -131,7 +132,7 @@ def check_blocks(blocks, # of Block, cut to as many tokens as ran
         hint = next(agree, None)
         meant = "positions, windows or norms of another kind?" if hint is None else \
             f"{hint}, then it agrees"
-        checks.reject("module", "run as it is read", f"an output of block {l} that "
+        checks.reject("module", wanted, f"an output of block {l} that "
                       f"differs by {_percent(found)} of what the block adds",
                       f"{meant}; {remedy}")
 

@@ -781,14 +781,17 @@ def _verdict(v):
     return (f'<li class="{kind}"><b>{escape(v.name)}: {word}</b>{escape(text)}. '
             f"{advice}</li>")
 
+def _list(verdicts):
+    return "\n".join(map(_verdict, verdicts))
+
 def _against(r):
     "Another report's sentences, and both in numbers."
     if r.against is None:
         return ""
     other = r.against
-    verdicts = "\n".join(map(_verdict, other.verdicts))
     return (f"<h2>Against {escape(other.title)}</h2>"
-            f'<ul class="verdicts">{verdicts}</ul>{_table(r.comparison, "Both")}')
+            f'<ul class="verdicts">{_list(other.verdicts)}</ul>'
+            f'{_table(r.comparison, "Both")}')
 
 # %% ../../nbs/24_report.ipynb #rg-page
 def html_of(r): # a Report
@@ -802,8 +805,8 @@ def html_of(r): # a Report
         tokens=" ".join(r.tokens), versions=_made_with(r), network=r.network)
     return Template(page.read_text(encoding="utf-8")).substitute(
         {name: escape(str(text)) for name, text in texts.items()},
-        verdicts="\n".join(map(_verdict, r.verdicts)), # details last
-        against=_against(r),
+        verdicts=_list(v for v in r.verdicts if v.name not in DETAILS),
+        details=_list(r.details), against=_against(r),
         blocks=_table(r.table, "Numbers of each block"),
         spreads=_table(r.spreads, "What differs"),
         source=source.format(escape(r.source)) if r.source else "",
@@ -871,8 +874,7 @@ class Report:
     against
         another report, beside which this one stands
     drawn
-        tensors of a module that are others than its config promises, and by which
-        factor
+        tensors of a module that are others than was promised, and by which factor
     """
     title: str
     network: str
@@ -907,7 +909,7 @@ class Report:
         return [*self._drawn_otherwise(), *self._growth(), *found]
 
     def _drawn_otherwise(self):
-        "What a module's tensors are, against what its config promises."
+        "What a module's tensors are, against what was promised."
         if not self.drawn:
             return
         by_factor: dict = {}
@@ -916,8 +918,8 @@ class Report:
             by_factor.setdefault(key, []).append(name.removeprefix("layers.*."))
         said = [f"{', '.join(names)} × {x:.3g}" for x, names in by_factor.items()]
         more = f"; and {len(said) - 6} more" if len(said) > 6 else ""
-        yield Verdict("initialisation", "!", "the module is not drawn as its config "
-                      f"promises, standard deviations are: {'; '.join(said[:6])}{more}")
+        yield Verdict("initialisation", "!", "the module is not drawn as promised, "
+                      f"standard deviations are: {'; '.join(said[:6])}{more}")
 
     def _growth(self):
         "How the stream grows."
@@ -1169,13 +1171,13 @@ def report(transformer: Any, width: float | None = None, size: int | None = None
     call = f"report(transformer, {asked}, rng={said})"
     wide = _widened(t, n)
     if size*t.numbers(n) > _AFFORDABLE/16:
-        tries = 2*_MOST_TRIED*_number_tried(wide) # two thresholds are crossed, often
-        parts = [(partial(wide.gradients, np.inf, 1, 0, readout=readout), size + tries)]
+        parts = [(partial(wide.gradients, np.inf, 1, 0, readout=readout), size)]
         if n < np.inf and not forward:
             parts.append((partial(t.gradients, n, 1, 0, readout=readout), size))
         warn_if_long("this report", parts, f"{counted(size, 'network')} of "
                      f"{len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')} "
-                     "at each width, and factors to advise; fewer tokens take less")
+                     "at each width; fewer tokens take less",
+                     _MOST_TRIED*_number_tried(wide), "threshold that is crossed")
     found = measure(t, wide, n, size, seed, readout=readout, executor=executor,
                     progress=progress, forward=forward)
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")

@@ -733,18 +733,29 @@ def _cells(t, layers, factors, rules, width):
                        embeddings=over(*sizes)), ruled
 
 _LONG = 10 # seconds
+_FEW = 2 # of what may be there
 
-def warn_if_long(what, parts, about): # [(a function to try, times)]; why it is long
+def warn_if_long(what, # the work
+                 parts, # [(a function to try, times)]
+                 about, # why it is long
+                 perhaps=0, # so many times more the first part, for each …
+                 of="", # what may be there, a few times
+                ):
     "A warning before the work begins, if there is much of it."
-    seconds = 0.
-    for once, times in parts:
-        start = perf_counter()
-        once()
-        seconds += (perf_counter() - start)*times
-    if seconds > _LONG:
-        shown = f"{seconds:.0f} seconds" if seconds < 100 else \
-            f"{seconds/60:.0f} minutes"
-        checks.warn(f"{what} takes about {shown}: {about}")
+    each = [_seconds(once) for once, _ in parts]
+    sure = sum(x*times for x, (_, times) in zip(each, parts))
+    more = perhaps*each[0]
+    if sure + _FEW*more > _LONG:
+        then = f", and {_time(more)} for each {of}" if perhaps else ""
+        checks.warn(f"{what} takes about {_time(sure)}{then}: {about}")
+
+def _seconds(once):
+    start = perf_counter()
+    once()
+    return perf_counter() - start
+
+def _time(seconds):
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds/60:.1f} minutes"
 
 def _judged(how, limits, about, t):
     "A row of the table."

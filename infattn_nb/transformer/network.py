@@ -128,7 +128,8 @@ class Transformer(Network):
     @classmethod
     def from_torch(cls, module: Any, embeddings: Any = None, *, attn_mask: Any = None,
                    mask: Any = None, tokens: Any = None, config: bool = False,
-                   verify: bool = True, roles: Any = None, **shape: Any) -> Self:
+                   verify: bool = True, roles: Any = None, promised: Any = None,
+                   **shape: Any) -> Self:
         """The ensemble of which a randomly initialised module is one draw.
 
         Torch is not imported: see `read_module` for what is read and what is not.
@@ -165,6 +166,10 @@ class Transformer(Network):
             one tensor, "qkv", "o", "1" (into the hidden units), "2" (out of them), "3"
             (into a gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (their
             gains); "word", "position", "type" (embeddings)
+        promised
+            what it should be a draw of: a Transformer of the same shape, or a config;
+            None = its own config, if it has one. `init_table` and a report say by which
+            factors its tensors differ
         **shape
             what the names do not say: heads (if the module has no attribute for
             them), norm_placement="pre", activation, rotary, parallel=False, head_width,
@@ -179,7 +184,7 @@ class Transformer(Network):
             checks.reject("roles", "be given", f"{next(iter(shape))} without it",
                           "a module that is read by itself says it", TypeError)
         return cls(**ensemble_of_module(module, embeddings, attn_mask, mask, tokens,
-                                        config, verify, roles, shape))
+                                        config, verify, roles, shape, promised))
 
     @classmethod
     def from_config(cls, config: Any, tokens: Any) -> Self:
@@ -345,11 +350,12 @@ class Transformer(Network):
         """
         return table_of(self)
 
-    def initialise(self, module: Any, seed: Rng = None) -> Any:
+    def initialise(self, module: Any, seed: Rng = None, *, verify: bool = True) -> Any:
         """Write a draw of this network into a module of torch, in place.
 
         All parameters of the body get what `init_table` says, the row of a padding
-        token zero; a head on top of it gets what its config gives.
+        token zero; a head on top of it gets what its config gives. The module is then
+        run once on a few tokens, and must do what this network does.
 
         Parameters
         ----------
@@ -358,11 +364,20 @@ class Transformer(Network):
             head or without
         seed
             as rng everywhere: None, an integer, a SeedSequence or a Generator
+        verify
+            run it? Until then a copy of its weights is kept. False: for what cannot run
+            here
 
         Returns
         -------
         module
             The same.
+
+        Raises
+        ------
+        ValueError
+            If the module is of another family or shape, or runs otherwise: its weights
+            are then what they were.
 
         Warns
         -----
@@ -370,7 +385,7 @@ class Transformer(Network):
             If the network differs from its family in the forward pass, too, or the
             module's from that of the model that was read.
         """
-        return write(self, module, seed)
+        return write(self, module, seed, checks.flag(verify, "verify"))
 
     def __repr__(self) -> str:
         shown = [f"{len(self.cov)} tokens"]
