@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import warnings
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -18,9 +19,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 
 import numpy as np
 import pandas as pd
+from circuits import induction
 
 from infattn_nb import AssumptionWarning, Program, Transformer, attention, mlp
-from infattn_nb import tanh, train
+from infattn_nb import relu, tanh, train
 
 warnings.simplefilter("ignore", AssumptionWarning)
 DATA = Path(__file__).parent.parent/"nbs/data"
@@ -116,6 +118,49 @@ def coordinate_row(name, n, seed=0, networks=4, steps=1, rate=.2):
     moved = run.values(gs[0]) - run.values(gs[0], "start")
     change = run.outputs[:, -1] - run.outputs[:, 0]
     return dict(scaling=name, n=n, seed=seed, hidden=np.sqrt((moved**2).mean()), output=np.sqrt((change**2).mean()))
+
+# -- (d) induction: do MLPs help?
+
+LETTERS, SHOWN = 5, 300 # of 480 sequences: the task of benchmarks/circuits.py
+EVERY, LAST = 300, 3000 # steps between two looks, and in all
+
+def induction_program(kind, shown):
+    """Two layers of one head with RMSNorm, as on the page about circuits; after each of them an MLP, or none.
+
+    Tokens that have seen the same are written down once, and the second layer only for the token that is read."""
+    p = Program()
+    letters, places = p.inputs(np.eye(LETTERS)), p.inputs(np.eye(LETTERS + 1))
+    block = lambda: [p.matrix() for _ in "QKVO"] + ([p.matrix(rows=2), p.matrix()] if kind == "MLP" else [])
+    first, second, rows = block(), block(), [p.readout() for _ in range(LETTERS)]
+    unit = cache(lambda h: p.normalize(h, "rms"))
+    score = cache(lambda q, k: p.score(q, k))
+    def layer(stream, Q, K, V, O, *mlp):
+        "What the last of some tokens becomes."
+        u = [unit(h) for h in stream]
+        x = stream[-1] + O @ p.attend([score(Q @ u[-1], K @ k) for k in u], [V @ k for k in u])
+        if mlp:
+            W, M = mlp
+            x = x + M @ relu(W @ p.normalize(x, "rms"))
+        return x
+    token = cache(lambda letter, place: letters[letter] + places[place])
+    after_first = cache(lambda seen: layer([token(a, i) for i, a in enumerate(seen)], *first))
+    def outputs(text): return [R @ layer([after_first(text[:i + 1]) for i in range(len(text))], *second) for R in rows]
+    return p, [outputs(tuple(text)) for text in shown]
+
+def induction_rows(kind, n, rate, seed=0, networks=8, last=LAST, batch=60):
+    "Loss on a mini-batch and right answers on new sequences, network by network, on the way."
+    X, y = induction(LETTERS)
+    p, fs = induction_program(kind, X[..., :LETTERS].argmax(-1))
+    run = None
+    rows = []
+    how = dict(width=n, steps=EVERY, rate=rate, momentum=.9, loss="softmax", batch_size=batch, networks=networks, dense=True, verbose=False)
+    for step in range(0, last + 1, EVERY):
+        if step: run = train(p, fs[:SHOWN], y[:SHOWN], start=run, rng=seed, **how)
+        else: run = train(p, fs[:SHOWN], y[:SHOWN], rng=seed, **how | dict(steps=0))
+        f = run.values([f for row in fs[SHOWN:] for f in row])[..., 0].reshape(networks, -1, LETTERS)
+        right = (f.argmax(-1) == y[SHOWN:]).mean(1)
+        rows += [dict(network=kind, n=n, rate=rate, seed=seed, steps=step, which=k, loss=run.loss[k, -1]/SHOWN, right=right[k]) for k in range(networks)]
+    return rows
 
 # -- speed
 

@@ -369,12 +369,12 @@ def inverse_root(v, # variances + ε
 def _finite(y, node, role, shape):
     "What a user's function has returned on its way, if it is finite, of this shape."
     y = np.asarray(y)
-    at = f"{role}` of `{node.program.name(node)}"
+    at = lambda: f"{role}` of `{node.program.name(node)}" # names are dear
     if y.shape != shape:
-        checks.refuse(at, f"keep the shape of its vectors, {shape}", y.shape,
+        checks.refuse(at(), f"keep the shape of its vectors, {shape}", y.shape,
                       "let it act on each coordinate alike")
     if not np.isfinite(y.sum()):
-        checks.refuse(at, "be finite wherever its arguments reach", "NaN or infinity",
+        checks.refuse(at(), "be finite wherever its arguments reach", "NaN or infinity",
                       "mend its domain")
     return y
 
