@@ -51,35 +51,39 @@ def kernel_row(kind, n, seed=0, networks=16, steps=20, rate=.2):
 
 # -- (b) what moves in a whole transformer
 
-PARTS = {"all": None, "attention alone": "QKVO", "MLP alone": "W"}
+HIDDEN = "W2.1" # what makes the hidden units of the second block
+PARTS = { # -> is this matrix trained?
+    "all": None, "all but their own": lambda name: name != HIDDEN, "their own alone": lambda name: name == HIDDEN,
+    "attention alone": lambda name: name[0] in "QKVO", "MLPs alone": lambda name: name[0] == "W"}
+MANY = {64: 256, 256: 256, 1024: 256, 4096: 128, 16384: 64} # networks of each width; of parts a quarter
+
+def motion_cases():
+    "Four networks each."
+    for part in PARTS:
+        for n, many in MANY.items():
+            for seed in range(many//4 if part == "all" else many//16): yield part, n, seed
 
 def transformer(heads=2):
     "Two blocks as GPT-2 has them, three texts of four tokens."
     net = Transformer.uniform(np.eye(12) + .1, layers=2, heads=heads, activation=tanh, mask="causal", texts="aaaabbbbcccc", var_q=2., var_k=2., ff=2)
     return net.program()
 
-def motion_row(part, n, seed=0, networks=16, steps=10, rate=.1):
-    "Attention weights, queries and hidden units of the second block: how far ten steps move them."
+def motion_rows(part, n, seed, networks=4, steps=10, rate=.1):
+    "Attention weights, queries and hidden units of the second block: how far ten steps move them, network by network."
     p, fs = transformer()
-    trained = None if PARTS[part] is None else [W for W in p.matrices if W.name[0] in PARTS[part]]
+    trained = None if PARTS[part] is None else [W for W in p.matrices if PARTS[part](W.name)]
     products = {W.name: [g for g in p.nodes if getattr(g, "W", None) is W] for W in p.matrices}
     weights = [h for h in p.nodes if type(h).__name__ == "Attend"][-1]
     run = train(p, fs, Y, width=n, steps=steps, rate=rate, networks=networks, matrices=trained, rng=seed, verbose=False)
-    row = dict(trained=part, n=n, seed=seed)
-    def put(name, x): row.update({name: x.mean(), f"{name}_error": x.std(ddof=1)/np.sqrt(networks)})
     asked = list(weights.scores)
     P = [run.values(asked, when)[..., 0] for when in ("start", "end")]
     A = [np.exp(x - x.max(1, keepdims=True)) for x in P]
     A = [x/x.sum(1, keepdims=True) for x in A]
-    put("weights", abs(A[1] - A[0]).max(1))
-    put("queries", run.change(products["Q2.1"][-1]))
-    put("hidden", run.change(products["W2.1"][-1]))
-    W, x = p.matrices[[W.name for W in p.matrices].index("W2.1")], products["W2.1"][-1]
-    put("hidden_input", run.change(x.args[0]))
-    put("hidden_own", own_motion(run, W, x))
-    put("loss", run.loss[:, -1])
-    put("output", run.outputs[:, -1, 0])
-    return row
+    x = products[HIDDEN][-1]
+    found = dict(
+        weights=abs(A[1] - A[0]).max(1), queries=run.change(products["Q2.1"][-1]), hidden=run.change(x), hidden_input=run.change(x.args[0]),
+        hidden_own=own_motion(run, x.W, x), first_loss=run.loss[:, 0], loss=run.loss[:, -1], first_output=run.outputs[:, 0, 0], output=run.outputs[:, -1, 0])
+    return [dict(trained=part, n=n, seed=seed, which=k) | {name: v[k] for name, v in found.items()} for k in range(networks)]
 
 def own_motion(run, W, g):
     "What the change of W alone does to W x, x as it is in the end: ‖(W_T − W_0)x‖/‖W_0x‖."
@@ -147,19 +151,70 @@ def induction_program(kind, shown):
     def outputs(text): return [R @ layer([after_first(text[:i + 1]) for i in range(len(text))], *second) for R in rows]
     return p, [outputs(tuple(text)) for text in shown]
 
-def induction_rows(kind, n, rate, seed=0, networks=8, last=LAST, batch=60):
-    "Loss on a mini-batch and right answers on new sequences, network by network, on the way."
+def literal_induction(kind, X, n, b, seed=0, start=None, dtype="float32"):
+    """The same networks in torch, b side by side: its weights in the program's order, and a function of them: texts -> outputs (b, texts, letters).
+
+    A token of the second layer is what has been seen up to it; those are looked up."""
+    import torch
+    torch.set_num_threads(1)
+    dtype = getattr(torch, dtype)
+    g = torch.Generator().manual_seed(seed)
+    shapes = 2*([(n, n)]*4 + ([(2*n, n), (n, 2*n)] if kind == "MLP" else [])) + [(LETTERS, n)]
+    begun = [torch.randn(b, r, c, generator=g, dtype=torch.float64)/c**.5 for r, c in shapes]
+    E = torch.randn(b, 2*LETTERS + 1, n, generator=g, dtype=torch.float64)
+    if start is not None: *begun, E = (torch.as_tensor(x) for x in start)
+    weights = [torch.nn.Parameter(x.to(dtype)) for x in begun]
+    E = E.to(dtype)
+    k = len(weights)//2
+    first, second, rows = weights[:k], weights[k:-1], weights[-1]
+    texts = [tuple(t) for t in X[..., :LETTERS].argmax(-1)]
+    seen = sorted({t[:i + 1] for t in texts for i in range(len(t))})
+    at = {t: i for i, t in enumerate(seen)}
+    s = LETTERS + 1
+    token = lambda t: [a*s + i for i, a in enumerate(t)]
+    read = torch.zeros(len(seen), LETTERS*s, dtype=torch.bool)
+    for t, i in at.items(): read[i, token(t)] = True
+    last = torch.tensor([token(t)[-1] for t in seen])
+    parts = torch.tensor([[at[t[:i + 1]] for i in range(s)] for t in texts])
+    tokens = torch.stack([E[:, a] + E[:, LETTERS + i] for a in range(LETTERS) for i in range(s)], 1)
+    unit = lambda x: x/torch.sqrt((x*x).mean(-1, keepdim=True) + 1e-5)
+    def after(x, mlp):
+        if not mlp: return x
+        W, M = mlp
+        return x + torch.relu(unit(x) @ W.mT) @ M.mT
+    u = unit(tokens)
+    def outputs(chosen):
+        inside, where = torch.unique(parts[chosen], return_inverse=True)
+        Q, K, V, O, *mlp = first
+        P = ((u @ Q.mT) @ (u @ K.mT).mT/n**.5)[:, last[inside]]
+        A = torch.softmax(P.masked_fill(~read[inside], -torch.inf), -1)
+        x = after(tokens[:, last[inside]] + A @ (u @ V.mT @ O.mT), mlp)
+        Q, K, V, O, *mlp = second
+        w = unit(x)
+        q, key, v = w[:, where[:, -1]] @ Q.mT, (w @ K.mT)[:, where], (w @ V.mT)[:, where]
+        a = torch.softmax(torch.einsum("bpn,bpsn->bps", q, key)/n**.5, -1)
+        z = after(x[:, where[:, -1]] + torch.einsum("bps,bpsn->bpn", a, v) @ O.mT, mlp)
+        return z @ rows.mT
+    return weights, outputs
+
+def induction_rows(kind, n, rate, seed=0, networks=8, last=LAST):
+    "Loss on the sequences that are shown and right answers on the others, network by network, on the way."
+    import torch
     X, y = induction(LETTERS)
-    p, fs = induction_program(kind, X[..., :LETTERS].argmax(-1))
-    run = None
+    weights, outputs = literal_induction(kind, X, n, networks, seed)
+    y = torch.tensor(y)
+    descent = torch.optim.SGD([dict(params=[W], lr=rate/W.shape[2]) for W in weights], momentum=.9)
+    shown, new = torch.arange(SHOWN), torch.arange(SHOWN, len(y))
     rows = []
-    how = dict(width=n, steps=EVERY, rate=rate, momentum=.9, loss="softmax", batch_size=batch, networks=networks, dense=True, verbose=False)
-    for step in range(0, last + 1, EVERY):
-        if step: run = train(p, fs[:SHOWN], y[:SHOWN], start=run, rng=seed, **how)
-        else: run = train(p, fs[:SHOWN], y[:SHOWN], rng=seed, **how | dict(steps=0))
-        f = run.values([f for row in fs[SHOWN:] for f in row])[..., 0].reshape(networks, -1, LETTERS)
-        right = (f.argmax(-1) == y[SHOWN:]).mean(1)
-        rows += [dict(network=kind, n=n, rate=rate, seed=seed, steps=step, which=k, loss=run.loss[k, -1]/SHOWN, right=right[k]) for k in range(networks)]
+    for step in range(last + 1):
+        f = outputs(shown)
+        losses = torch.nn.functional.cross_entropy(f.mT, y[shown].expand(networks, -1), reduction="none").sum(1)
+        if step % EVERY == 0:
+            with torch.no_grad(): right = (outputs(new).argmax(-1) == y[new]).double().mean(1)
+            rows += [dict(network=kind, n=n, rate=rate, seed=seed, steps=step, which=k, loss=losses[k].item()/SHOWN, right=right[k].item()) for k in range(networks)]
+        descent.zero_grad()
+        losses.sum().backward()
+        descent.step()
     return rows
 
 # -- speed
@@ -225,10 +280,15 @@ def speed(repeat=2, widest=2048):
     table["width 100,000"] = grown[100_000]
     return table
 
-TABLES = {
-    "kernels": (kernel_row, lambda widest: product(KINDS, [n for n in WIDTHS if n <= min(widest, 4096)])),
-    "motion": (motion_row, lambda widest: product(PARTS, [n for n in WIDTHS if n <= widest])),
-    "coordinates": (coordinate_row, lambda widest: product(SCALINGS, [64, 512, 4096, 32768, 100_000]))}
+RATES = 1e-4, 2e-4, 4e-4
+
+def one(f): return lambda *case: [f(*case)]
+
+TABLES = { # -> rows of a case, cases
+    "kernels": (one(kernel_row), product(KINDS, [n for n in WIDTHS if n <= 4096])),
+    "motion": (motion_rows, motion_cases()),
+    "coordinates": (one(coordinate_row), product(SCALINGS, [64, 512, 4096, 32768, 100_000])),
+    "induction": (induction_rows, [(kind, 128, rate) for rate in RATES for kind in ("attention", "MLP")])}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
@@ -240,8 +300,8 @@ def main():
             found = speed(widest=8192 if given.widest > 16384 else 2048)
             (DATA/"benchmarks_programs.json").write_text(json.dumps(found, indent=1) + "\n")
             continue
-        row, cases = TABLES[name]
-        table = pd.DataFrame([row(*case) for case in cases(given.widest)])
+        rows, cases = TABLES[name]
+        table = pd.DataFrame([row for case in cases for row in rows(*case)])
         table.to_csv(DATA/f"programs_{name}.csv", index=False, float_format="%.6g")
         print(table.round(4).to_string())
 
