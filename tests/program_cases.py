@@ -69,5 +69,5 @@ def watched_program(name):
     return p, fs, [h for h in p.past(*fs) if type(h).__name__ == "Score"][:4]
 
 def quantiles(x):
-    "Every fiftieth order statistic of each column of (N, k), single precision: (N/50, k)."
+    "Every fiftieth order statistic of each column of (N, k), in single precision: (N/50, k)."
     return np.sort(x.round(9), axis=0)[EVERY//2 - 1::EVERY].astype(np.float32)
