@@ -1,9 +1,9 @@
 """The experiments of the page "Any network, there and back": one table each, and what they cost.
 
-    python benchmarks/programs.py kernels motion coordinates speed [--widest 16384]
+    python benchmarks/programs.py kernels motion coordinates induction speed
 
-writes nbs/data/programs_<name>.csv (speed: nbs/data/benchmarks_programs.json). Each row depends on its seed alone. `speed` measures
-explicit numpy, and torch where it is installed, beside us in one run. No clock times in the tables.
+writes nbs/data/programs_<name>.csv (speed: nbs/data/benchmarks_programs.json). Each row depends on its seed alone; a test recomputes some. `speed` measures numpy and
+torch with explicit matrices beside us in one run (at width 8,192 they take 12 GB). `induction` and `speed` need torch. No clock times in the tables but those of `speed`.
 """
 import argparse
 import json
@@ -20,6 +20,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 import numpy as np
 import pandas as pd
 from circuits import induction
+from explicit import drawn, in_numpy, in_torch
 
 from infattn_nb import AssumptionWarning, Program, Transformer, attention, mlp
 from infattn_nb import relu, tanh, train
@@ -55,13 +56,13 @@ HIDDEN = "W2.1" # what makes the hidden units of the second block
 PARTS = { # -> is this matrix trained?
     "all": None, "all but their own": lambda name: name != HIDDEN, "their own alone": lambda name: name == HIDDEN,
     "attention alone": lambda name: name[0] in "QKVO", "MLPs alone": lambda name: name[0] == "W"}
-MANY = {64: 256, 256: 256, 1024: 256, 4096: 128, 16384: 64} # networks of each width; of parts a quarter
+MANY = {64: 128, 256: 128, 1024: 64, 4096: 32, 16384: 16} # networks of each width
 
 def motion_cases():
     "Four networks each."
     for part in PARTS:
         for n, many in MANY.items():
-            for seed in range(many//4 if part == "all" else many//16): yield part, n, seed
+            for seed in range(many//4 if part == "all" else min(many, 32)//8): yield part, n, seed # of parts fewer
 
 def transformer(heads=2):
     "Two blocks as GPT-2 has them, three texts of four tokens."
@@ -126,7 +127,7 @@ def coordinate_row(name, n, seed=0, networks=4, steps=1, rate=.2):
 # -- (d) induction: do MLPs help?
 
 LETTERS, SHOWN = 5, 300 # of 480 sequences: the task of benchmarks/circuits.py
-EVERY, LAST = 300, 3000 # steps between two looks, and in all
+EVERY, LAST = 150, 1500 # steps between two looks, and in all
 
 def induction_program(kind, shown):
     """Two layers of one head with RMSNorm, as on the page about circuits; after each of them an MLP, or none.
@@ -225,62 +226,39 @@ def ours(n, dense=None):
     p, fs = transformer()
     return train(p, fs, Y, width=n, steps=PASSES - 1, rate=.05, networks=1, rng=0, dense=dense, verbose=False)
 
-def with_torch(n, seed=0):
-    "The same four passes with explicit matrices in torch, float64; drawing them included."
-    import torch
-    torch.set_num_threads(1)
-    g = torch.Generator().manual_seed(seed)
-    draw = lambda r, c, var=1.: torch.nn.Parameter((var/c)**.5*torch.randn(r, c, generator=g, dtype=torch.float64))
-    blocks = [dict(Q=draw(n, n, 2.), K=draw(n, n, 2.), V=draw(n, n), O=draw(n, n), A=draw(2*n, n), B=draw(n, 2*n)) for _ in range(2)]
-    r = draw(1, n)
-    X = torch.randn(3, 4, n, generator=g, dtype=torch.float64)
-    y, mask = torch.tensor(Y), torch.full((4, 4), -np.inf, dtype=torch.float64).triu(1)
-    everything = [W for b in blocks for W in b.values()] + [r]
-    descent = torch.optim.SGD([dict(params=[W], lr=.05/W.shape[1]) for W in everything], lr=.05)
-    norm = lambda x: torch.nn.functional.layer_norm(x, (n,))
-    for t in range(PASSES):
-        x = X
-        for b in blocks:
-            q, k, v = ((norm(x) @ b[c].T).view(3, 4, 2, n//2).transpose(1, 2) for c in "QKV")
-            a = torch.softmax(q @ k.mT/(n/2)**.5 + mask, -1)
-            x = x + (a @ v).transpose(1, 2).reshape(3, 4, n) @ b["O"].T
-            x = x + torch.tanh(norm(x) @ b["A"].T) @ b["B"].T
-        loss = .5*((x[:, -1] @ r[0] - y)**2).sum()
-        if t < PASSES - 1:
-            descent.zero_grad()
-            loss.backward()
-            descent.step()
-    return loss.item()
+def with_numpy(n): return in_numpy(*drawn(n), PASSES, .05)
 
-def with_numpy(n): return ours(n, dense=True)
+def with_torch(n): return in_torch(*drawn(n), PASSES, .05)
+
+def explicit(n): return ours(n, dense=True)
+
+SIDES = "ours", "with_numpy", "with_torch", "explicit" # the last: our own code with its matrices
+WIDEST = dict(explicit=2048) # it keeps starts and gradients: 30 GB at width 8,192
 
 def measured(what, n):
-    "Processor seconds and GiB of one run in a process of its own."
-    code = (f"import sys, time, resource; sys.path.insert(0, {str(Path(__file__).parent)!r}); import programs; programs.ours(16);\n"
-            f"{'import torch' if what == 'with_torch' else 'pass'}\n"
+    "Processor seconds and GiB of one run in a process of its own, drawing included."
+    code = (f"import sys, time, resource; sys.path.insert(0, {str(Path(__file__).parent)!r}); import programs; programs.{what}(16)\n"
             f"t = time.process_time(); programs.{what}({n}); print(time.process_time() - t, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/2**20)")
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     seconds, memory = map(float, out.split())
     return dict(seconds=seconds, GiB=memory)
 
-def speed(repeat=2, widest=2048):
-    "Side by side: ratios, and growth with the width. Matrices and their gradients take 17 GB at width 8,192: `widest` says how far explicit ones go."
+def speed(repeat={512: 3, 2048: 2, 8192: 1}):
+    "Side by side: the least of some runs, as ratios; and growth with the width."
     table = {}
-    for n in (512, 2048, 8192):
-        sides = {}
-        for _ in range(repeat):
-            for what in ("ours", "with_numpy", "with_torch"):
-                if what != "ours" and n > widest: continue
-                found = measured(what, n)
-                sides[what] = min(found["seconds"], sides.get(what, np.inf))
-        table[str(n)] = {f"{what} over ours": sides[what]/sides["ours"] for what in sides if what != "ours"}
+    for n, times in repeat.items():
+        runs = {what: [measured(what, n) for _ in range(times)] for what in SIDES if n <= WIDEST.get(what, n)}
+        least = {what: min(x["seconds"] for x in found) for what, found in runs.items()}
+        table[str(n)] = {f"{what} over ours": least[what]/least["ours"] for what in least if what != "ours"}
+        table[str(n)] |= {f"{what}, GiB": max(x["GiB"] for x in found) for what, found in runs.items()}
+        print(n, table[str(n)], flush=True)
     grown = {n: measured("ours", n) for n in (12_500, 25_000, 50_000, 100_000)}
     per_unit = [x["seconds"]/n for n, x in grown.items()]
-    table["growth"] = dict(widths=list(grown), seconds_per_unit_over_first=[x/per_unit[0] for x in per_unit])
+    table["growth"] = dict(widths=list(grown), steps=PASSES - 1, seconds_per_unit_over_first=[x/per_unit[0] for x in per_unit])
     table["width 100,000"] = grown[100_000]
     return table
 
-RATES = 1e-4, 2e-4, 4e-4
+RATES = 2e-4, 4e-4
 
 def one(f): return lambda *case: [f(*case)]
 
@@ -288,17 +266,15 @@ TABLES = { # -> rows of a case, cases
     "kernels": (one(kernel_row), product(KINDS, [n for n in WIDTHS if n <= 4096])),
     "motion": (motion_rows, motion_cases()),
     "coordinates": (one(coordinate_row), product(SCALINGS, [64, 512, 4096, 32768, 100_000])),
-    "induction": (induction_rows, [(kind, 128, rate) for rate in RATES for kind in ("attention", "MLP")])}
+    "induction": (induction_rows, [(kind, 64, rate) for rate in RATES for kind in ("attention", "MLP")])}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", choices=[*TABLES, "speed"])
-    parser.add_argument("--widest", type=int, default=16384)
     given = parser.parse_args()
     for name in given.names:
         if name == "speed":
-            found = speed(widest=8192 if given.widest > 16384 else 2048)
-            (DATA/"benchmarks_programs.json").write_text(json.dumps(found, indent=1) + "\n")
+            (DATA/"benchmarks_programs.json").write_text(json.dumps(speed(), indent=1) + "\n")
             continue
         rows, cases = TABLES[name]
         table = pd.DataFrame([row for case in cases for row in rows(*case)])
