@@ -243,10 +243,12 @@ def measured(what, n):
     seconds, memory = map(float, out.split())
     return dict(seconds=seconds, GiB=memory)
 
-def speed(repeat={512: 3, 2048: 2, 8192: 1}):
+REPEAT = {512: 3, 2048: 2, 8192: 1} # width: runs
+
+def speed():
     "Side by side: the least of some runs, as ratios; and growth with the width."
     table = {}
-    for n, times in repeat.items():
+    for n, times in REPEAT.items():
         runs = {what: [measured(what, n) for _ in range(times)] for what in SIDES if n <= WIDEST.get(what, n)}
         least = {what: min(x["seconds"] for x in found) for what, found in runs.items()}
         table[str(n)] = {f"{what} over ours": least[what]/least["ours"] for what in least if what != "ours"}

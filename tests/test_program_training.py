@@ -2,18 +2,27 @@
 
 Samples are compared by Kolmogorov–Smirnov tests; the smallest p-value of k statistics times k must exceed 1e-8 (a false alarm below 1e-6 in all): distribution
 functions .1 apart are seen with 4,000 networks on both sides (`least_p` of conftest.py)."""
+import sys
+from copy import deepcopy
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import kstwo
+
+sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
+import explicit
+import programs
 
 from conftest import columns, least_p, nightly
 from infattn_nb import AttentionDescent, Nonlinearity, Program, Transformer, absolute
 from infattn_nb import attention, cos, erf, gelu, gradients, leaky_relu, limit, mlp
 from infattn_nb import relu, simulate, sin, softmax, tanh, train
 from infattn_nb.programs import training
+from infattn_nb.programs.nodes import Input
 from infattn_nb.programs.revealed import Revealed
 from program_cases import EVERY, HOW, LAW, PROGRAMS, STEPS, WIDTH, Y, network, watched_program, written, Σ
 
@@ -370,3 +379,67 @@ def test_a_function_of_ones_own_has_slopes():
     np.testing.assert_allclose(outputs(kinked, softmax), outputs(bent, softmax), rtol=1e-7)
     wrong = Nonlinearity(lambda x: np.exp(-x*x), derivative=lambda x: -x*np.exp(-x*x))
     assert abs(outputs(stated, softmax)/outputs(wrong, softmax) - 1).max() > .01
+
+def test_a_pass_does_not_name_its_nodes(monkeypatch):
+    "The names of all nodes are found together: to ask for one at every node made a step of thousands of nodes take minutes."
+    p, fs, _ = watched_program("two blocks")
+    monkeypatch.setattr(Program, "names", lambda self: pytest.fail("a name was asked for"))
+    assert np.isfinite(quiet(p, fs, Y, width=12, steps=2, networks=1, rate=.05, rng=0).loss).all()
+    monkeypatch.undo()
+    odd = Program()
+    f = odd.readout() @ odd.nonlin(lambda x: np.where(x > 9, np.nan, x), 10*odd.inputs([[1.]])[0])
+    with pytest.raises(ValueError, match="`fn` of `x1` must be finite"): gradients(odd, f, width=2000)
+
+# -- benchmarks/programs.py
+
+def explicit_start(p, blocks, r, X):
+    "The matrices of benchmarks/explicit.py as those of `Transformer.program`: heads one by one, 1/√H outside of the last matrix."
+    named = {W.name: W for W in p.matrices}
+    n = r.shape[1]
+    start = {p.readouts[0]: r.copy()} | dict(zip(p.nodes[:12], X.reshape(12, n).copy()))
+    for l, w in enumerate(blocks, 1):
+        start |= {named[f"W{l}.1"]: w["A"].copy(), named[f"W{l}.2"]: w["B"].copy()}
+        for h, rows in enumerate((slice(n//2), slice(n//2, n)), 1):
+            start |= {named[f"{k}{l}.{h}"]: w[k][rows].copy() for k in "QKV"}
+            start[named[f"O{l}.{h}"]] = np.sqrt(2)*w["O"][:, rows]
+    return start
+
+def test_the_other_sides_of_the_benchmark_are_the_same_network(n=16, passes=6):
+    "Two blocks in numpy by hand, in torch if it is there, and as a program: one path of losses."
+    p, fs = programs.transformer()
+    drawn = explicit.drawn(n, 3)
+    start = explicit_start(p, *drawn)
+    paths = [explicit.in_numpy(*deepcopy(drawn), passes, .05)]
+    if find_spec("torch"): paths.append(explicit.in_torch(*deepcopy(drawn), passes, .05))
+    for dense in (True, False):
+        paths.append(quiet(p, fs, explicit.Y, width=n, steps=passes - 1, rate=.05, networks=1, start=start, dense=dense).loss[0])
+    for path in paths[1:]: np.testing.assert_allclose(path, paths[0], rtol=1e-9)
+    assert paths[0][-1] < .1*paths[0][0]
+
+@pytest.mark.parametrize("part, n", [("their own alone", 64), ("all", 256)])
+def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
+    stored = pd.read_csv(programs.DATA/"programs_motion.csv").set_index(["trained", "n", "seed"]).loc[(part, n, 0)]
+    found = pd.DataFrame(programs.motion_rows(part, n, 0))[stored.columns]
+    np.testing.assert_allclose(found, stored, rtol=1e-4, atol=1e-9)
+
+@pytest.mark.parametrize("kind", ["attention", "MLP"])
+def test_induction_is_trained_as_the_program_says(kind, n=16, steps=4):
+    "What learns the task of circuits in torch is the program, step by step."
+    torch = pytest.importorskip("torch")
+    X, y = programs.induction(5)
+    some = np.r_[:6, 300:302]
+    p, fs = programs.induction_program(kind, X[some, :, :5].argmax(-1))
+    E = torch.randn(1, 11, n, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    begun = [W.detach() for W in programs.literal_induction(kind, X[some], n, 1, dtype="float64")[0]]
+    weights, outputs = programs.literal_induction(kind, X[some], n, 1, start=[*begun, E], dtype="float64")
+    *matrices, rows = (W.detach().numpy()[0].copy() for W in weights)
+    start = dict(zip(p.matrices, matrices)) | {R: rows[k:k + 1] for k, R in enumerate(p.readouts)} | dict(zip((h for h in p.nodes if isinstance(h, Input)), E[0].numpy()))
+    run = quiet(p, fs[:6], y[some][:6], width=n, steps=steps, rate=.01, momentum=.9, loss="softmax", networks=1, start=start, dense=False)
+    descent = torch.optim.SGD([dict(params=[W], lr=.01/W.shape[2]) for W in weights], momentum=.9)
+    for t in range(steps + 1):
+        f = outputs(torch.arange(6))
+        np.testing.assert_allclose(f.detach().numpy()[0], run.outputs[0, t], rtol=0, atol=1e-9)
+        descent.zero_grad()
+        torch.nn.functional.cross_entropy(f[0], torch.tensor(y[some][:6]), reduction="sum").backward()
+        descent.step()
+    assert abs(run.outputs[0, -1] - run.outputs[0, 0]).max() > .1

@@ -82,7 +82,8 @@ SHARED = dict(
     width="n in [1, ∞]; None is the width that is remembered, or ∞",
     size="how many, an int or a shape",
     rng="seed: None | int | SeedSequence | Generator",
-    executor="concurrent.futures.Executor; None = threads")
+    executor="concurrent.futures.Executor; None = threads",
+    ax="matplotlib axes; None = the current ones")
 
 Documented = TypeVar("Documented", bound=Callable)
 

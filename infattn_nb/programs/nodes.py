@@ -217,9 +217,6 @@ class Matrix:
 class Readout(Matrix):
     r"One row of independent $N(0, \sigma^2/\text{length})$; `R @ h` is an output."
 
-    def __matmul__(self, h: Vector) -> Output:
-        return self.program.read_out(self, h)
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Inputs:
     "A group of initial vectors that are jointly Gaussian in every coordinate."

@@ -328,13 +328,9 @@ class Training:
             found.append(state.moved)
         return np.concatenate(found)
 
+    @documented
     def plot(self, ax: Any = None) -> Any:
         """Losses of the networks, step by step.
-
-        Parameters
-        ----------
-        ax
-            matplotlib axes; None = the current ones
 
         Returns
         -------
