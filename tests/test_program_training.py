@@ -2,7 +2,6 @@
 
 Samples are compared by Kolmogorov–Smirnov tests; the smallest p-value of k statistics times k must exceed 1e-8 (a false alarm below 1e-6 in all): distribution
 functions .1 apart are seen with 4,000 networks on both sides (`least_p` of conftest.py)."""
-import sys
 from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
@@ -13,7 +12,6 @@ import pandas as pd
 import pytest
 from scipy.stats import kstwo
 
-sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
 import explicit
 import programs
 
