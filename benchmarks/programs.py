@@ -243,7 +243,7 @@ def measured(what, n):
     seconds, memory = map(float, out.split())
     return dict(seconds=seconds, GiB=memory)
 
-REPEAT = {512: 3, 2048: 2, 8192: 1} # width: runs
+REPEAT = {512: 2, 2048: 1, 8192: 1} # width: runs
 
 def speed():
     "Side by side: the least of some runs, as ratios; and growth with the width."
