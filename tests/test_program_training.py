@@ -421,6 +421,15 @@ def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
     np.testing.assert_allclose(found, stored, rtol=1e-4, atol=1e-9)
 
 @pytest.mark.parametrize("kind", ["attention", "MLP"])
+def test_the_start_of_induction_is_as_stored(kind):
+    "Single precision leaves the last digits open."
+    pytest.importorskip("torch")
+    stored = pd.read_csv(programs.DATA/"programs_induction.csv").query("network == @kind and steps == 0")
+    found = pd.DataFrame(programs.induction_rows(kind, 64, 4e-4, last=0))[["loss", "right"]]
+    np.testing.assert_allclose(found["loss"], stored["loss"], rtol=1e-3)
+    np.testing.assert_allclose(found["right"], stored["right"], atol=.02)
+
+@pytest.mark.parametrize("kind", ["attention", "MLP"])
 def test_induction_is_trained_as_the_program_says(kind, n=16, steps=4):
     "What learns the task of circuits in torch is the program, step by step."
     torch = pytest.importorskip("torch")
