@@ -1,4 +1,4 @@
-"""Programs there and back, trained: the same as explicit matrices from the same start, and in law.
+"""Programs forward and backward, trained: the same as explicit matrices from the same start, and in law.
 
 Samples are compared by Kolmogorov–Smirnov tests; the smallest p-value of k statistics times k must exceed 1e-8 (a false alarm below 1e-6 in all): distribution
 functions .1 apart are seen with 4,000 networks on both sides (`least_p` of conftest.py)."""
@@ -7,24 +7,53 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import explicit
 import numpy as np
 import pandas as pd
+import programs
 import pytest
+from conftest import columns, least_p, nightly
+from infattn_nb.netsor import attention, mlp, training
+from infattn_nb.netsor.nodes import Input
+from infattn_nb.netsor.revealed import Revealed
+from infattn_nb.nonlinearities import (
+    absolute,
+    cos,
+    erf,
+    gelu,
+    leaky_relu,
+    relu,
+    sin,
+    softmax,
+    tanh,
+)
+from program_cases import (
+    EVERY,
+    HOW,
+    LAW,
+    PROGRAMS,
+    STEPS,
+    WIDTH,
+    Σ,
+    Y,
+    network,
+    watched_program,
+    written,
+)
 from scipy.stats import kstwo
 
-import explicit
-import programs
+from infattn_nb import (
+    AttentionDescent,
+    Nonlinearity,
+    Program,
+    Transformer,
+    gradients,
+    limit,
+    simulate,
+    train,
+)
 
-from conftest import columns, least_p, nightly
-from infattn_nb import AttentionDescent, Nonlinearity, Program, Transformer, absolute
-from infattn_nb import attention, cos, erf, gelu, gradients, leaky_relu, limit, mlp
-from infattn_nb import relu, simulate, sin, softmax, tanh, train
-from infattn_nb.programs import training
-from infattn_nb.programs.nodes import Input
-from infattn_nb.programs.revealed import Revealed
-from program_cases import EVERY, HOW, LAW, PROGRAMS, STEPS, WIDTH, Y, network, watched_program, written, Σ
-
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 STORED = np.load(Path(__file__).parent/"data/programs.npz")
 quiet = partial(train, verbose=False)
 
@@ -75,20 +104,20 @@ def trained(name, n, size, rng=1, steps=3, at_once=1000, **how):
 def p_of_law(name, n, ours, total=20_000):
     """The smallest p-value of Kolmogorov and Smirnov over the columns, times their number.
 
-    Of the literal networks every fiftieth order statistic is stored: the largest distance there is at most .0025 less than that everywhere."""
-    literal = LITERAL[f"{name}, {n}"]
-    moves = np.ptp(literal, axis=0) > 1e-6
+    Of the explicit networks every fiftieth order statistic is stored: the largest distance there is at most .0025 less than that everywhere."""
+    explicit = LITERAL[f"{name}, {n}"]
+    moves = np.ptp(explicit, axis=0) > 1e-6
     rank = np.arange(EVERY//2, total, EVERY)
     ours = np.sort(ours.round(9).astype(np.float32), axis=0)
     far = 0.
-    for x, q in zip(ours.T[moves], literal.T[moves], strict=True):
+    for x, q in zip(ours.T[moves], explicit.T[moves], strict=True):
         above, below = (np.searchsorted(x, q, side)/len(x) for side in ("right", "left"))
         far = max(far, (rank/total - above).max(), (below - (rank - 1)/total).max())
     return moves.sum()*kstwo.sf(far, round(len(ours)*total/(len(ours) + total)))
 
 @pytest.mark.power("distribution functions .065 apart with 4,000 networks, .037 with 20,000")
 @pytest.mark.parametrize("name, n, size", nightly([("two blocks", 12, 4_000), ("gated product", 12, 4_000), *LAW], *LAW))
-def test_the_law_is_that_of_literal_networks(name, n, size):
+def test_the_law_is_that_of_explicit_networks(name, n, size):
     "At n = 12 more directions are met than there are coordinates."
     assert p_of_law(name, n, trained(name, n, size)) > 1e-8
 
@@ -98,7 +127,7 @@ def old_images(self, X, state): # what was added is not seen by new products
     a = self._meet(X, self.right, self.left)
     return state.kept*a @ self.right.images, a
 
-BROKEN = {"a fresh matrix for the way back": dict(_images=fresh_matrix), "updates that forget the images": dict(times=old_images), "half the rate": dict()}
+BROKEN = {"a fresh matrix for the backward pass": dict(_images=fresh_matrix), "updates that forget the images": dict(times=old_images), "half the rate": dict()}
 
 @pytest.mark.power("broken variants at p < 1e-12")
 @pytest.mark.parametrize("fault", BROKEN)
@@ -113,7 +142,7 @@ def test_broken_variants_are_rejected(fault, monkeypatch, size=4_000):
 @pytest.mark.parametrize("norm, final", [("pre", True), (None, False)])
 def test_gradients_are_those_of_the_chain(norm, final, size=4_000):
     "Whole transformers: ★ the chain of Gram matrices and the program, at one finite width."
-    net = Transformer.uniform(np.eye(4) + .3, layers=2, heads=2, norm=norm, activation=tanh, final_norm=final, mask="causal", texts="aabb", var_q=2.,
+    net = Transformer.uniform(np.eye(4) + .3, layers=2, heads=2, norm_placement=norm, activation=tanh, final_norm=final, mask="causal", texts="aabb", var_q=2.,
                               ff=2, random_embeddings=True)
     p, fs = net.program()
     ours = gradients(p, fs, width=24, size=size, rng=0)
@@ -132,7 +161,7 @@ def test_one_layer_trains_as_its_recursion(factor, size=4_000, m=4, n=8):
     d, s, P, steps, rate = 3, 3, 2, 6, .05
     X = np.random.default_rng(0).standard_normal((P, s, d))
     y = np.array([1., -1.])
-    model = AttentionDescent(1, 1.5, .8, width=m, rate=rate, steps=steps, networks=size, random_state=0, tol=0., mask="causal").fit(X, y)
+    model = AttentionDescent(1, 1.5, .8, head_width=m, learning_rate=rate, max_iter=steps, n_networks=size, random_state=0, tol=0., mask="causal").fit(X, y)
     p = Program()
     tokens = [p.inputs(np.eye(s)) for _ in range(P)]
     Q, K, V = (p.matrix(k, var, rows=m/n) for k, var in (("Q", 1.5), ("K", 1.), ("V", .8)))
@@ -150,7 +179,7 @@ def test_a_wide_attention_only_network_trains_as_its_circuits(n, size):
     d, s, P, steps, rate = 3, 3, 2, 10, .05
     X = np.random.default_rng(0).standard_normal((P, s, d))
     y = np.array([1.5, -1.])
-    model = AttentionDescent(1, 1., .7, layers=2, rate=rate, steps=steps, networks=4_000, random_state=0, tol=0., mask="causal").fit(X, y)
+    model = AttentionDescent(1, 1., .7, layers=2, learning_rate=rate, max_iter=steps, n_networks=4_000, random_state=0, tol=0., mask="causal").fit(X, y)
     p = Program()
     e = p.inputs(np.eye(d))
     R = p.readout()
@@ -206,7 +235,7 @@ def test_other_kernels_are_not():
 @pytest.mark.power("kernels 2 % off; outputs' covariances 10 % off")
 def test_gates_norms_and_tied_matrices_at_infinite_width(n=1024, size=150):
     "Products of several slopes are averaged over points, with their error; a wide network agrees."
-    from infattn_nb import lstm
+    from infattn_nb.netsor import lstm
     p = Program()
     R = p.readout()
     fs = [R @ h for h in lstm(p, p.inputs(np.eye(2) + .2))]

@@ -9,12 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from infattn_nb.netsor.passes import stages_of
+from infattn_nb.nonlinearities import relu, tanh, times
 from numpy.random import SeedSequence
-from program_cases import HOW, LAW, PROGRAMS, STEPS, Y, quantiles, watched_program, written
+from program_cases import (
+    HOW,
+    LAW,
+    PROGRAMS,
+    STEPS,
+    Y,
+    quantiles,
+    watched_program,
+    written,
+)
 
-from infattn_nb import relu, tanh, times
 from infattn_nb.numerics.losses import batch_at
-from infattn_nb.programs.passes import stages_of
 
 DATA = Path(__file__).parent/"data"
 FUNCTIONS = {tanh: torch.tanh, relu: torch.relu, times: torch.mul}

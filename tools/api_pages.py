@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT)) # the package of this copy, whatever is installed
 
-import infattn_nb # noqa: E402
+import infattn_nb  # noqa: E402
 
 NBS = ROOT/"nbs"
 WINGS = dict(
