@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from infattn_nb.attention.rows import ROUGH, block_of, join, row_mixture, token
 
+from infattn_nb.attention.rows import ROUGH, block_of, join, row_mixture, token
 from infattn_nb.numerics.quadrature import gauss, jacobi
 
 DATA = Path(__file__).parent.parent/"nbs/data"

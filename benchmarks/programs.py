@@ -1,9 +1,9 @@
 """The experiments of the page "Any network, forward and backward": one table each, and what they cost.
 
-    python benchmarks/programs.py kernels motion coordinates speed [--widest 16384]
+    python benchmarks/programs.py kernels motion coordinates induction speed
 
-writes nbs/data/programs_<name>.csv (speed: nbs/data/benchmarks_programs.json). Each row depends on its seed alone. `speed` measures
-explicit numpy, and torch where it is installed, beside us in one run. No clock times in the tables.
+writes nbs/data/programs_<name>.csv (speed: nbs/data/benchmarks_programs.json). Each row depends on its seed alone; a test recomputes some. `speed` measures numpy and
+torch with explicit matrices beside us in one run (at width 8,192 they take 12 GB). `induction` and `speed` need torch. No clock times in the tables but those of `speed`.
 """
 import argparse
 import json
@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import warnings
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -18,10 +19,12 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 
 import numpy as np
 import pandas as pd
-from infattn_nb.nonlinearities import tanh
+from circuits import induction
+from explicit import drawn, in_numpy, in_torch
 
 from infattn_nb import AssumptionWarning, Program, Transformer, train
 from infattn_nb.netsor import attention, mlp
+from infattn_nb.nonlinearities import relu, tanh
 
 warnings.simplefilter("ignore", AssumptionWarning)
 DATA = Path(__file__).parent.parent/"nbs/data"
@@ -50,35 +53,39 @@ def kernel_row(kind, n, seed=0, networks=16, steps=20, rate=.2):
 
 # -- (b) what moves in a whole transformer
 
-PARTS = {"all": None, "attention alone": "QKVO", "MLP alone": "W"}
+HIDDEN = "W2.1" # what makes the hidden units of the second block
+PARTS = { # -> is this matrix trained?
+    "all": None, "all but their own": lambda name: name != HIDDEN, "their own alone": lambda name: name == HIDDEN,
+    "attention alone": lambda name: name[0] in "QKVO", "MLPs alone": lambda name: name[0] == "W"}
+MANY = {64: 64, 256: 64, 1024: 64, 4096: 32, 16384: 16} # networks of each width; where some matrices are trained a quarter
+
+def motion_cases():
+    "Four networks each."
+    for part in PARTS:
+        for n, many in MANY.items():
+            for seed in range(many//4 if part == "all" else many//16): yield part, n, seed
 
 def transformer(heads=2):
     "Two blocks as GPT-2 has them, three texts of four tokens."
     net = Transformer.uniform(np.eye(12) + .1, layers=2, heads=heads, activation=tanh, mask="causal", texts="aaaabbbbcccc", var_q=2., var_k=2., ff=2)
     return net.program()
 
-def motion_row(part, n, seed=0, networks=16, steps=10, rate=.1):
-    "Attention weights, queries and hidden units of the second block: how far ten steps move them."
+def motion_rows(part, n, seed, networks=4, steps=10, rate=.1):
+    "Attention weights, queries and hidden units of the second block: how far ten steps move them, network by network."
     p, fs = transformer()
-    trained = None if PARTS[part] is None else [W for W in p.matrices if W.name[0] in PARTS[part]]
+    trained = None if PARTS[part] is None else [W for W in p.matrices if PARTS[part](W.name)]
     products = {W.name: [g for g in p.nodes if getattr(g, "W", None) is W] for W in p.matrices}
     weights = [h for h in p.nodes if type(h).__name__ == "Attend"][-1]
     run = train(p, fs, Y, width=n, steps=steps, rate=rate, networks=networks, matrices=trained, rng=seed, verbose=False)
-    row = dict(trained=part, n=n, seed=seed)
-    def put(name, x): row.update({name: x.mean(), f"{name}_error": x.std(ddof=1)/np.sqrt(networks)})
     asked = list(weights.scores)
     P = [run.values(asked, when)[..., 0] for when in ("start", "end")]
     A = [np.exp(x - x.max(1, keepdims=True)) for x in P]
     A = [x/x.sum(1, keepdims=True) for x in A]
-    put("weights", abs(A[1] - A[0]).max(1))
-    put("queries", run.change(products["Q2.1"][-1]))
-    put("hidden", run.change(products["W2.1"][-1]))
-    W, x = p.matrices[[W.name for W in p.matrices].index("W2.1")], products["W2.1"][-1]
-    put("hidden_input", run.change(x.args[0]))
-    put("hidden_own", own_motion(run, W, x))
-    put("loss", run.loss[:, -1])
-    put("output", run.outputs[:, -1, 0])
-    return row
+    x = products[HIDDEN][-1]
+    found = dict(
+        weights=abs(A[1] - A[0]).max(1), queries=run.change(products["Q2.1"][-1]), hidden=run.change(x), hidden_input=run.change(x.args[0]),
+        hidden_own=own_motion(run, x.W, x), first_loss=run.loss[:, 0], loss=run.loss[:, -1], first_output=run.outputs[:, 0, 0], output=run.outputs[:, -1, 0])
+    return [dict(trained=part, n=n, seed=seed, which=k) | {name: v[k] for name, v in found.items()} for k in range(networks)]
 
 def own_motion(run, W, g):
     "What the change of W alone does to W x, x as it is in the end: ‖(W_T − W_0)x‖/‖W_0x‖."
@@ -118,6 +125,100 @@ def coordinate_row(name, n, seed=0, networks=4, steps=1, rate=.2):
     change = run.outputs[:, -1] - run.outputs[:, 0]
     return dict(scaling=name, n=n, seed=seed, hidden=np.sqrt((moved**2).mean()), output=np.sqrt((change**2).mean()))
 
+# -- (d) induction: do MLPs help?
+
+LETTERS, SHOWN = 5, 300 # of 480 sequences: the task of benchmarks/circuits.py
+EVERY, LAST = 150, 1500 # steps between two looks, and in all
+
+def induction_program(kind, shown):
+    """Two layers of one head with RMSNorm, as on the page about circuits; after each of them an MLP, or none.
+
+    Tokens that have seen the same are written down once, and the second layer only for the token that is read."""
+    p = Program()
+    letters, places = p.inputs(np.eye(LETTERS)), p.inputs(np.eye(LETTERS + 1))
+    block = lambda: [p.matrix() for _ in "QKVO"] + ([p.matrix(rows=2), p.matrix()] if kind == "MLP" else [])
+    first, second, rows = block(), block(), [p.readout() for _ in range(LETTERS)]
+    unit = cache(lambda h: p.normalize(h, "rms"))
+    score = cache(lambda q, k: p.score(q, k))
+    def layer(stream, Q, K, V, O, *mlp):
+        "What the last of some tokens becomes."
+        u = [unit(h) for h in stream]
+        x = stream[-1] + O @ p.attend([score(Q @ u[-1], K @ k) for k in u], [V @ k for k in u])
+        if mlp:
+            W, M = mlp
+            x = x + M @ relu(W @ p.normalize(x, "rms"))
+        return x
+    token = cache(lambda letter, place: letters[letter] + places[place])
+    after_first = cache(lambda seen: layer([token(a, i) for i, a in enumerate(seen)], *first))
+    def outputs(text): return [R @ layer([after_first(text[:i + 1]) for i in range(len(text))], *second) for R in rows]
+    return p, [outputs(tuple(text)) for text in shown]
+
+def literal_induction(kind, X, n, b, seed=0, start=None, dtype="float32"):
+    """The same networks in torch, b side by side: its weights in the program's order, and a function of them: texts -> outputs (b, texts, letters).
+
+    A token of the second layer is what has been seen up to it; those are looked up."""
+    import torch
+    torch.set_num_threads(1)
+    dtype = getattr(torch, dtype)
+    g = torch.Generator().manual_seed(seed)
+    shapes = 2*([(n, n)]*4 + ([(2*n, n), (n, 2*n)] if kind == "MLP" else [])) + [(LETTERS, n)]
+    begun = [torch.randn(b, r, c, generator=g, dtype=torch.float64)/c**.5 for r, c in shapes]
+    E = torch.randn(b, 2*LETTERS + 1, n, generator=g, dtype=torch.float64)
+    if start is not None: *begun, E = (torch.as_tensor(x) for x in start)
+    weights = [torch.nn.Parameter(x.to(dtype)) for x in begun]
+    E = E.to(dtype)
+    k = len(weights)//2
+    first, second, rows = weights[:k], weights[k:-1], weights[-1]
+    texts = [tuple(t) for t in X[..., :LETTERS].argmax(-1)]
+    seen = sorted({t[:i + 1] for t in texts for i in range(len(t))})
+    at = {t: i for i, t in enumerate(seen)}
+    s = LETTERS + 1
+    token = lambda t: [a*s + i for i, a in enumerate(t)]
+    read = torch.zeros(len(seen), LETTERS*s, dtype=torch.bool)
+    for t, i in at.items(): read[i, token(t)] = True
+    last = torch.tensor([token(t)[-1] for t in seen])
+    parts = torch.tensor([[at[t[:i + 1]] for i in range(s)] for t in texts])
+    tokens = torch.stack([E[:, a] + E[:, LETTERS + i] for a in range(LETTERS) for i in range(s)], 1)
+    unit = lambda x: x/torch.sqrt((x*x).mean(-1, keepdim=True) + 1e-5)
+    def after(x, mlp):
+        if not mlp: return x
+        W, M = mlp
+        return x + torch.relu(unit(x) @ W.mT) @ M.mT
+    u = unit(tokens)
+    def outputs(chosen):
+        inside, where = torch.unique(parts[chosen], return_inverse=True)
+        Q, K, V, O, *mlp = first
+        P = ((u @ Q.mT) @ (u @ K.mT).mT/n**.5)[:, last[inside]]
+        A = torch.softmax(P.masked_fill(~read[inside], -torch.inf), -1)
+        x = after(tokens[:, last[inside]] + A @ (u @ V.mT @ O.mT), mlp)
+        Q, K, V, O, *mlp = second
+        w = unit(x)
+        q, key, v = w[:, where[:, -1]] @ Q.mT, (w @ K.mT)[:, where], (w @ V.mT)[:, where]
+        a = torch.softmax(torch.einsum("bpn,bpsn->bps", q, key)/n**.5, -1)
+        z = after(x[:, where[:, -1]] + torch.einsum("bps,bpsn->bpn", a, v) @ O.mT, mlp)
+        return z @ rows.mT
+    return weights, outputs
+
+def induction_rows(kind, n, rate, seed=0, networks=8, last=LAST):
+    "Loss on the sequences that are shown and right answers on the others, network by network, on the way."
+    import torch
+    X, y = induction(LETTERS)
+    weights, outputs = literal_induction(kind, X, n, networks, seed)
+    y = torch.tensor(y)
+    descent = torch.optim.SGD([dict(params=[W], lr=rate/W.shape[2]) for W in weights], momentum=.9)
+    shown, new = torch.arange(SHOWN), torch.arange(SHOWN, len(y))
+    rows = []
+    for step in range(last + 1):
+        f = outputs(shown)
+        losses = torch.nn.functional.cross_entropy(f.mT, y[shown].expand(networks, -1), reduction="none").sum(1)
+        if step % EVERY == 0:
+            with torch.no_grad(): right = (outputs(new).argmax(-1) == y[new]).double().mean(1)
+            rows += [dict(network=kind, n=n, rate=rate, seed=seed, steps=step, which=k, loss=losses[k].item()/SHOWN, right=right[k].item()) for k in range(networks)]
+        descent.zero_grad()
+        losses.sum().backward()
+        descent.step()
+    return rows
+
 # -- speed
 
 PASSES = 4
@@ -126,78 +227,58 @@ def ours(n, dense=None):
     p, fs = transformer()
     return train(p, fs, Y, width=n, steps=PASSES - 1, rate=.05, networks=1, rng=0, dense=dense, verbose=False)
 
-def with_torch(n, seed=0):
-    "The same four passes with explicit matrices in torch, float64; drawing them included."
-    import torch
-    torch.set_num_threads(1)
-    g = torch.Generator().manual_seed(seed)
-    draw = lambda r, c, var=1.: torch.nn.Parameter((var/c)**.5*torch.randn(r, c, generator=g, dtype=torch.float64))
-    blocks = [dict(Q=draw(n, n, 2.), K=draw(n, n, 2.), V=draw(n, n), O=draw(n, n), A=draw(2*n, n), B=draw(n, 2*n)) for _ in range(2)]
-    r = draw(1, n)
-    X = torch.randn(3, 4, n, generator=g, dtype=torch.float64)
-    y, mask = torch.tensor(Y), torch.full((4, 4), -np.inf, dtype=torch.float64).triu(1)
-    everything = [W for b in blocks for W in b.values()] + [r]
-    descent = torch.optim.SGD([dict(params=[W], lr=.05/W.shape[1]) for W in everything], lr=.05)
-    norm = lambda x: torch.nn.functional.layer_norm(x, (n,))
-    for t in range(PASSES):
-        x = X
-        for b in blocks:
-            q, k, v = ((norm(x) @ b[c].T).view(3, 4, 2, n//2).transpose(1, 2) for c in "QKV")
-            a = torch.softmax(q @ k.mT/(n/2)**.5 + mask, -1)
-            x = x + (a @ v).transpose(1, 2).reshape(3, 4, n) @ b["O"].T
-            x = x + torch.tanh(norm(x) @ b["A"].T) @ b["B"].T
-        loss = .5*((x[:, -1] @ r[0] - y)**2).sum()
-        if t < PASSES - 1:
-            descent.zero_grad()
-            loss.backward()
-            descent.step()
-    return loss.item()
+def with_numpy(n): return in_numpy(*drawn(n), PASSES, .05)
 
-def with_numpy(n): return ours(n, dense=True)
+def with_torch(n): return in_torch(*drawn(n), PASSES, .05)
+
+def explicit(n): return ours(n, dense=True)
+
+SIDES = "ours", "with_numpy", "with_torch", "explicit" # the last: our own code with its matrices
+WIDEST = dict(explicit=2048) # it keeps starts and gradients: 30 GB at width 8,192
 
 def measured(what, n):
-    "Processor seconds and GiB of one run in a process of its own."
-    code = (f"import sys, time, resource; sys.path.insert(0, {str(Path(__file__).parent)!r}); import programs; programs.ours(16);\n"
-            f"{'import torch' if what == 'with_torch' else 'pass'}\n"
+    "Processor seconds and GiB of one run in a process of its own, drawing included."
+    code = (f"import sys, time, resource; sys.path.insert(0, {str(Path(__file__).parent)!r}); import programs; programs.{what}(16)\n"
             f"t = time.process_time(); programs.{what}({n}); print(time.process_time() - t, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/2**20)")
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     seconds, memory = map(float, out.split())
     return dict(seconds=seconds, GiB=memory)
 
-def speed(repeat=2, widest=2048):
-    "Side by side: ratios, and growth with the width. Matrices and their gradients take 17 GB at width 8,192: `widest` says how far explicit ones go."
+REPEAT = {512: 2, 2048: 1, 8192: 1} # width: runs
+
+def speed():
+    "Side by side: the least of some runs, as ratios; and growth with the width."
     table = {}
-    for n in (512, 2048, 8192):
-        sides = {}
-        for _ in range(repeat):
-            for what in ("ours", "with_numpy", "with_torch"):
-                if what != "ours" and n > widest: continue
-                found = measured(what, n)
-                sides[what] = min(found["seconds"], sides.get(what, np.inf))
-        table[str(n)] = {f"{what} over ours": sides[what]/sides["ours"] for what in sides if what != "ours"}
+    for n, times in REPEAT.items():
+        runs = {what: [measured(what, n) for _ in range(times)] for what in SIDES if n <= WIDEST.get(what, n)}
+        least = {what: min(x["seconds"] for x in found) for what, found in runs.items()}
+        table[str(n)] = {f"{what} over ours": least[what]/least["ours"] for what in least if what != "ours"}
+        table[str(n)] |= {f"{what}, GiB": max(x["GiB"] for x in found) for what, found in runs.items()}
+        print(n, table[str(n)], flush=True)
     grown = {n: measured("ours", n) for n in (12_500, 25_000, 50_000, 100_000)}
     per_unit = [x["seconds"]/n for n, x in grown.items()]
-    table["growth"] = dict(widths=list(grown), seconds_per_unit_over_first=[x/per_unit[0] for x in per_unit])
+    table["growth"] = dict(widths=list(grown), steps=PASSES - 1, seconds_per_unit_over_first=[x/per_unit[0] for x in per_unit])
     table["width 100,000"] = grown[100_000]
     return table
 
-TABLES = {
-    "kernels": (kernel_row, lambda widest: product(KINDS, [n for n in WIDTHS if n <= min(widest, 4096)])),
-    "motion": (motion_row, lambda widest: product(PARTS, [n for n in WIDTHS if n <= widest])),
-    "coordinates": (coordinate_row, lambda widest: product(SCALINGS, [64, 512, 4096, 32768, 100_000]))}
+def one(f): return lambda *case: [f(*case)]
+
+TABLES = { # -> rows of a case, cases
+    "kernels": (one(kernel_row), product(KINDS, [n for n in WIDTHS if n <= 4096])),
+    "motion": (motion_rows, motion_cases()),
+    "coordinates": (one(coordinate_row), product(SCALINGS, [64, 512, 4096, 32768, 100_000])),
+    "induction": (induction_rows, [(kind, 64, 4e-4) for kind in ("attention", "MLP")])}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", choices=[*TABLES, "speed"])
-    parser.add_argument("--widest", type=int, default=16384)
     given = parser.parse_args()
     for name in given.names:
         if name == "speed":
-            found = speed(widest=8192 if given.widest > 16384 else 2048)
-            (DATA/"benchmarks_programs.json").write_text(json.dumps(found, indent=1) + "\n")
+            (DATA/"benchmarks_programs.json").write_text(json.dumps(speed(), indent=1) + "\n")
             continue
-        row, cases = TABLES[name]
-        table = pd.DataFrame([row(*case) for case in cases(given.widest)])
+        rows, cases = TABLES[name]
+        table = pd.DataFrame([row for case in cases for row in rows(*case)])
         table.to_csv(DATA/f"programs_{name}.csv", index=False, float_format="%.6g")
         print(table.round(4).to_string())
 

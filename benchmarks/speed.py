@@ -25,13 +25,13 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 import scipy
-from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
-from infattn_nb.attention.sampling import sample_outputs
-from infattn_nb.netsor.score_paths import Paths
-from infattn_nb.nonlinearities import clip, identity, relu, tanh
 
 from infattn_nb import Attention, Program, Tokens, limit, simulate, simulate_dense
+from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
+from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.netsor import mlp
+from infattn_nb.netsor.score_paths import Paths
+from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from infattn_nb.numerics import rng as factors
 from infattn_nb.numerics.quadrature import cross_moment
 from infattn_nb.paper import paper_layer

@@ -17,9 +17,9 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 import numpy as np
 import torch
 import transformers
-from infattn_nb.nonlinearities import gelu_tanh
 
 from infattn_nb import Transformer, embedding_cov
+from infattn_nb.nonlinearities import gelu_tanh
 
 torch.set_num_threads(1)
 N, HEADS, LAYERS, REPETITIONS = 768, 12, 12, 5

@@ -59,3 +59,17 @@ def written(name):
             start[W] = np.sqrt(W.var/c)*rng.standard_normal((r, c))
         if type(h).__name__ == "Input": start[h] = rng.standard_normal(WIDTH)
     return p, fs, start
+
+# Random networks of these widths, as many as stated, are stored (tests/torch_programs.py): at n = 12 more directions are met than there are coordinates.
+LAW = [(name, n, 20_000) for n in (12, 32) for name in PROGRAMS] + [(name, 96, 20_000) for name in ("MLP", "tied recurrent")]
+EVERY = 50
+
+def watched_program(name):
+    "A program, its outputs, up to four of its scores."
+    p = Program()
+    fs = PROGRAMS[name](p)
+    return p, fs, [h for h in p.past(*fs) if type(h).__name__ == "Score"][:4]
+
+def quantiles(x):
+    "Every fiftieth order statistic of each column of (N, k), in single precision: (N/50, k)."
+    return np.sort(x.round(9), axis=0)[EVERY//2 - 1::EVERY].astype(np.float32)

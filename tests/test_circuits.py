@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import least_p, nightly
+from numpy.random import SeedSequence, default_rng
 from reference_circuits import (
     Plain,
     Wide,
@@ -22,7 +23,6 @@ from reference_circuits import (
     same,
     side_by_side,
 )
-from numpy.random import SeedSequence, default_rng
 from scipy.stats import ks_2samp
 
 from infattn_nb import AttentionDescent, Transformer, make_recall

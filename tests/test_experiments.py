@@ -18,8 +18,8 @@ from infattn_nb.nonlinearities import clip, relu
 from infattn_nb.numerics import psd_factor
 from infattn_nb.numerics.quadrature import line
 from infattn_nb.paper import (
-    figures,
     explicit_seconds,
+    figures,
     paper_layer,
     read_table,
     reproduce,

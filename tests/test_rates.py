@@ -8,13 +8,13 @@ from infattn_nb import Attention, ScaleMixture, Tokens, paired_kl
 from infattn_nb.convergence import (
     first_order,
     fluctuations,
+    kde,
     kl_constant,
     noise_floor,
     scaled_difference,
     smoothed,
 )
 from infattn_nb.convergence.rates import _stencil
-from infattn_nb.convergence import kde
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from infattn_nb.numerics.quadrature import line
 

@@ -6,9 +6,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch")
 
 from conftest import least_p
-from infattn_nb.huggingface.weights import departures
 
 from infattn_nb import Norm, Rotary, Transformer, embedding_cov, report
+from infattn_nb.huggingface.weights import departures
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
 nn, F = torch.nn, torch.nn.functional

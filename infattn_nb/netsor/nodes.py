@@ -214,9 +214,6 @@ class Matrix:
 class Readout(Matrix):
     r"One row of independent $N(0, \sigma^2/\text{length})$; `R @ h` is an output."
 
-    def __matmul__(self, h: Vector) -> Output:
-        return self.program.read_out(self, h)
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Inputs:
     "A group of initial vectors that are jointly Gaussian in every coordinate."
@@ -364,12 +361,12 @@ def inverse_root(v, # variances + ε
 def _finite(y, node, role, shape):
     "What a user's function has returned on its way, if it is finite, of this shape."
     y = np.asarray(y)
-    at = f"{role}` of `{node.program.name(node)}"
+    at = lambda: f"{role}` of `{node.program.name(node)}" # names are dear
     if y.shape != shape:
-        checks.reject(at, f"keep the shape of its vectors, {shape}", y.shape,
+        checks.reject(at(), f"keep the shape of its vectors, {shape}", y.shape,
                       "let it act on each coordinate alike")
     if not np.isfinite(y.sum()):
-        checks.reject(at, "be finite wherever its arguments reach", "NaN or infinity",
+        checks.reject(at(), "be finite wherever its arguments reach", "NaN or infinity",
                       "mend its domain")
     return y
 

@@ -137,14 +137,19 @@ class PassPlan:
         self.uses = {W: sum(g.W is W for g in products) for W in self.shapes}
         self.backs = backs # backward passes through each product
         self.lengths = {h: length_at(h, n) for h in self.nodes if isinstance(h, Vector)}
-        self.trained = set(self.shapes if matrices is None else matrices)
+        self.trained = self._in_order(self.shapes if matrices is None else matrices)
         self.moving = self.above(self.trained)
 
     def training(self, matrices):
         "The same plan, with only some matrices trained."
-        self.trained = set(matrices)
+        self.trained = self._in_order(matrices)
         self.moving = self.above(self.trained)
         return self
+
+    def _in_order(self, matrices):
+        "As the program has them: the order of a set is another in every run."
+        some = set(matrices)
+        return [W for W in self.shapes if W in some]
 
     def above(self, matrices, vectors=()):
         "The nodes that depend on some of the matrices or vectors."

@@ -197,44 +197,20 @@ class Program:
         self.readouts.append(R)
         return R
 
-    def read_out(self, R: Readout, h: Vector) -> Output:
-        """`R @ h`, recorded once.
-
-        Parameters
-        ----------
-        R
-            readout of this program
-        h
-            vector, as long as the others that R reads
-
-        Returns
-        -------
-        Output
-            a number
-
-        Raises
-        ------
-        TypeError
-            if h is no vector
-        ValueError
-            if h has another length than the others, or another program
-        """
-        return self._product(R, h, Output)
-
     def matmul(self, W: Matrix, h: Vector) -> MatMul:
         """`W @ h`, recorded once.
 
         Parameters
         ----------
         W
-            matrix of this program
+            matrix or readout of this program
         h
             vector, as long as the others that W multiplies
 
         Returns
         -------
         MatMul
-            the product
+            the product; an Output, a number, if W is a readout
 
         Raises
         ------
@@ -243,10 +219,7 @@ class Program:
         ValueError
             if h has another length than the others, or another program
         """
-        return self._product(W, h, MatMul)
-
-    def _product(self, W, h, kind):
-        "The product, a MatMul or Output, written down once."
+        kind = Output if isinstance(W, Readout) else MatMul
         h, = self.own(Vector, [h], f"{W} @ h")
         if (W, h) not in self.products:
             first = next((x for V, x in self.products if V is W), h)

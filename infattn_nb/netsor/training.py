@@ -291,7 +291,7 @@ class Training:
         found = []
         for networks, states in self._asked(plan, when):
             _, by_matrix = finite_tangents(plan, networks, states)
-            found.append(sum(by_matrix[W] for W in plan.trained & set(by_matrix)))
+            found.append(sum(by_matrix[W] for W in plan.trained))
         return np.concatenate(found)
 
     def weights(self, W: Matrix, when: str = "end") -> np.ndarray:
