@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 
 import pack_source
-from offer import data_of
 import pytest
 from conftest import CHROMIUM, browser
 from test_search import ENGINEER, NODE, STUDENT, pages, searched
@@ -52,8 +51,7 @@ def test_every_page_offers_its_notebook(rendering):
     site = rendering[-1]
     for notebook in (ROOT/"nbs").glob("*.ipynb"):
         page = (site/(re.sub(r"^\d+_", "", notebook.stem) + ".html")).read_text(encoding="utf-8")
-        zipped = data_of(json.loads(notebook.read_text(encoding="utf-8")))
-        name = f"{notebook.stem}.{'zip' if zipped else 'ipynb'}"
+        name = f"{notebook.stem}.zip"
         assert f'href="./notebooks/{name}" download="{name}"' in page
         assert (site/"notebooks"/name).stat().st_size > 1000
 
