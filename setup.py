@@ -28,7 +28,7 @@ setup(
     ],
     python_requires=f">={cfg['min_python']}",
     packages=find_packages(include=[cfg["lib_path"], f"{cfg['lib_path']}.*"]),
-    package_data={cfg["lib_path"]: ["py.typed", "*.pyi", "*.mplstyle", "initialisation/*.html", "initialisation/*.mplstyle", "readers/*.toml"]},
+    package_data={cfg["lib_path"]: ["py.typed", "*.pyi", "*.mplstyle", "initialisation/*.html", "initialisation/*.mplstyle", "huggingface/*.toml"]},
     install_requires=cfg["requirements"].split(),
     extras_require={"dev": cfg["dev_requirements"].split(), "docs": cfg["docs_requirements"].split(),
                     "dask": cfg["dask_requirements"].split(), "notebooks": cfg["notebooks_requirements"].split()},

@@ -1,8 +1,8 @@
 """The experiments on deep attention: wide networks against their circuits, and whether induction heads form.
 
-    python benchmarks/circuits.py widths induction strengths literal meeting speed [--seeds 8]
+    python benchmarks/circuits.py widths induction strengths explicit meeting speed [--seeds 8]
 
-writes nbs/data/circuits_<name>.csv (speed: nbs/data/benchmarks_circuits.json), from which the page on circuits is made. Each row depends on its seed alone; a test recomputes some. `literal` and torch's side of `speed` need PyTorch."""
+writes nbs/data/circuits_<name>.csv (speed: nbs/data/benchmarks_circuits.json), from which the page on circuits is made. Each row depends on its seed alone; a test recomputes some. `explicit` and torch's side of `speed` need PyTorch."""
 import argparse
 import itertools
 import json
@@ -17,7 +17,14 @@ sys.path.insert(0, str(ROOT/"tests"))
 
 import numpy as np
 import pandas as pd
-from literal_circuits import composition, distances, last_scores, letters_shown, rms, side_by_side
+from reference_circuits import (
+    composition,
+    distances,
+    last_scores,
+    letters_shown,
+    rms,
+    side_by_side,
+)
 
 from infattn_nb import AttentionDescent
 from infattn_nb.learning.circuits import Depth
@@ -54,7 +61,7 @@ def right(model, X, y): return (model.values(X).argmax(-1) == y).mean(1)
 def run_induction(layers, heads, steps, networks=8, train=300, seed=0):
     X, y = induction()
     options = dict(layers=layers, heads=heads, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=networks, random_state=seed)
-    model = AttentionDescent(steps=steps, **options).fit(X[:train], y[:train])
+    model = AttentionDescent(max_iter=steps, **options).fit(X[:train], y[:train])
     test = X[train:], y[train:]
     rows = [dict(layers=layers, heads=heads, steps=steps, network=k) for k in range(networks)]
     columns = dict(loss=model.loss_[:, -1]/train, train=right(model, X[:train], y[:train]), test=right(model, *test))
@@ -80,7 +87,7 @@ def run_strengths(steps, networks=8, train=300):
     "Two layers of one head after some steps of the same training: size of every circuit, accuracy on what was not shown."
     X, y = induction()
     options = dict(layers=2, heads=1, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=networks, random_state=0)
-    model = AttentionDescent(steps=max(steps, 1), **options).fit(X[:train], y[:train])
+    model = AttentionDescent(max_iter=max(steps, 1), **options).fit(X[:train], y[:train])
     when = "end" if steps else "start"
     values = model.values(X[train:], when)
     test = (values.argmax(-1) == y[train:]).mean(1)
@@ -91,16 +98,16 @@ def run_strengths(steps, networks=8, train=300):
         row |= {f"score {l}{h}: {named(a)} asks {named(b)}": size[k] for (l, h, a, b), size in sizes["score"].items()}
         yield row | {f"value: {named(a)}": size[k] for a, size in sizes["value"].items()}
 
-# --- literal networks of growing width on the same task, by torch
+# --- explicit networks of growing width on the same task, by torch
 
 MOMENTS = 0, 300, 600, 1000, 1400, 1800, 2400, 3000
-LITERAL = {64: 8, 256: 8, 1024: 3} # width: how many networks
+EXPLICIT = {64: 8, 256: 8, 1024: 3} # width: how many networks
 
 def stable_rate(train=300):
     "What the networks of infinite width find."
     X, y = induction()
     options = dict(layers=2, norm="rms", loss="softmax", mask="causal", momentum=.9, tol=0., networks=8, random_state=0)
-    return AttentionDescent(steps=1, **options).fit(X[:train], y[:train]).rate_
+    return AttentionDescent(max_iter=1, **options).fit(X[:train], y[:train]).learning_rate_
 
 def run_literal(n, seed, rate, train=300, letters=5, moments=MOMENTS):
     """A network of width n with two layers of one head, all its matrices trained by torch; right answers on the way.
@@ -174,13 +181,13 @@ def speed_data():
 def ours():
     "Processor seconds of all networks and steps."
     X, y = speed_data()
-    model = AttentionDescent(SIZE["heads"], layers=SIZE["layers"], norm="rms", mask="causal", rate=1e-6, steps=SIZE["steps"], tol=0., networks=SIZE["networks"], random_state=0)
+    model = AttentionDescent(SIZE["heads"], layers=SIZE["layers"], norm="rms", mask="causal", learning_rate=1e-6, max_iter=SIZE["steps"], tol=0., n_networks=SIZE["networks"], random_state=0)
     begun = time.process_time()
     model.fit(X, y)
     return time.process_time() - begun
 
 def torch_seconds(n, steps=3):
-    "Processor seconds of one step of one literal network of width n whose heads are n×n, as one writes it in torch: autograd, SGD, single precision."
+    "Processor seconds of one step of one explicit network of width n whose heads are n×n, as one writes it in torch: autograd, SGD, single precision."
     import torch
     torch.set_num_threads(1)
     X, y = (torch.tensor(x, dtype=torch.float32) for x in speed_data())
@@ -219,7 +226,7 @@ def speed():
 
 TABLES = {
     "meeting": lambda seeds: [row for n, most in MEETINGS.items() for seed in range(min(most, 2*seeds)) for row in run_meeting(n, seed)],
-    "literal": lambda seeds: [row for n, most in LITERAL.items() for seed in range(min(most, seeds)) for row in run_literal(n, seed, stable_rate())],
+    "explicit": lambda seeds: [row for n, most in EXPLICIT.items() for seed in range(min(most, seeds)) for row in run_literal(n, seed, stable_rate())],
     "strengths": lambda seeds: [row for steps in (0, 300, 600, 1000, 1400, 1800, 2400, 3000) for row in run_strengths(steps, seeds)],
     "widths": lambda seeds: [run_widths(case, n, seed) for case in CASES for n, most in WIDTHS.items() for seed in range(min(most, 2*seeds))],
     "induction": lambda seeds: [row for layers, heads in ((1, 2), (2, 1), (2, 2), (2, 4)) for steps in (300, 1000, 3000) for row in run_induction(layers, heads, steps, seeds)]}

@@ -22,13 +22,14 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 
 import numpy as np
 import pandas as pd
+from infattn_nb.attention import sampling as recipe
+from infattn_nb.nonlinearities import identity
+from infattn_nb.numerics.smc import pool
 from numpy.random import SeedSequence, default_rng
 from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp, softmax
 
-from infattn_nb import Attention, Tokens, identity
-from infattn_nb.layer import recipe
-from infattn_nb.numerics.particles import pool
+from infattn_nb import Attention, Tokens
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 TAU = 2. # standard deviation of a score

@@ -22,10 +22,9 @@ import pandas as pd
 import scipy
 from numpy.random import SeedSequence
 
-from infattn_nb import AttentionRegressor, embed_features, patches, recall
-from infattn_nb.learning.layer_on_data import attend, training_layer
-from infattn_nb.learning.layer_on_data import Likelihood
+from infattn_nb import AttentionRegressor, embed_features, make_recall, patches
 from infattn_nb.learning.estimator import stacked
+from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 ROUGH = dict(n_particles=64, n_islands=2, n_moves=1, n_steps=4, keep=.8) # enough for P D = 6
@@ -49,13 +48,13 @@ def models():
 
 def run_recall(seed, name, options, sequences=16):
     "16 examples of associative recall, 400 fresh ones."
-    X, y, _ = recall(sequences, SeedSequence([seed, 0]))
-    fresh = recall(400, SeedSequence([seed, 1]))
+    X, y, _ = make_recall(sequences, SeedSequence([seed, 0]))
+    fresh = make_recall(400, SeedSequence([seed, 1]))
     return dict(seed=seed, heads=name) | test_row(AttentionRegressor(random_state=seed, **options).fit(X, y), *fresh)
 
 def average(sequences, seed, **options):
     "The same sequences, but y is the mean of their values."
-    X, _, answer = recall(sequences, SeedSequence(seed))
+    X, _, answer = make_recall(sequences, SeedSequence(seed))
     return X, X[:, :-1, -1].mean(1) + .1*np.random.default_rng([*seed, 2]).standard_normal(sequences), answer
 
 def run_average(seed, name, options):

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from infattn_nb.attention.rows import ROUGH, block_of, join, row_mixture, token
 
-from infattn_nb.layer.row_law import ROUGH, join, token
-from infattn_nb.layer.row_law import block_of, row_mixture
 from infattn_nb.numerics.quadrature import gauss, jacobi
 
 DATA = Path(__file__).parent.parent/"nbs/data"

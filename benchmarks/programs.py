@@ -1,4 +1,4 @@
-"""The experiments of the page "Any network, there and back": one table each, and what they cost.
+"""The experiments of the page "Any network, forward and backward": one table each, and what they cost.
 
     python benchmarks/programs.py kernels motion coordinates speed [--widest 16384]
 
@@ -18,9 +18,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 
 import numpy as np
 import pandas as pd
+from infattn_nb.netsor import attention, mlp
+from infattn_nb.nonlinearities import tanh
 
-from infattn_nb import AssumptionWarning, Program, Transformer, attention, mlp
-from infattn_nb import tanh, train
+from infattn_nb import AssumptionWarning, Program, Transformer, train
 
 warnings.simplefilter("ignore", AssumptionWarning)
 DATA = Path(__file__).parent.parent/"nbs/data"
@@ -29,11 +30,11 @@ Y = np.array([1., -1., .5])
 
 # -- (a) tangent kernels: random? moving?
 
-def perceptron(p, x): return mlp(p, x, 3, phi=tanh, var_w=2.)
+def plain(p, x): return mlp(p, x, 3, phi=tanh, var_w=2.)
 
 def heads(p, x): return attention(p, [tanh(h) for h in mlp(p, x, 1)], heads=2, var_q=2., var_k=2.)
 
-KINDS = {"MLP": perceptron, "attention": heads}
+KINDS = {"MLP": plain, "attention": heads}
 
 def kernel_row(kind, n, seed=0, networks=16, steps=20, rate=.2):
     "Spread of the tangent kernel at the start (sd over mean of its trace), and how far training moves it."

@@ -25,15 +25,17 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 import scipy
+from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
+from infattn_nb.attention.sampling import sample_outputs
+from infattn_nb.netsor import mlp
+from infattn_nb.netsor.score_paths import Paths
+from infattn_nb.nonlinearities import clip, identity, relu, tanh
 
-from infattn_nb import Attention, Program, Tokens, clip, identity, limit, mlp
-from infattn_nb import paper_layer, relu, simulate, simulate_dense, tanh
-from infattn_nb.layer.gram_sums import explicit_sums, sums_by_signs
-from infattn_nb.layer.recipe import sample_outputs
-from infattn_nb.numerics import sampling as factors
+from infattn_nb import Attention, Program, Tokens, limit, simulate, simulate_dense
+from infattn_nb.numerics import rng as factors
 from infattn_nb.numerics.quadrature import cross_moment
+from infattn_nb.paper import paper_layer
 from infattn_nb.paper.figures import PLANS
-from infattn_nb.programs.score_paths import Paths
 
 S, H, BLOCK, REPETITIONS = 4, 2, 4096, 3
 ONE = ThreadPoolExecutor(1)
@@ -114,7 +116,7 @@ def against_literal(width=1024, size=4):
                                         lambda: y1.rvs(BLOCK, 0))
         case = f"{name} tokens, s = {S}, H = {H}, n = {width}"
         for what, t in (("all outputs", full), ("one output", one)):
-            row("literal simulation", f"{case}: {what}", t/BLOCK,
+            row("explicit simulation", f"{case}: {what}", t/BLOCK,
                 "faster than with all matrices", dense/size/(t/BLOCK))
 
 def numbers_alone():
@@ -148,7 +150,7 @@ def programs(width=4096, size=16):
     y = mlp(p, p.inputs(np.eye(4) + .5), depth=3)
     dense, fast = side_by_side(lambda: simulate(p, y, width, size=1, rng=0, dense=True),
                                lambda: simulate(p, y, width, size=size, rng=0))
-    row("programs", f"3-layer perceptron, 4 inputs, n = {width}", fast/size,
+    row("programs", f"3-layer plain, 4 inputs, n = {width}", fast/size,
         "faster than dense=True", dense/(fast/size))
 
 def growth():
@@ -176,8 +178,8 @@ def memory():
         return most
     layer, square = Attention(Tokens(S, relu), heads=H), lambda y: (y**2).sum(0)
     dense = peak(lambda: simulate_dense(layer, 4096, 1, 0))
-    of = "of the literal simulation"
-    row("memory", "literal simulation, n = 4,096, one sample", dense, of, 1)
+    of = "of the explicit simulation"
+    row("memory", "explicit simulation, n = 4,096, one sample", dense, of, 1)
     for n in (4096, 10**6):
         most = peak(lambda: layer.law(n).rvs(64, 0, executor=ONE))
         row("memory", f"law.rvs, n = {n:,}, 64 samples", most, of, most/dense)
@@ -211,9 +213,9 @@ def limit_law():
         y1 = fresh[0].law().marginal(0)
         y = np.linspace(-8, 8, 1000)*y1.std()
         row("the limit to ten digits", f"{name}: construction", build, of, 1)
-        for verb, x in (("pdf", y), ("sf", y), ("ppf", np.linspace(.001, .999, 1000))):
-            t = min(seconds(lambda: getattr(y1, verb)(x)) for _ in range(3))/1000
-            row("the limit to ten digits", f"{name}: {verb} at a point", t, of, build/t)
+        for method, x in (("pdf", y), ("sf", y), ("ppf", np.linspace(.001, .999, 1000))):
+            t = min(seconds(lambda: getattr(y1, method)(x)) for _ in range(3))/1000
+            row("the limit to ten digits", f"{name}: {method} at a point", t, of, build/t)
 
 def signs_first(size=BLOCK//4):
     "ReLU coordinates by signs, against drawing every coordinate."

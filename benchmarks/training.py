@@ -19,10 +19,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 import numpy as np
 import pandas as pd
 import scipy
+from learning import FAIR, OTHERS, digits
 from numpy.random import SeedSequence, default_rng
 
-from infattn_nb import AttentionDescent, AttentionRegressor, recall
-from learning import FAIR, OTHERS, digits
+from infattn_nb import AttentionDescent, AttentionRegressor, make_recall
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 LONG = dict(mask=OTHERS, networks=16, momentum=.9, steps=6_000, tol=0.)
@@ -36,20 +36,20 @@ def variants(seed):
     "Name → (sequences, model) of the recall experiments."
     for H in (1, 2, 4, 16): yield f"descent, H = {H}", (16, AttentionDescent(H, random_state=seed, **LONG))
     yield "descent, H = ∞", (16, AttentionDescent(np.inf, random_state=seed, **LONG))
-    for m in (4, 16): yield f"descent, m = {m}", (16, AttentionDescent(width=m, random_state=seed, **LONG))
-    yield "small values at the start", (16, AttentionDescent(start=small(1, .001, seed), **LONG))
+    for m in (4, 16): yield f"descent, m = {m}", (16, AttentionDescent(head_width=m, random_state=seed, **LONG))
+    yield "small values at the start", (16, AttentionDescent(init=small(1, .001, seed), **LONG))
     for λ in (.001, .01): yield f"decay {λ}", (16, AttentionDescent(weight_decay=λ, random_state=seed, **LONG))
     for T in (.01, .1): yield f"noise T = λ = {T}", (16, AttentionDescent(weight_decay=T, temperature=T, random_state=seed, **LONG | dict(steps=60_000)))
     for P in (64, 256): yield f"descent, {P} sequences", (P, AttentionDescent(random_state=seed, **LONG))
-    yield "small values, 64 sequences", (64, AttentionDescent(start=small(1, .001, seed), **LONG))
+    yield "small values, 64 sequences", (64, AttentionDescent(init=small(1, .001, seed), **LONG))
     yield "posterior, H = 1", (16, AttentionRegressor(mask=OTHERS, random_state=seed, **FAIR))
     yield "posterior, H = ∞", (16, AttentionRegressor(np.inf, mask=OTHERS, random_state=seed))
 
 def run_recall(seed, name):
     "Examples of associative recall, 400 fresh ones: the networks one by one, and their mean."
     P, model = dict(variants(seed))[name]
-    X, y, _ = recall(P, SeedSequence([seed, 0]))
-    fresh, target, answer = recall(400, SeedSequence([seed, 1]))
+    X, y, _ = make_recall(P, SeedSequence([seed, 0]))
+    fresh, target, answer = make_recall(400, SeedSequence([seed, 1]))
     model.fit(X, y)
     row = dict(seed=seed, model=name, weight=model.attention(fresh)[np.arange(400), answer].mean(), rmse=((model.predict(fresh) - target)**2).mean()**.5)
     if isinstance(model, AttentionRegressor): return row
@@ -67,7 +67,7 @@ def run_digits(seed, name, train=200, test=400):
     labels = load_digits().target
     k = default_rng([seed, 5]).permutation(len(labels))
     a, b = k[:train], k[train:train + test]
-    model = AttentionDescent(loss="softmax", momentum=.9, steps=1_000, networks=8, random_state=seed, **DIGIT[name]).fit(X[a], labels[a])
+    model = AttentionDescent(loss="softmax", momentum=.9, max_iter=1_000, n_networks=8, random_state=seed, **DIGIT[name]).fit(X[a], labels[a])
     each = (model.values(X[b]).argmax(2) == labels[b]).mean(1)
     p = model.predict_proba(X[b])
     return dict(seed=seed, model=name, single=each.mean(), together=model.score(X[b], labels[b]), logp=np.log(p[np.arange(test), labels[b]]).mean())
@@ -79,7 +79,7 @@ SIZE = dict(P=200, s=16, d=16, heads=4, networks=64, steps=1_000)
 def ours(width, steps=SIZE["steps"], networks=SIZE["networks"]):
     "Processor seconds of all networks and steps."
     X, y = speed_data()
-    model = AttentionDescent(SIZE["heads"], width=width, rate=1e-5, steps=steps, tol=0., networks=networks, random_state=0)
+    model = AttentionDescent(SIZE["heads"], head_width=width, learning_rate=1e-5, max_iter=steps, tol=0., n_networks=networks, random_state=0)
     begun = time.process_time()
     model.fit(X, y)
     return time.process_time() - begun
@@ -89,7 +89,7 @@ def speed_data():
     return rng.standard_normal((SIZE["P"], SIZE["s"], SIZE["d"])), rng.standard_normal(SIZE["P"])
 
 def torch_step(m):
-    "A function that trains one literal network of width m for some steps, as one writes it in torch: a batched layer, autograd, SGD."
+    "A function that trains one explicit network of width m for some steps, as one writes it in torch: a batched layer, autograd, SGD."
     import torch
     torch.set_num_threads(1)
     X, y = (torch.tensor(x, dtype=torch.float32) for x in speed_data())
@@ -108,7 +108,7 @@ def torch_step(m):
             descent.step()
     return train
 
-def literal_seconds(m, steps=10):
+def explicit_seconds(m, steps=10):
     "Processor seconds of one step of one network."
     train = torch_step(m)
     train(2)
@@ -124,7 +124,7 @@ def speed():
         total = ours(m)
         rows.append(dict(section="training", case=f"m = {m:g}".replace("inf", "∞"), value=total, each=total/each))
     for m in (16, 1024):
-        rows.append(dict(section="training, torch", case=f"m = {m}", each=literal_seconds(m)))
+        rows.append(dict(section="training, torch", case=f"m = {m}", each=explicit_seconds(m)))
     versions = dict(python=f"{sys.version_info[0]}.{sys.version_info[1]}", numpy=np.__version__, scipy=scipy.__version__, processors=os.cpu_count())
     try: versions["torch"] = __import__("torch").__version__
     except ImportError: pass

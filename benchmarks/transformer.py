@@ -17,8 +17,9 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 import numpy as np
 import torch
 import transformers
+from infattn_nb.nonlinearities import gelu_tanh
 
-from infattn_nb import Transformer, embedding_cov, gelu_tanh
+from infattn_nb import Transformer, embedding_cov
 
 torch.set_num_threads(1)
 N, HEADS, LAYERS, REPETITIONS = 768, 12, 12, 5
@@ -73,7 +74,7 @@ def rows():
             yield dict(section="transformer", case=f"GPT-2 small, s = {s}: {name}", value=value, against="faster than torch, weights and forward", ratio=times[0]/value)
 
 def gradient_rows(s=16):
-    "One network of GPT-2 small's shape, there and back: weights, forward, backward, squared norms of all gradients."
+    "One network of GPT-2 small's shape, forward and backward: weights, forward, backward, squared norms of all gradients."
     module = transformers.GPT2Model(transformers.GPT2Config(vocab_size=s, bos_token_id=0, eos_token_id=0, n_positions=s)).to(torch.float64).eval()
     matrices = [(p, .02/(2*LAYERS)**.5 if "c_proj" in name else .02) for name, p in module.named_parameters() if p.ndim == 2]
     x, r = torch.arange(s)[None], torch.randn(N, dtype=torch.float64)/N**.5

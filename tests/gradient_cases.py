@@ -12,19 +12,19 @@ CASES = {
     "pre": dict(n=32, layers=2, attention=attention(heads=4), ff=feedforward(), final=True),
     "one strong head": dict(n=16, layers=2, attention=attention(heads=1, var_q=16., var_k=4., var_o=16.), final=True),
     "rms, causal, relu": dict(n=24, layers=2, attention=attention(mask="causal"), ff=feedforward(activation="relu"), kind="rms", final=True),
-    "post, strong": dict(n=16, layers=2, norm="post", attention=attention(heads=1, var_q=16., var_o=16.), ff=feedforward()),
-    "post, rms, final": dict(n=20, layers=2, norm="post", kind="rms", attention=attention(var_q=4.), ff=feedforward(activation="tanh"), final=True, readout="mean"),
-    "no norm, biases": dict(n=16, layers=2, norm=None, attention=attention(heads=1, var_q=16., var_o=1.), ff=feedforward(activation="tanh", var_b1=.5, var_b2=.3)),
-    "output": dict(n=18, layers=2, norm="output", attention=attention(heads=3, var_q=4.), ff=feedforward(), skip=.8, branch=1.3, readout="last"),
-    "sandwich": dict(n=24, layers=2, norm="sandwich", kind="rms", attention=attention(softcap=1.5, var_q=9.), ff=feedforward(activation="gelu_tanh", gated=True, var_3=2.), final=True),
+    "post, strong": dict(n=16, layers=2, norm_placement="post", attention=attention(heads=1, var_q=16., var_o=16.), ff=feedforward()),
+    "post, rms, final": dict(n=20, layers=2, norm_placement="post", kind="rms", attention=attention(var_q=4.), ff=feedforward(activation="tanh"), final=True, readout="mean"),
+    "no norm, biases": dict(n=16, layers=2, norm_placement=None, attention=attention(heads=1, var_q=16., var_o=1.), ff=feedforward(activation="tanh", var_b1=.5, var_b2=.3)),
+    "output": dict(n=18, layers=2, norm_placement="output", attention=attention(heads=3, var_q=4.), ff=feedforward(), skip=.8, branch=1.3, readout="last"),
+    "sandwich": dict(n=24, layers=2, norm_placement="sandwich", kind="rms", attention=attention(softcap=1.5, var_q=9.), ff=feedforward(activation="gelu_tanh", gated=True, var_3=2.), final=True),
     "parallel, rotary": dict(n=32, layers=2, parallel=True, attention=attention(heads=2, var_q=4., rotary=dict(share=.5)), ff=feedforward(units=1), final=True),
     "groups, qk norm, rotary": dict(n=24, layers=2, kind="rms", attention=attention(heads=4, groups=2, mask="causal", rotary=dict(base=100.), qk_norm="rms", score_scale=1.5), ff=feedforward(activation="silu", gated=True), final=True),
     "groups, bias, own width": dict(n=16, layers=2, attention=attention(heads=3, groups=1, head_width=7, var_q=4., bias=ALIBI), final=False),
-    "layer norm of queries": dict(n=16, layers=1, norm=None, attention=attention(heads=2, qk_norm="layer"), readout="last"),
+    "layer norm of queries": dict(n=16, layers=1, norm_placement=None, attention=attention(heads=2, qk_norm="layer"), readout="last"),
     "least width": dict(n=2*S + 1, layers=2, attention=attention(heads=1, var_q=4.), ff=feedforward(units=1), final=True),
     "GPT-2": dict(n=48, layers=2, module="gpt2", attention=attention(heads=4, mask="causal", var_q=2., var_k=2., var_o=.5), ff=feedforward(units=4, activation="gelu_tanh", var_2=.5), final=True, readout="last"),
     "Llama": dict(n=32, layers=2, module="llama", kind="rms", eps=1e-6, attention=attention(heads=4, groups=2, mask="causal", rotary=dict(base=1e4), var_q=4.), ff=feedforward(units=3, activation="silu", gated=True), final=True, readout="last"),
-    "torch's encoder": dict(n=16, layers=2, module="encoder", norm="post", attention=attention(heads=2, var_q=4., var_o=4.), ff=feedforward(activation="relu")),
+    "torch's encoder": dict(n=16, layers=2, module="encoder", norm_placement="post", attention=attention(heads=2, var_q=4., var_o=4.), ff=feedforward(activation="relu")),
     "norm of all queries": dict(n=16, layers=2, kind="rms", attention=attention(heads=4, groups=2, rotary=dict(base=100.), qk_norm="layer", joint_norm=True, score_scale=4., var_o=4.), final=True),
 }
 
@@ -36,7 +36,7 @@ def telling(key):
 
 def case(name):
     "A case with its defaults."
-    return dict(norm="pre", kind="layer", eps=1e-5, ff=None, parallel=False, skip=1., branch=1., final=False, readout="all", module=None) | CASES[name]
+    return dict(norm_placement="pre", kind="layer", eps=1e-5, ff=None, parallel=False, skip=1., branch=1., final=False, readout="all", module=None) | CASES[name]
 
 def embeddings(n, seed=1):
     "Tokens with means over their coordinates, two of them alike."

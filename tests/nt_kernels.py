@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 jax.config.update("jax_enable_x64", True)
-from neural_tangents import stax # after the configuration
+from neural_tangents import stax  # after the configuration
 
 FILE = Path(__file__).parent/"data/ntk.npz"
 Σ = np.array([[1., .5, .2], [.5, 1.2, -.3], [.2, -.3, .8]])
@@ -17,7 +17,7 @@ def dense(var=1.7): return stax.Dense(1, W_std=var**.5, parameterization="ntk")
 
 ACTIVATIONS = {"relu": stax.Relu, "erf": stax.Erf, "gelu": stax.Gelu, "sin": stax.Sin, "cos": stax.Cos, "absolute": stax.Abs, "leaky": lambda: stax.LeakyRelu(.2)}
 
-def perceptron(phi, depth):
+def plain(phi, depth):
     layers = [layer for _ in range(depth) for layer in (dense(), ACTIVATIONS[phi]())]
     return stax.serial(*layers, dense(1.))
 
@@ -25,7 +25,7 @@ def residual(phi, blocks=2):
     block = stax.serial(stax.FanOut(2), stax.parallel(stax.serial(ACTIVATIONS[phi](), dense()), stax.Identity()), stax.FanInSum())
     return stax.serial(dense(), *[block]*blocks, ACTIVATIONS[phi](), dense(1.))
 
-NETWORKS = {f"{phi}, depth {depth}": (perceptron, phi, depth) for phi in ACTIVATIONS for depth in (1, 3)}
+NETWORKS = {f"{phi}, depth {depth}": (plain, phi, depth) for phi in ACTIVATIONS for depth in (1, 3)}
 NETWORKS = dict(list(NETWORKS.items())[:12]) | {f"residual {phi}": (residual, phi, 2) for phi in ("relu", "erf")}
 
 def main():

@@ -1,7 +1,9 @@
 """Five programs that are trained, for tests/test_program_training.py and torch's side of it, tests/torch_programs.py."""
 import numpy as np
+from infattn_nb.netsor import attention, mlp, rnn
+from infattn_nb.nonlinearities import relu, tanh, times
 
-from infattn_nb import Program, attention, mlp, relu, rnn, tanh, times
+from infattn_nb import Program
 
 STEPS = 20
 HOW = { # name -> how it is trained

@@ -1,14 +1,27 @@
-"""Blocks that compose: against literal simulation with all their matrices, the limit of wide heads, and identities between parts."""
+"""Blocks that compose: against explicit simulation with all their matrices, the limit of wide heads, and identities between parts."""
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-
 from conftest import columns, least_p, nightly
-from infattn_nb import Attention, Block, FeedForward, Norm, Rotary, SelfAttention, Thresholds, Tokens, Transformer
-from infattn_nb import embedding_cov, identity, relu, silu, tanh, text_labels
-from infattn_nb.numerics.nonlinearities import softmax as exact_softmax
-from oracle import literal
+from infattn_nb.nonlinearities import identity, relu, silu, tanh
+from infattn_nb.nonlinearities import softmax as exact_softmax
+from reference import explicit
+
+from infattn_nb import (
+    Attention,
+    Block,
+    FeedForward,
+    Norm,
+    Rotary,
+    SelfAttention,
+    Thresholds,
+    Tokens,
+    Transformer,
+    embedding_cov,
+    text_labels,
+)
+
 
 def agree(pairs, level=1e-6):
     "Both sides of each pair (N, …), (M, …) have one law, entry by entry; returns the least p over the level."
@@ -26,31 +39,31 @@ BIAS = np.random.default_rng(8).standard_normal((4, 4, 4))
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
 MLP = FeedForward(2, silu, True, var_1=2., var_3=.5)
 def net(*parts, cov=COV, mean=.2, layers=2, **options):
-    own = {k: options.pop(k) for k in ("norm", "normaliser", "parallel", "skip_scale", "branch_scale") if k in options}
+    own = {k: options.pop(k) for k in ("norm", "norm", "parallel", "skip_scale", "branch_scale") if k in options}
     return Transformer(cov, blocks=[Block(*parts, **own)]*layers, mean=mean, random_embeddings=True, **options)
 
 CASES = dict(
     rotary=(net(SelfAttention(2, 4, rotary=Rotary(100.), var_q=4.), MLP, cov=TWICE), 12),
-    partial=(net(SelfAttention(2, 6, rotary=Rotary(100., 2/3), mask="causal", var_q=4.), None, cov=TWICE, norm="post"), 8),
-    groups=(net(SelfAttention(4, None, 2, var_q=4.), MLP, mean=.5, normaliser=Norm("rms", .1)), 12),
-    one_group=(net(SelfAttention(4, 6, 1, var_q=4., var_v=2.), None, norm=None), 7),
+    partial=(net(SelfAttention(2, 6, rotary=Rotary(100., 2/3), mask="causal", var_q=4.), None, cov=TWICE, norm_placement="post"), 8),
+    groups=(net(SelfAttention(4, None, 2, var_q=4.), MLP, mean=.5, norm=Norm("rms", .1)), 12),
+    one_group=(net(SelfAttention(4, 6, 1, var_q=4., var_v=2.), None, norm_placement=None), 7),
     qk_norm=(net(SelfAttention(2, 4, 1, qk_norm=Norm("rms", .1), rotary=Rotary(10.), score_scale=2.), MLP), 9),
-    qk_layer=(net(SelfAttention(2, 5, qk_norm=Norm("layer", 0.), score_scale=1.5), None, norm="output"), 9),
-    softcap=(net(SelfAttention(3, None, softcap=1.5, var_q=9., mask=MASK), MLP, norm="sandwich", normaliser=Norm("rms", .01)), 9),
-    bias=(net(SelfAttention(4, None, bias=BIAS), FeedForward(1.5, relu), norm="output"), 8),
+    qk_layer=(net(SelfAttention(2, 5, qk_norm=Norm("layer", 0.), score_scale=1.5), None, norm_placement="output"), 9),
+    softcap=(net(SelfAttention(3, None, softcap=1.5, var_q=9., mask=MASK), MLP, norm_placement="sandwich", norm=Norm("rms", .01)), 9),
+    bias=(net(SelfAttention(4, None, bias=BIAS), FeedForward(1.5, relu), norm_placement="output"), 8),
     parallel=(net(SelfAttention(2, rotary=Rotary(), mask="causal"), FeedForward(2, tanh, var_b1=.5, var_b2=.3), parallel=True), 8),
-    parallel_post=(net(SelfAttention(2), MLP, parallel=True, norm="post", skip_scale=.5), 8),
-    scaled=(net(SelfAttention(2), MLP, norm="post", skip_scale=2., branch_scale=.7), 8),
-    sandwich=(net(SelfAttention(2), MLP, norm="sandwich", branch_scale=.3, normaliser=Norm("layer", .01)), 6),
-    mlp_alone=(net(None, MLP, norm="output", normaliser=Norm("rms")), 5),
+    parallel_post=(net(SelfAttention(2), MLP, parallel=True, norm_placement="post", skip_scale=.5), 8),
+    scaled=(net(SelfAttention(2), MLP, norm_placement="post", skip_scale=2., branch_scale=.7), 8),
+    sandwich=(net(SelfAttention(2), MLP, norm_placement="sandwich", branch_scale=.3, norm=Norm("layer", .01)), 6),
+    mlp_alone=(net(None, MLP, norm_placement="output", norm=Norm("rms")), 5),
     texts=(net(SelfAttention(2, 4, rotary=Rotary(10.), mask="causal", var_q=4.), MLP, cov=TWICE, texts=[0, 0, 1, 1], first_norm=Norm("rms"), final_norm=True), 10))
 
 @pytest.mark.power("distribution functions .07 apart: Gram entries, scores and their products, of every block")
 @pytest.mark.parametrize("name", nightly(CASES, "one_group", "qk_layer", "parallel_post", "scaled"))
-def test_literal_simulation(name):
+def test_explicit_simulation(name):
     "Every part, against all matrices: 4,000 networks each."
     t, n = CASES[name]
-    X, scores = literal(t, n, 4000, np.random.default_rng(0))
+    X, scores = explicit(t, n, 4000, np.random.default_rng(0))
     gram, unit = X @ X.mT/n, X[..., 0]
     for c in (0, 1):
         y = t.chain(n, 4000, 1 + c, coords=c, scores=scores is not None)
@@ -125,7 +138,7 @@ def test_parallel_with_one_branch():
 def test_flat_arguments_are_blocks():
     "The short way and the long way: the same bytes, and equal layers share a block."
     flat = Transformer.uniform(COV, .3, 3, heads=2, var_q=[1., 2., 3.], kind="rms", mask="causal", final_norm=True)
-    long = Transformer(COV, blocks=[Block(SelfAttention(2, mask="causal", var_q=v), FeedForward(), normaliser=Norm("rms")) for v in (1., 2., 3.)], mean=.3, final_norm=Norm("rms"))
+    long = Transformer(COV, blocks=[Block(SelfAttention(2, mask="causal", var_q=v), FeedForward(), norm=Norm("rms")) for v in (1., 2., 3.)], mean=.3, final_norm=Norm("rms"))
     for n in (8, np.inf): assert flat.chain(n, 5, 0).gram.tobytes() == long.chain(n, 5, 0).gram.tobytes()
     assert [b.attention.var_q for b in flat.blocks] == [1, 2, 3] and len(set(map(id, Transformer.uniform(COV, layers=3).blocks))) == 1
     again = replace(long, final_norm=False)
@@ -139,13 +152,13 @@ def test_flat_arguments_are_blocks():
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("n", (9, np.inf))
 def test_records(name, n):
-    "What is kept for the way back says how the block came about, and keeping it changes no network."
+    "What is kept for the backward pass says how the block came about, and keeping it changes no network."
     t = replace(CASES[name][0], blocks=[replace(b, feedforward=replace(b.feedforward, units=2)) if b.feedforward else b for b in CASES[name][0].blocks])
     heads = t.most_heads
     if n < np.inf and heads and n % heads: n = 8 if heads != 3 else 9
     def records(keep):
         rng = np.random.default_rng(1)
-        return list(t.walk(t.start(n, 0, 6, rng), rng, keep))
+        return list(t.forward(t.start(n, 0, 6, rng), rng, keep))
     a, b = records(None), records("all")
     for x, y in zip(a, b, strict=True): np.testing.assert_array_equal(x.out.gram(), y.out.gram())
     for block, record in zip(t.blocks, b):
@@ -155,7 +168,7 @@ def test_records(name, n):
             else:
                 q, y = step.x.B.shape[-1], step.sum.y
                 α, β = block.skip_scale, block.branch_scale
-                z = block.normaliser.apply(y)[0] if step.sum.D is not None else y
+                z = block.norm.apply(y)[0] if step.sum.D is not None else y
                 cross = z.mean[..., None]*step.x.mean[:, None] + z.B[..., :q] @ step.x.B.mT
                 total = α*α*step.x.gram() + α*β*(cross + cross.mT) + β*β*z.gram()
                 np.testing.assert_allclose(step.sum.total.gram(), total, rtol=1e-8, atol=1e-10)
@@ -173,14 +186,14 @@ def test_records(name, n):
                     shared = s.heads//(s.groups or s.heads)
                     V, K = (np.repeat(x, shared, axis=1) for x in (r.V, r.K))
                     F = s.var_o/(s.heads*m)*np.einsum("bhik,bhjk->bij", A @ V, A @ V)
-                    if s.literal: assert r.Q.shape[-1] == m
+                    if s.explicit: assert r.Q.shape[-1] == m
                     else: np.testing.assert_allclose(s.score_scale*r.Q @ K.mT/np.sqrt(m), r.P, rtol=1e-9, atol=1e-10)
                 np.testing.assert_allclose(r.F, F, rtol=1e-9, atol=1e-12)
 
 @pytest.mark.power("distribution functions .07 apart")
 @pytest.mark.parametrize("m", (3, 12))
 def test_queries_and_keys_of_a_record(m):
-    "QQᵀ, KKᵀ and QKᵀ have jointly the law of literal queries and keys, though only their inner products were drawn."
+    "QQᵀ, KKᵀ and QKᵀ have jointly the law of explicit queries and keys, though only their inner products were drawn."
     N, R = 4000, np.linalg.cholesky(COV)
     a = SelfAttention(2, m, 1, var_q=2., var_k=.5)
     r = a.forward(np.broadcast_to(R, (N, 4, 4)), 1., np.random.default_rng(0), keep="all")
@@ -240,7 +253,7 @@ def test_masked_scores_weigh_nothing(strength):
 
 FROZEN = [(Tokens(3, relu), dict(seq_len=4)), (Tokens(3, identity, np.eye(3)), dict(cov=2*np.eye(3))), (Attention(Tokens(3, relu), 2, mask=np.tri(3, dtype=bool), bias=np.ones((3, 3))), dict(heads=3)),
     (SelfAttention(4, groups=2, mask="causal", rotary=Rotary(frequencies=(.1,))), dict(groups=None)), (SelfAttention(2, mask=MASK, bias=BIAS[0]), dict(var_q=4.)), (FeedForward(2, np.arctan), dict(gated=True)),
-    (Block(SelfAttention(2), None), dict(norm="post")), (Norm("rms"), dict(eps=.1)), (Rotary(10., .5), dict(share=1.)), (Thresholds(alike=None), dict(alike=.5)),
+    (Block(SelfAttention(2), None), dict(norm_placement="post")), (Norm("rms"), dict(eps=.1)), (Rotary(10., .5), dict(share=1.)), (Thresholds(max_cosine=None), dict(alike=.5)),
     (Transformer.uniform(COV, .3, 3, heads=2, mask="causal", texts=[0, 0, 1, 1], final_norm=True, width=24), dict(mean=0., first_norm=Norm()))]
 
 @pytest.mark.parametrize("x, change", FROZEN, ids=[type(x).__name__ for x, _ in FROZEN])

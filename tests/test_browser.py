@@ -30,7 +30,7 @@ CFG = _parser["DEFAULT"]
 PUBLISHED, HOSTS = CFG.getboolean("published"), (CFG["git_url"], CFG["doc_host"])
 MATHJAX = os.environ.get("INFATTN_MATHJAX")
 API = "api/index.html", "api/attentionregressor.html", "api/exchangeablescores.html", "api/transformer.html" # with the longest names and signatures
-PARTS = pack_source.HOUSE
+PARTS = pack_source.PACKAGE
 
 @pytest.fixture(scope="session")
 def rendering(tmp_path_factory):

@@ -1,4 +1,4 @@
-"""Deep attention as its circuits: against wide networks from the same start, finite differences, the layer of one, and what is refused."""
+"""Deep attention as its circuits: against wide networks from the same start, finite differences, the layer of one, and what is rejected."""
 import json
 import pickle
 from importlib import import_module
@@ -7,19 +7,42 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import least_p, nightly
 from numpy.random import SeedSequence, default_rng
+from reference_circuits import (
+    Plain,
+    Wide,
+    WrongRates,
+    composition,
+    data,
+    distances,
+    last_scores,
+    letters_shown,
+    one_rate,
+    rms,
+    same,
+    side_by_side,
+)
 from scipy.stats import ks_2samp
 
-from conftest import least_p, nightly
-from infattn_nb import AttentionDescent, Transformer, recall
-from infattn_nb.learning.circuits import Circuits, Depth, Rows, backward, forward, named, random_circuits, scores_of, theta
-from literal_circuits import Plain, Wide, WrongRates, composition, data, distances, last_scores, letters_shown, one_rate, rms, same, side_by_side
+from infattn_nb import AttentionDescent, Transformer, make_recall
+from infattn_nb.learning.circuits import (
+    Circuits,
+    Depth,
+    Rows,
+    backward,
+    forward,
+    named,
+    random_circuits,
+    scores_of,
+    theta,
+)
 
 ROOT = Path(__file__).parent.parent
 DEPTHS = Depth(2, 2, .8, 1.3, True, False, True, 2), Depth(2, 2, .8, 1.3, True, True, False, 2), Depth(3, 1, 1., .7, True, True, True, 2), Depth(1, 2, 1., 1., False, False, True, 2), Depth(2, 1, 1.2, 1., False, True, True, 2)
 def circuits_bench(): return import_module("circuits")
 
-QUICK = dict(layers=2, heads=2, networks=3, steps=60, random_state=0)
+QUICK = dict(layers=2, heads=2, n_networks=3, max_iter=60, random_state=0)
 
 @pytest.mark.parametrize("depth", DEPTHS, ids=lambda x: f"{x.layers} layers, {x.heads} heads" + ", norm"*x.norm + ", skip"*x.residual)
 @pytest.mark.parametrize("every", [False, True])
@@ -118,8 +141,8 @@ TORCH_CASES = { # as in torch_circuits.py: network, causal?, every position read
     "one layer": (Depth(1, 2, 1., 1., True, True, True, 3), True, False)}
 
 @pytest.mark.parametrize("name", TORCH_CASES)
-def test_literal_networks_are_torchs(name):
-    "Its autograd and SGD on every matrix, twenty steps: the oracle's values to rounding. Without the readout's own step, or with a causal mask forgotten, they are others."
+def test_explicit_networks_are_torchs(name):
+    "Its autograd and SGD on every matrix, twenty steps: the reference's values to rounding. Without the readout's own step, or with a causal mask forgotten, they are others."
     depth, causal, every = TORCH_CASES[name]
     rows, y = data(7, d=3, every=every, causal=causal)
     theirs = TORCH[name]
@@ -201,7 +224,7 @@ def by_circuits(depth, rows, networks, broken=None):
 def by_the_chain(depth, rows, mask, networks):
     "The same of a Transformer without MLPs."
     tokens = rows.tokens.reshape(6, -1)
-    net = Transformer.uniform(tokens @ tokens.T, layers=depth.layers, heads=depth.heads, norm="pre" if depth.norm else None, kind="rms", ff=0, mask=mask,
+    net = Transformer.uniform(tokens @ tokens.T, layers=depth.layers, heads=depth.heads, norm_placement="pre" if depth.norm else None, kind="rms", ff=0, mask=mask,
                               var_q=depth.scale**2, var_v=depth.var_vo, texts=[0, 0, 0, 1, 1, 1])
     back, chain = net.gradients(np.inf, networks, 0), net.chain(np.inf, networks, 1, scores=True)
     own = np.stack([chain.scores[..., :3, :3], chain.scores[..., 3:, 3:]], axis=3) # (N, L, H, text, 3, 3)
@@ -228,8 +251,8 @@ def test_the_start_is_that_of_the_chain(name, networks=4_000):
     for mistake in ("one rate", *["dependent", "no 1/H"]*(depth.heads > 1)): assert off(mistake) < 1e-6, mistake
 
 def test_one_layer_without_a_skip_is_the_layer():
-    X, y, _ = recall(12, 0)
-    one = dict(heads=2, networks=3, steps=50, rate=.01, random_state=0, momentum=.5)
+    X, y, _ = make_recall(12, 0)
+    one = dict(heads=2, n_networks=3, max_iter=50, learning_rate=.01, random_state=0, momentum=.5)
     plain, deep = AttentionDescent(**one).fit(X, y), AttentionDescent(layers=1, residual=False, train_readout=False, **one).fit(X, y)
     np.testing.assert_allclose(deep.loss_, plain.loss_, rtol=1e-9)
     np.testing.assert_allclose(deep.scores(X), plain.scores(X), rtol=0, atol=1e-10)
@@ -237,8 +260,8 @@ def test_one_layer_without_a_skip_is_the_layer():
     np.testing.assert_allclose(deep.tangent(X[:4], X[4:]), plain.tangent(X[:4], X[4:]), rtol=1e-7, atol=1e-9)
 
 def test_the_tangent_kernel_says_how_one_step_moves_the_values():
-    X, y, _ = recall(6, 0)
-    model = AttentionDescent(norm="rms", rate=1e-7, **QUICK | dict(steps=1, tol=0.)).fit(X, y)
+    X, y, _ = make_recall(6, 0)
+    model = AttentionDescent(norm="rms", learning_rate=1e-7, **QUICK | dict(max_iter=1, tol=0.)).fit(X, y)
     start, end, Θ = model.values(X, "start"), model.values(X), model.tangent(X, when="start")
     np.testing.assert_allclose((end - start)/1e-7, -np.einsum("nqp,np->nq", Θ, start - y), rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(Θ, Θ.swapaxes(1, 2), rtol=1e-10)
@@ -259,7 +282,7 @@ def test_every_position_is_read_and_trained():
     assert (classes.loss_[:, -1] < classes.loss_[:, 0]).all()
 
 def test_circuits_by_name():
-    X, y, _ = recall(12, 0)
+    X, y, _ = make_recall(12, 0)
     model = AttentionDescent(norm="rms", **QUICK).fit(X, y)
     found, start = model.circuits_, model.circuit_size("start")
     assert len(found["score"]) == 2*1 + 2*9 and len(found["value"]) == 9
@@ -287,23 +310,23 @@ def test_paths_are_in_the_order_of_the_stream():
 
 def test_same_bytes_for_any_executor_and_after_a_pickle():
     from concurrent.futures import ThreadPoolExecutor
-    X, y, _ = recall(12, 0)
+    X, y, _ = make_recall(12, 0)
     a = AttentionDescent(norm="rms", **QUICK).fit(X, y)
     with ThreadPoolExecutor(1) as pool: b = AttentionDescent(norm="rms", **QUICK).fit(X, y, executor=pool)
     np.testing.assert_array_equal(a.loss_, b.loss_)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(a)).values(X), a.values(X))
 
-REFUSED = [(dict(layers=0), "`layers`"), (dict(layers=2, width=64), "`width` must be np.inf"), (dict(layers=2, heads=np.inf), "`heads` must be finite"), (dict(layers=2, temperature=.1), "`weight_decay`"),
-           (dict(layers=2, lazy=True), "`lazy`"), (dict(layers=2, norm="batch"), "`norm`"), (dict(layers=2, residual="yes"), "`residual`"), (dict(layers=2, train_readout=1), "`train_readout`"),
+REFUSED = [(dict(layers=0), "`layers`"), (dict(layers=2, head_width=64), "`head_width` must be np.inf"), (dict(layers=2, heads=np.inf), "`heads` must be finite"), (dict(layers=2, temperature=.1), "`weight_decay`"),
+           (dict(layers=2, linearized=True), "`linearized`"), (dict(layers=2, norm="batch"), "`norm`"), (dict(layers=2, residual="yes"), "`residual`"), (dict(layers=2, train_readout=1), "`train_readout`"),
            (dict(readout="every"), "`readout`"), (dict(layers=9, heads=8), "`networks` must hold at most"), (dict(layers=4, heads=8), "`networks` must hold at most")]
 @pytest.mark.parametrize("options, says", REFUSED, ids=str)
-def test_refusals(options, says):
-    X, y, _ = recall(6, 0)
-    with pytest.raises((ValueError, TypeError), match=says): AttentionDescent(**dict(networks=2, steps=5) | options).fit(X, y)
+def test_errors(options, says):
+    X, y, _ = make_recall(6, 0)
+    with pytest.raises((ValueError, TypeError), match=says): AttentionDescent(**dict(n_networks=2, max_iter=5) | options).fit(X, y)
 
 def test_questions_that_one_layer_cannot_answer():
-    X, y, _ = recall(6, 0)
-    one = AttentionDescent(networks=2, steps=5).fit(X, y)
+    X, y, _ = make_recall(6, 0)
+    one = AttentionDescent(n_networks=2, max_iter=5).fit(X, y)
     deep = AttentionDescent(**QUICK).fit(X, y)
     for ask, says in ((lambda: one.circuits_, "`layers`"), (lambda: one.scores(X, layer=2), "`layer`"), (lambda: deep.scores(X, layer=5), "`layer`"), (lambda: deep.without("head", ()), "`kind`"), (lambda: deep.without("value", (9,)), "`key`"), (lambda: deep.without("score", [1, 0]), "`key`"),
                       (lambda: AttentionDescent(readout="every", **QUICK).fit(X, y), "`y` must be")):
@@ -325,7 +348,7 @@ def test_a_stored_row_of_widths():
     assert fresh["far"] == pytest.approx(row["far"], rel=1e-4)
 
 def test_a_stored_meeting():
-    "The first hundred steps of a literal network beside its circuits again."
+    "The first hundred steps of a explicit network beside its circuits again."
     circuits = circuits_bench()
     kept = pd.read_csv(circuits.DATA/"circuits_meeting.csv").query("n == 64 and seed == 3 and steps <= 100")
     fresh = pd.DataFrame(circuits.run_meeting(64, 3, moments=(0, 50, 100)))
@@ -340,11 +363,11 @@ def test_the_stored_speed():
     assert each["n = 1024"] > 100*each["n = ∞"]
 
 @pytest.mark.slow
-def test_a_stored_row_of_literal_networks():
+def test_a_stored_row_of_explicit_networks():
     "The first 300 steps again; single precision leaves the last digits open."
     pytest.importorskip("torch", reason="PyTorch is large and only the other side")
     circuits = circuits_bench()
-    kept = pd.read_csv(circuits.DATA/"circuits_literal.csv").query("n == 64 and seed == 1")
+    kept = pd.read_csv(circuits.DATA/"circuits_explicit.csv").query("n == 64 and seed == 1")
     for fresh in circuits.run_literal(64, 1, circuits.stable_rate(), moments=(0, 300)):
         row = kept[kept["steps"] == fresh["steps"]].iloc[0]
         assert fresh["loss"] == pytest.approx(row["loss"], rel=1e-5 if fresh["steps"] == 0 else .02)

@@ -1,20 +1,29 @@
-"""The score CLT: the exact law of one score, the moments of Lemmas 11–15 against literal simulation, the joint limit."""
+"""The score CLT: the exact law of one score, the moments of Lemmas 11–15 against explicit simulation, the joint limit."""
 import pickle
 import warnings
 
 import numpy as np
 import pytest
+from conftest import nightly
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from infattn_nb.netsor import attention
+from infattn_nb.netsor.nodes import Score
+from infattn_nb.nonlinearities import relu, tanh
+from infattn_nb.theory import (
+    ExchangeableScores,
+    cumulants,
+    quadratic_form,
+    score_cov,
+    score_gram,
+    variance_gamma,
+)
 from scipy.integrate import quad
 from scipy.special import gammaln, kve
 from scipy.stats import ks_2samp, kstest, norm
 
-from conftest import nightly
-from infattn_nb import AssumptionError, ExchangeableScores, Program, attention
-from infattn_nb import cumulants, limit, quadratic_form, relu, score_cov, score_gram
-from infattn_nb import simulate, tanh, variance_gamma
-from infattn_nb.programs.nodes import Score
+from infattn_nb import AssumptionError, Program, limit, simulate
+
 
 def program(phi, pairs, var=(1., 1.)):
     "Scores (W₁ x)ᵀ(W₂ x')/√n for pairs of (number of the matrix, token), tokens φ(W⁰u)."
@@ -58,7 +67,7 @@ def test_variance_gamma_against_closed_form_and_integration(n):
     assert law.cdf(0) == pytest.approx(.5, abs=1e-12) and (law.pdf(0) == np.inf) == (n == 1)
 
 @pytest.mark.power("distribution functions .046 apart")
-def test_variance_gamma_verbs():
+def test_variance_gamma_methods():
     law = variance_gamma(5)
     np.testing.assert_allclose(law.stats(moments="mvsk"), [0, 1, 0, 6/5], rtol=1e-14)
     np.testing.assert_allclose([law.moment(k) for k in (2, 4, 6)], [1, 3*(1 + 2/5), 15*(1 + 2/5)*(1 + 4/5)], rtol=1e-12)
@@ -129,11 +138,11 @@ def test_programs_against_simulation(name, c, n, size=100_000):
 @pytest.mark.power("distribution functions .046 apart at n = 4, .033 from the limit; p < 1e-9 for a Gaussian")
 @each
 def test_normed_sums_are_the_scores(name, c):
-    "Against the literal simulation with matrices, at a width where nothing is Gaussian yet."
+    "Against the explicit simulation with matrices, at a width where nothing is Gaussian yet."
     p, scores = PROGRAMS[name]
     X = ExchangeableScores(p, c)
-    literal = simulate(p, [], 4, size=10_000, rng=3, scores=scores, dense=True)[1] @ c
-    assert ks_2samp(literal.round(9), X.rvs(4, 10_000, rng=4).round(9)).pvalue > 1e-9 # parallel ReLU tokens cancel: an atom at 0, but for rounding
+    explicit = simulate(p, [], 4, size=10_000, rng=3, scores=scores, dense=True)[1] @ c
+    assert ks_2samp(explicit.round(9), X.rvs(4, 10_000, rng=4).round(9)).pvalue > 1e-9 # parallel ReLU tokens cancel: an atom at 0, but for rounding
     assert kstest(X.rvs(4, 10_000, rng=4), norm(scale=X.rvs(4, 10_000, rng=4).std()).cdf).pvalue < 1e-9
     limit_sd = np.sqrt(c @ limit(p).score_cov(scores) @ np.array(c))
     assert kstest(X.rvs(np.inf, 10_000, rng=5), norm(scale=limit_sd).cdf).pvalue > 1e-9
@@ -208,7 +217,7 @@ def key_on_query(φ):
 @pytest.mark.power("variance of the score 8 % off, distribution functions .033 apart; Lemmas 12 and 14 as if the terms were independent are rejected at n = 2")
 @pytest.mark.parametrize("φ, f", [(tanh, np.tanh), (relu, lambda z: np.maximum(z, 0))], ids=["tanh", "ReLU"])
 def test_scores_one_after_the_other(φ, f, size=100_000):
-    "Given its query a score is exactly normal, by literal matrices; in the limit it is that of Definition 1."
+    "Given its query a score is exactly normal, by explicit matrices; in the limit it is that of Definition 1."
     p, x, q, score = key_on_query(φ)
     rng = np.random.default_rng(0)
     for n in (2, 5):
@@ -216,15 +225,15 @@ def test_scores_one_after_the_other(φ, f, size=100_000):
         W, V = (np.sqrt(v/n)*rng.standard_normal((size, n, n)) for v in (2., .5))
         query = W @ z
         key = V @ f(query)
-        literal = (query*key).sum((1, 2))/np.sqrt(n)
+        explicit = (query*key).sum((1, 2))/np.sqrt(n)
         variance = .5*(f(query)**2).mean((1, 2))*(query**2).mean((1, 2))
         alive = variance > 0 # ReLU kills a query of two coordinates
-        assert kstest((literal/np.sqrt(variance))[alive], norm.cdf).pvalue > 1e-9 > kstest(literal/literal.std(), norm.cdf).pvalue
+        assert kstest((explicit/np.sqrt(variance))[alive], norm.cdf).pvalue > 1e-9 > kstest(explicit/explicit.std(), norm.cdf).pvalue
         drawn = simulate(p, [], n, size=20_000, rng=1, scores=[score])[1][:, 0]
-        assert ks_2samp(literal[:20_000].round(9), drawn.round(9)).pvalue > 1e-9
+        assert ks_2samp(explicit[:20_000].round(9), drawn.round(9)).pvalue > 1e-9
         apart = .5*(f(query)**2).mean((1, 2))*2*(z**2).mean((1, 2)) # k₂ given all inputs
         X = (query*key)[:, :2, 0]
-        right, *wrong = (d.mean()/d.std()*np.sqrt(size) for d in (literal**2 - variance, literal**2 - apart, (X**2).prod(1) - apart**2))
+        right, *wrong = (d.mean()/d.std()*np.sqrt(size) for d in (explicit**2 - variance, explicit**2 - apart, (X**2).prod(1) - apart**2))
         assert abs(right) < 6 and (min(wrong) > 6 or n > 2)
     exact = limit(p).score_cov([score]).item()
     γ = 2*tanh.dual([[1.]]).item() # variance of the query; then of its image

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-
 from conftest import nightly
-from infattn_nb import Attention, Tokens, draw, read_table, relu, reproduce, sweep
-from infattn_nb import write_table
+from infattn_nb.nonlinearities import relu
+
+from infattn_nb import Attention, Tokens, draw
+from infattn_nb.paper import read_table, reproduce, sweep, write_table
 from infattn_nb.paper.figures import PLANS
 from infattn_nb.paper.tables import series
 

@@ -3,12 +3,37 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from scipy.stats import beta, cauchy, expon, gamma, gaussian_kde, halfnorm, laplace, lognorm, norm, pareto, rv_histogram, t, truncnorm, uniform
-
 from conftest import nightly
-from infattn_nb import Attention, ScaleMixture, Tokens, hellinger, identity, kde, kde_kl
-from infattn_nb import kde_trials, kl_divergence, paired_kl, relu, total_variation
-from infattn_nb import wasserstein
+from infattn_nb.nonlinearities import identity, relu
+from scipy.stats import (
+    beta,
+    cauchy,
+    expon,
+    gamma,
+    gaussian_kde,
+    halfnorm,
+    laplace,
+    lognorm,
+    norm,
+    pareto,
+    rv_histogram,
+    t,
+    truncnorm,
+    uniform,
+)
+
+from infattn_nb import (
+    Attention,
+    ScaleMixture,
+    Tokens,
+    hellinger,
+    kde_kl,
+    kl_divergence,
+    paired_kl,
+    total_variation,
+    wasserstein,
+)
+from infattn_nb.convergence import kde, kde_trials
 
 LAYER = Attention(Tokens(4, identity), heads=2)
 

@@ -9,22 +9,39 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from infattn_nb.nonlinearities import (
+    clip,
+    identity,
+    leaky_relu,
+    relu,
+    slope_moments,
+    softmax,
+    tanh,
+)
 from scipy.integrate import quad
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
 import infattn_nb
-from infattn_nb import Attention, AttentionDescent, AttentionRegressor
-from infattn_nb import HierarchicalGaussian, Nonlinearity, Program, Tokens
-from infattn_nb import clip, identity, leaky_relu, limit, psd_factor, relu, softmax
-from infattn_nb import mean_entropy, participation_moments, row_overlap, tanh
-from infattn_nb import reproduce, sweep, wishart_factor, Transformer
+from infattn_nb import (
+    Attention,
+    AttentionDescent,
+    AttentionRegressor,
+    HierarchicalGaussian,
+    Nonlinearity,
+    Program,
+    Tokens,
+    Transformer,
+    limit,
+)
+from infattn_nb.convergence import mean_entropy, participation_moments, row_overlap
+from infattn_nb.numerics import psd_factor, wishart_factor
 from infattn_nb.numerics.output import printable
-from infattn_nb.numerics.nonlinearities import slope_moments
+from infattn_nb.paper import reproduce, sweep
 
 PAIR = np.array([[1., .999], [.999, 1.]])
 unknown = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.programs.nodes.AssumptionWarning")
+    "ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 
 
 # tails
@@ -276,7 +293,7 @@ def test_broken_degrees_of_freedom():
 
 def fitted_once(**options):
     X, y = data()
-    return AttentionDescent(steps=5, networks=2, random_state=0, **options).fit(X, y), X
+    return AttentionDescent(max_iter=5, n_networks=2, random_state=0, **options).fit(X, y), X
 
 def test_scores_take_what_has_the_shape_of_the_predictions():
     model, X = fitted_once()
@@ -288,7 +305,7 @@ def test_scores_take_what_has_the_shape_of_the_predictions():
 
 def test_scores_of_classes():
     X, y = data()
-    model = AttentionDescent(steps=5, networks=2, random_state=0, loss="logistic")
+    model = AttentionDescent(max_iter=5, n_networks=2, random_state=0, loss="logistic")
     model.fit(X, y > 0)
     share = (model.predict(X) == (y > 0)).mean()
     assert model.score(X, y > 0) == model.score(X, (y > 0)[:, None]) == share
@@ -300,7 +317,7 @@ def test_scores_of_classes():
 def test_every_position_with_two_outputs_is_scored():
     X, _ = data()
     Y = np.random.default_rng(1).standard_normal((8, 4, 2))
-    model = AttentionDescent(steps=5, networks=2, layers=1, readout="every",
+    model = AttentionDescent(max_iter=5, n_networks=2, layers=1, readout="every",
                              random_state=0).fit(X, Y)
     left = ((Y - model.predict(X))**2).sum(0)
     total = ((Y - Y.mean(0))**2).sum(0)

@@ -1,4 +1,4 @@
-"""The collapsed sampler has exactly the law of the literal simulation, at every width.
+"""The collapsed sampler has exactly the law of the explicit simulation, at every width.
 
 Each cell compares N draws with N draws by two-sample Kolmogorov–Smirnov tests at level 1e-9, so a difference of
 distribution functions above sqrt(21.4/N) is seen: 0.033 for N = 20,000, and by night 0.023 for N = 40,000. About 600
@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.attention import sampling as recipe
+from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from scipy.stats import ks_2samp
 
-from conftest import nightly
-from infattn_nb import Attention, Tokens, clip, identity, relu, simulate_dense, tanh
-from infattn_nb.layer import recipe
+from infattn_nb import Attention, Tokens, simulate_dense
 
 CORRELATED = np.array([[1, .8, -.3, 0], [.8, 2, .1, .4], [-.3, .1, .5, 0], [0, .4, 0, 1]])
 REPEATED = np.kron(np.array([[1, .5], [.5, 1]]), np.ones((2, 2)))
@@ -59,13 +60,13 @@ def statistics(y, G):
 
 @pytest.mark.power("distribution functions .033 apart")
 @pytest.mark.parametrize("name", nightly(CELLS, "n = 32", "n = 64"))
-def test_same_law_as_literal_simulation(name, size=20_000, seed=0):
+def test_same_law_as_explicit_simulation(name, size=20_000, seed=0):
     n, layer = CELLS[name]
-    literal = simulate_dense(layer, n, size, rng=seed, scores=True)
+    explicit = simulate_dense(layer, n, size, rng=seed, scores=True)
     law = layer.law(n, exact=True)
     scores = layer.scores(n, size, rng=seed + 2, exact=True)
     for y in law.rvs(size, rng=seed + 1), replace(law, direct=None).rvs(size, rng=seed + 3): # at once, and through S
-        for (what, a), (_, b) in zip(statistics(*literal), statistics(y, scores)):
+        for (what, a), (_, b) in zip(statistics(*explicit), statistics(y, scores)):
             assert ks_2samp(a, b, method="asymp").pvalue > 1e-9, f"{name}: {what}"
 
 @pytest.mark.slow
@@ -86,10 +87,10 @@ def test_one_output_alone_has_the_same_law(name, size=20_000):
 def test_the_comparison_has_teeth():
     "Laws that are nearly right must be told from the right one: no Wishart factors, or a forgotten shared length."
     n, layer = CELLS["five heads, ReLU, n = 3"]
-    size, literal = 40_000, simulate_dense(layer, n, 40_000, rng=0)
-    assert ks_2samp((literal**2).sum(1), (layer.law().rvs(size, rng=1)**2).sum(1)).pvalue < 1e-12
+    size, explicit = 40_000, simulate_dense(layer, n, 40_000, rng=0)
+    assert ks_2samp((explicit**2).sum(1), (layer.law().rvs(size, rng=1)**2).sum(1)).pvalue < 1e-12
     independent = Attention(Tokens(2, relu, np.eye(2)), heads=5).law(n).rvs(size, rng=1)
-    assert ks_2samp((literal**2).sum(1), (independent**2).sum(1)).pvalue < 1e-12
+    assert ks_2samp((explicit**2).sum(1), (independent**2).sum(1)).pvalue < 1e-12
 
 @pytest.mark.power("it must reject: no length of the values; one length for all heads; the same values in all heads")
 @pytest.mark.parametrize("wrong", ["no length", "one length", "one head"])

@@ -13,11 +13,20 @@ from threading import active_count
 
 import numpy as np
 import pytest
+from infattn_nb.nonlinearities import clip, leaky_relu, relu
+from infattn_nb.numerics.rng import AHEAD, BLOCK
 
-from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip, draw
-from infattn_nb import fold, leaky_relu, paired_kl, relu, simulate_dense
-from infattn_nb import sweep
-from infattn_nb.numerics.sampling import AHEAD, BLOCK
+from infattn_nb import (
+    Attention,
+    HierarchicalGaussian,
+    ScaleMixture,
+    Tokens,
+    draw,
+    fold,
+    paired_kl,
+    simulate_dense,
+)
+from infattn_nb.paper import sweep
 
 pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once
 

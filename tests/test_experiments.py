@@ -8,17 +8,35 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.convergence.distances import kl_of_variances, paired_variances
+from infattn_nb.nonlinearities import clip, relu
 from scipy.stats import kstest, norm, ttest_ind
 
-from conftest import nightly
-from infattn_nb import Nonlinearity, Tokens, clip, kde, kde_kl, kl_divergence, literal_seconds, paired_kl
-from infattn_nb import paper_layer, psd_factor, read_table, relu, reproduce, sweep
-from infattn_nb.convergence.divergence import kl_of_variances, paired_variances
+from infattn_nb import (
+    Nonlinearity,
+    Tokens,
+    explicit_seconds,
+    kde_kl,
+    kl_divergence,
+    paired_kl,
+)
+from infattn_nb.convergence import kde
+from infattn_nb.numerics import psd_factor
 from infattn_nb.numerics.quadrature import line
-from infattn_nb.paper import figures
+from infattn_nb.paper import figures, paper_layer, read_table, reproduce, sweep
 from infattn_nb.paper.command import cost_table
-from infattn_nb.paper.figures import FIGURES, GRID, HEAD_WIDTH, HEADS, LOW_RANK_HEADS
-from infattn_nb.paper.figures import PLANS, STUDIES, WIDTHS, jobs_of
+from infattn_nb.paper.figures import (
+    FIGURES,
+    GRID,
+    HEAD_WIDTH,
+    HEADS,
+    LOW_RANK_HEADS,
+    PLANS,
+    STUDIES,
+    WIDTHS,
+    jobs_of,
+)
 from infattn_nb.paper.tables import series
 
 DATA = Path(__file__).parent.parent/"nbs/data"
@@ -88,8 +106,8 @@ def test_heads_follow_the_asymptote():
     assert kde[0].mean() > kde[-1].mean() > 1000*D[-1]
 
 def testcost_table():
-    assert literal_seconds("heads") == 0
-    one, ten = (literal_seconds("fig3b", trials=t, samples=s) for t, s in ((1, 100), (10, 1000)))
+    assert explicit_seconds("heads") == 0
+    one, ten = (explicit_seconds("fig3b", trials=t, samples=s) for t, s in ((1, 100), (10, 1000)))
     assert ten == pytest.approx(100*one) and one > 0
     head, *rows = cost_table({"fig3b": 30., "heads": 4000.}, 10, None, 2)
     assert "extrapolated" in head and [r.split()[:3] for r in rows] == [["fig3b", "30.0", "s"], ["heads", "1.1", "h"], ["total", "1.1", "h"]]

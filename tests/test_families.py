@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from conftest import least_p, nightly
-from infattn_nb import Rotary
-from infattn_nb import Transformer
+
+from infattn_nb import Rotary, Transformer
 
 FOLDER = Path(__file__).parent/"data"/"families"
 CONFIGS = json.loads((FOLDER/"configs.json").read_text(encoding="utf-8"))
@@ -80,12 +79,12 @@ BROKEN = dict(
     ungrouped=("llama", attention(groups=None)), one_group=("qwen2", attention(groups=1)), ungrouped_mistral=("mistral", attention(groups=None)),
     gate_forgotten=("qwen3", mlp_without_gate), window_forgotten=("mistral", attention(mask="causal")), not_causal=("gpt2", attention(mask=None)),
     no_qk_norm=("qwen3", attention(qk_norm=None)), no_softcap=("gemma2", attention(softcap=None)), no_scale=("gemma2", attention(score_scale=1.)),
-    no_output_norm=("gemma2", lambda b: replace(b, norm="pre")), no_qk_norm_in_gemma=("gemma3_text", attention(qk_norm=None)),
-    norm_of_each_head=("olmo2", attention(joint_norm=False)), pre_norm_in_olmo=("olmo2", lambda b: replace(b, norm="pre")), phi_sequential=("phi", lambda b: replace(b, parallel=False)),
+    no_output_norm=("gemma2", lambda b: replace(b, norm_placement="pre")), no_qk_norm_in_gemma=("gemma3_text", attention(qk_norm=None)),
+    norm_of_each_head=("olmo2", attention(joint_norm=False)), pre_norm_in_olmo=("olmo2", lambda b: replace(b, norm_placement="pre")), phi_sequential=("phi", lambda b: replace(b, parallel=False)),
     phi_turns_everything=("phi", attention(rotary=Rotary(10.))), phi3_without_window=("phi3", attention(mask="causal")),
     mpt_without_alibi=("mpt", attention(bias=None)), mpt_with_one_slope=("mpt", lambda b: replace(b, attention=replace(b.attention, bias=b.attention.bias[2]))),
     sequential=("gpt_neox", lambda b: replace(b, parallel=False)),
-    pre_norm=("bert", lambda b: replace(b, norm="pre")), no_positions=("vit", None), gpt2_unscaled=("gpt2", attention(var_o=2.16*2)))
+    pre_norm=("bert", lambda b: replace(b, norm_placement="pre")), no_positions=("vit", None), gpt2_unscaled=("gpt2", attention(var_o=2.16*2)))
 
 @pytest.mark.power("each broken part, by the same comparison")
 @pytest.mark.parametrize("case", nightly(BROKEN, "ungrouped"))
@@ -115,7 +114,7 @@ def test_configs_of_the_hub(name):
     b = t.blocks[0]
     a, f = b.attention, b.feedforward
     share = a.rotary.share if a.rotary else None
-    assert (t.width, len(t.blocks), a.heads, a.groups, a.head_width, b.norm, f.gated, f.units, share, t.first_norm is not None, t.last_norm is not None) == SHAPES[name]
+    assert (t.width, len(t.blocks), a.heads, a.groups, a.head_width, b.norm_placement, f.gated, f.units, share, t.first_norm is not None, t.last_norm is not None) == SHAPES[name]
     n, H, m = t.width, a.heads, a.width_of_heads(t.width)
     out = 2*len(t.blocks) if name == "gpt2" else 1
     got = [a.var_q, a.var_k, a.var_v, a.var_o*out, f.var_1, f.var_2*out, f.var_3 if f.gated else n*4e-4]
@@ -126,7 +125,7 @@ def test_configs_of_the_hub(name):
     if n < 800: assert np.isfinite(t.chain(size=2, rng=0).gram).all()
 
 def test_entries_of_configs():
-    "Sliding windows, angles of long contexts, layers of two kinds, several texts, entries that are refused."
+    "Sliding windows, angles of long contexts, layers of two kinds, several texts, entries that are rejected."
     gemma = json.loads(HUB["gemma-3-4b-it"].read_text())
     gemma["text_config"] |= dict(sliding_window=3)
     blocks = Transformer.from_config(gemma, 6).blocks

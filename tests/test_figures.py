@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 from run_pages import PAGES, figures, read, small
 
+
 def test_shrinking_keeps_the_colours_that_count():
     rng = np.random.default_rng(0)
     pixels = np.full((200, 300, 3), 255, np.uint8)

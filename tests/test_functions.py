@@ -6,10 +6,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from infattn_nb.nonlinearities import (
+    absolute,
+    clip,
+    cos,
+    erf,
+    gelu,
+    gelu_tanh,
+    identity,
+    leaky_relu,
+    quadratic,
+    relu,
+    sigmoid,
+    silu,
+    sin,
+    softmax,
+    softplus,
+    step,
+    tanh,
+)
+from infattn_nb.theory import compose, product
 
-from infattn_nb import Nonlinearity, absolute, clip, compose, cos, erf, gelu, gelu_tanh
-from infattn_nb import identity, leaky_relu, product, quadratic, relu, sigmoid, silu
-from infattn_nb import sin, softmax, softplus, step, tanh
+from infattn_nb import Nonlinearity
 
 READY = [identity, relu, leaky_relu(.3), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, gelu_tanh, silu, softplus, sin, cos, absolute, quadratic, step]
 VARIANCES = [0., 1e-8, 1e-2, 1., 100.]

@@ -1,18 +1,35 @@
-"""Gradients of random transformers against torch's automatic differentiation (stored, see torch_gradients.py), literal networks in NumPy, and exact identities."""
+"""Gradients of random transformers against torch's automatic differentiation (stored, see torch_gradients.py), explicit networks in NumPy, and exact identities."""
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import least_p, nightly
+from gradient_cases import (
+    CASES,
+    INDEPENDENT,
+    case,
+    embeddings,
+    readout_cov,
+    statistics,
+    telling,
+)
+from infattn_nb.nonlinearities import clip, gelu, relu, step
+from infattn_nb.transformer.stream import Sum
+from reference import Explicit
 from scipy.stats import ks_2samp
 
-from conftest import least_p, nightly
-from gradient_cases import CASES, INDEPENDENT, case, embeddings, readout_cov, statistics, telling
-from oracle import Literal
-from infattn_nb import Block, FeedForward, Norm, Rotary, SelfAttention, Transformer, clip, embedding_cov, gelu, relu, step
-from infattn_nb.numerics import nonlinearities
-from infattn_nb.blocks.stream import Sum
+from infattn_nb import (
+    Block,
+    FeedForward,
+    Norm,
+    Rotary,
+    SelfAttention,
+    Transformer,
+    embedding_cov,
+    nonlinearities,
+)
 
 STORED = np.load(Path(__file__).parent/"data"/"gradients.npz")
 LEVEL = 1e-6
@@ -23,7 +40,7 @@ def ensemble(c):
     if a.get("rotary"): a["rotary"] = Rotary(**a["rotary"])
     if a.get("qk_norm"): a["qk_norm"] = Norm(a["qk_norm"])
     if f: f["activation"] = getattr(nonlinearities, f["activation"])
-    block = Block(SelfAttention(**a), f and FeedForward(**f), c["norm"], normaliser=Norm(c["kind"], c["eps"]), parallel=c["parallel"], skip_scale=c["skip"], branch_scale=c["branch"])
+    block = Block(SelfAttention(**a), f and FeedForward(**f), c["norm"], norm=Norm(c["kind"], c["eps"]), parallel=c["parallel"], skip_scale=c["skip"], branch_scale=c["branch"])
     return Transformer(np.cov(X, bias=True), blocks=[block]*c["layers"], mean=X.mean(1), final_norm=c["final"])
 
 def drawn(t, n, size, seed, readout): return of(t.gradients(n, size, seed, readout=readout))
@@ -57,9 +74,9 @@ def readout(c, b, rng):
     return np.broadcast_to(X, (b, *X.shape)), r
 
 def sample(name, size, rng, broken=None):
-    "Statistics of literal networks."
+    "Statistics of explicit networks."
     c = case(name)
-    net = Literal(ensemble(c), c["n"], size, rng, broken)
+    net = Explicit(ensemble(c), c["n"], size, rng, broken)
     streams, dX, grads = net.gradients(*readout(c, size, rng))
     X, dX = (np.stack(x, 1) for x in (streams, dX))
     norms = {k: np.stack([W[k][1]*(g[k]**2).sum((1, 2)) for W, g in zip(net.layers, grads)], 1) for k in net.layers[0]}
@@ -69,11 +86,11 @@ def sample(name, size, rng, broken=None):
 LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width", "parallel, rotary", "groups, qk norm, rotary", "layer norm of queries", "norm of all queries")
 
 @pytest.mark.parametrize("name", LITERAL)
-def test_literal_way_back_is_a_derivative(name, h=1e-5):
-    "The oracle itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
+def test_explicit_backward_pass_is_a_derivative(name, h=1e-5):
+    "The reference itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
     rng = np.random.default_rng(0)
     c = case(name)
-    net = Literal(ensemble(c), c["n"], 3, rng)
+    net = Explicit(ensemble(c), c["n"], 3, rng)
     X, r = readout(c, 3, rng)
     loss = lambda X: (r*net.forward(X)[1]).sum((1, 2))
     _, dX, grads = net.gradients(X, r)
@@ -96,7 +113,7 @@ def test_literal_way_back_is_a_derivative(name, h=1e-5):
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(LITERAL, *set(LITERAL) - {"post, strong", "groups, bias, own width"}))
-def test_gradients_are_those_of_literal_networks(name, seed=0):
+def test_gradients_are_those_of_explicit_networks(name, seed=0):
     "The same cases as torch's, whose side is stored: two daily, one of them with a mistake in its softmax."
     c = case(name)
     ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
@@ -111,7 +128,7 @@ def test_gradients_are_those_of_literal_networks(name, seed=0):
 def test_limit_has_twins(norm, kind):
     "At n = m = ∞ queries and keys, and values and outputs, get gradients of the same norm, network by network."
     heads = SelfAttention(2, var_q=3., var_k=.5, var_v=2., var_o=.7, score_scale=1.3, softcap=3., mask="causal")
-    t = Transformer(np.eye(4) + .5, blocks=[Block(heads, FeedForward(activation=relu), norm, normaliser=Norm(kind), branch_scale=.8)]*3, mean=.3, final_norm=True)
+    t = Transformer(np.eye(4) + .5, blocks=[Block(heads, FeedForward(activation=relu), norm, norm=Norm(kind), branch_scale=.8)]*3, mean=.3, final_norm=True)
     θ = t.gradients(np.inf, 50, 0, readout="mean").norms
     np.testing.assert_allclose(θ["q"], θ["k"], rtol=1e-11)
     np.testing.assert_allclose(θ["v"], θ["o"], rtol=1e-11)
@@ -136,7 +153,7 @@ def test_what_a_sum_knows_is_shared_out(norm, parallel, monkeypatch):
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
 def test_a_norm_of_all_queries_is_none_of_each_head(seed=0):
-    "Against torch's side: heads normalised one by one, on the way there, or on the way back alone."
+    "Against torch's side: heads normalised one by one, in the forward pass, or in the backward pass alone."
     name = "norm of all queries"
     c, theirs = case(name), stored(name)
     t = ensemble(c)
@@ -150,11 +167,11 @@ def test_a_norm_of_all_queries_is_none_of_each_head(seed=0):
 
 LIMITS = {
     "plain": (SelfAttention(2, var_q=4.), None, dict(final_norm=True)),
-    "no norm": (SelfAttention(1, var_q=4., mask="causal"), None, dict(norm=None)),
-    "post, rms": (SelfAttention(2, var_q=4.), None, dict(norm="post", kind="rms")),
-    "capped, normed queries": (SelfAttention(2, qk_norm=Norm("layer", .3), var_q=.5, score_scale=3., softcap=2.), None, dict(norm="sandwich")),
+    "no norm": (SelfAttention(1, var_q=4., mask="causal"), None, dict(norm_placement=None)),
+    "post, rms": (SelfAttention(2, var_q=4.), None, dict(norm_placement="post", kind="rms")),
+    "capped, normed queries": (SelfAttention(2, qk_norm=Norm("layer", .3), var_q=.5, score_scale=3., softcap=2.), None, dict(norm_placement="sandwich")),
     "turned": (SelfAttention(4, groups=2, var_q=4., rotary=Rotary(base=1.), qk_norm=Norm("rms"), score_scale=3.), None, dict(kind="rms", final_norm=True)),
-    "units": (SelfAttention(2, 3, var_q=4.), FeedForward(activation=relu), dict(norm="post")),
+    "units": (SelfAttention(2, 3, var_q=4.), FeedForward(activation=relu), dict(norm_placement="post")),
     "gated": (SelfAttention(2, 3), FeedForward(activation=gelu, gated=True, var_b1=.5, var_3=2., var_b2=.3), dict(parallel=True)),
 }
 
@@ -165,11 +182,11 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     final, kind = options.get("final_norm", False), options.get("kind", "layer")
     options = {k: v for k, v in options.items() if k not in ("final_norm", "kind")}
     K, μ = np.array([[1, .6, 0], [.6, 1, .1], [0, .1, 1.2]]), np.array([.5, -.3, 0])
-    build = lambda a, f: Transformer(K, blocks=[Block(a, f, normaliser=Norm(kind), **options)]*2, mean=μ, final_norm=final)
+    build = lambda a, f: Transformer(K, blocks=[Block(a, f, norm=Norm(kind), **options)]*2, mean=μ, final_norm=final)
     limit = drawn(build(a, f), np.inf, 1500, seed, np.eye(3))
-    wide = replace(a, head_width=a.head_width or (400 if a.literal else 10**5))
+    wide = replace(a, head_width=a.head_width or (400 if a.explicit else 10**5))
     far = drawn(build(wide, f and replace(f, units=4096/n)), n, 300 if f else 1500, seed + 1, np.eye(3))
-    own = ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.literal else () # finitely many units and axes keep a spread of their own
+    own = ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.explicit else () # finitely many units and axes keep a spread of their own
     keys = [k for k in limit if not k.startswith(own) and min(limit[k].std(), far[k].std()) > 1e-4]
     assert len(keys) > 10
     assert least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (limit, far))) > LEVEL
@@ -179,16 +196,16 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
 def test_groups_of_plain_heads(seed=0):
     "Plain heads of a group, drawn by their inner products, against the same drawn coordinate by coordinate."
     plain = SelfAttention(4, 6, 1, var_q=9.)
-    literal = replace(plain, rotary=Rotary(frequencies=(0., 0., 0.))) # turns nothing, but draws all coordinates
-    a, b = (drawn(Transformer(np.eye(3), blocks=[Block(x, None)]), 12, 4000, seed + k, np.eye(3)) for k, x in enumerate((plain, literal)))
+    explicit = replace(plain, rotary=Rotary(frequencies=(0., 0., 0.))) # turns nothing, but draws all coordinates
+    a, b = (drawn(Transformer(np.eye(3), blocks=[Block(x, None)]), 12, 4000, seed + k, np.eye(3)) for k, x in enumerate((plain, explicit)))
     assert smallest(a, b) > LEVEL
 
 SAME = np.ones((4, 4))
 TWINS = np.eye(4)[[0, 1, 2, 0]][:, [0, 1, 2, 0]]
 EDGES = {
-    "equal tokens": dict(cov=SAME), "equal, post": dict(cov=SAME, norm="post"), "twins": dict(cov=TWINS), "twins, no norm": dict(cov=TWINS, norm=None, activation=relu),
+    "equal tokens": dict(cov=SAME), "equal, post": dict(cov=SAME, norm_placement="post"), "twins": dict(cov=TWINS), "twins, no norm": dict(cov=TWINS, norm_placement=None, activation=relu),
     "σ_q = 0": dict(var_q=0.), "σ_q = 0, one head": dict(var_q=0., heads=1, ff=0), "σ_v = 0": dict(var_v=0.), "no branches": dict(var_o=0., var_2=0.), "σ_1 = 0": dict(var_1=0., var_b1=1.),
-    "eps = 0": dict(eps=0.), "eps = 0, rms, post": dict(eps=0., norm="post", kind="rms"), "one token": dict(cov=np.eye(1)), "zero": dict(cov=0*SAME, var_b1=1., var_b2=1.),
+    "eps = 0": dict(eps=0.), "eps = 0, rms, post": dict(eps=0., norm_placement="post", kind="rms"), "one token": dict(cov=np.eye(1)), "zero": dict(cov=0*SAME, var_b1=1., var_b2=1.),
     "deep": dict(layers=40), "frozen": dict(var_q=1e6, var_k=1e6), "itself only": dict(mask=np.eye(4, dtype=bool)), "step": dict(activation=step), "clip": dict(activation=clip(1.)), "own φ": dict(activation=np.arctan)}
 
 @pytest.mark.parametrize("name", EDGES)

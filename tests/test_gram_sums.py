@@ -1,12 +1,23 @@
 """Sums over coordinates: signs first and running sums have the law of the sum over every coordinate."""
 import numpy as np
 import pytest
+from infattn_nb.attention import gram_sums
+from infattn_nb.attention.gram_sums import (
+    add_pattern,
+    explicit_sums,
+    nested_sums,
+    patterns,
+    random_signs,
+    signs_save,
+    sums_by_signs,
+    sums_of_long_runs,
+    sums_of_runs,
+)
+from infattn_nb.nonlinearities import absolute, leaky_relu, relu
+from infattn_nb.numerics.rng import Mirror, Mirrored, chisquare_pair
 from scipy.stats import chi2, ks_2samp, kstest
 
-from infattn_nb import Attention, Tokens, absolute, leaky_relu, relu
-from infattn_nb.layer import gram_sums
-from infattn_nb.layer.gram_sums import add_pattern, explicit_sums, nested_sums, patterns, random_signs, signs_save, sums_by_signs, sums_of_long_runs, sums_of_runs
-from infattn_nb.numerics.sampling import Mirror, Mirrored, chisquare_pair
+from infattn_nb import Attention, Tokens
 
 SIZE = 6000
 
@@ -70,10 +81,10 @@ def test_two_ways_to_sum_over_runs():
     for counts in ([30, 24, 47, 1], [1], [5000, 24]):
         z = rng.standard_normal((3, sum(counts)))
         for (*pair, short), (*same, long) in zip(sums_of_runs(z, np.array(counts)), sums_of_long_runs(z, np.array(counts)), strict=True):
-            literal = [abs(z[pair[0]]*z[pair[1]])[e - c:e].sum() for c, e in zip(counts, np.cumsum(counts))]
+            explicit = [abs(z[pair[0]]*z[pair[1]])[e - c:e].sum() for c, e in zip(counts, np.cumsum(counts))]
             assert pair == same
-            np.testing.assert_allclose(short, literal, rtol=1e-12)
-            np.testing.assert_allclose(long, literal, rtol=1e-12)
+            np.testing.assert_allclose(short, explicit, rtol=1e-12)
+            np.testing.assert_allclose(long, explicit, rtol=1e-12)
     empty = [s for *_, s in sums_of_runs(np.ones((2, 3)), np.array([0, 3, 0]))]
     np.testing.assert_array_equal(empty, [[0, 3, 0]]*3)
     assert not np.any([s for *_, s in sums_of_runs(np.ones((2, 0)), np.array([0, 0]))])

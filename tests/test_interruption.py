@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import infattn_nb
-from infattn_nb import read_table, reproduce, sweep
-from infattn_nb.paper import command as running, tables as store
+from infattn_nb.paper import command as running
+from infattn_nb.paper import read_table, reproduce, sweep
+from infattn_nb.paper import tables as store
 from infattn_nb.paper.tables import UNFINISHED, digest, write
 
 pytestmark = pytest.mark.xdist_group("interruption") # its fixtures are made once
@@ -136,7 +137,7 @@ def test_more_trials_go_on_from_fewer(tmp_path):
 def test_a_change_in_any_wing_makes_blocks_stale(wing, tmp_path, monkeypatch):
     copy = shutil.copytree(Path(infattn_nb.__file__).parent, tmp_path/"infattn_nb")
     fresh_versions = store.code_versions.__wrapped__
-    monkeypatch.setattr(store, "HOUSE", copy)
+    monkeypatch.setattr(store, "PACKAGE", copy)
     monkeypatch.setattr(store, "code_versions", fresh_versions)
     keep = lambda cell: cell["n"] == 16
     sweep("fig2a", trials=1, samples=32, blocks=tmp_path/"blocks", keep=keep)

@@ -1,4 +1,4 @@
-"""Learning: evidence and posterior against brute force, the exact law, literal matrices, closed forms; calibration, determinism, bad input, scikit-learn as a client."""
+"""Learning: evidence and posterior against brute force, the exact law, explicit matrices, closed forms; calibration, determinism, bad input, scikit-learn as a client."""
 import pickle
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -9,23 +9,45 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import nightly
+from infattn_nb.distributions.scale_mixture import Mixture
+from infattn_nb.nonlinearities import identity
+from infattn_nb.numerics.smc import (
+    Moves,
+    borrowed_metric,
+    climb,
+    cloud_at,
+    hamiltonian_move,
+    islands,
+    leapfrog,
+    next_temperature,
+    pool,
+    systematic,
+)
 from numpy.random import SeedSequence, default_rng
 from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import kstest, multivariate_normal, norm
 
-from conftest import nightly
-from infattn_nb import Attention, AttentionRegressor, ScaleMixture, Tokens, identity
-from infattn_nb import recall
-from infattn_nb import embed_features, patches
-from infattn_nb.laws.mixtures import Mixture
+from infattn_nb import (
+    Attention,
+    AttentionRegressor,
+    ScaleMixture,
+    Tokens,
+    embed_features,
+    make_recall,
+    patches,
+)
 from infattn_nb.learning import fitting as posteriors
-from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
-from infattn_nb.learning.layer_on_data import attend, features, training_layer
-from infattn_nb.learning.layer_on_data import Likelihood, normals
-from infattn_nb.numerics.particles import Moves, borrowed_metric, climb, cloud_at, hamiltonian_move, islands
-from infattn_nb.numerics.particles import leapfrog, next_temperature, pool, systematic
 from infattn_nb.learning.estimator import padded, stacked
+from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
+from infattn_nb.learning.layer_on_data import (
+    Likelihood,
+    attend,
+    features,
+    normals,
+    training_layer,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning") # small clouds are rough, and say so
 
@@ -47,7 +69,7 @@ def expected(P, seed, scale):
 # --- brute force over the one or two latent numbers that matter
 
 def weights(x, N, mask=None):
-    "Attention of one sequence, row by row: the literal formula."
+    "Attention of one sequence, row by row: the explicit formula."
     G = x @ N @ x.T
     if mask is not None: G = np.where(mask, G, -np.inf)
     A = np.exp(G - G.max(1, keepdims=True))
@@ -132,7 +154,7 @@ def test_chain_rule():
 
 @pytest.mark.power("evidence 40 % off, weights .1, prediction .1")
 @pytest.mark.parametrize("n", nightly([2, 32, 64], 64))
-def test_finite_width_is_that_of_literal_matrices(n):
+def test_finite_width_is_that_of_explicit_matrices(n):
     "Prior draws of W^Q, W^K, W^V, weighed by the likelihood, against the sampler with Bartlett latents."
     X, y = data(4, 3, 2, seed=8, scale=.8)
     x, α, B = X[3:], .3, 1000
@@ -274,7 +296,7 @@ def bump(z): return -.5*((z - 1)**2).sum(0)/.5**2, (1 - z)/.5**2
 
 @pytest.mark.power("mean .03 off")
 def test_moves_leave_the_posterior_as_it_is():
-    "Whatever metric and step: here a poor metric and a step at which a third is refused."
+    "Whatever metric and step: here a poor metric and a step at which a third is rejected."
     rng = default_rng(0)
     cloud = cloud_at(.8 + rng.standard_normal((3, 20_000))*.2**.5, bump) # the posterior: mean 1/(1 + 1/4), variance 1/(1 + 4)
     metric = borrowed_metric(rng.standard_normal((3, 20_000))*[[1.], [2.], [.5]], ((3, 1),))
@@ -364,7 +386,7 @@ def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
     np.testing.assert_allclose(S, np.mean([f @ f.T for f in features(layer, target.view, layer.split(z))], axis=0), rtol=1e-9)
 
 def test_hundreds_of_sequences_and_infinitely_many_heads():
-    "The kernel regression of literal formulas, beyond one piece of memory."
+    "The kernel regression of explicit formulas, beyond one piece of memory."
     X, y = data(300, 3, 2)
     m = AttentionRegressor(np.inf, alpha=.3, random_state=0, n_islands=2, n_particles=16).fit(X[:280], y[:280])
     (Uq, a), (Uk, b), _ = m.layer_.bases
@@ -452,7 +474,7 @@ def test_stored_tables_are_what_the_command_writes(name):
 def test_stored_results_on_real_data(model):
     "One split of the smooth models, fitted again."
     learning = import_module("learning")
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test reference only")
     fresh = learning.run_real(0, "diabetes, features", model)
     row = learning.stored_row("real", seed=0, task=fresh["task"], model=model)
     assert row["r2"] == pytest.approx(fresh["r2"], abs=1e-3)
@@ -469,7 +491,7 @@ def test_a_stored_row_of_widths():
 def test_stored_rows_of_one_head_on_real_data(name):
     "One split, tuned and explored again: the same bytes on the same machine, elsewhere within the spread of its islands."
     learning = import_module("learning")
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test reference only")
     task = "digits, patches"
     fresh = learning.run_real(0, task, "1 head") if name == "real" else learning.run_longer(0, task, 1, 2)
     row = learning.stored_row(name, seed=0, task=task, **dict(model="1 head") if name == "real" else {})
@@ -563,13 +585,13 @@ def test_a_bar_that_fails_freezes_no_fit(stream, monkeypatch):
             assert (fit.result(timeout=60).latents_ == silent.latents_).all()
 
 def test_heads_in_a_grid_search():
-    search = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test oracle only")
+    search = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test reference only")
     X, y = data(8, 3, 2)
     grid = search.GridSearchCV(AttentionRegressor(random_state=0, **SMALL), {"heads": np.array([1, 2, np.inf])}, cv=2, error_score="raise").fit(X, y)
     assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
 
 def test_scores_of_little():
-    "One sequence has no spread; weights that are all zero are refused."
+    "One sequence has no spread; weights that are all zero are rejected."
     X, Y = data(7, 3, 2, D=3)
     m = AttentionRegressor(random_state=0, **SMALL).fit(X, Y)
     with pytest.warns(UserWarning, match="two sequences"): assert np.isnan(m.score(X[:1], Y[:1]))
@@ -605,9 +627,9 @@ def test_bad_input_is_one_sentence(case):
     with pytest.raises(kind, match=match) as e: AttentionRegressor(**(dict(random_state=0) | SMALL | options)).fit(X, y)
     assert str(e.value).count("\n") == 0
 
-@pytest.mark.parametrize("call, words", [(lambda: recall(0), "`sequences` must be at least 1"), (lambda: recall(4, keys=0), "`keys`"), (lambda: recall(4, size=-1.), "`size`"),
-    (lambda: recall(4, noise=np.nan), "`noise`"), (lambda: recall(4, rng="x"), "`rng`")])
-def test_recall_refuses(call, words):
+@pytest.mark.parametrize("call, words", [(lambda: make_recall(0), "`sequences` must be at least 1"), (lambda: make_recall(4, keys=0), "`keys`"), (lambda: make_recall(4, size=-1.), "`size`"),
+    (lambda: make_recall(4, noise=np.nan), "`noise`"), (lambda: make_recall(4, rng="x"), "`rng`")])
+def test_recall_rejects(call, words):
     with pytest.raises((ValueError, TypeError), match=words) as e: call()
     assert "\n" not in str(e.value)
 
@@ -640,7 +662,7 @@ def test_padding_never_changes_a_number(options):
         np.testing.assert_allclose(rows.sum(-1), 1.)
 
 def test_padding_never_changes_a_fit():
-    "The likelihood of a layer with ragged sequences is that of literal attention, sequence by sequence."
+    "The likelihood of a layer with ragged sequences is that of explicit attention, sequence by sequence."
     X, y = ragged(seed=3)
     for readout in (-1, "mean"):
         layer = training_layer(padded(X), 2, readout=readout)
@@ -663,18 +685,18 @@ def test_lists_of_one_length_are_arrays():
 def test_tables_and_images():
     rng = default_rng(0)
     table, images = rng.standard_normal((7, 3)), rng.standard_normal((7, 4, 6))
-    tokens = embed_features(table, asking=2.)
+    tokens = embed_features(table, query_scale=2.)
     assert tokens.shape == (7, 4, 4) and (tokens[:, 3] == [0, 0, 0, 2.]).all()
     np.testing.assert_array_equal(tokens[:, :3, :3], np.einsum("pf,fg->pfg", table, np.eye(3)))
-    cut = patches(images, (2, 3), place=0.)
+    cut = patches(images, (2, 3), position_scale=0.)
     np.testing.assert_array_equal(cut[:, 3], images[:, 2:, 3:].reshape(7, 6)) # the last of two by two patches
     np.testing.assert_array_equal(patches(images.reshape(7, 24), (2, 3), shape=(4, 6))[..., :6], cut)
-    assert patches(images[..., None], 2, asking=1.).shape == (7, 7, 4 + 6 + 1)
+    assert patches(images[..., None], 2, query_scale=1.).shape == (7, 7, 4 + 6 + 1)
 
 TABLE = np.ones((4, 6))
-@pytest.mark.parametrize("call, words", [(lambda: embed_features(np.ones(3)), "`X` must have shape"), (lambda: embed_features(TABLE, asking=-1.), "`asking`"), (lambda: embed_features(TABLE.astype(str)), "`X` must hold"),
-    (lambda: patches(TABLE), "`images` must be"), (lambda: patches(np.ones((2, 4, 4)), 3), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), 0), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), place=-1.), "`place`"),
-    (lambda: patches(TABLE, shape=(2, 2)), "`shape` must be"), (lambda: patches(np.ones((2, 4, 4)), asking=np.nan), "`asking`"), (lambda: patches(np.ones((2, 4, 4)), size=1.5), "`size`"),
+@pytest.mark.parametrize("call, words", [(lambda: embed_features(np.ones(3)), "`X` must have shape"), (lambda: embed_features(TABLE, query_scale=-1.), "`query_scale`"), (lambda: embed_features(TABLE.astype(str)), "`X` must hold"),
+    (lambda: patches(TABLE), "`images` must be"), (lambda: patches(np.ones((2, 4, 4)), 3), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), 0), "`size` must divide"), (lambda: patches(np.ones((2, 4, 4)), position_scale=-1.), "`position_scale`"),
+    (lambda: patches(TABLE, shape=(2, 2)), "`shape` must be"), (lambda: patches(np.ones((2, 4, 4)), query_scale=np.nan), "`query_scale`"), (lambda: patches(np.ones((2, 4, 4)), size=1.5), "`size`"),
     (lambda: AttentionRegressor().fit(TABLE, Y), r"embed_features\(X\), of images by patches\(X\)"),
     (lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((3, 3))], Y[:2]), r"`X\[1\]` must have shape"), (lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((0, 2))], Y[:2]), r"`X\[1\]` must have a token"),
     (lambda: AttentionRegressor(readout=1, **SMALL).fit([np.ones((2, 2)), np.ones((1, 2))], Y[:2]), "`readout` must be an output 0…0"),
@@ -835,12 +857,12 @@ class OneToken(AttentionRegressor):
     def _ready(self, X): return super()._ready(self._tokens(X))
     def _tokens(self, X): return X if hasattr(X, "toarray") or np.ndim(X) != 2 else np.asarray(X)[:, None]
 
-WORDING = {"check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # refused, but in this package's own sentence
-           "check_dtype_object", "check_regressor_data_not_an_array"} # arrays of objects and things that hide an array are refused
+WORDING = {"check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # rejected, but in this package's own sentence
+           "check_dtype_object", "check_regressor_data_not_an_array"} # arrays of objects and things that hide an array are rejected
 
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks():
-    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test oracle only")
+    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test reference only")
     results = checks.check_estimator(OneToken(n_particles=4, n_islands=1, n_moves=1, random_state=0), on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
     assert set(failed) <= WORDING, failed
@@ -848,7 +870,7 @@ def test_scikit_learn_checks():
     checks.check_estimator(AttentionRegressor())
 
 def test_scikit_learn_clients():
-    base, selection = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed: it is a test oracle only"), pytest.importorskip("sklearn.model_selection")
+    base, selection = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed: it is a test reference only"), pytest.importorskip("sklearn.model_selection")
     X, y = data(12, 3, 2)
     m = AttentionRegressor(2, random_state=0, **SMALL)
     assert base.clone(m).get_params() == m.get_params() and base.is_regressor(m)
@@ -858,7 +880,7 @@ def test_scikit_learn_clients():
 @pytest.mark.filterwarnings("ignore")
 def test_more_scikit_learn_clients():
     "Pipeline from a table, cross-validation, lists of sequences, pickle."
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test oracle only")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: it is a test reference only")
     from sklearn.model_selection import GridSearchCV, cross_val_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -867,7 +889,7 @@ def test_more_scikit_learn_clients():
     tuned = AttentionRegressor(np.inf, optimizer="evidence", normalize_y=True, random_state=0, keep=.5, n_islands=2, n_particles=16, n_moves=1)
     pipe = make_pipeline(StandardScaler(), FunctionTransformer(embed_features), tuned).fit(table, y)
     assert pipe.predict(table).shape == (20,)
-    search = GridSearchCV(pipe, {"attentionregressor__heads": [1, np.inf], "functiontransformer__kw_args": [dict(asking=1.), dict(asking=2.)]}, cv=2).fit(table, y)
+    search = GridSearchCV(pipe, {"attentionregressor__heads": [1, np.inf], "functiontransformer__kw_args": [dict(query_scale=1.), dict(query_scale=2.)]}, cv=2).fit(table, y)
     assert search.predict(table).shape == (20,)
     m = AttentionRegressor(random_state=0, **SMALL)
     X, y = ragged(12)
@@ -878,14 +900,14 @@ def test_more_scikit_learn_clients():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_cross_validation_on_two_processes(): # whose imports take long
-    selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test oracle only")
+    selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed: it is a test reference only")
     X, y = data(20, 3, 2)
     one, two = (selection.cross_val_score(AttentionRegressor(random_state=0, **SMALL), X, y, cv=3, n_jobs=k) for k in (1, 2))
     np.testing.assert_array_equal(one, two)
 
 def test_as_in_gaussian_process_regressor():
     "Uniform weights against scikit-learn's Gaussian process with the linear kernel of the mean tokens."
-    gp = pytest.importorskip("sklearn.gaussian_process", reason="scikit-learn is not installed: it is a test oracle only")
+    gp = pytest.importorskip("sklearn.gaussian_process", reason="scikit-learn is not installed: it is a test reference only")
     X, y = data(8, 3, 2)
     ours = AttentionRegressor(scaling="linear", alpha=.1).fit(X[:5], y[:5])
     theirs = gp.GaussianProcessRegressor(gp.kernels.DotProduct(sigma_0=0, sigma_0_bounds="fixed"), alpha=.1, optimizer=None).fit(X.mean(1)[:5], y[:5])
@@ -899,14 +921,14 @@ def test_repr_and_pickle():
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(m)).predict(X), m.predict(X))
 
 def test_recall_is_recall():
-    X, y, answer = recall(50, 0, noise=0.)
+    X, y, answer = make_recall(50, 0, noise=0.)
     np.testing.assert_allclose(X[np.arange(50), answer, -1], y)
     np.testing.assert_allclose(X[np.arange(50), answer, :-1], X[:, -1, :-1])
-    np.testing.assert_array_equal(recall(50, 0, noise=0.)[0], X)
+    np.testing.assert_array_equal(make_recall(50, 0, noise=0.)[0], X)
 
 def test_score_is_scikit_learns():
     "The plain mean over outputs, weights of sequences, outputs that never change."
-    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed: it is a test oracle only")
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed: it is a test reference only")
     from infattn_nb.learning.estimator import r_squared
     rng = default_rng(0)
     y, guess, w = rng.standard_normal((20, 3))*[1., 10., .1], rng.standard_normal((20, 3)), rng.random(20)

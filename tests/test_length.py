@@ -1,4 +1,4 @@
-"""Rows of any length: the doubling against grids, integrals, draws and itself; frozen rows; what long rows refuse."""
+"""Rows of any length: the doubling against grids, integrals, draws and itself; frozen rows; what long rows reject."""
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
@@ -6,15 +6,30 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import nightly
+from infattn_nb.attention.rows import (
+    ROUGH,
+    Mesh,
+    Row,
+    independent,
+    joins,
+    row_law,
+    row_mixture,
+    row_points,
+)
+from infattn_nb.nonlinearities import identity, relu, softmax, tanh
 from scipy.special import gamma, ndtr
 
-from conftest import nightly
-from infattn_nb import Attention, Tokens, effective_alpha, entropy, frozen, identity
-from infattn_nb import mean_entropy, mixture_of_heads, participation_moments, relu
-from infattn_nb import row_overlap, softmax, tanh, width_term
-from infattn_nb.layer.row_law import ROUGH, Mesh
-from infattn_nb.layer.row_law import Row, independent, joins, row_law, row_mixture
-from infattn_nb.layer.row_law import row_points
+from infattn_nb import Attention, Tokens, mixture_of_heads
+from infattn_nb.convergence import (
+    effective_alpha,
+    entropy,
+    mean_entropy,
+    participation_moments,
+    poisson_dirichlet_limit,
+    row_overlap,
+    width_term,
+)
 from infattn_nb.numerics.quadrature import normal_nodes
 
 ROOT = Path(__file__).parent.parent
@@ -36,7 +51,7 @@ def test_known_values(τ, s, mean, one, two):
         assert error < 1e-8*value
 
 def grid(s, τ):
-    "The oracle in few dimensions: one head's u on shifted grids of the score differences."
+    "The reference in few dimensions: one head's u on shifted grids of the score differences."
     P = np.eye(s) - 1/s
     basis = np.linalg.svd(P)[0][:, :s-1]
     u = lambda g: (softmax(τ*basis @ g, axis=0)**2).sum(0)
@@ -46,9 +61,9 @@ def grid(s, τ):
 @pytest.mark.parametrize("s", [2, 3, 4])
 @pytest.mark.parametrize("τ", nightly([.1, .5, 1.], .5))
 def test_few_tokens_agree_with_grids(s, τ):
-    oracle = mixture_of_heads(grid(s, τ))
-    value, error = oracle.sf(YS*oracle.std(), return_error=True)
-    doubled = tails(row_points(np.ones(s), τ), sd=oracle.std())
+    reference = mixture_of_heads(grid(s, τ))
+    value, error = reference.sf(YS*reference.std(), return_error=True)
+    doubled = tails(row_points(np.ones(s), τ), sd=reference.std())
     assert (np.abs(doubled - value) < error + 1e-9*value).all()
 
 def agree_with_other_steps_and_integrals(s, τ, mean, tail):
@@ -185,22 +200,22 @@ def test_scores_that_differ_a_thousandfold_are_left_to_grids():
     (lambda: row_mixture(np.ones(2**20 + 1), 1.), "at most 1,048,576"), (lambda: row_mixture([1., -1], 1.), "`k`"),
     (lambda: row_mixture([1., 1], np.nan), "sd"), (lambda: row_mixture([1., 1], 1., bias=[0, np.inf]), "bias"), (lambda: row_mixture([1., 1], 100.), "frozen"),
     (lambda: participation_moments(0, 1.), "`s`"), (lambda: participation_moments(4.5, 1.), "whole number"), (lambda: participation_moments(4, 0.), "score_sd"),
-    (lambda: effective_alpha(1, 1.), "`s`"), (lambda: frozen(1.), "0.95"), (lambda: frozen("x"), "alpha"), (lambda: entropy(2**21, 1.), "1,048,576"), (lambda: participation_moments(4, 1., 0), "`k`"), (lambda: entropy(1, 1.), "`s`"), (lambda: mean_entropy(4, -1.), "score_sd"),
-    (lambda: row_mixture([1., 1], 1., heads=0), "heads"), (lambda: frozen(.5, 0), "heads"),
+    (lambda: effective_alpha(1, 1.), "`s`"), (lambda: poisson_dirichlet_limit(1.), "0.95"), (lambda: poisson_dirichlet_limit("x"), "alpha"), (lambda: entropy(2**21, 1.), "1,048,576"), (lambda: participation_moments(4, 1., 0), "`k`"), (lambda: entropy(1, 1.), "`s`"), (lambda: mean_entropy(4, -1.), "score_sd"),
+    (lambda: row_mixture([1., 1], 1., heads=0), "heads"), (lambda: poisson_dirichlet_limit(.5, 0), "heads"),
     (lambda: row_overlap(4, 1., 1.1), "correlation"), (lambda: row_overlap(4, 1., "1"), "correlation"), (lambda: row_overlap(2.5, 1., .5), "whole number"), (lambda: row_overlap(4, 0., .5), "score_sd"),
     (lambda: width_term(0, 1.), "`s`"), (lambda: width_term(4, np.inf), "score_sd"), (lambda: participation_moments(2.**1000, 1.), "pass logarithm=True")])
-def test_refusals(call, words):
+def test_errors(call, words):
     with pytest.raises((ValueError, TypeError), match=words) as e: call()
     assert "\n" not in str(e.value)
 
 @pytest.mark.parametrize("α, sf", nightly([(.25, 3.60611824e-8), (.5, 1.41981780e-6), (.75, 6.45328442e-5)], (.25, 3.60611824e-8), (.5, 1.41981780e-6)))
 def test_frozen(α, sf):
-    law = frozen(α)
+    law = poisson_dirichlet_limit(α)
     np.testing.assert_allclose([law.var(), law.kurtosis()*(1 - α)**2], [1 - α, α*(1 - α)], rtol=1e-12)
     np.testing.assert_allclose(law.sf(6*law.std()), sf, rtol=1e-8)
     v = law.sample(20_000, np.random.default_rng(0))
     assert abs(v.mean() - 1 + α) < 6*v.std()/np.sqrt(len(v)) + 1e-6
-    two = frozen(α, 2)
+    two = poisson_dirichlet_limit(α, 2)
     np.testing.assert_allclose([two.var(), two.kurtosis()], [law.var(), law.kurtosis()/2], rtol=1e-11)
 
 def test_frozen_moments_with_more_digits():
@@ -328,12 +343,12 @@ def second_differences(s, τ, step, nodes):
 def test_width_term_by_second_differences(s, τ, nodes):
     from infattn_nb.convergence.long_sequences import _slope
     once, twice = (second_differences(s, τ, step, nodes) for step in (.02, .04))
-    oracle, found = (4*once - twice)/3, width_term(s, τ)
-    np.testing.assert_allclose(found, oracle, rtol=1e-5)
-    assert abs(found - 2/s*τ**2*_slope(s, τ**2) - oracle) > .1*abs(oracle) # what stood here before
+    reference, found = (4*once - twice)/3, width_term(s, τ)
+    np.testing.assert_allclose(found, reference, rtol=1e-5)
+    assert abs(found - 2/s*τ**2*_slope(s, τ**2) - reference) > .1*abs(reference) # what stood here before
 
 @pytest.mark.power("half the term, by more than nine standard errors")
-def test_width_term_by_literal_draws():
+def test_width_term_by_explicit_draws():
     "s = 2, τ = .8, n = 64: tokens by Bartlett, a query of its own; minus the same normals at infinite width, and minus what is linear in the fluctuations."
     τ, n, size = .8, 64, 10**6
     rng = np.random.default_rng(0)

@@ -11,11 +11,17 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from infattn_nb.nonlinearities import clip, identity, relu, softmax
 from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import Attention, HierarchicalGaussian, ScaleMixture, Tokens, clip
-from infattn_nb import identity, relu, simulate_dense, softmax
+from infattn_nb import (
+    Attention,
+    HierarchicalGaussian,
+    ScaleMixture,
+    Tokens,
+    simulate_dense,
+)
 
 LAYER = Attention(Tokens(4, identity), heads=2)
 made = lru_cache(Attention) # the limit law of a layer is computed once
@@ -131,7 +137,7 @@ def test_atoms():
     assert (law.rvs(1000, rng=0) == 0).mean() == pytest.approx(.5, abs=.1)
 
 def test_a_variance_next_to_zero():
-    "The rest of the law must not suffer; what floats cannot hold is refused."
+    "The rest of the law must not suffer; what floats cannot hold is rejected."
     for tiny in (0., 1e-307):
         law = ScaleMixture([tiny, 1.])
         assert law.pdf(1.) == pytest.approx(norm.pdf(1.)/2) and law.sf(1.) == pytest.approx(norm.sf(1.)/2)

@@ -12,14 +12,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import CHROMIUM, browser
+from infattn_nb.netsor import mlp
+from infattn_nb.nonlinearities import cos, relu, softmax, tanh
+from infattn_nb.theory import averages
 from scipy.stats import ks_2samp
+from tables import (
+    CORRECTED,
+    FINITE,
+    HEADS,
+    JUDGED,
+    POINTS,
+    TAUS,
+    TOKENS,
+    correction_entry,
+    judge_entry,
+    law_entry,
+    layer_at,
+    limit_entry,
+    perceptron_limit,
+)
 
-from infattn_nb import AttentionDescent, Program, Transformer, averages, cos, mlp, relu, softmax, tanh
+from infattn_nb import AttentionDescent, Program, Transformer
 from infattn_nb.learning.circuits import Circuits, Depth, Rows, named
 from infattn_nb.learning.descent_step import dynamics
-from tables import CORRECTED, FINITE, HEADS, JUDGED, POINTS, TAUS, TOKENS
-from tables import correction_entry, judge_entry, law_entry, layer_at
-from tables import limit_entry, perceptron_limit
 
 pytestmark = pytest.mark.xdist_group("live") # its fixtures are made once
 
@@ -77,7 +92,7 @@ def test_tables_are_small_and_whole():
     table = stored("kernel.json")
     assert table["tau"] == list(TAUS) and table["heads"] == list(HEADS) and table["tokens"] == list(TOKENS)
     assert all(len(table["laws"][f"{s},{H}"]) == len(TAUS) for s in TOKENS for H in HEADS)
-    np.testing.assert_allclose(stored("theorem.json")["perceptron"], perceptron_limit(), rtol=1e-9)
+    np.testing.assert_allclose(stored("theorem.json")["MLP"], perceptron_limit(), rtol=1e-9)
 
 def test_modules_are_small_and_need_nobody():
     for path in (NBS/"live").glob("*.js"):
@@ -86,10 +101,10 @@ def test_modules_are_small_and_need_nobody():
 
 # In a browser
 
-USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm="pre", mlp=True, causal=False, width=None) # None: infinite
-EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
-            "post": USUAL | dict(norm="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm="post", width=16, layers=2),
-            "narrow, no norm": USUAL | dict(norm=None, layers=2, heads=4, width=16, branch=.7)}
+USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm_placement="pre", mlp=True, causal=False, width=None) # None: infinite
+EXPLORED = {"one head": USUAL | dict(norm_placement="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
+            "post": USUAL | dict(norm_placement="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm_placement="post", width=16, layers=2),
+            "narrow, no norm": USUAL | dict(norm_placement=None, layers=2, heads=4, width=16, branch=.7)}
 BROKEN = {"gradient independence": ("one head", "const {g} = sent(S, E, B, F);", "const g = sent(S, E, B, F).ξ;"),
           "values of infinite width": ("narrow", "const V = scale(spread(R, m), c);", "const V = scale(R, c);"),
           "scores that may grow together": ("narrow", "a*(dA[i][k] - along[i])", "a*dA[i][k]"),
@@ -145,7 +160,7 @@ PAGE = page("kernel theorem map judge explorer", r"""
 
   // B: every width, both networks, both scales
   const n = range(B, "width n"), spreads = {};
-  for (const kind of ["perceptron", "attention"]) for (const scale of ["1/n", "1/√n"]) {
+  for (const kind of ["MLP", "attention"]) for (const scale of ["1/n", "1/√n"]) {
     press(B, kind); press(B, scale);
     for (let k = 0; k <= +n.max; k++) {
       move(n, k); spreads[`${kind} ${scale} ${B.dataset.width}`] = +B.dataset.sd;
@@ -154,7 +169,7 @@ PAGE = page("kernel theorem map judge explorer", r"""
         if (!(+B.dataset.top > 0)) wrong.push(["bars", kind, scale, k]); // narrow networks reach below zero
     }
   }
-  press(B, "perceptron");
+  press(B, "MLP");
   const dead = [...B.querySelectorAll("button")].filter(b => b.disabled).map(b => b.textContent).join();
   if (dead !== "1/√n,1/n") wrong.push(["dead switches", dead]);
   press(B, "attention");
@@ -368,14 +383,14 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
         Q, K, V, O = (p.matrix(name, var=4. if name == "Q" else 1.) for name in "QKVO")
         return p, p.attend([p.score(Q @ x[0], K @ z, scale) for z in x], [O @ (V @ z) for z in x])
     p = Program()
-    perceptron = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
-    for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), perceptron=perceptron).items():
+    plain = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
+    for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), perceptron=plain).items():
         assert ks_2samp(averages(p, cos, h, 16, size=3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
 
 def chain_statistics(t, size=4*NETWORKS):
     "Cosines, entropies and gradients by block, from the library, in the order of the browser's."
     s, pairs, τ2, β2 = t["tokens"], np.triu_indices(t["tokens"], 1), t["score"]**2, t["branch"]**2
-    net = Transformer.uniform(np.eye(s), layers=t["layers"], heads=t["heads"], norm=t["norm"], mask="causal" if t["causal"] else None,
+    net = Transformer.uniform(np.eye(s), layers=t["layers"], heads=t["heads"], norm_placement=t["norm"], mask="causal" if t["causal"] else None,
                       activation=relu, ff=4 if t["mlp"] else 0, var_q=τ2, var_o=β2, var_2=2*β2)
     back = net.gradients(t["width"] or np.inf, size, 0)
     return [*back.chain.cosine[:, 1:, *pairs].mean(-1).T, *back.chain.entropy.mean((2, 3)).T, *np.sqrt(np.einsum("...ii", back.gram)).T]
@@ -462,7 +477,7 @@ def test_the_browser_trains_as_the_library(trained):
         if len(start) == 4: start[3] = start[3].swapaxes(1, 2)
         width = start[0].shape[2] if len(start) == 4 else np.inf
         X = np.array(case["X"])
-        model = AttentionDescent(2, .1, width=width, mask=others, start=start, rate=.003, steps=60, tol=0.).fit(X, case["y"])
+        model = AttentionDescent(2, .1, head_width=width, mask=others, init=start, learning_rate=.003, max_iter=60, tol=0.).fit(X, case["y"])
         np.testing.assert_allclose(model.values(X)[0], case["f"], rtol=1e-8, atol=1e-9)
         np.testing.assert_allclose(model.scores(X)[0][..., :3], np.swapaxes(case["scores"], 0, 1), rtol=1e-7, atol=1e-8)
         assert model.loss_[0, -1] == pytest.approx(case["loss"], rel=1e-7)

@@ -5,21 +5,22 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from infattn_nb.netsor import attention
+from infattn_nb.nonlinearities import relu, tanh
 from scipy.stats import ks_2samp
 
-from infattn_nb import AssumptionWarning, Program, Transformer, attention, gram
-from infattn_nb import limit, relu, simulate, tanh
+from infattn_nb import AssumptionWarning, Program, Transformer, gram, limit, simulate
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 
 def written(t):
     "A transformer as a program: its tokens after every block."
     p = Program()
     xs = p.inputs(t.cov, t.mean)
     block = t.blocks[0]
-    a, f, normaliser = block.attention, block.feedforward, block.normaliser
-    norm = lambda x: p.normalize(x, normaliser.kind, normaliser.eps)
-    enter, leave = (norm if block.norm == where else lambda x: x for where in ("pre", "post"))
+    a, f, norm = block.attention, block.feedforward, block.norm
+    norm = lambda x: p.normalize(x, norm.kind, norm.eps)
+    enter, leave = (norm if block.norm_placement == where else lambda x: x for where in ("pre", "post"))
     streams = [xs]
     for l in range(len(t.blocks)):
         low = a.head_width is None
@@ -37,7 +38,7 @@ def agree(x, y, level=1e-7):
     assert pairs and min(p) > level/len(p), min(p)
 
 COV = np.array([[1., .5, -.2], [.5, 2., .3], [-.2, .3, .7]])
-CASES = [Transformer.uniform(COV[:2, :2], .3, 2, heads=2, random_embeddings=True, ff=2, var_q=2.), Transformer.uniform(COV, [.2, 0., -.4], 2, heads=2, norm="post", activation=relu, mask="causal", random_embeddings=True, ff=1, var_o=2.),
+CASES = [Transformer.uniform(COV[:2, :2], .3, 2, heads=2, random_embeddings=True, ff=2, var_q=2.), Transformer.uniform(COV, [.2, 0., -.4], 2, heads=2, norm_placement="post", activation=relu, mask="causal", random_embeddings=True, ff=1, var_o=2.),
          Transformer.uniform(COV[1:, 1:], .5, 2, heads=1, kind="rms", eps=.2, activation=tanh, random_embeddings=True, ff=1)]
 
 @pytest.mark.power("distribution functions .08 apart")
@@ -67,7 +68,7 @@ def test_warns_of_averages():
     finding, _ = p.check(strict=False)
     assert isinstance(finding, AssumptionWarning) and finding.clause == "average"
 
-def test_refused():
+def test_rejected():
     p = Program()
     h, = p.inputs([[1.]])
     for call, kind, text in ((lambda: p.normalize(h, "batch"), ValueError, "`kind` must"), (lambda: p.normalize(h, eps=-1), ValueError, "`eps` must"), (lambda: p.normalize(3), TypeError, "`h` must")):

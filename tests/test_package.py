@@ -32,7 +32,7 @@ def wheel(tmp_path_factory):
 def test_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {n.split("/")[0] for n in names} == {"infattn_nb", f"infattn_nb-{CFG['version']}.dist-info"}
-    assert {"infattn_nb/py.typed", "infattn_nb/__init__.pyi", "infattn_nb/infattn.mplstyle", "infattn_nb/initialisation/report.html", "infattn_nb/layer/attention.py", "infattn_nb/paper/command.py"} <= set(names)
+    assert {"infattn_nb/py.typed", "infattn_nb/__init__.pyi", "infattn_nb/infattn.mplstyle", "infattn_nb/initialisation/report.html", "infattn_nb/attention/layer.py", "infattn_nb/paper/command.py"} <= set(names)
 
 def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path/"site")
@@ -82,7 +82,7 @@ def floors_of(below):
         yield floor
         sorter.done(*floor)
 
-@pytest.mark.parametrize("line", ["import infattn_nb", "import infattn_nb as house", "def f():\n    from infattn_nb import sweep"])
+@pytest.mark.parametrize("line", ["import infattn_nb", "import infattn_nb as house", "def f():\n    from infattn_nb.paper import sweep"])
 def test_the_face_is_seen_from_inside(line, tmp_path):
     (tmp_path/"room.py").write_text(line)
     assert set(imported("layer.room", tmp_path/"room.py")) == {"infattn_nb"}
@@ -131,4 +131,4 @@ def test_star_import_brings_all_names():
     space = {}
     exec("from infattn_nb import *", space)
     assert set(infattn_nb.__all__) <= set(space)
-    assert not hasattr(infattn_nb, "nothing") and infattn_nb.layer.attention.Attention is infattn_nb.Attention
+    assert not hasattr(infattn_nb, "nothing") and infattn_nb.attention.layer.Attention is infattn_nb.Attention

@@ -75,13 +75,13 @@ def test_every_statement_of_the_site_is_on_the_map():
 
 def test_what_does_not_exist_is_seen():
     assert list(wrong_links("[a](14_theorem.ipynb#theorem-1), [b](14_theorem.ipynb#theorem-7), [c](14_theorem.ipynb), [d](99.ipynb#x)")) == ["14_theorem.ipynb#theorem-7", "14_theorem.ipynb#", "99.ipynb#x"]
-    assert list(wrong_symbols("`Limit.given`, `Limit.take`, `programs.score_paths.Paths`, `nowhere.x`")) == ["Limit.take", "nowhere.x"]
+    assert list(wrong_symbols("`Limit.given`, `Limit.take`, `netsor.score_paths.Paths`, `nowhere.x`")) == ["Limit.take", "nowhere.x"]
     assert list(wrong_tests("row (paper_map), column (paper_map), row (none)")) == ["column (paper_map)", "row (none)"]
 
 def test_names_on_the_notation_page():
     "Methods and functions in its tables exist."
     names = {"Tokens.gram", "Tokens.kernel", "Attention.scores", "Attention.law", "simulate_dense", "wishart_factor",
-             "HierarchicalGaussian.covariances", "HierarchicalGaussian.marginal", "Limit.given", "Limit.cov", "programs.score_paths.Paths.scores", "programs.score_paths.Paths.mean",
+             "HierarchicalGaussian.covariances", "HierarchicalGaussian.marginal", "Limit.given", "Limit.cov", "netsor.score_paths.Paths.scores", "netsor.score_paths.Paths.mean",
              "Program.inputs", "Program.matrix", "Program.score", "reproduce"}
     assert not list(wrong_symbols(" ".join(f"`{n}`" for n in names)))
     for name in names: assert re.search(rf"\b{name.rpartition('.')[2]}\b", text("nbs/32_notation.ipynb")), name

@@ -2,6 +2,7 @@
 import pytest
 from written import NBS, ORDER, SHORT, read, with_path
 
+
 @pytest.mark.parametrize("name", ORDER)
 def test_page_carries_its_path(name): assert read(NBS/name)["cells"] == with_path(name, read(NBS/name))["cells"], "run `python tools/written.py`"
 

@@ -1,4 +1,4 @@
-"""Programs there and back, trained: the same as explicit matrices from the same start, and in law.
+"""Programs forward and backward, trained: the same as explicit matrices from the same start, and in law.
 
 Samples of N networks each are compared by Kolmogorov–Smirnov tests; the smallest p-value of k statistics times k must exceed 1e-8 (a false alarm below
 1e-6 in all): distribution functions .1 apart are seen with 4,000 networks, .046 with 20,000 (`least_p` of conftest.py)."""
@@ -7,16 +7,34 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from conftest import columns, least_p, nightly
-from infattn_nb import AttentionDescent, Nonlinearity, Program, Transformer, absolute
-from infattn_nb import attention, cos, erf, gelu, gradients, leaky_relu, limit, mlp
-from infattn_nb import relu, simulate, sin, softmax, tanh, train
-from infattn_nb.programs import training
-from infattn_nb.programs.revealed import Revealed
-from program_cases import HOW, PROGRAMS, STEPS, WIDTH, Y, network, written, Σ
+from infattn_nb.netsor import attention, mlp, training
+from infattn_nb.netsor.revealed import Revealed
+from infattn_nb.nonlinearities import (
+    absolute,
+    cos,
+    erf,
+    gelu,
+    leaky_relu,
+    relu,
+    sin,
+    softmax,
+    tanh,
+)
+from program_cases import HOW, PROGRAMS, STEPS, WIDTH, Σ, Y, network, written
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+from infattn_nb import (
+    AttentionDescent,
+    Nonlinearity,
+    Program,
+    Transformer,
+    gradients,
+    limit,
+    simulate,
+    train,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 STORED = np.load(Path(__file__).parent/"data/programs.npz")
 quiet = partial(train, verbose=False)
 
@@ -65,16 +83,16 @@ def trained(name, n, size, dense, rng, steps=3, **how):
     yield run.change(fs[-1].args[0])
 
 @lru_cache(2)
-def literal(name, n, size): return list(trained(name, n, size, True, 0))
+def explicit(name, n, size): return list(trained(name, n, size, True, 0))
 
 @pytest.mark.power("distribution functions .1 apart with 4,000 networks, .046 with 20,000")
 @pytest.mark.parametrize("name, n, size", nightly(
     [("two blocks", 12, 4_000), ("gated product", 12, 4_000), *((name, n, 20_000) for name in PROGRAMS for n in (12, 32, 96))],
     *((name, n, 20_000) for name in PROGRAMS for n in (12, 32, 96))))
-def test_the_law_is_that_of_literal_networks(name, n, size):
+def test_the_law_is_that_of_explicit_networks(name, n, size):
     "At n = 12 more directions are met than there are coordinates."
     ours = trained(name, n, size, False, 1)
-    assert least_p(*columns(zip(literal(name, n, size), ours, strict=True))) > 1e-8
+    assert least_p(*columns(zip(explicit(name, n, size), ours, strict=True))) > 1e-8
 
 def fresh_matrix(self, E, other, forward): return self.sd*self.rng.standard_normal((*E.shape[:2], other.rows.shape[2]))
 
@@ -82,14 +100,14 @@ def old_images(self, X, state): # what was added is not seen by new products
     a = self._meet(X, self.right, self.left)
     return state.kept*a @ self.right.images, a
 
-BROKEN = {"a fresh matrix for the way back": dict(_images=fresh_matrix), "updates that forget the images": dict(times=old_images), "half the rate": dict()}
+BROKEN = {"a fresh matrix for the backward pass": dict(_images=fresh_matrix), "updates that forget the images": dict(times=old_images), "half the rate": dict()}
 
 @pytest.mark.power("broken variants at p < 1e-12")
 @pytest.mark.parametrize("fault", BROKEN)
 def test_broken_variants_are_rejected(fault, monkeypatch, size=4_000):
     for method, f in BROKEN[fault].items(): monkeypatch.setattr(Revealed, method, f)
     ours = trained("two blocks", 12, size, False, 1, rate=.05 if fault == "half the rate" else .1)
-    assert least_p(*columns(zip(literal("two blocks", 12, size), ours, strict=True))) < 1e-12
+    assert least_p(*columns(zip(explicit("two blocks", 12, size), ours, strict=True))) < 1e-12
 
 # -- other routes
 
@@ -97,7 +115,7 @@ def test_broken_variants_are_rejected(fault, monkeypatch, size=4_000):
 @pytest.mark.parametrize("norm, final", [("pre", True), (None, False)])
 def test_gradients_are_those_of_the_chain(norm, final, size=4_000):
     "Whole transformers: ★ the chain of Gram matrices and the program, at one finite width."
-    net = Transformer.uniform(np.eye(4) + .3, layers=2, heads=2, norm=norm, activation=tanh, final_norm=final, mask="causal", texts="aabb", var_q=2.,
+    net = Transformer.uniform(np.eye(4) + .3, layers=2, heads=2, norm_placement=norm, activation=tanh, final_norm=final, mask="causal", texts="aabb", var_q=2.,
                               ff=2, random_embeddings=True)
     p, fs = net.program()
     ours = gradients(p, fs, width=24, size=size, rng=0)
@@ -116,7 +134,7 @@ def test_one_layer_trains_as_its_recursion(factor, size=4_000, m=4, n=8):
     d, s, P, steps, rate = 3, 3, 2, 6, .05
     X = np.random.default_rng(0).standard_normal((P, s, d))
     y = np.array([1., -1.])
-    model = AttentionDescent(1, 1.5, .8, width=m, rate=rate, steps=steps, networks=size, random_state=0, tol=0., mask="causal").fit(X, y)
+    model = AttentionDescent(1, 1.5, .8, head_width=m, learning_rate=rate, max_iter=steps, n_networks=size, random_state=0, tol=0., mask="causal").fit(X, y)
     p = Program()
     tokens = [p.inputs(np.eye(s)) for _ in range(P)]
     Q, K, V = (p.matrix(k, var, rows=m/n) for k, var in (("Q", 1.5), ("K", 1.), ("V", .8)))
@@ -134,7 +152,7 @@ def test_a_wide_attention_only_network_trains_as_its_circuits(n, size):
     d, s, P, steps, rate = 3, 3, 2, 10, .05
     X = np.random.default_rng(0).standard_normal((P, s, d))
     y = np.array([1.5, -1.])
-    model = AttentionDescent(1, 1., .7, layers=2, rate=rate, steps=steps, networks=4_000, random_state=0, tol=0., mask="causal").fit(X, y)
+    model = AttentionDescent(1, 1., .7, layers=2, learning_rate=rate, max_iter=steps, n_networks=4_000, random_state=0, tol=0., mask="causal").fit(X, y)
     p = Program()
     e = p.inputs(np.eye(d))
     R = p.readout()
@@ -190,7 +208,7 @@ def test_other_kernels_are_not():
 @pytest.mark.power("kernels 2 % off; outputs' covariances 10 % off")
 def test_gates_norms_and_tied_matrices_at_infinite_width(n=1024, size=150):
     "Products of several slopes are averaged over points, with their error; a wide network agrees."
-    from infattn_nb import lstm
+    from infattn_nb.netsor import lstm
     p = Program()
     R = p.readout()
     fs = [R @ h for h in lstm(p, p.inputs(np.eye(2) + .2))]

@@ -11,17 +11,38 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.netsor import attention, conv1d, lstm, mlp, rnn
+from infattn_nb.netsor.nodes import Score
+from infattn_nb.nonlinearities import (
+    absolute,
+    clip,
+    cos,
+    erf,
+    gelu,
+    leaky_relu,
+    relu,
+    sigmoid,
+    sin,
+    softmax,
+    tanh,
+)
 from scipy.special import ndtr
 from scipy.stats import ks_2samp, norm
 
-from conftest import nightly
-from infattn_nb import AssumptionError, AssumptionWarning, Attention, Program
-from infattn_nb import ProgramTokens, Tokens, absolute, attention, clip, conv1d, cos
-from infattn_nb import erf, gelu, leaky_relu, limit, lstm, mlp, relu, rnn, sigmoid
-from infattn_nb import simulate, simulate_dense, sin, softmax, tanh
-from infattn_nb.programs.nodes import Score
+from infattn_nb import (
+    AssumptionError,
+    AssumptionWarning,
+    Attention,
+    Program,
+    ProgramTokens,
+    Tokens,
+    limit,
+    simulate,
+    simulate_dense,
+)
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 Σ = np.array([[1., .5, .2], [.5, 1., -.3], [.2, -.3, 1.]])
 
 def scores_of(p): return [h for h in p.nodes if isinstance(h, Score)]
@@ -46,7 +67,7 @@ def repeated(p):
     return [W @ tanh(h), W @ tanh(h + 0*h), W @ erf(W @ tanh(h))]
 
 def tall(p):
-    "Rectangular matrices there and back, tied."
+    "Rectangular matrices forward and backward, tied."
     A, B, (h,) = p.matrix(rows=3), p.matrix(rows=1), p.inputs([[1.]], mean=.5)
     x = tanh(A @ h)
     return [B @ x, B @ tanh(A @ relu(B @ x))]
@@ -54,11 +75,11 @@ def tall(p):
 def mlp_then_attention(p): return attention(p, [clip(1.)(g) for g in mlp(p, p.inputs(Σ), 2, phi=tanh, var_w=2., var_b=.1)], heads=2, var_q=3.)
 
 PROGRAMS = {
-    "perceptron": (5, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2., var_b=.1)),
+    "MLP": (5, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2., var_b=.1)),
     "recurrent, 4 steps": (4, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.)),
     "LSTM": (3, lambda p: lstm(p, p.inputs(Σ), var_w=4.)),
     "convolution": (4, lambda p: conv1d(p, conv1d(p, p.inputs(Σ)), phi=tanh)),
-    "attention after a perceptron": (6, mlp_then_attention),
+    "attention after an MLP": (6, mlp_then_attention),
     "low-rank heads": (6, lambda p: attention(p, [relu(h) for h in p.inputs(Σ)], heads=2, low_rank=True)),
     "linear causal attention": (4, lambda p: attention(p, p.inputs(Σ), scaling="linear", mask="causal")),
     "crosswise scores": (4, crosswise),
@@ -145,7 +166,7 @@ ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [(φ, *rest) for �
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("φ, dual, tol", ALL, ids=[repr(a[0]) for a in ALL])
-def test_kernels_of_perceptrons(φ, dual, tol, depth, σw2=1.7, σb2=.3):
+def test_kernels_of_mlps(φ, dual, tol, depth, σw2=1.7, σb2=.3):
     p = Program()
     g = mlp(p, p.inputs(Σ), depth, phi=φ, var_w=σw2, var_b=σb2)
     K = σw2*Σ + σb2
@@ -200,11 +221,11 @@ def test_cross_term(size):
     "Limit scores with the cross term have the law of wide dense ones; without it the same test fails."
     p, _ = program(crosswise)
     pair = scores_of(p)
-    literal = simulate(p, p.nodes[:1], 64, size=size, rng=0, scores=pair, dense=True)[1]
+    explicit = simulate(p, p.nodes[:1], 64, size=size, rng=0, scores=pair, dense=True)[1]
     _, ours = limit(p).rvs(p.nodes[:1], size, 1, scores=pair)
-    assert same(literal.prod(1), ours.prod(1)) and same(literal.sum(1), ours.sum(1))
+    assert same(explicit.prod(1), ours.prod(1)) and same(explicit.sum(1), ours.sum(1))
     without = np.random.default_rng(2).standard_normal((size, 2))*np.sqrt(np.diag(limit(p).score_cov(pair)))
-    assert differ(literal.prod(1), without.prod(1))
+    assert differ(explicit.prod(1), without.prod(1))
 
 @pytest.mark.power("second moments 22 % off at n = 4096")
 def test_tied_linear_scores():
@@ -272,7 +293,7 @@ def test_second_moments_approach_the_limit():
 
 @pytest.mark.power("distribution functions .033 apart (dense .052), kurtosis 12 % off")
 def test_tokens_from_a_program(size=20_000):
-    "An attention layer on top of a perceptron, as a layer and as one program."
+    "An attention layer on top of an MLP, as a layer and as one program."
     p, q = Program(), Program()
     tokens = lambda p: [tanh(g) for g in mlp(p, p.inputs(Σ), 2, phi=relu, var_w=2.)]
     layer = Attention(ProgramTokens(p, tokens(p)), heads=2, var_q=3.)
@@ -295,11 +316,11 @@ def test_tokens_after_attention(size=20_000):
         assert same(f(layer.law().rvs(size, 0)), f(limit(p).rvs(y, size, 1)))
     with pytest.raises(ValueError, match="random"): layer.tokens.kernel()
 
-# -- memory, records, refusals ----------------------------------------------------------------------------------
+# -- memory, records, errors ----------------------------------------------------------------------------------
 
 def test_memory_is_linear_in_the_width():
     "No n×n array: one would be 80 GB here."
-    p, y = program(PROGRAMS["perceptron"][1])
+    p, y = program(PROGRAMS["MLP"][1])
     peaks = []
     for n in (10**4, 10**5):
         tracemalloc.start()
@@ -315,7 +336,7 @@ def test_programs_travel():
     np.testing.assert_array_equal(simulate(p, y, 4, size=10, rng=0), simulate(q, z, 4, size=10, rng=0))
     assert repr(p) == repr(q)
 
-def test_refusals():
+def test_errors():
     p = Program()
     h, = p.inputs([[1.]])
     x, A, B = clip(1.)(h), p.matrix("A"), p.matrix("B")
@@ -387,7 +408,7 @@ def test_programs_of_any_size():
     np.testing.assert_allclose([limit(p).second_moment(g, h) for h in (first, last)], [1, .001])
     assert (0 - g).coefs == (-1.,) and g - 0 is g
 
-def test_functions_that_mix_coordinates_are_refused():
+def test_functions_that_mix_coordinates_are_rejected():
     p = Program()
     g, = p.inputs([[1.]])
     s = p.score(p.matrix() @ tanh(g), p.matrix() @ tanh(g))

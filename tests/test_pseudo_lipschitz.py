@@ -3,15 +3,39 @@ import pickle
 
 import numpy as np
 import pytest
+from conftest import nightly
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from infattn_nb.nonlinearities import (
+    absolute,
+    clip,
+    cos,
+    erf,
+    gelu,
+    gelu_tanh,
+    identity,
+    leaky_relu,
+    quadratic,
+    relu,
+    sigmoid,
+    silu,
+    sin,
+    softmax,
+    softplus,
+    step,
+    tanh,
+    times,
+)
+from infattn_nb.theory import (
+    break_pseudo_lipschitz,
+    compose,
+    growth,
+    product,
+    softmax_weight,
+)
+from infattn_nb.theory.pseudo_lipschitz import attack
 
-from conftest import nightly
-from infattn_nb import Nonlinearity, Program, absolute, break_pseudo_lipschitz, clip
-from infattn_nb import compose, cos, erf, gelu, gelu_tanh, growth, identity, leaky_relu
-from infattn_nb import product, quadratic, relu, sigmoid, silu, sin, softmax
-from infattn_nb import softmax_weight, softplus, step, tanh, times
-from infattn_nb.theorem.pseudo_lipschitz import attack
+from infattn_nb import Nonlinearity, Program
 
 READY = [identity, relu, leaky_relu(.3), leaky_relu(-2.), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, gelu_tanh, silu, softplus, sin, cos, absolute, quadratic]
 PLANE = [times, softmax_weight(2), softmax_weight(2, 1), product(times, softmax_weight(2)), compose(tanh, times)]
@@ -148,7 +172,7 @@ def test_whole_softmax_is_half_lipschitz():
     assert .99 < attack(ratio, 6, 2*10**5, rng=0)[0] <= 1 + 1e-9
 
 def test_an_overflow_is_no_hole_in_the_domain():
-    "∞ − ∞ and ∞/∞ at large arguments are left out; a NaN of any other origin is refused, wherever it is."
+    "∞ − ∞ and ∞/∞ at large arguments are left out; a NaN of any other origin is rejected, wherever it is."
     for f in (np.exp, lambda x: np.exp(x)/(1 + np.exp(x))): assert np.isfinite(break_pseudo_lipschitz(f, 1, 1e306, size=4000, rng=0)[0])
     with pytest.raises(ValueError, match="NaN"): break_pseudo_lipschitz(lambda x: np.where(x > 900, np.nan, x), 1, 1, size=4000, rng=0)
 

@@ -1,14 +1,23 @@
 """The first correction to the limit and the constant of the n^(−2) law, against closed forms, sampling and nearly-right versions."""
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from scipy.stats import norm
 
-from conftest import nightly
-from infattn_nb import Attention, ScaleMixture, Tokens, clip, first_order, fluctuations
-from infattn_nb import identity, kde, kl_constant, noise_floor, paired_kl, relu
-from infattn_nb import scaled_difference, smoothed, tanh
+from infattn_nb import Attention, ScaleMixture, Tokens, paired_kl
+from infattn_nb.convergence import (
+    first_order,
+    fluctuations,
+    kde,
+    kl_constant,
+    noise_floor,
+    scaled_difference,
+    smoothed,
+)
 from infattn_nb.convergence.rates import _stencil
 from infattn_nb.numerics.quadrature import line
+
 
 def by_hand(H, spread=4.): return 12*((spread + 2/H)/8)**2
 

@@ -10,10 +10,11 @@ torch = pytest.importorskip("torch", reason="torch is the other side of these co
 transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
 
 from conftest import least_p, nightly
+from infattn_nb.huggingface.modules import MODELS
+from infattn_nb.huggingface.weights import departures
+
 from infattn_nb import Norm, Rotary, Transformer, report
 from infattn_nb.initialisation.scan import scaled
-from infattn_nb.readers.modules import MODELS
-from infattn_nb.readers.weights import departures
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
 torch.set_num_threads(1)
@@ -53,7 +54,7 @@ def test_the_module_runs_as_it_is_read(kind):
     def parts(b):
         a = b.attention
         angles = None if a.rotary is None else tuple(np.round(a.rotary.angles(a.width_of_heads(n)), 5))
-        return a.heads, a.groups, a.qk_norm, a.joint_norm, a.softcap, round(a.score_scale, 9), angles, b.norm, b.normaliser, b.parallel, round(b.branch_scale, 9), b.feedforward.activation, b.feedforward.gated
+        return a.heads, a.groups, a.qk_norm, a.joint_norm, a.softcap, round(a.score_scale, 9), angles, b.norm_placement, b.norm, b.parallel, round(b.branch_scale, 9), b.feedforward.activation, b.feedforward.gated
     for a, b in zip(t.blocks, u.blocks, strict=True):
         assert parts(a) == parts(b)
         masks = [x.attention.allowed(len(t.cov)) for x in (a, b)]
@@ -77,7 +78,7 @@ def theirs(kind, seeds=200):
     return noise(np.array(found))
 
 def changed(t, **a): return t.altered(lambda x: {k: v for k, v in a.items() if hasattr(x, k)}, None, lambda b: {k: v for k, v in a.items() if hasattr(b, k)})
-BROKEN = {"xlm-roberta": dict(norm="pre"), "camembert": dict(mask="causal"), "electra": dict(norm="pre"), "distilbert": dict(norm="pre"), "smollm3": dict(rotary=Rotary(2.)), "granite": dict(branch_scale=1.), "stablelm": dict(normaliser=Norm("layer", .5)), "cohere": dict(parallel=False),
+BROKEN = {"xlm-roberta": dict(norm_placement="pre"), "camembert": dict(mask="causal"), "electra": dict(norm_placement="pre"), "distilbert": dict(norm_placement="pre"), "smollm3": dict(rotary=Rotary(2.)), "granite": dict(branch_scale=1.), "stablelm": dict(norm=Norm("layer", .5)), "cohere": dict(parallel=False),
           "starcoder2": dict(mask=None), "gptj": dict(parallel=False), "opt": dict(mask=None), "falcon": dict(parallel=False)}
 
 @pytest.mark.power("distribution functions .2 apart: Gram entries and cosines after every block")

@@ -3,6 +3,7 @@ import re
 
 from written import CFG, PUBLISHED, ROOT, readme
 
+
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\(([\w/.]+?)(?:#[\w-]+)?\)", readme()): assert (ROOT/target).exists(), target
 

@@ -4,10 +4,10 @@ import re
 import subprocess
 from pathlib import Path
 
+import api_pages
 import pypandoc
 import pytest
 
-import api_pages
 import infattn_nb
 
 ROOT = Path(__file__).parent.parent

@@ -3,16 +3,29 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.distributions.scale_mixture import value_and_error
+from infattn_nb.nonlinearities import clip, identity, relu, softmax, tanh
+from infattn_nb.theory import softmax_weight
 from scipy.stats import ks_2samp, norm
 
-from conftest import nightly
-from infattn_nb import Attention, Program, ProgramTokens, Tokens, clip
-from infattn_nb import gaussian_distances, gaussian_limits, good_enough, identity
-from infattn_nb import importance_tail, paired_kl
-from infattn_nb import relu, softmax, softmax_weight, tail_risk, tanh, tied_law
-from infattn_nb import tied_scores
+from infattn_nb import (
+    Attention,
+    Program,
+    ProgramTokens,
+    Tokens,
+    limit_error,
+    paired_kl,
+    tail_probability,
+)
+from infattn_nb.convergence import (
+    gaussian_distances,
+    gaussian_limits,
+    importance_tail,
+    tied_law,
+    tied_scores,
+)
 from infattn_nb.convergence.regimes import DISTANCES
-from infattn_nb.laws.mixtures import value_and_error
 
 T = Tokens(4, clip(100.))
 made = lru_cache(Attention) # the limit law of a layer is computed once
@@ -20,7 +33,7 @@ CORRELATED = Tokens(3, relu, [[1, .5, 0], [.5, 2, .3], [0, .3, 1]])
 
 def dense(layer, n, size, rng):
     "Scores and outputs with W^Q = W^K, all matrices drawn."
-    m, X = layer.columns(n), layer.tokens.literal(n, size, rng)
+    m, X = layer.columns(n), layer.tokens.explicit(n, size, rng)
     W = lambda rows, cols, var: rng.standard_normal((size, rows, cols))*np.sqrt(var/rows)
     y, scores = 0., []
     for a in range(layer.heads):
@@ -33,7 +46,7 @@ def dense(layer, n, size, rng):
 @pytest.mark.parametrize("layer, n", [(Attention(T, heads=2, var_q=.6, var_k=.6), 3), (Attention(CORRELATED, heads=2, var_q=2., var_k=2., var_v=.5), 7),
                                       (Attention(T, heads=3, head_width=2), 6), (Attention(CORRELATED, mask="causal", bias=np.eye(3)), 9)])
 @pytest.mark.power("distribution functions .042 apart")
-def test_tied_layer_is_the_literal_one(layer, n):
+def test_tied_layer_is_the_explicit_one(layer, n):
     G, y = dense(layer, n, 12_000, np.random.default_rng(0))
     scores, law = tied_scores(layer, n, 12_000, rng=1), tied_law(layer, n)
     s, z = layer.tokens.seq_len, law.rvs(12_000, rng=2)
@@ -112,9 +125,9 @@ def test_tails(H):
     "Stated relative error ≤ 1e-5 at 4σ and 6σ; importance sampling agrees, at two inflations; and kurtosis is (3/H) Var u/E[u]²."
     layer = made(T, H)
     law, k = layer.law().marginal(0), np.array([4., 6.])
-    p, error = tail_risk(law, k, return_error=True)
+    p, error = tail_probability(law, k, return_error=True)
     assert (error < 1e-5*p).all() and (p > 2*norm.sf(k)).all()
-    np.testing.assert_allclose(p, tail_risk(law, k), rtol=1e-14)
+    np.testing.assert_allclose(p, tail_probability(law, k), rtol=1e-14)
     for inflate, seed in ((None, 0), (1 + .2/H**.75, 1)):
         q, se = importance_tail(layer, k*law.std(), draws=2**18//H, inflate=inflate, rng=seed)
         assert (np.abs(q - p) < 8*se).all() and (se < .02*p).all()
@@ -124,7 +137,7 @@ def test_tails(H):
 def test_known_tails():
     "Values of the six-sigma tail and the first two moments of u, from a Fourier route with a shifted contour."
     law = Attention(T, heads=2).law().marginal(0)
-    assert tail_risk(law, 6)/2 == pytest.approx(5.39041e-8, rel=2e-6, abs=0)
+    assert tail_probability(law, 6)/2 == pytest.approx(5.39041e-8, rel=2e-6, abs=0)
     assert 3/2*.0124613/.3919714**2 == pytest.approx(law.kurtosis(), rel=1e-5)
 
 @pytest.mark.power("probabilities 1 % off at .5, 11 % at 2")
@@ -141,7 +154,7 @@ def test_importance_errors_are_honest():
     "z-scores of 60 seeds: unbiased, spread one, also when the weights matter."
     law = Attention(T, heads=2).law().marginal(0)
     t = 6*law.std()
-    z = np.array([(lambda m, se: (m - tail_risk(law, 6))/se)(*importance_tail(Attention(T, heads=2), t, draws=2**13, rng=k)) for k in range(60)])
+    z = np.array([(lambda m, se: (m - tail_probability(law, 6))/se)(*importance_tail(Attention(T, heads=2), t, draws=2**13, rng=k)) for k in range(60)])
     assert abs(z.mean()) < 6/60**.5 and .5 < z.std() < 1.8
 
 @pytest.mark.power("8 standard errors between n = 64 and 1024")
@@ -149,10 +162,10 @@ def test_wide_tails_of_narrow_layers():
     layer = Attention(T, heads=2)
     t = 6*layer.law().marginal(0).std()
     (p, dp), (q, dq) = (importance_tail(layer, t, width=n, draws=2**16, rng=0) for n in (64, 1024))
-    assert p - q > 8*np.hypot(dp, dq) and q - tail_risk(layer.law().marginal(0), 6) > 5*dq
+    assert p - q > 8*np.hypot(dp, dq) and q - tail_probability(layer.law().marginal(0), 6) > 5*dq
 
 BAD = [(lambda: tied_law(Attention(T, var_q=2.)), ValueError, "`var_q` and `var_k`"), (lambda: tied_law(T), TypeError, "`layer`"), (lambda: tied_scores(Attention(T), .5), ValueError, "`width`"),
-       (lambda: tail_risk(norm(), -1), ValueError, "`k`"), (lambda: tail_risk(norm(), np.nan), ValueError, "`k`"), (lambda: importance_tail(T, 1.), TypeError, "`layer`"),
+       (lambda: tail_probability(norm(), -1), ValueError, "`k`"), (lambda: tail_probability(norm(), np.nan), ValueError, "`k`"), (lambda: importance_tail(T, 1.), TypeError, "`layer`"),
        (lambda: importance_tail(Attention(T), 0.), ValueError, "`t`"), (lambda: importance_tail(Attention(T), 1., inflate=.5), ValueError, "`inflate`"),
        (lambda: importance_tail(Attention(T), 1., i=4), ValueError, "`i`"), (lambda: importance_tail(Attention(T), 1., draws=1), ValueError, "`draws`"),
        (lambda: gaussian_limits(T), TypeError, "`layer`"), (lambda: gaussian_distances(T), TypeError, "`layer`")]
@@ -175,10 +188,10 @@ def test_good_enough_says_what_its_parts_say():
     "The numbers are those of the laws and of the paired divergence; the limit is that of wide heads, not of narrow ones."
     narrow = Attention(Tokens(4, identity, np.eye(4)), heads=2, head_width=8, var_q=4.)
     wide = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.)
-    said = good_enough(narrow, 16, draws=2**12)
+    said = limit_error(narrow, 16, draws=2**12)
     x, limit = said.numbers, wide.law().marginal(0)
     assert x["limit kurtosis"] == limit.kurtosis() != narrow.law().marginal(0, draws=2**12).kurtosis()
-    assert x["limit beyond 6 sd"] == tail_risk(limit, 6)/(2*norm.sf(6))
+    assert x["limit beyond 6 sd"] == tail_probability(limit, 6)/(2*norm.sf(6))
     y = narrow.law(16).marginal(0, draws=2**16, rng=1)
     both = [law.kurtosis(return_error=True) for law in (y, said.law)]
     assert abs(both[0][0] - both[1][0]) < 8*(both[0][1] + both[1][1])
@@ -190,11 +203,11 @@ def test_good_enough_says_what_its_parts_say():
 
 def test_good_enough_at_the_last_width():
     "A wide layer at infinite width is its limit: no divergence, all of the kurtosis is the random kernel's."
-    x = good_enough(Attention(T, heads=2), np.inf, draws=2**10)
+    x = limit_error(Attention(T, heads=2), np.inf, draws=2**10)
     assert x.divergence == 0 and x.numbers["share"] == pytest.approx(1, abs=.01)
     assert x.numbers["beyond 6 sd"] == pytest.approx(x.numbers["limit beyond 6 sd"], rel=1e-9)
 
 def test_good_enough_draws_itself():
-    ax = good_enough(Attention(Tokens(2, identity, np.eye(2))), 64, draws=2**10).plot()
+    ax = limit_error(Attention(Tokens(2, identity, np.eye(2))), 64, draws=2**10).plot()
     assert [line.get_label() for line in ax.lines] == ["width 64", "limit", "Gaussian"]
     assert (ax.lines[0].get_ydata()[-1] > ax.lines[1].get_ydata()[-1] > 1).all()

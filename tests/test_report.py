@@ -15,14 +15,41 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.huggingface.modules import READY
+from infattn_nb.nonlinearities import identity
 from scipy.stats import ks_2samp
 
-from conftest import nightly
-from infattn_nb import Attention, AttentionRegressor, Block, Chain, FeedForward, Norm, Report, Rotary, SelfAttention, Thresholds, Tokens, Transformer, embedding_cov, good_enough, identity, infattn_report, recall
+from infattn_nb import (
+    Attention,
+    AttentionRegressor,
+    Block,
+    Chain,
+    FeedForward,
+    Norm,
+    Report,
+    Rotary,
+    SelfAttention,
+    Thresholds,
+    Tokens,
+    Transformer,
+    embedding_cov,
+    limit_error,
+    make_recall,
+)
 from infattn_nb import report as draw_report
+from infattn_nb.initialisation import infattn_report
 from infattn_nb.initialisation import report as report_room
-from infattn_nb.readers.modules import READY
-from infattn_nb.initialisation.report import PANELS, Focused, blocks_said, default_size, enough_width, file_of, first_layer, rounded
+from infattn_nb.initialisation.report import (
+    PANELS,
+    Focused,
+    blocks_said,
+    default_size,
+    enough_width,
+    file_of,
+    first_layer,
+    rounded,
+)
 from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.initialisation.scan import scaled
 
@@ -98,7 +125,7 @@ def test_the_kernel_beside_them():
 def test_the_width_that_would_be_enough():
     "At the width that is said, finite width adds the standard deviation that was asked for."
     t = small(var_q=2.)
-    near = draw_report(t, 24, 300, 0, thresholds=Thresholds(enough=.2))
+    near = draw_report(t, 24, 300, 0, thresholds=Thresholds(max_width_spread=.2))
     n = 2*int(near.spreads["enough width"].iloc[-1]/2)
     there = draw_report(t, n, 300, 1).measured
     at, far = (np.log(x.tangent).var(ddof=1) for x in (there.finite, there.limit))
@@ -130,17 +157,17 @@ def verdict(name, t, width=np.inf, **options): return next(v for v in draw_repor
 
 def test_tokens_that_are_alike():
     assert verdict("tokens", Transformer.uniform(np.ones((3, 3)), layers=2)).text == "tokens are alike before the first block: mean cosine above 0.9 (1.00 after block 2)"
-    deep = Transformer.uniform(np.eye(6), layers=12, heads=2, norm="post")
+    deep = Transformer.uniform(np.eye(6), layers=12, heads=2, norm_placement="post")
     found = verdict("tokens", deep)
     cosine = draw_report(deep, np.inf, 8, 0).measured.finite.cosine.mean(0)
     assert found.mark == "!" and f"after block {np.argmax(cosine > .9)}:" in found.text
-    assert verdict("tokens", deep, alike=1.).mark == "✓"
+    assert verdict("tokens", deep, max_cosine=1.).mark == "✓"
     assert verdict("tokens", Transformer.uniform([[1.]], layers=2)).mark == "·"
 
 def test_rows_that_look_at_one_token():
     sharp = Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=1e4)
     assert verdict("rows", sharp).mark == "!" and "below 0.25" in verdict("rows", sharp).text
-    assert verdict("rows", sharp, focused=0.).mark == "✓"
+    assert verdict("rows", sharp, min_entropy=0.).mark == "✓"
     even = verdict("rows", Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=.01))
     assert even.mark == "·" and "nearly alike in every block" in even.text
 
@@ -155,16 +182,16 @@ def test_gradients_are_compared_where_there_are_two():
 
 def test_gradients_that_fade_and_starve():
     deep = Transformer.uniform(np.eye(8), layers=12, heads=8, ff=0, var_q=.1)
-    for name, mark, fine in (("depth", "·", dict(fading=1e9)), ("scores", "!", dict(starved=0.))): # known models fade as much
+    for name, mark, fine in (("depth", "·", dict(max_gradient_ratio=1e9)), ("scores", "!", dict(min_query_gradient=0.))): # known models fade as much
         assert verdict(name, deep).mark == mark and verdict(name, deep, **fine).mark == "✓"
     assert "above 10" in verdict("depth", deep).text and "below 0.1" in verdict("scores", deep).text
 
 def test_networks_that_differ():
-    wild = Transformer.uniform(np.eye(4), layers=6, heads=1, var_q=25., norm="post")
-    assert verdict("networks", wild, scattered=.01).mark == "!" and verdict("networks", wild, scattered=9.).mark == "✓"
+    wild = Transformer.uniform(np.eye(4), layers=6, heads=1, var_q=25., norm_placement="post")
+    assert verdict("networks", wild, max_spread=.01).mark == "!" and verdict("networks", wild, max_spread=9.).mark == "✓"
     narrow = small()
-    assert verdict("width", narrow, 32).mark == "!" and verdict("width", narrow, 32, enough=9.).mark == "✓" and verdict("width", narrow).mark == "·"
-    assert "below 0.1 from a width of about" in verdict("width", narrow, 32, enough=.1).text
+    assert verdict("width", narrow, 32).mark == "!" and verdict("width", narrow, 32, max_width_spread=9.).mark == "✓" and verdict("width", narrow).mark == "·"
+    assert "below 0.1 from a width of about" in verdict("width", narrow, 32, max_width_spread=.1).text
 
 def test_blocks_are_said_as_one_says_them():
     said = {"block 2": [0, 1, 0], "blocks 2–3": [0, 1, 1], "every block": [1, 1, 1], "2 of 4 blocks": [1, 0, 0, 1]}
@@ -178,7 +205,7 @@ def test_the_first_layer_is_what_good_enough_says(change, seed=0):
     "By its own draws; a layer of other scores or other heads is not."
     t = Transformer.uniform(np.eye(3), layers=2, heads=4, var_q=9., var_k=4., mask="causal")
     t = scaled(t, 1., .5)
-    said = lambda **change: good_enough(Attention(Tokens(3, identity, np.eye(3)), **dict(heads=4, head_width=16, var_q=9.) | change), 64, draws=2**16, rng=seed).numbers
+    said = lambda **change: limit_error(Attention(Tokens(3, identity, np.eye(3)), **dict(heads=4, head_width=16, var_q=9.) | change), 64, draws=2**16, rng=seed).numbers
     x = first_layer(t, 64, np.random.SeedSequence(seed + 1))
     def off(numbers): return max(abs(np.log([x.kurtosis/numbers["kurtosis"], x.limit/numbers["limit kurtosis"]])))
     def tails_off(numbers): return max(abs(np.log([x.beyond/numbers["beyond 6 sd"], x.limit_beyond/numbers["limit beyond 6 sd"]])))
@@ -232,7 +259,7 @@ def test_a_seed_is_written_down():
         first = draw_report(small(), 32, 4, rng)
         seed = eval(re.search(r"rng=(.*)\)$", first.call)[1], {"SeedSequence": np.random.SeedSequence})
         np.testing.assert_array_equal(first.measured.finite.cosine, draw_report(small(), 32, 4, seed).measured.finite.cosine)
-    assert "alike=0.5" in draw_report(small(), 32, 4, 0, thresholds=Thresholds(alike=.5)).call and "width=32, size=4, readout='last'" in first.call
+    assert "max_cosine=0.5" in draw_report(small(), 32, 4, 0, thresholds=Thresholds(max_cosine=.5)).call and "width=32, size=4, readout='last'" in first.call
 
 # Files
 
@@ -338,7 +365,7 @@ REFUSED = [(dict(config="nowhere.json"), "`config` must be a file that can be re
            (dict(width=25), "multiple of heads"), (dict(size=3), "`size`"), (dict(seed=-1), "`seed` must be at least 0")]
 
 @pytest.mark.parametrize("options, fragment", REFUSED)
-def test_the_command_refuses_in_one_sentence(options, fragment, tmp_path, monkeypatch):
+def test_the_command_rejects_in_one_sentence(options, fragment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in dict(text="to be", t5='{"model_type": "t5"}', half='{"model_type": "gpt2", "n_embd": 64, "n_layer": 2}').items(): (tmp_path/f"{name}.json").write_text(text)
     before = set(tmp_path.iterdir())
@@ -390,7 +417,7 @@ def test_equal_words_share_an_embedding():
 
 @pytest.mark.parametrize("how", nightly([signal.SIGINT, signal.SIGKILL], signal.SIGKILL), ids=["control-c", "killed"])
 def test_interrupted_it_leaves_nothing(how, tmp_path):
-    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from infattn_nb import infattn_report as f; from infattn_nb.initialisation import report as r; d = r.diagnose\ndef seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; f.__wrapped__('gpt2', size=64, quiet=True)"
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from infattn_nb.initialisation import infattn_report as f; from infattn_nb.initialisation import report as r; d = r.diagnose\ndef seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; f.__wrapped__('gpt2', size=64, quiet=True)"
     run = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(6000):
         if (tmp_path/"begun").exists(): break
@@ -417,7 +444,7 @@ def silent(monkeypatch):
 def plots():
     t = small(var_q=4.)
     c, g = t.chain(32, 5, 0, scores=True), t.gradients(32, 5, 0)
-    X, y, _ = recall(8, rng=3)
+    X, y, _ = make_recall(8, rng=3)
     m = AttentionRegressor(n_islands=2, n_particles=32, n_moves=4, random_state=0).fit(X, y)
     return {"cosine": c.plot, "entropy": lambda ax=None: c.plot(ax, "entropy", beside=t.kernel(64)), "attention": lambda ax=None: c.plot(ax, "attention", tokens=WORDS, block=1, head=1),
             "norms": g.plot, "stream": lambda ax=None: g.plot(ax, "stream", beside=t.gradients(np.inf, 4, 0)), "fit": m.plot, "fit attention": lambda ax=None: m.plot_attention(X[:3], ax, tokens="abcdé")}
@@ -429,7 +456,7 @@ def test_plots_draw_where_they_are_told(silent):
         _, ax = plt.subplots()
         assert plot(ax) is ax and len(plt.get_fignums()) == number + 1, name
         own = plot()
-        assert len(plt.get_fignums()) == number + 2 and own is not ax and own.get_xlabel() and not own.spines["top"].get_visible(), name # the house's style
+        assert len(plt.get_fignums()) == number + 2 and own is not ax and own.get_xlabel() and not own.spines["top"].get_visible(), name # the package's style
         assert ax.spines["top"].get_visible(), name # and the caller's
 
 def test_what_is_drawn_is_the_chain(silent):
@@ -465,7 +492,7 @@ def test_several_texts_are_compared_each_with_itself(silent):
     np.testing.assert_allclose(c.plot().lines[0].get_ydata(), np.concatenate(both, axis=-1).mean((0, 2)))
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough")
-def test_plots_refuse_in_one_sentence(silent):
+def test_plots_reject_in_one_sentence(silent):
     t = small()
     c, g = t.chain(32, 2, 0), t.gradients(32, 2, 0)
     kept = t.chain(32, 2, 0, scores=True)
@@ -481,12 +508,12 @@ def test_plots_refuse_in_one_sentence(silent):
         with pytest.raises((ValueError, TypeError)) as e: call()
         assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)
 
-def test_a_report_refuses_in_one_sentence():
+def test_a_report_rejects_in_one_sentence():
     t = small()
     cases = [(lambda: draw_report(t, 32, 3), "`size`"), (lambda: draw_report(t, 32, 4, "x"), "`rng`"), (lambda: draw_report(t, 32, 4, readout="first"), "`readout`"),
-             (lambda: draw_report(t, 32, 4, tokens=["a"]), "one label per token"), (lambda: draw_report(t, 32, 4, title=5), "`title`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(alike=2)), "`alike` must be in [-1, 1]"),
-             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(focused=-1)), "`focused`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(uniform="a")), "`uniform`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(fading=.5)), "`fading`"),
-             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(starved=-1)), "`starved`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(scattered=np.nan)), "`scattered`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(enough=0)), "`enough`"), (lambda: draw_report(t, 32, 4, executor=4), "`executor`")]
+             (lambda: draw_report(t, 32, 4, tokens=["a"]), "one label per token"), (lambda: draw_report(t, 32, 4, title=5), "`title`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_cosine=2)), "`max_cosine` must be in [-1, 1]"),
+             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(min_entropy=-1)), "`min_entropy`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_entropy="a")), "`max_entropy`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_gradient_ratio=.5)), "`max_gradient_ratio`"),
+             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(min_query_gradient=-1)), "`min_query_gradient`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_spread=np.nan)), "`max_spread`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_width_spread=0)), "`max_width_spread`"), (lambda: draw_report(t, 32, 4, executor=4), "`executor`")]
     for call, fragment in cases:
         with pytest.raises((ValueError, TypeError)) as e: call()
         assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)

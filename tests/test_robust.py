@@ -16,20 +16,43 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from conftest import nightly
+from infattn_nb.attention.sampling import sample_outputs
+from infattn_nb.netsor import attention
+from infattn_nb.netsor.score_paths import Paths
+from infattn_nb.nonlinearities import (
+    gelu,
+    gelu_tanh,
+    identity,
+    leaky_relu,
+    relu,
+    silu,
+    softplus,
+    tanh,
+)
+from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower
+from infattn_nb.theory import compose
 from numpy.random import default_rng
 
 import infattn_nb
-from conftest import nightly
-from infattn_nb import Attention, AttentionRegressor, HierarchicalGaussian, Nonlinearity, Program, ScaleMixture, Tokens, attention
-from infattn_nb import Transformer, compose, gelu, gelu_tanh, good_enough, identity
-from infattn_nb import leaky_relu, limit, relu, silu, simulate, simulate_dense, softplus, tanh
+from infattn_nb import (
+    Attention,
+    AttentionRegressor,
+    HierarchicalGaussian,
+    Nonlinearity,
+    Program,
+    ScaleMixture,
+    Tokens,
+    Transformer,
+    limit,
+    limit_error,
+    simulate,
+    simulate_dense,
+)
 from infattn_nb.learning import fitting
 from infattn_nb.learning.estimator import sequences
-from infattn_nb.layer.recipe import sample_outputs
-from infattn_nb.numerics import sampling as factors
+from infattn_nb.numerics import rng as factors
 from infattn_nb.numerics.quadrature import cross_moment
-from infattn_nb.numerics.sampling import lower_times, psd_factor, times_lower
-from infattn_nb.programs.score_paths import Paths
 
 FOUR = Attention(Tokens(4, relu), heads=2)
 rng = default_rng(0)
@@ -56,7 +79,7 @@ def test_tiny_variances(v):
     assert law.std() == pytest.approx(v**.5) and law.pdf(0.) == pytest.approx((2*np.pi*v)**-.5)
     assert law.sf(v**.5) == pytest.approx(.15865525393145707) and law.atom == 0
 
-def test_what_floats_cannot_hold_is_refused():
+def test_what_floats_cannot_hold_is_rejected():
     with pytest.raises(ValueError, match="`variances` must be zero or above"): ScaleMixture([1e-310, 1.])
     with pytest.raises(ValueError, match="`var_v·var_o` must be 0 or at least"): Attention(Tokens(2, identity), var_o=1e-310)
     assert Attention(Tokens(2, identity), var_o=1e-285).law().marginal().pdf(0.) < 1e144
@@ -87,7 +110,7 @@ def bad_sampler(n, g): return np.broadcast_to([[1, .5], [0, 1]], (n, 2, 2))
     (lambda: HierarchicalGaussian(bad_sampler, 2).rvs(2), r"S != Sᵀ"),
     (lambda: Attention(Tokens(3, relu), var_q=400., weights=lambda G: np.where(abs(G) > 9, np.nan, G)).law().rvs(4000, rng=0), r"`weights\(scores\)` must be finite"),
 ])
-def test_refusals_name_what_was_given(call, words):
+def test_errors_name_what_was_given(call, words):
     "The argument's own name, and every kind that is legal."
     with pytest.raises((TypeError, ValueError), match=words): call()
 
@@ -145,7 +168,7 @@ def test_figures_in_the_c_locale(tmp_path):
     assert run.returncode == 0 and b"wall time" in run.stdout, run.stderr
 
 @pytest.mark.parametrize("call", [lambda: infattn_nb.sweep("fig1a", samples=10**20), lambda: infattn_nb.Transformer.uniform(np.eye(2), layers=10**9)])
-def test_numbers_that_never_end_are_refused(call):
+def test_numbers_that_never_end_are_rejected(call):
     with pytest.raises(ValueError, match="`(samples|layers)` must be at most"): call()
 
 @pytest.mark.slow
@@ -212,7 +235,7 @@ def test_a_rough_posterior_is_said_in_the_same_words():
 
 def test_no_bar_without_stderr():
     with ThreadPoolExecutor(1) as pool, patch.object(sys, "stderr", None):
-        from infattn_nb.numerics.sampling import progress_bar
+        from infattn_nb.numerics.rng import progress_bar
         with progress_bar(True, total=3) as bar: pool.submit(bar.update, 1).result(timeout=10)
 
 @pytest.mark.parametrize("φ", [tanh, relu, None], ids=repr)
@@ -256,7 +279,7 @@ def test_series_of_each_function_are_kept(φs, mean):
     with patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64)
     assert len(seen) > 5 and min(c for *_, c in seen) == 0 < max(c for *_, c in seen)
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
-    with patch("infattn_nb.programs.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
+    with patch("infattn_nb.netsor.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
 
 @pytest.mark.power("covariances 1 % off")
@@ -283,15 +306,15 @@ HUGE = Attention(Tokens(3, relu), heads=10**30)
     (lambda: HUGE.law().covariances(2), "`heads` must be fewer than"),
     (lambda: HUGE.law(8).marginal(), "`heads` must be fewer than"),
     (lambda: HUGE.scores(), "`heads` must be fewer than"),
-    (lambda: replace(HUGE, heads=10**11).scores(), "`size` must leave room in memory"),
-    (lambda: simulate_dense(FOUR, 10**7), "`size` must leave room in memory"),
-    (lambda: simulate(*one_product(), 10**15), "`width` must leave room in memory"),
-    (lambda: simulate(*one_product(), 2**70), "`width` must leave room in memory"),
+    (lambda: replace(HUGE, heads=10**11).scores(), "`size` must fit into memory"),
+    (lambda: simulate_dense(FOUR, 10**7), "`size` must fit into memory"),
+    (lambda: simulate(*one_product(), 10**15), "`width` must fit into memory"),
+    (lambda: simulate(*one_product(), 2**70), "`width` must fit into memory"),
     (lambda: simulate(*one_product(), 64, coords=10**30), "`coords` must be at most"),
     (lambda: limit(one_product()[0]).rvs(one_product()[1], coords=10**30), "`coords` must be at most"),
     (lambda: limit(one_product()[0], paths=10**15), "`paths` must be at most"),
 ], ids=lambda x: x if isinstance(x, str) else "")
-def test_what_would_never_end_is_refused(call, words):
+def test_what_would_never_end_is_rejected(call, words):
     with pytest.raises(ValueError, match=words): call()
 
 def one_product():
@@ -306,7 +329,7 @@ def test_huge_numbers_that_need_no_draws():
 
 @pytest.mark.parametrize("options", [dict(cov=1e-310), dict(cov=5e-324), dict(cov=1e-149, var_v=1e-149), dict(cov=1e-200, var_o=1e-200)], ids=str)
 def test_tokens_that_floats_cannot_hold(options):
-    "Their outputs had a standard deviation of 0, or the refusal named an internal argument."
+    "Their outputs had a standard deviation of 0, or the error named an internal argument."
     cov = options.pop("cov")
     with pytest.raises(ValueError, match="`var_v·var_o·cov` must be 0 or at least 1e-290"): Attention(Tokens(2, identity, cov*np.eye(2)), **options).law()
     assert Attention(Tokens(2, identity, 1e-149*np.eye(2)), var_v=1e-140).law().marginal().std() > 0
@@ -326,7 +349,7 @@ def frozen_things():
     "One of each class that is a value."
     p, y = one_product()
     yield from (FOUR, FOUR.tokens, FOUR.law(), FOUR.law(8), FOUR.law().marginal(), FOUR.law().marginal()(1., 2.), HierarchicalGaussian.constant(np.eye(2)))
-    yield from (leaky_relu(.1), compose(tanh, relu), Transformer.uniform(np.eye(3), layers=1, heads=1), good_enough(FOUR, 64, draws=256), p, limit(p))
+    yield from (leaky_relu(.1), compose(tanh, relu), Transformer.uniform(np.eye(3), layers=1, heads=1), limit_error(FOUR, 64, draws=256), p, limit(p))
 
 @pytest.mark.parametrize("thing", [*frozen_things()], ids=lambda x: type(x).__name__)
 def test_copies_are_the_same(thing):

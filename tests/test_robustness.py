@@ -1,11 +1,22 @@
-"""What may be changed in the layer: literal simulation with any weights against the recipe, masks, biases, correlations, narrow heads against closed forms."""
+"""What may be changed in the layer: explicit simulation with any weights against the recipe, masks, biases, correlations, narrow heads against closed forms."""
 import numpy as np
 import pytest
+from infattn_nb.nonlinearities import identity, relu, tanh
 from scipy.stats import ks_2samp
 
-from infattn_nb import Attention, Tokens, cross_mask, distance_bias, equicorrelated
-from infattn_nb import gaussian, identity, positions, rademacher, relu, simulate_dense
-from infattn_nb import simulate_weights, sparse, student, tanh, uniform
+from infattn_nb import Attention, Tokens, simulate_dense
+from infattn_nb.convergence import (
+    cross_mask,
+    distance_bias,
+    equicorrelated,
+    gaussian,
+    positions,
+    rademacher,
+    simulate_weights,
+    sparse,
+    student,
+    uniform,
+)
 
 KINDS = {"gaussian": gaussian, "uniform": uniform, "rademacher": rademacher, "sparse": sparse(.2), "student": student(5)}
 LAYERS = {"A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6), "low rank": (Attention(Tokens(2, identity), heads=3, head_width=2), 6),
@@ -15,7 +26,7 @@ LAYERS = {"A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6), "low 
 @pytest.mark.power("distribution functions .046 apart")
 @pytest.mark.parametrize("name", LAYERS)
 def test_gaussian_entries_give_the_recipe(name):
-    "Outputs and scores of the literal simulation against the collapsed law (two-sample Kolmogorov–Smirnov, p > 1e-9)."
+    "Outputs and scores of the explicit simulation against the collapsed law (two-sample Kolmogorov–Smirnov, p > 1e-9)."
     layer, n = LAYERS[name]
     y, p = simulate_weights(layer, gaussian, n, size=10_000, rng=0, scores=True)
     z, q = layer.law(n).rvs(10_000, rng=1), layer.scores(n, 10_000, rng=1)
@@ -146,8 +157,8 @@ def test_a_width_may_be_a_float():
         np.testing.assert_array_equal(simulate_weights(layer, rademacher, n, size=3, rng=0), simulate_weights(layer, rademacher, 4, size=3, rng=0))
         np.testing.assert_array_equal(simulate_dense(layer, n, 3, rng=0), simulate_dense(layer, 4, 3, rng=0))
 
-def test_gaussian_entries_are_the_oracle():
-    "The literal simulation with Gaussian entries is `simulate_dense`, to the last digits: same draws, same equations."
+def test_gaussian_entries_are_the_reference():
+    "The explicit simulation with Gaussian entries is `simulate_dense`, to the last digits: same draws, same equations."
     layer = Attention(Tokens(3, relu), heads=1, mask="causal")
     y, G = simulate_weights(layer, gaussian, 5, size=100, rng=0, coords=5, scores=True)
     z, F = simulate_dense(layer, 5, 100, rng=0, scores=True)

@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch")
 
 from conftest import least_p
+
 from infattn_nb import Norm, Rotary, Transformer
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
@@ -179,7 +180,7 @@ def test_read_and_verified(name):
     assert not torch.equal(before[o], named[o]) and abs(named[o].std().item()/.3 - 1) < .15
     read(name, module)
 
-WRONG = {"nanoGPT": dict(mask=None), "minGPT": dict(norm="post"), "llama2.c": dict(rotary=None), "torchtitan": dict(rotary=Rotary(100.)), "timm": dict(mask="causal"), "x-transformers": dict(parallel=True)}
+WRONG = {"nanoGPT": dict(mask=None), "minGPT": dict(norm_placement="post"), "llama2.c": dict(rotary=None), "torchtitan": dict(rotary=Rotary(100.)), "timm": dict(mask="causal"), "x-transformers": dict(parallel=True)}
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_wrong_description_is_not_accepted(name):
@@ -209,7 +210,7 @@ def test_draws_follow_the_law(name):
     assert least_p(np.array(theirs), compared(t)) > 1e-6
     assert least_p(np.array(theirs), compared(scaled(t, 2., 1.))) < 1e-6
 
-def test_refused_in_one_sentence():
+def test_rejected_in_one_sentence():
     module = drawn("nanoGPT")
     cases = [(dict(roles=GPT | dict(o="transformer.h.*.attn.c_prj")), "name tensors of the module for 'o'"), (dict(roles=GPT | dict(w="transformer.wte")), "have keys of the letters"), (dict(roles={}), "`roles` must"),
              (dict(roles={k: v for k, v in GPT.items() if k != "o"}), "name each matrix once, got none for o"), (dict(activation=None), "`activation` must be given"), (dict(heads=5), "divide|heads"), (dict(roles=GPT | dict(o="transformer.h.0.*.c_proj")), "."),

@@ -1,4 +1,4 @@
-"""Diagnostics against literal networks and plain loops, rules against numbers by hand, scans against what their cells say of themselves."""
+"""Diagnostics against explicit networks and plain loops, rules against numbers by hand, scans against what their cells say of themselves."""
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,12 +9,41 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from infattn_nb.nonlinearities import relu, silu
 from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
-from infattn_nb import Block, FeedForward, Nonlinearity, Norm, Rotary, Scan, SelfAttention, Transformer, embedding_cov, relu, report, scan, silu, with_rule
-from infattn_nb.initialisation.scan import Measures, Thresholds, attended, depth_ratio, diagnose, excess, kernel_share, measures, score_ratio, spread, typical_norm
-from infattn_nb.initialisation.scan import RULES, scores_of, strength_of
-from infattn_nb.initialisation.scan import repeated, scaled
+from infattn_nb import (
+    Block,
+    FeedForward,
+    Nonlinearity,
+    Norm,
+    Rotary,
+    Scan,
+    SelfAttention,
+    Transformer,
+    embedding_cov,
+    report,
+    scan,
+    with_rule,
+)
+from infattn_nb.initialisation.scan import (
+    RULES,
+    Measures,
+    Thresholds,
+    attended,
+    depth_ratio,
+    diagnose,
+    excess,
+    kernel_share,
+    measures,
+    repeated,
+    scaled,
+    score_ratio,
+    scores_of,
+    spread,
+    strength_of,
+    typical_norm,
+)
 
 WORDS = embedding_cov(range(6), 1., .3)
 SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
@@ -71,10 +100,10 @@ def literal_slopes(K, n, size, rng, small=1e-4):
     return (loss(x + step) - loss(x - step))/(2*small)
 
 @pytest.mark.power("five standard errors of the embeddings' θ: a tenth of it")
-def test_the_embeddings_gradient_is_that_of_literal_networks(seed=0):
+def test_the_embeddings_gradient_is_that_of_explicit_networks(seed=0):
     n, K = 16, .3 + np.diag([.1, .4, 6.])
     X = np.sqrt(n)*np.linalg.cholesky(K) @ np.eye(3, n)
-    block = Block(SelfAttention(1, var_q=4.), None, normaliser=Norm("rms"))
+    block = Block(SelfAttention(1, var_q=4.), None, norm=Norm("rms"))
     t = Transformer(np.cov(X, bias=True), blocks=[block]*2, mean=X.mean(1))
     slopes = literal_slopes(K, n, 6000, np.random.default_rng(seed))
     g = t.gradients(n, 4000, seed + 1, readout=np.eye(3))
@@ -85,7 +114,7 @@ def test_the_embeddings_gradient_is_that_of_literal_networks(seed=0):
     assert far(g.gram[:, 0].trace(axis1=-2, axis2=-1)) > 5 # and tr dX dXᵀ is not what is meant
 
 @pytest.mark.power("five standard errors of the mean cosine and entropy: a tenth of either")
-def test_cosine_and_entropy_are_those_of_literal_networks(seed=0):
+def test_cosine_and_entropy_are_those_of_explicit_networks(seed=0):
     n, H, size = 24, 3, 3000
     rng = np.random.default_rng(seed)
     x = np.broadcast_to(np.sqrt(n)*np.eye(4, n), (size, 4, n))
@@ -138,7 +167,7 @@ CAUSAL = Transformer.uniform(np.eye(5), layers=16, heads=4, ff=4, activation=rel
 
 def test_gpt2_by_hand():
     block, a, f = first(with_rule(SIXTEEN, "GPT-2"))
-    assert (a.var_o, f.var_2, a.var_q, a.var_v, f.var_1, block.norm, block.branch_scale) == (1/32, 1/32, 2., 1., 1., "pre", 1.)
+    assert (a.var_o, f.var_2, a.var_q, a.var_v, f.var_1, block.norm_placement, block.branch_scale) == (1/32, 1/32, 2., 1., 1., "pre", 1.)
     alone = Transformer.uniform(np.eye(3), layers=16, heads=4, ff=0)
     assert with_rule(alone, "GPT-2").blocks[3].attention.var_o == 1/16 # one sum in a block
 
@@ -146,7 +175,7 @@ def test_tfixup_by_hand():
     for t, gain in ((SIXTEEN, .67/2), (CAUSAL, 12**-.5)):
         ruled = with_rule(t, "T-Fixup")
         block, a, f = first(ruled)
-        assert (block.norm, ruled.last_norm, ruled.first_norm) == (None, None, None)
+        assert (block.norm_placement, ruled.last_norm, ruled.first_norm) == (None, None, None)
         np.testing.assert_allclose([a.var_q, a.var_k, a.var_v, a.var_o], [1, 1, gain**2, gain**2])
         np.testing.assert_allclose([f.var_1, f.var_2], [.4*gain**2, 1.6*gain**2])
         np.testing.assert_allclose(ruled.cov, np.eye(5)/12)
@@ -155,7 +184,7 @@ def test_deepnorm_by_hand():
     ruled = with_rule(replace(SIXTEEN, cov=9*np.eye(5)), "DeepNorm")
     block, a, f = first(ruled)
     np.testing.assert_allclose(ruled.cov, np.eye(5))
-    assert (block.norm, block.branch_scale, ruled.last_norm) == ("post", 1., None)
+    assert (block.norm_placement, block.branch_scale, ruled.last_norm) == ("post", 1., None)
     np.testing.assert_allclose(block.skip_scale, 2.378414230005442)
     β2 = .08838834764831845 # (8·16)^(−1/2)
     np.testing.assert_allclose([a.var_q, a.var_k, a.var_v, a.var_o, f.var_1, f.var_2], [1, 1, β2, β2, .4*β2, 1.6*β2])
@@ -201,7 +230,7 @@ def test_strength_and_scores_by_hand():
     assert np.isnan(scores_of(Transformer(np.eye(3), blocks=[Block(None)]*2)))
     assert strength_of(Transformer.uniform(np.eye(3), heads=1, var_o=0.)) == 0
 
-LLAMA = Transformer(WORDS, blocks=[Block(SelfAttention(4, groups=2, head_width=8, rotary=Rotary(), mask="causal"), FeedForward(2., silu, gated=True), normaliser=Norm("rms"))]*4, final_norm=True, first_norm=Norm(), width=32)
+LLAMA = Transformer(WORDS, blocks=[Block(SelfAttention(4, groups=2, head_width=8, rotary=Rotary(), mask="causal"), FeedForward(2., silu, gated=True), norm=Norm("rms"))]*4, final_norm=True, first_norm=Norm(), width=32)
 PARALLEL = Transformer(WORDS, blocks=[Block(SelfAttention(2, qk_norm=Norm()), FeedForward(), parallel=True), Block(None, FeedForward())]*2, mean=.3)
 
 @pytest.mark.parametrize("rule", RULES)
@@ -227,7 +256,7 @@ def test_each_number_alone_can_fail_a_network(name, worse):
     assert powers[name] > 0 and all(x < 0 for k, x in powers.items() if k != name)
 
 def test_powers_by_hand():
-    powers = excess(Measures(.99, .025, 100., 1., .05, 1.), Thresholds(idle=.1))
+    powers = excess(Measures(.99, .025, 100., 1., .05, 1.), Thresholds(min_block_share=.1))
     np.testing.assert_allclose(list(powers.values()), [1, 1, 1, -1, -1, -1], atol=1e-9)
     assert excess(Measures(1., 0., np.inf, np.inf, np.inf, 0.)) == dict.fromkeys(Measures._fields, np.inf)
 
@@ -287,9 +316,9 @@ def test_what_grows_with_what(small):
     assert flat.sort_values("residual").groupby("layers")["cosine"].apply(lambda x: x.is_monotonic_increasing).all()
 
 def test_stricter_thresholds_never_help(small):
-    strict = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(alike=.5, focused=.5, fading=3., starved=1/3, scattered=.1, idle=.9))
+    strict = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(max_cosine=.5, min_entropy=.5, max_gradient_ratio=3., min_query_gradient=1/3, max_spread=.1, min_block_share=.9))
     assert (strict.table["score"] > small.table["score"]).all()
-    lax = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(fading=None, starved=None))
+    lax = scan(SMALL, **GRID, size=6, rng=3, thresholds=Thresholds(max_gradient_ratio=None, min_query_gradient=None))
     assert (lax.table["score"] <= small.table["score"]).all() and not set(lax.table["worst"]) & {"depth", "values"}
 
 def test_finite_width_spreads_more():
@@ -314,7 +343,7 @@ def test_networks_in_which_a_question_makes_no_sense():
     assert np.isnan(one.table["cosine"]).all() and np.isfinite(one.table["score"]).all()
 
 def test_exploding_networks_fail_in_peace():
-    t = Transformer.uniform(np.eye(3), layers=96, heads=2, norm=None)
+    t = Transformer.uniform(np.eye(3), layers=96, heads=2, norm_placement=None)
     found = scan(t, residual=[1e3, 1e-3], scores=[1], rules=(), size=3, rng=0).table
     assert found["worst"][0] == "overflow" and found["score"][0] == np.inf and np.isnan(found["cosine"][0])
     assert found["worst"][1] != "overflow" and np.isfinite(found["score"][1])
@@ -382,26 +411,26 @@ def test_stored_table_of_lengths_is_computed_again(kind):
         twins = stored.query(f"network == '{kind}' and tokens == 64 and layers == 12 and (rule == 'DeepScaleLM' or (rule == '' and residual == 1))")
         assert np.allclose(ours[names].astype(float), twins[names].astype(float), rtol=1e-4, atol=1e-5) == same
 
-# What is refused
+# What is rejected
 
 ZERO, NULL = Transformer.uniform(np.zeros((2, 2)), layers=2, heads=2), Transformer.uniform(np.eye(2), layers=2, heads=1, activation=Nonlinearity(lambda x: 0*x, name="null"))
 
-def refused(call, fragment):
+def rejected(call, fragment):
     with pytest.raises((ValueError, TypeError)) as e: call()
     assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)
 
 @pytest.mark.parametrize("call, fragment", [(partial(scan, ZERO, size=2), "`transformer` must have embeddings"), (partial(report, ZERO, 64, 8), "`transformer` must have embeddings"), *((partial(with_rule, ZERO, rule), "`transformer` must have embeddings") for rule in RULES),
                                             (partial(with_rule, NULL, "DeepScaleLM"), "`activation` must not be zero"), (partial(scan, NULL, size=2), "`activation` must not be zero")])
-def test_dead_networks_are_refused(call, fragment): refused(call, fragment)
+def test_dead_networks_are_rejected(call, fragment): rejected(call, fragment)
 
-def test_a_row_out_of_range_is_no_output(small): refused(partial(small.network, 99), "`cell` must be a row of the table, 0…27")
+def test_a_row_out_of_range_is_no_output(small): rejected(partial(small.network, 99), "`cell` must be a row of the table, 0…27")
 
 def test_the_cell_of_a_table_of_one_row(small):
     for L in (3, 9):
         best = small.best.query(f"layers == {L}")
         assert repr(small.network(best)) == repr(small.network(best.iloc[0])) == repr(small.network(int(best.index[0])))
-    refused(partial(small.network, small.best), "`cell` must be one row of the table")
-    refused(partial(small.network, small.table["score"]), "`cell` must be one row of the table")
+    rejected(partial(small.network, small.best), "`cell` must be one row of the table")
+    rejected(partial(small.network, small.table["score"]), "`cell` must be one row of the table")
 
 @pytest.mark.parametrize("change", [lambda t: t.sort_values("score"), lambda t: t.sample(frac=1, random_state=0), lambda t: t[t["rule"] != "GPT-2"]], ids=["sorted", "shuffled", "filtered"])
 def test_the_advised_row_is_the_one_that_is_meant(change):
@@ -419,10 +448,10 @@ def test_what_is_named_twice_is_run_once():
 def test_tables_that_are_no_scan(small):
     table = small.table
     for given, fragment in [(None, "`table` must be a DataFrame"), (table[table["rule"] != ""], "`table` must hold cells"), (table.drop(columns="score"), "`table` must have a column 'score'")]:
-        refused(partial(Scan, given), fragment)
-    refused(partial(Scan, table, 3), "`transformer` must be a Transformer")
-    for ax in (3, [3, 4]): refused(partial(small.plot, ax), "`ax` must be")
-    refused(Scan(pd.concat([table, table])).plot, "`table` must hold each cell of the grid once")
+        rejected(partial(Scan, given), fragment)
+    rejected(partial(Scan, table, 3), "`transformer` must be a Transformer")
+    for ax in (3, [3, 4]): rejected(partial(small.plot, ax), "`ax` must be")
+    rejected(Scan(pd.concat([table, table])).plot, "`table` must hold each cell of the grid once")
 
 @pytest.mark.parametrize("width", (16, np.inf))
 @pytest.mark.parametrize("axes", [dict(residual=[1, 1e155]), dict(residual=[1, 1e308]), dict(embeddings=[1, 1e155]), dict(embeddings=[1, 1e80]), dict(embeddings=[1, 1e-200])], ids=str)
@@ -437,12 +466,12 @@ def test_scores_that_floating_point_does_not_hold():
 
 def test_a_cell_that_cannot_be_made():
     found = scan(SMALL, residual=[1], scores=[1], embeddings=[1, 1e80], rules=(), size=2, rng=0)
-    refused(partial(found.network, 1), "`cell` must be a network")
+    rejected(partial(found.network, 1), "`cell` must be a network")
 
-@pytest.mark.parametrize("options, fragment", [(dict(focused=.99, uniform=.1), "`focused` must be at most uniform = 0.1"), (dict(focused=.96), "`focused` must be at most uniform"), (dict(uniform=.2), "`focused` must be at most uniform")])
+@pytest.mark.parametrize("options, fragment", [(dict(min_entropy=.99, max_entropy=.1), "`min_entropy` must be at most max_entropy = 0.1"), (dict(min_entropy=.96), "`min_entropy` must be at most max_entropy"), (dict(max_entropy=.2), "`min_entropy` must be at most max_entropy")])
 def test_thresholds_that_contradict_each_other(options, fragment):
-    refused(partial(Thresholds, **options), fragment)
-    assert Thresholds(focused=.99, uniform=None).focused == .99 and Thresholds(focused=.5, uniform=.5).uniform == .5
+    rejected(partial(Thresholds, **options), fragment)
+    assert Thresholds(min_entropy=.99, max_entropy=None).min_entropy == .99 and Thresholds(min_entropy=.5, max_entropy=.5).max_entropy == .5
 
 @pytest.mark.parametrize("f", (scan, report))
-def test_progress_is_a_truth_value(f): refused(partial(f, SMALL, progress=3), "`progress` must be True or False")
+def test_progress_is_a_truth_value(f): rejected(partial(f, SMALL, progress=3), "`progress` must be True or False")

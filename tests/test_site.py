@@ -9,11 +9,10 @@ from collections import Counter, defaultdict
 from functools import lru_cache
 from pathlib import Path
 
+import api_pages
 import pypandoc
 import pytest
 import yaml
-
-import api_pages
 
 from infattn_nb._modidx import d as modidx
 

@@ -84,7 +84,7 @@ RESULTS = {"Chain", "Gradients", "ProgramGradients", "Training", "Report", "Scan
 
 @pytest.mark.parametrize("name", sorted(set(CALLS) - BY_HAND - RESULTS))
 def test_options_have_names(name):
-    "After the third argument only keywords, but for programs, scipy's verbs and pairs that belong together."
+    "After the third argument only keywords, but for programs, scipy's methods and pairs that belong together."
     places = [p for p in parameters(CALLS[name]) if p.kind is p.POSITIONAL_OR_KEYWORD]
     optional = [p.name for p in places[3:] if p.default is not p.empty]
     assert len([p for p in optional if p not in ("rng", "size")]) == 0, optional

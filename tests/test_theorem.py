@@ -3,18 +3,36 @@ import re
 
 import numpy as np
 import pytest
+from infattn_nb.netsor import attention, conv1d, lstm
+from infattn_nb.netsor.nodes import Score
+from infattn_nb.nonlinearities import (
+    absolute,
+    clip,
+    cos,
+    erf,
+    quadratic,
+    relu,
+    softmax,
+    tanh,
+    times,
+)
+from infattn_nb.theory import (
+    averaged_constant,
+    averages,
+    break_pseudo_lipschitz,
+    compose,
+    conditional_average,
+    curves,
+    gaussian_mean,
+    split,
+)
+from infattn_nb.theory.proof import _conditional_variances, _parts_of_block
 from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import Attention, Program, Tokens, absolute, attention
-from infattn_nb import averaged_constant, averages, break_pseudo_lipschitz, clip
-from infattn_nb import compose, conditional_average, conv1d, cos, curves, erf
-from infattn_nb import gaussian_mean, limit, lstm, quadratic, relu, simulate, softmax
-from infattn_nb import split, tanh, times
-from infattn_nb.programs.nodes import Score
-from infattn_nb.theorem.proof import _conditional_variances, _parts_of_block
+from infattn_nb import Attention, Program, Tokens, limit, simulate
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.programs.nodes.AssumptionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 Σ = np.array([[1., .5], [.5, 4.]])
 F, DF = lambda x: np.sin(3*x), lambda x: 3*np.cos(3*x)
 LAYER = Attention(Tokens(3, clip(100.)), heads=1, var_q=4.)
@@ -91,15 +109,15 @@ def test_asking_leaves_the_program_alone():
     assert repr(p) == before
 
 @pytest.mark.power("distribution functions .033 apart; p < 1e-9 for width 9 instead of 3")
-def test_averages_are_those_of_literal_networks():
+def test_averages_are_those_of_explicit_networks():
     "At width 3, against networks whose matrices are drawn."
     p, h = one_layer()
     scores = [s for s in p.nodes if isinstance(s, Score)]
     y, q = simulate(p, h, 3, size=20_000, rng=0, coords=3, scores=scores, dense=True)
-    literal, (x, r) = np.tanh(y[:, 0]*y[:, 1]).mean(-1), averages(p, lambda u, v: np.tanh(u*v), h, 3, size=20_000, rng=1)
-    assert ks_2samp(literal, x).pvalue > 1e-9
-    assert ks_2samp(literal*q[:, 1], x*r[:, 1]).pvalue > 1e-9 # together with their scores
-    assert ks_2samp(literal, averages(p, lambda u, v: np.tanh(u*v), h, 9, size=20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
+    explicit, (x, r) = np.tanh(y[:, 0]*y[:, 1]).mean(-1), averages(p, lambda u, v: np.tanh(u*v), h, 3, size=20_000, rng=1)
+    assert ks_2samp(explicit, x).pvalue > 1e-9
+    assert ks_2samp(explicit*q[:, 1], x*r[:, 1]).pvalue > 1e-9 # together with their scores
+    assert ks_2samp(explicit, averages(p, lambda u, v: np.tanh(u*v), h, 9, size=20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
 
 @pytest.mark.power("a pair's mean .04 off, where independence is wrong by more")
 def test_coordinates_share_their_scores():
@@ -232,7 +250,7 @@ def test_lemma_17(f):
         C = averaged_constant(f.order, f.constant, p**(f.order - 1))
         assert break_pseudo_lipschitz(lambda g: f(g, p + 0*g), f.order, C, size=20_000, rng=0)[0] <= 1
 
-def test_lemma_17_has_no_room_to_spare():
+def test_lemma_17_has_tight():
     "|gp| at p = 30 has slope 30, the constant is 30.5; two thirds of it would not do."
     C = averaged_constant(2, .5, 30.)
     assert C == 30.5 and break_pseudo_lipschitz(lambda g: np.abs(30*g), 2, C*2/3, size=20_000, rng=0)[0] > 1

@@ -14,8 +14,10 @@ from scipy.stats import ks_2samp
 torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch transformers")
 
 from conftest import nightly
-from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov, gelu, gelu_tanh, relu
-from infattn_nb.readers.modules import read_module
+from infattn_nb.huggingface.modules import read_module
+from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
+
+from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
 torch.set_num_threads(1)
@@ -25,7 +27,7 @@ def shape(t):
     "What the blocks of a uniform network have in common."
     assert len(set(map(repr, t.blocks))) == 1
     block = t.blocks[0]
-    return block.attention.heads, block.norm, block.normaliser, block.feedforward.activation, block.feedforward.units, len(t.blocks), t.final_norm, block.attention.mask
+    return block.attention.heads, block.norm_placement, block.norm, block.feedforward.activation, block.feedforward.units, len(t.blocks), t.final_norm, block.attention.mask
 
 def variance(t, name):
     "Of a matrix of the first block."
@@ -113,12 +115,12 @@ def test_encoder_layers(case):
     norm, act, causal, init, n, H, L = case
     X = embeddings(n)
     options = DEFAULT | dict(var_b1=1/3/n, var_b2=1/3/(4*n)) if init == "default" else {}
-    t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), L, heads=H, norm=norm, activation=dict(gelu=gelu, relu=relu)[act], mask="causal" if causal else None, embeddings=X, **options)
+    t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), L, heads=H, norm_placement=norm, activation=dict(gelu=gelu, relu=relu)[act], mask="causal" if causal else None, embeddings=X, **options)
     assert agree(real(*case[4:], *case[:4]), ours(t, n, 10_000)) < .09
 
 @pytest.mark.power("distribution functions .2 apart: the limit is not mistaken for width 64")
 def test_width_is_seen():
-    "The same comparison refuses the limit: the power is real."
+    "The same comparison rejects the limit: the power is real."
     norm, act, causal, init, n, H, L = CASES[0]
     X = embeddings(n)
     t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), L, heads=H, embeddings=X)
@@ -149,11 +151,11 @@ def test_norms_and_masks_of_torch(name, norm):
     assert agree(theirs, ours(t, None, 6000)) < .13
     def other(b):
         a = b.attention
-        return replace(b, normaliser=Norm("layer", b.normaliser.eps), attention=replace(a, mask=None if a.mask is None else ~a.mask | np.eye(S, dtype=bool), bias=None if a.bias is None else -a.bias))
+        return replace(b, norm=Norm("layer", b.norm.eps), attention=replace(a, mask=None if a.mask is None else ~a.mask | np.eye(S, dtype=bool), bias=None if a.bias is None else -a.bias))
     with pytest.raises(AssertionError): agree(theirs, ours(replace(t, blocks=[other(b) for b in t.blocks]), None, 6000))
 
 def test_masks_are_told_apart():
-    "Torch's mask in place of ours is refused; both together allow what both allow; a head of its own mask is refused."
+    "Torch's mask in place of ours is rejected; both together allow what both allow; a head of its own mask is rejected."
     layer, X = torch.nn.TransformerEncoderLayer(16, 2, 32), np.random.default_rng(0).standard_normal((S, 16))
     with pytest.raises(TypeError, match="pass torch's masks as attn_mask="): Transformer.from_torch(layer, X, mask=HALF)
     both = Transformer.from_torch(layer, X, attn_mask=HALF, mask="causal").blocks[0].attention.mask
@@ -161,15 +163,15 @@ def test_masks_are_told_apart():
     with pytest.raises(ValueError, match="`attn_mask` must have shape"): Transformer.from_torch(layer, X, attn_mask=HALF[None].expand(2, S, S))
     with pytest.raises(ValueError, match="NaN"): Transformer.from_torch(layer, X, attn_mask=SHIFT*torch.nan)
 
-def test_masks_are_refused_before_a_module_is_read(monkeypatch):
+def test_masks_are_rejected_before_a_module_is_read(monkeypatch):
     "Reading a large one takes seconds."
-    monkeypatch.setattr("infattn_nb.readers.modules.reading_of", lambda *args: pytest.fail("it was read"))
+    monkeypatch.setattr("infattn_nb.huggingface.modules.reading_of", lambda *args: pytest.fail("it was read"))
     for masks in (dict(attn_mask=torch.ones(5, 5, dtype=torch.uint8)), dict(attn_mask=torch.zeros(4, 5)), dict(mask="casual")):
         with pytest.raises((TypeError, ValueError), match="mask"): Transformer.from_torch(torch.nn.Identity(), torch.randn(5, 8), **masks)
 
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int64))
-def test_masks_of_integers_are_refused(dtype):
-    "As torch refuses them; as numbers they would be added to the scores, without causality."
+def test_masks_of_integers_are_rejected(dtype):
+    "As torch rejects them; as numbers they would be added to the scores, without causality."
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32).eval()
     mask = torch.triu(torch.ones(S, S), 1).to(dtype)
     with pytest.raises(TypeError, match="`attn_mask` must be boolean or hold floats"): Transformer.from_torch(layer, torch.randn(S, 16), attn_mask=mask)
@@ -233,7 +235,7 @@ def test_read_encoder_layer(norm):
     assert y.gram.shape == (2, 2, S, S) and abs(y.gram[0, 0] - t.embeddings @ t.embeddings.T/n).max() < 1e-9
     layer.norm1, layer.norm2 = torch.nn.RMSNorm(n), torch.nn.RMSNorm(n, eps=None)
     t = Transformer.from_torch(layer, X)
-    assert t.blocks[0].normaliser == Norm("rms", np.finfo("float32").eps)
+    assert t.blocks[0].norm == Norm("rms", np.finfo("float32").eps)
     two = Transformer.from_torch(layer, [X, X[:2]], mask="causal")
     np.testing.assert_array_equal(two.texts, [0, 0, 0, 0, 1, 1])
 
@@ -257,7 +259,7 @@ def test_dropout_is_noticed():
         warnings.simplefilter("error")
         Transformer.from_torch(layer.eval(), X)
 
-def test_refused_modules():
+def test_rejected_modules():
     "One sentence for whatever a chain cannot follow."
     make = lambda **k: torch.nn.TransformerEncoderLayer(16, 2, 32, **k)
     def changed(f):
@@ -379,7 +381,7 @@ def test_what_transformers_has_beyond():
         assert len(str(e.value).splitlines()) == 1
 
 def test_what_a_new_release_may_add():
-    "A number of which nothing is known is named in a warning and left out; one whose name says that it acts is refused."
+    "A number of which nothing is known is named in a warning and left out; one whose name says that it acts is rejected."
     transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
     model = transformers.LlamaModel(transformers.LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16, vocab_size=8)).eval()
     plain = read_module(model)

@@ -1,4 +1,4 @@
-"""Gradient descent on the layer: against literal weights and torch, step for step and in law; the limits of width and heads; Langevin dynamics against Bayes; one sentence for bad input."""
+"""Gradient descent on the layer: against explicit weights and torch, step for step and in law; the limits of width and heads; Langevin dynamics against Bayes; one sentence for bad input."""
 import pickle
 import sys
 import warnings
@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import nightly
 from numpy.random import SeedSequence, default_rng
 from scipy.stats import ks_2samp, linregress
 
-from conftest import nightly
 from infattn_nb import AttentionDescent, AttentionRegressor, embed_features
-from infattn_nb.learning.trained import batch_at, trained
-from infattn_nb.learning.estimator import NotFittedError
 from infattn_nb.learning.descent_step import dynamics, factor_step, product_noise
+from infattn_nb.learning.estimator import NotFittedError
+from infattn_nb.learning.trained import batch_at, trained
 
 DATA = Path(__file__).parent/"data"
 
@@ -25,14 +25,14 @@ def data(P=6, s=4, d=3, D=None, seed=0):
     rng = default_rng(seed)
     return rng.standard_normal((P, s, d)), rng.standard_normal(P if D is None else (P, D))
 
-# --- the oracle: weights, and backpropagation by hand
+# --- the reference: weights, and backpropagation by hand
 
 def draw_weights(rng, N, H, d, m, D):
     return [rng.standard_normal(shape) for shape in [(N, H, d, m)]*3 + [(N, H, m, D)]]
 
 def softmax(G): return (E := np.exp(G - G.max(-1, keepdims=True)))/E.sum(-1, keepdims=True)
 
-def literal(X, weights, c, mask=None, var_qk=1., var_vo=1.):
+def explicit(X, weights, c, mask=None, var_qk=1., var_vo=1.):
     "Values (N, P, D) of the layer with these weights, and all that is met on the way."
     WQ, WK, WV, WO = weights
     H, m = WQ.shape[1], WQ.shape[3]
@@ -46,7 +46,7 @@ def literal_gradients(X, weights, c, χ, mask=None, var_qk=1., var_vo=1.):
     "Backpropagation through every matrix, term by term."
     WQ, WK, WV, WO = weights
     H, m = WQ.shape[1], WQ.shape[3]
-    _, (Q, K, V, A, _) = literal(X, weights, c, mask, var_qk, var_vo)
+    _, (Q, K, V, A, _) = explicit(X, weights, c, mask, var_qk, var_vo)
     dY = np.sqrt(var_vo/(H*m))*np.einsum("i,npd->npid", c, χ)
     dWO = np.einsum("nhpim,npid->nhmd", A @ V, dY)
     dO = np.einsum("npid,nhmd->nhpim", dY, WO)
@@ -65,32 +65,32 @@ def literal_descent(X, Y, weights, c, steps, rate, loss="squared", momentum=0., 
     losses = []
     for t in range(steps):
         k = np.arange(len(X)) if batches is None else batches(t)
-        f, _ = literal(X[k], weights, c, **options)
+        f, _ = explicit(X[k], weights, c, **options)
         losses.append(len(X)/len(k)*value(f, Y[k]))
         slopes = literal_gradients(X[k], weights, c, len(X)/len(k)*gradient(f, Y[k]), **options)
         for w, v, g in zip(weights, velocity, slopes):
             v *= momentum
             v -= rate*(g + weight_decay*w)
             w += v
-    f, _ = literal(X, weights, c, **options)
+    f, _ = explicit(X, weights, c, **options)
     return f, np.array([*losses, value(f, Y)]).T, weights
 
-def test_the_oracle_by_differences():
+def test_the_reference_by_differences():
     X, Y = data(D=2)
     rng = default_rng(1)
     weights, c, mask = draw_weights(rng, 2, 2, 3, 5, 2), np.array([.1, .2, 0., .7]), np.tri(4, dtype=bool)
     options = dict(mask=mask, var_qk=.6, var_vo=1.7)
     for loss, (value, gradient) in LOSSES.items():
         y = np.abs(Y) > .5 if loss == "logistic" else np.eye(2)[[0, 1]*3] if loss == "softmax" else Y
-        f, _ = literal(X, weights, c, **options)
+        f, _ = explicit(X, weights, c, **options)
         slopes = literal_gradients(X, weights, c, gradient(f, y), **options)
         for k, w in enumerate(weights):
             dw = rng.standard_normal(w.shape)
-            up, down = (value(literal(X, [*weights[:k], w + h*dw, *weights[k+1:]], c, **options)[0], y) for h in (1e-5, -1e-5))
+            up, down = (value(explicit(X, [*weights[:k], w + h*dw, *weights[k+1:]], c, **options)[0], y) for h in (1e-5, -1e-5))
             np.testing.assert_allclose((up - down)/2e-5, (slopes[k]*dw).sum((1, 2, 3)), rtol=1e-6, atol=1e-7)
 
-HOW = {"plain": {}, "momentum": dict(momentum=.8), "decay": dict(weight_decay=.3), "batches": dict(batch=4),
-       "all": dict(momentum=.6, weight_decay=.1, batch=4)}
+HOW = {"plain": {}, "momentum": dict(momentum=.8), "decay": dict(weight_decay=.3), "batches": dict(batch_size=4),
+       "all": dict(momentum=.6, weight_decay=.1, batch_size=4)}
 
 def problem(loss, D=None):
     X, y = data(P=10, D=D)
@@ -105,20 +105,20 @@ def test_step_for_step(m, loss, how):
     "From the same weights, 100 steps: equal to 1e-9. Wide heads keep 2d = 6 columns of 7 or 24."
     X, y, Y = problem(loss)
     weights = draw_weights(default_rng(m), 3, 2, 3, m, Y.shape[1])
-    model = AttentionDescent(2, .7, 1.3, width=m, readout="mean", mask="causal", loss=loss, start=weights, steps=100, rate=.01, tol=0., random_state=5, **HOW[how]).fit(X, y)
+    model = AttentionDescent(2, .7, 1.3, head_width=m, readout="mean", mask="causal", loss=loss, init=weights, max_iter=100, learning_rate=.01, tol=0., random_state=5, **HOW[how]).fit(X, y)
     seed = SeedSequence(5).spawn(4)[1]
     options = dict(HOW[how])
     if batch := options.pop("batch", None): options["batches"] = lambda t: batch_at(10, batch, t, seed)
     f, losses, end = literal_descent(X, Y, weights, np.full(4, .25), 100, .01, loss, mask=np.tri(4, dtype=bool), var_qk=.7, var_vo=1.3, **options)
     ours = model.values(X)
-    moved = np.abs(f - literal(X, weights, np.full(4, .25), np.tri(4, dtype=bool), .7, 1.3)[0]).max()
+    moved = np.abs(f - explicit(X, weights, np.full(4, .25), np.tri(4, dtype=bool), .7, 1.3)[0]).max()
     assert moved > .1
     np.testing.assert_allclose(ours[..., None] if ours.ndim == 2 else ours, f, atol=1e-9)
     np.testing.assert_allclose(model.loss_[:, -1], losses[:, -1], atol=1e-8)
     between = np.arange(101) % 50 > 0 # the others are of all sequences, also with batches
     np.testing.assert_allclose(model.loss_[:, between], losses[:, between], atol=1e-8)
     fresh = default_rng(9).standard_normal((5, 4, 3)) # sequences that were not in the training
-    f, (*_, G) = literal(fresh, end, np.full(4, .25), np.tri(4, dtype=bool), .7, 1.3)
+    f, (*_, G) = explicit(fresh, end, np.full(4, .25), np.tri(4, dtype=bool), .7, 1.3)
     ours = model.values(fresh)
     np.testing.assert_allclose(ours[..., None] if ours.ndim == 2 else ours, f, atol=1e-9)
     np.testing.assert_allclose(model.scores(fresh), G, atol=1e-8)
@@ -130,23 +130,23 @@ def least_p(pairs): return min(ks_2samp(a, b).pvalue for a, b in pairs)
 @pytest.mark.power("distribution functions .07 apart")
 @pytest.mark.parametrize("m", nightly([1, 3, 7, 24], 7, 24))
 def test_in_law(m):
-    "2,000 networks from our starts and from literal ones: values, scores, losses before and after 30 steps."
+    "2,000 networks from our starts and from explicit ones: values, scores, losses before and after 30 steps."
     X, y = data(P=4, d=2)
-    how = dict(var_qk=.7, var_vo=1.3, width=m, rate=.02, steps=30, tol=0., networks=2_000)
+    how = dict(var_qk=.7, var_vo=1.3, head_width=m, learning_rate=.02, max_iter=30, tol=0., n_networks=2_000)
     model = AttentionDescent(2, **how, random_state=1).fit(X, y)
     weights = draw_weights(default_rng(2), 2_000, 2, 2, m, 1)
     c = np.eye(4)[3]
     f, losses, end = literal_descent(X, y[:, None], weights, c, 30, .02, var_qk=.7, var_vo=1.3)
-    f0, (*_, G0) = literal(X, weights, c, None, .7, 1.3)
-    G = literal(X, end, c, None, .7, 1.3)[1][-1]
+    f0, (*_, G0) = explicit(X, weights, c, None, .7, 1.3)
+    G = explicit(X, end, c, None, .7, 1.3)[1][-1]
     pairs = [(model.loss_[:, t], losses[:, t]) for t in (0, 5, 30)]
     pairs += [(model.values(X)[:, p], f[:, p, 0]) for p in range(4)] + [(model.values(X, "start")[:, 0], f0[:, 0, 0])]
     pairs += [(model.scores(X, when)[:, 0, 0, j], g[:, 0, 0, 3, j]) for when, g in (("start", G0), ("end", G)) for j in range(4)]
     assert least_p(pairs) > 1e-6
-    wrong = AttentionDescent(2, **how | dict(rate=.01), random_state=1).fit(X, y) # half the rate
+    wrong = AttentionDescent(2, **how | dict(learning_rate=.01), random_state=1).fit(X, y) # half the rate
     assert least_p([(wrong.loss_[:, t], losses[:, t]) for t in (5, 30)]) < 1e-6
     if m == 1: # another width is another law
-        wide = AttentionDescent(2, **how | dict(width=np.inf), random_state=1).fit(X, y)
+        wide = AttentionDescent(2, **how | dict(head_width=np.inf), random_state=1).fit(X, y)
         assert least_p([(wide.scores(X)[:, 0, 0, j], G[:, 0, 0, 3, j]) for j in range(4)]) < 1e-6
 
 # --- m → ∞
@@ -169,20 +169,20 @@ def distances(widths, **options):
     X, y = data(P=5, s=4, d=2)
     rng = default_rng(3)
     B, ζ = rng.standard_normal((64, 1, 2, 2)), rng.standard_normal((64, 1, 2, 1))
-    how = dict(var_qk=.5, rate=.02, steps=40, tol=0., random_state=0) | options
-    wide = AttentionDescent(start=(B, ζ), **how).fit(X, y)
+    how = dict(var_qk=.5, learning_rate=.02, max_iter=40, tol=0., random_state=0) | options
+    wide = AttentionDescent(init=(B, ζ), **how).fit(X, y)
     def apart(model):
         scores, values = model.scores(X) - wide.scores(X), model.values(X) - wide.values(X)
         return [np.median(np.abs(scores).max((1, 2, 3))), np.median(np.abs(values).max(1))]
     rows = []
     for m in widths:
-        model = AttentionDescent(start=meeting(rng, B, ζ, m), width=m, **how).fit(X, y)
+        model = AttentionDescent(init=meeting(rng, B, ζ, m), head_width=m, **how).fit(X, y)
         np.testing.assert_allclose(model.scores(X, "start"), wide.scores(X, "start"), atol=1e-8)
         rows.append(apart(model))
-    half = AttentionDescent(start=(B, ζ), **how | dict(rate=how["rate"]/2)).fit(X, y)
+    half = AttentionDescent(init=(B, ζ), **how | dict(learning_rate=how["rate"]/2)).fit(X, y)
     return np.array(rows), apart(half)
 
-OPTIONS = {"plain": {}, "momentum": dict(momentum=.5, rate=.01), "decay": dict(weight_decay=.2, momentum=.3, rate=.01), "lazy": dict(lazy=True, rate=.001, steps=200), "batches": dict(batch=3, rate=.01)}
+OPTIONS = {"plain": {}, "momentum": dict(momentum=.5, learning_rate=.01), "decay": dict(weight_decay=.2, momentum=.3, learning_rate=.01), "lazy": dict(linearized=True, learning_rate=.001, max_iter=200), "batches": dict(batch_size=3, learning_rate=.01)}
 
 @pytest.mark.power("a factor 2 in the rate of the limit")
 @pytest.mark.parametrize("name", OPTIONS)
@@ -253,15 +253,15 @@ def test_many_heads_are_lazy():
         logs = [np.log(x.mean())/2 for x in squares]
         errors = [x.std()/x.mean()/np.sqrt(len(x))/2 for x in squares]
         return weights @ logs, np.sqrt(weights**2 @ np.square(errors))
-    def trained(H, **options): return AttentionDescent(H, **dict(rate=.001, steps=300, tol=0., networks=networks[H], random_state=H) | options).fit(X, y)
+    def trained(H, **options): return AttentionDescent(H, **dict(learning_rate=.001, max_iter=300, tol=0., n_networks=networks[H], random_state=H) | options).fit(X, y)
     def motion(model): return ((model.scores(X) - model.scores(X, "start"))**2).mean((1, 2, 3))
-    full, lazy = ([trained(H, lazy=lazy) for H in networks] for lazy in (False, True))
+    full, lazy = ([trained(H, linearized=lazy) for H in networks] for lazy in (False, True))
     np.testing.assert_array_equal(full[0].values(X, "start"), lazy[0].values(X, "start"))
     moved, error = slope([motion(model) for model in full])
     assert abs(moved + .5) < .1 + 6*error
     apart, error = slope([((a.values(fresh) - b.values(fresh))**2).mean(1) for a, b in zip(full, lazy)])
     assert apart < -.4 + 6*error
-    moved, error = slope([motion(trained(H, rate=.001*(16/H)**1.5)) for H in networks])
+    moved, error = slope([motion(trained(H, learning_rate=.001*(16/H)**1.5)) for H in networks])
     assert abs(moved + .5) > .1 + 6*error
 
 @pytest.mark.power("means .1 apart")
@@ -269,7 +269,7 @@ def test_infinitely_many_heads_are_kernel_regression():
     "Closed form; and many heads come near, in law."
     X, y = data(P=4, s=3, d=2)[0], np.array([1., -1., .5, -.5])
     fresh = data(P=3, s=3, d=2, seed=8)[0]
-    how = dict(rate=.05, steps=60, tol=0., readout="mean", networks=3, random_state=0)
+    how = dict(learning_rate=.05, max_iter=60, tol=0., readout="mean", n_networks=3, random_state=0)
     model = AttentionDescent(np.inf, **how).fit(X, y)
     Θ, across = model.tangent(X)[0], model.tangent(fresh, X)[0]
     f0, new0 = model.values(X, "start"), model.values(fresh, "start")
@@ -279,35 +279,35 @@ def test_infinitely_many_heads_are_kernel_regression():
     np.testing.assert_allclose(model.values(fresh), new0 + (y - f0) @ gain.T, atol=1e-8)
     np.testing.assert_array_equal(model.tangent(X), model.tangent(X, when="start"))
     both = np.concatenate([X, fresh])
-    ours = AttentionDescent(np.inf, **how | dict(networks=2_000)).fit(X, y).values(both)
+    ours = AttentionDescent(np.inf, **how | dict(n_networks=2_000)).fit(X, y).values(both)
     def off(**options):
-        theirs = AttentionDescent(300, **how | dict(networks=200) | options).fit(X, y).values(both)
+        theirs = AttentionDescent(300, **how | dict(n_networks=200) | options).fit(X, y).values(both)
         error = np.sqrt(theirs.var(0)/len(theirs) + ours.var(0)/len(ours))
         return (np.abs(theirs.mean(0) - ours.mean(0))/(6*error + .02)).max(), theirs.std(0)
     away, spread = off()
     assert away < 1
     np.testing.assert_allclose(spread[4:], ours.std(0)[4:], rtol=.3)
-    assert off(rate=.005)[0] > 1
+    assert off(learning_rate=.005)[0] > 1
 
 def test_an_answer_does_not_depend_on_its_batch():
     "With infinitely many heads the start was redrawn row by row: −1.586 or −1.921 for the same sequence."
     X, y = data()
     fresh = data(P=9, seed=3)[0]
     for options in (dict(), dict(loss="logistic", momentum=.5)):
-        model = AttentionDescent(np.inf, networks=3, steps=20, random_state=0, **options).fit(X, y > 0 if options else y)
+        model = AttentionDescent(np.inf, n_networks=3, max_iter=20, random_state=0, **options).fit(X, y > 0 if options else y)
         for when in ("start", "end"):
             together = model.values(fresh, when)
             for k in ([4], [8, 0], slice(3, 7)): np.testing.assert_allclose(model.values(fresh[k], when), together[:, k], rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(model.values(fresh[::-1])[:, ::-1], together, rtol=1e-9, atol=1e-12)
-        more = AttentionDescent(np.inf, networks=5, steps=20, random_state=0, rate=model.rate_, **options).fit(X, y > 0 if options else y)
+        more = AttentionDescent(np.inf, n_networks=5, max_iter=20, random_state=0, learning_rate=model.learning_rate_, **options).fit(X, y > 0 if options else y)
         np.testing.assert_allclose(more.values(fresh)[:3], together, rtol=1e-9, atol=1e-12) # network 2 is the same among three and among five
 
 @pytest.mark.power("fourteen stated errors (of 7 degrees of freedom): 1 % here; without the score part, or with its factor 1 instead of 2, rejected")
 def test_kernels_of_infinitely_many_heads():
-    "Both kernels by literal draws of one head, forms and values; their error is stated, falls with the nodes, and is 0 with finitely many heads."
+    "Both kernels by explicit draws of one head, forms and values; their error is stated, falls with the nodes, and is 0 with finitely many heads."
     X, y = data(P=3, s=3, d=2)
-    model = AttentionDescent(np.inf, .8, 1.7, steps=5, networks=2, random_state=0).fit(X, y)
-    assert 0 < model.kernel_error_ < 4e-3 and AttentionDescent(2, steps=5, networks=2, random_state=0).fit(X, y).kernel_error_ == 0
+    model = AttentionDescent(np.inf, .8, 1.7, max_iter=5, n_networks=2, random_state=0).fit(X, y)
+    assert 0 < model.kernel_error_ < 4e-3 and AttentionDescent(2, max_iter=5, n_networks=2, random_state=0).fit(X, y).kernel_error_ == 0
     Θ = model.tangent(X)[0]
     B = default_rng(5).standard_normal((400_000, 2, 2))
     A = softmax(np.sqrt(.8)*np.einsum("pd,nde,pse->nps", X[:, -1], B, X))
@@ -337,14 +337,14 @@ def brute_posterior(X, y, alpha):
     first = w @ f
     return first, w @ (f**2 + Z**2/precision[:, None]) - first**2, np.einsum("b,bps->ps", w, A), (B, w)
 
-NOISY = dict(weight_decay=1., temperature=1., rate=.01, steps=300)
+NOISY = dict(weight_decay=1., temperature=1., learning_rate=.01, max_iter=300)
 
 def two_rates(statistics, X, y, networks, **options):
     """Means of statistics (networks, k) under Langevin dynamics at a rate that has gone to zero, and their standard errors: networks are independent, each gives its last step alone.
 
     A step of size η leaves a bias proportional to η. Twice the mean at half the rate, less the mean at the rate, is without it."""
-    how = NOISY | dict(networks=networks, random_state=3) | options
-    full, half = (statistics(AttentionDescent(**how | dict(rate=how["rate"]/k, steps=k*how["steps"], random_state=how["random_state"] + k)).fit(X, y)) for k in (1, 2))
+    how = NOISY | dict(n_networks=networks, random_state=3) | options
+    full, half = (statistics(AttentionDescent(**how | dict(learning_rate=how["rate"]/k, max_iter=k*how["steps"], random_state=how["random_state"] + k)).fit(X, y)) for k in (1, 2))
     return 2*half.mean(0) - full.mean(0), np.sqrt((4*half.var(0) + full.var(0))/networks)
 
 def unit_data(d):
@@ -371,14 +371,14 @@ def test_langevin_against_quadrature(momentum, networks=9_000):
         return np.concatenate([about(model.values(X), mean, var), softmax(G).reshape(networks, -1), form[:, None] < ends], axis=1)
     truth = np.concatenate([mean, var, [1.], weights.ravel(), [w[B < b].sum() for b in ends]])
     def off(**options):
-        found, error = two_rates(statistics, X, y, networks, momentum=momentum, rate=NOISY["rate"]*(1 - momentum), **options)
+        found, error = two_rates(statistics, X, y, networks, momentum=momentum, learning_rate=NOISY["rate"]*(1 - momentum), **options)
         return (np.abs(found - truth)/error).max()
     assert off() < 6
     assert momentum or off(temperature=1.3) > 6
 
 def test_the_predictive_of_noisy_descent():
     X, y = unit_data(1)
-    model = AttentionDescent(networks=50, random_state=0, **NOISY).fit(X, y)
+    model = AttentionDescent(n_networks=50, random_state=0, **NOISY).fit(X, y)
     np.testing.assert_allclose(model.predictive(X).var(), model.values(X).var(0) + 1)
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
@@ -402,7 +402,7 @@ def test_langevin_against_particles(width, networks=8_000, runs=16):
         f = model.values(X)
         return np.concatenate([about(f, centre, scale), softmax(model.scores(X)[:, 0]).reshape(networks, -1), (f[:, None] < cuts).reshape(networks, -1)], axis=1)
     def off(**options):
-        found, error = two_rates(statistics, X, y, networks, width=width, **options)
+        found, error = two_rates(statistics, X, y, networks, head_width=width, **options)
         spread = theirs.std(0, ddof=1)/np.sqrt(runs)
         return (np.abs(found - theirs.mean(0))/(6*error + 10*spread)).max() # Student's law of 15 degrees has heavy tails
     assert off() < 1
@@ -426,7 +426,7 @@ class Module:
         self.in_proj_weight = Tensor(in_proj)
         self.out_proj = type("Linear", (), dict(weight=Tensor(out_proj), bias=None))
 
-TORCH = {"plain": dict(rate=.02), "momentum": dict(rate=.01, momentum=.8), "decay": dict(rate=.02, momentum=.5, weight_decay=.1)}
+TORCH = {"plain": dict(learning_rate=.02), "momentum": dict(learning_rate=.01, momentum=.8), "decay": dict(learning_rate=.02, momentum=.5, weight_decay=.1)}
 
 def torch_problem():
     rng = default_rng(0)
@@ -434,7 +434,7 @@ def torch_problem():
 
 def against(stored, case, module):
     X, y = torch_problem()
-    model = AttentionDescent.from_torch(module, steps=100, tol=0., **TORCH[case]).fit(X, y)
+    model = AttentionDescent.from_torch(module, max_iter=100, tol=0., **TORCH[case]).fit(X, y)
     np.testing.assert_allclose(model.loss_[0], stored[f"{case}_losses"], rtol=1e-9)
     np.testing.assert_allclose(model.values(X)[0], stored[f"{case}_values"], atol=1e-9)
     np.testing.assert_allclose(model.attention(X), stored[f"{case}_weights"], atol=1e-9)
@@ -455,11 +455,11 @@ def test_torch_live():
     for wrong, words in ((torch.nn.MultiheadAttention(8, 2), "no biases"), (torch.nn.MultiheadAttention(8, 2, bias=False, dropout=.1), "no dropout"), (torch.nn.Linear(2, 2), "MultiheadAttention")):
         with pytest.raises((ValueError, TypeError), match=words): AttentionDescent.from_torch(wrong)
 
-# --- verbs
+# --- methods
 
 def test_same_bytes_for_any_number_of_workers():
     X, y = data(P=300, s=20, d=3)
-    how = dict(heads=4, networks=60, steps=60, batch=290, temperature=.01, rate=1e-5, random_state=1)
+    how = dict(heads=4, n_networks=60, max_iter=60, batch_size=290, temperature=.01, learning_rate=1e-5, random_state=1)
     alone = AttentionDescent(**how).fit(X, y)
     with ThreadPoolExecutor(1) as pool: one = AttentionDescent(**how).fit(X, y, pool)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool: two = AttentionDescent(**how).fit(X, y, pool)
@@ -469,7 +469,7 @@ def test_same_bytes_for_any_number_of_workers():
 
 def test_networks_do_not_depend_on_how_many_there_are():
     X, y = data()
-    few, many = (AttentionDescent(networks=n, rate=.01, steps=20, width=5, random_state=0).fit(X, y) for n in (2, 7))
+    few, many = (AttentionDescent(n_networks=n, learning_rate=.01, max_iter=20, head_width=5, random_state=0).fit(X, y) for n in (2, 7))
     np.testing.assert_allclose(few.values(X), many.values(X)[:2], rtol=1e-12)
 
 @pytest.mark.parametrize("width", (3, np.inf))
@@ -479,7 +479,7 @@ def test_ragged_sequences(width):
     lengths = [5, 3, 4, 2, 5, 4, 3, 2]
     some = [x[:k] for x, k in zip(X, lengths)]
     for readout in (-1, "mean", 1):
-        model = AttentionDescent(2, width=width, readout=readout, rate=.02, steps=30, networks=2, random_state=0).fit(some, y)
+        model = AttentionDescent(2, head_width=width, readout=readout, learning_rate=.02, max_iter=30, n_networks=2, random_state=0).fit(some, y)
         for p in (1, 3): np.testing.assert_allclose(model.values(some)[:, p], model.values(some[p][None])[:, 0], rtol=1e-9)
         np.testing.assert_allclose(model.tangent(some)[0], model.tangent(some)[0].T, atol=1e-9)
         assert model.attention(some).shape[:2] == (8, 5)
@@ -488,7 +488,7 @@ def test_ragged_sequences(width):
 def test_tangent_kernel_is_what_a_step_does(width):
     X, y = data(D=2)
     fresh = data(P=3, seed=7)[0]
-    model = AttentionDescent(2, width=width, rate=1e-6, steps=1, networks=3, random_state=0).fit(X, y)
+    model = AttentionDescent(2, head_width=width, learning_rate=1e-6, max_iter=1, n_networks=3, random_state=0).fit(X, y)
     Θ = model.tangent(fresh, X, when="start")
     f0 = model.values(X, "start")
     move = -np.einsum("nqdpe,npe->nqd", Θ, f0 - y)
@@ -500,15 +500,15 @@ def test_classes():
     X = rng.standard_normal((60, 3, 4))
     X[:, :, 0] = rng.choice([-1, 1], 60)[:, None]
     labels = np.where(X[:, 0, 0] > 0, "yes", "no")
-    model = AttentionDescent(2, loss="logistic", steps=300, random_state=0).fit(X[:40], labels[:40])
+    model = AttentionDescent(2, loss="logistic", max_iter=300, random_state=0).fit(X[:40], labels[:40])
     assert model.score(X[40:], labels[40:]) > .8 and set(model.predict(X)) <= {"yes", "no"}
     p = model.predict_proba(X)
     np.testing.assert_allclose(p.sum(1), 1)
     assert (model.classes_ == ["no", "yes"]).all() and model.values(X).shape == (16, 60)
     three = np.digitize(X[:, 0, 1], [-.5, .5])
-    model = AttentionDescent(2, loss="softmax", steps=500, networks=4, random_state=0).fit(X, three)
+    model = AttentionDescent(2, loss="softmax", max_iter=500, n_networks=4, random_state=0).fit(X, three)
     assert model.predict_proba(X).shape == (60, 3) and model.score(X, three) > .7
-    two = [AttentionDescent(loss=loss, start=(np.ones((1, 1, 4, 4)), ζ), rate=r, steps=20, tol=0.).fit(X, labels).predict_proba(X)
+    two = [AttentionDescent(loss=loss, init=(np.ones((1, 1, 4, 4)), ζ), learning_rate=r, max_iter=20, tol=0.).fit(X, labels).predict_proba(X)
            for loss, ζ, r in (("logistic", np.ones((1, 1, 4, 1)), .01), ("softmax", np.array([-.5, .5])*np.ones((1, 1, 4, 2)), .005))]
     np.testing.assert_allclose(*two, atol=.06) # two logits move as one does, nearly: their scores share the way
 
@@ -519,53 +519,53 @@ class Absolute:
 
 def test_ones_own_loss():
     X, y = data()
-    model = AttentionDescent(loss=Absolute(), steps=200, random_state=0).fit(X, y)
+    model = AttentionDescent(loss=Absolute(), max_iter=200, random_state=0).fit(X, y)
     assert (model.loss_[:, -1] < model.loss_[:, 0]).all() and model.predict(X).shape == (6,)
 
 @pytest.mark.filterwarnings("error")
 def test_targets_of_any_size():
-    "A loss is tried at the size of its targets: half squares of 1e9 lose all digits of a small change. Tokens beyond all sizes are refused without a warning."
+    "A loss is tried at the size of its targets: half squares of 1e9 lose all digits of a small change. Tokens beyond all sizes are rejected without a warning."
     X, y = data()
     class Half(Absolute):
         def value(self, f, y): return .5*((f - y)**2).sum((1, 2))
         def gradient(self, f, y): return f - y
     for size in (1e-9, 1e9, np.array([0., 1e9]*3)):
-        ours, own = (AttentionDescent(loss=loss, steps=20, random_state=0).fit(X, size*y) for loss in ("squared", Half()))
+        ours, own = (AttentionDescent(loss=loss, max_iter=20, random_state=0).fit(X, size*y) for loss in ("squared", Half()))
         np.testing.assert_array_equal(ours.loss_, own.loss_)
-    AttentionDescent(steps=20, random_state=0).fit(X, 1e98*y)
+    AttentionDescent(max_iter=20, random_state=0).fit(X, 1e98*y)
     with pytest.raises(ValueError, match="squares below 1e100"): AttentionDescent().fit(1e200*X, y)
 
 def test_a_stable_rate_is_found_and_said(capsys):
     X, y = data()
-    model = AttentionDescent(3, steps=400, random_state=0, verbose=True).fit(5*X, y)
+    model = AttentionDescent(3, max_iter=400, random_state=0, verbose=True).fit(5*X, y)
     said = capsys.readouterr().out
-    assert f"rate {model.rate_:.3g}" in said and "16 networks of 36 numbers" in said
+    assert f"rate {model.learning_rate_:.3g}" in said and "16 networks of 36 numbers" in said
     assert (model.loss_[:, -1] < model.loss_[:, 0]).all() and np.isfinite(model.loss_).all()
-    with pytest.raises(ValueError, match="`rate` must keep the losses finite.*of 16 networks"): AttentionDescent(3, rate=1e3*model.rate_, steps=400, random_state=0).fit(5*X, y)
+    with pytest.raises(ValueError, match="`learning_rate` must keep the losses finite.*of 16 networks"): AttentionDescent(3, learning_rate=1e3*model.learning_rate_, max_iter=400, random_state=0).fit(5*X, y)
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("options", [{}, dict(width=8), dict(layers=2), dict(layers=2, norm="rms"), dict(temperature=.01), dict(weight_decay=.1, width=8), dict(heads=np.inf), dict(lazy=True)], ids=str)
+@pytest.mark.parametrize("options", [{}, dict(head_width=8), dict(layers=2), dict(layers=2, norm="rms"), dict(temperature=.01), dict(weight_decay=.1, head_width=8), dict(heads=np.inf), dict(linearized=True)], ids=str)
 def test_a_rate_of_any_size_is_one_sentence(options):
     "Scores that became infinite were taken for a user's, and a mask blamed."
     X, y = data()
     for rate in (1e100, 1e200, 1e300):
-        with pytest.raises(ValueError, match="`rate` must keep the losses finite.*or rate=None"): AttentionDescent(**dict(heads=2, networks=2, steps=20, rate=rate, random_state=0) | options).fit(X, y)
+        with pytest.raises(ValueError, match="`learning_rate` must keep the losses finite.*or learning_rate=None"): AttentionDescent(**dict(heads=2, n_networks=2, max_iter=20, learning_rate=rate, random_state=0) | options).fit(X, y)
 
 @pytest.mark.filterwarnings("error")
-def test_tokens_of_any_size_train_or_are_refused():
+def test_tokens_of_any_size_train_or_are_rejected():
     "Products of products of numbers below 1e-75 are zero: such tokens were not trained, without a word. Where no rate is small enough it is not None that helps."
     X, y = data()
-    def loss(size, **options): return AttentionDescent(steps=20, networks=2, random_state=0, **options).fit(size*X, y).loss_
+    def loss(size, **options): return AttentionDescent(max_iter=20, n_networks=2, random_state=0, **options).fit(size*X, y).loss_
     for options in (dict(heads=2), dict(heads=2, layers=2, residual=False), dict(heads=np.inf)):
         np.testing.assert_allclose(loss(1e-49, **options), loss(1e-20, **options), rtol=1e-9)
     assert (loss(0., heads=2) == loss(0., heads=2)[:, :1]).all() # zeros are tokens
     with pytest.raises(ValueError, match="`X` must be zero or hold a number of 1e-50 at least.*rescale"): loss(1e-52)
-    with pytest.raises(ValueError, match="`rate` must keep.*scale X to tokens of length about 1"): loss(1e-20, heads=2, width=8)
+    with pytest.raises(ValueError, match="`learning_rate` must keep.*scale X to tokens of length about 1"): loss(1e-20, heads=2, head_width=8)
 
 def test_it_stops_when_the_loss_does():
     X, y = data(P=3)
-    model = AttentionDescent(4, steps=100_000, networks=3, random_state=0).fit(X, y)
-    assert model.n_steps_ < 50_000 and model.loss_.shape == (3, model.n_steps_ + 1) and model.loss_[:, -1].max() < .01
+    model = AttentionDescent(4, max_iter=100_000, n_networks=3, random_state=0).fit(X, y)
+    assert model.n_iter_ < 50_000 and model.loss_.shape == (3, model.n_iter_ + 1) and model.loss_[:, -1].max() < .01
 
 def interrupted_at(event, model, X, y):
     "A fit that Ctrl-C meets at such a line of `trained`, and whether there was one."
@@ -585,11 +585,11 @@ def interrupted_at(event, model, X, y):
 def test_interruption_leaves_a_usable_model():
     "Wherever it comes, the model is that of a multiple of fifty steps, and says so; before the first look nothing has changed."
     X, y = data()
-    options = dict(networks=2, tol=0., random_state=0)
-    whole = {steps: AttentionDescent(2, rate=1e-3, steps=steps, **options).fit(X, y) for steps in (50, 100, 150)}
+    options = dict(n_networks=2, tol=0., random_state=0)
+    whole = {steps: AttentionDescent(2, learning_rate=1e-3, max_iter=steps, **options).fit(X, y) for steps in (50, 100, 150)}
     seen = Counter()
     for event in range(1000):
-        model = AttentionDescent(2, rate=1e-3, steps=150, **options)
+        model = AttentionDescent(2, learning_rate=1e-3, max_iter=150, **options)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             if not interrupted_at(event, model, X, y): break
@@ -597,7 +597,7 @@ def test_interruption_leaves_a_usable_model():
             assert not hasattr(model, "loss_")
             seen[None] += 1
             continue
-        steps = model.n_steps_
+        steps = model.n_iter_
         seen[steps] += 1
         assert f"the model is that of step {steps}" in str(said[0].message) and model.interrupted_ and model.loss_.shape == (2, steps + 1)
         if steps:
@@ -609,13 +609,13 @@ def test_an_interrupted_run_is_not_begun_anew():
     "A rate that was too large is halved, but not where somebody has said stop."
     X, y = data()
     class Understated(Absolute): curvature = .01
-    model = AttentionDescent(2, loss=Understated(), steps=150, networks=2, random_state=0)
+    model = AttentionDescent(2, loss=Understated(), max_iter=150, n_networks=2, random_state=0)
     with pytest.warns(RuntimeWarning, match="interrupted"): assert interrupted_at(40, model, X, y)
     assert (model.loss_[:, -1] > 1.001*model.loss_[:, 0]).all()
 
 def test_a_failed_fit_changes_nothing():
     X, y = data()
-    model = AttentionDescent(steps=20, random_state=0).fit(X, y)
+    model = AttentionDescent(max_iter=20, random_state=0).fit(X, y)
     before = model.values(X)
     with pytest.raises(ValueError): model.fit(X, y[:3])
     np.testing.assert_array_equal(model.values(X), before)
@@ -628,23 +628,23 @@ def test_a_bar_that_fails_ends_no_training(monkeypatch):
         def isatty(self): return True
     X, y = data()
     monkeypatch.setattr(sys, "stderr", Closed())
-    model = AttentionDescent(steps=200, tol=0., random_state=0, verbose=True).fit(X, y)
-    assert model.n_steps_ == 200
+    model = AttentionDescent(max_iter=200, tol=0., random_state=0, verbose=True).fit(X, y)
+    assert model.n_iter_ == 200
 
 # --- scikit-learn
 
-SMALL = dict(networks=3, steps=50, random_state=0)
+SMALL = dict(n_networks=3, max_iter=50, random_state=0)
 
 def test_repr_clone_and_pickle():
     X, y = data()
-    model = AttentionDescent(3, width=8, **SMALL).fit(X, y)
-    assert repr(AttentionDescent(3, rate=.5)) == "AttentionDescent(heads=3, rate=0.5)"
+    model = AttentionDescent(3, head_width=8, **SMALL).fit(X, y)
+    assert repr(AttentionDescent(3, learning_rate=.5)) == "AttentionDescent(heads=3, rate=0.5)"
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
     with pytest.raises(ValueError, match="wide"): model.set_params(wide=3)
 
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_clients():
-    base, selection = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed: it is a test oracle only"), pytest.importorskip("sklearn.model_selection")
+    base, selection = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed: it is a test reference only"), pytest.importorskip("sklearn.model_selection")
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler
     rng = default_rng(0)
@@ -665,34 +665,34 @@ LABELS = np.array(["a", "b"]*3)
 W = draw_weights(default_rng(0), 2, 1, 3, 5, 1)
 
 BAD = [
-    (dict(heads=0), X, Y, ValueError, "`heads`"), (dict(heads=1.5), X, Y, TypeError, "`heads`"), (dict(width=.5), X, Y, ValueError, "`width`"),
-    (dict(width="wide"), X, Y, TypeError, "`width`"), (dict(var_qk=-1.), X, Y, ValueError, "`var_qk`"), (dict(var_vo=np.nan), X, Y, ValueError, "`var_vo`"),
+    (dict(heads=0), X, Y, ValueError, "`heads`"), (dict(heads=1.5), X, Y, TypeError, "`heads`"), (dict(head_width=.5), X, Y, ValueError, "`head_width`"),
+    (dict(head_width="wide"), X, Y, TypeError, "`head_width`"), (dict(var_qk=-1.), X, Y, ValueError, "`var_qk`"), (dict(var_vo=np.nan), X, Y, ValueError, "`var_vo`"),
     (dict(readout=4), X, Y, ValueError, "`readout`"), (dict(readout="last"), X, Y, ValueError, "`readout`"), (dict(mask="full"), X, Y, ValueError, "`mask`"),
     (dict(mask=np.ones((2, 2), dtype=bool)), X, Y, ValueError, "`mask`"), (dict(loss="hinge"), X, Y, ValueError, "`loss`"), (dict(loss=np.tanh), X, Y, TypeError, "`loss`"),
-    (dict(rate=0.), X, Y, ValueError, "`rate`"), (dict(rate="fast"), X, Y, TypeError, "`rate`"), (dict(steps=0), X, Y, ValueError, "`steps`"), (dict(steps=2.5), X, Y, TypeError, "`steps`"),
+    (dict(learning_rate=0.), X, Y, ValueError, "`learning_rate`"), (dict(learning_rate="fast"), X, Y, TypeError, "`learning_rate`"), (dict(max_iter=0), X, Y, ValueError, "`max_iter`"), (dict(max_iter=2.5), X, Y, TypeError, "`max_iter`"),
     (dict(momentum=1.), X, Y, ValueError, "`momentum`"), (dict(weight_decay=-.1), X, Y, ValueError, "`weight_decay`"), (dict(temperature=np.inf), X, Y, ValueError, "`temperature`"),
-    (dict(batch=0), X, Y, ValueError, "`batch`"), (dict(tol=-1.), X, Y, ValueError, "`tol`"), (dict(networks=0), X, Y, ValueError, "`networks`"), (dict(lazy="yes"), X, Y, TypeError, "`lazy`"),
+    (dict(batch_size=0), X, Y, ValueError, "`batch_size`"), (dict(tol=-1.), X, Y, ValueError, "`tol`"), (dict(n_networks=0), X, Y, ValueError, "`n_networks`"), (dict(linearized="yes"), X, Y, TypeError, "`linearized`"),
     (dict(random_state=-1), X, Y, ValueError, "`random_state`"), (dict(random_state="seed"), X, Y, TypeError, "`random_state`"),
-    (dict(lazy=True, weight_decay=.1), X, Y, ValueError, "`weight_decay`"), (dict(heads=np.inf, temperature=.1), X, Y, ValueError, "temperature"),
-    (dict(heads=np.inf, width=5), X, Y, ValueError, "`width`"), (dict(heads=np.inf, start=W), X, Y, ValueError, "`start`"),
-    (dict(start=W, width=6), X, Y, ValueError, "`width`"), (dict(start=W[:3]), X, Y, TypeError, "`start`"), (dict(start=W[:2], width=5), X, Y, ValueError, "`start`"),
-    (dict(start=W, heads=2, width=5), X, Y, ValueError, "`start`"), (dict(start=[W[0], *W[1:3], W[3][:, :, :4]], width=5), X, Y, ValueError, "`start`"),
-    (dict(start=[w*np.nan for w in W], width=5), X, Y, ValueError, "`start`"), (dict(start="module"), X, Y, TypeError, "`start`"),
-    (dict(start=(np.ones(3), np.ones(3))), X, Y, ValueError, "`start`"),
+    (dict(linearized=True, weight_decay=.1), X, Y, ValueError, "`weight_decay`"), (dict(heads=np.inf, temperature=.1), X, Y, ValueError, "temperature"),
+    (dict(heads=np.inf, head_width=5), X, Y, ValueError, "`head_width`"), (dict(heads=np.inf, init=W), X, Y, ValueError, "`init`"),
+    (dict(init=W, head_width=6), X, Y, ValueError, "`head_width`"), (dict(init=W[:3]), X, Y, TypeError, "`init`"), (dict(init=W[:2], head_width=5), X, Y, ValueError, "`init`"),
+    (dict(init=W, heads=2, head_width=5), X, Y, ValueError, "`init`"), (dict(init=[W[0], *W[1:3], W[3][:, :, :4]], head_width=5), X, Y, ValueError, "`init`"),
+    (dict(init=[w*np.nan for w in W], head_width=5), X, Y, ValueError, "`init`"), (dict(init="module"), X, Y, TypeError, "`init`"),
+    (dict(init=(np.ones(3), np.ones(3))), X, Y, ValueError, "`init`"),
     ({}, X[0], Y, ValueError, "`X`"), ({}, X*np.nan, Y, ValueError, "`X`"), ({}, X, Y[:3], ValueError, "`y`"), ({}, X, None, ValueError, "`y`"), ({}, X, Y*np.inf, ValueError, "`y`"),
     ({}, X, LABELS, TypeError, "`y`"), (dict(loss="logistic"), X, Y, ValueError, "`y`"), (dict(loss="logistic"), X, np.arange(6), ValueError, "`y`"),
     (dict(loss="softmax"), X, np.zeros(6), ValueError, "`y`"), (dict(loss="softmax"), X, np.zeros((6, 2)), ValueError, "`y`"), (dict(loss="softmax"), X, None, ValueError, "`y`"),
-    (dict(rate=1e6), 5*X, Y, ValueError, "`rate`"),
-    (dict(networks=10**9), X, Y, ValueError, "`networks` must hold at most"), (dict(networks=10**9, width=7), X, Y, ValueError, "`networks` must hold at most"), # before memory is asked for
-    (dict(heads=10**8), X, Y, ValueError, "`networks` must hold at most"), (dict(heads=np.inf, networks=10**9), X, Y, ValueError, "`networks` must hold at most"),
+    (dict(learning_rate=1e6), 5*X, Y, ValueError, "`learning_rate`"),
+    (dict(n_networks=10**9), X, Y, ValueError, "`n_networks` must hold at most"), (dict(n_networks=10**9, head_width=7), X, Y, ValueError, "`n_networks` must hold at most"), # before memory is asked for
+    (dict(heads=10**8), X, Y, ValueError, "`n_networks` must hold at most"), (dict(heads=np.inf, n_networks=10**9), X, Y, ValueError, "`n_networks` must hold at most"),
     (dict(norm="rms"), X, Y, ValueError, "`norm` must be None without `layers`"),
 ]
 
 @pytest.mark.parametrize("case", range(len(BAD)))
 def test_bad_input_is_one_sentence(case):
     options, X, y, kind, match = BAD[case]
-    with pytest.raises(kind, match=match) as refusal: AttentionDescent(**dict(networks=2, steps=200) | options).fit(X, y)
-    text = str(refusal.value)
+    with pytest.raises(kind, match=match) as error: AttentionDescent(**dict(n_networks=2, max_iter=200) | options).fit(X, y)
+    text = str(error.value)
     assert "\n" not in text and len(text) < 300
 
 class Flat(Absolute):
@@ -702,23 +702,23 @@ class Steep(Absolute):
     def gradient(self, f, y): return 3*(f - y)
 
 def test_bad_input_after_fit():
-    model = AttentionDescent(steps=5, networks=2).fit(X, Y)
-    classes = AttentionDescent(steps=5, networks=2, loss="logistic").fit(X, LABELS)
-    many = AttentionDescent(np.inf, steps=5, networks=2).fit(X, Y)
+    model = AttentionDescent(max_iter=5, n_networks=2).fit(X, Y)
+    classes = AttentionDescent(max_iter=5, n_networks=2, loss="logistic").fit(X, LABELS)
+    many = AttentionDescent(np.inf, max_iter=5, n_networks=2).fit(X, Y)
     for call, words in [(lambda: model.predict(X[:, :, :2]), "`X`"),
                         (lambda: model.predictive(X), "`noise`"), (lambda: model.predictive(X, -1.), "`noise`"),
                         (lambda: classes.predictive(X), "predictive"), (lambda: model.values(X, "middle"), "`when`"), (lambda: model.attention(X, 3), "`when`"),
                         (lambda: many.scores(X), "`heads`"), (lambda: model.score(X, Y[:2]), "`y`"), (lambda: model.tangent(X, X[0]), "`X`"),
                         (lambda: AttentionDescent(loss=Flat()).fit(X, Y), "loss.value"), (lambda: AttentionDescent(loss=Steep()).fit(X, Y), "loss.gradient")]:
-        with pytest.raises(ValueError, match=words) as refusal: call()
-        assert "\n" not in str(refusal.value)
-    with pytest.raises(TypeError, match="executor"): AttentionDescent(steps=5).fit(X, Y, 2)
+        with pytest.raises(ValueError, match=words) as error: call()
+        assert "\n" not in str(error.value)
+    with pytest.raises(TypeError, match="executor"): AttentionDescent(max_iter=5).fit(X, Y, 2)
 
 @pytest.mark.parametrize("loaded", (False, True))
 def test_nothing_is_answered_before_fit(loaded, monkeypatch):
-    "Every verb, in one sentence; scikit-learn's own class where it is loaded, its kind where it is not."
+    "Every method, in one sentence; scikit-learn's own class where it is loaded, its kind where it is not."
     import sys
-    if loaded: kind = pytest.importorskip("sklearn.exceptions", reason="scikit-learn is not installed: it is a test oracle only").NotFittedError
+    if loaded: kind = pytest.importorskip("sklearn.exceptions", reason="scikit-learn is not installed: it is a test reference only").NotFittedError
     else:
         monkeypatch.delitem(sys.modules, "sklearn.exceptions", raising=False)
         kind = NotFittedError
@@ -726,20 +726,20 @@ def test_nothing_is_answered_before_fit(loaded, monkeypatch):
     asked = [lambda: model.values(X), lambda: model.predict(X), lambda: model.predict_proba(X), lambda: AttentionDescent().predictive(X, .1), lambda: model.attention(X), lambda: model.scores(X),
              lambda: model.tangent(X), lambda: model.score(X, LABELS), lambda: model.plot(), lambda: model.kernel_error_, lambda: deep.circuits_, lambda: deep.circuit_size(), lambda: deep.without("value", ())]
     for ask in asked:
-        with pytest.raises(kind, match="`fit` must be called first") as refusal: ask()
-        assert isinstance(refusal.value, ValueError) and isinstance(refusal.value, AttributeError)
-    verbs = {name for name in vars(AttentionDescent) if not name.startswith("_") and name not in ("fit", "from_torch", *model.get_params())}
-    assert len(asked) == len(verbs)
+        with pytest.raises(kind, match="`fit` must be called first") as error: ask()
+        assert isinstance(error.value, ValueError) and isinstance(error.value, AttributeError)
+    methods = {name for name in vars(AttentionDescent) if not name.startswith("_") and name not in ("fit", "from_torch", *model.get_params())}
+    assert len(asked) == len(methods)
 
 def test_probabilities_are_there_for_classes_alone():
-    classes, numbers = AttentionDescent(loss="logistic", steps=5, networks=2), AttentionDescent(steps=5, networks=2)
+    classes, numbers = AttentionDescent(loss="logistic", max_iter=5, n_networks=2), AttentionDescent(max_iter=5, n_networks=2)
     assert hasattr(classes, "predict_proba") and not hasattr(numbers, "predict_proba") and not hasattr(numbers.fit(X, Y), "predict_proba")
     with pytest.raises(AttributeError, match="`predict_proba` must follow a loss of classes, got squared"): numbers.predict_proba(X)
     np.testing.assert_allclose(classes.fit(X, LABELS).predict_proba(X).sum(1), 1)
 
 def test_plots():
     from matplotlib import pyplot as plt
-    model = AttentionDescent(2, steps=60, networks=3, random_state=0).fit(X, Y)
+    model = AttentionDescent(2, max_iter=60, n_networks=3, random_state=0).fit(X, Y)
     axes = model.plot()
     assert len(axes) == 2 and axes[0].get_yscale() == "log"
     ax = plt.figure().gca()
@@ -777,13 +777,13 @@ class OneToken(AttentionDescent):
     def _ready(self, X): return super()._ready(self._tokens(X))
     def _tokens(self, X): return X if hasattr(X, "toarray") or np.ndim(X) != 2 else np.asarray(X)[:, None]
 
-WORDING = {"check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # refused, but in this package's own sentence
-           "check_dtype_object", "check_classifier_data_not_an_array", "check_supervised_y_2d"} # arrays of objects, things that hide an array, columns of labels are refused
+WORDING = {"check_n_features_in_after_fitting", "check_estimators_empty_data_messages", "check_requires_y_none", # rejected, but in this package's own sentence
+           "check_dtype_object", "check_classifier_data_not_an_array", "check_supervised_y_2d"} # arrays of objects, things that hide an array, columns of labels are rejected
 
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks():
-    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test oracle only")
-    results = checks.check_estimator(OneToken(loss="softmax", networks=2, steps=200, random_state=0), on_fail=None)
+    checks = pytest.importorskip("sklearn.utils.estimator_checks", reason="scikit-learn is not installed: it is a test reference only")
+    results = checks.check_estimator(OneToken(loss="softmax", n_networks=2, max_iter=200, random_state=0), on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
     assert set(failed) <= WORDING, failed
     assert sum(r["status"] == "passed" for r in results) > 40
@@ -793,12 +793,12 @@ def test_scikit_learn_checks():
 def test_what_does_not_move(width):
     "One token: no scores. No variance of scores: uniform weights. No variance of values: nothing."
     X, y = data(s=1)
-    one = AttentionDescent(width=width, networks=2, steps=50, random_state=0).fit(X, y)
+    one = AttentionDescent(head_width=width, n_networks=2, max_iter=50, random_state=0).fit(X, y)
     assert (one.loss_[:, -1] < one.loss_[:, 0]).all() and (one.attention(X) == 1).all() and one.tangent(X).shape == (2, 6, 6)
     X, y = data()
-    flat = AttentionDescent(2, 0., width=width, networks=2, steps=50, random_state=0).fit(X, y)
+    flat = AttentionDescent(2, 0., head_width=width, n_networks=2, max_iter=50, random_state=0).fit(X, y)
     np.testing.assert_allclose(flat.attention(X), .25)
-    mute = AttentionDescent(2, 1., 0., width=width, networks=2, steps=50, random_state=0).fit(X, y)
+    mute = AttentionDescent(2, 1., 0., head_width=width, n_networks=2, max_iter=50, random_state=0).fit(X, y)
     assert (mute.values(X) == 0).all() and (mute.loss_ == mute.loss_[0, 0]).all()
-    same = AttentionDescent(width=width, networks=2, steps=50, random_state=0).fit(0*X, y)
+    same = AttentionDescent(head_width=width, n_networks=2, max_iter=50, random_state=0).fit(0*X, y)
     assert (same.predict(0*X) == 0).all()

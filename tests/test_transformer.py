@@ -1,17 +1,18 @@
-"""Chains of Gram matrices: against literal simulation, the limit of large widths, one attention layer, and at the edges of what is allowed."""
+"""Chains of Gram matrices: against explicit simulation, the limit of large widths, one attention layer, and at the edges of what is allowed."""
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
-
 from conftest import columns, least_p, nightly
+from infattn_nb.nonlinearities import gelu_tanh, identity, relu, silu, tanh
+from infattn_nb.numerics.linalg import bartlett
+from reference import explicit, softmax
+
 from infattn_nb import Attention, Tokens, Transformer, embedding_cov
-from infattn_nb import gelu_tanh, identity, relu, silu, tanh
-from infattn_nb import participation_moments, row_overlap
-from infattn_nb.numerics.sampling import bartlett
-from oracle import literal, softmax
+from infattn_nb.convergence import participation_moments, row_overlap
+
 
 def agree(pairs, level=1e-7):
     "Both sides of each pair (N, …), (M, …) have one law, entry by entry."
@@ -23,24 +24,24 @@ TWICE = np.ones((4, 4))*.5 + .5*np.kron(np.eye(2), np.ones((2, 2))) # two tokens
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
 CASES = dict(
     pre=(Transformer.uniform(COV, .3, 2, heads=2, mask="causal"), 12),
-    post=(Transformer.uniform(COV, [.5, 0, -.5, 1], 2, heads=3, norm="post", activation=relu, ff=2, final_norm=True), 12),
+    post=(Transformer.uniform(COV, [.5, 0, -.5, 1], 2, heads=3, norm_placement="post", activation=relu, ff=2, final_norm=True), 12),
     rms=(Transformer.uniform(COV, .5, 2, heads=2, kind="rms", eps=.1, activation=tanh, mask=MASK, var_b1=.5, var_b2=.3), 8),
-    postrms=(Transformer.uniform(COV, .5, 2, heads=4, norm="post", kind="rms", eps=0., activation=silu, var_q=[.1, 9.], var_1=[2., .5]), 8),
-    bare=(Transformer.uniform(.2*COV, 0., 2, heads=2, norm=None, head_width=3, activation=gelu_tanh, var_q=2.), 7),
+    postrms=(Transformer.uniform(COV, .5, 2, heads=4, norm_placement="post", kind="rms", eps=0., activation=silu, var_q=[.1, 9.], var_1=[2., .5]), 8),
+    bare=(Transformer.uniform(.2*COV, 0., 2, heads=2, norm_placement=None, head_width=3, activation=gelu_tanh, var_q=2.), 7),
     one=(Transformer.uniform(TWICE, .2, 2, heads=1, random_embeddings=True), 6),
     narrow=(Transformer.uniform(COV, .3, 2, heads=3, random_embeddings=True, ff=1, eps=.01), 3),
     least=(Transformer.uniform(COV, .3, 1, heads=1, random_embeddings=True, kind="rms", activation=identity), 1),
     tight=(Transformer.uniform(COV, .3, 2, heads=1, head_width=2), 5),
-    twice=(Transformer.uniform(TWICE, .3, 2, heads=2, norm="post", random_embeddings=True), 4),
+    twice=(Transformer.uniform(TWICE, .3, 2, heads=2, norm_placement="post", random_embeddings=True), 4),
     few=(Transformer.uniform(COV, .3, 2, heads=2, activation=relu, ff=.5, var_b1=.5, var_b2=.3), 8), # fewer hidden units than coordinates
     blind=(Transformer.uniform(COV, .3, 2, heads=2, mask=~np.eye(4, dtype=bool)), 8))
 
 @pytest.mark.power("distribution functions .08 apart: Gram entries, units, scores of every layer")
 @pytest.mark.parametrize("name", nightly(CASES, "postrms", "one", "tight", "twice"))
-def test_literal_simulation(name):
+def test_explicit_simulation(name):
     "Every norm, mask, bias and odd width, against all matrices."
     t, n = CASES[name]
-    X, G = literal(t, n, 4000, np.random.default_rng(0))
+    X, G = explicit(t, n, 4000, np.random.default_rng(0))
     upper = np.triu_indices(len(t.cov))
     for c in (0, min(2, n), n):
         y = t.chain(n, 4000, 1 + c, coords=c, scores=True)
@@ -56,7 +57,7 @@ def test_entropy_of_scores():
         np.testing.assert_allclose(y.entropy, -(A*np.log(np.where(A > 0, A, 1))).sum(-1), atol=1e-12)
 
 @pytest.mark.power("distribution functions .07 apart")
-@pytest.mark.parametrize("t", [Transformer.uniform(COV, .2, 3, heads=2, head_width=5, ff=0, mask="causal"), pytest.param(Transformer.uniform(COV, .2, 2, heads=2, head_width=5, ff=.01, norm="post", activation=relu), marks=pytest.mark.slow)], ids=["attention", "mlp"])
+@pytest.mark.parametrize("t", [Transformer.uniform(COV, .2, 3, heads=2, head_width=5, ff=0, mask="causal"), pytest.param(Transformer.uniform(COV, .2, 2, heads=2, head_width=5, ff=.01, norm_placement="post", activation=relu), marks=pytest.mark.slow)], ids=["attention", "mlp"])
 def test_a_million_coordinates(t):
     "Infinity is the last width: with heads of fixed width, n = 10⁶ is not told from it."
     a, b = t.chain(np.inf, 6000, 0, coords=1), t.chain(10**6, 6000 if t.blocks[0].feedforward is None else 1500, 1, coords=1)
@@ -69,7 +70,7 @@ def test_a_million_coordinates(t):
 def test_one_layer_is_attention(m):
     "Without norms and MLP one block is x + y with the y of `Attention`, at finite and infinite width."
     layer = Attention(Tokens(4, identity, COV), heads=3, head_width=m, var_q=2., var_v=.5)
-    one = partial(Transformer.uniform, COV, layers=1, heads=3, norm=None, ff=0, var_q=2., var_v=.5, random_embeddings=True)
+    one = partial(Transformer.uniform, COV, layers=1, heads=3, norm_placement=None, ff=0, var_q=2., var_v=.5, random_embeddings=True)
     t = one(head_width=m or np.inf)
     upper = np.triu_indices(4)
     y = t.chain(np.inf, 6000, 0, scores=True)
@@ -82,10 +83,10 @@ def test_one_layer_is_attention(m):
 def test_kernel_is_infinitely_many_heads():
     layer = Attention(Tokens(4, identity, COV), heads=3, var_q=4.)
     S, error = layer.infinite_heads(return_error=True)
-    K, e = Transformer.uniform(COV, 0., 1, heads=3, norm=None, ff=0, var_q=4.).kernel(rng=1, return_error=True)
+    K, e = Transformer.uniform(COV, 0., 1, heads=3, norm_placement=None, ff=0, var_q=4.).kernel(rng=1, return_error=True)
     assert K.gram.shape == (2, 4, 4) and K.entropy.shape == (1, 1, 4)
     assert (abs(K.gram[1] - COV - S.covariances(1, 0)[0]) < 7*(e.gram[1] + error) + 1e-12).all()
-    np.testing.assert_array_equal(K.gram, Transformer.uniform(COV, 0., 1, heads=7, norm=None, ff=0, var_q=4.).kernel(rng=1).gram)
+    np.testing.assert_array_equal(K.gram, Transformer.uniform(COV, 0., 1, heads=7, norm_placement=None, ff=0, var_q=4.).kernel(rng=1).gram)
 
 @pytest.mark.power("the mean within 1 %, an exponent of −1/2 within .1")
 def test_spread_shrinks_like_the_root_of_heads():
@@ -147,7 +148,7 @@ def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
 @pytest.mark.parametrize("n", (np.inf, 24))
 def test_collapsed_tokens_stay_together(norm, n):
     "Equal tokens are equal for ever, though their Gram matrix is singular; repeated ones stay in pairs."
-    t = Transformer.uniform(np.ones((5, 5)), .1, 6, heads=2, norm=norm, var_1=.5)
+    t = Transformer.uniform(np.ones((5, 5)), .1, 6, heads=2, norm_placement=norm, var_1=.5)
     np.testing.assert_allclose(t.chain(n, 20, 0).cosine, 1, atol=1e-9)
     t = replace(t, cov=embedding_cov([0, 1, 0, 1, 2]), mean=np.zeros(5))
     y = t.chain(n, 50, 0)
@@ -162,7 +163,7 @@ def test_deep_and_steep(n):
     y = Transformer.uniform(embedding_cov(range(8)), layers=100, heads=2, var_q=50., var_k=50.).chain(n, 4, 0, scores=True)
     assert np.isfinite(y.gram).all() and (abs(y.cosine) < 1 + 1e-12).all()
     assert 25 < y.scores[:, 0].std() < 75 and 0 <= y.entropy.min() and y.entropy.mean() < .3
-    y = Transformer.uniform(embedding_cov(range(8)), layers=100, heads=2, norm="post", var_q=.01).chain(n, 4, 0)
+    y = Transformer.uniform(embedding_cov(range(8)), layers=100, heads=2, norm_placement="post", var_q=.01).chain(n, 4, 0)
     assert y.cosine[:, -1].min() > .99 # all tokens alike
 
 @pytest.mark.slow
@@ -175,14 +176,14 @@ def test_long_text_briefly():
     assert np.isfinite(y.gram).all() and abs(y.cosine[0, -1, :256, :256] - 1).max() < 1e-9
 
 def test_zero_tokens():
-    "A zero token attends, is normalised with eps, and refused without."
+    "A zero token attends, is normalised with eps, and rejected without."
     cov = np.diag([1., 0., 2.])
     for n in (np.inf, 8):
         y = Transformer.uniform(cov, layers=2, heads=2).chain(n, 10, 0)
         assert np.isfinite(y.gram).all() and not y.gram[:, 0, 1].any() and not y.cosine[:, 0, 1].any() and (y.gram[:, 1, 1, 1] > 0).all()
     with pytest.raises(ValueError, match="`eps` must be positive .* token 1"): Transformer.uniform(cov, eps=0.)
-    with pytest.raises(ValueError, match="`eps` must be positive"): Transformer.uniform(cov, 1., norm="post", eps=0.)
-    Transformer.uniform(cov, 1., kind="rms", eps=0.), Transformer.uniform(cov, norm=None, eps=0.)
+    with pytest.raises(ValueError, match="`eps` must be positive"): Transformer.uniform(cov, 1., norm_placement="post", eps=0.)
+    Transformer.uniform(cov, 1., kind="rms", eps=0.), Transformer.uniform(cov, norm_placement=None, eps=0.)
 
 def test_nothing_happens_without_weights():
     "All variances zero: the stream stays what it was, at every width."
@@ -195,7 +196,7 @@ def test_nothing_happens_without_weights():
 def test_one_coordinate():
     "LayerNorm of a single coordinate is zero: nothing is added, whatever the weights."
     for norm in ("pre", "post"):
-        y = Transformer.uniform(COV, layers=2, heads=1, norm=norm, random_embeddings=True).chain(1, 20, 0, coords=1)
+        y = Transformer.uniform(COV, layers=2, heads=1, norm_placement=norm, random_embeddings=True).chain(1, 20, 0, coords=1)
         np.testing.assert_allclose(y.gram[:, 0], y.units[:, 0] @ y.units[:, 0].mT, rtol=1e-12)
         if norm == "pre": np.testing.assert_allclose(y.gram[:, 2], y.gram[:, 0], rtol=1e-12)
         else: assert not y.gram[:, 2].any() and not y.cosine[:, 2].any()
@@ -236,7 +237,7 @@ REFUSED = [
     (lambda: Transformer.uniform(np.eye(3), layers=0), ValueError, "`layers` must be at least 1"),
     (lambda: Transformer.uniform(np.eye(3), heads=2.5), TypeError, "`heads` must be an integer"),
     (lambda: Transformer.uniform(np.eye(3), head_width=.5), TypeError, "`head_width` must be an integer"),
-    (lambda: Transformer.uniform(np.eye(3), norm="batch"), ValueError, "`norm` must be 'pre' or 'post'"),
+    (lambda: Transformer.uniform(np.eye(3), norm_placement="batch"), ValueError, "`norm` must be 'pre' or 'post'"),
     (lambda: Transformer.uniform(np.eye(3), kind=None), ValueError, "`kind` must be 'layer'"),
     (lambda: Transformer.uniform(np.eye(3), eps=-1.), ValueError, "`eps` must be"),
     (lambda: Transformer.uniform(np.eye(3), ff="4"), TypeError, "`ff` must hold"),
@@ -265,7 +266,7 @@ REFUSED = [
     (lambda: Transformer.from_torch(3, np.eye(3)), TypeError, "`module` must be")]
 
 @pytest.mark.parametrize("k", range(len(REFUSED)))
-def test_refused_in_one_sentence(k):
+def test_rejected_in_one_sentence(k):
     call, kind, text = REFUSED[k]
     with pytest.raises(kind, match=text) as e: call()
     assert len(str(e.value).splitlines()) == 1 and len(str(e.value)) < 300

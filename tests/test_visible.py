@@ -3,7 +3,18 @@ import subprocess
 import sys
 
 import pytest
-from written import PAGES, ROOT, from_nowhere, imports, is_gone, is_import, is_visible, read, text, visible
+from written import (
+    PAGES,
+    ROOT,
+    from_nowhere,
+    imports,
+    is_gone,
+    is_import,
+    is_visible,
+    read,
+    text,
+    visible,
+)
 
 page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 

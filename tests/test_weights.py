@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch", reason="torch is the other side of these co
 transformers = pytest.importorskip("transformers", reason="the families come from transformers; pip install transformers")
 
 from conftest import least_p, nightly
+from infattn_nb.huggingface.modules import FAMILIES
 from scipy.special import entr
 
 from infattn_nb import Transformer, with_rule
 from infattn_nb.initialisation.scan import scaled
-from infattn_nb.readers.modules import FAMILIES
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
 torch.set_num_threads(1)
@@ -87,7 +87,7 @@ def test_initialise_is_a_draw_of_the_network(name, how):
     changed = NETWORKS[how](t)
     ours = chain_of(name, changed)
     assert p_value(drawn(name, changed), ours) > 1e-6
-    no_op = how == "GPT-2's rule" and t.blocks[0].norm in ("output", "sandwich") # what follows is normalised: the rule changes nothing
+    no_op = how == "GPT-2's rule" and t.blocks[0].norm_placement in ("output", "sandwich") # what follows is normalised: the rule changes nothing
     assert (p_value(drawn(name, t), ours) > 1e-6) == no_op
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -140,7 +140,7 @@ def test_modules_of_torch():
     assert not any(torch.equal(p, q) for p, q in zip(before, layers.parameters()) if p.std() > 0)
     for module in (torch.nn.Sequential(*layers), list(layers)): assert repr(Transformer.from_torch(module, tokens=5)) == repr(Transformer.from_torch(layers, tokens=5))
 
-def test_refused():
+def test_rejected():
     "One sentence, before anything is written."
     t = own("gpt2")
     cases = [(model_of("llama"), "of the family that was read, gpt2, got llama"), (torch.nn.Linear(3, 3), "have the tensors of gpt2"), (3, "be a module of torch"),
@@ -171,7 +171,7 @@ def gpt2_with(**options): return transformers.GPT2Model(transformers.GPT2Config(
 def layers_with(**options): return torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, **options).eval() for _ in range(2))
 
 @pytest.mark.parametrize("t, module, said", [
-    (lambda: own("gpt2"), lambda: gpt2_with(activation_function="relu", scale_attn_weights=False), "score_scale = 4, activation = relu"), (lambda: own("gpt2"), lambda: gpt2_with(layer_norm_epsilon=1e-3), r"normaliser = Norm\(eps=0.001\)"),
+    (lambda: own("gpt2"), lambda: gpt2_with(activation_function="relu", scale_attn_weights=False), "score_scale = 4, activation = relu"), (lambda: own("gpt2"), lambda: gpt2_with(layer_norm_epsilon=1e-3), r"norm = Norm\(eps=0.001\)"),
     (lambda: Transformer.from_torch(layers_with(), tokens=5), lambda: layers_with(activation="gelu", norm_first=True), "norm = pre, activation = gelu"), (lambda: own("mistral"), lambda: transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**config_of("mistral") | dict(sliding_window=2))), "mask = …")])
 def test_a_module_of_another_forward_pass_is_told(t, module, said):
     with pytest.warns(UserWarning, match=f"`module` has {said}, unlike the model that was read"): t().initialise(module(), 0)
@@ -213,7 +213,7 @@ def torch_gradients(name, t, seeds):
 @pytest.mark.power("distribution functions .25 apart: squared norms of .grad of six matrices in two blocks")
 @pytest.mark.parametrize("name", nightly(dict.fromkeys(GRADIENTS), "phi"))
 def test_gradients_of_the_models(name):
-    "What backward leaves in .grad of the real models is what the way back says; that of another scale of scores is not."
+    "What backward leaves in .grad of the real models is what the backward pass says; that of another scale of scores is not."
     t = scaled(own(name), 1., 3.)
     theirs = torch_gradients(name, t, 250)
     compared = lambda t: np.stack([t.gradients(96, 1500, 1).weight_norms[k] for k in GRADIENTS[name]], axis=1)

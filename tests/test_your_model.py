@@ -1,4 +1,4 @@
-"""What somebody with a model meets: one meaning of a text, names and near misses, refusals with a reason and before any work, scans and reports that say what to multiply."""
+"""What somebody with a model meets: one meaning of a text, names and near misses, errors with a reason and before any work, scans and reports that say what to multiply."""
 import json
 import subprocess
 import sys
@@ -10,17 +10,27 @@ from types import SimpleNamespace
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from infattn_nb.huggingface.modules import FAMILIES, MODELS
+from infattn_nb.huggingface.weights import handles_of
+from infattn_nb.nonlinearities import gelu, gelu_tanh, silu
+from infattn_nb.transformer.stream import several
 
 import infattn_nb
-from infattn_nb import FeedForward, Norm, Scan, SelfAttention, Transformer, embedding_cov, gelu, gelu_tanh, report, scan, silu, with_rule
-from infattn_nb.blocks.stream import several
-from infattn_nb.initialisation.scan import Thresholds, depth_ratio
+from infattn_nb import (
+    FeedForward,
+    Norm,
+    Scan,
+    SelfAttention,
+    Transformer,
+    embedding_cov,
+    report,
+    scan,
+    with_rule,
+)
 from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
 from infattn_nb.initialisation.report_command import infattn_report, report_of
-from infattn_nb.initialisation.scan import scaled
+from infattn_nb.initialisation.scan import Thresholds, depth_ratio, scaled
 from infattn_nb.numerics import checks
-from infattn_nb.readers.modules import FAMILIES, MODELS
-from infattn_nb.readers.weights import handles_of
 
 HUB = Path(__file__).parent/"data"/"configs"
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
@@ -60,7 +70,7 @@ def test_what_is_no_text(tokens):
     (dict(model_type="t5"), "encoder–decoder"), (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"), (dict(model_type="deepseek_v3"), "latent attention"),
     (LLAMA | dict(num_attention_heads=13), r"config\['num_attention_heads'\]` must divide the width 64, got 13"), (LLAMA | dict(num_key_value_heads=3), r"num_key_value_heads'\]` must divide the 4 heads"),
     (dict(model_type="phi", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, qk_layernorm=True), "qk_layernorm")])
-def test_configs_are_refused_with_their_reason(config, text):
+def test_configs_are_rejected_with_their_reason(config, text):
     with pytest.raises(ValueError, match=text) as e: Transformer.from_config(config, 4)
     assert len(str(e.value).splitlines()) == 1 and "blocks=[…]" not in str(e.value)
 
@@ -113,12 +123,12 @@ def no_work(monkeypatch):
     lambda t: report(t, 62), lambda t: report(t, size=3), lambda t: report(t, readout="first"), lambda t: report(t, tokens=["a"]), lambda t: report(t, rng="x"), lambda t: report(t, thresholds=3),
     lambda t: scan(t, width=62), lambda t: scan(t, width=8), lambda t: scan(t, rules=["none"]), lambda t: scan(t, residual=[]), lambda t: scan(t, embeddings=[0]), lambda t: scan(t, embeddings="a"),
     lambda t: scan(t, size=1), lambda t: scan(t, layers=[0]), lambda t: with_rule(t, "x")])
-def test_refused_before_anything_is_drawn(call, no_work):
+def test_rejected_before_anything_is_drawn(call, no_work):
     with pytest.raises((ValueError, TypeError)) as e: call(Transformer.from_config(SMALL, 5))
     assert len(str(e.value).splitlines()) == 1
 
 def test_a_large_covariance_needs_no_eigenvalues(monkeypatch):
-    "A multiple of the identity, and a text with repetitions; what is not positive is still refused."
+    "A multiple of the identity, and a text with repetitions; what is not positive is still rejected."
     monkeypatch.setattr(np.linalg, "eigvalsh", lambda C: pytest.fail("eigenvalues were computed"))
     checks.cov(3*np.eye(300)), checks.cov(embedding_cov([3, 1, 4, 1, 5]*20, 1., .1)), checks.cov(np.ones((4, 4)))
     monkeypatch.undo()
@@ -160,13 +170,13 @@ def test_advice_is_the_mildest_factor_that_mends_it(told):
     assert least[1] > .2 and least[0] < least[1] and least[0] < .3
 
 def test_verdicts_share_the_networks_that_they_try(monkeypatch):
-    "What is asked twice, of the same factor, is drawn once, there and back if one of them needs that; four factors for each verdict at most."
+    "What is asked twice, of the same factor, is drawn once, forward and backward if one of them needs that; four factors for each verdict at most."
     tried = []
     def noted(t, gradients, *rest):
         tried.append((t.blocks[0].branch_scale, t.blocks[0].attention.score_scale, gradients))
         return _quickly(t, gradients, *rest)
     monkeypatch.setattr("infattn_nb.initialisation.report._quickly", noted)
-    strict = Thresholds(alike=.01, fading=1.01, scattered=.001)
+    strict = Thresholds(max_cosine=.01, max_gradient_ratio=1.01, max_spread=.001)
     advice = report(Transformer.from_config(SMALL | dict(n_layer=4), 4), size=4, rng=0, thresholds=strict).advice
     assert {"tokens", "depth", "networks"} <= set(advice) and len(tried) == len(set(tried)) <= 4*len(advice) - 2
     assert all(back for residual, scores, back in tried if residual != 1)
@@ -193,8 +203,8 @@ def test_advice_that_does_not_exist_is_not_given():
 
 def test_which_end_gets_more():
     "In a network whose stream grows, early blocks get more; where branches get stronger, late ones."
-    grows = report(Transformer.uniform(1e-4*np.eye(4), layers=8, heads=2), 32, 6, 0, thresholds=Thresholds(fading=1.5))
-    stronger = report(replace(Transformer.uniform(np.eye(4), layers=8, heads=2), blocks=[replace(b, branch_scale=.02*2**k) for k, b in enumerate(Transformer.uniform(np.eye(4), layers=8, heads=2).blocks)]), 32, 6, 0, thresholds=Thresholds(fading=1.5))
+    grows = report(Transformer.uniform(1e-4*np.eye(4), layers=8, heads=2), 32, 6, 0, thresholds=Thresholds(max_gradient_ratio=1.5))
+    stronger = report(replace(Transformer.uniform(np.eye(4), layers=8, heads=2), blocks=[replace(b, branch_scale=.02*2**k) for k, b in enumerate(Transformer.uniform(np.eye(4), layers=8, heads=2).blocks)]), 32, 6, 0, thresholds=Thresholds(max_gradient_ratio=1.5))
     for found, end in ((grows, "early"), (stronger, "late")):
         said = {v.name: v for v in found.verdicts}["depth"].text
         θ = found.measured.finite.norms

@@ -1,11 +1,11 @@
 """Torch's side of the comparison of circuits: `python tests/torch_circuits.py` writes tests/data/circuits.npz, which tests/test_circuits.py reads.
 
-Attention-only transformers of finite width with the weights of literal_circuits.Wide, trained by torch's autograd and SGD in double precision; stored are the values before every step."""
+Attention-only transformers of finite width with the weights of reference_circuits.Wide, trained by torch's autograd and SGD in double precision; stored are the values before every step."""
 from pathlib import Path
 
 import numpy as np
 import torch
-from literal_circuits import Wide, data
+from reference_circuits import Wide, data
 from torch.nn.functional import layer_norm, rms_norm
 
 from infattn_nb.learning.circuits import EPS, Depth
@@ -22,7 +22,7 @@ CASES = { # -> network, its norm, causal?, every position read?
     "LayerNorm": (Depth(2, 2, 1., 1., True, True, True, 3), "layer", True, False),
     "LayerNorm, one head": (Depth(2, 1, 1., 1., True, True, True, 3), "layer", False, False)}
 SMALL, STEPS, RATE = 24, 20, .01
-LAYER_NORMS = {64: 16, 256: 16, 1024: 8} # width: how many networks with a LayerNorm, which no literal one of ours has
+LAYER_NORMS = {64: 16, 256: 16, 1024: 8} # width: how many networks with a LayerNorm, which no explicit one of ours has
 
 def run(name, n, seed):
     "Values (STEPS + 1, …) of one network before each step and after the last."

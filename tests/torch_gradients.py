@@ -2,7 +2,7 @@
 
     python tests/torch_gradients.py [file]
 
-draws networks of each case of `gradient_cases`, and of some of them again with fresh copies of the transposed matrices on the way back
+draws networks of each case of `gradient_cases`, and of some of them again with fresh copies of the transposed matrices in the backward pass
 ("gradient independence"), and writes their statistics, to three digits, to `file` (default: tests/data/gradients.npz).
 Needs torch and transformers, not infattn_nb; a minute.
 """
@@ -15,8 +15,16 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"): os.e
 
 import numpy as np
 import torch
-
-from gradient_cases import CASES, INDEPENDENT, S, case, embeddings, readout_cov, statistics, telling
+from gradient_cases import (
+    CASES,
+    INDEPENDENT,
+    S,
+    case,
+    embeddings,
+    readout_cov,
+    statistics,
+    telling,
+)
 
 SIZE, SIZE_INDEPENDENT, B = 1600, 6000, 100
 torch.set_num_threads(1)
@@ -25,7 +33,7 @@ phi = {"gelu": torch.nn.functional.gelu, "relu": torch.relu, "tanh": torch.tanh,
        "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh")}
 
 class Twice(torch.autograd.Function):
-    "x W on the way there, dy W′ᵀ with another W′ on the way back."
+    "x W in the forward pass, dy W′ᵀ with another W′ in the backward pass."
     @staticmethod
     def forward(x, W, other): return x @ W
     @staticmethod
@@ -46,7 +54,7 @@ def turned(Q, base=1e4, share=1.):
     return torch.cat([c*x - s*y, c*y + s*x, Q[..., d:]], -1)
 
 class Network:
-    "b literal networks side by side."
+    "b explicit networks side by side."
     def __init__(self, c, b, rng, independent):
         self.c, self.b, self.rng, self.independent, self.weights = c, b, rng, independent, {}
 
@@ -111,7 +119,7 @@ def readout(c, b, rng):
     λ, U = np.linalg.eigh(readout_cov(c["readout"]))
     return torch.from_numpy((U*np.sqrt(np.maximum(λ, 0))) @ rng.standard_normal((b, S, c["n"]))/c["n"]**.5)
 
-def literal(c, b, rng, independent=False):
+def explicit(c, b, rng, independent=False):
     net = Network(c, b, rng, independent)
     x = torch.from_numpy(embeddings(c["n"])).expand(b, -1, -1).clone().requires_grad_()
     streams, out = net.run(x)
@@ -192,7 +200,7 @@ def sample(name, independent):
     if c["module"] and not independent: return measured(*real(c, size, rng))
     parts = []
     for _ in range(size//B):
-        streams, norms = literal(c, B, rng, independent)
+        streams, norms = explicit(c, B, rng, independent)
         parts.append((torch.stack(streams, 1).detach(), torch.stack([x.grad for x in streams], 1), norms))
     X, dX = (torch.cat([p[i] for p in parts]) for i in (0, 1))
     return measured(X, dX, {k: torch.cat([p[2][k] for p in parts]) for k in parts[0][2]})

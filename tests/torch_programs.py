@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from infattn_nb.nonlinearities import relu, tanh, times
 from numpy.random import SeedSequence
 from program_cases import HOW, PROGRAMS, STEPS, Y, written
 
-from infattn_nb import relu, tanh, times
 from infattn_nb.numerics.losses import batch_at
 
 FILE = Path(__file__).parent/"data/programs.npz"

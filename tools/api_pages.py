@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT)) # the package of this copy, whatever is installed
 
-import infattn_nb # noqa: E402
+import infattn_nb  # noqa: E402
 
 NBS = ROOT/"nbs"
 WINGS = dict(

@@ -18,13 +18,13 @@ parser = configparser.ConfigParser(delimiters=["="])
 parser.read(ROOT/"settings.ini", encoding="utf-8")
 CFG = parser["DEFAULT"]
 NAME = f"{CFG['lib_name']}-{CFG['version']}"
-HOUSE = """nbs infattn_nb tests tools benchmarks .ci .github settings.ini setup.py pyproject.toml _quarto.yml README.md
+PACKAGE = """nbs infattn_nb tests tools benchmarks .ci .github settings.ini setup.py pyproject.toml _quarto.yml README.md
 CONTRIBUTING.md CHANGELOG.md CITATION.cff LICENSE MANIFEST.in .gitignore .editorconfig .pre-commit-config.yaml""".split()
 LEFT_OUT = {"__pycache__", ".ipynb_checkpoints", "nbdev.yml", "sidebar.yml", ".last_checked"}
 
 def files():
     "What belongs to the repository: relative paths, in order."
-    for part in HOUSE:
+    for part in PACKAGE:
         path = ROOT/part
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file() and not LEFT_OUT & {*file.relative_to(ROOT).parts}: yield file.relative_to(ROOT)

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from infattn_nb.attention.layer import Attention
+from infattn_nb.attention.tokens import Tokens
+from infattn_nb.convergence.distances import kl_divergence, paired_kl
+from infattn_nb.nonlinearities import identity, tanh
 from scipy.special import entr
 from scipy.stats import norm
 
 from infattn_nb import Transformer, embedding_cov, scan
-from infattn_nb.convergence.divergence import kl_divergence, paired_kl
 from infattn_nb.convergence.rates import first_order
-from infattn_nb.layer.attention import Attention
-from infattn_nb.layer.tokens import Tokens
-from infattn_nb.numerics.nonlinearities import identity, tanh
 from infattn_nb.numerics.quadrature import gauss, jacobi
 
 ROOT = Path(__file__).parent.parent

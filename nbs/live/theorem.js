@@ -4,7 +4,7 @@ import {button, caption, chi2, choice, el, enable, linspace, normal, panel, slid
 import {key} from "./kernel.js";
 
 const CAPTION = "ψ = cos, averaged over the n coordinates of one output. Attention: one head on two independent unit tokens, scores of standard deviation τ = 2; "
-  + "the limit is Ψ(δ) = E ψ(y) = exp(−v/2) with v = (1 + tanh²(δ/2))/2. Perceptron: y = W² tanh(W¹x) on one unit token. The switch of the scores' scale has no meaning without scores.";
+  + "the limit is Ψ(δ) = E ψ(y) = exp(−v/2) with v = (1 + tanh²(δ/2))/2. MLP: y = W² tanh(W¹x) on one unit token. The switch of the scores' scale has no meaning without scores.";
 const τ = 2, δs = linspace(-8, 8, 65), LINES = 12;
 const widths = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
@@ -38,8 +38,8 @@ export function attentionNetwork(n, scale) {
   return {δ, F};
 }
 
-// A perceptron y = W² tanh(W¹ x) of width n: no scores, and nothing depends on δ.
-export function perceptronNetwork(n) {
+// An MLP y = W² tanh(W¹ x) of width n: no scores, and nothing depends on δ.
+export function mlpNetwork(n) {
   const r = Math.sqrt(chi2(n)/n);
   let q = 0, t = 0;
   for (let β = 0; β < n; β++) q += Math.tanh(r*normal())**2/n;
@@ -71,16 +71,16 @@ export const spreadΨ = (() => {
 })();
 
 export default async function theorem(box, data) {
-  const {perceptron} = await data("theorem.json"); // E cos(y) of the perceptron, from the library
+  const {mlp} = await data("theorem.json"); // E cos(y) of the MLP, from the library
   let networks = [], sample = [];
   const n = slider("width n", widths, 16, String, () => renew());
-  const kind = choice("network", ["attention", "perceptron"], () => renew());
+  const kind = choice("network", ["attention", "MLP"], () => renew());
   const scale = choice("scores scaled by", ["1/√n", "1/n"], () => renew());
   const panels = el("div", {class: "live-panels"}), said = el("p", {class: "live-said", "aria-live": "polite"});
   box.append(el("div", {class: "live-controls"}, button("new networks", () => renew()), kind.box, scale.box), panels,
              el("div", {class: "live-controls"}, n.box), said, caption(CAPTION));
 
-  const make = () => kind.value === "attention" ? attentionNetwork(n.value, scale.value) : perceptronNetwork(n.value);
+  const make = () => kind.value === "attention" ? attentionNetwork(n.value, scale.value) : mlpNetwork(n.value);
   function renew() {
     enable(scale, kind.value === "attention");
     networks = Array.from({length: LINES}, make);
@@ -89,7 +89,7 @@ export default async function theorem(box, data) {
   }
 
   function draw() {
-    const attention = kind.value === "attention", limit = δ => attention ? Ψ(δ) : perceptron;
+    const attention = kind.value === "attention", limit = δ => attention ? Ψ(δ) : mlp;
     const lines = networks.map(m => δs.map(m.F)), low = Math.min(.2, Math.floor(10*Math.min(...lines.flat()))/10);
     const P = panel({x: [-8, 8], y: [low, 1.05], xlabel: attention ? "score difference δ = p₁ − p₂" : "(no scores: the place along this axis means nothing)",
       ylabel: "average of cos(y)", describe: "Averages of single networks as functions of the score difference, and their limit"});
@@ -119,7 +119,7 @@ export default async function theorem(box, data) {
     P.bars(edges, shares, "bar");
     box.dataset.top = top;
     if (random) P.line(edges.slice(1).map((b, k) => (b + edges[k])/2), exact, "law");
-    else { const f = attention ? Ψ(0) : perceptron; P.line([f, f], [0, top], "law"); }
+    else { const f = attention ? Ψ(0) : mlp; P.line([f, f], [0, top], "law"); }
     return el("figure", {}, P.root, key([["bar", `${sample.length} networks`], ["law", "their limit"]]));
   }
 

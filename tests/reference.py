@@ -1,7 +1,14 @@
 """Networks with all their matrices: the package's explicit forward pass (blocks/explicit.py), and a backward pass written by hand; no automatic differentiation, no theory."""
 import numpy as np
+from infattn_nb.transformer.explicit import (
+    by_heads,
+    merged,
+    normalised,
+    run_block,
+    softmax_of,
+    turned,
+)
 
-from infattn_nb.blocks.explicit import merged, normalised, run_block, softmax_of, by_heads, turned
 
 def softmax(G): return softmax_of(G, True)
 
@@ -23,8 +30,8 @@ def embeddings(t, n, size, rng):
     λ, U = np.linalg.eigh(t.cov)
     return t.mean[:, None] + (U*np.sqrt(np.maximum(λ, 0))) @ Z
 
-class Literal:
-    "b networks of width n; `broken` is a mistake on the way back: softmax without its mean, or other matrices than on the way there."
+class Explicit:
+    "b networks of width n; `broken` is a mistake in the backward pass: softmax without its mean, or other matrices than in the forward pass."
     def __init__(self, t, n, b, rng, broken=None):
         self.t, self.n, self.b, self.rng, self.broken = t, n, b, rng, broken
         self.texts = np.zeros(len(t.cov), int) if t.texts is None else t.texts
@@ -81,7 +88,7 @@ class Literal:
 
     def sum_back(self, block, branches, ran, W, d):
         "Through one residual sum: gradients of the stream, and of all matrices."
-        norm, placed = block.normaliser, lambda where, X, d: normed_back(norm, X, d) if block.norm in where else d
+        norm, placed = block.norm, lambda where, X, d: normed_back(norm, X, d) if block.norm_placement in where else d
         d = placed(("post",), ran.total, d)
         dy, found, du = placed(("output", "sandwich"), ran.y, block.branch_scale*d), {}, 0.
         for branch, x in zip(branches, ran.branches):
@@ -115,8 +122,8 @@ class Literal:
             grads.append(found)
         return streams, dX[::-1], grads[::-1]
 
-def literal(t, n, size, rng):
-    "The way there: streams (size, L + 1, s, n), the last one normalised, and scores (size, L, H, s, s), or None."
+def explicit(t, n, size, rng):
+    "The forward pass: streams (size, L + 1, s, n), the last one normalised, and scores (size, L, H, s, s), or None."
     X = embeddings(t, n, size, rng)
-    streams, out, _, scores = Literal(t, n, size, rng).forward(normalised(t.first_norm, X) if t.first_norm else X)
+    streams, out, _, scores = Explicit(t, n, size, rng).forward(normalised(t.first_norm, X) if t.first_norm else X)
     return np.stack([*streams[:-1], out], 1), np.stack(scores, 1) if scores else None

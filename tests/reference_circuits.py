@@ -1,8 +1,16 @@
 """Attention-only transformers of finite width with all their matrices, trained by hand-written backpropagation at NTK rates; and the circuits they start from."""
 import numpy as np
+from infattn_nb.nonlinearities import softmax
 
-from infattn_nb import softmax
-from infattn_nb.learning.circuits import EPS, Circuits, Rows, at_rows, from_rows, scores_of
+from infattn_nb.learning.circuits import (
+    EPS,
+    Circuits,
+    Rows,
+    at_rows,
+    from_rows,
+    scores_of,
+)
+
 
 class Wide:
     "One network of width n. Tokens X become X E with E Eᵀ/n = I; heads are n×n."

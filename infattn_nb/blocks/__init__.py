@@ -1,1 +1,0 @@
-"The engine: streams, branches, blocks, walks, there and back."

@@ -1,1 +1,0 @@
-"""Probability laws as objects: scale mixtures and Gaussians with a random covariance."""

@@ -1,1 +1,0 @@
-"""Networks as data (Netsor): what they consist of, their limit, their exact finite width."""

@@ -1,1 +1,0 @@
-"What configs and modules are draws of."
