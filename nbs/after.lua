@@ -65,7 +65,9 @@ local function lighter(page)
   for _, sort in ipairs {"op", "bu", "va"} do page = page:gsub('<span class="' .. sort .. '">([^<]*)</span>', "%1") end
   page = page:gsub('(<h[23] class="documented[^>]*>)([^<]*)', function(tag, name) return tag .. (name:gsub("([._])(%w)", "%1<wbr>%2")) end) -- a long name breaks there
   page = page:gsub(' data%-quarto%-table%-cell%-role="th"', ""):gsub('<nav id="quarto%-sidebar".-</nav>', function(menu)
-    return (menu:gsub(">%s+<", "><"):gsub('<div class="sidebar%-item%-container">(<a href=[^>]*><span class="menu%-text">[^<]*</span></a>)</div>', "%1"))
+    return (menu:gsub(">%s+<", "><"):gsub('<div class="sidebar%-item%-container">(<a href=[^>]*><span class="menu%-text">[^<]*</span></a>)</div>', function(link)
+      if not link:find(" active", 1, true) then return link end -- the open page keeps the box that colours it
+    end))
   end)
   page = page:gsub("<pre.-</pre>", function(code)
     kept[#kept + 1] = code:gsub("</span>\n<span>", "\n")

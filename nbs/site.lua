@@ -61,9 +61,8 @@ end
 
 local function is_source_link(block) return not published and block.t == "Para" and stringify(block) == "source" end
 
-local function offer(name) -- tools/offer.py writes what is offered; with stored tables it is a zip
-  local offered = name
-  if read(root .. "/nbs/" .. name):find('\\"data/', 1, true) then offered = name:gsub("%.ipynb$", ".zip") end
+local function offer(name) -- tools/offer.py writes what is offered
+  local offered = name:gsub("%.ipynb$", ".zip")
   local links = {pandoc.Link("download this notebook", "notebooks/" .. offered, "", {["data-noresolveinput"] = "", download = offered})}
   if published then
     links[2] = pandoc.Link("view its source", repo .. "/blob/" .. get("branch") .. "/nbs/" .. name)

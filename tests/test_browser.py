@@ -19,7 +19,6 @@ from pathlib import Path
 import pack_source
 import pytest
 from conftest import CHROMIUM, browser
-from offer import data_of
 from test_search import ENGINEER, NODE, STUDENT, pages, searched
 
 pytestmark = pytest.mark.xdist_group("browser") # its fixtures are made once
@@ -52,8 +51,7 @@ def test_every_page_offers_its_notebook(rendering):
     site = rendering[-1]
     for notebook in (ROOT/"nbs").glob("*.ipynb"):
         page = (site/(re.sub(r"^\d+_", "", notebook.stem) + ".html")).read_text(encoding="utf-8")
-        zipped = data_of(json.loads(notebook.read_text(encoding="utf-8")))
-        name = f"{notebook.stem}.{'zip' if zipped else 'ipynb'}"
+        name = f"{notebook.stem}.zip"
         assert f'href="./notebooks/{name}" download="{name}"' in page
         assert (site/"notebooks"/name).stat().st_size > 1000
 
@@ -282,11 +280,20 @@ function openings(doc) { // no open block of imports above the first picture
   return [...doc.querySelectorAll('main pre > code')].filter(e => before(e) && !e.closest('details') && imports(e.textContent)).map(e => e.textContent.slice(0, 60));
 }
 
-async function look(name) {
-  frame.style.width = '1400px';
+async function load(name, width) { // until all live figures are drawn
+  frame.style.width = width + 'px';
   await new Promise(done => { frame.onload = done; frame.src = name; });
-  const page = frame.contentWindow, doc = frame.contentDocument, found = {};
+  const waiting = () => [...frame.contentDocument.querySelectorAll('[data-live]')].some(e => !e.querySelector('svg, table'));
+  for (let k = 0; k < 200 && waiting(); k++) await wait(50);
+}
+
+async function look(name) {
+  const found = {};
   const note = (check, mode, list) => { for (const what of new Set(list)) ((found[check] ??= {})[what] ??= []).push(mode); };
+  await load(name, 390);
+  for (const check of [small, tall]) note(check.name, 'on a phone', check(frame.contentDocument, frame.contentWindow));
+  await load(name, 1400);
+  const page = frame.contentWindow, doc = frame.contentDocument;
   await Promise.race([page.MathJax?.startup?.promise, wait(30000)]);
   note('openings', 'all', openings(doc));
   note('titles', 'all', titles(doc));
@@ -302,7 +309,7 @@ async function look(name) {
       for (let k = 0; k < 100 && dark() !== (theme === 'dark'); k++) await wait(50); // the stylesheet comes in
       await wait(250);
       if (doc.body.classList.contains('quarto-dark') !== (theme === 'dark')) note('errors', theme, ['the theme cannot be chosen']);
-      for (const check of [fits, figures, contrast, code, ...(theme === 'light' ? [words, hints, small, tall] : [])]) note(check.name, `${theme} ${width}`, check(doc, page));
+      for (const check of [fits, figures, contrast, code, ...(theme === 'light' ? [words, hints] : [])]) note(check.name, `${theme} ${width}`, check(doc, page));
     }
   }
   for (const e of doc.querySelectorAll('main button, main input, main select, main summary')) if (shown(e)) e.click();

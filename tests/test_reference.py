@@ -77,4 +77,7 @@ def test_a_parameter_without_its_meaning_would_be_seen():
 def test_types_stand_in_tables_and_law_stands_first():
     page = PAGES["attention.qmd"]
     assert "| <code>heads</code> | <code>float</code> | `1` |" in page
+    kinds = [kind for page in PAGES.values()
+             for kind in re.findall(r"^\| <code>[^|]*</code> \| <code>(.*?)</code> \|", page, flags=re.M)]
+    assert len(kinds) > 300 and all(len(kind) < 70 and "._" not in kind for kind in kinds)
     assert re.search(r"^## Attention.<wbr>(\w+)", page, flags=re.M)[1] == "law"

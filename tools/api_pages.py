@@ -13,6 +13,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from numpy.typing import ArrayLike
+
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT)) # the package of this copy, whatever is installed
 
@@ -104,6 +106,8 @@ def defaults(thing):
         found[p.name] = "required" if p.default is p.empty else f"`{shown(p.default)}`"
     return found
 
+ARRAYS = inspect.formatannotation(ArrayLike).partition("[")[2][:-1] # what it stands for
+
 def types(thing):
     "Parameter -> its type as written, without the modules it comes from."
     found = {}
@@ -111,6 +115,9 @@ def types(thing):
         if p.annotation is not p.empty:
             kind = p.annotation
             text = kind if isinstance(kind, str) else inspect.formatannotation(kind)
+            text = text.replace(ARRAYS, "ArrayLike").replace("NoneType", "None")
+            if union := re.fullmatch(r"(?:typing\.)?Union\[(.*)\]", text):
+                text = " | ".join(union[1].split(", "))
             found[p.name] = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text)
     return found
 

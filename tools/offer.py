@@ -3,7 +3,7 @@
     python tools/offer.py FOLDER
 
 What only developers need is left out, as are stored pictures and tables, which whoever runs a notebook makes again.
-A first cell installs the package where it is missing. A notebook that reads stored tables comes as a zip with them.
+A first cell installs the package where it is missing. Each notebook is a zip, with the stored tables that it reads.
 Quarto runs it after rendering (`_quarto.yml`) and names the folder of the site in QUARTO_PROJECT_OUTPUT_DIR."""
 import json
 import os
@@ -80,18 +80,14 @@ def offered(nb):
     return dict(nb, cells=[cells[0], install, *cells[1:]])
 
 def offer(folder):
-    "Write each notebook, or a zip of it and its tables."
+    "Write a zip of each notebook and its tables."
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted((ROOT/"nbs").glob("*.ipynb")):
         nb = json.loads(path.read_text(encoding="utf-8"))
         text = json.dumps(offered(nb), ensure_ascii=False)
-        data = data_of(nb)
-        if not data:
-            (folder/path.name).write_text(text, encoding="utf-8")
-            continue
         with ZipFile(folder/f"{path.stem}.zip", "w", ZIP_DEFLATED) as archive:
             archive.writestr(path.name, text)
-            for file in data:
+            for file in data_of(nb):
                 archive.write(ROOT/"nbs"/file, file)
 
 if __name__ == "__main__":

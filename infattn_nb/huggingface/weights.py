@@ -451,7 +451,8 @@ def _run(t, module, places, left):
     source = source_of(t)
     try:
         verified(module, _reading(t, module, places), source.config or
-                 config_of(module), _first_text(t), "it is as it was; read this module, "
+                 config_of(module), _first_text(t),
+                 "it is as it was; read this module, "
                  "or pass verify=False", "run as the network that is written into it")
     except ValueError:
         if not left:

@@ -372,7 +372,8 @@ quick_gelu = Nonlinearity(_quick_gelu, "quick_gelu", bound=np.inf,
 
 ACTIVATIONS = dict(relu=relu, gelu=gelu, gelu_new=gelu_tanh, gelu_fast=gelu_tanh,
                    gelu_pytorch_tanh=gelu_tanh, gelu_tanh=gelu_tanh, silu=silu,
-                   swish=silu, quick_gelu=quick_gelu, relu2=relu2, tanh=tanh, sigmoid=sigmoid, linear=identity,
+                   swish=silu, quick_gelu=quick_gelu, relu2=relu2, tanh=tanh,
+                   sigmoid=sigmoid, linear=identity,
                    identity=identity)
 
 def activation_named(given, # a name, a function, a Nonlinearity

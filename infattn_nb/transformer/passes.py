@@ -598,7 +598,8 @@ class Gradients(ByBlock):
         the same of ‖∂loss/∂W‖², as in `.grad` of a network that was read, its factors
         in the weights: infinite where the fan-in is; an array as in `norms`
     tangent
-        (...), sum of all θ; between k texts, the matrix of inner products of the gradients
+        (...), sum of all θ; between k texts, the matrix of inner products of the
+        gradients
     unit_norms
         θ/σ² = ‖∂loss/∂W‖²/fan-in, arrays as in `norms`: also of matrices that start
         at zero

@@ -18,7 +18,7 @@ const HOME_OF = {
   kurtosis: "hierarchical", density: "hierarchical", pdf: "hierarchical", sample: "attention", width: "attention", ntk: "gradients", "tangent": "gradients",
   rotary: "blocks", rmsnorm: "blocks", layernorm: "blocks", netsor: "netsor", assumption: "netsor", convergence: "rates", rates: "rates", fast: "rates", mask: "robustness", evidence: "learning", posterior: "learning", softmax: "attention",
   score: "clt", scores: "clt", initialisation: "which_initialisation", initialization: "which_initialisation", install: "index", heads: "attention",
-  heavy: "regimes", tails: "regimes", sqrt: "regimes", temperature: "training", collapse: "transformer", "tensor": "netsor",
+  proof: "proof", heavy: "regimes", tails: "regimes", sqrt: "regimes", temperature: "training", collapse: "transformer", "tensor": "netsor",
 };
 const IDLE = new Set("a an and are as at be by can do does for from how i in is it my of on or that the to two four eight twelve what when where which why with".split(" "));
 const UNDER_THE_HOOD = .35, REFERENCE = .8, LISTS = .3; // of names and of methods: they have every word
