@@ -23,10 +23,12 @@ setup(
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",
-        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(11, 15)),
         "Topic :: Scientific/Engineering :: Mathematics",
+        "Typing :: Typed",
     ],
     python_requires=f">={cfg['min_python']}",
+    package_dir={"": "."}, # an editable install that type checkers resolve
     packages=find_packages(include=[cfg["lib_path"], f"{cfg['lib_path']}.*"]),
     package_data={cfg["lib_path"]: ["py.typed", "*.pyi", "*/*.pyi", "*.mplstyle", "initialisation/*.html", "initialisation/*.mplstyle", "huggingface/*.toml"]},
     install_requires=cfg["requirements"].split(),

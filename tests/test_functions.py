@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from public import PUBLIC
 
 from infattn_nb import Nonlinearity
 from infattn_nb.nonlinearities import (
@@ -135,3 +136,14 @@ def test_equal_parameters_make_equal_functions():
     assert product(clip(1.), tanh) == product(clip(1.), tanh) != product(tanh, clip(1.))
     polynomial = Nonlinearity(np.polynomial.Polynomial([0., 1.])) # callable, but without a hash of its own
     assert polynomial == polynomial and hash(polynomial) == hash(polynomial)
+
+SMOOTH_POINTS = np.array([-3.1, -1.7, -.4, .3, 1.1, 2.9]) # away from the kinks of all of them
+DIFFERENTIABLE = {name: x for name, x in PUBLIC.items() if isinstance(x, Nonlinearity) and x.arity == 1 and x is not step}
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_derivatives_against_differences(name, h=1e-5):
+    φ, x = DIFFERENTIABLE[name], SMOOTH_POINTS
+    np.testing.assert_allclose(φ.derivative(x), (φ(x + h) - φ(x - h))/(2*h), rtol=1e-8, atol=1e-8)
+
+def test_a_wrong_derivative_is_seen():
+    with pytest.raises(AssertionError): np.testing.assert_allclose(np.cosh(SMOOTH_POINTS)**-1, (np.tanh(SMOOTH_POINTS + 1e-5) - np.tanh(SMOOTH_POINTS - 1e-5))/2e-5, rtol=1e-8, atol=1e-8)
