@@ -512,8 +512,7 @@ times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2,
 
 # %% ../nbs/44_functions.ipynb #99f14d46
 def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
-    r"""The weights $e^{x_j}/\sum_k e^{x_k}$ along `axis`, safe for scores of any size
-    (eq. (3)).
+    r"""The weights $e^{x_j}/\sum_k e^{x_k}$, for scores of any size (eq. (3)).
 
     Parameters
     ----------

@@ -139,8 +139,7 @@ class Tokens(TokenLaw):
         return np.eye(self.seq_len) if self.cov is None else self.cov
 
     def kernel(self, *, return_error: bool = False) -> Any:
-        r"""The kernel $K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$, the Gram matrix at
-        infinite width.
+        r"""The Gram matrix at infinite width, $K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$.
 
         Parameters
         ----------

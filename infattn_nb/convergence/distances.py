@@ -158,8 +158,7 @@ def _reject_atom(name, law):
 
 # %% ../../nbs/05_divergence.ipynb #4ac6a1ed
 def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
-    r"""The distance $\frac12\int|p - q|$, from distribution functions where the
-    densities cross.
+    r"""The total variation, $\frac12\int|p - q|$, cut where the densities cross.
 
     Parameters
     ----------
@@ -336,8 +335,7 @@ def grouped(draws):
 def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
               rng: Rng = None, executor: Executor | None = None,
               limit: Attention | None = None) -> tuple:
-    r"""The divergence $D(\text{width } n \,\|\, \text{limit})$ of output i, paired
-    (Figure 1(B)).
+    r"""The divergence of width n from the limit, from paired draws (Figure 1(B)).
 
     In nats, from mirrored draws, with a jackknife error, for identity tokens the
     same fraction at every n. An output that is exactly zero in one of 4096 trial

@@ -288,8 +288,7 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
 
 # %% ../../nbs/18_length.ipynb #52fadb5e
 def effective_alpha(s: float, score_sd: float) -> float:
-    r"""The exponent $z_s/\tau$ with $s\,\bar\Phi(z_s)=1$: what replaces $1/\beta$ at
-    finite s.
+    r"""What replaces $1/\beta$ at finite s: $z_s/\tau$ with $s\,\bar\Phi(z_s)=1$.
 
     Parameters
     ----------

@@ -213,8 +213,7 @@ def _distances(law, gaussian, return_error):
 
 # %% ../../nbs/04_regimes.ipynb #ba18ee03
 def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> Any:
-    r"""The probability $\Pr(|y| > k\sigma)$ of a symmetric law, $\sigma$ its standard
-    deviation.
+    r"""The probability $\Pr(|y| > k\sigma)$ of a symmetric law, in its own sd.
 
     Parameters
     ----------
@@ -289,8 +288,7 @@ def _weighted_tails(layer, width, i, t, β, size, rng):
 def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
                     i: int = 0, inflate: float | None = None, draws: int = 2**18,
                     rng: Rng = None, executor: Executor | None = None) -> tuple:
-    r"""The probability $\Pr(|y^i| > t)$ at any width by importance sampling, unbiased
-    for every β.
+    r"""The probability $\Pr(|y^i| > t)$ at any width, by importance sampling; unbiased.
 
     Parameters
     ----------

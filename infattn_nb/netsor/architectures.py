@@ -197,8 +197,7 @@ def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
               low_rank: bool = False, scaling: str = "sqrt", var_q: float = 1.,
               var_k: float = 1., var_v: float = 1., var_o: float = 1.,
               mask: ArrayLike | str | None = None) -> list[Vector]:
-    r"""The outputs $y^i = H^{-1/2}\sum_a W^{O,a}\sum_j A^{(a)}_{ij} W^{V,a} x^j$ (eqs.
-    (2)–(4)).
+    r"""The outputs of an attention layer of H heads (eqs. (2)–(4)).
 
     Parameters
     ----------

@@ -262,8 +262,7 @@ class ProgramGradients:
         return np.sum(list(self.by_matrix.values()), axis=0)
 
     def inner(self, u: Vector, v: Vector | None = None) -> np.ndarray:
-        r"""Inner products $\langle\partial f_i/\partial u,\partial f_j/\partial
-        v\rangle$.
+        r"""Inner products of gradients with respect to two vectors.
 
         The same networks are drawn again, from their seed.
 

@@ -255,8 +255,7 @@ class Program:
         return self._record(Linear(self, vectors, length, coefs))
 
     def nonlin(self, fn: Callable, *args: Vector, scores: Scores = ()) -> Nonlin:
-        r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$, coordinate by
-        coordinate.
+        r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$ by coordinates.
 
         Parameters
         ----------

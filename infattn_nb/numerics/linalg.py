@@ -17,8 +17,7 @@ from . import checks
 
 # %% ../../nbs/42_linalg.ipynb #c6d584c0
 def psd_factor(S: ArrayLike) -> np.ndarray:
-    r"""A lower triangular $L$ with $L L^\top = S$: a pivot below $10^{-12} S_{jj}$
-    counts as zero.
+    r"""Lower triangular $L$ with $L L^\top = S$; tiny pivots count as zero.
 
     Parameters
     ----------
@@ -68,8 +67,7 @@ def _square(S: Any) -> np.ndarray:
 # %% ../../nbs/42_linalg.ipynb #80d4c59d
 def wishart_factor(F: np.ndarray, df: float, rng: Generator,
                    shape: tuple[int, ...], *, lower: bool = False) -> np.ndarray:
-    r"""A factor $F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$; $F$ itself for $m
-    = \infty$.
+    r"""The factor $F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$, or $F$ for infinite m.
 
     Parameters
     ----------

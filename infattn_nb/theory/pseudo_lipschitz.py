@@ -174,8 +174,7 @@ def _defined(phi, x):
 
 # %% ../../nbs/12_growth.ipynb #b4ee6170
 def growth(phi: Nonlinearity) -> float:
-    r"""The constant $A = |\phi(0)| + 3C$ with $|\phi(x)| \le A\,(1 + \|x\|^d)$, a
-    bound of ours.
+    r"""The constant $A = |\phi(0)| + 3C$: $|\phi(x)| \le A\,(1 + \|x\|^d)$ (ours).
 
     Parameters
     ----------
@@ -235,8 +234,7 @@ def _raised(f, d):
 
 # %% ../../nbs/12_growth.ipynb #04a43035
 def product(phi: Nonlinearity, psi: Nonlinearity) -> Nonlinearity:
-    r"""The product $x \mapsto \phi(x)\,\psi(x)$ with its order, constant and bound
-    (Proposition 6).
+    r"""The product $\phi\,\psi$ with its order, constant and bound (Proposition 6).
 
     Parameters
     ----------
@@ -275,8 +273,7 @@ def _product_claim(phi, psi, bounded):
 
 # %% ../../nbs/12_growth.ipynb #12113143
 def compose(phi: Nonlinearity, *psis: Nonlinearity) -> Nonlinearity:
-    r"""The composition $\phi(\psi_1(x), \dots, \psi_k(x))$ with order, constant, bound
-    (Proposition 6).
+    r"""The composition $\phi(\psi_1, \dots, \psi_k)$ with its constants (Proposition 6).
 
     Parameters
     ----------

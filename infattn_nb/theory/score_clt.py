@@ -376,8 +376,7 @@ class ExchangeableScores:
         return self._average(lambda k2, k4: 0., n, return_error)
 
     def squares_moment(self, n: float, return_error: bool = False) -> Any:
-        r"""The moment $\mathbb{E} X_\alpha^2 X_\beta^2 = \mathbb{E}\,k_2(\Gamma_n)^2$
-        (Lemma 14).
+        r"""The moment $\mathbb{E} X_\alpha^2 X_\beta^2$ (Lemma 14).
 
         Parameters
         ----------
@@ -394,8 +393,7 @@ class ExchangeableScores:
         return self._average(lambda k2, k4: (k2**2).mean(), n, return_error)
 
     def third_moment_bound(self, n: float, return_error: bool = False) -> Any:
-        r"""The bound $(\mathbb{E} X_\alpha^4)^{3/4} \ge \mathbb{E}|X_\alpha|^3$ (Lemma
-        15).
+        r"""A bound on $\mathbb{E}|X_\alpha|^3$ (Lemma 15).
 
         Parameters
         ----------

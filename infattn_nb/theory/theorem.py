@@ -26,8 +26,7 @@ from ..netsor.program import Program, Vectors
 def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
              size: int = 1, rng: Rng = None, executor: Executor | None = None,
              ) -> tuple[np.ndarray, np.ndarray]:
-    r"""The average $\frac1n\sum_\alpha \psi(h^1_\alpha, \dots, h^k_\alpha)$ at width
-    n; scores.
+    r"""Averages of ψ over the coordinates of networks of width n, and their scores.
 
     Networks are independent (Fact 1, Theorem 1).
 
@@ -77,8 +76,7 @@ def _nonlinearity(psi, k):
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
 def conditional_average(program: Program, psi: Callable, h: Vectors, scores: ArrayLike,
                         *, rng: Rng = 0) -> np.ndarray:
-    r"""The conditional mean $\mathbb{E}[\psi(Z^{h^1}, \dots, Z^{h^k}) \mid p^\circ =
-    p]$ (Theorem 1).
+    r"""What averages of ψ tend to at given scores (Theorem 1).
 
     At given scores p, for instance those of simulated networks. To many digits
     for one h that is Gaussian given the scores; otherwise by quasi-random points,
@@ -119,8 +117,7 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
 def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: float, *,
            size: int = 1, rng: Rng = None, executor: Executor | None = None,
            ) -> tuple[np.ndarray, np.ndarray]:
-    r"""The average $F_n(p) = \frac1n\sum_\alpha \psi(\phi(g_\alpha, p))$ for
-    prescribed scores p.
+    r"""The average of ψ over coordinates as a function of the scores.
 
     The G-vars are those of simulated networks (appendix C.1.2).
 

@@ -410,8 +410,7 @@ class SelfAttention(Branch):
 
     def before_softmax(self, A: np.ndarray, P: np.ndarray,
                        dA: np.ndarray) -> np.ndarray:
-        r"""The gradient of the scores, $dP = A\circ(dA -
-        \mathrm{diag}(A\,dA^\top))\circ(1-\tanh^2(P/c))$.
+        r"""The gradient of the scores, through softmax and cap.
 
         Parameters
         ----------

@@ -139,8 +139,7 @@ class Norm(Part):
         return self._scaled(x.coordinates(), D)
 
     def back(self, g: Gradient, u: np.ndarray, D: np.ndarray) -> Gradient:
-        r"""The gradient before the norm, $D(dU - (dU\cdot 1)1^\top/n -
-        \mathrm{diag}(dU\,U^\top)U/n)$.
+        r"""The gradient before the norm, from that after it.
 
         Parameters
         ----------
@@ -285,8 +284,7 @@ class Rotary(Part):
         return turned
 
     def correlation(self, δ: ArrayLike) -> np.ndarray:
-        r"""The factor $c(\delta)$: what a score keeps of itself at a distance changed
-        by δ, m = ∞.
+        r"""What a score keeps of itself where distances change by δ, for m = ∞.
 
         Parameters
         ----------
