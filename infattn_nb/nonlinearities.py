@@ -189,7 +189,7 @@ def value_key(x): # anything: an array, a function, a number
         return tuple(map(value_key, x))
     if isinstance(x, np.ndarray):
         return x.shape, x.dtype.str, x.tobytes()
-    return x if type(x).__hash__ else id(x)
+    return x if type(x).__hash__ is not None else id(x)
 
 # %% ../nbs/44_functions.ipynb #a6553ac1
 def _angle(a, b, c): return np.arctan2(c, root_det(a, b, c))
@@ -597,7 +597,7 @@ def _central_difference(*x, fn, i):
 # %% ../nbs/44_functions.ipynb #sl-bent
 def straight_moment(a, b, c, left):
     "E φ′(U)φ′(V) of a line with a bend at 0: slope `left` there, 1 on the right."
-    return left + (1 - left)**2*step.closed_form(a, b, c)
+    return left + (1 - left)**2*_step_dual(a, b, c)
 
 def _bent_moments(a, b, c, slope):
     "Those of a line with a bend at 0: slope on the left, 1 on the right."

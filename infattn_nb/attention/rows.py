@@ -529,7 +529,7 @@ def judged(fine, # (u, w): weighted points of one head's variance
     other = mixture_of_heads([rough], heads, **options)
     around = [ScaleMixture(other.variances*(1 + d), other.weights)
               for d in (-ALIKE, ALIKE)]
-    law.replicates = (*law.replicates, *around)
+    law.replicates = (*(law.replicates or ()), *around)
     return law
 
 # %% ../../nbs/47_doubling.ipynb #a6db9134

@@ -497,7 +497,7 @@ def far_density(layer, # Attention whose scores particles know how to move
         return most(target), np.inf
     follow = partial(approach, target, path=path)
     error = np.inf
-    found = []
+    found: list[float] = []
     while len(found) < len(jobs) - 1 and (not found or WANTED < error < HOPELESS):
         ready = jobs[1 + len(found):][:ROUND]
         found += [log_f for log_f, _ in in_order(follow, ready, executor)]
@@ -532,10 +532,10 @@ PATHS = 10**5 # tried at most: graphs without an even cycle have few arcs
 
 def even_cycle(arcs): # (s, s)
     "Is there a directed cycle of even length?"
-    after = [np.flatnonzero(row) for row in arcs]
+    after = [np.flatnonzero(row).tolist() for row in arcs]
     tried = 0
     for first in range(len(arcs)): # the smallest vertex of the cycle
-        paths = [(first,)]
+        paths: list[tuple[int, ...]] = [(first,)]
         while paths and tried < PATHS:
             path = paths.pop()
             tried += 1

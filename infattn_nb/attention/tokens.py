@@ -119,8 +119,9 @@ class Tokens(TokenLaw):
         put("seq_len", s := checks.count(self.seq_len, "seq_len", most=2**20))
         put("activation", _of_one(self.activation))
         if self.cov is not None:
-            put("cov", checks.cov(self.cov, dim=s, single=True))
-            self.cov.flags.writeable = False
+            cov = checks.cov(self.cov, dim=s, single=True)
+            cov.flags.writeable = False
+            put("cov", cov)
 
     def _key(self): return value_key((self.seq_len, self.activation, self.cov))
     def __eq__(self, other):

@@ -296,9 +296,11 @@ def _kl_on_grid(p, q, w):
 
 def kl_of_groups(parts, w):
     "D and its standard error by the jackknife, from densities (groups, 2, len(w))."
-    D = _kl_on_grid(*parts.mean(0), w)
-    rest = np.array([_kl_on_grid(*np.delete(parts, a, axis=0).mean(0), w)
-                     for a in range(len(parts))])
+    def of_mean(some):
+        p, q = some.mean(0)
+        return _kl_on_grid(p, q, w)
+    D = of_mean(parts)
+    rest = np.array([of_mean(np.delete(parts, a, axis=0)) for a in range(len(parts))])
     n = len(parts) - 1
     return D + n*(D - rest.mean()), np.sqrt(n*rest.var())
 

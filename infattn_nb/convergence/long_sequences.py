@@ -241,7 +241,7 @@ def _chebyshev(moments):
     before = [Decimal(0)]*n
     now = moments
     for k in range(1, n//2):
-        after = [None]*k # moments of the law times its k-th polynomial
+        after = [Decimal(0)]*k # moments of the law times its k-th polynomial
         for l in range(k, n - k):
             after.append(now[l+1] - diagonal[-1]*now[l] - squares[-1]*before[l])
         squares.append(after[k]/now[k-1])

@@ -65,7 +65,7 @@ def _verb(method):
             checks.real(x, f"argument of {method.__name__}")
         ask = lambda law: method(law, *args, **kwargs)
         return value_and_error(ask, self) if return_error else ask(self)
-    wrapped.__signature__ = _with_flag(signature(method))
+    vars(wrapped)["__signature__"] = _with_flag(signature(method))
     flag = " With `return_error=True`: (value, error)."
     wrapped.__doc__ = (method.__doc__ or "") + flag
     return wrapped

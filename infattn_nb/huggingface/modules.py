@@ -44,8 +44,9 @@ READY = _FILE["ready"]
 # %% ../../nbs/66_modules.ipynb #co-entries
 _WANTED = {name: wanted for wanted, names in _FILE["entries"].items()
            for name in names.split()}
-_TYPES = {"true or false": (bool, np.bool_), "a dict": dict, "a list": (list, tuple),
-          "a name": str}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "true or false": (bool, np.bool_), "a dict": dict, "a list": (list, tuple),
+    "a name": str}
 
 def _as_wanted(value, wanted):
     "An entry as families.toml wants it, or None."
@@ -478,7 +479,7 @@ def _check_file(path):
 
 def _read_json(path):
     text = ""
-    repeated = []
+    repeated: list[str] = []
     def once(pairs):
         names = [name for name, _ in pairs]
         repeated.extend({name for name in names if names.count(name) > 1})
@@ -964,12 +965,14 @@ def _score_scale(a, m):
     by_layer = getattr(a, "scale_attn_by_inverse_layer_idx", False)
     return scale/(a.layer_idx + 1) if by_layer else scale
 
+_WINDOWED = "mistral", "phi3" # whose attention leaves it to the config
+
 def _window(a):
     "How far back a token looks, or None."
     if hasattr(a, "sliding_window"):
         return a.sliding_window
     config = getattr(a, "config", None)
-    if getattr(config, "model_type", None) in ("mistral", "phi3"):
+    if config is not None and getattr(config, "model_type", None) in _WINDOWED:
         return config.sliding_window
     return None
 
@@ -1023,14 +1026,14 @@ def _mean_square(x):
 def settled(variances, # what variances_of says of each block
            ): # list of dict: var_q, … of each block
     "One number for all blocks, unless they differ by more than chance."
-    settled = [{} for _ in variances]
+    found: list[dict[str, float]] = [{} for _ in variances]
     for k in variances[0]:
         v = np.array([of_block[k] for of_block in variances])
         same = np.ptp(v[:, 0]) <= 8*v[:, 1].max()
         values = np.full(len(v), v[:, 0].mean()) if same else v[:, 0]
-        for of_block, value in zip(settled, values):
+        for of_block, value in zip(found, values):
             of_block[f"var_{k}"] = float(value)
-    return settled
+    return found
 
 # %% ../../nbs/66_modules.ipynb #mo-activation
 def activation_of(act, # what should be a function
@@ -1070,8 +1073,8 @@ def _one_norm(module, like):
     if eps is None and shape is not None: # torch's own default
         eps = np.finfo(str(like.dtype).split(".")[-1]).eps
     weight = getattr(module, "weight", None)
-    if eps is not None and callable(module):
-        n = len(weight) if weight is not None else shape[-1]
+    n = len(weight) if weight is not None else shape[-1] if shape is not None else 0
+    if eps is not None and n and callable(module):
         x = 1 + np.cos(np.arange(n)**2) # a token with a mean
         x = np.stack([x, np.sqrt(eps or 1.)*x]) # and one of the size of √ε
         y = as_array(module(like.detach().new_tensor(x)), "norm")
@@ -1165,7 +1168,7 @@ def _check_ends(reading, own, seen, inputs, half):
     "What enters the first block, and the norm behind the last."
     tolerance = .05 if half else 3e-4
     def apart(ours, theirs):
-        return np.linalg.norm(ours - theirs)/max(np.linalg.norm(theirs), 1e-300)
+        return np.linalg.norm(ours - theirs)/max(float(np.linalg.norm(theirs)), 1e-300)
     s = len(seen.entered[0])
     if inputs is not None:
         try:
@@ -1275,9 +1278,9 @@ def _found_by_roles(module, roles):
             whole = pattern if pattern in named else pattern.removesuffix(".weight")
             body = r"(\d+)".join(map(re.escape, whole.split("*")))
             rule = re.compile(rf"^{body}(\.weight)?$")
-            hits = [(rule.match(name), name) for name in named]
+            matches = [(rule.match(name), name) for name in named]
             hits = sorted(((int(h[1]) if "*" in pattern else 0), name)
-                          for h, name in hits if h)
+                          for h, name in matches if h)
             if not hits:
                 some = ", ".join(get_close_matches(whole, named, 2, .1))
                 checks.reject("roles", f"name tensors of the module for {role!r}",
@@ -1499,7 +1502,8 @@ def ensemble_of_module(module, # as for read_module
                       "the module's own config is the promise then")
     texts = None if embeddings is not None else labels_of(tokens)
     ends = _given(embeddings) if texts is None else {}
-    s = len(ends["cov"]) if ends else sum(map(len, texts)) + _more(own, texts)
+    s = (len(ends["cov"]) if texts is None else
+         sum(len(text) for text in texts) + _more(own, texts))
     allowed, bias = _of_torch(attn_mask, s)
     if hasattr(mask, "detach"):
         checks.reject("mask", "be 'causal' or a NumPy array, True = may attend",
@@ -1709,8 +1713,8 @@ def _check_parts(block, tensors):
                 checks.reject("module", f"have no part `{name}` in its {where}",
                               type(child).__name__, REMEDY)
         for name, value in vars(part).items():
-            known = name.startswith("_") or name in harmless
-            if known or not isinstance(value, (int, float)) or not value:
+            skipped = name.startswith("_") or name in harmless
+            if skipped or not isinstance(value, (int, float)) or not value:
                 continue
             if any(word in name for word in _FILE["acting"].split()):
                 checks.reject("module", f"have no number `{name}` in its {where}",

@@ -66,7 +66,7 @@ def _fill(t, tensor, l):
     base = None if l is None else source.base[l % len(source.base)]
     if role.endswith("gain"):
         gain = 1. # unless it stands where a factor does
-        if role == "output_gain" and block.normed_output:
+        if role == "output_gain" and block is not None and block.normed_output:
             gain = float(_branch_factor(block, own))
         elif role in ("query_gain", "key_gain"):
             gain = float(np.sqrt(_score_factor(block, own)))
@@ -76,7 +76,7 @@ def _fill(t, tensor, l):
     std = tuple(_std(block, own, k, n) for k in tensor.roles)
     before = tuple(_std(base, own, k, n) for k in tensor.roles)
     times = tuple(a/b if b else (1. if a == b else np.inf) for a, b in zip(std, before))
-    if role not in MATRICES:
+    if role not in MATRICES or block is None:
         return Fill(tensor, l, std, 0., times)
     widths = _widths(block, n)
     rows = tuple(widths[k] for k in tensor.roles)
@@ -543,9 +543,10 @@ def _matched(t, parameters, layout):
     matched = {}
     for name in parameters:
         hits = ((pattern.search(name), tensor) for pattern, tensor in patterns)
-        hit, tensor = next(((h, x) for h, x in hits if h), (None, None))
-        if hit is None:
+        found = next(((h, x) for h, x in hits if h), None)
+        if found is None:
             continue
+        hit, tensor = found
         l = int(hit[1] or 0) if hit.re.groups else None
         l = by_name[tensor].block_of(l) if "*" in tensor else None
         if (tensor, l) not in fit:

@@ -110,7 +110,7 @@ def _together(parts):
     "Diagnoses of groups of networks, as one."
     norms = {k: np.concatenate([d.norms[k] for d in parts]) for k in parts[0].norms}
     arrays = zip(*(d._replace(norms=d.tangent) for d in parts))
-    return Diagnosis(*map(np.concatenate, arrays))._replace(norms=norms)
+    return Diagnosis._make(map(np.concatenate, arrays))._replace(norms=norms)
 
 def measure(t, wide, n, size, seed, # wide: the same for infinite width
             *, readout, executor, progress, # as a report takes them
@@ -356,6 +356,15 @@ class Panel:
     def verdicts(self):
         "The sentences."
         return ()
+
+    @property
+    def line(self): # its name, numbers block by block
+        "The bold line, of panels that have one."
+        raise NotImplementedError
+
+    def draw(self, ax):
+        "The picture."
+        raise NotImplementedError
 
     def alt_text(self):
         "What a reader who sees nothing should know: of a bold line, where it leads."

@@ -122,8 +122,8 @@ def _logarithm(squares):
 # %% ../../nbs/83_scan.ipynb #di-share
 class Share(NamedTuple):
     "A share of a variance."
-    value: np.ndarray # between 0 and 1, up to its error
-    error: np.ndarray # standard error
+    value: np.ndarray | float # between 0 and 1, up to its error
+    error: np.ndarray | float # standard error
 
 def kernel_share(finite: np.ndarray, # of networks at finite width, (b, ...)
                  limit: np.ndarray, # at infinite width, (b', ...)

@@ -56,7 +56,7 @@ class Depth(NamedTuple):
 
     def paths(self, l):
         "Into layer l (l = L: into the readout), in the order of the stream."
-        known = [()]
+        known: list[tuple[tuple[int, int], ...]] = [()]
         for k in range(l):
             longer = [a + ((k, h),) for h in range(self.heads) for a in known]
             known = known*self.residual + longer
@@ -100,7 +100,7 @@ class Rows:
     tokens: np.ndarray # (P, s, d)
     see: np.ndarray # 0 or −∞, (P, s, s)
     rows: np.ndarray # read out, (P, R)
-    weights: Any # of these rows (P, R), or None: each by itself
+    weights: np.ndarray | None # of these rows (P, R); None: each by itself
 
     def take(self, k):
         "Some of the sequences."
@@ -122,7 +122,7 @@ def from_rows(x, rows, s): # (…, P, R, ·), (P, R) → (…, P, s, ·)
 class Layer(NamedTuple):
     "What a layer saw and did, for the backward pass."
     seen: np.ndarray # U (N, P, s, k): the stream, normalised or not
-    size: Any # by what it was divided, (N, P, s, 1), or None
+    size: np.ndarray | None # by what it was divided, (N, P, s, 1)
     asking: np.ndarray # rows of U that ask, (N, P, R, k)
     weights: np.ndarray # A (N, H, P, R, s)
 
@@ -282,8 +282,9 @@ class Circuits(Networks):
     def tangent(self, depth, views): # of Q and of Q' sequences, (Q D, Q' D)
         "The tangent kernel of one network."
         left, right = (self._of_each_value(depth, rows) for rows in views)
-        Θ = sum(np.tensordot(k*a, b, axes=(tuple(range(2, a.ndim)),)*2)
-                for k, a, b in zip(depth.rates(), left, right))
+        parts = (np.tensordot(k*a, b, axes=(tuple(range(2, a.ndim)),)*2)
+                 for k, a, b in zip(depth.rates(), left, right))
+        Θ = sum(parts, start=np.zeros(()))
         return Θ.reshape(len(views[0].tokens)*len(Θ[0]), -1)
 
     def _of_each_value(self, depth, rows): # [(Q, D, …), …]
@@ -328,8 +329,8 @@ def named(depth, scores, values):
         pairs = product(range(depth.heads), ends.items(), ends.items())
         for h, (a, i), (b, j) in pairs:
             found[l, h, a, b] = x[:, h, i:i + d, j:j + d]
-    ends = zip(depth.paths(depth.layers), range(0, values.shape[1], d))
-    return {"score": found, "value": {a: values[:, i:i + d] for a, i in ends}}
+    paths = zip(depth.paths(depth.layers), range(0, values.shape[1], d))
+    return {"score": found, "value": {a: values[:, i:i + d] for a, i in paths}}
 
 # %% ../../nbs/29_circuits.ipynb #deepfit
 def deep(model, X, Y, seed, more): # Start

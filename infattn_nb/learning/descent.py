@@ -549,7 +549,7 @@ def _problem(model, X, y):
         checks.reject("X", "be zero or hold a number of 1e-50 at least",
                       f"{largest:.2g}", "rescale it: products of four become 0")
     P, s, d = X.tokens.shape
-    places = (P,) # of which each has a target
+    places: tuple[int, ...] = (P,) # of which each has a target
     if model.readout == "every":
         y = _of_every(X, y)
         places = P, s

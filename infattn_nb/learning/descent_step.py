@@ -45,6 +45,18 @@ class Networks:
     def __len__(self):
         return len(getattr(self, self.each[0]))
 
+    def reply(self, layer, view): # with their `values` (N, P, D)
+        "What they answer, and how they came to it."
+        raise NotImplementedError
+
+    def moved(self, layer, view, reply, χ, how, rng): # Networks
+        "One step later; χ: derivatives by the values."
+        raise NotImplementedError
+
+    def times(self, layer, view, reply, χ): # Θχ (N, P, D)
+        "Tangent kernels times χ."
+        raise NotImplementedError
+
     def take(self, k):
         "Some of the networks."
         return of_each(lambda x: x[k], self)
@@ -86,12 +98,25 @@ class OneLayer(Networks):
     values: np.ndarray # values and outputs (N, H, …)
     each: ClassVar[tuple[str, ...]] = "scores", "values"
 
+    def products(self):
+        "What the loss sees: (N, H, d, d), (N, H, d, D)."
+        raise NotImplementedError
+
+    def response(self, *slopes): # by scores and values, (…, a, b), (…, e, D)
+        "How the products answer a small step along the gradients."
+        raise NotImplementedError
+
+    def step(self, by_scores, by_values, how, rng):
+        "The state after one step."
+        raise NotImplementedError
+
     def reply(self, layer, view): # Reply
         return forward(layer, view, self.products())
 
     def moved(self, layer, view, reply, χ, how, rng):
         "One step later."
-        return self.step(*backward(layer, view, reply, χ), how, rng)
+        by_scores, by_values = backward(layer, view, reply, χ)
+        return self.step(by_scores, by_values, how, rng)
 
     def times(self, layer, view, reply, χ): # Θχ (N, P, D)
         "Back to the products, their response, sideways to the values."
@@ -197,7 +222,7 @@ def narrowed(F): # (N, H, K, q, r') with r' ≤ K q
     N, H, K, q, r = F.shape
     if r <= K*q:
         return F
-    triangle = np.linalg.qr(F.reshape(N, H, K*q, r).mT, mode="r")
+    triangle = np.asarray(np.linalg.qr(F.reshape(N, H, K*q, r).mT, mode="r"))
     return triangle.mT.reshape(N, H, K, q, -1)
 
 # %% ../../nbs/90_descent_step.ipynb #mergedcode
@@ -275,13 +300,15 @@ def merged_start(seeds, H, d, D, K): # Merged
     "Infinite width: products of independent normals."
     def draw(rng):
         return rng.standard_normal((H, d, d)), rng.standard_normal((H, d, D))
-    return merged_from(*of_seeds(draw, seeds), K)
+    B, ζ = of_seeds(draw, seeds)
+    return merged_from(B, ζ, K)
 
 def bartlett_start(seeds, H, d, D, K, m): # Factored
     "Width m: Bartlett factors of independent normals."
     def draw(rng):
         return bartlett(2*d, m, (H,), rng), bartlett(d + D, m, (H,), rng)
-    return Factored(*(at_rest(F, K) for F in of_seeds(draw, seeds)), m)
+    F, G = (at_rest(x, K) for x in of_seeds(draw, seeds))
+    return Factored(F, G, m)
 
 def at_rest(F, K): # (N, H, K, q, r)
     "Weights (N, H, q, r) with K − 1 velocities of zero."
@@ -364,14 +391,15 @@ def slopes(layer, view, reply): # by B (Q D, H, ·, ·), by ζ (Q D, H, ·, D)
     e, D, H = reply.outputs.shape
     Q = len(view.values)
     size = np.sqrt(layer.var_vo/H)
-    by_scores, by_values = [], np.zeros((Q, D, H, e, D))
+    forms = [] # output by output
+    by_values = np.zeros((Q, D, H, e, D))
     for d in range(D):
         seen = size*view.values @ reply.outputs[:, d]
         dG = layer.scale*through_softmax(view, reply.weights, seen)
         asked = view.keys[:, None].mT @ dG # (Q, R, b, H)
-        by_scores.append(np.einsum("qra,qrbh->qhab", view.queries, asked))
+        forms.append(np.einsum("qra,qrbh->qhab", view.queries, asked))
         by_values[:, d, :, :, d] = size*reply.averages.swapaxes(1, 2)
-    by_scores = np.stack(by_scores, axis=1)
+    by_scores = np.stack(forms, axis=1)
     return tuple(x.reshape(Q*D, *x.shape[2:]) for x in (by_scores, by_values))
 
 # %% ../../nbs/90_descent_step.ipynb #weightscode
@@ -397,9 +425,9 @@ class Linearised(OneLayer):
     def step(self, by_scores, by_values, how, rng):
         "The sums and their velocities, one step on."
         given = (self.scores, by_scores), (self.values, by_values)
-        moved = [np.einsum("kl,nhlij->nhkij", how.carry, x) + how.rate*g[:, :, None]
-                 for x, g in given]
-        return Linearised(*moved, self.start)
+        M, γ = (np.einsum("kl,nhlij->nhkij", how.carry, x) + how.rate*g[:, :, None]
+                for x, g in given)
+        return Linearised(M, γ, self.start)
 
     def products(self): # (N, H, d, d), (N, H, d, D)
         "Those of the start, and what they have moved."

@@ -25,10 +25,10 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from ..distributions.scale_mixture import Mixture
-from .estimator import copied, root_seed
+from .estimator import Sequences, copied, root_seed
 from .layer_on_data import attend, averaged, complete, features
 from .layer_on_data import read, through_values, training_layer
-from .layer_on_data import CACHED, Likelihood, normals
+from .layer_on_data import CACHED, Layer, Likelihood, normals
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
 from ..numerics.smc import Moves, climb, cloud_at, islands, kept, pool
@@ -42,13 +42,13 @@ NUMBERS = 2**22 # in their completed forms, at most
 @dataclass(frozen=True, eq=False)
 class Posterior:
     "Draws of a layer's normals, given data, and what they say of new sequences."
-    layer: object # Layer
-    X: object # training Sequences
+    layer: Layer
+    X: Sequences # of the training
     Y: np.ndarray # (P, D)
     alpha: float # noise variance
     latents: np.ndarray # (dim, M)
     weights: np.ndarray # (M,)
-    seed: object # of the normals that complete the latents
+    seed: SeedSequence # of the normals that complete the latents
 
     def completed(self, X, # Sequences
                   wanted=None, # how often each particle is wanted, (M,); None: all
@@ -118,7 +118,7 @@ class ParticlePosterior(Posterior):
 
     def covariance(self, X):
         "(Q, Q, D): within the processes and between their means."
-        mean = square = within = 0.
+        mean = square = within = np.zeros(())
         for k, m, C in self.processes(X, joint=True):
             w = self.weights[k]
             mean = mean + np.tensordot(w, m, 1)
@@ -175,7 +175,7 @@ class KernelPosterior(Posterior):
     def process(self, X, joint=False):
         "Mean (Q, D), covariance (Q, Q) or variances (Q,)."
         old, new = self.layer.view(self.X), self.layer.view(X)
-        G = T = 0. # new with data (Q, P), new with new
+        G = T = np.zeros(()) # new with data (Q, P), new with new
         for _, z in self.completed(X):
             (Φ,), (Ψ,) = (abreast(self.layer, view, z) for view in (old, new))
             G = G + Ψ @ Φ.T
@@ -346,7 +346,7 @@ class Found(NamedTuple):
     ancestors: np.ndarray # of the islands
     value: float # log evidence
     error: float # its standard error
-    S: object = None # with infinitely many heads the mean covariance (P, P)
+    S: np.ndarray | None = None # of infinitely many heads, mean covariance (P, P)
 
     def trusted(self):
         "Do the islands agree, and remember where they came from?"
@@ -506,7 +506,7 @@ def _rungs(model, X, Y):
 class Fitted(NamedTuple):
     "What `fit` finds out: these become the regressor's attributes."
     posterior_: Posterior
-    layer_: object # Layer
+    layer_: Layer
     alpha_: float
     var_qk_: float
     var_vo_: float
@@ -567,8 +567,9 @@ def fitted(model, X, y, executor=None): # Fitted
     posterior = (KernelPosterior(*known, result.S) if model.heads == np.inf
                  else ParticlePosterior(*known))
     var_qk = layer.scale**2 if model.scaling == "sqrt" else model.var_qk
-    return Fitted(posterior, layer, alpha, var_qk, layer.var_vo, *result[:6],
-                  y, shift, scale, X.tokens.shape[2])
+    return Fitted(posterior, layer, alpha, var_qk, layer.var_vo, result.latents,
+                  result.weights, result.evidences, result.ancestors, result.value,
+                  result.error, y, shift, scale, X.tokens.shape[2])
 
 def law_of(model, X, noise=0.):
     "The mixture of the function's values at clean sequences, with noise of a variance."

@@ -67,7 +67,8 @@ def wide_chi(df): # function of z, its derivative
 
 def below(z): # (q, c, ...)
     "1 below the diagonal, 0 elsewhere, to be multiplied with z."
-    ones = np.tri(*z.shape[:2], -1)
+    q, c = z.shape[:2]
+    ones = np.tri(q, c, -1)
     return ones.reshape(*ones.shape, *[1]*(z.ndim - 2))
 
 def bartlett_of(z, # normals (q, c, ...), of which the upper triangle is not used
@@ -198,8 +199,8 @@ def training_layer(X, # training Sequences
     differences = (X.tokens[:, 1:] - X.tokens[:, :1])[real[:, 1:]]
     scale = np.sqrt(var_qk)*(1. if scaling == "sqrt" else width**-.5)
     queries, rank = directions(asking)
-    bases = (queries, rank if scale else 0), directions(differences)
-    bases = *bases, directions(X.tokens[real])
+    keys, values = directions(differences), directions(X.tokens[real])
+    bases = (queries, rank if scale else 0), keys, values
     return Layer(bases, heads, width, scale, var_vo, readout, mask)
 
 # %% ../../nbs/71_likelihood.ipynb #872f16b1

@@ -143,6 +143,7 @@ class AttentionRegressor(Estimator):
     _needs_fit = False # before, it is the prior
     posterior_: Any = field(init=False)
     y_train_: np.ndarray = field(init=False)
+    n_features_in_: int = field(init=False)
 
     def fit(self, X: Any, y: Any,
             executor: Executor | None = None) -> "AttentionRegressor":

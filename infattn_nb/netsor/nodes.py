@@ -380,7 +380,7 @@ def bound(h, # a vector
 def bounds(nodes, # vectors and scores in the order of writing, nothing left out
           ): # {vector or score: its bound}
     "The bounds of many vectors in one pass."
-    known = {}
+    known: dict[Vector | Score, float | None] = {}
     for h in nodes:
         known[h] = _bound(h, known)
     return known
@@ -390,7 +390,7 @@ def _bound(h, known):
     if isinstance(h, Nonlin):
         return getattr(h.fn, "bound", None)
     if isinstance(h, Attend):
-        coefs = [1.]*len(h.args) if h.weights is softmax else None
+        coefs = (1.,)*len(h.args) if h.weights is softmax else None
     elif isinstance(h, Linear):
         coefs = h.coefs
     else:
@@ -444,7 +444,7 @@ def violations(program, # Program
 def _neither_query_nor_key(program):
     "{matrix: the first vector it makes that no random score reads}, if there is one."
     scored = {g for p in program.random_scores for g in p.args}
-    astray = {}
+    astray: dict[Matrix, MatMul] = {}
     for (W, _), g in program.products.items():
         if g not in scored:
             astray.setdefault(W, g)
@@ -541,11 +541,12 @@ def _together(names):
 def columns(nodes, # vectors and scores in the order of writing
            ): # list of lists: column by column
     "Column = longest way from the start."
-    level = {}
+    level: dict[Vector | Score, int] = {}
     for h in nodes:
         below = (level[x] for x in _made_of(h))
         level[h] = 1 + max(below, default=-1)
-    found = [[] for _ in range(1 + max(level.values(), default=-1))]
+    number = 1 + max(level.values(), default=-1)
+    found: list[list[Vector | Score]] = [[] for _ in range(number)]
     for h in nodes:
         found[level[h]].append(h)
     return found
@@ -556,7 +557,7 @@ def _made_of(h):
 
 def _places(nodes):
     "{vector or score: (column, height)}, by the mean height of what is below."
-    height = {}
+    height: dict[Vector | Score, float] = {}
     def lowest_last(h):
         return -np.mean([height[x] for x in _made_of(h)])
     place = {}

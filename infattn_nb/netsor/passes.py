@@ -27,7 +27,7 @@ class Stage(NamedTuple):
 def stages_of(past, # vectors and scores in the order of writing
              ): # list of Stage
     "Nodes by the longest way from an initial vector."
-    level = {}
+    level: dict[Vector | Score, int] = {}
     groups: dict = {}
     for h in past:
         made_of = (*h.args, *h.scores)
@@ -224,7 +224,7 @@ class ProgramNetworks:
     def forward(self, states, stages=None): # values, coordinates of the arguments
         "There: {vector: (b, m), score: (b, 1)}, {product: coordinates (b, ·)}."
         value = dict(self.inputs)
-        met = {}
+        met: dict[MatMul, np.ndarray] = {}
         def multiply(W, nodes, X):
             G, a = self.matrices[W].times(X, states[W])
             met.update((g, a[:, k]) for k, g in enumerate(nodes))
@@ -252,7 +252,7 @@ class ProgramNetworks:
 
 def draw_inputs(past, n, b, rng): # {initial vector: (b, m)}
     "Initial vectors, group by group."
-    found = {}
+    found: dict[Input, np.ndarray] = {}
     groups: dict = {}
     for h in past:
         if isinstance(h, Input):

@@ -73,7 +73,7 @@ class PairNormals:
         "The row of g = W x in the Cholesky factor of what W makes for scores."
         rows = self.rows.setdefault(g.W, {})
         if g not in rows:
-            row = []
+            row: list[np.ndarray] = []
             for h, other in rows.items():
                 explained = sum(x*y for x, y in zip(row, other, strict=False))
                 rest = self.covariance(g, h) - explained
@@ -127,7 +127,7 @@ class GivenScores:
 
     def _row(self, p):
         "The entries of a score's row left of the diagonal."
-        row = {}
+        row: dict[Score, np.ndarray] = {}
         for l, other in self.rows.items():
             explained = sum(row[j]*other[j] for j in row if j in other)
             rest = self.covariance(p, l) - explained
@@ -340,8 +340,8 @@ class Paths:
         C = [[self.moment(u, v) - m[i]*m[j] for j, v in enumerate(vectors)]
              for i, u in enumerate(vectors)]
         shape = np.broadcast_shapes(*(np.shape(c) for row in C for c in row))
-        C = np.array([[np.broadcast_to(c, shape) for c in row] for row in C])
-        return np.moveaxis(C, (0, 1), (2, 3))
+        alike = np.array([[np.broadcast_to(c, shape) for c in row] for row in C])
+        return np.moveaxis(alike, (0, 1), (2, 3))
 
     # atoms and their moments
 
@@ -357,7 +357,7 @@ class Paths:
 
     def _collected(self, h):
         "The atoms of a sum, an average or a normalised vector; None is the constant 1."
-        total = {}
+        total: dict[Vector | None, np.ndarray | float] = {}
         for c, x in zip(self.coefficients(h), h.args, strict=True):
             for atom, d in self.atoms(x).items():
                 total[atom] = total.get(atom, 0.) + c*d
@@ -481,12 +481,12 @@ class Paths:
         flat = [x.ravel() for x in (μ, ν, a, b)]
         close = np.flatnonzero(np.abs(ρ)**DEGREE > 1e-17)
         for k, pairs in pieces(len(close), 512):
-            part = close[k:k + pairs]
-            sign = np.where(ρ[part] < 0, -1., 1.)
-            known = np.vander(sign, degree, True)*P[i[part], :degree]
-            missing = self._at_the_end(f, g, nodes, sign, *(x[part] for x in flat))
-            missing -= np.einsum("nk,nk->n", known, Q[j[part], :degree])
-            moments[part] += np.abs(ρ[part])**DEGREE*missing
+            some = close[k:k + pairs]
+            sign = np.where(ρ[some] < 0, -1., 1.)
+            known = np.vander(sign, degree, True)*P[i[some], :degree]
+            missing = self._at_the_end(f, g, nodes, sign, *(x[some] for x in flat))
+            missing -= np.einsum("nk,nk->n", known, Q[j[some], :degree])
+            moments[some] += np.abs(ρ[some])**DEGREE*missing
         return moments.reshape(a.shape)
 
     def _series_error(self, left, right, far):
@@ -508,7 +508,8 @@ class Paths:
         kept = self.vectors.terms
         key = h, nodes, degree
         if key not in kept:
-            *kept[key], rest = self._found_terms(*self._one_argument(h), nodes, degree)
+            f, u = self._one_argument(h)
+            *kept[key], rest = self._found_terms(f, u, nodes, degree)
             if degree > 1 or h not in self.vectors.open:
                 self.vectors.open[h] = rest if degree > 1 else (0., rest[1])
             while len(kept) > 2 and sum(P.size for P, _ in kept.values()) > KEPT:

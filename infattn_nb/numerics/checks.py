@@ -13,6 +13,7 @@ import warnings
 from concurrent.futures import Executor
 from difflib import get_close_matches
 from operator import index
+from typing import NoReturn
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def reject(name, # of the argument
            got, # what came instead
            remedy, # what to do about it
            kind=ValueError, # or TypeError
-          ):
+          ) -> NoReturn:
     "Raise the one sentence: what, wanted, got, remedy."
     raise kind(f"`{name}` must {wanted}, got {got}; {remedy}") from None
 

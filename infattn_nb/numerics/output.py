@@ -44,7 +44,7 @@ def write(path, content, scratch=None):
         try:
             return _write_once(path, content, scratch)
         except (FileNotFoundError, FileExistsError) as e:
-            failure = e # another run, which has just finished, has tidied `scratch`
+            failure: OSError = e # another run, which has just finished, has tidied `scratch`
         except OSError as e:
             failure = e
             break

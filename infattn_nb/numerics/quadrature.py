@@ -127,7 +127,8 @@ def _mehler(fn, a, b, c, nodes, degree=400):
 # %% ../../nbs/43_quadrature.ipynb #c00d8f46
 @blockwise(512)
 def _three_grids(a, b, c, fn, grids=(4096, 3552, 3200)): # multiples of 32
-    m, left = np.moveaxis([_mehler(fn, a, b, c, n) for n in grids], 1, 0)
+    each = np.array([_mehler(fn, a, b, c, n) for n in grids])
+    m, left = np.moveaxis(each, 1, 0)
     return np.stack([np.median(m, 0), 4*(3*np.ptp(m, 0) + left.max(0))])
 
 def dual_quadrature(fn, # elementwise function
@@ -288,7 +289,7 @@ def normal_nodes(u, # function of g (r, N)
     if step <= 1:
         steps = step/span
         centre = _lowest(u, r)
-        points = [_ball_grid(steps, 1/8 + k/3, R - k/4, centre) for k in range(3)]
+        points = (_ball_grid(steps, 1/8 + k/3, R - k/4, centre) for k in range(3))
     else:
         points = (_sobol(r, k) for k in range(8))
     return [(u(g), w) for g, w in points]

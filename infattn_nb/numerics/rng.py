@@ -143,7 +143,7 @@ def _submitted(task, jobs, pool, own):
     one_of_the_pool = threads and current_thread() is not main_thread()
     stop = Event()
     run = partial(_until, stop, task) if threads else task
-    waiting = deque()
+    waiting: deque[tuple] = deque() # (job, its future)
     wait = True
     def result():
         job, future = waiting.popleft()

@@ -142,7 +142,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
 def _figure_by_figure(names, results, bar):
     "(name, results of its study) for each figure, as soon as they are there."
     study = None
-    found = []
+    found: list[tuple] = [] # (job, its result)
     for name in names:
         bar.turn_to(name)
         if PLANS[name].study is not study:

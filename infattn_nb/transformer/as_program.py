@@ -113,8 +113,8 @@ def write_transformer(network, texts=None, readout="last"): # Program, [Output, 
     outputs = []
     for text in dict.fromkeys(labels.tolist()):
         own = [h for h, label in zip(x, labels) if label == text]
-        mean = sum(own)/len(own) if readout == "mean" else own[-1]
-        outputs.append(R @ mean)
+        total = sum(own[1:], start=own[0])
+        outputs.append(R @ (total/len(own) if readout == "mean" else own[-1]))
     return p, outputs
 
 def _check_heads(attention):

@@ -282,15 +282,15 @@ class SelfAttention(Branch):
                 P = P + _alike(wave, h)*part
                 turned += [np.ascontiguousarray(part)]*keep
         if self.qk_norm is not None:
-            D_q, D_k = self._lengths(square(R))
+            D_q, D_k = self._lengths(square(R), self.qk_norm)
             P = D_q[:, None, :, None]*D_k[:, None, None, :]*P
         return dict(P=P, turned=np.stack(turned, axis=2) if turned else None)
 
-    def _lengths(self, G):
+    def _lengths(self, G, norm):
         "What a norm multiplies queries and keys by, at m = ∞."
         length = np.einsum("bii->bi", G)
-        eps = self.qk_norm.eps
-        return 1/np.sqrt(self.var_q*length + eps), 1/np.sqrt(self.var_k*length + eps)
+        return (1/np.sqrt(self.var_q*length + norm.eps),
+                1/np.sqrt(self.var_k*length + norm.eps))
 
     def _drawn_heads(self, R, m, h, g, positions, rng):
         "Queries and keys as they are: s·m normals per head and per group."
@@ -484,7 +484,7 @@ class SelfAttention(Branch):
         bare = dP
         P = record.P
         if self.qk_norm is not None:
-            D_q, D_k = self._lengths(G)
+            D_q, D_k = self._lengths(G, self.qk_norm)
             lengths = D_q[:, None, :, None]*D_k[:, None, None, :]
             bare = lengths*dP
             along = dP*record.P

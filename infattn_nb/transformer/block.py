@@ -202,7 +202,7 @@ class Block(Part):
             u = norm.coordinates(step.sum.total, step.total_D)
             g = norm.back(g, u, step.total_D)
         sent = self._send(step, g, branches, positions, rng)
-        sizes = {}
+        sizes: dict[str, np.ndarray] = {}
         pulls = []
         for branch, record, drawn in zip(branches, step.branches, sent.drawn):
             more, pulled = branch.backward(record, drawn, sent.M, sent.dY)

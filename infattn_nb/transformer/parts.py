@@ -25,6 +25,7 @@ from ..numerics.rng import pieces
 from ..nonlinearities import slope, slope_moments
 
 # %% ../../nbs/61_parts.ipynb #bl-shown
+@dataclass(frozen=True, eq=False, repr=False)
 class Part:
     "What all parts have: a short `repr`, and fields that a check has normalised."
     def __repr__(self) -> str:
@@ -36,6 +37,7 @@ class Part:
             value.flags.writeable = False
         object.__setattr__(self, name, value)
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Branch(Part):
     "What both branches of a block have."
     def _check_variances(self):

@@ -220,12 +220,13 @@ class Network(Part):
             heads = record.attention
             if heads is not None:
                 entropy[:, l, :heads.entropy.shape[1]] = heads.entropy
-            if heads is not None and scores:
+            if heads is not None and seen is not None:
                 seen[:, l, :heads.scores.shape[1]] = heads.scores
         if self.last_norm:
             streams[-1], _ = self.last_norm.apply(streams[-1])
         places = zip(*((x.gram(), x.average(), x.units) for x in streams))
-        return Kept(*(np.stack(x, axis=1) for x in places), entropy, seen)
+        gram, mean, units = (np.stack(x, axis=1) for x in places)
+        return Kept(gram, mean, units, entropy, seen)
 
     def draw_chain(self, n, size, rng, executor, coords=0, scores=False):
         "Exact draws of the forward pass."
@@ -277,7 +278,7 @@ class Network(Part):
                      for name in self.matrices]
             return Drawn(self.kept(x, records), gram, inner,
                          self.tangent(by_block, plan.labels),
-                         np.moveaxis(sizes, 2, 0).copy())
+                         np.moveaxis(np.array(sizes), 2, 0).copy())
         numbers = self.numbers(plan.n)
         most = max(_KEPT//numbers, min(4, _MOST//numbers), 1)
         return by_pieces(some, size, -(-size//-(-size//most))) # of equal size

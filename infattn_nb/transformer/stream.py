@@ -316,6 +316,7 @@ class Sum(NamedTuple):
         r"At finite width $S = dY\,Y^\top$, a factor of $E = dY\,dY^\top$, what X gets."
         x = self.x.coordinates()
         q = x.shape[-1]
+        assert self.y is not None # at finite width
         y = self.y.coordinates()
         u = y if self.norm is None else self.norm.coordinates(self.y, self.D)
         total = self.branch*u
