@@ -52,7 +52,7 @@ def _small(step):
 
 # %% ../../nbs/16_rates.ipynb #37f6e895
 def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
-    r"""How the Gram matrix fluctuates: $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ (Lemma 16).
+    r"""How Gram matrices fluctuate: $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ (Lemma 16).
 
     Exact for the identity, else to about three digits.
 

@@ -322,7 +322,7 @@ class HierarchicalGaussian:
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
                islands: int = 64, return_error: bool = False,
                executor: Executor | None = None) -> Any:
-        r"""The log density, $\log\mathbb{E}\,N(y; 0, S)$: exact for constant S or one output.
+        r"""The log density $\log\mathbb{E}\,N(y; 0, S)$, exact for one output.
 
         Far out few draws of S carry the average. There, at infinite width, particles
         move to the scores that matter: seconds for each such point. Where neither

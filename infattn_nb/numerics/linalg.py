@@ -67,7 +67,7 @@ def _square(S: Any) -> np.ndarray:
 # %% ../../nbs/42_linalg.ipynb #80d4c59d
 def wishart_factor(F: np.ndarray, df: float, rng: Generator,
                    shape: tuple[int, ...], *, lower: bool = False) -> np.ndarray:
-    r"""The factor $F T$ with $T T^\top \sim \mathrm{Wishart}_q(m)/m$, or $F$ for infinite m.
+    r"""The factor $F T$, $T T^\top \sim \mathrm{Wishart}_q(m)/m$; $F$ for infinite m.
 
     Parameters
     ----------

@@ -44,7 +44,8 @@ def write(path, content, scratch=None):
         try:
             return _write_once(path, content, scratch)
         except (FileNotFoundError, FileExistsError) as e:
-            failure: OSError = e # another run, which has just finished, has tidied `scratch`
+            # another run, which has just finished, has tidied `scratch`
+            failure: OSError = e
         except OSError as e:
             failure = e
             break

@@ -273,7 +273,7 @@ def _product_claim(phi, psi, bounded):
 
 # %% ../../nbs/12_growth.ipynb #12113143
 def compose(phi: Nonlinearity, *psis: Nonlinearity) -> Nonlinearity:
-    r"""The composition $\phi(\psi_1, \dots, \psi_k)$ with its constants (Proposition 6).
+    r"""The composition $\phi(\psi_1, \dots, \psi_k)$, its constants (Proposition 6).
 
     Parameters
     ----------
