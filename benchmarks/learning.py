@@ -154,7 +154,7 @@ def digits(size):
     "scikit-learn's handwritten digits as patches; is the digit even (1) or odd (−1)?"
     from sklearn.datasets import load_digits
     data = load_digits()
-    return patches(data.images/16, size, asking=1.), data.data/16, 2.*(data.target % 2 == 0) - 1
+    return patches(data.images/16, size, query_scale=1.), data.data/16, 2.*(data.target % 2 == 0) - 1
 
 def diabetes():
     "One token per feature; progression of the disease after a year."
