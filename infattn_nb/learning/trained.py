@@ -24,7 +24,8 @@ from .descent_step import dynamics, explicit_start, joined
 from .descent_step import linearised, merged_from
 from .descent_step import merged_start
 from .estimator import Sequences, root_seed
-from .layer_on_data import Layer, attend, averaged, normals, training_layer
+from .layer_on_data import Layer, attend, averaged, normals
+from .layer_on_data import training_layer
 from ..numerics import checks
 from ..numerics.losses import Everywhere, Loss, batch_at, loss_of
 from ..numerics.rng import in_order, pieces, progress_bar
