@@ -277,7 +277,8 @@ class AttentionRegressor(Estimator):
         ax
             matplotlib Axes; None = a new figure
         X, y
-            sequences and their targets; None = what the model was fitted to
+            sequences (Q, s, d), or a list, and their targets (Q,) or (Q, D); None =
+            what the model was fitted to
         level
             probability of each interval, in (0, 1)
         """

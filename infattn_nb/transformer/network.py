@@ -80,7 +80,7 @@ class Transformer(Network):
         Parameters
         ----------
         cov, mean
-            of the embeddings, as of `Transformer`
+            of the embeddings, (s, s) and (s,), as of `Transformer`
         layers
             L, the number of blocks
         heads
