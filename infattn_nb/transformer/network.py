@@ -101,11 +101,12 @@ class Transformer(Network):
         mask
             "causal" or boolean (s, s), True = may attend
         var_q, var_k, var_v, var_o
-            σ_Q², σ_K², σ_V², σ_O²
+            σ_Q², σ_K², σ_V², σ_O², numbers or (L,)
         var_1, var_2
-            σ₁² into the hidden units, σ₂² out of them
+            σ₁² into the hidden units, σ₂² out of them, numbers or (L,)
         var_b1, var_b2
-            variances of the biases of the hidden units, and of the MLP's output
+            variances of the biases of the hidden units, and of the MLP's output,
+            numbers or (L,)
         **others
             final_norm, texts, …: fields of `Transformer`
 
