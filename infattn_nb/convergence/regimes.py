@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,6 +30,10 @@ from ..numerics.rng import draw, fold, mean_and_error, seed_sequence
 from ..numerics.linalg import wishart_factor
 from ..numerics.rng import sums
 from ..numerics.output import own_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 # %% ../../nbs/04_regimes.ipynb #e67e9d95
 def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the last axes
@@ -369,7 +373,7 @@ class LimitErrorResult:
                 "limit beyond 6 sd": limit_tail}
 
     @property
-    def table(self) -> Any:
+    def table(self) -> "DataFrame":
         "pandas.DataFrame: this width beside the limit."
         import pandas as pd
         x = self.numbers
@@ -396,7 +400,7 @@ class LimitErrorResult:
         missed = f"{x['beyond 6 sd']:.3g}"
         return said + f"; the Gaussian misses the tails by a factor of {missed}."
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
         """How many times as likely as under the Gaussian an output beyond k sd is.
 
         Parameters

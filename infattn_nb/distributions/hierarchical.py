@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
@@ -25,6 +25,9 @@ from ..numerics.rng import MOST, Rng, Size, draw, fold
 from ..numerics.linalg import psd_factor
 from ..numerics.rng import mean_and_error, pieces
 from ..numerics.rng import seed_sequence, sums
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # %% ../../nbs/01_hierarchical.ipynb #eb3ace8a
 @dataclass(frozen=True, eq=False)
@@ -403,8 +406,8 @@ class HierarchicalGaussian:
         error[missing] = np.nan
         return value, error
 
-    def plot(self, ax: Any = None, i: int = 0, curves: int = 12, *,
-             rng: Rng = 0) -> Any:
+    def plot(self, ax: "Axes | None" = None, i: int = 0, curves: int = 12, *,
+             rng: Rng = 0) -> "Axes":
         """Coordinate i: conditional densities, their average, the Gaussian of its size.
 
         Parameters

@@ -21,10 +21,11 @@ from html import escape
 from importlib import resources
 from importlib.metadata import version as package_version
 from operator import itemgetter
+from pathlib import Path
 from platform import python_version
 from string import Template
 from textwrap import fill, wrap
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator, default_rng
@@ -50,6 +51,9 @@ from ..numerics.rng import Rng, in_order, pieces
 from ..numerics.rng import progress_bar, seed_sequence
 from ..huggingface.weights import departures, folded, handles_of
 from ..transformer.network import Transformer, at_width
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # %% ../../nbs/24_report.ipynb #rp-measured
 JOBS = 16 # for each width, if there are as many networks
@@ -896,7 +900,7 @@ class Report:
     versions: dict[str, str]
     source: str = ""
     advice: dict[str, str] | None = None
-    against: Any = None
+    against: "Report | None" = None
     drawn: tuple = ()
 
     @property
@@ -961,7 +965,7 @@ class Report:
                     blocks=blocks, call=self.call, versions=self.versions)
 
     @property
-    def comparison(self) -> Any:
+    def comparison(self) -> "DataFrame":
         "A DataFrame: this network, and the one that it stands against."
         import pandas as pd # late: it takes time
         reports = [self] if self.against is None else [self, self.against]
@@ -986,13 +990,13 @@ class Report:
                 "added by finite width": np.sqrt(max(at - far, 0.))}
 
     @property
-    def share(self) -> Any:
+    def share(self) -> Share:
         "Share of the variance of log Θ that infinite width leaves, and its error."
         m = self.measured
         return _share(_logs(m.finite.tangent), _logs(m.limit.tangent))
 
     @property
-    def table(self) -> Any:
+    def table(self) -> "DataFrame":
         "A DataFrame, a row per block: means over networks."
         import pandas as pd # late: it takes time
         m = self.measured
@@ -1014,7 +1018,7 @@ class Report:
         return pd.DataFrame(columns, blocks)
 
     @property
-    def spreads(self) -> Any:
+    def spreads(self) -> "DataFrame":
         "A DataFrame: what differs from network to network, and what width leaves."
         import pandas as pd # late: it takes time
         ε = self.thresholds.max_width_spread
@@ -1056,7 +1060,7 @@ class Report:
         """
         return figure(self)
 
-    def save(self, path: Any) -> Any:
+    def save(self, path: str | Path) -> Path:
         """Write one file that holds everything: complete, or not at all.
 
         Parameters
@@ -1074,9 +1078,9 @@ class Report:
         OSError
             If the disk has no space for it.
         """
-        path, kind = writable(path, "path", KINDS)
-        write(path, file_of(self, kind))
-        return path
+        place, kind = writable(path, "path", KINDS)
+        write(place, file_of(self, kind))
+        return place
 
 DETAILS = ("networks", "width", "limit") # sentences that ask for nothing
 
@@ -1105,8 +1109,9 @@ def _block_spread(d):
     return spread(np.nansum(list(d.norms.values()), axis=0))
 
 # %% ../../nbs/24_report.ipynb #rp-report
-def report(transformer: Any, width: float | None = None, size: int | None = None,
-           rng: Rng = None, *, readout: Any = "last", tokens: Any = None,
+def report(transformer: Transformer, width: float | None = None,
+           size: int | None = None, rng: Rng = None, *, readout: Any = "last",
+           tokens: Any = None,
            title: str | None = None, thresholds: Thresholds = Thresholds(),
            executor: Executor | None = None, progress: bool = False,
            fixed: str = "variance") -> Report:

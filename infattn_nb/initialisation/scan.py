@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from itertools import product
 from textwrap import shorten, wrap
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from ..numerics.rng import Rng, in_order, progress_bar
 from ..numerics.rng import seed_sequence
 from ..huggingface.weights import handles_of
 from ..transformer.network import Transformer
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 # %% ../../nbs/83_scan.ipynb #di-entropy
 def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention
@@ -480,8 +484,8 @@ class Scan:
     width
         n
     """
-    table: Any
-    transformer: Any = None
+    table: "DataFrame"
+    transformer: Transformer | None = None
     width: float | None = None
 
     def __post_init__(self) -> None:
@@ -503,7 +507,7 @@ class Scan:
         return self._whole[self._whole["rule"] == ""]
 
     @property
-    def best(self) -> Any:
+    def best(self) -> "DataFrame":
         "The rows of the grid with the lowest score, one for each depth: a DataFrame."
         return self._grid.loc[self._grid.groupby("layers")["score"].idxmin()]
 
@@ -590,7 +594,7 @@ class Scan:
             lines += wrap(line, 88, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines[:8])
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: "Axes | None" = None) -> "Axes | np.ndarray":
         """Map of the scores for each depth, best cell and rules marked.
 
         Parameters
@@ -635,7 +639,7 @@ class Scan:
         return panels[0] if len(panels) == 1 else panels
 
 # %% ../../nbs/83_scan.ipynb #sn-scan
-def scan(transformer: Any, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
+def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 1, 3),
          scores: Iterable[float] = (.1, .3, 1, 3, 10),
          layers: Iterable[int] | None = None, embeddings: Iterable[float] = (1,),
          rules: Iterable[str] = tuple(RULES), width: float | None = None,

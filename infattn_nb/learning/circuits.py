@@ -11,7 +11,7 @@ __all__ = ['EPS', 'theta', 'Depth', 'Rows', 'at_rows', 'from_rows', 'Layer', 'An
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,8 @@ class Depth(NamedTuple):
     norm: bool # are tokens normalised before each layer?
     train_readout: bool # does descent move the readout?
     size: int # d, numbers of a token
-    readout: Any = -1 # a position, "mean" or "every"
-    mask: Any = None # None, "causal" or boolean (s, s)
+    readout: int | str = -1 # a position, "mean" or "every"
+    mask: np.ndarray | str | None = None # None, "causal" or boolean (s, s)
 
     @property
     def weight(self):

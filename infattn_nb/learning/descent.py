@@ -9,22 +9,26 @@ __all__ = ['AttentionDescent']
 from concurrent.futures import Executor
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import RandomState
+from numpy.typing import ArrayLike
 
 from ..distributions.scale_mixture import Mixture
 from .circuits import deep, named
 from .estimator import Estimator, copied, like, not_fitted
 from .estimator import only_where, r_squared, suited, targets
 from .estimator import weights_of_score
-from .trained import descended, infinitely_many_heads, one_layer
+from .trained import KernelModel, Trained, descended, infinitely_many_heads, one_layer
 from .trained import weights_of
 from ..numerics import checks
-from ..numerics.losses import flat, loss_of, tried
+from ..numerics.losses import Loss, flat, loss_of, tried
 from ..numerics.output import lines, own_axes
 from ..numerics.rng import Rng
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # %% ../../nbs/28_training.ipynb #classcode
 def _reject_numbers(model):
@@ -123,7 +127,7 @@ class AttentionDescent(Estimator):
     head_width: float = np.inf
     readout: int | str = -1
     mask: str | np.ndarray | None = None
-    loss: Any = "squared"
+    loss: Loss | str = "squared"
     learning_rate: float | None = None
     max_iter: int = 1000
     momentum: float = 0.
@@ -140,7 +144,7 @@ class AttentionDescent(Estimator):
     train_readout: bool = True
     random_state: RandomState | Rng = None
     verbose: bool = False
-    trained_: Any = field(init=False)
+    trained_: Trained | KernelModel = field(init=False)
     single_: bool = field(init=False)
     classes_: np.ndarray = field(init=False)
     loss_: np.ndarray = field(init=False)
@@ -168,7 +172,7 @@ class AttentionDescent(Estimator):
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), head_width=m, init=weights, **options)
 
-    def fit(self, X: Any, y: Any,
+    def fit(self, X: ArrayLike, y: ArrayLike,
             executor: Executor | None = None) -> "AttentionDescent":
         """Train all networks.
 
@@ -202,7 +206,7 @@ class AttentionDescent(Estimator):
             raise KeyboardInterrupt
         return self
 
-    def values(self, X: Any, when: str = "end") -> np.ndarray:
+    def values(self, X: ArrayLike, when: str = "end") -> np.ndarray:
         """What each network answers: (networks, Q) or (networks, Q, D).
 
         For classes logits: one for "logistic", D for "softmax".
@@ -219,7 +223,7 @@ class AttentionDescent(Estimator):
         f = self.trained_.values(X, _moment(when))
         return f[..., 0] if self.single_ else f
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The mean of the networks, or the most probable class: (Q,) or (Q, D).
 
         Parameters
@@ -234,7 +238,7 @@ class AttentionDescent(Estimator):
         return self.values(X).mean(0)
 
     @only_where(_reject_numbers)
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities of the classes, (Q, classes): the mean of the networks'.
 
         Missing from models whose loss is not one of classes.
@@ -245,14 +249,14 @@ class AttentionDescent(Estimator):
             token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
             X Xᵀ is not divided by d
         """
-        X = self._ready(X)
-        f = self.trained_.values(X, "end")
-        Q, s = f.shape[1], X.tokens.shape[1]
+        asked = self._ready(X)
+        f = self.trained_.values(asked, "end")
+        Q, s = f.shape[1], asked.tokens.shape[1]
         every = self.readout == "every"
         shares = loss_of(self.loss).probabilities(flat(f) if every else f).mean(0)
         return shares.reshape(Q, s, -1) if every else shares
 
-    def predictive(self, X: Any, noise: float | None = None) -> Mixture:
+    def predictive(self, X: ArrayLike, noise: float | None = None) -> Mixture:
         """The law of y, (Q,) or (Q, D), at each sequence: one Gaussian per network.
 
         Parameters
@@ -275,7 +279,8 @@ class AttentionDescent(Estimator):
         f = self.values(X)
         return Mixture(f, np.full(f.shape, noise), np.full(len(f), 1/len(f)))
 
-    def attention(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
+    def attention(self, X: ArrayLike, when: str = "end", *,
+                  layer: int = -1) -> np.ndarray:
         """Attention weights, averaged over heads and networks: (Q, s) or (Q, s, s).
 
         The latter for several rows that are read out, and below the last layer.
@@ -292,7 +297,7 @@ class AttentionDescent(Estimator):
         """
         return self._of_layer("attention", self._ready(X), when, layer)
 
-    def scores(self, X: Any, when: str = "end", *, layer: int = -1) -> np.ndarray:
+    def scores(self, X: ArrayLike, when: str = "end", *, layer: int = -1) -> np.ndarray:
         """Scores of the row that is read out, before mask and softmax.
 
         (networks, heads, Q, s), or (networks, heads, Q, s, s) for several rows that
@@ -363,7 +368,8 @@ class AttentionDescent(Estimator):
         other.trained_ = replace(known, ended=ended)
         return other
 
-    def tangent(self, X: Any, Z: Any = None, *, when: str = "end") -> np.ndarray:
+    def tangent(self, X: ArrayLike, Z: ArrayLike | None = None, *,
+                when: str = "end") -> np.ndarray:
         """The tangent kernel of each network: how one step moves its values.
 
         (networks, Q, Q') or (networks, Q, D, Q', D); with infinitely many heads all
@@ -387,7 +393,8 @@ class AttentionDescent(Estimator):
         Θ = self.trained_.tangent(X, Z, _moment(when))
         return Θ[:, :, 0, :, 0] if self.single_ else Θ
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike,
+              sample_weight: ArrayLike | None = None) -> float:
         """R² of the mean of the networks, or the share of right classes.
 
         Parameters
@@ -407,7 +414,7 @@ class AttentionDescent(Estimator):
             return float(np.average(right.reshape(len(guess), -1).mean(1), weights=w))
         return r_squared(y, guess, sample_weight)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: "Axes | None" = None) -> "Axes | np.ndarray":
         """Losses, and the scores of the training sequences before and after.
 
         Parameters
@@ -427,10 +434,11 @@ class AttentionDescent(Estimator):
         steps = np.arange(self.n_iter_ + 1)
         lines(first, self.loss_, steps, mean=self.loss_.mean(0))
         first.set(xlabel="step", ylabel="loss", yscale="log")
-        if not both:
+        known = self.trained_
+        if not both or isinstance(known, KernelModel):
             return first
         second = first.figure.add_axes([.58, .17, .36, .75])
-        start, end = (self.trained_.scores(self.trained_.X, when, -1).ravel()
+        start, end = (known.scores(known.X, when, -1).ravel()
                       for when in ("start", "end"))
         few = np.linspace(0, len(start) - 1, min(len(start), 2000)).astype(int)
         second.plot(start[few], end[few], ".", ms=2)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.random import RandomState, SeedSequence
+from numpy.typing import ArrayLike
 
 from .layer_on_data import visible
 from ..numerics import checks
@@ -146,7 +147,7 @@ def weights_of_score(weights, Q): # (Q,)
     return w
 
 # %% ../../nbs/76_sequences.ipynb #embed
-def embed_features(X: Any, query_scale: float = 1.) -> np.ndarray:
+def embed_features(X: ArrayLike, query_scale: float = 1.) -> np.ndarray:
     """Rows of a table as tokens: each feature's value times a vector of its own.
 
     Parameters
@@ -160,17 +161,17 @@ def embed_features(X: Any, query_scale: float = 1.) -> np.ndarray:
     -------
     ndarray (P, F + 1, F + 1)
     """
-    X = checks.real(X, "X", (None, None), remedy="pass a table (rows, features)")
+    table = checks.real(X, "X", (None, None), remedy="pass a table (rows, features)")
     query_scale = checks.number(query_scale, "query_scale", "[0, ∞)")
-    P, F = X.shape
+    P, F = table.shape
     tokens = np.zeros((P, F + 1, F + 1))
     each = np.arange(F)
-    tokens[:, each, each] = X
+    tokens[:, each, each] = table
     tokens[:, F, F] = query_scale
     return tokens
 
 # %% ../../nbs/76_sequences.ipynb #patchescode
-def patches(images: Any, size: Size = 2, position_scale: float = 1., *,
+def patches(images: ArrayLike, size: Size = 2, position_scale: float = 1., *,
             query_scale: float = 0., shape: tuple | None = None) -> np.ndarray:
     """Images as tokens: patches, row by row, and where each lies.
 
@@ -193,16 +194,16 @@ def patches(images: Any, size: Size = 2, position_scale: float = 1., *,
     ndarray (P, tokens, features)
         Pixels of a patch, its position, one more feature for the token that asks.
     """
-    images = _as_images(checks.real(images, "images"), shape)
+    pixels = _as_images(checks.real(images, "images"), shape)
     position_scale = checks.number(position_scale, "position_scale", "[0, ∞)")
     query_scale = checks.number(query_scale, "query_scale", "[0, ∞)")
-    P, h, w, c = images.shape
+    P, h, w, c = pixels.shape
     sides = checks.shape(size)
     down, across = sides*2 if len(sides) == 1 else sides[:2]
     if len(sides) > 2 or not down or not across or h % down or w % across:
         checks.reject("size", "divide the height and the width of the images",
                       f"{size} for {h} by {w}", "pass e.g. size=1 or crop them")
-    cut = images.reshape(P, h//down, down, w//across, across, c)
+    cut = pixels.reshape(P, h//down, down, w//across, across, c)
     s = h*w//(down*across)
     tokens = cut.transpose(0, 1, 3, 2, 4, 5).reshape(P, s, down*across*c)
     if position_scale > 0:

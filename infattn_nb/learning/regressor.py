@@ -9,18 +9,23 @@ __all__ = ['make_recall', 'AttentionRegressor']
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import RandomState, default_rng
+from numpy.typing import ArrayLike
 
 from ..distributions.scale_mixture import Mixture
 from .estimator import Estimator, r_squared, root_seed, sequences
 from .estimator import suited, targets
-from .fitting import fitted, law_of, least_noise, seconds
+from .fitting import Posterior, fitted, law_of, least_noise, seconds
 from ..numerics import checks
 from ..numerics.output import own_axes, pattern, points
 from ..numerics.rng import Rng, seed_sequence
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 # %% ../../nbs/26_learning.ipynb #c6c68b25
 def make_recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
@@ -141,11 +146,11 @@ class AttentionRegressor(Estimator):
     random_state: RandomState | Rng = None
     verbose: bool = False
     _needs_fit = False # before, it is the prior
-    posterior_: Any = field(init=False)
+    posterior_: Posterior = field(init=False)
     y_train_: np.ndarray = field(init=False)
     n_features_in_: int = field(init=False)
 
-    def fit(self, X: Any, y: Any,
+    def fit(self, X: ArrayLike, y: ArrayLike,
             executor: Executor | None = None) -> "AttentionRegressor":
         """Posterior of the scores and evidence; the D outputs share the scores.
 
@@ -166,7 +171,7 @@ class AttentionRegressor(Estimator):
         self._learn(**fitted(self, X, y, executor)._asdict())
         return self
 
-    def expected_seconds(self, X: Any, y: Any) -> float:
+    def expected_seconds(self, X: ArrayLike, y: ArrayLike) -> float:
         """About how long `fit` will take here without an optimizer: a small pilot.
 
         Parameters
@@ -179,7 +184,7 @@ class AttentionRegressor(Estimator):
         """
         return seconds(self, *_problem(self, X, y))
 
-    def predictive(self, X: Any, noise: float | None = None) -> Mixture:
+    def predictive(self, X: ArrayLike, noise: float | None = None) -> Mixture:
         """The law of y, (Q,) or (Q, D), at each sequence: one Gaussian per particle.
 
         Parameters
@@ -197,7 +202,7 @@ class AttentionRegressor(Estimator):
         return law_of(me, X, checks.number(noise, "noise", "[0, ∞)",
                                            "pass the variance of an observation"))
 
-    def predict(self, X: Any, return_std: bool = False,
+    def predict(self, X: ArrayLike, return_std: bool = False,
                 return_cov: bool = False) -> Any:
         """Posterior mean of the function, (Q,) or (Q, D).
 
@@ -216,9 +221,9 @@ class AttentionRegressor(Estimator):
         if return_std and return_cov:
             checks.reject("return_std", "be False with return_cov", "both",
                           "the covariance has the variances on its diagonal")
-        me, X = self._ready(X)
-        Q = len(X.lengths)
-        parts = [X.take(slice(j, j + 256)) for j in range(0, Q, 256)]
+        me, asked = self._ready(X)
+        Q = len(asked.lengths)
+        parts = [asked.take(slice(j, j + 256)) for j in range(0, Q, 256)]
         laws = [law_of(me, part) for part in parts]
         mean = np.concatenate([law.mean() for law in laws])
         if return_std:
@@ -228,7 +233,7 @@ class AttentionRegressor(Estimator):
             return mean, cov[..., 0] if me.y_train_.ndim == 1 else cov
         return mean
 
-    def sample_y(self, X: Any, n_samples: int = 1,
+    def sample_y(self, X: ArrayLike, n_samples: int = 1,
                  random_state: RandomState | Rng = 0) -> np.ndarray:
         """Draws of the function, at all sequences together (without noise).
 
@@ -248,7 +253,7 @@ class AttentionRegressor(Estimator):
         f = me.y_shift_[:, None] + me.y_scale_[:, None]*f
         return f[:, 0] if me.y_train_.ndim == 1 else f
 
-    def attention(self, X: Any) -> np.ndarray:
+    def attention(self, X: ArrayLike) -> np.ndarray:
         """Posterior mean of the attention weights, averaged over heads.
 
         (Q, s), or (Q, s, s) for readout="mean".
@@ -263,8 +268,8 @@ class AttentionRegressor(Estimator):
         A = me.posterior_.attention(X)
         return A if isinstance(self.readout, str) else A[:, 0]
 
-    def plot(self, ax: Any = None, X: Any = None, y: Any = None, *,
-             level: float = .95) -> Any:
+    def plot(self, ax: "Axes | None" = None, X: ArrayLike | None = None,
+             y: ArrayLike | None = None, *, level: float = .95) -> "Axes":
         """Predictions against targets, with intervals for new observations.
 
         Parameters
@@ -272,7 +277,8 @@ class AttentionRegressor(Estimator):
         ax
             matplotlib Axes; None = a new figure
         X, y
-            sequences and their targets; None = what the model was fitted to
+            sequences (Q, s, d), or a list, and their targets (Q,) or (Q, D); None =
+            what the model was fitted to
         level
             probability of each interval, in (0, 1)
         """
@@ -286,14 +292,16 @@ class AttentionRegressor(Estimator):
         level = checks.number(level, "level", "(0, 1)")
         law = self.predictive(X)
         mean = law.mean()
-        y = targets(y, len(mean))
-        if y.shape != mean.shape:
-            checks.reject("y", f"have shape {mean.shape}", y.shape,
+        truth = targets(y, len(mean))
+        if truth.shape != mean.shape:
+            checks.reject("y", f"have shape {mean.shape}", truth.shape,
                           "pass one row of targets per sequence")
         off = np.abs(np.stack(law.interval(level)) - mean)
-        return points(own_axes(ax, (3.8, 3.4)), y, mean, off, f"{level:.0%} interval")
+        axes = own_axes(ax, (3.8, 3.4))
+        return points(axes, truth, mean, off, f"{level:.0%} interval")
 
-    def plot_attention(self, X: Any, ax: Any = None, *, tokens: Any = None) -> Any:
+    def plot_attention(self, X: ArrayLike, ax: "Axes | None" = None, *,
+                       tokens: Sequence[str] | None = None) -> "Axes":
         """The attention weights as a picture: sequences down, tokens across.
 
         With readout="mean" the weights are averaged over the rows read out.
@@ -320,7 +328,8 @@ class AttentionRegressor(Estimator):
         ax.set(xlabel="token", ylabel="sequence")
         return ax
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike,
+              sample_weight: ArrayLike | None = None) -> float:
         """R² of the predictions as scikit-learn has it: the mean over outputs.
 
         Parameters
@@ -335,7 +344,7 @@ class AttentionRegressor(Estimator):
         """
         return r_squared(y, self.predict(X), sample_weight)
 
-    def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> Any:
+    def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> "DataFrame":
         """Evidence of models with other numbers of heads on the data of `fit`.
 
         A pandas.DataFrame: for each number the log evidence, its standard error, and

@@ -19,7 +19,7 @@ from ..numerics.rng import Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
 from ..numerics.rng import MOST
 from .infinite_width import limit
-from .nodes import Input, MatMul, Score, Vector
+from .nodes import Input, MatMul, Matrix, Score, Vector
 from .passes import draw_inputs, forward, length_at, stages_of
 from .program import Program, Scores, Vectors
 from .revealed import matrix_of
@@ -33,7 +33,8 @@ def rows_needed(past, # vectors and scores in the order of writing
     "All rows below a matrix or score, else a few."
     full = {h: length_at(h, width) for h in past if isinstance(h, Vector)}
     whole = _needed_whole(past)
-    rows = {h: n if h in whole else min(coords, n) for h, n in full.items()}
+    rows: dict[Vector | Matrix, int] = {
+        h: n if h in whole else min(coords, n) for h, n in full.items()}
     for g in past:
         if isinstance(g, MatMul):
             rows[g.W] = max(rows.get(g.W, 0), rows[g])

@@ -6,10 +6,10 @@
 __all__ = ['Vectors', 'Scores', 'Program', 'all_or_nothing']
 
 # %% ../../nbs/07_netsor.ipynb #471748d0
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,9 @@ from .nodes import Score, Vector
 from .nodes import check_nonlinearity, describe, factor, fraction
 from .nodes import length_text, names
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 # %% ../../nbs/07_netsor.ipynb #29c3a10f
 Vectors = Vector | Iterable[Vector] # one vector, or some
 Scores = Score | Iterable[Score]
@@ -31,7 +34,7 @@ Scores = Score | Iterable[Score]
 class Program:
     "A Netsor program with scores, in the order in which it was written (section 2.1)."
     def __init__(self) -> None:
-        self.nodes: list[Any] = [] # vectors and scores
+        self.nodes: list[Vector | Score] = []
         self.matrices: list[Matrix] = []
         self.readouts: list[Readout] = []
         self.products: dict[tuple[Matrix, Vector], MatMul] = {}
@@ -51,7 +54,7 @@ class Program:
         r"All scores that are divided by $\sqrt n$, in the order of writing."
         return [p for p in self.nodes if isinstance(p, Score) and p.is_random]
 
-    def own(self, kind: Any, things: Any, what: Any, *,
+    def own(self, kind: Any, things: Any, what: str, *,
             some: bool = False) -> tuple[Any, ...]:
         """Vectors or scores of this program, or TypeError or ValueError.
 
@@ -90,7 +93,7 @@ class Program:
                           f"`{x.program.name(x)}` of another one",
                           "write all of a network into one Program()")
 
-    def same_length(self, vectors: Any, what: Any) -> Fraction:
+    def same_length(self, vectors: Sequence[Vector], what: str) -> Fraction:
         """The length that the vectors share, or ValueError.
 
         Parameters
@@ -370,7 +373,7 @@ class Program:
         eps = checks.number(eps, "eps", "[0, ∞)")
         return self._record(Normalize(self, (h,), h.length, kind, eps))
 
-    def past(self, *nodes: Vector | Score) -> list[Any]:
+    def past(self, *nodes: Vector | Score) -> list[Vector | Score]:
         """The given vectors and scores and everything that they are made of.
 
         Parameters
@@ -392,7 +395,7 @@ class Program:
             checks.kind(h, (Vector, Score), "nodes", "take the program's own")
         return self.visit(nodes, lambda h: (*h.args, *h.scores))
 
-    def visit(self, nodes: Any, parents: Any) -> Any:
+    def visit(self, nodes: Iterable, parents: Callable) -> Any:
         """Nodes, their parents, the parents of these, and so on.
 
         Parameters
@@ -435,7 +438,7 @@ class Program:
                           type(node).__name__, "make it with the program's methods")
         return names[node]
 
-    def names(self) -> Any:
+    def names(self) -> dict[Vector | Score, str]:
         "The names of all vectors and scores."
         return names(self.nodes)
 
@@ -491,7 +494,7 @@ class Program:
             checks.warn(in_one(open_questions))
         return [*errors, *open_questions]
 
-    def draw(self, ax: Any = None) -> Any:
+    def draw(self, ax: "Axes | None" = None) -> "Axes":
         """A picture of the program: what each vector is made of.
 
         Parameters

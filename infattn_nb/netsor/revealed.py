@@ -8,7 +8,6 @@ __all__ = ['SAME', 'CLEAR', 'Known', 'beyond', 'lengths', 'new_directions', 'Sta
 
 # %% ../../nbs/56_revealed.ipynb #takes
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -87,9 +86,9 @@ def new_directions(rest, # (b, k, c): what is left of some vectors, orthogonal t
 class State:
     "A trained matrix κW₀ + UᵀCV, and its velocity or momentum νW₀ + UᵀMV."
     kept: float # κ
-    moved: Any # C, (b, j, i)
+    moved: np.ndarray # C, (b, j, i)
     kept_velocity: float = 0. # ν
-    velocity: Any = None # M, (b, j, i); None = 0
+    velocity: np.ndarray | None = None # M, (b, j, i); None = 0
 
 def padded(C, shape):
     "More rows and columns, of zeros."

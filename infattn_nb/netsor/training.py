@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.random import SeedSequence, default_rng
@@ -28,6 +28,9 @@ from .passes import ProgramNetworks, PassPlan
 from .program import Program
 from .revealed import crowded, descended, orthogonalised
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 # %% ../../nbs/60_program_training.ipynb #pt-step
 class Task(NamedTuple):
     "What all networks share."
@@ -40,7 +43,7 @@ class Task(NamedTuple):
     rates: dict # {matrix: η times its factor}
     momentum: float
     decay: float
-    batch: Any # rows in a mini-batch; None = all
+    batch: int | None # rows in a mini-batch; None = all
     seed: SeedSequence # of the batches
 
     def rows(self, t):
@@ -326,7 +329,7 @@ class Training:
             found.append(state.moved)
         return np.concatenate(found)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Losses of the networks, step by step.
 
         Parameters
@@ -365,7 +368,7 @@ class Step(NamedTuple):
     loss: np.ndarray # (networks,)
     outputs: np.ndarray # (networks, P, D)
     watched: np.ndarray # (networks, w)
-    watched_loss: Any # (networks,) or None
+    watched_loss: np.ndarray | None # (networks,)
 
 class Record:
     "What was seen, step by step."

@@ -25,15 +25,15 @@ class AttentionRecord(NamedTuple):
     """What a branch of attention returns, for b networks side by side.
 
     All but the first two are None unless they are kept."""
-    F: Any # covariance of what is added, (b, s, s)
-    entropy: Any # of the rows of weights, in nats, (b, heads, s)
-    scores: Any = None # what softmax gets, (b, heads, query, key)
-    A: Any = None # weights, (b, heads, query, key)
-    P: Any = None # scores before cap and bias, (b, heads, query, key)
-    turned: Any = None # rotary, m = ∞: (b, heads, waves, query, key)
-    Q: Any = None # queries in a frame of r ≤ m axes, (b, heads, s, r)
-    K: Any = None # keys in the same frame, (b, groups, s, r)
-    V: Any = None # values in a frame of p ≤ m axes, (b, groups, s, p)
+    F: np.ndarray # covariance of what is added, (b, s, s)
+    entropy: np.ndarray # of the rows of weights, in nats, (b, heads, s)
+    scores: np.ndarray | None = None # what softmax gets, (b, heads, query, key)
+    A: np.ndarray | None = None # weights, (b, heads, query, key)
+    P: np.ndarray | None = None # scores before cap and bias, (b, heads, query, key)
+    turned: np.ndarray | None = None # rotary, m = ∞: (b, heads, waves, query, key)
+    Q: np.ndarray | None = None # queries in a frame of r ≤ m axes, (b, heads, s, r)
+    K: np.ndarray | None = None # keys in the same frame, (b, groups, s, r)
+    V: np.ndarray | None = None # values in a frame of p ≤ m axes, (b, groups, s, p)
 
 class Fresh(NamedTuple):
     "Gradient of what the last matrix gets, if nothing were known of Y = BW."
@@ -237,8 +237,8 @@ class SelfAttention(Branch):
             records.append(AttentionRecord(**seen))
         whole = records[0]
         if len(records) > 1:
-            whole = AttentionRecord(*(None if x[0] is None else np.concatenate(x, 1)
-                                      for x in zip(*records)))
+            whole = AttentionRecord._make(None if x[0] is None else np.concatenate(x, 1)
+                                          for x in zip(*records))
         return whole._replace(F=np.asarray(self.var_v*self.var_o/self.heads*F))
 
     @property
@@ -348,6 +348,7 @@ class SelfAttention(Branch):
             source of random numbers
         """
         m = self.width_of_heads(dY.n)
+        assert record.A is not None # keep="all"
         V = self._values(record, dY.R, m)
         b, h, s, _ = record.A.shape
         k = dY.C.shape[-1]
@@ -387,6 +388,7 @@ class SelfAttention(Branch):
             What the inputs get.
         """
         m = self.width_of_heads(dY.n)
+        assert record.A is not None and record.P is not None # keep="all"
         V = self._values(record, dY.R, m)
         g = M[:, None] @ drawn.B
         g += drawn.ξ

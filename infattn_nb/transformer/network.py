@@ -6,6 +6,7 @@
 __all__ = ['Transformer', 'at_width']
 
 # %% ../../nbs/20_transformer.ipynb #tr-imports
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
@@ -14,13 +15,14 @@ from textwrap import fill
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .attention import SelfAttention
 from .block import Block
 from .parts import FeedForward, Norm, one_line
 from .passes import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
-from ..nonlinearities import gelu
+from ..nonlinearities import Nonlinearity, gelu
 from ..numerics.rng import Rng, Size
 from ..netsor.nodes import Output
 from ..netsor.program import Program
@@ -61,14 +63,15 @@ class Transformer(Network):
         what `from_config` or `from_torch` read it from
     """
     @classmethod
-    def uniform(cls, cov: Any, mean: Any = 0., layers: int = 12, *,
+    def uniform(cls, cov: ArrayLike, mean: ArrayLike = 0., layers: int = 12, *,
                 heads: int = 12, head_width: float | None = None,
                 norm_placement: str | None = "pre", kind: str = "layer",
                 eps: float = 1e-5,
-                activation: Any = gelu, ff: float = 4, mask: Any = None,
-                var_q: Any = 1., var_k: Any = 1., var_v: Any = 1.,
-                var_o: Any = 1., var_1: Any = 1., var_2: Any = 1.,
-                var_b1: Any = 0., var_b2: Any = 0.,
+                activation: Nonlinearity | str | Callable = gelu, ff: float = 4,
+                mask: ArrayLike | str | None = None,
+                var_q: ArrayLike = 1., var_k: ArrayLike = 1., var_v: ArrayLike = 1.,
+                var_o: ArrayLike = 1., var_1: ArrayLike = 1., var_2: ArrayLike = 1.,
+                var_b1: ArrayLike = 0., var_b2: ArrayLike = 0.,
                 **others: Any) -> Self:
         """Equal blocks: x ← x + Attention(x), x ← x + MLP(x), normalised or not.
 
@@ -77,7 +80,7 @@ class Transformer(Network):
         Parameters
         ----------
         cov, mean
-            of the embeddings, as of `Transformer`
+            of the embeddings, (s, s) and (s,), as of `Transformer`
         layers
             L, the number of blocks
         heads
@@ -98,11 +101,12 @@ class Transformer(Network):
         mask
             "causal" or boolean (s, s), True = may attend
         var_q, var_k, var_v, var_o
-            σ_Q², σ_K², σ_V², σ_O²
+            σ_Q², σ_K², σ_V², σ_O², numbers or (L,)
         var_1, var_2
-            σ₁² into the hidden units, σ₂² out of them
+            σ₁² into the hidden units, σ₂² out of them, numbers or (L,)
         var_b1, var_b2
-            variances of the biases of the hidden units, and of the MLP's output
+            variances of the biases of the hidden units, and of the MLP's output,
+            numbers or (L,)
         **others
             final_norm, texts, …: fields of `Transformer`
 

@@ -339,9 +339,9 @@ class Pullback(NamedTuple):
 # %% ../../nbs/61_parts.ipynb #ff-records
 class FeedForwardRecord(NamedTuple):
     "What a feed-forward branch returns, for b networks; the last two if they are kept."
-    F: Any # covariance of what is added, (b, s, s)
-    h: Any = None # hidden units before the activation, (b, s, f)
-    gate: Any = None # what they are multiplied by after it, (b, s, f)
+    F: np.ndarray # covariance of what is added, (b, s, s)
+    h: np.ndarray | None = None # hidden units before the activation, (b, s, f)
+    gate: np.ndarray | None = None # what they are multiplied by after it, (b, s, f)
 
 class Units(NamedTuple):
     "Gradient of f units, if nothing were known of Y."
@@ -482,7 +482,7 @@ class FeedForward(Branch):
         "F of f units, drawn in pieces that stay in the cache."
         b, s, q = R.shape
         C = self._into_units(R)
-        F = 0.
+        F = np.zeros(())
         kept = []
         for _, k in pieces(f, max(1, CACHE//(b*s))):
             h = C @ rng.standard_normal((b, C.shape[-1], k))
@@ -530,6 +530,7 @@ class FeedForward(Branch):
         """
         if dY.n == np.inf:
             return self._fresh_field(record, dY, rng)
+        assert record.h is not None # keep="all"
         b, _, k = dY.C.shape
         f = record.h.shape[-1]
         ξ = dY.C @ rng.standard_normal((b, k, f))
@@ -592,6 +593,7 @@ class FeedForward(Branch):
             K = drawn.K
             pulls = self._through_field(drawn, M, dY)
         else:
+            assert record.h is not None # keep="all"
             K = square(self.unit(record.h, record.gate))/record.h.shape[-1]
             pulls = self._through_units(record, drawn, M)
         into, *gate = pulls # of a and of its gate

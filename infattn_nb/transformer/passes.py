@@ -10,14 +10,14 @@ __all__ = ['MATRICES', 'BackwardStep', 'Network', 'cosine_of', 'token_cosine', '
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .attention import positions_of
 from .block import Block, altered
 from .parts import CACHE, Norm, Part
-from .stream import given_embeddings, given_gram
+from .stream import Gradient, Stream, given_embeddings, given_gram
 from .stream import random_coordinates
 from .stream import random_readout
 from .stream import numbered
@@ -26,11 +26,14 @@ from ..nonlinearities import softmax
 from ..numerics.output import bold_dashes, lines, own_axes, pattern
 from ..numerics.rng import by_pieces, draw
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 # %% ../../nbs/64_walk.ipynb #tr-walk
 class BackwardStep(NamedTuple):
     "Where the backward pass has come to."
-    g: Any # Gradient, after some blocks
-    x: Any # Stream, at the same place
+    g: Gradient # after some blocks
+    x: Stream # at the same place
     sizes: dict # of the gradients in the block that was just passed; empty at the start
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +65,7 @@ class Network(Part):
         what `from_config` or `from_torch` read it from
     """
     cov: Any
-    blocks: Any
+    blocks: Sequence[Block]
     mean: Any = 0.
     _: KW_ONLY
     final_norm: Any = False
@@ -473,7 +476,7 @@ class Chain(ByBlock):
         weights = softmax(np.where(allowed, np.where(absent, 0., scores), -np.inf))
         return np.where(absent, np.nan, weights)
 
-    def plot(self, ax: Any = None, what: str = "cosine", *,
+    def plot(self, ax: "Axes | None" = None, what: str = "cosine", *,
              beside: "Chain | None" = None, tokens: Any = None, network: int = 0,
              block: int = -1, head: int = 0) -> Any:
         """Cosines or entropies block by block, or who attends to whom.
@@ -624,9 +627,9 @@ class Gradients(ByBlock):
         said.append(f"  tangent {self.tangent.shape}: {self.tangent.mean():.4g}")
         return self._summary(*said)
 
-    def plot(self, ax: Any = None, what: str = "norms", *,
+    def plot(self, ax: "Axes | None" = None, what: str = "norms", *,
              matrices: str | Sequence[str] | None = None,
-             beside: "Gradients | None" = None) -> Any:
+             beside: "Gradients | None" = None) -> "Axes":
         """Squared norms of the gradients, block by block, on a logarithmic scale.
 
         Each network is a thin line, their mean a bold one.
