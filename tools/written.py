@@ -217,6 +217,11 @@ def with_folds(nb):
         fold(users[-1])
     return nb
 
+def lost(nb):
+    "Names that some cell uses, folded and hidden ones too, and none gives."
+    code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))]
+    return set().union(*(set().union(*taken(s)) for s in code)) - set().union(KNOWN, *map(given, code))
+
 def with_imports(nb):
     "The page: what shows private functions that lean on hidden ones is folded, missing imports stand in the visible imports."
     cells, shown = nb["cells"], set().union(KNOWN, *map(given, visible(nb)))
@@ -226,6 +231,7 @@ def with_imports(nb):
         if is_visible(c) and "#| exports" in text(c) and set().union(*taken(text(c))) & private:
             fold(c)
     wanted = {name: found for name in from_nowhere(visible(nb)) if not name.startswith("_") and (found := origin(name, nb))}
+    wanted |= {name: (PUBLIC[name][0], name, None) for name in sorted(lost(nb) & PUBLIC.keys())}
     if not wanted: return nb
     target = next((c for c in cells if is_visible(c) and is_import(text(c))), None)
     if target is None:
