@@ -62,7 +62,7 @@ def test_every_name_comes_from_somewhere(path):
     "Folded and hidden cells, too, use only what some cell of the page imports or makes."
     import written
     from fastcore import test
-    assert written.lost(json.loads(path.read_text(encoding="utf-8"))) <= set(test.__all__)
+    assert set(written.lost(json.loads(path.read_text(encoding="utf-8")))) <= set(test.__all__)
 
 def printed(outputs):
     "What a reader sees of the outputs: texts, and a mark for each picture."

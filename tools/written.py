@@ -218,9 +218,10 @@ def with_folds(nb):
     return nb
 
 def lost(nb):
-    "Names that some cell uses, folded and hidden ones too, and none gives."
-    code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))]
-    return set().union(*(set().union(*taken(s)) for s in code)) - set().union(KNOWN, *map(given, code))
+    "Names that some cell, folded and hidden ones too, uses before a cell gives them, and that could be imported or are given nowhere."
+    code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not re.search(r"^[!%]|eval: false", text(c), flags=re.M)]
+    somewhere = set().union(*map(given, code))
+    return [name for name in from_nowhere(code) if name not in somewhere or origin(name, nb)]
 
 def with_imports(nb):
     "The page: what shows private functions that lean on hidden ones is folded, missing imports stand in the visible imports."
@@ -231,7 +232,8 @@ def with_imports(nb):
         if is_visible(c) and "#| exports" in text(c) and set().union(*taken(text(c))) & private:
             fold(c)
     wanted = {name: found for name in from_nowhere(visible(nb)) if not name.startswith("_") and (found := origin(name, nb))}
-    wanted |= {name: (PUBLIC[name][0], name, None) for name in sorted(lost(nb) & PUBLIC.keys())}
+    for name in lost(nb):
+        if found := origin(name, nb) or (name in PUBLIC and (PUBLIC[name][0], name, None)): wanted[name] = found
     if not wanted: return nb
     target = next((c for c in cells if is_visible(c) and is_import(text(c))), None)
     if target is None:
