@@ -57,6 +57,13 @@ def test_clean(path):
     clean_nb(nb)
     assert json.dumps(nb) == before
 
+@page
+def test_every_name_comes_from_somewhere(path):
+    "Folded and hidden cells, too, use only what some cell of the page imports or makes."
+    import written
+    from fastcore import test
+    assert set(written.lost(json.loads(path.read_text(encoding="utf-8")))) <= set(test.__all__)
+
 def printed(outputs):
     "What a reader sees of the outputs: texts, and a mark for each picture."
     for o in outputs:

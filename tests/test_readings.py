@@ -177,6 +177,23 @@ def test_a_changed_forward_pass_is_seen(kind, text):
     Transformer.from_torch(module, tokens=S)
     assert all(part.training for part in module.modules())
 
+@pytest.mark.parametrize("parts", [("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"), ("mlp.c_fc",), ("attn.c_proj",)])
+def test_linear_layers_where_the_family_has_conv1d(parts):
+    "(out, in) for (in, out): seen by the sides, run or not; where a matrix is square, by running."
+    module = model("gpt2")
+    for block in module.h:
+        for path in parts:
+            where, _, name = path.rpartition(".")
+            W = block.get_submodule(path).weight
+            linear = torch.nn.Linear(*W.shape)
+            linear.weight.data.normal_(0, .15), linear.bias.data.zero_()
+            setattr(block.get_submodule(where), name, linear)
+    module(input_ids=torch.tensor([TEXT]))
+    square = parts == ("attn.c_proj",)
+    for verify in ((True,) if square else (True, False)):
+        with pytest.raises(ValueError, match="an output of block 0" if square else "have matrices of one width, got (144 for q and 48|48 for q and 192) .*Conv1D") as e: Transformer.from_torch(module, tokens=S, verify=verify)
+        assert len(str(e.value).splitlines()) == 1
+
 def test_both_ways_as_the_config_says():
     t = Transformer.from_config(config("qwen2", is_causal=False), S)
     assert t.blocks[0].attention.mask is None and Transformer.from_torch(model("qwen2", is_causal=False), tokens=S).blocks[0].attention.mask is None
@@ -247,8 +264,8 @@ def test_what_was_never_drawn(spoil, text):
 
 # Matrices that start at zero, and .grad
 
-ZERO = {"projections": (lambda block: (block.attn.c_proj, block.mlp.c_proj), "o2"), "queries and keys' product": (lambda block: (block.attn.c_proj,), "o")}
-WHERE = {"o": "attn.c_proj", "2": "mlp.c_proj", "1": "mlp.c_fc"}
+ZERO = {"projections": (lambda block: (block.attn.c_proj.weight, block.mlp.c_proj.weight), "o2"), "attention's own": (lambda block: (block.attn.c_proj.weight,), "o"), "queries": (lambda block: (block.attn.c_attn.weight[:, :n],), "q")}
+GRADS = {"q": lambda block: block.attn.c_attn.weight.grad[:, :n], "o": lambda block: block.attn.c_proj.weight.grad, "2": lambda block: block.mlp.c_proj.weight.grad}
 
 @pytest.mark.power("distribution functions .25 apart: squared norms of .grad of three matrices in two blocks")
 @pytest.mark.parametrize("case", ZERO)
@@ -257,18 +274,18 @@ def test_zero_is_a_variance(case):
     parts, names = ZERO[case]
     module = model("gpt2")
     for block in module.h:
-        for part in parts(block): part.weight.data.zero_()
+        for part in parts(block): part.data.zero_()
     t = Transformer.from_torch(module, tokens=TEXT)
     assert all(b.owner(k).variance(k) == 0 for b in t.blocks for k in names)
-    seen = []
+    seen, measured = [], sorted({*"o2", *names})
     for seed in range(200):
         t.initialise(module, seed)
         module.zero_grad()
         x = module(input_ids=torch.tensor([TEXT])).last_hidden_state[0, -1]
         (x @ torch.from_numpy(np.random.default_rng(10**6 + seed).standard_normal(n)/n**.5).float()).backward()
-        seen.append([[block.get_submodule(WHERE[k]).weight.grad.double().square().sum().item() for block in module.h] for k in "o2"])
+        seen.append([[GRADS[k](block).double().square().sum().item() for block in module.h] for k in measured])
     g = t.gradients(size=2000, rng=1)
-    ours = np.stack([g.weight_norms[k] for k in "o2"], 1)
+    ours = np.stack([g.weight_norms[k] for k in measured], 1)
     flat = lambda x: np.log(x.reshape(len(x), -1))
     assert least_p(flat(np.array(seen)), flat(ours)) > 1e-6 and least_p(flat(np.array(seen)), flat(2*ours)) < 1e-6
     r = report(t, size=4, rng=0)

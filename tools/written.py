@@ -217,6 +217,12 @@ def with_folds(nb):
         fold(users[-1])
     return nb
 
+def lost(nb):
+    "Names that some cell, folded and hidden ones too, uses before a cell gives them, and that could be imported or are given nowhere."
+    code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not re.search(r"^[!%]|eval: false", text(c), flags=re.M)]
+    somewhere = set().union(*map(given, code))
+    return [name for name in from_nowhere(code) if name not in somewhere or origin(name, nb)]
+
 def with_imports(nb):
     "The page: what shows private functions that lean on hidden ones is folded, missing imports stand in the visible imports."
     cells, shown = nb["cells"], set().union(KNOWN, *map(given, visible(nb)))
@@ -226,6 +232,8 @@ def with_imports(nb):
         if is_visible(c) and "#| exports" in text(c) and set().union(*taken(text(c))) & private:
             fold(c)
     wanted = {name: found for name in from_nowhere(visible(nb)) if not name.startswith("_") and (found := origin(name, nb))}
+    for name in lost(nb):
+        if found := origin(name, nb) or (name in PUBLIC and (PUBLIC[name][0], name, None)): wanted[name] = found
     if not wanted: return nb
     target = next((c for c in cells if is_visible(c) and is_import(text(c))), None)
     if target is None:

@@ -880,6 +880,7 @@ def parts_of(found, # Recognised
             norm = _reach(block, path.removesuffix(".weight"))
             if norm is not None:
                 norms.setdefault(role, []).append(norm)
+    _check_sides(matrices)
     measured = {x.roles[0] for x in found.tensors.values()} & {"b1", "b2"}
     if any(b is not None and as_array(b, "bias").any() for k, b in biases.items()
            if k not in measured):
@@ -889,6 +890,16 @@ def parts_of(found, # Recognised
     if FAMILIES[found.kind].interleaved and block.attention.rotary is not None:
         matrices = neighbours_apart(matrices, block.attention)
     return Parts(block, matrices, {k: biases[k] for k in sorted(measured)}, like)
+
+def _check_sides(matrices): # of one block, (out, in)
+    "Accept only matrices that read from one stream, and write to it."
+    widths = {k: len(W) if k in "o2" else W.shape[1] for k, W in matrices.items()}
+    for k, n in widths.items():
+        if n != widths["q"]:
+            checks.reject("module", "have matrices of one width",
+                          f"{widths['q']} for q and {n} for {k}",
+                          "is nn.Linear, (out, in), where its family has Conv1D, "
+                          "(in, out), or the other way around?")
 
 def halves_of_pairs(W, # (heads·m, n)
                     m, # width of a head
