@@ -20,7 +20,8 @@ from .circuits import deep, named
 from .estimator import Estimator, copied, like, not_fitted
 from .estimator import only_where, r_squared, suited, targets
 from .estimator import weights_of_score
-from .trained import KernelModel, Trained, descended, infinitely_many_heads, one_layer
+from .trained import KernelModel, Trained, descended
+from .trained import infinitely_many_heads, one_layer
 from .trained import weights_of
 from ..numerics import checks
 from ..numerics.losses import Loss, flat, loss_of, tried
