@@ -485,7 +485,7 @@ def test_the_other_sides_of_the_benchmark_are_the_same_network(n=16, passes=6):
     for path in paths[1:]: np.testing.assert_allclose(path, paths[0], rtol=1e-9)
     assert paths[0][-1] < .1*paths[0][0]
 
-@pytest.mark.parametrize("part, n", [("their own alone", 64), ("attention alone", 1024)])
+@pytest.mark.parametrize("part, n", [("all", 64), ("attention alone", 1024)])
 def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
     stored = pd.read_csv(programs.DATA/"programs_motion.csv").set_index(["trained", "n", "seed"]).loc[(part, n, 0)]
     found = pd.DataFrame(programs.motion_rows(part, n, 0))[stored.columns]
