@@ -61,7 +61,7 @@ def written(name):
     return p, fs, start
 
 # Random networks of these widths, as many as stated, are stored (tests/torch_programs.py): at n = 12 more directions are met than there are coordinates.
-LAW = [(name, n, 20_000) for n in (12, 32) for name in PROGRAMS] + [(name, 96, 20_000) for name in ("MLP", "tied recurrent")]
+LAW = [(name, n, 20_000) for n in (12, 32, 96) for name in PROGRAMS]
 EVERY = 50
 
 def watched_program(name):

@@ -2,6 +2,8 @@
 
 Samples are compared by Kolmogorov–Smirnov tests; the smallest p-value of k statistics times k must exceed 1e-8 (a false alarm below 1e-6 in all): distribution
 functions .1 apart are seen with 4,000 networks on both sides (`least_p` of conftest.py)."""
+import re
+import warnings
 from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
@@ -302,6 +304,35 @@ def test_what_is_not_trained_stays():
     first = p.nodes[3]
     assert not run.change(first).any() and run.change(fs[0].args[0]).min() > 1e-3
 
+def test_rates_by_matrix(η=.05):
+    "By matrix or name, times the rate: a first step of factor times as much, none for 0."
+    p, fs = small()
+    W, stays, *_ = p.matrices
+    step = lambda run, M: run.weights(M) - run.weights(M, "start")
+    plain, other = (quiet(p, fs, Y, width=32, steps=1, rate=η, dense=True, rng=0, rates=rates) for rates in (None, {W: 3., stays.name: 0.}))
+    for M in (*p.matrices, *p.readouts):
+        np.testing.assert_allclose(step(other, M), {W: 3., stays: 0.}.get(M, 1.)*step(plain, M), rtol=1e-9, atol=1e-15)
+    found = quiet(p, fs, Y, width=32, steps=0, rng=0, rates={M: 4. for M in (*p.matrices, *p.readouts)})
+    np.testing.assert_allclose(found.rate, quiet(p, fs, Y, width=32, steps=0, rng=0).rate/4, rtol=1e-10)
+
+def test_a_long_run_is_announced(monkeypatch, capfd):
+    "On a terminal by its bar, elsewhere by a warning, from ten seconds or half of the memory on."
+    p, fs = small()
+    fit = partial(train, p, fs, Y, width=16, steps=2, networks=2, rng=0)
+    with warnings.catch_warnings(action="error"): needs = training.needs(fit()._task.plan, 2, 2, 0.)
+    monkeypatch.setattr(training, "memory_of_the_machine", lambda: 1.5*needs.bytes)
+    with pytest.warns(UserWarning, match=r"this run takes about .* GB, .* processor seconds"): fit()
+    monkeypatch.undo()
+    monkeypatch.setattr(training, "LONG", 0.)
+    with pytest.warns(UserWarning, match=r"this run takes about .* GB, .* processor seconds"): fit()
+    with warnings.catch_warnings(action="error"):
+        fit(verbose=False)
+        capfd.readouterr()
+        monkeypatch.setattr("infattn_nb.numerics.rng.Unfailing.isatty", lambda stream: True)
+        fit()
+    said = capfd.readouterr().err
+    assert re.search(r"0/2 steps .*left, about \S+ GB, \S+ processor seconds", said)
+
 def test_questions_leave_no_trace_and_agree():
     "Asked twice, or after another question, the same answer; what was seen is what is asked."
     p, fs = small()
@@ -454,7 +485,7 @@ def test_the_other_sides_of_the_benchmark_are_the_same_network(n=16, passes=6):
     for path in paths[1:]: np.testing.assert_allclose(path, paths[0], rtol=1e-9)
     assert paths[0][-1] < .1*paths[0][0]
 
-@pytest.mark.parametrize("part, n", [("their own alone", 64), ("attention alone", 1024)])
+@pytest.mark.parametrize("part, n", [("all", 64), ("attention alone", 1024)])
 def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
     stored = pd.read_csv(programs.DATA/"programs_motion.csv").set_index(["trained", "n", "seed"]).loc[(part, n, 0)]
     found = pd.DataFrame(programs.motion_rows(part, n, 0))[stored.columns]

@@ -87,7 +87,7 @@ def shrink(path):
 def execute(path):
     "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
     tool = Path(sys.executable).with_name
-    quiet = "ignore:this scan takes about,ignore:this report takes about" # as the clock decides
+    quiet = ",".join(f"ignore:this {what} takes about" for what in ("scan", "report", "run")) # as the clock decides
     one_thread = os.environ | dict(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONWARNINGS=quiet)
     subprocess.run([tool("exec_nb"), path.name, "--dest", path.name, "--exc_stop"], cwd=path.parent, env=one_thread, check=True)
     shrink(path)

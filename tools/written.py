@@ -207,7 +207,9 @@ def is_gone(module, name, here):
     "Is it imported from a module of this package that does not have it?"
     if not module or not module.startswith("infattn_nb"): return False
     try: return not hasattr(import_module(module), name)
-    except ImportError: return True
+    except ModuleNotFoundError as e:
+        if e.name and f"{module}.".startswith(f"{e.name}."): return True
+        raise # the package is broken, not the page
 
 def with_folds(nb):
     "The page: cells that use what only folded or hidden cells make are folded too."
