@@ -237,9 +237,9 @@ def data():
 
 MODELS = [partial(AttentionRegressor, n_particles=16, n_islands=2),
           partial(AttentionRegressor, heads=np.inf),
-          partial(AttentionDescent, steps=5, networks=2),
-          partial(AttentionDescent, steps=5, networks=2, layers=2),
-          partial(AttentionDescent, steps=5, networks=2, heads=np.inf)]
+          partial(AttentionDescent, max_iter=5, n_networks=2),
+          partial(AttentionDescent, max_iter=5, n_networks=2, layers=2),
+          partial(AttentionDescent, max_iter=5, n_networks=2, heads=np.inf)]
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 @pytest.mark.parametrize("model", MODELS)
@@ -475,6 +475,8 @@ def start(thread):
 threading.Thread.start = start
 import numpy as np
 from infattn_nb import *
+from infattn_nb.nonlinearities import identity
+from infattn_nb.paper import figure_2b
 layer = Attention(Tokens(3, identity), heads=2)
 print(layer.law(64).rvs(10_000, 0).sum(), layer.law().cov(10_000)[0, 1])
 X = np.random.default_rng(0).standard_normal((6, 3, 2))

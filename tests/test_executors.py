@@ -143,6 +143,9 @@ def test_a_pool_does_not_wait_for_itself():
 LONG = """import os, signal, threading, time
 import numpy as np
 from infattn_nb import *
+from infattn_nb.convergence import rademacher, simulate_weights, tied_scores
+from infattn_nb.netsor import mlp
+from infattn_nb.nonlinearities import relu
 signal.signal(signal.SIGINT, signal.default_int_handler)
 layer, p = Attention(Tokens(4, relu)), Program()
 for call in (lambda: simulate_dense(layer, 512, 10**5), lambda: simulate_weights(layer, rademacher, 512, size=10**5), lambda: tied_scores(layer, 2**14, 10**6),

@@ -198,7 +198,7 @@ def test_scores_that_differ_a_thousandfold_are_left_to_grids():
 
 @pytest.mark.parametrize("call, words", [
     (lambda: row_mixture(np.ones(2**20 + 1), 1.), "at most 1,048,576"), (lambda: row_mixture([1., -1], 1.), "`k`"),
-    (lambda: row_mixture([1., 1], np.nan), "sd"), (lambda: row_mixture([1., 1], 1., bias=[0, np.inf]), "bias"), (lambda: row_mixture([1., 1], 100.), "frozen"),
+    (lambda: row_mixture([1., 1], np.nan), "sd"), (lambda: row_mixture([1., 1], 1., bias=[0, np.inf]), "bias"), (lambda: row_mixture([1., 1], 100.), "poisson_dirichlet_limit"),
     (lambda: participation_moments(0, 1.), "`s`"), (lambda: participation_moments(4.5, 1.), "whole number"), (lambda: participation_moments(4, 0.), "score_sd"),
     (lambda: effective_alpha(1, 1.), "`s`"), (lambda: poisson_dirichlet_limit(1.), "0.95"), (lambda: poisson_dirichlet_limit("x"), "alpha"), (lambda: entropy(2**21, 1.), "1,048,576"), (lambda: participation_moments(4, 1., 0), "`k`"), (lambda: entropy(1, 1.), "`s`"), (lambda: mean_entropy(4, -1.), "score_sd"),
     (lambda: row_mixture([1., 1], 1., heads=0), "heads"), (lambda: poisson_dirichlet_limit(.5, 0), "heads"),

@@ -101,10 +101,10 @@ def test_modules_are_small_and_need_nobody():
 
 # In a browser
 
-USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm_placement="pre", mlp=True, causal=False, width=None) # None: infinite
-EXPLORED = {"one head": USUAL | dict(norm_placement="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
-            "post": USUAL | dict(norm_placement="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm_placement="post", width=16, layers=2),
-            "narrow, no norm": USUAL | dict(norm_placement=None, layers=2, heads=4, width=16, branch=.7)}
+USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm="pre", mlp=True, causal=False, width=None) # None: infinite
+EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
+            "post": USUAL | dict(norm="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm="post", width=16, layers=2),
+            "narrow, no norm": USUAL | dict(norm=None, layers=2, heads=4, width=16, branch=.7)}
 BROKEN = {"gradient independence": ("one head", "const {g} = sent(S, E, B, F);", "const g = sent(S, E, B, F).ξ;"),
           "values of infinite width": ("narrow", "const V = scale(spread(R, m), c);", "const V = scale(R, c);"),
           "scores that may grow together": ("narrow", "a*(dA[i][k] - along[i])", "a*dA[i][k]"),
@@ -422,7 +422,7 @@ def test_the_theorem_moves(found):
     "The spread over networks stays for attention with 1/√n, and falls for everything else."
     spread = lambda what, n: found["spreads"][f"{what} {n}"]
     assert spread("attention 1/√n", 4096) > .03
-    for what in ("attention 1/n", "mlp 1/n", "mlp 1/√n"): assert spread(what, 4096) < .25*spread(what, 16)
+    for what in ("attention 1/n", "MLP 1/n", "MLP 1/√n"): assert spread(what, 4096) < .25*spread(what, 16)
 
 # Training
 

@@ -19,8 +19,8 @@ def written(t):
     xs = p.inputs(t.cov, t.mean)
     block = t.blocks[0]
     a, f, norm = block.attention, block.feedforward, block.norm
-    norm = lambda x: p.normalize(x, norm.kind, norm.eps)
-    enter, leave = (norm if block.norm_placement == where else lambda x: x for where in ("pre", "post"))
+    normed = lambda x: p.normalize(x, norm.kind, norm.eps)
+    enter, leave = (normed if block.norm_placement == where else lambda x: x for where in ("pre", "post"))
     streams = [xs]
     for l in range(len(t.blocks)):
         low = a.head_width is None

@@ -38,7 +38,7 @@ from infattn_nb import (
 from infattn_nb import report as draw_report
 from infattn_nb.huggingface.modules import READY
 from infattn_nb.initialisation import infattn_report
-from infattn_nb.initialisation import report as report_room
+from infattn_nb.initialisation import report as report_module
 from infattn_nb.initialisation.report import (
     DETAILS,
     PANELS,
@@ -268,10 +268,10 @@ class Reader(HTMLParser):
     "Open tags, links, pictures and texts."
     def __init__(self):
         super().__init__()
-        self.open, self.links, self.told, self.text = [], [], [], ""
+        self.open, self.links, self.alts, self.text = [], [], [], ""
     def handle_starttag(self, tag, attributes):
         self.links += [v for k, v in attributes if k in ("src", "href", "srcset")]
-        if tag == "img": self.told.append(dict(attributes)["alt"])
+        if tag == "img": self.alts.append(dict(attributes)["alt"])
         if tag not in ("meta", "img", "source"): self.open.append(tag)
     def handle_endtag(self, tag): assert self.open.pop() == tag
     def handle_data(self, data): self.text += data
@@ -282,13 +282,13 @@ def test_html_is_whole_and_needs_nothing(report, page):
     assert not reader.open and len(reader.links) == 2*len(PANELS) == 12 and all(x.startswith("data:image/png;base64,") for x in reader.links)
     written = re.sub("base64,[^\"]*", "", page)
     for word in ("http", "<script", "url(", "@import", "<link"): assert word not in written
-    assert len(set(reader.told)) == 6 and min(map(len, reader.told)) > 20
+    assert len(set(reader.alts)) == 6 and min(map(len, reader.alts)) > 20
     for said in [v.text[1:] for v in report.verdicts] + [report.call, "a <small> one", "to be or not to be", "numpy"]: assert said in reader.text
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page and "<small>" not in page
 
 def test_actions_come_first_and_details_are_folded(report, undrawn):
     "Before the first picture: sentences, those that ask for something at the top. Tables, words and what asks for nothing open at a click."
-    starved = replace(report, thresholds=replace(report.thresholds, starved=10.), advice=dict(scores="queries × 2 would do"))
+    starved = replace(report, thresholds=replace(report.thresholds, min_query_gradient=10.), advice=dict(scores="queries × 2 would do"))
     page = file_of(starved, "html").decode()
     top, _, rest = page.partition('<section class="panels">')
     titles = re.findall(r'<li class="(\w+)"><b>(\w+):', top)
@@ -350,22 +350,22 @@ MATHEMATICS = ["$_$", "$$", "$x_{$", "$5$", "a", "$"]
 
 def test_dollars_are_no_mathematics():
     r = replace(draw_report(small(), 32, 4, 0, tokens=MATHEMATICS, title="$_$"), call="infattn_report gpt2 --text '$_$'")
-    fig = report_room.figure(r, told=True)
+    fig = report_module.figure(r, with_text=True)
     fig.canvas.draw()
     pattern = fig.axes[PANELS.index(Focused)]
     assert {label.get_text() for label in pattern.get_xticklabels()} == {label.get_text() for label in pattern.get_yticklabels()} == set(MATHEMATICS)
     for text in (*pattern.get_xticklabels(), *pattern.get_yticklabels(), *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)())): assert not text.get_parse_math()
-    assert "<img" in report_room._picture(Focused, r)
+    assert "<img" in report_module._picture(Focused, r)
     plt.close("all")
 
 @pytest.mark.parametrize("quiet", (True, False))
-def test_letters_that_no_font_has_are_told_in_a_line(quiet, tmp_path, monkeypatch, capfd):
-    def one_panel(r, told):
+def test_letters_that_no_font_has_are_named_in_a_line(quiet, tmp_path, monkeypatch, capfd):
+    def one_panel(r, with_text):
         fig, ax = plt.subplots()
         Focused(r).draw(ax)
         return fig
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(report_room, "figure", one_panel)
+    monkeypatch.setattr(report_module, "figure", one_panel)
     (tmp_path/"config.json").write_text(TINY)
     infattn_report.__wrapped__("config.json", text="日本 語 a", size="4", out="a.png", quiet=quiet)
     assert capfd.readouterr().err == ("" if quiet else "infattn_report: letters that the font of the pictures lacks show as boxes: 日 本 語\n")
@@ -404,7 +404,7 @@ def test_the_command_writes_the_same_bytes_without_torch(tmp_path, monkeypatch, 
     assert not run_here(monkeypatch, *options, "--out", "b.png")
     assert capfd.readouterr().out.splitlines()[-1] == "b.png"
     assert (tmp_path/"a.png").read_bytes() == (tmp_path/"b.png").read_bytes()
-    monkeypatch.setattr(report_room, "picture", lambda *_, **__: b"")
+    monkeypatch.setattr(report_module, "picture", lambda *_, **__: b"")
     assert not run_here(monkeypatch, *options, "--out", "c.html")
     page = (tmp_path/"c.html").read_text()
     assert "infattn_report config.json --text &#x27;to be or not to be&#x27; --size 4 --seed 3" in page and "gpt2 (config.json), before training" in page and "n_embd" in page
@@ -463,7 +463,7 @@ def plots():
             "norms": g.plot, "stream": lambda ax=None: g.plot(ax, "stream", beside=t.gradients(np.inf, 4, 0)), "fit": m.plot, "fit attention": lambda ax=None: m.plot_attention(X[:3], ax, tokens="abcdé")}
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough")
-def test_plots_draw_where_they_are_told(silent):
+def test_plots_draw_on_the_given_axes(silent):
     for name, plot in plots().items():
         number = len(plt.get_fignums())
         _, ax = plt.subplots()
