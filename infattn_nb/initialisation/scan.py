@@ -484,7 +484,7 @@ class Scan:
     width
         n
     """
-    table: "DataFrame"
+    table: Any
     transformer: Transformer | None = None
     width: float | None = None
 

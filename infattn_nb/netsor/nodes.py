@@ -73,13 +73,13 @@ def factor(c):
 @dataclass(frozen=True, eq=False, repr=False)
 class Input(Vector):
     "An initial vector: number k of a group with coordinates N(mean, cov) (2.1 (ii))."
-    group: "Inputs" # it is one of them
+    group: Any # the Inputs that it is one of
     k: int
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MatMul(Vector):
     r"$g = W h$ (section 2.1, MatMul)."
-    W: "Matrix"
+    W: Any # a Matrix
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Output(MatMul):
