@@ -229,7 +229,7 @@ class AttentionRegressor(Estimator):
         if return_std:
             return mean, np.concatenate([law.std() for law in laws])
         if return_cov:
-            cov = me.posterior_.covariance(X)*me.y_scale_**2
+            cov = me.posterior_.covariance(asked)*me.y_scale_**2
             return mean, cov[..., 0] if me.y_train_.ndim == 1 else cov
         return mean
 
