@@ -249,7 +249,7 @@ def test_against_another(tmp_path, capsys):
     a.write_text(json.dumps(SMALL)), b.write_text(json.dumps(LLAMA))
     infattn_report.__wrapped__(str(a), str(b), out=str(tmp_path/"r.html"), tokens="4", size="4")
     page, said = (tmp_path/"r.html").read_text(encoding="utf-8"), capsys.readouterr().out
-    assert "Against llama (b.json)" in page and "against\nReport of llama" in said and page.count("<ul") == 2
+    assert "Against llama (b.json)" in page and "against\nReport of llama" in said and page.count("<ul") == 3
     both = report_of(str(a), against=str(b), tokens=4, size=4)
     assert list(both.comparison.columns) == ["gpt2 (a.json)", "llama (b.json)"] and list(both.comparison.loc["width"]) == [64, 64]
     alone = report_of(str(b), tokens=4, size=4)

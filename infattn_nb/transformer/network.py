@@ -63,15 +63,15 @@ class Transformer(Network):
         what `from_config` or `from_torch` read it from
     """
     @classmethod
-    def uniform(cls, cov: ArrayLike, mean: ArrayLike = 0., layers: int = 12, *,
+    def uniform(cls, cov: "ArrayLike", mean: "ArrayLike" = 0., layers: int = 12, *,
                 heads: int = 12, head_width: float | None = None,
                 norm_placement: str | None = "pre", kind: str = "layer",
                 eps: float = 1e-5,
                 activation: Nonlinearity | str | Callable = gelu, ff: float = 4,
-                mask: ArrayLike | str | None = None,
-                var_q: ArrayLike = 1., var_k: ArrayLike = 1., var_v: ArrayLike = 1.,
-                var_o: ArrayLike = 1., var_1: ArrayLike = 1., var_2: ArrayLike = 1.,
-                var_b1: ArrayLike = 0., var_b2: ArrayLike = 0.,
+                mask: "ArrayLike | str | None" = None,
+                var_q: "ArrayLike" = 1., var_k: "ArrayLike" = 1., var_v: "ArrayLike" = 1.,
+                var_o: "ArrayLike" = 1., var_1: "ArrayLike" = 1., var_2: "ArrayLike" = 1.,
+                var_b1: "ArrayLike" = 0., var_b2: "ArrayLike" = 0.,
                 **others: Any) -> Self:
         """Equal blocks: x ← x + Attention(x), x ← x + MLP(x), normalised or not.
 
