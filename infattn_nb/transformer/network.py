@@ -69,8 +69,9 @@ class Transformer(Network):
                 eps: float = 1e-5,
                 activation: Nonlinearity | str | Callable = gelu, ff: float = 4,
                 mask: "ArrayLike | str | None" = None,
-                var_q: "ArrayLike" = 1., var_k: "ArrayLike" = 1., var_v: "ArrayLike" = 1.,
-                var_o: "ArrayLike" = 1., var_1: "ArrayLike" = 1., var_2: "ArrayLike" = 1.,
+                var_q: "ArrayLike" = 1., var_k: "ArrayLike" = 1.,
+                var_v: "ArrayLike" = 1., var_o: "ArrayLike" = 1.,
+                var_1: "ArrayLike" = 1., var_2: "ArrayLike" = 1.,
                 var_b1: "ArrayLike" = 0., var_b2: "ArrayLike" = 0.,
                 **others: Any) -> Self:
         """Equal blocks: x ← x + Attention(x), x ← x + MLP(x), normalised or not.
