@@ -30,7 +30,7 @@ CASES = {
 
 INDEPENDENT = ("one strong head", "post, strong", "no norm, biases", "torch's encoder") # where fresh transposed matrices must be seen
 
-def telling(key):
+def informative(key):
     "Statistics by which gradient independence is judged."
     return key.startswith(("|dx", "trace"))
 

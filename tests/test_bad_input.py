@@ -889,9 +889,9 @@ TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room
 @lru_cache
 def rejected(): return {f for path in TABLES for f in refused_in(path)}
 
-NOTHING_TO_REFUSE = set("AssumptionError AssumptionWarning Limit Training ProgramGradients gaussian uniform rademacher LimitErrorResult Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
+NOTHING_TO_REJECT = set("AssumptionError AssumptionWarning Limit Training ProgramGradients gaussian uniform rademacher LimitErrorResult Chain Gradients Scan Report infattn_figures infattn_report".split()) # results, errors and plain samplers; the commands are below and in test_report.py
 
-@pytest.mark.parametrize("name", sorted(set(PUBLIC) - NOTHING_TO_REFUSE))
+@pytest.mark.parametrize("name", sorted(set(PUBLIC) - NOTHING_TO_REJECT))
 def test_every_public_function_has_its_wrong_inputs(name):
     x = PUBLIC[name]
     assert name in rejected() or not (inspect.isfunction(x) or inspect.isclass(x))

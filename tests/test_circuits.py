@@ -316,10 +316,10 @@ def test_same_bytes_for_any_executor_and_after_a_pickle():
     np.testing.assert_array_equal(a.loss_, b.loss_)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(a)).values(X), a.values(X))
 
-REFUSED = [(dict(layers=0), "`layers`"), (dict(layers=2, head_width=64), "`head_width` must be np.inf"), (dict(layers=2, heads=np.inf), "`heads` must be finite"), (dict(layers=2, temperature=.1), "`weight_decay`"),
+REJECTED = [(dict(layers=0), "`layers`"), (dict(layers=2, head_width=64), "`head_width` must be np.inf"), (dict(layers=2, heads=np.inf), "`heads` must be finite"), (dict(layers=2, temperature=.1), "`weight_decay`"),
            (dict(layers=2, linearized=True), "`linearized`"), (dict(layers=2, norm="batch"), "`norm`"), (dict(layers=2, residual="yes"), "`residual`"), (dict(layers=2, train_readout=1), "`train_readout`"),
            (dict(readout="every"), "`readout`"), (dict(layers=9, heads=8), "`n_networks` must hold at most"), (dict(layers=4, heads=8), "`n_networks` must hold at most")]
-@pytest.mark.parametrize("options, says", REFUSED, ids=str)
+@pytest.mark.parametrize("options, says", REJECTED, ids=str)
 def test_errors(options, says):
     X, y, _ = make_recall(6, 0)
     with pytest.raises((ValueError, TypeError), match=says): AttentionDescent(**dict(n_networks=2, max_iter=5) | options).fit(X, y)

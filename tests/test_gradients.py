@@ -11,9 +11,9 @@ from gradient_cases import (
     INDEPENDENT,
     case,
     embeddings,
+    informative,
     readout_cov,
     statistics,
-    telling,
 )
 from reference import Explicit
 from scipy.stats import ks_2samp
@@ -64,7 +64,7 @@ def test_gradients_are_torchs(name, seed=0):
     if name in INDEPENDENT: # and gradient independence is not what is computed
         fresh = stored(f"{name} (independent)")
         more = drawn(ensemble(c), c["n"], 12_000 if name == "one strong head" else 6000, seed + 1, readout_cov(c["readout"]))
-        assert fresh and smallest(fresh, {k: more[k] for k in fresh if telling(k)}) < LEVEL
+        assert fresh and smallest(fresh, {k: more[k] for k in fresh if informative(k)}) < LEVEL
 
 def readout(c, b, rng):
     "Random readouts of a case, and its embeddings, for b networks."

@@ -372,12 +372,12 @@ def test_letters_that_no_font_has_are_named_in_a_line(quiet, tmp_path, monkeypat
 
 # The command
 
-REFUSED = [(dict(config="nowhere.json"), "`config` must be a file that can be read"), (dict(config="text.json"), "`config` must be JSON"), (dict(config="t5.json"), "have one stack of blocks, got model_type 't5'"),
+REJECTED = [(dict(config="nowhere.json"), "`config` must be a file that can be read"), (dict(config="text.json"), "`config` must be JSON"), (dict(config="t5.json"), "have one stack of blocks, got model_type 't5'"),
            (dict(config="half.json"), "`config['n_head']` must divide the width 64, got 12"), (dict(out="report.txt"), "`out` must end in"), (dict(out="nowhere/report.html"), "`out` must lie in a folder"),
            (dict(tokens=0), "`tokens`"), (dict(tokens=3, text="a b"), "`tokens` must be left out"), (dict(text=" "), "`text` must hold words"), (dict(width=0), "`width`"),
            (dict(width=25), "multiple of heads"), (dict(size=3), "`size`"), (dict(seed=-1), "`seed` must be at least 0")]
 
-@pytest.mark.parametrize("options, fragment", REFUSED)
+@pytest.mark.parametrize("options, fragment", REJECTED)
 def test_the_command_rejects_in_one_sentence(options, fragment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in dict(text="to be", t5='{"model_type": "t5"}', half='{"model_type": "gpt2", "n_embd": 64, "n_layer": 2}').items(): (tmp_path/f"{name}.json").write_text(text)

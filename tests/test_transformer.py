@@ -229,7 +229,7 @@ def test_same_bytes_everywhere(n):
     assert t.chain(n, (), 0).gram.shape == (2, 2, 2) and t.chain(n, 0, 0).gram.shape == (0, 2, 2, 2)
 
 T = Transformer.uniform(np.eye(3), layers=1, heads=2)
-REFUSED = [
+REJECTED = [
     (lambda: Transformer.uniform(np.eye(3)[:2]), ValueError, "`cov` must be square"),
     (lambda: Transformer.uniform([[1, 2], [2, 1]]), ValueError, "positive semidefinite"),
     (lambda: Transformer.uniform(np.eye(3)[None]), ValueError, "`cov` must be one"),
@@ -265,9 +265,9 @@ REFUSED = [
     *((lambda labels=labels: Transformer.uniform(np.eye(3), texts=labels), ValueError, "`texts` must") for labels in ([[0], [1], [2]], [0, np.nan, np.nan], 3)),
     (lambda: Transformer.from_torch(3, np.eye(3)), TypeError, "`module` must be")]
 
-@pytest.mark.parametrize("k", range(len(REFUSED)))
+@pytest.mark.parametrize("k", range(len(REJECTED)))
 def test_rejected_in_one_sentence(k):
-    call, kind, text = REFUSED[k]
+    call, kind, text = REJECTED[k]
     with pytest.raises(kind, match=text) as e: call()
     assert len(str(e.value).splitlines()) == 1 and len(str(e.value)) < 300
 

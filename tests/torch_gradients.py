@@ -21,9 +21,9 @@ from gradient_cases import (
     S,
     case,
     embeddings,
+    informative,
     readout_cov,
     statistics,
-    telling,
 )
 
 SIZE, SIZE_INDEPENDENT, B = 1600, 6000, 100
@@ -211,7 +211,7 @@ if __name__ == "__main__":
         for independent in (False, True)[:1 + (name in INDEPENDENT)]:
             start = time.process_time()
             for key, value in sample(name, independent).items():
-                if not independent or telling(key): table[f"{name}{' (independent)'*independent}: {key}"] = packed(rounded(value))
+                if not independent or informative(key): table[f"{name}{' (independent)'*independent}: {key}"] = packed(rounded(value))
             print(f"{name}{' (independent)'*independent}: {time.process_time() - start:.1f} s", flush=True)
     path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent/"data"/"gradients.npz")
     path.parent.mkdir(exist_ok=True)

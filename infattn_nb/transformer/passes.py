@@ -38,32 +38,7 @@ class BackwardStep(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Network(Part):
-    """Embeddings, blocks and norms: what both passes go through.
-
-    Parameters
-    ----------
-    cov
-        of the embeddings over coordinates, XXᵀ/n − μμᵀ, (s, s)
-    blocks
-        a list of Block, from the first to the last
-    mean
-        μ of the embeddings over the coordinates, (s,)
-    final_norm
-        one more norm at the end; True = like that of the last block
-    first_norm
-        a norm of the embeddings, as BERT has it
-    random_embeddings
-        are the coordinates of the embeddings drawn N(mean, cov)? False: just so
-    embeddings
-        themselves, if single units are asked for, (s, n)
-    texts
-        label of the text of each token, if there are several: they do not see each
-        other, and positions restart
-    width
-        the width at which chains run unless another is given; None = ∞
-    source
-        what `from_config` or `from_torch` read it from
-    """
+    "Embeddings, blocks and norms: what both passes go through. Fields: `Transformer`."
     cov: Any
     blocks: Sequence[Block]
     mean: Any = 0.
