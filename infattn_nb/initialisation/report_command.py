@@ -114,7 +114,7 @@ def infattn_report(
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.initialisation.report import KINDS
-    from infattn_nb.numerics.output import writable
+    from infattn_nb.numerics.files import writable
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale knows no π
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

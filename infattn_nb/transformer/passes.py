@@ -23,7 +23,7 @@ from .stream import random_readout
 from .stream import numbered
 from ..numerics import checks
 from ..nonlinearities import softmax
-from ..numerics.output import bold_dashes, lines, own_axes, pattern
+from ..plotting import bold_dashes, lines, own_axes, pattern
 from ..numerics.rng import by_pieces, draw
 
 if TYPE_CHECKING:
