@@ -20,9 +20,8 @@ from scipy import special
 from scipy.stats import kstwobign, norm
 
 from .numerics import checks
-from .numerics.quadrature import RULES, blockwise, correlation
-from .numerics.quadrature import dual_quadrature, hermite, mehler, series
-from .numerics.quadrature import root_det
+from .numerics.hermite import RULES, blockwise, correlation, dual_quadrature
+from .numerics.hermite import hermite, mehler, series, root_det
 
 # %% ../nbs/44_functions.ipynb #ec1d37f6
 @dataclass(frozen=True, eq=False)
@@ -464,10 +463,10 @@ def _gelu_tanh_wide(a, b, c):
     F, p = _tanh_even(v)
     degree = WIDE[1]
     g = _gelu_even(v, degree)
-    ρ2 = np.cos(np.arctan2(root_det(a, b, c), c))**2 # exact near ±1
+    ρ2 = correlation(a, b, c)**2
     series = 0.
     at_one = 0.
-    for x, y in zip(p[::-1], g[::-1]):
+    for x, y in zip(p[::-1], g[::-1]): # two of Mehler's series in one pass
         term = x[i]*x[j] - y[i]*y[j]
         series = series*ρ2 + term
         at_one = at_one + term
@@ -626,19 +625,6 @@ def _with_slopes(phi, variance):
         return np.stack([phi.fn(y), steep, x*steep])
     return series(values, variance, RULES[-1:])
 
-def _mixed(found, i, j, ρ):
-    "E f_i(u)f_j(v) of all pairs with correlations ρ, matched at ρ = ±1."
-    P = found.terms[:, i, ..., :, None]
-    Q = found.terms[:, j, ..., None, :]
-    inside = mehler(P, Q, ρ)
-    if found.ends:
-        return inside
-    f = found.grid[i]
-    g = found.grid[j]
-    at_end = np.where(ρ < 0, f @ g[..., ::-1].mT, f @ g.mT)
-    sign = np.where(ρ < 0, -1., 1.)
-    return inside + abs(ρ)**len(P)*(at_end - mehler(P, Q, sign))
-
 
 # %% ../nbs/44_functions.ipynb #sl-moments
 def slope_moments(phi, cov):
@@ -692,9 +678,9 @@ def _of_smooth(P, a, ρ):
 def _of_bent(phi, a, ρ, cov):
     "The same from φ and its slope on a fine grid."
     found = _with_slopes(phi, a)
-    β = _mixed(found, 1, 1, ρ)
+    β = found.moments(1, 1, ρ)
     root = np.sqrt(a)[..., :, None]
-    rising = root*_mixed(found, 2, 0, ρ) - cov*β # E uφ′(u)φ(v) = αa + βc
+    rising = root*found.moments(2, 0, ρ) - cov*β # E uφ′(u)φ(v) = αa + βc
     return β, rising/np.where(root > 0, root**2, 1.)
 
 # %% ../nbs/44_functions.ipynb #public

@@ -20,7 +20,7 @@ from .stream import Gradient, Stream, inverse_factor, root, square
 from ..numerics import checks
 from ..nonlinearities import Nonlinearity, gelu, gelu_tanh, identity
 from ..nonlinearities import relu, sigmoid, silu, tanh
-from ..numerics.quadrature import dual_quadrature
+from ..numerics.hermite import dual_quadrature
 from ..numerics.rng import pieces
 from ..nonlinearities import slope, slope_moments
 
