@@ -26,8 +26,9 @@ import numpy as np
 
 from ..transformer.attention import SelfAttention
 from ..transformer.block import Block, altered
-from ..transformer.parts import ACTIVATIONS, FeedForward
-from ..transformer.parts import Norm, Rotary
+from ..transformer.mlp import ACTIVATIONS, FeedForward
+from ..transformer.norms import Norm
+from ..transformer.attention import Rotary
 from ..transformer.stream import embedding_cov, several, text_labels
 from ..transformer.passes import Network
 from ..numerics import checks

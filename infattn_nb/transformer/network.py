@@ -19,7 +19,9 @@ from numpy.typing import ArrayLike
 
 from .attention import SelfAttention
 from .block import Block
-from .parts import FeedForward, Norm, one_line
+from .mlp import FeedForward
+from .norms import Norm
+from .parts import one_line
 from .passes import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..nonlinearities import Nonlinearity, gelu

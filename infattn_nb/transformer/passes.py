@@ -16,7 +16,8 @@ import numpy as np
 
 from .attention import positions_of
 from .block import Block, altered
-from .parts import CACHE, Norm, Part
+from .parts import CACHE, Part
+from .norms import Norm
 from .stream import Gradient, Stream, given_embeddings, given_gram
 from .stream import random_coordinates
 from .stream import random_readout
