@@ -34,7 +34,7 @@ def report_of(config, # path of a config.json, or a built-in name
              ): # Report: with the command that makes it
     "The report of a config, and the call that makes it."
     from infattn_nb.initialisation.report import report # late: numpy reads its threads
-    from infattn_nb.huggingface.modules import READY, Config
+    from infattn_nb.huggingface.config import READY, Config
     from infattn_nb.transformer.network import Transformer
     from infattn_nb.numerics import checks
     checks.count(seed, "seed", least=0)

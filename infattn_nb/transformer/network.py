@@ -28,7 +28,8 @@ from ..nonlinearities import Nonlinearity, gelu
 from ..numerics.rng import Rng, Size
 from ..netsor.nodes import Output
 from ..netsor.program import Program
-from ..huggingface.modules import Config, ensemble_of_module
+from ..huggingface.config import Config
+from ..huggingface.module import ensemble_of_module
 from ..huggingface.weights import folded, table_of, write
 from .as_program import write_transformer
 
