@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['REMEDY', 'Reading', 'read_module', 'reading_of', 'body_of', 'blocks_of', 'built_of', 'check_tensors', 'check_drawn',
            'Parts', 'Recognised', 'parts_of', 'halves_of_pairs', 'as_array', 'variances_of', 'settled', 'activation_of',
-           'norm_of', 'verified', 'neighbours_apart', 'reading_by_roles', 'Found', 'places_to_watch',
+           'norm_of', 'verified', 'neighbours_apart', 'reading_by_roles', 'Found', 'places_to_watch', 'Source',
            'ensemble_of_module', 'config_of', 'sizes_of']
 
 # %% ../../nbs/66_modules.ipynb #takes
 import re
+from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from ..transformer.stream import embedding_cov, text_labels
 from ..numerics import checks
 from ..numerics.rng import pieces
 from .config import EMBEDDINGS, FAMILIES, FAMILIES_TOML, MATRICES
-from .config import Config, Family, Source, Tensor, alibi
+from .config import Config, Family, Tensor, alibi
 from .config import labels_of, near, windowed
 from .verified import Watched, check_blocks, in_eval_mode
 from .verified import principal, rows_of, watched
@@ -845,6 +846,42 @@ def _between_norms(reading, seen):
     if len(seen.entered) == L:
         return seen
     return Watched(seen.entered[:L], seen.entered[1:], seen.returned)
+
+# %% ../../nbs/66_modules.ipynb #cosource
+@dataclass(frozen=True, eq=False)
+class Source:
+    "What a transformer was read from, and remembers when it is changed."
+    config: Config | None # None for a module that has none
+    read: dict # arguments of a Network
+    kind: str # a key of FAMILIES, or "roles"
+    family: Any # Family
+    sizes: dict # standard deviations of the embeddings, by role
+    measured: bool = False # are its variances those of one draw?
+    promised: tuple | None = None # blocks as they should be drawn, of a measured one
+    wanted: dict | None = None # standard deviations of the embeddings, likewise
+    roles: dict | None = None # names of the tensors of a module of one's own
+    alone: tuple | None = None # blocks without masks from outside; None = own
+
+    @classmethod
+    def of_config(cls, config, spec):
+        "Of a network that a config draws."
+        sizes = dict.fromkeys(config.family.embeddings, float(np.sqrt(config.variance)))
+        return cls(config, spec, config.kind, config.family, sizes)
+
+    @cached_property
+    def own(self):
+        "The network as it was read."
+        return Network(**self.read)
+
+    @property
+    def base(self):
+        "Blocks with the variances of the family's own initialisation."
+        return self.own.blocks if self.promised is None else self.promised
+
+    def times(self, role):
+        "Size of an embedding over what was promised."
+        wanted = (self.wanted or {}).get(role)
+        return self.sizes[role]/wanted if self.measured and wanted else 1.
 
 # %% ../../nbs/66_modules.ipynb #mo-ensemble
 def ensemble_of_module(module, # as for read_module

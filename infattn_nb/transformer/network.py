@@ -29,7 +29,7 @@ from ..numerics.rng import Rng, Size
 from ..netsor.nodes import Output
 from ..netsor.program import Program
 from ..huggingface.config import Config
-from ..huggingface.module import ensemble_of_module
+from ..huggingface.module import Source, ensemble_of_module
 from ..huggingface.weights import folded, table_of, write
 from .as_program import write_transformer
 
@@ -213,7 +213,9 @@ class Transformer(Network):
         Transformer
             It remembers the width.
         """
-        return cls(**Config.read(config).ensemble(tokens))
+        read = Config.read(config)
+        spec = read.ensemble(tokens)
+        return cls(**spec, source=Source.of_config(read, spec))
 
     def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
               executor: Executor | None = None, coords: int = 0,
