@@ -51,6 +51,14 @@ def columns(pairs):
     moves = np.maximum(a.max(0), b.max(0)) - np.minimum(a.min(0), b.min(0)) > 1e-6
     return a[:, moves], b[:, moves]
 
+SITE = "browser docs figures live notebooks offered package paper_map path power readme reference search site style visible words".split()
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    "`pytest -m site`: the tests of pages, sources and wheel."
+    for item in items:
+        if item.path.stem.removeprefix("test_") in SITE and not item.get_closest_marker("slow"): item.add_marker("site")
+
 @pytest.fixture
 def undrawn(monkeypatch):
     "Runs write their tables alone: drawing is what takes time."

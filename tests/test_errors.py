@@ -74,6 +74,7 @@ def test_the_stated_error_is_not_larger_than_it_must_be(var, far):
 
 # infinitely many heads
 
+@pytest.mark.slow
 def test_infinitely_many_heads_are_the_average_of_one():
     "The variance was that of a thousand heads: 3.8 % off, its error zero."
     layer = Attention(Tokens(150, identity, cov=np.eye(150)), heads=np.inf, var_q=4.)
@@ -219,6 +220,7 @@ def test_nonlinearities_are_equal_by_all_that_they_know():
     np.testing.assert_allclose(variances, [.76, tanh.dual(np.eye(2))[0, 0]/2], rtol=1e-9)
     assert clip(2.) == clip(2.) and hash(clip(2.)) == hash(clip(2.))
 
+@pytest.mark.slow
 def test_a_new_layer_has_a_new_law():
     temperature = [1.]
     def weights(G):
@@ -343,6 +345,7 @@ def test_constant_targets_keep_the_scale_of_the_prior():
     model = AttentionRegressor(normalize_y=True, **options).fit(X, np.full(8, .1))
     assert model.predict(X, return_std=True)[1].min() > 1e-4
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 def test_targets_beyond_the_prior():
     X, y = data()
