@@ -29,6 +29,12 @@ def browser(address, profile, *options):
         os.killpg(session.pid, signal.SIGKILL)
         session.wait()
 
+@lru_cache
+def large(name):
+    "Statistics of some hundred thousand explicit networks; the source that the site offers leaves them out (tools/pack_source.py)."
+    path = Path(__file__).parent/"data"/f"{name}.npz"
+    return np.load(path) if path.exists() else pytest.skip(f"{path.name} is not in this copy of the source")
+
 def nightly(cases, *dear):
     "The cases of a parametrised test (a tuple holds several arguments), some of them only for `pytest -m slow`."
     by_night = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)

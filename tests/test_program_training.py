@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import programs
 import pytest
-from conftest import columns, least_p, nightly
+from conftest import columns, large, least_p, nightly
 from program_cases import (
     EVERY,
     HOW,
@@ -89,8 +89,6 @@ def test_crowded_matrices_become_explicit_on_the_way():
 
 # -- law
 
-LITERAL = np.load(Path(__file__).parent/"data/programs_law.npz") # 20,000 networks of torch each
-
 def trained(name, n, size, rng=1, steps=3, at_once=1000, **how):
     "As tests/torch_programs.py: outputs and losses of three steps, scores, tangent kernels at both ends, the motion of a vector."
     p, fs, scores = watched_program(name)
@@ -107,7 +105,7 @@ def p_of_law(name, n, ours, total=20_000):
     """The smallest p-value of Kolmogorov and Smirnov over the columns, times their number.
 
     Of the explicit networks every fiftieth order statistic is stored: the largest distance there is at most .0025 less than that everywhere."""
-    explicit = LITERAL[f"{name}, {n}"]
+    explicit = large("programs_law")[f"{name}, {n}"]
     moves = np.ptp(explicit, axis=0) > 1e-6
     rank = np.arange(EVERY//2, total, EVERY)
     ours = np.sort(ours.round(9).astype(np.float32), axis=0)
