@@ -434,11 +434,16 @@ def test_files_have_the_rights_that_the_umask_gives(tmp_path):
     subprocess.run([sys.executable, "-c", script], check=True)
     assert (tmp_path/"file").stat().st_mode & 0o777 == 0o600
 
-@pytest.mark.parametrize("command", ["infattn_report", "infattn_figures"])
+@pytest.mark.parametrize("command", ["report", "figures"])
 def test_commands_say_their_version(command):
-    tool = Path(sys.executable).with_name(command)
-    said = subprocess.run([tool, "--version"], text=True, capture_output=True)
-    assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"
+    "As scripts, and without them."
+    for tool in ([Path(sys.executable).with_name(f"infattn_{command}")], [sys.executable, "-m", "infattn_nb", command]):
+        said = subprocess.run([*tool, "--version"], text=True, capture_output=True)
+        assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"
+
+def test_another_command_is_no_command():
+    said = subprocess.run([sys.executable, "-m", "infattn_nb", "reports"], text=True, capture_output=True)
+    assert said.returncode == 1 and said.stderr == "usage: python -m infattn_nb {figures,report} …\n"
 
 def test_seeds_of_figures_are_whole_numbers():
     for ask in (sweep, reproduce):
