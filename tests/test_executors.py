@@ -63,6 +63,7 @@ def test_same_divergence_and_marginal_from_any_executor(processes):
         assert paired_kl(LAYER, 5, draws=10_000, rng=1, executor=one) == paired_kl(LAYER, 5, draws=10_000, rng=1, executor=processes)
         np.testing.assert_array_equal(*(LAYER.law(5).marginal(1, 10_000, executor=e).variances for e in (one, processes)))
 
+@pytest.mark.slow
 def test_same_table_from_processes(processes):
     for name in ("fig1b", "fig2a"):
         one, two = (sweep(name, trials=2, samples=64, executor=e) for e in (processes, None))
