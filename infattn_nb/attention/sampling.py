@@ -34,6 +34,7 @@ from ..numerics.smc import Moves, cloud_at, pool, refresh, systematic
 from ..numerics.quadrature import normal_nodes, sobol_normals
 from ..numerics.rng import BUFFER, MOST, Quasi, Streams, by_pieces
 from ..numerics.rng import in_order, pieces, seed_sequence
+from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/50_recipe.ipynb #43d36804
 def scores_of(layer, L, F, m, shape, normals, wisharts):
@@ -372,7 +373,7 @@ class Observed:
         dS = b[:, :, None]*b[:, None] - inverse.mT @ inverse # twice it
         dA = np.ascontiguousarray((self.scale*dS @ AK).transpose(1, 2, 0))
         dA = dA.reshape(A.shape)
-        dG = A*(dA - (A*dA).sum(1, keepdims=True))
+        dG = through_softmax(A, dA, 1)
         rows = (self.left.T @ dG.reshape(s, -1)).reshape(-1, *A.shape[1:])
         slope = (self.right.T @ rows).reshape(latents.shape)
         return np.where(near, loglik, -np.inf), slope

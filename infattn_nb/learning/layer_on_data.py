@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['FARTHEST', 'SMALL', 'CACHED', 'directions', 'complete', 'chi', 'wide_chi', 'below', 'bartlett_of',
            'bartlett_pullback', 'View', 'Layer', 'rows_read', 'hidden_tokens', 'visible', 'training_layer', 'Reading',
-           'merged', 'factors', 'attend', 'shares', 'raw_scores', 'averaged', 'through_values', 'read', 'features',
-           'pullback', 'values_back', 'keys_back', 'through_softmax', 'scores_back', 'inverse_of_triangle', 'inverse',
-           'solved', 'Fit', 'gaussian_fit', 'Likelihood', 'normals']
+           'merged', 'factors', 'attend', 'raw_scores', 'averaged', 'through_values', 'read', 'features', 'pullback',
+           'values_back', 'keys_back', 'back_to_scores', 'scores_back', 'inverse_of_triangle', 'inverse', 'solved',
+           'Fit', 'gaussian_fit', 'Likelihood', 'normals']
 
 # %% ../../nbs/71_likelihood.ipynb #takes
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ from scipy.stats import qmc
 
 from ..numerics import checks
 from ..numerics.rng import pieces
+from ..numerics.softmax import shares, through_softmax
 
 # %% ../../nbs/71_likelihood.ipynb #dc41ba88
 def directions(rows, # (..., d)
@@ -233,13 +234,6 @@ def attend(layer, view, latents,
         B = np.einsum("acx,bcx->abx", B, T)
     return shares(raw_scores(view, B) + view.hidden[..., None], axis=2)
 
-def shares(scores, axis):
-    "Softmax; NaN where a score is infinite, so that training that diverges ends."
-    A = scores - scores.max(axis, keepdims=True)
-    np.exp(A, out=A)
-    A /= A.sum(axis, keepdims=True)
-    return A
-
 def raw_scores(view, B): # (P, R, s, HM)
     "Of the rows read out, with scaled forms B (a, b, HM); a hidden token has one too."
     a, b, HM = B.shape
@@ -309,15 +303,14 @@ def keys_back(layer, latents, reading, dB): # dN, [by the keys' normals]
     dT = np.einsum("abx,acx->bcx", dB, merged(latents[0])).reshape(latents[1].shape)
     return dN, [bartlett_pullback(latents[1], layer.width, dT)]
 
-def through_softmax(view, A, dseen): # (P, R, s, HM)
+def back_to_scores(view, A, dseen): # (P, R, s, HM)
     "From the averaged weights back to the scores."
-    dA = view.readout[:, :, None, None]*dseen[:, None]
-    return A*(dA - (A*dA).sum(2, keepdims=True))
+    return through_softmax(A, view.readout[:, :, None, None]*dseen[:, None], 2)
 
 def scores_back(layer, view, A, dseen): # (a, b, HM)
     "Through softmax to the bilinear forms of the heads."
     (_, a), (_, b), _ = layer.bases
-    dG = through_softmax(view, A, dseen)
+    dG = back_to_scores(view, A, dseen)
     asked = view.keys[:, None, :, :b].mT @ dG
     P, R, _, HM = asked.shape
     queries = view.queries[..., :a].reshape(P*R, a)

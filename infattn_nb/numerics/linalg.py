@@ -57,8 +57,7 @@ def _check_vanished(C, column, vanishes, j):
 
 def _square(S: Any) -> np.ndarray:
     "Square matrices with the samples on the last axes."
-    if not (type(S) is np.ndarray and S.dtype == float):
-        S = checks.real(S, "S")
+    S = checks.floats(S, "S")
     if S.ndim < 2 or S.shape[0] != S.shape[1]:
         checks.reject("S", "have shape (s, s, ...)", S.shape,
                       "put the samples on the last axes")

@@ -20,8 +20,8 @@ from .parts import CACHE, Branch, Cotangent, Part, Pullback
 from .stream import square
 from ..numerics import checks
 from ..numerics.linalg import bartlett
-from ..nonlinearities import below_top
 from ..numerics.rng import pieces
+from ..numerics.softmax import below_top, through_softmax
 
 # %% ../../nbs/62_heads.ipynb #bl-attention-record
 class AttentionRecord(NamedTuple):
@@ -534,11 +534,7 @@ class SelfAttention(Branch):
         dA
             gradients of the weights, (..., s)
         """
-        s = A.shape[-1]
-        dP = A*dA
-        rows = dP.reshape(-1, s) @ np.ones(s) # sums short rows faster than `sum`
-        np.subtract(dA, rows.reshape(*A.shape[:-1], 1), out=dP)
-        dP *= A
+        dP = through_softmax(A, dA)
         if self.softcap is not None:
             dP *= 1 - np.tanh(P/self.softcap)**2
         return dP
