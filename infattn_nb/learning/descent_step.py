@@ -17,7 +17,7 @@ from numpy.random import default_rng
 
 from .layer_on_data import attend, averaged, merged, raw_scores
 from .layer_on_data import back_to_scores, scores_back
-from ..numerics.linalg import bartlett
+from ..numerics.linalg import bartlett, eigen_root
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/90_descent_step.ipynb #dynamicscode
@@ -276,8 +276,7 @@ def product_noise(shape, # (N, H, K, K, d, ·)
                  ): # of that shape
     "Noise times what was there, on either side, and noise times noise."
     N, H, K, _, *matrix = shape
-    λ, V = np.linalg.eigh(S)
-    root = V*np.sqrt(np.maximum(λ, 0))
+    root = eigen_root(S)
     left, right = rng.standard_normal((2, N, H, K, *matrix))
     left, right = (np.einsum("kl,nhlij->nhkij", root, x) for x in (left, right))
     own = size*rng.standard_normal((N, H, 1, 1, *matrix))

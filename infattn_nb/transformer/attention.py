@@ -17,9 +17,8 @@ from scipy.special import sici
 
 from .norms import Norm
 from .parts import CACHE, Branch, Cotangent, Part, Pullback
-from .stream import square
 from ..numerics import checks
-from ..numerics.linalg import bartlett
+from ..numerics.linalg import bartlett, eigen_root, square
 from ..numerics.rng import pieces
 from ..numerics.softmax import below_top, through_softmax
 
@@ -178,9 +177,7 @@ def waves(rotary, # Rotary
     distance = np.subtract.outer(positions, positions)
     δ, where = np.unique(distance, return_inverse=True)
     covariance = rotary.correlation(δ[:, None] - δ)
-    λ, U = np.linalg.eigh(covariance)
-    kept = λ > floor*λ[-1]
-    found = (U[:, kept]*np.sqrt(λ[kept])).T[::-1]
+    found = eigen_root(covariance, floor).T[::-1]
     return found[:, where].reshape(-1, *distance.shape)
 
 # %% ../../nbs/62_heads.ipynb #bl-attention

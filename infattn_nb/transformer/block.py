@@ -15,8 +15,8 @@ from .attention import AttentionRecord, SelfAttention
 from .mlp import FeedForward
 from .parts import Cotangent, Part
 from .norms import Norm
-from .stream import Gradient, Stream, Sum, add, inverse, square
-from .stream import right_inverse, root, thin
+from .stream import Gradient, Stream, Sum, add
+from ..numerics.linalg import inverse, square, right_inverse, root, thin
 from ..numerics import checks
 from ..numerics.linalg import bartlett
 

@@ -18,7 +18,7 @@ from ..nonlinearities import sigmoid, silu, slope, slope_moments, tanh
 from ..numerics.hermite import dual_quadrature
 from ..numerics.rng import pieces
 from .parts import CACHE, Branch, Cotangent, Pullback
-from .stream import inverse_factor, root, square
+from ..numerics.linalg import inverse_factor, root, square
 
 # %% ../../nbs/63_mlp.ipynb #ff-records
 class FeedForwardRecord(NamedTuple):
