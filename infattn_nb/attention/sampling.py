@@ -31,7 +31,8 @@ from ..numerics.linalg import lower_times, narrow, psd_factor, times_lower
 from ..numerics.linalg import wishart_factor, without_zeros
 from ..nonlinearities import identity, resolved, softmax
 from ..numerics.smc import Moves, cloud_at, pool, refresh, systematic
-from ..numerics.quadrature import normal_nodes, sobol_normals
+from ..numerics.quadrature import normal_nodes
+from ..numerics.rng import sobol_normals
 from ..numerics.rng import BUFFER, MOST, Quasi, Streams, by_pieces
 from ..numerics.rng import in_order, pieces, seed_sequence
 from ..numerics.softmax import through_softmax
@@ -302,7 +303,7 @@ def _shells(u, r):
     if not 0 < r <= 4:
         return np.zeros(0), np.zeros(0)
     radius = np.arange(8, 36, .5)
-    e = np.array([[1.], [-1.]]) if r == 1 else sobol_normals(r, 256)
+    e = np.array([[1.], [-1.]]) if r == 1 else sobol_normals(r, 256).T
     e /= np.linalg.norm(e, axis=1, keepdims=True)
     largest = u((radius[1:, None, None]*e).reshape(-1, r).T).reshape(-1, len(e)).max(1)
     return np.maximum.accumulate(largest), -np.diff(chi2.sf(radius**2, r))
