@@ -30,7 +30,7 @@ from ..numerics import checks
 from ..numerics.linalg import lower_times, narrow, psd_factor, times_lower
 from ..numerics.linalg import wishart_factor, without_zeros
 from ..nonlinearities import identity, resolved, softmax
-from ..numerics.smc import Moves, cloud_at, pool, refresh, systematic
+from ..numerics.smc import Moves, cloud_at, kept, pool, refresh, systematic
 from ..numerics.quadrature import normal_nodes
 from ..numerics.rng import sobol_normals
 from ..numerics.rng import BUFFER, MOST, Quasi, Streams, by_pieces
@@ -409,17 +409,14 @@ def next_noise(spectrum, # eigenvalues, squares of y
               ): # the next ν
     "The least noise whose weights keep their fraction, by bisection in its logarithm."
     now = at_noise(spectrum, ν)
-    def kept(ν):
-        log_w = at_noise(spectrum, ν) - now
-        w = np.exp(log_w - log_w.max())
-        return w.sum()**2/(w @ w)/len(w)
-    if kept(0.) >= KEEP:
+    def kept_at(ν): return kept(at_noise(spectrum, ν) - now)
+    if kept_at(0.) >= KEEP:
         return 0.
     lo = np.log(least)
     hi = np.log(ν)
     for _ in range(40):
         mid = (lo + hi)/2
-        lo, hi = (lo, mid) if kept(np.exp(mid)) > KEEP else (mid, hi)
+        lo, hi = (lo, mid) if kept_at(np.exp(mid)) > KEEP else (mid, hi)
     lower = min(np.exp(hi), .97*ν) # it always falls
     return lower if lower > 2*least else 0.
 

@@ -314,7 +314,7 @@ def best_in_reach(likelihood, cloud, bounds): # logs, gain, log weights
                      options=dict(maxiter=15))
     logs = found.x
     value, _, w = gained(likelihood, cloud, logs)
-    while kept(1., w) < ENOUGH:
+    while kept(w) < ENOUGH:
         logs = logs/2
         value, _, w = gained(likelihood, cloud, logs)
     return logs, value, w
