@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from conftest import columns, least_p
 from numpy.random import default_rng
-from scipy.stats import qmc
+from scipy.stats import norm, qmc
 
-from infattn_nb import Program
+from infattn_nb import Mixture, Program
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import softmax
 from infattn_nb.numerics.hermite import correlation, cross_moment, series
@@ -103,3 +103,11 @@ def test_sobol_normals(dim):
     z = sobol_normals(dim, 256, 5)
     np.testing.assert_allclose(z, qmc.MultivariateNormalQMC(np.zeros(dim), rng=default_rng(5)).random(256).T, atol=1e-7)
     np.testing.assert_array_equal(Quasi(dim, 256, 5).standard_normal((dim, 256)), z)
+
+def test_quantiles_of_a_mixture():
+    "The cdf takes them back; one Gaussian, or several with one mean and variance; the ends."
+    rng = np.random.default_rng(0)
+    law = Mixture(rng.standard_normal((50, 4, 2)), rng.random((50, 4, 2)), rng.dirichlet(np.ones(50)))
+    q = rng.random((4, 2))
+    np.testing.assert_allclose(law.cdf(law.ppf(q)), q, rtol=1e-12)
+    for M in (1, 3): np.testing.assert_allclose(Mixture(np.ones((M, 5)), np.full((M, 5), 4.), np.full(M, 1/M)).ppf([0., .1, .5, .975, 1.]), norm(1, 2).ppf([0., .1, .5, .975, 1.]), rtol=1e-12)
