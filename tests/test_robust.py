@@ -19,6 +19,7 @@ from numpy.random import default_rng
 
 import infattn_nb
 from infattn_nb import (
+    parallel,
     Attention,
     AttentionRegressor,
     HierarchicalGaussian,
@@ -279,7 +280,7 @@ def test_covariance_of_many_heads():
     assert (np.abs(S - drawn) < 9*np.hypot(error, noise)).all() and (error < noise).all() and noise.max() < .01*S.max()
     other, more = many.law().cov(draws=64, rng=3, return_error=True)
     assert (np.abs(S - other) < 9*np.hypot(error, more)).all() and (S != other).any()
-    with ThreadPoolExecutor(2) as pool: assert (many.law().cov(64, 1, executor=pool) == S).all() # whoever computes
+    with parallel(1): assert (many.law().cov(64, 1) == S).all() # whoever computes
     assert replace(many, heads=255).law().average is None and many.law(64).average is None
 
 HUGE = Attention(Tokens(3, relu), heads=10**30)
@@ -366,7 +367,7 @@ def test_nothing_at_all():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0)", "Attention(Tokens(8, identity, cov=np.eye(8)), heads=8, var_q=4.).law().logpdf([8.]*4 + [-8.]*4)",
-                                  "Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0, ProcessPoolExecutor(2))"])
+                                  "with parallel(ProcessPoolExecutor(2)): Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0)"])
 def test_interrupts_are_answered(code):
     text = f"import numpy as np\nfrom concurrent.futures import ProcessPoolExecutor\nfrom infattn_nb import *\nprint(1, flush=True)\n{code}"
     p = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)

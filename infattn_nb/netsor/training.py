@@ -432,7 +432,8 @@ def _untouched(block):
 
 def _all(task, t, move, blocks):
     "One step of every block."
-    return list(in_order(partial(step, task, t, move), [(b,) for b in blocks]))
+    look = partial(step, task, t, move)
+    return list(in_order(look, [(b,) for b in blocks], here=True))
 
 def _check_loss(task, record):
     "A rate at which the loss grows beyond all bounds is not accepted."
