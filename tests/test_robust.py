@@ -1,5 +1,6 @@
 """What a second attack found: underflow that raises, tiny numbers, hints, pipes, locales, archives, long chains."""
 import copy
+import io
 import os
 import pickle
 import signal
@@ -51,6 +52,7 @@ from infattn_nb.nonlinearities import (
 from infattn_nb.numerics import linalg as factors
 from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower
 from infattn_nb.numerics.quadrature import cross_moment
+from infattn_nb.numerics.rng import progress_bar
 from infattn_nb.theory import compose
 
 FOUR = Attention(Tokens(4, relu), heads=2)
@@ -224,8 +226,20 @@ def test_a_rough_posterior_is_said_in_the_same_words():
 
 def test_no_bar_without_stderr():
     with ThreadPoolExecutor(1) as pool, patch.object(sys, "stderr", None):
-        from infattn_nb.numerics.rng import progress_bar
         with progress_bar(True, total=3) as bar: pool.submit(bar.update, 1).result(timeout=10)
+
+def test_a_bar_in_a_notebook(monkeypatch):
+    "A widget, or a line of text without `ipywidgets`; nothing in a file."
+    Kernel = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
+    monkeypatch.setattr("tqdm.notebook.IProgress", None)
+    for stream, seen in ((Kernel(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress_bar(True, total=3) as bar: bar.update(3)
+        assert ("3/3" in stream.getvalue()) == seen
+    monkeypatch.setattr("tqdm.notebook.IProgress", "there")
+    monkeypatch.setattr("tqdm.notebook.tqdm_notebook", dict)
+    monkeypatch.setattr(sys, "stderr", Kernel())
+    assert progress_bar(True, total=3) == dict(total=3)
 
 @pytest.mark.parametrize("φ", [tanh, relu, None], ids=repr)
 def test_two_coefficients_of_each_vector(φ):

@@ -1142,7 +1142,7 @@ def report(transformer: Transformer, width: float | None = None,
     thresholds
         where too much begins
     progress
-        show a bar (if there is a terminal)?
+        show a bar, on a terminal or in a notebook?
     fixed
         at another width than its own, as of Transformer.chain
 

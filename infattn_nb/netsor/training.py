@@ -509,9 +509,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         called before each step with its number, losses, outputs and what is watched;
         if it returns True the run ends
     verbose
-        a bar on a terminal, which says beforehand how much the run will take;
-        elsewhere a warning, if that is more than ten processor seconds or half of
-        the memory
+        a bar, on a terminal or in a notebook, which says beforehand how much the run
+        will take; elsewhere a warning, if that is more than ten processor seconds or
+        half of the memory
 
     Returns
     -------

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Rng', 'Size', 'BLOCK', 'MOST', 'AHEAD', 'BUFFER', 'seed_sequence', 'parallel', 'threads_start', 'pieces', 'by_pieces',
-           'in_order', 'draw', 'fold', 'sums', 'mean_and_error', 'Unfailing', 'NoBar', 'progress_bar', 'Streams',
-           'Quasi', 'Mirror', 'Mirrored', 'chisquare_pair']
+           'in_order', 'draw', 'fold', 'sums', 'mean_and_error', 'NoBar', 'progress_bar', 'Streams', 'Quasi', 'Mirror',
+           'Mirrored', 'chisquare_pair']
 
 # %% ../../nbs/41_sampling.ipynb #takes
 import sys
@@ -19,7 +19,6 @@ from itertools import chain, islice, starmap
 from math import prod
 from operator import add
 from os import cpu_count, getpid
-from shutil import get_terminal_size
 from threading import Event, Thread, current_thread, main_thread
 from typing import Any, NamedTuple
 
@@ -344,22 +343,6 @@ def mean_and_error(sums, # of x and of its squares
     return mean, np.sqrt(np.maximum(square - mean**2, 0)/(size - 1))
 
 # %% ../../nbs/41_sampling.ipynb #barcode
-class Unfailing:
-    "A stream to which nothing written can raise: it falls silent instead."
-    def __init__(self, stream):
-        self.stream = stream
-
-    def _tried(self, method, *args):
-        try:
-            return getattr(self.stream, method)(*args)
-        except (AttributeError, OSError, ValueError): # none, full, closed
-            self.stream = None
-            return None
-
-    def write(self, text): return self._tried("write", text)
-    def flush(self): return self._tried("flush")
-    def isatty(self): return bool(self._tried("isatty"))
-
 class NoBar:
     "What a bar is where none is shown."
     def __enter__(self): return self
@@ -371,13 +354,27 @@ class NoBar:
 def progress_bar(shown, # was it asked for?
                  **options, # of tqdm
                 ): # tqdm or NoBar
-    "A bar on the terminal, if there is one; it cannot fail."
-    stream = Unfailing(sys.stderr)
-    if not (shown and stream.isatty()):
+    "A bar of tqdm where somebody sees it: on a terminal, or in a notebook."
+    screen = _screen() if shown else ""
+    if not screen:
         return NoBar()
+    if screen == "notebook":
+        from tqdm.notebook import IProgress, tqdm_notebook
+        if IProgress is not None: # the widget
+            return tqdm_notebook(**options)
     from tqdm import tqdm # late: importing it takes time
-    columns, lines = get_terminal_size() # 80 × 24 if it has none
-    return tqdm(file=stream, ncols=columns, nrows=lines, **options)
+    return tqdm(**options)
+
+def _screen(): # "terminal", "notebook" or ""
+    "Where stderr is seen: not if it is none, full, closed, or a file."
+    try:
+        sys.stderr.write("")
+        if sys.stderr.isatty():
+            return "terminal"
+    except (AttributeError, OSError, ValueError):
+        return ""
+    kernel = type(sys.stderr).__module__.startswith("ipykernel")
+    return "notebook" if kernel else ""
 
 # %% ../../nbs/41_sampling.ipynb #fa7b33c4
 class Streams(NamedTuple):

@@ -23,7 +23,7 @@ from fastcore.script import call_parse
 
 from ..attention.layer import simulate_dense
 from ..numerics import checks
-from ..numerics.rng import Unfailing, parallel, progress_bar
+from ..numerics.rng import parallel, progress_bar
 from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
 from .figures import table_of
@@ -100,7 +100,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     seed
         fixes everything
     progress
-        show how far the whole is (if there is a terminal)?
+        show how far the whole is, on a terminal or in a notebook?
 
     Returns
     -------
@@ -263,7 +263,7 @@ def infattn_figures(
         said = "; ".join([f"infattn_figures: {what}", *notes])
         if not isinstance(e, KeyboardInterrupt):
             sys.exit(said)
-        Unfailing(sys.stderr).write(said + "\n")
+        print(said, file=sys.stderr)
         sys.exit(130)
     except MemoryError:
         sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")
