@@ -25,7 +25,7 @@ from reference_circuits import (
 )
 from scipy.stats import ks_2samp
 
-from infattn_nb import AttentionDescent, Transformer, make_recall
+from infattn_nb import AttentionDescent, Transformer, make_recall, parallel
 from infattn_nb.learning.circuits import (
     Circuits,
     Depth,
@@ -309,11 +309,10 @@ def test_paths_are_in_the_order_of_the_stream():
         np.testing.assert_allclose(answer.read[0][:, i:i + 2], last, atol=1e-12)
     with np.errstate(all="raise", under="ignore"): named(depth, [x[:, 0] for x in state.scores], state.values[:, 0])
 
-def test_same_bytes_for_any_executor_and_after_a_pickle():
-    from concurrent.futures import ThreadPoolExecutor
+def test_same_bytes_whoever_computes_and_after_a_pickle():
     X, y, _ = make_recall(12, 0)
     a = AttentionDescent(norm="rms", **QUICK).fit(X, y)
-    with ThreadPoolExecutor(1) as pool: b = AttentionDescent(norm="rms", **QUICK).fit(X, y, executor=pool)
+    with parallel(3): b = AttentionDescent(norm="rms", **QUICK).fit(X, y)
     np.testing.assert_array_equal(a.loss_, b.loss_)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(a)).values(X), a.values(X))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import nightly
 
-from infattn_nb import Attention, Tokens, draw
+from infattn_nb import Attention, Tokens, draw, parallel
 from infattn_nb.nonlinearities import relu
 from infattn_nb.paper import read_table, reproduce, sweep, write_table
 from infattn_nb.paper.figures import PLANS
@@ -21,7 +21,8 @@ ROOT = Path(__file__).parent.parent
 @pytest.mark.parametrize("drawn", [("fig1b",), pytest.param(("fig3a", "heads"), marks=pytest.mark.slow)], ids=", ".join)
 def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
     "One figure of each kind: drawing is what takes time."
-    for workers in (1, 4): reproduce(tmp_path/str(workers), drawn, trials=2, samples=64, seed=3, workers=workers)
+    for workers in (1, 4):
+        with parallel(workers): reproduce(tmp_path/str(workers), drawn, trials=2, samples=64, seed=3)
     files = [f"{name}.{kind}" for name in drawn for kind in ("csv", "json", "png", "pdf")]
     for name in files:
         one, *others = ((tmp_path/str(w)/name).read_bytes() for w in (1, 4))
@@ -31,7 +32,8 @@ def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
 
 @pytest.mark.parametrize("name", nightly(PLANS, "fig1a", "fig2b", "fig3b", "relu_a"))
 def test_same_table_for_any_number_of_workers(name):
-    one, four = (sweep(name, trials=2, samples=64, workers=w) for w in (1, 4))
+    with parallel(1): one = sweep(name, trials=2, samples=64)
+    with parallel(4): four = sweep(name, trials=2, samples=64)
     for c in one: np.testing.assert_array_equal(one[c], four[c])
 
 @pytest.mark.slow

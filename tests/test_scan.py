@@ -1,6 +1,5 @@
 """Diagnostics against explicit networks and plain loops, rules against numbers by hand, scans against what their cells say of themselves."""
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -12,6 +11,7 @@ import pytest
 from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
 from infattn_nb import (
+    parallel,
     Block,
     FeedForward,
     Nonlinearity,
@@ -297,8 +297,8 @@ def test_best_is_lowest_at_each_depth(small):
 def test_same_bytes_for_any_workers(small):
     expected = small.table.to_csv()
     for workers in (1, 3):
-        with ThreadPoolExecutor(workers) as pool:
-            assert scan(SMALL, **GRID, size=6, rng=3, executor=pool).table.to_csv() == expected
+        with parallel(workers):
+            assert scan(SMALL, **GRID, size=6, rng=3).table.to_csv() == expected
     assert scan(SMALL, **GRID, size=6, rng=4).table.to_csv() != expected
 
 def test_a_generator_moves_on():

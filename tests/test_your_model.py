@@ -345,7 +345,7 @@ def test_factors_are_folded_before_grad_is_told():
     t = Transformer.from_config(LLAMA, 5)
     u = scaled(t, .3, 4.)
     g = u.gradients(64, 20, 0)
-    plain = u.draw_gradients(64, 20, 0, None) # its factors in front of the matrices
+    plain = u.draw_gradients(64, 20, 0) # its factors in front of the matrices
     for k in g.norms: np.testing.assert_allclose(g.norms[k], plain.norms[k], rtol=1e-8)
     for k, square in dict(q=4., k=4., v=1., o=.09).items(): np.testing.assert_allclose(g.weight_norms[k]*square, plain.weight_norms[k], rtol=1e-8)
     std = u.init_table().set_index("parameter")["std"]["model.layers.*.self_attn.o_proj.weight"]

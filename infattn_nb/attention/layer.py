@@ -7,7 +7,6 @@ __all__ = ['Attention', 'simulate_dense', 'explicit_layer']
 
 # %% ../../nbs/03_attention.ipynb #takes
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -217,7 +216,7 @@ class Attention:
             nearby=tuple(layer.law() for layer in near))
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
-               exact: bool = False, executor: Executor | None = None) -> np.ndarray:
+               exact: bool = False) -> np.ndarray:
         r"""Draws of the raw scores $G^{(a)}$, P(2); of $p^\circ$ for `width=np.inf`.
 
         Parameters
@@ -230,8 +229,6 @@ class Attention:
             seed: None | int | SeedSequence | Generator
         exact
             True: never replace clip(C) by the identity
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -240,8 +237,7 @@ class Attention:
         """
         n = self.check_width(width)
         tokens, _ = self.tokens.sampled(n, exact)
-        return draw(partial(sample_scores, self, tokens, n), size, rng,
-                    executor=executor)
+        return draw(partial(sample_scores, self, tokens, n), size, rng)
 
     def linear_scaling(self) -> HierarchicalGaussian:
         r"""The Gaussian limit under $1/n$ scaling of the scores (P(5)).
@@ -328,7 +324,7 @@ def _reject_tiny(layer):
 
 # %% ../../nbs/03_attention.ipynb #635ceb39
 def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = None, *,
-                   scores: bool = False, executor: Executor | None = None) -> Any:
+                   scores: bool = False) -> Any:
     """The paper's simulation with all its n×n matrices: outputs at one coordinate.
 
     Parameters
@@ -343,8 +339,6 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
         seed: None | int | SeedSequence | Generator
     scores
         also return the raw scores?
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -353,7 +347,7 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(Tokens(4, relu))")
     n = int(checks.width(layer.check_width(width), finite=True))
-    y, G = draw(partial(_draw_dense, layer, n), size, rng, executor=executor)
+    y, G = draw(partial(_draw_dense, layer, n), size, rng)
     return (y, G) if scores else y
 
 def _draw_dense(layer, n, size, g):

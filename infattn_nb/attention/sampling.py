@@ -159,13 +159,12 @@ MOST_HEADS = 2**20 # in such an average
 def average_of_heads(layer, # Attention with a limit
                      draws, # of S that were asked for
                      rng, # None | int | SeedSequence | Generator
-                     executor=None, # concurrent.futures.Executor; None = threads
                     ): # E S, its standard error (s, s)
     "E S is that of one head: scrambled points in place of the heads of all draws."
     number = max(16, int(min(draws*layer.heads, MOST_HEADS)//_points(layer)))
     seeds = seed_sequence(rng).spawn(number)
     jobs = [(seeds[k:k+b],) for k, b in pieces(number, 16)]
-    found = in_order(partial(head_averages, layer), jobs, executor)
+    found = in_order(partial(head_averages, layer), jobs)
     S = np.concatenate(list(found))
     return S.mean(0), S.std(0, ddof=1)/np.sqrt(number)
 
@@ -484,7 +483,6 @@ def widening(n): # islands
 def far_density(layer, # Attention whose scores particles know how to move
                 y, # (s,)
                 seeds, # SeedSequences: as many islands at most
-                executor=None, # concurrent.futures.Executor; None = threads
                ): # log density, its standard error
     "The density of a vector at infinite width, where draws do not reach."
     target = observed(layer, y)
@@ -492,7 +490,7 @@ def far_density(layer, # Attention whose scores particles know how to move
     if not np.abs(target.y).max() <= FARTHEST*largest:
         return most(target), np.inf
     jobs = [(seed,) for seed in seeds]
-    (value, path), = in_order(partial(approach, target), jobs[:1], executor)
+    (value, path), = in_order(partial(approach, target), jobs[:1])
     if np.isnan(value):
         return most(target), np.inf
     follow = partial(approach, target, path=path)
@@ -500,7 +498,7 @@ def far_density(layer, # Attention whose scores particles know how to move
     found: list[float] = []
     while len(found) < len(jobs) - 1 and (not found or WANTED < error < HOPELESS):
         ready = jobs[1 + len(found):][:ROUND]
-        found += [log_f for log_f, _ in in_order(follow, ready, executor)]
+        found += [log_f for log_f, _ in in_order(follow, ready)]
         value, error, _ = pool(found)
         error = np.inf if np.isnan(error) else error*widening(len(found))
     return value, max(error, 1e-13*abs(value)) # no sum is rounded better

@@ -8,7 +8,6 @@ __all__ = ['GROUPS', 'kl_divergence', 'total_variation', 'hellinger', 'wasserste
            'kl_of_variances', 'kde', 'kde_kl', 'kde_trials']
 
 # %% ../../nbs/05_divergence.ipynb #349de588
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
@@ -305,10 +304,10 @@ def kl_of_groups(parts, w):
     return D + n*(D - rest.mean()), np.sqrt(n*rest.var())
 
 # %% ../../nbs/05_divergence.ipynb #6c2a5ba2
-def paired_densities(p, q, i, *, y, draws, rng, executor=None):
+def paired_densities(p, q, i, *, y, draws, rng):
     "Output i under p and q at y, paired and mirrored draws: (groups, 2, len(y))."
     sums = partial(_paired_sums, p, q, i, y)
-    parts = fold(sums, np.asarray, draws, rng, executor=executor)
+    parts = fold(sums, np.asarray, draws, rng)
     return parts*GROUPS/(2*draws)
 
 def _paired_sums(p, q, i, y, size, g):
@@ -335,8 +334,7 @@ def grouped(draws):
     return -(-checks.count(draws, "draws", least=GROUPS)//GROUPS)*GROUPS
 
 def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
-              rng: Rng = None, executor: Executor | None = None,
-              limit: Attention | None = None) -> tuple:
+              rng: Rng = None, limit: Attention | None = None) -> tuple:
     r"""The divergence of width n from the limit, from paired draws (Figure 1(B)).
 
     In nats, from mirrored draws, with a jackknife error, for identity tokens the
@@ -355,8 +353,6 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
         of the random matrices, each used with its mirror image
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
     limit
         Attention whose limit is meant; None = `layer` itself
 
@@ -384,7 +380,7 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
     if not first_p.all(): # an atom at zero, which the limit has not
         return np.inf, 0.
     y, w = line(np.sqrt(first_q.mean()))
-    parts = paired_densities(p, q, i, y=y, draws=draws, rng=rng, executor=executor)
+    parts = paired_densities(p, q, i, y=y, draws=draws, rng=rng)
     return kl_of_groups(parts, w)
 
 def _common_output(p, q, i):
@@ -502,7 +498,7 @@ def _on_grid(x, grid):
 
 # %% ../../nbs/05_divergence.ipynb #4d9b5a51
 def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10,
-               rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
+               rng: Rng = None) -> np.ndarray:
     """The paper's estimate of D(p ‖ q), repeated; for one law the noise floor.
 
     Parameters
@@ -517,8 +513,6 @@ def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10
         independent repetitions
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -538,7 +532,7 @@ def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10
     seeds = seed_sequence(rng).spawn(2*checks.count(trials, "trials"))
     trial = partial(_kde_trial, p, q, samples)
     pairs = zip(seeds[::2], seeds[1::2])
-    return np.array(list(in_order(trial, pairs, executor)))
+    return np.array(list(in_order(trial, pairs)))
 
 def _kde_trial(p, q, samples, *seeds):
     "One estimate; scipy's laws want a Generator."

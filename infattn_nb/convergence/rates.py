@@ -6,7 +6,6 @@
 __all__ = ['fluctuations', 'first_order', 'scaled_difference', 'kl_constant', 'smoothed', 'noise_floor']
 
 # %% ../../nbs/16_rates.ipynb #0a162d83
-from concurrent.futures import Executor
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -175,8 +174,7 @@ def _reject_other_limits(layer):
 
 # %% ../../nbs/16_rates.ipynb #3bbfebf4
 def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 0,
-                      draws: int = 2**16, rng: Rng = None,
-                      executor: Executor | None = None) -> tuple:
+                      draws: int = 2**16, rng: Rng = None) -> tuple:
     """Difference of the densities of output i, times n, paired: it tends to $f_1$.
 
     Parameters
@@ -193,8 +191,6 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
         of the random matrices, each with its mirror image
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -212,8 +208,7 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     at = checks.real(y, "y")
     law = layer.law(n)
     i = checks.output(i, law.dim)
-    parts = paired_densities(law, layer.law(), i, y=at.ravel(), draws=draws, rng=rng,
-                             executor=executor)
+    parts = paired_densities(law, layer.law(), i, y=at.ravel(), draws=draws, rng=rng)
     difference = n*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *at.shape)
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
 

@@ -7,7 +7,6 @@ __all__ = ['TINY', 'ENOUGH', 'NEAR', 'RELIABLE', 'HierarchicalGaussian']
 
 # %% ../../nbs/01_hierarchical.ipynb #a0411b9c
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -55,7 +54,7 @@ class HierarchicalGaussian:
     peak
         y (..., s) -> how many standard deviations from where the density is infinite
     average
-        (draws, rng, executor) -> E S and its error, where that is less work than draws
+        (draws, rng) -> E S and its error, where that is less work than draws
     estimates
         independent estimates of a constant S, (R, s, s): their spread is its error
     nearby
@@ -147,8 +146,7 @@ class HierarchicalGaussian:
         law = cls.constant(S.mean(0))
         return replace(law, exact=partial(_averaged_exact, S), estimates=S)
 
-    def covariances(self, size: Size, rng: Rng = None,
-                    executor: Executor | None = None) -> np.ndarray:
+    def covariances(self, size: Size, rng: Rng = None) -> np.ndarray:
         """Draw the random covariance.
 
         Parameters
@@ -157,8 +155,6 @@ class HierarchicalGaussian:
             how many, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -170,10 +166,9 @@ class HierarchicalGaussian:
         ValueError
             if `sample` returns no covariances
         """
-        return draw(partial(_covariances, self), size, rng, executor=executor)
+        return draw(partial(_covariances, self), size, rng)
 
-    def rvs(self, size: Size | None = None, rng: Rng = None,
-            executor: Executor | None = None) -> np.ndarray:
+    def rvs(self, size: Size | None = None, rng: Rng = None) -> np.ndarray:
         """Draw y: first S, then N(0, S); or at once, if the law knows how.
 
         Parameters
@@ -182,8 +177,6 @@ class HierarchicalGaussian:
             int or shape; None = one vector
         rng
             seed: None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -191,7 +184,7 @@ class HierarchicalGaussian:
             samples of y, shape size + (dim,)
         """
         shape = () if size is None else size
-        return draw(partial(_outputs, self), shape, rng, executor=executor)
+        return draw(partial(_outputs, self), shape, rng)
 
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
              **options: Any) -> Any:
@@ -206,7 +199,7 @@ class HierarchicalGaussian:
         rng
             seed: None | int | SeedSequence | Generator
         **options
-            `combine` and `executor` of `fold`
+            `combine` of `fold`
 
         Returns
         -------
@@ -236,8 +229,8 @@ class HierarchicalGaussian:
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
 
-    def marginal(self, i: int = 0, draws: int | None = None, rng: Rng = 0, *,
-                 executor: Executor | None = None) -> ScaleMixture:
+    def marginal(self, i: int = 0, draws: int | None = None, rng: Rng = 0
+                 ) -> ScaleMixture:
         """The law of coordinate i, as a scipy distribution.
 
         Parameters
@@ -248,8 +241,6 @@ class HierarchicalGaussian:
             of S_ii; None = the exact law if known, else 2**16
         rng
             of the draws; fixed, so that calls agree
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -266,7 +257,7 @@ class HierarchicalGaussian:
             return self.exact(i)
         draws = 2**16 if draws is None else checks.count(draws, "draws", least=16)
         sample = partial(self.variance or partial(_diagonal, self), i)
-        v = draw(sample, draws, rng, executor=executor)
+        v = draw(sample, draws, rng)
         return ScaleMixture(v, sample=sample)
 
     def mean(self) -> np.ndarray:
@@ -279,8 +270,8 @@ class HierarchicalGaussian:
         """
         return np.zeros(self.dim)
 
-    def cov(self, draws: int = 2**16, rng: Rng = 0, *, return_error: bool = False,
-            executor: Executor | None = None) -> Any:
+    def cov(self, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: bool = False) -> Any:
         """The covariance of y: an average over draws of S, exact where S is constant.
 
         Of 256 heads and more at infinite width it is an average over as many heads,
@@ -294,8 +285,6 @@ class HierarchicalGaussian:
             of the draws; fixed, so that calls agree
         return_error
             also return the standard error (dim, dim)?
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -312,19 +301,18 @@ class HierarchicalGaussian:
             mean = self.fixed.copy()
             error = 0*mean if self.estimates is None else _error_of_mean(self.estimates)
         elif self.average is not None:
-            mean, error = self.average(draws, rng, executor)
+            mean, error = self.average(draws, rng)
         else:
             S = partial(_covariances, self)
-            total = fold(S, sums, draws, rng, executor=executor)
+            total = fold(S, sums, draws, rng)
             mean, error = mean_and_error(total, draws)
         if return_error and self.nearby:
-            others = [law.cov(draws, rng, executor=executor) for law in self.nearby]
+            others = [law.cov(draws, rng) for law in self.nearby]
             error = error + np.abs(others - mean).max(0)
         return (mean, error) if return_error else mean
 
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
-               islands: int = 64, return_error: bool = False,
-               executor: Executor | None = None) -> Any:
+               islands: int = 64, return_error: bool = False) -> Any:
         r"""The log density $\log\mathbb{E}\,N(y; 0, S)$, exact for one output.
 
         Far out few draws of S carry the average. There, at infinite width, particles
@@ -347,8 +335,6 @@ class HierarchicalGaussian:
             of particles, for each point far out; 0: let its error be inf
         return_error
             also return the standard error?
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -367,19 +353,19 @@ class HierarchicalGaussian:
         islands = checks.count(islands, "islands", least=0, most=2**16)
         if self.nearby or self.estimates is not None:
             rng = _one_seed(rng) # the same draws for all laws
-        value, error = self._log_density(at, n, rng, islands, executor)
+        value, error = self._log_density(at, n, rng, islands)
         if self.nearby:
-            others = [_log_density_if_any(law, at, n, rng, islands, executor)
+            others = [_log_density_if_any(law, at, n, rng, islands)
                       for law in self.nearby]
             error = error + _largest_change(others, value)
         if self.estimates is not None:
-            others = [self.constant(S)._log_density(at, 1, 0, 0, None)[0]
+            others = [self.constant(S)._log_density(at, 1, 0, 0)[0]
                       for S in self.estimates]
             error = error + _error_of_mean(others)
         _warn_far_out(error)
         return (value[()], error[()]) if return_error else value[()]
 
-    def _log_density(self, at, n, rng, islands, executor):
+    def _log_density(self, at, n, rng, islands):
         "Log densities and errors of draws of S, and where they do not reach, others."
         finite = np.isfinite(at).all(-1)
         asked = np.where(finite[..., None], at, 0.)
@@ -387,7 +373,7 @@ class HierarchicalGaussian:
         infinite, near = finite & (away == 0), finite & (away < NEAR)
         log_sums = partial(_log_sums, asked.reshape(-1, self.dim))
         total = fold(partial(_covariances, self), log_sums, n, rng,
-                     combine=np.logaddexp, executor=executor)
+                     combine=np.logaddexp)
         log_f, log_f2 = total.reshape(2, *at.shape[:-1])
         value = np.array(log_f - np.log(n))
         error, effective = _log_error(log_f, log_f2, n)
@@ -395,7 +381,7 @@ class HierarchicalGaussian:
             lost = finite & ~near & (effective < RELIABLE) & (log_f > -np.inf)
             seeds = _far_seeds(rng, islands)
             for k in map(tuple, np.argwhere(lost)):
-                value[k], spread = self.far(at[k], seeds, executor)
+                value[k], spread = self.far(at[k], seeds)
                 error[k] = spread if spread <= ENOUGH**-.5 else np.inf
         value[~finite] = -np.inf
         value[infinite] = np.inf

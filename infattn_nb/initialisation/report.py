@@ -13,7 +13,6 @@ import re
 import warnings
 from base64 import b64encode
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
@@ -117,7 +116,7 @@ def _together(parts):
     return Diagnosis._make(map(np.concatenate, arrays))._replace(norms=norms)
 
 def measure(t, wide, n, size, seed, # wide: the same for infinite width
-            *, readout, executor, progress, # as a report takes them
+            *, readout, progress, # as a report takes them
             forward=False, # no gradients at this width?
            ) -> Measured:
     "Draw networks at width n and at infinite width, and measure them."
@@ -131,7 +130,7 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
             jobs = [(net, width, readout, *job, there_and_back)
                     for job in zip(groups, stream.spawn(len(groups)))]
             found = []
-            for part in in_order(_seen, jobs, executor):
+            for part in in_order(_seen, jobs):
                 found.append(part)
                 bar.update(step)
             return _together(found)
@@ -145,7 +144,7 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
         pattern = most_focused(t, n, seeds[3])
         bar.update(len(groups))
     entropy = entropy_share(kernel.entropy, attended(t))
-    alone = first_layer(t, n, seeds[4], executor)
+    alone = first_layer(t, n, seeds[4])
     cosine = token_cosine(kernel.gram, t.texts)
     raw = {} # √(fan-in/variance)
     weights = folded(t)
@@ -176,7 +175,7 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
 # %% ../../nbs/24_report.ipynb #rpalone
 DRAWS = 2**15 # of each of the two laws
 
-def first_layer(t, n, seed, executor=None) -> Alone | None: # None: of another kind
+def first_layer(t, n, seed) -> Alone | None: # None: of another kind
     "What `limit_error` says of the first attention block, from draws alone."
     a = next((b.attention for b in t.blocks if b.attention is not None), None)
     if a is None or n == np.inf:
@@ -190,7 +189,7 @@ def first_layer(t, n, seed, executor=None) -> Alone | None: # None: of another k
     τ2 = a.score_scale**2*a.var_q*a.var_k
     layer = Attention(Tokens(s, identity, np.eye(s)), a.heads, int(m), var_q=τ2)
     wide = replace(layer, head_width="full")
-    laws = [x.law(width).marginal(0, DRAWS, stream, executor=executor)
+    laws = [x.law(width).marginal(0, DRAWS, stream)
             for x, width, stream in zip((layer, wide), (n, np.inf), seed.spawn(2))]
     kurtosis = [float(law.kurtosis()) for law in laws]
     beyond = [float(tail_probability(law, 6)/(2*norm.sf(6))) for law in laws]
@@ -278,7 +277,7 @@ _MOST_TRIED = 4 # of them, by bisection
 
 def advice_of(r, # a Report without advice
               t, wide, # its network, and the same for infinite width
-              readout, seed, executor=None, progress=False, # as a report takes them
+              readout, seed, progress=False, # as a report takes them
              ) -> dict: # name of a verdict -> a sentence
     "For each crossed threshold the mildest factor along one axis that mends it."
     crossed = {v.name: v.advice for v in r._judged() if v.advice}
@@ -291,7 +290,7 @@ def advice_of(r, # a Report without advice
             changes = {"residual": 1., "scores": 1.} | {axis: factor}
             bar.update(1)
             return _quickly(scaled(wide, **changes), axis in there_and_back, readout,
-                            seeds, executor)
+                            seeds)
         handles = handles_of(t)
         return {name: _mildest(remedy, tried, getattr(handles, remedy.axis))
                 for name, remedy in crossed.items()}
@@ -320,11 +319,11 @@ def _mildest(remedy, tried, handle):
 def _number_tried(t):
     return 4 if len(t.cov) <= 128 else 2
 
-def _quickly(t, gradients, readout, seeds, executor=None):
+def _quickly(t, gradients, readout, seeds):
     "A network at infinite width for each seed; None if their numbers overflow."
     jobs = [(t, np.inf, readout, 1, seed, gradients) for seed in seeds]
     try:
-        return _together(list(in_order(_silently_seen, jobs, executor)))
+        return _together(list(in_order(_silently_seen, jobs)))
     except (Overflow, np.linalg.LinAlgError):
         return None
 
@@ -1111,9 +1110,8 @@ def _block_spread(d):
 # %% ../../nbs/24_report.ipynb #rp-report
 def report(transformer: Transformer, width: float | None = None,
            size: int | None = None, rng: Rng = None, *, readout: Any = "last",
-           tokens: Any = None,
-           title: str | None = None, thresholds: Thresholds = Thresholds(),
-           executor: Executor | None = None, progress: bool = False,
+           tokens: Any = None, title: str | None = None,
+           thresholds: Thresholds = Thresholds(), progress: bool = False,
            fixed: str = "variance") -> Report:
     """What a network is like before it is trained: a page to show.
 
@@ -1143,10 +1141,8 @@ def report(transformer: Transformer, width: float | None = None,
         what the network is called
     thresholds
         where too much begins
-    executor
-        concurrent.futures.Executor; None = threads
     progress
-        show a bar (if there is a terminal)?
+        show a bar, on a terminal or in a notebook?
     fixed
         at another width than its own, as of Transformer.chain
 
@@ -1192,15 +1188,15 @@ def report(transformer: Transformer, width: float | None = None,
                      f"{len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')} "
                      "at each width; fewer tokens take less",
                      _MOST_TRIED*_number_tried(wide), "threshold that is crossed")
-    found = measure(t, wide, n, size, seed, readout=readout, executor=executor,
-                    progress=progress, forward=forward)
+    found = measure(t, wide, n, size, seed, readout=readout, progress=progress,
+                    forward=forward)
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
     versions = {name: package_version(name) for name in packages}
     versions["Python"] = python_version()
     made = Report(title, repr(t), n, size, words, thresholds, found, call, versions,
                   drawn=tuple(departures(given)))
     return replace(made, advice=advice_of(made, t, wide, readout, seed.spawn(1)[0],
-                                          executor, progress))
+                                          progress))
 
 def _reject_another(given):
     "Name what reads a config, or a module."

@@ -10,7 +10,6 @@ __all__ = ['RULES', 'BASE_HEAD', 'MARKS', 'attended', 'entropy_share', 'Diagnosi
 
 # %% ../../nbs/83_scan.ipynb #takes
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import product
@@ -643,9 +642,8 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
          scores: Iterable[float] = (.1, .3, 1, 3, 10),
          layers: Iterable[int] | None = None, embeddings: Iterable[float] = (1,),
          rules: Iterable[str] = tuple(RULES), width: float | None = None,
-         size: int = 16, rng: Rng = None,
-         readout: Any = None, thresholds: Thresholds = Thresholds(),
-         progress: bool = False, executor: Executor | None = None) -> Scan:
+         size: int = 16, rng: Rng = None, readout: Any = None,
+         thresholds: Thresholds = Thresholds(), progress: bool = False) -> Scan:
     """Which initialisation? A network over a grid of scales and depths, judged.
 
     Every cell is judged by its worst number against its threshold. What is named twice
@@ -678,8 +676,6 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
         where too much begins; one that is None is not asked
     progress
         show a bar over the cells?
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -709,7 +705,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
                  f"{counted(len(jobs), 'network')}, {size} draws of each, "
                  f"{counted(s, 'token')}; fewer cells, tokens or a smaller `size` take "
                  "less")
-    rows = in_order(partial(_judged, how, thresholds), jobs, executor)
+    rows = in_order(partial(_judged, how, thresholds), jobs)
     found = []
     with progress_bar(progress, total=len(jobs), leave=False, desc="scan") as bar:
         for row in rows:

@@ -6,7 +6,6 @@
 __all__ = ['AttentionDescent']
 
 # %% ../../nbs/28_training.ipynb #imports
-from concurrent.futures import Executor
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -173,8 +172,7 @@ class AttentionDescent(Estimator):
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), head_width=m, init=weights, **options)
 
-    def fit(self, X: ArrayLike, y: ArrayLike,
-            executor: Executor | None = None) -> "AttentionDescent":
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "AttentionDescent":
         """Train all networks.
 
         Parameters
@@ -184,8 +182,6 @@ class AttentionDescent(Estimator):
             X Xᵀ is not divided by d
         y
             targets (Q,) or (Q, D); labels (Q,) for "logistic" and "softmax"
-        executor
-            concurrent.futures.Executor; None = threads
 
         Raises
         ------
@@ -199,7 +195,7 @@ class AttentionDescent(Estimator):
         X, Y, known = _problem(model, X, y)
         begin = infinitely_many_heads if model.heads == np.inf else one_layer
         begin = begin if model.layers is None else deep
-        result = descended(model, X, Y, checks.executor(executor), begin)
+        result = descended(model, X, Y, begin)
         self._learn(**known, **result._asdict())
         if self.interrupted_:
             checks.warn(f"interrupted: the model is that of step {self.n_iter_}",

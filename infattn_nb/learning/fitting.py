@@ -354,7 +354,7 @@ class Found(NamedTuple):
 
 MOST_MOVES = 16 # that "auto" tries
 
-def by_particles(model, likelihood, seed, executor): # Found
+def by_particles(model, likelihood, seed): # Found
     "Finitely many heads: islands, with more moves until they can be trusted."
     layer = likelihood.layer
     if not layer.dim():
@@ -363,7 +363,7 @@ def by_particles(model, likelihood, seed, executor): # Found
     moves = 1 if auto else model.n_moves
     while True:
         clouds = islands(likelihood, layer.dim(), model.n_islands, model.n_particles,
-                         moves, model.keep, seed, executor, model.verbose,
+                         moves, model.keep, seed, model.verbose,
                          steps=model.n_steps, blocks=layer.blocks())
         evidences = np.array([c.log_evidence for c in clouds])
         value, error, w = pool(evidences)
@@ -396,7 +396,7 @@ def _covariance(likelihood, draws): # (P, P), log evidence
     value, *_ = gaussian_evidence(S, likelihood.Y, likelihood.alpha)
     return S, value
 
-def by_average(model, likelihood, seed, executor): # Found
+def by_average(model, likelihood, seed): # Found
     "Infinitely many heads: the mean covariance over draws from the prior."
     n = model.n_islands
     draws = _prior_draws(model, likelihood.layer, seed_sequence(seed))
@@ -409,7 +409,7 @@ def by_average(model, likelihood, seed, executor): # Found
         return Found(z, w, np.zeros(n), ancestors, 0., 0., total)
     evidences = []
     jobs = [(draw,) for draw in draws]
-    for S, value in in_order(partial(_covariance, likelihood), jobs, executor):
+    for S, value in in_order(partial(_covariance, likelihood), jobs):
         total += S
         evidences.append(value)
     total /= n
@@ -540,7 +540,7 @@ def model_likelihood(model, X, Y):
     layer = training_layer(X, heads, **options)
     return Likelihood(layer, layer.view(X, leading=True), Y, model.alpha)
 
-def fitted(model, X, y, executor=None): # Fitted
+def fitted(model, X, y): # Fitted
     "Normalise, explore, tune; the model itself is not touched."
     Y, shift, scale = normalised(model, y)
     likelihood = model_likelihood(model, X, Y)
@@ -549,7 +549,7 @@ def fitted(model, X, y, executor=None): # Fitted
     explore = by_average if model.heads == np.inf else by_particles
     def found(likelihood):
         try:
-            return explore(model, likelihood, explore_seed, executor)
+            return explore(model, likelihood, explore_seed)
         except np.linalg.LinAlgError:
             checks.reject("y", "be as large as the prior expects, about "
                           f"{np.sqrt(least_noise(model.var_vo, X)*1e12):.2g}",

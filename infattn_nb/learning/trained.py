@@ -100,7 +100,6 @@ def trained(task, # Task
             seeds, # of their noise
             steps, # at most
             tol, # stop when no loss falls by this share of its start; 0: never
-            executor=None, # concurrent.futures.Executor; None = threads
             verbose=False, # show a bar?
            ): # Run
     "Round after round, until the losses fall no more."
@@ -114,7 +113,7 @@ def trained(task, # Task
         while done < steps:
             now = min(ROUND, steps - done)
             jobs = [(b, done, now, rng) for b, rng in zip(blocks, rngs)]
-            results = in_order(partial(advance, task), jobs, executor)
+            results = in_order(partial(advance, task), jobs)
             moved, parts, rngs = zip(*results)
             after = np.concatenate([full_loss(task, b) for b in moved])
             bound = TOO_LARGE*(np.abs(losses[0][0]) + 1e-3)
@@ -502,7 +501,7 @@ class Fitted(NamedTuple):
     n_iter_: int
     interrupted_: bool
 
-def descended(model, X, Y, executor, begin): # Fitted
+def descended(model, X, Y, begin): # Fitted
     "Start (`begin` is one_layer, …), rate, run."
     networks, batches, noise, more = root_seed(model.random_state).spawn(4)
     start = begin(model, X, Y, networks, more)
@@ -510,16 +509,16 @@ def descended(model, X, Y, executor, begin): # Fitted
     loss = Everywhere(loss) if model.readout == "every" else loss
     task = Task(start.layer, start.view, Y, loss, batch=model.batch_size, seed=batches)
     blocks = start.networks.blocks(start.numbers)
-    rate, run = run_at_a_rate(model, task, blocks, noise, executor)
+    rate, run = run_at_a_rate(model, task, blocks, noise)
     steps = run.losses.shape[1] - 1
     known = start.known(joined(run.blocks))
     return Fitted(known, run.losses, rate, steps, run.interrupted)
 
 HALVINGS = 20 # of a rate that was too large
 
-def run_at_a_rate(model, task, blocks, noise, executor):
+def run_at_a_rate(model, task, blocks, noise):
     "The run, at the rate that is given or at a stable one."
-    rate = model.learning_rate or _stable(model, task, blocks, executor)
+    rate = model.learning_rate or _stable(model, task, blocks)
     for _ in range(HALVINGS):
         how = dynamics(rate, model.momentum, model.weight_decay, model.temperature)
         seeds = seed_sequence(noise).spawn(len(blocks))
@@ -527,7 +526,7 @@ def run_at_a_rate(model, task, blocks, noise, executor):
             print(f"rate {rate:.3g}")
         calm = not model.temperature and model.batch_size is None
         run = trained(task._replace(how=how), blocks, seeds, model.max_iter,
-                      model.tol if calm else 0., executor, model.verbose)
+                      model.tol if calm else 0., model.verbose)
         risen = run.losses[:, -1] > 1.001*run.losses[:, 0]
         unstable = run.diverged or model.learning_rate is None and calm and risen.any()
         if run.interrupted or not unstable:
@@ -542,10 +541,10 @@ def run_at_a_rate(model, task, blocks, noise, executor):
                   f"networks {run.diverged} went beyond all bounds",
                   f"pass a smaller one, or {other}")
 
-def _stable(model, task, blocks, executor):
+def _stable(model, task, blocks):
     "Half the edge of stability at the start; with noise, for little bias, a tenth."
     each = methodcaller("steepness", task.layer, task.view)
-    found = in_order(each, [(b,) for b in blocks], executor)
+    found = in_order(each, [(b,) for b in blocks])
     λ = np.median(np.concatenate(list(found)))
     steep = getattr(task.loss, "curvature", 1.)*λ + 2*model.weight_decay
     if not steep > 0:

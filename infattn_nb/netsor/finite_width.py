@@ -6,7 +6,6 @@
 __all__ = ['rows_needed', 'Run', 'simulate', 'wanted', 'gram', 'gram_block', 'ProgramTokens']
 
 # %% ../../nbs/10_finite.ipynb #takes
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
@@ -94,7 +93,7 @@ class Run:
 # %% ../../nbs/10_finite.ipynb #c97cfd68
 def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1,
              rng: Rng = None, coords: int | None = None, scores: Scores | None = None,
-             dense: bool = False, executor: Executor | None = None) -> Any:
+             dense: bool = False) -> Any:
     """Draws of program vectors at width n, exactly, in O(n) numbers per product.
 
     Coordinates are exchangeable, so the first ones are as good as any (section 2.1).
@@ -117,8 +116,6 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
         also return these scores
     dense
         draw the matrices?
-    executor
-        concurrent.futures.Executor: blocks of samples run there
 
     Returns
     -------
@@ -146,7 +143,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
         checks.reject("width", "fit into memory for one sample", f"{n:g}",
                       "choose a smaller one")
     sample = partial(_kept, run, keep)
-    vectors, numbers = draw(sample, size, rng, executor=executor)
+    vectors, numbers = draw(sample, size, rng)
     if coords is None:
         vectors = vectors[..., 0]
     return vectors if scores is None else (vectors, numbers)
@@ -176,7 +173,7 @@ def _kept(run, keep, size, g):
 
 # %% ../../nbs/10_finite.ipynb #58bb17f1
 def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
-         rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
+         rng: Rng = None) -> np.ndarray:
     r"""Draws of the second moments $\frac1n (h^i)^\top h^j$ over the n coordinates.
 
     Parameters
@@ -191,8 +188,6 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
         samples, int or shape
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor: blocks of samples run there
 
     Returns
     -------
@@ -207,7 +202,7 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
     vectors, _ = wanted(program, vectors)
     program.same_length(vectors, "vectors of a Gram matrix")
     n = checks.width(width, finite=True)
-    return draw(partial(gram_block, program, vectors, n), size, rng, executor=executor)
+    return draw(partial(gram_block, program, vectors, n), size, rng)
 
 def gram_block(program, vectors, n, size, g):
     "`size` draws of the Gram matrix, from the Generator g."

@@ -6,7 +6,6 @@
 __all__ = ['HELD', 'finite_tangents', 'inner_products', 'pieces_of', 'Tangents', 'ProgramGradients', 'gradients', 'asked_outputs']
 
 # %% ../../nbs/59_tangents.ipynb #takes
-from concurrent.futures import Executor
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -292,8 +291,8 @@ class ProgramGradients:
 
 # %% ../../nbs/59_tangents.ipynb #gr-gradients
 def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
-              size: Size = 1, rng: Rng = None, dense: bool | None = None,
-              executor: Executor | None = None) -> ProgramGradients:
+              size: Size = 1, rng: Rng = None, dense: bool | None = None
+              ) -> ProgramGradients:
     """How the outputs of random networks answer to their weights, exactly.
 
     Parameters
@@ -310,8 +309,6 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
         seed: None | int | SeedSequence | Generator
     dense
         explicit matrices? None = where they are cheaper; the law is the same
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -327,15 +324,13 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     asked = asked_outputs(program, outputs)
     if dense is not None:
         checks.flag(dense, "dense")
-    checks.executor(executor)
     n = checks.width(width)
     seed, = seed_sequence(rng).spawn(1) # a Generator moves on
     if n == np.inf:
         return _limit_gradients(program, asked, size, seed)
     plan = PassPlan(program, asked, int(n), backs=len(asked), dense=dense)
     def redraw(sample):
-        return draw(pieces_of(plan, sample), size, seed_sequence(seed),
-                    executor=executor)
+        return draw(pieces_of(plan, sample), size, seed_sequence(seed))
     f, Θ, scores = redraw(_some)
     def inner(u, v):
         u, v = _two_of(program, u, v)

@@ -6,7 +6,6 @@
 __all__ = ['limit', 'Limit']
 
 # %% ../../nbs/09_limit.ipynb #5b328e8b
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -203,8 +202,7 @@ class Limit:
         return Paths(self.program, len(x), rng, given=given)
 
     def rvs(self, outputs: Vectors, size: Size = 1, rng: Rng = None, *,
-            coords: int | None = None, scores: Scores | None = None,
-            executor: Executor | None = None) -> Any:
+            coords: int | None = None, scores: Scores | None = None) -> Any:
         """Samples: each with its own scores, coordinates independent given them.
 
         Parameters
@@ -219,8 +217,6 @@ class Limit:
             None = one coordinate; an int c = c coordinates
         scores
             also return these scores
-        executor
-            concurrent.futures.Executor: blocks of samples run there
 
         Returns
         -------
@@ -231,7 +227,7 @@ class Limit:
         outputs = self.drawn.own(outputs)
         asked = self.program.own(Score, scores or (), "scores")
         sample = partial(_sample, self.program, outputs, asked, c)
-        vectors, numbers = draw(sample, size, rng, executor=executor)
+        vectors, numbers = draw(sample, size, rng)
         if coords is None:
             vectors = vectors[..., 0]
         return vectors if scores is None else (vectors, numbers)

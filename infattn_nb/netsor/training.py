@@ -432,7 +432,8 @@ def _untouched(block):
 
 def _all(task, t, move, blocks):
     "One step of every block."
-    return list(in_order(partial(step, task, t, move), [(b,) for b in blocks]))
+    look = partial(step, task, t, move)
+    return list(in_order(look, [(b,) for b in blocks], here=True))
 
 def _check_loss(task, record):
     "A rate at which the loss grows beyond all bounds is not accepted."
@@ -508,9 +509,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         called before each step with its number, losses, outputs and what is watched;
         if it returns True the run ends
     verbose
-        a bar on a terminal, which says beforehand how much the run will take;
-        elsewhere a warning, if that is more than ten processor seconds or half of
-        the memory
+        a bar, on a terminal or in a notebook, which says beforehand how much the run
+        will take; elsewhere a warning, if that is more than ten processor seconds or
+        half of the memory
 
     Returns
     -------

@@ -245,7 +245,6 @@ def islands(target, # picklable for processes
             moves=2, # per rung
             keep=.9, # fraction of the weights kept per rung
             rng=None, # None | int | SeedSequence | Generator
-            executor=None, # concurrent.futures.Executor; None = threads
             progress=False, # a bar over β for each?
             *,
             steps=5, # of leapfrog in each move
@@ -255,7 +254,7 @@ def islands(target, # picklable for processes
     how = Moves(moves, steps, ((dim, 1),) if blocks is None else blocks)
     task = partial(climb, target, dim, particles, how, keep, progress)
     jobs = [(seed,) for seed in seed_sequence(rng).spawn(number)]
-    return list(in_order(task, jobs, executor))
+    return list(in_order(task, jobs))
 
 def pool(log_evidences, # (I,)
         ): # log of the mean, its standard error, weights of the islands (I,)

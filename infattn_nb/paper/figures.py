@@ -10,9 +10,7 @@ __all__ = ['WIDTHS', 'shared_layer', 'STUDIES', 'PLANS', 'FIGURES', 'SHADES', 'G
 
 # %% ../../nbs/06_experiments.ipynb #35a0d2e1
 import os
-from concurrent.futures import Executor
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import lru_cache, partial
 from typing import Any
 
@@ -30,7 +28,7 @@ from ..attention.tokens import Tokens
 from ..numerics import checks
 from ..numerics.rng import BLOCK, Mirrored, in_order
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import pieces, threads_start
+from ..numerics.rng import pieces
 from ..nonlinearities import clip, relu
 from ..numerics.output import package_style, styled
 from ..numerics.quadrature import line
@@ -94,7 +92,7 @@ Parameters
 data
     a table to draw; None = compute it
 **options
-    of `sweep`: trials, samples, seed, workers
+    of `sweep`: trials, samples, seed
 
 Returns
 -------
@@ -453,8 +451,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
 
 # %% ../../nbs/06_experiments.ipynb #d8f1b20c
 def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
-          workers: Any = None, executor: Executor | None = None, blocks: Any = None,
-          keep: Any = lambda cell: True) -> Any:
+          blocks: Any = None, keep: Any = lambda cell: True) -> Any:
     """All trials of all cells of one figure.
 
     Parameters
@@ -467,10 +464,6 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
         per trial; None = the paper's count
     seed
         fixes everything
-    workers
-        threads; None = one per processor
-    executor
-        concurrent.futures.Executor; None = threads
     blocks
         folder for finished blocks, to go on from; None = keep none
     keep
@@ -482,11 +475,11 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
         columns: panel, series, n, heads, trial, x, y, error
     """
     name, = names_of([name])
-    trials, samples, seed, workers = counts_of(trials, samples, seed, workers)
+    trials, samples, seed = counts_of(trials, samples, seed)
     if blocks is not None:
         checks.kind(blocks, (str, os.PathLike), "blocks", "pass the name of a folder")
     jobs = jobs_of(PLANS[name].study, trials, samples, seed, blocks, keep)
-    with closing(results_of(jobs, workers, executor)) as results:
+    with closing(results_of(jobs)) as results:
         return table_of(name, trials, list(results))
 
 def jobs_of(study, trials, samples, seed, folder=None, keep=lambda cell: True):
@@ -500,13 +493,11 @@ def jobs_of(study, trials, samples, seed, folder=None, keep=lambda cell: True):
             jobs.append(Job(study, cells, samples or study.samples, stream, folder))
     return jobs
 
-def results_of(jobs, workers=None, executor=None):
+def results_of(jobs):
     "(job, result) in order: results that are kept, others as they are computed."
     kept = [saved_block(job) for job in jobs]
     missing = [(job,) for job, result in zip(jobs, kept) if result is None]
-    own = executor is None and threads_start()
-    pool = ThreadPoolExecutor(workers) if own else nullcontext(executor)
-    with pool as pool, closing(in_order(Job.run, missing, pool)) as fresh:
+    with closing(in_order(Job.run, missing)) as fresh:
         for job, result in zip(jobs, kept):
             if result is None:
                 result = next(fresh)
@@ -524,14 +515,12 @@ def table_of(name, trials, results):
             lines.extend(cell_rows(cell, panels))
     return {c: np.array(v) for c, v in zip(COLUMNS, zip(*lines))}
 
-def counts_of(trials, samples, seed, workers):
+def counts_of(trials, samples, seed):
     "The counts of a run, cleaned; samples None stays None."
     trials = checks.count(trials, "trials", most=10**6)
     if samples is not None:
         samples = checks.count(samples, "samples", least=32, most=10**9)
-    seed = checks.count(seed, "seed", least=0, most=2**128)
-    workers = os.cpu_count() if workers is None else checks.count(workers, "workers")
-    return trials, samples, seed, workers
+    return trials, samples, checks.count(seed, "seed", least=0, most=2**128)
 
 # %% ../../nbs/06_experiments.ipynb #public
 __all__ = ["figure_1a", "figure_1b", "figure_2a", "figure_2b", "figure_3a",

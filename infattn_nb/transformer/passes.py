@@ -206,10 +206,10 @@ class Network(Part):
         gram, mean, units = (np.stack(x, axis=1) for x in places)
         return Kept(gram, mean, units, entropy, seen)
 
-    def draw_chain(self, n, size, rng, executor, coords=0, scores=False):
+    def draw_chain(self, n, size, rng, coords=0, scores=False):
         "Exact draws of the forward pass."
         sample = partial(self._chains, n, coords, scores)
-        return self._chain_of(draw(sample, size, rng, executor=executor), coords)
+        return self._chain_of(draw(sample, size, rng), coords)
 
     def _chain_of(self, drawn, coords=0):
         return Chain(drawn.gram, drawn.mean, drawn.entropy, drawn.scores,
@@ -224,11 +224,11 @@ class Network(Part):
             return self.kept(x, self.forward(x, rng, keep), scores)
         return by_pieces(some, size, most)
 
-    def draw_gradients(self, width, size, rng, executor, readout="last", texts=None):
+    def draw_gradients(self, width, size, rng, readout="last", texts=None):
         "Exact draws of the forward pass and back."
         plan = self.plan(width, readout, texts)
         sample = partial(self._gradients, plan)
-        drawn = draw(sample, size, rng, executor=executor)
+        drawn = draw(sample, size, rng)
         norms = {}
         weight_norms = {}
         unit_norms = {}
