@@ -216,7 +216,7 @@ def _causal(s):
 
 MASKS = {"causal": _causal} # name -> tokens -> boolean (s, s)
 
-def mask_word(word): # the name of a mask, or a error
+def mask_word(word): # the name of a mask, or an error
     "A mask that has a name."
     if word not in MASKS:
         near = get_close_matches(word, MASKS, 1, .7)
