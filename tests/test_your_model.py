@@ -23,7 +23,7 @@ from infattn_nb import (
     scan,
     with_rule,
 )
-from infattn_nb.huggingface.modules import FAMILIES, MODELS
+from infattn_nb.huggingface.config import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import handles_of
 from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
 from infattn_nb.initialisation.report_command import infattn_report, report_of
