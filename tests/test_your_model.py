@@ -394,7 +394,7 @@ def test_a_matrix_that_starts_at_zero_has_numbers():
 
 def test_what_is_not_read_names_what_is_nearest():
     "Every type of transformers 5.24 whose error lists the families: none is taken for a slip of the pen."
-    table = csv.DictReader((Path(__file__).parent.parent/"nbs/data/models.csv").open(encoding="utf-8"))
+    table = csv.DictReader((Path(__file__).parent.parent/"nbs/data/models.csv").read_text(encoding="utf-8").splitlines())
     unread = [x["model_type"] for x in table if not x["family"] and "a model_type among" in x["why"]]
     assert len(unread) > 200
     without = []
