@@ -25,7 +25,16 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 import scipy
 
-from infattn_nb import Attention, Program, Tokens, limit, parallel, simulate, simulate_dense
+from infattn_nb import (
+    Attention,
+    HierarchicalGaussian,
+    Program,
+    Tokens,
+    limit,
+    parallel,
+    simulate,
+    simulate_dense,
+)
 from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.netsor import mlp
@@ -253,7 +262,7 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
     row("many heads", "limit of two attention layers of 3 tokens, ReLU and tanh", new,
         "faster than with a series for each pair", slow/new)
     law = Attention(Tokens(S, relu), heads=heads).law()
-    by_draws = replace(law, average=None)
+    by_draws = HierarchicalGaussian(law.sample, law.dim)
     with parallel(1):
         new, slow = side_by_side(lambda: law.cov(draws), lambda: by_draws.cov(draws), repetitions=1)
     row("many heads", f"{heads:,} heads in the limit: cov(draws={draws})", new,

@@ -290,12 +290,14 @@ def test_covariance_of_many_heads():
     "E S is that of one head: from its scrambled points, within the stated error of draws."
     many = Attention(Tokens(3, relu), heads=512, var_q=4.)
     S, error = many.law().cov(draws=64, rng=1, return_error=True)
-    drawn, noise = replace(many.law(), average=None).cov(draws=64, rng=2, return_error=True)
+    by_draws = HierarchicalGaussian(many.law().sample, 3)
+    drawn, noise = by_draws.cov(draws=64, rng=2, return_error=True)
     assert (np.abs(S - drawn) < 9*np.hypot(error, noise)).all() and (error < noise).all() and noise.max() < .01*S.max()
     other, more = many.law().cov(draws=64, rng=3, return_error=True)
     assert (np.abs(S - other) < 9*np.hypot(error, more)).all() and (S != other).any()
     with parallel(1): assert (many.law().cov(64, 1) == S).all() # whoever computes
-    assert replace(many, heads=255).law().average is None and many.law(64).average is None
+    for law in replace(many, heads=255).law(), many.law(64):
+        assert (law.cov(64, 1) == HierarchicalGaussian(law.sample, 3).cov(64, 1)).all()
 
 HUGE = Attention(Tokens(3, relu), heads=10**30)
 
