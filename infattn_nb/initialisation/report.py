@@ -6,7 +6,7 @@
 __all__ = ['JOBS', 'DRAWS', 'PEERS', 'MATRICES', 'KINDS', 'PANELS', 'DETAILS', 'Pattern', 'Alone', 'Measured', 'default_size',
            'measure', 'most_focused', 'first_layer', 'Remedy', 'Verdict', 'Standing', 'standing', 'blocks_said', 'most',
            'enough_width', 'rounded', 'advice_of', 'Panel', 'Alike', 'Rows', 'Matrices', 'Scores', 'Widths', 'Focused',
-           'figure', 'html_of', 'boxes_in_a_line', 'file_of', 'Report', 'report']
+           'panels_of', 'verdicts_of', 'figure', 'html_of', 'boxes_in_a_line', 'file_of', 'Report', 'report']
 
 # %% ../../nbs/24_report.ipynb #takes
 import re
@@ -74,6 +74,7 @@ class Alone(NamedTuple):
 
 class Measured(NamedTuple):
     "What the draws have left."
+    width: float # n
     finite: Diagnosis # of b networks at width n
     limit: Diagnosis # of b networks at infinite width
     cosine: np.ndarray # mean cosine with infinitely many heads, (L + 1,)
@@ -82,6 +83,11 @@ class Measured(NamedTuple):
     alone: Alone | None # None where the layer is not that of the theorem
     raw: dict # name -> (L,): norm of a .grad over θ's root
     forward: bool # is n too small for gradients, which are those of n = ∞?
+
+    @property
+    def share(self):
+        "Share of the variance of log Θ that infinite width leaves, and its error."
+        return _share(_logs(self.finite.tangent), _logs(self.limit.tangent))
 
     def quantities(self):
         "(name, numbers at finite width, at infinite width) for what differs."
@@ -152,7 +158,7 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
         variance = weights.per_block("variance", name)
         fan_in = weights.per_block("fan_in", name, n)
         raw[name] = np.sqrt(fan_in/np.where(variance > 0, variance, 1.))
-    return Measured(finite, limit, cosine, entropy, pattern, alone, raw, forward)
+    return Measured(n, finite, limit, cosine, entropy, pattern, alone, raw, forward)
 
 # %% ../../nbs/24_report.ipynb #rp-pattern
 def most_focused(t, n, seed) -> Pattern | None: # None without attention
@@ -211,7 +217,8 @@ class Verdict(NamedTuple):
     name: str # what it is about
     mark: str # "✓": fine, "!": a threshold was crossed, "·": worth knowing
     text: str # the sentence, with its threshold
-    advice: Any = "" # what to multiply; before that was tried, the Remedy
+    advice: str = "" # what to multiply, once that was tried
+    remedy: Remedy | None = None # what may be tried
 
 # %% ../../nbs/24_report.ipynb #rppeers
 PEERS = { # at their own initialisation and width, 16 tokens: (depth, width)
@@ -275,12 +282,12 @@ _SMALLER = (.7, .5, .3, .2, .1, .05, .02, .01)
 _LARGER = (1.5, 2., 3., 5., 10., 20., 50., 100.)
 _MOST_TRIED = 4 # of them, by bisection
 
-def advice_of(r, # a Report without advice
+def advice_of(verdicts, # those of panels
               t, wide, # its network, and the same for infinite width
               readout, seed, progress=False, # as a report takes them
              ) -> dict: # name of a verdict -> a sentence
     "For each crossed threshold the mildest factor along one axis that mends it."
-    crossed = {v.name: v.advice for v in r._judged() if v.advice}
+    crossed = {v.name: v.remedy for v in verdicts if v.remedy is not None}
     there_and_back = {x.axis for x in crossed.values() if x.gradients}
     seeds = seed.spawn(_number_tried(wide)) # the same for all factors
     with progress_bar(progress, total=_MOST_TRIED*len(crossed), leave=False,
@@ -350,11 +357,12 @@ class Panel:
     "One of the questions to a network: its sentences, its picture, that in words."
     title = ""
 
-    def __init__(self, r): # a Report
-        self.r = r
-        self.finite = r.measured.finite
-        self.limit = r.measured.limit
-        self.limits = r.thresholds
+    def __init__(self, measured, thresholds, tokens): # as a Report holds them
+        self.measured = measured
+        self.finite = measured.finite
+        self.limit = measured.limit
+        self.limits = thresholds
+        self.tokens = tokens
 
     def verdicts(self):
         "The sentences."
@@ -382,7 +390,8 @@ class Panel:
                  **labels):
         "Each network thin, their mean bold; dashed, with a name, what lies beside."
         x = np.arange(first, first + each.shape[1])
-        lines(ax, each, x, colour=_colour(0), label=_width(self.r), mean=mean)
+        lines(ax, each, x, colour=_colour(0), label=_width(self.measured.width),
+              mean=mean)
         bold_dashes(ax, beside, x, colour=_ink(), label=name)
         ax.axhline(threshold, color=_colour(1), ls=":", lw=1.4, zorder=1)
         self.label(ax, **labels)
@@ -406,10 +415,10 @@ class Panel:
         ax.set_axis_off()
 
 def _shape(r):
-    return f"{counted(len(r.tokens), 'token')}, {_width(r)}"
+    return f"{counted(len(r.tokens), 'token')}, {_width(r.width)}"
 
-def _width(r):
-    return "infinite width" if r.width == np.inf else f"width {r.width:,.0f}"
+def _width(n):
+    return "infinite width" if n == np.inf else f"width {n:,.0f}"
 
 # %% ../../nbs/24_report.ipynb #rg-panels
 class Alike(Panel):
@@ -433,7 +442,7 @@ class Alike(Panel):
                             limit, "mean cosine at most")
             yield Verdict("tokens", "!", f"tokens are alike {when}: mean cosine above "
                           f"{limit:g} ({c[-1]:.2f} after block {L})",
-                          remedy if above[0] else "")
+                          remedy=remedy if above[0] else None)
 
     @property
     def line(self):
@@ -444,7 +453,7 @@ class Alike(Panel):
         if np.isnan(c).all():
             return self.blank(ax, "one token")
         low = min(0, np.nanmin(c, initial=0.)) - .02
-        self.by_block(ax, c, self.r.measured.cosine, "infinitely many heads",
+        self.by_block(ax, c, self.measured.cosine, "infinitely many heads",
                       self.limits.max_cosine, first=0, ylabel="mean cosine",
                       ylim=(low, 1.02))
         ax.legend(loc=self.corner(ax))
@@ -466,13 +475,15 @@ class Rows(Panel):
             remedy = Remedy("scores", _SMALLER, lambda d: np.nanmin(d.entropy.mean(0)),
                             self.limits.min_entropy, "entropy at least", least=True)
             yield Verdict("rows", "!", "rows of weights look at one token in "
-                          f"{blocks_said(few)}: {where} {collapsed}", remedy)
+                          f"{blocks_said(few)}: {where} {collapsed}",
+                          remedy=remedy)
         elif even.any():
             remedy = Remedy("scores", _LARGER, lambda d: np.nanmax(d.entropy.mean(0)),
                             self.limits.max_entropy, "entropy at most")
             yield Verdict("rows", "·", "rows look at all tokens nearly alike in "
                           f"{blocks_said(even)}: {where} "
-                          f"(uniform: above {self.limits.max_entropy:g})", remedy)
+                          f"(uniform: above {self.limits.max_entropy:g})",
+                          remedy=remedy)
         else:
             yield Verdict("rows", "✓", "rows look at several tokens: "
                           f"{where} {collapsed}")
@@ -485,7 +496,7 @@ class Rows(Panel):
         e = self.finite.entropy
         if np.isnan(e).all():
             return self.blank(ax, "no row has a choice")
-        self.by_block(ax, e, self.r.measured.entropy, "infinitely many heads",
+        self.by_block(ax, e, self.measured.entropy, "infinitely many heads",
                       self.limits.min_entropy, ylabel="share of the entropy",
                       ylim=(-.02, 1.04))
         ax.legend(loc="center right" if np.nanmin(e.mean(0)) > .8 else "upper right")
@@ -526,8 +537,8 @@ class Matrices(Panel):
             return most(map(depth_ratio, d.norms.values()))
         yield Verdict("depth", where.mark, f"gradients fade, the {end} blocks get "
                       f"more: {said} (a factor above {limit:g}); {where.text}",
-                      Remedy("residual", _SMALLER, largest, limit, "a factor of",
-                             gradients=True))
+                      remedy=Remedy("residual", _SMALLER, largest, limit,
+                                    "a factor of", gradients=True))
 
     def alt_text(self):
         said = (f"{MATRICES[k]} from {self.ends(typical_norm(θ))}"
@@ -570,7 +581,8 @@ class Scores(Panel):
             remedy = Remedy("scores", _LARGER, smallest, limit, "at least", least=True,
                             gradients=True)
             yield Verdict("scores", "!", "queries and keys are starved in "
-                          f"{blocks_said(few)}: {said} (below {limit:g})", remedy)
+                          f"{blocks_said(few)}: {said} (below {limit:g})",
+                          remedy=remedy)
         else:
             yield Verdict("scores", "✓", "queries and keys get their share: at least "
                           f"{said} (starved: below {limit:g})")
@@ -599,8 +611,8 @@ class Scores(Panel):
 class Widths(Panel):
     title = "Would a wider network differ less?"
 
-    def __init__(self, r):
-        super().__init__(r)
+    def __init__(self, measured, thresholds, tokens):
+        super().__init__(measured, thresholds, tokens)
         self.at = spread(self.finite.tangent)
         self.far = spread(self.limit.tangent)
 
@@ -615,25 +627,25 @@ class Widths(Panel):
             remedy = Remedy("residual", _SMALLER, lambda d: spread(d.tangent), limit,
                             "sd", gradients=True)
             yield Verdict("networks", "!", f"one network says little of the next: "
-                          f"{said}, above {limit:g})", remedy)
+                          f"{said}, above {limit:g})", remedy=remedy)
         else:
             yield Verdict("networks", "✓", f"one network stands for the others: "
                           f"{said}; scattered: above {limit:g})")
         yield Verdict("width", *self.of_width())
-        if self.r.measured.alone is not None:
-            yield Verdict("limit", "·", self.of_limit(self.r.measured.alone))
+        if self.measured.alone is not None:
+            yield Verdict("limit", "·", self.of_limit(self.measured.alone))
 
     def of_width(self):
         "Mark and sentence."
-        n = self.r.width
+        n = self.measured.width
         if n == np.inf:
             return "·", "at infinite width all of this is the random kernel's"
-        if self.r.measured.forward:
-            s = len(self.r.tokens)
+        if self.measured.forward:
+            s = len(self.tokens)
             return "·", (f"gradients of {s} tokens need a width of 2s + 1 = "
                          f"{2*s + 1:,}: these are of infinite width, cosines "
                          f"and entropies of width {n:,.0f}")
-        share = self.r.share
+        share = self.measured.share
         if np.isnan(share.value):
             return "·", "gradients vanish: no width is enough"
         percent = "less than 0.1%"
@@ -669,15 +681,15 @@ class Widths(Panel):
         far = self.far**2
         if not at > 0:
             return self.blank(ax, "no spread")
-        finite = self.r.width < np.inf
-        n = self.r.width if finite else 1e3
+        finite = self.measured.width < np.inf
+        n = self.measured.width if finite else 1e3
         first = max(0., (at - far)*n) if finite else 0.
         enough = first/self.limits.max_width_spread**2
         x = np.geomspace(max(1, n/8), max(16*n, min(2*enough, 1e4*n)), 200)
         ax.loglog(x, np.sqrt(far + first/x), color=_colour(0), lw=2.2,
                   label="Var = Var∞ + c/n")
         if finite:
-            error = np.sqrt(at/2/(self.r.size - 1))
+            error = np.sqrt(at/2/(len(self.finite.tangent) - 1))
             ax.errorbar([n], [np.sqrt(at)], [error], fmt="o", color=_colour(1),
                         zorder=5, label="measured")
         least = max(np.sqrt(far), np.sqrt(far + first/x[-1])/3, 1e-4)/1.5
@@ -693,15 +705,15 @@ class Focused(Panel):
     title = "Who attends to whom?"
 
     def alt_text(self):
-        if self.r.measured.pattern is None:
+        if self.measured.pattern is None:
             return "Nothing: there is no attention."
-        A, block, head = self.r.measured.pattern
+        A, block, head = self.measured.pattern
         return (f"Squares of attention weights, block {block + 1}, head {head + 1}, "
                 f"{len(A)} tokens; the largest weight in the last row is "
                 f"{np.nanmax(A[-1]):.2g}.")
 
     def draw(self, ax):
-        found = self.r.measured.pattern
+        found = self.measured.pattern
         if found is None:
             return self.blank(ax, "no attention")
         from matplotlib import rcParams # late: it takes time
@@ -709,12 +721,21 @@ class Focused(Panel):
         ground = np.array(to_rgb(rcParams["axes.facecolor"]))
         strong = np.array(to_rgb(_colour(0)))
         shades = [.92*ground + .08*strong, strong] # nearly from the ground
-        pattern(ax, found.weights, self.r.tokens,
+        pattern(ax, found.weights, self.tokens,
                 colours=LinearSegmentedColormap.from_list("shades", shades))
         ax.set(xlabel=f"looks at (block {found.block + 1}, head {found.head + 1})",
                ylabel="token")
 
 PANELS = (Alike, Rows, Matrices, Scores, Widths, Focused)
+
+def panels_of(r):
+    "The six panels of a Report."
+    return [panel(r.measured, r.thresholds, r.tokens) for panel in PANELS]
+
+def verdicts_of(measured, thresholds, tokens): # as a Report holds them
+    "The sentences of all panels, each with the remedy that may be tried."
+    panels = [panel(measured, thresholds, tokens) for panel in PANELS]
+    return [verdict for panel in panels for verdict in panel.verdicts()]
 
 # %% ../../nbs/24_report.ipynb #rg-figure
 def _styles(*more):
@@ -737,8 +758,8 @@ def figure(r, # a Report
             text = "\n".join(line for s in said for line in wrap(s, 140) or [""])
             bottom.text(.03, .95, text, va="top", fontsize=9, linespacing=1.35,
                         parse_math=False)
-        for ax, panel in zip(top.subplots(2, 3).flat, PANELS):
-            panel(r).draw(ax)
+        for ax, panel in zip(top.subplots(2, 3).flat, panels_of(r)):
+            panel.draw(ax)
             ax.set_title(panel.title)
         top.suptitle(f"{r.title}: {_shape(r)}, {r.size} networks", parse_math=False)
         fig.draw_without_rendering() # lays it out with these sizes, once
@@ -750,7 +771,7 @@ def _made_with(r):
     return ", ".join(f"{name} {version}" for name, version in r.versions.items())
 
 # %% ../../nbs/24_report.ipynb #rg-html
-def _picture(panel, r):
+def _picture(panel):
     "A panel, drawn for a light page and for a dark one."
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -759,13 +780,13 @@ def _picture(panel, r):
         with styled(*_styles(*more)):
             fig = Figure(figsize=(4.2, 3.1))
             FigureCanvasAgg(fig)
-            panel(r).draw(fig.subplots())
+            panel.draw(fig.subplots())
             image = b64encode(picture(fig, "png", dpi=186)).decode()
             images.append(f"data:image/png;base64,{image}")
     light, dark = images
     return (f'<h3>{escape(panel.title)}</h3><picture>'
             f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-            f'<img src="{light}" alt="{escape(panel(r).alt_text())}" '
+            f'<img src="{light}" alt="{escape(panel.alt_text())}" '
             'width="781" height="576"></picture>')
 
 def _number(x):
@@ -822,7 +843,7 @@ def html_of(r): # a Report
         blocks=_table(r.table, "Numbers of each block"),
         spreads=_table(r.spreads, "What differs"),
         source=source.format(escape(r.source)) if r.source else "",
-        **{panel.__name__: _picture(panel, r) for panel in PANELS})
+        **{type(panel).__name__: _picture(panel) for panel in panels_of(r)})
 
 @contextmanager
 def boxes_in_a_line():
@@ -906,19 +927,15 @@ class Report:
     def verdicts(self) -> list[Verdict]:
         "The sentences, with their marks: first what can be acted on."
         advice = self.advice or {}
+        of_panels = verdicts_of(self.measured, self.thresholds, self.tokens)
         found = [verdict._replace(advice=advice.get(verdict.name, ""))
-                 for verdict in self._judged()]
-        return sorted(found, key=_rank)
+                 for verdict in of_panels]
+        return sorted([*self._drawn_otherwise(), *self._growth(), *found], key=_rank)
 
     @property
     def details(self) -> list[Verdict]:
         "Those of the sentences that ask for nothing: what width and chance do."
         return [verdict for verdict in self.verdicts if verdict.name in DETAILS]
-
-    def _judged(self):
-        "The same, each with the remedy that may be tried."
-        found = [verdict for panel in PANELS for verdict in panel(self).verdicts()]
-        return [*self._drawn_otherwise(), *self._growth(), *found]
 
     def _drawn_otherwise(self):
         "What a module's tensors are, against what was promised."
@@ -955,7 +972,8 @@ class Report:
         def plain(x):
             whole = isinstance(x, (int, np.integer))
             return int(x) if whole else float(x) if np.isfinite(x) else None
-        said = [dict(verdict._asdict(), detail=verdict.name in DETAILS)
+        said = [dict(name=verdict.name, mark=verdict.mark, text=verdict.text,
+                     advice=verdict.advice, detail=verdict.name in DETAILS)
                 for verdict in self.verdicts]
         blocks = {name: [plain(x) for x in column]
                   for name, column in self.table.items()}
@@ -991,8 +1009,7 @@ class Report:
     @property
     def share(self) -> Share:
         "Share of the variance of log Θ that infinite width leaves, and its error."
-        m = self.measured
-        return _share(_logs(m.finite.tangent), _logs(m.limit.tangent))
+        return self.measured.share
 
     @property
     def table(self) -> "DataFrame":
@@ -1193,10 +1210,10 @@ def report(transformer: Transformer, width: float | None = None,
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
     versions = {name: package_version(name) for name in packages}
     versions["Python"] = python_version()
-    made = Report(title, repr(t), n, size, words, thresholds, found, call, versions,
-                  drawn=tuple(departures(given)))
-    return replace(made, advice=advice_of(made, t, wide, readout, seed.spawn(1)[0],
-                                          progress))
+    advice = advice_of(verdicts_of(found, thresholds, words), t, wide, readout,
+                       seed.spawn(1)[0], progress)
+    return Report(title, repr(t), n, size, words, thresholds, found, call, versions,
+                  advice=advice, drawn=tuple(departures(given)))
 
 def _reject_another(given):
     "Name what reads a config, or a module."

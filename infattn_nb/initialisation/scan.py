@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..transformer.attention import Overflow
-from ..transformer.block import altered
 from ..transformer.passes import mean_of_heads, token_cosine
 from ..transformer.parts import same
 from ..numerics import checks
@@ -329,11 +328,13 @@ def _deepscale(t, width):
         own = dict(norm_placement=place if place in ("pre", "post") else "pre",
                    skip_scale=np.sqrt(1 - β2), branch_scale=np.sqrt(β2))
         out = dict(var_q=1., var_k=1., var_v=seen**-.5, var_o=seen**-.5)
-        blocks.append(altered(block, lambda a, out=out: out, _unit_mlp,
-                              lambda b, own=own: own))
-        if block.attention is not None:
-            c = (1 - β2)*c + β2 # what attention adds is alike for all tokens
+        a = block.attention
         f = block.feedforward
+        blocks.append(replace(
+            block, attention=None if a is None else replace(a, **out),
+            feedforward=None if f is None else replace(f, **_unit_mlp(f)), **own))
+        if a is not None:
+            c = (1 - β2)*c + β2 # what attention adds is alike for all tokens
         if f is not None:
             K = f.activation.dual(_INTO*np.array([[1., c], [c, 1.]])) # behind the MLP
             c = (1 - β2)*c + β2*float(K[0, 1]/K[0, 0])*(c if f.gated else 1.)
