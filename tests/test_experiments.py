@@ -27,7 +27,6 @@ from infattn_nb.paper import (
 )
 from infattn_nb.paper.command import cost_table
 from infattn_nb.paper.figures import (
-    FIGURES,
     GRID,
     HEAD_WIDTH,
     HEADS,
@@ -44,7 +43,7 @@ table = lambda name: read_table(DATA/f"{name}.csv")
 column = lambda data, **where: series(data, **where)[1]
 
 def test_names_and_counts():
-    assert list(PLANS) == list(FIGURES) == "fig1a fig1b fig2a fig2b fig3a fig3b relu_a relu_b heads".split()
+    assert list(PLANS) == "fig1a fig1b fig2a fig2b fig3a fig3b relu_a relu_b heads".split()
     assert [PLANS[name].samples for name in PLANS] == [50_000]*6 + [100_000]*2 + [50_000]
     for name in PLANS: # every trial of every cell is there
         data, cells = table(name), {(c["n"], c["heads"]) for c in PLANS[name].cells}
@@ -115,7 +114,7 @@ def testcost_table():
 def test_smallest_run():
     "32 samples, one trial: every figure still draws."
     for name in ("fig3a", "fig3b", "relu_a", "relu_b", "heads"):
-        data, fig = FIGURES[name](trials=1, samples=32)
+        data, fig = PLANS[name].figure(trials=1, samples=32)
         assert len(fig.axes) >= 1 and set(data["trial"]) <= {-1, 0}
 
 @pytest.mark.power("30 % of the divergence")

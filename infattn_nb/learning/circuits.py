@@ -59,7 +59,7 @@ class Depth(NamedTuple):
         known: list[tuple[tuple[int, int], ...]] = [()]
         for k in range(l):
             longer = [a + ((k, h),) for h in range(self.heads) for a in known]
-            known = known*self.residual + longer
+            known = known + longer if self.residual else longer
         return known
 
     def lengths(self, l):
@@ -68,14 +68,16 @@ class Depth(NamedTuple):
 
     def numbers(self):
         "Of one network: circuits into all scores and into the readout."
-        n = [self.size*(self.residual + self.heads)**l for l in range(self.layers + 1)]
+        ways = self.heads + 1 if self.residual else self.heads # through a layer
+        n = [self.size*ways**l for l in range(self.layers + 1)]
         return self.heads*sum(k*k for k in n[:-1]) + n[-1]
 
     def rates(self):
         "How many trained matrices each circuit has: scores of each layer, values."
         lengths = [self.lengths(l) for l in range(self.layers + 1)]
         scores = [2 + 2*k[:, None] + 2*k for k in lengths[:-1]]
-        return *scores, (self.train_readout + 2*lengths[-1])[:, None]
+        ends = 1 if self.train_readout else 0
+        return *scores, (ends + 2*lengths[-1])[:, None]
 
     def view(self, X): # Sequences → Rows
         "The sequences, what may attend to what, and the rows that are read out."
@@ -147,9 +149,11 @@ def needed(depth, rows, l, x): # (…, P, s, ·) → (…, P, R, ·) in the last
 
 def written(depth, rows, l, V, heads): # (N, P, R, k')
     "The stream behind layer l: what was there, if it is kept, and what heads wrote."
-    kept = [needed(depth, rows, l, V)]*depth.residual
-    kept = [np.broadcast_to(x, (len(heads), *x.shape[1:])) for x in kept]
-    return np.concatenate([*kept, *np.moveaxis(heads, 1, 0)], axis=-1)
+    parts = list(np.moveaxis(heads, 1, 0))
+    if depth.residual:
+        kept = needed(depth, rows, l, V)
+        parts.insert(0, np.broadcast_to(kept, (len(heads), *kept.shape[1:])))
+    return np.concatenate(parts, axis=-1)
 
 def scores_of(depth, rows, circuits, l, U): # (N, H, P, R, s)
     "Every circuit that ends in a score of layer l, at once."
@@ -195,7 +199,8 @@ def layer_back(depth, rows, circuit, layer, dV, l): # (N, P, s, k), (N, H, k, k)
     def everywhere(x): # the last layer has only the rows read out
         return from_rows(x, rows.rows, s) if l == depth.layers - 1 else x
     parts = np.split(dV, dV.shape[-1]//k, axis=-1)
-    dheads = depth.weight*np.stack(parts[depth.residual:], axis=1) # (N, H, P, R, k)
+    kept = parts.pop(0) if depth.residual else None
+    dheads = depth.weight*np.stack(parts, axis=1) # (N, H, P, R, k)
     dA = dheads @ U[:, None].mT
     dP = depth.scale*A*(dA - (A*dA).sum(-1, keepdims=True))
     keys = dP @ U[:, None] # (N, H, P, R, k)
@@ -207,8 +212,8 @@ def layer_back(depth, rows, circuit, layer, dV, l): # (N, P, s, k), (N, H, k, k)
     dU = (A.mT @ dheads + dP.mT @ asked).sum(1) + everywhere(dasking)
     if layer.size is not None:
         dU = (dU - (dU*U).sum(-1, keepdims=True)*U)/layer.size
-    if depth.residual:
-        dU = dU + everywhere(parts[0])
+    if kept is not None:
+        dU = dU + everywhere(kept)
     return dU, slope
 
 def sideways(depth, rows, circuits, answer, change): # like the values

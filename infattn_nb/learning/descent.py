@@ -193,6 +193,8 @@ class AttentionDescent(Estimator):
         model = type(self)(**self.get_params())
         model.mask = copied(model.mask)
         X, Y, known = _problem(model, X, y)
+        model.heads = checks.heads(model.heads) # 2.0 is 2
+        model.head_width = checks.width(model.head_width)
         begin = infinitely_many_heads if model.heads == np.inf else one_layer
         begin = begin if model.layers is None else deep
         result = descended(model, X, Y, begin)
@@ -481,8 +483,8 @@ class AttentionDescent(Estimator):
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model
-    m.heads = checks.heads(m.heads)
-    m.head_width = checks.width(m.head_width, name="head_width")
+    checks.heads(m.heads)
+    checks.width(m.head_width, name="head_width")
     for name in ("max_iter", "n_networks"):
         checks.count(getattr(m, name), name)
     for name in ("var_qk", "var_vo", "weight_decay", "temperature", "tol"):

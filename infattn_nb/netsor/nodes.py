@@ -534,8 +534,9 @@ def _together(names):
     for stem, first, last in runs[:NAMED]:
         several = first and int(first) < last
         shown.append(f"`{stem}{first}" + (f"–{stem}{last}`" if several else "`"))
-    more = [f"{len(runs) - NAMED} more"]*(len(runs) > NAMED)
-    return ", ".join(shown + more)
+    if len(runs) > NAMED:
+        shown.append(f"{len(runs) - NAMED} more")
+    return ", ".join(shown)
 
 # %% ../../nbs/52_vectors.ipynb #drw00011
 def columns(nodes, # vectors and scores in the order of writing

@@ -144,7 +144,7 @@ def needs(plan, steps, networks, momentum): # Needs
     for W, (r, c) in plan.shapes.items():
         products = [g for g in plan.nodes if getattr(g, "W", None) is W]
         moving = sum(g.args[0] in plan.moving for g in products)
-        a_step = moving + len(products)*(W in plan.trained)
+        a_step = moving + (len(products) if W in plan.trained else 0)
         in_all = len(products) + a_step*(steps + 1)
         if plan.dense or plan.dense is None and crowded((r, c), in_all):
             kept += (2 + bool(momentum))*r*c
@@ -630,7 +630,8 @@ def _targets(y, table, loss):
             checks.reject("y", f"be {P} labels 0 … {D - 1}", f"shape {y.shape}",
                           "pass one label for each row of outputs")
         return np.eye(D)[y.astype(int)]
-    if y.shape not in ((P, D), (P,)*(D == 1)):
+    one = D == 1 and y.shape == (P,)
+    if not one and y.shape != (P, D):
         wanted = f"({P},)" if D == 1 else f"({P}, {D})"
         checks.reject("y", f"have shape {wanted}", y.shape,
                       "pass one target for each output")

@@ -53,10 +53,10 @@ class Study:
 
 @dataclass(frozen=True)
 class Plan:
-    "A figure: one part of what a study finds, and how it is drawn."
+    "A figure: one part of what a study finds, and the function that shows it."
     study: Study
     part: str
-    draw: Callable # table -> figure
+    figure: Callable # (table or None, options of `sweep`) -> table, figure
 
     @property
     def cells(self):
