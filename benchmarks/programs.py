@@ -57,17 +57,17 @@ HIDDEN = "W2.1" # what makes the hidden units of the second block
 PARTS = { # -> is this matrix trained?
     "all": None, "all but their own": lambda name: name != HIDDEN, "their own alone": lambda name: name == HIDDEN,
     "attention alone": lambda name: name[0] in "QKVO", "MLPs alone": lambda name: name[0] == "W"}
-MANY = {64: 64, 256: 64, 1024: 64, 4096: 32, 16384: 16} # networks of each width; where some matrices are trained a quarter
+MANY = {64: 64, 256: 64, 1024: 64, 4096: 32, 16384: 16} # networks of each width
 
 def motion_cases():
     "Four networks each."
     for part in PARTS:
         for n, many in MANY.items():
-            for seed in range(many//4 if part == "all" else many//16): yield part, n, seed
+            for seed in range(many//4): yield part, n, seed
 
-def transformer(heads=2):
+def transformer(heads=2, scale=1.):
     "Two blocks as GPT-2 has them, three texts of four tokens."
-    net = Transformer.uniform(np.eye(12) + .1, layers=2, heads=heads, activation=tanh, mask="causal", texts="aaaabbbbcccc", var_q=2., var_k=2., ff=2)
+    net = Transformer.uniform(scale*(np.eye(12) + .1), layers=2, heads=heads, activation=tanh, mask="causal", texts="aaaabbbbcccc", var_q=2., var_k=2., ff=2)
     return net.program()
 
 def motion_rows(part, n, seed, networks=4, steps=10, rate=.1):

@@ -29,6 +29,12 @@ def browser(address, profile, *options):
         os.killpg(session.pid, signal.SIGKILL)
         session.wait()
 
+@lru_cache
+def large(name):
+    "Statistics of some hundred thousand explicit networks; the source that the site offers leaves them out (tools/pack_source.py)."
+    path = Path(__file__).parent/"data"/f"{name}.npz"
+    return np.load(path) if path.exists() else pytest.skip(f"{path.name} is not in this copy of the source")
+
 def nightly(cases, *dear):
     "The cases of a parametrised test (a tuple holds several arguments), some of them only for `pytest -m slow`."
     by_night = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
@@ -50,6 +56,14 @@ def columns(pairs):
     a, b = (np.concatenate([x.reshape(len(x), -1) for x in side], axis=1).round(9) for side in zip(*pairs, strict=True))
     moves = np.maximum(a.max(0), b.max(0)) - np.minimum(a.min(0), b.min(0)) > 1e-6
     return a[:, moves], b[:, moves]
+
+SITE = "browser docs figures live notebooks offered package paper_map path power readme reference search site style visible words".split()
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    "`pytest -m site`: the tests of pages, sources and wheel."
+    for item in items:
+        if item.path.stem.removeprefix("test_") in SITE and not item.get_closest_marker("slow"): item.add_marker("site")
 
 @pytest.fixture
 def undrawn(monkeypatch):

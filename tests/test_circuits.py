@@ -114,6 +114,7 @@ def test_training_approaches_the_circuits(k):
     assert moved > 3*wide
     assert len(wrong) == len(mistakes) and min(wrong) > 1.5*wide
 
+@pytest.mark.slow
 @pytest.mark.power("one rate for all circuits")
 def test_induction_is_learnt_side_by_side():
     "A network and its own circuits on the same batches of four letters: distances of values, of scores and of the circuit of K-composition fall like the root of the width (eight times as wide: log distance 1.04 less); with one rate for all circuits values are further off."

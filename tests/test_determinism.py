@@ -36,6 +36,7 @@ def test_same_table_for_any_number_of_workers(name):
     with parallel(4): four = sweep(name, trials=2, samples=64)
     for c in one: np.testing.assert_array_equal(one[c], four[c])
 
+@pytest.mark.slow
 def test_choice_does_not_change_results(tmp_path, undrawn):
     "Two figures of one study, too, each alone and with all others."
     reproduce(tmp_path/"all", trials=1, samples=100)
@@ -90,6 +91,7 @@ def test_stored_tables_are_what_the_command_writes(name):
     parameters = json.loads((ROOT/f"nbs/data/{name}.json").read_text())
     assert parameters["trials"] == 10 and parameters["samples"] == PLANS[name].samples and parameters["seed"] == 0
 
+@pytest.mark.slow
 def test_quiet_command(tmp_path, monkeypatch, capfd, undrawn):
     "Once in a process of its own, then in this one, which has imported everything and draws nothing."
     monkeypatch.chdir(tmp_path)

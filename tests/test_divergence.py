@@ -101,6 +101,7 @@ def test_paired_kl_far_out():
     assert abs(value - 11.1e-8) < 8*se + 1e-9 and se < 2e-9
     assert paired_kl(LAYER, np.inf, draws=2**12) == (0., 0.)
 
+@pytest.mark.slow
 @pytest.mark.power("22 %; the layer's own limit is further off")
 def test_paired_kl_to_another_limit():
     "Low-rank heads against n×n ones: the paired value is the plain one (bias of 2^14 draws: a few 1e-6), and not that of the low-rank layer's own limit."

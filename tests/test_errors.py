@@ -74,6 +74,7 @@ def test_the_stated_error_is_not_larger_than_it_must_be(var, far):
 
 # infinitely many heads
 
+@pytest.mark.slow
 def test_infinitely_many_heads_are_the_average_of_one():
     "The variance was that of a thousand heads: 3.8 % off, its error zero."
     layer = Attention(Tokens(150, identity, cov=np.eye(150)), heads=np.inf, var_q=4.)
@@ -219,6 +220,7 @@ def test_nonlinearities_are_equal_by_all_that_they_know():
     np.testing.assert_allclose(variances, [.76, tanh.dual(np.eye(2))[0, 0]/2], rtol=1e-9)
     assert clip(2.) == clip(2.) and hash(clip(2.)) == hash(clip(2.))
 
+@pytest.mark.slow
 def test_a_new_layer_has_a_new_law():
     temperature = [1.]
     def weights(G):
@@ -343,6 +345,7 @@ def test_constant_targets_keep_the_scale_of_the_prior():
     model = AttentionRegressor(normalize_y=True, **options).fit(X, np.full(8, .1))
     assert model.predict(X, return_std=True)[1].min() > 1e-4
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 def test_targets_beyond_the_prior():
     X, y = data()
@@ -431,11 +434,16 @@ def test_files_have_the_rights_that_the_umask_gives(tmp_path):
     subprocess.run([sys.executable, "-c", script], check=True)
     assert (tmp_path/"file").stat().st_mode & 0o777 == 0o600
 
-@pytest.mark.parametrize("command", ["infattn_report", "infattn_figures"])
+@pytest.mark.parametrize("command", ["report", "figures"])
 def test_commands_say_their_version(command):
-    tool = Path(sys.executable).with_name(command)
-    said = subprocess.run([tool, "--version"], text=True, capture_output=True)
-    assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"
+    "As scripts, and without them."
+    for tool in ([Path(sys.executable).with_name(f"infattn_{command}")], [sys.executable, "-m", "infattn_nb", command]):
+        said = subprocess.run([*tool, "--version"], text=True, capture_output=True)
+        assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"
+
+def test_another_command_is_no_command():
+    said = subprocess.run([sys.executable, "-m", "infattn_nb", "reports"], text=True, capture_output=True)
+    assert said.returncode == 1 and said.stderr == "usage: python -m infattn_nb {figures,report} …\n"
 
 def test_seeds_of_figures_are_whole_numbers():
     for ask in (sweep, reproduce):

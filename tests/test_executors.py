@@ -67,6 +67,7 @@ def test_same_divergence_and_marginal_from_anybody(processes):
     assert one == two
     np.testing.assert_array_equal(*(by(workers, LAYER.law(5).marginal, 1, 10_000).variances for workers in (1, processes)))
 
+@pytest.mark.slow
 def test_same_table_from_processes(processes):
     for name in ("fig1b", "fig2a"):
         one, two = (by(workers, sweep, name, trials=2, samples=64) for workers in (processes, None))

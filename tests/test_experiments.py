@@ -195,6 +195,7 @@ def test_the_bar_tells_the_whole(tmp_path, monkeypatch, undrawn):
     reproduce(tmp_path, "fig2a", trials=1, samples=32)
     assert not screen.getvalue()
 
+@pytest.mark.slow
 def test_a_closed_stream_of_errors_stops_no_figure(tmp_path):
     "`infattn_figures 2>&-` died without a word."
     command = Path(sys.executable).with_name("infattn_figures")
@@ -202,6 +203,7 @@ def test_a_closed_stream_of_errors_stops_no_figure(tmp_path):
     done = subprocess.run(f"'{command}' {options} 2>&-", shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and (tmp_path/"figures/fig2a.png").exists()
 
+@pytest.mark.slow
 def test_drawing_needs_neither_seaborn_nor_pyplot():
     code = "import sys, infattn_nb.paper.command; print(*{'seaborn', 'pandas', 'matplotlib.pyplot'} & set(sys.modules))"
     assert not subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()

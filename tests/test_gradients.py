@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import least_p, nightly
+from conftest import large, least_p, nightly
 from gradient_cases import (
     CASES,
     INDEPENDENT,
@@ -31,7 +31,6 @@ from infattn_nb import (
 from infattn_nb.nonlinearities import clip, gelu, relu, step
 from infattn_nb.transformer.stream import Sum
 
-STORED = np.load(Path(__file__).parent/"data"/"gradients.npz")
 LEVEL = 1e-6
 
 def ensemble(c):
@@ -46,7 +45,7 @@ def ensemble(c):
 def drawn(t, n, size, seed, readout): return of(t.gradients(n, size, seed, readout=readout))
 def of(g): return statistics(g.gram, g.inner, g.norms, g.chain.cosine[:, 1, 0, -1])
 def unpacked(x): return np.cumsum(x, dtype=np.int32).view(np.float32)
-def stored(name): return {k.removeprefix(name + ": "): unpacked(STORED[k]) for k in STORED.files if k.startswith(name + ": ")}
+def stored(name): return {k.removeprefix(name + ": "): unpacked(large("gradients")[k]) for k in large("gradients").files if k.startswith(name + ": ")}
 
 def smallest(a, b):
     "The smallest p of all statistics that vary, times their number."

@@ -81,6 +81,7 @@ def test_killed_and_drawn_again(moment, undisturbed, tmp_path, monkeypatch):
     go_on_after_a_kill(moment, tmp_path, monkeypatch)
     assert contents(tmp_path) == undisturbed
 
+@pytest.mark.slow
 def test_stopped_by_control_c(tables, tmp_path, undrawn):
     run = start(tmp_path)
     wait_for(lambda: blocks(tmp_path) > 2)
@@ -199,6 +200,7 @@ def _figure_2a(out, seed):
         m.setattr(running, "files", lambda data, fig, parameters: [("csv", store.as_csv(data)), ("json", json.dumps(parameters).encode()), ("png", b"%d" % seed), ("pdf", b"%d" % seed)])
         for _ in range(6): reproduce(out, only="fig2a", trials=1, samples=32, seed=seed)
 
+@pytest.mark.slow
 def test_files_of_a_figure_belong_together(tmp_path):
     "Two runs with other seeds into one folder, again and again: the table is that of the seed in the parameters."
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

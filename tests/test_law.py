@@ -84,6 +84,7 @@ def test_against_ten_million_draws(heads, size=10**7):
             value, se = getattr(drawn, verb)(y, return_error=True)
             assert abs(value - getattr(exact, verb)(y)) < 10*se + 1e-9 # rounding of ten million terms
 
+@pytest.mark.slow
 @pytest.mark.power("variance .03 % off, kurtosis 3 %")
 def test_against_a_huge_width(size=2**20):
     "n = 1e8 differs from the limit by O(1/n): nothing but the draws' error is left."
@@ -165,6 +166,7 @@ def fine_sf(layer, y, N=10**6):
     u = lambda g: np.maximum(np.einsum("in,ij,jn->n", a := softmax(L @ g, axis=0), K, a), 1e-300)
     return np.mean([[w @ norm.sf(t, scale=np.sqrt(v))/w.sum() for t in y] for v, w in normal_nodes(u, np.ptp(L, axis=0), N=N, R=10.5)], axis=0)
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens, var_q", [pytest.param(Tokens(4, identity), 4., marks=pytest.mark.slow), pytest.param(Tokens(4, relu), 1., marks=pytest.mark.slow), (SINGULAR["simplex"], 4.)], ids=["independent", "relu", "simplex"])
 def test_stated_error_covers_a_much_finer_rule(tokens, var_q):
     layer = Attention(tokens, var_q=var_q)
@@ -211,6 +213,7 @@ def any_layer(most):
     return given(s=st.integers(1, most), rank=st.integers(1, most), scale=st.sampled_from([1e-12, 1e-3, 1., 1e12]), heads=st.sampled_from([1, 2, 3, 100, 4096]),
                  score_sd=st.sampled_from([.1, 1., 2., 30.]), var=st.sampled_from([1e-6, 1., 1e6]), seed=st.integers(0, 10**6))
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @any_layer(3)
 def test_laws_stay_laws(**chosen): stays_a_law(**chosen)
@@ -313,6 +316,7 @@ def test_islands_that_disagree_are_not_believed_but_told():
             value, error = told.logpdf([6, 6, -6, -6.], return_error=True)
         assert value == -70 and error == (spread if spread < .1 else np.inf) and len(caught) == (spread > .1)
 
+@pytest.mark.slow
 @pytest.mark.power("densities a nat apart")
 def test_joint_densities_where_draws_do_not_reach():
     "Particles agree with each other and not with draws (-76.4, -68.0, -72.8); where draws reach, with them."
@@ -363,6 +367,7 @@ def test_joint_densities_at_the_ends_of_the_numbers(law):
     assert error[:4].tolist() == pytest.approx([0, 0, np.nan, 0], nan_ok=True) and error[4] < .01
     assert law.logpdf([np.inf, 0]) == -np.inf and np.isnan(law.logpdf([np.nan, 0]))
 
+@pytest.mark.slow
 @pytest.mark.parametrize("K, most", [(1 + np.outer(*[np.cos(np.arange(256))]*2), 2**28), pytest.param(np.eye(1024), 2**30, marks=pytest.mark.slow)], ids=["grid", "doubling"])
 def test_memory_is_bounded_for_many_tokens(K, most):
     "All scores of one grid would take 400 MB; the law of 1024 independent tokens is joined from halves."
@@ -393,6 +398,7 @@ def two_by_quadrature(t, h, K=np.eye(2), var=8., nodes=4000):
         total += np.trapezoid(np.trapezoid(np.where(inside, weight*f, 0.), u, axis=0), x)
     return total
 
+@pytest.mark.slow
 def test_one_head_peaks_where_outputs_are_equal():
     "E 1/|det A| is infinite: beside y₁ = y₂ the density grows by the same amount for each factor 100, and logpdf follows it."
     f = np.array([two_by_quadrature(1., h) for h in (1e-2, 1e-4, 1e-6)])
@@ -482,6 +488,7 @@ def test_even_cycles_by_all_permutations():
 
 # --- against the references of benchmarks/joint.py
 
+@pytest.mark.slow
 @pytest.mark.power("log densities a fifth of a nat apart")
 def test_references_of_joint_densities_agree(seed=0):
     "Two tokens by sums, by Fourier inversion, by the values of the tokens, by tilted heads: routes that share no line."
@@ -563,6 +570,7 @@ def test_the_stored_table_of_joint_densities():
     assert row["exact"] == pytest.approx(joint.by_sums(joint.point(2, 1, 4), 1), rel=1e-5)
     assert (table.worst < 4).all() and (table.error[table.r <= 8] <= .05).all()
 
+@pytest.mark.slow
 def test_rows_of_joint_densities_go_on_where_they_stopped():
     first = joint.row(2, 1, 4, 3, 1)
     once, twice = joint.row(2, 1, 4, 7, 1), joint.row(2, 1, 4, 7, 1, first)

@@ -119,6 +119,7 @@ def jackknife(model, f):
     others = np.stack([(x.sum(0) - a)/(m.sum() - b) for a, b in zip(x, m)])
     return x.sum(0)/m.sum(), np.sqrt((n - 1)*others.var(0))
 
+@pytest.mark.slow
 @pytest.mark.power("evidence 2 to 8 % off, weights .02")
 @pytest.mark.parametrize("name", nightly(CASES, "CLS query", "three outputs"))
 def test_evidence_and_weights_are_those_of_quadrature(name):
@@ -487,6 +488,7 @@ def test_a_stored_row_of_widths():
     stored = read("width").query("seed == 0 and outputs == 1").reset_index(drop=True)
     pd.testing.assert_frame_equal(stored, fresh.astype(stored.dtypes), rtol=1e-6)
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", nightly(["real", "longer"], "longer"))
 def test_stored_rows_of_one_head_on_real_data(name):
@@ -544,6 +546,7 @@ def test_a_failed_or_interrupted_fit_loses_nothing(monkeypatch):
     with pytest.raises(KeyboardInterrupt): m.fit(2*X, y)
     np.testing.assert_array_equal(m.predict(X), before)
 
+@pytest.mark.slow
 @pytest.mark.power("log evidences .6 apart")
 def test_weights_that_are_uniform_at_a_finite_width():
     "Without scores only the factors of the values are random: the evidence is that of very small scores, and not that of scores."
@@ -789,6 +792,7 @@ def test_the_expected_time_grows_with_the_work():
     assert 0 < few < many
     assert AttentionRegressor(np.inf).expected_seconds(X, y) > 0
 
+@pytest.mark.slow
 def test_auto_stops_when_the_answer_can_be_trusted():
     X, y = data(4, 3, 2)
     fixed, auto = (AttentionRegressor(n_moves=k, n_islands=2, n_particles=64, random_state=0).fit(X, y) for k in (1, "auto"))
@@ -878,6 +882,7 @@ def test_scikit_learn_clients():
     search = selection.GridSearchCV(m, {"heads": [1, np.inf]}, cv=3).fit(X, y)
     assert search.best_params_["heads"] in (1, np.inf) and search.predict(X).shape == (12,)
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_more_scikit_learn_clients():
     "Pipeline from a table, cross-validation, lists of sequences, pickle."

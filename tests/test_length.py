@@ -115,6 +115,7 @@ def direct(k, sd, bias, y, h=.15, R=9):
     u = np.einsum("i,i...->...", k, a*a)
     return [np.average(ndtr(-t/np.sqrt(u)), weights=w) for t in y]
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k, sd, bias", [((1, 2, .5), (1., 1.4, .7), (0, 1, -2)), pytest.param((1, 1, 1), (.5, .5, .5), (0, -1, -2), marks=pytest.mark.slow), pytest.param((2, 1, 1), (0., 1., 1.), (1, 0, 0), marks=pytest.mark.slow)])
 def test_unequal_tokens(k, sd, bias):
     k, sd, bias = map(np.array, (k, sd, bias))
@@ -156,6 +157,7 @@ def test_structure():
     pytest.param(Attention(Tokens(6, identity, 1.2*np.eye(6) - .1), heads=3, bias=-.7*np.abs(np.subtract.outer(np.arange(6.), np.arange(6.)))), 1, marks=pytest.mark.slow), # c < 0
     pytest.param(Attention(Tokens(6, identity, np.eye(6) + .5), heads=2, mask=~np.eye(6, dtype=bool)), 2, marks=pytest.mark.slow)], # blind to itself
     ids=["causal", "bias", "mask", "ten tokens", "six biases", "five of eight", "negative", "blind"])
+@pytest.mark.slow
 def test_rows_of_a_layer(layer, i):
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=2**17)
     value, error = drawn.sf(YS[1:4]*law.std(), return_error=True)
@@ -170,6 +172,7 @@ def test_the_old_way_agrees():
     y = YS*one.law().marginal().std()
     np.testing.assert_allclose(other.law().marginal().sf(y), one.law().marginal().sf(y), rtol=1e-7)
 
+@pytest.mark.slow
 def test_degenerate_rows():
     np.testing.assert_allclose(row_mixture([1.], 1.).var(), 1)
     np.testing.assert_allclose(row_mixture(np.ones(4), 0.).var(), .25)
@@ -249,6 +252,7 @@ def test_phases():
     assert abs(mean[2., 40] - .5) < abs(mean[2., 20] - .5) < abs(mean[2., 8] - .5)
     for e in (8, 20, 40): assert abs(mean[2., e] - 1 + effective_alpha(2.**e, 2*np.sqrt(2*e*np.log(2)))) < abs(mean[2., e] - .5)
 
+@pytest.mark.slow
 def test_stored_laws_are_what_the_command_writes():
     length = import_module("length")
     t = pd.read_csv(ROOT/"nbs/data/length.csv").query("beta == 0.7 and log2_s == 8")
@@ -306,6 +310,7 @@ def test_exponents_of_the_overlap(β, ρ, exponent):
     one, two = (row_overlap(2.**e, β*np.sqrt(2*e*np.log(2)), ρ) for e in (60, 120))
     assert abs(np.log2(two/one)/60 - exponent) < .04
 
+@pytest.mark.slow
 def test_an_overlap_below_all_floats():
     "Was 0."
     τ = 1.1*np.sqrt(2*np.log(2)*np.array([300, 400]))

@@ -101,6 +101,7 @@ EXTREMES = {
     "tiny scale": (Attention(Tokens(3, relu, 1e-12*np.eye(3)), var_q=1e24), (4, np.inf)),
 }
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXTREMES)
 def test_extremes_are_finite_and_silent(name):
     layer, widths = EXTREMES[name]
@@ -160,6 +161,7 @@ def test_mixture_verbs_agree():
     np.testing.assert_allclose(law.cf(t), [quad(lambda y: np.cos(t_*y)*law.pdf(y), -np.inf, np.inf, limit=400)[0] for t_ in t], atol=1e-7)
     assert np.isnan(law.pdf(np.nan)) and law.pdf(-np.inf) == 0 and law.support() == (-np.inf, np.inf)
 
+@pytest.mark.slow
 @pytest.mark.power("errors wrong by a factor of 1.7")
 def test_standard_errors_are_honest():
     "Over 60 independent seeds the deviation from the truth, in standard errors (t with 15 degrees of freedom), has the right size."

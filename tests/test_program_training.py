@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import programs
 import pytest
-from conftest import columns, least_p, nightly
+from conftest import columns, large, least_p, nightly
 from program_cases import (
     EVERY,
     HOW,
@@ -92,8 +92,6 @@ def test_crowded_matrices_become_explicit_on_the_way():
 
 # -- law
 
-LITERAL = np.load(Path(__file__).parent/"data/programs_law.npz") # 20,000 networks of torch each
-
 def trained(name, n, size, rng=1, steps=3, at_once=1000, **how):
     "As tests/torch_programs.py: outputs and losses of three steps, scores, tangent kernels at both ends, the motion of a vector."
     p, fs, scores = watched_program(name)
@@ -110,7 +108,7 @@ def p_of_law(name, n, ours, total=20_000):
     """The smallest p-value of Kolmogorov and Smirnov over the columns, times their number.
 
     Of the explicit networks every fiftieth order statistic is stored: the largest distance there is at most .0025 less than that everywhere."""
-    explicit = LITERAL[f"{name}, {n}"]
+    explicit = large("programs_law")[f"{name}, {n}"]
     moves = np.ptp(explicit, axis=0) > 1e-6
     rank = np.arange(EVERY//2, total, EVERY)
     ours = np.sort(ours.round(9).astype(np.float32), axis=0)
@@ -126,7 +124,7 @@ def test_the_law_is_that_of_explicit_networks(name, n, size):
     "At n = 12 more directions are met than there are coordinates."
     assert p_of_law(name, n, trained(name, n, size)) > 1e-8
 
-def fresh_matrix(self, E, other, forward): return self.sd*self.rng.standard_normal((*E.shape[:2], other.rows.shape[2]))
+def fresh_matrix(self, E, turn, other, forward): return self.sd*self.rng.standard_normal((*E.shape[:2], other.rows.shape[2]))
 
 def old_images(self, X, state): # what was added is not seen by new products
     a = self._meet(X, self.right, self.left)
@@ -135,11 +133,12 @@ def old_images(self, X, state): # what was added is not seen by new products
 BROKEN = {"a fresh matrix for the backward pass": dict(_images=fresh_matrix), "updates that forget the images": dict(times=old_images), "half the rate": dict()}
 
 @pytest.mark.power("broken variants at p < 1e-12")
-@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("fault", nightly([*BROKEN], "updates that forget the images", "half the rate"))
 def test_broken_variants_are_rejected(fault, monkeypatch, size=4_000):
     for method, f in BROKEN[fault].items(): monkeypatch.setattr(Revealed, method, f)
-    ours = trained("two blocks", 12, size, rate=.05 if fault == "half the rate" else .1)
-    assert p_of_law("two blocks", 12, ours) < 1e-12
+    try: ours = trained("two blocks", 12, size, rate=.05 if fault == "half the rate" else .1)
+    except ValueError as e: assert "keep the loss bounded" in str(e) # nor does it train, which all networks of torch's did
+    else: assert p_of_law("two blocks", 12, ours) < 1e-12
 
 # -- other routes
 
@@ -178,6 +177,7 @@ def test_one_layer_trains_as_its_recursion(factor, size=4_000, m=4, n=8):
         p_value = least_p(*columns([(model.loss_, ours.loss), (model.values(X), ours.outputs[:, -1])]))
         assert p_value > 1e-8 if factor == 1 else p_value < 1e-12
 
+@pytest.mark.slow
 @pytest.mark.power("distribution functions .36 apart with 120 networks; half the rate at p < 1e-7")
 @pytest.mark.parametrize("n, size", nightly([(512, 120), (8192, 120)], (8192, 120)))
 def test_a_wide_attention_only_network_trains_as_its_circuits(n, size):
@@ -237,6 +237,7 @@ def test_other_kernels_are_not():
     p, fs = as_program("relu, depth 3")
     assert abs(gradients(p, fs).tangent[0] - KERNELS["relu, depth 1, ntk"]).max() > .1
 
+@pytest.mark.slow
 @pytest.mark.power("kernels 2 % off; outputs' covariances 10 % off")
 def test_gates_norms_and_tied_matrices_at_infinite_width(n=1024, size=150):
     "Products of several slopes are averaged over points, with their error; a wide network agrees."
@@ -489,11 +490,17 @@ def test_the_other_sides_of_the_benchmark_are_the_same_network(n=16, passes=6):
     for path in paths[1:]: np.testing.assert_allclose(path, paths[0], rtol=1e-9)
     assert paths[0][-1] < .1*paths[0][0]
 
-@pytest.mark.parametrize("part, n", [("all", 64), ("attention alone", 1024)])
+@pytest.mark.parametrize("n", [64, 256])
+def test_rounding_does_not_choose_the_network(n):
+    "Directions of one span are turned by rounding; what a matrix does to the span is not. Not turned back, the paths were 3.4 apart."
+    def path(scale): return quiet(*programs.transformer(scale=scale), Y, width=n, steps=10, rate=.1, networks=4, rng=0, dense=False).outputs
+    assert 0 < abs(path(1 + 1e-13) - path(1.)).max() < 1e-5
+
+@pytest.mark.parametrize("part, n", nightly([("all", 64), ("attention alone", 1024)], ("attention alone", 1024)))
 def test_rows_of_the_motion_of_a_transformer_are_as_stored(part, n):
     stored = pd.read_csv(programs.DATA/"programs_motion.csv").set_index(["trained", "n", "seed"]).loc[(part, n, 0)]
     found = pd.DataFrame(programs.motion_rows(part, n, 0))[stored.columns]
-    np.testing.assert_allclose(found, stored, rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(found, stored, rtol=1e-4, atol=1e-6) # rounding may move an output by so much, on another processor
 
 @pytest.mark.parametrize("kind", ["attention", "MLP"])
 def test_the_start_of_induction_is_as_stored(kind):

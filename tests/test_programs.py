@@ -227,6 +227,7 @@ def test_cross_term(size):
     without = np.random.default_rng(2).standard_normal((size, 2))*np.sqrt(np.diag(limit(p).score_cov(pair)))
     assert differ(explicit.prod(1), without.prod(1))
 
+@pytest.mark.slow
 @pytest.mark.power("second moments 22 % off at n = 4096")
 def test_tied_linear_scores():
     "Query and key from one matrix, divided by n: A K Aᵀ with A = softmax(σ²K), also of wide networks."
@@ -248,6 +249,7 @@ def deep(p):
     z = [tanh(a + b) for a, b in zip(x, attention(p, x, var_q=9.))]
     return [*z, *attention(p, z, var_q=30.)]
 
+@pytest.mark.slow
 @pytest.mark.power("distribution functions .052 apart (dense .073), by night .033; kernel 5 % off")
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 def test_two_layers_of_attention(size):
@@ -264,6 +266,7 @@ def test_two_layers_of_attention(size):
     S = Attention(Tokens(3, relu, 2*Σ), var_q=9.).infinite_heads().covariances(1, 0)[0]
     assert tanh.dual(K + S)[0, 0] > 1.05*value
 
+@pytest.mark.slow
 @pytest.mark.power("distribution functions .052 apart, by night .033; covariance of the scores 20 % off")
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 def test_shared_matrices_across_depth(size):
@@ -279,6 +282,7 @@ def test_shared_matrices_across_depth(size):
     C, w = limit(p).score_cov(s), pb[:, 0]*pb[:, 4]
     assert abs(C[0, 4] - w.mean()) < 8*w.std()*np.hypot(size**-.5, .01) and C[0, 4] > .1 # limit(p) has 10,000 paths
 
+@pytest.mark.slow
 @pytest.mark.power("slopes .1 off −1/2")
 def test_second_moments_approach_the_limit():
     "Relative Frobenius error of the second moments over coordinates, against width: slope −1/2."
@@ -291,6 +295,7 @@ def test_second_moments_approach_the_limit():
         errors.append(np.median(np.linalg.norm(out @ out.mT/n - S, axis=(1, 2))/np.linalg.norm(S, axis=(1, 2))))
     assert abs(np.polyfit(np.log(widths), np.log(errors), 1)[0] + .5) < .1
 
+@pytest.mark.slow
 @pytest.mark.power("distribution functions .033 apart (dense .052), kurtosis 12 % off")
 def test_tokens_from_a_program(size=20_000):
     "An attention layer on top of an MLP, as a layer and as one program."
@@ -305,6 +310,7 @@ def test_tokens_from_a_program(size=20_000):
     value, error = limit(q).law(outputs).marginal(0, draws=2**14).kurtosis(return_error=True)
     assert abs(layer.law().marginal(0).kurtosis() - value) < 10*error
 
+@pytest.mark.slow
 @pytest.mark.power("distribution functions .033 apart")
 def test_tokens_after_attention(size=20_000):
     "Two attention layers: tokens whose kernel is random."

@@ -104,6 +104,7 @@ def test_fluctuations_cover_the_gram_matrix():
     assert not B.any()
     np.testing.assert_allclose(np.cov(Δ.T), np.einsum("ki,kj->ij", D.reshape(-1, 4), D.reshape(-1, 4)), atol=.15)
 
+@pytest.mark.slow
 def test_gaussian_of_many_heads_keeps_a_constant():
     "H → ∞: the heads' fluctuations go, those of K_n stay."
     c = [kl_constant(Attention(Tokens(2, identity), heads=H)) for H in (1, 4, 64, 1024)]

@@ -55,6 +55,7 @@ def test_tied_layer_is_the_explicit_one(layer, n):
     for i, j in ((0, 0), (0, 1), (s - 1, s - 2)): assert ks_2samp(G[:, -1, i, j], scores[:, -1, i, j]).pvalue > 1e-9
     for f in (lambda y: y[:, 0], lambda y: y[:, -1], lambda y: y.sum(1), lambda y: y[:, 0]*y[:, 1]): assert ks_2samp(f(y), f(z)).pvalue > 1e-9
 
+@pytest.mark.slow
 @pytest.mark.power("spreads 15 % off 1/√n, over a factor of 4")
 def test_tied_limit_is_one_gaussian():
     layer = Attention(CORRELATED, heads=5, var_q=.7, var_k=.7, var_v=2., var_o=.3)
@@ -67,6 +68,7 @@ def test_tied_limit_is_one_gaussian():
     random = tied_law(Attention(T, head_width=4)).covariances(100, 0) # heads of fixed width stay random
     assert random[:, 0, 0].std() > .1
 
+@pytest.mark.slow
 @pytest.mark.power("variances .04 % off")
 @pytest.mark.parametrize("layer", [Attention(T, heads=3), Attention(CORRELATED, heads=2, var_v=4.), Attention(Tokens(2, identity), var_q=5., var_k=5.)])
 def test_gaussian_limits(layer):
@@ -90,6 +92,7 @@ def test_scale_does_not_matter():
     for regime in one:
         for name in DISTANCES: assert big[regime][name] == pytest.approx(one[regime][name], rel=1e-6, abs=0)
 
+@pytest.mark.slow
 def test_distances_by_heads():
     "Slopes −2 (KL) and −1 from 32 to 128 heads; the variances of the other two Gaussians are wrong for every H."
     few, many = (gaussian_distances(Attention(T, heads=H), return_error=True) for H in (32, 128))
@@ -98,6 +101,7 @@ def test_distances_by_heads():
         assert np.log(b/a)/np.log(4) == pytest.approx(slope, abs=.02) and da < 1e-3*a and db < 1e-3*b
         assert many["1/n"][name][0] > 100*b and many["1/n, tied"][name][0] > 100*b
 
+@pytest.mark.slow
 @pytest.mark.power("KL 8 % off")
 @pytest.mark.parametrize("s", nightly([2, 5], 5))
 def test_stated_error_of_distances_covers_the_truth(s):

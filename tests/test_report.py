@@ -122,6 +122,7 @@ def test_the_kernel_beside_them():
     np.testing.assert_allclose(m.cosine, c.cosine[:, *np.triu_indices(6, 1)].mean(-1))
     np.testing.assert_allclose(m.entropy, (c.entropy[:, 0, 1:]/np.log(np.arange(2, 7))).mean(-1))
 
+@pytest.mark.slow
 @pytest.mark.power("an extrapolated width wrong by a factor of three")
 def test_the_width_that_would_be_enough():
     "At the width that is said, finite width adds the standard deviation that was asked for."
@@ -132,6 +133,7 @@ def test_the_width_that_would_be_enough():
     at, far = (np.log(x.tangent).var(ddof=1) for x in (there.finite, there.limit))
     assert 40 < n and 1/3 < (at - far)/.2**2 < 3
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:this report takes") # on a machine that is busy
 @pytest.mark.power("means 1.9 standard deviations apart, by night 1.6, of every number at every block")
 @pytest.mark.parametrize("size", nightly([24, 48], 48))
@@ -156,6 +158,7 @@ def test_gpt2_small_of_torch(size):
 
 def verdict(name, t, width=np.inf, **options): return next(v for v in draw_report(t, width, 8, 0, thresholds=Thresholds(**options)).verdicts if v.name == name)
 
+@pytest.mark.slow
 def test_tokens_that_are_alike():
     assert verdict("tokens", Transformer.uniform(np.ones((3, 3)), layers=2)).text == "tokens are alike before the first block: mean cosine above 0.9 (1.00 after block 2)"
     deep = Transformer.uniform(np.eye(6), layers=12, heads=2, norm_placement="post")
@@ -181,6 +184,7 @@ def test_gradients_are_compared_where_there_are_two():
     dead = Transformer.uniform(np.eye(4), layers=2, heads=2, ff=0, var_v=0., var_o=0.)
     assert {verdict(name, dead).mark for name in ("depth", "networks")} == {"!"} and "nan" not in repr(draw_report(dead, np.inf, 4, 0))
 
+@pytest.mark.slow
 def test_gradients_that_fade_and_starve():
     deep = Transformer.uniform(np.eye(8), layers=12, heads=8, ff=0, var_q=.1)
     for name, mark, fine in (("depth", "·", dict(max_gradient_ratio=1e9)), ("scores", "!", dict(min_query_gradient=0.))): # known models fade as much
@@ -200,6 +204,7 @@ def test_blocks_are_said_as_one_says_them():
     assert [rounded(x) for x in (7, 149, 6858.6, 1.402e8, np.inf)] == ["7", "150", "6,900", "140,000,000", "∞"]
     assert enough_width(100, .5, .25, .5) == 100 and enough_width(100, .2, .25, .5) == 1
 
+@pytest.mark.slow
 @pytest.mark.power("kurtosis of the first layer: a tenth")
 @pytest.mark.parametrize("change", nightly([dict(var_q=3.), dict(heads=8, head_width=8), dict(var_q=36.)], dict(var_q=3.), dict(var_q=36.)), ids=str)
 def test_the_first_layer_is_what_good_enough_says(change, seed=0):
@@ -254,6 +259,7 @@ def test_sizes_follow_from_the_work():
     big, many = Transformer.from_config("llama-like", 128), Transformer.from_config("gpt2", 16)
     assert default_size(big, 4096) == 4 and 40 <= default_size(many, 768) <= 96 and default_size(small(), 48) == 96
 
+@pytest.mark.slow
 def test_a_seed_is_written_down():
     "What is drawn from a Generator, or from no seed, can be drawn again."
     for rng in (None, np.random.default_rng(3), np.random.SeedSequence(4, spawn_key=(2,)), 7):
@@ -314,12 +320,14 @@ def again():
 def test_same_seed_same_sheets(again, sheets):
     for kind, sheet in sheets.items(): assert file_of(again, kind) == sheet
 
+@pytest.mark.slow
 def test_same_seed_same_bytes(again, page):
     "Twelve pictures and all the words."
     assert file_of(again, "html").decode() == page
     other = draw_report(small(var_q=9.), 48, 12, 6)
     assert (other.measured.finite.cosine[:, 1:] != again.measured.finite.cosine[:, 1:]).all()
 
+@pytest.mark.slow
 def test_files_have_no_clock(page, sheets):
     assert b"CreationDate" not in sheets["pdf"] and b"Software" not in sheets["png"]
     assert time.strftime("%Y-%m") not in page
@@ -393,6 +401,7 @@ def run_here(monkeypatch, *options):
     with pytest.raises(SystemExit) as e: runpy.run_path(str(COMMAND), run_name="__main__")
     return e.value.code
 
+@pytest.mark.slow
 def test_the_command_writes_the_same_bytes_without_torch(tmp_path, monkeypatch, capfd):
     "One sheet in a process of its own, then in this one; and the words of a page, without its pictures."
     monkeypatch.chdir(tmp_path)
@@ -462,6 +471,7 @@ def plots():
     return {"cosine": c.plot, "entropy": lambda ax=None: c.plot(ax, "entropy", beside=t.kernel(64)), "attention": lambda ax=None: c.plot(ax, "attention", tokens=WORDS, block=1, head=1),
             "norms": g.plot, "stream": lambda ax=None: g.plot(ax, "stream", beside=t.gradients(np.inf, 4, 0)), "fit": m.plot, "fit attention": lambda ax=None: m.plot_attention(X[:3], ax, tokens="abcdé")}
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the posterior is rough")
 def test_plots_draw_on_the_given_axes(silent):
     for name, plot in plots().items():
@@ -538,6 +548,7 @@ def test_results_are_what_they_say(report):
     assert len(fig.axes) == 6 and [ax.get_title() for ax in fig.axes] == [p.title for p in PANELS]
     plt.close(fig)
 
+@pytest.mark.slow
 def test_the_command_says_threads_when_it_runs_not_when_it_is_imported():
     "Importing it sets nothing and loads no NumPy, which reads the number of threads once; running it does both, in this order."
     code = """import os, sys

@@ -123,6 +123,7 @@ def test_whole_floats_are_heads_everywhere():
 
 COMMAND = "from infattn_nb.paper.command import infattn_figures as f\nif __name__ == '__main__': f()\n"
 
+@pytest.mark.slow
 def test_interrupted_commands_say_so(tmp_path):
     "Ctrl-C gave an empty reason and 1."
     (tmp_path/"figures.py").write_text(COMMAND)
@@ -327,6 +328,7 @@ def one_product():
     W, x = p.matrix(), p.inputs(np.eye(1))[0]
     return p, [W @ tanh(x)]
 
+@pytest.mark.slow
 def test_huge_numbers_that_need_no_draws():
     "The law of one output and E S know any number of heads."
     two = replace(HUGE, tokens=Tokens(2, relu)).law()
@@ -346,6 +348,7 @@ def same_bytes(_):
     p, y = one_product()
     return b"".join(np.asarray(x).tobytes() for x in (layer.law().marginal().pdf(np.linspace(-3, 3, 9)), layer.law().rvs(5000, 7), layer.law(16).covariances(100, 3), limit(p).cov(y)))
 
+@pytest.mark.slow
 def test_eight_threads_agree():
     with ThreadPoolExecutor(8) as pool: found = set(pool.map(same_bytes, range(8)))
     assert found == {same_bytes(0)}

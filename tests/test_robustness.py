@@ -130,6 +130,7 @@ def test_narrow_heads_keep_their_wishart_factors(m, H):
     assert abs(k - 6/(m*H)) < 12*se and 12*se < .6*6/(m*H)
     assert p.var() == pytest.approx(.5, rel=.05)
 
+@pytest.mark.slow
 @pytest.mark.power("powers of m above −1.2 or below −2.7")
 def test_wide_heads_recover_the_limit():
     "KL to the limit of the same H falls with m like m^(−2)."

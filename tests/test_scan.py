@@ -293,6 +293,7 @@ def test_best_is_lowest_at_each_depth(small):
         grid = small.table.query(f"rule == '' and layers == {L}")
         assert best.loc[L, "score"] == grid["score"].min()
 
+@pytest.mark.slow
 def test_same_bytes_for_any_workers(small):
     expected = small.table.to_csv()
     for workers in (1, 3):

@@ -240,6 +240,7 @@ def test_narrow_noise_is_that_of_all_columns(m):
 
 # --- H → ∞
 
+@pytest.mark.slow
 @pytest.mark.power("a rate that falls like H^(-3/2)")
 def test_many_heads_are_lazy():
     "Scores move like H^(-1/2); trained minus linearised predictions fall at least as fast. Errors of the slopes from the spread over networks; a tenth for what 16 heads are from many."
@@ -264,6 +265,7 @@ def test_many_heads_are_lazy():
     moved, error = slope([motion(trained(H, learning_rate=.001*(16/H)**1.5)) for H in networks])
     assert abs(moved + .5) > .1 + 6*error
 
+@pytest.mark.slow
 @pytest.mark.power("means .1 apart")
 def test_infinitely_many_heads_are_kernel_regression():
     "Closed form; and many heads come near, in law."
@@ -289,6 +291,7 @@ def test_infinitely_many_heads_are_kernel_regression():
     np.testing.assert_allclose(spread[4:], ours.std(0)[4:], rtol=.3)
     assert off(learning_rate=.005)[0] > 1
 
+@pytest.mark.slow
 def test_an_answer_does_not_depend_on_its_batch():
     "With infinitely many heads the start was redrawn row by row: −1.586 or −1.921 for the same sequence."
     X, y = data()
@@ -302,6 +305,7 @@ def test_an_answer_does_not_depend_on_its_batch():
         more = AttentionDescent(np.inf, n_networks=5, max_iter=20, random_state=0, learning_rate=model.learning_rate_, **options).fit(X, y > 0 if options else y)
         np.testing.assert_allclose(more.values(fresh)[:3], together, rtol=1e-9, atol=1e-12) # network 2 is the same among three and among five
 
+@pytest.mark.slow
 @pytest.mark.power("fourteen stated errors (of 7 degrees of freedom): 1 % here; without the score part, or with its factor 1 instead of 2, rejected")
 def test_kernels_of_infinitely_many_heads():
     "Both kernels by explicit draws of one head, forms and values; their error is stated, falls with the nodes, and is 0 with finitely many heads."
@@ -358,6 +362,7 @@ def about(f, mean, var):
     square = (f - mean)**2
     return np.concatenate([f, square, (square/var).mean(1, keepdims=True)], axis=1)
 
+@pytest.mark.slow
 @pytest.mark.power("a temperature 1.3 times too high")
 @pytest.mark.parametrize("momentum", nightly([0., .8], .8))
 def test_langevin_against_quadrature(momentum, networks=9_000):
@@ -457,6 +462,7 @@ def test_torch_live():
 
 # --- methods
 
+@pytest.mark.slow
 def test_same_bytes_for_any_number_of_workers():
     X, y = data(P=300, s=20, d=3)
     how = dict(heads=4, n_networks=60, max_iter=60, batch_size=290, temperature=.01, learning_rate=1e-5, random_state=1)
@@ -747,6 +753,7 @@ def test_plots():
 
 # --- stored tables
 
+@pytest.mark.slow
 def test_stored_rows():
     "One data set each of recall and of the digits, computed again; long chaotic runs agree where rounding is alike."
     training = import_module("training")

@@ -88,6 +88,7 @@ def test_kernel_is_infinitely_many_heads():
     assert (abs(K.gram[1] - COV - S.covariances(1, 0)[0]) < 7*(e.gram[1] + error) + 1e-12).all()
     np.testing.assert_array_equal(K.gram, Transformer.uniform(COV, 0., 1, heads=7, norm_placement=None, ff=0, var_q=4.).kernel(rng=1).gram)
 
+@pytest.mark.slow
 @pytest.mark.power("the mean within 1 %, an exponent of −1/2 within .1")
 def test_spread_shrinks_like_the_root_of_heads():
     net = partial(Transformer.uniform, embedding_cov(range(6)), layers=4, var_q=4.)

@@ -179,6 +179,7 @@ def test_verdicts_share_the_networks_that_they_try(monkeypatch):
     assert {"tokens", "depth", "networks"} <= set(advice) and len(tried) == len(set(tried)) <= 4*len(advice) - 2
     assert all(back for residual, scores, back in tried if residual != 1)
 
+@pytest.mark.slow
 def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
     "In a warning; the command says it in one line, and not at all if it is to be quiet."
     monkeypatch.setattr("infattn_nb.initialisation.report._AFFORDABLE", 0)
@@ -244,6 +245,7 @@ def test_raw_gradients_stand_beside():
 
 # One report against another
 
+@pytest.mark.slow
 def test_against_another(tmp_path, capsys):
     a, b = tmp_path/"a.json", tmp_path/"b.json"
     a.write_text(json.dumps(SMALL)), b.write_text(json.dumps(LLAMA))

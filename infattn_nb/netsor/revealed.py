@@ -66,20 +66,25 @@ def lengths(X): # (b, k, c) -> (b, k, 1)
 
 def new_directions(rest, # (b, k, c): what is left of some vectors, orthogonal to V
                    size, # lengths of these vectors, (b, k, 1)
-                  ): # (b, k', c); None: there are none
-    "Orthonormal rows in the span of what is left; 0 where there are fewer."
+                  ): # (b, k', c) and (b, k', k), or None: there are none
+    """Orthonormal rows in the span of what is left, and how they were turned.
+
+    Where a network has fewer they are zeros. Rounding may turn the rows of one span,
+    all the more if they are orthogonal from the start; images that are turned alike
+    make of it the same matrix."""
     ρ = lengths(rest)
     new = ρ > SAME*size
     if not new.any():
         return None
     E = np.where(new, rest/np.where(new, ρ, 1.), 0.)
     if E.shape[1] == 1:
-        return E
+        return E, np.ones((len(E), 1, 1))
     λ, P = np.linalg.eigh(E @ E.mT)
     clear = λ > CLEAR
     some = clear.any(0)
-    scale = np.where(clear, 1/np.sqrt(np.where(clear, λ, 1.)), 0.)
-    return (P*scale[:, None]).mT[:, some] @ E
+    turn = (P*clear[:, None]).mT[:, some]
+    length = np.sqrt(np.where(clear, λ, 1.))[:, some, None]
+    return (turn/length) @ E, turn
 
 # %% ../../nbs/56_revealed.ipynb #re-state
 @dataclass(frozen=True, eq=False)
@@ -225,20 +230,22 @@ class Revealed:
         "Coordinates of vectors; directions that are new are asked for."
         size = lengths(X)
         rest = beyond(beyond(X, own.rows), own.rows)
-        E = new_directions(rest, size)
-        while E is not None:
-            own.append(E, self._images(E, other, own is self.right))
+        new = new_directions(rest, size)
+        while new is not None:
+            E, turn = new
+            own.append(E, self._images(E, turn, other, own is self.right))
             rest = beyond(rest, E)
             if (lengths(rest) > SAME*size).any():
                 rest = beyond(beyond(rest, own.rows), own.rows)
-            E = new_directions(rest, size)
+            new = new_directions(rest, size)
         return X @ own.rows.mT
 
-    def _images(self, E, other, forward):
+    def _images(self, E, turn, other, forward):
         "@eq-reveal: known from the other side, else fresh."
         if self.W is not None:
             return E @ (self.W.mT if forward else self.W)
-        z = self.sd*self.rng.standard_normal((*E.shape[:2], other.rows.shape[2]))
+        many = len(E), turn.shape[2], other.rows.shape[2]
+        z = self.sd*(turn @ self.rng.standard_normal(many))
         if not other.count:
             return z
         return z + (E @ other.images.mT - z @ other.rows.mT) @ other.rows
