@@ -1,6 +1,5 @@
 """Gradients of random transformers against torch's automatic differentiation (stored, see torch_gradients.py), explicit networks in NumPy, and exact identities."""
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
