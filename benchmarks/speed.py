@@ -40,7 +40,7 @@ from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.netsor import mlp
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
-from infattn_nb.numerics import rng as factors
+from infattn_nb.numerics import linalg as factors
 from infattn_nb.numerics.quadrature import cross_moment
 from infattn_nb.paper import paper_layer
 from infattn_nb.paper.figures import PLANS
@@ -244,7 +244,7 @@ def mended(s=1000, steps=120):
     W, x = p.matrix(), p.inputs(np.eye(1))[0]
     for _ in range(steps):
         x = W @ tanh(x)
-    cases = {f"a sample of {s:,} tokens in the limit": (lambda: law.rvs(1, 0), factors, "MANY", np.inf),
+    cases = {f"a sample of {s:,} tokens in the limit": (lambda: law.rvs(1, 0), factors, "BLAS_ROWS", np.inf),
              f"limit of {steps} tanh steps that share a matrix": (lambda: limit(p), Paths, "_foresee", lambda *_: None),
              "limit of two attention layers that share matrices": (two_layers, Paths, "_along_a_line", pair_by_pair)}
     for name, (call, place, what, before) in cases.items():

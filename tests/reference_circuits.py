@@ -2,7 +2,7 @@
 import numpy as np
 
 from infattn_nb.learning.circuits import (
-    EPS,
+    NORM_EPS,
     Circuits,
     Rows,
     at_rows,
@@ -39,7 +39,7 @@ class Wide:
     def values(self, rows):
         depth, x, self.tape = self.depth, rows.tokens @ self.E, []
         for layer in self.heads:
-            size = np.sqrt((x*x).mean(-1, keepdims=True) + EPS) if depth.norm else None
+            size = np.sqrt((x*x).mean(-1, keepdims=True) + NORM_EPS) if depth.norm else None
             u, y, seen = x if size is None else x/size, 0, []
             for w in layer:
                 q, k, v = (u @ w[c] for c in "QKV")

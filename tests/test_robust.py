@@ -177,8 +177,8 @@ def test_blas_does_what_einsum_did(axes):
     A = rng.standard_normal((5, 7, *axes))
     B = rng.standard_normal((7, 4, *axes))
     for f in (partial(times_lower, A, L), partial(times_lower, A, L, True), partial(lower_times, L, B)):
-        with patch.object(factors, "MANY", np.inf): slowly = f()
-        with patch.object(factors, "MANY", 7): np.testing.assert_allclose(f(), slowly, rtol=1e-13, atol=1e-14, strict=True)
+        with patch.object(factors, "BLAS_ROWS", np.inf): slowly = f()
+        with patch.object(factors, "BLAS_ROWS", 7): np.testing.assert_allclose(f(), slowly, rtol=1e-13, atol=1e-14, strict=True)
 
 def chain(steps, φ=tanh):
     p = Program()
@@ -283,7 +283,7 @@ def test_series_of_each_function_are_kept(φs, mean):
     with patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64)
     assert len(seen) > 5 and min(c for *_, c in seen) == 0 < max(c for *_, c in seen)
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
-    with patch("infattn_nb.netsor.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
+    with patch("infattn_nb.netsor.score_paths.SERIES_NUMBERS", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
 
 @pytest.mark.power("covariances 1 % off")

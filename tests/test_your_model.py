@@ -183,7 +183,7 @@ def test_verdicts_share_the_networks_that_they_try(monkeypatch):
 def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
     "In a warning; the command says it in one line, and not at all if it is to be quiet."
     monkeypatch.setattr("infattn_nb.initialisation.report._AFFORDABLE", 0)
-    monkeypatch.setattr("infattn_nb.initialisation.scan._LONG", 0.)
+    monkeypatch.setattr("infattn_nb.initialisation.scan._ANNOUNCED_SECONDS", 0.)
     cost = "this report takes about .* seconds, and .* seconds for each threshold that is crossed: 4 networks of 4 tokens and 3 blocks at each width"
     with pytest.warns(UserWarning, match=cost): report(Transformer.from_config(SMALL, 4), size=4, rng=0)
     config = tmp_path/"config.json"
@@ -304,7 +304,7 @@ def test_the_summary_says_what_to_do(found):
     assert len(lines) <= 8 and max(map(len, lines)) <= 88
 
 def test_what_it_costs_is_said_before(monkeypatch):
-    monkeypatch.setattr("infattn_nb.initialisation.scan._LONG", 0.)
+    monkeypatch.setattr("infattn_nb.initialisation.scan._ANNOUNCED_SECONDS", 0.)
     with pytest.warns(UserWarning, match="this scan takes about .*: 1 network, 2 draws of each, 3 tokens"): scan(Transformer.from_config(SMALL, 3), residual=[1], scores=[1], rules=(), size=2, rng=0)
 
 def test_the_legend_covers_nothing(found):

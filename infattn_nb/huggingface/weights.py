@@ -141,12 +141,13 @@ def source_of(t):
                       "keep the width that was read")
     return t.source
 
-_HELD = {"attention", "feedforward", "branch_scale", "score_scale"} # and variances
+_OTHER_FIELDS = { # and variances
+    "attention", "feedforward", "branch_scale", "score_scale"}
 
 def beyond(t):
     "What no initialisation can do: (what, times) of all that the forward pass needs."
     before = source_of(t).own
-    pairs = _unlike(t.blocks, before.blocks, _HELD)
+    pairs = _unlike(t.blocks, before.blocks, _OTHER_FIELDS)
     for name in ("first_norm", "last_norm"):
         pair = getattr(t, name), getattr(before, name)
         if not same(*pair):
@@ -183,7 +184,7 @@ def _said(name, value):
 def _in_the_module(t, module):
     "What a module does in its forward pass, unlike the model that was read."
     own = t.source.config
-    held = _HELD - {"score_scale"}
+    held = _OTHER_FIELDS - {"score_scale"}
     if own is None: # layers of torch; masks are no part of them
         before = t.source.own.blocks
         blocks = _read(module, len(t.cov)) or before
@@ -393,7 +394,7 @@ def _write(t, module, places, root):
             continue
         scale = _scales(t, fill)
         rows = 1 if target.ndim < 2 else int(np.prod(target.shape[1:]))
-        for first, k in pieces(len(target), max(1, _AT_ONCE//rows)):
+        for first, k in pieces(len(target), max(1, _NUMBERS_AT_ONCE//rows)):
             normal = rng.standard_normal((k, *target.shape[1:]), dtype=np.float32)
             of_rows = len(scale) > 1 and fill.tensor.layout != "in"
             normal *= scale[first:first + k, None] if of_rows else scale
@@ -404,7 +405,7 @@ def _write(t, module, places, root):
         if padding is not None and getattr(part, "weight", None) is not None:
             part.weight.detach()[padding].fill_(0)
 
-_AT_ONCE = 2**22 # numbers
+_NUMBERS_AT_ONCE = 2**22 # numbers
 
 def _scales(t, fill):
     "Standard deviation of each output; one number if they are alike."

@@ -258,7 +258,7 @@ class Network(Part):
                          self.tangent(by_block, plan.labels),
                          np.moveaxis(np.array(sizes), 2, 0).copy())
         numbers = self.numbers(plan.n)
-        most = max(_KEPT//numbers, min(4, _MOST//numbers), 1)
+        most = max(_CACHED_NUMBERS//numbers, min(4, _MOST_NUMBERS//numbers), 1)
         return by_pieces(some, size, -(-size//-(-size//most))) # of equal size
 
     def tangent(self, by_block, labels):
@@ -656,8 +656,8 @@ class Gradients(ByBlock):
                 for name in wanted}
 
 # %% ../../nbs/64_walk.ipynb #gr-draw
-_KEPT = 2_500_000 # numbers held at a time, which stay in the cache
-_MOST = 2**23 # if that are fewer than four networks: 64 megabytes
+_CACHED_NUMBERS = 2_500_000 # numbers held at a time, which stay in the cache
+_MOST_NUMBERS = 2**23 # if that are fewer than four networks: 64 megabytes
 
 class Drawn(NamedTuple):
     "What is kept of b networks forward and backward."
