@@ -36,11 +36,11 @@ from infattn_nb.paper.figures import (
     WIDTHS,
     jobs_of,
 )
-from infattn_nb.paper.tables import series
+from infattn_nb.paper.tables import matching_rows
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 table = lambda name: read_table(DATA/f"{name}.csv")
-column = lambda data, **where: series(data, **where)[1]
+column = lambda data, **where: matching_rows(data, **where)[1]
 
 def test_names_and_counts():
     assert list(PLANS) == "fig1a fig1b fig2a fig2b fig3a fig3b relu_a relu_b heads".split()
@@ -82,7 +82,7 @@ def test_low_rank_stays_close_to_its_limit(H):
     assert np.abs(law - limit).max() < .05/H**.9*limit.max()
     assert (law[np.abs(GRID) > 2.5] > limit[np.abs(GRID) > 2.5]).all()
     for n, f in ((HEAD_WIDTH*H, law), (np.inf, limit)):
-        y, estimate, spread = series(data, panel="estimate", n=n, heads=H)
+        y, estimate, spread = matching_rows(data, panel="estimate", n=n, heads=H)
         h2 = 50_000**-.4*np.trapezoid(y*y*f, y) # bandwidth²; smoothing adds h² f''/2
         smoothed = f + h2/2*np.gradient(np.gradient(f, y), y)
         inner = np.abs(y) < 1.5
@@ -123,7 +123,7 @@ def test_any_seed():
     stored = column(table("fig3b"), panel="law", n=64, heads=1)
     fresh = [sweep("fig3b", trials=2, samples=20_000, seed=k, keep=lambda cell: cell["n"] == 64) for k in (1, 2)]
     for data in fresh:
-        _, D, error = series(data, panel="law", n=64)
+        _, D, error = matching_rows(data, panel="law", n=64)
         assert (np.abs(D - stored.mean()) < 10*np.hypot(error, stored.std(ddof=1)/10**.5)).all()
 
 def explicit_panels(cell, samples, rng):

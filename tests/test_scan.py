@@ -38,7 +38,7 @@ from infattn_nb.initialisation.scan import (
     repeated,
     scaled,
     score_ratio,
-    scores_of,
+    score_scale_of,
     spread,
     strength_of,
     typical_norm,
@@ -222,12 +222,12 @@ def test_xavier_is_what_a_program_draws(rng=0):
             assert abs(fan_in*np.mean(W**2)/var - 1) < 6*np.sqrt(2/W.size)
 
 def test_strength_and_scores_by_hand():
-    assert strength_of(SIXTEEN) == 1 and np.isclose(scores_of(SIXTEEN), np.sqrt(2))
+    assert strength_of(SIXTEEN) == 1 and np.isclose(score_scale_of(SIXTEEN), np.sqrt(2))
     np.testing.assert_allclose(strength_of(with_rule(SIXTEEN, "GPT-2")), 32**-.5)
     np.testing.assert_allclose(strength_of(with_rule(SIXTEEN, "T-Fixup")), .335**2*.8**.5)
     np.testing.assert_allclose(strength_of(scaled(SIXTEEN, .3, 5.)), .3)
-    np.testing.assert_allclose(scores_of(scaled(SIXTEEN, .3, 5.)), 5*np.sqrt(2))
-    assert np.isnan(scores_of(Transformer(np.eye(3), blocks=[Block(None)]*2)))
+    np.testing.assert_allclose(score_scale_of(scaled(SIXTEEN, .3, 5.)), 5*np.sqrt(2))
+    assert np.isnan(score_scale_of(Transformer(np.eye(3), blocks=[Block(None)]*2)))
     assert strength_of(Transformer.uniform(np.eye(3), heads=1, var_o=0.)) == 0
 
 LLAMA = Transformer(WORDS, blocks=[Block(SelfAttention(4, groups=2, head_width=8, rotary=Rotary(), mask="causal"), FeedForward(2., silu, gated=True), norm=Norm("rms"))]*4, final_norm=True, first_norm=Norm(), width=32)

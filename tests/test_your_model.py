@@ -25,7 +25,7 @@ from infattn_nb import (
 )
 from infattn_nb.huggingface.modules import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import handles_of
-from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
+from infattn_nb.initialisation.report import PEERS, _quickly, largest_number, standing
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 from infattn_nb.initialisation.scan import Thresholds, depth_ratio, scaled
 from infattn_nb.nonlinearities import gelu, gelu_tanh, silu
@@ -229,7 +229,7 @@ def test_known_models_are_drawn_again(name):
     from infattn_nb.initialisation.scan import diagnose, spread
     t = Transformer.from_config(HUB/f"{PEER_CONFIGS[name]}.json", 16)
     finite, limit = diagnose(t, t.gradients(None, 20, 5)), diagnose(t, t.gradients(np.inf, 40, 6))
-    depth, added = most([depth_ratio(x) for x in finite.norms.values()]), np.sqrt(spread(finite.tangent)**2 - spread(limit.tangent)**2)
+    depth, added = largest_number([depth_ratio(x) for x in finite.norms.values()]), np.sqrt(spread(finite.tangent)**2 - spread(limit.tangent)**2)
     assert 1/1.5 < depth/PEERS[name][0] < 1.5 and .4 < added/PEERS[name][1] < 2.2
 
 def test_raw_gradients_stand_beside():

@@ -6,7 +6,8 @@
 __all__ = ['participation', 'row_entropy', 'FINE_MESH', 'ROUGH_MESH', 'LOG_WEIGHT_RANGE', 'LONGEST_STEP', 'CONSTANT_SCORE_SD',
            'MOST_TOKENS', 'LARGEST_SCORE_SD', 'COMMON_ERROR', 'COSTLY_JOINS', 'LARGEST_SD_RATIO', 'Statistic', 'Mesh',
            'Scale', 'Joint', 'token', 'splittings', 'parts', 'compress', 'join', 'Row', 'joins', 'block_of', 'powers',
-           'row_points', 'drop_unheard', 'constant_part', 'in_order', 'row_mixture', 'judged', 'independent', 'row_law']
+           'row_points', 'drop_unheard', 'constant_part', 'sorted_blocks', 'row_mixture', 'judged', 'independent',
+           'row_law']
 
 # %% ../../nbs/47_doubling.ipynb #takes
 from collections.abc import Callable
@@ -465,7 +466,7 @@ def row_points(k, # variances of the values (s,)
     A, B = constant_part(tokens[:, still])
     if still.all():
         return exp([B - 2*A]), np.ones(1)
-    k, sd, bias = in_order(tokens[:, ~still])
+    k, sd, bias = sorted_blocks(tokens[:, ~still])
     block = block_of(Row.of(k, sd, bias), mesh, max(1024, _power_above(len(k))))
     x, y, w = block.points()
     x = x + bias[0]
@@ -489,7 +490,7 @@ def constant_part(tokens, # k, sd = 0, bias: (3, s)
     with np.errstate(divide="ignore"):
         return log(exp(bias).sum()), log((k*exp(2*bias)).sum())
 
-def in_order(tokens, # k, sd, bias: (3, s)
+def sorted_blocks(tokens, # k, sd, bias: (3, s)
             ): # the same
     "Sorted by k, then sd, then bias: equal halves are found again."
     return tokens[:, np.lexsort(tokens[::-1])]
@@ -570,7 +571,7 @@ def row_law(K, # covariance of the values of the tokens that the row sees, (s, s
     if sd.max() > LARGEST_SD_RATIO*sd[sd >= CONSTANT_SCORE_SD].min(initial=np.inf):
         return None
     tokens = np.stack([k, sd, np.broadcast_to(bias, k.shape)])
-    if joins(Row.of(*in_order(tokens))) > COSTLY_JOINS:
+    if joins(Row.of(*sorted_blocks(tokens))) > COSTLY_JOINS:
         return None
     return row_mixture(k, sd, c, bias=bias, heads=heads, scale=scale, **options)
 

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['JOBS', 'DRAWS', 'PEERS', 'MATRIX_NAMES', 'REPORT_FILES', 'PANELS', 'DETAILS', 'Pattern', 'Alone', 'Measured',
            'default_size', 'measure', 'most_focused', 'first_layer', 'Remedy', 'Verdict', 'Standing', 'standing',
-           'blocks_said', 'most', 'enough_width', 'rounded', 'advice_of', 'Panel', 'Alike', 'Rows', 'Matrices',
-           'Scores', 'Widths', 'Focused', 'panels_of', 'verdicts_of', 'figure', 'html_of', 'boxes_in_a_line', 'file_of',
-           'Report', 'report']
+           'blocks_said', 'largest_number', 'enough_width', 'rounded', 'advice_of', 'Panel', 'Alike', 'Entropies',
+           'Matrices', 'Queries', 'Widths', 'Focused', 'panels_of', 'verdicts_of', 'figure', 'html_of',
+           'boxes_in_a_line', 'file_of', 'Report', 'report']
 
 # %% ../../nbs/24_report.ipynb #takes
 import re
@@ -36,7 +36,7 @@ from ..transformer.passes import token_cosine
 from ..convergence.regimes import tail_probability
 from .scan import Diagnosis, Share, Thresholds, attended
 from .scan import depth_ratio, diagnose, entropy_share
-from .scan import kernel_share, score_ratio, sizes_of
+from .scan import kernel_share, score_ratio, stream_sizes
 from .scan import spread
 from .scan import typical_norm, warn_if_long
 from .scan import a_transformer, counted, scaled
@@ -114,7 +114,8 @@ def _seen(t, n, readout, number, seed, there_and_back=True):
         return diagnose(t, t.gradients(n, number, seed, readout=readout))
     chain = t.chain(n, number, seed)
     return Diagnosis(token_cosine(chain.gram, t.texts),
-                     entropy_share(chain.entropy, attended(t)), size=sizes_of(chain))
+                     entropy_share(chain.entropy, attended(t)),
+                     size=stream_sizes(chain))
 
 def _together(parts):
     "Diagnoses of groups of networks, as one."
@@ -256,7 +257,7 @@ def blocks_said(which) -> str: # boolean, (L,)
         return f"blocks {hit[0]}–{hit[-1]}"
     return f"{len(hit)} of {L} blocks"
 
-def most(values):
+def largest_number(values):
     "The largest that is a number; NaN if none is."
     there = [x for x in values if not np.isnan(x)]
     return max(there, default=np.nan)
@@ -459,7 +460,7 @@ class Alike(Panel):
                       ylim=(low, 1.02))
         ax.legend(loc=self.corner(ax))
 
-class Rows(Panel):
+class Entropies(Panel):
     title = "Do rows of weights choose?"
 
     def verdicts(self):
@@ -535,7 +536,7 @@ class Matrices(Panel):
         end = "early" if first < last else "late"
         where = standing(ratios[worst], "depth")
         def largest(d):
-            return most(map(depth_ratio, d.norms.values()))
+            return largest_number(map(depth_ratio, d.norms.values()))
         yield Verdict("depth", where.mark, f"gradients fade, the {end} blocks get "
                       f"more: {said} (a factor above {limit:g}); {where.text}",
                       remedy=Remedy("residual", _DOWN, largest, limit,
@@ -560,7 +561,7 @@ class Matrices(Panel):
         self.label(ax, ylabel="norm of the gradient", ylim=(low, high*(high/low)**.3))
         ax.legend(loc="upper right", ncols=2)
 
-class Scores(Panel):
+class Queries(Panel):
     title = "Do queries and keys get their share?"
 
     def verdicts(self):
@@ -578,7 +579,7 @@ class Scores(Panel):
                 f"{np.nanargmin(ratio) + 1}")
         if few.any():
             def smallest(d):
-                return -most(-score_ratio(d.norms))
+                return -largest_number(-score_ratio(d.norms))
             remedy = Remedy("scores", _UP, smallest, limit, "at least", least=True,
                             gradients=True)
             yield Verdict("scores", "!", "queries and keys are starved in "
@@ -727,7 +728,7 @@ class Focused(Panel):
         ax.set(xlabel=f"looks at (block {found.block + 1}, head {found.head + 1})",
                ylabel="token")
 
-PANELS = (Alike, Rows, Matrices, Scores, Widths, Focused)
+PANELS = (Alike, Entropies, Matrices, Queries, Widths, Focused)
 
 def panels_of(r):
     "The six panels of a Report."
@@ -1001,9 +1002,9 @@ class Report:
         entropy = d.entropy.mean(0)
         return {"width": self.width, "blocks": len(entropy), "tokens": len(self.tokens),
                 "cosine at the end": d.cosine[:, -1].mean(),
-                "least entropy": -most(-entropy),
-                "gradients across depth, ratio": most(norms),
-                "queries and keys/values": -most(-ratios),
+                "least entropy": -largest_number(-entropy),
+                "gradients across depth, ratio": largest_number(norms),
+                "queries and keys/values": -largest_number(-ratios),
                 "spread of log Θ": np.sqrt(at),
                 "added by finite width": np.sqrt(max(at - far, 0.))}
 

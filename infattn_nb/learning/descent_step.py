@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.random import default_rng
 
-from .layer_on_data import attend, averaged, merged, raw_scores
+from .layer_on_data import attend, averaged, on_one_axis, raw_scores
 from .layer_on_data import scores_back, through_softmax
 from ..numerics.linalg import bartlett
 
@@ -136,7 +136,7 @@ class OneLayer(Networks):
 
     def scores_of(self, layer, view, l=-1): # (N, H, P, R, s)
         "Before mask and softmax."
-        B = layer.scale*merged(last(self.products()[0]))
+        B = layer.scale*on_one_axis(last(self.products()[0]))
         return networks_first(raw_scores(view, B), len(self))
 
 @dataclass(frozen=True, eq=False)
@@ -337,7 +337,7 @@ def forward(layer, view, products): # Reply
     B, ζ = cut(view, products)
     A = attend(layer, view, [last(B)])
     Z = averaged(view, A, ζ.shape[2])
-    out = merged(last(ζ))
+    out = on_one_axis(last(ζ))
     return Reply(A, Z, out, summed(layer, Z, out, len(ζ)))
 
 def cut(view, products): # (N, H, a, b), (N, H, e, D)
@@ -377,7 +377,7 @@ def backward(layer, view, reply, χ): # by B (N, H, a, b), by ζ (N, H, e, D)
 # %% ../../nbs/90_descent_step.ipynb #sidecode
 def sideways(layer, view, reply, change): # (N, Q, D)
     "Derivative of any sequences' values along a change of the products."
-    dB, dζ = (merged(last(x)) for x in cut(view, change))
+    dB, dζ = (on_one_axis(last(x)) for x in cut(view, change))
     N = len(change[0])
     dG = raw_scores(view, layer.scale*dB)
     A = reply.weights

@@ -7,8 +7,9 @@ __all__ = ['PARTICLES_AT_ONCE', 'FORM_NUMBERS', 'TINIEST', 'PRODUCT_NUMBERS', 'D
            'STARTS', 'MOST_TURNS', 'LONGEST_TURN', 'LEAST_EFFECTIVE_SHARE', 'MOST_MOVES', 'TUNING_DRAWS', 'RIVAL_GAP',
            'PILOT_SEQUENCES', 'Posterior', 'regress', 'ParticlePosterior', 'abreast', 'side_by_side', 'with_noise',
            'KernelPosterior', 'moved', 'mean_covariance', 'gaussian_evidence', 'kernel_evidence', 'Turn',
-           'climb_kernel', 'gained', 'best_in_reach', 'climb_particles', 'Found', 'by_particles', 'by_average',
-           'least_noise', 'tuned', 'seconds', 'Fitted', 'normalised', 'model_likelihood', 'fitted', 'law_of']
+           'climb_kernel', 'gained', 'best_in_reach', 'climb_particles', 'Exploration', 'by_particles', 'by_average',
+           'least_noise', 'tuned', 'seconds', 'RegressorState', 'normalised_targets', 'model_likelihood', 'fitted',
+           'law_of']
 
 # %% ../../nbs/75_fitting.ipynb #takes
 import os
@@ -338,7 +339,7 @@ def climb_particles(likelihood, latents, bounds, moves, rng): # Turn
     return Turn.to(logs, bounds, change)
 
 # %% ../../nbs/75_fitting.ipynb #explore
-class Found(NamedTuple):
+class Exploration(NamedTuple):
     "What an exploration found."
     latents: np.ndarray # (dim, M)
     weights: np.ndarray # (M,)
@@ -354,7 +355,7 @@ class Found(NamedTuple):
 
 MOST_MOVES = 16 # that "auto" tries
 
-def by_particles(model, likelihood, seed): # Found
+def by_particles(model, likelihood, seed): # Exploration
     "Finitely many heads: islands, with more moves until they can be trusted."
     layer = likelihood.layer
     if not layer.dim():
@@ -367,7 +368,7 @@ def by_particles(model, likelihood, seed): # Found
                          steps=model.n_steps, blocks=layer.blocks())
         evidences = np.array([c.log_evidence for c in clouds])
         value, error, w = pool(evidences)
-        found = Found(np.concatenate([c.latents for c in clouds], axis=1),
+        found = Exploration(np.concatenate([c.latents for c in clouds], axis=1),
                       np.repeat(w/model.n_particles, model.n_particles), evidences,
                       np.array([c.ancestors for c in clouds]), value, error)
         if not auto or moves >= MOST_MOVES or found.trusted():
@@ -380,7 +381,7 @@ def _certain(model, likelihood):
     value = 0.
     if len(likelihood.Y):
         _, value = _covariance(likelihood, np.zeros((0, 1)))
-    return Found(np.zeros((0, M)), np.full(M, 1/M), np.array([value]),
+    return Exploration(np.zeros((0, M)), np.full(M, 1/M), np.array([value]),
                  np.array([M]), value, 0.)
 
 def _prior_draws(model, layer, seed):
@@ -396,7 +397,7 @@ def _covariance(likelihood, draws): # (P, P), log evidence
     value, *_ = gaussian_evidence(S, likelihood.Y, likelihood.alpha)
     return S, value
 
-def by_average(model, likelihood, seed): # Found
+def by_average(model, likelihood, seed): # Exploration
     "Infinitely many heads: the mean covariance over draws from the prior."
     n = model.n_islands
     draws = _prior_draws(model, likelihood.layer, seed_sequence(seed))
@@ -406,7 +407,7 @@ def by_average(model, likelihood, seed): # Found
     P = len(likelihood.Y)
     total = np.zeros((P, P))
     if not P:
-        return Found(z, w, np.zeros(n), ancestors, 0., 0., total)
+        return Exploration(z, w, np.zeros(n), ancestors, 0., 0., total)
     evidences = []
     jobs = [(draw,) for draw in draws]
     for S, value in in_order(partial(_covariance, likelihood), jobs):
@@ -415,7 +416,7 @@ def by_average(model, likelihood, seed): # Found
     total /= n
     value, *_ = gaussian_evidence(total, likelihood.Y, likelihood.alpha)
     error = np.std(evidences, ddof=1)/np.sqrt(n) if n > 1 else np.nan
-    return Found(z, w, np.array(evidences), ancestors, value, error, total)
+    return Exploration(z, w, np.array(evidences), ancestors, value, error, total)
 
 # %% ../../nbs/75_fitting.ipynb #tune
 TUNING_DRAWS = 256 # of the prior, while the dials of infinitely many heads turn
@@ -425,7 +426,7 @@ def least_noise(var_vo, X):
     "Variance of the noise that does not drown in rounding."
     return 1e-12*var_vo*(X.tokens**2).sum(-1).max(initial=0.)
 
-def tuned(model, likelihood, X, found, seed): # Likelihood, Found, Turn
+def tuned(model, likelihood, X, found, seed): # Likelihood, Exploration, Turn
     "With dials turned, and what is found there; never worse than the start."
     layer = likelihood.layer
     low = -DIAL_RANGE
@@ -458,7 +459,7 @@ PILOT_SEQUENCES = 256 # sequences that tell how long the ladder is
 
 def seconds(model, X, y):
     "Of a fit, from the rungs of a pilot and the time of some gradients."
-    Y, *_ = normalised(model, y)
+    Y, *_ = normalised_targets(model, y)
     likelihood = model_likelihood(model, X, Y)
     dim = likelihood.layer.dim()
     rounds = np.ceil(model.n_islands/min(model.n_islands, os.cpu_count() or 1))
@@ -503,7 +504,7 @@ def _rungs(model, X, Y):
     return whole*(P/PILOT_SEQUENCES)**power
 
 # %% ../../nbs/75_fitting.ipynb #fit
-class Fitted(NamedTuple):
+class RegressorState(NamedTuple):
     "What `fit` finds out: these become the regressor's attributes."
     posterior_: Posterior
     layer_: Layer
@@ -521,7 +522,7 @@ class Fitted(NamedTuple):
     y_scale_: np.ndarray # (D,)
     n_features_in_: int
 
-def normalised(model, y): # Y (P, D), shift (D,), scale (D,)
+def normalised_targets(model, y): # Y (P, D), shift (D,), scale (D,)
     "The targets as they are modelled."
     Y = y[:, None] if y.ndim == 1 else y
     if not model.normalize_y or not len(Y):
@@ -540,9 +541,9 @@ def model_likelihood(model, X, Y):
     layer = training_layer(X, heads, **options)
     return Likelihood(layer, layer.view(X, leading=True), Y, model.alpha)
 
-def fitted(model, X, y): # Fitted
+def fitted(model, X, y): # RegressorState
     "Normalise, explore, tune; the model itself is not touched."
-    Y, shift, scale = normalised(model, y)
+    Y, shift, scale = normalised_targets(model, y)
     likelihood = model_likelihood(model, X, Y)
     latent = model.heads < np.inf and likelihood.layer.dim() > 0
     explore_seed, later, tune_seed = root_seed(model.random_state).spawn(3)
@@ -567,7 +568,7 @@ def fitted(model, X, y): # Fitted
     posterior = (KernelPosterior(*known, result.S) if model.heads == np.inf
                  else ParticlePosterior(*known))
     var_qk = layer.scale**2 if model.scaling == "sqrt" else model.var_qk
-    return Fitted(posterior, layer, alpha, var_qk, layer.var_vo, result.latents,
+    return RegressorState(posterior, layer, alpha, var_qk, layer.var_vo, result.latents,
                   result.weights, result.evidences, result.ancestors, result.value,
                   result.error, y, shift, scale, X.tokens.shape[2])
 

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['SPLINE_END', 'TRIANGLE_ROWS', 'PIECE_NUMBERS', 'directions', 'complete', 'chi', 'wide_chi', 'below', 'bartlett_of',
-           'bartlett_pullback', 'View', 'Layer', 'rows_read', 'hidden_tokens', 'visible', 'training_layer', 'Reading',
-           'merged', 'factors', 'attend', 'shares', 'raw_scores', 'averaged', 'through_values', 'read', 'features',
-           'pullback', 'values_back', 'keys_back', 'through_softmax', 'scores_back', 'inverse_of_triangle', 'inverse',
-           'solved', 'Fit', 'gaussian_fit', 'Likelihood', 'normals']
+           'bartlett_pullback', 'View', 'Layer', 'rows_read', 'hidden_tokens', 'visible', 'training_layer',
+           'LayerReading', 'on_one_axis', 'factors', 'attend', 'shares', 'raw_scores', 'averaged', 'through_values',
+           'read', 'features', 'pullback', 'values_back', 'keys_back', 'through_softmax', 'scores_back',
+           'inverse_of_triangle', 'inverses_and_log_dets', 'solved', 'Fit', 'gaussian_fit', 'Likelihood', 'normals']
 
 # %% ../../nbs/71_likelihood.ipynb #takes
 from dataclasses import dataclass, replace
@@ -204,7 +204,7 @@ def training_layer(X, # training Sequences
     return Layer(bases, heads, width, scale, var_vo, readout, mask)
 
 # %% ../../nbs/71_likelihood.ipynb #872f16b1
-class Reading(NamedTuple):
+class LayerReading(NamedTuple):
     "A layer's reading of P sequences; heads and particles are one axis of length HM."
     key_factor: object # Bartlett's T (b, c, HM); None at infinite width
     weights: np.ndarray # A (P, R, s, HM)
@@ -212,7 +212,7 @@ class Reading(NamedTuple):
     value_factor: object # Bartlett's T (e, f, HM); None at infinite width
     features: np.ndarray # Φ (M, P, k) with S = Φ Φᵀ
 
-def merged(x): # (..., H, M)
+def on_one_axis(x): # (..., H, M)
     "Heads and particles on one axis."
     *front, H, M = x.shape
     return x.reshape(*front, H*M)
@@ -221,13 +221,13 @@ def factors(layer, latents): # (b, c, HM), (e, f, HM) or None, None
     "Bartlett's factors of keys and of values, at finite width."
     if layer.width == np.inf:
         return None, None
-    return tuple(merged(bartlett_of(z, layer.width)) for z in latents[1:])
+    return tuple(on_one_axis(bartlett_of(z, layer.width)) for z in latents[1:])
 
 def attend(layer, view, latents,
            key_factor=None, # if it is known
           ): # (P, R, s, HM)
     r"The weights $A$ of the rows read out."
-    B = layer.scale*merged(latents[0])
+    B = layer.scale*on_one_axis(latents[0])
     if layer.width < np.inf:
         T = factors(layer, latents)[0] if key_factor is None else key_factor
         B = np.einsum("acx,bcx->abx", B, T)
@@ -264,14 +264,14 @@ def through_values(layer, Z, value_factor, shape): # (M, P, k)
     Φ = out.reshape(P, f, H, M).transpose(3, 0, 2, 1).reshape(M, P, H*f)
     return np.sqrt(layer.var_vo/H)*Φ
 
-def read(layer, view, latents): # Reading
+def read(layer, view, latents): # LayerReading
     "Attend, average, and multiply by the values' factor."
     key_factor, value_factor = factors(layer, latents)
     A = attend(layer, view, latents, key_factor)
     e = view.values.shape[-1] if value_factor is None else len(value_factor)
     Z = averaged(view, A, e)
     Φ = through_values(layer, Z, value_factor, latents[0].shape[2:])
-    return Reading(key_factor, A, Z, value_factor, Φ)
+    return LayerReading(key_factor, A, Z, value_factor, Φ)
 
 def features(layer, view, latents): # (M, P, k)
     r"Attention-averaged tokens of all heads, so that $S = \Phi\Phi^\top$."
@@ -279,7 +279,7 @@ def features(layer, view, latents): # (M, P, k)
 
 # %% ../../nbs/71_likelihood.ipynb #back
 def pullback(layer, view, latents,
-             reading, # Reading of these latents
+             reading, # LayerReading of these latents
              dΦ, # derivatives by the features, (M, P, k)
             ): # derivatives by the latents, (dim, M)
     "From the features back to the latents."
@@ -306,7 +306,8 @@ def keys_back(layer, latents, reading, dB): # dN, [by the keys' normals]
     if layer.width == np.inf:
         return dB, []
     dN = np.einsum("abx,bcx->acx", dB, reading.key_factor)
-    dT = np.einsum("abx,acx->bcx", dB, merged(latents[0])).reshape(latents[1].shape)
+    dT = np.einsum("abx,acx->bcx", dB, on_one_axis(latents[0]))
+    dT = dT.reshape(latents[1].shape)
     return dN, [bartlett_pullback(latents[1], layer.width, dT)]
 
 def through_softmax(view, A, dseen): # (P, R, s, HM)
@@ -340,7 +341,7 @@ def inverse_of_triangle(L): # lower triangular (M, n, n)
     whole[:, h:, h:] = lower
     return whole
 
-def inverse(C): # positive definite (M, n, n)
+def inverses_and_log_dets(C): # positive definite (M, n, n)
     "Inverses (M, n, n) and log determinants (M,)."
     L = np.linalg.cholesky(C)
     R = inverse_of_triangle(L)
@@ -350,7 +351,7 @@ def solved(C, # positive definite (M, n, n)
            B, # (M, n, D)
           ): # inverse of C, C⁻¹B, log det C
     "Inverse and solution, refined once."
-    Q, logdet = inverse(C)
+    Q, logdet = inverses_and_log_dets(C)
     X = Q @ B
     return Q, X + Q @ (B - C @ X), logdet
 

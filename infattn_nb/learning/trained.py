@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['STEPS_BETWEEN_LOOKS', 'TOO_LARGE', 'FEATURE_NUMBERS', 'SCRAMBLES', 'FEWEST', 'MOST_NODES', 'KERNEL_TOLERANCE',
-           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'Seen', 'Architecture', 'Task', 'advance', 'full_loss',
-           'Run', 'trained', 'resting', 'Kernels', 'InfiniteHeads', 'converged', 'rows_of', 'KernelNetworks', 'Answers',
-           'started', 'afford', 'kinds', 'start_of', 'weights_of', 'Trained', 'KernelModel', 'Start', 'one_layer',
-           'infinitely_many_heads', 'Fitted', 'descended', 'run_at_a_rate']
+           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'LayerView', 'Architecture', 'Task', 'advance',
+           'full_loss', 'DescentRun', 'trained', 'resting', 'Kernels', 'InfiniteHeads', 'converged', 'asking_rows',
+           'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'start_of', 'torch_weights', 'Trained',
+           'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads', 'DescentState', 'run_descent', 'run_at_a_rate']
 
 # %% ../../nbs/94_trained.ipynb #takes
 from collections.abc import Callable, Sequence
@@ -33,8 +33,8 @@ from ..numerics.rng import in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence
 
 # %% ../../nbs/94_trained.ipynb #batchcode
-class Seen(Protocol):
-    "What networks see of sequences: a View, Rows, or their numbers in an array."
+class LayerView(Protocol):
+    "What networks see of sequences: a View, ReadRows, or their numbers in an array."
     def take(self, k, /):
         "Of some of the sequences."
 
@@ -49,7 +49,7 @@ class Architecture(Protocol):
 class Task(NamedTuple):
     "What all networks share."
     layer: Architecture
-    view: Seen # of the P training sequences
+    view: LayerView # of the P training sequences
     targets: np.ndarray # (P, D)
     loss: Loss
     how: Dynamics | None = None # None: not known yet
@@ -89,7 +89,7 @@ def full_loss(task, networks): # (N,)
 STEPS_BETWEEN_LOOKS = 50 # steps between two looks
 TOO_LARGE = 1e6 # times the loss at the start: the run has diverged
 
-class Run(NamedTuple):
+class DescentRun(NamedTuple):
     "What came out."
     blocks: list # of networks
     losses: np.ndarray # (N, steps + 1)
@@ -102,7 +102,7 @@ def trained(task, # Task
             steps, # at most
             tol, # stop when no loss falls by this share of its start; 0: never
             verbose=False, # show a bar?
-           ): # Run
+           ): # DescentRun
     "Round after round, until the losses fall no more."
     rngs: Sequence[Generator] = [default_rng(seed) for seed in seeds]
     losses = [np.concatenate([full_loss(task, b) for b in blocks])[None]]
@@ -131,7 +131,7 @@ def trained(task, # Task
         interrupted = True
     bar.close()
     path = np.concatenate(losses)[:done + 1].T
-    return Run(list(blocks), path, diverged, interrupted)
+    return DescentRun(list(blocks), path, diverged, interrupted)
 
 def resting(losses, tol): # bool
     "Does no loss fall any more?"
@@ -181,7 +181,7 @@ class InfiniteHeads:
 
     def kernels(self, left, right): # Kernels
         "Between the sequences of two views."
-        asking = rows_of(left) @ rows_of(right).T
+        asking = asking_rows(left) @ asking_rows(right).T
         n = self.forms.shape[3]
         S = moved = 0.
         for j, m in pieces(n, self._at_once(left, right)):
@@ -243,7 +243,7 @@ def converged(layer, view, seed): # InfiniteHeads, Kernels, their error
             return heads, kernels, error
         nodes *= 2
 
-def rows_of(view): # (Q R, a)
+def asking_rows(view): # (Q R, a)
     "Tokens that ask, times the weight of their row."
     rows = view.queries*view.readout[..., None]
     return rows.reshape(-1, rows.shape[2])
@@ -367,7 +367,7 @@ def _shaped(arrays, shapes):
                           "as many heads as the model, as many rows as a token")
     return arrays
 
-def weights_of(module): # W_Q, W_K, W_V (1, H, E, m), W_O (1, H, m, E)
+def torch_weights(module): # W_Q, W_K, W_V (1, H, E, m), W_O (1, H, m, E)
     "Of a torch.nn.MultiheadAttention without biases."
     needed = "in_proj_weight", "num_heads", "out_proj", "embed_dim"
     if not all(hasattr(module, name) for name in needed):
@@ -465,7 +465,7 @@ class KernelModel:
 class Start(NamedTuple):
     "A problem, and the networks that will be trained on it."
     layer: Architecture
-    view: Seen # of the training sequences
+    view: LayerView # of the training sequences
     networks: Networks
     numbers: float # that one network holds at work
     known: Callable # of the trained networks: what answers questions
@@ -495,7 +495,7 @@ def _options(model):
     return {name: getattr(model, name)
             for name in ("var_qk", "var_vo", "readout", "mask")}
 
-class Fitted(NamedTuple):
+class DescentState(NamedTuple):
     "What `fit` leaves behind."
     trained_: Trained | KernelModel
     loss_: np.ndarray # (N, steps + 1)
@@ -503,7 +503,7 @@ class Fitted(NamedTuple):
     n_iter_: int
     interrupted_: bool
 
-def descended(model, X, Y, begin): # Fitted
+def run_descent(model, X, Y, begin): # DescentState
     "Start (`begin` is one_layer, …), rate, run."
     networks, batches, noise, more = root_seed(model.random_state).spawn(4)
     start = begin(model, X, Y, networks, more)
@@ -514,7 +514,7 @@ def descended(model, X, Y, begin): # Fitted
     rate, run = run_at_a_rate(model, task, blocks, noise)
     steps = run.losses.shape[1] - 1
     known = start.known(joined(run.blocks))
-    return Fitted(known, run.losses, rate, steps, run.interrupted)
+    return DescentState(known, run.losses, rate, steps, run.interrupted)
 
 RATE_HALVINGS = 20 # of a rate that was too large
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PARTICLE_GROUPS', 'PSEUDO_OBSERVATIONS', 'FULL_METRIC_SIZE', 'ACCEPTANCE_RATE', 'STEP_JITTER', 'Cloud', 'cloud_at',
-           'outer_sum', 'whitener', 'groups_of', 'rows_of', 'Metric', 'borrowed_metric', 'leapfrog', 'log_density',
+           'outer_sum', 'whitener', 'groups_of', 'latent_rows', 'Metric', 'borrowed_metric', 'leapfrog', 'log_density',
            'hamiltonian_move', 'Moves', 'refresh', 'kept', 'next_temperature', 'systematic', 'Island', 'climb',
            'islands', 'pool']
 
@@ -66,7 +66,7 @@ def groups_of(particles): # [slice, …]
     ends = np.linspace(0, particles, PARTICLE_GROUPS + 1).astype(int)
     return [slice(a, b) for a, b in zip(ends[:-1], ends[1:]) if b > a]
 
-def rows_of(blocks): # [slice, …]
+def latent_rows(blocks): # [slice, …]
     "Where each block of latents lies."
     lengths = [size*copies for size, copies in blocks]
     ends = np.cumsum(lengths)
@@ -107,7 +107,7 @@ def borrowed_metric(u, # gradients (dim, M)
     "Each group of particles gets the metric of all others."
     M = u.shape[1]
     groups = groups_of(M)
-    rows = rows_of(blocks)
+    rows = latent_rows(blocks)
     sizes = [size for size, _ in blocks]
     sums = [[outer_sum(u[r, g].reshape(size, -1)) for r, size in zip(rows, sizes)]
             for g in groups]

@@ -6,7 +6,7 @@
 __all__ = ['WIDTHS', 'shared_layer', 'SHADES', 'GRID', 'GROWTH', 'SCALES', 'ONE_OR_MANY', 'HEAD_WIDTH', 'LOW_RANK_HEADS',
            'LOW_RANK', 'RELU', 'HEADS', 'BY_HEADS', 'STUDIES', 'PLANS', 'paper_layer', 'figure_1a', 'figure_1b',
            'figure_2a', 'figure_2b', 'figure_3a', 'figure_3b', 'figure_relu_a', 'figure_relu_b', 'figure_heads',
-           'names_of', 'sweep', 'jobs_of', 'results_of', 'table_of', 'counts_of']
+           'names_of', 'sweep', 'jobs_of', 'results_of', 'figure_table', 'counts_of']
 
 # %% ../../nbs/06_experiments.ipynb #35a0d2e1
 import os
@@ -32,8 +32,9 @@ from ..numerics.rng import pieces
 from ..nonlinearities import clip, relu
 from ..numerics.output import package_style, styled
 from ..numerics.quadrature import line
-from .tables import COLUMNS, Job, Plan, Study, cell_rows, save_block
-from .tables import saved_block, series, table
+from .tables import COLUMNS, FigurePlan, Job, Study, cell_rows
+from .tables import save_block
+from .tables import saved_block, matching_rows, table
 
 # %% ../../nbs/06_experiments.ipynb #a7412b27
 WIDTHS = (16, 64, 256, 1024)
@@ -178,11 +179,11 @@ def _gaussian(y, **options):
 
 def _draw_density(data, **options):
     fig, axes = _axes(2)
-    y, f, _ = series(data, panel="law", n=np.inf)
+    y, f, _ = matching_rows(data, panel="law", n=np.inf)
     titles = {"estimate": "kernel density estimates", "law": "densities, logarithmic"}
     for ax, (panel, title) in zip(axes, titles.items()):
         for n in WIDTHS:
-            ax.plot(*series(data, panel=panel, n=n)[:2], color=SHADES[n],
+            ax.plot(*matching_rows(data, panel=panel, n=n)[:2], color=SHADES[n],
                     label=f"n = {n}")
         ax.plot(y, f, color="black", lw=1.2, label="limit, n = ∞")
         ax.plot(y, _gaussian(y, heads=2, **options), color="tab:orange", ls="--", lw=1,
@@ -220,7 +221,7 @@ def figure_1a(data: Any = None, **options: Any) -> Any:
 # %% ../../nbs/06_experiments.ipynb #ebaa8096
 def _over_trials(data, points, **where):
     "Mean and standard deviation over the trials at each point (n, heads)."
-    trials = [series(data, n=n, heads=heads, **where)[1] for n, heads in points]
+    trials = [matching_rows(data, n=n, heads=heads, **where)[1] for n, heads in points]
     return [t.mean() for t in trials], [t.std(ddof=min(1, len(t) - 1)) for t in trials]
 
 def _draw_divergence(data, x="n", xlabel="width n"):
@@ -279,7 +280,7 @@ def _draw_2a(data):
     titles = {"sqrt": "scaled by 1/√n", "linear": "scaled by 1/n"}
     for ax, (scale, title) in zip(axes, titles.items()):
         for n in WIDTHS:
-            ax.plot(*series(data, panel=scale, n=n)[:2], color=SHADES[n],
+            ax.plot(*matching_rows(data, panel=scale, n=n)[:2], color=SHADES[n],
                     label=f"n = {n}")
         ax.set(xlabel="score of token 1 with itself", title=title, ylim=(0, None))
     x = np.linspace(-4, 4, 161)
@@ -341,7 +342,7 @@ def _draw_2b(data):
                                 label="Gaussian of infinitely many heads"))
     for column, heads in zip(axes.T, (1, 256)):
         for panel, style in styles.items():
-            curve = series(data, panel=panel, heads=heads)[:2]
+            curve = matching_rows(data, panel=panel, heads=heads)[:2]
             for ax in column:
                 ax.plot(*curve, **style)
         column[0].set(title=f"H = {heads}", ylim=(0, .75))
@@ -389,9 +390,9 @@ def _draw_3a(data):
     axes = fig.subplots(2, 3, sharex="row", sharey="row")
     for column, heads in zip(axes.T, LOW_RANK_HEADS):
         n = HEAD_WIDTH*heads
-        y, f, _ = series(data, panel="law", n=np.inf, heads=heads)
+        y, f, _ = matching_rows(data, panel="law", n=np.inf, heads=heads)
         for ax, panel in zip(column, ("estimate", "law")):
-            ax.plot(*series(data, panel=panel, n=n)[:2], color=SHADES[n], lw=2.5,
+            ax.plot(*matching_rows(data, panel=panel, n=n)[:2], color=SHADES[n], lw=2.5,
                     label="low-rank heads")
             ax.plot(y, f, color="black", lw=1.2, label="limit of n×n heads")
             ax.plot(y, _gaussian(y, heads=heads), color="tab:orange", ls="--", lw=1,
@@ -553,15 +554,15 @@ STUDIES = { # in the paper's order, which fixes the streams
     for study in (GROWTH, SCALES, ONE_OR_MANY, LOW_RANK, RELU, BY_HEADS)}
 
 PLANS = {
-    "fig1a": Plan(GROWTH, "density", figure_1a),
-    "fig1b": Plan(GROWTH, "divergence", figure_1b),
-    "fig2a": Plan(SCALES, "density", figure_2a),
-    "fig2b": Plan(ONE_OR_MANY, "density", figure_2b),
-    "fig3a": Plan(LOW_RANK, "density", figure_3a),
-    "fig3b": Plan(LOW_RANK, "divergence", figure_3b),
-    "relu_a": Plan(RELU, "density", figure_relu_a),
-    "relu_b": Plan(RELU, "divergence", figure_relu_b),
-    "heads": Plan(BY_HEADS, "divergence", figure_heads)}
+    "fig1a": FigurePlan(GROWTH, "density", figure_1a),
+    "fig1b": FigurePlan(GROWTH, "divergence", figure_1b),
+    "fig2a": FigurePlan(SCALES, "density", figure_2a),
+    "fig2b": FigurePlan(ONE_OR_MANY, "density", figure_2b),
+    "fig3a": FigurePlan(LOW_RANK, "density", figure_3a),
+    "fig3b": FigurePlan(LOW_RANK, "divergence", figure_3b),
+    "relu_a": FigurePlan(RELU, "density", figure_relu_a),
+    "relu_b": FigurePlan(RELU, "divergence", figure_relu_b),
+    "heads": FigurePlan(BY_HEADS, "divergence", figure_heads)}
 
 def names_of(only, # None, "fig1a,fig2b" or a list
             ): # names of figures
@@ -608,7 +609,7 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
         checks.kind(blocks, (str, os.PathLike), "blocks", "pass the name of a folder")
     jobs = jobs_of(PLANS[name].study, trials, samples, seed, blocks, keep)
     with closing(results_of(jobs)) as results:
-        return table_of(name, trials, list(results))
+        return figure_table(name, trials, list(results))
 
 def jobs_of(study, trials, samples, seed, folder=None, keep=lambda cell: True):
     "All trials of all groups of a study, each with its own stream."
@@ -632,7 +633,7 @@ def results_of(jobs):
                 save_block(job, result)
             yield job, result
 
-def table_of(name, trials, results):
+def figure_table(name, trials, results):
     "The table of a figure, from the (job, result) of its study."
     part = PLANS[name].part
     lines = []
