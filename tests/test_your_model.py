@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,22 +14,31 @@ import pytest
 
 import infattn_nb
 from infattn_nb import (
+    Attention,
     FeedForward,
     Norm,
     Scan,
     SelfAttention,
+    Tokens,
     Transformer,
     embedding_cov,
+    limit_error,
     report,
     scan,
     with_rule,
 )
 from infattn_nb.huggingface.modules import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import handles_of
-from infattn_nb.initialisation.report import PEERS, _quickly, largest_number, standing
+from infattn_nb.initialisation.report import (
+    DETAILS,
+    PEERS,
+    _quickly,
+    largest_number,
+    standing,
+)
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 from infattn_nb.initialisation.scan import Thresholds, depth_ratio, scaled
-from infattn_nb.nonlinearities import gelu, gelu_tanh, silu
+from infattn_nb.nonlinearities import gelu, gelu_tanh, relu, silu
 from infattn_nb.numerics import checks
 from infattn_nb.transformer.stream import several
 
@@ -363,6 +373,18 @@ def test_standard_deviations_may_stay():
     for call, text in ((lambda: small.chain(128, fixed="both"), "`fixed`"), (lambda: Transformer.uniform(np.eye(2)).chain(24, fixed="std"), "has no width of its own"), (lambda: small.chain(np.inf, fixed="std"), "`width` must be finite")):
         with pytest.raises(ValueError, match=text): call()
 
+def test_what_a_notebook_shows_says_what_is_printed():
+    "Sentences and advice of a report, the first line and the advice of a scan, verdict and table of a layer's error."
+    net = Transformer.from_config(SMALL, 4)
+    shown = report(net, size=4, rng=0)
+    page = unescape(shown._repr_html_())
+    said = [v for v in shown.verdicts if v.name not in DETAILS]
+    assert said and all(v.text in page and v.advice in page for v in said)
+    grid = scan(net, residual=[1], scores=[1], size=4, rng=0)
+    assert repr(grid).splitlines()[0] in grid._repr_html_() and all(x in unescape(grid._repr_html_()) for x in grid._advice())
+    error = limit_error(Attention(Tokens(2, relu), heads=2), 64, draws=1024)
+    assert error.verdict in unescape(error._repr_html_()) and error.table.to_html() in error._repr_html_()
+
 def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys):
     config = tmp_path/"config.json"
     config.write_text(json.dumps(SMALL))
@@ -371,6 +393,9 @@ def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys):
     found = report_of(str(config), tokens=4, size=4)
     assert [v["text"] for v in told["verdicts"]] == [v.text for v in found.verdicts] and len(told["blocks"]["cosine"]) == SMALL["n_layer"] and told["file"].endswith("r.html")
     assert {v["name"] for v in told["verdicts"] if v["detail"]} == {"networks", "width", "limit"}
+    place = tmp_path/"r.json"
+    infattn_report.__wrapped__(str(config), out=str(place), tokens="4", size="4", quiet=True)
+    assert json.loads(place.read_text(encoding="utf-8")) == {name: x for name, x in told.items() if name != "file"}
     for r in (found, report(COLLAPSED, size=4, rng=0)):
         lines = repr(r).splitlines()
         assert len(lines) <= 24 and "kurtosis" not in repr(r) and "root mean square" in repr(r)

@@ -10,6 +10,7 @@ __all__ = ['JOBS', 'DRAWS', 'PEERS', 'MATRIX_NAMES', 'REPORT_FILES', 'PANELS', '
            'boxes_in_a_line', 'file_of', 'Report', 'report']
 
 # %% ../../nbs/24_report.ipynb #takes
+import json
 import re
 import warnings
 from base64 import b64encode
@@ -344,7 +345,7 @@ def _silently_seen(*job):
 MATRIX_NAMES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out",
             "1": "MLP in", "2": "MLP out", "3": "MLP gate", "b1": "MLP bias in",
             "b2": "MLP bias out"}
-REPORT_FILES = ("html", "pdf", "png")
+REPORT_FILES = ("html", "pdf", "png", "json")
 
 def _ink():
     from matplotlib import rcParams # late: it takes time
@@ -866,10 +867,12 @@ def boxes_in_a_line():
                       f"{some}")
 
 @boxes_in_a_line()
-def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png"
+def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png", "json"
     "A report as the bytes of a file, the same for the same report."
     if kind == "html":
         return html_of(r).encode()
+    if kind == "json":
+        return (json.dumps(r.numbers(), ensure_ascii=False, indent=1) + "\n").encode()
     from matplotlib import pyplot as plt # late: it takes time
     sheet = figure(r, with_text=True)
     try:
@@ -1068,6 +1071,19 @@ class Report:
             lines += ["", "against", repr(self.against)]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        "What a notebook shows: the sentences, as a list."
+        blocks = counted(len(self.measured.entropy), "block")
+        said = [f"{verdict.mark} {escape(verdict.text)}"
+                + (f"<br>→ <em>{escape(verdict.advice)}</em>" if verdict.advice else "")
+                for verdict in self.verdicts if verdict.name not in DETAILS]
+        beside = ""
+        if self.against is not None:
+            beside = f"<p>against</p>{self.against._repr_html_()}"
+        return (f"<p><b>{escape(self.title)}</b>: {blocks}, {_shape(self)}, "
+                f"{self.size} networks</p>"
+                f"<ul>{''.join(f'<li>{x}</li>' for x in said)}</ul>{beside}")
+
     def plot(self) -> Any:
         """Six panels: tokens, rows, gradients, scores, spread, a pattern.
 
@@ -1084,7 +1100,7 @@ class Report:
         Parameters
         ----------
         path
-            ending in .html, .pdf or .png
+            ending in .html, .pdf or .png, or in .json: `numbers`, for machines
 
         Returns
         -------

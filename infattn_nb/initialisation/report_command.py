@@ -98,7 +98,7 @@ def _number(x, name):
 def infattn_report(
     config:str, # A config.json, or one of gpt2, bert-base, llama-like, pythia-like
     against:str|None=None, # Another config: both, side by side
-    out:str="report.html", # File to write: .html, .pdf or .png
+    out:str="report.html", # File to write: .html, .pdf, .png or .json
     tokens:str|None=None, # Number of different tokens (default: 16)
     text:str|None=None, # Words as tokens instead; equal words share an embedding
     width:str|None=None, # Width of the stream (default: the config's), stds rescaled

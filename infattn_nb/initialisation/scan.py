@@ -12,6 +12,7 @@ __all__ = ['PUBLISHED_RULES', 'BASE_HEAD', 'MARKS', 'attended', 'entropy_share',
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property, partial
+from html import escape
 from itertools import product
 from textwrap import shorten, wrap
 from time import perf_counter
@@ -593,6 +594,13 @@ class Scan:
         for line in list(self._advice())[:4]:
             lines += wrap(line, 88, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines[:8])
+
+    def _repr_html_(self) -> str:
+        "What a notebook shows: the best of each depth, and advice."
+        first, *_ = repr(self).splitlines()
+        best = self.best.to_html(float_format="{:.3g}".format)
+        said = "".join(f"<li>{escape(x)}</li>" for x in self._advice())
+        return f"<p>{escape(first)}</p>{best}<ul>{said}</ul>"
 
     def plot(self, ax: "Axes | None" = None) -> "Axes | np.ndarray":
         """Map of the scores for each depth, best cell and rules marked.

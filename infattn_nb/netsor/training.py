@@ -64,7 +64,7 @@ class BeforeStep(NamedTuple):
     loss: np.ndarray # (b,)
     watched: np.ndarray # (b, w)
 
-def advance(task, t, move, block): # Ensemble, Seen
+def advance(task, t, move, block): # Ensemble, BeforeStep
     "Look, and, if asked, move."
     plan = task.plan
     rows = task.rows(t) if move else None
