@@ -41,7 +41,7 @@ from infattn_nb.netsor import mlp
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
 from infattn_nb.numerics import linalg as factors
-from infattn_nb.numerics.quadrature import cross_moment
+from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.paper import paper_layer
 from infattn_nb.paper.figures import PLANS
 

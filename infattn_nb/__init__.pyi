@@ -54,12 +54,9 @@ from .transformer.stream import (
     embedding_cov as embedding_cov,
     text_labels as text_labels,
 )
-from .transformer.parts import (
-    FeedForward as FeedForward,
-    Norm as Norm,
-    Rotary as Rotary,
-)
-from .transformer.attention import SelfAttention as SelfAttention
+from .transformer.norms import Norm as Norm
+from .transformer.attention import Rotary as Rotary, SelfAttention as SelfAttention
+from .transformer.mlp import FeedForward as FeedForward
 from .transformer.block import Block as Block
 from .transformer.passes import Chain as Chain, Gradients as Gradients
 from .transformer.network import Transformer as Transformer

@@ -24,7 +24,8 @@ from infattn_nb.nonlinearities import *
 from infattn_nb.numerics import *
 from infattn_nb.numerics import checks
 from infattn_nb.numerics.linalg import narrow
-from infattn_nb.numerics.quadrature import dual_quadrature, gauss, normal_nodes
+from infattn_nb.numerics.hermite import dual_quadrature
+from infattn_nb.numerics.quadrature import gauss, normal_nodes
 from infattn_nb.paper import *
 from infattn_nb.theory import *
 from infattn_nb.theory.pseudo_lipschitz import attack

@@ -348,7 +348,7 @@ def test_a_stored_row_of_widths():
     assert fresh["far"] == pytest.approx(row["far"], rel=1e-4)
 
 def test_a_stored_meeting():
-    "The first hundred steps of a explicit network beside its circuits again."
+    "The first hundred steps of an explicit network beside its circuits again."
     circuits = circuits_bench()
     kept = pd.read_csv(circuits.DATA/"circuits_meeting.csv").query("n == 64 and seed == 3 and steps <= 100")
     fresh = pd.DataFrame(circuits.run_meeting(64, 3, moments=(0, 50, 100)))

@@ -36,7 +36,7 @@ from infattn_nb.nonlinearities import (
     tanh,
 )
 from infattn_nb.numerics import psd_factor, wishart_factor
-from infattn_nb.numerics.output import printable
+from infattn_nb.plotting import printable
 from infattn_nb.paper import reproduce, sweep
 
 PAIR = np.array([[1., .999], [.999, 1.]])
@@ -429,7 +429,7 @@ def test_names_reach_no_terminal_as_they_are():
 @pytest.mark.skipif(os.name != "posix", reason="no umask")
 def test_files_have_the_rights_that_the_umask_gives(tmp_path):
     script = (f"import os; os.umask(0o077); "
-              f"from infattn_nb.numerics.output import write; "
+              f"from infattn_nb.numerics.files import write; "
               f"write({str(tmp_path/'file')!r}, b'text')")
     subprocess.run([sys.executable, "-c", script], check=True)
     assert (tmp_path/"file").stat().st_mode & 0o777 == 0o600

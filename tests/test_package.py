@@ -47,7 +47,7 @@ def test_light_import():
     assert run.returncode == 0, run.stderr
 
 PACKAGE = ROOT/"infattn_nb"
-FILES = {".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted([*PACKAGE.glob("*/[a-z]*.py"), PACKAGE/"nonlinearities.py"])}
+FILES = {".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("[a-z]*.py"))}
 
 @lru_cache
 def tree(path): return ast.parse(path.read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ def imported(module_name, path):
         absolute += [a.name for a in node.names] if isinstance(node, ast.Import) else []
         yield from (name.removeprefix("infattn_nb.") for name in absolute if name.startswith("infattn_nb"))
 
-ORDER = ["numerics", "nonlinearities", "distributions", "attention", "netsor", "theory", "convergence", "transformer", "huggingface",
+ORDER = ["numerics", "nonlinearities", "plotting", "distributions", "attention", "netsor", "theory", "convergence", "transformer", "huggingface",
          "transformer.network", "initialisation", "learning", "paper"] # the class Transformer also reads configs and modules
 
 def level(module): return ORDER.index(module if module in ORDER else module.partition(".")[0])

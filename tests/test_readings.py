@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers", reason="the families come fro
 from conftest import least_p, nightly
 
 from infattn_nb import Norm, Rotary, Transformer, report
-from infattn_nb.huggingface.modules import MODELS
+from infattn_nb.huggingface.config import MODELS
 from infattn_nb.huggingface.weights import departures
 from infattn_nb.initialisation.scan import scaled
 

@@ -36,7 +36,7 @@ from infattn_nb import (
     make_recall,
 )
 from infattn_nb import report as draw_report
-from infattn_nb.huggingface.modules import READY
+from infattn_nb.huggingface.config import READY
 from infattn_nb.initialisation import infattn_report
 from infattn_nb.initialisation import report as report_module
 from infattn_nb.initialisation.report import (

@@ -51,7 +51,7 @@ from infattn_nb.nonlinearities import (
 )
 from infattn_nb.numerics import linalg as factors
 from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower
-from infattn_nb.numerics.quadrature import cross_moment
+from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.numerics.rng import progress_bar
 from infattn_nb.theory import compose
 

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is the other side of these co
 from conftest import nightly
 
 from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov
-from infattn_nb.huggingface.modules import read_module
+from infattn_nb.huggingface.module import read_module
 from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs
@@ -165,7 +165,7 @@ def test_masks_are_told_apart():
 
 def test_masks_are_rejected_before_a_module_is_read(monkeypatch):
     "Reading a large one takes seconds."
-    monkeypatch.setattr("infattn_nb.huggingface.modules.reading_of", lambda *args: pytest.fail("it was read"))
+    monkeypatch.setattr("infattn_nb.huggingface.module.reading_of", lambda *args: pytest.fail("it was read"))
     for masks in (dict(attn_mask=torch.ones(5, 5, dtype=torch.uint8)), dict(attn_mask=torch.zeros(4, 5)), dict(mask="casual")):
         with pytest.raises((TypeError, ValueError), match="mask"): Transformer.from_torch(torch.nn.Identity(), torch.randn(5, 8), **masks)
 

@@ -15,7 +15,7 @@ from conftest import least_p, nightly
 from scipy.special import entr
 
 from infattn_nb import Transformer, with_rule
-from infattn_nb.huggingface.modules import FAMILIES
+from infattn_nb.huggingface.config import FAMILIES
 from infattn_nb.initialisation.scan import scaled
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")] # torch warns of its own affairs

@@ -27,7 +27,7 @@ from infattn_nb import (
     scan,
     with_rule,
 )
-from infattn_nb.huggingface.modules import FAMILIES, MODELS
+from infattn_nb.huggingface.config import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import handles_of
 from infattn_nb.initialisation.report import (
     DETAILS,

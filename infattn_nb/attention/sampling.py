@@ -28,12 +28,13 @@ from .rows import row_law
 from .tokens import Tokens
 from ..numerics import checks
 from ..numerics.linalg import lower_times, narrow, psd_factor, times_lower
-from ..numerics.linalg import wishart_factor
+from ..numerics.linalg import wishart_factor, without_zeros
 from ..nonlinearities import identity, resolved, softmax
 from ..numerics.smc import Moves, cloud_at, pool, refresh, systematic
 from ..numerics.quadrature import normal_nodes, sobol_normals
 from ..numerics.rng import BUFFER, MOST, Quasi, Streams, by_pieces
 from ..numerics.rng import in_order, pieces, seed_sequence
+from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/50_recipe.ipynb #43d36804
 def scores_of(layer, L, F, m, shape, normals, wisharts):
@@ -186,7 +187,7 @@ def _row_factor(layer, K, i):
     seen = K[np.ix_(see, see)]
     L = np.zeros((len(K), see.sum()))
     L[see] = psd_factor(τ2*K[i, i]*(_centred(seen) if soft else seen))
-    return L[:, L.any(0)]
+    return without_zeros(L)
 
 def _centred(K):
     "The covariance of differences from the mean; what is rounding is zero."
@@ -309,8 +310,7 @@ def _one_head(layer, i):
     "u as a function of g ~ N(0, I_r), (r, N) -> (N,); ranges of the scores; singular?"
     K = layer.tokens.kernel()
     L = _row_factor(layer, K, i)
-    M = psd_factor(K)
-    M = M[:, M.any(0)]
+    M = without_zeros(psd_factor(K))
     def average(g):
         scores = np.einsum("sr,rn->sn", L, g).T[:, None]
         return np.einsum("sk,sn->kn", M, layer.attend(scores, [i])[:, 0].T)
@@ -371,7 +371,7 @@ class Observed:
         dS = b[:, :, None]*b[:, None] - inverse.mT @ inverse # twice it
         dA = np.ascontiguousarray((self.scale*dS @ AK).transpose(1, 2, 0))
         dA = dA.reshape(A.shape)
-        dG = A*(dA - (A*dA).sum(1, keepdims=True))
+        dG = through_softmax(A, dA, 1)
         rows = (self.left.T @ dG.reshape(s, -1)).reshape(-1, *A.shape[1:])
         slope = (self.right.T @ rows).reshape(latents.shape)
         return np.where(near, loglik, -np.inf), slope
@@ -387,7 +387,7 @@ def observed(layer, # Attention whose scores particles know how to move
     seen = np.zeros((s, s)) if layer.bias is None else layer.bias
     if layer.mask is not None:
         seen = np.where(layer.mask, seen, -np.inf)
-    return Observed(np.asarray(y, float), K, L[:, L.any(0)], R[:, R.any(0)], seen,
+    return Observed(np.asarray(y, float), K, without_zeros(L), without_zeros(R), seen,
                     layer.heads, layer.var_o*layer.var_v/layer.heads)
 
 # %% ../../nbs/50_recipe.ipynb #pathcode

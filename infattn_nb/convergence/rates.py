@@ -20,7 +20,7 @@ from ..attention.layer import Attention
 from ..attention.sampling import limit_marginal
 from ..attention.tokens import Tokens
 from ..numerics import checks
-from ..numerics.linalg import psd_factor
+from ..numerics.linalg import eigen_root, psd_factor
 from ..numerics.rng import Rng
 from ..nonlinearities import identity
 from ..numerics.quadrature import line, sobol_normals
@@ -80,9 +80,7 @@ def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
     if tokens.cov is None: # the paper's tokens share their length r
         slope, B = _in_squared_length(tokens, K, step)
         C = C + 2*np.outer(slope, slope)
-    λ, V = np.linalg.eigh(C)
-    roots = (np.sqrt(np.maximum(λ, 0))*V).T
-    return roots[λ > 1e-9*λ[-1]].reshape(-1, *K.shape), B
+    return eigen_root(C, 1e-9).T.reshape(-1, *K.shape), B
 
 def _in_squared_length(tokens, K, step):
     "First and second derivative of K in r², where it is one."

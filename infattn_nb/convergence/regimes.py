@@ -29,7 +29,7 @@ from ..numerics.rng import Rng, Size, Streams, by_pieces
 from ..numerics.rng import draw, fold, mean_and_error, seed_sequence
 from ..numerics.linalg import wishart_factor
 from ..numerics.rng import sums
-from ..numerics.output import own_axes
+from ..plotting import own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

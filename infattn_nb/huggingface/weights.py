@@ -19,10 +19,10 @@ from ..transformer.block import altered
 from ..transformer.parts import same
 from ..numerics import checks
 from ..numerics.rng import pieces, seed_sequence
-from .modules import EMBEDDINGS, MATRICES, Config, Parts, Reading
-from .modules import Tensor, as_array, blocks_of, body_of
-from .modules import check_tensors, config_of, neighbours_apart
-from .modules import places_to_watch, read_module, verified
+from .config import EMBEDDINGS, MATRICES, Config, Tensor
+from .module import Parts, Reading, as_array, blocks_of, body_of
+from .module import check_tensors, config_of, neighbours_apart
+from .module import places_to_watch, read_module, verified
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
 class Fill(NamedTuple):

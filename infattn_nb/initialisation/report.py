@@ -44,9 +44,9 @@ from .scan import a_transformer, counted, scaled
 from ..attention.layer import Attention
 from ..attention.tokens import Tokens
 from ..numerics import checks
-from ..numerics.output import bold_dashes, package_style, lines, pattern
-from ..numerics.output import picture, printable, styled, words_of, writable
-from ..numerics.output import write
+from ..plotting import bold_dashes, package_style, lines, pattern, printable
+from ..plotting import styled, words_of
+from ..numerics.files import picture, writable, write
 from ..nonlinearities import identity, softmax
 from ..numerics.rng import Rng, in_order, pieces
 from ..numerics.rng import progress_bar, seed_sequence

@@ -34,17 +34,17 @@ def report_of(config, # path of a config.json, or a built-in name
              ): # Report: with the command that makes it
     "The report of a config, and the call that makes it."
     from infattn_nb.initialisation.report import report # late: numpy reads its threads
-    from infattn_nb.huggingface.modules import READY, Config
+    from infattn_nb.huggingface.config import READY
     from infattn_nb.transformer.network import Transformer
     from infattn_nb.numerics import checks
     checks.count(seed, "seed", least=0)
     words = _words(tokens, text)
-    read = Config.read(config)
+    net = Transformer.from_config(config, words)
+    read = net.source.config
     beside = None
     if against is not None:
         beside = report_of(against, tokens=tokens, text=text, width=width, size=size,
                            seed=seed, progress=progress, fixed=fixed)
-    net = Transformer(**read.ensemble(words))
     title = config if config in READY else f"{read.title} ({Path(config).name})"
     labels = words if len(words) == len(net.cov) else None # images have a class token
     found = report(net, width, size, seed, tokens=labels, title=title,
@@ -114,7 +114,7 @@ def infattn_report(
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.initialisation.report import REPORT_FILES
-    from infattn_nb.numerics.output import writable
+    from infattn_nb.numerics.files import writable
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale knows no π
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

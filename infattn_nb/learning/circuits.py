@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .descent_step import Networks, of_each, of_seeds
-from .layer_on_data import hidden_tokens, rows_read, shares
+from .layer_on_data import hidden_tokens, rows_read
 from .trained import Start, Trained, afford, kinds
 from ..numerics import checks
 from ..numerics.rng import pieces
+from ..numerics.softmax import shares, through_softmax
 
 # %% ../../nbs/29_circuits.ipynb #cinorms
 def theta(depth, slopes): # of queries (or keys), of values (or outputs), (N, layers)
@@ -202,7 +203,7 @@ def layer_back(depth, rows, circuit, layer, dV, l): # (N, P, s, k), (N, H, k, k)
     kept = parts.pop(0) if depth.residual else None
     dheads = depth.weight*np.stack(parts, axis=1) # (N, H, P, R, k)
     dA = dheads @ U[:, None].mT
-    dP = depth.scale*A*(dA - (A*dA).sum(-1, keepdims=True))
+    dP = depth.scale*through_softmax(A, dA)
     keys = dP @ U[:, None] # (N, H, P, R, k)
     N, H, P, R, _ = keys.shape
     asking = np.broadcast_to(layer.asking, (N, P, R, k)).reshape(N, 1, P*R, k)
@@ -236,7 +237,7 @@ def layer_along(depth, rows, circuit, change, layer, dV, l): # (N, P, R, k')
     circuit, change = circuit[:, :, None], change[:, :, None]
     dasked = dasking @ circuit + asking @ change
     dP = depth.scale*(dasked @ U.mT + asking @ circuit @ dU[:, None].mT)
-    dA = A*(dP - (A*dP).sum(-1, keepdims=True))
+    dA = through_softmax(A, dP)
     dheads = depth.weight*(dA @ U + A @ dU[:, None])
     return written(depth, rows, l, dV, dheads)
 

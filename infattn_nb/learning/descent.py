@@ -24,7 +24,7 @@ from .trained import infinitely_many_heads, one_layer
 from .trained import torch_weights
 from ..numerics import checks
 from ..numerics.losses import Loss, flat, loss_of, tried
-from ..numerics.output import lines, own_axes
+from ..plotting import lines, own_axes
 from ..numerics.rng import Rng
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.random import default_rng
 
 from .layer_on_data import attend, averaged, on_one_axis, raw_scores
-from .layer_on_data import scores_back, through_softmax
-from ..numerics.linalg import bartlett
+from .layer_on_data import back_to_scores, scores_back
+from ..numerics.linalg import bartlett, eigen_root
+from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/90_descent_step.ipynb #dynamicscode
 class Dynamics(NamedTuple):
@@ -276,8 +277,7 @@ def product_noise(shape, # (N, H, K, K, d, ·)
                  ): # of that shape
     "Noise times what was there, on either side, and noise times noise."
     N, H, K, _, *matrix = shape
-    λ, V = np.linalg.eigh(S)
-    root = V*np.sqrt(np.maximum(λ, 0))
+    root = eigen_root(S)
     left, right = rng.standard_normal((2, N, H, K, *matrix))
     left, right = (np.einsum("kl,nhlij->nhkij", root, x) for x in (left, right))
     own = size*rng.standard_normal((N, H, 1, 1, *matrix))
@@ -380,8 +380,7 @@ def sideways(layer, view, reply, change): # (N, Q, D)
     dB, dζ = (on_one_axis(last(x)) for x in cut(view, change))
     N = len(change[0])
     dG = raw_scores(view, layer.scale*dB)
-    A = reply.weights
-    dA = A*(dG - (A*dG).sum(2, keepdims=True))
+    dA = through_softmax(reply.weights, dG, 2)
     dZ = averaged(view, dA, view.values.shape[2])
     along = summed(layer, dZ, reply.outputs, N)
     return along + summed(layer, reply.averages[:, :len(dζ)], dζ, N)
@@ -396,7 +395,7 @@ def slopes(layer, view, reply): # by B (Q D, H, ·, ·), by ζ (Q D, H, ·, D)
     by_values = np.zeros((Q, D, H, e, D))
     for d in range(D):
         seen = size*view.values @ reply.outputs[:, d]
-        dG = layer.scale*through_softmax(view, reply.weights, seen)
+        dG = layer.scale*back_to_scores(view, reply.weights, seen)
         asked = view.keys[:, None].mT @ dG # (Q, R, b, H)
         forms.append(np.einsum("qra,qrbh->qhab", view.queries, asked))
         by_values[:, d, :, :, d] = size*reply.averages.swapaxes(1, 2)

@@ -35,6 +35,7 @@ from ..numerics.linalg import psd_factor
 from ..numerics.smc import Moves, climb, cloud_at, islands, kept, pool
 from ..numerics.smc import refresh, systematic
 from ..numerics.rng import in_order, pieces, seed_sequence
+from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/75_fitting.ipynb #completecode
 PARTICLES_AT_ONCE = 64 # particles
@@ -211,7 +212,7 @@ PRODUCT_NUMBERS = 2**22 # numbers of features that are multiplied at once, at mo
 def moved(A): # weights of attention (P, R, s, HM)
     "Their derivatives by log var_qk: scores are proportional to its root."
     surprise = np.log(np.maximum(A, TINIEST))
-    return .5*A*(surprise - (A*surprise).sum(2, keepdims=True))
+    return .5*through_softmax(A, surprise, 2)
 
 def mean_covariance(likelihood, z, slope=False): # S (P, P), or S and T (2, P, P)
     "S averaged over draws from the prior; T + Tᵀ is its derivative by log var_qk."

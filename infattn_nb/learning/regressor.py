@@ -19,7 +19,7 @@ from .estimator import Estimator, r_squared, root_seed, sequences
 from .estimator import suited, targets
 from .fitting import Posterior, fitted, law_of, least_noise, seconds
 from ..numerics import checks
-from ..numerics.output import own_axes, pattern, points
+from ..plotting import own_axes, pattern, points
 from ..numerics.rng import Rng, seed_sequence
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..numerics import checks
+from ..numerics.linalg import eigen_root
 from ..nonlinearities import Bent, Nonlinearity, Picks, partials
 from ..nonlinearities import straight_moment
 from ..numerics.rng import Rng, Size, by_pieces, draw
@@ -381,9 +382,8 @@ def _limit_gradients(program, outputs, size, seed):
         kernels[W.name] = np.broadcast_to(by_batch.mean(0), (*shape, k, k))
     error = total.std(0, ddof=1)/np.sqrt(BATCHES)
     S = tangents.paths.flat(tangents.paths.covariances(outputs))[0]
-    λ, Q = np.linalg.eigh(S)
     z = np.random.default_rng(seed).standard_normal((*shape, k))
-    f = z @ (Q*np.sqrt(np.maximum(λ, 0.))).T
+    f = z @ eigen_root(S).T
     scores = np.array([tangents.paths.flat(tangents.paths.scored.value[p])[0]
                        for p in past if isinstance(p, Score)])
     def inner(u, v):

@@ -19,6 +19,7 @@ import numpy as np
 from ..numerics import checks
 from ..nonlinearities import Nonlinearity, meet, partials
 from ..nonlinearities import softmax, step
+from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/52_vectors.ipynb #94663eac
 @dataclass(frozen=True, eq=False, repr=False)
@@ -342,7 +343,7 @@ def pulled_weights(weights, # function of rows of scores
     if back is not None:
         return back(a, da)
     if weights is softmax:
-        return a*(da - (a*da).sum(-1, keepdims=True))
+        return through_softmax(a, da)
     def of_columns(*p):
         return weights(_row(p))
     p = [row[..., j:j+1] for j in range(row.shape[-1])]

@@ -20,9 +20,9 @@ from ..numerics.linalg import psd_factor
 from ..numerics.rng import Rng, pieces
 from ..numerics.rng import seed_sequence
 from ..nonlinearities import Nonlinearity
-from ..numerics.quadrature import correlation, dual_quadrature
-from ..numerics.quadrature import reject_outgrowing
-from ..numerics.quadrature import hermite, root_det, sobol_normals
+from ..numerics.hermite import correlation, dual_quadrature, reject_outgrowing
+from ..numerics.hermite import hermite, matched
+from ..numerics.quadrature import sobol_normals
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
 from .program import Program, Vectors
@@ -469,25 +469,13 @@ class Paths:
         degree = DEGREE if c.any() else 1 # independent: the means are enough
         P, i = self._terms(left, nodes, degree, a.shape)
         Q, j = self._terms(right, nodes, degree, a.shape)
-        degree = min(P.shape[1], Q.shape[1])
-        ρ = np.cos(np.arctan2(root_det(a, b, c), c)).ravel()
-        self._note(left, self._series_error(left, right, np.abs(ρ)**DEGREE))
-        moments = np.empty(len(ρ))
-        for k, pairs in pieces(len(ρ), 1024):
-            part = slice(k, k + pairs)
-            p = P[i[part], :degree]
-            powers = np.vander(ρ[part], degree, True)
-            moments[part] = np.einsum("nk,nk,nk->n", powers, p, Q[j[part], :degree])
+        ρ = correlation(a, b, c).ravel()
+        far = np.abs(ρ)**DEGREE
+        self._note(left, self._series_error(left, right, far))
         flat = [x.ravel() for x in (μ, ν, a, b)]
-        close = np.flatnonzero(np.abs(ρ)**DEGREE > 1e-17)
-        for k, pairs in pieces(len(close), 512):
-            some = close[k:k + pairs]
-            sign = np.where(ρ[some] < 0, -1., 1.)
-            known = np.vander(sign, degree, True)*P[i[some], :degree]
-            missing = self._at_the_end(f, g, nodes, sign, *(x[some] for x in flat))
-            missing -= np.einsum("nk,nk->n", known, Q[j[some], :degree])
-            moments[some] += np.abs(ρ[some])**DEGREE*missing
-        return moments.reshape(a.shape)
+        def at_end(pairs, sign):
+            return self._at_the_end(f, g, nodes, sign, *(x[pairs] for x in flat))
+        return matched(P, i, Q, j, ρ, far, at_end).reshape(a.shape)
 
     def _series_error(self, left, right, far):
         "Of a moment over root mean squares: by the end of its series, by the grid."

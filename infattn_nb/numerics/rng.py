@@ -83,7 +83,7 @@ def parallel(workers: Executor | int | None) -> Iterator[None]:
     ----------
     workers
         number of threads, 1: no others; or a concurrent.futures.Executor: threads,
-        processes, a cluster; None = one thread per processor, as without `parallel`
+        processes, a cluster; None = one thread per processor, the default
 
     Raises
     ------

@@ -30,7 +30,7 @@ from ..numerics.rng import BLOCK, Mirrored, in_order
 from ..numerics.linalg import psd_factor
 from ..numerics.rng import pieces
 from ..nonlinearities import clip, relu
-from ..numerics.output import package_style, styled
+from ..plotting import package_style, styled
 from ..numerics.quadrature import line
 from .tables import COLUMNS, FigurePlan, Job, Study, cell_rows
 from .tables import save_block

@@ -28,7 +28,8 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from ..numerics import checks
-from ..numerics.output import package_style, picture, styled, write
+from ..plotting import package_style, styled
+from ..numerics.files import picture, write
 
 # %% ../../nbs/78_store.ipynb #65fe11fd
 try:

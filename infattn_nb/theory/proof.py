@@ -21,7 +21,7 @@ from ..numerics.linalg import narrow
 from ..numerics.rng import Mirror, Rng, Streams, draw
 from ..numerics.rng import pieces, seed_sequence
 from ..nonlinearities import Nonlinearity
-from ..numerics.quadrature import hermite
+from ..numerics.hermite import hermite
 
 # %% ../../nbs/15_proof.ipynb #2be27933
 def averaged_constant(order: float, constant: float, moment: float) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..numerics import checks
 from ..nonlinearities import softmax, times
+from ..numerics.softmax import through_softmax
 from ..netsor.nodes import fraction
 from ..netsor.program import Program
 
@@ -26,7 +27,7 @@ class BiasedSoftmax:
         return softmax(row + self.bias)
 
     def backward(self, a, da):
-        return a*(da - (a*da).sum(-1, keepdims=True))
+        return through_softmax(a, da)
 
     @property
     def __name__(self):

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .attention import AttentionRecord, SelfAttention
-from .parts import FeedForward
-from .parts import Cotangent, Norm, Part
-from .stream import Gradient, Stream, Sum, add, inverse, square
-from .stream import right_inverse, root, thin
+from .mlp import FeedForward
+from .parts import Cotangent, Part
+from .norms import Norm
+from .stream import Gradient, Stream, Sum, add
+from ..numerics.linalg import inverse, square, right_inverse, root, thin
 from ..numerics import checks
 from ..numerics.linalg import bartlett
 

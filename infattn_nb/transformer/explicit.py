@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..numerics.softmax import shares
+
 # %% ../../nbs/65_explicit.ipynb #ex-rows
 def normalised(norm, X): # a Norm, (..., n)
     "Rows with a norm of gain one."
@@ -27,9 +29,7 @@ def turned(Q, positions, rotary, sign=1): # (..., s, m), (s,)
 
 def softmax_of(P, allowed): # scores, who may attend
     "Weights of the rows."
-    P = np.where(allowed, P, -np.inf)
-    A = np.exp(P - P.max(-1, keepdims=True))
-    return A/A.sum(-1, keepdims=True)
+    return shares(np.where(allowed, P, -np.inf))
 
 # %% ../../nbs/65_explicit.ipynb #ex-branches
 class Attended(NamedTuple):

@@ -18,14 +18,17 @@ from numpy.typing import ArrayLike
 
 from .attention import SelfAttention
 from .block import Block
-from .parts import FeedForward, Norm, one_line
+from .mlp import FeedForward
+from .norms import Norm
+from .parts import one_line
 from .passes import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..nonlinearities import Nonlinearity, gelu
 from ..numerics.rng import Rng, Size
 from ..netsor.nodes import Output
 from ..netsor.program import Program
-from ..huggingface.modules import Config, ensemble_of_module
+from ..huggingface.config import Config
+from ..huggingface.module import Source, ensemble_of_module
 from ..huggingface.weights import folded, table_of, write_tensors
 from .as_program import write_transformer
 
@@ -209,7 +212,9 @@ class Transformer(Network):
         Transformer
             It remembers the width.
         """
-        return cls(**Config.read(config).ensemble(tokens))
+        read = Config.read(config)
+        spec = read.ensemble(tokens)
+        return cls(**spec, source=Source.of_config(read, spec))
 
     def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
               coords: int = 0, scores: bool = False, fixed: str = "variance") -> Chain:

@@ -16,14 +16,15 @@ import numpy as np
 
 from .attention import positions_of
 from .block import Block, altered
-from .parts import CACHE, Norm, Part
+from .parts import CACHE, Part
+from .norms import Norm
 from .stream import Gradient, Stream, given_embeddings, given_gram
 from .stream import random_coordinates
 from .stream import random_readout
 from .stream import numbered
 from ..numerics import checks
 from ..nonlinearities import softmax
-from ..numerics.output import bold_dashes, lines, own_axes, pattern
+from ..plotting import bold_dashes, lines, own_axes, pattern
 from ..numerics.rng import by_pieces, draw
 
 if TYPE_CHECKING:
