@@ -21,7 +21,7 @@ from scipy.stats import norm
 
 from .scale_mixture import ScaleMixture
 from ..numerics import checks
-from ..numerics.rng import MOST, Rng, Size, draw, fold
+from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold
 from ..numerics.linalg import psd_factor
 from ..numerics.rng import mean_and_error, pieces
 from ..numerics.rng import seed_sequence, sums
@@ -267,7 +267,7 @@ class HierarchicalGaussian:
         ValueError
             if `draws` is below two
         """
-        draws = checks.count(draws, "draws", least=2, most=MOST)
+        draws = checks.count(draws, "draws", least=2, most=MOST_SAMPLES)
         mean, error = self.average(draws, rng)
         if return_error and self.nearby:
             others = [law.cov(draws, rng) for law in self.nearby]
@@ -395,7 +395,7 @@ class HierarchicalGaussian:
 
     def _log_density(self, y, draws, rng, islands):
         "Log densities and errors, with what disturbed inputs change."
-        n = checks.count(draws, "draws", 2, MOST)
+        n = checks.count(draws, "draws", 2, MOST_SAMPLES)
         if self.nearby:
             rng = _one_seed(rng) # the same draws for all laws
         value, error = self._undisturbed_log_density(y, n, rng, islands)
