@@ -375,8 +375,8 @@ def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
     def found():
         return mean_covariance(target, z), *mean_covariance(target, z, slope=True)
     whole = found()
-    monkeypatch.setattr(posteriors, "CACHED", 64*5)
-    monkeypatch.setattr(posteriors, "TOGETHER", 23*3*10)
+    monkeypatch.setattr(posteriors, "PIECE_NUMBERS", 64*5)
+    monkeypatch.setattr(posteriors, "PRODUCT_NUMBERS", 23*3*10)
     begun, reading = [], posteriors.read
     monkeypatch.setattr(posteriors, "read", lambda layer, view, z: begun.append(z[0].shape[3]) or reading(layer, view, z))
     for a, b in zip(whole, found()):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .distances import GROUPS, grouped, paired_densities
+from .distances import JACKKNIFE_GROUPS, grouped, paired_densities
 from .distances import paired_layer
 from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
 from ..attention.layer import Attention
@@ -207,8 +207,8 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     law = layer.law(n)
     i = checks.output(i, law.dim)
     parts = paired_densities(law, layer.law(), i, y=at.ravel(), draws=draws, rng=rng)
-    difference = n*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *at.shape)
-    return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
+    difference = n*(parts[:, 0] - parts[:, 1]).reshape(JACKKNIFE_GROUPS, *at.shape)
+    return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(JACKKNIFE_GROUPS)
 
 # %% ../../nbs/16_rates.ipynb #5eff13e8
 def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:

@@ -24,9 +24,9 @@ from fastcore.script import call_parse
 from ..attention.layer import simulate_dense
 from ..numerics import checks
 from ..numerics.rng import parallel, progress_bar
-from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of
+from .figures import GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
-from .figures import table_of
+from .figures import figure_table
 from .tables import UNFINISHED, alone, code_versions, digest, files
 from .tables import ready, write
 
@@ -120,7 +120,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
             with closing(results_of(jobs)) as results:
                 for name, found in _figure_by_figure(turns, results, bar):
                     about = _parameters(name, trials, samples, seed)
-                    data, fig = FIGURES[name](table_of(name, trials, found))
+                    data, fig = PLANS[name].figure(figure_table(name, trials, found))
                     contents = dict(files(data, fig, about))
                     _keep(out, name, contents, folder[PLANS[name].study.name], bar)
     except BaseException as e:
