@@ -22,7 +22,7 @@ import pandas as pd
 import scipy
 from numpy.random import SeedSequence
 
-from infattn_nb import AttentionRegressor, embed_features, make_recall, patches
+from infattn_nb import AttentionRegressor, embed_features, make_recall, parallel, patches
 from infattn_nb.learning.estimator import stacked
 from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
 
@@ -286,22 +286,20 @@ MANY = (500, "evidence"), (1000, "evidence"), (1000, None), (2000, None), (4000,
 
 def time_fit(P, D, s, d, H):
     "Processor seconds of a fit on one thread: other work on the machine hardly changes them."
-    from concurrent.futures import ThreadPoolExecutor
     X, y, *_ = prior_data(0, H, P, 1, s, d, D=D)
     start = time.process_time()
-    with ThreadPoolExecutor(1) as pool: AttentionRegressor(H, random_state=0).fit(X, y, executor=pool)
+    with parallel(1): AttentionRegressor(H, random_state=0).fit(X, y)
     return dict(section="learning", case=f"P = {P}, D = {D}, s = {s}, d = {d}, H = {H}", value=time.process_time() - start)
 
 def time_infinite(P, optimizer, s=8, d=8):
     "Infinitely many heads on P sequences whose targets one fixed head makes: processor seconds of fit and of 100 predictions, largest memory in bytes of this (fresh) process with two threads."
-    from concurrent.futures import ThreadPoolExecutor
     from resource import RUSAGE_SELF, getrusage
     rng = np.random.default_rng(0)
     X = rng.standard_normal((P + 100, s, d))/d**.5
     A = np.exp(2*X[:, -1:] @ X.mT)
     y = ((A/A.sum(-1, keepdims=True)) @ X)[:, 0] @ rng.standard_normal(d) + .2*rng.standard_normal(P + 100)
     start = time.process_time()
-    with ThreadPoolExecutor(2) as pool: m = AttentionRegressor(np.inf, optimizer=optimizer, normalize_y=True, alpha=.1, random_state=0).fit(X[:P], y[:P], executor=pool)
+    with parallel(2): m = AttentionRegressor(np.inf, optimizer=optimizer, normalize_y=True, alpha=.1, random_state=0).fit(X[:P], y[:P])
     fitted = time.process_time()
     m.predict(X[P:])
     return dict(P=P, optimizer=optimizer, fit=fitted - start, predict=time.process_time() - fitted, memory=1024*getrusage(RUSAGE_SELF).ru_maxrss)

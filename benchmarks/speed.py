@@ -14,7 +14,6 @@ import os
 import sys
 import time
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,19 +25,27 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 import scipy
 
-from infattn_nb import Attention, Program, Tokens, limit, simulate, simulate_dense
+from infattn_nb import (
+    Attention,
+    HierarchicalGaussian,
+    Program,
+    Tokens,
+    limit,
+    parallel,
+    simulate,
+    simulate_dense,
+)
 from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.netsor import mlp
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
-from infattn_nb.numerics import rng as factors
+from infattn_nb.numerics import linalg as factors
 from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.paper import paper_layer
 from infattn_nb.paper.figures import PLANS
 
 S, H, BLOCK, REPETITIONS = 4, 2, 4096, 3
-ONE = ThreadPoolExecutor(1)
 ROWS = []
 
 def si(x, unit):
@@ -181,11 +188,11 @@ def memory():
     of = "of the explicit simulation"
     row("memory", "explicit simulation, n = 4,096, one sample", dense, of, 1)
     for n in (4096, 10**6):
-        most = peak(lambda: layer.law(n).rvs(64, 0, executor=ONE))
+        with parallel(1): most = peak(lambda: layer.law(n).rvs(64, 0))
         row("memory", f"law.rvs, n = {n:,}, 64 samples", most, of, most/dense)
     law, first = Attention(Tokens(S, identity), heads=H).law(256), None
     for size in (10**4, 10**6):
-        most = peak(lambda: law.fold(square, size, 0, executor=ONE))
+        with parallel(1): most = peak(lambda: law.fold(square, size, 0))
         first = first or most
         row("memory", f"law.fold over {size:,} samples", most, "of 10,000 samples",
             most/first)
@@ -196,9 +203,9 @@ def threads():
     where = f"on {os.cpu_count()} processors"
     for name, layer in layers.items():
         law = layer.law(256)
-        pools = [ThreadPoolExecutor(k) for k in (1, 2, 4)]
-        calls = [lambda pool=pool: law.rvs(8*BLOCK, 0, executor=pool) for pool in pools]
-        t = side_by_side(*calls, clock=time.perf_counter)/(8*BLOCK)
+        def draws(workers):
+            with parallel(workers): law.rvs(8*BLOCK, 0)
+        t = side_by_side(*(partial(draws, k) for k in (1, 2, 4)), clock=time.perf_counter)/(8*BLOCK)
         for k, x in zip((1, 2, 4), t):
             row("threads", f"{name}, {k} thread{'s'*(k > 1)} {where}", x,
                 "faster than one thread", t[0]/x)
@@ -237,7 +244,7 @@ def mended(s=1000, steps=120):
     W, x = p.matrix(), p.inputs(np.eye(1))[0]
     for _ in range(steps):
         x = W @ tanh(x)
-    cases = {f"a sample of {s:,} tokens in the limit": (lambda: law.rvs(1, 0), factors, "MANY", np.inf),
+    cases = {f"a sample of {s:,} tokens in the limit": (lambda: law.rvs(1, 0), factors, "BLAS_ROWS", np.inf),
              f"limit of {steps} tanh steps that share a matrix": (lambda: limit(p), Paths, "_foresee", lambda *_: None),
              "limit of two attention layers that share matrices": (two_layers, Paths, "_along_a_line", pair_by_pair)}
     for name, (call, place, what, before) in cases.items():
@@ -255,9 +262,9 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
     row("many heads", "limit of two attention layers of 3 tokens, ReLU and tanh", new,
         "faster than with a series for each pair", slow/new)
     law = Attention(Tokens(S, relu), heads=heads).law()
-    by_draws = replace(law, average=None)
-    new, slow = side_by_side(lambda: law.cov(draws, executor=ONE),
-                             lambda: by_draws.cov(draws, executor=ONE), repetitions=1)
+    by_draws = HierarchicalGaussian(law.sample, law.dim)
+    with parallel(1):
+        new, slow = side_by_side(lambda: law.cov(draws), lambda: by_draws.cov(draws), repetitions=1)
     row("many heads", f"{heads:,} heads in the limit: cov(draws={draws})", new,
         "faster than with draws of S", slow/new)
     for s, h in ((1, 16), (2, 16), (2, 64)):
@@ -265,8 +272,9 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
         through_S = layer.law()
         sample = partial(sample_outputs, layer, layer.tokens, np.inf)
         at_once = replace(through_S, direct=sample)
-        new, slow = side_by_side(lambda: through_S.rvs(size, 0, ONE),
-                                 lambda: at_once.rvs(size, 0, ONE), repetitions=20)
+        with parallel(1):
+            new, slow = side_by_side(lambda: through_S.rvs(size, 0),
+                                     lambda: at_once.rvs(size, 0), repetitions=20)
         case = f"outputs of {s} token{'s'*(s > 1)}, {h} heads, in the limit"
         row("many heads", case, new/size, "faster through S than at once", slow/new)
 

@@ -25,16 +25,16 @@ from reference_circuits import (
 )
 from scipy.stats import ks_2samp
 
-from infattn_nb import AttentionDescent, Transformer, make_recall
+from infattn_nb import AttentionDescent, Transformer, make_recall, parallel
 from infattn_nb.learning.circuits import (
     Circuits,
     Depth,
-    Rows,
+    ReadRows,
     backward,
     forward,
     named,
     random_circuits,
-    scores_of,
+    circuit_scores,
     theta,
 )
 
@@ -63,7 +63,7 @@ def test_backward_is_the_derivative(depth, every):
 def test_back_and_sideways_is_the_tangent_kernel(depth, size):
     "For tokens of any length: a difference with one step for all lengths was off by 130 % at three, by 48 % at ten, and zero at 1e-14."
     rows, _ = data(2, P=3, d=2)
-    rows = Rows(size*rows.tokens, rows.see, rows.rows, rows.weights)
+    rows = ReadRows(size*rows.tokens, rows.see, rows.rows, rows.weights)
     net = random_circuits(depth, 2, [1], 1)
     answer = net.reply(depth, rows)
     χ = default_rng(0).standard_normal(answer.values.shape)
@@ -217,7 +217,7 @@ def by_circuits(depth, rows, networks, broken=None):
     Θ = [sum((k*a*b).reshape(networks, -1).sum(1) for k, a, b in zip(rates, *pair)) for pair in ((slopes[0], slopes[0]), slopes, (slopes[1], slopes[1]))]
     θ = theta(limit, [a + b for a, b in zip(*slopes)])
     last = answer.layers[-1]
-    P = [np.broadcast_to(scores_of(limit, rows, now, l, answer.layers[l].seen)[0], (networks, depth.heads, 2, len(x[0]), 3)) for l, x in ((0, rows.see), (-1 % depth.layers, rows.rows))]
+    P = [np.broadcast_to(circuit_scores(limit, rows, now, l, answer.layers[l].seen)[0], (networks, depth.heads, 2, len(x[0]), 3)) for l, x in ((0, rows.see), (-1 % depth.layers, rows.rows))]
     met = last.seen if last.size is None else last.seen*last.size
     grams = [(met @ met.mT)[:, 0], (answer.read @ answer.read.mT)]
     return np.concatenate([x.reshape(networks, -1) for x in (*P, *grams, *θ, np.transpose(Θ))], axis=1)
@@ -241,7 +241,7 @@ def test_the_start_is_that_of_the_chain(name, networks=4_000):
     tokens = default_rng(0).standard_normal((2, 3, depth.size))
     tokens /= np.sqrt((tokens**2).mean())
     see = np.where(np.tri(3) > 0 if mask else np.ones((3, 3)) > 0, 0., -np.inf)
-    rows = Rows(tokens, np.stack([see, see]), np.full((2, 1), 2), np.ones((2, 1)))
+    rows = ReadRows(tokens, np.stack([see, see]), np.full((2, 1), 2), np.ones((2, 1)))
     theirs = by_the_chain(depth, rows, mask, networks)
     def off(broken=None):
         ours = by_circuits(depth, rows, networks, broken)
@@ -309,11 +309,10 @@ def test_paths_are_in_the_order_of_the_stream():
         np.testing.assert_allclose(answer.read[0][:, i:i + 2], last, atol=1e-12)
     with np.errstate(all="raise", under="ignore"): named(depth, [x[:, 0] for x in state.scores], state.values[:, 0])
 
-def test_same_bytes_for_any_executor_and_after_a_pickle():
-    from concurrent.futures import ThreadPoolExecutor
+def test_same_bytes_whoever_computes_and_after_a_pickle():
     X, y, _ = make_recall(12, 0)
     a = AttentionDescent(norm="rms", **QUICK).fit(X, y)
-    with ThreadPoolExecutor(1) as pool: b = AttentionDescent(norm="rms", **QUICK).fit(X, y, executor=pool)
+    with parallel(3): b = AttentionDescent(norm="rms", **QUICK).fit(X, y)
     np.testing.assert_array_equal(a.loss_, b.loss_)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(a)).values(X), a.values(X))
 
@@ -349,7 +348,7 @@ def test_a_stored_row_of_widths():
     assert fresh["far"] == pytest.approx(row["far"], rel=1e-4)
 
 def test_a_stored_meeting():
-    "The first hundred steps of a explicit network beside its circuits again."
+    "The first hundred steps of an explicit network beside its circuits again."
     circuits = circuits_bench()
     kept = pd.read_csv(circuits.DATA/"circuits_meeting.csv").query("n == 64 and seed == 3 and steps <= 100")
     fresh = pd.DataFrame(circuits.run_meeting(64, 3, moments=(0, 50, 100)))

@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 from conftest import nightly
 
-from infattn_nb import Attention, Tokens, draw
+from infattn_nb import Attention, Tokens, draw, parallel
 from infattn_nb.nonlinearities import relu
 from infattn_nb.paper import read_table, reproduce, sweep, write_table
 from infattn_nb.paper.figures import PLANS
-from infattn_nb.paper.tables import series
+from infattn_nb.paper.tables import matching_rows
 
 ROOT = Path(__file__).parent.parent
 
 @pytest.mark.parametrize("drawn", [("fig1b",), pytest.param(("fig3a", "heads"), marks=pytest.mark.slow)], ids=", ".join)
 def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
     "One figure of each kind: drawing is what takes time."
-    for workers in (1, 4): reproduce(tmp_path/str(workers), drawn, trials=2, samples=64, seed=3, workers=workers)
+    for workers in (1, 4):
+        with parallel(workers): reproduce(tmp_path/str(workers), drawn, trials=2, samples=64, seed=3)
     files = [f"{name}.{kind}" for name in drawn for kind in ("csv", "json", "png", "pdf")]
     for name in files:
         one, *others = ((tmp_path/str(w)/name).read_bytes() for w in (1, 4))
@@ -31,7 +32,8 @@ def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
 
 @pytest.mark.parametrize("name", nightly(PLANS, "fig1a", "fig2b", "fig3b", "relu_a"))
 def test_same_table_for_any_number_of_workers(name):
-    one, four = (sweep(name, trials=2, samples=64, workers=w) for w in (1, 4))
+    with parallel(1): one = sweep(name, trials=2, samples=64)
+    with parallel(4): four = sweep(name, trials=2, samples=64)
     for c in one: np.testing.assert_array_equal(one[c], four[c])
 
 @pytest.mark.slow
@@ -47,7 +49,7 @@ def test_a_width_alone_is_what_it_is_among_others(name):
     whole = sweep(name, trials=2, samples=100)
     for n in (16, 64):
         alone = sweep(name, trials=2, samples=100, keep=lambda cell: cell["n"] == n)
-        np.testing.assert_array_equal(series(alone, n=n), series(whole, n=n))
+        np.testing.assert_array_equal(matching_rows(alone, n=n), matching_rows(whole, n=n))
 
 def test_tables_survive_the_file(tmp_path):
     data = sweep("fig1b", trials=2, samples=100, keep=lambda cell: cell["n"] in (16, np.inf))
@@ -85,7 +87,7 @@ def test_stored_tables_are_what_the_command_writes(name):
     fresh = sweep(name, keep=lambda cell: all(cell[k] == v for k, v in block.items()))
     for panel in np.unique(fresh["panel"]):
         where = dict(panel=panel, n=fresh["n"][0], heads=fresh["heads"][0])
-        for new, old in zip(series(fresh, **where), series(stored, **where)): np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-12)
+        for new, old in zip(matching_rows(fresh, **where), matching_rows(stored, **where)): np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-12)
     parameters = json.loads((ROOT/f"nbs/data/{name}.json").read_text())
     assert parameters["trials"] == 10 and parameters["samples"] == PLANS[name].samples and parameters["seed"] == 0
 

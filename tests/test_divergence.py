@@ -22,6 +22,7 @@ from scipy.stats import (
 )
 
 from infattn_nb import (
+    parallel,
     Attention,
     ScaleMixture,
     Tokens,
@@ -227,6 +228,7 @@ def test_trials_with_laws_of_scipy():
     p, q = ScaleMixture([.5, 1.5]), norm(scale=2.)
     a, b = np.random.SeedSequence(0).spawn(2)
     expected = kde_kl(norm(scale=2.).rvs(500, np.random.default_rng(a)), p.rvs(500, b))
-    for executor in (None, ThreadPoolExecutor(4)): assert (kde_trials(q, p, 500, trials=8, rng=0, executor=executor) == kde_trials(q, p, 500, trials=8, rng=0)).all()
+    with parallel(1): alone = kde_trials(q, p, 500, trials=8, rng=0)
+    with parallel(ThreadPoolExecutor(4)): assert (kde_trials(q, p, 500, trials=8, rng=0) == alone).all()
     assert kde_trials(q, p, 500, trials=8, rng=0)[0] == expected
     assert kde_trials(q, samples=500, trials=2, rng=0)[0] == kde_kl(*(norm(scale=2.).rvs(500, np.random.default_rng(s)) for s in (a, b)))

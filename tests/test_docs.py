@@ -1,4 +1,5 @@
 """What an editor, GitHub and a reader of the source see: griffe reads docstrings without importing anything."""
+import ast
 import re
 from pathlib import Path
 
@@ -67,3 +68,29 @@ def test_no_parameter_is_described_that_there_is_not(name):
     known = {p for p, _ in parameters(x)} | {p.name for p in getattr(x, "parameters", [])} | {m for m in x.members if x.is_class}
     named = re.findall(r"^([\w, ]+)$", section[1], flags=re.M) if section else []
     assert not {n for names in named for n in names.split(", ") if not names.startswith(" ")} - known
+
+# Options that pages name
+
+def arguments():
+    "Names of all arguments and fields in the package."
+    found = set()
+    for path in (ROOT/"infattn_nb").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.arguments): found |= {x.arg for x in node.posonlyargs + node.args + node.kwonlyargs}
+            if isinstance(node, ast.AnnAssign): found.add(ast.unparse(node.target))
+    return found
+
+ARGUMENTS = arguments() | {"linear_scaling"} # neural-tangents'
+
+def unknown_options(text):
+    "Of code in a sentence: `name=…` where nothing has an argument of that name."
+    codes = re.findall(r"`([^`\n]+)`", text)
+    return [name for code in codes for name in re.findall(r"(?<![\w.])([A-Za-z_]\w*)=(?!=)", code) if name not in ARGUMENTS]
+
+@pytest.mark.parametrize("path", written.PAGES, ids=lambda p: p.stem)
+def test_pages_name_options_that_there_are(path):
+    found = unknown_options("\n".join(written.text(c) for c in written.read(path)["cells"] if c["cell_type"] == "markdown"))
+    assert not found, found
+
+def test_an_option_of_yesterday_is_seen():
+    assert unknown_options("`Thresholds(alike=.9)` and `max_cosine=.9`, `a == b`") == ["alike"]

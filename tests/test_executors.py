@@ -8,8 +8,8 @@ import sys
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
-from multiprocessing import get_context
-from threading import active_count
+from multiprocessing import get_all_start_methods, get_context
+from threading import active_count, current_thread
 
 import numpy as np
 import pytest
@@ -22,10 +22,11 @@ from infattn_nb import (
     draw,
     fold,
     paired_kl,
+    parallel,
     simulate_dense,
 )
 from infattn_nb.nonlinearities import clip, leaky_relu, relu
-from infattn_nb.numerics.rng import AHEAD, BLOCK
+from infattn_nb.numerics.rng import TASKS_AHEAD, BLOCK, _workers, in_order
 from infattn_nb.paper import sweep
 
 pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once
@@ -47,6 +48,10 @@ SAMPLERS = {
     "dense": partial(simulate_dense, LAYER, 3),
 }
 
+def by(workers, f, *args, **options):
+    "f, computed by these workers."
+    with parallel(workers): return f(*args, **options)
+
 @pytest.fixture(scope="module")
 def processes():
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool: yield pool
@@ -54,26 +59,25 @@ def processes():
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_same_bytes_from_threads_and_processes(name, processes):
     sampler, size = SAMPLERS[name], 2*BLOCK + 100
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(4) as four:
-        first, *others = (sampler(size, rng=3, executor=e).tobytes() for e in (one, four, None, processes))
+    first, *others = (by(workers, sampler, size, rng=3).tobytes() for workers in (1, 4, None, processes))
     assert all(first == other for other in others)
 
-def test_same_divergence_and_marginal_from_any_executor(processes):
-    with ThreadPoolExecutor(1) as one:
-        assert paired_kl(LAYER, 5, draws=10_000, rng=1, executor=one) == paired_kl(LAYER, 5, draws=10_000, rng=1, executor=processes)
-        np.testing.assert_array_equal(*(LAYER.law(5).marginal(1, 10_000, executor=e).variances for e in (one, processes)))
+def test_same_divergence_and_marginal_from_anybody(processes):
+    one, two = (by(workers, paired_kl, LAYER, 5, draws=10_000, rng=1) for workers in (1, processes))
+    assert one == two
+    np.testing.assert_array_equal(*(by(workers, LAYER.law(5).marginal, 1, 10_000).variances for workers in (1, processes)))
 
 @pytest.mark.slow
 def test_same_table_from_processes(processes):
     for name in ("fig1b", "fig2a"):
-        one, two = (sweep(name, trials=2, samples=64, executor=e) for e in (processes, None))
+        one, two = (by(workers, sweep, name, trials=2, samples=64) for workers in (processes, None))
         for c in one: assert one[c].tobytes() == two[c].tobytes()
 
 def test_fold_reduces_the_samples_of_rvs(processes):
     law, size = LAYER.law(5), 3*BLOCK + 1
     for law in (LAYER.law(5), LAYER.law(5).marginal(0, draws=16)):
         y = law.rvs(size, rng=2)
-        np.testing.assert_allclose(law.fold(partial(np.sum, axis=0), size, rng=2, executor=processes), y.sum(0), rtol=1e-9)
+        np.testing.assert_allclose(by(processes, law.fold, partial(np.sum, axis=0), size, rng=2), y.sum(0), rtol=1e-9)
         assert law.fold(np.max, size, rng=2, combine=max) == y.max()
         np.testing.assert_array_equal(law.fold(np.asarray, size, rng=2, combine=lambda a, b: np.concatenate([a, b])), y) # in block order
         assert law.fold(len, size, rng=2) == size
@@ -100,7 +104,7 @@ def test_folding_keeps_nothing():
 def _normals(n, g): return g.standard_normal(n)
 
 def test_few_blocks_wait_at_a_time():
-    "No more than AHEAD blocks are computed before the first has been used."
+    "No more than TASKS_AHEAD blocks are computed before the first has been used."
     started = []
     def sample(n, g): return started.append(n) or g.standard_normal(1)
     def combine(a, b):
@@ -108,7 +112,7 @@ def test_few_blocks_wait_at_a_time():
         return a + b
     seen = []
     fold(sample, np.sum, 500*BLOCK, rng=0, combine=combine)
-    assert seen[0] <= AHEAD + 2 and len(started) == 500
+    assert seen[0] <= TASKS_AHEAD + 2 and len(started) == 500
 
 def test_an_error_reaches_the_caller_and_stops_the_rest():
     calls = []
@@ -117,7 +121,7 @@ def test_an_error_reaches_the_caller_and_stops_the_rest():
         raise ArithmeticError("third law")
     before = active_count()
     with pytest.raises(ArithmeticError, match="third law"): draw(sample, 10**6, rng=0)
-    assert len(calls) <= AHEAD and active_count() == before
+    assert len(calls) <= TASKS_AHEAD and active_count() == before
 
 def test_no_pools_within_pools():
     "A sampler called from a task computes in the thread it is in."
@@ -131,15 +135,44 @@ def test_no_pools_within_pools():
 def test_a_thread_of_the_users_own_pool_does_not_wait_for_it():
     law = LAYER.law(5)
     with ThreadPoolExecutor(1) as pool:
-        mine = pool.submit(law.rvs, 3*BLOCK, 0, pool)
+        mine = pool.submit(by, pool, law.rvs, 3*BLOCK, 0)
         np.testing.assert_array_equal(mine.result(timeout=60), law.rvs(3*BLOCK, 0))
 
 def test_a_pool_does_not_wait_for_itself():
-    "A sampler that gets the executor in whose task it runs computes in that thread."
+    "A task that chooses the pool it runs in computes in that thread."
     law = LAYER.law(5)
     with ThreadPoolExecutor(2) as pool:
-        inner = lambda y: law.rvs(2*BLOCK, 0, executor=pool).sum()
-        assert law.fold(inner, 3*BLOCK, 0, executor=pool) == pytest.approx(3*law.rvs(2*BLOCK, 0).sum(), rel=1e-12)
+        inner = lambda y: by(pool, law.rvs, 2*BLOCK, 0).sum()
+        assert by(pool, law.fold, inner, 3*BLOCK, 0) == pytest.approx(3*law.rvs(2*BLOCK, 0).sum(), rel=1e-12)
+
+def test_a_choice_ends_with_its_block():
+    "Also by an error; one within another; and no thread hears of that of another."
+    with pytest.raises(ArithmeticError), parallel(3): raise ArithmeticError
+    assert _workers() == os.cpu_count()
+    with parallel(2), ThreadPoolExecutor(1) as pool:
+        with parallel(pool): assert _workers() is pool
+        with parallel(None): assert _workers() == os.cpu_count()
+        assert _workers() == 2 and pool.submit(_workers).result() == 1
+        assert pool.submit(by, 3, _workers).result() == 3
+
+def test_one_worker_is_this_thread():
+    with parallel(1): names = fold(_normals, lambda x: {current_thread().name}, 3*BLOCK, 0, combine=set.union)
+    assert names == {current_thread().name}
+
+def test_threads_are_as_many_as_were_asked_for():
+    before, counts = active_count(), []
+    sample = lambda n, g: counts.append(active_count()) or g.standard_normal(n)
+    with parallel(3): draw(sample, 9*BLOCK, 0)
+    assert max(counts) <= before + 3
+
+@pytest.mark.parametrize("method", sorted(set(get_all_start_methods()) - {"forkserver"}))
+def test_what_a_task_draws_stays_in_its_process(method):
+    "Neither in our tasks nor in somebody's own is the choice of the parent taken over, not by a fork either."
+    with ProcessPoolExecutor(2, mp_context=get_context(method)) as pool, parallel(pool):
+        assert set(in_order(_who_draws, [(k,) for k in range(4)])) == {1}
+        assert pool.submit(_who_draws, 0).result(timeout=60) == 1
+
+def _who_draws(_): return _workers()
 
 LONG = """import os, signal, threading, time
 import numpy as np
@@ -178,8 +211,8 @@ def test_cluster_with_a_worker_killed():
         return a + b
     with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster, distributed.Client(cluster) as client:
         assert len(client.nthreads()) == 2
-        result = law.fold(partial(np.sum, axis=0), size, rng=0, combine=combine, executor=client.get_executor())
+        result = by(client.get_executor(), law.fold, partial(np.sum, axis=0), size, rng=0, combine=combine)
         np.testing.assert_array_equal(result, law.fold(partial(np.sum, axis=0), size, rng=0))
         assert killed[0] not in client.run(os.getpid).values()
-        tables = [sweep("fig2a", trials=2, samples=64, executor=e) for e in (client.get_executor(), None)]
+        tables = [by(workers, sweep, "fig2a", trials=2, samples=64) for workers in (client.get_executor(), None)]
         for c in tables[0]: assert tables[0][c].tobytes() == tables[1][c].tobytes()

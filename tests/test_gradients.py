@@ -1,7 +1,5 @@
 """Gradients of random transformers against torch's automatic differentiation (stored, see torch_gradients.py), explicit networks in NumPy, and exact identities."""
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +17,7 @@ from reference import Explicit
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
+    parallel,
     Block,
     FeedForward,
     Norm,
@@ -263,7 +262,7 @@ def test_weight_norms():
 def test_same_bytes_for_any_workers():
     t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=1)
     a = t.gradients(8, 5000, 0)
-    with ThreadPoolExecutor(3) as pool: b = t.gradients(8, (50, 100), 0, executor=pool)
+    with parallel(3): b = t.gradients(8, (50, 100), 0)
     for x, y in ((a.gram, b.gram), (a.tangent, b.tangent), *((a.norms[k], b.norms[k]) for k in a.norms)): assert x.tobytes() == y.tobytes()
 
 @pytest.mark.power("distribution functions .06 apart")

@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 from scipy.stats import kstest, multivariate_normal, norm
 
 from infattn_nb import (
+    parallel,
     Attention,
     AttentionRegressor,
     ScaleMixture,
@@ -374,8 +375,8 @@ def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
     def found():
         return mean_covariance(target, z), *mean_covariance(target, z, slope=True)
     whole = found()
-    monkeypatch.setattr(posteriors, "CACHED", 64*5)
-    monkeypatch.setattr(posteriors, "TOGETHER", 23*3*10)
+    monkeypatch.setattr(posteriors, "PIECE_NUMBERS", 64*5)
+    monkeypatch.setattr(posteriors, "PRODUCT_NUMBERS", 23*3*10)
     begun, reading = [], posteriors.read
     monkeypatch.setattr(posteriors, "read", lambda layer, view, z: begun.append(z[0].shape[3]) or reading(layer, view, z))
     for a, b in zip(whole, found()):
@@ -520,9 +521,10 @@ def test_calibration_live():
 
 def test_same_bytes_for_any_number_of_workers():
     X, y = data(5, 3, 2)
-    fit = lambda e: AttentionRegressor(2, random_state=3, **SMALL).fit(X, y, executor=e)
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(4) as four, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
-        first, *others = (pickle.dumps((m.log_evidences_, m.latents_, m.predict(X), m.sample_y(X, 3))) for m in map(fit, (one, four, processes, None)))
+    def fit(workers):
+        with parallel(workers): return AttentionRegressor(2, random_state=3, **SMALL).fit(X, y)
+    with ThreadPoolExecutor(1) as one, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+        first, *others = (pickle.dumps((m.log_evidences_, m.latents_, m.predict(X), m.sample_y(X, 3))) for m in map(fit, (one, 4, processes, None)))
     assert all(first == other for other in others)
 
 def test_seeds_are_seeds():
@@ -643,7 +645,6 @@ def test_bad_input_after_fit():
     with pytest.raises(ValueError, match="`X` must have tokens of 2 numbers as in `fit`, got 3"): m.predict(np.ones((1, 3, 3)))
     with pytest.raises(ValueError, match="`params` must be 'heads' or .* got 'head'"): m.set_params(head=2)
     with pytest.raises(ValueError, match="`n_samples` must be at least 1"): m.sample_y(X, 0)
-    with pytest.raises(TypeError, match="`executor` must be"): m.fit(X, Y, executor=3)
 
 # --- sequences of different lengths
 

@@ -3,7 +3,9 @@
 Samples are compared by Kolmogorov–Smirnov tests; the smallest p-value of k statistics times k must exceed 1e-8 (a false alarm below 1e-6 in all): distribution
 functions .1 apart are seen with 4,000 networks on both sides (`least_p` of conftest.py)."""
 import re
+import sys
 import warnings
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
@@ -37,6 +39,7 @@ from infattn_nb import (
     Transformer,
     gradients,
     limit,
+    parallel,
     simulate,
     train,
 )
@@ -324,12 +327,12 @@ def test_a_long_run_is_announced(monkeypatch, capfd):
     monkeypatch.setattr(training, "memory_of_the_machine", lambda: 1.5*needs.bytes)
     with pytest.warns(UserWarning, match=r"this run takes about .* GB, .* processor seconds"): fit()
     monkeypatch.undo()
-    monkeypatch.setattr(training, "LONG", 0.)
+    monkeypatch.setattr(training, "ANNOUNCED_SECONDS", 0.)
     with pytest.warns(UserWarning, match=r"this run takes about .* GB, .* processor seconds"): fit()
     with warnings.catch_warnings(action="error"):
         fit(verbose=False)
         capfd.readouterr()
-        monkeypatch.setattr("infattn_nb.numerics.rng.Unfailing.isatty", lambda stream: True)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         fit()
     said = capfd.readouterr().err
     assert re.search(r"0/2 steps .*left, about \S+ GB, \S+ processor seconds", said)
@@ -391,10 +394,11 @@ def test_a_resumed_run_is_the_unbroken_one(how):
 def test_blocks_of_networks_do_not_depend_on_who_computes(monkeypatch):
     p, fs = small()
     run = lambda: quiet(p, fs, Y, width=64, steps=3, networks=7, rng=0).outputs
-    monkeypatch.setattr(training, "HELD", 2**14)
-    threads = run()
-    monkeypatch.setattr(training, "in_order", lambda task, jobs: (task(*job) for job in jobs))
-    np.testing.assert_array_equal(threads, run())
+    monkeypatch.setattr(training, "BLOCK_NUMBERS", 2**14)
+    expected = run()
+    with ProcessPoolExecutor(1) as elsewhere, ThreadPoolExecutor(1) as one: # networks stay in their process
+        for workers in (1, 3, one, elsewhere):
+            with parallel(workers): np.testing.assert_array_equal(expected, run())
 
 def test_the_same_seed_gives_the_same_bytes_however_the_program_lies_in_memory():
     "Matrices that become explicit on the way draw what is left of them, in the order of the program."

@@ -28,7 +28,7 @@ GROUPED = dict(num_key_value_heads=2)
 FAMILIES = dict(
     gpt2=dict(n_embd=n, n_layer=2, n_head=4), bert={}, roberta={}, **{"xlm-roberta": {}}, camembert={}, electra=dict(embedding_size=n), distilbert=dict(dim=n, n_layers=2, n_heads=4, hidden_dim=96), llama=GROUPED, mistral=GROUPED | dict(sliding_window=3),
     qwen2=GROUPED, qwen3=GROUPED | dict(head_dim=12), olmo2=GROUPED, smollm3=GROUPED | dict(num_hidden_layers=4), granite=GROUPED | dict(residual_multiplier=.4, attention_multiplier=.2, embedding_multiplier=3.), stablelm=GROUPED | dict(partial_rotary_factor=.5), cohere=GROUPED, starcoder2=GROUPED,
-    gptj=dict(n_embd=n, n_layer=2, n_head=4, rotary_dim=4), opt=dict(ffn_dim=96, word_embed_proj_dim=n, init_std=.15), falcon={}, phi=GROUPED, phi3=GROUPED, gpt_neox={}, mpt=dict(d_model=n, n_layers=2, n_heads=4, max_seq_len=32), gemma=GROUPED | dict(head_dim=12),
+    gptj=dict(n_embd=n, n_layer=2, n_head=4, rotary_dim=4), opt=dict(ffn_dim=96, word_embed_proj_dim=n, init_std=.15), falcon={}, phi=GROUPED, phi3=GROUPED, gpt_neox=dict(rotary_pct=.5), mpt=dict(d_model=n, n_layers=2, n_heads=4, max_seq_len=32), gemma=GROUPED | dict(head_dim=12),
     gemma2=GROUPED | dict(head_dim=12, sliding_window=3), gemma3_text=GROUPED | dict(head_dim=12, sliding_window=3), vit=dict(image_size=8, patch_size=4, num_channels=1),
     ernie4_5=GROUPED | dict(head_dim=12), helium=GROUPED | dict(head_dim=12), glm=GROUPED | dict(head_dim=16), glm4=GROUPED | dict(head_dim=16), arcee=GROUPED, jais2=GROUPED, olmo3=GROUPED | dict(sliding_window=3, num_hidden_layers=4), **{"megatron-bert": {}, "xlm-roberta-xl": {}, "roberta-prelayernorm": {}},
     gpt_bigcode=dict(n_embd=n, n_layer=2, n_head=4), bloom=dict(n_layer=2, n_head=4), vaultgemma=GROUPED | dict(head_dim=12, sliding_window=3))
@@ -81,7 +81,7 @@ def theirs(kind, seeds=200):
     return noise(np.array(found))
 
 def changed(t, **a): return t.altered(lambda x: {k: v for k, v in a.items() if hasattr(x, k)}, None, lambda b: {k: v for k, v in a.items() if hasattr(b, k)})
-BROKEN = {"ernie4_5": dict(rotary=Rotary(2.)), "glm4": dict(norm_placement="pre"), "arcee": dict(mask=None), "megatron-bert": dict(norm_placement="post"), "bloom": dict(bias=None), "xlm-roberta": dict(norm_placement="pre"), "camembert": dict(mask="causal"), "electra": dict(norm_placement="pre"), "distilbert": dict(norm_placement="pre"), "smollm3": dict(rotary=Rotary(2.)), "granite": dict(branch_scale=1.), "stablelm": dict(norm=Norm("layer", .5)), "cohere": dict(parallel=False),
+BROKEN = {"ernie4_5": dict(rotary=Rotary(2.)), "glm4": dict(norm_placement="pre"), "arcee": dict(mask=None), "megatron-bert": dict(norm_placement="post"), "bloom": dict(parallel=True), "xlm-roberta": dict(norm_placement="pre"), "camembert": dict(mask="causal"), "electra": dict(norm_placement="pre"), "distilbert": dict(norm_placement="pre"), "smollm3": dict(rotary=Rotary(2.)), "granite": dict(branch_scale=1.), "stablelm": dict(norm=Norm("layer", .5)), "cohere": dict(parallel=False),
           "starcoder2": dict(mask=None), "gptj": dict(parallel=False), "opt": dict(mask=None), "falcon": dict(parallel=False)}
 
 DAILY = ("granite", "gptj", "distilbert")

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +18,7 @@ from conftest import nightly
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
+    parallel,
     Attention,
     AttentionRegressor,
     Block,
@@ -313,8 +313,8 @@ def test_tables_of_the_page_are_those_of_the_report(report, page):
 @pytest.fixture(scope="module")
 def again():
     "The same report, from other workers."
-    with ThreadPoolExecutor(3) as pool:
-        return draw_report(small(var_q=9.), 48, 12, 5, tokens=WORDS, title="a <small> one", executor=pool)
+    with parallel(3):
+        return draw_report(small(var_q=9.), 48, 12, 5, tokens=WORDS, title="a <small> one")
 
 @pytest.mark.slow
 def test_same_seed_same_sheets(again, sheets):
@@ -363,14 +363,14 @@ def test_dollars_are_no_mathematics():
     pattern = fig.axes[PANELS.index(Focused)]
     assert {label.get_text() for label in pattern.get_xticklabels()} == {label.get_text() for label in pattern.get_yticklabels()} == set(MATHEMATICS)
     for text in (*pattern.get_xticklabels(), *pattern.get_yticklabels(), *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)())): assert not text.get_parse_math()
-    assert "<img" in report_module._picture(Focused, r)
+    assert "<img" in report_module._picture(Focused(r.measured, r.thresholds, r.tokens))
     plt.close("all")
 
 @pytest.mark.parametrize("quiet", (True, False))
 def test_letters_that_no_font_has_are_named_in_a_line(quiet, tmp_path, monkeypatch, capfd):
     def one_panel(r, with_text):
         fig, ax = plt.subplots()
-        Focused(r).draw(ax)
+        Focused(r.measured, r.thresholds, r.tokens).draw(ax)
         return fig
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(report_module, "figure", one_panel)
@@ -536,7 +536,7 @@ def test_a_report_rejects_in_one_sentence():
     cases = [(lambda: draw_report(t, 32, 3), "`size`"), (lambda: draw_report(t, 32, 4, "x"), "`rng`"), (lambda: draw_report(t, 32, 4, readout="first"), "`readout`"),
              (lambda: draw_report(t, 32, 4, tokens=["a"]), "one label per token"), (lambda: draw_report(t, 32, 4, title=5), "`title`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_cosine=2)), "`max_cosine` must be in [-1, 1]"),
              (lambda: draw_report(t, 32, 4, thresholds=Thresholds(min_entropy=-1)), "`min_entropy`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_entropy="a")), "`max_entropy`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_gradient_ratio=.5)), "`max_gradient_ratio`"),
-             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(min_query_gradient=-1)), "`min_query_gradient`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_spread=np.nan)), "`max_spread`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_width_spread=0)), "`max_width_spread`"), (lambda: draw_report(t, 32, 4, executor=4), "`executor`")]
+             (lambda: draw_report(t, 32, 4, thresholds=Thresholds(min_query_gradient=-1)), "`min_query_gradient`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_spread=np.nan)), "`max_spread`"), (lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_width_spread=0)), "`max_width_spread`")]
     for call, fragment in cases:
         with pytest.raises((ValueError, TypeError)) as e: call()
         assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)

@@ -1,5 +1,6 @@
 """What a second attack found: underflow that raises, tiny numbers, hints, pipes, locales, archives, long chains."""
 import copy
+import io
 import os
 import pickle
 import signal
@@ -19,6 +20,7 @@ from numpy.random import default_rng
 
 import infattn_nb
 from infattn_nb import (
+    parallel,
     Attention,
     AttentionRegressor,
     HierarchicalGaussian,
@@ -50,6 +52,7 @@ from infattn_nb.nonlinearities import (
 from infattn_nb.numerics import linalg as factors
 from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower
 from infattn_nb.numerics.hermite import cross_moment
+from infattn_nb.numerics.rng import progress_bar
 from infattn_nb.theory import compose
 
 FOUR = Attention(Tokens(4, relu), heads=2)
@@ -174,8 +177,8 @@ def test_blas_does_what_einsum_did(axes):
     A = rng.standard_normal((5, 7, *axes))
     B = rng.standard_normal((7, 4, *axes))
     for f in (partial(times_lower, A, L), partial(times_lower, A, L, True), partial(lower_times, L, B)):
-        with patch.object(factors, "MANY", np.inf): slowly = f()
-        with patch.object(factors, "MANY", 7): np.testing.assert_allclose(f(), slowly, rtol=1e-13, atol=1e-14, strict=True)
+        with patch.object(factors, "BLAS_ROWS", np.inf): slowly = f()
+        with patch.object(factors, "BLAS_ROWS", 7): np.testing.assert_allclose(f(), slowly, rtol=1e-13, atol=1e-14, strict=True)
 
 def chain(steps, φ=tanh):
     p = Program()
@@ -224,8 +227,20 @@ def test_a_rough_posterior_is_said_in_the_same_words():
 
 def test_no_bar_without_stderr():
     with ThreadPoolExecutor(1) as pool, patch.object(sys, "stderr", None):
-        from infattn_nb.numerics.rng import progress_bar
         with progress_bar(True, total=3) as bar: pool.submit(bar.update, 1).result(timeout=10)
+
+def test_a_bar_in_a_notebook(monkeypatch):
+    "A widget, or a line of text without `ipywidgets`; nothing in a file."
+    Kernel = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
+    monkeypatch.setattr("tqdm.notebook.IProgress", None)
+    for stream, seen in ((Kernel(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress_bar(True, total=3) as bar: bar.update(3)
+        assert ("3/3" in stream.getvalue()) == seen
+    monkeypatch.setattr("tqdm.notebook.IProgress", "there")
+    monkeypatch.setattr("tqdm.notebook.tqdm_notebook", dict)
+    monkeypatch.setattr(sys, "stderr", Kernel())
+    assert progress_bar(True, total=3) == dict(total=3)
 
 @pytest.mark.parametrize("φ", [tanh, relu, None], ids=repr)
 def test_two_coefficients_of_each_vector(φ):
@@ -268,7 +283,7 @@ def test_series_of_each_function_are_kept(φs, mean):
     with patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64)
     assert len(seen) > 5 and min(c for *_, c in seen) == 0 < max(c for *_, c in seen)
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
-    with patch("infattn_nb.netsor.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
+    with patch("infattn_nb.netsor.score_paths.SERIES_NUMBERS", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
 
 @pytest.mark.power("covariances 1 % off")
@@ -276,12 +291,14 @@ def test_covariance_of_many_heads():
     "E S is that of one head: from its scrambled points, within the stated error of draws."
     many = Attention(Tokens(3, relu), heads=512, var_q=4.)
     S, error = many.law().cov(draws=64, rng=1, return_error=True)
-    drawn, noise = replace(many.law(), average=None).cov(draws=64, rng=2, return_error=True)
+    by_draws = HierarchicalGaussian(many.law().sample, 3)
+    drawn, noise = by_draws.cov(draws=64, rng=2, return_error=True)
     assert (np.abs(S - drawn) < 9*np.hypot(error, noise)).all() and (error < noise).all() and noise.max() < .01*S.max()
     other, more = many.law().cov(draws=64, rng=3, return_error=True)
     assert (np.abs(S - other) < 9*np.hypot(error, more)).all() and (S != other).any()
-    with ThreadPoolExecutor(2) as pool: assert (many.law().cov(64, 1, executor=pool) == S).all() # whoever computes
-    assert replace(many, heads=255).law().average is None and many.law(64).average is None
+    with parallel(1): assert (many.law().cov(64, 1) == S).all() # whoever computes
+    for law in replace(many, heads=255).law(), many.law(64):
+        assert (law.cov(64, 1) == HierarchicalGaussian(law.sample, 3).cov(64, 1)).all()
 
 HUGE = Attention(Tokens(3, relu), heads=10**30)
 
@@ -369,7 +386,7 @@ def test_nothing_at_all():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0)", "Attention(Tokens(8, identity, cov=np.eye(8)), heads=8, var_q=4.).law().logpdf([8.]*4 + [-8.]*4)",
-                                  "Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0, ProcessPoolExecutor(2))"])
+                                  "with parallel(ProcessPoolExecutor(2)): Attention(Tokens(4, relu), heads=2).law(64).rvs(10**8, 0)"])
 def test_interrupts_are_answered(code):
     text = f"import numpy as np\nfrom concurrent.futures import ProcessPoolExecutor\nfrom infattn_nb import *\nprint(1, flush=True)\n{code}"
     p = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)

@@ -14,7 +14,7 @@ from conftest import nightly
 from numpy.random import SeedSequence, default_rng
 from scipy.stats import ks_2samp, linregress
 
-from infattn_nb import AttentionDescent, AttentionRegressor, embed_features
+from infattn_nb import AttentionDescent, AttentionRegressor, embed_features, parallel
 from infattn_nb.learning.descent_step import dynamics, factor_step, product_noise
 from infattn_nb.learning.estimator import NotFittedError
 from infattn_nb.learning.trained import batch_at, trained
@@ -467,8 +467,8 @@ def test_same_bytes_for_any_number_of_workers():
     X, y = data(P=300, s=20, d=3)
     how = dict(heads=4, n_networks=60, max_iter=60, batch_size=290, temperature=.01, learning_rate=1e-5, random_state=1)
     alone = AttentionDescent(**how).fit(X, y)
-    with ThreadPoolExecutor(1) as pool: one = AttentionDescent(**how).fit(X, y, pool)
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool: two = AttentionDescent(**how).fit(X, y, pool)
+    with ThreadPoolExecutor(1) as pool, parallel(pool): one = AttentionDescent(**how).fit(X, y)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool, parallel(pool): two = AttentionDescent(**how).fit(X, y)
     for other in (one, two):
         np.testing.assert_array_equal(alone.loss_, other.loss_)
         np.testing.assert_array_equal(alone.values(X[:5]), other.values(X[:5]))
@@ -718,7 +718,6 @@ def test_bad_input_after_fit():
                         (lambda: AttentionDescent(loss=Flat()).fit(X, Y), "loss.value"), (lambda: AttentionDescent(loss=Steep()).fit(X, Y), "loss.gradient")]:
         with pytest.raises(ValueError, match=words) as error: call()
         assert "\n" not in str(error.value)
-    with pytest.raises(TypeError, match="executor"): AttentionDescent(max_iter=5).fit(X, Y, 2)
 
 @pytest.mark.parametrize("loaded", (False, True))
 def test_nothing_is_answered_before_fit(loaded, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from conftest import columns, least_p, nightly
 from reference import explicit, softmax
 
-from infattn_nb import Attention, Tokens, Transformer, embedding_cov
+from infattn_nb import Attention, Tokens, Transformer, embedding_cov, parallel
 from infattn_nb.convergence import participation_moments, row_overlap
 from infattn_nb.nonlinearities import gelu_tanh, identity, relu, silu, tanh
 
@@ -215,7 +215,7 @@ def test_same_bytes_everywhere(n):
     plain = t.chain(n, (3, 2000), 5, coords=1, scores=True)
     assert plain.gram.shape == (3, 2000, 2, 2, 2) and plain.scores.shape == (3, 2000, 1, 1, 2, 2) and plain.units.shape == (3, 2000, 2, 2, 1) and plain.entropy.shape == (3, 2000, 1, 1, 2)
     for make in (partial(ThreadPoolExecutor, 1), partial(ThreadPoolExecutor, 3), partial(ProcessPoolExecutor, 2)):
-        with make() as pool: other = t.chain(n, 6000, np.random.SeedSequence(5), executor=pool, coords=1, scores=True)
+        with make() as pool, parallel(pool): other = t.chain(n, 6000, np.random.SeedSequence(5), coords=1, scores=True)
         for name in ("gram", "mean", "entropy", "scores", "units"): assert getattr(other, name).tobytes() == getattr(plain, name).tobytes(), name
     assert t.chain(n, (), 0).gram.shape == (2, 2, 2) and t.chain(n, 0, 0).gram.shape == (0, 2, 2, 2)
 
@@ -247,7 +247,6 @@ REJECTED = [
     (lambda: T.chain(8, coords=-1), ValueError, "`coords` must be at least 0"),
     (lambda: T.chain(8, -1), ValueError, "`size` must not be negative"),
     (lambda: T.chain(8, 1, "seed"), TypeError, "`rng` must be"),
-    (lambda: T.chain(8, 1, 0, executor=3), TypeError, "`executor` must be"),
     (lambda: Transformer.uniform(np.eye(1), layers=1, heads=1, eps=0., random_embeddings=True).chain(1), ValueError, "`eps` must be positive at width 1"),
     (lambda: T.kernel(draws=3), ValueError, "`draws` must be at least 16"),
     (lambda: embedding_cov([]), ValueError, "`tokens` must be"),

@@ -9,7 +9,6 @@ The tests compute some of their rows again."""
 import json
 import sys
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pandas as pd
 from scipy.special import entr
 from scipy.stats import norm
 
-from infattn_nb import Transformer, embedding_cov, scan
+from infattn_nb import Transformer, embedding_cov, parallel, scan
 from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
 from infattn_nb.convergence.rates import first_order
@@ -310,10 +309,9 @@ def write_live():
             (ROOT/"nbs/data"/name).write_text(json.dumps(make(), separators=(",", ":")) + "\n", encoding="utf-8")
 
 def write_scan():
-    with ThreadPoolExecutor(2) as pool:
-        how = dict(progress=True, executor=pool)
-        write(pd.concat([scan_rows(kind, **how) for kind in MASKS]), PATH)
-        write(pd.concat([lengths_table(kind, s, **how) for s in DEPTHS for kind in MASKS]), LENGTHS_PATH)
+    with parallel(2):
+        write(pd.concat([scan_rows(kind, progress=True) for kind in MASKS]), PATH)
+        write(pd.concat([lengths_table(kind, s, progress=True) for s in DEPTHS for kind in MASKS]), LENGTHS_PATH)
 
 def write_families(*names):
     import torch

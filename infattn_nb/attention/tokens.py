@@ -7,7 +7,6 @@ __all__ = ['TokenLaw', 'Tokens']
 
 # %% ../../nbs/02_tokens.ipynb #4165dba1
 from abc import ABC, abstractmethod
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -64,8 +63,8 @@ class TokenLaw(ABC):
         "The tokens to sample from at width n and what that costs in total variation."
         return self, 0.
 
-    def gram(self, width: float, size: Size, rng: Rng = None, *, exact: bool = False,
-             executor: Executor | None = None) -> np.ndarray:
+    def gram(self, width: float, size: Size, rng: Rng = None, *,
+             exact: bool = False) -> np.ndarray:
         r"""Draws of $K_n = X X^\top/n$; the constant $K$ for $n = \infty$.
 
         Parameters
@@ -78,8 +77,6 @@ class TokenLaw(ABC):
             seed: None | int | SeedSequence | Generator
         exact
             True: never replace clip(C) by the identity (see `tv_error`)
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -88,7 +85,7 @@ class TokenLaw(ABC):
         """
         n = checks.width(width)
         tokens, _ = self.sampled(n, exact)
-        return draw(partial(tokens.draw_gram, n), size, rng, executor=executor)
+        return draw(partial(tokens.draw_gram, n), size, rng)
 
     def draw_gram(self, n, size, g): # (size, s, s)
         "One block of `gram`."

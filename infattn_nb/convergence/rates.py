@@ -6,7 +6,6 @@
 __all__ = ['fluctuations', 'first_order', 'scaled_difference', 'kl_constant', 'smoothed', 'noise_floor']
 
 # %% ../../nbs/16_rates.ipynb #0a162d83
-from concurrent.futures import Executor
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .distances import GROUPS, grouped, paired_densities
+from .distances import JACKKNIFE_GROUPS, grouped, paired_densities
 from .distances import paired_layer
 from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
 from ..attention.layer import Attention
@@ -174,8 +173,7 @@ def _reject_other_limits(layer):
 
 # %% ../../nbs/16_rates.ipynb #3bbfebf4
 def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 0,
-                      draws: int = 2**16, rng: Rng = None,
-                      executor: Executor | None = None) -> tuple:
+                      draws: int = 2**16, rng: Rng = None) -> tuple:
     """Difference of the densities of output i, times n, paired: it tends to $f_1$.
 
     Parameters
@@ -192,8 +190,6 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
         of the random matrices, each with its mirror image
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -211,10 +207,9 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     at = checks.real(y, "y")
     law = layer.law(n)
     i = checks.output(i, law.dim)
-    parts = paired_densities(law, layer.law(), i, y=at.ravel(), draws=draws, rng=rng,
-                             executor=executor)
-    difference = n*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *at.shape)
-    return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
+    parts = paired_densities(law, layer.law(), i, y=at.ravel(), draws=draws, rng=rng)
+    difference = n*(parts[:, 0] - parts[:, 1]).reshape(JACKKNIFE_GROUPS, *at.shape)
+    return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(JACKKNIFE_GROUPS)
 
 # %% ../../nbs/16_rates.ipynb #5eff13e8
 def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:

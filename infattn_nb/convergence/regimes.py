@@ -7,9 +7,9 @@ __all__ = ['DISTANCES', 'tied_scores', 'tied_law', 'gaussian_limits', 'gaussian_
            'InflatedScores', 'importance_tail', 'LimitErrorResult', 'limit_error']
 
 # %% ../../nbs/04_regimes.ipynb #0bdffca2
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
+from html import escape
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
 
 # %% ../../nbs/04_regimes.ipynb #e8077e78
 def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
-                rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
+                rng: Rng = None) -> np.ndarray:
     r"""Scores with $W^Q = W^K$, divided by n (section 2.2); constant for $n = \infty$.
 
     Parameters
@@ -61,8 +61,6 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
         how many, an int or a shape
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -76,8 +74,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
     """
     n = _tied_width(layer, width)
     tokens, _ = layer.tokens.sampled(n)
-    return draw(partial(_draw_tied_scores, layer, tokens, n), size, rng,
-                executor=executor)
+    return draw(partial(_draw_tied_scores, layer, tokens, n), size, rng)
 
 def _draw_tied_scores(layer, tokens, n, size, g):
     g_tokens, g_scores, _ = g.spawn(3)
@@ -291,7 +288,7 @@ def _weighted_tails(layer, width, i, t, β, size, rng):
 
 def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
                     i: int = 0, inflate: float | None = None, draws: int = 2**18,
-                    rng: Rng = None, executor: Executor | None = None) -> tuple:
+                    rng: Rng = None) -> tuple:
     r"""The probability $\Pr(|y^i| > t)$ at any width, by importance sampling; unbiased.
 
     Parameters
@@ -310,8 +307,6 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
         of the scores
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -331,7 +326,7 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
         β = checks.number(inflate, "inflate", "[1, ∞)")
     draws = checks.count(draws, "draws", least=2)
     sample = partial(_weighted_tails, layer, width, i, t, β)
-    return mean_and_error(fold(sample, sums, draws, rng, executor=executor), draws)
+    return mean_and_error(fold(sample, sums, draws, rng), draws)
 
 # %% ../../nbs/04_regimes.ipynb #ge-class
 @dataclass(frozen=True, eq=False)
@@ -427,8 +422,12 @@ class LimitErrorResult:
     def __repr__(self) -> str:
         return f"{fill(self.verdict, 88)}\n{self.table.to_string()}"
 
+    def _repr_html_(self) -> str:
+        "What a notebook shows."
+        return f"<p>{escape(self.verdict)}</p>{self.table.to_html()}"
+
 def limit_error(layer: Attention, width: float, i: int = 0, *, draws: int = 2**16,
-                rng: Rng = 0, executor: Executor | None = None) -> LimitErrorResult:
+                rng: Rng = 0) -> LimitErrorResult:
     """Is the limit good enough for a layer of width n, and the Gaussian for either?
 
     Parameters
@@ -443,8 +442,6 @@ def limit_error(layer: Attention, width: float, i: int = 0, *, draws: int = 2**1
         of the random matrices; costs grow with them and with s²
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -461,8 +458,7 @@ def limit_error(layer: Attention, width: float, i: int = 0, *, draws: int = 2**1
     n = layer.check_width(width)
     wide = replace(layer, head_width="full")
     seeds = seed_sequence(rng).spawn(2)
-    D, error = paired_kl(layer, width, i, draws=draws, rng=seeds[0],
-                         executor=executor, limit=wide)
+    D, error = paired_kl(layer, width, i, draws=draws, rng=seeds[0], limit=wide)
     sampled = draws if n < np.inf else None # the limit is exact where it can be
     law = layer.law(n).marginal(i, draws=sampled, rng=seeds[1])
     return LimitErrorResult(n, D, error, law, wide.law().marginal(i))

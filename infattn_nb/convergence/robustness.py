@@ -8,7 +8,6 @@ __all__ = ['gaussian', 'uniform', 'rademacher', 'sparse', 'student', 'simulate_w
 
 # %% ../../nbs/17_robustness.ipynb #6500d174
 from collections.abc import Callable
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
@@ -148,7 +147,7 @@ def _literal_block(layer, entries, n, c, size, rng):
 
 def simulate_weights(layer: Attention, entries: Callable, width: float, *,
                      size: Size = 1, rng: Rng = None, coords: int | None = None,
-                     scores: bool = False, executor: Executor | None = None) -> Any:
+                     scores: bool = False) -> Any:
     """Eqs. (2)–(4) literally, with weights that need not be Gaussian: entries·√(σ²/n).
 
     Parameters
@@ -167,8 +166,6 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
         output coordinates to keep; None = one, no axis
     scores
         also return the raw scores?
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -185,8 +182,7 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     n = _literal_width(layer, width)
     checks.function(entries, "entries", "pass e.g. rademacher")
     c = 1 if coords is None else checks.count(coords, "coords")
-    y, G = draw(partial(_literal_block, layer, entries, n, c), size, rng,
-                executor=executor)
+    y, G = draw(partial(_literal_block, layer, entries, n, c), size, rng)
     y = y[..., 0] if coords is None else y
     return (y, G) if scores else y
 

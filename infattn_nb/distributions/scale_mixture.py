@@ -8,7 +8,6 @@ __all__ = ['TINIEST', 'value_and_error', 'ScaleMixture', 'head_mean', 'mixture_o
 
 # %% ../../nbs/46_mixture.ipynb #takes
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, signature
@@ -209,9 +208,9 @@ class ScaleMixture(rv_continuous):
         """
         return _Frozen(self, loc=loc, scale=scale)
 
-    def rvs(self, size: Size | None = None, rng: Rng = None,
-            executor: Executor | None = None, *, random_state: Rng = None,
-            loc: ArrayLike = 0., scale: ArrayLike = 1.) -> np.ndarray:
+    def rvs(self, size: Size | None = None, rng: Rng = None, *,
+            random_state: Rng = None, loc: ArrayLike = 0., scale: ArrayLike = 1.
+            ) -> np.ndarray:
         """Exact samples of y, from fresh draws of v.
 
         Parameters
@@ -220,8 +219,6 @@ class ScaleMixture(rv_continuous):
             int or shape; None = one number
         rng
             seed: None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
         random_state
             scipy's older name for `rng`
         loc
@@ -238,7 +235,7 @@ class ScaleMixture(rv_continuous):
         scale = checks.real(scale, "scale")
         shape = () if size is None else size
         rng = random_state if rng is None else rng
-        y = draw(partial(_scaled_normals, self.sample), shape, rng, executor=executor)
+        y = draw(partial(_scaled_normals, self.sample), shape, rng)
         return (loc + scale*y)[()]
 
     def fold(self, statistic: Callable, size: int, rng: Rng = None,
@@ -254,7 +251,7 @@ class ScaleMixture(rv_continuous):
         rng
             seed: None | int | SeedSequence | Generator
         **options
-            `combine` and `executor` of `fold`
+            `combine` of `fold`
 
         Returns
         -------

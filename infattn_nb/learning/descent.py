@@ -6,7 +6,6 @@
 __all__ = ['AttentionDescent']
 
 # %% ../../nbs/28_training.ipynb #imports
-from concurrent.futures import Executor
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -20,9 +19,9 @@ from .circuits import deep, named
 from .estimator import Estimator, copied, like, not_fitted
 from .estimator import only_where, r_squared, suited, targets
 from .estimator import weights_of_score
-from .trained import KernelModel, Trained, descended
+from .trained import KernelModel, Trained, run_descent
 from .trained import infinitely_many_heads, one_layer
-from .trained import weights_of
+from .trained import torch_weights
 from ..numerics import checks
 from ..numerics.losses import Loss, flat, loss_of, tried
 from ..plotting import lines, own_axes
@@ -169,12 +168,11 @@ class AttentionDescent(Estimator):
         **options
             of the constructor; not heads, head_width, variances, init
         """
-        weights = weights_of(module)
+        weights = torch_weights(module)
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), head_width=m, init=weights, **options)
 
-    def fit(self, X: ArrayLike, y: ArrayLike,
-            executor: Executor | None = None) -> "AttentionDescent":
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "AttentionDescent":
         """Train all networks.
 
         Parameters
@@ -184,8 +182,6 @@ class AttentionDescent(Estimator):
             X Xᵀ is not divided by d
         y
             targets (Q,) or (Q, D); labels (Q,) for "logistic" and "softmax"
-        executor
-            concurrent.futures.Executor; None = threads
 
         Raises
         ------
@@ -197,9 +193,11 @@ class AttentionDescent(Estimator):
         model = type(self)(**self.get_params())
         model.mask = copied(model.mask)
         X, Y, known = _problem(model, X, y)
+        model.heads = checks.heads(model.heads) # 2.0 is 2
+        model.head_width = checks.width(model.head_width)
         begin = infinitely_many_heads if model.heads == np.inf else one_layer
         begin = begin if model.layers is None else deep
-        result = descended(model, X, Y, checks.executor(executor), begin)
+        result = run_descent(model, X, Y, begin)
         self._learn(**known, **result._asdict())
         if self.interrupted_:
             checks.warn(f"interrupted: the model is that of step {self.n_iter_}",
@@ -485,8 +483,8 @@ class AttentionDescent(Estimator):
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model
-    m.heads = checks.heads(m.heads)
-    m.head_width = checks.width(m.head_width, name="head_width")
+    checks.heads(m.heads)
+    checks.width(m.head_width, name="head_width")
     for name in ("max_iter", "n_networks"):
         checks.count(getattr(m, name), name)
     for name in ("var_qk", "var_vo", "weight_decay", "temperature", "tol"):

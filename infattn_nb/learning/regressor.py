@@ -7,7 +7,6 @@ __all__ = ['make_recall', 'AttentionRegressor']
 
 # %% ../../nbs/26_learning.ipynb #c0dd6244
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -150,8 +149,7 @@ class AttentionRegressor(Estimator):
     y_train_: np.ndarray = field(init=False)
     n_features_in_: int = field(init=False)
 
-    def fit(self, X: ArrayLike, y: ArrayLike,
-            executor: Executor | None = None) -> "AttentionRegressor":
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "AttentionRegressor":
         """Posterior of the scores and evidence; the D outputs share the scores.
 
         Parameters
@@ -161,14 +159,11 @@ class AttentionRegressor(Estimator):
             X Xᵀ is not divided by d
         y
             targets, one per sequence: (Q,) or (Q, D)
-        executor
-            concurrent.futures.Executor; None = threads
         """
         X, y = _problem(self, X, y)
-        executor = checks.executor(executor)
         if self.verbose:
             print(f"about {seconds(self, X, y):.0f} s")
-        self._learn(**fitted(self, X, y, executor)._asdict())
+        self._learn(**fitted(self, X, y)._asdict())
         return self
 
     def expected_seconds(self, X: ArrayLike, y: ArrayLike) -> float:

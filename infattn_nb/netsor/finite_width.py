@@ -6,7 +6,6 @@
 __all__ = ['rows_needed', 'Run', 'simulate', 'wanted', 'gram', 'gram_block', 'ProgramTokens']
 
 # %% ../../nbs/10_finite.ipynb #takes
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..attention.tokens import TokenLaw
 from ..numerics import checks
 from ..numerics.rng import Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import MOST
+from ..numerics.rng import MOST_SAMPLES
 from .infinite_width import limit
 from .nodes import Input, MatMul, Matrix, Score, Vector
 from .passes import draw_inputs, forward, length_at, stages_of
@@ -94,7 +93,7 @@ class Run:
 # %% ../../nbs/10_finite.ipynb #c97cfd68
 def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1,
              rng: Rng = None, coords: int | None = None, scores: Scores | None = None,
-             dense: bool = False, executor: Executor | None = None) -> Any:
+             dense: bool = False) -> Any:
     """Draws of program vectors at width n, exactly, in O(n) numbers per product.
 
     Coordinates are exchangeable, so the first ones are as good as any (section 2.1).
@@ -117,8 +116,6 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
         also return these scores
     dense
         draw the matrices?
-    executor
-        concurrent.futures.Executor: blocks of samples run there
 
     Returns
     -------
@@ -131,7 +128,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
         for vectors of another program, or a width that gives no whole lengths
     """
     n = checks.width(width, finite=True)
-    c = 1 if coords is None else checks.count(coords, "coords", most=MOST)
+    c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
     outputs, asked = wanted(program, outputs, scores)
     past = program.past(*outputs, *asked)
     rows = rows_needed(past, n, c)
@@ -142,11 +139,11 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
                           "choose a larger width")
     keep = partial(_first_coordinates, outputs, asked, c)
     run = Run(past, rows, n, dense)
-    if run.numbers() > MOST:
+    if run.numbers() > MOST_SAMPLES:
         checks.reject("width", "fit into memory for one sample", f"{n:g}",
                       "choose a smaller one")
     sample = partial(_kept, run, keep)
-    vectors, numbers = draw(sample, size, rng, executor=executor)
+    vectors, numbers = draw(sample, size, rng)
     if coords is None:
         vectors = vectors[..., 0]
     return vectors if scores is None else (vectors, numbers)
@@ -176,7 +173,7 @@ def _kept(run, keep, size, g):
 
 # %% ../../nbs/10_finite.ipynb #58bb17f1
 def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
-         rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
+         rng: Rng = None) -> np.ndarray:
     r"""Draws of the second moments $\frac1n (h^i)^\top h^j$ over the n coordinates.
 
     Parameters
@@ -191,8 +188,6 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
         samples, int or shape
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor: blocks of samples run there
 
     Returns
     -------
@@ -207,7 +202,7 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
     vectors, _ = wanted(program, vectors)
     program.same_length(vectors, "vectors of a Gram matrix")
     n = checks.width(width, finite=True)
-    return draw(partial(gram_block, program, vectors, n), size, rng, executor=executor)
+    return draw(partial(gram_block, program, vectors, n), size, rng)
 
 def gram_block(program, vectors, n, size, g):
     "`size` draws of the Gram matrix, from the Generator g."

@@ -6,7 +6,6 @@
 __all__ = ['limit', 'Limit']
 
 # %% ../../nbs/09_limit.ipynb #5b328e8b
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from ..distributions.hierarchical import HierarchicalGaussian
 from ..numerics import checks
-from ..numerics.rng import MOST, Rng, Size, draw
+from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw
 from .nodes import Score, Vector
 from .program import Program, Scores, Vectors
 from .score_paths import BATCHES, Paths
@@ -48,7 +47,7 @@ def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     """
     checks.kind(program, Program, "program", "write one with Program()")
     program.check()
-    paths = checks.count(paths, "paths", least=BATCHES, most=MOST)
+    paths = checks.count(paths, "paths", least=BATCHES, most=MOST_SAMPLES)
     return Limit(program, Paths(program, paths, rng))
 
 @dataclass(frozen=True, eq=False)
@@ -203,8 +202,7 @@ class Limit:
         return Paths(self.program, len(x), rng, given=given)
 
     def rvs(self, outputs: Vectors, size: Size = 1, rng: Rng = None, *,
-            coords: int | None = None, scores: Scores | None = None,
-            executor: Executor | None = None) -> Any:
+            coords: int | None = None, scores: Scores | None = None) -> Any:
         """Samples: each with its own scores, coordinates independent given them.
 
         Parameters
@@ -219,19 +217,17 @@ class Limit:
             None = one coordinate; an int c = c coordinates
         scores
             also return these scores
-        executor
-            concurrent.futures.Executor: blocks of samples run there
 
         Returns
         -------
         ndarray
             size + (k,) or size + (k, coords); with scores also size + (r,)
         """
-        c = 1 if coords is None else checks.count(coords, "coords", most=MOST)
+        c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
         outputs = self.drawn.own(outputs)
         asked = self.program.own(Score, scores or (), "scores")
         sample = partial(_sample, self.program, outputs, asked, c)
-        vectors, numbers = draw(sample, size, rng, executor=executor)
+        vectors, numbers = draw(sample, size, rng)
         if coords is None:
             vectors = vectors[..., 0]
         return vectors if scores is None else (vectors, numbers)

@@ -4,13 +4,12 @@
 
 # %% auto #0
 __all__ = ['MASKS', 'reject', 'real', 'number', 'floats', 'count', 'heads', 'width', 'shape', 'output', 'cov', 'mask_word',
-           'mask', 'choice', 'flag', 'kind', 'function', 'executor', 'warn', 'memory', 'returned', 'rowwise']
+           'mask', 'choice', 'flag', 'kind', 'function', 'warn', 'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/40_checks.ipynb #3e9fa4bd
 import os
 import sys
 import warnings
-from concurrent.futures import Executor
 from difflib import get_close_matches
 from operator import index
 from typing import NoReturn
@@ -224,7 +223,7 @@ def _causal(s):
 
 MASKS = {"causal": _causal} # name -> tokens -> boolean (s, s)
 
-def mask_word(word): # the name of a mask, or a error
+def mask_word(word): # the name of a mask, or an error
     "A mask that has a name."
     if word not in MASKS:
         near = get_close_matches(word, MASKS, 1, .7)
@@ -302,13 +301,6 @@ def function(f, # what should be callable
     if not callable(f) and not (optional and f is None):
         reject(name, "be a function", f"{f!r:.60}", remedy, TypeError)
     return f
-
-def executor(pool): # Executor or None
-    "A `concurrent.futures.Executor` or None, or TypeError."
-    if not isinstance(pool, (Executor, type(None))):
-        reject("executor", "be a concurrent.futures.Executor or None", f"{pool!r:.60}",
-               "pass e.g. ProcessPoolExecutor()", TypeError)
-    return pool
 
 def warn(message, # text, or a Warning
          kind=UserWarning, # of warning

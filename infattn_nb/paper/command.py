@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import time
-from concurrent.futures import Executor
 from contextlib import closing, suppress
 from functools import lru_cache
 from importlib.metadata import version as package_version
@@ -24,10 +23,10 @@ from fastcore.script import call_parse
 
 from ..attention.layer import simulate_dense
 from ..numerics import checks
-from ..numerics.rng import Unfailing, progress_bar
-from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of
+from ..numerics.rng import parallel, progress_bar
+from .figures import GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
-from .figures import table_of
+from .figures import figure_table
 from .tables import UNFINISHED, alone, code_versions, digest, files
 from .tables import ready, write
 
@@ -85,8 +84,7 @@ class _Progress:
 
 # %% ../../nbs/79_running.ipynb #77ccdf8b
 def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
-              samples: Any = None, seed: int = 0, workers: Any = None,
-              progress: bool = False, executor: Executor | None = None) -> Any:
+              samples: Any = None, seed: int = 0, progress: bool = False) -> Any:
     """Compute the paper's figures into `out`; interrupted, the same call goes on.
 
     Parameters
@@ -101,12 +99,8 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
         per trial; None = the paper's count
     seed
         fixes everything
-    workers
-        threads; None = one per processor
     progress
-        show how far the whole is (if there is a terminal)?
-    executor
-        concurrent.futures.Executor; None = threads
+        show how far the whole is, on a terminal or in a notebook?
 
     Returns
     -------
@@ -114,7 +108,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
         paths of the png files
     """
     names = names_of(only)
-    trials, samples, seed, workers = counts_of(trials, samples, seed, workers)
+    trials, samples, seed = counts_of(trials, samples, seed)
     out = ready(out, names)
     studies = _cheapest_first(names, samples)
     turns = [name for s in studies for name in names if PLANS[name].study is s]
@@ -123,10 +117,10 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
             for job in jobs_of(s, trials, samples, seed, folder[s.name])]
     try:
         with _Progress(jobs, turns, progress) as bar:
-            with closing(results_of(jobs, workers, executor)) as results:
+            with closing(results_of(jobs)) as results:
                 for name, found in _figure_by_figure(turns, results, bar):
                     about = _parameters(name, trials, samples, seed)
-                    data, fig = FIGURES[name](table_of(name, trials, found))
+                    data, fig = PLANS[name].figure(figure_table(name, trials, found))
                     contents = dict(files(data, fig, about))
                     _keep(out, name, contents, folder[PLANS[name].study.name], bar)
     except BaseException as e:
@@ -249,8 +243,9 @@ def infattn_figures(
         print("infattn_nb", package_version("infattn_nb"))
         return
     try:
-        paths = reproduce(out, only, trials, samples=samples, seed=seed,
-                          workers=workers, progress=not quiet)
+        with parallel(workers):
+            paths = reproduce(out, only, trials, samples=samples, seed=seed,
+                              progress=not quiet)
         if quiet:
             return
         print(*paths, sep="\n")
@@ -268,7 +263,7 @@ def infattn_figures(
         said = "; ".join([f"infattn_figures: {what}", *notes])
         if not isinstance(e, KeyboardInterrupt):
             sys.exit(said)
-        Unfailing(sys.stderr).write(said + "\n")
+        print(said, file=sys.stderr)
         sys.exit(130)
     except MemoryError:
         sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")

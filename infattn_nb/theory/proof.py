@@ -7,7 +7,6 @@ __all__ = ['averaged_constant', 'gaussian_mean', 'split']
 
 # %% ../../nbs/15_proof.ipynb #proof-imports
 from collections.abc import Callable
-from concurrent.futures import Executor
 from functools import partial
 
 import numpy as np
@@ -154,8 +153,7 @@ def _coordinate_averages(psi, v, n, rng):
 
 # %% ../../nbs/15_proof.ipynb #8fea972f
 def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: float, *,
-          i: int = 0, draws: int = 2**13, rng: Rng = None,
-          executor: Executor | None = None, control: bool = True,
+          i: int = 0, draws: int = 2**13, rng: Rng = None, control: bool = True,
           ) -> tuple[tuple[float, float], tuple[float, float]]:
     r"""The two parts of the proof of Theorem 3 for an attention layer (section 4).
 
@@ -181,8 +179,6 @@ def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: flo
         of the network, each used with its mirror image
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
     control
         subtract the control variate?
 
@@ -203,7 +199,7 @@ def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: flo
     n = int(checks.width(width, finite=True))
     i = checks.output(i, layer.tokens.seq_len)
     task = partial(_parts_of_block, layer, _elementwise(psi), f, df, n, i, control)
-    x = draw(task, checks.count(draws, "draws", least=2), rng, executor=executor)
+    x = draw(task, checks.count(draws, "draws", least=2), rng)
     if not np.isfinite(x).all():
         checks.reject("f", "be finite, and `df`, at every average of `psi`",
                       "NaN or infinity", "mend its domain")

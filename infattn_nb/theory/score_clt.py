@@ -8,7 +8,6 @@ __all__ = ['score_cov', 'quadratic_form', 'cumulants', 'score_gram', 'ProgramGra
 
 # %% ../../nbs/13_clt.ipynb #takes
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
 from typing import Any
@@ -154,7 +153,7 @@ def _first_layer_scores(program, scores):
 
 # %% ../../nbs/13_clt.ipynb #addb7b35
 def score_gram(program: Program, scores: Scores | None, width: float, *, size: Size = 1,
-               rng: Rng = None, executor: Executor | None = None) -> np.ndarray:
+               rng: Rng = None) -> np.ndarray:
     r"""Draws of $\Gamma_n$, or $\Gamma_\infty$ for $n = \infty$ (Lemma 16).
 
     The covariance of a coordinate of all queries and keys given the vectors that
@@ -172,8 +171,6 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
         how many, an int or a shape
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -194,8 +191,8 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
         return np.broadcast_to(limit(program).cov(pairs), shape)
     xs = list(dict.fromkeys(g.args[0] for g in pairs))
     i = [xs.index(g.args[0]) for g in pairs]
-    var = np.array([[g.W.var*(g.W is h.W) for h in pairs] for g in pairs])
-    K = inner_products(program, xs, n, size=size, rng=rng, executor=executor)
+    var = np.array([[g.W.var if g.W is h.W else 0. for h in pairs] for g in pairs])
+    K = inner_products(program, xs, n, size=size, rng=rng)
     return var*K[..., i, :][..., i]
 
 # %% ../../nbs/13_clt.ipynb #e68aaae6
@@ -209,11 +206,10 @@ class ProgramGrams:
         "Draws of Γ."
         return score_gram(self.program, self.scores, n, size=size, rng=rng)
 
-    def rows(self, n, size, rng, executor): # (size, 2r, 2)
+    def rows(self, n, size, rng): # (size, 2r, 2)
         "Two coordinates of all queries and keys."
         pairs = [g for p in self.scores for g in p.args]
-        return simulate_program(self.program, pairs, n, size=size, rng=rng, coords=2,
-                                executor=executor)
+        return simulate_program(self.program, pairs, n, size=size, rng=rng, coords=2)
 
 class SampledGrams:
     "… or of a sampler (n, size, Generator) -> Γ."
@@ -224,9 +220,9 @@ class SampledGrams:
         "Draws of Γ."
         return draw(partial(self.sampler, n), size, rng)
 
-    def rows(self, n, size, rng, executor): # (size, 2r, 2)
+    def rows(self, n, size, rng): # (size, 2r, 2)
         "Two coordinates of all queries and keys."
-        return draw(partial(self._rows, n), size, rng, executor=executor)
+        return draw(partial(self._rows, n), size, rng)
 
     def _rows(self, n, size, g):
         L = psd_factor(np.moveaxis(self.sampler(n, size, g), 0, -1))
@@ -430,8 +426,8 @@ class ExchangeableScores:
             return (k4.mean()/n + 3*k2.var())/(k2.mean()**2 or 1.)
         return self._average(ratio, n, return_error)
 
-    def simulate(self, n: float, size: int, rng: Rng = None, *,
-                 executor: Executor | None = None) -> dict[str, tuple[float, float]]:
+    def simulate(self, n: float, size: int, rng: Rng = None
+                 ) -> dict[str, tuple[float, float]]:
         """The same by plain simulation of two terms; "third_moment" is E|X|³ itself.
 
         Parameters
@@ -442,8 +438,6 @@ class ExchangeableScores:
             number of simulated networks
         rng
             seed: None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -452,7 +446,7 @@ class ExchangeableScores:
         """
         n = checks.width(n, finite=True)
         size = checks.count(size, "size", 2)
-        g = self.source.rows(n, size, rng, executor)
+        g = self.source.rows(n, size, rng)
         X, Y = np.einsum("i,sik->ks", self.c, g[:, ::2]*g[:, 1::2])
         samples = {"second_moment": (X**2 + Y**2)/2, "cross_moment": X*Y,
                    "squares_moment": (X*Y)**2,
@@ -460,8 +454,7 @@ class ExchangeableScores:
         return {name: (x.mean(), x.std(ddof=1)/np.sqrt(size))
                 for name, x in samples.items()}
 
-    def rvs(self, n: float, size: Size = 1, rng: Rng = None, *,
-            executor: Executor | None = None) -> np.ndarray:
+    def rvs(self, n: float, size: Size = 1, rng: Rng = None) -> np.ndarray:
         r"""Exact draws of $\sum_i c_i p_i$ at width n, or of its limit (Proposition 8).
 
         Parameters
@@ -472,8 +465,6 @@ class ExchangeableScores:
             how many, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
 
         Returns
         -------
@@ -481,7 +472,7 @@ class ExchangeableScores:
             of that shape
         """
         sums = partial(_normed_sums, self.source, self.c, checks.width(n))
-        return draw(sums, size, rng, executor=executor)
+        return draw(sums, size, rng)
 
 def _normed_sums(source, c, n, size, g):
     "Draws of Σ c_i p_i: quadratic forms in Gaussians, χ²'s in their eigenbases."
@@ -616,9 +607,8 @@ class VarianceGamma(stats.rv_continuous):
         """
         return 6/self.n
 
-    def rvs(self, size: Size | None = 1, rng: Rng = None, *, random_state: Rng = None,
-            executor: Executor | None = None, loc: float = 0.,
-            scale: float = 1.) -> np.ndarray:
+    def rvs(self, size: Size | None = 1, rng: Rng = None, *,
+            random_state: Rng = None, loc: float = 0., scale: float = 1.) -> np.ndarray:
         """Exact samples.
 
         Parameters
@@ -629,8 +619,6 @@ class VarianceGamma(stats.rv_continuous):
             seed: None | int | SeedSequence | Generator
         random_state
             scipy's older name for `rng`
-        executor
-            concurrent.futures.Executor; None = threads
         loc
             of scipy's frozen laws
         scale
@@ -643,7 +631,7 @@ class VarianceGamma(stats.rv_continuous):
         """
         sample = partial(_normal_products, self.n)
         y = draw(sample, () if size is None else size,
-                 random_state if rng is None else rng, executor=executor)
+                 random_state if rng is None else rng)
         return checks.real(loc, "loc") + checks.real(scale, "scale")*y
 
 def _around_the_peak(y, n):

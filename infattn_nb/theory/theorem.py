@@ -7,7 +7,6 @@ __all__ = ['averages', 'conditional_average', 'curves']
 
 # %% ../../nbs/14_theorem.ipynb #9a0b359b
 from collections.abc import Callable
-from concurrent.futures import Executor
 from copy import copy
 
 import numpy as np
@@ -24,8 +23,7 @@ from ..netsor.program import Program, Vectors
 
 # %% ../../nbs/14_theorem.ipynb #bb4f7c22
 def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
-             size: int = 1, rng: Rng = None, executor: Executor | None = None,
-             ) -> tuple[np.ndarray, np.ndarray]:
+             size: int = 1, rng: Rng = None) -> tuple[np.ndarray, np.ndarray]:
     r"""Averages of ψ over the coordinates of networks of width n, and their scores.
 
     Networks are independent (Fact 1, Theorem 1).
@@ -44,8 +42,6 @@ def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
         networks
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -65,7 +61,7 @@ def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
     g = default_rng(seed_sequence(rng))
     def piece(b):
         y, p = simulate(program, vectors, n, size=b, rng=g, coords=n,
-                        scores=program.random_scores, executor=executor)
+                        scores=program.random_scores)
         return psi(*np.moveaxis(y, 1, 0)).mean(-1), p
     return by_pieces(piece, size, max(1, 2**22//(n*len(vectors))))
 
@@ -115,8 +111,7 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
 
 # %% ../../nbs/14_theorem.ipynb #ef5c5663
 def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: float, *,
-           size: int = 1, rng: Rng = None, executor: Executor | None = None,
-           ) -> tuple[np.ndarray, np.ndarray]:
+           size: int = 1, rng: Rng = None) -> tuple[np.ndarray, np.ndarray]:
     r"""The average of ψ over coordinates as a function of the scores.
 
     The G-vars are those of simulated networks (appendix C.1.2).
@@ -137,8 +132,6 @@ def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: flo
         networks
     rng
         seed: None | int | SeedSequence | Generator
-    executor
-        concurrent.futures.Executor; None = threads
 
     Returns
     -------
@@ -158,8 +151,7 @@ def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: flo
     size = checks.count(size, "size")
     rows = checks.real(at, "at", (None, len(scores)),
                        remedy="pass one column per sqrt score, in the program's order")
-    g, drawn = simulate(program, gs, n, size=size, rng=rng, coords=n, scores=scores,
-                        executor=executor)
+    g, drawn = simulate(program, gs, n, size=size, rng=rng, coords=n, scores=scores)
     value = dict(zip(gs, np.moveaxis(g, 1, 0), strict=True))
     F = np.empty((size, len(rows)))
     for k, row in enumerate(rows):

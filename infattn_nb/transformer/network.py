@@ -7,7 +7,6 @@ __all__ = ['Transformer', 'at_width']
 
 # %% ../../nbs/20_transformer.ipynb #tr-imports
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from itertools import groupby
@@ -30,7 +29,7 @@ from ..netsor.nodes import Output
 from ..netsor.program import Program
 from ..huggingface.config import Config
 from ..huggingface.module import Source, ensemble_of_module
-from ..huggingface.weights import folded, table_of, write
+from ..huggingface.weights import folded, table_of, write_tensors
 from .as_program import write_transformer
 
 # %% ../../nbs/20_transformer.ipynb #tr-class
@@ -218,8 +217,7 @@ class Transformer(Network):
         return cls(**spec, source=Source.of_config(read, spec))
 
     def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
-              executor: Executor | None = None, coords: int = 0,
-              scores: bool = False, fixed: str = "variance") -> Chain:
+              coords: int = 0, scores: bool = False, fixed: str = "variance") -> Chain:
         """Exact draws of the Gram matrices of the stream, block after block.
 
         At another width than its own a network keeps fan-in × variance of every matrix:
@@ -234,8 +232,6 @@ class Transformer(Network):
             how many, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
         coords
             units of the stream to follow
         scores
@@ -251,11 +247,11 @@ class Transformer(Network):
         """
         net = at_width(self, width, fixed)
         n = net.width_of(width, coords)
-        return net.draw_chain(n, size, rng, executor, coords, bool(scores))
+        return net.draw_chain(n, size, rng, coords, bool(scores))
 
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
-                  executor: Executor | None = None, readout: Any = "last",
-                  texts: Any = None, fixed: str = "variance") -> Gradients:
+                  readout: Any = "last", texts: Any = None,
+                  fixed: str = "variance") -> Gradients:
         r"""Exact draws of gradients: which tokens, blocks and matrices get one.
 
         The loss is $\sum_i\langle r_i, x^i\rangle$, r random. Of a network that was
@@ -271,8 +267,6 @@ class Transformer(Network):
             how many, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
-        executor
-            concurrent.futures.Executor; None = threads
         readout
             Columns of r are independent N(0, readout/n): one random vector for the
             last token of each text, or for the mean of its tokens, or any covariance.
@@ -288,7 +282,7 @@ class Transformer(Network):
             Gram matrices, norms, tangent kernels, and the chain of the same networks.
         """
         net = folded(at_width(self, width, fixed))
-        return net.draw_gradients(width, size, rng, executor, readout, texts)
+        return net.draw_gradients(width, size, rng, readout, texts)
 
     def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
                return_error: bool = False) -> Any:
@@ -395,7 +389,7 @@ class Transformer(Network):
             If the network differs from its family in the forward pass, too, or the
             module's from that of the model that was read.
         """
-        return write(self, module, seed, checks.flag(verify, "verify"))
+        return write_tensors(self, module, seed, checks.flag(verify, "verify"))
 
     def __repr__(self) -> str:
         shown = [f"{len(self.cov)} tokens"]
