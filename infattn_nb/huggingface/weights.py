@@ -132,7 +132,7 @@ def _widths(block, n):
 
 # %% ../../nbs/67_weights.ipynb #wt-source
 def source_of(t):
-    "What it was read from, or a error."
+    "What it was read from, or an error."
     if t.source is None:
         checks.reject("transformer", "be read from a model to know its tensors",
                       "one made by hand", "start from Transformer.from_config(…), or "
