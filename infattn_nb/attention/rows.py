@@ -23,6 +23,7 @@ from scipy.special import expit
 
 from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
 from ..numerics import checks
+from ..numerics.quadrature import gauss_logs, jacobi
 
 # %% ../../nbs/47_doubling.ipynb #a77f6d4f
 class Statistic(NamedTuple):
@@ -214,51 +215,12 @@ def compress(y, # atoms (N,)
     y = y[kept]
     w = exp(ω[kept] - top)
     mean = np.average(y, weights=w)
-    total = w.sum()
-    α, β = _lanczos(y - mean, np.sqrt(w/total), m, noise)
-    return top + log(total), mean, α, β
-
-def _lanczos(y, q, m, noise):
-    "m steps of βₖ qₖ₊₁ = (y − αₖ) qₖ − βₖ₋₁ qₖ₋₁ from the roots q of the weights."
-    α = []
-    β = []
-    before = 0.
-    b = 0.
-    for k in range(1, m + 1):
-        r = y*q
-        a = r @ q
-        r -= a*q + b*before
-        b = np.sqrt(r @ r + k*noise**2)
-        before = q
-        q = r/b
-        α.append(a)
-        β.append(b)
-    return α, β
+    return top + log(w.sum()), mean, *jacobi(y - mean, w, m, noise)
 
 def _gauss(mean, α, β):
     "Nodes and log-weights of each Jacobi matrix, side by side: (X, 2m)."
-    m = α.shape[1]
-    i = np.arange(m)
-    J = np.zeros((*α.shape, m))
-    J[:, i, i] = α
-    J[:, i[1:], i[:-1]] = β[:, :-1]
-    y = np.linalg.eigvalsh(J)
-    nodes = y + mean[:, None]
-    return np.concatenate([nodes, -log(_sum_of_squares(y, α, β))], axis=1)
-
-def _sum_of_squares(y, α, β):
-    "Σ pₖ(y)² of the polynomials βₖ pₖ₊₁ = (y − αₖ) pₖ − βₖ₋₁ pₖ₋₁, where p₀ = 1."
-    total = np.ones_like(y)
-    before = 0.
-    p = np.ones_like(y)
-    last = 0.
-    for k in range(α.shape[1] - 1):
-        after = ((y - α[:, k, None])*p - last*before)/β[:, k, None]
-        last = β[:, k, None]
-        before = p
-        p = after
-        total += p*p
-    return total
+    y, ω = gauss_logs(α, β)
+    return np.concatenate([y + mean[:, None], ω], axis=1)
 
 # %% ../../nbs/47_doubling.ipynb #12a01aca
 def _sizes(m):

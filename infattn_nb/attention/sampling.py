@@ -31,8 +31,9 @@ from ..numerics import checks
 from ..numerics.linalg import lower_times, narrow, psd_factor, times_lower
 from ..numerics.linalg import wishart_factor, without_zeros
 from ..nonlinearities import identity, resolved, softmax
-from ..numerics.smc import Moves, cloud_at, pool, refresh, systematic
-from ..numerics.quadrature import normal_nodes, sobol_normals
+from ..numerics.smc import Moves, cloud_at, kept, pool, refresh, systematic
+from ..numerics.quadrature import normal_nodes
+from ..numerics.rng import sobol_normals
 from ..numerics.rng import BUFFER, MOST_SAMPLES, Quasi, Streams, by_pieces
 from ..numerics.rng import in_order, pieces, seed_sequence
 from ..numerics.softmax import through_softmax
@@ -302,7 +303,7 @@ def _shells(u, r):
     if not 0 < r <= 4:
         return np.zeros(0), np.zeros(0)
     radius = np.arange(8, 36, .5)
-    e = np.array([[1.], [-1.]]) if r == 1 else sobol_normals(r, 256)
+    e = np.array([[1.], [-1.]]) if r == 1 else sobol_normals(r, 256).T
     e /= np.linalg.norm(e, axis=1, keepdims=True)
     largest = u((radius[1:, None, None]*e).reshape(-1, r).T).reshape(-1, len(e)).max(1)
     return np.maximum.accumulate(largest), -np.diff(chi2.sf(radius**2, r))
@@ -408,17 +409,14 @@ def next_noise(spectrum, # eigenvalues, squares of y
               ): # the next ν
     "The least noise whose weights keep their fraction, by bisection in its logarithm."
     now = at_noise(spectrum, ν)
-    def kept(ν):
-        log_w = at_noise(spectrum, ν) - now
-        w = np.exp(log_w - log_w.max())
-        return w.sum()**2/(w @ w)/len(w)
-    if kept(0.) >= KEPT_WEIGHTS:
+    def kept_at(ν): return kept(at_noise(spectrum, ν) - now)
+    if kept_at(0.) >= KEPT_WEIGHTS:
         return 0.
     lo = np.log(least)
     hi = np.log(ν)
     for _ in range(40):
         mid = (lo + hi)/2
-        lo, hi = (lo, mid) if kept(np.exp(mid)) > KEPT_WEIGHTS else (mid, hi)
+        lo, hi = (lo, mid) if kept_at(np.exp(mid)) > KEPT_WEIGHTS else (mid, hi)
     lower = min(np.exp(hi), .97*ν) # it always falls
     return lower if lower > 2*least else 0.
 

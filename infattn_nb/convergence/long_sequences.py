@@ -22,7 +22,7 @@ from ..distributions.scale_mixture import ScaleMixture
 from ..attention.rows import FINE_MESH, Mesh, row_entropy
 from ..attention.rows import judged, powers
 from ..numerics import checks
-from ..numerics.quadrature import gauss
+from ..numerics.quadrature import gauss, jacobi_of_moments
 
 # %% ../../nbs/18_length.ipynb #1d8f3b26
 def _row(s, score_sd, least=1, most=100):
@@ -233,24 +233,6 @@ def _pd_moments(α, count):
         factor *= Decimal(k + 1)/(2*k*(2*k + 1))
     return moments
 
-def _chebyshev(moments):
-    "Jacobi matrix of a law from its moments (Chebyshev's algorithm)."
-    n = len(moments)
-    diagonal = [moments[1]]
-    squares = [Decimal(0)] # of what stands beside the diagonal
-    before = [Decimal(0)]*n
-    now = moments
-    for k in range(1, n//2):
-        after = [Decimal(0)]*k # moments of the law times its k-th polynomial
-        for l in range(k, n - k):
-            after.append(now[l+1] - diagonal[-1]*now[l] - squares[-1]*before[l])
-        squares.append(after[k]/now[k-1])
-        diagonal.append(after[k+1]/after[k] - now[k]/now[k-1])
-        before = now
-        now = after
-    beside = [float(x.sqrt()) for x in squares[1:]] + [0.]
-    return np.array([[float(x) for x in diagonal]]), np.array([beside])
-
 def _sticks(alpha, heads, size, rng, J=500):
     "Draws of v: J sticks of each head, and the mean of what is left."
     u = np.zeros((heads, size))
@@ -282,7 +264,7 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     heads = checks.heads(heads, finite=True)
     def rule(m):
         with localcontext(prec=40 + 4*m):
-            u, w = gauss(_chebyshev(_pd_moments(Decimal(α), 2*m)))
+            u, w = gauss(jacobi_of_moments(_pd_moments(Decimal(α), 2*m)))
         return u[0], w[0]
     return judged(rule(120), rule(90), heads, sample=partial(_sticks, α, heads))
 

@@ -23,7 +23,8 @@ from ..numerics import checks
 from ..numerics.linalg import eigen_root, psd_factor
 from ..numerics.rng import Rng
 from ..nonlinearities import identity
-from ..numerics.quadrature import line, sobol_normals
+from ..numerics.quadrature import line
+from ..numerics.rng import sobol_normals
 
 # %% ../../nbs/16_rates.ipynb #5f0d7e74
 def _square_cov(tokens, K, points=2**17):
@@ -31,7 +32,7 @@ def _square_cov(tokens, K, points=2**17):
     if tokens.activation == identity:
         C = np.einsum("ik,jl->ijkl", K, K) + np.einsum("il,jk->ijkl", K, K)
         return C.reshape(K.size, K.size)
-    h = sobol_normals(len(K), points) @ psd_factor(tokens.hidden_cov).T
+    h = sobol_normals(len(K), points).T @ psd_factor(tokens.hidden_cov).T
     C = 0.
     for x in map(tokens.activation, np.array_split(h, 16)):
         xx = x[:, :, None]*x[:, None] - K

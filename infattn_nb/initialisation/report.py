@@ -14,6 +14,7 @@ import json
 import re
 import warnings
 from base64 import b64encode
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -319,12 +320,9 @@ def _mildest(remedy, tried, handle):
         end = "down" if remedy.factors[-1] < 1 else "up"
         return (f"no factor of {handle} {end} to {remedy.factors[-1]**power:.2g} mends "
                 "that")
-    low, high = -1, last # what fails (or is not tried), what mends
-    while high - low > 1:
-        middle = (low + high)//2
-        low, high = (low, middle) if mends(middle) else (middle, high)
-    return (f"{handle} × {remedy.factors[high]**power:.2g} would do: {remedy.said} "
-            f"{value(high):.2g} at infinite width")
+    first = bisect_left(range(last), True, key=mends)
+    return (f"{handle} × {remedy.factors[first]**power:.2g} would do: {remedy.said} "
+            f"{value(first):.2g} at infinite width")
 
 def _number_tried(t):
     return 4 if len(t.cov) <= 128 else 2

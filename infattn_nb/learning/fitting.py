@@ -29,12 +29,13 @@ from ..distributions.scale_mixture import Mixture
 from .estimator import Sequences, copied, root_seed
 from .layer_on_data import attend, averaged, complete, features
 from .layer_on_data import read, through_values, training_layer
-from .layer_on_data import PIECE_NUMBERS, Layer, Likelihood, normals
+from .layer_on_data import PIECE_NUMBERS, Layer, Likelihood
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
 from ..numerics.smc import Moves, climb, cloud_at, islands, kept, pool
 from ..numerics.smc import refresh, systematic
 from ..numerics.rng import in_order, pieces, seed_sequence
+from ..numerics.rng import sobol_normals
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/75_fitting.ipynb #completecode
@@ -314,7 +315,7 @@ def best_in_reach(likelihood, cloud, bounds): # logs, gain, log weights
                      options=dict(maxiter=15))
     logs = found.x
     value, _, w = gained(likelihood, cloud, logs)
-    while kept(1., w) < LEAST_EFFECTIVE_SHARE:
+    while kept(w) < LEAST_EFFECTIVE_SHARE:
         logs = logs/2
         value, _, w = gained(likelihood, cloud, logs)
     return logs, value, w
@@ -388,7 +389,8 @@ def _certain(model, likelihood):
 def _prior_draws(model, layer, seed):
     "Quasi-random normals for infinitely many heads, of each island."
     size = 1 if layer.fixed() else 2**int(np.ceil(np.log2(8*model.n_particles)))
-    return [normals(layer.dim(), size, child) for child in seed.spawn(model.n_islands)]
+    children = seed.spawn(model.n_islands)
+    return [sobol_normals(layer.dim(), size, child) for child in children]
 
 def _covariance(likelihood, draws): # (P, P), log evidence
     "Mean covariance over draws from the prior; one will do if the data see none."
@@ -437,7 +439,7 @@ def tuned(model, likelihood, X, found, seed): # Likelihood, Exploration, Turn
     bounds = list(zip(low, DIAL_RANGE))
     start, later = seed.spawn(2)
     if model.heads == np.inf or not layer.dim():
-        z = normals(layer.dim(), TUNING_DRAWS if layer.dim() else 1, start)
+        z = sobol_normals(layer.dim(), TUNING_DRAWS if layer.dim() else 1, start)
         turn = climb_kernel(likelihood, z, bounds)
         before = np.inf # the start is cheap to explore
     else:
@@ -469,7 +471,7 @@ def seconds(model, X, y):
     if model.heads == np.inf:
         return _seconds_of_average(model, likelihood, rounds)
     moves = 2 if model.n_moves == "auto" else model.n_moves
-    z = normals(dim, 128 if len(Y) <= PILOT_SEQUENCES else 16, SeedSequence(0))
+    z = sobol_normals(dim, 128 if len(Y) <= PILOT_SEQUENCES else 16, SeedSequence(0))
     _, each = _timed(likelihood, z)
     gradients = _rungs(model, X, Y)*moves*model.n_steps*model.n_particles
     return each/z.shape[1]*gradients*rounds
@@ -483,7 +485,7 @@ def _timed(f, *args):
 def _seconds_of_average(model, likelihood, rounds):
     "Infinitely many heads: each island averages over draws, and then all together."
     size = _prior_draws(model, likelihood.layer, SeedSequence(0))[0].shape[1]
-    some = normals(likelihood.layer.dim(), min(64, size), SeedSequence(0))
+    some = sobol_normals(likelihood.layer.dim(), min(64, size), SeedSequence(0))
     S, average = _timed(mean_covariance, likelihood, some)
     _, solve = _timed(gaussian_evidence, S, likelihood.Y, likelihood.alpha)
     return rounds*(average*size/some.shape[1] + solve) + solve

@@ -6,8 +6,7 @@
 __all__ = ['TRIANGLE_ROWS', 'PIECE_NUMBERS', 'directions', 'complete', 'View', 'Layer', 'rows_read', 'hidden_tokens', 'visible',
            'training_layer', 'LayerReading', 'on_one_axis', 'factors', 'attend', 'raw_scores', 'averaged',
            'through_values', 'read', 'features', 'pullback', 'values_back', 'keys_back', 'back_to_scores',
-           'scores_back', 'inverse_of_triangle', 'inverses_and_log_dets', 'solved', 'Fit', 'gaussian_fit', 'Likelihood',
-           'normals']
+           'scores_back', 'inverse_of_triangle', 'inverses_and_log_dets', 'solved', 'Fit', 'gaussian_fit', 'Likelihood']
 
 # %% ../../nbs/71_likelihood.ipynb #takes
 from dataclasses import dataclass, replace
@@ -15,9 +14,6 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.random import default_rng
-from scipy.special import ndtri
-from scipy.stats import qmc
 
 from ..numerics import checks
 from ..numerics.linalg import bartlett_of, bartlett_pullback
@@ -372,13 +368,6 @@ class Likelihood:
         by_qk = .5*(N*slope[:len(N)]).sum(0)
         by_vo = .5*(Φ*fit.by_features).sum((1, 2))
         return fit.loglik, slope, np.stack([by_qk, by_vo, fit.by_noise])
-
-def normals(dim, M, seed): # (dim, M)
-    "Normals, quasi-random if the dimension allows; M is a power of two."
-    rng = default_rng(seed)
-    if not 0 < dim <= qmc.Sobol.MAXDIM:
-        return rng.standard_normal((dim, M))
-    return ndtri(qmc.Sobol(dim, rng=rng).random(M).T.clip(1e-16, 1 - 1e-16))
 
 # %% ../../nbs/71_likelihood.ipynb #public
 __all__ = []

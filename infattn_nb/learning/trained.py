@@ -25,12 +25,12 @@ from .descent_step import dynamics, explicit_start, joined
 from .descent_step import linearised, merged_from
 from .descent_step import merged_start
 from .estimator import Sequences, root_seed
-from .layer_on_data import Layer, attend, averaged, normals
+from .layer_on_data import Layer, attend, averaged
 from .layer_on_data import training_layer
 from ..numerics import checks
 from ..numerics.losses import Everywhere, Loss, batch_at, loss_of
 from ..numerics.rng import in_order, pieces, progress_bar
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import seed_sequence, sobol_normals
 
 # %% ../../nbs/94_trained.ipynb #batchcode
 class LayerView(Protocol):
@@ -164,7 +164,7 @@ class InfiniteHeads:
         "With so many nodes, a power of two."
         d = len(layer.bases[0][0])
         seeds = seed.spawn(SCRAMBLES)
-        sets = [normals(d*d, nodes//SCRAMBLES, child) for child in seeds]
+        sets = [sobol_normals(d*d, nodes//SCRAMBLES, child) for child in seeds]
         return cls(layer, np.concatenate(sets, axis=1).reshape(d, d, 1, nodes))
 
     def judged(self, view): # Kernels, relative standard error of the worst entry

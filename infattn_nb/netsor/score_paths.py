@@ -22,7 +22,7 @@ from ..numerics.rng import seed_sequence
 from ..nonlinearities import Nonlinearity
 from ..numerics.hermite import correlation, dual_quadrature, reject_outgrowing
 from ..numerics.hermite import hermite, matched
-from ..numerics.quadrature import sobol_normals
+from ..numerics.rng import sobol_normals
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
 from .program import Program, Vectors
@@ -618,7 +618,7 @@ class Paths:
         paths = max(x.shape[1] for x in (self.covariances(gs), *scores))
         points = 2**int(np.clip(np.log2(2**21/(paths*self.batches)), 8, 14))
         seeds = map(seed_sequence, self.seeds) # copies: scrambling spawns
-        z = np.stack([sobol_normals(len(gs), points, s).T for s in seeds], axis=1)
+        z = np.stack([sobol_normals(len(gs), points, s) for s in seeds], axis=1)
         memory = points*self.batches*(len(gs) + len(between)) # of one path
         parts = []
         for k, b in pieces(paths, max(1, 2**22//memory)):

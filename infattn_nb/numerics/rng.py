@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Rng', 'Size', 'BLOCK', 'MOST_SAMPLES', 'TASKS_AHEAD', 'BUFFER', 'seed_sequence', 'parallel', 'threads_start',
            'pieces', 'by_pieces', 'in_order', 'draw', 'fold', 'sums', 'mean_and_error', 'NoBar', 'progress_bar',
-           'Streams', 'Quasi', 'Mirror', 'Mirrored', 'chisquare_pair']
+           'Streams', 'sobol', 'sobol_normals', 'Quasi', 'Mirror', 'Mirrored', 'chisquare_pair']
 
 # %% ../../nbs/41_sampling.ipynb #takes
 import sys
@@ -388,12 +388,26 @@ class Streams(NamedTuple):
         "Three new streams of a generator."
         return cls(*rng.spawn(3))
 
+# %% ../../nbs/41_sampling.ipynb #sobol-code
+def sobol(dim, # numbers of a point
+          points, # how many, a power of two at best
+          rng=0, # None | int | SeedSequence | Generator: scrambles them
+         ): # (dim, points), in (0, 1)
+    "Scrambled Sobol numbers, kept off 0 and 1."
+    u = qmc.Sobol(dim, rng=default_rng(rng)).random(points).T
+    return np.clip(u, 1e-16, 1 - 1e-16)
+
+def sobol_normals(dim, points, rng=0): # (dim, points)
+    "Quasi-random standard normals, if the dimension allows."
+    if not 0 < dim <= qmc.Sobol.MAXDIM:
+        return default_rng(rng).standard_normal((dim, points))
+    return ndtri(sobol(dim, points, rng))
+
 # %% ../../nbs/41_sampling.ipynb #standin2
 class Quasi:
     "What the recipe asks of a Generator, from a scrambled Sobol sequence."
     def __init__(self, dim, size, seed):
-        u = qmc.Sobol(dim, rng=np.random.default_rng(seed)).random(size).T
-        self.u = iter(np.clip(u, 1e-16, 1 - 1e-16)) # a dimension per number
+        self.u = iter(sobol(dim, size, seed)) # a dimension per number
 
     def spawn(self, k):
         return [self]*k

@@ -172,9 +172,9 @@ def refresh(cloud, # Cloud
     return cloud, step
 
 # %% ../../nbs/70_particles.ipynb #487d54a2
-def kept(δ, ℓ): # rise in β, log likelihoods (M,)
-    r"Effective fraction of the particles under the weights $e^{\delta\ell}$."
-    w = np.exp(δ*(ℓ - ℓ.max()))
+def kept(log_w): # (M,)
+    "Effective fraction of the particles under weights."
+    w = np.exp(log_w - log_w.max())
     return w.sum()**2/(w @ w)/len(w)
 
 def next_temperature(β, # now
@@ -182,13 +182,14 @@ def next_temperature(β, # now
                      keep, # fraction to keep
                     ): # the next β, at most 1
     "The largest β whose weights keep that fraction, by bisection in log δ."
+    ℓ = ℓ - ℓ.max()
     lo = 1e-300
     hi = 1. - β
-    if kept(hi, ℓ) >= keep:
+    if kept(hi*ℓ) >= keep:
         return 1.
-    for _ in range(60):
+    for _ in range(60): # to the last digit: another one is another run
         mid = np.sqrt(lo)*np.sqrt(hi)
-        lo, hi = (mid, hi) if kept(mid, ℓ) > keep else (lo, mid)
+        lo, hi = (mid, hi) if kept(mid*ℓ) > keep else (lo, mid)
     return min(1., max(β + hi, 1.01*β)) # it always rises
 
 def systematic(w, # weights ≥ 0, (M,)
