@@ -27,7 +27,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp, softmax
 
 from infattn_nb import Attention, Tokens
-from infattn_nb.attention import sampling as recipe
+from infattn_nb.attention import joint as far_out
 from infattn_nb.nonlinearities import identity
 from infattn_nb.numerics.smc import pool
 
@@ -200,11 +200,11 @@ def by_tilts(y, H, rng, size=2**17, times=128):
 
 def by_particles(y, H, islands=16):
     "log f and its standard error, from islands four times as large that take smaller steps."
-    target = recipe.observed(layer(len(y), H), y)
+    target = far_out.observed(layer(len(y), H), y)
     first, *seeds = SeedSequence(77).spawn(islands + 1)
-    with patch.multiple(recipe, PARTICLES=1024, KEEP=.95, LEVELS=400):
-        _, path = recipe.approach(target, first)
-        return pool([recipe.approach(target, seed, path)[0] for seed in seeds])[:2]
+    with patch.multiple(far_out, PARTICLES=1024, KEPT_WEIGHTS=.95, MOST_LEVELS=400):
+        _, path = far_out.approach(target, first)
+        return pool([far_out.approach(target, seed, path)[0] for seed in seeds])[:2]
 
 def reference(s, H, r):
     "The value, its error, and where they are from."

@@ -424,7 +424,7 @@ def test_equal_outputs_of_a_causal_head(seed=0):
 def test_extreme_points_answer_quickly():
     "Beyond 1,000 standard deviations no particle sets out."
     layer = Attention(Tokens(4, identity, np.eye(4)), heads=2)
-    with patch("infattn_nb.attention.sampling.approach", side_effect=AssertionError), pytest.warns(UserWarning, match="far out"):
+    with patch("infattn_nb.attention.joint.approach", side_effect=AssertionError), pytest.warns(UserWarning, match="far out"):
         assert layer.law().logpdf([1e7, 1e7, -1e7, -1e7], return_error=True)[1] == np.inf
 
 @pytest.mark.filterwarnings("ignore:.*lie so far out")
@@ -474,7 +474,7 @@ def test_infinite_where_matchings_have_both_signs(mask, infinite):
 
 def test_even_cycles_by_all_permutations():
     "Perfect matchings of both signs, one by one."
-    from infattn_nb.attention.sampling import both_signs
+    from infattn_nb.attention.joint import both_signs
     rng = np.random.default_rng(0)
     found = []
     for s in (1, 2, 3, 4, 5):
@@ -518,9 +518,9 @@ def test_few_islands_that_agree_are_not_believed():
     "Sixteen Gaussian islands: four standard errors are exceeded twenty times as often as by a Gaussian, four stated ones as rarely."
     x = np.random.default_rng(0).standard_normal((10**6, 16))
     off = np.abs(x.mean(1))/x.std(1, ddof=1)*4
-    assert (off > 4).mean() > 9e-4 and (off > 4*joint.recipe.widening(16)).mean() < 1.2e-4 # 6.3e-5, by seven standard errors
+    assert (off > 4).mean() > 9e-4 and (off > 4*joint.far_out.widening(16)).mean() < 1.2e-4 # 6.3e-5, by seven standard errors
     islands = iter([(0., [1., 0.])] + [(-50 + .02*k, [1., 0.]) for k in range(16)]) # the first finds the path
-    with patch("infattn_nb.attention.sampling.approach", side_effect=lambda *_, **__: next(islands)):
+    with patch("infattn_nb.attention.joint.approach", side_effect=lambda *_, **__: next(islands)):
         value, error = joint.layer(2, 1).law().far(joint.point(2, 1, 8), np.random.SeedSequence(0).spawn(17))
     f = np.exp(.02*np.arange(16))
     assert value == pytest.approx(np.log(f.mean()) - 50) and error == pytest.approx(1.3700940204675531*f.std(ddof=1)/f.mean()/4)

@@ -15,12 +15,11 @@ import numpy as np
 
 from ..distributions.hierarchical import AveragedGaussian
 from ..distributions.hierarchical import HierarchicalGaussian
-from .sampling import MANY_HEADS, average_of_heads
-from .sampling import far_density, peaked, reachable, unequal
-from .sampling import disturbed, limit_marginal
-from .sampling import limit_of_many_heads
-from .sampling import head_averages, sample_covariances
-from .sampling import sample_outputs
+from .limit import MANY_HEADS, average_of_heads, disturbed
+from .limit import limit_marginal, limit_of_many_heads
+from .limit import head_averages
+from .joint import far_density, peaked, reachable, unequal
+from .sampling import sample_covariances, sample_outputs
 from .sampling import sample_scores, sample_variance
 from .tokens import TokenLaw, Tokens
 from ..numerics import checks

@@ -17,7 +17,7 @@ from .distances import JACKKNIFE_GROUPS, grouped, paired_densities
 from .distances import paired_layer
 from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
 from ..attention.layer import Attention
-from ..attention.sampling import limit_marginal
+from ..attention.limit import limit_marginal
 from ..attention.tokens import Tokens
 from ..numerics import checks
 from ..numerics.linalg import eigen_root, psd_factor

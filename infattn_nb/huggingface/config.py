@@ -495,8 +495,8 @@ def _reject_kind(kind, config):
     meant = "" if name in FAMILIES_TOML["unlike"].split() else near(name, MODELS)
     checks.reject("config", f"have a model_type among {', '.join(MODELS)}", got,
                   meant or nearest_family(name) + "a module of the same blocks can be "
-                  "read with Transformer.from_torch(module, tokens=…, roles=…), or make "
-                  "it with Transformer(cov, blocks=[Block(…), …])")
+                  "read with Transformer.from_torch(module, tokens=…, roles=…), or "
+                  "make it with Transformer(cov, blocks=[Block(…), …])")
 
 def nearest_family(name): # of a family that is not read -> the beginning of a remedy
     "Which family that is read has the blocks most like its own, as far as is known."

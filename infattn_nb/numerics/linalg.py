@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BLAS_ROWS', 'SPLINE_END', 'psd_factor', 'wishart_factor', 'wishart_triangle', 'times_lower', 'lower_times',
            'bartlett', 'chi', 'wide_chi', 'below', 'bartlett_of', 'bartlett_pullback', 'square', 'root', 'thin',
-           'eigen_root', 'without_zeros', 'steady', 'inverse', 'inverse_factor', 'right_inverse', 'narrow']
+           'eigen_root', 'without_zeros', 'centred', 'steady', 'inverse', 'inverse_factor', 'right_inverse', 'narrow']
 
 # %% ../../nbs/42_linalg.ipynb #lin-takes
 from functools import lru_cache
@@ -265,6 +265,12 @@ def eigen_root(S, # covariance (s, s)
 def without_zeros(L):
     "The columns of a factor that are not zero: as many as the rank."
     return L[:, L.any(0)]
+
+def centred(K):
+    "The covariance of differences from the mean; what is rounding is zero."
+    P = np.eye(len(K)) - 1/len(K)
+    C = P @ K @ P
+    return np.where(abs(C).max() > 1e-15*len(K)*abs(K).max(), C, 0.)
 
 # %% ../../nbs/42_linalg.ipynb #st-inverses
 def steady(L, # triangular factors, (..., s, s)
