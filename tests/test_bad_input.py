@@ -608,7 +608,6 @@ CASES += [
     (lambda: explicit_seconds("fig2a", samples=NAN), TypeError, "`samples`"),
     (lambda: sweep("fig2a", trials=10**12), ValueError, "at most"),
     (lambda: sweep("fig2a", seed=10**5000), ValueError, "at most"),
-    (lambda: sweep("fig2a", blocks=5), TypeError, "`blocks`"),
     (lambda: figure_1a(TABLE), ValueError, "pass the table of this figure"),
     (lambda: figure_2a(TABLE, trials=3), TypeError, "`data` must be None"),
     (lambda: write_table(TABLE | {"x": TABLE["x"][:3]}, "t.csv"), ValueError, "columns of one length"),

@@ -9,7 +9,6 @@ __all__ = ['WIDTHS', 'shared_layer', 'STUDIES', 'PLANS', 'FIGURES', 'SHADES', 'G
            'results_of', 'table_of', 'counts_of']
 
 # %% ../../nbs/06_experiments.ipynb #35a0d2e1
-import os
 from contextlib import closing
 from functools import lru_cache, partial
 from typing import Any
@@ -32,8 +31,8 @@ from ..numerics.rng import pieces
 from ..nonlinearities import clip, relu
 from ..plotting import package_style, styled
 from ..numerics.quadrature import line
-from .tables import COLUMNS, Job, Plan, Study, cell_rows, save_block
-from .tables import saved_block, series, table
+from .tables import COLUMNS, Job, Plan, Study, cell_rows, series
+from .tables import table
 
 # %% ../../nbs/06_experiments.ipynb #a7412b27
 WIDTHS = (16, 64, 256, 1024)
@@ -451,7 +450,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
 
 # %% ../../nbs/06_experiments.ipynb #d8f1b20c
 def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
-          blocks: Any = None, keep: Any = lambda cell: True) -> Any:
+          keep: Any = lambda cell: True) -> Any:
     """All trials of all cells of one figure.
 
     Parameters
@@ -464,8 +463,6 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
         per trial; None = the paper's count
     seed
         fixes everything
-    blocks
-        folder for finished blocks, to go on from; None = keep none
     keep
         which cells
 
@@ -476,13 +473,11 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
     """
     name, = names_of([name])
     trials, samples, seed = counts_of(trials, samples, seed)
-    if blocks is not None:
-        checks.kind(blocks, (str, os.PathLike), "blocks", "pass the name of a folder")
-    jobs = jobs_of(PLANS[name].study, trials, samples, seed, blocks, keep)
+    jobs = jobs_of(PLANS[name].study, trials, samples, seed, keep)
     with closing(results_of(jobs)) as results:
-        return table_of(name, trials, list(results))
+        return table_of(name, trials, list(zip(jobs, results)))
 
-def jobs_of(study, trials, samples, seed, folder=None, keep=lambda cell: True):
+def jobs_of(study, trials, samples, seed, keep=lambda cell: True):
     "All trials of all groups of a study, each with its own stream."
     place = list(STUDIES).index(study.name)
     jobs = []
@@ -490,19 +485,12 @@ def jobs_of(study, trials, samples, seed, folder=None, keep=lambda cell: True):
         cells = [cell for cell in group if keep(cell)]
         for trial in range(trials if cells else 0):
             stream = SeedSequence(seed, spawn_key=(place, k, trial))
-            jobs.append(Job(study, cells, samples or study.samples, stream, folder))
+            jobs.append(Job(study, cells, samples or study.samples, stream))
     return jobs
 
 def results_of(jobs):
-    "(job, result) in order: results that are kept, others as they are computed."
-    kept = [saved_block(job) for job in jobs]
-    missing = [(job,) for job, result in zip(jobs, kept) if result is None]
-    with closing(in_order(Job.run, missing)) as fresh:
-        for job, result in zip(jobs, kept):
-            if result is None:
-                result = next(fresh)
-                save_block(job, result)
-            yield job, result
+    "In order, as they are computed."
+    return in_order(Job.run, [(job,) for job in jobs])
 
 def table_of(name, trials, results):
     "The table of a figure, from the (job, result) of its study."
