@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from infattn_nb.attention.rows import ROUGH, block_of, join, row_mixture, token
+from infattn_nb.attention.rows import ROUGH_MESH, block_of, join, row_mixture, token
 from infattn_nb.numerics.quadrature import gauss, jacobi
 
 DATA = Path(__file__).parent.parent/"nbs/data"
@@ -36,10 +36,10 @@ def measure(s, τ):
 def law(β, e, m=60):
     "u and weights (m,) of the participation ratio of 2**e tokens with scores of standard deviation β √(2 log s)."
     margin = 6 if e <= 20 else 4 # of exponent, for each doubling to come: the ends of a grid ring
-    cut = lambda left: ROUGH.cut + 20 + margin*left
-    block = token(1., β*np.sqrt(2*e*np.log(2)), ROUGH, cut(e))
+    cut = lambda left: ROUGH_MESH.cut + 20 + margin*left
+    block = token(1., β*np.sqrt(2*e*np.log(2)), ROUGH_MESH, cut(e))
     for left in reversed(range(e)):
-        block = join(block, block, ROUGH, cut(left), ROUGH.cut + left*np.log(2))
+        block = join(block, block, ROUGH_MESH, cut(left), ROUGH_MESH.cut + left*np.log(2))
     _, log_u, w = block.points()
     x, w = gauss(jacobi(log_u[None], w[None], m))
     return np.exp(x[0]), w[0]

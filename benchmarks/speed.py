@@ -25,13 +25,22 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 import scipy
 
-from infattn_nb import Attention, Program, Tokens, limit, parallel, simulate, simulate_dense
+from infattn_nb import (
+    Attention,
+    HierarchicalGaussian,
+    Program,
+    Tokens,
+    limit,
+    parallel,
+    simulate,
+    simulate_dense,
+)
 from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.netsor import mlp
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
-from infattn_nb.numerics import rng as factors
+from infattn_nb.numerics import linalg as factors
 from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.paper import paper_layer
 from infattn_nb.paper.figures import PLANS
@@ -235,7 +244,7 @@ def mended(s=1000, steps=120):
     W, x = p.matrix(), p.inputs(np.eye(1))[0]
     for _ in range(steps):
         x = W @ tanh(x)
-    cases = {f"a sample of {s:,} tokens in the limit": (lambda: law.rvs(1, 0), factors, "MANY", np.inf),
+    cases = {f"a sample of {s:,} tokens in the limit": (lambda: law.rvs(1, 0), factors, "BLAS_ROWS", np.inf),
              f"limit of {steps} tanh steps that share a matrix": (lambda: limit(p), Paths, "_foresee", lambda *_: None),
              "limit of two attention layers that share matrices": (two_layers, Paths, "_along_a_line", pair_by_pair)}
     for name, (call, place, what, before) in cases.items():
@@ -253,7 +262,7 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
     row("many heads", "limit of two attention layers of 3 tokens, ReLU and tanh", new,
         "faster than with a series for each pair", slow/new)
     law = Attention(Tokens(S, relu), heads=heads).law()
-    by_draws = replace(law, average=None)
+    by_draws = HierarchicalGaussian(law.sample, law.dim)
     with parallel(1):
         new, slow = side_by_side(lambda: law.cov(draws), lambda: by_draws.cov(draws), repetitions=1)
     row("many heads", f"{heads:,} heads in the limit: cov(draws={draws})", new,

@@ -2,12 +2,12 @@
 import numpy as np
 
 from infattn_nb.learning.circuits import (
-    EPS,
+    NORM_EPS,
     Circuits,
-    Rows,
+    ReadRows,
     at_rows,
     from_rows,
-    scores_of,
+    circuit_scores,
 )
 from infattn_nb.nonlinearities import softmax
 
@@ -39,7 +39,7 @@ class Wide:
     def values(self, rows):
         depth, x, self.tape = self.depth, rows.tokens @ self.E, []
         for layer in self.heads:
-            size = np.sqrt((x*x).mean(-1, keepdims=True) + EPS) if depth.norm else None
+            size = np.sqrt((x*x).mean(-1, keepdims=True) + NORM_EPS) if depth.norm else None
             u, y, seen = x if size is None else x/size, 0, []
             for w in layer:
                 q, k, v = (u @ w[c] for c in "QKV")
@@ -82,7 +82,7 @@ def data(seed, P=4, s=4, d=3, every=False, causal=True):
     X, y = rng.standard_normal((P, s, d)), 1.5*rng.standard_normal((P, s, 1) if every else (P, 1))
     see = np.where(np.tri(s) > 0, 0., -np.inf) if causal else np.zeros((s, s))
     rows = np.tile(np.arange(s), (P, 1)) if every else np.full((P, 1), s - 1)
-    return Rows(X, np.tile(see, (P, 1, 1)), rows, None if every else np.ones((P, 1))), y
+    return ReadRows(X, np.tile(see, (P, 1, 1)), rows, None if every else np.ones((P, 1))), y
 
 def next_circuits(state, limit, rows, y, rate, gradient=np.subtract):
     "Values, and the circuits after a step of plain descent; `gradient(f, y)` is the loss's."
@@ -123,7 +123,7 @@ def letters_shown(X):
     "Sequences as a causal network reads them that answers at the last token."
     P, s, _ = X.shape
     see = np.where(np.tri(s) > 0, 0., -np.inf)
-    return Rows(X, np.tile(see, (P, 1, 1)), np.full((P, 1), s - 1), np.ones((P, 1)))
+    return ReadRows(X, np.tile(see, (P, 1, 1)), np.full((P, 1), s - 1), np.ones((P, 1)))
 
 def probabilities_off(f, y): return softmax(f, axis=-1) - y # gradient of the cross-entropy
 
@@ -138,7 +138,7 @@ def last_scores(net, state, limit, rows):
     net.values(rows)
     theirs = np.stack([q[:, -1:] @ k.mT/np.sqrt(net.n) for q, k, *_ in net.tape[1][2]])
     seen = state.reply(limit, rows).layers[1].seen
-    return theirs, scores_of(limit, rows, state.now(), 1, seen)[0][0]
+    return theirs, circuit_scores(limit, rows, state.now(), 1, seen)[0][0]
 
 def side_by_side(depth, n, seed, shown, y, moments, rate, batch):
     "A network of width n, its own circuits, and these at one rate for all, trained on the same batches: at some moments (step, network, circuits, circuits at one rate)."

@@ -29,12 +29,12 @@ from infattn_nb import AttentionDescent, Transformer, make_recall, parallel
 from infattn_nb.learning.circuits import (
     Circuits,
     Depth,
-    Rows,
+    ReadRows,
     backward,
     forward,
     named,
     random_circuits,
-    scores_of,
+    circuit_scores,
     theta,
 )
 
@@ -63,7 +63,7 @@ def test_backward_is_the_derivative(depth, every):
 def test_back_and_sideways_is_the_tangent_kernel(depth, size):
     "For tokens of any length: a difference with one step for all lengths was off by 130 % at three, by 48 % at ten, and zero at 1e-14."
     rows, _ = data(2, P=3, d=2)
-    rows = Rows(size*rows.tokens, rows.see, rows.rows, rows.weights)
+    rows = ReadRows(size*rows.tokens, rows.see, rows.rows, rows.weights)
     net = random_circuits(depth, 2, [1], 1)
     answer = net.reply(depth, rows)
     χ = default_rng(0).standard_normal(answer.values.shape)
@@ -217,7 +217,7 @@ def by_circuits(depth, rows, networks, broken=None):
     Θ = [sum((k*a*b).reshape(networks, -1).sum(1) for k, a, b in zip(rates, *pair)) for pair in ((slopes[0], slopes[0]), slopes, (slopes[1], slopes[1]))]
     θ = theta(limit, [a + b for a, b in zip(*slopes)])
     last = answer.layers[-1]
-    P = [np.broadcast_to(scores_of(limit, rows, now, l, answer.layers[l].seen)[0], (networks, depth.heads, 2, len(x[0]), 3)) for l, x in ((0, rows.see), (-1 % depth.layers, rows.rows))]
+    P = [np.broadcast_to(circuit_scores(limit, rows, now, l, answer.layers[l].seen)[0], (networks, depth.heads, 2, len(x[0]), 3)) for l, x in ((0, rows.see), (-1 % depth.layers, rows.rows))]
     met = last.seen if last.size is None else last.seen*last.size
     grams = [(met @ met.mT)[:, 0], (answer.read @ answer.read.mT)]
     return np.concatenate([x.reshape(networks, -1) for x in (*P, *grams, *θ, np.transpose(Θ))], axis=1)
@@ -241,7 +241,7 @@ def test_the_start_is_that_of_the_chain(name, networks=4_000):
     tokens = default_rng(0).standard_normal((2, 3, depth.size))
     tokens /= np.sqrt((tokens**2).mean())
     see = np.where(np.tri(3) > 0 if mask else np.ones((3, 3)) > 0, 0., -np.inf)
-    rows = Rows(tokens, np.stack([see, see]), np.full((2, 1), 2), np.ones((2, 1)))
+    rows = ReadRows(tokens, np.stack([see, see]), np.full((2, 1), 2), np.ones((2, 1)))
     theirs = by_the_chain(depth, rows, mask, networks)
     def off(broken=None):
         ours = by_circuits(depth, rows, networks, broken)

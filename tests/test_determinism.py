@@ -14,7 +14,7 @@ from infattn_nb import Attention, Tokens, draw, parallel
 from infattn_nb.nonlinearities import relu
 from infattn_nb.paper import read_table, reproduce, sweep, write_table
 from infattn_nb.paper.figures import PLANS
-from infattn_nb.paper.tables import series
+from infattn_nb.paper.tables import matching_rows
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,7 +49,7 @@ def test_a_width_alone_is_what_it_is_among_others(name):
     whole = sweep(name, trials=2, samples=100)
     for n in (16, 64):
         alone = sweep(name, trials=2, samples=100, keep=lambda cell: cell["n"] == n)
-        np.testing.assert_array_equal(series(alone, n=n), series(whole, n=n))
+        np.testing.assert_array_equal(matching_rows(alone, n=n), matching_rows(whole, n=n))
 
 def test_tables_survive_the_file(tmp_path):
     data = sweep("fig1b", trials=2, samples=100, keep=lambda cell: cell["n"] in (16, np.inf))
@@ -87,7 +87,7 @@ def test_stored_tables_are_what_the_command_writes(name):
     fresh = sweep(name, keep=lambda cell: all(cell[k] == v for k, v in block.items()))
     for panel in np.unique(fresh["panel"]):
         where = dict(panel=panel, n=fresh["n"][0], heads=fresh["heads"][0])
-        for new, old in zip(series(fresh, **where), series(stored, **where)): np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-12)
+        for new, old in zip(matching_rows(fresh, **where), matching_rows(stored, **where)): np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-12)
     parameters = json.loads((ROOT/f"nbs/data/{name}.json").read_text())
     assert parameters["trials"] == 10 and parameters["samples"] == PLANS[name].samples and parameters["seed"] == 0
 

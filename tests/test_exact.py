@@ -4,14 +4,12 @@ Each cell compares N draws with N draws by two-sample Kolmogorov–Smirnov tests
 distribution functions above sqrt(21.4/N) is seen: 0.033 for N = 20,000, and by night 0.023 for N = 40,000. About 600
 tests leave a false alarm less likely than 1e-6, for any seed.
 """
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from conftest import nightly
 from scipy.stats import ks_2samp
 
-from infattn_nb import Attention, Tokens, simulate_dense
+from infattn_nb import Attention, HierarchicalGaussian, Tokens, simulate_dense
 from infattn_nb.attention import sampling as recipe
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
 
@@ -65,7 +63,7 @@ def test_same_law_as_explicit_simulation(name, size=20_000, seed=0):
     explicit = simulate_dense(layer, n, size, rng=seed, scores=True)
     law = layer.law(n, exact=True)
     scores = layer.scores(n, size, rng=seed + 2, exact=True)
-    for y in law.rvs(size, rng=seed + 1), replace(law, direct=None).rvs(size, rng=seed + 3): # at once, and through S
+    for y in law.rvs(size, rng=seed + 1), HierarchicalGaussian(law.sample, law.dim).rvs(size, rng=seed + 3): # at once, and through S
         for (what, a), (_, b) in zip(statistics(*explicit), statistics(y, scores)):
             assert ks_2samp(a, b, method="asymp").pvalue > 1e-9, f"{name}: {what}"
 
@@ -101,7 +99,7 @@ def test_broken_outputs_are_rejected(wrong, monkeypatch, size=40_000):
         v = right(L, np.inf, shape, normals, wisharts)
         return v if wrong == "no length" else v*np.sqrt(wisharts.chisquare(m, shape[1:])/m)
     law = Attention(Tokens(2, identity), heads=2).law(2)
-    through_S = replace(law, direct=None).rvs(size, rng=0)
+    through_S = HierarchicalGaussian(law.sample, law.dim).rvs(size, rng=0)
     def p(y): return min(ks_2samp(a, b, method="asymp").pvalue for a, b in [(y[:, 0], through_S[:, 0]), ((y**2).sum(1), (through_S**2).sum(1))])
     assert p(law.rvs(size, rng=1)) > 1e-9
     monkeypatch.setattr(recipe, "values_of", broken)

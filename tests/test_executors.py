@@ -26,7 +26,7 @@ from infattn_nb import (
     simulate_dense,
 )
 from infattn_nb.nonlinearities import clip, leaky_relu, relu
-from infattn_nb.numerics.rng import AHEAD, BLOCK, _workers, in_order
+from infattn_nb.numerics.rng import TASKS_AHEAD, BLOCK, _workers, in_order
 from infattn_nb.paper import sweep
 
 pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once
@@ -104,7 +104,7 @@ def test_folding_keeps_nothing():
 def _normals(n, g): return g.standard_normal(n)
 
 def test_few_blocks_wait_at_a_time():
-    "No more than AHEAD blocks are computed before the first has been used."
+    "No more than TASKS_AHEAD blocks are computed before the first has been used."
     started = []
     def sample(n, g): return started.append(n) or g.standard_normal(1)
     def combine(a, b):
@@ -112,7 +112,7 @@ def test_few_blocks_wait_at_a_time():
         return a + b
     seen = []
     fold(sample, np.sum, 500*BLOCK, rng=0, combine=combine)
-    assert seen[0] <= AHEAD + 2 and len(started) == 500
+    assert seen[0] <= TASKS_AHEAD + 2 and len(started) == 500
 
 def test_an_error_reaches_the_caller_and_stops_the_rest():
     calls = []
@@ -121,7 +121,7 @@ def test_an_error_reaches_the_caller_and_stops_the_rest():
         raise ArithmeticError("third law")
     before = active_count()
     with pytest.raises(ArithmeticError, match="third law"): draw(sample, 10**6, rng=0)
-    assert len(calls) <= AHEAD and active_count() == before
+    assert len(calls) <= TASKS_AHEAD and active_count() == before
 
 def test_no_pools_within_pools():
     "A sampler called from a task computes in the thread it is in."

@@ -27,7 +27,6 @@ from infattn_nb.paper import (
 )
 from infattn_nb.paper.command import cost_table
 from infattn_nb.paper.figures import (
-    FIGURES,
     GRID,
     HEAD_WIDTH,
     HEADS,
@@ -37,14 +36,14 @@ from infattn_nb.paper.figures import (
     WIDTHS,
     jobs_of,
 )
-from infattn_nb.paper.tables import series
+from infattn_nb.paper.tables import matching_rows
 
 DATA = Path(__file__).parent.parent/"nbs/data"
 table = lambda name: read_table(DATA/f"{name}.csv")
-column = lambda data, **where: series(data, **where)[1]
+column = lambda data, **where: matching_rows(data, **where)[1]
 
 def test_names_and_counts():
-    assert list(PLANS) == list(FIGURES) == "fig1a fig1b fig2a fig2b fig3a fig3b relu_a relu_b heads".split()
+    assert list(PLANS) == "fig1a fig1b fig2a fig2b fig3a fig3b relu_a relu_b heads".split()
     assert [PLANS[name].samples for name in PLANS] == [50_000]*6 + [100_000]*2 + [50_000]
     for name in PLANS: # every trial of every cell is there
         data, cells = table(name), {(c["n"], c["heads"]) for c in PLANS[name].cells}
@@ -83,7 +82,7 @@ def test_low_rank_stays_close_to_its_limit(H):
     assert np.abs(law - limit).max() < .05/H**.9*limit.max()
     assert (law[np.abs(GRID) > 2.5] > limit[np.abs(GRID) > 2.5]).all()
     for n, f in ((HEAD_WIDTH*H, law), (np.inf, limit)):
-        y, estimate, spread = series(data, panel="estimate", n=n, heads=H)
+        y, estimate, spread = matching_rows(data, panel="estimate", n=n, heads=H)
         h2 = 50_000**-.4*np.trapezoid(y*y*f, y) # bandwidth²; smoothing adds h² f''/2
         smoothed = f + h2/2*np.gradient(np.gradient(f, y), y)
         inner = np.abs(y) < 1.5
@@ -115,7 +114,7 @@ def testcost_table():
 def test_smallest_run():
     "32 samples, one trial: every figure still draws."
     for name in ("fig3a", "fig3b", "relu_a", "relu_b", "heads"):
-        data, fig = FIGURES[name](trials=1, samples=32)
+        data, fig = PLANS[name].figure(trials=1, samples=32)
         assert len(fig.axes) >= 1 and set(data["trial"]) <= {-1, 0}
 
 @pytest.mark.power("30 % of the divergence")
@@ -124,7 +123,7 @@ def test_any_seed():
     stored = column(table("fig3b"), panel="law", n=64, heads=1)
     fresh = [sweep("fig3b", trials=2, samples=20_000, seed=k, keep=lambda cell: cell["n"] == 64) for k in (1, 2)]
     for data in fresh:
-        _, D, error = series(data, panel="law", n=64)
+        _, D, error = matching_rows(data, panel="law", n=64)
         assert (np.abs(D - stored.mean()) < 10*np.hypot(error, stored.std(ddof=1)/10**.5)).all()
 
 def explicit_panels(cell, samples, rng):

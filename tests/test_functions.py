@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from public import PUBLIC
 
-from infattn_nb import Nonlinearity, Program
-from infattn_nb.netsor.score_paths import Paths
+from infattn_nb import Nonlinearity
 from infattn_nb.nonlinearities import (
     absolute,
     clip,
@@ -29,8 +28,6 @@ from infattn_nb.nonlinearities import (
     step,
     tanh,
 )
-from infattn_nb.numerics.hermite import correlation, cross_moment, series
-from infattn_nb.numerics.softmax import shares, through_softmax
 from infattn_nb.theory import compose, product
 
 READY = [identity, relu, leaky_relu(.3), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, gelu_tanh, silu, softplus, sin, cos, absolute, quadratic, step]
@@ -79,21 +76,6 @@ def test_against_integration(φ):
         D = np.sqrt(φ.closed_form(a, a, a)*φ.closed_form(b, b, b))
         assert abs(φ.closed_form(a, b, c) - reference(φ, a, b, ρ)) <= 1e-8*D + 1e-15, (a, b, ρ)
 
-@pytest.mark.parametrize("ρ", [-1., -.8, 0., .3, .99, 1.])
-@pytest.mark.parametrize("f, g, error", [(np.tanh, np.cos, 1e-11), (np.arctan, lambda x: np.sin(x + 1), 1e-11), (np.abs, np.tanh, 1e-5)])
-def test_series_of_a_pair(f, g, error, ρ, a=2., b=.5):
-    "E f(U)g(V) by integration in the plane: a pair by its rows of coefficients, all pairs by Horner's rule, two nodes of a program."
-    u, v, w = plane(1., a, b, ρ)
-    known = (f(u)*g(v)*w).sum()
-    c = ρ*np.sqrt(a*b)
-    pair = cross_moment(f, g, np.zeros((2, 1)), *np.array([[a], [b], [c]]))
-    assert pair[0] == pytest.approx(known, abs=error)
-    found = series(lambda y, x: np.stack([f(y), g(y)]), np.array([a, b]))
-    assert found.moments(0, 1, correlation(a, b, c))[0, 1] == pytest.approx(known, abs=error)
-    p = Program()
-    h, l = p.inputs([[a, c], [c, b]])
-    assert Paths(p, 1).moment(p.nonlin(f, h), p.nonlin(g, l)).item() == pytest.approx(known, abs=error)
-
 correlations = st.one_of(st.floats(-1, 1), st.sampled_from([-1., 1., 0., 1 - 1e-15, -1 + 1e-12]))
 
 @every
@@ -139,17 +121,6 @@ def test_batches_and_pickling():
     for φ in READY:
         assert φ.dual(Σ).shape == (2, 3, 3)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(φ)).dual(Σ), φ.dual(Σ))
-
-@pytest.mark.parametrize("axis", [0, 1, -1])
-def test_softmax_and_its_derivative(axis):
-    "Against the definition, and the Jacobian diag(A) − AAᵀ written out row by row."
-    p, d = np.random.default_rng(0).standard_normal((2, 3, 4, 5))
-    A = softmax(p, axis)
-    np.testing.assert_allclose(A, np.exp(p)/np.exp(p).sum(axis, keepdims=True), rtol=1e-13)
-    np.testing.assert_array_equal(shares(p, axis), A)
-    rows, changes = (np.moveaxis(x, axis, -1).reshape(-1, p.shape[axis]) for x in (A, d))
-    found = np.moveaxis(through_softmax(A, d, axis), axis, -1).reshape(rows.shape)
-    for a, change, out in zip(rows, changes, found): np.testing.assert_allclose(out, (np.diag(a) - np.outer(a, a)) @ change, atol=1e-15)
 
 def test_softmax_extremes():
     assert (softmax(np.array([-1e300, 1e300])) == [0, 1]).all()

@@ -41,7 +41,7 @@ def undisturbed():
 
 def goes_on(out, undisturbed, before):
     "What was there is kept, what was missing is made."
-    assert set(before) == {f"fig2a.{kind}" for kind in tables.KINDS}
+    assert set(before) == {f"fig2a.{kind}" for kind in tables.FIGURE_FILES}
     when = {name: (out/name).stat().st_mtime_ns for name in before}
     run_here(out)
     assert csv(out) == undisturbed and len(contents(out)) == 8 # and nothing else is left

@@ -43,10 +43,10 @@ from infattn_nb.learning.layer_on_data import (
     Likelihood,
     attend,
     features,
-    normals,
     training_layer,
 )
 from infattn_nb.nonlinearities import identity
+from infattn_nb.numerics.rng import sobol_normals
 from infattn_nb.numerics.smc import (
     Moves,
     borrowed_metric,
@@ -369,7 +369,7 @@ def test_gradients_are_differences(width, readout):
 
 def test_gradient_of_the_evidence_of_infinitely_many_heads():
     target = layer_target(heads=1)
-    z = normals(target.layer.dim(), 64, SeedSequence(0))
+    z = sobol_normals(target.layer.dim(), 64, SeedSequence(0))
     _, slope = kernel_evidence(target, z)
     ends = [[kernel_evidence(target.turned(h*e), z)[0] for h in (1e-5, -1e-5)] for e in np.eye(3)]
     up, down = np.transpose(ends)
@@ -381,12 +381,12 @@ def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
     X, y = ragged(P=23, d=3, seed=2)
     layer = training_layer(padded(X), 1, width, readout=readout)
     target = Likelihood(layer, layer.view(padded(X), leading=True), y[:, None], .2)
-    z = normals(layer.dim(), 64, SeedSequence(0))
+    z = sobol_normals(layer.dim(), 64, SeedSequence(0))
     def found():
         return mean_covariance(target, z), *mean_covariance(target, z, slope=True)
     whole = found()
-    monkeypatch.setattr(posteriors, "CACHED", 64*5)
-    monkeypatch.setattr(posteriors, "TOGETHER", 23*3*10)
+    monkeypatch.setattr(posteriors, "PIECE_NUMBERS", 64*5)
+    monkeypatch.setattr(posteriors, "PRODUCT_NUMBERS", 23*3*10)
     begun, reading = [], posteriors.read
     monkeypatch.setattr(posteriors, "read", lambda layer, view, z: begun.append(z[0].shape[3]) or reading(layer, view, z))
     for a, b in zip(whole, found()):

@@ -11,7 +11,7 @@ from scipy.special import gamma, ndtr
 
 from infattn_nb import Attention, Tokens, mixture_of_heads
 from infattn_nb.attention.rows import (
-    ROUGH,
+    ROUGH_MESH,
     Mesh,
     Row,
     independent,
@@ -131,7 +131,7 @@ def test_common_part_and_scale():
 def test_shifts_and_orders_change_nothing():
     rng = np.random.default_rng(0)
     bias = rng.normal(size=3)
-    one, other = (tails(row_points(np.ones(3), 1., b, ROUGH), sd=.5) for b in (bias, rng.permutation(bias) + 1e3))
+    one, other = (tails(row_points(np.ones(3), 1., b, ROUGH_MESH), sd=.5) for b in (bias, rng.permutation(bias) + 1e3))
     np.testing.assert_allclose(other, one, rtol=1e-9)
 
 def test_equal_halves_are_found():
@@ -233,7 +233,7 @@ def test_frozen_moments_with_more_digits():
 
 def test_entropy():
     for s, τ in ((2, 1.), (8, 2.)):
-        h, w = entropy(s, τ, ROUGH)
+        h, w = entropy(s, τ, ROUGH_MESH)
         np.testing.assert_allclose(w @ h, mean_entropy(s, τ), rtol=1e-9)
         assert (h >= 0).all() and (h <= np.log(s)*(1 + 1e-12)).all()
     a = softmax(2*np.random.default_rng(0).standard_normal((50_000, 8)))

@@ -30,7 +30,7 @@ from tables import (
 )
 
 from infattn_nb import AttentionDescent, Program, Transformer
-from infattn_nb.learning.circuits import Circuits, Depth, Rows, named
+from infattn_nb.learning.circuits import Circuits, Depth, ReadRows, named
 from infattn_nb.learning.descent_step import dynamics
 from infattn_nb.netsor import mlp
 from infattn_nb.nonlinearities import cos, relu, softmax, tanh
@@ -529,7 +529,7 @@ def read_letters(sequences):
     letters = np.array([x["letters"] for x in sequences])
     X = np.concatenate([np.eye(5)[letters], np.broadcast_to(np.eye(6), (len(letters), 6, 6))], axis=2)
     see = np.where(np.tri(6) > 0, 0., -np.inf)
-    return Rows(X, np.broadcast_to(see, (len(X), 6, 6)), np.full((len(X), 1), 5), np.ones((len(X), 1))), np.eye(5)[[x["answer"] for x in sequences]]
+    return ReadRows(X, np.broadcast_to(see, (len(X), 6, 6)), np.full((len(X), 1), 5), np.ones((len(X), 1))), np.eye(5)[[x["answer"] for x in sequences]]
 
 def test_the_browser_trains_circuits_as_the_library(circuits):
     "Every control; thirty steps with momentum from the browser's own start; every circuit cut by itself."

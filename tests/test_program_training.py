@@ -327,7 +327,7 @@ def test_a_long_run_is_announced(monkeypatch, capfd):
     monkeypatch.setattr(training, "memory_of_the_machine", lambda: 1.5*needs.bytes)
     with pytest.warns(UserWarning, match=r"this run takes about .* GB, .* processor seconds"): fit()
     monkeypatch.undo()
-    monkeypatch.setattr(training, "LONG", 0.)
+    monkeypatch.setattr(training, "ANNOUNCED_SECONDS", 0.)
     with pytest.warns(UserWarning, match=r"this run takes about .* GB, .* processor seconds"): fit()
     with warnings.catch_warnings(action="error"):
         fit(verbose=False)
@@ -394,7 +394,7 @@ def test_a_resumed_run_is_the_unbroken_one(how):
 def test_blocks_of_networks_do_not_depend_on_who_computes(monkeypatch):
     p, fs = small()
     run = lambda: quiet(p, fs, Y, width=64, steps=3, networks=7, rng=0).outputs
-    monkeypatch.setattr(training, "HELD", 2**14)
+    monkeypatch.setattr(training, "BLOCK_NUMBERS", 2**14)
     expected = run()
     with ProcessPoolExecutor(1) as elsewhere, ThreadPoolExecutor(1) as one: # networks stay in their process
         for workers in (1, 3, one, elsewhere):

@@ -363,14 +363,14 @@ def test_dollars_are_no_mathematics():
     pattern = fig.axes[PANELS.index(Focused)]
     assert {label.get_text() for label in pattern.get_xticklabels()} == {label.get_text() for label in pattern.get_yticklabels()} == set(MATHEMATICS)
     for text in (*pattern.get_xticklabels(), *pattern.get_yticklabels(), *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)())): assert not text.get_parse_math()
-    assert "<img" in report_module._picture(Focused, r)
+    assert "<img" in report_module._picture(Focused(r.measured, r.thresholds, r.tokens))
     plt.close("all")
 
 @pytest.mark.parametrize("quiet", (True, False))
 def test_letters_that_no_font_has_are_named_in_a_line(quiet, tmp_path, monkeypatch, capfd):
     def one_panel(r, with_text):
         fig, ax = plt.subplots()
-        Focused(r).draw(ax)
+        Focused(r.measured, r.thresholds, r.tokens).draw(ax)
         return fig
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(report_module, "figure", one_panel)

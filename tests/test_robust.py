@@ -177,8 +177,8 @@ def test_blas_does_what_einsum_did(axes):
     A = rng.standard_normal((5, 7, *axes))
     B = rng.standard_normal((7, 4, *axes))
     for f in (partial(times_lower, A, L), partial(times_lower, A, L, True), partial(lower_times, L, B)):
-        with patch.object(factors, "MANY", np.inf): slowly = f()
-        with patch.object(factors, "MANY", 7): np.testing.assert_allclose(f(), slowly, rtol=1e-13, atol=1e-14, strict=True)
+        with patch.object(factors, "BLAS_ROWS", np.inf): slowly = f()
+        with patch.object(factors, "BLAS_ROWS", 7): np.testing.assert_allclose(f(), slowly, rtol=1e-13, atol=1e-14, strict=True)
 
 def chain(steps, φ=tanh):
     p = Program()
@@ -214,8 +214,8 @@ def test_seconds_before_a_fit():
     Z = rng.standard_normal((600, 3, 2))
     t = Z[:, 0, 0] + .1*rng.standard_normal(600)
     one = AttentionRegressor(random_state=0, alpha=.1)
-    with patch.object(fitting, "PILOT", 128): told = fitting._rungs(one, sequences(Z), t[:, None])
-    with patch.object(fitting, "PILOT", 600): whole = fitting._rungs(one, sequences(Z), t[:, None])
+    with patch.object(fitting, "PILOT_SEQUENCES", 128): told = fitting._rungs(one, sequences(Z), t[:, None])
+    with patch.object(fitting, "PILOT_SEQUENCES", 600): whole = fitting._rungs(one, sequences(Z), t[:, None])
     assert whole/2 < told < 2*whole
 
 def test_a_rough_posterior_is_said_in_the_same_words():
@@ -283,7 +283,7 @@ def test_series_of_each_function_are_kept(φs, mean):
     with patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64)
     assert len(seen) > 5 and min(c for *_, c in seen) == 0 < max(c for *_, c in seen)
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
-    with patch("infattn_nb.netsor.score_paths.KEPT", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
+    with patch("infattn_nb.netsor.score_paths.SERIES_NUMBERS", 0), patch.object(Paths, "_two", both): limit(mixed(φs, mean), paths=64) # whatever is kept
     for new, old, _ in seen: np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
 
 @pytest.mark.power("covariances 1 % off")
@@ -291,12 +291,14 @@ def test_covariance_of_many_heads():
     "E S is that of one head: from its scrambled points, within the stated error of draws."
     many = Attention(Tokens(3, relu), heads=512, var_q=4.)
     S, error = many.law().cov(draws=64, rng=1, return_error=True)
-    drawn, noise = replace(many.law(), average=None).cov(draws=64, rng=2, return_error=True)
+    by_draws = HierarchicalGaussian(many.law().sample, 3)
+    drawn, noise = by_draws.cov(draws=64, rng=2, return_error=True)
     assert (np.abs(S - drawn) < 9*np.hypot(error, noise)).all() and (error < noise).all() and noise.max() < .01*S.max()
     other, more = many.law().cov(draws=64, rng=3, return_error=True)
     assert (np.abs(S - other) < 9*np.hypot(error, more)).all() and (S != other).any()
     with parallel(1): assert (many.law().cov(64, 1) == S).all() # whoever computes
-    assert replace(many, heads=255).law().average is None and many.law(64).average is None
+    for law in replace(many, heads=255).law(), many.law(64):
+        assert (law.cov(64, 1) == HierarchicalGaussian(law.sample, 3).cov(64, 1)).all()
 
 HUGE = Attention(Tokens(3, relu), heads=10**30)
 

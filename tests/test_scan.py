@@ -26,7 +26,7 @@ from infattn_nb import (
     with_rule,
 )
 from infattn_nb.initialisation.scan import (
-    RULES,
+    PUBLISHED_RULES,
     Measures,
     Thresholds,
     attended,
@@ -38,7 +38,7 @@ from infattn_nb.initialisation.scan import (
     repeated,
     scaled,
     score_ratio,
-    scores_of,
+    score_scale_of,
     spread,
     strength_of,
     typical_norm,
@@ -222,18 +222,18 @@ def test_xavier_is_what_a_program_draws(rng=0):
             assert abs(fan_in*np.mean(W**2)/var - 1) < 6*np.sqrt(2/W.size)
 
 def test_strength_and_scores_by_hand():
-    assert strength_of(SIXTEEN) == 1 and np.isclose(scores_of(SIXTEEN), np.sqrt(2))
+    assert strength_of(SIXTEEN) == 1 and np.isclose(score_scale_of(SIXTEEN), np.sqrt(2))
     np.testing.assert_allclose(strength_of(with_rule(SIXTEEN, "GPT-2")), 32**-.5)
     np.testing.assert_allclose(strength_of(with_rule(SIXTEEN, "T-Fixup")), .335**2*.8**.5)
     np.testing.assert_allclose(strength_of(scaled(SIXTEEN, .3, 5.)), .3)
-    np.testing.assert_allclose(scores_of(scaled(SIXTEEN, .3, 5.)), 5*np.sqrt(2))
-    assert np.isnan(scores_of(Transformer(np.eye(3), blocks=[Block(None)]*2)))
+    np.testing.assert_allclose(score_scale_of(scaled(SIXTEEN, .3, 5.)), 5*np.sqrt(2))
+    assert np.isnan(score_scale_of(Transformer(np.eye(3), blocks=[Block(None)]*2)))
     assert strength_of(Transformer.uniform(np.eye(3), heads=1, var_o=0.)) == 0
 
 LLAMA = Transformer(WORDS, blocks=[Block(SelfAttention(4, groups=2, head_width=8, rotary=Rotary(), mask="causal"), FeedForward(2., silu, gated=True), norm=Norm("rms"))]*4, final_norm=True, first_norm=Norm(), width=32)
 PARALLEL = Transformer(WORDS, blocks=[Block(SelfAttention(2, qk_norm=Norm()), FeedForward(), parallel=True), Block(None, FeedForward())]*2, mean=.3)
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", PUBLISHED_RULES)
 @pytest.mark.parametrize("t", (LLAMA, PARALLEL), ids=("llama", "parallel"))
 def test_rules_apply_to_every_kind_of_block(rule, t):
     ruled = with_rule(t, rule)
@@ -420,7 +420,7 @@ def rejected(call, fragment):
     with pytest.raises((ValueError, TypeError)) as e: call()
     assert fragment in str(e.value) and "\n" not in str(e.value) and len(str(e.value)) < 320, str(e.value)
 
-@pytest.mark.parametrize("call, fragment", [(partial(scan, ZERO, size=2), "`transformer` must have embeddings"), (partial(report, ZERO, 64, 8), "`transformer` must have embeddings"), *((partial(with_rule, ZERO, rule), "`transformer` must have embeddings") for rule in RULES),
+@pytest.mark.parametrize("call, fragment", [(partial(scan, ZERO, size=2), "`transformer` must have embeddings"), (partial(report, ZERO, 64, 8), "`transformer` must have embeddings"), *((partial(with_rule, ZERO, rule), "`transformer` must have embeddings") for rule in PUBLISHED_RULES),
                                             (partial(with_rule, NULL, "DeepScaleLM"), "`activation` must not be zero"), (partial(scan, NULL, size=2), "`activation` must not be zero")])
 def test_dead_networks_are_rejected(call, fragment): rejected(call, fragment)
 

@@ -327,4 +327,4 @@ def test_workflows():
     assert tests["test"]["strategy"]["matrix"]["python"][0] == CFG["min_python"] and tests["test"]["steps"][-1]["run"].startswith(".ci/run")
     quarto = next(step["with"]["version"] for step in docs["build"]["steps"] if "quarto" in step.get("uses", ""))
     assert f"quarto-cli>={quarto.rpartition('.')[0]}," in CFG["docs_requirements"]
-    assert any("test_browser.py" in step.get("run", "") for step in docs["build"]["steps"])
+    assert any("-m site" in step.get("run", "") for step in docs["build"]["steps"]) # the browser looks at every page

@@ -11,7 +11,6 @@ from reference import explicit, softmax
 from infattn_nb import Attention, Tokens, Transformer, embedding_cov, parallel
 from infattn_nb.convergence import participation_moments, row_overlap
 from infattn_nb.nonlinearities import gelu_tanh, identity, relu, silu, tanh
-from infattn_nb.numerics.linalg import bartlett, bartlett_of, eigen_root, psd_factor, root, thin, wishart_triangle
 
 
 def agree(pairs, level=1e-7):
@@ -99,30 +98,6 @@ def test_spread_shrinks_like_the_root_of_heads():
         assert abs(cosine.mean()/K.cosine[-1, 0, 1] - 1) < .03 + 6*cosine.std()/cosine.mean()/4000**.5
         sd.append(cosine.std())
     assert (abs(np.diff(np.log(sd))/np.diff(np.log(H)) + .5) < .1).all()
-
-@pytest.mark.power("Kolmogorov–Smirnov at 6,000 draws")
-def test_bartlett():
-    "TTᵀ is that of a matrix of normals, whichever axes samples lie on, and as a function of normals."
-    for q, df in ((3, 5), (3, 2), (2, 40.)):
-        rng = np.random.default_rng(0)
-        N = np.random.default_rng(1).standard_normal((6000, q, int(df)))
-        shape = q, min(q, int(df))
-        last = wishart_triangle(q, df, rng, (6000,)), bartlett_of(rng.standard_normal((*shape, 6000)), df)
-        for T in bartlett(q, df, (6000,), rng), *(np.sqrt(df)*np.moveaxis(T, -1, 0) for T in last):
-            assert T.shape == (6000, *shape) and not np.triu(T, 1).any()
-            agree([(T @ T.mT, N @ N.mT)])
-
-@pytest.mark.parametrize("rank", [1, 3, 5])
-def test_roots_of_covariances(rank, s=5):
-    "LLᵀ = S, of full rank and of less; by eigenvectors the columns are as many as the rank, and orthogonal."
-    X = np.random.default_rng(0).standard_normal((20, s, rank))
-    S = X @ X.mT
-    for L in np.moveaxis(psd_factor(np.moveaxis(S, 0, -1)), -1, 0), root(S), thin(X): np.testing.assert_allclose(L @ L.mT, S, atol=1e-12)
-    for x, one in zip(X, S):
-        whole, L = eigen_root(one), eigen_root(one, 1e-12)
-        assert whole.shape == (s, s) and L.shape == (s, rank)
-        for factor in (whole, L): np.testing.assert_allclose(factor @ factor.T, one, atol=1e-12)
-        np.testing.assert_allclose(L.T @ L, np.diag((L*L).sum(0)), atol=1e-12)
 
 @pytest.mark.power("six standard errors, about 1 %; a forgotten overlap by far")
 @pytest.mark.parametrize("s, τ, ρ", [(4, 2., .3), (16, 6., .7)])

@@ -1,9 +1,11 @@
 """What somebody with a model meets: one meaning of a text, names and near misses, errors with a reason and before any work, scans and reports that say what to multiply."""
+import csv
 import json
 import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,22 +15,31 @@ import pytest
 
 import infattn_nb
 from infattn_nb import (
+    Attention,
     FeedForward,
     Norm,
     Scan,
     SelfAttention,
+    Tokens,
     Transformer,
     embedding_cov,
+    limit_error,
     report,
     scan,
     with_rule,
 )
 from infattn_nb.huggingface.config import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import handles_of
-from infattn_nb.initialisation.report import PEERS, _quickly, most, standing
+from infattn_nb.initialisation.report import (
+    DETAILS,
+    PEERS,
+    _quickly,
+    largest_number,
+    standing,
+)
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 from infattn_nb.initialisation.scan import Thresholds, depth_ratio, scaled
-from infattn_nb.nonlinearities import gelu, gelu_tanh, silu
+from infattn_nb.nonlinearities import gelu, gelu_tanh, relu, silu
 from infattn_nb.numerics import checks
 from infattn_nb.transformer.stream import several
 
@@ -183,7 +194,7 @@ def test_verdicts_share_the_networks_that_they_try(monkeypatch):
 def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
     "In a warning; the command says it in one line, and not at all if it is to be quiet."
     monkeypatch.setattr("infattn_nb.initialisation.report._AFFORDABLE", 0)
-    monkeypatch.setattr("infattn_nb.initialisation.scan._LONG", 0.)
+    monkeypatch.setattr("infattn_nb.initialisation.scan._ANNOUNCED_SECONDS", 0.)
     cost = "this report takes about .* seconds, and .* seconds for each threshold that is crossed: 4 networks of 4 tokens and 3 blocks at each width"
     with pytest.warns(UserWarning, match=cost): report(Transformer.from_config(SMALL, 4), size=4, rng=0)
     config = tmp_path/"config.json"
@@ -229,7 +240,7 @@ def test_known_models_are_drawn_again(name):
     from infattn_nb.initialisation.scan import diagnose, spread
     t = Transformer.from_config(HUB/f"{PEER_CONFIGS[name]}.json", 16)
     finite, limit = diagnose(t, t.gradients(None, 20, 5)), diagnose(t, t.gradients(np.inf, 40, 6))
-    depth, added = most([depth_ratio(x) for x in finite.norms.values()]), np.sqrt(spread(finite.tangent)**2 - spread(limit.tangent)**2)
+    depth, added = largest_number([depth_ratio(x) for x in finite.norms.values()]), np.sqrt(spread(finite.tangent)**2 - spread(limit.tangent)**2)
     assert 1/1.5 < depth/PEERS[name][0] < 1.5 and .4 < added/PEERS[name][1] < 2.2
 
 def test_raw_gradients_stand_beside():
@@ -304,7 +315,7 @@ def test_the_summary_says_what_to_do(found):
     assert len(lines) <= 8 and max(map(len, lines)) <= 88
 
 def test_what_it_costs_is_said_before(monkeypatch):
-    monkeypatch.setattr("infattn_nb.initialisation.scan._LONG", 0.)
+    monkeypatch.setattr("infattn_nb.initialisation.scan._ANNOUNCED_SECONDS", 0.)
     with pytest.warns(UserWarning, match="this scan takes about .*: 1 network, 2 draws of each, 3 tokens"): scan(Transformer.from_config(SMALL, 3), residual=[1], scores=[1], rules=(), size=2, rng=0)
 
 def test_the_legend_covers_nothing(found):
@@ -363,6 +374,18 @@ def test_standard_deviations_may_stay():
     for call, text in ((lambda: small.chain(128, fixed="both"), "`fixed`"), (lambda: Transformer.uniform(np.eye(2)).chain(24, fixed="std"), "has no width of its own"), (lambda: small.chain(np.inf, fixed="std"), "`width` must be finite")):
         with pytest.raises(ValueError, match=text): call()
 
+def test_what_a_notebook_shows_says_what_is_printed():
+    "Sentences and advice of a report, the first line and the advice of a scan, verdict and table of a layer's error."
+    net = Transformer.from_config(SMALL, 4)
+    shown = report(net, size=4, rng=0)
+    page = unescape(shown._repr_html_())
+    said = [v for v in shown.verdicts if v.name not in DETAILS]
+    assert said and all(v.text in page and v.advice in page for v in said)
+    grid = scan(net, residual=[1], scores=[1], size=4, rng=0)
+    assert repr(grid).splitlines()[0] in grid._repr_html_() and all(x in unescape(grid._repr_html_()) for x in grid._advice())
+    error = limit_error(Attention(Tokens(2, relu), heads=2), 64, draws=1024)
+    assert error.verdict in unescape(error._repr_html_()) and error.table.to_html() in error._repr_html_()
+
 def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys):
     config = tmp_path/"config.json"
     config.write_text(json.dumps(SMALL))
@@ -371,6 +394,9 @@ def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys):
     found = report_of(str(config), tokens=4, size=4)
     assert [v["text"] for v in told["verdicts"]] == [v.text for v in found.verdicts] and len(told["blocks"]["cosine"]) == SMALL["n_layer"] and told["file"].endswith("r.html")
     assert {v["name"] for v in told["verdicts"] if v["detail"]} == {"networks", "width", "limit"}
+    place = tmp_path/"r.json"
+    infattn_report.__wrapped__(str(config), out=str(place), tokens="4", size="4", quiet=True)
+    assert json.loads(place.read_text(encoding="utf-8")) == {name: x for name, x in told.items() if name != "file"}
     for r in (found, report(COLLAPSED, size=4, rng=0)):
         lines = repr(r).splitlines()
         assert len(lines) <= 24 and "kurtosis" not in repr(r) and "root mean square" in repr(r)
@@ -390,3 +416,16 @@ def test_a_matrix_that_starts_at_zero_has_numbers():
             name = dict(q="queries", v="values", o="attention out") | {"1": "MLP in", "2": "MLP out"}
             assert (r.table[f"{name[k]}, .grad"] > 0).all() and np.isfinite(r.table[f"{name[k]}, .grad"]).all()
         assert not any("all gradients are zero" in v.text for v in r.verdicts)
+
+def test_what_is_not_read_names_what_is_nearest():
+    "Every type of transformers 5.24 whose error lists the families: none is taken for a slip of the pen."
+    table = csv.DictReader((Path(__file__).parent.parent/"nbs/data/models.csv").read_text(encoding="utf-8").splitlines())
+    unread = [x["model_type"] for x in table if not x["family"] and "a model_type among" in x["why"]]
+    assert len(unread) > 200
+    without = []
+    for kind in unread:
+        with pytest.raises(ValueError) as e: Transformer.from_config(dict(model_type=kind), 4)
+        text = str(e.value)
+        assert "did you mean" not in text, kind
+        if "a model_type among" in text and "the nearest that is read is" not in text: without.append(kind)
+    assert without == ["bit"] # it convolves

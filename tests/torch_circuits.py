@@ -8,7 +8,7 @@ import torch
 from reference_circuits import Wide, data
 from torch.nn.functional import layer_norm, rms_norm
 
-from infattn_nb.learning.circuits import EPS, Depth
+from infattn_nb.learning.circuits import NORM_EPS, Depth
 
 FILE = Path(__file__).parent/"data/circuits.npz"
 CASES = { # -> network, its norm, causal?, every position read?
@@ -33,7 +33,7 @@ def run(name, n, seed):
     heads = [[{k: torch.nn.Parameter(torch.tensor(W/np.sqrt(var[k]/n))) for k, W in head.items()} for head in layer] for layer in net.heads]
     r = torch.nn.Parameter(torch.tensor(net.readout))
     X, see, y = torch.tensor(rows.tokens @ net.E), torch.tensor(rows.see), torch.tensor(y)
-    normed = {None: lambda x: x, "rms": lambda x: rms_norm(x, (n,), eps=EPS), "layer": lambda x: layer_norm(x, (n,), eps=EPS)}[norm]
+    normed = {None: lambda x: x, "rms": lambda x: rms_norm(x, (n,), eps=NORM_EPS), "layer": lambda x: layer_norm(x, (n,), eps=NORM_EPS)}[norm]
     descent = torch.optim.SGD([p for layer in heads for head in layer for p in head.values()] + [r]*depth.train_readout, lr=RATE)
     path = []
     for t in range(STEPS + 1):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .distances import GROUPS, grouped, paired_densities
+from .distances import JACKKNIFE_GROUPS, grouped, paired_densities
 from .distances import paired_layer
 from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
 from ..attention.layer import Attention
@@ -23,7 +23,8 @@ from ..numerics import checks
 from ..numerics.linalg import eigen_root, psd_factor
 from ..numerics.rng import Rng
 from ..nonlinearities import identity
-from ..numerics.quadrature import line, sobol_normals
+from ..numerics.quadrature import line
+from ..numerics.rng import sobol_normals
 
 # %% ../../nbs/16_rates.ipynb #5f0d7e74
 def _square_cov(tokens, K, points=2**17):
@@ -31,7 +32,7 @@ def _square_cov(tokens, K, points=2**17):
     if tokens.activation == identity:
         C = np.einsum("ik,jl->ijkl", K, K) + np.einsum("il,jk->ijkl", K, K)
         return C.reshape(K.size, K.size)
-    h = sobol_normals(len(K), points) @ psd_factor(tokens.hidden_cov).T
+    h = sobol_normals(len(K), points).T @ psd_factor(tokens.hidden_cov).T
     C = 0.
     for x in map(tokens.activation, np.array_split(h, 16)):
         xx = x[:, :, None]*x[:, None] - K
@@ -207,8 +208,8 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     law = layer.law(n)
     i = checks.output(i, law.dim)
     parts = paired_densities(law, layer.law(), i, y=at.ravel(), draws=draws, rng=rng)
-    difference = n*(parts[:, 0] - parts[:, 1]).reshape(GROUPS, *at.shape)
-    return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(GROUPS)
+    difference = n*(parts[:, 0] - parts[:, 1]).reshape(JACKKNIFE_GROUPS, *at.shape)
+    return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(JACKKNIFE_GROUPS)
 
 # %% ../../nbs/16_rates.ipynb #5eff13e8
 def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:

@@ -9,6 +9,7 @@ __all__ = ['DISTANCES', 'tied_scores', 'tied_law', 'gaussian_limits', 'gaussian_
 # %% ../../nbs/04_regimes.ipynb #0bdffca2
 from dataclasses import dataclass, replace
 from functools import partial
+from html import escape
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -420,6 +421,10 @@ class LimitErrorResult:
 
     def __repr__(self) -> str:
         return f"{fill(self.verdict, 88)}\n{self.table.to_string()}"
+
+    def _repr_html_(self) -> str:
+        "What a notebook shows."
+        return f"<p>{escape(self.verdict)}</p>{self.table.to_html()}"
 
 def limit_error(layer: Attention, width: float, i: int = 0, *, draws: int = 2**16,
                 rng: Rng = 0) -> LimitErrorResult:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FAMILIES_TOML', 'READY', 'MOST_BYTES', 'MATRICES', 'EMBEDDINGS', 'FAMILIES', 'MODELS', 'Entries', 'Config',
-           'labels_of', 'near', 'Tensor', 'Family', 'alibi', 'windowed']
+           'labels_of', 'near', 'nearest_family', 'Tensor', 'Family', 'alibi', 'windowed']
 
 # %% ../../nbs/66_config.ipynb #co-takes
 import json
@@ -420,7 +420,7 @@ def labels_of(tokens): # a number, or labels of one text or of several
     return several(tokens)
 
 # %% ../../nbs/66_config.ipynb #co-refused
-def near(name, names): # what is given, and what there is -> the last words of a error
+def near(name, names): # what is given, and what there is -> the last words of an error
     "Did you mean …?"
     found = get_close_matches(str(name).lower(), names, 1, .7)
     return f"did you mean {found[0]!r}?" if found else ""
@@ -494,9 +494,16 @@ def _reject_kind(kind, config):
             checks.reject("config", row["wanted"], f"model_type {got}", row["why"])
     meant = "" if name in FAMILIES_TOML["unlike"].split() else near(name, MODELS)
     checks.reject("config", f"have a model_type among {', '.join(MODELS)}", got,
-                  meant or "a module of the same blocks can be read with "
-                  "Transformer.from_torch(module, tokens=…, roles=…), or make it with "
-                  "Transformer(cov, blocks=[Block(…), …])")
+                  meant or nearest_family(name) + "a module of the same blocks can be "
+                  "read with Transformer.from_torch(module, tokens=…, roles=…), or make "
+                  "it with Transformer(cov, blocks=[Block(…), …])")
+
+def nearest_family(name): # of a family that is not read -> the beginning of a remedy
+    "Which family that is read has the blocks most like its own, as far as is known."
+    for row in FAMILIES_TOML["nearest"]:
+        if any(word in name for word in row["words"].split()):
+            return f"the nearest that is read is {row['family']}; "
+    return ""
 
 # %% ../../nbs/66_config.ipynb #co-shared
 MATRICES = tuple("qkvo123")

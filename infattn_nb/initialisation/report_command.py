@@ -98,7 +98,7 @@ def _number(x, name):
 def infattn_report(
     config:str, # A config.json, or one of gpt2, bert-base, llama-like, pythia-like
     against:str|None=None, # Another config: both, side by side
-    out:str="report.html", # File to write: .html, .pdf or .png
+    out:str="report.html", # File to write: .html, .pdf, .png or .json
     tokens:str|None=None, # Number of different tokens (default: 16)
     text:str|None=None, # Words as tokens instead; equal words share an embedding
     width:str|None=None, # Width of the stream (default: the config's), stds rescaled
@@ -113,13 +113,13 @@ def infattn_report(
     "What a transformer is like before it is trained: one page, from its config.json."
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from infattn_nb.initialisation.report import KINDS
+    from infattn_nb.initialisation.report import REPORT_FILES
     from infattn_nb.numerics.files import writable
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale knows no π
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        path, _ = writable(out, "out", KINDS)
+        path, _ = writable(out, "out", REPORT_FILES)
         numbers = {name: _number(x, name) for name, x in
                    dict(tokens=tokens, width=width, size=size).items()}
         with _warnings_in_a_line(quiet):

@@ -25,9 +25,9 @@ from sklearn.utils.validation import validate_data
 from ..distributions.scale_mixture import Mixture
 from .circuits import deep, named
 from .sequences import copied, like, suited, targets
-from .trained import KernelModel, Trained, descended
+from .trained import KernelModel, Trained, run_descent
 from .trained import infinitely_many_heads, one_layer
-from .trained import weights_of
+from .trained import torch_weights
 from ..numerics import checks
 from ..numerics.losses import Loss, flat, loss_of, tried
 from ..plotting import lines, own_axes
@@ -175,7 +175,7 @@ class AttentionDescent(SequenceEstimator):
         **options
             of the constructor; not heads, head_width, variances, init
         """
-        weights = weights_of(module)
+        weights = torch_weights(module)
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), head_width=m, init=weights, **options)
 
@@ -200,9 +200,11 @@ class AttentionDescent(SequenceEstimator):
         model = type(self)(**self.get_params(deep=False))
         model.mask = copied(model.mask)
         X, Y, known = _problem(model, X, y)
+        model.heads = checks.heads(model.heads) # 2.0 is 2
+        model.head_width = checks.width(model.head_width)
         begin = infinitely_many_heads if model.heads == np.inf else one_layer
         begin = begin if model.layers is None else deep
-        result = descended(model, X, Y, begin)
+        result = run_descent(model, X, Y, begin)
         self.__dict__.update(known, **result._asdict())
         if self.interrupted_:
             checks.warn(f"interrupted: the model is that of step {self.n_iter_}",
@@ -498,8 +500,8 @@ class AttentionDescent(SequenceEstimator):
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model
-    m.heads = checks.heads(m.heads)
-    m.head_width = checks.width(m.head_width, name="head_width")
+    checks.heads(m.heads)
+    checks.width(m.head_width, name="head_width")
     for name in ("max_iter", "n_networks"):
         checks.count(getattr(m, name), name)
     for name in ("var_qk", "var_vo", "weight_decay", "temperature", "tol"):

@@ -16,7 +16,7 @@ from ..attention.tokens import TokenLaw
 from ..numerics import checks
 from ..numerics.rng import Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import MOST
+from ..numerics.rng import MOST_SAMPLES
 from .infinite_width import limit
 from .nodes import Input, MatMul, Matrix, Score, Vector
 from .passes import draw_inputs, forward, length_at, stages_of
@@ -128,7 +128,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
         for vectors of another program, or a width that gives no whole lengths
     """
     n = checks.width(width, finite=True)
-    c = 1 if coords is None else checks.count(coords, "coords", most=MOST)
+    c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
     outputs, asked = wanted(program, outputs, scores)
     past = program.past(*outputs, *asked)
     rows = rows_needed(past, n, c)
@@ -139,7 +139,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
                           "choose a larger width")
     keep = partial(_first_coordinates, outputs, asked, c)
     run = Run(past, rows, n, dense)
-    if run.numbers() > MOST:
+    if run.numbers() > MOST_SAMPLES:
         checks.reject("width", "fit into memory for one sample", f"{n:g}",
                       "choose a smaller one")
     sample = partial(_kept, run, keep)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from ..distributions.hierarchical import HierarchicalGaussian
 from ..numerics import checks
-from ..numerics.rng import MOST, Rng, Size, draw
+from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw
 from .nodes import Score, Vector
 from .program import Program, Scores, Vectors
 from .score_paths import BATCHES, Paths
@@ -47,7 +47,7 @@ def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     """
     checks.kind(program, Program, "program", "write one with Program()")
     program.check()
-    paths = checks.count(paths, "paths", least=BATCHES, most=MOST)
+    paths = checks.count(paths, "paths", least=BATCHES, most=MOST_SAMPLES)
     return Limit(program, Paths(program, paths, rng))
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +223,7 @@ class Limit:
         ndarray
             size + (k,) or size + (k, coords); with scores also size + (r,)
         """
-        c = 1 if coords is None else checks.count(coords, "coords", most=MOST)
+        c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
         outputs = self.drawn.own(outputs)
         asked = self.program.own(Score, scores or (), "scores")
         sample = partial(_sample, self.program, outputs, asked, c)

@@ -23,9 +23,9 @@ from fastcore.script import call_parse
 from ..attention.layer import simulate_dense
 from ..numerics import checks
 from ..numerics.rng import parallel, progress_bar
-from .figures import FIGURES, GROWTH, LOW_RANK, PLANS, RELU, counts_of
+from .figures import GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
-from .figures import table_of
+from .figures import figure_table
 from .tables import files, is_kept, parameters, ready, write
 
 # %% ../../nbs/79_running.ipynb #barcode
@@ -116,7 +116,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     jobs = [job for s in studies for job in jobs_of(s, trials, samples, seed)]
     with _Progress(jobs, turns, progress) as bar, closing(results_of(jobs)) as results:
         for name, found in _figure_by_figure(turns, zip(jobs, results), bar):
-            data, fig = FIGURES[name](table_of(name, trials, found))
+            data, fig = PLANS[name].figure(figure_table(name, trials, found))
             _keep(out, name, dict(files(data, fig)), about[name])
             seconds = timings(out) | {name: bar.lap()}
             write(out/"timings.json", json.dumps(seconds, indent=1).encode())

@@ -191,7 +191,7 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
         return np.broadcast_to(limit(program).cov(pairs), shape)
     xs = list(dict.fromkeys(g.args[0] for g in pairs))
     i = [xs.index(g.args[0]) for g in pairs]
-    var = np.array([[g.W.var*(g.W is h.W) for h in pairs] for g in pairs])
+    var = np.array([[g.W.var if g.W is h.W else 0. for h in pairs] for g in pairs])
     K = inner_products(program, xs, n, size=size, rng=rng)
     return var*K[..., i, :][..., i]
 

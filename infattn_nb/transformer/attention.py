@@ -334,7 +334,7 @@ class SelfAttention(Branch):
             F = F + square(M.reshape(b, -1, s).mT)
             along = np.einsum("bjc,bjc->bc", _flat(A), _flat(scores))
             entropy = log_sum - along.reshape(log_sum.shape)
-            seen = dict(F=None, entropy=np.maximum(entropy, 0.)) # but for rounding
+            seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
             if keep:
                 seen |= dict(scores=np.ascontiguousarray(scores))
             if keep == "all":
@@ -342,12 +342,9 @@ class SelfAttention(Branch):
                 same = scores is drawn["P"] # no cap, no bias
                 P = seen["scores"] if same else np.ascontiguousarray(drawn["P"])
                 seen |= drawn | dict(P=P, A=np.ascontiguousarray(A), V=V)
-            records.append(AttentionRecord(**seen))
-        whole = records[0]
-        if len(records) > 1:
-            whole = AttentionRecord._make(None if x[0] is None else np.concatenate(x, 1)
-                                          for x in zip(*records))
-        return whole._replace(F=np.asarray(self.var_v*self.var_o/self.heads*F))
+            records.append(seen)
+        whole = _side_by_side(records)
+        return AttentionRecord(np.asarray(self.var_v*self.var_o/self.heads*F), **whole)
 
     @property
     def explicit(self) -> bool:
@@ -378,21 +375,31 @@ class SelfAttention(Branch):
 
     def _wide_heads(self, R, h, positions, rng, keep):
         "Scores at m = ∞: Gaussian, turned and normalised by their covariances."
-        b, _, q = R.shape
-        τ = self.score_scale*np.sqrt(self.var_q*self.var_k)
-        turned = []
         if self.rotary is None:
-            P = _bilinear(τ*R, rng.standard_normal((b, q*h, q)), R, h)
+            drawn = dict(P=self._bilinear_draw(R, h, rng))
         else:
-            P = 0.
-            for wave in waves(self.rotary, tuple(positions.tolist())):
-                part = _bilinear(τ*R, rng.standard_normal((b, q*h, q)), R, h)
-                P = P + _alike(wave, h)*part
-                turned += [np.ascontiguousarray(part)]*keep
+            drawn = self._turned_draws(R, h, positions, rng, keep)
         if self.qk_norm is not None:
             D_q, D_k = self._lengths(square(R), self.qk_norm)
-            P = D_q[:, None, :, None]*D_k[:, None, None, :]*P
-        return dict(P=P, turned=np.stack(turned, axis=2) if turned else None)
+            drawn["P"] = D_q[:, None, :, None]*D_k[:, None, None, :]*drawn["P"]
+        return drawn
+
+    def _turned_draws(self, R, h, positions, rng, keep):
+        "Rotary: a sum over waves of the differences of positions, each with a draw."
+        P = 0.
+        turned = []
+        for wave in waves(self.rotary, tuple(positions.tolist())):
+            part = self._bilinear_draw(R, h, rng)
+            P = P + _alike(wave, h)*part
+            if keep:
+                turned.append(np.ascontiguousarray(part))
+        return dict(P=P, turned=np.stack(turned, axis=2)) if keep else dict(P=P)
+
+    def _bilinear_draw(self, R, h, rng):
+        "Scores of heads without positions: Gaussian matrices between the factors R."
+        b, _, q = R.shape
+        τ = self.score_scale*np.sqrt(self.var_q*self.var_k)
+        return _bilinear(τ*R, rng.standard_normal((b, q*h, q)), R, h)
 
     def _lengths(self, G, norm):
         "What a norm multiplies queries and keys by, at m = ∞."
@@ -689,6 +696,13 @@ def _bilinear(left, N, R, h):
     "left N Rᵀ of h heads, (b, head, query, key), from N (b, (key, head), query)."
     b, s, q = R.shape
     return _by_head(left @ (N @ R.mT).reshape(b, q, h*s), h)
+
+def _side_by_side(records):
+    "Fields of an `AttentionRecord` of some heads each, as those of all of them."
+    if len(records) == 1:
+        return records[0]
+    return {name: None if x is None else np.concatenate([r[name] for r in records], 1)
+            for name, x in records[0].items()}
 
 def _alike(x, h):
     "(query, key), for each of h heads or for all alike, in memory as their scores lie."

@@ -29,7 +29,7 @@ from ..netsor.nodes import Output
 from ..netsor.program import Program
 from ..huggingface.config import Config
 from ..huggingface.module import Source, ensemble_of_module
-from ..huggingface.weights import folded, table_of, write
+from ..huggingface.weights import folded, table_of, write_tensors
 from .as_program import write_transformer
 
 # %% ../../nbs/20_transformer.ipynb #tr-class
@@ -389,7 +389,7 @@ class Transformer(Network):
             If the network differs from its family in the forward pass, too, or the
             module's from that of the model that was read.
         """
-        return write(self, module, seed, checks.flag(verify, "verify"))
+        return write_tensors(self, module, seed, checks.flag(verify, "verify"))
 
     def __repr__(self) -> str:
         shown = [f"{len(self.cov)} tokens"]
