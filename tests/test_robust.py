@@ -36,7 +36,7 @@ from infattn_nb import (
 )
 from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.learning import fitting
-from infattn_nb.learning.estimator import sequences
+from infattn_nb.learning.sequences import sequences
 from infattn_nb.netsor import attention
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import (
@@ -399,7 +399,6 @@ def test_interrupts_are_answered(code):
 def test_a_layer_without_a_constant_is_odd():
     "Turn all tokens round: no score changes, every value does; a stored row of the table that shows it."
     learning = import_module("learning")
-    pytest.importorskip("sklearn")
     m = AttentionRegressor(2, **SMALL).fit(X, y)
     np.testing.assert_allclose(m.predict(-X), -m.predict(X), atol=1e-12)
     one = np.concatenate([X, np.ones((6, 3, 1))], axis=2)
