@@ -223,7 +223,7 @@ def test_a_rough_posterior_is_said_in_the_same_words():
     with pytest.warns(RuntimeWarning) as said:
         for k in range(2): AttentionRegressor(2, alpha=1e-4, **SMALL).fit(X + k, y + k)
     words = {str(w.message) for w in said if "the posterior is rough" in str(w.message)}
-    assert len(words) == 1 and "AttentionRegressor(heads=2, alpha=0.0001" in words.pop()
+    assert len(words) == 1 and "AttentionRegressor(alpha=0.0001, heads=2" in words.pop()
 
 def test_no_bar_without_stderr():
     with ThreadPoolExecutor(1) as pool, patch.object(sys, "stderr", None):
