@@ -8,6 +8,7 @@ here = Path(__file__).parent
 parser = ConfigParser(delimiters=["="])
 parser.read(here / "settings.ini", encoding="utf-8")
 cfg = parser["DEFAULT"]
+learning = cfg["learning_requirements"].split()
 
 setup(
     name=cfg["lib_name"],
@@ -32,8 +33,9 @@ setup(
     packages=find_packages(include=[cfg["lib_path"], f"{cfg['lib_path']}.*"]),
     package_data={cfg["lib_path"]: ["py.typed", "*.pyi", "*/*.pyi", "*.mplstyle", "initialisation/*.html", "initialisation/*.mplstyle", "huggingface/*.toml"]},
     install_requires=cfg["requirements"].split(),
-    extras_require={"dev": cfg["dev_requirements"].split(), "docs": cfg["docs_requirements"].split(),
-                    "dask": cfg["dask_requirements"].split(), "notebooks": cfg["notebooks_requirements"].split()},
+    extras_require={"learning": learning, "dev": [*cfg["dev_requirements"].split(), *learning],
+                    "docs": cfg["docs_requirements"].split(), "dask": cfg["dask_requirements"].split(),
+                    "notebooks": [*cfg["notebooks_requirements"].split(), *learning]},
     entry_points={
         "console_scripts": cfg["console_scripts"].split(),
         "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],

@@ -23,7 +23,7 @@ import scipy
 from numpy.random import SeedSequence
 
 from infattn_nb import AttentionRegressor, embed_features, make_recall, parallel, patches
-from infattn_nb.learning.estimator import stacked
+from infattn_nb.learning.sequences import stacked
 from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
 
 DATA = Path(__file__).parent.parent/"nbs/data"

@@ -67,11 +67,12 @@ from .initialisation.scan import (
     with_rule as with_rule,
 )
 from .initialisation.report import Report as Report, report as report
-from .learning.estimator import embed_features as embed_features, patches as patches
-from .learning.regressor import (
-    AttentionRegressor as AttentionRegressor,
+from .learning.sequences import (
+    embed_features as embed_features,
     make_recall as make_recall,
+    patches as patches,
 )
+from .learning.regressor import AttentionRegressor as AttentionRegressor
 from .learning.descent import AttentionDescent as AttentionDescent
 
 __version__: str

@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(items):
 def undrawn(monkeypatch):
     "Runs write their tables alone: drawing is what takes time."
     from infattn_nb.paper.tables import as_csv
-    monkeypatch.setattr("infattn_nb.paper.command.files", lambda data, fig, parameters: [("csv", as_csv(data))])
+    monkeypatch.setattr("infattn_nb.paper.command.files", lambda data, fig: [("csv", as_csv(data)), ("png", b""), ("pdf", b"")])
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):

@@ -42,9 +42,25 @@ def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
     assert run.stdout.strip() == "(3, 2)", run.stderr
 
 def test_light_import():
-    code = "import sys; from infattn_nb import Attention; sys.exit(any(m.split('.')[0] in ('matplotlib', 'seaborn', 'pandas', 'IPython', 'nbdev') for m in sys.modules))"
+    code = "import sys; from infattn_nb import Attention; sys.exit(any(m.split('.')[0] in ('matplotlib', 'seaborn', 'pandas', 'sklearn', 'IPython', 'nbdev') for m in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+WITHOUT = """import sys
+sys.modules["sklearn"] = None # as if it were not installed
+import infattn_nb
+for name in infattn_nb.__all__:
+    try: getattr(infattn_nb, name)
+    except ImportError as e: print(name, e, sep=": ")
+from infattn_nb.paper import reproduce
+from infattn_nb import AttentionDescent"""
+
+def test_scikit_learn_is_needed_by_its_two_models_alone():
+    "And they say so; the package itself does not import it."
+    run = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    said = "AttentionRegressor and AttentionDescent need scikit-learn 1.6 or newer; pip install 'infattn_nb[learning]'"
+    assert sorted(run.stdout.splitlines()) == [f"AttentionDescent: {said}", f"AttentionRegressor: {said}"]
+    assert run.stderr.splitlines()[-1] == f"ImportError: {said}"
 
 PACKAGE = ROOT/"infattn_nb"
 FILES = {".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("[a-z]*.py"))}

@@ -36,7 +36,7 @@ from infattn_nb import (
 )
 from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.learning import fitting
-from infattn_nb.learning.estimator import sequences
+from infattn_nb.learning.sequences import sequences
 from infattn_nb.netsor import attention
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import (
@@ -223,7 +223,7 @@ def test_a_rough_posterior_is_said_in_the_same_words():
     with pytest.warns(RuntimeWarning) as said:
         for k in range(2): AttentionRegressor(2, alpha=1e-4, **SMALL).fit(X + k, y + k)
     words = {str(w.message) for w in said if "the posterior is rough" in str(w.message)}
-    assert len(words) == 1 and "AttentionRegressor(heads=2, alpha=0.0001" in words.pop()
+    assert len(words) == 1 and "AttentionRegressor(alpha=0.0001, heads=2" in words.pop()
 
 def test_no_bar_without_stderr():
     with ThreadPoolExecutor(1) as pool, patch.object(sys, "stderr", None):
@@ -399,7 +399,6 @@ def test_interrupts_are_answered(code):
 def test_a_layer_without_a_constant_is_odd():
     "Turn all tokens round: no score changes, every value does; a stored row of the table that shows it."
     learning = import_module("learning")
-    pytest.importorskip("sklearn")
     m = AttentionRegressor(2, **SMALL).fit(X, y)
     np.testing.assert_allclose(m.predict(-X), -m.predict(X), atol=1e-12)
     one = np.concatenate([X, np.ones((6, 3, 1))], axis=2)

@@ -32,7 +32,7 @@ if find_spec("infattn_nb") is None:
     %pip install -q infattn_nb"""
 LEARNING = """
 if find_spec("sklearn") is None:
-    %pip install -q scikit-learn"""
+    %pip install -q "scikit-learn>=1.6\""""
 
 def source_of(cell):
     return "".join(cell["source"])
@@ -73,7 +73,7 @@ def offered(nb):
     cells = [new for cell in nb["cells"] if (new := for_readers(cell))]
     code = "\n".join(source_of(cell) for cell in cells if cell["cell_type"] == "code")
     first = PUBLISHED if CFG.getboolean("published") else INSTALL
-    if re.search(r"^\s*(from|import) sklearn\b", code, flags=re.M):
+    if re.search(r"\b(sklearn|AttentionRegressor|AttentionDescent)\b", code):
         first += LEARNING
     install = dict(cell_type="code", id="install", metadata={}, execution_count=None,
                    outputs=[], source=first.splitlines(keepends=True))

@@ -32,6 +32,8 @@ from ..numerics.rng import seed_sequence
 class Attention:
     r"""One multi-head attention layer with random weights (P(2)–P(4), Example 1, A.2).
 
+    P(2) is equation (2) of the paper, A.2 its appendix A.2.
+
     Parameters
     ----------
     tokens
@@ -181,17 +183,20 @@ class Attention:
             exact: bool = False) -> HierarchicalGaussian:
         r"""The law of $(y^1_\alpha, \dots, y^s_\alpha)$ at width n; ∞: Theorem 1.
 
+        The outputs of all s tokens at one coordinate α; each α has the same law.
+
         Parameters
         ----------
         width
             n in [1, ∞]; low rank: heads·head_width or ∞
         exact
-            True: never replace clip(C) by the identity
+            True: keep clip(C) also where the identity would change the law by less
+            than 1e-12 in total variation; otherwise the identity is used there
 
         Returns
         -------
         HierarchicalGaussian
-            HierarchicalGaussian over the s outputs of one coordinate
+            of the s outputs at one coordinate
         """
         if self.heads == np.inf and checks.width(width) == np.inf:
             return self.infinite_heads()
@@ -202,7 +207,7 @@ class Attention:
         if known:
             _reject_tiny(self)
         near = disturbed(self) if constant else ()
-        few = n == np.inf and tokens.seq_len <= 2 and self.heads >= 16 # S is less work
+        few = n == np.inf and tokens.seq_len <= 2 and self.heads >= 16 # S is cheaper
         law = HierarchicalGaussian(
             partial(sample_covariances, self, tokens, n), tokens.seq_len,
             partial(sample_variance, self, tokens, n),
@@ -212,7 +217,9 @@ class Attention:
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False) -> np.ndarray:
-        r"""Draws of the raw scores $G^{(a)}$, P(2); of $p^\circ$ for `width=np.inf`.
+        r"""Draws of the raw scores $G^{(a)}$, P(2); for ∞ of their limit $p^\circ$.
+
+        Raw: before mask, bias and softmax.
 
         Parameters
         ----------
@@ -223,7 +230,8 @@ class Attention:
         rng
             seed: None | int | SeedSequence | Generator
         exact
-            True: never replace clip(C) by the identity
+            True: keep clip(C) also where the identity would change the law by less
+            than 1e-12 in total variation; otherwise the identity is used there
 
         Returns
         -------
@@ -240,9 +248,9 @@ class Attention:
         Returns
         -------
         HierarchicalGaussian
-            HierarchicalGaussian with constant S
+            with a constant S
         """
-        self.tokens.kernel() # a random one has no Gaussian limit, and raises
+        self.tokens.kernel() # raises if it is random: no Gaussian limit
         linear = replace(self, scaling="linear", heads=1, head_width="full")
         return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0])
 
@@ -253,16 +261,17 @@ class Attention:
         Parameters
         ----------
         replicates
-            independent scramblings, at least 2: their spread is the error
+            independent scramblings of the Sobol points, at least 2: the spread of
+            their results gives the error
         rng
-            None | int | SeedSequence | Generator: the scrambling
+            seed of the scramblings: None | int | SeedSequence | Generator
         return_error
             also return the standard error of S?
 
         Returns
         -------
         HierarchicalGaussian
-            HierarchicalGaussian with constant S, or (law, error (s, s))
+            with a constant S, or (law, error (s, s))
         """
         replicates = checks.count(replicates, "replicates", 2, 2**16)
         S = np.stack(head_averages(self, seed_sequence(rng).spawn(replicates)))
@@ -273,7 +282,7 @@ class Attention:
         return (law, law.cov(return_error=True)[1]) if return_error else law
 
 def _short(tokens: TokenLaw) -> str:
-    "Tokens without their covariance."
+    "How tokens are shown in `repr`, without their covariance."
     if not isinstance(tokens, Tokens):
         return str(tokens)
     return f"Tokens({tokens.seq_len}, {tokens.activation})"
@@ -281,12 +290,12 @@ def _short(tokens: TokenLaw) -> str:
 # %% ../../nbs/03_attention.ipynb #limitlawcode
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LimitLaw(HierarchicalGaussian):
-    "What a layer with n × n heads knows of its limit, beyond draws."
+    "The limit of a layer with n × n heads, with what is known beyond draws."
     layer: Attention
 
     @classmethod
     def of(cls, law, layer):
-        "The same draws, and the layer that they are draws of."
+        "From a law that draws, and the layer whose limit it is."
         return cls(law.sample, law.dim, law.variance, direct=law.direct,
                    tv_error=law.tv_error, nearby=law.nearby, layer=layer)
 
@@ -319,7 +328,7 @@ class LimitOfManyHeads(AveragedGaussian):
 
 # %% ../../nbs/03_attention.ipynb #c651b88f
 def _cleaned_fields(layer):
-    "The fields of a layer, cleaned."
+    "The fields of a layer, checked and in one form."
     checks.kind(layer.tokens, TokenLaw, "tokens", "pass e.g. Tokens(4, relu)")
     s = layer.tokens.seq_len
     var = {}
@@ -350,7 +359,7 @@ def _head_width(m):
     return checks.count(m, "head_width", also=" or 'full' or None")
 
 def _reject_tiny(layer):
-    "Reject a layer whose outputs floats cannot hold."
+    "Reject a layer whose outputs are too small for floating-point numbers."
     largest = layer.tokens.kernel().diagonal().max()
     factors = layer.var_v, layer.var_o, largest
     if min(factors) > 0 and np.prod(factors) < 1e-290:
@@ -401,7 +410,7 @@ def explicit_layer(layer, # Attention
                   W, # (rows, columns, σ²) -> matrices (b, rows, columns)
                   coords, # output coordinates
                  ): # y (b, s, coords), scores of each head [(b, s, s), …]
-    "P(2)–P(4), line by line, for b draws at once."
+    "Equations P(2)–P(4) of the paper, line by line, for b draws at once."
     n = X.shape[-1]
     y = 0.
     scores = []

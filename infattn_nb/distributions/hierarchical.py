@@ -43,16 +43,17 @@ class HierarchicalGaussian:
     variance
         (i, size, Generator) -> draws of S_ii, (size,)
     direct
-        (size, Generator) -> draws of y (size, dim), where S is a detour
+        (size, Generator) -> draws of y (size, dim) without S; None = by way of S
     tv_error
         bound on the total-variation distance to the law asked for
     nearby
-        laws whose inputs differ by their own errors: what they change adds to errors
+        the same law with its inputs moved by their errors, up and down: the largest
+        change that this makes is added to the errors of results
 
     Raises
     ------
     TypeError
-        if `sample`, `variance` or `direct` is no function
+        if `sample`, `variance` or `direct` is not a function
     ValueError
         if `dim` is below one
     """
@@ -91,7 +92,7 @@ class HierarchicalGaussian:
         Raises
         ------
         ValueError
-            if S is no covariance
+            if S is not a covariance matrix
         """
         return ConstantGaussian.of(cov)
 
@@ -107,12 +108,12 @@ class HierarchicalGaussian:
         Returns
         -------
         HierarchicalGaussian
-            an `AveragedGaussian`: all errors count how far the estimates lie apart
+            an `AveragedGaussian`: all errors include the spread of the estimates
 
         Raises
         ------
         ValueError
-            for fewer than two estimates, or what is no covariance
+            for fewer than two estimates, or one that is not a covariance matrix
         """
         return AveragedGaussian.of(estimates)
 
@@ -134,7 +135,7 @@ class HierarchicalGaussian:
         Raises
         ------
         ValueError
-            if `sample` returns no covariances
+            if `sample` returns anything but covariance matrices
         """
         return draw(partial(_covariances, self), size, rng)
 
@@ -169,7 +170,7 @@ class HierarchicalGaussian:
         rng
             seed: None | int | SeedSequence | Generator
         **options
-            `combine` of `fold`
+            of `infattn_nb.fold`, e.g. `combine`
 
         Returns
         -------
@@ -194,7 +195,7 @@ class HierarchicalGaussian:
         Raises
         ------
         ValueError
-            if S is no covariance (dim, dim)
+            if S is not a covariance matrix (dim, dim)
         """
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
@@ -245,8 +246,8 @@ class HierarchicalGaussian:
             return_error: bool = False) -> Any:
         """The covariance of y: an average over draws of S, exact where S is constant.
 
-        Of 256 heads and more at infinite width it is an average over as many heads,
-        of scrambled points, since E S is that of one head.
+        With 256 heads or more at infinite width it is an average over single heads
+        at scrambled Sobol points instead, since E S is the same for every head.
 
         Parameters
         ----------
@@ -278,13 +279,14 @@ class HierarchicalGaussian:
                islands: int = 64, return_error: bool = False) -> Any:
         r"""The log density $\log\mathbb{E}\,N(y; 0, S)$, exact for one output.
 
-        Far out few draws of S carry the average. There, at infinite width, particles
-        move to the scores that matter: seconds for each such point. Where neither
-        leaves an error below .1, as of 100 effective draws, it is inf, and a warning
-        says so; always beyond 1,000 standard deviations. At ±inf the value is -inf, of
-        nan it is nan. Where the density is known to be infinite (one head, equal
-        outputs) it is inf, with error 0; within 1e-4 standard deviations of that draws
-        do not resolve it, and the error is inf.
+        Far out the average rests on few draws of S. There, at infinite width, particles
+        (sequential Monte Carlo over the scores, started from several independent
+        "islands") take over, which costs seconds for each such point. Where neither
+        method reaches an error below .1, that of 100 effective draws, the error is inf,
+        and a warning says so; so it always is beyond 1,000 standard deviations. At
+        ±inf the value is -inf, at nan it is nan. Where the density is known to be
+        infinite (one head, equal outputs) the value is inf, with error 0; nearer to
+        such a point than 1e-4 standard deviations the error is inf.
 
         Parameters
         ----------
@@ -295,7 +297,8 @@ class HierarchicalGaussian:
         rng
             of the draws; fixed, so that calls agree
         islands
-            of particles, for each point far out; 0: let its error be inf
+            independent groups of particles for each point far out; 0: no particles,
+            and the error there is inf
         return_error
             also return the standard error?
 
@@ -384,7 +387,7 @@ class HierarchicalGaussian:
         y
             (dim,)
         seeds
-            SeedSequences: as many islands of particles at most
+            SeedSequences, one for each island of particles that may be used
 
         Returns
         -------
@@ -394,7 +397,7 @@ class HierarchicalGaussian:
         raise NotImplementedError
 
     def _log_density(self, y, draws, rng, islands):
-        "Log densities and errors, with what disturbed inputs change."
+        "Log densities and errors; these include what errors of the inputs change."
         n = checks.count(draws, "draws", 2, MOST_SAMPLES)
         if self.nearby:
             rng = _one_seed(rng) # the same draws for all laws
@@ -406,7 +409,7 @@ class HierarchicalGaussian:
         return value, error
 
     def _undisturbed_log_density(self, y, n, rng, islands):
-        "Log densities and errors: by draws, far out by particles, or known."
+        "The same for the inputs as given: by draws, far out by particles, or known."
         missing = np.isnan(y).any(-1)
         infinite = ~np.isfinite(y).all(-1)
         at = np.where(infinite[..., None], 0., y)
@@ -424,7 +427,7 @@ class HierarchicalGaussian:
         return value, error
 
     def _log_density_by_draws(self, y, n, rng):
-        "Log densities (...), errors, and how many of n draws of S carry them."
+        "Log densities (...), errors, and of how many effective draws of S they are."
         log_sums = partial(_log_sums, y.reshape(-1, self.dim))
         total = fold(partial(_covariances, self), log_sums, n, rng,
                      combine=np.logaddexp)
@@ -440,7 +443,7 @@ class HierarchicalGaussian:
 
     def plot(self, ax: "Axes | None" = None, i: int = 0, curves: int = 12, *,
              rng: Rng = 0) -> "Axes":
-        """Coordinate i: conditional densities, their average, the Gaussian of its size.
+        """Plot coordinate i: densities given S, their average, a Gaussian beside them.
 
         Parameters
         ----------
@@ -449,9 +452,9 @@ class HierarchicalGaussian:
         i
             coordinate
         curves
-            conditional densities drawn
+            how many densities given one draw of S
         rng
-            which ones
+            of these draws
 
         Returns
         -------
@@ -491,7 +494,7 @@ class ConstantGaussian(HierarchicalGaussian):
 
     @classmethod
     def of(cls, cov, /, **known):
-        "The law of one covariance; `known`: what a subclass holds besides."
+        "The law of one covariance; `known`: further fields, of a subclass."
         S = checks.cov(cov, single=True)
         S.flags.writeable = False
         return cls(partial(_repeat, S), len(S), partial(_repeat_variance, S), S=S,
@@ -514,7 +517,7 @@ class AveragedGaussian(ConstantGaussian):
 
     @classmethod
     def of(cls, estimates, /, **known):
-        "The law of two estimates or more; `known`: what a subclass holds besides."
+        "The law of two estimates or more; `known`: further fields, of a subclass."
         each = checks.cov(estimates, "estimates")
         if each.ndim != 3 or len(each) < 2:
             checks.reject("estimates", "have shape (R, s, s), R ≥ 2", each.shape,
@@ -543,12 +546,12 @@ def _repeat_variance(S, i, size, rng):
     return np.full(size, S[i, i])
 
 def _one_seed(rng):
-    "A seed that gives the same draws each time; of a Generator, its next child."
+    "One seed, to repeat the same draws; from a Generator, its next child."
     root = seed_sequence(rng)
     return root.spawn(1)[0] if isinstance(rng, Generator) else root
 
 def _log_density_if_any(law, at, *options):
-    "Infinite where a disturbed law is singular: then nothing is known of the density."
+    "Log density of a law in `nearby`; inf if it has none, so that the error is inf."
     try:
         return law._undisturbed_log_density(at, *options)[0]
     except ValueError:
@@ -577,7 +580,7 @@ def _outputs(law, n, g):
     return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))
 
 def _covariances(law, n, g):
-    "n draws of S; what cannot be covariances is rejected."
+    "n draws of S; what cannot be a covariance matrix is rejected."
     name = f"sample({n}, rng)"
     shape = (n, law.dim, law.dim)
     S = checks.real(law.sample(n, g), name, shape, remedy="put the samples first")
@@ -620,11 +623,11 @@ def _log_sums(y, S):
     return out
 
 LEAST_EFFECTIVE_DRAWS = 100 # effective draws that an average must rest on
-PEAK_RADIUS = 1e-4 # standard deviations: nearer a peak draws do not resolve it
-PARTICLES_BELOW = 1000 # below which particles are asked, where there are any
+PEAK_RADIUS = 1e-4 # standard deviations; nearer to an infinite density draws fail
+PARTICLES_BELOW = 1000 # effective draws; with fewer, particles if the law has them
 
 def _log_error(log_f, log_f2, n):
-    "Standard error of log Σ f, inf where too few draws carry it; effective draws."
+    "Standard error of log Σ f, inf of too few effective draws; and their number."
     found = log_f > -np.inf
     ratio = np.where(found, log_f2, 0.) - 2*np.where(found, log_f, 0.)
     log_spread = np.minimum(np.maximum(ratio + np.log(n), 0.), 700.)
@@ -634,7 +637,7 @@ def _log_error(log_f, log_f2, n):
     return np.where(few, np.inf, error), effective
 
 def _far_seeds(rng, islands):
-    "Seeds of the islands, which no block of draws has."
+    "Seeds of the islands, different from those of all blocks of draws."
     root = seed_sequence(rng)
     if isinstance(rng, Generator):
         return root.spawn(islands)
@@ -651,7 +654,7 @@ def _warn_far_out(error):
              "in the tails of a limit")
 
 def _regular(L):
-    "The factors of regular covariances; a law whose covariances are not is rejected."
+    "The factors of nonsingular covariances; with over 1 % singular ones, an error."
     regular = (np.einsum("iin->in", L) > 0).all(0)
     if regular.mean() < .99:
         checks.reject("law", "have a density", "singular covariances",

@@ -273,8 +273,7 @@ class Config(Entries):
         elif f is None:
             f = self.need(family.units)
         σ2 = self.variance
-        deep = self.kind in ("gpt2", "gpt_bigcode")
-        out = 2*self.layers if deep else 1. # before a sum
+        out = 2*self.layers if family.deep else 1. # before a sum
         norm = self.norm
         gate = dict(var_3=n*σ2) if family.gated else {}
         mlp = FeedForward(f/n, self.activation, family.gated, var_1=n*σ2,
@@ -353,14 +352,15 @@ class Config(Entries):
         if listed is not None:
             return listed
         layers = range(self.layers)
-        if self.kind in ("mistral", "phi3") and self.get("sliding_window"):
-            sliding = [True for l in layers]
-        elif self.kind.startswith("gemma3"):
+        windows = self.family.windows
+        if windows == "every":
+            sliding = [bool(self.get("sliding_window")) for l in layers]
+        elif windows == "by pattern":
             names = "sliding_window_pattern", "_sliding_window_pattern"
             sliding = [(l + 1) % self.get(*names) > 0 for l in layers]
-        elif self.kind == "olmo3":
+        elif windows == "three of four":
             sliding = [(l + 1) % 4 > 0 for l in layers]
-        elif self.kind in ("gemma2", "vaultgemma"):
+        elif windows == "every other":
             sliding = [l % 2 == 0 for l in layers]
         else:
             used = self.get("use_sliding_window")
@@ -581,6 +581,8 @@ class Family(NamedTuple):
     qk_norm: bool = False
     joint_norm: bool = False
     deviation: str = "initializer_range" # the entry that holds it
+    deep: bool = False # do matrices before a sum start 1/√(2 layers) smaller?
+    windows: str = "upper" # which layers have one, unless the config lists them
     scaled: bool = False # embeddings, by √n?
     interleaved: bool = False # do neighbouring coordinates turn together?
     wanted: dict = {} # entries that must have these values

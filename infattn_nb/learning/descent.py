@@ -14,11 +14,17 @@ import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
 
+from .estimator import SequenceEstimator
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import ClassifierTags, RegressorTags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import validate_data
+
 from ..distributions.scale_mixture import Mixture
 from .circuits import deep, named
-from .estimator import Estimator, copied, like, not_fitted
-from .estimator import only_where, r_squared, suited, targets
-from .estimator import weights_of_score
+from .sequences import copied, like, suited, targets
 from .trained import KernelModel, Trained, run_descent
 from .trained import infinitely_many_heads, one_layer
 from .trained import torch_weights
@@ -31,14 +37,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/28_training.ipynb #classcode
-def _reject_numbers(model):
-    "There are no probabilities without classes."
+def _has_probabilities(model):
+    "There are none without classes."
     if not model._classifies():
         checks.reject("predict_proba", "follow a loss of classes", model.loss,
                       "pass loss='logistic' or 'softmax'", AttributeError)
+    return True
 
 @dataclass(repr=False, eq=False)
-class AttentionDescent(Estimator):
+class AttentionDescent(SequenceEstimator):
     """One attention layer of any width, trained by gradient descent, exactly.
 
     Many networks from random starts at once; their weights are never drawn:
@@ -190,7 +197,7 @@ class AttentionDescent(Estimator):
         KeyboardInterrupt
             As always; in training the model is then that of at most fifty steps before.
         """
-        model = type(self)(**self.get_params())
+        model = type(self)(**self.get_params(deep=False))
         model.mask = copied(model.mask)
         X, Y, known = _problem(model, X, y)
         model.heads = checks.heads(model.heads) # 2.0 is 2
@@ -198,7 +205,7 @@ class AttentionDescent(Estimator):
         begin = infinitely_many_heads if model.heads == np.inf else one_layer
         begin = begin if model.layers is None else deep
         result = run_descent(model, X, Y, begin)
-        self._learn(**known, **result._asdict())
+        self.__dict__.update(known, **result._asdict())
         if self.interrupted_:
             checks.warn(f"interrupted: the model is that of step {self.n_iter_}",
                           RuntimeWarning)
@@ -236,7 +243,7 @@ class AttentionDescent(Estimator):
             return self.classes_[probable]
         return self.values(X).mean(0)
 
-    @only_where(_reject_numbers)
+    @available_if(_has_probabilities)
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Probabilities of the classes, (Q, classes): the mean of the networks'.
 
@@ -325,7 +332,7 @@ class AttentionDescent(Estimator):
         Standard error of the worst entry among the training sequences, relative to
         the geometric mean of its two diagonal entries.
         """
-        self._fitted()
+        check_is_fitted(self)
         return getattr(self.trained_, "error", 0.)
 
     @property
@@ -407,11 +414,14 @@ class AttentionDescent(Estimator):
             (Q,), in [0, ∞); None = equal
         """
         guess = self.predict(X)
+        truth = like(y, guess)
         if self._classifies():
-            right = guess == like(y, guess)
-            w = weights_of_score(sample_weight, len(guess))
-            return float(np.average(right.reshape(len(guess), -1).mean(1), weights=w))
-        return r_squared(y, guess, sample_weight)
+            w = sample_weight
+            each = None if w is None else np.repeat(w, guess[0].size)
+            return accuracy_score(truth.ravel(), guess.ravel(), sample_weight=each)
+        rows = len(guess), -1
+        return r2_score(truth.reshape(rows), guess.reshape(rows),
+                        sample_weight=sample_weight)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes | np.ndarray":
         """Losses, and the scores of the training sequences before and after.
@@ -425,7 +435,7 @@ class AttentionDescent(Estimator):
         -------
         matplotlib Axes, or an array of two
         """
-        self._fitted()
+        check_is_fitted(self)
         both = ax is None and self.heads < np.inf
         first = own_axes(ax, (7., 3.) if both else (3.6, 3.))
         if both:
@@ -455,7 +465,7 @@ class AttentionDescent(Estimator):
 
     def _deep(self):
         "The networks, if they are deep."
-        self._fitted()
+        check_is_fitted(self)
         if self.layers is None:
             checks.reject("layers", "be a number for circuits", "None",
                           "pass layers=1 or more")
@@ -470,13 +480,20 @@ class AttentionDescent(Estimator):
     def _classifies(self):
         return isinstance(self.loss, str) and self.loss != "squared"
 
-    def _fitted(self):
-        if not hasattr(self, "trained_"):
-            raise not_fitted()
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        classes = self._classifies()
+        tags.estimator_type = "classifier" if classes else "regressor"
+        if classes:
+            tags.classifier_tags = ClassifierTags(multi_class=self.loss == "softmax")
+        else:
+            tags.regressor_tags = RegressorTags()
+        tags.target_tags.multi_output = not classes
+        return tags
 
     def _ready(self, X):
         "Clean sequences that suit the model."
-        self._fitted()
+        check_is_fitted(self)
         return suited(self, X, self.n_features_in_)
 
 # %% ../../nbs/28_training.ipynb #classchecks
@@ -564,7 +581,7 @@ def _problem(model, X, y):
     rows = int(np.prod(places))
     known = dict(n_features_in_=d)
     if model._classifies():
-        labels, classes = _labels(y, rows, model.loss)
+        labels, classes = _labels(model, y, rows)
         one_hot = model.loss == "softmax"
         Y = np.eye(len(classes))[labels] if one_hot else labels[:, None].astype(float)
         known |= dict(classes_=classes, single_=not one_hot)
@@ -587,27 +604,16 @@ def _of_every(X, y):
                       "pass a target for every position of every sequence")
     return y
 
-def _labels(y, P, loss):
+def _labels(model, y, P):
     "Numbers of the classes (P,), and their labels."
-    if y is None:
-        checks.reject("y", "be given", "None", "pass the labels")
-    y = np.asarray(y)
-    if y.shape != (P,):
-        checks.reject("y", f"be ({P},) labels", y.shape, "pass one label per sequence")
-    if y.dtype.kind in "fc" and not np.isfinite(y).all():
-        checks.reject("y", "hold labels", "NaN or infinity", "leave such rows out")
-    if y.dtype.kind == "f" and (y != np.round(y)).any():
-        checks.reject("y", "hold labels of classes", "Unknown label type: continuous",
-                      "pass loss='squared' for numbers")
-    try:
-        classes, labels = np.unique(y, return_inverse=True)
-    except TypeError:
-        checks.reject("y", "hold labels of one kind", "some that cannot be compared",
-                      "leave out None, or pass words alone")
+    y = validate_data(model, y=y)
+    check_consistent_length(y, range(P))
+    check_classification_targets(y)
+    classes, labels = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         checks.reject("y", "hold two classes at least", f"{len(classes)} class",
                       "add sequences of another")
-    if loss == "logistic" and len(classes) > 2:
+    if model.loss == "logistic" and len(classes) > 2:
         checks.reject("y", "hold two classes", len(classes), "pass loss='softmax'")
     return labels, classes
 

@@ -26,7 +26,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from ..distributions.scale_mixture import Mixture
-from .estimator import Sequences, copied, root_seed
+from .sequences import Sequences, copied, root_seed
 from .layer_on_data import attend, averaged, complete, features
 from .layer_on_data import read, through_values, training_layer
 from .layer_on_data import PIECE_NUMBERS, Layer, Likelihood

@@ -24,7 +24,7 @@ from .descent_step import bartlett_start
 from .descent_step import dynamics, explicit_start, joined
 from .descent_step import linearised, merged_from
 from .descent_step import merged_start
-from .estimator import Sequences, root_seed
+from .sequences import Sequences, root_seed
 from .layer_on_data import Layer, attend, averaged
 from .layer_on_data import training_layer
 from ..numerics import checks

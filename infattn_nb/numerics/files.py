@@ -15,7 +15,7 @@ from uuid import uuid4
 from . import checks
 
 # %% ../../nbs/84_files.ipynb #fi-write
-def write(path, content, scratch=None):
+def write(path, content):
     """Write bytes: the file is complete or as it was.
 
     Parameters
@@ -24,31 +24,21 @@ def write(path, content, scratch=None):
         of the file
     content
         bytes
-    scratch
-        folder for temporary files; None = that of the file
 
     Raises
     ------
     OSError
         In one sentence, if there is no space or no permission.
     """
-    scratch = Path(scratch or Path(path).parent)
-    for chance in range(9):
-        try:
-            return _write_once(path, content, scratch)
-        except (FileNotFoundError, FileExistsError) as e:
-            # another run, which has just finished, has tidied `scratch`
-            failure: OSError = e
-        except OSError as e:
-            failure = e
-            break
-    raise OSError(failure.errno, f"{path} cannot be written ({failure.strerror}); make "
-                  "space for it or choose another folder")
+    try:
+        _write_beside(Path(path), content)
+    except OSError as e:
+        raise OSError(e.errno, f"{path} cannot be written ({e.strerror}); make space "
+                      "for it or choose another folder") from None
 
-def _write_once(path, content, scratch):
+def _write_beside(path, content):
     "Write under a temporary name, then move into place."
-    scratch.mkdir(parents=True, exist_ok=True)
-    temporary = scratch/f".{uuid4().hex}"
+    temporary = path.with_name(f".{uuid4().hex}")
     try:
         with open(temporary, "xb") as file: # with the rights of the user's umask
             file.write(content)

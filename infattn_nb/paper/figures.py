@@ -9,7 +9,6 @@ __all__ = ['WIDTHS', 'shared_layer', 'SHADES', 'GRID', 'GROWTH', 'SCALES', 'ONE_
            'names_of', 'sweep', 'jobs_of', 'results_of', 'figure_table', 'counts_of']
 
 # %% ../../nbs/06_experiments.ipynb #35a0d2e1
-import os
 from contextlib import closing
 from functools import lru_cache, partial
 from typing import Any
@@ -33,8 +32,7 @@ from ..nonlinearities import clip, relu
 from ..plotting import package_style, styled
 from ..numerics.quadrature import line
 from .tables import COLUMNS, FigurePlan, Job, Study, cell_rows
-from .tables import save_block
-from .tables import saved_block, matching_rows, table
+from .tables import matching_rows, table
 
 # %% ../../nbs/06_experiments.ipynb #a7412b27
 WIDTHS = (16, 64, 256, 1024)
@@ -580,7 +578,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
 
 # %% ../../nbs/06_experiments.ipynb #d8f1b20c
 def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
-          blocks: Any = None, keep: Any = lambda cell: True) -> Any:
+          keep: Any = lambda cell: True) -> Any:
     """All trials of all cells of one figure.
 
     Parameters
@@ -593,8 +591,6 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
         per trial; None = the paper's count
     seed
         fixes everything
-    blocks
-        folder for finished blocks, to go on from; None = keep none
     keep
         which cells
 
@@ -605,13 +601,11 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
     """
     name, = names_of([name])
     trials, samples, seed = counts_of(trials, samples, seed)
-    if blocks is not None:
-        checks.kind(blocks, (str, os.PathLike), "blocks", "pass the name of a folder")
-    jobs = jobs_of(PLANS[name].study, trials, samples, seed, blocks, keep)
+    jobs = jobs_of(PLANS[name].study, trials, samples, seed, keep)
     with closing(results_of(jobs)) as results:
-        return figure_table(name, trials, list(results))
+        return figure_table(name, trials, list(zip(jobs, results)))
 
-def jobs_of(study, trials, samples, seed, folder=None, keep=lambda cell: True):
+def jobs_of(study, trials, samples, seed, keep=lambda cell: True):
     "All trials of all groups of a study, each with its own stream."
     place = list(STUDIES).index(study.name)
     jobs = []
@@ -619,19 +613,12 @@ def jobs_of(study, trials, samples, seed, folder=None, keep=lambda cell: True):
         cells = [cell for cell in group if keep(cell)]
         for trial in range(trials if cells else 0):
             stream = SeedSequence(seed, spawn_key=(place, k, trial))
-            jobs.append(Job(study, cells, samples or study.samples, stream, folder))
+            jobs.append(Job(study, cells, samples or study.samples, stream))
     return jobs
 
 def results_of(jobs):
-    "(job, result) in order: results that are kept, others as they are computed."
-    kept = [saved_block(job) for job in jobs]
-    missing = [(job,) for job, result in zip(jobs, kept) if result is None]
-    with closing(in_order(Job.run, missing)) as fresh:
-        for job, result in zip(jobs, kept):
-            if result is None:
-                result = next(fresh)
-                save_block(job, result)
-            yield job, result
+    "In order, as they are computed."
+    return in_order(Job.run, [(job,) for job in jobs])
 
 def figure_table(name, trials, results):
     "The table of a figure, from the (job, result) of its study."
