@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import least_p, nightly
+from conftest import large, least_p, nightly
 
 from infattn_nb import Rotary, Transformer
 
@@ -32,7 +32,7 @@ def attention(**k): return lambda b: replace(b, attention=replace(b.attention, *
 def feedforward(**k): return lambda b: replace(b, feedforward=replace(b.feedforward, **k))
 
 def theirs(name, init):
-    z = np.load(FOLDER/f"{name}.npz")
+    z = large(f"families/{name}")
     return z[f"{init}_mean"], z[f"{init}_step"], z[init].astype(float)
 
 def ours(t, mean, step, size, seed):

@@ -20,15 +20,16 @@ CFG = parser["DEFAULT"]
 NAME = f"{CFG['lib_name']}-{CFG['version']}"
 PACKAGE = """nbs infattn_nb tests tools benchmarks .ci .github settings.ini setup.py pyproject.toml _quarto.yml README.md
 CONTRIBUTING.md CHANGELOG.md CITATION.cff LICENSE MANIFEST.in .gitignore .editorconfig .pre-commit-config.yaml""".split()
-LEFT_OUT = {"__pycache__", ".ipynb_checkpoints", "nbdev.yml", "sidebar.yml", ".last_checked",
-            "gradients.npz", "programs_law.npz"} # two megabytes, without which three tests are skipped
+LEFT_OUT = {"__pycache__", ".ipynb_checkpoints", "nbdev.yml", "sidebar.yml", ".last_checked"}
+LARGE = "tests/data/gradients.npz", "tests/data/programs_law.npz", "tests/data/families/*.npz" # tests are skipped without them
 
 def files():
     "What belongs to the repository: relative paths, in order."
     for part in PACKAGE:
         path = ROOT/part
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file() and not LEFT_OUT & {*file.relative_to(ROOT).parts}: yield file.relative_to(ROOT)
+            name = file.relative_to(ROOT)
+            if file.is_file() and not LEFT_OUT & {*name.parts} and not any(map(name.match, LARGE)): yield name
 
 def without_pictures(notebook):
     "The text of a notebook, its tables as plain text; who runs it draws them again."
