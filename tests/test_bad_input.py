@@ -874,7 +874,7 @@ def refused_in(path):
         if getattr(target, "id", "") == "CASES" and path == Path(__file__): yield from called(ast.unparse(node.value))
         if isinstance(node, ast.FunctionDef) and "pytest.raises" in ast.unparse(node): yield from called(ast.unparse(node))
 
-TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{room}.py") for room in ("length", "learning", "training", "transformer", "report"))]
+TABLES = [Path(__file__), *(Path(__file__).with_name(f"test_{topic}.py") for topic in ("length", "learning", "training", "transformer", "report"))]
 
 @lru_cache
 def rejected(): return {f for path in TABLES for f in refused_in(path)}

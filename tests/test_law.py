@@ -304,16 +304,16 @@ def test_joint_densities_say_where_draws_cannot_reach():
         law.logpdf(points[0], islands=0) # also without return_error
     assert law.logpdf(points[1], draws=100, islands=0) < 0 # few draws, but most of them count
 
-def test_islands_that_disagree_are_not_believed_but_told():
+def test_islands_that_disagree_are_not_believed():
     "The error is inf, and a warning says why; the value is the islands', for draws say less still (hundreds of nats off at twelve standard deviations)."
     law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.).law()
     for spread in (.09, .11, np.inf):
-        class Told(type(law)):
+        class Disagreeing(type(law)):
             def far(self, y, seeds): return -70., spread
-        told = Told.of(law, law.layer)
+        unsure = Disagreeing.of(law, law.layer)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            value, error = told.logpdf([6, 6, -6, -6.], return_error=True)
+            value, error = unsure.logpdf([6, 6, -6, -6.], return_error=True)
         assert value == -70 and error == (spread if spread < .1 else np.inf) and len(caught) == (spread > .1)
 
 @pytest.mark.slow

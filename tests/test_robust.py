@@ -214,9 +214,9 @@ def test_seconds_before_a_fit():
     Z = rng.standard_normal((600, 3, 2))
     t = Z[:, 0, 0] + .1*rng.standard_normal(600)
     one = AttentionRegressor(random_state=0, alpha=.1)
-    with patch.object(fitting, "PILOT_SEQUENCES", 128): told = fitting._rungs(one, sequences(Z), t[:, None])
+    with patch.object(fitting, "PILOT_SEQUENCES", 128): few = fitting._rungs(one, sequences(Z), t[:, None])
     with patch.object(fitting, "PILOT_SEQUENCES", 600): whole = fitting._rungs(one, sequences(Z), t[:, None])
-    assert whole/2 < told < 2*whole
+    assert whole/2 < few < 2*whole
 
 def test_a_rough_posterior_is_said_in_the_same_words():
     "So that a search says it once for each setting, and names it."

@@ -121,13 +121,13 @@ def test_title_survives(site, name):
 
 @each
 def test_a_linked_name_has_one_home(site, name):
-    "nbdev links a name in backticks to a room that defines it; of two it takes the one that comes last."
+    "nbdev links a name in backticks to a module that defines it; of two it takes the one that comes last."
     for word, page in re.findall(rf"\[`([\w.]+)(?:\(\))?`\]\({re.escape(HOST)}(\w+)\.html#", site[name].markdown):
         assert len(HOMES[word]) == 1, f"`{word}` is defined in {', '.join(HOMES[word])}"
 
 @each
 def test_definitions_stand_in_their_order(project, name):
-    "As the site shows them, each linked to its own room; nbdev reverses those of a cell."
+    "As the site shows them, each linked to its own module; nbdev reverses those of a cell."
     page = api_pages.in_order(json.loads((project/"_proc"/name).read_text(encoding="utf-8")), name)
     shown = [(m[1], text) for c in page["cells"] if (m := api_pages.SHOWN.search("".join(c["source"]))) and (text := _markdown(c))]
     links = [re.search(rf"{re.escape(BLOB)}infattn_nb/([\w/]+)\.py#L(\d+)", text) for word, text in shown if word in HOMES]

@@ -419,7 +419,7 @@ def labels_of(tokens): # a number, or labels of one text or of several
         tokens = range(checks.count(int(tokens), "tokens"))
     return several(tokens)
 
-# %% ../../nbs/66_config.ipynb #co-refused
+# %% ../../nbs/66_config.ipynb #co-rejected
 def near(name, names): # what is given, and what there is -> the last words of an error
     "Did you mean …?"
     found = get_close_matches(str(name).lower(), names, 1, .7)
