@@ -67,7 +67,15 @@ def _times(X, V):
 
 def over_keys(X, Y):
     r"$\sum_h X_h Y_h^\top$ of arrays (b, head, s, ·)."
-    return (X @ Y.mT).sum(1)
+    if X.shape[-1] >= X.shape[-2]:
+        return (X @ Y.mT).sum(1)
+    x = _by_token(X) # of long texts one product
+    return square(x) if X is Y else x @ _by_token(Y).mT
+
+def _by_token(X):
+    "(b, head, s, ·), all heads of a token side by side."
+    b, h, s, k = X.shape
+    return X.swapaxes(1, 2).reshape(b, s, h*k)
 
 def over_queries(X, Y):
     r"$\sum_h X_h^\top Y_h$ of arrays (b, head, s, ·)."
@@ -330,10 +338,11 @@ class SelfAttention(Branch):
                 drawn = self._collapsed_heads(R, m, h, g, rng, beside)
             scores = self._capped(drawn["P"], first*shared)
             A, log_sum = _softmax(scores, allowed)
-            T, M = _values(R.mT @ _flat(A), m, g, rng)
-            F = F + square(M.reshape(b, -1, s).mT)
-            along = np.einsum("bjc,bjc->bc", _flat(A), _flat(scores))
-            entropy = log_sum - along.reshape(log_sum.shape)
+            T = None
+            if m < np.inf:
+                T = bartlett(R.shape[-1], m, (b, g), rng)/np.sqrt(m)
+            F = F + _mixed(A, R, T)
+            entropy = log_sum - _row_sums(A, scores)
             seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
             if keep:
                 seen |= dict(scores=np.ascontiguousarray(scores))
@@ -360,6 +369,11 @@ class SelfAttention(Branch):
         τ = np.sqrt(self.var_q*self.var_k)
         T = bartlett(q, m, (b, g), rng)/np.sqrt(m)
         N = rng.standard_normal((b, h, T.shape[-1], q))
+        if m < q: # queries and keys are shorter than tokens
+            Q = np.sqrt(self.var_q)*R[:, None] @ N.mT
+            K = np.sqrt(self.var_k*m)*R[:, None] @ T
+            P = self._products(Q, K, m)
+            return dict(P=P) if beside is None else dict(P=P, Q=Q, K=K)
         TN = T[:, :, None] @ N.reshape(b, g, h//g, T.shape[-1], q)
         flat = np.moveaxis(TN.reshape(b, h, q, q), 1, 2).reshape(b, q*h, q)
         P = _bilinear(τ*self.score_scale*R, flat, R, h)
@@ -390,7 +404,7 @@ class SelfAttention(Branch):
         turned = []
         for wave in waves(self.rotary, tuple(positions.tolist())):
             part = self._bilinear_draw(R, h, rng)
-            P = P + _alike(wave, h)*part
+            P = P + _alike(wave, part)*part
             if keep:
                 turned.append(np.ascontiguousarray(part))
         return dict(P=P, turned=np.stack(turned, axis=2)) if keep else dict(P=P)
@@ -412,11 +426,19 @@ class SelfAttention(Branch):
         b, s, q = R.shape
         Q = np.sqrt(self.var_q)*R[:, None] @ rng.standard_normal((b, h, q, m))
         K = np.sqrt(self.var_k)*R[:, None] @ rng.standard_normal((b, g, q, m))
-        turned_Q = self._dressed(Q, positions)
-        turned_K = self._dressed(K, positions)
-        P = turned_K[:, :, None] @ turned_Q.reshape(b, g, h//g, s, m).mT
+        P = self._products(self._dressed(Q, positions), self._dressed(K, positions), m)
+        return dict(P=P, Q=Q, K=K)
+
+    def _products(self, Q, K, m):
+        "Scores of queries and keys; those of short texts lie as softmax is fastest."
+        b, h, s, r = Q.shape
+        g = K.shape[1]
+        c = self.score_scale/np.sqrt(m)
+        if m < s:
+            return ((c*Q).reshape(b, g, h//g*s, r) @ K.mT).reshape(b, h, s, s)
+        P = K[:, :, None] @ Q.reshape(b, g, h//g, s, r).mT
         flat = np.moveaxis(P.reshape(b, h, s, s), 1, 2).reshape(b, s, h*s)
-        return dict(P=_by_head(self.score_scale/np.sqrt(m)*flat, h), Q=Q, K=K)
+        return _by_head(c*flat, h)
 
     def _dressed(self, Q, positions):
         "Queries or keys, normalised and turned."
@@ -447,7 +469,7 @@ class SelfAttention(Branch):
             return P
         h = P.shape[1]
         own = self.bias if self.bias.ndim == 2 else self.bias[first:first + h]
-        return P + _alike(own, h)
+        return P + _alike(own, P)
 
     def fresh(self, record: AttentionRecord, dY: Cotangent,
               rng: np.random.Generator) -> Fresh:
@@ -513,10 +535,11 @@ class SelfAttention(Branch):
             inner, dQ, dK = self._bilinear_forms(record, dP, dY)
             EA = dY.E[:, None] @ record.A
             dV = self.var_o/self.heads*over_queries(record.A, EA)
+            inner = inner + over_queries(record.A, dA)
         else:
             inner, dQ, dK = self._queries_and_keys(record, dP, m, dY.positions)
-            dV = self._value_gradients(record, g, drawn.beyond, m)
-        inner = inner + over_queries(record.A, dA)
+            of_values, dV = self._value_gradients(record, g, drawn.beyond, m)
+            inner = inner + of_values
         if self.var_o:
             mixed = record.F/self.var_o
         else:
@@ -570,21 +593,24 @@ class SelfAttention(Branch):
         return C[:, None] @ T
 
     def _value_gradients(self, record, g, beyond, m):
-        "dV dVᵀ, summed over the heads or groups."
-        dV = 0.
-        for part in (g, beyond):
-            if part is not None:
-                ours = self._of_groups(record.A.mT @ part, record.V.shape[1])
-                dV = dV + over_keys(ours, ours)
-        return self.var_o/(self.heads*m)*dV
+        "T of values and dV dVᵀ, summed over the heads or groups."
+        c = self.var_o/(self.heads*m)
+        groups = record.V.shape[1]
+        along = self._of_groups(record.A.mT @ g, groups)
+        inner = over_keys(np.sqrt(c)*along, record.V)
+        dV = over_keys(along, along)
+        if beyond is not None:
+            far = self._of_groups(record.A.mT @ beyond, groups)
+            dV = dV + over_keys(far, far)
+        return inner, c*dV
 
     def _queries_and_keys(self, record, dP, m, positions):
         "T of queries and keys, dQ dQᵀ and dK dKᵀ, summed over heads."
         Q = self._dressed(record.Q, positions)
         K = self._dressed(record.K, positions)
         c = self.score_scale/np.sqrt(m)
-        dQ = c*dP @ self._of_heads(K)
-        dK = self._of_groups(c*dP.mT @ Q, record.K.shape[1])
+        dQ = dP @ self._of_heads(c*K)
+        dK = self._of_groups(dP.mT @ (c*Q), record.K.shape[1])
         dQ = self._undressed(dQ, record.Q, positions)
         dK = self._undressed(dK, record.K, positions)
         inner = over_keys(dQ, record.Q) + over_keys(dK, record.K)
@@ -704,10 +730,19 @@ def _side_by_side(records):
     return {name: None if x is None else np.concatenate([r[name] for r in records], 1)
             for name, x in records[0].items()}
 
-def _alike(x, h):
-    "(query, key), for each of h heads or for all alike, in memory as their scores lie."
+def _alike(x, scores):
+    "(query, key), for each head or for all alike, in memory as their scores lie."
+    if scores.flags.c_contiguous:
+        return x
+    h = scores.shape[1]
     of_heads = np.broadcast_to(x, (h, *x.shape[-2:]))
     return _by_head(np.moveaxis(of_heads, 2, 0).reshape(1, x.shape[-1], -1), h)
+
+def _row_sums(X, Y):
+    "Sums over the keys of products, (b, head, query)."
+    if X.flags.c_contiguous:
+        return np.einsum("bhqk,bhqk->bhq", X, Y)
+    return np.einsum("bjc,bjc->bc", _flat(X), _flat(Y)).reshape(X.shape[:-1])
 
 def _softmax(scores, allowed):
     """Weights, and the logarithm of their denominators, (b, head, query).
@@ -716,7 +751,7 @@ def _softmax(scores, allowed):
     underflow is slow: 0·e⁰ is the same."""
     seen = None
     if allowed is not None:
-        seen = _alike(allowed.astype(float), scores.shape[1])
+        seen = _alike(allowed.astype(float), scores)
         scores = np.minimum(scores, np.where(seen, np.inf, -1e300))
     try:
         A, top = below_top(scores, -1)
@@ -731,15 +766,20 @@ def _softmax(scores, allowed):
     A /= total
     return A, (top - np.log(1/total))[..., 0]
 
-def _values(M, m, g, rng):
-    """Bartlett factors of g value matrices of width m, and what these make of weighted
-    tokens M, (b, q, (head, query)); None and M if m = ∞. The last axis is the query."""
-    b, q, columns = M.shape
-    if m == np.inf:
-        return None, M
-    T = bartlett(q, m, (b, g), rng)/np.sqrt(m)
-    of_groups = np.moveaxis(M.reshape(b, q, g, columns//g), 2, 1)
-    return T, T.mT @ of_groups
+def _mixed(A, R, T):
+    r"""$\sum_h A_hV_hV_h^\top A_h^\top$ of values $V=RT$, or $R$ if T is None, (b, s, s).
+
+    T are Bartlett factors of g groups of heads, (b, g, q, p)."""
+    b, h, s, _ = A.shape
+    if T is not None and T.shape[-1] < T.shape[-2]: # values are shorter than tokens
+        g = T.shape[1]
+        AV = A.reshape(b, g, h//g*s, s) @ (R[:, None] @ T)
+        AV = AV.reshape(b, h, s, -1)
+        return over_keys(AV, AV)
+    M = R.mT @ _flat(A)
+    if T is not None:
+        M = T.mT @ np.moveaxis(M.reshape(b, -1, T.shape[1], M.shape[-1]//T.shape[1]), 2, 1)
+    return square(M.reshape(b, -1, s).mT)
 
 def positions_of(s, # tokens
                  texts=None, # label of the text of each, (s,)

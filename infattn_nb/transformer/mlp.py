@@ -278,7 +278,7 @@ class FeedForward(Branch):
             pulls = self._through_field(drawn, M, dY)
         else:
             assert record.h is not None # keep="all"
-            K = square(self.unit(record.h, record.gate))/record.h.shape[-1]
+            K = self._second_moments(record, dY.G)
             pulls = self._through_units(record, drawn, M)
         into, *gate = pulls # of a and of its gate
         sizes = {"1": dY.G*into.cov, "2": K*dY.E}
