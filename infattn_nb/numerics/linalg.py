@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
+from scipy.linalg import blas, lapack
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from . import checks
@@ -241,13 +242,36 @@ def square(X):
     "X Xᵀ of the last two axes."
     return X @ X.mT
 
+LONG = 64 # rows from which matrices go to LAPACK one by one
+
 def root(S):
     r"Some $L$ with $LL^\top = S$: Cholesky's, or `psd_factor` if singular."
+    if S.shape[-1] >= LONG:
+        return _one_by_one(_long_root, S)
     try:
         return np.linalg.cholesky(S)
     except np.linalg.LinAlgError:
         L = psd_factor(np.moveaxis(S, (-2, -1), (0, 1)))
         return np.moveaxis(L, (0, 1), (-2, -1))
+
+def _long_root(S):
+    U, failed = lapack.dpotrf(S.T) # its transpose lies as arrays of NumPy do
+    return psd_factor(S) if failed else U.T
+
+def _one_by_one(f, *stacks):
+    "f of the matrices of stacks of them, (..., s, s)."
+    batch = stacks[0].shape[:-2]
+    found = [f(*(x[i] for x in stacks)) for i in np.ndindex(batch)]
+    return np.stack(found).reshape(*batch, *found[0].shape)
+
+def triangle_times(L, X):
+    "L X of lower triangular factors; X may be overwritten."
+    if L.shape[-1] < LONG or L.shape[-2] != L.shape[-1] or np.triu(L, 1).any():
+        return L @ X
+    return _one_by_one(_long_triangle_times, L, X)
+
+def _long_triangle_times(L, X):
+    return blas.dtrmm(1., L.T, X.T, side=1, overwrite_b=1).T
 
 def thin(X):
     "A factor of XXᵀ with at most as many columns as rows."
@@ -300,6 +324,31 @@ def right_inverse(V):
     "Pseudo-inverses of matrices with no more rows than columns."
     found = _steady_inverse(square(V))
     return np.linalg.pinv(V, rcond=1e-8) if found is None else V.mT @ found
+
+def divided(B, F):
+    "B F⁻¹ of covariances F, or B F⁺ if one of them is singular."
+    return _one_by_one(_long_divided, B, F) if F.shape[-1] >= LONG else B @ inverse(F)
+
+def spanned(T, V):
+    "The rows in the span of V's whose inner products with them are T: T V⁺ᵀ."
+    if V.shape[-2] >= LONG:
+        return _one_by_one(_long_spanned, T, V)
+    return T @ right_inverse(V).mT
+
+def _long_divided(B, F):
+    found = _solved(B, F)
+    return B @ np.linalg.pinv(F, rcond=1e-12, hermitian=True) if found is None else found
+
+def _long_spanned(T, V):
+    found = _solved(T, square(V))
+    return T @ np.linalg.pinv(V, rcond=1e-8).mT if found is None else found @ V
+
+def _solved(B, F):
+    "B F⁻¹, or None if F is nearly singular."
+    L, failed = lapack.dpotrf(F.T, lower=1)
+    if failed or not steady(L):
+        return None
+    return lapack.dpotrs(L, B.T, lower=1)[0].T
 
 # %% ../../nbs/42_linalg.ipynb #25a44dfe
 def narrow(F): # factor, shape (r, q, ...)

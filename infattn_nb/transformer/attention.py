@@ -344,12 +344,12 @@ class SelfAttention(Branch):
             F = F + _mixed(A, R, T)
             entropy = log_sum - _row_sums(A, scores)
             seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
-            if keep:
+            if keep == "scores":
                 seen |= dict(scores=np.ascontiguousarray(scores))
             if keep == "all":
                 V = None if T is None else np.sqrt(self.var_v*m)*(R[:, None] @ T)
-                same = scores is drawn["P"] # no cap, no bias
-                P = seen["scores"] if same else np.ascontiguousarray(drawn["P"])
+                needed = m == np.inf or self.softcap is not None
+                P = np.ascontiguousarray(drawn["P"]) if needed else None
                 seen |= drawn | dict(P=P, A=np.ascontiguousarray(A), V=V)
             records.append(seen)
         whole = _side_by_side(records)
@@ -525,7 +525,7 @@ class SelfAttention(Branch):
             What the inputs get.
         """
         m = self.width_of_heads(dY.n)
-        assert record.A is not None and record.P is not None # keep="all"
+        assert record.A is not None # keep="all"
         V = self._values(record, dY.R, m)
         g = M[:, None] @ drawn.B
         g += drawn.ξ
@@ -548,7 +548,7 @@ class SelfAttention(Branch):
         sizes = dict(q=dY.G*dQ, k=dY.G*dK, v=dY.G*dV, o=mixed*dY.E)
         return sizes, [Pullback(inner, self.var_q*dQ + self.var_k*dK + self.var_v*dV)]
 
-    def before_softmax(self, A: np.ndarray, P: np.ndarray,
+    def before_softmax(self, A: np.ndarray, P: np.ndarray | None,
                        dA: np.ndarray) -> np.ndarray:
         r"""The gradient of the scores, through softmax and cap.
 

@@ -16,7 +16,8 @@ from .mlp import FeedForward
 from .parts import Cotangent, Part
 from .norms import Norm
 from .stream import Gradient, Stream, Sum, add
-from ..numerics.linalg import inverse, square, right_inverse, root, thin
+from ..numerics.linalg import divided, root, spanned, square, thin
+from ..numerics.linalg import triangle_times
 from ..numerics import checks
 from ..numerics.linalg import bartlett
 
@@ -231,7 +232,7 @@ class Block(Part):
         if limit:
             M, past = step.sum.back_in_the_limit(g, overlap, rng)
         else:
-            M = (S - overlap) @ inverse(step.sum.F)
+            M = divided(S - overlap, step.sum.F)
         return SumBackward(dY, drawn, M, past)
 
     def _known(self, pull, step, u, rng):
@@ -242,10 +243,8 @@ class Block(Part):
             return np.concatenate([0*u[..., :1], d], axis=-1)
         bias = np.full((*u.shape[:2], 1), pull.bias)
         w = np.concatenate([u[..., 1:] if centred else u, bias], axis=-1)
-        inv = right_inverse(w)
-        d = pull.inner @ inv.mT
-        fresh = root(pull.cov) @ rng.standard_normal(w.shape)
-        d = (d + fresh - fresh @ inv @ w)[..., :-1]
+        fresh = triangle_times(root(pull.cov), rng.standard_normal(w.shape))
+        d = (fresh + spanned(pull.inner - fresh @ w.mT, w))[..., :-1]
         return np.concatenate([0*u[..., :1], d], axis=-1) if centred else d
 
 def altered(block, attention=None, feedforward=None, itself=None):
@@ -265,6 +264,8 @@ def _together(past, along, cov, rng):
     along = past.along + along
     if n == np.inf:
         return Gradient(n, along, root(square(past.beyond) + cov))
+    if w == n: # nothing is beyond
+        return Gradient(n, along, past.beyond)
     C = root(cov)
     R = thin(past.beyond)
     r = R.shape[-1]

@@ -18,19 +18,18 @@ from ..nonlinearities import sigmoid, silu, slope, slope_moments, tanh
 from ..numerics.hermite import dual_quadrature
 from ..numerics.rng import pieces
 from .parts import CACHE, Branch, Cotangent, Pullback
-from ..numerics.linalg import inverse_factor, root, square
+from ..numerics.linalg import inverse_factor, root, square, triangle_times
 
 # %% ../../nbs/63_mlp.ipynb #ff-records
 class FeedForwardRecord(NamedTuple):
-    "What a feed-forward branch returns, for b networks; the last two if they are kept."
+    "What a feed-forward branch returns, for b networks."
     F: np.ndarray # covariance of what is added, (b, s, s)
-    h: np.ndarray | None = None # hidden units before the activation, (b, s, f)
-    gate: np.ndarray | None = None # what they are multiplied by after it, (b, s, f)
+    units: list | None = None # if they are kept: pieces (h, gate), each (b, s, some)
 
 class Units(NamedTuple):
-    "Gradient of f units, if nothing were known of Y."
-    ξ: np.ndarray # (b, s, f)
-    B: np.ndarray # σ₂/√f times the units, (b, s, f)
+    "Gradient of f units, piece by piece, if nothing were known of Y."
+    ξ: list # (b, s, some)
+    B: list # σ₂/√f times the units, (b, s, some)
     overlap: np.ndarray # ξBᵀ, (b, s, s)
 
 class Field(NamedTuple):
@@ -169,15 +168,14 @@ class FeedForward(Branch):
         F = np.zeros(())
         kept = []
         for _, k in pieces(f, max(1, CACHE//(b*s))):
-            h = C @ rng.standard_normal((b, C.shape[-1], k))
+            h = triangle_times(C, rng.standard_normal((b, C.shape[-1], k)))
             gate = None
             if self.gated:
                 gate = np.sqrt(self.var_3)*(R @ rng.standard_normal((b, q, k)))
             F = F + square(self.unit(h, gate))/f
             if keep:
                 kept.append((h, gate))
-        parts = (None if p[0] is None else np.concatenate(p, -1) for p in zip(*kept))
-        return FeedForwardRecord(self.var_2*F + self.var_b2, *parts)
+        return FeedForwardRecord(self.var_2*F + self.var_b2, kept)
 
     def unit(self, a: np.ndarray, c: np.ndarray | None) -> np.ndarray:
         """φ(a), or φ(a)c.
@@ -214,12 +212,15 @@ class FeedForward(Branch):
         """
         if dY.n == np.inf:
             return self._fresh_field(record, dY, rng)
-        assert record.h is not None # keep="all"
+        assert record.units is not None # keep="all"
         b, _, k = dY.C.shape
-        f = record.h.shape[-1]
-        ξ = dY.C @ rng.standard_normal((b, k, f))
-        B = np.sqrt(self.var_2/f)*self.unit(record.h, record.gate)
-        return Units(ξ, B, ξ @ B.mT + self._overlap_of_bias(dY, rng))
+        sizes = [h.shape[-1] for h, _ in record.units]
+        f = sum(sizes)
+        whole = triangle_times(dY.C, rng.standard_normal((b, k, f)))
+        ξ = np.split(whole, np.cumsum(sizes)[:-1], axis=-1)
+        B = [np.sqrt(self.var_2/f)*self.unit(*unit) for unit in record.units]
+        overlap = sum(x @ y.mT for x, y in zip(ξ, B))
+        return Units(ξ, B, overlap + self._overlap_of_bias(dY, rng))
 
     def _overlap_of_bias(self, dY, rng):
         "ξBᵀ of the bias at the output, one more unit that is always one."
@@ -277,7 +278,6 @@ class FeedForward(Branch):
             K = drawn.K
             pulls = self._through_field(drawn, M, dY)
         else:
-            assert record.h is not None # keep="all"
             K = self._second_moments(record, dY.G)
             pulls = self._through_units(record, drawn, M)
         into, *gate = pulls # of a and of its gate
@@ -296,12 +296,18 @@ class FeedForward(Branch):
 
     def _through_units(self, record, drawn, M):
         "T and dh dhᵀ of units, and of their gates."
-        f = record.h.shape[-1]
-        g = np.sqrt(self.var_2/f)*(drawn.ξ + M @ drawn.B)
-        ga, gc = self._into_gates(record.h, record.gate, g)
-        pulls = [Pullback(ga @ record.h.mT, square(ga))]
-        gate = [Pullback(gc @ record.gate.mT, square(gc))] if self.gated else []
-        return pulls + gate
+        f = sum(h.shape[-1] for h, _ in record.units)
+        found = []
+        for (h, gate), ξ, B in zip(record.units, drawn.ξ, drawn.B):
+            g = M @ B
+            g += ξ
+            g *= np.sqrt(self.var_2/f)
+            ga, gc = self._into_gates(h, gate, g)
+            found.append([ga @ h.mT, square(ga)])
+            if self.gated:
+                found[-1] += [gc @ gate.mT, square(gc)]
+        T, Σ, *of_gates = (sum(x) for x in zip(*found))
+        return [Pullback(T, Σ)] + ([Pullback(*of_gates)] if self.gated else [])
 
     def _through_field(self, x, M, dY):
         "The same of infinitely many units."

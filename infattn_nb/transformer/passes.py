@@ -21,7 +21,8 @@ from .norms import Norm
 from .stream import Gradient, Stream, given_embeddings, given_gram
 from .stream import random_coordinates
 from .stream import random_readout
-from .stream import numbered
+from .stream import in_whole_frame, numbered
+WHOLE=False
 from ..numerics import checks
 from ..nonlinearities import softmax
 from ..plotting import bold_dashes, lines, own_axes, pattern
@@ -247,6 +248,7 @@ class Network(Part):
         "Any number forward and backward, in pieces whose records fit into the cache."
         def some(b):
             x = self.start(plan.n, 0, b, rng)
+            if WHOLE: x = in_whole_frame(x)
             records = list(self.forward(x, rng, "all"))
             shots = list(self.back(records, plan.cov, rng))[::-1]
             gram = np.stack([shot.g.gram() for shot in shots], axis=1)

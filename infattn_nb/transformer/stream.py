@@ -7,7 +7,7 @@ __all__ = ['Stream', 'add', 'given_gram', 'random_coordinates', 'given_embedding
            'several', 'embedding_cov', 'text_labels', 'numbered']
 
 # %% ../../nbs/58_stream.ipynb #takes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from ..numerics import checks
 from ..numerics.linalg import bartlett, eigen_root, inverse_factor, psd_factor
-from ..numerics.linalg import root, square, steady, thin, without_zeros
+from ..numerics.linalg import root, square, steady, thin, triangle_times
+from ..numerics.linalg import without_zeros
 
 # %% ../../nbs/58_stream.ipynb #st-stream
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,11 @@ class Stream:
     mean: np.ndarray # μ over the coordinates that are not explicit, (b, s)
     B: np.ndarray # in a frame that starts with 𝟏/√n rows of X/√n are (μ, B), (b, s, q)
     units: np.ndarray # explicit coordinates, (b, s, c)
+
+    @property
+    def whole(self):
+        "Has the frame all n axes? Then nothing is left beyond it."
+        return self.B.shape[-1] == self.n - 1
 
     @property
     def share(self):
@@ -93,7 +99,7 @@ def add(x, # X, a Stream of b samples
     q = x.B.shape[-1]
     B[..., :q] += skip*x.B
     rest = x.n - x.units.shape[-1]
-    if rest > F.shape[-1] + 1: # fewer columns will do
+    if rest > F.shape[-1] + 1 and not x.whole: # fewer columns will do
         B = root(square(B))
     units = skip*x.units + branch*u.units
     total = Stream(x.n, skip*x.mean + branch*u.mean, B, units)
@@ -109,7 +115,7 @@ def _independent(x, F, rng):
     if m == 0:
         return Stream(x.n, np.zeros((b, s)), np.zeros((b, s, q)), units)
     along_mean = C @ rng.standard_normal((b, s, 1))/np.sqrt(m)
-    along_B = C @ rng.standard_normal((b, s, q))/np.sqrt(m)
+    along_B = triangle_times(C, rng.standard_normal((b, s, q)))/np.sqrt(m)
     beyond = C @ bartlett(s, m - 1 - q, (b,), rng)/np.sqrt(m)
     B = np.concatenate([along_B, beyond], axis=-1)
     return Stream(x.n, along_mean[..., 0], B, units)
@@ -158,6 +164,13 @@ def given_embeddings(X, # one row per token, (s, n')
     Y = (rest - μ[:, None])/np.sqrt(count)
     L = without_zeros(psd_factor(Y @ Y.T))
     return Stream(n, _tile(μ, b), _tile(L, b), _tile(X[:, :c], b))
+
+def in_whole_frame(x): # Stream without explicit coordinates, n < ∞
+    "The same stream in a frame of all n axes."
+    b, s, q = x.B.shape
+    B = np.zeros((b, s, int(x.n) - 1))
+    B[..., :q] = x.B
+    return replace(x, B=B)
 
 # %% ../../nbs/58_stream.ipynb #st-frame
 def _tile(x, b):
@@ -270,11 +283,12 @@ class Sum(NamedTuple):
         u = y if self.norm is None else self.norm.coordinates(self.y, self.D)
         total = self.branch*u
         total[..., :q] += self.skip*x
-        W = self.total.turn(total[..., 1:])
-        whole = np.zeros((len(W), 1 + W.shape[1], 1 + W.shape[2]))
-        whole[:, 0, 0] = 1 # the direction of 1, which all frames share
-        whole[:, 1:, 1:] = W
-        g = opened(g, whole, rng)
+        if not self.x.whole:
+            W = self.total.turn(total[..., 1:])
+            both = np.zeros((len(W), 1 + W.shape[1], 1 + W.shape[2]))
+            both[:, 0, 0] = 1 # the direction of 1, which all frames share
+            both[:, 1:, 1:] = W
+            g = opened(g, both, rng)
         past = Gradient(g.n, g.along[..., :q], g.orthogonal(q)).times(self.skip)
         dY = g.times(self.branch)
         if self.norm is not None:
