@@ -144,20 +144,16 @@ def test_a_large_covariance_needs_no_eigenvalues(monkeypatch):
     for bad in (np.array([[1., 2], [2, 1]]), -np.eye(3), np.diag([1., -1e-9])):
         with pytest.raises(ValueError, match="positive semidefinite"): checks.cov(bad)
 
-# A text too long for gradients at this width
+# A text with more tokens than half of the width
 
 @pytest.fixture(scope="module")
 def long():
     return report(Transformer.from_config(SMALL, 40), size=4, rng=0)
 
-def test_what_can_be_reported_is(long):
-    "Cosines and entropies at width 64, gradients of infinite width, and a sentence that says so."
-    t = Transformer.from_config(SMALL, 40)
-    said = {v.name: v for v in long.verdicts}["width"]
-    assert "need a width of 2s + 1 = 81" in said.text and long.measured.forward
-    assert (long.measured.finite.tangent == long.measured.limit.tangent).all() and not np.allclose(long.measured.finite.cosine, long.measured.limit.cosine)
-    assert not [name for name in long.spreads.index if "Θ" in name or "θ" in name]
-    with pytest.raises(ValueError, match="at least 2s"): t.gradients()
+def test_long_texts_are_reported(long):
+    "Gradients, too, are those of width 64."
+    assert not np.allclose(long.measured.finite.tangent, long.measured.limit.tangent) and not np.allclose(long.measured.finite.cosine, long.measured.limit.cosine)
+    assert [name for name in long.spreads.index if "Θ" in name or "θ" in name]
 
 # Advice
 
@@ -195,7 +191,7 @@ def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
     "In a warning; the command says it in one line, and not at all if it is to be quiet."
     monkeypatch.setattr("infattn_nb.initialisation.report._AFFORDABLE", 0)
     monkeypatch.setattr("infattn_nb.initialisation.scan._ANNOUNCED_SECONDS", 0.)
-    cost = "this report takes about .* seconds, and .* seconds for each threshold that is crossed: 4 networks of 4 tokens and 3 blocks at each width"
+    cost = "this report takes about [0-9]+ seconds: 4 networks of 4 tokens and 3 blocks at each width, 32 networks for advice if thresholds are crossed"
     with pytest.warns(UserWarning, match=cost): report(Transformer.from_config(SMALL, 4), size=4, rng=0)
     config = tmp_path/"config.json"
     config.write_text(json.dumps(SMALL))

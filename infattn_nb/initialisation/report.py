@@ -85,7 +85,6 @@ class Measured(NamedTuple):
     pattern: Pattern | None # None without attention
     alone: Alone | None # None where the layer is not that of the theorem
     raw: dict # name -> (L,): norm of a .grad over θ's root
-    forward: bool # is n too small for gradients, which are those of n = ∞?
 
     @property
     def share(self):
@@ -111,7 +110,7 @@ def default_size(t, n) -> int: # of a Transformer at width n: an even number
     return 2*int(np.clip(affordable//2, 2, 48))
 
 def _seen(t, n, readout, number, seed, there_and_back=True):
-    "The Diagnosis of some networks, at a width too small for gradients without them."
+    "The Diagnosis of some networks, perhaps without gradients."
     if there_and_back:
         return diagnose(t, t.gradients(n, number, seed, readout=readout))
     chain = t.chain(n, number, seed)
@@ -127,7 +126,6 @@ def _together(parts):
 
 def measure(t, wide, n, size, seed, # wide: the same for infinite width
             *, readout, progress, # as a report takes them
-            forward=False, # no gradients at this width?
            ) -> Measured:
     "Draw networks at width n and at infinite width, and measure them."
     seeds = seed.spawn(5)
@@ -136,8 +134,8 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
     step = 5 if n < np.inf else 0 # of this width, beside one of infinite width
     with progress_bar(progress, total=len(groups)*(step + 2), smoothing=0,
                       bar_format="{percentage:3.0f} %|{bar}| {remaining} left") as bar:
-        def drawn(net, width, stream, step, there_and_back=True):
-            jobs = [(net, width, readout, *job, there_and_back)
+        def drawn(net, width, stream, step):
+            jobs = [(net, width, readout, *job)
                     for job in zip(groups, stream.spawn(len(groups)))]
             found = []
             for part in in_order(_seen, jobs):
@@ -145,10 +143,7 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
                 bar.update(step)
             return _together(found)
         limit = drawn(wide, np.inf, seeds[1], 1)
-        finite = limit if n == np.inf else drawn(t, n, seeds[0], step, not forward)
-        if forward:
-            finite = limit._replace(cosine=finite.cosine, entropy=finite.entropy,
-                                    size=finite.size)
+        finite = limit if n == np.inf else drawn(t, n, seeds[0], step)
         heads = np.clip(2**23//(len(t.blocks)*len(t.cov)**2), 64, 2**11)
         kernel = wide.kernel(int(heads), seeds[2])
         pattern = most_focused(t, n, seeds[3])
@@ -162,7 +157,7 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
         variance = weights.per_block("variance", name)
         fan_in = weights.per_block("fan_in", name, n)
         raw[name] = np.sqrt(fan_in/np.where(variance > 0, variance, 1.))
-    return Measured(n, finite, limit, cosine, entropy, pattern, alone, raw, forward)
+    return Measured(n, finite, limit, cosine, entropy, pattern, alone, raw)
 
 # %% ../../nbs/24_report.ipynb #rp-pattern
 def most_focused(t, n, seed) -> Pattern | None: # None without attention
@@ -285,6 +280,7 @@ def rounded(n) -> str:
 _DOWN = (.7, .5, .3, .2, .1, .05, .02, .01)
 _UP = (1.5, 2., 3., 5., 10., 20., 50., 100.)
 _MOST_TRIED = 4 # of them, by bisection
+_OFTEN_CROSSED = 2 # thresholds, when time is estimated
 
 def advice_of(verdicts, # those of panels
               t, wide, # its network, and the same for infinite width
@@ -641,11 +637,6 @@ class Widths(Panel):
         n = self.measured.width
         if n == np.inf:
             return "·", "at infinite width all of this is the random kernel's"
-        if self.measured.forward:
-            s = len(self.tokens)
-            return "·", (f"gradients of {s} tokens need a width of 2s + 1 = "
-                         f"{2*s + 1:,}: these are of infinite width, cosines "
-                         f"and entropies of width {n:,.0f}")
         share = self.measured.share
         if np.isnan(share.value):
             return "·", "gradients vanish: no width is enough"
@@ -1043,8 +1034,6 @@ class Report:
         ε = self.thresholds.max_width_spread
         rows = {}
         for name, finite, limit in self.measured.quantities():
-            if self.measured.forward and name.startswith("log"):
-                continue # those are of infinite width alone
             share = _share(finite, limit)
             at, far = finite.var(ddof=1), limit.var(ddof=1)
             rows[name] = [np.sqrt(at), np.sqrt(far), share.value, share.error,
@@ -1150,17 +1139,16 @@ def report(transformer: Transformer, width: float | None = None,
 
     Some dozens of networks at this width, as many at infinite width, and six
     verdicts on them, with advice where a threshold is crossed: the mildest factor of
-    branches or scores that mends it. Of a text too long for gradients at this width
-    (2s + 1 above n) those of infinite width are shown. Beside that, how far its first
-    attention layer, alone, is from
-    its limit and from a Gaussian, if it is one without positions in its scores.
+    branches or scores that mends it. Beside that, how far its first attention layer,
+    alone, is from its limit and from a Gaussian, if it is one without positions in its
+    scores. A report that takes longer than five seconds says so before it starts.
 
     Parameters
     ----------
     transformer
         a Transformer
     width
-        n, at least 2s + 1, or ∞; None is the width that it remembers, or ∞
+        n in [1, ∞]; None is the width that it remembers, or ∞
     size
         networks at each width, at least 4; None = 4 of a large network or a long text
         to 96 of a small one
@@ -1189,8 +1177,7 @@ def report(transformer: Transformer, width: float | None = None,
     given = a_transformer(transformer)
     t = at_width(given, width, fixed)
     n = t.width_of(width)
-    forward = n < 2*len(t.cov) + 1 # no gradients there
-    t.plan(np.inf if forward else n, readout) # rejects what cannot be
+    t.plan(n, readout) # rejects what cannot be
     size = default_size(t, n) if size is None else checks.count(size, "size", least=4)
     words = tuple(words_of(tokens, len(t.cov)))
     checks.kind(thresholds, Thresholds, "thresholds",
@@ -1214,15 +1201,15 @@ def report(transformer: Transformer, width: float | None = None,
     call = f"report(transformer, {asked}, rng={said})"
     wide = _widened(t, n)
     if size*t.numbers(n) > _AFFORDABLE/16:
-        parts = [(partial(wide.gradients, np.inf, 1, 0, readout=readout), size)]
-        if n < np.inf and not forward:
+        advice = _OFTEN_CROSSED*_MOST_TRIED*_number_tried(wide)
+        parts = [(partial(wide.gradients, np.inf, 1, 0, readout=readout), size + advice)]
+        if n < np.inf:
             parts.append((partial(t.gradients, n, 1, 0, readout=readout), size))
         warn_if_long("this report", parts, f"{counted(size, 'network')} of "
                      f"{len(wide.cov)} tokens and {counted(len(wide.blocks), 'block')} "
-                     "at each width; fewer tokens take less",
-                     _MOST_TRIED*_number_tried(wide), "threshold that is crossed")
-    found = measure(t, wide, n, size, seed, readout=readout, progress=progress,
-                    forward=forward)
+                     f"at each width, {counted(advice, 'network')} for advice if "
+                     "thresholds are crossed; fewer tokens take less")
+    found = measure(t, wide, n, size, seed, readout=readout, progress=progress)
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
     versions = {name: package_version(name) for name in packages}
     versions["Python"] = python_version()

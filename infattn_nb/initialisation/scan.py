@@ -25,7 +25,7 @@ from ..transformer.passes import mean_of_heads, token_cosine
 from ..transformer.parts import same
 from ..numerics import checks
 from ..numerics.rng import Rng, in_order, progress_bar
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import seed_sequence, side_by_side
 from ..huggingface.weights import handles_of
 from ..transformer.network import Transformer
 
@@ -657,7 +657,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     """Which initialisation? A network over a grid of scales and depths, judged.
 
     Every cell is judged by its worst number against its threshold. What is named twice
-    is run once. A scan that takes longer than ten seconds says so before it starts.
+    is run once. A scan that takes longer than five seconds says so before it starts.
 
     Parameters
     ----------
@@ -675,7 +675,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     rules
         names of rules to compare with, see with_rule; () = none
     width
-        n, at least 2s + 1, or ∞; None is the width that it remembers, or ∞
+        n in [1, ∞]; None is the width that it remembers, or ∞
     size
         networks per cell, at least 2
     rng
@@ -742,27 +742,26 @@ def _cells(t, layers, factors, rules, width):
                        scores=over(score_scale_of(ruled), score_scale_of(deep)),
                        embeddings=over(*sizes)), ruled
 
-_ANNOUNCED_SECONDS = 10 # seconds
-_TIMED_NETWORKS = 2 # of what may be there
+_ANNOUNCED_SECONDS = 5 # seconds
 
 def warn_if_long(what, # the work
                  parts, # [(a function to try, times)]
                  about, # why it is long
-                 perhaps=0, # so many times more the first part, for each …
-                 of="", # what may be there, a few times
                 ):
     "A warning before the work begins, if there is much of it."
-    each = [_seconds(once) for once, _ in parts]
-    sure = sum(x*times for x, (_, times) in zip(each, parts))
-    more = perhaps*each[0]
-    if sure + _TIMED_NETWORKS*more > _ANNOUNCED_SECONDS:
-        then = f", and {_time(more)} for each {of}" if perhaps else ""
-        checks.warn(f"{what} takes about {_time(sure)}{then}: {about}")
+    total = sum(times*_seconds(once, times) for once, times in parts)
+    if total > _ANNOUNCED_SECONDS:
+        checks.warn(f"{what} takes about {_time(total)}: {about}")
 
-def _seconds(once):
+def _seconds(once, times):
+    "Of one of so many calls, which threads run side by side."
+    number = max(1, min(side_by_side(), int(times)))
     start = perf_counter()
-    once()
-    return perf_counter() - start
+    list(in_order(_call, [(once,)]*number))
+    return (perf_counter() - start)/number
+
+def _call(f):
+    f()
 
 def _time(seconds):
     return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds/60:.1f} minutes"

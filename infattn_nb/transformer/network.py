@@ -261,8 +261,8 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n, at least 2s + 1, or ∞; None is the width that is remembered, or ∞. At ∞
-            64 units stand for those of an MLP (O14)
+            n in [1, ∞]; None is the width that is remembered, or ∞. At ∞ 64 units stand
+            for those of an MLP (O14)
         size
             how many, an int or a shape
         rng
