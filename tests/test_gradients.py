@@ -7,8 +7,10 @@ from conftest import large, least_p, nightly
 from gradient_cases import (
     CASES,
     INDEPENDENT,
+    attention,
     case,
     embeddings,
+    feedforward,
     informative,
     readout_cov,
     statistics,
@@ -28,6 +30,8 @@ from infattn_nb import (
     nonlinearities,
 )
 from infattn_nb.nonlinearities import clip, gelu, relu, step
+from infattn_nb.numerics.linalg import divided, root, spanned, square, triangle_times
+from infattn_nb.transformer.passes import Network
 from infattn_nb.transformer.stream import Sum
 
 LEVEL = 1e-6
@@ -120,6 +124,71 @@ def test_gradients_are_those_of_explicit_networks(name, seed=0):
     assert smallest(theirs, ours) > LEVEL
     if name in ("rms, causal, relu", "post, strong", "output"): # a mistake in the softmax is seen
         assert smallest(sample(name, 1500, np.random.default_rng(seed + 2), "softmax"), ours) < LEVEL
+
+@pytest.fixture
+def whole(monkeypatch):
+    "Backward passes follow all coordinates of the stream."
+    monkeypatch.setattr(Network, "follows_all", lambda self, n: n < np.inf)
+
+OFTEN = {"rms, causal, relu", "post, strong", "sandwich", "groups, qk norm, rotary", "no norm, biases"}
+
+@pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
+@pytest.mark.parametrize("name", nightly(CASES, *set(CASES) - OFTEN))
+def test_all_coordinates(whole, monkeypatch, name, seed=0):
+    "The same laws where all n coordinates of the stream are followed; without what is known of them it is seen."
+    c = case(name)
+    ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
+    assert smallest(stored(name), ours) > LEVEL
+    if name == "post, strong":
+        monkeypatch.setattr("infattn_nb.transformer.block.spanned", lambda T, V: 0*T @ V)
+        assert smallest(stored(name), drawn(ensemble(c), c["n"], 3000, seed + 1, readout_cov(c["readout"]))) < LEVEL
+
+NARROW = {"all axes but two": dict(n=8, layers=2, attention=attention(heads=2, mask="causal", var_q=4.), ff=feedforward(), kind="rms", final=True, readout="mean"),
+          "as many axes as tokens": dict(n=4, layers=2, attention=attention(heads=1, var_q=4.), ff=feedforward(units=3, var_b1=.5), final=True),
+          "fewer axes than tokens": dict(n=3, layers=2, norm_placement="post", eps=.01, attention=attention(heads=1, var_q=4.), ff=feedforward(units=2, activation="tanh"), final=True)}
+
+@pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
+@pytest.mark.parametrize("name", NARROW)
+def test_narrow_networks(monkeypatch, name, seed=0):
+    "Widths at which frames of tokens and of what is added do not fit: against explicit networks, and those with a mistake."
+    monkeypatch.setitem(CASES, name, NARROW[name])
+    c = case(name)
+    ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
+    assert smallest(sample(name, 1500, np.random.default_rng(seed + 1)), ours) > LEVEL
+    if c["n"] == 8: assert smallest(sample(name, 1500, np.random.default_rng(seed + 2), "softmax"), ours) < LEVEL
+
+@pytest.mark.slow
+@pytest.mark.power("θ of values, outputs or the MLP twice as large")
+def test_long_texts(monkeypatch, seed=0, size=300):
+    "80 tokens, where matrices go to LAPACK one by one: in frames, with all coordinates, and with a mistake."
+    block = Block(SelfAttention(4, mask="causal", var_q=16., var_o=16.), FeedForward(2, gelu), "post")
+    t = Transformer(embedding_cov(np.arange(80) % 31, 1., .5), blocks=[block]*2)
+    def some(follows, seed):
+        with monkeypatch.context() as m:
+            m.setattr(Network, "follows_all", lambda self, n: follows)
+            return of(t.gradients(176, size, seed))
+    frames = some(False, seed)
+    assert smallest(frames, some(True, seed + 1)) > LEVEL
+    doubled = {k: 2*x for k, x in some(True, seed + 2).items()}
+    assert all(least_p(frames[k][:, None], doubled[k][:, None]) < LEVEL for k in ("θv 1", "θo 1", "θ1 1", "θ2 1", "θv 2", "θo 2", "θ1 2", "θ2 2"))
+    monkeypatch.setattr("infattn_nb.transformer.block.spanned", lambda T, V: 0*T @ V)
+    assert smallest(frames, some(True, seed + 3)) < LEVEL
+
+@pytest.mark.parametrize("s", (3, 70))
+def test_factors_of_long_and_short_texts(s):
+    "One identity for each of what LAPACK does matrix by matrix, regular and singular."
+    rng = np.random.default_rng(0)
+    V, B = rng.standard_normal((2, s, s + 5)), rng.standard_normal((2, s, s))
+    flat = V.copy()
+    flat[0, -1] = flat[0, 0] # a token twice
+    for V in (V, flat):
+        F = square(V)
+        L = root(F)
+        np.testing.assert_allclose(square(L), F, atol=1e-9*s)
+        np.testing.assert_allclose(divided(B @ F, F) @ F, B @ F, atol=1e-7*s**2)
+        np.testing.assert_allclose(spanned(B @ F, V), B @ V, atol=1e-7*s**2)
+        np.testing.assert_allclose(triangle_times(L, V.copy()), L @ V, atol=1e-9*s)
+    np.testing.assert_allclose(triangle_times(F, V.copy()), F @ V, rtol=1e-9) # no triangle
 
 @pytest.mark.parametrize("norm", ("pre", "post", "output", "sandwich", None))
 @pytest.mark.parametrize("kind", ("layer", "rms"))
@@ -216,11 +285,6 @@ def test_edges(name):
         assert all(np.isfinite(x).all() for x in (g.gram, g.inner, g.tangent, g.cosine, *g.norms.values()))
         assert "Gradients" in repr(g) and len(repr(g).splitlines()) <= 8
         if name in ("equal tokens", "one token", "σ_q = 0", "σ_v = 0", "itself only"): assert g.norms["q"].max() < 1e-12 # scores that nothing follows
-
-def test_least_width():
-    t = Transformer.uniform(np.eye(4), layers=1, heads=1)
-    t.gradients(9, 10, 0)
-    with pytest.raises(ValueError, match="at least 2s \\+ 1 = 9"): t.gradients(8)
 
 def test_readouts():
     t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=0)

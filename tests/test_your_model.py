@@ -130,7 +130,7 @@ def no_work(monkeypatch):
 
 @pytest.mark.parametrize("call", [
     lambda t: report(t, 62), lambda t: report(t, size=3), lambda t: report(t, readout="first"), lambda t: report(t, tokens=["a"]), lambda t: report(t, rng="x"), lambda t: report(t, thresholds=3),
-    lambda t: scan(t, width=62), lambda t: scan(t, width=8), lambda t: scan(t, rules=["none"]), lambda t: scan(t, residual=[]), lambda t: scan(t, embeddings=[0]), lambda t: scan(t, embeddings="a"),
+    lambda t: scan(t, width=62), lambda t: scan(t, rules=["none"]), lambda t: scan(t, residual=[]), lambda t: scan(t, embeddings=[0]), lambda t: scan(t, embeddings="a"),
     lambda t: scan(t, size=1), lambda t: scan(t, layers=[0]), lambda t: with_rule(t, "x")])
 def test_rejected_before_anything_is_drawn(call, no_work):
     with pytest.raises((ValueError, TypeError)) as e: call(Transformer.from_config(SMALL, 5))
