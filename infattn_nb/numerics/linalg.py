@@ -330,18 +330,18 @@ def divided(B, F):
     "B F⁻¹ of covariances F, or B F⁺ if one of them is singular."
     return _one_by_one(_long_divided, B, F) if F.shape[-1] >= LONG else B @ inverse(F)
 
-def spanned(T, V):
-    "The rows in the span of V's whose inner products with them are T: T V⁺ᵀ."
+def spanned(T, V, K):
+    "The rows in the span of V's whose inner products with them are T: T V⁺ᵀ; K = VVᵀ."
     if V.shape[-2] >= LONG:
-        return _one_by_one(_long_spanned, T, V)
+        return _one_by_one(_long_spanned, T, V, K)
     return T @ right_inverse(V).mT
 
 def _long_divided(B, F):
     found = _solved(B, F)
     return B @ np.linalg.pinv(F, rcond=1e-12, hermitian=True) if found is None else found
 
-def _long_spanned(T, V):
-    found = _solved(T, square(V))
+def _long_spanned(T, V, K):
+    found = _solved(T, K)
     return T @ np.linalg.pinv(V, rcond=1e-8).mT if found is None else found @ V
 
 def _solved(B, F):

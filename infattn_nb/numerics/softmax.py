@@ -55,8 +55,11 @@ def through_softmax(A, # weights
                    ): # the change of the weights, or the gradient of the scores
     r"$A\circ(d-\sum A\circ d)$: forward and backward are one symmetric matrix."
     if axis == -1: # short rows take longer to sum
-        return A*(d - np.einsum("...s,...s->...", A, d)[..., None])
-    return A*(d - (A*d).sum(axis, keepdims=True))
+        change = d - np.einsum("...s,...s->...", A, d)[..., None]
+    else:
+        change = d - (A*d).sum(axis, keepdims=True)
+    change *= A
+    return change
 
 # %% ../../nbs/44_softmax.ipynb #public
 __all__ = []

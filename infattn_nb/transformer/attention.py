@@ -303,15 +303,16 @@ class SelfAttention(Branch, AttentionSpec):
             T = None
             if m < np.inf:
                 T = bartlett(R.shape[-1], m, (b, g), rng)/np.sqrt(m)
-            F = F + _mixed(A, R, T)
+            V = None if T is None else R[:, None] @ T
+            F = F + _mixed(A, R, T, V)
             entropy = log_sum - _row_sums(A, scores)
             seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
-            if keep == "scores":
+            if keep:
                 seen |= dict(scores=np.ascontiguousarray(scores))
             if keep == "all":
-                V = None if T is None else np.sqrt(self.var_v*m)*(R[:, None] @ T)
-                needed = m == np.inf or self.softcap is not None
-                P = np.ascontiguousarray(drawn["P"]) if needed else None
+                V = None if T is None else np.sqrt(self.var_v*m)*V
+                same = scores is drawn["P"] # no cap, no bias
+                P = seen["scores"] if same else np.ascontiguousarray(drawn["P"])
                 seen |= drawn | dict(P=P, A=np.ascontiguousarray(A), V=V)
             records.append(seen)
         whole = _side_by_side(records)
@@ -490,7 +491,7 @@ class SelfAttention(Branch, AttentionSpec):
             What the inputs get.
         """
         m = self.width_of_heads(dY.n)
-        assert record.A is not None # keep="all"
+        assert record.A is not None and record.P is not None # keep="all"
         V = self._values(record, dY.R, m)
         g = M[:, None] @ drawn.B
         g += drawn.ξ
@@ -513,7 +514,7 @@ class SelfAttention(Branch, AttentionSpec):
         sizes = dict(q=dY.G*dQ, k=dY.G*dK, v=dY.G*dV, o=mixed*dY.E)
         return sizes, [Pullback(inner, self.var_q*dQ + self.var_k*dK + self.var_v*dV)]
 
-    def before_softmax(self, A: np.ndarray, P: np.ndarray | None,
+    def before_softmax(self, A: np.ndarray, P: np.ndarray,
                        dA: np.ndarray) -> np.ndarray:
         r"""The gradient of the scores, through softmax and cap.
 
@@ -692,8 +693,11 @@ def _side_by_side(records):
     "Fields of an `AttentionRecord` of some heads each, as those of all of them."
     if len(records) == 1:
         return records[0]
-    return {name: None if x is None else np.concatenate([r[name] for r in records], 1)
-            for name, x in records[0].items()}
+    joined: dict = {id(None): None}
+    for name, x in records[0].items():
+        if id(x) not in joined: # scores without a cap have two names
+            joined[id(x)] = np.concatenate([r[name] for r in records], axis=1)
+    return {name: joined[id(x)] for name, x in records[0].items()}
 
 def _alike(x, scores):
     "(query, key), for each head or for all alike, in memory as their scores lie."
@@ -731,15 +735,14 @@ def _softmax(scores, allowed):
     A /= total
     return A, (top - np.log(1/total))[..., 0]
 
-def _mixed(A, R, T):
+def _mixed(A, R, T, V):
     r"""$\sum_h A_hV_hV_h^\top A_h^\top$ of values $V=RT$, or $R$ if T is None, (b, s, s).
 
     T are Bartlett factors of g groups of heads, (b, g, q, p)."""
     b, h, s, _ = A.shape
     if T is not None and T.shape[-1] < T.shape[-2]: # values are shorter than tokens
         g = T.shape[1]
-        AV = A.reshape(b, g, h//g*s, s) @ (R[:, None] @ T)
-        AV = AV.reshape(b, h, s, -1)
+        AV = (A.reshape(b, g, h//g*s, s) @ V).reshape(b, h, s, -1)
         return over_keys(AV, AV)
     M = R.mT @ _flat(A)
     if T is not None:

@@ -212,7 +212,7 @@ class Block(Part):
             pulls += pulled
         D = step.D
         u = step.x.coordinates() if D is None else norm.coordinates(step.x, D)
-        along = sum(self._known(pull, step, u, rng) for pull in pulls)
+        along = sum(self._known(pull, step, u, sent.dY.G, rng) for pull in pulls)
         cov = sum(pull.cov for pull in pulls)
         if D is not None:
             along = norm.back_along(along, u, D)
@@ -235,7 +235,7 @@ class Block(Part):
             M = divided(S - overlap, step.sum.F)
         return SumBackward(dY, drawn, M, past)
 
-    def _known(self, pull, step, u, rng):
+    def _known(self, pull, step, u, G, rng):
         r"$T\,U^{+\top}$ in the frame of X, and fresh coordinates where U has none."
         centred = step.D is not None and self.norm.centres # nothing along 1
         if centred and not pull.bias and step.x.inverse is not None:
@@ -244,7 +244,8 @@ class Block(Part):
         bias = np.full((*u.shape[:2], 1), pull.bias)
         w = np.concatenate([u[..., 1:] if centred else u, bias], axis=-1)
         fresh = triangle_times(root(pull.cov), rng.standard_normal(w.shape))
-        d = (fresh + spanned(pull.inner - fresh @ w.mT, w))[..., :-1]
+        known = pull.inner - fresh @ w.mT
+        d = (fresh + spanned(known, w, G + pull.bias**2))[..., :-1]
         return np.concatenate([0*u[..., :1], d], axis=-1) if centred else d
 
 def altered(block, attention=None, feedforward=None, itself=None):
