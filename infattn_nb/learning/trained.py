@@ -190,7 +190,7 @@ class InfiniteHeads:
             Z2, C2 = (Z, C) if right is left else self._features(right, some)
             S = S + Z @ Z2.T
             moved = moved + C @ C2.T
-        size = self.layer.spec.head_variance/n
+        size = self.layer.spec.output_variance/n
         P, Q = len(left.values), len(right.values)
         score_part = (asking*moved).reshape(P, -1, Q, left.readout.shape[1]).sum((1, 3))
         S = size*S
@@ -295,7 +295,7 @@ def started(heads, # InfiniteHeads
             for q, rows in pieces(Q, max(1, FEATURE_NUMBERS//(m*view.keys[0].size))):
                 Z = heads.averages(view.take(slice(q, q + rows)), slice(j, j + m))
                 f[i:i+networks, q:q+rows] += Z @ ξ
-    return heads.layer.head_sd/np.sqrt(n)*f
+    return np.sqrt(heads.layer.spec.output_variance/n)*f
 
 
 # %% ../../nbs/94_trained.ipynb #startcode

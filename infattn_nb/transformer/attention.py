@@ -379,7 +379,8 @@ class SelfAttention(Branch, AttentionSpec):
     def _bilinear_draw(self, R, h, rng):
         "Scores of heads without positions: Gaussian matrices between the factors R."
         b, _, q = R.shape
-        return _bilinear(self._score_sd(np.inf)*R, rng.standard_normal((b, q*h, q)), R, h)
+        N = rng.standard_normal((b, q*h, q))
+        return _bilinear(self._score_sd(np.inf)*R, N, R, h)
 
     def _lengths(self, G, norm):
         "What a norm multiplies queries and keys by, at m = ∞."
