@@ -3,7 +3,7 @@
     python benchmarks/transformer.py [file]
 
 prints one table and writes it to `file` (default: nbs/data/benchmarks_transformer.json).
-Processor time, best of several repetitions, all sides of a ratio in turn, one thread, float64. Needs torch and transformers; nothing is downloaded.
+Processor time, best of several repetitions, all sides of a ratio in turn, one thread, float64 (torch in float32, too, for long texts). Needs torch and transformers; nothing is downloaded.
 """
 import json
 import os
@@ -73,28 +73,39 @@ def rows():
         for name, value in zip(calls, times[1:]):
             yield dict(section="transformer", case=f"GPT-2 small, s = {s}: {name}", value=value, against="faster than torch, weights and forward", ratio=times[0]/value)
 
-def gradient_rows(s=16):
-    "One network of GPT-2 small's shape, forward and backward: weights, forward, backward, squared norms of all gradients."
-    module = transformers.GPT2Model(transformers.GPT2Config(vocab_size=s, bos_token_id=0, eos_token_id=0, n_positions=s)).to(torch.float64).eval()
+def torch_gradients(s, dtype):
+    "A call that draws one network of GPT-2 small's shape: weights, forward, backward, squared norms of all gradients."
+    module = transformers.GPT2Model(transformers.GPT2Config(vocab_size=s, bos_token_id=0, eos_token_id=0, n_positions=s)).to(dtype).eval()
     matrices = [(p, .02/(2*LAYERS)**.5 if "c_proj" in name else .02) for name, p in module.named_parameters() if p.ndim == 2]
-    x, r = torch.arange(s)[None], torch.randn(N, dtype=torch.float64)/N**.5
-    def torch_call():
+    x, r = torch.arange(s)[None], torch.randn(N, dtype=dtype)/N**.5
+    def call():
         with torch.no_grad():
             for p, sd in matrices: p.normal_(0, sd)
         module.zero_grad()
         (module(x).last_hidden_state[0, -1] @ r).backward()
         return [float((p.grad**2).sum()) for p, _ in matrices]
-    t = ensemble(s)
+    return call
+
+def gradient_rows(s=16):
+    torch_call, t = torch_gradients(s, torch.float64), ensemble(s)
     calls = {"limit": (np.inf, 64), "exact at n = 768": (N, 8)}
     run = lambda n, size: seconds(lambda: t.gradients(n, size, 0))/size
     times = np.array([[seconds(torch_call), *(run(*c) for c in calls.values())] for _ in range(REPETITIONS + 1)])[1:].min(0)
     for name, value in zip(calls, times[1:]):
         yield dict(section="transformer", case=f"gradients, GPT-2 small, s = {s}: {name}", value=value, against="faster than torch, weights and both ways", ratio=times[0]/value)
 
+def long_rows():
+    "Long texts, one network at a time: torch in both precisions, ours in float64."
+    for s in (128, 256, 512):
+        t, double, single = ensemble(s), torch_gradients(s, torch.float64), torch_gradients(s, torch.float32)
+        ours, *theirs = np.array([[seconds(lambda: t.gradients(N, 1, 0)), seconds(double), seconds(single)] for _ in range(4)])[1:].min(0)
+        for precision, value in zip(("float64", "float32"), theirs):
+            yield dict(section="transformer", case=f"gradients, GPT-2 small, s = {s}: exact at n = 768", value=ours, against=f"faster than torch in {precision}, weights and both ways", ratio=value/ours)
+
 if __name__ == "__main__":
     table = []
-    for row in chain(rows(), llama_rows(), gradient_rows()):
+    for row in chain(rows(), llama_rows(), gradient_rows(), long_rows()):
         table.append(row)
-        print(f"{row['case']:45s}{row['value']*1e3:10.3f} ms{row['ratio']:10,.0f} × {row['against']}", flush=True)
+        print(f"{row['case']:45s}{row['value']*1e3:10.3f} ms{row['ratio']:10,.2f} × {row['against']}", flush=True)
     path = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent/"nbs"/"data"/"benchmarks_transformer.json")
     path.write_text(json.dumps(dict(rows=table, versions=dict(numpy=np.__version__, torch=torch.__version__)), indent=1) + "\n", encoding="utf-8")

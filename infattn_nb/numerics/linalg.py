@@ -263,7 +263,8 @@ def _one_by_one(f, *stacks):
     "f of the matrices of stacks of them, (..., s, s)."
     batch = stacks[0].shape[:-2]
     found = [f(*(x[i] for x in stacks)) for i in np.ndindex(batch)]
-    return np.stack(found).reshape(*batch, *found[0].shape)
+    whole = found[0] if len(found) == 1 else np.stack(found)
+    return whole.reshape(*batch, *found[0].shape)
 
 def triangle_times(L, X):
     "L X of lower triangular factors; X may be overwritten."
