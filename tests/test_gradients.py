@@ -181,14 +181,14 @@ def test_factors_of_long_and_short_texts(s):
     V, B = rng.standard_normal((2, s, s + 5)), rng.standard_normal((2, s, s))
     flat = V.copy()
     flat[0, -1] = flat[0, 0] # a token twice
-    for V in (V, flat):
-        F = square(V)
+    for X in (V, flat):
+        F = square(X)
         L = root(F)
         np.testing.assert_allclose(square(L), F, atol=1e-9*s)
         np.testing.assert_allclose(divided(B @ F, F) @ F, B @ F, atol=1e-7*s**2)
-        np.testing.assert_allclose(spanned(B @ F, V, F), B @ V, atol=1e-7*s**2)
-        np.testing.assert_allclose(triangle_times(L, V.copy()), L @ V, atol=1e-9*s)
-    np.testing.assert_allclose(triangle_times(F, V.copy()), F @ V, rtol=1e-9) # no triangle
+        np.testing.assert_allclose(spanned(B @ F, X, F), B @ X, atol=1e-7*s**2)
+        np.testing.assert_allclose(triangle_times(L, X.copy()), L @ X, atol=1e-9*s)
+    np.testing.assert_allclose(triangle_times(F, X.copy()), F @ X, rtol=1e-9) # no triangle
 
 @pytest.mark.parametrize("norm", ("pre", "post", "output", "sandwich", None))
 @pytest.mark.parametrize("kind", ("layer", "rms"))

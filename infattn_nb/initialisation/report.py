@@ -1202,7 +1202,8 @@ def report(transformer: Transformer, width: float | None = None,
     wide = _widened(t, n)
     if size*t.numbers(n) > _AFFORDABLE/16:
         advice = _OFTEN_CROSSED*_MOST_TRIED*_number_tried(wide)
-        parts = [(partial(wide.gradients, np.inf, 1, 0, readout=readout), size + advice)]
+        one = partial(wide.gradients, np.inf, 1, 0, readout=readout)
+        parts = [(one, size + advice)]
         if n < np.inf:
             parts.append((partial(t.gradients, n, 1, 0, readout=readout), size))
         warn_if_long("this report", parts, f"{counted(size, 'network')} of "

@@ -339,7 +339,9 @@ def spanned(T, V, K):
 
 def _long_divided(B, F):
     found = _solved(B, F)
-    return B @ np.linalg.pinv(F, rcond=1e-12, hermitian=True) if found is None else found
+    if found is not None:
+        return found
+    return B @ np.linalg.pinv(F, rcond=1e-12, hermitian=True)
 
 def _long_spanned(T, V, K):
     found = _solved(T, K)

@@ -737,7 +737,7 @@ def _softmax(scores, allowed):
     return A, (top - np.log(1/total))[..., 0]
 
 def _mixed(A, R, T, V):
-    r"""$\sum_h A_hV_hV_h^\top A_h^\top$ of values $V=RT$, or $R$ if T is None, (b, s, s).
+    r"""$\sum_h A_hV_hV_h^\top A_h^\top$ of values $V=RT$; R if T is None. (b, s, s).
 
     T are Bartlett factors of g groups of heads, (b, g, q, p)."""
     b, h, s, _ = A.shape
@@ -747,7 +747,8 @@ def _mixed(A, R, T, V):
         return over_keys(AV, AV)
     M = R.mT @ _flat(A)
     if T is not None:
-        M = T.mT @ np.moveaxis(M.reshape(b, -1, T.shape[1], M.shape[-1]//T.shape[1]), 2, 1)
+        q, g = M.shape[1], T.shape[1]
+        M = T.mT @ M.reshape(b, q, g, -1).swapaxes(1, 2)
     return square(M.reshape(b, -1, s).mT)
 
 def positions_of(s, # tokens

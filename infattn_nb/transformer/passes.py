@@ -269,7 +269,7 @@ class Network(Part):
         """Does the backward pass follow all n coordinates of the stream?
 
         Per residual sum that takes some 13 s²n operations, a frame of 1, X and Y 55 s³;
-        that frame has 2s + 1 of n axes. Of short texts it is the calls that take time."""
+        it has 2s + 1 of n axes. Of short texts calls take longer than products."""
         s = len(self.cov)
         return n < 2*s + 1 or s >= LONG and n <= 4*s
 
