@@ -747,8 +747,8 @@ def _mixed(A, R, T, V):
         return over_keys(AV, AV)
     M = R.mT @ _flat(A)
     if T is not None:
-        q, g = M.shape[1], T.shape[1]
-        M = T.mT @ M.reshape(b, q, g, -1).swapaxes(1, 2)
+        g, q, _ = T.shape[1:]
+        M = T.mT @ M.reshape(b, q, g, h//g*s).swapaxes(1, 2)
     return square(M.reshape(b, -1, s).mT)
 
 def positions_of(s, # tokens

@@ -226,7 +226,10 @@ class Block(Part):
             C = step.sum.sent_in_the_limit(g)
         else:
             S, C, past = step.sum.back(g, rng)
-        dY = Cotangent(C, square(C), step.R, square(step.R), g.n, positions)
+        E = square(C)
+        if C.shape[-1] > C.shape[-2]: # fewer columns will do
+            C = root(E)
+        dY = Cotangent(C, E, step.R, square(step.R), g.n, positions)
         drawn = [x.fresh(r, dY, rng) for x, r in zip(branches, step.branches)]
         overlap = sum(d.overlap for d in drawn)
         if limit:

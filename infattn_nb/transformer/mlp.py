@@ -24,13 +24,12 @@ from ..numerics.linalg import inverse_factor, root, square, triangle_times
 class FeedForwardRecord(NamedTuple):
     "What a feed-forward branch returns, for b networks."
     F: np.ndarray # covariance of what is added, (b, s, s)
-    units: list | None = None # if they are kept: pieces (h, gate), each (b, s, some)
+    units: list | None = None # if they are kept: pieces (h, gate, unit), (b, s, some)
 
 class Units(NamedTuple):
     "Gradient of f units, piece by piece, if nothing were known of Y."
     ξ: list # (b, s, some)
-    B: list # σ₂/√f times the units, (b, s, some)
-    overlap: np.ndarray # ξBᵀ, (b, s, s)
+    overlap: np.ndarray # ξBᵀ, B = σ₂/√f times the units, (b, s, s)
 
 class Field(NamedTuple):
     "The same of infinitely many units, for which a few stand."
@@ -172,9 +171,10 @@ class FeedForward(Branch):
             gate = None
             if self.gated:
                 gate = np.sqrt(self.var_3)*(R @ rng.standard_normal((b, q, k)))
-            F = F + square(self.unit(h, gate))/f
+            unit = self.unit(h, gate)
+            F = F + square(unit)/f
             if keep:
-                kept.append((h, gate))
+                kept.append((h, gate, unit))
         return FeedForwardRecord(self.var_2*F + self.var_b2, kept)
 
     def unit(self, a: np.ndarray, c: np.ndarray | None) -> np.ndarray:
@@ -214,13 +214,13 @@ class FeedForward(Branch):
             return self._fresh_field(record, dY, rng)
         assert record.units is not None # keep="all"
         b, _, k = dY.C.shape
-        sizes = [h.shape[-1] for h, _ in record.units]
+        sizes = [h.shape[-1] for h, *_ in record.units]
         f = sum(sizes)
         whole = triangle_times(dY.C, rng.standard_normal((b, k, f)))
         ξ = np.split(whole, np.cumsum(sizes)[:-1], axis=-1)
-        B = [np.sqrt(self.var_2/f)*self.unit(*unit) for unit in record.units]
-        overlap = sum(x @ y.mT for x, y in zip(ξ, B))
-        return Units(ξ, B, overlap + self._overlap_of_bias(dY, rng))
+        overlap = sum(x @ unit.mT for x, (*_, unit) in zip(ξ, record.units))
+        overlap = np.sqrt(self.var_2/f)*overlap
+        return Units(ξ, overlap + self._overlap_of_bias(dY, rng))
 
     def _overlap_of_bias(self, dY, rng):
         "ξBᵀ of the bias at the output, one more unit that is always one."
@@ -296,12 +296,11 @@ class FeedForward(Branch):
 
     def _through_units(self, record, drawn, M):
         "T and dh dhᵀ of units, and of their gates."
-        f = sum(h.shape[-1] for h, _ in record.units)
+        c = np.sqrt(self.var_2/sum(h.shape[-1] for h, *_ in record.units))
         found = []
-        for (h, gate), ξ, B in zip(record.units, drawn.ξ, drawn.B):
-            g = M @ B
-            g += ξ
-            g *= np.sqrt(self.var_2/f)
+        for (h, gate, unit), ξ in zip(record.units, drawn.ξ):
+            g = c*c*M @ unit # dY Wᵀ, times c
+            g += c*ξ
             ga, gc = self._into_gates(h, gate, g)
             found.append([ga @ h.mT, square(ga)])
             if self.gated:

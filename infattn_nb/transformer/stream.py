@@ -293,7 +293,7 @@ class Sum(NamedTuple):
         dY = g.times(self.branch)
         if self.norm is not None:
             dY = self.norm.back(dY, u, self.D)
-        return dY.along @ y.mT, thin(dY.orthogonal(0)), past
+        return dY.along @ y.mT, dY.orthogonal(0), past
 
     def sent_in_the_limit(self, g):
         r"A factor of $E = dY\,dY^\top$, (b, s, k)."
