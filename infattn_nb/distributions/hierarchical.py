@@ -574,7 +574,7 @@ def _outputs(law, n, g):
     "n draws of y."
     if law.direct:
         return checks.real(law.direct(n, g), f"direct({n}, rng)", (n, law.dim),
-                           "(-∞, ∞)", "put the samples first, mend the sampler")
+                           "(-∞, ∞)", "put the samples first, correct the sampler")
     g_S, g_z = g.spawn(2)
     L = psd_factor(np.moveaxis(_covariances(law, n, g_S), 0, -1))
     return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))
@@ -589,13 +589,13 @@ def _covariances(law, n, g):
         bounded = S*S <= 1.01*v[:, :, None]*v[:, None]
     if not ((v >= 0) & (v < np.inf)).all() or not bounded.all():
         checks.reject(name, "return covariances", "NaN, infinity, a negative variance "
-                      "or a correlation beyond 1", "mend the sampler")
+                      "or a correlation beyond 1", "correct the sampler")
     if not (np.abs(S - S.mT) <= 1e-9*np.sqrt(v[:, :, None]*v[:, None])).all():
         checks.reject(name, "return covariances", "S != Sᵀ", "return (S + Sᵀ)/2 if "
                       "that is what you mean")
     if law.dim > 2 and not _semidefinite(S):
         checks.reject(name, "return covariances", "one that is not positive "
-                      "semidefinite", "mend the sampler")
+                      "semidefinite", "correct the sampler")
     return S
 
 def _semidefinite(S):

@@ -290,7 +290,7 @@ def advice_of(verdicts, # those of panels
               t, wide, # its network, and the same for infinite width
               readout, seed, progress=False, # as a report takes them
              ) -> dict: # name of a verdict -> a sentence
-    "For each crossed threshold the mildest factor along one axis that mends it."
+    "For each crossed threshold the mildest factor along one axis that fixes it."
     crossed = {v.name: v.remedy for v in verdicts if v.remedy is not None}
     there_and_back = {x.axis for x in crossed.values() if x.gradients}
     seeds = seed.spawn(_number_tried(wide)) # the same for all factors
@@ -311,16 +311,16 @@ def _mildest(remedy, tried, handle):
     def value(k):
         d = tried(remedy.axis, remedy.factors[k])
         return np.nan if d is None else float(remedy.value(d))
-    def mends(k):
+    def suffices(k):
         x = value(k) # NaN does not
         return x >= remedy.limit if remedy.least else x <= remedy.limit
     power = .5 if remedy.axis == "scores" else 1.
     last = len(remedy.factors) - 1
-    if not mends(last):
+    if not suffices(last):
         end = "down" if remedy.factors[-1] < 1 else "up"
-        return (f"no factor of {handle} {end} to {remedy.factors[-1]**power:.2g} mends "
+        return (f"no factor of {handle} {end} to {remedy.factors[-1]**power:.2g} fixes "
                 "that")
-    first = bisect_left(range(last), True, key=mends)
+    first = bisect_left(range(last), True, key=suffices)
     return (f"{handle} × {remedy.factors[first]**power:.2g} would do: {remedy.said} "
             f"{value(first):.2g} at infinite width")
 
@@ -525,8 +525,9 @@ class Matrices(Panel):
         typical = typical_norm(norms[worst])
         first = np.nanargmax(typical) + 1
         last = np.nanargmin(typical) + 1
-        get = "get" if worst in "qkv" else "gets" # MLP out gets
-        said = (f"{MATRIX_NAMES[worst]} {get} {ratios[worst]:.3g} times as large a "
+        name = MATRIX_NAMES[worst]
+        get = "get" if name.endswith("s") else "gets" # queries get, MLP out gets
+        said = (f"{name} {get} {ratios[worst]:.3g} times as large a "
                 f"gradient in block {first} as in block {last}")
         if ratios[worst] <= limit:
             yield Verdict("depth", "✓", "gradients reach every block: at most, "
@@ -1150,7 +1151,7 @@ def report(transformer: Transformer, width: float | None = None,
 
     Some dozens of networks at this width, as many at infinite width, and six
     verdicts on them, with advice where a threshold is crossed: the mildest factor of
-    branches or scores that mends it. Of a text too long for gradients at this width
+    branches or scores that fixes it. Of a text too long for gradients at this width
     (2s + 1 above n) those of infinite width are shown. Beside that, how far its first
     attention layer, alone, is from
     its limit and from a Gaussian, if it is one without positions in its scores.

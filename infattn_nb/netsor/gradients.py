@@ -29,11 +29,11 @@ from .score_paths import BATCHES, Paths
 # %% ../../nbs/59_tangents.ipynb #gr-finite
 def finite_tangents(plan, networks, states): # (b, k), {matrix: (b, k, k)}, values
     "Outputs, and the tangent kernel matrix by matrix, of b networks."
-    value, met = networks.forward(states)
+    value, coords = networks.forward(states)
     pairs = []
     for f in plan.outputs:
         found: dict = {}
-        networks.backward(states, value, met, {f: np.ones((networks.b, 1))}, found,
+        networks.backward(states, value, coords, {f: np.ones((networks.b, 1))}, found,
                           stages=plan.below([f]))
         pairs.append(found)
     tangents = {}
@@ -70,11 +70,11 @@ def _some_inner(plan, vectors, b, rng):
     "Of the same networks ⟨∂f/∂u, ∂f'/∂v⟩, (b, k, k)."
     networks = ProgramNetworks(plan, b, rng)
     states = networks.starts()
-    value, met = networks.forward(states)
+    value, coords = networks.forward(states)
     found = []
     for f in plan.outputs:
         seed = {f: np.ones((b, 1))}
-        found.append(networks.backward(states, value, met, seed, {}, kept=vectors,
+        found.append(networks.backward(states, value, coords, seed, {}, asked=vectors,
                                        stages=plan.below([f])))
     u, v = vectors
     both = np.zeros((b, len(found), len(found)))

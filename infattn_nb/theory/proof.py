@@ -110,7 +110,7 @@ def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
         value = np.where(dead, psi(np.zeros(1))[0], smooth)[()]
     if not np.isfinite(value).all():
         checks.reject("psi", "be finite wherever its Gaussian argument reaches",
-                      "NaN or infinity", "mend its domain, or pass smaller `v`")
+                      "NaN or infinity", "return finite numbers, or pass smaller `v`")
     return value
 
 def _elementwise(psi):
@@ -202,7 +202,7 @@ def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: flo
     x = draw(task, checks.count(draws, "draws", least=2), rng)
     if not np.isfinite(x).all():
         checks.reject("f", "be finite, and `df`, at every average of `psi`",
-                      "NaN or infinity", "mend its domain")
+                      "NaN or infinity", "return finite numbers")
     mean = x.mean(0)
     error = x.std(0, ddof=1)/np.sqrt(len(x))
     curves, positions = zip(mean.tolist(), error.tolist(), strict=True)

@@ -169,7 +169,7 @@ def _defined(phi, x):
         except FloatingPointError:
             return f
         checks.reject("phi", "be defined for all finite arguments",
-                      f"NaN at {holes[:, 0]}", "mend its domain")
+                      f"NaN at {holes[:, 0]}", "return finite numbers")
     return f
 
 # %% ../../nbs/12_growth.ipynb #b4ee6170
