@@ -34,11 +34,6 @@ def own_axes(ax=None, size=(5., 3.)) -> Any:
     size
         of a new figure, in inches
 
-    Returns
-    -------
-    matplotlib.axes.Axes
-        where to draw
-
     Raises
     ------
     TypeError
@@ -63,7 +58,7 @@ def styled(*settings): # of matplotlib
 MOST_LINES = 60 # thin ones
 
 def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> Any:
-    """Each network thin, their mean bold.
+    """Each network thin, their mean bold; returns the colour.
 
     Parameters
     ----------
@@ -81,11 +76,6 @@ def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> An
         what is drawn bold instead of the mean, (points,)
     style
         of the bold line
-
-    Returns
-    -------
-    str
-        the colour
     """
     x = np.arange(1, y.shape[1] + 1) if x is None else x
     bold = y.mean(0) if mean is None else mean
@@ -218,11 +208,6 @@ def points(ax, y, mean, off, label) -> Any:
         how far the interval reaches below and above, (2, …)
     label
         of the intervals
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        the picture
     """
     outputs = y.reshape(len(y), -1)
     means = mean.reshape(outputs.shape)

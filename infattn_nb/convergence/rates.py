@@ -224,11 +224,6 @@ def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
     step
         of the finite differences, 1e-4…0.1; error of order step²
 
-    Returns
-    -------
-    float
-        c
-
     Raises
     ------
     ValueError

@@ -402,10 +402,6 @@ class LimitErrorResult:
         ----------
         ax
             matplotlib Axes; None = a new figure
-
-        Returns
-        -------
-        matplotlib Axes
         """
         ax = own_axes(ax, (5., 3.2))
         k = np.linspace(0, 6, 121)

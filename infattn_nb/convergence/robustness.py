@@ -30,11 +30,6 @@ def gaussian(rng: Generator, shape: tuple) -> np.ndarray:
         Generator
     shape
         of the matrices
-
-    Returns
-    -------
-    ndarray
-        of mean zero and variance one
     """
     return rng.standard_normal(shape)
 
@@ -47,11 +42,6 @@ def uniform(rng: Generator, shape: tuple) -> np.ndarray:
         Generator
     shape
         of the matrices
-
-    Returns
-    -------
-    ndarray
-        of mean zero and variance one
     """
     return rng.uniform(-3**.5, 3**.5, shape)
 
@@ -64,11 +54,6 @@ def rademacher(rng: Generator, shape: tuple) -> np.ndarray:
         Generator
     shape
         of the matrices
-
-    Returns
-    -------
-    ndarray
-        of mean zero and variance one
     """
     return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
 

@@ -233,13 +233,7 @@ class HierarchicalGaussian:
         return ScaleMixture(v, sample=sample)
 
     def mean(self) -> np.ndarray:
-        """Zero.
-
-        Returns
-        -------
-        ndarray
-            (dim,)
-        """
+        """Zero, (dim,)."""
         return np.zeros(self.dim)
 
     def cov(self, draws: int = 2**16, rng: Rng = 0, *,
@@ -455,11 +449,6 @@ class HierarchicalGaussian:
             how many densities given one draw of S
         rng
             of these draws
-
-        Returns
-        -------
-        Axes
-            the axes
 
         Raises
         ------

@@ -263,7 +263,7 @@ class ProgramGradients:
         return np.sum(list(self.by_matrix.values()), axis=0)
 
     def inner(self, u: Vector, v: Vector | None = None) -> np.ndarray:
-        r"""Inner products of gradients with respect to two vectors.
+        r"""Inner products of gradients with respect to two vectors, (size, k, k).
 
         The same networks are drawn again, from their seed.
 
@@ -271,11 +271,6 @@ class ProgramGradients:
         ----------
         u, v
             vectors of the program; v = None: u
-
-        Returns
-        -------
-        ndarray
-            (size, k, k)
 
         Raises
         ------

@@ -77,11 +77,6 @@ class Limit:
             vector
         return_error
             also return the standard error (0 if exact)?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         u, = self.drawn.own([u])
         m = np.atleast_2d(self.drawn.moment(u))
@@ -98,11 +93,6 @@ class Limit:
             vector
         return_error
             also return the standard error (0 if exact)?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         u, v = self.drawn.own([u, v])
         m = self.drawn.moment(u, v)

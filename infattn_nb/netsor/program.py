@@ -122,11 +122,6 @@ class Program:
         rows
             their length / width
 
-        Returns
-        -------
-        list of Input
-            k vectors
-
         Raises
         ------
         ValueError
@@ -269,11 +264,6 @@ class Program:
         scores
             p1, …, pr: arrive with a last axis of length 1
 
-        Returns
-        -------
-        Nonlin
-            the vector
-
         Raises
         ------
         TypeError
@@ -327,11 +317,6 @@ class Program:
         weights
             scores -> weights along the last axis
 
-        Returns
-        -------
-        Attend
-            the vector
-
         Raises
         ------
         ValueError
@@ -357,11 +342,6 @@ class Program:
             "layer": mean and variance, "rms": second moment alone
         eps
             ε ≥ 0, added to the variance
-
-        Returns
-        -------
-        Normalize
-            the vector
 
         Raises
         ------
@@ -443,17 +423,12 @@ class Program:
         return names(self.nodes)
 
     def describe(self, node: Vector | Score) -> str:
-        """Where a vector or score comes from.
+        """Where a vector or score comes from, in one line.
 
         Parameters
         ----------
         node
             a vector or score
-
-        Returns
-        -------
-        str
-            one line
 
         Raises
         ------
@@ -501,11 +476,6 @@ class Program:
         ----------
         ax
             matplotlib axes; None = the current ones
-
-        Returns
-        -------
-        Axes
-            the axes
         """
         return draw_program(self, ax)
 

@@ -304,33 +304,23 @@ class Paths:
         return np.stack([self.flat(x) for x in self.scored.value.values()], axis=-1)
 
     def mean(self, vectors: Vectors) -> np.ndarray:
-        """Conditional means given the scores.
+        """Conditional means given the scores, (size, k).
 
         Parameters
         ----------
         vectors
             k vectors
-
-        Returns
-        -------
-        ndarray
-            (size, k)
         """
         m = [self.flat(np.asarray(self.moment(h))) for h in self.own(vectors)]
         return np.stack(m, axis=-1)
 
     def cov(self, vectors: Vectors) -> np.ndarray:
-        """Conditional covariances given the scores.
+        """Conditional covariances given the scores, (size, k, k).
 
         Parameters
         ----------
         vectors
             k vectors
-
-        Returns
-        -------
-        ndarray
-            (size, k, k)
         """
         return self.flat(self.covariances(self.own(vectors)))
 

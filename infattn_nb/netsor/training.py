@@ -275,7 +275,7 @@ class Training:
         return np.linalg.norm(end - start, axis=1)/np.linalg.norm(start, axis=1)
 
     def tangent(self, when: str = "end", outputs: Any = None) -> np.ndarray:
-        """The tangent kernels of what was trained.
+        """The tangent kernels of what was trained, (networks, k, k).
 
         Parameters
         ----------
@@ -283,11 +283,6 @@ class Training:
             "start" or "end"
         outputs
             None = those that were trained on
-
-        Returns
-        -------
-        ndarray
-            (networks, k, k)
 
         Raises
         ------
@@ -344,11 +339,6 @@ class Training:
         ----------
         ax
             matplotlib axes; None = the current ones
-
-        Returns
-        -------
-        Axes
-            the axes
         """
         import matplotlib.pyplot as plt
         ax = ax or plt.gca()

@@ -181,11 +181,6 @@ def growth(phi: Nonlinearity) -> float:
     phi
         Nonlinearity with known order and constant
 
-    Returns
-    -------
-    float
-        A
-
     Raises
     ------
     TypeError

@@ -346,11 +346,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         return self._average(lambda k2, k4: k2.mean(), n, return_error)
 
@@ -363,11 +358,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         return self._average(lambda k2, k4: 0., n, return_error)
 
@@ -380,11 +370,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         return self._average(lambda k2, k4: (k2**2).mean(), n, return_error)
 
@@ -397,11 +382,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         return self._average(lambda k2, k4: (k4 + 3*k2**2).mean()**.75, n, return_error)
 
@@ -416,11 +396,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         def ratio(k2, k4):
             return (k4.mean()/n + 3*k2.var())/(k2.mean()**2 or 1.)
@@ -465,11 +440,6 @@ class ExchangeableScores:
             how many, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
-
-        Returns
-        -------
-        ndarray
-            of that shape
         """
         sums = partial(_normed_sums, self.source, self.c, checks.width(n))
         return draw(sums, size, rng)
@@ -590,21 +560,11 @@ class VarianceGamma(stats.rv_continuous):
         ----------
         t
             any shape
-
-        Returns
-        -------
-        ndarray
-            of the same shape
         """
         return np.exp(-self.n/2*np.log1p(np.square(_real(t, "cf"))/self.n))
 
     def kurtosis(self) -> float:
-        """The excess kurtosis 6/n.
-
-        Returns
-        -------
-        float
-        """
+        """The excess kurtosis 6/n."""
         return 6/self.n
 
     def rvs(self, size: Size | None = 1, rng: Rng = None, *,
@@ -623,11 +583,6 @@ class VarianceGamma(stats.rv_continuous):
             of scipy's frozen laws
         scale
             of scipy's frozen laws
-
-        Returns
-        -------
-        ndarray
-            of that shape
         """
         sample = partial(_normal_products, self.n)
         y = draw(sample, () if size is None else size,

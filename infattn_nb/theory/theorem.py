@@ -72,7 +72,7 @@ def _nonlinearity(psi, k):
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
 def conditional_average(program: Program, psi: Callable, h: Vectors, scores: ArrayLike,
                         *, rng: Rng = 0) -> np.ndarray:
-    r"""What averages of ψ tend to at given scores (Theorem 1).
+    r"""What averages of ψ tend to at given scores (Theorem 1), (size,).
 
     At given scores p, for instance those of simulated networks. To many digits
     for one h that is Gaussian given the scores; otherwise by quasi-random points,
@@ -90,11 +90,6 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
         values of all sqrt scores, (size, r)
     rng
         None | int | SeedSequence | Generator, for quasi-random points
-
-    Returns
-    -------
-    ndarray
-        (size,)
 
     Raises
     ------
