@@ -33,11 +33,6 @@ def own_axes(ax=None, size=(5., 3.)) -> Any:
         matplotlib Axes; None = a new figure
     size
         of a new figure, in inches
-
-    Raises
-    ------
-    TypeError
-        For what are no axes.
     """
     from matplotlib import pyplot as plt # late: it takes time
     from matplotlib.axes import Axes
@@ -137,11 +132,6 @@ def words_of(tokens, s) -> list[str]:
     -------
     list of str
         s of them, none longer than twelve letters
-
-    Raises
-    ------
-    ValueError, TypeError
-        If they are not s.
     """
     if tokens is None:
         return [str(k) for k in range(1, s + 1)]

@@ -252,11 +252,6 @@ def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
     -------
     ScaleMixture
         of Scott's bandwidth h
-
-    Raises
-    ------
-    ValueError
-        for less than two samples
     """
     checks.kind(law, ScaleMixture, "law", "pass e.g. layer.law().marginal(0)")
     N = checks.count(samples, "samples", least=2)
@@ -280,13 +275,6 @@ def noise_floor(law: Any, samples: int) -> float:
     -------
     float
         nats
-
-    Raises
-    ------
-    TypeError
-        for what has no `pdf`
-    ValueError
-        for less than two samples
     """
     if not hasattr(law, "pdf"):
         checks.reject("law", "be a one-dimensional law with `pdf` and `std`",

@@ -76,11 +76,6 @@ def sparse(p: float = .1) -> Callable:
     -------
     Callable
         (Generator, shape) -> entries of variance one
-
-    Raises
-    ------
-    ValueError
-        if p is not in (0, 1]
     """
     return partial(_sparse, p=checks.number(p, "p", "(0, 1]"))
 
@@ -96,11 +91,6 @@ def student(df: float) -> Callable:
     -------
     Callable
         (Generator, shape) -> entries of variance one
-
-    Raises
-    ------
-    ValueError
-        if df is 2 or less
     """
     df = checks.number(df, "df", "(2, ∞)", "below, the variance is infinite")
     return partial(_student, df=df)
@@ -156,13 +146,6 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     -------
     ndarray or tuple of ndarray
         y size + (s,) or size + (s, coords); (y, size + (heads, s, s))
-
-    Raises
-    ------
-    TypeError
-        if `layer` is no Attention or `entries` no function
-    ValueError
-        for tokens of a program, a width it cannot have, entries of another shape
     """
     n = _literal_width(layer, width)
     checks.function(entries, "entries", "pass e.g. rademacher")
@@ -194,11 +177,6 @@ def positions(layer: Attention, width: float = np.inf) -> np.ndarray:
     -------
     ndarray
         standard deviation and excess kurtosis of each output, (s, 2)
-
-    Raises
-    ------
-    ValueError
-        if it cannot have this width
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
     laws = map(layer.law(width).marginal, range(layer.tokens.seq_len))
@@ -219,11 +197,6 @@ def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
     -------
     ndarray
         (s, s), for Attention(bias=…)
-
-    Raises
-    ------
-    ValueError
-        for no token, or an infinite slope
     """
     i = np.arange(checks.count(seq_len, "seq_len"))
     return 0. - checks.number(slope, "slope")*np.abs(i[:, None] - i)
@@ -243,11 +216,6 @@ def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     -------
     ndarray
         (s, s), for Tokens(cov=…)
-
-    Raises
-    ------
-    ValueError
-        for no token, or ρ out of range
     """
     s = checks.count(seq_len, "seq_len")
     ρ = checks.number(ρ, "ρ")
@@ -270,11 +238,6 @@ def cross_mask(queries: int, keys: int) -> np.ndarray:
     -------
     ndarray
         boolean (queries + keys,)*2, for Attention(mask=…)
-
-    Raises
-    ------
-    ValueError
-        if one of them is empty
     """
     s = checks.count(queries, "queries") + checks.count(keys, "keys")
     return np.broadcast_to(np.arange(s) >= queries, (s, s)).copy()

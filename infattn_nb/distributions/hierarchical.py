@@ -49,13 +49,6 @@ class HierarchicalGaussian:
     nearby
         the same law with its inputs moved by their errors, up and down: the largest
         change that this makes is added to the errors of results
-
-    Raises
-    ------
-    TypeError
-        if `sample`, `variance` or `direct` is not a function
-    ValueError
-        if `dim` is below one
     """
     sample: Callable
     dim: int
@@ -88,11 +81,6 @@ class HierarchicalGaussian:
         -------
         HierarchicalGaussian
             a `ConstantGaussian`
-
-        Raises
-        ------
-        ValueError
-            if S is not a covariance matrix
         """
         return ConstantGaussian.of(cov)
 
@@ -109,11 +97,6 @@ class HierarchicalGaussian:
         -------
         HierarchicalGaussian
             an `AveragedGaussian`: all errors include the spread of the estimates
-
-        Raises
-        ------
-        ValueError
-            for fewer than two estimates, or one that is not a covariance matrix
         """
         return AveragedGaussian.of(estimates)
 
@@ -131,11 +114,6 @@ class HierarchicalGaussian:
         -------
         ndarray
             draws of S, shape size + (dim, dim)
-
-        Raises
-        ------
-        ValueError
-            if `sample` returns anything but covariance matrices
         """
         return draw(partial(_covariances, self), size, rng)
 
@@ -191,11 +169,6 @@ class HierarchicalGaussian:
         -------
         scipy.stats.multivariate_normal
             scipy's frozen multivariate normal
-
-        Raises
-        ------
-        ValueError
-            if S is not a covariance matrix (dim, dim)
         """
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
@@ -217,11 +190,6 @@ class HierarchicalGaussian:
         -------
         ScaleMixture
             its `rvs` draws afresh
-
-        Raises
-        ------
-        ValueError
-            if there is no output i, or `draws` is below 16
         """
         i = checks.output(i, self.dim)
         exact = self.exact(i) if draws is None else None
@@ -256,11 +224,6 @@ class HierarchicalGaussian:
         -------
         ndarray or tuple of ndarray
             E S (dim, dim), or (E S, error)
-
-        Raises
-        ------
-        ValueError
-            if `draws` is below two
         """
         draws = checks.count(draws, "draws", least=2, most=MOST_SAMPLES)
         mean, error = self.average(draws, rng)

@@ -123,13 +123,6 @@ class ScaleMixture(rv_continuous):
             laws whose inputs differ by their own errors: the largest change adds
         singular
             is the density infinite at zero?
-
-        Raises
-        ------
-        ValueError
-            without variances, for one below zero, or weights that do not sum to one
-        TypeError
-            if they are no numbers, or `sample` is no function
         """
         super().__init__(name="hierarchical Gaussian")
         self.variances, self.weights = _points(variances, weights)
@@ -447,11 +440,6 @@ def mixture_of_heads(nodes: Sequence[tuple], heads: int = 1,
     -------
     ScaleMixture
         80 nodes or fewer per replicate
-
-    Raises
-    ------
-    ValueError
-        for points below zero, no positive weight, or less than one head
     """
     rules = head_rules(nodes)
     return mixture_of_rules(rules, checks.heads(heads, finite=True), **options)

@@ -271,11 +271,6 @@ class ProgramGradients:
         ----------
         u, v
             vectors of the program; v = None: u
-
-        Raises
-        ------
-        TypeError, ValueError
-            for vectors of another program, or of different lengths
         """
         return self._inner(u, u if v is None else v)
 

@@ -179,11 +179,6 @@ class Limit:
         -------
         Paths
             one row per row of scores in all that it answers
-
-        Raises
-        ------
-        ValueError
-            if there is not one column per sqrt score
         """
         random = self.program.random_scores
         x = checks.real(scores, "scores", (None, len(random)), "(-∞, ∞)",

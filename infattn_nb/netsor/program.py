@@ -121,11 +121,6 @@ class Program:
             μ_in, a number or (k,)
         rows
             their length / width
-
-        Raises
-        ------
-        ValueError
-            if `cov` is no covariance matrix, or `mean` has another length
         """
         S = checks.cov(cov, single=True)
         k = len(S)
@@ -154,11 +149,6 @@ class Program:
         -------
         Matrix
             multiplies vectors: `W @ h`
-
-        Raises
-        ------
-        ValueError
-            for a negative variance, or what is no fraction
         """
         var = checks.number(var, "var", "[0, ∞)", "n times the variance of an entry")
         name = str(name or f"W{len(self.matrices) + 1}")
@@ -183,11 +173,6 @@ class Program:
         -------
         Readout
             reads out vectors of one length, several texts with the same row
-
-        Raises
-        ------
-        ValueError
-            for a negative variance
         """
         var = checks.number(var, "var", "[0, ∞)", "the variance of an entry of r")
         name = str(name or f"R{len(self.readouts) + 1}")
@@ -209,13 +194,6 @@ class Program:
         -------
         MatMul
             the product; an Output, a number, if W is a readout
-
-        Raises
-        ------
-        TypeError
-            if h is no vector
-        ValueError
-            if h has another length than the others, or another program
         """
         kind = Output if isinstance(W, Readout) else MatMul
         h, = self.own(Vector, [h], f"{W} @ h")
@@ -237,13 +215,6 @@ class Program:
         -------
         Vector
             the sum; 1 times a vector is the vector itself
-
-        Raises
-        ------
-        TypeError
-            for what is no number or no vector
-        ValueError
-            for vectors of different lengths
         """
         coefs = tuple(factor(c) for c, _ in terms)
         vectors = self.own(Vector, [h for _, h in terms], "summands")
@@ -293,11 +264,6 @@ class Program:
         -------
         Score
             a number, to be read by `attend` and `nonlin`
-
-        Raises
-        ------
-        ValueError
-            for another scaling, or vectors of different lengths
         """
         pair = self.own(Vector, [q, k], "query and key")
         checks.choice(scaling, "scaling", ("sqrt", "linear"))
@@ -316,11 +282,6 @@ class Program:
             v1, …, vr: any vectors of one length
         weights
             scores -> weights along the last axis
-
-        Raises
-        ------
-        ValueError
-            if scores and values are not pairs, or `weights` mixes rows
         """
         scores = self.own(Score, scores, "scores")
         values = self.own(Vector, values, "values")
@@ -342,11 +303,6 @@ class Program:
             "layer": mean and variance, "rms": second moment alone
         eps
             ε ≥ 0, added to the variance
-
-        Raises
-        ------
-        ValueError
-            for another kind, or a negative ε
         """
         h, = self.own(Vector, [h], "h")
         checks.choice(kind, "kind", ("layer", "rms"))
@@ -365,11 +321,6 @@ class Program:
         -------
         list
             in the order of writing
-
-        Raises
-        ------
-        TypeError
-            for what is neither vector nor score
         """
         for h in nodes:
             checks.kind(h, (Vector, Score), "nodes", "take the program's own")
@@ -406,11 +357,6 @@ class Program:
         -------
         str
             e.g. "g3"
-
-        Raises
-        ------
-        ValueError
-            if it is not of this program
         """
         names = self.names()
         if node not in names:
@@ -429,11 +375,6 @@ class Program:
         ----------
         node
             a vector or score
-
-        Raises
-        ------
-        ValueError
-            if it is not of this program
         """
         self.name(node)
         return describe(node, self.names().get)

@@ -180,11 +180,6 @@ class Paths:
             vectors and scores to follow; None = all
         given
             {score: values (size,)} instead of drawing them
-
-        Raises
-        ------
-        TypeError, ValueError
-            for what is no program or no number of paths
         """
         checks.kind(program, Program, "program", "write one with Program()")
         self.program = program

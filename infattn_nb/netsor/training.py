@@ -214,11 +214,6 @@ class Training:
         -------
         ndarray
             (networks, m), or (networks, k, m) for a list; m = 1 for outputs and scores
-
-        Raises
-        ------
-        TypeError, ValueError
-            for what is not of the program
         """
         program = self._task.plan.program
         single = isinstance(nodes, (Vector, Score))
@@ -263,11 +258,6 @@ class Training:
         -------
         ndarray
             (networks,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            for what is no vector of the program
         """
         self._task.plan.program.own(Vector, [h], "h")
         start = self.values(h, "start")
@@ -283,11 +273,6 @@ class Training:
             "start" or "end"
         outputs
             None = those that were trained on
-
-        Raises
-        ------
-        TypeError, ValueError
-            for what is no output of the program
         """
         checks.choice(when, "when", ("start", "end"))
         task = self._task
@@ -314,11 +299,6 @@ class Training:
         -------
         ndarray
             (networks, rows, columns)
-
-        Raises
-        ------
-        ValueError
-            for a matrix that the outputs do not use
         """
         checks.choice(when, "when", ("start", "end"))
         plan = self._task.plan

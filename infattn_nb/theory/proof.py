@@ -42,11 +42,6 @@ def averaged_constant(order: float, constant: float, moment: float) -> float:
     -------
     float
         constant of Ψ, or of g ↦ ψ(g, p)
-
-    Raises
-    ------
-    ValueError
-        for an order outside [1, 1000], or infinite numbers
     """
     order = checks.number(order, "order", "[1, 1000]", "see Definition 2")
     constant = checks.number(constant, "constant")
@@ -89,11 +84,6 @@ def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
     -------
     ndarray
         of the same shape
-
-    Raises
-    ------
-    ValueError
-        for negative variances, or where ψ is not finite
     """
     psi = _elementwise(psi)
     variances = checks.real(v, "v", within="[0, ∞)")

@@ -45,11 +45,6 @@ def score_cov(gram: ArrayLike) -> np.ndarray:
     -------
     ndarray
         M(Γ), (..., r, r)
-
-    Raises
-    ------
-    ValueError
-        for another shape
     """
     Γ = _two_rows_per_score(gram, "gram")
     qq = Γ[..., ::2, ::2]
@@ -77,11 +72,6 @@ def quadratic_form(c: ArrayLike) -> np.ndarray:
     -------
     ndarray
         B_c, (2r, 2r)
-
-    Raises
-    ------
-    ValueError
-        for no direction
     """
     direction = checks.real(c, "c", (None,), remedy="pass e.g. [1., 0.]")
     r = direction.size
@@ -107,11 +97,6 @@ def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     -------
     tuple of ndarray
         k₂ and k₄, (...) each
-
-    Raises
-    ------
-    ValueError
-        if Γ has not two rows per score
     """
     B = quadratic_form(c)
     Γ = checks.cov(gram, "gram")
@@ -295,11 +280,6 @@ class ExchangeableScores:
             of a random Γ, 64 at least
         rng
             of these draws: None | int | SeedSequence | Generator
-
-        Raises
-        ------
-        TypeError, ValueError
-            for a direction with another number of entries, or what is no Γ
         """
         self.c = checks.real(c, "c", (None,), "(-∞, ∞)", "pass one number per score")
         self.draws = checks.count(draws, "draws", 64)
@@ -624,11 +604,6 @@ def variance_gamma(n: float) -> VarianceGamma:
     -------
     VarianceGamma
         with `pdf`, `sf`, `ppf`, `rvs`, … like any law of scipy
-
-    Raises
-    ------
-    TypeError, ValueError
-        unless n is a whole number ≥ 1
     """
     return VarianceGamma(int(checks.width(n, finite=True)))
 

@@ -47,11 +47,6 @@ def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
     -------
     tuple
         averages (size,), scores (size, r) of the same networks
-
-    Raises
-    ------
-    TypeError, ValueError
-        for vectors of another program or an impossible width
     """
     checks.kind(program, Program, "program", "write one with Program()")
     vectors = program.own(Vector, h, "h", some=True)
@@ -90,11 +85,6 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
         values of all sqrt scores, (size, r)
     rng
         None | int | SeedSequence | Generator, for quasi-random points
-
-    Raises
-    ------
-    TypeError, ValueError
-        for vectors of another program, or other than one column per sqrt score
     """
     checks.kind(program, Program, "program", "write one with Program()")
     vectors = program.own(Vector, h, "h", some=True)
