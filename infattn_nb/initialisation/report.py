@@ -110,9 +110,9 @@ def default_size(t, n) -> int: # of a Transformer at width n: an even number
     affordable = _AFFORDABLE//max(t.numbers(n), 1)
     return 2*int(np.clip(affordable//2, 2, 48))
 
-def _seen(t, n, readout, number, seed, there_and_back=True):
+def _seen(t, n, readout, number, seed, gradients=True):
     "The Diagnosis of some networks, at a width too small for gradients without them."
-    if there_and_back:
+    if gradients:
         return diagnose(t, t.gradients(n, number, seed, readout=readout))
     chain = t.chain(n, number, seed)
     return Diagnosis(token_cosine(chain.gram, t.texts),
@@ -136,8 +136,8 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
     step = 5 if n < np.inf else 0 # of this width, beside one of infinite width
     with progress_bar(progress, total=len(groups)*(step + 2), smoothing=0,
                       bar_format="{percentage:3.0f} %|{bar}| {remaining} left") as bar:
-        def drawn(net, width, stream, step, there_and_back=True):
-            jobs = [(net, width, readout, *job, there_and_back)
+        def drawn(net, width, stream, step, gradients=True):
+            jobs = [(net, width, readout, *job, gradients)
                     for job in zip(groups, stream.spawn(len(groups)))]
             found = []
             for part in in_order(_seen, jobs):
@@ -292,7 +292,7 @@ def advice_of(verdicts, # those of panels
              ) -> dict: # name of a verdict -> a sentence
     "For each crossed threshold the mildest factor along one axis that fixes it."
     crossed = {v.name: v.remedy for v in verdicts if v.remedy is not None}
-    there_and_back = {x.axis for x in crossed.values() if x.gradients}
+    with_gradients = {x.axis for x in crossed.values() if x.gradients}
     seeds = seed.spawn(_number_tried(wide)) # the same for all factors
     with progress_bar(progress, total=_MOST_TRIED*len(crossed), leave=False,
                       desc="advice") as bar:
@@ -300,7 +300,7 @@ def advice_of(verdicts, # those of panels
         def tried(axis, factor):
             changes = {"residual": 1., "scores": 1.} | {axis: factor}
             bar.update(1)
-            return _quickly(scaled(wide, **changes), axis in there_and_back, readout,
+            return _quickly(scaled(wide, **changes), axis in with_gradients, readout,
                             seeds)
         handles = handles_of(t)
         return {name: _mildest(remedy, tried, getattr(handles, remedy.axis))

@@ -66,7 +66,7 @@ def _some(plan, b, rng):
     P = np.concatenate([value[p] for p in scores], axis=1) if scores else f[:, :0]
     return f, Θ, P
 
-def _some_inner(plan, vectors, b, rng):
+def _some_inner(vectors, plan, b, rng):
     "Of the same networks ⟨∂f/∂u, ∂f'/∂v⟩, (b, k, k)."
     networks = ProgramNetworks(plan, b, rng)
     states = networks.starts()
@@ -326,12 +326,9 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     f, Θ, scores = redraw(_some)
     def inner(u, v):
         u, v = _two_of(program, u, v)
-        return redraw(partial(_of_vectors, (u, v)))
+        return redraw(partial(_some_inner, (u, v)))
     kernels = {W.name: Θ[..., k, :, :] for k, W in enumerate(plan.shapes)}
     return ProgramGradients(f, kernels, scores, n, 0., inner)
-
-def _of_vectors(vectors, plan, b, rng):
-    return _some_inner(plan, vectors, b, rng)
 
 def _two_of(program, u, v):
     "Two vectors of one length."
