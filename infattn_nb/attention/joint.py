@@ -19,7 +19,6 @@ from scipy.sparse.csgraph import connected_components, maximum_bipartite_matchin
 from scipy.special import logsumexp
 from scipy.stats import norm, t
 
-from .sampling import score_var
 from ..nonlinearities import softmax
 from ..numerics.linalg import centred, psd_factor, without_zeros
 from ..numerics.rng import in_order
@@ -87,13 +86,13 @@ def observed(layer, # Attention whose scores particles know how to move
     "What particles need to know of a layer."
     K = layer.tokens.kernel()
     s = len(K)
-    L = np.sqrt(layer.var_q*layer.var_k)*psd_factor(K)
+    L = np.sqrt(layer.score_variance())*psd_factor(K)
     R = psd_factor(centred(K))
     seen = np.zeros((s, s)) if layer.bias is None else layer.bias
     if layer.mask is not None:
         seen = np.where(layer.mask, seen, -np.inf)
     return Observed(np.asarray(y, float), K, without_zeros(L), without_zeros(R), seen,
-                    layer.heads, layer.var_o*layer.var_v/layer.heads)
+                    layer.heads, layer.head_variance)
 
 # %% ../../nbs/51_far_out.ipynb #pathcode
 KEPT_WEIGHTS = .9 # fraction of the weights kept at each step of the path
@@ -169,7 +168,7 @@ def reachable(layer): # Attention at infinite width
     if layer.tokens.random or layer.narrow:
         return False
     latents = layer.heads*layer.tokens.seq_len*(layer.tokens.seq_len - 1)
-    moving = layer.weights is softmax and score_var(layer) > 0
+    moving = layer.weights is softmax and layer.score_variance() > 0
     return moving and 0 < latents <= MOST_LATENTS
 
 def farthest_log_density(target): # Observed
@@ -212,7 +211,7 @@ def peaked(layer): # Attention at infinite width
     "Is the density of one head infinite where all outputs are equal?"
     K = layer.tokens.kernel()
     see = np.ones((len(K), len(K))) if layer.mask is None else layer.mask
-    moving = layer.weights is softmax and score_var(layer) > 0
+    moving = layer.weights is softmax and layer.score_variance() > 0
     regular = np.linalg.eigvalsh(K)[0] > 1e-9*K.trace()
     return layer.heads == 1 and moving and regular and both_signs(see)
 
@@ -251,7 +250,7 @@ def unequal(layer, # Attention
             y, # (..., s)
            ): # (...), in standard deviations
     "How far from equal all outputs are."
-    largest = layer.var_o*layer.var_v*layer.tokens.kernel().diagonal().max()
+    largest = layer.output_variance*layer.tokens.kernel().diagonal().max()
     return np.ptp(y, axis=-1)/np.sqrt(largest)
 
 

@@ -167,7 +167,7 @@ def _reject_other_limits(layer):
     if layer.scaling != "sqrt":
         reject("have scaling='sqrt'", "'linear'",
                "there the scores themselves are of order n^(-1/2)")
-    if layer.var_o*layer.var_v == 0:
+    if layer.output_variance == 0:
         reject("have var_o·var_v > 0", 0, "an output that is zero has no density")
     _of_gaussians(layer.tokens)
 

@@ -79,7 +79,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
 def _draw_tied_scores(layer, tokens, n, size, g):
     g_tokens, g_scores, _ = g.spawn(3)
     L = tokens.factor(n, size, g_tokens)
-    m = layer.columns(n)
+    m = layer.width_of_heads(n)
     G = _tied_scores(L, layer.var_q, m, g_scores, (layer.heads, size))
     G = np.moveaxis(G, (3, 2), (0, 1))
     return np.broadcast_to(G, (size, layer.heads, *G.shape[2:]))
@@ -119,7 +119,7 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     tokens, tv = layer.tokens.sampled(n)
     sample = partial(_tied_sample, layer, tokens, n)
     law = HierarchicalGaussian(sample, tokens.seq_len, tv_error=tv)
-    if tokens.random or min(n, layer.columns(n)) < np.inf:
+    if tokens.random or min(n, layer.width_of_heads(n)) < np.inf:
         return law
     return HierarchicalGaussian.constant(law.covariances(1, 0)[0])
 
@@ -131,15 +131,14 @@ def _tied_sample(layer, tokens, n, size, g):
 def _tied_covariance(layer, tokens, n, size, g):
     "Draws of S (size, s, s)."
     streams = Streams.of(g)
-    m = layer.columns(n)
+    m = layer.width_of_heads(n)
     L = tokens.factor(n, size, streams.tokens)
     S = 0.
     for _ in range(layer.heads):
         G = _tied_scores(L, layer.var_q, m, streams.normals, (1, size))
         _, V = weights_and_values(layer, G, L, m, (1, size), streams.wisharts)
         S = S + np.einsum("ikan,jkan->nij", V, V)
-    S = layer.var_o*layer.var_v/layer.heads*S
-    return np.broadcast_to(S, (size, *S.shape[1:]))
+    return np.broadcast_to(S, (size, *np.shape(S)[1:]))
 
 # %% ../../nbs/04_regimes.ipynb #ea7833d1
 DISTANCES = {"KL": kl_divergence, "TV": total_variation, "Hellinger": hellinger,

@@ -196,8 +196,8 @@ def first_layer(t, n, seed) -> Alone | None: # None: of another kind
     if shared or m*a.heads != n or any(x is not None for x in other):
         return None
     s = min(len(t.cov), 16)
-    τ2 = a.score_scale**2*a.var_q*a.var_k
-    layer = Attention(Tokens(s, identity, np.eye(s)), a.heads, int(m), var_q=τ2)
+    tokens = Tokens(s, identity, np.eye(s))
+    layer = Attention(tokens, a.heads, int(m), var_q=a.score_variance(m))
     wide = replace(layer, head_width="full")
     laws = [x.law(width).marginal(0, DRAWS, stream)
             for x, width, stream in zip((layer, wide), (n, np.inf), seed.spawn(2))]

@@ -408,7 +408,7 @@ def strength_of(t) -> float:
     for block in t.blocks:
         a = block.attention
         f = block.feedforward
-        variances = [] if a is None else [a.var_v*a.var_o]
+        variances = [] if a is None else [a.output_variance]
         if f is not None:
             variances.append(f.var_1*f.var_2*(f.var_3 if f.gated else 1.))
         factor = _ratio(abs(block.branch_scale), abs(block.skip_scale))
@@ -417,8 +417,9 @@ def strength_of(t) -> float:
 
 def score_scale_of(t) -> float: # NaN without attention
     "Scale of the scores, geometric mean over blocks."
+    n = t.width or np.inf
     heads = [b.attention for b in t.blocks if b.attention is not None]
-    scales = [abs(a.score_scale)*np.sqrt(a.var_q*a.var_k) for a in heads]
+    scales = [np.sqrt(a.score_variance(a.width_of_heads(n))) for a in heads]
     return _geometric(scales) if heads else np.nan
 
 def _geometric(x):

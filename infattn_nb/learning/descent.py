@@ -24,7 +24,7 @@ from sklearn.utils.validation import validate_data
 
 from ..distributions.scale_mixture import Mixture
 from .circuits import deep, named
-from .sequences import copied, like, suited, targets
+from .sequences import like, suited, targets
 from .trained import KernelModel, Trained, run_descent
 from .trained import infinitely_many_heads, one_layer
 from .trained import torch_weights
@@ -198,7 +198,6 @@ class AttentionDescent(SequenceEstimator):
             As always; in training the model is then that of at most fifty steps before.
         """
         model = type(self)(**self.get_params(deep=False))
-        model.mask = copied(model.mask)
         X, Y, known = _problem(model, X, y)
         model.heads = checks.heads(model.heads) # 2.0 is 2
         model.head_width = checks.width(model.head_width)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MASKS', 'reject', 'real', 'number', 'floats', 'count', 'heads', 'width', 'shape', 'output', 'cov', 'mask_word',
-           'mask', 'choice', 'flag', 'kind', 'function', 'warn', 'memory', 'returned', 'rowwise']
+           'mask', 'choice', 'flag', 'put', 'variances', 'kind', 'function', 'warn', 'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/40_checks.ipynb #3e9fa4bd
 import os
@@ -279,6 +279,23 @@ def flag(x, # what should be a truth value
         reject(name, "be True or False", f"{x!r:.60}", f"pass e.g. {name}=True",
                TypeError)
     return bool(x)
+
+def put(record, # frozen, while it is made
+        **fields, # name=value
+       ):
+    "Set fields of a frozen record; arrays are frozen, too."
+    for name, value in fields.items():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+        object.__setattr__(record, name, value)
+
+def variances(record, # frozen, while it is made
+              *names, # of fields
+             ):
+    "Fields that must be finite and not negative."
+    for name in names:
+        x = number(getattr(record, name), name, "[0, ∞)", "pass a finite variance")
+        put(record, **{name: x})
 
 def kind(x, # what should be an instance
          wanted, # class, or tuple of classes

@@ -118,7 +118,7 @@ def _paired_block(cells, size, rng):
     for cell, L in zip(cells, _token_factors(cells, size, tokens)):
         layer = _layer(**cell)
         n = cell["n"]
-        v.append(paired_variances(layer, L, layer.columns(n), stream[n]))
+        v.append(paired_variances(layer, L, layer.width_of_heads(n), stream[n]))
     return np.stack(v)
 
 def _token_factors(cells, size, rng):

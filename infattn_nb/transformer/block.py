@@ -99,7 +99,7 @@ class Block(Part):
                           self.norm_placement,
                           "such blocks add the outputs before any norm")
         for name in ("skip_scale", "branch_scale"):
-            self._put(name, checks.number(getattr(self, name), name))
+            checks.put(self, **{name: checks.number(getattr(self, name), name)})
 
     @property
     def branches(self) -> list[Any]:

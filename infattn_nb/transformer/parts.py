@@ -13,29 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..numerics import checks
-
 # %% ../../nbs/61_parts.ipynb #bl-shown
 @dataclass(frozen=True, eq=False, repr=False)
 class Part:
-    "What all parts have: a short `repr`, and fields that a check has normalised."
+    "What all parts have: a short `repr`."
     def __repr__(self) -> str:
         return fill(one_line(self), 88, subsequent_indent="  ", break_long_words=False)
-
-    def _put(self, name, value):
-        "Set a field of a frozen part, while it is made; arrays are frozen, too."
-        if isinstance(value, np.ndarray):
-            value.flags.writeable = False
-        object.__setattr__(self, name, value)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Branch(Part):
     "What both branches of a block have."
-    def _check_variances(self):
-        for name in (f.name for f in fields(self) if f.name.startswith("var_")):
-            value = checks.number(getattr(self, name), name, "[0, ∞)", "pass e.g. 1.")
-            self._put(name, value)
-
     def variance(self, name: str) -> float:
         """fan-in × variance of an entry of a matrix, or that of a bias.
 

@@ -53,28 +53,28 @@ class Network(Part):
     source: Any = None
 
     def __post_init__(self) -> None:
-        self._put("cov", checks.cov(self.cov, single=True))
+        checks.put(self, cov=checks.cov(self.cov, single=True))
         s = len(self.cov)
         mean = checks.real(self.mean, "mean", None, "(-∞, ∞)", "pass finite numbers")
         if mean.shape not in ((), (s,)):
             checks.reject("mean", f"be a number or have shape ({s},)", mean.shape,
                           "pass one number per token")
-        self._put("mean", np.array(np.broadcast_to(mean, s)))
+        checks.put(self, mean=np.array(np.broadcast_to(mean, s)))
         if self.texts is not None:
-            self._put("texts", numbered(self.texts, s))
+            checks.put(self, texts=numbered(self.texts, s))
         blocks = tuple(self.blocks) if np.iterable(self.blocks) else ()
         if not blocks or not all(isinstance(b, Block) for b in blocks):
             checks.reject("blocks", "be a list of Block", f"{self.blocks!r:.40}",
                           "pass e.g. [Block()]*12, or take Transformer.uniform",
                           TypeError)
-        self._put("blocks", blocks)
+        checks.put(self, blocks=blocks)
         for block in dict.fromkeys(blocks):
             if block.attention is not None:
                 block.attention.check_tokens(s, self.texts)
         if self.embeddings is not None:
-            self._put("embeddings", self._given(s))
+            checks.put(self, embeddings=self._given(s))
         if self.width is not None:
-            self._put("width", checks.width(self.width))
+            checks.put(self, width=checks.width(self.width))
         self._check_norms()
 
     def _given(self, s):
