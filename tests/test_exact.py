@@ -94,9 +94,9 @@ def test_the_comparison_has_teeth():
 @pytest.mark.parametrize("wrong", ["no length", "one length", "one head"])
 def test_broken_outputs_are_rejected(wrong, monkeypatch, size=40_000):
     right = recipe.values_of
-    def broken(layer, L, m, shape, normals, wisharts):
-        if wrong == "one head": return np.repeat(right(layer, L, m, (1, *shape[1:]), normals, wisharts), shape[0], axis=1)
-        v = right(layer, L, np.inf, shape, normals, wisharts)
+    def broken(L, m, shape, normals, wisharts):
+        if wrong == "one head": return np.repeat(right(L, m, (1, *shape[1:]), normals, wisharts), shape[0], axis=1)
+        v = right(L, np.inf, shape, normals, wisharts)
         return v if wrong == "no length" else v*np.sqrt(wisharts.chisquare(m, shape[1:])/m)
     law = Attention(Tokens(2, identity), heads=2).law(2)
     through_S = HierarchicalGaussian(law.sample, law.dim).rvs(size, rng=0)

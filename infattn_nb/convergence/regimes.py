@@ -138,7 +138,8 @@ def _tied_covariance(layer, tokens, n, size, g):
         G = _tied_scores(L, layer.var_q, m, streams.normals, (1, size))
         _, V = weights_and_values(layer, G, L, m, (1, size), streams.wisharts)
         S = S + np.einsum("ikan,jkan->nij", V, V)
-    return np.broadcast_to(S, (size, *np.shape(S)[1:]))
+    S = np.asarray(layer.head_variance*S)
+    return np.broadcast_to(S, (size, *S.shape[1:]))
 
 # %% ../../nbs/04_regimes.ipynb #ea7833d1
 DISTANCES = {"KL": kl_divergence, "TV": total_variation, "Hellinger": hellinger,

@@ -1244,10 +1244,10 @@ def _reject_another(given):
 
 def _widened(t, n):
     "For infinite width: heads that turn by angles keep the width that they have at n."
-    def kept(a):
+    def with_fixed_width(a):
         turns = a.rotary is not None and not a.head_width and n < np.inf
         return dict(head_width=int(n/a.heads)) if turns else {}
-    return t.altered(kept)
+    return t.altered(with_fixed_width)
 
 def _own_seed(rng):
     "A SeedSequence that spawns afresh, and how to write it down."

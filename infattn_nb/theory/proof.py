@@ -61,10 +61,10 @@ def _conditional_variances(layer, i, n, size, g):
     F = narrow(L[[i]])
     G = scores_of(layer, L, F, n, shape, streams.normals, streams.wisharts)
     A, V = weights_and_values(layer, G, L, n, shape, streams.wisharts, [i])
-    K = layer.head_variance*layer.tokens.kernel()
+    K = layer.tokens.kernel()
     v_n = np.einsum("ikan->n", V**2)
     v = np.einsum("ian,ij,jan->n", A[0], K, A[0])
-    return np.array([v_n, v])
+    return layer.head_variance*np.array([v_n, v])
 
 # %% ../../nbs/15_proof.ipynb #ca154714
 def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
