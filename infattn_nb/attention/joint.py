@@ -22,7 +22,8 @@ from scipy.stats import norm, t
 from ..nonlinearities import softmax
 from ..numerics.linalg import centred, psd_factor, without_zeros
 from ..numerics.rng import in_order
-from ..numerics.smc import Moves, cloud_at, kept, pool, refresh, systematic
+from ..numerics.smc import Moves, cloud_at, effective_fraction, pool
+from ..numerics.smc import refresh, systematic
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/51_far_out.ipynb #targetcode
@@ -110,14 +111,14 @@ def next_noise(spectrum, # eigenvalues, squares of y
               ): # the next ν
     "The least noise whose weights keep their fraction, by bisection in its logarithm."
     now = at_noise(spectrum, ν)
-    def kept_at(ν): return kept(at_noise(spectrum, ν) - now)
-    if kept_at(0.) >= KEPT_WEIGHTS:
+    def fraction_at(ν): return effective_fraction(at_noise(spectrum, ν) - now)
+    if fraction_at(0.) >= KEPT_WEIGHTS:
         return 0.
     lo = np.log(least)
     hi = np.log(ν)
     for _ in range(40):
         mid = (lo + hi)/2
-        lo, hi = (lo, mid) if kept_at(np.exp(mid)) > KEPT_WEIGHTS else (mid, hi)
+        lo, hi = (lo, mid) if fraction_at(np.exp(mid)) > KEPT_WEIGHTS else (mid, hi)
     lower = min(np.exp(hi), .97*ν) # it always falls
     return lower if lower > 2*least else 0.
 

@@ -125,7 +125,7 @@ class Attention(AttentionSpec, OfTokens):
         A = self.weights(G)
         if not np.isfinite(A).all():
             checks.reject("weights(scores)", "be finite", "NaN or infinity",
-                          "mend its domain")
+                          "return finite numbers")
         return A if see is None else np.where(see, A, 0.)
 
     def check_width(self, width: float) -> float:

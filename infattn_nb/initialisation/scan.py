@@ -22,7 +22,7 @@ import numpy as np
 
 from ..transformer.attention import Overflow
 from ..transformer.passes import mean_of_heads, token_cosine
-from ..transformer.parts import same
+from ..transformer.parts import MATRICES, same
 from ..numerics import checks
 from ..numerics.rng import Rng, in_order, progress_bar
 from ..numerics.rng import seed_sequence, side_by_side
@@ -154,7 +154,8 @@ class Measures(NamedTuple):
 def measures(t, seen: Diagnosis) -> Measures: # what diagnose says of a Transformer
     "Six numbers of two networks or more; ∞ where a gradient is dead."
     choice = bool((attended(t) > 1).any()) # has any row a choice?
-    kinds = [k for k in seen.norms if k in "vo123" or (k in "qk" and choice)]
+    idle = () if choice else ("q", "k")
+    kinds = [k for k in MATRICES if k in seen.norms and k not in idle]
     depth = max(_or_infinite(depth_ratio(seen.norms[k])) for k in kinds)
     entropy = values = np.nan
     if choice:

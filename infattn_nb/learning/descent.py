@@ -58,7 +58,7 @@ class AttentionDescent(SequenceEstimator):
         H; np.inf: kernel regression with the tangent kernel (width np.inf only), by a
         quadrature over one head that states its error
     var_qk
-        σ_Q²σ_K², in [0, ∞)
+        σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo
         σ_V²σ_O², in [0, ∞)
     head_width
@@ -185,8 +185,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         y
             targets (Q,) or (Q, D); labels (Q,) for "logistic" and "softmax"
 
@@ -219,8 +218,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         when
             "end" or "start" of the training
         """
@@ -234,8 +232,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         """
         if self._classifies():
             probable = self.predict_proba(X).argmax(-1) # first: it asks for a fit
@@ -251,8 +248,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         """
         asked = self._ready(X)
         f = self.trained_.values(asked, "end")
@@ -267,8 +263,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         noise
             variance of an observation around a network's value, in (0, ∞); None:
             `temperature`, which it is in Langevin dynamics (to be given at zero)
@@ -293,8 +288,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         when
             "end" or "start" of the training
         layer
@@ -311,8 +305,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         when
             "end" or "start" of the training
         layer
@@ -383,8 +376,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         Z
             (Q', s, d); None = X
         when
@@ -405,8 +397,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         y
             targets, one per sequence: (Q,) or (Q, D)
         sample_weight

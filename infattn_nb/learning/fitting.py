@@ -33,7 +33,8 @@ from .layer_on_data import training_layer
 from .layer_on_data import PIECE_NUMBERS, Layer, Likelihood
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
-from ..numerics.smc import Moves, climb, cloud_at, islands, kept, pool
+from ..numerics.smc import Moves, climb, cloud_at, effective_fraction
+from ..numerics.smc import islands, pool
 from ..numerics.smc import refresh, systematic
 from ..numerics.rng import in_order, pieces, seed_sequence
 from ..numerics.rng import sobol_normals
@@ -316,7 +317,7 @@ def best_in_reach(likelihood, cloud, bounds): # logs, gain, log weights
                      options=dict(maxiter=15))
     logs = found.x
     value, _, w = gained(likelihood, cloud, logs)
-    while kept(w) < LEAST_EFFECTIVE_SHARE:
+    while effective_fraction(w) < LEAST_EFFECTIVE_SHARE:
         logs = logs/2
         value, _, w = gained(likelihood, cloud, logs)
     return logs, value, w

@@ -346,7 +346,7 @@ def memory(numbers, # floats that are held at a time
 def returned(y, # what a user's function has returned
              call, # the call, for the message: "weights(scores)"
              shape, # it must have
-             remedy="mend the function", # last words of the message
+             remedy="correct the function", # last words of the message
              finite=True, # must it be finite?
             ): # array
     "What a function returned: real numbers of a shape, or TypeError or ValueError."
@@ -358,7 +358,7 @@ def returned(y, # what a user's function has returned
     if y.dtype.kind not in "fiub":
         reject(call, "return real numbers", f"dtype {y.dtype}", remedy, TypeError)
     if finite and not np.isfinite(y).all():
-        reject(call, "be finite", "NaN or infinity", "mend its domain")
+        reject(call, "be finite", "NaN or infinity", "return finite numbers")
     return y
 
 def rowwise(weights, # what should map scores to weights along the last axis
@@ -372,7 +372,7 @@ def rowwise(weights, # what should map scores to weights along the last axis
         w = weights(G)
     except Exception as e:
         reject(name, "be a function of the scores", f"{type(e).__name__} from it",
-               "mend it")
+               "correct it")
     w = returned(w, name, G.shape, "let it act on the last axis")
     if not np.allclose(weights(G[0, :1]), w[0, :1]):
         reject(name, "act on the last axis, each row of scores alike",

@@ -13,7 +13,7 @@ import numpy as np
 
 from .attention import AttentionRecord, SelfAttention
 from .mlp import FeedForward
-from .parts import Cotangent, Part
+from .parts import ATTENTION_MATRICES, Cotangent, Part
 from .norms import Norm
 from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import divided, root, spanned, square, thin
@@ -115,7 +115,7 @@ class Block(Part):
         name
             of a matrix, one of `matrices`
         """
-        return self.attention if name in "qkvo" else self.feedforward
+        return self.attention if name in ATTENTION_MATRICES else self.feedforward
 
     @property
     def normed_output(self) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..numerics import checks
 from ..numerics.linalg import bartlett, eigen_root, inverse_factor, psd_factor
-from ..numerics.linalg import root, square, steady, thin, triangle_times
+from ..numerics.linalg import root, square, steady, triangle_times
 from ..numerics.linalg import without_zeros
 
 # %% ../../nbs/58_stream.ipynb #st-stream
