@@ -59,11 +59,19 @@ def columns(pairs):
 
 SITE = "browser docs figures live notebooks offered package paper_map path power readme reference search site style visible words".split()
 
+def of_site(path): return path.stem.removeprefix("test_") in SITE
+
+def pytest_ignore_collect(collection_path, config):
+    "Files of which no test will run are not even imported: that takes seconds."
+    asked = config.option.markexpr
+    if collection_path.match("test_*.py") and (asked == "site" or "not site" in asked):
+        return (asked == "site") != of_site(collection_path) or None
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     "`pytest -m site`: the tests of pages, sources and wheel."
     for item in items:
-        if item.path.stem.removeprefix("test_") in SITE and not item.get_closest_marker("slow"): item.add_marker("site")
+        if of_site(item.path) and not item.get_closest_marker("slow"): item.add_marker("site")
 
 @pytest.fixture
 def undrawn(monkeypatch):
