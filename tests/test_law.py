@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import binom, multivariate_normal, norm
+from scipy.stats import t as student
 
 from infattn_nb import (
     Attention,
@@ -149,7 +150,7 @@ HARD = {
 }
 
 @pytest.mark.power("2 % in the middle, 31 % at 4 standard deviations")
-@pytest.mark.parametrize("name", nightly(HARD, "score sd 10", "64 tokens", "eight tokens", "five tanh tokens", "identity weights"))
+@pytest.mark.parametrize("name", nightly(HARD, "tanh tokens", "score sd 10", "64 tokens", "eight tokens", "five tanh tokens", "identity weights"))
 def test_hard_cases_within_stated_error(name, size=2**15):
     layer, i = HARD[name], 1
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=size)
@@ -175,17 +176,17 @@ def test_stated_error_covers_a_much_finer_rule(tokens, var_q):
     value, error = law.sf(y, return_error=True)
     assert (np.abs(value - fine_sf(layer, y)) <= 3*error + 1e-9*value).all()
 
-def test_accuracy_goal():
+@pytest.mark.parametrize("heads", nightly([1, 2, 4096], 2, 4096))
+def test_accuracy_goal(heads):
     "Four tokens, any rank, scores up to standard deviation 2: 1e-6 out to 8 standard deviations, true for one head, stated for more."
-    rng = np.random.default_rng(0)
-    for heads in (1, 2, 4096):
-        G = rng.normal(size=(4, rng.integers(1, 6)))
-        K = G @ G.T
-        layer = Attention(Tokens(4, identity, K), heads=heads, var_q=4/(K[0, 0]*K.diagonal().max()))
-        law = layer.law().marginal(0)
-        y = SD[1:]*law.std()
-        value, error = law.sf(y, return_error=True)
-        assert ((np.abs(value - fine_sf(layer, y)) if heads == 1 else error) < 1e-6*value).all() and (error < 1e-5*value).all()
+    rng = np.random.default_rng(heads)
+    G = rng.normal(size=(4, rng.integers(1, 6)))
+    K = G @ G.T
+    layer = Attention(Tokens(4, identity, K), heads=heads, var_q=4/(K[0, 0]*K.diagonal().max()))
+    law = layer.law().marginal(0)
+    y = SD[1:]*law.std()
+    value, error = law.sf(y, return_error=True)
+    assert ((np.abs(value - fine_sf(layer, y)) if heads == 1 else error) < 1e-6*value).all() and (error < 1e-5*value).all()
 
 def check_law(law):
     "Everything that makes a law a law, without a warning."
@@ -411,9 +412,8 @@ def test_one_head_peaks_where_outputs_are_equal():
     value, error = EQUAL.law().logpdf([[1., 1.], [0., 0.], [1., 2.]], return_error=True)
     assert np.isposinf(value[:2]).all() and (error[:2] == 0).all() and np.isfinite(value[2])
 
-@pytest.mark.parametrize("layer", [replace(EQUAL, heads=2), replace(EQUAL, mask="causal")], ids=repr)
-def test_where_no_density_is_infinite(layer):
-    assert np.isfinite(layer.law().logpdf([1., 1.]))
+def test_two_heads_have_no_infinite_density():
+    assert np.isfinite(replace(EQUAL, heads=2).law().logpdf([1., 1.]))
 
 @pytest.mark.power("a joint density .1 off")
 def test_equal_outputs_of_a_causal_head(seed=0):
@@ -505,8 +505,9 @@ def test_references_of_joint_densities_agree(seed=0):
     other, _ = joint.by_tilts(1.01*y, 8, np.random.default_rng(seed), 2**14, 16)
     assert abs(value - exact) < 9*error and error < .1 and abs(other - exact) > 9*error
 
+@pytest.mark.slow
 @pytest.mark.power("joint densities half a nat off")
-@pytest.mark.parametrize("s, H, r", nightly([(2, 8, 8), (4, 1, 4), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)], (4, 1, 4), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)))
+@pytest.mark.parametrize("s, H, r", [(2, 8, 8), (4, 1, 4), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)])
 def test_corners_against_references(s, H, r):
     "Far out the error stated by default is at most .05 (at twelve standard deviations: finite), and covers the difference."
     y = joint.point(s, H, r)
@@ -516,9 +517,8 @@ def test_corners_against_references(s, H, r):
 
 def test_few_islands_that_agree_are_not_believed():
     "Sixteen Gaussian islands: four standard errors are exceeded twenty times as often as by a Gaussian, four stated ones as rarely."
-    x = np.random.default_rng(0).standard_normal((10**6, 16))
-    off = np.abs(x.mean(1))/x.std(1, ddof=1)*4
-    assert (off > 4).mean() > 9e-4 and (off > 4*joint.far_out.widening(16)).mean() < 1.2e-4 # 6.3e-5, by seven standard errors
+    beyond = lambda k: 2*student(15).sf(k)
+    assert beyond(4) > 15*2*norm.sf(4) and beyond(4*joint.far_out.widening(16)) == pytest.approx(2*norm.sf(4), rel=.05)
     islands = iter([(0., [1., 0.])] + [(-50 + .02*k, [1., 0.]) for k in range(16)]) # the first finds the path
     with patch("infattn_nb.attention.joint.approach", side_effect=lambda *_, **__: next(islands)):
         value, error = joint.layer(2, 1).law().far(joint.point(2, 1, 8), np.random.SeedSequence(0).spawn(17))

@@ -271,7 +271,7 @@ def mixed(φs, mean=0.):
     return p
 
 @pytest.mark.filterwarnings("ignore::infattn_nb.AssumptionWarning")
-@pytest.mark.parametrize("φs, mean", [((relu, tanh, gelu), 0.), ((tanh, relu, softplus), [.3, -.2, 0.])])
+@pytest.mark.parametrize("φs, mean", [pytest.param((relu, tanh, gelu), 0., marks=pytest.mark.slow), ((tanh, relu, softplus), [.3, -.2, 0.])])
 def test_series_of_each_function_are_kept(φs, mean):
     "Products of different functions, path by path, as from the whole series of each pair: independent ones, correlated ones, ρ = 1."
     seen, now = [], Paths._two

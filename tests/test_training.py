@@ -788,7 +788,10 @@ def test_scikit_learn_checks():
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
     assert set(failed) <= WORDING, failed
     assert sum(r["status"] == "passed" for r in results) > 40
-    check_estimator(AttentionDescent())
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_checks_of_the_defaults(): check_estimator(AttentionDescent())
 
 @pytest.mark.parametrize("width", (3, np.inf))
 def test_what_does_not_move(width):

@@ -385,7 +385,8 @@ def test_what_a_notebook_shows_says_what_is_printed():
     error = limit_error(Attention(Tokens(2, relu), heads=2), 64, draws=1024)
     assert error.verdict in unescape(error._repr_html_()) and error.table.to_html() in error._repr_html_()
 
-def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys):
+def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("infattn_nb.initialisation.report._picture", lambda panel: "<img>")
     config = tmp_path/"config.json"
     config.write_text(json.dumps(SMALL))
     infattn_report.__wrapped__(str(config), out=str(tmp_path/"r.html"), tokens="4", size="4", quiet=True, json=True)
