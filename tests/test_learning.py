@@ -601,6 +601,7 @@ def test_a_bar_that_fails_freezes_no_fit(stream, monkeypatch):
             fit = pool.submit(AttentionRegressor(random_state=0, verbose=True, **SMALL).fit, X, y)
             assert (fit.result(timeout=60).latents_ == silent.latents_).all()
 
+@pytest.mark.slow
 def test_heads_in_a_grid_search():
     X, y = data(8, 3, 2)
     grid = GridSearchCV(AttentionRegressor(random_state=0, **SMALL), {"heads": np.array([1, 2, np.inf])}, cv=2, error_score="raise").fit(X, y)

@@ -54,6 +54,7 @@ from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.initialisation.scan import scaled
 from infattn_nb.nonlinearities import identity
 
+pytestmark = pytest.mark.xdist_group("report") # its fixtures are made once
 HERE = Path(__file__).parent
 COMMAND = Path(sys.executable).with_name("infattn_report")
 WORDS = "to be or not to be".split()

@@ -142,7 +142,8 @@ def test_interrupted_commands_say_so(tmp_path):
 def test_nobody_reads(call, buffered, tmp_path):
     "A reader who has gone is no fault of ours, whether it shows at the first line or when Python ends."
     module, name, *options = call.split()
-    (tmp_path/"run.py").write_text(COMMAND.replace("paper.command", module).replace("infattn_figures", name))
+    undrawn = "import infattn_nb.paper.command as c; c.files = lambda data, fig: [('csv', b'')]\n"
+    (tmp_path/"run.py").write_text(undrawn + COMMAND.replace("paper.command", module).replace("infattn_figures", name))
     reader, writer = os.pipe()
     os.close(reader)
     run = subprocess.run([sys.executable, "run.py", *options], cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": buffered})
