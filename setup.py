@@ -1,4 +1,5 @@
 """Reads everything that `settings.ini` knows, so that each fact of the package stands in one place."""
+import re
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -9,15 +10,28 @@ parser = ConfigParser(delimiters=["="])
 parser.read(here / "settings.ini", encoding="utf-8")
 cfg = parser["DEFAULT"]
 learning = cfg["learning_requirements"].split()
+published = cfg.getboolean("published") # only then are there addresses
+site = f"{cfg['doc_host']}{cfg['doc_baseurl']}"
+
+def absolute(readme):
+    "The README away from its repository: pages lead to the site, pictures and files to the code host."
+    pages = re.sub(r"\]\(nbs/(?:\d+_)?(\w+)\.ipynb", rf"]({site}/\1.html", readme)
+    return re.sub(r"\]\((?!https?:|#)", rf"]({cfg['git_url']}/raw/{cfg['branch']}/", pages)
+
+readme = (here / "README.md").read_text(encoding="utf-8")
+addresses = dict(
+    url=cfg["git_url"],
+    author_email=cfg["author_email"],
+    project_urls={"Documentation": site, "Changelog": f"{cfg['git_url']}/blob/{cfg['branch']}/CHANGELOG.md"},
+)
 
 setup(
     name=cfg["lib_name"],
     version=cfg["version"],
     description=cfg["description"],
-    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description=absolute(readme) if published else readme,
     long_description_content_type="text/markdown",
     author=cfg["author"],
-    url=cfg["git_url"],
     keywords=cfg["keywords"],
     license="Apache-2.0",
     license_files=["LICENSE"],
@@ -41,4 +55,5 @@ setup(
         "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],
     },
     zip_safe=False,
+    **(addresses if published else {}),
 )

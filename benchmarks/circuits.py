@@ -27,16 +27,17 @@ from reference_circuits import (
 )
 
 from infattn_nb import AttentionDescent
+from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.circuits import Depth
 
 DATA = ROOT/"nbs/data"
 CASES = { # -> network, steps, rate, causal mask?
-    "two layers of two heads": (Depth(2, 2, 1., .5, True, False, True, 3), 15, .004, True),
-    "the same, RMSNorm": (Depth(2, 2, 1., 1., True, True, True, 3), 20, .01, True),
-    "the same, no skip": (Depth(2, 2, 1., 1., False, True, True, 3), 20, .02, True),
-    "the same, readout not trained": (Depth(2, 2, 1., 1., True, True, False, 3), 20, .01, True),
-    "three layers of one head, RMSNorm": (Depth(3, 1, 1., 1., True, True, True, 3), 20, .01, True),
-    "one layer of two heads, RMSNorm, no mask": (Depth(1, 2, 1., 1., True, True, True, 3), 20, .02, False)}
+    "two layers of two heads": (Depth(2, AttentionSpec(2, var_v=.5), True, False, True, 3), 15, .004, True),
+    "the same, RMSNorm": (Depth(2, AttentionSpec(2), True, True, True, 3), 20, .01, True),
+    "the same, no skip": (Depth(2, AttentionSpec(2), False, True, True, 3), 20, .02, True),
+    "the same, readout not trained": (Depth(2, AttentionSpec(2), True, True, False, 3), 20, .01, True),
+    "three layers of one head, RMSNorm": (Depth(3, AttentionSpec(), True, True, True, 3), 20, .01, True),
+    "one layer of two heads, RMSNorm, no mask": (Depth(1, AttentionSpec(2), True, True, True, 3), 20, .02, False)}
 WIDTHS = {64: 16, 128: 16, 256: 12, 512: 8, 1024: 6, 2048: 3} # how many networks of each
 
 def run_widths(case, n, seed):
@@ -159,7 +160,7 @@ def run_meeting(n, seed, train=300, moments=(0, 50, 100, 150, 200, 250, 300)):
     On new sequences root mean square distances of values (also of circuits at one rate) and of scores, how far the limit's scores have moved; and the size of K-composition in all three."""
     X, y = induction()
     shown, new = letters_shown(X[:train]), letters_shown(X[train:])
-    depth = Depth(2, 1, 1., 1., True, True, True, X.shape[2])
+    depth = Depth(2, AttentionSpec(), True, True, True, X.shape[2])
     rows, begun = [], None
     for t, net, *both in side_by_side(depth, n, seed, shown, np.eye(5)[y[:train]], moments, rate=.05, batch=30):
         f = net.values(new)

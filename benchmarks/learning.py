@@ -23,6 +23,7 @@ import scipy
 from numpy.random import SeedSequence
 
 from infattn_nb import AttentionRegressor, embed_features, make_recall, parallel, patches
+from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.sequences import stacked
 from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
 
@@ -126,7 +127,7 @@ def run_width(seed, D, widths, draws=2**14):
     z = np.concatenate([np.concatenate([N, *T]), np.concatenate([N, *(-t for t in T)])], axis=1) # mirrored: what is of order n^(-1/2) cancels
     rows = []
     for n in (np.inf, *widths):
-        layer = training_layer(stacked(X), width=n)
+        layer = training_layer(stacked(X), AttentionSpec(), n)
         view, latents = layer.view(stacked(X), leading=True), z[:layer.dim()]
         ℓ, _ = Likelihood(layer, view, y, .1)(latents)
         w = np.exp(ℓ - ℓ.max())

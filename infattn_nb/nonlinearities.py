@@ -168,11 +168,14 @@ def meet(fn, # what should act on each coordinate alike
             y = fn(*vectors, *scores)
             z = fn(*(x[..., some] for x in vectors), *scores)
     except Exception as e:
-        arguments = f"{len(vectors)} arrays" + f" and {len(scores)} scores"*bool(scores)
+        arguments = f"{len(vectors)} arrays"
+        if scores:
+            arguments += f" and {len(scores)} scores"
         checks.reject(name, f"be a function of {arguments}",
                       f"{type(e).__name__} from it ({e})",
-                      "vectorise it, change nothing in place, or mend `arity`")
-    y = checks.returned(y, name, vectors[0].shape, "vectorise it or mend its domain")
+                      "vectorise it, change nothing in place, or correct `arity`")
+    y = checks.returned(y, name, vectors[0].shape,
+                        "vectorise it or return finite numbers")
     if np.shape(z) != y[..., some].shape or not np.allclose(z, y[..., some]):
         checks.reject(name, "act on each coordinate alike", "one that mixes them",
                       "pass e.g. np.tanh, not a mean, a norm or a sort")
@@ -274,9 +277,9 @@ def clipped(x, C):
 def at_minus_infinity(f):
     "A function that is zero there, where its formula says -∞·0."
     @wraps(f)
-    def mended(x):
+    def corrected(x):
         return f(np.maximum(x, LOWEST_FLOAT))
-    return mended
+    return corrected
 
 LOWEST_FLOAT = np.finfo(float).min
 

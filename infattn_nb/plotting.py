@@ -33,16 +33,6 @@ def own_axes(ax=None, size=(5., 3.)) -> Any:
         matplotlib Axes; None = a new figure
     size
         of a new figure, in inches
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        where to draw
-
-    Raises
-    ------
-    TypeError
-        For what are no axes.
     """
     from matplotlib import pyplot as plt # late: it takes time
     from matplotlib.axes import Axes
@@ -63,7 +53,7 @@ def styled(*settings): # of matplotlib
 MOST_LINES = 60 # thin ones
 
 def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> Any:
-    """Each network thin, their mean bold.
+    """Each network thin, their mean bold; returns the colour.
 
     Parameters
     ----------
@@ -81,11 +71,6 @@ def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> An
         what is drawn bold instead of the mean, (points,)
     style
         of the bold line
-
-    Returns
-    -------
-    str
-        the colour
     """
     x = np.arange(1, y.shape[1] + 1) if x is None else x
     bold = y.mean(0) if mean is None else mean
@@ -147,11 +132,6 @@ def words_of(tokens, s) -> list[str]:
     -------
     list of str
         s of them, none longer than twelve letters
-
-    Raises
-    ------
-    ValueError, TypeError
-        If they are not s.
     """
     if tokens is None:
         return [str(k) for k in range(1, s + 1)]
@@ -218,11 +198,6 @@ def points(ax, y, mean, off, label) -> Any:
         how far the interval reaches below and above, (2, …)
     label
         of the intervals
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        the picture
     """
     outputs = y.reshape(len(y), -1)
     means = mean.reshape(outputs.shape)

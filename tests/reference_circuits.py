@@ -17,7 +17,7 @@ class Wide:
     def __init__(self, depth, n, D, rng):
         self.depth, self.n = depth, n
         self.E = np.linalg.qr(rng.standard_normal((n, depth.size)))[0].T*np.sqrt(n)
-        self.var = dict(Q=depth.scale, K=depth.scale, V=depth.var_vo**.5, O=depth.var_vo**.5)
+        self.var = dict(Q=depth.scale, K=depth.scale, V=depth.spec.output_variance**.5, O=depth.spec.output_variance**.5)
         self.heads = [[{x: rng.standard_normal((n, n))*np.sqrt(v/n) for x, v in self.var.items()} for _ in range(depth.heads)] for _ in range(depth.layers)]
         self.readout = rng.standard_normal((n, D))
 

@@ -1,6 +1,7 @@
 """Deep attention as its circuits: against wide networks from the same start, finite differences, the layer of one, and what is rejected."""
 import json
 import pickle
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from reference_circuits import (
 from scipy.stats import ks_2samp
 
 from infattn_nb import AttentionDescent, Transformer, make_recall, parallel
+from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.circuits import (
     Circuits,
     Depth,
@@ -39,7 +41,7 @@ from infattn_nb.learning.circuits import (
 )
 
 ROOT = Path(__file__).parent.parent
-DEPTHS = Depth(2, 2, .8, 1.3, True, False, True, 2), Depth(2, 2, .8, 1.3, True, True, False, 2), Depth(3, 1, 1., .7, True, True, True, 2), Depth(1, 2, 1., 1., False, False, True, 2), Depth(2, 1, 1.2, 1., False, True, True, 2)
+DEPTHS = Depth(2, AttentionSpec(2, var_q=.64, var_v=1.3), True, False, True, 2), Depth(2, AttentionSpec(2, var_q=.64, var_v=1.3), True, True, False, 2), Depth(3, AttentionSpec(var_v=.7), True, True, True, 2), Depth(1, AttentionSpec(2), False, False, True, 2), Depth(2, AttentionSpec(var_q=1.44), False, True, True, 2)
 def circuits_bench(): return import_module("circuits")
 
 QUICK = dict(layers=2, heads=2, n_networks=3, max_iter=60, random_state=0)
@@ -77,7 +79,7 @@ def test_a_wide_network_is_its_circuits_at_the_start(every):
     rows, _ = data(7, every=every)
     far = {}
     for norm in (False, True):
-        net = Wide(Depth(2, 2, 1., .5, True, norm, True, 3), 32, 1, default_rng(0))
+        net = Wide(Depth(2, AttentionSpec(2, var_v=.5), True, norm, True, 3), 32, 1, default_rng(0))
         far[norm] = np.abs(net.circuits().reply(net.depth, rows).values[0] - net.values(rows)).max()
     assert far[False] < 1e-11 < 1e-4 < far[True]
 
@@ -90,11 +92,11 @@ def dependent(state):
     scores = tuple(np.repeat(x[:, :, :1], x.shape[2], axis=2) for x in state.scores)
     return Circuits(scores, state.values)
 
-def unscaled(depth): return depth._replace(var_vo=depth.var_vo*depth.heads) # no 1/H in a path
+def unscaled(depth): return depth._replace(spec=replace(depth.spec, var_v=depth.spec.var_v*depth.heads)) # no 1/H in a path
 
 CASES = [ # network, causal mask?
-    (Depth(2, 2, 1., 1., True, True, True, 3), True), (Depth(2, 2, 1., .5, True, False, True, 3), True), (Depth(2, 1, 1., 1., False, True, False, 3), True), (Depth(3, 1, 1., 1., True, True, True, 3), True),
-    (Depth(1, 2, 1., 1., True, True, True, 3), False)]
+    (Depth(2, AttentionSpec(2), True, True, True, 3), True), (Depth(2, AttentionSpec(2, var_v=.5), True, False, True, 3), True), (Depth(2, AttentionSpec(), False, True, False, 3), True), (Depth(3, AttentionSpec(), True, True, True, 3), True),
+    (Depth(1, AttentionSpec(2), True, True, True, 3), False)]
 
 @pytest.mark.power("one rate for all, rates without the readout, dependent circuits, no 1/H")
 @pytest.mark.parametrize("k", nightly([*range(len(CASES))], 1, 2, 3, 4))
@@ -120,7 +122,7 @@ def test_induction_is_learnt_side_by_side():
     "A network and its own circuits on the same batches of four letters: distances of values, of scores and of the circuit of K-composition fall like the root of the width (eight times as wide: log distance 1.04 less); with one rate for all circuits values are further off."
     X, y = circuits_bench().induction(letters=4)
     shown, new, Y = letters_shown(X[:48]), letters_shown(X[48:]), np.eye(4)[y[:48]]
-    depth = Depth(2, 1, 1., 1., True, True, True, X.shape[2])
+    depth = Depth(2, AttentionSpec(), True, True, True, X.shape[2])
     def log_distances(n, seed):
         _, net, right, wrong = next(side_by_side(depth, n, seed, shown, Y, (40,), rate=.06, batch=12))
         theirs, ours = last_scores(net, right, depth, new)
@@ -136,10 +138,10 @@ def test_induction_is_learnt_side_by_side():
 
 TORCH = np.load(ROOT/"tests/data/circuits.npz")
 TORCH_CASES = { # as in torch_circuits.py: network, causal?, every position read?
-    "no norm": (Depth(2, 2, 1., .5, True, False, True, 3), True, False), "RMSNorm": (Depth(2, 2, 1., 1., True, True, True, 3), True, False),
-    "RMSNorm, no mask": (Depth(2, 1, 1.2, .8, True, True, True, 3), False, False), "RMSNorm, readout fixed, no skip": (Depth(2, 1, 1., 1., False, True, False, 3), True, False),
-    "RMSNorm, every position": (Depth(2, 2, 1., 1., True, True, True, 3), True, True), "three layers": (Depth(3, 1, 1., 1., True, True, True, 3), True, False),
-    "one layer": (Depth(1, 2, 1., 1., True, True, True, 3), True, False)}
+    "no norm": (Depth(2, AttentionSpec(2, var_v=.5), True, False, True, 3), True, False), "RMSNorm": (Depth(2, AttentionSpec(2), True, True, True, 3), True, False),
+    "RMSNorm, no mask": (Depth(2, AttentionSpec(var_q=1.44, var_v=.8), True, True, True, 3), False, False), "RMSNorm, readout fixed, no skip": (Depth(2, AttentionSpec(), False, True, False, 3), True, False),
+    "RMSNorm, every position": (Depth(2, AttentionSpec(2), True, True, True, 3), True, True), "three layers": (Depth(3, AttentionSpec(), True, True, True, 3), True, False),
+    "one layer": (Depth(1, AttentionSpec(2), True, True, True, 3), True, False)}
 
 @pytest.mark.parametrize("name", TORCH_CASES)
 def test_explicit_networks_are_torchs(name):
@@ -158,7 +160,7 @@ def test_explicit_networks_are_torchs(name):
     assert far(depth._replace(train_readout=not depth.train_readout), rows) > 1e-3
     if depth.layers > 1: assert far(depth, data(7, d=3, every=every, causal=not causal)[0]) > 1e-3 # the last token sees all of them anyway
 
-@pytest.mark.parametrize("name, depth, causal, wide", [("LayerNorm", Depth(2, 2, 1., 1., True, True, True, 3), True, 256), pytest.param("LayerNorm, one head", Depth(2, 1, 1., 1., True, True, True, 3), False, 1024, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name, depth, causal, wide", [("LayerNorm", Depth(2, AttentionSpec(2), True, True, True, 3), True, 256), pytest.param("LayerNorm, one head", Depth(2, AttentionSpec(), True, True, True, 3), False, 1024, marks=pytest.mark.slow)])
 def test_layer_norm_approaches_the_same_circuits(name, depth, causal, wide):
     "Torch's networks with LayerNorm against their own circuits, ten steps: the distance falls with the width; with one rate for all circuits it stays."
     rows, y = data(7, d=3, causal=causal)
@@ -186,7 +188,7 @@ def test_torch_live():
 @pytest.mark.slow
 def test_trained_networks_have_the_same_law():
     "Values of 2,000 networks of width 384 after five steps, against 2,000 of circuits; half as large a rate is another law."
-    depth, (rows, y), steps, rate = Depth(2, 1, 1., 1., True, True, True, 3), data(7, P=2, s=3), 5, .02
+    depth, (rows, y), steps, rate = Depth(2, AttentionSpec(), True, True, True, 3), data(7, P=2, s=3), 5, .02
     wide = []
     for seed in range(2000):
         net = Wide(depth, 384, 1, default_rng([seed, 5]))
@@ -204,7 +206,7 @@ def test_trained_networks_have_the_same_law():
 
 # --- the start, by the chain of a Transformer
 
-STARTS = {"causal": (Depth(2, 2, 1., .5, True, False, False, 3), "causal"), "norm": (Depth(2, 2, 1.5, 1., True, True, False, 2), None), "three layers": (Depth(3, 1, 1.2, 1., True, True, False, 2), "causal")}
+STARTS = {"causal": (Depth(2, AttentionSpec(2, var_v=.5), True, False, False, 3), "causal"), "norm": (Depth(2, AttentionSpec(2, var_q=2.25), True, True, False, 2), None), "three layers": (Depth(3, AttentionSpec(var_q=1.44), True, True, False, 2), "causal")}
 
 def by_circuits(depth, rows, networks, broken=None):
     "Statistics (networks, ·) of circuits at the start: scores and inner products of the first and last layer, θ of every layer, tangent kernel of two sequences."
@@ -226,7 +228,7 @@ def by_the_chain(depth, rows, mask, networks):
     "The same of a Transformer without MLPs."
     tokens = rows.tokens.reshape(6, -1)
     net = Transformer.uniform(tokens @ tokens.T, layers=depth.layers, heads=depth.heads, norm_placement="pre" if depth.norm else None, kind="rms", ff=0, mask=mask,
-                              var_q=depth.scale**2, var_v=depth.var_vo, texts=[0, 0, 0, 1, 1, 1])
+                              var_q=depth.scale**2, var_v=depth.spec.var_v, texts=[0, 0, 0, 1, 1, 1])
     back, chain = net.gradients(np.inf, networks, 0), net.chain(np.inf, networks, 1, scores=True)
     own = np.stack([chain.scores[..., :3, :3], chain.scores[..., 3:, 3:]], axis=3) # (N, L, H, text, 3, 3)
     Θ = back.tangent[:, [0, 0, 1], [0, 1, 1]]

@@ -30,6 +30,7 @@ from tables import (
 )
 
 from infattn_nb import AttentionDescent, Program, Transformer
+from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.circuits import Circuits, Depth, ReadRows, named
 from infattn_nb.learning.descent_step import dynamics
 from infattn_nb.netsor import mlp
@@ -536,7 +537,7 @@ def test_the_browser_trains_circuits_as_the_library(circuits):
     assert not circuits["errors"] and not circuits["wrong"], (circuits["errors"], circuits["wrong"][:5])
     assert len({tuple(x["letters"]) for x in circuits["all"]}) == 480
     for x in circuits["all"]: assert x["answer"] == x["letters"][x["letters"].index(x["letters"][-1]) + 1]
-    depth, how = Depth(2, 1, 1., 1., True, True, True, 11), dynamics(.002, .9, 0., 0.)
+    depth, how = Depth(2, AttentionSpec(), True, True, True, 11), dynamics(.002, .9, 0., 0.)
     moving = lambda x, shape: np.stack([np.reshape(x, shape), np.zeros(shape)])[None]
     B, C, R = circuits["start"]
     state = Circuits((moving(B, (1, 11, 11)), moving(C, (1, 22, 22))), moving(R, (44, 5)))

@@ -14,7 +14,7 @@ from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
-from run_pages import CODED, EXECUTED, PAGES, ROOT, cells, data_of, digest
+from run_pages import CODED, EXECUTED, PAGES, ROOT, cells, data_of, digest, plain
 
 page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 
@@ -76,7 +76,7 @@ def printed(outputs):
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
 @page
 def test_outputs_were_stored_by_this_code(path):
-    "The page has been executed since its own code and tables last changed; the slow test below runs it again."
+    "The page has been executed since its own code and tables last changed; a sentence of documentation is no change. The slow test below runs it again."
     assert json.loads(EXECUTED.read_text())[path.name] == digest(path), "run `python tools/run_pages.py`"
 
 def test_a_page_whose_data_change_is_stale(tmp_path):
@@ -90,6 +90,10 @@ def test_a_page_whose_data_change_is_stale(tmp_path):
     assert digest(page) == fresh
     (tmp_path/"data/b_2.json").write_text("2")
     assert digest(page) != fresh
+
+def test_words_about_code_do_not_make_a_page_stale():
+    code = "def f(x):\n    return x"
+    assert plain('def f(x): # comment\n    """Docs.\n\n    More."""\n\n    return x') == plain(code) != plain("def f(x):\n    return -x")
 
 @pytest.mark.slow
 @page

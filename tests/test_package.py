@@ -2,6 +2,8 @@
 import ast
 import configparser
 import inspect
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -24,11 +26,21 @@ NAME.read(ROOT/"settings.ini", encoding="utf-8")
 CFG = NAME["DEFAULT"]
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def dist(tmp_path_factory):
     out = tmp_path_factory.mktemp("dist")
     subprocess.run([sys.executable, "-m", "build", "--outdir", out, ROOT], check=True, capture_output=True)
-    assert list(out.glob("*.tar.gz"))
-    return next(out.glob("*.whl"))
+    return out
+
+@pytest.fixture(scope="module")
+def wheel(dist): return next(dist.glob("*.whl"))
+
+def test_source_holds_tests_that_run_there(dist, tmp_path):
+    "Those that need neither pages nor tools."
+    shutil.unpack_archive(next(dist.glob("*.tar.gz")), tmp_path)
+    tests, = tmp_path.glob("*/tests")
+    run = subprocess.run([sys.executable, "-m", "pytest", "-n0", "--collect-only", "-q"], cwd=tests.parent, capture_output=True, text=True)
+    assert run.returncode == 0 and len(run.stdout.splitlines()) > 100, run.stdout[-1000:]
+    for path in tests.iterdir(): assert not re.search(r"parent\.parent|\bROOT\b", path.read_text(encoding="utf-8")), path.name
 
 def test_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
@@ -41,6 +53,22 @@ def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
     run = subprocess.run([sys.executable, "-c", code.format(str(tmp_path/"site"))], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path/"site"), "PATH": ""}, capture_output=True, text=True)
     assert run.stdout.strip() == "(3, 2)", run.stderr
 
+DESCRIBE = "from setuptools import build_meta; print(build_meta.prepare_metadata_for_build_wheel('.'))"
+
+@pytest.mark.parametrize("published", [False, True])
+def test_addresses_appear_when_they_exist(published, tmp_path):
+    "The metadata as PyPI reads them: every link and picture is absolute, and there is none of ours before the switch is on."
+    for name in ("setup.py", "settings.ini", "pyproject.toml", "README.md", "LICENSE"): shutil.copy(ROOT/name, tmp_path)
+    settings = tmp_path/"settings.ini"
+    settings.write_text(re.sub("^published = .*", f"published = {published}", settings.read_text(), flags=re.M))
+    (tmp_path/"infattn_nb").mkdir()
+    done = subprocess.run([sys.executable, "-c", DESCRIBE], cwd=tmp_path, check=True, capture_output=True, text=True)
+    text = (tmp_path/done.stdout.splitlines()[-1]/"METADATA").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert all(link.startswith(("https://", "#")) for link in links) == published
+    assert (CFG["user"] + "." in text) == (CFG["git_url"] in text) == published
+    for link in ("/essay.html", "/regimes.html#sec-calculator", "/nbs/images/limit.png"): assert any(x.endswith(link) for x in links) == published
+
 def test_light_import():
     code = "import sys; from infattn_nb import Attention; sys.exit(any(m.split('.')[0] in ('matplotlib', 'seaborn', 'pandas', 'sklearn', 'IPython', 'nbdev') for m in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -49,7 +77,8 @@ def test_light_import():
 WITHOUT = """import sys
 sys.modules["sklearn"] = None # as if it were not installed
 import infattn_nb
-for name in infattn_nb.__all__:
+from infattn_nb import *
+for name in dir(infattn_nb):
     try: getattr(infattn_nb, name)
     except ImportError as e: print(name, e, sep=": ")
 from infattn_nb.paper import reproduce

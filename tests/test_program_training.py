@@ -82,7 +82,7 @@ def test_it_notices_a_wrong_rate_of_one_matrix():
     found = quiet(p, fs, Y, width=WIDTH, steps=STEPS, start=start, networks=1, rng=0, rates={"M": 1.001}, **HOW["plain"]).outputs[0]
     assert 1e-7 < abs(found - STORED["two blocks, plain"]).max() < .1
 
-def test_crowded_matrices_become_explicit_on_the_way():
+def test_matrices_of_many_directions_become_explicit_on_the_way():
     "The rule of size switches in the run; the path stays."
     p, fs, start = written("two blocks")
     run = quiet(p, fs, Y, width=WIDTH, steps=STEPS, start=start, networks=1, rng=0, **HOW["momentum and decay"])
@@ -127,8 +127,8 @@ def test_the_law_is_that_of_explicit_networks(name, n, size):
 def fresh_matrix(self, E, turn, other, forward): return self.sd*self.rng.standard_normal((*E.shape[:2], other.rows.shape[2]))
 
 def old_images(self, X, state): # what was added is not seen by new products
-    a = self._meet(X, self.right, self.left)
-    return state.kept*a @ self.right.images, a
+    a = self._coordinates(X, self.right, self.left)
+    return state.start_factor*a @ self.right.images, a
 
 BROKEN = {"a fresh matrix for the backward pass": dict(_images=fresh_matrix), "updates that forget the images": dict(times=old_images), "half the rate": dict()}
 

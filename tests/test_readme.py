@@ -1,6 +1,7 @@
 """README.md is nbs/index.ipynb, and its two commands are those of CI."""
 import re
 
+import pytest
 from written import CFG, PUBLISHED, ROOT, readme
 
 
@@ -44,3 +45,15 @@ def test_no_dead_addresses():
 
 def test_no_display_maths_or_cross_references():
     assert "$$" not in readme() and not re.search(r"(?<!\w)@(eq|fig|sec)-", readme())
+
+STEPS = re.findall(r"^\d\. (.*(?:\n   .*)*)", (ROOT/"CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.M)
+EXAMPLES = {"mish", "_mish", "_mish_slope", "36_name"} # what a contributor writes
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step[:40])
+def test_recipes_name_what_there_is(step):
+    "Files that exist, and in them, or somewhere in the package, the names that a step tells to change."
+    codes = re.findall(r"`([^`]+)`", step)
+    files = [x for x in codes if (ROOT/x).is_file()] or [str(x) for x in (ROOT/"infattn_nb").rglob("*.py")]
+    there = "\n".join((ROOT/file).read_text(encoding="utf-8") for file in files)
+    assert not [x for x in codes if "/" in x and " " not in x and not x.startswith("nbs/36_name") and not list(ROOT.glob(x))]
+    assert not [x for x in codes if re.fullmatch("[A-Za-z_]+", x) and x not in EXAMPLES and not re.search(rf"\b{x}\b", there)]

@@ -33,7 +33,7 @@ CORRELATED = Tokens(3, relu, [[1, .5, 0], [.5, 2, .3], [0, .3, 1]])
 
 def dense(layer, n, size, rng):
     "Scores and outputs with W^Q = W^K, all matrices drawn."
-    m, X = layer.columns(n), layer.tokens.explicit(n, size, rng)
+    m, X = layer.width_of_heads(n), layer.tokens.explicit(n, size, rng)
     W = lambda rows, cols, var: rng.standard_normal((size, rows, cols))*np.sqrt(var/rows)
     y, scores = 0., []
     for a in range(layer.heads):

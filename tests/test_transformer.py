@@ -274,4 +274,4 @@ def test_a_patch_is_no_class_token():
 
 def test_repr():
     t = Transformer.uniform(np.eye(3), layers=2, heads=2, mask="causal", var_q=2., final_norm=True)
-    assert repr(t) == "Transformer(3 tokens, final_norm=True, 2 × Block(SelfAttention(heads=2, mask='causal',\n  var_q=2)))"
+    assert repr(t) == "Transformer(3 tokens, final_norm=True, 2 × Block(SelfAttention(heads=2, var_q=2,\n  mask='causal')))"

@@ -204,7 +204,7 @@ def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
         assert ("infattn_report: this report takes" in said) != quiet and "UserWarning" not in said
 
 def test_advice_that_does_not_exist_is_not_given():
-    "Tokens that are alike before the first block are not mended by any factor, and no sentence says so."
+    "Tokens that are alike before the first block are not helped by any factor, and no sentence says so."
     same = report(Transformer.uniform(np.ones((4, 4)) + 1e-9*np.eye(4), layers=2, heads=2), 32, 4, 0)
     assert "tokens" not in same.advice
     alike = {v.name: v for v in same.verdicts}["tokens"]

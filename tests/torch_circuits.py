@@ -8,19 +8,20 @@ import torch
 from reference_circuits import Wide, data
 from torch.nn.functional import layer_norm, rms_norm
 
+from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.circuits import NORM_EPS, Depth
 
 FILE = Path(__file__).parent/"data/circuits.npz"
 CASES = { # -> network, its norm, causal?, every position read?
-    "no norm": (Depth(2, 2, 1., .5, True, False, True, 3), None, True, False),
-    "RMSNorm": (Depth(2, 2, 1., 1., True, True, True, 3), "rms", True, False),
-    "RMSNorm, no mask": (Depth(2, 1, 1.2, .8, True, True, True, 3), "rms", False, False),
-    "RMSNorm, readout fixed, no skip": (Depth(2, 1, 1., 1., False, True, False, 3), "rms", True, False),
-    "RMSNorm, every position": (Depth(2, 2, 1., 1., True, True, True, 3), "rms", True, True),
-    "three layers": (Depth(3, 1, 1., 1., True, True, True, 3), "rms", True, False),
-    "one layer": (Depth(1, 2, 1., 1., True, True, True, 3), "rms", True, False),
-    "LayerNorm": (Depth(2, 2, 1., 1., True, True, True, 3), "layer", True, False),
-    "LayerNorm, one head": (Depth(2, 1, 1., 1., True, True, True, 3), "layer", False, False)}
+    "no norm": (Depth(2, AttentionSpec(2, var_v=.5), True, False, True, 3), None, True, False),
+    "RMSNorm": (Depth(2, AttentionSpec(2), True, True, True, 3), "rms", True, False),
+    "RMSNorm, no mask": (Depth(2, AttentionSpec(var_q=1.44, var_v=.8), True, True, True, 3), "rms", False, False),
+    "RMSNorm, readout fixed, no skip": (Depth(2, AttentionSpec(), False, True, False, 3), "rms", True, False),
+    "RMSNorm, every position": (Depth(2, AttentionSpec(2), True, True, True, 3), "rms", True, True),
+    "three layers": (Depth(3, AttentionSpec(), True, True, True, 3), "rms", True, False),
+    "one layer": (Depth(1, AttentionSpec(2), True, True, True, 3), "rms", True, False),
+    "LayerNorm": (Depth(2, AttentionSpec(2), True, True, True, 3), "layer", True, False),
+    "LayerNorm, one head": (Depth(2, AttentionSpec(), True, True, True, 3), "layer", False, False)}
 SMALL, STEPS, RATE = 24, 20, .01
 LAYER_NORMS = {64: 16, 256: 16, 1024: 8} # width: how many networks with a LayerNorm, which no explicit one of ours has
 

@@ -75,6 +75,16 @@ def shown(value):
         return "slice(None)"
     return "np.inf" if value == float("inf") else name or repr(value)
 
+ARRAYS = inspect.formatannotation(ArrayLike).partition("[")[2][:-1] # what it stands for
+
+def kind_of(annotation):
+    "A type as written, without the modules it comes from."
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = text.replace(ARRAYS, "ArrayLike").replace("NoneType", "None")
+    if union := re.fullmatch(r"(?:typing\.)?Union\[(.*)\]", text):
+        text = " | ".join(union[1].split(", "))
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text)
+
 def signature(name, thing):
     "The call, in lines of 88 characters."
     parts, star = [], False
@@ -95,7 +105,9 @@ def signature(name, thing):
             lines[-1] = lines[-1].rstrip()
             lines.append("    ")
         lines[-1] += piece
-    return "\n".join(lines) + ")"
+    returned = inspect.signature(thing).return_annotation
+    kind = "" if inspect.isclass(thing) or returned is inspect.Signature.empty else kind_of(returned)
+    return "\n".join(lines) + ")" + (f" -> {kind}" if kind not in ("", "Any", "None") else "")
 
 def defaults(thing):
     "Parameter -> its default as shown, `required` if there is none."
@@ -106,20 +118,10 @@ def defaults(thing):
         found[p.name] = "required" if p.default is p.empty else f"`{shown(p.default)}`"
     return found
 
-ARRAYS = inspect.formatannotation(ArrayLike).partition("[")[2][:-1] # what it stands for
-
 def types(thing):
-    "Parameter -> its type as written, without the modules it comes from."
-    found = {}
-    for p in inspect.signature(thing).parameters.values():
-        if p.annotation is not p.empty:
-            kind = p.annotation
-            text = kind if isinstance(kind, str) else inspect.formatannotation(kind)
-            text = text.replace(ARRAYS, "ArrayLike").replace("NoneType", "None")
-            if union := re.fullmatch(r"(?:typing\.)?Union\[(.*)\]", text):
-                text = " | ".join(union[1].split(", "))
-            found[p.name] = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text)
-    return found
+    "Parameter -> its type."
+    return {p.name: kind_of(p.annotation) for p in inspect.signature(thing).parameters.values()
+            if p.annotation is not p.empty}
 
 def code(name):
     "The name of a parameter; in backticks it would be a link to its namesake."

@@ -2,6 +2,7 @@
 few colours. Whether outputs are still those of the package is what `pytest -m slow tests/test_notebooks.py` asks, which runs every page again.
 
     python tools/run_pages.py [page …]"""
+import ast
 import base64
 import io
 import json
@@ -38,17 +39,20 @@ def data_of(path):
     names = re.findall(r'"(data/[^"]+)"', code_of(path))
     return sorted({file for name in names for file in path.parent.glob(re.sub(r"{.*?}", "*", name))})
 
-def without_comments(source):
-    "Code as Python reads it: no comments, no empty lines."
-    lines = source.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT: lines[token.start[0] - 1] = lines[token.start[0] - 1][:token.start[1]]
-    return "\n".join(line.rstrip() for line in lines if line.strip())
-
 def plain(source):
-    "Code without comments; what is not Python as it is."
-    try: return without_comments(source)
-    except (SyntaxError, tokenize.TokenError): return source
+    "Code as Python reads it, without comments, docstrings and empty lines; what is not Python as it is."
+    try:
+        tree, tokens = ast.parse(source), [*tokenize.generate_tokens(io.StringIO(source).readline)]
+    except (SyntaxError, tokenize.TokenError):
+        return source
+    lines = source.splitlines()
+    for token in tokens:
+        row, column = token.start
+        if token.type == tokenize.COMMENT: lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+            for row in range(node.body[0].lineno, node.body[0].end_lineno + 1): lines[row - 1] = ""
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 def digest(path):
     "Of what a page makes its outputs from: its own code, and the tables that it reads."

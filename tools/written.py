@@ -3,7 +3,7 @@
 - the modules: from the notebooks (`nbdev_export`);
 - the last cell of each page that makes a module, its `__all__`: from the hand-written stubs, `infattn_nb/__init__.pyi` and those of the subpackages;
 - the line under a page's title (what came before, what comes next, where to run it): from the sidebar in `_quarto.yml` and `settings.ini`;
-- the visible imports of a page, so that what stands open on it can be copied and runs from top to bottom in a fresh interpreter: from its syntax tree;
+- imports that the visible cells of a page lack, so that what stands open on it can be copied and runs from top to bottom in a fresh interpreter: from its syntax tree;
 - `README.md`: from `nbs/index.ipynb`."""
 import ast
 import builtins
@@ -13,7 +13,6 @@ import re
 import subprocess
 import symtable
 import sys
-from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
 
@@ -187,38 +186,6 @@ def origin(name, nb):
     if not module or name not in made: return None
     return place if home == module[1] else f"infattn_nb.{module[1]}", name, None
 
-def fold(cell):
-    "Close a cell: its output stays, its code is a click away."
-    exports = "#| exports\n" if text(cell).startswith("#| exports\n") else ""
-    cell["source"] = f"{exports}#| code-fold: true\n{text(cell).removeprefix(exports)}".splitlines(keepends=True)
-
-def without_stale(nb):
-    "The page: visible imports of what its module no longer has, or no cell uses, are dropped."
-    code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))]
-    used = set().union(*(set().union(*taken(source)) for source in code))
-    for c in nb["cells"]:
-        if is_visible(c) and is_import(text(c)):
-            found = imports(text(c))
-            kept = {name: x for name, x in found.items() if name in used and not is_gone(*x)}
-            if kept != found: c["source"] = lines(kept).splitlines(keepends=True)
-    return nb
-
-def is_gone(module, name, here):
-    "Is it imported from a module of this package that does not have it?"
-    if not module or not module.startswith("infattn_nb"): return False
-    try: return not hasattr(import_module(module), name)
-    except ModuleNotFoundError as e:
-        if e.name and f"{module}.".startswith(f"{e.name}."): return True
-        raise # the package is broken, not the page
-
-def with_folds(nb):
-    "The page: cells that use what only folded or hidden cells make are folded too."
-    while missing := set(from_nowhere(visible(nb))):
-        users = [c for c in nb["cells"] if is_visible(c) and set().union(*taken(text(c))) & missing]
-        if not users: return nb
-        fold(users[-1])
-    return nb
-
 def lost(nb):
     "Names that some cell, folded and hidden ones too, uses before a cell gives them, and that could be imported or are given nowhere."
     code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not re.search(r"^[!%]|eval: false", text(c), flags=re.M)]
@@ -226,13 +193,8 @@ def lost(nb):
     return [name for name in from_nowhere(code) if name not in somewhere or origin(name, nb)]
 
 def with_imports(nb):
-    "The page: what shows private functions that lean on hidden ones is folded, missing imports stand in the visible imports."
-    cells, shown = nb["cells"], set().union(KNOWN, *map(given, visible(nb)))
-    sources = [text(c) for c in cells if c["cell_type"] == "code"]
-    private = {n for s in sources if re.search(r"^#\| *exports?\b", s, flags=re.M) for n in given(s) if n.startswith("_")} - shown
-    for c in cells:
-        if is_visible(c) and "#| exports" in text(c) and set().union(*taken(text(c))) & private:
-            fold(c)
+    "The page: missing imports stand in the visible imports."
+    cells = nb["cells"]
     wanted = {name: found for name in from_nowhere(visible(nb)) if not name.startswith("_") and (found := origin(name, nb))}
     for name in lost(nb):
         if found := origin(name, nb) or (name in PUBLIC and (PUBLIC[name][0], name, None)): wanted[name] = found
@@ -269,7 +231,7 @@ def _markdown(cell):
 def wanted():
     "Files and what they should hold."
     for path in PAGES:
-        nb = with_imports(with_folds(with_imports(without_stale(with_public(read(path))))))
+        nb = with_imports(with_public(read(path)))
         if path.name in ORDER: nb = with_path(path.name, nb)
         yield path, written(nb)
         if left := from_nowhere(visible(nb)): print(path.name, left)

@@ -19,11 +19,11 @@ from scipy.sparse.csgraph import connected_components, maximum_bipartite_matchin
 from scipy.special import logsumexp
 from scipy.stats import norm, t
 
-from .sampling import score_var
 from ..nonlinearities import softmax
 from ..numerics.linalg import centred, psd_factor, without_zeros
 from ..numerics.rng import in_order
-from ..numerics.smc import Moves, cloud_at, kept, pool, refresh, systematic
+from ..numerics.smc import Moves, cloud_at, effective_fraction, pool
+from ..numerics.smc import refresh, systematic
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/51_far_out.ipynb #targetcode
@@ -86,13 +86,13 @@ def observed(layer, # Attention whose scores particles know how to move
     "What particles need to know of a layer."
     K = layer.tokens.kernel()
     s = len(K)
-    L = np.sqrt(layer.var_q*layer.var_k)*psd_factor(K)
+    L = np.sqrt(layer.score_variance())*psd_factor(K)
     R = psd_factor(centred(K))
     seen = np.zeros((s, s)) if layer.bias is None else layer.bias
     if layer.mask is not None:
         seen = np.where(layer.mask, seen, -np.inf)
     return Observed(np.asarray(y, float), K, without_zeros(L), without_zeros(R), seen,
-                    layer.heads, layer.var_o*layer.var_v/layer.heads)
+                    layer.heads, layer.head_variance)
 
 # %% ../../nbs/51_far_out.ipynb #pathcode
 KEPT_WEIGHTS = .9 # fraction of the weights kept at each step of the path
@@ -111,14 +111,14 @@ def next_noise(spectrum, # eigenvalues, squares of y
               ): # the next ν
     "The least noise whose weights keep their fraction, by bisection in its logarithm."
     now = at_noise(spectrum, ν)
-    def kept_at(ν): return kept(at_noise(spectrum, ν) - now)
-    if kept_at(0.) >= KEPT_WEIGHTS:
+    def fraction_at(ν): return effective_fraction(at_noise(spectrum, ν) - now)
+    if fraction_at(0.) >= KEPT_WEIGHTS:
         return 0.
     lo = np.log(least)
     hi = np.log(ν)
     for _ in range(40):
         mid = (lo + hi)/2
-        lo, hi = (lo, mid) if kept_at(np.exp(mid)) > KEPT_WEIGHTS else (mid, hi)
+        lo, hi = (lo, mid) if fraction_at(np.exp(mid)) > KEPT_WEIGHTS else (mid, hi)
     lower = min(np.exp(hi), .97*ν) # it always falls
     return lower if lower > 2*least else 0.
 
@@ -168,7 +168,7 @@ def reachable(layer): # Attention at infinite width
     if layer.tokens.random or layer.narrow:
         return False
     latents = layer.heads*layer.tokens.seq_len*(layer.tokens.seq_len - 1)
-    moving = layer.weights is softmax and score_var(layer) > 0
+    moving = layer.weights is softmax and layer.score_variance() > 0
     return moving and 0 < latents <= MOST_LATENTS
 
 def farthest_log_density(target): # Observed
@@ -211,7 +211,7 @@ def peaked(layer): # Attention at infinite width
     "Is the density of one head infinite where all outputs are equal?"
     K = layer.tokens.kernel()
     see = np.ones((len(K), len(K))) if layer.mask is None else layer.mask
-    moving = layer.weights is softmax and score_var(layer) > 0
+    moving = layer.weights is softmax and layer.score_variance() > 0
     regular = np.linalg.eigvalsh(K)[0] > 1e-9*K.trace()
     return layer.heads == 1 and moving and regular and both_signs(see)
 
@@ -250,7 +250,7 @@ def unequal(layer, # Attention
             y, # (..., s)
            ): # (...), in standard deviations
     "How far from equal all outputs are."
-    largest = layer.var_o*layer.var_v*layer.tokens.kernel().diagonal().max()
+    largest = layer.output_variance*layer.tokens.kernel().diagonal().max()
     return np.ptp(y, axis=-1)/np.sqrt(largest)
 
 

@@ -16,7 +16,6 @@ from ..distributions.scale_mixture import ScaleMixture, head_rules
 from ..distributions.scale_mixture import mixture_of_rules
 from .rows import row_law
 from .sampling import covariance, most_samples, sample_variance
-from .sampling import score_var
 from .tokens import Tokens
 from ..nonlinearities import identity, resolved, softmax
 from ..numerics.linalg import centred, psd_factor, without_zeros
@@ -33,7 +32,7 @@ def _seen(layer, i):
 def _row_factor(layer, K, i):
     "A factor (s, r) of the covariance of row i of the scores, up to a common shift."
     see = _seen(layer, i)
-    τ2 = score_var(layer)
+    τ2 = layer.score_variance()
     soft = layer.weights is softmax
     seen = K[np.ix_(see, see)]
     L = np.zeros((len(K), see.sum()))
@@ -70,7 +69,7 @@ def limit_of_many_heads(layer, # Attention with infinitely many heads
                         i, # output
                        ): # ScaleMixture
     "N(0, E u): the variance is that of one head, with its error."
-    v, error = limit_marginal(replace(layer, heads=1), i).var(return_error=True)
+    v, error = limit_marginal(layer.one_head, i).var(return_error=True)
     ends = [ScaleMixture.constant(max(v + sign*error, 0.)) for sign in (1, -1)]
     return ScaleMixture.constant(v).beside(ends)
 
@@ -78,7 +77,7 @@ def _limit_marginal(layer, i, doubling):
     fresh = partial(sample_variance, layer, layer.tokens, np.inf, i)
     law = _independent_row(layer, i, sample=fresh) if doubling else None
     if law is None:
-        rules, singular, beyond = _rules_of_one_head(replace(layer, heads=1), i)
+        rules, singular, beyond = _rules_of_one_head(layer.one_head, i)
         law = mixture_of_rules(rules, layer.heads, sample=fresh,
                                singular=singular and layer.heads == 1)
         law = law.beside(_with_beyond(law, rules, layer.heads, beyond))
@@ -106,11 +105,11 @@ def _independent_row(layer, i, **options):
         return None
     K = layer.tokens.kernel()
     see = _seen(layer, i)
-    if see.sum() <= 4 and score_var(layer)*K[i, i]*K.max() <= 2.25:
+    if see.sum() <= 4 and layer.score_variance()*K[i, i]*K.max() <= 2.25:
         return None # a grid has as many digits here, sooner
     bias = 0. if layer.bias is None else layer.bias[i, see]
-    return row_law(K[np.ix_(see, see)], score_var(layer)*K[i, i], bias,
-                   heads=layer.heads, scale=layer.var_o*layer.var_v, **options)
+    return row_law(K[np.ix_(see, see)], layer.score_variance()*K[i, i], bias,
+                   heads=layer.heads, scale=layer.output_variance, **options)
 
 def _rules_of_one_head(layer, i):
     "Gauss rules of u, for any number of heads; is u's law singular? What they miss."
@@ -129,7 +128,7 @@ def _numbers(layer, i):
     "All that the law of u depends on, if weights are softmax."
     K = layer.tokens.kernel()
     bias = b"" if layer.bias is None else layer.bias[i].tobytes()
-    variances = score_var(layer), layer.var_o*layer.var_v
+    variances = layer.score_variance(), layer.output_variance
     return K.tobytes(), i, _seen(layer, i).tobytes(), bias, variances
 
 @lru_cache(16)
@@ -162,7 +161,7 @@ def _one_head(layer, i):
     def u(g):
         parts = pieces(g.shape[1], max(1, 2**22//len(K))) # memory is bounded for any s
         squares = [(average(g[:, k:k+b])**2).sum(0) for k, b in parts]
-        return layer.var_o*layer.var_v*np.concatenate(squares)
+        return layer.output_variance*np.concatenate(squares)
     x = average(np.random.default_rng(0).standard_normal((L.shape[1], 1000)))
     singular = M.shape[1] == 1 and x.min() < 0 < x.max()
     return u, np.ptp(L, axis=0), singular
@@ -171,7 +170,7 @@ def _one_head(layer, i):
 def head_averages(layer, seeds):
     "E S of one head from each scrambling, (len(seeds), s, s)."
     layer.tokens.kernel() # a random one has no Gaussian limit, and raises
-    one = replace(layer, heads=1)
+    one = layer.one_head
     s = layer.tokens.seq_len
     size = _points(layer)
     dim = 2*s*s + s if one.narrow else s*s # normals, and Wishart factors

@@ -435,11 +435,6 @@ def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
     -------
     ndarray
         density, in the shape of the grid
-
-    Raises
-    ------
-    ValueError
-        for less than two samples, equal ones, or such as are not finite
     """
     x = _samples(samples, "samples")
     bins = checks.count(bins, "bins", least=2)
@@ -479,11 +474,6 @@ def kde_kl(samples_p: ArrayLike, samples_q: ArrayLike) -> float:
     -------
     float
         estimate of D(p ‖ q)
-
-    Raises
-    ------
-    ValueError
-        for less than two samples, equal ones, or such as are not finite
     """
     x = _samples(samples_p, "samples_p")
     y = _samples(samples_q, "samples_q")
@@ -519,13 +509,6 @@ def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10
     -------
     ndarray
         estimates, (trials,)
-
-    Raises
-    ------
-    TypeError
-        for a law without `rvs(size, rng)`
-    ValueError
-        for less than one trial or two samples
     """
     q = p if q is None else q
     _reject_unsampled("p", p)

@@ -254,10 +254,6 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
         α = 1/β in [0.01, 0.95]; for a finite sequence its effective α
     heads
         H
-
-    Returns
-    -------
-    ScaleMixture
     """
     below = "above, the sequence is not frozen"
     α = checks.number(alpha, "alpha", "[0.01, 0.95]", below)
@@ -299,10 +295,6 @@ def row_overlap(s: float, score_sd: float, correlation: float) -> float:
         τ in (0, 50], of the independent scores of either row
     correlation
         of the two scores of one token, in [−1, 1]; 1 gives E u, 0 gives 1/s
-
-    Returns
-    -------
-    float
 
     Raises
     ------
@@ -375,10 +367,6 @@ def width_term(s: float, score_sd: float) -> float:
         number of tokens, a whole number
     score_sd
         τ in (0, 100]
-
-    Returns
-    -------
-    float
     """
     s, τ = _row(s, score_sd)
     u, u2 = participation_moments(s, τ, 2)

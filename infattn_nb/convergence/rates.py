@@ -167,7 +167,7 @@ def _reject_other_limits(layer):
     if layer.scaling != "sqrt":
         reject("have scaling='sqrt'", "'linear'",
                "there the scores themselves are of order n^(-1/2)")
-    if layer.var_o*layer.var_v == 0:
+    if layer.output_variance == 0:
         reject("have var_o·var_v > 0", 0, "an output that is zero has no density")
     _of_gaussians(layer.tokens)
 
@@ -224,11 +224,6 @@ def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
     step
         of the finite differences, 1e-4…0.1; error of order step²
 
-    Returns
-    -------
-    float
-        c
-
     Raises
     ------
     ValueError
@@ -257,11 +252,6 @@ def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
     -------
     ScaleMixture
         of Scott's bandwidth h
-
-    Raises
-    ------
-    ValueError
-        for less than two samples
     """
     checks.kind(law, ScaleMixture, "law", "pass e.g. layer.law().marginal(0)")
     N = checks.count(samples, "samples", least=2)
@@ -285,13 +275,6 @@ def noise_floor(law: Any, samples: int) -> float:
     -------
     float
         nats
-
-    Raises
-    ------
-    TypeError
-        for what has no `pdf`
-    ValueError
-        for less than two samples
     """
     if not hasattr(law, "pdf"):
         checks.reject("law", "be a one-dimensional law with `pdf` and `std`",

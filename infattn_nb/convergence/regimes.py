@@ -79,7 +79,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
 def _draw_tied_scores(layer, tokens, n, size, g):
     g_tokens, g_scores, _ = g.spawn(3)
     L = tokens.factor(n, size, g_tokens)
-    m = layer.columns(n)
+    m = layer.width_of_heads(n)
     G = _tied_scores(L, layer.var_q, m, g_scores, (layer.heads, size))
     G = np.moveaxis(G, (3, 2), (0, 1))
     return np.broadcast_to(G, (size, layer.heads, *G.shape[2:]))
@@ -119,7 +119,7 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     tokens, tv = layer.tokens.sampled(n)
     sample = partial(_tied_sample, layer, tokens, n)
     law = HierarchicalGaussian(sample, tokens.seq_len, tv_error=tv)
-    if tokens.random or min(n, layer.columns(n)) < np.inf:
+    if tokens.random or min(n, layer.width_of_heads(n)) < np.inf:
         return law
     return HierarchicalGaussian.constant(law.covariances(1, 0)[0])
 
@@ -131,14 +131,14 @@ def _tied_sample(layer, tokens, n, size, g):
 def _tied_covariance(layer, tokens, n, size, g):
     "Draws of S (size, s, s)."
     streams = Streams.of(g)
-    m = layer.columns(n)
+    m = layer.width_of_heads(n)
     L = tokens.factor(n, size, streams.tokens)
-    S = 0.
+    total = 0.
     for _ in range(layer.heads):
         G = _tied_scores(L, layer.var_q, m, streams.normals, (1, size))
         _, V = weights_and_values(layer, G, L, m, (1, size), streams.wisharts)
-        S = S + np.einsum("ikan,jkan->nij", V, V)
-    S = layer.var_o*layer.var_v/layer.heads*S
+        total = total + np.einsum("ikan,jkan->nij", V, V)
+    S = np.asarray(layer.head_variance*total)
     return np.broadcast_to(S, (size, *S.shape[1:]))
 
 # %% ../../nbs/04_regimes.ipynb #ea7833d1
@@ -159,11 +159,6 @@ def gaussian_limits(layer: Attention, i: int = 0) -> dict:
     -------
     dict
         {regime: scipy's normal law of output i}
-
-    Raises
-    ------
-    ValueError
-        if there is no output i, or it is zero
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
     limits = {"infinite heads": layer.law().marginal(i), # E[v] is that of every H
@@ -193,11 +188,6 @@ def gaussian_distances(layer: Attention, i: int = 0, *,
     dict
         {regime: {KL, TV, Hellinger, W1}}, the last in standard deviations; pairs
         (distance, error) if asked
-
-    Raises
-    ------
-    ValueError
-        if there is no output i, or it is zero
     """
     limits = gaussian_limits(layer, i)
     law = layer.law().marginal(i)
@@ -229,13 +219,6 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     -------
     ndarray or tuple of ndarray
         probabilities, same shape, or (probability, error)
-
-    Raises
-    ------
-    TypeError
-        for what has no `sf`, or states no error where one is asked for
-    ValueError
-        for k below zero
     """
     k = checks.real(k, "k", within="[0, ∞]")
     if not hasattr(law, "sf"):
@@ -312,11 +295,6 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
     -------
     tuple of ndarray
         (probabilities, standard errors), same shape
-
-    Raises
-    ------
-    ValueError
-        for t ≤ 0, β < 1, less than two draws, and a width or output it has not
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
     t = checks.real(t, "t", within="(0, ∞]")
@@ -402,10 +380,6 @@ class LimitErrorResult:
         ----------
         ax
             matplotlib Axes; None = a new figure
-
-        Returns
-        -------
-        matplotlib Axes
         """
         ax = own_axes(ax, (5., 3.2))
         k = np.linspace(0, 6, 121)

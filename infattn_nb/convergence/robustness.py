@@ -30,11 +30,6 @@ def gaussian(rng: Generator, shape: tuple) -> np.ndarray:
         Generator
     shape
         of the matrices
-
-    Returns
-    -------
-    ndarray
-        of mean zero and variance one
     """
     return rng.standard_normal(shape)
 
@@ -47,11 +42,6 @@ def uniform(rng: Generator, shape: tuple) -> np.ndarray:
         Generator
     shape
         of the matrices
-
-    Returns
-    -------
-    ndarray
-        of mean zero and variance one
     """
     return rng.uniform(-3**.5, 3**.5, shape)
 
@@ -64,11 +54,6 @@ def rademacher(rng: Generator, shape: tuple) -> np.ndarray:
         Generator
     shape
         of the matrices
-
-    Returns
-    -------
-    ndarray
-        of mean zero and variance one
     """
     return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
 
@@ -91,11 +76,6 @@ def sparse(p: float = .1) -> Callable:
     -------
     Callable
         (Generator, shape) -> entries of variance one
-
-    Raises
-    ------
-    ValueError
-        if p is not in (0, 1]
     """
     return partial(_sparse, p=checks.number(p, "p", "(0, 1]"))
 
@@ -111,11 +91,6 @@ def student(df: float) -> Callable:
     -------
     Callable
         (Generator, shape) -> entries of variance one
-
-    Raises
-    ------
-    ValueError
-        if df is 2 or less
     """
     df = checks.number(df, "df", "(2, ∞)", "below, the variance is infinite")
     return partial(_student, df=df)
@@ -171,13 +146,6 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     -------
     ndarray or tuple of ndarray
         y size + (s,) or size + (s, coords); (y, size + (heads, s, s))
-
-    Raises
-    ------
-    TypeError
-        if `layer` is no Attention or `entries` no function
-    ValueError
-        for tokens of a program, a width it cannot have, entries of another shape
     """
     n = _literal_width(layer, width)
     checks.function(entries, "entries", "pass e.g. rademacher")
@@ -209,11 +177,6 @@ def positions(layer: Attention, width: float = np.inf) -> np.ndarray:
     -------
     ndarray
         standard deviation and excess kurtosis of each output, (s, 2)
-
-    Raises
-    ------
-    ValueError
-        if it cannot have this width
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens)")
     laws = map(layer.law(width).marginal, range(layer.tokens.seq_len))
@@ -234,11 +197,6 @@ def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
     -------
     ndarray
         (s, s), for Attention(bias=…)
-
-    Raises
-    ------
-    ValueError
-        for no token, or an infinite slope
     """
     i = np.arange(checks.count(seq_len, "seq_len"))
     return 0. - checks.number(slope, "slope")*np.abs(i[:, None] - i)
@@ -258,11 +216,6 @@ def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     -------
     ndarray
         (s, s), for Tokens(cov=…)
-
-    Raises
-    ------
-    ValueError
-        for no token, or ρ out of range
     """
     s = checks.count(seq_len, "seq_len")
     ρ = checks.number(ρ, "ρ")
@@ -285,11 +238,6 @@ def cross_mask(queries: int, keys: int) -> np.ndarray:
     -------
     ndarray
         boolean (queries + keys,)*2, for Attention(mask=…)
-
-    Raises
-    ------
-    ValueError
-        if one of them is empty
     """
     s = checks.count(queries, "queries") + checks.count(keys, "keys")
     return np.broadcast_to(np.arange(s) >= queries, (s, s)).copy()

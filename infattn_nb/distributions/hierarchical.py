@@ -49,13 +49,6 @@ class HierarchicalGaussian:
     nearby
         the same law with its inputs moved by their errors, up and down: the largest
         change that this makes is added to the errors of results
-
-    Raises
-    ------
-    TypeError
-        if `sample`, `variance` or `direct` is not a function
-    ValueError
-        if `dim` is below one
     """
     sample: Callable
     dim: int
@@ -88,11 +81,6 @@ class HierarchicalGaussian:
         -------
         HierarchicalGaussian
             a `ConstantGaussian`
-
-        Raises
-        ------
-        ValueError
-            if S is not a covariance matrix
         """
         return ConstantGaussian.of(cov)
 
@@ -109,11 +97,6 @@ class HierarchicalGaussian:
         -------
         HierarchicalGaussian
             an `AveragedGaussian`: all errors include the spread of the estimates
-
-        Raises
-        ------
-        ValueError
-            for fewer than two estimates, or one that is not a covariance matrix
         """
         return AveragedGaussian.of(estimates)
 
@@ -131,11 +114,6 @@ class HierarchicalGaussian:
         -------
         ndarray
             draws of S, shape size + (dim, dim)
-
-        Raises
-        ------
-        ValueError
-            if `sample` returns anything but covariance matrices
         """
         return draw(partial(_covariances, self), size, rng)
 
@@ -191,11 +169,6 @@ class HierarchicalGaussian:
         -------
         scipy.stats.multivariate_normal
             scipy's frozen multivariate normal
-
-        Raises
-        ------
-        ValueError
-            if S is not a covariance matrix (dim, dim)
         """
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
@@ -217,11 +190,6 @@ class HierarchicalGaussian:
         -------
         ScaleMixture
             its `rvs` draws afresh
-
-        Raises
-        ------
-        ValueError
-            if there is no output i, or `draws` is below 16
         """
         i = checks.output(i, self.dim)
         exact = self.exact(i) if draws is None else None
@@ -233,13 +201,7 @@ class HierarchicalGaussian:
         return ScaleMixture(v, sample=sample)
 
     def mean(self) -> np.ndarray:
-        """Zero.
-
-        Returns
-        -------
-        ndarray
-            (dim,)
-        """
+        """Zero, (dim,)."""
         return np.zeros(self.dim)
 
     def cov(self, draws: int = 2**16, rng: Rng = 0, *,
@@ -262,11 +224,6 @@ class HierarchicalGaussian:
         -------
         ndarray or tuple of ndarray
             E S (dim, dim), or (E S, error)
-
-        Raises
-        ------
-        ValueError
-            if `draws` is below two
         """
         draws = checks.count(draws, "draws", least=2, most=MOST_SAMPLES)
         mean, error = self.average(draws, rng)
@@ -456,11 +413,6 @@ class HierarchicalGaussian:
         rng
             of these draws
 
-        Returns
-        -------
-        Axes
-            the axes
-
         Raises
         ------
         ValueError
@@ -574,7 +526,7 @@ def _outputs(law, n, g):
     "n draws of y."
     if law.direct:
         return checks.real(law.direct(n, g), f"direct({n}, rng)", (n, law.dim),
-                           "(-∞, ∞)", "put the samples first, mend the sampler")
+                           "(-∞, ∞)", "put the samples first, correct the sampler")
     g_S, g_z = g.spawn(2)
     L = psd_factor(np.moveaxis(_covariances(law, n, g_S), 0, -1))
     return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))
@@ -589,13 +541,13 @@ def _covariances(law, n, g):
         bounded = S*S <= 1.01*v[:, :, None]*v[:, None]
     if not ((v >= 0) & (v < np.inf)).all() or not bounded.all():
         checks.reject(name, "return covariances", "NaN, infinity, a negative variance "
-                      "or a correlation beyond 1", "mend the sampler")
+                      "or a correlation beyond 1", "correct the sampler")
     if not (np.abs(S - S.mT) <= 1e-9*np.sqrt(v[:, :, None]*v[:, None])).all():
         checks.reject(name, "return covariances", "S != Sᵀ", "return (S + Sᵀ)/2 if "
                       "that is what you mean")
     if law.dim > 2 and not _semidefinite(S):
         checks.reject(name, "return covariances", "one that is not positive "
-                      "semidefinite", "mend the sampler")
+                      "semidefinite", "correct the sampler")
     return S
 
 def _semidefinite(S):

@@ -123,13 +123,6 @@ class ScaleMixture(rv_continuous):
             laws whose inputs differ by their own errors: the largest change adds
         singular
             is the density infinite at zero?
-
-        Raises
-        ------
-        ValueError
-            without variances, for one below zero, or weights that do not sum to one
-        TypeError
-            if they are no numbers, or `sample` is no function
         """
         super().__init__(name="hierarchical Gaussian")
         self.variances, self.weights = _points(variances, weights)
@@ -225,11 +218,6 @@ class ScaleMixture(rv_continuous):
             a number or an array, as of scipy's frozen distributions
         scale
             a number or an array, as of scipy's frozen distributions
-
-        Returns
-        -------
-        ndarray
-            samples of that shape
         """
         loc = checks.real(loc, "loc")
         scale = checks.real(scale, "scale")
@@ -284,11 +272,6 @@ class ScaleMixture(rv_continuous):
         ----------
         t
             any shape
-
-        Returns
-        -------
-        ndarray
-            same shape
         """
         f = lambda t: np.exp(np.multiply.outer(-t**2/2, self.v))
         return _average(self, f, t, self.w) + self.atom
@@ -457,11 +440,6 @@ def mixture_of_heads(nodes: Sequence[tuple], heads: int = 1,
     -------
     ScaleMixture
         80 nodes or fewer per replicate
-
-    Raises
-    ------
-    ValueError
-        for points below zero, no positive weight, or less than one head
     """
     rules = head_rules(nodes)
     return mixture_of_rules(rules, checks.heads(heads, finite=True), **options)
@@ -517,6 +495,8 @@ def _weighted(nodes):
 class Mixture:
     """Gaussians with weights: one mixture for each of Q values (and D outputs).
 
+    Its methods answer with an array (Q,) or (Q, D), each value alone.
+
     Parameters
     ----------
     means
@@ -571,11 +551,6 @@ class Mixture:
         ----------
         y
             a number, or one for each value: broadcasts to (Q,) or (Q, D)
-
-        Returns
-        -------
-        ndarray, (Q,) or (Q, D)
-            of each value alone
         """
         v = self.variances
         ℓ = -.5*((self._for_values(y, "y") - self.means)**2/v + np.log(2*np.pi*v))
@@ -589,41 +564,26 @@ class Mixture:
         ----------
         y
             a number, or one for each value: broadcasts to (Q,) or (Q, D)
-
-        Returns
-        -------
-        ndarray, (Q,) or (Q, D)
-            of each value alone
         """
         return np.exp(self.logpdf(y))
 
     def cdf(self, y: ArrayLike) -> np.ndarray:
-        """Probability below y.
+        """Probability below y, with relative accuracy.
 
         Parameters
         ----------
         y
             a number, or one for each value: broadcasts to (Q,) or (Q, D)
-
-        Returns
-        -------
-        ndarray, (Q,) or (Q, D)
-            with relative accuracy
         """
         return self._below(self._for_values(y, "y"))
 
     def sf(self, y: ArrayLike) -> np.ndarray:
-        """Probability above y.
+        """Probability above y, with relative accuracy.
 
         Parameters
         ----------
         y
             a number, or one for each value: broadcasts to (Q,) or (Q, D)
-
-        Returns
-        -------
-        ndarray, (Q,) or (Q, D)
-            with relative accuracy
         """
         y = self._for_values(y, "y")
         return self._average(ndtr((self.means - y)/np.sqrt(self.variances)))
@@ -632,17 +592,12 @@ class Mixture:
         return self._average(ndtr((y - self.means)/np.sqrt(self.variances)))
 
     def ppf(self, q: ArrayLike) -> np.ndarray:
-        """Quantile: a share q of the law lies below it.
+        """Quantile: a share q of the law lies below it, to rounding.
 
         Parameters
         ----------
         q
             share in [0, 1]: a number, or an array with one for each value
-
-        Returns
-        -------
-        ndarray, (Q,) or (Q, D)
-            to rounding
         """
         q = self._for_values(q, "q", "[0, 1]")
         each = self.means + np.sqrt(self.variances)*ndtri(q)

@@ -22,11 +22,13 @@ from ..transformer.attention import Rotary, SelfAttention
 from ..transformer.block import Block, altered
 from ..transformer.mlp import ACTIVATIONS, FeedForward
 from ..transformer.norms import Norm
+from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
+from ..transformer.parts import MATRICES, MLP_MATRICES, matrices_of
 from ..transformer.passes import Network
 from ..transformer.stream import embedding_cov, text_labels
 from ..numerics import checks
 from ..numerics.rng import pieces
-from .config import EMBEDDINGS, FAMILIES, FAMILIES_TOML, MATRICES
+from .config import EMBEDDINGS, FAMILIES, FAMILIES_TOML
 from .config import Config, Family, Tensor, alibi
 from .config import labels_of, near, windowed
 from .verified import Watched, check_blocks, in_eval_mode
@@ -237,13 +239,14 @@ def parts_of(found, # Recognised
             like = _reach(block, path)
             shared = _first(a, "num_key_value_heads", "num_kv_heads", "kv_heads")
             matrices |= tensor.matrices(as_array(like, "weight"), m, shared)
-            biases[f"b{role}"] = _reach(block, path.replace("weight", "bias"))
+            biases[role] = _reach(block, path.replace("weight", "bias"))
         elif role.endswith("gain"):
             norm = _reach(block, path.removesuffix(".weight"))
             if norm is not None:
                 norms.setdefault(role, []).append(norm)
     _check_sides(matrices)
-    measured = {x.roles[0] for x in found.tensors.values()} & {"b1", "b2"}
+    there = {x.roles[0] for x in found.tensors.values()}
+    measured = {k: name for k, name in BIASES.items() if name in there}
     if any(b is not None and as_array(b, "bias").any() for k, b in biases.items()
            if k not in measured):
         checks.reject("module", "have attention without biases, as initialised",
@@ -251,11 +254,13 @@ def parts_of(found, # Recognised
     block = _built(found.kind, block, a, body, matrices, norms, like, tokens)
     if FAMILIES[found.kind].interleaved and block.attention.rotary is not None:
         matrices = neighbours_apart(matrices, block.attention)
-    return Parts(block, matrices, {k: biases[k] for k in sorted(measured)}, like)
+    own = {name: biases[k] for k, name in measured.items()}
+    return Parts(block, matrices, own, like)
 
 def _check_sides(matrices): # of one block, (out, in)
     "Accept only matrices that read from one stream, and write to it."
-    widths = {k: len(W) if k in "o2" else W.shape[1] for k, W in matrices.items()}
+    widths = {k: len(W) if k in LAST_MATRICES else W.shape[1]
+              for k, W in matrices.items()}
     for k, n in widths.items():
         if n != widths["q"]:
             checks.reject("module", "have matrices of one width",
@@ -290,7 +295,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
         checks.reject("tokens", f"be given for a model with {varied}", None,
                       "pass the length of the text")
     qk_norms = norms.get("query_gain", []) + norms.get("key_gain", [])
-    for norm, k in zip(qk_norms, "qk"):
+    for norm, k in zip(qk_norms, ("q", "k")):
         if len(norm.weight) not in (m, rows[k]):
             checks.reject("module", "normalise queries and keys head by head, or those "
                           "of all heads", f"q_norm over {len(norm.weight)} coordinates",
@@ -505,7 +510,7 @@ def neighbours_apart(matrices, a): # of one block, its SelfAttention
     "Those of queries and keys in the order of `Rotary`."
     m = len(matrices["q"])//a.heads
     turning = a.rotary.turning(m)
-    return matrices | {k: halves_of_pairs(matrices[k], m, turning) for k in "qk"}
+    return matrices | {k: halves_of_pairs(matrices[k], m, turning) for k in ("q", "k")}
 
 def _call_of(module, reading, k):
     "What runs a module on k tokens, and what they are."
@@ -642,7 +647,7 @@ def _found_by_roles(module, roles):
     named = dict(module.named_parameters())
     found = []
     for role, patterns in roles.items():
-        matrices = isinstance(role, str) and role and set(role) <= set(MATRICES)
+        matrices = matrices_of(role) if isinstance(role, str) else ()
         if not matrices and role not in _WORDS:
             checks.reject("roles", "have keys of the letters q k v o 1 2 3, or of "
                           f"{', '.join(_WORDS)}", repr(role), near(role, _WORDS) or
@@ -659,7 +664,7 @@ def _found_by_roles(module, roles):
                 checks.reject("roles", f"name tensors of the module for {role!r}",
                               repr(pattern), f"there are e.g. {some}")
             numbers, names = zip(*hits)
-            found.append(Found(tuple(role) if matrices else (role,), pattern,
+            found.append(Found(matrices or (role,), pattern,
                                list(names), numbers, [named[x] for x in names]))
     _check_found(found)
     L = len(next(x for x in found if "q" in x.roles).names)
@@ -670,7 +675,7 @@ def _of_each_block(x, L):
     several = len(x.names)//L if x.roles == ("norm",) else 1
     if x.roles == ("norm",) and len(x.names) != several*L or not several:
         checks.reject("roles", f"name as many norms in each of {L} blocks",
-                      f"{len(x.names)} of {x.pattern!r}", "mend the pattern")
+                      f"{len(x.names)} of {x.pattern!r}", "correct the pattern")
     for i in range(several):
         yield x if several == 1 else x._replace(
             names=x.names[i::several], tensors=x.tensors[i::several],
@@ -679,7 +684,8 @@ def _of_each_block(x, L):
 def _check_found(found):
     "All matrices of attention, both of the MLP or none, once in each block."
     there = [k for x in found for k in x.roles if k in MATRICES]
-    needed = set("qkvo") | ({"1", "2"} if set(there) & set("123") else set())
+    has_mlp = set(there) & set(MLP_MATRICES)
+    needed = {*ATTENTION_MATRICES, *(("1", "2") if has_mlp else ())}
     lacking = sorted(needed - set(there))
     if lacking or len(set(there)) < len(there):
         what = f"none for {', '.join(lacking)}" if lacking else "one of them twice"
@@ -690,7 +696,7 @@ def _check_found(found):
     if len(set(counts.values())) > 1:
         few = min(counts, key=lambda name: counts[name])
         checks.reject("roles", "match as many blocks each", f"{counts[few]} of {few!r} "
-                      f"and {max(counts.values())} of others", "mend the pattern")
+                      f"and {max(counts.values())} of others", "correct the pattern")
 
 def _width_of(found):
     "The width: of the gain of a norm, or of the words; or what matrices share."
@@ -708,7 +714,7 @@ def _tensors_of(found, n):
     sides = {}
     for x in (x for x in found if x.roles[0] in MATRICES):
         rows, columns = x.tensors[0].shape
-        last = x.roles[0] in "o2" # n is on the other side
+        last = x.roles[0] in LAST_MATRICES # n is on the other side
         if rows != columns:
             sides[x.pattern] = "in" if (columns if last else rows) == n else "out"
     square = "in" if sides and set(sides.values()) == {"in"} else "out"
@@ -753,8 +759,8 @@ def _parts_by_roles(module, found, tensors, l, n, kinds):
         matrices |= tensor.matrices(W, m, groups)
         bias = named.get(re.sub("weight$", "bias", x.names[l]))
         bias = None if bias is None or bias is x.tensors[l] else as_array(bias, "bias")
-        if x.roles[0] in "12":
-            biases[f"b{x.roles[0]}"] = bias
+        if x.roles[0] in BIASES:
+            biases[BIASES[x.roles[0]]] = bias
         elif bias is not None and bias.any():
             checks.reject("module", "have attention without biases, as initialised",
                           f"others than zero in {x.names[l]}", "set them to zero")
@@ -809,8 +815,8 @@ def _layout_of(module, found, tensors):
                       Tensor(name, (gains.get(role, role),), numbers=x.numbers))
         bias = re.sub("weight$", "bias", x.names[0])
         if bias != x.names[0] and bias in named:
-            kept = f"b{role}" if role in ("1", "2") else "zero"
-            layout.append(Tensor(re.sub("weight$", "bias", name), (kept,),
+            layout.append(Tensor(re.sub("weight$", "bias", name),
+                                 (BIASES.get(role, "zero"),),
                                  numbers=x.numbers))
     return layout
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..transformer.block import altered
-from ..transformer.parts import same
+from ..transformer.parts import BIASES, LAST_MATRICES, MATRICES, same
 from ..numerics import checks
 from ..numerics.rng import pieces, seed_sequence
-from .config import EMBEDDINGS, MATRICES, Config, Tensor
+from .config import EMBEDDINGS, Config, Tensor
 from .module import Parts, Reading, as_array, blocks_of, body_of
 from .module import check_tensors, config_of, neighbours_apart
 from .module import places_to_watch, read_module, verified
@@ -92,7 +92,7 @@ def _std(block, own, k, n):
     if branch is None:
         return 0.
     std = np.sqrt(branch.variance(k)/branch.fan_in(k, n))
-    if k in ("o", "2", "b2") and not block.normed_output:
+    if k in (*LAST_MATRICES, BIASES["2"]) and not block.normed_output:
         std = abs(_branch_factor(block, own))*std
     if k in ("q", "k") and branch.qk_norm is None:
         std = np.sqrt(_score_factor(block, own))*std
@@ -127,8 +127,9 @@ def _widths(block, n):
     m = a.width_of_heads(n)
     groups = a.groups or a.heads
     units = 0 if f is None else round(f.units*n)
-    return dict(q=int(a.heads*m), k=int(groups*m), v=int(groups*m), o=int(n),
-                **{"1": units, "2": int(n), "3": units})
+    shared = int(groups*m) # by heads
+    return {"q": int(a.heads*m), "k": shared, "v": shared, "o": int(n),
+            "1": units, "2": int(n), "3": units}
 
 # %% ../../nbs/67_weights.ipynb #wt-source
 def source_of(t):
@@ -327,7 +328,7 @@ def handles_of(t, # a Transformer, or None
     layout = t.source.family.layouts[0]
     block = t.blocks[0]
     a = block.attention
-    ends = ("output_gain",) if block.normed_output else ("o", "2")
+    ends = ("output_gain",) if block.normed_output else LAST_MATRICES
     turned = a is not None and a.qk_norm is not None
     pair = ("query_gain", "key_gain") if turned else ("q", "k")
     said = Handles(_names(layout, ends), _names(layout, pair))
@@ -343,11 +344,12 @@ def _names(layout, roles):
     last = [name.rpartition(".")[2] for name in full]
     said = []
     for x, name, short in zip(matrices, full, last):
-        held = [k for k in roles if k in x.roles]
+        among = [k for k in roles if k in x.roles]
         shown = short if last.count(short) == 1 else name
-        if held and len(held) < len(x.roles):
-            shown = f"the {' and '.join(held)} of {shown}"
-        said += [shown]*bool(held)
+        if among and len(among) < len(x.roles):
+            shown = f"the {' and '.join(among)} of {shown}"
+        if among:
+            said.append(shown)
     *before, last_one = said or [""]
     return f"{', '.join(before)} and {last_one}" if before else last_one
 
@@ -444,7 +446,7 @@ class Held:
     @property
     def biases(self):
         return {fill.tensor.roles[0]: x for x, fill in self.places
-                if fill.tensor.roles[0] in ("b1", "b2")}
+                if fill.tensor.roles[0] in BIASES.values()}
 
     given = Parts.given
 

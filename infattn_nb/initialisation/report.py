@@ -110,9 +110,9 @@ def default_size(t, n) -> int: # of a Transformer at width n: an even number
     affordable = _AFFORDABLE//max(t.numbers(n), 1)
     return 2*int(np.clip(affordable//2, 2, 48))
 
-def _seen(t, n, readout, number, seed, there_and_back=True):
+def _seen(t, n, readout, number, seed, gradients=True):
     "The Diagnosis of some networks, at a width too small for gradients without them."
-    if there_and_back:
+    if gradients:
         return diagnose(t, t.gradients(n, number, seed, readout=readout))
     chain = t.chain(n, number, seed)
     return Diagnosis(token_cosine(chain.gram, t.texts),
@@ -136,8 +136,8 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
     step = 5 if n < np.inf else 0 # of this width, beside one of infinite width
     with progress_bar(progress, total=len(groups)*(step + 2), smoothing=0,
                       bar_format="{percentage:3.0f} %|{bar}| {remaining} left") as bar:
-        def drawn(net, width, stream, step, there_and_back=True):
-            jobs = [(net, width, readout, *job, there_and_back)
+        def drawn(net, width, stream, step, gradients=True):
+            jobs = [(net, width, readout, *job, gradients)
                     for job in zip(groups, stream.spawn(len(groups)))]
             found = []
             for part in in_order(_seen, jobs):
@@ -196,8 +196,8 @@ def first_layer(t, n, seed) -> Alone | None: # None: of another kind
     if shared or m*a.heads != n or any(x is not None for x in other):
         return None
     s = min(len(t.cov), 16)
-    τ2 = a.score_scale**2*a.var_q*a.var_k
-    layer = Attention(Tokens(s, identity, np.eye(s)), a.heads, int(m), var_q=τ2)
+    tokens = Tokens(s, identity, np.eye(s))
+    layer = Attention(tokens, a.heads, int(m), var_q=a.score_variance(m))
     wide = replace(layer, head_width="full")
     laws = [x.law(width).marginal(0, DRAWS, stream)
             for x, width, stream in zip((layer, wide), (n, np.inf), seed.spawn(2))]
@@ -290,9 +290,9 @@ def advice_of(verdicts, # those of panels
               t, wide, # its network, and the same for infinite width
               readout, seed, progress=False, # as a report takes them
              ) -> dict: # name of a verdict -> a sentence
-    "For each crossed threshold the mildest factor along one axis that mends it."
+    "For each crossed threshold the mildest factor along one axis that fixes it."
     crossed = {v.name: v.remedy for v in verdicts if v.remedy is not None}
-    there_and_back = {x.axis for x in crossed.values() if x.gradients}
+    with_gradients = {x.axis for x in crossed.values() if x.gradients}
     seeds = seed.spawn(_number_tried(wide)) # the same for all factors
     with progress_bar(progress, total=_MOST_TRIED*len(crossed), leave=False,
                       desc="advice") as bar:
@@ -300,7 +300,7 @@ def advice_of(verdicts, # those of panels
         def tried(axis, factor):
             changes = {"residual": 1., "scores": 1.} | {axis: factor}
             bar.update(1)
-            return _quickly(scaled(wide, **changes), axis in there_and_back, readout,
+            return _quickly(scaled(wide, **changes), axis in with_gradients, readout,
                             seeds)
         handles = handles_of(t)
         return {name: _mildest(remedy, tried, getattr(handles, remedy.axis))
@@ -311,16 +311,16 @@ def _mildest(remedy, tried, handle):
     def value(k):
         d = tried(remedy.axis, remedy.factors[k])
         return np.nan if d is None else float(remedy.value(d))
-    def mends(k):
+    def suffices(k):
         x = value(k) # NaN does not
         return x >= remedy.limit if remedy.least else x <= remedy.limit
     power = .5 if remedy.axis == "scores" else 1.
     last = len(remedy.factors) - 1
-    if not mends(last):
+    if not suffices(last):
         end = "down" if remedy.factors[-1] < 1 else "up"
-        return (f"no factor of {handle} {end} to {remedy.factors[-1]**power:.2g} mends "
+        return (f"no factor of {handle} {end} to {remedy.factors[-1]**power:.2g} fixes "
                 "that")
-    first = bisect_left(range(last), True, key=mends)
+    first = bisect_left(range(last), True, key=suffices)
     return (f"{handle} × {remedy.factors[first]**power:.2g} would do: {remedy.said} "
             f"{value(first):.2g} at infinite width")
 
@@ -525,8 +525,9 @@ class Matrices(Panel):
         typical = typical_norm(norms[worst])
         first = np.nanargmax(typical) + 1
         last = np.nanargmin(typical) + 1
-        get = "get" if worst in "qkv" else "gets" # MLP out gets
-        said = (f"{MATRIX_NAMES[worst]} {get} {ratios[worst]:.3g} times as large a "
+        name = MATRIX_NAMES[worst]
+        get = "get" if name.endswith("s") else "gets" # queries get, MLP out gets
+        said = (f"{name} {get} {ratios[worst]:.3g} times as large a "
                 f"gradient in block {first} as in block {last}")
         if ratios[worst] <= limit:
             yield Verdict("depth", "✓", "gradients reach every block: at most, "
@@ -1150,7 +1151,7 @@ def report(transformer: Transformer, width: float | None = None,
 
     Some dozens of networks at this width, as many at infinite width, and six
     verdicts on them, with advice where a threshold is crossed: the mildest factor of
-    branches or scores that mends it. Of a text too long for gradients at this width
+    branches or scores that fixes it. Of a text too long for gradients at this width
     (2s + 1 above n) those of infinite width are shown. Beside that, how far its first
     attention layer, alone, is from
     its limit and from a Gaussian, if it is one without positions in its scores.
@@ -1243,10 +1244,10 @@ def _reject_another(given):
 
 def _widened(t, n):
     "For infinite width: heads that turn by angles keep the width that they have at n."
-    def kept(a):
+    def with_fixed_width(a):
         turns = a.rotary is not None and not a.head_width and n < np.inf
         return dict(head_width=int(n/a.heads)) if turns else {}
-    return t.altered(kept)
+    return t.altered(with_fixed_width)
 
 def _own_seed(rng):
     "A SeedSequence that spawns afresh, and how to write it down."

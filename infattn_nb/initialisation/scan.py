@@ -22,7 +22,7 @@ import numpy as np
 
 from ..transformer.attention import Overflow
 from ..transformer.passes import mean_of_heads, token_cosine
-from ..transformer.parts import same
+from ..transformer.parts import MATRICES, same
 from ..numerics import checks
 from ..numerics.rng import Rng, in_order, progress_bar
 from ..numerics.rng import seed_sequence
@@ -154,7 +154,8 @@ class Measures(NamedTuple):
 def measures(t, seen: Diagnosis) -> Measures: # what diagnose says of a Transformer
     "Six numbers of two networks or more; ∞ where a gradient is dead."
     choice = bool((attended(t) > 1).any()) # has any row a choice?
-    kinds = [k for k in seen.norms if k in "vo123" or (k in "qk" and choice)]
+    idle = () if choice else ("q", "k")
+    kinds = [k for k in MATRICES if k in seen.norms and k not in idle]
     depth = max(_or_infinite(depth_ratio(seen.norms[k])) for k in kinds)
     entropy = values = np.nan
     if choice:
@@ -407,7 +408,7 @@ def strength_of(t) -> float:
     for block in t.blocks:
         a = block.attention
         f = block.feedforward
-        variances = [] if a is None else [a.var_v*a.var_o]
+        variances = [] if a is None else [a.output_variance]
         if f is not None:
             variances.append(f.var_1*f.var_2*(f.var_3 if f.gated else 1.))
         factor = _ratio(abs(block.branch_scale), abs(block.skip_scale))
@@ -416,8 +417,9 @@ def strength_of(t) -> float:
 
 def score_scale_of(t) -> float: # NaN without attention
     "Scale of the scores, geometric mean over blocks."
+    n = t.width or np.inf
     heads = [b.attention for b in t.blocks if b.attention is not None]
-    scales = [abs(a.score_scale)*np.sqrt(a.var_q*a.var_k) for a in heads]
+    scales = [np.sqrt(a.score_variance(a.width_of_heads(n))) for a in heads]
     return _geometric(scales) if heads else np.nan
 
 def _geometric(x):

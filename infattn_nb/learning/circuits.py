@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..attention.spec import AttentionSpec
 from .descent_step import Networks, of_each, of_seeds
-from .layer_on_data import hidden_tokens, rows_read
+from .layer_on_data import hidden_tokens, rows_read, spec_of
 from .trained import Start, Trained, afford, kinds
 from ..numerics import checks
 from ..numerics.rng import pieces
@@ -40,20 +41,27 @@ def theta(depth, slopes): # of queries (or keys), of values (or outputs), (N, la
 class Depth(NamedTuple):
     "An infinitely wide attention-only transformer."
     layers: int # L
-    heads: int # H, in every layer
-    scale: float # σ_Qσ_K
-    var_vo: float # σ_V²σ_O²
+    spec: AttentionSpec # of every layer
     residual: bool # is there a skip?
     norm: bool # are tokens normalised before each layer?
     train_readout: bool # does descent move the readout?
     size: int # d, numbers of a token
     readout: int | str = -1 # a position, "mean" or "every"
-    mask: np.ndarray | str | None = None # None, "causal" or boolean (s, s)
+
+    @property
+    def heads(self):
+        "H, in every layer."
+        return self.spec.heads
+
+    @property
+    def scale(self):
+        "σ_Qσ_K."
+        return np.sqrt(self.spec.score_variance())
 
     @property
     def weight(self):
         "√v, of each head on a path."
-        return np.sqrt(self.var_vo/self.heads)
+        return np.sqrt(self.spec.head_variance)
 
     def paths(self, l):
         "Into layer l (l = L: into the readout), in the order of the stream."
@@ -84,7 +92,7 @@ class Depth(NamedTuple):
         "The sequences, what may attend to what, and the rows that are read out."
         P, s, _ = X.tokens.shape
         every = np.broadcast_to(np.arange(s), (P, s))
-        see = np.broadcast_to(hidden_tokens(X, every, self.mask), (P, s, s))
+        see = np.broadcast_to(hidden_tokens(X, every, self.spec), (P, s, s))
         if self.readout == "every":
             return ReadRows(X.tokens, see, every, None)
         return ReadRows(X.tokens, see, *rows_read(X, self.readout))
@@ -341,9 +349,9 @@ def named(depth, scores, values):
 # %% ../../nbs/29_circuits.ipynb #deepfit
 def deep(model, X, Y, seed, more): # Start
     "Random circuits of the network that the model's arguments describe."
-    depth = Depth(model.layers, model.heads, np.sqrt(model.var_qk), model.var_vo,
-                  model.residual, model.norm is not None, model.train_readout,
-                  X.tokens.shape[2], model.readout, model.mask)
+    depth = Depth(model.layers, spec_of(model, model.heads), model.residual,
+                  model.norm is not None, model.train_readout, X.tokens.shape[2],
+                  model.readout)
     K = kinds(model)
     afford(model, K*depth.numbers())
     rows = depth.view(X)

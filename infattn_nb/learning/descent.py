@@ -24,7 +24,7 @@ from sklearn.utils.validation import validate_data
 
 from ..distributions.scale_mixture import Mixture
 from .circuits import deep, named
-from .sequences import copied, like, suited, targets
+from .sequences import like, suited, targets
 from .trained import KernelModel, Trained, run_descent
 from .trained import infinitely_many_heads, one_layer
 from .trained import torch_weights
@@ -58,7 +58,7 @@ class AttentionDescent(SequenceEstimator):
         H; np.inf: kernel regression with the tangent kernel (width np.inf only), by a
         quadrature over one head that states its error
     var_qk
-        σ_Q²σ_K², in [0, ∞)
+        σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo
         σ_V²σ_O², in [0, ∞)
     head_width
@@ -185,8 +185,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         y
             targets (Q,) or (Q, D); labels (Q,) for "logistic" and "softmax"
 
@@ -198,7 +197,6 @@ class AttentionDescent(SequenceEstimator):
             As always; in training the model is then that of at most fifty steps before.
         """
         model = type(self)(**self.get_params(deep=False))
-        model.mask = copied(model.mask)
         X, Y, known = _problem(model, X, y)
         model.heads = checks.heads(model.heads) # 2.0 is 2
         model.head_width = checks.width(model.head_width)
@@ -220,8 +218,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         when
             "end" or "start" of the training
         """
@@ -235,8 +232,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         """
         if self._classifies():
             probable = self.predict_proba(X).argmax(-1) # first: it asks for a fit
@@ -252,8 +248,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         """
         asked = self._ready(X)
         f = self.trained_.values(asked, "end")
@@ -268,8 +263,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         noise
             variance of an observation around a network's value, in (0, ∞); None:
             `temperature`, which it is in Langevin dynamics (to be given at zero)
@@ -294,8 +288,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         when
             "end" or "start" of the training
         layer
@@ -312,8 +305,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         when
             "end" or "start" of the training
         layer
@@ -384,8 +376,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         Z
             (Q', s, d); None = X
         when
@@ -406,8 +397,7 @@ class AttentionDescent(SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         y
             targets, one per sequence: (Q,) or (Q, D)
         sample_weight

@@ -351,7 +351,7 @@ def summed(layer, Z, ζ, N): # (N, P, D)
     each = np.stack([(Z*ζ[:, d]).sum(1) for d in range(ζ.shape[1])])
     D, P, HN = each.shape
     f = each.reshape(D, P, HN//N, N).sum(2)
-    return np.sqrt(layer.var_vo/(HN//N))*f.transpose(2, 1, 0)
+    return layer.head_sd*f.transpose(2, 1, 0)
 
 def last(x): # (N, H, r, c) → (r, c, H, N)
     "Heads and networks last."
@@ -367,7 +367,7 @@ def backward(layer, view, reply, χ): # by B (N, H, a, b), by ζ (N, H, e, D)
     "From χ, the derivatives by the values (N, P, D), back to the products."
     N, _, D = χ.shape
     H = reply.outputs.shape[2]//N
-    χ = np.sqrt(layer.var_vo/H)*np.tile(χ.transpose(1, 2, 0), H) # (P, D, HN)
+    χ = layer.head_sd*np.tile(χ.transpose(1, 2, 0), H) # (P, D, HN)
     γ = np.stack([np.einsum("pex,px->ex", reply.averages, χ[:, d])
                   for d in range(D)], axis=1)
     dZ = sum(reply.outputs[:, d]*χ[:, None, d] for d in range(D))
@@ -390,7 +390,7 @@ def slopes(layer, view, reply): # by B (Q D, H, ·, ·), by ζ (Q D, H, ·, D)
     "Gradients of all values of one network."
     e, D, H = reply.outputs.shape
     Q = len(view.values)
-    size = np.sqrt(layer.var_vo/H)
+    size = layer.head_sd
     forms = [] # output by output
     by_values = np.zeros((Q, D, H, e, D))
     for d in range(D):

@@ -26,13 +26,15 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from ..distributions.scale_mixture import Mixture
-from .sequences import Sequences, copied, root_seed
+from .sequences import Sequences, root_seed
 from .layer_on_data import attend, averaged, complete, features
-from .layer_on_data import read, through_values, training_layer
+from .layer_on_data import read, spec_of, through_values
+from .layer_on_data import training_layer
 from .layer_on_data import PIECE_NUMBERS, Layer, Likelihood
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
-from ..numerics.smc import Moves, climb, cloud_at, islands, kept, pool
+from ..numerics.smc import Moves, climb, cloud_at, effective_fraction
+from ..numerics.smc import islands, pool
 from ..numerics.smc import refresh, systematic
 from ..numerics.rng import in_order, pieces, seed_sequence
 from ..numerics.rng import sobol_normals
@@ -315,7 +317,7 @@ def best_in_reach(likelihood, cloud, bounds): # logs, gain, log weights
                      options=dict(maxiter=15))
     logs = found.x
     value, _, w = gained(likelihood, cloud, logs)
-    while kept(w) < LEAST_EFFECTIVE_SHARE:
+    while effective_fraction(w) < LEAST_EFFECTIVE_SHARE:
         logs = logs/2
         value, _, w = gained(likelihood, cloud, logs)
     return logs, value, w
@@ -433,7 +435,7 @@ def tuned(model, likelihood, X, found, seed): # Likelihood, Exploration, Turn
     "With dials turned, and what is found there; never worse than the start."
     layer = likelihood.layer
     low = -DIAL_RANGE
-    least = least_noise(layer.var_vo, X)
+    least = least_noise(layer.spec.output_variance, X)
     if least: # the noise stays audible
         low[2] = max(low[2], min(np.log(least/likelihood.alpha), 0.))
     bounds = list(zip(low, DIAL_RANGE))
@@ -538,10 +540,8 @@ def normalised_targets(model, y): # Y (P, D), shift (D,), scale (D,)
 
 def model_likelihood(model, X, Y):
     "Of the model's normals; infinitely many heads are an average over one."
-    names = "width", "var_qk", "var_vo", "scaling", "readout", "mask"
-    options = {name: copied(getattr(model, name)) for name in names}
-    heads = 1 if model.heads == np.inf else int(model.heads)
-    layer = training_layer(X, heads, **options)
+    spec = spec_of(model, 1 if model.heads == np.inf else int(model.heads))
+    layer = training_layer(X, spec, model.width, model.readout)
     return Likelihood(layer, layer.view(X, leading=True), Y, model.alpha)
 
 def fitted(model, X, y): # RegressorState
@@ -570,8 +570,8 @@ def fitted(model, X, y): # RegressorState
     known = layer, X, Y, alpha, result.latents, result.weights, later
     posterior = (KernelPosterior(*known, result.S) if model.heads == np.inf
                  else ParticlePosterior(*known))
-    var_qk = layer.scale**2 if model.scaling == "sqrt" else model.var_qk
-    return RegressorState(posterior, layer, alpha, var_qk, layer.var_vo, result.latents,
+    var_qk, var_vo = layer.spec.score_variance(1), layer.spec.output_variance
+    return RegressorState(posterior, layer, alpha, var_qk, var_vo, result.latents,
                   result.weights, result.evidences, result.ancestors, result.value,
                   result.error, y, shift, scale, X.tokens.shape[2])
 

@@ -41,7 +41,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     heads
         H; np.inf: the Gaussian process of Hron et al. (2020)
     var_qk
-        σ_Q²σ_K², in [0, ∞)
+        σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
     var_vo
         σ_V²σ_O², in [0, ∞)
     readout
@@ -117,8 +117,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         y
             targets, one per sequence: (Q,) or (Q, D)
         """
@@ -134,8 +133,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         y
             targets, one per sequence: (Q,) or (Q, D)
         """
@@ -147,8 +145,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         noise
             variance of an observation, in [0, ∞); None: the fitted `alpha_`; 0: the law
             of the function itself
@@ -166,8 +163,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         return_std
             also the standard deviation (without noise), of the same shape?
         return_cov
@@ -197,8 +193,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         n_samples
             number of functions: (Q, n_samples) or (Q, D, n_samples)
         random_state
@@ -218,8 +213,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         """
         me, X = self._ready(X)
         A = me.posterior_.attention(X)
@@ -266,8 +260,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         Parameters
         ----------
         X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d); their Gram matrix
-            X Xᵀ is not divided by d
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
         ax
             matplotlib Axes; None = a new figure
         tokens

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Sequences', 'stacked', 'padded', 'sequences', 'reject_foreign', 'ragged', 'suited', 'targets', 'like',
-           'embed_features', 'patches', 'make_recall', 'root_seed', 'copied']
+           'embed_features', 'patches', 'make_recall', 'root_seed']
 
 # %% ../../nbs/76_sequences.ipynb #takes
 from typing import NamedTuple
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.random import RandomState, SeedSequence, default_rng
 from numpy.typing import ArrayLike
 
-from .layer_on_data import visible
 from ..numerics import checks
 from ..numerics.rng import Rng, Size, seed_sequence
 
@@ -96,7 +95,8 @@ def suited(model, X, d=None): # Sequences
     X = sequences(X)
     if not isinstance(model.readout, str):
         checks.output(model.readout, X.lengths.min(), "readout", " or 'mean'")
-    visible(model.mask, X.tokens.shape[1])
+    if model.mask is not None:
+        checks.mask(model.mask, X.tokens.shape[1])
     if d and X.tokens.shape[2] != d:
         checks.reject("X", f"have tokens of {d} numbers as in `fit`", X.tokens.shape[2],
                       "use the same embedding")
@@ -254,11 +254,6 @@ def root_seed(random_state):
     if isinstance(random_state, RandomState):
         return SeedSequence(random_state.randint(2**31 - 1, size=4))
     return seed_sequence(random_state, "random_state")
-
-# %% ../../nbs/76_sequences.ipynb #estimatorcode
-def copied(x):
-    "A copy of an array, which somebody might change; anything else as it is."
-    return x.copy() if isinstance(x, np.ndarray) else x
 
 # %% ../../nbs/76_sequences.ipynb #public
 __all__ = ["embed_features", "make_recall", "patches"]

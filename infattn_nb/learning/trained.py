@@ -26,7 +26,7 @@ from .descent_step import linearised, merged_from
 from .descent_step import merged_start
 from .sequences import Sequences, root_seed
 from .layer_on_data import Layer, attend, averaged
-from .layer_on_data import training_layer
+from .layer_on_data import spec_of, training_layer
 from ..numerics import checks
 from ..numerics.losses import Everywhere, Loss, batch_at, loss_of
 from ..numerics.rng import in_order, pieces, progress_bar
@@ -190,7 +190,7 @@ class InfiniteHeads:
             Z2, C2 = (Z, C) if right is left else self._features(right, some)
             S = S + Z @ Z2.T
             moved = moved + C @ C2.T
-        size = self.layer.var_vo/n
+        size = self.layer.spec.output_variance/n
         P, Q = len(left.values), len(right.values)
         score_part = (asking*moved).reshape(P, -1, Q, left.readout.shape[1]).sum((1, 3))
         S = size*S
@@ -295,7 +295,7 @@ def started(heads, # InfiniteHeads
             for q, rows in pieces(Q, max(1, FEATURE_NUMBERS//(m*view.keys[0].size))):
                 Z = heads.averages(view.take(slice(q, q + rows)), slice(j, j + m))
                 f[i:i+networks, q:q+rows] += Z @ ξ
-    return np.sqrt(heads.layer.var_vo/n)*f
+    return np.sqrt(heads.layer.spec.output_variance/n)*f
 
 
 # %% ../../nbs/94_trained.ipynb #startcode
@@ -472,7 +472,8 @@ class Start(NamedTuple):
 
 def one_layer(model, X, Y, seed, more): # Start
     "Finitely many heads."
-    layer = training_layer(X, model.heads, **_options(model))
+    spec = spec_of(model, model.heads)
+    layer = training_layer(X, spec, readout=model.readout)
     view = layer.view(X, leading=True)
     state = start_of(model, X.tokens.shape[2], Y.shape[1], seed).turned(layer.bases)
     networks = linearised(state, layer, kinds(model)) if model.linearized else state
@@ -482,7 +483,7 @@ def one_layer(model, X, Y, seed, more): # Start
 def infinitely_many_heads(model, X, Y, seed, more): # Start
     "Kernel regression: the networks are their values."
     afford(model, 2*Y.size) # a path and its velocity
-    layer = training_layer(X, 1, **_options(model))
+    layer = training_layer(X, spec_of(model, 1), readout=model.readout)
     view = layer.view(X)
     heads, kernels, error = converged(layer, view, more)
     f = started(heads, view, seed, model.n_networks, Y.shape[1])
@@ -490,10 +491,6 @@ def infinitely_many_heads(model, X, Y, seed, more): # Start
     networks = KernelNetworks(f, kernels.tangent, path)
     return Start(layer, np.arange(len(Y)), networks, 1,
                  partial(KernelModel, heads, X, seed, error))
-
-def _options(model):
-    return {name: getattr(model, name)
-            for name in ("var_qk", "var_vo", "readout", "mask")}
 
 class DescentState(NamedTuple):
     "What `fit` leaves behind."

@@ -57,11 +57,6 @@ def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
     -------
     list of Vector
         preactivations of the last layer, one vector per input
-
-    Raises
-    ------
-    TypeError, ValueError
-        for what is no program, vectors of another one, or no depth
     """
     gs = list(xs)
     for l in range(checks.count(depth, "depth")):
@@ -99,11 +94,6 @@ def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
     -------
     list of Vector
         hidden states, one vector per time step
-
-    Raises
-    ------
-    TypeError, ValueError
-        for what is no program, or vectors of another one
     """
     W = program.matrix("W", var_w)
     U = program.matrix("U", var_u)
@@ -136,11 +126,6 @@ def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
     -------
     list of Vector
         hidden states, one vector per time step
-
-    Raises
-    ------
-    TypeError, ValueError
-        for what is no program, or vectors of another one
     """
     weights = [(program.matrix(f"W{k}", var_w), program.matrix(f"U{k}", var_u))
                for k in "ifoc"]
@@ -176,11 +161,6 @@ def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
     -------
     list of Vector
         one vector per position
-
-    Raises
-    ------
-    TypeError, ValueError
-        for what is no program, vectors of another one, or an even patch
     """
     if checks.count(kernel, "kernel") % 2 == 0:
         checks.reject("kernel", "be odd", kernel, "a patch has a middle")
@@ -226,11 +206,6 @@ def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
     -------
     list of Vector
         outputs y, one vector per token
-
-    Raises
-    ------
-    TypeError, ValueError
-        for what is no program, vectors of another one, no heads, or no mask
     """
     s = len(xs)
     heads = checks.heads(heads, finite=True)

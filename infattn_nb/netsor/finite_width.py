@@ -121,11 +121,6 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
     -------
     ndarray
         size + (k,) or size + (k, coords); with scores also size + (r,)
-
-    Raises
-    ------
-    TypeError, ValueError
-        for vectors of another program, or a width that gives no whole lengths
     """
     n = checks.width(width, finite=True)
     c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
@@ -193,11 +188,6 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
     -------
     ndarray
         size + (k, k)
-
-    Raises
-    ------
-    TypeError, ValueError
-        for vectors of another program or of different lengths
     """
     vectors, _ = wanted(program, vectors)
     program.same_length(vectors, "vectors of a Gram matrix")

@@ -29,11 +29,11 @@ from .score_paths import BATCHES, Paths
 # %% ../../nbs/59_tangents.ipynb #gr-finite
 def finite_tangents(plan, networks, states): # (b, k), {matrix: (b, k, k)}, values
     "Outputs, and the tangent kernel matrix by matrix, of b networks."
-    value, met = networks.forward(states)
+    value, coords = networks.forward(states)
     pairs = []
     for f in plan.outputs:
         found: dict = {}
-        networks.backward(states, value, met, {f: np.ones((networks.b, 1))}, found,
+        networks.backward(states, value, coords, {f: np.ones((networks.b, 1))}, found,
                           stages=plan.below([f]))
         pairs.append(found)
     tangents = {}
@@ -66,15 +66,15 @@ def _some(plan, b, rng):
     P = np.concatenate([value[p] for p in scores], axis=1) if scores else f[:, :0]
     return f, Θ, P
 
-def _some_inner(plan, vectors, b, rng):
+def _some_inner(vectors, plan, b, rng):
     "Of the same networks ⟨∂f/∂u, ∂f'/∂v⟩, (b, k, k)."
     networks = ProgramNetworks(plan, b, rng)
     states = networks.starts()
-    value, met = networks.forward(states)
+    value, coords = networks.forward(states)
     found = []
     for f in plan.outputs:
         seed = {f: np.ones((b, 1))}
-        found.append(networks.backward(states, value, met, seed, {}, kept=vectors,
+        found.append(networks.backward(states, value, coords, seed, {}, asked=vectors,
                                        stages=plan.below([f])))
     u, v = vectors
     both = np.zeros((b, len(found), len(found)))
@@ -263,7 +263,7 @@ class ProgramGradients:
         return np.sum(list(self.by_matrix.values()), axis=0)
 
     def inner(self, u: Vector, v: Vector | None = None) -> np.ndarray:
-        r"""Inner products of gradients with respect to two vectors.
+        r"""Inner products of gradients with respect to two vectors, (size, k, k).
 
         The same networks are drawn again, from their seed.
 
@@ -271,16 +271,6 @@ class ProgramGradients:
         ----------
         u, v
             vectors of the program; v = None: u
-
-        Returns
-        -------
-        ndarray
-            (size, k, k)
-
-        Raises
-        ------
-        TypeError, ValueError
-            for vectors of another program, or of different lengths
         """
         return self._inner(u, u if v is None else v)
 
@@ -336,12 +326,9 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     f, Θ, scores = redraw(_some)
     def inner(u, v):
         u, v = _two_of(program, u, v)
-        return redraw(partial(_of_vectors, (u, v)))
+        return redraw(partial(_some_inner, (u, v)))
     kernels = {W.name: Θ[..., k, :, :] for k, W in enumerate(plan.shapes)}
     return ProgramGradients(f, kernels, scores, n, 0., inner)
-
-def _of_vectors(vectors, plan, b, rng):
-    return _some_inner(plan, vectors, b, rng)
 
 def _two_of(program, u, v):
     "Two vectors of one length."

@@ -77,11 +77,6 @@ class Limit:
             vector
         return_error
             also return the standard error (0 if exact)?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         u, = self.drawn.own([u])
         m = np.atleast_2d(self.drawn.moment(u))
@@ -98,11 +93,6 @@ class Limit:
             vector
         return_error
             also return the standard error (0 if exact)?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         u, v = self.drawn.own([u, v])
         m = self.drawn.moment(u, v)
@@ -189,11 +179,6 @@ class Limit:
         -------
         Paths
             one row per row of scores in all that it answers
-
-        Raises
-        ------
-        ValueError
-            if there is not one column per sqrt score
         """
         random = self.program.random_scores
         x = checks.real(scores, "scores", (None, len(random)), "(-∞, ∞)",

@@ -368,7 +368,7 @@ def _finite(y, node, role, shape):
                       "let it act on each coordinate alike")
     if not np.isfinite(y.sum()):
         checks.reject(at(), "be finite wherever its arguments reach", "NaN or infinity",
-                      "mend its domain")
+                      "return finite numbers")
     return y
 
 # %% ../../nbs/52_vectors.ipynb #6de914a3

@@ -83,9 +83,9 @@ def backward(stages, # list of Stage
              cotangent, # {output: (b, 1)}: where to begin; it is used up
              pull, # (W, products, cotangents (b, k, r)) -> (b, k, c), or None
              wanted=None, # nodes that need a cotangent; None = all
-             kept=(), # vectors whose cotangents are asked for
+             asked=(), # vectors whose cotangents are asked for
              drop=False, # forget values that are no longer needed?
-            ): # {vector: (b, m)} of those kept
+            ): # {vector: (b, m)} of these
     "From the outputs back to what they are made of."
     found = {}
     def give(h, d):
@@ -93,7 +93,7 @@ def backward(stages, # list of Stage
             cotangent[h] = cotangent[h] + d if h in cotangent else d
     def take(h):
         d = cotangent.pop(h)
-        if h in kept:
+        if h in asked:
             found[h] = d
         return d
     for W, nodes in reversed(stages):
@@ -113,7 +113,7 @@ def backward(stages, # list of Stage
         if drop:
             for h in nodes:
                 del value[h]
-    found.update((h, d) for h, d in cotangent.items() if h in kept)
+    found.update((h, d) for h, d in cotangent.items() if h in asked)
     return found
 
 # %% ../../nbs/57_passes.ipynb #ps-plan
@@ -224,31 +224,31 @@ class ProgramNetworks:
     def forward(self, states, stages=None): # values, coordinates of the arguments
         "There: {vector: (b, m), score: (b, 1)}, {product: coordinates (b, ·)}."
         value = dict(self.inputs)
-        met: dict[MatMul, np.ndarray] = {}
+        coords: dict[MatMul, np.ndarray] = {}
         def multiply(W, nodes, X):
             G, a = self.matrices[W].times(X, states[W])
-            met.update((g, a[:, k]) for k, g in enumerate(nodes))
+            coords.update((g, a[:, k]) for k, g in enumerate(nodes))
             return G
         forward(self.plan.stages if stages is None else stages, value, multiply)
-        return value, met
+        return value, coords
 
-    def backward(self, states, value, met, cotangent, pairs, *, stages=None, kept=(),
-                 drop=False):
-        "And back; {matrix: [coordinates of dg and of x]} grows by what is met."
+    def backward(self, states, value, coords, cotangent, pairs, *, stages=None,
+                 asked=(), drop=False):
+        "And back; {matrix: [coordinates of dg and of x]} grows."
         plan = self.plan
-        wanted = plan.above(plan.trained, kept) if kept else plan.moving
+        wanted = plan.above(plan.trained, asked) if asked else plan.moving
         def pull(W, nodes, Y):
             M = self.matrices[W]
             if any(g.args[0] in wanted for g in nodes):
                 X, d = M.back(Y, states[W])
             else:
-                X, d = None, M.met(Y)
+                X, d = None, M.left_coordinates(Y)
             if W in plan.trained:
-                x = np.stack([met[g] for g in nodes], axis=1)
+                x = np.stack([coords[g] for g in nodes], axis=1)
                 pairs.setdefault(W, []).append((d, x))
             return X
         return backward(plan.stages if stages is None else stages, value, cotangent,
-                        pull, wanted, kept, drop)
+                        pull, wanted, asked, drop)
 
 def draw_inputs(past, n, b, rng): # {initial vector: (b, m)}
     "Initial vectors, group by group."

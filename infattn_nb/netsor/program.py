@@ -121,16 +121,6 @@ class Program:
             μ_in, a number or (k,)
         rows
             their length / width
-
-        Returns
-        -------
-        list of Input
-            k vectors
-
-        Raises
-        ------
-        ValueError
-            if `cov` is no covariance matrix, or `mean` has another length
         """
         S = checks.cov(cov, single=True)
         k = len(S)
@@ -159,11 +149,6 @@ class Program:
         -------
         Matrix
             multiplies vectors: `W @ h`
-
-        Raises
-        ------
-        ValueError
-            for a negative variance, or what is no fraction
         """
         var = checks.number(var, "var", "[0, ∞)", "n times the variance of an entry")
         name = str(name or f"W{len(self.matrices) + 1}")
@@ -188,11 +173,6 @@ class Program:
         -------
         Readout
             reads out vectors of one length, several texts with the same row
-
-        Raises
-        ------
-        ValueError
-            for a negative variance
         """
         var = checks.number(var, "var", "[0, ∞)", "the variance of an entry of r")
         name = str(name or f"R{len(self.readouts) + 1}")
@@ -214,13 +194,6 @@ class Program:
         -------
         MatMul
             the product; an Output, a number, if W is a readout
-
-        Raises
-        ------
-        TypeError
-            if h is no vector
-        ValueError
-            if h has another length than the others, or another program
         """
         kind = Output if isinstance(W, Readout) else MatMul
         h, = self.own(Vector, [h], f"{W} @ h")
@@ -242,13 +215,6 @@ class Program:
         -------
         Vector
             the sum; 1 times a vector is the vector itself
-
-        Raises
-        ------
-        TypeError
-            for what is no number or no vector
-        ValueError
-            for vectors of different lengths
         """
         coefs = tuple(factor(c) for c, _ in terms)
         vectors = self.own(Vector, [h for _, h in terms], "summands")
@@ -268,11 +234,6 @@ class Program:
             h1, …, hk: vectors of one length
         scores
             p1, …, pr: arrive with a last axis of length 1
-
-        Returns
-        -------
-        Nonlin
-            the vector
 
         Raises
         ------
@@ -303,11 +264,6 @@ class Program:
         -------
         Score
             a number, to be read by `attend` and `nonlin`
-
-        Raises
-        ------
-        ValueError
-            for another scaling, or vectors of different lengths
         """
         pair = self.own(Vector, [q, k], "query and key")
         checks.choice(scaling, "scaling", ("sqrt", "linear"))
@@ -326,16 +282,6 @@ class Program:
             v1, …, vr: any vectors of one length
         weights
             scores -> weights along the last axis
-
-        Returns
-        -------
-        Attend
-            the vector
-
-        Raises
-        ------
-        ValueError
-            if scores and values are not pairs, or `weights` mixes rows
         """
         scores = self.own(Score, scores, "scores")
         values = self.own(Vector, values, "values")
@@ -357,16 +303,6 @@ class Program:
             "layer": mean and variance, "rms": second moment alone
         eps
             ε ≥ 0, added to the variance
-
-        Returns
-        -------
-        Normalize
-            the vector
-
-        Raises
-        ------
-        ValueError
-            for another kind, or a negative ε
         """
         h, = self.own(Vector, [h], "h")
         checks.choice(kind, "kind", ("layer", "rms"))
@@ -385,11 +321,6 @@ class Program:
         -------
         list
             in the order of writing
-
-        Raises
-        ------
-        TypeError
-            for what is neither vector nor score
         """
         for h in nodes:
             checks.kind(h, (Vector, Score), "nodes", "take the program's own")
@@ -426,11 +357,6 @@ class Program:
         -------
         str
             e.g. "g3"
-
-        Raises
-        ------
-        ValueError
-            if it is not of this program
         """
         names = self.names()
         if node not in names:
@@ -443,22 +369,12 @@ class Program:
         return names(self.nodes)
 
     def describe(self, node: Vector | Score) -> str:
-        """Where a vector or score comes from.
+        """Where a vector or score comes from, in one line.
 
         Parameters
         ----------
         node
             a vector or score
-
-        Returns
-        -------
-        str
-            one line
-
-        Raises
-        ------
-        ValueError
-            if it is not of this program
         """
         self.name(node)
         return describe(node, self.names().get)
@@ -501,11 +417,6 @@ class Program:
         ----------
         ax
             matplotlib axes; None = the current ones
-
-        Returns
-        -------
-        Axes
-            the axes
         """
         return draw_program(self, ax)
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SAME', 'CLEAR', 'Known', 'beyond', 'lengths', 'new_directions', 'State', 'padded', 'descended', 'orthogonalised',
-           'polar', 'Explicit', 'Revealed', 'crowded', 'matrix_of']
+           'polar', 'Explicit', 'Revealed', 'explicit_is_cheaper', 'matrix_of']
 
 # %% ../../nbs/56_revealed.ipynb #takes
 from dataclasses import dataclass
@@ -94,9 +94,9 @@ class State:
 
     W₀ is the random matrix at the start; the rows of U (j, r) and V (i, c) are the
     directions that W₀ᵀ and W₀ have multiplied, `left.rows` and `right.rows`."""
-    kept: float # κ
+    start_factor: float # κ
     moved: np.ndarray # C, (b, j, i)
-    kept_velocity: float = 0. # ν
+    start_velocity: float = 0. # ν
     velocity: np.ndarray | None = None # M, (b, j, i); None = 0
 
 def padded(C, shape):
@@ -120,11 +120,11 @@ def descended(state, # State
     ν = 0.
     if decay:
         step -= rate*decay*C
-        ν -= rate*decay*state.kept
+        ν -= rate*decay*state.start_factor
     if momentum and state.velocity is not None:
         step += momentum*padded(state.velocity, slope.shape[1:])
-        ν += momentum*state.kept_velocity
-    return State(state.kept + ν, C + step, ν, step if momentum else None)
+        ν += momentum*state.start_velocity
+    return State(state.start_factor + ν, C + step, ν, step if momentum else None)
 
 def orthogonalised(state, slope, scale, rate, momentum, decay): # State
     "One step of Muon; scale = σ√(r/c)."
@@ -134,7 +134,7 @@ def orthogonalised(state, slope, scale, rate, momentum, decay): # State
     C = padded(state.moved, slope.shape[1:])
     shrink = 1 - rate*decay
     C = shrink*C - rate*scale*polar(B)
-    return State(shrink*state.kept, C, 0., B if momentum else None)
+    return State(shrink*state.start_factor, C, 0., B if momentum else None)
 
 def polar(B, floor=1e-5):
     "P Qᵀ of a singular value decomposition P diag(s) Qᵀ, without vanishing s."
@@ -149,7 +149,7 @@ class Explicit:
         self.W = W # (b, r, c), at the start
         self.start = State(0., W)
 
-    crowded = False
+    should_be_explicit = False
 
     @property
     def numbers(self):
@@ -164,7 +164,7 @@ class Explicit:
         "Wᵀy of many vectors."
         return Y @ state.moved, Y
 
-    def met(self, Y):
+    def left_coordinates(self, Y):
         "Coordinates of vectors y in the directions that Wᵀ has multiplied."
         return Y
 
@@ -202,9 +202,9 @@ class Revealed:
         self.start = State(1., np.zeros((b, 0, 0)))
 
     @property
-    def crowded(self):
+    def should_be_explicit(self):
         "Would the matrix itself be cheaper?"
-        return crowded(self.shape, self.right.count + self.left.count)
+        return explicit_is_cheaper(self.shape, self.right.count + self.left.count)
 
     @property
     def numbers(self):
@@ -213,8 +213,8 @@ class Revealed:
 
     def times(self, X, state): # (b, k, c) -> (b, k, r) and coordinates
         "W x of many vectors."
-        a = self._meet(X, self.right, self.left)
-        g = state.kept*a @ self.right.images
+        a = self._coordinates(X, self.right, self.left)
+        g = state.start_factor*a @ self.right.images
         j, i = state.moved.shape[1:]
         if j:
             g += (a[..., :i] @ state.moved.mT) @ self.left.rows[:, :j]
@@ -222,18 +222,18 @@ class Revealed:
 
     def back(self, Y, state): # (b, k, r) -> (b, k, c) and coordinates
         "Wᵀy of many vectors."
-        d = self.met(Y)
-        x = state.kept*d @ self.left.images
+        d = self.left_coordinates(Y)
+        x = state.start_factor*d @ self.left.images
         j, i = state.moved.shape[1:]
         if i:
             x += (d[..., :j] @ state.moved) @ self.right.rows[:, :i]
         return x, d
 
-    def met(self, Y):
+    def left_coordinates(self, Y):
         "Coordinates of vectors y in the directions that Wᵀ has multiplied."
-        return self._meet(Y, self.left, self.right)
+        return self._coordinates(Y, self.left, self.right)
 
-    def _meet(self, X, own, other):
+    def _coordinates(self, X, own, other):
         "Coordinates of vectors; new directions are appended, with their images."
         size = lengths(X)
         rest = beyond(beyond(X, own.rows), own.rows)
@@ -287,17 +287,17 @@ class Revealed:
         W = self.whole()
         U = self.left.rows
         V = self.right.rows
-        def full(kept, C):
+        def full(factor, C):
             j, i = C.shape[1:]
-            return kept*W + U[:, :j].mT @ C @ V[:, :i]
+            return factor*W + U[:, :j].mT @ C @ V[:, :i]
         there = []
         for s in states:
             M = s.velocity
-            velocity = None if M is None else full(s.kept_velocity, M)
-            there.append(State(0., full(s.kept, s.moved), 0., velocity))
+            velocity = None if M is None else full(s.start_velocity, M)
+            there.append(State(0., full(s.start_factor, s.moved), 0., velocity))
         return Explicit(W), *there
 
-def crowded(shape, directions):
+def explicit_is_cheaper(shape, directions):
     "Would the matrix (r, c) itself cost less than so many directions?"
     r, c = shape
     return 3*directions*(r + c) > 2*r*c
@@ -308,7 +308,7 @@ def matrix_of(b, shape, var, rng, *, W=None, directions=0, dense=None):
     Drawn in full if `dense`, or, where this is None, if as many directions as are
     expected would cost more."""
     if dense is None:
-        dense = crowded(shape, directions)
+        dense = explicit_is_cheaper(shape, directions)
     if not dense:
         return Revealed(b, shape, var, rng, W)
     if W is None:

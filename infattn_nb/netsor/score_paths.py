@@ -180,11 +180,6 @@ class Paths:
             vectors and scores to follow; None = all
         given
             {score: values (size,)} instead of drawing them
-
-        Raises
-        ------
-        TypeError, ValueError
-            for what is no program or no number of paths
         """
         checks.kind(program, Program, "program", "write one with Program()")
         self.program = program
@@ -304,33 +299,23 @@ class Paths:
         return np.stack([self.flat(x) for x in self.scored.value.values()], axis=-1)
 
     def mean(self, vectors: Vectors) -> np.ndarray:
-        """Conditional means given the scores.
+        """Conditional means given the scores, (size, k).
 
         Parameters
         ----------
         vectors
             k vectors
-
-        Returns
-        -------
-        ndarray
-            (size, k)
         """
         m = [self.flat(np.asarray(self.moment(h))) for h in self.own(vectors)]
         return np.stack(m, axis=-1)
 
     def cov(self, vectors: Vectors) -> np.ndarray:
-        """Conditional covariances given the scores.
+        """Conditional covariances given the scores, (size, k, k).
 
         Parameters
         ----------
         vectors
             k vectors
-
-        Returns
-        -------
-        ndarray
-            (size, k, k)
         """
         return self.flat(self.covariances(self.own(vectors)))
 

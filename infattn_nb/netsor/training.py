@@ -26,7 +26,7 @@ from .gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
 from .nodes import Input, Matrix, Output, Score, Vector
 from .passes import ProgramNetworks, PassPlan
 from .program import Program
-from .revealed import crowded, descended, orthogonalised
+from .revealed import descended, explicit_is_cheaper, orthogonalised
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def advance(task, t, move, block): # Ensemble, BeforeStep
         f_nodes, Y = f_nodes[rows], Y[rows]
         stages = plan.below([*f_nodes.flat, *plan.others])
     networks, states = block
-    value, met = networks.forward(states, stages)
+    value, coords = networks.forward(states, stages)
     f = np.concatenate([value[h] for h in f_nodes.flat], axis=1)
     f = f.reshape(-1, *f_nodes.shape)
     watched = [value[h] for h in plan.others]
@@ -90,7 +90,7 @@ def advance(task, t, move, block): # Ensemble, BeforeStep
     for h, d in zip(f_nodes.flat, χ.reshape(len(f), -1).T):
         cotangent[h] = cotangent.get(h, 0.) + d[:, None]
     pairs: dict = {}
-    networks.backward(states, value, met, cotangent, pairs, stages=stages, drop=True)
+    networks.backward(states, value, coords, cotangent, pairs, stages=stages, drop=True)
     return Ensemble(networks, later_states(task, networks, states, pairs)), seen
 
 def _in_place(f, rows, shape):
@@ -102,7 +102,7 @@ def _in_place(f, rows, shape):
     return full
 
 def later_states(task, networks, states, pairs): # {matrix: State}
-    "The states of all matrices one step later; crowded matrices become explicit."
+    "The states of all matrices one step later; some matrices become explicit."
     later = dict(states)
     for W in task.plan.trained:
         M = networks.matrices[W]
@@ -117,7 +117,7 @@ def later_states(task, networks, states, pairs): # {matrix: State}
         else:
             later[W] = descended(states[W], slope, gain, rate, task.momentum,
                                  task.decay)
-        if task.plan.dense is None and M.crowded:
+        if task.plan.dense is None and M.should_be_explicit:
             networks.matrices[W], later[W] = M.explicit(later[W])
     return later
 
@@ -141,23 +141,23 @@ class Needs(NamedTuple):
 
 def needs(plan, steps, networks, momentum): # Needs
     "Memory and time of a run."
-    kept = 0.
+    stored = 0.
     work = 0.
     for W, (r, c) in plan.shapes.items():
         products = [g for g in plan.nodes if getattr(g, "W", None) is W]
         moving = sum(g.args[0] in plan.moving for g in products)
         a_step = moving + (len(products) if W in plan.trained else 0)
         in_all = len(products) + a_step*(steps + 1)
-        if plan.dense or plan.dense is None and crowded((r, c), in_all):
-            kept += (2 + bool(momentum))*r*c
+        if plan.dense or plan.dense is None and explicit_is_cheaper((r, c), in_all):
+            stored += (2 + bool(momentum))*r*c
             work += 6*steps*len(products)*r*c
         else:
             most = min(in_all, r + c)
-            kept += (r + c)*most
+            stored += (r + c)*most
             work += 8*steps*len(products)*(r + c)*most/2
     once = 2*sum(plan.lengths.values())
     work += 20*steps*once
-    return Needs(8*(networks*kept + once), networks*work/SPEED)
+    return Needs(8*(networks*stored + once), networks*work/SPEED)
 
 def memory_of_the_machine():
     "Bytes, or infinity where nobody says."
@@ -214,11 +214,6 @@ class Training:
         -------
         ndarray
             (networks, m), or (networks, k, m) for a list; m = 1 for outputs and scores
-
-        Raises
-        ------
-        TypeError, ValueError
-            for what is not of the program
         """
         program = self._task.plan.program
         single = isinstance(nodes, (Vector, Score))
@@ -263,11 +258,6 @@ class Training:
         -------
         ndarray
             (networks,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            for what is no vector of the program
         """
         self._task.plan.program.own(Vector, [h], "h")
         start = self.values(h, "start")
@@ -275,7 +265,7 @@ class Training:
         return np.linalg.norm(end - start, axis=1)/np.linalg.norm(start, axis=1)
 
     def tangent(self, when: str = "end", outputs: Any = None) -> np.ndarray:
-        """The tangent kernels of what was trained.
+        """The tangent kernels of what was trained, (networks, k, k).
 
         Parameters
         ----------
@@ -283,16 +273,6 @@ class Training:
             "start" or "end"
         outputs
             None = those that were trained on
-
-        Returns
-        -------
-        ndarray
-            (networks, k, k)
-
-        Raises
-        ------
-        TypeError, ValueError
-            for what is no output of the program
         """
         checks.choice(when, "when", ("start", "end"))
         task = self._task
@@ -319,11 +299,6 @@ class Training:
         -------
         ndarray
             (networks, rows, columns)
-
-        Raises
-        ------
-        ValueError
-            for a matrix that the outputs do not use
         """
         checks.choice(when, "when", ("start", "end"))
         plan = self._task.plan
@@ -344,11 +319,6 @@ class Training:
         ----------
         ax
             matplotlib axes; None = the current ones
-
-        Returns
-        -------
-        Axes
-            the axes
         """
         import matplotlib.pyplot as plt
         ax = ax or plt.gca()
@@ -749,7 +719,7 @@ def _resumed(plan, N, before, momentum, method):
         there = networks.asked(plan, deepcopy(networks.rng))
         states = there.with_starts(states)
         if not keeps:
-            states = {W: replace(s, kept_velocity=0., velocity=None)
+            states = {W: replace(s, start_velocity=0., velocity=None)
                       for W, s in states.items()}
         blocks.append(Ensemble(there, states))
     return before._seed, blocks, before.steps

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MASKS', 'reject', 'real', 'number', 'floats', 'count', 'heads', 'width', 'shape', 'output', 'cov', 'mask_word',
-           'mask', 'choice', 'flag', 'kind', 'function', 'warn', 'memory', 'returned', 'rowwise']
+           'mask', 'choice', 'flag', 'put', 'variances', 'kind', 'function', 'warn', 'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/40_checks.ipynb #3e9fa4bd
 import os
@@ -280,6 +280,23 @@ def flag(x, # what should be a truth value
                TypeError)
     return bool(x)
 
+def put(record, # frozen, while it is made
+        **fields, # name=value
+       ):
+    "Set fields of a frozen record; arrays are frozen, too."
+    for name, value in fields.items():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+        object.__setattr__(record, name, value)
+
+def variances(record, # frozen, while it is made
+              *names, # of fields
+             ):
+    "Fields that must be finite and not negative."
+    for name in names:
+        x = number(getattr(record, name), name, "[0, ∞)", "pass a finite variance")
+        put(record, **{name: x})
+
 def kind(x, # what should be an instance
          wanted, # class, or tuple of classes
          name, # of the argument, for the message
@@ -329,7 +346,7 @@ def memory(numbers, # floats that are held at a time
 def returned(y, # what a user's function has returned
              call, # the call, for the message: "weights(scores)"
              shape, # it must have
-             remedy="mend the function", # last words of the message
+             remedy="correct the function", # last words of the message
              finite=True, # must it be finite?
             ): # array
     "What a function returned: real numbers of a shape, or TypeError or ValueError."
@@ -341,7 +358,7 @@ def returned(y, # what a user's function has returned
     if y.dtype.kind not in "fiub":
         reject(call, "return real numbers", f"dtype {y.dtype}", remedy, TypeError)
     if finite and not np.isfinite(y).all():
-        reject(call, "be finite", "NaN or infinity", "mend its domain")
+        reject(call, "be finite", "NaN or infinity", "return finite numbers")
     return y
 
 def rowwise(weights, # what should map scores to weights along the last axis
@@ -355,7 +372,7 @@ def rowwise(weights, # what should map scores to weights along the last axis
         w = weights(G)
     except Exception as e:
         reject(name, "be a function of the scores", f"{type(e).__name__} from it",
-               "mend it")
+               "correct it")
     w = returned(w, name, G.shape, "let it act on the last axis")
     if not np.allclose(weights(G[0, :1]), w[0, :1]):
         reject(name, "act on the last axis, each row of scores alike",

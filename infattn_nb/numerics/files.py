@@ -66,11 +66,6 @@ def writable(path, name, kinds):
     -------
     Path, str
         The path and its ending.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For another ending, a folder of that name, or a folder without space for it.
     """
     example = f"pass e.g. {name}='report.{kinds[0]}'"
     try:

@@ -126,7 +126,8 @@ def dual_quadrature(fn, # elementwise function
     value, error = _three_grids(a, b, c, fn=fn)
     if not np.isfinite(value).all():
         checks.reject("fn", "be finite wherever its Gaussian arguments reach "
-                      "(13 standard deviations)", "NaN or infinity", "mend its domain")
+                      "(13 standard deviations)", "NaN or infinity",
+                      "return finite numbers")
     return value, error
 
 def reject_outgrowing(fn, variance, mean=0.):

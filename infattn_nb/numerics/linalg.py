@@ -33,11 +33,6 @@ def psd_factor(S: ArrayLike) -> np.ndarray:
     -------
     ndarray
         lower triangular L, same shape
-
-    Raises
-    ------
-    ValueError
-        for matrices that are not positive semidefinite
     """
     C = _square(S)
     L = np.zeros(C.shape)

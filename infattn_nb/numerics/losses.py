@@ -103,7 +103,7 @@ def tried(loss, # object with value and gradient
     if (np.abs(rise - stated) > 1e-2*most + 1e-9).any():
         checks.reject("loss.gradient(f, y)", "be the derivative of loss.value(f, y)",
                       f"{stated[0]:.3g} where the value changes by {rise[0]:.3g}",
-                      "mend one of them")
+                      "correct one of them")
     return loss
 
 # %% ../../nbs/45_losses.ipynb #batchcode

@@ -84,11 +84,6 @@ def parallel(workers: Executor | int | None) -> Iterator[None]:
     workers
         number of threads, 1: no others; or a concurrent.futures.Executor: threads,
         processes, a cluster; None = one thread per processor, the default
-
-    Raises
-    ------
-    TypeError, ValueError
-        for anything else
     """
     if workers is not None and not isinstance(workers, Executor):
         workers = checks.count(workers, "workers", also=", an Executor or None")
@@ -308,11 +303,6 @@ def fold(sample: Callable[[int, Generator], np.ndarray],
     -------
     ndarray
         combined values
-
-    Raises
-    ------
-    TypeError, ValueError
-        if `sample` returns no array, or there are too many samples
     """
     checks.function(sample, "sample", "pass e.g. law.rvs")
     checks.function(statistic, "statistic", "pass e.g. statistic=np.sum")

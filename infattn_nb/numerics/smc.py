@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PARTICLE_GROUPS', 'PSEUDO_OBSERVATIONS', 'FULL_METRIC_SIZE', 'ACCEPTANCE_RATE', 'STEP_JITTER', 'Cloud', 'cloud_at',
            'outer_sum', 'whitener', 'groups_of', 'latent_rows', 'Metric', 'borrowed_metric', 'leapfrog', 'log_density',
-           'hamiltonian_move', 'Moves', 'refresh', 'kept', 'next_temperature', 'systematic', 'Island', 'climb',
-           'islands', 'pool']
+           'hamiltonian_move', 'Moves', 'refresh', 'effective_fraction', 'next_temperature', 'systematic', 'Island',
+           'climb', 'islands', 'pool']
 
 # %% ../../nbs/70_particles.ipynb #055edf1e
 from dataclasses import dataclass
@@ -172,7 +172,7 @@ def refresh(cloud, # Cloud
     return cloud, step
 
 # %% ../../nbs/70_particles.ipynb #487d54a2
-def kept(log_w): # (M,)
+def effective_fraction(log_w): # (M,)
     "Effective fraction of the particles under weights."
     w = np.exp(log_w - log_w.max())
     return w.sum()**2/(w @ w)/len(w)
@@ -185,11 +185,11 @@ def next_temperature(β, # now
     ℓ = ℓ - ℓ.max()
     lo = 1e-300
     hi = 1. - β
-    if kept(hi*ℓ) >= keep:
+    if effective_fraction(hi*ℓ) >= keep:
         return 1.
     for _ in range(60): # to the last digit: another one is another run
         mid = np.sqrt(lo)*np.sqrt(hi)
-        lo, hi = (mid, hi) if kept(mid*ℓ) > keep else (lo, mid)
+        lo, hi = (mid, hi) if effective_fraction(mid*ℓ) > keep else (lo, mid)
     return min(1., max(β + hi, 1.01*β)) # it always rises
 
 def systematic(w, # weights ≥ 0, (M,)

@@ -44,7 +44,7 @@ def below_top(x, axis):
     top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     if not np.isfinite(top).all():
         checks.reject("x", "have a finite largest score along `axis`",
-                      "none, NaN or infinity", "mend the scores or the mask")
+                      "none, NaN or infinity", "correct the scores or the mask")
     with np.errstate(over="ignore"):
         return np.asarray(x - top), top
 

@@ -37,7 +37,8 @@ from .tables import matching_rows, table
 # %% ../../nbs/06_experiments.ipynb #a7412b27
 WIDTHS = (16, 64, 256, 1024)
 
-def paper_layer(heads: int = 2, activation: Any = clip(100.), **options: Any) -> Any:
+def paper_layer(heads: int = 2, activation: Any = clip(100.),
+                **options: Any) -> Attention:
     """The layer of section 5: 4 tokens of appendix A.1, clipped at 100, unit variances.
 
     Parameters
@@ -48,10 +49,6 @@ def paper_layer(heads: int = 2, activation: Any = clip(100.), **options: Any) ->
         of the tokens
     **options
         of Attention
-
-    Returns
-    -------
-    Attention
     """
     return Attention(Tokens(4, activation), heads=heads, **options)
 
@@ -121,7 +118,7 @@ def _paired_block(cells, size, rng):
     for cell, L in zip(cells, _token_factors(cells, size, tokens)):
         layer = _layer(**cell)
         n = cell["n"]
-        v.append(paired_variances(layer, L, layer.columns(n), stream[n]))
+        v.append(paired_variances(layer, L, layer.width_of_heads(n), stream[n]))
     return np.stack(v)
 
 def _token_factors(cells, size, rng):
@@ -199,7 +196,7 @@ def _growing(**options): # groups of cells
 
 GROWTH = Study("fig1", _growing(), _task_growing)
 
-def figure_1a(data: Any = None, **options: Any) -> Any:
+def figure_1a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """Figure 1(A): the density of one output for n = 16…1024 against the limit, H = 2.
 
     Parameters
@@ -208,11 +205,6 @@ def figure_1a(data: Any = None, **options: Any) -> Any:
         a table to draw; None = compute it
     **options
         of `sweep`: trials, samples, seed
-
-    Returns
-    -------
-    tuple
-        (data, figure)
     """
     return _figure("fig1a", _draw_density, data, options)
 
@@ -241,7 +233,7 @@ def _draw_divergence(data, x="n", xlabel="width n"):
     return fig
 
 # %% ../../nbs/06_experiments.ipynb #d839dec1
-def figure_1b(data: Any = None, **options: Any) -> Any:
+def figure_1b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """Figure 1(B): the divergence D(width n ‖ limit), H = 2.
 
     It is estimated as in the paper, and computed from the densities.
@@ -252,11 +244,6 @@ def figure_1b(data: Any = None, **options: Any) -> Any:
         a table to draw; None = compute it
     **options
         of `sweep`: trials, samples, seed
-
-    Returns
-    -------
-    tuple
-        (data, figure)
     """
     return _figure("fig1b", _draw_divergence, data, options)
 
@@ -294,7 +281,7 @@ def _draw_2a(data):
 _2A = [[dict(n=n, heads=1, scaling=c) for c in ("sqrt", "linear")] for n in WIDTHS]
 SCALES = Study("fig2a", _2A, _task_scores)
 
-def figure_2a(data: Any = None, **options: Any) -> Any:
+def figure_2a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     r"""Figure 2(A): the density of one score under $1/\sqrt n$ and $1/n$ scaling.
 
     Parameters
@@ -303,11 +290,6 @@ def figure_2a(data: Any = None, **options: Any) -> Any:
         a table to draw; None = compute it
     **options
         of `sweep`: trials, samples, seed
-
-    Returns
-    -------
-    tuple
-        (data, figure)
     """
     return _figure("fig2a", _draw_2a, data, options)
 
@@ -354,7 +336,7 @@ def _draw_2b(data):
 _2B = [[dict(n=256, heads=H)] for H in (1, 256)]
 ONE_OR_MANY = Study("fig2b", _2B, _task_2b)
 
-def figure_2b(data: Any = None, **options: Any) -> Any:
+def figure_2b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """Figure 2(B): the density of one output with 1 and 256 heads against both limits.
 
     The width is 256.
@@ -365,11 +347,6 @@ def figure_2b(data: Any = None, **options: Any) -> Any:
         a table to draw; None = compute it
     **options
         of `sweep`: trials, samples, seed
-
-    Returns
-    -------
-    tuple
-        (data, figure)
     """
     return _figure("fig2b", _draw_2b, data, options)
 
@@ -405,7 +382,7 @@ def _draw_3a(data):
 # %% ../../nbs/06_experiments.ipynb #2d923d51
 LOW_RANK = Study("fig3", _low_rank(), _task_growing)
 
-def figure_3a(data: Any = None, **options: Any) -> Any:
+def figure_3a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """Figure 3: the density of one output with low-rank heads against the limit.
 
     Their width is 64, H = 1, 4, 16.
@@ -416,15 +393,10 @@ def figure_3a(data: Any = None, **options: Any) -> Any:
         a table to draw; None = compute it
     **options
         of `sweep`: trials, samples, seed
-
-    Returns
-    -------
-    tuple
-        (data, figure)
     """
     return _figure("fig3a", _draw_3a, data, options)
 
-def figure_3b(data: Any = None, **options: Any) -> Any:
+def figure_3b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """Figure 3, divergence: D(low rank ‖ limit) by the number of heads.
 
     It is estimated as in the paper, and computed from the densities.
@@ -435,11 +407,6 @@ def figure_3b(data: Any = None, **options: Any) -> Any:
         a table to draw; None = compute it
     **options
         of `sweep`: trials, samples, seed
-
-    Returns
-    -------
-    tuple
-        (data, figure)
     """
     draw = partial(_draw_divergence, x="heads", xlabel="heads H, width n = 64 H")
     return _figure("fig3b", draw, data, options)
@@ -447,7 +414,7 @@ def figure_3b(data: Any = None, **options: Any) -> Any:
 # %% ../../nbs/06_experiments.ipynb #b65348bb
 RELU = Study("relu", _growing(activation=relu), _task_growing, samples=100_000)
 
-def figure_relu_a(data: Any = None, **options: Any) -> Any:
+def figure_relu_a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """ReLU figure (appendix A): the density of one output against the limit, H = 2.
 
     The widths are n = 16…1024.
@@ -458,16 +425,11 @@ def figure_relu_a(data: Any = None, **options: Any) -> Any:
         a table to draw; None = compute it
     **options
         of `sweep`: trials, samples, seed
-
-    Returns
-    -------
-    tuple
-        (data, figure)
     """
     return _figure("relu_a", partial(_draw_density, activation=relu), data,
                    options)
 
-def figure_relu_b(data: Any = None, **options: Any) -> Any:
+def figure_relu_b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """ReLU figure (appendix A), divergence: D(width n ‖ limit), H = 2.
 
     It is estimated as in the paper, and computed from the densities.
@@ -478,11 +440,6 @@ def figure_relu_b(data: Any = None, **options: Any) -> Any:
         a table to draw; None = compute it
     **options
         of `sweep`: trials, samples, seed
-
-    Returns
-    -------
-    tuple
-        (data, figure)
     """
     return _figure("relu_b", _draw_divergence, data, options)
 
@@ -527,7 +484,7 @@ def _draw_heads(data):
 _BY_HEADS = [[dict(n=np.inf, heads=H)] for H in HEADS]
 BY_HEADS = Study("heads", _BY_HEADS, _task_heads)
 
-def figure_heads(data: Any = None, **options: Any) -> Any:
+def figure_heads(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """The divergence of the limit with H heads from the Gaussian of infinitely many.
 
     H = 1…256.
@@ -538,11 +495,6 @@ def figure_heads(data: Any = None, **options: Any) -> Any:
         a table to draw; None = compute it
     **options
         of `sweep`: trials, samples, seed
-
-    Returns
-    -------
-    tuple
-        (data, figure)
     """
     return _figure("heads", _draw_heads, data, options)
 

@@ -133,11 +133,6 @@ def read_table(path: Any) -> Any:
     ----------
     path
         of the csv file
-
-    Returns
-    -------
-    dict
-        columns
     """
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))

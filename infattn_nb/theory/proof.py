@@ -42,11 +42,6 @@ def averaged_constant(order: float, constant: float, moment: float) -> float:
     -------
     float
         constant of Ψ, or of g ↦ ψ(g, p)
-
-    Raises
-    ------
-    ValueError
-        for an order outside [1, 1000], or infinite numbers
     """
     order = checks.number(order, "order", "[1, 1000]", "see Definition 2")
     constant = checks.number(constant, "constant")
@@ -69,7 +64,7 @@ def _conditional_variances(layer, i, n, size, g):
     K = layer.tokens.kernel()
     v_n = np.einsum("ikan->n", V**2)
     v = np.einsum("ian,ij,jan->n", A[0], K, A[0])
-    return layer.var_o*layer.var_v/layer.heads*np.array([v_n, v])
+    return layer.head_variance*np.array([v_n, v])
 
 # %% ../../nbs/15_proof.ipynb #ca154714
 def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
@@ -89,11 +84,6 @@ def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
     -------
     ndarray
         of the same shape
-
-    Raises
-    ------
-    ValueError
-        for negative variances, or where ψ is not finite
     """
     psi = _elementwise(psi)
     variances = checks.real(v, "v", within="[0, ∞)")
@@ -110,7 +100,7 @@ def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
         value = np.where(dead, psi(np.zeros(1))[0], smooth)[()]
     if not np.isfinite(value).all():
         checks.reject("psi", "be finite wherever its Gaussian argument reaches",
-                      "NaN or infinity", "mend its domain, or pass smaller `v`")
+                      "NaN or infinity", "return finite numbers, or pass smaller `v`")
     return value
 
 def _elementwise(psi):
@@ -202,7 +192,7 @@ def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: flo
     x = draw(task, checks.count(draws, "draws", least=2), rng)
     if not np.isfinite(x).all():
         checks.reject("f", "be finite, and `df`, at every average of `psi`",
-                      "NaN or infinity", "mend its domain")
+                      "NaN or infinity", "return finite numbers")
     mean = x.mean(0)
     error = x.std(0, ddof=1)/np.sqrt(len(x))
     curves, positions = zip(mean.tolist(), error.tolist(), strict=True)

@@ -37,11 +37,6 @@ def softmax_weight(s: int, j: int = 0) -> Nonlinearity:
     -------
     Nonlinearity
         of s arguments
-
-    Raises
-    ------
-    TypeError, ValueError
-        if s is no number of scores, or j none of them
     """
     s = checks.count(s, "s")
     fn = partial(_softmax_weight, j=checks.output(j, s, "j"))
@@ -169,7 +164,7 @@ def _defined(phi, x):
         except FloatingPointError:
             return f
         checks.reject("phi", "be defined for all finite arguments",
-                      f"NaN at {holes[:, 0]}", "mend its domain")
+                      f"NaN at {holes[:, 0]}", "return finite numbers")
     return f
 
 # %% ../../nbs/12_growth.ipynb #b4ee6170
@@ -180,16 +175,6 @@ def growth(phi: Nonlinearity) -> float:
     ----------
     phi
         Nonlinearity with known order and constant
-
-    Returns
-    -------
-    float
-        A
-
-    Raises
-    ------
-    TypeError
-        for what is no Nonlinearity, or one without a constant
     """
     wrap = "wrap it as Nonlinearity(fn, order=…, constant=…)"
     checks.kind(phi, Nonlinearity, "phi", wrap)
@@ -247,11 +232,6 @@ def product(phi: Nonlinearity, psi: Nonlinearity) -> Nonlinearity:
     -------
     Nonlinearity
         the product; without order and constant, where one of the two has none
-
-    Raises
-    ------
-    TypeError, ValueError
-        for plain functions, or different numbers of arguments
     """
     arity = _same_arity(phi, psi)
     bounded = bool(np.isfinite(_sup(phi) + _sup(psi)))
@@ -286,11 +266,6 @@ def compose(phi: Nonlinearity, *psis: Nonlinearity) -> Nonlinearity:
     -------
     Nonlinearity
         the composition; without order and constant, where one of them has none
-
-    Raises
-    ------
-    TypeError, ValueError
-        for plain functions, or a wrong number of them
     """
     if len(psis) != _same_arity(phi):
         checks.reject("psis", f"be one inner function per argument of {phi}, "

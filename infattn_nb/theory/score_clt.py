@@ -45,11 +45,6 @@ def score_cov(gram: ArrayLike) -> np.ndarray:
     -------
     ndarray
         M(Γ), (..., r, r)
-
-    Raises
-    ------
-    ValueError
-        for another shape
     """
     Γ = _two_rows_per_score(gram, "gram")
     qq = Γ[..., ::2, ::2]
@@ -77,11 +72,6 @@ def quadratic_form(c: ArrayLike) -> np.ndarray:
     -------
     ndarray
         B_c, (2r, 2r)
-
-    Raises
-    ------
-    ValueError
-        for no direction
     """
     direction = checks.real(c, "c", (None,), remedy="pass e.g. [1., 0.]")
     r = direction.size
@@ -107,11 +97,6 @@ def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     -------
     tuple of ndarray
         k₂ and k₄, (...) each
-
-    Raises
-    ------
-    ValueError
-        if Γ has not two rows per score
     """
     B = quadratic_form(c)
     Γ = checks.cov(gram, "gram")
@@ -295,11 +280,6 @@ class ExchangeableScores:
             of a random Γ, 64 at least
         rng
             of these draws: None | int | SeedSequence | Generator
-
-        Raises
-        ------
-        TypeError, ValueError
-            for a direction with another number of entries, or what is no Γ
         """
         self.c = checks.real(c, "c", (None,), "(-∞, ∞)", "pass one number per score")
         self.draws = checks.count(draws, "draws", 64)
@@ -346,11 +326,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         return self._average(lambda k2, k4: k2.mean(), n, return_error)
 
@@ -363,11 +338,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         return self._average(lambda k2, k4: 0., n, return_error)
 
@@ -380,11 +350,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         return self._average(lambda k2, k4: (k2**2).mean(), n, return_error)
 
@@ -397,11 +362,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         return self._average(lambda k2, k4: (k4 + 3*k2**2).mean()**.75, n, return_error)
 
@@ -416,11 +376,6 @@ class ExchangeableScores:
             width, in [1, ∞]
         return_error
             also return the standard error?
-
-        Returns
-        -------
-        float
-            or (float, error)
         """
         def ratio(k2, k4):
             return (k4.mean()/n + 3*k2.var())/(k2.mean()**2 or 1.)
@@ -465,11 +420,6 @@ class ExchangeableScores:
             how many, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
-
-        Returns
-        -------
-        ndarray
-            of that shape
         """
         sums = partial(_normed_sums, self.source, self.c, checks.width(n))
         return draw(sums, size, rng)
@@ -590,21 +540,11 @@ class VarianceGamma(stats.rv_continuous):
         ----------
         t
             any shape
-
-        Returns
-        -------
-        ndarray
-            of the same shape
         """
         return np.exp(-self.n/2*np.log1p(np.square(_real(t, "cf"))/self.n))
 
     def kurtosis(self) -> float:
-        """The excess kurtosis 6/n.
-
-        Returns
-        -------
-        float
-        """
+        """The excess kurtosis 6/n."""
         return 6/self.n
 
     def rvs(self, size: Size | None = 1, rng: Rng = None, *,
@@ -623,11 +563,6 @@ class VarianceGamma(stats.rv_continuous):
             of scipy's frozen laws
         scale
             of scipy's frozen laws
-
-        Returns
-        -------
-        ndarray
-            of that shape
         """
         sample = partial(_normal_products, self.n)
         y = draw(sample, () if size is None else size,
@@ -669,11 +604,6 @@ def variance_gamma(n: float) -> VarianceGamma:
     -------
     VarianceGamma
         with `pdf`, `sf`, `ppf`, `rvs`, … like any law of scipy
-
-    Raises
-    ------
-    TypeError, ValueError
-        unless n is a whole number ≥ 1
     """
     return VarianceGamma(int(checks.width(n, finite=True)))
 

@@ -47,11 +47,6 @@ def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
     -------
     tuple
         averages (size,), scores (size, r) of the same networks
-
-    Raises
-    ------
-    TypeError, ValueError
-        for vectors of another program or an impossible width
     """
     checks.kind(program, Program, "program", "write one with Program()")
     vectors = program.own(Vector, h, "h", some=True)
@@ -72,7 +67,7 @@ def _nonlinearity(psi, k):
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
 def conditional_average(program: Program, psi: Callable, h: Vectors, scores: ArrayLike,
                         *, rng: Rng = 0) -> np.ndarray:
-    r"""What averages of ψ tend to at given scores (Theorem 1).
+    r"""What averages of ψ tend to at given scores (Theorem 1), (size,).
 
     At given scores p, for instance those of simulated networks. To many digits
     for one h that is Gaussian given the scores; otherwise by quasi-random points,
@@ -90,16 +85,6 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
         values of all sqrt scores, (size, r)
     rng
         None | int | SeedSequence | Generator, for quasi-random points
-
-    Returns
-    -------
-    ndarray
-        (size,)
-
-    Raises
-    ------
-    TypeError, ValueError
-        for vectors of another program, or other than one column per sqrt score
     """
     checks.kind(program, Program, "program", "write one with Program()")
     vectors = program.own(Vector, h, "h", some=True)

@@ -9,12 +9,13 @@ __all__ = ['AttentionRecord', 'Fresh', 'Overflow', 'over_keys', 'over_queries', 
 # %% ../../nbs/62_heads.ipynb #he-imports
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import sici
 
+from ..attention.spec import AttentionSpec
 from .norms import Norm
 from .parts import CACHE, Branch, Cotangent, Part, Pullback
 from ..numerics import checks
@@ -95,11 +96,11 @@ class Rotary(Part):
     frequencies: tuple | None = None
 
     def __post_init__(self) -> None:
-        self._put("base", checks.number(self.base, "base", "[1, ∞)"))
-        self._put("share", checks.number(self.share, "share", "(0, 1]"))
+        checks.put(self, base=checks.number(self.base, "base", "[1, ∞)"))
+        checks.put(self, share=checks.number(self.share, "share", "(0, 1]"))
         if self.frequencies is not None:
             θ = checks.real(self.frequencies, "frequencies", (None,), "(-∞, ∞)")
-            self._put("frequencies", tuple(θ.tolist()))
+            checks.put(self, frequencies=tuple(θ.tolist()))
 
     def angles(self, m: float) -> np.ndarray:
         """θ for heads of m coordinates.
@@ -182,7 +183,7 @@ def waves(rotary, # Rotary
 
 # %% ../../nbs/62_heads.ipynb #bl-attention
 @dataclass(frozen=True, eq=False, repr=False)
-class SelfAttention(Branch):
+class SelfAttention(Branch, AttentionSpec):
     r"""Attention of a block: scores, weights, values, and the matrix that ends it.
 
     $P = QK^\top/\sqrt m$ times `score_scale`, where Q and K are normalised and turned
@@ -193,7 +194,7 @@ class SelfAttention(Branch):
     heads
         H
     head_width
-        m in [1, ∞]; None is n/H
+        m in [1, ∞]; None is n/H, "full" is n
     groups
         heads in a group share keys and values; None is one group per head
     rotary
@@ -202,39 +203,36 @@ class SelfAttention(Branch):
         norm of every query and key, before they turn
     softcap
         c > 0: no score is beyond ±c
-    mask
-        "causal" or boolean (s, s), True = may attend
-    bias
-        added to the scores, as ALiBi does, (s, s)
     score_scale
         factor of the scores, beside 1/√m
     joint_norm
         is it one norm over the queries (keys) of all heads, as in OLMo 2?
+    scaling
+        "sqrt": scores QKᵀ/√m, "linear": QKᵀ/m
     var_q, var_k, var_v, var_o
         fan-in × variance of an entry of the four matrices
+    mask
+        "causal" or boolean (s, s), True = may attend
+    bias
+        added to the scores, as ALiBi does, (s, s), or for each head (H, s, s)
     """
     heads: int = 12
-    head_width: float | None = None
+    head_width: float | str | None = None
     groups: int | None = None
     _: KW_ONLY
     rotary: Rotary | None = None
     qk_norm: Norm | None = None
     softcap: float | None = None
-    mask: Any = None
-    bias: Any = None
     score_scale: float = 1.
     joint_norm: bool = False
-    var_q: float = 1.
-    var_k: float = 1.
-    var_v: float = 1.
-    var_o: float = 1.
 
     def __post_init__(self) -> None:
-        self._put("heads", checks.heads(self.heads, finite=True))
-        if self.head_width not in (None, np.inf):
-            self._put("head_width", checks.count(self.head_width, "head_width"))
+        super().__post_init__()
+        checks.put(self, heads=checks.heads(self.heads, finite=True),
+                   joint_norm=bool(self.joint_norm),
+                   score_scale=checks.number(self.score_scale, "score_scale"))
         if self.groups is not None:
-            self._put("groups", checks.count(self.groups, "groups"))
+            checks.put(self, groups=checks.count(self.groups, "groups"))
             if self.heads % self.groups:
                 checks.reject("groups", f"divide heads = {self.heads}", self.groups,
                               "pass e.g. groups=heads")
@@ -242,55 +240,19 @@ class SelfAttention(Branch):
             if getattr(self, name) is not None:
                 checks.kind(getattr(self, name), kind, name,
                             f"pass e.g. {kind.__name__}()")
-        self._put("joint_norm", bool(self.joint_norm))
         if self.softcap is not None:
-            self._put("softcap", checks.number(self.softcap, "softcap", "(0, ∞)"))
-        if isinstance(self.mask, str):
-            checks.mask_word(self.mask) # kept: it fits texts of any length
-        elif self.mask is not None:
-            s = len(self.mask) if hasattr(self.mask, "__len__") else 0
-            self._put("mask", checks.mask(self.mask, s))
-        if self.bias is not None:
-            self._put("bias", self._checked_bias())
-        self._put("score_scale", checks.number(self.score_scale, "score_scale"))
-        self._check_variances()
+            softcap = checks.number(self.softcap, "softcap", "(0, ∞)")
+            checks.put(self, softcap=softcap)
 
-    def _checked_bias(self):
-        bias = checks.real(self.bias, "bias", (..., None, None), "(-∞, ∞)",
-                           "use `mask` for -∞")
-        square = bias.shape[-1] == bias.shape[-2]
-        if not square or bias.shape[:-2] not in ((), (self.heads,)):
-            checks.reject("bias", f"have shape (s, s) or ({self.heads}, s, s)",
-                          bias.shape, "one row per query")
-        return bias
-
-    def width_of_heads(self, n: float) -> float:
-        """m: `head_width`, or n/H.
+    def score_factor(self, m: float) -> float:
+        """What multiplies QKᵀ/√m.
 
         Parameters
         ----------
-        n
-            width, in [1, ∞]
+        m
+            width of a head, in [1, ∞]
         """
-        return self.head_width or n/self.heads
-
-    def allowed(self, s: int, texts: np.ndarray | None = None) -> np.ndarray | None:
-        """Who may attend to whom: boolean (s, s), or None for all to all.
-
-        Parameters
-        ----------
-        s
-            tokens
-        texts
-            label of the text of each token: texts do not see each other, (s,)
-        """
-        mask = self.mask
-        if isinstance(mask, str):
-            mask = checks.MASKS[mask](s)
-        if texts is None:
-            return mask
-        together = np.equal.outer(texts, texts)
-        return together if mask is None else mask & together
+        return self.score_scale*super().score_factor(m)
 
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
                 texts: np.ndarray | None = None,
@@ -344,7 +306,7 @@ class SelfAttention(Branch):
                 seen |= drawn | dict(P=P, A=np.ascontiguousarray(A), V=V)
             records.append(seen)
         whole = _side_by_side(records)
-        return AttentionRecord(np.asarray(self.var_v*self.var_o/self.heads*F), **whole)
+        return AttentionRecord(np.asarray(self.head_variance*F), **whole)
 
     @property
     def explicit(self) -> bool:
@@ -357,12 +319,12 @@ class SelfAttention(Branch):
         Fields of an `AttentionRecord`, as of other heads. `beside`, a Generator,
         completes queries and keys for the backward pass."""
         b, _, q = R.shape
-        τ = np.sqrt(self.var_q*self.var_k)
+        τ = self._score_sd(m)
         T = bartlett(q, m, (b, g), rng)/np.sqrt(m)
         N = rng.standard_normal((b, h, T.shape[-1], q))
         TN = T[:, :, None] @ N.reshape(b, g, h//g, T.shape[-1], q)
         flat = np.moveaxis(TN.reshape(b, h, q, q), 1, 2).reshape(b, q*h, q)
-        P = _bilinear(τ*self.score_scale*R, flat, R, h)
+        P = _bilinear(τ*R, flat, R, h)
         if beside is None:
             return dict(P=P)
         df = max(m - T.shape[-1], 0)
@@ -395,11 +357,15 @@ class SelfAttention(Branch):
                 turned.append(np.ascontiguousarray(part))
         return dict(P=P, turned=np.stack(turned, axis=2)) if keep else dict(P=P)
 
+    def _score_sd(self, m):
+        "With the sign of the factor, which queries and keys in the record have, too."
+        return self.score_factor(m)*np.sqrt(self.var_q*self.var_k)
+
     def _bilinear_draw(self, R, h, rng):
         "Scores of heads without positions: Gaussian matrices between the factors R."
         b, _, q = R.shape
-        τ = self.score_scale*np.sqrt(self.var_q*self.var_k)
-        return _bilinear(τ*R, rng.standard_normal((b, q*h, q)), R, h)
+        N = rng.standard_normal((b, q*h, q))
+        return _bilinear(self._score_sd(np.inf)*R, N, R, h)
 
     def _lengths(self, G, norm):
         "What a norm multiplies queries and keys by, at m = ∞."
@@ -416,7 +382,7 @@ class SelfAttention(Branch):
         turned_K = self._dressed(K, positions)
         P = turned_K[:, :, None] @ turned_Q.reshape(b, g, h//g, s, m).mT
         flat = np.moveaxis(P.reshape(b, h, s, s), 1, 2).reshape(b, s, h*s)
-        return dict(P=_by_head(self.score_scale/np.sqrt(m)*flat, h), Q=Q, K=K)
+        return dict(P=_by_head(self.score_factor(m)/np.sqrt(m)*flat, h), Q=Q, K=K)
 
     def _dressed(self, Q, positions):
         "Queries or keys, normalised and turned."
@@ -468,7 +434,7 @@ class SelfAttention(Branch):
         b, h, s, _ = record.A.shape
         k = dY.C.shape[-1]
         p = V.shape[-1]
-        B = _times(record.A, np.sqrt(self.var_o/h)*V)
+        B = _times(record.A, np.sqrt(self.out_variance)*V)
         if m == np.inf:
             flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
             ξ = flat.reshape(b, s, h, p).swapaxes(1, 2)
@@ -507,12 +473,12 @@ class SelfAttention(Branch):
         V = self._values(record, dY.R, m)
         g = M[:, None] @ drawn.B
         g += drawn.ξ
-        dA = _times(g, np.sqrt(self.var_o/self.heads)*V.mT)
+        dA = _times(g, np.sqrt(self.out_variance)*V.mT)
         dP = self.before_softmax(record.A, record.P, dA)
         if m == np.inf:
             inner, dQ, dK = self._bilinear_forms(record, dP, dY)
             EA = dY.E[:, None] @ record.A
-            dV = self.var_o/self.heads*over_queries(record.A, EA)
+            dV = self.out_variance*over_queries(record.A, EA)
         else:
             inner, dQ, dK = self._queries_and_keys(record, dP, m, dY.positions)
             dV = self._value_gradients(record, g, drawn.beyond, m)
@@ -576,13 +542,13 @@ class SelfAttention(Branch):
             if part is not None:
                 ours = self._of_groups(record.A.mT @ part, record.V.shape[1])
                 dV = dV + over_keys(ours, ours)
-        return self.var_o/(self.heads*m)*dV
+        return self.out_variance/m*dV
 
     def _queries_and_keys(self, record, dP, m, positions):
         "T of queries and keys, dQ dQᵀ and dK dKᵀ, summed over heads."
         Q = self._dressed(record.Q, positions)
         K = self._dressed(record.K, positions)
-        c = self.score_scale/np.sqrt(m)
+        c = self.score_factor(m)/np.sqrt(m)
         dQ = c*dP @ self._of_heads(K)
         dK = self._of_groups(c*dP.mT @ Q, record.K.shape[1])
         dQ = self._undressed(dQ, record.Q, positions)
@@ -613,7 +579,8 @@ class SelfAttention(Branch):
             inner = inner + over_keys(dB, B) + over_queries(dB, B)
             dQ = dQ + over_keys(_times(dB, G[:, None]), dB)
             dK = dK + over_queries(dB, G[:, None] @ dB)
-        c = self.score_scale*self.score_scale # not **: it can raise
+        factor = self.score_factor(np.inf)
+        c = factor*factor # not **: it can raise
         return inner, c*self.var_k*dQ, c*self.var_q*dK
 
     def numbers(self, s: int, n: float) -> float:
@@ -650,25 +617,24 @@ class SelfAttention(Branch):
         """
         return self.heads*self.width_of_heads(n) if name == "o" else n
 
-    def check_width(self, n: float) -> None:
-        """Reject a width at which the heads do not exist.
+    def check_width(self, n: float) -> float:
+        """A width at which the heads exist, or ValueError.
 
         Parameters
         ----------
         n
             width, in [1, ∞]
         """
-        if n < np.inf and self.head_width is None and n % self.heads:
-            checks.reject("width", f"be a multiple of heads = {self.heads}", f"{n:g}",
-                          "pass `head_width` if heads have their own")
+        super().check_width(n)
         m = self.width_of_heads(n)
         if self.rotary is None or m == np.inf:
-            return
+            return n
         turning = self.rotary.turning(m)
         pairs = turning//2
         if turning % 2 or len(self.rotary.angles(m)) != pairs or not turning:
             checks.reject("rotary", "turn an even number of coordinates of a head, two "
                           "for each frequency", f"{turning} of {m:g}", "change `share`")
+        return n
 
     def check_tokens(self, s: int, texts: np.ndarray | None = None) -> None:
         """Reject tokens that mask or bias do not fit.

@@ -13,7 +13,7 @@ import numpy as np
 
 from .attention import AttentionRecord, SelfAttention
 from .mlp import FeedForward
-from .parts import Cotangent, Part
+from .parts import ATTENTION_MATRICES, Cotangent, Part
 from .norms import Norm
 from .stream import Gradient, Stream, Sum, add
 from ..numerics.linalg import inverse, square, right_inverse, root, thin
@@ -99,7 +99,7 @@ class Block(Part):
                           self.norm_placement,
                           "such blocks add the outputs before any norm")
         for name in ("skip_scale", "branch_scale"):
-            self._put(name, checks.number(getattr(self, name), name))
+            checks.put(self, **{name: checks.number(getattr(self, name), name)})
 
     @property
     def branches(self) -> list[Any]:
@@ -114,7 +114,7 @@ class Block(Part):
         name
             of a matrix, one of `matrices`
         """
-        return self.attention if name in "qkvo" else self.feedforward
+        return self.attention if name in ATTENTION_MATRICES else self.feedforward
 
     @property
     def normed_output(self) -> bool:

@@ -76,7 +76,7 @@ def run_attention(a, u, W, texts): # SelfAttention, (..., s, n), matrices, (s,)
     K, V = (by_heads(u @ W[k], groups) for k in "kv")
     of_heads = a.heads//groups
     keys = np.repeat(dressed(a, K, positions), of_heads, axis=-3)
-    raw = a.score_scale/np.sqrt(m)*dressed(a, Q, positions) @ keys.mT
+    raw = a.score_factor(m)/np.sqrt(m)*dressed(a, Q, positions) @ keys.mT
     P = raw if a.softcap is None else a.softcap*np.tanh(raw/a.softcap)
     P = P if a.bias is None else P + a.bias
     allowed = np.equal.outer(texts, texts)

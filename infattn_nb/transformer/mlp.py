@@ -121,12 +121,12 @@ class FeedForward(Branch):
     var_b2: float = 0.
 
     def __post_init__(self) -> None:
-        self._put("units", checks.number(self.units, "units", "(0, ∞)"))
-        self._put("activation", activation_named(self.activation))
+        checks.put(self, units=checks.number(self.units, "units", "(0, ∞)"))
+        checks.put(self, activation=activation_named(self.activation))
         if self.activation.arity > 1:
             checks.reject("activation", "be a function of one argument",
                           self.activation, "pass e.g. relu")
-        self._check_variances()
+        checks.variances(self, "var_1", "var_2", "var_3", "var_b1", "var_b2")
 
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
                 keep: str | None = None) -> FeedForwardRecord:

@@ -112,11 +112,6 @@ class Transformer(Network):
             numbers or (L,)
         **others
             final_norm, texts, …: fields of `Transformer`
-
-        Returns
-        -------
-        Transformer
-            Of `layers` blocks.
         """
         L = checks.count(layers, "layers", most=10**5)
         if norm_placement is not None:

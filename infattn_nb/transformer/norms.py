@@ -32,7 +32,7 @@ class Norm(Part):
 
     def __post_init__(self) -> None:
         checks.choice(self.kind, "kind", ("layer", "rms"))
-        self._put("eps", checks.number(self.eps, "eps", "[0, ∞)"))
+        checks.put(self, eps=checks.number(self.eps, "eps", "[0, ∞)"))
 
     @property
     def centres(self) -> bool:
