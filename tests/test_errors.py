@@ -39,7 +39,7 @@ from infattn_nb.nonlinearities import (
 from infattn_nb.numerics import psd_factor, wishart_factor
 from infattn_nb.numerics.rng import threads_start
 from infattn_nb.plotting import printable
-from infattn_nb.paper import reproduce, sweep
+from infattn_nb.paper import infattn_figures, reproduce, sweep
 
 PAIR = np.array([[1., .999], [.999, 1.]])
 unknown = pytest.mark.filterwarnings(
@@ -438,10 +438,11 @@ def test_files_have_the_rights_that_the_umask_gives(tmp_path):
 SCRIPT = Path(sys.executable).with_name("infattn_report")
 MODULE = [sys.executable, "-m", "infattn_nb"]
 
-@pytest.mark.parametrize("command", [[SCRIPT], [*MODULE, "figures"]], ids=["script", "module"])
-def test_commands_say_their_version(command):
+@pytest.mark.parametrize("command", [[SCRIPT], [*MODULE, "report"]], ids=["script", "module"])
+def test_commands_say_their_version(command, capsys):
     said = subprocess.run([*command, "--version"], text=True, capture_output=True)
-    assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"
+    infattn_figures.__wrapped__(version=True)
+    assert said.stdout == capsys.readouterr().out == f"infattn_nb {infattn_nb.__version__}\n"
 
 def test_another_command_is_no_command():
     said = subprocess.run([*MODULE, "reports"], text=True, capture_output=True)

@@ -55,7 +55,7 @@ def by(workers, f, *args, **options):
 
 @pytest.fixture(scope="module")
 def processes():
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool: yield pool
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool: yield pool
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_same_bytes_from_threads_and_processes(name, processes):

@@ -44,7 +44,8 @@ KNOWN = [(1., 16, 1, .13245221722, 5.14078261e-6), (1., 16, 2, .13245221722, 6.4
          (3., 16, 1, .476906452906, 1.020582294e-6), (3., 16, 2, .476906452906, 2.3922716e-7),
          (3., 64, 1, .32631145333, 8.76210598e-6), (3., 64, 2, .32631145333, 1.53726058e-6)]
 
-@pytest.mark.parametrize("τ, s, H, mean, sf", nightly(KNOWN, *KNOWN[1:]))
+@pytest.mark.slow
+@pytest.mark.parametrize("τ, s, H, mean, sf", KNOWN)
 def test_known_values(τ, s, H, mean, sf):
     law = row_mixture(np.ones(s), τ, heads=H)
     np.testing.assert_allclose(law.var(), mean, rtol=1e-11)
@@ -109,7 +110,7 @@ def test_draws(s, τ, size):
     assert (np.abs(mean - [law.var(), *law.sf(y)]) < 6*error).all()
 
 def test_common_part_and_scale():
-    law, part = row_mixture(np.full(4, .5), .7, c=.5, scale=3.), row_mixture(np.full(4, .5), .7)
+    law, part = row_mixture(np.full(2, .5), .7, c=.5, scale=3.), row_mixture(np.full(2, .5), .7)
     np.testing.assert_allclose(law.var(), 3*(.5 + part.var()), rtol=1e-12)
     np.testing.assert_allclose(law.kurtosis()*law.var()**2, 9*part.kurtosis()*part.var()**2, rtol=1e-9)
 
