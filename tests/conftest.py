@@ -8,13 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1") # the tests run side by side, one process per processor
+os.environ["MPLBACKEND"] = "agg"
 
-import matplotlib
 import numpy as np
 import pytest
-from scipy.stats import ks_2samp
 
-matplotlib.use("agg")
 signal.signal(signal.SIGINT, signal.default_int_handler) # a run in the background may have been told to ignore it; its children heed it too
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "google-chrome", "google-chrome-stable", "chromium", "chromium-browser"))), None)
@@ -48,6 +46,7 @@ def distance(x, y):
 def least_p(a, b):
     "The smallest p-value of Kolmogorov and Smirnov over the columns of (N, k) and (M, k), times k. It belongs to the largest distance, so that one call of SciPy is enough."
     a, b = np.sort(a.T), np.sort(b.T)
+    from scipy.stats import ks_2samp # here: the process that hands out the tests need not wait for it
     k = np.argmax([distance(x, y) for x, y in zip(a, b, strict=True)])
     return len(a)*ks_2samp(a[k], b[k], method="asymp").pvalue
 
@@ -59,11 +58,19 @@ def columns(pairs):
 
 SITE = "browser docs figures live notebooks offered package paper_map path power readme reference search site style visible words".split()
 
+def of_site(path): return path.stem.removeprefix("test_") in SITE
+
+def pytest_ignore_collect(collection_path, config):
+    "Files of which no test will run are not even imported: that takes seconds."
+    asked = config.option.markexpr
+    if collection_path.match("test_*.py") and (asked == "site" or "not site" in asked):
+        return (asked == "site") != of_site(collection_path) or None
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     "`pytest -m site`: the tests of pages, sources and wheel."
     for item in items:
-        if item.path.stem.removeprefix("test_") in SITE and not item.get_closest_marker("slow"): item.add_marker("site")
+        if of_site(item.path) and not item.get_closest_marker("slow"): item.add_marker("site")
 
 @pytest.fixture
 def undrawn(monkeypatch):

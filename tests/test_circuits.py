@@ -237,7 +237,7 @@ def by_the_chain(depth, rows, mask, networks):
 
 @pytest.mark.power("distribution functions .1 apart, and each of three mistakes")
 @pytest.mark.parametrize("name", STARTS)
-def test_the_start_is_that_of_the_chain(name, networks=4_000):
+def test_the_start_is_that_of_the_chain(name, networks=2_000):
     "Two programs that share nothing: scores, Gram matrices, squared gradients of every matrix, the random tangent kernel."
     depth, mask = STARTS[name]
     tokens = default_rng(0).standard_normal((2, 3, depth.size))

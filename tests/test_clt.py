@@ -53,7 +53,7 @@ def random_gram(r, rng):
     S[k, k + 1] = S[k + 1, k] = 0
     return S + max(0, .1 - np.linalg.eigvalsh(S)[0])*np.eye(2*r)
 
-@pytest.mark.parametrize("n", nightly([1, 2, 3, 4, 7, 16, 100], 3, 4, 16))
+@pytest.mark.parametrize("n", nightly([1, 2, 3, 4, 7, 16, 100], 3, 4, 7, 16))
 def test_variance_gamma_against_closed_form_and_integration(n):
     law, y = variance_gamma(n), np.array([1e-6 if n < 50 else .02, .01, .5, 2, 8, 40])
     ν, x, a = (n - 1)/2, np.sqrt(n)*y, n/2
@@ -123,10 +123,10 @@ def test_given_gram_against_simulation(r, seed):
     p = X.rvs(7, 20_000, seed)
     assert abs(np.mean(p**2) - X.second_moment(7)) < 10*np.std(p**2)/np.sqrt(len(p))
 
-@pytest.mark.power("second moments 7 % off, third 15 %, moments of squares 30 %")
+@pytest.mark.power("second moments 11 % off, third 24 %, moments of squares 47 %")
 @each
 @pytest.mark.parametrize("n", nightly([16, 48], 48))
-def test_programs_against_simulation(name, c, n, size=100_000):
+def test_programs_against_simulation(name, c, n, size=40_000):
     X = ExchangeableScores(PROGRAMS[name][0], c)
     s = X.simulate(n, size, rng=1)
     for moment in ("second_moment", "cross_moment", "squares_moment"):
@@ -146,7 +146,7 @@ def test_normed_sums_are_the_scores(name, c):
     assert kstest(X.rvs(4, 10_000, rng=4), norm(scale=X.rvs(4, 10_000, rng=4).std()).cdf).pvalue < 1e-9
     limit_sd = np.sqrt(c @ limit(p).score_cov(scores) @ np.array(c))
     assert kstest(X.rvs(np.inf, 10_000, rng=5), norm(scale=limit_sd).cdf).pvalue > 1e-9
-    assert kstest(simulate(p, [], 1024, size=2000, rng=6, scores=scores)[1] @ c, norm(scale=limit_sd).cdf).pvalue > 1e-7 # n = 1024 is close enough for 2000 draws
+    assert kstest(simulate(p, [], 1024, size=1000, rng=6, scores=scores)[1] @ c, norm(scale=limit_sd).cdf).pvalue > 1e-7 # n = 1024 is close enough for 1000 draws
 
 @pytest.mark.power("moments at n = 512 17 % off; speeds 1 or 1/n² instead of 1/n")
 @each

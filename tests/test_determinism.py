@@ -30,7 +30,7 @@ def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
     assert set(json.loads((tmp_path/"1/timings.json").read_text())) == set(drawn)
     assert sorted(p.name for p in (tmp_path/"1").iterdir()) == sorted([*files, "timings.json"])
 
-@pytest.mark.parametrize("name", nightly(PLANS, "fig1a", "fig2b", "fig3b", "relu_a"))
+@pytest.mark.parametrize("name", nightly(PLANS, *set(PLANS) - {"fig1b", "fig2a", "relu_b"}))
 def test_same_table_for_any_number_of_workers(name):
     with parallel(1): one = sweep(name, trials=2, samples=64)
     with parallel(4): four = sweep(name, trials=2, samples=64)
@@ -80,7 +80,7 @@ def test_global_state_is_untouched():
 BLOCKS = {"fig1a": dict(n=16), "fig1b": dict(n=16), "fig2a": dict(n=64, scaling="linear"), "fig2b": dict(heads=1),
           "fig3a": dict(n=64), "fig3b": dict(n=64), "relu_a": dict(n=16), "relu_b": dict(n=64), "heads": dict(heads=2)}
 
-@pytest.mark.parametrize("name", nightly(BLOCKS, "fig1b", "fig2b", "fig3b", "relu_a", "relu_b"))
+@pytest.mark.parametrize("name", nightly(BLOCKS, *set(BLOCKS) - {"fig2a", "heads"}))
 def test_stored_tables_are_what_the_command_writes(name):
     "One block of each full-protocol table, computed again."
     stored, block = read_table(ROOT/f"nbs/data/{name}.csv"), BLOCKS[name]

@@ -82,10 +82,10 @@ def test_kde_and_densities_agree_where_both_are_valid():
 
 @pytest.mark.power("25 %, where a wrong power of n is a factor of 16")
 def test_rate():
-    "Known values from plain draws, whose standard deviation over seeds is 2 % at n = 16, 64 (and grows with n: see the paired draws below); a wrong power of n would be off by 16."
-    limit = LAYER.law().marginal(0, draws=2**16)
+    "Known values from plain draws, whose standard deviation over seeds is 4 % at n = 16, 64 (and grows with n: see the paired draws below); a wrong power of n would be off by 16."
+    limit = LAYER.law().marginal(0, draws=2**14)
     for n, D in ((16, 2.2e-2), (64, 2.14e-3)):
-        assert kl_divergence(LAYER.law(n).marginal(0, draws=2**16), limit) == pytest.approx(D, rel=.25)
+        assert kl_divergence(LAYER.law(n).marginal(0, draws=2**14), limit) == pytest.approx(D, rel=.25)
 
 @pytest.mark.power("9 %")
 @pytest.mark.parametrize("n, D, error", nightly([(16, 2.2e-2, 5e-4), (64, 2.14e-3, 2e-5), (256, 1.575e-4, 2e-6), (1024, 1.04e-5, 1e-7)], (64, 2.14e-3, 2e-5), (256, 1.575e-4, 2e-6)))
@@ -117,7 +117,7 @@ CASES = {"n = 16": (LAYER, 16, 0), "n = 1024": (LAYER, 1024, 0), "one head": (At
          "16 heads, ReLU": (Attention(Tokens(2, relu), heads=16), 64, 0), "causal with bias": (Attention(Tokens(3, relu), mask="causal", bias=np.eye(3)), 32, 2)}
 
 @pytest.mark.power("errors wrong by a factor of 2.2 (too small) or 4 (too large)")
-@pytest.mark.parametrize("name", nightly(CASES, "n = 1024", "16 heads, ReLU"))
+@pytest.mark.parametrize("name", nightly(CASES, "n = 16", "n = 1024", "16 heads, ReLU"))
 def test_paired_kl_states_an_honest_error(name):
     "(D − mean)/se over 24 seeds, against a reference with 8 times the draws of each: unit spread (χ² with 23 degrees of freedom, 1e-7 on either side)."
     layer, n, i = CASES[name]
@@ -205,7 +205,7 @@ def test_a_log_density_that_gives_out(q):
 def test_variation_of_laws_with_ends(p, q, exact):
     "Where both are zero there was no crossing, and laws apart had no distance."
     if exact is None:
-        y = np.unique(np.r_[p.ppf(np.linspace(0, 1, 200_001)), q.ppf(np.linspace(1e-12, 1 - 1e-12, 200_001))])
+        y = np.unique(np.r_[p.ppf(np.linspace(0, 1, 20_001)), q.ppf(np.linspace(1e-12, 1 - 1e-12, 20_001))])
         exact = np.abs(np.diff(np.r_[0, p.cdf(y) - q.cdf(y), 0])).sum()/2
     TV, error = total_variation(p, q, return_error=True)
     assert TV == pytest.approx(exact, abs=1e-6) and error < 1e-6

@@ -1,7 +1,7 @@
 """The collapsed sampler has exactly the law of the explicit simulation, at every width.
 
 Each cell compares N draws with N draws by two-sample Kolmogorov–Smirnov tests at level 1e-9, so a difference of
-distribution functions above sqrt(21.4/N) is seen: 0.033 for N = 20,000, and by night 0.023 for N = 40,000. About 600
+distribution functions above sqrt(21.4/N) is seen: 0.046 for N = 10,000, and by night 0.023 for N = 40,000. About 600
 tests leave a false alarm less likely than 1e-6, for any seed.
 """
 import numpy as np
@@ -42,6 +42,9 @@ CELLS = {
     "n = 64": (64, Attention(Tokens(4, relu), heads=2)),
 }
 
+TWINS = ("one neuron, four clipped tokens", "correlated ReLU tokens", "repeated identity tokens", "low rank, head width one", "linear scaling",
+         "identity weights", "causal mask") # each part of them is in another cell
+
 def statistics(y, G):
     s, H = y.shape[1], G.shape[1]
     i, j, a = s - 1, min(1, s - 1), H - 1
@@ -56,9 +59,9 @@ def statistics(y, G):
     yield "scores sharing a key", G[:, 0, 0, j]*G[:, 0, i, j]
     yield "heads sharing tokens", G[:, 0, 0, 0]*G[:, a, 0, 0]
 
-@pytest.mark.power("distribution functions .033 apart")
-@pytest.mark.parametrize("name", nightly(CELLS, "n = 32", "n = 64"))
-def test_same_law_as_explicit_simulation(name, size=20_000, seed=0):
+@pytest.mark.power("distribution functions .046 apart")
+@pytest.mark.parametrize("name", nightly(CELLS, *TWINS, "n = 32", "n = 64"))
+def test_same_law_as_explicit_simulation(name, size=10_000, seed=0):
     n, layer = CELLS[name]
     explicit = simulate_dense(layer, n, size, rng=seed, scores=True)
     law = layer.law(n, exact=True)
@@ -70,12 +73,12 @@ def test_same_law_as_explicit_simulation(name, size=20_000, seed=0):
 @pytest.mark.slow
 @pytest.mark.power("distribution functions .023 apart")
 @pytest.mark.parametrize("name", [name for name, (n, _) in CELLS.items() if n < 32])
-def test_same_law_by_twice_as_many_draws(name, size=40_000):
+def test_same_law_by_four_times_as_many_draws(name, size=40_000):
     test_same_law_as_explicit_simulation(name, size, seed=10)
 
-@pytest.mark.power("distribution functions .033 apart")
+@pytest.mark.power("distribution functions .046 apart")
 @pytest.mark.parametrize("name", ["correlated tokens", "low rank", "causal mask", "repeated identity tokens"])
-def test_one_output_alone_has_the_same_law(name, size=20_000):
+def test_one_output_alone_has_the_same_law(name, size=10_000):
     n, layer = CELLS[name]
     for i in range(layer.tokens.seq_len):
         whole, alone = layer.law(n).rvs(size, rng=i)[:, i], layer.law(n).marginal(i).rvs(size, rng=100 + i)

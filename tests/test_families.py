@@ -64,12 +64,12 @@ def least(name, init, t, size=2000, seed=0):
     np.testing.assert_allclose(b[:, ~moves].mean(0), a[:, ~moves].mean(0), rtol=1e-5, atol=1e-9)
     return least_p(a[:, moves], b[:, moves])
 
-@pytest.mark.power("distribution functions .15 apart: Gram entries, cosines, entropies at every layer, and of pairs of heads")
+@pytest.mark.power("distribution functions .18 apart: Gram entries, cosines, entropies at every layer, and of pairs of heads")
 @pytest.mark.parametrize("init", ("own", "gaussian"))
 @pytest.mark.parametrize("name", CONFIGS)
 def test_as_hugging_face_initialises(name, init):
     "Five hundred of its models or more, each family, two initialisations."
-    assert least(name, init, ensemble(name, init)) > 1e-6
+    assert least(name, init, ensemble(name, init), 1000) > 1e-6
 
 def mlp_without_gate(b):
     return replace(b, feedforward=replace(b.feedforward, gated=False))
@@ -86,8 +86,10 @@ BROKEN = dict(
     sequential=("gpt_neox", lambda b: replace(b, parallel=False)),
     pre_norm=("bert", lambda b: replace(b, norm_placement="pre")), no_positions=("vit", None), gpt2_unscaled=("gpt2", attention(var_o=2.16*2)))
 
+DAILY = "rotary_off gate_forgotten window_forgotten no_qk_norm no_output_norm phi_sequential mpt_without_alibi pre_norm".split()
+
 @pytest.mark.power("each broken part, by the same comparison")
-@pytest.mark.parametrize("case", nightly(BROKEN, "ungrouped"))
+@pytest.mark.parametrize("case", nightly(BROKEN, *set(BROKEN) - {*DAILY}))
 def test_broken_parts_are_rejected(case):
     "The comparison has teeth: one part wrong, and the models are not of this law."
     name, change = BROKEN[case]

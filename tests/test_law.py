@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import binom, multivariate_normal, norm
+from scipy.stats import t as student
 
 from infattn_nb import (
     Attention,
@@ -58,7 +59,7 @@ def tilted(u, w, H, y):
 
 @pytest.mark.parametrize("layer", [replace(FOUR, tokens=Tokens(3, identity)), replace(FOUR, tokens=Tokens(3, relu), var_q=4.),
                                    replace(FOUR, tokens=Tokens(3, identity, [[1, .5, 0], [.5, 2, -.3], [0, -.3, 1]]), var_o=3.)], ids=repr)
-@pytest.mark.parametrize("heads", nightly([1, 2, 16, 4096], 16))
+@pytest.mark.parametrize("heads", nightly([1, 2, 16, 4096], 16, 4096))
 def test_against_fourier_and_tensor_quadrature(layer, heads):
     "Nodes from another rule in more dimensions, then Fourier on a tilted contour (H = 1: the direct sum): 8 standard deviations to 1e-6."
     u, w = tensor(layer)
@@ -113,10 +114,10 @@ SINGULAR = {
     "one zero token": Tokens(3, identity, np.diag([1., 0, 2])),
 }
 
-@pytest.mark.power("tails 1 % off in the middle, 9 % at 4 standard deviations")
+@pytest.mark.power("tails 2 % off in the middle, 18 % at 4 standard deviations")
 @pytest.mark.parametrize("name", SINGULAR)
 @pytest.mark.parametrize("heads", nightly([1, 2, 16], 16))
-def test_singular_kernels(name, heads, size=2**17):
+def test_singular_kernels(name, heads, size=2**15):
     "Refining the nodes changes nothing beyond the stated error; away from a singular centre that is below 1e-6."
     layer = made(SINGULAR[name], heads)
     law = layer.law().marginal(0)
@@ -148,9 +149,9 @@ HARD = {
     "linear scores with bias": replace(FOUR, scaling="linear", bias=np.eye(4)), "identity weights, masked": replace(FOUR, weights=identity, mask="causal"),
 }
 
-@pytest.mark.power("1 % in the middle, 22 % at 4 standard deviations")
-@pytest.mark.parametrize("name", nightly(HARD, "score sd 10", "64 tokens", "eight tokens", "five tanh tokens", "identity weights"))
-def test_hard_cases_within_stated_error(name, size=2**16):
+@pytest.mark.power("2 % in the middle, 31 % at 4 standard deviations")
+@pytest.mark.parametrize("name", nightly(HARD, "tanh tokens", "score sd 10", "64 tokens", "eight tokens", "five tanh tokens", "identity weights"))
+def test_hard_cases_within_stated_error(name, size=2**15):
     layer, i = HARD[name], 1
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=size)
     for y in np.array([.2, 1, 2, 4])*law.std():
@@ -175,17 +176,17 @@ def test_stated_error_covers_a_much_finer_rule(tokens, var_q):
     value, error = law.sf(y, return_error=True)
     assert (np.abs(value - fine_sf(layer, y)) <= 3*error + 1e-9*value).all()
 
-def test_accuracy_goal():
+@pytest.mark.parametrize("heads", nightly([1, 2, 4096], 2, 4096))
+def test_accuracy_goal(heads):
     "Four tokens, any rank, scores up to standard deviation 2: 1e-6 out to 8 standard deviations, true for one head, stated for more."
-    rng = np.random.default_rng(0)
-    for heads in (1, 2, 4096):
-        G = rng.normal(size=(4, rng.integers(1, 6)))
-        K = G @ G.T
-        layer = Attention(Tokens(4, identity, K), heads=heads, var_q=4/(K[0, 0]*K.diagonal().max()))
-        law = layer.law().marginal(0)
-        y = SD[1:]*law.std()
-        value, error = law.sf(y, return_error=True)
-        assert ((np.abs(value - fine_sf(layer, y)) if heads == 1 else error) < 1e-6*value).all() and (error < 1e-5*value).all()
+    rng = np.random.default_rng(heads)
+    G = rng.normal(size=(4, rng.integers(1, 6)))
+    K = G @ G.T
+    layer = Attention(Tokens(4, identity, K), heads=heads, var_q=4/(K[0, 0]*K.diagonal().max()))
+    law = layer.law().marginal(0)
+    y = SD[1:]*law.std()
+    value, error = law.sf(y, return_error=True)
+    assert ((np.abs(value - fine_sf(layer, y)) if heads == 1 else error) < 1e-6*value).all() and (error < 1e-5*value).all()
 
 def check_law(law):
     "Everything that makes a law a law, without a warning."
@@ -349,7 +350,7 @@ def by_grid(y, K, τ, heads, nodes=161, width=8.):
     return logsumexp([log_prior[k] + logsumexp(log_prior + log_normal((S + S[..., k, None])/2)) for k in range(len(log_prior))])
 
 @pytest.mark.power("densities a third of a nat apart")
-@pytest.mark.parametrize("r", [4, 8, 12])
+@pytest.mark.parametrize("r", nightly([4, 8, 12], 4, 12))
 @pytest.mark.parametrize("heads", nightly([1, 2], 2))
 def test_joint_densities_far_out_against_quadrature(heads, r):
     K = np.array([[1, .3], [.3, 1]])
@@ -411,9 +412,8 @@ def test_one_head_peaks_where_outputs_are_equal():
     value, error = EQUAL.law().logpdf([[1., 1.], [0., 0.], [1., 2.]], return_error=True)
     assert np.isposinf(value[:2]).all() and (error[:2] == 0).all() and np.isfinite(value[2])
 
-@pytest.mark.parametrize("layer", [replace(EQUAL, heads=2), replace(EQUAL, mask="causal")], ids=repr)
-def test_where_no_density_is_infinite(layer):
-    assert np.isfinite(layer.law().logpdf([1., 1.]))
+def test_two_heads_have_no_infinite_density():
+    assert np.isfinite(replace(EQUAL, heads=2).law().logpdf([1., 1.]))
 
 @pytest.mark.power("a joint density .1 off")
 def test_equal_outputs_of_a_causal_head(seed=0):
@@ -428,7 +428,7 @@ def test_extreme_points_answer_quickly():
         assert layer.law().logpdf([1e7, 1e7, -1e7, -1e7], return_error=True)[1] == np.inf
 
 @pytest.mark.filterwarnings("ignore:.*lie so far out")
-@pytest.mark.parametrize("H, t", [(1, 0.), (2, 0.), (2, 2.), (8, 3.)])
+@pytest.mark.parametrize("H, t", nightly([(1, 0.), (2, 0.), (2, 2.), (8, 3.)], (1, 0.), (2, 0.), (2, 2.)))
 def test_joint_density_has_the_exact_marginal(H, t):
     "∫ exp(logpdf([t, y])) dy by quadrature against the exact density of one output."
     law = replace(EQUAL, heads=H).law()
@@ -505,8 +505,9 @@ def test_references_of_joint_densities_agree(seed=0):
     other, _ = joint.by_tilts(1.01*y, 8, np.random.default_rng(seed), 2**14, 16)
     assert abs(value - exact) < 9*error and error < .1 and abs(other - exact) > 9*error
 
+@pytest.mark.slow
 @pytest.mark.power("joint densities half a nat off")
-@pytest.mark.parametrize("s, H, r", nightly([(2, 8, 8), (4, 1, 4), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)], (4, 1, 4), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)))
+@pytest.mark.parametrize("s, H, r", [(2, 8, 8), (4, 1, 4), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)])
 def test_corners_against_references(s, H, r):
     "Far out the error stated by default is at most .05 (at twelve standard deviations: finite), and covers the difference."
     y = joint.point(s, H, r)
@@ -516,9 +517,8 @@ def test_corners_against_references(s, H, r):
 
 def test_few_islands_that_agree_are_not_believed():
     "Sixteen Gaussian islands: four standard errors are exceeded twenty times as often as by a Gaussian, four stated ones as rarely."
-    x = np.random.default_rng(0).standard_normal((10**6, 16))
-    off = np.abs(x.mean(1))/x.std(1, ddof=1)*4
-    assert (off > 4).mean() > 9e-4 and (off > 4*joint.far_out.widening(16)).mean() < 1.2e-4 # 6.3e-5, by seven standard errors
+    beyond = lambda k: 2*student(15).sf(k)
+    assert beyond(4) > 15*2*norm.sf(4) and beyond(4*joint.far_out.widening(16)) == pytest.approx(2*norm.sf(4), rel=.05)
     islands = iter([(0., [1., 0.])] + [(-50 + .02*k, [1., 0.]) for k in range(16)]) # the first finds the path
     with patch("infattn_nb.attention.joint.approach", side_effect=lambda *_, **__: next(islands)):
         value, error = joint.layer(2, 1).law().far(joint.point(2, 1, 8), np.random.SeedSequence(0).spawn(17))

@@ -2,6 +2,7 @@
 import pickle
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -528,12 +529,15 @@ def test_calibration_live():
 
 # --- determinism
 
-def test_same_bytes_for_any_number_of_workers():
+SPAWNED = partial(ProcessPoolExecutor, mp_context=get_context("spawn"))
+
+@pytest.mark.parametrize("pool", nightly([ThreadPoolExecutor, SPAWNED], SPAWNED), ids=["threads", "processes"])
+def test_same_bytes_for_any_number_of_workers(pool):
     X, y = data(5, 3, 2)
     def fit(workers):
         with parallel(workers): return AttentionRegressor(2, random_state=3, **SMALL).fit(X, y)
-    with ThreadPoolExecutor(1) as one, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
-        first, *others = (pickle.dumps((m.log_evidences_, m.latents_, m.predict(X), m.sample_y(X, 3))) for m in map(fit, (one, 4, processes, None)))
+    with pool(1) as one:
+        first, *others = (pickle.dumps((m.log_evidences_, m.latents_, m.predict(X), m.sample_y(X, 3))) for m in map(fit, (one, 4, None)))
     assert all(first == other for other in others)
 
 def test_seeds_are_seeds():
@@ -598,6 +602,7 @@ def test_a_bar_that_fails_freezes_no_fit(stream, monkeypatch):
             fit = pool.submit(AttentionRegressor(random_state=0, verbose=True, **SMALL).fit, X, y)
             assert (fit.result(timeout=60).latents_ == silent.latents_).all()
 
+@pytest.mark.slow
 def test_heads_in_a_grid_search():
     X, y = data(8, 3, 2)
     grid = GridSearchCV(AttentionRegressor(random_state=0, **SMALL), {"heads": np.array([1, 2, np.inf])}, cv=2, error_score="raise").fit(X, y)
@@ -812,15 +817,15 @@ def test_auto_stops_when_the_answer_can_be_trusted():
 # --- the evidence chooses
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("seed", nightly([0, 1, 2], 1, 2))
 @pytest.mark.parametrize("heads", [1, np.inf])
-def test_tuned_evidence_is_never_below_the_start(heads):
-    for seed in range(3):
-        X, y = data(10, 3, 2, seed=seed)
-        options = dict(heads=heads, random_state=seed, n_islands=2, n_particles=32, n_moves=1)
-        fixed, tuned = (AttentionRegressor(optimizer=o, **options).fit(X, y) for o in (None, "evidence"))
-        assert tuned.log_marginal_likelihood_value_ >= fixed.log_marginal_likelihood_value_
-        assert (fixed.var_qk_, fixed.var_vo_, fixed.alpha_) == (1., 1., 1e-2) and tuned.get_params()["alpha"] == 1e-2
-        assert tuned.alpha_ > .05 # the targets are noise
+def test_tuned_evidence_is_never_below_the_start(heads, seed):
+    X, y = data(10, 3, 2, seed=seed)
+    options = dict(heads=heads, random_state=seed, n_islands=2, n_particles=32, n_moves=1)
+    fixed, tuned = (AttentionRegressor(optimizer=o, **options).fit(X, y) for o in (None, "evidence"))
+    assert tuned.log_marginal_likelihood_value_ >= fixed.log_marginal_likelihood_value_
+    assert (fixed.var_qk_, fixed.var_vo_, fixed.alpha_) == (1., 1., 1e-2) and tuned.get_params()["alpha"] == 1e-2
+    assert tuned.alpha_ > .05 # the targets are noise
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_infinitely_many_heads_are_tuned_to_a_maximum():

@@ -33,10 +33,10 @@ def test_the_limit_is_the_last_width():
     assert np.abs(S - S_inf).max() < 30*1e-4
     assert ks_2samp(LAYER.law(1e8).rvs(50_000, rng=1)[:, 0], LAYER.law().rvs(50_000, rng=2)[:, 0]).pvalue > 1e-9
 
-@pytest.mark.power("variances .45 % off, kurtosis 12 %")
+@pytest.mark.power("variances .9 % off, kurtosis 24 %")
 @pytest.mark.parametrize("heads", [1, 2, 7])
 @pytest.mark.parametrize("tokens", [Tokens(4, identity), Tokens(3, relu), Tokens(2, identity, [[1, .5], [.5, 2]])])
-def test_variance_and_kurtosis(tokens, heads, size=400_000):
+def test_variance_and_kurtosis(tokens, heads, size=100_000):
     "Var y = E u and excess kurtosis (3/H) Var u / E[u]², with u drawn from Example 1 as written."
     K = tokens.kernel()
     L = np.linalg.cholesky(K + 1e-15*np.eye(len(K)))

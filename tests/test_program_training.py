@@ -118,8 +118,8 @@ def p_of_law(name, n, ours, total=20_000):
         far = max(far, (rank/total - above).max(), (below - (rank - 1)/total).max())
     return moves.sum()*kstwo.sf(far, round(len(ours)*total/(len(ours) + total)))
 
-@pytest.mark.power("distribution functions .065 apart with 4,000 networks, .037 with 20,000")
-@pytest.mark.parametrize("name, n, size", nightly([("two blocks", 12, 4_000), ("gated product", 12, 4_000), *LAW], *LAW))
+@pytest.mark.power("distribution functions .09 apart with 2,000 networks, .037 with 20,000")
+@pytest.mark.parametrize("name, n, size", nightly([("two blocks", 12, 2_000), ("gated product", 12, 2_000), *LAW], *LAW))
 def test_the_law_is_that_of_explicit_networks(name, n, size):
     "At n = 12 more directions are met than there are coordinates."
     assert p_of_law(name, n, trained(name, n, size)) > 1e-8
@@ -134,7 +134,7 @@ BROKEN = {"a fresh matrix for the backward pass": dict(_images=fresh_matrix), "u
 
 @pytest.mark.power("broken variants at p < 1e-12")
 @pytest.mark.parametrize("fault", nightly([*BROKEN], "updates that forget the images", "half the rate"))
-def test_broken_variants_are_rejected(fault, monkeypatch, size=4_000):
+def test_broken_variants_are_rejected(fault, monkeypatch, size=1_000):
     for method, f in BROKEN[fault].items(): monkeypatch.setattr(Revealed, method, f)
     try: ours = trained("two blocks", 12, size, rate=.05 if fault == "half the rate" else .1)
     except ValueError as e: assert "keep the loss bounded" in str(e) # nor does it train, which all networks of torch's did
@@ -142,9 +142,9 @@ def test_broken_variants_are_rejected(fault, monkeypatch, size=4_000):
 
 # -- other routes
 
-@pytest.mark.power("distribution functions .1 apart with 4,000 networks")
+@pytest.mark.power("distribution functions .1 apart with 2,000 networks")
 @pytest.mark.parametrize("norm, final", [("pre", True), (None, False)])
-def test_gradients_are_those_of_the_chain(norm, final, size=4_000):
+def test_gradients_are_those_of_the_chain(norm, final, size=2_000):
     "Whole transformers: ★ the chain of Gram matrices and the program, at one finite width."
     net = Transformer.uniform(np.eye(4) + .3, layers=2, heads=2, norm_placement=norm, activation=tanh, final_norm=final, mask="causal", texts="aabb", var_q=2.,
                               ff=2, random_embeddings=True)
@@ -158,9 +158,9 @@ def test_gradients_are_those_of_the_chain(norm, final, size=4_000):
     assert set(theirs) == set("qkvo12") and matrix("Q").shape == (size, 2, 2)
     assert least_p(*columns(pairs)) > 1e-8
 
-@pytest.mark.power("distribution functions .1 apart with 4,000 networks; half the rate at p < 1e-12")
+@pytest.mark.power("distribution functions .1 apart with 2,000 networks; half the rate at p < 1e-12")
 @pytest.mark.parametrize("factor", [1., .5])
-def test_one_layer_trains_as_its_recursion(factor, size=4_000, m=4, n=8):
+def test_one_layer_trains_as_its_recursion(factor, size=2_000, m=4, n=8):
     "AttentionDescent at finite head width, step by step."
     d, s, P, steps, rate = 3, 3, 2, 6, .05
     X = np.random.default_rng(0).standard_normal((P, s, d))
@@ -262,8 +262,8 @@ def test_a_linear_score_hands_nothing_back():
     assert not exact.by_matrix["Q1"].any() and wide.by_matrix["Q1"].max() < .01
     np.testing.assert_allclose(wide.tangent.mean(0), exact.tangent[0], rtol=.05)
 
-@pytest.mark.power("distribution functions .052 apart")
-def test_outputs_are_part_of_the_law(size=8_000):
+@pytest.mark.power("distribution functions .085 apart; outputs 1.3 times as large")
+def test_outputs_are_part_of_the_law(size=3_000):
     p = Program()
     R = p.readout(var=2.)
     fs = [R @ y for y in attention(p, [tanh(h) for h in p.inputs(Σ)], heads=2, var_q=4.)]
@@ -272,7 +272,7 @@ def test_outputs_are_part_of_the_law(size=8_000):
     drawn = law.rvs(size, 1)
     moments = lambda f: np.column_stack([f, f[:, 0]*f[:, 1], (f**2).sum(1)])
     assert least_p(moments(wide), moments(drawn)) > 1e-8
-    assert least_p(moments(wide), moments(drawn*1.1)) < 1e-8
+    assert least_p(moments(wide), moments(drawn*1.3)) < 1e-8
 
 # -- how it is run
 
@@ -490,7 +490,7 @@ def test_the_other_sides_of_the_benchmark_are_the_same_network(n=16, passes=6):
     for path in paths[1:]: np.testing.assert_allclose(path, paths[0], rtol=1e-9)
     assert paths[0][-1] < .1*paths[0][0]
 
-@pytest.mark.parametrize("n", [64, 256])
+@pytest.mark.parametrize("n", nightly([64, 256], 256))
 def test_rounding_does_not_choose_the_network(n):
     "Directions of one span are turned by rounding; what a matrix does to the span is not. Not turned back, the paths were 3.4 apart."
     def path(scale): return quiet(*programs.transformer(scale=scale), Y, width=n, steps=10, rate=.1, networks=4, rng=0, dense=False).outputs

@@ -54,6 +54,7 @@ from infattn_nb.initialisation.report_command import report_of
 from infattn_nb.initialisation.scan import scaled
 from infattn_nb.nonlinearities import identity
 
+pytestmark = pytest.mark.xdist_group("report") # its fixtures are made once
 HERE = Path(__file__).parent
 COMMAND = Path(sys.executable).with_name("infattn_report")
 WORDS = "to be or not to be".split()
@@ -233,16 +234,24 @@ def test_it_prints_in_twenty_lines(report):
     assert len(lines) <= 20 and max(map(len, lines)) <= 88 and lines[0].startswith("Report of a <small> one: 3 blocks, 6 tokens, width 48, 12 networks")
     for v in report.verdicts: assert v.mark in "✓!·" and re.search(r"\d", v.text)
 
-def test_networks_of_every_kind_have_one():
-    "One token, one block, several texts, no attention, no width."
-    for t in (Transformer.uniform([[1.]], layers=2), Transformer.uniform(np.eye(3), layers=1, ff=0), Transformer.uniform(np.eye(4), layers=2, heads=1, texts=[0, 0, 1, 1]),
-              Transformer(np.eye(3), blocks=[Block(None, FeedForward())]*2), Transformer.uniform(np.eye(3), layers=2, var_o=0., var_2=0.)):
-        for width in (24, np.inf):
-            found = draw_report(t, width, 4, 0)
-            known = width < np.inf and t.blocks[0].attention is not None
-            assert len(found.verdicts) == 6 + known + (len(t.blocks) > 1) and len(repr(found).splitlines()) <= 18
-        assert len(found.table) == len(t.blocks) and len(found.spreads)
-        plt.close(found.plot())
+KINDS = {"one token": Transformer.uniform([[1.]], layers=2), "one block": Transformer.uniform(np.eye(3), layers=1, ff=0),
+         "several texts": Transformer.uniform(np.eye(4), layers=2, heads=1, texts=[0, 0, 1, 1]),
+         "no attention": Transformer(np.eye(3), blocks=[Block(None, FeedForward())]*2), "silent": Transformer.uniform(np.eye(3), layers=2, var_o=0., var_2=0.)}
+
+def report_of_kind(name):
+    t = KINDS[name]
+    for width in (24, np.inf):
+        found = draw_report(t, width, 4, 0)
+        known = width < np.inf and t.blocks[0].attention is not None
+        assert len(found.verdicts) == 6 + known + (len(t.blocks) > 1) and len(repr(found).splitlines()) <= 18
+    assert len(found.table) == len(t.blocks) and len(found.spreads)
+    return found
+
+@pytest.mark.parametrize("name", KINDS)
+def test_networks_of_every_kind_have_one(name): report_of_kind(name)
+
+@pytest.mark.parametrize("name", nightly(KINDS, "one token", "several texts", "silent"))
+def test_networks_of_every_kind_are_drawn(name): plt.close(report_of_kind(name).plot())
 
 def test_heads_that_turn_keep_their_width():
     "As many angles as pairs of coordinates: at infinite width they are as they were."
@@ -292,9 +301,10 @@ def test_html_is_whole_and_needs_nothing(report, page):
     for said in [v.text[1:] for v in report.verdicts] + [report.call, "a <small> one", "to be or not to be", "numpy"]: assert said in reader.text
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page and "<small>" not in page
 
-def test_actions_come_first_and_details_are_folded(report, undrawn):
+def test_actions_come_first_and_details_are_folded(report, monkeypatch):
     "Before the first picture: sentences, those that ask for something at the top. Tables, words and what asks for nothing open at a click."
     starved = replace(report, thresholds=replace(report.thresholds, min_query_gradient=10.), advice=dict(scores="queries × 2 would do"))
+    monkeypatch.setattr(report_module, "_picture", lambda panel: "<img>")
     page = file_of(starved, "html").decode()
     top, _, rest = page.partition('<section class="panels">')
     titles = re.findall(r'<li class="(\w+)"><b>(\w+):', top)
@@ -437,7 +447,8 @@ def test_equal_words_share_an_embedding():
     found = report_of("gpt2", text="a a b", size=4)
     assert found.measured.finite.cosine[:, 0].mean() > .1
 
-@pytest.mark.parametrize("how", nightly([signal.SIGINT, signal.SIGKILL], signal.SIGKILL), ids=["control-c", "killed"])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["control-c", "killed"])
 def test_interrupted_it_leaves_nothing(how, tmp_path):
     code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from infattn_nb.initialisation import infattn_report as f; from infattn_nb.initialisation import report as r; d = r.diagnose\ndef seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; f.__wrapped__('gpt2', size=64, quiet=True)"
     run = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import nightly
 from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
 from infattn_nb import (
@@ -402,7 +403,7 @@ def test_stored_table_is_computed_again(kind):
         np.testing.assert_allclose(row[names].astype(float), twin[names].astype(float).iloc[0], rtol=1e-4, atol=1e-5)
     assert len(ours) == 5
 
-@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("kind", nightly(NETWORKS, "encoder"))
 def test_stored_table_of_lengths_is_computed_again(kind):
     "An unscaled network and a rule at 64 tokens; at 16 they are others."
     stored = pd.read_csv(LENGTHS_PATH, keep_default_na=False)

@@ -1,8 +1,7 @@
 """What somebody with a model meets: one meaning of a text, names and near misses, errors with a reason and before any work, scans and reports that say what to multiply."""
 import csv
 import json
-import subprocess
-import sys
+import pydoc
 import warnings
 from dataclasses import replace
 from html import unescape
@@ -112,7 +111,7 @@ def test_completion_and_the_namespace():
     assert {"Transformer", "Block", "scan", "report", "with_rule", "embedding_cov"} <= set(dir(infattn_nb))
 
 def test_help_opens_with_the_class():
-    text = subprocess.run([sys.executable, "-c", "from infattn_nb import Transformer; help(Transformer)"], capture_output=True, text=True).stdout
+    text = pydoc.plain(pydoc.render_doc(Transformer))
     assert "Union" not in text[:2000] and "_SupportsArray" not in text
 
 def test_nothing_printed_warns():
@@ -382,7 +381,8 @@ def test_what_a_notebook_shows_says_what_is_printed():
     error = limit_error(Attention(Tokens(2, relu), heads=2), 64, draws=1024)
     assert error.verdict in unescape(error._repr_html_()) and error.table.to_html() in error._repr_html_()
 
-def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys):
+def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("infattn_nb.initialisation.report._picture", lambda panel: "<img>")
     config = tmp_path/"config.json"
     config.write_text(json.dumps(SMALL))
     infattn_report.__wrapped__(str(config), out=str(tmp_path/"r.html"), tokens="4", size="4", quiet=True, json=True)

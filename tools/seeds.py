@@ -84,7 +84,11 @@ def tests(reduce):
                     elif len(names) == 1: value = [value]
                     arguments |= dict(zip(names, value))
                 if size: arguments["size"] //= reduce
-                yield f"{path.stem[5:]}: {name[5:]}", partial(function, **arguments)
+                run = partial(patched, function) if "monkeypatch" in parameters else function
+                yield f"{path.stem[5:]}: {name[5:]}", partial(run, **arguments)
+
+def patched(function, **arguments):
+    with pytest.MonkeyPatch.context() as monkeypatch: function(monkeypatch=monkeypatch, **arguments)
 
 def pages(reduce):
     "(name, what to run) of every page, in a copy of their folder."
