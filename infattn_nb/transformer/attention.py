@@ -210,7 +210,8 @@ class SelfAttention(Branch, AttentionSpec):
     scaling
         "sqrt": scores QKᵀ/√m, "linear": QKᵀ/m
     var_q, var_k, var_v, var_o
-        fan-in × variance of an entry of the four matrices
+        fan-in × variance of an entry of the four matrices; of the last also one for
+        each head (H,)
     mask
         "causal" or boolean (s, s), True = may attend
     bias
@@ -254,6 +255,20 @@ class SelfAttention(Branch, AttentionSpec):
         """
         return self.score_scale*super().score_factor(m)
 
+    def variance(self, name: str) -> float:
+        """fan-in × variance of an entry of a matrix.
+
+        Parameters
+        ----------
+        name
+            of a matrix, one of `matrices`
+        """
+        if name == "o" and not self.alike:
+            checks.reject("var_o", "be one number here", f"{self.heads} numbers",
+                          "gradients of networks, modules and changes of width know "
+                          "no heads that differ: pass their mean")
+        return super().variance(name)
+
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
                 texts: np.ndarray | None = None,
                 keep: str | None = None) -> AttentionRecord:
@@ -292,7 +307,9 @@ class SelfAttention(Branch, AttentionSpec):
                 drawn = self._collapsed_heads(R, m, h, g, rng, beside)
             scores = self._capped(drawn["P"], first*shared)
             A, log_sum = _softmax(scores, allowed)
-            T, M = _values(R.mT @ _flat(A), m, g, rng)
+            ours = slice(first*shared, first*shared + h)
+            seen_by = self.weighed(_flat(A), -1, ours)
+            T, M = _values(R.mT @ seen_by, m, g, rng)
             F = F + square(M.reshape(b, -1, s).mT)
             along = np.einsum("bjc,bjc->bc", _flat(A), _flat(scores))
             entropy = log_sum - along.reshape(log_sum.shape)
@@ -434,7 +451,8 @@ class SelfAttention(Branch, AttentionSpec):
         b, h, s, _ = record.A.shape
         k = dY.C.shape[-1]
         p = V.shape[-1]
-        B = _times(record.A, np.sqrt(self.out_variance)*V)
+        A = self.weighed(record.A, -3)
+        B = _times(A, np.sqrt(self.out_variance)*V)
         if m == np.inf:
             flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
             ξ = flat.reshape(b, s, h, p).swapaxes(1, 2)
@@ -473,17 +491,17 @@ class SelfAttention(Branch, AttentionSpec):
         V = self._values(record, dY.R, m)
         g = M[:, None] @ drawn.B
         g += drawn.ξ
-        dA = _times(g, np.sqrt(self.out_variance)*V.mT)
+        dA = self.weighed(_times(g, np.sqrt(self.out_variance)*V.mT), -3)
+        A = self.weighed(record.A, -3)
         dP = self.before_softmax(record.A, record.P, dA)
         if m == np.inf:
             inner, dQ, dK = self._bilinear_forms(record, dP, dY)
-            EA = dY.E[:, None] @ record.A
-            dV = self.out_variance*over_queries(record.A, EA)
+            dV = self.out_variance*over_queries(A, dY.E[:, None] @ A)
         else:
             inner, dQ, dK = self._queries_and_keys(record, dP, m, dY.positions)
             dV = self._value_gradients(record, g, drawn.beyond, m)
         inner = inner + over_queries(record.A, dA)
-        if self.var_o:
+        if self.alike and self.var_o:
             mixed = record.F/self.var_o
         else:
             AV = _times(record.A, V)
@@ -540,7 +558,8 @@ class SelfAttention(Branch, AttentionSpec):
         dV = 0.
         for part in (g, beyond):
             if part is not None:
-                ours = self._of_groups(record.A.mT @ part, record.V.shape[1])
+                A = self.weighed(record.A, -3)
+                ours = self._of_groups(A.mT @ part, record.V.shape[1])
                 dV = dV + over_keys(ours, ours)
         return self.out_variance/m*dV
 

@@ -281,6 +281,7 @@ class Network(Part):
         if n < 2*s + 1:
             checks.reject("width", f"be at least 2s + 1 = {2*s + 1} for gradients",
                           f"{n:g}", "take fewer tokens, or width=np.inf")
+        self.per_block("variance", "o") # heads that differ are rejected
         labels = self.texts
         if texts is not None:
             labels = numbered(texts, s)
