@@ -38,6 +38,8 @@ CELLS = {
     "identity weights": (8, Attention(Tokens(4, identity), weights=identity)),
     "identity weights, masked": (3, Attention(Tokens(4, relu), weights=identity, mask="causal")),
     "five heads, other variances": (8, Attention(Tokens(2, relu), heads=5, var_q=2., var_k=.5, var_v=3., var_o=.7)),
+    "heads of unequal variances": (16, Attention(Tokens(4, identity, CORRELATED), heads=3, var_o=[.1, 1., 4.])),
+    "unequal heads share the width": (6, Attention(Tokens(2, relu), heads=2, head_width=None, var_o=[0., 3.])),
     "n = 32": (32, Attention(Tokens(4, relu))),
     "n = 64": (64, Attention(Tokens(4, relu), heads=2)),
 }

@@ -31,6 +31,7 @@ from infattn_nb import (
 )
 from infattn_nb.nonlinearities import clip, gelu, relu, step
 from infattn_nb.numerics.linalg import divided, root, spanned, square, triangle_times
+from infattn_nb.transformer.parts import Cotangent
 from infattn_nb.transformer.passes import Network
 from infattn_nb.transformer.stream import Sum
 
@@ -287,6 +288,27 @@ def test_edges(name):
         assert all(np.isfinite(x).all() for x in (g.gram, g.inner, g.tangent, g.cosine, *g.norms.values()))
         assert "Gradients" in repr(g) and len(repr(g).splitlines()) <= 8
         if name in ("equal tokens", "one token", "σ_q = 0", "σ_v = 0", "itself only"): assert g.norms["q"].max() < 1e-12 # scores that nothing follows
+
+def branch_statistics(branch, n, seed, size=3000):
+    "Of forward and backward passes through one branch, for a fixed cotangent."
+    rng = np.random.default_rng(seed)
+    X, C = (np.broadcast_to(np.random.default_rng(k).standard_normal((3, 4)), (size, 3, 4)) for k in (1, 2))
+    R = np.ascontiguousarray(X)/2
+    record = branch.forward(R, n, rng, keep="all")
+    dY = Cotangent(C, square(C), R, square(R), n, np.arange(3))
+    sizes, (pull,) = branch.backward(record, branch.fresh(record, dY, rng), np.broadcast_to(.3*np.eye(3), (size, 3, 3)), dY)
+    parts = dict(F=record.F, T=pull.inner, Σ=pull.cov, v=sizes["v"], q=sizes["q"])
+    return np.concatenate([x.reshape(size, -1) for x in parts.values()], axis=1)
+
+@pytest.mark.power("distribution functions .1 apart; heads of the mean variance are rejected")
+@pytest.mark.parametrize("options", [dict(), dict(head_width=3), dict(head_width=3, groups=1), dict(head_width=np.inf, rotary=Rotary(10.))], ids=repr)
+def test_heads_of_unequal_variances(options, seed=0):
+    "A head of variance zero is not there: two heads of 0 and 3 are one of 3/2."
+    n = 16 if "head_width" in options and options["head_width"] < np.inf else np.inf
+    branch, equal = (SelfAttention(2, var_q=3., var_o=v, **options) for v in ([0., 3.], 1.5))
+    alone = branch_statistics(SelfAttention(1, var_q=3., var_o=1.5, **options), n, seed)
+    assert least_p(branch_statistics(branch, n, seed + 1), alone) > LEVEL
+    assert least_p(branch_statistics(equal, n, seed + 2), alone) < LEVEL
 
 def test_readouts():
     t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=0)

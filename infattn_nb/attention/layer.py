@@ -58,7 +58,7 @@ class Attention(AttentionSpec, OfTokens):
     var_v
         σ_V²
     var_o
-        σ_O²
+        σ_O², or one for each head (H,): then the limit is drawn, not integrated
     mask
         "causal" or boolean (s, s), True = may attend
     bias
@@ -182,7 +182,7 @@ class Attention(AttentionSpec, OfTokens):
         n = self.check_width(width)
         tokens, tv = self.tokens.sampled(n, exact)
         constant = n == np.inf and not self.tokens.random
-        known = constant and not self.narrow
+        known = constant and not self.narrow and self.alike
         if known:
             _reject_tiny(self)
         near = disturbed(self) if constant else ()
@@ -230,7 +230,7 @@ class Attention(AttentionSpec, OfTokens):
             with a constant S
         """
         self.tokens.kernel() # raises if it is random: no Gaussian limit
-        linear = replace(self, scaling="linear", heads=1, head_width="full")
+        linear = replace(self.one_head, scaling="linear", head_width="full")
         return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0])
 
     def infinite_heads(self, replicates: int = 16, rng: Rng = 0,
@@ -253,6 +253,9 @@ class Attention(AttentionSpec, OfTokens):
             with a constant S, or (law, error (s, s))
         """
         replicates = checks.count(replicates, "replicates", 2, 2**16)
+        if not self.alike:
+            checks.reject("var_o", "be one number for infinitely many heads",
+                          f"{self.heads} numbers", "pass their mean")
         S = np.stack(head_averages(self, seed_sequence(rng).spawn(replicates)))
         if self.narrow:
             law = HierarchicalGaussian.averaged(S)
@@ -376,10 +379,11 @@ def explicit_layer(layer, # Attention
     scores = []
     m = layer.width_of_heads(n)
     root = np.sqrt(m) if layer.scaling == "sqrt" else m
+    var_o = np.broadcast_to(layer.var_o, layer.heads)
     for a in range(layer.heads):
         Q, K, V = (X @ W(n, m, var) for var in (layer.var_q, layer.var_k, layer.var_v))
         G = Q @ K.mT/root
-        y = y + layer.attend(G) @ V @ W(m, coords, layer.var_o)
+        y = y + layer.attend(G) @ V @ W(m, coords, var_o[a])
         scores.append(G)
     return y/np.sqrt(layer.heads), scores
 

@@ -25,7 +25,9 @@ def scores_of(layer, L, F, m, shape, normals, wisharts):
     return times_lower(keys, τ*L, transposed=True)
 
 def weights_and_values(layer, G, L, m, shape, wisharts, rows=slice(None)):
-    "Step 3: A (r, s, …), V = 𝒲[A L]; S is `head_variance` times Σ V Vᵀ over heads."
+    """Step 3: A (r, s, …), V = 𝒲[A L].
+
+    S is `head_variance` times Σ V Vᵀ over heads, once they are `weighed`."""
     A = weights_of(layer, G, rows)
     F = narrow(times_lower(A, L))
     return A, wishart_factor(F, m, wisharts, shape)
@@ -46,17 +48,20 @@ def covariance_given(layer, L, m, axes, streams, rows=slice(None)):
     "Steps 2 and 3, given the tokens' factor L: S for `rows`, sample axes last."
     F = narrow(L[rows])
     S = 0.
-    for shape in _few_heads(layer, axes, len(L)*len(F), BUFFER):
+    for first, shape in _few_heads(layer, axes, len(L)*len(F), BUFFER):
         G = scores_of(layer, L, F, m, shape, streams.normals, streams.wisharts)
         _, V = weights_and_values(layer, G, L, m, shape, streams.wisharts, rows)
+        V = layer.weighed(V, -len(shape), slice(first, first + shape[0]))
         S = S + np.einsum("ika...,jka...->ij...", V, V)
     return layer.head_variance*S
 
 def _few_heads(layer, axes, scores, most):
-    "Sample axes with heads in front: as many at a time as have at most `most` scores."
+    """The first head, and sample axes with heads in front.
+
+    As many heads at a time as have at most `most` scores."""
     _reject_endless(layer.heads, prod(axes))
-    for _, heads in pieces(layer.heads, max(1, most//(prod(axes)*scores))):
-        yield heads, *axes
+    for first, heads in pieces(layer.heads, max(1, most//(prod(axes)*scores))):
+        yield first, (heads, *axes)
 
 def _reject_endless(heads, samples):
     "Reject more heads than anybody can draw."
@@ -96,9 +101,10 @@ def outputs(layer, tokens, n, size, g):
     L = tokens.factor(n, size, streams.tokens)
     m = layer.width_of_heads(n)
     y = 0.
-    for shape in _few_heads(layer, (size,), len(L)**2, 2*BUFFER):
+    for first, shape in _few_heads(layer, (size,), len(L)**2, 2*BUFFER):
         G = scores_of(layer, L, L, m, shape, streams.normals, streams.wisharts)
         values = values_of(L, m, shape, streams.normals, streams.wisharts)
+        values = layer.weighed(values, -2, slice(first, first + shape[0]))
         y = y + np.einsum("ija...,ja...->i...", weights_of(layer, G), values)
     return np.sqrt(layer.head_variance)*y
 

@@ -36,7 +36,7 @@ class AttentionSpec:
     var_v
         σ_V²
     var_o
-        σ_O²
+        σ_O², or one for each head (H,)
     mask
         "causal" or boolean (s, s), True = may attend
     bias
@@ -49,37 +49,67 @@ class AttentionSpec:
     var_q: float = 1.
     var_k: float = 1.
     var_v: float = 1.
-    var_o: float = 1.
+    var_o: Any = 1.
     mask: Any = None
     bias: Any = None
 
     def __post_init__(self) -> None:
-        checks.variances(self, "var_q", "var_k", "var_v", "var_o")
+        checks.variances(self, "var_q", "var_k", "var_v")
         scalings = "sqrt", "linear"
         checks.put(self, heads=checks.heads(self.heads),
                    head_width=_head_width(self.head_width),
                    scaling=checks.choice(self.scaling, "scaling", scalings),
-                   mask=_mask(self.mask), bias=_bias(self.bias, self.heads))
+                   mask=_mask(self.mask), bias=_bias(self.bias, self.heads),
+                   var_o=_var_o(self.var_o, checks.heads(self.heads)))
+
+    @property
+    def alike(self) -> bool:
+        "Have all heads one σ_O²?"
+        return not isinstance(self.var_o, np.ndarray)
+
+    def weighed(self, x: np.ndarray, axis: int,
+                some: slice = slice(None)) -> np.ndarray:
+        """What heads hold, times σ_O over its root mean square; x if they are alike.
+
+        Parameters
+        ----------
+        x
+            array with an axis of heads, each of which may stand there many times in a row
+        axis
+            this axis, counted from the end: negative
+        some
+            which heads they are
+        """
+        if self.alike:
+            return x
+        own = np.sqrt(self.var_o/(self.mean_var_o or 1.))[some]
+        own = np.repeat(own, x.shape[axis]//len(own))
+        return x*own.reshape(-1, *[1]*(-axis - 1))
+
+    @property
+    def mean_var_o(self) -> float:
+        "σ_O², of heads that differ its mean: with this, sizes are those of all heads."
+        return self.var_o if self.alike else float(self.var_o.mean())
 
     @property
     def output_variance(self) -> float:
         "σ_V²σ_O²: the variance of an output where all attend to one unit token."
-        return self.var_v*self.var_o
+        return self.var_v*self.mean_var_o
 
     @property
     def head_variance(self) -> float:
-        "σ_V²σ_O²/H: what one head adds to it."
+        "σ_V²σ_O²/H: what one head adds to it, on average."
         return self.var_v*self.out_variance
 
     @property
     def out_variance(self) -> float:
         "σ_O²/H: what one head's share of W_O adds, of values of unit variance."
-        return self.var_o/self.heads
+        return self.mean_var_o/self.heads
 
     @property
     def one_head(self):
-        "The same with a single head."
-        return replace(self, heads=1)
+        "The same with a single head, of the mean variance."
+        return replace(self, heads=1, var_o=self.mean_var_o)
 
     def score_factor(self, m: float) -> float:
         """What multiplies QKᵀ/√m.
@@ -174,6 +204,17 @@ def _bias(b, heads):
         checks.reject("bias", f"have shape (s, s) or ({heads}, s, s)", b.shape,
                       "one row per query")
     return b
+
+def _var_o(x, heads):
+    "One number, or one for each head; equal ones are one number."
+    remedy = "pass a finite variance"
+    if checks.real(x, "var_o", remedy=remedy).ndim == 0:
+        return checks.number(x, "var_o", "[0, ∞)", remedy)
+    if heads == np.inf:
+        checks.reject("var_o", "be one number for infinitely many heads",
+                      f"{len(x)} numbers", "pass their mean")
+    own = checks.real(x, "var_o", (heads,), "[0, ∞)", "pass one number, or one per head")
+    return float(own[0]) if (own == own[0]).all() else own
 
 # %% ../../nbs/48_spec.ipynb #public
 __all__ = []

@@ -167,6 +167,9 @@ def _reject_other_limits(layer):
     if layer.scaling != "sqrt":
         reject("have scaling='sqrt'", "'linear'",
                "there the scores themselves are of order n^(-1/2)")
+    if not layer.alike:
+        reject("have one var_o for all heads", "one for each",
+               "the law of its limit is drawn, not integrated")
     if layer.output_variance == 0:
         reject("have var_o·var_v > 0", 0, "an output that is zero has no density")
     _of_gaussians(layer.tokens)

@@ -134,9 +134,10 @@ def _tied_covariance(layer, tokens, n, size, g):
     m = layer.width_of_heads(n)
     L = tokens.factor(n, size, streams.tokens)
     total = 0.
-    for _ in range(layer.heads):
+    for a in range(layer.heads):
         G = _tied_scores(L, layer.var_q, m, streams.normals, (1, size))
         _, V = weights_and_values(layer, G, L, m, (1, size), streams.wisharts)
+        V = layer.weighed(V, -2, slice(a, a + 1))
         total = total + np.einsum("ikan,jkan->nij", V, V)
     S = np.asarray(layer.head_variance*total)
     return np.broadcast_to(S, (size, *S.shape[1:]))

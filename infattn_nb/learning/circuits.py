@@ -61,7 +61,9 @@ class Depth(NamedTuple):
     @property
     def weight(self):
         "√v, of each head on a path."
-        return np.sqrt(self.spec.head_variance)
+        unit = np.ones((self.heads, 1, 1, 1))
+        own = self.spec.weighed(unit, -4) # heads along the axis of LayerTrace.weights
+        return np.sqrt(self.spec.head_variance)*(1. if self.spec.alike else own)
 
     def paths(self, l):
         "Into layer l (l = L: into the readout), in the order of the stream."

@@ -349,6 +349,7 @@ def cut(view, products): # (N, H, a, b), (N, H, e, D)
 def summed(layer, Z, ζ, N): # (N, P, D)
     "Averaged tokens times outputs, over all heads."
     each = np.stack([(Z*ζ[:, d]).sum(1) for d in range(ζ.shape[1])])
+    each = layer.spec.weighed(each, -1)
     D, P, HN = each.shape
     f = each.reshape(D, P, HN//N, N).sum(2)
     return layer.head_sd*f.transpose(2, 1, 0)
@@ -368,6 +369,7 @@ def backward(layer, view, reply, χ): # by B (N, H, a, b), by ζ (N, H, e, D)
     N, _, D = χ.shape
     H = reply.outputs.shape[2]//N
     χ = layer.head_sd*np.tile(χ.transpose(1, 2, 0), H) # (P, D, HN)
+    χ = layer.spec.weighed(χ, -1)
     γ = np.stack([np.einsum("pex,px->ex", reply.averages, χ[:, d])
                   for d in range(D)], axis=1)
     dZ = sum(reply.outputs[:, d]*χ[:, None, d] for d in range(D))
@@ -391,14 +393,15 @@ def slopes(layer, view, reply): # by B (Q D, H, ·, ·), by ζ (Q D, H, ·, D)
     e, D, H = reply.outputs.shape
     Q = len(view.values)
     size = layer.head_sd
+    own = layer.spec.weighed(reply.averages, -1)
     forms = [] # output by output
     by_values = np.zeros((Q, D, H, e, D))
     for d in range(D):
-        seen = size*view.values @ reply.outputs[:, d]
+        seen = size*view.values @ layer.spec.weighed(reply.outputs[:, d], -1)
         dG = layer.scale*back_to_scores(view, reply.weights, seen)
         asked = view.keys[:, None].mT @ dG # (Q, R, b, H)
         forms.append(np.einsum("qra,qrbh->qhab", view.queries, asked))
-        by_values[:, d, :, :, d] = size*reply.averages.swapaxes(1, 2)
+        by_values[:, d, :, :, d] = size*own.swapaxes(1, 2)
     by_scores = np.stack(forms, axis=1)
     return tuple(x.reshape(Q*D, *x.shape[2:]) for x in (by_scores, by_values))
 

@@ -211,6 +211,7 @@ def through_values(layer, Z, value_factor, shape): # (M, P, k)
         out = np.einsum("pex,efx->pfx", Z, value_factor)
     P, f = out.shape[:2]
     H, M = shape
+    out = layer.spec.weighed(out, -1)
     Φ = out.reshape(P, f, H, M).transpose(3, 0, 2, 1).reshape(M, P, H*f)
     return layer.head_sd*Φ
 
@@ -236,7 +237,8 @@ def pullback(layer, view, latents,
     H, M = latents[0].shape[2:]
     _, P, k = dΦ.shape
     out = dΦ.reshape(M, P, H, k//H).transpose(1, 3, 2, 0).reshape(P, k//H, H*M)
-    dZ, by_values = values_back(layer, latents, reading, layer.head_sd*out)
+    out = layer.head_sd*layer.spec.weighed(out, -1)
+    dZ, by_values = values_back(layer, latents, reading, out)
     dA = view.values[..., :dZ.shape[1]] @ dZ
     dB = layer.scale*scores_back(layer, view, reading.weights, dA)
     dN, by_keys = keys_back(layer, latents, reading, dB)

@@ -61,6 +61,7 @@ def _conditional_variances(layer, i, n, size, g):
     F = narrow(L[[i]])
     G = scores_of(layer, L, F, n, shape, streams.normals, streams.wisharts)
     A, V = weights_and_values(layer, G, L, n, shape, streams.wisharts, [i])
+    A, V = (layer.weighed(x, -2) for x in (A, V))
     K = layer.tokens.kernel()
     v_n = np.einsum("ikan->n", V**2)
     v = np.einsum("ian,ij,jan->n", A[0], K, A[0])

@@ -37,6 +37,7 @@ class BiasedSoftmax:
 def attention_branch(p, l, branch, width, texts, u):
     "Outputs of the attention of block l for tokens u."
     H = branch.heads
+    var_o = np.broadcast_to(branch.var_o, H)
     groups = branch.groups or H
     s = len(u)
     rows = _rows_of_a_head(branch, width)
@@ -48,7 +49,7 @@ def attention_branch(p, l, branch, width, texts, u):
         V = p.matrix(f"V{l}.{g + 1}", branch.var_v, rows)
         for h in range(g*H//groups, (g + 1)*H//groups):
             Q = p.matrix(f"Q{l}.{h + 1}", branch.var_q, rows)
-            O = p.matrix(f"O{l}.{h + 1}", branch.var_o)
+            O = p.matrix(f"O{l}.{h + 1}", var_o[h])
             for i, x in enumerate(u):
                 q = branch.score_scale*(Q @ x)
                 scores = [p.score(q, K @ u[j], branch.scaling) for j in sees[i]]

@@ -218,7 +218,8 @@ class SelfAttention(Branch, AttentionSpec):
     scaling
         "sqrt": scores QKᵀ/√m, "linear": QKᵀ/m
     var_q, var_k, var_v, var_o
-        fan-in × variance of an entry of the four matrices
+        fan-in × variance of an entry of the four matrices; of the last also one for
+        each head (H,)
     mask
         "causal" or boolean (s, s), True = may attend
     bias
@@ -262,6 +263,20 @@ class SelfAttention(Branch, AttentionSpec):
         """
         return self.score_scale*super().score_factor(m)
 
+    def variance(self, name: str) -> float:
+        """fan-in × variance of an entry of a matrix.
+
+        Parameters
+        ----------
+        name
+            of a matrix, one of `matrices`
+        """
+        if name == "o" and not self.alike:
+            checks.reject("var_o", "be one number here", f"{self.heads} numbers",
+                          "gradients of networks, modules and changes of width know "
+                          "no heads that differ: pass their mean")
+        return super().variance(name)
+
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
                 texts: np.ndarray | None = None,
                 keep: str | None = None) -> AttentionRecord:
@@ -304,7 +319,8 @@ class SelfAttention(Branch, AttentionSpec):
             if m < np.inf:
                 T = bartlett(R.shape[-1], m, (b, g), rng)/np.sqrt(m)
             V = None if T is None else R[:, None] @ T
-            F = F + _mixed(A, R, T, V)
+            ours = slice(first*shared, first*shared + h)
+            F = F + _mixed(self.weighed(A, -3, ours), R, T, V)
             entropy = log_sum - _row_sums(A, scores)
             seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
             if keep:
@@ -457,7 +473,8 @@ class SelfAttention(Branch, AttentionSpec):
         b, h, s, _ = record.A.shape
         k = dY.C.shape[-1]
         p = V.shape[-1]
-        B = _times(record.A, np.sqrt(self.out_variance)*V)
+        A = self.weighed(record.A, -3)
+        B = _times(A, np.sqrt(self.out_variance)*V)
         if m == np.inf:
             flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
             ξ = flat.reshape(b, s, h, p).swapaxes(1, 2)
@@ -496,18 +513,18 @@ class SelfAttention(Branch, AttentionSpec):
         V = self._values(record, dY.R, m)
         g = M[:, None] @ drawn.B
         g += drawn.ξ
-        dA = _times(g, np.sqrt(self.out_variance)*V.mT)
+        dA = self.weighed(_times(g, np.sqrt(self.out_variance)*V.mT), -3)
         dP = self.before_softmax(record.A, record.P, dA)
         if m == np.inf:
             inner, dQ, dK = self._bilinear_forms(record, dP, dY)
-            EA = dY.E[:, None] @ record.A
-            dV = self.out_variance*over_queries(record.A, EA)
+            A = self.weighed(record.A, -3)
+            dV = self.out_variance*over_queries(A, dY.E[:, None] @ A)
             inner = inner + over_queries(record.A, dA)
         else:
             inner, dQ, dK = self._queries_and_keys(record, dP, m, dY.positions)
             of_values, dV = self._value_gradients(record, g, drawn.beyond, m)
             inner = inner + of_values
-        if self.var_o:
+        if self.alike and self.var_o:
             mixed = record.F/self.var_o
         else:
             AV = _times(record.A, V)
@@ -563,11 +580,12 @@ class SelfAttention(Branch, AttentionSpec):
         "T of values and dV dVᵀ, summed over the heads or groups."
         c = self.out_variance/m
         groups = record.V.shape[1]
-        along = self._of_groups(record.A.mT @ g, groups)
+        A = self.weighed(record.A, -3)
+        along = self._of_groups(A.mT @ g, groups)
         inner = over_keys(np.sqrt(c)*along, record.V)
         dV = over_keys(along, along)
         if beyond is not None:
-            far = self._of_groups(record.A.mT @ beyond, groups)
+            far = self._of_groups(A.mT @ beyond, groups)
             dV = dV + over_keys(far, far)
         return inner, c*dV
 

@@ -289,6 +289,7 @@ class Network(Part):
         "Reject a backward pass that cannot be, before anything is drawn."
         n = self.width_of(width)
         s = len(self.cov)
+        self.per_block("variance", "o") # heads that differ are rejected
         labels = self.texts
         if texts is not None:
             labels = numbered(texts, s)
