@@ -7,58 +7,136 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1") # the tests run side by side, one process per processor
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # the tests run side by side, one process per processor
 os.environ["MPLBACKEND"] = "agg"
 
 import numpy as np
 import pytest
 
-signal.signal(signal.SIGINT, signal.default_int_handler) # a run in the background may have been told to ignore it; its children heed it too
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # a run in the background may have been told to ignore it; its children heed it too
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "google-chrome", "google-chrome-stable", "chromium", "chromium-browser"))), None)
+CHROMIUM = next(
+    filter(
+        None,
+        map(
+            shutil.which,
+            (
+                "chromium-headless-shell",
+                "google-chrome",
+                "google-chrome-stable",
+                "chromium",
+                "chromium-browser",
+            ),
+        ),
+    ),
+    None,
+)
+
 
 @contextmanager
 def browser(address, profile, *options):
-    "A browser without a window that looks at a page. It has a session of its own: Debian's command is a script, and the browser outlives it."
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
-    session = subprocess.Popen([*command, *options, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try: yield
+    """A browser without a window that looks at a page. It has a session of its own:
+    Debian's command is a script, and the browser outlives it.
+    """
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--remote-debugging-port=0",
+        f"--user-data-dir={profile}",
+    ]
+    session = subprocess.Popen(
+        [*command, *options, address],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
     finally:
         os.killpg(session.pid, signal.SIGKILL)
         session.wait()
 
+
 @lru_cache
 def large(name):
-    "Statistics of some hundred thousand explicit networks; the source that the site offers leaves them out (tools/pack_source.py)."
-    path = Path(__file__).parent/"data"/f"{name}.npz"
-    return np.load(path) if path.exists() else pytest.skip(f"{path.name} is not in this copy of the source")
+    """Statistics of some hundred thousand explicit networks; the source that the site
+    offers leaves them out (tools/pack_source.py).
+    """
+    path = Path(__file__).parent / "data" / f"{name}.npz"
+    return (
+        np.load(path)
+        if path.exists()
+        else pytest.skip(f"{path.name} is not in this copy of the source")
+    )
+
 
 def nightly(cases, *dear):
-    "The cases of a parametrised test (a tuple holds several arguments), some of them only for `pytest -m slow`."
-    by_night = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+    """The cases of a parametrised test (a tuple holds several arguments), some of them
+    only for `pytest -m slow`.
+    """
+    by_night = lambda case: pytest.param(
+        *(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow
+    )
     return [by_night(case) if case in dear else case for case in cases]
 
+
 def distance(x, y):
-    "Kolmogorov's and Smirnov's, of two sorted samples: largest at, or just before, a point of the shorter."
+    """Kolmogorov's and Smirnov's, of two sorted samples: largest at, or just before, a
+    point of the shorter.
+    """
     at = min(x, y, key=len)
-    return max(abs(np.searchsorted(x, at, side)/len(x) - np.searchsorted(y, at, side)/len(y)).max() for side in ("left", "right"))
+    return max(
+        abs(
+            np.searchsorted(x, at, side) / len(x)
+            - np.searchsorted(y, at, side) / len(y)
+        ).max()
+        for side in ("left", "right")
+    )
+
 
 def least_p(a, b):
-    "The smallest p-value of Kolmogorov and Smirnov over the columns of (N, k) and (M, k), times k. It belongs to the largest distance, so that one call of SciPy is enough."
+    """The smallest p-value of Kolmogorov and Smirnov over the columns of (N, k) and (M,
+    k), times k. It belongs to the largest distance, so that one call of SciPy is
+    enough.
+    """
     a, b = np.sort(a.T), np.sort(b.T)
-    from scipy.stats import ks_2samp # here: the process that hands out the tests need not wait for it
+    from scipy.stats import (
+        ks_2samp,
+    )  # here: the process that hands out the tests need not wait for it
+
     k = np.argmax([distance(x, y) for x, y in zip(a, b, strict=True)])
-    return len(a)*ks_2samp(a[k], b[k], method="asymp").pvalue
+    return len(a) * ks_2samp(a[k], b[k], method="asymp").pvalue
+
 
 def columns(pairs):
-    "Pairs of arrays (N, …), (M, …) as two tables (N, k), (M, k), without entries that never move."
-    a, b = (np.concatenate([x.reshape(len(x), -1) for x in side], axis=1).round(9) for side in zip(*pairs, strict=True))
+    """Pairs of arrays (N, …), (M, …) as two tables (N, k), (M, k), without entries that
+    never move.
+    """
+    a, b = (
+        np.concatenate([x.reshape(len(x), -1) for x in side], axis=1).round(9)
+        for side in zip(*pairs, strict=True)
+    )
     moves = np.maximum(a.max(0), b.max(0)) - np.minimum(a.min(0), b.min(0)) > 1e-6
     return a[:, moves], b[:, moves]
 
-SITE = "browser docs figures live notebooks offered package paper_map path power readme reference search site style visible words".split()
 
-def of_site(path): return path.stem.removeprefix("test_") in SITE
+SITE = (
+    "browser docs figures live notebooks offered package paper_map path power readme "
+    "reference search site style visible words"
+).split()
+
+
+def of_site(path):
+    return path.stem.removeprefix("test_") in SITE
+
 
 def pytest_ignore_collect(collection_path, config):
     "Files of which no test will run are not even imported: that takes seconds."
@@ -66,29 +144,43 @@ def pytest_ignore_collect(collection_path, config):
     if collection_path.match("test_*.py") and (asked == "site" or "not site" in asked):
         return (asked == "site") != of_site(collection_path) or None
 
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     "`pytest -m site`: the tests of pages, sources and wheel."
     for item in items:
-        if of_site(item.path) and not item.get_closest_marker("slow"): item.add_marker("site")
+        if of_site(item.path) and not item.get_closest_marker("slow"):
+            item.add_marker("site")
+
 
 @pytest.fixture
 def undrawn(monkeypatch):
     "Runs write their tables alone: drawing is what takes time."
     from infattn_nb.paper.tables import as_csv
-    monkeypatch.setattr("infattn_nb.paper.command.files", lambda data, fig: [("csv", as_csv(data)), ("png", b""), ("pdf", b"")])
+
+    monkeypatch.setattr(
+        "infattn_nb.paper.command.files",
+        lambda data, fig: [("csv", as_csv(data)), ("png", b""), ("pdf", b"")],
+    )
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    "A file that names a group runs in one process. xdist 3.8 alone would lose the group: it notes it in `_nodeid`, which pytest 9.2 does not read."
+    """A file that names a group runs in one process. xdist 3.8 alone would lose the
+    group: it notes it in `_nodeid`, which pytest 9.2 does not read.
+    """
     from xdist.scheduler import LoadGroupScheduling
 
     @lru_cache
     def group(file):
-        named = re.search(r'xdist_group\("(\w+)"\)', Path(config.rootpath, file).read_text(encoding="utf-8"))
+        named = re.search(
+            r'xdist_group\("(\w+)"\)',
+            Path(config.rootpath, file).read_text(encoding="utf-8"),
+        )
         return named and named[1]
 
     class Groups(LoadGroupScheduling):
-        def _split_scope(self, nodeid): return group(nodeid.partition("::")[0]) or nodeid
+        def _split_scope(self, nodeid):
+            return group(nodeid.partition("::")[0]) or nodeid
 
     return Groups(config, log)

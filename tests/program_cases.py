@@ -1,4 +1,7 @@
-"""Five programs that are trained, for tests/test_program_training.py and torch's side of it, tests/torch_programs.py."""
+"""Five programs that are trained, for tests/test_program_training.py and torch's side
+of it, tests/torch_programs.py.
+"""
+
 import numpy as np
 
 from infattn_nb import Program
@@ -6,24 +9,39 @@ from infattn_nb.netsor import attention, mlp, rnn
 from infattn_nb.nonlinearities import relu, tanh, times
 
 STEPS = 20
-HOW = { # name -> how it is trained
-    "plain": dict(rate=.05),
-    "momentum and decay": dict(rate=.02, momentum=.9, weight_decay=.05),
-    "batches": dict(rate=.05, momentum=.5, batch_size=2),
-    "muon": dict(rate=.02, momentum=.9, weight_decay=.1, method="muon")}
-Σ = np.eye(3) + .4
+HOW = {  # name -> how it is trained
+    "plain": dict(rate=0.05),
+    "momentum and decay": dict(rate=0.02, momentum=0.9, weight_decay=0.05),
+    "batches": dict(rate=0.05, momentum=0.5, batch_size=2),
+    "muon": dict(rate=0.02, momentum=0.9, weight_decay=0.1, method="muon"),
+}
+Σ = np.eye(3) + 0.4
+
 
 def network(p):
     R = p.readout()
     return [R @ tanh(h) for h in mlp(p, p.inputs(Σ), 3, phi=tanh, var_w=1.5)]
 
+
 def recurrent(p):
-    R = p.readout(var=2.)
-    return [R @ h for h in rnn(p, p.inputs(Σ), var_w=1.5, var_b=.2)]
+    R = p.readout(var=2.0)
+    return [R @ h for h in rnn(p, p.inputs(Σ), var_w=1.5, var_b=0.2)]
+
 
 def low_rank(p):
     R = p.readout()
-    return [R @ y for y in attention(p, [tanh(h) for h in p.inputs(Σ)], heads=2, low_rank=True, var_q=4., mask="causal")]
+    return [
+        R @ y
+        for y in attention(
+            p,
+            [tanh(h) for h in p.inputs(Σ)],
+            heads=2,
+            low_rank=True,
+            var_q=4.0,
+            mask="causal",
+        )
+    ]
+
 
 def blocks(p):
     "Two blocks with LayerNorm and MLP, and a matrix shared by both."
@@ -31,19 +49,31 @@ def blocks(p):
     x = list(p.inputs(Σ))
     for _ in range(2):
         u = [p.normalize(h) for h in x]
-        x = [h + y + .5*(M @ a) for h, y, a in zip(x, attention(p, u, heads=2, low_rank=True, var_q=2.), u)]
+        x = [
+            h + y + 0.5 * (M @ a)
+            for h, y, a in zip(x, attention(p, u, heads=2, low_rank=True, var_q=2.0), u)
+        ]
         W, V = p.matrix(rows=2), p.matrix()
         x = [h + V @ relu(W @ p.normalize(h, "rms")) for h in x]
     return [R @ h for h in x]
+
 
 def gated(p):
     R = p.readout()
     W, U, V = p.matrix(rows=2), p.matrix(rows=2), p.matrix()
     return [R @ tanh(V @ times(tanh(W @ h), U @ h)) for h in p.inputs(Σ)]
 
-PROGRAMS = {"MLP": network, "tied recurrent": recurrent, "low-rank attention": low_rank, "two blocks": blocks, "gated product": gated}
+
+PROGRAMS = {
+    "MLP": network,
+    "tied recurrent": recurrent,
+    "low-rank attention": low_rank,
+    "two blocks": blocks,
+    "gated product": gated,
+}
 WIDTH = 16
-Y = np.array([1., -.5, .3])
+Y = np.array([1.0, -0.5, 0.3])
+
 
 def written(name):
     "A program, its outputs, explicit starts of its matrices and initial vectors."
@@ -54,15 +84,20 @@ def written(name):
     for h in p.nodes:
         W = getattr(h, "W", None)
         if W is not None and W not in start:
-            c = int(h.args[0].length*WIDTH)
-            r = 1 if W in p.readouts else int(W.rows*WIDTH)
-            start[W] = np.sqrt(W.var/c)*rng.standard_normal((r, c))
-        if type(h).__name__ == "Input": start[h] = rng.standard_normal(WIDTH)
+            c = int(h.args[0].length * WIDTH)
+            r = 1 if W in p.readouts else int(W.rows * WIDTH)
+            start[W] = np.sqrt(W.var / c) * rng.standard_normal((r, c))
+        if type(h).__name__ == "Input":
+            start[h] = rng.standard_normal(WIDTH)
     return p, fs, start
 
-# Random networks of these widths, as many as stated, are stored (tests/torch_programs.py): at n = 12 more directions are met than there are coordinates.
+
+# Random networks of these widths, as many as stated, are stored
+# (tests/torch_programs.py): at n = 12 more directions are met than there are
+# coordinates.
 LAW = [(name, n, 20_000) for n in (12, 32, 96) for name in PROGRAMS]
 EVERY = 50
+
 
 def watched_program(name):
     "A program, its outputs, up to four of its scores."
@@ -70,6 +105,9 @@ def watched_program(name):
     fs = PROGRAMS[name](p)
     return p, fs, [h for h in p.past(*fs) if type(h).__name__ == "Score"][:4]
 
+
 def quantiles(x):
-    "Every fiftieth order statistic of each column of (N, k), in single precision: (N/50, k)."
-    return np.sort(x.round(9), axis=0)[EVERY//2 - 1::EVERY].astype(np.float32)
+    """Every fiftieth order statistic of each column of (N, k), in single precision:
+    (N/50, k).
+    """
+    return np.sort(x.round(9), axis=0)[EVERY // 2 - 1 :: EVERY].astype(np.float32)

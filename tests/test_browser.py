@@ -1,6 +1,9 @@
-"""The rendered site, in a browser: every page in the light and in the dark theme, on a desk and on a phone.
-Wants Quarto and any Chromium. Formulas are set by MathJax, from the network or from the folder that INFATTN_MATHJAX names
-(where `es5/tex-chtml-full.js` lies)."""
+"""The rendered site, in a browser: every page in the light and in the dark theme, on a
+desk and on a phone. Wants Quarto and any Chromium. Formulas are set by MathJax, from
+the network or from the folder that INFATTN_MATHJAX names (where
+`es5/tex-chtml-full.js` lies).
+"""
+
 import configparser
 import gzip
 import html
@@ -21,123 +24,222 @@ import pytest
 from conftest import CHROMIUM, browser
 from test_search import ENGINEER, NODE, STUDENT, pages, searched
 
-pytestmark = pytest.mark.xdist_group("browser") # its fixtures are made once
+pytestmark = pytest.mark.xdist_group("browser")  # its fixtures are made once
 
 ROOT = Path(__file__).parent.parent
 _parser = configparser.ConfigParser(delimiters=["="])
-_parser.read(ROOT/"settings.ini", encoding="utf-8")
+_parser.read(ROOT / "settings.ini", encoding="utf-8")
 CFG = _parser["DEFAULT"]
 PUBLISHED, HOSTS = CFG.getboolean("published"), (CFG["git_url"], CFG["doc_host"])
 MATHJAX = os.environ.get("INFATTN_MATHJAX")
-API = "api/index.html", "api/attentionregressor.html", "api/exchangeablescores.html", "api/transformer.html" # with the longest names and signatures
+API = (
+    "api/index.html",
+    "api/attentionregressor.html",
+    "api/exchangeablescores.html",
+    "api/transformer.html",
+)  # with the longest names and signatures
 PARTS = pack_source.PACKAGE
+
 
 @pytest.fixture(scope="session")
 def rendering(tmp_path_factory):
     "What `nbdev_docs` says, and the folder of the site."
-    if not shutil.which("quarto"): pytest.skip("Quarto is not installed")
+    if not shutil.which("quarto"):
+        pytest.skip("Quarto is not installed")
     here = tmp_path_factory.mktemp("rendered")
-    for part in PARTS: (shutil.copytree if (ROOT/part).is_dir() else shutil.copy)(ROOT/part, here/part)
-    run = subprocess.run([Path(sys.executable).with_name("nbdev_docs")], cwd=here, capture_output=True, text=True)
-    return run.returncode, run.stdout + run.stderr, here/"_docs"
+    for part in PARTS:
+        (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(
+            ROOT / part, here / part
+        )
+    run = subprocess.run(
+        [Path(sys.executable).with_name("nbdev_docs")],
+        cwd=here,
+        capture_output=True,
+        text=True,
+    )
+    return run.returncode, run.stdout + run.stderr, here / "_docs"
+
 
 def test_quarto_renders_without_a_warning(rendering):
     code, log, site = rendering
-    assert code == 0 and not re.search("WARN|ERROR|Unable to resolve", log), log[-4000:]
-    for page in site.glob("*.html"): assert "?@" not in page.read_text(encoding="utf-8"), page.name
+    assert code == 0, log[-4000:]
+    assert not re.search("WARN|ERROR|Unable to resolve", log), log[-4000:]
+    for page in site.glob("*.html"):
+        assert "?@" not in page.read_text(encoding="utf-8"), page.name
+
 
 def test_every_page_offers_its_notebook(rendering):
     "By a relative link, which holds in every copy of the site."
     site = rendering[-1]
-    for notebook in (ROOT/"nbs").glob("*.ipynb"):
-        page = (site/(re.sub(r"^\d+_", "", notebook.stem) + ".html")).read_text(encoding="utf-8")
+    for notebook in (ROOT / "nbs").glob("*.ipynb"):
+        page = (site / (re.sub(r"^\d+_", "", notebook.stem) + ".html")).read_text(
+            encoding="utf-8"
+        )
         name = f"{notebook.stem}.zip"
         assert f'href="./notebooks/{name}" download="{name}"' in page
-        assert (site/"notebooks"/name).stat().st_size > 1000
+        assert (site / "notebooks" / name).stat().st_size > 1000
+
 
 def test_the_menu_marks_the_page_that_is_open(rendering):
     marked = {}
     for page in rendering[-1].glob("*.html"):
-        entries = re.findall(r'<a class="nav-link active" href="\./([^"]+)" aria-current="page"', page.read_text(encoding="utf-8"))
+        entries = re.findall(
+            r'<a class="nav-link active" href="\./([^"]+)" aria-current="page"',
+            page.read_text(encoding="utf-8"),
+        )
         assert not set(entries) - {page.name}, page.name
         marked[page.name] = len(entries)
-    assert marked["recipes.html"] == marked["essay.html"] == 1 and marked["attention.html"] == 0
+    assert marked["recipes.html"] == marked["essay.html"] == 1
+    assert marked["attention.html"] == 0
+
 
 def test_no_link_is_shown_as_it_is_written(rendering):
     for page in rendering[-1].glob("*.html"):
         text = re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
-        assert "`](http" not in text and not re.search(r"\w\]\(http", text), page.name
+        assert "`](http" not in text, page.name
+        assert not re.search(r"\w\]\(http", text), page.name
+
 
 def test_names_of_arguments_are_no_links(rendering):
-    "`width` in a text or table is an argument; the check of that name is no place to send a reader."
+    """`width` in a text or table is an argument; the check of that name is no place to
+    send a reader.
+    """
     for page in rendering[-1].glob("*.html"):
-        assert not re.search(r'href="[^"]*checks\.html#\w+"[^>]*><code>', page.read_text(encoding="utf-8")), page.name
+        assert not re.search(
+            r'href="[^"]*checks\.html#\w+"[^>]*><code>',
+            page.read_text(encoding="utf-8"),
+        ), page.name
+
 
 def test_links_lead_somewhere(rendering):
-    "Nothing points to a code host or to a site that are not there yet; every other link inside the site has its target."
+    """Nothing points to a code host or to a site that are not there yet; every other
+    link inside the site has its target.
+    """
     site = rendering[-1]
-    pages = {str(page.relative_to(site)): page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    pages = {
+        str(page.relative_to(site)): page.read_text(encoding="utf-8")
+        for page in site.rglob("*.html")
+    }
     for name, page in pages.items():
         for link in re.findall(r'<a [^>]*href="([^"]+)"', page):
             file, _, anchor = link.partition("#")
-            if re.match(r"[a-z]+:", link): assert PUBLISHED or not link.startswith(HOSTS), f"{name}: {link}"; continue
-            lead = os.path.normpath(Path(name).parent/file) if file else name
-            assert (site/lead).exists(), f"{name}: {link}"
+            if re.match(r"[a-z]+:", link):
+                assert PUBLISHED or not link.startswith(HOSTS), f"{name}: {link}"
+                continue
+            lead = os.path.normpath(Path(name).parent / file) if file else name
+            assert (site / lead).exists(), f"{name}: {link}"
             target = pages.get(lead, "")
-            assert not anchor or not target or f'id="{anchor}"' in target, f"{name}: {link}"
+            assert not anchor or not target or f'id="{anchor}"' in target, (
+                f"{name}: {link}"
+            )
+
 
 def test_published_pages_say_where_they_live(rendering, tmp_path):
-    "One switch in settings.ini shows the links to the code host, the other way round `test_links_lead_somewhere`."
+    """One switch in settings.ini shows the links to the code host, the other way round
+    `test_links_lead_somewhere`.
+    """
     here, name = rendering[-1].parent, "40_checks"
-    for part in ("nbs", "infattn_nb", "tools", "_proc", "_quarto.yml"): (shutil.copytree if (here/part).is_dir() else shutil.copy)(here/part, tmp_path/part)
-    (tmp_path/"settings.ini").write_text(re.sub(r"(?m)^published *=.*", "published = True", (here/"settings.ini").read_text(encoding="utf-8")), encoding="utf-8")
-    subprocess.run(["quarto", "render", f"{name}.ipynb"], cwd=tmp_path/"_proc", check=True, capture_output=True)
-    page = (tmp_path/"_proc/_docs/checks.html").read_text(encoding="utf-8")
-    for address in (f"/blob/{CFG['branch']}/nbs/{name}.ipynb", "/issues/new", f"/blob/{CFG['branch']}/infattn_nb/numerics/checks.py#L"): assert f'href="{CFG["git_url"]}{address}' in page, address
+    for part in ("nbs", "infattn_nb", "tools", "_proc", "_quarto.yml"):
+        (shutil.copytree if (here / part).is_dir() else shutil.copy)(
+            here / part, tmp_path / part
+        )
+    (tmp_path / "settings.ini").write_text(
+        re.sub(
+            r"(?m)^published *=.*",
+            "published = True",
+            (here / "settings.ini").read_text(encoding="utf-8"),
+        ),
+        encoding="utf-8",
+    )
+    subprocess.run(
+        ["quarto", "render", f"{name}.ipynb"],
+        cwd=tmp_path / "_proc",
+        check=True,
+        capture_output=True,
+    )
+    page = (tmp_path / "_proc/_docs/checks.html").read_text(encoding="utf-8")
+    for address in (
+        f"/blob/{CFG['branch']}/nbs/{name}.ipynb",
+        "/issues/new",
+        f"/blob/{CFG['branch']}/infattn_nb/numerics/checks.py#L",
+    ):
+        assert f'href="{CFG["git_url"]}{address}' in page, address
+
 
 def test_pages_load_nothing_but_mathjax_from_elsewhere(rendering):
     for page in rendering[-1].glob("*.html"):
-        hosts = re.findall(r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?://[^"]*)"', page.read_text(encoding="utf-8"))
+        hosts = re.findall(
+            r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?://[^"]*)"',
+            page.read_text(encoding="utf-8"),
+        )
         assert all("/mathjax@3/" in h for h in hosts), f"{page.name}: {hosts}"
 
+
 def test_home_page_is_light(rendering):
-    "What a visitor of the home page loads, compressed as hosts send it, without MathJax."
+    """What a visitor of the home page loads, compressed as hosts send it, without
+    MathJax.
+    """
     site = rendering[-1]
-    page = (site/"index.html").read_text(encoding="utf-8")
-    files = set(re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(?:\./)?([^":?#]+\.(?:js|css|png|svg))"', page)) | {"index.html", "search.json"}
-    assert len(files) > 10 and sum(len(gzip.compress((site/f).read_bytes())) for f in files) < 1e6
+    page = (site / "index.html").read_text(encoding="utf-8")
+    files = set(
+        re.findall(
+            r'<(?:script|img|link)[^>]+(?:src|href)="(?:\./)?([^":?#]+\.(?:js|css|png|svg))"',
+            page,
+        )
+    ) | {"index.html", "search.json"}
+    assert len(files) > 10
+    assert sum(len(gzip.compress((site / f).read_bytes())) for f in files) < 1e6
+
 
 def test_nothing_is_printed_raw(rendering):
     "No types of numbers, no arguments that say nothing."
     for page in rendering[-1].rglob("*.html"):
         text = html.unescape(re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")))
-        assert not re.search(r"dtype: \w+|np\.float64\(|\*args, \*\*kwargs|slice\(None, None, None|\b1 heads\b|\binf heads\b", text), page.name
+        assert not re.search(
+            r"dtype: \w+|np\.float64\(|\*args, \*\*kwargs|slice\(None, None, None|\b1 heads\b|\binf heads\b",
+            text,
+        ), page.name
+
 
 # What the search finds
 
+
 @pytest.fixture(scope="module")
 def indexed(rendering):
-    return json.loads((rendering[-1]/"search.json").read_text(encoding="utf-8"))
+    return json.loads((rendering[-1] / "search.json").read_text(encoding="utf-8"))
+
 
 @pytest.fixture(scope="module")
 def answers(indexed):
-    if not NODE: pytest.skip("Node is not installed")
+    if not NODE:
+        pytest.skip("Node is not installed")
     queries = [*STUDENT, *ENGINEER]
     return dict(zip(queries, searched(queries, indexed), strict=True))
 
+
 def test_the_index_holds_what_is_visible(indexed):
     "No menu, no footer, no commands of formulas, no keys of citations."
-    assert {"index.html", "api/index.html", "essay.html"} <= {entry["href"] for entry in indexed}
+    assert {"index.html", "api/index.html", "essay.html"} <= {
+        entry["href"] for entry in indexed
+    }
     for entry in indexed:
         text = entry["text"]
-        assert "Under the hood Wh" not in text and "Essay Reference" not in text and not text.startswith("Before:"), entry["href"]
-        assert not re.search(r"as a library of notebooks|Apache License|download this notebook", text), entry["href"]
-        assert not re.search(r"\\[a-zA-Z]{2,}|\[-?@|(?<!\w)@\w+\d{4}", text), f"{entry['href']}: {text[:300]}"
+        assert "Under the hood Wh" not in text, entry["href"]
+        assert "Essay Reference" not in text, entry["href"]
+        assert not text.startswith("Before:"), entry["href"]
+        assert not re.search(
+            r"as a library of notebooks|Apache License|download this notebook", text
+        ), entry["href"]
+        assert not re.search(r"\\[a-zA-Z]{2,}|\[-?@|(?<!\w)@\w+\d{4}", text), (
+            f"{entry['href']}: {text[:300]}"
+        )
+
 
 @pytest.mark.parametrize("query, wanted", [*STUDENT.items(), *ENGINEER.items()])
 def test_found_among_the_first_two(answers, query, wanted):
     found = [page.removeprefix("./") for page in pages(answers[query])]
     assert {*found[:2]} & {*wanted.split()}, found[:5]
+
 
 # In the browser
 
@@ -325,24 +427,46 @@ async function look(name) {
 })();
 </script>"""
 
+
 class Handler(http.server.SimpleHTTPRequestHandler):
-    "The site, with a script in each page that keeps its errors; /shell looks at the pages and sends what it finds."
+    """The site, with a script in each page that keeps its errors; /shell looks at the
+    pages and sends what it finds.
+    """
+
     def __init__(self, *args, found, **kwargs):
         self.found = found
         super().__init__(*args, **kwargs)
 
     def do_GET(self):
-        name, pages = self.path.partition("?")[0].lstrip("/"), [*API, *sorted(p.name for p in Path(self.directory).glob("*.html") if "<title>Redirect" not in p.read_text(encoding="utf-8"))]
-        if name == "shell": self.reply(SHELL.replace("PAGES", json.dumps(pages)))
+        name, pages = (
+            self.path.partition("?")[0].lstrip("/"),
+            [
+                *API,
+                *sorted(
+                    p.name
+                    for p in Path(self.directory).glob("*.html")
+                    if "<title>Redirect" not in p.read_text(encoding="utf-8")
+                ),
+            ],
+        )
+        if name == "shell":
+            self.reply(SHELL.replace("PAGES", json.dumps(pages)))
         elif name in pages:
-            text = (Path(self.directory)/name).read_text(encoding="utf-8").replace("<head>", "<head>" + LOOK, 1)
-            if MATHJAX: text = re.sub(r'https://[^"]*/mathjax@3/', "/mathjax/", text)
+            text = (
+                (Path(self.directory) / name)
+                .read_text(encoding="utf-8")
+                .replace("<head>", "<head>" + LOOK, 1)
+            )
+            if MATHJAX:
+                text = re.sub(r'https://[^"]*/mathjax@3/', "/mathjax/", text)
             self.reply(text)
-        else: super().do_GET()
+        else:
+            super().do_GET()
 
     def translate_path(self, path):
-        if not path.startswith("/mathjax/"): return super().translate_path(path)
-        return str(Path(MATHJAX)/path.removeprefix("/mathjax/").partition("?")[0])
+        if not path.startswith("/mathjax/"):
+            return super().translate_path(path)
+        return str(Path(MATHJAX) / path.removeprefix("/mathjax/").partition("?")[0])
 
     def do_POST(self):
         self.found.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
@@ -351,36 +475,81 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def reply(self, text):
         body = text.encode()
         self.send_response(200)
-        for header in (("Content-Type", "text/html; charset=utf-8"), ("Content-Length", str(len(body)))): self.send_header(*header)
+        for header in (
+            ("Content-Type", "text/html; charset=utf-8"),
+            ("Content-Length", str(len(body))),
+        ):
+            self.send_header(*header)
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *args): pass
+    def log_message(self, *args):
+        pass
+
 
 @pytest.fixture(scope="session")
 def found(rendering, tmp_path_factory):
     "page -> check -> what is wrong -> where (theme and width)"
-    if not CHROMIUM: pytest.skip("no Chromium is installed")
+    if not CHROMIUM:
+        pytest.skip("no Chromium is installed")
     answer = queue.Queue()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, directory=str(rendering[-1]))) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(Handler, found=answer, directory=str(rendering[-1]))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         profile = tmp_path_factory.mktemp("profile")
         try:
-            with browser(f"http://127.0.0.1:{server.server_port}/shell", profile, "--hide-scrollbars", "--window-size=1500,2500"): return answer.get(timeout=900)
-        finally: server.shutdown()
+            with browser(
+                f"http://127.0.0.1:{server.server_port}/shell",
+                profile,
+                "--hide-scrollbars",
+                "--window-size=1500,2500",
+            ):
+                return answer.get(timeout=900)
+        finally:
+            server.shutdown()
 
-def report(found, check): return [f"{page} ({', '.join(modes)}): {what}" for page, checks in found.items() for what, modes in checks.get(check, {}).items()]
 
-@pytest.mark.parametrize("check", ["fits", "figures", "contrast", "code", "words", "hints", "openings", "small", "tall", "titles", "folds", "errors"])
+def report(found, check):
+    return [
+        f"{page} ({', '.join(modes)}): {what}"
+        for page, checks in found.items()
+        for what, modes in checks.get(check, {}).items()
+    ]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "fits",
+        "figures",
+        "contrast",
+        "code",
+        "words",
+        "hints",
+        "openings",
+        "small",
+        "tall",
+        "titles",
+        "folds",
+        "errors",
+    ],
+)
 def test_every_page(found, check):
-    """No page wider than its window, no figure cut, contrast at least 4.5, no line of code and no word broken, no script error,
-    a shaded edge where something scrolls, no open imports above the first picture, no label below ten pixels on a phone, home's live
-    figure on one screen, no title that says
-    a word twice running, no fold that does not say what it holds."""
+    """No page wider than its window, no figure cut, contrast at least 4.5, no line of
+    code and no word broken, no script error, a shaded edge where something scrolls,
+    no open imports above the first picture, no label below ten pixels on a phone,
+    home's live figure on one screen, no title that says a word twice running, no
+    fold that does not say what it holds.
+    """
     assert len(found) > 20
     assert not (bad := report(found, check)), "\n".join(bad)
 
+
 def test_formulas_are_typeset(found):
     bad = report(found, "formulas")
-    if bad and all(b.endswith("MathJax could not be loaded") for b in bad): pytest.skip("MathJax could not be loaded: set INFATTN_MATHJAX to a folder of MathJax 3")
+    if bad and all(b.endswith("MathJax could not be loaded") for b in bad):
+        pytest.skip(
+            "MathJax could not be loaded: set INFATTN_MATHJAX to a folder of MathJax 3"
+        )
     assert not bad, "\n".join(bad)

@@ -1,4 +1,5 @@
-"""Errors that are known travel with their numbers, and what is kept cannot be changed."""
+"""Known errors travel with their numbers, and what is kept cannot be changed."""
+
 import os
 import subprocess
 import sys
@@ -41,58 +42,68 @@ from infattn_nb.numerics.rng import threads_start
 from infattn_nb.plotting import printable
 from infattn_nb.paper import infattn_figures, reproduce, sweep
 
-PAIR = np.array([[1., .999], [.999, 1.]])
+PAIR = np.array([[1.0, 0.999], [0.999, 1.0]])
 unknown = pytest.mark.filterwarnings(
-    "ignore::infattn_nb.netsor.nodes.AssumptionWarning")
+    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
+)
 
 
 # tails
 
+
 def tail_of_two_tokens(var, y):
     "log P(Y > y) of one head on two unit tokens: an integral over one difference."
     z = np.linspace(-60, 60, 400_001)
-    a = 1/(1 + np.exp(-np.sqrt(2)*var*z))
-    u = a*a + (1 - a)**2
-    return logsumexp(log_ndtr(-y/np.sqrt(u)) + norm.logpdf(z)) + np.log(z[1] - z[0])
+    a = 1 / (1 + np.exp(-np.sqrt(2) * var * z))
+    u = a * a + (1 - a) ** 2
+    return logsumexp(log_ndtr(-y / np.sqrt(u)) + norm.logpdf(z)) + np.log(z[1] - z[0])
 
-@pytest.mark.parametrize("var", [.1, 1., 4.])
+
+@pytest.mark.parametrize("var", [0.1, 1.0, 4.0])
 def test_the_stated_error_covers_far_tails(var):
     "At 30 sd and a score sd of .1 the value was 25,000 times too small, ± 1e-8 of it."
     layer = Attention(Tokens(2, identity, cov=np.eye(2)), var_q=var, var_k=var)
     law = layer.law().marginal(0)
-    y = np.array([6, 10, 15, 20, 30, 40])*law.std()
+    y = np.array([6, 10, 15, 20, 30, 40]) * law.std()
     value, error = law.sf(y, return_error=True)
     truth = np.exp([tail_of_two_tokens(var, x) for x in y])
-    assert (abs(value - truth) <= 3*error + 1e-10*truth).all()
+    assert (abs(value - truth) <= 3 * error + 1e-10 * truth).all()
 
-@pytest.mark.parametrize("var, far", [(.1, 10), (1., 40), (4., 15)])
+
+@pytest.mark.parametrize("var, far", [(0.1, 10), (1.0, 40), (4.0, 15)])
 def test_the_stated_error_is_not_larger_than_it_must_be(var, far):
     layer = Attention(Tokens(2, identity, cov=np.eye(2)), var_q=var, var_k=var)
     law = layer.law().marginal(0)
-    value, error = law.sf(far*law.std(), return_error=True)
-    assert error < 1e-6*value
+    value, error = law.sf(far * law.std(), return_error=True)
+    assert error < 1e-6 * value
 
 
 # infinitely many heads
 
+
 @pytest.mark.slow
 def test_infinitely_many_heads_are_the_average_of_one():
     "The variance was that of a thousand heads: 3.8 % off, its error zero."
-    layer = Attention(Tokens(150, identity, cov=np.eye(150)), heads=np.inf, var_q=4.)
+    layer = Attention(Tokens(150, identity, cov=np.eye(150)), heads=np.inf, var_q=4.0)
     law = layer.law().marginal(0)
-    many = Attention(layer.tokens, heads=10**9, var_q=4.).law().marginal(0)
+    many = Attention(layer.tokens, heads=10**9, var_q=4.0).law().marginal(0)
     value, error = law.var(return_error=True)
-    assert abs(value - many.var()) <= 3*error + 1e-8*value
-    assert error < 1e-6*value
+    assert abs(value - many.var()) <= 3 * error + 1e-8 * value
+    assert error < 1e-6 * value
+
 
 def test_an_averaged_covariance_states_its_error():
-    S = np.random.default_rng(0).uniform(.9, 1.1, (8, 1, 1))*np.eye(2)
+    S = np.random.default_rng(0).uniform(0.9, 1.1, (8, 1, 1)) * np.eye(2)
     law = HierarchicalGaussian.averaged(S)
-    error = S[:, 0, 0].std(ddof=1)/np.sqrt(8)
+    error = S[:, 0, 0].std(ddof=1) / np.sqrt(8)
     np.testing.assert_allclose(law.cov(return_error=True)[1][0, 0], error)
     np.testing.assert_allclose(law.marginal(0).var(return_error=True)[1], error)
-    assert law.logpdf([1., 2.], return_error=True)[1] > 0
-    assert HierarchicalGaussian.constant(S[0]).logpdf([1., 2.], return_error=True)[1] == 0
+    assert law.logpdf([1.0, 2.0], return_error=True)[1] > 0
+    assert (
+        HierarchicalGaussian.constant(S[0]).logpdf([1.0, 2.0], return_error=True)[1]
+        == 0
+    )
+
 
 def test_one_estimate_has_no_error_to_state():
     with pytest.raises(ValueError, match="`replicates` must be at least 2"):
@@ -101,20 +112,26 @@ def test_one_estimate_has_no_error_to_state():
 
 # quadratures
 
+
 def sine(frequency, x):
-    return np.sin(frequency*x)
+    return np.sin(frequency * x)
+
 
 def steep(x):
-    return np.tanh(30*x)
+    return np.tanh(30 * x)
+
 
 def steep_moment():
     "E tanh(30U)tanh(30V) at a correlation of .999, by nested quadrature."
     x, w = np.polynomial.hermite_e.hermegauss(200)
-    w = w/w.sum()
-    σ = np.sqrt(1 - .999**2)
+    w = w / w.sum()
+    σ = np.sqrt(1 - 0.999**2)
+
     def inner(u):
-        return np.tanh(30*u)*(w @ np.tanh(30*(.999*u + σ*x)))*norm.pdf(u)
-    return 2*quad(inner, 0, 12, points=[.02, .1, .5], limit=400, epsabs=1e-10)[0]
+        return np.tanh(30 * u) * (w @ np.tanh(30 * (0.999 * u + σ * x))) * norm.pdf(u)
+
+    return 2 * quad(inner, 0, 12, points=[0.02, 0.1, 0.5], limit=400, epsabs=1e-10)[0]
+
 
 def test_a_kernel_knows_its_error():
     K, error = Tokens(2, steep, PAIR).kernel(return_error=True)
@@ -122,64 +139,74 @@ def test_a_kernel_knows_its_error():
     assert error[0, 1] > 0
     assert Tokens(2, tanh, PAIR).kernel(return_error=True)[1].max() == 0
 
+
 def test_a_law_adds_the_error_of_its_tokens():
     "The variance of uniform attention is the mean of K: so is its error."
-    layer = Attention(Tokens(2, steep, PAIR), var_q=0.)
+    layer = Attention(Tokens(2, steep, PAIR), var_q=0.0)
     K, unsure = layer.tokens.kernel(return_error=True)
     value, error = layer.law().marginal(0).var(return_error=True)
-    truth = (K[0, 0] + steep_moment())/2
+    truth = (K[0, 0] + steep_moment()) / 2
     assert abs(value - truth) <= error
-    assert unsure.mean()/2 < error < 4*unsure.mean()
+    assert unsure.mean() / 2 < error < 4 * unsure.mean()
+
 
 def test_covariances_and_densities_add_it_too():
-    cov = np.array([[1., .99], [.99, 1.]])
+    cov = np.array([[1.0, 0.99], [0.99, 1.0]])
     known = Attention(Tokens(2, tanh, cov), heads=2).law()
     assert not known.nearby
     law = Attention(Tokens(2, steep, cov), heads=2).law()
     unsure = law.cov(draws=256, return_error=True)[1][0, 1]
     alone = replace(law, nearby=()).cov(draws=256, return_error=True)[1][0, 1]
-    assert unsure > alone + .4*law.nearby[0].cov(draws=256)[0, 1] - .4*law.cov(256)[0, 1]
-    y = [.5, .5]
+    assert (
+        unsure
+        > alone + 0.4 * law.nearby[0].cov(draws=256)[0, 1] - 0.4 * law.cov(256)[0, 1]
+    )
+    y = [0.5, 0.5]
     unsure = law.logpdf(y, 256, return_error=True)[1]
     alone = replace(law, nearby=()).logpdf(y, 256, return_error=True)[1]
     assert unsure > alone + 1e-4
 
+
 @pytest.mark.filterwarnings("ignore:1 of 1 points")
 def test_a_density_of_tokens_that_may_be_equal_is_not_known():
     law = Attention(Tokens(2, steep, PAIR), heads=2).law()
-    assert law.logpdf([.5, .5], 256, return_error=True)[1] == np.inf
+    assert law.logpdf([0.5, 0.5], 256, return_error=True)[1] == np.inf
+
 
 def test_what_no_polynomial_resolves_raises():
     "sin(25x) at a correlation of .999 was .36229 ± 1e-16; it is .38382."
-    tokens = Tokens(2, partial(sine, 25.), PAIR)
+    tokens = Tokens(2, partial(sine, 25.0), PAIR)
     with pytest.raises(ValueError, match="resolve, got an error of"):
-        Attention(tokens, var_q=0.).law()
+        Attention(tokens, var_q=0.0).law()
     with pytest.raises(ValueError, match="pass its `closed_form`"):
         tokens.activation.dual(PAIR)
     value, error = tokens.activation.dual(PAIR, return_error=True)
-    truth = np.exp(-625)*np.sinh(625*.999)
+    truth = np.exp(-625) * np.sinh(625 * 0.999)
     assert abs(value[0, 1] - truth) < error[0, 1]
+
 
 @unknown
 def test_a_program_adds_the_errors_of_its_functions():
     "Two functions, each tanh(30x): .96240 ± 0 for .96083."
     p = Program()
     u, v = p.inputs(PAIR)
-    x = p.nonlin(lambda h: np.tanh(30*h), u)
-    y = p.nonlin(lambda h: np.tanh(30*h), v)
+    x = p.nonlin(lambda h: np.tanh(30 * h), u)
+    y = p.nonlin(lambda h: np.tanh(30 * h), v)
     value, error = limit(p, 16).second_moment(x, y, return_error=True)
-    assert abs(value - steep_moment()) <= error < .1
+    assert abs(value - steep_moment()) <= error < 0.1
+
 
 @unknown
 def test_a_program_raises_where_too_little_is_known():
     p = Program()
     u, v = p.inputs(PAIR)
-    x = p.nonlin(lambda h: np.sin(50*h), u)
-    y = p.nonlin(lambda h: np.sin(50*h), v)
+    x = p.nonlin(lambda h: np.sin(50 * h), u)
+    y = p.nonlin(lambda h: np.sin(50 * h), v)
     W = p.matrix()
     g, h = W @ x, W @ y
     with pytest.raises(ValueError, match="second moments that 400 Hermite"):
         limit(p, 16).second_moment(g, h)
+
 
 @unknown
 def test_products_of_what_is_not_known_raise():
@@ -187,62 +214,79 @@ def test_products_of_what_is_not_known_raise():
     u, v = p.inputs(PAIR)
     W = p.matrix(name="W")
     for h in (u, v):
-        W @ p.nonlin(lambda x: np.tanh(30*x) + 0., h)
+        W @ p.nonlin(lambda x: np.tanh(30 * x) + 0.0, h)
     with pytest.raises(ValueError, match="variance known to 1e-3"):
         limit(p, 16)
 
-def squared_relu(x):
-    return np.maximum(x, 0)**2
 
-@pytest.mark.parametrize("ρ", [.5, -.3, 0.])
+def squared_relu(x):
+    return np.maximum(x, 0) ** 2
+
+
+@pytest.mark.parametrize("ρ", [0.5, -0.3, 0.0])
 def test_series_of_a_function_with_a_kink_in_its_derivative(ρ):
     "They were 1.4e-6 off: no grid point fell on the kink."
-    C = np.array([[1., ρ], [ρ, 1.]])
+    C = np.array([[1.0, ρ], [ρ, 1.0]])
     β, _ = slope_moments(Nonlinearity(squared_relu), C)
-    np.testing.assert_allclose(β, 4*relu.dual(C), rtol=0, atol=1e-11)
+    np.testing.assert_allclose(β, 4 * relu.dual(C), rtol=0, atol=1e-11)
+
 
 def test_a_function_with_a_kink_at_zero_is_as_exact_as_its_closed_form():
-    C = np.array([[2., .7], [.7, 1.]])
-    own = Nonlinearity(lambda x: np.maximum(x, 0.) + .1*np.minimum(x, 0.))
-    np.testing.assert_allclose(own.dual(C), leaky_relu(.1).dual(C), rtol=1e-13)
+    C = np.array([[2.0, 0.7], [0.7, 1.0]])
+    own = Nonlinearity(lambda x: np.maximum(x, 0.0) + 0.1 * np.minimum(x, 0.0))
+    np.testing.assert_allclose(own.dual(C), leaky_relu(0.1).dual(C), rtol=1e-13)
 
 
 # what is shared
 
+
 def wrong(a, b, c):
-    return .76 + 0*c
+    return 0.76 + 0 * c
+
 
 def test_nonlinearities_are_equal_by_all_that_they_know():
     "With the same function and a wrong closed form `tanh` itself answered .758."
-    other = Nonlinearity(np.tanh, "tanh", 1, 1/3, 1., closed_form=wrong)
+    other = Nonlinearity(np.tanh, "tanh", 1, 1 / 3, 1.0, closed_form=wrong)
     assert other != tanh
-    layers = [Attention(Tokens(2, phi, np.eye(2)), var_q=0.) for phi in (other, tanh)]
+    layers = [Attention(Tokens(2, phi, np.eye(2)), var_q=0.0) for phi in (other, tanh)]
     variances = [layer.law().marginal(0).var() for layer in layers]
-    np.testing.assert_allclose(variances, [.76, tanh.dual(np.eye(2))[0, 0]/2], rtol=1e-9)
-    assert clip(2.) == clip(2.) and hash(clip(2.)) == hash(clip(2.))
+    np.testing.assert_allclose(
+        variances, [0.76, tanh.dual(np.eye(2))[0, 0] / 2], rtol=1e-9
+    )
+    assert clip(2.0) == clip(2.0)
+    assert hash(clip(2.0)) == hash(clip(2.0))
+
 
 @pytest.mark.slow
 def test_a_new_layer_has_a_new_law():
-    temperature = [1.]
+    temperature = [1.0]
+
     def weights(G):
-        return softmax(G/temperature[0])
+        return softmax(G / temperature[0])
+
     def variance():
         layer = Attention(Tokens(3, identity, np.eye(3)), weights=weights)
         return layer.law().marginal(0).var()
+
     first = variance()
-    temperature[0] = 100.
-    assert first > variance() + .1
-    np.testing.assert_allclose(variance(), 1/3, rtol=1e-3)
+    temperature[0] = 100.0
+    assert first > variance() + 0.1
+    np.testing.assert_allclose(variance(), 1 / 3, rtol=1e-3)
+
 
 def data():
     rng = np.random.default_rng(0)
     return rng.standard_normal((8, 4, 2)), rng.standard_normal(8)
 
-MODELS = [partial(AttentionRegressor, n_particles=16, n_islands=2),
-          partial(AttentionRegressor, heads=np.inf),
-          partial(AttentionDescent, max_iter=5, n_networks=2),
-          partial(AttentionDescent, max_iter=5, n_networks=2, layers=2),
-          partial(AttentionDescent, max_iter=5, n_networks=2, heads=np.inf)]
+
+MODELS = [
+    partial(AttentionRegressor, n_particles=16, n_islands=2),
+    partial(AttentionRegressor, heads=np.inf),
+    partial(AttentionDescent, max_iter=5, n_networks=2),
+    partial(AttentionDescent, max_iter=5, n_networks=2, layers=2),
+    partial(AttentionDescent, max_iter=5, n_networks=2, heads=np.inf),
+]
+
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 @pytest.mark.parametrize("model", MODELS)
@@ -259,12 +303,14 @@ def test_a_mask_that_changes_later_changes_no_prediction(model):
 
 # what is no covariance, no Wishart law
 
-THREE = np.array([[1., -.9, -.9], [-.9, 1., -.9], [-.9, -.9, 1.]])
+THREE = np.array([[1.0, -0.9, -0.9], [-0.9, 1.0, -0.9], [-0.9, -0.9, 1.0]])
+
 
 def test_indefinite_matrices_have_no_root():
-    for S in (np.array([[1., 2.], [2., 1.]]), THREE, -np.eye(2)):
+    for S in (np.array([[1.0, 2.0], [2.0, 1.0]]), THREE, -np.eye(2)):
         with pytest.raises(ValueError, match="`S` must be positive semidefinite"):
             psd_factor(S)
+
 
 @pytest.mark.parametrize("rank", [1, 2, 5])
 def test_singular_matrices_have_one(rank):
@@ -272,7 +318,8 @@ def test_singular_matrices_have_one(rank):
     G = rng.standard_normal((500, 6, rank))
     S = np.moveaxis(G @ G.mT, 0, -1)
     L = psd_factor(S)
-    np.testing.assert_allclose(np.einsum("ikn,jkn->ijn", L, L), S, atol=1e-5*S.max())
+    np.testing.assert_allclose(np.einsum("ikn,jkn->ijn", L, L), S, atol=1e-5 * S.max())
+
 
 @pytest.mark.parametrize("ask", ["rvs", "covariances"])
 def test_draws_that_are_no_covariances_raise(ask):
@@ -281,22 +328,27 @@ def test_draws_that_are_no_covariances_raise(ask):
     with pytest.raises(ValueError, match="positive semidefinite"):
         getattr(law, ask)(10, rng=0)
 
+
 def test_broken_degrees_of_freedom():
     "Below q − 1 a Wishart law needs whole ones: mean diagonal 1, 1, .8, .8."
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="`df` must be a whole number, or at least 3"):
         wishart_factor(np.eye(4)[..., None], 2.5, rng, (10,))
-    for df in (2., 3.5):
+    for df in (2.0, 3.5):
         F = wishart_factor(np.eye(4)[..., None], df, rng, (40_000,))
         diagonal = np.einsum("ikn,ikn->in", F, F).mean(1)
-        np.testing.assert_allclose(diagonal, 1, atol=6*np.sqrt(2/df/40_000))
+        np.testing.assert_allclose(diagonal, 1, atol=6 * np.sqrt(2 / df / 40_000))
 
 
 # scores
 
+
 def fitted_once(**options):
     X, y = data()
-    return AttentionDescent(max_iter=5, n_networks=2, random_state=0, **options).fit(X, y), X
+    return AttentionDescent(max_iter=5, n_networks=2, random_state=0, **options).fit(
+        X, y
+    ), X
+
 
 def test_scores_take_what_has_the_shape_of_the_predictions():
     model, X = fitted_once()
@@ -305,6 +357,7 @@ def test_scores_take_what_has_the_shape_of_the_predictions():
     for other in (np.stack([y, y], 1), y[:4], None):
         with pytest.raises(ValueError, match="`y` must"):
             model.score(X, other)
+
 
 def test_scores_of_classes():
     X, y = data()
@@ -317,34 +370,39 @@ def test_scores_of_classes():
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.score(X, y > 0, np.ones(3))
 
+
 def test_every_position_with_two_outputs_is_scored():
     X, _ = data()
     Y = np.random.default_rng(1).standard_normal((8, 4, 2))
-    model = AttentionDescent(max_iter=5, n_networks=2, layers=1, readout="every",
-                             random_state=0).fit(X, Y)
-    left = ((Y - model.predict(X))**2).sum(0)
-    total = ((Y - Y.mean(0))**2).sum(0)
-    np.testing.assert_allclose(model.score(X, Y), (1 - left/total).mean())
+    model = AttentionDescent(
+        max_iter=5, n_networks=2, layers=1, readout="every", random_state=0
+    ).fit(X, Y)
+    left = ((Y - model.predict(X)) ** 2).sum(0)
+    total = ((Y - Y.mean(0)) ** 2).sum(0)
+    np.testing.assert_allclose(model.score(X, Y), (1 - left / total).mean())
+
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 def test_noise_is_a_variance():
     X, y = data()
     model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0).fit(X, y)
-    alone = model.predictive(X, noise=0.).var()
-    np.testing.assert_allclose(model.predictive(X, noise=5.).var(), alone + 5)
+    alone = model.predictive(X, noise=0.0).var()
+    np.testing.assert_allclose(model.predictive(X, noise=5.0).var(), alone + 5)
     with pytest.raises(TypeError, match="`noise` must hold real numbers"):
         model.predictive(X, noise=True)
     for name in ("return_std", "return_cov"):
         with pytest.raises(TypeError, match=f"`{name}` must be True or False"):
             model.predict(X, **{name: "no"})
 
+
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 def test_constant_targets_keep_the_scale_of_the_prior():
     "Their standard deviation is 1e-17, by rounding: so was that of the predictions."
     X, _ = data()
     options = dict(n_particles=16, n_islands=2, random_state=0)
-    model = AttentionRegressor(normalize_y=True, **options).fit(X, np.full(8, .1))
+    model = AttentionRegressor(normalize_y=True, **options).fit(X, np.full(8, 0.1))
     assert model.predict(X, return_std=True)[1].min() > 1e-4
+
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
@@ -352,7 +410,8 @@ def test_targets_beyond_the_prior():
     X, y = data()
     model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0)
     with pytest.raises(ValueError, match="`y` must be as large as the prior expects"):
-        model.fit(X, 1e9*y)
+        model.fit(X, 1e9 * y)
+
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 def test_compare_takes_any_numbers_of_heads_but_none():
@@ -366,46 +425,58 @@ def test_compare_takes_any_numbers_of_heads_but_none():
 
 # memory
 
+
 def test_more_tokens_than_memory_holds():
     with pytest.raises(ValueError, match="`seq_len` must fit into"):
         Attention(Tokens(2**20, identity)).law()
 
+
 def test_scores_of_any_size_have_an_answer_or_a_sentence():
     "OverflowErrors and 84 GiB before."
     for sd in (1e-300, 9e-5):
-        small = sd**2*(1 - 1/16)
-        assert mean_entropy(16, sd) == np.log(16) - small/2
-        np.testing.assert_allclose(row_overlap(16, sd, .5), (1 + small/2)/16, rtol=1e-15)
-        np.testing.assert_allclose(participation_moments(16, sd, 1)*16, 1 + small)
+        small = sd**2 * (1 - 1 / 16)
+        assert mean_entropy(16, sd) == np.log(16) - small / 2
+        np.testing.assert_allclose(
+            row_overlap(16, sd, 0.5), (1 + small / 2) / 16, rtol=1e-15
+        )
+        np.testing.assert_allclose(participation_moments(16, sd, 1) * 16, 1 + small)
     for ask in (mean_entropy, participation_moments):
         with pytest.raises(ValueError, match=r"`score_sd` must be in \(0, 100\]"):
             ask(2, 1e300)
     with pytest.raises(ValueError, match=r"`score_sd` must be in \(0, 50\]"):
-        row_overlap(2, 1e300, .5)
+        row_overlap(2, 1e300, 0.5)
+
 
 def test_both_ways_of_small_scores_agree():
-    below, above = .999e-4, 1.001e-4
-    for ask in (mean_entropy, lambda s, sd: row_overlap(s, sd, .5),
-                lambda s, sd: participation_moments(s, sd, 1)[0]):
+    below, above = 0.999e-4, 1.001e-4
+    for ask in (
+        mean_entropy,
+        lambda s, sd: row_overlap(s, sd, 0.5),
+        lambda s, sd: participation_moments(s, sd, 1)[0],
+    ):
         np.testing.assert_allclose(ask(7, below), ask(7, above), rtol=1e-10)
 
 
 # files
 
+
 def config(tmp_path, text):
-    path = tmp_path/"config.json"
+    path = tmp_path / "config.json"
     path.write_bytes(text.encode())
     return path
 
-LONG = "x"*5_000_000
+
+LONG = "x" * 5_000_000
 GPT2 = '"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 64'
+
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes that have names")
 def test_a_pipe_is_no_config(tmp_path):
     "It was waited for, for ever."
-    os.mkfifo(tmp_path/"pipe")
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="`config` must be a file"):
-        Transformer.from_config(str(tmp_path/"pipe"), 4)
+        Transformer.from_config(str(tmp_path / "pipe"), 4)
+
 
 def test_configs_that_are_too_long_or_say_a_thing_twice(tmp_path):
     path = config(tmp_path, f'{{{GPT2}, "name": "{LONG}"}}')
@@ -418,35 +489,53 @@ def test_configs_that_are_too_long_or_say_a_thing_twice(tmp_path):
     with pytest.raises(ValueError, match="`config` must hold text in UTF-8"):
         Transformer.from_config(str(path), 4)
 
+
 def test_a_byte_order_mark_is_allowed(tmp_path):
     path = config(tmp_path, "\N{ZERO WIDTH NO-BREAK SPACE}" + f"{{{GPT2}}}")
     assert len(Transformer.from_config(str(path), 4).blocks) == 2
 
+
 def test_names_reach_no_terminal_as_they_are():
-    assert printable("a\x1b[31mb\ud800") == "a\N{REPLACEMENT CHARACTER}[31mb" \
+    assert (
+        printable("a\x1b[31mb\ud800") == "a\N{REPLACEMENT CHARACTER}[31mb"
         "\N{REPLACEMENT CHARACTER}"
-    assert len(printable("x"*1000)) == 80
+    )
+    assert len(printable("x" * 1000)) == 80
+
 
 @pytest.mark.skipif(os.name != "posix", reason="no umask")
 def test_files_have_the_rights_that_the_umask_gives(tmp_path):
-    script = (f"import os; os.umask(0o077); "
-              f"from infattn_nb.numerics.files import write; "
-              f"write({str(tmp_path/'file')!r}, b'text')")
+    script = (
+        f"import os; os.umask(0o077); "
+        f"from infattn_nb.numerics.files import write; "
+        f"write({str(tmp_path / 'file')!r}, b'text')"
+    )
     subprocess.run([sys.executable, "-c", script], check=True)
-    assert (tmp_path/"file").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
 
 SCRIPT = Path(sys.executable).with_name("infattn_report")
 MODULE = [sys.executable, "-m", "infattn_nb"]
 
-@pytest.mark.parametrize("command", [[SCRIPT], [*MODULE, "report"]], ids=["script", "module"])
+
+@pytest.mark.parametrize(
+    "command", [[SCRIPT], [*MODULE, "report"]], ids=["script", "module"]
+)
 def test_commands_say_their_version(command, capsys):
     said = subprocess.run([*command, "--version"], text=True, capture_output=True)
     infattn_figures.__wrapped__(version=True)
-    assert said.stdout == capsys.readouterr().out == f"infattn_nb {infattn_nb.__version__}\n"
+    assert (
+        said.stdout
+        == capsys.readouterr().out
+        == f"infattn_nb {infattn_nb.__version__}\n"
+    )
+
 
 def test_another_command_is_no_command():
     said = subprocess.run([*MODULE, "reports"], text=True, capture_output=True)
-    assert said.returncode == 1 and said.stderr == "usage: python -m infattn_nb {figures,report} …\n"
+    assert said.returncode == 1
+    assert said.stderr == "usage: python -m infattn_nb {figures,report} …\n"
+
 
 def test_seeds_of_figures_are_whole_numbers():
     for ask in (sweep, reproduce):
@@ -455,19 +544,24 @@ def test_seeds_of_figures_are_whole_numbers():
 
 # warnings
 
+
 @pytest.mark.parametrize("ask", ["fit", "logpdf", "limit"])
 def test_warnings_name_the_line_of_the_caller(ask):
     X, y = data()
+
     def weak():
-        return AttentionRegressor(n_particles=8, n_islands=2, n_moves=1, alpha=1e-4,
-                                  random_state=0).fit(X, 10*y)
+        return AttentionRegressor(
+            n_particles=8, n_islands=2, n_moves=1, alpha=1e-4, random_state=0
+        ).fit(X, 10 * y)
+
     def program():
         p = Program()
-        h, = p.inputs([[1.]])
+        (h,) = p.inputs([[1.0]])
         p.matrix() @ p.nonlin(lambda x: np.tanh(x), h)
         return limit(p)
+
     law = Attention(Tokens(4, identity), heads=3, head_width=2).law()
-    asked = dict(fit=weak, logpdf=partial(law.logpdf, [9.]*4), limit=program)
+    asked = dict(fit=weak, logpdf=partial(law.logpdf, [9.0] * 4), limit=program)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         asked[ask]()
@@ -477,6 +571,7 @@ def test_warnings_name_the_line_of_the_caller(ask):
 
 # one thread alone
 
+
 def some_numbers():
     layer = Attention(Tokens(3, identity), heads=2)
     yield layer.law(64).rvs(10_000, 0).sum()
@@ -485,18 +580,24 @@ def some_numbers():
     model = AttentionRegressor(n_particles=128, n_islands=2, random_state=0)
     yield model.fit(X, X[:, 0, 0]).predict(X).sum()
     yield sweep("fig2b", trials=1, samples=256)["y"].sum()
-    yield Transformer.uniform(np.eye(3), layers=2, heads=2).chain(8, 64, rng=0).gram.sum()
+    yield (
+        Transformer.uniform(np.eye(3), layers=2, heads=2).chain(8, 64, rng=0).gram.sum()
+    )
+
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 def test_where_threads_cannot_start_the_numbers_are_the_same(monkeypatch):
     "As in a browser (Pyodide), for which a thread that raises stands here."
+
     def start(thread):
         refused.append(thread)
         raise RuntimeError("can't start new thread")
+
     threaded, refused = list(some_numbers()), []
     monkeypatch.setattr(threading.Thread, "start", start)
     threads_start.cache_clear()
     try:
-        assert list(some_numbers()) == threaded and refused
+        assert list(some_numbers()) == threaded
+        assert refused
     finally:
         threads_start.cache_clear()

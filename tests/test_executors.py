@@ -1,4 +1,7 @@
-"""Whoever computes the blocks, the bytes are the same; and nothing is kept that need not be."""
+"""Whoever computes the blocks, the bytes are the same; and nothing is kept that need
+not be.
+"""
+
 import gc
 import os
 import pickle
@@ -30,7 +33,7 @@ from infattn_nb.nonlinearities import clip, leaky_relu, relu
 from infattn_nb.numerics.rng import TASKS_AHEAD, BLOCK, _workers, in_order
 from infattn_nb.paper import sweep
 
-pytestmark = pytest.mark.xdist_group("executors") # its fixtures are made once
+pytestmark = pytest.mark.xdist_group("executors")  # its fixtures are made once
 
 TOKENS = Tokens(3, relu)
 LAYER = Attention(TOKENS, heads=2, mask="causal")
@@ -41,55 +44,93 @@ SAMPLERS = {
     "low rank": Attention(TOKENS, heads=2, head_width=2).law(4).rvs,
     "one output": LAYER.law(5).marginal(0, draws=16).rvs,
     "one output of the limit": LAYER.law().marginal(0).rvs,
-    "mixture": ScaleMixture([.5, 1.5]).rvs,
+    "mixture": ScaleMixture([0.5, 1.5]).rvs,
     "Gaussian": HierarchicalGaussian.constant(np.eye(2)).rvs,
     "scores": partial(LAYER.scores, 5),
     "gram": partial(TOKENS.gram, 5),
-    "clipped gram": partial(Tokens(2, clip(1.)).gram, 5),
+    "clipped gram": partial(Tokens(2, clip(1.0)).gram, 5),
     "dense": partial(simulate_dense, LAYER, 3),
 }
 
+
 def by(workers, f, *args, **options):
     "f, computed by these workers."
-    with parallel(workers): return f(*args, **options)
+    with parallel(workers):
+        return f(*args, **options)
+
 
 @pytest.fixture(scope="module")
 def processes():
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool: yield pool
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield pool
+
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_same_bytes_from_threads_and_processes(name, processes):
-    sampler, size = SAMPLERS[name], 2*BLOCK + 100
-    first, *others = (by(workers, sampler, size, rng=3).tobytes() for workers in (1, 4, None, processes))
+    sampler, size = SAMPLERS[name], 2 * BLOCK + 100
+    first, *others = (
+        by(workers, sampler, size, rng=3).tobytes()
+        for workers in (1, 4, None, processes)
+    )
     assert all(first == other for other in others)
 
+
 def test_same_divergence_and_marginal_from_anybody(processes):
-    one, two = (by(workers, paired_kl, LAYER, 5, draws=10_000, rng=1) for workers in (1, processes))
+    one, two = (
+        by(workers, paired_kl, LAYER, 5, draws=10_000, rng=1)
+        for workers in (1, processes)
+    )
     assert one == two
-    np.testing.assert_array_equal(*(by(workers, LAYER.law(5).marginal, 1, 10_000).variances for workers in (1, processes)))
+    np.testing.assert_array_equal(
+        *(
+            by(workers, LAYER.law(5).marginal, 1, 10_000).variances
+            for workers in (1, processes)
+        )
+    )
+
 
 @pytest.mark.slow
 def test_same_table_from_processes(processes):
     for name in ("fig1b", "fig2a"):
-        one, two = (by(workers, sweep, name, trials=2, samples=64) for workers in (processes, None))
-        for c in one: assert one[c].tobytes() == two[c].tobytes()
+        one, two = (
+            by(workers, sweep, name, trials=2, samples=64)
+            for workers in (processes, None)
+        )
+        for c in one:
+            assert one[c].tobytes() == two[c].tobytes()
+
 
 def test_fold_reduces_the_samples_of_rvs(processes):
-    law, size = LAYER.law(5), 3*BLOCK + 1
+    law, size = LAYER.law(5), 3 * BLOCK + 1
     for law in (LAYER.law(5), LAYER.law(5).marginal(0, draws=16)):
         y = law.rvs(size, rng=2)
-        np.testing.assert_allclose(by(processes, law.fold, partial(np.sum, axis=0), size, rng=2), y.sum(0), rtol=1e-9)
+        np.testing.assert_allclose(
+            by(processes, law.fold, partial(np.sum, axis=0), size, rng=2),
+            y.sum(0),
+            rtol=1e-9,
+        )
         assert law.fold(np.max, size, rng=2, combine=max) == y.max()
-        np.testing.assert_array_equal(law.fold(np.asarray, size, rng=2, combine=lambda a, b: np.concatenate([a, b])), y) # in block order
+        np.testing.assert_array_equal(
+            law.fold(
+                np.asarray, size, rng=2, combine=lambda a, b: np.concatenate([a, b])
+            ),
+            y,
+        )  # in block order
         assert law.fold(len, size, rng=2) == size
 
+
 def test_every_sampler_can_be_folded():
-    for sampler in SAMPLERS.values(): assert np.isfinite(fold(sampler, np.sum, 5000, rng=0))
+    for sampler in SAMPLERS.values():
+        assert np.isfinite(fold(sampler, np.sum, 5000, rng=0))
+
 
 def test_samplers_and_laws_can_be_pickled():
     for name, sampler in SAMPLERS.items():
-        np.testing.assert_array_equal(sampler(50, rng=1), pickle.loads(pickle.dumps(sampler))(50, rng=1))
-    assert pickle.loads(pickle.dumps(leaky_relu(.1)))(-1.) == leaky_relu(.1)(-1.)
+        np.testing.assert_array_equal(
+            sampler(50, rng=1), pickle.loads(pickle.dumps(sampler))(50, rng=1)
+        )
+    assert pickle.loads(pickle.dumps(leaky_relu(0.1)))(-1.0) == leaky_relu(0.1)(-1.0)
+
 
 def test_folding_keeps_nothing():
     tracemalloc.start()
@@ -100,83 +141,124 @@ def test_folding_keeps_nothing():
         gc.collect()
         peaks.append(tracemalloc.get_traced_memory()[1])
     tracemalloc.stop()
-    assert peaks[1] < peaks[0] + 1e6 # the samples alone would take 7e6 bytes more
+    assert peaks[1] < peaks[0] + 1e6  # the samples alone would take 7e6 bytes more
 
-def _normals(n, g): return g.standard_normal(n)
+
+def _normals(n, g):
+    return g.standard_normal(n)
+
 
 def test_few_blocks_wait_at_a_time():
     "No more than TASKS_AHEAD blocks are computed before the first has been used."
     started = []
-    def sample(n, g): return started.append(n) or g.standard_normal(1)
+
+    def sample(n, g):
+        return started.append(n) or g.standard_normal(1)
+
     def combine(a, b):
-        if len(seen) == 0: seen.append(len(started))
+        if len(seen) == 0:
+            seen.append(len(started))
         return a + b
+
     seen = []
-    fold(sample, np.sum, 500*BLOCK, rng=0, combine=combine)
-    assert seen[0] <= TASKS_AHEAD + 2 and len(started) == 500
+    fold(sample, np.sum, 500 * BLOCK, rng=0, combine=combine)
+    assert seen[0] <= TASKS_AHEAD + 2
+    assert len(started) == 500
+
 
 def test_an_error_reaches_the_caller_and_stops_the_rest():
     calls = []
+
     def sample(n, g):
         calls.append(n)
         raise ArithmeticError("third law")
+
     before = active_count()
-    with pytest.raises(ArithmeticError, match="third law"): draw(sample, 10**6, rng=0)
-    assert len(calls) <= TASKS_AHEAD and active_count() == before
+    with pytest.raises(ArithmeticError, match="third law"):
+        draw(sample, 10**6, rng=0)
+    assert len(calls) <= TASKS_AHEAD
+    assert active_count() == before
+
 
 def test_no_pools_within_pools():
     "A sampler called from a task computes in the thread it is in."
     counts = []
+
     def sample(n, g):
         counts.append(active_count())
-        return LAYER.law(5).rvs(2*BLOCK, g)[:1]
-    fold(sample, np.sum, 4*BLOCK, rng=0)
+        return LAYER.law(5).rvs(2 * BLOCK, g)[:1]
+
+    fold(sample, np.sum, 4 * BLOCK, rng=0)
     assert max(counts) <= active_count() + os.cpu_count()
+
 
 def test_a_thread_of_the_users_own_pool_does_not_wait_for_it():
     law = LAYER.law(5)
     with ThreadPoolExecutor(1) as pool:
-        mine = pool.submit(by, pool, law.rvs, 3*BLOCK, 0)
-        np.testing.assert_array_equal(mine.result(timeout=60), law.rvs(3*BLOCK, 0))
+        mine = pool.submit(by, pool, law.rvs, 3 * BLOCK, 0)
+        np.testing.assert_array_equal(mine.result(timeout=60), law.rvs(3 * BLOCK, 0))
+
 
 def test_a_pool_does_not_wait_for_itself():
     "A task that chooses the pool it runs in computes in that thread."
     law = LAYER.law(5)
     with ThreadPoolExecutor(2) as pool:
-        inner = lambda y: by(pool, law.rvs, 2*BLOCK, 0).sum()
-        assert by(pool, law.fold, inner, 3*BLOCK, 0) == pytest.approx(3*law.rvs(2*BLOCK, 0).sum(), rel=1e-12)
+        inner = lambda y: by(pool, law.rvs, 2 * BLOCK, 0).sum()
+        assert by(pool, law.fold, inner, 3 * BLOCK, 0) == pytest.approx(
+            3 * law.rvs(2 * BLOCK, 0).sum(), rel=1e-12
+        )
+
 
 def test_a_choice_ends_with_its_block():
     "Also by an error; one within another; and no thread hears of that of another."
-    with pytest.raises(ArithmeticError), parallel(3): raise ArithmeticError
+    with pytest.raises(ArithmeticError), parallel(3):
+        raise ArithmeticError
     assert _workers() == os.cpu_count()
     with parallel(2), ThreadPoolExecutor(1) as pool:
-        with parallel(pool): assert _workers() is pool
-        with parallel(None): assert _workers() == os.cpu_count()
-        assert _workers() == 2 and pool.submit(_workers).result() == 1
+        with parallel(pool):
+            assert _workers() is pool
+        with parallel(None):
+            assert _workers() == os.cpu_count()
+        assert _workers() == 2
+        assert pool.submit(_workers).result() == 1
         assert pool.submit(by, 3, _workers).result() == 3
 
+
 def test_one_worker_is_this_thread():
-    with parallel(1): names = fold(_normals, lambda x: {current_thread().name}, 3*BLOCK, 0, combine=set.union)
+    with parallel(1):
+        names = fold(
+            _normals, lambda x: {current_thread().name}, 3 * BLOCK, 0, combine=set.union
+        )
     assert names == {current_thread().name}
+
 
 def test_threads_are_as_many_as_were_asked_for():
     before, counts = active_count(), []
     sample = lambda n, g: counts.append(active_count()) or g.standard_normal(n)
-    with parallel(3): draw(sample, 9*BLOCK, 0)
+    with parallel(3):
+        draw(sample, 9 * BLOCK, 0)
     assert max(counts) <= before + 3
 
+
 def test_what_a_task_draws_stays_in_its_process(processes):
-    "Neither in our tasks nor in somebody's own is the choice of the parent taken over, not by a fork either."
+    """Neither in our tasks nor in somebody's own is the choice of the parent taken
+    over, not by a fork either.
+    """
+
     def check(pool):
         with parallel(pool):
             assert set(in_order(_who_draws, [(k,) for k in range(4)])) == {1}
             assert pool.submit(_who_draws, 0).result(timeout=60) == 1
+
     check(processes)
     if "fork" in get_all_start_methods():
-        with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool: check(pool)
+        with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+            check(pool)
 
-def _who_draws(_): return _workers()
+
+def _who_draws(_):
+    return _workers()
+
 
 LONG = """import os, signal, threading, time
 import numpy as np
@@ -192,32 +274,67 @@ try: CALL
 except KeyboardInterrupt: print(time.monotonic() - start - .3, flush=True)
 while threading.active_count() > 1: time.sleep(.01)
 print(time.monotonic() - start - .3)"""
-CALLS = ["simulate_dense(layer, 512, 10**5)", "simulate_weights(layer, rademacher, 512, size=10**5)", "tied_scores(layer, 2**14, 10**6)",
-         "simulate(p, mlp(p, p.inputs(np.eye(64)), depth=8), 1024, size=10**6)"]
+CALLS = [
+    "simulate_dense(layer, 512, 10**5)",
+    "simulate_weights(layer, rademacher, 512, size=10**5)",
+    "tied_scores(layer, 2**14, 10**6)",
+    "simulate(p, mlp(p, p.inputs(np.eye(64)), depth=8), 1024, size=10**6)",
+]
+
 
 @pytest.mark.parametrize("call", nightly(CALLS, *CALLS[1:]))
 def test_control_c_is_answered_at_once(call):
-    "It takes minutes; the caller hears at once, and the threads end at their next piece."
-    run = subprocess.run([sys.executable, "-c", LONG.replace("CALL", call)], capture_output=True, text=True, timeout=300)
+    """It takes minutes; the caller hears at once, and the threads end at their next
+    piece.
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", LONG.replace("CALL", call)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     answered, ended = map(float, run.stdout.split())
-    assert answered < 10 and ended < 30 and not run.stderr
+    assert answered < 10
+    assert ended < 30
+    assert not run.stderr
+
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_cluster_with_a_worker_killed():
     "Two dask workers, one killed in the middle: the run completes with the same bytes."
     distributed = pytest.importorskip("distributed")
-    law, size = Attention(Tokens(4, relu), heads=2).law(32), 150*BLOCK
+    law, size = Attention(Tokens(4, relu), heads=2).law(32), 150 * BLOCK
     killed = []
+
     def combine(a, b):
         if not killed:
             killed.append(next(iter(cluster.workers.values())).process.pid)
             os.kill(killed[0], signal.SIGKILL)
         return a + b
-    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster, distributed.Client(cluster) as client:
+
+    with (
+        distributed.LocalCluster(
+            2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
         assert len(client.nthreads()) == 2
-        result = by(client.get_executor(), law.fold, partial(np.sum, axis=0), size, rng=0, combine=combine)
-        np.testing.assert_array_equal(result, law.fold(partial(np.sum, axis=0), size, rng=0))
+        result = by(
+            client.get_executor(),
+            law.fold,
+            partial(np.sum, axis=0),
+            size,
+            rng=0,
+            combine=combine,
+        )
+        np.testing.assert_array_equal(
+            result, law.fold(partial(np.sum, axis=0), size, rng=0)
+        )
         assert killed[0] not in client.run(os.getpid).values()
-        tables = [by(workers, sweep, "fig2a", trials=2, samples=64) for workers in (client.get_executor(), None)]
-        for c in tables[0]: assert tables[0][c].tobytes() == tables[1][c].tobytes()
+        tables = [
+            by(workers, sweep, "fig2a", trials=2, samples=64)
+            for workers in (client.get_executor(), None)
+        ]
+        for c in tables[0]:
+            assert tables[0][c].tobytes() == tables[1][c].tobytes()

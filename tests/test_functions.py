@@ -1,4 +1,7 @@
-"""Dual activations against independent integrals and as matrices that must be covariances."""
+"""Dual activations against independent integrals and as matrices that must be
+covariances.
+"""
+
 import pickle
 from functools import lru_cache, partial
 
@@ -30,91 +33,170 @@ from infattn_nb.nonlinearities import (
 )
 from infattn_nb.theory import compose, product
 
-READY = [identity, relu, leaky_relu(.3), clip(.01), clip(1.), clip(100.), erf, tanh, sigmoid, gelu, gelu_tanh, silu, softplus, sin, cos, absolute, quadratic, step]
-VARIANCES = [0., 1e-8, 1e-2, 1., 100.]
+READY = [
+    identity,
+    relu,
+    leaky_relu(0.3),
+    clip(0.01),
+    clip(1.0),
+    clip(100.0),
+    erf,
+    tanh,
+    sigmoid,
+    gelu,
+    gelu_tanh,
+    silu,
+    softplus,
+    sin,
+    cos,
+    absolute,
+    quadratic,
+    step,
+]
+VARIANCES = [0.0, 1e-8, 1e-2, 1.0, 100.0]
 every = pytest.mark.parametrize("φ", READY, ids=repr)
+
 
 @lru_cache(8)
 def plane(C, a, b, ρ):
-    "Points u, v and weights of nested Gauss–Legendre panels, fine near kinks at 0 and ±C; U = √a x, V = √b (ρ x + √(1−ρ²) y)."
+    """Points u, v and weights of nested Gauss–Legendre panels, fine near kinks at 0 and
+    ±C; U = √a x, V = √b (ρ x + √(1−ρ²) y).
+    """
     t, w = np.polynomial.legendre.leggauss(16)
-    graded = np.geomspace(.01, 3, 5)
+    graded = np.geomspace(0.01, 3, 5)
+
     def panels(kinks):
         rows = kinks.shape[:-1]
         near = (kinks[..., None] + np.r_[-graded, 0, graded]).reshape(*rows, -1)
-        edges = np.concatenate([near, np.broadcast_to(np.linspace(-9, 9, 19), (*rows, 19))], axis=-1)
+        edges = np.concatenate(
+            [near, np.broadcast_to(np.linspace(-9, 9, 19), (*rows, 19))], axis=-1
+        )
         edges = np.sort(np.clip(edges, -9, 9))[..., None]
-        h = np.diff(edges, axis=-2)/2
-        x = edges[..., :-1, :] + h*(t + 1)
-        return x.reshape(*rows, -1), (h*w*np.exp(-x*x/2)/np.sqrt(2*np.pi)).reshape(*rows, -1)
-    kinks = lambda sd: np.r_[0, C, -C]/max(sd, 1e-30)
-    x, wx = panels(np.r_[kinks(a**.5), kinks(b**.5*abs(ρ))])
+        h = np.diff(edges, axis=-2) / 2
+        x = edges[..., :-1, :] + h * (t + 1)
+        return x.reshape(*rows, -1), (
+            h * w * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+        ).reshape(*rows, -1)
+
+    kinks = lambda sd: np.r_[0, C, -C] / max(sd, 1e-30)
+    x, wx = panels(np.r_[kinks(a**0.5), kinks(b**0.5 * abs(ρ))])
     x, wx = (z[wx > 1e-17, None] for z in (x, wx))
-    s = np.sqrt((1 - ρ)*(1 + ρ))
-    if s*b == 0: return a**.5*x, b**.5*ρ*x, wx
-    y, wy = panels((np.r_[0, C, -C]/b**.5 - ρ*x)/s)
-    return a**.5*x, b**.5*(ρ*x + s*y), wx*wy
+    s = np.sqrt((1 - ρ) * (1 + ρ))
+    if s * b == 0:
+        return a**0.5 * x, b**0.5 * ρ * x, wx
+    y, wy = panels((np.r_[0, C, -C] / b**0.5 - ρ * x) / s)
+    return a**0.5 * x, b**0.5 * (ρ * x + s * y), wx * wy
+
 
 def reference(φ, a, b, ρ):
     "E φ(U)φ(V)."
-    C = φ.fn.keywords.get("C", 1.) if hasattr(φ.fn, "keywords") else 1.
+    C = φ.fn.keywords.get("C", 1.0) if hasattr(φ.fn, "keywords") else 1.0
     u, v, w = plane(C, a, b, ρ)
-    return (φ(u)*φ(v)*w).sum()
+    return (φ(u) * φ(v) * w).sum()
+
 
 @every
 def test_answers_are_arrays_of_doubles(φ):
     "Lists, integers and float32 alike; numbers give numbers."
-    for x in ([1, 2], np.array([1, 2]), np.array([1, 2], np.float32), (1., 2.)):
+    for x in ([1, 2], np.array([1, 2]), np.array([1, 2], np.float32), (1.0, 2.0)):
         y = φ(x)
-        assert type(y) is np.ndarray and y.dtype == float and (y == φ(np.array([1., 2.]))).all()
-    assert type(φ(2)) is np.float64 and softmax(np.ones(2, np.float32)).dtype == float
+        assert type(y) is np.ndarray
+        assert y.dtype == float
+        assert (y == φ(np.array([1.0, 2.0]))).all()
+    assert type(φ(2)) is np.float64
+    assert softmax(np.ones(2, np.float32)).dtype == float
+
 
 @every
 def test_against_integration(φ):
-    for a, b, ρ in ((1., 1., .3), (1., 1., .999), (.01, 100., -.7), (1e-8, 1., .3), (100., 100., -1.), (100., 100., .999), (0., 1., .3), (100., 1., 1.)):
-        c = ρ*np.sqrt(a)*np.sqrt(b)
-        D = np.sqrt(φ.closed_form(a, a, a)*φ.closed_form(b, b, b))
-        assert abs(φ.closed_form(a, b, c) - reference(φ, a, b, ρ)) <= 1e-8*D + 1e-15, (a, b, ρ)
+    for a, b, ρ in (
+        (1.0, 1.0, 0.3),
+        (1.0, 1.0, 0.999),
+        (0.01, 100.0, -0.7),
+        (1e-8, 1.0, 0.3),
+        (100.0, 100.0, -1.0),
+        (100.0, 100.0, 0.999),
+        (0.0, 1.0, 0.3),
+        (100.0, 1.0, 1.0),
+    ):
+        c = ρ * np.sqrt(a) * np.sqrt(b)
+        D = np.sqrt(φ.closed_form(a, a, a) * φ.closed_form(b, b, b))
+        assert (
+            abs(φ.closed_form(a, b, c) - reference(φ, a, b, ρ)) <= 1e-8 * D + 1e-15
+        ), (a, b, ρ)
 
-correlations = st.one_of(st.floats(-1, 1), st.sampled_from([-1., 1., 0., 1 - 1e-15, -1 + 1e-12]))
+
+correlations = st.one_of(
+    st.floats(-1, 1), st.sampled_from([-1.0, 1.0, 0.0, 1 - 1e-15, -1 + 1e-12])
+)
+
 
 @every
 @settings(max_examples=20, deadline=None)
 @given(a=st.floats(1e-8, 1e2), b=st.floats(1e-8, 1e2), ρ=correlations)
 def test_dual_is_a_covariance(φ, a, b, ρ):
-    "Symmetric, Cauchy–Schwarz, nonnegative diagonal, exact symmetry in (a, b); φ(0)² for no variance."
-    c = ρ*np.sqrt(a)*np.sqrt(b)
+    """Symmetric, Cauchy–Schwarz, nonnegative diagonal, exact symmetry in (a, b); φ(0)²
+    for no variance.
+    """
+    c = ρ * np.sqrt(a) * np.sqrt(b)
     K = φ.dual([[a, c], [c, b]])
-    assert K[0, 1] == K[1, 0] and K[0, 0] >= 0 and K[1, 1] >= 0
-    assert abs(K[0, 1]) <= np.sqrt(K[0, 0]*K[1, 1])*(1 + 1e-8) + 1e-300
-    np.testing.assert_allclose(φ.closed_form(b, a, c), K[0, 1], rtol=1e-8, atol=1e-9*np.sqrt(K[0, 0]*K[1, 1]))
-    np.testing.assert_allclose(φ.dual([[0., 0.], [0., 0.]]), φ(0.)**2, atol=1e-9)
+    assert K[0, 1] == K[1, 0]
+    assert K[0, 0] >= 0
+    assert K[1, 1] >= 0
+    assert abs(K[0, 1]) <= np.sqrt(K[0, 0] * K[1, 1]) * (1 + 1e-8) + 1e-300
+    np.testing.assert_allclose(
+        φ.closed_form(b, a, c),
+        K[0, 1],
+        rtol=1e-8,
+        atol=1e-9 * np.sqrt(K[0, 0] * K[1, 1]),
+    )
+    np.testing.assert_allclose(φ.dual([[0.0, 0.0], [0.0, 0.0]]), φ(0.0) ** 2, atol=1e-9)
+
 
 @settings(max_examples=30, deadline=None)
-@given(s=st.integers(1, 6), rank=st.integers(1, 6), scale=st.sampled_from([1e-8, 1e-4, 1., 100.]), seed=st.integers(0, 10**6))
+@given(
+    s=st.integers(1, 6),
+    rank=st.integers(1, 6),
+    scale=st.sampled_from([1e-8, 1e-4, 1.0, 100.0]),
+    seed=st.integers(0, 10**6),
+)
 def test_kernels_are_positive(s, rank, scale, seed):
     G = np.random.default_rng(seed).normal(size=(s, rank))
     for φ in READY:
-        K = φ.dual(scale*G @ G.T)
-        assert np.isfinite(K).all() and np.linalg.eigvalsh(K).min() >= -3e-8*np.trace(K), φ
+        K = φ.dual(scale * G @ G.T)
+        assert np.isfinite(K).all(), φ
+        assert np.linalg.eigvalsh(K).min() >= -3e-8 * np.trace(K), φ
 
-@pytest.mark.power("a pair among 200,000; constants 1 % smaller break (test_the_search_can_bite)")
+
+@pytest.mark.power(
+    "a pair among 200,000; constants 1 % smaller break (test_the_search_can_bite)"
+)
 @every
-def test_bound_and_constants_hold(φ, size=2*10**5):
+def test_bound_and_constants_hold(φ, size=2 * 10**5):
     "|φ(x) − φ(y)| ≤ C(1 + |x|^{d−1} + |y|^{d−1})|x − y| on many pairs, near and far."
     rng = np.random.default_rng(0)
-    x = rng.standard_cauchy(size)*10
-    y = x + rng.standard_cauchy(size)*10.**rng.uniform(-3, 2, size)
+    x = rng.standard_cauchy(size) * 10
+    y = x + rng.standard_cauchy(size) * 10.0 ** rng.uniform(-3, 2, size)
     assert (np.abs(φ(x)) <= φ.bound).all()
-    if φ.order is None: return
-    right = φ.constant*(1 + np.abs(x)**(φ.order - 1) + np.abs(y)**(φ.order - 1))*np.abs(x - y)
-    assert (np.abs(φ(x) - φ(y)) <= right*(1 + 1e-12) + 1e-12*(1 + np.abs(φ(x)) + np.abs(φ(y)))).all()
+    if φ.order is None:
+        return
+    right = (
+        φ.constant
+        * (1 + np.abs(x) ** (φ.order - 1) + np.abs(y) ** (φ.order - 1))
+        * np.abs(x - y)
+    )
+    assert (
+        np.abs(φ(x) - φ(y))
+        <= right * (1 + 1e-12) + 1e-12 * (1 + np.abs(φ(x)) + np.abs(φ(y)))
+    ).all()
+
 
 def test_own_function_with_error():
     for fn, exact in ((np.tanh, tanh), (relu.fn, relu), (np.sin, sin)):
-        Σ = np.array([[[2., .5], [.5, 1]], [[1, -1], [-1, 1]], [[0, 0], [0, 3]]])
+        Σ = np.array([[[2.0, 0.5], [0.5, 1]], [[1, -1], [-1, 1]], [[0, 0], [0, 3]]])
         K, error = Nonlinearity(fn).dual(Σ, return_error=True)
-        assert (np.abs(K - exact.dual(Σ)) <= 4*error + 1e-11).all()
+        assert (np.abs(K - exact.dual(Σ)) <= 4 * error + 1e-11).all()
+
 
 def test_batches_and_pickling():
     Σ = np.stack([np.eye(3), np.ones((3, 3))])
@@ -122,28 +204,58 @@ def test_batches_and_pickling():
         assert φ.dual(Σ).shape == (2, 3, 3)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(φ)).dual(Σ), φ.dual(Σ))
 
+
 def test_softmax_extremes():
     assert (softmax(np.array([-1e300, 1e300])) == [0, 1]).all()
-    np.testing.assert_array_equal(softmax(np.zeros((2, 3)), axis=0), .5)
-    x = np.array([1., 2.])
+    np.testing.assert_array_equal(softmax(np.zeros((2, 3)), axis=0), 0.5)
+    x = np.array([1.0, 2.0])
     softmax(x)
     np.testing.assert_array_equal(x, [1, 2])
 
-def test_equal_parameters_make_equal_functions():
-    ramp = lambda top: Nonlinearity(partial(np.interp, xp=np.array([-1., 1.]), fp=np.array([0., top])))
-    assert ramp(1.) == ramp(1.) != ramp(2.) and len({ramp(1.), ramp(1.), ramp(2.)}) == 2
-    assert compose(tanh, clip(1.)) == compose(tanh, clip(1.)) != compose(tanh, clip(2.)) and hash(compose(tanh, clip(1.))) == hash(compose(tanh, clip(1.)))
-    assert product(clip(1.), tanh) == product(clip(1.), tanh) != product(tanh, clip(1.))
-    polynomial = Nonlinearity(np.polynomial.Polynomial([0., 1.])) # callable, but without a hash of its own
-    assert polynomial == polynomial and hash(polynomial) == hash(polynomial)
 
-SMOOTH_POINTS = np.array([-3.1, -1.7, -.4, .3, 1.1, 2.9]) # away from the kinks of all of them
-DIFFERENTIABLE = {name: x for name, x in PUBLIC.items() if isinstance(x, Nonlinearity) and x.arity == 1 and x is not step}
+def test_equal_parameters_make_equal_functions():
+    ramp = lambda top: Nonlinearity(
+        partial(np.interp, xp=np.array([-1.0, 1.0]), fp=np.array([0.0, top]))
+    )
+    assert ramp(1.0) == ramp(1.0) != ramp(2.0)
+    assert len({ramp(1.0), ramp(1.0), ramp(2.0)}) == 2
+    assert (
+        compose(tanh, clip(1.0)) == compose(tanh, clip(1.0)) != compose(tanh, clip(2.0))
+    )
+    assert hash(compose(tanh, clip(1.0))) == hash(compose(tanh, clip(1.0)))
+    assert (
+        product(clip(1.0), tanh) == product(clip(1.0), tanh) != product(tanh, clip(1.0))
+    )
+    polynomial = Nonlinearity(
+        np.polynomial.Polynomial([0.0, 1.0])
+    )  # callable, but without a hash of its own
+    assert polynomial == polynomial
+    assert hash(polynomial) == hash(polynomial)
+
+
+SMOOTH_POINTS = np.array(
+    [-3.1, -1.7, -0.4, 0.3, 1.1, 2.9]
+)  # away from the kinks of all of them
+DIFFERENTIABLE = {
+    name: x
+    for name, x in PUBLIC.items()
+    if isinstance(x, Nonlinearity) and x.arity == 1 and x is not step
+}
+
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_derivatives_against_differences(name, h=1e-5):
     φ, x = DIFFERENTIABLE[name], SMOOTH_POINTS
-    np.testing.assert_allclose(φ.derivative(x), (φ(x + h) - φ(x - h))/(2*h), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(
+        φ.derivative(x), (φ(x + h) - φ(x - h)) / (2 * h), rtol=1e-8, atol=1e-8
+    )
+
 
 def test_a_wrong_derivative_is_seen():
-    with pytest.raises(AssertionError): np.testing.assert_allclose(np.cosh(SMOOTH_POINTS)**-1, (np.tanh(SMOOTH_POINTS + 1e-5) - np.tanh(SMOOTH_POINTS - 1e-5))/2e-5, rtol=1e-8, atol=1e-8)
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(
+            np.cosh(SMOOTH_POINTS) ** -1,
+            (np.tanh(SMOOTH_POINTS + 1e-5) - np.tanh(SMOOTH_POINTS - 1e-5)) / 2e-5,
+            rtol=1e-8,
+            atol=1e-8,
+        )

@@ -1,4 +1,7 @@
-"""Gradients of random transformers against torch's automatic differentiation (stored, see torch_gradients.py), explicit networks in NumPy, and exact identities."""
+"""Gradients of random transformers against torch's automatic differentiation (stored,
+see torch_gradients.py), explicit networks in NumPy, and exact identities.
+"""
+
 from dataclasses import replace
 
 import numpy as np
@@ -37,46 +40,102 @@ from infattn_nb.transformer.stream import Sum
 
 LEVEL = 1e-6
 
+
 def ensemble(c):
     "The networks of a case."
     X, a, f = embeddings(c["n"]), dict(c["attention"]), c["ff"] and dict(c["ff"])
-    if a.get("rotary"): a["rotary"] = Rotary(**a["rotary"])
-    if a.get("qk_norm"): a["qk_norm"] = Norm(a["qk_norm"])
-    if f: f["activation"] = getattr(nonlinearities, f["activation"])
-    block = Block(SelfAttention(**a), f and FeedForward(**f), c["norm_placement"], norm=Norm(c["kind"], c["eps"]), parallel=c["parallel"], skip_scale=c["skip"], branch_scale=c["branch"])
-    return Transformer(np.cov(X, bias=True), blocks=[block]*c["layers"], mean=X.mean(1), final_norm=c["final"])
+    if a.get("rotary"):
+        a["rotary"] = Rotary(**a["rotary"])
+    if a.get("qk_norm"):
+        a["qk_norm"] = Norm(a["qk_norm"])
+    if f:
+        f["activation"] = getattr(nonlinearities, f["activation"])
+    block = Block(
+        SelfAttention(**a),
+        f and FeedForward(**f),
+        c["norm_placement"],
+        norm=Norm(c["kind"], c["eps"]),
+        parallel=c["parallel"],
+        skip_scale=c["skip"],
+        branch_scale=c["branch"],
+    )
+    return Transformer(
+        np.cov(X, bias=True),
+        blocks=[block] * c["layers"],
+        mean=X.mean(1),
+        final_norm=c["final"],
+    )
 
-def drawn(t, n, size, seed, readout): return of(t.gradients(n, size, seed, readout=readout))
-def of(g): return statistics(g.gram, g.inner, g.norms, g.chain.cosine[:, 1, 0, -1])
-def unpacked(x): return np.cumsum(x, dtype=np.int32).view(np.float32)
-def stored(name): return {k.removeprefix(name + ": "): unpacked(large("gradients")[k]) for k in large("gradients").files if k.startswith(name + ": ")}
+
+def drawn(t, n, size, seed, readout):
+    return of(t.gradients(n, size, seed, readout=readout))
+
+
+def of(g):
+    return statistics(g.gram, g.inner, g.norms, g.chain.cosine[:, 1, 0, -1])
+
+
+def unpacked(x):
+    return np.cumsum(x, dtype=np.int32).view(np.float32)
+
+
+def stored(name):
+    return {
+        k.removeprefix(name + ": "): unpacked(large("gradients")[k])
+        for k in large("gradients").files
+        if k.startswith(name + ": ")
+    }
+
 
 def smallest(a, b):
     "The smallest p of all statistics that vary, times their number."
     keys = [k for k in a if min(a[k].std(), b[k].std()) > 1e-5]
-    assert keys and all(abs(a[k].mean() - b[k].mean()) < 1e-3 for k in set(a) - set(keys))
+    assert keys
+    assert all(abs(a[k].mean() - b[k].mean()) < 1e-3 for k in set(a) - set(keys))
     return least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (a, b)))
 
-EXPLICIT = "post, strong", "groups, bias, own width" # daily against networks of our own
+
+EXPLICIT = (
+    "post, strong",
+    "groups, bias, own width",
+)  # daily against networks of our own
+
 
 @pytest.mark.power("distribution functions .11 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(CASES, *EXPLICIT))
 def test_gradients_are_torchs(name, seed=0):
     c = case(name)
-    ours, theirs = drawn(ensemble(c), c["n"], 2000, seed, readout_cov(c["readout"])), stored(name)
-    assert set(ours) == set(theirs) and all(len(x) >= 1500 for x in theirs.values())
+    ours, theirs = (
+        drawn(ensemble(c), c["n"], 2000, seed, readout_cov(c["readout"])),
+        stored(name),
+    )
+    assert set(ours) == set(theirs)
+    assert all(len(x) >= 1500 for x in theirs.values())
     assert smallest(theirs, ours) > LEVEL
-    if name in INDEPENDENT: # and gradient independence is not what is computed
+    if name in INDEPENDENT:  # and gradient independence is not what is computed
         fresh = stored(f"{name} (independent)")
-        more = drawn(ensemble(c), c["n"], 12_000 if name == "one strong head" else 6000, seed + 1, readout_cov(c["readout"]))
-        assert fresh and smallest(fresh, {k: more[k] for k in fresh if informative(k)}) < LEVEL
+        more = drawn(
+            ensemble(c),
+            c["n"],
+            12_000 if name == "one strong head" else 6000,
+            seed + 1,
+            readout_cov(c["readout"]),
+        )
+        assert fresh
+        assert smallest(fresh, {k: more[k] for k in fresh if informative(k)}) < LEVEL
+
 
 def readout(c, b, rng):
     "Random readouts of a case, and its embeddings, for b networks."
     λ, U = np.linalg.eigh(readout_cov(c["readout"]))
-    r = (U*np.sqrt(np.maximum(λ, 0))) @ rng.standard_normal((b, len(λ), c["n"]))/c["n"]**.5
+    r = (
+        (U * np.sqrt(np.maximum(λ, 0)))
+        @ rng.standard_normal((b, len(λ), c["n"]))
+        / c["n"] ** 0.5
+    )
     X = embeddings(c["n"])
     return np.broadcast_to(X, (b, *X.shape)), r
+
 
 def sample(name, size, rng, broken=None):
     "Statistics of explicit networks."
@@ -84,98 +143,208 @@ def sample(name, size, rng, broken=None):
     net = Explicit(ensemble(c), c["n"], size, rng, broken)
     streams, dX, grads = net.gradients(*readout(c, size, rng))
     X, dX = (np.stack(x, 1) for x in (streams, dX))
-    norms = {k: np.stack([W[k][1]*(g[k]**2).sum((1, 2)) for W, g in zip(net.layers, grads)], 1) for k in net.layers[0]}
+    norms = {
+        k: np.stack(
+            [W[k][1] * (g[k] ** 2).sum((1, 2)) for W, g in zip(net.layers, grads)], 1
+        )
+        for k in net.layers[0]
+    }
     K = X[:, 1] @ X[:, 1].mT
-    return statistics(dX @ dX.mT, dX @ X.mT, norms, K[:, 0, -1]/np.sqrt(K[:, 0, 0]*K[:, -1, -1]))
+    return statistics(
+        dX @ dX.mT, dX @ X.mT, norms, K[:, 0, -1] / np.sqrt(K[:, 0, 0] * K[:, -1, -1])
+    )
 
-LITERAL = ("pre", "rms, causal, relu", "post, strong", "no norm, biases", "output", "sandwich", "groups, bias, own width", "parallel, rotary", "groups, qk norm, rotary", "layer norm of queries", "norm of all queries")
+
+LITERAL = (
+    "pre",
+    "rms, causal, relu",
+    "post, strong",
+    "no norm, biases",
+    "output",
+    "sandwich",
+    "groups, bias, own width",
+    "parallel, rotary",
+    "groups, qk norm, rotary",
+    "layer norm of queries",
+    "norm of all queries",
+)
+
 
 @pytest.mark.parametrize("name", LITERAL)
 def test_explicit_backward_pass_is_a_derivative(name, h=1e-5):
-    "The reference itself: its gradients against differences of the loss, by embeddings and by each matrix; both mistakes are seen."
+    """The reference itself: its gradients against differences of the loss, by
+    embeddings and by each matrix; both mistakes are seen.
+    """
     rng = np.random.default_rng(0)
     c = case(name)
     net = Explicit(ensemble(c), c["n"], 3, rng)
     X, r = readout(c, 3, rng)
-    loss = lambda X: (r*net.forward(X)[1]).sum((1, 2))
+    loss = lambda X: (r * net.forward(X)[1]).sum((1, 2))
     _, dX, grads = net.gradients(X, r)
     Z = rng.standard_normal(X.shape)
-    along = lambda dX: (dX[0]*Z).sum((1, 2))
-    difference = (loss(X + h*Z) - loss(X - h*Z))/(2*h)
+    along = lambda dX: (dX[0] * Z).sum((1, 2))
+    difference = (loss(X + h * Z) - loss(X - h * Z)) / (2 * h)
     np.testing.assert_allclose(along(dX), difference, rtol=1e-5, atol=1e-7)
     for k, (W, _) in net.layers[0].items():
         Z = rng.standard_normal(W.shape)
         there = []
         for sign in (1, -1):
-            net.layers[0][k] = W + sign*h*Z, 1.
+            net.layers[0][k] = W + sign * h * Z, 1.0
             there.append(loss(X))
-        net.layers[0][k] = W, 1.
-        np.testing.assert_allclose((grads[0][k]*Z).sum((1, 2)), (there[0] - there[1])/(2*h), rtol=1e-5, atol=1e-7)
+        net.layers[0][k] = W, 1.0
+        np.testing.assert_allclose(
+            (grads[0][k] * Z).sum((1, 2)),
+            (there[0] - there[1]) / (2 * h),
+            rtol=1e-5,
+            atol=1e-7,
+        )
     Z = rng.standard_normal(X.shape)
-    difference = (loss(X + h*Z) - loss(X - h*Z))/(2*h)
+    difference = (loss(X + h * Z) - loss(X - h * Z)) / (2 * h)
     for net.broken in ("softmax", "fresh"):
-        assert (abs(along(net.gradients(X, r)[1]) - difference) > 1e-4*abs(difference)).all()
+        assert (
+            abs(along(net.gradients(X, r)[1]) - difference) > 1e-4 * abs(difference)
+        ).all()
+
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(LITERAL, *set(LITERAL) - {*EXPLICIT}))
 def test_gradients_are_those_of_explicit_networks(name, seed=0):
-    "The same cases as torch's, whose side is stored: two daily, one of them with a mistake in its softmax."
+    """The same cases as torch's, whose side is stored: two daily, one of them with a
+    mistake in its softmax.
+    """
     c = case(name)
     ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
     theirs = sample(name, 1500, np.random.default_rng(seed + 1))
     assert set(ours) == set(theirs)
     assert smallest(theirs, ours) > LEVEL
-    if name in ("rms, causal, relu", "post, strong", "output"): # a mistake in the softmax is seen
-        assert smallest(sample(name, 1500, np.random.default_rng(seed + 2), "softmax"), ours) < LEVEL
+    if name in (
+        "rms, causal, relu",
+        "post, strong",
+        "output",
+    ):  # a mistake in the softmax is seen
+        assert (
+            smallest(
+                sample(name, 1500, np.random.default_rng(seed + 2), "softmax"), ours
+            )
+            < LEVEL
+        )
+
 
 @pytest.fixture
 def whole(monkeypatch):
     "Backward passes follow all coordinates of the stream."
     monkeypatch.setattr(Network, "follows_all", lambda self, n: n < np.inf)
 
-OFTEN = {"rms, causal, relu", "post, strong", "sandwich", "groups, qk norm, rotary", "no norm, biases"}
+
+OFTEN = {
+    "rms, causal, relu",
+    "post, strong",
+    "sandwich",
+    "groups, qk norm, rotary",
+    "no norm, biases",
+}
+
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(CASES, *set(CASES) - OFTEN))
 def test_all_coordinates(whole, monkeypatch, name, seed=0):
-    "The same laws where all n coordinates of the stream are followed; without what is known of them it is seen."
+    """The same laws where all n coordinates of the stream are followed; without what is
+    known of them it is seen.
+    """
     c = case(name)
     ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
     assert smallest(stored(name), ours) > LEVEL
     if name == "post, strong":
-        monkeypatch.setattr("infattn_nb.transformer.block.spanned", lambda T, V, K: 0*T @ V)
-        assert smallest(stored(name), drawn(ensemble(c), c["n"], 3000, seed + 1, readout_cov(c["readout"]))) < LEVEL
+        monkeypatch.setattr(
+            "infattn_nb.transformer.block.spanned", lambda T, V, K: 0 * T @ V
+        )
+        assert (
+            smallest(
+                stored(name),
+                drawn(ensemble(c), c["n"], 3000, seed + 1, readout_cov(c["readout"])),
+            )
+            < LEVEL
+        )
 
-NARROW = {"all axes but two": dict(n=8, layers=2, attention=attention(heads=2, mask="causal", var_q=4.), ff=feedforward(), kind="rms", final=True, readout="mean"),
-          "as many axes as tokens": dict(n=4, layers=2, attention=attention(heads=1, var_q=4.), ff=feedforward(units=3, var_b1=.5), final=True),
-          "fewer axes than tokens": dict(n=3, layers=2, norm_placement="post", eps=.01, attention=attention(heads=1, var_q=4.), ff=feedforward(units=2, activation="tanh"), final=True)}
+
+NARROW = {
+    "all axes but two": dict(
+        n=8,
+        layers=2,
+        attention=attention(heads=2, mask="causal", var_q=4.0),
+        ff=feedforward(),
+        kind="rms",
+        final=True,
+        readout="mean",
+    ),
+    "as many axes as tokens": dict(
+        n=4,
+        layers=2,
+        attention=attention(heads=1, var_q=4.0),
+        ff=feedforward(units=3, var_b1=0.5),
+        final=True,
+    ),
+    "fewer axes than tokens": dict(
+        n=3,
+        layers=2,
+        norm_placement="post",
+        eps=0.01,
+        attention=attention(heads=1, var_q=4.0),
+        ff=feedforward(units=2, activation="tanh"),
+        final=True,
+    ),
+}
+
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", NARROW)
 def test_narrow_networks(monkeypatch, name, seed=0):
-    "Widths at which frames of tokens and of what is added do not fit: against explicit networks, and those with a mistake."
+    """Widths at which frames of tokens and of what is added do not fit: against
+    explicit networks, and those with a mistake.
+    """
     monkeypatch.setitem(CASES, name, NARROW[name])
     c = case(name)
     ours = drawn(ensemble(c), c["n"], 3000, seed, readout_cov(c["readout"]))
     assert smallest(sample(name, 1500, np.random.default_rng(seed + 1)), ours) > LEVEL
-    if c["n"] == 8: assert smallest(sample(name, 1500, np.random.default_rng(seed + 2), "softmax"), ours) < LEVEL
+    if c["n"] == 8:
+        assert (
+            smallest(
+                sample(name, 1500, np.random.default_rng(seed + 2), "softmax"), ours
+            )
+            < LEVEL
+        )
+
 
 @pytest.mark.slow
 @pytest.mark.power("θ of values, outputs or the MLP twice as large")
 def test_long_texts(monkeypatch, seed=0, size=300):
-    "80 tokens, where matrices go to LAPACK one by one: in frames, with all coordinates, and with a mistake."
-    block = Block(SelfAttention(4, mask="causal", var_q=16., var_o=16.), FeedForward(2, gelu), "post")
-    t = Transformer(embedding_cov(np.arange(80) % 31, 1., .5), blocks=[block]*2)
+    """80 tokens, where matrices go to LAPACK one by one: in frames, with all
+    coordinates, and with a mistake.
+    """
+    block = Block(
+        SelfAttention(4, mask="causal", var_q=16.0, var_o=16.0),
+        FeedForward(2, gelu),
+        "post",
+    )
+    t = Transformer(embedding_cov(np.arange(80) % 31, 1.0, 0.5), blocks=[block] * 2)
+
     def some(follows, seed):
         with monkeypatch.context() as m:
             m.setattr(Network, "follows_all", lambda self, n: follows)
             return of(t.gradients(176, size, seed))
+
     frames = some(False, seed)
     assert smallest(frames, some(True, seed + 1)) > LEVEL
-    doubled = {k: 2*x for k, x in some(True, seed + 2).items()}
-    assert all(least_p(frames[k][:, None], doubled[k][:, None]) < LEVEL for k in ("θv 1", "θo 1", "θ1 1", "θ2 1", "θv 2", "θo 2", "θ1 2", "θ2 2"))
-    monkeypatch.setattr("infattn_nb.transformer.block.spanned", lambda T, V, K: 0*T @ V)
+    doubled = {k: 2 * x for k, x in some(True, seed + 2).items()}
+    assert all(
+        least_p(frames[k][:, None], doubled[k][:, None]) < LEVEL
+        for k in ("θv 1", "θo 1", "θ1 1", "θ2 1", "θv 2", "θo 2", "θ1 2", "θ2 2")
+    )
+    monkeypatch.setattr(
+        "infattn_nb.transformer.block.spanned", lambda T, V, K: 0 * T @ V
+    )
     assert smallest(frames, some(True, seed + 3)) < LEVEL
+
 
 @pytest.mark.parametrize("s", (3, 70))
 def test_factors_of_long_and_short_texts(s):
@@ -183,67 +352,155 @@ def test_factors_of_long_and_short_texts(s):
     rng = np.random.default_rng(0)
     V, B = rng.standard_normal((2, s, s + 5)), rng.standard_normal((2, s, s))
     flat = V.copy()
-    flat[0, -1] = flat[0, 0] # a token twice
+    flat[0, -1] = flat[0, 0]  # a token twice
     for X in (V, flat):
         F = square(X)
         L = root(F)
-        np.testing.assert_allclose(square(L), F, atol=1e-9*s)
-        np.testing.assert_allclose(divided(B @ F, F) @ F, B @ F, atol=1e-7*s**2)
-        np.testing.assert_allclose(spanned(B @ F, X, F), B @ X, atol=1e-7*s**2)
-        np.testing.assert_allclose(triangle_times(L, X.copy()), L @ X, atol=1e-9*s)
-    np.testing.assert_allclose(triangle_times(F, X.copy()), F @ X, rtol=1e-9) # no triangle
+        np.testing.assert_allclose(square(L), F, atol=1e-9 * s)
+        np.testing.assert_allclose(divided(B @ F, F) @ F, B @ F, atol=1e-7 * s**2)
+        np.testing.assert_allclose(spanned(B @ F, X, F), B @ X, atol=1e-7 * s**2)
+        np.testing.assert_allclose(triangle_times(L, X.copy()), L @ X, atol=1e-9 * s)
+    np.testing.assert_allclose(
+        triangle_times(F, X.copy()), F @ X, rtol=1e-9
+    )  # no triangle
+
 
 @pytest.mark.parametrize("norm", ("pre", "post", "output", "sandwich", None))
 @pytest.mark.parametrize("kind", ("layer", "rms"))
 def test_limit_has_twins(norm, kind):
-    "At n = m = ∞ queries and keys, and values and outputs, get gradients of the same norm, network by network."
-    heads = SelfAttention(2, var_q=3., var_k=.5, var_v=2., var_o=.7, score_scale=1.3, softcap=3., mask="causal")
-    t = Transformer(np.eye(4) + .5, blocks=[Block(heads, FeedForward(activation=relu), norm, norm=Norm(kind), branch_scale=.8)]*3, mean=.3, final_norm=True)
+    """At n = m = ∞ queries and keys, and values and outputs, get gradients of the same
+    norm, network by network.
+    """
+    heads = SelfAttention(
+        2,
+        var_q=3.0,
+        var_k=0.5,
+        var_v=2.0,
+        var_o=0.7,
+        score_scale=1.3,
+        softcap=3.0,
+        mask="causal",
+    )
+    t = Transformer(
+        np.eye(4) + 0.5,
+        blocks=[
+            Block(
+                heads,
+                FeedForward(activation=relu),
+                norm,
+                norm=Norm(kind),
+                branch_scale=0.8,
+            )
+        ]
+        * 3,
+        mean=0.3,
+        final_norm=True,
+    )
     θ = t.gradients(np.inf, 50, 0, readout="mean").norms
     np.testing.assert_allclose(θ["q"], θ["k"], rtol=1e-11)
     np.testing.assert_allclose(θ["v"], θ["o"], rtol=1e-11)
 
+
 @pytest.mark.parametrize("norm", ("pre", "post", None))
 @pytest.mark.parametrize("parallel", (False, True))
 def test_what_a_sum_knows_is_shared_out(norm, parallel, monkeypatch):
-    "In the limit dX′X′ᵀ is what goes past the branches plus S, in every sum of every network; without M it is not."
+    """In the limit dX′X′ᵀ is what goes past the branches plus S, in every sum of every
+    network; without M it is not.
+    """
     through, seen = Sum.back_in_the_limit, []
+
     def watched(step, g, overlap, rng):
         M, past = through(step, g, overlap, rng)
         known = g.inner(step.total)
         for kept, S in ((True, overlap + M @ step.F), (False, overlap)):
-            gap = abs(past.inner(step.x) + S - known).max((-2, -1))/abs(known).max((-2, -1))
+            gap = abs(past.inner(step.x) + S - known).max((-2, -1)) / abs(known).max(
+                (-2, -1)
+            )
             assert (gap < 1e-9).all() if kept else (gap > 1e-4).all()
         seen.append(step)
         return M, past
+
     monkeypatch.setattr(Sum, "back_in_the_limit", watched)
-    block = Block(SelfAttention(2, var_q=3., mask="causal"), FeedForward(activation=gelu, var_b1=.2, var_b2=.3), norm, parallel=parallel, skip_scale=.9, branch_scale=1.2)
-    Transformer(np.eye(4) + .5, blocks=[block]*3, mean=.3, final_norm=True).gradients(np.inf, 50, 0, readout="mean")
+    block = Block(
+        SelfAttention(2, var_q=3.0, mask="causal"),
+        FeedForward(activation=gelu, var_b1=0.2, var_b2=0.3),
+        norm,
+        parallel=parallel,
+        skip_scale=0.9,
+        branch_scale=1.2,
+    )
+    Transformer(
+        np.eye(4) + 0.5, blocks=[block] * 3, mean=0.3, final_norm=True
+    ).gradients(np.inf, 50, 0, readout="mean")
     assert len(seen) == (3 if parallel else 6)
+
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
 def test_a_norm_of_all_queries_is_none_of_each_head(seed=0):
-    "Against torch's side: heads normalised one by one, in the forward pass, or in the backward pass alone."
+    """Against torch's side: heads normalised one by one, in the forward pass, or in the
+    backward pass alone.
+    """
     name = "norm of all queries"
     c, theirs = case(name), stored(name)
     t = ensemble(c)
-    alone = [replace(b, attention=replace(b.attention, joint_norm=False)) for b in t.blocks]
+    alone = [
+        replace(b, attention=replace(b.attention, joint_norm=False)) for b in t.blocks
+    ]
     sample_of = lambda t: drawn(t, c["n"], 3000, seed, readout_cov(c["readout"]))
     assert smallest(theirs, sample_of(replace(t, blocks=alone))) < LEVEL
     right = SelfAttention._undressed
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SelfAttention, "_undressed", lambda a, *dQ: right(replace(a, joint_norm=False), *dQ))
+        patched.setattr(
+            SelfAttention,
+            "_undressed",
+            lambda a, *dQ: right(replace(a, joint_norm=False), *dQ),
+        )
         assert smallest(theirs, sample_of(t)) < LEVEL
 
+
 LIMITS = {
-    "plain": (SelfAttention(2, var_q=4.), None, dict(final_norm=True)),
-    "no norm": (SelfAttention(1, var_q=4., mask="causal"), None, dict(norm_placement=None)),
-    "post, rms": (SelfAttention(2, var_q=4.), None, dict(norm_placement="post", kind="rms")),
-    "capped, normed queries": (SelfAttention(2, qk_norm=Norm("layer", .3), var_q=.5, score_scale=3., softcap=2.), None, dict(norm_placement="sandwich")),
-    "turned": (SelfAttention(4, groups=2, var_q=4., rotary=Rotary(base=1.), qk_norm=Norm("rms"), score_scale=3.), None, dict(kind="rms", final_norm=True)),
-    "units": (SelfAttention(2, 3, var_q=4.), FeedForward(activation=relu), dict(norm_placement="post")),
-    "gated": (SelfAttention(2, 3), FeedForward(activation=gelu, gated=True, var_b1=.5, var_3=2., var_b2=.3), dict(parallel=True)),
+    "plain": (SelfAttention(2, var_q=4.0), None, dict(final_norm=True)),
+    "no norm": (
+        SelfAttention(1, var_q=4.0, mask="causal"),
+        None,
+        dict(norm_placement=None),
+    ),
+    "post, rms": (
+        SelfAttention(2, var_q=4.0),
+        None,
+        dict(norm_placement="post", kind="rms"),
+    ),
+    "capped, normed queries": (
+        SelfAttention(
+            2, qk_norm=Norm("layer", 0.3), var_q=0.5, score_scale=3.0, softcap=2.0
+        ),
+        None,
+        dict(norm_placement="sandwich"),
+    ),
+    "turned": (
+        SelfAttention(
+            4,
+            groups=2,
+            var_q=4.0,
+            rotary=Rotary(base=1.0),
+            qk_norm=Norm("rms"),
+            score_scale=3.0,
+        ),
+        None,
+        dict(kind="rms", final_norm=True),
+    ),
+    "units": (
+        SelfAttention(2, 3, var_q=4.0),
+        FeedForward(activation=relu),
+        dict(norm_placement="post"),
+    ),
+    "gated": (
+        SelfAttention(2, 3),
+        FeedForward(activation=gelu, gated=True, var_b1=0.5, var_3=2.0, var_b2=0.3),
+        dict(parallel=True),
+    ),
 }
+
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(LIMITS, "turned", "gated"))
@@ -251,32 +508,93 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     a, f, options = LIMITS[name]
     final, kind = options.get("final_norm", False), options.get("kind", "layer")
     options = {k: v for k, v in options.items() if k not in ("final_norm", "kind")}
-    K, μ = np.array([[1, .6, 0], [.6, 1, .1], [0, .1, 1.2]]), np.array([.5, -.3, 0])
-    build = lambda a, f: Transformer(K, blocks=[Block(a, f, norm=Norm(kind), **options)]*2, mean=μ, final_norm=final)
+    K, μ = (
+        np.array([[1, 0.6, 0], [0.6, 1, 0.1], [0, 0.1, 1.2]]),
+        np.array([0.5, -0.3, 0]),
+    )
+    build = lambda a, f: Transformer(
+        K,
+        blocks=[Block(a, f, norm=Norm(kind), **options)] * 2,
+        mean=μ,
+        final_norm=final,
+    )
     limit = drawn(build(a, f), np.inf, 1500, seed, np.eye(3))
     wide = replace(a, head_width=a.head_width or (400 if a.explicit else 10**5))
-    far = drawn(build(wide, f and replace(f, units=4096/n)), n, 300 if f else 1500, seed + 1, np.eye(3))
-    own = ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.explicit else () # finitely many units and axes keep a spread of their own
-    keys = [k for k in limit if not k.startswith(own) and min(limit[k].std(), far[k].std()) > 1e-4]
+    far = drawn(
+        build(wide, f and replace(f, units=4096 / n)),
+        n,
+        300 if f else 1500,
+        seed + 1,
+        np.eye(3),
+    )
+    own = (
+        ("θ1", "θ2", "θ3", "θb", "θv", "θo") if f or a.explicit else ()
+    )  # finitely many units and axes keep a spread of their own
+    keys = [
+        k
+        for k in limit
+        if not k.startswith(own) and min(limit[k].std(), far[k].std()) > 1e-4
+    ]
     assert len(keys) > 10
-    assert least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (limit, far))) > LEVEL
-    for k in limit: assert abs(limit[k].mean() - far[k].mean()) < .01*abs(limit[k].mean()) + 6*np.hypot(limit[k].std()/1500**.5, far[k].std()/len(far[k])**.5) + 1e-4
+    assert (
+        least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (limit, far))) > LEVEL
+    )
+    for k in limit:
+        assert (
+            abs(limit[k].mean() - far[k].mean())
+            < 0.01 * abs(limit[k].mean())
+            + 6
+            * np.hypot(limit[k].std() / 1500**0.5, far[k].std() / len(far[k]) ** 0.5)
+            + 1e-4
+        )
+
 
 @pytest.mark.power("distribution functions .1 apart")
 def test_groups_of_plain_heads(seed=0):
-    "Plain heads of a group, drawn by their inner products, against the same drawn coordinate by coordinate."
-    plain = SelfAttention(4, 6, 1, var_q=9.)
-    explicit = replace(plain, rotary=Rotary(frequencies=(0., 0., 0.))) # turns nothing, but draws all coordinates
-    a, b = (drawn(Transformer(np.eye(3), blocks=[Block(x, None)]), 12, 4000, seed + k, np.eye(3)) for k, x in enumerate((plain, explicit)))
+    """Plain heads of a group, drawn by their inner products, against the same drawn
+    coordinate by coordinate.
+    """
+    plain = SelfAttention(4, 6, 1, var_q=9.0)
+    explicit = replace(
+        plain, rotary=Rotary(frequencies=(0.0, 0.0, 0.0))
+    )  # turns nothing, but draws all coordinates
+    a, b = (
+        drawn(
+            Transformer(np.eye(3), blocks=[Block(x, None)]),
+            12,
+            4000,
+            seed + k,
+            np.eye(3),
+        )
+        for k, x in enumerate((plain, explicit))
+    )
     assert smallest(a, b) > LEVEL
+
 
 SAME = np.ones((4, 4))
 TWINS = np.eye(4)[[0, 1, 2, 0]][:, [0, 1, 2, 0]]
 EDGES = {
-    "equal tokens": dict(cov=SAME), "equal, post": dict(cov=SAME, norm_placement="post"), "twins": dict(cov=TWINS), "twins, no norm": dict(cov=TWINS, norm_placement=None, activation=relu),
-    "σ_q = 0": dict(var_q=0.), "σ_q = 0, one head": dict(var_q=0., heads=1, ff=0), "σ_v = 0": dict(var_v=0.), "no branches": dict(var_o=0., var_2=0.), "σ_1 = 0": dict(var_1=0., var_b1=1.),
-    "eps = 0": dict(eps=0.), "eps = 0, rms, post": dict(eps=0., norm_placement="post", kind="rms"), "one token": dict(cov=np.eye(1)), "zero": dict(cov=0*SAME, var_b1=1., var_b2=1.),
-    "deep": dict(layers=40), "frozen": dict(var_q=1e6, var_k=1e6), "itself only": dict(mask=np.eye(4, dtype=bool)), "step": dict(activation=step), "clip": dict(activation=clip(1.)), "own φ": dict(activation=np.arctan)}
+    "equal tokens": dict(cov=SAME),
+    "equal, post": dict(cov=SAME, norm_placement="post"),
+    "twins": dict(cov=TWINS),
+    "twins, no norm": dict(cov=TWINS, norm_placement=None, activation=relu),
+    "σ_q = 0": dict(var_q=0.0),
+    "σ_q = 0, one head": dict(var_q=0.0, heads=1, ff=0),
+    "σ_v = 0": dict(var_v=0.0),
+    "no branches": dict(var_o=0.0, var_2=0.0),
+    "σ_1 = 0": dict(var_1=0.0, var_b1=1.0),
+    "eps = 0": dict(eps=0.0),
+    "eps = 0, rms, post": dict(eps=0.0, norm_placement="post", kind="rms"),
+    "one token": dict(cov=np.eye(1)),
+    "zero": dict(cov=0 * SAME, var_b1=1.0, var_b2=1.0),
+    "deep": dict(layers=40),
+    "frozen": dict(var_q=1e6, var_k=1e6),
+    "itself only": dict(mask=np.eye(4, dtype=bool)),
+    "step": dict(activation=step),
+    "clip": dict(activation=clip(1.0)),
+    "own φ": dict(activation=np.arctan),
+}
+
 
 @pytest.mark.parametrize("name", EDGES)
 @pytest.mark.filterwarnings("error")
@@ -285,78 +603,157 @@ def test_edges(name):
     for n in (np.inf, 10, 40):
         with np.errstate(all="raise", under="ignore"):
             g = Transformer.uniform(**options).gradients(n, 20, 0)
-        assert all(np.isfinite(x).all() for x in (g.gram, g.inner, g.tangent, g.cosine, *g.norms.values()))
-        assert "Gradients" in repr(g) and len(repr(g).splitlines()) <= 8
-        if name in ("equal tokens", "one token", "σ_q = 0", "σ_v = 0", "itself only"): assert g.norms["q"].max() < 1e-12 # scores that nothing follows
+        assert all(
+            np.isfinite(x).all()
+            for x in (g.gram, g.inner, g.tangent, g.cosine, *g.norms.values())
+        )
+        assert "Gradients" in repr(g)
+        assert len(repr(g).splitlines()) <= 8
+        if name in ("equal tokens", "one token", "σ_q = 0", "σ_v = 0", "itself only"):
+            assert g.norms["q"].max() < 1e-12  # scores that nothing follows
+
 
 def branch_statistics(branch, n, seed, size=3000):
     "Of forward and backward passes through one branch, for a fixed cotangent."
     rng = np.random.default_rng(seed)
-    X, C = (np.broadcast_to(np.random.default_rng(k).standard_normal((3, 4)), (size, 3, 4)) for k in (1, 2))
-    R = np.ascontiguousarray(X)/2
+    X, C = (
+        np.broadcast_to(np.random.default_rng(k).standard_normal((3, 4)), (size, 3, 4))
+        for k in (1, 2)
+    )
+    R = np.ascontiguousarray(X) / 2
     record = branch.forward(R, n, rng, keep="all")
     dY = Cotangent(C, square(C), R, square(R), n, np.arange(3))
-    sizes, (pull,) = branch.backward(record, branch.fresh(record, dY, rng), np.broadcast_to(.3*np.eye(3), (size, 3, 3)), dY)
+    sizes, (pull,) = branch.backward(
+        record,
+        branch.fresh(record, dY, rng),
+        np.broadcast_to(0.3 * np.eye(3), (size, 3, 3)),
+        dY,
+    )
     parts = dict(F=record.F, T=pull.inner, Σ=pull.cov, v=sizes["v"], q=sizes["q"])
     return np.concatenate([x.reshape(size, -1) for x in parts.values()], axis=1)
 
-@pytest.mark.power("distribution functions .1 apart; heads of the mean variance are rejected")
-@pytest.mark.parametrize("options", [dict(), dict(head_width=3), dict(head_width=3, groups=1), dict(head_width=np.inf, rotary=Rotary(10.))], ids=repr)
+
+@pytest.mark.power(
+    "distribution functions .1 apart; heads of the mean variance are rejected"
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(),
+        dict(head_width=3),
+        dict(head_width=3, groups=1),
+        dict(head_width=np.inf, rotary=Rotary(10.0)),
+    ],
+    ids=repr,
+)
 def test_heads_of_unequal_variances(options, seed=0):
     "A head of variance zero is not there: two heads of 0 and 3 are one of 3/2."
     n = 16 if "head_width" in options and options["head_width"] < np.inf else np.inf
-    branch, equal = (SelfAttention(2, var_q=3., var_o=v, **options) for v in ([0., 3.], 1.5))
-    alone = branch_statistics(SelfAttention(1, var_q=3., var_o=1.5, **options), n, seed)
+    branch, equal = (
+        SelfAttention(2, var_q=3.0, var_o=v, **options) for v in ([0.0, 3.0], 1.5)
+    )
+    alone = branch_statistics(
+        SelfAttention(1, var_q=3.0, var_o=1.5, **options), n, seed
+    )
     assert least_p(branch_statistics(branch, n, seed + 1), alone) > LEVEL
     assert least_p(branch_statistics(equal, n, seed + 2), alone) < LEVEL
 
+
 def test_readouts():
     t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=0)
-    G = np.array([[1, .5, 0], [.5, 1, 0], [0, 0, 0.]]) # the third token is not read
+    G = np.array([[1, 0.5, 0], [0.5, 1, 0], [0, 0, 0.0]])  # the third token is not read
     g = t.gradients(np.inf, 3, 0, readout=G)
     np.testing.assert_allclose(g.gram[:, -1], np.broadcast_to(G, (3, 3, 3)), atol=1e-12)
-    np.testing.assert_allclose(t.gradients(np.inf, 1, 0, readout="mean").gram[0, -1], 1/9, rtol=1e-12)
-    np.testing.assert_allclose(t.gradients(np.inf, 1, 0).gram[0, -1], np.diag([0, 0, 1.]), atol=1e-12)
-    far = t.gradients(np.inf, 5, 0, readout=4*G) # the loss is linear in r
-    np.testing.assert_allclose(far.tangent, 4*g.tangent[:1].repeat(5)*far.tangent/(4*g.tangent[0]), rtol=1e-12)
-    silent = t.gradients(np.inf, 2, 0, readout=0*G)
+    np.testing.assert_allclose(
+        t.gradients(np.inf, 1, 0, readout="mean").gram[0, -1], 1 / 9, rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        t.gradients(np.inf, 1, 0).gram[0, -1], np.diag([0, 0, 1.0]), atol=1e-12
+    )
+    far = t.gradients(np.inf, 5, 0, readout=4 * G)  # the loss is linear in r
+    np.testing.assert_allclose(
+        far.tangent,
+        4 * g.tangent[:1].repeat(5) * far.tangent / (4 * g.tangent[0]),
+        rtol=1e-12,
+    )
+    silent = t.gradients(np.inf, 2, 0, readout=0 * G)
     assert silent.tangent.max() == 0 == silent.gram.max()
+
 
 @pytest.mark.power("distribution functions .09 apart")
 def test_tangent_kernel_of_texts():
-    "Texts that do not see each other: entries sum to the square of their common loss, and a text's own entry is that of the text alone."
-    cov, labels = embedding_cov([list("to be"), list("or not")], 1., .5), np.repeat([0, 1], [5, 6])
+    """Texts that do not see each other: entries sum to the square of their common loss,
+    and a text's own entry is that of the text alone.
+    """
+    cov, labels = (
+        embedding_cov([list("to be"), list("or not")], 1.0, 0.5),
+        np.repeat([0, 1], [5, 6]),
+    )
     t = Transformer.uniform(cov, layers=2, heads=2, mask="causal", texts=labels)
     g = t.gradients(np.inf, 1000, 0)
     assert g.tangent.shape == (1000, 2, 2)
-    np.testing.assert_allclose(g.tangent.sum((1, 2)), sum(x.sum(-1) for x in g.norms.values()), rtol=1e-10)
-    assert np.linalg.eigvalsh(g.tangent).min() > -1e-9 and g.tangent[:, 0, 1].std() > 0
-    alone = Transformer.uniform(cov[:5, :5], layers=2, heads=2, mask="causal").gradients(np.inf, 1000, 1)
+    np.testing.assert_allclose(
+        g.tangent.sum((1, 2)), sum(x.sum(-1) for x in g.norms.values()), rtol=1e-10
+    )
+    assert np.linalg.eigvalsh(g.tangent).min() > -1e-9
+    assert g.tangent[:, 0, 1].std() > 0
+    alone = Transformer.uniform(
+        cov[:5, :5], layers=2, heads=2, mask="causal"
+    ).gradients(np.inf, 1000, 1)
     assert ks_2samp(alone.tangent, g.tangent[:, 0, 0]).pvalue > LEVEL
     apart = replace_mask(t, np.equal.outer(labels, labels) & np.tri(11, dtype=bool))
-    np.testing.assert_array_equal(apart.gradients(np.inf, 5, 0, texts=list(labels)).tangent.shape, (5, 2, 2))
-    with pytest.raises(ValueError, match="texts"): Transformer.uniform(cov, layers=1, heads=1, mask="causal").gradients(np.inf, 1, texts=labels)
+    np.testing.assert_array_equal(
+        apart.gradients(np.inf, 5, 0, texts=list(labels)).tangent.shape, (5, 2, 2)
+    )
+    with pytest.raises(ValueError, match="texts"):
+        Transformer.uniform(cov, layers=1, heads=1, mask="causal").gradients(
+            np.inf, 1, texts=labels
+        )
 
-def replace_mask(t, mask): return Transformer.uniform(t.cov, layers=len(t.blocks), heads=t.most_heads, mask=mask)
+
+def replace_mask(t, mask):
+    return Transformer.uniform(
+        t.cov, layers=len(t.blocks), heads=t.most_heads, mask=mask
+    )
+
 
 def test_weight_norms():
-    t = Transformer.uniform(np.eye(3), layers=2, heads=2, ff=2, var_q=4., var_o=0., var_2=.5)
+    t = Transformer.uniform(
+        np.eye(3), layers=2, heads=2, ff=2, var_q=4.0, var_o=0.0, var_2=0.5
+    )
     g = t.gradients(16, 10, 0)
-    fan, var = dict(q=16, k=16, v=16, o=16) | {"1": 16, "2": 32}, dict(q=4., k=1., v=1., o=0.) | {"1": 1., "2": .5}
-    for name in g.norms: np.testing.assert_allclose(g.norms[name], var[name]/fan[name]*g.weight_norms[name], rtol=1e-12)
-    assert g.norms["o"].max() == 0 < g.weight_norms["o"].min() # a matrix of zeros gets a gradient
+    fan, var = (
+        dict(q=16, k=16, v=16, o=16) | {"1": 16, "2": 32},
+        dict(q=4.0, k=1.0, v=1.0, o=0.0) | {"1": 1.0, "2": 0.5},
+    )
+    for name in g.norms:
+        np.testing.assert_allclose(
+            g.norms[name], var[name] / fan[name] * g.weight_norms[name], rtol=1e-12
+        )
+    assert (
+        g.norms["o"].max() == 0 < g.weight_norms["o"].min()
+    )  # a matrix of zeros gets a gradient
     assert np.isinf(t.gradients(np.inf, 2, 0).weight_norms["1"]).all()
+
 
 def test_same_bytes_for_any_workers():
     t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=1)
     a = t.gradients(8, 5000, 0)
-    with parallel(3): b = t.gradients(8, (50, 100), 0)
-    for x, y in ((a.gram, b.gram), (a.tangent, b.tangent), *((a.norms[k], b.norms[k]) for k in a.norms)): assert x.tobytes() == y.tobytes()
+    with parallel(3):
+        b = t.gradients(8, (50, 100), 0)
+    for x, y in (
+        (a.gram, b.gram),
+        (a.tangent, b.tangent),
+        *((a.norms[k], b.norms[k]) for k in a.norms),
+    ):
+        assert x.tobytes() == y.tobytes()
+
 
 @pytest.mark.power("distribution functions .06 apart")
 def test_forward_is_the_chain():
     t = Transformer.uniform(np.eye(3), layers=2, heads=2, ff=1, final_norm=True)
     g = t.gradients(16, 3000, 0)
     chain = t.chain(16, 3000, 1)
-    for l in (1, 2): assert ks_2samp(g.chain.gram[:, l, 0, 1], chain.gram[:, l, 0, 1]).pvalue > LEVEL
+    for l in (1, 2):
+        assert ks_2samp(g.chain.gram[:, l, 0, 1], chain.gram[:, l, 0, 1]).pvalue > LEVEL
     assert g.chain.entropy.shape == chain.entropy.shape

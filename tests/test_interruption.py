@@ -1,4 +1,5 @@
-"""A run that is killed, stopped or doubled ends with the files of an undisturbed one."""
+"""Runs that are killed, stopped or doubled end with the files of an undisturbed one."""
+
 import os
 import signal
 import subprocess
@@ -19,38 +20,74 @@ UNDRAWN = """from infattn_nb.paper import command
 from infattn_nb.paper.tables import as_csv
 command.files = lambda data, fig: [("csv", as_csv(data)), ("png", b""), ("pdf", b"")]
 command.infattn_figures()"""
-OPTIONS = ["--only", "fig1b,fig2a", "--trials", "2", "--samples", "2000", "--quiet", "--out"]
+OPTIONS = [
+    "--only",
+    "fig1b,fig2a",
+    "--trials",
+    "2",
+    "--samples",
+    "2000",
+    "--quiet",
+    "--out",
+]
+
 
 def start(out):
-    script = out.with_suffix(".py") # beside the folder
+    script = out.with_suffix(".py")  # beside the folder
     script.write_text(UNDRAWN)
-    return subprocess.Popen([sys.executable, script, *OPTIONS, out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, script, *OPTIONS, out],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
-def run_here(out): reproduce(out, "fig1b,fig2a", trials=2, samples=2000) # the same without another process, whose imports take longer
 
-def contents(out): return {p.name: p.read_bytes() for p in out.iterdir() if p.name != "timings.json"}
+def run_here(out):
+    reproduce(
+        out, "fig1b,fig2a", trials=2, samples=2000
+    )  # the same without another process, whose imports take longer
 
-def csv(out): return {name: content for name, content in contents(out).items() if name.endswith(".csv")}
+
+def contents(out):
+    return {p.name: p.read_bytes() for p in out.iterdir() if p.name != "timings.json"}
+
+
+def csv(out):
+    return {
+        name: content
+        for name, content in contents(out).items()
+        if name.endswith(".csv")
+    }
+
 
 def first_figure(out):
     "Wait until it is there: the cheapest one."
     for _ in range(10_000):
-        if (out/"timings.json").exists(): return contents(out)
-        time.sleep(.01)
+        if (out / "timings.json").exists():
+            return contents(out)
+        time.sleep(0.01)
     raise TimeoutError
+
 
 @pytest.fixture(scope="module")
 def undisturbed():
     "The tables of a run that draws nothing."
-    return {f"{name}.csv": tables.as_csv(sweep(name, trials=2, samples=2000)) for name in ("fig1b", "fig2a")}
+    return {
+        f"{name}.csv": tables.as_csv(sweep(name, trials=2, samples=2000))
+        for name in ("fig1b", "fig2a")
+    }
+
 
 def goes_on(out, undisturbed, before):
     "What was there is kept, what was missing is made."
     assert set(before) == {f"fig2a.{kind}" for kind in tables.FIGURE_FILES}
-    when = {name: (out/name).stat().st_mtime_ns for name in before}
+    when = {name: (out / name).stat().st_mtime_ns for name in before}
     run_here(out)
-    assert csv(out) == undisturbed and len(contents(out)) == 8 # and nothing else is left
-    assert all((out/name).stat().st_mtime_ns == t for name, t in when.items())
+    assert csv(out) == undisturbed
+    assert len(contents(out)) == 8  # and nothing else is left
+    assert all((out / name).stat().st_mtime_ns == t for name, t in when.items())
+
 
 def test_killed_and_started_again(undisturbed, tmp_path, undrawn):
     run = start(tmp_path)
@@ -59,31 +96,55 @@ def test_killed_and_started_again(undisturbed, tmp_path, undrawn):
     run.communicate()
     goes_on(tmp_path, undisturbed, before)
 
+
 def test_stopped_by_control_c(undisturbed, tmp_path, undrawn):
     run = start(tmp_path)
     before = first_figure(tmp_path)
     run.send_signal(signal.SIGINT)
     out, error = run.communicate(timeout=60)
-    assert run.returncode == 130 and not out and error.count("\n") == 1 and "the same call keeps the figures" in error
+    assert run.returncode == 130
+    assert not out
+    assert error.count("\n") == 1
+    assert "the same call keeps the figures" in error
     goes_on(tmp_path, undisturbed, before)
 
-def test_another_executor_and_the_death_of_its_worker(undisturbed, tmp_path, monkeypatch, undrawn):
+
+def test_another_executor_and_the_death_of_its_worker(
+    undisturbed, tmp_path, monkeypatch, undrawn
+):
     "One figure from processes; then one of them is killed."
+
     def kill_a_worker(path, content):
         write(path, content)
-        if path.name == "timings.json": os.kill(next(iter(pool._processes)), signal.SIGKILL)
-    with monkeypatch.context() as m, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, parallel(pool):
+        if path.name == "timings.json":
+            os.kill(next(iter(pool._processes)), signal.SIGKILL)
+
+    with (
+        monkeypatch.context() as m,
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+        parallel(pool),
+    ):
         m.setattr(running, "write", kill_a_worker)
-        with pytest.raises(BrokenProcessPool): run_here(tmp_path)
+        with pytest.raises(BrokenProcessPool):
+            run_here(tmp_path)
     goes_on(tmp_path, undisturbed, contents(tmp_path))
+
 
 @pytest.mark.slow
 def test_two_runs_into_one_folder(tmp_path):
-    runs = [start(tmp_path/"both"), start(tmp_path/"both"), start(tmp_path/"alone")]
-    for run in runs: assert run.communicate(timeout=300) == ("", "") and run.returncode == 0
-    assert contents(tmp_path/"both") == contents(tmp_path/"alone")
+    runs = [
+        start(tmp_path / "both"),
+        start(tmp_path / "both"),
+        start(tmp_path / "alone"),
+    ]
+    for run in runs:
+        assert run.communicate(timeout=300) == ("", "")
+        assert run.returncode == 0
+    assert contents(tmp_path / "both") == contents(tmp_path / "alone")
+
 
 SMALL = dict(trials=2, samples=100)
+
 
 def computed(out, monkeypatch, run=tables.Job.run, **options):
     "How many trials a call computes."
@@ -93,53 +154,75 @@ def computed(out, monkeypatch, run=tables.Job.run, **options):
         reproduce(out, "fig2a", **SMALL | options)
     return len(jobs)
 
+
 def test_a_figure_is_kept_if_nothing_has_changed(tmp_path, monkeypatch, undrawn):
     whole = computed(tmp_path, monkeypatch)
-    assert whole == 8 and computed(tmp_path, monkeypatch) == 0
-    for change in (dict(seed=1), dict(samples=101)): assert computed(tmp_path, monkeypatch, **change) == whole
+    assert whole == 8
+    assert computed(tmp_path, monkeypatch) == 0
+    for change in (dict(seed=1), dict(samples=101)):
+        assert computed(tmp_path, monkeypatch, **change) == whole
     assert computed(tmp_path, monkeypatch, trials=3) == 12
-    assert computed(tmp_path, monkeypatch) == whole # the first parameters again
-    (tmp_path/"fig2a.pdf").unlink()
-    assert computed(tmp_path, monkeypatch) == whole and computed(tmp_path, monkeypatch) == 0
+    assert computed(tmp_path, monkeypatch) == whole  # the first parameters again
+    (tmp_path / "fig2a.pdf").unlink()
+    assert computed(tmp_path, monkeypatch) == whole
+    assert computed(tmp_path, monkeypatch) == 0
     monkeypatch.setattr(tables, "code_version", lambda: "another")
     assert computed(tmp_path, monkeypatch) == whole
 
+
 @pytest.mark.parametrize("written", [1, 2, 3])
-def test_a_figure_that_is_half_replaced_is_not_kept(written, tmp_path, monkeypatch, undrawn):
+def test_a_figure_that_is_half_replaced_is_not_kept(
+    written, tmp_path, monkeypatch, undrawn
+):
     "With the files of one seed there, the run of another is stopped between its files."
     computed(tmp_path, monkeypatch)
     first = csv(tmp_path)
+
     def write_some(path, content):
         done.append(path)
-        if len(done) > written: raise KeyboardInterrupt
+        if len(done) > written:
+            raise KeyboardInterrupt
         write(path, content)
+
     done = []
     with monkeypatch.context() as m:
         m.setattr(running, "write", write_some)
-        with pytest.raises(KeyboardInterrupt): reproduce(tmp_path, "fig2a", seed=1, **SMALL)
-    assert computed(tmp_path, monkeypatch) == 8 and csv(tmp_path) == first
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(tmp_path, "fig2a", seed=1, **SMALL)
+    assert computed(tmp_path, monkeypatch) == 8
+    assert csv(tmp_path) == first
+
 
 def test_the_version_of_the_code_is_that_of_every_module(tmp_path, monkeypatch):
-    package = tmp_path/"infattn_nb"
-    (package/"numerics").mkdir(parents=True)
-    (package/"__init__.py").write_text("a")
-    (package/"numerics/rng.py").write_text("b")
+    package = tmp_path / "infattn_nb"
+    (package / "numerics").mkdir(parents=True)
+    (package / "__init__.py").write_text("a")
+    (package / "numerics/rng.py").write_text("b")
     monkeypatch.setattr(tables.resources, "files", lambda name: package)
     version = tables.code_version.__wrapped__
     before = version()
-    (package/"numerics/notes.txt").write_text("no module")
+    (package / "numerics/notes.txt").write_text("no module")
     assert version() == before
-    (package/"numerics/rng.py").write_text("c")
+    (package / "numerics/rng.py").write_text("c")
     assert version() != before
 
+
 def test_a_file_is_complete_or_as_it_was(tmp_path, monkeypatch):
-    path = tmp_path/"figure.csv" # alone in its folder, also after failures
+    path = tmp_path / "figure.csv"  # alone in its folder, also after failures
     write(path, b"old")
-    monkeypatch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match=r"figure.csv cannot be written \(No space"): write(path, b"new")
-    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+    )
+    with pytest.raises(OSError, match=r"figure.csv cannot be written \(No space"):
+        write(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
 
 def test_what_is_in_the_way_is_named_at_once(tmp_path):
-    (tmp_path/"a/fig2a.csv").mkdir(parents=True)
+    (tmp_path / "a/fig2a.csv").mkdir(parents=True)
     for folder, what in (("a", "fig2a.csv"), ("c\0", "null")):
-        with pytest.raises(ValueError, match=f"`out` must .*{what}"): reproduce(tmp_path/folder, only="fig2a", **SMALL)
+        with pytest.raises(ValueError, match=f"`out` must .*{what}"):
+            reproduce(tmp_path / folder, only="fig2a", **SMALL)

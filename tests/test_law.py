@@ -1,4 +1,7 @@
-"""The limit law to many digits: independent routes, exact oracles, and laws that must stay laws."""
+"""The limit law to many digits: independent routes, exact oracles, and laws that must
+stay laws.
+"""
+
 import tracemalloc
 import warnings
 from dataclasses import replace
@@ -28,520 +31,969 @@ from infattn_nb.nonlinearities import clip, identity, relu, softmax, tanh
 from infattn_nb.numerics.quadrature import normal_nodes
 
 FOUR = Attention(Tokens(4, identity))
-SD = np.array([0., .5, 1, 2, 4, 6, 8])
-made = lru_cache(Attention) # the limit law of a layer is computed once
+SD = np.array([0.0, 0.5, 1, 2, 4, 6, 8])
+made = lru_cache(Attention)  # the limit law of a layer is computed once
 
-def tensor(layer, step=.5, R=8.5):
-    "One-head nodes of row 1 by equally spaced points in *all* s normals (no dimension dropped, no refinement): (u, w)."
+
+def tensor(layer, step=0.5, R=8.5):
+    """One-head nodes of row 1 by equally spaced points in *all* s normals (no dimension
+    dropped, no refinement): (u, w).
+    """
     K, s = layer.tokens.kernel(), layer.tokens.seq_len
     x = np.arange(-R, R + step, step)
-    g = np.stack(np.meshgrid(*[x]*s), -1).reshape(-1, s)
+    g = np.stack(np.meshgrid(*[x] * s), -1).reshape(-1, s)
     g = g[(g**2).sum(1) < R**2]
-    w = np.exp(-(g**2).sum(1)/2)
+    w = np.exp(-(g**2).sum(1) / 2)
     λ, E = np.linalg.eigh(K)
-    a = softmax(np.sqrt(layer.var_q*layer.var_k*K[0, 0])*g @ (E*np.sqrt(np.maximum(λ, 0))).T)
-    return layer.var_o*layer.var_v*np.einsum("ni,ij,nj->n", a, K, a), w/w.sum()
+    a = softmax(
+        np.sqrt(layer.var_q * layer.var_k * K[0, 0])
+        * g
+        @ (E * np.sqrt(np.maximum(λ, 0))).T
+    )
+    return layer.var_o * layer.var_v * np.einsum("ni,ij,nj->n", a, K, a), w / w.sum()
+
 
 def tilted(u, w, H, y):
-    "Density and tail by Fourier inversion along the line Im = −θ through the saddle point (θ E[u e^{θ²u/2H}]/E[e^{θ²u/2H}] = y)."
-    θ = y/(w @ u)
+    """Density and tail by Fourier inversion along the line Im = −θ through the saddle
+    point (θ E[u e^{θ²u/2H}]/E[e^{θ²u/2H}] = y).
+    """
+    θ = y / (w @ u)
     for _ in range(60):
-        e = w*np.exp(np.minimum(θ**2*u/(2*H), 600))
-        θ = .5*θ + .5*y/((e @ u)/e.sum())
-    z = θ + 1j*np.arange(.05, 20, .1)/np.sqrt(w @ u)
-    e, ratio, change = (np.exp(x*u/(2*H)) for x in (z[0]**2, z[1]**2 - z[0]**2, 2*(z[1] - z[0])**2)) # e^{z²u/2H} from one z to the next
+        e = w * np.exp(np.minimum(θ**2 * u / (2 * H), 600))
+        θ = 0.5 * θ + 0.5 * y / ((e @ u) / e.sum())
+    z = θ + 1j * np.arange(0.05, 20, 0.1) / np.sqrt(w @ u)
+    e, ratio, change = (
+        np.exp(x * u / (2 * H))
+        for x in (z[0] ** 2, z[1] ** 2 - z[0] ** 2, 2 * (z[1] - z[0]) ** 2)
+    )  # e^{z²u/2H} from one z to the next
     Λ = []
     for _ in z:
         Λ.append(e @ w)
-        e, ratio = e*ratio, ratio*change
-    f = np.exp(-1j*y*z.imag)*np.array(Λ)**H
-    return [np.exp(-θ*y)*(z.imag[1] - z.imag[0])/np.pi*x.real.sum() for x in (f, f/z)]
+        e, ratio = e * ratio, ratio * change
+    f = np.exp(-1j * y * z.imag) * np.array(Λ) ** H
+    return [
+        np.exp(-θ * y) * (z.imag[1] - z.imag[0]) / np.pi * x.real.sum()
+        for x in (f, f / z)
+    ]
 
-@pytest.mark.parametrize("layer", [replace(FOUR, tokens=Tokens(3, identity)), replace(FOUR, tokens=Tokens(3, relu), var_q=4.),
-                                   replace(FOUR, tokens=Tokens(3, identity, [[1, .5, 0], [.5, 2, -.3], [0, -.3, 1]]), var_o=3.)], ids=repr)
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        replace(FOUR, tokens=Tokens(3, identity)),
+        replace(FOUR, tokens=Tokens(3, relu), var_q=4.0),
+        replace(
+            FOUR,
+            tokens=Tokens(3, identity, [[1, 0.5, 0], [0.5, 2, -0.3], [0, -0.3, 1]]),
+            var_o=3.0,
+        ),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("heads", nightly([1, 2, 16, 4096], 16, 4096))
 def test_against_fourier_and_tensor_quadrature(layer, heads):
-    "Nodes from another rule in more dimensions, then Fourier on a tilted contour (H = 1: the direct sum): 8 standard deviations to 1e-6."
+    """Nodes from another rule in more dimensions, then Fourier on a tilted contour (H =
+    1: the direct sum): 8 standard deviations to 1e-6.
+    """
     u, w = tensor(layer)
     law = replace(layer, heads=heads).law().marginal(0)
-    for y in SD[1:]*law.std():
-        exact = [w @ f(y, scale=np.sqrt(u)) for f in (norm.pdf, norm.sf)] if heads == 1 else tilted(u, w, heads, y)
-        assert [law.pdf(y), law.sf(y)] == pytest.approx(exact, rel=1e-6, abs=0), y/law.std()
+    for y in SD[1:] * law.std():
+        exact = (
+            [w @ f(y, scale=np.sqrt(u)) for f in (norm.pdf, norm.sf)]
+            if heads == 1
+            else tilted(u, w, heads, y)
+        )
+        assert [law.pdf(y), law.sf(y)] == pytest.approx(exact, rel=1e-6, abs=0), (
+            y / law.std()
+        )
+
 
 def test_known_values():
     law = replace(FOUR, heads=2).law().marginal(0)
-    assert FOUR.law().marginal(0).var() == pytest.approx(.3919714, abs=1e-7)
-    assert [law.pdf(0.), law.pdf(1.)] == pytest.approx([.646080, .173195], abs=1e-6)
-    assert law.sf(6*law.std()) == pytest.approx(5.39041e-8, rel=1e-5, abs=0)
+    assert FOUR.law().marginal(0).var() == pytest.approx(0.3919714, abs=1e-7)
+    assert [law.pdf(0.0), law.pdf(1.0)] == pytest.approx([0.646080, 0.173195], abs=1e-6)
+    assert law.sf(6 * law.std()) == pytest.approx(5.39041e-8, rel=1e-5, abs=0)
+
 
 @pytest.mark.power("1e-4 in the middle, 1.4 % at 4 standard deviations")
 @pytest.mark.slow
 @pytest.mark.parametrize("heads", [1, 2, 16])
 def test_against_ten_million_draws(heads, size=10**7):
     law = replace(FOUR, heads=heads).law()
-    exact, drawn = law.marginal(0), law.marginal(0, draws=size if heads == 1 else size//10)
-    for y in np.array([0., 1, 2, 4])*exact.std():
+    exact, drawn = (
+        law.marginal(0),
+        law.marginal(0, draws=size if heads == 1 else size // 10),
+    )
+    for y in np.array([0.0, 1, 2, 4]) * exact.std():
         for verb in ("pdf", "cdf"):
             value, se = getattr(drawn, verb)(y, return_error=True)
-            assert abs(value - getattr(exact, verb)(y)) < 10*se + 1e-9 # rounding of ten million terms
+            assert (
+                abs(value - getattr(exact, verb)(y)) < 10 * se + 1e-9
+            )  # rounding of ten million terms
+
 
 @pytest.mark.slow
 @pytest.mark.power("variance .03 % off, kurtosis 3 %")
 def test_against_a_huge_width(size=2**20):
     "n = 1e8 differs from the limit by O(1/n): nothing but the draws' error is left."
-    drawn, exact = replace(FOUR, heads=2).law(1e8).marginal(0, draws=size), replace(FOUR, heads=2).law().marginal(0)
-    for verb, args in (("var", ()), ("kurtosis", ()), ("pdf", (.5,)), ("sf", (3.,))):
+    drawn, exact = (
+        replace(FOUR, heads=2).law(1e8).marginal(0, draws=size),
+        replace(FOUR, heads=2).law().marginal(0),
+    )
+    for verb, args in (("var", ()), ("kurtosis", ()), ("pdf", (0.5,)), ("sf", (3.0,))):
         value, se = getattr(drawn, verb)(*args, return_error=True)
-        assert abs(value - getattr(exact, verb)(*args)) < 10*se
+        assert abs(value - getattr(exact, verb)(*args)) < 10 * se
 
-@pytest.mark.parametrize("atoms, p", [((.25, 1.), .1), ((1., 1000.), .001), ((.5, 1.5), .5), ((1e-3, 1.), .9)])
+
+@pytest.mark.parametrize(
+    "atoms, p",
+    [((0.25, 1.0), 0.1), ((1.0, 1000.0), 0.001), ((0.5, 1.5), 0.5), ((1e-3, 1.0), 0.9)],
+)
 @pytest.mark.parametrize("heads", [1, 2, 7, 256, 4096])
 def test_against_binomial_mixtures(atoms, p, heads):
     "Heads worth one of two values: v is binomial and the law a finite sum."
     k = np.arange(heads + 1)
     w = binom(heads, p).pmf(k)
-    exact = ScaleMixture(((heads - k)*atoms[0] + k*atoms[1])[w > 1e-300]/heads, w[w > 1e-300]/w.sum())
-    law = mixture_of_heads([(np.array(atoms), np.array([1 - p, p]))]*2, heads)
-    y = SD*exact.std()
+    exact = ScaleMixture(
+        ((heads - k) * atoms[0] + k * atoms[1])[w > 1e-300] / heads,
+        w[w > 1e-300] / w.sum(),
+    )
+    law = mixture_of_heads([(np.array(atoms), np.array([1 - p, p]))] * 2, heads)
+    y = SD * exact.std()
     np.testing.assert_allclose(law.pdf(y), exact.pdf(y), rtol=1e-9)
     np.testing.assert_allclose(law.sf(y), exact.sf(y), rtol=1e-9)
-    np.testing.assert_allclose(law.isf(exact.sf(y)), y, atol=1e-6*exact.std())
+    np.testing.assert_allclose(law.isf(exact.sf(y)), y, atol=1e-6 * exact.std())
+
 
 SINGULAR = {
     "opposite tokens": Tokens(2, identity, [[1, -1], [-1, 1]]),
-    "rank one": Tokens(3, identity, np.outer([1, -.5, 2], [1, -.5, 2])),
-    "simplex": Tokens(4, identity, np.eye(4) - np.ones((4, 4))/4),
-    "one zero token": Tokens(3, identity, np.diag([1., 0, 2])),
+    "rank one": Tokens(3, identity, np.outer([1, -0.5, 2], [1, -0.5, 2])),
+    "simplex": Tokens(4, identity, np.eye(4) - np.ones((4, 4)) / 4),
+    "one zero token": Tokens(3, identity, np.diag([1.0, 0, 2])),
 }
+
 
 @pytest.mark.power("tails 2 % off in the middle, 18 % at 4 standard deviations")
 @pytest.mark.parametrize("name", SINGULAR)
 @pytest.mark.parametrize("heads", nightly([1, 2, 16], 16))
 def test_singular_kernels(name, heads, size=2**15):
-    "Refining the nodes changes nothing beyond the stated error; away from a singular centre that is below 1e-6."
+    """Refining the nodes changes nothing beyond the stated error; away from a singular
+    centre that is below 1e-6.
+    """
     layer = made(SINGULAR[name], heads)
     law = layer.law().marginal(0)
     drawn = layer.law().marginal(0, draws=size)
-    for y in (.01, .5, 2., 4.):
-        value, se = drawn.sf(y*law.std(), return_error=True)
-        assert abs(value - law.sf(y*law.std())) < 10*se
-    value, error = law.sf(SD*law.std(), return_error=True)
-    assert (error[2:] < 2e-6*value[2:]).all()
-    assert quad(lambda t: 2*law.pdf(np.exp(t))*np.exp(t), -50, 5, limit=800)[0] == pytest.approx(1, abs=1e-6)
+    for y in (0.01, 0.5, 2.0, 4.0):
+        value, se = drawn.sf(y * law.std(), return_error=True)
+        assert abs(value - law.sf(y * law.std())) < 10 * se
+    value, error = law.sf(SD * law.std(), return_error=True)
+    assert (error[2:] < 2e-6 * value[2:]).all()
+    assert quad(lambda t: 2 * law.pdf(np.exp(t)) * np.exp(t), -50, 5, limit=800)[
+        0
+    ] == pytest.approx(1, abs=1e-6)
+
 
 def test_infinite_density_at_zero():
-    "K = [[1, −1], [−1, 1]], one head: u = tanh²(g) reaches 0 in the interior of a line, E u^{−1/2} = ∞. Two heads are enough to tame it."
+    """K = [[1, −1], [−1, 1]], one head: u = tanh²(g) reaches 0 in the interior of a
+    line, E u^{−1/2} = ∞. Two heads are enough to tame it.
+    """
     law = Attention(SINGULAR["opposite tokens"]).law().marginal(0)
-    assert law.pdf(0.) == np.inf and np.isfinite(law.pdf(1e-3)) and law.cdf(0.) == pytest.approx(.5, abs=1e-12)
-    assert np.isfinite(Attention(SINGULAR["opposite tokens"], heads=2).law().marginal(0).pdf(0.))
-    assert np.isfinite(Attention(SINGULAR["simplex"]).law().marginal(0).pdf(0.))
-    f = lambda y: quad(lambda g: norm.pdf(g)*norm.pdf(y, scale=np.tanh(g)), 0, 9, points=(1e-6, 1e-4, 1e-2, .1), limit=900)[0]*2
-    for y in (.01, .3, 2.): assert law.pdf(y) == pytest.approx(f(y), rel=1e-6)
+    assert law.pdf(0.0) == np.inf
+    assert np.isfinite(law.pdf(1e-3))
+    assert law.cdf(0.0) == pytest.approx(0.5, abs=1e-12)
+    assert np.isfinite(
+        Attention(SINGULAR["opposite tokens"], heads=2).law().marginal(0).pdf(0.0)
+    )
+    assert np.isfinite(Attention(SINGULAR["simplex"]).law().marginal(0).pdf(0.0))
+    f = lambda y: (
+        quad(
+            lambda g: norm.pdf(g) * norm.pdf(y, scale=np.tanh(g)),
+            0,
+            9,
+            points=(1e-6, 1e-4, 1e-2, 0.1),
+            limit=900,
+        )[0]
+        * 2
+    )
+    for y in (0.01, 0.3, 2.0):
+        assert law.pdf(y) == pytest.approx(f(y), rel=1e-6)
+
 
 def test_zero_tokens():
     law = Attention(Tokens(2, identity, np.zeros((2, 2)))).law().marginal(0)
-    assert (law.cdf([-1., 0, 1]) == [0, .5, 1]).all() and law.pdf(0.) == np.inf and law.pdf(1.) == 0 and law.var() == 0
+    assert (law.cdf([-1.0, 0, 1]) == [0, 0.5, 1]).all()
+    assert law.pdf(0.0) == np.inf
+    assert law.pdf(1.0) == 0
+    assert law.var() == 0
+
 
 HARD = {
-    "score sd 10": replace(FOUR, var_q=100.), "score sd 50": replace(FOUR, var_q=2500.), "eight tokens": Attention(Tokens(8, relu), heads=3),
-    "64 tokens": Attention(Tokens(64, identity), var_q=4.), "causal, second row": replace(FOUR, mask="causal"), "bias": replace(FOUR, bias=np.arange(16.).reshape(4, 4)/4),
-    "identity weights": replace(FOUR, weights=identity), "relu weights": Attention(Tokens(3, relu), weights=relu), "tanh tokens": Attention(Tokens(4, tanh), heads=2), "five tanh tokens": Attention(Tokens(5, tanh), heads=2),
-    "linear scores with bias": replace(FOUR, scaling="linear", bias=np.eye(4)), "identity weights, masked": replace(FOUR, weights=identity, mask="causal"),
+    "score sd 10": replace(FOUR, var_q=100.0),
+    "score sd 50": replace(FOUR, var_q=2500.0),
+    "eight tokens": Attention(Tokens(8, relu), heads=3),
+    "64 tokens": Attention(Tokens(64, identity), var_q=4.0),
+    "causal, second row": replace(FOUR, mask="causal"),
+    "bias": replace(FOUR, bias=np.arange(16.0).reshape(4, 4) / 4),
+    "identity weights": replace(FOUR, weights=identity),
+    "relu weights": Attention(Tokens(3, relu), weights=relu),
+    "tanh tokens": Attention(Tokens(4, tanh), heads=2),
+    "five tanh tokens": Attention(Tokens(5, tanh), heads=2),
+    "linear scores with bias": replace(FOUR, scaling="linear", bias=np.eye(4)),
+    "identity weights, masked": replace(FOUR, weights=identity, mask="causal"),
 }
 
+
 @pytest.mark.power("2 % in the middle, 31 % at 4 standard deviations")
-@pytest.mark.parametrize("name", nightly(HARD, "tanh tokens", "score sd 10", "64 tokens", "eight tokens", "five tanh tokens", "identity weights"))
+@pytest.mark.parametrize(
+    "name",
+    nightly(
+        HARD,
+        "tanh tokens",
+        "score sd 10",
+        "64 tokens",
+        "eight tokens",
+        "five tanh tokens",
+        "identity weights",
+    ),
+)
 def test_hard_cases_within_stated_error(name, size=2**15):
     layer, i = HARD[name], 1
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=size)
-    for y in np.array([.2, 1, 2, 4])*law.std():
+    for y in np.array([0.2, 1, 2, 4]) * law.std():
         for verb in ("pdf", "sf"):
-            (value, error), (mc, se) = (getattr(l, verb)(y, return_error=True) for l in (law, drawn))
-            assert abs(value - mc) < 10*se + 4*error + 1e-9*value, (y/law.std(), verb)
+            (value, error), (mc, se) = (
+                getattr(l, verb)(y, return_error=True) for l in (law, drawn)
+            )
+            assert abs(value - mc) < 10 * se + 4 * error + 1e-9 * value, (
+                y / law.std(),
+                verb,
+            )
+
 
 def fine_sf(layer, y, N=10**6):
-    "Tail of a one-head layer summed directly over five times as many nodes in a wider ball, in coordinates of its own (eigenvectors instead of Cholesky)."
+    """Tail of a one-head layer summed directly over five times as many nodes in a wider
+    ball, in coordinates of its own (eigenvectors instead of Cholesky).
+    """
     K = layer.tokens.kernel()
     λ, E = np.linalg.eigh(K - K.mean(0) - K.mean(1)[:, None] + K.mean())
-    L = (E*np.sqrt(np.maximum(λ, 0)*layer.var_q*K[0, 0]))[:, λ > 1e-12*λ.max()]
-    u = lambda g: np.maximum(np.einsum("in,ij,jn->n", a := softmax(L @ g, axis=0), K, a), 1e-300)
-    return np.mean([[w @ norm.sf(t, scale=np.sqrt(v))/w.sum() for t in y] for v, w in normal_nodes(u, np.ptp(L, axis=0), N=N, R=10.5)], axis=0)
+    L = (E * np.sqrt(np.maximum(λ, 0) * layer.var_q * K[0, 0]))[:, λ > 1e-12 * λ.max()]
+    u = lambda g: np.maximum(
+        np.einsum("in,ij,jn->n", a := softmax(L @ g, axis=0), K, a), 1e-300
+    )
+    return np.mean(
+        [
+            [w @ norm.sf(t, scale=np.sqrt(v)) / w.sum() for t in y]
+            for v, w in normal_nodes(u, np.ptp(L, axis=0), N=N, R=10.5)
+        ],
+        axis=0,
+    )
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tokens, var_q", [pytest.param(Tokens(4, identity), 4., marks=pytest.mark.slow), pytest.param(Tokens(4, relu), 1., marks=pytest.mark.slow), (SINGULAR["simplex"], 4.)], ids=["independent", "relu", "simplex"])
+@pytest.mark.parametrize(
+    "tokens, var_q",
+    [
+        pytest.param(Tokens(4, identity), 4.0, marks=pytest.mark.slow),
+        pytest.param(Tokens(4, relu), 1.0, marks=pytest.mark.slow),
+        (SINGULAR["simplex"], 4.0),
+    ],
+    ids=["independent", "relu", "simplex"],
+)
 def test_stated_error_covers_a_much_finer_rule(tokens, var_q):
     layer = Attention(tokens, var_q=var_q)
     law = layer.law().marginal(0)
-    y = SD*law.std()
+    y = SD * law.std()
     value, error = law.sf(y, return_error=True)
-    assert (np.abs(value - fine_sf(layer, y)) <= 3*error + 1e-9*value).all()
+    assert (np.abs(value - fine_sf(layer, y)) <= 3 * error + 1e-9 * value).all()
+
 
 @pytest.mark.parametrize("heads", nightly([1, 2, 4096], 2, 4096))
 def test_accuracy_goal(heads):
-    "Four tokens, any rank, scores up to standard deviation 2: 1e-6 out to 8 standard deviations, true for one head, stated for more."
+    """Four tokens, any rank, scores up to standard deviation 2: 1e-6 out to 8 standard
+    deviations, true for one head, stated for more.
+    """
     rng = np.random.default_rng(heads)
     G = rng.normal(size=(4, rng.integers(1, 6)))
     K = G @ G.T
-    layer = Attention(Tokens(4, identity, K), heads=heads, var_q=4/(K[0, 0]*K.diagonal().max()))
+    layer = Attention(
+        Tokens(4, identity, K), heads=heads, var_q=4 / (K[0, 0] * K.diagonal().max())
+    )
     law = layer.law().marginal(0)
-    y = SD[1:]*law.std()
+    y = SD[1:] * law.std()
     value, error = law.sf(y, return_error=True)
-    assert ((np.abs(value - fine_sf(layer, y)) if heads == 1 else error) < 1e-6*value).all() and (error < 1e-5*value).all()
+    assert (
+        (np.abs(value - fine_sf(layer, y)) if heads == 1 else error) < 1e-6 * value
+    ).all()
+    assert (error < 1e-5 * value).all()
+
 
 def check_law(law):
     "Everything that makes a law a law, without a warning."
     sd = law.std()
-    y = np.linspace(-9, 9, 37)*sd
+    y = np.linspace(-9, 9, 37) * sd
     pdf, cdf, sf = law.pdf(y), law.cdf(y), law.sf(y)
-    for values in (pdf[y != 0], cdf, sf, law.logpdf(y)[y != 0]): assert np.isfinite(values).all()
-    assert (pdf >= 0).all() and (np.diff(cdf) >= 0).all() and (np.diff(sf) <= 0).all()
+    for values in (pdf[y != 0], cdf, sf, law.logpdf(y)[y != 0]):
+        assert np.isfinite(values).all()
+    assert (pdf >= 0).all()
+    assert (np.diff(cdf) >= 0).all()
+    assert (np.diff(sf) <= 0).all()
     np.testing.assert_allclose(cdf + sf, 1, rtol=1e-13)
     np.testing.assert_allclose(law.pdf(-y), pdf, rtol=1e-12)
-    p = np.array([1e-30, 1e-9, .01, .3, .5, .9, 1 - 1e-9])
+    p = np.array([1e-30, 1e-9, 0.01, 0.3, 0.5, 0.9, 1 - 1e-9])
     np.testing.assert_allclose(law.cdf(law.ppf(p)), p, rtol=1e-8)
     np.testing.assert_allclose(law.sf(law.isf(p)), p, rtol=1e-8)
-    h = 1e-4*sd
-    inner = np.array([.3, 1, 2.5])*sd
-    np.testing.assert_allclose((law.cdf(inner + h) - law.cdf(inner - h))/(2*h), law.pdf(inner), rtol=1e-5)
-    assert law.kurtosis() >= 0 and law.moment(4) == pytest.approx((3 + law.kurtosis())*law.var()**2, rel=1e-9) and law.mean() == 0
-    assert law.entropy() <= np.log(sd) + np.log(2*np.pi*np.e)/2 + 1e-6
-    t = np.linspace(0, 5, 7)/sd
-    assert (np.abs(law.cf(t)) <= 1 + 1e-12).all() and law.cf(0.) == pytest.approx(1, abs=1e-12)
-    assert np.isnan(law.pdf(np.nan)) and law.pdf(np.inf) == 0 and law.cdf(np.inf) == 1
+    h = 1e-4 * sd
+    inner = np.array([0.3, 1, 2.5]) * sd
+    np.testing.assert_allclose(
+        (law.cdf(inner + h) - law.cdf(inner - h)) / (2 * h), law.pdf(inner), rtol=1e-5
+    )
+    assert law.kurtosis() >= 0
+    assert law.moment(4) == pytest.approx(
+        (3 + law.kurtosis()) * law.var() ** 2, rel=1e-9
+    )
+    assert law.mean() == 0
+    assert law.entropy() <= np.log(sd) + np.log(2 * np.pi * np.e) / 2 + 1e-6
+    t = np.linspace(0, 5, 7) / sd
+    assert (np.abs(law.cf(t)) <= 1 + 1e-12).all()
+    assert law.cf(0.0) == pytest.approx(1, abs=1e-12)
+    assert np.isnan(law.pdf(np.nan))
+    assert law.pdf(np.inf) == 0
+    assert law.cdf(np.inf) == 1
+
 
 def any_layer(most):
     "Hypothesis chooses."
-    return given(s=st.integers(1, most), rank=st.integers(1, most), scale=st.sampled_from([1e-12, 1e-3, 1., 1e12]), heads=st.sampled_from([1, 2, 3, 100, 4096]),
-                 score_sd=st.sampled_from([.1, 1., 2., 30.]), var=st.sampled_from([1e-6, 1., 1e6]), seed=st.integers(0, 10**6))
+    return given(
+        s=st.integers(1, most),
+        rank=st.integers(1, most),
+        scale=st.sampled_from([1e-12, 1e-3, 1.0, 1e12]),
+        heads=st.sampled_from([1, 2, 3, 100, 4096]),
+        score_sd=st.sampled_from([0.1, 1.0, 2.0, 30.0]),
+        var=st.sampled_from([1e-6, 1.0, 1e6]),
+        seed=st.integers(0, 10**6),
+    )
+
 
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @any_layer(3)
-def test_laws_stay_laws(**chosen): stays_a_law(**chosen)
+def test_laws_stay_laws(**chosen):
+    stays_a_law(**chosen)
+
 
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @any_layer(8)
-def test_laws_of_more_tokens_stay_laws(**chosen): stays_a_law(**chosen)
+def test_laws_of_more_tokens_stay_laws(**chosen):
+    stays_a_law(**chosen)
+
 
 def stays_a_law(s, rank, scale, heads, score_sd, var, seed):
     G = np.random.default_rng(seed).normal(size=(s, rank))
-    K = scale*G @ G.T
+    K = scale * G @ G.T
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_law(Attention(Tokens(s, identity, K), heads=heads, var_q=(score_sd/K[0, 0])**2, var_v=var).law().marginal(0))
+        check_law(
+            Attention(
+                Tokens(s, identity, K),
+                heads=heads,
+                var_q=(score_sd / K[0, 0]) ** 2,
+                var_v=var,
+            )
+            .law()
+            .marginal(0)
+        )
+
 
 def test_scale_and_head_limits():
     base = replace(FOUR, heads=3).law().marginal(0)
     for c in (1e-12, 1e12):
-        law = Attention(Tokens(4, identity, c*np.eye(4)), heads=3, var_q=c**-2).law().marginal(0)
-        np.testing.assert_allclose(law.pdf(SD*np.sqrt(c))*np.sqrt(c), base.pdf(SD), rtol=1e-9)
+        law = (
+            Attention(Tokens(4, identity, c * np.eye(4)), heads=3, var_q=c**-2)
+            .law()
+            .marginal(0)
+        )
+        np.testing.assert_allclose(
+            law.pdf(SD * np.sqrt(c)) * np.sqrt(c), base.pdf(SD), rtol=1e-9
+        )
     gauss = norm(scale=np.sqrt(FOUR.law().marginal(0).var()))
     many = replace(FOUR, heads=4096).law().marginal(0)
-    np.testing.assert_allclose(many.pdf([0., 1, 2]), gauss.pdf([0., 1, 2]), rtol=1e-3)
-    for H in (1, 5, 4096): assert replace(FOUR, heads=H).law().marginal(0).kurtosis()*H == pytest.approx(FOUR.law().marginal(0).kurtosis(), rel=1e-8)
+    np.testing.assert_allclose(many.pdf([0.0, 1, 2]), gauss.pdf([0.0, 1, 2]), rtol=1e-3)
+    for H in (1, 5, 4096):
+        assert replace(FOUR, heads=H).law().marginal(0).kurtosis() * H == pytest.approx(
+            FOUR.law().marginal(0).kurtosis(), rel=1e-8
+        )
+
 
 def test_constant_covariance_is_gaussian():
-    for layer in (FOUR.linear_scaling(), FOUR.infinite_heads(), Attention(Tokens(1, relu), heads=5).law(), Attention(Tokens(3, identity, np.ones((3, 3)))).law()):
+    for layer in (
+        FOUR.linear_scaling(),
+        FOUR.infinite_heads(),
+        Attention(Tokens(1, relu), heads=5).law(),
+        Attention(Tokens(3, identity, np.ones((3, 3)))).law(),
+    ):
         law = layer.marginal(0)
-        np.testing.assert_allclose(law.sf(SD*law.std()), norm.sf(SD), rtol=1e-9)
+        np.testing.assert_allclose(law.sf(SD * law.std()), norm.sf(SD), rtol=1e-9)
         check_law(law)
 
-def _hardest(G): return (G == G.max(-1, keepdims=True))*1.
+
+def _hardest(G):
+    return (G == G.max(-1, keepdims=True)) * 1.0
+
 
 def test_weights_that_jump():
-    "All weight on the largest score: one token of unit length, v = 1 exactly. Rules whose axes are alike put whole diagonals on the jump."
+    """All weight on the largest score: one token of unit length, v = 1 exactly. Rules
+    whose axes are alike put whole diagonals on the jump.
+    """
     law = Attention(Tokens(3, identity), weights=_hardest).law().marginal(0)
-    assert abs(law.var() - 1) < 1e-12 and abs(law.kurtosis()) < 1e-12
+    assert abs(law.var() - 1) < 1e-12
+    assert abs(law.kurtosis()) < 1e-12
+
 
 def test_equal_layers_are_equal_and_share_their_limit():
-    make = lambda **changes: Attention(Tokens(3, clip(100.), np.eye(3)), **dict(heads=2, mask="causal", bias=np.eye(3)) | changes)
+    make = lambda **changes: Attention(
+        Tokens(3, clip(100.0), np.eye(3)),
+        **dict(heads=2, mask="causal", bias=np.eye(3)) | changes,
+    )
     a, b = make(), make(mask=np.tri(3, dtype=bool))
-    assert a == b and hash(a) == hash(b) and a.law().marginal(0) is a.law().marginal(0) and len({a, b}) == 1
-    others = make(heads=3), make(bias=2*np.eye(3)), make(mask=None), make(weights=relu), Attention(Tokens(3, clip(100.)), heads=2), "layer"
-    assert all(a != x for x in others) and Tokens(3, relu) == Tokens(3, relu) != Tokens(3, relu, np.eye(3))
+    assert a == b
+    assert hash(a) == hash(b)
+    assert a.law().marginal(0) is a.law().marginal(0)
+    assert len({a, b}) == 1
+    others = (
+        make(heads=3),
+        make(bias=2 * np.eye(3)),
+        make(mask=None),
+        make(weights=relu),
+        Attention(Tokens(3, clip(100.0)), heads=2),
+        "layer",
+    )
+    assert all(a != x for x in others)
+    assert Tokens(3, relu) == Tokens(3, relu) != Tokens(3, relu, np.eye(3))
+
 
 def test_outputs_count_from_the_end():
-    for law in (FOUR.law(), FOUR.law(8)): assert law.marginal(-1).pdf(1.) == law.marginal(3).pdf(1.)
+    for law in (FOUR.law(), FOUR.law(8)):
+        assert law.marginal(-1).pdf(1.0) == law.marginal(3).pdf(1.0)
+
 
 def test_sizes_as_in_scipy():
     law = FOUR.law(8)
-    assert np.ndim(law.marginal(0).rvs()) == 0 and law.marginal(0).rvs(1).shape == (1,) and law.rvs().shape == (4,) and law.rvs(1).shape == (1, 4)
-    assert law.marginal(0, 16, rng=3).variances.tolist() == law.marginal(0, 16, 3).variances.tolist()
+    assert np.ndim(law.marginal(0).rvs()) == 0
+    assert law.marginal(0).rvs(1).shape == (1,)
+    assert law.rvs().shape == (4,)
+    assert law.rvs(1).shape == (1, 4)
+    assert (
+        law.marginal(0, 16, rng=3).variances.tolist()
+        == law.marginal(0, 16, 3).variances.tolist()
+    )
+
 
 def test_frozen_laws_state_errors():
     law = FOUR.law(8).marginal(0, 1000)
-    assert law(2., 3.).sf(5., return_error=True) == law.sf(1., return_error=True) and law(loc=1.).mean() == 1
-    assert law(scale=2.).std() == 2*law.std() and law(1.).rvs(3, rng=0).tolist() == (1 + law.rvs(3, rng=0)).tolist()
+    assert law(2.0, 3.0).sf(5.0, return_error=True) == law.sf(1.0, return_error=True)
+    assert law(loc=1.0).mean() == 1
+    assert law(scale=2.0).std() == 2 * law.std()
+    assert law(1.0).rvs(3, rng=0).tolist() == (1 + law.rvs(3, rng=0)).tolist()
+
 
 @pytest.mark.power("log densities .05 apart")
 def test_moments_and_density_of_the_vector():
-    layer = Attention(Tokens(2, identity, [[1, .5], [.5, 2]]), heads=2)
+    layer = Attention(Tokens(2, identity, [[1, 0.5], [0.5, 2]]), heads=2)
     law = layer.law(8)
     S, error = law.cov(return_error=True)
     y = law.rvs(100_000, rng=1)
-    se = (y[:, :, None]*y[:, None]).std(0)/np.sqrt(len(y))
-    assert (np.abs(np.cov(y.T) - S) < 6*(se + error)).all() and (law.mean() == [0, 0]).all()
-    point = np.array([.5, -.3])
+    se = (y[:, :, None] * y[:, None]).std(0) / np.sqrt(len(y))
+    assert (np.abs(np.cov(y.T) - S) < 6 * (se + error)).all()
+    assert (law.mean() == [0, 0]).all()
+    point = np.array([0.5, -0.3])
     logf, error = law.logpdf(point, return_error=True)
-    h = .2 # a bin is not a point: its density differs by about h²/6
-    share = (np.abs(y - point) < h/2).all(1)
-    assert abs(share.mean()/h**2/np.exp(logf) - 1) < .05 + 6*share.std()/share.mean()/np.sqrt(len(y)) + 6*error
+    h = 0.2  # a bin is not a point: its density differs by about h²/6
+    share = (np.abs(y - point) < h / 2).all(1)
+    assert (
+        abs(share.mean() / h**2 / np.exp(logf) - 1)
+        < 0.05 + 6 * share.std() / share.mean() / np.sqrt(len(y)) + 6 * error
+    )
     pairs = law.logpdf(np.stack([point, -point]), draws=4096)
-    assert pairs.shape == (2,) and pairs[0] == pytest.approx(pairs[1], rel=1e-12) == law.logpdf(-point, draws=4096)
+    assert pairs.shape == (2,)
+    assert (
+        pairs[0] == pytest.approx(pairs[1], rel=1e-12) == law.logpdf(-point, draws=4096)
+    )
     one = Attention(Tokens(1, relu)).law()
-    assert one.logpdf([.7]) == one.marginal(0).logpdf(.7)
-    gauss = HierarchicalGaussian.constant([[2., 1], [1, 3]])
-    assert gauss.logpdf(point, return_error=True) == (pytest.approx(multivariate_normal(cov=[[2, 1], [1, 3]]).logpdf(point), rel=1e-13), 0)
+    assert one.logpdf([0.7]) == one.marginal(0).logpdf(0.7)
+    gauss = HierarchicalGaussian.constant([[2.0, 1], [1, 3]])
+    assert gauss.logpdf(point, return_error=True) == (
+        pytest.approx(
+            multivariate_normal(cov=[[2, 1], [1, 3]]).logpdf(point), rel=1e-13
+        ),
+        0,
+    )
+
 
 def test_joint_densities_say_where_draws_cannot_reach():
-    "In the tails one draw of S carried the sum, and an error of .5 stood beside a value that was 10 off."
-    law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.).law()
-    points = [[6, 6, -6, -6.], [1, 0, 0, 1]]
+    """In the tails one draw of S carried the sum, and an error of .5 stood beside a
+    value that was 10 off.
+    """
+    law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.0).law()
+    points = [[6, 6, -6, -6.0], [1, 0, 0, 1]]
     with pytest.warns(UserWarning, match="1 of 2 points lie so far out") as said:
         value, error = law.logpdf(points, islands=0, return_error=True)
-    assert len(said) == 1 and error[0] == np.inf and 0 < error[1] < .01 and np.isfinite(value).all()
+    assert len(said) == 1
+    assert error[0] == np.inf
+    assert 0 < error[1] < 0.01
+    assert np.isfinite(value).all()
     with pytest.warns(UserWarning, match="far out"):
-        law.logpdf(points[0], islands=0) # also without return_error
-    assert law.logpdf(points[1], draws=100, islands=0) < 0 # few draws, but most of them count
+        law.logpdf(points[0], islands=0)  # also without return_error
+    assert (
+        law.logpdf(points[1], draws=100, islands=0) < 0
+    )  # few draws, but most of them count
+
 
 def test_islands_that_disagree_are_not_believed():
-    "The error is inf, and a warning says why; the value is the islands', for draws say less still (hundreds of nats off at twelve standard deviations)."
-    law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.).law()
-    for spread in (.09, .11, np.inf):
+    """The error is inf, and a warning says why; the value is the islands', for draws
+    say less still (hundreds of nats off at twelve standard deviations).
+    """
+    law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.0).law()
+    for spread in (0.09, 0.11, np.inf):
+
         class Disagreeing(type(law)):
-            def far(self, y, seeds): return -70., spread
+            def far(self, y, seeds):
+                return -70.0, spread
+
         unsure = Disagreeing.of(law, law.layer)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            value, error = unsure.logpdf([6, 6, -6, -6.], return_error=True)
-        assert value == -70 and error == (spread if spread < .1 else np.inf) and len(caught) == (spread > .1)
+            value, error = unsure.logpdf([6, 6, -6, -6.0], return_error=True)
+        assert value == -70
+        assert error == (spread if spread < 0.1 else np.inf)
+        assert len(caught) == (spread > 0.1)
+
 
 @pytest.mark.slow
 @pytest.mark.power("densities a nat apart")
 def test_joint_densities_where_draws_do_not_reach():
-    "Particles agree with each other and not with draws (-76.4, -68.0, -72.8); where draws reach, with them."
-    law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.).law()
-    far = np.array([law.logpdf([6, 6, -6, -6.], rng=k, islands=17, return_error=True) for k in range(2)])
-    assert (far[:, 1] < .1).all() and np.ptp(far[:, 0]) < 15*far[:, 1].max()
+    """Particles agree with each other and not with draws (-76.4, -68.0, -72.8); where
+    draws reach, with them.
+    """
+    law = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.0).law()
+    far = np.array(
+        [
+            law.logpdf([6, 6, -6, -6.0], rng=k, islands=17, return_error=True)
+            for k in range(2)
+        ]
+    )
+    assert (far[:, 1] < 0.1).all()
+    assert np.ptp(far[:, 0]) < 15 * far[:, 1].max()
     with pytest.warns(UserWarning, match="far out"):
-        assert law.logpdf([6, 6, -6, -6.], rng=3, islands=0) < far[:, 0].min() - 3
+        assert law.logpdf([6, 6, -6, -6.0], rng=3, islands=0) < far[:, 0].min() - 3
     near = np.array([2, -1.5, 0, 1])
     plain, error = law.logpdf(near, rng=4, islands=0, return_error=True)
     value, spread = law.far(near, np.random.SeedSequence(5).spawn(17))
-    assert abs(value - plain) < 9*np.hypot(error, spread) and spread < .1
-    assert law.logpdf(near, rng=4) == plain # nobody is asked where draws reach
+    assert abs(value - plain) < 9 * np.hypot(error, spread)
+    assert spread < 0.1
+    assert law.logpdf(near, rng=4) == plain  # nobody is asked where draws reach
 
-def by_grid(y, K, τ, heads, nodes=161, width=8.):
-    "log f of two outputs by the trapezoidal rule for the differences of scores, for one head or two."
+
+def by_grid(y, K, τ, heads, nodes=161, width=8.0):
+    """log f of two outputs by the trapezoidal rule for the differences of scores, for
+    one head or two.
+    """
     g, dg = np.linspace(-width, width, nodes, retstep=True)
     z = np.stack(np.meshgrid(g, g)).reshape(2, -1)
-    a = 1/(1 + np.exp(-τ*np.sqrt(K[0, 0] + K[1, 1] - 2*K[0, 1])*np.linalg.cholesky(K) @ z))
+    a = 1 / (
+        1
+        + np.exp(
+            -τ * np.sqrt(K[0, 0] + K[1, 1] - 2 * K[0, 1]) * np.linalg.cholesky(K) @ z
+        )
+    )
     A = np.stack([a, 1 - a], axis=1)
     S = np.einsum("ijn,jk,lkn->iln", A, K, A)
-    log_prior = -(z*z).sum(0)/2 + 2*np.log(dg/np.sqrt(2*np.pi))
+    log_prior = -(z * z).sum(0) / 2 + 2 * np.log(dg / np.sqrt(2 * np.pi))
+
     def log_normal(S):
         (u, w), (_, v) = S
-        with np.errstate(all="ignore"): # where both rows look at one token
-            det = u*v - w*w
-            log_f = -(y[0]**2*v - 2*y[0]*y[1]*w + y[1]**2*u)/det/2 - np.log(det)/2 - np.log(2*np.pi)
+        with np.errstate(all="ignore"):  # where both rows look at one token
+            det = u * v - w * w
+            log_f = (
+                -(y[0] ** 2 * v - 2 * y[0] * y[1] * w + y[1] ** 2 * u) / det / 2
+                - np.log(det) / 2
+                - np.log(2 * np.pi)
+            )
         return np.where(np.isnan(log_f), -np.inf, log_f)
-    if heads == 1: return logsumexp(log_prior + log_normal(S))
-    return logsumexp([log_prior[k] + logsumexp(log_prior + log_normal((S + S[..., k, None])/2)) for k in range(len(log_prior))])
+
+    if heads == 1:
+        return logsumexp(log_prior + log_normal(S))
+    return logsumexp(
+        [
+            log_prior[k] + logsumexp(log_prior + log_normal((S + S[..., k, None]) / 2))
+            for k in range(len(log_prior))
+        ]
+    )
+
 
 @pytest.mark.power("densities a third of a nat apart")
 @pytest.mark.parametrize("r", nightly([4, 8, 12], 4, 12))
 @pytest.mark.parametrize("heads", nightly([1, 2], 2))
 def test_joint_densities_far_out_against_quadrature(heads, r):
-    K = np.array([[1, .3], [.3, 1]])
-    law = Attention(Tokens(2, identity, K), heads, var_q=4.).law()
-    y = r*law.marginal().std()*np.array([1, -.95])
+    K = np.array([[1, 0.3], [0.3, 1]])
+    law = Attention(Tokens(2, identity, K), heads, var_q=4.0).law()
+    y = r * law.marginal().std() * np.array([1, -0.95])
     value, error = law.logpdf(y, rng=r, return_error=True)
-    exact = by_grid(y, K, 2., heads, 801 if heads == 1 else 81)
-    assert error < .06 and abs(value - exact) < 9*error
+    exact = by_grid(y, K, 2.0, heads, 801 if heads == 1 else 81)
+    assert error < 0.06
+    assert abs(value - exact) < 9 * error
 
-@pytest.mark.parametrize("law", [Attention(Tokens(2, identity, np.eye(2)), heads=2).law(), HierarchicalGaussian.constant(np.eye(2))], ids=["drawn", "constant"])
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        Attention(Tokens(2, identity, np.eye(2)), heads=2).law(),
+        HierarchicalGaussian.constant(np.eye(2)),
+    ],
+    ids=["drawn", "constant"],
+)
 def test_joint_densities_at_the_ends_of_the_numbers(law):
     with np.errstate(all="raise", under="ignore"):
-        value, error = law.logpdf([[np.inf, 0], [0, -np.inf], [np.nan, np.inf], [1e160, 0], [.5, .3]], return_error=True)
-    assert value[:4].tolist() == pytest.approx([-np.inf, -np.inf, np.nan, -np.inf], nan_ok=True) and np.isfinite(value[4])
-    assert error[:4].tolist() == pytest.approx([0, 0, np.nan, 0], nan_ok=True) and error[4] < .01
-    assert law.logpdf([np.inf, 0]) == -np.inf and np.isnan(law.logpdf([np.nan, 0]))
+        value, error = law.logpdf(
+            [[np.inf, 0], [0, -np.inf], [np.nan, np.inf], [1e160, 0], [0.5, 0.3]],
+            return_error=True,
+        )
+    assert value[:4].tolist() == pytest.approx(
+        [-np.inf, -np.inf, np.nan, -np.inf], nan_ok=True
+    )
+    assert np.isfinite(value[4])
+    assert error[:4].tolist() == pytest.approx([0, 0, np.nan, 0], nan_ok=True)
+    assert error[4] < 0.01
+    assert law.logpdf([np.inf, 0]) == -np.inf
+    assert np.isnan(law.logpdf([np.nan, 0]))
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("K, most", [(1 + np.outer(*[np.cos(np.arange(256))]*2), 2**28), pytest.param(np.eye(1024), 2**30, marks=pytest.mark.slow)], ids=["grid", "doubling"])
+@pytest.mark.parametrize(
+    "K, most",
+    [
+        (1 + np.outer(*[np.cos(np.arange(256))] * 2), 2**28),
+        pytest.param(np.eye(1024), 2**30, marks=pytest.mark.slow),
+    ],
+    ids=["grid", "doubling"],
+)
 def test_memory_is_bounded_for_many_tokens(K, most):
-    "All scores of one grid would take 400 MB; the law of 1024 independent tokens is joined from halves."
+    """All scores of one grid would take 400 MB; the law of 1024 independent tokens is
+    joined from halves.
+    """
     tracemalloc.start()
     law = Attention(Tokens(len(K), identity, K)).law().marginal(0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < most and 0 < law.std() < np.sqrt(K.max())
+    assert peak < most
+    assert 0 < law.std() < np.sqrt(K.max())
 
-EQUAL = Attention(Tokens(2, identity, np.eye(2)), var_q=4.)
 
-def two_by_quadrature(t, h, K=np.eye(2), var=8., nodes=4000):
-    "f(t, t + h) of one head and two tokens, by the trapezoidal rule in log |p − q| and the logit of the second row."
-    x = np.linspace(-12, 12, 1201)*np.sqrt(var) # logit of the second row
-    q = 1/(1 + np.exp(-x))
-    u = np.linspace(np.log(1e-12), 0, nodes) # log |d|
-    total = 0.
+EQUAL = Attention(Tokens(2, identity, np.eye(2)), var_q=4.0)
+
+
+def two_by_quadrature(t, h, K=np.eye(2), var=8.0, nodes=4000):
+    """f(t, t + h) of one head and two tokens, by the trapezoidal rule in log |p − q|
+    and the logit of the second row.
+    """
+    x = np.linspace(-12, 12, 1201) * np.sqrt(var)  # logit of the second row
+    q = 1 / (1 + np.exp(-x))
+    u = np.linspace(np.log(1e-12), 0, nodes)  # log |d|
+    total = 0.0
     for sign in (-1, 1):
-        d = sign*np.exp(u)[:, None]
+        d = sign * np.exp(u)[:, None]
         p = q + d
         inside = (p > 0) & (p < 1)
-        p = np.where(inside, p, .5)
-        logit = np.log(p/(1 - p))
-        weight = np.exp(-(logit**2 + x**2)/2/var)/(2*np.pi*var)/(p*(1 - p))*np.abs(d)
-        z1 = t - (1 - p)*h/d # A z = y
-        z2 = t + p*h/d
-        f = np.exp(-(z1**2 + z2**2)/2)/(2*np.pi*np.abs(d))
-        total += np.trapezoid(np.trapezoid(np.where(inside, weight*f, 0.), u, axis=0), x)
+        p = np.where(inside, p, 0.5)
+        logit = np.log(p / (1 - p))
+        weight = (
+            np.exp(-(logit**2 + x**2) / 2 / var)
+            / (2 * np.pi * var)
+            / (p * (1 - p))
+            * np.abs(d)
+        )
+        z1 = t - (1 - p) * h / d  # A z = y
+        z2 = t + p * h / d
+        f = np.exp(-(z1**2 + z2**2) / 2) / (2 * np.pi * np.abs(d))
+        total += np.trapezoid(
+            np.trapezoid(np.where(inside, weight * f, 0.0), u, axis=0), x
+        )
     return total
+
 
 @pytest.mark.slow
 def test_one_head_peaks_where_outputs_are_equal():
-    "E 1/|det A| is infinite: beside y₁ = y₂ the density grows by the same amount for each factor 100, and logpdf follows it."
-    f = np.array([two_by_quadrature(1., h) for h in (1e-2, 1e-4, 1e-6)])
+    """E 1/|det A| is infinite: beside y₁ = y₂ the density grows by the same amount for
+    each factor 100, and logpdf follows it.
+    """
+    f = np.array([two_by_quadrature(1.0, h) for h in (1e-2, 1e-4, 1e-6)])
     growth = np.diff(f)
-    assert (growth > .2).all() and abs(growth[1]/growth[0] - 1) < .1
+    assert (growth > 0.2).all()
+    assert abs(growth[1] / growth[0] - 1) < 0.1
     for h in (1e-2, 1e-3):
-        value, error = EQUAL.law().logpdf([1., 1 + h], rng=3, return_error=True)
-        assert abs(value - np.log(two_by_quadrature(1., h))) < 9*error and error < .1
-    with pytest.warns(UserWarning, match="far out"): assert EQUAL.law().logpdf([1., 1 + 1e-9], return_error=True)[1] == np.inf # draws do not resolve it
-    value, error = EQUAL.law().logpdf([[1., 1.], [0., 0.], [1., 2.]], return_error=True)
-    assert np.isposinf(value[:2]).all() and (error[:2] == 0).all() and np.isfinite(value[2])
+        value, error = EQUAL.law().logpdf([1.0, 1 + h], rng=3, return_error=True)
+        assert abs(value - np.log(two_by_quadrature(1.0, h))) < 9 * error
+        assert error < 0.1
+    with pytest.warns(UserWarning, match="far out"):
+        assert (
+            EQUAL.law().logpdf([1.0, 1 + 1e-9], return_error=True)[1] == np.inf
+        )  # draws do not resolve it
+    value, error = EQUAL.law().logpdf(
+        [[1.0, 1.0], [0.0, 0.0], [1.0, 2.0]], return_error=True
+    )
+    assert np.isposinf(value[:2]).all()
+    assert (error[:2] == 0).all()
+    assert np.isfinite(value[2])
+
 
 def test_two_heads_have_no_infinite_density():
-    assert np.isfinite(replace(EQUAL, heads=2).law().logpdf([1., 1.]))
+    assert np.isfinite(replace(EQUAL, heads=2).law().logpdf([1.0, 1.0]))
+
 
 @pytest.mark.power("a joint density .1 off")
 def test_equal_outputs_of_a_causal_head(seed=0):
     "E 1/A₂₂ = 1 + exp 4 by hand."
-    value, error = replace(EQUAL, mask="causal").law().logpdf([1., 1.], rng=seed, return_error=True)
-    assert abs(value - (np.log1p(np.exp(4)) - 1 - np.log(2*np.pi))) < 9*error + .02
+    value, error = (
+        replace(EQUAL, mask="causal")
+        .law()
+        .logpdf([1.0, 1.0], rng=seed, return_error=True)
+    )
+    assert abs(value - (np.log1p(np.exp(4)) - 1 - np.log(2 * np.pi))) < 9 * error + 0.02
+
 
 def test_extreme_points_answer_quickly():
     "Beyond 1,000 standard deviations no particle sets out."
     layer = Attention(Tokens(4, identity, np.eye(4)), heads=2)
-    with patch("infattn_nb.attention.joint.approach", side_effect=AssertionError), pytest.warns(UserWarning, match="far out"):
-        assert layer.law().logpdf([1e7, 1e7, -1e7, -1e7], return_error=True)[1] == np.inf
+    with (
+        patch("infattn_nb.attention.joint.approach", side_effect=AssertionError),
+        pytest.warns(UserWarning, match="far out"),
+    ):
+        assert (
+            layer.law().logpdf([1e7, 1e7, -1e7, -1e7], return_error=True)[1] == np.inf
+        )
+
 
 @pytest.mark.filterwarnings("ignore:.*lie so far out")
-@pytest.mark.parametrize("H, t", nightly([(1, 0.), (2, 0.), (2, 2.), (8, 3.)], (1, 0.), (2, 0.), (2, 2.)))
+@pytest.mark.parametrize(
+    "H, t",
+    nightly([(1, 0.0), (2, 0.0), (2, 2.0), (8, 3.0)], (1, 0.0), (2, 0.0), (2, 2.0)),
+)
 def test_joint_density_has_the_exact_marginal(H, t):
     "∫ exp(logpdf([t, y])) dy by quadrature against the exact density of one output."
     law = replace(EQUAL, heads=H).law()
-    cut = np.sort(np.concatenate([t + s*np.geomspace(1e-7, 12, 300) for s in (-1, 1)]))
-    f = np.exp(law.logpdf(np.stack([np.full(600, t), cut], -1), draws=2**14, rng=1, islands=0))
+    cut = np.sort(
+        np.concatenate([t + s * np.geomspace(1e-7, 12, 300) for s in (-1, 1)])
+    )
+    f = np.exp(
+        law.logpdf(np.stack([np.full(600, t), cut], -1), draws=2**14, rng=1, islands=0)
+    )
     exact = law.marginal().pdf(t)
-    off = np.trapezoid(f, cut)/exact - 1
+    off = np.trapezoid(f, cut) / exact - 1
     spread = two_sided(law, t)
-    assert abs(off) < 9*spread + 3e-3
-    assert abs(np.trapezoid(f, 1.1*cut)/exact - 1) > 9*spread + 3e-3 # a density ten per cent too large is seen
+    assert abs(off) < 9 * spread + 3e-3
+    assert (
+        abs(np.trapezoid(f, 1.1 * cut) / exact - 1) > 9 * spread + 3e-3
+    )  # a density ten per cent too large is seen
+
 
 def two_sided(law, t):
     "Relative standard error of the integral over 2**14 draws: that of E N(t; 0, S₁₁)."
     v = law.covariances(2**14, 1)[:, 0, 0]
     f = norm.pdf(t, scale=np.sqrt(v))
-    return f.std()/f.mean()/2**7
+    return f.std() / f.mean() / 2**7
+
 
 def test_limits_of_joint_densities():
-    "Vanishing scores: the weights are equal, every y has the same outputs, and there is no density."
-    with pytest.raises(ValueError, match="singular"): replace(EQUAL, var_q=0.).law().logpdf([1., 2.])
-    diagonal = replace(EQUAL, mask=np.eye(2, dtype=bool)) # each token sees itself: independent outputs
-    assert diagonal.law().logpdf([1., 2.]) == pytest.approx(norm.logpdf([1., 2.]).sum(), abs=1e-12)
-    twins = replace(EQUAL, tokens=Tokens(2, identity, np.ones((2, 2)))) # identical tokens
-    with pytest.raises(ValueError, match="singular"): twins.law().logpdf([1., 1.])
+    """Vanishing scores: the weights are equal, every y has the same outputs, and there
+    is no density.
+    """
+    with pytest.raises(ValueError, match="singular"):
+        replace(EQUAL, var_q=0.0).law().logpdf([1.0, 2.0])
+    diagonal = replace(
+        EQUAL, mask=np.eye(2, dtype=bool)
+    )  # each token sees itself: independent outputs
+    assert diagonal.law().logpdf([1.0, 2.0]) == pytest.approx(
+        norm.logpdf([1.0, 2.0]).sum(), abs=1e-12
+    )
+    twins = replace(
+        EQUAL, tokens=Tokens(2, identity, np.ones((2, 2)))
+    )  # identical tokens
+    with pytest.raises(ValueError, match="singular"):
+        twins.law().logpdf([1.0, 1.0])
 
-@pytest.mark.parametrize("mask, infinite", [
-    ([[1, 1, 1], [1, 1, 0], [0, 1, 1]], True), # no rows alike: said about 0
-    ([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]], True), ([[1, 1, 0], [0, 1, 1], [1, 0, 1]], False),
-    ([[1, 0, 0], [1, 1, 0], [1, 1, 1]], False)], ids=["pair", "cycle of four", "cycle of three", "causal"])
+
+@pytest.mark.parametrize(
+    "mask, infinite",
+    [
+        ([[1, 1, 1], [1, 1, 0], [0, 1, 1]], True),  # no rows alike: said about 0
+        ([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]], True),
+        ([[1, 1, 0], [0, 1, 1], [1, 0, 1]], False),
+        ([[1, 0, 0], [1, 1, 0], [1, 1, 1]], False),
+    ],
+    ids=["pair", "cycle of four", "cycle of three", "causal"],
+)
 def test_infinite_where_matchings_have_both_signs(mask, infinite):
-    "Density at equal outputs: infinite where determinants of random attention matrices have both signs; where not, an average over them."
+    """Density at equal outputs: infinite where determinants of random attention
+    matrices have both signs; where not, an average over them.
+    """
     mask = np.array(mask, dtype=bool)
-    law = Attention(Tokens(len(mask), identity, np.eye(len(mask))), var_q=.25, mask=mask).law()
+    law = Attention(
+        Tokens(len(mask), identity, np.eye(len(mask))), var_q=0.25, mask=mask
+    ).law()
     value, error = law.logpdf(np.ones(len(mask)), return_error=True)
     G = np.random.default_rng(0).standard_normal((50_000, *mask.shape))
-    A, wide = (softmax(np.where(mask, τ*G, -np.inf)) for τ in (.5, 4.))
+    A, wide = (softmax(np.where(mask, τ * G, -np.inf)) for τ in (0.5, 4.0))
     signs = np.sign(np.linalg.det(wide))
     assert (np.ptp(signs) == 2) == infinite == np.isposinf(value)
-    if infinite: assert error == 0
+    if infinite:
+        assert error == 0
     else:
-        drawn = np.exp(-len(mask)/2)/(2*np.pi)**(len(mask)/2)/np.abs(np.linalg.det(A)) # 1'(AA')⁻¹1 = s
-        assert abs(np.exp(value) - drawn.mean()) < 6*(drawn.std()/np.sqrt(len(A)) + error*np.exp(value))
+        drawn = (
+            np.exp(-len(mask) / 2)
+            / (2 * np.pi) ** (len(mask) / 2)
+            / np.abs(np.linalg.det(A))
+        )  # 1'(AA')⁻¹1 = s
+        assert abs(np.exp(value) - drawn.mean()) < 6 * (
+            drawn.std() / np.sqrt(len(A)) + error * np.exp(value)
+        )
+
 
 def test_even_cycles_by_all_permutations():
     "Perfect matchings of both signs, one by one."
     from infattn_nb.attention.joint import both_signs
+
     rng = np.random.default_rng(0)
     found = []
     for s in (1, 2, 3, 4, 5):
-        signs = {p: round(np.linalg.det(np.eye(s)[list(p)])) for p in permutations(range(s))}
+        signs = {
+            p: round(np.linalg.det(np.eye(s)[list(p)])) for p in permutations(range(s))
+        }
         for _ in range(150):
-            see = (rng.random((s, s)) < rng.choice([.25, .4, .6])) | (rng.random() < .7)*np.eye(s, dtype=bool)
+            see = (rng.random((s, s)) < rng.choice([0.25, 0.4, 0.6])) | (
+                rng.random() < 0.7
+            ) * np.eye(s, dtype=bool)
             known = {sign for p, sign in signs.items() if see[range(s), p].all()}
             assert both_signs(see) == (len(known) == 2)
             found.append(len(known))
     assert min(np.bincount(found)) > 50
 
+
 # --- against the references of benchmarks/joint.py
+
 
 @pytest.mark.slow
 @pytest.mark.power("log densities a fifth of a nat apart")
 def test_references_of_joint_densities_agree(seed=0):
-    "Two tokens by sums, by Fourier inversion, by the values of the tokens, by tilted heads: routes that share no line."
+    """Two tokens by sums, by Fourier inversion, by the values of the tokens, by tilted
+    heads: routes that share no line.
+    """
     for H in (1, 2):
         y = joint.point(2, H, 8)
         exact = joint.by_sums(y, H)
         assert joint.by_fourier(y, H, points=40) == pytest.approx(exact, abs=1e-5)
-    value, error, effective = joint.by_values(y, 2, 2**14, np.random.default_rng(seed)) # with one head of two tokens few draws count
-    assert abs(value - exact) < 9*error and error < .1 < 100/effective**.5
-    assert abs(joint.by_fourier(1.01*y, 2, points=40) - exact) > 9*error # another point is seen
+    value, error, effective = joint.by_values(
+        y, 2, 2**14, np.random.default_rng(seed)
+    )  # with one head of two tokens few draws count
+    assert abs(value - exact) < 9 * error
+    assert error < 0.1 < 100 / effective**0.5
+    assert (
+        abs(joint.by_fourier(1.01 * y, 2, points=40) - exact) > 9 * error
+    )  # another point is seen
     y = joint.point(2, 8, 8)
     exact = joint.by_fourier(y, 8, points=40)
     value, error = joint.by_tilts(y, 8, np.random.default_rng(seed), 2**14, 16)
-    other, _ = joint.by_tilts(1.01*y, 8, np.random.default_rng(seed), 2**14, 16)
-    assert abs(value - exact) < 9*error and error < .1 and abs(other - exact) > 9*error
+    other, _ = joint.by_tilts(1.01 * y, 8, np.random.default_rng(seed), 2**14, 16)
+    assert abs(value - exact) < 9 * error
+    assert error < 0.1
+    assert abs(other - exact) > 9 * error
+
 
 @pytest.mark.slow
 @pytest.mark.power("joint densities half a nat off")
-@pytest.mark.parametrize("s, H, r", [(2, 8, 8), (4, 1, 4), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)])
+@pytest.mark.parametrize(
+    "s, H, r",
+    [(2, 8, 8), (4, 1, 4), (4, 1, 8), (4, 1, 12), (4, 2, 8), (8, 1, 8), (8, 1, 12)],
+)
 def test_corners_against_references(s, H, r):
-    "Far out the error stated by default is at most .05 (at twelve standard deviations: finite), and covers the difference."
+    """Far out the error stated by default is at most .05 (at twelve standard
+    deviations: finite), and covers the difference.
+    """
     y = joint.point(s, H, r)
-    exact, own, *_ = (joint.by_fourier(y, H, points=40), 0.) if s == 2 else joint.by_values(y, H, 2**13, np.random.default_rng(1))
+    exact, own, *_ = (
+        (joint.by_fourier(y, H, points=40), 0.0)
+        if s == 2
+        else joint.by_values(y, H, 2**13, np.random.default_rng(1))
+    )
     value, error = joint.layer(s, H).law().logpdf(y, rng=5, return_error=True)
-    assert error < (.1 if r == 12 else .05) and abs(value - exact) < 7*error + 7*own
+    assert error < (0.1 if r == 12 else 0.05)
+    assert abs(value - exact) < 7 * error + 7 * own
+
 
 def test_few_islands_that_agree_are_not_believed():
-    "Sixteen Gaussian islands: four standard errors are exceeded twenty times as often as by a Gaussian, four stated ones as rarely."
-    beyond = lambda k: 2*student(15).sf(k)
-    assert beyond(4) > 15*2*norm.sf(4) and beyond(4*joint.far_out.widening(16)) == pytest.approx(2*norm.sf(4), rel=.05)
-    islands = iter([(0., [1., 0.])] + [(-50 + .02*k, [1., 0.]) for k in range(16)]) # the first finds the path
-    with patch("infattn_nb.attention.joint.approach", side_effect=lambda *_, **__: next(islands)):
-        value, error = joint.layer(2, 1).law().far(joint.point(2, 1, 8), np.random.SeedSequence(0).spawn(17))
-    f = np.exp(.02*np.arange(16))
-    assert value == pytest.approx(np.log(f.mean()) - 50) and error == pytest.approx(1.3700940204675531*f.std(ddof=1)/f.mean()/4)
+    """Sixteen Gaussian islands: four standard errors are exceeded twenty times as often
+    as by a Gaussian, four stated ones as rarely.
+    """
+    beyond = lambda k: 2 * student(15).sf(k)
+    assert beyond(4) > 15 * 2 * norm.sf(4)
+    assert beyond(4 * joint.far_out.widening(16)) == pytest.approx(
+        2 * norm.sf(4), rel=0.05
+    )
+    islands = iter(
+        [(0.0, [1.0, 0.0])] + [(-50 + 0.02 * k, [1.0, 0.0]) for k in range(16)]
+    )  # the first finds the path
+    with patch(
+        "infattn_nb.attention.joint.approach",
+        side_effect=lambda *_, **__: next(islands),
+    ):
+        value, error = (
+            joint.layer(2, 1)
+            .law()
+            .far(joint.point(2, 1, 8), np.random.SeedSequence(0).spawn(17))
+        )
+    f = np.exp(0.02 * np.arange(16))
+    assert value == pytest.approx(np.log(f.mean()) - 50)
+    assert error == pytest.approx(1.3700940204675531 * f.std(ddof=1) / f.mean() / 4)
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("H, r", [(2, 6), (8, 6)])
 def test_particles_have_the_exact_marginal(H, r, islands=17):
-    "∫ exp(logpdf([t, y])) dy by two Gauß rules, on both sides of the edge at y = t, every density from particles of its own, against the exact density of one output."
+    """∫ exp(logpdf([t, y])) dy by two Gauß rules, on both sides of the edge at y = t,
+    every density from particles of its own, against the exact density of one output.
+    """
     law = joint.layer(2, H).law()
     t = joint.point(2, H, r)[0]
-    rules = [(np.polynomial.legendre.leggauss(n), a, b) for n, a, b in ((12, -.8, 1.), (6, 1., 1.3))]
-    y, w = (np.concatenate(parts) for parts in zip(*[(t*((a + b)/2 + (b - a)/2*x), t*(b - a)/2*w) for (x, w), a, b in rules], strict=True))
-    found = np.array([law.far(np.array([t, x]), np.random.SeedSequence([H, k]).spawn(islands)) for k, x in enumerate(y)])
-    share = w*np.exp(found[:, 0])/law.marginal().pdf(t)
-    error = np.sqrt((share**2*found[:, 1]**2).sum())
-    assert abs(share.sum() - 1) < 6*error < .15
-    assert abs(1.2*share.sum() - 1) > 6*error # a density a fifth too large is seen
+    rules = [
+        (np.polynomial.legendre.leggauss(n), a, b)
+        for n, a, b in ((12, -0.8, 1.0), (6, 1.0, 1.3))
+    ]
+    y, w = (
+        np.concatenate(parts)
+        for parts in zip(
+            *[
+                (t * ((a + b) / 2 + (b - a) / 2 * x), t * (b - a) / 2 * w)
+                for (x, w), a, b in rules
+            ],
+            strict=True,
+        )
+    )
+    found = np.array(
+        [
+            law.far(np.array([t, x]), np.random.SeedSequence([H, k]).spawn(islands))
+            for k, x in enumerate(y)
+        ]
+    )
+    share = w * np.exp(found[:, 0]) / law.marginal().pdf(t)
+    error = np.sqrt((share**2 * found[:, 1] ** 2).sum())
+    assert abs(share.sum() - 1) < 6 * error < 0.15
+    assert abs(1.2 * share.sum() - 1) > 6 * error  # a density a fifth too large is seen
+
 
 @pytest.mark.slow
 def test_islands_are_unbiased():
-    "The mean of exp(estimate − exact) over islands is 1; of a density five per cent too large it is not."
+    """The mean of exp(estimate − exact) over islands is 1; of a density five per cent
+    too large it is not.
+    """
     y = joint.point(2, 2, 6)
     target = joint.recipe.observed(joint.layer(2, 2), y)
     found = []
@@ -550,25 +1002,37 @@ def test_islands_are_unbiased():
         _, path = joint.recipe.approach(target, first)
         found += [joint.recipe.approach(target, seed, path)[0] for seed in others]
     ratio = np.exp(np.array(found) - joint.by_sums(y, 2))
-    error = ratio.std()/len(ratio)**.5
-    assert abs(ratio.mean() - 1) < 6*error < .05
+    error = ratio.std() / len(ratio) ** 0.5
+    assert abs(ratio.mean() - 1) < 6 * error < 0.05
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("r", [4, 6])
 def test_stated_errors_under_many_seeds(r, seeds=200):
     "Where draws reach: one head, two tokens, 200 seeds."
     found, _ = joint.estimates(2, 1, r, range(seeds), 10)
-    off = (found[:, 0] - joint.by_sums(joint.point(2, 1, r), 1))/found[:, 1]
-    assert len(off) == seeds and np.abs(off).max() < 5.5 and .8 < off.std() < 1.25
+    off = (found[:, 0] - joint.by_sums(joint.point(2, 1, r), 1)) / found[:, 1]
+    assert len(off) == seeds
+    assert np.abs(off).max() < 5.5
+    assert 0.8 < off.std() < 1.25
+
 
 def test_the_stored_table_of_joint_densities():
-    "A row of draws, computed again; every row within four stated errors of its reference."
-    table = joint.pd.read_csv(joint.DATA/"joint.csv")
+    """A row of draws, computed again; every row within four stated errors of its
+    reference.
+    """
+    table = joint.pd.read_csv(joint.DATA / "joint.csv")
     assert len(table) == len(joint.CASES) == 36
     row = table[(table.s == 2) & (table.heads == 1) & (table.r == 4)].iloc[0]
-    assert row["value"] == pytest.approx(joint.estimates(2, 1, 4, range(1), 0)[0][0, 0], rel=1e-5)
-    assert row["exact"] == pytest.approx(joint.by_sums(joint.point(2, 1, 4), 1), rel=1e-5)
-    assert (table.worst < 4).all() and (table.error[table.r <= 8] <= .05).all()
+    assert row["value"] == pytest.approx(
+        joint.estimates(2, 1, 4, range(1), 0)[0][0, 0], rel=1e-5
+    )
+    assert row["exact"] == pytest.approx(
+        joint.by_sums(joint.point(2, 1, 4), 1), rel=1e-5
+    )
+    assert (table.worst < 4).all()
+    assert (table.error[table.r <= 8] <= 0.05).all()
+
 
 @pytest.mark.slow
 def test_rows_of_joint_densities_go_on_where_they_stopped():

@@ -1,4 +1,7 @@
-"""The live figures: stored tables against the library, and the modules themselves in a browser, control by control."""
+"""The live figures: stored tables against the library, and the modules themselves in a
+browser, control by control.
+"""
+
 import http.server
 import json
 import queue
@@ -37,83 +40,184 @@ from infattn_nb.netsor import mlp
 from infattn_nb.nonlinearities import cos, relu, softmax, tanh
 from infattn_nb.theory import averages
 
-pytestmark = pytest.mark.xdist_group("live") # its fixtures are made once
+pytestmark = pytest.mark.xdist_group("live")  # its fixtures are made once
 
-NBS = Path(__file__).parent.parent/"nbs"
-stored = lambda name: json.loads((NBS/"data"/name).read_text())
+NBS = Path(__file__).parent.parent / "nbs"
+stored = lambda name: json.loads((NBS / "data" / name).read_text())
 
 # Tables
 
-@pytest.mark.parametrize("τ, heads, tokens", [(.5, 1, 2), (1., 2, 16), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2., 4, 4), (5., 1, 8), (10., 64, 2)))])
+
+@pytest.mark.parametrize(
+    "τ, heads, tokens",
+    [
+        (0.5, 1, 2),
+        (1.0, 2, 16),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in ((2.0, 4, 4), (5.0, 1, 8), (10.0, 64, 2))
+        ),
+    ],
+)
 def test_stored_laws_are_the_library(τ, heads, tokens):
-    kept, fresh = stored("kernel.json")["laws"][f"{tokens},{heads}"][TAUS.index(τ)], law_entry(τ, heads, tokens)
-    np.testing.assert_allclose([kept["kurtosis"], kept["ratio"]], [fresh["kurtosis"], fresh["ratio"]], rtol=1e-4)
+    kept, fresh = (
+        stored("kernel.json")["laws"][f"{tokens},{heads}"][TAUS.index(τ)],
+        law_entry(τ, heads, tokens),
+    )
+    np.testing.assert_allclose(
+        [kept["kurtosis"], kept["ratio"]],
+        [fresh["kurtosis"], fresh["ratio"]],
+        rtol=1e-4,
+    )
     law = layer_at(τ, heads, tokens).law().marginal(0)
-    y = np.linspace(0, 7, 29)*law.std()
-    f = sum(w*np.exp(-y**2/2/v)/np.sqrt(2*np.pi*v) for v, w in zip(kept["v"], kept["w"]))
-    np.testing.assert_allclose(f, law.pdf(y), rtol=.005) # below one per cent of any density drawn
+    y = np.linspace(0, 7, 29) * law.std()
+    f = sum(
+        w * np.exp(-(y**2) / 2 / v) / np.sqrt(2 * np.pi * v)
+        for v, w in zip(kept["v"], kept["w"])
+    )
+    np.testing.assert_allclose(
+        f, law.pdf(y), rtol=0.005
+    )  # below one per cent of any density drawn
+
 
 def test_stored_corrections_are_the_library():
     f1 = stored("map.json")["f1"]
-    assert len(f1) == sum(len(taus) for taus in CORRECTED.values())*4
+    assert len(f1) == sum(len(taus) for taus in CORRECTED.values()) * 4
     τ = CORRECTED[2][1]
     fresh = correction_entry(τ, 2, 2)
-    np.testing.assert_allclose(f1[f"2,2,{τ:g}"], fresh, rtol=1e-3, atol=1e-5*np.max(np.abs(fresh)))
+    np.testing.assert_allclose(
+        f1[f"2,2,{τ:g}"], fresh, rtol=1e-3, atol=1e-5 * np.max(np.abs(fresh))
+    )
     assert len(fresh) == len(POINTS)
 
-@pytest.mark.power("densities of finite widths off by a tenth within five standard deviations")
+
+@pytest.mark.power(
+    "densities of finite widths off by a tenth within five standard deviations"
+)
 def test_stored_finite_laws_are_the_library():
-    "Other draws than those that were stored: the density within a tenth, out to where draws still tell it."
+    """Other draws than those that were stored: the density within a tenth, out to where
+    draws still tell it.
+    """
     table = stored("finite.json")
-    assert table["widths"] == list(FINITE) and len(table["laws"]["4,1"]) == len(TAUS)
-    layer = layer_at(2., 2, 4)
-    for n, kept in zip(FINITE, table["laws"]["4,2"][TAUS.index(2.)]):
+    assert table["widths"] == list(FINITE)
+    assert len(table["laws"]["4,1"]) == len(TAUS)
+    layer = layer_at(2.0, 2, 4)
+    for n, kept in zip(FINITE, table["laws"]["4,2"][TAUS.index(2.0)]):
         law = layer.law(n).marginal(0, draws=2**16, rng=1)
-        y = np.linspace(0, 5, 21)*law.std()
-        f = sum(w*np.exp(-y**2/2/v)/np.sqrt(2*np.pi*v) for v, w in zip(kept["v"], kept["w"]))
+        y = np.linspace(0, 5, 21) * law.std()
+        f = sum(
+            w * np.exp(-(y**2) / 2 / v) / np.sqrt(2 * np.pi * v)
+            for v, w in zip(kept["v"], kept["w"])
+        )
         value, error = law.pdf(y, return_error=True)
-        assert (np.abs(f - value) < .1*value + 8*error).all()
+        assert (np.abs(f - value) < 0.1 * value + 8 * error).all()
+
 
 def test_the_calculator_is_the_library():
     "A limit exactly, a finite width from the same draws; wider is closer."
     table = stored("judge.json")
-    assert len(table["limits"])*len(JUDGED["width"])*len(JUDGED["kind"]) == len(table["widths"])
-    np.testing.assert_allclose(table["limits"]["1,4,8"], limit_entry(1., 4, 8), rtol=1e-4)
-    np.testing.assert_allclose(table["widths"]["2,2,4,256,n/H"], judge_entry(2., 2, 4, 256, "n/H"), rtol=1e-4)
+    assert len(table["limits"]) * len(JUDGED["width"]) * len(JUDGED["kind"]) == len(
+        table["widths"]
+    )
+    np.testing.assert_allclose(
+        table["limits"]["1,4,8"], limit_entry(1.0, 4, 8), rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        table["widths"]["2,2,4,256,n/H"], judge_entry(2.0, 2, 4, 256, "n/H"), rtol=1e-4
+    )
     for key, (_, limit, tail_limit) in table["limits"].items():
         for kind in JUDGED["kind"]:
-            D, κ, tail = np.transpose([table["widths"][f"{key},{n},{kind}"] for n in JUDGED["width"]])
-            assert (np.diff(D) < 0).all() and κ[-1] > .98*limit, key
+            D, κ, tail = np.transpose(
+                [table["widths"][f"{key},{n},{kind}"] for n in JUDGED["width"]]
+            )
+            assert (np.diff(D) < 0).all(), key
+            assert κ[-1] > 0.98 * limit, key
             n, added = np.array(JUDGED["width"]), κ - limit
-            assert (added[1:]*n[1:] < 2*added[:-1]*n[:-1]).all(), key # what the width adds falls like 1/n
-            assert tail[-1] > .9*tail_limit and (tail[1:] < 1.2*tail[:-1]).all(), key # narrow layers have heavier tails
+            assert (added[1:] * n[1:] < 2 * added[:-1] * n[:-1]).all(), (
+                key
+            )  # what the width adds falls like 1/n
+            assert tail[-1] > 0.9 * tail_limit, key
+            assert (tail[1:] < 1.2 * tail[:-1]).all(), (
+                key
+            )  # narrow layers have heavier tails
+
 
 def test_tables_are_small_and_whole():
-    for name in ("kernel.json", "map.json", "theorem.json", "finite.json", "judge.json"): assert (NBS/"data"/name).stat().st_size < 300e3
+    for name in (
+        "kernel.json",
+        "map.json",
+        "theorem.json",
+        "finite.json",
+        "judge.json",
+    ):
+        assert (NBS / "data" / name).stat().st_size < 300e3
     table = stored("kernel.json")
-    assert table["tau"] == list(TAUS) and table["heads"] == list(HEADS) and table["tokens"] == list(TOKENS)
-    assert all(len(table["laws"][f"{s},{H}"]) == len(TAUS) for s in TOKENS for H in HEADS)
+    assert table["tau"] == list(TAUS)
+    assert table["heads"] == list(HEADS)
+    assert table["tokens"] == list(TOKENS)
+    assert all(
+        len(table["laws"][f"{s},{H}"]) == len(TAUS) for s in TOKENS for H in HEADS
+    )
     np.testing.assert_allclose(stored("theorem.json")["mlp"], mlp_limit(), rtol=1e-9)
 
+
 def test_modules_are_small_and_need_nobody():
-    for path in (NBS/"live").glob("*.js"):
+    for path in (NBS / "live").glob("*.js"):
         source = path.read_text(encoding="utf-8")
-        assert len(source.splitlines()) <= 250 and "http" not in source.replace("http://www.w3.org/2000/svg", ""), path.name
+        assert len(source.splitlines()) <= 250, path.name
+        assert "http" not in source.replace("http://www.w3.org/2000/svg", ""), path.name
+
 
 # In a browser
 
-USUAL = dict(tokens=4, layers=3, heads=2, score=2., branch=1., norm="pre", mlp=True, causal=False, width=None) # None: infinite
-EXPLORED = {"one head": USUAL | dict(norm="post", layers=4, heads=1, score=4., branch=4., mlp=False), "narrow": USUAL | dict(width=16, heads=8),
-            "post": USUAL | dict(norm="post", causal=True, branch=.7), "narrow, post": USUAL | dict(norm="post", width=16, layers=2),
-            "narrow, no norm": USUAL | dict(norm=None, layers=2, heads=4, width=16, branch=.7)}
-BROKEN = {"gradient independence": ("one head", "const {g} = sent(S, E, B, F);", "const g = sent(S, E, B, F).ξ;"),
-          "values of infinite width": ("narrow", "const V = scale(spread(R, m), c);", "const V = scale(R, c);"),
-          "scores that may grow together": ("narrow", "a*(dA[i][k] - along[i])", "a*dA[i][k]"),
-          "nothing past a branch": ("narrow", "plus(cut(along, 0, wide(x)), added.d)", "added.d")}
+USUAL = dict(
+    tokens=4,
+    layers=3,
+    heads=2,
+    score=2.0,
+    branch=1.0,
+    norm="pre",
+    mlp=True,
+    causal=False,
+    width=None,
+)  # None: infinite
+EXPLORED = {
+    "one head": USUAL
+    | dict(norm="post", layers=4, heads=1, score=4.0, branch=4.0, mlp=False),
+    "narrow": USUAL | dict(width=16, heads=8),
+    "post": USUAL | dict(norm="post", causal=True, branch=0.7),
+    "narrow, post": USUAL | dict(norm="post", width=16, layers=2),
+    "narrow, no norm": USUAL | dict(norm=None, layers=2, heads=4, width=16, branch=0.7),
+}
+BROKEN = {
+    "gradient independence": (
+        "one head",
+        "const {g} = sent(S, E, B, F);",
+        "const g = sent(S, E, B, F).ξ;",
+    ),
+    "values of infinite width": (
+        "narrow",
+        "const V = scale(spread(R, m), c);",
+        "const V = scale(R, c);",
+    ),
+    "scores that may grow together": (
+        "narrow",
+        "a*(dA[i][k] - along[i])",
+        "a*dA[i][k]",
+    ),
+    "nothing past a branch": (
+        "narrow",
+        "plus(cut(along, 0, wide(x)), added.d)",
+        "added.d",
+    ),
+}
 NETWORKS = 1500
 
+
 def page(figures, body, before=""):
-    "A page with some live figures and a script, which begins when all of them are drawn and sends what it finds, or its error."
+    """A page with some live figures and a script, which begins when all of them are
+    drawn and sends what it finds, or its error.
+    """
     boxes = "".join(f'<div data-live="{name}"></div>' for name in figures.split())
     return f"""<!doctype html><meta charset="utf-8"><body>{boxes}
 <script type="module">
@@ -130,7 +234,10 @@ try {{
 }} catch (problem) {{ await send({{errors: [...errors, problem.stack]}}); }}
 </script>"""
 
-PAGE = page("kernel theorem map judge explorer", r"""
+
+PAGE = page(
+    "kernel theorem map judge explorer",
+    r"""
   const kernel = await import("./live/kernel.js"), theorem = await import("./live/theorem.js");
   const table = await (await fetch("data/kernel.json")).json();
   const [A, B, C, D, E] = document.querySelectorAll("[data-live]"), wrong = [], shown = [];
@@ -280,13 +387,17 @@ PAGE = page("kernel theorem map judge explorer", r"""
                     mlp: own(3000, () => theorem.mlpNetwork(16))};
   const f = times(81, (_, k) => .55 + .3*k/80);
   await send({errors, wrong, shown: shown.length, places, judged, explored, chains, broken, spreads, draws, network, averages, f, cdf: f.map(theorem.limitCdf), below: theorem.limitCdf(-.1), spread: theorem.spreadΨ});
-""")
+""",
+)
 
-UNSTYLED = page("explorer kernel circuits", r"""
+UNSTYLED = page(
+    "explorer kernel circuits",
+    r"""
   await wait(300);
   sampling = false;
   await send({errors, samples, unstyled: [...unstyled]});
-""", before=r"""
+""",
+    before=r"""
 document.body.style.color = "rgb(10, 60, 90)"; // no shape is black unless nobody has styled it
 const unstyled = new Set();
 let sampling = true, samples = 0;
@@ -299,7 +410,9 @@ const sample = () => {
   if (sampling) requestAnimationFrame(sample);
 };
 requestAnimationFrame(sample);
-""")
+""",
+)
+
 
 class Handler(http.server.SimpleHTTPRequestHandler):
     def __init__(self, *args, found, page, late, **kwargs):
@@ -307,13 +420,19 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         super().__init__(*args, **kwargs)
 
     def do_GET(self):
-        if self.late and self.path.endswith(self.late): time.sleep(.5)
-        if self.path != "/": return super().do_GET()
+        if self.late and self.path.endswith(self.late):
+            time.sleep(0.5)
+        if self.path != "/":
+            return super().do_GET()
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.end_headers()
         page = self.page
-        for name, value in dict(EXPLORED=list(EXPLORED.values()), BROKEN=[(list(EXPLORED).index(k), *x) for k, *x in BROKEN.values()], NETWORKS=NETWORKS).items():
+        for name, value in dict(
+            EXPLORED=list(EXPLORED.values()),
+            BROKEN=[(list(EXPLORED).index(k), *x) for k, *x in BROKEN.values()],
+            NETWORKS=NETWORKS,
+        ).items():
             page = page.replace(name, json.dumps(value))
         self.wfile.write(page.encode())
 
@@ -322,112 +441,206 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.send_response(204)
         self.end_headers()
 
-    def log_message(self, *args): pass
+    def log_message(self, *args):
+        pass
+
 
 def reported(page, profile, late=None):
     "What the browser reports of a page, one file of which may come late."
-    if not CHROMIUM: pytest.skip("no Chromium is installed")
+    if not CHROMIUM:
+        pytest.skip("no Chromium is installed")
     answer = queue.Queue()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, found=answer, page=page, late=late, directory=str(NBS))) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0),
+        partial(Handler, found=answer, page=page, late=late, directory=str(NBS)),
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            with browser(f"http://127.0.0.1:{server.server_port}/", profile): return answer.get(timeout=300)
-        finally: server.shutdown()
+            with browser(f"http://127.0.0.1:{server.server_port}/", profile):
+                return answer.get(timeout=300)
+        finally:
+            server.shutdown()
+
 
 @pytest.mark.skipif(not shutil.which("pgrep"), reason="nothing lists processes here")
 def test_no_browser_outlives_its_page(tmp_path):
-    "One that does slows all tests after it; ended by its command alone, a script on Debian, it would."
+    """One that does slows all tests after it; ended by its command alone, a script on
+    Debian, it would.
+    """
+
     def left():
-        return subprocess.run(["pgrep", "-f", f"user-data-dir={tmp_path}"], capture_output=True).returncode == 0
-    if not CHROMIUM: pytest.skip("no Chromium is installed")
-    with browser("about:blank", tmp_path/"profile"):
+        return (
+            subprocess.run(
+                ["pgrep", "-f", f"user-data-dir={tmp_path}"], capture_output=True
+            ).returncode
+            == 0
+        )
+
+    if not CHROMIUM:
+        pytest.skip("no Chromium is installed")
+    with browser("about:blank", tmp_path / "profile"):
         wait_until(left)
     wait_until(lambda: not left())
+
 
 def wait_until(so):
     end = time.monotonic() + 20
     while not so():
         assert time.monotonic() < end
-        time.sleep(.05)
+        time.sleep(0.05)
+
 
 def test_figures_are_styled_while_they_compute(tmp_path):
-    "No frame shows a shape in the black that a browser gives to what has no style: not when the styles come late; without their rules it is seen."
-    found = reported(UNSTYLED, tmp_path/"profile", late="live.css")
-    assert not found["errors"] and not found["unstyled"] and found["samples"] > 1000, found
-    bare = reported(UNSTYLED.replace("const unstyled", 'await new Promise(done => addEventListener("load", done)); document.head.insertAdjacentHTML("beforeend", "<style>[data-live] svg * { fill: black !important }</style>"); const unstyled'), tmp_path/"bare")
+    """No frame shows a shape in the black that a browser gives to what has no style:
+    not when the styles come late; without their rules it is seen.
+    """
+    found = reported(UNSTYLED, tmp_path / "profile", late="live.css")
+    assert not found["errors"], found
+    assert not found["unstyled"], found
+    assert found["samples"] > 1000, found
+    bare = reported(
+        UNSTYLED.replace(
+            "const unstyled",
+            'await new Promise(done => addEventListener("load", done)); document.head.insertAdjacentHTML("beforeend", "<style>[data-live] svg * { fill: black !important }</style>"); const unstyled',
+        ),
+        tmp_path / "bare",
+    )
     assert len(bare["unstyled"]) > 3, bare
 
+
 @pytest.fixture(scope="module")
-def found(tmp_path_factory): return reported(PAGE, tmp_path_factory.mktemp("profile"))
+def found(tmp_path_factory):
+    return reported(PAGE, tmp_path_factory.mktemp("profile"))
+
 
 def test_every_control_shows_the_numbers_of_the_library(found):
-    assert not found["errors"] and not found["wrong"], (found["errors"], found["wrong"][:5])
-    assert found["shown"] == 2*(len(TAUS) + len(HEADS) + len(TOKENS)) and found["places"] == len(HEADS)*(len(TAUS) - 1)
+    assert not found["errors"], (found["errors"], found["wrong"][:5])
+    assert not found["wrong"], (found["errors"], found["wrong"][:5])
+    assert found["shown"] == 2 * (len(TAUS) + len(HEADS) + len(TOKENS))
+    assert found["places"] == len(HEADS) * (len(TAUS) - 1)
     assert found["judged"] == np.prod([len(x) for x in JUDGED.values()])
+
 
 @pytest.mark.power("means of v that differ by 6 standard errors, about 1 %")
 def test_networks_of_the_browser_have_the_law_of_the_library(found):
     for where, v in found["draws"].items():
         τ, H, s = map(int, where.split(","))
         law = layer_at(float(τ), H, s).law().marginal(0)
-        mean, var = law.var(), law.kurtosis()/3*law.var()**2
-        assert abs(np.mean(v) - mean) < 6*np.std(v)/len(v)**.5
-        assert abs(np.var(v) - var) < 6*np.std((v - np.mean(v))**2)/len(v)**.5
-    S = layer_at(2., 2, 3).law().covariances(20_000, rng=0)
-    for mine, theirs in zip((S[:, 0, 0], S[:, 0, 1], S[:, 1, 1]), np.transpose(found["network"])): assert ks_2samp(mine, theirs).pvalue > 1e-7
+        mean, var = law.var(), law.kurtosis() / 3 * law.var() ** 2
+        assert abs(np.mean(v) - mean) < 6 * np.std(v) / len(v) ** 0.5
+        assert abs(np.var(v) - var) < 6 * np.std((v - np.mean(v)) ** 2) / len(v) ** 0.5
+    S = layer_at(2.0, 2, 3).law().covariances(20_000, rng=0)
+    for mine, theirs in zip(
+        (S[:, 0, 0], S[:, 0, 1], S[:, 1, 1]), np.transpose(found["network"])
+    ):
+        assert ks_2samp(mine, theirs).pvalue > 1e-7
+
 
 @pytest.mark.power("distribution functions .06 apart")
 def test_averages_of_the_browser_have_the_law_of_the_library(found):
     def head(scale):
         p = Program()
         x = p.inputs(np.eye(2))
-        Q, K, V, O = (p.matrix(name, var=4. if name == "Q" else 1.) for name in "QKVO")
-        return p, p.attend([p.score(Q @ x[0], K @ z, scale) for z in x], [O @ (V @ z) for z in x])
-    p = Program()
-    plain = p, mlp(p, p.inputs([[1.]]), depth=2, phi=tanh)[0]
-    for kind, (p, h) in dict(attention=head("sqrt"), linear=head("linear"), mlp=plain).items():
-        assert ks_2samp(averages(p, cos, h, 16, size=3000, rng=0)[0], found["averages"][kind]).pvalue > 1e-7, kind
+        Q, K, V, O = (
+            p.matrix(name, var=4.0 if name == "Q" else 1.0) for name in "QKVO"
+        )
+        return p, p.attend(
+            [p.score(Q @ x[0], K @ z, scale) for z in x], [O @ (V @ z) for z in x]
+        )
 
-def chain_statistics(t, size=4*NETWORKS):
-    "Cosines, entropies and gradients by block, from the library, in the order of the browser's."
-    s, pairs, τ2, β2 = t["tokens"], np.triu_indices(t["tokens"], 1), t["score"]**2, t["branch"]**2
-    net = Transformer.uniform(np.eye(s), layers=t["layers"], heads=t["heads"], norm_placement=t["norm"], mask="causal" if t["causal"] else None,
-                      activation=relu, ff=4 if t["mlp"] else 0, var_q=τ2, var_o=β2, var_2=2*β2)
+    p = Program()
+    plain = p, mlp(p, p.inputs([[1.0]]), depth=2, phi=tanh)[0]
+    for kind, (p, h) in dict(
+        attention=head("sqrt"), linear=head("linear"), mlp=plain
+    ).items():
+        assert (
+            ks_2samp(
+                averages(p, cos, h, 16, size=3000, rng=0)[0], found["averages"][kind]
+            ).pvalue
+            > 1e-7
+        ), kind
+
+
+def chain_statistics(t, size=4 * NETWORKS):
+    """Cosines, entropies and gradients by block, from the library, in the order of the
+    browser's.
+    """
+    s, pairs, τ2, β2 = (
+        t["tokens"],
+        np.triu_indices(t["tokens"], 1),
+        t["score"] ** 2,
+        t["branch"] ** 2,
+    )
+    net = Transformer.uniform(
+        np.eye(s),
+        layers=t["layers"],
+        heads=t["heads"],
+        norm_placement=t["norm"],
+        mask="causal" if t["causal"] else None,
+        activation=relu,
+        ff=4 if t["mlp"] else 0,
+        var_q=τ2,
+        var_o=β2,
+        var_2=2 * β2,
+    )
     back = net.gradients(t["width"] or np.inf, size, 0)
-    return [*back.chain.cosine[:, 1:, *pairs].mean(-1).T, *back.chain.entropy.mean((2, 3)).T, *np.sqrt(np.einsum("...ii", back.gram)).T]
+    return [
+        *back.chain.cosine[:, 1:, *pairs].mean(-1).T,
+        *back.chain.entropy.mean((2, 3)).T,
+        *np.sqrt(np.einsum("...ii", back.gram)).T,
+    ]
+
 
 def same_law(mine, theirs):
     "Smallest p of Kolmogorov and Smirnov, for so many statistics."
     assert len(mine) == len(theirs)
-    return len(mine)*min(ks_2samp(x, y).pvalue for x, y in zip(mine, theirs))
+    return len(mine) * min(ks_2samp(x, y).pvalue for x, y in zip(mine, theirs))
+
 
 @pytest.mark.power("distribution functions .09 apart, and each of four broken chains")
 def test_transformers_of_the_browser_have_the_law_of_the_library(found):
-    "Whole laws and means of every statistic of every block; what is left out of the chain is seen by the same check."
+    """Whole laws and means of every statistic of every block; what is left out of the
+    chain is seen by the same check.
+    """
     theirs = {name: chain_statistics(t) for name, t in EXPLORED.items()}
     for (name, y), x in zip(theirs.items(), found["chains"]):
         assert same_law(x, y) > 1e-6, name
-        for a, b in zip(x, y): assert abs(np.mean(a) - np.mean(b)) < 6*np.hypot(np.std(a)/len(a)**.5, np.std(b)/len(b)**.5) + 1e-9, name
-    for (what, (name, *_)), x in zip(BROKEN.items(), found["broken"]): assert same_law(x, theirs[name]) < 1e-6, what
+        for a, b in zip(x, y):
+            assert (
+                abs(np.mean(a) - np.mean(b))
+                < 6 * np.hypot(np.std(a) / len(a) ** 0.5, np.std(b) / len(b) ** 0.5)
+                + 1e-9
+            ), name
+    for (what, (name, *_)), x in zip(BROKEN.items(), found["broken"]):
+        assert same_law(x, theirs[name]) < 1e-6, what
+
 
 @pytest.mark.power("exact formula, six digits")
 def test_the_limit_drawn_by_the_browser(found):
     "Ψ(δ) = exp(−v/2) with v = (1 + tanh²(δ/2))/2, δ ~ N(0, 8)."
-    δ = np.sqrt(8)*np.random.default_rng(0).standard_normal(400_000)
-    Ψ = np.exp(-(1 + np.tanh(δ/2)**2)/4)
-    empirical = np.searchsorted(np.sort(Ψ), found["f"])/Ψ.size
-    assert np.abs(empirical - found["cdf"]).max() < 6*.5/Ψ.size**.5
-    assert found["below"] == 0 and abs(found["spread"] - Ψ.std()) < 6*Ψ.std()/Ψ.size**.5
+    δ = np.sqrt(8) * np.random.default_rng(0).standard_normal(400_000)
+    Ψ = np.exp(-(1 + np.tanh(δ / 2) ** 2) / 4)
+    empirical = np.searchsorted(np.sort(Ψ), found["f"]) / Ψ.size
+    assert np.abs(empirical - found["cdf"]).max() < 6 * 0.5 / Ψ.size**0.5
+    assert found["below"] == 0
+    assert abs(found["spread"] - Ψ.std()) < 6 * Ψ.std() / Ψ.size**0.5
+
 
 def test_the_theorem_moves(found):
-    "The spread over networks stays for attention with 1/√n, and falls for everything else."
+    """The spread over networks stays for attention with 1/√n, and falls for everything
+    else.
+    """
     spread = lambda what, n: found["spreads"][f"{what} {n}"]
-    assert spread("attention 1/√n", 4096) > .03
-    for what in ("attention 1/n", "MLP 1/n", "MLP 1/√n"): assert spread(what, 4096) < .25*spread(what, 16)
+    assert spread("attention 1/√n", 4096) > 0.03
+    for what in ("attention 1/n", "MLP 1/n", "MLP 1/√n"):
+        assert spread(what, 4096) < 0.25 * spread(what, 16)
+
 
 # Training
 
-TRAINED = page("training", r"""
+TRAINED = page(
+    "training",
+    r"""
   const {recall, head, reply, loss, step} = await import("./live/training.js");
   const box = document.querySelector("[data-live]"), wrong = [], seen = [];
   const press = name => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
@@ -462,38 +675,71 @@ TRAINED = page("training", r"""
     noisy.push(last);
   }
   await send({errors, wrong, seen, cases, noisy});
-""")
+""",
+)
+
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory): return reported(TRAINED, tmp_path_factory.mktemp("profile"))
+def trained(tmp_path_factory):
+    return reported(TRAINED, tmp_path_factory.mktemp("profile"))
+
 
 def test_the_browser_trains_as_the_library(trained):
-    "Every control; sixty steps from the browser's own start, at width 3 and in the limit."
-    assert not trained["errors"] and not trained["wrong"], (trained["errors"], trained["wrong"][:5])
+    """Every control; sixty steps from the browser's own start, at width 3 and in the
+    limit.
+    """
+    assert not trained["errors"], (trained["errors"], trained["wrong"][:5])
+    assert not trained["wrong"], (trained["errors"], trained["wrong"][:5])
     assert len(trained["seen"]) == 24
-    others = np.array([[True]*3 + [False]]*4)
+    others = np.array([[True] * 3 + [False]] * 4)
     for case in trained["cases"]:
-        names = [name for name in ("Q", "K", "V", "O", "B", "ζ") if name in case["start"][0]]
+        names = [
+            name for name in ("Q", "K", "V", "O", "B", "ζ") if name in case["start"][0]
+        ]
         start = [np.array([h[name] for h in case["start"]]) for name in names]
-        if len(start) == 4: start[3] = start[3].swapaxes(1, 2)
+        if len(start) == 4:
+            start[3] = start[3].swapaxes(1, 2)
         width = start[0].shape[2] if len(start) == 4 else np.inf
         X = np.array(case["X"])
-        model = AttentionDescent(2, .1, head_width=width, mask=others, init=start, learning_rate=.003, max_iter=60, tol=0.).fit(X, case["y"])
+        model = AttentionDescent(
+            2,
+            0.1,
+            head_width=width,
+            mask=others,
+            init=start,
+            learning_rate=0.003,
+            max_iter=60,
+            tol=0.0,
+        ).fit(X, case["y"])
         np.testing.assert_allclose(model.values(X)[0], case["f"], rtol=1e-8, atol=1e-9)
-        np.testing.assert_allclose(model.scores(X)[0][..., :3], np.swapaxes(case["scores"], 0, 1), rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(
+            model.scores(X)[0][..., :3],
+            np.swapaxes(case["scores"], 0, 1),
+            rtol=1e-7,
+            atol=1e-8,
+        )
         assert model.loss_[0, -1] == pytest.approx(case["loss"], rel=1e-7)
+
 
 @pytest.mark.power("distribution functions .05 apart")
 def test_the_noise_of_the_browser(trained):
-    "T = λ = 1 without a loss: the prior's products stay, but for a step's share of bias."
+    """T = λ = 1 without a loss: the prior's products stay, but for a step's share of
+    bias.
+    """
     rng = np.random.default_rng(0)
     Q, K = rng.standard_normal((2, 4000, 2))
-    c = 1/(1 - .025) # of weights that shrink by .95 and gain .1
-    for mine, theirs in zip(trained["noisy"], ((Q*K).sum(1)/2**.5, rng.standard_normal(4000))): assert ks_2samp(mine, c*theirs).pvalue > 1e-6
+    c = 1 / (1 - 0.025)  # of weights that shrink by .95 and gain .1
+    for mine, theirs in zip(
+        trained["noisy"], ((Q * K).sum(1) / 2**0.5, rng.standard_normal(4000))
+    ):
+        assert ks_2samp(mine, c * theirs).pvalue > 1e-6
+
 
 # Circuits
 
-CIRCUITS = page("circuits", r"""
+CIRCUITS = page(
+    "circuits",
+    r"""
   const {CIRCUITS, induction, network, reply, step, strength, without} = await import("./live/circuits.js");
   const box = document.querySelector("[data-live]"), wrong = [];
   const press = name => [...box.querySelectorAll("button")].find(b => b.textContent === name).click();
@@ -518,44 +764,78 @@ CIRCUITS = page("circuits", r"""
   const of = ({letters, answer}) => ({letters, answer});
   await send({errors, wrong, start, losses, end: net.now.map(plain), some: some.map(of), asked: asked.map(of), f: said([]), cuts: CIRCUITS.map((_, k) => said([k])),
               sizes: CIRCUITS.map(c => strength(net, c)), all: all.map(of), weights: asked.map(({tokens}) => reply(net, tokens).weights)});
-""")
+""",
+)
 
-KEYS = [("score", (0, 0, (), ())), *(("score", (1, 0, a, b)) for a in ((), ((0, 0),)) for b in ((), ((0, 0),))), *(("value", a) for a in ((), ((0, 0),), ((1, 0),), ((0, 0), (1, 0))))]
+KEYS = [
+    ("score", (0, 0, (), ())),
+    *(("score", (1, 0, a, b)) for a in ((), ((0, 0),)) for b in ((), ((0, 0),))),
+    *(("value", a) for a in ((), ((0, 0),), ((1, 0),), ((0, 0), (1, 0)))),
+]
+
 
 @pytest.fixture(scope="module")
-def circuits(tmp_path_factory): return reported(CIRCUITS, tmp_path_factory.mktemp("profile"))
+def circuits(tmp_path_factory):
+    return reported(CIRCUITS, tmp_path_factory.mktemp("profile"))
+
 
 def read_letters(sequences):
-    "One-hot letters and places of the browser's sequences, as the library reads them; the answers."
+    """One-hot letters and places of the browser's sequences, as the library reads them;
+    the answers.
+    """
     letters = np.array([x["letters"] for x in sequences])
-    X = np.concatenate([np.eye(5)[letters], np.broadcast_to(np.eye(6), (len(letters), 6, 6))], axis=2)
-    see = np.where(np.tri(6) > 0, 0., -np.inf)
-    return ReadRows(X, np.broadcast_to(see, (len(X), 6, 6)), np.full((len(X), 1), 5), np.ones((len(X), 1))), np.eye(5)[[x["answer"] for x in sequences]]
+    X = np.concatenate(
+        [np.eye(5)[letters], np.broadcast_to(np.eye(6), (len(letters), 6, 6))], axis=2
+    )
+    see = np.where(np.tri(6) > 0, 0.0, -np.inf)
+    return ReadRows(
+        X,
+        np.broadcast_to(see, (len(X), 6, 6)),
+        np.full((len(X), 1), 5),
+        np.ones((len(X), 1)),
+    ), np.eye(5)[[x["answer"] for x in sequences]]
+
 
 def test_the_browser_trains_circuits_as_the_library(circuits):
-    "Every control; thirty steps with momentum from the browser's own start; every circuit cut by itself."
-    assert not circuits["errors"] and not circuits["wrong"], (circuits["errors"], circuits["wrong"][:5])
+    """Every control; thirty steps with momentum from the browser's own start; every
+    circuit cut by itself.
+    """
+    assert not circuits["errors"], (circuits["errors"], circuits["wrong"][:5])
+    assert not circuits["wrong"], (circuits["errors"], circuits["wrong"][:5])
     assert len({tuple(x["letters"]) for x in circuits["all"]}) == 480
-    for x in circuits["all"]: assert x["answer"] == x["letters"][x["letters"].index(x["letters"][-1]) + 1]
-    depth, how = Depth(2, AttentionSpec(), True, True, True, 11), dynamics(.002, .9, 0., 0.)
+    for x in circuits["all"]:
+        assert x["answer"] == x["letters"][x["letters"].index(x["letters"][-1]) + 1]
+    depth, how = (
+        Depth(2, AttentionSpec(), True, True, True, 11),
+        dynamics(0.002, 0.9, 0.0, 0.0),
+    )
     moving = lambda x, shape: np.stack([np.reshape(x, shape), np.zeros(shape)])[None]
     B, C, R = circuits["start"]
-    state = Circuits((moving(B, (1, 11, 11)), moving(C, (1, 22, 22))), moving(R, (44, 5)))
+    state = Circuits(
+        (moving(B, (1, 11, 11)), moving(C, (1, 22, 22))), moving(R, (44, 5))
+    )
     rows, y = read_letters(circuits["some"])
     for loss in circuits["losses"]:
         answer = state.reply(depth, rows)
         p = softmax(answer.values, axis=-1)
-        assert -(y*np.log(p)).sum()/len(y) == pytest.approx(loss, rel=1e-9)
+        assert -(y * np.log(p)).sum() / len(y) == pytest.approx(loss, rel=1e-9)
         state = state.moved(depth, rows, answer, p - y, how, None)
-    for mine, theirs in zip(state.now(), circuits["end"]): np.testing.assert_allclose(mine.ravel(), theirs, rtol=1e-8, atol=1e-10)
+    for mine, theirs in zip(state.now(), circuits["end"]):
+        np.testing.assert_allclose(mine.ravel(), theirs, rtol=1e-8, atol=1e-10)
     rows, _ = read_letters(circuits["asked"])
     answer = state.reply(depth, rows)
     np.testing.assert_allclose(answer.values[0], circuits["f"], rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(answer.layers[1].weights[0, 0, :, 0], circuits["weights"], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        answer.layers[1].weights[0, 0, :, 0], circuits["weights"], rtol=1e-8, atol=1e-10
+    )
     for k, (kind, key) in enumerate(KEYS):
         left = Circuits(tuple(x.copy() for x in state.scores), state.values.copy())
         *scores, values = left.now()
         circuit = named(depth, scores, values)[kind][key]
-        assert np.sqrt((circuit**2).mean()) == pytest.approx(circuits["sizes"][k], rel=1e-8)
-        circuit[:] = 0.
-        np.testing.assert_allclose(left.reply(depth, rows).values[0], circuits["cuts"][k], rtol=1e-8, atol=1e-9)
+        assert np.sqrt((circuit**2).mean()) == pytest.approx(
+            circuits["sizes"][k], rel=1e-8
+        )
+        circuit[:] = 0.0
+        np.testing.assert_allclose(
+            left.reply(depth, rows).values[0], circuits["cuts"][k], rtol=1e-8, atol=1e-9
+        )

@@ -1,9 +1,12 @@
-"""Programs: the matrix-free sampler has the law of the dense one, and the limit is what both tend to.
+"""Programs: the matrix-free sampler has the law of the dense one, and the limit is what
+both tend to.
 
-Two samples of N are compared by Kolmogorov–Smirnov tests at level 1e-9: a difference of distribution functions above
-sqrt(21.4/N), 0.033 for N = 20,000 and 0.052 for N = 8,000, is seen. About 150 such tests leave a false alarm less likely
-than 1e-6, for any seed.
+Two samples of N are compared by Kolmogorov–Smirnov tests at level 1e-9: a difference
+of distribution functions above sqrt(21.4/N), 0.033 for N = 20,000 and 0.052 for N =
+8,000, is seen. About 150 such tests leave a false alarm less likely than 1e-6, for
+any seed.
 """
+
 import pickle
 import sys
 import tracemalloc
@@ -42,71 +45,102 @@ from infattn_nb.nonlinearities import (
     tanh,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
-Σ = np.array([[1., .5, .2], [.5, 1., -.3], [.2, -.3, 1.]])
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
+)
+Σ = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
 
-def scores_of(p): return [h for h in p.nodes if isinstance(h, Score)]
-def same(a, b): return ks_2samp(a, b, method="asymp").pvalue > 1e-9
-def differ(a, b): return ks_2samp(a, b, method="asymp").pvalue < 1e-12
+
+def scores_of(p):
+    return [h for h in p.nodes if isinstance(h, Score)]
+
+
+def same(a, b):
+    return ks_2samp(a, b, method="asymp").pvalue > 1e-9
+
+
+def differ(a, b):
+    return ks_2samp(a, b, method="asymp").pvalue < 1e-12
+
 
 def crosswise(p):
     R, S = p.matrix("R"), p.matrix("S")
-    x, z = (clip(2.)(h) for h in p.inputs([[1., .8], [.8, 1.]]))
+    x, z = (clip(2.0)(h) for h in p.inputs([[1.0, 0.8], [0.8, 1.0]]))
     p1, p2 = p.score(R @ x, S @ z), p.score(S @ x, R @ z)
     v, w = (p.matrix() @ h for h in (x, z))
     return [p.attend([p1, p2], [v, w]), v + w]
 
+
 def dying(p):
     "ReLU vectors that are zero altogether with high probability, and their products."
     W, (h, b) = p.matrix(), p.inputs(np.eye(2))
-    x = relu(h - 2*b)
+    x = relu(h - 2 * b)
     return [W @ x, W @ relu(W @ x), W @ relu(-b)]
 
+
 def repeated(p):
-    W, (h,) = p.matrix(var=2.), p.inputs([[1.]])
-    return [W @ tanh(h), W @ tanh(h + 0*h), W @ erf(W @ tanh(h))]
+    W, (h,) = p.matrix(var=2.0), p.inputs([[1.0]])
+    return [W @ tanh(h), W @ tanh(h + 0 * h), W @ erf(W @ tanh(h))]
+
 
 def tall(p):
     "Rectangular matrices forward and backward, tied."
-    A, B, (h,) = p.matrix(rows=3), p.matrix(rows=1), p.inputs([[1.]], mean=.5)
+    A, B, (h,) = p.matrix(rows=3), p.matrix(rows=1), p.inputs([[1.0]], mean=0.5)
     x = tanh(A @ h)
     return [B @ x, B @ tanh(A @ relu(B @ x))]
 
-def mlp_then_attention(p): return attention(p, [clip(1.)(g) for g in mlp(p, p.inputs(Σ), 2, phi=tanh, var_w=2., var_b=.1)], heads=2, var_q=3.)
+
+def mlp_then_attention(p):
+    return attention(
+        p,
+        [clip(1.0)(g) for g in mlp(p, p.inputs(Σ), 2, phi=tanh, var_w=2.0, var_b=0.1)],
+        heads=2,
+        var_q=3.0,
+    )
+
 
 PROGRAMS = {
-    "MLP": (5, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2., var_b=.1)),
-    "recurrent, 4 steps": (4, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.)),
-    "LSTM": (3, lambda p: lstm(p, p.inputs(Σ), var_w=4.)),
+    "MLP": (5, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2.0, var_b=0.1)),
+    "recurrent, 4 steps": (4, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.0)),
+    "LSTM": (3, lambda p: lstm(p, p.inputs(Σ), var_w=4.0)),
     "convolution": (4, lambda p: conv1d(p, conv1d(p, p.inputs(Σ)), phi=tanh)),
     "attention after an MLP": (6, mlp_then_attention),
-    "low-rank heads": (6, lambda p: attention(p, [relu(h) for h in p.inputs(Σ)], heads=2, low_rank=True)),
-    "linear causal attention": (4, lambda p: attention(p, p.inputs(Σ), scaling="linear", mask="causal")),
+    "low-rank heads": (
+        6,
+        lambda p: attention(p, [relu(h) for h in p.inputs(Σ)], heads=2, low_rank=True),
+    ),
+    "linear causal attention": (
+        4,
+        lambda p: attention(p, p.inputs(Σ), scaling="linear", mask="causal"),
+    ),
     "crosswise scores": (4, crosswise),
     "repeated inputs": (3, repeated),
     "dying ReLU": (3, dying),
     "rectangular": (2, tall),
-    "width one": (1, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2., var_b=.1)),
+    "width one": (1, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2.0, var_b=0.1)),
     "width one, attention": (1, mlp_then_attention),
-    "width two, recurrent": (2, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.)),
+    "width two, recurrent": (2, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.0)),
 }
+
 
 def program(build):
     p = Program()
     return p, build(p)
 
+
 def statistics(y, p):
     "y (size, k, 2 coordinates), scores p."
     c = y.shape[2] - 1
     yield y[:, -1, 0]
-    yield y[:, 0, 0]*y[:, -1, 0]
+    yield y[:, 0, 0] * y[:, -1, 0]
     yield y[:, :, 0].sum(1)
-    yield y[:, -1, 0]*y[:, -1, c]
-    yield (y[:, :, 0]*y[:, :, c]).sum(1)
+    yield y[:, -1, 0] * y[:, -1, c]
+    yield (y[:, :, 0] * y[:, :, c]).sum(1)
     if p.shape[1]:
         yield p[:, 0]
-        yield p[:, 0]*p[:, -1]
-        yield p[:, 0]*y[:, 0, 0]
+        yield p[:, 0] * p[:, -1]
+        yield p[:, 0] * y[:, 0, 0]
+
 
 @pytest.mark.power("distribution functions .052 apart")
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -114,215 +148,393 @@ def test_without_matrices_the_law_is_the_same(name, size=8_000):
     "Power: see above."
     n, build = PROGRAMS[name]
     p, outputs = program(build)
-    fast, dense = (simulate(p, outputs, n, size=size, rng=k, coords=min(n, 2), scores=scores_of(p), dense=bool(k)) for k in (0, 1))
-    for k, (a, b) in enumerate(zip(statistics(*fast), statistics(*dense))): assert same(a, b), (name, k)
+    fast, dense = (
+        simulate(
+            p,
+            outputs,
+            n,
+            size=size,
+            rng=k,
+            coords=min(n, 2),
+            scores=scores_of(p),
+            dense=bool(k),
+        )
+        for k in (0, 1)
+    )
+    for k, (a, b) in enumerate(zip(statistics(*fast), statistics(*dense))):
+        assert same(a, b), (name, k)
+
 
 @pytest.mark.power("p < 1e-12 for fresh matrices")
 def test_a_forgotten_tie_is_seen():
-    "Fresh matrices at every step of a recurrent network are told from tied ones (p < 1e-12)."
+    """Fresh matrices at every step of a recurrent network are told from tied ones (p <
+    1e-12).
+    """
     p, h = program(PROGRAMS["recurrent, 4 steps"][1])
     q = Program()
     g = []
-    for x in q.inputs(np.ones((4, 4))): g.append(tanh(q.matrix() @ x + (q.matrix(var=2.) @ g[-1] if g else 0)))
-    a, b = simulate(p, h, 4, size=20_000, rng=0, dense=True), simulate(q, g, 4, size=20_000, rng=1)
-    assert differ(a[:, 2]*a[:, 3], b[:, 2]*b[:, 3])
+    for x in q.inputs(np.ones((4, 4))):
+        g.append(tanh(q.matrix() @ x + (q.matrix(var=2.0) @ g[-1] if g else 0)))
+    a, b = (
+        simulate(p, h, 4, size=20_000, rng=0, dense=True),
+        simulate(q, g, 4, size=20_000, rng=1),
+    )
+    assert differ(a[:, 2] * a[:, 3], b[:, 2] * b[:, 3])
+
 
 def test_equal_vectors_have_equal_products():
     "The same node: the identical output. Numerically equal vectors: equal to rounding."
     p, (a, b, _) = program(repeated)
     y = simulate(p, [a, b, a], 50, size=1000, rng=0)
     np.testing.assert_array_equal(y[:, 0], y[:, 2])
-    np.testing.assert_allclose(y[:, 0], y[:, 1], atol=1e-6*np.abs(y).max())
-    more_inputs_than_coordinates = mlp(p := Program(), p.inputs(np.eye(5) + 1.), 1)
-    X = simulate(p, [*p.nodes[:5], *more_inputs_than_coordinates], 3, size=200, rng=0, coords=3)
+    np.testing.assert_allclose(y[:, 0], y[:, 1], atol=1e-6 * np.abs(y).max())
+    more_inputs_than_coordinates = mlp(p := Program(), p.inputs(np.eye(5) + 1.0), 1)
+    X = simulate(
+        p, [*p.nodes[:5], *more_inputs_than_coordinates], 3, size=200, rng=0, coords=3
+    )
     W = np.linalg.lstsq(X[:, :3][0], X[:, 5:8][0], rcond=None)[0]
     np.testing.assert_allclose(X[0, :5] @ W, X[0, 5:], rtol=1e-6, atol=1e-9)
 
-# -- the limit --------------------------------------------------------------------------------------------------
 
-def angle(a, b, c): return np.arccos(np.clip(c/np.sqrt(a*b), -1, 1))
-def relu_dual(a, b, c): return np.sqrt(a*b)*(np.sin(t := angle(a, b, c)) + (np.pi - t)*np.cos(t))/(2*np.pi)
+# -- the limit
+# --------------------------------------------------------------------------------
+
+
+def angle(a, b, c):
+    return np.arccos(np.clip(c / np.sqrt(a * b), -1, 1))
+
+
+def relu_dual(a, b, c):
+    return (
+        np.sqrt(a * b)
+        * (np.sin(t := angle(a, b, c)) + (np.pi - t) * np.cos(t))
+        / (2 * np.pi)
+    )
+
 
 RECURSIONS = {
     relu: relu_dual,
-    leaky_relu(.2): lambda a, b, c: .8**2*relu_dual(a, b, c) + .2*c,
-    absolute: lambda a, b, c: 2/np.pi*np.sqrt(a*b)*(np.sin(t := angle(a, b, c)) + (np.pi/2 - t)*np.cos(t)),
-    erf: lambda a, b, c: 2/np.pi*np.arcsin(2*c/np.sqrt((1 + 2*a)*(1 + 2*b))),
-    sin: lambda a, b, c: np.exp(-(a + b)/2)*np.sinh(c),
-    cos: lambda a, b, c: np.exp(-(a + b)/2)*np.cosh(c),
+    leaky_relu(0.2): lambda a, b, c: 0.8**2 * relu_dual(a, b, c) + 0.2 * c,
+    absolute: lambda a, b, c: (
+        2
+        / np.pi
+        * np.sqrt(a * b)
+        * (np.sin(t := angle(a, b, c)) + (np.pi / 2 - t) * np.cos(t))
+    ),
+    erf: lambda a, b, c: (
+        2 / np.pi * np.arcsin(2 * c / np.sqrt((1 + 2 * a) * (1 + 2 * b)))
+    ),
+    sin: lambda a, b, c: np.exp(-(a + b) / 2) * np.sinh(c),
+    cos: lambda a, b, c: np.exp(-(a + b) / 2) * np.cosh(c),
 }
+
 
 def plane(f):
     "E f(U)f(V) by the trapezoid rule in the plane."
-    x = np.arange(-9, 9.01, .05)
-    w = norm.pdf(x)*.05
+    x = np.arange(-9, 9.01, 0.05)
+    w = norm.pdf(x) * 0.05
+
     def dual(a, b, c):
-        r = c/np.sqrt(a)
-        return np.einsum("i,j,i,ij->", w, w, f(np.sqrt(a)*x), f(r*x[:, None] + np.sqrt(max(b - r*r, 0.))*x))
+        r = c / np.sqrt(a)
+        return np.einsum(
+            "i,j,i,ij->",
+            w,
+            w,
+            f(np.sqrt(a) * x),
+            f(r * x[:, None] + np.sqrt(max(b - r * r, 0.0)) * x),
+        )
+
     return np.vectorize(dual)
 
-SMOOTH = {gelu: (plane(lambda x: x*ndtr(x)), 1e-8), tanh: (plane(np.tanh), 1e-7), sigmoid: (plane(lambda x: 1/(1 + np.exp(-x))), 1e-7)}
-ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [(φ, *rest) for φ, rest in SMOOTH.items()]
+
+SMOOTH = {
+    gelu: (plane(lambda x: x * ndtr(x)), 1e-8),
+    tanh: (plane(np.tanh), 1e-7),
+    sigmoid: (plane(lambda x: 1 / (1 + np.exp(-x))), 1e-7),
+}
+ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [
+    (φ, *rest) for φ, rest in SMOOTH.items()
+]
+
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("φ, dual, tol", ALL, ids=[repr(a[0]) for a in ALL])
-def test_kernels_of_mlps(φ, dual, tol, depth, σw2=1.7, σb2=.3):
+def test_kernels_of_mlps(φ, dual, tol, depth, σw2=1.7, σb2=0.3):
     p = Program()
     g = mlp(p, p.inputs(Σ), depth, phi=φ, var_w=σw2, var_b=σb2)
-    K = σw2*Σ + σb2
+    K = σw2 * Σ + σb2
     for _ in range(depth - 1):
         d = np.diag(K)
-        K = σw2*dual(np.tile(d[:, None], 3), np.tile(d, (3, 1)), K) + σb2
-    np.testing.assert_allclose(limit(p).cov(g), K, rtol=0, atol=tol*K.max())
+        K = σw2 * dual(np.tile(d[:, None], 3), np.tile(d, (3, 1)), K) + σb2
+    np.testing.assert_allclose(limit(p).cov(g), K, rtol=0, atol=tol * K.max())
+
 
 @pytest.mark.power("second moments 2 % off, means 1 % off")
 def test_rare_pairs_of_functions():
     "Two different functions, a shifted input, a product of three."
     p = Program()
-    u, v = p.inputs([[1., .6], [.6, 2.]], mean=[.5, 0.])
-    x, y, z = erf(u), relu(v), p.nonlin(lambda a, b, c: a*np.tanh(b)*np.cos(c), u, v, v - u)
+    u, v = p.inputs([[1.0, 0.6], [0.6, 2.0]], mean=[0.5, 0.0])
+    x, y, z = (
+        erf(u),
+        relu(v),
+        p.nonlin(lambda a, b, c: a * np.tanh(b) * np.cos(c), u, v, v - u),
+    )
     lim = limit(p)
     draws = simulate(p, [x, y, z, u], 1, size=10**6, rng=0)
     for i, a in enumerate((x, y, z, u)):
         for j, b in enumerate((x, y, z, u)):
             value, error = lim.second_moment(a, b, return_error=True)
-            w = draws[:, i]*draws[:, j]
-            assert abs(w.mean() - value) < 6*w.std()/1000 and error < 1e-3, (i, j)
-        assert abs(draws[:, i].mean() - lim.mean(a)) < 6*draws[:, i].std()/1000
+            w = draws[:, i] * draws[:, j]
+            assert abs(w.mean() - value) < 6 * w.std() / 1000, (i, j)
+            assert error < 1e-3, (i, j)
+        assert abs(draws[:, i].mean() - lim.mean(a)) < 6 * draws[:, i].std() / 1000
+
 
 def test_scores_and_outputs_of_example_1():
     p = Program()
-    x = [clip(1.)(h) for h in p.inputs(Σ)]
-    y = attention(p, x, heads=2, var_q=2., var_k=1.5, var_v=.7, var_o=3.)
-    K, lim = clip(1.).dual(Σ), limit(p, paths=64)
-    np.testing.assert_allclose(lim.score_cov(scores_of(p)), 3*np.kron(np.eye(2), np.kron(K, K)), atol=1e-10)
+    x = [clip(1.0)(h) for h in p.inputs(Σ)]
+    y = attention(p, x, heads=2, var_q=2.0, var_k=1.5, var_v=0.7, var_o=3.0)
+    K, lim = clip(1.0).dual(Σ), limit(p, paths=64)
+    np.testing.assert_allclose(
+        lim.score_cov(scores_of(p)), 3 * np.kron(np.eye(2), np.kron(K, K)), atol=1e-10
+    )
     P = lim.paths(100, 0)
     A = softmax(P.scores.reshape(100, 2, 3, 3))
-    np.testing.assert_allclose(P.cov(y), 2.1/2*np.einsum("nhij,jk,nhlk->nil", A, K, A), rtol=1e-9)
+    np.testing.assert_allclose(
+        P.cov(y), 2.1 / 2 * np.einsum("nhij,jk,nhlk->nil", A, K, A), rtol=1e-9
+    )
     np.testing.assert_allclose(lim.given(P.scores).cov(y), P.cov(y), rtol=1e-9)
+
 
 @pytest.mark.power("distribution functions .052 apart, kurtosis 11 % off")
 @pytest.mark.parametrize("low_rank, n", [(False, 5), (True, 6), (False, np.inf)])
 def test_attention_written_as_a_program(low_rank, n, size=8_000):
     p = Program()
-    outputs = attention(p, [clip(.7)(h) for h in p.inputs(Σ)], heads=2, low_rank=low_rank, var_q=3., var_v=2., mask="causal")
-    layer = Attention(Tokens(3, clip(.7), Σ), heads=2, head_width=3 if low_rank else "full", var_q=3., var_v=2., mask="causal")
-    a = limit(p).rvs(outputs, size, 0) if n == np.inf else simulate(p, outputs, n, size=size, rng=0)
+    outputs = attention(
+        p,
+        [clip(0.7)(h) for h in p.inputs(Σ)],
+        heads=2,
+        low_rank=low_rank,
+        var_q=3.0,
+        var_v=2.0,
+        mask="causal",
+    )
+    layer = Attention(
+        Tokens(3, clip(0.7), Σ),
+        heads=2,
+        head_width=3 if low_rank else "full",
+        var_q=3.0,
+        var_v=2.0,
+        mask="causal",
+    )
+    a = (
+        limit(p).rvs(outputs, size, 0)
+        if n == np.inf
+        else simulate(p, outputs, n, size=size, rng=0)
+    )
     b = layer.law(n).rvs(size, 1)
-    for f in (lambda y: y[:, 0], lambda y: y[:, 2], lambda y: y[:, 0]*y[:, 2], lambda y: (y**2).sum(1)): assert same(f(a), f(b))
+    for f in (
+        lambda y: y[:, 0],
+        lambda y: y[:, 2],
+        lambda y: y[:, 0] * y[:, 2],
+        lambda y: (y**2).sum(1),
+    ):
+        assert same(f(a), f(b))
     if n == np.inf:
-        v, w = (law.marginal(2, draws=2**14) for law in (limit(p).law(outputs), layer.law()))
+        v, w = (
+            law.marginal(2, draws=2**14) for law in (limit(p).law(outputs), layer.law())
+        )
         value, error = v.kurtosis(return_error=True)
-        assert abs(value - w.kurtosis()) < 10*error
+        assert abs(value - w.kurtosis()) < 10 * error
 
-@pytest.mark.power("distribution functions .052 apart, by night .033; p < 1e-12 without the cross term")
+
+@pytest.mark.power(
+    "distribution functions .052 apart, by night .033; p < 1e-12 without the cross term"
+)
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 def test_cross_term(size):
-    "Limit scores with the cross term have the law of wide dense ones; without it the same test fails."
+    """Limit scores with the cross term have the law of wide dense ones; without it the
+    same test fails.
+    """
     p, _ = program(crosswise)
     pair = scores_of(p)
-    explicit = simulate(p, p.nodes[:1], 64, size=size, rng=0, scores=pair, dense=True)[1]
+    explicit = simulate(p, p.nodes[:1], 64, size=size, rng=0, scores=pair, dense=True)[
+        1
+    ]
     _, ours = limit(p).rvs(p.nodes[:1], size, 1, scores=pair)
-    assert same(explicit.prod(1), ours.prod(1)) and same(explicit.sum(1), ours.sum(1))
-    without = np.random.default_rng(2).standard_normal((size, 2))*np.sqrt(np.diag(limit(p).score_cov(pair)))
+    assert same(explicit.prod(1), ours.prod(1))
+    assert same(explicit.sum(1), ours.sum(1))
+    without = np.random.default_rng(2).standard_normal((size, 2)) * np.sqrt(
+        np.diag(limit(p).score_cov(pair))
+    )
     assert differ(explicit.prod(1), without.prod(1))
+
 
 @pytest.mark.slow
 @pytest.mark.power("second moments 22 % off at n = 4096")
 def test_tied_linear_scores():
-    "Query and key from one matrix, divided by n: A K Aᵀ with A = softmax(σ²K), also of wide networks."
+    """Query and key from one matrix, divided by n: A K Aᵀ with A = softmax(σ²K), also
+    of wide networks.
+    """
     p = Program()
     x = [tanh(h) for h in p.inputs(Σ)]
-    W, V = p.matrix(var=3.), p.matrix()
-    y = [p.attend([p.score(W @ a, W @ b, "linear") for b in x], [V @ b for b in x]) for a in x]
+    W, V = p.matrix(var=3.0), p.matrix()
+    y = [
+        p.attend([p.score(W @ a, W @ b, "linear") for b in x], [V @ b for b in x])
+        for a in x
+    ]
     K = tanh.dual(Σ)
-    S = softmax(3*K) @ K @ softmax(3*K).T
+    S = softmax(3 * K) @ K @ softmax(3 * K).T
     np.testing.assert_allclose(limit(p).cov(y), S, rtol=1e-9)
     assert not limit(p).score_cov(scores_of(p)).any()
     wide = simulate(p, y, 4096, size=4096, rng=0)
-    w = wide[:, :, None]*wide[:, None]
-    assert (np.abs(w.mean(0) - S) < 6*w.std(0)/64 + .01*np.abs(S)).all()
+    w = wide[:, :, None] * wide[:, None]
+    assert (np.abs(w.mean(0) - S) < 6 * w.std(0) / 64 + 0.01 * np.abs(S)).all()
+
 
 def deep(p):
-    W = p.matrix(var=2.)
+    W = p.matrix(var=2.0)
     x = [relu(W @ u) for u in p.inputs(Σ)]
-    z = [tanh(a + b) for a, b in zip(x, attention(p, x, var_q=9.))]
-    return [*z, *attention(p, z, var_q=30.)]
+    z = [tanh(a + b) for a, b in zip(x, attention(p, x, var_q=9.0))]
+    return [*z, *attention(p, z, var_q=30.0)]
+
 
 @pytest.mark.slow
-@pytest.mark.power("distribution functions .052 apart (dense .073), by night .033; kernel 5 % off")
+@pytest.mark.power(
+    "distribution functions .052 apart (dense .073), by night .033; kernel 5 % off"
+)
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 def test_two_layers_of_attention(size):
-    "Residual, nonlinearity, tied inputs. Dense = matrix-free at n = 12; matrix-free at n = 256 = limit; the kernel recursion is 5 percent off."
+    """Residual, nonlinearity, tied inputs. Dense = matrix-free at n = 12; matrix-free
+    at n = 256 = limit; the kernel recursion is 5 percent off.
+    """
     p, y = program(deep)
-    dense, fast = (simulate(p, y, 12, size=size//2, rng=k, dense=bool(k)) for k in (1, 0))
+    dense, fast = (
+        simulate(p, y, 12, size=size // 2, rng=k, dense=bool(k)) for k in (1, 0)
+    )
     wide, ours = simulate(p, y, 256, size=size, rng=2), limit(p).rvs(y, size, 3)
-    for f in (lambda y: y[:, 0], lambda y: y[:, 4], lambda y: y[:, 3]*y[:, 5], lambda y: y[:, 0]*y[:, 1], lambda y: (y[:, 3:]**2).sum(1)):
-        assert same(f(dense), f(fast)) and same(f(wide), f(ours))
+    for f in (
+        lambda y: y[:, 0],
+        lambda y: y[:, 4],
+        lambda y: y[:, 3] * y[:, 5],
+        lambda y: y[:, 0] * y[:, 1],
+        lambda y: (y[:, 3:] ** 2).sum(1),
+    ):
+        assert same(f(dense), f(fast))
+        assert same(f(wide), f(ours))
     value, error = limit(p).second_moment(y[0], y[0], return_error=True)
-    w = wide[:, 0]**2
-    assert abs(w.mean() - value) < 6*(w.std()/np.sqrt(size) + error) + .01*value
-    K = relu.dual(2*Σ)
-    S = Attention(Tokens(3, relu, 2*Σ), var_q=9.).infinite_heads().covariances(1, 0)[0]
-    assert tanh.dual(K + S)[0, 0] > 1.05*value
+    w = wide[:, 0] ** 2
+    assert abs(w.mean() - value) < 6 * (w.std() / np.sqrt(size) + error) + 0.01 * value
+    K = relu.dual(2 * Σ)
+    S = (
+        Attention(Tokens(3, relu, 2 * Σ), var_q=9.0)
+        .infinite_heads()
+        .covariances(1, 0)[0]
+    )
+    assert tanh.dual(K + S)[0, 0] > 1.05 * value
+
 
 @pytest.mark.slow
-@pytest.mark.power("distribution functions .052 apart, by night .033; covariance of the scores 20 % off")
+@pytest.mark.power(
+    "distribution functions .052 apart, by night .033; covariance of the scores 20 % "
+    "off"
+)
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 def test_shared_matrices_across_depth(size):
-    "The same query and key matrices in both layers: later scores depend on earlier ones."
+    """The same query and key matrices in both layers: later scores depend on earlier
+    ones.
+    """
     p = Program()
-    x = [clip(1.)(h) for h in p.inputs(Σ[:2, :2])]
-    Q, K = p.matrix("Q", 4.), p.matrix("K")
-    layer = lambda x, V: [p.attend([p.score(Q @ a, K @ b) for b in x], [V @ b for b in x]) for a in x]
+    x = [clip(1.0)(h) for h in p.inputs(Σ[:2, :2])]
+    Q, K = p.matrix("Q", 4.0), p.matrix("K")
+    layer = lambda x, V: [
+        p.attend([p.score(Q @ a, K @ b) for b in x], [V @ b for b in x]) for a in x
+    ]
     z = [tanh(a + b) for a, b in zip(x, layer(x, p.matrix()))]
-    y, s = layer(z, p.matrix(var=2.)), scores_of(p)
-    (a, pa), (b, pb) = simulate(p, y, 256, size=size, rng=0, scores=s), limit(p).rvs(y, size, 1, scores=s)
-    assert same(pa[:, 0]*pa[:, 4], pb[:, 0]*pb[:, 4]) and same(pa[:, 1]*pa[:, 5], pb[:, 1]*pb[:, 5]) and same(a[:, 0]*pa[:, 0], b[:, 0]*pb[:, 0])
-    C, w = limit(p).score_cov(s), pb[:, 0]*pb[:, 4]
-    assert abs(C[0, 4] - w.mean()) < 8*w.std()*np.hypot(size**-.5, .01) and C[0, 4] > .1 # limit(p) has 10,000 paths
+    y, s = layer(z, p.matrix(var=2.0)), scores_of(p)
+    (a, pa), (b, pb) = (
+        simulate(p, y, 256, size=size, rng=0, scores=s),
+        limit(p).rvs(y, size, 1, scores=s),
+    )
+    assert same(pa[:, 0] * pa[:, 4], pb[:, 0] * pb[:, 4])
+    assert same(pa[:, 1] * pa[:, 5], pb[:, 1] * pb[:, 5])
+    assert same(a[:, 0] * pa[:, 0], b[:, 0] * pb[:, 0])
+    C, w = limit(p).score_cov(s), pb[:, 0] * pb[:, 4]
+    assert abs(C[0, 4] - w.mean()) < 8 * w.std() * np.hypot(size**-0.5, 0.01)
+    assert C[0, 4] > 0.1  # limit(p) has 10,000 paths
+
 
 @pytest.mark.slow
 @pytest.mark.power("slopes .1 off −1/2")
 def test_second_moments_approach_the_limit():
-    "Relative Frobenius error of the second moments over coordinates, against width: slope −1/2."
+    """Relative Frobenius error of the second moments over coordinates, against width:
+    slope −1/2.
+    """
     p = Program()
     y = attention(p, [erf(h) for h in p.inputs(Σ)], heads=2)
-    widths, errors = 2**np.arange(4, 13, 2), []
+    widths, errors = 2 ** np.arange(4, 13, 2), []
     for n in widths:
         out, s = simulate(p, y, n, size=200, rng=0, coords=int(n), scores=scores_of(p))
         S = limit(p, paths=16).given(s).cov(y)
-        errors.append(np.median(np.linalg.norm(out @ out.mT/n - S, axis=(1, 2))/np.linalg.norm(S, axis=(1, 2))))
-    assert abs(np.polyfit(np.log(widths), np.log(errors), 1)[0] + .5) < .1
+        errors.append(
+            np.median(
+                np.linalg.norm(out @ out.mT / n - S, axis=(1, 2))
+                / np.linalg.norm(S, axis=(1, 2))
+            )
+        )
+    assert abs(np.polyfit(np.log(widths), np.log(errors), 1)[0] + 0.5) < 0.1
+
 
 @pytest.mark.slow
 @pytest.mark.power("distribution functions .033 apart (dense .052), kurtosis 12 % off")
 def test_tokens_from_a_program(size=20_000):
     "An attention layer on top of an MLP, as a layer and as one program."
     p, q = Program(), Program()
-    tokens = lambda p: [tanh(g) for g in mlp(p, p.inputs(Σ), 2, phi=relu, var_w=2.)]
-    layer = Attention(ProgramTokens(p, tokens(p)), heads=2, var_q=3.)
-    outputs = attention(q, tokens(q), heads=2, var_q=3.)
-    for f in (lambda y: y[:, 0], lambda y: y[:, 0]*y[:, 2], lambda y: (y**2).sum(1)):
-        assert same(f(layer.law(6).rvs(size, 0)), f(simulate(q, outputs, 6, size=size, rng=1)))
-        assert same(f(simulate_dense(layer, 6, size//4, 2)), f(simulate(q, outputs, 6, size=size, rng=3)))
-    np.testing.assert_allclose(layer.tokens.kernel(), tanh.dual(limit(q).cov([h.args[0] for h in q.past(*outputs) if getattr(h, "fn", None) == tanh])), rtol=1e-9)
-    value, error = limit(q).law(outputs).marginal(0, draws=2**14).kurtosis(return_error=True)
-    assert abs(layer.law().marginal(0).kurtosis() - value) < 10*error
+    tokens = lambda p: [tanh(g) for g in mlp(p, p.inputs(Σ), 2, phi=relu, var_w=2.0)]
+    layer = Attention(ProgramTokens(p, tokens(p)), heads=2, var_q=3.0)
+    outputs = attention(q, tokens(q), heads=2, var_q=3.0)
+    for f in (lambda y: y[:, 0], lambda y: y[:, 0] * y[:, 2], lambda y: (y**2).sum(1)):
+        assert same(
+            f(layer.law(6).rvs(size, 0)), f(simulate(q, outputs, 6, size=size, rng=1))
+        )
+        assert same(
+            f(simulate_dense(layer, 6, size // 4, 2)),
+            f(simulate(q, outputs, 6, size=size, rng=3)),
+        )
+    np.testing.assert_allclose(
+        layer.tokens.kernel(),
+        tanh.dual(
+            limit(q).cov(
+                [h.args[0] for h in q.past(*outputs) if getattr(h, "fn", None) == tanh]
+            )
+        ),
+        rtol=1e-9,
+    )
+    value, error = (
+        limit(q).law(outputs).marginal(0, draws=2**14).kurtosis(return_error=True)
+    )
+    assert abs(layer.law().marginal(0).kurtosis() - value) < 10 * error
+
 
 @pytest.mark.slow
 @pytest.mark.power("distribution functions .033 apart")
 def test_tokens_after_attention(size=20_000):
     "Two attention layers: tokens whose kernel is random."
     p = Program()
-    x = attention(p, [erf(h) for h in p.inputs(4*Σ)], var_q=9.)
-    y, layer = attention(p, x, var_q=4.), Attention(ProgramTokens(p, x), var_q=4.)
-    for f in (lambda y: y[:, 0], lambda y: y[:, 0]*y[:, 2]):
-        assert same(f(layer.law(5).rvs(size, 0)), f(simulate(p, y, 5, size=size, rng=1)))
+    x = attention(p, [erf(h) for h in p.inputs(4 * Σ)], var_q=9.0)
+    y, layer = attention(p, x, var_q=4.0), Attention(ProgramTokens(p, x), var_q=4.0)
+    for f in (lambda y: y[:, 0], lambda y: y[:, 0] * y[:, 2]):
+        assert same(
+            f(layer.law(5).rvs(size, 0)), f(simulate(p, y, 5, size=size, rng=1))
+        )
         assert same(f(layer.law().rvs(size, 0)), f(limit(p).rvs(y, size, 1)))
-    with pytest.raises(ValueError, match="random"): layer.tokens.kernel()
+    with pytest.raises(ValueError, match="random"):
+        layer.tokens.kernel()
 
-# -- memory, records, errors ----------------------------------------------------------------------------------
+
+# -- memory, records, errors
+# ----------------------------------------------------------------------------------
+
 
 def test_memory_is_linear_in_the_width():
     "No n×n array: one would be 80 GB here."
@@ -333,102 +545,163 @@ def test_memory_is_linear_in_the_width():
         simulate(p, y, n, size=2, rng=0)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 12*peaks[0] and peaks[1] < 200*8*10**5
+    assert peaks[1] < 12 * peaks[0]
+    assert peaks[1] < 200 * 8 * 10**5
+
 
 def test_programs_travel():
     "Pickled and back, a program has the same samples."
     p, y = program(mlp_then_attention)
     q, z = pickle.loads(pickle.dumps((p, y)))
-    np.testing.assert_array_equal(simulate(p, y, 4, size=10, rng=0), simulate(q, z, 4, size=10, rng=0))
+    np.testing.assert_array_equal(
+        simulate(p, y, 4, size=10, rng=0), simulate(q, z, 4, size=10, rng=0)
+    )
     assert repr(p) == repr(q)
+
 
 def test_errors():
     p = Program()
-    h, = p.inputs([[1.]])
-    x, A, B = clip(1.)(h), p.matrix("A"), p.matrix("B")
-    for make, clause in ((lambda: p.score(x, A @ x), "MatMul"), (lambda: p.score(A @ x, A @ clip(2.)(h)), "b"), (lambda: [p.score(A @ x, B @ x), tanh(A @ h)], "a")):
+    (h,) = p.inputs([[1.0]])
+    x, A, B = clip(1.0)(h), p.matrix("A"), p.matrix("B")
+    for make, clause in (
+        (lambda: p.score(x, A @ x), "MatMul"),
+        (lambda: p.score(A @ x, A @ clip(2.0)(h)), "b"),
+        (lambda: [p.score(A @ x, B @ x), tanh(A @ h)], "a"),
+    ):
         p.nodes, p.products = p.nodes[:2], {}
         make()
-        with pytest.raises(AssumptionError) as e: limit(p)
-        assert e.value.clause == clause and "`p1`" in str(e.value)
+        with pytest.raises(AssumptionError) as e:
+            limit(p)
+        assert e.value.clause == clause
+        assert "`p1`" in str(e.value)
         assert simulate(p, x, 3, size=5, rng=0).shape == (5, 1)
     p.nodes, p.products = p.nodes[:2], {}
     p.score(A @ relu(h), B @ x)
-    with pytest.warns(AssumptionWarning, match="bounded"): p.check()
+    with pytest.warns(AssumptionWarning, match="bounded"):
+        p.check()
     assert [type(f) for f in p.check(strict=False)] == [AssumptionWarning]
     deep = Program()
     xs = attention(deep, [relu(h) for h in deep.inputs(np.eye(3))])
     attention(deep, [x + relu(h) for x, h in zip(xs, deep.inputs(np.eye(3)))])
     assert len(deep.check(strict=False)) > 30
-    with pytest.warns(AssumptionWarning) as said: deep.check() # one warning, not one per score
-    assert len(said) == 1 and "`p1–p18`: " in str(said[0].message) and "`p10–p18`: after earlier scores" in str(said[0].message)
+    with pytest.warns(AssumptionWarning) as said:
+        deep.check()  # one warning, not one per score
+    assert len(said) == 1
+    assert "`p1–p18`: " in str(said[0].message)
+    assert "`p10–p18`: after earlier scores" in str(said[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         q = Program()
-        attention(q, [clip(1.)(h) for h in q.inputs(np.eye(2))])
+        attention(q, [clip(1.0)(h) for h in q.inputs(np.eye(2))])
         assert q.check() == []
 
+
 def test_the_check_of_a_deep_program_is_quick():
-    "One walk for all scores: each node is met a few times, not once for each of 2,880 scores."
+    """One walk for all scores: each node is met a few times, not once for each of 2,880
+    scores.
+    """
     p = Program()
-    x = p.inputs(np.eye(6) + .1)
-    for _ in range(40): x = [clip(1.)(h) for h in attention(p, x, heads=2)]
+    x = p.inputs(np.eye(6) + 0.1)
+    for _ in range(40):
+        x = [clip(1.0)(h) for h in attention(p, x, heads=2)]
     calls = 0
+
     def count(frame, event, arg):
         nonlocal calls
         calls += event == "call"
+
     sys.setprofile(count)
-    try: findings = p.check(strict=False)
-    finally: sys.setprofile(None)
-    assert calls < 200*len(p.nodes)
-    assert {f.clause for f in findings} == {"depth", "bounded"} and sum(f.clause == "depth" for f in findings) == 39*72
+    try:
+        findings = p.check(strict=False)
+    finally:
+        sys.setprofile(None)
+    assert calls < 200 * len(p.nodes)
+    assert {f.clause for f in findings} == {"depth", "bounded"}
+    assert sum(f.clause == "depth" for f in findings) == 39 * 72
+
 
 def test_a_function_that_turns_bad_is_named():
     p = Program()
-    h, = p.inputs([[1.]])
+    (h,) = p.inputs([[1.0]])
     x = p.nonlin(lambda h: np.where(np.abs(h) > 3, np.nan, h), h)
-    with pytest.raises(ValueError, match="`x1`.*NaN"): simulate(p, x, 1000, size=10, rng=0, coords=1000)
+    with pytest.raises(ValueError, match="`x1`.*NaN"):
+        simulate(p, x, 1000, size=10, rng=0, coords=1000)
+
 
 def test_vectors_written_later_are_not_zero():
-    "A limit knows what was there when it was taken; it says so instead of calling the rest independent."
+    """A limit knows what was there when it was taken; it says so instead of calling the
+    rest independent.
+    """
     p = Program()
-    h, = p.inputs([[1.]])
+    (h,) = p.inputs([[1.0]])
     g = p.matrix() @ h
     lim = limit(p)
     later = p.matrix() @ tanh(g)
-    assert lim.second_moment(tanh(g), g) > 0 # functions of what was there are fine
-    for question in (lambda: lim.second_moment(later, later), lambda: lim.cov([later]), lambda: lim.score_cov([p.score(p.matrix() @ tanh(h), later)])):
-        with pytest.raises(ValueError, match="before the limit"): question()
+    assert lim.second_moment(tanh(g), g) > 0  # functions of what was there are fine
+    for question in (
+        lambda: lim.second_moment(later, later),
+        lambda: lim.cov([later]),
+        lambda: lim.score_cov([p.score(p.matrix() @ tanh(h), later)]),
+    ):
+        with pytest.raises(ValueError, match="before the limit"):
+            question()
+
 
 def test_programs_of_any_size():
-    "Deep residual attention is checked in linear time; long sums need no deep recursion; iterators are as good as lists."
+    """Deep residual attention is checked in linear time; long sums need no deep
+    recursion; iterators are as good as lists.
+    """
     p = Program()
     xs = [tanh(h) for h in p.inputs(np.eye(3))]
     Q, K = p.matrix(), p.matrix()
-    for _ in range(20): xs = [x + .5*p.attend(map(lambda z: p.score(Q @ x, K @ z), xs), iter(xs)) for x in xs]
+    for _ in range(20):
+        xs = [
+            x + 0.5 * p.attend(map(lambda z: p.score(Q @ x, K @ z), xs), iter(xs))
+            for x in xs
+        ]
     assert all(f.clause in ("depth", "bounded", "a") for f in p.check(strict=False))
     p = Program()
-    first, = p.inputs([[1.]])
+    (first,) = p.inputs([[1.0]])
     g = first
-    for _ in range(1100): g = g + .001*(last := p.inputs([[1.]])[0])
-    np.testing.assert_allclose([limit(p).second_moment(g, h) for h in (first, last)], [1, .001])
-    assert (0 - g).coefs == (-1.,) and g - 0 is g
+    for _ in range(1100):
+        g = g + 0.001 * (last := p.inputs([[1.0]])[0])
+    np.testing.assert_allclose(
+        [limit(p).second_moment(g, h) for h in (first, last)], [1, 0.001]
+    )
+    assert (0 - g).coefs == (-1.0,)
+    assert g - 0 is g
+
 
 def test_functions_that_mix_coordinates_are_rejected():
     p = Program()
-    g, = p.inputs([[1.]])
+    (g,) = p.inputs([[1.0]])
     s = p.score(p.matrix() @ tanh(g), p.matrix() @ tanh(g))
-    with pytest.raises(ValueError, match="each coordinate alike"): p.nonlin(lambda h: h/np.sqrt((h**2).mean(-1, keepdims=True)), g)
-    for weights, message in ((lambda q: softmax(q, axis=0), "last axis"), (np.log, "finite"), (lambda q: q*1j, "real numbers"), (lambda q: q["a"], "function of the scores")):
-        with np.errstate(invalid="ignore"), pytest.raises((TypeError, ValueError), match=message): p.attend([s, s], [g, g], weights=weights)
-    with pytest.raises(ValueError, match="must not be zero"): g/0
+    with pytest.raises(ValueError, match="each coordinate alike"):
+        p.nonlin(lambda h: h / np.sqrt((h**2).mean(-1, keepdims=True)), g)
+    for weights, message in (
+        (lambda q: softmax(q, axis=0), "last axis"),
+        (np.log, "finite"),
+        (lambda q: q * 1j, "real numbers"),
+        (lambda q: q["a"], "function of the scores"),
+    ):
+        with (
+            np.errstate(invalid="ignore"),
+            pytest.raises((TypeError, ValueError), match=message),
+        ):
+            p.attend([s, s], [g, g], weights=weights)
+    with pytest.raises(ValueError, match="must not be zero"):
+        g / 0
     y = p.attend([s, s], [g, g], weights=lambda q: np.where(np.abs(q) > 1.5, np.nan, q))
-    with pytest.raises(ValueError, match="`weights` of `y1` must be finite"): simulate(p, y, 50, size=10**5, rng=0)
+    with pytest.raises(ValueError, match="`weights` of `y1` must be finite"):
+        simulate(p, y, 50, size=10**5, rng=0)
+
 
 def test_builders_take_plain_functions_and_a_vector_alone():
     for φ in (np.tanh, tanh):
         p = Program()
-        u, = p.inputs([[1.]])
-        g, = mlp(p, u, phi=φ)
-        assert limit(p).second_moment(g, g) == pytest.approx(tanh.dual([[1.]])[0, 0], rel=1e-6)
+        (u,) = p.inputs([[1.0]])
+        (g,) = mlp(p, u, phi=φ)
+        assert limit(p).second_moment(g, g) == pytest.approx(
+            tanh.dual([[1.0]])[0, 0], rel=1e-6
+        )
         assert len(rnn(p, u, φ)) == len(conv1d(p, [u, u], phi=φ)) - 1 == 1

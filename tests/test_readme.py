@@ -1,4 +1,5 @@
 """README.md is nbs/index.ipynb, and its two commands are those of CI."""
+
 import re
 
 import pytest
@@ -6,54 +7,117 @@ from written import CFG, PUBLISHED, ROOT, readme
 
 
 def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([\w/.]+?)(?:#[\w-]+)?\)", readme()): assert (ROOT/target).exists(), target
+    for target in re.findall(r"\]\(([\w/.]+?)(?:#[\w-]+)?\)", readme()):
+        assert (ROOT / target).exists(), target
+
 
 def test_readme_is_the_index_page():
-    assert (ROOT/"README.md").read_text(encoding="utf-8") == readme()
+    assert (ROOT / "README.md").read_text(encoding="utf-8") == readme()
+
 
 def test_one_version():
     "The settings, the citation and the newest entry of the changelog agree."
-    changes, cite = ((ROOT/name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "CITATION.cff"))
-    assert re.search(r"^## (\S+)", changes, flags=re.M)[1] == CFG["version"] == re.search(r"^version: (\S+)", cite, flags=re.M)[1]
+    changes, cite = (
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in ("CHANGELOG.md", "CITATION.cff")
+    )
+    assert (
+        re.search(r"^## (\S+)", changes, flags=re.M)[1]
+        == CFG["version"]
+        == re.search(r"^version: (\S+)", cite, flags=re.M)[1]
+    )
+
 
 COMMANDS = re.compile(r"^```sh\n(.*?)^```", flags=re.M | re.S)
 
+
 def test_two_commands():
-    "One sets up and draws the figures, one sets up and tests (CI runs that one); each is one line to copy. Elsewhere a line is one command."
-    lines = [line for block in COMMANDS.findall(readme()) for line in block.splitlines()]
+    """One sets up and draws the figures, one sets up and tests (CI runs that one); each
+    is one line to copy. Elsewhere a line is one command.
+    """
+    lines = [
+        line for block in COMMANDS.findall(readme()) for line in block.splitlines()
+    ]
     chained = [line for line in lines if line.startswith("python3 -m venv")]
-    assert len(chained) == 2 and chained[0].endswith("infattn_figures") and chained[1].endswith("nbdev_test && pytest")
+    assert len(chained) == 2
+    assert chained[0].endswith("infattn_figures")
+    assert chained[1].endswith("nbdev_test && pytest")
     assert [line for line in lines if "&&" in line] == chained
-    assert 'infattn_report gpt2 --text "the cat sat on the mat"' in lines and lines[0] == "pip install ."
-    assert next(line for line in readme().splitlines() if "pytest" in line) == chained[1]
-    ci = (ROOT/".ci/run").read_text()
-    assert "grep -m1 'pytest' README.md" in ci and 'eval "$command"' in ci
+    assert 'infattn_report gpt2 --text "the cat sat on the mat"' in lines
+    assert lines[0] == "pip install ."
+    assert (
+        next(line for line in readme().splitlines() if "pytest" in line) == chained[1]
+    )
+    ci = (ROOT / ".ci/run").read_text()
+    assert "grep -m1 'pytest' README.md" in ci
+    assert 'eval "$command"' in ci
+
 
 def test_what_it_is_comes_first():
-    "The picture, how to install it, an example, sizes, ways to read; nothing that only the site can do."
+    """The picture, how to install it, an example, sizes, ways to read; nothing that
+    only the site can do.
+    """
     text = readme()
-    order = ["# Attention at every width", "infattn_nb is a Python package", "](nbs/images/networks.png)", "](nbs/images/limit.png)",
-             "## Install", "pip install .", "## Seven lines", "| excess kurtosis |", "## Ways to read", "## Cite"]
+    order = [
+        "# Attention at every width",
+        "infattn_nb is a Python package",
+        "](nbs/images/networks.png)",
+        "](nbs/images/limit.png)",
+        "## Install",
+        "pip install .",
+        "## Seven lines",
+        "| excess kurtosis |",
+        "## Ways to read",
+        "## Cite",
+    ]
     assert sorted(order, key=text.index) == order
-    assert "data-live" not in text and "Next:" not in text and "minutes" not in text
+    assert "data-live" not in text
+    assert "Next:" not in text
+    assert "minutes" not in text
     example = re.search(r"^```python\n(.*?)^```", text, flags=re.M | re.S)[1]
     assert len(example.splitlines()) == 7
+
 
 def test_no_dead_addresses():
     "Until it is published, nothing names an address where it is to be."
     assert PUBLISHED or CFG["git_url"] not in readme()
 
-def test_no_display_maths_or_cross_references():
-    assert "$$" not in readme() and not re.search(r"(?<!\w)@(eq|fig|sec)-", readme())
 
-STEPS = re.findall(r"^\d\. (.*(?:\n   .*)*)", (ROOT/"CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.M)
-EXAMPLES = {"mish", "_mish", "_mish_slope", "36_name"} # what a contributor writes
+def test_no_display_maths_or_cross_references():
+    assert "$$" not in readme()
+    assert not re.search(r"(?<!\w)@(eq|fig|sec)-", readme())
+
+
+STEPS = re.findall(
+    r"^\d\. (.*(?:\n   .*)*)",
+    (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
+    flags=re.M,
+)
+EXAMPLES = {"mish", "_mish", "_mish_slope", "36_name"}  # what a contributor writes
+
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step[:40])
 def test_recipes_name_what_there_is(step):
-    "Files that exist, and in them, or somewhere in the package, the names that a step tells to change."
+    """Files that exist, and in them, or somewhere in the package, the names that a step
+    tells to change.
+    """
     codes = re.findall(r"`([^`]+)`", step)
-    files = [x for x in codes if (ROOT/x).is_file()] or [str(x) for x in (ROOT/"infattn_nb").rglob("*.py")]
-    there = "\n".join((ROOT/file).read_text(encoding="utf-8") for file in files)
-    assert not [x for x in codes if "/" in x and " " not in x and not x.startswith("nbs/36_name") and not list(ROOT.glob(x))]
-    assert not [x for x in codes if re.fullmatch("[A-Za-z_]+", x) and x not in EXAMPLES and not re.search(rf"\b{x}\b", there)]
+    files = [x for x in codes if (ROOT / x).is_file()] or [
+        str(x) for x in (ROOT / "infattn_nb").rglob("*.py")
+    ]
+    there = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+    assert not [
+        x
+        for x in codes
+        if "/" in x
+        and " " not in x
+        and not x.startswith("nbs/36_name")
+        and not list(ROOT.glob(x))
+    ]
+    assert not [
+        x
+        for x in codes
+        if re.fullmatch("[A-Za-z_]+", x)
+        and x not in EXAMPLES
+        and not re.search(rf"\b{x}\b", there)
+    ]

@@ -1,29 +1,71 @@
-"""From a report to weights at real sizes: a scan's best cell of GPT-2 small and of Qwen2.5-0.5B, written into modules of transformers, beside what the cell promises. Minutes, and some five gigabytes."""
+"""From a report to weights at real sizes: a scan's best cell of GPT-2 small and of
+Qwen2.5-0.5B, written into modules of transformers, beside what the cell promises.
+Minutes, and some five gigabytes.
+"""
+
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is the other side of these comparisons; pip install torch transformers")
-transformers = pytest.importorskip("transformers", reason="the models come from transformers; pip install transformers")
+torch = pytest.importorskip(
+    "torch",
+    reason=(
+        "torch is the other side of these comparisons; pip install torch transformers"
+    ),
+)
+transformers = pytest.importorskip(
+    "transformers", reason="the models come from transformers; pip install transformers"
+)
 
 from scipy.special import entr
 
 from infattn_nb import Transformer, report, scan
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("torch"),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 S = 32
-SHAPES = dict( # words that do not occur change nothing
+SHAPES = dict(  # words that do not occur change nothing
     gpt2=dict(model_type="gpt2", n_embd=768, n_layer=12, n_head=12, vocab_size=1000),
-    qwen2=dict(model_type="qwen2", hidden_size=896, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2, intermediate_size=4864, rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=True,
-               vocab_size=1000, use_sliding_window=False, max_position_embeddings=64))
-GRADS = dict( # of a block: q, o and 2
-    gpt2=lambda b: (b.attn.c_attn.weight.grad[:, :768], b.attn.c_proj.weight.grad, b.mlp.c_proj.weight.grad),
-    qwen2=lambda b: (b.self_attn.q_proj.weight.grad, b.self_attn.o_proj.weight.grad, b.mlp.down_proj.weight.grad))
+    qwen2=dict(
+        model_type="qwen2",
+        hidden_size=896,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        intermediate_size=4864,
+        rms_norm_eps=1e-6,
+        rope_theta=1e6,
+        tie_word_embeddings=True,
+        vocab_size=1000,
+        use_sliding_window=False,
+        max_position_embeddings=64,
+    ),
+)
+GRADS = dict(  # of a block: q, o and 2
+    gpt2=lambda b: (
+        b.attn.c_attn.weight.grad[:, :768],
+        b.attn.c_proj.weight.grad,
+        b.mlp.c_proj.weight.grad,
+    ),
+    qwen2=lambda b: (
+        b.self_attn.q_proj.weight.grad,
+        b.self_attn.o_proj.weight.grad,
+        b.mlp.down_proj.weight.grad,
+    ),
+)
+
 
 def of_torch(t, kind, seeds):
-    "Of each network: mean cosine and mean entropy after every block, log ‖.grad‖ of three matrices in every block."
+    """Of each network: mean cosine and mean entropy after every block, log ‖.grad‖ of
+    three matrices in every block.
+    """
     n = int(t.width)
-    config = transformers.AutoConfig.for_model(**SHAPES[kind], bos_token_id=1, eos_token_id=2)
+    config = transformers.AutoConfig.for_model(
+        **SHAPES[kind], bos_token_id=1, eos_token_id=2
+    )
     config._attn_implementation = "eager"
     module = transformers.AutoModelForCausalLM.from_config(config).eval()
     body = module.base_model
@@ -34,55 +76,90 @@ def of_torch(t, kind, seeds):
         t.initialise(module, seed, verify=not seed)
         module.zero_grad()
         y = body(input_ids=ids, output_hidden_states=True, output_attentions=True)
-        r = torch.from_numpy(np.random.default_rng(10**6 + seed).standard_normal(n)/n**.5).float()
+        r = torch.from_numpy(
+            np.random.default_rng(10**6 + seed).standard_normal(n) / n**0.5
+        ).float()
         (y.last_hidden_state[0, -1] @ r).backward()
         X = torch.stack(y.hidden_states[1:])[:, 0].detach().double().numpy()
-        X = X/np.linalg.norm(X, axis=-1, keepdims=True)
+        X = X / np.linalg.norm(X, axis=-1, keepdims=True)
         cosine = (X @ X.mT)[:, *np.triu_indices(S, 1)].mean(-1)
         A = torch.stack(y.attentions)[:, 0].detach().double().numpy()
-        entropy = entr(A).sum(-1).mean(1)[:, 1:]@(1/rows)/(S - 1)
-        grads = [[GRADS[kind](b)[k].double().norm().log().item() for b in blocks] for k in range(3)]
+        entropy = entr(A).sum(-1).mean(1)[:, 1:] @ (1 / rows) / (S - 1)
+        grads = [
+            [GRADS[kind](b)[k].double().norm().log().item() for b in blocks]
+            for k in range(3)
+        ]
         found.append(np.concatenate([cosine, entropy, *grads]))
     return np.array(found)
+
 
 def promised(t, size):
     g = t.gradients(size=size, rng=1)
     c = g.chain
     d = np.sqrt(np.einsum("blii->bli", c.gram))[:, 1:]
     G = c.gram[:, 1:]
-    cosine = (G/(d[..., None]*d[..., None, :]))[..., *np.triu_indices(S, 1)].mean(-1)
-    entropy = c.entropy.mean(2)[..., 1:]@(1/np.log(np.arange(2, S + 1)))/(S - 1)
-    return np.concatenate([cosine, entropy, *(np.log(g.weight_norms[k])/2 for k in "qo2")], 1)
+    cosine = (G / (d[..., None] * d[..., None, :]))[..., *np.triu_indices(S, 1)].mean(
+        -1
+    )
+    entropy = c.entropy.mean(2)[..., 1:] @ (1 / np.log(np.arange(2, S + 1))) / (S - 1)
+    return np.concatenate(
+        [cosine, entropy, *(np.log(g.weight_norms[k]) / 2 for k in "qo2")], 1
+    )
+
 
 def compared(t, kind, seeds=8, size=48, show=False):
-    "Differences of means over their standard error, with that of Student's distribution in mind."
+    """Differences of means over their standard error, with that of Student's
+    distribution in mind.
+    """
     a, b = of_torch(t, kind, seeds), promised(t, size)
-    sd = np.sqrt((a.var(0, ddof=1)*(seeds - 1) + b.var(0, ddof=1)*(size - 1))/(seeds + size - 2))
-    z = (a.mean(0) - b.mean(0))/(sd*np.sqrt(1/seeds + 1/size))
+    sd = np.sqrt(
+        (a.var(0, ddof=1) * (seeds - 1) + b.var(0, ddof=1) * (size - 1))
+        / (seeds + size - 2)
+    )
+    z = (a.mean(0) - b.mean(0)) / (sd * np.sqrt(1 / seeds + 1 / size))
     L = len(t.blocks)
     if show:
-        for k, name in enumerate(("cosine", "entropy share", *(f"log |.grad| {k}" for k in "qo2"))):
-            for l in (0, L//2, L - 1):
-                i = k*L + l
-                print(f"{name}, block {l + 1}: promised {b[:, i].mean():.4f} ± {b[:, i].std(ddof=1)/size**.5:.4f}, torch {a[:, i].mean():.4f} ± {a[:, i].std(ddof=1)/seeds**.5:.4f}", flush=True)
+        for k, name in enumerate(
+            ("cosine", "entropy share", *(f"log |.grad| {k}" for k in "qo2"))
+        ):
+            for l in (0, L // 2, L - 1):
+                i = k * L + l
+                print(
+                    f"{name}, block {l + 1}: promised {b[:, i].mean():.4f} "
+                    f"± {b[:, i].std(ddof=1) / size**0.5:.4f}, torch "
+                    f"{a[:, i].mean():.4f} ± {a[:, i].std(ddof=1) / seeds**0.5:.4f}",
+                    flush=True,
+                )
         print("largest |z|", abs(z).max())
     return abs(z).max()
 
-@pytest.mark.power("means two standard deviations apart, of every cosine, entropy and log gradient in all blocks")
+
+@pytest.mark.power(
+    "means two standard deviations apart, of every cosine, entropy and log gradient "
+    "in all blocks"
+)
 @pytest.mark.parametrize("kind", SHAPES)
 def test_from_report_to_weights_at_real_sizes(kind, show=False):
-    "What the report asks for, the scan's best cell, weights, torch: cosines, entropies and norms of .grad; the network before the scan is not mistaken for it."
+    """What the report asks for, the scan's best cell, weights, torch: cosines,
+    entropies and norms of .grad; the network before the scan is not mistaken for it.
+    """
     own = Transformer.from_config(SHAPES[kind], S)
     r = report(own, size=4, rng=0)
-    found = scan(own, residual=[.1, .3, 1], scores=[1, 4], rules=(), size=2, rng=0)
+    found = scan(own, residual=[0.1, 0.3, 1], scores=[1, 4], rules=(), size=2, rng=0)
     t = found.network()
-    if show: print(r, found.best.T, t, sep="\n", flush=True)
+    if show:
+        print(r, found.best.T, t, sep="\n", flush=True)
     from scipy.stats import t as student
-    most = student.isf(1e-6/2/(5*len(t.blocks)), 8 + 48 - 2)
+
+    most = student.isf(1e-6 / 2 / (5 * len(t.blocks)), 8 + 48 - 2)
     seen = compared(t, kind, show=show)
     assert seen < most
     theirs, ours = of_torch(t, kind, 3), promised(own, 16)
-    assert (abs(theirs.mean(0) - ours.mean(0))/(ours.std(0)*np.sqrt(1/3 + 1/16))).max() > 2*most
+    assert (
+        abs(theirs.mean(0) - ours.mean(0)) / (ours.std(0) * np.sqrt(1 / 3 + 1 / 16))
+    ).max() > 2 * most
+
 
 if __name__ == "__main__":
-    for kind in SHAPES: test_from_report_to_weights_at_real_sizes(kind, True)
+    for kind in SHAPES:
+        test_from_report_to_weights_at_real_sizes(kind, True)

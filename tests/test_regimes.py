@@ -1,4 +1,7 @@
-"""The Gaussian regimes: the tied layer against its matrices, distances against closed forms, tails against two other routes."""
+"""The Gaussian regimes: the tied layer against its matrices, distances against closed
+forms, tails against two other routes.
+"""
+
 from functools import lru_cache
 
 import numpy as np
@@ -27,91 +30,159 @@ from infattn_nb.distributions.scale_mixture import value_and_error
 from infattn_nb.nonlinearities import clip, identity, relu, softmax, tanh
 from infattn_nb.theory import softmax_weight
 
-T = Tokens(4, clip(100.))
-made = lru_cache(Attention) # the limit law of a layer is computed once
-CORRELATED = Tokens(3, relu, [[1, .5, 0], [.5, 2, .3], [0, .3, 1]])
+T = Tokens(4, clip(100.0))
+made = lru_cache(Attention)  # the limit law of a layer is computed once
+CORRELATED = Tokens(3, relu, [[1, 0.5, 0], [0.5, 2, 0.3], [0, 0.3, 1]])
+
 
 def dense(layer, n, size, rng):
     "Scores and outputs with W^Q = W^K, all matrices drawn."
     m, X = layer.width_of_heads(n), layer.tokens.explicit(n, size, rng)
-    W = lambda rows, cols, var: rng.standard_normal((size, rows, cols))*np.sqrt(var/rows)
-    y, scores = 0., []
+    W = lambda rows, cols, var: (
+        rng.standard_normal((size, rows, cols)) * np.sqrt(var / rows)
+    )
+    y, scores = 0.0, []
     for a in range(layer.heads):
         Q = X @ W(n, m, layer.var_q)
-        G = Q @ Q.mT/m
+        G = Q @ Q.mT / m
         scores.append(G)
-        y = y + layer.attend(G) @ X @ W(n, m, layer.var_v) @ W(m, n, layer.var_o)/np.sqrt(layer.heads)
+        y = y + layer.attend(G) @ X @ W(n, m, layer.var_v) @ W(
+            m, n, layer.var_o
+        ) / np.sqrt(layer.heads)
     return np.stack(scores, axis=1), y[:, :, 0]
 
-@pytest.mark.parametrize("layer, n", [(Attention(T, heads=2, var_q=.6, var_k=.6), 3), (Attention(CORRELATED, heads=2, var_q=2., var_k=2., var_v=.5), 7),
-                                      (Attention(T, heads=3, head_width=2), 6), (Attention(CORRELATED, mask="causal", bias=np.eye(3)), 9)])
+
+@pytest.mark.parametrize(
+    "layer, n",
+    [
+        (Attention(T, heads=2, var_q=0.6, var_k=0.6), 3),
+        (Attention(CORRELATED, heads=2, var_q=2.0, var_k=2.0, var_v=0.5), 7),
+        (Attention(T, heads=3, head_width=2), 6),
+        (Attention(CORRELATED, mask="causal", bias=np.eye(3)), 9),
+    ],
+)
 @pytest.mark.power("distribution functions .042 apart")
 def test_tied_layer_is_the_explicit_one(layer, n):
     G, y = dense(layer, n, 12_000, np.random.default_rng(0))
     scores, law = tied_scores(layer, n, 12_000, rng=1), tied_law(layer, n)
     s, z = layer.tokens.seq_len, law.rvs(12_000, rng=2)
     assert scores.shape == (12_000, layer.heads, s, s)
-    np.testing.assert_allclose(scores, np.swapaxes(scores, 2, 3), rtol=0, atol=1e-12) # symmetric, as QQᵀ is
-    for i, j in ((0, 0), (0, 1), (s - 1, s - 2)): assert ks_2samp(G[:, -1, i, j], scores[:, -1, i, j]).pvalue > 1e-9
-    for f in (lambda y: y[:, 0], lambda y: y[:, -1], lambda y: y.sum(1), lambda y: y[:, 0]*y[:, 1]): assert ks_2samp(f(y), f(z)).pvalue > 1e-9
+    np.testing.assert_allclose(
+        scores, np.swapaxes(scores, 2, 3), rtol=0, atol=1e-12
+    )  # symmetric, as QQᵀ is
+    for i, j in ((0, 0), (0, 1), (s - 1, s - 2)):
+        assert ks_2samp(G[:, -1, i, j], scores[:, -1, i, j]).pvalue > 1e-9
+    for f in (
+        lambda y: y[:, 0],
+        lambda y: y[:, -1],
+        lambda y: y.sum(1),
+        lambda y: y[:, 0] * y[:, 1],
+    ):
+        assert ks_2samp(f(y), f(z)).pvalue > 1e-9
+
 
 @pytest.mark.slow
 @pytest.mark.power("spreads 15 % off 1/√n, over a factor of 4")
 def test_tied_limit_is_one_gaussian():
-    layer = Attention(CORRELATED, heads=5, var_q=.7, var_k=.7, var_v=2., var_o=.3)
+    layer = Attention(CORRELATED, heads=5, var_q=0.7, var_k=0.7, var_v=2.0, var_o=0.3)
     K = CORRELATED.kernel()
-    A = softmax(.7*K)
-    np.testing.assert_allclose(tied_scores(layer, np.inf, 2, rng=0), np.broadcast_to(.7*K, (2, 5, 3, 3)), atol=1e-12)
-    np.testing.assert_allclose(tied_law(layer).covariances(2, 0), np.broadcast_to(.6*A @ K @ A.T, (2, 3, 3)))
-    spread = [tied_scores(layer, n, 4000, rng=0)[:, 0, 0, 1].std()*np.sqrt(n) for n in (400, 6400)]
-    assert spread[0] == pytest.approx(spread[1], rel=.15) # ± 1.1 % each, and O(1/n)
-    random = tied_law(Attention(T, head_width=4)).covariances(100, 0) # heads of fixed width stay random
-    assert random[:, 0, 0].std() > .1
+    A = softmax(0.7 * K)
+    np.testing.assert_allclose(
+        tied_scores(layer, np.inf, 2, rng=0),
+        np.broadcast_to(0.7 * K, (2, 5, 3, 3)),
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(
+        tied_law(layer).covariances(2, 0), np.broadcast_to(0.6 * A @ K @ A.T, (2, 3, 3))
+    )
+    spread = [
+        tied_scores(layer, n, 4000, rng=0)[:, 0, 0, 1].std() * np.sqrt(n)
+        for n in (400, 6400)
+    ]
+    assert spread[0] == pytest.approx(spread[1], rel=0.15)  # ± 1.1 % each, and O(1/n)
+    random = tied_law(Attention(T, head_width=4)).covariances(
+        100, 0
+    )  # heads of fixed width stay random
+    assert random[:, 0, 0].std() > 0.1
+
 
 @pytest.mark.slow
 @pytest.mark.power("variances .04 % off")
-@pytest.mark.parametrize("layer", [Attention(T, heads=3), Attention(CORRELATED, heads=2, var_v=4.), Attention(Tokens(2, identity), var_q=5., var_k=5.)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Attention(T, heads=3),
+        Attention(CORRELATED, heads=2, var_v=4.0),
+        Attention(Tokens(2, identity), var_q=5.0, var_k=5.0),
+    ],
+)
 def test_gaussian_limits(layer):
     limits, K, s = gaussian_limits(layer), layer.tokens.kernel(), layer.tokens.seq_len
-    σ2 = layer.var_v*layer.var_o
-    assert limits["1/n"].var() == pytest.approx(σ2*K.sum()/s**2)
-    a = softmax(layer.var_q*K)[0]
-    assert limits["1/n, tied"].var() == pytest.approx(σ2*a @ K @ a)
+    σ2 = layer.var_v * layer.var_o
+    assert limits["1/n"].var() == pytest.approx(σ2 * K.sum() / s**2)
+    a = softmax(layer.var_q * K)[0]
+    assert limits["1/n, tied"].var() == pytest.approx(σ2 * a @ K @ a)
     S, error = layer.infinite_heads(return_error=True)
-    assert abs(limits["infinite heads"].var() - S.marginal(0).var()) < 10*error[0, 0]
-    assert "1/n, tied" not in gaussian_limits(Attention(T, var_q=2.))
+    assert abs(limits["infinite heads"].var() - S.marginal(0).var()) < 10 * error[0, 0]
+    assert "1/n, tied" not in gaussian_limits(Attention(T, var_q=2.0))
+
 
 def test_distances_vanish_where_the_limit_is_gaussian():
     "Without score variance all weights are equal, in every regime."
-    table = gaussian_distances(Attention(T, heads=2, var_q=0., var_k=0.))
-    assert set(table) == {"infinite heads", "1/n", "1/n, tied"} and all(set(row) == set(DISTANCES) for row in table.values())
-    for row in table.values(): assert all(abs(d) < 1e-7 for d in row.values()), row
+    table = gaussian_distances(Attention(T, heads=2, var_q=0.0, var_k=0.0))
+    assert set(table) == {"infinite heads", "1/n", "1/n, tied"}
+    assert all(set(row) == set(DISTANCES) for row in table.values())
+    for row in table.values():
+        assert all(abs(d) < 1e-7 for d in row.values()), row
+
 
 def test_scale_does_not_matter():
-    one, big = (gaussian_distances(Attention(T, heads=2, var_v=v)) for v in (1., 1e6))
+    one, big = (gaussian_distances(Attention(T, heads=2, var_v=v)) for v in (1.0, 1e6))
     for regime in one:
-        for name in DISTANCES: assert big[regime][name] == pytest.approx(one[regime][name], rel=1e-6, abs=0)
+        for name in DISTANCES:
+            assert big[regime][name] == pytest.approx(
+                one[regime][name], rel=1e-6, abs=0
+            )
+
 
 @pytest.mark.slow
 def test_distances_by_heads():
-    "Slopes −2 (KL) and −1 from 32 to 128 heads; the variances of the other two Gaussians are wrong for every H."
-    few, many = (gaussian_distances(Attention(T, heads=H), return_error=True) for H in (32, 128))
+    """Slopes −2 (KL) and −1 from 32 to 128 heads; the variances of the other two
+    Gaussians are wrong for every H.
+    """
+    few, many = (
+        gaussian_distances(Attention(T, heads=H), return_error=True) for H in (32, 128)
+    )
     for name, slope in (("KL", -2), ("TV", -1), ("Hellinger", -1), ("W1", -1)):
         (a, da), (b, db) = (row["infinite heads"][name] for row in (few, many))
-        assert np.log(b/a)/np.log(4) == pytest.approx(slope, abs=.02) and da < 1e-3*a and db < 1e-3*b
-        assert many["1/n"][name][0] > 100*b and many["1/n, tied"][name][0] > 100*b
+        assert np.log(b / a) / np.log(4) == pytest.approx(slope, abs=0.02)
+        assert da < 1e-3 * a
+        assert db < 1e-3 * b
+        assert many["1/n"][name][0] > 100 * b
+        assert many["1/n, tied"][name][0] > 100 * b
+
 
 @pytest.mark.slow
 @pytest.mark.power("KL 8 % off")
 @pytest.mark.parametrize("s", nightly([2, 5], 5))
 def test_stated_error_of_distances_covers_the_truth(s):
-    "Five tokens make a hard law; the answer is known to more digits from 10 independent sets of draws."
+    """Five tokens make a hard law; the answer is known to more digits from 10
+    independent sets of draws.
+    """
     layer = Attention(Tokens(s, identity), heads=1)
     value, error = gaussian_distances(layer, return_error=True)["infinite heads"]["KL"]
     exact = layer.law().marginal(0)
-    fine = [DISTANCES["KL"](layer.law().marginal(0, draws=2**15, rng=k), norm(scale=exact.std())) for k in range(10)]
-    assert abs(value - np.mean(fine)) < 10*np.std(fine, ddof=1)/10**.5 + error + 1e-5 # bias of 2^15 draws
-    assert 0 < error < 1e-2*value
+    fine = [
+        DISTANCES["KL"](
+            layer.law().marginal(0, draws=2**15, rng=k), norm(scale=exact.std())
+        )
+        for k in range(10)
+    ]
+    assert (
+        abs(value - np.mean(fine)) < 10 * np.std(fine, ddof=1) / 10**0.5 + error + 1e-5
+    )  # bias of 2^15 draws
+    assert 0 < error < 1e-2 * value
+
 
 @pytest.mark.slow
 @pytest.mark.power("stated errors a factor of two off")
@@ -120,96 +191,159 @@ def test_stated_error_of_distances_of_draws_is_their_scatter(name):
     "Low-rank heads, whose limit is known by draws only."
     layer = Attention(Tokens(2, identity), heads=2, head_width=4)
     laws = [layer.law().marginal(0, draws=2**12, rng=k) for k in range(24)]
-    values, errors = np.transpose([value_and_error(lambda p: DISTANCES[name](p, norm(scale=1.3)), law) for law in laws])
-    assert .5 < np.median(errors)/values.std(ddof=1) < 2
+    values, errors = np.transpose(
+        [
+            value_and_error(lambda p: DISTANCES[name](p, norm(scale=1.3)), law)
+            for law in laws
+        ]
+    )
+    assert 0.5 < np.median(errors) / values.std(ddof=1) < 2
+
 
 @pytest.mark.power("probabilities 1e-5 off as stated, 10 % off by importance sampling")
 @pytest.mark.parametrize("H", [1, 2, 8, 64])
 def test_tails(H):
-    "Stated relative error ≤ 1e-5 at 4σ and 6σ; importance sampling agrees, at two inflations; and kurtosis is (3/H) Var u/E[u]²."
+    """Stated relative error ≤ 1e-5 at 4σ and 6σ; importance sampling agrees, at two
+    inflations; and kurtosis is (3/H) Var u/E[u]².
+    """
     layer = made(T, H)
-    law, k = layer.law().marginal(0), np.array([4., 6.])
+    law, k = layer.law().marginal(0), np.array([4.0, 6.0])
     p, error = tail_probability(law, k, return_error=True)
-    assert (error < 1e-5*p).all() and (p > 2*norm.sf(k)).all()
+    assert (error < 1e-5 * p).all()
+    assert (p > 2 * norm.sf(k)).all()
     np.testing.assert_allclose(p, tail_probability(law, k), rtol=1e-14)
-    for inflate, seed in ((None, 0), (1 + .2/H**.75, 1)):
-        q, se = importance_tail(layer, k*law.std(), draws=2**18//H, inflate=inflate, rng=seed)
-        assert (np.abs(q - p) < 8*se).all() and (se < .02*p).all()
+    for inflate, seed in ((None, 0), (1 + 0.2 / H**0.75, 1)):
+        q, se = importance_tail(
+            layer, k * law.std(), draws=2**18 // H, inflate=inflate, rng=seed
+        )
+        assert (np.abs(q - p) < 8 * se).all()
+        assert (se < 0.02 * p).all()
     one = made(T, 1).law().marginal(0)
-    assert law.kurtosis() == pytest.approx(one.kurtosis()/H, rel=1e-8)
+    assert law.kurtosis() == pytest.approx(one.kurtosis() / H, rel=1e-8)
+
 
 def test_known_tails():
-    "Values of the six-sigma tail and the first two moments of u, from a Fourier route with a shifted contour."
+    """Values of the six-sigma tail and the first two moments of u, from a Fourier route
+    with a shifted contour.
+    """
     law = Attention(T, heads=2).law().marginal(0)
-    assert tail_probability(law, 6)/2 == pytest.approx(5.39041e-8, rel=2e-6, abs=0)
-    assert 3/2*.0124613/.3919714**2 == pytest.approx(law.kurtosis(), rel=1e-5)
+    assert tail_probability(law, 6) / 2 == pytest.approx(5.39041e-8, rel=2e-6, abs=0)
+    assert 3 / 2 * 0.0124613 / 0.3919714**2 == pytest.approx(law.kurtosis(), rel=1e-5)
+
 
 @pytest.mark.power("probabilities 1 % off at .5, 11 % at 2")
 def test_importance_sampling_without_inflation_is_conditional_monte_carlo():
-    layer, t = Attention(CORRELATED, heads=2), np.array([.5, 2.])
+    layer, t = Attention(CORRELATED, heads=2), np.array([0.5, 2.0])
     p, se = importance_tail(layer, t, width=50, inflate=1, draws=2**14, rng=3)
-    plain, error = layer.law(50).marginal(0, draws=2**16, rng=4).sf(t, return_error=True)
-    assert p.shape == se.shape == (2,) and (np.abs(p - 2*plain) < 8*np.hypot(se, 2*error)).all()
-    scalar, _ = importance_tail(layer, .5, width=50, inflate=1, draws=2**14, rng=3)
+    plain, error = (
+        layer.law(50).marginal(0, draws=2**16, rng=4).sf(t, return_error=True)
+    )
+    assert p.shape == se.shape == (2,)
+    assert (np.abs(p - 2 * plain) < 8 * np.hypot(se, 2 * error)).all()
+    scalar, _ = importance_tail(layer, 0.5, width=50, inflate=1, draws=2**14, rng=3)
     assert scalar == p[0]
+
 
 @pytest.mark.power("a bias of .8 standard errors; errors wrong by a factor of 2")
 def test_importance_errors_are_honest():
     "z-scores of 60 seeds: unbiased, spread one, also when the weights matter."
     law = Attention(T, heads=2).law().marginal(0)
-    t = 6*law.std()
-    z = np.array([(lambda m, se: (m - tail_probability(law, 6))/se)(*importance_tail(Attention(T, heads=2), t, draws=2**13, rng=k)) for k in range(60)])
-    assert abs(z.mean()) < 6/60**.5 and .5 < z.std() < 1.8
+    t = 6 * law.std()
+    z = np.array(
+        [
+            (lambda m, se: (m - tail_probability(law, 6)) / se)(
+                *importance_tail(Attention(T, heads=2), t, draws=2**13, rng=k)
+            )
+            for k in range(60)
+        ]
+    )
+    assert abs(z.mean()) < 6 / 60**0.5
+    assert 0.5 < z.std() < 1.8
+
 
 @pytest.mark.power("8 standard errors between n = 64 and 1024")
 def test_wide_tails_of_narrow_layers():
     layer = Attention(T, heads=2)
-    t = 6*layer.law().marginal(0).std()
-    (p, dp), (q, dq) = (importance_tail(layer, t, width=n, draws=2**16, rng=0) for n in (64, 1024))
-    assert p - q > 8*np.hypot(dp, dq) and q - tail_probability(layer.law().marginal(0), 6) > 5*dq
+    t = 6 * layer.law().marginal(0).std()
+    (p, dp), (q, dq) = (
+        importance_tail(layer, t, width=n, draws=2**16, rng=0) for n in (64, 1024)
+    )
+    assert p - q > 8 * np.hypot(dp, dq)
+    assert q - tail_probability(layer.law().marginal(0), 6) > 5 * dq
 
-BAD = [(lambda: tied_law(Attention(T, var_q=2.)), ValueError, "`var_q` and `var_k`"), (lambda: tied_law(T), TypeError, "`layer`"), (lambda: tied_scores(Attention(T), .5), ValueError, "`width`"),
-       (lambda: tail_probability(norm(), -1), ValueError, "`k`"), (lambda: tail_probability(norm(), np.nan), ValueError, "`k`"), (lambda: importance_tail(T, 1.), TypeError, "`layer`"),
-       (lambda: importance_tail(Attention(T), 0.), ValueError, "`t`"), (lambda: importance_tail(Attention(T), 1., inflate=.5), ValueError, "`inflate`"),
-       (lambda: importance_tail(Attention(T), 1., i=4), ValueError, "`i`"), (lambda: importance_tail(Attention(T), 1., draws=1), ValueError, "`draws`"),
-       (lambda: gaussian_limits(T), TypeError, "`layer`"), (lambda: gaussian_distances(T), TypeError, "`layer`")]
+
+BAD = [
+    (lambda: tied_law(Attention(T, var_q=2.0)), ValueError, "`var_q` and `var_k`"),
+    (lambda: tied_law(T), TypeError, "`layer`"),
+    (lambda: tied_scores(Attention(T), 0.5), ValueError, "`width`"),
+    (lambda: tail_probability(norm(), -1), ValueError, "`k`"),
+    (lambda: tail_probability(norm(), np.nan), ValueError, "`k`"),
+    (lambda: importance_tail(T, 1.0), TypeError, "`layer`"),
+    (lambda: importance_tail(Attention(T), 0.0), ValueError, "`t`"),
+    (lambda: importance_tail(Attention(T), 1.0, inflate=0.5), ValueError, "`inflate`"),
+    (lambda: importance_tail(Attention(T), 1.0, i=4), ValueError, "`i`"),
+    (lambda: importance_tail(Attention(T), 1.0, draws=1), ValueError, "`draws`"),
+    (lambda: gaussian_limits(T), TypeError, "`layer`"),
+    (lambda: gaussian_distances(T), TypeError, "`layer`"),
+]
+
 
 @pytest.mark.parametrize("k", range(len(BAD)))
 def test_bad_input(k):
     call, kind, fragment = BAD[k]
-    with pytest.raises(kind) as e: call()
-    assert fragment in str(e.value) and "\n" not in str(e.value)
+    with pytest.raises(kind) as e:
+        call()
+    assert fragment in str(e.value)
+    assert "\n" not in str(e.value)
+
 
 def test_tied_scores_over_random_tokens_leave_the_covariance_random():
     p = Program()
-    h, = p.inputs([[1.]])
+    (h,) = p.inputs([[1.0]])
     x = tanh(h)
     y = p.nonlin(softmax_weight(2), h, scores=[p.score(p.matrix() @ x, p.matrix() @ x)])
-    assert tied_law(Attention(ProgramTokens(p, [y]))).covariances(50, 0).std() > .01
+    assert tied_law(Attention(ProgramTokens(p, [y]))).covariances(50, 0).std() > 0.01
+
 
 @pytest.mark.power("an excess kurtosis or a divergence eight standard errors off")
 def test_good_enough_says_what_its_parts_say():
-    "The numbers are those of the laws and of the paired divergence; the limit is that of wide heads, not of narrow ones."
-    narrow = Attention(Tokens(4, identity, np.eye(4)), heads=2, head_width=8, var_q=4.)
-    wide = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.)
+    """The numbers are those of the laws and of the paired divergence; the limit is that
+    of wide heads, not of narrow ones.
+    """
+    narrow = Attention(Tokens(4, identity, np.eye(4)), heads=2, head_width=8, var_q=4.0)
+    wide = Attention(Tokens(4, identity, np.eye(4)), heads=2, var_q=4.0)
     said = limit_error(narrow, 16, draws=2**12)
     x, limit = said.numbers, wide.law().marginal(0)
-    assert x["limit kurtosis"] == limit.kurtosis() != narrow.law().marginal(0, draws=2**12).kurtosis()
-    assert x["limit beyond 6 sd"] == tail_probability(limit, 6)/(2*norm.sf(6))
+    assert (
+        x["limit kurtosis"]
+        == limit.kurtosis()
+        != narrow.law().marginal(0, draws=2**12).kurtosis()
+    )
+    assert x["limit beyond 6 sd"] == tail_probability(limit, 6) / (2 * norm.sf(6))
     y = narrow.law(16).marginal(0, draws=2**16, rng=1)
     both = [law.kurtosis(return_error=True) for law in (y, said.law)]
-    assert abs(both[0][0] - both[1][0]) < 8*(both[0][1] + both[1][1])
+    assert abs(both[0][0] - both[1][0]) < 8 * (both[0][1] + both[1][1])
     D, error = paired_kl(narrow, 16, draws=2**14, rng=5, limit=wide)
-    assert abs(said.divergence - D) < 8*np.hypot(error, said.divergence_error)
-    assert x["off"] == pytest.approx(np.sqrt(said.divergence/2)) and 0 < x["share"] < 1
-    assert "rough guide" in said.verdict and "in the bulk, not in the tails" in said.verdict
-    assert repr(said).count("\n") <= 7 and "width 16" in repr(said)
+    assert abs(said.divergence - D) < 8 * np.hypot(error, said.divergence_error)
+    assert x["off"] == pytest.approx(np.sqrt(said.divergence / 2))
+    assert 0 < x["share"] < 1
+    assert "rough guide" in said.verdict
+    assert "in the bulk, not in the tails" in said.verdict
+    assert repr(said).count("\n") <= 7
+    assert "width 16" in repr(said)
+
 
 def test_good_enough_at_the_last_width():
-    "A wide layer at infinite width is its limit: no divergence, all of the kurtosis is the random kernel's."
+    """A wide layer at infinite width is its limit: no divergence, all of the kurtosis
+    is the random kernel's.
+    """
     x = limit_error(Attention(T, heads=2), np.inf, draws=2**10)
-    assert x.divergence == 0 and x.numbers["share"] == pytest.approx(1, abs=.01)
-    assert x.numbers["beyond 6 sd"] == pytest.approx(x.numbers["limit beyond 6 sd"], rel=1e-9)
+    assert x.divergence == 0
+    assert x.numbers["share"] == pytest.approx(1, abs=0.01)
+    assert x.numbers["beyond 6 sd"] == pytest.approx(
+        x.numbers["limit beyond 6 sd"], rel=1e-9
+    )
+
 
 def test_good_enough_draws_itself():
     ax = limit_error(Attention(Tokens(2, identity, np.eye(2))), 64, draws=2**10).plot()

@@ -1,4 +1,7 @@
-"""Theorem 1 and its proof: both sides of the limit by independent routes, and versions that are nearly right caught."""
+"""Theorem 1 and its proof: both sides of the limit by independent routes, and versions
+that are nearly right caught.
+"""
+
 import re
 
 import numpy as np
@@ -32,74 +35,127 @@ from infattn_nb.theory import (
 )
 from infattn_nb.theory.proof import _conditional_variances, _parts_of_block
 
-pytestmark = pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
-Σ = np.array([[1., .5], [.5, 4.]])
-F, DF = lambda x: np.sin(3*x), lambda x: 3*np.cos(3*x)
-LAYER = Attention(Tokens(3, clip(100.)), heads=1, var_q=4.)
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
+)
+Σ = np.array([[1.0, 0.5], [0.5, 4.0]])
+F, DF = lambda x: np.sin(3 * x), lambda x: 3 * np.cos(3 * x)
+LAYER = Attention(Tokens(3, clip(100.0)), heads=1, var_q=4.0)
 
-def two_tokens(phi=clip(3.)):
+
+def two_tokens(phi=clip(3.0)):
     p = Program()
     return p, [phi(u) for u in p.inputs(Σ)]
 
+
 def one_layer(heads=1):
     p, x = two_tokens()
-    return p, attention(p, x, heads, var_q=4.)
+    return p, attention(p, x, heads, var_q=4.0)
+
 
 def crosswise():
-    "Two scores that share their matrices crosswise; the output reads them through a nonlinearity."
+    """Two scores that share their matrices crosswise; the output reads them through a
+    nonlinearity.
+    """
     p, (x1, x2) = two_tokens()
     R, S = p.matrix(), p.matrix()
     scores = [p.score(R @ x1, S @ x2), p.score(S @ x1, R @ x2)]
-    return p, [p.nonlin(lambda g, a, b: np.tanh(g + a - b), p.matrix() @ x1, scores=scores)]
+    return p, [
+        p.nonlin(lambda g, a, b: np.tanh(g + a - b), p.matrix() @ x1, scores=scores)
+    ]
+
 
 def deep():
     p, x = two_tokens()
-    return p, attention(p, [tanh(a + b) for a, b in zip(x, attention(p, x, var_q=4.))], var_q=9., var_o=4.)
+    return p, attention(
+        p,
+        [tanh(a + b) for a, b in zip(x, attention(p, x, var_q=4.0))],
+        var_q=9.0,
+        var_o=4.0,
+    )
+
 
 # The two sides
 
-@pytest.mark.power("limits .3 off at n = 64, .055 at n = 2048 (root mean square over networks)")
-@pytest.mark.parametrize("make", [one_layer, lambda: one_layer(3), crosswise, deep], ids=["one head", "three heads", "crosswise", "two layers"])
+
+@pytest.mark.power(
+    "limits .3 off at n = 64, .055 at n = 2048 (root mean square over networks)"
+)
+@pytest.mark.parametrize(
+    "make",
+    [one_layer, lambda: one_layer(3), crosswise, deep],
+    ids=["one head", "three heads", "crosswise", "two layers"],
+)
 def test_every_network_approaches_its_own_limit(make):
-    "The root mean square difference is at most the standard deviation of ψ over √n, about; the limits themselves differ by more."
+    """The root mean square difference is at most the standard deviation of ψ over √n,
+    about; the limits themselves differ by more.
+    """
     p, h = make()
     for n, size in ((64, 400), (2048, 100)):
         average, scores = averages(p, erf, h[0], n, size=size, rng=n)
         own = conditional_average(p, erf, h[0], scores)
-        assert np.sqrt(np.mean((average - own)**2)) < 2.5/np.sqrt(n)
-    if make is crosswise: assert own.std() > .1 # E erf differs from network to network; for the others it is 0 by symmetry
+        assert np.sqrt(np.mean((average - own) ** 2)) < 2.5 / np.sqrt(n)
+    if make is crosswise:
+        assert (
+            own.std() > 0.1
+        )  # E erf differs from network to network; for the others it is 0 by symmetry
+
 
 @pytest.mark.power("limits .055 off; those of other networks are")
-@pytest.mark.parametrize("make", [one_layer, lambda: one_layer(3), deep], ids=["one head", "three heads", "two layers"])
+@pytest.mark.parametrize(
+    "make",
+    [one_layer, lambda: one_layer(3), deep],
+    ids=["one head", "three heads", "two layers"],
+)
 def test_the_limit_is_random(make):
     p, h = make()
     average, scores = averages(p, cos, h[0], 2048, size=150, rng=1)
     own = conditional_average(p, cos, h[0], scores)
-    rms = np.sqrt(np.mean((average - own)**2))
-    assert rms < 2.5/np.sqrt(2048) and own.std() > .04
-    shuffled = np.roll(own, 1) # equal in law, but another network's limit
-    assert np.sqrt(np.mean((average - shuffled)**2)) > .9*own.std()
+    rms = np.sqrt(np.mean((average - own) ** 2))
+    assert rms < 2.5 / np.sqrt(2048)
+    assert own.std() > 0.04
+    shuffled = np.roll(own, 1)  # equal in law, but another network's limit
+    assert np.sqrt(np.mean((average - shuffled) ** 2)) > 0.9 * own.std()
+
 
 @pytest.mark.power("one network of 100 .38 off, a spread of .09")
 def test_without_scores_the_limit_is_constant():
     "Fact 1 for programs with tied weights and products of gates."
-    for make in (lambda p: lstm(p, p.inputs(np.eye(2) + .3))[-1], lambda p: conv1d(p, p.inputs(np.eye(3) + .3))[1]):
+    for make in (
+        lambda p: lstm(p, p.inputs(np.eye(2) + 0.3))[-1],
+        lambda p: conv1d(p, p.inputs(np.eye(3) + 0.3))[1],
+    ):
         p = Program()
         h = make(p)
         average, scores = averages(p, cos, h, 1024, size=100, rng=0)
-        constant, = conditional_average(p, cos, h, scores[:1])
-        assert scores.shape == (100, 0) and np.abs(average - constant).max() < 12/np.sqrt(1024) and average.std() < 3/np.sqrt(1024)
+        (constant,) = conditional_average(p, cos, h, scores[:1])
+        assert scores.shape == (100, 0)
+        assert np.abs(average - constant).max() < 12 / np.sqrt(1024)
+        assert average.std() < 3 / np.sqrt(1024)
+
 
 @pytest.mark.power("1e-6 for one output, .05 for a function of two")
 def test_the_limit_given_scores_by_hand():
-    "Given the scores two outputs are N(0, S): E cos(y¹ + y²) = exp(−(S_11 + 2S_12 + S_22)/2)."
+    """Given the scores two outputs are N(0, S): E cos(y¹ + y²) = exp(−(S_11 + 2S_12 +
+    S_22)/2).
+    """
     p, h = one_layer(2)
-    K = clip(3.).dual(Σ)
+    K = clip(3.0).dual(Σ)
     scores = np.random.default_rng(0).normal(size=(40, 8))
     A = softmax(scores.reshape(-1, 2, 2, 2))
-    S = np.einsum("nhij,jk,nhlk->nil", A, K, A)/2
-    for psi in (cos, tanh, erf): np.testing.assert_allclose(conditional_average(p, lambda x: psi(x)**2, h[1], scores), psi.dual(S[:, 1:, 1:])[:, 0, 0], atol=1e-6)
-    np.testing.assert_allclose(conditional_average(p, lambda u, v: np.cos(u + v), h, scores), np.exp(-S.sum((1, 2))/2), atol=.05) # quasi-random points
+    S = np.einsum("nhij,jk,nhlk->nil", A, K, A) / 2
+    for psi in (cos, tanh, erf):
+        np.testing.assert_allclose(
+            conditional_average(p, lambda x: psi(x) ** 2, h[1], scores),
+            psi.dual(S[:, 1:, 1:])[:, 0, 0],
+            atol=1e-6,
+        )
+    np.testing.assert_allclose(
+        conditional_average(p, lambda u, v: np.cos(u + v), h, scores),
+        np.exp(-S.sum((1, 2)) / 2),
+        atol=0.05,
+    )  # quasi-random points
+
 
 def test_asking_leaves_the_program_alone():
     p, h = one_layer()
@@ -108,178 +164,354 @@ def test_asking_leaves_the_program_alone():
     averages(p, cos, h[0], 4)
     assert repr(p) == before
 
-@pytest.mark.power("distribution functions .033 apart; p < 1e-9 for width 9 instead of 3")
+
+@pytest.mark.power(
+    "distribution functions .033 apart; p < 1e-9 for width 9 instead of 3"
+)
 def test_averages_are_those_of_explicit_networks():
     "At width 3, against networks whose matrices are drawn."
     p, h = one_layer()
     scores = [s for s in p.nodes if isinstance(s, Score)]
     y, q = simulate(p, h, 3, size=20_000, rng=0, coords=3, scores=scores, dense=True)
-    explicit, (x, r) = np.tanh(y[:, 0]*y[:, 1]).mean(-1), averages(p, lambda u, v: np.tanh(u*v), h, 3, size=20_000, rng=1)
+    explicit, (x, r) = (
+        np.tanh(y[:, 0] * y[:, 1]).mean(-1),
+        averages(p, lambda u, v: np.tanh(u * v), h, 3, size=20_000, rng=1),
+    )
     assert ks_2samp(explicit, x).pvalue > 1e-9
-    assert ks_2samp(explicit*q[:, 1], x*r[:, 1]).pvalue > 1e-9 # together with their scores
-    assert ks_2samp(explicit, averages(p, lambda u, v: np.tanh(u*v), h, 9, size=20_000, rng=1)[0]).pvalue < 1e-9 # width 9 is another law
+    assert (
+        ks_2samp(explicit * q[:, 1], x * r[:, 1]).pvalue > 1e-9
+    )  # together with their scores
+    assert (
+        ks_2samp(
+            explicit,
+            averages(p, lambda u, v: np.tanh(u * v), h, 9, size=20_000, rng=1)[0],
+        ).pvalue
+        < 1e-9
+    )  # width 9 is another law
+
 
 @pytest.mark.power("a pair's mean .04 off, where independence is wrong by more")
 def test_coordinates_share_their_scores():
-    "E cos(y_1)cos(y_2) over networks tends to E Ψ(p°)², not to (E cos y)²: independent given the scores, and only then."
+    """E cos(y_1)cos(y_2) over networks tends to E Ψ(p°)², not to (E cos y)²:
+    independent given the scores, and only then.
+    """
     p = Program()
-    x = [clip(5.)(u) for u in p.inputs([[1., .5], [.5, 9.]])]
+    x = [clip(5.0)(u) for u in p.inputs([[1.0, 0.5], [0.5, 9.0]])]
     Q, K, V = p.matrix(), p.matrix(), p.matrix()
     y = p.attend([p.score(Q @ x[0], K @ z) for z in x], [V @ z for z in x])
     z = np.cos(simulate(p, y, 256, size=20_000, rng=0, coords=2)[:, 0])
     Ψ = conditional_average(p, cos, y, limit(p).paths(4000, rng=1).scores)
     pair, own = z.prod(1), Ψ**2
-    error = np.hypot(pair.std()/20_000**.5, own.std()/4000**.5)
-    assert abs(pair.mean() - own.mean()) < 7*error + 2/256
-    assert pair.mean() - z.mean()**2 > 7*error
+    error = np.hypot(pair.std() / 20_000**0.5, own.std() / 4000**0.5)
+    assert abs(pair.mean() - own.mean()) < 7 * error + 2 / 256
+    assert pair.mean() - z.mean() ** 2 > 7 * error
+
 
 def test_seeds():
     p, h = one_layer()
     a, b = (averages(p, cos, h[0], 16, size=50, rng=3) for _ in range(2))
     np.testing.assert_array_equal(a[0], b[0])
     np.testing.assert_array_equal(a[1], b[1])
-    assert split(LAYER, cos, F, DF, 16, draws=500, rng=1) == split(LAYER, cos, F, DF, 16, draws=500, rng=1) != split(LAYER, cos, F, DF, 16, draws=500, rng=2)
+    assert (
+        split(LAYER, cos, F, DF, 16, draws=500, rng=1)
+        == split(LAYER, cos, F, DF, 16, draws=500, rng=1)
+        != split(LAYER, cos, F, DF, 16, draws=500, rng=2)
+    )
+
 
 # The two parts of the proof
 
-@pytest.mark.parametrize("psi", [cos, tanh, clip(1.), lambda x: np.exp(-x**2), relu], ids=["cos", "tanh", "clip", "bump", "relu"])
+
+@pytest.mark.parametrize(
+    "psi",
+    [cos, tanh, clip(1.0), lambda x: np.exp(-(x**2)), relu],
+    ids=["cos", "tanh", "clip", "bump", "relu"],
+)
 def test_gaussian_mean(psi):
     v = np.exp(np.random.default_rng(0).uniform(-8, 4, 20))
-    exact = [quad(lambda z: norm.pdf(z)*psi(np.sqrt(x)*z), -12, 12, points=np.unique(np.clip([-1/np.sqrt(x), 0, 1/np.sqrt(x)], -11, 11)), epsabs=1e-11, limit=400)[0] for x in v]
-    np.testing.assert_allclose(gaussian_mean(psi, v), exact, atol=3e-6*max(1, np.sqrt(v.max())))
+    exact = [
+        quad(
+            lambda z: norm.pdf(z) * psi(np.sqrt(x) * z),
+            -12,
+            12,
+            points=np.unique(np.clip([-1 / np.sqrt(x), 0, 1 / np.sqrt(x)], -11, 11)),
+            epsabs=1e-11,
+            limit=400,
+        )[0]
+        for x in v
+    ]
+    np.testing.assert_allclose(
+        gaussian_mean(psi, v), exact, atol=3e-6 * max(1, np.sqrt(v.max()))
+    )
 
-@pytest.mark.power("a sum .02 off, where the first part alone is more than 7 standard errors")
-@pytest.mark.parametrize("layer", [LAYER, Attention(Tokens(2, erf, Σ), heads=2, var_q=9., var_v=4.), Attention(Tokens(3, relu), mask="causal")], ids=["A.1", "erf", "relu"])
+
+@pytest.mark.power(
+    "a sum .02 off, where the first part alone is more than 7 standard errors"
+)
+@pytest.mark.parametrize(
+    "layer",
+    [
+        LAYER,
+        Attention(Tokens(2, erf, Σ), heads=2, var_q=9.0, var_v=4.0),
+        Attention(Tokens(3, relu), mask="causal"),
+    ],
+    ids=["A.1", "erf", "relu"],
+)
 def test_the_parts_add_up(layer):
-    "I_n + II_n against simulated outputs: E f(average) − E f(Ψ(p°)), by the laws of page 08."
+    """I_n + II_n against simulated outputs: E f(average) − E f(Ψ(p°)), by the laws of
+    page 08.
+    """
     n, i, size = 8, 1, 40_000
     (a, da), (b, db) = split(layer, cos, F, DF, n, i=i, draws=2**13, rng=0)
-    v, v_inf = (layer.law(w).variance(i, size, np.random.default_rng(k)) for k, w in enumerate((n, np.inf)))
-    f_n = F(np.cos(np.sqrt(v)[:, None]*np.random.default_rng(2).standard_normal((size, n))).mean(1))
-    f_inf = F(np.exp(-v_inf/2))
-    error = np.sqrt((f_n.var() + f_inf.var())/size + da**2 + db**2)
-    assert abs(f_n.mean() - f_inf.mean() - a - b) < 7*error
-    assert abs(a) > 7*da
+    v, v_inf = (
+        layer.law(w).variance(i, size, np.random.default_rng(k))
+        for k, w in enumerate((n, np.inf))
+    )
+    f_n = F(
+        np.cos(
+            np.sqrt(v)[:, None] * np.random.default_rng(2).standard_normal((size, n))
+        ).mean(1)
+    )
+    f_inf = F(np.exp(-v_inf / 2))
+    error = np.sqrt((f_n.var() + f_inf.var()) / size + da**2 + db**2)
+    assert abs(f_n.mean() - f_inf.mean() - a - b) < 7 * error
+    assert abs(a) > 7 * da
 
-@pytest.mark.power("a mean .008 off, where the wrong control variate is 7 standard errors")
+
+@pytest.mark.power(
+    "a mean .008 off, where the wrong control variate is 7 standard errors"
+)
 def test_the_control_variate_has_mean_zero():
-    "With Ψ_n of width n exactly, with the Ψ of the limit not: its mean is then seen to differ from zero."
-    block = lambda control: _parts_of_block(LAYER, cos, F, DF, 8, 0, control, 2**14, np.random.default_rng(5))[:, 0]
-    term = block(0.) - block(1.)
-    assert abs(term.mean()) < 6*term.std()/2**7
+    """With Ψ_n of width n exactly, with the Ψ of the limit not: its mean is then seen
+    to differ from zero.
+    """
+    block = lambda control: _parts_of_block(
+        LAYER, cos, F, DF, 8, 0, control, 2**14, np.random.default_rng(5)
+    )[:, 0]
+    term = block(0.0) - block(1.0)
+    assert abs(term.mean()) < 6 * term.std() / 2**7
     v_n, v = _conditional_variances(LAYER, 0, 8, 2**16, np.random.default_rng(6))
-    wrong = DF(np.exp(-v/2))*(np.exp(-v_n/2) - np.exp(-v/2))
-    assert abs(wrong.mean()) > 7*wrong.std()/2**8
+    wrong = DF(np.exp(-v / 2)) * (np.exp(-v_n / 2) - np.exp(-v / 2))
+    assert abs(wrong.mean()) > 7 * wrong.std() / 2**8
+
 
 @pytest.mark.power("first parts 35 % off")
 def test_a_wrong_derivative_costs_precision_only():
     (right, error), second = split(LAYER, cos, F, DF, 64, rng=0)
     (other, larger), same = split(LAYER, cos, F, lambda x: -DF(x), 64, rng=0)
-    assert larger > error and abs(right - other) < 7*np.hypot(error, larger) and second == same
+    assert larger > error
+    assert abs(right - other) < 7 * np.hypot(error, larger)
+    assert second == same
 
-@pytest.mark.power("n times either part 30 % off between n = 32 and 512: powers −.6 or −1.4")
+
+@pytest.mark.power(
+    "n times either part 30 % off between n = 32 and 512: powers −.6 or −1.4"
+)
 def test_both_parts_fall_like_one_over_n():
     (a, da), (b, db) = split(LAYER, cos, F, DF, 32, draws=2**14, rng=0)
     (c, dc), (d, dd) = split(LAYER, cos, F, DF, 512, draws=2**14, rng=1)
-    for x, dx, y, dy in ((a, da, c, dc), (b, db, d, dd)): assert abs(32*x - 512*y) < 7*np.hypot(32*dx, 512*dy) + .15*abs(32*x) # next order: 1/n
-    assert min(abs(c)/dc, abs(d)/dd) > 8
+    for x, dx, y, dy in ((a, da, c, dc), (b, db, d, dd)):
+        assert abs(32 * x - 512 * y) < 7 * np.hypot(32 * dx, 512 * dy) + 0.15 * abs(
+            32 * x
+        )  # next order: 1/n
+    assert min(abs(c) / dc, abs(d) / dd) > 8
+
 
 @pytest.mark.power("1e-12 for the second part, 7 standard errors for the first")
 def test_without_scores_there_is_no_second_part():
     "σ_Q = 0: all scores are 0, p = p°, and only the curves move."
-    (a, da), second = split(Attention(Tokens(2, clip(100.)), var_q=0.), cos, F, DF, 64, rng=0)
-    assert abs(second[0]) < 1e-12 and abs(a) > 7*da
+    (a, da), second = split(
+        Attention(Tokens(2, clip(100.0)), var_q=0.0), cos, F, DF, 64, rng=0
+    )
+    assert abs(second[0]) < 1e-12
+    assert abs(a) > 7 * da
+
 
 # Lemmas 17 and 18
+
 
 def three_tokens():
     "One head in the form of Theorem 1: φ(g, p) = Σ softmax(p)_j g_j."
     p = Program()
-    x = [erf(u) for u in p.inputs(np.eye(3) + np.diag([0, 1., 5.]))]
-    Q, K, V = p.matrix(var=9.), p.matrix(), p.matrix(var=4.)
+    x = [erf(u) for u in p.inputs(np.eye(3) + np.diag([0, 1.0, 5.0]))]
+    Q, K, V = p.matrix(var=9.0), p.matrix(), p.matrix(var=4.0)
     return p, p.attend([p.score(Q @ x[0], K @ z) for z in x], [V @ z for z in x])
+
 
 def test_a_curve_passes_through_the_average():
     p, h = three_tokens()
     for seed in range(5):
         average, scores = averages(p, cos, h, 32, rng=np.random.default_rng(seed))
-        F, same = curves(p, cos, h, np.concatenate([scores, [[0., 0., 0.]]]), 32, rng=np.random.default_rng(seed))
+        F, same = curves(
+            p,
+            cos,
+            h,
+            np.concatenate([scores, [[0.0, 0.0, 0.0]]]),
+            32,
+            rng=np.random.default_rng(seed),
+        )
         np.testing.assert_array_equal(scores, same)
         np.testing.assert_allclose(F[:, 0], average, rtol=1e-12)
         assert F[0, 1] != F[0, 0]
 
+
 @pytest.mark.power("suprema a factor of 2 off 1/√n, over a factor of 4")
 def test_curves_converge_uniformly():
-    "The largest distance to Ψ over a ball, the median of 60 networks: √n times it stays put. At one point it is smaller."
+    """The largest distance to Ψ over a ball, the median of 60 networks: √n times it
+    stays put. At one point it is smaller.
+    """
     p, h = three_tokens()
     ball = np.random.default_rng(0).standard_normal((60, 3))
-    ball *= (6*np.random.default_rng(1).random(60)**(1/3)/np.linalg.norm(ball, axis=1))[:, None]
+    ball *= (
+        6
+        * np.random.default_rng(1).random(60) ** (1 / 3)
+        / np.linalg.norm(ball, axis=1)
+    )[:, None]
     Ψ = conditional_average(p, cos, h, ball)
-    distance = {n: np.abs(curves(p, cos, h, ball, n, size=60, rng=n)[0] - Ψ) for n in (64, 1024)}
-    sup = {n: np.sqrt(n)*np.median(d.max(1)) for n, d in distance.items()}
-    assert .5 < sup[1024]/sup[64] < 2 and sup[64] > np.sqrt(64)*np.median(distance[64][:, 0]) and sup[1024] < 5
+    distance = {
+        n: np.abs(curves(p, cos, h, ball, n, size=60, rng=n)[0] - Ψ) for n in (64, 1024)
+    }
+    sup = {n: np.sqrt(n) * np.median(d.max(1)) for n, d in distance.items()}
+    assert 0.5 < sup[1024] / sup[64] < 2
+    assert sup[64] > np.sqrt(64) * np.median(distance[64][:, 0])
+    assert sup[1024] < 5
+
 
 def test_points_do_not_make_a_supremum():
     "Lemma 18 as printed is false: tents that slide to 0 vanish at every point."
-    tent = lambda n, p: np.maximum(0, 1 - n*np.abs(p - 1/n))
-    points = np.array([0, .01, .3, 1.])
-    assert tent(1000, points).max() < 1e-9 and tent(1000, np.linspace(0, 1, 10**5 + 1)).max() > .99
+    tent = lambda n, p: np.maximum(0, 1 - n * np.abs(p - 1 / n))
+    points = np.array([0, 0.01, 0.3, 1.0])
+    assert tent(1000, points).max() < 1e-9
+    assert tent(1000, np.linspace(0, 1, 10**5 + 1)).max() > 0.99
 
-@pytest.mark.parametrize("name, f, average, moment", [
-    ("|gp|", compose(absolute, times), lambda p: np.sqrt(2/np.pi)*np.abs(p), np.sqrt(2/np.pi)),
-    ("(gp)²", compose(quadratic, times), lambda p: p**2, np.sqrt(8/np.pi)), # E|Z|³
-    ("tanh(gp)²", compose(quadratic, compose(tanh, times)), lambda p: gaussian_mean(lambda x: np.tanh(x)**2, np.maximum(p**2, 1e-30)), np.sqrt(2/np.pi))])
+
+@pytest.mark.parametrize(
+    "name, f, average, moment",
+    [
+        (
+            "|gp|",
+            compose(absolute, times),
+            lambda p: np.sqrt(2 / np.pi) * np.abs(p),
+            np.sqrt(2 / np.pi),
+        ),
+        (
+            "(gp)²",
+            compose(quadratic, times),
+            lambda p: p**2,
+            np.sqrt(8 / np.pi),
+        ),  # E|Z|³
+        (
+            "tanh(gp)²",
+            compose(quadratic, compose(tanh, times)),
+            lambda p: gaussian_mean(lambda x: np.tanh(x) ** 2, np.maximum(p**2, 1e-30)),
+            np.sqrt(2 / np.pi),
+        ),
+    ],
+)
 def test_the_limit_curve_is_pseudo_lipschitz(name, f, average, moment):
-    "Ψ survives with the constant stated; Z is one normal variable, moment = E|Z|^(d−1)."
-    exact = quad(lambda z: 2*norm.pdf(z)*z**(f.order - 1), 0, 12)[0]
+    """Ψ survives with the constant stated; Z is one normal variable, moment =
+    E|Z|^(d−1).
+    """
+    exact = quad(lambda z: 2 * norm.pdf(z) * z ** (f.order - 1), 0, 12)[0]
     C = averaged_constant(f.order, f.constant, exact)
-    assert break_pseudo_lipschitz(average, f.order, C, size=20_000, rng=0, reach=(1e-6, 30.))[0] <= 1
+    assert (
+        break_pseudo_lipschitz(
+            average, f.order, C, size=20_000, rng=0, reach=(1e-6, 30.0)
+        )[0]
+        <= 1
+    )
+
 
 def test_a_dead_layer_has_mean_psi_of_zero():
     "All ReLU tokens of a narrow layer may be zero: then v is, and so are the outputs."
-    np.testing.assert_allclose(gaussian_mean(cos, [0., 1.]), [1, np.exp(-.5)], rtol=1e-12)
-    assert gaussian_mean(cos, 0.) == 1
-    for value, error in split(Attention(Tokens(2, relu)), cos, F, DF, 1, draws=200, rng=0): assert np.isfinite(value) and np.isfinite(error)
+    np.testing.assert_allclose(
+        gaussian_mean(cos, [0.0, 1.0]), [1, np.exp(-0.5)], rtol=1e-12
+    )
+    assert gaussian_mean(cos, 0.0) == 1
+    for value, error in split(
+        Attention(Tokens(2, relu)), cos, F, DF, 1, draws=200, rng=0
+    ):
+        assert np.isfinite(value)
+        assert np.isfinite(error)
 
-def test_lemma_17_for_lipschitz_functions_keeps_the_constant(): assert averaged_constant(1, .2, 1.) == .2
 
-@pytest.mark.parametrize("f", [compose(absolute, times), compose(quadratic, times), compose(tanh, times)], ids=["|gp|", "(gp)²", "tanh(gp)"])
+def test_lemma_17_for_lipschitz_functions_keeps_the_constant():
+    assert averaged_constant(1, 0.2, 1.0) == 0.2
+
+
+@pytest.mark.parametrize(
+    "f",
+    [compose(absolute, times), compose(quadratic, times), compose(tanh, times)],
+    ids=["|gp|", "(gp)²", "tanh(gp)"],
+)
 def test_lemma_17(f):
     "For fixed p the function g ↦ ψ(g, p) survives with the constant stated."
-    for p in (.01, 1., 30.):
-        C = averaged_constant(f.order, f.constant, p**(f.order - 1))
-        assert break_pseudo_lipschitz(lambda g: f(g, p + 0*g), f.order, C, size=20_000, rng=0)[0] <= 1
+    for p in (0.01, 1.0, 30.0):
+        C = averaged_constant(f.order, f.constant, p ** (f.order - 1))
+        assert (
+            break_pseudo_lipschitz(
+                lambda g: f(g, p + 0 * g), f.order, C, size=20_000, rng=0
+            )[0]
+            <= 1
+        )
+
 
 def test_lemma_17_is_tight():
     "|gp| at p = 30 has slope 30, the constant is 30.5; two thirds of it would not do."
-    C = averaged_constant(2, .5, 30.)
-    assert C == 30.5 and break_pseudo_lipschitz(lambda g: np.abs(30*g), 2, C*2/3, size=20_000, rng=0)[0] > 1
+    C = averaged_constant(2, 0.5, 30.0)
+    assert C == 30.5
+    assert (
+        break_pseudo_lipschitz(
+            lambda g: np.abs(30 * g), 2, C * 2 / 3, size=20_000, rng=0
+        )[0]
+        > 1
+    )
+
 
 @pytest.mark.power("mean slopes 2.4 times as steep at n = 4096; any growth like n^.15")
 def test_slopes_of_curves_do_not_grow():
-    "The repair of Lemma 18: the mean of the steepest slope stays below a bound that knows no width, and level; that of tents is n."
-    Σ, points = np.array([[1., .5], [.5, 9.]]), np.linspace(-10, 10, 101)
+    """The repair of Lemma 18: the mean of the steepest slope stays below a bound that
+    knows no width, and level; that of tents is n.
+    """
+    Σ, points = np.array([[1.0, 0.5], [0.5, 9.0]]), np.linspace(-10, 10, 101)
     p = Program()
-    x = [clip(5.)(u) for u in p.inputs(Σ)]
+    x = [clip(5.0)(u) for u in p.inputs(Σ)]
     Q, K, V, O = p.matrix(), p.matrix(), p.matrix(), p.matrix()
     y = p.attend([p.score(Q @ x[0], K @ z) for z in x], [O @ (V @ z) for z in x])
-    G = clip(5.).dual(Σ)
-    bound = np.sqrt(2)/4*np.sqrt(G[0, 0] - 2*G[0, 1] + G[1, 1])
+    G = clip(5.0).dual(Σ)
+    bound = np.sqrt(2) / 4 * np.sqrt(G[0, 0] - 2 * G[0, 1] + G[1, 1])
     slope = {}
     for n in (16, 4096):
-        F, _ = curves(p, cos, y, np.stack([points, 0*points], 1), n, size=40, rng=1)
-        slope[n] = np.mean(np.sqrt(2)*np.abs(np.diff(F, axis=1)/np.diff(points)).max(1))
+        F, _ = curves(p, cos, y, np.stack([points, 0 * points], 1), n, size=40, rng=1)
+        slope[n] = np.mean(
+            np.sqrt(2) * np.abs(np.diff(F, axis=1) / np.diff(points)).max(1)
+        )
         assert slope[n] < bound
-    assert slope[4096] < 1.5*slope[16]
+    assert slope[4096] < 1.5 * slope[16]
+
 
 # Bad input
 
+
 def test_bad_input():
     p, h = one_layer()
-    for mistake, text in ((lambda: averages(p, cos, h[0], np.inf), "finite whole number"), (lambda: averages(p, np.log, h[0], 4), "must be finite"),
-                          (lambda: averages(p, cos, h[0], 4, size=0), "at least 1"), (lambda: averages(Program(), cos, h[0], 4), "same program"),
-                          (lambda: conditional_average(p, cos, h[0], [[0.]]), "4)"), (lambda: split(LAYER, cos, F, DF, .5), "whole number"),
-                          (lambda: split(LAYER, cos, F, DF, 16, draws=1), "at least 2"), (lambda: curves(p, cos, h[0], np.zeros((1, 4)), 4), "made without scores"), (lambda: split(LAYER, cos, F, DF, 16, i=3), "0…2"), (lambda: gaussian_mean(cos, [-1., 1.]), "in [0, ∞), got -1")):
-        with pytest.raises(ValueError, match=re.escape(text)): mistake()
-    for mistake, text in ((lambda: averages(3, cos, h[0], 4), "must be a Program"), (lambda: split(p, cos, F, DF, 16), "must be an Attention")):
-        with pytest.raises(TypeError, match=text): mistake()
+    for mistake, text in (
+        (lambda: averages(p, cos, h[0], np.inf), "finite whole number"),
+        (lambda: averages(p, np.log, h[0], 4), "must be finite"),
+        (lambda: averages(p, cos, h[0], 4, size=0), "at least 1"),
+        (lambda: averages(Program(), cos, h[0], 4), "same program"),
+        (lambda: conditional_average(p, cos, h[0], [[0.0]]), "4)"),
+        (lambda: split(LAYER, cos, F, DF, 0.5), "whole number"),
+        (lambda: split(LAYER, cos, F, DF, 16, draws=1), "at least 2"),
+        (lambda: curves(p, cos, h[0], np.zeros((1, 4)), 4), "made without scores"),
+        (lambda: split(LAYER, cos, F, DF, 16, i=3), "0…2"),
+        (lambda: gaussian_mean(cos, [-1.0, 1.0]), "in [0, ∞), got -1"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            mistake()
+    for mistake, text in (
+        (lambda: averages(3, cos, h[0], 4), "must be a Program"),
+        (lambda: split(p, cos, F, DF, 16), "must be an Attention"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            mistake()

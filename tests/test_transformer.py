@@ -1,4 +1,7 @@
-"""Chains of Gram matrices: against explicit simulation, the limit of large widths, one attention layer, and at the edges of what is allowed."""
+"""Chains of Gram matrices: against explicit simulation, the limit of large widths, one
+attention layer, and at the edges of what is allowed.
+"""
+
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,25 +20,110 @@ def agree(pairs, level=1e-7):
     "Both sides of each pair (N, …), (M, …) have one law, entry by entry."
     assert least_p(*columns(pairs)) > level
 
+
 rng = np.random.default_rng(7)
-COV = (lambda A: A @ A.T/6)(rng.standard_normal((4, 6)))
-TWICE = np.ones((4, 4))*.5 + .5*np.kron(np.eye(2), np.ones((2, 2))) # two tokens, twice each
+COV = (lambda A: A @ A.T / 6)(rng.standard_normal((4, 6)))
+TWICE = np.ones((4, 4)) * 0.5 + 0.5 * np.kron(
+    np.eye(2), np.ones((2, 2))
+)  # two tokens, twice each
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
 CASES = dict(
-    pre=(Transformer.uniform(COV, .3, 2, heads=2, mask="causal"), 12),
-    post=(Transformer.uniform(COV, [.5, 0, -.5, 1], 2, heads=3, norm_placement="post", activation=relu, ff=2, final_norm=True), 12),
-    rms=(Transformer.uniform(COV, .5, 2, heads=2, kind="rms", eps=.1, activation=tanh, mask=MASK, var_b1=.5, var_b2=.3), 8),
-    postrms=(Transformer.uniform(COV, .5, 2, heads=4, norm_placement="post", kind="rms", eps=0., activation=silu, var_q=[.1, 9.], var_1=[2., .5]), 8),
-    bare=(Transformer.uniform(.2*COV, 0., 2, heads=2, norm_placement=None, head_width=3, activation=gelu_tanh, var_q=2.), 7),
-    one=(Transformer.uniform(TWICE, .2, 2, heads=1, random_embeddings=True), 6),
-    narrow=(Transformer.uniform(COV, .3, 2, heads=3, random_embeddings=True, ff=1, eps=.01), 3),
-    least=(Transformer.uniform(COV, .3, 1, heads=1, random_embeddings=True, kind="rms", activation=identity), 1),
-    tight=(Transformer.uniform(COV, .3, 2, heads=1, head_width=2), 5),
-    twice=(Transformer.uniform(TWICE, .3, 2, heads=2, norm_placement="post", random_embeddings=True), 4),
-    few=(Transformer.uniform(COV, .3, 2, heads=2, activation=relu, ff=.5, var_b1=.5, var_b2=.3), 8), # fewer hidden units than coordinates
-    blind=(Transformer.uniform(COV, .3, 2, heads=2, mask=~np.eye(4, dtype=bool)), 8))
+    pre=(Transformer.uniform(COV, 0.3, 2, heads=2, mask="causal"), 12),
+    post=(
+        Transformer.uniform(
+            COV,
+            [0.5, 0, -0.5, 1],
+            2,
+            heads=3,
+            norm_placement="post",
+            activation=relu,
+            ff=2,
+            final_norm=True,
+        ),
+        12,
+    ),
+    rms=(
+        Transformer.uniform(
+            COV,
+            0.5,
+            2,
+            heads=2,
+            kind="rms",
+            eps=0.1,
+            activation=tanh,
+            mask=MASK,
+            var_b1=0.5,
+            var_b2=0.3,
+        ),
+        8,
+    ),
+    postrms=(
+        Transformer.uniform(
+            COV,
+            0.5,
+            2,
+            heads=4,
+            norm_placement="post",
+            kind="rms",
+            eps=0.0,
+            activation=silu,
+            var_q=[0.1, 9.0],
+            var_1=[2.0, 0.5],
+        ),
+        8,
+    ),
+    bare=(
+        Transformer.uniform(
+            0.2 * COV,
+            0.0,
+            2,
+            heads=2,
+            norm_placement=None,
+            head_width=3,
+            activation=gelu_tanh,
+            var_q=2.0,
+        ),
+        7,
+    ),
+    one=(Transformer.uniform(TWICE, 0.2, 2, heads=1, random_embeddings=True), 6),
+    narrow=(
+        Transformer.uniform(
+            COV, 0.3, 2, heads=3, random_embeddings=True, ff=1, eps=0.01
+        ),
+        3,
+    ),
+    least=(
+        Transformer.uniform(
+            COV,
+            0.3,
+            1,
+            heads=1,
+            random_embeddings=True,
+            kind="rms",
+            activation=identity,
+        ),
+        1,
+    ),
+    tight=(Transformer.uniform(COV, 0.3, 2, heads=1, head_width=2), 5),
+    twice=(
+        Transformer.uniform(
+            TWICE, 0.3, 2, heads=2, norm_placement="post", random_embeddings=True
+        ),
+        4,
+    ),
+    few=(
+        Transformer.uniform(
+            COV, 0.3, 2, heads=2, activation=relu, ff=0.5, var_b1=0.5, var_b2=0.3
+        ),
+        8,
+    ),  # fewer hidden units than coordinates
+    blind=(Transformer.uniform(COV, 0.3, 2, heads=2, mask=~np.eye(4, dtype=bool)), 8),
+)
 
-@pytest.mark.power("distribution functions .11 apart: Gram entries, units, scores of every layer")
+
+@pytest.mark.power(
+    "distribution functions .11 apart: Gram entries, units, scores of every layer"
+)
 @pytest.mark.parametrize("name", nightly(CASES, "postrms", "one", "tight", "twice"))
 def test_explicit_simulation(name):
     "Every norm, mask, bias and odd width, against all matrices."
@@ -44,155 +132,330 @@ def test_explicit_simulation(name):
     upper = np.triu_indices(len(t.cov))
     for c in (0, min(2, n), n):
         y = t.chain(n, 2000, 1 + c, coords=c, scores=True)
-        agree([((X @ X.mT/n)[..., *upper], y.gram[..., *upper]), (X.mean(-1), y.mean), (G, y.scores)])
-        if c: agree([(X[..., 0], y.units[..., -1]), (X[..., 0]*X[..., -1], y.units[..., 0]*y.units[..., -1])] if n > 1 else [(X[..., 0], y.units[..., 0])])
-    if c == n: np.testing.assert_allclose(y.units @ y.units.mT/n, y.gram, atol=1e-10)
+        agree(
+            [
+                ((X @ X.mT / n)[..., *upper], y.gram[..., *upper]),
+                (X.mean(-1), y.mean),
+                (G, y.scores),
+            ]
+        )
+        if c:
+            agree(
+                [
+                    (X[..., 0], y.units[..., -1]),
+                    (X[..., 0] * X[..., -1], y.units[..., 0] * y.units[..., -1]),
+                ]
+                if n > 1
+                else [(X[..., 0], y.units[..., 0])]
+            )
+    if c == n:
+        np.testing.assert_allclose(y.units @ y.units.mT / n, y.gram, atol=1e-10)
+
 
 def test_entropy_of_scores():
     "Entropies are those of the weights; a masked score counts for nothing."
     for t, n in CASES.values():
         y = t.chain(n, 20, 0, scores=True)
-        A = softmax(y.scores if (mask := t.blocks[0].attention.allowed(len(t.cov))) is None else np.where(mask, y.scores, -np.inf))
-        np.testing.assert_allclose(y.entropy, -(A*np.log(np.where(A > 0, A, 1))).sum(-1), atol=1e-12)
+        A = softmax(
+            y.scores
+            if (mask := t.blocks[0].attention.allowed(len(t.cov))) is None
+            else np.where(mask, y.scores, -np.inf)
+        )
+        np.testing.assert_allclose(
+            y.entropy, -(A * np.log(np.where(A > 0, A, 1))).sum(-1), atol=1e-12
+        )
+
 
 @pytest.mark.power("distribution functions .07 apart")
-@pytest.mark.parametrize("t", [Transformer.uniform(COV, .2, 3, heads=2, head_width=5, ff=0, mask="causal"), pytest.param(Transformer.uniform(COV, .2, 2, heads=2, head_width=5, ff=.01, norm_placement="post", activation=relu), marks=pytest.mark.slow)], ids=["attention", "mlp"])
+@pytest.mark.parametrize(
+    "t",
+    [
+        Transformer.uniform(COV, 0.2, 3, heads=2, head_width=5, ff=0, mask="causal"),
+        pytest.param(
+            Transformer.uniform(
+                COV,
+                0.2,
+                2,
+                heads=2,
+                head_width=5,
+                ff=0.01,
+                norm_placement="post",
+                activation=relu,
+            ),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["attention", "mlp"],
+)
 def test_a_million_coordinates(t):
-    "Infinity is the last width: with heads of fixed width, n = 10⁶ is not told from it."
-    a, b = t.chain(np.inf, 6000, 0, coords=1), t.chain(10**6, 6000 if t.blocks[0].feedforward is None else 1500, 1, coords=1)
+    """Infinity is the last width: with heads of fixed width, n = 10⁶ is not told from
+    it.
+    """
+    a, b = (
+        t.chain(np.inf, 6000, 0, coords=1),
+        t.chain(10**6, 6000 if t.blocks[0].feedforward is None else 1500, 1, coords=1),
+    )
     upper = np.triu_indices(len(t.cov))
-    agree([(a.gram[:, 1:, *upper], b.gram[:, 1:, *upper]), (a.entropy, b.entropy), (a.units, b.units)])
-    assert abs(a.mean[0] - b.mean).max() < .02 # constant at infinite width, if without norms after sums
+    agree(
+        [
+            (a.gram[:, 1:, *upper], b.gram[:, 1:, *upper]),
+            (a.entropy, b.entropy),
+            (a.units, b.units),
+        ]
+    )
+    assert (
+        abs(a.mean[0] - b.mean).max() < 0.02
+    )  # constant at infinite width, if without norms after sums
+
 
 @pytest.mark.power("distribution functions .07 apart")
 @pytest.mark.parametrize("m", (None, 4))
 def test_one_layer_is_attention(m):
-    "Without norms and MLP one block is x + y with the y of `Attention`, at finite and infinite width."
-    layer = Attention(Tokens(4, identity, COV), heads=3, head_width=m, var_q=2., var_v=.5)
-    one = partial(Transformer.uniform, COV, layers=1, heads=3, norm_placement=None, ff=0, var_q=2., var_v=.5, random_embeddings=True)
+    """Without norms and MLP one block is x + y with the y of `Attention`, at finite and
+    infinite width.
+    """
+    layer = Attention(
+        Tokens(4, identity, COV), heads=3, head_width=m, var_q=2.0, var_v=0.5
+    )
+    one = partial(
+        Transformer.uniform,
+        COV,
+        layers=1,
+        heads=3,
+        norm_placement=None,
+        ff=0,
+        var_q=2.0,
+        var_v=0.5,
+        random_embeddings=True,
+    )
     t = one(head_width=m or np.inf)
     upper = np.triu_indices(4)
     y = t.chain(np.inf, 6000, 0, scores=True)
-    agree([(layer.law().covariances(6000, 1)[..., *upper], (y.gram[:, 1] - y.gram[:, 0])[..., *upper]), (layer.scores(np.inf, 6000, 2), y.scores[:, 0])])
+    agree(
+        [
+            (
+                layer.law().covariances(6000, 1)[..., *upper],
+                (y.gram[:, 1] - y.gram[:, 0])[..., *upper],
+            ),
+            (layer.scores(np.inf, 6000, 2), y.scores[:, 0]),
+        ]
+    )
     n = 12
     y = one(head_width=m or n).chain(n, 6000, 0, scores=True, coords=1)
-    agree([(layer.law(n).rvs(6000, 1), (y.units[:, 1] - y.units[:, 0])[..., 0]), (layer.scores(n, 6000, 2), y.scores[:, 0])])
+    agree(
+        [
+            (layer.law(n).rvs(6000, 1), (y.units[:, 1] - y.units[:, 0])[..., 0]),
+            (layer.scores(n, 6000, 2), y.scores[:, 0]),
+        ]
+    )
+
 
 @pytest.mark.power("six standard errors, about 1 %")
 def test_kernel_is_infinitely_many_heads():
-    layer = Attention(Tokens(4, identity, COV), heads=3, var_q=4.)
+    layer = Attention(Tokens(4, identity, COV), heads=3, var_q=4.0)
     S, error = layer.infinite_heads(return_error=True)
-    K, e = Transformer.uniform(COV, 0., 1, heads=3, norm_placement=None, ff=0, var_q=4.).kernel(rng=1, return_error=True)
-    assert K.gram.shape == (2, 4, 4) and K.entropy.shape == (1, 1, 4)
-    assert (abs(K.gram[1] - COV - S.covariances(1, 0)[0]) < 7*(e.gram[1] + error) + 1e-12).all()
-    np.testing.assert_array_equal(K.gram, Transformer.uniform(COV, 0., 1, heads=7, norm_placement=None, ff=0, var_q=4.).kernel(rng=1).gram)
+    K, e = Transformer.uniform(
+        COV, 0.0, 1, heads=3, norm_placement=None, ff=0, var_q=4.0
+    ).kernel(rng=1, return_error=True)
+    assert K.gram.shape == (2, 4, 4)
+    assert K.entropy.shape == (1, 1, 4)
+    assert (
+        abs(K.gram[1] - COV - S.covariances(1, 0)[0]) < 7 * (e.gram[1] + error) + 1e-12
+    ).all()
+    np.testing.assert_array_equal(
+        K.gram,
+        Transformer.uniform(COV, 0.0, 1, heads=7, norm_placement=None, ff=0, var_q=4.0)
+        .kernel(rng=1)
+        .gram,
+    )
+
 
 @pytest.mark.slow
 @pytest.mark.power("the mean within 1 %, an exponent of −1/2 within .1")
 def test_spread_shrinks_like_the_root_of_heads():
-    net = partial(Transformer.uniform, embedding_cov(range(6)), layers=4, var_q=4.)
+    net = partial(Transformer.uniform, embedding_cov(range(6)), layers=4, var_q=4.0)
     K, H = net(heads=64).kernel(), np.array([4, 16, 64])
     sd = []
     for h in H:
         cosine = net(heads=int(h)).chain(np.inf, 4000, 0).cosine[:, -1, 0, 1]
-        assert abs(cosine.mean()/K.cosine[-1, 0, 1] - 1) < .03 + 6*cosine.std()/cosine.mean()/4000**.5
+        assert (
+            abs(cosine.mean() / K.cosine[-1, 0, 1] - 1)
+            < 0.03 + 6 * cosine.std() / cosine.mean() / 4000**0.5
+        )
         sd.append(cosine.std())
-    assert (abs(np.diff(np.log(sd))/np.diff(np.log(H)) + .5) < .1).all()
+    assert (abs(np.diff(np.log(sd)) / np.diff(np.log(H)) + 0.5) < 0.1).all()
+
 
 @pytest.mark.power("six standard errors, about 1 %; a forgotten overlap by far")
-@pytest.mark.parametrize("s, τ, ρ", [(4, 2., .3), (16, 6., .7)])
+@pytest.mark.parametrize("s, τ, ρ", [(4, 2.0, 0.3), (16, 6.0, 0.7)])
 def test_equally_distant_tokens(s, τ, ρ):
-    "One branch adds ρ + (1 − ρ) times participation ratio or overlap, on average over heads."
-    t = Transformer.uniform((1 - ρ)*np.eye(s) + ρ, layers=1, heads=64, kind="rms", eps=0., ff=0, var_q=τ**2/(1 - ρ))
+    """One branch adds ρ + (1 − ρ) times participation ratio or overlap, on average over
+    heads.
+    """
+    t = Transformer.uniform(
+        (1 - ρ) * np.eye(s) + ρ,
+        layers=1,
+        heads=64,
+        kind="rms",
+        eps=0.0,
+        ff=0,
+        var_q=τ**2 / (1 - ρ),
+    )
     K = t.chain(np.inf, 200, 1).gram
     added, other = K[:, 1] - K[:, 0], ~np.eye(s, dtype=bool)
-    for part, limit in ((~other, participation_moments(s, τ, 1)[0]), (other, row_overlap(s, τ, ρ))):
+    for part, limit in (
+        (~other, participation_moments(s, τ, 1)[0]),
+        (other, row_overlap(s, τ, ρ)),
+    ):
         mean = added[:, part].mean(1)
-        error = mean.std()/200**.5
-        assert abs(mean.mean() - ρ - (1 - ρ)*limit) < 6*error
-    assert mean.mean() - ρ > 10*error # what s → ∞ leaves out
+        error = mean.std() / 200**0.5
+        assert abs(mean.mean() - ρ - (1 - ρ) * limit) < 6 * error
+    assert mean.mean() - ρ > 10 * error  # what s → ∞ leaves out
+
 
 def uniform_networks(x, n, size, rng):
-    "Squared lengths of x W_V W_O over n, for matrices with uniform entries of variance 1/n."
-    W = lambda: rng.uniform(-3**.5, 3**.5, (size, n, n))/n**.5
+    """Squared lengths of x W_V W_O over n, for matrices with uniform entries of
+    variance 1/n.
+    """
+    W = lambda: rng.uniform(-(3**0.5), 3**0.5, (size, n, n)) / n**0.5
     y = ((x @ W())[:, None] @ W())[:, 0]
-    return (y**2).sum(-1)/n
+    return (y**2).sum(-1) / n
+
 
 @pytest.mark.power("a fourth moment: the variance of a squared length by a quarter")
 def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
-    "Uniform weights share second moments only: one-hot embeddings tell them from Gaussian ones, mixed embeddings do not."
+    """Uniform weights share second moments only: one-hot embeddings tell them from
+    Gaussian ones, mixed embeddings do not.
+    """
     n, size = 32, 8000
-    y = Transformer.uniform(1e-12*np.eye(1), layers=1, heads=1, kind="rms", eps=0., ff=0).chain(n, size, 0).gram[:, 1, 0, 0]
-    signs = np.random.default_rng(1).choice([-1., 1.], n)
+    y = (
+        Transformer.uniform(
+            1e-12 * np.eye(1), layers=1, heads=1, kind="rms", eps=0.0, ff=0
+        )
+        .chain(n, size, 0)
+        .gram[:, 1, 0, 0]
+    )
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], n)
     rng = np.random.default_rng(2)
-    dense, one_hot = (uniform_networks(x, n, size, rng) for x in (signs, np.eye(n)[0]*n**.5))
+    dense, one_hot = (
+        uniform_networks(x, n, size, rng) for x in (signs, np.eye(n)[0] * n**0.5)
+    )
     for z in (dense, one_hot):
-        assert abs(z.mean() - 1) < 6*z.std()/size**.5
-    variance = lambda z: (z.var(), np.sqrt((((z - z.mean())**2).var())/size))
+        assert abs(z.mean() - 1) < 6 * z.std() / size**0.5
+    variance = lambda z: (z.var(), np.sqrt((((z - z.mean()) ** 2).var()) / size))
     (gaussian, error), (mixed, e), (hot, d) = map(variance, (y, dense, one_hot))
-    assert abs(gaussian - mixed) < 6*np.hypot(error, e) + .05*gaussian
-    assert gaussian - hot > 3*np.hypot(error, d)
+    assert abs(gaussian - mixed) < 6 * np.hypot(error, e) + 0.05 * gaussian
+    assert gaussian - hot > 3 * np.hypot(error, d)
+
 
 # Edges
+
 
 @pytest.mark.parametrize("norm", ("pre", "post", None))
 @pytest.mark.parametrize("n", (np.inf, 24))
 def test_collapsed_tokens_stay_together(norm, n):
-    "Equal tokens are equal for ever, though their Gram matrix is singular; repeated ones stay in pairs."
-    t = Transformer.uniform(np.ones((5, 5)), .1, 6, heads=2, norm_placement=norm, var_1=.5)
+    """Equal tokens are equal for ever, though their Gram matrix is singular; repeated
+    ones stay in pairs.
+    """
+    t = Transformer.uniform(
+        np.ones((5, 5)), 0.1, 6, heads=2, norm_placement=norm, var_1=0.5
+    )
     np.testing.assert_allclose(t.chain(n, 20, 0).cosine, 1, atol=1e-9)
     t = replace(t, cov=embedding_cov([0, 1, 0, 1, 2]), mean=np.zeros(5))
     y = t.chain(n, 50, 0)
-    gram = y.gram/np.trace(y.gram, axis1=-2, axis2=-1)[..., None, None]
+    gram = y.gram / np.trace(y.gram, axis1=-2, axis2=-1)[..., None, None]
     np.testing.assert_allclose(gram[..., 0, :], gram[..., 2, :], atol=1e-9)
     np.testing.assert_allclose(gram[..., 1, 1], gram[..., 1, 3], atol=1e-9)
-    assert y.cosine[:, 1:, 0, 1].max() < .9999
+    assert y.cosine[:, 1:, 0, 1].max() < 0.9999
+
 
 @pytest.mark.parametrize("n", (np.inf, 64))
 def test_deep_and_steep(n):
-    "A hundred blocks, scores of standard deviation 50: finite, and one token takes (nearly) all."
-    y = Transformer.uniform(embedding_cov(range(8)), layers=100, heads=2, var_q=50., var_k=50.).chain(n, 4, 0, scores=True)
-    assert np.isfinite(y.gram).all() and (abs(y.cosine) < 1 + 1e-12).all()
-    assert 25 < y.scores[:, 0].std() < 75 and 0 <= y.entropy.min() and y.entropy.mean() < .3
-    y = Transformer.uniform(embedding_cov(range(8)), layers=100, heads=2, norm_placement="post", var_q=.01).chain(n, 4, 0)
-    assert y.cosine[:, -1].min() > .99 # all tokens alike
+    """A hundred blocks, scores of standard deviation 50: finite, and one token takes
+    (nearly) all.
+    """
+    y = Transformer.uniform(
+        embedding_cov(range(8)), layers=100, heads=2, var_q=50.0, var_k=50.0
+    ).chain(n, 4, 0, scores=True)
+    assert np.isfinite(y.gram).all()
+    assert (abs(y.cosine) < 1 + 1e-12).all()
+    assert 25 < y.scores[:, 0].std() < 75
+    assert 0 <= y.entropy.min()
+    assert y.entropy.mean() < 0.3
+    y = Transformer.uniform(
+        embedding_cov(range(8)), layers=100, heads=2, norm_placement="post", var_q=0.01
+    ).chain(n, 4, 0)
+    assert y.cosine[:, -1].min() > 0.99  # all tokens alike
+
 
 @pytest.mark.slow
-def test_long_text(): # two minutes
-    y = Transformer.uniform(embedding_cov(range(512)), layers=100, heads=2, mask="causal").chain(np.inf, 1, 0)
-    assert y.gram.shape == (1, 101, 512, 512) and np.isfinite(y.gram).all()
+def test_long_text():  # two minutes
+    y = Transformer.uniform(
+        embedding_cov(range(512)), layers=100, heads=2, mask="causal"
+    ).chain(np.inf, 1, 0)
+    assert y.gram.shape == (1, 101, 512, 512)
+    assert np.isfinite(y.gram).all()
+
 
 def test_long_text_briefly():
-    y = Transformer.uniform(embedding_cov([0]*256 + [1]*256), layers=2, heads=1).chain(1024, 1, 0)
-    assert np.isfinite(y.gram).all() and abs(y.cosine[0, -1, :256, :256] - 1).max() < 1e-9
+    y = Transformer.uniform(
+        embedding_cov([0] * 256 + [1] * 256), layers=2, heads=1
+    ).chain(1024, 1, 0)
+    assert np.isfinite(y.gram).all()
+    assert abs(y.cosine[0, -1, :256, :256] - 1).max() < 1e-9
+
 
 def test_zero_tokens():
     "A zero token attends, is normalised with eps, and rejected without."
-    cov = np.diag([1., 0., 2.])
+    cov = np.diag([1.0, 0.0, 2.0])
     for n in (np.inf, 8):
         y = Transformer.uniform(cov, layers=2, heads=2).chain(n, 10, 0)
-        assert np.isfinite(y.gram).all() and not y.gram[:, 0, 1].any() and not y.cosine[:, 0, 1].any() and (y.gram[:, 1, 1, 1] > 0).all()
-    with pytest.raises(ValueError, match="`eps` must be positive .* token 1"): Transformer.uniform(cov, eps=0.)
-    with pytest.raises(ValueError, match="`eps` must be positive"): Transformer.uniform(cov, 1., norm_placement="post", eps=0.)
-    Transformer.uniform(cov, 1., kind="rms", eps=0.), Transformer.uniform(cov, norm_placement=None, eps=0.)
+        assert np.isfinite(y.gram).all()
+        assert not y.gram[:, 0, 1].any()
+        assert not y.cosine[:, 0, 1].any()
+        assert (y.gram[:, 1, 1, 1] > 0).all()
+    with pytest.raises(ValueError, match="`eps` must be positive .* token 1"):
+        Transformer.uniform(cov, eps=0.0)
+    with pytest.raises(ValueError, match="`eps` must be positive"):
+        Transformer.uniform(cov, 1.0, norm_placement="post", eps=0.0)
+    (
+        Transformer.uniform(cov, 1.0, kind="rms", eps=0.0),
+        Transformer.uniform(cov, norm_placement=None, eps=0.0),
+    )
+
 
 def test_nothing_happens_without_weights():
     "All variances zero: the stream stays what it was, at every width."
-    t = Transformer.uniform(COV, .3, 3, heads=2, **{f"var_{k}": 0. for k in "qkvo12"})
+    t = Transformer.uniform(COV, 0.3, 3, heads=2, **{f"var_{k}": 0.0 for k in "qkvo12"})
     for n in (np.inf, 12):
         y = t.chain(n, 3, 0)
-        np.testing.assert_allclose(y.gram, np.broadcast_to(COV + .09, y.gram.shape), rtol=1e-12)
+        np.testing.assert_allclose(
+            y.gram, np.broadcast_to(COV + 0.09, y.gram.shape), rtol=1e-12
+        )
         np.testing.assert_allclose(y.entropy, np.log(4), rtol=1e-12)
+
 
 def test_one_coordinate():
     "LayerNorm of a single coordinate is zero: nothing is added, whatever the weights."
     for norm in ("pre", "post"):
-        y = Transformer.uniform(COV, layers=2, heads=1, norm_placement=norm, random_embeddings=True).chain(1, 20, 0, coords=1)
-        np.testing.assert_allclose(y.gram[:, 0], y.units[:, 0] @ y.units[:, 0].mT, rtol=1e-12)
-        if norm == "pre": np.testing.assert_allclose(y.gram[:, 2], y.gram[:, 0], rtol=1e-12)
-        else: assert not y.gram[:, 2].any() and not y.cosine[:, 2].any()
-    y = Transformer.uniform(embedding_cov(range(40)), layers=2, heads=1, random_embeddings=True).chain(2, 5, 0)
-    np.testing.assert_allclose(np.linalg.matrix_rank(y.gram[:, -1], tol=1e-9), 2) # forty tokens in two dimensions
+        y = Transformer.uniform(
+            COV, layers=2, heads=1, norm_placement=norm, random_embeddings=True
+        ).chain(1, 20, 0, coords=1)
+        np.testing.assert_allclose(
+            y.gram[:, 0], y.units[:, 0] @ y.units[:, 0].mT, rtol=1e-12
+        )
+        if norm == "pre":
+            np.testing.assert_allclose(y.gram[:, 2], y.gram[:, 0], rtol=1e-12)
+        else:
+            assert not y.gram[:, 2].any()
+            assert not y.cosine[:, 2].any()
+    y = Transformer.uniform(
+        embedding_cov(range(40)), layers=2, heads=1, random_embeddings=True
+    ).chain(2, 5, 0)
+    np.testing.assert_allclose(
+        np.linalg.matrix_rank(y.gram[:, -1], tol=1e-9), 2
+    )  # forty tokens in two dimensions
+
 
 def test_given_embeddings():
     "Units start where the embeddings do, and the Gram matrix is theirs."
@@ -200,78 +463,204 @@ def test_given_embeddings():
     t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), 2, heads=2, embeddings=X)
     for n in (8, np.inf):
         y = t.chain(n, 5, 0, coords=3)
-        np.testing.assert_allclose(y.gram[:, 0], np.broadcast_to(X @ X.T/8, (5, 3, 3)), rtol=1e-12)
-        np.testing.assert_array_equal(y.units[:, 0], np.broadcast_to(X[:, :3], (5, 3, 3)))
+        np.testing.assert_allclose(
+            y.gram[:, 0], np.broadcast_to(X @ X.T / 8, (5, 3, 3)), rtol=1e-12
+        )
+        np.testing.assert_array_equal(
+            y.units[:, 0], np.broadcast_to(X[:, :3], (5, 3, 3))
+        )
+
 
 def test_variances_per_layer():
     "One number for all layers is the same as a list of it."
-    a, b = (Transformer.uniform(COV, layers=3, heads=2, **own) for own in ({}, dict(var_o=[1., 1., 1.], var_1=np.ones(3))))
-    for n in (8, np.inf): np.testing.assert_array_equal(a.chain(n, 4, 0).gram, b.chain(n, 4, 0).gram)
+    a, b = (
+        Transformer.uniform(COV, layers=3, heads=2, **own)
+        for own in ({}, dict(var_o=[1.0, 1.0, 1.0], var_1=np.ones(3)))
+    )
+    for n in (8, np.inf):
+        np.testing.assert_array_equal(a.chain(n, 4, 0).gram, b.chain(n, 4, 0).gram)
+
 
 @pytest.mark.parametrize("n", (np.inf, 4))
 def test_same_bytes_everywhere(n):
     "Blocks and their seeds do not depend on who computes them."
     t = Transformer.uniform(np.eye(2), layers=1, heads=1, ff=1)
     plain = t.chain(n, (3, 2000), 5, coords=1, scores=True)
-    assert plain.gram.shape == (3, 2000, 2, 2, 2) and plain.scores.shape == (3, 2000, 1, 1, 2, 2) and plain.units.shape == (3, 2000, 2, 2, 1) and plain.entropy.shape == (3, 2000, 1, 1, 2)
-    for make in (partial(ThreadPoolExecutor, 1), partial(ThreadPoolExecutor, 3), partial(ProcessPoolExecutor, 2)):
-        with make() as pool, parallel(pool): other = t.chain(n, 6000, np.random.SeedSequence(5), coords=1, scores=True)
-        for name in ("gram", "mean", "entropy", "scores", "units"): assert getattr(other, name).tobytes() == getattr(plain, name).tobytes(), name
-    assert t.chain(n, (), 0).gram.shape == (2, 2, 2) and t.chain(n, 0, 0).gram.shape == (0, 2, 2, 2)
+    assert plain.gram.shape == (3, 2000, 2, 2, 2)
+    assert plain.scores.shape == (3, 2000, 1, 1, 2, 2)
+    assert plain.units.shape == (3, 2000, 2, 2, 1)
+    assert plain.entropy.shape == (3, 2000, 1, 1, 2)
+    for make in (
+        partial(ThreadPoolExecutor, 1),
+        partial(ThreadPoolExecutor, 3),
+        partial(ProcessPoolExecutor, 2),
+    ):
+        with make() as pool, parallel(pool):
+            other = t.chain(n, 6000, np.random.SeedSequence(5), coords=1, scores=True)
+        for name in ("gram", "mean", "entropy", "scores", "units"):
+            assert getattr(other, name).tobytes() == getattr(plain, name).tobytes(), (
+                name
+            )
+    assert t.chain(n, (), 0).gram.shape == (2, 2, 2)
+    assert t.chain(n, 0, 0).gram.shape == (0, 2, 2, 2)
+
 
 T = Transformer.uniform(np.eye(3), layers=1, heads=2)
 REJECTED = [
     (lambda: Transformer.uniform(np.eye(3)[:2]), ValueError, "`cov` must be square"),
-    (lambda: Transformer.uniform([[1, 2], [2, 1]]), ValueError, "positive semidefinite"),
+    (
+        lambda: Transformer.uniform([[1, 2], [2, 1]]),
+        ValueError,
+        "positive semidefinite",
+    ),
     (lambda: Transformer.uniform(np.eye(3)[None]), ValueError, "`cov` must be one"),
     (lambda: Transformer.uniform(np.eye(3), [1, 2]), ValueError, "`mean` must be"),
-    (lambda: Transformer.uniform(np.eye(3), layers=0), ValueError, "`layers` must be at least 1"),
-    (lambda: Transformer.uniform(np.eye(3), heads=2.5), TypeError, "`heads` must be an integer"),
-    (lambda: Transformer.uniform(np.eye(3), head_width=.5), TypeError, "`head_width` must be an integer"),
-    (lambda: Transformer.uniform(np.eye(3), norm_placement="batch"), ValueError, "`norm_placement` must be 'pre' or 'post'"),
-    (lambda: Transformer.uniform(np.eye(3), kind=None), ValueError, "`kind` must be 'layer'"),
-    (lambda: Transformer.uniform(np.eye(3), eps=-1.), ValueError, "`eps` must be"),
+    (
+        lambda: Transformer.uniform(np.eye(3), layers=0),
+        ValueError,
+        "`layers` must be at least 1",
+    ),
+    (
+        lambda: Transformer.uniform(np.eye(3), heads=2.5),
+        TypeError,
+        "`heads` must be an integer",
+    ),
+    (
+        lambda: Transformer.uniform(np.eye(3), head_width=0.5),
+        TypeError,
+        "`head_width` must be an integer",
+    ),
+    (
+        lambda: Transformer.uniform(np.eye(3), norm_placement="batch"),
+        ValueError,
+        "`norm_placement` must be 'pre' or 'post'",
+    ),
+    (
+        lambda: Transformer.uniform(np.eye(3), kind=None),
+        ValueError,
+        "`kind` must be 'layer'",
+    ),
+    (lambda: Transformer.uniform(np.eye(3), eps=-1.0), ValueError, "`eps` must be"),
     (lambda: Transformer.uniform(np.eye(3), ff="4"), TypeError, "`ff` must hold"),
-    (lambda: Transformer.uniform(np.eye(3), activation=3), TypeError, "`activation` must be a function"),
+    (
+        lambda: Transformer.uniform(np.eye(3), activation=3),
+        TypeError,
+        "`activation` must be a function",
+    ),
     (lambda: Transformer.uniform(np.eye(3), mask="left"), ValueError, "`mask` must be"),
-    (lambda: Transformer.uniform(np.eye(3), mask=np.eye(2, dtype=bool)), ValueError, "`mask` must have shape"),
+    (
+        lambda: Transformer.uniform(np.eye(3), mask=np.eye(2, dtype=bool)),
+        ValueError,
+        "`mask` must have shape",
+    ),
     (lambda: Transformer.uniform(np.eye(3), var_q=np.nan), ValueError, "`var_q` must"),
-    (lambda: Transformer.uniform(np.eye(3), layers=2, var_o=[1., 2., 3.]), ValueError, "one per layer"),
-    (lambda: Transformer.uniform(np.eye(3), embeddings=np.eye(3)), ValueError, "`embeddings` must have"),
+    (
+        lambda: Transformer.uniform(np.eye(3), layers=2, var_o=[1.0, 2.0, 3.0]),
+        ValueError,
+        "one per layer",
+    ),
+    (
+        lambda: Transformer.uniform(np.eye(3), embeddings=np.eye(3)),
+        ValueError,
+        "`embeddings` must have",
+    ),
     (lambda: T.chain(7), ValueError, "multiple of heads"),
     (lambda: T.chain(0), ValueError, "`width` must be"),
     (lambda: T.chain("8"), TypeError, "`width` must be"),
-    (lambda: Transformer.uniform(np.eye(3), layers=1, heads=2, ff=.3).chain(8), ValueError, "whole number of 1…1e11 hidden units"),
+    (
+        lambda: Transformer.uniform(np.eye(3), layers=1, heads=2, ff=0.3).chain(8),
+        ValueError,
+        "whole number of 1…1e11 hidden units",
+    ),
     (lambda: T.chain(2), ValueError, "exceed the rank"),
     (lambda: T.chain(8, coords=9), ValueError, "`coords` must not exceed"),
     (lambda: T.chain(8, coords=-1), ValueError, "`coords` must be at least 0"),
     (lambda: T.chain(8, -1), ValueError, "`size` must not be negative"),
     (lambda: T.chain(8, 1, "seed"), TypeError, "`rng` must be"),
-    (lambda: Transformer.uniform(np.eye(1), layers=1, heads=1, eps=0., random_embeddings=True).chain(1), ValueError, "`eps` must be positive at width 1"),
+    (
+        lambda: Transformer.uniform(
+            np.eye(1), layers=1, heads=1, eps=0.0, random_embeddings=True
+        ).chain(1),
+        ValueError,
+        "`eps` must be positive at width 1",
+    ),
     (lambda: T.kernel(draws=3), ValueError, "`draws` must be at least 16"),
     (lambda: embedding_cov([]), ValueError, "`tokens` must be"),
-    (lambda: embedding_cov([1, 2], -1.), ValueError, "`var_token` must be"),
-    *((lambda labels=labels: embedding_cov(labels), ValueError, "`tokens` must") for labels in ([1., np.nan, np.nan], np.array([1, np.nan]), [[1], [np.nan]], ["a", ["b"]], [[["a"]]], [np.ones(2), 1])),
-    *((lambda labels=labels: Transformer.uniform(np.eye(3), texts=labels), ValueError, "`texts` must") for labels in ([[0], [1], [2]], [0, np.nan, np.nan], 3)),
-    (lambda: Transformer.from_torch(3, np.eye(3)), TypeError, "`module` must be")]
+    (lambda: embedding_cov([1, 2], -1.0), ValueError, "`var_token` must be"),
+    *(
+        (lambda labels=labels: embedding_cov(labels), ValueError, "`tokens` must")
+        for labels in (
+            [1.0, np.nan, np.nan],
+            np.array([1, np.nan]),
+            [[1], [np.nan]],
+            ["a", ["b"]],
+            [[["a"]]],
+            [np.ones(2), 1],
+        )
+    ),
+    *(
+        (
+            lambda labels=labels: Transformer.uniform(np.eye(3), texts=labels),
+            ValueError,
+            "`texts` must",
+        )
+        for labels in ([[0], [1], [2]], [0, np.nan, np.nan], 3)
+    ),
+    (lambda: Transformer.from_torch(3, np.eye(3)), TypeError, "`module` must be"),
+]
+
 
 @pytest.mark.parametrize("k", range(len(REJECTED)))
 def test_rejected_in_one_sentence(k):
     call, kind, text = REJECTED[k]
-    with pytest.raises(kind, match=text) as e: call()
-    assert len(str(e.value).splitlines()) == 1 and len(str(e.value)) < 300
+    with pytest.raises(kind, match=text) as e:
+        call()
+    assert len(str(e.value).splitlines()) == 1
+    assert len(str(e.value)) < 300
+
 
 def test_embedding_cov():
-    np.testing.assert_array_equal(embedding_cov("abca", 2., .5), 2*(np.array(list("abca"))[:, None] == list("abca")) + .5*np.eye(4))
+    np.testing.assert_array_equal(
+        embedding_cov("abca", 2.0, 0.5),
+        2 * (np.array(list("abca"))[:, None] == list("abca")) + 0.5 * np.eye(4),
+    )
 
-@pytest.mark.parametrize("labels, kinds", [([1, "1"], [0, 1]), ([1, "1", None, None], [0, 1, 2, 2]), ([[1, "a"], ["1", "a"]], [0, 1, 2, 1]), ([[1], ["1"]], [0, 1]), ([2**63, 2**63 + 1, -1], [0, 1, 2]), ([1, 1., np.int64(1)], [0, 0, 0]), (np.array([3, 3, 1]), [0, 0, 1])])
+
+@pytest.mark.parametrize(
+    "labels, kinds",
+    [
+        ([1, "1"], [0, 1]),
+        ([1, "1", None, None], [0, 1, 2, 2]),
+        ([[1, "a"], ["1", "a"]], [0, 1, 2, 1]),
+        ([[1], ["1"]], [0, 1]),
+        ([2**63, 2**63 + 1, -1], [0, 1, 2]),
+        ([1, 1.0, np.int64(1)], [0, 0, 0]),
+        (np.array([3, 3, 1]), [0, 0, 1]),
+    ],
+)
 def test_labels_of_different_kinds_are_different(labels, kinds):
     np.testing.assert_array_equal(embedding_cov(labels), np.equal.outer(kinds, kinds))
 
+
 def test_a_patch_is_no_class_token():
-    vit = dict(model_type="vit", hidden_size=64, num_attention_heads=4, num_hidden_layers=2, intermediate_size=128)
-    np.testing.assert_array_equal(Transformer.from_config(vit, ["class", 1, "1"]).cov, Transformer.from_config(vit, 3).cov)
+    vit = dict(
+        model_type="vit",
+        hidden_size=64,
+        num_attention_heads=4,
+        num_hidden_layers=2,
+        intermediate_size=128,
+    )
+    np.testing.assert_array_equal(
+        Transformer.from_config(vit, ["class", 1, "1"]).cov,
+        Transformer.from_config(vit, 3).cov,
+    )
+
 
 def test_repr():
-    t = Transformer.uniform(np.eye(3), layers=2, heads=2, mask="causal", var_q=2., final_norm=True)
-    assert repr(t) == "Transformer(3 tokens, final_norm=True, 2 × Block(SelfAttention(heads=2, var_q=2,\n  mask='causal')))"
+    t = Transformer.uniform(
+        np.eye(3), layers=2, heads=2, mask="causal", var_q=2.0, final_norm=True
+    )
+    assert (
+        repr(t) == "Transformer(3 tokens, final_norm=True, "
+        "2 × Block(SelfAttention(heads=2, var_q=2,\n  mask='causal')))"
+    )

@@ -1,6 +1,11 @@
-"""Torch's side of the comparison of circuits: `python tests/torch_circuits.py` writes tests/data/circuits.npz, which tests/test_circuits.py reads.
+"""Torch's side of the comparison of circuits: `python tests/torch_circuits.py` writes
+tests/data/circuits.npz, which tests/test_circuits.py reads.
 
-Attention-only transformers of finite width with the weights of reference_circuits.Wide, trained by torch's autograd and SGD in double precision; stored are the values before every step."""
+Attention-only transformers of finite width with the weights of
+reference_circuits.Wide, trained by torch's autograd and SGD in double precision;
+stored are the values before every step.
+"""
+
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +16,60 @@ from torch.nn.functional import layer_norm, rms_norm
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.circuits import NORM_EPS, Depth
 
-FILE = Path(__file__).parent/"data/circuits.npz"
-CASES = { # -> network, its norm, causal?, every position read?
-    "no norm": (Depth(2, AttentionSpec(2, var_v=.5), True, False, True, 3), None, True, False),
+FILE = Path(__file__).parent / "data/circuits.npz"
+CASES = {  # -> network, its norm, causal?, every position read?
+    "no norm": (
+        Depth(2, AttentionSpec(2, var_v=0.5), True, False, True, 3),
+        None,
+        True,
+        False,
+    ),
     "RMSNorm": (Depth(2, AttentionSpec(2), True, True, True, 3), "rms", True, False),
-    "RMSNorm, no mask": (Depth(2, AttentionSpec(var_q=1.44, var_v=.8), True, True, True, 3), "rms", False, False),
-    "RMSNorm, readout fixed, no skip": (Depth(2, AttentionSpec(), False, True, False, 3), "rms", True, False),
-    "RMSNorm, every position": (Depth(2, AttentionSpec(2), True, True, True, 3), "rms", True, True),
-    "three layers": (Depth(3, AttentionSpec(), True, True, True, 3), "rms", True, False),
+    "RMSNorm, no mask": (
+        Depth(2, AttentionSpec(var_q=1.44, var_v=0.8), True, True, True, 3),
+        "rms",
+        False,
+        False,
+    ),
+    "RMSNorm, readout fixed, no skip": (
+        Depth(2, AttentionSpec(), False, True, False, 3),
+        "rms",
+        True,
+        False,
+    ),
+    "RMSNorm, every position": (
+        Depth(2, AttentionSpec(2), True, True, True, 3),
+        "rms",
+        True,
+        True,
+    ),
+    "three layers": (
+        Depth(3, AttentionSpec(), True, True, True, 3),
+        "rms",
+        True,
+        False,
+    ),
     "one layer": (Depth(1, AttentionSpec(2), True, True, True, 3), "rms", True, False),
-    "LayerNorm": (Depth(2, AttentionSpec(2), True, True, True, 3), "layer", True, False),
-    "LayerNorm, one head": (Depth(2, AttentionSpec(), True, True, True, 3), "layer", False, False)}
-SMALL, STEPS, RATE = 24, 20, .01
-LAYER_NORMS = {64: 16, 256: 16, 1024: 8} # width: how many networks with a LayerNorm, which no explicit one of ours has
+    "LayerNorm": (
+        Depth(2, AttentionSpec(2), True, True, True, 3),
+        "layer",
+        True,
+        False,
+    ),
+    "LayerNorm, one head": (
+        Depth(2, AttentionSpec(), True, True, True, 3),
+        "layer",
+        False,
+        False,
+    ),
+}
+SMALL, STEPS, RATE = 24, 20, 0.01
+LAYER_NORMS = {
+    64: 16,
+    256: 16,
+    1024: 8,
+}  # width: how many networks with a LayerNorm, which no explicit one of ours has
+
 
 def run(name, n, seed):
     "Values (STEPS + 1, …) of one network before each step and after the last."
@@ -31,11 +77,32 @@ def run(name, n, seed):
     rows, y = data(7, d=depth.size, every=every, causal=causal)
     net = Wide(depth, n, 1, np.random.default_rng([seed, n]))
     var = net.var
-    heads = [[{k: torch.nn.Parameter(torch.tensor(W/np.sqrt(var[k]/n))) for k, W in head.items()} for head in layer] for layer in net.heads]
+    heads = [
+        [
+            {
+                k: torch.nn.Parameter(torch.tensor(W / np.sqrt(var[k] / n)))
+                for k, W in head.items()
+            }
+            for head in layer
+        ]
+        for layer in net.heads
+    ]
     r = torch.nn.Parameter(torch.tensor(net.readout))
-    X, see, y = torch.tensor(rows.tokens @ net.E), torch.tensor(rows.see), torch.tensor(y)
-    normed = {None: lambda x: x, "rms": lambda x: rms_norm(x, (n,), eps=NORM_EPS), "layer": lambda x: layer_norm(x, (n,), eps=NORM_EPS)}[norm]
-    descent = torch.optim.SGD([p for layer in heads for head in layer for p in head.values()] + [r]*depth.train_readout, lr=RATE)
+    X, see, y = (
+        torch.tensor(rows.tokens @ net.E),
+        torch.tensor(rows.see),
+        torch.tensor(y),
+    )
+    normed = {
+        None: lambda x: x,
+        "rms": lambda x: rms_norm(x, (n,), eps=NORM_EPS),
+        "layer": lambda x: layer_norm(x, (n,), eps=NORM_EPS),
+    }[norm]
+    descent = torch.optim.SGD(
+        [p for layer in heads for head in layer for p in head.values()]
+        + [r] * depth.train_readout,
+        lr=RATE,
+    )
     path = []
     for t in range(STEPS + 1):
         x = X
@@ -43,22 +110,30 @@ def run(name, n, seed):
             u = normed(x)
             out = 0
             for w in layer:
-                q, k, v = (u @ w[c]*(var[c]/n)**.5 for c in "QKV")
-                A = torch.softmax(q @ k.transpose(1, 2)/n**.5 + see, -1)
-                out = out + A @ v @ w["O"]*(var["O"]/n/depth.heads)**.5
-            x = depth.residual*x + out
-        f = (x if every else x[:, -1]) @ r/n**.5
+                q, k, v = (u @ w[c] * (var[c] / n) ** 0.5 for c in "QKV")
+                A = torch.softmax(q @ k.transpose(1, 2) / n**0.5 + see, -1)
+                out = out + A @ v @ w["O"] * (var["O"] / n / depth.heads) ** 0.5
+            x = depth.residual * x + out
+        f = (x if every else x[:, -1]) @ r / n**0.5
         path.append(f.detach().numpy())
         if t < STEPS:
             descent.zero_grad()
-            (.5*((f - y)**2).sum()).backward()
+            (0.5 * ((f - y) ** 2).sum()).backward()
             descent.step()
     return np.array(path)
+
 
 def main():
     stored = {name: run(name, SMALL, 0) for name in CASES}
     for name in CASES:
-        if "LayerNorm" in name: stored |= {f"{name} {n} {seed}": run(name, n, seed) for n, most in LAYER_NORMS.items() for seed in range(most)}
+        if "LayerNorm" in name:
+            stored |= {
+                f"{name} {n} {seed}": run(name, n, seed)
+                for n, most in LAYER_NORMS.items()
+                for seed in range(most)
+            }
     np.savez_compressed(FILE, **stored)
 
-if __name__ == "__main__": main()
+
+if __name__ == "__main__":
+    main()

@@ -1,32 +1,47 @@
-"""Torch's side of the comparison of training: `python tests/torch_training.py` writes tests/data/training.npz, which tests/test_training.py reads.
+"""Torch's side of the comparison of training: `python tests/torch_training.py` writes
+tests/data/training.npz, which tests/test_training.py reads.
 
-A torch.nn.MultiheadAttention without biases, read at one position, trained by torch's autograd and SGD in double precision."""
+A torch.nn.MultiheadAttention without biases, read at one position, trained by
+torch's autograd and SGD in double precision.
+"""
+
 from pathlib import Path
 
 import numpy as np
 import torch
 
-FILE = Path(__file__).parent/"data/training.npz"
-CASES = {"plain": dict(lr=.02), "momentum": dict(lr=.01, momentum=.8), "decay": dict(lr=.02, momentum=.5, weight_decay=.1)}
+FILE = Path(__file__).parent / "data/training.npz"
+CASES = {
+    "plain": dict(lr=0.02),
+    "momentum": dict(lr=0.01, momentum=0.8),
+    "decay": dict(lr=0.02, momentum=0.5, weight_decay=0.1),
+}
 STEPS, P, S, E, H = 100, 6, 5, 8, 2
+
 
 def problem():
     rng = np.random.default_rng(0)
     return rng.standard_normal((P, S, E)), rng.standard_normal((P, E))
 
+
 def module():
     torch.manual_seed(0)
-    return torch.nn.MultiheadAttention(E, H, bias=False, batch_first=True, dtype=torch.float64)
+    return torch.nn.MultiheadAttention(
+        E, H, bias=False, batch_first=True, dtype=torch.float64
+    )
+
 
 def run(case):
-    "Losses before every step and after the last, outputs and averaged attention in the end."
+    """Losses before every step and after the last, outputs and averaged attention in
+    the end.
+    """
     attention = module()
     X, y = map(torch.tensor, problem())
     descent = torch.optim.SGD(attention.parameters(), **CASES[case])
     losses = []
     for t in range(STEPS + 1):
         f = attention(X[:, -1:], X, X)[0][:, 0]
-        loss = .5*((f - y)**2).sum()
+        loss = 0.5 * ((f - y) ** 2).sum()
         losses.append(loss.item())
         if t < STEPS:
             descent.zero_grad()
@@ -35,11 +50,18 @@ def run(case):
     f, A = attention(X[:, -1:], X, X)
     return np.array(losses), f[:, 0].detach().numpy(), A[:, 0].detach().numpy()
 
+
 def main():
     attention = module()
-    stored = dict(in_proj=attention.in_proj_weight.detach().numpy(), out_proj=attention.out_proj.weight.detach().numpy())
+    stored = dict(
+        in_proj=attention.in_proj_weight.detach().numpy(),
+        out_proj=attention.out_proj.weight.detach().numpy(),
+    )
     for case in CASES:
-        for name, value in zip(("losses", "values", "weights"), run(case)): stored[f"{case}_{name}"] = value
+        for name, value in zip(("losses", "values", "weights"), run(case)):
+            stored[f"{case}_{name}"] = value
     np.savez_compressed(FILE, **stored)
 
-if __name__ == "__main__": main()
+
+if __name__ == "__main__":
+    main()
