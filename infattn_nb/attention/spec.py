@@ -74,7 +74,7 @@ class AttentionSpec:
         Parameters
         ----------
         x
-            array with an axis of heads, each of which may stand there many times in a row
+            array with an axis of heads; each may stand there many times in a row
         axis
             this axis, counted from the end: negative
         some
@@ -213,7 +213,7 @@ def _var_o(x, heads):
     if heads == np.inf:
         checks.reject("var_o", "be one number for infinitely many heads",
                       f"{len(x)} numbers", "pass their mean")
-    own = checks.real(x, "var_o", (heads,), "[0, ∞)", "pass one number, or one per head")
+    own = checks.real(x, "var_o", (heads,), "[0, ∞)", "or pass one number")
     return float(own[0]) if (own == own[0]).all() else own
 
 # %% ../../nbs/48_spec.ipynb #public
