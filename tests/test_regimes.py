@@ -136,6 +136,7 @@ def test_distances_vanish_where_the_limit_is_gaussian():
         assert all(abs(d) < 1e-7 for d in row.values()), row
 
 
+@pytest.mark.slow
 def test_scale_does_not_matter():
     one, big = (gaussian_distances(Attention(T, heads=2, var_v=v)) for v in (1.0, 1e6))
     for regime in one:

@@ -698,6 +698,7 @@ def test_places_that_cannot_be_written(path, fragment, report, tmp_path, monkeyp
 MATHEMATICS = ["$_$", "$$", "$x_{$", "$5$", "a", "$"]
 
 
+@pytest.mark.slow
 def test_dollars_are_no_mathematics():
     r = replace(
         draw_report(small(), 32, 4, 0, tokens=MATHEMATICS, title="$_$"),
