@@ -772,6 +772,16 @@ CASES += [
     (lambda: SelfAttention(4, groups=3), ValueError, "`groups` must divide heads = 4"),
     (lambda: SelfAttention(0), ValueError, "`heads`"),
     (lambda: SelfAttention(head_width=0.5), TypeError, "`head_width`"),
+    (lambda: SelfAttention(head_width="full"), ValueError, "be a number or None in a"),
+    (lambda: SelfAttention(scaling="linear"), ValueError, "pass score_scale=1/√m"),
+    (lambda: Attention(T, head_width=np.array([4, 4])), TypeError, "`head_width`"),
+    (
+        lambda: Attention(
+            Tokens(2, identity, 1e-150 * np.eye(2)), heads=2, var_o=[1e-150, 3e-150]
+        ).law(),
+        ValueError,
+        "choose another unit",
+    ),
     (lambda: SelfAttention(rotary=1e4), TypeError, "`rotary` must be a Rotary"),
     (lambda: SelfAttention(softcap=0.0), ValueError, "`softcap`"),
     (lambda: SelfAttention(mask="left"), ValueError, "`mask`"),

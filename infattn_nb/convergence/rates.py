@@ -167,7 +167,7 @@ def _reject_other_limits(layer):
     if layer.scaling != "sqrt":
         reject("have scaling='sqrt'", "'linear'",
                "there the scores themselves are of order n^(-1/2)")
-    if not layer.alike:
+    if not layer.equal_heads:
         reject("have one var_o for all heads", "one for each",
                "the law of its limit is drawn, not integrated")
     if layer.output_variance == 0:

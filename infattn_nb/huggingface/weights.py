@@ -125,6 +125,9 @@ def _widths(block, n):
     "Outputs of each matrix."
     a, f = block.attention, block.feedforward
     m = a.width_of_heads(n)
+    if m == np.inf:
+        checks.reject("head_width", "be finite for weights", "inf",
+                      "keep the width that was read")
     groups = a.groups or a.heads
     units = 0 if f is None else round(f.units*n)
     shared = int(groups*m) # by heads

@@ -63,7 +63,7 @@ class Depth(NamedTuple):
         "√v, of each head on a path."
         unit = np.ones((self.heads, 1, 1, 1))
         own = self.spec.weighed(unit, -4) # heads along the axis of LayerTrace.weights
-        return np.sqrt(self.spec.head_variance)*(1. if self.spec.alike else own)
+        return np.sqrt(self.spec.head_variance)*(1. if self.spec.equal_heads else own)
 
     def paths(self, l):
         "Into layer l (l = L: into the readout), in the order of the stream."

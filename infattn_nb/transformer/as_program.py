@@ -52,7 +52,7 @@ def attention_branch(p, l, branch, width, texts, u):
             O = p.matrix(f"O{l}.{h + 1}", var_o[h])
             for i, x in enumerate(u):
                 q = branch.score_scale*(Q @ x)
-                scores = [p.score(q, K @ u[j], branch.scaling) for j in sees[i]]
+                scores = [p.score(q, K @ u[j]) for j in sees[i]]
                 weights = _weights(branch.bias, h, i, sees[i])
                 mixed = p.attend(scores, [V @ u[j] for j in sees[i]], weights)
                 y[i] = O @ mixed + y[i]

@@ -202,7 +202,7 @@ class SelfAttention(Branch, AttentionSpec):
     heads
         H
     head_width
-        m in [1, ∞]; None is n/H, "full" is n
+        m in [1, ∞]; None is n/H
     groups
         heads in a group share keys and values; None is one group per head
     rotary
@@ -216,10 +216,10 @@ class SelfAttention(Branch, AttentionSpec):
     joint_norm
         is it one norm over the queries (keys) of all heads, as in OLMo 2?
     scaling
-        "sqrt": scores QKᵀ/√m, "linear": QKᵀ/m
+        "sqrt" alone: for QKᵀ/m pass score_scale=1/√m
     var_q, var_k, var_v, var_o
         fan-in × variance of an entry of the four matrices; of the last also one for
-        each head (H,)
+        each head (H,): then there is the forward pass, no gradients, report, weights
     mask
         "causal" or boolean (s, s), True = may attend
     bias
@@ -237,6 +237,12 @@ class SelfAttention(Branch, AttentionSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.head_width == "full":
+            checks.reject("head_width", "be a number or None in a block", "'full'",
+                          "pass the width of the network")
+        if self.scaling != "sqrt":
+            checks.reject("scaling", "be 'sqrt' in a block", repr(self.scaling),
+                          "pass score_scale=1/√m")
         checks.put(self, heads=checks.heads(self.heads, finite=True),
                    joint_norm=bool(self.joint_norm),
                    score_scale=checks.number(self.score_scale, "score_scale"))
@@ -271,7 +277,7 @@ class SelfAttention(Branch, AttentionSpec):
         name
             of a matrix, one of `matrices`
         """
-        if name == "o" and not self.alike:
+        if name == "o" and not self.equal_heads:
             checks.reject("var_o", "be one number here", f"{self.heads} numbers",
                           "gradients of networks, modules and changes of width know "
                           "no heads that differ: pass their mean")
@@ -474,7 +480,7 @@ class SelfAttention(Branch, AttentionSpec):
         k = dY.C.shape[-1]
         p = V.shape[-1]
         A = self.weighed(record.A, -3)
-        B = _times(A, np.sqrt(self.out_variance)*V)
+        B = _times(A, np.sqrt(self.head_var_o)*V)
         if m == np.inf:
             flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
             ξ = flat.reshape(b, s, h, p).swapaxes(1, 2)
@@ -513,18 +519,18 @@ class SelfAttention(Branch, AttentionSpec):
         V = self._values(record, dY.R, m)
         g = M[:, None] @ drawn.B
         g += drawn.ξ
-        dA = self.weighed(_times(g, np.sqrt(self.out_variance)*V.mT), -3)
+        dA = self.weighed(_times(g, np.sqrt(self.head_var_o)*V.mT), -3)
         dP = self.before_softmax(record.A, record.P, dA)
         if m == np.inf:
             inner, dQ, dK = self._bilinear_forms(record, dP, dY)
             A = self.weighed(record.A, -3)
-            dV = self.out_variance*over_queries(A, dY.E[:, None] @ A)
+            dV = self.head_var_o*over_queries(A, dY.E[:, None] @ A)
             inner = inner + over_queries(record.A, dA)
         else:
             inner, dQ, dK = self._queries_and_keys(record, dP, m, dY.positions)
             of_values, dV = self._value_gradients(record, g, drawn.beyond, m)
             inner = inner + of_values
-        if self.alike and self.var_o:
+        if self.equal_heads and self.var_o:
             mixed = record.F/self.var_o
         else:
             AV = _times(record.A, V)
@@ -578,7 +584,7 @@ class SelfAttention(Branch, AttentionSpec):
 
     def _value_gradients(self, record, g, beyond, m):
         "T of values and dV dVᵀ, summed over the heads or groups."
-        c = self.out_variance/m
+        c = self.head_var_o/m
         groups = record.V.shape[1]
         A = self.weighed(record.A, -3)
         along = self._of_groups(A.mT @ g, groups)

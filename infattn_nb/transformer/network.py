@@ -104,7 +104,7 @@ class Transformer(Network):
         mask
             "causal" or boolean (s, s), True = may attend
         var_q, var_k, var_v, var_o
-            σ_Q², σ_K², σ_V², σ_O², numbers or (L,)
+            σ_Q², σ_K², σ_V², σ_O², numbers or one per layer (L,), not per head
         var_1, var_2
             σ₁² into the hidden units, σ₂² out of them, numbers or (L,)
         var_b1, var_b2
@@ -222,7 +222,8 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n in [1, ∞]; None is the width that is remembered, or ∞
+            n in [1, ∞], above the rank of `cov` unless embeddings are random; None is
+            the width that is remembered, or ∞
         size
             how many, an int or a shape
         rng
@@ -256,7 +257,8 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n in [1, ∞]; None is the width that is remembered, or ∞. At ∞ 64 units stand
+            n in [1, ∞], above the rank of `cov` unless embeddings are random; None is
+            the width that is remembered, or ∞. At ∞ 64 units stand
             for those of an MLP (O14)
         size
             how many, an int or a shape
@@ -442,7 +444,8 @@ def _as_many(heads, a):
     if bias is not None and bias.ndim == 3: # every head's in turn
         heads = -(-heads//a.heads)*a.heads
         bias = np.tile(bias, (heads//a.heads, 1, 1))
-    return dict(heads=heads, groups=None, head_width=a.head_width or np.inf, bias=bias)
+    return dict(heads=heads, groups=None, head_width=a.head_width or np.inf, bias=bias,
+                var_o=a.mean_var_o)
 
 # %% ../../nbs/20_transformer.ipynb #public
 __all__ = ["Transformer"]
