@@ -94,6 +94,8 @@ class Nonlinearity:
         return tuple(value_key(getattr(self, f.name)) for f in fields(self))
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, Nonlinearity) and self._key() == other._key()
 
     def __hash__(self) -> int:

@@ -503,7 +503,7 @@ class Paths:
         parts = []
         left = 0.
         rough = 0.
-        for k, b in pieces(a.size, 512):
+        for k, b in pieces(a.size, 32): # a grid of them stays in the cache
             m = μ.ravel()[k:k+b, None]
             σ = np.sqrt(a.ravel()[k:k+b, None])
             F = f(m + σ*x)*root
@@ -635,10 +635,11 @@ class Paths:
 
 def _open(F, P, F_half):
     "The largest share of the squares of F not in P; what half the grid changes."
-    square = (F*F).sum(1)
+    def squares(x): return np.einsum("nk,nk->n", x, x)
+    square = squares(F)
     square = np.where(square > 0, square, 1.)
-    tail = 1 - (P*P).sum(1)/square
-    half = (F_half*F_half).sum(1)/square
+    tail = 1 - squares(P)/square
+    half = squares(F_half)/square
     change = np.abs(half - 1).max()
     return max(tail.max(), 0.), change if change > 1e-13 else 0.
 
