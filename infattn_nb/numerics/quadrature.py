@@ -28,13 +28,17 @@ def jacobi(x, # points, shape (..., N)
     α = []
     β = []
     for k in range(1, m + 1):
-        a = np.vecdot(x*q, q)[..., None]
-        r = (x - a)*q
+        r = x*q
+        a = np.vecdot(r, q)[..., None]
+        r -= a*q
         r -= b*previous
         b = np.sqrt(np.vecdot(r, r) + k*noise**2)[..., None]
-        b = np.where(b > 1e-13, b, 0.) # a law of fewer atoms ends here
         previous = q
-        q = r*np.divide(1, b, out=np.zeros_like(b), where=b > 0)
+        if b.min() > 1e-13:
+            q = r/b
+        else: # a law of fewer atoms ends here
+            b = np.where(b > 1e-13, b, 0.)
+            q = np.divide(r, b, out=np.zeros_like(r), where=b > 0)
         α.append(a)
         β.append(b)
     return np.concatenate(α, axis=-1), np.concatenate(β, axis=-1)
