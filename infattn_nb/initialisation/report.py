@@ -1149,7 +1149,7 @@ def report(transformer: Transformer, width: float | None = None,
     transformer
         a Transformer
     width
-        n in [1, ∞], above the rank of `cov` unless embeddings are random; None is the
+        n in [1, ∞], above the rank of cov unless embeddings are random; None is the
         width that it remembers, or ∞
     size
         networks at each width, at least 4; None = 4 of a large network or a long text

@@ -676,7 +676,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     rules
         names of rules to compare with, see with_rule; () = none
     width
-        n in [1, ∞], above the rank of `cov` unless embeddings are random; None is the
+        n in [1, ∞], above the rank of cov unless embeddings are random; None is the
         width that it remembers, or ∞
     size
         networks per cell, at least 2

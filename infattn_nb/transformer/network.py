@@ -222,7 +222,7 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n in [1, ∞], above the rank of `cov` unless embeddings are random; None is
+            n in [1, ∞], above the rank of cov unless embeddings are random; None is
             the width that is remembered, or ∞
         size
             how many, an int or a shape
@@ -257,7 +257,7 @@ class Transformer(Network):
         Parameters
         ----------
         width
-            n in [1, ∞], above the rank of `cov` unless embeddings are random; None is
+            n in [1, ∞], above the rank of cov unless embeddings are random; None is
             the width that is remembered, or ∞. At ∞ 64 units stand
             for those of an MLP (O14)
         size
