@@ -1535,6 +1535,7 @@ WORDING = {
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_scikit_learn_checks():
     results = check_estimator(
         OneToken(loss="softmax", n_networks=2, max_iter=200, random_state=0),
