@@ -17,7 +17,7 @@ import pytest
 
 signal.signal(
     signal.SIGINT, signal.default_int_handler
-)  # a run in the background may have been told to ignore it; its children heed it too
+)  # a run in the background may have been made to ignore it; its children heed it too
 
 CHROMIUM = next(
     filter(

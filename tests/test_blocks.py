@@ -213,7 +213,7 @@ WIDE = dict(
 )
 @pytest.mark.parametrize("name", nightly(WIDE, *set(WIDE) - {"both"}))
 def test_wide_heads(name):
-    """m = ∞ is not told from m = 4096: Gaussian scores of the covariance that rotary
+    """m = ∞ has the law of m = 4096: Gaussian scores of the covariance that rotary
     positions and norms leave them.
     """
     a = SelfAttention(2, 4096, var_q=2.0, **WIDE[name])

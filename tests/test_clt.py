@@ -141,7 +141,7 @@ def test_variance_gamma_methods():
 
 
 def test_speed_of_the_one_score_clt():
-    "f_n = φ(1 + He₄/(4n)) + O(n⁻²); nearly right constants are told apart."
+    "f_n = φ(1 + He₄/(4n)) + O(n⁻²); nearly right constants are seen apart."
     y = np.linspace(-5, 5, 101)
     he4 = y**4 - 6 * y**2 + 3
     for n in (10**3, 10**5, 10**7):

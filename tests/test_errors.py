@@ -590,14 +590,14 @@ def test_where_threads_cannot_start_the_numbers_are_the_same(monkeypatch):
     "As in a browser (Pyodide), for which a thread that raises stands here."
 
     def start(thread):
-        refused.append(thread)
+        rejected_threads.append(thread)
         raise RuntimeError("can't start new thread")
 
-    threaded, refused = list(some_numbers()), []
+    threaded, rejected_threads = list(some_numbers()), []
     monkeypatch.setattr(threading.Thread, "start", start)
     threads_start.cache_clear()
     try:
         assert list(some_numbers()) == threaded
-        assert refused
+        assert rejected_threads
     finally:
         threads_start.cache_clear()

@@ -2,7 +2,7 @@
 
 Each cell compares N draws with N draws by two-sample Kolmogorov–Smirnov tests at
 level 1e-9, so a difference of distribution functions above sqrt(21.4/N) is seen:
-0.046 for N = 10,000, and by night 0.023 for N = 40,000. About 600 tests leave a
+0.046 for N = 10,000, and nightly 0.023 for N = 40,000. About 600 tests leave a
 false alarm less likely than 1e-6, for any seed.
 """
 
@@ -152,8 +152,8 @@ def test_one_output_alone_has_the_same_law(name, size=10_000):
 
 @pytest.mark.power("p < 1e-12 for two laws that are nearly right")
 def test_the_comparison_has_teeth():
-    """Laws that are nearly right must be told from the right one: no Wishart factors,
-    or a forgotten shared length.
+    """Laws that are nearly right must be distinguished from the right one: no Wishart
+    factors, or a forgotten shared length.
     """
     n, layer = CELLS["five heads, ReLU, n = 3"]
     size, explicit = 40_000, simulate_dense(layer, n, 40_000, rng=0)

@@ -694,7 +694,7 @@ def test_reweighted_evidence_is_that_of_quadrature():
     gain, _, w = gained(likelihood, cloud_at(m.latents_, likelihood), logs)
     parts = [p.mean() for p in np.split(np.exp(w), 16)]
     g, weight = normal_grid(1, 0.05)
-    # tokens longer by 1.3^(1/4): the values too, so everything is told in their units
+    # tokens longer by 1.3^(1/4): the values too, so all is reported in their units
     scale = 4 * np.log(1.3**0.5 / 0.9) / 2  # of four numbers
     better = (
         brute(

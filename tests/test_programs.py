@@ -167,8 +167,8 @@ def test_without_matrices_the_law_is_the_same(name, size=8_000):
 
 @pytest.mark.power("p < 1e-12 for fresh matrices")
 def test_a_forgotten_tie_is_seen():
-    """Fresh matrices at every step of a recurrent network are told from tied ones (p <
-    1e-12).
+    """Fresh matrices at every step of a recurrent network are distinguished from tied
+    ones (p < 1e-12).
     """
     p, h = program(PROGRAMS["recurrent, 4 steps"][1])
     q = Program()
@@ -349,7 +349,7 @@ def test_attention_written_as_a_program(low_rank, n, size=8_000):
 
 
 @pytest.mark.power(
-    "distribution functions .052 apart, by night .033; p < 1e-12 without the cross term"
+    "distribution functions .052 apart, nightly .033; p < 1e-12 without the cross term"
 )
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 def test_cross_term(size):
@@ -401,7 +401,7 @@ def deep(p):
 
 @pytest.mark.slow
 @pytest.mark.power(
-    "distribution functions .052 apart (dense .073), by night .033; kernel 5 % off"
+    "distribution functions .052 apart (dense .073), nightly .033; kernel 5 % off"
 )
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 def test_two_layers_of_attention(size):
@@ -436,8 +436,7 @@ def test_two_layers_of_attention(size):
 
 @pytest.mark.slow
 @pytest.mark.power(
-    "distribution functions .052 apart, by night .033; covariance of the scores 20 % "
-    "off"
+    "distribution functions .052 apart, nightly .033; covariance of the scores 20 % off"
 )
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
 def test_shared_matrices_across_depth(size):

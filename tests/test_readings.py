@@ -571,8 +571,8 @@ def test_the_report_names_the_tensor_and_the_factor(name):
     )
     assert len(found) == len(true)
     for k, factor in true.items():
-        told = next(x for path, x in found.items() if f"{k}_" in path)
-        assert abs(told - factor) <= 0.05 * factor, (k, told, factor)
+        reported = next(x for path, x in found.items() if f"{k}_" in path)
+        assert abs(reported - factor) <= 0.05 * factor, (k, reported, factor)
     said = " ".join(repr(report(t, size=4, rng=0)).split())
     first = said.partition("! ")[2]
     assert first.startswith("the module is not drawn as promised")
@@ -767,12 +767,12 @@ def test_defaults_that_a_file_leaves_out():
     whole = transformers.LlavaConfig(
         text_config=transformers.LlamaConfig(vocab_size=32064, rms_norm_eps=1e-5)
     )
-    told = json.loads(whole.to_json_string())["text_config"]
+    reported = json.loads(whole.to_json_string())["text_config"]
     t = Transformer.from_config(
         dict(
             model_type="llava",
             text_config={
-                k: told[k] for k in ("model_type", "vocab_size", "rms_norm_eps")
+                k: reported[k] for k in ("model_type", "vocab_size", "rms_norm_eps")
             },
         ),
         4,

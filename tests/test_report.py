@@ -202,7 +202,7 @@ def test_the_width_that_would_be_enough():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:this report takes")  # on a machine that is busy
 @pytest.mark.power(
-    "means 1.9 standard deviations apart, by night 1.6, of every number at every block"
+    "means 1.9 standard deviations apart, nightly 1.6, of every number at every block"
 )
 @pytest.mark.parametrize("size", nightly([24, 48], 48))
 def test_gpt2_small_of_torch(size):

@@ -262,12 +262,12 @@ def test_definitions_stand_in_their_order(project, name):
         for word, text in shown
         if word in HOMES
     ]
-    rooms = {link[1].replace("/", ".") for link in links}
+    packages = {link[1].replace("/", ".") for link in links}
     lines = [int(link[2]) for link in links]
-    assert len(rooms) <= 1
+    assert len(packages) <= 1
     assert lines == sorted(lines)
     for word, _ in shown:
-        assert not rooms or f"infattn_nb.{[*rooms][0]}" in HOMES[word], word
+        assert not packages or f"infattn_nb.{[*packages][0]}" in HOMES[word], word
 
 
 # Mathematics

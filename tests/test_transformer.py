@@ -188,8 +188,8 @@ def test_entropy_of_scores():
     ids=["attention", "mlp"],
 )
 def test_a_million_coordinates(t):
-    """Infinity is the last width: with heads of fixed width, n = 10⁶ is not told from
-    it.
+    """Infinity is the last width: with heads of fixed width, n = 10⁶ is not
+    distinguished from it.
     """
     a, b = (
         t.chain(np.inf, 6000, 0, coords=1),

@@ -172,11 +172,11 @@ def test_every_family_has_its_table(name):
     assert (table["times"] == 1).all()
     assert (table["where"] == "init").all()
     changed = cell(t)
-    told = changed.init_table()
+    reported = changed.init_table()
     model = changed.initialise(model_of(name), 0)
     prefix = FAMILIES[name].prefix
     parameters = dict(model.named_parameters())
-    for row in told.itertuples():
+    for row in reported.itertuples():
         pattern = (
             row.parameter.removeprefix(prefix).partition("[")[0].partition(".view")[0]
         )
@@ -204,7 +204,7 @@ def test_every_family_has_its_table(name):
         assert abs(x.std() - row.std * pad) <= 7 * row.std / np.sqrt(
             2 * x.size
         ) + 1e-6 + 0.1 * row.std * (pad < 1), row
-    assert {round(x, 4) for x in told["times"]} >= {0.4, 0.5}
+    assert {round(x, 4) for x in reported["times"]} >= {0.4, 0.5}
 
 
 def test_heads_padding_and_tied_tensors():

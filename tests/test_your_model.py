@@ -313,17 +313,17 @@ COLLAPSED = replace(
 
 
 @pytest.fixture(scope="module")
-def told():
+def reported():
     return report(COLLAPSED, size=8, rng=0)
 
 
-def test_advice_is_the_mildest_factor_that_mends_it(told):
+def test_advice_is_the_mildest_factor_that_mends_it(reported):
     """Each number, tried again: it is within the threshold, and the milder factor
     before it is not.
     """
-    assert "rows" in told.advice
-    assert {v.name for v in told.verdicts if v.advice} == set(told.advice)
-    sentence = told.advice["rows"]
+    assert "rows" in reported.advice
+    assert {v.name for v in reported.verdicts if v.advice} == set(reported.advice)
+    sentence = reported.advice["rows"]
     times = float(sentence.partition("× ")[2].partition(" would")[0]) ** 2
     factors = np.array([1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01])
     k = int(np.argmin(abs(factors - times)))
@@ -587,9 +587,9 @@ def test_network_is_that_of_the_cell(found):
     assert repr(found.network(-1)) == repr(
         with_rule(Transformer.from_config(LLAMA, 5), "GPT-2")
     )
-    told = t.init_table().set_index("parameter")["times"]
+    reported = t.init_table().set_index("parameter")["times"]
     np.testing.assert_allclose(
-        told[
+        reported[
             [
                 "model.layers.*.self_attn.o_proj.weight",
                 "model.layers.*.self_attn.q_proj.weight",
@@ -805,12 +805,12 @@ def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys, monkeypatch):
         quiet=True,
         json=True,
     )
-    told = json.loads(capsys.readouterr().out)
+    reported = json.loads(capsys.readouterr().out)
     found = report_of(str(config), tokens=4, size=4)
-    assert [v["text"] for v in told["verdicts"]] == [v.text for v in found.verdicts]
-    assert len(told["blocks"]["cosine"]) == SMALL["n_layer"]
-    assert told["file"].endswith("r.html")
-    assert {v["name"] for v in told["verdicts"] if v["detail"]} == {
+    assert [v["text"] for v in reported["verdicts"]] == [v.text for v in found.verdicts]
+    assert len(reported["blocks"]["cosine"]) == SMALL["n_layer"]
+    assert reported["file"].endswith("r.html")
+    assert {v["name"] for v in reported["verdicts"] if v["detail"]} == {
         "networks",
         "width",
         "limit",
@@ -820,7 +820,7 @@ def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys, monkeypatch):
         str(config), out=str(place), tokens="4", size="4", quiet=True
     )
     assert json.loads(place.read_text(encoding="utf-8")) == {
-        name: x for name, x in told.items() if name != "file"
+        name: x for name, x in reported.items() if name != "file"
     }
     for r in (found, report(COLLAPSED, size=4, rng=0)):
         lines = repr(r).splitlines()
