@@ -377,34 +377,15 @@ def test_the_first_layer_is_what_good_enough_says(change, seed=0):
     )
     x = first_layer(t, 64, np.random.SeedSequence(seed + 1))
 
-    def off(numbers):
-        return max(
-            abs(
-                np.log(
-                    [
-                        x.kurtosis / numbers["kurtosis"],
-                        x.limit / numbers["limit kurtosis"],
-                    ]
-                )
-            )
-        )
+    def off(numbers, *names):
+        return max(abs(np.log(x[name] / numbers[name])) for name in names)
 
-    def tails_off(numbers):
-        return max(
-            abs(
-                np.log(
-                    [
-                        x.beyond / numbers["beyond 6 sd"],
-                        x.limit_beyond / numbers["limit beyond 6 sd"],
-                    ]
-                )
-            )
-        )
-
-    assert x.tokens == 3
-    assert off(said()) < 0.08
-    assert tails_off(said()) < 0.5  # ten and six standard errors
-    assert off(said(**change)) > 0.12
+    kurtosis = "kurtosis", "limit kurtosis"
+    assert x["tokens"] == 3
+    assert off(said(), *kurtosis) < 0.08
+    tails = "beyond 6 sd", "limit beyond 6 sd"
+    assert off(said(), *tails) < 0.5  # ten and six standard errors
+    assert off(said(**change), *kurtosis) > 0.12
 
 
 def test_other_layers_are_passed_over():
@@ -435,7 +416,7 @@ def test_other_layers_are_passed_over():
     later = Transformer(cov, blocks=[Block(None), Block(SelfAttention(4))])
     assert alone(later) == of()
     assert alone(Transformer(cov, blocks=[Block(None)])) is None
-    assert alone(Transformer.uniform(np.eye(20), heads=2, layers=1), 48).tokens == 16
+    assert alone(Transformer.uniform(np.eye(20), heads=2, layers=1), 48)["tokens"] == 16
 
 
 def test_it_prints_in_twenty_lines(report):
@@ -718,7 +699,7 @@ def test_dollars_are_no_mathematics():
         *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)()),
     ):
         assert not text.get_parse_math()
-    assert "<img" in report_module._picture(Focused(r.measured, r.thresholds, r.tokens))
+    assert "<img" in report_module._picture(Focused(r))
     plt.close("all")
 
 
@@ -728,7 +709,7 @@ def test_letters_that_no_font_has_are_named_in_a_line(
 ):
     def one_panel(r, with_text):
         fig, ax = plt.subplots()
-        Focused(r.measured, r.thresholds, r.tokens).draw(ax)
+        Focused(r).draw(ax)
         return fig
 
     monkeypatch.chdir(tmp_path)

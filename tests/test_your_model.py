@@ -447,17 +447,17 @@ def test_which_end_gets_more():
 
 def test_standing_among_known_models():
     "In order, with its own place; red beyond all of them."
-    for what, column in (("depth", 0), ("width", 1)):
-        values = [pair[column] for pair in PEERS.values()]
+    for what, known in PEERS.items():
+        values = list(known.values())
         inside, outside = (
             standing(np.median(values) * 1.001, what),
             standing(2 * max(values), what),
         )
-        assert (inside.mark, outside.mark) == ("·", "!")
-        assert outside.text.rpartition("< ")[2].startswith("here")
+        assert (inside[0], outside[0]) == ("·", "!")
+        assert outside[1].rpartition("< ")[2].startswith("here")
         shown = [
             float(part.split()[-1])
-            for part in inside.text.partition(": ")[2].split(" < ")
+            for part in inside[1].partition(": ")[2].split(" < ")
         ]
         assert shown == sorted(shown)
         assert len(shown) == 6
@@ -488,8 +488,8 @@ def test_known_models_are_drawn_again(name):
         largest_number([depth_ratio(x) for x in finite.norms.values()]),
         np.sqrt(spread(finite.tangent) ** 2 - spread(limit.tangent) ** 2),
     )
-    assert 1 / 1.5 < depth / PEERS[name][0] < 1.5
-    assert 0.4 < added / PEERS[name][1] < 2.2
+    assert 1 / 1.5 < depth / PEERS["depth"][name] < 1.5
+    assert 0.4 < added / PEERS["width"][name] < 2.2
 
 
 def test_raw_gradients_stand_beside():

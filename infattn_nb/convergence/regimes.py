@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DISTANCES', 'tied_scores', 'tied_law', 'gaussian_limits', 'gaussian_distances', 'tail_probability', 'Inflated',
-           'InflatedScores', 'importance_tail', 'LimitErrorResult', 'limit_error']
+           'InflatedScores', 'importance_tail', 'beside_gaussian', 'LimitErrorResult', 'limit_error']
 
 # %% ../../nbs/04_regimes.ipynb #0bdffca2
 from dataclasses import dataclass, replace
@@ -308,6 +308,19 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
     return mean_and_error(fold(sample, sums, draws, rng), draws)
 
 # %% ../../nbs/04_regimes.ipynb #ge-class
+def beside_gaussian(law, # of an output at some width
+                    limit, # its law in the limit
+                   ): # name -> float
+    "Kurtosis and tails of a law and its limit, the tails over those of a Gaussian."
+    kurtosis, limit_kurtosis = (float(y.kurtosis()) for y in (law, limit))
+    tail, limit_tail = (float(tail_probability(y, 6)/(2*norm.sf(6)))
+                        for y in (law, limit))
+    return {"kurtosis": kurtosis,
+            "limit kurtosis": limit_kurtosis,
+            "share": min(1., limit_kurtosis/kurtosis) if kurtosis > 0 else 0.,
+            "beyond 6 sd": tail,
+            "limit beyond 6 sd": limit_tail}
+
 @dataclass(frozen=True, eq=False)
 class LimitErrorResult:
     """How far a layer is from its limit, and both from a Gaussian: `limit_error`.
@@ -334,17 +347,9 @@ class LimitErrorResult:
     @property
     def numbers(self) -> dict[str, float]:
         "By name: what `.table` shows, as floats."
-        kurtosis = float(self.law.kurtosis())
-        limit_kurtosis = float(self.limit.kurtosis())
-        tail, limit_tail = (float(tail_probability(y, 6)/(2*norm.sf(6)))
-                            for y in (self.law, self.limit))
-        return {"divergence": self.divergence,
-                "off": float(np.sqrt(max(self.divergence, 0.)/2)),
-                "kurtosis": kurtosis,
-                "limit kurtosis": limit_kurtosis,
-                "share": min(1., limit_kurtosis/kurtosis) if kurtosis > 0 else 0.,
-                "beyond 6 sd": tail,
-                "limit beyond 6 sd": limit_tail}
+        off = float(np.sqrt(max(self.divergence, 0.)/2))
+        return {"divergence": self.divergence, "off": off,
+                **beside_gaussian(self.law, self.limit)}
 
     @property
     def table(self) -> "DataFrame":
