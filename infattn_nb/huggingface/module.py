@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['REMEDY', 'Reading', 'read_module', 'reading_of', 'body_of', 'blocks_of', 'built_of', 'check_tensors', 'check_drawn',
            'Parts', 'Recognised', 'parts_of', 'halves_of_pairs', 'as_array', 'variances_of', 'settled', 'activation_of',
-           'norm_of', 'verified', 'neighbours_apart', 'reading_by_roles', 'Found', 'places_to_watch', 'Source',
-           'ensemble_of_module', 'config_of', 'sizes_of']
+           'norm_of', 'verified', 'neighbours_apart', 'reading_by_roles', 'Found', 'found_by_roles', 'places_to_watch',
+           'Source', 'ensemble_of_module', 'config_of', 'sizes_of']
 
 # %% ../../nbs/66_modules.ipynb #takes
 import re
@@ -68,20 +68,18 @@ def reading_of(module, tokens=None) -> Reading:
     read = [parts_of(found, block, body, tokens) for block in found.blocks]
     names = {k: path for path, tensor in found.tensors.items() for k in tensor.roles}
     check_drawn(read, names)
-    like = read[0].like
     ends = [x for x in family.layouts[0] if "*" not in x.name]
-    def gain(role):
-        return [x.name.removesuffix(".weight") for x in ends if x.roles == (role,)]
-    norms = (_reach(body, name) for name in [*gain("gain"), *_LAST_NORMS])
-    last = next((norm for norm in norms if norm is not None), None)
+    def norm(role, *others): # the first that there is, or None
+        names = [x.name.removesuffix(".weight") for x in ends if x.roles == (role,)]
+        there = (_reach(body, name) for name in [*names, *others])
+        return norm_of([x for x in there if x is not None][:1], read[0].like)
     spec = dict(blocks=built_of(module, read), width=read[0].matrices["q"].shape[1],
-                final_norm=False if last is None else norm_of([last], like))
+                final_norm=norm("gain", *_LAST_NORMS) or False)
     tables = {x.roles[0]: _reach(body, x.name) for x in ends
               if x.roles[0] in EMBEDDINGS}
     there = {role: table for role, table in tables.items() if table is not None}
-    first = next((_reach(body, name) for name in gain("first_gain")), None)
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
-                   None if first is None else norm_of([first], like))
+                   norm("first_gain"))
 
 def body_of(module):
     "A module without its head; of one that sees or hears, too, what reads the text."
@@ -300,13 +298,12 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
             checks.reject("module", "normalise queries and keys head by head, or those "
                           "of all heads", f"q_norm over {len(norm.weight)} coordinates",
                           REMEDY)
-    attention = SelfAttention(
-        H, None if m*H == n else m, groups if groups != H else None,
+    turns = getattr(a, "use_rope", True) # SmolLM 3 leaves them out here and there
+    attention = _heads(
+        n, H, m, groups, qk_norms, like,
         mask=windowed(tokens, window) if causal else None,
         bias=alibi(H, np.arange(tokens)) if family.alibi else None,
-        rotary=_rotary(body, a, m) if family.rotary and _turns(a) else None,
-        qk_norm=norm_of(qk_norms, like) if qk_norms else None,
-        joint_norm=bool(qk_norms) and len(qk_norms[0].weight) != m,
+        rotary=_rotary(body, a, m) if family.rotary and turns else None,
         softcap=getattr(a, "attn_logit_softcapping", None),
         score_scale=_score_scale(a, m))
     paths = (f"{part}.{name}".removeprefix(".") for part in _HOLD for name in _ACT)
@@ -322,9 +319,12 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
                  parallel=bool(getattr(b, "use_parallel_residual", family.parallel)),
                  branch_scale=getattr(b, "residual_multiplier", 1.))
 
-def _turns(a):
-    "Has attention rotary positions? SmolLM 3 leaves them out here and there."
-    return bool(getattr(a, "use_rope", True))
+def _heads(n, H, m, groups, qk_norms, like, **others):
+    "Attention of H heads of width m, whose queries and keys some modules normalise."
+    return SelfAttention(
+        H, None if m*H == n else m, groups if groups != H else None,
+        qk_norm=norm_of(qk_norms, like),
+        joint_norm=bool(qk_norms) and len(qk_norms[0].weight) != m, **others)
 
 _HOLD = "", "mlp", "ffn", "intermediate" # parts that may hold the activation
 _ACT = ("activation", "act", "act_fn", "activation_fn", "intermediate_act_fn",
@@ -347,12 +347,10 @@ _WINDOWED = "mistral", "phi3" # whose attention leaves it to the config
 
 def _window(a):
     "How far back a token looks, or None."
-    if hasattr(a, "sliding_window"):
-        return a.sliding_window
     config = getattr(a, "config", None)
-    if config is not None and getattr(config, "model_type", None) in _WINDOWED:
-        return config.sliding_window
-    return None
+    left_to_it = getattr(config, "model_type", None) in _WINDOWED
+    says = a if hasattr(a, "sliding_window") or not left_to_it else config
+    return getattr(says, "sliding_window", None)
 
 # %% ../../nbs/66_modules.ipynb #mo-rotary
 def _rotary(body, a, m):
@@ -437,13 +435,13 @@ def _rounding(like):
 # %% ../../nbs/66_modules.ipynb #mo-norms
 def norm_of(norms, # modules
             like, # some tensor of their block
-           ): # Norm: of one kind and one ε
+           ): # Norm: of one kind and one ε; None if there are none
     "The Norm that some modules are, judged by their values."
     found = [_one_norm(norm, like) for norm in norms]
     if any(norm != found[0] for norm in found):
         checks.reject("module", "have norms of one kind and one eps in a block",
                       f"{norms[0]!r:.40} and others", REMEDY)
-    return found[0]
+    return found[0] if found else None
 
 def _one_norm(module, like):
     eps = getattr(module, "eps", getattr(module, "variance_epsilon", None))
@@ -498,13 +496,10 @@ def verified(module, # as for read_module
     except ValueError:
         if reading.kind != "roles" or cut[0].attention.rotary is None:
             raise
-        turned = (_of_neighbours(r, b.attention) for r, b in zip(reading.parts, cut))
+        turned = (Parts(b, neighbours_apart(r.matrices, b.attention), r.biases, like)
+                  for r, b in zip(reading.parts, cut)) # neighbours turn together
         check_blocks(cut, seen, (r.given for r in turned), half, remedy, wanted)
     return reading
-
-def _of_neighbours(r, a):
-    "Parts of a block in which neighbouring coordinates turn together."
-    return Parts(r.block, neighbours_apart(r.matrices, a), r.biases, r.like)
 
 def neighbours_apart(matrices, a): # of one block, its SelfAttention
     "Those of queries and keys in the order of `Rotary`."
@@ -548,21 +543,19 @@ def _check_ends(reading, own, seen, inputs, half):
     def apart(ours, theirs):
         return np.linalg.norm(ours - theirs)/max(float(np.linalg.norm(theirs)), 1e-300)
     s = len(seen.entered[0])
+    def reject(got, hint):
+        checks.reject("module", f"add {' and '.join(reading.tables)} embeddings in "
+                      "front of its first block", got, f"{hint}ass what enters the "
+                      "first block as `embeddings`, and verify=False")
     if inputs is not None:
         try:
             expected = _embedded(reading, own, inputs, s)
             found = min(apart(x, seen.entered[0]) for x in expected)
         except ValueError: # arrays of other shapes
-            checks.reject("module", f"add {' and '.join(reading.tables)} embeddings in "
-                          "front of its first block", f"{s} tokens of other shapes",
-                          "pass what enters the first block as `embeddings`, and "
-                          "verify=False")
+            reject(f"{s} tokens of other shapes", "p")
         if found > tolerance:
-            checks.reject("module", f"add {' and '.join(reading.tables)} embeddings in "
-                          "front of its first block", f"something that differs by "
-                          f"{100*found:.2g} %", "a factor, a matrix or positions of "
-                          "another kind? Pass what enters the first block as "
-                          "`embeddings`, and verify=False")
+            reject(f"something that differs by {100*found:.2g} %", "a factor, a matrix "
+                   "or positions of another kind? P")
     out = getattr(seen.returned, "last_hidden_state", None)
     last = reading.spec["final_norm"]
     if out is not None and rows_of(out).shape == seen.left[-1].shape:
@@ -599,38 +592,29 @@ def _embedded(reading, own, inputs, s):
 
 # %% ../../nbs/66_modules.ipynb #mo-roles
 def reading_by_roles(module, # of torch
-                     s, # tokens
                      roles, # role -> a pattern of names, or several
-                     mask=None, # "causal" or boolean (s, s)
-                     *, heads=None, norm_placement="pre", activation=None,
-                     **others,
-                    ) -> Reading: # others: fields of SelfAttention, or parallel
+                     *, norm_placement="pre",
+                     **others, # heads, activation, parallel, fields of SelfAttention
+                    ) -> Reading:
     "A module of one's own, read by the names of its tensors."
-    if isinstance(roles, dict) is False or not roles:
+    if not isinstance(roles, dict) or not roles:
         checks.reject("roles", "be a dict of patterns", f"{roles!r:.40}",
                       "pass e.g. {'qkv': 'h.*.attn.c_attn', …}", TypeError)
     check_tensors(module.parameters(), "initialise it first")
-    found = _found_by_roles(module, roles)
+    found = found_by_roles(module, roles)
     n = _width_of(found)
     tensors = _tensors_of(found, n)
     L = len(next(x for x in found if "q" in x.roles).names)
-    parts = []
-    kinds = dict(heads=heads, norm_placement=norm_placement, activation=activation,
-                 mask=mask, **others)
-    for l in range(L):
-        parts.append(_parts_by_roles(module, found, tensors, l, n, kinds))
-    names = {k: x.pattern for x in found for k in x.roles}
-    check_drawn(parts, names)
-    last = _owners(module, found, "final_norm")
-    final = norm_of(last, parts[0].like) if last else False
-    first = _owners(module, found, "first_norm")
-    spec = dict(blocks=built_of(module, parts), width=n, final_norm=final)
+    parts = [_parts_by_roles(module, found, tensors, l, n, place=norm_placement,
+                             **others) for l in range(L)]
+    check_drawn(parts, {k: x.pattern for x in found for k in x.roles})
+    final, first = (norm_of(_owners(module, found, role), parts[0].like)
+                    for role in ("final_norm", "first_norm"))
+    spec = dict(blocks=built_of(module, parts), width=n, final_norm=final or False)
     tables = {x.roles[0]: x.tensors[0] for x in found if x.roles[0] in EMBEDDINGS}
-    family = Family((_layout_of(module, found, tensors),), "", place=norm_placement)
-    places = _places_to_watch(module, found, norm_placement)
-    return Reading("roles", family, module, places,
-                   parts, spec, tables, norm_of(first, parts[0].like) if first else
-                   None)
+    family = Family((_layout_of(found, tensors),), "", place=norm_placement)
+    places = places_to_watch(module, found, norm_placement)
+    return Reading("roles", family, module, places, parts, spec, tables, first)
 
 class Found(NamedTuple):
     "Tensors of one role."
@@ -639,10 +623,11 @@ class Found(NamedTuple):
     names: list # of parameters, block by block
     numbers: tuple # of blocks, as the names say them
     tensors: list
+    biases: list # beside them, or None
 
 _WORDS = (*EMBEDDINGS, "norm", "final_norm", "first_norm", "q_norm", "k_norm")
 
-def _found_by_roles(module, roles):
+def found_by_roles(module, roles):
     "What the patterns match, in the order of the numbers."
     named = dict(module.named_parameters())
     found = []
@@ -664,8 +649,11 @@ def _found_by_roles(module, roles):
                 checks.reject("roles", f"name tensors of the module for {role!r}",
                               repr(pattern), f"there are e.g. {some}")
             numbers, names = zip(*hits)
-            found.append(Found(matrices or (role,), pattern,
-                               list(names), numbers, [named[x] for x in names]))
+            biases = [named.get(re.sub("weight$", "bias", x)) for x in names]
+            tensors = [named[x] for x in names]
+            biases = [None if b is x else b for b, x in zip(biases, tensors)]
+            found.append(Found(matrices or (role,), pattern, list(names), numbers,
+                               tensors, biases))
     _check_found(found)
     L = len(next(x for x in found if "q" in x.roles).names)
     return [part for x in found for part in _of_each_block(x, L)]
@@ -679,6 +667,7 @@ def _of_each_block(x, L):
     for i in range(several):
         yield x if several == 1 else x._replace(
             names=x.names[i::several], tensors=x.tensors[i::several],
+            biases=x.biases[i::several],
             numbers=tuple(x.numbers[several*l:several*(l + 1)] for l in range(L)))
 
 def _check_found(found):
@@ -732,11 +721,9 @@ def _owners(module, found, role, l=0):
     names = (x.names[l] for x in found if x.roles == (role,))
     return [module.get_submodule(name.rpartition(".")[0]) for name in names]
 
-def _parts_by_roles(module, found, tensors, l, n, kinds):
+def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
+                    **others):
     "What one block says of itself."
-    named = dict(module.named_parameters())
-    kinds = dict(kinds)
-    heads = kinds.pop("heads")
     q = next(x for x in found if "q" in x.roles)
     owner = module.get_submodule(q.names[l].rpartition(".")[0].rpartition(".")[0])
     H = heads or _first(owner, "n_head", "n_heads", "num_heads", "heads",
@@ -744,9 +731,12 @@ def _parts_by_roles(module, found, tensors, l, n, kinds):
     if H is None:
         checks.reject("heads", "be given", None, "no tensor says how many there are")
     H = checks.count(H, "heads")
-    if n % H and "head_width" not in kinds:
+    if n % H and head_width is None:
         checks.reject("heads", f"divide the width {n}", H, "or pass `head_width`, too")
-    m = kinds.pop("head_width", None) or _head_width(found, tensors, l, n, H)
+    rows = n # of queries, which say it if they are alone in their tensor
+    if len(q.roles) == 1:
+        rows = q.tensors[l].shape[tensors[q.pattern].layout == "in"]
+    m = head_width or rows//H
     matrices: dict = {}
     biases: dict = {}
     for x in found:
@@ -757,31 +747,20 @@ def _parts_by_roles(module, found, tensors, l, n, kinds):
         together = len(W.T if tensor.layout == "in" else W)
         groups = (together - H*m)//(2*m) if x.roles == ("q", "k", "v") else None
         matrices |= tensor.matrices(W, m, groups)
-        bias = named.get(re.sub("weight$", "bias", x.names[l]))
-        bias = None if bias is None or bias is x.tensors[l] else as_array(bias, "bias")
+        bias = None if x.biases[l] is None else as_array(x.biases[l], "bias")
         if x.roles[0] in BIASES:
             biases[BIASES[x.roles[0]]] = bias
         elif bias is not None and bias.any():
             checks.reject("module", "have attention without biases, as initialised",
                           f"others than zero in {x.names[l]}", "set them to zero")
     like = q.tensors[l]
-    block = _block_by_roles(module, found, matrices, l, (n, H, m), like, kinds)
+    block = _block_by_roles(module, found, matrices, l, (n, H, m), like, **others)
     return Parts(block, matrices, {k: biases[k] for k in sorted(biases)}, like)
 
-def _head_width(found, tensors, l, n, H):
-    "Queries say it if they are alone in their tensor; else n/H."
-    q = next(x for x in found if "q" in x.roles)
-    rows = q.tensors[l].shape[tensors[q.pattern].layout == "in"]
-    return rows//H if len(q.roles) == 1 else n//H
-
-def _block_by_roles(module, found, matrices, l, shape, like, kinds):
+def _block_by_roles(module, found, matrices, l, shape, like, place, activation=None,
+                    parallel=False, **others):
     "The Block that it is a draw of, but for its variances."
     n, H, m = shape
-    kinds = dict(kinds)
-    place = kinds.pop("norm_placement")
-    activation = kinds.pop("activation")
-    parallel = kinds.pop("parallel", False)
-    groups = len(matrices["k"])//m
     mlp = None
     if "1" in matrices:
         if activation is None:
@@ -790,21 +769,17 @@ def _block_by_roles(module, found, matrices, l, shape, like, kinds):
     turned = [x for role in ("q_norm", "k_norm")
               for x in _owners(module, found, role, l)]
     norms = _owners(module, found, "norm", l)
-    own = norm_of(norms, like) if norms else None
+    own = norm_of(norms, like)
     if own is None and place is not None:
         checks.reject("roles", f"name the norms for norm_placement={place!r}",
                       "none",
                       "add e.g. 'norm': ['h.*.ln_1', 'h.*.ln_2']")
-    attention = SelfAttention(
-        H, None if m*H == n else m, groups if groups != H else None,
-        qk_norm=norm_of(turned, like) if turned else None,
-        joint_norm=bool(turned) and len(turned[0].weight) != m, **kinds)
+    attention = _heads(n, H, m, len(matrices["k"])//m, turned, like, **others)
     return Block(attention, mlp, place, parallel=parallel,
                  **{} if own is None else dict(norm=own))
 
-def _layout_of(module, found, tensors):
+def _layout_of(found, tensors):
     "Tensors of the body, as a family lists them."
-    named = dict(module.named_parameters())
     gains = dict(norm="gain", final_norm="gain", first_norm="gain",
                  q_norm="query_gain", k_norm="key_gain")
     layout = []
@@ -813,18 +788,16 @@ def _layout_of(module, found, tensors):
         name = _as_parameter(x)
         layout.append(tensors.get(x.pattern) or
                       Tensor(name, (gains.get(role, role),), numbers=x.numbers))
-        bias = re.sub("weight$", "bias", x.names[0])
-        if bias != x.names[0] and bias in named:
+        if x.biases[0] is not None:
             layout.append(Tensor(re.sub("weight$", "bias", name),
                                  (BIASES.get(role, "zero"),),
                                  numbers=x.numbers))
     return layout
 
-def places_to_watch(module, roles, norm):
-    "The same of a module that was read by these roles."
-    return _places_to_watch(module, _found_by_roles(module, roles), norm)
-
-def _places_to_watch(module, found, norm):
+def places_to_watch(module, # of torch
+                    found, # what was found_by_roles
+                    norm, # its placement
+                   ): # modules
     "Modules that show what enters each block: blocks, or the norms in front of them."
     inside = [x for x in found if "*" in x.pattern and
               (x.roles != ("norm",) or isinstance(x.numbers[0], int))]
@@ -928,7 +901,7 @@ def ensemble_of_module(module, # as for read_module
     if roles is None:
         reading = reading_of(module, s)
     else:
-        reading = reading_by_roles(module, s, roles, mask, **shape or {})
+        reading = reading_by_roles(module, roles, mask=mask, **shape or {})
     spec = dict(reading.spec)
     if embeddings is not None:
         _check_embeddings(ends["embeddings"], spec["width"])

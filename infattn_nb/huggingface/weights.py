@@ -21,8 +21,9 @@ from ..numerics import checks
 from ..numerics.rng import pieces, seed_sequence
 from .config import EMBEDDINGS, Config, Tensor
 from .module import Parts, Reading, as_array, blocks_of, body_of
-from .module import check_tensors, config_of, neighbours_apart
-from .module import places_to_watch, read_module, verified
+from .module import check_tensors, config_of, found_by_roles
+from .module import neighbours_apart, places_to_watch
+from .module import read_module, verified
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
 class Fill(NamedTuple):
@@ -476,7 +477,8 @@ def _reading(t, module, places):
     source = t.source
     if source.kind == "roles":
         body = module
-        watched = places_to_watch(module, source.roles, source.family.place)
+        watched = places_to_watch(module, found_by_roles(module, source.roles),
+                                  source.family.place)
     else:
         body = body_of(module)
         watched = blocks_of(body)
