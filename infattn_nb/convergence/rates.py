@@ -111,16 +111,13 @@ def _stencil(layer, i, δ):
         return limit_marginal(replace(layer, tokens=tokens), i, False)
     directions, drift = fluctuations(layer.tokens)
     terms = []
+    half = 1/(2*δ**2)
     for D in directions: # half a second derivative each
-        terms.append((1/(2*δ**2), moved(D)))
-        terms.append((1/(2*δ**2), moved(-D)))
-        terms.append((-2/(2*δ**2), law))
+        terms += [(half, moved(D)), (half, moved(-D)), (-2*half, law)]
     if drift.any(): # a first derivative
-        terms.append((1/(2*δ), moved(drift)))
-        terms.append((-1/(2*δ), moved(-drift)))
+        terms += [(1/(2*δ), moved(drift)), (-1/(2*δ), moved(-drift))]
     for name in ("var_o", "var_q"): # second derivatives, summed over heads
-        terms.append((2/δ**2, _coin(layer, name, i, δ)))
-        terms.append((-2/δ**2, law))
+        terms += [(2/δ**2, _coin(layer, name, i, δ)), (-2/δ**2, law)]
     return terms
 
 # %% ../../nbs/16_rates.ipynb #3a50cbde

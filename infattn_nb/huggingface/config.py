@@ -269,10 +269,9 @@ class Config(Entries):
         H = self.heads
         m = self.get("head_dim") or n//H
         f = self.get(family.units)
-        if f is None and family.units in ("n_inner", "ffn_hidden_size"):
-            f = 4*n
-        elif f is None:
-            f = self.need(family.units)
+        if f is None:
+            usual = family.units in ("n_inner", "ffn_hidden_size")
+            f = 4*n if usual else self.need(family.units)
         σ2 = self.variance
         out = 2*self.layers if family.deep else 1. # before a sum
         norm = self.norm
@@ -305,14 +304,19 @@ class Config(Entries):
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
                         self.turning()))
 
+    def by_layer(self, name):
+        "A list with an entry for each layer, or None."
+        found = self.get(name)
+        if found is not None and len(found) != self.layers:
+            self.reject(name, f"have as many entries as {self.name(*_LAYERS)}, "
+                        f"{self.layers}", len(found))
+        return found
+
     def turning(self):
         "Has each layer rotary positions?"
         rotary = self.family.rotary
-        listed = self.get("no_rope_layers") # 1 = it has
+        listed = self.by_layer("no_rope_layers") # 1 = it has
         every = self.get("no_rope_layer_interval")
-        if listed is not None and len(listed) != self.layers:
-            self.reject("no_rope_layers", f"have as many entries as "
-                        f"{self.name(*_LAYERS)}, {self.layers}", len(listed))
         if listed is None and every is not None:
             listed = [(l + 1) % every for l in range(self.layers)]
         return [rotary and bool(x) for x in listed or [1]*self.layers]
@@ -331,25 +335,15 @@ class Config(Entries):
         by_layer = self.get("scale_attn_by_inverse_layer_idx")
         return [scale/(l + 1) if by_layer else scale for l in range(self.layers)]
 
-    def listed_kinds(self):
-        "Those that the file lists, or None."
-        kinds = self.get("layer_types")
-        if kinds is None:
-            return None
-        if len(kinds) != self.layers:
-            wanted = f"have as many entries as {self.name(*_LAYERS)}, {self.layers}"
-            self.reject("layer_types", wanted, len(kinds))
-        other = [x for x in kinds if x not in _KINDS]
-        if other:
-            self.reject("layer_types", f"hold {' or '.join(map(repr, _KINDS))}",
-                        other[0], "of other layers no chain is known")
-        if "sliding_attention" in kinds:
-            self.need("sliding_window")
-        return kinds
-
     def kinds_of_layers(self):
         "'sliding_attention' or 'full_attention' for each layer."
-        listed = self.listed_kinds()
+        listed = self.by_layer("layer_types")
+        for kind in listed or ():
+            if kind not in _KINDS:
+                self.reject("layer_types", f"hold {' or '.join(map(repr, _KINDS))}",
+                            kind, "of other layers no chain is known")
+            if kind == "sliding_attention":
+                self.need("sliding_window")
         if listed is not None:
             return listed
         layers = range(self.layers)
@@ -359,10 +353,6 @@ class Config(Entries):
         elif windows == "by pattern":
             names = "sliding_window_pattern", "_sliding_window_pattern"
             sliding = [(l + 1) % self.get(*names) > 0 for l in layers]
-        elif windows == "three of four":
-            sliding = [(l + 1) % 4 > 0 for l in layers]
-        elif windows == "every other":
-            sliding = [l % 2 == 0 for l in layers]
         else:
             used = self.get("use_sliding_window")
             first = self.get("max_window_layers") if used else None
@@ -452,6 +442,7 @@ def _read_json(path):
         _check_file(path)
         text = Path(path).read_text(encoding="utf-8-sig")
         found = json.loads(text, object_pairs_hook=once)
+        json.dumps(found, ensure_ascii=False).encode() # can it be written again?
     except OSError as e:
         meant = near(path, READY)
         checks.reject("config", "be a file that can be read",
@@ -460,21 +451,13 @@ def _read_json(path):
                       f"{', '.join(READY)}")
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         checks.reject("config", "be JSON", f"{text[:20]!r}", "pass a config.json")
-    if not _is_text(found):
+    except UnicodeEncodeError:
         checks.reject("config", "hold text in UTF-8", "half of a surrogate pair",
                       "correct the name in which it stands")
     if repeated:
         checks.reject("config", "have each entry once", f"{repeated[0]!r:.60} twice",
                       "leave one of them out")
     return found
-
-def _is_text(config):
-    "Can it be written again?"
-    try:
-        json.dumps(config, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 def _written(config):
     "What was read, as JSON."
@@ -593,9 +576,9 @@ class Family(NamedTuple):
     @property
     def ends(self):
         "Norms in front of the first block and behind the last."
-        roles = {x.roles[0] for x in self.layouts[0] if "*" not in x.name}
-        there = dict(first_norm="first_gain" in roles, final_norm="gain" in roles)
-        return [end for end, is_there in there.items() if is_there]
+        ends = dict(first_gain="first_norm", gain="final_norm")
+        roles = (x.roles[0] for x in self.layouts[0] if "*" not in x.name)
+        return [ends[role] for role in roles if role in ends]
 
     @property
     def embeddings(self):

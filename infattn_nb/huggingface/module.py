@@ -402,14 +402,12 @@ def _mean_square(x):
 def settled(variances, # what variances_of says of each block
            ): # list of dict: var_q, … of each block
     "One number for all blocks, unless they differ by more than chance."
-    found: list[dict[str, float]] = [{} for _ in variances]
+    found = {}
     for k in variances[0]:
         v = np.array([of_block[k] for of_block in variances])
         same = np.ptp(v[:, 0]) <= 8*v[:, 1].max()
-        values = np.full(len(v), v[:, 0].mean()) if same else v[:, 0]
-        for of_block, value in zip(found, values):
-            of_block[f"var_{k}"] = float(value)
-    return found
+        found[f"var_{k}"] = [float(v[:, 0].mean())]*len(v) if same else v[:, 0].tolist()
+    return [dict(zip(found, values)) for values in zip(*found.values())]
 
 # %% ../../nbs/66_modules.ipynb #mo-activation
 def activation_of(act, # what should be a function
@@ -444,7 +442,7 @@ def norm_of(norms, # modules
     return found[0] if found else None
 
 def _one_norm(module, like):
-    eps = getattr(module, "eps", getattr(module, "variance_epsilon", None))
+    eps = _first(module, "eps", "variance_epsilon")
     shape = getattr(module, "normalized_shape", None)
     if eps is None and shape is not None: # torch's own default
         eps = np.finfo(str(like.dtype).split(".")[-1]).eps
@@ -510,9 +508,7 @@ def neighbours_apart(matrices, a): # of one block, its SelfAttention
 def _call_of(module, reading, k):
     "What runs a module on k tokens, and what they are."
     rng = np.random.default_rng(0)
-    like = reading.parts[0].like
-    def tensor(x):
-        return like.detach().new_tensor(x)
+    tensor = reading.parts[0].like.detach().new_tensor
     if "word" in reading.tables:
         pad = getattr(getattr(reading.body, "config", None), "pad_token_id", None)
         rows = range(len(reading.tables["word"]))[:2**7] # exact in half precision
@@ -706,7 +702,7 @@ def _tensors_of(found, n):
         last = x.roles[0] in LAST_MATRICES # n is on the other side
         if rows != columns:
             sides[x.pattern] = "in" if (columns if last else rows) == n else "out"
-    square = "in" if sides and set(sides.values()) == {"in"} else "out"
+    square = "in" if set(sides.values()) == {"in"} else "out"
     return {x.pattern: Tensor(_as_parameter(x), x.roles, sides.get(x.pattern, square),
                               numbers=x.numbers)
             for x in found if x.roles[0] in MATRICES}
@@ -927,11 +923,10 @@ def ensemble_of_module(module, # as for read_module
 
 def _promised(given, own, s, roles):
     "Standard deviations of embeddings and blocks that a module should be a draw of."
-    if given is None and own is None:
-        return None, None
+    given = own if given is None else given
     if given is None:
-        given = own
-    elif not isinstance(given, Network):
+        return None, None
+    if not isinstance(given, (Config, Network)):
         given = Config.read(given)
     if isinstance(given, Config):
         labels = range(s - _more(given, [0]))

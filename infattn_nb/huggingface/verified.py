@@ -9,6 +9,7 @@ __all__ = ['Watched', 'rows_of', 'in_eval_mode', 'watched', 'difference', 'other
 import sys
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +36,6 @@ def rows_of(x):
     x = np.array(x, dtype=float)
     return x.reshape(-1, x.shape[-1])
 
-def _first_tensor(args, options):
-    "What a block works on."
-    there = [x for x in (*args, *options.values()) if getattr(x, "ndim", 0) >= 2]
-    return there[0]
-
 @contextmanager
 def in_eval_mode(module):
     "Without dropout and gradients; afterwards as it was."
@@ -61,14 +57,12 @@ def watched(call, # runs the module
            ): # Watched; ValueError if one of them did not run
     "Run a module once and note what goes into its blocks, and what comes out."
     seen: dict = {}
-    def hook(l):
-        def note(part, args, options, out):
-            first = _first_tensor(args, options)
-            seen.setdefault(l, (rows_of(first), rows_of(out)))
-        return note
+    def note(l, part, args, options, out):
+        tensors = [x for x in (*args, *options.values()) if getattr(x, "ndim", 0) >= 2]
+        seen.setdefault(l, (rows_of(tensors[0]), rows_of(out))) # what it works on
     with ExitStack() as stack:
         for l, block in enumerate(blocks):
-            handle = block.register_forward_hook(hook(l), with_kwargs=True)
+            handle = block.register_forward_hook(partial(note, l), with_kwargs=True)
             stack.callback(handle.remove)
         returned = call()
     missing = [l for l in range(len(blocks)) if l not in seen]

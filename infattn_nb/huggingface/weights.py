@@ -11,6 +11,8 @@ import re
 import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
+from functools import cache
+from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -63,13 +65,12 @@ def _fill(t, tensor, l):
                     (factor*source.times(role),))
     if role == "zero":
         return Fill(tensor, l, (0.,), 0., (1.,))
-    block = None if l is None else t.blocks[l]
-    own = None if l is None else source.own.blocks[l % len(source.own.blocks)]
-    base = None if l is None else source.base[l % len(source.base)]
+    block, own, base = (blocks[(l or 0) % len(blocks)] # what is in none asks none
+                        for blocks in (t.blocks, source.own.blocks, source.base))
     if role.endswith("gain"):
         gain = 1. # unless it stands where a factor does
-        if role == "output_gain" and block is not None and block.normed_output:
-            gain = float(_branch_factor(block, own))
+        if role == "output_gain" and block.normed_output:
+            gain = float(block.branch_scale/own.branch_scale)
         elif role in ("query_gain", "key_gain"):
             gain = float(np.sqrt(_score_factor(block, own)))
         shift = 1. if "gemma" in source.kind else 0. # times 1 + weight
@@ -78,7 +79,7 @@ def _fill(t, tensor, l):
     std = tuple(_std(block, own, k, n) for k in tensor.roles)
     before = tuple(_std(base, own, k, n) for k in tensor.roles)
     times = tuple(a/b if b else (1. if a == b else np.inf) for a, b in zip(std, before))
-    if role not in MATRICES or block is None:
+    if role not in MATRICES:
         return Fill(tensor, l, std, 0., times)
     widths = _widths(block, n)
     rows = tuple(widths[k] for k in tensor.roles)
@@ -94,19 +95,15 @@ def _std(block, own, k, n):
         return 0.
     std = np.sqrt(branch.variance(k)/branch.fan_in(k, n))
     if k in (*LAST_MATRICES, BIASES["2"]) and not block.normed_output:
-        std = abs(_branch_factor(block, own))*std
+        std = abs(block.branch_scale/own.branch_scale)*std
     if k in ("q", "k") and branch.qk_norm is None:
         std = np.sqrt(_score_factor(block, own))*std
     return float(std)
 
 def _score_factor(block, own):
     "Scores of this block over those of its family."
-    a, b = block.attention, own.attention
-    return abs(a.score_scale/b.score_scale) if a is not None and b is not None else 1.
-
-def _branch_factor(block, own):
-    "The factor of branches over that of its family."
-    return block.branch_scale/own.branch_scale
+    a = block.attention
+    return 1. if a is None else abs(a.score_scale/own.attention.score_scale)
 
 def _embedding_factor(t):
     "Embeddings over those of the family."
@@ -158,12 +155,11 @@ def out_of_reach(t):
         pair = getattr(t, name), getattr(before, name)
         if not same(*pair):
             pairs[name] = pair
-    found = []
-    if len(t.blocks) != len(before.blocks):
-        found.append((f"{len(t.blocks)} blocks", len(t.blocks)/len(before.blocks)))
-    for name, (now, was) in pairs.items():
-        times = now/was if name == "skip_scale" else np.nan
-        found.append((_said(name, now), times))
+    found = [(_said(name, now), now/was if name == "skip_scale" else np.nan)
+             for name, (now, was) in pairs.items()]
+    L = len(before.blocks)
+    if len(t.blocks) != L:
+        found.insert(0, (f"{len(t.blocks)} blocks", len(t.blocks)/L))
     return sorted(found, key=lambda pair: np.isnan(pair[1])) # numbers first
 
 def _unlike(blocks, others, held):
@@ -218,22 +214,17 @@ def folded(t): # a Transformer
     "The same network with its factors in the weights, as `init_table` lists them."
     if t.source is None:
         return t
-    own = t.source.own.blocks
-    made: dict = {}
-    for l, block in enumerate(t.blocks):
-        pair = block, own[l % len(own)]
-        if pair not in made:
-            made[pair] = _one_folded(*pair)
-    blocks = [made[block, own[l % len(own)]] for l, block in enumerate(t.blocks)]
+    fold = cache(_one_folded) # equal blocks stay one
+    blocks = list(map(fold, t.blocks, cycle(t.source.own.blocks)))
     changed = any(a is not b for a, b in zip(blocks, t.blocks))
     return replace(t, blocks=blocks) if changed else t
 
 def _one_folded(block, own):
     "A block with the factors of its family, and other variances."
-    branch = 1. if block.normed_output else _branch_factor(block, own)
+    branch = 1. if block.normed_output else block.branch_scale/own.branch_scale
     a = block.attention
-    turned = a is not None and a.qk_norm is not None
-    scores = 1. if turned else _score_factor(block, own)
+    unnormed = a is not None and a.qk_norm is None
+    scores = _score_factor(block, own) if unnormed else 1.
     if branch == scores == 1.:
         return block
     square = branch*branch
@@ -335,10 +326,9 @@ def handles_of(t, # a Transformer, or None
     ends = ("output_gain",) if block.normed_output else LAST_MATRICES
     turned = a is not None and a.qk_norm is not None
     pair = ("query_gain", "key_gain") if turned else ("q", "k")
-    said = Handles(_names(layout, ends), _names(layout, pair))
     there = tuple(role for role in EMBEDDINGS if role in t.source.sizes)
-    given = _names(layout, there) if there else ""
-    return said._replace(embeddings=given) if given else said
+    return Handles(_names(layout, ends), _names(layout, pair),
+                   _names(layout, there) or Handles().embeddings)
 
 def _names(layout, roles):
     "Of the tensors with these roles, as short as they are unique."
@@ -457,9 +447,10 @@ class Held:
 def _run(t, module, places, left):
     "Run a module as it has been written; what no tensor can do, unless it does that."
     source = source_of(t)
+    s = len(t.cov) if t.texts is None else int(np.sum(t.texts == t.texts[0]))
     try:
-        verified(module, _reading(t, module, places), source.config or
-                 config_of(module), _first_text(t),
+        verified(module, _reading(t, module, places),
+                 source.config or config_of(module), s,
                  "it is as it was; read this module, "
                  "or pass verify=False", "run as the network that is written into it")
     except ValueError:
@@ -467,10 +458,6 @@ def _run(t, module, places, left):
             raise
         return left
     return ""
-
-def _first_text(t):
-    "So many tokens it has."
-    return len(t.cov) if t.texts is None else int(np.sum(t.texts == t.texts[0]))
 
 def _reading(t, module, places):
     "What a module would be read as, were it read now."
@@ -547,8 +534,7 @@ def _matched(t, parameters, layout):
     "Fills by the name of their parameter; None if the layout is another."
     every = [x._replace(when="") for x in layout]
     fit = {(f.tensor.name, f.block): f for f in fills(t, every)}
-    patterns = [(x.pattern, x.name) for x in layout]
-    by_name = {x.name: x for x in layout}
+    patterns = [(x.pattern, x) for x in layout]
     matched = {}
     for name in parameters:
         hits = ((pattern.search(name), tensor) for pattern, tensor in patterns)
@@ -556,12 +542,11 @@ def _matched(t, parameters, layout):
         if found is None:
             continue
         hit, tensor = found
-        l = int(hit[1] or 0) if hit.re.groups else None
-        l = by_name[tensor].block_of(l) if "*" in tensor else None
-        if (tensor, l) not in fit:
+        l = tensor.block_of(int(hit[1] or 0)) if hit.re.groups else None
+        if (tensor.name, l) not in fit:
             checks.reject("module", f"have {len(t.blocks)} blocks", f"{name!r}",
                           "read this model's own config")
-        matched[name] = fit[tensor, l]
+        matched[name] = fit[tensor.name, l]
     if not any(fill.shape for fill in matched.values()):
         return None
     there = {(fill.tensor.name, fill.block) for fill in matched.values()}

@@ -13,7 +13,6 @@ import time
 from contextlib import closing, suppress
 from functools import lru_cache
 from importlib.metadata import version as package_version
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -47,38 +46,6 @@ def _cheapest_first(names, samples):
     def work(study):
         return sum(map(_numbers, jobs_of(study, 1, samples, 0)))
     return sorted(studies.values(), key=work)
-
-class _Progress:
-    "A bar for all figures, and the clock of each."
-    def __init__(self, jobs, names, shown):
-        self.jobs = jobs
-        self.names = names
-        self.bar = progress_bar(
-            shown, total=sum(map(_numbers, jobs)) + DRAWING*len(names), smoothing=0,
-            bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
-        self.start = time.perf_counter()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.bar.close()
-
-    def jobs_of(self, study):
-        return sum(job.study is study for job in self.jobs)
-
-    def turn_to(self, name):
-        place = f"figure {self.names.index(name) + 1} of {len(self.names)}"
-        self.bar.set_description_str(f"{place} ({name})")
-
-    def done(self, job):
-        self.bar.update(_numbers(job))
-
-    def lap(self): # seconds since the last figure
-        self.bar.update(DRAWING)
-        before = self.start
-        self.start = time.perf_counter()
-        return round(self.start - before, 2)
 
 # %% ../../nbs/79_running.ipynb #77ccdf8b
 def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
@@ -114,27 +81,26 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     studies = _cheapest_first(missing, samples)
     turns = [name for s in studies for name in missing if PLANS[name].study is s]
     jobs = [job for s in studies for job in jobs_of(s, trials, samples, seed)]
-    with _Progress(jobs, turns, progress) as bar, closing(results_of(jobs)) as results:
-        for name, found in _figure_by_figure(turns, zip(jobs, results), bar):
+    total = sum(map(_numbers, jobs)) + DRAWING*len(turns)
+    bar = progress_bar(progress, total=total, smoothing=0,
+                       bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
+    study = None
+    with bar, closing(results_of(jobs)) as results:
+        for place, name in enumerate(turns, 1):
+            start = time.perf_counter()
+            bar.set_description_str(f"figure {place} of {len(turns)} ({name})")
+            if PLANS[name].study is not study:
+                study = PLANS[name].study
+                found = [] # (job, its result)
+                for job in (job for job in jobs if job.study is study):
+                    found.append((job, next(results)))
+                    bar.update(_numbers(job))
             data, fig = PLANS[name].figure(figure_table(name, trials, found))
             _keep(out, name, dict(files(data, fig)), about[name])
-            seconds = timings(out) | {name: bar.lap()}
+            bar.update(DRAWING)
+            seconds = timings(out) | {name: round(time.perf_counter() - start, 2)}
             write(out/"timings.json", json.dumps(seconds, indent=1).encode())
     return [out/f"{name}.png" for name in names]
-
-def _figure_by_figure(names, results, bar):
-    "(name, results of its study) for each figure, as soon as they are there."
-    study = None
-    found: list[tuple] = [] # (job, its result)
-    for name in names:
-        bar.turn_to(name)
-        if PLANS[name].study is not study:
-            study = PLANS[name].study
-            found = []
-            for job, result in islice(results, bar.jobs_of(study)):
-                found.append((job, result))
-                bar.done(job)
-        yield name, found
 
 def _keep(out, name, contents, about):
     "The parameters go first and come last: a figure that has them is whole."

@@ -112,25 +112,23 @@ def _elementwise(psi):
 def _parts_of_block(layer, psi, f, df, n, i, control, size, g):
     "Draws whose means are I_n and II_n, (size, 2), with or without control variate."
     matrices, coordinates = g.bit_generator.seed_seq.spawn(2)
-    v_n, v, v_limit = _mirrored_variances(layer, i, n, size, matrices)
-    Ψ_n, Ψ, Ψ_limit = gaussian_mean(psi, np.stack([v_n, v, v_limit]))
-    F = _coordinate_averages(psi, v_n, n, default_rng(coordinates))
+    v = _mirrored_variances(layer, i, n, size, matrices)
+    Ψ_n, Ψ, Ψ_limit = gaussian_mean(psi, v)
+    F = _coordinate_averages(psi, v[0], n, default_rng(coordinates))
     with np.errstate(all="ignore"): # `split` rejects what is not finite
         curve = f(F) - f(Ψ) - control*df(Ψ)*(F - Ψ_n)
         position = f(Ψ) - f(Ψ_limit)
     return np.stack([curve, position], axis=-1).mean(0)
 
 def _mirrored_variances(layer, i, n, size, seed):
-    "v_n, v, and v° at infinite width, for draws and their mirror images, (2, size)."
-    v_n = np.empty((2, size))
-    v = np.empty((2, size))
-    v_limit = np.empty((2, size))
+    "v_n, v, and v° at infinite width, for draws and their mirror images, (3, 2, size)."
     def twin(sign): # the same normals each time, or their negatives
         return Mirror(default_rng(seed_sequence(seed)), sign)
+    found = np.empty((3, 2, size))
     for j, sign in enumerate((1, -1)):
-        v_n[j], v[j] = _conditional_variances(layer, i, n, size, twin(sign))
-        v_limit[j], _ = _conditional_variances(layer, i, np.inf, size, twin(sign))
-    return v_n, v, v_limit
+        found[:2, j] = _conditional_variances(layer, i, n, size, twin(sign))
+        found[2, j], _ = _conditional_variances(layer, i, np.inf, size, twin(sign))
+    return found
 
 def _coordinate_averages(psi, v, n, rng):
     "F_n: averages of ψ(√v y) over n coordinates y, the same for both images."
