@@ -140,7 +140,7 @@ def numbers_alone():
 def figures():
     "The largest case of each figure: one sample of what it needs."
     for name, plan in PLANS.items():
-        cells = [c for c in plan.cells if c["n"] < np.inf]
+        cells = [c for c in plan.study.cells if c["n"] < np.inf]
         if not cells: continue
         options = dict(max(cells, key=lambda c: c["n"]**2*c["heads"]))
         n = options.pop("n")

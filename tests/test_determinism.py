@@ -136,7 +136,7 @@ def test_stored_tables_are_what_the_command_writes(name):
             np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-12)
     parameters = json.loads((ROOT / f"nbs/data/{name}.json").read_text())
     assert parameters["trials"] == 10
-    assert parameters["samples"] == PLANS[name].samples
+    assert parameters["samples"] == PLANS[name].study.samples
     assert parameters["seed"] == 0
 
 

@@ -48,11 +48,14 @@ def test_names_and_counts():
     assert (
         list(PLANS) == "fig1a fig1b fig2a fig2b fig3a fig3b relu_a relu_b heads".split()
     )
-    assert [PLANS[name].samples for name in PLANS] == [50_000] * 6 + [100_000] * 2 + [
-        50_000
-    ]
+    assert [PLANS[name].study.samples for name in PLANS] == [50_000] * 6 + [
+        100_000
+    ] * 2 + [50_000]
     for name in PLANS:  # every trial of every cell is there
-        data, cells = table(name), {(c["n"], c["heads"]) for c in PLANS[name].cells}
+        data, cells = (
+            table(name),
+            {(c["n"], c["heads"]) for c in PLANS[name].study.cells},
+        )
         assert set(zip(data["n"], data["heads"])) == cells
         if (data["trial"] >= 0).any():
             assert len(data["y"]) == 10 * len(
@@ -103,7 +106,7 @@ def test_densities_come_down_to_the_limit(name, heads):
     for wide, narrow in zip(f[1:], f):
         assert (narrow[far] > wide[far]).all()
         assert narrow[GRID == 0] > wide[GRID == 0]  # heavier tails, higher peak
-    limit = PLANS[name].cells[-1]
+    limit = PLANS[name].study.cells[-1]
     options = {k: v for k, v in limit.items() if k not in ("n", "heads")}
     np.testing.assert_allclose(
         f[-1], paper_layer(heads, **options).law().marginal(0).pdf(GRID), rtol=1e-6

@@ -8,7 +8,6 @@ __all__ = ['DRAWING', 'reproduce', 'timings', 'explicit_seconds', 'cost_table', 
 # %% ../../nbs/79_running.ipynb #17ac841a
 import json
 import os
-import sys
 import time
 from contextlib import closing, suppress
 from functools import lru_cache
@@ -20,6 +19,7 @@ import numpy as np
 from fastcore.script import call_parse
 
 from ..attention.layer import simulate_dense
+from ..initialisation.report_command import ending_well
 from ..numerics import checks
 from ..numerics.rng import parallel, progress_bar
 from .figures import GROWTH, LOW_RANK, PLANS, RELU, counts_of
@@ -75,7 +75,8 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     names = names_of(only)
     trials, samples, seed = counts_of(trials, samples, seed)
     out = ready(out, names)
-    about = {name: parameters(name, trials, samples or PLANS[name].samples, seed)
+    about = {name: parameters(name, trials, samples or PLANS[name].study.samples,
+                              seed)
              for name in names}
     missing = [name for name in names if not is_kept(out, name, about[name])]
     studies = _cheapest_first(missing, samples)
@@ -143,10 +144,10 @@ def explicit_seconds(name: Any, trials: int = 10, samples: Any = None) -> Any:
     float
         seconds on one thread, extrapolated from a few timed samples
     """
-    plan = PLANS[names_of([name])[0]]
+    study = PLANS[names_of([name])[0]].study
     trials = checks.count(trials, "trials")
-    samples = plan.samples if samples is None else checks.count(samples, "samples")
-    finite = [cell for cell in plan.cells if cell["n"] < np.inf]
+    samples = study.samples if samples is None else checks.count(samples, "samples")
+    finite = [cell for cell in study.cells if cell["n"] < np.inf]
     return sum(_dense_seconds(**cell) for cell in finite)*trials*samples
 
 # %% ../../nbs/79_running.ipynb #24165ec9
@@ -184,7 +185,8 @@ def infattn_figures(
     if version:
         print("infattn_nb", package_version("infattn_nb"))
         return
-    try:
+    kept = "the same call keeps the figures that are there"
+    with ending_well("infattn_figures", kept, "--samples"):
         with parallel(workers):
             paths = reproduce(out, only, trials, samples=samples, seed=seed,
                               progress=not quiet)
@@ -196,17 +198,6 @@ def infattn_figures(
         threads = min(workers or processors, processors)
         mine = {p.stem: seconds[p.stem] for p in paths if p.stem in seconds}
         print(*cost_table(mine, trials, samples, threads), sep="\n", flush=True)
-    except BrokenPipeError: # whoever read the output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except (ValueError, OSError) as e:
-        sys.exit(f"infattn_figures: {getattr(e, 'strerror', None) or e}")
-    except KeyboardInterrupt:
-        print("infattn_figures: interrupted; the same call keeps the figures that are "
-              "there", file=sys.stderr)
-        sys.exit(130)
-    except MemoryError:
-        sys.exit("infattn_figures: the memory does not suffice; choose fewer --samples")
 
 # %% ../../nbs/79_running.ipynb #public
 __all__ = ["infattn_figures", "explicit_seconds", "reproduce"]

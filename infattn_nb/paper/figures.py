@@ -82,10 +82,10 @@ def _figure(name, draw, data, options):
     with styled(package_style()):
         return data, draw(table(data))
 
-def _axes(columns, width=7.2, height=3.2, **kwargs):
+def _axes(rows, columns, width=7.2, height=3.2, **shared):
     "A figure that pyplot does not keep alive, and its axes."
     fig = Figure(figsize=(width, height))
-    return fig, np.atleast_1d(fig.subplots(1, columns, **kwargs))
+    return fig, np.atleast_1d(fig.subplots(rows, columns, **shared))
 
 SHADES = dict(zip(WIDTHS, ("#6db290", "#44948f", "#24768b", "#215584")))
 
@@ -146,34 +146,34 @@ def _factor_of_sums(sums, n, rng):
     L = psd_factor(sums[n]/n)[:, :, None, None]
     return np.sqrt(rng.chisquare(n, (3, L.shape[-1]))/n)*L
 
+def _shown(n, y, z, density, **of_law):
+    "What the figures show: of samples y at width n, and z of the limit; of the law."
+    return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
+                         "law": ("law", GRID, density, 0.)},
+                divergence={"kde": ("kde", n, kde_kl(y, z), np.nan), **of_law})
+
 def _panels(cell, v, seed):
-    "What the figures show of a layer with conditional variances v, (3, samples)."
+    "The same of a layer with conditional variances v, (3, samples)."
     n = cell["n"]
     limit = _limit(**cell)
-    rng = _stream(seed, 1, cell["n"])
+    rng = _stream(seed, 1, n)
     y = np.sqrt(v[0])*rng.standard_normal(v.shape[1])
     density = _density(lambda y: sum_of_densities(y, v[0])/len(v[0]))
     D = kl_of_variances(v, *line(limit.std(), a=1.)) # not singular at zero
-    estimate = kde_kl(y, _rvs(limit, len(y), rng))
-    return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
-                         "law": ("law", GRID, density, 0.)},
-                divergence={"kde": ("kde", n, estimate, np.nan), "law": ("law", n, *D)})
+    return _shown(n, y, _rvs(limit, len(y), rng), density, law=("law", n, *D))
 
 def _panels_of_limit(cell, samples, seed):
     "The same of the limit: its density is known, and the estimate has its floor."
-    n = cell["n"]
     limit = _limit(**cell)
     rng = _stream(seed, 1)
     y, z = (_rvs(limit, samples, rng) for _ in range(2))
-    return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
-                         "law": ("law", GRID, _density(limit.pdf), 0.)},
-                divergence={"kde": ("kde", n, kde_kl(y, z), np.nan)})
+    return _shown(cell["n"], y, z, _density(limit.pdf))
 
 def _gaussian(y, **options):
     return norm.pdf(y, scale=_limit(np.inf, **options).std())
 
 def _draw_density(data, **options):
-    fig, axes = _axes(2)
+    fig, axes = _axes(1, 2)
     y, f, _ = matching_rows(data, panel="law", n=np.inf)
     titles = {"estimate": "kernel density estimates", "law": "densities, logarithmic"}
     for ax, (panel, title) in zip(axes, titles.items()):
@@ -215,7 +215,7 @@ def _over_trials(data, points, **where):
     return [t.mean() for t in trials], [t.std(ddof=min(1, len(t) - 1)) for t in trials]
 
 def _draw_divergence(data, x="n", xlabel="width n"):
-    fig, (ax,) = _axes(1, 5.2, 3.6)
+    fig, (ax,) = _axes(1, 1, 5.2, 3.6)
     law = data["panel"] == "law"
     points = sorted(set(zip(data["n"][law], data["heads"][law])))
     at = np.unique(data[x][law])
@@ -261,7 +261,7 @@ def _task_scores(cells, samples, seed):
     return [dict(density=panel(name, scale[name])) for name in names]
 
 def _draw_2a(data):
-    fig, axes = _axes(2)
+    fig, axes = _axes(1, 2)
     titles = {"sqrt": "scaled by 1/√n", "linear": "scaled by 1/n"}
     for ax, (scale, title) in zip(axes, titles.items()):
         for n in WIDTHS:
@@ -302,20 +302,17 @@ def _two_limits(heads): # on the grid
 
 def _task_2b(cells, samples, seed):
     "One output at a width, and two limits to compare it with."
-    return [_panels_2b(cell, samples, seed) for cell in cells]
-
-def _panels_2b(cell, samples, seed):
+    cell, = cells
     variance = _layer(**cell).law(cell["n"]).variance
     v = _in_blocks(partial(variance, 0), samples, seed, 0)
     y = np.sqrt(v)*_stream(seed, 1).standard_normal(samples)
     limit, gaussian = _two_limits(cell["heads"])
-    return dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
-                         "limit": ("law", GRID, limit, 0.),
-                         "gaussian": ("law", GRID, gaussian, 0.)})
+    return [dict(density={"estimate": ("kde", GRID, kde(y, GRID), 0.),
+                          "limit": ("law", GRID, limit, 0.),
+                          "gaussian": ("law", GRID, gaussian, 0.)})]
 
 def _draw_2b(data):
-    fig = Figure(figsize=(7.2, 4.6))
-    axes = fig.subplots(2, 2, sharex=True, sharey="row")
+    fig, axes = _axes(2, 2, height=4.6, sharex=True, sharey="row")
     styles = dict(estimate=dict(color=SHADES[256], lw=2.5, label="width 256 (KDE)"),
                   limit=dict(color="black", lw=1.2, label="limit"),
                   gaussian=dict(color="tab:orange", ls="--", lw=1.2,
@@ -333,8 +330,7 @@ def _draw_2b(data):
     return fig
 
 # %% ../../nbs/06_experiments.ipynb #ea6a0ea5
-_2B = [[dict(n=256, heads=H)] for H in (1, 256)]
-ONE_OR_MANY = Study("fig2b", _2B, _task_2b)
+ONE_OR_MANY = Study("fig2b", [[dict(n=256, heads=H)] for H in (1, 256)], _task_2b)
 
 def figure_2b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """Figure 2(B): the density of one output with 1 and 256 heads against both limits.
@@ -354,15 +350,12 @@ def figure_2b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
 HEAD_WIDTH = 64
 LOW_RANK_HEADS = (1, 4, 16) # n_H, H
 
-def _low_rank(): # groups of cells
-    m = HEAD_WIDTH
-    heads = LOW_RANK_HEADS
-    narrow = [[dict(n=m*H, heads=H, head_width=m)] for H in heads]
-    return narrow + [[dict(n=np.inf, heads=H)] for H in heads]
+_NARROW = [[dict(n=HEAD_WIDTH*H, heads=H, head_width=HEAD_WIDTH)]
+           for H in LOW_RANK_HEADS]
+_WIDE = [[dict(n=np.inf, heads=H)] for H in LOW_RANK_HEADS]
 
 def _draw_3a(data):
-    fig = Figure(figsize=(7.2, 4.6))
-    axes = fig.subplots(2, 3, sharex="row", sharey="row")
+    fig, axes = _axes(2, 3, height=4.6, sharex="row", sharey="row")
     for column, heads in zip(axes.T, LOW_RANK_HEADS):
         n = HEAD_WIDTH*heads
         y, f, _ = matching_rows(data, panel="law", n=np.inf, heads=heads)
@@ -380,7 +373,7 @@ def _draw_3a(data):
     return fig
 
 # %% ../../nbs/06_experiments.ipynb #2d923d51
-LOW_RANK = Study("fig3", _low_rank(), _task_growing)
+LOW_RANK = Study("fig3", _NARROW + _WIDE, _task_growing)
 
 def figure_3a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """Figure 3: the density of one output with low-rank heads against the limit.
@@ -454,17 +447,16 @@ def _bend(heads): # (D, error)
 
 def _task_heads(cells, samples, seed):
     "The paper's estimate between the limit and a Gaussian, and the truth."
-    return [_panels_of_heads(cell["heads"], samples, _stream(seed)) for cell in cells]
-
-def _panels_of_heads(heads, samples, rng):
+    heads = cells[0]["heads"]
+    rng = _stream(seed)
     limit = shared_layer(heads).law().marginal(0)
     y = _rvs(limit, samples, rng)
     z = limit.std()*rng.standard_normal(samples)
-    return dict(divergence={"kde": ("kde", heads, kde_kl(y, z), np.nan),
-                            "law": ("law", heads, *_bend(heads))})
+    return [dict(divergence={"kde": ("kde", heads, kde_kl(y, z), np.nan),
+                             "law": ("law", heads, *_bend(heads))})]
 
 def _draw_heads(data):
-    fig, (ax,) = _axes(1, 5.2, 3.6)
+    fig, (ax,) = _axes(1, 1, 5.2, 3.6)
     H = np.unique(data["heads"])
     points = [(np.inf, h) for h in H]
     ax.errorbar(H, *_over_trials(data, points, panel="kde"), fmt="s-", color="C0", ms=4,
@@ -481,8 +473,7 @@ def _draw_heads(data):
     return fig
 
 # %% ../../nbs/06_experiments.ipynb #75c6252f
-_BY_HEADS = [[dict(n=np.inf, heads=H)] for H in HEADS]
-BY_HEADS = Study("heads", _BY_HEADS, _task_heads)
+BY_HEADS = Study("heads", [[dict(n=np.inf, heads=H)] for H in HEADS], _task_heads)
 
 def figure_heads(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """The divergence of the limit with H heads from the Gaussian of infinitely many.

@@ -49,14 +49,6 @@ class FigurePlan:
     part: str
     figure: Callable # (table or None, options of `sweep`) -> table, figure
 
-    @property
-    def cells(self):
-        return self.study.cells
-
-    @property
-    def samples(self):
-        return self.study.samples
-
 @dataclass(frozen=True)
 class Job:
     "One trial of a group of cells."
