@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['REMEDY', 'Reading', 'read_module', 'reading_of', 'body_of', 'blocks_of', 'built_of', 'check_tensors', 'check_drawn',
-           'Parts', 'Recognised', 'parts_of', 'halves_of_pairs', 'as_array', 'variances_of', 'settled', 'activation_of',
-           'norm_of', 'verified', 'neighbours_apart', 'reading_by_roles', 'Found', 'found_by_roles', 'places_to_watch',
-           'Source', 'ensemble_of_module', 'config_of', 'sizes_of']
+           'Parts', 'Recognised', 'parts_of', 'halves_of_pairs', 'variances_of', 'settled', 'activation_of', 'norm_of',
+           'verified', 'neighbours_apart', 'reading_by_roles', 'Found', 'found_by_roles', 'places_to_watch', 'Source',
+           'ensemble_of_module', 'config_of', 'sizes_of']
 
 # %% ../../nbs/66_modules.ipynb #takes
 import re
@@ -31,7 +31,8 @@ from ..numerics.rng import pieces
 from .config import EMBEDDINGS, FAMILIES, FAMILIES_TOML
 from .config import Config, Family, Tensor, alibi
 from .config import labels_of, near, windowed
-from .verified import Watched, check_blocks, in_eval_mode
+from .verified import Watched, as_array, check_blocks
+from .verified import in_eval_mode
 from .verified import principal, rows_of, watched
 
 # %% ../../nbs/66_modules.ipynb #mo-read
@@ -375,17 +376,6 @@ def _rotary(body, a, m):
         if np.allclose(plain.angles(m), θ, rtol=1e-4):
             return plain
     return Rotary(1., d/m, frequencies=tuple(θ))
-
-# %% ../../nbs/66_modules.ipynb #mo-array
-def as_array(x, # real numbers, of any precision
-             name, # for the message
-            ): # ndarray: A copy, float64
-    "A tensor of torch as an array of numpy."
-    if hasattr(x, "detach"):
-        x = x.detach().cpu()
-        x = x.double() if hasattr(x, "double") else x
-        x = x.numpy()
-    return checks.real(x, name)
 
 # %% ../../nbs/66_modules.ipynb #mo-variances
 def variances_of(r, # the Parts of a block

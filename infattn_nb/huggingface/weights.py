@@ -22,10 +22,11 @@ from ..transformer.parts import BIASES, LAST_MATRICES, MATRICES, same
 from ..numerics import checks
 from ..numerics.rng import pieces, seed_sequence
 from .config import EMBEDDINGS, Config, Tensor
-from .module import Parts, Reading, as_array, blocks_of, body_of
+from .module import Parts, Reading, blocks_of, body_of
 from .module import check_tensors, config_of, found_by_roles
 from .module import neighbours_apart, places_to_watch
 from .module import read_module, verified
+from .verified import as_array
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
 class Fill(NamedTuple):
