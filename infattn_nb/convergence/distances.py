@@ -22,9 +22,8 @@ from ..attention.layer import Attention
 from ..attention.sampling import covariance_given
 from ..numerics import checks
 from ..numerics.quadrature import line
-from ..numerics.rng import BLOCK, Mirror, Mirrored, Rng, Streams
-from ..numerics.rng import fold, in_order, pieces
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import BLOCK, Mirror, Mirrored, Rng, Streams, fold
+from ..numerics.rng import in_order, pieces, seed_sequence
 
 # %% ../../nbs/05_divergence.ipynb #d7f2414b
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])

@@ -19,8 +19,7 @@ from scipy.special import wrightomega
 from scipy.stats import norm
 
 from ..distributions.scale_mixture import ScaleMixture
-from ..attention.rows import FINE_MESH, Mesh, row_entropy
-from ..attention.rows import judged, powers
+from ..attention.rows import FINE_MESH, Mesh, judged, powers, row_entropy
 from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi_of_moments
 

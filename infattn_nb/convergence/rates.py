@@ -21,10 +21,9 @@ from ..attention.limit import limit_marginal
 from ..attention.tokens import Tokens
 from ..numerics import checks
 from ..numerics.linalg import eigen_root, psd_factor
-from ..numerics.rng import Rng
+from ..numerics.rng import Rng, sobol_normals
 from ..nonlinearities import identity
 from ..numerics.quadrature import line
-from ..numerics.rng import sobol_normals
 
 # %% ../../nbs/16_rates.ipynb #5f0d7e74
 def _square_cov(tokens, K, points=2**17):

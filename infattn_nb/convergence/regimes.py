@@ -25,10 +25,9 @@ from ..distributions.scale_mixture import ScaleMixture, value_and_error
 from ..attention.layer import Attention
 from ..attention.sampling import most_samples, weights_and_values
 from ..numerics import checks
-from ..numerics.rng import Rng, Size, Streams, by_pieces
-from ..numerics.rng import draw, fold, mean_and_error, seed_sequence
+from ..numerics.rng import Rng, Size, Streams, by_pieces, draw, fold
+from ..numerics.rng import mean_and_error, seed_sequence, sums
 from ..numerics.linalg import wishart_factor
-from ..numerics.rng import sums
 from ..plotting import own_axes
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from ..attention.layer import Attention
-from ..attention.layer import explicit_layer
+from ..attention.layer import Attention, explicit_layer
 from ..numerics import checks
 from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor

@@ -420,7 +420,6 @@ MOST_BYTES = 2**22 # of a config
 
 def _check_file(path):
     "Raise for what is no file, or too long, before it is read."
-    path = Path(path)
     if path.exists() and not path.is_file():
         checks.reject("config", "be a file", f"{str(path)!r:.60}, a pipe or a device",
                       "save what it holds as config.json")
@@ -435,12 +434,12 @@ def _read_json(path):
         names = [name for name, _ in pairs]
         repeated.extend({name for name in names if names.count(name) > 1})
         return dict(pairs)
-    folder = Path(path)
+    path = Path(path)
     try:
-        if folder.is_dir(): # as save_pretrained writes it
-            path = folder/"config.json"
+        if path.is_dir(): # as save_pretrained writes it
+            path = path/"config.json"
         _check_file(path)
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
         found = json.loads(text, object_pairs_hook=once)
         json.dumps(found, ensure_ascii=False).encode() # can it be written again?
     except OSError as e:

@@ -32,8 +32,7 @@ from .config import EMBEDDINGS, FAMILIES, FAMILIES_TOML
 from .config import Config, Family, Tensor, alibi
 from .config import labels_of, near, windowed
 from .verified import Watched, as_array, check_blocks
-from .verified import in_eval_mode
-from .verified import principal, rows_of, watched
+from .verified import in_eval_mode, principal, rows_of, watched
 
 # %% ../../nbs/66_modules.ipynb #mo-read
 REMEDY = "describe it with Transformer(…, blocks=[…])"

@@ -132,12 +132,10 @@ def check_blocks(blocks, # of Block, cut to as many tokens as ran
         hint = next(agree, None)
         meant = "positions, windows or norms of another kind?" if hint is None else \
             f"{hint}, then it agrees"
+        share = f"{min(found, 99.):.2g} times" if found > 3 else f"{100*found:.2g} %"
         checks.reject("module", wanted, f"an output of block {l} that "
-                      f"differs by {_percent(found)} of what the block adds",
+                      f"differs by {share} of what the block adds",
                       f"{meant}; {remedy}")
-
-def _percent(share):
-    return f"{min(share, 99.):.2g} times" if share > 3 else f"{100*share:.2g} %"
 
 def principal(block, s): # -> the same for the first s tokens
     "Masks and biases cut to the first tokens."

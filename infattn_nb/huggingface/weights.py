@@ -49,9 +49,8 @@ def fills(t, # a Transformer that was read from a config or a module
     for tensor in layout:
         config = source.config # None, or a Config
         is_there = not tensor.when or (config is not None and config.get(tensor.when))
-        if tensor.roles[0] in EMBEDDINGS and tensor.roles[0] not in source.sizes:
-            is_there = False # they were given
-        if is_there:
+        given = set(EMBEDDINGS) - set(source.sizes)
+        if is_there and tensor.roles[0] not in given:
             places = range(len(t.blocks)) if "*" in tensor.name else [None]
             found += [_fill(t, tensor, l) for l in places]
     return found
@@ -254,12 +253,13 @@ def departures(t): # [(name of a tensor, factor)], the largest factors first
         rows = fill.rows[k] if fill.rows else 0
         entries = rows*int(own.width) if fill.shape else own.width
         chance = 6/np.sqrt(2*entries) + .02
-        each = [_powers_apart(x) for x in times]
-        if max(map(abs, each)) <= np.log1p(chance):
+        powers = np.abs(_powers_apart(times))
+        furthest = int(np.argmax(powers))
+        if powers[furthest] <= np.log1p(chance):
             continue
         alike = np.ptp(times) <= chance*max(times)
-        factor = np.mean(times) if alike else times[int(np.argmax(np.abs(each)))]
-        where = name if alike else fill.tensor.of_block(int(np.argmax(np.abs(each))))
+        factor = np.mean(times) if alike else times[furthest]
+        where = name if alike else fill.tensor.of_block(furthest)
         short = where.removesuffix(".weight")
         parts = {"q": "queries", "k": "keys", "v": "values"}
         role = fill.tensor.roles[k] if len(fill.tensor.roles) > 1 else ""

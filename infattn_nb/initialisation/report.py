@@ -34,12 +34,11 @@ from numpy.random import Generator, default_rng
 from ..transformer.attention import Overflow
 from ..transformer.passes import token_cosine
 from ..convergence.regimes import beside_gaussian
-from .scan import Diagnosis, Share, Thresholds, attended
-from .scan import depth_ratio, diagnose, entropy_share
-from .scan import kernel_share, score_ratio, stream_sizes
-from .scan import spread
+from .scan import Diagnosis, Share, Thresholds, a_transformer
+from .scan import attended, counted, depth_ratio, diagnose
+from .scan import entropy_share, kernel_share, scaled
+from .scan import score_ratio, spread, stream_sizes
 from .scan import typical_norm, warn_if_long
-from .scan import a_transformer, counted, scaled
 from ..attention.layer import Attention
 from ..attention.tokens import Tokens
 from ..numerics import checks
@@ -47,8 +46,7 @@ from ..plotting import bold_dashes, package_style, lines, pattern, printable
 from ..plotting import styled, words_of
 from ..numerics.files import picture, writable, write
 from ..nonlinearities import identity, softmax
-from ..numerics.rng import Rng, in_order, pieces
-from ..numerics.rng import progress_bar, seed_sequence
+from ..numerics.rng import Rng, in_order, pieces, progress_bar, seed_sequence
 from ..huggingface.weights import departures, folded, handles_of
 from ..transformer.network import Transformer, at_width
 
@@ -75,11 +73,6 @@ class Measured(NamedTuple):
     pattern: Pattern | None # None without attention
     alone: dict | None # of `first_layer`
     raw: dict # name -> (L,): norm of a .grad over θ's root
-
-    @property
-    def share(self):
-        "Share of the variance of log Θ that infinite width leaves, and its error."
-        return _share(_logs(self.finite.tangent), _logs(self.limit.tangent))
 
 def _quantities(d): # a Diagnosis
     "What differs from network to network: name -> numbers."
@@ -352,7 +345,7 @@ class Panel:
         return f"{there[0]:.3g} to {there[-1]:.3g}" if len(there) else "none"
 
     def by_block(self, ax, each, beside, name, threshold, *, first=1, mean=None,
-                 **labels):
+                 legend=None, **labels):
         "Each network thin, their mean bold; dashed, with a name, what lies beside."
         x = np.arange(first, first + each.shape[1])
         lines(ax, each, x, colour=_colour(0), label=_width(self.measured.width),
@@ -360,6 +353,7 @@ class Panel:
         bold_dashes(ax, beside, x, colour=_ink(), label=name)
         ax.axhline(threshold, color=_colour(1), ls=":", lw=1.4, zorder=1)
         self.label(ax, **labels)
+        ax.legend(loc=legend or self.corner(ax))
 
     def label(self, ax, **labels):
         "Labels, and whole numbers on the axis of blocks."
@@ -420,7 +414,6 @@ class Alike(Panel):
         self.by_block(ax, c, self.measured.cosine, "infinitely many heads",
                       self.limits.max_cosine, first=0, ylabel="mean cosine",
                       ylim=(low, 1.02))
-        ax.legend(loc=self.corner(ax))
 
 class Entropies(Panel):
     title = "Do rows of weights choose?"
@@ -459,10 +452,10 @@ class Entropies(Panel):
         e = self.finite.entropy
         if np.isnan(e).all():
             return self.blank(ax, "no row has a choice")
+        height = "center" if np.nanmin(e.mean(0)) > .8 else "upper"
         self.by_block(ax, e, self.measured.entropy, "infinitely many heads",
                       self.limits.min_entropy, ylabel="share of the entropy",
-                      ylim=(-.02, 1.04))
-        ax.legend(loc="center right" if np.nanmin(e.mean(0)) > .8 else "upper right")
+                      ylim=(-.02, 1.04), legend=f"{height} right")
 
 class Matrices(Panel):
     title = "Which matrices get a gradient?"
@@ -568,7 +561,6 @@ class Queries(Panel):
         self.by_block(ax, each, score_ratio(self.limit.norms), "infinite width",
                       self.limits.min_query_gradient, mean=score_ratio(norms),
                       ylabel="queries, keys over values")
-        ax.legend(loc=self.corner(ax))
 
 # %% ../../nbs/24_report.ipynb #rg-list
 class Widths(Panel):
@@ -578,6 +570,7 @@ class Widths(Panel):
         super().__init__(r)
         self.at = spread(self.finite.tangent)
         self.far = spread(self.limit.tangent)
+        self.share = r.share
 
     def verdicts(self):
         limit = self.limits.max_spread
@@ -603,7 +596,7 @@ class Widths(Panel):
         n = self.measured.width
         if n == np.inf:
             return "·", "at infinite width all of this is the random kernel's"
-        share = self.measured.share
+        share = self.share
         if np.isnan(share.value):
             return "·", "gradients vanish: no width is enough"
         percent = "less than 0.1%"
@@ -962,7 +955,8 @@ class Report:
     @property
     def share(self) -> Share:
         "Share of the variance of log Θ that infinite width leaves, and its error."
-        return self.measured.share
+        m = self.measured
+        return _share(_logs(m.finite.tangent), _logs(m.limit.tangent))
 
     @property
     def table(self) -> "DataFrame":

@@ -49,9 +49,9 @@ def report_of(config, # path of a config.json, or a built-in name
     labels = words if len(words) == len(net.cov) else None # images have a class token
     found = report(net, width, size, seed, tokens=labels, title=title,
                    progress=progress, fixed=fixed)
-    options = dict(against=against, tokens=tokens, text=text, width=width)
-    options |= dict(size=found.size, seed=seed)
-    options |= {} if fixed == "variance" else dict(fixed=fixed)
+    options = dict(against=against, tokens=tokens, text=text, width=width,
+                   size=found.size, seed=seed,
+                   fixed=None if fixed == "variance" else fixed)
     said = [f"--{k} {shlex.quote(str(v))}" for k, v in options.items() if v is not None]
     call = " ".join(["infattn_report", shlex.quote(str(config)), *said])
     return replace(found, call=call, source=read.text, against=beside)

@@ -18,16 +18,14 @@ from matplotlib.figure import Figure
 from numpy.random import SFC64, Generator, SeedSequence
 from scipy.stats import norm
 
-from ..convergence.distances import kde, kde_kl, kl_divergence
-from ..convergence.distances import kl_of_variances, paired_variances
-from ..convergence.distances import sum_of_densities
+from ..convergence.distances import kde, kde_kl, kl_divergence, kl_of_variances
+from ..convergence.distances import paired_variances, sum_of_densities
 from ..attention.layer import Attention
 from ..attention.gram_sums import nested_sums
 from ..attention.tokens import Tokens
 from ..numerics import checks
-from ..numerics.rng import BLOCK, Mirrored, in_order
+from ..numerics.rng import BLOCK, Mirrored, in_order, pieces
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import pieces
 from ..nonlinearities import clip, relu
 from ..plotting import package_style, styled
 from ..numerics.quadrature import line

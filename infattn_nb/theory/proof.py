@@ -18,8 +18,7 @@ from ..attention.layer import Attention
 from ..attention.sampling import scores_of, weights_and_values
 from ..numerics import checks
 from ..numerics.linalg import narrow
-from ..numerics.rng import Mirror, Rng, Streams, draw
-from ..numerics.rng import pieces, seed_sequence
+from ..numerics.rng import Mirror, Rng, Streams, draw, pieces, seed_sequence
 from ..nonlinearities import Nonlinearity
 from ..numerics.hermite import hermite
 

@@ -21,13 +21,11 @@ from scipy.special import kve, log_ndtr, logsumexp
 
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import Rng, Size, draw
-from ..numerics.rng import seed_sequence
-from ..netsor.nodes import AssumptionError
+from ..numerics.rng import Rng, Size, draw, seed_sequence
+from ..netsor.nodes import AssumptionError, Score
 from ..netsor.finite_width import gram as inner_products
 from ..netsor.finite_width import simulate as simulate_program
 from ..netsor.infinite_width import limit
-from ..netsor.nodes import Score
 from ..netsor.program import Program, Scores
 
 # %% ../../nbs/13_clt.ipynb #6b08e359
