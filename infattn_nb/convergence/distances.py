@@ -287,16 +287,12 @@ def exp_of_negative(x):
     "exp(x) in place for x ≤ 0: below −700, where numpy would be slow, that of −700."
     return np.exp(np.maximum(x, -700., out=x), out=x)
 
-def _kl_on_grid(p, q, w):
-    r"$\int q\,[(1 + x)\log(1 + x) - x]$, $x = (p - q)/q$, on a grid with weights w."
-    x = (p - q)/q
-    return w @ (q*(xlog1py(1 + x, x) - x))
-
 def kl_of_groups(parts, w):
     "D and its standard error by the jackknife, from densities (groups, 2, len(w))."
-    def of_mean(some):
+    def of_mean(some): # ∫ q [(1 + x) log(1 + x) − x], x = (p − q)/q
         p, q = some.mean(0)
-        return _kl_on_grid(p, q, w)
+        x = (p - q)/q
+        return w @ (q*(xlog1py(1 + x, x) - x))
     D = of_mean(parts)
     rest = np.array([of_mean(np.delete(parts, a, axis=0)) for a in range(len(parts))])
     n = len(parts) - 1
@@ -371,7 +367,10 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
     p = paired_layer(layer).law(width)
     q = paired_layer(limit, "limit").law()
     draws = grouped(draws)
-    i = _common_output(p, q, i)
+    if q.dim != p.dim:
+        checks.reject("limit", f"have as many tokens as `layer` ({p.dim})", q.dim,
+                      "compare layers of the same tokens")
+    i = checks.output(i, p.dim)
     first_p, first_q = (law.variance(i, BLOCK, np.random.default_rng(0))
                         for law in (p, q))
     if not first_q.all():
@@ -382,13 +381,6 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
     y, w = line(np.sqrt(first_q.mean()))
     parts = paired_densities(p, q, i, y=y, draws=draws, rng=rng)
     return kl_of_groups(parts, w)
-
-def _common_output(p, q, i):
-    "The output as an index of both laws."
-    if q.dim != p.dim:
-        checks.reject("limit", f"have as many tokens as `layer` ({p.dim})", q.dim,
-                      "compare layers of the same tokens")
-    return checks.output(i, p.dim)
 
 # %% ../../nbs/05_divergence.ipynb #threecode
 def paired_variances(layer, L, m, rng):

@@ -78,16 +78,13 @@ def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
     C = _square_cov(tokens, K)
     B = 0*K
     if tokens.cov is None: # the paper's tokens share their length r
-        slope, B = _in_squared_length(tokens, K, step)
+        one = np.eye(len(K)) # derivatives of K in r², where it is one
+        up = tokens.activation.dual((1 + step)*one)
+        down = tokens.activation.dual((1 - step)*one)
+        slope = (up - down)/(2*step)
+        B = (up + down - 2*K)/step**2
         C = C + 2*np.outer(slope, slope)
     return eigen_root(C, 1e-9).T.reshape(-1, *K.shape), B
-
-def _in_squared_length(tokens, K, step):
-    "First and second derivative of K in r², where it is one."
-    one = np.eye(len(K))
-    up = tokens.activation.dual((1 + step)*one)
-    down = tokens.activation.dual((1 - step)*one)
-    return (up - down)/(2*step), (up + down - 2*K)/step**2
 
 # %% ../../nbs/16_rates.ipynb #668835bb
 def _coin(layer, name, i, δ):

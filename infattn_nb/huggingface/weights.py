@@ -521,12 +521,11 @@ def _check_family(t, theirs):
     if theirs.kind.removesuffix("_text") != kind.removesuffix("_text"):
         checks.reject("module", f"be of the family that was read, {kind}", theirs.kind,
                       "read this model's own config")
-    heads = t.blocks[0].attention.heads
-    about = (("width", theirs.width, t.width),
-             ("number of blocks", theirs.layers, len(t.blocks)),
-             ("number of heads", theirs.heads, heads))
-    for name, there, ours in about:
-        wanted = f"{name} {ours:g}" if name == "width" else f"{ours:g} as its {name}"
+    L = len(t.blocks)
+    H = t.blocks[0].attention.heads
+    for wanted, there, ours in ((f"width {t.width:g}", theirs.width, t.width),
+                                (f"{L} as its number of blocks", theirs.layers, L),
+                                (f"{H} as its number of heads", theirs.heads, H)):
         if there != ours:
             checks.reject("module", f"have {wanted}", there,
                           "read this model's own config")

@@ -588,8 +588,14 @@ class Widths(Panel):
             yield Verdict("networks", "✓", f"one network stands for the others: "
                           f"{said}; scattered: above {limit:g})")
         yield Verdict("width", *self.of_width())
-        if self.measured.alone is not None:
-            yield Verdict("limit", "·", self.of_limit(self.measured.alone))
+        x = self.measured.alone
+        if x is not None:
+            yield Verdict("limit", "·", "the first attention alone, on "
+                          f"{counted(x['tokens'], 'unit token')}: excess kurtosis "
+                          f"{x['kurtosis']:.2g}, {x['limit kurtosis']:.1g} in the "
+                          f"limit (the random kernel's share: {x['share']:.0%}); "
+                          f"beyond 6 sd {x['beyond 6 sd']:.3g} times as often as a "
+                          f"Gaussian, {x['limit beyond 6 sd']:.3g} times in the limit")
 
     def of_width(self):
         "Mark and sentence."
@@ -613,14 +619,6 @@ class Widths(Panel):
         mark, where = standing(added, "width")
         return mark, (f"finite width matters: {said}; below {ε:g} from a width of "
                       f"about {enough} on; {where}")
-
-    def of_limit(self, x):
-        "Of the first layer alone."
-        return (f"the first attention alone, on {counted(x['tokens'], 'unit token')}: "
-                f"excess kurtosis {x['kurtosis']:.2g}, {x['limit kurtosis']:.1g} in "
-                f"the limit (the random kernel's share: {x['share']:.0%}); beyond 6 sd "
-                f"{x['beyond 6 sd']:.3g} times as often as a Gaussian, "
-                f"{x['limit beyond 6 sd']:.3g} times in the limit")
 
     def alt_text(self):
         return (f"A curve over width: spread {self.at:.2g} here, {self.far:.2g} at "
@@ -735,10 +733,6 @@ def _picture(panel):
             'width="781" height="576"></picture>')
 
 def _number(x):
-    if isinstance(x, (int, np.integer)):
-        return f"{x}"
-    if np.isnan(x):
-        return "–"
     if abs(x) >= 1e3:
         return f"{x:,.0f}" if x < 1e9 else "∞" if x == np.inf else f"{x:.1e}"
     return f"{x:.3g}"

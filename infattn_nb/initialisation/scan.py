@@ -738,7 +738,8 @@ def warn_if_long(what, # the work
     "A warning before the work begins, if there is much of it."
     total = sum(times*_seconds(once, times) for once, times in parts)
     if total > _ANNOUNCED_SECONDS:
-        checks.warn(f"{what} takes about {_time(total)}: {about}")
+        time = f"{total:.0f} seconds" if total < 100 else f"{total/60:.1f} minutes"
+        checks.warn(f"{what} takes about {time}: {about}")
 
 def _seconds(once, times):
     "Of one of so many calls, which threads run side by side."
@@ -746,9 +747,6 @@ def _seconds(once, times):
     start = perf_counter()
     list(in_order(once, [()]*number))
     return (perf_counter() - start)/number
-
-def _time(seconds):
-    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds/60:.1f} minutes"
 
 def _judged(how, limits, about, t):
     "A row of the table."

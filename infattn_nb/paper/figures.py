@@ -125,7 +125,8 @@ def _token_factors(cells, size, rng):
     stream = {n: Mirrored(g) for n, g in zip(WIDTHS, streams)}
     tokens = _layer(**cells[0]).tokens
     widths = [cell["n"] for cell in cells]
-    factor = partial(_factor_without_coordinates, tokens, size)
+    def factor(n, rng):
+        return tokens.sampled(n)[0].factor(n, (3, size), rng)
     if tokens.activation == relu:
         upto = [n for n in WIDTHS if n <= max(widths)]
         sums = nested_sums(relu, tokens.seq_len, upto, size, coordinates)
@@ -135,9 +136,6 @@ def _token_factors(cells, size, rng):
         L = factor(n, stream[n])
         L[..., 2, :] = limit
         yield L
-
-def _factor_without_coordinates(tokens, size, n, rng):
-    return tokens.sampled(n)[0].factor(n, (3, size), rng)
 
 def _factor_of_sums(sums, n, rng):
     "One stream of coordinates serves all widths; the length of h⁰ differs."

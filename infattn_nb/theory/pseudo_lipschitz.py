@@ -58,12 +58,16 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
     dim = checks.count(dim, "dim")
     rounds = checks.count(rounds, "rounds")
     m = max(checks.count(size, "size")//rounds, 2)
-    ends = _ends(reach)
+    hint = "pass the smallest and the largest, e.g. (1e-6, 1e3)"
+    ends = checks.real(reach, "reach", (2,), "(0, ∞)", hint)
+    if ends[0] >= ends[1]:
+        checks.reject("reach", "increase", reach, hint)
     g = default_rng(*seed_sequence(rng).spawn(1))
     best = np.empty((dim, 0))
     top = np.empty(0)
     for _ in range(rounds):
-        z = _scattered(dim, m, ends, g)
+        sign = g.choice([-1., 1.], (dim, m))
+        z = sign*np.exp(g.uniform(*np.log(ends), size=(dim, m)))
         if top.size:
             half = z[:, :m//2]
             half[:] = _offspring(best, half, g)
@@ -77,11 +81,6 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
         top = top[keep]
     return top[-1], best[:, -1]
 
-def _scattered(dim, m, ends, g):
-    "Points of all magnitudes and signs, (dim, m)."
-    sign = g.choice([-1., 1.], (dim, m))
-    return sign*np.exp(g.uniform(*np.log(ends), (dim, m)))
-
 def _offspring(best, fresh, g):
     "As many points as there are fresh ones: good ones varied, a tenth of it afresh."
     dim, m = fresh.shape
@@ -89,14 +88,6 @@ def _offspring(best, fresh, g):
     steps = 10**g.uniform(-6, 0, m)*g.standard_normal((dim, m))
     afresh = g.random((dim, m)) < .1 # some coordinates
     return np.where(afresh, fresh, parents*(1 + steps))
-
-def _ends(reach):
-    "Two positive numbers in increasing order."
-    hint = "pass the smallest and the largest, e.g. (1e-6, 1e3)"
-    ends = checks.real(reach, "reach", (2,), "(0, ∞)", hint)
-    if ends[0] >= ends[1]:
-        checks.reject("reach", "increase", reach, hint)
-    return ends
 
 # %% ../../nbs/12_growth.ipynb #78b5e3fd
 def break_pseudo_lipschitz(phi: Callable, order: float | None = None,
