@@ -33,13 +33,7 @@ from infattn_nb import (
 )
 from infattn_nb.huggingface.config import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import handles_of
-from infattn_nb.initialisation.report import (
-    DETAILS,
-    PEERS,
-    _quickly,
-    largest_number,
-    standing,
-)
+from infattn_nb.initialisation.report import DETAILS, PEERS, _quickly, standing
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 from infattn_nb.initialisation.scan import Thresholds, depth_ratio, scaled
 from infattn_nb.nonlinearities import gelu, gelu_tanh, relu, silu
@@ -485,7 +479,7 @@ def test_known_models_are_drawn_again(name):
         diagnose(t, t.gradients(np.inf, 40, 6)),
     )
     depth, added = (
-        largest_number([depth_ratio(x) for x in finite.norms.values()]),
+        np.fmax.reduce([depth_ratio(x) for x in finite.norms.values()]),
         np.sqrt(spread(finite.tangent) ** 2 - spread(limit.tangent) ** 2),
     )
     assert 1 / 1.5 < depth / PEERS["depth"][name] < 1.5

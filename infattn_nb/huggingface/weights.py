@@ -537,16 +537,13 @@ def _matched(t, parameters, layout):
     patterns = [(x.pattern, x) for x in layout]
     matched = {}
     for name in parameters:
-        hits = ((pattern.search(name), tensor) for pattern, tensor in patterns)
-        found = next(((h, x) for h, x in hits if h), None)
-        if found is None:
-            continue
-        hit, tensor = found
-        l = tensor.block_of(int(hit[1] or 0)) if hit.re.groups else None
-        if (tensor.name, l) not in fit:
-            checks.reject("module", f"have {len(t.blocks)} blocks", f"{name!r}",
-                          "read this model's own config")
-        matched[name] = fit[tensor.name, l]
+        hits = [(hit, x) for pattern, x in patterns if (hit := pattern.search(name))]
+        for hit, tensor in hits[:1]:
+            l = tensor.block_of(int(hit[1] or 0)) if hit.re.groups else None
+            if (tensor.name, l) not in fit:
+                checks.reject("module", f"have {len(t.blocks)} blocks", f"{name!r}",
+                              "read this model's own config")
+            matched[name] = fit[tensor.name, l]
     if not any(fill.shape for fill in matched.values()):
         return None
     there = {(fill.tensor.name, fill.block) for fill in matched.values()}

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['JOBS', 'DRAWS', 'PEERS', 'MATRIX_NAMES', 'REPORT_FILES', 'PANELS', 'DETAILS', 'Pattern', 'Measured', 'default_size',
-           'measure', 'most_focused', 'first_layer', 'Remedy', 'Verdict', 'standing', 'blocks_said', 'largest_number',
-           'enough_width', 'rounded', 'advice_of', 'Panel', 'Alike', 'Entropies', 'Matrices', 'Queries', 'Widths',
-           'Focused', 'panels_of', 'figure', 'html_of', 'boxes_in_a_line', 'file_of', 'Report', 'report']
+           'measure', 'most_focused', 'first_layer', 'Remedy', 'Verdict', 'standing', 'blocks_said', 'enough_width',
+           'rounded', 'advice_of', 'Panel', 'Alike', 'Entropies', 'Matrices', 'Queries', 'Widths', 'Focused',
+           'panels_of', 'figure', 'html_of', 'boxes_in_a_line', 'file_of', 'Report', 'report']
 
 # %% ../../nbs/24_report.ipynb #takes
 import json
@@ -224,10 +224,6 @@ def blocks_said(which) -> str: # boolean, (L,)
         return f"blocks {hit[0]}–{hit[-1]}"
     return f"{len(hit)} of {L} blocks"
 
-def largest_number(values):
-    "The largest that is a number; NaN if none is."
-    return max((x for x in values if not np.isnan(x)), default=np.nan)
-
 def enough_width(n, # width that was measured
                  at, # variance there
                  far, # variance at infinite width
@@ -373,6 +369,10 @@ class Panel:
         ax.text(.5, .5, text, ha="center", va="center", transform=ax.transAxes)
         ax.set_axis_off()
 
+def _sizes(r):
+    blocks = counted(len(r.measured.entropy), "block")
+    return f"{blocks}, {_shape(r)}, {r.size} networks"
+
 def _shape(r):
     return f"{counted(len(r.tokens), 'token')}, {_width(r.width)}"
 
@@ -491,7 +491,8 @@ class Matrices(Panel):
         end = "early" if first < last else "late"
         mark, where = standing(ratios[worst], "depth")
         def largest(d):
-            return largest_number(map(depth_ratio, d.norms.values()))
+            ratios = [depth_ratio(θ) for θ in d.norms.values()]
+            return np.fmax.reduce(ratios, initial=np.nan)
         yield Verdict("depth", mark, f"gradients fade, the {end} blocks get more: "
                       f"{said} (a factor above {limit:g}); {where}",
                       remedy=Remedy("residual", _DOWN, largest, limit,
@@ -534,7 +535,7 @@ class Queries(Panel):
                 f"{np.nanargmin(ratio) + 1}")
         if few.any():
             def smallest(d):
-                return -largest_number(-score_ratio(d.norms))
+                return np.fmin.reduce(score_ratio(d.norms), initial=np.nan)
             remedy = Remedy("scores", _UP, smallest, limit, "at least", least=True,
                             gradients=True)
             yield Verdict("scores", "!", "queries and keys are starved in "
@@ -940,9 +941,9 @@ class Report:
         entropy = d.entropy.mean(0)
         return {"width": self.width, "blocks": len(entropy), "tokens": len(self.tokens),
                 "cosine at the end": d.cosine[:, -1].mean(),
-                "least entropy": -largest_number(-entropy),
-                "gradients across depth, ratio": largest_number(norms),
-                "queries and keys/values": -largest_number(-ratios),
+                "least entropy": np.fmin.reduce(entropy, initial=np.nan),
+                "gradients across depth, ratio": np.fmax.reduce(norms, initial=np.nan),
+                "queries and keys/values": np.fmin.reduce(ratios, initial=np.nan),
                 "spread of log Θ": np.sqrt(at),
                 "added by finite width": np.sqrt(max(at - far, 0.))}
 
@@ -991,9 +992,7 @@ class Report:
         return pd.DataFrame.from_dict(rows, "index", columns=names)
 
     def __repr__(self) -> str:
-        blocks = counted(len(self.measured.entropy), "block")
-        lines = [f"Report of {self.title}: {blocks}, {_shape(self)}, {self.size} "
-                 "networks"]
+        lines = [f"Report of {self.title}: {_sizes(self)}"]
         for verdict in self.verdicts:
             if verdict.name in DETAILS:
                 continue
@@ -1009,15 +1008,13 @@ class Report:
 
     def _repr_html_(self) -> str:
         "What a notebook shows: the sentences, as a list."
-        blocks = counted(len(self.measured.entropy), "block")
         said = [f"{verdict.mark} {escape(verdict.text)}"
                 + (f"<br>→ <em>{escape(verdict.advice)}</em>" if verdict.advice else "")
                 for verdict in self.verdicts if verdict.name not in DETAILS]
         beside = ""
         if self.against is not None:
             beside = f"<p>against</p>{self.against._repr_html_()}"
-        return (f"<p><b>{escape(self.title)}</b>: {blocks}, {_shape(self)}, "
-                f"{self.size} networks</p>"
+        return (f"<p><b>{escape(self.title)}</b>: {_sizes(self)}</p>"
                 f"<ul>{''.join(f'<li>{x}</li>' for x in said)}</ul>{beside}")
 
     def plot(self) -> Any:

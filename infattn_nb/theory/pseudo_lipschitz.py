@@ -65,9 +65,10 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
     g = default_rng(*seed_sequence(rng).spawn(1))
     best = np.empty((dim, 0))
     top = np.empty(0)
+    low, high = np.log(ends)
     for _ in range(rounds):
         sign = g.choice([-1., 1.], (dim, m))
-        z = sign*np.exp(g.uniform(*np.log(ends), size=(dim, m)))
+        z = sign*np.exp(g.uniform(low, high, (dim, m)))
         if top.size:
             half = z[:, :m//2]
             half[:] = _offspring(best, half, g)
