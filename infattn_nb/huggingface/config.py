@@ -196,8 +196,7 @@ class Config(Entries):
         name = self.get(*_ACTIVATION)
         if name not in ACTIVATIONS:
             self.reject(self.name(*_ACTIVATION), f"be one of {', '.join(ACTIVATIONS)}",
-                        name,
-                        near(name, ACTIVATIONS) or "correct it in the config")
+                        name, near(name, ACTIVATIONS) or "correct it in the config")
         first = self.kind == "gemma" and self.get("hidden_activation") is None
         return ACTIVATIONS["gelu_pytorch_tanh" if first and name == "gelu" else name]
 

@@ -724,10 +724,8 @@ def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
     m = head_width or rows//H
     matrices: dict = {}
     biases: dict = {}
-    for x in found:
-        tensor = tensors.get(x.pattern)
-        if tensor is None:
-            continue
+    for x in (x for x in found if x.roles[0] in MATRICES):
+        tensor = tensors[x.pattern]
         W = as_array(x.tensors[l], x.names[l])
         together = len(W.T if tensor.layout == "in" else W)
         groups = (together - H*m)//(2*m) if x.roles == ("q", "k", "v") else None
@@ -740,7 +738,7 @@ def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
                           f"others than zero in {x.names[l]}", "set them to zero")
     like = q.tensors[l]
     block = _block_by_roles(module, found, matrices, l, (n, H, m), like, **others)
-    return Parts(block, matrices, {k: biases[k] for k in sorted(biases)}, like)
+    return Parts(block, matrices, dict(sorted(biases.items())), like)
 
 def _block_by_roles(module, found, matrices, l, shape, like, place, activation=None,
                     parallel=False, **others):
@@ -757,11 +755,9 @@ def _block_by_roles(module, found, matrices, l, shape, like, place, activation=N
     own = norm_of(norms, like)
     if own is None and place is not None:
         checks.reject("roles", f"name the norms for norm_placement={place!r}",
-                      "none",
-                      "add e.g. 'norm': ['h.*.ln_1', 'h.*.ln_2']")
+                      "none", "add e.g. 'norm': ['h.*.ln_1', 'h.*.ln_2']")
     attention = _heads(n, H, m, len(matrices["k"])//m, turned, like, **others)
-    return Block(attention, mlp, place, parallel=parallel,
-                 **{} if own is None else dict(norm=own))
+    return Block(attention, mlp, place, norm=own or Norm(), parallel=parallel)
 
 def _layout_of(found, tensors):
     "Tensors of the body, as a family lists them."

@@ -46,8 +46,8 @@ def rows_of(x):
 def in_eval_mode(module):
     "Without dropout and gradients; afterwards as it was."
     whole = module if isinstance(module, (list, tuple)) else [module]
-    parts = [part for x in whole if hasattr(x, "modules") for part in x.modules()]
-    modes = [(part, part.training) for part in parts if hasattr(part, "training")]
+    modes = [(part, part.training) for x in whole if hasattr(x, "modules")
+             for part in x.modules() if hasattr(part, "training")]
     torch = sys.modules.get("torch") # is there if the module is one of torch
     try:
         for part, _ in modes:

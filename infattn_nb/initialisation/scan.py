@@ -288,8 +288,7 @@ def _deepnorm(t, width):
     "Post-norm, a strong skip, small values, ways out and MLPs."
     L = len(t.blocks)
     unit = t if t.first_norm else _embedded(t, 1/t.mean_square)
-    return _xavier(replace(unit, final_norm=False), (8*L)**-.25,
-                   norm_placement="post",
+    return _xavier(replace(unit, final_norm=False), (8*L)**-.25, norm_placement="post",
                    parallel=False, skip_scale=(2*L)**.25, branch_scale=1.)
 
 BASE_HEAD = 64 # width of a head of the model that µP was tuned at

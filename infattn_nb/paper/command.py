@@ -75,8 +75,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     names = names_of(only)
     trials, samples, seed = counts_of(trials, samples, seed)
     out = ready(out, names)
-    about = {name: parameters(name, trials, samples or PLANS[name].study.samples,
-                              seed)
+    about = {name: parameters(name, trials, samples or PLANS[name].study.samples, seed)
              for name in names}
     missing = [name for name in names if not is_kept(out, name, about[name])]
     studies = _cheapest_first(missing, samples)

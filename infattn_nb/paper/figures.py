@@ -415,8 +415,7 @@ def figure_relu_a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     **options
         of `sweep`: trials, samples, seed
     """
-    return _figure("relu_a", partial(_draw_density, activation=relu), data,
-                   options)
+    return _figure("relu_a", partial(_draw_density, activation=relu), data, options)
 
 def figure_relu_b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """ReLU figure (appendix A), divergence: D(width n ‖ limit), H = 2.
