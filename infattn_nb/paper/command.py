@@ -19,8 +19,8 @@ import numpy as np
 from fastcore.script import Param, call_parse
 
 from ..attention.layer import simulate_dense
-from ..initialisation.report_command import ending_well
 from ..numerics import checks
+from ..numerics.files import ending_well
 from ..numerics.rng import parallel, progress_bar
 from .figures import GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
