@@ -368,21 +368,10 @@ def _moved(method):
 
 class _Frozen(rv_frozen):
     "A mixture moved and stretched: scipy's frozen law, whose methods state errors too."
-    pdf = _moved(ScaleMixture.pdf)
-    logpdf = _moved(ScaleMixture.logpdf)
-    cdf = _moved(ScaleMixture.cdf)
-    sf = _moved(ScaleMixture.sf)
-    logsf = _moved(ScaleMixture.logsf)
-    logcdf = _moved(ScaleMixture.logcdf)
-    ppf = _moved(ScaleMixture.ppf)
-    isf = _moved(ScaleMixture.isf)
-    mean = _moved(ScaleMixture.mean)
-    var = _moved(ScaleMixture.var)
-    std = _moved(ScaleMixture.std)
-    moment = _moved(ScaleMixture.moment)
-    entropy = _moved(ScaleMixture.entropy)
-    interval = _moved(ScaleMixture.interval)
-    rvs = _moved(ScaleMixture.rvs)
+
+for _name in ("pdf", "logpdf", "cdf", "sf", "logsf", "logcdf", "ppf", "isf", "mean",
+              "var", "std", "moment", "entropy", "interval", "rvs"):
+    setattr(_Frozen, _name, _moved(getattr(ScaleMixture, _name)))
 
 # %% ../../nbs/46_mixture.ipynb #d25369fb
 def _average(law, f, y, w):
@@ -521,7 +510,9 @@ class Mixture:
         "A number, or one for each value."
         x = checks.real(x, name, within=within, remedy="pass real numbers")
         values = self.means.shape[1:]
-        if not _broadcasts(x.shape, values):
+        try:
+            np.broadcast_to(x, values)
+        except ValueError:
             checks.reject(name, f"be a number or have shape {values}", x.shape,
                           "ask for one number per value after the other")
         return x
@@ -575,7 +566,8 @@ class Mixture:
         y
             a number, or one for each value: broadcasts to (Q,) or (Q, D)
         """
-        return self._below(self._for_values(y, "y"))
+        y = self._for_values(y, "y")
+        return self._average(ndtr((y - self.means)/np.sqrt(self.variances)))
 
     def sf(self, y: ArrayLike) -> np.ndarray:
         """Probability above y, with relative accuracy.
@@ -587,9 +579,6 @@ class Mixture:
         """
         y = self._for_values(y, "y")
         return self._average(ndtr((self.means - y)/np.sqrt(self.variances)))
-
-    def _below(self, y):
-        return self._average(ndtr((y - self.means)/np.sqrt(self.variances)))
 
     def ppf(self, q: ArrayLike) -> np.ndarray:
         """Quantile: a share q of the law lies below it, to rounding.
@@ -651,10 +640,6 @@ class Mixture:
         k = rng.choice(len(self.weights), n, p=self.weights/self.weights.sum())
         z = rng.standard_normal((n, *self.means.shape[1:]))
         return self.means[k] + np.sqrt(self.variances[k])*z
-
-def _broadcasts(shape, to):
-    fits = all(a in (1, b) for a, b in zip(shape[::-1], to[::-1]))
-    return fits and len(shape) <= len(to)
 
 # %% ../../nbs/46_mixture.ipynb #public
 __all__ = ["Mixture", "ScaleMixture", "mixture_of_heads"]

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['MASKS', 'reject', 'real', 'number', 'floats', 'count', 'heads', 'width', 'shape', 'output', 'cov', 'mask_word',
-           'mask', 'choice', 'flag', 'put', 'variances', 'kind', 'function', 'warn', 'memory', 'returned', 'rowwise']
+           'mask', 'choice', 'flag', 'put', 'variances', 'kind', 'function', 'optional', 'warn',
+           'memory_of_the_machine', 'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/40_checks.ipynb #3e9fa4bd
 import os
@@ -152,13 +153,8 @@ def width(n, # what should be a width
 
 def shape(size): # int or tuple of ints ≥ 0
     "`size` as a tuple, or TypeError or ValueError in one sentence."
-    try:
-        sizes = tuple(map(index, size)) if np.ndim(size) else ()
-    except (TypeError, ValueError):
-        reject("size", "be an integer or a tuple of integers", f"{size!r:.60}",
-               "pass e.g. size=1000", TypeError)
-    if not np.ndim(size):
-        sizes = (_integer(size, "size", 1000, " or a tuple of integers"),)
+    each = (size,) if isinstance(size, str) or not np.iterable(size) else size
+    sizes = tuple(_integer(k, "size", 1000, " or a tuple of integers") for k in each)
     if min(sizes, default=0) < 0:
         reject("size", "not be negative", size, "pass e.g. size=1000")
     return sizes
@@ -225,11 +221,7 @@ MASKS = {"causal": _causal} # name -> tokens -> boolean (s, s)
 
 def mask_word(word): # the name of a mask, or an error
     "A mask that has a name."
-    if word not in MASKS:
-        near = get_close_matches(word, MASKS, 1, .7)
-        reject("mask", "be 'causal' or a boolean array (s, s), True = may attend",
-               repr(word), f"did you mean {near[0]!r}?" if near else "choose one")
-    return word
+    return choice(word, "mask", MASKS, " or a boolean array (s, s), True = may attend")
 
 def mask(who, # "causal" or a boolean array (s, s), True = may attend
          s, # tokens
@@ -319,6 +311,13 @@ def function(f, # what should be callable
         reject(name, "be a function", f"{f!r:.60}", remedy, TypeError)
     return f
 
+def optional(x, # None, or what is to be checked
+             check, # one of the functions above
+             *args, # its other arguments
+            ): # x as checked, or None
+    "What may be None."
+    return None if x is None else check(x, *args)
+
 def warn(message, # text, or a Warning
          kind=UserWarning, # of warning
         ):
@@ -330,15 +329,19 @@ def warn(message, # text, or a Warning
         level += 1
     warnings.warn(message, kind, stacklevel=level)
 
+def memory_of_the_machine(): # bytes
+    "How much there is; infinitely much where nobody says."
+    try:
+        return os.sysconf("SC_PHYS_PAGES")*os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError): # not on every system
+        return np.inf
+
 def memory(numbers, # floats that are held at a time
            what, # that needs them, for the message
            remedy, # last words of the message
           ):
     "Raise if what is asked for needs more memory than this machine has."
-    try:
-        most = os.sysconf("SC_PHYS_PAGES")*os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError): # not on every system
-        return
+    most = memory_of_the_machine()
     if 8*numbers > most:
         reject(what, f"fit into {most/2**30:.0f} GiB of memory",
                f"about {8*numbers/2**30:.0f} GiB", remedy)
@@ -347,7 +350,6 @@ def returned(y, # what a user's function has returned
              call, # the call, for the message: "weights(scores)"
              shape, # it must have
              remedy="correct the function", # last words of the message
-             finite=True, # must it be finite?
             ): # array
     "What a function returned: real numbers of a shape, or TypeError or ValueError."
     if np.ma.isMaskedArray(y):
@@ -357,25 +359,24 @@ def returned(y, # what a user's function has returned
         reject(call, f"return shape {shape}", y.shape, remedy)
     if y.dtype.kind not in "fiub":
         reject(call, "return real numbers", f"dtype {y.dtype}", remedy, TypeError)
-    if finite and not np.isfinite(y).all():
+    if not np.isfinite(y).all():
         reject(call, "be finite", "NaN or infinity", "return finite numbers")
     return y
 
 def rowwise(weights, # what should map scores to weights along the last axis
             s, # scores in a row
-            name="weights", # of the argument, for the message
            ): # weights
     "A function of the scores that keeps their shape and treats each row alike."
-    function(weights, name, "pass e.g. softmax")
+    function(weights, "weights", "pass e.g. softmax")
     G = np.random.default_rng(0).standard_normal((2, 3, s))
     try:
         w = weights(G)
     except Exception as e:
-        reject(name, "be a function of the scores", f"{type(e).__name__} from it",
+        reject("weights", "be a function of the scores", f"{type(e).__name__} from it",
                "correct it")
-    w = returned(w, name, G.shape, "let it act on the last axis")
+    w = returned(w, "weights", G.shape, "let it act on the last axis")
     if not np.allclose(weights(G[0, :1]), w[0, :1]):
-        reject(name, "act on the last axis, each row of scores alike",
+        reject("weights", "act on the last axis, each row of scores alike",
                "a function that mixes the rows", "pass e.g. partial(f, axis=-1)")
     return weights
 
