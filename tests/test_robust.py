@@ -40,7 +40,7 @@ from infattn_nb import (
 from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.learning import fitting
 from infattn_nb.learning.sequences import sequences
-from infattn_nb.netsor import attention
+from infattn_nb.netsor import attention, score_paths
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import (
     gelu,
@@ -442,14 +442,12 @@ def test_two_coefficients_of_each_vector(φ):
     )
     with (
         patch.object(Paths, "_two", side_effect=AssertionError),
-        patch.object(
-            Paths, "_found_line", autospec=True, side_effect=Paths._found_line
-        ) as found,
+        patch.object(score_paths, "hermite", wraps=score_paths.hermite) as grid,
     ):
         P = Paths(p, 1)
         for _ in range(3):
             P.moment(h, u), P.moment(u, h), P.moment(h)
-    assert found.call_count == 3  # of h, of u, of the constant
+    assert grid.call_count == 1  # of h; u and the constant need none
 
 
 def mixed(φs, mean=0.0):

@@ -21,10 +21,9 @@ from scipy.stats import norm
 
 from .scale_mixture import ScaleMixture
 from ..numerics import checks
-from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold
+from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold, mean_and_error
+from ..numerics.rng import pieces, seed_sequence, sums
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import mean_and_error, pieces
-from ..numerics.rng import seed_sequence, sums
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

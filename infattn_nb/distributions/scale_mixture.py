@@ -23,8 +23,7 @@ from scipy.stats.distributions import rv_frozen
 
 from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi
-from ..numerics.rng import Rng, Size, draw, fold, pieces
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import Rng, Size, draw, fold, pieces, seed_sequence
 
 # %% ../../nbs/46_mixture.ipynb #12b6c1da
 TINIEST = np.finfo(float).tiny # the smallest float with all its digits

@@ -25,9 +25,8 @@ from sklearn.utils.validation import validate_data
 from ..distributions.scale_mixture import Mixture
 from .circuits import deep, named
 from .sequences import like, suited, targets
-from .trained import KernelModel, Trained, run_descent
-from .trained import infinitely_many_heads, one_layer
-from .trained import torch_weights
+from .trained import KernelModel, Trained, infinitely_many_heads
+from .trained import one_layer, run_descent, torch_weights
 from ..numerics import checks
 from ..numerics.losses import Loss, flat, loss_of, tried
 from ..plotting import lines, own_axes

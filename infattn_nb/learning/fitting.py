@@ -27,17 +27,14 @@ from scipy.special import logsumexp
 
 from ..distributions.scale_mixture import Mixture
 from .sequences import Sequences, root_seed
-from .layer_on_data import attend, averaged, complete, features
-from .layer_on_data import read, spec_of, through_values
-from .layer_on_data import training_layer
-from .layer_on_data import PIECE_NUMBERS, Layer, Likelihood
+from .layer_on_data import PIECE_NUMBERS, Layer, Likelihood, attend
+from .layer_on_data import averaged, complete, features, read
+from .layer_on_data import spec_of, through_values, training_layer
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
-from ..numerics.smc import Moves, climb, cloud_at, effective_fraction
-from ..numerics.smc import islands, pool
-from ..numerics.smc import refresh, systematic
-from ..numerics.rng import in_order, pieces, seed_sequence
-from ..numerics.rng import sobol_normals
+from ..numerics.smc import Moves, climb, cloud_at, effective_fraction, islands
+from ..numerics.smc import pool, refresh, systematic
+from ..numerics.rng import in_order, pieces, seed_sequence, sobol_normals
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/75_fitting.ipynb #completecode

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 
 from .descent_step import BLOCK_NUMBERS, Dynamics, Networks
-from .descent_step import bartlett_start
-from .descent_step import dynamics, explicit_start, joined
-from .descent_step import linearised, merged_from
+from .descent_step import bartlett_start, dynamics, explicit_start
+from .descent_step import joined, linearised, merged_from
 from .descent_step import merged_start
 from .sequences import Sequences, root_seed
 from .layer_on_data import Layer, attend, averaged

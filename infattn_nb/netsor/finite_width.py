@@ -14,9 +14,8 @@ from numpy.random import Generator
 
 from ..attention.tokens import TokenLaw
 from ..numerics import checks
-from ..numerics.rng import Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import MOST_SAMPLES
+from ..numerics.rng import MOST_SAMPLES, Rng, Size, by_pieces, draw
 from .infinite_width import limit
 from .nodes import Input, MatMul, Matrix, Score, Vector
 from .passes import draw_inputs, forward, length_at, stages_of
@@ -31,25 +30,16 @@ def rows_needed(past, # vectors and scores in the order of writing
                ): # {vector or matrix: rows to draw}
     "All rows below a matrix or score, else a few."
     full = {h: length_at(h, width) for h in past if isinstance(h, Vector)}
-    whole = _needed_whole(past)
+    whole = {x for h in past if h.reads_all for x in h.args}
+    for h in reversed(past):
+        if h in whole:
+            whole |= set(h.args)
     rows: dict[Vector | Matrix, int] = {
         h: n if h in whole else min(coords, n) for h, n in full.items()}
     for g in past:
         if isinstance(g, MatMul):
             rows[g.W] = max(rows.get(g.W, 0), rows[g])
     return rows
-
-def _needed_whole(past):
-    "The vectors of which all coordinates are needed, and what they are made of."
-    needed = {x for h in past if _reads_all(h) for x in h.args}
-    for h in reversed(past):
-        if h in needed and not isinstance(h, (MatMul, Score)):
-            needed |= set(h.args)
-    return needed
-
-def _reads_all(h):
-    "Does it need all coordinates of its arguments?"
-    return isinstance(h, (MatMul, Score)) or h.reads_all
 
 # %% ../../nbs/10_finite.ipynb #3040aaf6
 class Run:
@@ -146,12 +136,10 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
 def _first_coordinates(outputs, scores, c, value):
     "Vectors (b, k, c) and scores (b, r)."
     b = len(next(iter(value.values())))
+    numbers = np.concatenate([np.empty((b, 0)), *(value[p] for p in scores)], axis=1)
     vectors = np.empty((b, len(outputs), c))
-    numbers = np.empty((b, len(scores)))
     for k, h in enumerate(outputs):
         vectors[:, k] = value[h][:, :c]
-    for j, p in enumerate(scores):
-        numbers[:, j] = value[p][:, 0]
     return vectors, numbers
 
 def wanted(program: Program, outputs: Vectors, scores: Scores | None = None,
@@ -286,16 +274,12 @@ class ProgramTokens(TokenLaw):
         if n < np.inf:
             K = gram_block(self.program, self.vectors, n, size, rng)
         elif self.random:
-            K = self._kernels(size, rng)
+            drawn = Paths(self.program, size, rng, wanted=self.vectors)
+            m = drawn.mean(self.vectors)
+            K = drawn.cov(self.vectors) + m[:, :, None]*m[:, None]
         else:
             K = self.kernel()[None]
         return psd_factor(np.moveaxis(K, 0, -1)[:, :, None])
-
-    def _kernels(self, size, rng):
-        "Draws of the Gram matrix at infinite width, (size, s, s)."
-        drawn = Paths(self.program, size, rng, wanted=self.vectors)
-        m = drawn.mean(self.vectors)
-        return drawn.cov(self.vectors) + m[:, :, None]*m[:, None]
 
     def explicit(self, n: int, b: int, rng: Generator) -> np.ndarray:
         """b draws of X (b, s, n) with all matrices.

@@ -151,11 +151,6 @@ class Explicit:
 
     should_be_explicit = False
 
-    @property
-    def numbers(self):
-        "How many numbers are stored for one network."
-        return self.W[0].size
-
     def times(self, X, state): # (b, k, c) -> (b, k, r) and coordinates
         "W x of many vectors."
         return X @ state.moved.mT, X
@@ -182,10 +177,6 @@ class Explicit:
         "This one: its products change nothing in it."
         return self
 
-    def take(self, k):
-        "The matrices of some networks."
-        return Explicit(self.W[k])
-
 class Revealed:
     """b random matrices (r, c), of which only the products asked for are drawn.
 
@@ -205,11 +196,6 @@ class Revealed:
     def should_be_explicit(self):
         "Would the matrix itself be cheaper?"
         return explicit_is_cheaper(self.shape, self.right.count + self.left.count)
-
-    @property
-    def numbers(self):
-        "How many numbers are stored for one network."
-        return sum(self.shape)*(self.right.count + self.left.count)
 
     def times(self, X, state): # (b, k, c) -> (b, k, r) and coordinates
         "W x of many vectors."

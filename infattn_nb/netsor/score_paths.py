@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['BATCHES', 'FEW_NODES', 'MANY_NODES', 'DEGREE', 'SERIES_NUMBERS', 'PairNormals', 'GivenScores', 'VectorState',
-           'ScoreState', 'Paths']
+           'ScoreState', 'kept', 'Paths']
 
 # %% ../../nbs/55_paths.ipynb #takes
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,10 @@ from numpy.random import default_rng
 
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import Rng, pieces
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import Rng, pieces, seed_sequence, sobol_normals
 from ..nonlinearities import Nonlinearity
-from ..numerics.hermite import correlation, dual_quadrature, reject_outgrowing
-from ..numerics.hermite import hermite, matched
-from ..numerics.rng import sobol_normals
+from ..numerics.hermite import correlation, dual_quadrature, hermite, matched
+from ..numerics.hermite import reject_outgrowing
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
 from .program import Program, Vectors
@@ -142,10 +140,7 @@ class VectorState:
     products: dict = field(default_factory=dict) # matrix -> its MatMuls, in order
     covariances: dict = field(default_factory=dict) # two MatMuls -> (batch, path)
     moments: dict = field(default_factory=dict) # two atoms -> E Z^a Z^b
-    atoms: dict = field(default_factory=dict) # vector -> {atom: coefficient}
-    lines: dict = field(default_factory=dict) # atom f(u) -> E f(Z^u), its slope
     terms: dict = field(default_factory=dict) # atom and rule -> its Hermite series
-    alone: dict = field(default_factory=dict) # vector -> (f, u, variance of u)
     open: dict = field(default_factory=dict) # atom -> what its series leaves, its grid
     error: float = 0. # the largest of quadratures so far, over root mean squares
 
@@ -157,6 +152,16 @@ class ScoreState:
     rest: dict = field(default_factory=dict) # its standard deviation given them
 
 # %% ../../nbs/55_paths.ipynb #99a89a16
+def kept(method):
+    "A method whose answers are kept in the dictionary `known` of its object."
+    @wraps(method)
+    def asked(self, *question):
+        key = method, *question
+        if key not in self.known:
+            self.known[key] = method(self, *question)
+        return self.known[key]
+    return asked
+
 BATCHES = 16
 FEW_NODES = 2**12 # of Mehler's series for each of many pairs
 MANY_NODES = 2**14 # … for few
@@ -188,13 +193,20 @@ class Paths:
         self.shape = (self.batches, -(-self.size//self.batches))
         for_scores, for_points = seed_sequence(rng).spawn(2)
         self.seeds = for_points.spawn(self.batches)
+        self.known: dict = {} # question -> answer
         self.vectors = VectorState()
         self.scored = ScoreState()
         self._draw = self._sampler(given or {}, default_rng(for_scores))
         nodes = program.nodes if wanted is None else program.past(*wanted)
         self.followed = set(nodes)
         for h in nodes:
-            self._follow(h)
+            if isinstance(h, Vector):
+                self.atoms(h) # so a long sum needs no recursion
+            if isinstance(h, MatMul):
+                self._multiply(h)
+                self._check_inputs(h)
+            if isinstance(h, Score):
+                self._score(h)
 
     def _sampler(self, given, rng):
         "How a random score is drawn: freely, or given some of them."
@@ -203,16 +215,6 @@ class Paths:
         values = {p: checks.real(x, "given", (self.size,), remedy="one value per path")
                   for p, x in given.items()}
         return GivenScores(self.score_pair, values, rng, self.shape).draw
-
-    def _follow(self, h):
-        "One step."
-        if isinstance(h, Vector):
-            self.atoms(h) # so a long sum needs no recursion
-        if isinstance(h, MatMul):
-            self._multiply(h)
-            self._check_inputs(h)
-        if isinstance(h, Score):
-            self._score(h)
 
     def _multiply(self, g):
         "Rule (ii): a new product with all earlier ones of the same matrix."
@@ -248,13 +250,9 @@ class Paths:
             kept = value[None]
             self.vectors.moments[x, y] = self.vectors.moments[y, x] = kept
 
+    @kept
     def _alone(self, h):
         "(f, u, variance of u) if h = f(u), u constant and centred; else three None."
-        if h not in self.vectors.alone:
-            self.vectors.alone[h] = self._found_alone(h)
-        return self.vectors.alone[h]
-
-    def _found_alone(self, h):
         if not isinstance(h, Nonlin) or not self._one_argument(h):
             return None, None, None
         f, u = self._one_argument(h)
@@ -336,10 +334,9 @@ class Paths:
         r"$Z^h = \sum_k c_k Z^{h_k}$ with G-vars and nonlinearities $h_k$."
         if isinstance(h, (Input, MatMul, Nonlin)):
             return {h: 1.}
-        if h not in self.vectors.atoms:
-            self.vectors.atoms[h] = self._collected(h)
-        return self.vectors.atoms[h]
+        return self._collected(h)
 
+    @kept
     def _collected(self, h):
         "The atoms of a sum, an average or a normalised vector; None is the constant 1."
         total: dict[Vector | None, np.ndarray | float] = {}
@@ -527,13 +524,10 @@ class Paths:
         other_mean, other_slope = self._line(b)
         return mean*other_mean + slope*other_slope*correlation(α, β, c)
 
+    @kept
     def _line(self, h):
-        "E f(Z^u) and E f(Z^u)X with the standardised Z^u, of h = f(u): kept."
-        if h not in self.vectors.lines:
-            self.vectors.lines[h] = self._found_line(*self._one_argument(h))
-        return self.vectors.lines[h]
-
-    def _found_line(self, f, u):
+        "E f(Z^u) and E f(Z^u)X with the standardised Z^u, of h = f(u)."
+        f, u = self._one_argument(h)
         if u is None:
             return np.ones((1, 1)), np.zeros((1, 1))
         μ, a = np.broadcast_arrays(*self._mean_and_variance(u, None))

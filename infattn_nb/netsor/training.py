@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['SPEED', 'ANNOUNCED_SECONDS', 'TOO_LARGE', 'Task', 'Ensemble', 'BeforeStep', 'advance', 'later_states', 'Needs',
-           'needs', 'memory_of_the_machine', 'Training', 'Step', 'Record', 'run', 'train']
+           'needs', 'Training', 'Step', 'Record', 'run', 'train']
 
 # %% ../../nbs/60_program_training.ipynb #takes
-import os
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..numerics.losses import batch_at, loss_of, tried
-from ..numerics.rng import NoBar, Rng, in_order, progress_bar
+from ..numerics.rng import NoBar, Rng, in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence
 from .gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
 from .nodes import Input, Matrix, Output, Score, Vector
@@ -79,10 +78,10 @@ def advance(task, t, move, block): # Ensemble, BeforeStep
     value, coords = networks.forward(states, stages)
     f = np.concatenate([value[h] for h in f_nodes.flat], axis=1)
     f = f.reshape(-1, *f_nodes.shape)
-    watched = [value[h] for h in plan.others]
+    watched = (value[h] for h in plan.others)
     seen = BeforeStep(_in_place(f, rows, task.targets.shape),
                       scale*task.loss.value(f, Y),
-                np.concatenate(watched, axis=1) if watched else np.zeros((len(f), 0)))
+                      np.concatenate([np.zeros((len(f), 0)), *watched], axis=1))
     if not move or not np.isfinite(seen.loss).all():
         return block, seen
     χ = scale*task.loss.gradient(f, Y)
@@ -104,19 +103,15 @@ def _in_place(f, rows, shape):
 def later_states(task, networks, states, pairs): # {matrix: State}
     "The states of all matrices one step later; some matrices become explicit."
     later = dict(states)
+    muon = task.method == "muon"
+    step = orthogonalised if muon else descended
     for W in task.plan.trained:
         M = networks.matrices[W]
         slope = M.gradient(pairs.get(W, []))
         r, c = task.plan.shapes[W]
-        gain = W.var/c
-        rate = task.rates[W]
-        if task.method == "muon":
-            scale = np.sqrt(W.var*r/c)
-            later[W] = orthogonalised(states[W], slope, scale, rate, task.momentum,
-                                      task.decay)
-        else:
-            later[W] = descended(states[W], slope, gain, rate, task.momentum,
-                                 task.decay)
+        size = np.sqrt(W.var*r/c) if muon else W.var/c
+        later[W] = step(states[W], slope, size, task.rates[W], task.momentum,
+                        task.decay)
         if task.plan.dense is None and M.should_be_explicit:
             networks.matrices[W], later[W] = M.explicit(later[W])
     return later
@@ -133,7 +128,7 @@ class Needs(NamedTuple):
     @property
     def large(self):
         "Much time, or half of what memory there is?"
-        large = self.bytes > memory_of_the_machine()/2
+        large = self.bytes > checks.memory_of_the_machine()/2
         return large or self.seconds > ANNOUNCED_SECONDS
 
     def __str__(self):
@@ -158,13 +153,6 @@ def needs(plan, steps, networks, momentum): # Needs
     once = 2*sum(plan.lengths.values())
     work += 20*steps*once
     return Needs(8*(networks*stored + once), networks*work/SPEED)
-
-def memory_of_the_machine():
-    "Bytes, or infinity where nobody says."
-    try:
-        return os.sysconf("SC_PAGE_SIZE")*os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return np.inf
 
 # %% ../../nbs/60_program_training.ipynb #pt-training
 @dataclass(frozen=True, eq=False, repr=False)
@@ -215,22 +203,13 @@ class Training:
         ndarray
             (networks, m), or (networks, k, m) for a list; m = 1 for outputs and scores
         """
-        program = self._task.plan.program
-        single = isinstance(nodes, (Vector, Score))
-        asked = [nodes] if single else list(nodes)
-        for h in asked:
-            program.own(Score if isinstance(h, Score) else Vector, [h], "nodes")
-        blocks = [np.stack([value[h] for h in asked], axis=1)
-                  for value in self._at(when, asked)]
+        asked = self._task.plan.program.own((Vector, Score), nodes, "nodes")
+        blocks = []
+        for networks, states in self._asked(self._plan_of(asked), when):
+            value, _ = networks.forward(states)
+            blocks.append(np.stack([value[h] for h in asked], axis=1))
         found = np.concatenate(blocks)
-        return found[:, 0] if single else found
-
-    def _at(self, when, nodes):
-        "The values below some nodes, block by block."
-        checks.choice(when, "when", ("start", "end"))
-        plan = self._plan_of(nodes)
-        for networks, states in self._asked(plan, when):
-            yield networks.forward(states)[0]
+        return found[:, 0] if isinstance(nodes, (Vector, Score)) else found
 
     def _plan_of(self, nodes, outputs=()):
         plan = self._task.plan
@@ -239,11 +218,11 @@ class Training:
 
     def _asked(self, plan, when):
         "Copies of the networks, with what a question needs beside."
+        checks.choice(when, "when", ("start", "end"))
         seeds = seed_sequence(self._seed).spawn(len(self._blocks))
         for (networks, states), seed in zip(self._blocks, seeds, strict=True):
             there = networks.asked(plan, default_rng(seed))
-            begun = there.starts() if when == "start" else there.with_starts(states)
-            yield there, begun
+            yield there, there.starts() | (states if when == "end" else {})
 
     def change(self, h: Vector) -> np.ndarray:
         r"""The relative change
@@ -274,11 +253,9 @@ class Training:
         outputs
             None = those that were trained on
         """
-        checks.choice(when, "when", ("start", "end"))
         task = self._task
         given = task.outputs.ravel() if outputs is None else outputs
-        asked = asked_outputs(task.plan.program, list(np.ravel(given)))
-        plan = self._plan_of((), asked)
+        plan = self._plan_of((), asked_outputs(task.plan.program, np.ravel(given)))
         found = []
         for networks, states in self._asked(plan, when):
             _, by_matrix = finite_tangents(plan, networks, states)
@@ -300,7 +277,6 @@ class Training:
         ndarray
             (networks, rows, columns)
         """
-        checks.choice(when, "when", ("start", "end"))
         plan = self._task.plan
         if W not in plan.shapes:
             checks.reject("W", "be a matrix below the outputs", f"{W!r:.40}",
@@ -515,15 +491,12 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     momentum = checks.number(momentum, "momentum", "[0, 1)")
     decay = checks.number(weight_decay, "weight_decay", "[0, ∞)")
     N = checks.count(networks, "networks")
-    if batch_size is not None:
-        batch_size = checks.count(batch_size, "batch_size")
-    if patience is not None:
-        patience = checks.count(patience, "patience")
-        if y_watch is None:
-            checks.reject("patience", "come with targets of what is watched", "none",
-                          "pass watch=… and y_watch=…")
-    if dense is not None:
-        checks.flag(dense, "dense")
+    batch_size = checks.optional(batch_size, checks.count, "batch_size")
+    patience = checks.optional(patience, checks.count, "patience")
+    if patience and y_watch is None:
+        checks.reject("patience", "come with targets of what is watched", "none",
+                      "pass watch=… and y_watch=…")
+    checks.optional(dense, checks.flag, "dense")
     checks.function(callback, "callback", "pass a function of a step", optional=True)
     verbose = checks.flag(verbose, "verbose")
     plan = PassPlan(program, dict.fromkeys(table.flat), n, others=watched, dense=dense)
@@ -532,7 +505,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     watch_loss = _watch_loss(watched, y_watch, loss, table.shape[1])
     tried(loss, targets)
     expected = needs(plan, steps, N, momentum)
-    if expected.bytes > memory_of_the_machine():
+    if expected.bytes > checks.memory_of_the_machine():
         checks.reject("width", "fit into the memory of the machine",
                       f"{n:,}, which takes about {expected}",
                       "take a smaller width, fewer steps or networks")
@@ -674,14 +647,10 @@ def _begin(plan, N, rng, start, momentum, method):
     batches, *_ = root.spawn(1)
     start = _explicit(plan, N, start)
     blocks = []
-    first = 0
-    most = max(1, BLOCK_NUMBERS//max(plan.numbers(), 1))
-    while first < N:
-        b = min(most, N - first)
+    for first, b in pieces(N, max(1, BLOCK_NUMBERS//plan.numbers())):
         given = {key: x[first:first + b] for key, x in start.items()}
         networks = ProgramNetworks(plan, b, default_rng(root.spawn(1)[0]), given)
         blocks.append(Ensemble(networks, networks.starts()))
-        first += b
     return batches, blocks, 0
 
 def _explicit(plan, N, start):
@@ -717,7 +686,7 @@ def _resumed(plan, N, before, momentum, method):
     blocks = []
     for networks, states in before._blocks:
         there = networks.asked(plan, deepcopy(networks.rng))
-        states = there.with_starts(states)
+        states = there.starts() | states
         if not keeps:
             states = {W: replace(s, start_velocity=0., velocity=None)
                       for W, s in states.items()}
