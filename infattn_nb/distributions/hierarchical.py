@@ -553,12 +553,7 @@ def _semidefinite(S):
     "Are matrices whose correlations are at most one positive semidefinite?"
     v = np.diagonal(S, axis1=1, axis2=2)
     least = 1e-9*v.max(1) + SMALLEST_FLOAT
-    raised = S + least[:, None, None]*np.eye(S.shape[1])
-    try:
-        np.linalg.cholesky(raised)
-    except np.linalg.LinAlgError:
-        return False
-    return True
+    return checks.has_root(S + least[:, None, None]*np.eye(S.shape[1]))
 
 SMALLEST_FLOAT = np.finfo(float).tiny
 

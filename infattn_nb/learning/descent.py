@@ -496,16 +496,13 @@ def _check(model):
     for name in ("var_qk", "var_vo", "weight_decay", "temperature", "tol"):
         checks.number(getattr(m, name), name, "[0, ∞)")
     checks.number(m.momentum, "momentum", "[0, 1)")
-    if m.learning_rate is not None:
-        checks.number(m.learning_rate, "learning_rate", "(0, ∞)",
-                      "pass learning_rate=None for a stable one")
-    if m.batch_size is not None:
-        checks.count(m.batch_size, "batch_size")
+    checks.optional(m.learning_rate, checks.number, "learning_rate", "(0, ∞)",
+                    "pass learning_rate=None for a stable one")
+    checks.optional(m.batch_size, checks.count, "batch_size")
     if isinstance(m.readout, str):
         known = ("mean",) if m.layers is None else ("mean", "every")
         checks.choice(m.readout, "readout", known)
-    checks.kind(m.linearized, (bool, np.bool_), "linearized",
-                "pass True or False")
+    checks.flag(m.linearized, "linearized")
     loss_of(m.loss)
     if m.layers is not None:
         _check_deep(m)
@@ -518,9 +515,8 @@ def _check_deep(m):
     "The arguments of a deep network."
     checks.count(m.layers, "layers")
     for name in ("residual", "train_readout"):
-        checks.kind(getattr(m, name), (bool, np.bool_), name, "pass True or False")
-    if m.norm is not None:
-        checks.choice(m.norm, "norm", ("rms", "layer"))
+        checks.flag(getattr(m, name), name)
+    checks.optional(m.norm, checks.choice, "norm", ("rms", "layer"))
     if m.head_width < np.inf:
         checks.reject("head_width", "be np.inf for a deep network", m.head_width,
                       "its Gram matrices do not close at finite width: take "

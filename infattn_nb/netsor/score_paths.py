@@ -186,7 +186,6 @@ class Paths:
         given
             {score: values (size,)} instead of drawing them
         """
-        checks.kind(program, Program, "program", "write one with Program()")
         self.program = program
         self.size = checks.count(size, "size")
         self.batches = min(BATCHES, self.size)
@@ -196,7 +195,9 @@ class Paths:
         self.known: dict = {} # question -> answer
         self.vectors = VectorState()
         self.scored = ScoreState()
-        self._draw = self._sampler(given or {}, default_rng(for_scores))
+        rng = default_rng(for_scores)
+        self._draw = (PairNormals(self._covariance, rng, self.shape) if given is None
+                      else GivenScores(self.score_pair, given, rng, self.shape)).draw
         nodes = program.nodes if wanted is None else program.past(*wanted)
         self.followed = set(nodes)
         for h in nodes:
@@ -207,14 +208,6 @@ class Paths:
                 self._check_inputs(h)
             if isinstance(h, Score):
                 self._score(h)
-
-    def _sampler(self, given, rng):
-        "How a random score is drawn: freely, or given some of them."
-        if not given:
-            return PairNormals(self._covariance, rng, self.shape).draw
-        values = {p: checks.real(x, "given", (self.size,), remedy="one value per path")
-                  for p, x in given.items()}
-        return GivenScores(self.score_pair, values, rng, self.shape).draw
 
     def _multiply(self, g):
         "Rule (ii): a new product with all earlier ones of the same matrix."
