@@ -248,21 +248,6 @@ class ScaleMixture(rv_continuous):
         y = partial(_scaled_normals, self.sample)
         return fold(y, statistic, size, rng, **options)
 
-    pdf = _verb(rv_continuous.pdf)
-    logpdf = _verb(rv_continuous.logpdf)
-    cdf = _verb(rv_continuous.cdf)
-    sf = _verb(rv_continuous.sf)
-    logsf = _verb(rv_continuous.logsf)
-    logcdf = _verb(rv_continuous.logcdf)
-    ppf = _verb(rv_continuous.ppf)
-    isf = _verb(rv_continuous.isf)
-    mean = _verb(rv_continuous.mean)
-    var = _verb(rv_continuous.var)
-    std = _verb(rv_continuous.std)
-    moment = _verb(rv_continuous.moment)
-    entropy = _verb(rv_continuous.entropy)
-    interval = _verb(rv_continuous.interval)
-
     @_verb
     def cf(self, t: ArrayLike) -> np.ndarray:
         r"""The characteristic function $\mathbb{E}\,e^{ity} = \mathbb{E}\,e^{-t^2v/2}$.
@@ -367,9 +352,11 @@ def _moved(method):
 
 class _Frozen(rv_frozen):
     "A mixture moved and stretched: scipy's frozen law, whose methods state errors too."
+    rvs = _moved(ScaleMixture.rvs)
 
 for _name in ("pdf", "logpdf", "cdf", "sf", "logsf", "logcdf", "ppf", "isf", "mean",
-              "var", "std", "moment", "entropy", "interval", "rvs"):
+              "var", "std", "moment", "entropy", "interval"):
+    setattr(ScaleMixture, _name, _verb(getattr(rv_continuous, _name)))
     setattr(_Frozen, _name, _moved(getattr(ScaleMixture, _name)))
 
 # %% ../../nbs/46_mixture.ipynb #d25369fb

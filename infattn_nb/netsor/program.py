@@ -60,7 +60,7 @@ class Program:
         Parameters
         ----------
         kind
-            class of what is asked for
+            class of what is asked for, or both classes
         things
             objects, one or several
         what
@@ -68,7 +68,7 @@ class Program:
         some
             must there be one at least?
         """
-        kinds = "scores" if kind is Score else "vectors"
+        kinds = {Vector: "vectors", Score: "scores"}.get(kind, "vectors and scores")
         if isinstance(things, (Vector, Score)):
             things = [things]
         if not np.iterable(things):

@@ -447,9 +447,12 @@ class Paths:
         ρ = correlation(a, b, c).ravel()
         far = np.abs(ρ)**DEGREE
         self._note(left, self._series_error(left, right, far))
-        flat = [x.ravel() for x in (μ, ν, a, b)]
+        x, root, _ = hermite(nodes, DEGREE)
         def at_end(pairs, sign):
-            return self._at_the_end(f, g, nodes, sign, *(x[pairs] for x in flat))
+            mean, other_mean, v, w = (y.ravel()[pairs, None] for y in (μ, ν, a, b))
+            F = f(mean + np.sqrt(v)*x)*root
+            G = g(other_mean + sign[:, None]*np.sqrt(w)*x)*root
+            return np.einsum("nk,nk->n", F, G)
         return matched(P, i, Q, j, ρ, far, at_end).reshape(a.shape)
 
     def _series_error(self, left, right, far):
@@ -458,13 +461,6 @@ class Paths:
         other_tail, other_rough = self.vectors.open[right]
         unmatched = (far*np.sqrt(1 - far*far)).max()*np.sqrt(tail*other_tail)
         return unmatched + np.sqrt(rough*other_rough)
-
-    def _at_the_end(self, f, g, nodes, sign, μ, ν, a, b):
-        "E f(Z^u)g(Z^v) for a correlation of ±1, by its sign."
-        x, root, _ = hermite(nodes, DEGREE)
-        F = f(μ[:, None] + np.sqrt(a)[:, None]*x)*root
-        G = g(ν[:, None] + (sign*np.sqrt(b))[:, None]*x)*root
-        return np.einsum("nk,nk->n", F, G)
 
     def _terms(self, h, nodes, degree, shape):
         "Hermite coefficients of f(Z^u), h = f(u): rows that differ; which each takes."

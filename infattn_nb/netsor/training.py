@@ -348,10 +348,7 @@ def run(task, blocks, record, steps, patience, callback, bar): # blocks, interru
     interrupted = False
     try:
         while moves < steps:
-            results = _all(task, record.done + moves, True, blocks)
-            later, seen = zip(*results)
-            record.add(seen)
-            _check_loss(task, record)
+            later = _step(task, record, True, blocks)
             if callback is not None and callback(record.steps[-1]) is True:
                 break
             if patience is not None and record.stale(patience):
@@ -362,9 +359,7 @@ def run(task, blocks, record, steps, patience, callback, bar): # blocks, interru
         interrupted = True
     del record.steps[moves:]
     last = [_untouched(b) for b in blocks] if task.batch else blocks
-    _, seen = zip(*_all(task, record.done + moves, False, last))
-    record.add(seen)
-    _check_loss(task, record)
+    _step(task, record, False, last)
     return blocks, interrupted
 
 def _untouched(block):
@@ -372,10 +367,13 @@ def _untouched(block):
     rng = deepcopy(block.networks.rng)
     return block._replace(networks=block.networks.fork(rng))
 
-def _all(task, t, move, blocks):
-    "One step of every block."
-    look = partial(advance, task, t, move)
-    return list(in_order(look, [(b,) for b in blocks], here=True))
+def _step(task, record, move, blocks):
+    "One step of every block, on record: the blocks after it."
+    look = partial(advance, task, record.done + len(record.steps), move)
+    later, seen = zip(*in_order(look, [(b,) for b in blocks], here=True))
+    record.add(seen)
+    _check_loss(task, record)
+    return later
 
 def _check_loss(task, record):
     "A rate at which the loss grows beyond all bounds is not accepted."
@@ -550,12 +548,11 @@ def _table(program, outputs):
 
 def _watched(program, watch):
     "Outputs and scores."
-    things = [watch] if isinstance(watch, (Vector, Score)) else list(watch)
+    things = program.own((Vector, Score), watch, "watch")
     for x in things:
         if not isinstance(x, (Output, Score)):
             checks.reject("watch", "be outputs and scores", type(x).__name__,
                           "ask for vectors afterwards: `change(h)`", TypeError)
-        program.own(Score if isinstance(x, Score) else Vector, [x], "watch")
     return things
 
 def _targets(y, table, loss):

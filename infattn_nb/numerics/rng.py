@@ -51,26 +51,20 @@ def seed_sequence(rng: Rng = None, name: str = "rng") -> SeedSequence:
         for a negative seed
     """
     if isinstance(rng, Generator):
-        return _spawning(rng)
+        own = getattr(rng.bit_generator, "seed_seq", None) # knows what it has spawned
+        if not isinstance(own, SeedSequence):
+            checks.reject("rng", "be able to spawn streams", "one without SeedSequence",
+                          "pass np.random.default_rng(seed)", TypeError)
+        return own
     if isinstance(rng, SeedSequence):
         return SeedSequence(rng.entropy, spawn_key=rng.spawn_key,
                             pool_size=rng.pool_size)
-    return SeedSequence() if rng is None else SeedSequence(_seed(rng, name))
-
-def _spawning(rng):
-    "The SeedSequence of a Generator, which remembers what it has spawned."
-    seed = getattr(rng.bit_generator, "seed_seq", None)
-    if not isinstance(seed, SeedSequence):
-        checks.reject("rng", "be able to spawn streams", "one without SeedSequence",
-                      "pass np.random.default_rng(seed)", TypeError)
-    return seed
-
-def _seed(rng, name):
-    "An integer ≥ 0."
+    if rng is None:
+        return SeedSequence()
     if isinstance(rng, bool) or not hasattr(rng, "__index__"):
         checks.reject(name, "be None, an integer, a SeedSequence or a Generator",
                       f"{rng!r:.60}", f"pass e.g. {name}=0", TypeError)
-    return checks.count(rng, name, least=0)
+    return SeedSequence(checks.count(rng, name, least=0))
 
 # %% ../../nbs/41_sampling.ipynb #parallel-code
 _choice: ContextVar[tuple] = ContextVar("choice", default=(None, 0)) # and its process
