@@ -60,10 +60,10 @@ class Nonlinearity:
 
     def __post_init__(self) -> None:
         for name, least in dict(order=1, constant=0, bound=0).items():
-            if (claim := getattr(self, name)) is not None:
-                checks.number(claim, name, f"[{least}, ∞]", "None means unknown")
-        checks.function(self.closed_form, "closed_form",
-                        "None means by quadrature", optional=True)
+            checks.optional(getattr(self, name), checks.number, name, f"[{least}, ∞]",
+                            "None means unknown")
+        checks.optional(self.closed_form, checks.function, "closed_form",
+                        "None means by quadrature")
         x = np.linspace(-3, 3, 7)
         meet(self.fn, [x]*checks.count(self.arity, "arity"))
         if self.derivative is None:

@@ -61,8 +61,8 @@ class HierarchicalGaussian:
         object.__setattr__(self, "dim", checks.count(self.dim, "dim"))
         remedy = "pass (size, rng) -> covariances as `sample`"
         checks.function(self.sample, "sample", remedy)
-        checks.function(self.variance, "variance", remedy, optional=True)
-        checks.function(self.direct, "direct", remedy, optional=True)
+        checks.optional(self.variance, checks.function, "variance", remedy)
+        checks.optional(self.direct, checks.function, "direct", remedy)
 
     def __repr__(self) -> str:
         return f"HierarchicalGaussian(dim={self.dim})"

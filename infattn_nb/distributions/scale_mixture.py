@@ -125,7 +125,7 @@ class ScaleMixture(rv_continuous):
         """
         super().__init__(name="hierarchical Gaussian")
         self.variances, self.weights = _points(variances, weights)
-        checks.function(sample, "sample", "leave it out to resample", optional=True)
+        checks.optional(sample, checks.function, "sample", "leave it out to resample")
         v, which = np.unique(self.variances, return_inverse=True)
         equal = np.full(len(which), 1/len(which))
         w = np.bincount(which, equal if weights is None else self.weights)

@@ -361,19 +361,19 @@ def by_particles(model, likelihood, seed): # Exploration
     if not layer.dim():
         return _certain(model, likelihood)
     auto = model.n_moves == "auto"
-    moves = 1 if auto else model.n_moves
+    number = 1 if auto else model.n_moves
     while True:
+        moves = Moves(number, model.n_steps, layer.blocks())
         clouds = islands(likelihood, layer.dim(), model.n_islands, model.n_particles,
-                         moves, model.keep, seed, model.verbose,
-                         steps=model.n_steps, blocks=layer.blocks())
+                         moves, model.keep, seed, model.verbose)
         evidences = np.array([c.log_evidence for c in clouds])
         value, error, w = pool(evidences)
         found = Exploration(np.concatenate([c.latents for c in clouds], axis=1),
                       np.repeat(w/model.n_particles, model.n_particles), evidences,
                       np.array([c.ancestors for c in clouds]), value, error)
-        if not auto or moves >= MOST_MOVES or found.trusted():
+        if not auto or number >= MOST_MOVES or found.trusted():
             return found
-        moves = 2*moves
+        number = 2*number
 
 def _certain(model, likelihood):
     "The data see no random number; new sequences may see some."

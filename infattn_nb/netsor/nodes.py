@@ -12,6 +12,7 @@ __all__ = ['RUNS_NAMED', 'Vector', 'factor', 'Input', 'MatMul', 'Output', 'Nonli
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -529,18 +530,14 @@ RUNS_NAMED = 4 # runs of names; more are counted
 
 def _together(names):
     "`p1`, `p2`, `p3`, `q` as `p1–p3`, `q`."
-    runs: list = []
-    for name in (name.strip("`") for name in names):
+    def run(place): # the same for names in a row
+        k, name = place
         stem = name.rstrip("0123456789")
-        number = name[len(stem):]
-        if runs and number and runs[-1][0] == stem and runs[-1][2] == int(number) - 1:
-            runs[-1][2] += 1
-        else:
-            runs.append([stem, number, int(number or -2)])
-    shown = []
-    for stem, first, last in runs[:RUNS_NAMED]:
-        several = first and int(first) < last
-        shown.append(f"`{stem}{first}" + (f"–{stem}{last}`" if several else "`"))
+        return stem, int(name[len(stem):] or 0) - k
+    numbered = enumerate(name.strip("`") for name in names)
+    runs = [[name for _, name in some] for _, some in groupby(numbered, run)]
+    shown = ["`" + "–".join(dict.fromkeys([some[0], some[-1]])) + "`"
+             for some in runs[:RUNS_NAMED]]
     if len(runs) > RUNS_NAMED:
         shown.append(f"{len(runs) - RUNS_NAMED} more")
     return ", ".join(shown)

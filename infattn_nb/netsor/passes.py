@@ -131,8 +131,8 @@ class PassPlan:
         products = [g for g in self.nodes if isinstance(g, MatMul)]
         self.shapes = {g.W: (length_at(g, n), length_at(g.args[0], n))
                        for g in products}
-        self.uses = {W: sum(g.W is W for g in products) for W in self.shapes}
-        self.backs = backs # backward passes through each product
+        self.directions = {W: (1 + backs)*sum(g.W is W for g in products)
+                           for W in self.shapes} # met in a pass there and `backs` back
         self.lengths = {h: length_at(h, n) for h in self.nodes if isinstance(h, Vector)}
         self.training(self.shapes if matrices is None else matrices)
 
@@ -154,16 +154,11 @@ class PassPlan:
         parts = (Stage(W, [h for h in nodes if h in past]) for W, nodes in self.stages)
         return [stage for stage in parts if stage.nodes]
 
-    def directions(self, W):
-        "How many will be met in one forward and one backward pass."
-        return (1 + self.backs)*self.uses[W]
-
     def numbers(self):
         "Held by one network in one pass."
-        matrices = 0
-        for W, (r, c) in self.shapes.items():
-            matrices += min(r*c, (r + c)*self.directions(W))
-        return 2*sum(self.lengths.values()) + matrices
+        matrices = (min(r*c, (r + c)*self.directions[W])
+                    for W, (r, c) in self.shapes.items())
+        return 2*sum(self.lengths.values()) + sum(matrices)
 
 # %% ../../nbs/57_passes.ipynb #ps-networks
 class ProgramNetworks:
@@ -181,7 +176,7 @@ class ProgramNetworks:
     def _matrix(self, W, given):
         plan = self.plan
         return matrix_of(self.b, plan.shapes[W], W.var, self.rng, W=given,
-                         directions=plan.directions(W), dense=plan.dense)
+                         directions=plan.directions[W], dense=plan.dense)
 
     def starts(self):
         "The states of all matrices before training."

@@ -488,7 +488,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         checks.reject("patience", "come with targets of what is watched", "none",
                       "pass watch=… and y_watch=…")
     checks.optional(dense, checks.flag, "dense")
-    checks.function(callback, "callback", "pass a function of a step", optional=True)
+    checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
     plan = PassPlan(program, dict.fromkeys(table.flat), n, others=watched, dense=dense)
     plan = plan.training(_trained(plan, matrices))

@@ -307,10 +307,9 @@ def kind(x, # what should be an instance
 def function(f, # what should be callable
              name, # of the argument, for the message
              remedy="pass e.g. np.tanh", # last words of the message
-             optional=False, # is None allowed?
             ): # f
     "Something that can be called, or TypeError."
-    if not callable(f) and not (optional and f is None):
+    if not callable(f):
         reject(name, "be a function", f"{f!r:.60}", remedy, TypeError)
     return f
 
