@@ -63,16 +63,13 @@ def _verb(method):
             checks.real(x, f"argument of {method.__name__}")
         ask = lambda law: method(law, *args, **kwargs)
         return value_and_error(ask, self) if return_error else ask(self)
-    vars(wrapped)["__signature__"] = _with_flag(signature(method))
+    old = signature(method)
+    kept = [p for p in old.parameters.values() if p.kind != Parameter.VAR_KEYWORD]
+    last = Parameter("return_error", Parameter.KEYWORD_ONLY, default=False)
+    vars(wrapped)["__signature__"] = old.replace(parameters=[*kept, last])
     flag = " With `return_error=True`: (value, error)."
     wrapped.__doc__ = (method.__doc__ or "") + flag
     return wrapped
-
-def _with_flag(old):
-    "A signature that ends with `return_error=False`."
-    kept = [p for p in old.parameters.values() if p.kind != Parameter.VAR_KEYWORD]
-    flag = Parameter("return_error", Parameter.KEYWORD_ONLY, default=False)
-    return old.replace(parameters=[*kept, flag])
 
 def _points(variances, weights):
     "Points and weights of a mixture, cleaned."

@@ -124,9 +124,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
                           "choose a larger width")
     keep = partial(_first_coordinates, outputs, asked, c)
     run = Run(past, rows, n, dense)
-    if run.numbers() > MOST_SAMPLES:
-        checks.reject("width", "fit into memory for one sample", f"{n:g}",
-                      "choose a smaller one")
+    checks.memory(run.numbers(), "width", "choose a smaller one")
     sample = partial(_kept, run, keep)
     vectors, numbers = draw(sample, size, rng)
     if coords is None:

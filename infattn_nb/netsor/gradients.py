@@ -98,7 +98,6 @@ class Tangents:
         self.past = program.past(*outputs)
         self.paths = Paths(self.program, BATCHES, rng, wanted=outputs)
         self.known: dict = {} # question -> answer
-        self.products: dict = {} # vectors -> their product
         self.covariances: dict = {} # (g, f, g′, f′) -> D
         self.cotangents = {f: self._back(f) for f in outputs}
 
@@ -150,11 +149,11 @@ class Tangents:
         "One vector for a product of slopes; None for the constant 1."
         if len(ψ) < 2:
             return ψ[0] if ψ else None
-        ψ = tuple(sorted(ψ, key=id))
-        if ψ not in self.products:
-            product = Nonlin(self.program, ψ, ψ[0].length, _multiplied)
-            self.products[ψ] = self._written(product)
-        return self.products[ψ]
+        return self._product(*sorted(ψ, key=id))
+
+    @kept
+    def _product(self, *ψ):
+        return self._written(Nonlin(self.program, ψ, ψ[0].length, _multiplied))
 
     def _mean_of(self, ψ, ψ2):
         "E[ψψ′], (batch, path)."
@@ -349,12 +348,10 @@ def _limit_gradients(program, outputs, size, seed):
     shape = checks.shape(size)
     tangents = Tangents(program, outputs)
     k = len(outputs)
-    kernels = {}
-    total = np.zeros((BATCHES, k, k))
-    for W, by_batch in tangents.by_matrix().items():
-        total += by_batch
-        kernels[W.name] = np.broadcast_to(by_batch.mean(0), (*shape, k, k))
-    error = total.std(0, ddof=1)/np.sqrt(BATCHES)
+    by_batch = tangents.by_matrix()
+    kernels = {W.name: np.broadcast_to(Θ.mean(0), (*shape, k, k))
+               for W, Θ in by_batch.items()}
+    error = sum(by_batch.values()).std(0, ddof=1)/np.sqrt(BATCHES)
     S = tangents.paths.flat(tangents.paths.covariances(outputs))[0]
     z = np.random.default_rng(seed).standard_normal((*shape, k))
     f = z @ eigen_root(S).T

@@ -563,17 +563,15 @@ def columns(nodes, # vectors and scores in the order of writing
 
 def _places(nodes):
     "{vector or score: (column, height)}, by the mean height of what is below."
-    height: dict[Vector | Score, float] = {}
+    place: dict[Vector | Score, tuple] = {}
     def lowest_last(h):
-        return -np.mean([height[x] for x in made_of(h)])
-    place = {}
+        return -np.mean([place[x][1] for x in made_of(h)])
     for x, column in enumerate(columns(nodes)):
         if x > 0:
             column.sort(key=lowest_last)
         middle = (len(column) - 1)/2
         for i, h in enumerate(column):
-            height[h] = middle - i
-            place[h] = (x, height[h])
+            place[h] = (x, middle - i)
     return place
 
 # %% ../../nbs/52_vectors.ipynb #drw00015

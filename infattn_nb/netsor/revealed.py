@@ -7,7 +7,7 @@ __all__ = ['SAME', 'CLEAR', 'Known', 'beyond', 'lengths', 'new_directions', 'Sta
            'polar', 'Explicit', 'Revealed', 'explicit_is_cheaper', 'matrix_of']
 
 # %% ../../nbs/56_revealed.ipynb #takes
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,8 +88,7 @@ def new_directions(rest, # (b, k, c): what is left of some vectors, orthogonal t
     return (turn/length) @ E, turn
 
 # %% ../../nbs/56_revealed.ipynb #re-state
-@dataclass(frozen=True, eq=False)
-class State:
+class State(NamedTuple):
     """A trained matrix κW₀ + UᵀCV, and its velocity or momentum νW₀ + UᵀMV.
 
     W₀ is the random matrix at the start; the rows of U (j, r) and V (i, c) are the

@@ -205,7 +205,6 @@ class Paths:
                 self.atoms(h) # so a long sum needs no recursion
             if isinstance(h, MatMul):
                 self._multiply(h)
-                self._check_inputs(h)
             if isinstance(h, Score):
                 self._score(h)
 
@@ -217,10 +216,7 @@ class Paths:
         self._foresee(g.args[0], [h.args[0] for h in made])
         for h in made:
             known[g, h] = known[h, g] = g.W.var*self.moment(g.args[0], h.args[0])
-
-    def _check_inputs(self, g):
-        "What follows a product is as sensitive as it likes: its law must be known."
-        if self.vectors.error > 1e-3:
+        if self.vectors.error > 1e-3: # what follows is as sensitive as it likes
             checks.reject(self.program.name(g), "have a variance known to 1e-3",
                           f"quadratures with errors of {self.vectors.error:.1g}",
                           "pass Nonlinearity(fn, closed_form=…), or smoother functions")

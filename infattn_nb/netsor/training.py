@@ -9,7 +9,7 @@ __all__ = ['SPEED', 'ANNOUNCED_SECONDS', 'TOO_LARGE', 'Task', 'Ensemble', 'advan
 # %% ../../nbs/60_program_training.ipynb #takes
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -496,10 +496,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     watch_loss = _watch_loss(watched, y_watch, loss, table.shape[1])
     tried(loss, targets)
     expected = needs(plan, steps, N, momentum)
-    if expected.bytes > checks.memory_of_the_machine():
-        checks.reject("width", "fit into the memory of the machine",
-                      f"{n:,}, which takes about {expected}",
-                      "take a smaller width, fewer steps or networks")
+    checks.memory(expected.bytes/8, "width",
+                  "take a smaller width, fewer steps or networks")
     seeds, blocks, done = _begin(plan, N, rng, start, momentum, method)
     if rate is None:
         rate = _found_rate(plan, blocks[0], factors, loss, method)
@@ -678,7 +676,7 @@ def _resumed(plan, N, before, momentum, method):
         there = networks.asked(plan, deepcopy(networks.rng))
         states = there.starts() | states
         if not keeps:
-            states = {W: replace(s, start_velocity=0., velocity=None)
+            states = {W: s._replace(start_velocity=0., velocity=None)
                       for W, s in states.items()}
         blocks.append(Ensemble(there, states))
     return before._seed, blocks, before.steps

@@ -141,14 +141,13 @@ def width(n, # what should be a width
          ): # float, a whole number in [1, ∞]
     "A width: a whole number or infinity. 256, 256.0, 1e9 and np.inf are widths."
     hint = "for n = ∞ use the limit" if finite else "pass e.g. 256 or np.inf"
+    wanted = f"be a {'finite whole number ≥ 1' if finite else 'whole number in [1, ∞]'}"
     x = _one_number(n)
     if x is None:
-        reject(name, "be a whole number in [1, ∞]", f"{n!r:.60}", hint, TypeError)
-    whole = x >= 1 and (x == np.inf or x == int(x))
-    if finite and not (whole and x < np.inf):
-        reject(name, "be a finite whole number ≥ 1", f"{x:g}", hint)
+        reject(name, wanted, f"{n!r:.60}", hint, TypeError)
+    whole = not finite if x == np.inf else x >= 1 and x == int(x)
     if not whole:
-        reject(name, "be a whole number in [1, ∞]", f"{x:g}", hint)
+        reject(name, wanted, f"{x:g}", hint)
     return x
 
 def shape(size): # int or tuple of ints ≥ 0

@@ -9,7 +9,6 @@ __all__ = ['PARTICLE_GROUPS', 'PSEUDO_OBSERVATIONS', 'FULL_METRIC_SIZE', 'ACCEPT
            'climb', 'islands', 'pool']
 
 # %% ../../nbs/70_particles.ipynb #055edf1e
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -202,8 +201,7 @@ def systematic(w, # weights ≥ 0, (M,)
     return np.searchsorted(steps/steps[-1], (np.arange(size) + rng.random())/size)
 
 # %% ../../nbs/70_particles.ipynb #cfa2879b
-@dataclass(frozen=True, eq=False)
-class Island:
+class Island(NamedTuple):
     "A cloud that has arrived."
     latents: np.ndarray # (dim, M)
     loglik: np.ndarray # (M,)
