@@ -93,8 +93,7 @@ class Depth(NamedTuple):
         return P*s*(streams*(1 + H/2) + L*H*s)
 
 # %% ../../nbs/29_circuits.ipynb #cirows
-@dataclass(frozen=True, eq=False)
-class ReadRows:
+class ReadRows(NamedTuple):
     "P sequences as a deep network reads them."
     tokens: np.ndarray # (P, s, d)
     see: np.ndarray # 0 or −∞, (P, s, s)

@@ -139,8 +139,7 @@ SCRAMBLES = 8 # independent sets of nodes
 FEWEST, MOST_NODES = 2**10, 2**16 # nodes of all sets together
 KERNEL_TOLERANCE = 2e-3 # relative error of the kernels
 
-@dataclass(frozen=True, eq=False)
-class InfiniteHeads:
+class InfiniteHeads(NamedTuple):
     "Infinitely many heads, as nodes of a quadrature over one of them."
     layer: Layer
     forms: np.ndarray # B (d, d, 1, n), one set of nodes after the other
@@ -376,8 +375,7 @@ def _numpy(tensor):
     return tensor.detach().cpu().double().numpy()
 
 # %% ../../nbs/94_trained.ipynb #answerscode
-@dataclass(frozen=True, eq=False)
-class Trained:
+class Trained(NamedTuple):
     "Finitely many heads in one layer or in many, before and after."
     layer: Any # a Layer, or the Depth of many
     X: Sequences # of the training
@@ -418,8 +416,7 @@ class Trained:
         return np.concatenate([question(networks.take(slice(j, j + m)), view)
                                for j, m in pieces(len(networks), most)])
 
-@dataclass(frozen=True, eq=False)
-class KernelModel:
+class KernelModel(NamedTuple):
     "Infinitely many heads, before and after."
     heads: InfiniteHeads
     X: Sequences # of the training

@@ -7,7 +7,7 @@ __all__ = ['rows_needed', 'Run', 'simulate', 'wanted', 'gram', 'gram_block', 'Pr
 
 # %% ../../nbs/10_finite.ipynb #takes
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -42,18 +42,19 @@ def rows_needed(past, # vectors and scores in the order of writing
     return rows
 
 # %% ../../nbs/10_finite.ipynb #3040aaf6
-class Run:
+class Run(NamedTuple):
     "Draws of everything in `past`, b at a time: {vector: (b, rows), score: (b, 1)}."
-    def __init__(self, past, # vectors and scores in the order of writing
-                 rows, # {vector or matrix: rows to draw}
-                 width, # n
-                 dense, # draw the matrices?
-                ):
-        self.past = past
-        self.stages = stages_of(past)
-        self.rows = rows
-        self.width = int(width)
-        self.dense = dense
+    past: list # vectors and scores in the order of writing
+    stages: list # the same, by Stage
+    rows: dict # {vector or matrix: rows to draw}
+    width: int # n
+    dense: bool # draw the matrices?
+
+    @classmethod
+    def of(cls, past, width, coords, dense):
+        "With all rows where they are needed, elsewhere `coords` of them."
+        rows = rows_needed(past, width, coords)
+        return cls(past, stages_of(past), rows, int(width), dense)
 
     def draw(self, b, rng): # {vector: (b, rows), score: (b, 1)}
         "The values of all vectors and scores."
@@ -115,15 +116,13 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
     n = checks.width(width, finite=True)
     c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
     outputs, asked = wanted(program, outputs, scores)
-    past = program.past(*outputs, *asked)
-    rows = rows_needed(past, n, c)
+    run = Run.of(program.past(*outputs, *asked), n, c, dense)
     for h in outputs:
-        if rows[h] < c:
+        if run.rows[h] < c:
             checks.reject("coords", "not exceed the length of an output",
-                          f"{c} for `{program.name(h)}` of {rows[h]}",
+                          f"{c} for `{program.name(h)}` of {run.rows[h]}",
                           "choose a larger width")
     keep = partial(_first_coordinates, outputs, asked, c)
-    run = Run(past, rows, n, dense)
     checks.memory(run.numbers(), "width", "choose a smaller one")
     sample = partial(_kept, run, keep)
     vectors, numbers = draw(sample, size, rng)
@@ -182,8 +181,7 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
 
 def gram_block(program, vectors, n, size, g):
     "`size` draws of the Gram matrix, from the Generator g."
-    past = program.past(*vectors)
-    run = Run(past, rows_needed(past, n, np.inf), n, dense=False)
+    run = Run.of(program.past(*vectors), n, np.inf, dense=False)
     return _kept(run, partial(_second_moments, vectors), size, g)
 
 def _second_moments(vectors, value):
@@ -291,8 +289,7 @@ class ProgramTokens(TokenLaw):
         rng
             Generator
         """
-        past = self.program.past(*self.vectors)
-        run = Run(past, rows_needed(past, n, np.inf), n, dense=True)
+        run = Run.of(self.program.past(*self.vectors), n, np.inf, dense=True)
         value = run.draw(b, rng)
         return np.stack([value[h] for h in self.vectors], axis=1)
 

@@ -8,7 +8,7 @@ __all__ = ['BLOCK_NUMBERS', 'there_and_back', 'finite_tangents', 'inner_products
 
 # %% ../../nbs/59_tangents.ipynb #takes
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -245,7 +245,7 @@ class ProgramGradients:
     scores: np.ndarray
     width: float
     error: Any = 0.
-    _inner: Any = field(default=None, repr=False)
+    _inner: Any = None
 
     @property
     def tangent(self) -> np.ndarray:

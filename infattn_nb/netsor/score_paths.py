@@ -7,13 +7,13 @@ __all__ = ['BATCHES', 'FEW_NODES', 'MANY_NODES', 'DEGREE', 'SERIES_NUMBERS', 'Pa
            'ScoreState', 'kept', 'Paths']
 
 # %% ../../nbs/55_paths.ipynb #takes
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce, wraps
 from typing import Any
 
 import numpy as np
-from numpy.random import default_rng
+from numpy.random import Generator, default_rng
 
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
@@ -26,18 +26,15 @@ from .nodes import Vector, apply, inverse_root
 from .program import Program, Vectors
 
 # %% ../../nbs/55_paths.ipynb #scorecd1
+@dataclass
 class PairNormals:
     r"Scores as $a N b^\top$, with one $N$ for each pair of matrices."
-    def __init__(self, covariance, # function of two G-vars, given the scores
-                 rng, # Generator
-                 shape, # (batch, path)
-                ):
-        self.covariance = covariance
-        self.rng = rng
-        self.shape = shape
-        self.normals = {} # entry of a matrix N -> standard normals (batch, path)
-        self.rows = {} # matrix W -> {g = W x: its row of the Cholesky factor}
-        self.halves = {} # (query, matrix of the key) -> the entries of a N
+    covariance: Callable # of two G-vars, given the scores
+    rng: Generator
+    shape: tuple # (batch, path)
+    normals: dict = field(default_factory=dict) # entry of a matrix N -> normals
+    rows: dict = field(default_factory=dict) # W -> {W x: row of the Cholesky factor}
+    halves: dict = field(default_factory=dict) # query, matrix of the key -> a N
 
     def draw(self, p): # (value, mean, standard deviation)
         "A score; its law given the normals before."
@@ -95,19 +92,15 @@ def _pivot(variance, explained):
     return np.sqrt(np.where(rest > 1e-12*variance, rest, 0.))
 
 # %% ../../nbs/55_paths.ipynb #scorecd2
+@dataclass
 class GivenScores:
     "Scores one by one, each given the earlier ones, where some are prescribed."
-    def __init__(self, covariance, # function of two scores
-                 given, # {score: values (size,)}
-                 rng, # Generator, for the others
-                 shape, # (batch, path)
-                ):
-        self.covariance = covariance
-        self.given = given
-        self.rng = rng
-        self.shape = shape
-        self.normals = {} # score -> the standard normal that it brings
-        self.rows = {} # score -> {score: entry of the Cholesky factor}, but for zeros
+    covariance: Callable # of two scores
+    given: Mapping # {score: values (size,)}
+    rng: Generator # for the others
+    shape: tuple # (batch, path)
+    normals: dict = field(default_factory=dict) # score -> the normal that it brings
+    rows: dict = field(default_factory=dict) # score -> {score: Cholesky's entry ≠ 0}
 
     def draw(self, p): # (value, mean, standard deviation)
         "A score; its law given the normals before."

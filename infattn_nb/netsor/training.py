@@ -74,8 +74,11 @@ def advance(task, t, move, block): # Ensemble; outputs (b, P, D), loss, watched 
     f = f.reshape(-1, *f_nodes.shape)
     loss = scale*task.loss.value(f, Y)
     watched = [np.zeros((len(f), 0)), *(value[h] for h in plan.others)]
-    seen = (_in_place(f, rows, task.targets.shape), loss,
-            np.concatenate(watched, axis=1))
+    of_all = f
+    if rows is not None:
+        of_all = np.full((len(f), *task.targets.shape), np.nan)
+        of_all[:, rows] = f
+    seen = of_all, loss, np.concatenate(watched, axis=1)
     if not move or not np.isfinite(loss).all():
         return block, seen
     χ = scale*task.loss.gradient(f, Y)
@@ -85,14 +88,6 @@ def advance(task, t, move, block): # Ensemble; outputs (b, P, D), loss, watched 
     pairs: dict = {}
     networks.backward(states, value, coords, cotangent, pairs, stages=stages, drop=True)
     return Ensemble(networks, later_states(task, networks, states, pairs)), seen
-
-def _in_place(f, rows, shape):
-    "The outputs of a mini-batch among all."
-    if rows is None:
-        return f
-    full = np.full((len(f), *shape), np.nan)
-    full[:, rows] = f
-    return full
 
 def later_states(task, networks, states, pairs): # {matrix: State}
     "The states of all matrices one step later; some matrices become explicit."
@@ -178,9 +173,9 @@ class Training:
     rate: float
     steps: int
     interrupted: bool
-    _task: Any = field(repr=False)
-    _blocks: Any = field(repr=False)
-    _seed: Any = field(repr=False)
+    _task: Any
+    _blocks: Any
+    _seed: Any
 
     def values(self, nodes: Any, when: str = "end") -> np.ndarray:
         """Vectors, outputs or scores of the networks.
@@ -318,12 +313,12 @@ class Step(NamedTuple):
     watched: np.ndarray # (networks, w)
     watched_loss: np.ndarray | None # (networks,)
 
+@dataclass
 class Record:
     "What was seen, step by step."
-    def __init__(self, done, watch_loss):
-        self.done = done
-        self.watch_loss = watch_loss # function of watched values, or None
-        self.steps: list = []
+    done: int # steps of earlier runs
+    watch_loss: Callable | None # of watched values
+    steps: list = field(default_factory=list)
 
     def add(self, seen):
         "One more step of all blocks."

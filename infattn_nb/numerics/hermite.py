@@ -150,7 +150,8 @@ def mehler(P, Q, ρ):
     above = None
     for k in reversed(kept):
         if above is not None:
-            total *= _power(ρ, above - k, powers)
+            gap = above - k
+            total *= powers[gap] if gap in powers else ρ**gap
         total += np.multiply(P[k], Q[k], out=term)
         above = k
     return total*ρ**above if above else total
@@ -159,9 +160,6 @@ def _largest(P):
     "Largest coefficient of each degree."
     flat = P.reshape(len(P), -1)
     return np.maximum(flat.max(1, initial=0.), -flat.min(1, initial=0.))
-
-def _power(ρ, k, powers):
-    return powers[k] if k in powers else ρ**k
 
 class Series:
     """Functions of √v x, x ~ N(0, 1), on a grid and by their Hermite coefficients.
