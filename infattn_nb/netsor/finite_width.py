@@ -72,14 +72,13 @@ class Run(NamedTuple):
 
     def numbers(self): # numbers held for one sample
         "Memory of one sample."
-        vectors = [h for h in self.past if isinstance(h, Vector)]
-        if not self.dense:
-            kept = (length_at(h, self.width) if isinstance(h, Input) else self.rows[h]
-                    for h in vectors)
-            return 3*sum(kept)
-        lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
-                   for h in self.past)
-        return self.width*sum(lengths)
+        if self.dense:
+            lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
+                       for h in self.past)
+            return self.width*sum(lengths)
+        kept = (length_at(h, self.width) if isinstance(h, Input) else self.rows[h]
+                for h in self.past if isinstance(h, Vector))
+        return 3*sum(kept)
 
 # %% ../../nbs/10_finite.ipynb #c97cfd68
 def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1,

@@ -30,11 +30,11 @@ def there_and_back(plan, networks, states, asked=()):
     "Values; of each output by itself the pairs of each matrix, cotangents asked for."
     value, coords = networks.forward(states)
     pairs: list[dict] = [{} for _ in plan.outputs]
-    cotangents = [networks.backward(states, value, coords,
-                                    {f: np.ones((networks.b, 1))}, found, asked=asked,
-                                    stages=plan.below([f]))
-                  for f, found in zip(plan.outputs, pairs)]
-    return value, pairs, cotangents
+    def back(f, found):
+        seed = {f: np.ones((networks.b, 1))}
+        return networks.backward(states, value, coords, seed, found, asked=asked,
+                                 stages=plan.below([f]))
+    return value, pairs, list(map(back, plan.outputs, pairs))
 
 def finite_tangents(plan, networks, states): # values, {matrix: (b, k, k)}
     "Values, and the tangent kernel of the outputs matrix by matrix, of b networks."
