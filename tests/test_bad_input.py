@@ -19,7 +19,6 @@ from scipy import stats
 from infattn_nb import *
 from infattn_nb.convergence import *
 from infattn_nb.netsor import *
-from infattn_nb.netsor.nodes import bound
 from infattn_nb.nonlinearities import *
 from infattn_nb.numerics import *
 from infattn_nb.numerics import checks
@@ -1064,7 +1063,6 @@ CASES += [
     (lambda: mlp(P, [H1], depth=True), TypeError, "`depth`"),
     (lambda: conv1d(P, [H1], kernel=True), TypeError, "`kernel`"),
     (lambda: attention(P, [H1], heads=True), TypeError, "`heads`"),
-    (lambda: bound(5), TypeError, "`h` must be a Vector"),
     (lambda: LIM.paths(0), ValueError, "`size`"),
     (lambda: LIM.given([1.0, 2.0]), ValueError, "`scores` must have shape (any, "),
     (lambda: LIM.given([[1.0], [2j]]), TypeError, "`scores` must hold real numbers"),

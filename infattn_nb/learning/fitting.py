@@ -52,11 +52,10 @@ class Posterior:
     weights: np.ndarray # (M,)
     seed: SeedSequence # of the normals that complete the latents
 
-    def completed(self, X, # Sequences
-                  wanted=None, # how often each particle is wanted, (M,); None: all
+    def completed(self, wanted=None, # how often each particle is wanted, (M,); None: all
                  ): # iterator over indices (m,), latents [(d, d, H, m), …]
         "The particles in pieces, with fresh normals where the data do not point."
-        d = X.tokens.shape[2]
+        d = self.X.tokens.shape[2]
         M = self.latents.shape[1]
         step = max(1, min(PARTICLES_AT_ONCE, FORM_NUMBERS//(self.layer.heads*d*d)))
         starts = range(0, M, step)
@@ -75,7 +74,7 @@ class Posterior:
         "Mean of the weights over particles and heads."
         view = self.layer.view(X)
         total = 0.
-        for k, z in self.completed(X):
+        for k, z in self.completed():
             A = attend(self.layer, view, z)
             A = A.reshape(*A.shape[:3], self.layer.heads, -1).mean(3)
             total = total + A @ self.weights[k]
@@ -109,7 +108,7 @@ class ParticlePosterior(Posterior):
     def processes(self, X, joint=False, wanted=None):
         "Indices, means (m, Q, D), covariances (m, Q, Q) or variances, in pieces."
         old, new = self.layer.view(self.X), self.layer.view(X)
-        for k, z in self.completed(X, wanted):
+        for k, z in self.completed(wanted):
             Φ, Ψ = (features(self.layer, view, z) for view in (old, new))
             yield k, *regress(Φ, Ψ, self.Y, self.alpha, joint)
 
@@ -178,7 +177,7 @@ class KernelPosterior(Posterior):
         "Mean (Q, D), covariance (Q, Q) or variances (Q,)."
         old, new = self.layer.view(self.X), self.layer.view(X)
         G = T = np.zeros(()) # new with data (Q, P), new with new
-        for _, z in self.completed(X):
+        for _, z in self.completed():
             (Φ,), (Ψ,) = (abreast(self.layer, view, z) for view in (old, new))
             G = G + Ψ @ Φ.T
             T = T + (Ψ @ Ψ.T if joint else (Ψ*Ψ).sum(1))

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['RUNS_NAMED', 'Vector', 'factor', 'Input', 'MatMul', 'Output', 'Nonlin', 'Linear', 'Attend', 'Normalize', 'made_of',
            'Score', 'Matrix', 'Readout', 'Inputs', 'fraction', 'check_nonlinearity', 'names', 'describe', 'length_text',
-           'called', 'apply', 'pulled_weights', 'inverse_root', 'bound', 'bounds', 'AssumptionError',
-           'AssumptionWarning', 'violations', 'remarks', 'depending', 'in_one', 'levels', 'columns', 'draw_program']
+           'called', 'apply', 'pulled_weights', 'inverse_root', 'bounds', 'AssumptionError', 'AssumptionWarning',
+           'violations', 'remarks', 'depending', 'in_one', 'levels', 'columns', 'draw_program']
 
 # %% ../../nbs/52_vectors.ipynb #takes
 from collections.abc import Callable
@@ -378,15 +378,9 @@ def _finite(y, node, role, shape):
     return y
 
 # %% ../../nbs/52_vectors.ipynb #6de914a3
-def bound(h, # a vector
-         ): # in [0, ∞]; None = unknown
-    r"$\sup|h_\alpha|$, as far as the program knows (Assumption 1)."
-    checks.kind(h, Vector, "h", "make it with the program's methods")
-    return bounds(h.program.past(h))[h]
-
 def bounds(nodes, # vectors and scores in the order of writing, nothing left out
-          ): # {vector or score: its bound}
-    "The bounds of many vectors in one pass."
+          ): # {vector or score: its bound in [0, ∞]; None = unknown}
+    r"$\sup|h_\alpha|$ of each, as far as the program knows (Assumption 1)."
     known: dict[Vector | Score, float | None] = {}
     for h in nodes:
         known[h] = _bound(h, known)
