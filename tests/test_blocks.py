@@ -420,10 +420,11 @@ def test_records(name, n):
         rng = np.random.default_rng(1)
         return list(t.forward(t.start(n, 0, 6, rng), rng, keep))
 
-    a, b = records(None), records("all")
-    for x, y in zip(a, b, strict=True):
+    a, b, pictured = map(records, (None, "all", "scores"))
+    for x, y, z in zip(a, b, pictured, strict=True):
         np.testing.assert_array_equal(x.out.gram(), y.out.gram())
-    for block, record in zip(t.blocks, b):
+        np.testing.assert_array_equal(x.out.gram(), z.out.gram())
+    for block, record, picture in zip(t.blocks, b, pictured):
         for step in record.steps:
             np.testing.assert_allclose(
                 sum(r.F for r in step.branches), step.sum.F, rtol=1e-12
@@ -456,10 +457,17 @@ def test_records(name, n):
                     block.attention.softcap,
                     block.attention.width_of_heads(n),
                 )
-                capped = r.P if c is None else c * np.tanh(r.P / c)
-                np.testing.assert_allclose(
-                    r.scores, capped if s.bias is None else capped + s.bias, rtol=1e-12
-                )
+                scores = picture.attention.scores
+                allowed = s.allowed(A.shape[-1], t.texts)
+                who = True if allowed is None else allowed
+                weights = exact_softmax(np.where(who, scores, -np.inf))
+                np.testing.assert_allclose(A, weights, rtol=1e-10, atol=1e-300)
+                assert r.scores is None  # they are for pictures
+                assert (r.P is None) == (m < np.inf and c is None)
+                if r.P is not None:
+                    capped = r.P if c is None else c * np.tanh(r.P / c)
+                    biased = capped if s.bias is None else capped + s.bias
+                    np.testing.assert_allclose(scores, biased, rtol=1e-12)
                 if m == np.inf:
                     assert r.Q is None
                     assert r.V is None
@@ -475,11 +483,11 @@ def test_records(name, n):
                     if s.explicit:
                         assert r.Q.shape[-1] == m
                     else:
+                        P = s.score_scale * r.Q @ K.mT / np.sqrt(m)
+                        capped = P if c is None else c * np.tanh(P / c)
+                        biased = capped if s.bias is None else capped + s.bias
                         np.testing.assert_allclose(
-                            s.score_scale * r.Q @ K.mT / np.sqrt(m),
-                            r.P,
-                            rtol=1e-9,
-                            atol=1e-10,
+                            scores, biased, rtol=1e-9, atol=1e-10
                         )
                 np.testing.assert_allclose(r.F, F, rtol=1e-9, atol=1e-12)
 
@@ -601,10 +609,12 @@ def test_masked_scores_weigh_nothing(strength):
     mask = np.tri(6, dtype=bool)[::-1].copy()
     R = np.random.default_rng(0).standard_normal((5, 6, 6))
     for m in (4, np.inf):
-        kept = SelfAttention(3, m, mask=mask, var_q=strength).forward(
-            R, np.inf, np.random.default_rng(1), keep="all"
+        branch = SelfAttention(3, m, mask=mask, var_q=strength)
+        kept, pictured = (
+            branch.forward(R, np.inf, np.random.default_rng(1), keep=keep)
+            for keep in ("all", "scores")
         )
-        A = exact_softmax(np.where(mask, kept.scores, -np.inf))
+        A = exact_softmax(np.where(mask, pictured.scores, -np.inf))
         np.testing.assert_array_equal(kept.A, A)
         assert not kept.A[..., ~mask].any()
         entropy = -(A * np.log(np.where(A > 0, A, 1))).sum(-1)

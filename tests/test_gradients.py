@@ -623,14 +623,45 @@ def branch_statistics(branch, n, seed, size=3000):
     R = np.ascontiguousarray(X) / 2
     record = branch.forward(R, n, rng, keep="all")
     dY = Cotangent(C, square(C), R, square(R), n, np.arange(3))
-    sizes, (pull,) = branch.backward(
-        record,
-        branch.fresh(record, dY, rng),
-        np.broadcast_to(0.3 * np.eye(3), (size, 3, 3)),
-        dY,
-    )
-    parts = dict(F=record.F, T=pull.inner, Σ=pull.cov, v=sizes["v"], q=sizes["q"])
+    drawn = branch.fresh(record, dY, rng)
+    M = np.broadcast_to(0.3 * np.eye(3), (size, 3, 3))
+    sizes, (pull,) = branch.backward(record, drawn, M, dY)
+    parts = dict(F=record.F, T=pull.inner, Σ=pull.cov)
+    parts |= {name: sizes[name] for name in "qkv"}
     return np.concatenate([x.reshape(size, -1) for x in parts.values()], axis=1)
+
+
+@pytest.mark.parametrize("unequal", (False, True))
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(head_width=2),
+        dict(head_width=2, groups=2, softcap=1.5),
+        dict(head_width=6, groups=1),
+        dict(head_width=4, rotary=Rotary(10.0), qk_norm=Norm("rms")),
+        dict(head_width=np.inf),
+        dict(head_width=np.inf, rotary=Rotary(10.0), qk_norm=Norm("rms"), softcap=0.5),
+    ],
+    ids=repr,
+)
+def test_heads_one_after_another(monkeypatch, options, unequal):
+    "Of long texts weights are taken a head at a time: the same gradients."
+    var_o = [0.5, 2.0, 3.0, 1.0] if unequal else 2.0
+    branch = SelfAttention(4, var_q=3.0, var_o=var_o, **options)
+    n = 16 if options["head_width"] < np.inf else np.inf
+    rng = np.random.default_rng(0)
+    R, C = rng.standard_normal((2, 5, 3, 4))
+    record = branch.forward(R, n, rng, keep="all")
+    dY = Cotangent(C, square(C), R, square(R), n, np.arange(3))
+    drawn = branch.fresh(record, dY, rng)
+    M = rng.standard_normal((5, 3, 3))
+    sizes, (pull,) = branch.backward(record, drawn, M, dY)
+    monkeypatch.setattr("infattn_nb.transformer.attention.CACHE", 1)
+    apart, (pulled,) = branch.backward(record, drawn, M, dY)
+    for name, size in sizes.items():
+        np.testing.assert_allclose(apart[name], size, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(pulled.inner, pull.inner, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(pulled.cov, pull.cov, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.power(

@@ -37,6 +37,7 @@ class AttentionRecord(NamedTuple):
     Q: np.ndarray | None = None # queries in a frame of r ≤ m axes, (b, heads, s, r)
     K: np.ndarray | None = None # keys in the same frame, (b, groups, s, r)
     V: np.ndarray | None = None # values in a frame of p ≤ m axes, (b, groups, s, p)
+    mixed: np.ndarray | None = None # AV/√m of values shorter than tokens
 
 class Fresh(NamedTuple):
     "Gradient of what the last matrix gets, if nothing were known of Y = BW."
@@ -321,24 +322,37 @@ class SelfAttention(Branch, AttentionSpec):
                 drawn = self._collapsed_heads(R, m, h, g, rng, beside)
             scores = self._capped(drawn["P"], first*shared)
             A, log_sum = _softmax(scores, allowed)
-            T = None
+            T = V = None
             if m < np.inf:
                 T = bartlett(R.shape[-1], m, (b, g), rng)/np.sqrt(m)
-            V = None if T is None else R[:, None] @ T
+                V = R[:, None] @ T
             ours = slice(first*shared, first*shared + h)
-            F = F + _mixed(self.weighed(A, -3, ours), R, T, V)
+            weighed = self.weighed(A, -3, ours)
             entropy = log_sum - _row_sums(A, scores)
             seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
-            if keep:
-                seen |= dict(scores=np.ascontiguousarray(scores))
+            if V is not None and V.shape[-1] < R.shape[-1]: # shorter than tokens
+                seen["mixed"] = _mixed_values(weighed, V)
+            else:
+                F = F + _mixed(weighed, R, T)
+            if keep == "scores":
+                seen["scores"] = np.ascontiguousarray(scores)
             if keep == "all":
-                V = None if T is None else np.sqrt(self.var_v*m)*V
-                same = scores is drawn["P"] # no cap, no bias
-                P = seen["scores"] if same else np.ascontiguousarray(drawn["P"])
-                seen |= drawn | dict(P=P, A=np.ascontiguousarray(A), V=V)
+                if self._needs_scores(m):
+                    drawn["P"] = np.ascontiguousarray(drawn["P"])
+                else: # two megabytes a head of 512 tokens
+                    del drawn["P"]
+                if V is not None:
+                    drawn["V"] = np.sqrt(self.var_v*m)*V
+                seen |= drawn | dict(A=np.ascontiguousarray(A))
             records.append(seen)
-        whole = _side_by_side(records)
+        whole = {name: _joined([r[name] for r in records]) for name in records[0]}
+        if "mixed" in whole:
+            F = over_keys(whole["mixed"], whole["mixed"])
         return AttentionRecord(np.asarray(self.head_variance*F), **whole)
+
+    def _needs_scores(self, m):
+        "Does the backward pass need P, beside the weights?"
+        return m == np.inf or self.softcap is not None
 
     @property
     def explicit(self) -> bool:
@@ -479,8 +493,10 @@ class SelfAttention(Branch, AttentionSpec):
         b, h, s, _ = record.A.shape
         k = dY.C.shape[-1]
         p = V.shape[-1]
-        A = self.weighed(record.A, -3)
-        B = _times(A, np.sqrt(self.head_var_o)*V)
+        if record.mixed is None:
+            B = _times(self.weighed(record.A, -3), np.sqrt(self.head_var_o)*V)
+        else:
+            B = np.sqrt(self.head_variance)*record.mixed
         if m == np.inf:
             flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
             ξ = flat.reshape(b, s, h, p).swapaxes(1, 2)
@@ -515,30 +531,28 @@ class SelfAttention(Branch, AttentionSpec):
             What the inputs get.
         """
         m = self.width_of_heads(dY.n)
-        assert record.A is not None and record.P is not None # keep="all"
-        V = self._values(record, dY.R, m)
+        assert record.A is not None # keep="all"
+        V = np.sqrt(self.head_var_o)*self._values(record, dY.R, m)
         g = M[:, None] @ drawn.B
         g += drawn.ξ
-        dA = self.weighed(_times(g, np.sqrt(self.head_var_o)*V.mT), -3)
-        dP = self.before_softmax(record.A, record.P, dA)
         if m == np.inf:
-            inner, dQ, dK = self._bilinear_forms(record, dP, dY)
-            A = self.weighed(record.A, -3)
-            dV = self.head_var_o*over_queries(A, dY.E[:, None] @ A)
-            inner = inner + over_queries(record.A, dA)
+            found = [self._wide_heads_back(record, g[:, ours], V, dY, ours)
+                     for ours in _some_heads(record.A)]
+            inner, dQ, dK, dV = (sum(x) for x in zip(*found))
         else:
-            inner, dQ, dK = self._queries_and_keys(record, dP, m, dY.positions)
-            of_values, dV = self._value_gradients(record, g, drawn.beyond, m)
+            positions = dY.positions
+            inner, dQ, dK, along = self._drawn_heads_back(record, g, V, m, positions)
+            of_values, dV = self._value_gradients(record, along, drawn.beyond, m)
             inner = inner + of_values
         if self.equal_heads and self.var_o:
             mixed = record.F/self.var_o
         else:
-            AV = _times(record.A, V)
+            AV = _times(record.A, self._values(record, dY.R, m))
             mixed = over_keys(AV, AV)/self.heads
         sizes = dict(q=dY.G*dQ, k=dY.G*dK, v=dY.G*dV, o=mixed*dY.E)
         return sizes, [Pullback(inner, self.var_q*dQ + self.var_k*dK + self.var_v*dV)]
 
-    def before_softmax(self, A: np.ndarray, P: np.ndarray,
+    def before_softmax(self, A: np.ndarray, P: np.ndarray | None,
                        dA: np.ndarray) -> np.ndarray:
         r"""The gradient of the scores, through softmax and cap.
 
@@ -547,12 +561,12 @@ class SelfAttention(Branch, AttentionSpec):
         A
             weights, (..., s)
         P
-            scores before the cap, (..., s)
+            scores before the cap, (..., s), or None if there is no cap
         dA
             gradients of the weights, (..., s)
         """
         dP = through_softmax(A, dA)
-        if self.softcap is not None:
+        if self.softcap is not None and P is not None:
             dP *= 1 - np.tanh(P/self.softcap)**2
         return dP
 
@@ -582,49 +596,68 @@ class SelfAttention(Branch, AttentionSpec):
         T = T.reshape(b, groups*shared, C.shape[-1], T.shape[-1])
         return C[:, None] @ T
 
-    def _value_gradients(self, record, g, beyond, m):
+    def _value_gradients(self, record, along, beyond, m):
         "T of values and dV dVᵀ, summed over the heads or groups."
         c = self.head_var_o/m
         groups = record.V.shape[1]
-        A = self.weighed(record.A, -3)
-        along = self._of_groups(A.mT @ g, groups)
+        along = self._of_groups(along, groups)
         inner = over_keys(np.sqrt(c)*along, record.V)
         dV = over_keys(along, along)
         if beyond is not None:
+            A = self.weighed(record.A, -3)
             far = self._of_groups(A.mT @ beyond, groups)
             dV = dV + over_keys(far, far)
         return inner, c*dV
 
-    def _queries_and_keys(self, record, dP, m, positions):
-        "T of queries and keys, dQ dQᵀ and dK dKᵀ, summed over heads."
-        Q = self._dressed(record.Q, positions)
-        K = self._dressed(record.K, positions)
+    def _drawn_heads_back(self, record, g, V, m, positions):
+        "T of queries and keys, dQ dQᵀ and dK dKᵀ, summed over heads; and Aᵀg of each."
         c = self.score_factor(m)/np.sqrt(m)
-        dQ = dP @ self._of_heads(c*K)
-        dK = self._of_groups(dP.mT @ (c*Q), record.K.shape[1])
+        Q = c*self._dressed(record.Q, positions)
+        K = self._of_heads(c*self._dressed(record.K, positions))
+        found = []
+        for ours in _some_heads(record.A):
+            A = record.A[:, ours]
+            dA = self.weighed(g[:, ours] @ V[:, ours].mT, -3, ours)
+            P = None if record.P is None else record.P[:, ours]
+            dP = self.before_softmax(A, P, dA)
+            along = self.weighed(A, -3, ours).mT @ g[:, ours]
+            found.append((dP @ K[:, ours], dP.mT @ Q[:, ours], along))
+        dQ, dK, along = map(_joined, zip(*found))
+        dK = self._of_groups(dK, record.K.shape[1])
         dQ = self._undressed(dQ, record.Q, positions)
         dK = self._undressed(dK, record.K, positions)
         inner = over_keys(dQ, record.Q) + over_keys(dK, record.K)
-        return inner, over_keys(dQ, dQ), over_keys(dK, dK)
+        return inner, over_keys(dQ, dQ), over_keys(dK, dK), along
 
-    def _bilinear_forms(self, record, dP, dY):
-        "The same at m = ∞, from the scores alone: P is a sum of waves times forms B."
+    def _wide_heads_back(self, record, g, V, dY, ours):
+        "T of all three, dQ dQᵀ, dK dKᵀ and dV dVᵀ of some heads at m = ∞."
+        A = record.A[:, ours]
+        P = record.P[:, ours]
+        dA = self.weighed(_times(g, V.mT), -3, ours)
+        turned = None if record.turned is None else record.turned[:, ours]
+        dP = self.before_softmax(A, P, dA)
+        inner, dQ, dK = self._bilinear_forms(P, turned, dP, dY)
+        weighed = self.weighed(A, -3, ours)
+        dV = self.head_var_o*over_queries(weighed, dY.E[:, None] @ weighed)
+        return inner + over_queries(A, dA), dQ, dK, dV
+
+    def _bilinear_forms(self, P, turned, dP, dY):
+        "Of queries and keys, from the scores alone: P is a sum of waves times forms B."
         G = dY.G
         dQ = dK = inner = 0.
         bare = dP
-        P = record.P
         if self.qk_norm is not None:
             D_q, D_k = self._lengths(G, self.qk_norm)
             lengths = D_q[:, None, :, None]*D_k[:, None, None, :]
             bare = lengths*dP
-            along = dP*record.P
+            along = dP*P
             inner = inner - (self.var_q*D_q**2*along.sum((1, 3)))[..., None]*G
             inner = inner - (self.var_k*D_k**2*along.sum((1, 2)))[..., None]*G
             P = P/lengths
         forms = [(None, P)]
         if self.rotary is not None:
             found = waves(self.rotary, tuple(dY.positions.tolist()))
-            forms = [(wave, record.turned[:, :, k]) for k, wave in enumerate(found)]
+            forms = [(wave, turned[:, :, k]) for k, wave in enumerate(found)]
         for wave, B in forms:
             dB = bare if wave is None else wave*bare
             inner = inner + over_keys(dB, B) + over_queries(dB, B)
@@ -714,15 +747,15 @@ def _bilinear(left, N, R, h):
     b, s, q = R.shape
     return _by_head(left @ (N @ R.mT).reshape(b, q, h*s), h)
 
-def _side_by_side(records):
-    "Fields of an `AttentionRecord` of some heads each, as those of all of them."
-    if len(records) == 1:
-        return records[0]
-    joined: dict = {id(None): None}
-    for name, x in records[0].items():
-        if id(x) not in joined: # scores without a cap have two names
-            joined[id(x)] = np.concatenate([r[name] for r in records], axis=1)
-    return {name: joined[id(x)] for name, x in records[0].items()}
+def _some_heads(A):
+    "Slices of the heads: as many at a time as have weights that stay in the cache."
+    b, h, s, _ = A.shape
+    for first, some in pieces(h, max(1, CACHE//(b*s*s))):
+        yield slice(first, first + some)
+
+def _joined(parts):
+    "Arrays of some heads each as one, heads on axis 1."
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 def _alike(x, scores):
     "(query, key), for each head or for all alike, in memory as their scores lie."
@@ -760,20 +793,22 @@ def _softmax(scores, allowed):
     A /= total
     return A, (top - np.log(1/total))[..., 0]
 
-def _mixed(A, R, T, V):
+def _mixed(A, R, T):
     r"""$\sum_h A_hV_hV_h^\top A_h^\top$ of values $V=RT$; R if T is None. (b, s, s).
 
     T are Bartlett factors of g groups of heads, (b, g, q, p)."""
     b, h, s, _ = A.shape
-    if T is not None and T.shape[-1] < T.shape[-2]: # values are shorter than tokens
-        g = T.shape[1]
-        AV = (A.reshape(b, g, h//g*s, s) @ V).reshape(b, h, s, -1)
-        return over_keys(AV, AV)
     M = R.mT @ _flat(A)
     if T is not None:
         g, q, _ = T.shape[1:]
         M = T.mT @ M.reshape(b, q, g, h//g*s).swapaxes(1, 2)
     return square(M.reshape(b, -1, s).mT)
+
+def _mixed_values(A, V):
+    "AV of all heads, (b, head, s, p), from the values of their groups."
+    b, h, s, _ = A.shape
+    g = V.shape[1]
+    return (A.reshape(b, g, h//g*s, s) @ V).reshape(b, h, s, -1)
 
 def positions_of(s, # tokens
                  texts=None, # label of the text of each, (s,)
