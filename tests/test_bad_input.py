@@ -1242,11 +1242,7 @@ CASES += [
         ValueError,
         "`noise` must be given where `temperature` is 0",
     ),
-    (
-        lambda: simulate(LINE, [LINE_X], 1e20),
-        ValueError,
-        "`width` must fit into",
-    ),
+    (lambda: simulate(LINE, [LINE_X], 1e20), ValueError, "`width` must fit into"),
     (
         lambda: limit(LINE).mean(
             LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)
