@@ -52,7 +52,7 @@ class Posterior:
     weights: np.ndarray # (M,)
     seed: SeedSequence # of the normals that complete the latents
 
-    def completed(self, wanted=None, # how often each particle is wanted, (M,); None: all
+    def completed(self, wanted=None, # how often each particle, (M,); None: all
                  ): # iterator over indices (m,), latents [(d, d, H, m), …]
         "The particles in pieces, with fresh normals where the data do not point."
         d = self.X.tokens.shape[2]
