@@ -149,7 +149,7 @@ def kept(method):
     "A method whose answers are kept in the dictionary `known` of its object."
     @wraps(method)
     def asked(self, *question):
-        key = method, *question
+        key = method.__name__, *question
         if key not in self.known:
             self.known[key] = method(self, *question)
         return self.known[key]

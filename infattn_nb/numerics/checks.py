@@ -331,11 +331,11 @@ def warn(message, # text, or a Warning
     warnings.warn(message, kind, stacklevel=level)
 
 def memory_of_the_machine(): # bytes
-    "How much there is; infinitely much where nobody says."
+    "How much there is; where nobody says, more than there can be: 8 TiB."
     try:
         return os.sysconf("SC_PHYS_PAGES")*os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError): # not on every system
-        return np.inf
+        return 2**43
 
 def memory(numbers, # floats that are held at a time
            what, # that needs them, for the message
