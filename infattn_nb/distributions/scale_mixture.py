@@ -55,7 +55,7 @@ def _parts(law):
                       repr(law), "pass them to ScaleMixture")
     return [ScaleMixture(v) for v in np.array_split(law.variances, 16)]
 
-def _verb(method):
+def _with_error(method):
     "Let a method also return its error: `return_error=True`."
     @wraps(method)
     def wrapped(self, *args, return_error=False, **kwargs):
@@ -245,7 +245,22 @@ class ScaleMixture(rv_continuous):
         y = partial(_scaled_normals, self.sample)
         return fold(y, statistic, size, rng, **options)
 
-    @_verb
+    pdf = _with_error(rv_continuous.pdf)
+    logpdf = _with_error(rv_continuous.logpdf)
+    cdf = _with_error(rv_continuous.cdf)
+    sf = _with_error(rv_continuous.sf)
+    logsf = _with_error(rv_continuous.logsf)
+    logcdf = _with_error(rv_continuous.logcdf)
+    ppf = _with_error(rv_continuous.ppf)
+    isf = _with_error(rv_continuous.isf)
+    mean = _with_error(rv_continuous.mean)
+    var = _with_error(rv_continuous.var)
+    std = _with_error(rv_continuous.std)
+    moment = _with_error(rv_continuous.moment)
+    entropy = _with_error(rv_continuous.entropy)
+    interval = _with_error(rv_continuous.interval)
+
+    @_with_error
     def cf(self, t: ArrayLike) -> np.ndarray:
         r"""The characteristic function $\mathbb{E}\,e^{ity} = \mathbb{E}\,e^{-t^2v/2}$.
 
@@ -257,7 +272,7 @@ class ScaleMixture(rv_continuous):
         f = lambda t: np.exp(np.multiply.outer(-t**2/2, self.v))
         return _average(self, f, t, self.w) + self.atom
 
-    @_verb
+    @_with_error
     def kurtosis(self) -> float:
         r"""The excess kurtosis $3\,\mathrm{Var}(v)/\mathbb{E}[v]^2$.
 
@@ -340,7 +355,7 @@ class ScaleMixture(rv_continuous):
         y = np.sqrt(self.w @ self.v)*np.exp(np.arange(-60, 6, .1)) # trapezoid in log y
         return -.2*(y*self._pdf(y)) @ self._logpdf(y)
 
-def _moved(method):
+def _of_frozen(method):
     "A method of the law itself, asked with the loc and scale of a frozen one."
     @wraps(method)
     def frozen(self, *args, **options):
@@ -349,12 +364,21 @@ def _moved(method):
 
 class _Frozen(rv_frozen):
     "A mixture moved and stretched: scipy's frozen law, whose methods state errors too."
-    rvs = _moved(ScaleMixture.rvs)
-
-for _name in ("pdf", "logpdf", "cdf", "sf", "logsf", "logcdf", "ppf", "isf", "mean",
-              "var", "std", "moment", "entropy", "interval"):
-    setattr(ScaleMixture, _name, _verb(getattr(rv_continuous, _name)))
-    setattr(_Frozen, _name, _moved(getattr(ScaleMixture, _name)))
+    pdf = _of_frozen(ScaleMixture.pdf)
+    logpdf = _of_frozen(ScaleMixture.logpdf)
+    cdf = _of_frozen(ScaleMixture.cdf)
+    sf = _of_frozen(ScaleMixture.sf)
+    logsf = _of_frozen(ScaleMixture.logsf)
+    logcdf = _of_frozen(ScaleMixture.logcdf)
+    ppf = _of_frozen(ScaleMixture.ppf)
+    isf = _of_frozen(ScaleMixture.isf)
+    mean = _of_frozen(ScaleMixture.mean)
+    var = _of_frozen(ScaleMixture.var)
+    std = _of_frozen(ScaleMixture.std)
+    moment = _of_frozen(ScaleMixture.moment)
+    entropy = _of_frozen(ScaleMixture.entropy)
+    interval = _of_frozen(ScaleMixture.interval)
+    rvs = _of_frozen(ScaleMixture.rvs)
 
 # %% ../../nbs/46_mixture.ipynb #d25369fb
 def _average(law, f, y, w):

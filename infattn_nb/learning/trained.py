@@ -4,17 +4,17 @@
 
 # %% auto #0
 __all__ = ['STEPS_BETWEEN_LOOKS', 'TOO_LARGE', 'FEATURE_NUMBERS', 'SCRAMBLES', 'FEWEST', 'MOST_NODES', 'KERNEL_TOLERANCE',
-           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'Task', 'advance', 'full_loss', 'DescentRun', 'trained',
-           'resting', 'Kernels', 'InfiniteHeads', 'converged', 'asking_rows', 'KernelNetworks', 'Answers', 'started',
-           'afford', 'kinds', 'start_of', 'torch_weights', 'Trained', 'KernelModel', 'Start', 'one_layer',
-           'infinitely_many_heads', 'DescentState', 'run_descent', 'run_at_a_rate']
+           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'LayerView', 'Architecture', 'Task', 'advance',
+           'full_loss', 'DescentRun', 'trained', 'resting', 'Kernels', 'InfiniteHeads', 'converged', 'asking_rows',
+           'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'start_of', 'torch_weights', 'Trained',
+           'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads', 'DescentState', 'run_descent', 'run_at_a_rate']
 
 # %% ../../nbs/94_trained.ipynb #takes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
@@ -32,10 +32,23 @@ from ..numerics.rng import in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence, sobol_normals
 
 # %% ../../nbs/94_trained.ipynb #batchcode
+class LayerView(Protocol):
+    "What networks see of sequences: a View, ReadRows, or their numbers in an array."
+    def take(self, k, /):
+        "Of some of the sequences."
+
+class Architecture(Protocol):
+    "A Layer, or the Depth of many."
+    def view(self, X):
+        "What networks see of Sequences."
+
+    def held(self, view):
+        "Numbers that one network holds at work, about."
+
 class Task(NamedTuple):
     "What all networks share."
-    layer: Any # a Layer, or the Depth of many
-    view: Any # what networks see of the P training sequences: View, ReadRows, indices
+    layer: Architecture
+    view: LayerView # of the P training sequences
     targets: np.ndarray # (P, D)
     loss: Loss
     how: Dynamics | None = None # None: not known yet
@@ -377,7 +390,7 @@ def _numpy(tensor):
 # %% ../../nbs/94_trained.ipynb #answerscode
 class Trained(NamedTuple):
     "Finitely many heads in one layer or in many, before and after."
-    layer: Any # a Layer, or the Depth of many
+    layer: Architecture
     X: Sequences # of the training
     begun: Networks
     ended: Networks
@@ -447,8 +460,8 @@ class KernelModel(NamedTuple):
 # %% ../../nbs/94_trained.ipynb #fitcode
 class Start(NamedTuple):
     "A problem, and the networks that will be trained on it."
-    layer: Any # a Layer, or the Depth of many
-    view: Any # of the training sequences, as in Task
+    layer: Architecture
+    view: LayerView # of the training sequences
     networks: Networks
     numbers: float # that one network holds at work
     known: Callable # of the trained networks: what answers questions
