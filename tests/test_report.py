@@ -699,7 +699,7 @@ def test_dollars_are_no_mathematics():
         *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)()),
     ):
         assert not text.get_parse_math()
-    assert "<img" in report_module._picture(Focused(r))
+    assert "<img" in report_module._picture(Focused(r.measured, r.thresholds, r.tokens))
     plt.close("all")
 
 
@@ -709,7 +709,7 @@ def test_letters_that_no_font_has_are_named_in_a_line(
 ):
     def one_panel(r, with_text):
         fig, ax = plt.subplots()
-        Focused(r).draw(ax)
+        Focused(r.measured, r.thresholds, r.tokens).draw(ax)
         return fig
 
     monkeypatch.chdir(tmp_path)

@@ -352,6 +352,8 @@ class Config(Entries):
         elif windows == "by pattern":
             names = "sliding_window_pattern", "_sliding_window_pattern"
             sliding = [(l + 1) % self.get(*names) > 0 for l in layers]
+        elif isinstance(windows, int): # all but every second, or every fourth
+            sliding = [(l + 1) % windows > 0 for l in layers]
         else:
             used = self.get("use_sliding_window")
             first = self.get("max_window_layers") if used else None
@@ -563,7 +565,7 @@ class Family(NamedTuple):
     joint_norm: bool = False
     deviation: str = "initializer_range" # the entry that holds it
     deep: bool = False # do matrices before a sum start 1/√(2 layers) smaller?
-    windows: str = "upper" # which layers have one, unless the config lists them
+    windows: str | int = "upper" # which layers have one, unless the config lists them
     scaled: bool = False # embeddings, by √n?
     interleaved: bool = False # do neighbouring coordinates turn together?
     wanted: dict = {} # entries that must have these values

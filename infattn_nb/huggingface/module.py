@@ -528,19 +528,18 @@ def _check_ends(reading, own, seen, inputs, half):
     def apart(ours, theirs):
         return np.linalg.norm(ours - theirs)/max(float(np.linalg.norm(theirs)), 1e-300)
     s = len(seen.entered[0])
-    def reject(got, hint):
-        checks.reject("module", f"add {' and '.join(reading.tables)} embeddings in "
-                      "front of its first block", got, f"{hint}ass what enters the "
-                      "first block as `embeddings`, and verify=False")
+    wanted = f"add {' and '.join(reading.tables)} embeddings in front of its first block"
+    remedy = "pass what enters the first block as `embeddings`, and verify=False"
     if inputs is not None:
         try:
             expected = _embedded(reading, own, inputs, s)
             found = min(apart(x, seen.entered[0]) for x in expected)
         except ValueError: # arrays of other shapes
-            reject(f"{s} tokens of other shapes", "p")
+            checks.reject("module", wanted, f"{s} tokens of other shapes", remedy)
         if found > tolerance:
-            reject(f"something that differs by {100*found:.2g} %", "a factor, a matrix "
-                   "or positions of another kind? P")
+            checks.reject("module", wanted, f"something that differs by "
+                          f"{100*found:.2g} %", "for a factor, a matrix or positions "
+                          f"of another kind, {remedy}")
     out = getattr(seen.returned, "last_hidden_state", None)
     last = reading.spec["final_norm"]
     if out is not None and rows_of(out).shape == seen.left[-1].shape:

@@ -6,7 +6,7 @@
 __all__ = ['JOBS', 'DRAWS', 'PEERS', 'MATRIX_NAMES', 'REPORT_FILES', 'PANELS', 'DETAILS', 'Pattern', 'Measured', 'default_size',
            'measure', 'most_focused', 'first_layer', 'Remedy', 'Verdict', 'standing', 'blocks_said', 'enough_width',
            'rounded', 'advice_of', 'Panel', 'Alike', 'Entropies', 'Matrices', 'Queries', 'Widths', 'Focused',
-           'panels_of', 'figure', 'html_of', 'boxes_in_a_line', 'file_of', 'Report', 'report']
+           'panels_of', 'said_by', 'figure', 'html_of', 'boxes_in_a_line', 'file_of', 'Report', 'report']
 
 # %% ../../nbs/24_report.ipynb #takes
 import json
@@ -73,6 +73,11 @@ class Measured(NamedTuple):
     pattern: Pattern | None # None without attention
     alone: dict | None # of `first_layer`
     raw: dict # name -> (L,): norm of a .grad over θ's root
+
+    @property
+    def share(self):
+        "Share of the variance of log Θ that infinite width leaves, and its error."
+        return _share(_logs(self.finite.tangent), _logs(self.limit.tangent))
 
 def _quantities(d): # a Diagnosis
     "What differs from network to network: name -> numbers."
@@ -322,12 +327,12 @@ class Panel:
     should know, `alt_text()`."""
     title = ""
 
-    def __init__(self, r): # a Report
-        self.measured = r.measured
-        self.finite = r.measured.finite
-        self.limit = r.measured.limit
-        self.limits = r.thresholds
-        self.tokens = r.tokens
+    def __init__(self, measured, thresholds, tokens): # as a Report holds them
+        self.measured = measured
+        self.finite = measured.finite
+        self.limit = measured.limit
+        self.limits = thresholds
+        self.tokens = tokens
 
     def verdicts(self):
         return ()
@@ -567,11 +572,10 @@ class Queries(Panel):
 class Widths(Panel):
     title = "Would a wider network differ less?"
 
-    def __init__(self, r):
-        super().__init__(r)
+    def __init__(self, measured, thresholds, tokens):
+        super().__init__(measured, thresholds, tokens)
         self.at = spread(self.finite.tangent)
         self.far = spread(self.limit.tangent)
-        self.share = r.share
 
     def verdicts(self):
         limit = self.limits.max_spread
@@ -603,7 +607,7 @@ class Widths(Panel):
         n = self.measured.width
         if n == np.inf:
             return "·", "at infinite width all of this is the random kernel's"
-        share = self.share
+        share = self.measured.share
         if np.isnan(share.value):
             return "·", "gradients vanish: no width is enough"
         percent = "less than 0.1%"
@@ -677,9 +681,13 @@ class Focused(Panel):
 
 PANELS = (Alike, Entropies, Matrices, Queries, Widths, Focused)
 
-def panels_of(r):
-    "The six panels of a Report."
-    return [panel(r) for panel in PANELS]
+def panels_of(measured, thresholds, tokens): # as a Report holds them
+    "The six panels."
+    return [panel(measured, thresholds, tokens) for panel in PANELS]
+
+def said_by(panels):
+    "Their sentences, each with the remedy that may be tried."
+    return [verdict for panel in panels for verdict in panel.verdicts()]
 
 # %% ../../nbs/24_report.ipynb #rg-figure
 def _styles(*more):
@@ -702,7 +710,7 @@ def figure(r, # a Report
             text = "\n".join(line for s in said for line in wrap(s, 140) or [""])
             bottom.text(.03, .95, text, va="top", fontsize=9, linespacing=1.35,
                         parse_math=False)
-        for ax, panel in zip(top.subplots(2, 3).flat, panels_of(r)):
+        for ax, panel in zip(top.subplots(2, 3).flat, r.panels):
             panel.draw(ax)
             ax.set_title(panel.title)
         top.suptitle(f"{r.title}: {_shape(r)}, {r.size} networks", parse_math=False)
@@ -783,7 +791,7 @@ def html_of(r): # a Report
         blocks=_table(r.table, "Numbers of each block"),
         spreads=_table(r.spreads, "What differs"),
         source=source.format(escape(r.source)) if r.source else "",
-        **{type(panel).__name__: _picture(panel) for panel in panels_of(r)})
+        **{type(panel).__name__: _picture(panel) for panel in r.panels})
 
 @contextmanager
 def boxes_in_a_line():
@@ -866,11 +874,16 @@ class Report:
     drawn: tuple = ()
 
     @property
+    def panels(self) -> list[Panel]:
+        "The six questions, with sentences and pictures."
+        return panels_of(self.measured, self.thresholds, self.tokens)
+
+    @property
     def verdicts(self) -> list[Verdict]:
         "The sentences, with their marks: first what can be acted on."
         advice = self.advice or {}
         found = [verdict._replace(advice=advice.get(verdict.name, ""))
-                 for panel in panels_of(self) for verdict in panel.verdicts()]
+                 for verdict in said_by(self.panels)]
         return sorted([*self._drawn_otherwise(), *self._growth(), *found], key=_rank)
 
     @property
@@ -950,8 +963,7 @@ class Report:
     @property
     def share(self) -> Share:
         "Share of the variance of log Θ that infinite width leaves, and its error."
-        m = self.measured
-        return _share(_logs(m.finite.tangent), _logs(m.limit.tangent))
+        return self.measured.share
 
     @property
     def table(self) -> "DataFrame":
@@ -1160,10 +1172,10 @@ def report(transformer: Transformer, width: float | None = None,
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
     versions = {name: package_version(name) for name in packages}
     versions["Python"] = python_version()
-    bare = Report(title, repr(t), n, size, words, thresholds, found, call, versions,
-                  drawn=tuple(departures(given)))
-    return replace(bare, advice=advice_of(bare.verdicts, t, wide, readout,
-                                          seed.spawn(1)[0], progress))
+    advice = advice_of(said_by(panels_of(found, thresholds, words)), t, wide, readout,
+                       seed.spawn(1)[0], progress)
+    return Report(title, repr(t), n, size, words, thresholds, found, call, versions,
+                  advice=advice, drawn=tuple(departures(given)))
 
 def _reject_another(given):
     "Name what reads a config, or a module."

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastcore.script import Param, call_parse
+from fastcore.script import call_parse
 
 from ..attention.layer import simulate_dense
 from ..numerics import checks
@@ -178,10 +178,12 @@ def infattn_figures(
     seed:int=0, # Fixes everything
     workers:int|None=None, # Threads (default: one per processor)
     quiet:bool=False, # No progress bar, no messages
-    version:Param("Print the version and stop", # type: ignore[valid-type]
-                  action="version")=f"infattn_nb {package_version('infattn_nb')}",
+    version:bool=False, # Print the version and stop
 ) -> None:
     "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's protocol."
+    if version:
+        print("infattn_nb", package_version("infattn_nb"))
+        return
     kept = "the same call keeps the figures that are there"
     with ending_well("infattn_figures", kept, "--samples"):
         with parallel(workers):

@@ -520,6 +520,17 @@ class VarianceGamma(stats.rv_continuous):
             return 0.
         return np.prod([(2*j + 1)*(1 + 2*j/self.n) for j in range(m//2)])
 
+    # scipy would compute something of complex numbers, words and masks
+    pdf = _of_reals(stats.rv_continuous.pdf)
+    logpdf = _of_reals(stats.rv_continuous.logpdf)
+    cdf = _of_reals(stats.rv_continuous.cdf)
+    logcdf = _of_reals(stats.rv_continuous.logcdf)
+    sf = _of_reals(stats.rv_continuous.sf)
+    logsf = _of_reals(stats.rv_continuous.logsf)
+    ppf = _of_reals(stats.rv_continuous.ppf)
+    isf = _of_reals(stats.rv_continuous.isf)
+    moment = _of_reals(stats.rv_continuous.moment)
+
     def cf(self, t: ArrayLike) -> np.ndarray:
         r"""The characteristic function $(1+t^2/n)^{-n/2}$.
 
@@ -555,10 +566,6 @@ class VarianceGamma(stats.rv_continuous):
         y = draw(sample, () if size is None else size,
                  random_state if rng is None else rng)
         return checks.real(loc, "loc") + checks.real(scale, "scale")*y
-
-for _name in "pdf logpdf cdf logcdf sf logsf ppf isf moment".split():
-    # scipy would compute something of complex numbers, words and masks
-    setattr(VarianceGamma, _name, _of_reals(getattr(stats.rv_continuous, _name)))
 
 def _around_the_peak(y, n):
     "x = log v within some standard deviations of the peak of density(x) e^(−y²/2v)."
