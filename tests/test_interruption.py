@@ -89,6 +89,7 @@ def goes_on(out, undisturbed, before):
     assert all((out / name).stat().st_mtime_ns == t for name, t in when.items())
 
 
+@pytest.mark.slow  # a run that Control-C stops goes on in the same way
 def test_killed_and_started_again(undisturbed, tmp_path, undrawn):
     run = start(tmp_path)
     before = first_figure(tmp_path)

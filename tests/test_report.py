@@ -478,7 +478,7 @@ def test_networks_of_every_kind_have_one(name):
     report_of_kind(name)
 
 
-@pytest.mark.parametrize("name", nightly(KINDS, "one token", "several texts", "silent"))
+@pytest.mark.parametrize("name", nightly(KINDS, *set(KINDS) - {"no attention"}))
 def test_networks_of_every_kind_are_drawn(name):
     plt.close(report_of_kind(name).plot())
 
@@ -852,8 +852,6 @@ def test_equal_words_share_an_embedding():
     net = Transformer.from_config(json.loads(TINY), WORDS)
     assert net.cov[0, 4] == net.cov[1, 5] == 0.02**2
     assert net.cov[0, 1] == 0
-    found = report_of("gpt2", text="a a b", size=4)
-    assert found.measured.finite.cosine[:, 0].mean() > 0.1
 
 
 @pytest.mark.slow

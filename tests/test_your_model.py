@@ -70,6 +70,7 @@ def test_a_text_means_the_same_everywhere():
     assert len(embedding_cov("banana")) == 6
     found = report_of("gpt2", text="the cat the", size=4)
     assert found.tokens == ("the", "cat", "the")
+    assert found.measured.finite.cosine[:, 0].mean() > 0.1  # of the two equal words
     assert "6 tokens" in repr(Transformer.from_config("gpt2", "banana"))
 
 
