@@ -40,9 +40,10 @@ def test_ruff():
     assert run.returncode == 0, run.stdout
 
 
-def test_tests_are_formatted():
-    run = tool("ruff", "format", "--check", "tests")
-    assert run.returncode == 0, run.stdout + "run `ruff format tests`"
+def test_code_beside_the_package_is_formatted():
+    folders = ("tests", "tools", "benchmarks")
+    run = tool("ruff", "format", "--check", *folders)
+    assert run.returncode == 0, f"{run.stdout}run `ruff format {' '.join(folders)}`"
 
 
 def test_a_test_asserts_one_thing_at_a_time():
