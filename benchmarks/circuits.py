@@ -222,7 +222,7 @@ def stable_rate(train=300):
     )
 
 
-def run_literal(n, seed, rate, train=300, letters=5, moments=MOMENTS):
+def run_explicit(n, seed, rate, train=300, letters=5, moments=MOMENTS):
     """A network of width n with two layers of one head, all its matrices trained by
     torch; right answers on the way.
 
@@ -444,7 +444,7 @@ TABLES = {
         row
         for n, most in EXPLICIT.items()
         for seed in range(min(most, seeds))
-        for row in run_literal(n, seed, stable_rate())
+        for row in run_explicit(n, seed, stable_rate())
     ],
     "strengths": lambda seeds: [
         row

@@ -289,7 +289,7 @@ def induction_program(kind, shown):
     return p, [outputs(tuple(text)) for text in shown]
 
 
-def literal_induction(kind, X, n, b, seed=0, start=None, dtype="float32"):
+def explicit_induction(kind, X, n, b, seed=0, start=None, dtype="float32"):
     """The same networks in torch, b side by side: its weights in the program's order,
     and a function of them: texts -> outputs (b, texts, letters).
 
@@ -364,7 +364,7 @@ def induction_rows(kind, n, rate, seed=0, networks=8, last=LAST):
     import torch
 
     X, y = induction(LETTERS)
-    weights, outputs = literal_induction(kind, X, n, networks, seed)
+    weights, outputs = explicit_induction(kind, X, n, networks, seed)
     y = torch.tensor(y)
     descent = torch.optim.SGD(
         [dict(params=[W], lr=rate / W.shape[2]) for W in weights], momentum=0.9

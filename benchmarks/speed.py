@@ -136,7 +136,7 @@ def numbers_of(law):
 KINDS = {"identity": identity, "clip(100)": clip(100.0), "relu": relu}
 
 
-def against_literal(width=1024, size=4):
+def against_explicit(width=1024, size=4):
     for name, φ in KINDS.items():
         layer = Attention(Tokens(S, φ), heads=H)
         law, y1 = layer.law(width), layer.law(width).marginal(0, draws=16)
@@ -349,7 +349,7 @@ def signs_first(size=BLOCK // 4):
         )
 
 
-def mended(s=1000, steps=120):
+def long_inputs(s=1000, steps=120):
     "Long sequences and long chains, as they are computed and as they were."
     K = np.eye(s) * 0.7 + 0.3
     law = Attention(Tokens(s, identity, K)).law()
@@ -473,7 +473,7 @@ def whole_series(paths, a, b):
 PARTS = {
     f.__name__: f
     for f in (
-        against_literal,
+        against_explicit,
         numbers_alone,
         signs_first,
         figures,
@@ -482,7 +482,7 @@ PARTS = {
         memory,
         threads,
         limit_law,
-        mended,
+        long_inputs,
         many_heads,
     )
 }

@@ -82,10 +82,10 @@ def nightly(cases, *dear):
     """The cases of a parametrised test (a tuple holds several arguments), some of them
     only for `pytest -m slow`.
     """
-    by_night = lambda case: pytest.param(
+    slow = lambda case: pytest.param(
         *(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow
     )
-    return [by_night(case) if case in dear else case for case in cases]
+    return [slow(case) if case in dear else case for case in cases]
 
 
 def distance(x, y):

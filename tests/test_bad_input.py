@@ -1456,7 +1456,7 @@ def called(source):
             yield from (getattr(f, "id", getattr(f, "attr", None)) for f in callee)
 
 
-def refused_in(path):
+def rejected_in(path):
     """What a file of tests calls with wrong arguments: in its table CASES, and in tests
     of what is raised, parameters included.
     """
@@ -1481,7 +1481,7 @@ TABLES = [
 
 @lru_cache
 def rejected():
-    return {f for path in TABLES for f in refused_in(path)}
+    return {f for path in TABLES for f in rejected_in(path)}
 
 
 NOTHING_TO_REJECT = set(

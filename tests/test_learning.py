@@ -465,8 +465,8 @@ def test_shapes(fitted):
 
 def test_predictions_do_not_depend_on_company(fitted):
     X, _ = data(600, 4, 3)
-    for verb in (fitted.predict, fitted.attention):
-        np.testing.assert_allclose(verb(X)[590:595], verb(X[590:595]), rtol=1e-9)
+    for method in (fitted.predict, fitted.attention):
+        np.testing.assert_allclose(method(X)[590:595], method(X[590:595]), rtol=1e-9)
 
 
 @pytest.mark.power("means .15 standard deviations off, covariances 20 %")
@@ -1136,7 +1136,7 @@ def test_recall_rejects(call, words):
 
 def test_bad_input_after_fit():
     m = AttentionRegressor(random_state=0, mask="causal", **SMALL).fit(X, Y)
-    for verb in (
+    for method in (
         m.predict,
         m.predictive,
         m.sample_y,
@@ -1144,7 +1144,7 @@ def test_bad_input_after_fit():
         AttentionRegressor().predict,
     ):
         with pytest.raises(ValueError, match="`X` must be"):
-            verb(X[0])
+            method(X[0])
     with pytest.raises(
         ValueError, match="`X` must have tokens of 2 numbers as in `fit`, got 3"
     ):
@@ -1382,7 +1382,7 @@ def test_covariances_have_the_variances(heads):
 
 
 @pytest.mark.parametrize("heads", [1, np.inf])
-def test_normalized_targets_are_told_in_their_own_units(heads):
+def test_normalized_targets_keep_their_own_units(heads):
     X, y = data(8, 3, 2)
     y -= y.mean()
     a = AttentionRegressor(heads, random_state=0, normalize_y=True, **SMALL).fit(

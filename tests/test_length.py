@@ -96,11 +96,11 @@ def agree_with_other_steps_and_integrals(s, τ, mean, tail):
         row_mixture(np.ones(s), τ),
         mixture_of_heads([row_points(np.ones(s), τ, 0.0, OTHER)]),
     )
-    for verb in ("sf", "pdf"):
-        value, error = getattr(law, verb)(YS * law.std(), return_error=True)
-        off = np.abs(value - getattr(other, verb)(YS * law.std()))
-        assert (off < tail * value).all(), verb
-        assert (off < error + 1e-14 * value).all(), verb
+    for method in ("sf", "pdf"):
+        value, error = getattr(law, method)(YS * law.std(), return_error=True)
+        off = np.abs(value - getattr(other, method)(YS * law.std()))
+        assert (off < tail * value).all(), method
+        assert (off < error + 1e-14 * value).all(), method
     u, w = row_points(np.ones(s), τ)
     m = participation_moments(s, τ)
     np.testing.assert_allclose(w @ u, m[0], rtol=mean)
@@ -317,11 +317,11 @@ def test_nearly_constant_scores(s, τ):
     together, it would be up to 1e-9 too large.
     """
     law, exact = row_mixture(np.ones(s), τ), (1 + (1 - 1 / s) * τ**2) / s
-    for verb, y, expected in (
+    for method, y, expected in (
         ("var", (), exact),
         ("sf", (6 * exact**0.5,), ndtr(-6.0)),
     ):
-        value, error = getattr(law, verb)(*y, return_error=True)
+        value, error = getattr(law, method)(*y, return_error=True)
         assert abs(value - expected) < 1e-12 * value < error < 1e-8 * value
 
 

@@ -957,9 +957,9 @@ def test_induction_is_trained_as_the_program_says(kind, n=16, steps=4):
     )
     begun = [
         W.detach()
-        for W in programs.literal_induction(kind, X[some], n, 1, dtype="float64")[0]
+        for W in programs.explicit_induction(kind, X[some], n, 1, dtype="float64")[0]
     ]
-    weights, outputs = programs.literal_induction(
+    weights, outputs = programs.explicit_induction(
         kind, X[some], n, 1, start=[*begun, E], dtype="float64"
     )
     *matrices, rows = (W.detach().numpy()[0].copy() for W in weights)

@@ -121,14 +121,14 @@ def public_calls():
         if inspect.isclass(x):
             if x.__module__.startswith("infattn_nb") and not issubclass(x, Exception):
                 yield name, x
-            for verb, f in vars(x).items():
+            for method, f in vars(x).items():
                 f = inspect.unwrap(getattr(f, "__func__", f))
                 if (
-                    not verb.startswith("_")
+                    not method.startswith("_")
                     and inspect.isfunction(f)
                     and f.__module__.startswith("infattn_nb")
                 ):
-                    yield f"{name}.{verb}", f
+                    yield f"{name}.{method}", f
 
 
 CALLS = dict(public_calls())

@@ -428,7 +428,7 @@ def test_narrow_noise_is_that_of_all_columns(m):
     ours, columns = end(bartlett_start(SeedSequence(0).spawn(N), 1, 1, 1, 2, m).scores)
     full = np.zeros((N, 1, 2, 2, m))
     full[:, :, 0] = rng.standard_normal((N, 1, 2, m))
-    W, V = full[:, :, 0], full[:, :, 1]  # literally, all columns
+    W, V = full[:, :, 0], full[:, :, 1]  # all columns
     for _ in range(3):
         slope = 0.8 * np.stack([W[:, :, 1], W[:, :, 0]], axis=2) / np.sqrt(m)
         V = 0.5 * V - 0.3 * (slope + 0.4 * W) + how.noise * rng.standard_normal(W.shape)
@@ -740,7 +740,7 @@ def test_the_predictive_of_noisy_descent():
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 @pytest.mark.power("a temperature 1.5 times too high")
-@pytest.mark.slow  # by day against quadrature
+@pytest.mark.slow  # daily against quadrature
 @pytest.mark.parametrize("width", [np.inf, 2])
 def test_langevin_against_particles(width, networks=8_000, runs=16):
     """Two features, and its own posterior at width 2: two programs that share no

@@ -318,7 +318,7 @@ def reported():
     return report(COLLAPSED, size=8, rng=0)
 
 
-def test_advice_is_the_mildest_factor_that_mends_it(reported):
+def test_advice_is_the_mildest_factor_that_is_enough(reported):
     """Each number, tried again: it is within the threshold, and the milder factor
     before it is not.
     """
@@ -723,7 +723,7 @@ def test_joint_norms_are_not_those_of_heads():
 # What .grad holds, other widths, JSON
 
 
-def test_factors_are_folded_before_grad_is_told():
+def test_factors_are_folded_before_grad_is_reported():
     """The same networks: θ is what it was, weight norms are those of matrices that hold
     the factors; the report's columns follow.
     """

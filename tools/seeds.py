@@ -1,4 +1,4 @@
-"""The statistical checks again under many other seeds: do they ever cry wolf?
+"""The statistical checks again under many other seeds: do they ever fail?
 
     python tools/seeds.py [--last 200] [--first 1] [--reduce 20] [--only regex]
         [--pages]
