@@ -72,6 +72,13 @@ quiet = partial(train, verbose=False)
 # -- exactness
 
 
+def from_its_start(name, **how):
+    "One network of a program, trained from the explicit start that torch had, too."
+    p, fs, start = written(name)
+    one = dict(width=WIDTH, steps=STEPS, start=start, networks=1, rng=0)
+    return quiet(p, fs, Y, **one, **how)
+
+
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_path_is_that_of_torch(name, how):
@@ -81,19 +88,7 @@ def test_the_path_is_that_of_torch(name, how):
     truth = STORED[f"{name}, {how}"]
     assert abs(truth[-1] - truth[0]).max() > 0.3  # it moved
     for dense in (True, False):
-        p, fs, start = written(name)
-        found = quiet(
-            p,
-            fs,
-            Y,
-            width=WIDTH,
-            steps=STEPS,
-            start=start,
-            networks=1,
-            rng=0,
-            dense=dense,
-            **HOW[how],
-        ).outputs[0]
+        found = from_its_start(name, dense=dense, **HOW[how]).outputs[0]
         there = ~np.isnan(found)
         assert there[-1].all()
         assert there.any(1).all()
@@ -101,36 +96,13 @@ def test_the_path_is_that_of_torch(name, how):
 
 
 def test_it_notices_a_wrong_rate_of_one_matrix():
-    p, fs, start = written("two blocks")
-    found = quiet(
-        p,
-        fs,
-        Y,
-        width=WIDTH,
-        steps=STEPS,
-        start=start,
-        networks=1,
-        rng=0,
-        rates={"M": 1.001},
-        **HOW["plain"],
-    ).outputs[0]
+    found = from_its_start("two blocks", rates={"M": 1.001}, **HOW["plain"]).outputs[0]
     assert 1e-7 < abs(found - STORED["two blocks, plain"]).max() < 0.1
 
 
 def test_matrices_of_many_directions_become_explicit_on_the_way():
     "The rule of size switches in the run; the path stays."
-    p, fs, start = written("two blocks")
-    run = quiet(
-        p,
-        fs,
-        Y,
-        width=WIDTH,
-        steps=STEPS,
-        start=start,
-        networks=1,
-        rng=0,
-        **HOW["momentum and decay"],
-    )
+    run = from_its_start("two blocks", **HOW["momentum and decay"])
     kinds = {
         type(M).__name__
         for networks, _ in run._blocks

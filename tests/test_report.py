@@ -1009,6 +1009,17 @@ def test_several_texts_are_compared_each_with_itself(silent):
     )
 
 
+def rejects_in_one_sentence(cases):
+    "Each call raises an error of one short line that holds its fragment."
+    for call, fragment in cases:
+        with pytest.raises((ValueError, TypeError)) as e:
+            call()
+        said = str(e.value)
+        assert fragment in said, said
+        assert "\n" not in said, said
+        assert len(said) < 320, said
+
+
 @pytest.mark.filterwarnings("ignore:the posterior is rough")
 def test_plots_reject_in_one_sentence(silent):
     t = small()
@@ -1042,12 +1053,7 @@ def test_plots_reject_in_one_sentence(silent):
             "no two tokens",
         ),
     ]
-    for call, fragment in cases:
-        with pytest.raises((ValueError, TypeError)) as e:
-            call()
-        assert fragment in str(e.value), str(e.value)
-        assert "\n" not in str(e.value), str(e.value)
-        assert len(str(e.value)) < 320, str(e.value)
+    rejects_in_one_sentence(cases)
 
 
 def test_a_report_rejects_in_one_sentence():
@@ -1089,12 +1095,7 @@ def test_a_report_rejects_in_one_sentence():
             "`max_width_spread`",
         ),
     ]
-    for call, fragment in cases:
-        with pytest.raises((ValueError, TypeError)) as e:
-            call()
-        assert fragment in str(e.value), str(e.value)
-        assert "\n" not in str(e.value), str(e.value)
-        assert len(str(e.value)) < 320, str(e.value)
+    rejects_in_one_sentence(cases)
 
 
 def test_results_are_what_they_say(report):
