@@ -65,6 +65,16 @@ def browser(address, profile, *options):
         session.wait()
 
 
+def copy_project(to, *folders, without=()):
+    "What nbdev reads, with some folders of the project."
+    root = Path(__file__).parent.parent
+    ignore = shutil.ignore_patterns("__pycache__", *without)
+    for folder in folders:
+        shutil.copytree(root / folder, to / folder, ignore=ignore)
+    for file in "settings.ini pyproject.toml setup.py README.md _quarto.yml".split():
+        shutil.copy(root / file, to)
+
+
 @lru_cache
 def large(name):
     """Statistics of some hundred thousand explicit networks; the source that the site
