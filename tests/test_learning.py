@@ -781,7 +781,9 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_stored_tables_are_what_the_command_writes(name):
     """One row of each, computed again. Sharp posteriors enlarge rounding, which is
-    another machine's own: there the evidence must agree within its error.
+    another machine's own: there a fit agrees as one of other random numbers would.
+    Ten such fits have standard deviations .03 and .07 in log rmse, .3 and .5 in log
+    evidence.
     """
     learning = import_module("learning")
     run, *arguments = ROWS[name]
@@ -811,10 +813,16 @@ def test_stored_tables_are_what_the_command_writes(name):
     assert len(row) == 1
     row = row.iloc[0]
     if name in ("recall", "average"):
-        assert abs(row["evidence"] - fresh["evidence"]) < 4 * (
-            row["error"] + fresh["error"]
-        )
-        assert row["rmse"] == pytest.approx(fresh["rmse"], rel=0.1)
+
+        def agrees(stored):
+            return (
+                abs(np.log(stored["rmse"] / fresh["rmse"])) < 0.5
+                and abs(stored["evidence"] - fresh["evidence"]) < 4
+            )
+
+        assert agrees(row)
+        linear = stored[(stored["seed"] == 1) & (stored["heads"] == "1/n")].iloc[0]
+        assert not agrees(linear)
         return
     for k, v in fresh.items():
         if k not in keys:
