@@ -94,7 +94,6 @@ def test_same_divergence_and_marginal_from_anybody(processes):
     )
 
 
-@pytest.mark.slow
 def test_same_table_from_processes(processes):
     for name in ("fig1b", "fig2a"):
         one, two = (
