@@ -60,17 +60,14 @@ class Nonlinearity:
 
     def __post_init__(self) -> None:
         for name, least in dict(order=1, constant=0, bound=0).items():
-            if (claim := getattr(self, name)) is not None:
-                checks.number(claim, name, f"[{least}, ∞]", "None means unknown")
-        checks.function(self.closed_form, "closed_form",
-                        "None means by quadrature", optional=True)
+            checks.optional(getattr(self, name), checks.number, name, f"[{least}, ∞]",
+                            "None means unknown")
+        checks.optional(self.closed_form, checks.function, "closed_form",
+                        "None means by quadrature")
         x = np.linspace(-3, 3, 7)
         meet(self.fn, [x]*checks.count(self.arity, "arity"))
-        if self.derivative is not None:
-            self._meet_derivatives(x)
-
-    def _meet_derivatives(self, x):
-        "One function for each argument, which acts on every coordinate alike."
+        if self.derivative is None:
+            return
         given = self.derivative
         by_argument = given if isinstance(given, tuple) else (given,)
         if len(by_argument) != self.arity:
@@ -290,7 +287,6 @@ def _gelu(x): return x*special.ndtr(x)
 def _softplus(x):
     with np.errstate(invalid="ignore", under="ignore"): # nan stays nan
         return np.logaddexp(0., x)
-def _quadratic(x): return np.square(x)
 def _step(x): return np.heaviside(x, 0.)
 _gelu_steep = norm.cdf(2**.5) + 2**.5*norm.pdf(2**.5) # largest slope of x Φ(x), at √2
 
@@ -330,9 +326,6 @@ def _erf_slope(x):
 
 def _minus_sin(x):
     return -np.sin(x)
-
-def _twice(x):
-    return 2*x
 
 def _inside(x, C):
     return (abs(x) < C).astype(float)
@@ -375,8 +368,8 @@ cos       = Nonlinearity(np.cos, "cos", 1, 1/3, 1., _cos_dual,
                          derivative=_minus_sin)
 absolute  = Nonlinearity(np.abs, "absolute", 1, 1/3, np.inf, _absolute_dual,
                          derivative=Bent(-1., 0.))
-quadratic = Nonlinearity(_quadratic, "quadratic", 2, 1., np.inf, _quadratic_dual,
-                         derivative=_twice)
+quadratic = Nonlinearity(np.square, "quadratic", 2, 1., np.inf, _quadratic_dual,
+                         derivative=partial(np.multiply, 2))
 step      = Nonlinearity(_step, "step", None, None, 1., _step_dual,
                          derivative=np.zeros_like)
 
@@ -482,7 +475,7 @@ def _short_series(a, b, c, fn, wide):
     "Mehler's series of a smooth φ if it ends soon, else another way."
     a, b, c = (np.asarray(x, dtype=float) for x in (a, b, c))
     if a.size + b.size > 2**13: # pairs
-        return _some_pairs(a, b, c, fn=fn, wide=wide)
+        return blockwise(4096)(_short_series)(a, b, c, fn=fn, wide=wide)
     same = a.size == b.size and bool((a.ravel() == b.ravel()).all()) # of all tokens
     v = a.ravel() if same else np.concatenate([a.ravel(), b.ravel()])
     found = series(lambda y, x: fn(y)[None], v, RULES[:3])
@@ -493,18 +486,13 @@ def _short_series(a, b, c, fn, wide):
     Q = terms[:, v.size - b.size:].reshape(-1, *b.shape)
     return mehler(P, Q, correlation(a, b, c))
 
-@blockwise(4096)
-def _some_pairs(a, b, c, fn, wide):
-    return _short_series(a, b, c, fn, wide)
-
-def _silu_dual(a, b, c): return _short_series(a, b, c, _silu, _silu_mixture)
-def _gelu_tanh_dual(a, b, c): return _short_series(a, b, c, _gelu_tanh, _gelu_tanh_wide)
-
 
 # %% ../nbs/44_functions.ipynb #gelutanhready
 gelu_tanh = Nonlinearity(_gelu_tanh, "gelu_tanh", 1, 1.12899306866/3, np.inf,
-                         _gelu_tanh_dual, derivative=_gelu_tanh_slope)
-silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf, _silu_dual,
+                         partial(_short_series, fn=_gelu_tanh, wide=_gelu_tanh_wide),
+                         derivative=_gelu_tanh_slope)
+silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf,
+                    partial(_short_series, fn=_silu, wide=_silu_mixture),
                     derivative=_silu_slope)
 
 # %% ../nbs/44_functions.ipynb #timescode
@@ -580,22 +568,10 @@ def _bent_moments(a, b, c, slope):
 # %% ../nbs/44_functions.ipynb #sl-series
 _GRID_NUMBERS = 2**21 # numbers of a grid at a time
 
-def _ending(phi, variance):
-    "Hermite coefficients of x ↦ φ(√v x), (degree, ...); None if they do not end soon."
-    found = series(lambda y, x: phi.fn(y)[None], variance, RULES[:-1])
-    return found.terms[:, 0] if found.ends else None
-
 def _derivative(P):
     "Hermite coefficients of f′ from those of f: √(k + 1) Pₖ₊₁."
     k = np.arange(1, len(P)).reshape(-1, *[1]*(P.ndim - 1))
     return np.sqrt(k)*P[1:]
-
-def _with_slopes(phi, variance):
-    "Hermite series of φ(u), φ′(u) and xφ′(u), x = u/√Var u."
-    def values(y, x):
-        steep = slope(phi)(y)
-        return np.stack([phi.fn(y), steep, x*steep])
-    return series(values, variance, RULES[-1:])
 
 
 # %% ../nbs/44_functions.ipynb #sl-moments
@@ -636,8 +612,10 @@ def _by_series(phi, cov):
     "β and α of covariances (b, s, s)."
     a = np.diagonal(cov, axis1=-2, axis2=-1)
     ρ = correlation(a[..., :, None], a[..., None, :], cov)
-    P = _ending(phi, a)
-    return _of_smooth(P, a, ρ) if P is not None else _of_bent(phi, a, ρ, cov)
+    found = series(lambda y, x: phi.fn(y)[None], a, RULES[:-1])
+    if found.ends:
+        return _of_smooth(found.terms[:, 0], a, ρ)
+    return _of_bent(phi, a, ρ, cov)
 
 def _of_smooth(P, a, ρ):
     "β and α from φ's coefficients: a derivative by u is one by x, over √a."
@@ -648,8 +626,11 @@ def _of_smooth(P, a, ρ):
     return β, mehler(twice[..., :, None], P[:-2, ..., None, :], ρ)
 
 def _of_bent(phi, a, ρ, cov):
-    "The same from φ and its slope on a fine grid."
-    found = _with_slopes(phi, a)
+    "The same from φ(u), φ′(u) and xφ′(u), x = u/√Var u, on a fine grid."
+    def values(y, x):
+        steep = slope(phi)(y)
+        return np.stack([phi.fn(y), steep, x*steep])
+    found = series(values, a, RULES[-1:])
     β = found.moments(1, 1, ρ)
     root = np.sqrt(a)[..., :, None]
     rising = root*found.moments(2, 0, ρ) - cov*β # E uφ′(u)φ(v) = αa + βc

@@ -718,7 +718,7 @@ def test_reweighted_evidence_is_that_of_quadrature():
 @pytest.mark.power("evidence 10 % off in 5 dimensions")
 def test_evidence_of_a_bump():
     value, error, w = pool(
-        [c.log_evidence for c in islands(bump, 5, 16, 128, 1, rng=0)]
+        [c.log_evidence for c in islands(bump, 5, 16, 128, Moves(1), rng=0)]
     )
     exact = 5 * (norm.logpdf(1, scale=1.25**0.5) - norm.logpdf(0, scale=0.5))
     assert abs(value - exact) < 10 * error < 1

@@ -594,7 +594,9 @@ def test_a_long_run_is_announced(monkeypatch, capfd):
     fit = partial(train, p, fs, Y, width=16, steps=2, networks=2, rng=0)
     with warnings.catch_warnings(action="error"):
         needs = training.needs(fit()._task.plan, 2, 2, 0.0)
-    monkeypatch.setattr(training, "memory_of_the_machine", lambda: 1.5 * needs.bytes)
+    monkeypatch.setattr(
+        training.checks, "memory_of_the_machine", lambda: 1.5 * needs.bytes
+    )
     with pytest.warns(
         UserWarning, match=r"this run takes about .* GB, .* processor seconds"
     ):

@@ -23,8 +23,7 @@ from scipy.stats.distributions import rv_frozen
 
 from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi
-from ..numerics.rng import Rng, Size, draw, fold, pieces
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import Rng, Size, draw, fold, pieces, seed_sequence
 
 # %% ../../nbs/46_mixture.ipynb #12b6c1da
 TINIEST = np.finfo(float).tiny # the smallest float with all its digits
@@ -56,7 +55,7 @@ def _parts(law):
                       repr(law), "pass them to ScaleMixture")
     return [ScaleMixture(v) for v in np.array_split(law.variances, 16)]
 
-def _verb(method):
+def _with_error(method):
     "Let a method also return its error: `return_error=True`."
     @wraps(method)
     def wrapped(self, *args, return_error=False, **kwargs):
@@ -64,16 +63,13 @@ def _verb(method):
             checks.real(x, f"argument of {method.__name__}")
         ask = lambda law: method(law, *args, **kwargs)
         return value_and_error(ask, self) if return_error else ask(self)
-    vars(wrapped)["__signature__"] = _with_flag(signature(method))
+    old = signature(method)
+    kept = [p for p in old.parameters.values() if p.kind != Parameter.VAR_KEYWORD]
+    last = Parameter("return_error", Parameter.KEYWORD_ONLY, default=False)
+    vars(wrapped)["__signature__"] = old.replace(parameters=[*kept, last])
     flag = " With `return_error=True`: (value, error)."
     wrapped.__doc__ = (method.__doc__ or "") + flag
     return wrapped
-
-def _with_flag(old):
-    "A signature that ends with `return_error=False`."
-    kept = [p for p in old.parameters.values() if p.kind != Parameter.VAR_KEYWORD]
-    flag = Parameter("return_error", Parameter.KEYWORD_ONLY, default=False)
-    return old.replace(parameters=[*kept, flag])
 
 def _points(variances, weights):
     "Points and weights of a mixture, cleaned."
@@ -126,7 +122,7 @@ class ScaleMixture(rv_continuous):
         """
         super().__init__(name="hierarchical Gaussian")
         self.variances, self.weights = _points(variances, weights)
-        checks.function(sample, "sample", "leave it out to resample", optional=True)
+        checks.optional(sample, checks.function, "sample", "leave it out to resample")
         v, which = np.unique(self.variances, return_inverse=True)
         equal = np.full(len(which), 1/len(which))
         w = np.bincount(which, equal if weights is None else self.weights)
@@ -249,22 +245,22 @@ class ScaleMixture(rv_continuous):
         y = partial(_scaled_normals, self.sample)
         return fold(y, statistic, size, rng, **options)
 
-    pdf = _verb(rv_continuous.pdf)
-    logpdf = _verb(rv_continuous.logpdf)
-    cdf = _verb(rv_continuous.cdf)
-    sf = _verb(rv_continuous.sf)
-    logsf = _verb(rv_continuous.logsf)
-    logcdf = _verb(rv_continuous.logcdf)
-    ppf = _verb(rv_continuous.ppf)
-    isf = _verb(rv_continuous.isf)
-    mean = _verb(rv_continuous.mean)
-    var = _verb(rv_continuous.var)
-    std = _verb(rv_continuous.std)
-    moment = _verb(rv_continuous.moment)
-    entropy = _verb(rv_continuous.entropy)
-    interval = _verb(rv_continuous.interval)
+    pdf = _with_error(rv_continuous.pdf)
+    logpdf = _with_error(rv_continuous.logpdf)
+    cdf = _with_error(rv_continuous.cdf)
+    sf = _with_error(rv_continuous.sf)
+    logsf = _with_error(rv_continuous.logsf)
+    logcdf = _with_error(rv_continuous.logcdf)
+    ppf = _with_error(rv_continuous.ppf)
+    isf = _with_error(rv_continuous.isf)
+    mean = _with_error(rv_continuous.mean)
+    var = _with_error(rv_continuous.var)
+    std = _with_error(rv_continuous.std)
+    moment = _with_error(rv_continuous.moment)
+    entropy = _with_error(rv_continuous.entropy)
+    interval = _with_error(rv_continuous.interval)
 
-    @_verb
+    @_with_error
     def cf(self, t: ArrayLike) -> np.ndarray:
         r"""The characteristic function $\mathbb{E}\,e^{ity} = \mathbb{E}\,e^{-t^2v/2}$.
 
@@ -276,7 +272,7 @@ class ScaleMixture(rv_continuous):
         f = lambda t: np.exp(np.multiply.outer(-t**2/2, self.v))
         return _average(self, f, t, self.w) + self.atom
 
-    @_verb
+    @_with_error
     def kurtosis(self) -> float:
         r"""The excess kurtosis $3\,\mathrm{Var}(v)/\mathbb{E}[v]^2$.
 
@@ -359,7 +355,7 @@ class ScaleMixture(rv_continuous):
         y = np.sqrt(self.w @ self.v)*np.exp(np.arange(-60, 6, .1)) # trapezoid in log y
         return -.2*(y*self._pdf(y)) @ self._logpdf(y)
 
-def _moved(method):
+def _of_frozen(method):
     "A method of the law itself, asked with the loc and scale of a frozen one."
     @wraps(method)
     def frozen(self, *args, **options):
@@ -368,21 +364,21 @@ def _moved(method):
 
 class _Frozen(rv_frozen):
     "A mixture moved and stretched: scipy's frozen law, whose methods state errors too."
-    pdf = _moved(ScaleMixture.pdf)
-    logpdf = _moved(ScaleMixture.logpdf)
-    cdf = _moved(ScaleMixture.cdf)
-    sf = _moved(ScaleMixture.sf)
-    logsf = _moved(ScaleMixture.logsf)
-    logcdf = _moved(ScaleMixture.logcdf)
-    ppf = _moved(ScaleMixture.ppf)
-    isf = _moved(ScaleMixture.isf)
-    mean = _moved(ScaleMixture.mean)
-    var = _moved(ScaleMixture.var)
-    std = _moved(ScaleMixture.std)
-    moment = _moved(ScaleMixture.moment)
-    entropy = _moved(ScaleMixture.entropy)
-    interval = _moved(ScaleMixture.interval)
-    rvs = _moved(ScaleMixture.rvs)
+    pdf = _of_frozen(ScaleMixture.pdf)
+    logpdf = _of_frozen(ScaleMixture.logpdf)
+    cdf = _of_frozen(ScaleMixture.cdf)
+    sf = _of_frozen(ScaleMixture.sf)
+    logsf = _of_frozen(ScaleMixture.logsf)
+    logcdf = _of_frozen(ScaleMixture.logcdf)
+    ppf = _of_frozen(ScaleMixture.ppf)
+    isf = _of_frozen(ScaleMixture.isf)
+    mean = _of_frozen(ScaleMixture.mean)
+    var = _of_frozen(ScaleMixture.var)
+    std = _of_frozen(ScaleMixture.std)
+    moment = _of_frozen(ScaleMixture.moment)
+    entropy = _of_frozen(ScaleMixture.entropy)
+    interval = _of_frozen(ScaleMixture.interval)
+    rvs = _of_frozen(ScaleMixture.rvs)
 
 # %% ../../nbs/46_mixture.ipynb #d25369fb
 def _average(law, f, y, w):
@@ -521,7 +517,9 @@ class Mixture:
         "A number, or one for each value."
         x = checks.real(x, name, within=within, remedy="pass real numbers")
         values = self.means.shape[1:]
-        if not _broadcasts(x.shape, values):
+        try:
+            np.broadcast_to(x, values)
+        except ValueError:
             checks.reject(name, f"be a number or have shape {values}", x.shape,
                           "ask for one number per value after the other")
         return x
@@ -575,7 +573,8 @@ class Mixture:
         y
             a number, or one for each value: broadcasts to (Q,) or (Q, D)
         """
-        return self._below(self._for_values(y, "y"))
+        y = self._for_values(y, "y")
+        return self._average(ndtr((y - self.means)/np.sqrt(self.variances)))
 
     def sf(self, y: ArrayLike) -> np.ndarray:
         """Probability above y, with relative accuracy.
@@ -587,9 +586,6 @@ class Mixture:
         """
         y = self._for_values(y, "y")
         return self._average(ndtr((self.means - y)/np.sqrt(self.variances)))
-
-    def _below(self, y):
-        return self._average(ndtr((y - self.means)/np.sqrt(self.variances)))
 
     def ppf(self, q: ArrayLike) -> np.ndarray:
         """Quantile: a share q of the law lies below it, to rounding.
@@ -651,10 +647,6 @@ class Mixture:
         k = rng.choice(len(self.weights), n, p=self.weights/self.weights.sum())
         z = rng.standard_normal((n, *self.means.shape[1:]))
         return self.means[k] + np.sqrt(self.variances[k])*z
-
-def _broadcasts(shape, to):
-    fits = all(a in (1, b) for a, b in zip(shape[::-1], to[::-1]))
-    return fits and len(shape) <= len(to)
 
 # %% ../../nbs/46_mixture.ipynb #public
 __all__ = ["Mixture", "ScaleMixture", "mixture_of_heads"]

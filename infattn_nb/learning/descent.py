@@ -7,7 +7,7 @@ __all__ = ['AttentionDescent']
 
 # %% ../../nbs/28_training.ipynb #imports
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +25,8 @@ from sklearn.utils.validation import validate_data
 from ..distributions.scale_mixture import Mixture
 from .circuits import deep, named
 from .sequences import like, suited, targets
-from .trained import KernelModel, Trained, run_descent
-from .trained import infinitely_many_heads, one_layer
-from .trained import torch_weights
+from .trained import KernelModel, Trained, infinitely_many_heads
+from .trained import one_layer, run_descent, torch_weights
 from ..numerics import checks
 from ..numerics.losses import Loss, flat, loss_of, tried
 from ..plotting import lines, own_axes
@@ -363,7 +362,7 @@ class AttentionDescent(SequenceEstimator):
         known = self._deep()
         ended = known.ended.without(known.layer, kind, key)
         other = copy(self)
-        other.trained_ = replace(known, ended=ended)
+        other.trained_ = known._replace(ended=ended)
         return other
 
     def tangent(self, X: ArrayLike, Z: ArrayLike | None = None, *,
@@ -497,16 +496,13 @@ def _check(model):
     for name in ("var_qk", "var_vo", "weight_decay", "temperature", "tol"):
         checks.number(getattr(m, name), name, "[0, ∞)")
     checks.number(m.momentum, "momentum", "[0, 1)")
-    if m.learning_rate is not None:
-        checks.number(m.learning_rate, "learning_rate", "(0, ∞)",
-                      "pass learning_rate=None for a stable one")
-    if m.batch_size is not None:
-        checks.count(m.batch_size, "batch_size")
+    checks.optional(m.learning_rate, checks.number, "learning_rate", "(0, ∞)",
+                    "pass learning_rate=None for a stable one")
+    checks.optional(m.batch_size, checks.count, "batch_size")
     if isinstance(m.readout, str):
         known = ("mean",) if m.layers is None else ("mean", "every")
         checks.choice(m.readout, "readout", known)
-    checks.kind(m.linearized, (bool, np.bool_), "linearized",
-                "pass True or False")
+    checks.flag(m.linearized, "linearized")
     loss_of(m.loss)
     if m.layers is not None:
         _check_deep(m)
@@ -519,9 +515,8 @@ def _check_deep(m):
     "The arguments of a deep network."
     checks.count(m.layers, "layers")
     for name in ("residual", "train_readout"):
-        checks.kind(getattr(m, name), (bool, np.bool_), name, "pass True or False")
-    if m.norm is not None:
-        checks.choice(m.norm, "norm", ("rms", "layer"))
+        checks.flag(getattr(m, name), name)
+    checks.optional(m.norm, checks.choice, "norm", ("rms", "layer"))
     if m.head_width < np.inf:
         checks.reject("head_width", "be np.inf for a deep network", m.head_width,
                       "its Gram matrices do not close at finite width: take "

@@ -9,7 +9,7 @@ __all__ = ['TRIANGLE_ROWS', 'PIECE_NUMBERS', 'directions', 'complete', 'View', '
            'scores_back', 'inverse_of_triangle', 'inverses_and_log_dets', 'solved', 'Fit', 'gaussian_fit', 'Likelihood']
 
 # %% ../../nbs/71_likelihood.ipynb #takes
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -52,8 +52,7 @@ class View(NamedTuple):
         return View(self.readout[k], hidden, self.queries[k], self.keys[k],
                     self.values[k])
 
-@dataclass(frozen=True, eq=False)
-class Layer:
+class Layer(NamedTuple):
     "A layer in the coordinates of its training sequences: made by `training_layer`."
     bases: tuple # ((d, d), rank) of queries, key differences, values
     spec: AttentionSpec
@@ -339,8 +338,7 @@ def gaussian_fit(Φ, # features (M, P, k)
 # %% ../../nbs/71_likelihood.ipynb #whole
 PIECE_NUMBERS = 2**17 # in larger pieces the memory costs more than the work
 
-@dataclass(frozen=True, eq=False)
-class Likelihood:
+class Likelihood(NamedTuple):
     "Of a layer's normals, given sequences and targets: what particles aim at."
     layer: Layer
     view: View
@@ -362,8 +360,8 @@ class Likelihood:
         qk, vo, noise = np.exp(logs)
         spec = self.layer.spec
         spec = replace(spec, var_q=spec.var_q*qk, var_v=spec.var_v*vo)
-        layer = replace(self.layer, spec=spec)
-        return replace(self, layer=layer, alpha=self.alpha*noise)
+        layer = self.layer._replace(spec=spec)
+        return self._replace(layer=layer, alpha=self.alpha*noise)
 
     def _of_all(self, z):
         "In pieces of particles that stay in the cache."

@@ -344,8 +344,7 @@ def _check(model):
     checks.number(m.alpha, "alpha", "(0, ∞)", "pass the variance of the noise")
     checks.number(m.keep, "keep", "(0, 1)")
     checks.choice(m.scaling, "scaling", ("sqrt", "linear"))
-    if m.optimizer is not None:
-        checks.choice(m.optimizer, "optimizer", ("evidence",), " or None")
+    checks.optional(m.optimizer, checks.choice, "optimizer", ("evidence",), " or None")
     for name in ("normalize_y", "verbose"):
         checks.flag(getattr(m, name), name)
     root_seed(m.random_state)

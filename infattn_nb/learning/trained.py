@@ -20,9 +20,8 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 
 from .descent_step import BLOCK_NUMBERS, Dynamics, Networks
-from .descent_step import bartlett_start
-from .descent_step import dynamics, explicit_start, joined
-from .descent_step import linearised, merged_from
+from .descent_step import bartlett_start, dynamics, explicit_start
+from .descent_step import joined, linearised, merged_from
 from .descent_step import merged_start
 from .sequences import Sequences, root_seed
 from .layer_on_data import Layer, attend, averaged
@@ -153,8 +152,7 @@ SCRAMBLES = 8 # independent sets of nodes
 FEWEST, MOST_NODES = 2**10, 2**16 # nodes of all sets together
 KERNEL_TOLERANCE = 2e-3 # relative error of the kernels
 
-@dataclass(frozen=True, eq=False)
-class InfiniteHeads:
+class InfiniteHeads(NamedTuple):
     "Infinitely many heads, as nodes of a quadrature over one of them."
     layer: Layer
     forms: np.ndarray # B (d, d, 1, n), one set of nodes after the other
@@ -390,8 +388,7 @@ def _numpy(tensor):
     return tensor.detach().cpu().double().numpy()
 
 # %% ../../nbs/94_trained.ipynb #answerscode
-@dataclass(frozen=True, eq=False)
-class Trained:
+class Trained(NamedTuple):
     "Finitely many heads in one layer or in many, before and after."
     layer: Architecture
     X: Sequences # of the training
@@ -432,8 +429,7 @@ class Trained:
         return np.concatenate([question(networks.take(slice(j, j + m)), view)
                                for j, m in pieces(len(networks), most)])
 
-@dataclass(frozen=True, eq=False)
-class KernelModel:
+class KernelModel(NamedTuple):
     "Infinitely many heads, before and after."
     heads: InfiniteHeads
     X: Sequences # of the training

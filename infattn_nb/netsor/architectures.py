@@ -100,9 +100,7 @@ def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
     b = _bias(program, var_b)
     hs: list[Vector] = []
     for x in xs:
-        g = U @ x + b
-        if hs:
-            g = g + W @ hs[-1]
+        g = U @ x + b + (W @ hs[-1] if hs else 0)
         hs.append(program.nonlin(phi, g))
     return hs
 

@@ -7,16 +7,15 @@ __all__ = ['rows_needed', 'Run', 'simulate', 'wanted', 'gram', 'gram_block', 'Pr
 
 # %% ../../nbs/10_finite.ipynb #takes
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from ..attention.tokens import TokenLaw
 from ..numerics import checks
-from ..numerics.rng import Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import MOST_SAMPLES
+from ..numerics.rng import MOST_SAMPLES, Rng, Size, by_pieces, draw
 from .infinite_width import limit
 from .nodes import Input, MatMul, Matrix, Score, Vector
 from .passes import draw_inputs, forward, length_at, stages_of
@@ -31,7 +30,10 @@ def rows_needed(past, # vectors and scores in the order of writing
                ): # {vector or matrix: rows to draw}
     "All rows below a matrix or score, else a few."
     full = {h: length_at(h, width) for h in past if isinstance(h, Vector)}
-    whole = _needed_whole(past)
+    whole = {x for h in past if h.reads_all for x in h.args}
+    for h in reversed(past):
+        if h in whole:
+            whole |= set(h.args)
     rows: dict[Vector | Matrix, int] = {
         h: n if h in whole else min(coords, n) for h, n in full.items()}
     for g in past:
@@ -39,31 +41,20 @@ def rows_needed(past, # vectors and scores in the order of writing
             rows[g.W] = max(rows.get(g.W, 0), rows[g])
     return rows
 
-def _needed_whole(past):
-    "The vectors of which all coordinates are needed, and what they are made of."
-    needed = {x for h in past if _reads_all(h) for x in h.args}
-    for h in reversed(past):
-        if h in needed and not isinstance(h, (MatMul, Score)):
-            needed |= set(h.args)
-    return needed
-
-def _reads_all(h):
-    "Does it need all coordinates of its arguments?"
-    return isinstance(h, (MatMul, Score)) or h.reads_all
-
 # %% ../../nbs/10_finite.ipynb #3040aaf6
-class Run:
+class Run(NamedTuple):
     "Draws of everything in `past`, b at a time: {vector: (b, rows), score: (b, 1)}."
-    def __init__(self, past, # vectors and scores in the order of writing
-                 rows, # {vector or matrix: rows to draw}
-                 width, # n
-                 dense, # draw the matrices?
-                ):
-        self.past = past
-        self.stages = stages_of(past)
-        self.rows = rows
-        self.width = int(width)
-        self.dense = dense
+    past: list # vectors and scores in the order of writing
+    stages: list # the same, by Stage
+    rows: dict # {vector or matrix: rows to draw}
+    width: int # n
+    dense: bool # draw the matrices?
+
+    @classmethod
+    def of(cls, past, width, coords, dense):
+        "With all rows where they are needed, elsewhere `coords` of them."
+        rows = rows_needed(past, width, coords)
+        return cls(past, stages_of(past), rows, int(width), dense)
 
     def draw(self, b, rng): # {vector: (b, rows), score: (b, 1)}
         "The values of all vectors and scores."
@@ -81,14 +72,13 @@ class Run:
 
     def numbers(self): # numbers held for one sample
         "Memory of one sample."
-        vectors = [h for h in self.past if isinstance(h, Vector)]
-        if not self.dense:
-            kept = (length_at(h, self.width) if isinstance(h, Input) else self.rows[h]
-                    for h in vectors)
-            return 3*sum(kept)
-        lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
-                   for h in self.past)
-        return self.width*sum(lengths)
+        if self.dense:
+            lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
+                       for h in self.past)
+            return self.width*sum(lengths)
+        kept = (length_at(h, self.width) if isinstance(h, Input) else self.rows[h]
+                for h in self.past if isinstance(h, Vector))
+        return 3*sum(kept)
 
 # %% ../../nbs/10_finite.ipynb #c97cfd68
 def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1,
@@ -125,18 +115,14 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
     n = checks.width(width, finite=True)
     c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
     outputs, asked = wanted(program, outputs, scores)
-    past = program.past(*outputs, *asked)
-    rows = rows_needed(past, n, c)
+    run = Run.of(program.past(*outputs, *asked), n, c, dense)
     for h in outputs:
-        if rows[h] < c:
+        if run.rows[h] < c:
             checks.reject("coords", "not exceed the length of an output",
-                          f"{c} for `{program.name(h)}` of {rows[h]}",
+                          f"{c} for `{program.name(h)}` of {run.rows[h]}",
                           "choose a larger width")
     keep = partial(_first_coordinates, outputs, asked, c)
-    run = Run(past, rows, n, dense)
-    if run.numbers() > MOST_SAMPLES:
-        checks.reject("width", "fit into memory for one sample", f"{n:g}",
-                      "choose a smaller one")
+    checks.memory(run.numbers(), "width", "choose a smaller one")
     sample = partial(_kept, run, keep)
     vectors, numbers = draw(sample, size, rng)
     if coords is None:
@@ -146,12 +132,10 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
 def _first_coordinates(outputs, scores, c, value):
     "Vectors (b, k, c) and scores (b, r)."
     b = len(next(iter(value.values())))
+    numbers = np.concatenate([np.empty((b, 0)), *(value[p] for p in scores)], axis=1)
     vectors = np.empty((b, len(outputs), c))
-    numbers = np.empty((b, len(scores)))
     for k, h in enumerate(outputs):
         vectors[:, k] = value[h][:, :c]
-    for j, p in enumerate(scores):
-        numbers[:, j] = value[p][:, 0]
     return vectors, numbers
 
 def wanted(program: Program, outputs: Vectors, scores: Scores | None = None,
@@ -196,8 +180,7 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
 
 def gram_block(program, vectors, n, size, g):
     "`size` draws of the Gram matrix, from the Generator g."
-    past = program.past(*vectors)
-    run = Run(past, rows_needed(past, n, np.inf), n, dense=False)
+    run = Run.of(program.past(*vectors), n, np.inf, dense=False)
     return _kept(run, partial(_second_moments, vectors), size, g)
 
 def _second_moments(vectors, value):
@@ -286,16 +269,12 @@ class ProgramTokens(TokenLaw):
         if n < np.inf:
             K = gram_block(self.program, self.vectors, n, size, rng)
         elif self.random:
-            K = self._kernels(size, rng)
+            drawn = Paths(self.program, size, rng, wanted=self.vectors)
+            m = drawn.mean(self.vectors)
+            K = drawn.cov(self.vectors) + m[:, :, None]*m[:, None]
         else:
             K = self.kernel()[None]
         return psd_factor(np.moveaxis(K, 0, -1)[:, :, None])
-
-    def _kernels(self, size, rng):
-        "Draws of the Gram matrix at infinite width, (size, s, s)."
-        drawn = Paths(self.program, size, rng, wanted=self.vectors)
-        m = drawn.mean(self.vectors)
-        return drawn.cov(self.vectors) + m[:, :, None]*m[:, None]
 
     def explicit(self, n: int, b: int, rng: Generator) -> np.ndarray:
         """b draws of X (b, s, n) with all matrices.
@@ -309,8 +288,7 @@ class ProgramTokens(TokenLaw):
         rng
             Generator
         """
-        past = self.program.past(*self.vectors)
-        run = Run(past, rows_needed(past, n, np.inf), n, dense=True)
+        run = Run.of(self.program.past(*self.vectors), n, np.inf, dense=True)
         value = run.draw(b, rng)
         return np.stack([value[h] for h in self.vectors], axis=1)
 

@@ -269,10 +269,8 @@ def _sample(program, outputs, scores, coords, size, g):
     z = for_normals.standard_normal((len(gaussian), *P.shape, coords))
     shape = (*P.shape, coords)
     y = [P.flat(np.broadcast_to(x, shape)) for x in P.evaluate(outputs, z)]
-    numbers = np.zeros((size, len(scores)))
-    for j, p in enumerate(scores):
-        numbers[:, j] = P.flat(P.scored.value[p])
-    return np.stack(y, axis=1), numbers
+    numbers = [P.flat(P.scored.value[p]) for p in scores]
+    return np.stack(y, axis=1), np.column_stack([np.zeros((size, 0)), *numbers])
 
 def _conditional_covariances(program, outputs, size, g):
     "Covariances given the scores, (size, k, k), along fresh paths."

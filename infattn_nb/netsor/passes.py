@@ -14,8 +14,8 @@ from numpy.random import Generator
 
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
-from .nodes import Input, MatMul, Matrix, Output
-from .nodes import Score, Vector
+from .nodes import Input, MatMul, Matrix, Output, Score, Vector
+from .nodes import depending, levels, made_of
 from .revealed import matrix_of
 
 # %% ../../nbs/57_passes.ipynb #ps-stages
@@ -27,14 +27,11 @@ class Stage(NamedTuple):
 def stages_of(past, # vectors and scores in the order of writing
              ): # list of Stage
     "Nodes by the longest way from an initial vector."
-    level: dict[Vector | Score, int] = {}
     groups: dict = {}
-    for h in past:
-        made_of = (*h.args, *h.scores)
-        level[h] = 1 + max((level[x] for x in made_of), default=-1)
+    for h, level in levels(past).items():
         if not isinstance(h, Input):
             W = h.W if isinstance(h, MatMul) else None
-            groups.setdefault((level[h], W), []).append(h)
+            groups.setdefault((level, W), []).append(h)
     in_order = sorted(groups, key=lambda place: place[0])
     return [Stage(place[1], groups[place]) for place in in_order]
 
@@ -108,7 +105,7 @@ def backward(stages, # list of Stage
                 vectors = [value[x] for x in h.args]
                 scores = [value[p] for p in h.scores]
                 by_vectors, by_scores = h.backward(vectors, scores, take(h))
-                for x, d in zip((*h.args, *h.scores), (*by_vectors, *by_scores)):
+                for x, d in zip(made_of(h), (*by_vectors, *by_scores)):
                     give(x, d)
         if drop:
             for h in nodes:
@@ -134,31 +131,22 @@ class PassPlan:
         products = [g for g in self.nodes if isinstance(g, MatMul)]
         self.shapes = {g.W: (length_at(g, n), length_at(g.args[0], n))
                        for g in products}
-        self.uses = {W: sum(g.W is W for g in products) for W in self.shapes}
-        self.backs = backs # backward passes through each product
+        self.directions = {W: (1 + backs)*sum(g.W is W for g in products)
+                           for W in self.shapes} # met in a pass there and `backs` back
         self.lengths = {h: length_at(h, n) for h in self.nodes if isinstance(h, Vector)}
-        self.trained = self._in_order(self.shapes if matrices is None else matrices)
-        self.moving = self.above(self.trained)
+        self.training(self.shapes if matrices is None else matrices)
 
     def training(self, matrices):
         "The same plan, with only some matrices trained."
-        self.trained = self._in_order(matrices)
+        some = set(matrices) # whose order is another in every run
+        self.trained = [W for W in self.shapes if W in some]
         self.moving = self.above(self.trained)
         return self
 
-    def _in_order(self, matrices):
-        "As the program has them: the order of a set is another in every run."
-        some = set(matrices)
-        return [W for W in self.shapes if W in some]
-
     def above(self, matrices, vectors=()):
         "The nodes that depend on some of the matrices or vectors."
-        found = set(vectors)
-        for h in self.nodes:
-            own = isinstance(h, MatMul) and h.W in matrices
-            if own or any(x in found for x in (*h.args, *h.scores)):
-                found.add(h)
-        return found
+        products = (h for h in self.nodes if isinstance(h, MatMul) and h.W in matrices)
+        return depending(self.nodes, [*vectors, *products])
 
     def below(self, outputs):
         "The stages of some outputs alone."
@@ -166,16 +154,11 @@ class PassPlan:
         parts = (Stage(W, [h for h in nodes if h in past]) for W, nodes in self.stages)
         return [stage for stage in parts if stage.nodes]
 
-    def directions(self, W):
-        "How many will be met in one forward and one backward pass."
-        return (1 + self.backs)*self.uses[W]
-
     def numbers(self):
         "Held by one network in one pass."
-        matrices = 0
-        for W, (r, c) in self.shapes.items():
-            matrices += min(r*c, (r + c)*self.directions(W))
-        return 2*sum(self.lengths.values()) + matrices
+        matrices = (min(r*c, (r + c)*self.directions[W])
+                    for W, (r, c) in self.shapes.items())
+        return 2*sum(self.lengths.values()) + sum(matrices)
 
 # %% ../../nbs/57_passes.ipynb #ps-networks
 class ProgramNetworks:
@@ -193,7 +176,7 @@ class ProgramNetworks:
     def _matrix(self, W, given):
         plan = self.plan
         return matrix_of(self.b, plan.shapes[W], W.var, self.rng, W=given,
-                         directions=plan.directions(W), dense=plan.dense)
+                         directions=plan.directions[W], dense=plan.dense)
 
     def starts(self):
         "The states of all matrices before training."
@@ -216,10 +199,6 @@ class ProgramNetworks:
             if W not in new.matrices:
                 new.matrices[W] = new._matrix(W, None)
         return new
-
-    def with_starts(self, states):
-        "The states, and those at the start of matrices that have none."
-        return self.starts() | states
 
     def forward(self, states, stages=None): # values, coordinates of the arguments
         "There: {vector: (b, m), score: (b, 1)}, {product: coordinates (b, ·)}."

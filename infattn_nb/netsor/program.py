@@ -8,6 +8,7 @@ __all__ = ['Vectors', 'Scores', 'Program', 'all_or_nothing']
 # %% ../../nbs/07_netsor.ipynb #471748d0
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,11 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..nonlinearities import softmax
-from .nodes import in_one, remarks, violations
-from .nodes import draw_program
 from .nodes import Attend, Input, Inputs, Linear, MatMul, Matrix
-from .nodes import Nonlin, Normalize, Output, Readout
-from .nodes import Score, Vector
-from .nodes import check_nonlinearity, describe, factor, fraction
-from .nodes import length_text, names
+from .nodes import Nonlin, Normalize, Output, Readout, Score, Vector
+from .nodes import check_nonlinearity, describe, draw_program, factor
+from .nodes import fraction, in_one, length_text, made_of, names
+from .nodes import remarks, violations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +60,7 @@ class Program:
         Parameters
         ----------
         kind
-            class of what is asked for
+            class of what is asked for, or both classes
         things
             objects, one or several
         what
@@ -69,7 +68,7 @@ class Program:
         some
             must there be one at least?
         """
-        kinds = "scores" if kind is Score else "vectors"
+        kinds = {Vector: "vectors", Score: "scores"}.get(kind, "vectors and scores")
         if isinstance(things, (Vector, Score)):
             things = [things]
         if not np.iterable(things):
@@ -77,21 +76,16 @@ class Program:
                           "put them into a list", TypeError)
         things = tuple(things)
         for x in things:
-            self._own_one(kind, x, what)
+            if not isinstance(x, kind):
+                checks.reject(what, f"be {kinds} of a program", type(x).__name__,
+                              "make them with the program's methods", TypeError)
+            if x.program is not self:
+                checks.reject(what, "belong to the same program",
+                              f"`{x.program.name(x)}` of another one",
+                              "write all of a network into one Program()")
         if some and not things:
             checks.reject(what, "name one at least", "none", f"pass a list of {kinds}")
         return things
-
-    def _own_one(self, kind, x, what):
-        "Reject what is not a vector, or not a score, of this program."
-        if not isinstance(x, kind):
-            kinds = "scores" if kind is Score else "vectors"
-            checks.reject(what, f"be {kinds} of a program", type(x).__name__,
-                          "make them with the program's methods", TypeError)
-        if x.program is not self:
-            checks.reject(what, "belong to the same program",
-                          f"`{x.program.name(x)}` of another one",
-                          "write all of a network into one Program()")
 
     def same_length(self, vectors: Sequence[Vector], what: str) -> Fraction:
         """The length that the vectors share, or ValueError.
@@ -324,7 +318,7 @@ class Program:
         """
         for h in nodes:
             checks.kind(h, (Vector, Score), "nodes", "take the program's own")
-        return self.visit(nodes, lambda h: (*h.args, *h.scores))
+        return self.visit(nodes, made_of)
 
     def visit(self, nodes: Iterable, parents: Callable) -> Any:
         """Nodes, their parents, the parents of these, and so on.
@@ -424,17 +418,11 @@ class Program:
 @contextmanager
 def all_or_nothing(program: Program) -> Iterator[None]:
     "What is written inside stays, or, if anything is rejected, nothing of it."
-    nodes = list(program.nodes)
-    matrices = list(program.matrices)
-    readouts = list(program.readouts)
-    products = dict(program.products)
+    before = {name: copy(part) for name, part in vars(program).items()}
     try:
         yield
     except BaseException:
-        program.nodes = nodes
-        program.matrices = matrices
-        program.readouts = readouts
-        program.products = products
+        vars(program).update(before)
         raise
 
 # %% ../../nbs/07_netsor.ipynb #public

@@ -7,7 +7,7 @@ __all__ = ['SAME', 'CLEAR', 'Known', 'beyond', 'lengths', 'new_directions', 'Sta
            'polar', 'Explicit', 'Revealed', 'explicit_is_cheaper', 'matrix_of']
 
 # %% ../../nbs/56_revealed.ipynb #takes
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,8 +88,7 @@ def new_directions(rest, # (b, k, c): what is left of some vectors, orthogonal t
     return (turn/length) @ E, turn
 
 # %% ../../nbs/56_revealed.ipynb #re-state
-@dataclass(frozen=True, eq=False)
-class State:
+class State(NamedTuple):
     """A trained matrix κW₀ + UᵀCV, and its velocity or momentum νW₀ + UᵀMV.
 
     W₀ is the random matrix at the start; the rows of U (j, r) and V (i, c) are the
@@ -151,11 +150,6 @@ class Explicit:
 
     should_be_explicit = False
 
-    @property
-    def numbers(self):
-        "How many numbers are stored for one network."
-        return self.W[0].size
-
     def times(self, X, state): # (b, k, c) -> (b, k, r) and coordinates
         "W x of many vectors."
         return X @ state.moved.mT, X
@@ -182,10 +176,6 @@ class Explicit:
         "This one: its products change nothing in it."
         return self
 
-    def take(self, k):
-        "The matrices of some networks."
-        return Explicit(self.W[k])
-
 class Revealed:
     """b random matrices (r, c), of which only the products asked for are drawn.
 
@@ -205,11 +195,6 @@ class Revealed:
     def should_be_explicit(self):
         "Would the matrix itself be cheaper?"
         return explicit_is_cheaper(self.shape, self.right.count + self.left.count)
-
-    @property
-    def numbers(self):
-        "How many numbers are stored for one network."
-        return sum(self.shape)*(self.right.count + self.left.count)
 
     def times(self, X, state): # (b, k, c) -> (b, k, r) and coordinates
         "W x of many vectors."

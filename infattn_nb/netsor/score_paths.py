@@ -4,42 +4,37 @@
 
 # %% auto #0
 __all__ = ['BATCHES', 'FEW_NODES', 'MANY_NODES', 'DEGREE', 'SERIES_NUMBERS', 'PairNormals', 'GivenScores', 'VectorState',
-           'ScoreState', 'Paths']
+           'ScoreState', 'kept', 'Paths']
 
 # %% ../../nbs/55_paths.ipynb #takes
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any
 
 import numpy as np
-from numpy.random import default_rng
+from numpy.random import Generator, default_rng
 
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import Rng, pieces
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import Rng, pieces, seed_sequence, sobol_normals
 from ..nonlinearities import Nonlinearity
-from ..numerics.hermite import correlation, dual_quadrature, reject_outgrowing
-from ..numerics.hermite import hermite, matched
-from ..numerics.rng import sobol_normals
+from ..numerics.hermite import correlation, dual_quadrature, hermite, matched
+from ..numerics.hermite import reject_outgrowing
 from .nodes import Input, Linear, MatMul, Nonlin, Normalize, Score
 from .nodes import Vector, apply, inverse_root
 from .program import Program, Vectors
 
 # %% ../../nbs/55_paths.ipynb #scorecd1
+@dataclass
 class PairNormals:
     r"Scores as $a N b^\top$, with one $N$ for each pair of matrices."
-    def __init__(self, covariance, # function of two G-vars, given the scores
-                 rng, # Generator
-                 shape, # (batch, path)
-                ):
-        self.covariance = covariance
-        self.rng = rng
-        self.shape = shape
-        self.normals = {} # entry of a matrix N -> standard normals (batch, path)
-        self.rows = {} # matrix W -> {g = W x: its row of the Cholesky factor}
-        self.halves = {} # (query, matrix of the key) -> the entries of a N
+    covariance: Callable # of two G-vars, given the scores
+    rng: Generator
+    shape: tuple # (batch, path)
+    normals: dict = field(default_factory=dict) # entry of a matrix N -> normals
+    rows: dict = field(default_factory=dict) # W -> {W x: row of the Cholesky factor}
+    halves: dict = field(default_factory=dict) # query, matrix of the key -> a N
 
     def draw(self, p): # (value, mean, standard deviation)
         "A score; its law given the normals before."
@@ -97,19 +92,15 @@ def _pivot(variance, explained):
     return np.sqrt(np.where(rest > 1e-12*variance, rest, 0.))
 
 # %% ../../nbs/55_paths.ipynb #scorecd2
+@dataclass
 class GivenScores:
     "Scores one by one, each given the earlier ones, where some are prescribed."
-    def __init__(self, covariance, # function of two scores
-                 given, # {score: values (size,)}
-                 rng, # Generator, for the others
-                 shape, # (batch, path)
-                ):
-        self.covariance = covariance
-        self.given = given
-        self.rng = rng
-        self.shape = shape
-        self.normals = {} # score -> the standard normal that it brings
-        self.rows = {} # score -> {score: entry of the Cholesky factor}, but for zeros
+    covariance: Callable # of two scores
+    given: Mapping # {score: values (size,)}
+    rng: Generator # for the others
+    shape: tuple # (batch, path)
+    normals: dict = field(default_factory=dict) # score -> the normal that it brings
+    rows: dict = field(default_factory=dict) # score -> {score: Cholesky's entry ≠ 0}
 
     def draw(self, p): # (value, mean, standard deviation)
         "A score; its law given the normals before."
@@ -142,10 +133,7 @@ class VectorState:
     products: dict = field(default_factory=dict) # matrix -> its MatMuls, in order
     covariances: dict = field(default_factory=dict) # two MatMuls -> (batch, path)
     moments: dict = field(default_factory=dict) # two atoms -> E Z^a Z^b
-    atoms: dict = field(default_factory=dict) # vector -> {atom: coefficient}
-    lines: dict = field(default_factory=dict) # atom f(u) -> E f(Z^u), its slope
     terms: dict = field(default_factory=dict) # atom and rule -> its Hermite series
-    alone: dict = field(default_factory=dict) # vector -> (f, u, variance of u)
     open: dict = field(default_factory=dict) # atom -> what its series leaves, its grid
     error: float = 0. # the largest of quadratures so far, over root mean squares
 
@@ -157,6 +145,16 @@ class ScoreState:
     rest: dict = field(default_factory=dict) # its standard deviation given them
 
 # %% ../../nbs/55_paths.ipynb #99a89a16
+def kept(method):
+    "A method whose answers are kept in the dictionary `known` of its object."
+    @wraps(method)
+    def asked(self, *question):
+        key = method.__name__, *question
+        if key not in self.known:
+            self.known[key] = method(self, *question)
+        return self.known[key]
+    return asked
+
 BATCHES = 16
 FEW_NODES = 2**12 # of Mehler's series for each of many pairs
 MANY_NODES = 2**14 # … for few
@@ -181,38 +179,27 @@ class Paths:
         given
             {score: values (size,)} instead of drawing them
         """
-        checks.kind(program, Program, "program", "write one with Program()")
         self.program = program
         self.size = checks.count(size, "size")
         self.batches = min(BATCHES, self.size)
         self.shape = (self.batches, -(-self.size//self.batches))
         for_scores, for_points = seed_sequence(rng).spawn(2)
         self.seeds = for_points.spawn(self.batches)
+        self.known: dict = {} # question -> answer
         self.vectors = VectorState()
         self.scored = ScoreState()
-        self._draw = self._sampler(given or {}, default_rng(for_scores))
+        rng = default_rng(for_scores)
+        self._draw = (PairNormals(self._covariance, rng, self.shape) if given is None
+                      else GivenScores(self.score_pair, given, rng, self.shape)).draw
         nodes = program.nodes if wanted is None else program.past(*wanted)
         self.followed = set(nodes)
         for h in nodes:
-            self._follow(h)
-
-    def _sampler(self, given, rng):
-        "How a random score is drawn: freely, or given some of them."
-        if not given:
-            return PairNormals(self._covariance, rng, self.shape).draw
-        values = {p: checks.real(x, "given", (self.size,), remedy="one value per path")
-                  for p, x in given.items()}
-        return GivenScores(self.score_pair, values, rng, self.shape).draw
-
-    def _follow(self, h):
-        "One step."
-        if isinstance(h, Vector):
-            self.atoms(h) # so a long sum needs no recursion
-        if isinstance(h, MatMul):
-            self._multiply(h)
-            self._check_inputs(h)
-        if isinstance(h, Score):
-            self._score(h)
+            if isinstance(h, Vector):
+                self.atoms(h) # so a long sum needs no recursion
+            if isinstance(h, MatMul):
+                self._multiply(h)
+            if isinstance(h, Score):
+                self._score(h)
 
     def _multiply(self, g):
         "Rule (ii): a new product with all earlier ones of the same matrix."
@@ -222,10 +209,7 @@ class Paths:
         self._foresee(g.args[0], [h.args[0] for h in made])
         for h in made:
             known[g, h] = known[h, g] = g.W.var*self.moment(g.args[0], h.args[0])
-
-    def _check_inputs(self, g):
-        "What follows a product is as sensitive as it likes: its law must be known."
-        if self.vectors.error > 1e-3:
+        if self.vectors.error > 1e-3: # what follows is as sensitive as it likes
             checks.reject(self.program.name(g), "have a variance known to 1e-3",
                           f"quadratures with errors of {self.vectors.error:.1g}",
                           "pass Nonlinearity(fn, closed_form=…), or smoother functions")
@@ -248,13 +232,9 @@ class Paths:
             kept = value[None]
             self.vectors.moments[x, y] = self.vectors.moments[y, x] = kept
 
+    @kept
     def _alone(self, h):
         "(f, u, variance of u) if h = f(u), u constant and centred; else three None."
-        if h not in self.vectors.alone:
-            self.vectors.alone[h] = self._found_alone(h)
-        return self.vectors.alone[h]
-
-    def _found_alone(self, h):
         if not isinstance(h, Nonlin) or not self._one_argument(h):
             return None, None, None
         f, u = self._one_argument(h)
@@ -336,10 +316,9 @@ class Paths:
         r"$Z^h = \sum_k c_k Z^{h_k}$ with G-vars and nonlinearities $h_k$."
         if isinstance(h, (Input, MatMul, Nonlin)):
             return {h: 1.}
-        if h not in self.vectors.atoms:
-            self.vectors.atoms[h] = self._collected(h)
-        return self.vectors.atoms[h]
+        return self._collected(h)
 
+    @kept
     def _collected(self, h):
         "The atoms of a sum, an average or a normalised vector; None is the constant 1."
         total: dict[Vector | None, np.ndarray | float] = {}
@@ -457,9 +436,12 @@ class Paths:
         ρ = correlation(a, b, c).ravel()
         far = np.abs(ρ)**DEGREE
         self._note(left, self._series_error(left, right, far))
-        flat = [x.ravel() for x in (μ, ν, a, b)]
+        x, root, _ = hermite(nodes, DEGREE)
         def at_end(pairs, sign):
-            return self._at_the_end(f, g, nodes, sign, *(x[pairs] for x in flat))
+            mean, other_mean, v, w = (y.ravel()[pairs, None] for y in (μ, ν, a, b))
+            F = f(mean + np.sqrt(v)*x)*root
+            G = g(other_mean + sign[:, None]*np.sqrt(w)*x)*root
+            return np.einsum("nk,nk->n", F, G)
         return matched(P, i, Q, j, ρ, far, at_end).reshape(a.shape)
 
     def _series_error(self, left, right, far):
@@ -468,13 +450,6 @@ class Paths:
         other_tail, other_rough = self.vectors.open[right]
         unmatched = (far*np.sqrt(1 - far*far)).max()*np.sqrt(tail*other_tail)
         return unmatched + np.sqrt(rough*other_rough)
-
-    def _at_the_end(self, f, g, nodes, sign, μ, ν, a, b):
-        "E f(Z^u)g(Z^v) for a correlation of ±1, by its sign."
-        x, root, _ = hermite(nodes, DEGREE)
-        F = f(μ[:, None] + np.sqrt(a)[:, None]*x)*root
-        G = g(ν[:, None] + (sign*np.sqrt(b))[:, None]*x)*root
-        return np.einsum("nk,nk->n", F, G)
 
     def _terms(self, h, nodes, degree, shape):
         "Hermite coefficients of f(Z^u), h = f(u): rows that differ; which each takes."
@@ -527,13 +502,10 @@ class Paths:
         other_mean, other_slope = self._line(b)
         return mean*other_mean + slope*other_slope*correlation(α, β, c)
 
+    @kept
     def _line(self, h):
-        "E f(Z^u) and E f(Z^u)X with the standardised Z^u, of h = f(u): kept."
-        if h not in self.vectors.lines:
-            self.vectors.lines[h] = self._found_line(*self._one_argument(h))
-        return self.vectors.lines[h]
-
-    def _found_line(self, f, u):
+        "E f(Z^u) and E f(Z^u)X with the standardised Z^u, of h = f(u)."
+        f, u = self._one_argument(h)
         if u is None:
             return np.ones((1, 1)), np.zeros((1, 1))
         μ, a = np.broadcast_arrays(*self._mean_and_variance(u, None))

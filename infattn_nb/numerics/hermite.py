@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RULES', 'root_det', 'hermite', 'blockwise', 'matched', 'correlation', 'dual_quadrature', 'reject_outgrowing',
-           'cross_moment', 'mehler', 'Series', 'series']
+           'mehler', 'Series', 'series']
 
 # %% ../../nbs/43_hermite.ipynb #he-takes
 from functools import lru_cache, partial, wraps
@@ -117,11 +117,9 @@ def _three_grids(a, b, c, fn, grids=(4096, 3552, 3200)): # multiples of 32
     return np.stack([np.median(m, 0), 4*(3*np.ptp(m, 0) + left.max(0))])
 
 def dual_quadrature(fn, # elementwise function
-                    a, b, c, # variances and covariance, broadcastable
+                    a, b, c, # arrays of variances and covariances, broadcastable
                    ): # value, estimated error
     r"$\mathbb{E}[\phi(U)\phi(V)]$ of any function, with an estimate of the error."
-    checks.function(fn, "fn", "pass a function of an array, e.g. np.tanh")
-    a, b, c = _covary(a, b, c)
     reject_outgrowing(fn, max(a.max(initial=0.), b.max(initial=0.)))
     value, error = _three_grids(a, b, c, fn=fn)
     if not np.isfinite(value).all():
@@ -139,28 +137,6 @@ def reject_outgrowing(fn, variance, mean=0.):
         checks.reject("fn", "have a second moment within 13 standard deviations",
                       "values that outgrow the Gaussian weight", "bound it")
 
-def _covary(*abc):
-    a, b, c = (checks.real(v, name) for v, name in zip(abc, "abc"))
-    if not ((a >= 0) & (b >= 0) & (c*c <= a*b*(1 + 1e-9))).all():
-        checks.reject("a`, `b`, `c", "be variances and covariance", "NaN, a < 0, b < 0 "
-                      "or c² > ab", "pass entries of a covariance matrix")
-    return a, b, c
-
-# %% ../../nbs/43_hermite.ipynb #11d57a3d
-def cross_moment(f, g, # functions of an array
-                 mean, # of U and V, broadcastable pair
-                 a, b, c, # Var U, Var V, Cov(U, V); c² ≤ ab up to rounding
-                 nodes=4096, degree=400, # of the grid and of the series
-                ): # E f(U)g(V); with kinks to about (5/nodes)², else to rounding
-    r"$\mathbb{E}[f(U)g(V)]$ for Gaussian $(U, V)$ by Mehler's series, flat arrays."
-    x, root, H = hermite(nodes, degree)
-    F = f(mean[0][:, None] + np.sqrt(a)[:, None]*x)*root
-    G = g(mean[1][:, None] + np.sqrt(b)[:, None]*x)*root
-    ρ = correlation(a, b, c)
-    each = np.arange(len(ρ))
-    at_end = partial(_at_end, F, G)
-    return matched(F @ H.T, each, G @ H.T, each, ρ, abs(ρ)**degree, at_end)
-
 # %% ../../nbs/43_hermite.ipynb #seriescode
 RULES = (40, 24, 8.), (72, 48, 9.), (160, 128, 11.), (4096, 400, 13.)
 
@@ -174,7 +150,8 @@ def mehler(P, Q, ρ):
     above = None
     for k in reversed(kept):
         if above is not None:
-            total *= _power(ρ, above - k, powers)
+            gap = above - k
+            total *= powers[gap] if gap in powers else ρ**gap
         total += np.multiply(P[k], Q[k], out=term)
         above = k
     return total*ρ**above if above else total
@@ -183,9 +160,6 @@ def _largest(P):
     "Largest coefficient of each degree."
     flat = P.reshape(len(P), -1)
     return np.maximum(flat.max(1, initial=0.), -flat.min(1, initial=0.))
-
-def _power(ρ, k, powers):
-    return powers[k] if k in powers else ρ**k
 
 class Series:
     """Functions of √v x, x ~ N(0, 1), on a grid and by their Hermite coefficients.

@@ -10,7 +10,6 @@ __all__ = ['BLAS_ROWS', 'SPLINE_END', 'LONG', 'psd_factor', 'wishart_factor', 'w
 
 # %% ../../nbs/42_linalg.ipynb #lin-takes
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -36,7 +35,10 @@ def psd_factor(S: ArrayLike) -> np.ndarray:
     ndarray
         lower triangular L, same shape
     """
-    C = _square(S)
+    C = checks.floats(S, "S")
+    if C.ndim < 2 or C.shape[0] != C.shape[1]:
+        checks.reject("S", "have shape (s, s, ...)", C.shape,
+                      "put the samples on the last axes")
     L = np.zeros(C.shape)
     for j in range(len(C)):
         column = C[j:, j] - np.einsum("ik...,k...->i...", L[j:, :j], L[j, :j])
@@ -56,14 +58,6 @@ def _check_vanished(C, column, vanishes, j):
         if (λ[..., 0] < -1e-9*np.abs(λ).max(-1)).any():
             checks.reject("S", "be positive semidefinite", "an indefinite matrix",
                           "pass a Gram or covariance matrix")
-
-def _square(S: Any) -> np.ndarray:
-    "Square matrices with the samples on the last axes."
-    S = checks.floats(S, "S")
-    if S.ndim < 2 or S.shape[0] != S.shape[1]:
-        checks.reject("S", "have shape (s, s, ...)", S.shape,
-                      "put the samples on the last axes")
-    return S
 
 # %% ../../nbs/42_linalg.ipynb #80d4c59d
 def wishart_factor(F: np.ndarray, df: float, rng: Generator,
@@ -187,13 +181,11 @@ def bartlett(q: int, df: float, shape: tuple[int, ...],
 SPLINE_END = 8.5 # normal quantiles of the spline reach so far
 
 @lru_cache(256)
-def chi(df, # degrees of freedom
-        nodes=4097, # of the spline
-       ): # function of z, its derivative
+def chi(df): # function of z, its derivative
     r"The quantile of $\chi_{df}$ at the level of the normal quantile z, |z| ≤ 8.5."
     if df > 1e6:
         return wide_chi(df)
-    z = np.linspace(-SPLINE_END, SPLINE_END, nodes)
+    z = np.linspace(-SPLINE_END, SPLINE_END, 4097)
     lower = gammaincinv(df/2, ndtr(np.minimum(z, 0)))
     upper = gammainccinv(df/2, ndtr(-np.maximum(z, 0)))
     spline = CubicSpline(z, np.sqrt(2*np.where(z < 0, lower, upper)))
@@ -294,12 +286,10 @@ def centred(K):
     return np.where(abs(C).max() > 1e-15*len(K)*abs(K).max(), C, 0.)
 
 # %% ../../nbs/42_linalg.ipynb #st-inverses
-def steady(L, # triangular factors, (..., s, s)
-           least=1e-4, # smallest pivot, over the largest of its factor
-          ): # bool, for all of them at once
+def steady(L): # triangular factors, (..., s, s)
     "Can all these factors be divided by?"
     pivots = abs(np.diagonal(L, axis1=-2, axis2=-1))
-    return bool((pivots.min(-1) > least*pivots.max(-1)).all())
+    return bool((pivots.min(-1) > 1e-4*pivots.max(-1)).all())
 
 def _steady_inverse(F):
     "Inverses of covariances, or None if one of them is nearly singular."

@@ -51,26 +51,20 @@ def seed_sequence(rng: Rng = None, name: str = "rng") -> SeedSequence:
         for a negative seed
     """
     if isinstance(rng, Generator):
-        return _spawning(rng)
+        own = getattr(rng.bit_generator, "seed_seq", None) # knows what it has spawned
+        if not isinstance(own, SeedSequence):
+            checks.reject("rng", "be able to spawn streams", "one without SeedSequence",
+                          "pass np.random.default_rng(seed)", TypeError)
+        return own
     if isinstance(rng, SeedSequence):
         return SeedSequence(rng.entropy, spawn_key=rng.spawn_key,
                             pool_size=rng.pool_size)
-    return SeedSequence() if rng is None else SeedSequence(_seed(rng, name))
-
-def _spawning(rng):
-    "The SeedSequence of a Generator, which remembers what it has spawned."
-    seed = getattr(rng.bit_generator, "seed_seq", None)
-    if not isinstance(seed, SeedSequence):
-        checks.reject("rng", "be able to spawn streams", "one without SeedSequence",
-                      "pass np.random.default_rng(seed)", TypeError)
-    return seed
-
-def _seed(rng, name):
-    "An integer ≥ 0."
+    if rng is None:
+        return SeedSequence()
     if isinstance(rng, bool) or not hasattr(rng, "__index__"):
         checks.reject(name, "be None, an integer, a SeedSequence or a Generator",
                       f"{rng!r:.60}", f"pass e.g. {name}=0", TypeError)
-    return checks.count(rng, name, least=0)
+    return SeedSequence(checks.count(rng, name, least=0))
 
 # %% ../../nbs/41_sampling.ipynb #parallel-code
 _choice: ContextVar[tuple] = ContextVar("choice", default=(None, 0)) # and its process
@@ -247,7 +241,12 @@ def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None) -
         if `sample` returns anything else, or memory does not hold so many samples
     """
     shape = checks.shape(size)
-    total = _affordable(prod(shape), size)
+    total = prod(shape)
+    try: # too many are rejected at once, not after hours
+        np.empty(total)
+    except (MemoryError, ValueError, OverflowError):
+        checks.reject("size", "fit into memory", size,
+                      "reduce so many samples on the fly with `fold`")
     task = partial(_block, checks.function(sample, "sample", "pass a sampler"))
     try:
         y = _joined(list(in_order(task, _blocks(total, rng))))
@@ -255,15 +254,6 @@ def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None) -
         checks.reject("size", "fit into memory", size,
                       "draw fewer, or with fewer tokens, heads, coordinates or neurons")
     return _mapped(lambda x: x[:total].reshape(shape + x.shape[1:]), y)
-
-def _affordable(total, size):
-    "Too many samples are rejected at once, not after hours."
-    try:
-        np.empty(total)
-    except (MemoryError, ValueError, OverflowError):
-        checks.reject("size", "fit into memory", size,
-                      "reduce so many samples on the fly with `fold`")
-    return total
 
 def _blocks(total: int, rng: Rng) -> Iterator[tuple[int, SeedSequence]]:
     "(number, seed) of each block; of one even for no samples, for its shape."
@@ -421,11 +411,10 @@ class Quasi:
             out[...] = ndtri(self._uniform(out.shape))
 
 # %% ../../nbs/41_sampling.ipynb #627d1f52
-class Mirror:
+class Mirror(NamedTuple):
     "Stand-in for a Generator: sign = −1 turns round what vanishes as n → ∞."
-    def __init__(self, rng, sign):
-        self.rng = rng
-        self.sign = sign
+    rng: Any
+    sign: int
 
     def spawn(self, k):
         signs = Streams(tokens=self.sign, normals=1, wisharts=self.sign)
@@ -453,13 +442,12 @@ class Mirror:
         return self.rng.standard_gamma(shape)
 
 # %% ../../nbs/41_sampling.ipynb #threecode
-class Mirrored:
+class Mirrored(NamedTuple):
     """Stand-in for a Generator: a draw, its mirror image, its value at infinite width.
 
     The three lie on the axis before the last."""
-    def __init__(self, rng, vanishes=True):
-        self.rng = rng
-        self.vanishes = vanishes # as n → ∞; if not, all three are the same
+    rng: Any
+    vanishes: bool = True # as n → ∞; if not, all three are the same
 
     def standard_normal(self, shape=None, out=None):
         shape = out.shape if shape is None else shape

@@ -9,7 +9,6 @@ __all__ = ['PARTICLE_GROUPS', 'PSEUDO_OBSERVATIONS', 'FULL_METRIC_SIZE', 'ACCEPT
            'climb', 'islands', 'pool']
 
 # %% ../../nbs/70_particles.ipynb #055edf1e
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -152,9 +151,9 @@ def hamiltonian_move(cloud, target, β, step, steps, metric, rng):
 # %% ../../nbs/70_particles.ipynb #refresh-cell
 class Moves(NamedTuple):
     "How the particles are moved at each rung."
-    number: int # of moves
-    steps: int # of leapfrog in each
-    blocks: tuple # (size, copies) of each kind of latents
+    number: int = 2 # of moves
+    steps: int = 5 # of leapfrog in each
+    blocks: tuple = () # (size, copies) of each kind of latents; (): all differ
 
 def refresh(cloud, # Cloud
             target, # latents -> log likelihoods, gradients
@@ -164,7 +163,8 @@ def refresh(cloud, # Cloud
             rng, # Generator
            ): # Cloud, next step length
     "Some moves with one borrowed metric."
-    metric = borrowed_metric(cloud.latents - β*cloud.slope, moves.blocks)
+    u = cloud.latents - β*cloud.slope
+    metric = borrowed_metric(u, moves.blocks or ((len(u), 1),))
     for _ in range(moves.number):
         cloud, chance = hamiltonian_move(cloud, target, β, step, moves.steps, metric,
                                          rng)
@@ -201,8 +201,7 @@ def systematic(w, # weights ≥ 0, (M,)
     return np.searchsorted(steps/steps[-1], (np.arange(size) + rng.random())/size)
 
 # %% ../../nbs/70_particles.ipynb #cfa2879b
-@dataclass(frozen=True, eq=False)
-class Island:
+class Island(NamedTuple):
     "A cloud that has arrived."
     latents: np.ndarray # (dim, M)
     loglik: np.ndarray # (M,)
@@ -244,17 +243,13 @@ def islands(target, # picklable for processes
             dim, # of the latents
             number=4, # of islands
             particles=256, # on each
-            moves=2, # per rung
+            moves=Moves(), # per rung
             keep=.9, # fraction of the weights kept per rung
             rng=None, # None | int | SeedSequence | Generator
             progress=False, # a bar over β for each?
-            *,
-            steps=5, # of leapfrog in each move
-            blocks=None, # (size, copies) of each kind of latents; None: all differ
            ): # [Island, …]
     "Independent clouds, island k from the k-th child of `rng`, whoever computes it."
-    how = Moves(moves, steps, ((dim, 1),) if blocks is None else blocks)
-    task = partial(climb, target, dim, particles, how, keep, progress)
+    task = partial(climb, target, dim, particles, moves, keep, progress)
     jobs = [(seed,) for seed in seed_sequence(rng).spawn(number)]
     return list(in_order(task, jobs))
 
