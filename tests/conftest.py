@@ -65,9 +65,8 @@ def browser(address, profile, *options):
         session.wait()
 
 
-def copy_project(to, *folders, without=()):
+def copy_project(root, to, *folders, without=()):
     "What nbdev reads, with some folders of the project."
-    root = Path(__file__).parent.parent
     ignore = shutil.ignore_patterns("__pycache__", *without)
     for folder in folders:
         shutil.copytree(root / folder, to / folder, ignore=ignore)

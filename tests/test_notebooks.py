@@ -24,7 +24,7 @@ page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 def copy(tmp_path_factory):
     "A copy of the project, exported once more."
     root = tmp_path_factory.mktemp("copy")
-    copy_project(root, "nbs", "infattn_nb", "tools", without=["data"])
+    copy_project(ROOT, root, "nbs", "infattn_nb", "tools", without=["data"])
     subprocess.run(
         [sys.executable, "-c", "import written; written.export()"],
         cwd=root,

@@ -44,7 +44,7 @@ each = pytest.mark.parametrize("name", PAGES, ids=lambda n: n.removesuffix(".ipy
 def project(tmp_path_factory):
     "A copy of the project with the pre-processed pages in _proc."
     here = tmp_path_factory.mktemp("site")
-    copy_project(here, "nbs", "infattn_nb")
+    copy_project(ROOT, here, "nbs", "infattn_nb")
     code = (
         "from nbdev.quarto import refresh_quarto_yml as r; from nbdev.serve import "
         "proc_nbs as p; r(); p(n_workers=0)"
