@@ -7,6 +7,7 @@ the other, each without its dependencies, into an empty environment, and writes
 nbs/data/benchmarks_install.json, from which the page on benchmarks is made. The time
 that pip takes for nothing (an empty wheel's worth) is taken off.
 """
+
 import configparser
 import json
 import resource
@@ -16,7 +17,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FILE = ROOT/"nbs/data/benchmarks_install.json"
+FILE = ROOT / "nbs/data/benchmarks_install.json"
+
 
 def seconds(*command):
     "Processor seconds of a command and its children."
@@ -25,22 +27,29 @@ def seconds(*command):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
+
 def requirements():
     settings = configparser.ConfigParser(delimiters=["="])
-    settings.read(ROOT/"settings.ini")
+    settings.read(ROOT / "settings.ini")
     return settings["DEFAULT"]["requirements"].split()
 
+
 def measure(folder):
-    wheels, python = folder/"wheels", folder/"empty/bin/python"
-    subprocess.run([sys.executable, "-m", "venv", folder/"empty"], check=True)
-    subprocess.run([python, "-m", "pip", "download", "-q", "-d", wheels,
-                    *requirements()], check=True)
+    wheels, python = folder / "wheels", folder / "empty/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", folder / "empty"], check=True)
+    subprocess.run(
+        [python, "-m", "pip", "download", "-q", "-d", wheels, *requirements()],
+        check=True,
+    )
     pip = (python, "-m", "pip", "install", "-q", "--no-index", "--no-deps")
     nothing = min(seconds(*pip, "pip") for _ in range(3))
     for wheel in sorted(wheels.glob("*.whl")):
-        yield dict(package=wheel.name.split("-")[0].lower().replace("_", "-"),
-                   seconds=round(max(seconds(*pip, wheel) - nothing, 0.), 2),
-                   megabytes=round(wheel.stat().st_size/1e6, 1))
+        yield dict(
+            package=wheel.name.split("-")[0].lower().replace("_", "-"),
+            seconds=round(max(seconds(*pip, wheel) - nothing, 0.0), 2),
+            megabytes=round(wheel.stat().st_size / 1e6, 1),
+        )
+
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
@@ -49,4 +58,6 @@ def main():
         print(row)
     FILE.write_text(json.dumps(rows, indent=1) + "\n")
 
-if __name__ == "__main__": main()
+
+if __name__ == "__main__":
+    main()

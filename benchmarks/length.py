@@ -1,13 +1,18 @@
-"""The law of one row against the number of tokens: what it costs, how many digits it has, and the laws of three phases.
+"""The law of one row against the number of tokens: what it costs, how many digits it
+has, and the laws of three phases.
 
     python benchmarks/length.py speed [file]
     python benchmarks/length.py laws [file]
 
-`speed`: independent unit tokens, one head; each length in a fresh state. Digits are those of the tail
-beyond six standard deviations, from the error that the law itself states. Seconds depend on the
-machine; what it costs to double the length does not so much, and is the ratio shown.
-`laws`: the participation ratio of 2^8, 2^20 and 2^40 tokens at β = 0.3, 0.7 and 2, as 60 weighted points each, for the page
-"Long sequences" (a few minutes). 2^40 tokens are 40 doublings; only rows that somebody lists must end at a million."""
+`speed`: independent unit tokens, one head; each length in a fresh state. Digits are
+those of the tail beyond six standard deviations, from the error that the law itself
+states. Seconds depend on the machine; what it costs to double the length does not so
+much, and is the ratio shown. `laws`: the participation ratio of 2^8, 2^20 and 2^40
+tokens at β = 0.3, 0.7 and 2, as 60 weighted points each, for the page "Long sequences"
+(a few minutes). 2^40 tokens are 40 doublings; only rows that somebody lists must end at
+a million.
+"""
+
 import json
 import sys
 import time
@@ -20,39 +25,60 @@ import pandas as pd
 from infattn_nb.attention.rows import ROUGH_MESH, block_of, join, row_mixture, token
 from infattn_nb.numerics.quadrature import gauss, jacobi
 
-DATA = Path(__file__).parent.parent/"nbs/data"
-LENGTHS, SCALES = 2**np.arange(4, 21, 4), (1., 3.)
+DATA = Path(__file__).parent.parent / "nbs/data"
+LENGTHS, SCALES = 2 ** np.arange(4, 21, 4), (1.0, 3.0)
+
 
 def measure(s, τ):
     block_of.cache_clear()
     start = time.perf_counter()
     law = row_mixture(np.ones(s), τ)
     seconds = time.perf_counter() - start
-    tail, error = law.sf(6*law.std(), return_error=True)
-    row = dict(s=int(s), τ=τ, seconds=seconds, digits=float(-np.log10(error/tail)), tail=float(tail))
+    tail, error = law.sf(6 * law.std(), return_error=True)
+    row = dict(
+        s=int(s),
+        τ=τ,
+        seconds=seconds,
+        digits=float(-np.log10(error / tail)),
+        tail=float(tail),
+    )
     print(row, flush=True)
     return row
 
+
 def law(β, e, m=60):
-    "u and weights (m,) of the participation ratio of 2**e tokens with scores of standard deviation β √(2 log s)."
-    margin = 6 if e <= 20 else 4 # of exponent, for each doubling to come: the ends of a grid ring
-    cut = lambda left: ROUGH_MESH.cut + 20 + margin*left
-    block = token(1., β*np.sqrt(2*e*np.log(2)), ROUGH_MESH, cut(e))
+    """u and weights (m,) of the participation ratio of 2**e tokens with scores of
+    standard deviation β √(2 log s).
+    """
+    margin = (
+        6 if e <= 20 else 4
+    )  # of exponent, for each doubling to come: the ends of a grid ring
+    cut = lambda left: ROUGH_MESH.cut + 20 + margin * left
+    block = token(1.0, β * np.sqrt(2 * e * np.log(2)), ROUGH_MESH, cut(e))
     for left in reversed(range(e)):
-        block = join(block, block, ROUGH_MESH, cut(left), ROUGH_MESH.cut + left*np.log(2))
+        block = join(
+            block, block, ROUGH_MESH, cut(left), ROUGH_MESH.cut + left * np.log(2)
+        )
     _, log_u, w = block.points()
     x, w = gauss(jacobi(log_u[None], w[None], m))
     return np.exp(x[0]), w[0]
 
-def speed(file=DATA/"benchmarks_length.json"):
+
+def speed(file=DATA / "benchmarks_length.json"):
     rows = [measure(s, τ) for τ, s in product(SCALES, LENGTHS)]
     Path(file).write_text(json.dumps(dict(rows=rows), indent=1) + "\n")
 
-def laws(file=DATA/"length.csv"):
-    parts = [pd.DataFrame(dict(beta=β, log2_s=e, u=u, weight=w)).query("weight > 0")
-             for e, β in product((8, 20, 40), (.3, .7, 2.)) for u, w in [law(β, e)]]
+
+def laws(file=DATA / "length.csv"):
+    parts = [
+        pd.DataFrame(dict(beta=β, log2_s=e, u=u, weight=w)).query("weight > 0")
+        for e, β in product((8, 20, 40), (0.3, 0.7, 2.0))
+        for u, w in [law(β, e)]
+    ]
     pd.concat(parts).to_csv(file, index=False, float_format="%.17g")
 
+
 if __name__ == "__main__":
-    if sys.argv[1:2] not in (["speed"], ["laws"]): sys.exit(__doc__)
+    if sys.argv[1:2] not in (["speed"], ["laws"]):
+        sys.exit(__doc__)
     dict(speed=speed, laws=laws)[sys.argv[1]](*sys.argv[2:])

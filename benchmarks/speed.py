@@ -9,6 +9,7 @@ disturbs both alike; where the ratio itself is the question, it is the median of
 ratios of neighbours.
 Processor seconds on one thread, except where threads are the question.
 """
+
 import json
 import os
 import sys
@@ -48,36 +49,50 @@ from infattn_nb.paper.figures import PLANS
 S, H, BLOCK, REPETITIONS = 4, 2, 4096, 3
 ROWS = []
 
+
 def si(x, unit):
     "Three digits and an SI prefix: .389792 s -> '390 ms'."
     for size, prefix in ((1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ")):
-        if x >= .9995*size: return f"{float(f'{x/size:.3g}'):g} {prefix}{unit}"
-    return f"{float(f'{x/1e-9:.3g}'):g} n{unit}"
+        if x >= 0.9995 * size:
+            return f"{float(f'{x / size:.3g}'):g} {prefix}{unit}"
+    return f"{float(f'{x / 1e-9:.3g}'):g} n{unit}"
+
 
 def row(section, case, value, against, ratio):
     "Note and print a line: seconds per sample (or bytes), compared with what."
-    ROWS.append(dict(section=section, case=case, value=float(value), against=against,
-                     ratio=float(ratio)))
+    ROWS.append(
+        dict(
+            section=section,
+            case=case,
+            value=float(value),
+            against=against,
+            ratio=float(ratio),
+        )
+    )
     amount = si(value, "B" if section == "memory" else "s")
-    print(f"{section:24s}{case:58s}{amount:>10s}{ratio:14,.3g} × {against}",
-          flush=True)
+    print(f"{section:24s}{case:58s}{amount:>10s}{ratio:14,.3g} × {against}", flush=True)
+
 
 def seconds(call, clock=time.process_time):
     start = clock()
     call()
     return clock() - start
 
+
 def rounds(*calls, repetitions=REPETITIONS, clock=time.process_time):
     "Times of the calls, taken in turn; one round to warm up."
     times = [[seconds(c, clock) for c in calls] for _ in range(repetitions + 1)]
     return np.array(times[1:])
 
+
 def side_by_side(*calls, **options):
     "Best time of each call."
     return rounds(*calls, **options).min(0)
 
+
 class Noted:
     "A Generator that notes what it is asked for."
+
     def __init__(self, rng):
         self.rng = rng
         self.requests = []
@@ -89,12 +104,16 @@ class Noted:
 
     def __getattr__(self, name):
         def request(*args, out=None, **options):
-            if out is not None: options["size"] = out.shape
+            if out is not None:
+                options["size"] = out.shape
             self.requests.append((name, args, options))
             drawn = getattr(self.rng, name)(*args, **options)
-            if out is not None: out[...] = drawn
+            if out is not None:
+                out[...] = drawn
             return drawn
+
         return request
+
 
 def draw_again(noted, rng):
     "The same draws from the same streams, and nothing else."
@@ -106,75 +125,118 @@ def draw_again(noted, rng):
             name, args, options = request
             getattr(rng, name)(*args, **options)
 
+
 def numbers_of(law):
     "A call that only draws the random numbers of one block of outputs."
     noted = Noted(np.random.default_rng(0))
     law.direct(BLOCK, noted)
     return lambda: draw_again(noted, np.random.default_rng(0))
 
-KINDS = {"identity": identity, "clip(100)": clip(100.), "relu": relu}
 
-def against_literal(width=1024, size=4):
+KINDS = {"identity": identity, "clip(100)": clip(100.0), "relu": relu}
+
+
+def against_explicit(width=1024, size=4):
     for name, φ in KINDS.items():
         layer = Attention(Tokens(S, φ), heads=H)
         law, y1 = layer.law(width), layer.law(width).marginal(0, draws=16)
-        dense, full, one = side_by_side(lambda: simulate_dense(layer, width, size, 0),
-                                        lambda: law.rvs(BLOCK, 0),
-                                        lambda: y1.rvs(BLOCK, 0))
+        dense, full, one = side_by_side(
+            lambda: simulate_dense(layer, width, size, 0),
+            lambda: law.rvs(BLOCK, 0),
+            lambda: y1.rvs(BLOCK, 0),
+        )
         case = f"{name} tokens, s = {S}, H = {H}, n = {width}"
         for what, t in (("all outputs", full), ("one output", one)):
-            row("explicit simulation", f"{case}: {what}", t/BLOCK,
-                "faster than with all matrices", dense/size/(t/BLOCK))
+            row(
+                "explicit simulation",
+                f"{case}: {what}",
+                t / BLOCK,
+                "faster than with all matrices",
+                dense / size / (t / BLOCK),
+            )
+
 
 def numbers_alone():
     "All outputs, at the widths of the paper's figures."
     for name, φ in KINDS.items():
         for n in (16, 64, 256, 1024):
             law = Attention(Tokens(S, φ), heads=H).law(n)
-            full, numbers = rounds(lambda: law.rvs(BLOCK, 0), numbers_of(law),
-                                   repetitions=30 if φ == relu else 200).T
-            row("random numbers alone", f"{name} tokens, s = {S}, H = {H}, n = {n}",
-                full.min()/BLOCK, "the time of its random numbers alone",
-                np.median(full/numbers))
+            full, numbers = rounds(
+                lambda: law.rvs(BLOCK, 0),
+                numbers_of(law),
+                repetitions=30 if φ == relu else 200,
+            ).T
+            row(
+                "random numbers alone",
+                f"{name} tokens, s = {S}, H = {H}, n = {n}",
+                full.min() / BLOCK,
+                "the time of its random numbers alone",
+                np.median(full / numbers),
+            )
+
 
 def figures():
     "The largest case of each figure: one sample of what it needs."
     for name, plan in PLANS.items():
         cells = [c for c in plan.study.cells if c["n"] < np.inf]
-        if not cells: continue
-        options = dict(max(cells, key=lambda c: c["n"]**2*c["heads"]))
+        if not cells:
+            continue
+        options = dict(max(cells, key=lambda c: c["n"] ** 2 * c["heads"]))
         n = options.pop("n")
         layer = paper_layer(**options)
-        if name == "fig2a": ours = lambda: layer.scores(n, BLOCK, 0)
-        else: ours = lambda law=layer.law(n).marginal(0, draws=16): law.rvs(BLOCK, 0)
-        dense, fast = side_by_side(lambda: simulate_dense(layer, n, 1, 0), ours,
-                                   repetitions=2)
-        row("figures, largest case", f"{name}: n = {n}, H = {layer.heads}", fast/BLOCK,
-            "faster than with all matrices", dense/(fast/BLOCK))
+        if name == "fig2a":
+            ours = lambda: layer.scores(n, BLOCK, 0)
+        else:
+            ours = lambda law=layer.law(n).marginal(0, draws=16): law.rvs(BLOCK, 0)
+        dense, fast = side_by_side(
+            lambda: simulate_dense(layer, n, 1, 0), ours, repetitions=2
+        )
+        row(
+            "figures, largest case",
+            f"{name}: n = {n}, H = {layer.heads}",
+            fast / BLOCK,
+            "faster than with all matrices",
+            dense / (fast / BLOCK),
+        )
+
 
 def programs(width=4096, size=16):
     p = Program()
-    y = mlp(p, p.inputs(np.eye(4) + .5), depth=3)
-    dense, fast = side_by_side(lambda: simulate(p, y, width, size=1, rng=0, dense=True),
-                               lambda: simulate(p, y, width, size=size, rng=0))
-    row("programs", f"3-layer plain, 4 inputs, n = {width}", fast/size,
-        "faster than dense=True", dense/(fast/size))
+    y = mlp(p, p.inputs(np.eye(4) + 0.5), depth=3)
+    dense, fast = side_by_side(
+        lambda: simulate(p, y, width, size=1, rng=0, dense=True),
+        lambda: simulate(p, y, width, size=size, rng=0),
+    )
+    row(
+        "programs",
+        f"3-layer plain, 4 inputs, n = {width}",
+        fast / size,
+        "faster than dense=True",
+        dense / (fast / size),
+    )
+
 
 def growth():
-    def layer(s=S, φ=identity, h=H): return Attention(Tokens(s, φ), heads=h)
+    def layer(s=S, φ=identity, h=H):
+        return Attention(Tokens(s, φ), heads=h)
+
     sizes = {
         "identity tokens, n =": [(n, layer().law(n)) for n in (16, 1024, 10**6, 10**9)],
         "relu tokens, n =": [(n, layer(φ=relu).law(n)) for n in (64, 256, 1024, 4096)],
-        "identity tokens, n = 256, s =": [(s, layer(s).law(256))
-                                          for s in (2, 4, 8, 16, 32)],
-        "identity tokens, n = 256, H =": [(h, layer(h=h).law(256))
-                                          for h in (1, 4, 16, 64, 256)]}
-    size = BLOCK//4
+        "identity tokens, n = 256, s =": [
+            (s, layer(s).law(256)) for s in (2, 4, 8, 16, 32)
+        ],
+        "identity tokens, n = 256, H =": [
+            (h, layer(h=h).law(256)) for h in (1, 4, 16, 64, 256)
+        ],
+    }
+    size = BLOCK // 4
     for what, laws in sizes.items():
         calls = [lambda law=law: law.rvs(size, 0) for _, law in laws]
-        t = side_by_side(*calls, repetitions=5)/size
+        t = side_by_side(*calls, repetitions=5) / size
         for (k, _), x in zip(laws, t):
-            row("growth", f"{what} {k:,}", x, f"the time at {laws[0][0]}", x/t[0])
+            row("growth", f"{what} {k:,}", x, f"the time at {laws[0][0]}", x / t[0])
+
 
 def memory():
     def peak(call):
@@ -183,111 +245,203 @@ def memory():
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
+
     layer, square = Attention(Tokens(S, relu), heads=H), lambda y: (y**2).sum(0)
     dense = peak(lambda: simulate_dense(layer, 4096, 1, 0))
     of = "of the explicit simulation"
     row("memory", "explicit simulation, n = 4,096, one sample", dense, of, 1)
     for n in (4096, 10**6):
-        with parallel(1): most = peak(lambda: layer.law(n).rvs(64, 0))
-        row("memory", f"law.rvs, n = {n:,}, 64 samples", most, of, most/dense)
+        with parallel(1):
+            most = peak(lambda: layer.law(n).rvs(64, 0))
+        row("memory", f"law.rvs, n = {n:,}, 64 samples", most, of, most / dense)
     law, first = Attention(Tokens(S, identity), heads=H).law(256), None
     for size in (10**4, 10**6):
-        with parallel(1): most = peak(lambda: law.fold(square, size, 0))
+        with parallel(1):
+            most = peak(lambda: law.fold(square, size, 0))
         first = first or most
-        row("memory", f"law.fold over {size:,} samples", most, "of 10,000 samples",
-            most/first)
+        row(
+            "memory",
+            f"law.fold over {size:,} samples",
+            most,
+            "of 10,000 samples",
+            most / first,
+        )
+
 
 def threads():
-    layers = {"relu tokens, n = 256": Attention(Tokens(S, relu), heads=H),
-              "identity tokens, H = 64": Attention(Tokens(S, identity), heads=64)}
+    layers = {
+        "relu tokens, n = 256": Attention(Tokens(S, relu), heads=H),
+        "identity tokens, H = 64": Attention(Tokens(S, identity), heads=64),
+    }
     where = f"on {os.cpu_count()} processors"
     for name, layer in layers.items():
         law = layer.law(256)
+
         def draws(workers):
-            with parallel(workers): law.rvs(8*BLOCK, 0)
-        t = side_by_side(*(partial(draws, k) for k in (1, 2, 4)), clock=time.perf_counter)/(8*BLOCK)
+            with parallel(workers):
+                law.rvs(8 * BLOCK, 0)
+
+        t = side_by_side(
+            *(partial(draws, k) for k in (1, 2, 4)), clock=time.perf_counter
+        ) / (8 * BLOCK)
         for k, x in zip((1, 2, 4), t):
-            row("threads", f"{name}, {k} thread{'s'*(k > 1)} {where}", x,
-                "faster than one thread", t[0]/x)
+            row(
+                "threads",
+                f"{name}, {k} thread{'s' * (k > 1)} {where}",
+                x,
+                "faster than one thread",
+                t[0] / x,
+            )
+
 
 def limit_law():
-    cases = {"4 independent tokens, H = 2": dict(tokens=Tokens(S, identity), heads=2),
-             "4 ReLU tokens, H = 4096": dict(tokens=Tokens(S, relu), heads=4096)}
+    cases = {
+        "4 independent tokens, H = 2": dict(tokens=Tokens(S, identity), heads=2),
+        "4 ReLU tokens, H = 4096": dict(tokens=Tokens(S, relu), heads=4096),
+    }
     of = "in the time of the construction"
     for name, options in cases.items():
-        fresh = [Attention(**options, var_o=1 + k) for k in range(3)] # laws are kept
+        fresh = [Attention(**options, var_o=1 + k) for k in range(3)]  # laws are kept
         build = min(seconds(layer.law().marginal) for layer in fresh)
         y1 = fresh[0].law().marginal(0)
-        y = np.linspace(-8, 8, 1000)*y1.std()
+        y = np.linspace(-8, 8, 1000) * y1.std()
         row("the limit to ten digits", f"{name}: construction", build, of, 1)
-        for method, x in (("pdf", y), ("sf", y), ("ppf", np.linspace(.001, .999, 1000))):
-            t = min(seconds(lambda: getattr(y1, method)(x)) for _ in range(3))/1000
-            row("the limit to ten digits", f"{name}: {method} at a point", t, of, build/t)
+        for method, x in (
+            ("pdf", y),
+            ("sf", y),
+            ("ppf", np.linspace(0.001, 0.999, 1000)),
+        ):
+            t = min(seconds(lambda: getattr(y1, method)(x)) for _ in range(3)) / 1000
+            row(
+                "the limit to ten digits",
+                f"{name}: {method} at a point",
+                t,
+                of,
+                build / t,
+            )
 
-def signs_first(size=BLOCK//4):
+
+def signs_first(size=BLOCK // 4):
     "ReLU coordinates by signs, against drawing every coordinate."
     ones, rng = np.ones(size), np.random.default_rng(0)
-    cases = [(2, 64), (3, 64), (4, 64), (4, 256), (4, 1024), (6, 1024),
-             (7, 1024), (9, 4096)]
+    cases = [
+        (2, 64),
+        (3, 64),
+        (4, 64),
+        (4, 256),
+        (4, 1024),
+        (6, 1024),
+        (7, 1024),
+        (9, 4096),
+    ]
     for s, n in cases:
-        signs, every = side_by_side(lambda: sums_by_signs(s, n, size, rng),
-                                    lambda: explicit_sums(relu, s, n, ones, rng),
-                                    repetitions=5)
-        row("signs first", f"s = {s}, n = {n}", signs/size,
-            "the time of every coordinate", signs/every)
+        signs, every = side_by_side(
+            lambda: sums_by_signs(s, n, size, rng),
+            lambda: explicit_sums(relu, s, n, ones, rng),
+            repetitions=5,
+        )
+        row(
+            "signs first",
+            f"s = {s}, n = {n}",
+            signs / size,
+            "the time of every coordinate",
+            signs / every,
+        )
 
-def mended(s=1000, steps=120):
+
+def long_inputs(s=1000, steps=120):
     "Long sequences and long chains, as they are computed and as they were."
-    K = np.eye(s)*.7 + .3
+    K = np.eye(s) * 0.7 + 0.3
     law = Attention(Tokens(s, identity, K)).law()
     p = Program()
     W, x = p.matrix(), p.inputs(np.eye(1))[0]
     for _ in range(steps):
         x = W @ tanh(x)
-    cases = {f"a sample of {s:,} tokens in the limit": (lambda: law.rvs(1, 0), factors, "BLAS_ROWS", np.inf),
-             f"limit of {steps} tanh steps that share a matrix": (lambda: limit(p), Paths, "_foresee", lambda *_: None),
-             "limit of two attention layers that share matrices": (two_layers, Paths, "_along_a_line", pair_by_pair)}
+    cases = {
+        f"a sample of {s:,} tokens in the limit": (
+            lambda: law.rvs(1, 0),
+            factors,
+            "BLAS_ROWS",
+            np.inf,
+        ),
+        f"limit of {steps} tanh steps that share a matrix": (
+            lambda: limit(p),
+            Paths,
+            "_foresee",
+            lambda *_: None,
+        ),
+        "limit of two attention layers that share matrices": (
+            two_layers,
+            Paths,
+            "_along_a_line",
+            pair_by_pair,
+        ),
+    }
     for name, (call, place, what, before) in cases.items():
+
         def old():
-            with patch.object(place, what, before): call()
+            with patch.object(place, what, before):
+                call()
+
         new, slow = side_by_side(call, old, repetitions=1)
-        row("long sequences and chains", name, new, "faster than before", slow/new)
+        row("long sequences and chains", name, new, "faster than before", slow / new)
+
 
 def many_heads(heads=10**5, draws=100, size=BLOCK):
     "Many heads, and two nonlinearities, as they are computed and as they were."
     call = partial(two_layers, s=3, between=tanh)
+
     def old():
-        with patch.object(Paths, "_two", whole_series): call()
+        with patch.object(Paths, "_two", whole_series):
+            call()
+
     new, slow = side_by_side(call, old, repetitions=1)
-    row("many heads", "limit of two attention layers of 3 tokens, ReLU and tanh", new,
-        "faster than with a series for each pair", slow/new)
+    row(
+        "many heads",
+        "limit of two attention layers of 3 tokens, ReLU and tanh",
+        new,
+        "faster than with a series for each pair",
+        slow / new,
+    )
     law = Attention(Tokens(S, relu), heads=heads).law()
     by_draws = HierarchicalGaussian(law.sample, law.dim)
     with parallel(1):
-        new, slow = side_by_side(lambda: law.cov(draws), lambda: by_draws.cov(draws), repetitions=1)
-    row("many heads", f"{heads:,} heads in the limit: cov(draws={draws})", new,
-        "faster than with draws of S", slow/new)
+        new, slow = side_by_side(
+            lambda: law.cov(draws), lambda: by_draws.cov(draws), repetitions=1
+        )
+    row(
+        "many heads",
+        f"{heads:,} heads in the limit: cov(draws={draws})",
+        new,
+        "faster than with draws of S",
+        slow / new,
+    )
     for s, h in ((1, 16), (2, 16), (2, 64)):
         layer = Attention(Tokens(s, relu), heads=h)
         through_S = layer.law()
         sample = partial(sample_outputs, layer, layer.tokens, np.inf)
         at_once = replace(through_S, direct=sample)
         with parallel(1):
-            new, slow = side_by_side(lambda: through_S.rvs(size, 0),
-                                     lambda: at_once.rvs(size, 0), repetitions=20)
-        case = f"outputs of {s} token{'s'*(s > 1)}, {h} heads, in the limit"
-        row("many heads", case, new/size, "faster through S than at once", slow/new)
+            new, slow = side_by_side(
+                lambda: through_S.rvs(size, 0),
+                lambda: at_once.rvs(size, 0),
+                repetitions=20,
+            )
+        case = f"outputs of {s} token{'s' * (s > 1)}, {h} heads, in the limit"
+        row("many heads", case, new / size, "faster through S than at once", slow / new)
+
 
 def two_layers(s=4, between=lambda h: h):
     "Two attention layers that share their matrices, ReLU tokens."
     p = Program()
-    x = [relu(h) for h in p.inputs(np.eye(s)/2 + .5)]
+    x = [relu(h) for h in p.inputs(np.eye(s) / 2 + 0.5)]
     Q, K, V, O = (p.matrix(name) for name in "QKVO")
     for _ in range(2):
         keys, values = ([W @ h for h in x] for W in (K, V))
         y = [O @ p.attend([p.score(Q @ h, k) for k in keys], values) for h in x]
         x = [between(h) for h in y]
     return limit(p)
+
 
 def pair_by_pair(paths, a, b):
     "As it was: a series for each pair, its coefficients anew."
@@ -296,10 +450,11 @@ def pair_by_pair(paths, a, b):
     μ, ν, *abc = (x.ravel() for x in paths._pair_of_gaussians(u, v))
     parts = []
     for k in range(0, len(μ), 512):
-        m, n, *piece = (x[k:k+512] for x in (μ, ν, *abc))
+        m, n, *piece = (x[k : k + 512] for x in (μ, ν, *abc))
         parts.append(cross_moment(f, g, (m, n), *piece, 2**12, 2))
     shape = paths._pair_of_gaussians(u, v)[0].shape
     return np.concatenate(parts).reshape(shape)
+
 
 def whole_series(paths, a, b):
     "As it was: all coefficients of both functions, for each pair of atoms anew."
@@ -310,24 +465,45 @@ def whole_series(paths, a, b):
     flat = [x.ravel() for x in (μ, ν, *abc)]
     parts = []
     for k in range(0, μ.size, 512):
-        m, n, *piece = (x[k:k+512] for x in flat)
+        m, n, *piece = (x[k : k + 512] for x in flat)
         parts.append(cross_moment(f, g, (m, n), *piece, 2**12))
     return np.concatenate(parts).reshape(μ.shape)
 
-PARTS = {f.__name__: f for f in (against_literal, numbers_alone, signs_first, figures,
-                                 programs, growth, memory, threads, limit_law,
-                                 mended, many_heads)}
+
+PARTS = {
+    f.__name__: f
+    for f in (
+        against_explicit,
+        numbers_alone,
+        signs_first,
+        figures,
+        programs,
+        growth,
+        memory,
+        threads,
+        limit_law,
+        long_inputs,
+        many_heads,
+    )
+}
+
 
 def main(*names):
-    file = Path(__file__).parent.parent/"nbs/data/benchmarks.json"
+    file = Path(__file__).parent.parent / "nbs/data/benchmarks.json"
     for name in names or PARTS:
         PARTS[name]()
     new = {r["section"] for r in ROWS}
     kept = [r for r in json.loads(file.read_text())["rows"] if r["section"] not in new]
     python = ".".join(map(str, sys.version_info[:2]))
-    versions = dict(python=python, numpy=np.__version__, scipy=scipy.__version__,
-                    processors=os.cpu_count())
+    versions = dict(
+        python=python,
+        numpy=np.__version__,
+        scipy=scipy.__version__,
+        processors=os.cpu_count(),
+    )
     content = json.dumps(dict(versions=versions, rows=ROWS + kept), indent=1)
     file.write_text(content + "\n")
 
-if __name__ == "__main__": main(*sys.argv[1:])
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -65,6 +65,15 @@ def browser(address, profile, *options):
         session.wait()
 
 
+def copy_project(root, to, *folders, without=()):
+    "What nbdev reads, with some folders of the project."
+    ignore = shutil.ignore_patterns("__pycache__", *without)
+    for folder in folders:
+        shutil.copytree(root / folder, to / folder, ignore=ignore)
+    for file in "settings.ini pyproject.toml setup.py README.md _quarto.yml".split():
+        shutil.copy(root / file, to)
+
+
 @lru_cache
 def large(name):
     """Statistics of some hundred thousand explicit networks; the source that the site
@@ -82,10 +91,10 @@ def nightly(cases, *dear):
     """The cases of a parametrised test (a tuple holds several arguments), some of them
     only for `pytest -m slow`.
     """
-    by_night = lambda case: pytest.param(
+    slow = lambda case: pytest.param(
         *(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow
     )
-    return [by_night(case) if case in dear else case for case in cases]
+    return [slow(case) if case in dear else case for case in cases]
 
 
 def distance(x, y):

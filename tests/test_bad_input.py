@@ -1432,7 +1432,7 @@ def called(source):
             yield from (getattr(f, "id", getattr(f, "attr", None)) for f in callee)
 
 
-def refused_in(path):
+def rejected_in(path):
     """What a file of tests calls with wrong arguments: in its table CASES, and in tests
     of what is raised, parameters included.
     """
@@ -1442,8 +1442,9 @@ def refused_in(path):
         )
         if getattr(target, "id", "") == "CASES" and path == Path(__file__):
             yield from called(ast.unparse(node.value))
-        if isinstance(node, ast.FunctionDef) and "pytest.raises" in ast.unparse(node):
-            yield from called(ast.unparse(node))
+        code = ast.unparse(node) if isinstance(node, ast.FunctionDef) else ""
+        if "pytest.raises" in code or "rejects_in_one_sentence" in code:
+            yield from called(code)
 
 
 TABLES = [
@@ -1457,7 +1458,7 @@ TABLES = [
 
 @lru_cache
 def rejected():
-    return {f for path in TABLES for f in refused_in(path)}
+    return {f for path in TABLES for f in rejected_in(path)}
 
 
 NOTHING_TO_REJECT = set(

@@ -51,6 +51,15 @@ DEPTHS = (
     Depth(1, AttentionSpec(2), False, False, True, 2),
     Depth(2, AttentionSpec(var_q=1.44), False, True, True, 2),
 )
+each_depth = pytest.mark.parametrize(
+    "depth",
+    DEPTHS,
+    ids=lambda x: (
+        f"{x.layers} layers, {x.heads} heads"
+        + ", norm" * x.norm
+        + ", skip" * x.residual
+    ),
+)
 
 
 def circuits_bench():
@@ -60,15 +69,7 @@ def circuits_bench():
 QUICK = dict(layers=2, heads=2, n_networks=3, max_iter=60, random_state=0)
 
 
-@pytest.mark.parametrize(
-    "depth",
-    DEPTHS,
-    ids=lambda x: (
-        f"{x.layers} layers, {x.heads} heads"
-        + ", norm" * x.norm
-        + ", skip" * x.residual
-    ),
-)
+@each_depth
 @pytest.mark.parametrize("every", [False, True])
 def test_backward_is_the_derivative(depth, every):
     "Along random directions, by central differences."
@@ -96,15 +97,7 @@ def test_backward_is_the_derivative(depth, every):
 
 
 @pytest.mark.parametrize("size", [1e-12, 1.0, 3.0, 10.0])
-@pytest.mark.parametrize(
-    "depth",
-    DEPTHS,
-    ids=lambda x: (
-        f"{x.layers} layers, {x.heads} heads"
-        + ", norm" * x.norm
-        + ", skip" * x.residual
-    ),
-)
+@each_depth
 def test_back_and_sideways_is_the_tangent_kernel(depth, size):
     """For tokens of any length: a difference with one step for all lengths was off by
     130 % at three, by 48 % at ten, and zero at 1e-14.

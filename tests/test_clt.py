@@ -59,7 +59,7 @@ each = pytest.mark.parametrize(
         ("crosswise", [1.0, 0]),
         ("ReLU", [1.0, 0]),
     ),
-)  # one direction of each by day
+)  # one direction of each daily
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.mark.parametrize(
     "drawn",
-    [("fig1b",), pytest.param(("fig3a", "heads"), marks=pytest.mark.slow)],
+    [("fig2a",), pytest.param(("fig3a", "heads"), marks=pytest.mark.slow)],
     ids=", ".join,
 )
 def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):

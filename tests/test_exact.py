@@ -138,7 +138,11 @@ def test_same_law_by_four_times_as_many_draws(name, size=40_000):
 
 @pytest.mark.power("distribution functions .046 apart")
 @pytest.mark.parametrize(
-    "name", ["correlated tokens", "low rank", "causal mask", "repeated identity tokens"]
+    "name",
+    nightly(
+        ["correlated tokens", "low rank", "causal mask", "repeated identity tokens"],
+        "correlated tokens",
+    ),
 )
 def test_one_output_alone_has_the_same_law(name, size=10_000):
     n, layer = CELLS[name]
@@ -151,7 +155,7 @@ def test_one_output_alone_has_the_same_law(name, size=10_000):
 
 
 @pytest.mark.power("p < 1e-12 for two laws that are nearly right")
-def test_the_comparison_has_teeth():
+def test_the_comparison_rejects_other_laws():
     """Laws that are nearly right must be distinguished from the right one: no Wishart
     factors, or a forgotten shared length.
     """

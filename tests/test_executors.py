@@ -3,16 +3,17 @@ not be.
 """
 
 import gc
+import io
 import os
 import pickle
 import signal
-import subprocess
-import sys
+import time
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import redirect_stderr
 from functools import partial
 from multiprocessing import get_all_start_methods, get_context
-from threading import active_count, current_thread
+from threading import Timer, active_count, current_thread
 
 import numpy as np
 import pytest
@@ -21,14 +22,18 @@ from conftest import nightly
 from infattn_nb import (
     Attention,
     HierarchicalGaussian,
+    Program,
     ScaleMixture,
     Tokens,
     draw,
     fold,
     paired_kl,
     parallel,
+    simulate,
     simulate_dense,
 )
+from infattn_nb.convergence import rademacher, simulate_weights, tied_scores
+from infattn_nb.netsor import mlp
 from infattn_nb.nonlinearities import clip, leaky_relu, relu
 from infattn_nb.numerics.rng import TASKS_AHEAD, BLOCK, _workers, in_order
 from infattn_nb.paper import sweep
@@ -89,7 +94,6 @@ def test_same_divergence_and_marginal_from_anybody(processes):
     )
 
 
-@pytest.mark.slow
 def test_same_table_from_processes(processes):
     for name in ("fig1b", "fig2a"):
         one, two = (
@@ -260,43 +264,51 @@ def _who_draws(_):
     return _workers()
 
 
-LONG = """import os, signal, threading, time
-import numpy as np
-from infattn_nb import *
-from infattn_nb.convergence import rademacher, simulate_weights, tied_scores
-from infattn_nb.netsor import mlp
-from infattn_nb.nonlinearities import relu
-signal.signal(signal.SIGINT, signal.default_int_handler)
-layer, p = Attention(Tokens(4, relu)), Program()
-threading.Timer(.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-start = time.monotonic()
-try: CALL
-except KeyboardInterrupt: print(time.monotonic() - start - .3, flush=True)
-while threading.active_count() > 1: time.sleep(.01)
-print(time.monotonic() - start - .3)"""
-CALLS = [
-    "simulate_dense(layer, 512, 10**5)",
-    "simulate_weights(layer, rademacher, 512, size=10**5)",
-    "tied_scores(layer, 2**14, 10**6)",
-    "simulate(p, mlp(p, p.inputs(np.eye(64)), depth=8), 1024, size=10**6)",
-]
+FOUR = Attention(Tokens(4, relu))
 
 
-@pytest.mark.parametrize("call", nightly(CALLS, *CALLS[1:]))
-def test_control_c_is_answered_at_once(call):
+def deep_network():
+    p = Program()
+    return simulate(p, mlp(p, p.inputs(np.eye(64)), depth=8), 1024, size=10**6)
+
+
+LONG = {
+    "explicit matrices": partial(simulate_dense, FOUR, 512, 10**5),
+    "other weights": partial(simulate_weights, FOUR, rademacher, 512, size=10**5),
+    "tied scores": partial(tied_scores, FOUR, 2**14, 10**6),
+    "a program": deep_network,
+}
+
+
+def interrupted(call):
+    """What a process reports that Control-C interrupts after .3 seconds: seconds until
+    the call raises, until its threads have ended, and what was written to stderr.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threads = active_count()
+    stop = Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    since = lambda: time.monotonic() - start - 0.3
+    with redirect_stderr(io.StringIO()) as said:
+        start = time.monotonic()
+        stop.start()
+        try:
+            by(os.cpu_count(), call)
+        except KeyboardInterrupt:
+            answered = since()
+        while active_count() > threads:
+            time.sleep(0.01)
+    return answered, since(), said.getvalue()
+
+
+@pytest.mark.parametrize("name", nightly(LONG, *set(LONG) - {"explicit matrices"}))
+def test_control_c_is_answered_at_once(name, processes):
     """It takes minutes; the caller hears at once, and the threads end at their next
     piece.
     """
-    run = subprocess.run(
-        [sys.executable, "-c", LONG.replace("CALL", call)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    answered, ended = map(float, run.stdout.split())
+    answered, ended, said = processes.submit(interrupted, LONG[name]).result(300)
     assert answered < 10
     assert ended < 30
-    assert not run.stderr
+    assert not said
 
 
 @pytest.mark.slow

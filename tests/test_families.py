@@ -165,7 +165,7 @@ DAILY = (
 @pytest.mark.power("each broken part, by the same comparison")
 @pytest.mark.parametrize("case", nightly(BROKEN, *set(BROKEN) - {*DAILY}))
 def test_broken_parts_are_rejected(case):
-    "The comparison has teeth: one part wrong, and the models are not of this law."
+    "One part wrong, and the models are not of this law."
     name, change = BROKEN[case]
     t = ensemble(name, "gaussian")
     t = (

@@ -155,7 +155,7 @@ def sample(name, size, rng, broken=None):
     )
 
 
-LITERAL = (
+BY_HAND = (
     "pre",
     "rms, causal, relu",
     "post, strong",
@@ -170,7 +170,7 @@ LITERAL = (
 )
 
 
-@pytest.mark.parametrize("name", LITERAL)
+@pytest.mark.parametrize("name", BY_HAND)
 def test_explicit_backward_pass_is_a_derivative(name, h=1e-5):
     """The reference itself: its gradients against differences of the loss, by
     embeddings and by each matrix; both mistakes are seen.
@@ -207,7 +207,7 @@ def test_explicit_backward_pass_is_a_derivative(name, h=1e-5):
 
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
-@pytest.mark.parametrize("name", nightly(LITERAL, *set(LITERAL) - {*EXPLICIT}))
+@pytest.mark.parametrize("name", nightly(BY_HAND, *set(BY_HAND) - {*EXPLICIT}))
 def test_gradients_are_those_of_explicit_networks(name, seed=0):
     """The same cases as torch's, whose side is stored: two daily, one of them with a
     mistake in its softmax.

@@ -96,11 +96,11 @@ def agree_with_other_steps_and_integrals(s, τ, mean, tail):
         row_mixture(np.ones(s), τ),
         mixture_of_heads([row_points(np.ones(s), τ, 0.0, OTHER)]),
     )
-    for verb in ("sf", "pdf"):
-        value, error = getattr(law, verb)(YS * law.std(), return_error=True)
-        off = np.abs(value - getattr(other, verb)(YS * law.std()))
-        assert (off < tail * value).all(), verb
-        assert (off < error + 1e-14 * value).all(), verb
+    for method in ("sf", "pdf"):
+        value, error = getattr(law, method)(YS * law.std(), return_error=True)
+        off = np.abs(value - getattr(other, method)(YS * law.std()))
+        assert (off < tail * value).all(), method
+        assert (off < error + 1e-14 * value).all(), method
     u, w = row_points(np.ones(s), τ)
     m = participation_moments(s, τ)
     np.testing.assert_allclose(w @ u, m[0], rtol=mean)
@@ -135,7 +135,8 @@ def drawn(s, τ, size, rng, batch=4096):
 @pytest.mark.parametrize(
     "s, τ, size",
     [
-        (16, 1.0, 5 * 10**4),
+        (4, 1.0, 5 * 10**4),
+        pytest.param(16, 1.0, 5 * 10**4, marks=pytest.mark.slow),
         pytest.param(16, 2.0, 10**7, marks=pytest.mark.slow),
         pytest.param(1024, 2.0, 10**6, marks=pytest.mark.slow),
     ],
@@ -316,11 +317,11 @@ def test_nearly_constant_scores(s, τ):
     together, it would be up to 1e-9 too large.
     """
     law, exact = row_mixture(np.ones(s), τ), (1 + (1 - 1 / s) * τ**2) / s
-    for verb, y, expected in (
+    for method, y, expected in (
         ("var", (), exact),
         ("sf", (6 * exact**0.5,), ndtr(-6.0)),
     ):
-        value, error = getattr(law, verb)(*y, return_error=True)
+        value, error = getattr(law, method)(*y, return_error=True)
         assert abs(value - expected) < 1e-12 * value < error < 1e-8 * value
 
 
@@ -428,12 +429,12 @@ def test_frozen_moments_with_more_digits():
 
 
 def test_entropy():
-    for s, τ in ((2, 1.0), (8, 2.0)):
+    for s, τ in ((2, 1.0), (4, 2.0)):
         h, w = entropy(s, τ, ROUGH_MESH)
         np.testing.assert_allclose(w @ h, mean_entropy(s, τ), rtol=1e-9)
         assert (h >= 0).all()
         assert (h <= np.log(s) * (1 + 1e-12)).all()
-    a = softmax(2 * np.random.default_rng(0).standard_normal((50_000, 8)))
+    a = softmax(2 * np.random.default_rng(0).standard_normal((50_000, 4)))
     H = -(a * np.log(a)).sum(1)
     assert abs(H.mean() - w @ h) < 6 * H.std() / np.sqrt(len(H))
     np.testing.assert_allclose(H.var(), w @ h**2 - (w @ h) ** 2, rtol=0.1)

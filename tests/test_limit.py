@@ -78,15 +78,16 @@ def test_variance_and_kurtosis(tokens, heads, size=100_000):
 @pytest.mark.power("1e-9 for the exact law, 6 % for draws")
 def test_two_tokens_by_quadrature():
     "s = 2, K = I, H = 1: u = 1 − 2σ(1−σ), σ = 1/(1+e^(−√2 z)), one integral over z."
-    law = Attention(Tokens(2, identity)).law().marginal(0)
+    limit = Attention(Tokens(2, identity)).law()
+    law, drawn = limit.marginal(0), limit.marginal(0, draws=2**16)
 
     def u(z):
         σ = 1 / (1 + np.exp(-(2**0.5) * z))
         return 1 - 2 * σ * (1 - σ)
 
     for y in (0.0, 1.0, 3.0, 8.0):
-        for verb in ("pdf", "sf"):
-            f = getattr(norm, verb)
+        for method in ("pdf", "sf"):
+            f = getattr(norm, method)
             exact = quad(
                 lambda z: norm.pdf(z) * f(y, scale=u(z) ** 0.5),
                 -12,
@@ -95,11 +96,9 @@ def test_two_tokens_by_quadrature():
                 epsrel=1e-12,
                 limit=400,
             )[0]
-            assert getattr(law, verb)(y) == pytest.approx(exact, rel=1e-9, abs=0)
-            value, se = getattr(
-                Attention(Tokens(2, identity)).law().marginal(0, draws=2**16), verb
-            )(min(y, 3.0), return_error=True)
-            assert abs(value - getattr(law, verb)(min(y, 3.0))) < 10 * se + 1e-12
+            assert getattr(law, method)(y) == pytest.approx(exact, rel=1e-9, abs=0)
+            value, se = getattr(drawn, method)(min(y, 3.0), return_error=True)
+            assert abs(value - getattr(law, method)(min(y, 3.0))) < 10 * se + 1e-12
 
 
 def test_one_token_is_exactly_gaussian():
@@ -243,7 +242,7 @@ def test_a_variance_next_to_zero():
         ScaleMixture([1e-310, 1.0])
 
 
-def test_mixture_verbs_agree():
+def test_methods_of_a_mixture_agree():
     law = Attention(Tokens(4, identity)).law(8).marginal(0, draws=4096)
     y = np.linspace(-12, 12, 49) * law.std()
     np.testing.assert_allclose(law.cdf(y) + law.sf(y), 1, rtol=1e-14)
@@ -282,12 +281,12 @@ def test_standard_errors_are_honest():
     z = []
     for seed in range(60):
         law = ScaleMixture(np.random.default_rng(seed).chisquare(4, 4096) / 4)
-        for verb, args, exact in (
+        for method, args, exact in (
             ("var", (), 1.0),
             ("sf", (3.0,), None),
             ("kurtosis", (), 1.5),
         ):
-            value, se = getattr(law, verb)(*args, return_error=True)
+            value, se = getattr(law, method)(*args, return_error=True)
             if exact is not None:
                 z.append((value - exact) / se)
     assert 0.6 < np.std(z) < 1.7
@@ -365,7 +364,7 @@ def test_log_tails_do_not_underflow():
     assert law.logsf(-np.inf) == 0
 
 
-def test_scipy_verbs():
+def test_scipy_methods():
     law = Attention(Tokens(3, identity), heads=2).law().marginal(0)
     frozen = law(loc=1.0, scale=2.0)
     assert frozen.mean() == 1

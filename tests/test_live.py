@@ -339,9 +339,9 @@ PAGE = page(
     await settled();
     const d = E.dataset, paths = [...E.querySelectorAll(".live-panel")].map(p => p.querySelectorAll("path.live-past").length);
     const numbers = E.querySelector(".live-said").textContent.match(/-?[\d.]+/g).map(Number), uniform = Math.log(+d.tokens);
-    const told = Math.abs(numbers[1] - d.cosine) < .006 && Math.abs(numbers[3] - d.entropy) < .006 && Math.abs(numbers[4] - uniform) < .006;
+    const said = Math.abs(numbers[1] - d.cosine) < .006 && Math.abs(numbers[3] - d.entropy) < .006 && Math.abs(numbers[4] - uniform) < .006;
     const possible = Math.abs(+d.cosine) <= 1 && d.entropy >= 0 && d.entropy <= uniform + 1e-9 && d.gradient > 0 && Number.isFinite(+d.gradient);
-    if (paths.join() !== "20,20,20" || numbers[0] !== +d.layers || !told || !possible) wrong.push(["explorer", JSON.stringify(d), paths.join(), numbers.join()]);
+    if (paths.join() !== "20,20,20" || numbers[0] !== +d.layers || !said || !possible) wrong.push(["explorer", JSON.stringify(d), paths.join(), numbers.join()]);
     explored++;
   };
   move(range(E, "blocks"), 0);

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+from conftest import copy_project
 from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
@@ -24,20 +24,7 @@ page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 def copy(tmp_path_factory):
     "A copy of the project, exported once more."
     root = tmp_path_factory.mktemp("copy")
-    for part in ("nbs", "infattn_nb", "tools"):
-        shutil.copytree(
-            ROOT / part,
-            root / part,
-            ignore=shutil.ignore_patterns("__pycache__", "data"),
-        )
-    for file in (
-        "settings.ini",
-        "pyproject.toml",
-        "setup.py",
-        "README.md",
-        "_quarto.yml",
-    ):
-        shutil.copy(ROOT / file, root)
+    copy_project(ROOT, root, "nbs", "infattn_nb", "tools", without=["data"])
     subprocess.run(
         [sys.executable, "-c", "import written; written.export()"],
         cwd=root,

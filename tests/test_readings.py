@@ -633,6 +633,27 @@ GRADS = {
 }
 
 
+def squared_grads(t, module, blocks, grads):
+    """‖.grad‖² after a backward pass from the last token, of 200 draws written into a
+    module: (draw, matrix, block).
+    """
+    found = []
+    for seed in range(200):
+        t.initialise(module, seed)
+        module.zero_grad()
+        x = module(input_ids=torch.tensor([TEXT])).last_hidden_state[0, -1]
+        r = np.random.default_rng(10**6 + seed).standard_normal(n) / n**0.5
+        (x @ torch.from_numpy(r).float()).backward()
+        found.append(
+            [[grad(b).double().square().sum().item() for b in blocks] for grad in grads]
+        )
+    return np.array(found)
+
+
+def flat(x):
+    return np.log(x.reshape(len(x), -1))
+
+
 @pytest.mark.power(
     "distribution functions .25 apart: squared norms of .grad of three matrices in "
     "two blocks"
@@ -649,28 +670,12 @@ def test_zero_is_a_variance(case):
             part.data.zero_()
     t = Transformer.from_torch(module, tokens=TEXT)
     assert all(b.owner(k).variance(k) == 0 for b in t.blocks for k in names)
-    seen, measured = [], sorted({*"o2", *names})
-    for seed in range(200):
-        t.initialise(module, seed)
-        module.zero_grad()
-        x = module(input_ids=torch.tensor([TEXT])).last_hidden_state[0, -1]
-        (
-            x
-            @ torch.from_numpy(
-                np.random.default_rng(10**6 + seed).standard_normal(n) / n**0.5
-            ).float()
-        ).backward()
-        seen.append(
-            [
-                [GRADS[k](block).double().square().sum().item() for block in module.h]
-                for k in measured
-            ]
-        )
+    measured = sorted({*"o2", *names})
+    seen = squared_grads(t, module, module.h, [GRADS[k] for k in measured])
     g = t.gradients(size=2000, rng=1)
     ours = np.stack([g.weight_norms[k] for k in measured], 1)
-    flat = lambda x: np.log(x.reshape(len(x), -1))
-    assert least_p(flat(np.array(seen)), flat(ours)) > 1e-6
-    assert least_p(flat(np.array(seen)), flat(2 * ours)) < 1e-6
+    assert least_p(flat(seen), flat(ours)) > 1e-6
+    assert least_p(flat(seen), flat(2 * ours)) < 1e-6
     r = report(t, size=4, rng=0)
     assert "all gradients are zero" not in repr(r.details)
     assert np.isfinite(r.table["attention out, .grad"]).all()
@@ -686,43 +691,26 @@ def test_promises_after_a_scan_are_those_of_the_weights():
     report say of it, factors in the weights.
     """
     t = scaled(Transformer.from_config(config("llama"), TEXT), 0.3, 5.0)
-    module, where = (
-        model("llama"),
-        {"q": "self_attn.q_proj", "o": "self_attn.o_proj", "2": "mlp.down_proj"},
-    )
-    seen = []
-    for seed in range(200):
-        t.initialise(module, seed)
-        module.zero_grad()
-        x = module(input_ids=torch.tensor([TEXT])).last_hidden_state[0, -1]
-        (
-            x
-            @ torch.from_numpy(
-                np.random.default_rng(10**6 + seed).standard_normal(n) / n**0.5
-            ).float()
-        ).backward()
-        seen.append(
-            [
-                [
-                    block.get_submodule(path).weight.grad.double().square().sum().item()
-                    for block in module.layers
-                ]
-                for path in where.values()
-            ]
-        )
-    flat = lambda x: np.log(x.reshape(len(x), -1))
-    ours = np.stack([t.gradients(size=2000, rng=1).weight_norms[k] for k in where], 1)
-    assert least_p(flat(np.array(seen)), flat(ours)) > 1e-6
+    module = model("llama")
+    grads = {
+        "q": lambda block: block.self_attn.q_proj.weight.grad,
+        "o": lambda block: block.self_attn.o_proj.weight.grad,
+        "2": lambda block: block.mlp.down_proj.weight.grad,
+    }
+    seen = squared_grads(t, module, module.layers, grads.values())
+    norms = t.gradients(size=2000, rng=1).weight_norms
+    ours = np.stack([norms[k] for k in grads], 1)
+    assert least_p(flat(seen), flat(ours)) > 1e-6
     before = (
         ours * np.array([5.0, 0.09, 0.09])[:, None]
     )  # of the matrices in front of which the factors stand
-    assert least_p(flat(np.array(seen)), flat(before)) < 1e-6
-    r, g = report(t, size=8, rng=0), np.array(seen)
+    assert least_p(flat(seen), flat(before)) < 1e-6
+    r = report(t, size=8, rng=0)
     for k, name in enumerate(
         ("queries, .grad", "attention out, .grad", "MLP out, .grad")
     ):
         np.testing.assert_allclose(
-            r.table[name], np.exp(np.log(g[:, k]).mean(0) / 2), rtol=0.5
+            r.table[name], np.exp(np.log(seen[:, k]).mean(0) / 2), rtol=0.5
         )
 
 
@@ -837,7 +825,7 @@ STORED = {
         )
     )
 }
-BY_DAY = ("bert", "qwen2_vl", "clip", "glm_ocr", "roformer", "mixtral", "ernie")
+DAILY_STORED = ("bert", "qwen2_vl", "clip", "glm_ocr", "roformer", "mixtral", "ernie")
 
 
 def test_the_table_of_model_types_is_of_this_release():
@@ -849,8 +837,8 @@ def test_the_table_of_model_types_is_of_this_release():
 @pytest.mark.parametrize(
     "kind",
     nightly(
-        [kind for kind, x in STORED.items() if x["family"] or kind in BY_DAY],
-        *(kind for kind, x in STORED.items() if kind not in BY_DAY),
+        [kind for kind, x in STORED.items() if x["family"] or kind in DAILY_STORED],
+        *(kind for kind, x in STORED.items() if kind not in DAILY_STORED),
     ),
 )
 def test_model_types_are_read_as_the_table_says(kind):

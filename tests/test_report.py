@@ -459,7 +459,7 @@ def test_networks_of_every_kind_have_one(name):
     report_of_kind(name)
 
 
-@pytest.mark.parametrize("name", nightly(KINDS, "one token", "several texts", "silent"))
+@pytest.mark.parametrize("name", nightly(KINDS, *set(KINDS) - {"no attention"}))
 def test_networks_of_every_kind_are_drawn(name):
     plt.close(report_of_kind(name).plot())
 
@@ -833,8 +833,6 @@ def test_equal_words_share_an_embedding():
     net = Transformer.from_config(json.loads(TINY), WORDS)
     assert net.cov[0, 4] == net.cov[1, 5] == 0.02**2
     assert net.cov[0, 1] == 0
-    found = report_of("gpt2", text="a a b", size=4)
-    assert found.measured.finite.cosine[:, 0].mean() > 0.1
 
 
 @pytest.mark.slow
@@ -992,6 +990,17 @@ def test_several_texts_are_compared_each_with_itself(silent):
     )
 
 
+def rejects_in_one_sentence(cases):
+    "Each call raises an error of one short line that holds its fragment."
+    for call, fragment in cases:
+        with pytest.raises((ValueError, TypeError)) as e:
+            call()
+        said = str(e.value)
+        assert fragment in said, said
+        assert "\n" not in said, said
+        assert len(said) < 320, said
+
+
 @pytest.mark.filterwarnings("ignore:the posterior is rough")
 def test_plots_reject_in_one_sentence(silent):
     t = small()
@@ -1025,12 +1034,7 @@ def test_plots_reject_in_one_sentence(silent):
             "no two tokens",
         ),
     ]
-    for call, fragment in cases:
-        with pytest.raises((ValueError, TypeError)) as e:
-            call()
-        assert fragment in str(e.value), str(e.value)
-        assert "\n" not in str(e.value), str(e.value)
-        assert len(str(e.value)) < 320, str(e.value)
+    rejects_in_one_sentence(cases)
 
 
 def test_a_report_rejects_in_one_sentence():
@@ -1072,12 +1076,7 @@ def test_a_report_rejects_in_one_sentence():
             "`max_width_spread`",
         ),
     ]
-    for call, fragment in cases:
-        with pytest.raises((ValueError, TypeError)) as e:
-            call()
-        assert fragment in str(e.value), str(e.value)
-        assert "\n" not in str(e.value), str(e.value)
-        assert len(str(e.value)) < 320, str(e.value)
+    rejects_in_one_sentence(cases)
 
 
 def test_results_are_what_they_say(report):

@@ -260,15 +260,7 @@ def test_figures_in_the_c_locale(tmp_path):
     (tmp_path / "figures.py").write_text(COMMAND)
     call = [
         sys.executable,
-        "figures.py",
-        "--only",
-        "heads",
-        "--trials",
-        "1",
-        "--samples",
-        "32",
-        "--out",
-        "out",
+        *"figures.py --only heads --trials 1 --samples 32 --out out".split(),
     ]
     run = subprocess.run(call, cwd=tmp_path, env=C_LOCALE, capture_output=True)
     assert run.returncode == 0, run.stderr
@@ -296,16 +288,7 @@ def test_a_report_in_the_c_locale(tmp_path):
     )
     call = [
         sys.executable,
-        "report.py",
-        "gpt2",
-        "--tokens",
-        "2",
-        "--size",
-        "4",
-        "--width",
-        "96",
-        "--out",
-        "r.html",
+        *"report.py gpt2 --tokens 2 --size 4 --width 96 --out r.html".split(),
     ]
     run = subprocess.run(call, cwd=tmp_path, env=C_LOCALE, capture_output=True)
     assert run.returncode == 0, run.stderr

@@ -5,7 +5,6 @@ pandoc. What comes out of it: test_browser.py.
 import configparser
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -16,6 +15,7 @@ import api_pages
 import pypandoc
 import pytest
 import yaml
+from conftest import copy_project
 
 from infattn_nb._modidx import d as modidx
 
@@ -44,18 +44,7 @@ each = pytest.mark.parametrize("name", PAGES, ids=lambda n: n.removesuffix(".ipy
 def project(tmp_path_factory):
     "A copy of the project with the pre-processed pages in _proc."
     here = tmp_path_factory.mktemp("site")
-    for part in ("nbs", "infattn_nb"):
-        shutil.copytree(
-            ROOT / part, here / part, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    for file in (
-        "settings.ini",
-        "pyproject.toml",
-        "setup.py",
-        "README.md",
-        "_quarto.yml",
-    ):
-        shutil.copy(ROOT / file, here)
+    copy_project(ROOT, here, "nbs", "infattn_nb")
     code = (
         "from nbdev.quarto import refresh_quarto_yml as r; from nbdev.serve import "
         "proc_nbs as p; r(); p(n_workers=0)"

@@ -40,9 +40,10 @@ def test_ruff():
     assert run.returncode == 0, run.stdout
 
 
-def test_tests_are_formatted():
-    run = tool("ruff", "format", "--check", "tests")
-    assert run.returncode == 0, run.stdout + "run `ruff format tests`"
+def test_code_beside_the_package_is_formatted():
+    folders = ("tests", "tools", "benchmarks")
+    run = tool("ruff", "format", "--check", *folders)
+    assert run.returncode == 0, f"{run.stdout}run `ruff format {' '.join(folders)}`"
 
 
 def test_a_test_asserts_one_thing_at_a_time():
@@ -120,14 +121,14 @@ def public_calls():
         if inspect.isclass(x):
             if x.__module__.startswith("infattn_nb") and not issubclass(x, Exception):
                 yield name, x
-            for verb, f in vars(x).items():
+            for method, f in vars(x).items():
                 f = inspect.unwrap(getattr(f, "__func__", f))
                 if (
-                    not verb.startswith("_")
+                    not method.startswith("_")
                     and inspect.isfunction(f)
                     and f.__module__.startswith("infattn_nb")
                 ):
-                    yield f"{name}.{verb}", f
+                    yield f"{name}.{method}", f
 
 
 CALLS = dict(public_calls())

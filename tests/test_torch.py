@@ -365,7 +365,7 @@ def test_norms_and_masks_of_torch(name, norm):
         agree(theirs, ours(replace(t, blocks=[other(b) for b in t.blocks]), None, 6000))
 
 
-def test_masks_are_told_apart():
+def test_masks_are_distinguished():
     """Torch's mask in place of ours is rejected; both together allow what both allow; a
     head of its own mask is rejected.
     """

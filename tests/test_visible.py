@@ -11,7 +11,7 @@ from written import PAGES, ROOT, from_nowhere, is_visible, read, text, visible
 page = pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 
 
-def test_the_reading_of_names_has_teeth():
+def test_names_that_come_from_nowhere_are_seen():
     assert (
         from_nowhere(
             ["import numpy as np", "x = np.ones(3)\nf = lambda y: y + x", "f(1)"]

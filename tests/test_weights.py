@@ -52,7 +52,7 @@ def cell(t):
 
 NETWORKS = {"GPT-2's rule": lambda t: with_rule(t, "GPT-2"), "a scanned cell": cell}
 CASES = [*product(CONFIGS, NETWORKS)]
-BY_DAY = {
+DAILY = {
     ("gpt2", "GPT-2's rule"),
     ("gemma2", "a scanned cell"),
     ("olmo2", "GPT-2's rule"),
@@ -146,7 +146,7 @@ def p_value(theirs, ours):
     "distribution functions .2 apart: Gram entries, cosines, entropies after every "
     "block"
 )
-@pytest.mark.parametrize("name, how", nightly(CASES, *(set(CASES) - BY_DAY)))
+@pytest.mark.parametrize("name, how", nightly(CASES, *(set(CASES) - DAILY)))
 def test_initialise_is_a_draw_of_the_network(name, how):
     """Three hundred seeds of the real model; the family's own initialisation, by the
     same function, is rejected (unless the rule changes nothing).
@@ -385,7 +385,7 @@ def layers_with(**options):
         ),
     ],
 )
-def test_a_module_of_another_forward_pass_is_told(t, module, said):
+def test_a_module_of_another_forward_pass_raises_a_warning(t, module, said):
     with pytest.warns(
         UserWarning, match=f"`module` has {said}, unlike the model that was read"
     ):

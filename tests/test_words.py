@@ -35,6 +35,7 @@ def sources():
         *ROOT.glob("*.md"),
         *ROOT.glob("tools/*.py"),
         *ROOT.glob("benchmarks/*.py"),
+        *(path for path in ROOT.glob("tests/*.py") if path != Path(__file__)),
         *ROOT.glob("infattn_nb/**/__init__.py*"),
     ]:
         yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")

@@ -64,6 +64,7 @@ def test_a_text_means_the_same_everywhere():
     assert len(embedding_cov("banana")) == 6
     found = report_of("gpt2", text="the cat the", size=4)
     assert found.tokens == ("the", "cat", "the")
+    assert found.measured.finite.cosine[:, 0].mean() > 0.1  # of the two equal words
     assert "6 tokens" in repr(Transformer.from_config("gpt2", "banana"))
 
 
@@ -311,7 +312,7 @@ def reported():
     return report(COLLAPSED, size=8, rng=0)
 
 
-def test_advice_is_the_mildest_factor_that_mends_it(reported):
+def test_advice_is_the_mildest_factor_that_is_enough(reported):
     """Each number, tried again: it is within the threshold, and the milder factor
     before it is not.
     """
@@ -716,7 +717,7 @@ def test_joint_norms_are_not_those_of_heads():
 # What .grad holds, other widths, JSON
 
 
-def test_factors_are_folded_before_grad_is_told():
+def test_factors_are_folded_before_grad_is_reported():
     """The same networks: θ is what it was, weight norms are those of matrices that hold
     the factors; the report's columns follow.
     """

@@ -1,10 +1,14 @@
-"""The API reference: all names, all methods, and a page for each class, made from docstrings.
-Examples come, with their outputs, from the page `nbs/30_classes.ipynb`, where they are run.
+"""The API reference: all names, all methods, and a page for each class, made from
+docstrings. Examples come, with their outputs, from the page `nbs/30_classes.ipynb`,
+where they are run.
 
     python tools/api_pages.py [FOLDER]
 
-Quarto runs it before rendering (`_quarto.yml`), in the folder of the pages. There it also puts what nbdev shows of a cell into the order in
-which the cell defines it (nbdev's is the reverse), and each link to the source into the module of the page."""
+Quarto runs it before rendering (`_quarto.yml`), in the folder of the pages. There it
+also puts what nbdev shows of a cell into the order in which the cell defines it
+(nbdev's is the reverse), and each link to the source into the module of the page.
+"""
+
 import ast
 import inspect
 import json
@@ -16,23 +20,33 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT)) # the package of this copy, whatever is installed
+sys.path.insert(0, str(ROOT))  # the package of this copy, whatever is installed
 
 from written import PUBLIC  # noqa: E402
 
-NBS = ROOT/"nbs"
+NBS = ROOT / "nbs"
 SUBPACKAGES = dict(
-    numerics="Numbers", nonlinearities="Nonlinearities", distributions="Distributions",
-    attention="One attention layer", netsor="Programs", theory="The theorem",
-    convergence="How far from the limit", transformer="Transformers",
-    initialisation="Initialisation", learning="Learning",
-    paper="The paper's experiments")
+    numerics="Numbers",
+    nonlinearities="Nonlinearities",
+    distributions="Distributions",
+    attention="One attention layer",
+    netsor="Programs",
+    theory="The theorem",
+    convergence="How far from the limit",
+    transformer="Transformers",
+    initialisation="Initialisation",
+    learning="Learning",
+    paper="The paper's experiments",
+)
+
 
 def public(name):
     "The object of a public name."
     return getattr(import_module(PUBLIC[name][0]), name)
 
+
 HEADS = "Parameters", "Returns", "Raises"
+
 
 def sections(doc):
     "A docstring in parts: what stands first, and the numpydoc sections as lines."
@@ -46,6 +60,7 @@ def sections(doc):
             parts[head].append(line)
     return parts
 
+
 def entries(lines):
     "Names of a section and what is said of them."
     found = []
@@ -57,16 +72,19 @@ def entries(lines):
             found[-1][1].append(line.strip())
     return [(name, " ".join(text)) for name, text in found]
 
+
 def plain(text):
     "Text of a docstring as Markdown: signs that Markdown would take for its own."
     parts = re.split(r"(\$[^$]*\$|`[^`]*`)", text)
-    parts[1::2] = [x.replace(r"\|", r"\Vert{}").replace("|", r"\vert{}")
-                   if x[0] == "$" else x
-                   for x in parts[1::2]]
+    parts[1::2] = [
+        x.replace(r"\|", r"\Vert{}").replace("|", r"\vert{}") if x[0] == "$" else x
+        for x in parts[1::2]
+    ]
     signs = {"|": r"\|", "*": "∗", "~": r"\~", "^": r"\^", "<": r"\<", "[": r"\["}
     for k in range(0, len(parts), 2):
         parts[k] = "".join(signs.get(c, c) for c in parts[k])
     return "".join(parts).replace("``", "`")
+
 
 def shown(value):
     "A default as one would type it."
@@ -75,15 +93,24 @@ def shown(value):
         return "slice(None)"
     return "np.inf" if value == float("inf") else name or repr(value)
 
-ARRAYS = inspect.formatannotation(ArrayLike).partition("[")[2][:-1] # what it stands for
+
+ARRAYS = inspect.formatannotation(ArrayLike).partition("[")[2][
+    :-1
+]  # what it stands for
+
 
 def kind_of(annotation):
     "A type as written, without the modules it comes from."
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = (
+        annotation
+        if isinstance(annotation, str)
+        else inspect.formatannotation(annotation)
+    )
     text = text.replace(ARRAYS, "ArrayLike").replace("NoneType", "None")
     if union := re.fullmatch(r"(?:typing\.)?Union\[(.*)\]", text):
         text = " | ".join(union[1].split(", "))
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text)
+
 
 def signature(name, thing):
     "The call, in lines of 88 characters."
@@ -106,8 +133,17 @@ def signature(name, thing):
             lines.append("    ")
         lines[-1] += piece
     returned = inspect.signature(thing).return_annotation
-    kind = "" if inspect.isclass(thing) or returned is inspect.Signature.empty else kind_of(returned)
-    return "\n".join(lines) + ")" + (f" -> {kind}" if kind not in ("", "Any", "None") else "")
+    kind = (
+        ""
+        if inspect.isclass(thing) or returned is inspect.Signature.empty
+        else kind_of(returned)
+    )
+    return (
+        "\n".join(lines)
+        + ")"
+        + (f" -> {kind}" if kind not in ("", "Any", "None") else "")
+    )
+
 
 def defaults(thing):
     "Parameter -> its default as shown, `required` if there is none."
@@ -118,14 +154,20 @@ def defaults(thing):
         found[p.name] = "required" if p.default is p.empty else f"`{shown(p.default)}`"
     return found
 
+
 def types(thing):
     "Parameter -> its type."
-    return {p.name: kind_of(p.annotation) for p in inspect.signature(thing).parameters.values()
-            if p.annotation is not p.empty}
+    return {
+        p.name: kind_of(p.annotation)
+        for p in inspect.signature(thing).parameters.values()
+        if p.annotation is not p.empty
+    }
+
 
 def code(name):
     "The name of a parameter; in backticks it would be a link to its namesake."
     return f"`{name}`" if "*" in name else f"<code>{name}</code>"
+
 
 def described(doc, thing):
     "What a docstring says, as Markdown: text, a table of parameters, returns, raises."
@@ -135,9 +177,13 @@ def described(doc, thing):
     text = [plain(text[0])]
     rows = []
     for name, said in entries(parts.get("Parameters", [])):
-        first = name.split(", ")[0].strip("*") # parameters that share an entry are alike
+        first = name.split(", ")[0].strip(
+            "*"
+        )  # parameters that share an entry are alike
         kind = f"<code>{plain(kinds[first])}</code>" if first in kinds else ""
-        rows.append(f"| {code(name)} | {kind} | {known.get(first, '')} | {plain(said)} |")
+        rows.append(
+            f"| {code(name)} | {kind} | {known.get(first, '')} | {plain(said)} |"
+        )
     if rows:
         head = ["| parameter | type | default | meaning |", "|:---|:---|:--|:--------|"]
         text.append("\n".join([*head, *rows]))
@@ -145,6 +191,7 @@ def described(doc, thing):
         for name, said in entries(parts.get(head, [])):
             text.append(f"**{head}** {plain(name)}{': ' + plain(said) if said else ''}")
     return "\n\n".join(filter(None, text))
+
 
 def methods(cls):
     "Public methods and properties, those of the package's own base classes included."
@@ -156,7 +203,10 @@ def methods(cls):
                 documented = inspect.isfunction(function) and function.__doc__
                 if documented and name not in fields and not name.startswith("_"):
                     found.setdefault(name, (member, function))
-    return dict(sorted(found.items(), key=lambda item: item[0] != "law")) # what one asks first
+    return dict(
+        sorted(found.items(), key=lambda item: item[0] != "law")
+    )  # what one asks first
+
 
 def documented(cls):
     "The entry of a class: how it is made, and every method."
@@ -171,7 +221,9 @@ def documented(cls):
     text.append(described(doc, None if issubclass(cls, Exception) else cls))
     text.append(example(name))
     for method, (member, function) in methods(cls).items():
-        text.append(f"## {name}.<wbr>{method} {{#{name.lower()}.{method}}}") # may break here
+        text.append(
+            f"## {name}.<wbr>{method} {{#{name.lower()}.{method}}}"
+        )  # may break here
         if isinstance(member, property):
             text.append("A property.")
         else:
@@ -180,17 +232,24 @@ def documented(cls):
         text.append(described(inspect.getdoc(function), known))
     return "\n\n".join(filter(None, text))
 
+
 # Examples and pages
+
 
 def notebooks():
     "Name of a notebook -> its cells."
-    return {path.name: json.loads(path.read_text(encoding="utf-8"))["cells"]
-            for path in sorted(NBS.glob("*.ipynb"))}
+    return {
+        path.name: json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for path in sorted(NBS.glob("*.ipynb"))
+    }
+
 
 PAGES = notebooks()
 
+
 def source(cell):
     return "".join(cell["source"])
+
 
 def page_of(module):
     "The notebook that makes a module, and its title."
@@ -198,34 +257,44 @@ def page_of(module):
         if any(source(c) == f"#| default_exp {module}" for c in cells):
             return name, re.match("# (.+)", source(cells[0]))[1]
 
+
 def example(name):
     "The example of a class and what it prints."
     for cell in PAGES["30_classes.ipynb"]:
         if cell["id"] == f"cl-{name.lower()}-ex":
-            printed = ["".join(o.get("text", o.get("data", {}).get("text/plain", "")))
-                       for o in cell["outputs"]]
+            printed = [
+                "".join(o.get("text", o.get("data", {}).get("text/plain", "")))
+                for o in cell["outputs"]
+            ]
             shown = "".join(printed).rstrip()
             return f"```python\n{source(cell)}\n```\n\n```text\n{shown}\n```"
     return ""
+
 
 def class_page(name):
     "The page of a class."
     cls = public(name)
     notebook, title = page_of(PUBLIC[name][1])
-    made = f"[API reference](index.qmd) · explained on the page [{title}](../{notebook})"
+    made = (
+        f"[API reference](index.qmd) · explained on the page [{title}](../{notebook})"
+    )
     front = f"---\ntitle: {name}\n---"
     return "\n\n".join([front, made, documented(cls)]) + "\n"
 
+
 # The index
+
 
 def first_sentence(thing):
     "The first sentence of a docstring, fit for a table."
     head = (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
     sentence = re.split(r"(?<=[.!?]) (?=[A-Z])", head)[0].strip()
     parts = re.split(r"(\$[^$]*\$)", sentence)
-    parts[1::2] = [x.replace(r"\|", r"\Vert{}").replace("|", r"\vert{}")
-                   for x in parts[1::2]]
+    parts[1::2] = [
+        x.replace(r"\|", r"\Vert{}").replace("|", r"\vert{}") for x in parts[1::2]
+    ]
     return "".join(parts).replace("|", r"\|").replace("*", "∗")
+
 
 def line_of(name):
     "What a name is, in a line."
@@ -236,6 +305,7 @@ def line_of(name):
         return "A ready-made nonlinearity, with its dual activation."
     return first_sentence(type(thing))
 
+
 def entry(name):
     "A row of the index: the name with its link, and its line."
     if inspect.isclass(public(name)):
@@ -245,28 +315,37 @@ def entry(name):
     shown = name.replace("_", chr(92) + "_")
     return f"| [{shown}]({target}) | `{PUBLIC[name][0]}` | {line_of(name)} |"
 
+
 def names_of(package):
     "The public names of a subpackage, in the order of the alphabet."
-    names = [name for name, (_, home) in PUBLIC.items() if home.partition(".")[0] == package]
+    names = [
+        name for name, (_, home) in PUBLIC.items() if home.partition(".")[0] == package
+    ]
     return sorted(names, key=str.casefold)
 
+
 MAIN = "Attention", "Transformer", "Program", "AttentionRegressor", "AttentionDescent"
+
 
 def table_of(names):
     "A table of names."
     head = ["| name | import from | what it is |", "|:--|:--|:-----|"]
     return "\n".join([*head, *map(entry, names)])
 
+
 def index():
     "The main classes, then the tables of all public names, one for each subpackage."
     tables = {"Five classes to begin with": MAIN}
     tables |= {title: names_of(package) for package, title in SUBPACKAGES.items()}
-    return "\n\n".join(f"## {title}\n\n{table_of(names)}" for title, names in tables.items())
+    return "\n\n".join(
+        f"## {title}\n\n{table_of(names)}" for title, names in tables.items()
+    )
+
 
 def classes():
     "The public classes, in the order of the alphabet."
-    return sorted(name for name in PUBLIC
-                  if inspect.isclass(public(name)))
+    return sorted(name for name in PUBLIC if inspect.isclass(public(name)))
+
 
 def method_rows():
     "The table of all methods."
@@ -279,13 +358,20 @@ def method_rows():
     rows = [f"| `{method}` | {', '.join(owners[method])} |" for method in ordered]
     return "\n".join(["| method | of |", "|:--|:------|", *rows])
 
+
 INDEX = """---
 title: "API reference"
-description: "Every public name of `infattn_nb` and its subpackages: each name with a line, a page for each class, every method by its name."
+description: "Every public name of `infattn_nb` and its subpackages: each name with a \
+line, a page for each class, every method by its name."
 aliases: [../names.html]
 ---
 
-The lines are the first sentences of the docstrings; `help(Attention.law)` says what a page says. A name leads to its entry: a class to its page, a function to the page that makes it. A wrong argument raises `ValueError` or `TypeError` with [one sentence](../40_checks.ipynb): what it is, what was got, what is wanted. A name that is not here may be [a method](#methods); [an example for each class](../30_classes.ipynb) shows how they are used.
+The lines are the first sentences of the docstrings; `help(Attention.law)` says what a \
+page says. A name leads to its entry: a class to its page, a function to the page that \
+makes it. A wrong argument raises `ValueError` or `TypeError` with [one \
+sentence](../40_checks.ipynb): what it is, what was got, what is wanted. A name that \
+is not here may be [a method](#methods); [an example for each \
+class](../30_classes.ipynb) shows how they are used.
 
 {index}
 
@@ -294,33 +380,55 @@ The lines are the first sentences of the docstrings; `help(Attention.law)` says 
 {methods}
 """
 
+
 def pages():
     "File -> text of the whole reference."
     found = {f"{name.lower()}.qmd": class_page(name) for name in classes()}
     return found | {"index.qmd": INDEX.format(index=index(), methods=method_rows())}
 
+
 # What nbdev shows of a cell
 
 SHOWN = re.compile(r"show_doc\((\w+)\)")
 
-def definitions(tree): return {node.name: node.lineno for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+
+def definitions(tree):
+    return {
+        node.name: node.lineno
+        for node in tree.body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    }
+
 
 def in_order(page, name):
-    "A page that nbdev has made: documentation in the order of the code, and linked to it."
+    """A page that nbdev has made: documentation in the order of the code, and linked to
+    it.
+    """
     code = [source(c) for c in PAGES[name] if c["cell_type"] == "code"]
-    module = next((m[1] for c in code if (m := re.match(r"#\| default_exp (\S+)", c))), None)
-    if module is None: return page
+    module = next(
+        (m[1] for c in code if (m := re.match(r"#\| default_exp (\S+)", c))), None
+    )
+    if module is None:
+        return page
     file = f"infattn_nb/{module.replace('.', '/')}.py"
-    lines = definitions(ast.parse((ROOT/file).read_text(encoding="utf-8")))
+    lines = definitions(ast.parse((ROOT / file).read_text(encoding="utf-8")))
     cells = [*page["cells"]]
-    places = {m[1]: k for k, c in enumerate(cells) if (m := SHOWN.search(source(c))) and m[1] in lines}
+    places = {
+        m[1]: k
+        for k, c in enumerate(cells)
+        if (m := SHOWN.search(source(c))) and m[1] in lines
+    }
     for c in code:
-        if not c.startswith("#| export"): continue
+        if not c.startswith("#| export"):
+            continue
         names = [n for n in definitions(ast.parse(c)) if n in places]
         for n, k in zip(names, sorted(places[n] for n in names)):
             shown = json.dumps(page["cells"][places[n]])
-            cells[k] = json.loads(re.sub(r"(/blob/\w+)/[\w/]+\.py#L\w+", rf"\1/{file}#L{lines[n]}", shown))
+            cells[k] = json.loads(
+                re.sub(r"(/blob/\w+)/[\w/]+\.py#L\w+", rf"\1/{file}#L{lines[n]}", shown)
+            )
     return page | {"cells": cells}
+
 
 if __name__ == "__main__":
     for path in Path().glob("*.ipynb"):
@@ -329,4 +437,4 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "api")
     folder.mkdir(exist_ok=True)
     for file, text in pages().items():
-        (folder/file).write_text(text, encoding="utf-8")
+        (folder / file).write_text(text, encoding="utf-8")

@@ -2,9 +2,12 @@
 
     python tools/offer.py FOLDER
 
-What only developers need is left out, as are stored pictures and tables, which whoever runs a notebook makes again.
-A first cell installs the package where it is missing. Each notebook is a zip, with the stored tables that it reads.
-Quarto runs it after rendering (`_quarto.yml`) and names the folder of the site in QUARTO_PROJECT_OUTPUT_DIR."""
+What only developers need is left out, as are stored pictures and tables, which whoever
+runs a notebook makes again. A first cell installs the package where it is missing. Each
+notebook is a zip, with the stored tables that it reads. Quarto runs it after rendering
+(`_quarto.yml`) and names the folder of the site in QUARTO_PROJECT_OUTPUT_DIR.
+"""
+
 import json
 import os
 import re
@@ -34,24 +37,35 @@ LEARNING = """
 if find_spec("sklearn") is None:
     %pip install -q "scikit-learn>=1.6\""""
 
+
 def source_of(cell):
     return "".join(cell["source"])
 
+
 def data_of(nb):
-    "The stored tables that a notebook reads, relative to it; a name in braces may be any."
+    """The stored tables that a notebook reads, relative to it; a name in braces may be
+    any.
+    """
     names = set()
     for cell in nb["cells"]:
         if cell["cell_type"] == "code":
             names.update(re.findall(r'"(data/[^"]+)"', source_of(cell)))
-    files = {file for name in names for file in (ROOT/"nbs").glob(re.sub(r"{.*?}", "*", name))}
-    return sorted(file.relative_to(ROOT/"nbs") for file in files)
+    files = {
+        file
+        for name in names
+        for file in (ROOT / "nbs").glob(re.sub(r"{.*?}", "*", name))
+    }
+    return sorted(file.relative_to(ROOT / "nbs") for file in files)
+
 
 def for_readers(cell):
     "A cell without what only developers need, or None if nothing is left of it."
     lines = source_of(cell).splitlines()
     if cell["cell_type"] != "code":
         return cell
-    if any(line.startswith("#| default_exp") or "google.colab" in line for line in lines):
+    if any(
+        line.startswith("#| default_exp") or "google.colab" in line for line in lines
+    ):
         return None
     kept = [line for line in lines if not re.match(r"\s*(from|import) nbdev\b", line)]
     if not any(line.strip() and not line.startswith("#|") for line in kept):
@@ -60,13 +74,17 @@ def for_readers(cell):
     new["outputs"] = [o for o in map(without_pictures, cell["outputs"]) if o]
     return new
 
+
 def without_pictures(output):
     "An output as text alone; None for a picture."
     data = output.get("data")
     if data is None:
         return output
-    text = {kind: x for kind, x in data.items() if kind in ("text/plain", "text/markdown")}
+    text = {
+        kind: x for kind, x in data.items() if kind in ("text/plain", "text/markdown")
+    }
     return None if "image/png" in data or not text else dict(output, data=text)
+
 
 def offered(nb):
     "The notebook for readers."
@@ -75,21 +93,29 @@ def offered(nb):
     first = PUBLISHED if CFG.getboolean("published") else INSTALL
     if re.search(r"\b(sklearn|AttentionRegressor|AttentionDescent)\b", code):
         first += LEARNING
-    install = dict(cell_type="code", id="install", metadata={}, execution_count=None,
-                   outputs=[], source=first.splitlines(keepends=True))
+    install = dict(
+        cell_type="code",
+        id="install",
+        metadata={},
+        execution_count=None,
+        outputs=[],
+        source=first.splitlines(keepends=True),
+    )
     return dict(nb, cells=[cells[0], install, *cells[1:]])
+
 
 def offer(folder):
     "Write a zip of each notebook and its tables."
     folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted((ROOT/"nbs").glob("*.ipynb")):
+    for path in sorted((ROOT / "nbs").glob("*.ipynb")):
         nb = json.loads(path.read_text(encoding="utf-8"))
         text = json.dumps(offered(nb), ensure_ascii=False)
-        with ZipFile(folder/f"{path.stem}.zip", "w", ZIP_DEFLATED) as archive:
+        with ZipFile(folder / f"{path.stem}.zip", "w", ZIP_DEFLATED) as archive:
             archive.writestr(path.name, text)
             for file in data_of(nb):
-                archive.write(ROOT/"nbs"/file, file)
+                archive.write(ROOT / "nbs" / file, file)
+
 
 if __name__ == "__main__":
     site = sys.argv[1] if len(sys.argv) > 1 else os.environ["QUARTO_PROJECT_OUTPUT_DIR"]
-    offer(Path(site)/"notebooks")
+    offer(Path(site) / "notebooks")

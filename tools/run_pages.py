@@ -1,7 +1,11 @@
-"""Run the pages whose code or tables have changed since their outputs were stored, or those named, and store fresh outputs, their figures in
-few colours. Whether outputs are still those of the package is what `pytest -m slow tests/test_notebooks.py` asks, which runs every page again.
+"""Run the pages whose code or tables have changed since their outputs were stored, or
+those named, and store fresh outputs, their figures in few colours. Whether outputs are
+still those of the package is what `pytest -m slow tests/test_notebooks.py` asks, which
+runs every page again.
 
-    python tools/run_pages.py [page …]"""
+    python tools/run_pages.py [page …]
+"""
+
 import ast
 import base64
 import io
@@ -19,84 +23,153 @@ import numpy as np
 from PIL import Image
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT/"nbs").glob("*.ipynb"))
-EXECUTED = ROOT/"tests/executed.json" # page -> digest of the code and data whose outputs it stores
+PAGES = sorted((ROOT / "nbs").glob("*.ipynb"))
+EXECUTED = (
+    ROOT / "tests/executed.json"
+)  # page -> digest of the code and data whose outputs it stores
 
-def read(path): return json.loads(path.read_text(encoding="utf-8"))
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
 
 def cells(path, kind=None):
     for c in read(path)["cells"]:
-        if kind in (None, c["cell_type"]): yield c, "".join(c["source"])
+        if kind in (None, c["cell_type"]):
+            yield c, "".join(c["source"])
 
-def makes_a_module(path): return any(source.startswith("#| default_exp") for _, source in cells(path, "code"))
+
+def makes_a_module(path):
+    return any(source.startswith("#| default_exp") for _, source in cells(path, "code"))
+
 
 CODED = [p for p in PAGES if makes_a_module(p)]
 
-def code_of(path): return "\n".join(source for _, source in cells(path, "code"))
+
+def code_of(path):
+    return "\n".join(source for _, source in cells(path, "code"))
+
 
 def data_of(path):
     "The stored tables that a page reads; a name in braces may be any."
     names = re.findall(r'"(data/[^"]+)"', code_of(path))
-    return sorted({file for name in names for file in path.parent.glob(re.sub(r"{.*?}", "*", name))})
+    return sorted(
+        {
+            file
+            for name in names
+            for file in path.parent.glob(re.sub(r"{.*?}", "*", name))
+        }
+    )
+
 
 def plain(source):
-    "Code as Python reads it, without comments, docstrings and empty lines; what is not Python as it is."
+    """Code as Python reads it, without comments, docstrings and empty lines; what is
+    not Python as it is.
+    """
     try:
-        tree, tokens = ast.parse(source), [*tokenize.generate_tokens(io.StringIO(source).readline)]
+        tree, tokens = (
+            ast.parse(source),
+            [*tokenize.generate_tokens(io.StringIO(source).readline)],
+        )
     except (SyntaxError, tokenize.TokenError):
         return source
     lines = source.splitlines()
     for token in tokens:
         row, column = token.start
-        if token.type == tokenize.COMMENT: lines[row - 1] = lines[row - 1][:column]
+        if token.type == tokenize.COMMENT:
+            lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
-            for row in range(node.body[0].lineno, node.body[0].end_lineno + 1): lines[row - 1] = ""
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(
+            node
+        ):
+            for row in range(node.body[0].lineno, node.body[0].end_lineno + 1):
+                lines[row - 1] = ""
     return "\n".join(line.rstrip() for line in lines if line.strip())
+
 
 def digest(path):
     "Of what a page makes its outputs from: its own code, and the tables that it reads."
-    parts = "\n".join(plain(source) for _, source in cells(path, "code")).encode(), *(file.read_bytes() for file in data_of(path))
+    parts = (
+        "\n".join(plain(source) for _, source in cells(path, "code")).encode(),
+        *(file.read_bytes() for file in data_of(path)),
+    )
     return sha256(b"".join(parts)).hexdigest()[:16]
+
 
 # Figures: a palette of at most 256 colours, no thinner picture
 
+
 def small(png):
-    "The same picture in 256 colours, each the most frequent of those that it stands for: white, black and the lines stay what they are."
+    """The same picture in 256 colours, each the most frequent of those that it stands
+    for: white, black and the lines stay what they are.
+    """
     image = Image.open(io.BytesIO(png))
-    if image.mode == "P": return png
+    if image.mode == "P":
+        return png
     image = image.convert("RGB")
-    found = image.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    found = image.quantize(
+        256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
+    )
     pixels = np.asarray(image).reshape(-1, 3).astype(int) @ (1 << 16, 1 << 8, 1)
-    pairs, counts = np.unique(np.asarray(found).ravel().astype(int)*(1 << 24) + pixels, return_counts=True)
+    pairs, counts = np.unique(
+        np.asarray(found).ravel().astype(int) * (1 << 24) + pixels, return_counts=True
+    )
     pairs = pairs[np.argsort(counts, kind="stable")]
     palette = np.zeros((256, 3), np.uint8)
-    for k, shift in enumerate((16, 8, 0)): palette[pairs >> 24, k] = pairs >> shift & 255 # of two for one place the last stays: the most frequent
+    for k, shift in enumerate((16, 8, 0)):
+        palette[pairs >> 24, k] = (
+            pairs >> shift & 255
+        )  # of two for one place the last stays: the most frequent
     found.putpalette(palette.tobytes())
     out = io.BytesIO()
     found.save(out, "png", optimize=True)
     return out.getvalue()
 
+
 def figures(nb):
     "Label of the cell, and the bundle that holds the picture."
     for c in nb["cells"]:
         for o in c.get("outputs", []):
-            if "image/png" in o.get("data", {}): yield re.search(r"label: ([\w-]+)|$", "".join(c["source"]))[1], o["data"]
+            if "image/png" in o.get("data", {}):
+                yield (
+                    re.search(r"label: ([\w-]+)|$", "".join(c["source"]))[1],
+                    o["data"],
+                )
+
 
 def shrink(path):
     nb = read(path)
-    for _, data in figures(nb): data["image/png"] = base64.b64encode(small(base64.b64decode("".join(data["image/png"])))).decode()
-    path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    for _, data in figures(nb):
+        data["image/png"] = base64.b64encode(
+            small(base64.b64decode("".join(data["image/png"])))
+        ).decode()
+    path.write_text(
+        json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n",
+        encoding="utf-8",
+    )
+
 
 def execute(path):
     "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
     tool = Path(sys.executable).with_name
-    quiet = ",".join(f"ignore:this {what} takes about" for what in ("scan", "report", "run")) # as the clock decides
-    one_thread = os.environ | dict(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONWARNINGS=quiet)
-    subprocess.run([tool("exec_nb"), path.name, "--dest", path.name, "--exc_stop"], cwd=path.parent, env=one_thread, check=True)
+    quiet = ",".join(
+        f"ignore:this {what} takes about" for what in ("scan", "report", "run")
+    )  # as the clock decides
+    one_thread = os.environ | dict(
+        OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONWARNINGS=quiet
+    )
+    subprocess.run(
+        [tool("exec_nb"), path.name, "--dest", path.name, "--exc_stop"],
+        cwd=path.parent,
+        env=one_thread,
+        check=True,
+    )
     shrink(path)
-    subprocess.run([tool("nbdev_clean"), "--fname", path.name], cwd=path.parent, check=True)
+    subprocess.run(
+        [tool("nbdev_clean"), "--fname", path.name], cwd=path.parent, check=True
+    )
     return path
+
 
 if __name__ == "__main__":
     known = json.loads(EXECUTED.read_text()) if EXECUTED.exists() else {}
@@ -104,7 +177,11 @@ if __name__ == "__main__":
     named = [Path(name).stem + ".ipynb" for name in sys.argv[1:]]
     if unknown := set(named) - set(known):
         sys.exit(f"no such page in nbs: {' '.join(sorted(unknown))}")
-    todo = [p for p in PAGES if p.name in named or (not named and known[p.name] != digest(p))]
+    todo = [
+        p
+        for p in PAGES
+        if p.name in named or (not named and known[p.name] != digest(p))
+    ]
     failed = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = {pool.submit(execute, p): p for p in todo}

@@ -1,11 +1,28 @@
-"""Tables that are stored because they take minutes, or a library that nobody needs otherwise.
+"""Tables that are stored because they take minutes, or a library that nobody needs
+otherwise.
 
-    python tools/tables.py live                what the live figures of the site do not compute themselves, where it is missing in nbs/data (ten minutes for all)
-    python tools/tables.py scan                "Which initialisation?": nbs/data/initialisation.csv and initialisation_lengths.csv (some twenty minutes)
-    python tools/tables.py families [name …]   the other side of tests/test_families.py, tests/data/families (torch and transformers)
-    python tools/tables.py models              which model types of transformers are read, nbs/data/models.csv (torch and transformers; some minutes)
+    python tools/tables.py live
 
-The tests compute some of their rows again."""
+what the live figures of the site do not compute themselves, where it is missing in
+nbs/data (ten minutes for all);
+
+    python tools/tables.py scan
+
+"Which initialisation?": nbs/data/initialisation.csv and initialisation_lengths.csv
+(some twenty minutes);
+
+    python tools/tables.py families [name …]
+
+the other side of tests/test_families.py, tests/data/families (torch and transformers);
+
+    python tools/tables.py models
+
+which model types of transformers are read, nbs/data/models.csv (torch and transformers;
+some minutes).
+
+The tests compute some of their rows again.
+"""
+
 import json
 import sys
 import warnings
@@ -27,26 +44,31 @@ from infattn_nb.numerics.quadrature import gauss, jacobi
 
 ROOT = Path(__file__).parent.parent
 
-# Live figures: limit laws, kurtoses, tails and first corrections, in a few numbers each. Ten Gauss nodes carry a law much further than a line can show.
-# Everything else is drawn in the browser (`nbs/live`); the tests compare both with the library.
+# Live figures: limit laws, kurtoses, tails and first corrections, in a few numbers
+# each. Ten Gauss nodes carry a law much further than a line can show. Everything else
+# is drawn in the browser (`nbs/live`); the tests compare both with the library.
 
-TAUS = (*np.arange(0, 3, .25), *np.arange(3., 11)) # score standard deviations
+TAUS = (*np.arange(0, 3, 0.25), *np.arange(3.0, 11))  # score standard deviations
 HEADS = (1, 2, 4, 8, 16, 32, 64)
 TOKENS = (2, 4, 8, 16)
 NODES = 10
 
-def short(x): # numbers
+
+def short(x):  # numbers
     "Six digits each, as lists for JSON."
     return [float(f"{v:.6g}") for v in np.ravel(x)]
 
-def layer_at(τ, # score standard deviation
-             heads, # H
-             tokens, # s
-            ): # Attention
+
+def layer_at(
+    τ,  # score standard deviation
+    heads,  # H
+    tokens,  # s
+):  # Attention
     "The layer on independent unit tokens."
     return Attention(Tokens(tokens, identity, np.eye(tokens)), heads, var_q=τ**2)
 
-def few_nodes(law): # ScaleMixture -> (v, w) of a Gauss rule in log v
+
+def few_nodes(law):  # ScaleMixture -> (v, w) of a Gauss rule in log v
     "Nodes and weights that carry a law as far as a drawn line can show."
     v = law.v
     w = law.w
@@ -54,174 +76,263 @@ def few_nodes(law): # ScaleMixture -> (v, w) of a Gauss rule in log v
         x, w = (a[0] for a in gauss(jacobi(np.log(v)[None], w[None], NODES)))
         v = np.exp(x[w > 1e-14])
         w = w[w > 1e-14]
-    return dict(v=short(v), w=short(w/w.sum()))
+    return dict(v=short(v), w=short(w / w.sum()))
 
-def law_entry(τ, # score standard deviation
-              heads, # H
-              tokens, # s
-             ): # dict: nodes v and weights w, kurtosis, tail ratio at 6 sd
+
+def law_entry(
+    τ,  # score standard deviation
+    heads,  # H
+    tokens,  # s
+):  # dict: nodes v and weights w, kurtosis, tail ratio at 6 sd
     "One law as the live figures use it."
     law = layer_at(float(τ), heads, tokens).law().marginal(0)
-    ratio = law.sf(6*law.std())/norm.sf(6)
+    ratio = law.sf(6 * law.std()) / norm.sf(6)
     numbers = dict(zip(("kurtosis", "ratio"), short([law.kurtosis(), ratio])))
     return few_nodes(law) | numbers
 
-def laws_table(): # dict for data/kernel.json
+
+def laws_table():  # dict for data/kernel.json
     "All laws of the random-kernel machine and of the map."
-    laws = {f"{s},{H}": [law_entry(τ, H, s) for τ in TAUS]
-            for s in TOKENS for H in HEADS}
+    laws = {
+        f"{s},{H}": [law_entry(τ, H, s) for τ in TAUS] for s in TOKENS for H in HEADS
+    }
     return dict(tau=short(TAUS), heads=HEADS, tokens=TOKENS, laws=laws)
 
-FINITE = 16, 64, 256 # widths
 
-def finite_entry(τ, heads, tokens): # [{v, w} for each width]
+FINITE = 16, 64, 256  # widths
+
+
+def finite_entry(τ, heads, tokens):  # [{v, w} for each width]
     "The laws of three finite widths as the machine uses them."
     layer = layer_at(float(τ), heads, tokens)
     return [few_nodes(layer.law(n).marginal(0, draws=2**16)) for n in FINITE]
 
-def finite_table(): # dict for data/finite.json
+
+def finite_table():  # dict for data/finite.json
     "Laws of finite width: few tokens, few heads."
-    laws = {f"{s},{H}": [finite_entry(τ, H, s) for τ in TAUS]
-            for s in TOKENS[:2] for H in HEADS[:4]}
+    laws = {
+        f"{s},{H}": [finite_entry(τ, H, s) for τ in TAUS]
+        for s in TOKENS[:2]
+        for H in HEADS[:4]
+    }
     return dict(widths=FINITE, laws=laws)
 
-POINTS = np.linspace(0, 7, 29) # y in standard deviations
-CORRECTED = {2: TAUS[2::3], 4: (.5, 1., 2., 3., 5., 8.)} # where f₁ is stored
 
-def correction_entry(τ, heads, tokens): # f₁ at POINTS
+POINTS = np.linspace(0, 7, 29)  # y in standard deviations
+CORRECTED = {2: TAUS[2::3], 4: (0.5, 1.0, 2.0, 3.0, 5.0, 8.0)}  # where f₁ is stored
+
+
+def correction_entry(τ, heads, tokens):  # f₁ at POINTS
     "The first-order correction to one density."
     layer = layer_at(float(τ), heads, tokens)
-    return short(first_order(layer, POINTS*layer.law().marginal(0).std()))
+    return short(first_order(layer, POINTS * layer.law().marginal(0).std()))
 
-def map_table(): # dict for data/map.json
+
+def map_table():  # dict for data/map.json
     "What the map of regimes knows beyond the laws."
-    cells = [(s, H, τ) for s, taus in CORRECTED.items()
-             for H in HEADS[:4] for τ in taus]
+    cells = [
+        (s, H, τ) for s, taus in CORRECTED.items() for H in HEADS[:4] for τ in taus
+    ]
     f1 = {f"{s},{H},{τ:g}": correction_entry(τ, H, s) for s, H, τ in cells}
     stored = "2 and 4 tokens, up to 8 heads, and some scales"
     widths = (4, 8, 16, 32, 64, 256, 1024)
     return dict(y=short(POINTS), widths=widths, stored=stored, f1=f1)
 
-def mlp_limit(): # float
-    r"$\mathbb{E}\cos(y)$ for the MLP $y = W^2\tanh(W^1x)$ on a unit token."
-    return float(np.exp(-tanh.dual([[1.]])[0, 0]/2))
 
-JUDGED = dict(tau=(.3, .5, 1., 2., 4.), heads=HEADS[:6], tokens=TOKENS,
-              width=(64, 256, 768, 1024, 4096), kind=("n × n", "n/H"))
+def mlp_limit():  # float
+    r"$\mathbb{E}\cos(y)$ for the MLP $y = W^2\tanh(W^1x)$ on a unit token."
+    return float(np.exp(-tanh.dual([[1.0]])[0, 0] / 2))
+
+
+JUDGED = dict(
+    tau=(0.3, 0.5, 1.0, 2.0, 4.0),
+    heads=HEADS[:6],
+    tokens=TOKENS,
+    width=(64, 256, 768, 1024, 4096),
+    kind=("n × n", "n/H"),
+)
+
 
 def tail_ratio(law):
     "How much likelier than a Gaussian an output is beyond six standard deviations."
-    return law.sf(6*law.std())/norm.sf(6)
+    return law.sf(6 * law.std()) / norm.sf(6)
 
-def judge_entry(τ, heads, tokens, width, kind): # [divergence, kurtosis, tail ratio]
+
+def judge_entry(τ, heads, tokens, width, kind):  # [divergence, kurtosis, tail ratio]
     "How far a finite layer is from its limit."
     limit = layer_at(τ, heads, tokens)
-    m = None if kind == "n × n" else width//heads
+    m = None if kind == "n × n" else width // heads
     layer = replace(limit, head_width=m)
     D, _ = paired_kl(layer, width, draws=2**14, rng=0, limit=limit)
     law = layer.law(width).marginal(0, draws=2**16)
-    return short([max(D, 0.), law.kurtosis(), tail_ratio(law)])
+    return short([max(D, 0.0), law.kurtosis(), tail_ratio(law)])
 
-def limit_entry(τ, heads, tokens): # [divergence from Gaussian, kurtosis, tail ratio]
+
+def limit_entry(τ, heads, tokens):  # [divergence from Gaussian, kurtosis, tail ratio]
     "How far the limit is from the Gaussian of its variance."
     law = layer_at(τ, heads, tokens).law().marginal(0)
     gaussian = norm(scale=law.std())
     return short([kl_divergence(law, gaussian), law.kurtosis(), tail_ratio(law)])
 
-def judge_table(): # dict for data/judge.json
+
+def judge_table():  # dict for data/judge.json
     "Everything that the calculator says."
     J = JUDGED
     cells = [(τ, H, s) for τ in J["tau"] for H in J["heads"] for s in J["tokens"]]
     limits = {f"{τ:g},{H},{s}": limit_entry(τ, H, s) for τ, H, s in cells}
-    widths = {f"{τ:g},{H},{s},{n},{k}": judge_entry(τ, H, s, n, k)
-              for τ, H, s in cells for n in J["width"] for k in J["kind"]}
+    widths = {
+        f"{τ:g},{H},{s},{n},{k}": judge_entry(τ, H, s, n, k)
+        for τ, H, s in cells
+        for n in J["width"]
+        for k in J["kind"]
+    }
     return J | dict(limits=limits, widths=widths)
 
-TABLES = {"kernel.json": laws_table, "map.json": map_table, "finite.json": finite_table,
-          "judge.json": judge_table,
-          "theorem.json": lambda: dict(mlp=mlp_limit())}
 
-# "Which initialisation?": an encoder and a decoder of 12, 48, 96 blocks over a grid of scales, and five rules; the same at 64 and 256 tokens.
+TABLES = {
+    "kernel.json": laws_table,
+    "map.json": map_table,
+    "finite.json": finite_table,
+    "judge.json": judge_table,
+    "theorem.json": lambda: dict(mlp=mlp_limit()),
+}
 
-PATH = ROOT/"nbs/data/initialisation.csv"
+# "Which initialisation?": an encoder and a decoder of 12, 48, 96 blocks over a grid of
+# scales, and five rules; the same at 64 and 256 tokens.
+
+PATH = ROOT / "nbs/data/initialisation.csv"
 LENGTHS_PATH = PATH.with_name("initialisation_lengths.csv")
 LAYERS = [12, 48, 96]
-RESIDUAL = [.01, .02, .05, .1, .2, .5, 1, 2]
-SCORES = [.1, .2, .5, 1, 2, 5, 10]
+RESIDUAL = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2]
+SCORES = [0.1, 0.2, 0.5, 1, 2, 5, 10]
 MASKS = {"encoder": None, "decoder": "causal"}
-DEPTHS = {64: [12, 48], 256: [12]} # at which each length is computed
+DEPTHS = {64: [12, 48], 256: [12]}  # at which each length is computed
+
 
 def network(kind, tokens):
     "An encoder or a decoder of so many different tokens."
-    return Transformer.uniform(embedding_cov(range(tokens)), mask=MASKS[kind], final_norm=True)
+    return Transformer.uniform(
+        embedding_cov(range(tokens)), mask=MASKS[kind], final_norm=True
+    )
+
 
 NETWORKS = {kind: network(kind, 16) for kind in MASKS}
 
+
 def scan_rows(kind, residual=RESIDUAL, scores=SCORES, layers=LAYERS, **options):
     "The rows of an encoder, or of a decoder."
-    found = scan(NETWORKS[kind], residual=residual, scores=scores, layers=layers, width=np.inf, size=16, rng=0, **options)
+    found = scan(
+        NETWORKS[kind],
+        residual=residual,
+        scores=scores,
+        layers=layers,
+        width=np.inf,
+        size=16,
+        rng=0,
+        **options,
+    )
     return found.table.assign(network=kind)
 
+
 def lengths_table(kind, tokens, **options):
-    "Unscaled blocks, GPT-2's residual scale with three scales of scores, and the rules, at another length, 4 networks each."
+    """Unscaled blocks, GPT-2's residual scale with three scales of scores, and the
+    rules, at another length, 4 networks each.
+    """
     parts = []
     for L in DEPTHS[tokens]:
-        for residual, scores, rules in ((1, [1], {}), ((2*L)**-.5, [.5, 1, 2], dict(rules=()))):
-            found = scan(network(kind, tokens), residual=residual, scores=scores, layers=L, width=np.inf, size=4, rng=0, **rules, **options)
+        for residual, scores, rules in (
+            (1, [1], {}),
+            ((2 * L) ** -0.5, [0.5, 1, 2], dict(rules=())),
+        ):
+            found = scan(
+                network(kind, tokens),
+                residual=residual,
+                scores=scores,
+                layers=L,
+                width=np.inf,
+                size=4,
+                rng=0,
+                **rules,
+                **options,
+            )
             parts.append(found.table.assign(network=kind, tokens=tokens))
     return pd.concat(parts)
+
 
 def write(rows, path):
     rows.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
     print(path.name, rows.shape)
 
-# Hugging Face's models at random initialisation: models of each configuration in tests/data/families/configs.json, at their own initialisation and with
-# every matrix N(0, .15²), read one text; Gram matrices after every block, with the entropies of all rows of weights, are stored, rounded to sixteenths of
-# their standard deviation (the test rounds its own in the same way). Nothing is downloaded.
 
-FOLDER = ROOT/"tests/data/families"
-TEXT, SD = [3, 1, 1, 1, 5], .15
-SEEDS = dict(llama=1000, mistral=1000, qwen2=1000) # where heads share keys: that takes more to see; 500 of the others
+# Hugging Face's models at random initialisation: models of each configuration in
+# tests/data/families/configs.json, at their own initialisation and with every matrix
+# N(0, .15²), read one text; Gram matrices after every block, with the entropies of all
+# rows of weights, are stored, rounded to sixteenths of their standard deviation (the
+# test rounds its own in the same way). Nothing is downloaded.
+
+FOLDER = ROOT / "tests/data/families"
+TEXT, SD = [3, 1, 1, 1, 5], 0.15
+SEEDS = dict(
+    llama=1000, mistral=1000, qwen2=1000
+)  # where heads share keys: that takes more to see; 500 of the others
+
 
 def new_model(config, seed):
     "A model of a config, freshly initialised, that returns its weights of attention."
     import torch
     import transformers
+
     torch.manual_seed(seed)
     c = transformers.AutoConfig.for_model(**config)
     c._attn_implementation = "eager"
     return transformers.AutoModel.from_config(c).eval()
 
+
 def image(config):
     "Orthogonal patches of pixels ±1; the text's equal tokens are equal patches."
     import torch
-    p, side = config["patch_size"], config["image_size"]//config["patch_size"]
-    H = np.array([[1.]])
-    while len(H) < p*p:
+
+    p, side = config["patch_size"], config["image_size"] // config["patch_size"]
+    H = np.array([[1.0]])
+    while len(H) < p * p:
         H = np.block([[H, H], [H, -H]])
-    patches = H[TEXT[:side*side]].reshape(side, side, p, p)
-    return torch.tensor(patches.transpose(0, 2, 1, 3).reshape(1, 1, side*p, side*p), dtype=torch.float32)
+    patches = H[TEXT[: side * side]].reshape(side, side, p, p)
+    return torch.tensor(
+        patches.transpose(0, 2, 1, 3).reshape(1, 1, side * p, side * p),
+        dtype=torch.float32,
+    )
+
 
 def statistics(config, model):
     "Upper triangles of the Gram matrices and entropies, in one row."
     import torch
-    x = dict(pixel_values=image(config)) if config["model_type"] == "vit" else dict(input_ids=torch.tensor([TEXT]))
+
+    x = (
+        dict(pixel_values=image(config))
+        if config["model_type"] == "vit"
+        else dict(input_ids=torch.tensor([TEXT]))
+    )
     with torch.no_grad():
         y = model(**x, output_hidden_states=True, output_attentions=True)
     X = torch.stack(y.hidden_states)[:, 0].double().numpy()
     A = torch.stack(y.attentions)[:, 0].double().numpy()
-    gram = X @ X.swapaxes(-1, -2)/X.shape[-1]
+    gram = X @ X.swapaxes(-1, -2) / X.shape[-1]
     upper = np.triu_indices(X.shape[1])
-    return np.concatenate([gram[:, upper[0], upper[1]].ravel(), entr(A).sum(-1)[..., -1].ravel()])
+    return np.concatenate(
+        [gram[:, upper[0], upper[1]].ravel(), entr(A).sum(-1)[..., -1].ravel()]
+    )
+
 
 def gaussian(model, seed):
     "Every matrix N(0, SD²)."
     import torch
+
     generator = torch.Generator().manual_seed(seed)
     for p in model.parameters():
         if p.squeeze().ndim > 1 or p.ndim > 1:
             p.data.normal_(0, SD, generator=generator)
     return model
+
 
 def family_table(config):
     "Of both initialisations: mean, step, rounded values."
@@ -231,110 +342,246 @@ def family_table(config):
     normal = np.array([statistics(config, gaussian(model, seed)) for seed in seeds])
     packed = {}
     for name, x in dict(own=own, gaussian=normal).items():
-        mean, step = x.mean(0), np.maximum(x.std(0), 1e-12)/16
-        steps = np.clip(np.rint((x - mean)/step), -127, 127)
-        packed |= {f"{name}_mean": mean, f"{name}_step": step, name: steps.astype(np.int8)}
+        mean, step = x.mean(0), np.maximum(x.std(0), 1e-12) / 16
+        steps = np.clip(np.rint((x - mean) / step), -127, 127)
+        packed |= {
+            f"{name}_mean": mean,
+            f"{name}_step": step,
+            name: steps.astype(np.int8),
+        }
     return packed
 
-# Model types of transformers: one small module of each, every matrix N(0, SD²), read and verified by running. Of a type that sees or hears, too, it is the
-# part that reads text. A type counts if its embeddings are read with its blocks. Nothing is downloaded.
 
-SMALL = dict.fromkeys("hidden_size n_embd d_model dim embed_dim embedding_size word_embed_proj_dim projection_dim".split(), 64) | dict.fromkeys("intermediate_size n_inner ffn_dim hidden_dim ffn_hidden_size encoder_ffn_dim decoder_ffn_dim d_ff".split(), 96) | \
-    dict.fromkeys("num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers".split(), 2) | dict.fromkeys("num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads".split(), 4) | \
-    dict(num_key_value_heads=2, num_kv_heads=2, head_dim=16, vocab_size=128, max_position_embeddings=64, n_positions=64, image_size=32, patch_size=8, rotary_dim=4, num_experts=4, num_local_experts=4, n_routed_experts=4)
-LARGEST = 3e7 # parameters
+# Model types of transformers: one small module of each, every matrix N(0, SD²), read
+# and verified by running. Of a type that sees or hears, too, it is the part that reads
+# text. A type counts if its embeddings are read with its blocks. Nothing is downloaded.
+
+SMALL = (
+    dict.fromkeys(
+        (
+            "hidden_size n_embd d_model dim embed_dim embedding_size "
+            "word_embed_proj_dim projection_dim"
+        ).split(),
+        64,
+    )
+    | dict.fromkeys(
+        (
+            "intermediate_size n_inner ffn_dim hidden_dim ffn_hidden_size "
+            "encoder_ffn_dim decoder_ffn_dim d_ff"
+        ).split(),
+        96,
+    )
+    | dict.fromkeys(
+        (
+            "num_hidden_layers n_layer n_layers num_layers encoder_layers "
+            "decoder_layers"
+        ).split(),
+        2,
+    )
+    | dict.fromkeys(
+        (
+            "num_attention_heads n_head n_heads num_heads encoder_attention_heads "
+            "decoder_attention_heads"
+        ).split(),
+        4,
+    )
+    | dict(
+        num_key_value_heads=2,
+        num_kv_heads=2,
+        head_dim=16,
+        vocab_size=128,
+        max_position_embeddings=64,
+        n_positions=64,
+        image_size=32,
+        patch_size=8,
+        rotary_dim=4,
+        num_experts=4,
+        num_local_experts=4,
+        n_routed_experts=4,
+    )
+)
+LARGEST = 3e7  # parameters
+
 
 def small_config(cls, deep=0):
     "A config of a class, and of its parts, with few and small layers."
     from transformers import PretrainedConfig
+
     own = cls()
     given = own.to_dict()
-    whole = {k: v for k, v in given.items() if isinstance(v, int) and not isinstance(v, bool)}
-    change = {k: v for k, v in SMALL.items() if k in whole or (k in ("head_dim", "vocab_size") and k in given and given[k] is None)}
-    change |= {k: i for i, k in enumerate(("pad_token_id", "bos_token_id", "eos_token_id")) if not 0 <= whole.get(k, 0) < SMALL["vocab_size"]}
-    if any(word in cls.model_type for word in ("vl", "glm4v", "glm_ocr", "glm_image", "omni")) and "rope_parameters" in given: # sections of a head of 16
-        change["rope_parameters"] = (given["rope_parameters"] or {}) | dict(mrope_section=[2, 3, 3])
+    whole = {
+        k: v for k, v in given.items() if isinstance(v, int) and not isinstance(v, bool)
+    }
+    change = {
+        k: v
+        for k, v in SMALL.items()
+        if k in whole
+        or (k in ("head_dim", "vocab_size") and k in given and given[k] is None)
+    }
+    change |= {
+        k: i
+        for i, k in enumerate(("pad_token_id", "bos_token_id", "eos_token_id"))
+        if not 0 <= whole.get(k, 0) < SMALL["vocab_size"]
+    }
+    if (
+        any(
+            word in cls.model_type
+            for word in ("vl", "glm4v", "glm_ocr", "glm_image", "omni")
+        )
+        and "rope_parameters" in given
+    ):  # sections of a head of 16
+        change["rope_parameters"] = (given["rope_parameters"] or {}) | dict(
+            mrope_section=[2, 3, 3]
+        )
     parts = {k: getattr(own, k, None) for k in given} if deep < 3 else {}
-    return cls(**change | {k: small_config(type(x), deep + 1).to_dict() for k, x in parts.items() if isinstance(x, PretrainedConfig)})
+    return cls(
+        **change
+        | {
+            k: small_config(type(x), deep + 1).to_dict()
+            for k, x in parts.items()
+            if isinstance(x, PretrainedConfig)
+        }
+    )
+
 
 def class_of(config):
-    "What makes a module of a config: its class under AutoModel, or the first of its own library file."
+    """What makes a module of a config: its class under AutoModel, or the first of its
+    own library file.
+    """
     import importlib
 
     import transformers
+
     if type(config) in transformers.AutoModel._model_mapping:
         return transformers.AutoModel.from_config
     name = type(config).__module__.replace(".configuration_", ".modeling_")
-    made = [x for x in vars(importlib.import_module(name)).values() if isinstance(x, type) and issubclass(x, transformers.PreTrainedModel) and x.config_class is type(config)]
-    return next((x for x in sorted(made, key=lambda x: (not x.__name__.endswith("Model"), len(x.__name__))) if "PreTrained" not in x.__name__), None)
+    made = [
+        x
+        for x in vars(importlib.import_module(name)).values()
+        if isinstance(x, type)
+        and issubclass(x, transformers.PreTrainedModel)
+        and x.config_class is type(config)
+    ]
+    return next(
+        (
+            x
+            for x in sorted(
+                made, key=lambda x: (not x.__name__.endswith("Model"), len(x.__name__))
+            )
+            if "PreTrained" not in x.__name__
+        ),
+        None,
+    )
+
 
 def small_module(kind):
     "A module of a model type; a sentence if there is none."
     import torch
     import transformers
+
     config = small_config(transformers.CONFIG_MAPPING[kind])
     config._attn_implementation = "eager"
     make = class_of(config)
     if make is None:
         return "no class makes one"
-    with torch.device("meta"): count = sum(p.numel() for p in make(config).parameters())
+    with torch.device("meta"):
+        count = sum(p.numel() for p in make(config).parameters())
     if count > LARGEST:
         return f"{count:.0e} parameters, as small as its config lets it be made"
     torch.manual_seed(0)
     module = make(config).eval()
     for p in module.parameters():
-        if p.ndim > 1: p.data.normal_(0, SD)
+        if p.ndim > 1:
+            p.data.normal_(0, SD)
     return module
+
 
 def model_row(kind):
     "Is it read? The family, the module, or why not."
     try:
         module = small_module(kind)
-    except Exception as e: # of a library
-        return dict(model_type=kind, family="", module="", why=f"not made: {type(e).__name__}")
+    except Exception as e:  # of a library
+        return dict(
+            model_type=kind, family="", module="", why=f"not made: {type(e).__name__}"
+        )
     if isinstance(module, str):
         return dict(model_type=kind, family="", module="", why=module)
     try:
         t = Transformer.from_torch(module, tokens=8)
     except Exception as e:
-        return dict(model_type=kind, family="", module=type(module).__name__, why=" ".join(str(e).split())[:100])
-    whole = dict(model_type=kind, family=t.source.kind, module=type(module).__name__, why="")
-    return whole if t.source.sizes else whole | dict(family="", why="its embeddings are not read")
+        return dict(
+            model_type=kind,
+            family="",
+            module=type(module).__name__,
+            why=" ".join(str(e).split())[:100],
+        )
+    whole = dict(
+        model_type=kind, family=t.source.kind, module=type(module).__name__, why=""
+    )
+    return (
+        whole
+        if t.source.sizes
+        else whole | dict(family="", why="its embeddings are not read")
+    )
+
 
 # What is written
 
+
 def write_live():
     for name, make in TABLES.items():
-        if not (ROOT/"nbs/data"/name).exists():
-            (ROOT/"nbs/data"/name).write_text(json.dumps(make(), separators=(",", ":")) + "\n", encoding="utf-8")
+        if not (ROOT / "nbs/data" / name).exists():
+            (ROOT / "nbs/data" / name).write_text(
+                json.dumps(make(), separators=(",", ":")) + "\n", encoding="utf-8"
+            )
+
 
 def write_scan():
     with parallel(2):
         write(pd.concat([scan_rows(kind, progress=True) for kind in MASKS]), PATH)
-        write(pd.concat([lengths_table(kind, s, progress=True) for s in DEPTHS for kind in MASKS]), LENGTHS_PATH)
+        write(
+            pd.concat(
+                [
+                    lengths_table(kind, s, progress=True)
+                    for s in DEPTHS
+                    for kind in MASKS
+                ]
+            ),
+            LENGTHS_PATH,
+        )
+
 
 def write_families(*names):
     import torch
+
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    configs = json.loads((FOLDER/"configs.json").read_text(encoding="utf-8"))
+    configs = json.loads((FOLDER / "configs.json").read_text(encoding="utf-8"))
     for name in names or configs:
-        np.savez_compressed(FOLDER/f"{name}.npz", **family_table(configs[name]))
-        print(name, (FOLDER/f"{name}.npz").stat().st_size, flush=True)
+        np.savez_compressed(FOLDER / f"{name}.npz", **family_table(configs[name]))
+        print(name, (FOLDER / f"{name}.npz").stat().st_size, flush=True)
+
 
 def write_models(*kinds):
     import torch
     import transformers
     from tqdm import tqdm
+
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    rows = [model_row(kind) for kind in tqdm(kinds or sorted(transformers.CONFIG_MAPPING), disable=None)]
+    rows = [
+        model_row(kind)
+        for kind in tqdm(kinds or sorted(transformers.CONFIG_MAPPING), disable=None)
+    ]
     found = pd.DataFrame(rows).assign(release=transformers.__version__)
     if kinds:
         print(found.to_string())
     else:
-        write(found, ROOT/"nbs/data/models.csv")
+        write(found, ROOT / "nbs/data/models.csv")
+
 
 if __name__ == "__main__":
-    dict(live=write_live, scan=write_scan, families=write_families, models=write_models)[sys.argv[1]](*sys.argv[2:])
+    dict(
+        live=write_live, scan=write_scan, families=write_families, models=write_models
+    )[sys.argv[1]](*sys.argv[2:])

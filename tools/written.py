@@ -1,10 +1,16 @@
-"""What is written from something else: modules and pages. `python tools/written.py` writes it, and names what has changed.
+"""What is written from something else: modules and pages. `python tools/written.py`
+writes it, and names what has changed.
 
 - the modules: from the notebooks (`nbdev_export`);
-- the last cell of each page that makes a module, its `__all__`: from the hand-written stubs, `infattn_nb/__init__.pyi` and those of the subpackages;
-- the line under a page's title (what came before, what comes next, where to run it): from the sidebar in `_quarto.yml` and `settings.ini`;
-- imports that the visible cells of a page lack, so that what stands open on it can be copied and runs from top to bottom in a fresh interpreter: from its syntax tree;
-- `README.md`: from `nbs/index.ipynb`."""
+- the last cell of each page that makes a module, its `__all__`: from the hand-written
+  stubs, `infattn_nb/__init__.pyi` and those of the subpackages;
+- the line under a page's title (what came before, what comes next, where to run it):
+  from the sidebar in `_quarto.yml` and `settings.ini`;
+- imports that the visible cells of a page lack, so that what stands open on it can be
+  copied and runs from top to bottom in a fresh interpreter: from its syntax tree;
+- `README.md`: from `nbs/index.ipynb`.
+"""
+
 import ast
 import builtins
 import configparser
@@ -19,234 +25,455 @@ from textwrap import wrap
 import yaml
 
 ROOT = Path(__file__).parent.parent
-NBS = ROOT/"nbs"
+NBS = ROOT / "nbs"
 PAGES = sorted(NBS.glob("*.ipynb"))
 parser = configparser.ConfigParser(delimiters=["="])
-parser.read(ROOT/"settings.ini", encoding="utf-8")
+parser.read(ROOT / "settings.ini", encoding="utf-8")
 CFG = parser["DEFAULT"]
 
-def read(path): return json.loads(path.read_text(encoding="utf-8"))
-def text(cell): return "".join(cell["source"])
-def written(nb): return json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def text(cell):
+    return "".join(cell["source"])
+
+
+def written(nb):
+    return json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
 
 def cell(id, kind, source):
-    new = dict(cell_type=kind, id=id, metadata={}, source=source.splitlines(keepends=True))
+    new = dict(
+        cell_type=kind, id=id, metadata={}, source=source.splitlines(keepends=True)
+    )
     return new | (dict(execution_count=None, outputs=[]) if kind == "code" else {})
+
 
 # Public names
 
+
 def offered(stub, package):
-    "What a hand-written stub says: name -> (where to import it from, module that makes it)."
-    return {a.name: (package, f"{package}.{node.module}".removeprefix("infattn_nb."))
-            for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom) and node.module
-            for a in node.names}
+    """What a hand-written stub says: name -> (where to import it from, module that
+    makes it).
+    """
+    return {
+        a.name: (package, f"{package}.{node.module}".removeprefix("infattn_nb."))
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for a in node.names
+    }
+
 
 def public():
     "Every public name, those at the top first."
-    found = offered(ROOT/"infattn_nb/__init__.pyi", "infattn_nb")
-    for stub in sorted((ROOT/"infattn_nb").glob("*/__init__.pyi")): found |= offered(stub, f"infattn_nb.{stub.parent.name}")
-    return found | dict.fromkeys(NONLINEARITIES, ("infattn_nb.nonlinearities", "nonlinearities"))
+    found = offered(ROOT / "infattn_nb/__init__.pyi", "infattn_nb")
+    for stub in sorted((ROOT / "infattn_nb").glob("*/__init__.pyi")):
+        found |= offered(stub, f"infattn_nb.{stub.parent.name}")
+    return found | dict.fromkeys(
+        NONLINEARITIES, ("infattn_nb.nonlinearities", "nonlinearities")
+    )
 
-NONLINEARITIES = ("identity relu leaky_relu clip erf tanh sigmoid gelu gelu_tanh silu softplus sin cos absolute "
-                  "quadratic step times softmax").split() # ready-made, in the module of that name
+
+NONLINEARITIES = (
+    "identity relu leaky_relu clip erf tanh sigmoid gelu gelu_tanh silu softplus sin "
+    "cos absolute quadratic step times softmax"
+).split()  # ready-made, in the module of that name
 PUBLIC = public()
+
 
 def with_public(nb):
     "A page whose last cell lists what its module offers to everybody."
     code = "\n".join(text(c) for c in nb["cells"] if c["cell_type"] == "code")
     module = re.search(r"^#\| default_exp (\S+)", code, flags=re.M)
-    if not module: return nb
+    if not module:
+        return nb
     names = [name for name, (_, home) in PUBLIC.items() if home == module[1]]
     listed = "\n           ".join(wrap(", ".join(f'"{name}"' for name in names), 76))
     last = cell("public", "code", f"#| exporti\n#| hide\n__all__ = [{listed}]")
     return nb | dict(cells=[*(c for c in nb["cells"] if c["id"] != "public"), last])
 
+
 # The path through the pages
 
-PUBLISHED = CFG.getboolean("published") # only then there is anything to link to
+PUBLISHED = CFG.getboolean("published")  # only then there is anything to link to
 GITHUB = f"github/{CFG['user']}/{CFG['repo']}/blob/{CFG['branch']}/nbs"
-BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/{}/{})"
+COLAB = "https://colab.research.google.com"
+BADGE = f"[![Open in Colab]({COLAB}/assets/colab-badge.svg)]({COLAB}/{{}}/{{}})"
 INSTALL = f"""#| hide
 #| eval: false
-! [ -e /content ] && git clone -q --depth 1 {CFG['git_url']} src && pip install -q ./src && cp -r src/nbs/data ."""
-SHORT = ("index.ipynb", "00_essay.ipynb", "01_hierarchical.ipynb", "03_attention.ipynb", "06_experiments.ipynb") # the way without proofs
-SKIP = {"13_clt.ipynb": "14_theorem.ipynb", "15_proof.ipynb": "16_rates.ipynb"} # where to go without the proofs
+! [ -e /content ] && git clone -q --depth 1 {CFG["git_url"]} src \
+&& pip install -q ./src && cp -r src/nbs/data ."""
+SHORT = (
+    "index.ipynb",
+    "00_essay.ipynb",
+    "01_hierarchical.ipynb",
+    "03_attention.ipynb",
+    "06_experiments.ipynb",
+)  # the way without proofs
+SKIP = {
+    "13_clt.ipynb": "14_theorem.ipynb",
+    "15_proof.ipynb": "16_rates.ipynb",
+}  # where to go without the proofs
 
-def reading_order(contents=yaml.safe_load((ROOT/"_quarto.yml").read_text(encoding="utf-8"))["website"]["sidebar"]["contents"]):
-    return [p for item in contents for p in ([item] if isinstance(item, str) else reading_order(item.get("contents", [])))]
+
+def reading_order(
+    contents=yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))[
+        "website"
+    ]["sidebar"]["contents"],
+):
+    return [
+        p
+        for item in contents
+        for p in (
+            [item] if isinstance(item, str) else reading_order(item.get("contents", []))
+        )
+    ]
+
 
 ORDER = reading_order()
 
-def title(name): return re.match(r"# (.+)", text(read(NBS/name)["cells"][0]))[1]
+
+def title(name):
+    return re.match(r"# (.+)", text(read(NBS / name)["cells"][0]))[1]
+
 
 def steps(name):
     "The line under the title."
     k = ORDER.index(name)
-    if k: yield f"Before: [{title(ORDER[k-1])}]({ORDER[k-1]})"
+    if k:
+        yield f"Before: [{title(ORDER[k - 1])}]({ORDER[k - 1]})"
     short = SHORT[SHORT.index(name) + 1] if name in SHORT[:-1] else None
-    if k + 1 < len(ORDER): yield f"Next: [{title(ORDER[k+1])}]({ORDER[k+1]})"
-    if short and short != ORDER[k+1]: yield f"Short way, next: [{title(short)}]({short})"
-    if name == SHORT[-1]: yield "the short way ends here: go on with the [recipes](recipes.ipynb), or with the theory"
-    if name in SKIP: yield f"[skip the proof]({SKIP[name]})"
-    if "32_notation.ipynb" in ORDER and name not in ("index.ipynb", "32_notation.ipynb"): yield "[notation](32_notation.ipynb)"
-    if PUBLISHED: yield BADGE.format(GITHUB, name)
+    if k + 1 < len(ORDER):
+        yield f"Next: [{title(ORDER[k + 1])}]({ORDER[k + 1]})"
+    if short and short != ORDER[k + 1]:
+        yield f"Short way, next: [{title(short)}]({short})"
+    if name == SHORT[-1]:
+        yield (
+            "the short way ends here: go on with the [recipes](recipes.ipynb), or with "
+            "the theory"
+        )
+    if name in SKIP:
+        yield f"[skip the proof]({SKIP[name]})"
+    if "32_notation.ipynb" in ORDER and name not in (
+        "index.ipynb",
+        "32_notation.ipynb",
+    ):
+        yield "[notation](32_notation.ipynb)"
+    if PUBLISHED:
+        yield BADGE.format(GITHUB, name)
+
 
 def with_path(name, nb):
-    "The notebook with its opening: title and claim, path, introduction, a hidden cell that installs the package on Colab."
+    """The notebook with its opening: title and claim, path, introduction, a hidden cell
+    that installs the package on Colab.
+    """
     cells = [c for c in nb["cells"] if c["id"] not in ("path", "colab")]
-    head, rest = re.fullmatch(r"(# [^\n]+\n\n> [^\n]+(?:\n\n- aliases: [^\n]+)?)\n*(.*)", text(cells[0]), flags=re.S).groups()
-    if rest: cells[1:1] = [cell("intro", "markdown", rest)]
+    head, rest = re.fullmatch(
+        r"(# [^\n]+\n\n> [^\n]+(?:\n\n- aliases: [^\n]+)?)\n*(.*)",
+        text(cells[0]),
+        flags=re.S,
+    ).groups()
+    if rest:
+        cells[1:1] = [cell("intro", "markdown", rest)]
     cells[0]["source"] = head.splitlines(keepends=True)
-    code = next((k for k, c in enumerate(cells) if c["cell_type"] == "code"), len(cells))
+    code = next(
+        (k for k, c in enumerate(cells) if c["cell_type"] == "code"), len(cells)
+    )
     path = cell("path", "markdown", " · ".join(steps(name)))
-    colab = [cell("colab", "code", INSTALL)]*PUBLISHED
+    colab = [cell("colab", "code", INSTALL)] * PUBLISHED
     nb["cells"] = [cells[0], path, *cells[1:code], *colab, *cells[code:]]
     return nb
 
+
 # What stands open can be copied
 
-UNSEEN = re.compile(r"^#\| *(hide\b|export\b|exporti\b|exportc\b|default_exp|echo: false|include: false|code-fold: true|eval: false)", flags=re.M)
-KNOWN = {*dir(builtins), "__name__", "display"} # what every interpreter of notebooks has
+UNSEEN = re.compile(
+    r"^#\| *(hide\b|export\b|exporti\b|exportc\b|default_exp|echo: false|"
+    r"include: false|code-fold: true|eval: false)",
+    flags=re.M,
+)
+KNOWN = {
+    *dir(builtins),
+    "__name__",
+    "display",
+}  # what every interpreter of notebooks has
 
-def is_visible(cell): return cell["cell_type"] == "code" and text(cell) != "" and not UNSEEN.search(text(cell))
-def visible(nb): return [text(c) for c in nb["cells"] if is_visible(c)]
+
+def is_visible(cell):
+    return (
+        cell["cell_type"] == "code"
+        and text(cell) != ""
+        and not UNSEEN.search(text(cell))
+    )
+
+
+def visible(nb):
+    return [text(c) for c in nb["cells"] if is_visible(c)]
+
 
 # Names that a piece of code gives and takes
+
 
 def scopes(table):
     "A scope and all that it holds."
     yield table
-    for child in table.get_children(): yield from scopes(child)
+    for child in table.get_children():
+        yield from scopes(child)
+
 
 def symbols(source):
     "Every name in every scope, and whether its scope is the outermost one."
     for scope in scopes(symtable.symtable(source, "cell", "exec")):
-        for symbol in scope.get_symbols(): yield symbol, scope.get_type() == "module"
+        for symbol in scope.get_symbols():
+            yield symbol, scope.get_type() == "module"
+
 
 def given(source):
     "Names that a cell leaves for the cells below it."
-    return {s.get_name() for s, top in symbols(source) if (s.is_assigned() or s.is_imported()) and (top or s.is_declared_global())}
+    return {
+        s.get_name()
+        for s, top in symbols(source)
+        if (s.is_assigned() or s.is_imported()) and (top or s.is_declared_global())
+    }
+
 
 def taken(source):
     "Global names that a cell uses: at once, and when its functions are called."
     now = {s.get_name() for s, top in symbols(source) if top and s.is_referenced()}
-    later = {s.get_name() for s, top in symbols(source) if not top and s.is_global() and s.is_referenced()}
+    later = {
+        s.get_name()
+        for s, top in symbols(source)
+        if not top and s.is_global() and s.is_referenced()
+    }
     return now, later
 
-def statements(source): return map(ast.unparse, ast.parse(source).body)
+
+def statements(source):
+    return map(ast.unparse, ast.parse(source).body)
+
 
 def from_nowhere(sources):
-    "Names that visible cells use and no visible cell gives: above for code that runs at once, anywhere for what functions call."
-    everywhere, known, missing = set().union(KNOWN, *map(given, sources)), set(KNOWN), []
+    """Names that visible cells use and no visible cell gives: above for code that runs
+    at once, anywhere for what functions call.
+    """
+    everywhere, known, missing = (
+        set().union(KNOWN, *map(given, sources)),
+        set(KNOWN),
+        [],
+    )
     for statement in (s for source in sources for s in statements(source)):
         now, later = taken(statement)
-        own = set() if re.match(r"[^=(]*[-+*/@|]?= ", statement) else given(statement) # x = f(x) asks for an earlier x
+        own = (
+            set() if re.match(r"[^=(]*[-+*/@|]?= ", statement) else given(statement)
+        )  # x = f(x) asks for an earlier x
         missing += sorted((now - own - known) | (later - everywhere))
         known |= given(statement)
     return list(dict.fromkeys(missing))
 
+
 # Writing what is missing
+
 
 def imports(source):
     "name -> (module, name there, name here) for the imports of a cell."
     found = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import):
-            for a in node.names: found[a.asname or a.name] = (None, a.name, a.asname)
+            for a in node.names:
+                found[a.asname or a.name] = (None, a.name, a.asname)
         elif isinstance(node, ast.ImportFrom):
-            for a in node.names: found[a.asname or a.name] = (node.module, a.name, a.asname)
+            for a in node.names:
+                found[a.asname or a.name] = (node.module, a.name, a.asname)
     return found
 
-def is_import(source): return source != "" and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(source).body)
+
+def is_import(source):
+    return source != "" and all(
+        isinstance(node, (ast.Import, ast.ImportFrom))
+        for node in ast.parse(source).body
+    )
+
 
 def lines(found):
-    "Imports as everywhere here: standard library, others, this package; one line each, 88 characters."
+    """Imports as everywhere here: standard library, others, this package; one line
+    each, 88 characters.
+    """
     whole = {(name, here) for module, name, here in found.values() if module is None}
     parts = {}
     for module, name, here in found.values():
-        if module: parts.setdefault(module, set()).add(name + (f" as {here}" if here else ""))
-    def group(module): return 2 if module.startswith("infattn_nb") else 0 if module.split(".")[0] in sys.stdlib_module_names else 1
+        if module:
+            parts.setdefault(module, set()).add(name + (f" as {here}" if here else ""))
+
+    def group(module):
+        return (
+            2
+            if module.startswith("infattn_nb")
+            else 0
+            if module.split(".")[0] in sys.stdlib_module_names
+            else 1
+        )
+
     groups = [[], [], []]
-    for name, here in sorted(whole, key=lambda x: x[0]): groups[group(name)].append(f"import {name}" + (f" as {here}" if here else ""))
+    for name, here in sorted(whole, key=lambda x: x[0]):
+        groups[group(name)].append(f"import {name}" + (f" as {here}" if here else ""))
     for module, names in sorted(parts.items()):
         head = f"from {module} import "
-        ordered = sorted(names, key=lambda n: (n[0].islower() + (not n.isupper() or len(n) == 1), n)) # constants, classes, functions
-        groups[group(module)] += [head + part for part in wrap(", ".join(ordered).replace(" as ", "\0as\0"), 88 - len(head))]
-    return "\n\n".join("\n".join(line.rstrip(",").replace("\0", " ") for line in g) for g in groups if g)
+        ordered = sorted(
+            names, key=lambda n: (n[0].islower() + (not n.isupper() or len(n) == 1), n)
+        )  # constants, classes, functions
+        groups[group(module)] += [
+            head + part
+            for part in wrap(
+                ", ".join(ordered).replace(" as ", "\0as\0"), 88 - len(head)
+            )
+        ]
+    return "\n\n".join(
+        "\n".join(line.rstrip(",").replace("\0", " ") for line in g)
+        for g in groups
+        if g
+    )
+
 
 def origin(name, nb):
     "Where a page has a name from: one of its imports, or the module that it makes."
-    sources = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))]
+    sources = [
+        text(c)
+        for c in nb["cells"]
+        if c["cell_type"] == "code" and not text(c).startswith(("!", "%"))
+    ]
     place, home = PUBLIC.get(name, (None, None))
     for source in sources:
         if found := imports(source).get(name):
-            return (place, name, None) if home and found[0] == f"infattn_nb.{home}" else found
+            return (
+                (place, name, None)
+                if home and found[0] == f"infattn_nb.{home}"
+                else found
+            )
     module = re.search(r"^#\| default_exp (\S+)", "\n".join(sources), flags=re.M)
-    made = set().union(*(given(s) for s in sources if re.search(r"^#\| *exports?\b", s, flags=re.M)))
-    if not module or name not in made: return None
+    made = set().union(
+        *(given(s) for s in sources if re.search(r"^#\| *exports?\b", s, flags=re.M))
+    )
+    if not module or name not in made:
+        return None
     return place if home == module[1] else f"infattn_nb.{module[1]}", name, None
 
+
 def lost(nb):
-    "Names that some cell, folded and hidden ones too, uses before a cell gives them, and that could be imported or are given nowhere."
-    code = [text(c) for c in nb["cells"] if c["cell_type"] == "code" and not re.search(r"^[!%]|eval: false", text(c), flags=re.M)]
+    """Names that some cell, folded and hidden ones too, uses before a cell gives them,
+    and that could be imported or are given nowhere.
+    """
+    code = [
+        text(c)
+        for c in nb["cells"]
+        if c["cell_type"] == "code"
+        and not re.search(r"^[!%]|eval: false", text(c), flags=re.M)
+    ]
     somewhere = set().union(*map(given, code))
-    return [name for name in from_nowhere(code) if name not in somewhere or origin(name, nb)]
+    return [
+        name for name in from_nowhere(code) if name not in somewhere or origin(name, nb)
+    ]
+
 
 def with_imports(nb):
     "The page: missing imports stand in the visible imports."
     cells = nb["cells"]
-    wanted = {name: found for name in from_nowhere(visible(nb)) if not name.startswith("_") and (found := origin(name, nb))}
+    wanted = {
+        name: found
+        for name in from_nowhere(visible(nb))
+        if not name.startswith("_") and (found := origin(name, nb))
+    }
     for name in lost(nb):
-        if found := origin(name, nb) or (name in PUBLIC and (PUBLIC[name][0], name, None)): wanted[name] = found
-    if not wanted: return nb
+        if found := origin(name, nb) or (
+            name in PUBLIC and (PUBLIC[name][0], name, None)
+        ):
+            wanted[name] = found
+    if not wanted:
+        return nb
     target = next((c for c in cells if is_visible(c) and is_import(text(c))), None)
     if target is None:
         first = next(k for k, c in enumerate(cells) if is_visible(c))
-        target = dict(cell_type="code", execution_count=None, id="needs", metadata={}, outputs=[], source=[])
+        target = dict(
+            cell_type="code",
+            execution_count=None,
+            id="needs",
+            metadata={},
+            outputs=[],
+            source=[],
+        )
         cells.insert(first, target)
     target["source"] = lines(imports(text(target)) | wanted).splitlines(keepends=True)
     return nb
 
+
 # README.md
 
-BLOB = CFG["git_url"] + f"/blob/{CFG['branch']}/" # what lies beside the README needs no host
+BLOB = (
+    CFG["git_url"] + f"/blob/{CFG['branch']}/"
+)  # what lies beside the README needs no host
+
 
 def readme():
-    "The notebook as GitHub markdown: hidden cells and what moves dropped, figures as images, links relative to the root."
-    cells = json.loads((ROOT/"nbs/index.ipynb").read_text(encoding="utf-8"))["cells"]
+    """The notebook as GitHub markdown: hidden cells and what moves dropped, figures as
+    images, links relative to the root.
+    """
+    cells = json.loads((ROOT / "nbs/index.ipynb").read_text(encoding="utf-8"))["cells"]
     return "\n\n".join(filter(None, map(_markdown, cells))) + "\n"
+
 
 def _markdown(cell):
     source = "".join(cell["source"])
-    source = source.replace("](api/index.qmd)", "](30_classes.ipynb)") # the API reference is made with the site
-    if "data-live" in source or cell["id"] == "path": return "" # for the site
-    if cell["cell_type"] == "markdown": return re.sub(r"\]\((\w+\.ipynb)", r"](nbs/\1", source).replace(f"]({BLOB}", "](")
-    if "#| hide" in source: return ""
+    source = source.replace(
+        "](api/index.qmd)", "](30_classes.ipynb)"
+    )  # the API reference is made with the site
+    if "data-live" in source or cell["id"] == "path":
+        return ""  # for the site
+    if cell["cell_type"] == "markdown":
+        return re.sub(r"\]\((\w+\.ipynb)", r"](nbs/\1", source).replace(
+            f"]({BLOB}", "]("
+        )
+    if "#| hide" in source:
+        return ""
     if image := re.search(r'"(images/\w+\.png)"', source):
-        caption, alt = (re.search(rf'#\| {key}: "(.*)"', source)[1] for key in ("fig-cap", "fig-alt"))
+        caption, alt = (
+            re.search(rf'#\| {key}: "(.*)"', source)[1]
+            for key in ("fig-cap", "fig-alt")
+        )
         return f"![{alt}](nbs/{image[1]})\n\n*{caption}*"
     text = "".join("".join(o["text"]) for o in cell["outputs"])
     return f"```python\n{source}\n```\n\n```\n{text.rstrip()}\n```"
+
 
 def wanted():
     "Files and what they should hold."
     for path in PAGES:
         nb = with_imports(with_public(read(path)))
-        if path.name in ORDER: nb = with_path(path.name, nb)
+        if path.name in ORDER:
+            nb = with_path(path.name, nb)
         yield path, written(nb)
-        if left := from_nowhere(visible(nb)): print(path.name, left)
-    yield ROOT/"README.md", readme()
+        if left := from_nowhere(visible(nb)):
+            print(path.name, left)
+    yield ROOT / "README.md", readme()
+
 
 def export():
     """Notebooks, with what each module offers, to modules.
 
-    Options for Quarto (`#| code-fold: true`) stay behind: `nbdev_update`, which keeps those of the notebook, would double them."""
-    for path in PAGES: path.write_text(written(with_public(read(path))), encoding="utf-8")
-    subprocess.run([Path(sys.executable).with_name("nbdev_export")], cwd=ROOT, check=True)
-    for path in (ROOT/"infattn_nb").rglob("*.py"):
+    Options for Quarto (`#| code-fold: true`) stay behind: `nbdev_update`, which keeps
+    those of the notebook, would double them.
+    """
+    for path in PAGES:
+        path.write_text(written(with_public(read(path))), encoding="utf-8")
+    subprocess.run(
+        [Path(sys.executable).with_name("nbdev_export")], cwd=ROOT, check=True
+    )
+    for path in (ROOT / "infattn_nb").rglob("*.py"):
         code = path.read_text(encoding="utf-8")
         plain = re.sub(r"^#\| *[\w-]+:.*\n", "", code, flags=re.M)
-        if plain != code: path.write_text(plain, encoding="utf-8")
+        if plain != code:
+            path.write_text(plain, encoding="utf-8")
+
 
 if __name__ == "__main__":
     export()
