@@ -89,7 +89,6 @@ def goes_on(out, undisturbed, before):
     assert all((out / name).stat().st_mtime_ns == t for name, t in when.items())
 
 
-@pytest.mark.slow  # a run that Control-C stops goes on in the same way
 def test_killed_and_started_again(undisturbed, tmp_path, undrawn):
     run = start(tmp_path)
     before = first_figure(tmp_path)
@@ -110,7 +109,6 @@ def test_stopped_by_control_c(undisturbed, tmp_path, undrawn):
     goes_on(tmp_path, undisturbed, before)
 
 
-@pytest.mark.slow  # tables from processes: test_executors.py
 def test_another_executor_and_the_death_of_its_worker(
     undisturbed, tmp_path, monkeypatch, undrawn
 ):
