@@ -5,7 +5,6 @@ differentiation, no theory.
 
 import numpy as np
 
-from infattn_nb.numerics.hermite import correlation, hermite, matched
 from infattn_nb.transformer.explicit import (
     by_heads,
     merged,
@@ -18,23 +17,6 @@ from infattn_nb.transformer.explicit import (
 
 def softmax(G):
     return softmax_of(G, True)
-
-
-def cross_moment(f, g, mean, a, b, c, nodes=4096, degree=400):
-    """E f(U)g(V) of pairs of Gaussians by the whole of Mehler's series: with kinks to
-    about (5/nodes)², else to rounding.
-    """
-    x, root, H = hermite(nodes, degree)
-    F = f(mean[0][:, None] + np.sqrt(a)[:, None] * x) * root
-    G = g(mean[1][:, None] + np.sqrt(b)[:, None] * x) * root
-    ρ = correlation(a, b, c)
-    each = np.arange(len(ρ))
-
-    def at_end(pairs, sign):
-        mirrored = np.where(sign[:, None] < 0, G[pairs, ::-1], G[pairs])
-        return (F[pairs] * mirrored).sum(1)
-
-    return matched(F @ H.T, each, G @ H.T, each, ρ, abs(ρ) ** degree, at_end)
 
 
 def slope(phi, x, h=1e-5):

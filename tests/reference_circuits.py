@@ -15,24 +15,6 @@ from infattn_nb.learning.circuits import (
 from infattn_nb.nonlinearities import softmax
 
 
-def theta(depth, slopes):
-    """Squared gradients of a layer's matrices, queries (or keys) and values (or
-    outputs), (N, layers): of each circuit that contains them.
-    """
-    squares = [g * g for g in slopes]
-    queries = np.stack([g.sum((1, 2, 3)) for g in squares[:-1]], axis=1)
-    values = np.zeros(queries.shape)
-    for l in range(depth.layers):
-        inside = [
-            np.repeat([sum(k == l for k, _ in a) for a in depth.paths(j)], depth.size)
-            for j in range(depth.layers + 1)
-        ]
-        for g, count in zip(squares, inside[:-1]):
-            values[:, l] += ((count[:, None] + count) * g).sum((1, 2, 3))
-        values[:, l] += (inside[-1][:, None] * squares[-1]).sum((1, 2))
-    return queries, values
-
-
 class Wide:
     "One network of width n. Tokens X become X E with E Eᵀ/n = I; heads are n×n."
 

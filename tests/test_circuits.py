@@ -26,7 +26,6 @@ from reference_circuits import (
     rms,
     same,
     side_by_side,
-    theta,
 )
 from scipy.stats import ks_2samp
 
@@ -41,6 +40,7 @@ from infattn_nb.learning.circuits import (
     named,
     random_circuits,
     circuit_scores,
+    theta,
 )
 
 ROOT = Path(__file__).parent.parent

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from conftest import columns, least_p
 from numpy.random import default_rng
-from reference import cross_moment
 from scipy.stats import norm, qmc
 
 from infattn_nb import Mixture, Program
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import softmax
-from infattn_nb.numerics.hermite import correlation, series
+from infattn_nb.numerics.hermite import correlation, cross_moment, series
 from infattn_nb.numerics.linalg import (
     bartlett,
     bartlett_of,

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from conftest import nightly
 from numpy.random import default_rng
-from reference import cross_moment
 
 import infattn_nb
 from infattn_nb import (
@@ -54,6 +53,7 @@ from infattn_nb.nonlinearities import (
     tanh,
 )
 from infattn_nb.numerics import linalg as factors
+from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower
 from infattn_nb.numerics.rng import progress_bar
 from infattn_nb.theory import compose
