@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,26 @@ def test_a_test_asserts_one_thing_at_a_time():
         and isinstance(node.test.op, ast.And)
     ]
     assert not found
+
+
+def missing_names(path):
+    "What a file imports from the package, but is not there."
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom) and "infattn_nb" in (node.module or ""):
+            module = import_module(node.module)
+            for name in node.names:
+                if not hasattr(module, name.name):
+                    yield f"{path.name}: {node.module}.{name.name}"
+
+
+def test_benchmarks_and_tools_import_what_there_is(tmp_path):
+    "They run rarely: a name that has gone is noticed here."
+    files = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tools/*.py")]
+    assert len(files) > 15
+    assert not [name for path in files for name in missing_names(path)]
+    gone = tmp_path / "gone.py"
+    gone.write_text("from infattn_nb.numerics.hermite import mehler, mehlers")
+    assert list(missing_names(gone)) == ["gone.py: infattn_nb.numerics.hermite.mehlers"]
 
 
 def test_mypy(tmp_path):
