@@ -109,7 +109,7 @@ CASES = [
         "`y` must be 1 labels 0 … 1",
     ),
     (lambda: fit(width=INF), ValueError, "finite"),
-    (lambda: fit(width=10**13), ValueError, "`width` must fit into"),
+    (lambda: fit(width=10**13), ValueError, "processor seconds, which takes about"),
     (lambda: fit(steps=-1), ValueError, "`steps`"),
     (lambda: fit(rate=0.0), ValueError, "`rate`"),
     (lambda: fit(rate=1e9, steps=30), ValueError, "`rate` must keep the loss bounded"),
@@ -150,6 +150,8 @@ CASES = [
     (lambda: fit(networks=0), ValueError, "`networks`"),
     (lambda: fit(watch=[NET_X]), TypeError, "`watch` must be outputs and scores"),
     (lambda: fit(watch=[LINE_F]), ValueError, "same program"),
+    (lambda: fit(watch=[3]), TypeError, "`watch` must be outputs and scores"),
+    (lambda: fit(watch=3), TypeError, "`watch`"),
     (lambda: fit(patience=3), ValueError, "`patience`"),
     (lambda: fit(watch=[NET_P], y_watch=[1.0]), ValueError, "`watch`"),
     (lambda: fit(start=3), TypeError, "`start`"),
@@ -440,6 +442,10 @@ CASES += [
     (lambda: seed_sequence(np.array([3])), TypeError, "`rng`"),
     (lambda: checks.shape(True), TypeError, "`size`"),
     (lambda: checks.shape([[1], [2, 3]]), TypeError, "`size`"),
+    (lambda: checks.shape(b"ab"), TypeError, "`size`"),
+    (lambda: checks.shape({3}), TypeError, "`size`"),
+    (lambda: checks.shape(k for k in (2, 3)), TypeError, "`size`"),
+    (lambda: checks.shape((True, 2)), TypeError, "`size`"),
     (lambda: LAW.rvs(NAN), TypeError, "`size`"),
     (lambda: LAW.rvs(10**18), ValueError, "`size` must fit into memory"),
     (lambda: G.rvs(2, scale="wide"), TypeError, "`scale`"),
@@ -1242,7 +1248,7 @@ CASES += [
         ValueError,
         "`noise` must be given where `temperature` is 0",
     ),
-    (lambda: simulate(LINE, [LINE_X], 1e20), ValueError, "`width` must fit into"),
+    (lambda: simulate(LINE, [LINE_X], 1e20), ValueError, "got 1e+20, which takes"),
     (
         lambda: limit(LINE).mean(
             LINE.nonlin(lambda h: np.ma.masked_less(h, 0), LINE_X)

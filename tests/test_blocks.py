@@ -2,6 +2,7 @@
 of wide heads, and identities between parts.
 """
 
+import tracemalloc
 from dataclasses import fields, replace
 
 import numpy as np
@@ -619,6 +620,21 @@ def test_masked_scores_weigh_nothing(strength):
         assert not kept.A[..., ~mask].any()
         entropy = -(A * np.log(np.where(A > 0, A, 1))).sum(-1)
         np.testing.assert_allclose(kept.entropy, entropy, atol=1e-9 * strength**0.5)
+
+
+def test_memory_of_many_heads():
+    "Heads are drawn some at a time: ten times as many need little more."
+    R = np.linalg.cholesky(np.eye(128) / 2 + 0.5)[None]
+
+    def peak(heads):
+        branch = SelfAttention(heads, 16)
+        tracemalloc.start()
+        branch.forward(R, 16 * heads, np.random.default_rng(0))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(400) < 2 * peak(40)
 
 
 # Frozen, and easily changed

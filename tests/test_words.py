@@ -19,7 +19,8 @@ ALLOWED = re.compile(r"ast\.literal_eval|Literal\[")  # Python's
 
 
 def private(text):
-    return [m[0] for m in PRIVATE.finditer(ALLOWED.sub("", text))]
+    spaced = ALLOWED.sub("", text).replace("_", " ")  # names are words, too
+    return [m[0] for m in PRIVATE.finditer(spaced)]
 
 
 def sources():

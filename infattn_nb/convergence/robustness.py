@@ -114,7 +114,7 @@ def _tokens(tokens, n, W, h):
     return tokens.activation(np.concatenate(rows, axis=-1).mT)
 
 # %% ../../nbs/17_robustness.ipynb #e9066f4f
-def _literal_block(layer, entries, n, c, size, rng):
+def _explicit_block(layer, entries, n, c, size, rng):
     "Draws in pieces of bounded memory."
     most = max(1, 8*BUFFER//n**2)
     return by_pieces(lambda b: _explicit(layer, entries, n, c, b, rng), size, most)
@@ -146,14 +146,14 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     ndarray or tuple of ndarray
         y size + (s,) or size + (s, coords); (y, size + (heads, s, s))
     """
-    n = _literal_width(layer, width)
+    n = _explicit_width(layer, width)
     checks.function(entries, "entries", "pass e.g. rademacher")
     c = 1 if coords is None else checks.count(coords, "coords")
-    y, G = draw(partial(_literal_block, layer, entries, n, c), size, rng)
+    y, G = draw(partial(_explicit_block, layer, entries, n, c), size, rng)
     y = y[..., 0] if coords is None else y
     return (y, G) if scores else y
 
-def _literal_width(layer, width):
+def _explicit_width(layer, width):
     "The width as an integer, of a layer whose matrices can be replaced."
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(Tokens(2, identity))")
     if layer.tokens.activation is None:

@@ -140,7 +140,9 @@ class Config(Entries):
         return found
 
     def check_entries(self, given):
-        "Accept no number and no `true` of which it is not known what it does."
+        """Accept no number and no `true` of which it is not known what it does.
+
+        What only other families read is passed over, as transformers does."""
         known = _WANTED.keys() | _IDLE
         for name, value in given.items():
             acts = isinstance(value, (int, float)) and bool(value)

@@ -528,7 +528,8 @@ def _check_ends(reading, own, seen, inputs, half):
     def apart(ours, theirs):
         return np.linalg.norm(ours - theirs)/max(float(np.linalg.norm(theirs)), 1e-300)
     s = len(seen.entered[0])
-    wanted = f"add {' and '.join(reading.tables)} embeddings in front of its first block"
+    tables = " and ".join(reading.tables)
+    wanted = f"add {tables} embeddings in front of its first block"
     remedy = "pass what enters the first block as `embeddings`, and verify=False"
     if inputs is not None:
         try:

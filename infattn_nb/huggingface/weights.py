@@ -65,7 +65,7 @@ def _fill(t, tensor, l):
                     (factor*source.times(role),))
     if role == "zero":
         return Fill(tensor, l, (0.,), 0., (1.,))
-    block, own, base = (blocks[(l or 0) % len(blocks)] # what is in none asks none
+    block, own, base = (blocks[(l or 0) % len(blocks)] # a tensor in none reads none
                         for blocks in (t.blocks, source.own.blocks, source.base))
     if role.endswith("gain"):
         gain = 1. # unless it stands where a factor does

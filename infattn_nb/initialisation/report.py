@@ -710,7 +710,7 @@ def figure(r, # a Report
             text = "\n".join(line for s in said for line in wrap(s, 140) or [""])
             bottom.text(.03, .95, text, va="top", fontsize=9, linespacing=1.35,
                         parse_math=False)
-        for ax, panel in zip(top.subplots(2, 3).flat, r.panels):
+        for ax, panel in zip(top.subplots(2, 3).flat, r._panels):
             panel.draw(ax)
             ax.set_title(panel.title)
         top.suptitle(f"{r.title}: {_shape(r)}, {r.size} networks", parse_math=False)
@@ -791,7 +791,7 @@ def html_of(r): # a Report
         blocks=_table(r.table, "Numbers of each block"),
         spreads=_table(r.spreads, "What differs"),
         source=source.format(escape(r.source)) if r.source else "",
-        **{type(panel).__name__: _picture(panel) for panel in r.panels})
+        **{type(panel).__name__: _picture(panel) for panel in r._panels})
 
 @contextmanager
 def boxes_in_a_line():
@@ -874,7 +874,7 @@ class Report:
     drawn: tuple = ()
 
     @property
-    def panels(self) -> list[Panel]:
+    def _panels(self):
         "The six questions, with sentences and pictures."
         return panels_of(self.measured, self.thresholds, self.tokens)
 
@@ -883,7 +883,7 @@ class Report:
         "The sentences, with their marks: first what can be acted on."
         advice = self.advice or {}
         found = [verdict._replace(advice=advice.get(verdict.name, ""))
-                 for verdict in said_by(self.panels)]
+                 for verdict in said_by(self._panels)]
         return sorted([*self._drawn_otherwise(), *self._growth(), *found], key=_rank)
 
     @property

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..distributions.scale_mixture import TINIEST
 from ..transformer.attention import Overflow
 from ..transformer.block import altered
 from ..transformer.passes import mean_of_heads, token_cosine
@@ -330,7 +331,7 @@ _VAR_1 = 2**-.5 # σ₁²
 
 def _unit_mlp(f):
     square = float(f.activation.dual(np.array([[_VAR_1]]))[0, 0])
-    if square < _SMALLEST_FLOAT:
+    if square < TINIEST:
         checks.reject("activation", "not be zero for the rule DeepScaleLM",
                       f"{f.activation}", "take another activation or rule")
     return dict(var_1=_VAR_1, var_2=1/square, var_3=1., var_b1=0., var_b2=0.)
@@ -382,12 +383,10 @@ def rule_named(given, name) -> str: # name: of the argument, for the message
 def a_transformer(t) -> Transformer:
     "A Transformer whose tokens are not zero, or TypeError or ValueError."
     checks.kind(t, Transformer, "transformer", "pass e.g. Transformer.uniform(cov)")
-    if t.mean_square < _SMALLEST_FLOAT:
+    if t.mean_square < TINIEST:
         checks.reject("transformer", "have embeddings that are not all zero",
                       "a `cov` and `mean` of zero", "pass e.g. cov=np.eye(2)")
     return t
-
-_SMALLEST_FLOAT = np.finfo(float).tiny
 
 # %% ../../nbs/83_scan.ipynb #ru-strength
 def strength_of(t) -> float:
@@ -429,7 +428,7 @@ def made(t: Transformer, *factors: float) -> Transformer | None:
             found = scaled(t, *factors)
         except ValueError: # what is infinite is no argument
             return None
-    return found if found.mean_square >= _SMALLEST_FLOAT else None
+    return found if found.mean_square >= TINIEST else None
 
 def counted(n, what) -> str:
     "A number of things: 1 block, 2 blocks."

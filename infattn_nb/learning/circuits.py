@@ -107,7 +107,8 @@ class Depth(NamedTuple):
         return P*s*(streams*(1 + H/2) + L*H*s)
 
 # %% ../../nbs/29_circuits.ipynb #cirows
-class ReadRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ReadRows:
     "P sequences as a deep network reads them."
     tokens: np.ndarray # (P, s, d)
     see: np.ndarray # 0 or −∞, (P, s, s)

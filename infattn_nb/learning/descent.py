@@ -7,7 +7,7 @@ __all__ = ['AttentionDescent']
 
 # %% ../../nbs/28_training.ipynb #imports
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -362,7 +362,7 @@ class AttentionDescent(SequenceEstimator):
         known = self._deep()
         ended = known.ended.without(known.layer, kind, key)
         other = copy(self)
-        other.trained_ = known._replace(ended=ended)
+        other.trained_ = replace(known, ended=ended)
         return other
 
     def tangent(self, X: ArrayLike, Z: ArrayLike | None = None, *,

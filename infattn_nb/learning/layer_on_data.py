@@ -9,7 +9,7 @@ __all__ = ['TRIANGLE_ROWS', 'PIECE_NUMBERS', 'directions', 'complete', 'View', '
            'scores_back', 'inverse_of_triangle', 'inverses_and_log_dets', 'solved', 'Fit', 'gaussian_fit', 'Likelihood']
 
 # %% ../../nbs/71_likelihood.ipynb #takes
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
@@ -52,7 +52,8 @@ class View(NamedTuple):
         return View(self.readout[k], hidden, self.queries[k], self.keys[k],
                     self.values[k])
 
-class Layer(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Layer:
     "A layer in the coordinates of its training sequences: made by `training_layer`."
     bases: tuple # ((d, d), rank) of queries, key differences, values
     spec: AttentionSpec
@@ -338,7 +339,8 @@ def gaussian_fit(Φ, # features (M, P, k)
 # %% ../../nbs/71_likelihood.ipynb #whole
 PIECE_NUMBERS = 2**17 # in larger pieces the memory costs more than the work
 
-class Likelihood(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Likelihood:
     "Of a layer's normals, given sequences and targets: what particles aim at."
     layer: Layer
     view: View
@@ -360,8 +362,8 @@ class Likelihood(NamedTuple):
         qk, vo, noise = np.exp(logs)
         spec = self.layer.spec
         spec = replace(spec, var_q=spec.var_q*qk, var_v=spec.var_v*vo)
-        layer = self.layer._replace(spec=spec)
-        return self._replace(layer=layer, alpha=self.alpha*noise)
+        layer = replace(self.layer, spec=spec)
+        return replace(self, layer=layer, alpha=self.alpha*noise)
 
     def _of_all(self, z):
         "In pieces of particles that stay in the cache."

@@ -152,7 +152,8 @@ SCRAMBLES = 8 # independent sets of nodes
 FEWEST, MOST_NODES = 2**10, 2**16 # nodes of all sets together
 KERNEL_TOLERANCE = 2e-3 # relative error of the kernels
 
-class InfiniteHeads(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class InfiniteHeads:
     "Infinitely many heads, as nodes of a quadrature over one of them."
     layer: Layer
     forms: np.ndarray # B (d, d, 1, n), one set of nodes after the other
@@ -388,7 +389,8 @@ def _numpy(tensor):
     return tensor.detach().cpu().double().numpy()
 
 # %% ../../nbs/94_trained.ipynb #answerscode
-class Trained(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Trained:
     "Finitely many heads in one layer or in many, before and after."
     layer: Architecture
     X: Sequences # of the training
@@ -429,7 +431,8 @@ class Trained(NamedTuple):
         return np.concatenate([question(networks.take(slice(j, j + m)), view)
                                for j, m in pieces(len(networks), most)])
 
-class KernelModel(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class KernelModel:
     "Infinitely many heads, before and after."
     heads: InfiniteHeads
     X: Sequences # of the training

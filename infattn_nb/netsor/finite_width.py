@@ -122,7 +122,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
                           f"{c} for `{program.name(h)}` of {run.rows[h]}",
                           "choose a larger width")
     keep = partial(_first_coordinates, outputs, asked, c)
-    checks.memory(run.numbers(), "width", "choose a smaller one")
+    checks.memory(run.numbers(), "width", "choose a smaller one", f"{n:g}")
     sample = partial(_kept, run, keep)
     vectors, numbers = draw(sample, size, rng)
     if coords is None:

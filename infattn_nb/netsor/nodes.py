@@ -527,7 +527,8 @@ def _together(names):
     def run(place): # the same for names in a row
         k, name = place
         stem = name.rstrip("0123456789")
-        return stem, int(name[len(stem):] or 0) - k
+        number = name[len(stem):]
+        return stem, int(number) - k if number else name
     numbered = enumerate(name.strip("`") for name in names)
     runs = [[name for _, name in some] for _, some in groupby(numbered, run)]
     shown = ["`" + "–".join(dict.fromkeys([some[0], some[-1]])) + "`"

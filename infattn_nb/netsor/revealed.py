@@ -7,7 +7,7 @@ __all__ = ['SAME', 'CLEAR', 'Known', 'beyond', 'lengths', 'new_directions', 'Sta
            'polar', 'Explicit', 'Revealed', 'explicit_is_cheaper', 'matrix_of']
 
 # %% ../../nbs/56_revealed.ipynb #takes
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -88,7 +88,8 @@ def new_directions(rest, # (b, k, c): what is left of some vectors, orthogonal t
     return (turn/length) @ E, turn
 
 # %% ../../nbs/56_revealed.ipynb #re-state
-class State(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class State:
     """A trained matrix κW₀ + UᵀCV, and its velocity or momentum νW₀ + UᵀMV.
 
     W₀ is the random matrix at the start; the rows of U (j, r) and V (i, c) are the

@@ -9,7 +9,7 @@ __all__ = ['SPEED', 'ANNOUNCED_SECONDS', 'TOO_LARGE', 'Task', 'Ensemble', 'advan
 # %% ../../nbs/60_program_training.ipynb #takes
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -492,7 +492,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     tried(loss, targets)
     expected = needs(plan, steps, N, momentum)
     checks.memory(expected.bytes/8, "width",
-                  "take a smaller width, fewer steps or networks")
+                  "take a smaller width, fewer steps or networks",
+                  f"{n:,} for {expected.seconds:.2g} processor seconds")
     seeds, blocks, done = _begin(plan, N, rng, start, momentum, method)
     if rate is None:
         rate = _found_rate(plan, blocks[0], factors, loss, method)
@@ -541,12 +542,12 @@ def _table(program, outputs):
 
 def _watched(program, watch):
     "Outputs and scores."
-    things = program.own((Vector, Score), watch, "watch")
-    for x in things:
+    things = [watch] if isinstance(watch, (Vector, Score)) else watch
+    for x in things if np.iterable(things) else ():
         if not isinstance(x, (Output, Score)):
             checks.reject("watch", "be outputs and scores", type(x).__name__,
                           "ask for vectors afterwards: `change(h)`", TypeError)
-    return things
+    return program.own((Vector, Score), things, "watch")
 
 def _targets(y, table, loss):
     "Targets (P, D)."
@@ -671,7 +672,7 @@ def _resumed(plan, N, before, momentum, method):
         there = networks.asked(plan, deepcopy(networks.rng))
         states = there.starts() | states
         if not keeps:
-            states = {W: s._replace(start_velocity=0., velocity=None)
+            states = {W: replace(s, start_velocity=0., velocity=None)
                       for W, s in states.items()}
         blocks.append(Ensemble(there, states))
     return before._seed, blocks, before.steps

@@ -152,7 +152,8 @@ def width(n, # what should be a width
 
 def shape(size): # int or tuple of ints ≥ 0
     "`size` as a tuple, or TypeError or ValueError in one sentence."
-    each = (size,) if isinstance(size, str) or not np.iterable(size) else size
+    several = isinstance(size, (tuple, list)) or np.ndim(size) == 1
+    each = size if several else (size,)
     sizes = tuple(_integer(k, "size", 1000, " or a tuple of integers") for k in each)
     if min(sizes, default=0) < 0:
         reject("size", "not be negative", size, "pass e.g. size=1000")
@@ -340,12 +341,14 @@ def memory_of_the_machine(): # bytes
 def memory(numbers, # floats that are held at a time
            what, # that needs them, for the message
            remedy, # last words of the message
+           given="", # what was asked for, as text
           ):
     "Raise if what is asked for needs more memory than this machine has."
     most = memory_of_the_machine()
     if 8*numbers > most:
         reject(what, f"fit into {most/2**30:.0f} GiB of memory",
-               f"about {8*numbers/2**30:.0f} GiB", remedy)
+               f"{given + ', which takes ' if given else ''}about "
+               f"{8*numbers/2**30:.0f} GiB", remedy)
 
 def returned(y, # what a user's function has returned
              call, # the call, for the message: "weights(scores)"

@@ -120,6 +120,7 @@ def dual_quadrature(fn, # elementwise function
                     a, b, c, # arrays of variances and covariances, broadcastable
                    ): # value, estimated error
     r"$\mathbb{E}[\phi(U)\phi(V)]$ of any function, with an estimate of the error."
+    a, b, c = map(np.asarray, (a, b, c))
     reject_outgrowing(fn, max(a.max(initial=0.), b.max(initial=0.)))
     value, error = _three_grids(a, b, c, fn=fn)
     if not np.isfinite(value).all():

@@ -9,9 +9,11 @@ __all__ = ['DRAWING', 'reproduce', 'timings', 'explicit_seconds', 'cost_table', 
 import json
 import os
 import time
+from collections import Counter
 from contextlib import closing, suppress
 from functools import lru_cache
 from importlib.metadata import version as package_version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -81,19 +83,21 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     studies = _cheapest_first(missing, samples)
     turns = [name for s in studies for name in missing if PLANS[name].study is s]
     jobs = [job for s in studies for job in jobs_of(s, trials, samples, seed)]
+    number = Counter(job.study.name for job in jobs)
     total = sum(map(_numbers, jobs)) + DRAWING*len(turns)
     bar = progress_bar(progress, total=total, smoothing=0,
                        bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
     study = None
-    with bar, closing(results_of(jobs)) as results:
+    with bar, closing(results_of(jobs)) as made:
+        results = zip(jobs, made)
         for place, name in enumerate(turns, 1):
             start = time.perf_counter()
             bar.set_description_str(f"figure {place} of {len(turns)} ({name})")
             if PLANS[name].study is not study:
                 study = PLANS[name].study
-                found = [] # (job, its result)
-                for job in (job for job in jobs if job.study is study):
-                    found.append((job, next(results)))
+                found = []
+                for job, result in islice(results, number[study.name]):
+                    found.append((job, result))
                     bar.update(_numbers(job))
             data, fig = PLANS[name].figure(figure_table(name, trials, found))
             _keep(out, name, dict(files(data, fig)), about[name])

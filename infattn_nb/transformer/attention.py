@@ -27,7 +27,8 @@ from ..numerics.softmax import below_top, through_softmax
 class AttentionRecord(NamedTuple):
     """What a branch of attention returns, for b networks side by side.
 
-    All but the first two are None unless they are kept."""
+    Scores are kept for pictures; what follows them, for the backward pass: P where it
+    needs more than weights, the others where heads have them. Else they are None."""
     F: np.ndarray # covariance of what is added, (b, s, s)
     entropy: np.ndarray # of the rows of weights, in nats, (b, heads, s)
     scores: np.ndarray | None = None # what softmax gets, (b, heads, query, key)
@@ -37,7 +38,7 @@ class AttentionRecord(NamedTuple):
     Q: np.ndarray | None = None # queries in a frame of r ≤ m axes, (b, heads, s, r)
     K: np.ndarray | None = None # keys in the same frame, (b, groups, s, r)
     V: np.ndarray | None = None # values in a frame of p ≤ m axes, (b, groups, s, p)
-    mixed: np.ndarray | None = None # AV/√m of values shorter than tokens
+    AV: np.ndarray | None = None # over √m, of values shorter than tokens
 
 class Fresh(NamedTuple):
     "Gradient of what the last matrix gets, if nothing were known of Y = BW."
@@ -310,6 +311,7 @@ class SelfAttention(Branch, AttentionSpec):
         positions = positions_of(s, texts) if self.rotary is not None else None
         beside = rng.spawn(1)[0] if keep == "all" and m < np.inf else None
         F = 0.
+        waiting = [] # AV of heads, to be squared and summed together
         records = []
         most = groups if self.joint_norm else CACHE//(shared*b*s*s)
         for first, g in pieces(groups, max(1, most)):
@@ -331,7 +333,13 @@ class SelfAttention(Branch, AttentionSpec):
             entropy = log_sum - _row_sums(A, scores)
             seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
             if V is not None and V.shape[-1] < R.shape[-1]: # shorter than tokens
-                seen["mixed"] = _mixed_values(weighed, V)
+                AV = _averages(weighed, V)
+                waiting.append(AV)
+                if keep == "all":
+                    seen["AV"] = AV
+                if sum(x.size for x in waiting) >= CACHE:
+                    F = F + _squares(waiting)
+                    waiting = []
             else:
                 F = F + _mixed(weighed, R, T)
             if keep == "scores":
@@ -345,9 +353,9 @@ class SelfAttention(Branch, AttentionSpec):
                     drawn["V"] = np.sqrt(self.var_v*m)*V
                 seen |= drawn | dict(A=np.ascontiguousarray(A))
             records.append(seen)
+        if waiting:
+            F = F + _squares(waiting)
         whole = {name: _joined([r[name] for r in records]) for name in records[0]}
-        if "mixed" in whole:
-            F = over_keys(whole["mixed"], whole["mixed"])
         return AttentionRecord(np.asarray(self.head_variance*F), **whole)
 
     def _needs_scores(self, m):
@@ -493,10 +501,10 @@ class SelfAttention(Branch, AttentionSpec):
         b, h, s, _ = record.A.shape
         k = dY.C.shape[-1]
         p = V.shape[-1]
-        if record.mixed is None:
+        if record.AV is None:
             B = _times(self.weighed(record.A, -3), np.sqrt(self.head_var_o)*V)
         else:
-            B = np.sqrt(self.head_variance)*record.mixed
+            B = np.sqrt(self.head_variance)*record.AV
         if m == np.inf:
             flat = dY.C @ rng.standard_normal((b, k, h*p)) # a single product
             ξ = flat.reshape(b, s, h, p).swapaxes(1, 2)
@@ -804,7 +812,12 @@ def _mixed(A, R, T):
         M = T.mT @ M.reshape(b, q, g, h//g*s).swapaxes(1, 2)
     return square(M.reshape(b, -1, s).mT)
 
-def _mixed_values(A, V):
+def _squares(parts):
+    "F of heads whose AV are given, some in each part."
+    AV = _joined(parts)
+    return over_keys(AV, AV)
+
+def _averages(A, V):
     "AV of all heads, (b, head, s, p), from the values of their groups."
     b, h, s, _ = A.shape
     g = V.shape[1]
