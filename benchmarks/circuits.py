@@ -115,20 +115,25 @@ def right(model, X, y):
     return (model.values(X).argmax(-1) == y).mean(1)
 
 
-def run_induction(layers, heads, steps, networks=8, train=300, seed=0):
-    X, y = induction()
-    options = dict(
-        layers=layers,
-        heads=heads,
+def learner(steps, **own):
+    "What all experiments with induction train, but for options of their own."
+    usual = dict(
+        layers=2,
         norm="rms",
         loss="softmax",
         mask="causal",
         momentum=0.9,
         tol=0.0,
-        n_networks=networks,
-        random_state=seed,
+        n_networks=8,
+        random_state=0,
     )
-    model = AttentionDescent(max_iter=steps, **options).fit(X[:train], y[:train])
+    return AttentionDescent(max_iter=steps, **usual | own)
+
+
+def run_induction(layers, heads, steps, networks=8, train=300, seed=0):
+    X, y = induction()
+    own = dict(layers=layers, heads=heads, n_networks=networks, random_state=seed)
+    model = learner(steps, **own).fit(X[:train], y[:train])
     test = X[train:], y[train:]
     rows = [
         dict(layers=layers, heads=heads, steps=steps, network=k)
@@ -168,20 +173,7 @@ def run_strengths(steps, networks=8, train=300):
     circuit, accuracy on what was not shown.
     """
     X, y = induction()
-    options = dict(
-        layers=2,
-        heads=1,
-        norm="rms",
-        loss="softmax",
-        mask="causal",
-        momentum=0.9,
-        tol=0.0,
-        n_networks=networks,
-        random_state=0,
-    )
-    model = AttentionDescent(max_iter=max(steps, 1), **options).fit(
-        X[:train], y[:train]
-    )
+    model = learner(max(steps, 1), n_networks=networks).fit(X[:train], y[:train])
     when = "end" if steps else "start"
     values = model.values(X[train:], when)
     test = (values.argmax(-1) == y[train:]).mean(1)
@@ -207,19 +199,7 @@ EXPLICIT = {64: 8, 256: 8, 1024: 3}  # width: how many networks
 def stable_rate(train=300):
     "What the networks of infinite width find."
     X, y = induction()
-    options = dict(
-        layers=2,
-        norm="rms",
-        loss="softmax",
-        mask="causal",
-        momentum=0.9,
-        tol=0.0,
-        n_networks=8,
-        random_state=0,
-    )
-    return (
-        AttentionDescent(max_iter=1, **options).fit(X[:train], y[:train]).learning_rate_
-    )
+    return learner(1).fit(X[:train], y[:train]).learning_rate_
 
 
 def run_explicit(n, seed, rate, train=300, letters=5, moments=MOMENTS):

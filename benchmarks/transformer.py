@@ -38,10 +38,8 @@ def seconds(call):
     return time.process_time() - start
 
 
-def real(s, dtype=torch.float64):
-    """A call that draws all weights of GPT-2 small's blocks as its recipe says, and
-    reads s tokens.
-    """
+def gpt2(s, dtype):
+    "A module of GPT-2 small's shape; its matrices, each with its standard deviation."
     module = (
         transformers.GPT2Model(
             transformers.GPT2Config(
@@ -56,6 +54,14 @@ def real(s, dtype=torch.float64):
         for name, p in module.named_parameters()
         if p.ndim == 2
     ]
+    return module, matrices
+
+
+def real(s, dtype=torch.float64):
+    """A call that draws all weights of GPT-2 small's blocks as its recipe says, and
+    reads s tokens.
+    """
+    module, matrices = gpt2(s, dtype)
     x = torch.arange(s)[None]
 
     def call():
@@ -183,20 +189,7 @@ def torch_gradients(s, dtype):
     """A call that draws one network of GPT-2 small's shape: weights, forward, backward,
     squared norms of all gradients.
     """
-    module = (
-        transformers.GPT2Model(
-            transformers.GPT2Config(
-                vocab_size=s, bos_token_id=0, eos_token_id=0, n_positions=s
-            )
-        )
-        .to(dtype)
-        .eval()
-    )
-    matrices = [
-        (p, 0.02 / (2 * LAYERS) ** 0.5 if "c_proj" in name else 0.02)
-        for name, p in module.named_parameters()
-        if p.ndim == 2
-    ]
+    module, matrices = gpt2(s, dtype)
     x, r = torch.arange(s)[None], torch.randn(N, dtype=dtype) / N**0.5
 
     def call():
