@@ -187,6 +187,8 @@ def test_stored_outputs_are_fresh(path):
             assert NUMBER.sub("#", new) == NUMBER.sub("#", old), (
                 f"{path.stem}: {source[:80]}"
             )
+            if "expected_seconds" in source:  # the clock's own
+                continue
             for a, b in zip(NUMBER.findall(new), NUMBER.findall(old)):
                 assert abs(float(a) - float(b)) <= 1.1 * unit(b), f"{a} was {b}"
 
