@@ -17,6 +17,7 @@ import time
 import tracemalloc
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from unittest.mock import patch
 
@@ -36,8 +37,8 @@ from infattn_nb import (
     simulate,
     simulate_dense,
 )
+from infattn_nb.attention import sampling
 from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
-from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.netsor import mlp
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
@@ -419,7 +420,7 @@ def many_heads(heads=10**5, draws=100, size=BLOCK):
     for s, h in ((1, 16), (2, 16), (2, 64)):
         layer = Attention(Tokens(s, relu), heads=h)
         through_S = layer.law()
-        sample = partial(sample_outputs, layer, layer.tokens, np.inf)
+        sample = partial(sampling.sample_outputs, layer, layer.tokens, np.inf)
         at_once = replace(through_S, direct=sample)
         with parallel(1):
             new, slow = side_by_side(
@@ -470,6 +471,26 @@ def whole_series(paths, a, b):
     return np.concatenate(parts).reshape(μ.shape)
 
 
+def both_orders():
+    "Covariances of all outputs of one layer: samples last, or heads side by side."
+    shapes = [(1, np.inf), (2, 128), (12, 768), (12, np.inf)]
+    for s, (heads, n) in product((2, 4, 8, 16, 32, 64), shapes):
+        layer = Attention(Tokens(s, identity, np.eye(s) / 2 + 0.5), heads, None)
+        size = max(64, 2**19 // (heads * s * s))
+
+        def draws(short):
+            with patch.object(sampling, "SHORT", short):
+                rng = np.random.default_rng(0)
+                sampling.sample_covariances(layer, layer.tokens, n, size, rng)
+
+        last, first = side_by_side(
+            partial(draws, s), partial(draws, s - 1), repetitions=6
+        )
+        width = "∞" if n == np.inf else f"{n:g}"
+        case = f"{s} tokens, {heads} head{'s' * (heads > 1)}, n = {width}"
+        row("orders", case, last / size, "the time side by side", last / first)
+
+
 PARTS = {
     f.__name__: f
     for f in (
@@ -484,6 +505,7 @@ PARTS = {
         limit_law,
         long_inputs,
         many_heads,
+        both_orders,
     )
 }
 

@@ -23,10 +23,8 @@ import numpy as np
 import torch
 import transformers
 
-from infattn_nb import Attention, SelfAttention, Tokens, Transformer, embedding_cov
-from infattn_nb.nonlinearities import gelu_tanh, identity
-from infattn_nb.numerics.rng import pieces
-from infattn_nb.transformer.parts import CACHE
+from infattn_nb import Transformer, embedding_cov
+from infattn_nb.nonlinearities import gelu_tanh
 
 torch.set_num_threads(1)
 N, HEADS, LAYERS, REPETITIONS = 768, 12, 12, 5
@@ -251,48 +249,9 @@ def long_rows():
             )
 
 
-def engine_rows():
-    "Covariances of the outputs of one layer: as a layer and as a branch draw them."
-    sizes = [
-        (4, 2, 128),
-        (4, 12, np.inf),
-        (16, 4, 256),
-        (32, 12, 768),
-        (32, 12, np.inf),
-    ]
-    for s, heads, n in sizes:
-        cov = 0.5 * np.eye(s) + 0.5
-        layer = Attention(Tokens(s, identity, cov), heads, None)
-        branch = SelfAttention(heads)
-        size = max(64, 2**19 // (heads * s * s))
-        at_once = max(1, CACHE // (heads * s * s))
-
-        def by_layer():
-            return layer.law(n).covariances(size, rng=0)
-
-        def by_branch():
-            rng = np.random.default_rng(0)
-            R = np.linalg.cholesky(cov)
-            return [
-                branch.forward(np.broadcast_to(R, (b, s, s)), n, rng).F
-                for _, b in pieces(size, at_once)
-            ]
-
-        times = [[seconds(by_layer), seconds(by_branch)] for _ in range(7)]
-        ours, other = np.min(times[1:], axis=0) / size
-        width = "∞" if n == np.inf else f"{n:g}"
-        yield dict(
-            section="engines",
-            case=f"{s} tokens, {heads} heads, n = {width}",
-            value=ours,
-            against="the time of a branch",
-            ratio=ours / other,
-        )
-
-
 if __name__ == "__main__":
     table = []
-    for row in chain(engine_rows(), rows(), llama_rows(), gradient_rows(), long_rows()):
+    for row in chain(rows(), llama_rows(), gradient_rows(), long_rows()):
         table.append(row)
         print(
             f"{row['case']:45s}{row['value'] * 1e3:10.3f} ms"

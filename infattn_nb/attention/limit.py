@@ -15,7 +15,8 @@ from scipy.stats import chi2, qmc
 from ..distributions.scale_mixture import ScaleMixture, head_rules
 from ..distributions.scale_mixture import mixture_of_rules
 from .rows import row_law
-from .sampling import covariance, most_samples, sample_variance
+from .sampling import SHORT, covariance, most_samples
+from .sampling import sample_variance
 from .tokens import Tokens
 from ..nonlinearities import identity, resolved, softmax
 from ..numerics.linalg import centred, psd_factor, without_zeros
@@ -175,9 +176,11 @@ def head_averages(layer, seeds):
     size = _points(layer)
     dim = 2*s*s + s if one.narrow else s*s # normals, and Wishart factors
     sobol = dim <= qmc.Sobol.MAXDIM
-    source = partial(Quasi, dim, size) if sobol else np.random.default_rng
+    source = np.random.default_rng
+    if sobol:
+        source = partial(Quasi, dim, size, axis=0 if s > SHORT else -1)
     rows = slice(None)
-    return [covariance(one, one.tokens, np.inf, rows, size, source(k)).mean(-1)
+    return [covariance(one, one.tokens, np.inf, rows, size, source(k)).mean(0)
             for k in seeds]
 
 def _points(layer):

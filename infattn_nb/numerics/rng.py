@@ -391,15 +391,18 @@ def sobol_normals(dim, points, rng=0): # (dim, points)
 # %% ../../nbs/41_sampling.ipynb #standin2
 class Quasi:
     "What the recipe asks of a Generator, from a scrambled Sobol sequence."
-    def __init__(self, dim, size, seed):
+    def __init__(self, dim, size, seed, axis=-1):
         self.u = iter(sobol(dim, size, seed)) # a dimension per number
+        self.axis = axis # that of the samples
 
     def spawn(self, k):
         return [self]*k
 
     def _uniform(self, shape):
-        rows = int(np.prod(shape[:-1]))
-        return np.stack([next(self.u) for _ in range(rows)]).reshape(shape)
+        rest = list(shape)
+        size = rest.pop(self.axis)
+        u = [next(self.u) for _ in range(prod(rest))]
+        return np.moveaxis(np.reshape(u, (*rest, size)), -1, self.axis)
 
     def chisquare(self, df, shape):
         return 2*gammaincinv(df/2, self._uniform(shape))
