@@ -9,6 +9,7 @@ false alarm less likely than 1e-6, for any seed.
 import numpy as np
 import pytest
 from conftest import nightly
+from numpy.random import default_rng
 from scipy.stats import ks_2samp
 
 from infattn_nb import Attention, HierarchicalGaussian, Tokens, simulate_dense
@@ -20,6 +21,7 @@ CORRELATED = np.array(
 )
 REPEATED = np.kron(np.array([[1, 0.5], [0.5, 1]]), np.ones((2, 2)))
 BIAS = np.arange(16.0).reshape(4, 4) / 8
+LONG = np.kron(REPEATED, np.full((4, 4), 0.3) + 0.7 * np.eye(4))  # 16 tokens
 
 CELLS = {
     "one neuron, one ReLU token": (1, Attention(Tokens(1, relu))),
@@ -84,6 +86,29 @@ CELLS = {
         6,
         Attention(Tokens(2, relu), heads=2, head_width=None, var_o=[0.0, 3.0]),
     ),
+    "sixteen tokens, fewer neurons": (
+        6,
+        Attention(Tokens(16, relu), heads=2, mask="causal", var_q=4.0),
+    ),
+    "sixteen tokens, narrow heads that differ": (
+        15,
+        Attention(
+            Tokens(16, tanh, LONG),
+            heads=3,
+            head_width=5,
+            var_q=3.0,
+            var_o=[0.1, 1.0, 4.0],
+            bias=np.kron(BIAS, np.ones((4, 4))),
+        ),
+    ),
+    "sixteen tokens, wide heads": (
+        24,
+        Attention(Tokens(16, identity), heads=2, weights=identity, var_k=2.0),
+    ),
+    "sixteen tokens, linear scaling": (
+        20,
+        Attention(Tokens(16, clip(0.7)), heads=2, scaling="linear", var_q=90.0),
+    ),
     "n = 32": (32, Attention(Tokens(4, relu))),
     "n = 64": (64, Attention(Tokens(4, relu), heads=2)),
 }
@@ -96,6 +121,7 @@ TWINS = (
     "linear scaling",
     "identity weights",
     "causal mask",
+    "sixteen tokens, linear scaling",
 )  # each part of them is in another cell
 
 
@@ -206,6 +232,65 @@ def test_broken_outputs_are_rejected(wrong, monkeypatch, size=40_000):
     assert p(law.rvs(size, rng=1)) > 1e-9
     monkeypatch.setattr(recipe, "values_of", broken)
     assert p(law.rvs(size, rng=1)) < 1e-9
+
+
+@pytest.mark.power("it must reject: keys, or values, as in the limit; one key's factor")
+@pytest.mark.parametrize("wrong", ["keys", "values", "one for all heads"])
+def test_broken_long_texts_are_rejected(wrong, monkeypatch, size=20_000):
+    layer = Attention(Tokens(16, identity), 2, 1, var_q=4.0)
+    right = recipe._wishart_factors
+    calls = []
+
+    def broken(q, m, shape, streams):
+        calls.append(m)
+        if wrong == "one for all heads":
+            T = right(q, m, (shape[0], 1), streams)
+            return np.repeat(T, shape[1], axis=1)
+        values = len(calls) % 2 == 0  # keys are asked for first
+        if values == (wrong == "values"):
+            return np.broadcast_to(np.eye(q), (*shape, q, q))
+        return right(q, m, shape, streams)
+
+    def numbers():
+        law = layer.law()
+        S = law.covariances(size, rng=1)[:, -1, -1]
+        calls.clear()
+        G = recipe.sample_scores(layer, layer.tokens, np.inf, size, default_rng(2))
+        return S, G[:, 0, 0, 0], G[:, 0, 0, 0] * G[:, 1, 0, 0]
+
+    def p(a, b):
+        return min(ks_2samp(x, y, method="asymp").pvalue for x, y in zip(a, b))
+
+    sound = numbers()
+    monkeypatch.setattr(recipe, "SHORT", 16)
+    last = numbers()
+    assert p(sound, last) > 1e-9
+    monkeypatch.setattr(recipe, "SHORT", 15)
+    monkeypatch.setattr(recipe, "_wishart_factors", broken)
+    assert p(numbers(), last) < 1e-9
+
+
+@pytest.mark.power("distribution functions .046 apart")
+@pytest.mark.parametrize("heads, m", [(1, "full"), (3, "full"), (3, 5)])
+def test_both_orders_of_the_axes_have_one_limit(heads, m, monkeypatch, size=10_000):
+    layer = Attention(Tokens(16, relu), heads, m, var_q=4.0, mask="causal")
+    first = layer.law().covariances(size, rng=0)
+    monkeypatch.setattr(recipe, "SHORT", 16)
+    last = layer.law().covariances(size, rng=1)
+    for i, j in ((15, 15), (15, 14), (3, 3)):
+        p = ks_2samp(first[:, i, j], last[:, i, j], method="asymp").pvalue
+        assert p > 1e-9, (i, j)
+
+
+@pytest.mark.parametrize("s", [4, 16])
+def test_widths_share_their_normals(s):
+    "Of one seed, draws of wide layers lie near those of the limit."
+    layer = Attention(Tokens(s, identity), heads=3, var_q=4.0)
+    limit = layer.law().covariances(8, rng=0)
+    wide = layer.law(10**8).covariances(8, rng=0)
+    np.testing.assert_allclose(wide, limit, atol=0.01)
+    other = layer.law().covariances(8, rng=1)
+    assert abs(other - limit).max() > 0.1
 
 
 @pytest.mark.power("distribution functions .023 apart")

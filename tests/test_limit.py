@@ -127,11 +127,12 @@ def test_gaussian_limits():
 
 
 @pytest.mark.power("covariances 4 % off")
-def test_infinite_heads_of_finite_head_width():
+@pytest.mark.parametrize("s, size", [(3, 300_000), (16, 30_000)])
+def test_infinite_heads_of_finite_head_width(s, size):
     "Fixed head width, H → ∞: the mean of one head's S, scores not Gaussian."
-    layer = Attention(Tokens(3, identity), head_width=2)
+    layer = Attention(Tokens(s, identity), head_width=2)
     law, error = layer.infinite_heads(return_error=True)
-    S = layer.law(np.inf).covariances(300_000, rng=0)
+    S = layer.law(np.inf).covariances(size, rng=0)
     assert (
         np.abs(law.covariances(1)[0] - S.mean(0))
         < 10 * (error + S.std(0) / len(S) ** 0.5)

@@ -198,6 +198,8 @@ def test_sobol_normals(dim):
         atol=1e-7,
     )
     np.testing.assert_array_equal(Quasi(dim, 256, 5).standard_normal((dim, 256)), z)
+    samples_first = Quasi(dim, 256, 5, axis=0)
+    np.testing.assert_array_equal(samples_first.standard_normal((256, dim)), z.T)
 
 
 def test_quantiles_of_a_mixture():
