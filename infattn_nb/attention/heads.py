@@ -48,7 +48,7 @@ def over_queries(X, Y):
 
 # %% ../../nbs/49_heads_together.ipynb #scores-code
 def bilinear(left, N, R):
-    r"$(\mathrm{left}\,N_hR^\top)^\top$, (b, head, query, key), of forms N (b, head, ·, ·)."
+    "(left N_h Rᵀ)ᵀ, (b, head, query, key), of forms N (b, head, ·, ·)."
     b, h, q, r = N.shape
     keys = np.moveaxis(N, 1, 2).reshape(b, q*h, r) @ R.mT
     return by_head(left @ keys.reshape(b, q, h*R.shape[1]), h)

@@ -176,9 +176,8 @@ def head_averages(layer, seeds):
     size = _points(layer)
     dim = 2*s*s + s if one.narrow else s*s # normals, and Wishart factors
     sobol = dim <= qmc.Sobol.MAXDIM
-    source = np.random.default_rng
-    if sobol:
-        source = partial(Quasi, dim, size, axis=0 if s > SHORT else -1)
+    axis = 0 if s > SHORT else -1 # of the samples
+    source = partial(Quasi, dim, size, axis=axis) if sobol else np.random.default_rng
     rows = slice(None)
     return [covariance(one, one.tokens, np.inf, rows, size, source(k)).mean(0)
             for k in seeds]

@@ -126,9 +126,8 @@ def times_lower(A, # (r, s, …), samples on the last axes
     r"$A L$ or $A L^\top$."
     B = L.swapaxes(0, 1) if transposed else L
     if len(L) >= BLAS_ROWS and L[0, 0].size == 1:
-        samples = np.moveaxis(np.reshape(A, (*A.shape[:2], -1)), 2, 0)
-        AB = np.ascontiguousarray(samples) @ B[(..., *[0]*(L.ndim - 2))]
-        return np.moveaxis(AB, 0, 2).reshape(len(A), B.shape[1], *A.shape[2:])
+        AB = B[(..., *[0]*(L.ndim - 2))].T @ A.reshape(*A.shape[:2], -1)
+        return AB.reshape(len(A), B.shape[1], *A.shape[2:])
     shape = np.broadcast_shapes(A.shape[2:], B.shape[2:])
     AB = np.empty((len(A), B.shape[1], *shape))
     for j in range(B.shape[1]):

@@ -51,7 +51,7 @@ def attention_branch(p, l, branch, width, texts, u):
             Q = p.matrix(f"Q{l}.{h + 1}", branch.var_q, rows)
             O = p.matrix(f"O{l}.{h + 1}", var_o[h])
             for i, x in enumerate(u):
-                q = branch.score_scale*(Q @ x)
+                q = branch.score_factor(np.inf)*(Q @ x)
                 scores = [p.score(q, K @ u[j]) for j in sees[i]]
                 weights = _weights(branch.bias, h, i, sees[i])
                 mixed = p.attend(scores, [V @ u[j] for j in sees[i]], weights)
