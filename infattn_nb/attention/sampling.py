@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from .heads import averages, collapsed_scores, mixed, over_keys
+from .heads import collapsed_scores, mean_values, mixed, over_keys
 from ..numerics import checks
 from ..numerics.linalg import bartlett, lower_times, narrow, times_lower
 from ..numerics.linalg import wishart_factor
@@ -67,7 +67,7 @@ def squared_values(A, R, m, streams):
     T = _wishart_factors(R.shape[-1], m, (b, h), streams)
     if T is None or T.shape[-1] == R.shape[-1]:
         return mixed(A, R, T)
-    AV = averages(A, R[:, None] @ T) # shorter than tokens
+    AV = mean_values(A, R[:, None] @ T) # shorter than tokens
     return over_keys(AV, AV)
 
 def _wishart_factors(q, m, shape, streams):

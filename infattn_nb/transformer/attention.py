@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import sici
 
-from ..attention.heads import averages, by_head, collapsed_scores, flat
-from ..attention.heads import head_times, mixed, over_keys, over_queries
+from ..attention.heads import by_head, by_key, collapsed_scores, head_times
+from ..attention.heads import mean_values, mixed, over_keys, over_queries
 from ..attention.heads import products
 from ..attention.spec import AttentionSpec
 from .norms import Norm
@@ -300,7 +300,7 @@ class SelfAttention(Branch, AttentionSpec):
             entropy = log_sum - _row_sums(A, scores)
             seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
             if V is not None and V.shape[-1] < R.shape[-1]: # shorter than tokens
-                AV = averages(weighed, V)
+                AV = mean_values(weighed, V)
                 waiting.append(AV)
                 if keep == "all":
                     seen["AV"] = AV
@@ -722,7 +722,7 @@ def _row_sums(X, Y):
     "Sums over the keys of products, (b, head, query)."
     if X.flags.c_contiguous:
         return np.einsum("bhqk,bhqk->bhq", X, Y)
-    return np.einsum("bjc,bjc->bc", flat(X), flat(Y)).reshape(X.shape[:-1])
+    return np.einsum("bjc,bjc->bc", by_key(X), by_key(Y)).reshape(X.shape[:-1])
 
 def _softmax(scores, allowed):
     """Weights, and the logarithm of their denominators, (b, head, query).
