@@ -18,7 +18,7 @@ def by_head(X, h):
     return X.reshape(b, k, h, -1).transpose(0, 2, 3, 1)
 
 def by_key(X):
-    "The other way round."
+    "(b, head, query, key) -> (b, key, (head, query)), as scores lie in memory."
     b, h, s, k = X.shape
     return X.transpose(0, 3, 1, 2).reshape(b, k, h*s)
 
