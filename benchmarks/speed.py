@@ -42,7 +42,6 @@ from infattn_nb.attention.gram_sums import explicit_sums, sums_by_signs
 from infattn_nb.netsor import mlp
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
-from infattn_nb.numerics import linalg as factors
 from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.paper import paper_layer
 from infattn_nb.paper.figures import PLANS
@@ -359,10 +358,10 @@ def long_inputs(s=1000, steps=120):
     for _ in range(steps):
         x = W @ tanh(x)
     cases = {
-        f"a sample of {s:,} tokens in the limit": (
-            lambda: law.rvs(1, 0),
-            factors,
-            "BLAS_ROWS",
+        f"a covariance of {s:,} tokens in the limit": (
+            lambda: law.covariances(1, 0),
+            sampling,
+            "SHORT",
             np.inf,
         ),
         f"limit of {steps} tanh steps that share a matrix": (
