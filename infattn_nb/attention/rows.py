@@ -18,12 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy import exp, log, logaddexp
 from scipy.interpolate import BSpline, make_interp_spline
-from scipy.optimize import elementwise
 from scipy.special import expit
 
 from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
 from ..numerics import checks
-from ..numerics.quadrature import gauss_logs, jacobi
+from ..numerics.quadrature import gauss_logs, jacobi, root_between
 
 # %% ../../nbs/47_doubling.ipynb #a77f6d4f
 class Statistic(NamedTuple):
@@ -83,7 +82,7 @@ class Scale(NamedTuple):
         last = self(hi)
         t = np.linspace(first, last, int((last - first)/step) + 13)
         f = lambda x, t: self(x) - t
-        x = elementwise.find_root(f, (lo + 0*t, hi + 0*t), args=(t,)).x
+        x = root_between(f, (lo + 0*t, hi + 0*t), (t,)).x
         x[0] = lo
         x[-1] = hi
         return x
@@ -193,7 +192,7 @@ def _equally_spaced(a, b, x, t1, t2, step):
     row, place = np.nonzero(on_curve)
     ends = lowest[row, 0], highest[row, 0]
     δ = np.zeros(on_curve.shape)
-    δ[on_curve] = elementwise.find_root(τ, ends, args=(x[row, 0], target[place])).x
+    δ[on_curve] = root_between(τ, ends, (x[row, 0], target[place])).x
     return δ, number, on_curve
 
 def _log_expm1(z):

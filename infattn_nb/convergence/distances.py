@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.integrate import tanhsinh
-from scipy.optimize import elementwise
 from scipy.special import kl_div, xlog1py
 from scipy.stats import rv_continuous
 
 from ..attention.layer import Attention
 from ..attention.sampling import covariance_given
 from ..numerics import checks
-from ..numerics.quadrature import line
+from ..numerics.quadrature import line, root_between
 from ..numerics.rng import BLOCK, Mirror, Mirrored, Rng, Streams, fold
 from ..numerics.rng import in_order, pieces, seed_sequence
 
@@ -139,8 +138,7 @@ def _crossings(f, cuts, points=64):
     k = np.flatnonzero(sign[1:]*sign[:-1] < 0)
     if not k.size:
         return y[sign == 0]
-    with np.errstate(invalid="ignore"): # from density ∞ to 0
-        root = elementwise.find_root(f, (y[k], y[k + 1]))
+    root = root_between(f, (y[k], y[k + 1]))
     return np.sort(np.r_[np.where(root.success, root.x, y[k]), y[sign == 0]])
 
 def _cdf_difference(p, q):

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.random import default_rng
 from numpy.typing import ArrayLike
-from scipy.optimize import elementwise
 from scipy.special import factorial2, log_ndtr, logsumexp, ndtr, ndtri
 from scipy.stats import norm, rv_continuous
 from scipy.stats.distributions import rv_frozen
 
 from ..numerics import checks
-from ..numerics.quadrature import gauss, jacobi
+from ..numerics.quadrature import gauss, jacobi, root_between
 from ..numerics.rng import Rng, Size, draw, fold, pieces, seed_sequence
 
 # %% ../../nbs/46_mixture.ipynb #12b6c1da
@@ -346,7 +345,7 @@ class ScaleMixture(rv_continuous):
         def f(y, log_tail):
             with np.errstate(divide="ignore"):
                 return np.log(self._sf(y)) - log_tail
-        root = elementwise.find_root(f, (lo, hi), args=(np.log(tail),))
+        root = root_between(f, (lo, hi), (np.log(tail),))
         return np.where(q > .5, -1, 1)*np.where(root.success, root.x, lo)
 
     def _entropy(self):
@@ -605,7 +604,7 @@ class Mixture:
         def excess(y, k, q): # of the values k
             return self._average(ndtr((y - means[:, k])/sd[:, k])) - q
         k = np.arange(low.size).reshape(low.shape)
-        root = elementwise.find_root(excess, (low, high), args=(k, q))
+        root = root_between(excess, (low, high), (k, q))
         return np.where(ends, ndtri(q), np.where(root.success, root.x, low))
 
     def interval(self, confidence: float = .95) -> tuple[np.ndarray, np.ndarray]:

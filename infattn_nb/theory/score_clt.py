@@ -16,11 +16,11 @@ import numpy as np
 from numpy.random import Generator, SeedSequence
 from numpy.typing import ArrayLike
 from scipy import stats
-from scipy.optimize import elementwise
 from scipy.special import kve, log_ndtr, logsumexp
 
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
+from ..numerics.quadrature import root_between
 from ..numerics.rng import Rng, Size, draw, seed_sequence
 from ..netsor.nodes import AssumptionError, Score
 from ..netsor.finite_width import gram as inner_products
@@ -508,7 +508,7 @@ class VarianceGamma(stats.rv_continuous):
         highest = (2*-tail + self.n*np.log(4/3))/np.sqrt(self.n)
         def excess(y, t):
             return self._logsf(y) - t
-        root = elementwise.find_root(excess, (0*highest, highest), args=(tail,))
+        root = root_between(excess, (0*highest, highest), (tail,))
         y = np.where(root.success, root.x, 0.) # no sign change only at the median
         return np.where(q > .5, -1, 1)*y
 
