@@ -998,12 +998,12 @@ def test_islands_are_unbiased():
     too large it is not.
     """
     y = joint.point(2, 2, 6)
-    target = joint.recipe.observed(joint.layer(2, 2), y)
+    target = joint.far_out.observed(joint.layer(2, 2), y)
     found = []
     for k in range(12):
         first, *others = np.random.SeedSequence(k).spawn(33)
-        _, path = joint.recipe.approach(target, first)
-        found += [joint.recipe.approach(target, seed, path)[0] for seed in others]
+        _, path = joint.far_out.approach(target, first)
+        found += [joint.far_out.approach(target, seed, path)[0] for seed in others]
     ratio = np.exp(np.array(found) - joint.by_sums(y, 2))
     error = ratio.std() / len(ratio) ** 0.5
     assert abs(ratio.mean() - 1) < 6 * error < 0.05

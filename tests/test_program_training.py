@@ -117,9 +117,11 @@ def test_matrices_of_many_directions_become_explicit_on_the_way():
 # -- law
 
 
-def trained(name, n, size, rng=1, steps=3, at_once=1000, **how):
+def trained(name, n, size, rng=1, steps=3, at_once=250, **how):
     """As tests/torch_programs.py: outputs and losses of three steps, scores, tangent
     kernels at both ends, the motion of a vector.
+
+    One network in 20,000 or so diverges: then its run is left out.
     """
     p, fs, scores = watched_program(name)
     found = []
@@ -127,18 +129,12 @@ def trained(name, n, size, rng=1, steps=3, at_once=1000, **how):
         -(-size // at_once)
     ):  # a run keeps its networks
         b = min(at_once, size)
-        run = quiet(
-            p,
-            fs,
-            Y,
-            width=n,
-            steps=steps,
-            networks=b,
-            rng=seed,
-            dense=False,
-            watch=scores,
-            **dict(rate=0.1) | how,
-        )
+        options = dict(rate=0.1, width=n, steps=steps, networks=b, watch=scores)
+        try:
+            run = quiet(p, fs, Y, rng=seed, dense=False, **options | how)
+        except ValueError as e:
+            assert "keep the loss bounded" in str(e)
+            continue
         numbers = (
             run.outputs,
             np.sort(run.loss, axis=1),
@@ -149,6 +145,7 @@ def trained(name, n, size, rng=1, steps=3, at_once=1000, **how):
             run.change(fs[-1].args[0]),
         )
         found.append(np.concatenate([x.reshape(b, -1) for x in numbers], axis=1))
+    assert len(found) * at_once > size / 2
     return np.concatenate(found)
 
 

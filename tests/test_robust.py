@@ -723,9 +723,15 @@ def test_nothing_at_all():
     ],
 )
 def test_interrupts_are_answered(code):
-    text = (
-        f"import numpy as np\nfrom concurrent.futures import ProcessPoolExecutor\n"
-        f"from infattn_nb import *\nprint(1, flush=True)\n{code}"
+    text = "\n".join(
+        [
+            "import numpy as np",
+            "from concurrent.futures import ProcessPoolExecutor",
+            "from infattn_nb import *",
+            "from infattn_nb.nonlinearities import identity, relu",
+            "print(1, flush=True)",
+            code,
+        ]
     )
     p = subprocess.Popen(
         [sys.executable, "-c", text],
