@@ -471,23 +471,25 @@ def whole_series(paths, a, b):
 
 
 def both_orders():
-    "Covariances of all outputs of one layer: samples last, or heads side by side."
+    "Covariances and draws of all outputs of one layer: samples last, or first."
     shapes = [(1, np.inf), (2, 128), (12, 768), (12, np.inf)]
-    for s, (heads, n) in product((2, 4, 8, 16, 32, 64), shapes):
+    whats = {"": sampling.sample_covariances, ": outputs": sampling.sample_outputs}
+    cases = [*product((2, 4, 8, 16, 32, 64), shapes, [""])]
+    cases += product((4, 16, 64), shapes[1:3], [": outputs"])
+    for s, (heads, n), what in cases:
         layer = Attention(Tokens(s, identity, np.eye(s) / 2 + 0.5), heads, None)
         size = max(64, 2**19 // (heads * s * s))
 
         def draws(short):
             with patch.object(sampling, "SHORT", short):
-                rng = np.random.default_rng(0)
-                sampling.sample_covariances(layer, layer.tokens, n, size, rng)
+                whats[what](layer, layer.tokens, n, size, np.random.default_rng(0))
 
         last, first = side_by_side(
             partial(draws, s), partial(draws, s - 1), repetitions=6
         )
         width = "∞" if n == np.inf else f"{n:g}"
-        case = f"{s} tokens, {heads} head{'s' * (heads > 1)}, n = {width}"
-        row("orders", case, last / size, "the time side by side", last / first)
+        case = f"{s} tokens, {heads} head{'s' * (heads > 1)}, n = {width}{what}"
+        row("orders", case, last / size, "the time with samples first", last / first)
 
 
 PARTS = {

@@ -12,7 +12,7 @@ from conftest import nightly
 from numpy.random import default_rng
 from scipy.stats import ks_2samp
 
-from infattn_nb import Attention, HierarchicalGaussian, Tokens, simulate_dense
+from infattn_nb import Attention, HierarchicalGaussian, Tokens, parallel, simulate_dense
 from infattn_nb.attention import sampling as recipe
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
 
@@ -252,8 +252,9 @@ def test_broken_long_texts_are_rejected(wrong, monkeypatch, size=20_000):
         return right(q, m, shape, streams)
 
     def numbers():
-        law = layer.law()
-        S = law.covariances(size, rng=1)[:, -1, -1]
+        calls.clear()
+        with parallel(1):  # calls come in their order
+            S = layer.law().covariances(size, rng=1)[:, -1, -1]
         calls.clear()
         G = recipe.sample_scores(layer, layer.tokens, np.inf, size, default_rng(2))
         return S, G[:, 0, 0, 0], G[:, 0, 0, 0] * G[:, 1, 0, 0]
@@ -280,6 +281,24 @@ def test_both_orders_of_the_axes_have_one_limit(heads, m, monkeypatch, size=10_0
     for i, j in ((15, 15), (15, 14), (3, 3)):
         p = ks_2samp(first[:, i, j], last[:, i, j], method="asymp").pvalue
         assert p > 1e-9, (i, j)
+
+
+@pytest.mark.power(
+    "distribution functions .046 apart, of heads that are drawn together"
+)
+def test_heads_drawn_together_have_the_law_of_explicit_ones(monkeypatch):
+    "Few samples at a time, so that all heads go together, as in one network."
+    monkeypatch.setattr(recipe, "most_samples", lambda tokens: 64)
+    together = []
+    right = recipe.scores_of_long
+
+    def spied(layer, R, m, h, streams):
+        together.append(h)
+        return right(layer, R, m, h, streams)
+
+    monkeypatch.setattr(recipe, "scores_of_long", spied)
+    test_same_law_as_explicit_simulation("sixteen tokens, narrow heads that differ")
+    assert set(together) == {3}
 
 
 @pytest.mark.parametrize("s", [4, 16])

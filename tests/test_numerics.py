@@ -10,9 +10,9 @@ from conftest import columns, least_p
 from numpy.random import default_rng
 from scipy.stats import norm, qmc
 
-from infattn_nb import Mixture, Program
+from infattn_nb import Attention, Mixture, Program, Tokens
 from infattn_nb.netsor.score_paths import Paths
-from infattn_nb.nonlinearities import softmax
+from infattn_nb.nonlinearities import identity, softmax
 from infattn_nb.numerics.hermite import correlation, cross_moment, series
 from infattn_nb.numerics.linalg import (
     bartlett,
@@ -24,7 +24,7 @@ from infattn_nb.numerics.linalg import (
     wishart_triangle,
 )
 from infattn_nb.numerics.quadrature import gauss, gauss_logs, jacobi, jacobi_of_moments
-from infattn_nb.numerics.rng import Quasi, sobol_normals
+from infattn_nb.numerics.rng import Mirror, Quasi, sobol_normals
 from infattn_nb.numerics.softmax import shares, through_softmax
 
 
@@ -200,6 +200,16 @@ def test_sobol_normals(dim):
     np.testing.assert_array_equal(Quasi(dim, 256, 5).standard_normal((dim, 256)), z)
     samples_first = Quasi(dim, 256, 5, axis=0)
     np.testing.assert_array_equal(samples_first.standard_normal((256, dim)), z.T)
+
+
+@pytest.mark.parametrize("s", [4, 16])
+def test_a_mirror_serves_short_and_long_texts(s):
+    "With sign +1 it has the law of a generator: means of covariances agree."
+    law = Attention(Tokens(s, identity), 2).law(40)
+    v = law.sample(4000, Mirror(default_rng(0), 1))[:, 0, 0]
+    w = law.sample(4000, default_rng(1))[:, 0, 0]
+    assert abs(v.mean() - w.mean()) < 6 * np.hypot(v.std(), w.std()) / 4000**0.5
+    assert v.mean() > 2 * abs(v.mean() - w.mean())  # a factor of two would be seen
 
 
 def test_quantiles_of_a_mixture():

@@ -366,7 +366,7 @@ class Streams(NamedTuple):
     "The random streams of one draw of a layer, in the order in which they are spawned."
     tokens: Any # the Gram matrix of the tokens
     normals: Any # the normal matrices of the scores: all that is random at n = ∞
-    wisharts: Any # the Wishart factors of queries and values
+    wisharts: Any # the Wishart factors of queries (or keys) and of values
 
     @classmethod
     def of(cls, rng): # Generator, or what stands in for it
@@ -427,6 +427,7 @@ class Mirror(NamedTuple):
         return np.multiply(self.rng.standard_normal(shape, out=out), self.sign, out=out)
 
     def chisquare(self, df, shape):
+        df = np.broadcast_to(df, shape)
         d = df/2 - 1/3
         z = self.standard_normal(shape)
         u = np.maximum(1 + z/np.sqrt(9*d), 1e-99)
@@ -434,7 +435,7 @@ class Mirror(NamedTuple):
         log_accept = z**2/2 + d*(1 - u**3 + 3*np.log(u))
         reject = np.log(self.rng.random(shape)) > log_accept
         inverse = gammaincinv if self.sign > 0 else gammainccinv
-        x[reject] = 2*inverse(df/2, self.rng.random(shape)[reject])
+        x[reject] = 2*inverse(df[reject]/2, self.rng.random(shape)[reject])
         return x
 
     def integers(self, *args, **options): # whose bits are signs
