@@ -15,7 +15,7 @@ from scipy.stats import chi2, qmc
 from ..distributions.scale_mixture import ScaleMixture, head_rules
 from ..distributions.scale_mixture import mixture_of_rules
 from .rows import row_law
-from .sampling import covariance, in_long_order, most_samples
+from .sampling import covariance, is_long, most_samples
 from .sampling import sample_variance
 from .tokens import Tokens
 from ..nonlinearities import identity, resolved, softmax
@@ -176,7 +176,7 @@ def head_averages(layer, seeds):
     size = _points(layer)
     dim = 2*s*s + s if one.narrow else s*s # normals, and Wishart factors
     sobol = dim <= qmc.Sobol.MAXDIM
-    axis = 0 if in_long_order(layer.tokens) else -1 # of the samples
+    axis = 0 if is_long(s) else -1 # of the samples
     source = partial(Quasi, dim, size, axis=axis) if sobol else np.random.default_rng
     rows = slice(None)
     return [covariance(one, one.tokens, np.inf, rows, size, source(k)).mean(0)

@@ -503,11 +503,11 @@ class SelfAttention(Branch, AttentionSpec):
             of_values, dV = self._value_gradients(record, along, drawn.beyond, m)
             inner = inner + of_values
         if self.equal_heads and self.var_o:
-            of_values = record.F/self.var_o
+            unscaled = record.F/self.var_o
         else:
             AV = head_times(record.A, self._values(record, dY.R, m))
-            of_values = over_keys(AV, AV)/self.heads
-        sizes = dict(q=dY.G*dQ, k=dY.G*dK, v=dY.G*dV, o=of_values*dY.E)
+            unscaled = over_keys(AV, AV)/self.heads
+        sizes = dict(q=dY.G*dQ, k=dY.G*dK, v=dY.G*dV, o=unscaled*dY.E)
         return sizes, [Pullback(inner, self.var_q*dQ + self.var_k*dK + self.var_v*dV)]
 
     def before_softmax(self, A: np.ndarray, P: np.ndarray | None,
