@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['KEPT_WEIGHTS', 'LEAPFROG_STEPS', 'PARTICLES', 'MOST_LEVELS', 'ISLANDS_AT_ONCE', 'WANTED_ERROR', 'HOPELESS_ERROR',
-           'MOST_LATENTS', 'FARTHEST_SD', 'MOST_PATHS', 'Observed', 'observed', 'at_noise', 'next_noise', 'approach',
-           'reachable', 'farthest_log_density', 'widening', 'far_density', 'peaked', 'both_signs', 'even_cycle',
-           'unequal']
+           'MOST_LATENTS', 'FARTHEST_SD', 'Observed', 'observed', 'at_noise', 'next_noise', 'approach', 'reachable',
+           'farthest_log_density', 'widening', 'far_density']
 
 # %% ../../nbs/51_far_out.ipynb #fo-takes
 from dataclasses import dataclass, replace
@@ -14,8 +13,6 @@ from functools import partial
 
 import numpy as np
 from numpy.random import default_rng
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
 from scipy.special import logsumexp
 from scipy.stats import norm, t
 
@@ -205,54 +202,6 @@ def far_density(layer, # Attention whose scores particles know how to move
         value, error, _ = pool(found)
         error = np.inf if np.isnan(error) else error*widening(len(found))
     return value, max(error, 1e-13*abs(value)) # no sum is rounded better
-
-# %% ../../nbs/51_far_out.ipynb #peakcode
-def peaked(layer): # Attention at infinite width
-    "Is the density of one head infinite where all outputs are equal?"
-    K = layer.tokens.kernel()
-    see = np.ones((len(K), len(K))) if layer.mask is None else layer.mask
-    moving = layer.weights is softmax and layer.score_variance() > 0
-    regular = np.linalg.eigvalsh(K)[0] > 1e-9*K.trace()
-    return layer.heads == 1 and moving and regular and both_signs(see)
-
-def both_signs(see): # mask (s, s)
-    "Do rows and the tokens that they see have perfect matchings of either sign?"
-    see = np.asarray(see, dtype=bool)
-    partner = maximum_bipartite_matching(csr_array(see), perm_type="column")
-    if (partner < 0).any():
-        return False
-    arcs = see[:, partner]
-    np.fill_diagonal(arcs, False)
-    if (arcs & arcs.T).any():
-        return True
-    _, part = connected_components(csr_array(arcs), connection="strong")
-    return any(even_cycle(arcs[np.ix_(part == k, part == k)])
-               for k in np.flatnonzero(np.bincount(part) > 1))
-
-MOST_PATHS = 10**5 # tried at most: graphs without an even cycle have few arcs
-
-def even_cycle(arcs): # (s, s)
-    "Is there a directed cycle of even length?"
-    after = [np.flatnonzero(row).tolist() for row in arcs]
-    tried = 0
-    for first in range(len(arcs)): # the smallest vertex of the cycle
-        paths: list[tuple[int, ...]] = [(first,)]
-        while paths and tried < MOST_PATHS:
-            path = paths.pop()
-            tried += 1
-            if arcs[path[-1], first] and len(path) % 2 == 0:
-                return True
-            paths += [(*path, j) for j in after[path[-1]]
-                      if j > first and j not in path]
-    return False
-
-def unequal(layer, # Attention
-            y, # (..., s)
-           ): # (...), in standard deviations
-    "How far from equal all outputs are."
-    largest = layer.output_variance*layer.tokens.kernel().diagonal().max()
-    return np.ptp(y, axis=-1)/np.sqrt(largest)
-
 
 # %% ../../nbs/51_far_out.ipynb #public
 __all__ = []

@@ -18,7 +18,8 @@ from ..distributions.hierarchical import HierarchicalGaussian
 from .limit import MANY_HEADS, average_of_heads, disturbed
 from .limit import limit_marginal, limit_of_many_heads
 from .limit import head_averages
-from .joint import far_density, peaked, reachable, unequal
+from .joint import far_density, reachable
+from .peaks import NEARLY_EQUAL, peaked, tilts_of, unequal
 from .sampling import sample_covariances, sample_outputs
 from .sampling import sample_scores, sample_variance
 from .spec import AttentionSpec
@@ -299,6 +300,12 @@ class LimitLaw(HierarchicalGaussian):
         if not peaked(self.layer):
             return super().from_peak(y)
         return unequal(self.layer, y)
+
+    def tilts(self):
+        return tilts_of(self.layer)
+
+    def misleads_particles(self, y):
+        return unequal(self.layer, y) < NEARLY_EQUAL
 
     def reaches_far(self):
         return reachable(self.layer)
