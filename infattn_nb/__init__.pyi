@@ -27,7 +27,7 @@ from .convergence.distances import (
     total_variation as total_variation,
     wasserstein as wasserstein,
 )
-from .attention.tokens import Tokens as Tokens
+from .attention.tokens import CommonTokens as CommonTokens, Tokens as Tokens
 from .attention.layer import Attention as Attention, simulate_dense as simulate_dense
 from .netsor.nodes import (
     AssumptionError as AssumptionError,

@@ -863,7 +863,7 @@ def test_infinite_where_matchings_have_both_signs(mask, infinite):
 
 def test_even_cycles_by_all_permutations():
     "Perfect matchings of both signs, one by one."
-    from infattn_nb.attention.joint import both_signs
+    from infattn_nb.attention.peaks import both_signs
 
     rng = np.random.default_rng(0)
     found = []

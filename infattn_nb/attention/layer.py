@@ -101,7 +101,7 @@ class Attention(AttentionSpec, HasTokens):
         return hash(self._key())
 
     def __repr__(self) -> str:
-        options = [_short(self.tokens)]
+        options = [str(self.tokens)]
         for f in fields(self)[1:]:
             x = getattr(self, f.name)
             if value_key(x) != value_key(f.default):
@@ -269,12 +269,6 @@ class Attention(AttentionSpec, HasTokens):
         else:
             law = LimitOfManyHeads.of(S, layer=self)
         return (law, law.cov(return_error=True)[1]) if return_error else law
-
-def _short(tokens: TokenLaw) -> str:
-    "How tokens are shown in `repr`, without their covariance."
-    if not isinstance(tokens, Tokens):
-        return str(tokens)
-    return f"Tokens({tokens.seq_len}, {tokens.activation})"
 
 # %% ../../nbs/03_attention.ipynb #limitlawcode
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

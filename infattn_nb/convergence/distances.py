@@ -327,7 +327,7 @@ def grouped(draws):
     draws = checks.count(draws, "draws", least=JACKKNIFE_GROUPS)
     return -(-draws//JACKKNIFE_GROUPS)*JACKKNIFE_GROUPS
 
-def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
+def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18,
               rng: Rng = None, limit: Attention | None = None) -> tuple:
     r"""The divergence of width n from the limit, from paired draws (Figure 1(B)).
 
@@ -342,7 +342,7 @@ def paired_kl(layer: Attention, width: float, i: int = 0, *, draws: int = 2**18,
     width
         n in [1, ∞]
     i
-        output
+        output; the default is the last
     draws
         of the random matrices, each used with its mirror image
     rng

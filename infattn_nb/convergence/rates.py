@@ -18,7 +18,7 @@ from .distances import paired_layer
 from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
 from ..attention.layer import Attention
 from ..attention.limit import limit_marginal
-from ..attention.tokens import Tokens
+from ..attention.tokens import CommonTokens, Tokens
 from ..numerics import checks
 from ..numerics.linalg import eigen_root, psd_factor
 from ..numerics.rng import Rng, sobol_normals
@@ -77,7 +77,7 @@ def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
     K = tokens.kernel()
     C = _square_cov(tokens, K)
     B = 0*K
-    if tokens.cov is None: # the paper's tokens share their length r
+    if isinstance(tokens, CommonTokens): # they share their length r
         one = np.eye(len(K)) # derivatives of K in r², where it is one
         up = tokens.activation.dual((1 + step)*one)
         down = tokens.activation.dual((1 - step)*one)
@@ -117,7 +117,7 @@ def _stencil(layer, i, δ):
     return terms
 
 # %% ../../nbs/16_rates.ipynb #3a50cbde
-def first_order(layer: Attention, y: ArrayLike, i: int = 0, *,
+def first_order(layer: Attention, y: ArrayLike, i: int = -1, *,
                 step: float = .01) -> np.ndarray:
     r"""The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i.
 
@@ -128,7 +128,7 @@ def first_order(layer: Attention, y: ArrayLike, i: int = 0, *,
     y
         points, an array
     i
-        output
+        output; the default is the last
     step
         of the finite differences, 1e-4…0.1; error of order step²
 
@@ -168,7 +168,7 @@ def _reject_other_limits(layer):
     _of_gaussians(layer.tokens)
 
 # %% ../../nbs/16_rates.ipynb #3bbfebf4
-def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 0,
+def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = -1,
                       draws: int = 2**16, rng: Rng = None) -> tuple:
     """Difference of the densities of output i, times n, paired: it tends to $f_1$.
 
@@ -181,7 +181,7 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     y
         points, any shape
     i
-        output
+        output; the default is the last
     draws
         of the random matrices, each with its mirror image
     rng
@@ -208,7 +208,7 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(JACKKNIFE_GROUPS)
 
 # %% ../../nbs/16_rates.ipynb #5eff13e8
-def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
+def kl_constant(layer: Attention, i: int = -1, *, step: float = .01) -> float:
     r"""The constant in $D(f_n\|f) \approx c/n^2$, output i: $c = \frac12\int f_1^2/f$.
 
     Parameters
@@ -216,7 +216,7 @@ def kl_constant(layer: Attention, i: int = 0, *, step: float = .01) -> float:
     layer
         Attention with head_width='full' and "sqrt" scores
     i
-        output
+        output; the default is the last
     step
         of the finite differences, 1e-4…0.1; error of order step²
 

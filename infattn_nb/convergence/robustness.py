@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from ..attention.layer import Attention, explicit_layer
+from ..attention.tokens import CommonTokens
 from ..numerics import checks
 from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
@@ -101,17 +102,18 @@ def _explicit(layer, entries, n, c, b, rng):
         shape = (b, rows, cols)
         w = checks.returned(entries(rng, shape), "entries", shape, "draw one per place")
         return w*np.sqrt(var/rows)
-    sources = 1 if layer.tokens.cov is None else layer.tokens.seq_len
+    common = isinstance(layer.tokens, CommonTokens)
+    sources = 1 if common else layer.tokens.seq_len
     X = _tokens(layer.tokens, n, W, rng.standard_normal((b, n, sources)))
     y, G = explicit_layer(layer, X, W, c)
     return y, np.stack(list(G), axis=1)
 
 def _tokens(tokens, n, W, h):
     "X (b, s, n) from the Gaussian h: appendix A.1, or φ(h) of a given covariance."
-    if tokens.cov is not None:
-        return tokens.activation((h @ psd_factor(tokens.cov).T).mT)
-    rows = [W(n, n) @ h for _ in range(tokens.seq_len)]
-    return tokens.activation(np.concatenate(rows, axis=-1).mT)
+    if isinstance(tokens, CommonTokens):
+        rows = [W(n, n) @ h for _ in range(tokens.seq_len)]
+        return tokens.activation(np.concatenate(rows, axis=-1).mT)
+    return tokens.activation((h @ psd_factor(tokens.hidden_cov).T).mT)
 
 # %% ../../nbs/17_robustness.ipynb #e9066f4f
 def _explicit_block(layer, entries, n, c, size, rng):

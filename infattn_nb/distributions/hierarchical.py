@@ -172,14 +172,14 @@ class HierarchicalGaussian:
         S = checks.cov(S, "S", single=True, dim=self.dim)
         return stats.multivariate_normal(cov=S, allow_singular=True)
 
-    def marginal(self, i: int = 0, draws: int | None = None, rng: Rng = 0
+    def marginal(self, i: int = -1, draws: int | None = None, rng: Rng = 0
                  ) -> ScaleMixture:
         """The law of coordinate i, as a scipy distribution.
 
         Parameters
         ----------
         i
-            coordinate; negative ones count from the end
+            coordinate; negative ones count from the end, the default is the last
         draws
             of S_ii; None = the exact law if known, else 2**16
         rng
@@ -422,7 +422,7 @@ class HierarchicalGaussian:
         value, error = found.T
         return value, np.where(error <= LEAST_EFFECTIVE_DRAWS**-.5, error, np.inf)
 
-    def plot(self, ax: "Axes | None" = None, i: int = 0, curves: int = 12, *,
+    def plot(self, ax: "Axes | None" = None, i: int = -1, curves: int = 12, *,
              rng: Rng = 0) -> "Axes":
         """Plot coordinate i: densities given S, their average, a Gaussian beside them.
 
@@ -431,7 +431,7 @@ class HierarchicalGaussian:
         ax
             matplotlib axes; None = the current ones
         i
-            coordinate
+            coordinate; the default is the last
         curves
             how many densities given one draw of S
         rng
@@ -458,7 +458,8 @@ class HierarchicalGaussian:
         ax.plot(y, norm.pdf(y, scale=law.std()), color="tab:orange", ls="--",
                 label="Gaussian, same variance")
         top = min(1.35*ax.dataLim.y1, 2.2*law.pdf(0.))
-        ax.set(xlabel="y", ylabel="density", ylim=(0, top))
+        name = f"output {i + 1} of {self.dim}" if self.dim > 1 else "y"
+        ax.set(xlabel=name, ylabel="density", ylim=(0, top))
         ax.legend(fontsize=8, loc="upper right")
         return ax
 

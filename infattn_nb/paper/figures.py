@@ -22,7 +22,7 @@ from ..convergence.distances import kde, kde_kl, kl_divergence, kl_of_variances
 from ..convergence.distances import paired_variances, sum_of_densities
 from ..attention.layer import Attention
 from ..attention.gram_sums import nested_sums
-from ..attention.tokens import Tokens
+from ..attention.tokens import CommonTokens
 from ..numerics import checks
 from ..numerics.rng import BLOCK, Mirrored, in_order, pieces
 from ..numerics.linalg import psd_factor
@@ -48,7 +48,7 @@ def paper_layer(heads: int = 2, activation: Any = clip(100.),
     **options
         of Attention
     """
-    return Attention(Tokens(4, activation), heads=heads, **options)
+    return Attention(CommonTokens(4, activation), heads=heads, **options)
 
 shared_layer = lru_cache(32)(paper_layer) # tasks share it, and its limit law
 
@@ -247,7 +247,7 @@ def figure_1b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
 def _task_scores(cells, samples, seed):
     "One score of a layer's only token, on both scales."
     n = cells[0]["n"]
-    layer = Attention(Tokens(1, clip(100.)))
+    layer = Attention(CommonTokens(1, clip(100.)))
     score = layer.scores(n, samples, _stream(seed))[:, 0, 0, 0]
     scale = {"sqrt": 1., "linear": n**-.5}
     x = np.linspace(-4, 4, 161)

@@ -141,7 +141,7 @@ def _coordinate_averages(psi, v, n, rng):
 
 # %% ../../nbs/15_proof.ipynb #8fea972f
 def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: float, *,
-          i: int = 0, draws: int = 2**13, rng: Rng = None, control: bool = True,
+          i: int = -1, draws: int = 2**13, rng: Rng = None, control: bool = True,
           ) -> tuple[tuple[float, float], tuple[float, float]]:
     r"""The two parts of the proof of Theorem 3 for an attention layer (section 4).
 
@@ -162,7 +162,7 @@ def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: flo
     width
         n, a whole number
     i
-        output
+        output; the default is the last
     draws
         of the network, each used with its mirror image
     rng
