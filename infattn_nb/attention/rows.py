@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['participation', 'row_entropy', 'FINE_MESH', 'ROUGH_MESH', 'LOG_WEIGHT_RANGE', 'LONGEST_STEP', 'CONSTANT_SCORE_SD',
-           'MOST_TOKENS', 'LARGEST_SCORE_SD', 'COMMON_ERROR', 'COSTLY_JOINS', 'LARGEST_SD_RATIO', 'Statistic', 'Mesh',
-           'Scale', 'Joint', 'token', 'splittings', 'parts', 'compress', 'join', 'Row', 'joins', 'block_of', 'powers',
-           'row_points', 'drop_unheard', 'constant_part', 'sorted_blocks', 'row_mixture', 'judged', 'independent',
-           'row_law']
+           'MOST_TOKENS', 'LARGEST_SCORE_SD', 'COMMON_ERROR', 'ROUGHEST_MESH', 'CANCELLING', 'FEW_TOKENS',
+           'COSTLY_JOINS', 'LARGEST_SD_RATIO', 'Statistic', 'Mesh', 'Scale', 'Joint', 'token', 'splittings', 'parts',
+           'compress', 'join', 'Row', 'joins', 'block_of', 'powers', 'row_points', 'drop_unheard', 'constant_part',
+           'sorted_blocks', 'row_mixture', 'judged', 'moved', 'least_share', 'independent', 'row_law']
 
 # %% ../../nbs/47_doubling.ipynb #takes
 from collections.abc import Callable
@@ -460,6 +460,9 @@ def sorted_blocks(tokens, # k, sd, bias: (3, s)
 MOST_TOKENS = 2**20 # tokens
 LARGEST_SCORE_SD = 20. # standard deviation of the scores
 COMMON_ERROR = 1e-10 # by so much both discretisations may err in the same direction
+ROUGHEST_MESH = Mesh(nodes=9, step=.13, rule=.5, cut=60., reach=10.)
+CANCELLING = .3 # smaller variances, of their parts, lose digits
+FEW_TOKENS = 5 # whose law a grid knows, too
 
 def row_mixture(k, # variances of the values (s,), ≥ 0
                 sd, # standard deviations of the scores, () or (s,), ≥ 0
@@ -476,23 +479,34 @@ def row_mixture(k, # variances of the values (s,), ≥ 0
                      remedy="see `poisson_dirichlet_limit` for more")
     checks.count(len(k), "number of tokens", most=MOST_TOKENS)
     bias = checks.real(bias, "bias", within="(-∞, ∞)", remedy="use a mask instead")
-    def variances(mesh):
+    def variances(mesh, error=0.):
         u, w = row_points(k, sd, bias, mesh)
-        return scale*(c + u), w
-    return judged(variances(FINE_MESH), variances(ROUGH_MESH), heads, **options)
+        return scale*(c + u*(1 + error)), w
+    rough = ROUGH_MESH if least_share(k, c) >= CANCELLING else ROUGHEST_MESH
+    around = [variances(rough, error) for error in (-COMMON_ERROR, COMMON_ERROR)]
+    return judged(variances(FINE_MESH), around, heads, **options)
 
 def judged(fine, # (u, w): weighted points of one head's variance
-           rough, # the same from another discretisation
+           others, # the same from another discretisation, moved up and down
            heads=1, # H
            **options, # of `mixture_of_heads`
           ): # ScaleMixture
-    "The mixture of the first; the second adds its distance to the stated errors."
+    "The mixture of the first; the others add their distances to the stated errors."
     law = mixture_of_heads([fine], heads, **options)
-    other = mixture_of_heads([rough], heads, **options)
-    around = [ScaleMixture(other.variances*(1 + d), other.weights)
-              for d in (-COMMON_ERROR, COMMON_ERROR)]
+    around = [mixture_of_heads([points], heads, **options) for points in others]
     law.replicates = (*(law.replicates or ()), *around)
     return law
+
+def moved(points, # (u, w)
+         ): # two of them
+    "Weighted points whose variances err by the common error, up and down."
+    u, w = points
+    return [(u*(1 + error), w) for error in (-COMMON_ERROR, COMMON_ERROR)]
+
+def least_share(k, c): # variances (s,), common covariance
+    "The least variance of an output, over the sum of its parts' sizes."
+    lowest = 1/(1/k).sum() if k.all() else 0. # of Σ k a² over the simplex
+    return (c + lowest)/(abs(c) + lowest) if c or lowest else 0.
 
 # %% ../../nbs/47_doubling.ipynb #a6db9134
 def independent(K, # covariance of the values of a row's tokens, (s, s)
@@ -506,8 +520,8 @@ def independent(K, # covariance of the values of a row's tokens, (s, s)
     rest = np.abs(K - np.diag(k) - c).max()
     if rest > 1e-13*np.diag(K).max() or not (k >= 0).all() or not k.any():
         return None
-    lowest = 1/(1/k).sum() if k.all() else 0. # of Σ k a² over the simplex
-    return (k, c) if c + lowest > 1e-3*(abs(c) + lowest) else None
+    enough = CANCELLING if len(k) <= FEW_TOKENS else 1e-3
+    return (k, c) if least_share(k, c) > enough else None
 
 # %% ../../nbs/47_doubling.ipynb #ddc221bd
 COSTLY_JOINS = 64 # joins: half a minute

@@ -19,6 +19,7 @@ from scipy.stats import rv_continuous
 
 from ..attention.layer import Attention
 from ..attention.sampling import covariance_given
+from ..distributions.scale_mixture import unwatched_tails
 from ..numerics import checks
 from ..numerics.quadrature import line, root_between
 from ..numerics.rng import BLOCK, Mirror, Mirrored, Rng, Streams, fold
@@ -95,6 +96,7 @@ def _uncovered(p, q, cuts):
                           "its density underflows there: give it a `_logpdf`")
     return bare.size > 0
 
+@unwatched_tails()
 def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1).
 
@@ -153,6 +155,7 @@ def _reject_atom(name, law):
                       "use `wasserstein`")
 
 # %% ../../nbs/05_divergence.ipynb #4ac6a1ed
+@unwatched_tails()
 def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The total variation, $\frac12\int|p - q|$, cut where the densities cross.
 
@@ -194,6 +197,7 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
         return TV
     return TV, abs(TV - variation(24)) + 1e-15
 
+@unwatched_tails()
 def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Hellinger distance, $\sqrt{\frac12\int(\sqrt p-\sqrt q)^2}$.
 
@@ -232,6 +236,7 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
         return distance
     return distance, error/max(distance, np.sqrt(error), 1e-300)
 
+@unwatched_tails()
 def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; infinite if a mean is.
 

@@ -232,7 +232,8 @@ class ProgramGradients:
     outputs
         values f, (size, k)
     by_matrix
-        {name: tangent kernel of its normal weights, (size, k, k)}, readouts too
+        {name: tangent kernel of its normal weights, (size, k, k)}; readouts too, unless
+        they were left out
     scores
         all scores of the program in its order, (size, r)
     width
@@ -249,7 +250,7 @@ class ProgramGradients:
 
     @property
     def tangent(self) -> np.ndarray:
-        "The tangent kernel of all matrices and readouts, (size, k, k)."
+        "The tangent kernel of all matrices that count, (size, k, k)."
         return np.sum(list(self.by_matrix.values()), axis=0)
 
     def inner(self, u: Vector, v: Vector | None = None) -> np.ndarray:
@@ -273,8 +274,8 @@ class ProgramGradients:
 
 # %% ../../nbs/59_tangents.ipynb #gr-gradients
 def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
-              size: Size = 1, rng: Rng = None, dense: bool | None = None
-              ) -> ProgramGradients:
+              size: Size = 1, rng: Rng = None, dense: bool | None = None,
+              count_readout: bool = True) -> ProgramGradients:
     """How the outputs of random networks answer to their weights, exactly.
 
     Parameters
@@ -291,6 +292,8 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
         seed: None | int | SeedSequence | Generator
     dense
         explicit matrices? None = where they are cheaper; the law is the same
+    count_readout
+        do readouts count as trained, in tangent kernels?
 
     Returns
     -------
@@ -305,10 +308,12 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     """
     asked = asked_outputs(program, outputs)
     checks.optional(dense, checks.flag, "dense")
+    readouts = set() if checks.flag(count_readout, "count_readout") else {
+        f.W for f in asked}
     n = checks.width(width)
     seed, = seed_sequence(rng).spawn(1) # a Generator moves on
     if n == np.inf:
-        return _limit_gradients(program, asked, size, seed)
+        return _limit_gradients(program, asked, readouts, size, seed)
     plan = PassPlan(program, asked, int(n), backs=len(asked), dense=dense)
     def redraw(sample):
         return draw(partial(_piecewise, sample, plan), size, seed_sequence(seed))
@@ -316,7 +321,8 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     def inner(u, v):
         u, v = _two_of(program, u, v)
         return redraw(partial(_some_inner, (u, v)))
-    kernels = {W.name: Θ[..., k, :, :] for k, W in enumerate(plan.shapes)}
+    kernels = {W.name: Θ[..., k, :, :] for k, W in enumerate(plan.shapes)
+               if W not in readouts}
     return ProgramGradients(f, kernels, scores, n, 0., inner)
 
 def _two_of(program, u, v):
@@ -336,7 +342,7 @@ def asked_outputs(program, outputs): # tuple of Output
                           "read it out: `f = program.readout() @ h`", TypeError)
     return outputs
 
-def _limit_gradients(program, outputs, size, seed):
+def _limit_gradients(program, outputs, left_out, size, seed):
     "Constant kernels, and outputs that are Gaussian."
     past = program.past(*outputs)
     random = [p for p in past if isinstance(p, Score) and p.is_random]
@@ -350,8 +356,9 @@ def _limit_gradients(program, outputs, size, seed):
     k = len(outputs)
     by_batch = tangents.by_matrix()
     kernels = {W.name: np.broadcast_to(Θ.mean(0), (*shape, k, k))
-               for W, Θ in by_batch.items()}
-    error = sum(by_batch.values()).std(0, ddof=1)/np.sqrt(BATCHES)
+               for W, Θ in by_batch.items() if W not in left_out}
+    counted = [Θ for W, Θ in by_batch.items() if W not in left_out]
+    error = sum(counted).std(0, ddof=1)/np.sqrt(BATCHES)
     S = tangents.paths.flat(tangents.paths.covariances(outputs))[0]
     z = np.random.default_rng(seed).standard_normal((*shape, k))
     f = z @ eigen_root(S).T

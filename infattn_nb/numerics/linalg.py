@@ -282,7 +282,7 @@ def centred(K):
     "The covariance of differences from the mean; what is rounding is zero."
     P = np.eye(len(K)) - 1/len(K)
     C = P @ K @ P
-    return np.where(abs(C).max() > 1e-15*len(K)*abs(K).max(), C, 0.)
+    return np.where(abs(C).max() > 1e-13*abs(K).max(), C, 0.)
 
 # %% ../../nbs/42_linalg.ipynb #st-inverses
 def steady(L): # triangular factors, (..., s, s)

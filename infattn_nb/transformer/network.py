@@ -247,7 +247,7 @@ class Transformer(Network):
 
     def gradients(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
                   readout: Any = "last", texts: Any = None,
-                  fixed: str = "variance") -> Gradients:
+                  fixed: str = "variance", count_readout: bool = True) -> Gradients:
         r"""Exact draws of gradients: which tokens, blocks and matrices get one.
 
         The loss is $\sum_i\langle r_i, x^i\rangle$, r random. Of a network that was
@@ -272,6 +272,8 @@ class Transformer(Network):
             transformer.
         fixed
             at another width than its own, as of `chain`
+        count_readout
+            does the readout count as trained, in tangent kernels?
 
         Returns
         -------
@@ -279,7 +281,7 @@ class Transformer(Network):
             Gram matrices, norms, tangent kernels, and the chain of the same networks.
         """
         net = folded(at_width(self, width, fixed))
-        return net.draw_gradients(width, size, rng, readout, texts)
+        return net.draw_gradients(width, size, rng, readout, texts, count_readout)
 
     def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
                return_error: bool = False) -> Any:

@@ -226,9 +226,10 @@ class Network(Part):
             return self.kept(x, self.forward(x, rng, keep), scores)
         return by_pieces(some, size, most)
 
-    def draw_gradients(self, width, size, rng, readout="last", texts=None):
+    def draw_gradients(self, width, size, rng, readout="last", texts=None,
+                       count_readout=True):
         "Exact draws of the forward pass and back."
-        plan = self.plan(width, readout, texts)
+        plan = self.plan(width, readout, texts, count_readout)
         sample = partial(self._gradients, plan)
         drawn = draw(sample, size, rng)
         norms = {}
@@ -258,8 +259,9 @@ class Network(Part):
             absent = np.full((b, 1, 1), np.nan)
             sizes = [[block.get(name, absent).sum((-2, -1)) for block in by_block]
                      for name in self.matrices]
-            return Drawn(self.kept(x, records), gram, inner,
-                         self.tangent(by_block, plan.labels),
+            there = self.kept(x, records)
+            return Drawn(there, gram, inner,
+                         self.tangent(by_block, plan, there.gram[:, -1]),
                          np.moveaxis(np.array(sizes), 2, 0).copy())
         numbers = self.numbers(plan.n)
         most = max(_CACHED_NUMBERS//numbers, min(4, _MOST_NUMBERS//numbers), 1)
@@ -273,19 +275,19 @@ class Network(Part):
         s = len(self.cov)
         return n < 2*s + 1 or s >= LONG and n <= 4*s
 
-    def tangent(self, by_block, labels):
-        "Sum of all θ, over the tokens of each pair of texts."
-        Θ = 0.
+    def tangent(self, by_block, plan, last): # last: Gram matrices, (b, s, s)
+        "Sum of all θ, over the tokens of each pair of texts; the readout's is G ∘ K."
+        Θ = plan.cov*last if plan.count_readout else 0.*last
         for block, sizes in zip(self.blocks, by_block):
             for name, x in sizes.items():
-                whole = x if labels is not None else x.sum((-2, -1))
-                Θ = Θ + block.owner(name).variance(name)*whole
-        if labels is None:
-            return Θ
-        member = np.equal.outer(np.arange(labels.max() + 1), labels).astype(float)
+                Θ = Θ + block.owner(name).variance(name)*x
+        if plan.labels is None:
+            return Θ.sum((-2, -1))
+        texts = np.arange(plan.labels.max() + 1)
+        member = np.equal.outer(texts, plan.labels).astype(float)
         return member @ Θ @ member.T
 
-    def plan(self, width=None, readout="last", texts=None):
+    def plan(self, width=None, readout="last", texts=None, count_readout=True):
         "Reject a backward pass that cannot be, before anything is drawn."
         n = self.width_of(width)
         s = len(self.cov)
@@ -297,11 +299,13 @@ class Network(Part):
             if (self.who_attends() & apart).any():
                 checks.reject("texts", "not see each other", "a mask that lets them",
                               "pass `texts` to the Transformer")
+        count_readout = checks.flag(count_readout, "count_readout")
         if isinstance(readout, str):
             whole = np.zeros(s, int) if labels is None else labels
             weights = readout_of(readout, whole).sum(0)
-            return Plan(n, np.outer(weights, weights), labels)
-        return Plan(n, checks.cov(readout, "readout", single=True, dim=s), labels)
+            readout = np.outer(weights, weights)
+        cov = checks.cov(readout, "readout", single=True, dim=s)
+        return Plan(n, cov, labels, count_readout)
 
     def width_of(self, width=None, coords=0):
         "The width at which it runs, remembered or given, if it exists there."
@@ -587,7 +591,7 @@ class Gradients(ByBlock):
         the same of ‖∂loss/∂W‖², as in `.grad` of a network that was read, its factors
         in the weights: infinite where the fan-in is; an array as in `norms`
     tangent
-        (...), sum of all θ; between k texts, the matrix of inner products of the
+        (...), sum of all θ, and of the readout's unless it is left out; between k texts, the matrix of inner products of the
         gradients
     unit_norms
         θ/σ² = ‖∂loss/∂W‖²/fan-in, arrays as in `norms`: also of matrices that start
@@ -682,6 +686,7 @@ class Plan(NamedTuple):
     n: float # width
     cov: np.ndarray # of the readout over the tokens, (s, s)
     labels: np.ndarray | None # of the texts between which there are tangent kernels
+    count_readout: bool = True # in these kernels
 
 def readout_of(readout, labels): # (texts, s)
     "What stands for a text: its last token, or the mean of its tokens."
