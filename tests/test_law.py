@@ -16,7 +16,7 @@ from conftest import nightly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 from scipy.stats import binom, multivariate_normal, norm
 from scipy.stats import t as student
 
@@ -1043,3 +1043,155 @@ def test_rows_of_joint_densities_go_on_where_they_stopped():
     once, twice = joint.row(2, 1, 4, 7, 1), joint.row(2, 1, 4, 7, 1, first)
     del once["seconds"], twice["seconds"]
     assert twice == pytest.approx(once)
+
+
+@pytest.mark.parametrize("var_q", [4.0, 9.0, 100.0])
+@pytest.mark.parametrize("c", [-0.99, -0.9, -0.6])
+def test_opposite_tokens_have_many_digits(c, var_q):
+    """Doubling lost digits where c + u is small (1.4 % at c = −.99) and stated a third
+    of that.
+    """
+    K = np.array([[1, c], [c, 1]])
+    layer = Attention(Tokens(2, identity, K), var_q=var_q)
+    law = layer.law().marginal()
+    sd = np.sqrt(2 * (1 - c) * var_q)
+    d = np.linspace(-9, 9, 400_001) * sd  # the difference of the two scores
+    w = norm.pdf(d / sd)
+    w /= w.sum()
+    a = expit(d)
+    v = c + (1 - c) * (a * a + (1 - a) ** 2)
+    at = np.array([0.0, 0.5, 2.0])
+    exact = (norm.pdf(at[:, None] / np.sqrt(v)) / np.sqrt(v)) @ w
+    found, error = law.pdf(at, return_error=True)
+    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    assert (error < 1e-9 * found).all()
+
+
+@pytest.mark.parametrize("s, c", [(6, -0.19), (8, -0.13)])
+def test_small_variances_of_many_tokens_state_more(s, c):
+    "The second discretisation is rougher there; the disturbance moves u alone."
+    from infattn_nb.attention.rows import COMMON_ERROR, row_mixture
+
+    k = np.full(s, 1 - c)
+    law = row_mixture(k, 2 * np.sqrt(k), c)
+    _, error = law.pdf(0.0, return_error=True)
+    plain = row_mixture(k, 2 * np.sqrt(k), 0.0)
+    _, small = plain.pdf(0.0, return_error=True)
+    assert error / law.pdf(0.0) > 10 * small / plain.pdf(0.0)
+    _, least = law.var(return_error=True)
+    u = law.var() - c
+    assert least >= COMMON_ERROR * u / 2
+
+
+@pytest.mark.parametrize("method", ["logsf", "sf", "logpdf", "logcdf"])
+def test_marginals_warn_where_the_tail_is_not_known(method):
+    "At forty standard deviations the logarithm was 55 off, without a word."
+    law = Attention(Tokens(2, identity), var_q=0.01).law().marginal()
+    far = 40 * law.std()
+    ask = getattr(law, method)
+    with pytest.warns(UserWarning, match="1 of 1 points lie so far out"):
+        ask(-far if method == "logcdf" else far)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ask(6 * law.std())
+        ask(far, return_error=True)
+
+
+def test_quantiles_warn_where_the_tail_is_not_known():
+    law = Attention(Tokens(2, identity), var_q=0.01).law().marginal()
+    with pytest.warns(UserWarning, match="far out"):
+        law.isf(1e-300)
+    with pytest.warns(UserWarning, match="far out"):
+        law(1.0, 2.0).logsf(100.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        law.isf(1e-9)
+
+
+@pytest.mark.power("errors stated from batches, half of the truth at 40 deviations")
+def test_averages_over_draws_state_no_error_that_few_draws_carry():
+    "Heads of unequal variances are drawn: at forty deviations .11 off, .046 stated."
+    layer = Attention(Tokens(4, identity), heads=2, var_o=[1.0, 2.0], var_q=4.0)
+    law = layer.law().marginal()
+    value, error = law.logsf([3 * law.std(), 40 * law.std()], return_error=True)
+    assert error[0] < 0.1
+    assert error[1] == np.inf
+    _, error = law.sf(40 * law.std(), return_error=True)
+    assert error == np.inf
+
+
+def test_no_measure_of_a_layer_defaults_to_its_first_output():
+    from inspect import signature
+
+    import infattn_nb
+
+    functions = [
+        HierarchicalGaussian.marginal,
+        HierarchicalGaussian.plot,
+        *(
+            getattr(infattn_nb.convergence, name)
+            for name in infattn_nb.convergence.__all__
+        ),
+        infattn_nb.theory.split,
+    ]
+    defaults = {
+        f.__qualname__: p.default
+        for f in functions
+        if callable(f)
+        for name, p in signature(f).parameters.items()
+        if name == "i"
+    }
+    assert len(defaults) >= 9
+    assert set(defaults.values()) <= {-1, None}
+    causal = Attention(Tokens(4, identity), mask="causal", var_q=4.0).law()
+    assert causal.marginal().kurtosis() == causal.marginal(3).kurtosis() > 0.1
+
+
+@pytest.mark.power("a kurtosis .1 off")
+def test_independent_tokens_are_not_those_of_a_common_vector(n=64, seed=0):
+    "One name meant two laws: kurtosis .46 and .24."
+    from infattn_nb import CommonTokens
+    from infattn_nb.nonlinearities import gelu
+
+    def kurtosis(tokens):
+        law = Attention(tokens).law(n).marginal(draws=2**16, rng=seed)
+        return law.kurtosis(return_error=True)
+
+    (common, e1), (apart, e2), (given, e3) = map(
+        kurtosis, (CommonTokens(6, gelu), Tokens(6, gelu), Tokens(6, gelu, np.eye(6)))
+    )
+    assert abs(apart - given) < 6 * np.hypot(e2, e3) < 0.1
+    assert common - apart > 6 * np.hypot(e1, e2)
+    assert (
+        repr(Tokens(6, gelu)) == repr(Tokens(6, gelu, np.eye(6))) == "Tokens(6, gelu)"
+    )
+    assert repr(CommonTokens(6, gelu)) == "CommonTokens(6, gelu)"
+    assert repr(Attention(CommonTokens(6, gelu))) == "Attention(CommonTokens(6, gelu))"
+    assert Tokens(6, gelu) == Tokens(6, gelu, np.eye(6)) != CommonTokens(6, gelu)
+    np.testing.assert_array_equal(
+        CommonTokens(6, gelu).kernel(), Tokens(6, gelu).kernel()
+    )
+
+
+@pytest.mark.parametrize("excess", [1e-16, 1e-15, 1e-14, 1e-13, 9e-13])
+@pytest.mark.parametrize("φ", [identity, relu], ids=str)
+def test_tokens_that_are_equal_but_for_rounding(φ, excess):
+    "Correlations of 1 + 1e-13 passed, and failed in `law` under another name."
+    K = np.array([[1, 1 + excess], [1 + excess, 1]])
+    tokens = Tokens(2, φ, K)
+    assert np.linalg.eigvalsh(tokens.hidden_cov)[0] > -2e-14
+    law = Attention(tokens).law()
+    assert law.marginal().var() == pytest.approx(tokens.kernel()[0, 0], rel=1e-12)
+    law.rvs(3, rng=0)
+
+
+@pytest.mark.parametrize("rank", [2, 3, 5])
+def test_gram_matrices_of_singles(rank):
+    "X Xᵀ in single precision has eigenvalues of −1e-7: a Gram matrix all the same."
+    X = np.random.default_rng(0).standard_normal((12, rank)).astype(np.float32)
+    tokens = Tokens(12, identity, X @ X.T)
+    assert np.linalg.eigvalsh(tokens.cov)[0] > -1e-13
+    np.testing.assert_allclose(tokens.cov, X @ X.T, atol=1e-5)
+    Attention(tokens).law().rvs(3, rng=0)
+    with pytest.raises(ValueError, match="positive semidefinite"):
+        Tokens(12, identity, (X @ X.T).astype(float) - 1e-3 * np.eye(12))

@@ -66,6 +66,7 @@ def even_cycle(arcs): # (s, s)
 MOST_TILTS = 2**14 # exponentials in one mixture
 MOST_TILTED_HEADS = 64 # more heads have light tails
 NEARLY_EQUAL = 1e-2 # standard deviations between outputs
+FARTHEST_TILT = 20. # of a score; farther, sums over heads lose small weights
 
 def order_of(see): # mask (s, s)
     "Tokens, each after all others that it sees; those on a cycle are left out."
@@ -195,8 +196,15 @@ def tilts_of(layer): # Attention at infinite width
     if not apart and np.prod(layer.mask.sum(1), dtype=float) > MOST_TILTS:
         return None
     mixtures = [mixture_of(layer, K, group, 1/layer.heads) for group in rows]
+    if layer.heads > 1 and max(map(_reach, mixtures)) > FARTHEST_TILT:
+        return None
     tilted = Tilted(layer, K, order_of(layer.mask), mixtures)
     return tilted.draws, tilted.log_terms
+
+def _reach(group):
+    "By how much a tilt moves a score away from that of its own token, at most."
+    own = np.diagonal(group.shifts, axis1=1, axis2=2)[:, :, None]
+    return np.abs(group.shifts - own).max()
 
 def _regular(K):
     return np.linalg.eigvalsh(K)[0] > 1e-9*K.trace()

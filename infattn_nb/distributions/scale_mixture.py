@@ -82,7 +82,7 @@ def _with_error(method):
     return wrapped
 
 _INVERSE = "ppf", "isf"
-_TAILS = "pdf", "logpdf", "cdf", "sf", "logsf", "logcdf", *_INVERSE
+_TAILS = "logpdf", "sf", "logsf", "logcdf", *_INVERSE # densities are integrated
 _watched: ContextVar[bool] = ContextVar("watched", default=True)
 FAR_OUT = 5. # standard deviations; nearer, tails are not watched
 UNCERTAIN = .1 # of a logarithm
@@ -158,7 +158,9 @@ class ScaleMixture(rv_continuous):
 
     All of scipy's methods, plus `cf` and `kurtosis` (excess). Most take
     `return_error=True` and then return (value, error): the standard error over draws
-    of $v$, or the estimated error of a quadrature. Points with $v = 0$ put an atom at
+    of $v$, or the estimated error of a quadrature. Without it tail probabilities,
+    logarithms and quantiles warn beyond five standard deviations where a logarithm is
+    uncertain by more than 0.1; `pdf` and `cdf`, which are integrated, do not. Points with $v = 0$ put an atom at
     zero: there the density is infinite, the distribution function halfway up. The
     arrays are read-only, so that a law can be shared."""
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
