@@ -23,6 +23,7 @@ from scipy.stats import (
 )
 
 from infattn_nb import (
+    CommonTokens,
     parallel,
     Attention,
     ScaleMixture,
@@ -37,7 +38,7 @@ from infattn_nb import (
 from infattn_nb.convergence import kde, kde_trials
 from infattn_nb.nonlinearities import identity, relu
 
-LAYER = Attention(Tokens(4, identity), heads=2)
+LAYER = Attention(CommonTokens(4, identity), heads=2)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_paired_kl_to_another_limit():
     """Low-rank heads against n×n ones: the paired value is the plain one (bias of 2^14
     draws: a few 1e-6), and not that of the low-rank layer's own limit.
     """
-    low = Attention(Tokens(4, identity), heads=2, head_width=64)
+    low = Attention(CommonTokens(4, identity), heads=2, head_width=64)
     value, se = paired_kl(low, 128, draws=2**15, rng=1, limit=LAYER)
     plain = [
         kl_divergence(
@@ -194,9 +195,9 @@ CASES = {
         100,
         1,
     ),
-    "16 heads, ReLU": (Attention(Tokens(2, relu), heads=16), 64, 0),
+    "16 heads, ReLU": (Attention(CommonTokens(2, relu), heads=16), 64, 0),
     "causal with bias": (
-        Attention(Tokens(3, relu), mask="causal", bias=np.eye(3)),
+        Attention(CommonTokens(3, relu), mask="causal", bias=np.eye(3)),
         32,
         2,
     ),
@@ -222,7 +223,7 @@ def test_paired_kl_states_an_honest_error(name):
 @pytest.mark.slow
 @pytest.mark.power("6 % and 11 %")
 @pytest.mark.parametrize(
-    "layer, n", [(LAYER, 8), (Attention(Tokens(2, relu), heads=3), 32)]
+    "layer, n", [(LAYER, 8), (Attention(CommonTokens(2, relu), heads=3), 32)]
 )
 def test_paired_kl_agrees_with_independent_draws(layer, n):
     """Unpaired, unmirrored draws against the exact limit, at a width where that is
@@ -264,7 +265,7 @@ def test_three_distances():
 def test_distances_are_distances():
     laws = [
         LAYER.law().marginal(0),
-        Attention(Tokens(4, identity)).law().marginal(0),
+        Attention(CommonTokens(4, identity)).law().marginal(0),
         norm(scale=0.6),
         LAYER.law(4).marginal(0, draws=512),
     ]
@@ -309,7 +310,7 @@ def test_atoms():
     """A dead ReLU neuron: only the finite width has an atom, so the divergence is
     infinite; equal atoms cost nothing.
     """
-    layer = Attention(Tokens(1, relu))
+    layer = Attention(CommonTokens(1, relu))
     dead, limit = layer.law(1).marginal(0, draws=4096), layer.law().marginal(0)
     assert kl_divergence(dead, limit) == np.inf
     assert paired_kl(layer, 1) == (np.inf, 0.0)

@@ -12,7 +12,14 @@ from conftest import nightly
 from numpy.random import default_rng
 from scipy.stats import ks_2samp
 
-from infattn_nb import Attention, HierarchicalGaussian, Tokens, parallel, simulate_dense
+from infattn_nb import (
+    CommonTokens,
+    Attention,
+    HierarchicalGaussian,
+    Tokens,
+    parallel,
+    simulate_dense,
+)
 from infattn_nb.attention import sampling as recipe
 from infattn_nb.nonlinearities import clip, identity, relu, tanh
 
@@ -24,10 +31,13 @@ BIAS = np.arange(16.0).reshape(4, 4) / 8
 LONG = np.kron(REPEATED, np.full((4, 4), 0.3) + 0.7 * np.eye(4))  # 16 tokens
 
 CELLS = {
-    "one neuron, one ReLU token": (1, Attention(Tokens(1, relu))),
-    "one neuron, four clipped tokens": (1, Attention(Tokens(4, clip(0.7)), heads=2)),
-    "fewer neurons than tokens": (2, Attention(Tokens(4, identity))),
-    "five heads, ReLU, n = 3": (3, Attention(Tokens(2, relu), heads=5)),
+    "one neuron, one ReLU token": (1, Attention(CommonTokens(1, relu))),
+    "one neuron, four clipped tokens": (
+        1,
+        Attention(CommonTokens(4, clip(0.7)), heads=2),
+    ),
+    "fewer neurons than tokens": (2, Attention(CommonTokens(4, identity))),
+    "five heads, ReLU, n = 3": (3, Attention(CommonTokens(2, relu), heads=5)),
     "correlated tokens": (8, Attention(Tokens(4, identity, CORRELATED), heads=2)),
     "correlated ReLU tokens": (
         3,
@@ -35,13 +45,16 @@ CELLS = {
     ),
     "repeated tokens": (8, Attention(Tokens(4, clip(0.7), REPEATED), heads=2)),
     "repeated identity tokens": (2, Attention(Tokens(4, identity, REPEATED), heads=1)),
-    "low rank": (8, Attention(Tokens(4, clip(0.7)), heads=2, head_width=4)),
+    "low rank": (8, Attention(CommonTokens(4, clip(0.7)), heads=2, head_width=4)),
     "heads share the width": (
         8,
-        Attention(Tokens(4, clip(0.7)), heads=2, head_width=None),
+        Attention(CommonTokens(4, clip(0.7)), heads=2, head_width=None),
     ),
-    "low rank, head width one": (2, Attention(Tokens(2, relu), heads=2, head_width=1)),
-    "causal mask": (3, Attention(Tokens(4, relu), heads=2, mask="causal")),
+    "low rank, head width one": (
+        2,
+        Attention(CommonTokens(2, relu), heads=2, head_width=1),
+    ),
+    "causal mask": (3, Attention(CommonTokens(4, relu), heads=2, mask="causal")),
     "several outputs with a mask, n = 4": (
         4,
         Attention(
@@ -56,8 +69,11 @@ CELLS = {
         4,
         Attention(Tokens(4, relu, CORRELATED), heads=2, mask=~np.eye(4, dtype=bool)),
     ),
-    "bias": (8, Attention(Tokens(4, clip(0.7)), heads=2, bias=BIAS)),
-    "linear scaling": (8, Attention(Tokens(2, identity), heads=2, scaling="linear")),
+    "bias": (8, Attention(CommonTokens(4, clip(0.7)), heads=2, bias=BIAS)),
+    "linear scaling": (
+        8,
+        Attention(CommonTokens(2, identity), heads=2, scaling="linear"),
+    ),
     "linear scaling, low rank, mask and bias": (
         6,
         Attention(
@@ -69,14 +85,16 @@ CELLS = {
             bias=BIAS,
         ),
     ),
-    "identity weights": (8, Attention(Tokens(4, identity), weights=identity)),
+    "identity weights": (8, Attention(CommonTokens(4, identity), weights=identity)),
     "identity weights, masked": (
         3,
-        Attention(Tokens(4, relu), weights=identity, mask="causal"),
+        Attention(CommonTokens(4, relu), weights=identity, mask="causal"),
     ),
     "five heads, other variances": (
         8,
-        Attention(Tokens(2, relu), heads=5, var_q=2.0, var_k=0.5, var_v=3.0, var_o=0.7),
+        Attention(
+            CommonTokens(2, relu), heads=5, var_q=2.0, var_k=0.5, var_v=3.0, var_o=0.7
+        ),
     ),
     "heads of unequal variances": (
         16,
@@ -84,11 +102,11 @@ CELLS = {
     ),
     "unequal heads share the width": (
         6,
-        Attention(Tokens(2, relu), heads=2, head_width=None, var_o=[0.0, 3.0]),
+        Attention(CommonTokens(2, relu), heads=2, head_width=None, var_o=[0.0, 3.0]),
     ),
     "sixteen tokens, fewer neurons": (
         6,
-        Attention(Tokens(16, relu), heads=2, mask="causal", var_q=4.0),
+        Attention(CommonTokens(16, relu), heads=2, mask="causal", var_q=4.0),
     ),
     "sixteen tokens, narrow heads that differ": (
         15,
@@ -103,14 +121,14 @@ CELLS = {
     ),
     "sixteen tokens, wide heads": (
         24,
-        Attention(Tokens(16, identity), heads=2, weights=identity, var_k=2.0),
+        Attention(CommonTokens(16, identity), heads=2, weights=identity, var_k=2.0),
     ),
     "sixteen tokens, linear scaling": (
         20,
-        Attention(Tokens(16, clip(0.7)), heads=2, scaling="linear", var_q=90.0),
+        Attention(CommonTokens(16, clip(0.7)), heads=2, scaling="linear", var_q=90.0),
     ),
-    "n = 32": (32, Attention(Tokens(4, relu))),
-    "n = 64": (64, Attention(Tokens(4, relu), heads=2)),
+    "n = 32": (32, Attention(CommonTokens(4, relu))),
+    "n = 64": (64, Attention(CommonTokens(4, relu), heads=2)),
 }
 
 TWINS = (
@@ -217,7 +235,7 @@ def test_broken_outputs_are_rejected(wrong, monkeypatch, size=40_000):
             else v * np.sqrt(wisharts.chisquare(m, shape[1:]) / m)
         )
 
-    law = Attention(Tokens(2, identity), heads=2).law(2)
+    law = Attention(CommonTokens(2, identity), heads=2).law(2)
     through_S = HierarchicalGaussian(law.sample, law.dim).rvs(size, rng=0)
 
     def p(y):
@@ -237,7 +255,7 @@ def test_broken_outputs_are_rejected(wrong, monkeypatch, size=40_000):
 @pytest.mark.power("it must reject: keys, or values, as in the limit; one key's factor")
 @pytest.mark.parametrize("wrong", ["keys", "values", "one for all heads"])
 def test_broken_long_texts_are_rejected(wrong, monkeypatch, size=20_000):
-    layer = Attention(Tokens(16, identity), 2, 1, var_q=4.0)
+    layer = Attention(CommonTokens(16, identity), 2, 1, var_q=4.0)
     right = recipe._wishart_factors
     calls = []
 
@@ -274,7 +292,7 @@ def test_broken_long_texts_are_rejected(wrong, monkeypatch, size=20_000):
 @pytest.mark.power("distribution functions .046 apart")
 @pytest.mark.parametrize("heads, m", [(1, "full"), (3, "full"), (3, 5)])
 def test_both_orders_of_the_axes_have_one_limit(heads, m, monkeypatch, size=10_000):
-    layer = Attention(Tokens(16, relu), heads, m, var_q=4.0, mask="causal")
+    layer = Attention(CommonTokens(16, relu), heads, m, var_q=4.0, mask="causal")
     first = layer.law().covariances(size, rng=0)
     monkeypatch.setattr(recipe, "SHORT", 16)
     last = layer.law().covariances(size, rng=1)
@@ -304,7 +322,7 @@ def test_heads_drawn_together_have_the_law_of_explicit_ones(monkeypatch):
 @pytest.mark.parametrize("s", [4, 16])
 def test_widths_share_their_normals(s):
     "Of one seed, draws of wide layers lie near those of the limit."
-    layer = Attention(Tokens(s, identity), heads=3, var_q=4.0)
+    layer = Attention(CommonTokens(s, identity), heads=3, var_q=4.0)
     limit = layer.law().covariances(8, rng=0)
     wide = layer.law(10**8).covariances(8, rng=0)
     np.testing.assert_allclose(wide, limit, atol=0.01)
@@ -314,7 +332,7 @@ def test_widths_share_their_normals(s):
 
 @pytest.mark.power("distribution functions .023 apart")
 def test_coordinates_of_a_clipped_layer_may_use_the_identity(size=40_000):
-    layer = Attention(Tokens(4, clip(100.0)), heads=2)
+    layer = Attention(CommonTokens(4, clip(100.0)), heads=2)
     assert 0 < layer.law(16).tv_error < 1e-100
     assert layer.law(16, exact=True).tv_error == 0
     fast, exact = (layer.law(16, exact=e).rvs(size, rng=int(e)) for e in (False, True))

@@ -7,7 +7,7 @@ import pytest
 from conftest import nightly
 from scipy.stats import norm
 
-from infattn_nb import Attention, ScaleMixture, Tokens, paired_kl
+from infattn_nb import CommonTokens, Attention, ScaleMixture, Tokens, paired_kl
 from infattn_nb.convergence import (
     first_order,
     fluctuations,
@@ -31,7 +31,7 @@ def test_one_token(H):
     """v = r² w mean(τ): relative variance (4 + 2/H)/n with A.1's shared length, (2 +
     2/H)/n without.
     """
-    assert kl_constant(Attention(Tokens(1, identity), heads=H)) == pytest.approx(
+    assert kl_constant(Attention(CommonTokens(1, identity), heads=H)) == pytest.approx(
         by_hand(H), rel=1e-3
     )
     assert kl_constant(
@@ -39,7 +39,7 @@ def test_one_token(H):
     ) == pytest.approx(by_hand(H, 2.0), rel=1e-3)
     y = np.linspace(-4, 4, 9)
     np.testing.assert_allclose(
-        first_order(Attention(Tokens(1, identity), heads=H), y),
+        first_order(Attention(CommonTokens(1, identity), heads=H), y),
         (4 + 2 / H) / 8 * (y**4 - 6 * y**2 + 3) * norm.pdf(y),
         atol=3e-4,
     )
@@ -61,16 +61,15 @@ def test_equal_tokens_are_one_token(activation, spread):
 
 
 def test_first_position_under_a_causal_mask():
-    assert kl_constant(
-        Attention(Tokens(3, identity), heads=2, mask="causal")
-    ) == pytest.approx(by_hand(2), rel=1e-3)
+    layer = Attention(CommonTokens(3, identity), heads=2, mask="causal")
+    assert kl_constant(layer, 0) == pytest.approx(by_hand(2), rel=1e-3)
 
 
 def test_drift():
     """One tanh token of A.1: K_n = mean of φ(r h)²; its mean is K + B/n, and v has that
     drift too.
     """
-    layer = Attention(Tokens(1, tanh), heads=1)
+    layer = Attention(CommonTokens(1, tanh), heads=1)
     D, B = fluctuations(layer.tokens)
     K, y = layer.tokens.kernel()[0, 0], np.linspace(0, 2, 5)
     f = norm(scale=K**0.5).pdf(y)
@@ -83,14 +82,14 @@ def test_drift():
 
 
 LAYERS = {
-    "ReLU": (Attention(Tokens(2, relu), heads=2), 0, 64),
+    "ReLU": (Attention(CommonTokens(2, relu), heads=2), 0, 64),
     "correlated tanh": (
         Attention(Tokens(2, tanh, [[1.0, 0.6], [0.6, 2.0]]), heads=3, var_q=2.0),
         1,
         64,
     ),
     "causal with bias": (
-        Attention(Tokens(3, identity), mask="causal", bias=np.eye(3)),
+        Attention(CommonTokens(3, identity), mask="causal", bias=np.eye(3)),
         1,
         10**6,
     ),
@@ -100,7 +99,7 @@ LAYERS = {
         10**6,
     ),
     "unequal variances": (
-        Attention(Tokens(2, identity), heads=2, var_q=0.5, var_k=3.0, var_v=2.0),
+        Attention(CommonTokens(2, identity), heads=2, var_q=0.5, var_k=3.0, var_v=2.0),
         0,
         10**6,
     ),
@@ -137,7 +136,7 @@ def test_nearly_right_versions_fail():
     """Without the heads' own fluctuations, or with one coin for all heads, the constant
     is off by far more than the errors.
     """
-    layer = Attention(Tokens(2, identity), heads=2)
+    layer = Attention(CommonTokens(2, identity), heads=2)
     law = layer.law().marginal(0)
     y, w = line(law.std())
     f, c = law.pdf(y), kl_constant(layer)
@@ -161,7 +160,7 @@ def test_nearly_right_versions_fail():
 @pytest.mark.slow
 def test_paper_layer():  # daily on the page of the rates
     "4 tokens clipped at 100, 2 heads: 11.066 ± 0.006 (an independent measurement)."
-    c = kl_constant(Attention(Tokens(4, clip(100.0)), heads=2))
+    c = kl_constant(Attention(CommonTokens(4, clip(100.0)), heads=2))
     assert c == pytest.approx(11.066, abs=0.03)
 
 
@@ -181,7 +180,10 @@ def test_fluctuations_cover_the_gram_matrix():
 @pytest.mark.slow
 def test_gaussian_of_many_heads_keeps_a_constant():
     "H → ∞: the heads' fluctuations go, those of K_n stay."
-    c = [kl_constant(Attention(Tokens(2, identity), heads=H)) for H in (1, 4, 64, 1024)]
+    c = [
+        kl_constant(Attention(CommonTokens(2, identity), heads=H))
+        for H in (1, 4, 64, 1024)
+    ]
     assert c[0] > c[1] > c[2] > c[3] > 4
     assert c[2] - c[3] < 0.1
 
@@ -190,7 +192,7 @@ def test_gaussian_of_many_heads_keeps_a_constant():
 def test_smoothed():
     "Against the mean of many kernel density estimates."
     law, N, y = (
-        Attention(Tokens(2, identity)).law().marginal(0),
+        Attention(CommonTokens(2, identity)).law().marginal(0),
         500,
         np.linspace(-3, 3, 13),
     )
@@ -222,7 +224,7 @@ def test_smoothed_widens_every_variance_also_zero(v, w):
 
 @pytest.mark.parametrize("y", [1.0, [0.0, 1.0, 2.0], [[0.0, 1.0], [2.0, 3.0]], []])
 def test_scaled_difference_keeps_the_shape(y):
-    layer = Attention(Tokens(2, identity), heads=2)
+    layer = Attention(CommonTokens(2, identity), heads=2)
     difference, error = scaled_difference(layer, 8, y, draws=64, rng=0)
     assert np.shape(difference) == np.shape(error) == np.shape(y)
     np.testing.assert_array_equal(
@@ -233,7 +235,7 @@ def test_scaled_difference_keeps_the_shape(y):
 
 @pytest.mark.parametrize("step", nightly([1e-4, 0.03], 1e-4))
 def test_every_admitted_step_will_do(step):
-    layer = Attention(Tokens(2, identity), heads=2)
+    layer = Attention(CommonTokens(2, identity), heads=2)
     assert kl_constant(layer, step=step) == pytest.approx(kl_constant(layer), rel=2e-3)
 
 
@@ -256,12 +258,12 @@ def test_bad_input():
     with pytest.raises(TypeError, match="`layer` must be an Attention"):
         first_order(norm(), 0.0)
     with pytest.raises(ValueError, match="head_width='full', got 4"):
-        kl_constant(Attention(Tokens(2, identity), head_width=4))
+        kl_constant(Attention(CommonTokens(2, identity), head_width=4))
     with pytest.raises(ValueError, match="scaling='sqrt'"):
-        kl_constant(Attention(Tokens(2, identity), scaling="linear"))
+        kl_constant(Attention(CommonTokens(2, identity), scaling="linear"))
     with pytest.raises(ValueError, match="var_o·var_v > 0"):
-        kl_constant(Attention(Tokens(2, identity), var_o=0.0))
+        kl_constant(Attention(CommonTokens(2, identity), var_o=0.0))
     with pytest.raises(ValueError, match="`samples` must be at least 2"):
         noise_floor(norm(), 1)
     with pytest.raises(ValueError, match="`i` must be an output"):
-        first_order(Attention(Tokens(2, identity)), 0.0, i=2)
+        first_order(Attention(CommonTokens(2, identity)), 0.0, i=2)

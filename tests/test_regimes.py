@@ -306,6 +306,7 @@ def test_tied_scores_over_random_tokens_leave_the_covariance_random():
     assert tied_law(Attention(ProgramTokens(p, [y]))).covariances(50, 0).std() > 0.01
 
 
+@pytest.mark.filterwarnings("ignore:.*lie so far out")
 @pytest.mark.power("an excess kurtosis or a divergence eight standard errors off")
 def test_good_enough_says_what_its_parts_say():
     """The numbers are those of the laws and of the paired divergence; the limit is that
@@ -346,6 +347,7 @@ def test_good_enough_at_the_last_width():
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*lie so far out")
 def test_good_enough_draws_itself():
     ax = limit_error(Attention(Tokens(2, identity, np.eye(2))), 64, draws=2**10).plot()
     assert [line.get_label() for line in ax.lines] == ["width 64", "limit", "Gaussian"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import Attention, Tokens, simulate_dense
+from infattn_nb import CommonTokens, Attention, Tokens, simulate_dense
 from infattn_nb.convergence import (
     cross_mask,
     distance_bias,
@@ -29,8 +29,8 @@ KINDS = {
     "student": student(5),
 }
 LAYERS = {
-    "A.1 tokens, 2 heads": (Attention(Tokens(2, relu), heads=2), 6),
-    "low rank": (Attention(Tokens(2, identity), heads=3, head_width=2), 6),
+    "A.1 tokens, 2 heads": (Attention(CommonTokens(2, relu), heads=2), 6),
+    "low rank": (Attention(CommonTokens(2, identity), heads=3, head_width=2), 6),
     "mask and bias": (
         Attention(
             Tokens(3, tanh, equicorrelated(3, 0.4)),
@@ -127,7 +127,7 @@ def test_heavy_tails_are_slow():
 
 
 def test_shapes_and_seeds():
-    layer = Attention(Tokens(3, relu), heads=2)
+    layer = Attention(CommonTokens(3, relu), heads=2)
     y, p = simulate_weights(
         layer, uniform, 4, size=(2, 5), rng=0, coords=7, scores=True
     )
@@ -148,7 +148,7 @@ def test_shapes_and_seeds():
 @pytest.mark.parametrize("H", [1, 3])
 def test_first_token_under_a_causal_mask(H):
     "Limit N(0, K_11); at width n the kurtosis 3[(1 + 2/n)²(1 + 2/(nH)) − 1]."
-    layer, n = Attention(Tokens(3, identity), heads=H, mask="causal"), 12
+    layer, n = Attention(CommonTokens(3, identity), heads=H, mask="causal"), 12
     σ, k = positions(layer)[0]
     assert σ == pytest.approx(1.0, rel=1e-12)
     assert abs(k) < 1e-12
@@ -160,13 +160,16 @@ def test_first_token_under_a_causal_mask(H):
 
 def test_causal_mask_only_counts_what_is_seen():
     "Position i of a longer sequence has the law of the last position of i tokens."
-    long, short = Attention(Tokens(4, relu), mask="causal"), Attention(Tokens(2, relu))
+    long, short = (
+        Attention(CommonTokens(4, relu), mask="causal"),
+        Attention(CommonTokens(2, relu)),
+    )
     np.testing.assert_allclose(positions(long)[1], positions(short)[1], rtol=1e-9)
 
 
 @pytest.mark.power("standard deviations 5 % off")
 def test_positions_at_finite_width():
-    layer = Attention(Tokens(2, identity), mask="causal")
+    layer = Attention(CommonTokens(2, identity), mask="causal")
     y = layer.law(8).rvs(100_000, rng=3)
     np.testing.assert_allclose(positions(layer, 8)[:, 0], y.std(0), rtol=0.05)
 
@@ -176,11 +179,11 @@ def test_bias():
         distance_bias(3, 2.0), [[0, -2, -4], [-2, 0, -2], [-4, -2, 0]]
     )
     np.testing.assert_allclose(
-        positions(Attention(Tokens(2, relu), bias=distance_bias(2, 0.0))),
-        positions(Attention(Tokens(2, relu))),
+        positions(Attention(CommonTokens(2, relu), bias=distance_bias(2, 0.0))),
+        positions(Attention(CommonTokens(2, relu))),
         rtol=1e-12,
     )
-    strong = positions(Attention(Tokens(2, relu), bias=distance_bias(2, 60.0)))
+    strong = positions(Attention(CommonTokens(2, relu), bias=distance_bias(2, 60.0)))
     np.testing.assert_allclose(strong, [[0.5**0.5, 0]] * 2, atol=1e-6)
 
 
@@ -241,7 +244,7 @@ def test_narrow_heads_keep_their_wishart_factors(m, H):
     the width of the tokens.
     """
     p = (
-        Attention(Tokens(2, identity), heads=H, head_width=m, var_q=0.0)
+        Attention(CommonTokens(2, identity), heads=H, head_width=m, var_q=0.0)
         .law()
         .marginal(0, draws=2**17)
     )
@@ -259,10 +262,10 @@ def test_wide_heads_recover_the_limit():
 
     D = [
         kl_divergence(
-            Attention(Tokens(2, identity), heads=2, head_width=m)
+            Attention(CommonTokens(2, identity), heads=2, head_width=m)
             .law()
             .marginal(0, draws=2**17),
-            Attention(Tokens(2, identity), heads=2).law().marginal(0),
+            Attention(CommonTokens(2, identity), heads=2).law().marginal(0),
         )
         for m in (4, 16)
     ]
@@ -270,7 +273,7 @@ def test_wide_heads_recover_the_limit():
 
 
 def test_bad_input():
-    layer = Attention(Tokens(2, identity))
+    layer = Attention(CommonTokens(2, identity))
     with pytest.raises(ValueError, match=r"`df` must be in \(2, ∞\), got 2"):
         student(2)
     with pytest.raises(ValueError, match="`p` must be in"):
@@ -292,12 +295,14 @@ def test_bad_input():
     ):
         simulate_weights(layer, lambda rng, shape: 1.0, 4)
     with pytest.raises(ValueError, match="heads·head_width"):
-        simulate_weights(Attention(Tokens(2, identity), head_width=3), gaussian, 4)
+        simulate_weights(
+            Attention(CommonTokens(2, identity), head_width=3), gaussian, 4
+        )
 
 
 def test_a_width_may_be_a_float():
     "One parser of widths: 4, 4. and np.float32(4) are the same width everywhere."
-    layer = Attention(Tokens(2, identity))
+    layer = Attention(CommonTokens(2, identity))
     for n in (4.0, np.float32(4), np.int64(4)):
         np.testing.assert_array_equal(
             simulate_weights(layer, rademacher, n, size=3, rng=0),
@@ -312,7 +317,7 @@ def test_gaussian_entries_are_the_reference():
     """The explicit simulation with Gaussian entries is `simulate_dense`, to the last
     digits: same draws, same equations.
     """
-    layer = Attention(Tokens(3, relu), heads=1, mask="causal")
+    layer = Attention(CommonTokens(3, relu), heads=1, mask="causal")
     y, G = simulate_weights(layer, gaussian, 5, size=100, rng=0, coords=5, scores=True)
     z, F = simulate_dense(layer, 5, 100, rng=0, scores=True)
     np.testing.assert_allclose(y[..., 0], z, rtol=1e-9, atol=1e-12)

@@ -22,7 +22,8 @@ from scipy.stats import norm
 from .distances import hellinger, kl_divergence, paired_kl
 from .distances import total_variation, wasserstein
 from ..distributions.hierarchical import HierarchicalGaussian
-from ..distributions.scale_mixture import ScaleMixture, value_and_error
+from ..distributions.scale_mixture import ScaleMixture, unwatched_tails
+from ..distributions.scale_mixture import value_and_error
 from ..attention.layer import Attention
 from ..attention.sampling import most_samples, weights_and_values
 from ..numerics import checks
@@ -395,7 +396,8 @@ class LimitErrorResult:
         n = f"{self.width:,.0f}" if self.width < np.inf else "∞"
         for y, label, color in ((self.law, f"width {n}", "C0"),
                                 (self.limit, "limit", "black")):
-            factor = tail_probability(y, k)/(2*norm.sf(k))
+            with unwatched_tails():
+                factor = tail_probability(y, k)/(2*norm.sf(k))
             ax.semilogy(k, factor, color=color, label=label)
         ax.axhline(1, color="tab:orange", ls="--", lw=1, label="Gaussian")
         ax.set(xlabel="standard deviations k", ylabel="Pr(|y| > k sd), over Gaussian")

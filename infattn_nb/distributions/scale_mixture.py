@@ -97,6 +97,7 @@ def unwatched_tails() -> Iterator[None]:
         _watched.reset(token)
 
 HEAVY_TAIL = .7 # index from which the spread of a sum says little of its error
+NO_MEAN = 1. # index from which a sum is that of its largest term
 LARGEST_TERMS = 256 # of a sum over draws, by which its tail is judged
 
 def tail_index(largest, # logarithms of the largest terms of a sum, ascending (M + 1, …)
@@ -116,7 +117,7 @@ def _few_carry(law, name, asked, value, loc=0., scale=1.):
     y = np.abs((np.asarray(value if name in _INVERSE else asked, float) - loc)/scale)
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = log_ndtr(-np.divide.outer(y, np.sqrt(v)))
-    return tail_index(np.moveaxis(terms, -1, 0)) > HEAVY_TAIL
+    return tail_index(np.moveaxis(terms, -1, 0)) > NO_MEAN
 
 def _warn_of_tails(law, name, asked, value, loc=0., scale=1.):
     "Warn once if far out the logarithm of a probability is uncertain."
