@@ -23,7 +23,7 @@ from .peaks import NEARLY_EQUAL, peaked, tilts_of, unequal
 from .sampling import sample_covariances, sample_outputs
 from .sampling import sample_scores, sample_variance
 from .spec import AttentionSpec
-from .tokens import TokenLaw, Tokens
+from .tokens import TokenLaw
 from ..numerics import checks
 from ..nonlinearities import softmax, value_key
 from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw

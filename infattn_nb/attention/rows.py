@@ -20,7 +20,7 @@ from numpy import exp, log, logaddexp
 from scipy.interpolate import BSpline, make_interp_spline
 from scipy.special import expit
 
-from ..distributions.scale_mixture import ScaleMixture, mixture_of_heads
+from ..distributions.scale_mixture import mixture_of_heads
 from ..numerics import checks
 from ..numerics.quadrature import gauss_logs, jacobi, root_between
 
