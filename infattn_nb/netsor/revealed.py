@@ -7,7 +7,7 @@ __all__ = ['SAME', 'CLEAR', 'Known', 'beyond', 'lengths', 'new_directions', 'Sta
            'polar', 'Explicit', 'Revealed', 'explicit_is_cheaper', 'matrix_of']
 
 # %% ../../nbs/56_revealed.ipynb #takes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -106,6 +106,16 @@ def padded(C, shape):
     longer = np.zeros((len(C), *shape))
     longer[:, :C.shape[1], :C.shape[2]] = C
     return longer
+
+def restarted(state, start, lost): # State; lost: boolean (b,)
+    "Some networks are where they started, at rest."
+    C = state.moved.copy()
+    C[lost] = padded(start.moved, C.shape[1:])[lost]
+    M = state.velocity
+    if M is not None:
+        M = M.copy()
+        M[lost] = 0.
+    return replace(state, moved=C, velocity=M)
 
 def descended(state, # State
               slope, # derivative of the loss by W, in coordinates (b, j, i)

@@ -18,19 +18,22 @@ from numpy.random import SeedSequence, default_rng
 from numpy.typing import ArrayLike
 
 from ..numerics import checks
-from ..numerics.losses import batch_at, loss_of, tried
+from ..numerics.losses import BATCHES, batch_at, loss_of, on_own_rows
+from ..numerics.losses import own_batches, targets_of, tried
 from ..numerics.rng import NoBar, Rng, in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence
 from .gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
 from .nodes import Input, Matrix, Output, Score, Vector
 from .passes import ProgramNetworks, PassPlan
 from .program import Program
-from .revealed import descended, explicit_is_cheaper, orthogonalised
+from .revealed import descended, explicit_is_cheaper, orthogonalised, restarted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/60_program_training.ipynb #pt-step
+TOO_LARGE = 1e6 # times the loss at the start: the network has diverged
+
 class Task(NamedTuple):
     "What all networks share."
     plan: PassPlan
@@ -43,67 +46,110 @@ class Task(NamedTuple):
     momentum: float
     decay: float
     batch: int | None # rows in a mini-batch; None = all
+    batches: str # "shared" or "own"
     seed: SeedSequence # of the batches
 
-    def rows(self, t):
-        "The rows of step t, or None: all."
+    def rows(self, t, numbers):
+        "The rows of step t: (k,), or (N, k) of N networks; None: all."
         P = len(self.targets)
         if self.batch is None or self.batch >= P:
             return None
+        if self.batches == "own":
+            return own_batches(P, self.batch, t, self.seed, numbers)
         return batch_at(P, self.batch, t, self.seed)
 
 class Ensemble(NamedTuple):
     "Some networks, and what training has made of their matrices."
     networks: ProgramNetworks
     states: dict
+    numbers: np.ndarray # of the networks in the run, (b,)
+    diverged: np.ndarray # boolean (b,)
+    bound: np.ndarray | None = None # of their losses, (b,); None: not known yet
 
 def advance(task, t, move, block): # Ensemble; outputs (b, P, D), loss, watched (b, w)
     "Look, and, if asked, move; outputs are NaN outside a mini-batch."
     plan = task.plan
-    rows = task.rows(t) if move else None
-    f_nodes, Y = task.outputs, task.targets
-    scale = 1.
-    stages = None
-    if rows is not None:
-        scale = len(Y)/len(rows)
-        f_nodes, Y = f_nodes[rows], Y[rows]
-        stages = plan.below([*f_nodes.flat, *plan.others])
-    networks, states = block
+    rows = task.rows(t, block.numbers) if move else None
+    met = slice(None) if rows is None else np.unique(rows)
+    f_nodes = task.outputs[met]
+    stages = None if rows is None else plan.below([*f_nodes.flat, *plan.others])
+    networks, states = block.networks, block.states
     value, coords = networks.forward(states, stages)
     f = np.concatenate([value[h] for h in f_nodes.flat], axis=1)
-    f = f.reshape(-1, *f_nodes.shape)
-    loss = scale*task.loss.value(f, Y)
+    of_all = np.full((len(f), *task.targets.shape), np.nan)
+    of_all[:, met] = f.reshape(-1, *f_nodes.shape)
+    loss, χ = _loss_and_slope(task, of_all, rows)
+    if rows is not None and rows.ndim == 2:
+        of_all = _only(rows, of_all)
     watched = [np.zeros((len(f), 0)), *(value[h] for h in plan.others)]
-    of_all = f
-    if rows is not None:
-        of_all = np.full((len(f), *task.targets.shape), np.nan)
-        of_all[:, rows] = f
     seen = of_all, loss, np.concatenate(watched, axis=1)
-    if not move or not np.isfinite(loss).all():
+    block = _marked(block, loss)
+    if not move or block.diverged.all():
         return block, seen
-    χ = scale*task.loss.gradient(f, Y)
+    χ = np.where(block.diverged[:, None, None], 0., χ)[:, met]
     cotangent: dict = {}
     for h, d in zip(f_nodes.flat, χ.reshape(len(f), -1).T):
         cotangent[h] = cotangent.get(h, 0.) + d[:, None]
     pairs: dict = {}
     networks.backward(states, value, coords, cotangent, pairs, stages=stages, drop=True)
-    return Ensemble(networks, later_states(task, networks, states, pairs)), seen
+    return later_block(task, block, pairs), seen
 
-def later_states(task, networks, states, pairs): # {matrix: State}
-    "The states of all matrices one step later; some matrices become explicit."
+def _loss_and_slope(task, f, rows): # (b,), (b, P, D)
+    "The loss of all rows, or of a batch as an estimate, and its derivative."
+    Y, loss = task.targets, task.loss
+    if rows is None:
+        return loss.value(f, Y), loss.gradient(f, Y)
+    scale = len(Y)/rows.shape[-1]
+    if rows.ndim == 2:
+        value, slope = on_own_rows(loss, f, Y, rows)
+    else:
+        value = loss.value(f[:, rows], Y[rows])
+        slope = np.zeros(f.shape)
+        slope[:, rows] = loss.gradient(f[:, rows], Y[rows])
+    return scale*value, scale*slope
+
+def _only(rows, f):
+    "Each network's own rows (b, k) of f (b, P, D); NaN elsewhere."
+    network = np.arange(len(f))[:, None]
+    own = np.full(f.shape, np.nan)
+    own[network, rows] = f[network, rows]
+    return own
+
+def _marked(block, loss):
+    "Networks whose loss is beyond its bound are at rest from now on."
+    if block.bound is None:
+        block = block._replace(bound=TOO_LARGE*(np.abs(loss) + 1e-3))
+    return at_rest(block, ~(np.isfinite(loss) & (loss <= block.bound)))
+
+def at_rest(block, lost): # Ensemble
+    "Some networks are back at their start, and marked: they move no more."
+    lost = lost & ~block.diverged
+    if not lost.any():
+        return block
+    matrices = block.networks.matrices
+    states = {W: restarted(s, matrices[W].start, lost) for W, s in block.states.items()}
+    return block._replace(states=states, diverged=block.diverged | lost)
+
+def later_block(task, block, pairs): # Ensemble
+    "The block one step later; some matrices become explicit."
+    networks, states = block.networks, block.states
     later = dict(states)
+    lost = np.zeros(len(block.diverged), bool)
     muon = task.method == "muon"
     step = orthogonalised if muon else descended
     for W in task.plan.trained:
         M = networks.matrices[W]
         slope = M.gradient(pairs.get(W, []))
+        infinite = ~np.isfinite(slope).all((1, 2))
+        slope[infinite] = 0.
+        lost |= infinite
         r, c = task.plan.shapes[W]
         size = np.sqrt(W.var*r/c) if muon else W.var/c
         later[W] = step(states[W], slope, size, task.rates[W], task.momentum,
                         task.decay)
         if task.plan.dense is None and M.should_be_explicit:
             networks.matrices[W], later[W] = M.explicit(later[W])
-    return later
+    return at_rest(block._replace(states=later), lost)
 
 # %% ../../nbs/60_program_training.ipynb #pt-memory
 SPEED = 2e9 # multiplications a second, roughly, of one processor
@@ -159,6 +205,11 @@ class Training:
         outputs and scores that were watched, (networks, steps + 1, w)
     watched_loss
         (networks, steps + 1), or None
+    diverged
+        boolean (networks,): a network has diverged once its loss is above 10⁶ times
+        its loss at the start of the run, or its loss or a gradient is not finite.
+        From that step on it is not trained any more, and everything recorded or
+        asked of it is NaN
     rate
         η, as used
     steps
@@ -170,6 +221,7 @@ class Training:
     loss: np.ndarray
     watched: np.ndarray
     watched_loss: Any
+    diverged: np.ndarray
     rate: float
     steps: int
     interrupted: bool
@@ -197,8 +249,15 @@ class Training:
         for networks, states in self._asked(self._plan_of(asked), when):
             value, _ = networks.forward(states)
             blocks.append(np.stack([value[h] for h in asked], axis=1))
-        found = np.concatenate(blocks)
+        found = self._known(blocks, when)
         return found[:, 0] if isinstance(nodes, (Vector, Score)) else found
+
+    def _known(self, blocks, when):
+        "All networks; NaN in the end for those that have diverged."
+        found = np.concatenate(blocks)
+        if when == "end":
+            found[self.diverged] = np.nan
+        return found
 
     def _plan_of(self, nodes, outputs=()):
         plan = self._task.plan
@@ -209,9 +268,9 @@ class Training:
         "Copies of the networks, with what a question needs beside."
         checks.choice(when, "when", ("start", "end"))
         seeds = seed_sequence(self._seed).spawn(len(self._blocks))
-        for (networks, states), seed in zip(self._blocks, seeds, strict=True):
-            there = networks.asked(plan, default_rng(seed))
-            yield there, there.starts() | (states if when == "end" else {})
+        for block, seed in zip(self._blocks, seeds, strict=True):
+            there = block.networks.asked(plan, default_rng(seed))
+            yield there, there.starts() | (block.states if when == "end" else {})
 
     def change(self, h: Vector) -> np.ndarray:
         r"""The relative change
@@ -249,7 +308,7 @@ class Training:
         for networks, states in self._asked(plan, when):
             _, by_matrix = finite_tangents(plan, networks, states)
             found.append(sum(by_matrix[W] for W in plan.trained))
-        return np.concatenate(found)
+        return self._known(found, when)
 
     def weights(self, W: Matrix, when: str = "end") -> np.ndarray:
         """A matrix itself, what was never asked for drawn now.
@@ -275,7 +334,7 @@ class Training:
             M = networks.matrices[W]
             _, state = M.explicit(states[W])
             found.append(state.moved)
-        return np.concatenate(found)
+        return self._known(found, when)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Losses of the networks, step by step.
@@ -291,22 +350,22 @@ class Training:
         if self.watched_loss is not None:
             ax.plot(self.watched_loss.T, color="C1", lw=.8, alpha=.6)
         ax.set(xlabel="step", ylabel="loss")
-        if (self.loss > 0).all():
+        if not (self.loss <= 0).any():
             ax.set_yscale("log")
         return ax
 
     def __repr__(self):
         N = len(self.loss)
-        start, end = np.median(self.loss[:, [0, -1]], axis=0)
+        start, end = np.median(self.loss[~self.diverged][:, [0, -1]], axis=0)
+        lost = self.diverged.sum()
+        marked = f", without {lost:,} that diverged" if lost else ""
         stopped = ", interrupted" if self.interrupted else ""
-        return (f"Training({N} networks of width {self._task.plan.n:,}, {self.steps} "
-                f"steps, median loss {start:.3g} → {end:.3g}{stopped})")
+        return (f"Training({N:,} networks of width {self._task.plan.n:,}, {self.steps} "
+                f"steps, median loss {start:.3g} → {end:.3g}{marked}{stopped})")
 
 # %% ../../nbs/60_program_training.ipynb #pt-run
-TOO_LARGE = 1e6 # times the loss at the start: the run has diverged
-
 class Step(NamedTuple):
-    "What a callback gets after each step."
+    "What a callback gets after each step; NaN for networks that have diverged."
     step: int
     loss: np.ndarray # (networks,)
     outputs: np.ndarray # (networks, P, D)
@@ -320,15 +379,21 @@ class Record:
     watch_loss: Callable | None # of watched values
     steps: list = field(default_factory=list)
 
-    def add(self, seen):
+    def add(self, seen, diverged):
         "One more step of all blocks."
         f, loss, watched = (np.concatenate(x) for x in zip(*seen))
-        there = None if self.watch_loss is None else self.watch_loss(watched)
+        there = None
+        if self.watch_loss is not None:
+            there = np.array(self.watch_loss(watched), dtype=float)
+        for x in (f, loss, watched, there):
+            if x is not None:
+                x[diverged] = np.nan
         self.steps.append(Step(self.done + len(self.steps), loss, f, watched, there))
 
     def stale(self, patience):
-        "Has the watched loss not fallen for so many steps?"
-        means = [s.watched_loss.mean() for s in self.steps]
+        "Has the mean watched loss of what has not diverged not fallen for so long?"
+        left = ~np.isnan(self.steps[-1].watched_loss)
+        means = [s.watched_loss[left].mean() for s in self.steps]
         return len(means) - 1 - int(np.argmin(means)) >= patience
 
     def arrays(self):
@@ -354,8 +419,9 @@ def run(task, blocks, record, steps, patience, callback, bar): # blocks, interru
         interrupted = True
     del record.steps[moves:]
     last = [_untouched(b) for b in blocks] if task.batch else blocks
-    _step(task, record, False, last)
-    return blocks, interrupted
+    seen = _step(task, record, False, last)
+    ended = [at_rest(b, there.diverged) for b, there in zip(blocks, seen)]
+    return ended, interrupted
 
 def _untouched(block):
     "A copy for a look at all rows, which a run that goes on would not have taken."
@@ -366,31 +432,32 @@ def _step(task, record, move, blocks):
     "One step of every block, on record: the blocks after it."
     look = partial(advance, task, record.done + len(record.steps), move)
     later, seen = zip(*in_order(look, [(b,) for b in blocks], here=True))
-    record.add(seen)
-    _check_loss(task, record)
+    diverged = np.concatenate([b.diverged for b in later])
+    record.add(seen, diverged)
+    if diverged.mean() > .5:
+        got = (f"{task.rate:.3g}, at which {diverged.sum():,} of {len(diverged):,} "
+               f"diverge by step {record.steps[-1].step}")
+        checks.reject("rate", "keep the losses of most networks bounded", got,
+                      "pass a smaller one")
     return later
-
-def _check_loss(task, record):
-    "A rate at which the loss grows beyond all bounds is not accepted."
-    first = record.steps[0].loss
-    now = record.steps[-1].loss
-    lost = ~(now <= TOO_LARGE*(np.abs(first) + 1e-3))
-    if lost.any():
-        got = (f"{task.rate:.3g} (at step {record.steps[-1].step} that of "
-               f"{lost.sum()} of {len(lost)} networks grew beyond all bounds)")
-        checks.reject("rate", "keep the loss bounded", got, "pass a smaller one")
 
 # %% ../../nbs/60_program_training.ipynb #pt-train
 def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           steps: int = 100, rate: float | None = None, momentum: float = 0.,
           weight_decay: float = 0., loss: Any = "squared",
-          batch_size: int | None = None, matrices: Any = None,
-          rates: Mapping[Any, float] | None = None, method: str = "gradient",
-          networks: int = 8, watch: Any = (), y_watch: ArrayLike | None = None,
+          batch_size: int | None = None, batches: str = "shared",
+          matrices: Any = None, rates: Mapping[Any, float] | None = None,
+          method: str = "gradient", networks: int | None = None, watch: Any = (),
+          y_watch: ArrayLike | None = None,
           patience: int | None = None, start: Any = None, rng: Rng = None,
           dense: bool | None = None, callback: Callable | None = None,
           verbose: bool = True) -> Training:
     """Train random networks of any width, exactly, without their matrices.
+
+    At small widths a few networks of many may diverge at a rate that suits the others.
+    They are marked (see `Training`), the others go on, and their losses are
+    distributed as those of networks that do not diverge. If more than half diverge,
+    the rate is rejected.
 
     Parameters
     ----------
@@ -414,9 +481,15 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         λ ≥ 0, of the weights; Muon's is decoupled from the momentum
     loss
         "squared" (half the sum of squares), "logistic", "softmax", or an object with
-        value(f, y) → (networks,) and gradient(f, y) → f's shape, f (networks, P, D)
+        value(f, y) → (networks,) and gradient(f, y) → f's shape, f (networks, P, D);
+        if its `y` are not numbers of the shape of the outputs, also targets(y, P, D)
+        → (P, D)
     batch_size
         rows in a mini-batch, their gradient scaled to all; None = all
+    batches
+        "shared": all networks of a run take the same mini-batches, so that what they
+        have learned is independent only given these; "own": each network goes through
+        the rows in random orders of its own
     matrices
         those that are trained; None = all, readouts too
     rates
@@ -424,7 +497,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     method
         "gradient" or "muon", along the polar factor of each matrix's momentum
     networks
-        random starts, trained side by side
+        random starts, trained side by side; None = as many as `start` has, else 8
     watch
         outputs and scores to look at in every step, e.g. of test texts
     y_watch
@@ -458,13 +531,14 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     RuntimeWarning
         If it is interrupted: what comes out is what there is.
     UserWarning
-        If a long run is not seen on a terminal: what it takes.
+        If a long run is not seen on a terminal: what it takes. If some networks
+        diverge: how many.
 
     Raises
     ------
     TypeError, ValueError
         for outputs of another program, targets of another shape, an unknown method,
-        a rate at which the loss grows beyond all bounds, a width that gives no whole
+        a rate at which more than half of the networks diverge, a width that gives no whole
         lengths, or more than the memory of the machine
     """
     table = _table(program, outputs)
@@ -476,8 +550,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     _check_method(method)
     momentum = checks.number(momentum, "momentum", "[0, 1)")
     decay = checks.number(weight_decay, "weight_decay", "[0, ∞)")
-    N = checks.count(networks, "networks")
     batch_size = checks.optional(batch_size, checks.count, "batch_size")
+    checks.choice(batches, "batches", BATCHES)
     patience = checks.optional(patience, checks.count, "patience")
     if patience and y_watch is None:
         checks.reject("patience", "come with targets of what is watched", "none",
@@ -487,6 +561,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     verbose = checks.flag(verbose, "verbose")
     plan = PassPlan(program, dict.fromkeys(table.flat), n, others=watched, dense=dense)
     plan = plan.training(_trained(plan, matrices))
+    N = _how_many(plan, networks, start)
     factors = _factors(plan, rates)
     watch_loss = _watch_loss(watched, y_watch, loss, table.shape[1])
     tried(loss, targets)
@@ -500,7 +575,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     rate = checks.number(rate, "rate", "(0, ∞)", "pass e.g. rate=0.1")
     task = Task(plan, table, targets, loss, method, rate,
                 {W: rate*x for W, x in factors.items()}, momentum, decay, batch_size,
-                seeds)
+                batches, seeds)
     record = Record(done, watch_loss)
     look = "{n}/{total} steps {bar} {remaining} left, {desc}"
     bar = progress_bar(verbose, total=steps, leave=False, bar_format=look,
@@ -510,12 +585,17 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     with bar, np.errstate(over="ignore", invalid="ignore"):
         blocks, interrupted = run(task, blocks, record, steps, patience, callback, bar)
     f, L, w, wl = record.arrays()
+    diverged = np.concatenate([b.diverged for b in blocks])
+    if diverged.any():
+        checks.warn(f"{diverged.sum():,} of {N:,} networks diverged at rate {rate:.3g}:"
+                    " `diverged` marks them, and the numbers of these are NaN; a "
+                    "smaller rate keeps them")
     if table.shape[1] == 1 and not _is_nested(outputs):
         f = f[..., 0]
     if interrupted:
         checks.warn(f"interrupted at step {record.steps[-1].step}: the networks are "
                       "those of this step", RuntimeWarning)
-    return Training(f, L, w, wl, rate, record.steps[-1].step, interrupted, task,
+    return Training(f, L, w, wl, diverged, rate, record.steps[-1].step, interrupted, task,
                     list(blocks), seeds)
 
 # what is asked for
@@ -551,23 +631,7 @@ def _watched(program, watch):
 
 def _targets(y, table, loss):
     "Targets (P, D)."
-    P, D = table.shape
-    name = type(loss).__name__
-    y = checks.real(y, "y", None, "(-∞, ∞)", "pass finite targets")
-    if name == "Softmax":
-        if y.shape != (P,) or not np.isin(y, np.arange(D)).all():
-            checks.reject("y", f"be {P} labels 0 … {D - 1}", f"shape {y.shape}",
-                          "pass one label for each row of outputs")
-        return np.eye(D)[y.astype(int)]
-    one = D == 1 and y.shape == (P,)
-    if not one and y.shape != (P, D):
-        wanted = f"({P},)" if D == 1 else f"({P}, {D})"
-        checks.reject("y", f"have shape {wanted}", y.shape,
-                      "pass one target for each output")
-    if name == "Logistic" and not np.isin(y, (0, 1)).all():
-        checks.reject("y", "be 0 or 1 for the logistic loss", "others",
-                      "pass the class of each row")
-    return y.reshape(P, D)
+    return targets_of(loss, y, *table.shape)
 
 def _check_method(method):
     if isinstance(method, str) and method.lower() in ("adam", "adamw"):
@@ -634,8 +698,22 @@ def _begin(plan, N, rng, start, momentum, method):
     for first, b in pieces(N, max(1, BLOCK_NUMBERS//plan.numbers())):
         given = {key: x[first:first + b] for key, x in start.items()}
         networks = ProgramNetworks(plan, b, default_rng(root.spawn(1)[0]), given)
-        blocks.append(Ensemble(networks, networks.starts()))
+        blocks.append(Ensemble(networks, networks.starts(), np.arange(first, first + b),
+                               np.zeros(b, bool)))
     return batches, blocks, 0
+
+def _how_many(plan, networks, start):
+    "As many as are asked for, or as the start has."
+    if networks is not None:
+        return checks.count(networks, "networks")
+    if isinstance(start, Training):
+        return len(start.loss)
+    if isinstance(start, Mapping):
+        for key, x in start.items():
+            one = 1 if isinstance(key, Input) else 2 # axes of what is not stacked
+            if np.ndim(x) == one + 1:
+                return len(x)
+    return 8
 
 def _explicit(plan, N, start):
     "{matrix or initial vector: (networks, …)} of what is given."
@@ -668,24 +746,23 @@ def _resumed(plan, N, before, momentum, method):
                       f"{N} after {len(before.loss)}", "leave it as it was")
     keeps = method == task.method and momentum
     blocks = []
-    for networks, states in before._blocks:
-        there = networks.asked(plan, deepcopy(networks.rng))
-        states = there.starts() | states
+    for block in before._blocks:
+        there = block.networks.asked(plan, deepcopy(block.networks.rng))
+        states = there.starts() | block.states
         if not keeps:
             states = {W: replace(s, start_velocity=0., velocity=None)
                       for W, s in states.items()}
-        blocks.append(Ensemble(there, states))
+        blocks.append(block._replace(networks=there, states=states, bound=None))
     return before._seed, blocks, before.steps
 
 def _found_rate(plan, block, factors, loss, method):
     "One over the largest eigenvalue of the tangent kernel, and the curvature."
     if method == "muon":
         return .02
-    networks, states = block
-    there = networks.fork(default_rng(0)) # no trace: a rate that is given is as good
-    _, by_matrix = finite_tangents(plan, there, states)
+    there = block.networks.fork(default_rng(0)) # no trace: a given rate is as good
+    _, by_matrix = finite_tangents(plan, there, block.states)
     Θ = sum(factors[W]*by_matrix[W] for W in plan.trained)
-    top = np.linalg.eigvalsh(Θ)[:, -1].max()
+    top = np.linalg.eigvalsh(Θ)[~block.diverged, -1].max(initial=0.)
     return 1/max(top*getattr(loss, "curvature", 1.), 1e-300)
 
 # %% ../../nbs/60_program_training.ipynb #public

@@ -17,6 +17,15 @@ class Loss:
     "Of values f (N, P, D): value (N,), gradient (N, P, D), probabilities (N, P, ·)."
     curvature = 1. # at most
 
+    def targets(self, y, P, D): # (P, D)
+        "What a user passes as `y`, checked and as the loss wants it: numbers."
+        y = checks.real(y, "y", None, "(-∞, ∞)", "pass finite targets")
+        if y.shape != (P, D) and not (D == 1 and y.shape == (P,)):
+            wanted = f"({P},)" if D == 1 else f"({P}, {D})"
+            checks.reject("y", f"have shape {wanted}", y.shape,
+                          "pass one target for each output")
+        return y.reshape(P, D)
+
 class Squared(Loss):
     "Half the sum of squares."
     def value(self, f, y):
@@ -28,6 +37,15 @@ class Squared(Loss):
 class Logistic(Loss):
     "Minus the log probability of two classes, 0 and 1."
     curvature = .25
+
+    def targets(self, y, P, D): # (P, D)
+        "Each of them is 0 or 1."
+        y = super().targets(y, P, D)
+        if not np.isin(y, (0, 1)).all():
+            other = y[~np.isin(y, (0, 1))][0]
+            checks.reject("y", "be 0 or 1 for the logistic loss", f"{other:g}",
+                          "pass the class of each row")
+        return y
 
     def value(self, f, y):
         return (np.logaddexp(0, f) - y*f).sum((1, 2))
@@ -41,6 +59,14 @@ class Logistic(Loss):
 class Softmax(Loss):
     "Minus the log probability of D classes, targets one-hot."
     curvature = .5
+
+    def targets(self, y, P, D): # (P, D)
+        "Labels 0 … D − 1 (P,), one-hot."
+        y = checks.real(y, "y", None, "(-∞, ∞)", "pass finite targets")
+        if y.shape != (P,) or not np.isin(y, np.arange(D)).all():
+            checks.reject("y", f"be {P} labels 0 … {D - 1}", f"shape {y.shape}",
+                          "pass one label for each row of outputs")
+        return np.eye(D)[y.astype(int)]
 
     def value(self, f, y):
         top = f.max(2)
@@ -85,6 +111,17 @@ def loss_of(loss): # object with value and gradient
                           TypeError)
     return loss
 
+def targets_of(loss, # object with value and gradient
+               y, # what a user passes
+               P, D): # (P, D)
+    "The targets of P rows of D outputs: what `loss.targets` returns, or numbers."
+    own = getattr(loss, "targets", None)
+    if own is None:
+        return Loss().targets(y, P, D)
+    Y = checks.returned(own(y, P, D), "loss.targets(y, P, D)", (P, D),
+                        "return a target for each output")
+    return Y.astype(float)
+
 def tried(loss, # object with value and gradient
           Y, # targets (P, D)
          ): # the loss
@@ -113,6 +150,29 @@ def batch_at(P, batch, t, seed): # indices
     of_epoch = SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, epoch))
     order = default_rng(of_epoch).permutation(P)
     return order[k*batch:(k + 1)*batch]
+
+BATCHES = "shared", "own" # by all networks of a run, or by each
+
+def own_batches(P, batch, t, seed, networks): # indices (N, k)
+    "The batches of step t of some networks, by their numbers: each has its own orders."
+    def of_network(n):
+        key = *seed.spawn_key, n
+        return batch_at(P, batch, t, SeedSequence(seed.entropy, spawn_key=key))
+    return np.stack([of_network(n) for n in networks])
+
+def on_own_rows(loss, # object with value and gradient
+                f, # (N, P, D)
+                Y, # (P, D)
+                rows, # of each network, (N, k)
+               ): # value (N,), gradient (N, P, D), zero outside the rows
+    "The loss of each network on rows of its own."
+    values = np.empty(len(f))
+    slope = np.zeros(f.shape)
+    for n, k in enumerate(rows):
+        own = f[n:n + 1, k]
+        values[n], = loss.value(own, Y[k])
+        slope[n, k], = loss.gradient(own, Y[k])
+    return values, slope
 
 # %% ../../nbs/45_losses.ipynb #public
 __all__ = []
