@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['STEPS_BETWEEN_LOOKS', 'TOO_LARGE', 'FEATURE_NUMBERS', 'SCRAMBLES', 'FEWEST', 'MOST_NODES', 'KERNEL_TOLERANCE',
-           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'LayerView', 'Architecture', 'Task', 'advance',
-           'full_loss', 'DescentRun', 'trained', 'resting', 'Kernels', 'InfiniteHeads', 'converged', 'asking_rows',
-           'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'start_of', 'torch_weights', 'Trained',
-           'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads', 'DescentState', 'run_descent', 'run_at_a_rate']
+           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'LayerView', 'Architecture', 'Task', 'advance', 'Block',
+           'full_loss', 'looked', 'of_blocks', 'DescentRun', 'trained', 'resting', 'Kernels', 'InfiniteHeads',
+           'converged', 'asking_rows', 'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'start_of',
+           'torch_weights', 'Trained', 'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads', 'DescentState',
+           'run_descent', 'run_at_a_rate']
 
 # %% ../../nbs/94_trained.ipynb #takes
 from collections.abc import Callable, Sequence
@@ -128,7 +129,7 @@ def looked(task, blocks): # [Block, …], losses (N,)
     marked = [b.marked(full_loss(task, b.networks)) for b in blocks]
     return [b.rested() for b, _ in marked], np.concatenate([x for _, x in marked])
 
-def begun(task, networks): # [Block, …]
+def of_blocks(task, networks): # [Block, …]
     "Blocks of networks at the start of a run, with bounds for their losses."
     numbers = np.cumsum([0, *map(len, networks)])
     return [Block(some, first + np.arange(len(some)),
@@ -155,7 +156,7 @@ def trained(task, # Task
            ): # DescentRun
     "Round after round, until the losses fall no more."
     rngs: Sequence[Generator] = [default_rng(seed) for seed in seeds]
-    state, at_start = looked(task, begun(task, blocks))
+    state, at_start = looked(task, of_blocks(task, blocks))
     losses = [at_start[None]]
     done = 0
     interrupted = False
