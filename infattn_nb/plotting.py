@@ -49,6 +49,11 @@ def styled(*settings): # of matplotlib
         plt.draw_if_interactive()
     return matplotlib.style.context(settings)
 
+def ink() -> str:
+    "The colour of text, black on a light page: for what stands out without a colour."
+    from matplotlib import rcParams # late: it takes time
+    return rcParams["text.color"]
+
 # %% ../nbs/85_plotting.ipynb #pc-lines
 MOST_LINES = 60 # thin ones
 
@@ -91,7 +96,7 @@ def _thin(ax, x, y, colour, strength):
                                      zorder=2))
     ax.autoscale_view()
 
-def bold_dashes(ax, y, x=None, *, colour="k", label=None) -> None:
+def bold_dashes(ax, y, x=None, *, colour=None, label=None) -> None:
     """What the lines are compared with.
 
     Parameters
@@ -103,12 +108,12 @@ def bold_dashes(ax, y, x=None, *, colour="k", label=None) -> None:
     x
         of the points; None = 1, 2, …
     colour
-        of matplotlib
+        of matplotlib; None = that of text
     label
         of the line
     """
     x = np.arange(1, len(y) + 1) if x is None else x
-    ax.plot(x, y, "--", color=colour, lw=1.8, label=label, zorder=4)
+    ax.plot(x, y, "--", color=colour or ink(), lw=1.8, label=label, zorder=4)
 
 # %% ../nbs/85_plotting.ipynb #pc-pattern
 MOST_WORDS = 32 # on an axis

@@ -28,7 +28,7 @@ from ..numerics import checks
 from ..numerics.rng import Rng, Size, Streams, by_pieces, draw, fold
 from ..numerics.rng import mean_and_error, seed_sequence, sums
 from ..numerics.linalg import wishart_factor
-from ..plotting import own_axes
+from ..plotting import ink, own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -390,7 +390,7 @@ class LimitErrorResult:
         k = np.linspace(0, 6, 121)
         n = f"{self.width:,.0f}" if self.width < np.inf else "∞"
         for y, label, color in ((self.law, f"width {n}", "C0"),
-                                (self.limit, "limit", "black")):
+                                (self.limit, "limit", ink())):
             factor = tail_probability(y, k)/(2*norm.sf(k))
             ax.semilogy(k, factor, color=color, label=label)
         ax.axhline(1, color="tab:orange", ls="--", lw=1, label="Gaussian")

@@ -24,6 +24,7 @@ from ..numerics import checks
 from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold, mean_and_error
 from ..numerics.rng import pieces, seed_sequence, sums
 from ..numerics.linalg import psd_factor
+from ..plotting import ink
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -429,7 +430,7 @@ class HierarchicalGaussian:
         for v in self.covariances(curves, rng)[:, i, i]:
             ax.plot(y, norm.pdf(y, scale=np.sqrt(v)), color="0.75", lw=.7)
         ax.plot([], [], color="0.75", lw=.7, label="given one draw of S")
-        ax.plot(y, law.pdf(y), color="black", label="hierarchical Gaussian")
+        ax.plot(y, law.pdf(y), color=ink(), label="hierarchical Gaussian")
         ax.plot(y, norm.pdf(y, scale=law.std()), color="tab:orange", ls="--",
                 label="Gaussian, same variance")
         top = min(1.35*ax.dataLim.y1, 2.2*law.pdf(0.))

@@ -29,7 +29,7 @@ from .trained import KernelModel, Trained, infinitely_many_heads
 from .trained import one_layer, run_descent, torch_weights
 from ..numerics import checks
 from ..numerics.losses import BATCHES, Loss, flat, loss_of, targets_of, tried
-from ..plotting import lines, own_axes
+from ..plotting import ink, lines, own_axes
 from ..numerics.rng import Rng
 
 if TYPE_CHECKING:
@@ -451,7 +451,7 @@ class AttentionDescent(SequenceEstimator):
                       for when in ("start", "end"))
         few = np.linspace(0, len(start) - 1, min(len(start), 2000)).astype(int)
         second.plot(start[few], end[few], ".", ms=2)
-        second.axline((0, 0), slope=1, color="black", lw=.6)
+        second.axline((0, 0), slope=1, color=ink(), lw=.6)
         second.set(xlabel="score at the start", ylabel="score in the end")
         return np.array([first, second])
 

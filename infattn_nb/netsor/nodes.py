@@ -587,7 +587,7 @@ def draw_program(program, # Program
         label = f"{names[h]}\n{h.W}" if isinstance(h, MatMul) else names[h]
         box = {"boxstyle": "round", "fc": _COLOR[type(h)], "ec": "0.5", "lw": .6}
         ax.text(x, y, label, ha="center", va="center", fontsize=8, linespacing=.95,
-                zorder=3, bbox=box)
+                color="black", zorder=3, bbox=box) # boxes are light on any page
     _frame(ax, place)
     return ax
 
