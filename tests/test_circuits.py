@@ -36,10 +36,10 @@ from infattn_nb.learning.circuits import (
     Depth,
     ReadRows,
     backward,
+    circuit_scores,
     forward,
     named,
     random_circuits,
-    circuit_scores,
     theta,
 )
 

@@ -23,7 +23,6 @@ from scipy.stats import (
 )
 
 from infattn_nb import (
-    parallel,
     Attention,
     ScaleMixture,
     Tokens,
@@ -31,6 +30,7 @@ from infattn_nb import (
     kde_kl,
     kl_divergence,
     paired_kl,
+    parallel,
     total_variation,
     wasserstein,
 )

@@ -21,7 +21,6 @@ from conftest import nightly
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
-    parallel,
     Attention,
     AttentionRegressor,
     Block,
@@ -37,6 +36,7 @@ from infattn_nb import (
     embedding_cov,
     limit_error,
     make_recall,
+    parallel,
 )
 from infattn_nb import report as draw_report
 from infattn_nb.huggingface.config import READY

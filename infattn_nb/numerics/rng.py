@@ -143,12 +143,32 @@ def by_pieces(sample, # number -> array, or tuple of arrays, samples first
               most, # samples held at a time
              ): # the same for all of them
     "Samples drawn in pieces of bounded memory, and joined."
-    drawn = [sample(b) for _, b in pieces(total, most)]
-    return _joined(drawn)
+    return joined(((k, sample(b)) for k, b in pieces(total, most)), total)
 
-def _joined(parts):
-    "Arrays, or tuples of arrays, put together along the first axis."
-    return _mapped(lambda *x: np.concatenate(x), *parts)
+def joined(parts, # iterator over (number of its first sample, array or tuple of arrays)
+           total, # number of samples
+          ): # the same for all of them
+    "Samples put together along the first axis; no two copies of all of them are held."
+    whole = None
+    for k, part in parts:
+        if whole is None:
+            whole = _mapped(partial(_room, total), part)
+        whole = _mapped(partial(_placed, k), whole, part)
+    return whole
+
+def _room(total, x):
+    "Memory for so many samples like those of x."
+    return np.empty((total, *x.shape[1:]), x.dtype)
+
+def _placed(k, whole, x):
+    "The whole with samples k, k + 1, …; of a wider type if they need one."
+    if x.shape[1:] != whole.shape[1:]:
+        checks.reject("sample(number, rng)", "return one shape for every sample",
+                      f"{whole.shape[1:]} and {x.shape[1:]}", "correct the sampler")
+    if not np.can_cast(x.dtype, whole.dtype):
+        whole = whole.astype(np.result_type(whole, x))
+    whole[k:k + len(x)] = x[:len(whole) - k]
+    return whole
 
 def _mapped(f, *samples):
     "f of arrays, or field by field of tuples, whose names they keep; None stays."
@@ -249,11 +269,12 @@ def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None) -
                       "reduce so many samples on the fly with `fold`")
     task = partial(_block, checks.function(sample, "sample", "pass a sampler"))
     try:
-        y = _joined(list(in_order(task, _blocks(total, rng))))
+        blocks = enumerate(in_order(task, _blocks(total, rng)))
+        y = joined(((BLOCK*k, block) for k, block in blocks), total)
     except MemoryError:
         checks.reject("size", "fit into memory", size,
                       "draw fewer, or with fewer tokens, heads, coordinates or neurons")
-    return _mapped(lambda x: x[:total].reshape(shape + x.shape[1:]), y)
+    return _mapped(lambda x: x.reshape(shape + x.shape[1:]), y)
 
 def _blocks(total: int, rng: Rng) -> Iterator[tuple[int, SeedSequence]]:
     "(number, seed) of each block; of one even for no samples, for its shape."
