@@ -59,6 +59,7 @@ class Nonlinearity:
     derivative: Any = None
 
     def __post_init__(self) -> None:
+        checks.optional(self.name, checks.kind, str, "name", "pass e.g. name='mish'")
         for name, least in dict(order=1, constant=0, bound=0).items():
             checks.optional(getattr(self, name), checks.number, name, f"[{least}, ∞]",
                             "None means unknown")

@@ -343,6 +343,15 @@ class LimitErrorResult:
     law: Any
     limit: Any
 
+    def __post_init__(self) -> None:
+        checks.width(self.width)
+        for name in ("divergence", "divergence_error"):
+            checks.number(getattr(self, name), name, "[-∞, ∞]")
+        for name in ("law", "limit"):
+            if not callable(getattr(getattr(self, name), "sf", None)):
+                checks.reject(name, "be a law of one output", "one without `sf`",
+                              "pass e.g. layer.law().marginal(0)", TypeError)
+
     @property
     def numbers(self) -> dict[str, float]:
         "By name: what `.table` shows, as floats."

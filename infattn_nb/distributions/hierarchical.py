@@ -64,6 +64,9 @@ class HierarchicalGaussian:
         checks.function(self.sample, "sample", remedy)
         checks.optional(self.variance, checks.function, "variance", remedy)
         checks.optional(self.direct, checks.function, "direct", remedy)
+        checks.number(self.tv_error, "tv_error", "[0, ∞]", "pass 0 for an exact law")
+        for law in checks.kind(self.nearby, tuple, "nearby", "pass a tuple of laws"):
+            checks.kind(law, HierarchicalGaussian, "nearby", "pass a tuple of laws")
 
     def __repr__(self) -> str:
         return f"HierarchicalGaussian(dim={self.dim})"

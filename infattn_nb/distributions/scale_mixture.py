@@ -22,7 +22,7 @@ from scipy.stats.distributions import rv_frozen
 
 from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi, root_between
-from ..numerics.rng import Rng, Size, draw, fold, pieces, seed_sequence
+from ..numerics.rng import Rng, Size, draw, fold, one_seed, pieces, seed_sequence
 
 # %% ../../nbs/46_mixture.ipynb #12b6c1da
 TINIEST = np.finfo(float).tiny # the smallest float with all its digits
@@ -217,7 +217,7 @@ class ScaleMixture(rv_continuous):
         loc = checks.real(loc, "loc")
         scale = checks.real(scale, "scale")
         shape = () if size is None else size
-        rng = random_state if rng is None else rng
+        rng = one_seed(rng, random_state)
         y = draw(partial(_scaled_normals, self.sample), shape, rng)
         return (loc + scale*y)[()]
 
@@ -490,20 +490,36 @@ def _weighted(nodes):
 class Mixture:
     """Gaussians with weights: one mixture for each of Q values (and D outputs).
 
-    Its methods answer with an array (Q,) or (Q, D), each value alone.
+    It has the methods of a scipy distribution, but for `entropy` and `fit`. They return
+    an array (Q,) or (Q, D) of what holds for each value alone. Gaussians of variance
+    zero are atoms: the density is infinite there, the distribution function halfway up.
 
     Parameters
     ----------
     means
-        ndarray (M, Q) or (M, Q, D)
+        finite, (M, Q) or (M, Q, D)
     variances
-        ndarray, same shape
+        finite and not negative, of the same shape
     weights
-        ndarray (M,); they sum to one.
+        not negative, (M,), with sum one
     """
     means: np.ndarray
     variances: np.ndarray
     weights: np.ndarray
+
+    def __post_init__(self) -> None:
+        means = checks.real(self.means, "means", None, "(-∞, ∞)", "pass finite numbers")
+        if not means.ndim or not len(means):
+            checks.reject("means", "have shape (M, Q) or (M, Q, D) with M ≥ 1",
+                          means.shape, "pass one row for each Gaussian")
+        variances = checks.real(self.variances, "variances", means.shape, "[0, ∞)",
+                                "pass one for each mean")
+        weights = checks.real(self.weights, "weights", means.shape[:1], "[0, ∞)",
+                              "pass one for each Gaussian")
+        if not abs(weights.sum() - 1) < 1e-9:
+            checks.reject("weights", "sum to one", f"a sum of {weights.sum():.12g}",
+                          "divide them by their sum")
+        checks.put(self, means=means, variances=variances, weights=weights)
 
     def __repr__(self) -> str:
         M, *values = self.means.shape
@@ -549,10 +565,20 @@ class Mixture:
         y
             a number, or one for each value: broadcasts to (Q,) or (Q, D)
         """
-        v = self.variances
-        ℓ = -.5*((self._for_values(y, "y") - self.means)**2/v + np.log(2*np.pi*v))
-        w = self.weights.reshape(-1, *[1]*(v.ndim - 1))
-        return logsumexp(ℓ, axis=0, b=w)
+        z = self._standard(y)
+        ℓ = np.full(z.shape, -np.inf)
+        near = np.isfinite(z)
+        with np.errstate(divide="ignore"): # infinite at an atom
+            sharp = -.5*np.log(2*np.pi*np.broadcast_to(self.variances, z.shape))
+        ℓ[near] = sharp[near] - .5*z[near]**2
+        return self._log_average(ℓ)
+
+    def _standard(self, y):
+        "How many standard deviations y is above each mean; infinitely many at an atom."
+        off = self._for_values(y, "y") - self.means
+        sd = np.broadcast_to(np.sqrt(self.variances), off.shape)
+        beyond = np.where(off == 0, 0., np.copysign(np.inf, off))
+        return np.divide(off, sd, out=beyond, where=sd > 0)
 
     def pdf(self, y: ArrayLike) -> np.ndarray:
         """Density.
@@ -572,8 +598,7 @@ class Mixture:
         y
             a number, or one for each value: broadcasts to (Q,) or (Q, D)
         """
-        y = self._for_values(y, "y")
-        return self._average(ndtr((y - self.means)/np.sqrt(self.variances)))
+        return self._average(ndtr(self._standard(y)))
 
     def sf(self, y: ArrayLike) -> np.ndarray:
         """Probability above y, with relative accuracy.
@@ -583,8 +608,33 @@ class Mixture:
         y
             a number, or one for each value: broadcasts to (Q,) or (Q, D)
         """
-        y = self._for_values(y, "y")
-        return self._average(ndtr((self.means - y)/np.sqrt(self.variances)))
+        return self._average(ndtr(-self._standard(y)))
+
+    def logcdf(self, y: ArrayLike) -> np.ndarray:
+        """Log probability below y, also where the probability underflows.
+
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
+        """
+        return self._log_average(log_ndtr(self._standard(y)))
+
+    def logsf(self, y: ArrayLike) -> np.ndarray:
+        """Log probability above y, also where the probability underflows.
+
+        Parameters
+        ----------
+        y
+            a number, or one for each value: broadcasts to (Q,) or (Q, D)
+        """
+        return self._log_average(log_ndtr(-self._standard(y)))
+
+    def _log_average(self, ℓ):
+        "log of the weighted mean of exp(ℓ)."
+        w = self.weights.reshape(-1, *[1]*(ℓ.ndim - 1))
+        with np.errstate(divide="ignore", invalid="ignore"): # of 0 and of ∞
+            return logsumexp(ℓ, axis=0, b=w)
 
     def ppf(self, q: ArrayLike) -> np.ndarray:
         """Quantile: a share q of the law lies below it, to rounding.
@@ -594,18 +644,43 @@ class Mixture:
         q
             share in [0, 1]: a number, or an array with one for each value
         """
-        q = self._for_values(q, "q", "[0, 1]")
-        each = self.means + np.sqrt(self.variances)*ndtri(q)
+        return self._quantile(self._for_values(q, "q", "[0, 1]"), 1)
+
+    def isf(self, q: ArrayLike) -> np.ndarray:
+        """The point above which a share q of the law lies, to rounding.
+
+        Parameters
+        ----------
+        q
+            share in [0, 1]: a number, or an array with one for each value
+        """
+        return self._quantile(self._for_values(q, "q", "[0, 1]"), -1)
+
+    def median(self) -> np.ndarray:
+        "The median of each value."
+        return self.ppf(.5)
+
+    def _quantile(self, q, sign):
+        "Where a share q lies below (sign 1) or above (−1)."
+        spread = np.sqrt(self.variances)
+        end = sign*ndtri(q) # of a standard normal
+        with np.errstate(invalid="ignore"):
+            reach = np.where(spread > 0, spread*end, 0.)
+        each = self.means + reach
         low, high = each.min(0), each.max(0) # the quantile lies between its parts'
-        ends = ~np.isfinite(low)
+        ends = ~np.isfinite(low) | ~np.isfinite(high)
         low, high = np.where(ends, 0., low), np.where(ends, 0., high)
         means = self.means.reshape(len(self.means), -1)
-        sd = np.sqrt(self.variances).reshape(means.shape)
+        sd = spread.reshape(means.shape)
         def excess(y, k, q): # of the values k
-            return self._average(ndtr((y - means[:, k])/sd[:, k])) - q
+            off = y - means[:, k]
+            beyond = np.where(off == 0, 0., np.copysign(np.inf, off))
+            z = np.divide(off, sd[:, k], out=beyond, where=sd[:, k] > 0)
+            return sign*(self._average(ndtr(sign*z)) - q)
         k = np.arange(low.size).reshape(low.shape)
         root = root_between(excess, (low, high), (k, q))
-        return np.where(ends, ndtri(q), np.where(root.success, root.x, low))
+        last = np.where(excess(high, k, q) < 0, high, low) # an atom at one end
+        return np.where(ends, end, np.where(root.success, root.x, last))
 
     def interval(self, confidence: float = .95) -> tuple[np.ndarray, np.ndarray]:
         """The central interval that holds a share of the law.
@@ -623,7 +698,8 @@ class Mixture:
         share = checks.number(confidence, "confidence", "(0, 1)")
         return self.ppf((1 - share)/2), self.ppf((1 + share)/2)
 
-    def rvs(self, size: int = 1, rng: Any = None) -> np.ndarray:
+    def rvs(self, size: Size = 1, rng: Rng = None, *,
+            random_state: Rng = None) -> np.ndarray:
         """Draws. One draw takes all values from one Gaussian of the mixture.
 
         Within that Gaussian the values are drawn as if independent; functions whose
@@ -632,19 +708,21 @@ class Mixture:
         Parameters
         ----------
         size
-            number of draws
+            number of draws, or a shape
         rng
             seed: None | int | SeedSequence | Generator
+        random_state
+            scipy's older name for `rng`
 
         Returns
         -------
         ndarray, (size, Q) or (size, Q, D)
             one row per draw
         """
-        n = checks.count(size, "size")
-        rng = default_rng(seed_sequence(rng))
-        k = rng.choice(len(self.weights), n, p=self.weights/self.weights.sum())
-        z = rng.standard_normal((n, *self.means.shape[1:]))
+        shape = checks.shape(size)
+        rng = default_rng(seed_sequence(one_seed(rng, random_state)))
+        k = rng.choice(len(self.weights), shape, p=self.weights/self.weights.sum())
+        z = rng.standard_normal((*shape, *self.means.shape[1:]))
         return self.means[k] + np.sqrt(self.variances[k])*z
 
 # %% ../../nbs/46_mixture.ipynb #public

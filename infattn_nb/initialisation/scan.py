@@ -478,6 +478,7 @@ class Scan:
         checks.put(self, table=self.table.reset_index(drop=True))
         if self.transformer is not None:
             a_transformer(self.transformer)
+        checks.optional(self.width, checks.width)
         if not len(self._grid):
             checks.reject("table", "hold cells of a grid, rows without a rule", "none",
                           "keep some of them")

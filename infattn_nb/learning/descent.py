@@ -344,7 +344,7 @@ class AttentionDescent(SequenceEstimator):
         "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
         D)}, with paths a, b as tuples of (layer, head).
         """
-        return self._circuits("end")
+        return self._circuits("end", AttributeError)
 
     def circuit_size(self, when: str = "end") -> dict[str, dict]:
         """Root mean square of the entries of each circuit; near 1 at the start.
@@ -463,17 +463,17 @@ class AttentionDescent(SequenceEstimator):
         many = l < layers - 1 or isinstance(self.readout, str)
         return found if many else found[..., 0, :]
 
-    def _deep(self):
-        "The networks, if they are deep."
+    def _deep(self, kind=ValueError):
+        "The networks, if they are deep; else an error of this kind."
         check_is_fitted(self)
         if self.layers is None:
             checks.reject("layers", "be a number for circuits", "None",
-                          "pass layers=1 or more")
+                          "pass layers=1 or more", kind)
         return self.trained_
 
-    def _circuits(self, when):
+    def _circuits(self, when, kind=ValueError):
         "By their names."
-        known = self._deep()
+        known = self._deep(kind)
         *scores, values = known.circuits(when)
         return named(known.layer, scores, values)
 

@@ -231,6 +231,19 @@ class Training:
     _blocks: Any
     _seed: Any
 
+    def __post_init__(self) -> None:
+        targets = ("k",) if np.ndim(self.outputs) == 3 else ("P", "D")
+        checks.arrays(self, loss=("N", "T+1"), outputs=("N", "T+1", *targets),
+                      watched=("N", "T+1", "w"), diverged=("N",))
+        if self.watched_loss is not None:
+            checks.arrays(self, loss=("N", "T+1"), watched_loss=("N", "T+1"))
+        if self.diverged.dtype != bool:
+            checks.reject("diverged", "be boolean", f"dtype {self.diverged.dtype}",
+                          "mark each network with True or False", TypeError)
+        checks.number(self.rate, "rate", "(0, ∞)")
+        checks.count(self.steps, "steps", least=0)
+        checks.flag(self.interrupted, "interrupted")
+
     @_quiet()
     def values(self, nodes: Any, when: str = "end") -> np.ndarray:
         """Vectors, outputs or scores of the networks.

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MASKS', 'reject', 'real', 'number', 'floats', 'count', 'heads', 'width', 'shape', 'output', 'cov', 'has_root',
-           'mask_word', 'mask', 'choice', 'flag', 'put', 'variances', 'kind', 'function', 'optional', 'warn',
+           'mask_word', 'mask', 'choice', 'flag', 'put', 'variances', 'arrays', 'kind', 'function', 'optional', 'warn',
            'memory_of_the_machine', 'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/40_checks.ipynb #3e9fa4bd
@@ -25,6 +25,7 @@ def reject(name, # of the argument
            kind=ValueError, # or TypeError
           ) -> NoReturn:
     "Raise the one sentence: what, wanted, got, remedy."
+    got = " ".join(str(got).split()) # also of an array, which prints on many lines
     raise kind(f"`{name}` must {wanted}, got {got}; {remedy}") from None
 
 def _inside(x, interval):
@@ -291,6 +292,43 @@ def variances(record, # frozen, while it is made
     for name in names:
         x = number(getattr(record, name), name, "[0, ∞)", "pass a finite variance")
         put(record, **{name: x})
+
+def arrays(record, # frozen, while it is made
+           **shapes, # field=its axes: letters, "L+1", and perhaps ... in front
+          ):
+    "Fields that must be arrays of numbers; a letter is one length in all of them."
+    known: dict = {}
+    for name, axes in shapes.items():
+        a = _numbers(getattr(record, name), name)
+        dots = axes[0] is ...
+        before = a.ndim - len(axes) + dots
+        if before < 0 or before and not dots or not all(
+                known.setdefault(axis, k) == k
+                for axis, k in _lengths(axes, a.shape, before)):
+            others = [f"{axis} = {k}" for axis, k in known.items() if axis != "..."]
+            reject(name, f"have shape {_shown(axes)}", a.shape,
+                   f"here {', '.join(others) or 'each letter is a length'}")
+        object.__setattr__(record, name, a)
+
+def _lengths(axes, shape, before):
+    "(letter, length) of each axis, and what is in front of them."
+    if axes[0] is ...:
+        yield "...", shape[:before]
+        axes = axes[1:]
+    for axis, k in zip(axes, shape[before:], strict=True):
+        letter = axis.removesuffix("+1")
+        yield letter, k - (letter != axis)
+
+def _numbers(x, name):
+    "An array of numbers or truth values as it is, not copied."
+    try:
+        a = np.asarray(x)
+    except ValueError:
+        reject(name, "be an array", "lists of different lengths", "pad them")
+    if a.dtype.kind not in "biuf":
+        reject(name, "hold real numbers", f"dtype {a.dtype}", "pass a float array",
+               TypeError)
+    return a
 
 def kind(x, # what should be an instance
          wanted, # class, or tuple of classes

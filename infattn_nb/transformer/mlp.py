@@ -120,6 +120,7 @@ class FeedForward(Branch):
 
     def __post_init__(self) -> None:
         checks.put(self, units=checks.number(self.units, "units", "(0, ∞)"))
+        checks.flag(self.gated, "gated")
         checks.put(self, activation=activation_named(self.activation))
         if self.activation.arity > 1:
             checks.reject("activation", "be a function of one argument",
