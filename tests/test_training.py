@@ -1192,7 +1192,7 @@ def test_a_stable_rate_is_found_and_said(capsys):
     assert np.isfinite(model.loss_).all()
     with pytest.raises(
         ValueError,
-        match="`learning_rate` must keep the losses of most networks bounded.* of 16 diverge",
+        match="`learning_rate` must keep the losses of most.*of 16 diverge",
     ):
         AttentionDescent(
             3, learning_rate=1e3 * model.learning_rate_, max_iter=400, random_state=0

@@ -24,7 +24,7 @@ from ..numerics import checks
 from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold, mean_and_error
 from ..numerics.rng import pieces, seed_sequence, sums
 from ..numerics.linalg import psd_factor
-from ..plotting import ink
+from ..plotting import current_axes, ink
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -421,14 +421,13 @@ class HierarchicalGaussian:
         ValueError
             if coordinate i is constant
         """
-        import matplotlib.pyplot as plt
         i = checks.output(i, self.dim)
         curves = checks.count(curves, "curves", 0)
         law = self.marginal(i)
         if not law.std():
             checks.reject("i", "be a coordinate that varies", f"{i} with variance 0",
                           "there is no density to draw")
-        ax = ax or plt.gca()
+        ax = current_axes(ax)
         y = np.linspace(-4, 4, 401)*law.std()
         for v in self.covariances(curves, rng)[:, i, i]:
             ax.plot(y, norm.pdf(y, scale=np.sqrt(v)), color="0.75", lw=.7)

@@ -158,6 +158,7 @@ class ScaleMixture(rv_continuous):
         ScaleMixture
             its methods have the error zero
         """
+        checks.options(options, ("sample", "singular"), "ScaleMixture.constant")
         twice = [cls([v], [1.])]*2
         return cls([v], [1.], replicates=twice, **options)
 
@@ -436,6 +437,7 @@ def mixture_of_heads(nodes: Sequence[tuple], heads: int = 1,
     ScaleMixture
         80 nodes or fewer per replicate
     """
+    checks.options(options, ("sample", "singular"), "mixture_of_heads")
     rules = head_rules(nodes)
     return mixture_of_rules(rules, checks.heads(heads, finite=True), **options)
 
@@ -477,7 +479,12 @@ def _weighted(nodes):
     "Weighted points, cleaned."
     remedy = "pass weighted points (u, w) of one head's variance"
     clean = []
-    for u, w in nodes:
+    nodes = list(nodes) if np.iterable(nodes) else [nodes]
+    for pair in nodes:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            checks.reject("nodes", "be a list of pairs (u, w)", f"{pair!r:.40} in it",
+                          remedy, TypeError)
+        u, w = pair
         u = checks.real(u, "nodes", (None,), "[0, ∞)", remedy)
         w = checks.real(w, "nodes", u.shape, "[0, ∞)", remedy)
         clean.append((u, w))

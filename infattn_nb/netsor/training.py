@@ -18,6 +18,7 @@ from numpy.random import SeedSequence, default_rng
 from numpy.typing import ArrayLike
 
 from ..numerics import checks
+from ..plotting import current_axes
 from ..numerics.losses import BATCHES, batch_at, loss_of, on_own_rows
 from ..numerics.losses import own_batches, targets_of, tried
 from ..numerics.rng import NoBar, Rng, in_order, pieces, progress_bar
@@ -363,8 +364,7 @@ class Training:
         ax
             matplotlib axes; None = the current ones
         """
-        import matplotlib.pyplot as plt
-        ax = ax or plt.gca()
+        ax = current_axes(ax)
         ax.plot(self.loss.T, color="C0", lw=.8, alpha=.6)
         if self.watched_loss is not None:
             ax.plot(self.watched_loss.T, color="C1", lw=.8, alpha=.6)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MASKS', 'reject', 'real', 'number', 'floats', 'count', 'heads', 'width', 'shape', 'output', 'cov', 'has_root',
-           'mask_word', 'mask', 'choice', 'flag', 'put', 'variances', 'arrays', 'kind', 'function', 'optional', 'warn',
-           'memory_of_the_machine', 'memory', 'returned', 'rowwise']
+           'mask_word', 'mask', 'choice', 'options', 'flag', 'put', 'variances', 'arrays', 'kind', 'function',
+           'optional', 'warn', 'memory_of_the_machine', 'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/40_checks.ipynb #3e9fa4bd
 import os
@@ -51,7 +51,9 @@ def real(x, # what should be a number or an array of numbers
         reject(name, "be a number or an array", "lists of different lengths",
                "pad them")
     if a.dtype.kind not in "fiu" and a.size:
-        reject(name, "hold real numbers", f"dtype {a.dtype}", remedy, TypeError)
+        nodes = a.dtype == object and hasattr(a.flat[0], "program")
+        got = "vectors or scores of a program" if nodes else f"dtype {a.dtype}"
+        reject(name, "hold real numbers", got, remedy, TypeError)
     a = a.astype(float)
     if shape is not None and not _fits(a.shape, shape):
         reject(name, f"have shape {_shown(shape)}", a.shape, remedy)
@@ -86,9 +88,12 @@ def number(x, # what should be one real number
 # %% ../../nbs/40_checks.ipynb #floatscode
 def floats(x, # numbers
            name="x", # how the message calls them
+           remedy="pass a float array", # last words of the message
           ): # float64 array
     "As it is if it is one, else checked: a copy."
-    return x if type(x) is np.ndarray and x.dtype == float else real(x, name)
+    if type(x) is np.ndarray and x.dtype == float:
+        return x
+    return real(x, name, remedy=remedy)
 
 # %% ../../nbs/40_checks.ipynb #2bfc5a9d
 def _integer(k, name, example, also=""):
@@ -123,7 +128,7 @@ def heads(H, # a number of heads
     x = _one_number(H)
     if x == np.inf and not finite:
         return np.inf
-    whole = x is not None and x < np.inf and x == np.floor(x)
+    whole = x is not None and np.isfinite(x) and x == np.floor(x)
     also = "" if finite else " or np.inf"
     return count(int(x) if whole else H, "heads", also=also)
 
@@ -266,6 +271,20 @@ def choice(x, # what should be one of a few words
         names = " or ".join(map(repr, among))
         reject(name, f"be {names}{also}", f"{x!r:.60}", meant)
     return x
+
+def options(given, # {keyword: value} that a function hands on
+            known, # the keywords that it may hand on
+            call, # the function, for the message
+            others=(), # its own keywords, which may be meant
+            remedy="", # of a keyword that is like none of them
+           ):
+    "Keywords that somebody takes, or TypeError with the one that was meant."
+    for word in given:
+        if word not in known:
+            near = get_close_matches(word, [*known, *others], 1, .7)
+            meant = f"did you mean {near[0]!r}?" if near else ""
+            reject(word, f"be an option of {call}", "an unknown keyword",
+                   meant or remedy or f"choose among {', '.join(known)}", TypeError)
 
 def flag(x, # what should be a truth value
          name, # of the argument, for the message

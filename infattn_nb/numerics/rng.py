@@ -12,7 +12,8 @@ __all__ = ['Rng', 'Size', 'BLOCK', 'MOST_SAMPLES', 'TASKS_AHEAD', 'BUFFER', 'see
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial, reduce
@@ -89,6 +90,9 @@ def parallel(workers: Executor | int | None) -> Iterator[None]:
         number of threads, 1: no others; or a concurrent.futures.Executor: threads,
         processes, a cluster; None = one thread per processor, the default
     """
+    if hasattr(workers, "get_executor"): # a dask.distributed.Client
+        checks.reject("workers", "be an Executor, a number of threads or None",
+                      type(workers).__name__, "pass client.get_executor()", TypeError)
     if workers is not None and not isinstance(workers, Executor):
         workers = checks.count(workers, "workers", also=", an Executor or None")
     token = _choice.set((workers, getpid()))
@@ -230,6 +234,11 @@ def _submitted(task, jobs, pool, own):
     except KeyboardInterrupt:
         wait = False # answer at once: the threads end by themselves
         raise
+    except BrokenExecutor as e:
+        raise type(e)("a worker of the pool ended before it answered: it was killed, "
+                      "ran out of memory, or could not import the script (which needs "
+                      "`if __name__ == '__main__':`); make a new pool, perhaps with "
+                      "fewer workers") from e
     finally:
         stop.set()
         for _, future in waiting:

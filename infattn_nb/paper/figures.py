@@ -72,6 +72,7 @@ def _in_blocks(sample, samples, seed, *key): # (size, Generator) -> (..., size)
 # %% ../../nbs/06_experiments.ipynb #f1a2b3c4
 def _figure(name, draw, data, options):
     "The table of a figure, computed if there is none, and the picture of it."
+    checks.options(options, ("trials", "samples", "seed"), "figures of the paper")
     if data is None:
         data = sweep(name, **options)
     elif options:

@@ -19,7 +19,7 @@ from ..attention.sampling import scores_of, weights_and_values
 from ..numerics import checks
 from ..numerics.linalg import narrow
 from ..numerics.rng import Mirror, Rng, Streams, draw, pieces, seed_sequence
-from ..nonlinearities import Nonlinearity
+from ..nonlinearities import nonlinearity
 from ..numerics.hermite import hermite
 
 # %% ../../nbs/15_proof.ipynb #2be27933
@@ -105,7 +105,7 @@ def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
 
 def _elementwise(psi):
     "ψ as a Nonlinearity of one argument."
-    return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi)
+    return nonlinearity(psi, "psi")
 
 # %% ../../nbs/15_proof.ipynb #5345e59d
 def _parts_of_block(layer, psi, f, df, n, i, control, size, g):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import default_rng
 
 from ..numerics import checks
-from ..nonlinearities import Nonlinearity, softmax
+from ..nonlinearities import Nonlinearity, named, softmax
 from ..numerics.rng import seed_sequence
 
 # %% ../../nbs/12_growth.ipynb #dc9bbd1d
@@ -119,6 +119,9 @@ def break_pseudo_lipschitz(phi: Callable, order: float | None = None,
     ValueError
         if order or constant are not known, or φ is not defined everywhere
     """
+    known = "size", "rng", "reach", "rounds"
+    checks.options(options, known, "break_pseudo_lipschitz", ("order", "constant"))
+    phi = named(phi)
     checks.function(phi, "phi")
     d = _claim(phi, "order", order, "[1, ∞]")
     C = _claim(phi, "constant", constant, "[0, ∞]")
@@ -169,6 +172,7 @@ def growth(phi: Nonlinearity) -> float:
         Nonlinearity with known order and constant
     """
     wrap = "wrap it as Nonlinearity(fn, order=…, constant=…)"
+    phi = named(phi)
     checks.kind(phi, Nonlinearity, "phi", wrap)
     if phi.constant is None:
         checks.reject("phi", "have a known `constant`", repr(phi), wrap, TypeError)
@@ -225,6 +229,7 @@ def product(phi: Nonlinearity, psi: Nonlinearity) -> Nonlinearity:
     Nonlinearity
         the product; without order and constant, where one of the two has none
     """
+    phi, psi = named(phi), named(psi, "psi")
     arity = _same_arity(phi, psi)
     bounded = bool(np.isfinite(_sup(phi) + _sup(psi)))
     order = constant = bound = None
@@ -259,6 +264,8 @@ def compose(phi: Nonlinearity, *psis: Nonlinearity) -> Nonlinearity:
     Nonlinearity
         the composition; without order and constant, where one of them has none
     """
+    phi = named(phi)
+    psis = tuple(named(psi, "psis") for psi in psis)
     if len(psis) != _same_arity(phi):
         checks.reject("psis", f"be one inner function per argument of {phi}, "
                       f"{phi.arity}", len(psis), "pass compose(phi, psi_1, …, psi_k)")

@@ -14,7 +14,7 @@ from numpy.random import default_rng
 from numpy.typing import ArrayLike
 
 from ..numerics import checks
-from ..nonlinearities import Nonlinearity
+from ..nonlinearities import nonlinearity
 from ..numerics.rng import Rng, by_pieces, seed_sequence
 from ..netsor.finite_width import simulate
 from ..netsor.infinite_width import limit
@@ -62,7 +62,7 @@ def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
 
 def _nonlinearity(psi, k):
     "ψ as a Nonlinearity of k arguments."
-    return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi, arity=k)
+    return nonlinearity(psi, "psi", k)
 
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
 def conditional_average(program: Program, psi: Callable, h: Vectors, scores: ArrayLike,

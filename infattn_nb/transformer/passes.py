@@ -305,6 +305,9 @@ class Network(Part):
             whole = np.zeros(s, int) if labels is None else labels
             weights = readout_of(readout, whole).sum(0)
             return Plan(n, np.outer(weights, weights), labels)
+        if np.ndim(readout) != 2:
+            checks.reject("readout", f"be 'last', 'mean' or a covariance ({s}, {s})",
+                          f"{readout!r:.40}", "pass readout='last' for the last token")
         return Plan(n, checks.cov(readout, "readout", single=True, dim=s), labels)
 
     def width_of(self, width=None, coords=0):
