@@ -543,6 +543,7 @@ def nonlinearity(given, # a name, a function, a Nonlinearity
     if isinstance(φ, Nonlinearity):
         return φ
     checks.function(φ, what, "pass e.g. 'gelu', relu or np.tanh")
+    meet(φ, [np.linspace(-3, 3, 7)]*arity, name=what) # by the name that its user knows
     return Nonlinearity(φ, arity=arity)
 
 def _name_in_torch(given):

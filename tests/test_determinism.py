@@ -210,12 +210,14 @@ def test_samples_are_not_held_twice(size=2**16):
 
     with parallel(1):
         most, y = peak_of(lambda: draw(rows, size, 0))
-        assert y.shape == (size, 64) and most < 1.25 * y.nbytes
+        assert y.shape == (size, 64)
+        assert most < 1.25 * y.nbytes
         most, both = peak_of(lambda: draw(pairs, size, 0))
         assert most < 1.25 * sum(x.nbytes for x in both)
         rng = np.random.default_rng(0)
         most, y = peak_of(lambda: by_pieces(lambda b: rows(b, rng), size, 2**12))
-        assert y.shape == (size, 64) and most < 1.25 * y.nbytes
+        assert y.shape == (size, 64)
+        assert most < 1.25 * y.nbytes
     blocks = np.random.SeedSequence(0).spawn(size // BLOCK)
     expected = [rows(BLOCK, np.random.default_rng(seed)) for seed in blocks]
     np.testing.assert_array_equal(draw(rows, size, 0), np.concatenate(expected))

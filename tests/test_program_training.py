@@ -287,18 +287,22 @@ def test_one_network_that_diverges_leaves_the_others_alone(how, dense):
         fewer = {key: x[:-1] for key, x in start.items()}
         five = quiet(p, f, TARGETS, start=fewer, **common)
         assert run.diverged.tolist() == [False] * 5 + [True]
-        assert len(five.loss) == 5 and not five.diverged.any()
+        assert len(five.loss) == 5
+        assert not five.diverged.any()
         for name in ("outputs", "loss"):
             ours, alone = getattr(run, name), getattr(five, name)
             np.testing.assert_allclose(ours[:-1], alone, rtol=1e-7, atol=1e-9)
             assert np.isnan(ours[-1, -1]).all()
         asked = (run.values(f), run.weights(W), run.tangent(), run.change(f[0].args[0]))
         for x in asked:
-            assert np.isnan(x[-1]).all() and np.isfinite(x[:-1]).all()
+            assert np.isnan(x[-1]).all()
+            assert np.isfinite(x[:-1]).all()
         assert np.isfinite(run.weights(W, "start")).all()
-        assert "without 1 that diverged" in repr(run) and "5 networks" in repr(five)
+        assert "without 1 that diverged" in repr(run)
+        assert "5 networks" in repr(five)
         later = quiet(p, f, TARGETS, start=run, **common | dict(rng=None))
-        assert later.diverged.sum() == 1 and len(later.loss) == 6
+        assert later.diverged.sum() == 1
+        assert len(later.loss) == 6
 
 
 def test_what_diverges_is_said_and_too_much_of_it_rejected():
@@ -346,7 +350,8 @@ def test_the_law_of_what_does_not_diverge(size=20_000, steps=3, rate=0.5):
     kept, theirs = explicit_ones(rate)
     share = (run.diverged.mean() + 1 - kept.mean()) / 2
     gap = abs(run.diverged.mean() - 1 + kept.mean())
-    assert 0 < share < 0.05 and gap < 5 * np.sqrt(2 * share / size)
+    assert 0 < share < 0.05
+    assert gap < 5 * np.sqrt(2 * share / size)
     alive = ~run.diverged
     ours = np.concatenate([run.outputs[alive, -1], run.loss[alive]], axis=1)
     assert least_p(ours, theirs) > 1e-8

@@ -919,8 +919,10 @@ def test_one_network_that_diverges_leaves_the_others_alone(how, m=5):
         for n in (4, 3)
     )
     assert four.diverged_.tolist() == [False] * 3 + [True]
-    assert four.loss_.shape == (4, 71) and not three.diverged_.any()
-    assert np.isnan(four.loss_[-1, -1]) and np.isfinite(four.loss_[:3]).all()
+    assert four.loss_.shape == (4, 71)
+    assert not three.diverged_.any()
+    assert np.isnan(four.loss_[-1, -1])
+    assert np.isfinite(four.loss_[:3]).all()
     asked = dict(values=X, scores=X, tangent=X[:2])
     for name, rows in asked.items():
         ours, alone = (getattr(model, name)(rows) for model in (four, three))
@@ -950,7 +952,8 @@ def test_what_diverges_is_marked_in_every_kind_of_network():
     np.testing.assert_allclose(many.values(X)[:20], few.values(X), rtol=1e-6, atol=1e-9)
     size = many.circuit_size()["value"][()]
     np.testing.assert_array_equal(np.isnan(size), many.diverged_)
-    assert np.isfinite(many.predict(X)).all() and np.isfinite(many.score(X, y))
+    assert np.isfinite(many.predict(X)).all()
+    assert np.isfinite(many.score(X, y))
     model = AttentionDescent(n_networks=5, loss="logistic", random_state=0, max_iter=20)
     model.fit(X, (y > 0).astype(int))
     model.diverged_[[1, 3]] = True
@@ -965,7 +968,8 @@ def test_a_rate_that_is_found_keeps_all_networks():
     model = AttentionDescent(
         head_width=1, var_qk=2.0, n_networks=500, max_iter=120, random_state=0
     ).fit(X, y)
-    assert not model.diverged_.any() and np.isfinite(model.loss_).all()
+    assert not model.diverged_.any()
+    assert np.isfinite(model.loss_).all()
     with pytest.warns(UserWarning, match="of 500 networks diverged at rate 0.1"):
         model = clone(model).set_params(learning_rate=0.1).fit(X, y)
     assert 0 < model.diverged_.mean() < 0.5
@@ -1191,8 +1195,7 @@ def test_a_stable_rate_is_found_and_said(capsys):
     assert (model.loss_[:, -1] < model.loss_[:, 0]).all()
     assert np.isfinite(model.loss_).all()
     with pytest.raises(
-        ValueError,
-        match="`learning_rate` must keep the losses of most.*of 16 diverge",
+        ValueError, match="`learning_rate` must keep the losses of most.*of 16 diverge"
     ):
         AttentionDescent(
             3, learning_rate=1e3 * model.learning_rate_, max_iter=400, random_state=0
