@@ -875,7 +875,8 @@ class Report:
 
     def __post_init__(self) -> None:
         kinds = dict(title=str, network=str, call=str, source=str, tokens=tuple,
-                     thresholds=Thresholds, measured=Measured, versions=dict, drawn=tuple)
+                     thresholds=Thresholds, measured=Measured, versions=dict,
+                     drawn=tuple)
         for name, kind in kinds.items():
             checks.kind(getattr(self, name), kind, name, "call report(…)")
         checks.width(self.width)

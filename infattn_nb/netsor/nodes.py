@@ -133,10 +133,12 @@ def factor(c):
 _refuse(Vector, "pow", "write program.nonlin(lambda x: x**2, h)")
 _refuse(Vector, "rtruediv", "write program.nonlin(lambda x: 1/x, h)")
 _refuse(Vector, "abs", "write absolute(h) with infattn_nb.nonlinearities.absolute")
-_refuse(Vector, "gt lt ge le", "compare inside a continuous function, e.g. relu, clip(1.)")
-_refuse(Vector, "matmul", "a matrix stands on the left, W @ h; a score of two vectors is "
-        "program.score(q, k)")
-_refuse(Vector, "rmatmul", "only a matrix of the program multiplies: program.matrix() @ h")
+_refuse(Vector, "gt lt ge le",
+        "compare inside a continuous function, e.g. relu, clip(1.)")
+_refuse(Vector, "matmul",
+        "a matrix stands on the left, W @ h; a score is program.score(q, k)")
+_refuse(Vector, "rmatmul",
+        "only a matrix of the program multiplies: program.matrix() @ h")
 
 # %% ../../nbs/52_vectors.ipynb #1f2560f4
 @dataclass(frozen=True, eq=False, repr=False)
@@ -287,8 +289,8 @@ class Matrix:
 
     def __matmul__(self, h: Vector) -> MatMul:
         if isinstance(h, Matrix):
-            _not_an_array(self, "@", f"multiply vectors one after the other: {self!r} @ "
-                          f"({h!r} @ h)")
+            _not_an_array(self, "@", "multiply vectors one after the other: "
+                          f"{self!r} @ ({h!r} @ h)")
         if isinstance(h, (list, tuple)):
             _not_an_array(self, "@", f"write [{self!r} @ h for h in …]")
         return self.program.matmul(self, h)

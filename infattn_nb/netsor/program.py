@@ -228,7 +228,7 @@ class Program:
             return vectors[0]
         return self._record(Linear(self, vectors, length, coefs))
 
-    def nonlin(self, fn: Callable, *args: Vector, scores: Scores = ()) -> Nonlin:
+    def nonlin(self, fn: Any, *args: Vector, scores: Scores = ()) -> Nonlin:
         r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$ by coordinates.
 
         Parameters

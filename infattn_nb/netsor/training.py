@@ -27,7 +27,8 @@ from .gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
 from .nodes import Input, Matrix, Output, Score, Vector
 from .passes import ProgramNetworks, PassPlan
 from .program import Program
-from .revealed import descended, explicit_is_cheaper, orthogonalised, restarted
+from .revealed import descended, explicit_is_cheaper
+from .revealed import orthogonalised, restarted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -377,7 +378,7 @@ class Training:
         N = len(self.loss)
         start, end = np.median(self.loss[~self.diverged][:, [0, -1]], axis=0)
         lost = self.diverged.sum()
-        marked = f", without {lost:,} that diverged" if lost else ""
+        marked = f", {lost:,} diverged" if lost else ""
         stopped = ", interrupted" if self.interrupted else ""
         return (f"Training({N:,} networks of width {self._task.plan.n:,}, {self.steps} "
                 f"steps, median loss {start:.3g} → {end:.3g}{marked}{stopped})")
@@ -557,8 +558,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     ------
     TypeError, ValueError
         for outputs of another program, targets of another shape, an unknown method,
-        a rate at which more than half of the networks diverge, a width that gives no whole
-        lengths, or more than the memory of the machine
+        a rate at which more than half of the networks diverge, a width that gives no
+        whole lengths, or more than the memory of the machine
     """
     table = _table(program, outputs)
     watched = _watched(program, watch)
@@ -614,8 +615,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     if interrupted:
         checks.warn(f"interrupted at step {record.steps[-1].step}: the networks are "
                       "those of this step", RuntimeWarning)
-    return Training(f, L, w, wl, diverged, rate, record.steps[-1].step, interrupted, task,
-                    list(blocks), seeds)
+    return Training(f, L, w, wl, diverged, rate, record.steps[-1].step, interrupted,
+                    task, list(blocks), seeds)
 
 # what is asked for
 

@@ -74,7 +74,8 @@ def one_seed(rng, # None | int | SeedSequence | Generator
     "Where random numbers come from, under one of two names."
     if rng is not None and random_state is not None:
         checks.reject("random_state", "be left out where `rng` is given",
-                      f"{random_state!r:.40} beside rng={rng!r:.40}", "pass one of them")
+                      f"{random_state!r:.40} beside rng={rng!r:.40}",
+                      "pass one of them")
     return random_state if rng is None else rng
 
 # %% ../../nbs/41_sampling.ipynb #parallel-code
