@@ -1323,7 +1323,7 @@ TABLE = np.ones((4, 6))
             lambda: AttentionRegressor(**SMALL).predictive(X).interval(1.0),
             "`confidence`",
         ),
-        (lambda: AttentionRegressor(**SMALL).predictive(X).rvs(0), "`size`"),
+        (lambda: AttentionRegressor(**SMALL).predictive(X).rvs(-1), "`size`"),
         (lambda: AttentionRegressor(**SMALL).plot_attention(TABLE), "`X` must be"),
     ],
 )
