@@ -175,12 +175,10 @@ def own_motion(run, W, g):
     """
     found = []
     x = run.values(g.args[0])
-    for (networks, states), k in zip(
-        run._blocks, np.cumsum([0] + [b.b for b, _ in run._blocks])
-    ):
-        part = x[k : k + networks.b, None]
-        M = networks.matrices[W].fork(np.random.default_rng(0))
-        now, _ = M.times(part, states[W])
+    for block in run._blocks:
+        part = x[block.numbers, None]
+        M = block.networks.matrices[W].fork(np.random.default_rng(0))
+        now, _ = M.times(part, block.states[W])
         then, _ = M.times(part, M.start)
         found.append(
             np.linalg.norm(now - then, axis=(1, 2)) / np.linalg.norm(then, axis=(1, 2))

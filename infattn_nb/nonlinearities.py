@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['MIXTURE_ERROR', 'LOWEST_FLOAT', 'identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos',
-           'absolute', 'quadratic', 'step', 'WIDE_RULE', 'gelu_tanh', 'silu', 'times', 'Nonlinearity', 'resolved',
-           'meet', 'value_key', 'clipped', 'at_minus_infinity', 'Bent', 'Picks', 'leaky_relu', 'clip', 'slope',
-           'partials', 'straight_moment', 'slope_moments']
+           'absolute', 'quadratic', 'step', 'WIDE_RULE', 'gelu_tanh', 'silu', 'times', 'relu2', 'quick_gelu',
+           'ACTIVATIONS', 'NAMED', 'Nonlinearity', 'resolved', 'meet', 'value_key', 'clipped', 'at_minus_infinity',
+           'Bent', 'Picks', 'leaky_relu', 'clip', 'named', 'nonlinearity', 'slope', 'partials', 'straight_moment',
+           'slope_moments']
 
 # %% ../nbs/44_functions.ipynb #takes
 from collections.abc import Callable
@@ -62,6 +63,7 @@ class Nonlinearity:
     closed_error: float = 0.
 
     def __post_init__(self) -> None:
+        checks.optional(self.name, checks.kind, str, "name", "pass e.g. name='mish'")
         for name, least in dict(order=1, constant=0, bound=0).items():
             checks.optional(getattr(self, name), checks.number, name, f"[{least}, ∞]",
                             "None means unknown")
@@ -82,6 +84,10 @@ class Nonlinearity:
     def __call__(self, *x: Any) -> Any:
         if x and hasattr(x[0], "program"):
             return x[0].program.nonlin(self, *x)
+        if any(isinstance(v, (list, tuple)) and hasattr(next(iter(v), None), "program")
+               for v in x):
+            checks.reject(self, "get one vector for each argument", "a list of vectors",
+                          f"write [{self}(h) for h in …]", TypeError)
         if len(x) != self.arity:
             checks.reject(self, f"get as many arrays as arguments, {self.arity}",
                           len(x), "apply it to each array", TypeError)
@@ -510,6 +516,65 @@ silu = Nonlinearity(_silu, "silu", 1, 1.09983932029/3, np.inf,
 # %% ../nbs/44_functions.ipynb #timescode
 times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2,
                      derivative=(Picks(1), Picks(0)))
+
+# %% ../nbs/44_functions.ipynb #bynames
+def _relu2(x): return relu(x)**2
+def _relu2_slope(x): return 2*relu(x)
+def _quick_gelu(x): return silu(1.702*x)/1.702
+def _quick_gelu_slope(x): return silu.derivative(1.702*x)
+
+relu2 = Nonlinearity(_relu2, "relu2", bound=np.inf, derivative=_relu2_slope)
+quick_gelu = Nonlinearity(_quick_gelu, "quick_gelu", bound=np.inf,
+                          derivative=_quick_gelu_slope)
+
+ACTIVATIONS = dict(relu=relu, gelu=gelu, gelu_new=gelu_tanh, gelu_fast=gelu_tanh,
+                   gelu_pytorch_tanh=gelu_tanh, gelu_tanh=gelu_tanh, silu=silu,
+                   swish=silu, quick_gelu=quick_gelu, relu2=relu2, tanh=tanh,
+                   sigmoid=sigmoid, linear=identity, identity=identity) # in configs
+NAMED = ACTIVATIONS | dict(erf=erf, softplus=softplus, sin=sin, cos=cos, step=step,
+                           absolute=absolute, quadratic=quadratic, times=times)
+
+def named(given, # a name, a function, a Nonlinearity
+          what="phi", # how the message calls it
+         ): # Nonlinearity, or what is no name
+    "A ready-made function by its name or by torch's function; others as they are."
+    if isinstance(given, Nonlinearity):
+        return given
+    name = _name_in_torch(given)
+    if name is not None and name.lower() in NAMED:
+        return NAMED[name.lower()]
+    if isinstance(given, str):
+        checks.choice(given, what, tuple(NAMED), " or a function")
+    return given
+
+def nonlinearity(given, # a name, a function, a Nonlinearity
+                 what="phi", # how the message calls it
+                 arity=1, # arguments of a function of one's own
+                ): # Nonlinearity
+    "A ready-made function by its name or by torch's function, or the user's own."
+    φ = named(given, what)
+    if isinstance(φ, Nonlinearity):
+        return φ
+    checks.function(φ, what, "pass e.g. 'gelu', relu or np.tanh")
+    meet(φ, [np.linspace(-3, 3, 7)]*arity, name=what) # by the name that its user knows
+    return Nonlinearity(φ, arity=arity)
+
+def _name_in_torch(given):
+    "Of a function or module of torch or of transformers, or a name itself."
+    if isinstance(given, str):
+        return given
+    about = given if hasattr(given, "__name__") else type(given)
+    home = str(getattr(about, "__module__", "")).partition(".")[0]
+    name = getattr(about, "__name__", None)
+    if home not in ("torch", "transformers") or name is None:
+        return None
+    if getattr(given, "approximate", "none") == "tanh":
+        return "gelu_tanh"
+    return _NAMES_ELSEWHERE.get(name, name)
+
+_NAMES_ELSEWHERE = dict(NewGELUActivation="gelu_new", FastGELUActivation="gelu_fast",
+                        GELUTanh="gelu_tanh", GELUActivation="gelu",
+                        SiLUActivation="silu")
 
 # %% ../nbs/44_functions.ipynb #sl-slope
 def slope(phi):

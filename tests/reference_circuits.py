@@ -9,8 +9,8 @@ from infattn_nb.learning.circuits import (
     Circuits,
     ReadRows,
     at_rows,
-    from_rows,
     circuit_scores,
+    from_rows,
 )
 from infattn_nb.nonlinearities import softmax
 

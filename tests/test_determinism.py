@@ -4,6 +4,7 @@ import json
 import runpy
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from conftest import nightly
 
 from infattn_nb import Attention, Tokens, draw, parallel
 from infattn_nb.nonlinearities import relu
+from infattn_nb.numerics.rng import BLOCK, by_pieces
 from infattn_nb.paper import read_table, reproduce, sweep, write_table
 from infattn_nb.paper.figures import PLANS
 from infattn_nb.paper.tables import matching_rows
@@ -184,6 +186,56 @@ class Pair(NamedTuple):
 def _pairs(size, rng):
     x = rng.standard_normal((size, 2))
     return Pair(x * x, (x, x.sum(1)))
+
+
+def peak_of(draw_all):
+    "Bytes that are held at a time, at most, and the result."
+    tracemalloc.start()
+    result = draw_all()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most, result
+
+
+def test_samples_are_not_held_twice(size=2**16):
+    """Blocks are written where they belong: a quarter more than the result is held, not
+    as much again.
+    """
+
+    def rows(number, rng):
+        return rng.standard_normal((number, 64))
+
+    def pairs(number, rng):
+        return rows(number, rng), rng.integers(3, size=number)
+
+    with parallel(1):
+        most, y = peak_of(lambda: draw(rows, size, 0))
+        assert y.shape == (size, 64)
+        assert most < 1.25 * y.nbytes
+        most, both = peak_of(lambda: draw(pairs, size, 0))
+        assert most < 1.25 * sum(x.nbytes for x in both)
+        rng = np.random.default_rng(0)
+        most, y = peak_of(lambda: by_pieces(lambda b: rows(b, rng), size, 2**12))
+        assert y.shape == (size, 64)
+        assert most < 1.25 * y.nbytes
+    blocks = np.random.SeedSequence(0).spawn(size // BLOCK)
+    expected = [rows(BLOCK, np.random.default_rng(seed)) for seed in blocks]
+    np.testing.assert_array_equal(draw(rows, size, 0), np.concatenate(expected))
+
+
+def test_blocks_of_other_types_and_shapes():
+    "A wider type is taken; another shape is one sentence."
+    calls = []
+
+    def uneven(number, rng):
+        calls.append(number)
+        return np.zeros(number, int if len(calls) < 2 else float)
+
+    with parallel(1):
+        assert draw(uneven, 2 * BLOCK, 0).dtype == float
+        assert draw(lambda b, rng: np.zeros((b, 3)), 0).shape == (0, 3)
+        with pytest.raises(ValueError, match="must return one shape for every sample"):
+            draw(lambda b, rng: np.zeros((b, b)), BLOCK + 1)
 
 
 def test_draw_keeps_the_names_of_a_samplers_tuples():

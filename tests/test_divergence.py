@@ -24,7 +24,6 @@ from scipy.stats import (
 
 from infattn_nb import (
     CommonTokens,
-    parallel,
     Attention,
     ScaleMixture,
     Tokens,
@@ -32,6 +31,7 @@ from infattn_nb import (
     kde_kl,
     kl_divergence,
     paired_kl,
+    parallel,
     total_variation,
     wasserstein,
 )

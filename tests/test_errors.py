@@ -39,8 +39,8 @@ from infattn_nb.nonlinearities import (
 )
 from infattn_nb.numerics import psd_factor, wishart_factor
 from infattn_nb.numerics.rng import threads_start
-from infattn_nb.plotting import printable
 from infattn_nb.paper import infattn_figures, reproduce, sweep
+from infattn_nb.plotting import printable
 
 PAIR = np.array([[1.0, 0.999], [0.999, 1.0]])
 unknown = pytest.mark.filterwarnings(

@@ -22,7 +22,6 @@ from reference import Explicit
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
-    parallel,
     Block,
     FeedForward,
     Norm,
@@ -31,6 +30,7 @@ from infattn_nb import (
     Transformer,
     embedding_cov,
     nonlinearities,
+    parallel,
 )
 from infattn_nb.nonlinearities import clip, gelu, relu, step
 from infattn_nb.numerics.linalg import divided, root, spanned, square, triangle_times

@@ -31,20 +31,19 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from infattn_nb import (
-    parallel,
     Attention,
     AttentionRegressor,
     ScaleMixture,
     Tokens,
     embed_features,
     make_recall,
+    parallel,
     patches,
 )
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.distributions.scale_mixture import Mixture
 from infattn_nb.learning import estimator
 from infattn_nb.learning import fitting as posteriors
-from infattn_nb.learning.sequences import padded, stacked
 from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
 from infattn_nb.learning.layer_on_data import (
     Likelihood,
@@ -52,6 +51,7 @@ from infattn_nb.learning.layer_on_data import (
     features,
     training_layer,
 )
+from infattn_nb.learning.sequences import padded, stacked
 from infattn_nb.nonlinearities import identity
 from infattn_nb.numerics.rng import sobol_normals
 from infattn_nb.numerics.smc import (
@@ -1323,7 +1323,7 @@ TABLE = np.ones((4, 6))
             lambda: AttentionRegressor(**SMALL).predictive(X).interval(1.0),
             "`confidence`",
         ),
-        (lambda: AttentionRegressor(**SMALL).predictive(X).rvs(0), "`size`"),
+        (lambda: AttentionRegressor(**SMALL).predictive(X).rvs(-1), "`size`"),
         (lambda: AttentionRegressor(**SMALL).plot_attention(TABLE), "`X` must be"),
     ],
 )

@@ -105,8 +105,8 @@ def test_matrices_of_many_directions_become_explicit_on_the_way():
     run = from_its_start("two blocks", **HOW["momentum and decay"])
     kinds = {
         type(M).__name__
-        for networks, _ in run._blocks
-        for M in networks.matrices.values()
+        for block in run._blocks
+        for M in block.networks.matrices.values()
     }
     assert "Explicit" in kinds
     np.testing.assert_allclose(
@@ -133,7 +133,9 @@ def trained(name, n, size, rng=1, steps=3, at_once=250, **how):
         try:
             run = quiet(p, fs, Y, rng=seed, dense=False, **options | how)
         except ValueError as e:
-            assert "keep the loss bounded" in str(e)
+            assert "keep the losses of most networks bounded" in str(e)
+            continue
+        if run.diverged.any():
             continue
         numbers = (
             run.outputs,
@@ -190,7 +192,7 @@ def fresh_matrix(self, E, turn, other, forward):
 
 
 def old_images(self, X, state):  # what was added is not seen by new products
-    a = self._coordinates(X, self.right, self.left)
+    a, _ = self._coordinates(X, self.right, self.left)
     return state.start_factor * a @ self.right.images, a
 
 
@@ -210,11 +212,212 @@ def test_broken_variants_are_rejected(fault, name, monkeypatch, size=1_000):
     try:
         ours = trained(name, 12, size, rate=0.05 if fault == "half the rate" else 0.1)
     except ValueError as e:
-        assert "keep the loss bounded" in str(
-            e
-        )  # nor does it train, which all networks of torch's did
+        # nor does it train, which all networks of torch's did
+        assert "keep the losses of most networks bounded" in str(e)
     else:
         assert p_of_law(name, 12, ours) < 1e-12
+
+
+# -- networks that diverge, batches of one's own, targets
+
+
+def two_layers(width, P=4, N=6, seed=0):
+    "A program, its outputs and matrices, and a start of everything random in it."
+    rng = np.random.default_rng(seed)
+    p = Program()
+    x = p.inputs(np.eye(P))
+    W, R = p.matrix(), p.readout()
+    outputs = [R @ relu(W @ v) for v in x]
+    start = {v: rng.standard_normal((N, width)) for v in x}
+    start[W] = rng.standard_normal((N, width, width)) / np.sqrt(width)
+    start[R] = rng.standard_normal((N, 1, width)) / np.sqrt(width)
+    return p, outputs, (W, R), start
+
+
+def by_hand(start, W, R, y, rate, batches):
+    "Outputs before each step and after the last, entry by entry, network by network."
+    found = []
+    for n in range(len(start[W])):
+        x, A, r = (
+            np.array([z[n] for key, z in start.items() if key not in (W, R)]),
+            start[W][n].copy(),
+            start[R][n, 0].copy(),
+        )
+        width, path = len(r), []
+        for rows in (*batches[n], range(len(y))):
+            h = np.maximum(x @ A.T, 0)
+            f = h @ r
+            path.append(f)
+            χ = np.zeros(len(y))
+            χ[list(rows)] = len(y) / len(rows) * (f - y)[list(rows)]
+            dA = ((χ[:, None] * (h > 0)) * r).T @ x
+            A, r = A - rate / width * dA, r - rate / width * χ @ h
+        found.append(path)
+    return np.array(found)
+
+
+TARGETS = np.array([1.0, -1.0, 0.5, 2.0])
+
+
+@pytest.mark.filterwarnings("ignore:1 of 6 networks diverged")
+@pytest.mark.parametrize("dense", (True, False, None))
+@pytest.mark.parametrize(
+    "how",
+    (
+        dict(rate=0.3),
+        dict(rate=0.3, momentum=0.8, weight_decay=0.1),
+        dict(rate=0.1, method="muon", momentum=0.5),
+        dict(rate=0.3, batch_size=2),
+        dict(rate=0.3, batch_size=3, batches="own"),
+    ),
+    ids=str,
+)
+def test_one_network_that_diverges_leaves_the_others_alone(how, dense):
+    """The last of six begins with matrices of 1e3 (of 1e170: its outputs are infinite):
+    the others are those of a run of five, and the last is marked.
+    """
+    for size in (1e3, 1e170):
+        p, f, (W, R), start = two_layers(9)
+        start[R][-1] *= size
+        start[W][-1] *= size
+        if "method" in how and size < 1e100:
+            continue  # a step of Muon is bounded
+        common = dict(width=9, steps=20, dense=dense, rng=0, **how)
+        run = quiet(p, f, TARGETS, start=start, **common)
+        fewer = {key: x[:-1] for key, x in start.items()}
+        five = quiet(p, f, TARGETS, start=fewer, **common)
+        assert run.diverged.tolist() == [False] * 5 + [True]
+        assert len(five.loss) == 5
+        assert not five.diverged.any()
+        for name in ("outputs", "loss"):
+            ours, alone = getattr(run, name), getattr(five, name)
+            np.testing.assert_allclose(ours[:-1], alone, rtol=1e-7, atol=1e-9)
+            assert np.isnan(ours[-1, -1]).all()
+        asked = (run.values(f), run.weights(W), run.tangent(), run.change(f[0].args[0]))
+        for x in asked:
+            assert np.isnan(x[-1]).all()
+            assert np.isfinite(x[:-1]).all()
+        assert np.isfinite(run.weights(W, "start")).all()
+        assert "1 diverged" in repr(run)
+        assert "5 networks" in repr(five)
+        later = quiet(p, f, TARGETS, start=run, **common | dict(rng=None))
+        assert later.diverged.sum() == 1
+        assert len(later.loss) == 6
+
+
+def test_what_diverges_is_said_and_too_much_of_it_rejected():
+    p, f, (W, R), start = two_layers(5)
+    start[R][-1] *= 1e3
+    start[W][-1] *= 1e3
+    common = dict(width=5, steps=20, start=start, rng=0, verbose=False)
+    with pytest.warns(UserWarning, match="1 of 6 networks diverged at rate 0.3"):
+        train(p, f, TARGETS, rate=0.3, **common)
+    with pytest.raises(ValueError, match="`rate` must keep.*6 of 6 diverge by step"):
+        train(p, f, TARGETS, rate=1e4, **common)
+    run = quiet(p, f, TARGETS, **common | dict(start=None), networks=3)
+    with pytest.raises(ValueError, match="`networks` must be as many.*4 after 3"):
+        train(p, f, TARGETS, **common | dict(start=run), networks=4)
+
+
+@pytest.mark.filterwarnings("ignore:.*networks diverged")
+@pytest.mark.power("half the rate at p < 1e-12")
+def test_the_law_of_what_does_not_diverge(size=20_000, steps=3, rate=0.5):
+    """Networks of width one, whose products of three normals have heavy tails: the
+    others have the law of explicit ones that stay within the same bound.
+    """
+    p = Program()
+    x = p.inputs(np.eye(2))
+    W, R = p.matrix(), p.readout()
+    f = [R @ relu(W @ v) for v in x]
+    run = quiet(
+        p, f, [1.0, -1.0], width=1, steps=steps, rate=rate, networks=size, rng=0
+    )
+
+    def explicit_ones(rate):
+        rng = np.random.default_rng(1)
+        x, w, r = (rng.standard_normal((size, k)) for k in (2, 1, 1))
+        y, losses = np.array([1.0, -1.0]), []
+        for _ in range(steps + 1):
+            h = np.maximum(w * x, 0)
+            χ = r * h - y
+            losses.append(0.5 * (χ**2).sum(1))
+            dw = (χ * r * (w * x > 0) * x).sum(1, keepdims=True)
+            w, r = w - rate * dw, r - rate * (χ * h).sum(1, keepdims=True)
+        losses = np.array(losses)
+        kept = (losses <= 1e6 * (losses[0] + 1e-3)).all(0)
+        return kept, np.concatenate([χ + y, losses.T], axis=1)[kept]
+
+    kept, theirs = explicit_ones(rate)
+    share = (run.diverged.mean() + 1 - kept.mean()) / 2
+    gap = abs(run.diverged.mean() - 1 + kept.mean())
+    assert 0 < share < 0.05
+    assert gap < 5 * np.sqrt(2 * share / size)
+    alive = ~run.diverged
+    ours = np.concatenate([run.outputs[alive, -1], run.loss[alive]], axis=1)
+    assert least_p(ours, theirs) > 1e-8
+    assert least_p(ours, explicit_ones(rate / 2)[1]) < 1e-12
+
+
+@pytest.mark.parametrize("dense", (True, False))
+def test_batches_of_ones_own_are_those_of_explicit_networks(dense, steps=9):
+    "Each epoch goes through all rows once; the networks' orders are not the same."
+    p, f, (W, R), start = two_layers(7)
+    common = dict(width=7, steps=steps, rate=0.4, batch_size=2, dense=dense, rng=3)
+    run = quiet(p, f, TARGETS, start=start, batches="own", **common)
+    met = ~np.isnan(run.outputs[:, :-1])
+    assert (met.sum(2) == 2).all()
+    assert (met[:, 0:8:2] ^ met[:, 1:8:2]).all()
+    assert len({m.tobytes() for m in met}) == 6
+    batches = [[np.flatnonzero(row) for row in m] for m in met]
+    path = by_hand(start, W, R, TARGETS, 0.4, batches)
+    np.testing.assert_allclose(
+        run.outputs, np.where(np.isnan(run.outputs), np.nan, path), rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        run.loss[:, -1], 0.5 * ((path[:, -1] - TARGETS) ** 2).sum(1), rtol=1e-9
+    )
+    same = quiet(p, f, TARGETS, start=start, **common)
+    shared = ~np.isnan(same.outputs[:, :-1])
+    assert (shared == shared[0]).all()
+    half = quiet(p, f, TARGETS, start=start, batches="own", **common | dict(steps=4))
+    rest = quiet(
+        p, f, TARGETS, start=half, batches="own", **common | dict(steps=5, rng=None)
+    )
+    np.testing.assert_array_equal(rest.outputs, run.outputs[:, 4:])
+
+
+def test_a_loss_says_what_its_targets_are():
+    "A class of one's own may be called Softmax, and may take labels."
+
+    class Softmax:
+        "Half the sum of squares."
+
+        def value(self, f, y):
+            return 0.5 * ((f - y) ** 2).sum((1, 2))
+
+        def gradient(self, f, y):
+            return f - y
+
+    class Words(Softmax):
+        def targets(self, y, P, D):
+            return np.array([[{"up": 1.0, "down": -1.0}[word]] * D for word in y])
+
+    p, f, _, _ = two_layers(7)
+    common = dict(width=7, steps=5, networks=3, rate=0.1, rng=0)
+    own = quiet(p, f, TARGETS, loss=Softmax(), **common)
+    np.testing.assert_array_equal(own.outputs, quiet(p, f, TARGETS, **common).outputs)
+    said = quiet(p, f, ["up", "down", "up", "up"], loss=Words(), **common)
+    meant = quiet(p, f, [1.0, -1.0, 1.0, 1.0], **common)
+    np.testing.assert_array_equal(said.outputs, meant.outputs)
+
+    class Wrong(Softmax):
+        def targets(self, y, P, D):
+            return np.zeros(P + 1)
+
+    with pytest.raises(
+        ValueError, match=r"`loss.targets\(y, P, D\)` must return shape"
+    ):
+        quiet(p, f, TARGETS, loss=Wrong(), **common)
 
 
 # -- other routes

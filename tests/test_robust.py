@@ -23,7 +23,6 @@ from numpy.random import default_rng
 
 import infattn_nb
 from infattn_nb import (
-    parallel,
     Attention,
     AttentionRegressor,
     HierarchicalGaussian,
@@ -34,6 +33,7 @@ from infattn_nb import (
     Transformer,
     limit,
     limit_error,
+    parallel,
     simulate,
     simulate_dense,
 )

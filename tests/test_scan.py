@@ -15,7 +15,6 @@ from conftest import nightly
 from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
 from infattn_nb import (
-    parallel,
     Block,
     FeedForward,
     Nonlinearity,
@@ -25,6 +24,7 @@ from infattn_nb import (
     SelfAttention,
     Transformer,
     embedding_cov,
+    parallel,
     report,
     scan,
     with_rule,

@@ -190,7 +190,9 @@ def _mask(who):
         return None
     if isinstance(who, str):
         return checks.mask_word(who)
-    return checks.mask(who, len(who) if hasattr(who, "__len__") else 0)
+    sides = np.shape(who) if hasattr(who, "shape") else (len(who),) if hasattr(
+        who, "__len__") else (0,)
+    return checks.mask(who, sides[-1] if sides else 0)
 
 def _bias(b, heads):
     "(s, s), or one for each head."

@@ -19,7 +19,7 @@ from ..numerics import checks
 from ..numerics.linalg import psd_factor
 from ..numerics.rng import Rng, Size, draw
 from ..numerics.linalg import wishart_factor, wishart_triangle
-from ..nonlinearities import Nonlinearity, clipped, identity
+from ..nonlinearities import clipped, identity, nonlinearity
 from ..nonlinearities import value_key
 
 # %% ../../nbs/02_tokens.ipynb #c243d8bd
@@ -104,7 +104,7 @@ class Tokens(TokenLaw):
     seq_len
         s
     activation
-        φ, a Nonlinearity or a function
+        φ: a Nonlinearity or a function, or the name of a ready-made one
     cov
         of (h¹…h^s) per coordinate, (s, s); None = the identity
     """
@@ -308,7 +308,7 @@ class CommonTokens(Tokens):
         return self.activation(np.stack([x[..., 0] for x in h], axis=1))
 
 def _of_one(f):
-    φ = f if isinstance(f, Nonlinearity) else Nonlinearity(f)
+    φ = nonlinearity(f, "activation")
     if φ.arity > 1:
         checks.reject("activation", "be a function of one argument",
                       f"{φ} of {φ.arity}", "pass e.g. relu")

@@ -30,7 +30,7 @@ from ..numerics import checks
 from ..numerics.rng import Rng, Size, Streams, by_pieces, draw, fold
 from ..numerics.rng import mean_and_error, seed_sequence, sums
 from ..numerics.linalg import wishart_factor
-from ..plotting import own_axes
+from ..plotting import ink, own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -348,6 +348,15 @@ class LimitErrorResult:
     law: Any
     limit: Any
 
+    def __post_init__(self) -> None:
+        checks.width(self.width)
+        for name in ("divergence", "divergence_error"):
+            checks.number(getattr(self, name), name, "[-∞, ∞]")
+        for name in ("law", "limit"):
+            if not callable(getattr(getattr(self, name), "sf", None)):
+                checks.reject(name, "be a law of one output", "one without `sf`",
+                              "pass e.g. layer.law().marginal(0)", TypeError)
+
     @property
     def numbers(self) -> dict[str, float]:
         "By name: what `.table` shows, as floats."
@@ -395,7 +404,7 @@ class LimitErrorResult:
         k = np.linspace(0, 6, 121)
         n = f"{self.width:,.0f}" if self.width < np.inf else "∞"
         for y, label, color in ((self.law, f"width {n}", "C0"),
-                                (self.limit, "limit", "black")):
+                                (self.limit, "limit", ink())):
             with unwatched_tails():
                 factor = tail_probability(y, k)/(2*norm.sf(k))
             ax.semilogy(k, factor, color=color, label=label)

@@ -25,6 +25,7 @@ from ..numerics import checks
 from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold, mean_and_error
 from ..numerics.rng import pieces, seed_sequence, sums
 from ..numerics.linalg import psd_factor
+from ..plotting import current_axes, ink
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,6 +65,9 @@ class HierarchicalGaussian:
         checks.function(self.sample, "sample", remedy)
         checks.optional(self.variance, checks.function, "variance", remedy)
         checks.optional(self.direct, checks.function, "direct", remedy)
+        checks.number(self.tv_error, "tv_error", "[0, ∞]", "pass 0 for an exact law")
+        for law in checks.kind(self.nearby, tuple, "nearby", "pass a tuple of laws"):
+            checks.kind(law, HierarchicalGaussian, "nearby", "pass a tuple of laws")
 
     def __repr__(self) -> str:
         return f"HierarchicalGaussian(dim={self.dim})"
@@ -443,19 +447,18 @@ class HierarchicalGaussian:
         ValueError
             if coordinate i is constant
         """
-        import matplotlib.pyplot as plt
         i = checks.output(i, self.dim)
         curves = checks.count(curves, "curves", 0)
         law = self.marginal(i)
         if not law.std():
             checks.reject("i", "be a coordinate that varies", f"{i} with variance 0",
                           "there is no density to draw")
-        ax = ax or plt.gca()
+        ax = current_axes(ax)
         y = np.linspace(-4, 4, 401)*law.std()
         for v in self.covariances(curves, rng)[:, i, i]:
             ax.plot(y, norm.pdf(y, scale=np.sqrt(v)), color="0.75", lw=.7)
         ax.plot([], [], color="0.75", lw=.7, label="given one draw of S")
-        ax.plot(y, law.pdf(y), color="black", label="hierarchical Gaussian")
+        ax.plot(y, law.pdf(y), color=ink(), label="hierarchical Gaussian")
         ax.plot(y, norm.pdf(y, scale=law.std()), color="tab:orange", ls="--",
                 label="Gaussian, same variance")
         top = min(1.35*ax.dataLim.y1, 2.2*law.pdf(0.))

@@ -873,6 +873,17 @@ class Report:
     against: "Report | None" = None
     drawn: tuple = ()
 
+    def __post_init__(self) -> None:
+        kinds = dict(title=str, network=str, call=str, source=str, tokens=tuple,
+                     thresholds=Thresholds, measured=Measured, versions=dict,
+                     drawn=tuple)
+        for name, kind in kinds.items():
+            checks.kind(getattr(self, name), kind, name, "call report(…)")
+        checks.width(self.width)
+        checks.count(self.size, "size")
+        checks.optional(self.advice, checks.kind, dict, "advice", "call report(…)")
+        checks.optional(self.against, checks.kind, Report, "against", "call report(…)")
+
     @property
     def _panels(self):
         "The six questions, with sentences and pictures."

@@ -28,8 +28,8 @@ from .sequences import like, suited, targets
 from .trained import KernelModel, Trained, infinitely_many_heads
 from .trained import one_layer, run_descent, torch_weights
 from ..numerics import checks
-from ..numerics.losses import Loss, flat, loss_of, tried
-from ..plotting import lines, own_axes
+from ..numerics.losses import BATCHES, Loss, flat, loss_of, targets_of, tried
+from ..plotting import ink, lines, own_axes
 from ..numerics.rng import Rng
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class AttentionDescent(SequenceEstimator):
         "squared" (half the sum of squares), "logistic", "softmax", or an object with
         value(f, y) → (networks,) and gradient(f, y) → f's shape
     learning_rate
-        η, of normal weights (NTK parametrization); None: a stable one is found
+        η, of normal weights (NTK parametrization); None: one is found at which no
+        network diverges
     max_iter
         at most
     momentum
@@ -82,6 +83,10 @@ class AttentionDescent(SequenceEstimator):
         T, in [0, ∞): Langevin noise of variance 2ηT in every step
     batch_size
         sequences in a mini-batch, their gradient scaled to all; None = all
+    batches
+        "shared": all networks take the same mini-batches, so that what they have
+        learned is independent only given these; "own": each network goes through the
+        sequences in random orders of its own
     tol
         stop when no loss has fallen by this share of its start in fifty steps; 0:
         never. With batches, decay or noise all steps are done
@@ -116,7 +121,11 @@ class AttentionDescent(SequenceEstimator):
     loss_
         ndarray (n_networks, max_iter + 1): sums over sequences, before each step and
         in the end; with `batch_size` the last of every fifty is exact, the others are
-        estimates
+        estimates; NaN for a network from the step on at which it diverged
+    diverged_
+        ndarray (n_networks,) of booleans: a network has diverged once its loss is
+        above 10⁶ times its loss at the start, or not finite. It is not trained any
+        more, is left out of all means, and what is asked of it in the end is NaN
     n_iter_
         steps done
     interrupted_
@@ -140,6 +149,7 @@ class AttentionDescent(SequenceEstimator):
     weight_decay: float = 0.
     temperature: float = 0.
     batch_size: int | None = None
+    batches: str = "shared"
     tol: float = 1e-6
     n_networks: int = 16
     linearized: bool = False
@@ -154,6 +164,7 @@ class AttentionDescent(SequenceEstimator):
     single_: bool = field(init=False)
     classes_: np.ndarray = field(init=False)
     loss_: np.ndarray = field(init=False)
+    diverged_: np.ndarray = field(init=False)
     learning_rate_: float = field(init=False)
     n_iter_: int = field(init=False)
     interrupted_: bool = field(init=False)
@@ -191,7 +202,7 @@ class AttentionDescent(SequenceEstimator):
         Raises
         ------
         ValueError
-            At a rate at which the loss grows beyond all bounds.
+            At a rate at which more than half of the networks diverge.
         KeyboardInterrupt
             As always; in training the model is then that of at most fifty steps before.
         """
@@ -236,7 +247,7 @@ class AttentionDescent(SequenceEstimator):
         if self._classifies():
             probable = self.predict_proba(X).argmax(-1) # first: it asks for a fit
             return self.classes_[probable]
-        return self.values(X).mean(0)
+        return self.values(X)[~self.diverged_].mean(0)
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
@@ -250,7 +261,7 @@ class AttentionDescent(SequenceEstimator):
             token embeddings (Q, s, d), or a list of arrays (s_q, d)
         """
         asked = self._ready(X)
-        f = self.trained_.values(asked, "end")
+        f = self.trained_.values(asked, "end")[~self.diverged_]
         Q, s = f.shape[1], asked.tokens.shape[1]
         every = self.readout == "every"
         shares = loss_of(self.loss).probabilities(flat(f) if every else f).mean(0)
@@ -275,7 +286,7 @@ class AttentionDescent(SequenceEstimator):
                           "pass the variance of an observation")
         noise = checks.number(self.temperature if noise is None else noise, "noise",
                               "(0, ∞)", "pass the variance of an observation")
-        f = self.values(X)
+        f = self.values(X)[~self.diverged_]
         return Mixture(f, np.full(f.shape, noise), np.full(len(f), 1/len(f)))
 
     def attention(self, X: ArrayLike, when: str = "end", *,
@@ -333,7 +344,7 @@ class AttentionDescent(SequenceEstimator):
         "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
         D)}, with paths a, b as tuples of (layer, head).
         """
-        return self._circuits("end")
+        return self._circuits("end", AttributeError)
 
     def circuit_size(self, when: str = "end") -> dict[str, dict]:
         """Root mean square of the entries of each circuit; near 1 at the start.
@@ -430,7 +441,7 @@ class AttentionDescent(SequenceEstimator):
         if both:
             first.set_position([.1, .17, .36, .75])
         steps = np.arange(self.n_iter_ + 1)
-        lines(first, self.loss_, steps, mean=self.loss_.mean(0))
+        lines(first, self.loss_, steps, mean=self.loss_[~self.diverged_].mean(0))
         first.set(xlabel="step", ylabel="loss", yscale="log")
         known = self.trained_
         if not both or isinstance(known, KernelModel):
@@ -440,7 +451,7 @@ class AttentionDescent(SequenceEstimator):
                       for when in ("start", "end"))
         few = np.linspace(0, len(start) - 1, min(len(start), 2000)).astype(int)
         second.plot(start[few], end[few], ".", ms=2)
-        second.axline((0, 0), slope=1, color="black", lw=.6)
+        second.axline((0, 0), slope=1, color=ink(), lw=.6)
         second.set(xlabel="score at the start", ylabel="score in the end")
         return np.array([first, second])
 
@@ -452,18 +463,18 @@ class AttentionDescent(SequenceEstimator):
         many = l < layers - 1 or isinstance(self.readout, str)
         return found if many else found[..., 0, :]
 
-    def _deep(self):
-        "The networks, if they are deep."
+    def _deep(self, kind=ValueError):
+        "The networks, if they are deep; else an error of this kind."
         check_is_fitted(self)
         if self.layers is None:
             checks.reject("layers", "be a number for circuits", "None",
-                          "pass layers=1 or more")
+                          "pass layers=1 or more", kind)
         return self.trained_
 
-    def _circuits(self, when):
+    def _circuits(self, when, kind=ValueError):
         "By their names."
-        known = self._deep()
-        *scores, values = known.at(when).now()
+        known = self._deep(kind)
+        *scores, values = known.circuits(when)
         return named(known.layer, scores, values)
 
     def _classifies(self):
@@ -502,6 +513,7 @@ def _check(model):
     if isinstance(m.readout, str):
         known = ("mean",) if m.layers is None else ("mean", "every")
         checks.choice(m.readout, "readout", known)
+    checks.choice(m.batches, "batches", BATCHES)
     checks.flag(m.linearized, "linearized")
     loss_of(m.loss)
     if m.layers is not None:
@@ -571,9 +583,11 @@ def _problem(model, X, y):
         Y = np.eye(len(classes))[labels] if one_hot else labels[:, None].astype(float)
         known |= dict(classes_=classes, single_=not one_hot)
     else:
+        loss = loss_of(model.loss)
         y = targets(y, rows)
         Y = y.reshape(rows, -1)
-        tried(loss_of(model.loss), Y)
+        Y = targets_of(loss, y, *Y.shape)
+        tried(loss, Y)
         known |= dict(single_=y.ndim == 1)
     return X, Y.reshape(*places, -1), known
 

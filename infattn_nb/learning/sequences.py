@@ -142,7 +142,8 @@ def embed_features(X: ArrayLike, query_scale: float = 1.) -> np.ndarray:
     -------
     ndarray (P, F + 1, F + 1)
     """
-    table = checks.real(X, "X", (None, None), remedy="pass a table (rows, features)")
+    table = checks.real(X, "X", (None, None), "(-∞, ∞)",
+                        "pass a table (rows, features) without missing values")
     query_scale = checks.number(query_scale, "query_scale", "[0, ∞)")
     P, F = table.shape
     tokens = np.zeros((P, F + 1, F + 1))
@@ -175,7 +176,8 @@ def patches(images: ArrayLike, size: Size = 2, position_scale: float = 1., *,
     ndarray (P, tokens, features)
         Pixels of a patch, its position, one more feature for the token that asks.
     """
-    pixels = _as_images(checks.real(images, "images"), shape)
+    pixels = checks.real(images, "images", None, "(-∞, ∞)", "pass finite numbers")
+    pixels = _as_images(pixels, shape)
     position_scale = checks.number(position_scale, "position_scale", "[0, ∞)")
     query_scale = checks.number(query_scale, "query_scale", "[0, ∞)")
     P, h, w, c = pixels.shape

@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['STEPS_BETWEEN_LOOKS', 'TOO_LARGE', 'FEATURE_NUMBERS', 'SCRAMBLES', 'FEWEST', 'MOST_NODES', 'KERNEL_TOLERANCE',
-           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'LayerView', 'Architecture', 'Task', 'advance',
-           'full_loss', 'DescentRun', 'trained', 'resting', 'Kernels', 'InfiniteHeads', 'converged', 'asking_rows',
-           'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'start_of', 'torch_weights', 'Trained',
-           'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads', 'DescentState', 'run_descent', 'run_at_a_rate']
+           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'LayerView', 'Architecture', 'Task', 'advance', 'Block',
+           'full_loss', 'looked', 'of_blocks', 'DescentRun', 'trained', 'resting', 'Kernels', 'InfiniteHeads',
+           'converged', 'asking_rows', 'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'start_of',
+           'torch_weights', 'Trained', 'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads', 'DescentState',
+           'run_descent', 'run_at_a_rate']
 
 # %% ../../nbs/94_trained.ipynb #takes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
 from typing import NamedTuple, Protocol
@@ -22,12 +23,13 @@ from numpy.random import Generator, SeedSequence, default_rng
 from .descent_step import BLOCK_NUMBERS, Dynamics, Networks
 from .descent_step import bartlett_start, dynamics, explicit_start
 from .descent_step import joined, linearised, merged_from
-from .descent_step import merged_start
+from .descent_step import merged_start, of_each
 from .sequences import Sequences, root_seed
 from .layer_on_data import Layer, attend, averaged
 from .layer_on_data import spec_of, training_layer
 from ..numerics import checks
 from ..numerics.losses import Everywhere, Loss, batch_at, loss_of
+from ..numerics.losses import on_own_rows, own_batches
 from ..numerics.rng import in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence, sobol_normals
 
@@ -54,29 +56,67 @@ class Task(NamedTuple):
     how: Dynamics | None = None # None: not known yet
     batch: int | None = None # sequences in a mini-batch; None = all
     seed: SeedSequence | None = None # of the batches
+    batches: str = "shared" # or "own"
 
-    def at(self, t): # View, targets, scale of the loss
-        "The sequences of step t."
+    def at(self, t, networks): # View, targets, scale of the loss, rows of each or None
+        "The sequences of step t, for some networks by their numbers."
         P = len(self.targets)
         if self.batch is None or self.batch >= P:
-            return self.view, self.targets, 1.
-        k = batch_at(P, self.batch, t, self.seed)
-        return self.view.take(k), self.targets[k], P/len(k)
+            return self.view, self.targets, 1., None
+        if self.batches == "shared":
+            k = batch_at(P, self.batch, t, self.seed)
+            return self.view.take(k), self.targets[k], P/len(k), None
+        rows = own_batches(P, self.batch, t, self.seed, networks)
+        met = np.unique(rows)
+        places = np.searchsorted(met, rows)
+        return self.view.take(met), self.targets[met], P/rows.shape[1], places
 
 # %% ../../nbs/94_trained.ipynb #advancecode
-def advance(task, networks, done, steps, rng): # networks, losses (steps, N), rng
-    "Some steps after those done; they end early where a loss is no number."
+def advance(task, block, done, steps, rng): # Block, losses (steps, N), rng
+    "Some steps after those done; networks that diverge are marked, and rest."
     losses = []
     with np.errstate(all="ignore"):
         for j, _ in pieces(steps, 1):
-            view, Y, scale = task.at(done + j)
-            reply = networks.reply(task.layer, view)
-            losses.append(scale*task.loss.value(reply.values, Y))
-            if not np.isfinite(losses[-1]).all():
-                break
-            χ = scale*task.loss.gradient(reply.values, Y)
-            networks = networks.moved(task.layer, view, reply, χ, task.how, rng)
-    return networks, np.array(losses), rng
+            view, Y, scale, rows = task.at(done + j, block.numbers)
+            reply = block.networks.reply(task.layer, view)
+            loss, χ = _loss_and_slope(task.loss, reply.values, Y, rows)
+            block, loss = block.marked(scale*loss)
+            losses.append(loss)
+            χ = scale*block.of_others(χ)
+            moved = block.networks.moved(task.layer, view, reply, χ, task.how, rng)
+            block = block._replace(networks=moved).rested()
+    return block, np.array(losses), rng
+
+def _loss_and_slope(loss, f, Y, rows): # (N,), (N, P, D)
+    "Of all rows of a batch, or of rows (N, k) of each network's own."
+    if rows is None:
+        return loss.value(f, Y), loss.gradient(f, Y)
+    return on_own_rows(loss, f, Y, rows)
+
+class Block(NamedTuple):
+    "Some networks of a run, and which of them have diverged."
+    networks: Networks
+    numbers: np.ndarray # of the networks in the run, (N,)
+    bound: np.ndarray # of their losses: beyond it they have diverged, (N,)
+    diverged: np.ndarray # boolean (N,)
+
+    def marked(self, loss): # Block, losses (N,)
+        "Networks whose loss is beyond its bound are marked; NaN for all that are."
+        lost = ~(np.isfinite(loss) & (loss <= self.bound)) | self.diverged
+        return self._replace(diverged=lost), np.where(lost, np.nan, loss)
+
+    def of_others(self, x): # (N, …)
+        "Zero for networks that have diverged."
+        lost = self.diverged
+        if not lost.any():
+            return x
+        return np.where(lost.reshape(-1, *(1,)*(x.ndim - 1)), 0., x)
+
+    def rested(self): # Block
+        "Networks that have diverged are set to zero."
+        if not self.diverged.any():
+            return self
+        return self._replace(networks=of_each(self.of_others, self.networks))
 
 def full_loss(task, networks): # (N,)
     "Of all sequences."
@@ -84,15 +124,27 @@ def full_loss(task, networks): # (N,)
         values = networks.reply(task.layer, task.view).values
         return task.loss.value(values, task.targets)
 
+def looked(task, blocks): # [Block, …], losses (N,)
+    "Blocks after a look at all sequences."
+    marked = [b.marked(full_loss(task, b.networks)) for b in blocks]
+    return [b.rested() for b, _ in marked], np.concatenate([x for _, x in marked])
+
+def of_blocks(task, networks): # [Block, …]
+    "Blocks of networks at the start of a run, with bounds for their losses."
+    numbers = np.cumsum([0, *map(len, networks)])
+    return [Block(some, first + np.arange(len(some)),
+                  TOO_LARGE*(np.abs(full_loss(task, some)) + 1e-3),
+                  np.zeros(len(some), bool)) for first, some in zip(numbers, networks)]
+
 # %% ../../nbs/94_trained.ipynb #runcode
 STEPS_BETWEEN_LOOKS = 50 # steps between two looks
-TOO_LARGE = 1e6 # times the loss at the start: the run has diverged
+TOO_LARGE = 1e6 # times the loss at the start: the network has diverged
 
 class DescentRun(NamedTuple):
     "What came out."
     blocks: list # of networks
-    losses: np.ndarray # (N, steps + 1)
-    diverged: int # networks whose loss grew beyond all bounds
+    losses: np.ndarray # (N, steps + 1), NaN from where a network diverged
+    diverged: np.ndarray # networks whose loss grew beyond all bounds, boolean (N,)
     interrupted: bool
 
 def trained(task, # Task
@@ -104,25 +156,23 @@ def trained(task, # Task
            ): # DescentRun
     "Round after round, until the losses fall no more."
     rngs: Sequence[Generator] = [default_rng(seed) for seed in seeds]
-    losses = [np.concatenate([full_loss(task, b) for b in blocks])[None]]
-    done = diverged = 0
+    state, at_start = looked(task, of_blocks(task, blocks))
+    losses = [at_start[None]]
+    done = 0
     interrupted = False
     look = "{n}/{total} steps {bar} {remaining} left, {desc}"
     bar = progress_bar(verbose, total=steps, leave=False, bar_format=look)
     try:
-        while done < steps:
+        while done < steps and not _lost(state).all():
             now = min(STEPS_BETWEEN_LOOKS, steps - done)
-            jobs = [(b, done, now, rng) for b, rng in zip(blocks, rngs)]
+            jobs = [(b, done, now, rng) for b, rng in zip(state, rngs)]
             results = in_order(partial(advance, task), jobs)
             moved, parts, rngs = zip(*results)
-            after = np.concatenate([full_loss(task, b) for b in moved])
-            bound = TOO_LARGE*(np.abs(losses[0][0]) + 1e-3)
-            diverged = int((~(after <= bound)).sum())
-            if diverged:
-                break
+            moved, after = looked(task, moved)
             losses.extend([np.concatenate(parts, axis=1)[1:], after[None]])
-            blocks, done = moved, done + now # together: no signal comes between
-            bar.set_description_str(f"loss {np.median(after):.3g}")
+            state, done = moved, done + now # together: no signal comes between
+            if not _lost(state).all():
+                bar.set_description_str(f"loss {np.nanmedian(after):.3g}")
             bar.update(now)
             if resting(losses, tol):
                 break
@@ -130,15 +180,18 @@ def trained(task, # Task
         interrupted = True
     bar.close()
     path = np.concatenate(losses)[:done + 1].T
-    return DescentRun(list(blocks), path, diverged, interrupted)
+    return DescentRun([b.networks for b in state], path, _lost(state), interrupted)
+
+def _lost(blocks): # boolean (N,)
+    "Which of all networks have diverged?"
+    return np.concatenate([b.diverged for b in blocks])
 
 def resting(losses, tol): # bool
     "Does no loss fall any more?"
     if not tol or len(losses) < 4:
         return False
     start, before, now = losses[0][0], losses[-3][-1], losses[-1][-1]
-    return bool((before - now <= tol*np.abs(start)).all())
-
+    return not (before - now > tol*np.abs(start)).any() # NaN has diverged
 
 # %% ../../nbs/94_trained.ipynb #kernelcode
 class Kernels(NamedTuple):
@@ -264,7 +317,7 @@ class KernelNetworks(Networks):
         slope = np.zeros_like(self.start)
         slope[:, k] = χ
         path = np.einsum("kl,nlpd->nkpd", how.carry, self.path)
-        return KernelNetworks(self.start, self.kernel, path + how.rate*slope[:, None])
+        return replace(self, path=path + how.rate*slope[:, None])
 
     def steepness(self, layer, k): # (1,)
         "All networks have the same kernel."
@@ -396,6 +449,7 @@ class Trained:
     X: Sequences # of the training
     begun: Networks
     ended: Networks
+    diverged: np.ndarray # boolean (N,): NaN in the end, left out of means
 
     def at(self, when): # Networks
         return self.begun if when == "start" else self.ended
@@ -413,7 +467,12 @@ class Trained:
         "Averaged over heads and networks."
         A = self._of_all(lambda networks, view:
                          networks.weights_of(self.layer, view, l), X, when)
-        return A.mean((0, 1))
+        kept = slice(None) if when == "start" else ~self.diverged
+        return A[kept].mean((0, 1))
+
+    def circuits(self, when): # [(N, …), …]
+        "Of a deep network: scores of each layer, values."
+        return [self._known(x, when) for x in self.at(when).now()]
 
     def tangent(self, X, Z, when): # (N, Q, D, Q', D)
         views = self.layer.view(X), self.layer.view(Z)
@@ -421,6 +480,7 @@ class Trained:
         Θ = np.stack([networks.take(slice(n, n + 1)).tangent(self.layer, views)
                       for n, _ in pieces(len(networks), 1)])
         Q, P = (len(x.lengths) for x in (X, Z))
+        Θ = self._known(Θ, when)
         return Θ.reshape(len(Θ), Q, -1, P, Θ.shape[1]//Q)
 
     def _of_all(self, question, X, when):
@@ -428,8 +488,21 @@ class Trained:
         view = self.layer.view(X)
         networks = self.at(when)
         most = max(1, int(BLOCK_NUMBERS/self.layer.held(view)))
-        return np.concatenate([question(networks.take(slice(j, j + m)), view)
-                               for j, m in pieces(len(networks), most)])
+        found = np.concatenate([question(networks.take(slice(j, j + m)), view)
+                                for j, m in pieces(len(networks), most)])
+        return self._known(found, when)
+
+    def _known(self, found, when):
+        "NaN in the end for networks that have diverged."
+        return _marked(found, self.diverged) if when == "end" else found
+
+def _marked(found, diverged):
+    "A copy with NaN for some networks, if there are any."
+    if not diverged.any():
+        return found
+    found = found.copy()
+    found[diverged] = np.nan
+    return found
 
 @dataclass(frozen=True, eq=False)
 class KernelModel:
@@ -439,6 +512,7 @@ class KernelModel:
     seed: SeedSequence # of the networks' values at the start
     error: float # relative, of the kernels
     ended: KernelNetworks
+    diverged: np.ndarray # boolean (N,): NaN in the end, left out of means
 
     def _view(self, X):
         return self.heads.layer.view(X)
@@ -449,7 +523,8 @@ class KernelModel:
         f = started(self.heads, new, self.seed, len(path), path.shape[2])
         if when == "start":
             return f
-        return f - self.heads.kernels(new, self._view(self.X)).tangent @ path
+        moved = self.heads.kernels(new, self._view(self.X)).tangent @ path
+        return _marked(f - moved, self.diverged)
 
     def attention(self, X, when, l): # (Q, R, s)
         return self.heads.attention(self._view(X))
@@ -457,7 +532,8 @@ class KernelModel:
     def tangent(self, X, Z, when): # (N, Q, D, Q', D)
         Θ = self.heads.kernels(self._view(X), self._view(Z)).tangent
         Θ = Θ[:, None, :, None]*np.eye(self.ended.path.shape[3])[:, None]
-        return np.broadcast_to(Θ, (len(self.ended), *Θ.shape))
+        Θ = np.broadcast_to(Θ, (len(self.ended), *Θ.shape))
+        return _marked(Θ, self.diverged) if when == "end" else Θ
 
 
 # %% ../../nbs/94_trained.ipynb #fitcode
@@ -495,6 +571,7 @@ class DescentState(NamedTuple):
     "What `fit` leaves behind."
     trained_: Trained | KernelModel
     loss_: np.ndarray # (N, steps + 1)
+    diverged_: np.ndarray # boolean (N,)
     learning_rate_: float
     n_iter_: int
     interrupted_: bool
@@ -505,12 +582,17 @@ def run_descent(model, X, Y, begin): # DescentState
     start = begin(model, X, Y, networks, more)
     loss = loss_of(model.loss)
     loss = Everywhere(loss) if model.readout == "every" else loss
-    task = Task(start.layer, start.view, Y, loss, batch=model.batch_size, seed=batches)
+    task = Task(start.layer, start.view, Y, loss, batch=model.batch_size, seed=batches,
+                batches=model.batches)
     blocks = start.networks.blocks(start.numbers)
     rate, run = run_at_a_rate(model, task, blocks, noise)
     steps = run.losses.shape[1] - 1
-    known = start.known(joined(run.blocks))
-    return DescentState(known, run.losses, rate, steps, run.interrupted)
+    known = start.known(joined(run.blocks), run.diverged)
+    if run.diverged.any():
+        checks.warn(f"{run.diverged.sum():,} of {len(run.losses):,} networks diverged "
+                    f"at rate {rate:.3g}: `diverged_` marks them, and means leave them "
+                    "out; a smaller `learning_rate` keeps them")
+    return DescentState(known, run.losses, run.diverged, rate, steps, run.interrupted)
 
 RATE_HALVINGS = 20 # of a rate that was too large
 
@@ -526,18 +608,21 @@ def run_at_a_rate(model, task, blocks, noise):
         run = trained(task._replace(how=how), blocks, seeds, model.max_iter,
                       model.tol if calm else 0., model.verbose)
         risen = run.losses[:, -1] > 1.001*run.losses[:, 0]
-        unstable = run.diverged or model.learning_rate is None and calm and risen.any()
-        if run.interrupted or not unstable:
+        fixed = model.learning_rate is not None
+        most = run.diverged.mean() > .5
+        good = not (run.diverged.any() or calm and risen.any())
+        if run.interrupted or good or fixed and not most:
             return rate, run
-        if model.learning_rate is not None:
+        if fixed:
             break
         rate = rate/2
-    other = "scale X to tokens of length about 1" if model.learning_rate is None else (
-        "learning_rate=None for a stable one")
-    checks.reject("learning_rate", "keep the losses finite",
-                  f"{rate:.3g}: of {len(run.losses)} "
-                  f"networks {run.diverged} went beyond all bounds",
-                  f"pass a smaller one, or {other}")
+    if not most:
+        return 2*rate, run # the last that was tried: some networks cannot be kept
+    other = "learning_rate=None for a stable one" if fixed else (
+        "scale X to tokens of length about 1")
+    checks.reject("learning_rate", "keep the losses of most networks bounded",
+                  f"{rate:.3g}, at which {run.diverged.sum():,} of {len(run.losses):,} "
+                  "diverge", f"pass a smaller one, or {other}")
 
 def _stable(model, task, blocks):
     "Half the edge of stability at the start; with noise, for little bias, a tenth."

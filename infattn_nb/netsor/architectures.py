@@ -9,13 +9,13 @@ __all__ = ['mlp', 'rnn', 'lstm', 'conv1d', 'attention']
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..numerics import checks
-from ..nonlinearities import Nonlinearity, relu, sigmoid, tanh, times
+from ..nonlinearities import relu, sigmoid, tanh, times
 from .nodes import Vector
 from .program import Program, all_or_nothing
 
@@ -35,7 +35,7 @@ def _builder(build: _Build) -> _Build:
 # %% ../../nbs/08_architectures.ipynb #arcmlp01
 @_builder
 def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
-        phi: Nonlinearity = relu, var_w: float = 1., var_b: float = 0.) -> list[Vector]:
+        phi: Any = relu, var_w: float = 1., var_b: float = 0.) -> list[Vector]:
     r"""MLP, $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; the last g (eq. (1)).
 
     Parameters
@@ -47,7 +47,7 @@ def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
     depth
         matrices
     phi
-        nonlinearity between them
+        φ between them: a Nonlinearity, its name, or a function
     var_w
         weight variance σ_W²
     var_b
@@ -71,7 +71,7 @@ def _bias(program, var):
 
 # %% ../../nbs/08_architectures.ipynb #b27677da
 @_builder
-def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
+def rnn(program: Program, xs: Sequence[Vector], phi: Any = tanh, *,
         var_w: float = 1., var_u: float = 1., var_b: float = 0.) -> list[Vector]:
     r"""Recurrent network: $h_t = \phi(W h_{t-1} + U x_t + b)$, one W, U, b for all t.
 
@@ -82,7 +82,7 @@ def rnn(program: Program, xs: Sequence[Vector], phi: Nonlinearity = tanh, *,
     xs
         input vectors, one per time step
     phi
-        nonlinearity
+        φ: a Nonlinearity, its name, or a function
     var_w
         variance of the recurrent matrix
     var_u
@@ -139,7 +139,7 @@ def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
 # %% ../../nbs/08_architectures.ipynb #70b9d6d8
 @_builder
 def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
-           phi: Nonlinearity = relu, var_w: float = 1.) -> list[Vector]:
+           phi: Any = relu, var_w: float = 1.) -> list[Vector]:
     r"""Convolution with zero padding: $x'_i = \phi(\sum_k W_k x_{i+k})$.
 
     Parameters
@@ -151,7 +151,7 @@ def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
     kernel
         size of a patch, odd
     phi
-        nonlinearity
+        φ: a Nonlinearity, its name, or a function
     var_w
         variance of the whole patch
 

@@ -248,6 +248,18 @@ class ProgramGradients:
     error: Any = 0.
     _inner: Any = None
 
+    def __post_init__(self) -> None:
+        checks.arrays(self, outputs=(..., "k"), scores=(..., "r"))
+        checks.width(self.width)
+        kernel = *self.outputs.shape, self.outputs.shape[-1]
+        checks.kind(self.by_matrix, dict, "by_matrix", "pass {name: kernel}")
+        for Θ in self.by_matrix.values():
+            checks.real(Θ, "by_matrix", kernel)
+        k = kernel[-1]
+        if np.shape(checks.real(self.error, "error")) not in ((), (k, k)):
+            checks.reject("error", f"be a number or have shape {(k, k)}",
+                          np.shape(self.error), "pass 0 for exact kernels")
+
     @property
     def tangent(self) -> np.ndarray:
         "The tangent kernel of all matrices that count, (size, k, k)."

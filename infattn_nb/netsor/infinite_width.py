@@ -64,6 +64,10 @@ class Limit:
     program: Program
     drawn: Paths
 
+    def __post_init__(self) -> None:
+        checks.kind(self.program, Program, "program", "call limit(program)")
+        checks.kind(self.drawn, Paths, "drawn", "call limit(program)")
+
     def __repr__(self):
         paths = self.drawn.size if self.drawn.scored.rest else 1
         return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"

@@ -18,10 +18,46 @@ from typing import Any
 import numpy as np
 
 from ..numerics import checks
-from ..nonlinearities import Nonlinearity, meet, partials, softmax, step
+from ..plotting import current_axes
+from ..nonlinearities import NAMED, Nonlinearity, meet, partials, softmax, step
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/52_vectors.ipynb #94663eac
+def _not_an_array(node, operation, remedy):
+    "What people try first: a program has no values to compute with."
+    name = node.name if isinstance(node, Matrix) else node.program.name(node)
+    checks.reject(operation, "act on arrays", f"`{name}` of a program", remedy,
+                  TypeError)
+
+def _ufunc_remedy(node, name):
+    "What to write instead of numpy's function of that name."
+    if isinstance(node, Score):
+        return "scores are read by program.attend and program.nonlin(φ, h, scores=[p])"
+    name = {"positive": "identity", "square": "quadratic", "abs": "absolute",
+            "fabs": "absolute"}.get(name, name)
+    if name == "matmul":
+        return "multiply by a matrix on its left: program.matrix() @ h"
+    if name in NAMED:
+        return (f"write {name}(h) with infattn_nb.nonlinearities.{name}, or "
+                f"program.nonlin({name!r}, h)")
+    return f"write program.nonlin(np.{name}, h)"
+
+_SIGNS = dict(add="+", sub="-", mul="*", truediv="/", pow="**", neg="-", matmul="@",
+              abs="abs", gt=">", lt="<", ge="≥", le="≤")
+
+def _refuse(kind, names, remedy):
+    "Operators, in a row of names, that nodes of a kind do not have."
+    def refused(sign):
+        def operator(self, *_):
+            _not_an_array(self, sign, remedy)
+        return operator
+    for name in names.split():
+        sign = _SIGNS.get(name) or _SIGNS[name.removeprefix("r")]
+        setattr(kind, f"__{name}__", refused(sign))
+
+_ARITHMETIC = {np.add: "add", np.subtract: "sub", np.multiply: "mul",
+               np.true_divide: "truediv"}
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Vector:
     "A vector of a program: where it comes from, not its value."
@@ -30,17 +66,25 @@ class Vector:
     length: Fraction # coordinates, as a fraction of the width
     scores = () # the scores it reads
     reads_all = False # does a coordinate depend on all coordinates of its arguments?
-    __array_ufunc__ = None # so that numpy's numbers leave `2*h` to us
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        "So that numpy's numbers leave `2*h` to us, and its functions say what to do."
+        side = "" if inputs[0] is self else "r"
+        name = _ARITHMETIC.get(ufunc) if method == "__call__" else None
+        if name and len(inputs) == 2 and hasattr(self, f"__{side}{name}__"):
+            return getattr(self, f"__{side}{name}__")(inputs[side == ""])
+        _not_an_array(self, f"np.{ufunc.__name__}",
+                      _ufunc_remedy(self, ufunc.__name__))
 
     def __add__(self, other: "Vector | float") -> "Vector":
         if _is_zero(other): # `sum` starts with 0
             return self
-        return self.program.linear((1., self), (1., other))
+        return self.program.linear((1., self), (1., _summand(other)))
 
     def __sub__(self, other: "Vector | float") -> "Vector":
         if _is_zero(other):
             return self
-        return self.program.linear((1., self), (-1., other))
+        return self.program.linear((1., self), (-1., _summand(other)))
 
     def __rsub__(self, other: "Vector | float") -> "Vector":
         return -self + other
@@ -66,9 +110,35 @@ def _is_zero(x):
     "Is it the number 0?"
     return isinstance(x, (int, float)) and x == 0
 
+def _summand(x):
+    "A vector; numbers are no vectors."
+    if isinstance(x, (int, float, np.number, np.ndarray)):
+        checks.reject("summands", "be vectors of a program", f"{x!r:.40}",
+                      "add a constant inside a function, program.nonlin(lambda x: "
+                      "np.tanh(x) - 1, h), or by the mean of program.inputs(cov, mean)",
+                      TypeError)
+    return x
+
 def factor(c):
     "The number that a vector is multiplied by."
+    if isinstance(c, Matrix):
+        checks.reject("factor", "be a number", f"the matrix `{c!r}`",
+                      f"write {c!r} @ h", TypeError)
+    if isinstance(c, (Vector, Score)):
+        checks.reject("factor", "be a number", f"`{c.program.name(c)}` of a program",
+                      "for two vectors write `times(g, h)`, for a score "
+                      "program.nonlin(φ, h, scores=[p])", TypeError)
     return checks.number(c, "factor", remedy="for two vectors write `times(g, h)`")
+
+_refuse(Vector, "pow", "write program.nonlin(lambda x: x**2, h)")
+_refuse(Vector, "rtruediv", "write program.nonlin(lambda x: 1/x, h)")
+_refuse(Vector, "abs", "write absolute(h) with infattn_nb.nonlinearities.absolute")
+_refuse(Vector, "gt lt ge le",
+        "compare inside a continuous function, e.g. relu, clip(1.)")
+_refuse(Vector, "matmul",
+        "a matrix stands on the left, W @ h; a score is program.score(q, k)")
+_refuse(Vector, "rmatmul",
+        "only a matrix of the program multiplies: program.matrix() @ h")
 
 # %% ../../nbs/52_vectors.ipynb #1f2560f4
 @dataclass(frozen=True, eq=False, repr=False)
@@ -179,6 +249,7 @@ class Score:
     scaling: str # "sqrt" or "linear"
     scores = ()
     reads_all = True
+    __array_ufunc__ = Vector.__array_ufunc__
 
     @property
     def is_random(self) -> bool:
@@ -203,6 +274,9 @@ class Score:
     def __repr__(self):
         return self.program.describe(self)
 
+_refuse(Score, "add radd sub rsub mul rmul truediv rtruediv neg pow",
+        "scores are read by program.attend and program.nonlin(φ, h, scores=[p])")
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Matrix:
     r"Independent entries $N(0, \sigma^2/\text{input length})$ (2.1 (i)); `W @ h`."
@@ -211,11 +285,22 @@ class Matrix:
     var: float # σ²
     rows: Fraction # output length, as a fraction of the width
 
+    __array_ufunc__ = None # so that numpy's arrays leave `A @ W` to us
+
     def __matmul__(self, h: Vector) -> MatMul:
+        if isinstance(h, Matrix):
+            _not_an_array(self, "@", "multiply vectors one after the other: "
+                          f"{self!r} @ ({h!r} @ h)")
+        if isinstance(h, (list, tuple)):
+            _not_an_array(self, "@", f"write [{self!r} @ h for h in …]")
         return self.program.matmul(self, h)
 
     def __repr__(self):
         return self.name
+
+_refuse(Matrix, "add radd sub rsub mul rmul truediv neg rmatmul",
+        "a matrix multiplies vectors, W @ h; sums and multiples are those of vectors, "
+        "2*(W @ h) + V @ h")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Readout(Matrix):
@@ -234,8 +319,12 @@ def fraction(rows):
         exact = Fraction(rows.item() if isinstance(rows, np.generic) else rows)
     except (TypeError, ValueError, OverflowError):
         exact = Fraction(0)
-    r = exact.limit_denominator(10**6)
-    if not r > 0 or abs(r - exact) > 1e-12*r:
+    r = exact.limit_denominator(10**3)
+    off = 1e-12 # .333333333333 is 1/3
+    if abs(r - exact) > off*r:
+        r = exact.limit_denominator(10**6)
+        off = 2.3e-16 # a float is near some such fraction: near this one by rounding
+    if not r > 0 or abs(r - exact) > off*r:
         checks.reject("rows", "be a positive fraction of the width", f"{rows!r:.60}",
                       "pass e.g. 1/2 or Fraction(1, 3)")
     return r
@@ -577,8 +666,7 @@ def draw_program(program, # Program
                  ax=None, # matplotlib axes; None = the current ones
                 ): # the axes
     "A picture of a program: what each vector is made of."
-    import matplotlib.pyplot as plt
-    ax = ax or plt.gca()
+    ax = current_axes(ax)
     place = _places(program.nodes)
     names = program.names()
     for h, (x, y) in place.items():
@@ -587,7 +675,7 @@ def draw_program(program, # Program
         label = f"{names[h]}\n{h.W}" if isinstance(h, MatMul) else names[h]
         box = {"boxstyle": "round", "fc": _COLOR[type(h)], "ec": "0.5", "lw": .6}
         ax.text(x, y, label, ha="center", va="center", fontsize=8, linespacing=.95,
-                zorder=3, bbox=box)
+                color="black", zorder=3, bbox=box) # boxes are light on any page
     _frame(ax, place)
     return ax
 

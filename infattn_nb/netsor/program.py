@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..numerics import checks
-from ..nonlinearities import softmax
+from ..nonlinearities import named, softmax
 from .nodes import Attend, Input, Inputs, Linear, MatMul, Matrix
 from .nodes import Nonlin, Normalize, Output, Readout, Score, Vector
 from .nodes import check_nonlinearity, describe, draw_program, factor
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 # %% ../../nbs/07_netsor.ipynb #29c3a10f
 Vectors = Vector | Iterable[Vector] # one vector, or some
 Scores = Score | Iterable[Score]
+
+def _name_of(given, otherwise):
+    "How a matrix is printed."
+    if given is None:
+        return otherwise
+    return checks.kind(given, str, "name", "what follows it has a name: var=…, rows=…")
 
 class Program:
     "A Netsor program with scores, in the order in which it was written (section 2.1)."
@@ -145,7 +151,7 @@ class Program:
             multiplies vectors: `W @ h`
         """
         var = checks.number(var, "var", "[0, ∞)", "n times the variance of an entry")
-        name = str(name or f"W{len(self.matrices) + 1}")
+        name = _name_of(name, f"W{len(self.matrices) + 1}")
         W = Matrix(self, name, var, fraction(rows))
         self.matrices.append(W)
         return W
@@ -169,7 +175,7 @@ class Program:
             reads out vectors of one length, several texts with the same row
         """
         var = checks.number(var, "var", "[0, ∞)", "the variance of an entry of r")
-        name = str(name or f"R{len(self.readouts) + 1}")
+        name = _name_of(name, f"R{len(self.readouts) + 1}")
         R = Readout(self, name, var, Fraction(0))
         self.readouts.append(R)
         return R
@@ -210,6 +216,11 @@ class Program:
         Vector
             the sum; 1 times a vector is the vector itself
         """
+        for term in terms or ("none",):
+            if not isinstance(term, tuple) or len(term) != 2:
+                checks.reject("terms", "be pairs (coefficient, vector)",
+                              f"{term!r:.40}", "write 3*h, or program.linear((3., h))",
+                              TypeError)
         coefs = tuple(factor(c) for c, _ in terms)
         vectors = self.own(Vector, [h for _, h in terms], "summands")
         length = self.same_length(vectors, "summands")
@@ -217,13 +228,14 @@ class Program:
             return vectors[0]
         return self._record(Linear(self, vectors, length, coefs))
 
-    def nonlin(self, fn: Callable, *args: Vector, scores: Scores = ()) -> Nonlin:
+    def nonlin(self, fn: Any, *args: Vector, scores: Scores = ()) -> Nonlin:
         r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$ by coordinates.
 
         Parameters
         ----------
         fn
-            φ: (h1, …, hk, p1, …, pr) -> array of the shape of h1
+            φ: (h1, …, hk, p1, …, pr) -> array of the shape of h1; or the name of one
+            of infattn_nb.nonlinearities, or torch's function or module
         *args
             h1, …, hk: vectors of one length
         scores
@@ -236,6 +248,7 @@ class Program:
         ValueError
             if φ mixes coordinates, is `step`, or takes other arguments
         """
+        fn = named(fn, "fn")
         args = self.own(Vector, args, "arguments of a nonlinearity")
         scores = self.own(Score, scores, "scores")
         check_nonlinearity(fn, args, scores)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NO_EIGENVALUE', 'MASKS', 'reject', 'real', 'number', 'floats', 'count', 'heads', 'width', 'shape', 'output', 'cov',
-           'has_root', 'mask_word', 'mask', 'choice', 'flag', 'put', 'variances', 'kind', 'function', 'optional',
-           'warn', 'memory_of_the_machine', 'memory', 'returned', 'rowwise']
+           'has_root', 'mask_word', 'mask', 'choice', 'options', 'flag', 'put', 'variances', 'arrays', 'kind',
+           'function', 'optional', 'warn', 'memory_of_the_machine', 'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/40_checks.ipynb #3e9fa4bd
 import os
@@ -25,6 +25,7 @@ def reject(name, # of the argument
            kind=ValueError, # or TypeError
           ) -> NoReturn:
     "Raise the one sentence: what, wanted, got, remedy."
+    got = " ".join(str(got).split()) # also of an array, which prints on many lines
     raise kind(f"`{name}` must {wanted}, got {got}; {remedy}") from None
 
 def _inside(x, interval):
@@ -50,7 +51,9 @@ def real(x, # what should be a number or an array of numbers
         reject(name, "be a number or an array", "lists of different lengths",
                "pad them")
     if a.dtype.kind not in "fiu" and a.size:
-        reject(name, "hold real numbers", f"dtype {a.dtype}", remedy, TypeError)
+        nodes = a.dtype == object and hasattr(a.flat[0], "program")
+        got = "vectors or scores of a program" if nodes else f"dtype {a.dtype}"
+        reject(name, "hold real numbers", got, remedy, TypeError)
     a = a.astype(float)
     if shape is not None and not _fits(a.shape, shape):
         reject(name, f"have shape {_shown(shape)}", a.shape, remedy)
@@ -85,9 +88,12 @@ def number(x, # what should be one real number
 # %% ../../nbs/40_checks.ipynb #floatscode
 def floats(x, # numbers
            name="x", # how the message calls them
+           remedy="pass a float array", # last words of the message
           ): # float64 array
     "As it is if it is one, else checked: a copy."
-    return x if type(x) is np.ndarray and x.dtype == float else real(x, name)
+    if type(x) is np.ndarray and x.dtype == float:
+        return x
+    return real(x, name, remedy=remedy)
 
 # %% ../../nbs/40_checks.ipynb #2bfc5a9d
 def _integer(k, name, example, also=""):
@@ -122,7 +128,7 @@ def heads(H, # a number of heads
     x = _one_number(H)
     if x == np.inf and not finite:
         return np.inf
-    whole = x is not None and x < np.inf and x == np.floor(x)
+    whole = x is not None and np.isfinite(x) and x == np.floor(x)
     also = "" if finite else " or np.inf"
     return count(int(x) if whole else H, "heads", also=also)
 
@@ -279,6 +285,20 @@ def choice(x, # what should be one of a few words
         reject(name, f"be {names}{also}", f"{x!r:.60}", meant)
     return x
 
+def options(given, # {keyword: value} that a function hands on
+            known, # the keywords that it may hand on
+            call, # the function, for the message
+            others=(), # its own keywords, which may be meant
+            remedy="", # of a keyword that is like none of them
+           ):
+    "Keywords that somebody takes, or TypeError with the one that was meant."
+    for word in given:
+        if word not in known:
+            near = get_close_matches(word, [*known, *others], 1, .7)
+            meant = f"did you mean {near[0]!r}?" if near else ""
+            reject(word, f"be an option of {call}", "an unknown keyword",
+                   meant or remedy or f"choose among {', '.join(known)}", TypeError)
+
 def flag(x, # what should be a truth value
          name, # of the argument, for the message
         ): # bool
@@ -304,6 +324,43 @@ def variances(record, # frozen, while it is made
     for name in names:
         x = number(getattr(record, name), name, "[0, ∞)", "pass a finite variance")
         put(record, **{name: x})
+
+def arrays(record, # frozen, while it is made
+           **shapes, # field=its axes: letters, "L+1", and perhaps ... in front
+          ):
+    "Fields that must be arrays of numbers; a letter is one length in all of them."
+    known: dict = {}
+    for name, axes in shapes.items():
+        a = _numbers(getattr(record, name), name)
+        dots = axes[0] is ...
+        before = a.ndim - len(axes) + dots
+        if before < 0 or before and not dots or not all(
+                known.setdefault(axis, k) == k
+                for axis, k in _lengths(axes, a.shape, before)):
+            others = [f"{axis} = {k}" for axis, k in known.items() if axis != "..."]
+            reject(name, f"have shape {_shown(axes)}", a.shape,
+                   f"here {', '.join(others) or 'each letter is a length'}")
+        object.__setattr__(record, name, a)
+
+def _lengths(axes, shape, before):
+    "(letter, length) of each axis, and what is in front of them."
+    if axes[0] is ...:
+        yield "...", shape[:before]
+        axes = axes[1:]
+    for axis, k in zip(axes, shape[before:], strict=True):
+        letter = axis.removesuffix("+1")
+        yield letter, k - (letter != axis)
+
+def _numbers(x, name):
+    "An array of numbers or truth values as it is, not copied."
+    try:
+        a = np.asarray(x)
+    except ValueError:
+        reject(name, "be an array", "lists of different lengths", "pad them")
+    if a.dtype.kind not in "biuf":
+        reject(name, "hold real numbers", f"dtype {a.dtype}", "pass a float array",
+               TypeError)
+    return a
 
 def kind(x, # what should be an instance
          wanted, # class, or tuple of classes

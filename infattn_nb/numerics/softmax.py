@@ -27,8 +27,10 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
     ndarray
         weights of the same shape, float64
     """
-    y, _ = below_top(checks.floats(x), axis)
+    y, _ = below_top(checks.floats(x, "x", _OF_A_PROGRAM), axis)
     return _of_differences(y, axis)
+
+_OF_A_PROGRAM = "pass an array; weights of a program are program.attend(scores, values)"
 
 def shares(scores, axis=-1):
     "Softmax without checks: NaN where a score is infinite, so that training ends."

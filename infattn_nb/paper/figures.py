@@ -27,7 +27,7 @@ from ..numerics import checks
 from ..numerics.rng import BLOCK, Mirrored, in_order, pieces
 from ..numerics.linalg import psd_factor
 from ..nonlinearities import clip, relu
-from ..plotting import package_style, styled
+from ..plotting import ink, package_style, styled
 from ..numerics.quadrature import line
 from .tables import COLUMNS, FigurePlan, Job, Study, cell_rows
 from .tables import matching_rows, table
@@ -72,6 +72,7 @@ def _in_blocks(sample, samples, seed, *key): # (size, Generator) -> (..., size)
 # %% ../../nbs/06_experiments.ipynb #f1a2b3c4
 def _figure(name, draw, data, options):
     "The table of a figure, computed if there is none, and the picture of it."
+    checks.options(options, ("trials", "samples", "seed"), "figures of the paper")
     if data is None:
         data = sweep(name, **options)
     elif options:
@@ -85,7 +86,7 @@ def _axes(rows, columns, width=7.2, height=3.2, **shared):
     fig = Figure(figsize=(width, height))
     return fig, np.atleast_1d(fig.subplots(rows, columns, **shared))
 
-SHADES = dict(zip(WIDTHS, ("#6db290", "#44948f", "#24768b", "#215584")))
+SHADES = dict(zip(WIDTHS, ("#6db290", "#44948f", "#24768b", "#2a6496")))
 
 # %% ../../nbs/06_experiments.ipynb #5e49d21f
 GRID = np.linspace(-4, 4, 321)
@@ -176,7 +177,7 @@ def _draw_density(data, **options):
         for n in WIDTHS:
             ax.plot(*matching_rows(data, panel=panel, n=n)[:2], color=SHADES[n],
                     label=f"n = {n}")
-        ax.plot(y, f, color="black", lw=1.2, label="limit, n = ∞")
+        ax.plot(y, f, color=ink(), lw=1.2, label="limit, n = ∞")
         ax.plot(y, _gaussian(y, heads=2, **options), color="tab:orange", ls="--", lw=1,
                 label="Gaussian, same variance")
         ax.set(xlabel="output y", title=title)
@@ -216,7 +217,7 @@ def _draw_divergence(data, x="n", xlabel="width n"):
     points = sorted(set(zip(data["n"][law], data["heads"][law])))
     at = np.unique(data[x][law])
     for panel, fmt, color, label in (("kde", "s-", "C0", "the paper's estimate (KDE)"),
-                                     ("law", "o-", "black", "from densities")):
+                                     ("law", "o-", ink(), "from densities")):
         D, spread = _over_trials(data, points, panel=panel)
         ax.errorbar(at, D, spread, fmt=fmt, color=color, ms=4, capsize=3, label=label)
     floor = _over_trials(data, [(np.inf, heads) for _, heads in points], panel="kde")[0]
@@ -265,8 +266,8 @@ def _draw_2a(data):
                     label=f"n = {n}")
         ax.set(xlabel="score of token 1 with itself", title=title, ylim=(0, None))
     x = np.linspace(-4, 4, 161)
-    axes[0].plot(x, norm.pdf(x), color="black", lw=1.2, label="limit N(0, 1)")
-    axes[1].axvline(0, color="black", lw=1.2, label="limit 0")
+    axes[0].plot(x, norm.pdf(x), color=ink(), lw=1.2, label="limit N(0, 1)")
+    axes[1].axvline(0, color=ink(), lw=1.2, label="limit 0")
     axes[0].set(ylabel="density")
     axes[1].set(xlim=(-1, 1), xticks=(-1, -.5, 0, .5, 1))
     for ax in axes:
@@ -310,7 +311,7 @@ def _task_2b(cells, samples, seed):
 def _draw_2b(data):
     fig, axes = _axes(2, 2, height=4.6, sharex=True, sharey="row")
     styles = dict(estimate=dict(color=SHADES[256], lw=2.5, label="width 256 (KDE)"),
-                  limit=dict(color="black", lw=1.2, label="limit"),
+                  limit=dict(color=ink(), lw=1.2, label="limit"),
                   gaussian=dict(color="tab:orange", ls="--", lw=1.2,
                                 label="Gaussian of infinitely many heads"))
     for column, heads in zip(axes.T, (1, 256)):
@@ -358,7 +359,7 @@ def _draw_3a(data):
         for ax, panel in zip(column, ("estimate", "law")):
             ax.plot(*matching_rows(data, panel=panel, n=n)[:2], color=SHADES[n], lw=2.5,
                     label="low-rank heads")
-            ax.plot(y, f, color="black", lw=1.2, label="limit of n×n heads")
+            ax.plot(y, f, color=ink(), lw=1.2, label="limit of n×n heads")
             ax.plot(y, _gaussian(y, heads=heads), color="tab:orange", ls="--", lw=1,
                     label="Gaussian, same variance")
         column[0].set(title=f"H = {heads}, n = {n}", xlim=(-2, 2), ylim=(0, .75))
@@ -456,7 +457,7 @@ def _draw_heads(data):
     points = [(np.inf, h) for h in H]
     ax.errorbar(H, *_over_trials(data, points, panel="kde"), fmt="s-", color="C0", ms=4,
                 capsize=3, label="the paper's estimate (KDE)")
-    ax.plot(H, _over_trials(data, points, panel="law")[0], "o-", color="black", ms=4,
+    ax.plot(H, _over_trials(data, points, panel="law")[0], "o-", color=ink(), ms=4,
             label="from densities")
     CV2 = shared_layer(1).law().marginal(0).kurtosis()/3
     ax.plot(H, CV2**2*3/16*H**-2., color="tab:orange", ls="--", lw=1,

@@ -8,6 +8,7 @@ __all__ = ['averaged_constant', 'gaussian_mean', 'split']
 # %% ../../nbs/15_proof.ipynb #proof-imports
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -19,7 +20,7 @@ from ..attention.sampling import scores_of, weights_and_values
 from ..numerics import checks
 from ..numerics.linalg import narrow
 from ..numerics.rng import Mirror, Rng, Streams, draw, pieces, seed_sequence
-from ..nonlinearities import Nonlinearity
+from ..nonlinearities import nonlinearity
 from ..numerics.hermite import hermite
 
 # %% ../../nbs/15_proof.ipynb #2be27933
@@ -67,7 +68,7 @@ def _conditional_variances(layer, i, n, size, g):
     return layer.head_variance*np.array([v_n, v])
 
 # %% ../../nbs/15_proof.ipynb #ca154714
-def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
+def gaussian_mean(psi: Any, v: ArrayLike) -> np.ndarray:
     r"""The Gaussian mean $\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$ (Theorem 3).
 
     What Ψ is for an attention output. To rounding for smooth ψ, about 1e-6 for one
@@ -76,7 +77,7 @@ def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
     Parameters
     ----------
     psi
-        ψ of one argument
+        ψ of one argument: a function, a Nonlinearity, or its name
     v
         variances ≥ 0, any shape
 
@@ -105,7 +106,7 @@ def gaussian_mean(psi: Callable, v: ArrayLike) -> np.ndarray:
 
 def _elementwise(psi):
     "ψ as a Nonlinearity of one argument."
-    return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi)
+    return nonlinearity(psi, "psi")
 
 # %% ../../nbs/15_proof.ipynb #5345e59d
 def _parts_of_block(layer, psi, f, df, n, i, control, size, g):
@@ -140,8 +141,9 @@ def _coordinate_averages(psi, v, n, rng):
     return F
 
 # %% ../../nbs/15_proof.ipynb #8fea972f
-def split(layer: Attention, psi: Callable, f: Callable, df: Callable, width: float, *,
-          i: int = -1, draws: int = 2**13, rng: Rng = None, control: bool = True,
+def split(layer: Attention, psi: Any, f: Callable, df: Callable,
+          width: float, *, i: int = -1, draws: int = 2**13, rng: Rng = None,
+          control: bool = True,
           ) -> tuple[tuple[float, float], tuple[float, float]]:
     r"""The two parts of the proof of Theorem 3 for an attention layer (section 4).
 

@@ -6,7 +6,6 @@
 __all__ = ['MOST_PARENTS', 'softmax_weight', 'attack', 'break_pseudo_lipschitz', 'growth', 'product', 'compose']
 
 # %% ../../nbs/12_growth.ipynb #86f9ffa6
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.random import default_rng
 
 from ..numerics import checks
-from ..nonlinearities import Nonlinearity, softmax
+from ..nonlinearities import Nonlinearity, named, softmax
 from ..numerics.rng import seed_sequence
 
 # %% ../../nbs/12_growth.ipynb #dc9bbd1d
@@ -91,7 +90,7 @@ def _offspring(best, fresh, g):
     return np.where(afresh, fresh, parents*(1 + steps))
 
 # %% ../../nbs/12_growth.ipynb #78b5e3fd
-def break_pseudo_lipschitz(phi: Callable, order: float | None = None,
+def break_pseudo_lipschitz(phi: Any, order: float | None = None,
                            constant: float | None = None, *, arity: int | None = None,
                            **options: Any) -> tuple[float, np.ndarray, np.ndarray]:
     """Attack Definition 2: the largest ratio of its two sides found, and where.
@@ -99,7 +98,7 @@ def break_pseudo_lipschitz(phi: Callable, order: float | None = None,
     Parameters
     ----------
     phi
-        Nonlinearity, or a function of `arity` arrays
+        Nonlinearity, its name, or a function of `arity` arrays
     order
         d; None = that of phi
     constant
@@ -119,6 +118,9 @@ def break_pseudo_lipschitz(phi: Callable, order: float | None = None,
     ValueError
         if order or constant are not known, or φ is not defined everywhere
     """
+    known = "size", "rng", "reach", "rounds"
+    checks.options(options, known, "break_pseudo_lipschitz", ("order", "constant"))
+    phi = named(phi)
     checks.function(phi, "phi")
     d = _claim(phi, "order", order, "[1, ∞]")
     C = _claim(phi, "constant", constant, "[0, ∞]")
@@ -160,15 +162,16 @@ def _defined(phi, x):
     return f
 
 # %% ../../nbs/12_growth.ipynb #b4ee6170
-def growth(phi: Nonlinearity) -> float:
+def growth(phi: Any) -> float:
     r"""The constant $A = |\phi(0)| + 3C$: $|\phi(x)| \le A\,(1 + \|x\|^d)$ (ours).
 
     Parameters
     ----------
     phi
-        Nonlinearity with known order and constant
+        Nonlinearity with known order and constant, or its name
     """
     wrap = "wrap it as Nonlinearity(fn, order=…, constant=…)"
+    phi = named(phi)
     checks.kind(phi, Nonlinearity, "phi", wrap)
     if phi.constant is None:
         checks.reject("phi", "have a known `constant`", repr(phi), wrap, TypeError)
@@ -210,13 +213,13 @@ def _raised(f, d):
     return f.constant if f.order == d else 3*f.constant
 
 # %% ../../nbs/12_growth.ipynb #04a43035
-def product(phi: Nonlinearity, psi: Nonlinearity) -> Nonlinearity:
+def product(phi: Any, psi: Any) -> Nonlinearity:
     r"""The product $\phi\,\psi$ with its order, constant and bound (Proposition 6).
 
     Parameters
     ----------
     phi
-        a function
+        a Nonlinearity, or its name
     psi
         another, of the same arguments
 
@@ -225,6 +228,7 @@ def product(phi: Nonlinearity, psi: Nonlinearity) -> Nonlinearity:
     Nonlinearity
         the product; without order and constant, where one of the two has none
     """
+    phi, psi = named(phi), named(psi, "psi")
     arity = _same_arity(phi, psi)
     bounded = bool(np.isfinite(_sup(phi) + _sup(psi)))
     order = constant = bound = None
@@ -244,13 +248,13 @@ def _product_claim(phi, psi, bounded):
     return phi.order + psi.order, C
 
 # %% ../../nbs/12_growth.ipynb #12113143
-def compose(phi: Nonlinearity, *psis: Nonlinearity) -> Nonlinearity:
+def compose(phi: Any, *psis: Any) -> Nonlinearity:
     r"""The composition $\phi(\psi_1, \dots, \psi_k)$, its constants (Proposition 6).
 
     Parameters
     ----------
     phi
-        of k arguments
+        Nonlinearity of k arguments, or its name
     *psis
         ψ₁, …, ψₖ: functions of the same arguments
 
@@ -259,6 +263,8 @@ def compose(phi: Nonlinearity, *psis: Nonlinearity) -> Nonlinearity:
     Nonlinearity
         the composition; without order and constant, where one of them has none
     """
+    phi = named(phi)
+    psis = tuple(named(psi, "psis") for psi in psis)
     if len(psis) != _same_arity(phi):
         checks.reject("psis", f"be one inner function per argument of {phi}, "
                       f"{phi.arity}", len(psis), "pass compose(phi, psi_1, …, psi_k)")

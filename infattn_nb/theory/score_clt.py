@@ -21,7 +21,7 @@ from scipy.special import kve, log_ndtr, logsumexp
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
 from ..numerics.quadrature import root_between
-from ..numerics.rng import Rng, Size, draw, seed_sequence
+from ..numerics.rng import Rng, Size, draw, one_seed, seed_sequence
 from ..netsor.nodes import AssumptionError, Score
 from ..netsor.finite_width import gram as inner_products
 from ..netsor.finite_width import simulate as simulate_program
@@ -564,7 +564,7 @@ class VarianceGamma(stats.rv_continuous):
         """
         sample = partial(_normal_products, self.n)
         y = draw(sample, () if size is None else size,
-                 random_state if rng is None else rng)
+                 one_seed(rng, random_state))
         return checks.real(loc, "loc") + checks.real(scale, "scale")*y
 
 def _around_the_peak(y, n):

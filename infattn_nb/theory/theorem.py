@@ -6,15 +6,15 @@
 __all__ = ['averages', 'conditional_average', 'curves']
 
 # %% ../../nbs/14_theorem.ipynb #9a0b359b
-from collections.abc import Callable
 from copy import copy
+from typing import Any
 
 import numpy as np
 from numpy.random import default_rng
 from numpy.typing import ArrayLike
 
 from ..numerics import checks
-from ..nonlinearities import Nonlinearity
+from ..nonlinearities import nonlinearity
 from ..numerics.rng import Rng, by_pieces, seed_sequence
 from ..netsor.finite_width import simulate
 from ..netsor.infinite_width import limit
@@ -22,7 +22,7 @@ from ..netsor.nodes import Input, MatMul, Nonlin, Score, Vector, apply
 from ..netsor.program import Program, Vectors
 
 # %% ../../nbs/14_theorem.ipynb #bb4f7c22
-def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
+def averages(program: Program, psi: Any, h: Vectors, width: float, *,
              size: int = 1, rng: Rng = None) -> tuple[np.ndarray, np.ndarray]:
     r"""Averages of ψ over the coordinates of networks of width n, and their scores.
 
@@ -33,7 +33,7 @@ def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
     program
         Program
     psi
-        ψ: a Nonlinearity, or a function of k arrays
+        ψ: a Nonlinearity, its name, or a function of k arrays
     h
         vector, or list of k vectors
     width
@@ -62,10 +62,10 @@ def averages(program: Program, psi: Callable, h: Vectors, width: float, *,
 
 def _nonlinearity(psi, k):
     "ψ as a Nonlinearity of k arguments."
-    return psi if isinstance(psi, Nonlinearity) else Nonlinearity(psi, arity=k)
+    return nonlinearity(psi, "psi", k)
 
 # %% ../../nbs/14_theorem.ipynb #16b0a1eb
-def conditional_average(program: Program, psi: Callable, h: Vectors, scores: ArrayLike,
+def conditional_average(program: Program, psi: Any, h: Vectors, scores: ArrayLike,
                         *, rng: Rng = 0) -> np.ndarray:
     r"""What averages of ψ tend to at given scores (Theorem 1), (size,).
 
@@ -78,7 +78,7 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
     program
         Program
     psi
-        ψ: a Nonlinearity, or a function of k arrays
+        ψ: a Nonlinearity, its name, or a function of k arrays
     h
         vector, or list of k vectors
     scores
@@ -95,7 +95,7 @@ def conditional_average(program: Program, psi: Callable, h: Vectors, scores: Arr
     return limit(extended, paths=16).given(scores, rng).mean([node])[:, 0]
 
 # %% ../../nbs/14_theorem.ipynb #ef5c5663
-def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: float, *,
+def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *,
            size: int = 1, rng: Rng = None) -> tuple[np.ndarray, np.ndarray]:
     r"""The average of ψ over coordinates as a function of the scores.
 
@@ -106,7 +106,7 @@ def curves(program: Program, psi: Callable, h: Vector, at: ArrayLike, width: flo
     program
         Program whose G-vars do not depend on scores
     psi
-        ψ: a Nonlinearity, or a function of an array
+        ψ: a Nonlinearity, its name, or a function of an array
     h
         vector φ(g, p)
     at

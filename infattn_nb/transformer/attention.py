@@ -213,7 +213,7 @@ class SelfAttention(Branch, AttentionSpec):
             checks.reject("scaling", "be 'sqrt' in a block", repr(self.scaling),
                           "pass score_scale=1/√m")
         checks.put(self, heads=checks.heads(self.heads, finite=True),
-                   joint_norm=bool(self.joint_norm),
+                   joint_norm=checks.flag(self.joint_norm, "joint_norm"),
                    score_scale=checks.number(self.score_scale, "score_scale"))
         if self.groups is not None:
             checks.put(self, groups=checks.count(self.groups, "groups"))

@@ -94,6 +94,7 @@ class Block(Part):
             checks.choice(self.norm_placement, "norm_placement",
                           ("pre", "post", "output", "sandwich"))
         checks.kind(self.norm, Norm, "norm", "pass e.g. Norm('rms')")
+        checks.flag(self.parallel, "parallel")
         if self.parallel and len(self.branches) > 1 and self.normed_output:
             checks.reject("norm_placement",
                           "be 'pre', 'post' or None in a parallel block",

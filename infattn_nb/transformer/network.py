@@ -9,6 +9,7 @@ __all__ = ['Transformer', 'at_width']
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
+from inspect import signature
 from itertools import groupby
 from textwrap import fill
 from typing import Any, Self
@@ -113,6 +114,7 @@ class Transformer(Network):
         **others
             final_norm, texts, …: fields of `Transformer`
         """
+        _check_others(cls, others)
         L = checks.count(layers, "layers", most=10**5)
         if norm_placement is not None:
             checks.choice(norm_placement, "norm_placement", ("pre", "post"))
@@ -408,6 +410,19 @@ class Transformer(Network):
                     break_long_words=False)
 
 # %% ../../nbs/20_transformer.ipynb #tr-kernel
+def _check_others(cls, others):
+    "What `uniform` hands on, and what only blocks that one makes oneself have."
+    handed = [f.name for f in fields(cls) if f.name not in ("cov", "blocks", "mean")]
+    own = signature(cls.uniform).parameters
+    for part in (SelfAttention, FeedForward, Block):
+        for word in others:
+            if word not in handed and word in {f.name for f in fields(part)}:
+                checks.reject(word, "be set in the blocks themselves", "a keyword of "
+                              "Transformer.uniform", f"write {part.__name__}({word}=…) "
+                              "in a Block, and Transformer(cov, [block]*layers)",
+                              TypeError)
+    checks.options(others, handed, "Transformer.uniform", own)
+
 def _by_layer(layers, **variances):
     "Variances of each layer: ((name, number), …)."
     columns = []

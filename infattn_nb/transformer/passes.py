@@ -54,6 +54,10 @@ class Network(Part):
     source: Any = None
 
     def __post_init__(self) -> None:
+        checks.flag(self.random_embeddings, "random_embeddings")
+        if self.source is not None and not hasattr(self.source, "config"):
+            checks.reject("source", "be what a config or a module was read into",
+                          type(self.source).__name__, "leave it out", TypeError)
         checks.put(self, cov=checks.cov(self.cov, single=True))
         s = len(self.cov)
         mean = checks.real(self.mean, "mean", None, "(-∞, ∞)", "pass finite numbers")
@@ -304,6 +308,9 @@ class Network(Part):
             whole = np.zeros(s, int) if labels is None else labels
             weights = readout_of(readout, whole).sum(0)
             readout = np.outer(weights, weights)
+        if np.ndim(readout) != 2:
+            checks.reject("readout", f"be 'last', 'mean' or a covariance ({s}, {s})",
+                          f"{readout!r:.40}", "pass readout='last' for the last token")
         cov = checks.cov(readout, "readout", single=True, dim=s)
         return Plan(n, cov, labels, count_readout)
 
@@ -418,6 +425,17 @@ class Chain(ByBlock):
     texts: np.ndarray | None = None
     allowed: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        wanted = dict(gram=(..., "L+1", "s", "s"), mean=(..., "L+1", "s"),
+                      entropy=(..., "L", "heads", "s"),
+                      scores=(..., "L", "heads", "s", "s"),
+                      units=(..., "L+1", "s", "coords"),
+                      texts=("s",), allowed=("L", "s", "s"))
+        optional = "scores", "units", "texts", "allowed"
+        checks.arrays(self, **{name: axes for name, axes in wanted.items()
+                               if name not in optional
+                               or getattr(self, name) is not None})
+
     @property
     def _labels(self):
         s = self.gram.shape[-1]
@@ -454,9 +472,13 @@ class Chain(ByBlock):
         """Attention weights, (..., L, heads, s, s), if the scores were kept.
 
         Rows sum to one; NaN where a block has no such head."""
+        return self._weights(AttributeError)
+
+    def _weights(self, kind=ValueError):
+        "The same; an error of this kind if the scores were not kept."
         if self.scores is None or self.allowed is None:
             checks.reject("scores", "be kept for attention weights", "a chain without",
-                          "draw it with chain(…, scores=True)")
+                          "draw it with chain(…, scores=True)", kind)
         who = np.asarray(self.allowed)
         scores = np.asarray(self.scores)
         absent = np.isnan(scores)
@@ -525,8 +547,9 @@ class Chain(ByBlock):
         return cosine.reshape(-1, self.gram.shape[-3])
 
     def _plot_pattern(self, ax, tokens, network, block, head):
-        *_, L, heads, s, _ = self.weights.shape
-        weights = self.weights.reshape(-1, L, heads, s, s)
+        weights = self._weights()
+        *_, L, heads, s, _ = weights.shape
+        weights = weights.reshape(-1, L, heads, s, s)
         network = checks.output(network, len(weights), "network")
         block = checks.output(block, L, "block")
         head = checks.output(head, heads, "head")
@@ -604,6 +627,21 @@ class Gradients(ByBlock):
     weight_norms: dict[str, np.ndarray]
     tangent: np.ndarray
     unit_norms: dict[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        checks.kind(self.chain, Chain, "chain", "pass the forward pass")
+        checks.arrays(self, gram=(..., "L+1", "s", "s"), inner=(..., "L+1", "s", "s"))
+        *size, points, _, _ = self.gram.shape
+        for name in ("norms", "weight_norms", "unit_norms"):
+            by_matrix = getattr(self, name)
+            checks.kind(by_matrix, dict, name, "pass {matrix: squared norms}")
+            for θ in by_matrix.values():
+                checks.real(θ, name, (*size, points - 1))
+        tangent = np.shape(checks.real(self.tangent, "tangent"))
+        if tangent[:len(size)] != tuple(size) or len(tangent) not in (
+                len(size), len(size) + 2):
+            checks.reject("tangent", f"have leading axes {tuple(size)}", tangent,
+                          "pass a number, or a matrix over texts, for each network")
 
     def __repr__(self) -> str:
         if not self.gram.size:
