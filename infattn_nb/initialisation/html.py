@@ -21,7 +21,7 @@ from .panels import styles, width_said
 from .scan import counted
 
 # %% ../../nbs/89_html.ipynb #ht-html
-_COLOURS = 24 # of a picture: an ink, a ground, some lines, and what lies between
+_SHADES = .15, .3, .5, .75, 1. # of each colour of the style: thin lines lie over others
 _WIDE, _HIGH = 1090, 780 # points of a picture: a column of the page, twice as fine
 
 def picture_of(panel) -> str:
@@ -32,16 +32,25 @@ def picture_of(panel) -> str:
         fig = Figure(figsize=(_WIDE/200, _HIGH/200))
         FigureCanvasAgg(fig)
         panel.draw(fig.subplots())
-        image = b64encode(of_few_colours(picture(fig, "png", dpi=200))).decode()
+        few = of_few_colours(picture(fig, "png", dpi=200))
+    image = b64encode(few).decode()
     return (f'<h3>{escape(panel.title)}</h3>'
             f'<img src="data:image/png;base64,{image}" '
             f'alt="{escape(panel.alt_text())}" width="{_WIDE}" height="{_HIGH}">')
 
 def of_few_colours(png: bytes) -> bytes:
-    "The same picture with a palette: lines need few colours, and then a third."
-    from PIL import Image # late: matplotlib brings it
+    "The same picture with shades of the style's colours alone: a third of the bytes."
+    from matplotlib import rcParams # late: it takes time
+    from matplotlib.colors import to_rgb
+    from PIL import Image
+    named = [*rcParams["axes.prop_cycle"].by_key()["color"], rcParams["text.color"]]
+    colours = np.array([to_rgb(colour) for colour in named])
+    shades = np.concatenate([1 - share*(1 - colours) for share in _SHADES])
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.rint(255*np.vstack([[1., 1., 1.], shades])).astype(int)
+                       .ravel().tolist())
     few = Image.open(BytesIO(png)).convert("RGB").quantize(
-        _COLOURS, dither=Image.Dither.NONE)
+        palette=palette, dither=Image.Dither.NONE)
     held = BytesIO()
     few.save(held, "png", optimize=True)
     return held.getvalue()

@@ -88,12 +88,12 @@ class Quantity:
     beyond: str # one word for what is beyond it
     crossed: str # the sentence beyond the threshold, a template of `Finding.told`
     fine: str = "" # the sentence if it holds; "": nothing is said
+    partly: str = "" # the same if some matrices get no gradient and are left out
     blank: Callable | None = None # Diagnosis -> the sentence if it is not asked
     more: Callable | None = None # Diagnosis, value -> what else the sentences name
     added: bool = False # are the parts added up?
     from_one: bool = False # is the margin that of the distance from 1?
     by_ratio: bool = False # does it differ from seed to seed by a factor?
-    pools: bool = False # does it leave out matrices without a gradient?
     axis: str = "" # "residual" or "scores": which factor may mend it
     up: bool = False # by larger factors? Else smaller
     tried: str = "" # what the number is called behind a factor
@@ -177,9 +177,9 @@ def number_said(x, ends) -> str: # ends: (low, high), or None
 
 # %% ../../nbs/81_quantities.ipynb #qu-peers
 PEERS = { # at their own initialisation and width, 16 tokens
-    "even": {"GPT-2": .994, "BERT": .994, "Llama": .994, "Pythia": .994, "Qwen": .994},
-    "depth": {"GPT-2": 18., "BERT": 1.7, "Llama": 110., "Pythia": 6.7, "Qwen": 48.},
-    "width": {"GPT-2": .14, "BERT": .085, "Llama": .11, "Pythia": .12, "Qwen": .15}}
+    "even": {"GPT-2": .994, "BERT": .994, "Llama": .71, "Pythia": .990, "Qwen": .991},
+    "depth": {"GPT-2": 19., "BERT": 1.7, "Llama": 92., "Pythia": 7.1, "Qwen": 44.},
+    "width": {"GPT-2": .10, "BERT": .067, "Llama": .081, "Pythia": .066, "Qwen": .12}}
 
 def standing(value, # of this network
              known, # name of a model -> its number
@@ -308,10 +308,12 @@ QUANTITIES = (
         number="gradient of the block that gets most over that of the block that gets "
                "least, for the matrix where that is largest",
         parts=_ratios, most=True, threshold="max_gradient_ratio", interval="[1, ∞)",
-        beyond="fading", by_ratio=True, pools=True, axis="residual",
+        beyond="fading", by_ratio=True, axis="residual",
         tried="a factor of", blank=_no_depth, more=_fading, peers=PEERS["depth"],
         fine="gradients reach every block: at most, {matrix} {x} times as large a "
              "gradient in block {first} as in block {last}",
+        partly="among matrices that get a gradient, at most {matrix} {x} times as "
+               "large a gradient in block {first} as in block {last}",
         crossed="gradients fade, the {end} blocks get more: {matrix} {x} times as "
                 "large a gradient in block {first} as in block {last}"),
     Quantity(
@@ -319,10 +321,12 @@ QUANTITIES = (
         number="gradient of queries and keys over that of values, in the block that "
                "has least",
         parts=_queries, most=False, threshold="min_query_gradient", interval="[0, ∞)",
-        beyond="starved", by_ratio=True, pools=True, axis="scores", up=True,
+        beyond="starved", by_ratio=True, axis="scores", up=True,
         tried="at least", blank=_no_queries,
         fine="queries and keys get their share: at least {x} of the gradient of values "
              "in block {worst}",
+        partly="where they get a gradient, queries and keys get at least {x} of that "
+               "of values, in block {worst}",
         crossed="queries and keys are starved in {blocks}: {x} of the gradient of "
                 "values in block {worst}"),
     Quantity(

@@ -103,19 +103,17 @@ def _verdict(x, m, dead):
         return Verdict(q.name, "·", blank) if blank else None
     if not x.is_crossed and not q.fine:
         return None
-    told = _told(x, seen, dead)
-    text = (q.crossed if x.is_crossed else q.fine).format(**told)
+    partly = bool(q.partly and dead[0]) and not x.is_crossed
+    template = q.crossed if x.is_crossed else q.partly if partly else q.fine
+    text = template.format(**_told(x, seen, dead))
     if q.name == "dead":
         return Verdict(q.name, "!", text)
-    mark = "!" if x.is_crossed else "✓"
+    mark = "!" if x.is_crossed else "·" if partly else "✓"
     if not (q is WIDTH and x.is_crossed): # which names its threshold itself
         text += f" ({q.limit_said(x.limit)})"
-    if x.is_crossed and q.peers:
+    if x.is_crossed and q.peers and x.limit == q.default: # not a user's own threshold
         mark, where = standing(x.value, q.peers)
         text += f"; {where}"
-    if q.pools and dead[0] and not x.is_crossed:
-        mark = "·"
-        text += "; those that get exactly none are left out"
     return Verdict(q.name, mark, text)
 
 def _told(x, seen, dead):
@@ -192,11 +190,12 @@ def departures_said(drawn): # of `departed` -> (text, are blocks counted?)
     alike: dict = {} # nearly equal factors in all blocks together
     said = []
     for x in drawn:
+        name = re.sub(r"\S*\*\.", "", x.name) # without what stands for the block
         if x.blocks:
-            said.append(f"{x.name} of {_runs_said(x.blocks, x.factors)}")
+            said.append(f"{name} of {_runs_said(x.blocks, x.factors)}")
             continue
         key = next((f for f in alike if abs(x.factor - f) <= .03*f), x.factor)
-        alike.setdefault(key, []).append(x.name.removeprefix("layers.*."))
+        alike.setdefault(key, []).append(name)
     whole = [f"{', '.join(names)} × {f:.3g}" for f, names in alike.items()]
     return "; ".join([*whole, *said]), bool(said)
 
