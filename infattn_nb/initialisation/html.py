@@ -23,6 +23,8 @@ from .scan import counted
 # %% ../../nbs/89_html.ipynb #ht-html
 _SHADES = .15, .3, .5, .75, 1. # of each colour of the style: thin lines lie over others
 _WIDE, _HIGH = 1090, 780 # points of a picture: a column of the page, twice as fine
+_FINENESS = 200, 150, 110, 80 # points per inch: as many as fit
+_MOST_BYTES = 30_000 # of a picture
 
 def picture_of(panel) -> str:
     "A panel: on a dark page its style inverts it and turns the hues back."
@@ -32,7 +34,10 @@ def picture_of(panel) -> str:
         fig = Figure(figsize=(_WIDE/200, _HIGH/200))
         FigureCanvasAgg(fig)
         panel.draw(fig.subplots())
-        few = of_few_colours(picture(fig, "png", dpi=200))
+        for dpi in _FINENESS: # hundreds of thin lines take more bytes
+            few = of_few_colours(picture(fig, "png", dpi=dpi))
+            if len(few) <= _MOST_BYTES:
+                break
     image = b64encode(few).decode()
     return (f'<h3>{escape(panel.title)}</h3>'
             f'<img src="data:image/png;base64,{image}" '
