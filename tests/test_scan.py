@@ -45,6 +45,7 @@ from infattn_nb.initialisation.quantities import (
     QUANTITIES,
     WIDTH,
     Thresholds,
+    ends_of,
     judge,
     number_said,
     quantity,
@@ -585,9 +586,7 @@ def near_thresholds(found, rng):
         x = found[q.name]
         if q.name in ("dead", "entropy", "even") or not np.isfinite(x):
             continue
-        low, high = dict(max_gradient_ratio=(1, np.inf), max_cosine=(-1, 1)).get(
-            q.threshold, (0, 1 if q.threshold == "min_block_share" else np.inf)
-        )
+        low, high = ends_of(q.interval)
         factor = rng.uniform(0.8, 1.25)
         chosen[q.threshold] = float(np.clip(x * factor, low, high))
         if rng.random() < 0.1:

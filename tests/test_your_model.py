@@ -452,21 +452,20 @@ def test_which_end_gets_more():
 
 
 def test_standing_among_known_models():
-    "In order, with its own place; red beyond all of them."
-    for known in PEERS.values():
-        values = list(known.values())
-        inside, outside = (
-            standing(np.median(values) * 1.0001, known),
-            standing(2 * max(values), known),
-        )
-        assert (inside[0], outside[0]) == ("·", "!")
-        assert outside[1].rpartition("< ")[2].startswith("here")
+    "In order, with its own place; red clearly beyond all of them."
+    for name, known in PEERS.items():
+        q = quantity(name)
+        most = max(known.values())
+        beyond = 1 - (1 - most) / 2 if q.from_one else 2 * most
+        assert q.is_beyond_known(beyond)
+        assert not q.is_beyond_known(most)
         shown = [
             float(part.split()[-1])
-            for part in inside[1].partition(": ")[2].split(" < ")
+            for part in standing(beyond, known).partition(": ")[2].split(" < ")
         ]
         assert shown == sorted(shown)
         assert len(shown) == 6
+        assert standing(beyond, known).rpartition("< ")[2].startswith("here")
 
 
 PEER_CONFIGS = {

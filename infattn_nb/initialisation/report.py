@@ -112,8 +112,8 @@ def _verdict(x, m, dead):
     if not (q is WIDTH and x.is_crossed): # which names its threshold itself
         text += f" ({q.limit_said(x.limit)})"
     if x.is_crossed and q.peers and x.limit == q.default: # not a user's own threshold
-        mark, where = standing(x.value, q.peers)
-        text += f"; {where}"
+        mark = "!" if q.is_beyond_known(x.value) else "·"
+        text += f"; {standing(x.value, q.peers)}"
     return Verdict(q.name, mark, text)
 
 def _told(x, seen, dead):
