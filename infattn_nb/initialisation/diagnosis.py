@@ -9,7 +9,7 @@ __all__ = ['READOUTS', 'GROUP', 'MATRIX_NAMES', 'attended', 'entropy_share', 'Di
 
 # %% ../../nbs/80_diagnosis.ipynb #takes
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Diagnosis:
 
     def each(self, change): # of an array whose first axis counts the networks
         "The record of what is made from each array, field by field."
-        found = {}
+        found: dict[str, Any] = {}
         for f in fields(self):
             held = getattr(self, f.name)
             if isinstance(held, dict):
@@ -74,7 +74,7 @@ class Diagnosis:
 
 def joined(parts) -> Diagnosis: # of groups of networks
     "One record of several, field by field."
-    found = {}
+    found: dict[str, Any] = {}
     for f in fields(Diagnosis):
         held = [getattr(part, f.name) for part in parts]
         if isinstance(held[0], dict):
@@ -160,7 +160,7 @@ def drawn(t, n, size, seed, # a Transformer, a width, networks, a SeedSequence
 
 def _some_drawn(t, n, readout, number, seed, gradients, silent):
     "A group, in the thread that computes it."
-    with np.errstate(**dict(all="ignore") if silent else {}):
+    with np.errstate(all="ignore" if silent else None):
         if gradients:
             return diagnose(t, t.gradients(n, number, seed, readout=readout))
         return Diagnosis(**forward_numbers(t, t.chain(n, number, seed)))

@@ -103,7 +103,7 @@ class Quantity:
     @property
     def default(self) -> float:
         "Its threshold, if no other is given."
-        return next(f.default for f in fields(Thresholds) if f.name == self.threshold)
+        return getattr(Thresholds, self.threshold)
 
     def value(self, d) -> float: # a Diagnosis
         "The worst of its parts; NaN if there are none."
@@ -131,7 +131,7 @@ class Quantity:
 
     def is_beyond_known(self, x) -> bool:
         "Clearly beyond all known models: by a fifth of a power of ten?"
-        return self.power(x, max(self.peers.values())) > .2
+        return self.power(x, max((self.peers or {}).values())) > .2
 
     def limit_said(self, limit) -> str:
         "The threshold, first what it means and then its number."
@@ -377,7 +377,8 @@ class Finding(NamedTuple):
     def is_crossed(self) -> bool:
         return self.power > 0
 
-def judge(d: Diagnosis, thresholds: Thresholds, of=QUANTITIES) -> list[Finding]:
+def judge(d, # a Diagnosis; for WIDTH, a record of two
+          thresholds: Thresholds, of=QUANTITIES) -> list[Finding]:
     "What each quantity says of a network whose threshold is a number."
     found = []
     for q in of:

@@ -11,7 +11,6 @@ import json
 import re
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache, cached_property, partial

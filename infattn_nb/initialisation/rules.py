@@ -14,7 +14,6 @@ import numpy as np
 from ..distributions.scale_mixture import TINIEST
 from ..transformer.block import altered
 from ..transformer.passes import token_cosine
-from ..transformer.parts import same
 from ..numerics import checks
 from ..transformer.network import Transformer
 from .diagnosis import attended

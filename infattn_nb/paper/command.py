@@ -194,7 +194,7 @@ def infattn_figures(
         counts = {name: typed_number(x, name) for name, x in typed.items()}
         trials, samples = counts["trials"], counts["samples"]
         workers = typed_number(workers, "workers")
-        with parallel(workers):
+        with parallel(workers): # type: ignore[arg-type]
             paths = reproduce(out, only, progress=not quiet, **counts)
         if quiet:
             return
