@@ -75,6 +75,7 @@ class Diagnosis:
 def joined(parts) -> Diagnosis: # of groups of networks
     "One record of several, field by field."
     found: dict[str, Any] = {}
+    parts = list(parts)
     for f in fields(Diagnosis):
         held = [getattr(part, f.name) for part in parts]
         if isinstance(held[0], dict):

@@ -8,7 +8,7 @@ __all__ = ['PEERS', 'QUANTITIES', 'WIDTH', 'Thresholds', 'Quantity', 'range_by_s
 
 # %% ../../nbs/81_quantities.ipynb #takes
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -16,7 +16,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ..numerics import checks
-from .diagnosis import MATRIX_NAMES, Diagnosis, dead_matrices, depth_ratio
+from .diagnosis import MATRIX_NAMES, dead_matrices
+from .diagnosis import depth_ratio
 from .diagnosis import living_norms, score_ratio, spread, typical_norm
 
 # %% ../../nbs/81_quantities.ipynb #qu-limits
