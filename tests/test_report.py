@@ -1130,9 +1130,9 @@ def test_the_time_that_is_said_before(monkeypatch):
     range, and the range is not arbitrarily wide.
     """
     from infattn_nb.initialisation import report as module
-    from infattn_nb.initialisation import scan
+    from infattn_nb.initialisation import diagnosis
 
-    monkeypatch.setattr(scan, "perf_counter", time.process_time)
+    monkeypatch.setattr(diagnosis, "perf_counter", time.process_time)
     took = {}
 
     def timed(name):

@@ -381,7 +381,7 @@ def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
     quiet.
     """
     monkeypatch.setattr("infattn_nb.initialisation.measured._AFFORDABLE", 0)
-    monkeypatch.setattr("infattn_nb.initialisation.scan._ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr("infattn_nb.initialisation.diagnosis._ANNOUNCED_SECONDS", 0.0)
     cost = (
         r"this report takes between [0-9.]+ and [0-9.]+ seconds: 4 networks of 4 "
         "tokens and 3 blocks at each width, and up to 32 networks for advice if "
@@ -724,7 +724,7 @@ def test_the_summary_says_what_to_do(found):
 
 
 def test_what_it_costs_is_said_before(monkeypatch):
-    monkeypatch.setattr("infattn_nb.initialisation.scan._ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr("infattn_nb.initialisation.diagnosis._ANNOUNCED_SECONDS", 0.0)
     with pytest.warns(
         UserWarning,
         match="this scan takes between .*: 1 network, 2 draws of each, 3 tokens",

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['READOUTS', 'GROUP', 'MATRIX_NAMES', 'attended', 'entropy_share', 'Diagnosis', 'joined', 'diagnose', 'sum_of_all',
-           'forward_numbers', 'readout_cov', 'readout_said', 'drawn', 'typical_norm', 'depth_ratio', 'score_ratio',
-           'spread', 'Share', 'kernel_share', 'dead_matrices', 'living_norms']
+           'forward_numbers', 'readout_cov', 'readout_said', 'drawn', 'warn_if_long', 'counted', 'typical_norm',
+           'depth_ratio', 'score_ratio', 'spread', 'Share', 'kernel_share', 'dead_matrices', 'living_norms']
 
 # %% ../../nbs/80_diagnosis.ipynb #takes
 from dataclasses import KW_ONLY, dataclass, field, fields
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..transformer.parts import MATRICES
 from ..transformer.passes import mean_of_heads, token_cosine
 from ..numerics import checks
 from ..numerics.rng import in_order, pieces, seed_sequence
+from ..numerics.rng import side_by_side
 
 # %% ../../nbs/80_diagnosis.ipynb #di-entropy
 def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention
@@ -165,6 +167,37 @@ def _some_drawn(t, n, readout, number, seed, gradients, silent):
         if gradients:
             return diagnose(t, t.gradients(n, number, seed, readout=readout))
         return Diagnosis(**forward_numbers(t, t.chain(n, number, seed)))
+
+# %% ../../nbs/80_diagnosis.ipynb #dg-cost
+_ANNOUNCED_SECONDS = 5 # seconds
+
+_TOO_FEW = 1.8 # by how much a machine that others use too may be slower
+_TOO_MANY = 1.8 # or faster, than a first call
+
+def warn_if_long(what, # the work
+                 parts, # [(a function to try, times)]
+                 perhaps, # the same of work that may not be needed
+                 about, # why it is long
+                ):
+    "A warning before the work begins, if there is much of it: a range of its time."
+    sure = sum(times*_seconds(once, times) for once, times in parts)
+    more = sum(times*_seconds(once, times) for once, times in perhaps)
+    if sure + more > _ANNOUNCED_SECONDS:
+        low, high = sure/_TOO_MANY, _TOO_FEW*(sure + more)
+        unit, name = (1, "seconds") if high < 100 else (60, "minutes")
+        low, high = (f"{x/unit:.{0 if x >= 10*unit else 1}f}" for x in (low, high))
+        checks.warn(f"{what} takes between {low} and {high} {name}: {about}")
+
+def _seconds(once, times):
+    "Of one of so many calls, which threads run side by side."
+    number = max(1, min(side_by_side(), int(times)))
+    start = perf_counter()
+    list(in_order(once, [()]*number))
+    return (perf_counter() - start)/number
+
+def counted(n, what) -> str:
+    "A number of things: 1 block, 2 blocks."
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 # %% ../../nbs/80_diagnosis.ipynb #di-sums
 MATRIX_NAMES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out",

@@ -84,7 +84,8 @@ def head_loss(t: Transformer, n: float, # a width
 
 def _own_logits(t, n, word, seed):
     "Mean logit of each token's own word, in a few networks."
-    sizes = np.einsum("...ii->...i", replace(t, final_norm=False).chain(n, 4, seed).gram)
+    bare = replace(t, final_norm=False).chain(n, 4, seed)
+    sizes = np.einsum("...ii->...i", bare.gram)
     norm = np.sqrt(sizes[:, -1].mean(0))
     skips = np.prod([b.skip_scale**len(b.sums) for b in t.blocks])
     return skips*n*word**2/norm

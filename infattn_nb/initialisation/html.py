@@ -17,8 +17,8 @@ import numpy as np
 
 from ..numerics.files import picture
 from ..plotting import styled
+from .diagnosis import counted
 from .panels import styles, width_said
-from .scan import counted
 
 # %% ../../nbs/89_html.ipynb #ht-html
 _SHADES = .15, .3, .5, .75, 1. # of each colour of the style: thin lines lie over others

@@ -22,7 +22,8 @@ from ..nonlinearities import identity, softmax
 from ..numerics.rng import progress_bar
 from ..transformer.network import Transformer
 from ..transformer.passes import token_cosine
-from .diagnosis import MATRIX_NAMES, Diagnosis, attended, drawn, entropy_share
+from .diagnosis import MATRIX_NAMES, Diagnosis, attended, drawn
+from .diagnosis import entropy_share
 from .diagnosis import Share, kernel_share
 
 # %% ../../nbs/86_measured.ipynb #me-measured

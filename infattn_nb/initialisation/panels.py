@@ -12,7 +12,8 @@ from textwrap import wrap
 import numpy as np
 
 from ..plotting import bold_dashes, lines, package_style, pattern, styled
-from .diagnosis import MATRIX_NAMES, living_norms, score_ratio, spread, typical_norm
+from .diagnosis import MATRIX_NAMES, living_norms, score_ratio
+from .diagnosis import spread, typical_norm
 
 # %% ../../nbs/88_panels.ipynb #pa-names
 def _ink():

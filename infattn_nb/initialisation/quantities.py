@@ -18,7 +18,8 @@ from scipy.special import stdtrit
 from ..numerics import checks
 from .diagnosis import MATRIX_NAMES, dead_matrices
 from .diagnosis import depth_ratio
-from .diagnosis import living_norms, score_ratio, spread, typical_norm
+from .diagnosis import living_norms, score_ratio, spread
+from .diagnosis import typical_norm
 
 # %% ../../nbs/81_quantities.ipynb #qu-limits
 @dataclass(frozen=True)

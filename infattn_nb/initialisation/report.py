@@ -31,17 +31,21 @@ from ..numerics.files import picture, writable, write
 from ..numerics.rng import Rng, progress_bar, seed_sequence
 from ..huggingface.weights import departed, handles_of
 from ..transformer.network import Transformer, at_width
-from .diagnosis import MATRIX_NAMES, READOUTS, Share, dead_matrices, drawn
-from .diagnosis import living_norms, readout_cov, readout_said, score_ratio
-from .diagnosis import spread, typical_norm
+from .diagnosis import MATRIX_NAMES, READOUTS, Share
+from .diagnosis import dead_matrices, drawn
+from .diagnosis import living_norms, readout_cov, readout_said
+from .diagnosis import score_ratio
+from .diagnosis import counted, spread, typical_norm
+from .diagnosis import warn_if_long
 from .head_loss import HeadLoss, head_loss
 from .html import html_of, made_with, shape_said
-from .measured import Measured, default_size, is_large, measure, share_of, varying
+from .measured import Measured, default_size, is_large, measure
+from .measured import share_of, varying
 from .panels import panels_of, six_panels
-from .quantities import QUANTITIES, WIDTH, Finding, Thresholds, judge, number_said
+from .quantities import QUANTITIES, WIDTH, Finding, Thresholds
+from .quantities import judge, number_said
 from .quantities import range_by_seed, standing
 from .rules import a_transformer, scaled
-from .scan import counted, warn_if_long
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -164,7 +168,9 @@ def dead_said(t, d): # a Transformer, a Diagnosis -> (tensors, why)
             for blocks, letters in by_blocks.items()]
     zero = [k for k in dead_matrices(d)
             if np.nan_to_num(t.per_block("variance", k), nan=1.).min() == 0]
-    why = f", behind or beside zeros ({_tensors(t, zero)} start at zero)" if zero else ""
+    if not zero:
+        return "; ".join(said), ""
+    why = f", behind or beside zeros ({_tensors(t, zero)} start at zero)"
     return "; ".join(said), why
 
 def _tensors(t, letters):
@@ -420,7 +426,8 @@ class Report:
         "What a module's tensors are, against what was promised."
         if self.drawn:
             said, counts = departures_said(self.drawn)
-            more = " (blocks counted from 0, as in the names of tensors)" if counts else ""
+            counted_from = " (blocks counted from 0, as in the names of tensors)"
+            more = counted_from if counts else ""
             yield Verdict("initialisation", "!", "the module is not drawn as promised, "
                           f"standard deviations are: {said}{more}")
 

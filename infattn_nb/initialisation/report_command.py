@@ -97,7 +97,7 @@ def _place(out, json):
 def infattn_report(
     config:str, # A config.json, or one of gpt2, bert-base, llama-like, pythia-like
     against:str|None=None, # Another config: both, side by side
-    out:str|None=None, # File: .html, .pdf, .png, .json; - = print (default: report.html)
+    out:str|None=None, # .html, .pdf, .png or .json; - prints (default: report.html)
     tokens:str|None=None, # Number of different tokens (default: 16)
     text:str|None=None, # Words as tokens instead; equal words share an embedding
     width:str|None=None, # Width of the stream (default: the config's), stds rescaled

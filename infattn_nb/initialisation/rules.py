@@ -158,7 +158,7 @@ def a_transformer(t) -> Transformer:
 
 # %% ../../nbs/82_rules.ipynb #ru-twice
 def follows(t: Transformer, rule: str) -> bool:
-    "Does a network have the factors already by which GPT-2's rule or Depth-µP multiply?"
+    "Has a network the factors of GPT-2's rule or of Depth-µP already?"
     if rule == "GPT-2":
         return _is_one(_gpt2_factors(t))
     if rule == "Depth-µP":
