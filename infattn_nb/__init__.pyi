@@ -60,12 +60,9 @@ from .transformer.mlp import FeedForward as FeedForward
 from .transformer.block import Block as Block
 from .transformer.passes import Chain as Chain, Gradients as Gradients
 from .transformer.network import Transformer as Transformer
-from .initialisation.scan import (
-    Scan as Scan,
-    Thresholds as Thresholds,
-    scan as scan,
-    with_rule as with_rule,
-)
+from .initialisation.quantities import Thresholds as Thresholds
+from .initialisation.rules import with_rule as with_rule
+from .initialisation.scan import Scan as Scan, scan as scan
 from .initialisation.report import Report as Report, report as report
 from .learning.sequences import (
     embed_features as embed_features,

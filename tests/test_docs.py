@@ -169,6 +169,6 @@ def test_pages_name_options_that_there_are(path):
 
 
 def test_an_option_of_yesterday_is_seen():
-    assert unknown_options("`Thresholds(alike=.9)` and `max_cosine=.9`, `a == b`") == [
-        "alike"
-    ]
+    assert unknown_options(
+        "`Thresholds(similar=.9)` and `max_cosine=.9`, `a == b`"
+    ) == ["similar"]

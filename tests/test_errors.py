@@ -519,16 +519,38 @@ MODULE = [sys.executable, "-m", "infattn_nb"]
 
 
 @pytest.mark.parametrize(
-    "command", [[SCRIPT], [*MODULE, "report"]], ids=["script", "module"]
+    "command",
+    [[SCRIPT], [*MODULE, "report"], [SCRIPT.with_name("infattn_figures")]],
+    ids=["script", "module", "figures"],
 )
-def test_commands_say_their_version(command, capsys):
+def test_commands_say_their_version(command):
     said = subprocess.run([*command, "--version"], text=True, capture_output=True)
-    infattn_figures.__wrapped__(version=True)
-    assert (
-        said.stdout
-        == capsys.readouterr().out
-        == f"infattn_nb {infattn_nb.__version__}\n"
-    )
+    assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"
+    assert said.returncode == 0
+    shown = subprocess.run([*command, "--help"], text=True, capture_output=True)
+    assert "Print the version and stop\n" in shown.stdout + "\n"
+
+
+@pytest.mark.parametrize("option", ["--help", "-h", "--version"])
+def test_the_module_answers_on_standard_output(option):
+    "They were no commands: exit 1, on standard error."
+    said = subprocess.run([*MODULE, option], text=True, capture_output=True)
+    assert said.returncode == 0
+    assert not said.stderr
+    assert "infattn_nb" in said.stdout
+    assert ("report" in said.stdout) == (option != "--version")
+
+
+@pytest.mark.parametrize("name", ["trials", "samples", "seed", "workers"])
+def test_typed_numbers_of_figures_end_as_those_of_reports(name, tmp_path):
+    with pytest.raises(SystemExit, match=f"`--{name}` must be a whole number, got 'x'"):
+        infattn_figures.__wrapped__(out=str(tmp_path / "a"), quiet=True, **{name: "x"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_figures_are_not_printed():
+    with pytest.raises(SystemExit, match="`out` must be a folder, got '-'"):
+        infattn_figures.__wrapped__(out="-", quiet=True)
 
 
 def test_another_command_is_no_command():

@@ -28,7 +28,7 @@ from conftest import least_p, nightly
 from infattn_nb import Norm, Rotary, Transformer, report
 from infattn_nb.huggingface.config import MODELS
 from infattn_nb.huggingface.weights import departures
-from infattn_nb.initialisation.scan import scaled
+from infattn_nb.initialisation.rules import scaled
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
 torch.set_num_threads(1)

@@ -41,20 +41,23 @@ from infattn_nb import (
 from infattn_nb import report as draw_report
 from infattn_nb.huggingface.config import READY
 from infattn_nb.initialisation import infattn_report
+from infattn_nb.initialisation import html as html_module
 from infattn_nb.initialisation import report as report_module
+from infattn_nb.initialisation.diagnosis import drawn, living_norms
+from infattn_nb.initialisation.head_loss import expected_loss, head_loss
+from infattn_nb.initialisation.html import picture_of
+from infattn_nb.initialisation.measured import default_size, first_layer
+from infattn_nb.initialisation.panels import PANELS, Focused, six_panels
+from infattn_nb.initialisation.quantities import QUANTITIES
 from infattn_nb.initialisation.report import (
     DETAILS,
-    PANELS,
-    Focused,
     blocks_said,
-    default_size,
     enough_width,
     file_of,
-    first_layer,
     rounded,
 )
 from infattn_nb.initialisation.report_command import report_of
-from infattn_nb.initialisation.scan import scaled
+from infattn_nb.initialisation.rules import scaled
 from infattn_nb.nonlinearities import identity
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
@@ -123,7 +126,9 @@ def test_numbers_are_those_of_gradients(report):
         (report.measured.finite, 48, seeds[0]),
         (report.measured.limit, np.inf, seeds[1]),
     ):
-        parts = [t.gradients(n, 1, child) for child in seed.spawn(12)]
+        parts = [
+            t.gradients(n, 4, child, readout=np.eye(6) / 6) for child in seed.spawn(3)
+        ]
         cosines, shares = (
             np.concatenate(x) for x in zip(*(by_hand(t, g) for g in parts))
         )
@@ -238,48 +243,51 @@ def test_gpt2_small_of_torch(size):
             )
         return np.concatenate(off).max()
 
-    assert furthest(draw_report(t, size=size, rng=0).measured.finite) < 6.5
+    read_as_stored = dict(rng=0, readout="last")
+    assert furthest(draw_report(t, size=size, **read_as_stored).measured.finite) < 6.5
     other = Transformer.from_config(dict(READY["gpt2"], initializer_range=0.03), words)
-    assert furthest(draw_report(other, size=8, rng=0).measured.finite) > 20
+    assert furthest(draw_report(other, size=8, **read_as_stored).measured.finite) > 20
 
 
 # Verdicts
 
 
 def verdict(name, t, width=np.inf, **options):
-    return next(
-        v
-        for v in draw_report(t, width, 8, 0, thresholds=Thresholds(**options)).verdicts
-        if v.name == name
-    )
+    found = draw_report(t, width, 8, 0, thresholds=Thresholds(**options)).verdicts
+    return next((v for v in found if v.name == name), None)
 
 
-@pytest.mark.slow
 def test_tokens_that_are_alike():
-    assert (
-        verdict("tokens", Transformer.uniform(np.ones((3, 3)), layers=2)).text
-        == "tokens are alike before the first block: "
-        "mean cosine above 0.9 (1.00 after block 2)"
-    )
+    found = verdict("cosine", Transformer.uniform(np.ones((3, 3)), layers=2))
+    assert found.text.startswith("tokens are alike after every block: mean cosine 1")
+    assert found.text.endswith("1.00 before the first (alike: above 0.9)")
+    assert not found.advice
     deep = Transformer.uniform(np.eye(6), layers=12, heads=2, norm_placement="post")
-    found = verdict("tokens", deep)
-    cosine = draw_report(deep, np.inf, 8, 0).measured.finite.cosine.mean(0)
+    r = draw_report(deep, np.inf, 8, 0)
+    found = next(v for v in r.verdicts if v.name == "cosine")
+    cosine = r.measured.finite.cosine.mean(0)
+    first, last = np.flatnonzero(cosine > 0.9)[[0, -1]]
     assert found.mark == "!"
-    assert f"after block {np.argmax(cosine > 0.9)}:" in found.text
-    assert verdict("tokens", deep, max_cosine=1.0).mark == "✓"
-    assert verdict("tokens", Transformer.uniform([[1.0]], layers=2)).mark == "·"
+    assert f"after blocks {first}–{last}:" in found.text
+    assert f"after block {np.argmax(cosine[1:]) + 1}, " in found.text
+    assert verdict("cosine", deep, max_cosine=1.0).mark == "✓"
+    assert verdict("cosine", Transformer.uniform([[1.0]], layers=2)).mark == "·"
 
 
 def test_rows_that_look_at_one_token():
     sharp = Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=1e4)
-    assert verdict("rows", sharp).mark == "!"
-    assert "below 0.25" in verdict("rows", sharp).text
-    assert verdict("rows", sharp, min_entropy=0.0).mark == "✓"
-    even = verdict(
-        "rows", Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=0.01)
-    )
-    assert even.mark == "·"
-    assert "nearly alike in every block" in even.text
+    assert verdict("entropy", sharp).mark == "!"
+    assert "collapsed: below 0.25" in verdict("entropy", sharp).text
+    assert verdict("entropy", sharp, min_entropy=0.0).mark == "✓"
+    even = Transformer.uniform(np.eye(8), layers=2, heads=2, var_q=0.25)
+    found = verdict("even", even)
+    assert found.mark == "·"  # as known models
+    assert "nearly alike in every block" in found.text
+    assert "Llama 0.71 < " in found.text
+    asked = verdict("even", even, max_entropy=0.3)
+    assert asked.mark == "!"  # beyond a threshold of one's own
+    assert "Llama" not in asked.text
+    assert verdict("even", even, max_entropy=1.0) is None
 
 
 def test_gradients_are_compared_where_there_are_two():
@@ -292,9 +300,10 @@ def test_gradients_are_compared_where_there_are_two():
     said = verdict(
         "depth", Transformer(np.eye(4), blocks=[attention, Block(None), Block(None)])
     ).text
-    assert re.search("MLP (in|out) gets [0-9.]+ times", said)
+    assert re.search(r"MLP (in|out) gets [0-9.]+ \([\d.–]+ by seed\) times", said)
     dead = Transformer.uniform(np.eye(4), layers=2, heads=2, ff=0, var_v=0.0, var_o=0.0)
-    assert {verdict(name, dead).mark for name in ("depth", "networks")} == {"!"}
+    assert {verdict(name, dead).mark for name in ("dead", "spread")} == {"!"}
+    assert verdict("depth", dead).mark == "·"
     assert "nan" not in repr(draw_report(dead, np.inf, 4, 0))
 
 
@@ -303,20 +312,20 @@ def test_gradients_that_fade_and_starve():
     deep = Transformer.uniform(np.eye(8), layers=12, heads=8, ff=0, var_q=0.1)
     for name, mark, fine in (
         ("depth", "·", dict(max_gradient_ratio=1e9)),
-        ("scores", "!", dict(min_query_gradient=0.0)),
+        ("queries", "!", dict(min_query_gradient=0.0)),
     ):  # known models fade as much
         assert verdict(name, deep).mark == mark
         assert verdict(name, deep, **fine).mark == "✓"
-    assert "above 10" in verdict("depth", deep).text
-    assert "below 0.1" in verdict("scores", deep).text
+    assert "fading: above 10" in verdict("depth", deep).text
+    assert "starved: below 0.1" in verdict("queries", deep).text
 
 
 def test_networks_that_differ():
     wild = Transformer.uniform(
         np.eye(4), layers=6, heads=1, var_q=25.0, norm_placement="post"
     )
-    assert verdict("networks", wild, max_spread=0.01).mark == "!"
-    assert verdict("networks", wild, max_spread=9.0).mark == "✓"
+    assert verdict("spread", wild, max_spread=0.01).mark == "!"
+    assert verdict("spread", wild, max_spread=9.0).mark == "✓"
     narrow = small()
     assert verdict("width", narrow, 32).mark == "!"
     assert verdict("width", narrow, 32, max_width_spread=9.0).mark == "✓"
@@ -447,8 +456,13 @@ def report_of_kind(name):
     for width in (24, np.inf):
         found = draw_report(t, width, 4, 0)
         known = width < np.inf and t.blocks[0].attention is not None
-        assert len(found.verdicts) == 6 + known + (len(t.blocks) > 1)
-        assert len(repr(found).splitlines()) <= 18
+        names = [v.name for v in found.verdicts]
+        assert len(set(names)) == len(names)
+        assert ("limit" in names) == known
+        assert ("stream" in names) == (len(t.blocks) > 1)
+        quiet = {"dead", "even"}  # are silent where they hold
+        assert {q.name for q in QUANTITIES} - quiet <= {*names, *found.crossed}
+        assert len(repr(found).splitlines()) <= 20
     assert len(found.table) == len(t.blocks)
     assert len(found.spreads)
     return found
@@ -477,10 +491,8 @@ def test_heads_that_turn_keep_their_width():
     kept = Transformer(
         net.cov, blocks=blocks, final_norm=net.final_norm, random_embeddings=True
     )
-    seeds = np.random.SeedSequence(0).spawn(4)[1].spawn(4)
-    np.testing.assert_allclose(
-        m.tangent, np.concatenate([kept.gradients(np.inf, 1, s).tangent for s in seeds])
-    )
+    seed = np.random.SeedSequence(0).spawn(4)[1]
+    np.testing.assert_allclose(m.tangent, drawn(kept, np.inf, 4, seed).tangent)
 
 
 def test_sizes_follow_from_the_work():
@@ -515,7 +527,11 @@ def test_a_seed_is_written_down():
         "max_cosine=0.5"
         in draw_report(small(), 32, 4, 0, thresholds=Thresholds(max_cosine=0.5)).call
     )
-    assert "width=32, size=4, readout='last'" in first.call
+    assert "width=32, size=4, readout='all'" in first.call
+    without = draw_report(small(), 32, 4, 0, thresholds=Thresholds(max_cosine=None))
+    assert "thresholds=Thresholds(max_cosine=None)" in without.call
+    assert not any(v.name == "cosine" for v in without.verdicts)
+    plt.close(without.plot())
 
 
 # Files
@@ -546,7 +562,8 @@ def test_html_is_whole_and_needs_nothing(report, page):
     reader = Reader()
     reader.feed(page)
     assert not reader.open
-    assert len(reader.links) == 2 * len(PANELS) == 12
+    assert len(reader.links) == len(PANELS) == 6
+    assert len(page) < 300_000
     assert all(x.startswith("data:image/png;base64,") for x in reader.links)
     written = re.sub('base64,[^"]*', "", page)
     for word in ("http", "<script", "url(", "@import", "<link"):
@@ -572,13 +589,13 @@ def test_actions_come_first_and_details_are_folded(report, monkeypatch):
     starved = replace(
         report,
         thresholds=replace(report.thresholds, min_query_gradient=10.0),
-        advice=dict(scores="queries × 2 would do"),
+        advice=dict(queries="queries × 2 would do"),
     )
-    monkeypatch.setattr(report_module, "_picture", lambda panel: "<img>")
+    monkeypatch.setattr(html_module, "picture_of", lambda panel: "<img>")
     page = file_of(starved, "html").decode()
     top, _, rest = page.partition('<section class="panels">')
     titles = re.findall(r'<li class="(\w+)"><b>(\w+):', top)
-    assert titles[0] == ("crossed", "scores")
+    assert titles[0] == ("crossed", "queries")
     assert "queries × 2 would do" in top
     assert "<details" not in top
     assert [name for _, name in titles] == [
@@ -685,7 +702,7 @@ def test_dollars_are_no_mathematics():
         draw_report(small(), 32, 4, 0, tokens=MATHEMATICS, title="$_$"),
         call="infattn_report gpt2 --text '$_$'",
     )
-    fig = report_module.figure(r, with_text=True)
+    fig = six_panels(r.panels, f"{r.title} {r.call}", ["$_$", r.call])
     fig.canvas.draw()
     pattern = fig.axes[PANELS.index(Focused)]
     assert (
@@ -699,7 +716,7 @@ def test_dollars_are_no_mathematics():
         *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)()),
     ):
         assert not text.get_parse_math()
-    assert "<img" in report_module._picture(Focused(r.measured, r.thresholds, r.tokens))
+    assert "<img" in picture_of(Focused(r.measured, r.thresholds, r.tokens))
     plt.close("all")
 
 
@@ -707,13 +724,13 @@ def test_dollars_are_no_mathematics():
 def test_letters_that_no_font_has_are_named_in_a_line(
     quiet, tmp_path, monkeypatch, capfd
 ):
-    def one_panel(r, with_text):
+    def one_panel(panels, title, lines):
         fig, ax = plt.subplots()
-        Focused(r.measured, r.thresholds, r.tokens).draw(ax)
+        panels[PANELS.index(Focused)].draw(ax)
         return fig
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(report_module, "figure", one_panel)
+    monkeypatch.setattr(report_module, "six_panels", one_panel)
     (tmp_path / "config.json").write_text(TINY)
     infattn_report.__wrapped__(
         "config.json", text="日本 語 a", size="4", out="a.png", quiet=quiet
@@ -793,7 +810,7 @@ def test_the_command_writes_the_same_bytes_without_torch(tmp_path, monkeypatch, 
     assert not run_here(monkeypatch, *options, "--out", "b.png")
     assert capfd.readouterr().out.splitlines()[-1] == "b.png"
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    monkeypatch.setattr(report_module, "picture", lambda *_, **__: b"")
+    monkeypatch.setattr(html_module, "picture_of", lambda panel: "<img>")
     assert not run_here(monkeypatch, *options, "--out", "c.html")
     page = (tmp_path / "c.html").read_text()
     assert (
@@ -844,7 +861,7 @@ def test_interrupted_it_leaves_nothing(how, tmp_path):
         "import signal, sys; "
         "signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from infattn_nb.initialisation import infattn_report as f; "
-        "from infattn_nb.initialisation import report as r; d = r.diagnose\n"
+        "from infattn_nb.initialisation import diagnosis as r; d = r.diagnose\n"
         "def seen(*a): open('begun', 'w').close(); return d(*a)\nr.diagnose = seen; "
         "f.__wrapped__('gpt2', size=64, quiet=True)"
     )
@@ -1110,13 +1127,13 @@ except SystemExit: assert os.environ["OMP_NUM_THREADS"] == "1"
 @pytest.mark.slow
 def test_the_time_that_is_said_before(monkeypatch):
     """GPT-2, 64 tokens, sixteen networks: processor time, which does not depend on who
-    else computes; draws, and advice for the thresholds that are crossed, within a
-    factor of 1.5.
+    else computes; draws, and advice for the thresholds that are crossed, lie in the
+    range, and the range is not arbitrarily wide.
     """
     from infattn_nb.initialisation import report as module
-    from infattn_nb.initialisation import scan
+    from infattn_nb.initialisation import diagnosis
 
-    monkeypatch.setattr(scan, "perf_counter", time.process_time)
+    monkeypatch.setattr(diagnosis, "perf_counter", time.process_time)
     took = {}
 
     def timed(name):
@@ -1133,11 +1150,121 @@ def test_the_time_that_is_said_before(monkeypatch):
     timed("measure"), timed("advice_of")
     t = Transformer.from_config("gpt2", 64)
     t.gradients(size=1, rng=0)  # what is imported and kept
-    with pytest.warns(
-        UserWarning, match="this report takes about .* seconds: "
-    ) as seen:
+    with pytest.warns(UserWarning, match="this report takes between .*: ") as seen:
         r = draw_report(t, size=16, rng=0)
-    said = next(str(x.message) for x in seen if "takes about" in str(x.message))
-    total = float(re.search(r"about (\d+) seconds", said)[1])
+    said = next(str(x.message) for x in seen if "takes between" in str(x.message))
+    low, high = map(
+        float, re.search(r"between ([\d.]+) and ([\d.]+) seconds", said).groups()
+    )
     assert any(v.advice for v in r.verdicts)
-    assert 1 / 1.5 < sum(took.values()) / total < 1.5, (said, took)
+    assert low < sum(took.values()) < high, (said, took)
+    assert high < 7 * low
+
+
+# The loss of the head
+
+
+def test_the_expected_loss_by_hand():
+    assert np.isclose(expected_loss(50257, 0.0), np.log(50257), atol=1e-6)
+    assert np.isclose(expected_loss(50257, 0.55), np.log(50257) + 0.15125, atol=1e-4)
+    assert np.isclose(expected_loss(1, 2.0), 0.0, atol=1e-6)  # of one word: its logit
+    large = np.log(np.exp(30.0) + 99)  # one word stands above all others
+    assert np.isclose(expected_loss(100, 0.0, 30.0), large, atol=1e-6)
+    assert np.isclose(expected_loss(2, 1.0), _two_words(1.0), atol=1e-6)
+
+
+def _two_words(sd):
+    "E log(e^x + e^y) of two independent normals, by Gauss and Hermite."
+    x, w = np.polynomial.hermite_e.hermegauss(80)
+    w = w / w.sum()
+    return w @ np.logaddexp(sd * x[:, None], sd * x) @ w
+
+
+def test_heads_that_are_not_known_are_passed_over():
+    seed = np.random.SeedSequence(0)
+    tiny = dict(json.loads(TINY), vocab_size=50)
+
+    def loss(config=tiny, width=64, words=None):
+        return head_loss(Transformer.from_config(config, 4), width, words, seed)
+
+    assert loss().words == 50
+    assert loss(words=99).words == 99
+    assert loss(json.loads(TINY)) is None
+    assert loss(width=np.inf) is None
+    assert loss(tiny | dict(logit_scale=0.5)) is None
+    bert = dict(model_type="bert", hidden_size=64, num_hidden_layers=2)
+    bert |= dict(num_attention_heads=2, intermediate_size=64, vocab_size=50)
+    assert loss(bert) is None
+    assert head_loss(small(), 48, 50, seed) is None
+    r = draw_report(Transformer.from_config(tiny, 4), size=4, rng=0)
+    (said,) = [v.text for v in r.verdicts if v.name == "loss"]
+    assert said.startswith(f"the loss starts at {r.loss.value:.4g}: log 50 = 3.912")
+
+
+@pytest.mark.slow
+@pytest.mark.power("five standard errors of the mean loss: a hundredth of it")
+@pytest.mark.parametrize("std", [0.02, 0.125, 0.3])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_the_first_loss_is_that_of_torch(kind, std):
+    "A tied head and one of its own: the mean loss of words that are not in the text."
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    common = dict(vocab_size=60, initializer_range=std, bos_token_id=0, eos_token_id=0)
+    if kind == "gpt2":
+        config = transformers.GPT2Config(
+            n_positions=16, n_embd=64, n_layer=2, n_head=4, **common
+        )
+    else:
+        config = transformers.LlamaConfig(
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=96,
+            tie_word_embeddings=False,
+            **common,
+        )
+    text = [5, 17, 3, 40]
+    losses = []
+    for k in range(150):
+        torch.manual_seed(k)
+        model = transformers.AutoModelForCausalLM.from_config(config).eval()
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([text])).logits[0].double()
+        logs = torch.log_softmax(logits, -1).numpy()
+        others = [w for w in range(60) if w not in text]
+        losses.append(-logs[:, others].mean())
+    losses = np.array(losses)
+    t = Transformer.from_config(config, text)
+    found = head_loss(t, 64, None, np.random.SeedSequence(0))
+    assert found.tied == (kind == "gpt2")
+    error = losses.std(ddof=1) / np.sqrt(len(losses))
+    assert abs(losses.mean() - found.value) < 5 * error + 0.01 * found.added
+    assert abs(losses.mean() - np.log(60)) > 5 * error or std == 0.02
+
+
+def test_the_readout_is_named():
+    t = small()
+    for readout, said in {
+        "all": "a loss at every token",
+        "last": "a loss at the last token",
+        "mean": "a loss of the mean over tokens",
+    }.items():
+        printed = repr(draw_report(t, 32, 4, 0, readout=readout))
+        assert f"4 networks, {said}" in " ".join(printed.split())
+    given = draw_report(t, 32, 4, 0, readout=np.eye(6))
+    assert "a readout of its own covariance" in " ".join(repr(given).split())
+
+
+def test_a_page_of_many_lines_is_small():
+    "Ninety-six networks of many blocks: the largest pictures that there are."
+    t = Transformer.uniform(np.eye(3), layers=24, heads=2, final_norm=True)
+    page = file_of(draw_report(t, 32, 96, 0), "html")
+    assert len(page) < 300_000
+
+
+def test_living_norms_are_drawn():
+    t = Transformer.uniform(np.eye(3), layers=3, heads=2, var_q=0.0)
+    r = draw_report(t, 32, 4, 0)
+    assert np.isnan(living_norms(r.measured.finite)["k"]).all()
+    assert np.isnan(r.table["queries, keys/values"]).all()
+    plt.close(r.plot())

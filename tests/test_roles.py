@@ -374,7 +374,7 @@ def test_read_and_verified(name):
             row.partition("[")[0].replace("*", str(k)) in named for k in range(2 * L)
         ), row
     before = {k: p.clone() for k, p in named.items()}
-    from infattn_nb.initialisation.scan import scaled
+    from infattn_nb.initialisation.rules import scaled
 
     scaled(t, 2.0, 1.0).initialise(module, 0)
     o = next(
@@ -417,7 +417,7 @@ def test_draws_follow_the_law(name):
     """Two hundred modules beside the chain; without the embeddings' own size, or with
     branches twice as strong, they are not of that law.
     """
-    from infattn_nb.initialisation.scan import scaled
+    from infattn_nb.initialisation.rules import scaled
 
     module = drawn(name)
     t = read(name, module)
@@ -694,7 +694,7 @@ def test_a_config_as_a_promise():
     assert name == "transformer.h.*.attn.c_proj"
     assert abs(factor * DEPTH - 1) < 0.06
     halved = Transformer.from_config(config, S)
-    from infattn_nb.initialisation.scan import scaled
+    from infattn_nb.initialisation.rules import scaled
 
     (
         module.transformer.wte.weight.data.normal_(0, 0.2),

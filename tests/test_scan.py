@@ -3,7 +3,7 @@ scans against what their cells say of themselves.
 """
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import product
 
@@ -29,28 +29,47 @@ from infattn_nb import (
     scan,
     with_rule,
 )
-from infattn_nb.initialisation.scan import (
-    PUBLISHED_RULES,
-    Measures,
-    Thresholds,
+from infattn_nb.initialisation.diagnosis import (
     attended,
+    dead_matrices,
     depth_ratio,
     diagnose,
-    excess,
+    drawn,
+    joined,
     kernel_share,
-    measures,
-    repeated,
-    scaled,
     score_ratio,
-    score_scale_of,
     spread,
-    strength_of,
     typical_norm,
 )
+from infattn_nb.initialisation.quantities import (
+    QUANTITIES,
+    WIDTH,
+    Thresholds,
+    ends_of,
+    judge,
+    number_said,
+    quantity,
+    range_by_seed,
+    score_of,
+)
+from infattn_nb.initialisation.rules import (
+    PUBLISHED_RULES,
+    follows,
+    scaled,
+    score_scale_of,
+    strength_of,
+)
+from infattn_nb.initialisation.scan import repeated
 from infattn_nb.nonlinearities import relu, silu
 
 WORDS = embedding_cov(range(6), 1.0, 0.3)
 SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
+NAMES = [q.name for q in QUANTITIES]
+
+
+def numbers(d):
+    return {q.name: q.value(d) for q in QUANTITIES}
+
 
 # Diagnostics: the same by loops
 
@@ -108,7 +127,7 @@ def test_blocks_without_a_part_do_not_count():
     np.testing.assert_array_equal(attended(t), [[6] * 6, [1] * 6, [6] * 6])
     assert np.isnan(seen.entropy[:, 1]).all()
     assert not np.isnan(seen.entropy[:, ::2]).any()
-    assert np.isfinite(measures(t, seen)).all()
+    assert np.isfinite(list(numbers(seen).values())).all()
 
 
 def softmax(P):
@@ -413,35 +432,270 @@ def test_rules_apply_to_every_kind_of_block(rule, t):
 
 # The criterion
 
-GOOD = Measures(0.5, 0.8, 2.0, 3.0, 0.1, 0.9)
+GOOD = dict(
+    dead=0.0,
+    cosine=0.5,
+    entropy=0.8,
+    even=0.9,
+    depth=2.0,
+    queries=0.3,
+    spread=0.1,
+    blocks=0.9,
+)
+
+
+def powers(found, thresholds=Thresholds()):
+    "Of numbers that stand for a network."
+    limits = {q.name: getattr(thresholds, q.threshold) for q in QUANTITIES}
+    return {
+        name: quantity(name).power(x, limits[name])
+        for name, x in found.items()
+        if limits[name] is not None
+    }
 
 
 @pytest.mark.parametrize(
     "name, worse",
     [
+        ("dead", 1.0),
         ("cosine", 0.95),
         ("entropy", 0.1),
+        ("even", 0.99),
         ("depth", 30.0),
-        ("values", 30.0),
+        ("queries", 1 / 30),
         ("spread", 2.0),
         ("blocks", 0.01),
     ],
 )
 def test_each_number_alone_can_fail_a_network(name, worse):
-    assert max(excess(GOOD).values()) < 0
-    powers = excess(GOOD._replace(**{name: worse}))
-    assert powers[name] > 0
-    assert all(x < 0 for k, x in powers.items() if k != name)
+    assert set(GOOD) == set(NAMES)
+    assert max(powers(GOOD).values()) < 0
+    found = powers(GOOD | {name: worse})
+    assert found[name] > 0
+    assert all(x < 0 for k, x in found.items() if k != name)
 
 
 def test_powers_by_hand():
-    powers = excess(
-        Measures(0.99, 0.025, 100.0, 1.0, 0.05, 1.0), Thresholds(min_block_share=0.1)
+    found = powers(
+        dict(
+            cosine=0.99,
+            entropy=0.025,
+            even=0.995,
+            depth=100.0,
+            queries=1.0,
+            spread=0.05,
+            blocks=1.0,
+        )
     )
-    np.testing.assert_allclose(list(powers.values()), [1, 1, 1, -1, -1, -1], atol=1e-9)
-    assert excess(Measures(1.0, 0.0, np.inf, np.inf, np.inf, 0.0)) == dict.fromkeys(
-        Measures._fields, np.inf
+    np.testing.assert_allclose(
+        list(found.values()), [1, 1, 1, 1, -1, -1, -1], atol=1e-9
     )
+    lost = dict(
+        dead=3.0,
+        cosine=1.0,
+        entropy=0.0,
+        even=1.0,
+        depth=np.inf,
+        queries=0.0,
+        spread=np.inf,
+        blocks=0.0,
+    )
+    assert powers(lost) == dict.fromkeys(NAMES, np.inf)
+
+
+def test_every_threshold_has_one_quantity():
+    "Defaults lie in their intervals; names of columns, sentences and fields agree."
+    known = [q.threshold for q in (*QUANTITIES, WIDTH)]
+    assert sorted(known) == sorted(f.name for f in fields(Thresholds))
+    assert len(set(NAMES)) == len(NAMES)
+    Thresholds(**{q.threshold: q.default for q in (*QUANTITIES, WIDTH)})
+    for q in (*QUANTITIES, WIDTH):
+        assert q.asked.endswith("?")
+        assert q.number
+        assert q.beyond
+
+
+def random_network(rng):
+    "Of any kind: depth, heads, norms, masks, scales from tiny to large."
+    s = int(rng.integers(2, 7))
+    scale = lambda: float(10 ** rng.uniform(-1.5, 1.5))
+    kind = rng.choice(["uniform", "mixed", "zeros"], p=[0.7, 0.2, 0.1])
+    shared = float(rng.choice([0.0, 0.5, 5.0]))
+    t = Transformer.uniform(
+        np.eye(s) * scale() + shared,
+        layers=int(rng.integers(1, 6)),
+        heads=int(rng.choice([1, 2, 4])),
+        ff=float(rng.choice([0, 4])),
+        mask=rng.choice(["causal", None]) or None,
+        norm_placement=str(rng.choice(["pre", "post"])),
+        final_norm=bool(rng.integers(2)),
+        var_q=scale(),
+        var_v=scale(),
+        var_o=0.0 if kind == "zeros" else scale(),
+        var_1=scale(),
+        var_2=0.0 if kind == "zeros" else scale(),
+    )
+    if kind == "mixed":
+        t = replace(t, blocks=[*t.blocks, Block(None, FeedForward())])
+    return t
+
+
+@pytest.mark.filterwarnings("ignore:this (scan|report) takes")
+@pytest.mark.power("a quantity that one of the two judges otherwise, in one of sixty")
+@pytest.mark.parametrize("part", nightly(range(8), *range(2, 8)))
+def test_what_a_scan_calls_good_a_report_calls_good(part):
+    """Random networks, thresholds, readouts and widths; the same seed draws the same
+    networks. A cell holds if and only if the report of it crosses no threshold.
+    """
+    rng = np.random.default_rng(part)
+    held = []
+    for k in range(12):
+        t = random_network(rng)
+        if rng.random() < 0.5:  # thresholds near which the network lies
+            d = drawn(t, np.inf, 4, np.random.SeedSequence(k))
+            thresholds = Thresholds(**near_thresholds(numbers(d), rng))
+        else:
+            thresholds = Thresholds()
+        readout = str(rng.choice(["all", "last", "mean"]))
+        width = float(rng.choice([32, np.inf]))
+        how = dict(width=width, size=6, readout=readout, thresholds=thresholds, rng=k)
+        cell = scan(t, residual=[1], scores=[1], rules=(), **how)
+        row = cell.table.iloc[0]
+        found = report(cell.network(0), **how)
+        judged = found.measured.finite
+        np.testing.assert_array_equal(
+            row[NAMES].astype(float), list(numbers(judged).values())
+        )
+        crossed = set(found.crossed) - {"width"}
+        assert (row["score"] <= 0) == (not crossed), (row, found)
+        if row["score"] > 0:
+            assert row["worst"] in crossed
+        marks = {v.name: v.mark for v in found.verdicts}
+        assert all(marks[name] != "✓" for name in crossed)
+        assert all(
+            marks.get(name, "✓") in "✓·" for name in NAMES if name not in crossed
+        )
+        held.append(row["score"] <= 0)
+    assert 0 < sum(held) < len(held)
+
+
+def near_thresholds(found, rng):
+    "Thresholds around the numbers of a network, some of them not asked."
+    chosen = {}
+    for q in QUANTITIES:
+        x = found[q.name]
+        if q.name in ("dead", "entropy", "even") or not np.isfinite(x):
+            continue
+        low, high = ends_of(q.interval)
+        factor = rng.uniform(0.8, 1.25)
+        chosen[q.threshold] = float(np.clip(x * factor, low, high))
+        if rng.random() < 0.1:
+            chosen[q.threshold] = None
+    return chosen
+
+
+def test_the_last_block_alone_would_be_another_judge():
+    "Tokens that are alike in the middle, and not at the end: both say so."
+    t = Transformer.uniform(np.eye(5), layers=6, heads=2, ff=4)
+    d = drawn(t, np.inf, 4, np.random.SeedSequence(0))
+    risen = d.each(lambda x: x)
+    risen.cosine[:, 3] = 0.95
+    q = quantity("cosine")
+    assert q.value(risen) == pytest.approx(0.95)
+    assert q.worst(risen) == 3
+    assert risen.cosine[:, -1].mean() < 0.9
+    (found,) = [x for x in judge(risen, Thresholds()) if x.quantity is q]
+    assert found.is_crossed
+    risen.cosine[:, 3] = 0.5
+    risen.cosine[:, 0] = 0.99  # the text's own
+    assert q.value(risen) < 0.9
+
+
+def test_records_are_joined_by_name():
+    "Fields in any order; a part without a matrix cannot be joined in silence."
+    t = SMALL
+    a, b = (drawn(t, np.inf, k, np.random.SeedSequence(k)) for k in (2, 3))
+    both = joined([a, b])
+    assert len(both) == 5
+    for f in fields(both):
+        held = getattr(both, f.name)
+        parts = [getattr(x, f.name) for x in (a, b)]
+        if f.name == "norms":
+            for k in held:
+                np.testing.assert_array_equal(held[k], [*parts[0][k], *parts[1][k]])
+        else:
+            np.testing.assert_array_equal(held, [*parts[0], *parts[1]])
+    with pytest.raises(TypeError):
+        type(a)(a.cosine, a.entropy)  # not by position
+    with pytest.raises(KeyError):
+        joined([a, replace(b, norms={})])
+
+
+@pytest.fixture(scope="module")
+def many_draws():
+    "Pairs of ensembles of eight networks."
+    t = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
+    draws = drawn(t, 24, 8 * 400, np.random.SeedSequence(0))
+    pieces = [draws.some(slice(8 * k, 8 * k + 8)) for k in range(400)]
+    return list(zip(pieces[::2], pieces[1::2]))
+
+
+@pytest.mark.parametrize("name", ["cosine", "depth", "queries", "spread", "blocks"])
+@pytest.mark.power("a range of a third of its width, in 200 pairs")
+def test_the_range_by_seed_holds(name, many_draws):
+    """Nine of ten reports of another seed lie in it: of 200, 180 ± 4; the bound is five
+    standard errors off, and a range of a third of the width fails.
+    """
+    q = quantity(name)
+    inside = narrow = 0
+    for first, second in many_draws:
+        low, high = range_by_seed(q, first)
+        x, y = q.value(first), q.value(second)
+        inside += low <= y <= high
+        narrow += x + (low - x) / 3 <= y <= x + (high - x) / 3
+    assert inside > 200 * 0.9 - 5 * np.sqrt(200 * 0.09)
+    assert narrow < 200 * 0.9 - 5 * np.sqrt(200 * 0.09)
+
+
+def test_numbers_with_their_range():
+    assert number_said(23.71, (17.9, 24.2)) == "23.7 (18–24 by seed)"
+    assert number_said(0.9941, (0.99381, 0.99432)) == "0.9941 (0.9938–0.9943 by seed)"
+    assert number_said(2.0, None) == "2"
+    d = drawn(SMALL, np.inf, 2, np.random.SeedSequence(0))
+    assert range_by_seed(quantity("spread"), d) is None
+
+
+def test_dead_matrices_are_dead():
+    "Exactly none: in torch's sense, and not merely little."
+    t = Transformer.uniform(np.eye(4), layers=3, heads=2, var_o=0.0, var_2=0.0)
+    d = drawn(t, 24, 4, np.random.SeedSequence(0))
+    dead = dead_matrices(d)
+    assert {k for k, none in dead.items() if none.all()} == {"q", "k", "v", "1"}
+    assert not any(dead[k].any() for k in ("o", "2"))
+    assert quantity("dead").value(d) == 12
+    score, worst = score_of(judge(d, Thresholds()))
+    assert (score, worst) == (np.inf, "dead")
+    some = score_of(judge(d, Thresholds(max_dead=None)))
+    assert some[1] != "dead"
+    little = Transformer.uniform(np.eye(4), layers=3, heads=2, var_o=1e-30, var_2=1e-30)
+    assert quantity("dead").value(drawn(little, 24, 4, np.random.SeedSequence(0))) == 0
+
+
+@pytest.mark.parametrize("zero", ["var_q", "var_k"])
+def test_queries_and_keys_are_not_pooled_where_one_is_dead(zero):
+    "With queries of zeros they learn, and keys get nothing: no factor would do."
+    t = Transformer.uniform(np.eye(4), layers=2, heads=2, **{zero: 0.0})
+    found = report(t, 24, 4, 0)
+    said = {v.name: v for v in found.verdicts}
+    other = {"var_q": "keys", "var_k": "queries"}[zero]
+    mine = {"var_q": "queries", "var_k": "keys"}[zero]
+    assert said["dead"].text == (
+        f"{other} in every block get exactly no gradient at the first step, behind or "
+        f"beside zeros ({mine} start at zero)"
+    )
+    assert said["queries"].mark == "·"
+    assert not said["queries"].advice
+    assert said["depth"].mark != "✓"
 
 
 # Scans
@@ -463,17 +717,18 @@ def test_a_cell_is_what_its_gradients_say(small):
         block, branch_scale=4.0, attention=replace(block.attention, score_scale=6.0)
     )
     t = Transformer(WORDS, blocks=[block] * 9, final_norm=True)
-    seed = np.random.SeedSequence(3).spawn(1)[0]
-    g = t.gradients(np.inf, 6, seed, readout=np.eye(6) / 6)
-    found = measures(t, diagnose(t, g))
-    np.testing.assert_allclose(row[list(Measures._fields)].astype(float), found)
-    powers = excess(found)
-    assert row["score"] == max(powers.values())
-    assert powers[row["worst"]] == row["score"]
-    other = t.gradients(np.inf, 6, 4, readout=np.eye(6) / 6)
-    assert not np.allclose(
-        row[list(Measures._fields)].astype(float), measures(t, diagnose(t, other))
+    streams = np.random.SeedSequence(3).spawn(1)[0].spawn(2)
+    d = joined(
+        diagnose(t, t.gradients(np.inf, k, stream, readout=np.eye(6) / 6))
+        for k, stream in zip((4, 2), streams)
     )
+    found = numbers(d)
+    np.testing.assert_allclose(row[NAMES].astype(float), list(found.values()))
+    margins = powers(found)
+    assert row["score"] == max(margins.values())
+    assert margins[row["worst"]] == row["score"]
+    other = diagnose(t, t.gradients(np.inf, 6, 4, readout=np.eye(6) / 6))
+    assert not np.allclose(row[NAMES].astype(float), list(numbers(other).values()))
 
 
 def test_rules_stand_in_the_same_table(small):
@@ -487,7 +742,7 @@ def test_rules_stand_in_the_same_table(small):
         size=6,
         rng=3,
     ).table.iloc[0]
-    assert (alone[list(Measures._fields)] == row[list(Measures._fields)]).all()
+    assert (alone[NAMES] == row[NAMES]).all()
     assert alone["score"] == row["score"]
 
 
@@ -556,6 +811,7 @@ def test_stricter_thresholds_never_help(small):
         thresholds=Thresholds(
             max_cosine=0.5,
             min_entropy=0.5,
+            max_entropy=0.7,
             max_gradient_ratio=3.0,
             min_query_gradient=1 / 3,
             max_spread=0.1,
@@ -571,7 +827,7 @@ def test_stricter_thresholds_never_help(small):
         thresholds=Thresholds(max_gradient_ratio=None, min_query_gradient=None),
     )
     assert (lax.table["score"] <= small.table["score"]).all()
-    assert not set(lax.table["worst"]) & {"depth", "values"}
+    assert not set(lax.table["worst"]) & {"depth", "queries"}
 
 
 def test_finite_width_spreads_more():
@@ -616,7 +872,7 @@ def test_repeated_blocks():
 def test_networks_in_which_a_question_makes_no_sense():
     mlp = Transformer(np.eye(3), blocks=[Block(None)] * 2)
     row = scan(mlp, residual=[0.5], scores=[1], rules=(), size=3, rng=0).table.iloc[0]
-    assert np.isnan([row["entropy"], row["values"]]).all()
+    assert np.isnan([row["entropy"], row["even"], row["queries"]]).all()
     assert row["worst"] in ("cosine", "depth", "spread", "blocks")
     one = scan(
         Transformer.uniform(np.eye(1), layers=2, heads=2),
@@ -653,7 +909,7 @@ def test_a_bug_is_no_overflow(error, monkeypatch):
 
 def test_prints_in_a_few_lines(small):
     lines = repr(small).splitlines()
-    assert lines[0] == "Scan: 18 cells and 10 networks by rules"
+    assert lines[0] == "Scan: 18 cells and 10 networks by rules, a loss at every token"
     assert 3 < len(lines) <= 8
     assert max(map(len, lines)) <= 88
     many = pd.concat(
@@ -693,6 +949,30 @@ def test_map(small):
     plt.close("all")
 
 
+def test_all_depths_are_said():
+    found = scan(
+        SMALL, residual=[1], scores=[1], layers=[3, 6, 9], rules=(), size=2, rng=0
+    )
+    for L in (3, 6, 9):
+        assert re.search(rf"^  {L} blocks: ", repr(found), flags=re.M)
+    many = pd.concat([found.table.assign(layers=L) for L in range(1, 8)])
+    assert "4 more depths, up to 7 blocks: .best" in repr(Scan(many))
+
+
+def test_a_rule_that_the_network_follows_already_is_said():
+    gpt2 = Transformer.from_config("gpt2", 3)
+    found = scan(gpt2, residual=[1], scores=[1], rules=["GPT-2"], size=2, rng=0)
+    assert "the row GPT-2 is GPT-2 twice" in repr(found)
+    assert "the row" not in repr(
+        scan(SMALL, residual=[1], scores=[1], rules=["GPT-2"], size=2, rng=0)
+    )
+    for rule in ("GPT-2", "Depth-µP"):
+        assert follows(with_rule(SIXTEEN, rule), rule)
+        assert not follows(SIXTEEN, rule)
+    for rule in ("T-Fixup", "DeepNorm", "DeepScaleLM"):  # twice is once
+        assert not follows(with_rule(SIXTEEN, rule), rule)
+
+
 def test_a_table_read_back_is_a_scan(small, tmp_path):
     small.table.to_csv(tmp_path / "scan.csv", index=False)
     again = Scan(pd.read_csv(tmp_path / "scan.csv"))
@@ -723,7 +1003,7 @@ def test_stored_table_is_computed_again(kind):
         twin = stored[at & (stored["rule"] == row["rule"]).to_numpy()]
         assert len(twin) == 1
         assert twin["worst"].item() == row["worst"]
-        names = [*Measures._fields, "score"]
+        names = [*NAMES, "score"]
         np.testing.assert_allclose(
             row[names].astype(float),
             twin[names].astype(float).iloc[0],
@@ -737,7 +1017,7 @@ def test_stored_table_is_computed_again(kind):
 def test_stored_table_of_lengths_is_computed_again(kind):
     "An unscaled network and a rule at 64 tokens; at 16 they are others."
     stored = pd.read_csv(LENGTHS_PATH, keep_default_na=False)
-    names = [*Measures._fields, "score"]
+    names = [*NAMES, "score"]
     for tokens, same in ((64, True), (16, False)):
         ours = scan(
             network(kind, tokens),
@@ -841,9 +1121,13 @@ def test_the_advised_row_is_the_one_that_is_meant(change):
         rng=0,
     )
     other = Scan(change(found.table), found.transformer, found.width)
-    number = int(re.search(r"\.network\((\d+)\)", repr(other))[1])
-    assert other.table.iloc[number]["rule"] == "DeepNorm"
-    assert repr(other.network(number)) == repr(with_rule(t, "DeepNorm"))
+    said = " ".join(repr(other).split())
+    rule, number = re.search(r"the rule (\S+) is .*\.network\((\d+)\)", said).groups()
+    row = other.table.iloc[int(number)]
+    rules = other.table[other.table["rule"] != ""]
+    assert row["rule"] == rule
+    assert row["score"] == rules["score"].min()
+    assert repr(other.network(int(number))) == repr(with_rule(t, rule))
 
 
 def test_what_is_named_twice_is_run_once():

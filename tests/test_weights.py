@@ -27,7 +27,7 @@ from scipy.special import entr
 
 from infattn_nb import Transformer, with_rule
 from infattn_nb.huggingface.config import FAMILIES
-from infattn_nb.initialisation.scan import scaled
+from infattn_nb.initialisation.rules import scaled
 
 pytestmark = [
     pytest.mark.xdist_group("torch"),

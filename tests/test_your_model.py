@@ -6,6 +6,7 @@ multiply.
 import csv
 import json
 import pydoc
+import re
 import warnings
 from dataclasses import replace
 from html import unescape
@@ -32,10 +33,18 @@ from infattn_nb import (
     with_rule,
 )
 from infattn_nb.huggingface.config import FAMILIES, MODELS
-from infattn_nb.huggingface.weights import handles_of
-from infattn_nb.initialisation.report import DETAILS, PEERS, _quickly, standing
+from infattn_nb.huggingface.weights import Departure, handles_of
+from infattn_nb.initialisation.diagnosis import depth_ratio, drawn
+from infattn_nb.initialisation.quantities import (
+    PEERS,
+    WIDTH,
+    Thresholds,
+    quantity,
+    standing,
+)
+from infattn_nb.initialisation.report import DETAILS, departures_said
 from infattn_nb.initialisation.report_command import infattn_report, report_of
-from infattn_nb.initialisation.scan import Thresholds, depth_ratio, scaled
+from infattn_nb.initialisation.rules import scaled
 from infattn_nb.nonlinearities import gelu, gelu_tanh, relu, silu
 from infattn_nb.numerics import checks
 from infattn_nb.transformer.stream import several
@@ -316,20 +325,21 @@ def test_advice_is_the_mildest_factor_that_is_enough(reported):
     """Each number, tried again: it is within the threshold, and the milder factor
     before it is not.
     """
-    assert "rows" in reported.advice
+    assert "entropy" in reported.advice
     assert {v.name for v in reported.verdicts if v.advice} == set(reported.advice)
-    sentence = reported.advice["rows"]
+    sentence = reported.advice["entropy"]
     times = float(sentence.partition("× ")[2].partition(" would")[0]) ** 2
     factors = np.array([1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01])
     k = int(np.argmin(abs(factors - times)))
     least = [
-        np.nanmin(
-            _quickly(
+        quantity("entropy").value(
+            drawn(
                 scaled(COLLAPSED, 1.0, f),
-                False,
-                "last",
-                np.random.SeedSequence(3).spawn(4),
-            ).entropy.mean(0)
+                np.inf,
+                4,
+                np.random.SeedSequence(3),
+                gradients=False,
+            )
         )
         for f in factors[k - 1 : k + 1]
     ]
@@ -346,21 +356,21 @@ def test_verdicts_share_the_networks_that_they_try(monkeypatch):
     """
     tried = []
 
-    def noted(t, gradients, *rest):
+    def noted(t, *rest, gradients, **options):
         tried.append(
             (t.blocks[0].branch_scale, t.blocks[0].attention.score_scale, gradients)
         )
-        return _quickly(t, gradients, *rest)
+        return drawn(t, *rest, gradients=gradients, **options)
 
-    monkeypatch.setattr("infattn_nb.initialisation.report._quickly", noted)
-    strict = Thresholds(max_cosine=0.01, max_gradient_ratio=1.01, max_spread=0.001)
+    monkeypatch.setattr("infattn_nb.initialisation.report.drawn", noted)
+    strict = Thresholds(max_cosine=0.1, max_gradient_ratio=1.01, max_spread=0.001)
     advice = report(
         Transformer.from_config(SMALL | dict(n_layer=4), 4),
         size=4,
         rng=0,
         thresholds=strict,
     ).advice
-    assert {"tokens", "depth", "networks"} <= set(advice)
+    assert {"cosine", "depth", "spread"} <= set(advice)
     assert len(tried) == len(set(tried)) <= 4 * len(advice) - 2
     assert all(back for residual, scores, back in tried if residual != 1)
 
@@ -370,11 +380,12 @@ def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
     """In a warning; the command says it in one line, and not at all if it is to be
     quiet.
     """
-    monkeypatch.setattr("infattn_nb.initialisation.report._AFFORDABLE", 0)
-    monkeypatch.setattr("infattn_nb.initialisation.scan._ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr("infattn_nb.initialisation.measured._AFFORDABLE", 0)
+    monkeypatch.setattr("infattn_nb.initialisation.diagnosis._ANNOUNCED_SECONDS", 0.0)
     cost = (
-        "this report takes about [0-9]+ seconds: 4 networks of 4 tokens and 3 blocks "
-        "at each width, 32 networks for advice if thresholds are crossed"
+        r"this report takes between [0-9.]+ and [0-9.]+ seconds: 4 networks of 4 "
+        "tokens and 3 blocks at each width, and up to 32 networks for advice if "
+        "thresholds are crossed"
     )
     with pytest.warns(UserWarning, match=cost):
         report(Transformer.from_config(SMALL, 4), size=4, rng=0)
@@ -399,8 +410,8 @@ def test_advice_that_does_not_exist_is_not_given():
         4,
         0,
     )
-    assert "tokens" not in same.advice
-    alike = {v.name: v for v in same.verdicts}["tokens"]
+    assert "cosine" not in same.advice
+    alike = {v.name: v for v in same.verdicts}["cosine"]
     assert alike.mark == "!"
     assert not alike.advice
 
@@ -441,21 +452,20 @@ def test_which_end_gets_more():
 
 
 def test_standing_among_known_models():
-    "In order, with its own place; red beyond all of them."
-    for what, known in PEERS.items():
-        values = list(known.values())
-        inside, outside = (
-            standing(np.median(values) * 1.001, what),
-            standing(2 * max(values), what),
-        )
-        assert (inside[0], outside[0]) == ("·", "!")
-        assert outside[1].rpartition("< ")[2].startswith("here")
+    "In order, with its own place; red clearly beyond all of them."
+    for name, known in PEERS.items():
+        q = quantity(name)
+        most = max(known.values())
+        beyond = 1 - (1 - most) / 2 if q.from_one else 2 * most
+        assert q.is_beyond_known(beyond)
+        assert not q.is_beyond_known(most)
         shown = [
             float(part.split()[-1])
-            for part in inside[1].partition(": ")[2].split(" < ")
+            for part in standing(beyond, known).partition(": ")[2].split(" < ")
         ]
         assert shown == sorted(shown)
         assert len(shown) == 6
+        assert standing(beyond, known).rpartition("< ")[2].startswith("here")
 
 
 PEER_CONFIGS = {
@@ -468,23 +478,22 @@ PEER_CONFIGS = {
 
 @pytest.mark.slow
 @pytest.mark.power(
-    "a factor 1.5 of the ratio across depth, a factor 2 of the spread that width adds"
+    "a factor 1.5 of the ratio across depth and of the distance to even rows, a factor "
+    "2 of the spread that width adds"
 )
 @pytest.mark.parametrize("name", PEER_CONFIGS)
 def test_known_models_are_drawn_again(name):
-    from infattn_nb.initialisation.scan import diagnose, spread
-
     t = Transformer.from_config(HUB / f"{PEER_CONFIGS[name]}.json", 16)
     finite, limit = (
-        diagnose(t, t.gradients(None, 20, 5)),
-        diagnose(t, t.gradients(np.inf, 40, 6)),
+        drawn(t, n, size, np.random.SeedSequence(size))
+        for n, size in ((t.width, 20), (np.inf, 40))
     )
-    depth, added = (
-        np.fmax.reduce([depth_ratio(x) for x in finite.norms.values()]),
-        np.sqrt(spread(finite.tangent) ** 2 - spread(limit.tangent) ** 2),
-    )
+    both = SimpleNamespace(width=t.width, finite=finite, limit=limit)
+    depth = quantity("depth").value(finite)
     assert 1 / 1.5 < depth / PEERS["depth"][name] < 1.5
-    assert 0.4 < added / PEERS["width"][name] < 2.2
+    assert 0.4 < WIDTH.value(both) / PEERS["width"][name] < 2.2
+    even = quantity("even").value(finite)
+    assert 1 / 1.5 < (1 - even) / (1 - PEERS["even"][name]) < 1.5
 
 
 def test_raw_gradients_stand_beside():
@@ -540,6 +549,96 @@ def test_numbers_that_are_none(tmp_path, monkeypatch):
         infattn_report.__wrapped__("gpt2", tokens="abc", quiet=True)
 
 
+def test_json_alone_writes_no_file(tmp_path, monkeypatch, capsys):
+    "It wrote report.html into the folder."
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "infattn_nb.initialisation.html.picture_of", lambda panel: "<img>"
+    )
+    options = dict(tokens="3", size="4", width="96", quiet=True)
+    infattn_report.__wrapped__("gpt2", json=True, **options)
+    reported = json.loads(capsys.readouterr().out)
+    assert "file" not in reported
+    assert reported["readout"] == "a loss at every token"
+    infattn_report.__wrapped__("gpt2", out="-", **options)
+    page = capsys.readouterr().out
+    assert page.startswith("<!doctype html>")
+    assert page.count("<img>") == 6
+    infattn_report.__wrapped__("gpt2", out="-", json=True, **options)
+    assert json.loads(capsys.readouterr().out) == reported
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["tokens", "width", "size", "seed"])
+def test_typed_numbers_end_alike(name, tmp_path, monkeypatch):
+    "An x for a seed ended with 2, for tokens with 1."
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=rf"`--{name}` must be a whole number, got"):
+        infattn_report.__wrapped__("gpt2", quiet=True, **{name: "x"})
+    assert not list(tmp_path.iterdir())
+
+
+# Promises
+
+
+def test_all_blocks_that_are_not_as_promised_are_named():
+    """Runs of blocks with factors that rise or fall, single ones, and tensors that are
+    off alike in all blocks.
+    """
+    D = Departure
+    depth = D(
+        "h.*.mlp.c_proj",
+        "h.5.mlp.c_proj",
+        2.46,
+        (1, 2, 3, 4, 5),
+        (1.41, 1.73, 2.0, 2.23, 2.46),
+    )
+    assert departures_said([depth]) == ("mlp.c_proj of blocks 1–5 × 1.41 … 2.46", True)
+    some = D(
+        "h.*.attn.c_proj", "h.7.attn.c_proj", 3.0, (0, 3, 4, 7), (2.0, 0.5, 0.5, 3.0)
+    )
+    whole = [D(f"h.*.{k}", f"h.*.{k}", f) for k, f in (("a", 2.0), ("b", 2.01))]
+    assert departures_said([some, *whole]) == (
+        "a, b × 2; attn.c_proj of block 0 × 2, blocks 3–4 × 0.5, block 7 × 3",
+        True,
+    )
+    mixed = D("h.*.c", "h.2.c", 3.0, (0, 1, 2), (2.0, 1.5, 3.0))
+    assert departures_said([mixed])[0] == "c of blocks 0–2 × 2, 1.5, 3"
+    assert departures_said(whole) == ("a, b × 2", False)
+
+
+@pytest.mark.slow
+def test_a_factor_that_is_missing_is_found_in_every_block():
+    "GPT-2 without the depth scaling that its promise has."
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=64, n_positions=16, n_embd=64, n_layer=6, n_head=4
+    )
+
+    def module(scaled):
+        torch.manual_seed(0)
+        made = transformers.GPT2Model(config).eval()
+        for l, block in enumerate(made.h):
+            if scaled:
+                block.mlp.c_proj.weight.detach().div_((l + 1) ** 0.5)
+        return made
+
+    promise = Transformer.from_torch(module(True), tokens=4)
+    t = Transformer.from_torch(module(False), tokens=4, promised=promise)
+    first = report(t, size=4, rng=0).verdicts[0]
+    assert first.name == "initialisation"
+    said = re.search(
+        r"mlp.c_proj of blocks 1–5 × ([\d.]+) … ([\d.]+) \(blocks counted from 0",
+        first.text,
+    )
+    np.testing.assert_allclose(
+        [float(x) for x in said.groups()], np.sqrt([2, 6]), rtol=0.03
+    )
+    kept = Transformer.from_torch(module(True), tokens=4, promised=promise)
+    assert report(kept, size=4, rng=0).verdicts[0].name != "initialisation"
+
+
 # Scans
 
 
@@ -572,7 +671,8 @@ def test_embeddings_are_an_axis(found):
 
 
 def test_network_is_that_of_the_cell(found):
-    best = found.table.query("rule == ''").sort_values("score").iloc[0]
+    grid = found.table.query("rule == ''")
+    best = grid.loc[grid["score"].idxmin()]
     t = found.network()
     assert (t.blocks[0].branch_scale, t.blocks[0].attention.score_scale) == (
         best["residual"],
@@ -601,7 +701,8 @@ def test_network_is_that_of_the_cell(found):
 
 def test_the_summary_says_what_to_do(found):
     said = " ".join(repr(found).split())
-    best = found.table.query("rule == ''").sort_values("score").iloc[0]
+    grid = found.table.query("rule == ''")
+    best = grid.loc[grid["score"].idxmin()]
     for name, handle, power in (
         ("residual", "o_proj and down_proj", 1),
         ("scores", "q_proj and k_proj", 0.5),
@@ -623,10 +724,10 @@ def test_the_summary_says_what_to_do(found):
 
 
 def test_what_it_costs_is_said_before(monkeypatch):
-    monkeypatch.setattr("infattn_nb.initialisation.scan._ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr("infattn_nb.initialisation.diagnosis._ANNOUNCED_SECONDS", 0.0)
     with pytest.warns(
         UserWarning,
-        match="this scan takes about .*: 1 network, 2 draws of each, 3 tokens",
+        match="this scan takes between .*: 1 network, 2 draws of each, 3 tokens",
     ):
         scan(
             Transformer.from_config(SMALL, 3),
@@ -788,7 +889,7 @@ def test_what_a_notebook_shows_says_what_is_printed():
 
 def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "infattn_nb.initialisation.report._picture", lambda panel: "<img>"
+        "infattn_nb.initialisation.html.picture_of", lambda panel: "<img>"
     )
     config = tmp_path / "config.json"
     config.write_text(json.dumps(SMALL))
@@ -806,7 +907,7 @@ def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys, monkeypatch):
     assert len(reported["blocks"]["cosine"]) == SMALL["n_layer"]
     assert reported["file"].endswith("r.html")
     assert {v["name"] for v in reported["verdicts"] if v["detail"]} == {
-        "networks",
+        "spread",
         "width",
         "limit",
     }

@@ -153,7 +153,7 @@ def execute(path):
     "Store fresh outputs in a page: `exec_nb`, few colours, `nbdev_clean`."
     tool = Path(sys.executable).with_name
     quiet = ",".join(
-        f"ignore:this {what} takes about" for what in ("scan", "report", "run")
+        f"ignore:this {what} takes" for what in ("scan", "report", "run")
     )  # as the clock decides
     one_thread = os.environ | dict(
         OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONWARNINGS=quiet

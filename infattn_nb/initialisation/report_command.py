@@ -82,53 +82,55 @@ def _warnings_in_a_line(quiet):
         warnings.simplefilter("ignore" if quiet else "always")
         yield
 
-def _number(x, name):
-    "A whole number as it is typed, or None."
-    if x is None or not isinstance(x, str):
-        return x
-    try:
-        return int(x)
-    except ValueError:
-        from infattn_nb.numerics import checks
-        checks.reject(f"--{name}", "be a whole number", repr(x),
-                      f"pass e.g. --{name} 16", ValueError)
+def _place(out, json):
+    "Where the report goes: a path or None, and whether it is standard output."
+    from infattn_nb.initialisation.report import REPORT_FILES
+    from infattn_nb.numerics.files import writable
+    if out is None:
+        out = None if json else "report.html"
+    if out in (None, "-"):
+        return None, out == "-"
+    return writable(out, "out", REPORT_FILES)[0], False
 
 # %% ../../nbs/87_report_command.ipynb #rc-command
 @call_parse
 def infattn_report(
     config:str, # A config.json, or one of gpt2, bert-base, llama-like, pythia-like
     against:str|None=None, # Another config: both, side by side
-    out:str="report.html", # File to write: .html, .pdf, .png or .json
+    out:str|None=None, # .html, .pdf, .png or .json; - prints (default: report.html)
     tokens:str|None=None, # Number of different tokens (default: 16)
     text:str|None=None, # Words as tokens instead; equal words share an embedding
     width:str|None=None, # Width of the stream (default: the config's), stds rescaled
     fixed:str="variance", # At another width: fan-in × variance stays, or "std"
     size:str|None=None, # Networks at this and at infinite width (default: 4 to 96)
-    seed:int=0, # Fixes everything
+    seed:int|str=0, # Fixes everything
     quiet:bool=False, # No progress bar, no messages
-    json:bool=False, # Print everything as JSON
+    json:bool=False, # Print everything as JSON; a file only with --out
     version:Param("Print the version and stop", # type: ignore[valid-type]
                   action="version")=f"infattn_nb {package_version('infattn_nb')}",
 ) -> None:
     "What a transformer is like before it is trained: one page, from its config.json."
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from infattn_nb.initialisation.report import REPORT_FILES
-    from infattn_nb.numerics.files import ending_well, writable
+    from infattn_nb.initialisation.report import file_of
+    from infattn_nb.numerics.files import ending_well, typed_number
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale knows no π
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     with ending_well("infattn_report", "nothing was written", "--tokens"):
-        path, _ = writable(out, "out", REPORT_FILES)
-        numbers = {name: _number(x, name) for name, x in
-                   dict(tokens=tokens, width=width, size=size).items()}
+        path, to_terminal = _place(out, json)
+        typed = dict(tokens=tokens, width=width, size=size, seed=seed)
+        numbers = {name: typed_number(x, name) for name, x in typed.items()}
         with _warnings_in_a_line(quiet):
-            found = report_of(config, against=against, text=text, seed=seed,
+            found = report_of(config, against=against, text=text,
                               progress=not quiet, fixed=fixed, **numbers)
-            found.save(path)
+            if path is not None:
+                found.save(path)
         if json:
-            print(dumps(found.numbers() | dict(file=str(path)), ensure_ascii=False,
-                        indent=1))
+            file = {} if path is None else dict(file=str(path))
+            print(dumps(found.numbers() | file, ensure_ascii=False, indent=1))
+        elif to_terminal:
+            print(file_of(found, "html").decode(), flush=True)
         elif not quiet:
             print(found)
             print(path, flush=True)

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastcore.script import call_parse
+from fastcore.script import Param, call_parse
 
 from ..attention.layer import simulate_dense
 from ..numerics import checks
-from ..numerics.files import ending_well
+from ..numerics.files import ending_well, typed_number
 from ..numerics.rng import parallel, progress_bar
 from .figures import GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
@@ -177,22 +177,25 @@ def cost_table(seconds, trials, samples, workers):
 def infattn_figures(
     only:str|None=None, # Of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
     out:str="figures", # Folder for the files
-    trials:int=10, # Repetitions of every curve
-    samples:int|None=None, # Samples per trial (default: the paper's count)
-    seed:int=0, # Fixes everything
-    workers:int|None=None, # Threads (default: one per processor)
+    trials:int|str=10, # Repetitions of every curve
+    samples:int|str|None=None, # Samples per trial (default: the paper's count)
+    seed:int|str=0, # Fixes everything
+    workers:int|str|None=None, # Threads (default: one per processor)
     quiet:bool=False, # No progress bar, no messages
-    version:bool=False, # Print the version and stop
+    version:Param("Print the version and stop", # type: ignore[valid-type]
+                  action="version")=f"infattn_nb {package_version('infattn_nb')}",
 ) -> None:
     "Draw the figures of Sakai, Karakida and Imaizumi (2025) from the paper's protocol."
-    if version:
-        print("infattn_nb", package_version("infattn_nb"))
-        return
     kept = "the same call keeps the figures that are there"
     with ending_well("infattn_figures", kept, "--samples"):
-        with parallel(workers):
-            paths = reproduce(out, only, trials, samples=samples, seed=seed,
-                              progress=not quiet)
+        if out == "-":
+            checks.reject("out", "be a folder", "'-'", "pass e.g. --out figures")
+        typed = dict(trials=trials, samples=samples, seed=seed)
+        counts = {name: typed_number(x, name) for name, x in typed.items()}
+        trials, samples = counts["trials"], counts["samples"]
+        workers = typed_number(workers, "workers")
+        with parallel(workers): # type: ignore[arg-type]
+            paths = reproduce(out, only, progress=not quiet, **counts)
         if quiet:
             return
         print(*paths, sep="\n")
