@@ -982,7 +982,7 @@ CASES += [
         ValueError,
         "`fn` must act on each coordinate alike",
     ),
-    (lambda: Tokens(2, np.sort), ValueError, "`fn` must act on each coordinate alike"),
+    (lambda: Tokens(2, np.sort), ValueError, "`activation` must act on each coord"),
     (lambda: tanh(), TypeError, "`tanh` must get as many arrays"),
     (lambda: tanh(np.ones(2), np.ones(2)), TypeError, "`tanh` must get as many arrays"),
     # tokens of a program
