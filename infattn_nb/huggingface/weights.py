@@ -21,12 +21,14 @@ from ..transformer.block import altered
 from ..transformer.parts import BIASES, LAST_MATRICES, MATRICES, same
 from ..numerics import checks
 from ..numerics.rng import pieces, seed_sequence
-from .config import EMBEDDINGS, Config, Tensor
-from .module import Parts, Reading, blocks_of, body_of
-from .module import check_tensors, config_of, found_by_roles
-from .module import neighbours_apart, places_to_watch
-from .module import read_module, verified
-from .verified import as_array
+from .beside import verified
+from .config import Config
+from .describe import Parts, Reading, neighbours_apart
+from .families import EMBEDDINGS, Tensor
+from .measure import as_array
+from .module import config_of, read_module
+from .recognise import blocks_of, body_of, check_tensors
+from .roles import found_by_roles, places_to_watch
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
 class Fill(NamedTuple):

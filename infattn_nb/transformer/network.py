@@ -27,8 +27,8 @@ from ..nonlinearities import Nonlinearity, gelu
 from ..numerics.rng import Rng, Size
 from ..netsor.nodes import Output
 from ..netsor.program import Program
+from ..huggingface.assemble import Source, ensemble_of_module
 from ..huggingface.config import Config
-from ..huggingface.module import Source, ensemble_of_module
 from ..huggingface.weights import folded, table_of, write_tensors
 from .as_program import write_transformer
 
