@@ -19,8 +19,8 @@ from ..transformer.passes import Network
 from ..transformer.stream import embedding_cov, text_labels
 from ..numerics import checks
 from ..numerics.rng import pieces
-from .beside import verified
-from .config import Config, labels_of
+from .beside import first_position, most_positions, verified
+from .config import Config, beside_fixed, labels_of
 from .describe import with_variances
 from .masks import both_allow, masked_by, of_torch
 from .measure import as_array
@@ -41,12 +41,17 @@ class Source:
     wanted: dict | None = None # standard deviations of the embeddings, likewise
     roles: dict | None = None # names of the tensors of a module of one's own
     alone: tuple | None = None # blocks without masks from outside; None = own
+    fixed: tuple = () # embeddings that are given, and not drawn
+    part: str = "" # of a module or a config, if only a part of it was read
 
     @classmethod
     def of_config(cls, config, spec):
         "Of a network that a config draws."
-        sizes = dict.fromkeys(config.family.embeddings, float(np.sqrt(config.variance)))
-        return cls(config, spec, config.kind, config.family, sizes)
+        fixed = ("position",) if config.fixed_positions else ()
+        drawn = (role for role in config.family.embeddings if role not in fixed)
+        sizes = dict.fromkeys(drawn, float(np.sqrt(config.variance)))
+        return cls(config, spec, config.kind, config.family, sizes, fixed=fixed,
+                   part=config.part_of_it)
 
     @cached_property
     def own(self):
@@ -108,8 +113,12 @@ def ensemble_of_module(module, # as for read_module
         _check_embeddings(ends["embeddings"], spec["width"])
     if verify:
         reading = verified(module, reading, own, s)
-    sizes = {} if texts is None else sizes_of(reading)
+    sizes = {}
+    fixed = ()
     if texts is not None:
+        _check_tables(reading, texts)
+        fixed = tuple(role for role in reading.unlike)
+        sizes = {k: x for k, x in sizes_of(reading).items() if k not in fixed}
         ends = _drawn(reading, own, texts, sizes, config)
     wanted, exact = _promised(promised, own, s, list(sizes))
     if exact is not None:
@@ -123,7 +132,8 @@ def ensemble_of_module(module, # as for read_module
     spec |= ends
     source = Source(own, spec, reading.kind, reading.family, sizes,
                     measured=not config, promised=exact, wanted=wanted,
-                    roles=None if roles is None else dict(roles), alone=alone)
+                    roles=None if roles is None else dict(roles), alone=alone,
+                    fixed=fixed, part=reading.part)
     return spec | dict(source=source)
 
 # %% ../../nbs/69_assemble.ipynb #as-promised
@@ -196,19 +206,40 @@ def sizes_of(reading): # -> role: number
 
 def _drawn(reading, own, texts, sizes, config):
     "Random embeddings as the module has them; of variance one if it has none."
-    ends = dict(random_embeddings=True)
+    ends: dict = dict(random_embeddings=True)
     if reading.first_norm is not None:
         ends["first_norm"] = reading.first_norm
+    positions = None
+    if "position" in reading.unlike:
+        table = reading.tables["position"]
+        positions = as_array(table, "position").reshape(-1, table.shape[-1])
+        positions = positions[first_position(reading):]
     if own is not None:
         squares = None if config else {role: x*x for role, x in sizes.items()}
-        return own.embeddings(texts, squares) | ends
+        return ends | own.embeddings(texts, squares, positions)
     if not sizes and reading.family.embeddings:
         checks.warn("`module` has embeddings that are not read: what enters its first "
                     "block is drawn with variance one; pass `embeddings`")
     words = sizes.get("word", 1.)
     cov = embedding_cov(texts, words*words, sizes.get("position", 0.)**2)
-    return dict(cov=cov + sizes.get("type", 0.)**2,
-                texts=text_labels(texts) if len(texts) > 1 else None) | ends
+    cov = cov + sizes.get("type", 0.)**2
+    ends |= dict(cov=cov, texts=text_labels(texts) if len(texts) > 1 else None)
+    return ends if positions is None else ends | beside_fixed(cov, texts, positions)
+
+def _check_tables(reading, texts):
+    "Accept only words that are draws, and texts for which there are positions."
+    for role, why in reading.unlike.items():
+        if role != "position":
+            checks.reject("module", f"have {role} embeddings that are independent draws",
+                          f"others: {why}", "pass what enters the first block for your "
+                          "text as `embeddings`, in the place of `tokens`")
+    if "position" not in reading.tables:
+        return
+    longest = max(map(len, texts)) + ("class" in reading.tables)
+    most = most_positions(reading)
+    if longest > most:
+        checks.reject("tokens", f"be at most {most} for each text, as many as the module "
+                      "has positions", longest, "pass a shorter text")
 
 def _given(embeddings):
     "What enters the first block, as it is, and the text of each token of several."

@@ -84,9 +84,19 @@ class Family(NamedTuple):
     "What is true of all models of a family, and said neither by configs nor modules."
     layouts: tuple # lists of Tensor, the newest first
     prefix: str # of names in a model with a head
-    eps: str = "layer_norm_eps" # the entry that holds the ε of its norms
+    reads: str = "" # entries that act, of those that are particular
+    eps: str | float = "layer_norm_eps" # the entry that holds the ε of its norms, or ε
+    gain_offset: float = 0. # the gain of a norm is this plus its weight
+    activation: str = "hidden_act" # the entry that holds it; "" = none
+    fixed_activation: str = "" # then it is this one
+    meant: dict = {} # activations that mean others
+    positions: str = "" # the entry of the longest text; "" = any length
+    start: int | str = 0 # of positions in their table; "behind padding"
+    rope_base: float | None = None # of rotary positions, if no entry says it
+    sinusoids: str = "" # the entry that makes positions sines and cosines
+    batched: bool = True # do blocks take texts side by side?
     place: str = "pre" # of the norms
-    units: str = "intermediate_size" # entry of the hidden units; "n_inner": or 4n
+    units: str | float = "intermediate_size" # entry of the hidden units; "n_inner": or 4n
     causal: bool = True
     masked: bool = False # does a mask say so, and not attention itself?
     grouped: bool = True # may heads share keys and values?
@@ -96,15 +106,21 @@ class Family(NamedTuple):
     parallel: bool = False
     qk_norm: bool = False
     joint_norm: bool = False
-    deviation: str = "initializer_range" # the entry that holds it
+    deviation: str = "initializer_range" # entries one of which holds it
     deep: bool = False # do matrices before a sum start 1/√(2 layers) smaller?
     windows: str | int = "upper" # which layers have one, unless the config lists them
     scaled: bool = False # embeddings, by √n?
-    interleaved: bool = False # do neighbouring coordinates turn together?
+    interleaved: bool | None = False # do neighbours turn together? None: seen by running
     wanted: dict = {} # entries that must have these values
     same: tuple = () # entries that must equal the width
     defaults: dict = {} # entries that a file may leave out
     config: bool = True # does its library draw N(0, deviation²)?
+
+    def first_position(self, padding): # index of the padding token, or None
+        "The row of the table of positions that belongs to the first token."
+        if self.start == "behind padding":
+            return (1 if padding is None else padding) + 1
+        return int(self.start)
 
     @property
     def ends(self):

@@ -10,10 +10,11 @@ from os import PathLike
 
 from .config import Config
 from .describe import Reading, built_of, parts_of
-from .draws import check_drawn
+from .draws import check_drawn, tables_unlike_draws
 from .families import EMBEDDINGS, FAMILIES
 from .measure import REMEDY, norm_of
-from .recognise import body_of, check_tensors, reach, recognised
+from .recognise import LAST_NORMS, body_of, check_tensors, part_of, reach
+from .recognise import recognised
 
 
 # %% ../../nbs/66_modules.ipynb #mo-read
@@ -42,16 +43,14 @@ def reading_of(module, tokens=None) -> Reading:
         names = [x.name.removesuffix(".weight") for x in ends if x.roles == (role,)]
         there = (reach(body, name) for name in [*names, *others])
         return norm_of([x for x in there if x is not None][:1], read[0].like)
-    spec = dict(blocks=built_of(module, read), width=read[0].matrices["q"].shape[1],
-                final_norm=norm("gain", *_LAST_NORMS) or False)
+    spec = dict(blocks=built_of(module, read, names), width=read[0].matrices["q"].shape[1],
+                final_norm=norm("gain", *LAST_NORMS) or False)
     tables = {x.roles[0]: reach(body, x.name) for x in ends
               if x.roles[0] in EMBEDDINGS}
     there = {role: table for role, table in tables.items() if table is not None}
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
-                   norm("first_gain"))
-
-_LAST_NORMS = ("norm", "ln_f", "norm_f", "final_layer_norm", "final_layernorm",
-               "layernorm", "decoder.final_layer_norm")
+                   norm("first_gain"), tables_unlike_draws(body, there),
+                   part_of(module, body))
 
 def _reject(body):
     "Raise for a module of no family that is read."

@@ -17,7 +17,7 @@ from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
 from ..transformer.parts import MATRICES, MLP_MATRICES, matrices_of
 from ..numerics import checks
 from .describe import Parts, Reading, built_of, heads_of
-from .draws import check_drawn
+from .draws import check_drawn, tables_unlike_draws
 from .families import EMBEDDINGS, Family, Tensor, near
 from .measure import as_array, first_of, norm_of
 from .recognise import check_tensors
@@ -40,14 +40,17 @@ def reading_by_roles(module, # of torch
     L = len(next(x for x in found if "q" in x.roles).names)
     parts = [_parts_by_roles(module, found, tensors, l, n, place=norm_placement,
                              **others) for l in range(L)]
-    check_drawn(parts, {k: x.pattern for x in found for k in x.roles})
+    names = {k: x.pattern for x in found for k in x.roles}
+    check_drawn(parts, names)
     final, first = (norm_of(_owners(module, found, role), parts[0].like)
                     for role in ("final_norm", "first_norm"))
-    spec = dict(blocks=built_of(module, parts), width=n, final_norm=final or False)
+    spec = dict(blocks=built_of(module, parts, names), width=n, final_norm=final or False)
     tables = {x.roles[0]: x.tensors[0] for x in found if x.roles[0] in EMBEDDINGS}
-    family = Family((_layout_of(found, tensors),), "", place=norm_placement)
+    family = Family((_layout_of(found, tensors),), "", place=norm_placement,
+                    interleaved=None)
     places = places_to_watch(module, found, norm_placement)
-    return Reading("roles", family, module, places, parts, spec, tables, first)
+    return Reading("roles", family, module, places, parts, spec, tables, first,
+                   tables_unlike_draws(module, tables))
 
 class Found(NamedTuple):
     "Tensors of one role."
@@ -62,9 +65,11 @@ _WORDS = (*EMBEDDINGS, "norm", "final_norm", "first_norm", "q_norm", "k_norm")
 
 def found_by_roles(module, roles):
     "What the patterns match, in the order of the numbers."
-    named = dict(module.named_parameters())
+    parameters = dict(module.named_parameters())
+    buffers = dict(module.named_buffers())
     found = []
     for role, patterns in roles.items():
+        named = parameters | buffers if role in EMBEDDINGS else parameters
         matrices = matrices_of(role) if isinstance(role, str) else ()
         if not matrices and role not in _WORDS:
             checks.reject("roles", "have keys of the letters q k v o 1 2 3, or of "
@@ -187,7 +192,16 @@ def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
                           f"others than zero in {x.names[l]}", "set them to zero")
     like = q.tensors[l]
     block = _block_by_roles(module, found, matrices, l, (n, H, m), like, **others)
-    return Parts(block, matrices, dict(sorted(biases.items())), like)
+    held = []
+    for x in found:
+        if x.roles[0] in MATRICES:
+            held.append((x.tensors[l], tensors[x.pattern]))
+        elif x.roles[0] in _QK_GAINS:
+            role = _QK_GAINS[x.roles[0]]
+            held.append((x.tensors[l], Tensor(_as_parameter(x), (role,))))
+    return Parts(block, matrices, dict(sorted(biases.items())), like, tuple(held))
+
+_QK_GAINS = dict(q_norm="query_gain", k_norm="key_gain")
 
 def _block_by_roles(module, found, matrices, l, shape, like, place, activation=None,
                     parallel=False, **others):

@@ -253,9 +253,7 @@ def _powers(a, b):
 # %% ../../nbs/83_scan.ipynb #ru-with
 def _embedded(t, square):
     "The same network with embeddings that are larger; the square of the factor."
-    factor = np.sqrt(square)
-    given = None if t.embeddings is None else factor*t.embeddings
-    return replace(t, cov=square*t.cov, mean=factor*t.mean, embeddings=given)
+    return t.embedded(np.sqrt(square))
 
 # %% ../../nbs/83_scan.ipynb #ru-gpt2
 def _gpt2(t, width):

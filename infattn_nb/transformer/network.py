@@ -7,7 +7,7 @@ __all__ = ['Transformer', 'at_width']
 
 # %% ../../nbs/20_transformer.ipynb #tr-imports
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from itertools import groupby
 from textwrap import fill
@@ -53,7 +53,8 @@ class Transformer(Network):
     first_norm
         a norm of the embeddings, as BERT has it
     random_embeddings
-        are the coordinates of the embeddings drawn N(mean, cov)? False: just so
+        are the coordinates of the embeddings drawn N(mean, cov)? False: just so; an
+        array: only this part of `cov` is drawn, (s, s)
     embeddings
         themselves, if single units are asked for, (s, n)
     texts
@@ -346,8 +347,8 @@ class Transformer(Network):
             A row for each kind of tensor: `parameter` (a pattern of its name in a model
             with a head, * = number of the block, a slice where matrices are stacked),
             `mean` and `std` of its entries, `times` (over the family's own
-            initialisation), `where`: "init", or "forward" for what no initialisation
-            can do, such as a factor of the skip.
+            initialisation), `where`: "init", "given" for a table that nothing draws,
+            or "forward" for what no initialisation can do, such as a factor of the skip.
         """
         return table_of(self)
 
@@ -400,6 +401,8 @@ class Transformer(Network):
         shown += [f"{count} × {block}" for block, count in kinds[:3]]
         if len(kinds) > 3:
             shown.append(f"… {len(self.blocks)} blocks in all")
+        if self.source is not None and self.source.part:
+            shown.append(f"read from {self.source.part}, a {self.source.kind}")
         if self.source is not None and self.source.measured:
             shown.append("variances measured on one draw")
         return fill(f"Transformer({', '.join(shown)})", 88, subsequent_indent="  ",
@@ -436,7 +439,7 @@ def at_width(t, width, fixed="variance"): # a Transformer
     moved = t.altered(rescaled, rescaled)
     config = None if t.source is None else t.source.config
     scaled = config is not None and config.family.scaled # embeddings, by √n
-    return replace(moved, cov=moved.cov*n/own) if scaled else moved
+    return moved.embedded(np.sqrt(n/own)) if scaled else moved
 
 def _as_many(heads, a):
     "Attention of many heads, each with its own keys and values."
