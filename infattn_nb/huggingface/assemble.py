@@ -19,12 +19,13 @@ from ..transformer.passes import Network
 from ..transformer.stream import embedding_cov, text_labels
 from ..numerics import checks
 from ..numerics.rng import pieces
-from .beside import first_position, most_positions, verified
-from .config import Config, beside_fixed, labels_of
+from .beside import first_position, most_positions, reads_images, verified
+from .config import Config, beside_fixed, labels_of, patches_cov
 from .describe import with_variances
 from .masks import both_allow, masked_by, of_torch
 from .measure import as_array
 from .module import config_of, reading_of
+from .recognise import outside
 from .roles import reading_by_roles
 
 # %% ../../nbs/69_assemble.ipynb #cosource
@@ -116,7 +117,7 @@ def ensemble_of_module(module, # as for read_module
     sizes = {}
     fixed = ()
     if texts is not None:
-        _check_tables(reading, texts)
+        _check_tables(reading, texts, roles)
         fixed = tuple(role for role in reading.unlike)
         sizes = {k: x for k, x in sizes_of(reading).items() if k not in fixed}
         ends = _drawn(reading, own, texts, sizes, config)
@@ -217,22 +218,35 @@ def _drawn(reading, own, texts, sizes, config):
     if own is not None:
         squares = None if config else {role: x*x for role, x in sizes.items()}
         return ends | own.embeddings(texts, squares, positions)
-    if not sizes and reading.family.embeddings:
-        checks.warn("`module` has embeddings that are not read: what enters its first "
-                    "block is drawn with variance one; pass `embeddings`")
+    if "patch" in sizes:
+        texts = [[0, *text] for text in texts]
+        square = {role: x*x for role, x in sizes.items()}
+        pixels = reading.tables["patch"][0].numel()
+        cov = patches_cov(texts, square, pixels)
+        cov = cov + embedding_cov(texts, 0., square.get("position", 0.))
+        several = text_labels(texts) if len(texts) > 1 else None
+        return ends | dict(cov=cov, texts=several)
     words = sizes.get("word", 1.)
     cov = embedding_cov(texts, words*words, sizes.get("position", 0.)**2)
     cov = cov + sizes.get("type", 0.)**2
     ends |= dict(cov=cov, texts=text_labels(texts) if len(texts) > 1 else None)
     return ends if positions is None else ends | beside_fixed(cov, texts, positions)
 
-def _check_tables(reading, texts):
+def _check_tables(reading, texts, roles):
     "Accept only words that are draws, and texts for which there are positions."
+    others = [name for name, p in outside(reading.body, reading.blocks) if p.ndim > 1]
+    remedy = "pass what enters the first block as `embeddings`, in the place of `tokens`"
+    images = reading.tables.keys() & {"class", "patch"}
+    if images and not reads_images(reading):
+        checks.reject("module", "have a class token and patches of a known size in "
+                      "front, as ViT", "others", remedy)
+    if not reading.tables and others and roles is None:
+        checks.reject("module", "have embeddings that are read",
+                      ", ".join(others[:3]), remedy)
     for role, why in reading.unlike.items():
         if role != "position":
             checks.reject("module", f"have {role} embeddings that are independent draws",
-                          f"others: {why}", "pass what enters the first block for your "
-                          "text as `embeddings`, in the place of `tokens`")
+                          f"others: {why}", remedy)
     if "position" not in reading.tables:
         return
     longest = max(map(len, texts)) + ("class" in reading.tables)

@@ -134,8 +134,10 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     family = FAMILIES[kind]
     rows = {k: len(W) for k, W in matrices.items()}
     n = matrices["q"].shape[1]
-    H = first_of(a, "num_heads", "n_heads", "num_attention_heads") \
-        or rows["q"]//first_of(a, "head_dim", "head_size")
+    H = first_of(a, "num_heads", "n_heads", "num_attention_heads", "n_head")
+    H = H or rows["q"]//(first_of(a, "head_dim", "head_size") or rows["q"] + 1)
+    if not H:
+        checks.reject("module", "say how many heads it has", "no such attribute", REMEDY)
     m = rows["q"]//H
     groups = rows["k"]//m
     about = getattr(body, "config", None)
@@ -190,6 +192,8 @@ def _softcap(a, family):
 def _score_scale(a, m):
     "Factor of the scores, beside 1/√m."
     factor = first_of(a, "scaling", "softmax_scale", "scale")
+    if isinstance(factor, bool): # is there a scale?
+        return 1. if factor else float(np.sqrt(m))
     if factor is not None:
         return float(f"{np.sqrt(m)*factor:.12g}")
     scale = 1. if getattr(a, "scale_attn_weights", True) else np.sqrt(m)

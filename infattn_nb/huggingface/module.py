@@ -7,14 +7,15 @@ __all__ = ['read_module', 'reading_of', 'config_of']
 
 # %% ../../nbs/66_modules.ipynb #takes
 from os import PathLike
+from typing import Any
 
 from .config import Config
 from .describe import Reading, built_of, parts_of
 from .draws import check_drawn, tables_unlike_draws
-from .families import EMBEDDINGS, FAMILIES
+from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, named_in
 from .measure import REMEDY, norm_of
-from .recognise import LAST_NORMS, body_of, check_tensors, part_of, reach
-from .recognise import recognised
+from .recognise import LAST_NORMS, body_of, check_alone, check_tensors, part_of
+from .recognise import reach, recognised
 
 
 # %% ../../nbs/66_modules.ipynb #mo-read
@@ -34,6 +35,7 @@ def reading_of(module, tokens=None) -> Reading:
                       "initialise it first, or read its config")
     body = body_of(module)
     found = recognised(body) or _reject(body)
+    check_alone(body, found.blocks)
     family = FAMILIES[found.kind]
     read = [parts_of(found, block, body, tokens) for block in found.blocks]
     names = {k: path for path, tensor in found.tensors.items() for k in tensor.roles}
@@ -47,23 +49,32 @@ def reading_of(module, tokens=None) -> Reading:
                 final_norm=norm("gain", *LAST_NORMS) or False)
     tables = {x.roles[0]: reach(body, x.name) for x in ends
               if x.roles[0] in EMBEDDINGS}
-    there = {role: table for role, table in tables.items() if table is not None}
+    there = {role: table for role, table in tables.items() if hasattr(table, "detach")}
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
                    norm("first_gain"), tables_unlike_draws(body, there),
                    part_of(module, body))
 
 def _reject(body):
     "Raise for a module of no family that is read."
-    config = getattr(body, "config", None)
+    config: Any = getattr(body, "config", None)
+    names = [name for name, _ in getattr(body, "named_parameters", lambda: ())()]
     if hasattr(config, "to_dict"):
-        Config.read(config) # says why, if it is known
+        given = config.to_dict()
+        looks = any(named_in(FAMILIES_TOML["looking"], name.lower()) for name in names)
+        if not looks: # an encoder that stands alone
+            given["is_encoder_decoder"] = False
+        Config.read(given) # says why, if it is known
     if hasattr(body, "to_dict") or isinstance(body, (str, PathLike, dict)):
         raise TypeError(f"`module` must be a module, got a config, "
                         f"{type(body).__name__}; pass it to Transformer.from_config")
+    if hasattr(body, "in_proj_weight"):
+        raise TypeError("`module` must be a block, or a network of blocks, got "
+                        f"{type(body).__name__} alone; pass the block that adds it to "
+                        "its input, or describe the layer with "
+                        f"Attention(tokens, heads={getattr(body, 'num_heads', '…')})")
     raise TypeError("`module` must be an encoder of torch or of a family that is "
                     f"read, got {type(body).__name__}; pass `roles` for a module of "
                     f"your own, or {REMEDY}")
-
 
 def config_of(module):
     "The Config that a module of transformers carries, or None."
