@@ -43,6 +43,7 @@ class Source:
     roles: dict | None = None # names of the tensors of a module of one's own
     alone: tuple | None = None # blocks without masks from outside; None = own
     fixed: tuple = () # embeddings that are given, and not drawn
+    embedding_scale: float = 1. # of words, if no config says it
     part: str = "" # of a module or a config, if only a part of it was read
 
     @classmethod
@@ -134,7 +135,8 @@ def ensemble_of_module(module, # as for read_module
     source = Source(own, spec, reading.kind, reading.family, sizes,
                     measured=not config, promised=exact, wanted=wanted,
                     roles=None if roles is None else dict(roles), alone=alone,
-                    fixed=fixed, part=reading.part)
+                    fixed=fixed, part=reading.part,
+                    embedding_scale=reading.embedding_scale)
     return spec | dict(source=source)
 
 # %% ../../nbs/69_assemble.ipynb #as-promised
@@ -226,7 +228,7 @@ def _drawn(reading, own, texts, sizes, config):
         cov = cov + embedding_cov(texts, 0., square.get("position", 0.))
         several = text_labels(texts) if len(texts) > 1 else None
         return ends | dict(cov=cov, texts=several)
-    words = sizes.get("word", 1.)
+    words = reading.embedding_scale*sizes.get("word", 1.)
     cov = embedding_cov(texts, words*words, sizes.get("position", 0.)**2)
     cov = cov + sizes.get("type", 0.)**2
     ends |= dict(cov=cov, texts=text_labels(texts) if len(texts) > 1 else None)
@@ -273,6 +275,9 @@ def _check_embeddings(X, n):
     "Their width; and dropout leaves exact zeros behind."
     if X.shape[1] != n:
         checks.reject("embeddings", f"have shape (s, {n})", X.shape,
+                      "pass what enters the first block")
+    if not X.any():
+        checks.reject("embeddings", "not be zero in every entry", "zeros only",
                       "pass what enters the first block")
     zeros = np.mean(X == 0, axis=1)
     dropped = zeros[(zeros > 0) & (zeros < 1)]

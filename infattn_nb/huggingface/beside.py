@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..numerics import checks
+from ..transformer.parts import MATRICES
 from .describe import neighbours_apart
 from .enlarge import enlarged
 from .measure import REMEDY, as_array, rounding
@@ -47,7 +48,8 @@ def verified(module, # as for read_module
     check = partial(_check, reading, cut, half, remedy, wanted)
     sizes, apart = check(seen, [r.given for r in reading.parts], 1.)
     for target in (1.,) if half else (1., 100.):
-        if s == 1 or None in sizes or min(sizes) > target/2:
+        seen_well = None in sizes or min(sizes) > target/2
+        if s == 1 or seen_well and not (target == 1 and _blind(reading)):
             continue
         with enlarged(reading, sizes, target) as found:
             seen = _seen(module, reading, call)
@@ -56,6 +58,12 @@ def verified(module, # as for read_module
             check = partial(_check, reading, cut, half, remedy, wanted)
             sizes, apart = check(seen, weights, target, apart)
     return reading
+
+def _blind(reading):
+    "Has a block zeros, in a matrix or as its factor, behind which nothing is seen?"
+    return any(not b.branch_scale or
+               any(not W.any() for k, W in r.given.items() if k in MATRICES)
+               for r, b in zip(reading.parts, reading.spec["blocks"]))
 
 def _seen(module, reading, call):
     "What entered and left the blocks, or the reason why the module did not run."
@@ -187,7 +195,7 @@ def _embedded(reading, own, inputs, s):
         each = cut.transpose(1, 3, 0, 2, 4).reshape(rows*columns, -1)
         known = [tables["class"].reshape(1, -1), each @ W.reshape(len(W), -1).T]
         return [np.concatenate(known) + tables["position"].reshape(s, -1)]
-    scale = 1. if own is None else own.embedding_scale
+    scale = reading.embedding_scale if own is None else own.embedding_scale
     X = scale*tables["word"][inputs]
     if "type" in tables:
         X = X + tables["type"][0]

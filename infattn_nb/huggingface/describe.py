@@ -36,6 +36,7 @@ class Reading(NamedTuple):
     tables: dict # embeddings: role -> their tensor
     first_norm: Norm | None # of the embeddings
     unlike: dict = {} # embeddings that are no draws: role -> why, in words
+    embedding_scale: float = 1. # of words, in front of the first block
     part: str = "" # of the module, if only a part of it was read
 
 class Parts(NamedTuple):

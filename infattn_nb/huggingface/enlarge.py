@@ -7,6 +7,7 @@ __all__ = ['held_now', 'row_factors', 'enlarged']
 
 # %% ../../nbs/68_enlarge.ipynb #el-imports
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -87,7 +88,9 @@ def _enlarge(part, block, factor, family, kept, rng):
     for x, tensor in part.held:
         x = x.detach()
         role = tensor.roles[0]
-        if role in ("query_gain", "key_gain"):
+        if role == "branch_scale" and not block.branch_scale: # nothing would be seen
+            _put(x, np.ones(tuple(x.shape)), kept)
+        elif role in ("query_gain", "key_gain"):
             gain = factor*(as_array(x, "gain") + family.gain_offset)
             _put(x, gain - family.gain_offset, kept)
         elif role in MATRICES:
@@ -102,6 +105,9 @@ def _enlarge(part, block, factor, family, kept, rng):
                 larger = np.where(empty[along], fresh, larger)
             if (larger != W).any():
                 _put(x, larger, kept)
+    if not block.branch_scale and any(t.roles[0] == "branch_scale"
+                                      for _, t in part.held):
+        block = replace(block, branch_scale=1.)
     if turned and any(t.roles[0] == "query_gain" for _, t in part.held):
         square = factor*factor
         block = altered(block, lambda a: dict(score_scale=square*a.score_scale))

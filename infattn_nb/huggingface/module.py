@@ -52,7 +52,7 @@ def reading_of(module, tokens=None) -> Reading:
     there = {role: table for role, table in tables.items() if hasattr(table, "detach")}
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
                    norm("first_gain"), tables_unlike_draws(body, there),
-                   part_of(module, body))
+                   part=part_of(module, body))
 
 def _reject(body):
     "Raise for a module of no family that is read."

@@ -28,7 +28,7 @@ from .enlarge import held_now
 from .families import EMBEDDINGS, Tensor
 from .module import config_of, read_module
 from .recognise import blocks_of, body_of, check_tensors
-from .roles import found_by_roles, places_to_watch
+from .roles import FACTORS, found_by_roles, places_to_watch
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
 class Fill(NamedTuple):
@@ -68,6 +68,9 @@ def _fill(t, tensor, l):
         factor = _embedding_factor(t)
         return Fill(tensor, l, (factor*source.sizes[role],), 0.,
                     (factor*source.times(role),))
+    if role in FACTORS: # changes of it are in the last matrices
+        held = getattr(source.own.blocks[l or 0], role)
+        return Fill(tensor, l, (0.,), held, (1.,))
     if role == "zero":
         return Fill(tensor, l, (0.,), 0., (1.,))
     block, own, base = (blocks[(l or 0) % len(blocks)] # a tensor in none reads none
@@ -75,7 +78,7 @@ def _fill(t, tensor, l):
     if role.endswith("gain"):
         gain = 1. # unless it stands where a factor does
         if role == "output_gain" and block.normed_output:
-            gain = float(block.branch_scale/own.branch_scale)
+            gain = float(_branch_factor(block, own))
         elif role in ("query_gain", "key_gain"):
             gain = float(np.sqrt(_score_factor(block, own)))
         offset = source.family.gain_offset
@@ -100,10 +103,19 @@ def _std(block, own, k, n):
         return 0.
     std = np.sqrt(branch.variance(k)/branch.fan_in(k, n))
     if k in (*LAST_MATRICES, BIASES["2"]) and not block.normed_output:
-        std = abs(block.branch_scale/own.branch_scale)*std
+        std = abs(_branch_factor(block, own))*std
     if k in ("q", "k") and branch.qk_norm is None:
         std = np.sqrt(_score_factor(block, own))*std
     return float(std)
+
+def _branch_factor(block, own):
+    "Factor of the branches over that of the family; zero cannot be made another."
+    if block.branch_scale == own.branch_scale:
+        return 1.
+    if not own.branch_scale:
+        checks.reject("branch_scale", "stay zero, as in the module that was read",
+                      block.branch_scale, "give the module's own factors another value")
+    return block.branch_scale/own.branch_scale
 
 def _score_factor(block, own):
     "Scores of this block over those of its family."
@@ -230,7 +242,7 @@ def folded(t): # a Transformer
 
 def _one_folded(block, own):
     "A block with the factors of its family, and other variances."
-    branch = 1. if block.normed_output else block.branch_scale/own.branch_scale
+    branch = 1. if block.normed_output else _branch_factor(block, own)
     a = block.attention
     unnormed = a is not None and a.qk_norm is None
     scores = _score_factor(block, own) if unnormed else 1.
@@ -473,9 +485,18 @@ def _reading(t, module, places):
     spec = dict(blocks=blocks, width=int(t.width), final_norm=t.last_norm)
     tables = {fill.tensor.roles[0]: x for x, fill in places
               if fill.tensor.roles[0] in EMBEDDINGS}
+    tables |= _given_tables(source, module)
     parts = [Held(t, l, places) for l in range(len(blocks))]
     return Reading(source.kind, source.family, body, watched, parts, spec, tables,
-                   t.first_norm, dict.fromkeys(source.fixed, ""))
+                   t.first_norm, dict.fromkeys(source.fixed, ""),
+                   source.embedding_scale)
+
+def _given_tables(source, module):
+    "Buffers that hold embeddings, by their roles."
+    buffers = dict(module.named_buffers())
+    return {tensor.roles[0]: x for tensor in source.family.layouts[0]
+            if tensor.roles[0] in source.fixed
+            for name, x in buffers.items() if tensor.pattern.search(name)}
 
 def _by_itself(source, block, l):
     "A block without the masks that came from outside, when the module was read."

@@ -168,7 +168,9 @@ class Transformer(Network):
             names, or several, * = number of the block. Keys: letters of the matrices in
             one tensor, "qkv", "o", "1" (into the hidden units), "2" (out of them), "3"
             (into a gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (their
-            gains); "word", "position", "type" (embeddings)
+            gains); "word", "position", "type" (embeddings; positions that are a buffer,
+            or that are no random draw, are taken as they are); "branch_scale",
+            "skip_scale" (factors of residual sums, equal numbers in a block)
         promised
             what it should be a draw of: a Transformer of the same shape, or a config;
             None = its own config, if it has one. `init_table` and a report say by which
@@ -176,7 +178,8 @@ class Transformer(Network):
         **shape
             what the names do not say: heads (if the module has no attribute for
             them), norm_placement="pre", activation, rotary, parallel=False, head_width,
-            and what else `SelfAttention` takes
+            branch_scale=1, skip_scale=1, embedding_scale=1 (of words, before positions
+            are added), and what else `SelfAttention` takes
 
         Returns
         -------
