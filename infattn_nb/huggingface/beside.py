@@ -118,7 +118,7 @@ def _call_of(module, reading, k):
         given = tensor(pixels.tolist())[None]
         return lambda: reading.body(pixel_values=given), as_array(given, "pixels")[0]
     x = tensor(rng.standard_normal((k, reading.spec["width"])).tolist())
-    if "inputs_embeds" in _arguments(reading.body):
+    if hasattr(config, "to_dict") and "inputs_embeds" in _arguments(reading.body):
         return lambda: reading.body(inputs_embeds=x[None]), None
     return partial(_one_after_another, reading, x), None
 
