@@ -509,7 +509,7 @@ SAID = {
     ),
     "two stacks": (
         lambda: made("WhisperModel", **SPOKEN),
-        "one stack of blocks, got attention elsewhere",
+        "no part `encoder_attn` in its block",
     ),
     "torch's two stacks": (
         lambda: nn.Transformer(32, 2, 1, 1, 64).eval(),

@@ -35,7 +35,6 @@ def reading_of(module, tokens=None) -> Reading:
                       "initialise it first, or read its config")
     body = body_of(module)
     found = recognised(body) or _reject(body)
-    check_alone(body, found.blocks)
     family = FAMILIES[found.kind]
     read = [parts_of(found, block, body, tokens) for block in found.blocks]
     names = {k: path for path, tensor in found.tensors.items() for k in tensor.roles}
@@ -50,6 +49,8 @@ def reading_of(module, tokens=None) -> Reading:
     tables = {x.roles[0]: reach(body, x.name) for x in ends
               if x.roles[0] in EMBEDDINGS}
     there = {role: table for role, table in tables.items() if hasattr(table, "detach")}
+    if "word" not in there: # then nothing shows that the rest only sees or hears
+        check_alone(body, found.blocks)
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
                    norm("first_gain"), tables_unlike_draws(body, there),
                    part=part_of(module, body))
