@@ -7,7 +7,6 @@ import csv
 import json
 import warnings
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -788,22 +787,6 @@ def test_defaults_that_a_file_leaves_out():
                 )
             )
             assert repr(full) == repr(empty), kind
-
-
-@pytest.mark.slow
-def test_verification_of_gpt2_small_costs_little():
-    """Three seconds more at most, beside the reading of 124 million weights; the better
-    of two runs.
-    """
-    module = transformers.GPT2Model(transformers.GPT2Config()).eval()
-
-    def seconds(verify):
-        start = perf_counter()
-        Transformer.from_torch(module, tokens=16, verify=verify)
-        return perf_counter() - start
-
-    with_, without = (min(seconds(v) for _ in range(2)) for v in (True, False))
-    assert with_ - without < 3
 
 
 # The stored table of model types

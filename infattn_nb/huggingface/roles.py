@@ -211,7 +211,9 @@ def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
             biases[BIASES[x.roles[0]]] = bias
         elif bias is not None and bias.any():
             checks.reject("module", "have attention without biases, as initialised",
-                          f"others than zero in {x.names[l]}", "set them to zero")
+                          f"values of size {np.sqrt(np.mean(bias*bias)):.2g} "
+                          f"beside {x.names[l]}", "set them to zero, e.g. with "
+                          "nn.init.zeros_")
     like = q.tensors[l]
     block = _block_by_roles(module, found, matrices, l, (n, H, m), like, **others)
     held = []
