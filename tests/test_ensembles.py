@@ -173,6 +173,7 @@ LAWS = dict(
     rezero=dict(alpha=0.4),
     layer_scale=dict(gamma=0.3),
     branch=dict(branch=0.5, skip=0.8),
+    biases=dict(bias=True, bias_size=0.5),
 )
 
 
@@ -199,6 +200,7 @@ def test_fresh_modules_have_the_cosines_of_the_chain(name):
         "frozen": lambda t: _drawn_positions(t),
         "scaled": lambda t: t.embedded(1 / n),
         "learned": lambda t: t.embedded(4.0),
+        "biases": lambda t: t.altered(lambda a: dict(var_bv=0.0, var_bo=0.0)),
     }.get(name, lambda t: t.altered(None, None, lambda b: dict(branch_scale=0.05)))
     assert apart(real, cosines(broken(t).chain(size=2000, rng=1).gram)) > 8
 
@@ -449,6 +451,38 @@ def test_factors_are_written_back():
         uneven = Own(gamma=0.3)
         uneven.h[0].gamma_1.data[3] = 1.0
         described("layer_scale", uneven)
+
+
+def test_biases_of_attention_are_read_and_written():
+    """As torch draws them, uniform; with positions that turn; scaled with the matrices;
+    those that have a mean get a warning.
+    """
+    module = Own(rotary=10.0, bias=True, bias_size=0.3)
+    t = read(module, rotary=Rotary(10.0))
+    a = t.blocks[0].attention
+    for k in "qkvo":
+        assert 0.03 < a.variance(f"b{k}") < 0.25
+    larger = t.altered(
+        lambda a: dict(score_scale=4.0), None, lambda b: dict(branch_scale=2.0)
+    )
+    larger.initialise(module, 0)
+    for k, factor in dict(q=2.0, k=2.0, v=1.0, o=2.0).items():
+        drawn = getattr(module.h[0], k).bias.std()
+        assert 0.4 < drawn / (factor * a.variance(f"b{k}") ** 0.5) < 1.8
+    plain = Own(bias=True)
+    for block in plain.h:
+        for k in "qkvo":
+            nn.Linear.reset_parameters(getattr(block, k))
+    assert abs(read(plain).blocks[0].attention.var_bv - 1 / (3 * n)) < 0.008
+    for block in plain.h:
+        block.v.bias.data.fill_(0.2)
+    with pytest.warns(
+        UserWarning, match="biases 'bv' in block 0 with a mean of 1 times"
+    ):
+        read(plain)
+    p = read(plain, verify=False)
+    with pytest.raises(ValueError, match="be zero in a program"):
+        p.program()
 
 
 def test_arguments_that_there_are_not():

@@ -97,7 +97,12 @@ def _neighbours(W, block):
     if block.attention.rotary is None:
         return None
     rows = neighbours_apart({k: W[k].T for k in "qk"}, block.attention)
-    return W | {k: x.T for k, x in rows.items()}
+    biases = {f"b{k}": W[f"b{k}"][:, None] for k in "qk" if f"b{k}" in W}
+    if biases:
+        turned = neighbours_apart({k: biases.get(f"b{k}", 0*rows[k][:, :1])
+                                   for k in "qk"}, block.attention)
+        biases = {name: turned[name[1]][:, 0] for name in biases}
+    return W | {k: x.T for k, x in rows.items()} | biases
 
 def _call_of(module, reading, k):
     "What runs a module on k tokens, and what they are; None: blocks alone run."

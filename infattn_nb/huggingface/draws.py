@@ -191,6 +191,9 @@ def warn_of_training(module, # of torch
     found = next(_no_draws(read, names), None)
     if found:
         _warn(f"{found}; the chain is that of a fresh initialisation")
+    found = next(_shifted(read), None)
+    if found:
+        _warn(f"{found}; the chain draws them with mean zero")
     found = next(_dependent(read, names), None)
     if found:
         _warn(f"{found}; the chain draws each matrix by itself: describe the network "
@@ -198,6 +201,18 @@ def warn_of_training(module, # of torch
 
 def _warn(text):
     checks.warn(f"`module` {text}")
+
+def _shifted(read):
+    "Sentences on biases that have a mean."
+    for l, r in enumerate(read):
+        for k, b in r.biases.items():
+            x = np.zeros(1) if b is None else as_array(b, "bias")
+            size = np.sqrt(np.mean(x*x))
+            most = min(6/np.sqrt(x.size), .9) # the mean of a constant is its size
+            if x.size >= 24 and abs(x.mean()) > most*size:
+                yield (f"has biases {k!r} in block {l} with a mean of "
+                       f"{x.mean()/size:.2g} times their size, where chance allows for "
+                       f"{most:.1g}")
 
 def _is_copy(r, other):
     return all(np.array_equal(W, other.matrices.get(k)) for k, W in r.matrices.items())

@@ -31,7 +31,9 @@ def held_now(part, # Parts, or what holds the same
             W = as_array(x, tensor.name)
             matrices |= tensor.matrices(W, _head_width(part), a.groups)
         elif role in BIASES.values():
-            biases[role] = x
+            column = as_array(x, tensor.name)[:, None]
+            found = tensor.matrices(column, _head_width(part), a.groups)
+            biases |= {name: rows[:, 0] for name, rows in found.items()}
     if family.interleaved and a.rotary is not None:
         matrices = neighbours_apart(matrices, a)
     return explicit(matrices, biases)
@@ -93,6 +95,10 @@ def _enlarge(part, block, factor, family, kept, rng):
         elif role in ("query_gain", "key_gain"):
             gain = factor*(as_array(x, "gain") + family.gain_offset)
             _put(x, gain - family.gain_offset, kept)
+        elif {"bq", "bk"} & {*tensor.roles} and not turned:
+            b = as_array(x, tensor.name)
+            larger = dict(bq=factor, bk=factor)
+            _put(x, b*row_factors(tensor, len(b), m, a.groups, larger), kept)
         elif role in MATRICES:
             W = as_array(x, tensor.name)
             along = (None, slice(None)) if tensor.layout == "in" else (slice(None), None)

@@ -63,7 +63,8 @@ class Tensor(NamedTuple):
             found = [of_heads[:, k].reshape(-1, W.shape[1]) for k in range(count)]
             return dict(zip(self.roles, found))
         W = W.T if self.layout == "in" else W
-        rows = groups*m if groups and "k" in self.roles else len(W)//count
+        shared = groups and any(role.endswith("k") for role in self.roles)
+        rows = groups*m if shared else len(W)//count
         ends = [len(W) - k*rows for k in range(count - 1, 0, -1)] # the first has more
         return dict(zip(self.roles, np.split(W, ends)))
 

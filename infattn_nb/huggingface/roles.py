@@ -206,26 +206,45 @@ def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
         together = len(W.T if tensor.layout == "in" else W)
         groups = (together - H*m)//(2*m) if x.roles == ("q", "k", "v") else None
         matrices |= tensor.matrices(W, m, groups)
-        bias = None if x.biases[l] is None else as_array(x.biases[l], "bias")
-        if x.roles[0] in BIASES:
-            biases[BIASES[x.roles[0]]] = bias
-        elif bias is not None and bias.any():
-            checks.reject("module", "have attention without biases, as initialised",
-                          f"values of size {np.sqrt(np.mean(bias*bias)):.2g} "
-                          f"beside {x.names[l]}", "set them to zero, e.g. with "
-                          "nn.init.zeros_")
+        if x.biases[l] is not None:
+            bias = as_array(x.biases[l], x.names[l])
+            biases |= _biases_of(bias, tensor, x.names[l], m, groups)
     like = q.tensors[l]
     block = _block_by_roles(module, found, matrices, l, (n, H, m), like, **others)
     held = []
     for x in found:
         if x.roles[0] in MATRICES:
             held.append((x.tensors[l], tensors[x.pattern]))
+            if x.biases[l] is not None:
+                held.append((x.biases[l], _bias_tensor(x, tensors[x.pattern])))
         elif x.roles[0] in (*_QK_GAINS, *FACTORS):
             role = _QK_GAINS.get(x.roles[0], x.roles[0])
             held.append((x.tensors[l], Tensor(_as_parameter(x), (role,))))
     return Parts(block, matrices, dict(sorted(biases.items())), like, tuple(held))
 
 _QK_GAINS = dict(q_norm="query_gain", k_norm="key_gain")
+
+def _biases_of(bias, tensor, name, m, groups):
+    "Biases beside the matrices of a tensor, by their names."
+    column = bias[:, None]
+    of_matrices = tensor._replace(layout=_layout_of_bias(tensor))
+    found = of_matrices.matrices(column, m, groups)
+    gate = found.pop("3", np.zeros(1))
+    if gate.any():
+        checks.reject("module", "have gates without biases, as initialised",
+                      f"values of size {np.sqrt(np.mean(gate*gate)):.2g} beside {name}",
+                      "set them to zero, e.g. with nn.init.zeros_")
+    return {BIASES[k]: x[:, 0] for k, x in found.items()}
+
+def _layout_of_bias(tensor):
+    "A bias has a row for each output, on whichever side the matrix has them."
+    return "out" if tensor.layout == "in" else tensor.layout
+
+def _bias_tensor(x, tensor):
+    "What the bias beside a matrix holds."
+    roles = tuple(BIASES.get(k, "zero") for k in x.roles)
+    name = re.sub("weight$", "bias", _as_parameter(x))
+    return Tensor(name, roles, _layout_of_bias(tensor), numbers=x.numbers)
 
 def _block_by_roles(module, found, matrices, l, shape, like, place, activation=None,
                     parallel=False, branch_scale=1., skip_scale=1., **others):
@@ -271,9 +290,10 @@ def _layout_of(found, tensors):
         name = _as_parameter(x)
         layout.append(tensors.get(x.pattern) or
                       Tensor(name, (gains.get(role, role),), numbers=x.numbers))
-        if x.biases[0] is not None:
-            layout.append(Tensor(re.sub("weight$", "bias", name),
-                                 (BIASES.get(role, "zero"),),
+        if x.biases[0] is not None and x.pattern in tensors:
+            layout.append(_bias_tensor(x, tensors[x.pattern]))
+        elif x.biases[0] is not None:
+            layout.append(Tensor(re.sub("weight$", "bias", name), ("zero",),
                                  numbers=x.numbers))
     return layout
 

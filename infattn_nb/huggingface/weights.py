@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..transformer.block import altered
-from ..transformer.parts import BIASES, LAST_MATRICES, MATRICES, same
+from ..transformer.parts import LAST_MATRICES, MATRICES, same
 from ..numerics import checks
 from ..numerics.rng import pieces, seed_sequence
 from .beside import verified
@@ -87,10 +87,10 @@ def _fill(t, tensor, l):
     std = tuple(_std(block, own, k, n) for k in tensor.roles)
     before = tuple(_std(base, own, k, n) for k in tensor.roles)
     times = tuple(a/b if b else (1. if a == b else np.inf) for a, b in zip(std, before))
-    if role not in MATRICES:
-        return Fill(tensor, l, std, 0., times)
     widths = _widths(block, n)
-    rows = tuple(widths[k] for k in tensor.roles)
+    rows = tuple(widths[k.removeprefix("b")] for k in tensor.roles)
+    if role not in MATRICES:
+        return Fill(tensor, l, std, 0., times, rows=rows)
     out = sum(rows)
     fan_in = round(block.owner(role).fan_in(role, n))
     shape = (fan_in, out) if tensor.layout == "in" else (out, fan_in)
@@ -102,9 +102,9 @@ def _std(block, own, k, n):
     if branch is None:
         return 0.
     std = np.sqrt(branch.variance(k)/branch.fan_in(k, n))
-    if k in (*LAST_MATRICES, BIASES["2"]) and not block.normed_output:
+    if k.removeprefix("b") in LAST_MATRICES and not block.normed_output:
         std = abs(_branch_factor(block, own))*std
-    if k in ("q", "k") and branch.qk_norm is None:
+    if k.removeprefix("b") in ("q", "k") and branch.qk_norm is None:
         std = np.sqrt(_score_factor(block, own))*std
     return float(std)
 
@@ -250,8 +250,10 @@ def _one_folded(block, own):
         return block
     square = branch*branch
     def of_heads(a):
-        return dict(score_scale=a.score_scale/scores, var_q=scores*a.var_q,
-                    var_k=scores*a.var_k, var_o=square*a.var_o)
+        larger = {name: scores*getattr(a, name)
+                  for name in ("var_q", "var_k", "var_bq", "var_bk")}
+        return larger | dict(score_scale=a.score_scale/scores, var_o=square*a.var_o,
+                             var_bo=square*a.var_bo)
     return altered(block, of_heads, lambda f: dict(var_2=square*f.var_2,
                                                    var_b2=square*f.var_b2),
                    lambda b: dict(branch_scale=b.branch_scale/branch))
@@ -419,7 +421,8 @@ def _write(t, module, places, root):
         for first, k in pieces(len(target), max(1, _NUMBERS_AT_ONCE//rows)):
             normal = rng.standard_normal((k, *target.shape[1:]), dtype=np.float32)
             of_rows = len(scale) > 1 and fill.tensor.layout != "in"
-            normal *= scale[first:first + k, None] if of_rows else scale
+            own = scale[first:first + k] if of_rows else scale
+            normal *= own[:, None] if of_rows and target.ndim > 1 else own
             part = target[first:first + k]
             part.copy_(part.new_tensor(normal))
     kept = [target for target, fill in places if fill.kept]

@@ -308,7 +308,8 @@ def _silently_seen(*job):
 # %% ../../nbs/24_report.ipynb #rg-names
 MATRIX_NAMES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out",
             "1": "MLP in", "2": "MLP out", "3": "MLP gate", "b1": "MLP bias in",
-            "b2": "MLP bias out"}
+            "b2": "MLP bias out", "bq": "query biases", "bk": "key biases",
+            "bv": "value biases", "bo": "attention bias out"}
 REPORT_FILES = ("html", "pdf", "png", "json")
 
 def _ink():
