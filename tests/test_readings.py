@@ -87,7 +87,6 @@ FAMILIES = dict(
     gpt_bigcode=dict(n_embd=n, n_layer=2, n_head=4),
     bloom=dict(n_layer=2, n_head=4),
     vaultgemma=GROUPED | dict(head_dim=12, sliding_window=3),
-    **{"openai-gpt": dict(n_embd=n, n_layer=2, n_head=4)},
 )
 TEXT = [3, 4, 4, 5, 6, 7]
 
@@ -257,7 +256,7 @@ def test_two_hundred_fresh_models_follow_the_law(kind):
 
 # Families whose library draws by another rule than one deviation: read from a module
 
-OTHERWISE = dict(
+OTHERWISE = {"openai-gpt": dict(n_embd=n, n_layer=2, n_head=4)} | dict(
     clip_text_model=dict(projection_dim=n, max_position_embeddings=32),
     siglip_text_model=dict(projection_size=n, max_position_embeddings=32),
     git=dict(
@@ -300,10 +299,12 @@ def test_families_of_which_modules_are_read(kind):
         assert t.source.kind == kind
         assert t.source.sizes
         assert (t.blocks[0].attention.mask == "causal") == (kind != "siglip_text_model")
-        assert t.blocks[0].norm_placement == ("post" if kind == "git" else "pre")
+        assert t.blocks[0].norm_placement == (
+            "post" if kind in ("git", "openai-gpt") else "pre"
+        )
         assert (t.init_table()["times"] == 1).all()
         assert not departures(t)
-    if kind == "clip_text_model":
+    if kind in ("clip_text_model", "openai-gpt"):
         t.initialise(module, 0)
     else:  # it has a head, or eyes, of its own
         with pytest.raises(ValueError, match="pass the part that was read"):
@@ -872,7 +873,6 @@ FLIPS = dict(
     activation="relu",
     hidden_act="relu",
     hidden_activation="relu",
-    afn="relu",
     layer_types=["sliding_attention", "full_attention"],
     no_rope_layers=[0, 1],
     rope_parameters=dict(rope_type="linear", factor=3.0, rope_theta=100.0),
