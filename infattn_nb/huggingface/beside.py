@@ -14,11 +14,10 @@ import numpy as np
 
 from ..numerics import checks
 from ..transformer.parts import MATRICES
-from .describe import neighbours_apart
 from .enlarge import enlarged
+from .families import neighbours_apart
 from .measure import REMEDY, as_array, rounding
-from .roles import between_norms
-from .verified import check_blocks, in_eval_mode, principal
+from .verified import between_norms, check_blocks, in_eval_mode, principal
 from .verified import rows_of, watched
 
 # %% ../../nbs/69_beside.ipynb #mo-verified

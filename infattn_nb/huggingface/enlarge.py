@@ -13,8 +13,8 @@ import numpy as np
 
 from ..transformer.block import altered
 from ..transformer.parts import BIASES, MATRICES
-from .describe import explicit, neighbours_apart
-from .measure import as_array
+from .families import neighbours_apart
+from .measure import as_array, explicit
 
 # %% ../../nbs/68_enlarge.ipynb #el-held
 def held_now(part, # Parts, or what holds the same
