@@ -72,6 +72,9 @@ class Explicit:
             shapes |= dict(
                 q=(n, a.heads * m), k=(n, keys), v=(n, keys), o=(a.heads * m, n)
             )
+            shapes |= {
+                f"b{k}": (1, shapes[k][1]) for k in "qkvo" if getattr(a, f"var_b{k}")
+            }
         if f:
             k = round(f.units * n)
             shapes |= {"1": (n, k), "2": (k, n)} | ({"3": (n, k)} if f.gated else {})
@@ -82,7 +85,7 @@ class Explicit:
             }
         return {
             name: self.matrix(
-                getattr(a if name in "qkvo" else f, f"var_{name}"), *shape
+                getattr(a if name[-1] in "qkvo" else f, f"var_{name}"), *shape
             )
             for name, shape in shapes.items()
         }
@@ -132,7 +135,11 @@ class Explicit:
         d = dict(q=merged(dQ), k=merged(dK), v=merged(grouped(ran.A.mT @ dO)))
         return sum(x @ self.transposed(W[k]) for k, x in d.items()), {
             k: u.mT @ x for k, x in d.items()
-        } | dict(o=ran.mixed.mT @ dy)
+        } | dict(o=ran.mixed.mT @ dy) | {
+            f"b{k}": x.sum(-2, keepdims=True)
+            for k, x in (d | dict(o=dy)).items()
+            if f"b{k}" in W
+        }
 
     def mlp_back(self, f, u, W, ran, dy):
         "The same of an MLP."

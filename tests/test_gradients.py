@@ -284,6 +284,32 @@ NARROW = {
         ff=feedforward(units=3, var_b1=0.5),
         final=True,
     ),
+    "biases of attention": dict(
+        n=8,
+        layers=2,
+        attention=attention(
+            heads=2, mask="causal", var_q=4.0, var_bq=2.0, var_bv=0.7, var_bo=0.4
+        ),
+        ff=feedforward(),
+        final=True,
+        readout="mean",
+    ),
+    "biases that turn": dict(
+        n=16,
+        layers=2,
+        attention=attention(
+            heads=4,
+            groups=2,
+            rotary=dict(base=10.0),
+            var_q=4.0,
+            var_bq=1.0,
+            var_bk=3.0,
+            var_bv=0.5,
+        ),
+        ff=feedforward(),
+        kind="rms",
+        final=True,
+    ),
     "fewer axes than tokens": dict(
         n=3,
         layers=2,

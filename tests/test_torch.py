@@ -390,7 +390,7 @@ def test_masks_are_distinguished():
 def test_masks_are_rejected_before_a_module_is_read(monkeypatch):
     "Reading a large one takes seconds."
     monkeypatch.setattr(
-        "infattn_nb.huggingface.module.reading_of",
+        "infattn_nb.huggingface.assemble.reading_of",
         lambda *args: pytest.fail("it was read"),
     )
     for masks in (

@@ -18,15 +18,17 @@ from typing import NamedTuple
 import numpy as np
 
 from ..transformer.block import altered
-from ..transformer.parts import BIASES, LAST_MATRICES, MATRICES, same
+from ..transformer.parts import LAST_MATRICES, MATRICES, same
 from ..numerics import checks
 from ..numerics.rng import pieces, seed_sequence
-from .config import EMBEDDINGS, Config, Tensor
-from .module import Parts, Reading, blocks_of, body_of
-from .module import check_tensors, config_of, found_by_roles
-from .module import neighbours_apart, places_to_watch
-from .module import read_module, verified
-from .verified import as_array
+from .beside import verified
+from .config import Config
+from .describe import Reading
+from .enlarge import held_now
+from .families import EMBEDDINGS, Tensor
+from .module import config_of, read_module
+from .recognise import blocks_of, body_of, check_tensors
+from .roles import FACTORS, found_by_roles, places_to_watch
 
 # %% ../../nbs/67_weights.ipynb #wt-sizes
 class Fill(NamedTuple):
@@ -38,6 +40,7 @@ class Fill(NamedTuple):
     times: tuple # over what the family itself would take
     shape: tuple | None = None # of a matrix
     rows: tuple = () # outputs of each of its matrices
+    kept: bool = False # is it given, and stays as it is?
 
 def fills(t, # a Transformer that was read from a config or a module
           layout=None, # one of its family; None = the newest
@@ -49,7 +52,7 @@ def fills(t, # a Transformer that was read from a config or a module
     for tensor in layout:
         config = source.config # None, or a Config
         is_there = not tensor.when or (config is not None and config.get(tensor.when))
-        given = set(EMBEDDINGS) - set(source.sizes)
+        given = set(EMBEDDINGS) - {*source.sizes, *source.fixed}
         if is_there and tensor.roles[0] not in given:
             places = range(len(t.blocks)) if "*" in tensor.name else [None]
             found += [_fill(t, tensor, l) for l in places]
@@ -59,10 +62,15 @@ def _fill(t, tensor, l):
     "What one tensor of block l, or of none, gets."
     source = t.source
     role = tensor.roles[0]
+    if role in source.fixed:
+        return Fill(tensor, l, (np.nan,), np.nan, (1.,), kept=True)
     if role in EMBEDDINGS:
         factor = _embedding_factor(t)
         return Fill(tensor, l, (factor*source.sizes[role],), 0.,
                     (factor*source.times(role),))
+    if role in FACTORS: # changes of it are in the last matrices
+        held = getattr(source.own.blocks[l or 0], role)
+        return Fill(tensor, l, (0.,), held, (1.,))
     if role == "zero":
         return Fill(tensor, l, (0.,), 0., (1.,))
     block, own, base = (blocks[(l or 0) % len(blocks)] # a tensor in none reads none
@@ -70,19 +78,19 @@ def _fill(t, tensor, l):
     if role.endswith("gain"):
         gain = 1. # unless it stands where a factor does
         if role == "output_gain" and block.normed_output:
-            gain = float(block.branch_scale/own.branch_scale)
+            gain = float(_branch_factor(block, own))
         elif role in ("query_gain", "key_gain"):
             gain = float(np.sqrt(_score_factor(block, own)))
-        shift = 1. if "gemma" in source.kind else 0. # times 1 + weight
-        return Fill(tensor, l, (0.,), gain - shift, (gain,))
+        offset = source.family.gain_offset
+        return Fill(tensor, l, (0.,), gain - offset, (gain,))
     n = t.width
     std = tuple(_std(block, own, k, n) for k in tensor.roles)
     before = tuple(_std(base, own, k, n) for k in tensor.roles)
     times = tuple(a/b if b else (1. if a == b else np.inf) for a, b in zip(std, before))
-    if role not in MATRICES:
-        return Fill(tensor, l, std, 0., times)
     widths = _widths(block, n)
-    rows = tuple(widths[k] for k in tensor.roles)
+    rows = tuple(widths[k.removeprefix("b")] for k in tensor.roles)
+    if role not in MATRICES:
+        return Fill(tensor, l, std, 0., times, rows=rows)
     out = sum(rows)
     fan_in = round(block.owner(role).fan_in(role, n))
     shape = (fan_in, out) if tensor.layout == "in" else (out, fan_in)
@@ -94,11 +102,20 @@ def _std(block, own, k, n):
     if branch is None:
         return 0.
     std = np.sqrt(branch.variance(k)/branch.fan_in(k, n))
-    if k in (*LAST_MATRICES, BIASES["2"]) and not block.normed_output:
-        std = abs(block.branch_scale/own.branch_scale)*std
-    if k in ("q", "k") and branch.qk_norm is None:
+    if k.removeprefix("b") in LAST_MATRICES and not block.normed_output:
+        std = abs(_branch_factor(block, own))*std
+    if k.removeprefix("b") in ("q", "k") and branch.qk_norm is None:
         std = np.sqrt(_score_factor(block, own))*std
     return float(std)
+
+def _branch_factor(block, own):
+    "Factor of the branches over that of the family; zero cannot be made another."
+    if block.branch_scale == own.branch_scale:
+        return 1.
+    if not own.branch_scale:
+        checks.reject("branch_scale", "stay zero, as in the module that was read",
+                      block.branch_scale, "give the module's own factors another value")
+    return block.branch_scale/own.branch_scale
 
 def _score_factor(block, own):
     "Scores of this block over those of its family."
@@ -108,6 +125,10 @@ def _score_factor(block, own):
 def _embedding_factor(t):
     "Embeddings over those of the family."
     own = t.source.own
+    if t.source.fixed and not np.allclose(t.cov, own.cov, rtol=1e-9):
+        checks.reject("cov", "be what it was read with", "others", "a table that is "
+                      f"given, {t.source.fixed[0]}, cannot be multiplied by an "
+                      "initialisation")
     ratio = t.mean_square/own.mean_square
     least = 1e-12*t.mean_square
     if t.cov.shape != own.cov.shape:
@@ -221,7 +242,7 @@ def folded(t): # a Transformer
 
 def _one_folded(block, own):
     "A block with the factors of its family, and other variances."
-    branch = 1. if block.normed_output else block.branch_scale/own.branch_scale
+    branch = 1. if block.normed_output else _branch_factor(block, own)
     a = block.attention
     unnormed = a is not None and a.qk_norm is None
     scores = _score_factor(block, own) if unnormed else 1.
@@ -229,8 +250,10 @@ def _one_folded(block, own):
         return block
     square = branch*branch
     def of_heads(a):
-        return dict(score_scale=a.score_scale/scores, var_q=scores*a.var_q,
-                    var_k=scores*a.var_k, var_o=square*a.var_o)
+        larger = {name: scores*getattr(a, name)
+                  for name in ("var_q", "var_k", "var_bq", "var_bk")}
+        return larger | dict(score_scale=a.score_scale/scores, var_o=square*a.var_o,
+                             var_bo=square*a.var_bo)
     return altered(block, of_heads, lambda f: dict(var_2=square*f.var_2,
                                                    var_b2=square*f.var_b2),
                    lambda b: dict(branch_scale=b.branch_scale/branch))
@@ -256,7 +279,8 @@ def departed(t): # [Departure], the largest factors first
     grouped: dict = {}
     for fill in fills(own):
         for k, times in enumerate(fill.times):
-            if not fill.tensor.roles[0].endswith(("gain", "zero")) and k < 3:
+            is_one = fill.tensor.roles[0].endswith(("gain", "zero")) or fill.kept
+            if not is_one and k < 3:
                 grouped.setdefault((fill.tensor.name, k), []).append((fill, times))
     found = []
     for (name, k), group in grouped.items():
@@ -313,7 +337,7 @@ def _rows(group, prefix, t):
         for k in range(1 if whole else len(fill.std)):
             cut = "" if whole else _cut(fill, k, t)
             yield dict(parameter=name + cut, mean=fill.mean, std=fill.std[k],
-                       times=fill.times[k], where="init")
+                       times=fill.times[k], where="given" if fill.kept else "init")
 
 def _cut(fill, k, t):
     "How one writes the k-th matrix of a tensor."
@@ -402,6 +426,8 @@ def _write(t, module, places, root):
     for (target, fill), stream in zip(places, root.spawn(len(places))):
         rng = np.random.default_rng(stream)
         target = target.detach()
+        if fill.kept:
+            continue
         if not any(fill.std):
             target.fill_(fill.mean)
             continue
@@ -410,12 +436,16 @@ def _write(t, module, places, root):
         for first, k in pieces(len(target), max(1, _NUMBERS_AT_ONCE//rows)):
             normal = rng.standard_normal((k, *target.shape[1:]), dtype=np.float32)
             of_rows = len(scale) > 1 and fill.tensor.layout != "in"
-            normal *= scale[first:first + k, None] if of_rows else scale
+            own = scale[first:first + k] if of_rows else scale
+            normal *= own[:, None] if of_rows and target.ndim > 1 else own
             part = target[first:first + k]
             part.copy_(part.new_tensor(normal))
+    kept = [target for target, fill in places if fill.kept]
     for part in module.modules():
         padding = getattr(part, "padding_idx", None)
-        if padding is not None and getattr(part, "weight", None) is not None:
+        weight = getattr(part, "weight", None)
+        given = any(weight is target for target in kept)
+        if padding is not None and weight is not None and not given:
             part.weight.detach()[padding].fill_(0)
 
 _NUMBERS_AT_ONCE = 2**22 # numbers
@@ -435,30 +465,14 @@ class Held:
     "What the tensors of one block hold, read when it is asked for."
     def __init__(self, t, l, places):
         self.block = t.blocks[l]
-        self.width = int(t.width)
-        self.places = [(x, fill) for x, fill in places if fill.block == l]
-        self.like = next(x for x, fill in self.places if fill.shape)
-        self.apart = t.source.family.interleaved
+        self.held = [(x, fill.tensor) for x, fill in places if fill.block == l]
+        self.like = next(x for x, tensor in self.held if tensor.roles[0] in MATRICES)
+        self.family = t.source.family
 
     @property
-    def matrices(self):
-        "By their letters, (out, in)."
-        a = self.block.attention
-        m = int(a.width_of_heads(self.width))
-        found: dict = {}
-        for x, fill in self.places:
-            if fill.shape:
-                W = as_array(x, fill.tensor.name)
-                found |= fill.tensor.matrices(W, m, a.groups)
-        turns = self.apart and a.rotary is not None
-        return neighbours_apart(found, a) if turns else found
-
-    @property
-    def biases(self):
-        return {fill.tensor.roles[0]: x for x, fill in self.places
-                if fill.tensor.roles[0] in BIASES.values()}
-
-    given = Parts.given
+    def given(self):
+        "Matrices (in, out) and biases, as the explicit network takes them."
+        return held_now(self, self.block, self.family)
 
 def _run(t, module, places, left):
     "Run a module as it has been written; what no tensor can do, unless it does that."
@@ -478,7 +492,7 @@ def _run(t, module, places, left):
 def _reading(t, module, places):
     "What a module would be read as, were it read now."
     source = t.source
-    if source.kind == "roles":
+    if source.roles is not None:
         body = module
         watched = places_to_watch(module, found_by_roles(module, source.roles),
                                   source.family.place)
@@ -489,9 +503,18 @@ def _reading(t, module, places):
     spec = dict(blocks=blocks, width=int(t.width), final_norm=t.last_norm)
     tables = {fill.tensor.roles[0]: x for x, fill in places
               if fill.tensor.roles[0] in EMBEDDINGS}
+    tables |= _given_tables(source, module)
     parts = [Held(t, l, places) for l in range(len(blocks))]
     return Reading(source.kind, source.family, body, watched, parts, spec, tables,
-                   t.first_norm)
+                   t.first_norm, dict.fromkeys(source.fixed, ""),
+                   source.embedding_scale)
+
+def _given_tables(source, module):
+    "Buffers that hold embeddings, by their roles."
+    buffers = dict(module.named_buffers())
+    return {tensor.roles[0]: x for tensor in source.family.layouts[0]
+            if tensor.roles[0] in source.fixed
+            for name, x in buffers.items() if tensor.pattern.search(name)}
 
 def _by_itself(source, block, l):
     "A block without the masks that came from outside, when the module was read."
@@ -527,7 +550,7 @@ def _places(t, module):
                       repr(next(iter(parameters), "no parameters")),
                       "pass a module of the family that was read")
     rest = {name: _of_head(name, p, source) for name, p in parameters.items()
-            if name not in matched and source.kind != "roles"} # those stay as they are
+            if name not in matched and source.roles is None} # those stay as they are
     return [(parameters[name], fill) for name, fill in (matched | rest).items()]
 
 def _check_family(t, theirs):
@@ -563,7 +586,8 @@ def _matched(t, parameters, layout):
         return None
     there = {(fill.tensor.name, fill.block) for fill in matched.values()}
     for (name, block), fill in fit.items():
-        needed = fill.shape is not None or fill.tensor.roles[0] in EMBEDDINGS
+        drawn = fill.tensor.roles[0] in EMBEDDINGS and not fill.kept
+        needed = fill.shape is not None or drawn
         if needed and (name, block) not in there:
             where = "" if block is None else f" in block {block}"
             checks.reject("module", f"have a tensor {name!r}{where}", "none",

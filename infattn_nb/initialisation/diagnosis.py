@@ -202,7 +202,8 @@ def counted(n, what) -> str:
 # %% ../../nbs/80_diagnosis.ipynb #di-sums
 MATRIX_NAMES = {"q": "queries", "k": "keys", "v": "values", "o": "attention out",
                 "1": "MLP in", "2": "MLP out", "3": "MLP gate", "b1": "MLP bias in",
-                "b2": "MLP bias out"}
+                "b2": "MLP bias out", "bq": "query biases", "bk": "key biases",
+                "bv": "value biases", "bo": "attention bias out"}
 
 def typical_norm(squares: np.ndarray, # squared norms, (b, ...)
                 ) -> np.ndarray: # ndarray, (...): Norms, not squared

@@ -21,9 +21,7 @@ from .diagnosis import attended
 # %% ../../nbs/82_rules.ipynb #ru-with
 def _embedded(t, square):
     "The same network with embeddings that are larger; the square of the factor."
-    factor = np.sqrt(square)
-    given = None if t.embeddings is None else factor*t.embeddings
-    return replace(t, cov=square*t.cov, mean=factor*t.mean, embeddings=given)
+    return t.embedded(np.sqrt(square))
 
 # %% ../../nbs/82_rules.ipynb #ru-gpt2
 def _gpt2(t, width):

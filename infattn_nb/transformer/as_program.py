@@ -129,6 +129,12 @@ def _check_heads(attention):
                           "caps and norms of queries have no node yet: use "
                           "`chain` and `gradients`, or leave it out")
 
+    for k in "qkvo":
+        if attention.variance(f"b{k}"):
+            checks.reject(f"var_b{k}", "be zero in a program",
+                          attention.variance(f"b{k}"), "biases of attention have no "
+                          "node yet: use `chain` and `gradients`")
+
 def _normalized(p, norm, x):
     return [p.normalize(h, norm.kind, norm.eps) for h in x]
 

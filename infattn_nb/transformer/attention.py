@@ -188,7 +188,9 @@ class SelfAttention(Branch, AttentionSpec):
         "sqrt" alone: for QKᵀ/m pass score_scale=1/√m
     var_q, var_k, var_v, var_o
         fan-in × variance of an entry of the four matrices; of the last also one for
-        each head (H,): then there is the forward pass, no gradients, report, weights
+        (H,): then there is the forward pass, no gradients, report, weights
+    var_bq, var_bk, var_bv, var_bo
+        variances of the biases of the four matrices
     mask
         "causal" or boolean (s, s), True = may attend
     bias
@@ -203,9 +205,18 @@ class SelfAttention(Branch, AttentionSpec):
     softcap: float | None = None
     score_scale: float = 1.
     joint_norm: bool = False
+    var_bq: float = 0.
+    var_bk: float = 0.
+    var_bv: float = 0.
+    var_bo: float = 0.
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        checks.variances(self, *(f"var_b{k}" for k in "qkvo"))
+        for k in "qkv":
+            if self.variance(f"b{k}") and not self.variance(k):
+                checks.reject(f"var_b{k}", f"be zero where var_{k} is",
+                              self.variance(f"b{k}"), f"pass a small var_{k}")
         if self.head_width == "full":
             checks.reject("head_width", "be a number or None in a block", "'full'",
                           "pass the width of the network")
@@ -274,6 +285,7 @@ class SelfAttention(Branch, AttentionSpec):
         b, s, _ = R.shape
         groups = self.groups or self.heads
         shared = self.heads//groups # heads in a group
+        into_values = self._with_bias(R, "v")
         allowed = self.allowed(s, texts)
         positions = positions_of(s, texts) if self.rotary is not None else None
         beside = rng.spawn(1)[0] if keep == "all" and m < np.inf else None
@@ -293,13 +305,14 @@ class SelfAttention(Branch, AttentionSpec):
             A, log_sum = _softmax(scores, allowed)
             T = V = None
             if m < np.inf:
-                T = bartlett(R.shape[-1], m, (b, g), rng)/np.sqrt(m)
-                V = R[:, None] @ T
+                T = bartlett(into_values.shape[-1], m, (b, g), rng)/np.sqrt(m)
+                V = into_values[:, None] @ T
             ours = slice(first*shared, first*shared + h)
             weighed = self.weighed(A, -3, ours)
             entropy = log_sum - _row_sums(A, scores)
             seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
-            if V is not None and V.shape[-1] < R.shape[-1]: # shorter than tokens
+            is_short = V is not None and V.shape[-1] < into_values.shape[-1]
+            if is_short: # than tokens
                 AV = mean_values(weighed, V)
                 waiting.append(AV)
                 if keep == "all":
@@ -308,7 +321,7 @@ class SelfAttention(Branch, AttentionSpec):
                     F = F + _squares(waiting)
                     waiting = []
             else:
-                F = F + mixed(weighed, R, T)
+                F = F + mixed(weighed, into_values, T)
             if keep == "scores":
                 seen["scores"] = np.ascontiguousarray(scores)
             if keep == "all":
@@ -323,7 +336,19 @@ class SelfAttention(Branch, AttentionSpec):
         if waiting:
             F = F + _squares(waiting)
         whole = {name: _joined([r[name] for r in records]) for name in records[0]}
-        return AttentionRecord(np.asarray(self.head_variance*F), **whole)
+        return AttentionRecord(np.asarray(self.head_variance*F) + self.var_bo, **whole)
+
+    def _with_bias(self, R, name):
+        "Factor of the tokens that a matrix sees: a bias is one more coordinate."
+        β = self._bias_of(name)
+        if not β:
+            return R
+        return np.concatenate([R, np.full((*R.shape[:2], 1), β)], axis=-1)
+
+    def _bias_of(self, name):
+        "Standard deviation of a bias over that of the root of fan-in × variance."
+        variance = self.variance(f"b{name}")
+        return np.sqrt(variance/self.variance(name)) if variance else 0.
 
     def _needs_scores(self, m):
         "Does the backward pass need P, beside the weights?"
@@ -332,7 +357,8 @@ class SelfAttention(Branch, AttentionSpec):
     @property
     def explicit(self) -> bool:
         "Do single coordinates of queries and keys matter?"
-        return self.rotary is not None or self.qk_norm is not None
+        shifted = bool(self.var_bq or self.var_bk)
+        return shifted or self.rotary is not None or self.qk_norm is not None
 
     def _collapsed_heads(self, R, m, h, g, rng, beside):
         """Only inner products of queries and keys matter: keys by a Bartlett factor.
@@ -381,22 +407,32 @@ class SelfAttention(Branch, AttentionSpec):
 
     def _bilinear_draw(self, R, h, rng):
         "Scores of heads without positions: Gaussian matrices between the factors R."
+        shifts = [self._bias_of(k) for k in "qk"]
+        if any(shifts):
+            R = np.concatenate([R, np.ones((*R.shape[:2], 1))], axis=-1)
         b, _, q = R.shape
         N = rng.standard_normal((b, q, h, q)).swapaxes(1, 2) # as it is multiplied
+        if any(shifts):
+            N[..., -1, :] *= shifts[1] # keys
+            N[..., -1] *= shifts[0] # queries
         P, *_ = collapsed_scores(self._score_sd(np.inf), R, N)
         return P
 
     def _lengths(self, G, norm):
         "What a norm multiplies queries and keys by, at m = ∞."
         length = np.einsum("bii->bi", G)
-        return (1/np.sqrt(self.var_q*length + norm.eps),
-                1/np.sqrt(self.var_k*length + norm.eps))
+        return (1/np.sqrt(self.var_q*length + self.var_bq + norm.eps),
+                1/np.sqrt(self.var_k*length + self.var_bk + norm.eps))
 
     def _drawn_heads(self, R, m, h, g, positions, rng):
         "Queries and keys as they are: s·m normals per head and per group."
         b, s, q = R.shape
         Q = np.sqrt(self.var_q)*R[:, None] @ rng.standard_normal((b, h, q, m))
         K = np.sqrt(self.var_k)*R[:, None] @ rng.standard_normal((b, g, q, m))
+        if self.var_bq:
+            Q += np.sqrt(self.var_bq)*rng.standard_normal((b, h, 1, m))
+        if self.var_bk:
+            K += np.sqrt(self.var_bk)*rng.standard_normal((b, g, 1, m))
         c = self.score_factor(m)/np.sqrt(m)
         P = products(self._dressed(Q, positions), self._dressed(K, positions), c)
         return dict(P=P, Q=Q, K=K)
@@ -463,7 +499,11 @@ class SelfAttention(Branch, AttentionSpec):
         beyond = None
         if p < m < np.inf:
             beyond = self._beyond_values(record, dY.C, m - p, rng)
-        return Fresh(ξ, B, over_keys(ξ, B), beyond)
+        overlap = over_keys(ξ, B)
+        if self.var_bo: # one more unit, which is always one
+            more = dY.C @ rng.standard_normal((b, k, 1))
+            overlap = overlap + np.sqrt(self.var_bo)*more
+        return Fresh(ξ, B, overlap, beyond)
 
     def backward(self, record: AttentionRecord, drawn: Fresh, M: np.ndarray,
                  dY: Cotangent) -> tuple[dict, list[Pullback]]:
@@ -496,19 +536,26 @@ class SelfAttention(Branch, AttentionSpec):
         if m == np.inf:
             found = [self._wide_heads_back(record, g[:, ours], V, dY, ours)
                      for ours in _some_heads(record.A)]
-            inner, dQ, dK, dV = (sum(x) for x in zip(*found))
+            *inner, dQ, dK, dV = (sum(x) for x in zip(*found))
         else:
             positions = dY.positions
-            inner, dQ, dK, along = self._drawn_heads_back(record, g, V, m, positions)
+            *inner, dQ, dK, along = self._drawn_heads_back(record, g, V, m, positions)
             of_values, dV = self._value_gradients(record, along, drawn.beyond, m)
-            inner = inner + of_values
+            inner.append(of_values)
         if self.equal_heads and self.var_o:
-            unscaled = record.F/self.var_o
+            unscaled = (record.F - self.var_bo)/self.var_o
         else:
             AV = head_times(record.A, self._values(record, dY.R, m))
             unscaled = over_keys(AV, AV)/self.heads
-        sizes = dict(q=dY.G*dQ, k=dY.G*dK, v=dY.G*dV, o=unscaled*dY.E)
-        return sizes, [Pullback(inner, self.var_q*dQ + self.var_k*dK + self.var_v*dV)]
+        squares = dict(q=dQ, k=dK, v=dV)
+        sizes = {name: dY.G*x for name, x in squares.items()} | dict(o=unscaled*dY.E)
+        sizes |= {f"b{k}": x for k, x in (squares | dict(o=dY.E)).items()
+                  if self.variance(f"b{k}")}
+        if not any(self._bias_of(k) for k in "qkv"):
+            cov = self.var_q*dQ + self.var_k*dK + self.var_v*dV
+            return sizes, [Pullback(sum(inner[1:], inner[0]), cov)]
+        return sizes, [Pullback(T, self.variance(k)*squares[k], self._bias_of(k))
+                       for k, T in zip("qkv", inner)]
 
     def before_softmax(self, A: np.ndarray, P: np.ndarray | None,
                        dA: np.ndarray) -> np.ndarray:
@@ -531,7 +578,7 @@ class SelfAttention(Branch, AttentionSpec):
     def _values(self, record, R, m):
         "V/√m of every head, in a frame of its own; at m = ∞ that of the tokens."
         if m == np.inf:
-            return np.sqrt(self.var_v)*R[:, None]
+            return np.sqrt(self.var_v)*self._with_bias(R, "v")[:, None]
         return self._of_heads(record.V)/np.sqrt(m)
 
     def _of_heads(self, X):
@@ -584,8 +631,8 @@ class SelfAttention(Branch, AttentionSpec):
         dK = self._of_groups(dK, record.K.shape[1])
         dQ = self._undressed(dQ, record.Q, positions)
         dK = self._undressed(dK, record.K, positions)
-        inner = over_keys(dQ, record.Q) + over_keys(dK, record.K)
-        return inner, over_keys(dQ, dQ), over_keys(dK, dK), along
+        return (over_keys(dQ, record.Q), over_keys(dK, record.K), over_keys(dQ, dQ),
+                over_keys(dK, dK), along)
 
     def _wide_heads_back(self, record, g, V, dY, ours):
         "T of all three, dQ dQᵀ, dK dKᵀ and dV dVᵀ of some heads at m = ∞."
@@ -594,23 +641,26 @@ class SelfAttention(Branch, AttentionSpec):
         dA = self.weighed(head_times(g, V.mT), -3, ours)
         turned = None if record.turned is None else record.turned[:, ours]
         dP = self.before_softmax(A, P, dA)
-        inner, dQ, dK = self._bilinear_forms(P, turned, dP, dY)
+        of_queries, of_keys, dQ, dK = self._bilinear_forms(P, turned, dP, dY)
         weighed = self.weighed(A, -3, ours)
         dV = self.head_var_o*over_queries(weighed, dY.E[:, None] @ weighed)
-        return inner + over_queries(A, dA), dQ, dK, dV
+        return of_queries, of_keys, over_queries(A, dA), dQ, dK, dV
 
     def _bilinear_forms(self, P, turned, dP, dY):
         "Of queries and keys, from the scores alone: P is a sum of waves times forms B."
         G = dY.G
-        dQ = dK = inner = 0.
+        seen_q, seen_k = (G + self._bias_of(k)**2 for k in "qk")
+        dQ = dK = of_queries = of_keys = 0.
         bare = dP
         if self.qk_norm is not None:
             D_q, D_k = self._lengths(G, self.qk_norm)
             lengths = D_q[:, None, :, None]*D_k[:, None, None, :]
             bare = lengths*dP
             along = dP*P
-            inner = inner - (self.var_q*D_q**2*along.sum((1, 3)))[..., None]*G
-            inner = inner - (self.var_k*D_k**2*along.sum((1, 2)))[..., None]*G
+            square_q = self.var_q*D_q**2*along.sum((1, 3))
+            square_k = self.var_k*D_k**2*along.sum((1, 2))
+            of_queries = of_queries - square_q[..., None]*seen_q
+            of_keys = of_keys - square_k[..., None]*seen_k
             P = P/lengths
         forms = [(None, P)]
         if self.rotary is not None:
@@ -618,12 +668,13 @@ class SelfAttention(Branch, AttentionSpec):
             forms = [(wave, turned[:, :, k]) for k, wave in enumerate(found)]
         for wave, B in forms:
             dB = bare if wave is None else wave*bare
-            inner = inner + over_keys(dB, B) + over_queries(dB, B)
-            dQ = dQ + over_keys(head_times(dB, G[:, None]), dB)
-            dK = dK + over_queries(dB, G[:, None] @ dB)
+            of_queries = of_queries + over_keys(dB, B)
+            of_keys = of_keys + over_queries(dB, B)
+            dQ = dQ + over_keys(head_times(dB, seen_k[:, None]), dB)
+            dK = dK + over_queries(dB, seen_q[:, None] @ dB)
         factor = self.score_factor(np.inf)
         c = factor*factor # not **: it can raise
-        return inner, c*self.var_k*dQ, c*self.var_q*dK
+        return of_queries, of_keys, c*self.var_k*dQ, c*self.var_q*dK
 
     def numbers(self, s: int, n: float) -> float:
         """How many numbers its record holds for one network, roughly.
@@ -644,11 +695,12 @@ class SelfAttention(Branch, AttentionSpec):
 
     @property
     def matrices(self) -> tuple[str, ...]:
-        "Names of the matrices that get a gradient."
-        return "q", "k", "v", "o"
+        "Names of the matrices and biases that get a gradient."
+        biases = tuple(f"b{k}" for k in "qkvo" if self.variance(f"b{k}"))
+        return "q", "k", "v", "o", *biases
 
     def fan_in(self, name: str, n: float) -> float:
-        """Fan-in of a matrix.
+        """Fan-in of a matrix; a bias has one.
 
         Parameters
         ----------
@@ -657,6 +709,8 @@ class SelfAttention(Branch, AttentionSpec):
         n
             width, in [1, ∞]
         """
+        if name.startswith("b"):
+            return 1.
         return self.heads*self.width_of_heads(n) if name == "o" else n
 
     def check_width(self, n: float) -> float:

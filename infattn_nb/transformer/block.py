@@ -116,7 +116,8 @@ class Block(Part):
         name
             of a matrix, one of `matrices`
         """
-        return self.attention if name in ATTENTION_MATRICES else self.feedforward
+        is_attention = name.removeprefix("b") in ATTENTION_MATRICES
+        return self.attention if is_attention else self.feedforward
 
     @property
     def normed_output(self) -> bool:

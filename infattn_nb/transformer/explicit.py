@@ -72,8 +72,8 @@ def run_attention(a, u, W, texts): # SelfAttention, (..., s, n), matrices, (s,)
     groups = a.groups or a.heads
     m = W["o"].shape[-2]//a.heads
     positions = np.array([list(texts[:i]).count(t) for i, t in enumerate(texts)])
-    Q = by_heads(u @ W["q"], a.heads)
-    K, V = (by_heads(u @ W[k], groups) for k in "kv")
+    Q = by_heads(u @ W["q"] + W.get("bq", 0.), a.heads)
+    K, V = (by_heads(u @ W[k] + W.get(f"b{k}", 0.), groups) for k in "kv")
     of_heads = a.heads//groups
     keys = np.repeat(dressed(a, K, positions), of_heads, axis=-3)
     raw = a.score_factor(m)/np.sqrt(m)*dressed(a, Q, positions) @ keys.mT
@@ -86,7 +86,8 @@ def run_attention(a, u, W, texts): # SelfAttention, (..., s, n), matrices, (s,)
         allowed = allowed & a.mask
     A = softmax_of(P, allowed)
     mixed = merged(A @ np.repeat(V, of_heads, axis=-3))
-    return Attended(mixed @ W["o"], Q, K, V, raw, P, A, mixed)
+    out = mixed @ W["o"] + W.get("bo", 0.)
+    return Attended(out, Q, K, V, raw, P, A, mixed)
 
 def run_mlp(f, u, W): # FeedForward, (..., s, n), matrices and biases
     "What an MLP adds to tokens u."

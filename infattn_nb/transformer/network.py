@@ -7,7 +7,7 @@ __all__ = ['Transformer', 'at_width']
 
 # %% ../../nbs/20_transformer.ipynb #tr-imports
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from inspect import signature
 from itertools import groupby
@@ -28,8 +28,8 @@ from ..nonlinearities import Nonlinearity, gelu
 from ..numerics.rng import Rng, Size
 from ..netsor.nodes import Output
 from ..netsor.program import Program
+from ..huggingface.assemble import Source, ensemble_of_module
 from ..huggingface.config import Config
-from ..huggingface.module import Source, ensemble_of_module
 from ..huggingface.weights import folded, table_of, write_tensors
 from .as_program import write_transformer
 
@@ -54,7 +54,8 @@ class Transformer(Network):
     first_norm
         a norm of the embeddings, as BERT has it
     random_embeddings
-        are the coordinates of the embeddings drawn N(mean, cov)? False: just so
+        are the coordinates of the embeddings drawn N(mean, cov)? False: just so; an
+        array: only this part of `cov` is drawn, (s, s)
     embeddings
         themselves, if single units are asked for, (s, n)
     texts
@@ -169,7 +170,9 @@ class Transformer(Network):
             names, or several, * = number of the block. Keys: letters of the matrices in
             one tensor, "qkv", "o", "1" (into the hidden units), "2" (out of them), "3"
             (into a gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (their
-            gains); "word", "position", "type" (embeddings)
+            gains); "word", "position", "type" (embeddings; positions that are a buffer,
+            or that are no random draw, are taken as they are); "branch_scale",
+            "skip_scale" (factors of residual sums, equal numbers in a block)
         promised
             what it should be a draw of: a Transformer of the same shape, or a config;
             None = its own config, if it has one. `init_table` and a report say by which
@@ -177,7 +180,8 @@ class Transformer(Network):
         **shape
             what the names do not say: heads (if the module has no attribute for
             them), norm_placement="pre", activation, rotary, parallel=False, head_width,
-            and what else `SelfAttention` takes
+            branch_scale=1, skip_scale=1, embedding_scale=1 (of words, before positions
+            are added), and what else `SelfAttention` takes
 
         Returns
         -------
@@ -350,8 +354,8 @@ class Transformer(Network):
             A row for each kind of tensor: `parameter` (a pattern of its name in a model
             with a head, * = number of the block, a slice where matrices are stacked),
             `mean` and `std` of its entries, `times` (over the family's own
-            initialisation), `where`: "init", or "forward" for what no initialisation
-            can do, such as a factor of the skip.
+            initialisation), `where`: "init", "given" for a table that nothing draws,
+            or "forward" for what no initialisation can do, such as a factor of the skip.
         """
         return table_of(self)
 
@@ -404,6 +408,8 @@ class Transformer(Network):
         shown += [f"{count} × {block}" for block, count in kinds[:3]]
         if len(kinds) > 3:
             shown.append(f"… {len(self.blocks)} blocks in all")
+        if self.source is not None and self.source.part:
+            shown.append(f"read from {self.source.part}, a {self.source.kind}")
         if self.source is not None and self.source.measured:
             shown.append("variances measured on one draw")
         return fill(f"Transformer({', '.join(shown)})", 88, subsequent_indent="  ",
@@ -453,7 +459,7 @@ def at_width(t, width, fixed="variance"): # a Transformer
     moved = t.altered(rescaled, rescaled)
     config = None if t.source is None else t.source.config
     scaled = config is not None and config.family.scaled # embeddings, by √n
-    return replace(moved, cov=moved.cov*n/own) if scaled else moved
+    return moved.embedded(np.sqrt(n/own)) if scaled else moved
 
 def _as_many(heads, a):
     "Attention of many heads, each with its own keys and values."

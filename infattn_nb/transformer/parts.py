@@ -63,7 +63,7 @@ ATTENTION_MATRICES = ("q", "k", "v", "o")
 MLP_MATRICES = ("1", "2", "3")
 MATRICES = ATTENTION_MATRICES + MLP_MATRICES
 LAST_MATRICES = ("o", "2") # they write to the stream
-BIASES = {"1": "b1", "2": "b2"} # matrix -> its bias
+BIASES = {k: f"b{k}" for k in ("1", "2", *ATTENTION_MATRICES)} # matrix -> its bias
 
 def matrices_of(word): # "qkv" -> ("q", "k", "v")
     "The matrices that a word names, letter by letter; none if it is another word."

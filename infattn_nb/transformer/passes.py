@@ -18,7 +18,7 @@ from .attention import positions_of
 from .block import Block, altered
 from .parts import BIASES, CACHE, MATRICES, Part
 from .norms import Norm
-from .stream import Gradient, Stream, given_embeddings, given_gram
+from .stream import Gradient, Stream, add, given_embeddings, given_gram
 from .stream import random_coordinates
 from .stream import random_readout
 from .stream import in_whole_frame, numbered
@@ -47,7 +47,7 @@ class Network(Part):
     _: KW_ONLY
     final_norm: Any = False
     first_norm: Norm | None = None
-    random_embeddings: bool = False
+    random_embeddings: Any = False
     embeddings: Any = None
     texts: Any = None
     width: float | None = None
@@ -80,6 +80,10 @@ class Network(Part):
             checks.put(self, embeddings=self._given(s))
         if self.width is not None:
             checks.put(self, width=checks.width(self.width))
+        if np.ndim(self.random_embeddings):
+            drawn = checks.cov(self.random_embeddings, "random_embeddings", single=True,
+                               dim=s)
+            checks.put(self, random_embeddings=drawn)
         self._check_norms()
 
     def _given(self, s):
@@ -109,6 +113,21 @@ class Network(Part):
                               "normalise", f"0 for token {int(np.argmax(still))}",
                               "pass e.g. eps=1e-5")
 
+    def embedded(self, factor: float) -> "Network":
+        """The same network with embeddings that are multiplied by a number.
+
+        Parameters
+        ----------
+        factor
+            a number
+        """
+        square = factor*factor
+        drawn = self.random_embeddings
+        return replace(self, cov=square*self.cov, mean=factor*self.mean,
+                       random_embeddings=square*drawn if np.ndim(drawn) else drawn,
+                       embeddings=None if self.embeddings is None else
+                       factor*self.embeddings)
+
     @property
     def mean_square(self) -> float:
         "Of the embeddings, averaged over the tokens."
@@ -130,6 +149,11 @@ class Network(Part):
         "What enters the first block: b samples, the first `coords` units explicit."
         if coords and self.embeddings is not None:
             x = given_embeddings(self.embeddings, n, coords, b)
+        elif np.ndim(self.random_embeddings): # beside what is known
+            known = self.cov - self.random_embeddings
+            x = given_gram(known, self.mean, n, coords, b, rng)
+            drawn = np.broadcast_to(self.random_embeddings, (b, *known.shape))
+            x = add(x, drawn, rng).total
         elif self.random_embeddings:
             x = random_coordinates(self.cov, self.mean, n, coords, b, rng)
         else:
@@ -330,8 +354,10 @@ class Network(Part):
         if self.embeddings is not None and c and n != self.embeddings.shape[1]:
             checks.reject("width", "be that of the embeddings, "
                           f"{self.embeddings.shape[1]}", f"{n:g}", "leave out `coords`")
-        if not self.random_embeddings:
-            rank = np.linalg.matrix_rank(self.cov, hermitian=True)
+        drawn = self.random_embeddings
+        if np.ndim(drawn) or not drawn:
+            known = self.cov - drawn if np.ndim(drawn) else self.cov
+            rank = np.linalg.matrix_rank(known, hermitian=True)
             if rank > n - 1:
                 checks.reject("width", f"exceed the rank of `cov`, {rank}", f"{n:g}",
                               "pass random_embeddings=True")
