@@ -64,6 +64,7 @@ class Nonlinearity:
 
     def __post_init__(self) -> None:
         checks.optional(self.name, checks.kind, str, "name", "pass e.g. name='mish'")
+        checks.number(self.closed_error, "closed_error", "[0, 1)")
         for name, least in dict(order=1, constant=0, bound=0).items():
             checks.optional(getattr(self, name), checks.number, name, f"[{least}, ∞]",
                             "None means unknown")

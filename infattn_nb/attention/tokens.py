@@ -7,7 +7,7 @@ __all__ = ['TokenLaw', 'Tokens', 'CommonTokens']
 
 # %% ../../nbs/02_tokens.ipynb #4165dba1
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -183,10 +183,6 @@ class Tokens(TokenLaw):
             return self._gaussian_factor(n, r, (1, *axes), rng)
         return psd_factor(self._explicit_gram(int(n), r, rng))[:, :, None]
 
-    def _of(self, activation):
-        "The same of another function."
-        return replace(self, activation=activation)
-
     def _radius(self, n, axes, rng):
         "Lengths that all tokens of a draw have in common."
         return np.ones(axes)
@@ -249,7 +245,7 @@ class Tokens(TokenLaw):
         """
         tv = self.tv_error(n)
         if not exact and tv < 1e-12:
-            return self._of(identity), tv
+            return replace(self, activation=identity), tv
         if 1e10 < n < np.inf and tv:
             checks.reject("width", "be at most 1e10 for tokens with a nonlinearity",
                           f"{n:g}", "each takes as many random numbers, use np.inf")
@@ -275,6 +271,7 @@ class Tokens(TokenLaw):
         h = rng.standard_normal((b, self.seq_len, n))
         return self.activation(h if self.cov is None else psd_factor(self.cov) @ h)
 
+@dataclass(frozen=True, eq=False, repr=False)
 class CommonTokens(Tokens):
     r"""The paper's tokens $x^i=\phi(W^ih^0)$ of one common vector $h^0$ (appendix A.1).
 
@@ -288,11 +285,7 @@ class CommonTokens(Tokens):
     activation
         φ, a Nonlinearity or a function
     """
-    def __init__(self, seq_len: int, activation: Any) -> None:
-        super().__init__(seq_len, activation)
-
-    def _of(self, activation):
-        return CommonTokens(self.seq_len, activation)
+    cov: None = field(default=None, init=False)
 
     def _radius(self, n, axes, rng):
         return np.sqrt(rng.chisquare(n, axes)/n)

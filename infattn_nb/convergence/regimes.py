@@ -350,6 +350,7 @@ class LimitErrorResult:
 
     def __post_init__(self) -> None:
         checks.width(self.width)
+        checks.kind(self.output, tuple, "output", "pass (number from 1, of how many)")
         for name in ("divergence", "divergence_error"):
             checks.number(getattr(self, name), name, "[-∞, ∞]")
         for name in ("law", "limit"):
@@ -361,8 +362,9 @@ class LimitErrorResult:
     def numbers(self) -> dict[str, float]:
         "By name: what `.table` shows, as floats."
         off = float(np.sqrt(max(self.divergence, 0.)/2))
-        return {"divergence": self.divergence, "off": off,
-                **beside_gaussian(self.law, self.limit)}
+        with unwatched_tails(): # `limit_error` has warned
+            tails = beside_gaussian(self.law, self.limit)
+        return {"divergence": self.divergence, "off": off, **tails}
 
     @property
     def table(self) -> "DataFrame":
@@ -479,7 +481,9 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
     D, error = paired_kl(layer, width, i, draws=draws, rng=seeds[0], limit=wide)
     sampled = draws if n < np.inf else None # the limit is exact where it can be
     law = layer.law(n).marginal(i, draws=sampled, rng=seeds[1])
-    return LimitErrorResult(n, (i + 1, s), D, error, law, wide.law().marginal(i))
+    limit = wide.law().marginal(i)
+    beside_gaussian(law, limit) # warns where the draws do not know the tails
+    return LimitErrorResult(n, (i + 1, s), D, error, law, limit)
 
 # %% ../../nbs/04_regimes.ipynb #public
 __all__ = ["LimitErrorResult", "limit_error", "tail_probability", "gaussian_distances",

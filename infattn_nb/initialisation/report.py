@@ -385,6 +385,19 @@ class Report:
     dead: tuple[str, str] = ("", "")
     loss: HeadLoss | None = None
 
+    def __post_init__(self) -> None:
+        kinds = dict(title=str, network=str, call=str, source=str, tokens=tuple,
+                     thresholds=Thresholds, measured=Measured, versions=dict,
+                     drawn=tuple, readout=str, dead=tuple)
+        for name, kind in kinds.items():
+            checks.kind(getattr(self, name), kind, name, "call report(…)")
+        checks.width(self.width)
+        checks.count(self.size, "size")
+        options = dict(advice=dict, against=Report, loss=HeadLoss)
+        for name, kind in options.items():
+            checks.optional(getattr(self, name), checks.kind, kind, name,
+                            "call report(…)")
+
     @property
     def panels(self) -> list:
         "The six pictures."

@@ -89,6 +89,7 @@ class Scan:
             if name not in self.table:
                 checks.reject("table", f"have a column {name!r}", "none", remedy)
         checks.put(self, table=self.table.reset_index(drop=True))
+        checks.optional(self.width, checks.width)
         if self.transformer is not None:
             a_transformer(self.transformer)
         if not len(self._grid):
@@ -446,7 +447,8 @@ def _legend(figure, rules):
     look = dict(ls="", mfc="0.85", mec="k", ms=6)
     shown = [Line2D([], [], marker=MARKS[name], label=name, **look) for name in MARKS
              if name in rules]
-    shown.append(Line2D([], [], ls="", marker="*", color="k", ms=9, label="best cell"))
+    shown.append(Line2D([], [], ls="", marker="*", color="k", mec="w", ms=9,
+                        label="best cell"))
     figure.legend(handles=shown, loc="outside lower center", ncols=6, fontsize=8,
                   handletextpad=.1, columnspacing=1)
 
