@@ -151,9 +151,10 @@ class Nonlinearity:
 
     def _error_of_closed_form(self, a, b):
         "Its relative error, times the root of both second moments."
-        if not self.closed_error:
+        closed = self.closed_form
+        if not self.closed_error or closed is None:
             return 0.
-        squares = self.closed_form(a, a, a)*self.closed_form(b, b, b)
+        squares = closed(a, a, a)*closed(b, b, b)
         return self.closed_error*np.sqrt(squares)
 
 # %% ../nbs/44_functions.ipynb #53c31bab

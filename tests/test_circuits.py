@@ -458,8 +458,8 @@ def by_the_chain(depth, rows, mask, networks):
         own[:, -1, :, :, -1:],
         chain.gram[:, -2, :3, :3],
         chain.kernel_of_texts("last")[:, -1],
-        back.norms["q"],
-        back.norms["v"],
+        back.squared_norms["q"],
+        back.squared_norms["v"],
         Θ,
     )
     return np.concatenate([x.reshape(networks, -1) for x in parts], axis=1)

@@ -72,7 +72,7 @@ def drawn(t, n, size, seed, readout):
 
 
 def of(g):
-    return statistics(g.gram, g.inner, g.norms, g.chain.cosine[:, 1, 0, -1])
+    return statistics(g.gram, g.inner, g.squared_norms, g.chain.cosine[:, 1, 0, -1])
 
 
 def unpacked(x):
@@ -422,7 +422,7 @@ def test_limit_has_twins(norm, kind):
         mean=0.3,
         final_norm=True,
     )
-    θ = t.gradients(np.inf, 50, 0, readout="mean").norms
+    θ = t.gradients(np.inf, 50, 0, readout="mean").squared_norms
     np.testing.assert_allclose(θ["q"], θ["k"], rtol=1e-11)
     np.testing.assert_allclose(θ["v"], θ["o"], rtol=1e-11)
 
@@ -631,12 +631,12 @@ def test_edges(name):
             g = Transformer.uniform(**options).gradients(n, 20, 0)
         assert all(
             np.isfinite(x).all()
-            for x in (g.gram, g.inner, g.tangent, g.cosine, *g.norms.values())
+            for x in (g.gram, g.inner, g.tangent, g.cosine, *g.squared_norms.values())
         )
         assert "Gradients" in repr(g)
         assert len(repr(g).splitlines()) <= 8
         if name in ("equal tokens", "one token", "σ_q = 0", "σ_v = 0", "itself only"):
-            assert g.norms["q"].max() < 1e-12  # scores that nothing follows
+            assert g.squared_norms["q"].max() < 1e-12  # scores that nothing follows
 
 
 def branch_statistics(branch, n, seed, size=3000):
@@ -750,7 +750,9 @@ def test_tangent_kernel_of_texts():
     g = t.gradients(np.inf, 1000, 0)
     assert g.tangent.shape == (1000, 2, 2)
     np.testing.assert_allclose(
-        g.tangent.sum((1, 2)), sum(x.sum(-1) for x in g.norms.values()), rtol=1e-10
+        g.tangent.sum((1, 2)),
+        sum(x.sum(-1) for x in g.squared_norms.values()),
+        rtol=1e-10,
     )
     assert np.linalg.eigvalsh(g.tangent).min() > -1e-9
     assert g.tangent[:, 0, 1].std() > 0
@@ -783,14 +785,16 @@ def test_weight_norms():
         dict(q=16, k=16, v=16, o=16) | {"1": 16, "2": 32},
         dict(q=4.0, k=1.0, v=1.0, o=0.0) | {"1": 1.0, "2": 0.5},
     )
-    for name in g.norms:
+    for name in g.squared_norms:
         np.testing.assert_allclose(
-            g.norms[name], var[name] / fan[name] * g.weight_norms[name], rtol=1e-12
+            g.squared_norms[name],
+            var[name] / fan[name] * g.squared_weight_norms[name],
+            rtol=1e-12,
         )
     assert (
-        g.norms["o"].max() == 0 < g.weight_norms["o"].min()
+        g.squared_norms["o"].max() == 0 < g.squared_weight_norms["o"].min()
     )  # a matrix of zeros gets a gradient
-    assert np.isinf(t.gradients(np.inf, 2, 0).weight_norms["1"]).all()
+    assert np.isinf(t.gradients(np.inf, 2, 0).squared_weight_norms["1"]).all()
 
 
 def test_same_bytes_for_any_workers():
@@ -801,7 +805,7 @@ def test_same_bytes_for_any_workers():
     for x, y in (
         (a.gram, b.gram),
         (a.tangent, b.tangent),
-        *((a.norms[k], b.norms[k]) for k in a.norms),
+        *((a.squared_norms[k], b.squared_norms[k]) for k in a.squared_norms),
     ):
         assert x.tobytes() == y.tobytes()
 

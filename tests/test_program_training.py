@@ -448,7 +448,10 @@ def test_gradients_are_those_of_the_chain(norm, final, size=2_000):
     matrix = lambda letter: sum(
         Θ for name, Θ in ours.by_matrix.items() if name.startswith(letter)
     )
-    theirs = {name: chain.weight_norms[name].sum(-1) for name in chain.weight_norms}
+    theirs = {
+        name: chain.squared_weight_norms[name].sum(-1)
+        for name in chain.squared_weight_norms
+    }
     pairs = [
         (
             np.einsum("bii->b", ours.tangent - ours.by_matrix["R1"]),

@@ -664,7 +664,7 @@ def test_zero_is_a_variance(case):
     measured = sorted({*"o2", *names})
     seen = squared_grads(t, module, module.h, [GRADS[k] for k in measured])
     g = t.gradients(size=2000, rng=1)
-    ours = np.stack([g.weight_norms[k] for k in measured], 1)
+    ours = np.stack([g.squared_weight_norms[k] for k in measured], 1)
     assert least_p(flat(seen), flat(ours)) > 1e-6
     assert least_p(flat(seen), flat(2 * ours)) < 1e-6
     r = report(t, size=4, rng=0)
@@ -678,8 +678,8 @@ def test_zero_is_a_variance(case):
     "blocks"
 )
 def test_promises_after_a_scan_are_those_of_the_weights():
-    """A cell of a scan, written into a module: .grad is what `weight_norms` and the
-    report say of it, factors in the weights.
+    """A cell of a scan, written into a module: .grad is what `squared_weight_norms` and
+    the report say of it, factors in the weights.
     """
     t = scaled(Transformer.from_config(config("llama"), TEXT), 0.3, 5.0)
     module = model("llama")
@@ -689,7 +689,7 @@ def test_promises_after_a_scan_are_those_of_the_weights():
         "2": lambda block: block.mlp.down_proj.weight.grad,
     }
     seen = squared_grads(t, module, module.layers, grads.values())
-    norms = t.gradients(size=2000, rng=1).weight_norms
+    norms = t.gradients(size=2000, rng=1).squared_weight_norms
     ours = np.stack([norms[k] for k in grads], 1)
     assert least_p(flat(seen), flat(ours)) > 1e-6
     before = (

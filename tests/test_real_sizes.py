@@ -103,7 +103,7 @@ def promised(t, size):
     )
     entropy = c.entropy.mean(2)[..., 1:] @ (1 / np.log(np.arange(2, S + 1))) / (S - 1)
     return np.concatenate(
-        [cosine, entropy, *(np.log(g.weight_norms[k]) / 2 for k in "qo2")], 1
+        [cosine, entropy, *(np.log(g.squared_weight_norms[k]) / 2 for k in "qo2")], 1
     )
 
 

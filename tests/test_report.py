@@ -134,9 +134,9 @@ def test_numbers_are_those_of_gradients(report):
         )
         np.testing.assert_allclose(seen.cosine, cosines, rtol=1e-10)
         np.testing.assert_allclose(seen.entropy, shares, rtol=1e-10)
-        for name, θ in seen.norms.items():
+        for name, θ in seen.squared_norms.items():
             np.testing.assert_array_equal(
-                θ, np.concatenate([g.norms[name] for g in parts])
+                θ, np.concatenate([g.squared_norms[name] for g in parts])
             )
         np.testing.assert_allclose(
             seen.tangent, np.concatenate([g.tangent for g in parts])
@@ -148,9 +148,9 @@ def test_the_table_is_made_of_them(report):
     assert list(table.index) == [1, 2, 3]
     np.testing.assert_allclose(table["cosine"], finite.cosine[:, 1:].mean(0))
     np.testing.assert_allclose(
-        np.log(table["queries"]), np.log(finite.norms["q"]).mean(0) / 2
+        np.log(table["queries"]), np.log(finite.squared_norms["q"]).mean(0) / 2
     )
-    logs = np.log(sum(finite.norms.values()))
+    logs = np.log(sum(finite.squared_norms.values()))
     np.testing.assert_allclose(table["spread"], logs.std(0, ddof=1))
     last = report.spreads.iloc[-1]
     at, far = (np.log(x.tangent).var(ddof=1) for x in (finite, report.measured.limit))
@@ -224,7 +224,8 @@ def test_gpt2_small_of_torch(size):
             "entropy": seen.entropy,
             "squares": np.log(
                 np.stack(
-                    [seen.norms[k] for k in ("q", "k", "v", "o", "1", "2")], axis=1
+                    [seen.squared_norms[k] for k in ("q", "k", "v", "o", "1", "2")],
+                    axis=1,
                 )
             ),
         }
@@ -982,10 +983,10 @@ def test_what_is_drawn_are_the_gradients(silent):
     np.testing.assert_allclose(
         [x.get_ydata() for x in ax.lines],
         [
-            g.norms["q"].mean(0),
-            far.norms["q"].mean(0),
-            g.norms["1"].mean(0),
-            far.norms["1"].mean(0),
+            g.squared_norms["q"].mean(0),
+            far.squared_norms["q"].mean(0),
+            g.squared_norms["1"].mean(0),
+            far.squared_norms["1"].mean(0),
         ],
     )
     assert ax.get_yscale() == "log"

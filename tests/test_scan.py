@@ -109,9 +109,11 @@ def test_shapes_are_flattened_to_networks():
     g = SMALL.gradients(np.inf, (2, 3), 0)
     seen = diagnose(SMALL, g)
     assert seen.cosine.shape == (6, 4)
-    assert seen.norms["q"].shape == (6, 3)
+    assert seen.squared_norms["q"].shape == (6, 3)
     assert seen.embedding.shape == (6,)
-    np.testing.assert_array_equal(seen.norms["q"], g.norms["q"].reshape(6, 3))
+    np.testing.assert_array_equal(
+        seen.squared_norms["q"], g.squared_norms["q"].reshape(6, 3)
+    )
 
 
 def test_blocks_without_a_part_do_not_count():
@@ -215,7 +217,7 @@ def test_cosine_and_entropy_are_those_of_explicit_networks(seed=0):
 
 
 def test_spread_is_that_of_logarithms_and_knows_no_unit():
-    θ = diagnose(SMALL, SMALL.gradients(64, 300, 0)).norms["q"]
+    θ = diagnose(SMALL, SMALL.gradients(64, 300, 0)).squared_norms["q"]
     np.testing.assert_allclose(spread(θ), np.log(θ).std(0, ddof=1))
     np.testing.assert_allclose(spread(7 * θ), spread(θ))
     narrow = 1 + 0.01 * np.random.default_rng(0).uniform(-1, 1, 500)
@@ -620,7 +622,7 @@ def test_records_are_joined_by_name():
     for f in fields(both):
         held = getattr(both, f.name)
         parts = [getattr(x, f.name) for x in (a, b)]
-        if f.name == "norms":
+        if f.name == "squared_norms":
             for k in held:
                 np.testing.assert_array_equal(held[k], [*parts[0][k], *parts[1][k]])
         else:
@@ -628,7 +630,7 @@ def test_records_are_joined_by_name():
     with pytest.raises(TypeError):
         type(a)(a.cosine, a.entropy)  # not by position
     with pytest.raises(KeyError):
-        joined([a, replace(b, norms={})])
+        joined([a, replace(b, squared_norms={})])
 
 
 @pytest.fixture(scope="module")

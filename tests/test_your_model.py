@@ -444,7 +444,7 @@ def test_which_end_gets_more():
     )
     for found, end in ((grows, "early"), (stronger, "late")):
         said = {v.name: v for v in found.verdicts}["depth"].text
-        θ = found.measured.finite.norms
+        θ = found.measured.finite.squared_norms
         worst = max(θ, key=lambda k: depth_ratio(θ[k]))
         first, last = θ[worst].mean(0)[[0, -1]]
         assert f"the {end} blocks get more" in said
@@ -510,7 +510,8 @@ def test_raw_gradients_stand_beside():
         )
     g = t.gradients(64, 5, 0)
     np.testing.assert_allclose(
-        g.weight_norms["q"], g.norms["q"] * 64 / t.blocks[0].attention.var_q
+        g.squared_weight_norms["q"],
+        g.squared_norms["q"] * 64 / t.blocks[0].attention.var_q,
     )
 
 
@@ -826,16 +827,20 @@ def test_factors_are_folded_before_grad_is_reported():
     u = scaled(t, 0.3, 4.0)
     g = u.gradients(64, 20, 0)
     plain = u.draw_gradients(64, 20, 0)  # its factors in front of the matrices
-    for k in g.norms:
-        np.testing.assert_allclose(g.norms[k], plain.norms[k], rtol=1e-8)
+    for k in g.squared_norms:
+        np.testing.assert_allclose(
+            g.squared_norms[k], plain.squared_norms[k], rtol=1e-8
+        )
     for k, square in dict(q=4.0, k=4.0, v=1.0, o=0.09).items():
         np.testing.assert_allclose(
-            g.weight_norms[k] * square, plain.weight_norms[k], rtol=1e-8
+            g.squared_weight_norms[k] * square, plain.squared_weight_norms[k], rtol=1e-8
         )
     std = u.init_table().set_index("parameter")["std"][
         "model.layers.*.self_attn.o_proj.weight"
     ]
-    np.testing.assert_allclose(g.weight_norms["o"], g.norms["o"] / std**2, rtol=1e-8)
+    np.testing.assert_allclose(
+        g.squared_weight_norms["o"], g.squared_norms["o"] / std**2, rtol=1e-8
+    )
     np.testing.assert_allclose(
         report(u, size=4, rng=0).table["attention out, .grad"],
         report(u, size=4, rng=0).table["attention out"] / std,

@@ -74,7 +74,7 @@ def order_of(see): # mask (s, s)
     left = see & ~np.eye(len(see), dtype=bool)
     order: list[int] = []
     while len(order) < len(see):
-        ready = [i for i in np.flatnonzero(~left.any(1)) if i not in order]
+        ready = [int(i) for i in np.flatnonzero(~left.any(1)) if i not in order]
         if not ready:
             break
         order += ready

@@ -433,7 +433,7 @@ HEAVIEST = .9 # of the largest kurtosis; the last output with so much is judged
 MOST_ENTRIES = 2**25 # of the covariances from which it is chosen
 
 def heaviest_output(law, rng): # HierarchicalGaussian
-    "The last output whose variance varies most; by few draws if there are many outputs."
+    "The last output whose variance varies most; of very many outputs, the last one."
     size = min(4096, MOST_ENTRIES//law.dim**2)
     if size < 64:
         return law.dim - 1

@@ -162,9 +162,9 @@ class ScaleMixture(rv_continuous):
     `return_error=True` and then return (value, error): the standard error over draws
     of $v$, or the estimated error of a quadrature. Without it tail probabilities,
     logarithms and quantiles warn beyond five standard deviations where a logarithm is
-    uncertain by more than 0.1; `pdf` and `cdf`, which are integrated, do not. Points with $v = 0$ put an atom at
-    zero: there the density is infinite, the distribution function halfway up. The
-    arrays are read-only, so that a law can be shared."""
+    uncertain by more than 0.1; `pdf` and `cdf`, which are integrated, do not. Points
+    with $v = 0$ put an atom at zero: there the density is infinite, the distribution
+    function halfway up. The arrays are read-only, so that a law can be shared."""
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
                  sample: Callable | None = None, *,
                  replicates: "Sequence[ScaleMixture] | None" = None,

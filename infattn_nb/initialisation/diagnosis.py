@@ -49,7 +49,7 @@ class Diagnosis:
     cosine: np.ndarray # mean cosine of different tokens, after l blocks, (b, L + 1)
     entropy: np.ndarray # share of the largest possible, mean over rows, (b, L); NaN
     # where no row has a choice
-    norms: dict = field(default_factory=dict) # θ by name of the matrix, (b, L); NaN
+    squared_norms: dict = field(default_factory=dict) # θ by matrix, (b, L); NaN
     # where there is none; of one that starts at zero that for variance one
     stream: np.ndarray = _empty() # squared norm of the stream's gradient, (b, L + 1)
     tangent: np.ndarray = _empty() # sum of all θ: Θ of the loss of all texts, (b,)
@@ -93,13 +93,13 @@ def diagnose(t, g) -> Diagnosis: # a Transformer, its Gradients
     stream = np.einsum("...ii->...", g.gram)
     L = len(t.blocks)
     norms = {}
-    for name, θ in g.norms.items():
+    for name, θ in g.squared_norms.items():
         starts_at_zero = t.per_block("variance", name) == 0
-        each = np.where(starts_at_zero, g.unit_norms[name], θ)
+        each = np.where(starts_at_zero, g.squared_unit_norms[name], θ)
         norms[name] = each.reshape(-1, L)
     first = np.einsum("...ij,...ij->...", g.gram[..., 0, :, :],
                       g.chain.gram[..., 0, :, :])
-    return Diagnosis(**forward_numbers(t, g.chain), norms=norms,
+    return Diagnosis(**forward_numbers(t, g.chain), squared_norms=norms,
                      stream=stream.reshape(-1, L + 1),
                      tangent=sum_of_all(norms).reshape(-1), embedding=first.reshape(-1))
 
@@ -261,8 +261,8 @@ def dead_matrices(d: Diagnosis) -> dict: # name of a matrix -> boolean, (L,)
     "Where a matrix gets exactly no gradient, in all networks."
     found = {}
     for name in MATRICES:
-        if name in d.norms:
-            none = (d.norms[name] == 0).all(0)
+        if name in d.squared_norms:
+            none = (d.squared_norms[name] == 0).all(0)
             if name in ("q", "k"):
                 none = none & ~np.isnan(d.entropy).all(0)
             found[name] = none
@@ -274,7 +274,7 @@ def living_norms(d: Diagnosis) -> dict: # name of a matrix -> θ, (b, L)
     idle = np.isnan(d.entropy).all(0) # no row has a choice
     for name, dead in dead_matrices(d).items():
         out = dead | idle if name in ("q", "k") else dead
-        found[name] = np.where(out, np.nan, d.norms[name])
+        found[name] = np.where(out, np.nan, d.squared_norms[name])
     return found
 
 # %% ../../nbs/80_diagnosis.ipynb #public

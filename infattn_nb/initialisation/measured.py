@@ -67,7 +67,7 @@ def varying(d: Diagnosis) -> dict: # name -> numbers, (b,)
     found = {f"cosine after block {L}": d.cosine[:, -1],
              f"entropy in block {L}": d.entropy[:, -1]}
     found |= {f"log θ of {MATRIX_NAMES[name]}, block 1": logs(θ[:, 0])
-              for name, θ in d.norms.items() if name in ("q", "v", "1")}
+              for name, θ in d.squared_norms.items() if name in ("q", "v", "1")}
     return found | {"log Θ, all gradients": logs(d.tangent)}
 
 def default_size(t: Transformer, n: float) -> int: # at width n: an even number

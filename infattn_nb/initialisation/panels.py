@@ -115,11 +115,11 @@ class Matrices(Panel):
 
     def alt_text(self):
         said = (f"{MATRIX_NAMES[k]} from {self.ends(typical_norm(θ))}"
-                for k, θ in self.finite.norms.items())
+                for k, θ in self.finite.squared_norms.items())
         return f"Falling or rising lines by block: {'; '.join(said)}."
 
     def draw(self, ax):
-        norms = self.finite.norms
+        norms = self.finite.squared_norms
         alive = {name: θ for name, θ in norms.items() if np.nanmin(θ) > 0}
         if not alive:
             return self.blank(ax, "no gradients")
@@ -136,7 +136,7 @@ class Queries(Panel):
     title = "Do queries and keys get their share?"
 
     def alt_text(self):
-        norms = self.finite.norms
+        norms = self.finite.squared_norms
         return self.led("ratio", score_ratio(norms) if "q" in norms else np.zeros(0))
 
     def draw(self, ax):

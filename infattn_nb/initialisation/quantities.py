@@ -246,7 +246,7 @@ def _queries(d):
     return score_ratio(norms) if "q" in norms else np.array([np.nan])
 
 def _no_queries(d):
-    if "q" not in d.norms:
+    if "q" not in d.squared_norms:
         return "no attention, hence no queries and keys"
     if np.isnan(d.entropy).all():
         return "queries and keys decide nothing here"

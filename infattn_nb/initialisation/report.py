@@ -518,11 +518,12 @@ class Report:
                    "cosine, many heads": m.cosine[1:],
                    "entropy": finite.entropy.mean(0),
                    "entropy, many heads": m.entropy}
-        columns |= {MATRIX_NAMES[k]: typical_norm(θ) for k, θ in finite.norms.items()}
+        columns |= {MATRIX_NAMES[k]: typical_norm(θ)
+                    for k, θ in finite.squared_norms.items()}
         if self.width < np.inf:
             columns |= {f"{MATRIX_NAMES[k]}, .grad": typical_norm(θ)*m.raw[k]
-                        for k, θ in finite.norms.items()}
-        if "q" in finite.norms:
+                        for k, θ in finite.squared_norms.items()}
+        if "q" in finite.squared_norms:
             columns["queries, keys/values"] = score_ratio(living_norms(finite))
         columns |= {"spread": _block_spread(finite), "spread, n = ∞":
                     _block_spread(m.limit)}
@@ -628,7 +629,7 @@ def _rank(verdict):
 
 def _block_spread(d):
     "Of the sum of all squared gradients of a block."
-    return spread(np.nansum(list(d.norms.values()), axis=0))
+    return spread(np.nansum(list(d.squared_norms.values()), axis=0))
 
 # %% ../../nbs/24_report.ipynb #rp-report
 def report(transformer: Transformer, width: float | None = None,

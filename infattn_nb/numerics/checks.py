@@ -183,7 +183,7 @@ def cov(C, # covariance matrices, shape (..., s, s)
         single=False, # one matrix (s, s) only?
         dim=None, # s, if it is known
        ): # float64 array of the same shape
-    "Covariance matrices without negative eigenvalues, or ValueError saying what is wrong."
+    "Covariance matrices without negative eigenvalues, or ValueError with the reason."
     rounding = 1e-5 if _single_precision(C) else 1e-12
     C = real(C, name)
     if C.ndim < 2 or C.shape[-1] != C.shape[-2] or C.shape[-1] == 0:

@@ -257,8 +257,8 @@ class Transformer(Network):
         r"""Exact draws of gradients: which tokens, blocks and matrices get one.
 
         The loss is $\sum_i\langle r_i, x^i\rangle$, r random. Of a network that was
-        read from a model, `weight_norms` are those of the tensors that `initialise`
-        writes: factors of branches and scores are in the weights.
+        read from a model, `squared_weight_norms` are those of the tensors that
+        `initialise` writes: factors of branches and scores are in the weights.
 
         Parameters
         ----------

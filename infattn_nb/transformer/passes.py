@@ -261,17 +261,17 @@ class Network(Part):
         sample = partial(self._gradients, plan)
         drawn = draw(sample, size, rng)
         norms = {}
-        weight_norms = {}
-        unit_norms = {}
+        squared_weight_norms = {}
+        squared_unit_norms = {}
         for k, name in enumerate(self.matrices):
             x = drawn.sizes[..., k, :]
-            unit_norms[name] = x
+            squared_unit_norms[name] = x
             norms[name] = self.per_block("variance", name)*x
             fan_in = self.per_block("fan_in", name, plan.n)
-            weight_norms[name] = np.multiply(fan_in, x, out=np.zeros(x.shape),
+            squared_weight_norms[name] = np.multiply(fan_in, x, out=np.zeros(x.shape),
                                              where=x != 0) # 0·∞ = 0
         return Gradients(self._chain_of(drawn.there), drawn.gram, drawn.inner, norms,
-                         weight_norms, drawn.tangent, unit_norms)
+                         squared_weight_norms, drawn.tangent, squared_unit_norms)
 
     def _gradients(self, plan, size, rng):
         "Any number forward and backward, in pieces whose records fit into the cache."
@@ -632,33 +632,33 @@ class Gradients(ByBlock):
         dX_l dX_lᵀ, (..., L + 1, s, s)
     inner
         dX_l X_lᵀ, (..., L + 1, s, s)
-    norms
+    squared_norms
         "q", "k", "v", "o", "1", "2", "3", "b1", "b2" -> (..., L): θ = ‖∂loss/∂w‖² of
         the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
         block has none
-    weight_norms
+    squared_weight_norms
         the same of ‖∂loss/∂W‖², as in `.grad` of a network that was read, its factors
-        in the weights: infinite where the fan-in is; an array as in `norms`
+        in the weights: infinite where the fan-in is; an array as in `squared_norms`
     tangent
-        (...), sum of all θ, and of the readout's unless it is left out; between k texts, the matrix of inner products of the
-        gradients
-    unit_norms
-        θ/σ² = ‖∂loss/∂W‖²/fan-in, arrays as in `norms`: also of matrices that start
-        at zero
+        (...), sum of all θ, and of the readout's unless it is left out; between k
+        texts, the matrix of inner products of the gradients
+    squared_unit_norms
+        θ/σ² = ‖∂loss/∂W‖²/fan-in, arrays as in `squared_norms`, also of matrices that
+        start at zero
     """
     chain: Chain
     gram: np.ndarray
     inner: np.ndarray
-    norms: dict[str, np.ndarray]
-    weight_norms: dict[str, np.ndarray]
+    squared_norms: dict[str, np.ndarray]
+    squared_weight_norms: dict[str, np.ndarray]
     tangent: np.ndarray
-    unit_norms: dict[str, np.ndarray]
+    squared_unit_norms: dict[str, np.ndarray]
 
     def __post_init__(self) -> None:
         checks.kind(self.chain, Chain, "chain", "pass the forward pass")
         checks.arrays(self, gram=(..., "L+1", "s", "s"), inner=(..., "L+1", "s", "s"))
         *size, points, _, _ = self.gram.shape
-        for name in ("norms", "weight_norms", "unit_norms"):
+        for name in ("squared_norms", "squared_weight_norms", "squared_unit_norms"):
             by_matrix = getattr(self, name)
             checks.kind(by_matrix, dict, name, "pass {matrix: squared norms}")
             for θ in by_matrix.values():
@@ -675,7 +675,7 @@ class Gradients(ByBlock):
         squares = self._by_block("stream")["stream"].mean(0)
         said = [f"  gram, inner {self.gram.shape}: ‖dX‖² {self._ends(squares, '.3g')}"]
         for name, θ in list(self._by_block("norms").items())[:5]:
-            said.append(f"  norms[{name!r}] {self.norms[name].shape}: "
+            said.append(f"  squared_norms[{name!r}] {self.squared_norms[name].shape}: "
                         f"{self._ends(θ.mean(0), '.3g')}")
         said.append(f"  tangent {self.tangent.shape}: {self.tangent.mean():.4g}")
         return self._summary(*said)
@@ -727,10 +727,10 @@ class Gradients(ByBlock):
         if what == "stream":
             squares = np.einsum("...ii->...", self.gram)
             return {"stream": squares.reshape(-1, squares.shape[-1])}
-        wanted = list(self.norms) if matrices is None else list(matrices)
+        wanted = list(self.squared_norms) if matrices is None else list(matrices)
         for name in wanted:
-            checks.choice(name, "matrices", tuple(self.norms))
-        return {name: self.norms[name].reshape(-1, self.gram.shape[-3] - 1)
+            checks.choice(name, "matrices", tuple(self.squared_norms))
+        return {name: self.squared_norms[name].reshape(-1, self.gram.shape[-3] - 1)
                 for name in wanted}
 
 # %% ../../nbs/64_walk.ipynb #gr-draw
