@@ -892,7 +892,7 @@ DAILY_FLIPS = [
     ("granite", "embedding_multiplier"),
     ("llama", "scale_attn_weights"),
 ]
-# Not read as the library does: it gives one base, or one dict for all layers, to half of
+# Not read as the library does: it gives one base, or one dict, to half of
 # the layers of families whose own files have a dict for each kind of layer
 ELSEWHERE = {
     ("olmo3", "rope_theta"),
