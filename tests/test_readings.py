@@ -892,9 +892,13 @@ DAILY_FLIPS = [
     ("granite", "embedding_multiplier"),
     ("llama", "scale_attn_weights"),
 ]
-# A file that says a base of its own has it in half of OLMo 3's layers alone: a slip of
-# the library, which no file of the hub meets
-ELSEWHERE = {("olmo3", "rope_theta")}
+# Not read as the library does: it gives one base, or one dict, to half of
+# the layers of families whose own files have a dict for each kind of layer
+ELSEWHERE = {
+    ("olmo3", "rope_theta"),
+    ("olmo3", "rope_parameters"),
+    ("gemma3_text", "rope_parameters"),
+}
 
 
 def of_layers(value, kind):

@@ -19,7 +19,8 @@ from ..transformer.passes import Network
 from ..transformer.stream import embedding_cov, text_labels
 from ..numerics import checks
 from ..numerics.rng import pieces
-from .beside import first_position, most_positions, reads_images, verified
+from .beside import first_position, most_positions, reads_images
+from .beside import verified
 from .config import Config, beside_fixed, labels_of, patches_cov
 from .describe import with_variances
 from .masks import both_allow, masked_by, of_torch
@@ -237,7 +238,8 @@ def _drawn(reading, own, texts, sizes, config):
 def _check_tables(reading, texts, roles):
     "Accept only words that are draws, and texts for which there are positions."
     others = [name for name, p in outside(reading.body, reading.blocks) if p.ndim > 1]
-    remedy = "pass what enters the first block as `embeddings`, in the place of `tokens`"
+    remedy = ("pass what enters the first block as `embeddings`, in the place of "
+              "`tokens`")
     images = reading.tables.keys() & {"class", "patch"}
     if images and not reads_images(reading):
         checks.reject("module", "have a class token and patches of a known size in "
@@ -247,15 +249,15 @@ def _check_tables(reading, texts, roles):
                       ", ".join(others[:3]), remedy)
     for role, why in reading.unlike.items():
         if role != "position":
-            checks.reject("module", f"have {role} embeddings that are independent draws",
-                          f"others: {why}", remedy)
+            checks.reject("module", f"have {role} embeddings that are independent "
+                          "draws", f"others: {why}", remedy)
     if "position" not in reading.tables:
         return
     longest = max(map(len, texts)) + ("class" in reading.tables)
     most = most_positions(reading)
     if longest > most:
-        checks.reject("tokens", f"be at most {most} for each text, as many as the module "
-                      "has positions", longest, "pass a shorter text")
+        checks.reject("tokens", f"be at most {most} for each text, as many as the "
+                      "module has positions", longest, "pass a shorter text")
 
 def _given(embeddings):
     "What enters the first block, as it is, and the text of each token of several."

@@ -17,7 +17,8 @@ from ..transformer.parts import MATRICES
 from .enlarge import enlarged
 from .families import neighbours_apart
 from .measure import REMEDY, as_array, rounding
-from .verified import between_norms, check_blocks, in_eval_mode, principal
+from .verified import between_norms, check_blocks, in_eval_mode
+from .verified import principal
 from .verified import rows_of, watched
 
 # %% ../../nbs/69_beside.ipynb #mo-verified

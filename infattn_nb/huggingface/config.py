@@ -434,6 +434,7 @@ class Config(Entries):
         base = rope.get("rope_theta") or self.get("rope_theta")
         partial = "partial_rotary_factor" in self.family.reads.split()
         share = rope.get("partial_rotary_factor") if partial else None
+        share = share or self.get("partial_rotary_factor", "rotary_pct")
         if not rope.entries: # as older files say it
             is_near = kind == "sliding_attention"
             local = self.get("rope_local_base_freq") if is_near else None
@@ -443,7 +444,6 @@ class Config(Entries):
             older = "rotary_emb_base" in self.family.reads.split() # GPT-NeoX
             own = self.get("rotary_emb_base") or 1e4
             base = local or (own if older else self.get("rope_theta"))
-            share = self.get("partial_rotary_factor", "rotary_pct")
         plain = Rotary(base, share or 1.)
         scaling = rope.get("rope_type", "type") or "default"
         if scaling == "default":
@@ -576,8 +576,9 @@ def _reject_kind(kind, config):
             checks.reject("config", row["wanted"], f"model_type {got}", row["why"])
     meant = "" if name in FAMILIES_TOML["unlike"].split() else near(name, MODELS)
     nearest = nearest_family(config)
-    like = f"of those that are read its entries are most like {nearest}'s; " if nearest \
-        else ""
+    like = ""
+    if nearest is not None:
+        like = f"of those that are read its entries are most like {nearest}'s; "
     checks.reject("config", f"have a model_type among {', '.join(MODELS)}", got,
                   meant or f"{like}a module of the same blocks can be "
                   "read with Transformer.from_torch(module, tokens=…, roles=…), or "

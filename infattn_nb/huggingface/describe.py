@@ -20,7 +20,8 @@ from .draws import warn_of_training
 from .families import FAMILIES, FAMILIES_TOML, Family
 from .families import neighbours_apart
 from .masks import alibi, windowed
-from .measure import REMEDY, activation_of, as_array, explicit, first_of
+from .measure import REMEDY, activation_of, as_array, explicit
+from .measure import first_of
 from .measure import norm_of
 from .measure import settled, variances_of
 from .recognise import ACT, check_parts, reach
@@ -132,7 +133,8 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     H = first_of(a, "num_heads", "n_heads", "num_attention_heads", "n_head")
     H = H or rows["q"]//(first_of(a, "head_dim", "head_size") or rows["q"] + 1)
     if not H:
-        checks.reject("module", "say how many heads it has", "no such attribute", REMEDY)
+        checks.reject("module", "say how many heads it has", "no such attribute",
+                      REMEDY)
     m = rows["q"]//H
     groups = rows["k"]//m
     about = getattr(body, "config", None)

@@ -117,8 +117,8 @@ def unlike_a_draw(W): # (out, in)
         return f"one of {largest:.0f} standard deviations"
     mean = W.mean()/σ
     if abs(mean) > 6/np.sqrt(W.size):
-        return (f"their mean is {mean:.2g} standard deviations, where chance allows for "
-                f"{6/np.sqrt(W.size):.1g}")
+        return (f"their mean is {mean:.2g} standard deviations, where chance allows "
+                f"for {6/np.sqrt(W.size):.1g}")
     if W.shape[0] == W.shape[1]:
         diagonal = np.trace(W)/(len(W)*σ)
         if abs(diagonal) > 6/np.sqrt(len(W)):

@@ -101,7 +101,8 @@ def _enlarge(part, block, factor, family, kept, rng):
             _put(x, b*row_factors(tensor, len(b), m, a.groups, larger), kept)
         elif role in MATRICES:
             W = as_array(x, tensor.name)
-            along = (None, slice(None)) if tensor.layout == "in" else (slice(None), None)
+            every = slice(None)
+            along = (None, every) if tensor.layout == "in" else (every, None)
             outputs = W.shape[1 if tensor.layout == "in" else 0]
             larger = W*row_factors(tensor, outputs, m, a.groups, factors)[along]
             empty = ~W.any(0 if tensor.layout == "in" else 1)

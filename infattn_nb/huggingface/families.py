@@ -98,7 +98,7 @@ class Family(NamedTuple):
     sinusoids: str = "" # the entry that makes positions sines and cosines
     batched: bool = True # do blocks take texts side by side?
     place: str = "pre" # of the norms
-    units: str | float = "intermediate_size" # entry of the hidden units; "n_inner": or 4n
+    units: str | float = "intermediate_size" # entry of the hidden units, or times n
     causal: bool = True
     masked: bool = False # does a mask say so, and not attention itself?
     grouped: bool = True # may heads share keys and values?
@@ -112,7 +112,7 @@ class Family(NamedTuple):
     deep: bool = False # do matrices before a sum start 1/√(2 layers) smaller?
     windows: str | int = "upper" # which layers have one, unless the config lists them
     scaled: bool = False # embeddings, by √n?
-    interleaved: bool | None = False # do neighbours turn together? None: seen by running
+    interleaved: bool | None = False # do neighbours turn together? None = not known
     wanted: dict = {} # entries that must have these values
     same: tuple = () # entries that must equal the width
     defaults: dict = {} # entries that a file may leave out

@@ -12,9 +12,11 @@ from typing import Any
 from .config import Config
 from .describe import Reading, built_of, parts_of
 from .draws import check_drawn, tables_unlike_draws
-from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML, named_in
+from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML
+from .families import named_in
 from .measure import REMEDY, norm_of
-from .recognise import LAST_NORMS, body_of, check_alone, check_tensors, part_of
+from .recognise import LAST_NORMS, body_of, check_alone
+from .recognise import check_tensors, part_of
 from .recognise import reach, recognised
 
 
@@ -44,7 +46,8 @@ def reading_of(module, tokens=None) -> Reading:
         names = [x.name.removesuffix(".weight") for x in ends if x.roles == (role,)]
         there = (reach(body, name) for name in [*names, *others])
         return norm_of([x for x in there if x is not None][:1], read[0].like)
-    spec = dict(blocks=built_of(module, read, names), width=read[0].matrices["q"].shape[1],
+    width = read[0].matrices["q"].shape[1]
+    spec = dict(blocks=built_of(module, read, names), width=width,
                 final_norm=norm("gain", *LAST_NORMS) or False)
     tables = {x.roles[0]: reach(body, x.name) for x in ends
               if x.roles[0] in EMBEDDINGS}

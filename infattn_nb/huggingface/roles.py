@@ -51,7 +51,8 @@ def reading_by_roles(module, # of torch
     check_drawn(parts, names)
     final, first = (norm_of(_owners(module, found, role), parts[0].like)
                     for role in ("final_norm", "first_norm"))
-    spec = dict(blocks=built_of(module, parts, names), width=n, final_norm=final or False)
+    spec = dict(blocks=built_of(module, parts, names), width=n,
+                final_norm=final or False)
     tables = {x.roles[0]: x.tensors[0] for x in found if x.roles[0] in EMBEDDINGS}
     family = Family((_layout_of(found, tensors),), "", place=norm_placement,
                     interleaved=None)
@@ -249,7 +250,8 @@ def _block_by_roles(module, found, matrices, l, shape, like, place, activation=N
                     parallel=False, branch_scale=1., skip_scale=1., **others):
     "The Block that it is a draw of, but for its variances."
     sums = dict(branch_scale=branch_scale, skip_scale=skip_scale)
-    sums |= {role: x for role in FACTORS if (x := _factor_of(found, role, l)) is not None}
+    held = {role: _factor_of(found, role, l) for role in FACTORS}
+    sums |= {role: x for role, x in held.items() if x is not None}
     n, H, m = shape
     mlp = None
     if "1" in matrices:

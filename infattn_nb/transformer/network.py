@@ -355,7 +355,8 @@ class Transformer(Network):
             with a head, * = number of the block, a slice where matrices are stacked),
             `mean` and `std` of its entries, `times` (over the family's own
             initialisation), `where`: "init", "given" for a table that nothing draws,
-            or "forward" for what no initialisation can do, such as a factor of the skip.
+            or "forward" for what no initialisation can do, such as a factor of the
+            skip.
         """
         return table_of(self)
 

@@ -18,7 +18,8 @@ from .attention import positions_of
 from .block import Block, altered
 from .parts import BIASES, CACHE, MATRICES, Part
 from .norms import Norm
-from .stream import Gradient, Stream, add, given_embeddings, given_gram
+from .stream import Gradient, Stream, add, given_embeddings
+from .stream import given_gram
 from .stream import random_coordinates
 from .stream import random_readout
 from .stream import in_whole_frame, numbered
