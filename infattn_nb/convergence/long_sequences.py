@@ -369,7 +369,8 @@ def width_term(s: float, score_sd: float) -> float:
     score_sd
         τ in (0, 20]
     """
-    s, τ = _row(s, score_sd, most=20)
+    checks.number(score_sd, "score_sd", "(0, 20]", "beyond, large terms cancel")
+    s, τ = _row(s, score_sd)
     u, u2 = participation_moments(s, τ, 2)
     tilt = 1 - u + 6*(u2 - _mean_power(s, τ, 3))
     slope, bend = _slope_and_bend(s, τ)

@@ -211,7 +211,7 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     Parameters
     ----------
     law
-        one-dimensional law, e.g. layer.law().marginal(0)
+        one-dimensional law, e.g. layer.law().marginal(), of the last output
     k
         how many standard deviations, any shape
     return_error
