@@ -446,7 +446,7 @@ def by_the_chain(depth, rows, mask, networks):
         texts=[0, 0, 0, 1, 1, 1],
     )
     back, chain = (
-        net.gradients(np.inf, networks, 0),
+        net.gradients(np.inf, networks, 0, count_readout=False),
         net.chain(np.inf, networks, 1, scores=True),
     )
     own = np.stack(

@@ -77,7 +77,7 @@ def descent(**options):
 PLOTS = {
     "HierarchicalGaussian.plot": lambda: law().plot(),
     "LimitErrorResult.plot": lambda: limit_error(
-        Attention(Tokens(3, gelu, cov=np.eye(3))), 64, draws=2**12
+        Attention(Tokens(3, gelu, cov=np.eye(3))), 256, draws=2**14
     ).plot(),
     "Program.draw": lambda: program().draw(),
     "Training.plot": lambda: training().plot(),

@@ -12,7 +12,7 @@ import pytest
 from conftest import nightly
 from scipy.stats import kstest, norm, ttest_ind
 
-from infattn_nb import Nonlinearity, Tokens, kde_kl, kl_divergence, paired_kl
+from infattn_nb import CommonTokens, Nonlinearity, kde_kl, kl_divergence, paired_kl
 from infattn_nb.convergence import kde
 from infattn_nb.convergence.distances import kl_of_variances, paired_variances
 from infattn_nb.nonlinearities import clip, relu
@@ -215,7 +215,9 @@ def explicit_panels(cell, samples, rng):
     if layer.tokens.activation == relu:
         layer = replace(
             layer,
-            tokens=Tokens(4, Nonlinearity(plain_relu, closed_form=relu.closed_form)),
+            tokens=CommonTokens(
+                4, Nonlinearity(plain_relu, closed_form=relu.closed_form)
+            ),
         )
     y, z = (
         law.marginal(0, draws=16).rvs(samples, g)

@@ -472,7 +472,7 @@ def test_equal_layers_are_equal_and_share_their_limit():
         "layer",
     )
     assert all(a != x for x in others)
-    assert Tokens(3, relu) == Tokens(3, relu) != Tokens(3, relu, np.eye(3))
+    assert Tokens(3, relu) == Tokens(3, relu) != Tokens(3, relu, 2 * np.eye(3))
 
 
 def test_outputs_count_from_the_end():

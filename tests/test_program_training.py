@@ -453,11 +453,8 @@ def test_gradients_are_those_of_the_chain(norm, final, size=2_000):
         for name in chain.squared_weight_norms
     }
     pairs = [
-        (
-            np.einsum("bii->b", ours.tangent - ours.by_matrix["R1"]),
-            np.einsum("bii->b", chain.tangent),
-        ),
-        (ours.tangent[:, 0, 1] - ours.by_matrix["R1"][:, 0, 1], chain.tangent[:, 0, 1]),
+        (np.einsum("bii->b", ours.tangent), np.einsum("bii->b", chain.tangent)),
+        (ours.tangent[:, 0, 1], chain.tangent[:, 0, 1]),
     ]
     assert set(theirs) == set("qkvo12")
     assert matrix("Q").shape == (size, 2, 2)

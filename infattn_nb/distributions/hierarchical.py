@@ -600,7 +600,7 @@ def _log_mean(sample, log_terms, y, n, rng):
     if len(flat) > POINTS_AT_ONCE:
         rng = _one_seed(rng) # the same draws for all
     kept = min(LARGEST_TERMS, n//5)
-    found = []
+    found = [np.zeros((3, 0))]
     for k, b in pieces(len(flat), POINTS_AT_ONCE):
         statistic = partial(_log_sums, log_terms, flat[k:k+b], kept)
         total = fold(sample, statistic, n, rng, combine=partial(_combined, kept))

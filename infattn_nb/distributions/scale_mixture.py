@@ -136,7 +136,9 @@ def _warn_of_tails(law, name, asked, value, loc=0., scale=1.):
 
 def _knows_errors(law):
     "Was the law made from several quadratures, or of enough draws?"
-    return law.replicates or law.weights is None and law.variances.size >= 32
+    if law.replicates:
+        return len(law.replicates) > 1
+    return law.weights is None and law.variances.size >= 32
 
 def _points(variances, weights):
     "Points and weights of a mixture, cleaned."

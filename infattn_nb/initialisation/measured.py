@@ -19,6 +19,7 @@ from ..attention.tokens import Tokens
 from ..convergence.regimes import beside_gaussian
 from ..huggingface.weights import folded
 from ..nonlinearities import identity, softmax
+from ..distributions.scale_mixture import unwatched_tails
 from ..numerics.rng import progress_bar
 from ..transformer.network import Transformer
 from ..transformer.passes import token_cosine
@@ -144,7 +145,8 @@ def first_layer(t, n, seed) -> dict | None: # None: not as in the theorem
     wide = replace(layer, head_width="full")
     laws = [x.law(width).marginal(0, DRAWS, stream)
             for x, width, stream in zip((layer, wide), (n, np.inf), seed.spawn(2))]
-    return beside_gaussian(*laws) | dict(tokens=s)
+    with unwatched_tails(): # two digits are shown of what draws know of the tails
+        return beside_gaussian(*laws) | dict(tokens=s)
 
 # %% ../../nbs/86_measured.ipynb #public
 __all__ = []

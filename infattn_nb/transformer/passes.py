@@ -55,7 +55,8 @@ class Network(Part):
     source: Any = None
 
     def __post_init__(self) -> None:
-        checks.flag(self.random_embeddings, "random_embeddings")
+        if not np.ndim(self.random_embeddings):
+            checks.flag(self.random_embeddings, "random_embeddings")
         if self.source is not None and not hasattr(self.source, "config"):
             checks.reject("source", "be what a config or a module was read into",
                           type(self.source).__name__, "leave it out", TypeError)
