@@ -165,8 +165,7 @@ def _some_drawn(t, n, readout, number, seed, gradients, silent):
     "A group, in the thread that computes it."
     with np.errstate(all="ignore" if silent else None):
         if gradients:
-            g = t.gradients(n, number, seed, readout=readout, count_readout=False)
-            return diagnose(t, g)
+            return diagnose(t, t.gradients(n, number, seed, readout=readout))
         return Diagnosis(**forward_numbers(t, t.chain(n, number, seed)))
 
 # %% ../../nbs/80_diagnosis.ipynb #dg-cost
