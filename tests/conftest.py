@@ -139,7 +139,7 @@ def columns(pairs):
 
 SITE = (
     "browser docs figures live notebooks offered package paper_map path power readme "
-    "reference search site statements style visible words"
+    "reference search site statements style visible"
 ).split()
 
 

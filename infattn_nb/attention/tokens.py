@@ -284,6 +284,8 @@ class CommonTokens(Tokens):
         s
     activation
         φ, a Nonlinearity or a function
+    cov
+        no parameter: None, since the tokens are independent given h⁰
     """
     cov: None = field(default=None, init=False)
 
@@ -294,7 +296,23 @@ class CommonTokens(Tokens):
         u = 2/(1 + np.sqrt(1 + 4*C**2/n))
         return np.full(self.seq_len, -C**2*u - n/2*np.log(u))
 
-    def explicit(self, n, b, rng):
+    def explicit(self, n: int, b: int, rng: Any) -> np.ndarray:
+        """The tokens with all matrices of appendix A.1, for the reference.
+
+        Parameters
+        ----------
+        n
+            n, finite
+        b
+            number of draws
+        rng
+            Generator
+
+        Returns
+        -------
+        ndarray
+            b draws of X, (b, s, n)
+        """
         h0 = rng.standard_normal((b, n, 1))
         h = [rng.standard_normal((b, n, n))/np.sqrt(n) @ h0
              for _ in range(self.seq_len)]

@@ -20,7 +20,8 @@ from scipy.special import wrightomega
 from scipy.stats import norm
 
 from ..distributions.scale_mixture import ScaleMixture
-from ..attention.rows import FINE_MESH, Mesh, judged, moved, powers, row_entropy
+from ..attention.rows import FINE_MESH, Mesh, judged, moved, powers
+from ..attention.rows import row_entropy
 from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi_of_moments
 

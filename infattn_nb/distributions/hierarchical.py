@@ -19,7 +19,8 @@ from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from .scale_mixture import HEAVY_TAIL, LARGEST_TERMS, TINIEST, ScaleMixture
+from .scale_mixture import HEAVY_TAIL, LARGEST_TERMS
+from .scale_mixture import TINIEST, ScaleMixture
 from .scale_mixture import tail_index
 from ..numerics import checks
 from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold, mean_and_error
@@ -600,7 +601,7 @@ def _log_mean(sample, log_terms, y, n, rng):
     if len(flat) > POINTS_AT_ONCE:
         rng = _one_seed(rng) # the same draws for all
     kept = min(LARGEST_TERMS, n//5)
-    found = [np.zeros((3, 0))]
+    found: list[Any] = [np.zeros((3, 0))]
     for k, b in pieces(len(flat), POINTS_AT_ONCE):
         statistic = partial(_log_sums, log_terms, flat[k:k+b], kept)
         total = fold(sample, statistic, n, rng, combine=partial(_combined, kept))
