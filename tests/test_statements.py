@@ -9,7 +9,7 @@ DECIMAL = re.compile(r"(?<![\w.§])(\d*\.\d+)(?![\w.]|-\d)")
 NOT_PROSE = re.compile(
     r"```.*?```|\$\$.*?\$\$|`[^`]*`|\]\([^)]*\)|\[@[^\]]*\]|\$[^$]*\$", re.S
 )
-SECTIONS_AND_VERSIONS = {"2.1", "2.2", "5.1", "1.9", "3.11", "2.5"}
+SECTIONS_AND_VERSIONS = {"2.1", "2.2", "5.1", "1.9", "3.11", "2.5", "1.6"}
 FROM_PAGE = {"index": "04_regimes"}  # its table of layers
 FROM_TESTS = {"35_ours"}  # powers, each next to its test
 

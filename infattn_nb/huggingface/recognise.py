@@ -100,6 +100,7 @@ def recognised(body):
     return None
 
 def reach(x, path):
+    "What stands at a path of attributes with dots, or None."
     for name in path.split("."):
         x = getattr(x, name, None)
     return x

@@ -77,6 +77,7 @@ class Panel:
         ax.set_axis_off()
 
 def width_said(n):
+    "A width as pictures name it."
     return "infinite width" if n == np.inf else f"width {n:,.0f}"
 
 # %% ../../nbs/88_panels.ipynb #pa-panels

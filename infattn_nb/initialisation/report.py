@@ -89,9 +89,9 @@ def rounded(n) -> str:
     return f"{round(n, -digits):,.0f}"
 
 # %% ../../nbs/24_report.ipynb #rp-told
-def verdicts_of(findings, # of `judge`
+def verdicts_of(findings, # of judge
                 m, # Measured
-                dead, # of `dead_said`
+                dead, # of dead_said
                ) -> list[Verdict]:
     "A sentence for each finding, but for those that hold in silence."
     found = [_verdict(x, m, dead) for x in findings]

@@ -55,7 +55,7 @@ class Transformer(Network):
         a norm of the embeddings, as BERT has it
     random_embeddings
         are the coordinates of the embeddings drawn N(mean, cov)? False: just so; an
-        array: only this part of `cov` is drawn, (s, s)
+        array: only this part of cov is drawn, (s, s)
     embeddings
         themselves, if single units are asked for, (s, n)
     texts
