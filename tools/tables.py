@@ -163,7 +163,7 @@ def judge_entry(τ, heads, tokens, width, kind):  # [divergence, kurtosis, tail 
     limit = layer_at(τ, heads, tokens)
     m = None if kind == "n × n" else width // heads
     layer = replace(limit, head_width=m)
-    D, _ = paired_kl(layer, width, draws=2**14, rng=0, limit=limit)
+    D, _ = paired_kl(layer, width, 0, draws=2**14, rng=0, limit=limit)
     law = layer.law(width).marginal(0, draws=2**16)
     return short([max(D, 0.0), law.kurtosis(), tail_ratio(law)])
 
