@@ -138,7 +138,7 @@ def test_published_pages_say_where_they_live(rendering, tmp_path):
     """One switch in settings.ini shows the links to the code host, the other way round
     `test_links_lead_somewhere`.
     """
-    here, name = rendering[-1].parent, "40_checks"
+    here, name = rendering[-1].parent, "numerics/checks"
     for part in ("nbs", "infattn_nb", "tools", "_proc", "_quarto.yml"):
         (shutil.copytree if (here / part).is_dir() else shutil.copy)(
             here / part, tmp_path / part

@@ -65,8 +65,8 @@ def test_modules_may_be_edited(copy):
         for p in sorted((copy / "nbs").glob("*.ipynb"))
         if p.read_text() != (ROOT / "nbs" / p.name).read_text()
     ]
-    assert changed == ["08_architectures.ipynb"]
-    assert "gs = [*xs]" in (copy / "nbs/08_architectures.ipynb").read_text()
+    assert changed == ["netsor/architectures.ipynb"]
+    assert "gs = [*xs]" in (copy / "nbs/netsor/architectures.ipynb").read_text()
 
 
 def module_of(path):

@@ -10,7 +10,7 @@ import pytest
 from offer import INSTALL, LEARNING, ROOT, WHEEL, data_of, offer, offered
 
 PAGES = sorted((ROOT / "nbs").glob("*.ipynb"))
-DAILY = {"01_hierarchical", "06_experiments", "recipes"}
+DAILY = {"distributions/hierarchical", "paper/figures", "recipes"}
 
 
 def page(name):
@@ -46,9 +46,9 @@ def test_nothing_of_the_developers_is_left(path):
 
 
 def test_tables_travel_with_the_notebook(folder):
-    with ZipFile(folder / "06_experiments.zip") as archive:
+    with ZipFile(folder / "paper/figures.zip") as archive:
         names = set(archive.namelist())
-    assert {"06_experiments.ipynb", "data/fig1a.csv", "data/heads.csv"} <= names
+    assert {"paper/figures.ipynb", "data/fig1a.csv", "data/heads.csv"} <= names
     for path in PAGES:
         with ZipFile(folder / f"{path.stem}.zip") as archive:
             assert len(archive.namelist()) == 1 + len(data_of(page(path.stem)))

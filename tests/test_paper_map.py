@@ -36,7 +36,7 @@ def rows(columns=5):
     "The rows of all tables with so many columns: lists of cells."
     lines = [
         line
-        for line in text("nbs/33_paper_map.ipynb").splitlines()
+        for line in text("nbs/reference/paper_map.ipynb").splitlines()
         if line.startswith("|")
     ]
     cells = [
@@ -141,10 +141,10 @@ def test_every_statement_of_the_site_is_on_the_map():
 def test_what_does_not_exist_is_seen():
     assert list(
         wrong_links(
-            "[a](14_theorem.ipynb#theorem-1), [b](14_theorem.ipynb#theorem-7), "
-            "[c](14_theorem.ipynb), [d](99.ipynb#x)"
+            "[a](theory/theorem.ipynb#theorem-1), [b](theory/theorem.ipynb#theorem-7), "
+            "[c](theory/theorem.ipynb), [d](99.ipynb#x)"
         )
-    ) == ["14_theorem.ipynb#theorem-7", "14_theorem.ipynb#", "99.ipynb#x"]
+    ) == ["theory/theorem.ipynb#theorem-7", "theory/theorem.ipynb#", "99.ipynb#x"]
     assert list(
         wrong_symbols(
             "`Limit.given`, `Limit.take`, `netsor.score_paths.Paths`, `nowhere.x`"
@@ -179,7 +179,7 @@ def test_names_on_the_notation_page():
     assert not list(wrong_symbols(" ".join(f"`{n}`" for n in names)))
     for name in names:
         assert re.search(
-            rf"\b{name.rpartition('.')[2]}\b", text("nbs/32_notation.ipynb")
+            rf"\b{name.rpartition('.')[2]}\b", text("nbs/reference/notation.ipynb")
         ), name
 
 

@@ -50,7 +50,7 @@ def test_every_class_has_a_page_with_all_methods(name):
 def test_examples_are_of_classes():
     ids = [
         cell["id"]
-        for cell in api_pages.PAGES["30_classes.ipynb"]
+        for cell in api_pages.PAGES["reference/classes.ipynb"]
         if cell["id"].endswith("-ex")
     ]
     assert len(ids) > 12

@@ -10,8 +10,8 @@ NOT_PROSE = re.compile(
     r"```.*?```|\$\$.*?\$\$|`[^`]*`|\]\([^)]*\)|\[@[^\]]*\]|\$[^$]*\$", re.S
 )
 SECTIONS_AND_VERSIONS = {"2.1", "2.2", "5.1", "1.9", "3.11", "2.5", "1.6"}
-FROM_PAGE = {"index": "04_regimes"}  # its table of layers
-FROM_TESTS = {"35_ours"}  # powers, each next to its test
+FROM_PAGE = {"index": "convergence/regimes"}  # its table of layers
+FROM_TESTS = {"reference/ours"}  # powers, each next to its test
 
 
 def numbers(page):
@@ -77,7 +77,7 @@ def test_what_is_denied_is_asked_or_has_a_statement():
     text = "\n".join("".join(c["source"]) for c in page["cells"])
     bullets = re.findall(r"^- \*\*(.+?)[.,]?(?: and no Adam\.)?\*\*", text, re.M)
     results = "".join(
-        "".join(c["source"]) for c in read(NBS / "35_ours.ipynb")["cells"]
+        "".join(c["source"]) for c in read(NBS / "reference/ours.ipynb")["cells"]
     )
     for bullet in bullets:
         (place,) = (v for k, v in DENIALS.items() if bullet.startswith(k))

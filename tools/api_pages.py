@@ -1,5 +1,5 @@
 """The API reference: all names, all methods, and a page for each class, made from
-docstrings. Examples come, with their outputs, from the page `nbs/30_classes.ipynb`,
+docstrings. Examples come, with their outputs, from the page `nbs/reference/classes.ipynb`,
 where they are run.
 
     python tools/api_pages.py [FOLDER]
@@ -239,8 +239,10 @@ def documented(cls):
 def notebooks():
     "Name of a notebook -> its cells."
     return {
-        path.name: json.loads(path.read_text(encoding="utf-8"))["cells"]
-        for path in sorted(NBS.glob("*.ipynb"))
+        path.relative_to(NBS).as_posix(): json.loads(path.read_text(encoding="utf-8"))[
+            "cells"
+        ]
+        for path in sorted(NBS.rglob("*.ipynb"))
     }
 
 
@@ -260,7 +262,7 @@ def page_of(module):
 
 def example(name):
     "The example of a class and what it prints."
-    for cell in PAGES["30_classes.ipynb"]:
+    for cell in PAGES["reference/classes.ipynb"]:
         if cell["id"] == f"cl-{name.lower()}-ex":
             printed = [
                 "".join(o.get("text", o.get("data", {}).get("text/plain", "")))
@@ -369,9 +371,9 @@ aliases: [../names.html]
 The lines are the first sentences of the docstrings; `help(Attention.law)` says what a \
 page says. A name leads to its entry: a class to its page, a function to the page that \
 makes it. A wrong argument raises `ValueError` or `TypeError` with [one \
-sentence](../40_checks.ipynb): what it is, what was got, what is wanted. A name that \
+sentence](../numerics/checks.ipynb): what it is, what was got, what is wanted. A name that \
 is not here may be [a method](#methods); [an example for each \
-class](../30_classes.ipynb) shows how they are used.
+class](../reference/classes.ipynb) shows how they are used.
 
 {index}
 
@@ -431,8 +433,8 @@ def in_order(page, name):
 
 
 if __name__ == "__main__":
-    for path in Path().glob("*.ipynb"):
-        page = in_order(json.loads(path.read_text(encoding="utf-8")), path.name)
+    for path in Path().rglob("*.ipynb"):
+        page = in_order(json.loads(path.read_text(encoding="utf-8")), path.as_posix())
         path.write_text(json.dumps(page), encoding="utf-8")
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "api")
     folder.mkdir(exist_ok=True)

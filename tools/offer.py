@@ -49,7 +49,7 @@ def data_of(nb):
     names = set()
     for cell in nb["cells"]:
         if cell["cell_type"] == "code":
-            names.update(re.findall(r'"(data/[^"]+)"', source_of(cell)))
+            names.update(re.findall(r'"(?:\.\./)*(data/[^"]+)"', source_of(cell)))
     files = {
         file
         for name in names
@@ -60,7 +60,7 @@ def data_of(nb):
 
 def for_readers(cell):
     "A cell without what only developers need, or None if nothing is left of it."
-    lines = source_of(cell).splitlines()
+    lines = re.sub(r'"(\.\./)+data/', '"data/', source_of(cell)).splitlines()
     if cell["cell_type"] != "code":
         return cell
     if any(
@@ -107,10 +107,12 @@ def offered(nb):
 def offer(folder):
     "Write a zip of each notebook and its tables."
     folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted((ROOT / "nbs").glob("*.ipynb")):
+    for path in sorted((ROOT / "nbs").rglob("*.ipynb")):
         nb = json.loads(path.read_text(encoding="utf-8"))
         text = json.dumps(offered(nb), ensure_ascii=False)
-        with ZipFile(folder / f"{path.stem}.zip", "w", ZIP_DEFLATED) as archive:
+        target = folder / path.relative_to(ROOT / "nbs").with_suffix(".zip")
+        target.parent.mkdir(exist_ok=True)
+        with ZipFile(target, "w", ZIP_DEFLATED) as archive:
             archive.writestr(path.name, text)
             for file in data_of(nb):
                 archive.write(ROOT / "nbs" / file, file)

@@ -23,7 +23,8 @@ import numpy as np
 from PIL import Image
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "nbs").glob("*.ipynb"))
+NBS = ROOT / "nbs"
+PAGES = sorted(NBS.rglob("*.ipynb"))
 EXECUTED = (
     ROOT / "tests/executed.json"
 )  # page -> digest of the code and data whose outputs it stores
@@ -39,6 +40,11 @@ def cells(path, kind=None):
             yield c, "".join(c["source"])
 
 
+def name(path):
+    "A page as one names it: `attention/spec`."
+    return path.relative_to(NBS).with_suffix("").as_posix()
+
+
 def makes_a_module(path):
     return any(source.startswith("#| default_exp") for _, source in cells(path, "code"))
 
@@ -52,7 +58,7 @@ def code_of(path):
 
 def data_of(path):
     "The stored tables that a page reads; a name in braces may be any."
-    names = re.findall(r'"(data/[^"]+)"', code_of(path))
+    names = re.findall(r'"((?:\.\./)*data/[^"]+)"', code_of(path))
     return sorted(
         {
             file
@@ -173,14 +179,14 @@ def execute(path):
 
 if __name__ == "__main__":
     known = json.loads(EXECUTED.read_text()) if EXECUTED.exists() else {}
-    known = {p.name: known.get(p.name) for p in PAGES}
-    named = [Path(name).stem + ".ipynb" for name in sys.argv[1:]]
+    known = {name(p): known.get(name(p)) for p in PAGES}
+    named = [argument.removesuffix(".ipynb") for argument in sys.argv[1:]]
     if unknown := set(named) - set(known):
         sys.exit(f"no such page in nbs: {' '.join(sorted(unknown))}")
     todo = [
         p
         for p in PAGES
-        if p.name in named or (not named and known[p.name] != digest(p))
+        if name(p) in named or (not named and known[name(p)] != digest(p))
     ]
     failed = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -188,10 +194,10 @@ if __name__ == "__main__":
         for run in as_completed(runs):
             page = runs[run]
             if run.exception():
-                failed.append(page.name)
+                failed.append(name(page))
                 continue
-            known[page.name] = digest(page)
+            known[name(page)] = digest(page)
             EXECUTED.write_text(json.dumps(known, indent=1) + "\n")
-            print(page.name, flush=True)
+            print(name(page), flush=True)
     if failed:
         sys.exit(f"stopped by an error: {' '.join(sorted(failed))}")

@@ -2,10 +2,6 @@
 writes it, and names what has changed.
 
 - the modules: from the notebooks (`nbdev_export`);
-- the last cell of each page that makes a module, its `__all__`: from the hand-written
-  stubs, `infattn_nb/__init__.pyi` and those of the subpackages;
-- the line under a page's title (what came before, what comes next, where to run it):
-  from the sidebar in `_quarto.yml` and `settings.ini`;
 - imports that the visible cells of a page lack, so that what stands open on it can be
   copied and runs from top to bottom in a fresh interpreter: from its syntax tree;
 - `README.md`: from `nbs/index.ipynb`.
@@ -22,11 +18,9 @@ import sys
 from pathlib import Path
 from textwrap import wrap
 
-import yaml
-
 ROOT = Path(__file__).parent.parent
 NBS = ROOT / "nbs"
-PAGES = sorted(NBS.glob("*.ipynb"))
+PAGES = sorted(NBS.rglob("*.ipynb"))
 parser = configparser.ConfigParser(delimiters=["="])
 parser.read(ROOT / "settings.ini", encoding="utf-8")
 CFG = parser["DEFAULT"]
@@ -42,13 +36,6 @@ def text(cell):
 
 def written(nb):
     return json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def cell(id, kind, source):
-    new = dict(
-        cell_type=kind, id=id, metadata={}, source=source.splitlines(keepends=True)
-    )
-    return new | (dict(execution_count=None, outputs=[]) if kind == "code" else {})
 
 
 # Public names
@@ -70,121 +57,18 @@ def public():
     "Every public name, those at the top first."
     found = offered(ROOT / "infattn_nb/__init__.pyi", "infattn_nb")
     for stub in sorted((ROOT / "infattn_nb").glob("*/__init__.pyi")):
-        found |= offered(stub, f"infattn_nb.{stub.parent.name}")
-    return found | dict.fromkeys(
-        NONLINEARITIES, ("infattn_nb.nonlinearities", "nonlinearities")
-    )
+        found = offered(stub, f"infattn_nb.{stub.parent.name}") | found
+    listed = dict.fromkeys(ready_made(), ("infattn_nb.nonlinearities", "nonlinearities"))
+    return listed | found
 
 
-NONLINEARITIES = (
-    "identity relu leaky_relu clip erf tanh sigmoid gelu gelu_tanh silu softplus sin "
-    "cos absolute quadratic step times softmax"
-).split()  # ready-made, in the module of that name
+def ready_made():
+    "What the module of nonlinearities lists as its own."
+    code = (ROOT / "infattn_nb/nonlinearities.py").read_text(encoding="utf-8")
+    return re.findall(r'"(\w+)"', code[code.rindex("__all__ = ") :])
+
+
 PUBLIC = public()
-
-
-def with_public(nb):
-    "A page whose last cell lists what its module offers to everybody."
-    code = "\n".join(text(c) for c in nb["cells"] if c["cell_type"] == "code")
-    module = re.search(r"^#\| default_exp (\S+)", code, flags=re.M)
-    if not module:
-        return nb
-    names = [name for name, (_, home) in PUBLIC.items() if home == module[1]]
-    listed = "\n           ".join(wrap(", ".join(f'"{name}"' for name in names), 76))
-    last = cell("public", "code", f"#| exporti\n#| hide\n__all__ = [{listed}]")
-    return nb | dict(cells=[*(c for c in nb["cells"] if c["id"] != "public"), last])
-
-
-# The path through the pages
-
-PUBLISHED = CFG.getboolean("published")  # only then there is anything to link to
-GITHUB = f"github/{CFG['user']}/{CFG['repo']}/blob/{CFG['branch']}/nbs"
-COLAB = "https://colab.research.google.com"
-BADGE = f"[![Open in Colab]({COLAB}/assets/colab-badge.svg)]({COLAB}/{{}}/{{}})"
-INSTALL = f"""#| hide
-#| eval: false
-! [ -e /content ] && git clone -q --depth 1 {CFG["git_url"]} src \
-&& pip install -q ./src && cp -r src/nbs/data ."""
-SHORT = (
-    "index.ipynb",
-    "00_essay.ipynb",
-    "01_hierarchical.ipynb",
-    "03_attention.ipynb",
-    "06_experiments.ipynb",
-)  # the way without proofs
-SKIP = {
-    "13_clt.ipynb": "14_theorem.ipynb",
-    "15_proof.ipynb": "16_rates.ipynb",
-}  # where to go without the proofs
-
-
-def reading_order(
-    contents=yaml.safe_load((ROOT / "_quarto.yml").read_text(encoding="utf-8"))[
-        "website"
-    ]["sidebar"]["contents"],
-):
-    return [
-        p
-        for item in contents
-        for p in (
-            [item] if isinstance(item, str) else reading_order(item.get("contents", []))
-        )
-    ]
-
-
-ORDER = reading_order()
-
-
-def title(name):
-    return re.match(r"# (.+)", text(read(NBS / name)["cells"][0]))[1]
-
-
-def steps(name):
-    "The line under the title."
-    k = ORDER.index(name)
-    if k:
-        yield f"Before: [{title(ORDER[k - 1])}]({ORDER[k - 1]})"
-    short = SHORT[SHORT.index(name) + 1] if name in SHORT[:-1] else None
-    if k + 1 < len(ORDER):
-        yield f"Next: [{title(ORDER[k + 1])}]({ORDER[k + 1]})"
-    if short and short != ORDER[k + 1]:
-        yield f"Short way, next: [{title(short)}]({short})"
-    if name == SHORT[-1]:
-        yield (
-            "the short way ends here: go on with the [recipes](recipes.ipynb), or with "
-            "the theory"
-        )
-    if name in SKIP:
-        yield f"[skip the proof]({SKIP[name]})"
-    if "32_notation.ipynb" in ORDER and name not in (
-        "index.ipynb",
-        "32_notation.ipynb",
-    ):
-        yield "[notation](32_notation.ipynb)"
-    if PUBLISHED:
-        yield BADGE.format(GITHUB, name)
-
-
-def with_path(name, nb):
-    """The notebook with its opening: title and claim, path, introduction, a hidden cell
-    that installs the package on Colab.
-    """
-    cells = [c for c in nb["cells"] if c["id"] not in ("path", "colab")]
-    head, rest = re.fullmatch(
-        r"(# [^\n]+\n\n> [^\n]+(?:\n\n- aliases: [^\n]+)?)\n*(.*)",
-        text(cells[0]),
-        flags=re.S,
-    ).groups()
-    if rest:
-        cells[1:1] = [cell("intro", "markdown", rest)]
-    cells[0]["source"] = head.splitlines(keepends=True)
-    code = next(
-        (k for k, c in enumerate(cells) if c["cell_type"] == "code"), len(cells)
-    )
-    path = cell("path", "markdown", " · ".join(steps(name)))
-    colab = [cell("colab", "code", INSTALL)] * PUBLISHED
-    nb["cells"] = [cells[0], path, *cells[1:code], *colab, *cells[code:]]
-    return nb
 
 
 # What stands open can be copied
@@ -425,12 +309,12 @@ def readme():
 def _markdown(cell):
     source = "".join(cell["source"])
     source = source.replace(
-        "](api/index.qmd)", "](30_classes.ipynb)"
+        "](api/index.qmd)", "](reference/classes.ipynb)"
     )  # the API reference is made with the site
-    if "data-live" in source or cell["id"] == "path":
+    if "data-live" in source:
         return ""  # for the site
     if cell["cell_type"] == "markdown":
-        return re.sub(r"\]\((\w+\.ipynb)", r"](nbs/\1", source).replace(
+        return re.sub(r"\]\(([\w/]+\.ipynb)", r"](nbs/\1", source).replace(
             f"]({BLOB}", "]("
         )
     if "#| hide" in source:
@@ -448,23 +332,19 @@ def _markdown(cell):
 def wanted():
     "Files and what they should hold."
     for path in PAGES:
-        nb = with_imports(with_public(read(path)))
-        if path.name in ORDER:
-            nb = with_path(path.name, nb)
+        nb = with_imports(read(path))
         yield path, written(nb)
         if left := from_nowhere(visible(nb)):
-            print(path.name, left)
+            print(path.relative_to(NBS), left)
     yield ROOT / "README.md", readme()
 
 
 def export():
-    """Notebooks, with what each module offers, to modules.
+    """Notebooks to modules.
 
     Options for Quarto (`#| code-fold: true`) stay behind: `nbdev_update`, which keeps
     those of the notebook, would double them.
     """
-    for path in PAGES:
-        path.write_text(written(with_public(read(path))), encoding="utf-8")
     subprocess.run(
         [Path(sys.executable).with_name("nbdev_export")], cwd=ROOT, check=True
     )

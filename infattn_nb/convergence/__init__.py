@@ -1,4 +1,4 @@
 """Distances between laws; how fast the limit is reached, how far it holds, long rows."""
-import lazy_loader
+from .._lazy import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

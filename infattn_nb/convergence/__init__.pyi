@@ -1,5 +1,17 @@
-from .distances import kde as kde, kde_trials as kde_trials
+from .distances import (
+    hellinger as hellinger,
+    kde_kl as kde_kl,
+    kl_divergence as kl_divergence,
+    paired_kl as paired_kl,
+    total_variation as total_variation,
+    wasserstein as wasserstein,
+    kde as kde,
+    kde_trials as kde_trials,
+)
 from .regimes import (
+    LimitErrorResult as LimitErrorResult,
+    limit_error as limit_error,
+    tail_probability as tail_probability,
     gaussian_distances as gaussian_distances,
     gaussian_limits as gaussian_limits,
     importance_tail as importance_tail,

@@ -1,1 +1,4 @@
 """Bayesian learning and training of attention layers."""
+from .._lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,4 +1,4 @@
 """Programs: any network of matrices, nonlinearities and attention, its limit, its gradients and its training."""
-import lazy_loader
+from .._lazy import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,3 +1,16 @@
+from .nodes import (
+    AssumptionError as AssumptionError,
+    AssumptionWarning as AssumptionWarning,
+)
+from .program import Program as Program
+from .infinite_width import Limit as Limit, limit as limit
+from .finite_width import (
+    ProgramTokens as ProgramTokens,
+    gram as gram,
+    simulate as simulate,
+)
+from .gradients import ProgramGradients as ProgramGradients
+from .training import Training as Training, train as train
 from .architectures import (
     attention as attention,
     conv1d as conv1d,

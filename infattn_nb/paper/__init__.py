@@ -1,4 +1,4 @@
 """The figures of the paper, computed again."""
-import lazy_loader
+from .._lazy import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,4 +1,4 @@
 """The theorem, its proof and its hypotheses, each checked by computation."""
-import lazy_loader
+from .._lazy import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

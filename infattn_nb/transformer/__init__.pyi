@@ -1,0 +1,9 @@
+from .stream import embedding_cov as embedding_cov, text_labels as text_labels
+from .norms import Norm as Norm
+from .attention import Rotary as Rotary, SelfAttention as SelfAttention
+from .mlp import FeedForward as FeedForward
+from .block import Block as Block
+from .passes import Chain as Chain, Gradients as Gradients
+from .network import Transformer as Transformer
+
+__all__: list[str]
