@@ -15,7 +15,7 @@ site = f"{cfg['doc_host']}{cfg['doc_baseurl']}"
 
 def absolute(readme):
     "The README away from its repository: pages lead to the site, pictures and files to the code host."
-    pages = re.sub(r"\]\(nbs/(?:\d+_)?(\w+)\.ipynb", rf"]({site}/\1.html", readme)
+    pages = re.sub(r"\]\(nbs/([\w/]+)\.ipynb", rf"]({site}/\1.html", readme)
     return re.sub(r"\]\((?!https?:|#)", rf"]({cfg['git_url']}/raw/{cfg['branch']}/", pages)
 
 readme = (here / "README.md").read_text(encoding="utf-8")

@@ -6,9 +6,12 @@ local needless = {
   '<script src="https://[^"]*/requirejs@[^>]*></script>\n?', '<script src="https://[^"]*/jquery@[^>]*></script>\n?',
   '<script type="application/javascript">define%(\'jquery\'[^<]*</script>\n?', '%s*<script src="https://[^"]*/polyfill[^>]*></script>',
 }
+local out = os.getenv("QUARTO_PROJECT_OUTPUT_DIR")
+local function offset_of(page) return page:match('<meta name="quarto:offset" content="([^"]*)"') or "./" end
+
 local function mark_this(page, name)
   page = page:gsub('(<a class="nav%-link) active(" href="[^"]*") aria%-current="page"', "%1%2")
-  local href = '" href="./' .. name .. '"'
+  local href = '" href="' .. offset_of(page) .. name .. '"'
   local plain, marked = '<a class="nav-link' .. href, '<a class="nav-link active' .. href .. ' aria-current="page"'
   local from, to = page:find(plain, 1, true)
   return from and page:sub(1, from - 1) .. marked .. page:sub(to + 1) or page
@@ -40,11 +43,10 @@ local function shared_script(page, id)
   local tag = '<script id="' .. id:gsub("%-", "%%-") .. '" type="application/javascript">(.-)</script>'
   return page:gsub(tag, function(body)
     local name = "site_libs/page-" .. pandoc.utils.sha1(body):sub(1, 8) .. ".js"
-    local file = assert(io.open(os.getenv("QUARTO_PROJECT_OUTPUT_DIR") .. "/" .. name, "wb"))
+    local file = assert(io.open(out .. "/" .. name, "wb"))
     file:write(body)
     file:close()
-    local offset = page:match('<meta name="quarto:offset" content="([^"]*)"')
-    return '<script src="' .. offset .. name .. '"></script>'
+    return '<script src="' .. offset_of(page) .. name .. '"></script>'
   end)
 end
 
@@ -52,10 +54,10 @@ end
 local function shared_style(page)
   return (page:gsub("<style>(\n/%* Default styles provided by pandoc.-)</style>", function(body)
     local name = "site_libs/page-" .. pandoc.utils.sha1(body):sub(1, 8) .. ".css"
-    local file = assert(io.open(os.getenv("QUARTO_PROJECT_OUTPUT_DIR") .. "/" .. name, "wb"))
+    local file = assert(io.open(out .. "/" .. name, "wb"))
     file:write(body)
     file:close()
-    return '<link rel="stylesheet" href="' .. page:match('<meta name="quarto:offset" content="([^"]*)"') .. name .. '">'
+    return '<link rel="stylesheet" href="' .. offset_of(page) .. name .. '">'
   end))
 end
 
@@ -84,10 +86,10 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     for _, pattern in ipairs(needless) do page = page:gsub(pattern, "") end
     page = page:gsub("<thead>(.-)</thead>", one_header_row)
     page = shared_style(shared_script(shared_script(page, "quarto-html-before-body"), "quarto-html-after-body"))
-    if page:find('name="quarto:offset" content="../"', 1, true) then page = page:gsub('src="live/load%.js"', 'src="../live/load.js"') end -- a page of the API reference
+    page = page:gsub('src="live/load%.js"', 'src="' .. offset_of(page) .. 'live/load.js"')
     page = page:gsub("<th[^>]*>%s*</th>", "<td></td>") -- the corner of a table heads nothing
     page = page:gsub('<a href="#cb%d+%-%d+" aria%-hidden="true" tabindex="%-1"></a>', ""):gsub('<span id="cb%d+%-%d+">', "<span>") -- of a line of code, which nobody links to
-    page = lighter(mark_this(page, path:match("[^/]+$")))
+    page = lighter(mark_this(page, path:sub(#out + 2)))
     if not published and path:match("404%.html$") then page = page:gsub('(["(])' .. base, "%1./") end -- a copy of the site has no address yet
     page = page:gsub("{(version)}, {(date)}", function(a, b) return facts[a] .. ", " .. facts[b] end)
     file = assert(io.open(path, "wb"))
@@ -98,7 +100,6 @@ end
 
 -- The search knows prose and open code apart, and no code that is folded: site.lua has kept both for each section.
 local function index_prose()
-  local out = os.getenv("QUARTO_PROJECT_OUTPUT_DIR")
   local kept = out .. "/searched"
   local ok, names = pcall(pandoc.system.list_directory, kept)
   if not ok then return end
@@ -106,7 +107,7 @@ local function index_prose()
   for _, name in ipairs(names) do
     local file = assert(io.open(kept .. "/" .. name, "rb"))
     for _, section in ipairs(pandoc.json.decode(file:read("a"), false)) do
-      sections[name:gsub("json$", "html"):gsub("^api%+", "api/") .. (section.id ~= "" and "#" .. section.id or "")] = section
+      sections[name:gsub("json$", "html"):gsub("%+", "/") .. (section.id ~= "" and "#" .. section.id or "")] = section
     end
     file:close()
   end
@@ -126,7 +127,7 @@ end
 index_prose()
 
 local function bring(folder, wanted)
-  local from, to = "../nbs/" .. folder .. "/", os.getenv("QUARTO_PROJECT_OUTPUT_DIR") .. "/" .. folder .. "/"
+  local from, to = "../nbs/" .. folder .. "/", out .. "/" .. folder .. "/"
   pandoc.system.make_directory(to, true)
   for _, name in ipairs(pandoc.system.list_directory(from)) do
     if wanted == nil or wanted[name] then

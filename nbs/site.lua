@@ -26,10 +26,13 @@ for key, value in read(root .. "/settings.ini"):gmatch("([%w_]+) *= *([^\r\n]*)"
 local function get(key) return (cfg[key]:gsub("%%%((%w+)%)s", cfg)) end
 local published, host, repo = get("published") == "True", get("doc_host") .. get("doc_baseurl") .. "/", get("git_url")
 
+local here = quarto.doc.input_file:sub(#quarto.project.directory + 2):gsub("\\", "/") -- this page, from the folder of all pages
+local up = here:gsub("[^/]+/", "../"):gsub("[^/]+$", "") -- and back
+
 local function under(url, address) return url:sub(1, #address) == address and url:sub(#address + 1) end
 
 local function where_documented(target) -- a method stands on the page of its class in the API reference
-  local page, class, method = target:match("^([%w_]+)%.html#([%w_]+)%.([%w_]+)$")
+  local page, class, method = target:match("^([%w_/]+)%.html#([%w_]+)%.([%w_]+)$")
   local entry = page and io.open(quarto.project.directory .. "/api/" .. class .. ".qmd", "rb")
   if not entry then return page and page .. ".html#" .. class or target end
   local known = entry:read("a"):find("{#" .. class .. "." .. method .. "}", 1, true)
@@ -37,12 +40,12 @@ local function where_documented(target) -- a method stands on the page of its cl
   return "api/" .. class .. ".html" .. (known and "#" .. class .. "." .. method or "")
 end
 
-local function of_an_argument(target) return target:match("^checks%.html#") ~= nil end -- `width` in a text is an argument, not what checks it
+local function of_an_argument(target) return target:match("^numerics/checks%.html#") ~= nil end -- `width` in a text is an argument, not what checks it
 
 local function own_link(link)
   local target = under(link.target, host)
   if target and of_an_argument(target) then return link.content end
-  if target then link.target = where_documented(target); return link end
+  if target then link.target = up .. where_documented(target); return link end
   if not published and under(link.target, repo) then return link.content end
 end
 
@@ -63,7 +66,7 @@ local function is_source_link(block) return not published and block.t == "Para" 
 
 local function offer(name) -- tools/offer.py writes what is offered
   local offered = name:gsub("%.ipynb$", ".zip")
-  local links = {pandoc.Link("download this notebook", "notebooks/" .. offered, "", {["data-noresolveinput"] = "", download = offered})}
+  local links = {pandoc.Link("download this notebook", up .. "notebooks/" .. offered, "", {["data-noresolveinput"] = "", download = pandoc.path.filename(offered)})}
   if published then
     links[2] = pandoc.Link("view its source", repo .. "/blob/" .. get("branch") .. "/nbs/" .. name)
     links[3] = pandoc.Link("report an issue", repo .. "/issues/new")
@@ -150,7 +153,7 @@ local function untyped(div)
 end
 
 local function with_download(blocks) -- tools/pack_source.py writes both files
-  if published or pandoc.path.filename(quarto.doc.input_file) ~= "index.ipynb" then return blocks end
+  if published or here ~= "index.ipynb" then return blocks end
   local name, out = get("lib_name") .. "-" .. get("version"), pandoc.Blocks {}
   local wheel = name .. "-py3-none-any.whl"
   for _, block in ipairs(blocks) do
@@ -247,8 +250,7 @@ function Pandoc(doc)
     if not path and block.t == "Para" and (stringify(block):find("^Before: ") or stringify(block):find("^Next")) then path = block end
   end
   if not path then path = pandoc.Para {}; blocks:insert(1, path) end
-  local name = pandoc.path.filename(quarto.doc.input_file)
-  for k, link in ipairs(name:match("%.ipynb$") and offer(name) or {}) do
+  for k, link in ipairs(here:match("%.ipynb$") and offer(here) or {}) do
     if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
     path.content:insert(link)
   end
@@ -256,8 +258,6 @@ function Pandoc(doc)
   doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation, CodeBlock = unlinked}
   doc.blocks = with_download(doc.blocks:walk {CodeBlock = function(block) return counted_checks(folded_imports(block)) end, Div = untyped, Table = function(table) return table:walk {Code = breakable} end})
   doc.blocks = doc.blocks:walk {Div = says_what_it_makes}
-  local html = pandoc.path.filename(quarto.doc.output_file or ""):match("^(.+)%.html$")
-  local of_the_reference = quarto.doc.input_file:find("[/\\]api[/\\][^/\\]+$")
-  if html then kept_for_search(doc.blocks, (of_the_reference and "api+" or "") .. html, doc.blocks[at]) end
+  if (quarto.doc.output_file or ""):match("%.html$") then kept_for_search(doc.blocks, here:gsub("%.%w+$", ""):gsub("/", "+"), doc.blocks[at]) end
   return doc
 end

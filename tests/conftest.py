@@ -137,14 +137,8 @@ def columns(pairs):
     return a[:, moves], b[:, moves]
 
 
-SITE = (
-    "browser docs figures live notebooks offered package paper_map path power readme "
-    "reference search site statements style visible"
-).split()
-
-
 def of_site(path):
-    return path.stem.removeprefix("test_") in SITE
+    return path.parent.name == "site"
 
 
 def pytest_ignore_collect(collection_path, config):

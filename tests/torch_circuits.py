@@ -1,5 +1,5 @@
 """Torch's side of the comparison of circuits: `python tests/torch_circuits.py` writes
-tests/data/circuits.npz, which tests/test_circuits.py reads.
+tests/data/circuits.npz, which tests/learning/test_circuits.py reads.
 
 Attention-only transformers of finite width with the weights of
 reference_circuits.Wide, trained by torch's autograd and SGD in double precision;

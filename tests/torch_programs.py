@@ -1,4 +1,4 @@
-"""Torch's side of the training of programs, read by tests/test_program_training.py.
+"""Torch's side of the training of programs, read by tests/netsor/test_training.py.
 Each program is run node by node on explicit matrices, differentiated by torch's
 autograd and trained by torch's SGD (or along the polar factor of the momentum) in
 double precision.

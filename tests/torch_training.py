@@ -1,5 +1,5 @@
 """Torch's side of the comparison of training: `python tests/torch_training.py` writes
-tests/data/training.npz, which tests/test_training.py reads.
+tests/data/training.npz, which tests/learning/test_descent.py reads.
 
 A torch.nn.MultiheadAttention without biases, read at one position, trained by
 torch's autograd and SGD in double precision.

@@ -1,6 +1,6 @@
 """The API reference: all names, all methods, and a page for each class, made from
-docstrings. Examples come, with their outputs, from the page `nbs/reference/classes.ipynb`,
-where they are run.
+docstrings. Examples come, with their outputs, from the page
+`nbs/reference/classes.ipynb`, where they are run.
 
     python tools/api_pages.py [FOLDER]
 
@@ -365,14 +365,13 @@ INDEX = """---
 title: "API reference"
 description: "Every public name of `infattn_nb` and its subpackages: each name with a \
 line, a page for each class, every method by its name."
-aliases: [../names.html]
 ---
 
 The lines are the first sentences of the docstrings; `help(Attention.law)` says what a \
 page says. A name leads to its entry: a class to its page, a function to the page that \
 makes it. A wrong argument raises `ValueError` or `TypeError` with [one \
-sentence](../numerics/checks.ipynb): what it is, what was got, what is wanted. A name that \
-is not here may be [a method](#methods); [an example for each \
+sentence](../numerics/checks.ipynb): what it is, what was got, what is wanted. A name \
+that is not here may be [a method](#methods); [an example for each \
 class](../reference/classes.ipynb) shows how they are used.
 
 {index}

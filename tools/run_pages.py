@@ -1,7 +1,7 @@
 """Run the pages whose code or tables have changed since their outputs were stored, or
 those named, and store fresh outputs, their figures in few colours. Whether outputs are
-still those of the package is what `pytest -m slow tests/test_notebooks.py` asks, which
-runs every page again.
+still those of the package is tested by `pytest -m slow tests/site/test_notebooks.py`,
+which runs every page again.
 
     python tools/run_pages.py [page …]
 """

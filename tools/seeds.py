@@ -89,9 +89,14 @@ def marks(function, name):
 def tests(reduce):
     "(name, what to run) of every case of every statistical test."
     sys.path[:0] = [str(TESTS), str(TESTS.parent / "benchmarks")]
-    for path in sorted(TESTS.glob("test_*.py")):
+    for path in sorted(TESTS.rglob("test_*.py")):
+        if path.parent.name == "site":
+            continue
+        sys.path.insert(1, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
         try:
-            module = importlib.import_module(path.stem)
+            spec.loader.exec_module(module)
         except pytest.skip.Exception:
             continue  # what it needs is not installed
         for name, function in list(
@@ -121,7 +126,10 @@ def tests(reduce):
                     if "monkeypatch" in parameters
                     else function
                 )
-                yield f"{path.stem[5:]}: {name[5:]}", partial(run, **arguments)
+                yield (
+                    f"{path.relative_to(TESTS).with_suffix('')}: {name[5:]}",
+                    partial(run, **arguments),
+                )
 
 
 def patched(function, **arguments):
@@ -131,15 +139,17 @@ def patched(function, **arguments):
 
 def pages(reduce):
     "(name, what to run) of every page, in a copy of their folder."
-    os.chdir(shutil.copytree(TESTS.parent / "nbs", Path(tempfile.mkdtemp()) / "nbs"))
-    for path in sorted(Path.cwd().glob("*.ipynb")):
-        yield path.stem, partial(run_page, path)
+    copy = shutil.copytree(TESTS.parent / "nbs", Path(tempfile.mkdtemp()) / "nbs")
+    for path in sorted(copy.rglob("*.ipynb")):
+        name = path.relative_to(copy).with_suffix("").as_posix()
+        yield name, partial(run_page, path)
 
 
 def run_page(path):
     from execnb.nbio import read_nb
     from execnb.shell import CaptureShell
 
+    os.chdir(path.parent)
     main, shell, failed = sys.modules["__main__"], CaptureShell(path), []
     for cell in read_nb(path).cells:
         if cell.cell_type == "code" and "eval: false" not in cell.source:

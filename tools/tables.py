@@ -13,7 +13,8 @@ nbs/data (ten minutes for all);
 
     python tools/tables.py families [name …]
 
-the other side of tests/test_families.py, tests/data/families (torch and transformers);
+the other side of tests/huggingface/test_families.py, tests/data/families (torch and
+transformers);
 
     python tools/tables.py models
 

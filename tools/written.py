@@ -58,7 +58,9 @@ def public():
     found = offered(ROOT / "infattn_nb/__init__.pyi", "infattn_nb")
     for stub in sorted((ROOT / "infattn_nb").glob("*/__init__.pyi")):
         found = offered(stub, f"infattn_nb.{stub.parent.name}") | found
-    listed = dict.fromkeys(ready_made(), ("infattn_nb.nonlinearities", "nonlinearities"))
+    listed = dict.fromkeys(
+        ready_made(), ("infattn_nb.nonlinearities", "nonlinearities")
+    )
     return listed | found
 
 

@@ -15,10 +15,10 @@ const SYNONYMS = {
 };
 // Words that many pages use, and the page that explains them.
 const HOME_OF = {
-  kurtosis: "hierarchical", density: "hierarchical", pdf: "hierarchical", sample: "attention", width: "attention", ntk: "gradients", "tangent": "gradients",
-  rotary: "blocks", rmsnorm: "blocks", layernorm: "blocks", netsor: "netsor", assumption: "netsor", convergence: "rates", rates: "rates", fast: "rates", mask: "robustness", evidence: "learning", posterior: "learning", softmax: "attention",
-  score: "clt", scores: "clt", initialisation: "which_initialisation", initialization: "which_initialisation", install: "index", heads: "attention",
-  proof: "proof", heavy: "regimes", tails: "regimes", sqrt: "regimes", temperature: "training", collapse: "transformer", "tensor": "netsor",
+  kurtosis: "distributions/hierarchical", density: "distributions/hierarchical", pdf: "distributions/hierarchical", sample: "attention/layer", width: "attention/layer", ntk: "transformer/gradients", "tangent": "transformer/gradients",
+  rotary: "transformer/block", rmsnorm: "transformer/block", layernorm: "transformer/block", netsor: "netsor/program", assumption: "netsor/program", convergence: "convergence/rates", rates: "convergence/rates", fast: "convergence/rates", mask: "convergence/robustness", evidence: "learning/regressor", posterior: "learning/regressor", softmax: "attention/layer",
+  score: "theory/score_clt", scores: "theory/score_clt", initialisation: "initialisation/which_initialisation", initialization: "initialisation/which_initialisation", install: "index", heads: "attention/layer",
+  proof: "theory/proof", heavy: "convergence/regimes", tails: "convergence/regimes", sqrt: "convergence/regimes", temperature: "learning/descent", collapse: "transformer/network", "tensor": "netsor/program",
 };
 const IDLE = new Set("a an and are as at be by can do does for from how i in is it my of on or that the to two four eight twelve what when where which why with".split(" "));
 const UNDER_THE_HOOD = .35, REFERENCE = .8, LISTS = .3; // of names and of methods: they have every word

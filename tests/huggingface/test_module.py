@@ -1,0 +1,980 @@
+"""What somebody with a model meets: one meaning of a text, names and near misses,
+errors with a reason and before any work, scans and reports that say what to
+multiply.
+"""
+
+import csv
+import json
+import pydoc
+import re
+import warnings
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import infattn_nb
+from infattn_nb import (
+    Attention,
+    FeedForward,
+    Norm,
+    Scan,
+    SelfAttention,
+    Tokens,
+    Transformer,
+    embedding_cov,
+    limit_error,
+    report,
+    scan,
+    with_rule,
+)
+from infattn_nb.huggingface.config import FAMILIES, MODELS
+from infattn_nb.huggingface.weights import Departure, handles_of
+from infattn_nb.initialisation.diagnosis import depth_ratio, drawn
+from infattn_nb.initialisation.quantities import (
+    PEERS,
+    WIDTH,
+    Thresholds,
+    quantity,
+    standing,
+)
+from infattn_nb.initialisation.report import DETAILS, departures_said
+from infattn_nb.initialisation.report_command import infattn_report, report_of
+from infattn_nb.initialisation.rules import scaled
+from infattn_nb.nonlinearities import gelu, gelu_tanh, relu, silu
+from infattn_nb.numerics import checks
+from infattn_nb.transformer.stream import several
+
+HUB = Path(__file__).parents[1] / "data" / "configs"
+SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
+LLAMA = dict(
+    model_type="llama",
+    hidden_size=64,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    intermediate_size=96,
+)
+
+# One meaning of a text
+
+
+def test_a_text_means_the_same_everywhere():
+    """Words, or letters where there is no space; for a chain, for its covariance, and
+    for the command.
+    """
+    sat = Transformer.from_config(SMALL, "the cat the")
+    assert len(sat.cov) == 3 == len(embedding_cov("the cat the"))
+    assert sat.cov[0, 2] == 4e-4
+    assert len(embedding_cov("banana")) == 6
+    found = report_of("gpt2", text="the cat the", size=4)
+    assert found.tokens == ("the", "cat", "the")
+    assert found.measured.finite.cosine[:, 0].mean() > 0.1  # of the two equal words
+    assert "6 tokens" in repr(Transformer.from_config("gpt2", "banana"))
+
+
+class Tensor(np.ndarray):
+    "As much of torch as is needed."
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return np.asarray(self)
+
+
+def test_arrays_of_tokens_are_texts():
+    tokens = np.array([[3, 1, 3], [1, 1, 2]])
+    expected = [[3, 1, 3], [1, 1, 2]]
+    for given in (tokens, tokens.view(Tensor), expected):
+        np.testing.assert_array_equal(several(given), expected)
+        np.testing.assert_array_equal(
+            Transformer.from_config(SMALL, given).texts, [0, 0, 0, 1, 1, 1]
+        )
+
+
+@pytest.mark.parametrize("tokens", (None, {}, 2.5, True, object()))
+def test_what_is_no_text(tokens):
+    with pytest.raises(
+        TypeError, match="must be a number of tokens, a text, or a list of labels, got"
+    ):
+        Transformer.from_config(SMALL, tokens)
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "config, text",
+    [
+        (dict(model_type="lama"), "did you mean 'llama'"),
+        ("gpt-2", "did you mean 'gpt2'"),
+        (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
+        (dict(model_type="mixtral"), "a router chooses"),
+        (LLAMA | dict(model_type="unheard", num_experts=8), "a router chooses"),
+        (dict(model_type="mamba2"), "no attention"),
+        (dict(model_type="t5"), "encoder–decoder"),
+        (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
+        (dict(model_type="deepseek_v3"), "latent attention"),
+        (
+            LLAMA | dict(num_attention_heads=13),
+            r"config\['num_attention_heads'\]` must divide the width 64, got 13",
+        ),
+        (
+            LLAMA | dict(num_key_value_heads=3),
+            r"num_key_value_heads'\]` must divide the 4 heads",
+        ),
+        (
+            dict(
+                model_type="phi",
+                hidden_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                intermediate_size=64,
+                qk_layernorm=True,
+            ),
+            "qk_layernorm",
+        ),
+    ],
+)
+def test_configs_are_rejected_with_their_reason(config, text):
+    with pytest.raises(ValueError, match=text) as e:
+        Transformer.from_config(config, 4)
+    assert len(str(e.value).splitlines()) == 1
+    assert "blocks=[…]" not in str(e.value)
+
+
+@pytest.mark.parametrize("kind", ("albert", "gpt_neo", "olmo", "gemma3n", "deberta"))
+def test_another_family_is_no_slip_of_the_pen(kind):
+    "Its blocks are others than those of the family whose name is near."
+    with pytest.raises(ValueError, match="a module of the same blocks") as e:
+        Transformer.from_config(dict(model_type=kind), 4)
+    assert "did you mean" not in str(e.value)
+
+
+def test_a_config_object_is_a_config():
+    config = SimpleNamespace(to_dict=lambda: SMALL)
+    assert repr(Transformer.from_config(config, 4)) == repr(
+        Transformer.from_config(SMALL, 4)
+    )
+
+
+def test_near_misses():
+    net = Transformer.from_config(SMALL, 4)
+    for rule, names in {
+        "GPT-2": ("gpt-2", "gpt2", "GPT 2"),
+        "Depth-µP": ("depth-mup", "depth_mup", "Depth-μP"),
+        "T-Fixup": ("tfixup",),
+    }.items():
+        assert {repr(with_rule(net, name)) for name in names} == {
+            repr(with_rule(net, rule))
+        }
+    for call, text in (
+        (
+            lambda: SelfAttention(mask="casual"),
+            "'causal' or a boolean array .*did you mean 'causal'",
+        ),
+        (lambda: checks.mask("casual", 3), "a boolean array"),
+        (lambda: with_rule(net, "DeepNrom"), "did you mean 'DeepNorm'"),
+        (lambda: FeedForward(activation="gellu"), "`activation`.*did you mean 'gelu'"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+    with pytest.raises(TypeError, match="`activation` must be a function"):
+        FeedForward(activation=3)
+
+
+def test_activations_by_their_names():
+    for name, phi in dict(
+        gelu=gelu,
+        gelu_new=gelu_tanh,
+        gelu_pytorch_tanh=gelu_tanh,
+        silu=silu,
+        swish=silu,
+    ).items():
+        assert FeedForward(activation=name).activation is phi
+
+
+def test_completion_and_the_namespace():
+    assert not {
+        "Any",
+        "sys",
+        "get_close_matches",
+        "lazy_loader",
+        "import_module",
+    } & set(dir(infattn_nb))
+    assert "Transformer" in dir(infattn_nb)
+    assert {
+        "Transformer",
+        "Block",
+        "scan",
+        "report",
+        "with_rule",
+        "embedding_cov",
+    } <= set(dir(infattn_nb))
+
+
+def test_help_opens_with_the_class():
+    text = pydoc.plain(pydoc.render_doc(Transformer))
+    assert "Union" not in text[:2000]
+    assert "_SupportsArray" not in text
+
+
+def test_nothing_printed_warns():
+    net = Transformer.from_config(SMALL, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "(0,) networks" in repr(net.gradients(size=0))
+        assert "(0,) networks" in repr(net.chain(size=0))
+
+
+# Before any work
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    def drawn(*args, **options):
+        raise AssertionError("something was drawn")
+
+    for name in ("chain", "gradients", "kernel"):
+        monkeypatch.setattr(Transformer, name, drawn)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: report(t, 62),
+        lambda t: report(t, size=3),
+        lambda t: report(t, readout="first"),
+        lambda t: report(t, tokens=["a"]),
+        lambda t: report(t, rng="x"),
+        lambda t: report(t, thresholds=3),
+        lambda t: scan(t, width=62),
+        lambda t: scan(t, rules=["none"]),
+        lambda t: scan(t, residual=[]),
+        lambda t: scan(t, embeddings=[0]),
+        lambda t: scan(t, embeddings="a"),
+        lambda t: scan(t, size=1),
+        lambda t: scan(t, layers=[0]),
+        lambda t: with_rule(t, "x"),
+    ],
+)
+def test_rejected_before_anything_is_drawn(call, no_work):
+    with pytest.raises((ValueError, TypeError)) as e:
+        call(Transformer.from_config(SMALL, 5))
+    assert len(str(e.value).splitlines()) == 1
+
+
+def test_a_large_covariance_needs_no_eigenvalues(monkeypatch):
+    """A multiple of the identity, and a text with repetitions; what is not positive is
+    still rejected.
+    """
+    monkeypatch.setattr(
+        np.linalg, "eigvalsh", lambda C: pytest.fail("eigenvalues were computed")
+    )
+    (
+        checks.cov(3 * np.eye(300)),
+        checks.cov(embedding_cov([3, 1, 4, 1, 5] * 20, 1.0, 0.1)),
+        checks.cov(np.ones((4, 4))),
+    )
+    monkeypatch.undo()
+    for bad in (np.array([[1.0, 2], [2, 1]]), -np.eye(3), np.diag([1.0, -1e-9])):
+        with pytest.raises(ValueError, match="positive semidefinite"):
+            checks.cov(bad)
+
+
+# A text with more tokens than half of the width
+
+
+@pytest.fixture(scope="module")
+def long():
+    return report(Transformer.from_config(SMALL, 40), size=4, rng=0)
+
+
+def test_long_texts_are_reported(long):
+    "Gradients, too, are those of width 64."
+    assert not np.allclose(long.measured.finite.tangent, long.measured.limit.tangent)
+    assert not np.allclose(long.measured.finite.cosine, long.measured.limit.cosine)
+    assert [name for name in long.spreads.index if "Θ" in name or "θ" in name]
+
+
+# Advice
+
+COLLAPSED = replace(
+    Transformer.from_config(SMALL | dict(n_layer=6), 6),
+    blocks=[
+        replace(b, attention=replace(b.attention, score_scale=1500.0))
+        for b in Transformer.from_config(SMALL | dict(n_layer=6), 6).blocks
+    ],
+)
+
+
+@pytest.fixture(scope="module")
+def reported():
+    return report(COLLAPSED, size=8, rng=0)
+
+
+def test_advice_is_the_mildest_factor_that_is_enough(reported):
+    """Each number, tried again: it is within the threshold, and the milder factor
+    before it is not.
+    """
+    assert "entropy" in reported.advice
+    assert {v.name for v in reported.verdicts if v.advice} == set(reported.advice)
+    sentence = reported.advice["entropy"]
+    times = float(sentence.partition("× ")[2].partition(" would")[0]) ** 2
+    factors = np.array([1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01])
+    k = int(np.argmin(abs(factors - times)))
+    least = [
+        quantity("entropy").value(
+            drawn(
+                scaled(COLLAPSED, 1.0, f),
+                np.inf,
+                4,
+                np.random.SeedSequence(3),
+                gradients=False,
+            )
+        )
+        for f in factors[k - 1 : k + 1]
+    ]
+    assert "the q and k of c_attn" in sentence
+    assert abs(factors[k] - times) < 0.03 * times
+    assert least[1] > 0.2
+    assert least[0] < least[1]
+    assert least[0] < 0.3
+
+
+def test_verdicts_share_the_networks_that_they_try(monkeypatch):
+    """What is asked twice, of the same factor, is drawn once, forward and backward if
+    one of them needs that; four factors for each verdict at most.
+    """
+    tried = []
+
+    def noted(t, *rest, gradients, **options):
+        tried.append(
+            (t.blocks[0].branch_scale, t.blocks[0].attention.score_scale, gradients)
+        )
+        return drawn(t, *rest, gradients=gradients, **options)
+
+    monkeypatch.setattr("infattn_nb.initialisation.report.drawn", noted)
+    strict = Thresholds(max_cosine=0.1, max_gradient_ratio=1.01, max_spread=0.001)
+    advice = report(
+        Transformer.from_config(SMALL | dict(n_layer=4), 4),
+        size=4,
+        rng=0,
+        thresholds=strict,
+    ).advice
+    assert {"cosine", "depth", "spread"} <= set(advice)
+    assert len(tried) == len(set(tried)) <= 4 * len(advice) - 2
+    assert all(back for residual, scores, back in tried if residual != 1)
+
+
+@pytest.mark.slow
+def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
+    """In a warning; the command says it in one line, and not at all if it is to be
+    quiet.
+    """
+    monkeypatch.setattr("infattn_nb.initialisation.measured._AFFORDABLE", 0)
+    monkeypatch.setattr("infattn_nb.initialisation.diagnosis._ANNOUNCED_SECONDS", 0.0)
+    cost = (
+        r"this report takes between [0-9.]+ and [0-9.]+ seconds: 4 networks of 4 "
+        "tokens and 3 blocks at each width, and up to 32 networks for advice if "
+        "thresholds are crossed"
+    )
+    with pytest.warns(UserWarning, match=cost):
+        report(Transformer.from_config(SMALL, 4), size=4, rng=0)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(SMALL))
+    for quiet in (False, True):
+        infattn_report.__wrapped__(
+            str(config), out=str(tmp_path / "r.html"), tokens="4", size="4", quiet=quiet
+        )
+        said = capsys.readouterr().err
+        assert ("infattn_report: this report takes" in said) != quiet
+        assert "UserWarning" not in said
+
+
+def test_advice_that_does_not_exist_is_not_given():
+    """Tokens that are alike before the first block are not helped by any factor, and no
+    sentence says so.
+    """
+    same = report(
+        Transformer.uniform(np.ones((4, 4)) + 1e-9 * np.eye(4), layers=2, heads=2),
+        32,
+        4,
+        0,
+    )
+    assert "cosine" not in same.advice
+    alike = {v.name: v for v in same.verdicts}["cosine"]
+    assert alike.mark == "!"
+    assert not alike.advice
+
+
+def test_which_end_gets_more():
+    """In a network whose stream grows, early blocks get more; where branches get
+    stronger, late ones.
+    """
+    grows = report(
+        Transformer.uniform(1e-4 * np.eye(4), layers=8, heads=2),
+        32,
+        6,
+        0,
+        thresholds=Thresholds(max_gradient_ratio=1.5),
+    )
+    stronger = report(
+        replace(
+            Transformer.uniform(np.eye(4), layers=8, heads=2),
+            blocks=[
+                replace(b, branch_scale=0.02 * 2**k)
+                for k, b in enumerate(
+                    Transformer.uniform(np.eye(4), layers=8, heads=2).blocks
+                )
+            ],
+        ),
+        32,
+        6,
+        0,
+        thresholds=Thresholds(max_gradient_ratio=1.5),
+    )
+    for found, end in ((grows, "early"), (stronger, "late")):
+        said = {v.name: v for v in found.verdicts}["depth"].text
+        θ = found.measured.finite.squared_norms
+        worst = max(θ, key=lambda k: depth_ratio(θ[k]))
+        first, last = θ[worst].mean(0)[[0, -1]]
+        assert f"the {end} blocks get more" in said
+        assert (first > last) == (end == "early")
+
+
+def test_standing_among_known_models():
+    "In order, with its own place; red clearly beyond all of them."
+    for name, known in PEERS.items():
+        q = quantity(name)
+        most = max(known.values())
+        beyond = 1 - (1 - most) / 2 if q.from_one else 2 * most
+        assert q.is_beyond_known(beyond)
+        assert not q.is_beyond_known(most)
+        shown = [
+            float(part.split()[-1])
+            for part in standing(beyond, known).partition(": ")[2].split(" < ")
+        ]
+        assert shown == sorted(shown)
+        assert len(shown) == 6
+        assert standing(beyond, known).rpartition("< ")[2].startswith("here")
+
+
+PEER_CONFIGS = {
+    "GPT-2": "gpt2",
+    "BERT": "bert-base-uncased",
+    "Pythia": "pythia-160m",
+    "Qwen": "Qwen2.5-0.5B",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.power(
+    "a factor 1.5 of the ratio across depth and of the distance to even rows, a factor "
+    "2 of the spread that width adds"
+)
+@pytest.mark.parametrize("name", PEER_CONFIGS)
+def test_known_models_are_drawn_again(name):
+    t = Transformer.from_config(HUB / f"{PEER_CONFIGS[name]}.json", 16)
+    finite, limit = (
+        drawn(t, n, size, np.random.SeedSequence(size))
+        for n, size in ((t.width, 20), (np.inf, 40))
+    )
+    both = SimpleNamespace(width=t.width, finite=finite, limit=limit)
+    depth = quantity("depth").value(finite)
+    assert 1 / 1.5 < depth / PEERS["depth"][name] < 1.5
+    assert 0.4 < WIDTH.value(both) / PEERS["width"][name] < 2.2
+    even = quantity("even").value(finite)
+    assert 1 / 1.5 < (1 - even) / (1 - PEERS["even"][name]) < 1.5
+
+
+def test_raw_gradients_stand_beside():
+    """The .grad of a matrix is its variance-one gradient over the standard deviation of
+    its entries.
+    """
+    t = Transformer.from_config(LLAMA, 5)
+    found = report(t, size=4, rng=0)
+    for k, name in dict(q="queries", o="attention out").items():
+        part = t.blocks[0].attention
+        over = np.sqrt(part.fan_in(k, 64) / getattr(part, f"var_{k}"))
+        np.testing.assert_allclose(
+            found.table[f"{name}, .grad"], over * found.table[name]
+        )
+    g = t.gradients(64, 5, 0)
+    np.testing.assert_allclose(
+        g.squared_weight_norms["q"],
+        g.squared_norms["q"] * 64 / t.blocks[0].attention.var_q,
+    )
+
+
+# One report against another
+
+
+@pytest.mark.slow
+def test_against_another(tmp_path, capsys):
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    a.write_text(json.dumps(SMALL)), b.write_text(json.dumps(LLAMA))
+    infattn_report.__wrapped__(
+        str(a), str(b), out=str(tmp_path / "r.html"), tokens="4", size="4"
+    )
+    page, said = (
+        (tmp_path / "r.html").read_text(encoding="utf-8"),
+        capsys.readouterr().out,
+    )
+    assert "Against llama (b.json)" in page
+    assert "against\nReport of llama" in said
+    assert page.count("<ul") == 3
+    both = report_of(str(a), against=str(b), tokens=4, size=4)
+    assert list(both.comparison.columns) == ["gpt2 (a.json)", "llama (b.json)"]
+    assert list(both.comparison.loc["width"]) == [64, 64]
+    alone = report_of(str(b), tokens=4, size=4)
+    np.testing.assert_array_equal(
+        both.against.measured.finite.tangent, alone.measured.finite.tangent
+    )
+    assert "--against" in both.call
+
+
+def test_numbers_that_are_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        SystemExit, match=r"`--tokens` must be a whole number, got 'abc'"
+    ):
+        infattn_report.__wrapped__("gpt2", tokens="abc", quiet=True)
+
+
+def test_json_alone_writes_no_file(tmp_path, monkeypatch, capsys):
+    "It wrote report.html into the folder."
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "infattn_nb.initialisation.html.picture_of", lambda panel: "<img>"
+    )
+    options = dict(tokens="3", size="4", width="96", quiet=True)
+    infattn_report.__wrapped__("gpt2", json=True, **options)
+    reported = json.loads(capsys.readouterr().out)
+    assert "file" not in reported
+    assert reported["readout"] == "a loss at every token"
+    infattn_report.__wrapped__("gpt2", out="-", **options)
+    page = capsys.readouterr().out
+    assert page.startswith("<!doctype html>")
+    assert page.count("<img>") == 6
+    infattn_report.__wrapped__("gpt2", out="-", json=True, **options)
+    assert json.loads(capsys.readouterr().out) == reported
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["tokens", "width", "size", "seed"])
+def test_typed_numbers_end_alike(name, tmp_path, monkeypatch):
+    "An x for a seed ended with 2, for tokens with 1."
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=rf"`--{name}` must be a whole number, got"):
+        infattn_report.__wrapped__("gpt2", quiet=True, **{name: "x"})
+    assert not list(tmp_path.iterdir())
+
+
+# Promises
+
+
+def test_all_blocks_that_are_not_as_promised_are_named():
+    """Runs of blocks with factors that rise or fall, single ones, and tensors that are
+    off alike in all blocks.
+    """
+    D = Departure
+    depth = D(
+        "h.*.mlp.c_proj",
+        "h.5.mlp.c_proj",
+        2.46,
+        (1, 2, 3, 4, 5),
+        (1.41, 1.73, 2.0, 2.23, 2.46),
+    )
+    assert departures_said([depth]) == ("mlp.c_proj of blocks 1–5 × 1.41 … 2.46", True)
+    some = D(
+        "h.*.attn.c_proj", "h.7.attn.c_proj", 3.0, (0, 3, 4, 7), (2.0, 0.5, 0.5, 3.0)
+    )
+    whole = [D(f"h.*.{k}", f"h.*.{k}", f) for k, f in (("a", 2.0), ("b", 2.01))]
+    assert departures_said([some, *whole]) == (
+        "a, b × 2; attn.c_proj of block 0 × 2, blocks 3–4 × 0.5, block 7 × 3",
+        True,
+    )
+    mixed = D("h.*.c", "h.2.c", 3.0, (0, 1, 2), (2.0, 1.5, 3.0))
+    assert departures_said([mixed])[0] == "c of blocks 0–2 × 2, 1.5, 3"
+    assert departures_said(whole) == ("a, b × 2", False)
+
+
+@pytest.mark.slow
+def test_a_factor_that_is_missing_is_found_in_every_block():
+    "GPT-2 without the depth scaling that its promise has."
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=64, n_positions=16, n_embd=64, n_layer=6, n_head=4
+    )
+
+    def module(scaled):
+        torch.manual_seed(0)
+        made = transformers.GPT2Model(config).eval()
+        for l, block in enumerate(made.h):
+            if scaled:
+                block.mlp.c_proj.weight.detach().div_((l + 1) ** 0.5)
+        return made
+
+    promise = Transformer.from_torch(module(True), tokens=4)
+    t = Transformer.from_torch(module(False), tokens=4, promised=promise)
+    first = report(t, size=4, rng=0).verdicts[0]
+    assert first.name == "initialisation"
+    said = re.search(
+        r"mlp.c_proj of blocks 1–5 × ([\d.]+) … ([\d.]+) \(blocks counted from 0",
+        first.text,
+    )
+    np.testing.assert_allclose(
+        [float(x) for x in said.groups()], np.sqrt([2, 6]), rtol=0.03
+    )
+    kept = Transformer.from_torch(module(True), tokens=4, promised=promise)
+    assert report(kept, size=4, rng=0).verdicts[0].name != "initialisation"
+
+
+# Scans
+
+
+@pytest.fixture(scope="module")
+def found():
+    return scan(
+        Transformer.from_config(LLAMA, 5),
+        residual=[0.3, 1, 3],
+        scores=[1, 4],
+        embeddings=[1, 20],
+        rules=("gpt-2",),
+        width=np.inf,
+        size=4,
+        rng=0,
+    )
+
+
+def test_embeddings_are_an_axis(found):
+    grid = found.table.query("rule == ''")
+    assert len(grid) == 12
+    assert set(grid["embeddings"]) == {1, 20}
+    row = grid.iloc[7]
+    t = found.network(7)
+    own = Transformer.from_config(LLAMA, 5)
+    np.testing.assert_allclose(t.cov, row["embeddings"] ** 2 * own.cov)
+    alone = scan(
+        t, residual=[1], scores=[1], rules=(), width=np.inf, size=4, rng=0
+    ).table.iloc[0]
+    np.testing.assert_allclose(alone["score"], row["score"])
+
+
+def test_network_is_that_of_the_cell(found):
+    grid = found.table.query("rule == ''")
+    best = grid.loc[grid["score"].idxmin()]
+    t = found.network()
+    assert (t.blocks[0].branch_scale, t.blocks[0].attention.score_scale) == (
+        best["residual"],
+        best["scores"],
+    )
+    assert repr(found.network(best)) == repr(t) == repr(found.network(int(best.name)))
+    assert repr(found.network(-1)) == repr(
+        with_rule(Transformer.from_config(LLAMA, 5), "GPT-2")
+    )
+    reported = t.init_table().set_index("parameter")["times"]
+    np.testing.assert_allclose(
+        reported[
+            [
+                "model.layers.*.self_attn.o_proj.weight",
+                "model.layers.*.self_attn.q_proj.weight",
+                "model.embed_tokens.weight",
+            ]
+        ],
+        [best["residual"], best["scores"] ** 0.5, best["embeddings"]],
+    )
+    with pytest.raises(ValueError, match="a table that was read back"):
+        Scan(found.table).network()
+    with pytest.raises((ValueError, TypeError), match="`cell`"):
+        found.network(99)
+
+
+def test_the_summary_says_what_to_do(found):
+    said = " ".join(repr(found).split())
+    grid = found.table.query("rule == ''")
+    best = grid.loc[grid["score"].idxmin()]
+    for name, handle, power in (
+        ("residual", "o_proj and down_proj", 1),
+        ("scores", "q_proj and k_proj", 0.5),
+        ("embeddings", "embed_tokens", 1),
+    ):
+        assert (f"{handle} × {best[name] ** power:.3g}" in said) == (best[name] != 1)
+    assert ("edge of the grid" in said) == (best["residual"] in (0.3, 3))
+    better = found.table.query("rule != ''").assign(score=best["score"] - 1)
+    import pandas as pd
+
+    both = Scan(pd.concat([found.table.query("rule == ''"), better]), found.transformer)
+    assert "the rule GPT-2 is better" in " ".join(repr(both).split())
+    assert "is better" not in " ".join(
+        repr(replace(both, table=both.table.assign(score=0.0))).split()
+    )
+    lines = repr(both).splitlines()
+    assert len(lines) <= 8
+    assert max(map(len, lines)) <= 88
+
+
+def test_what_it_costs_is_said_before(monkeypatch):
+    monkeypatch.setattr("infattn_nb.initialisation.diagnosis._ANNOUNCED_SECONDS", 0.0)
+    with pytest.warns(
+        UserWarning,
+        match="this scan takes between .*: 1 network, 2 draws of each, 3 tokens",
+    ):
+        scan(
+            Transformer.from_config(SMALL, 3),
+            residual=[1],
+            scores=[1],
+            rules=(),
+            size=2,
+            rng=0,
+        )
+
+
+def test_the_legend_covers_nothing(found):
+    plt.close("all")
+    for axes in (found.plot(), found.plot(plt.subplots(1, 2)[1])):
+        fig = axes[0].figure
+        fig.canvas.draw()
+        legend = fig.legends[0].get_window_extent()
+        assert not any(
+            legend.overlaps(ax.xaxis.label.get_window_extent()) for ax in axes
+        )
+    plt.close("all")
+
+
+# Names of tensors
+
+
+def test_handles_of_every_family():
+    "Names that stand in the family's layout, and none twice."
+    for kind in MODELS:
+        layout = FAMILIES[kind].layouts[0]
+        gemma = (
+            dict(head_dim=16)
+            if "gemma" in kind
+            else dict(embedding_size=64)
+            if kind == "electra"
+            else dict(rotary_dim=8)
+            if kind == "gptj"
+            else {}
+        )
+        shape = (
+            dict(n_embd=64, n_layer=2, n_head=4)
+            if kind == "gpt2"
+            else dict(
+                hidden_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                intermediate_size=64,
+            )
+        )
+        handles = handles_of(
+            Transformer.from_config(dict(model_type=kind) | shape | gemma, 4)
+        )
+        for said in handles:
+            names = (
+                said.replace("the q and k of ", "").replace(",", " and").split(" and ")
+            )
+            assert all(
+                any(name.strip() in tensor.name for tensor in layout) for name in names
+            )
+            assert len(set(names)) == len(names)
+
+
+def test_joint_norms_are_not_those_of_heads():
+    "OLMo 2's norm over all heads: the same at infinite width, another law at width 32."
+    joint = Transformer.uniform(np.eye(3), layers=1, heads=4, ff=0, var_q=4.0)
+    make = lambda whole: replace(
+        joint,
+        blocks=[
+            replace(
+                joint.blocks[0],
+                attention=SelfAttention(
+                    4, qk_norm=Norm("rms"), joint_norm=whole, score_scale=3.0
+                ),
+            )
+        ],
+    )
+    a, b = (make(whole).chain(np.inf, 5, 0).gram for whole in (True, False))
+    np.testing.assert_array_equal(a, b)
+    spread = [
+        np.var(make(whole).chain(32, 3000, 1, scores=True).scores[..., 2, 0].ravel())
+        for whole in (True, False)
+    ]
+    assert spread[0] != spread[1]
+    assert abs(spread[0] / spread[1] - 1) < 0.5
+
+
+# What .grad holds, other widths, JSON
+
+
+def test_factors_are_folded_before_grad_is_reported():
+    """The same networks: θ is what it was, weight norms are those of matrices that hold
+    the factors; the report's columns follow.
+    """
+    t = Transformer.from_config(LLAMA, 5)
+    u = scaled(t, 0.3, 4.0)
+    g = u.gradients(64, 20, 0)
+    plain = u.draw_gradients(64, 20, 0)  # its factors in front of the matrices
+    for k in g.squared_norms:
+        np.testing.assert_allclose(
+            g.squared_norms[k], plain.squared_norms[k], rtol=1e-8
+        )
+    for k, square in dict(q=4.0, k=4.0, v=1.0, o=0.09).items():
+        np.testing.assert_allclose(
+            g.squared_weight_norms[k] * square, plain.squared_weight_norms[k], rtol=1e-8
+        )
+    std = u.init_table().set_index("parameter")["std"][
+        "model.layers.*.self_attn.o_proj.weight"
+    ]
+    np.testing.assert_allclose(
+        g.squared_weight_norms["o"], g.squared_norms["o"] / std**2, rtol=1e-8
+    )
+    np.testing.assert_allclose(
+        report(u, size=4, rng=0).table["attention out, .grad"],
+        report(u, size=4, rng=0).table["attention out"] / std,
+        rtol=1e-8,
+    )
+
+
+def test_standard_deviations_may_stay():
+    "At twice the width a std of .02 is another network than fan-in × variance."
+    small, wide = (
+        Transformer.from_config(LLAMA | dict(hidden_size=n, intermediate_size=3 * n), 4)
+        for n in (64, 128)
+    )
+    for name in ("chain", "gradients"):
+        a, b, c = (
+            getattr(t, name)(128, 3, 0, **more)
+            for t, more in ((small, dict(fixed="std")), (wide, {}), (small, {}))
+        )
+        np.testing.assert_allclose(a.gram, b.gram, rtol=1e-9)
+        assert not np.allclose(c.gram, b.gram, rtol=0.1)
+    assert "fixed='std'" in report(small, 128, 4, 0, fixed="std").call
+    for call, text in (
+        (lambda: small.chain(128, fixed="both"), "`fixed`"),
+        (
+            lambda: Transformer.uniform(np.eye(2)).chain(24, fixed="std"),
+            "has no width of its own",
+        ),
+        (lambda: small.chain(np.inf, fixed="std"), "`width` must be finite"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+
+
+@pytest.mark.filterwarnings("ignore:.*lie so far out")
+def test_what_a_notebook_shows_says_what_is_printed():
+    """Sentences and advice of a report, the first line and the advice of a scan,
+    verdict and table of a layer's error.
+    """
+    net = Transformer.from_config(SMALL, 4)
+    shown = report(net, size=4, rng=0)
+    page = unescape(shown._repr_html_())
+    said = [v for v in shown.verdicts if v.name not in DETAILS]
+    assert said
+    assert all(v.text in page and v.advice in page for v in said)
+    grid = scan(net, residual=[1], scores=[1], size=4, rng=0)
+    assert repr(grid).splitlines()[0] in grid._repr_html_()
+    assert all(x in unescape(grid._repr_html_()) for x in grid._advice())
+    error = limit_error(Attention(Tokens(2, relu), heads=2), 64, draws=1024)
+    assert error.verdict in unescape(error._repr_html_())
+    assert error.table.to_html() in error._repr_html_()
+
+
+def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "infattn_nb.initialisation.html.picture_of", lambda panel: "<img>"
+    )
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(SMALL))
+    infattn_report.__wrapped__(
+        str(config),
+        out=str(tmp_path / "r.html"),
+        tokens="4",
+        size="4",
+        quiet=True,
+        json=True,
+    )
+    reported = json.loads(capsys.readouterr().out)
+    found = report_of(str(config), tokens=4, size=4)
+    assert [v["text"] for v in reported["verdicts"]] == [v.text for v in found.verdicts]
+    assert len(reported["blocks"]["cosine"]) == SMALL["n_layer"]
+    assert reported["file"].endswith("r.html")
+    assert {v["name"] for v in reported["verdicts"] if v["detail"]} == {
+        "spread",
+        "width",
+        "limit",
+    }
+    place = tmp_path / "r.json"
+    infattn_report.__wrapped__(
+        str(config), out=str(place), tokens="4", size="4", quiet=True
+    )
+    assert json.loads(place.read_text(encoding="utf-8")) == {
+        name: x for name, x in reported.items() if name != "file"
+    }
+    for r in (found, report(COLLAPSED, size=4, rng=0)):
+        lines = repr(r).splitlines()
+        assert len(lines) <= 24
+        assert "kurtosis" not in repr(r)
+        assert "root mean square" in repr(r)
+        marks = [line[0] for line in lines if line[0] in "!·✓"]
+        assert marks == sorted(marks, key=lambda m: m != "!")
+        stream = next(v.text for v in r.verdicts if v.name == "stream")
+        first, last = r.measured.finite.size.mean(0)[[0, -2]]
+        assert f"{first:.3g}" in stream
+        assert f"{last:.3g}" in stream
+
+
+def test_a_matrix_that_starts_at_zero_has_numbers():
+    """W_O = W_2 = 0: nothing passes the branches, but the two matrices have a gradient;
+    W_Q = 0 has one, too.
+    """
+    base = Transformer.from_config(SMALL, 5)
+    for zero, alive in ((dict(o=0, b2=0), "o2"), (dict(q=0), "qvo12")):
+        t = base.altered(
+            lambda a: {f"var_{k}": 0.0 for k in zero if hasattr(a, f"var_{k}")},
+            lambda f: dict(var_2=0.0) if "o" in zero else {},
+        )
+        r = report(t, size=4, rng=0)
+        for k in alive:
+            name = dict(q="queries", v="values", o="attention out") | {
+                "1": "MLP in",
+                "2": "MLP out",
+            }
+            assert (r.table[f"{name[k]}, .grad"] > 0).all()
+            assert np.isfinite(r.table[f"{name[k]}, .grad"]).all()
+        assert not any("all gradients are zero" in v.text for v in r.verdicts)
+
+
+def test_what_is_not_read_names_what_is_nearest():
+    """Every type of transformers 5.24 whose error lists the families: none is taken for
+    a slip of the pen.
+    """
+    table = csv.DictReader(
+        (Path(__file__).parents[2] / "nbs/data/models.csv")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
+    unread = [
+        x["model_type"]
+        for x in table
+        if not x["family"] and "a model_type among" in x["why"]
+    ]
+    assert len(unread) > 150
+    for kind in unread:
+        with pytest.raises(ValueError) as e:
+            Transformer.from_config(dict(model_type=kind), 4)
+        text = str(e.value)
+        assert "did you mean" not in text, kind

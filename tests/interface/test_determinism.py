@@ -1,0 +1,252 @@
+"""Same seed, same bytes; and the tables on the page are what the command writes."""
+
+import json
+import runpy
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from conftest import nightly
+
+from infattn_nb import Attention, Tokens, draw, parallel
+from infattn_nb.nonlinearities import relu
+from infattn_nb.numerics.rng import BLOCK, by_pieces
+from infattn_nb.paper import read_table, reproduce, sweep, write_table
+from infattn_nb.paper.figures import PLANS
+from infattn_nb.paper.tables import matching_rows
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [("fig2a",), pytest.param(("fig3a", "heads"), marks=pytest.mark.slow)],
+    ids=", ".join,
+)
+def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
+    "One figure of each kind: drawing is what takes time."
+    for workers in (1, 4):
+        with parallel(workers):
+            reproduce(tmp_path / str(workers), drawn, trials=2, samples=64, seed=3)
+    files = [
+        f"{name}.{kind}" for name in drawn for kind in ("csv", "json", "png", "pdf")
+    ]
+    for name in files:
+        one, *others = ((tmp_path / str(w) / name).read_bytes() for w in (1, 4))
+        assert all(one == other for other in others), name
+    assert set(json.loads((tmp_path / "1/timings.json").read_text())) == set(drawn)
+    assert sorted(p.name for p in (tmp_path / "1").iterdir()) == sorted(
+        [*files, "timings.json"]
+    )
+
+
+@pytest.mark.parametrize(
+    "name", nightly(PLANS, *set(PLANS) - {"fig1b", "fig2a", "relu_b"})
+)
+def test_same_table_for_any_number_of_workers(name):
+    with parallel(1):
+        one = sweep(name, trials=2, samples=64)
+    with parallel(4):
+        four = sweep(name, trials=2, samples=64)
+    for c in one:
+        np.testing.assert_array_equal(one[c], four[c])
+
+
+@pytest.mark.slow
+def test_choice_does_not_change_results(tmp_path, undrawn):
+    "Two figures of one study, too, each alone and with all others."
+    reproduce(tmp_path / "all", trials=1, samples=100)
+    for name in PLANS:
+        reproduce(tmp_path / "one", only=[name], trials=1, samples=100)
+        assert (tmp_path / "all" / f"{name}.csv").read_bytes() == (
+            tmp_path / "one" / f"{name}.csv"
+        ).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["fig1b", "relu_b"])
+def test_a_width_alone_is_what_it_is_among_others(name):
+    whole = sweep(name, trials=2, samples=100)
+    for n in (16, 64):
+        alone = sweep(name, trials=2, samples=100, keep=lambda cell: cell["n"] == n)
+        np.testing.assert_array_equal(
+            matching_rows(alone, n=n), matching_rows(whole, n=n)
+        )
+
+
+def test_tables_survive_the_file(tmp_path):
+    data = sweep(
+        "fig1b", trials=2, samples=100, keep=lambda cell: cell["n"] in (16, np.inf)
+    )
+    write_table(data, tmp_path / "t.csv")
+    for c, v in read_table(tmp_path / "t.csv").items():
+        np.testing.assert_array_equal(v, data[c])
+    assert data["trial"].max() == 1
+    assert set(data["series"]) == {"kde", "law"}
+
+
+def test_seed_semantics():
+    law = Attention(Tokens(3, relu), heads=2).law(5)
+    ints, seeds = (law.rvs(5000, rng=r) for r in (7, np.random.SeedSequence(7)))
+    np.testing.assert_array_equal(ints, seeds)
+    seed = np.random.SeedSequence(7)
+    np.testing.assert_array_equal(
+        law.rvs(10, seed), law.rvs(10, seed)
+    )  # a seed is a value
+    assert seed.n_children_spawned == 0
+    g = np.random.default_rng(7)
+    first, second = law.rvs(5000, g), law.rvs(5000, g)  # a Generator is a state
+    np.testing.assert_array_equal(first, ints)
+    assert not (first == second).any()
+    assert not (law.rvs(5) == law.rvs(5)).any()
+    np.testing.assert_array_equal(law.rvs((50, 100), 7).reshape(-1, 3), ints)
+    np.testing.assert_array_equal(law.rvs(4096, 7), ints[:4096])  # block by block
+
+
+def test_global_state_is_untouched():
+    state = np.random.get_state()[1].copy()
+    Attention(Tokens(3, relu)).law(5).rvs(10)
+    np.testing.assert_array_equal(state, np.random.get_state()[1])
+
+
+BLOCKS = {
+    "fig1a": dict(n=16),
+    "fig1b": dict(n=16),
+    "fig2a": dict(n=64, scaling="linear"),
+    "fig2b": dict(heads=1),
+    "fig3a": dict(n=64),
+    "fig3b": dict(n=64),
+    "relu_a": dict(n=16),
+    "relu_b": dict(n=64),
+    "heads": dict(heads=2),
+}
+
+
+@pytest.mark.parametrize("name", nightly(BLOCKS, *set(BLOCKS) - {"fig2a", "heads"}))
+def test_stored_tables_are_what_the_command_writes(name):
+    "One block of each full-protocol table, computed again."
+    stored, block = read_table(ROOT / f"nbs/data/{name}.csv"), BLOCKS[name]
+    fresh = sweep(name, keep=lambda cell: all(cell[k] == v for k, v in block.items()))
+    for panel in np.unique(fresh["panel"]):
+        where = dict(panel=panel, n=fresh["n"][0], heads=fresh["heads"][0])
+        for new, old in zip(
+            matching_rows(fresh, **where), matching_rows(stored, **where)
+        ):
+            np.testing.assert_allclose(new, old, rtol=1e-6, atol=1e-12)
+    parameters = json.loads((ROOT / f"nbs/data/{name}.json").read_text())
+    assert parameters["trials"] == 10
+    assert parameters["samples"] == PLANS[name].study.samples
+    assert parameters["seed"] == 0
+
+
+@pytest.mark.slow
+def test_quiet_command(tmp_path, monkeypatch, capfd, undrawn):
+    """Once in a process of its own, then in this one, which has imported everything and
+    draws nothing.
+    """
+    monkeypatch.chdir(tmp_path)
+    command, options = (
+        Path(sys.executable).with_name("infattn_figures"),
+        ("--only", "fig1b", "--trials", "1", "--samples", "32"),
+    )
+
+    def run(*options):
+        monkeypatch.setattr(sys, "argv", [str(command), *options])
+        with pytest.raises(SystemExit) as e:
+            runpy.run_path(str(command), run_name="__main__")
+        assert not e.value.code
+        return capfd.readouterr()
+
+    subprocess.run([command, *options, "--quiet", "--out", "a"], check=True)
+    silent, plain = capfd.readouterr(), run(*options, "--out", "b")
+    assert silent.out == silent.err == plain.err == ""
+    assert plain.out.split()[0] == "b/fig1b.png"
+    assert [line.split()[0] for line in plain.out.splitlines()[1:]] == [
+        "figure",
+        "fig1b",
+    ]
+    assert "extrapolated" in plain.out
+    assert (tmp_path / "a/fig1b.csv").read_bytes() == (
+        tmp_path / "b/fig1b.csv"
+    ).read_bytes()
+    assert "infattn_nb" in run("--version").out
+
+
+class Pair(NamedTuple):
+    "What a sampler may return: fields with names, and one that is not there."
+
+    square: np.ndarray
+    inner: tuple
+    absent: None = None
+
+
+def _pairs(size, rng):
+    x = rng.standard_normal((size, 2))
+    return Pair(x * x, (x, x.sum(1)))
+
+
+def peak_of(draw_all):
+    "Bytes that are held at a time, at most, and the result."
+    tracemalloc.start()
+    result = draw_all()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most, result
+
+
+def test_samples_are_not_held_twice(size=2**16):
+    """Blocks are written where they belong: a quarter more than the result is held, not
+    as much again.
+    """
+
+    def rows(number, rng):
+        return rng.standard_normal((number, 64))
+
+    def pairs(number, rng):
+        return rows(number, rng), rng.integers(3, size=number)
+
+    with parallel(1):
+        most, y = peak_of(lambda: draw(rows, size, 0))
+        assert y.shape == (size, 64)
+        assert most < 1.25 * y.nbytes
+        most, both = peak_of(lambda: draw(pairs, size, 0))
+        assert most < 1.25 * sum(x.nbytes for x in both)
+        rng = np.random.default_rng(0)
+        most, y = peak_of(lambda: by_pieces(lambda b: rows(b, rng), size, 2**12))
+        assert y.shape == (size, 64)
+        assert most < 1.25 * y.nbytes
+    blocks = np.random.SeedSequence(0).spawn(size // BLOCK)
+    expected = [rows(BLOCK, np.random.default_rng(seed)) for seed in blocks]
+    np.testing.assert_array_equal(draw(rows, size, 0), np.concatenate(expected))
+
+
+def test_blocks_of_other_types_and_shapes():
+    "A wider type is taken; another shape is one sentence."
+    calls = []
+
+    def uneven(number, rng):
+        calls.append(number)
+        return np.zeros(number, int if len(calls) < 2 else float)
+
+    with parallel(1):
+        assert draw(uneven, 2 * BLOCK, 0).dtype == float
+        assert draw(lambda b, rng: np.zeros((b, 3)), 0).shape == (0, 3)
+        with pytest.raises(ValueError, match="must return one shape for every sample"):
+            draw(lambda b, rng: np.zeros((b, b)), BLOCK + 1)
+
+
+def test_draw_keeps_the_names_of_a_samplers_tuples():
+    "Joined over blocks and shaped field by field, also in tuples of tuples."
+    drawn = draw(_pairs, (3, 2000), 0)
+    assert isinstance(drawn, Pair)
+    assert drawn.absent is None
+    assert drawn.square.shape == (3, 2000, 2)
+    assert drawn.inner[1].shape == (3, 2000)
+    np.testing.assert_array_equal(drawn.square, drawn.inner[0] ** 2)
+    with pytest.raises(ValueError, match="6 samples"):
+        draw(lambda size, rng: Pair(np.zeros(6), (np.zeros(5),)), 6)
+    with pytest.raises(ValueError):
+        draw(lambda size, rng: None, 6)

@@ -1,0 +1,248 @@
+"""Notebooks, modules and stored outputs are in sync."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from conftest import copy_project
+from execnb.nbio import read_nb
+from execnb.shell import CaptureShell
+from fastcore.xtras import working_directory
+from nbdev.clean import clean_nb
+from every import on_every_page
+from run_pages import CODED, EXECUTED, NBS, PAGES, ROOT
+from run_pages import cells, data_of, digest, name, plain
+
+each = pytest.mark.parametrize("path", PAGES, ids=name)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    "A copy of the project, exported once more."
+    root = tmp_path_factory.mktemp("copy")
+    copy_project(ROOT, root, "nbs", "infattn_nb", "tools", without=["data"])
+    subprocess.run(
+        [sys.executable, "-c", "import written; written.export()"],
+        cwd=root,
+        env=os.environ | dict(PYTHONPATH=str(root / "tools")),
+        check=True,
+        capture_output=True,
+    )
+    return root
+
+
+def test_modules_are_the_notebooks(copy):
+    for module in (ROOT / "infattn_nb").rglob("*.py"):
+        assert (copy / module.relative_to(ROOT)).read_text() == module.read_text(), (
+            module
+        )
+
+
+def update(root):
+    subprocess.run(
+        [Path(sys.executable).with_name("nbdev_update")],
+        cwd=root,
+        check=True,
+        capture_output=True,
+    )
+
+
+def test_modules_may_be_edited(copy):
+    """`nbdev_update` takes a change to its notebook, and leaves all other notebooks
+    alone.
+    """
+    path = copy / "infattn_nb/netsor/architectures.py"
+    path.write_text(
+        path.read_text().replace("    gs = list(xs)\n", "    gs = [*xs]\n", 1)
+    )
+    update(copy)
+    changed = [
+        name(p)
+        for p in PAGES
+        if p.read_text() != (copy / p.relative_to(ROOT)).read_text()
+    ]
+    assert changed == ["netsor/architectures"]
+    assert "gs = [*xs]" in (copy / "nbs/netsor/architectures.ipynb").read_text()
+
+
+def module_of(path):
+    "The module that a page makes."
+    return re.search(
+        r"^#\| default_exp (\S+)",
+        "\n".join(source for _, source in cells(path, "code")),
+        flags=re.M,
+    )[1]
+
+
+def test_every_module_has_its_notebook():
+    modules = [
+        ".".join(p.relative_to(ROOT / "infattn_nb").with_suffix("").parts)
+        for p in (ROOT / "infattn_nb").rglob("[a-z]*.py")
+    ]
+    assert sorted(modules) == sorted(map(module_of, CODED))
+
+
+@on_every_page
+def test_clean(page):
+    nb = read_nb(NBS / f"{page}.ipynb")
+    before = json.dumps(nb)
+    clean_nb(nb)
+    assert json.dumps(nb) == before
+
+
+@on_every_page
+def test_every_name_comes_from_somewhere(page):
+    """Folded and hidden cells, too, use only what some cell of the page imports or
+    makes.
+    """
+    import written
+    from fastcore import test
+
+    lost = written.lost(written.read(NBS / f"{page}.ipynb"))
+    assert set(lost) <= set(test.__all__), lost
+
+
+def printed(outputs):
+    "What a reader sees of the outputs: texts, and a mark for each picture."
+    for o in outputs:
+        data = o.get("data", {})
+        if o["output_type"] == "stream":
+            yield "".join(o["text"])
+        elif "image/png" in data:
+            yield "<picture>"
+        elif "text/markdown" in data:
+            yield "".join(data["text/markdown"])
+        elif "text/plain" in data:
+            yield "".join(data["text/plain"])
+
+
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+
+
+@on_every_page
+def test_outputs_were_stored_by_this_code(page):
+    """The page has been executed since its own code and tables last changed; a sentence
+    of documentation is no change. The slow test below runs it again.
+    """
+    known = json.loads(EXECUTED.read_text())[page]
+    assert known == digest(NBS / f"{page}.ipynb"), "run `python tools/run_pages.py`"
+
+
+def test_a_page_whose_data_change_is_stale(tmp_path):
+    (tmp_path / "data").mkdir()
+    for file in ("a.csv", "b_1.json", "b_2.json", "other.csv"):
+        (tmp_path / "data" / file).write_text("1")
+    page = tmp_path / "page.ipynb"
+    page.write_text(
+        json.dumps(
+            {
+                "cells": [
+                    {
+                        "cell_type": "code",
+                        "source": ['read("data/a.csv")\n', 'read(f"data/b_{k}.json")'],
+                    }
+                ]
+            }
+        )
+    )
+    assert [p.name for p in data_of(page)] == ["a.csv", "b_1.json", "b_2.json"]
+    fresh = digest(page)
+    (tmp_path / "data/other.csv").write_text("2")
+    assert digest(page) == fresh
+    (tmp_path / "data/b_2.json").write_text("2")
+    assert digest(page) != fresh
+
+
+def test_words_about_code_do_not_make_a_page_stale():
+    code = "def f(x):\n    return x"
+    assert (
+        plain('def f(x): # comment\n    """Docs.\n\n    More."""\n\n    return x')
+        == plain(code)
+        != plain("def f(x):\n    return -x")
+    )
+
+
+@pytest.mark.slow
+@each
+def test_stored_outputs_are_fresh(path):
+    "Run every cell again: the same texts, numbers equal up to the last digit shown."
+    nb, shell = read_nb(path), CaptureShell(path)
+    plt.close("all")  # what another test left open would be shown here
+    pd.reset_option("^display")  # and what another page has set
+    with working_directory(path.parent):
+        for (cell, source), c in zip(cells(path), nb.cells):
+            if c.cell_type != "code" or not source or "#| eval: false" in source:
+                continue
+            new, old = (
+                "".join(printed(shell.run(source))),
+                "".join(printed(cell["outputs"])),
+            )
+            assert not shell.exc, f"{path.stem}: {source[:80]} raises {shell.exc}"
+            assert NUMBER.sub("#", new) == NUMBER.sub("#", old), (
+                f"{path.stem}: {source[:80]}"
+            )
+            if "expected_seconds" in source:  # the clock's own
+                continue
+            for a, b in zip(NUMBER.findall(new), NUMBER.findall(old)):
+                assert abs(float(a) - float(b)) <= 1.1 * unit(b), f"{a} was {b}"
+
+
+def unit(number):
+    "One unit of the last digit shown."
+    mantissa, _, exponent = number.partition("e")
+    return 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+
+
+def test_imports_stand_alone():
+    """The docs build runs cells with imports by themselves: such a cell holds nothing
+    else.
+    """
+    for path in CODED:
+        for _, source in cells(path, "code"):
+            lines = [
+                line
+                for line in source.splitlines()
+                if line.strip() and not line.startswith("#")
+            ]
+            imports = [
+                line
+                for line in lines
+                if re.match(r" *(import|from) |if TYPE_CHECKING:", line)
+            ]
+            if not any(re.match(r"(import|from) ", line) for line in lines):
+                continue  # late imports of a function
+            assert len(imports) in (0, len(lines)), f"{path.stem}: {source[:80]}"
+
+
+def shown(cell, source):
+    """The lines of code and of plain output that a reader sees, on the site or in a
+    module.
+    """
+    if "#| hide" in source:
+        return
+    if "#| echo: false" not in source:
+        yield from (line for line in source.splitlines() if not line.startswith("#|"))
+    for o in cell["outputs"]:
+        data = o.get("data", {})
+        if not {"text/html", "text/markdown", "image/png"} & set(data):
+            yield from "".join(o.get("text", data.get("text/plain", ""))).splitlines()
+
+
+@on_every_page
+def test_lines_fit_the_page(page):
+    """88 characters stand beside both margins of the site; a longer line would have to
+    be scrolled.
+    """
+    long = [
+        line
+        for c, source in cells(NBS / f"{page}.ipynb", "code")
+        for line in shown(c, source)
+        if len(line) > 88
+    ]
+    assert not long, f"{len(long)} lines, e.g. {max(long, key=len)}"

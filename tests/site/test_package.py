@@ -1,0 +1,373 @@
+"""What gets installed: the package alone, light to import."""
+
+import ast
+import configparser
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from functools import lru_cache
+from graphlib import TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import written
+from public import PUBLIC
+
+import infattn_nb
+
+pytestmark = pytest.mark.xdist_group("package")  # its fixtures are made once
+
+ROOT = Path(__file__).parents[2]
+NAME = configparser.ConfigParser(delimiters=["="])
+NAME.read(ROOT / "settings.ini", encoding="utf-8")
+CFG = NAME["DEFAULT"]
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", out, ROOT],
+        check=True,
+        capture_output=True,
+    )
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(dist):
+    return next(dist.glob("*.whl"))
+
+
+def test_source_holds_tests_that_run_there(dist, tmp_path):
+    "Those that need neither pages nor tools."
+    shutil.unpack_archive(next(dist.glob("*.tar.gz")), tmp_path)
+    (tests,) = tmp_path.glob("*/tests")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n0", "--collect-only", "-q"],
+        cwd=tests.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout[-1000:]
+    assert len(run.stdout.splitlines()) > 100, run.stdout[-1000:]
+    for path in tests.rglob("*.py"):
+        assert not re.search(
+            r"parents\[2\]|\bROOT\b", path.read_text(encoding="utf-8")
+        ), path.name
+
+
+def test_wheel_holds_the_package_alone(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {n.split("/")[0] for n in names} == {
+        "infattn_nb",
+        f"infattn_nb-{CFG['version']}.dist-info",
+    }
+    assert {
+        "infattn_nb/py.typed",
+        "infattn_nb/__init__.pyi",
+        "infattn_nb/infattn.mplstyle",
+        "infattn_nb/initialisation/report.html",
+        "infattn_nb/attention/layer.py",
+        "infattn_nb/paper/command.py",
+    } <= set(names)
+
+
+def test_wheel_works_in_a_foreign_folder(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    code = (
+        "import infattn_nb as a, numpy as np; assert a.__file__.startswith({!r}); "
+        "print(a.Attention(a.Tokens(2, a.nonlinearities.relu)).law(np.inf).rvs(3, "
+        "rng=0).shape); a.paper.figure_2a(trials=1, samples=50)[1].savefig('f.png')"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code.format(str(tmp_path / "site"))],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "site"), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.strip() == "(3, 2)", run.stderr
+
+
+DESCRIBE = (
+    "from setuptools import build_meta; "
+    "print(build_meta.prepare_metadata_for_build_wheel('.'))"
+)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_addresses_appear_when_they_exist(published, tmp_path):
+    """The metadata as PyPI reads them: every link and picture is absolute, and there is
+    none of ours before the switch is on.
+    """
+    for name in ("setup.py", "settings.ini", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    settings = tmp_path / "settings.ini"
+    settings.write_text(
+        re.sub(
+            "^published = .*",
+            f"published = {published}",
+            settings.read_text(),
+            flags=re.M,
+        )
+    )
+    (tmp_path / "infattn_nb").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", DESCRIBE],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    text = (tmp_path / done.stdout.splitlines()[-1] / "METADATA").read_text(
+        encoding="utf-8"
+    )
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert all(link.startswith(("https://", "#")) for link in links) == published
+    assert (CFG["user"] + "." in text) == (CFG["git_url"] in text) == published
+    for link in (
+        "/essay.html",
+        "/convergence/regimes.html#sec-calculator",
+        "/nbs/images/limit.png",
+    ):
+        assert any(x.endswith(link) for x in links) == published
+
+
+def test_light_import():
+    code = (
+        "import sys; from infattn_nb import Attention; sys.exit(any(m.split('.')[0] "
+        "in ('matplotlib', 'seaborn', 'pandas', 'sklearn', 'IPython', 'nbdev') for m "
+        "in sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+WITHOUT = """import sys
+sys.modules["sklearn"] = None # as if it were not installed
+import infattn_nb
+from infattn_nb import *
+for name in dir(infattn_nb):
+    try: getattr(infattn_nb, name)
+    except ImportError as e: print(name, e, sep=": ")
+from infattn_nb.paper import reproduce
+from infattn_nb import AttentionDescent"""
+
+
+def test_scikit_learn_is_needed_by_its_two_models_alone():
+    "And they say so; the package itself does not import it."
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True
+    )
+    said = (
+        "AttentionRegressor and AttentionDescent need scikit-learn 1.6 or newer; pip "
+        "install 'infattn_nb[learning]'"
+    )
+    assert sorted(run.stdout.splitlines()) == [
+        f"AttentionDescent: {said}",
+        f"AttentionRegressor: {said}",
+    ]
+    assert run.stderr.splitlines()[-1] == f"ImportError: {said}"
+
+
+PACKAGE = ROOT / "infattn_nb"
+FILES = {
+    ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p
+    for p in sorted(PACKAGE.rglob("[a-z]*.py"))
+}
+
+
+@lru_cache
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(module_name, path):
+    "The modules that a module imports, at any indentation, by its syntax tree."
+    package = module_name.rpartition(".")[0]
+    for node in ast.walk(tree(path)):
+        if (
+            isinstance(node, ast.ImportFrom) and node.level
+        ):  # .module or ..package.module
+            start = [package] if node.level == 1 and package else []
+            module = ".".join([*start, *filter(None, [node.module])])
+            yield from {module, *(f"{module}.{a.name}" for a in node.names)} & set(
+                FILES
+            )
+        absolute = (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+        absolute += [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        yield from (
+            name.removeprefix("infattn_nb.")
+            for name in absolute
+            if name.startswith("infattn_nb")
+        )
+
+
+ORDER = [
+    "numerics",
+    "nonlinearities",
+    "plotting",
+    "distributions",
+    "attention",
+    "netsor",
+    "theory",
+    "convergence",
+    "transformer",
+    "huggingface",
+    "transformer.network",
+    "initialisation",
+    "learning",
+    "paper",
+]  # the class Transformer also reads configs and modules
+
+
+def level(module):
+    return ORDER.index(module if module in ORDER else module.partition(".")[0])
+
+
+def test_imports_go_one_way():
+    """No subpackage imports a later one, no module itself by a detour; at most thirteen
+    levels.
+    """
+    below = {module: set(imported(module, path)) for module, path in FILES.items()}
+    for module, others in below.items():
+        assert "infattn_nb" not in others, f"{module} imports the whole package"
+        for other in others:
+            assert level(other) <= level(module), f"{module} imports {other}"
+    assert len([*levels_of(below)]) <= 13  # raises CycleError for a circle
+
+
+def levels_of(below):
+    sorter = TopologicalSorter(below)
+    sorter.prepare()
+    while sorter.is_active():
+        level = sorter.get_ready()
+        yield level
+        sorter.done(*level)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import infattn_nb",
+        "import infattn_nb as package",
+        "def f():\n    from infattn_nb import Attention",
+    ],
+)
+def test_imports_of_the_whole_package_are_seen(line, tmp_path):
+    (tmp_path / "module.py").write_text(line)
+    assert set(imported("attention.module", tmp_path / "module.py")) == {"infattn_nb"}
+
+
+@pytest.mark.parametrize(
+    "line, seen",
+    [
+        ("from ..paper.figures import sweep", True),
+        ("def f():\n    from ..paper import figures", True),
+        ("import infattn_nb.paper.figures", True),
+        ("import infattn_nb.paper.figures as f", True),
+        ("from .tokens import Tokens", False),
+        ("import numpy", False),
+    ],
+)
+def test_late_imports_are_seen(line, seen, tmp_path):
+    (tmp_path / "module.py").write_text(line)
+    assert (
+        "paper.figures" in set(imported("attention.module", tmp_path / "module.py"))
+    ) == seen
+
+
+def test_no_private_name_is_imported():
+    for path in FILES.values():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ImportFrom) and (
+                node.level or (node.module or "").startswith("infattn_nb")
+            ):
+                assert not [a.name for a in node.names if a.name.startswith("_")], (
+                    path.name
+                )
+
+
+def test_version_stands_in_one_place():
+    assert infattn_nb.__version__ == CFG["version"]
+    assert f"version: {CFG['version']}" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_public_names_are_those_of_the_stubs():
+    "The objects themselves, not modules."
+    for name, (_, home) in written.PUBLIC.items():
+        assert PUBLIC[name] is getattr(import_module(f"infattn_nb.{home}"), name)
+        assert not inspect.ismodule(PUBLIC[name])
+    assert set(infattn_nb.__all__) <= set(dir(infattn_nb))
+    assert len(infattn_nb.__all__) <= 70
+
+
+def test_every_part_exports_its_own_names():
+    "Those at the top as well, but for two functions that have their module's name."
+    same = {("initialisation", "report"), ("initialisation", "scan")}
+    same |= {("netsor", "gradients")}
+    for name, (_, home) in written.PUBLIC.items():
+        part = home.partition(".")[0]
+        if (part, name) not in same:
+            assert getattr(import_module(f"infattn_nb.{part}"), name) is PUBLIC[name]
+
+
+def test_looking_for_a_name_imports_nothing():
+    "`hasattr` with a dunder leaves the package alone, a hint reads the stubs' text."
+    code = """import sys, infattn_nb
+before = set(sys.modules)
+assert not hasattr(infattn_nb, "__wrapped__")
+try: infattn_nb.netsor.gaussien
+except AttributeError as error: print(error)
+assert not [m for m in set(sys.modules) - before if "scipy" in m or "netsor." in m]"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "did you mean infattn_nb.convergence.gaussian?" in run.stdout, run.stderr
+
+
+@pytest.mark.parametrize(
+    "line, error",
+    [
+        ("from infattn_nb import Atention", "ImportError"),
+        ("import infattn_nb; infattn_nb.Atention", "AttributeError"),
+    ],
+)
+def test_a_misspelt_name_fails_at_once(line, error):
+    "With the nearest name, and before anything large is imported."
+    code = f"""import sys
+try: exec({line!r})
+except {error} as e: print(e)
+sys.exit("matplotlib" in sys.modules)"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "did you mean infattn_nb.Attention?" in run.stdout, run.stderr
+
+
+def test_star_import_brings_all_names():
+    space = {}
+    exec("from infattn_nb import *", space)
+    assert set(infattn_nb.__all__) <= set(space)
+    assert not hasattr(infattn_nb, "nothing")
+    assert infattn_nb.attention.layer.Attention is infattn_nb.Attention
+
+
+@pytest.mark.parametrize(
+    "name, place",
+    [
+        ("tanh", "nonlinearities"),
+        ("split", "theory"),
+        ("poisson_dirichlet_limit", "convergence"),
+        ("figure_1a", "paper"),
+    ],
+)
+def test_a_name_one_level_down_says_where(name, place):
+    with pytest.raises(AttributeError, match=f"it is infattn_nb.{place}.{name}"):
+        getattr(infattn_nb, name)

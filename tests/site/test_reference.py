@@ -1,0 +1,141 @@
+"""The pages that are made from the package say what the package says now: all public
+names, every class and its methods.
+"""
+
+import inspect
+import re
+import subprocess
+from pathlib import Path
+
+import api_pages
+import pypandoc
+import pytest
+from public import PUBLIC
+
+ROOT = Path(__file__).parents[2]
+CLASSES = [name for name, x in PUBLIC.items() if inspect.isclass(x)]
+
+PAGES = api_pages.pages()
+
+
+def test_the_index_has_a_line_for_every_public_name():
+    rows = re.findall(r"^\| \[([^]]+)\]", PAGES["index.qmd"], flags=re.M)
+    main, others = rows[:5], rows[5:]
+    assert main == [*api_pages.MAIN]
+    assert sorted(row.replace("\\", "") for row in others) == sorted(PUBLIC)
+    assert not re.search(r"\| \|$", PAGES["index.qmd"], flags=re.M), (
+        "a name without a sentence"
+    )
+
+
+def test_the_index_has_every_method():
+    for name in CLASSES:
+        for method in api_pages.methods(PUBLIC[name]):
+            assert (
+                f"[{name}]({name.lower()}.qmd#{name.lower()}.{method})"
+                in PAGES["index.qmd"]
+            )
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_has_a_page_with_all_methods(name):
+    page = PAGES[f"{name.lower()}.qmd"]
+    for method, (_, function) in api_pages.methods(PUBLIC[name]).items():
+        assert (
+            page.count(f"\n## {name}.<wbr>{method} {{#{name.lower()}.{method}}}\n") == 1
+        )
+        assert inspect.getdoc(function)
+
+
+def test_examples_are_of_classes():
+    ids = [
+        cell["id"]
+        for cell in api_pages.PAGES["reference/classes.ipynb"]
+        if cell["id"].endswith("-ex")
+    ]
+    assert len(ids) > 12
+    assert {id[3:-3] for id in ids} <= {name.lower() for name in CLASSES}
+
+
+@pytest.mark.parametrize("file", PAGES)
+def test_pages_are_markdown_and_their_links_lead_somewhere(file):
+    text = PAGES[file].partition("\n---\n")[2]
+    command = [
+        pypandoc.get_pandoc_path(),
+        "-f",
+        "markdown",
+        "-t",
+        "html",
+        "--mathjax",
+        "--syntax-highlighting=none",
+        "--fail-if-warnings",
+    ]
+    html = subprocess.run(
+        command,
+        input=text,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+    ).stdout
+    for target, anchor in re.findall(r'href="([^"#]*)#?([^"]*)"', html):
+        if target.startswith("../"):
+            assert (ROOT / "nbs" / target[3:]).exists(), target
+        else:
+            assert target in ("", *PAGES), target
+            assert (
+                not anchor
+                or f"{{#{anchor}}}" in PAGES[target or file]
+                or anchor == "methods"
+            ), target
+
+
+def test_a_parameter_without_its_meaning_would_be_seen():
+    "The reader of docstrings: names, defaults, meanings and sections."
+
+    def f(a: float, b=2, *, c=None):
+        """Do it.
+
+        Parameters
+        ----------
+        a : int
+            first | one
+        b
+            second,
+            longer
+
+        Returns
+        -------
+        float
+            all
+
+        Raises
+        ------
+        ValueError
+            if not
+        """
+
+    text = api_pages.described(inspect.getdoc(f), f)
+    assert (
+        r"| <code>a</code> | <code>float</code> | required | int. first \| one |"
+        in text
+    )
+    assert "| <code>b</code> |  | `2` | second, longer |" in text
+    assert "**Returns** float: all" in text
+    assert "**Raises** ValueError: if not" in text
+    assert api_pages.signature("f", f) == "f(a, b=2, *, c=None)"
+
+
+def test_types_stand_in_tables_and_law_stands_first():
+    page = PAGES["attention.qmd"]
+    assert "| <code>heads</code> | <code>float</code> | `1` |" in page
+    kinds = [
+        kind
+        for page in PAGES.values()
+        for kind in re.findall(
+            r"^\| <code>[^|]*</code> \| <code>(.*?)</code> \|", page, flags=re.M
+        )
+    ]
+    assert len(kinds) > 300
+    assert all(len(kind) < 70 and "._" not in kind for kind in kinds)
+    assert re.search(r"^## Attention.<wbr>(\w+)", page, flags=re.M)[1] == "law"

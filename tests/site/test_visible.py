@@ -1,0 +1,68 @@
+"""What stands open on a page can be copied: its visible cells run from top to bottom in
+a fresh interpreter.
+"""
+
+import subprocess
+import sys
+
+import pytest
+from every import on_every_page
+from run_pages import name
+from written import NBS, PAGES, from_nowhere, is_visible, read, text, visible
+
+each = pytest.mark.parametrize("path", PAGES, ids=name)
+
+
+def test_names_that_come_from_nowhere_are_seen():
+    assert (
+        from_nowhere(
+            ["import numpy as np", "x = np.ones(3)\nf = lambda y: y + x", "f(1)"]
+        )
+        == []
+    )
+    assert from_nowhere(["x = np.ones(3)", "import numpy as np"]) == ["np"]
+    assert from_nowhere(["x = x + 1"]) == ["x"]
+    assert from_nowhere(["def f(): return later()", "f()"]) == ["later"]
+    assert from_nowhere(
+        ["total = 0\nfor k in range(3): total += k", "[k*z for k in range(3)]"]
+    ) == ["z"]
+
+
+@on_every_page
+def test_every_visible_name_comes_from_a_visible_cell(page):
+    missing = from_nowhere(visible(read(NBS / f"{page}.ipynb")))
+    assert not missing, (
+        f"{missing}: run `python tools/written.py`, or open or fold the cell that "
+        f"makes or uses them"
+    )
+
+
+@pytest.mark.slow
+@each
+def test_visible_cells_run(path, tmp_path):
+    """In a fresh interpreter beside the stored tables, all in one program; a cell that
+    shows an error may raise it.
+    """
+    cells = [
+        (text(c), "raises-exception" in c["metadata"].get("tags", []))
+        for c in read(path)["cells"]
+        if is_visible(c)
+    ]
+    program = [
+        "import matplotlib",
+        "matplotlib.use('agg')",
+        "cells = " + repr(cells),
+        "here = {'__name__': 'page', 'display': print}",
+        "for source, may_raise in cells:",
+        "    try: exec(compile(source, 'visible', 'exec'), here)",
+        "    except Exception:",
+        "        if not may_raise: raise",
+    ]
+    folder = tmp_path / path.parent.relative_to(NBS)
+    folder.mkdir(exist_ok=True)
+    (folder / "page.py").write_text("\n".join(program), encoding="utf-8")
+    (tmp_path / "data").symlink_to(NBS / "data")
+    run = subprocess.run(
+        [sys.executable, "page.py"], cwd=folder, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr[-1500:]
