@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from written import CFG, PUBLISHED, ROOT, readme
+from written import CFG, ROOT, readme
 
 
 def test_links_lead_somewhere():
@@ -93,7 +93,7 @@ STEPS = re.findall(
     (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
     flags=re.M,
 )
-EXAMPLES = {"mish", "_mish", "_mish_slope", "36_name"}  # what a contributor writes
+EXAMPLES = {"mish", "_mish"}  # what a contributor writes
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step[:40])
@@ -111,7 +111,6 @@ def test_recipes_name_what_there_is(step):
         for x in codes
         if "/" in x
         and " " not in x
-        and not x.startswith("nbs/36_name")
         and not list(ROOT.glob(x))
     ]
     assert not [
