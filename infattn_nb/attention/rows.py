@@ -7,7 +7,7 @@ __all__ = ['participation', 'row_entropy', 'FINE_MESH', 'ROUGH_MESH', 'LOG_WEIGH
            'MOST_TOKENS', 'LARGEST_SCORE_SD', 'COMMON_ERROR', 'ROUGHEST_MESH', 'CANCELLING', 'FEW_TOKENS',
            'COSTLY_JOINS', 'LARGEST_SD_RATIO', 'Statistic', 'Mesh', 'Scale', 'Joint', 'token', 'splittings', 'parts',
            'compress', 'join', 'Row', 'joins', 'block_of', 'powers', 'row_points', 'drop_unheard', 'constant_part',
-           'sorted_blocks', 'row_mixture', 'judged', 'moved', 'least_share', 'independent', 'row_law']
+           'sorted_blocks', 'row_mixture', 'judged', 'disturbed', 'least_share', 'independent', 'row_law']
 
 # %% ../../nbs/47_doubling.ipynb #takes
 from collections.abc import Callable
@@ -497,7 +497,7 @@ def judged(fine, # (u, w): weighted points of one head's variance
     law.replicates = (*(law.replicates or ()), *around)
     return law
 
-def moved(points, # (u, w)
+def disturbed(points, # (u, w)
          ): # two of them
     "Weighted points whose variances err by the common error, up and down."
     u, w = points

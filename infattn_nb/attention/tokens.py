@@ -285,7 +285,7 @@ class CommonTokens(Tokens):
     activation
         φ, a Nonlinearity or a function
     cov
-        no parameter: None, since the tokens are independent given h⁰
+        no number or array: None, since the tokens are independent given h⁰
     """
     cov: None = field(default=None, init=False)
 

@@ -20,7 +20,7 @@ from scipy.special import wrightomega
 from scipy.stats import norm
 
 from ..distributions.scale_mixture import ScaleMixture
-from ..attention.rows import FINE_MESH, Mesh, judged, moved, powers
+from ..attention.rows import FINE_MESH, Mesh, judged, disturbed, powers
 from ..attention.rows import row_entropy
 from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi_of_moments
@@ -263,7 +263,7 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
         with localcontext(prec=40 + 4*m):
             u, w = gauss(jacobi_of_moments(_pd_moments(Decimal(α), 2*m)))
         return u[0], w[0]
-    return judged(rule(120), moved(rule(90)), heads, sample=partial(_sticks, α, heads))
+    return judged(rule(120), disturbed(rule(90)), heads, sample=partial(_sticks, α, heads))
 
 # %% ../../nbs/18_length.ipynb #52fadb5e
 def effective_alpha(s: float, score_sd: float) -> float:

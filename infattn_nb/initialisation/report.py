@@ -146,7 +146,7 @@ def _no_width(m):
         return "at infinite width all of this is the random kernel's"
     return "gradients vanish: no width is enough"
 
-def _first_layer_said(x): # of `first_layer`
+def _first_layer_said(x): # of first_layer
     if x is not None:
         yield Verdict("limit", "·", "the first attention alone, on "
                       f"{counted(x['tokens'], 'unit token')}: excess kurtosis "
@@ -190,7 +190,7 @@ def _listed(words):
     *before, last = words
     return f"{', '.join(before)} and {last}" if before else last
 
-def departures_said(drawn): # of `departed` -> (text, are blocks counted?)
+def departures_said(drawn): # of departed -> (text, are blocks counted?)
     "All blocks of all tensors that are others than was promised, with their factors."
     alike: dict = {} # nearly equal factors in all blocks together
     said = []
