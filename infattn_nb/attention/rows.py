@@ -7,7 +7,7 @@ __all__ = ['participation', 'row_entropy', 'FINE_MESH', 'ROUGH_MESH', 'LOG_WEIGH
            'MOST_TOKENS', 'LARGEST_SCORE_SD', 'COMMON_ERROR', 'ROUGHEST_MESH', 'CANCELLING', 'FEW_TOKENS',
            'COSTLY_JOINS', 'LARGEST_SD_RATIO', 'Statistic', 'Mesh', 'Scale', 'Joint', 'token', 'splittings', 'parts',
            'compress', 'join', 'Row', 'joins', 'block_of', 'powers', 'row_points', 'drop_unheard', 'constant_part',
-           'sorted_blocks', 'row_mixture', 'judged', 'moved', 'least_share', 'independent', 'row_law']
+           'sorted_blocks', 'row_mixture', 'judged', 'disturbed', 'least_share', 'independent', 'row_law']
 
 # %% ../../nbs/attention/rows.ipynb #takes
 from collections.abc import Callable
@@ -321,7 +321,6 @@ def _grid(a, b, mesh, cut):
     return scale, scale.points(x[0], x[-1], mesh.step), l.max()
 
 # %% ../../nbs/attention/rows.ipynb #31e575fd
-#| code-fold: true
 def join(a, # Joint
          b, # Joint; the same object counts as an independent copy
          mesh=FINE_MESH, # Mesh
@@ -413,7 +412,6 @@ def powers(sd, # standard deviation of the scores
     return block_of(row, mesh, max(1024, _power_above(n)), statistic)
 
 # %% ../../nbs/attention/rows.ipynb #213d208c
-#| code-fold: true
 CONSTANT_SCORE_SD = 1e-6 # scores of a smaller standard deviation count as constant
 
 def row_points(k, # variances of the values (s,)
@@ -499,7 +497,7 @@ def judged(fine, # (u, w): weighted points of one head's variance
     law.replicates = (*(law.replicates or ()), *around)
     return law
 
-def moved(points, # (u, w)
+def disturbed(points, # (u, w)
          ): # two of them
     "Weighted points whose variances err by the common error, up and down."
     u, w = points

@@ -155,7 +155,6 @@ class Queries(Panel):
                       ylabel="queries, keys over values")
 
 # %% ../../nbs/initialisation/panels.ipynb #pa-list
-#| code-fold: true
 class Widths(Panel):
     title = "Would a wider network differ less?"
 
@@ -231,7 +230,7 @@ def styles(*more):
     names = "infattn", "initialisation/report", *more
     return [package_style(f"{name}.mplstyle") for name in names]
 
-def six_panels(panels, # as of `panels_of`
+def six_panels(panels, # as of panels_of
                title, # of the whole
                lines=(), # of text under them
               ): # matplotlib.figure.Figure

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['STEPS_BETWEEN_LOOKS', 'TOO_LARGE', 'FEATURE_NUMBERS', 'SCRAMBLES', 'FEWEST', 'MOST_NODES', 'KERNEL_TOLERANCE',
-           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'LayerView', 'Architecture', 'Task', 'advance', 'Block',
-           'full_loss', 'looked', 'of_blocks', 'DescentRun', 'trained', 'resting', 'Kernels', 'InfiniteHeads',
-           'converged', 'asking_rows', 'KernelNetworks', 'Answers', 'started', 'afford', 'kinds', 'start_of',
-           'torch_weights', 'Trained', 'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads', 'DescentState',
-           'run_descent', 'run_at_a_rate']
+           'NODES_AT_ONCE', 'NETWORK_NUMBERS', 'RATE_HALVINGS', 'LayerView', 'Architecture', 'Task', 'advance',
+           'NetworkBlock', 'full_loss', 'looked', 'of_blocks', 'DescentRun', 'trained', 'resting', 'Kernels',
+           'InfiniteHeads', 'converged', 'asking_rows', 'KernelNetworks', 'Answers', 'started', 'afford', 'kinds',
+           'start_of', 'torch_weights', 'Trained', 'KernelModel', 'Start', 'one_layer', 'infinitely_many_heads',
+           'DescentState', 'run_descent', 'run_at_a_rate']
 
 # %% ../../nbs/learning/trained.ipynb #takes
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ class Task(NamedTuple):
         return self.view.take(met), self.targets[met], P/rows.shape[1], places
 
 # %% ../../nbs/learning/trained.ipynb #advancecode
-def advance(task, block, done, steps, rng): # Block, losses (steps, N), rng
+def advance(task, block, done, steps, rng): # NetworkBlock, losses (steps, N), rng
     "Some steps after those done; networks that diverge are marked, and rest."
     losses = []
     with np.errstate(all="ignore"):
@@ -93,14 +93,14 @@ def _loss_and_slope(loss, f, Y, rows): # (N,), (N, P, D)
         return loss.value(f, Y), loss.gradient(f, Y)
     return on_own_rows(loss, f, Y, rows)
 
-class Block(NamedTuple):
+class NetworkBlock(NamedTuple):
     "Some networks of a run, and which of them have diverged."
     networks: Networks
     numbers: np.ndarray # of the networks in the run, (N,)
     bound: np.ndarray # of their losses: beyond it they have diverged, (N,)
     diverged: np.ndarray # boolean (N,)
 
-    def marked(self, loss): # Block, losses (N,)
+    def marked(self, loss): # NetworkBlock, losses (N,)
         "Networks whose loss is beyond its bound are marked; NaN for all that are."
         lost = ~(np.isfinite(loss) & (loss <= self.bound)) | self.diverged
         return self._replace(diverged=lost), np.where(lost, np.nan, loss)
@@ -112,7 +112,7 @@ class Block(NamedTuple):
             return x
         return np.where(lost.reshape(-1, *(1,)*(x.ndim - 1)), 0., x)
 
-    def rested(self): # Block
+    def rested(self): # NetworkBlock
         "Networks that have diverged are set to zero."
         if not self.diverged.any():
             return self
@@ -124,15 +124,15 @@ def full_loss(task, networks): # (N,)
         values = networks.reply(task.layer, task.view).values
         return task.loss.value(values, task.targets)
 
-def looked(task, blocks): # [Block, …], losses (N,)
+def looked(task, blocks): # [NetworkBlock, …], losses (N,)
     "Blocks after a look at all sequences."
     marked = [b.marked(full_loss(task, b.networks)) for b in blocks]
     return [b.rested() for b, _ in marked], np.concatenate([x for _, x in marked])
 
-def of_blocks(task, networks): # [Block, …]
+def of_blocks(task, networks): # [NetworkBlock, …]
     "Blocks of networks at the start of a run, with bounds for their losses."
     numbers = np.cumsum([0, *map(len, networks)])
-    return [Block(some, first + np.arange(len(some)),
+    return [NetworkBlock(some, first + np.arange(len(some)),
                   TOO_LARGE*(np.abs(full_loss(task, some)) + 1e-3),
                   np.zeros(len(some), bool)) for first, some in zip(numbers, networks)]
 
@@ -351,7 +351,6 @@ def started(heads, # InfiniteHeads
 
 
 # %% ../../nbs/learning/trained.ipynb #startcode
-#| code-fold: true
 NETWORK_NUMBERS = 2**27 # numbers of all networks together, at most: a gigabyte
 
 def afford(model, numbers):
@@ -443,7 +442,6 @@ def _numpy(tensor):
     return tensor.detach().cpu().double().numpy()
 
 # %% ../../nbs/learning/trained.ipynb #answerscode
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Trained:
     "Finitely many heads in one layer or in many, before and after."
@@ -539,7 +537,6 @@ class KernelModel:
 
 
 # %% ../../nbs/learning/trained.ipynb #fitcode
-#| code-fold: true
 class Start(NamedTuple):
     "A problem, and the networks that will be trained on it."
     layer: Architecture
