@@ -33,7 +33,7 @@ setup(
     long_description_content_type="text/markdown",
     author=cfg["author"],
     keywords=cfg["keywords"],
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
     license_files=["LICENSE"],
     classifiers=[
         "Development Status :: 3 - Alpha",

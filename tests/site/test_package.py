@@ -127,6 +127,7 @@ def test_addresses_appear_when_they_exist(published, tmp_path):
     text = (tmp_path / done.stdout.splitlines()[-1] / "METADATA").read_text(
         encoding="utf-8"
     )
+    assert "\nLicense-Expression: Apache-2.0\n" in text
     links = re.findall(r"\]\(([^)]*)\)", text)
     assert all(link.startswith(("https://", "#")) for link in links) == published
     assert (CFG["user"] + "." in text) == (CFG["git_url"] in text) == published
