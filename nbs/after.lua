@@ -7,6 +7,7 @@ local needless = {
   '<script type="application/javascript">define%(\'jquery\'[^<]*</script>\n?', '%s*<script src="https://[^"]*/polyfill[^>]*></script>',
 }
 local out = os.getenv("QUARTO_PROJECT_OUTPUT_DIR")
+local folder = out:match("[^/\\]+$") -- of the site
 local function offset_of(page) return page:match('<meta name="quarto:offset" content="([^"]*)"') or "./" end
 
 local function mark_this(page, name)
@@ -89,7 +90,7 @@ for path in os.getenv("QUARTO_PROJECT_OUTPUT_FILES"):gmatch("[^\r\n]+") do
     page = page:gsub('src="live/load%.js"', 'src="' .. offset_of(page) .. 'live/load.js"')
     page = page:gsub("<th[^>]*>%s*</th>", "<td></td>") -- the corner of a table heads nothing
     page = page:gsub('<a href="#cb%d+%-%d+" aria%-hidden="true" tabindex="%-1"></a>', ""):gsub('<span id="cb%d+%-%d+">', "<span>") -- of a line of code, which nobody links to
-    page = lighter(mark_this(page, path:sub(#out + 2)))
+    page = lighter(mark_this(page, ("/" .. path):match(".*/" .. folder:gsub("%p", "%%%0") .. "/(.+)$") or path))
     if not published and path:match("404%.html$") then page = page:gsub('(["(])' .. base, "%1./") end -- a copy of the site has no address yet
     page = page:gsub("{(version)}, {(date)}", function(a, b) return facts[a] .. ", " .. facts[b] end)
     file = assert(io.open(path, "wb"))

@@ -26,6 +26,7 @@ from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi_of_moments
 
 # %% ../../nbs/convergence/long_sequences.ipynb #1d8f3b26
+#| code-fold: true
 def _row(s, score_sd, least=1, most=100):
     "Length and standard deviation, cleaned; a length may exceed every integer."
     s = checks.number(s, "s", f"[{least}, ∞)", "pass a number of tokens")
@@ -58,6 +59,7 @@ def _log_lost(y):
     return np.where(y < -30, y, log(-expm1(-t)))
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-rate
+#| code-fold: true
 def _rate_left(x, τ):
     "log(−log b₀) where x ≤ 0, from 1 − b₀."
     peak = np.clip(0, x, x + τ**2)
@@ -102,6 +104,7 @@ class _Transform:
         return p*(self.ξ + shift/2) - exp(self.rate(self.ξ + shift))
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-power
+#| code-fold: true
 def _log_power(f, s):
     "log coefficients of θ, θ², … in (1 + Σ exp(fₘ) θᵐ)ˢ, (k, points)."
     if s < len(f):
@@ -122,6 +125,7 @@ def _log_product(f, s):
     return c[1:]
 
 # %% ../../nbs/convergence/long_sequences.ipynb #21263181
+#| code-fold: true
 def participation_moments(s: float, score_sd: float, k: int = 4, *,
                           logarithm: bool = False) -> np.ndarray:
     r"""Moments of the participation ratio $u$ of a row, by one-dimensional integrals.
@@ -148,18 +152,21 @@ def participation_moments(s: float, score_sd: float, k: int = 4, *,
         if a moment is below e^−700 and `logarithm` is False
     """
     s, τ = _row(s, score_sd)
-    m = np.arange(1, checks.count(k, "k", most=40) + 1)
+    logs = _log_participation(s, τ, checks.count(k, "k", most=40))
+    return logs if logarithm else _positive(logs)
+
+def _log_participation(s, τ, k):
+    "log E u, …, log E uᵏ."
+    m = np.arange(1, k + 1)
     if τ < NEGLIGIBLE_SCORE_SD:
-        logs = m*(τ**2*(1 - 1/s) - log(s))
-        return logs if logarithm else _positive(logs)
+        return m*(τ**2*(1 - 1/s) - log(s))
     b = _Transform(s, τ, 2*len(m))
     b0 = b.log_moment(0)
     factorial = np.array([lgamma(j + 1) for j in m])
     gamma_2m = np.array([lgamma(2*j) for j in m])
     f = np.array([b.log_moment(2*j) for j in m]) - b0 - factorial[:, None]
     integral = _log_sum(_log_power(f, s) + s*b0) + log(b.step)
-    result = factorial - gamma_2m + integral
-    return result if logarithm else _positive(result)
+    return factorial - gamma_2m + integral
 
 def _positive(logs):
     "exp, where floating point can hold it."
@@ -171,6 +178,7 @@ def _positive(logs):
     return exp(logs)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #933654d9
+#| code-fold: true
 def mean_entropy(s: float, score_sd: float) -> float:
     """Expected entropy of a row of s independent scores, by one-dimensional integrals.
 
@@ -218,6 +226,7 @@ def entropy(s: int, score_sd: float, mesh: Mesh = FINE_MESH
     return powers(τ, s, mesh, row_entropy).points()[1:]
 
 # %% ../../nbs/convergence/long_sequences.ipynb #9465667f
+#| code-fold: true
 def _pd_moments(α, count):
     "E uᵏ, k < count, for PD(α, 0) weights; α a Decimal."
     c = [Decimal(0), α*(1 - α)]
@@ -245,6 +254,7 @@ def _sticks(alpha, heads, size, rng, J=500):
     return (u + left**2*(1 - alpha)/(1 + J*alpha)).mean(0)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #7f06bfce
+#| code-fold: true
 @lru_cache(64)
 def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     r"""The law of one output in the frozen phase: PD(α, 0) weights, $K = I$.
@@ -266,6 +276,7 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     return judged(rule(120), disturbed(rule(90)), heads, sample=partial(_sticks, α, heads))
 
 # %% ../../nbs/convergence/long_sequences.ipynb #52fadb5e
+#| code-fold: true
 def effective_alpha(s: float, score_sd: float) -> float:
     r"""What replaces $1/\beta$ at finite s: $z_s/\tau$ with $s\,\bar\Phi(z_s)=1$.
 
@@ -285,6 +296,7 @@ def effective_alpha(s: float, score_sd: float) -> float:
     return norm.isf(1/s)/τ
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-overlap
+#| code-fold: true
 def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     r"""Mean overlap $\mathbb{E}\sum_k A_{ik}A_{jk}$ of two rows of attention weights.
 
@@ -356,26 +368,44 @@ def _token(z, τ):
     return exp(z + τ**2/2 - exp(log_rate(z + τ**2))), exp(-rate), -expm1(-rate)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-width-term
+#| code-fold: true
 def width_term(s: float, score_sd: float) -> float:
     r"""The constant $\kappa$ in $\mathbb{E}v = \mathbb{E}u + \kappa/n + O(n^{-2})$.
 
     $v$ is the variance of one output at width n given the scores, for a row of
-    independent Gaussian tokens. Relative error about 1e-9 up to τ = 3, 1e-6 at 10 and
-    1e-5 at 20, where large terms cancel.
+    independent Gaussian tokens. Large terms cancel as τ grows: the relative error is
+    about 1e-9 up to τ = 3, 1e-6 at 10, 1e-5 at 20 and 1e-3 at 100. For two tokens it
+    is 1e-10 from τ = 1 on.
 
     Parameters
     ----------
     s
         number of tokens, a whole number
     score_sd
-        τ in (0, 20]
+        τ in (0, 100]
     """
-    checks.number(score_sd, "score_sd", "(0, 20]", "beyond, large terms cancel")
     s, τ = _row(s, score_sd)
+    if s == 2 and τ > 1:
+        return _width_term_of_two(τ)
     u, u2 = participation_moments(s, τ, 2)
     tilt = 1 - u + 6*(u2 - _mean_power(s, τ, 3))
     slope, bend = _slope_and_bend(s, τ)
     return τ**2*(tilt + 4/s*slope) + (3 + 2/s)*τ**4*bend
+
+def _width_term_of_two(τ):
+    """The same from q = ab, where a + b = 1 are the two weights: all that is averaged
+    is a combination of q, q², q³ whose integral over the gap of the scores is zero.
+    """
+    gap = np.linspace(-80, 80, 8001)
+    q = 1/(2 + 2*np.cosh(gap))
+    variance = 2*τ*τ
+    density = np.expm1(-gap*gap/(2*variance))/np.sqrt(2*np.pi*variance)
+    def mean(f): # the density at zero contributes nothing
+        return f @ density*(gap[1] - gap[0])
+    tilt = mean(24*q**2 - 4*q)
+    slope = mean(12*q**2 - 2*q)
+    bend = mean(60*q**2 - 2*q - 240*q**3)
+    return τ**2*(tilt + 2*slope) + 4*τ**4*bend
 
 REACH = .8 # of the logarithm of τ², on both sides
 NODES = 13 # of the polynomial that is differentiated
@@ -393,7 +423,7 @@ def _slope_and_bend(s, τ):
 def _slope(s, variance):
     "dE u/dτ² at τ² = `variance`."
     τ = np.sqrt(variance)
-    u, u2 = participation_moments(s, τ, 2)
+    u, u2 = exp(_log_participation(s, τ, 2))
     return u - 4*_mean_power(s, τ, 3) + 3*u2
 
 def _mean_power(s, τ, p):

@@ -141,6 +141,7 @@ def ensemble_of_module(module, # as for read_module
     return spec | dict(source=source)
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-promised
+#| code-fold: true
 def _promised(given, own, s, roles):
     "Standard deviations of embeddings and blocks that a module should be a draw of."
     given = own if given is None else given
@@ -185,6 +186,7 @@ def _with_those_of(block, other):
                                    block.branches for k in branch.matrices})
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-ends
+#| code-fold: true
 def _more(own, texts):
     "Tokens of images that no label stands for, one for each."
     return len(texts) if own is not None and "patch" in own.family.embeddings else 0

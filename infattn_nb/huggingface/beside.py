@@ -22,6 +22,7 @@ from .verified import principal
 from .verified import rows_of, watched
 
 # %% ../../nbs/huggingface/beside.ipynb #mo-verified
+#| code-fold: true
 def verified(module, # as for read_module
              reading, # what it is read as
              own, # its Config, or None
@@ -149,6 +150,7 @@ def _one_after_another(reading, x):
     return x
 
 # %% ../../nbs/huggingface/beside.ipynb #be-ends
+#| code-fold: true
 def _check_ends(reading, own, seen, inputs, half):
     "What enters the first block, and the norm behind the last."
     tolerance = .05 if half else 3e-4

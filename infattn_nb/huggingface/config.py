@@ -513,6 +513,7 @@ def labels_of(tokens): # a number, or labels of one text or of several
     return several(tokens)
 
 # %% ../../nbs/huggingface/config.ipynb #co-rejected
+#| code-fold: true
 MOST_BYTES = 2**22 # of a config
 
 def _check_file(path):

@@ -71,6 +71,7 @@ def built_of(module, read, names): # Parts of each block, names of the tensors b
     return [with_variances(r.block, v) for r, v in zip(read, variances)]
 
 # %% ../../nbs/huggingface/describe.ipynb #mo-gpt2
+#| code-fold: true
 def parts_of(found, # Recognised
              block, # one of its blocks
              body, # the module that holds them
@@ -204,6 +205,7 @@ def _window(a, family):
     return getattr(says, "sliding_window", None)
 
 # %% ../../nbs/huggingface/describe.ipynb #mo-rotary
+#| code-fold: true
 def _rotary(body, a, m):
     "Rotary positions of attention with heads of m coordinates."
     turn = getattr(body, "rotary_emb", None) or getattr(a, "rotary_emb", None)

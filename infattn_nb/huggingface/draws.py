@@ -14,6 +14,7 @@ from ..numerics import checks
 from .measure import as_array
 
 # %% ../../nbs/huggingface/draws.ipynb #dr-drawn
+#| code-fold: true
 def check_drawn(read, # the Parts of each block
                 names, # of the tensors, by the role of a matrix
                ):
@@ -34,6 +35,7 @@ def check_drawn(read, # the Parts of each block
                       "zeros in all matrices of all blocks", "initialise it")
 
 # %% ../../nbs/huggingface/draws.ipynb #dr-rows
+#| code-fold: true
 RARE = 1e-9 # how seldom a statistic of a draw may be taken for no draw
 
 def beyond_chance(X, # independent rows of independent entries? (N, n)
@@ -106,6 +108,7 @@ def _some_rows(table, role):
     return rows[picked.tolist()]
 
 # %% ../../nbs/huggingface/draws.ipynb #dr-matrix
+#| code-fold: true
 def unlike_a_draw(W): # (out, in)
     "What is wrong with a matrix as a draw of independent entries of one law, or None."
     square = np.mean(W**2)
@@ -137,6 +140,7 @@ def unlike_a_draw(W): # (out, in)
     return None
 
 # %% ../../nbs/huggingface/draws.ipynb #dr-pairs
+#| code-fold: true
 _PAIRS = (("q", "k", False), ("q", "v", False), ("k", "v", False), ("v", "o", True),
           ("q", "o", True), ("1", "2", True), ("1", "3", False), ("3", "2", True))
 
@@ -174,6 +178,7 @@ def _of_all_heads(A, B, heads):
     return (again, B) if few is A else (A, again)
 
 # %% ../../nbs/huggingface/draws.ipynb #mo-check
+#| code-fold: true
 def warn_of_training(module, # of torch
                      read, # the Parts of each block
                      names, # of the tensors, by the role of a matrix

@@ -17,6 +17,7 @@ from .families import neighbours_apart
 from .measure import as_array, explicit
 
 # %% ../../nbs/huggingface/enlarge.ipynb #el-held
+#| code-fold: true
 def held_now(part, # Parts, or what holds the same
              block, # its description
              family, # of the module
@@ -46,6 +47,7 @@ def _head_width(part):
     return rows//part.block.attention.heads
 
 # %% ../../nbs/huggingface/enlarge.ipynb #el-factors
+#| code-fold: true
 def row_factors(tensor, # a Tensor
                 outputs, # how many rows of matrices it holds
                 m, # width of a head
@@ -61,6 +63,7 @@ def row_factors(tensor, # a Tensor
     return found
 
 # %% ../../nbs/huggingface/enlarge.ipynb #el-enlarged
+#| code-fold: true
 @contextmanager
 def enlarged(reading, # Reading
              sizes, # of the scores in each block

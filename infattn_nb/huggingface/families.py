@@ -156,6 +156,7 @@ FAMILIES = {name: Family.of_section(**_section(name))
 MODELS = [name for name, family in FAMILIES.items() if family.config]
 
 # %% ../../nbs/huggingface/families.ipynb #fa-pairs
+#| code-fold: true
 def halves_of_pairs(W, # (heads·m, n)
                     m, # width of a head
                     turning, # how many of its coordinates turn
@@ -193,6 +194,7 @@ def _positions(family):
     return "learned" if "position" in family.embeddings else "none"
 
 # %% ../../nbs/huggingface/families.ipynb #fa-near
+#| code-fold: true
 def near(name, names): # what is given, and what there is -> the last words of an error
     "Did you mean …?"
     found = get_close_matches(str(name).lower(), names, 1, .7)

@@ -13,6 +13,7 @@ from ..transformer.norms import Norm
 from ..numerics import checks
 
 # %% ../../nbs/huggingface/measure.ipynb #me-reach
+#| code-fold: true
 def as_array(x, # real numbers, of any precision
              name, # for the message
             ): # ndarray: A copy, float64
@@ -37,6 +38,7 @@ def explicit(matrices, # (out, in)
     return {k: W.T for k, W in matrices.items()} | there
 
 # %% ../../nbs/huggingface/measure.ipynb #mo-variances
+#| code-fold: true
 def variances_of(r, # the Parts of a block
                 ): # dict: "q", …, "b2": the two numbers
     "fan-in × mean square of the entries of every matrix, and its standard error."
@@ -59,6 +61,7 @@ def settled(variances, # what variances_of says of each block
     return [dict(zip(found, values)) for values in zip(*found.values())]
 
 # %% ../../nbs/huggingface/measure.ipynb #mo-activation
+#| code-fold: true
 def activation_of(act, # what should be a function
                   like, # some tensor of the module
                  ): # Nonlinearity: one of ours
@@ -80,6 +83,7 @@ def rounding(like):
     return 5e-2 if half else 1e-5
 
 # %% ../../nbs/huggingface/measure.ipynb #mo-norms
+#| code-fold: true
 def norm_of(norms, # modules
             like, # some tensor of their block
            ): # Norm: of one kind and one ε; None if there are none

@@ -21,6 +21,7 @@ from .recognise import reach, recognised
 
 
 # %% ../../nbs/huggingface/module.ipynb #mo-read
+#| code-fold: true
 def read_module(module, # encoder layers of torch, or a model of Hugging Face
                 tokens=None, # length of the text, for models with a window
                ): # blocks, final_norm and width, as Transformer takes them

@@ -27,6 +27,7 @@ from .measure import as_array, first_of, norm_of
 from .recognise import check_tensors
 
 # %% ../../nbs/huggingface/roles.ipynb #mo-roles
+#| code-fold: true
 def reading_by_roles(module, # of torch
                      roles, # role -> a pattern of names, or several
                      *, norm_placement="pre",
@@ -182,6 +183,7 @@ def _owners(module, found, role, l=0):
     return [module.get_submodule(name.rpartition(".")[0]) for name in names]
 
 # %% ../../nbs/huggingface/roles.ipynb #ro-parts
+#| code-fold: true
 def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
                     **others):
     "What one block says of itself."
@@ -299,6 +301,7 @@ def _layout_of(found, tensors):
     return layout
 
 # %% ../../nbs/huggingface/roles.ipynb #ro-places
+#| code-fold: true
 def places_to_watch(module, # of torch
                     found, # what was found_by_roles
                     norm, # its placement

@@ -154,6 +154,7 @@ def _widths(block, n):
             "1": units, "2": int(n), "3": units}
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-source
+#| code-fold: true
 def source_of(t):
     "What it was read from, or an error."
     if t.source is None:
@@ -231,6 +232,7 @@ def _read(module, tokens):
             return None
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-folded
+#| code-fold: true
 def folded(t): # a Transformer
     "The same network with its factors in the weights, as `init_table` lists them."
     if t.source is None:
@@ -461,6 +463,7 @@ def _scales(t, fill):
     return np.repeat(std, fill.rows)
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-verify
+#| code-fold: true
 class Held:
     "What the tensors of one block hold, read when it is asked for."
     def __init__(self, t, l, places):
@@ -528,6 +531,7 @@ def _by_itself(source, block, l):
 
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-places
+#| code-fold: true
 _HEADS = re.compile(r"^(\w+\.)?(lm_head|embed_out|score|classifier|pooler|cls|"
                     r"qa_outputs)\b")
 

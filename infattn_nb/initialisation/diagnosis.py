@@ -169,6 +169,7 @@ def _some_drawn(t, n, readout, number, seed, gradients, silent):
         return Diagnosis(**forward_numbers(t, t.chain(n, number, seed)))
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-cost
+#| code-fold: true
 _ANNOUNCED_SECONDS = 5 # seconds
 
 _TOO_FEW = 1.8 # by how much a machine that others use too may be slower

@@ -196,6 +196,7 @@ def standing(value, # of this network
     return f"at 16 tokens, each as its library initialises it: {shown}"
 
 # %% ../../nbs/initialisation/quantities.ipynb #qu-parts
+#| code-fold: true
 def _cosines(d):
     return d.cosine.mean(0)[1:]
 

@@ -59,6 +59,7 @@ class Verdict(NamedTuple):
     advice: str = "" # what to multiply, once that was tried
 
 # %% ../../nbs/initialisation/report.ipynb #rp-verdicts
+#| code-fold: true
 def blocks_said(which) -> str: # boolean, (L,)
     "Numbers of blocks as one says them: block 3, blocks 2–12, every block."
     L = len(which)
@@ -156,6 +157,7 @@ def _first_layer_said(x): # of first_layer
                       f"Gaussian, {x['limit beyond 6 sd']:.3g} times in the limit")
 
 # %% ../../nbs/initialisation/report.ipynb #rp-dead
+#| code-fold: true
 def dead_said(t, d): # a Transformer, a Diagnosis -> (tensors, why)
     "Tensors that get exactly no gradient, and those that start at zero."
     dead = {k: none for k, none in dead_matrices(d).items() if none.any()}
@@ -229,6 +231,7 @@ def _run_said(run):
     return f"{which} {', '.join(f'{factor:.3g}' for factor in factors)}"
 
 # %% ../../nbs/initialisation/report.ipynb #rpadvice
+#| code-fold: true
 _DOWN = (.7, .5, .3, .2, .1, .05, .02, .01)
 _UP = (1.5, 2., 3., 5., 10., 20., 50., 100.)
 _MOST_TRIED = 4 # of them, by bisection
@@ -291,6 +294,7 @@ def _quickly(t, gradients, readout, number, seed):
         return None
 
 # %% ../../nbs/initialisation/report.ipynb #rp-file
+#| code-fold: true
 REPORT_FILES = ("html", "pdf", "png", "json")
 
 @contextmanager

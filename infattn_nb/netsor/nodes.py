@@ -23,6 +23,7 @@ from ..nonlinearities import NAMED, Nonlinearity, meet, partials, softmax, step
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/netsor/nodes.ipynb #94663eac
+#| code-fold: true
 def _not_an_array(node, operation, remedy):
     "What people try first: a program has no values to compute with."
     name = node.name if isinstance(node, Matrix) else node.program.name(node)
@@ -141,6 +142,7 @@ _refuse(Vector, "rmatmul",
         "only a matrix of the program multiplies: program.matrix() @ h")
 
 # %% ../../nbs/netsor/nodes.ipynb #1f2560f4
+#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Input(Vector):
     "An initial vector: number k of a group with coordinates N(mean, cov) (2.1 (ii))."
@@ -241,6 +243,7 @@ def _row(scores):
     return np.concatenate(np.broadcast_arrays(*scores), axis=-1)
 
 # %% ../../nbs/netsor/nodes.ipynb #0f8779df
+#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Score:
     r"$q^\top k/\sqrt m$ or, if `linear`, $q^\top k/m$, for length m (eq. (2))."
@@ -313,6 +316,7 @@ class Inputs:
     mean: np.ndarray # (k,)
 
 # %% ../../nbs/netsor/nodes.ipynb #vec00015
+#| code-fold: true
 def fraction(rows):
     "An exact fraction of the width: 1/3 and .333… alike."
     try:
@@ -422,6 +426,7 @@ def called(fn):
     return getattr(fn, "__name__", "φ")
 
 # %% ../../nbs/netsor/nodes.ipynb #2ce5630d
+#| code-fold: true
 def apply(node, # Nonlin, Linear, Attend or Normalize
           value, # {vector: array (..., m), score: array (..., 1)}
          ): # array (..., m)
@@ -509,6 +514,7 @@ class AssumptionWarning(UserWarning):
         self.clause = clause
 
 # %% ../../nbs/netsor/nodes.ipynb #asm00010
+#| code-fold: true
 def violations(program, # Program
                name, # vector or score -> its name
               ): # iterator over AssumptionErrors
@@ -541,6 +547,7 @@ def _neither_query_nor_key(program):
     return astray
 
 # %% ../../nbs/netsor/nodes.ipynb #asm00013
+#| code-fold: true
 def remarks(program, # Program
             name, # vector or score -> its name
            ): # iterator over AssumptionWarnings
@@ -584,6 +591,7 @@ def depending(nodes, # vectors and scores in the order of writing
     return found
 
 # %% ../../nbs/netsor/nodes.ipynb #onecode
+#| code-fold: true
 def in_one(found, # AssumptionWarnings of a program, one at least
           ): # AssumptionWarning
     "All remarks in one warning: places with the same remark are named together."

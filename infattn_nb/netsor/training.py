@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/netsor/training.ipynb #pt-step
+#| code-fold: true
 TOO_LARGE = 1e6 # times the loss at the start: the network has diverged
 
 class Task(NamedTuple):
@@ -154,6 +155,7 @@ def later_block(task, block, pairs): # Ensemble
     return at_rest(block._replace(states=later), lost)
 
 # %% ../../nbs/netsor/training.ipynb #pt-memory
+#| code-fold: true
 SPEED = 2e9 # multiplications a second, roughly, of one processor
 ANNOUNCED_SECONDS = 10 # seconds: such a run is announced
 
@@ -192,6 +194,7 @@ def needs(plan, steps, networks, momentum): # Needs
     return Needs(8*(networks*stored + once), networks*work/SPEED)
 
 # %% ../../nbs/netsor/training.ipynb #pt-training
+#| code-fold: true
 _quiet = partial(np.errstate, over="ignore", invalid="ignore") # NaN has diverged
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -384,6 +387,7 @@ class Training:
                 f"steps, median loss {start:.3g} → {end:.3g}{marked}{stopped})")
 
 # %% ../../nbs/netsor/training.ipynb #pt-run
+#| code-fold: true
 class Step(NamedTuple):
     "What a callback gets after each step; NaN for networks that have diverged."
     step: int
@@ -462,6 +466,7 @@ def _step(task, record, move, blocks):
     return later
 
 # %% ../../nbs/netsor/training.ipynb #pt-train
+#| code-fold: true
 def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           steps: int = 100, rate: float | None = None, momentum: float = 0.,
           weight_decay: float = 0., loss: Any = "squared",

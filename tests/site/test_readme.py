@@ -107,11 +107,7 @@ def test_recipes_name_what_there_is(step):
     ]
     there = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in files)
     assert not [
-        x
-        for x in codes
-        if "/" in x
-        and " " not in x
-        and not list(ROOT.glob(x))
+        x for x in codes if "/" in x and " " not in x and not list(ROOT.glob(x))
     ]
     assert not [
         x
