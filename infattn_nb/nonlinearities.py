@@ -26,7 +26,6 @@ from .numerics.hermite import hermite, mehler, series, root_det
 from .numerics.softmax import softmax
 
 # %% ../nbs/nonlinearities.ipynb #ec1d37f6
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Nonlinearity:
     r"""A function $\phi$ of each coordinate, and what is known of it (Definition 2).
@@ -209,7 +208,6 @@ def value_key(x): # anything: an array, a function, a number
     return x if type(x).__hash__ is not None else id(x)
 
 # %% ../nbs/nonlinearities.ipynb #a6553ac1
-#| code-fold: true
 def _angle(a, b, c): return np.arctan2(c, root_det(a, b, c))
 
 def _sign_dual(a, b, c): return 2/np.pi*_angle(a, b, c)
@@ -219,7 +217,6 @@ def _relu_dual(a, b, c):
 def _absolute_dual(a, b, c): return 2/np.pi*(root_det(a, b, c) + c*_angle(a, b, c))
 
 # %% ../nbs/nonlinearities.ipynb #1b9c8cf8
-#| code-fold: true
 def _identity_dual(a, b, c): return c + 0.
 def _leaky_relu_dual(a, b, c, slope):
     return (1 - slope)**2*_relu_dual(a, b, c) + slope*c
@@ -230,7 +227,6 @@ def _cos_dual(a, b, c):
     return np.exp(abs(c) - (a + b)/2)*(1 + np.exp(-2*abs(c)))/2
 
 # %% ../nbs/nonlinearities.ipynb #3ae7fd51
-#| code-fold: true
 def _erf_dual(a, b, c): return _sign_dual(a + .5, b + .5, c)
 
 MIXTURE_ERROR = 1e-11 # of duals of tanh and its like: those by the mixture below
@@ -243,7 +239,6 @@ def _logistic_mixture(step=.15, lo=-1.75, hi=1.45):
     return 4*κ**2, w/w.sum()
 
 # %% ../nbs/nonlinearities.ipynb #fc100acc
-#| code-fold: true
 @blockwise(4096)
 def _logistic_dual(a, b, c, sharp):
     "Dual of x ↦ E φ(x + L), L logistic, from the dual `sharp` of φ."
@@ -257,7 +252,6 @@ def _softplus_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_relu_dual)
 def _tanh_dual(a, b, c): return _logistic_dual(4*a, 4*b, 4*c, sharp=_sign_dual)
 
 # %% ../nbs/nonlinearities.ipynb #fba480bd
-#| code-fold: true
 def _gelu_dual(a, b, c):
     A = 1 + a
     B = 1 + b
@@ -317,7 +311,6 @@ def _step(x): return np.heaviside(x, 0.)
 _gelu_steep = norm.cdf(2**.5) + 2**.5*norm.pdf(2**.5) # largest slope of x Φ(x), at √2
 
 # %% ../nbs/nonlinearities.ipynb #sl-slopes2
-#| code-fold: true
 def _density(x):
     return np.exp(-x*x/2)/np.sqrt(2*np.pi)
 
@@ -375,7 +368,6 @@ class Picks:
         return x[self.k]
 
 # %% ../nbs/nonlinearities.ipynb #d59217b1
-#| code-fold: true
 identity  = Nonlinearity(_identity, "identity", 1, 1/3, np.inf, _identity_dual,
                          derivative=Bent(1., 1.))
 relu      = Nonlinearity(_relu, "relu", 1, 1/3, np.inf, _relu_dual,
@@ -402,7 +394,6 @@ step      = Nonlinearity(_step, "step", None, None, 1., _step_dual,
                          derivative=np.zeros_like)
 
 # %% ../nbs/nonlinearities.ipynb #162dd0b1
-#| code-fold: true
 def leaky_relu(slope: float = .01) -> Nonlinearity:
     r"""The leaky rectifier $\max(x, 0) + \alpha\min(x, 0)$.
 
@@ -433,7 +424,6 @@ def clip(C: float = 1.) -> Nonlinearity:
                         derivative=partial(_inside, C=C))
 
 # %% ../nbs/nonlinearities.ipynb #silucode
-#| code-fold: true
 def _silu_mixture(a, b, c):
     τ2, w = _logistic_mixture()
     τ = np.sqrt(τ2)
@@ -445,7 +435,6 @@ def _silu_mixture(a, b, c):
 
 
 # %% ../nbs/nonlinearities.ipynb #gelutanhcode
-#| code-fold: true
 @at_minus_infinity
 def _gelu_tanh(x):
     "x(1 + tanh √(2/π)(x + .044715x³))/2, in one array: memory is what takes time."
@@ -502,7 +491,6 @@ def _gelu_tanh_wide(a, b, c):
 
 
 # %% ../nbs/nonlinearities.ipynb #seriesdual
-#| code-fold: true
 def _short_series(a, b, c, fn, wide):
     "Mehler's series of a smooth φ if it ends soon, else another way."
     a, b, c = (np.asarray(x, dtype=float) for x in (a, b, c))
@@ -520,7 +508,6 @@ def _short_series(a, b, c, fn, wide):
 
 
 # %% ../nbs/nonlinearities.ipynb #gelutanhready
-#| code-fold: true
 gelu_tanh = Nonlinearity(_gelu_tanh, "gelu_tanh", 1, 1.12899306866/3, np.inf,
                          partial(_short_series, fn=_gelu_tanh, wide=_gelu_tanh_wide),
                          derivative=_gelu_tanh_slope)
@@ -533,7 +520,6 @@ times = Nonlinearity(np.multiply, "times", 2, 1/2, np.inf, arity=2,
                      derivative=(Picks(1), Picks(0)))
 
 # %% ../nbs/nonlinearities.ipynb #bynames
-#| code-fold: true
 def _relu2(x): return relu(x)**2
 def _relu2_slope(x): return 2*relu(x)
 def _quick_gelu(x): return silu(1.702*x)/1.702
@@ -593,7 +579,6 @@ _NAMES_ELSEWHERE = dict(NewGELUActivation="gelu_new", FastGELUActivation="gelu_f
                         SiLUActivation="silu")
 
 # %% ../nbs/nonlinearities.ipynb #sl-slope
-#| code-fold: true
 def slope(phi):
     r"""$\phi'$ of a nonlinearity.
 
@@ -648,7 +633,6 @@ def _central_difference(*x, fn, i):
     return rise/(right - left)
 
 # %% ../nbs/nonlinearities.ipynb #sl-bent
-#| code-fold: true
 def straight_moment(a, b, c, left):
     "E φ′(U)φ′(V) of a line with a bend at 0: slope `left` there, 1 on the right."
     return left + (1 - left)**2*_step_dual(a, b, c)
@@ -661,7 +645,6 @@ def _bent_moments(a, b, c, slope):
     return β, α
 
 # %% ../nbs/nonlinearities.ipynb #sl-series
-#| code-fold: true
 _GRID_NUMBERS = 2**21 # numbers of a grid at a time
 
 def _derivative(P):
@@ -671,7 +654,6 @@ def _derivative(P):
 
 
 # %% ../nbs/nonlinearities.ipynb #sl-moments
-#| code-fold: true
 def slope_moments(phi, cov):
     r"""What the backward pass through $\phi$ needs of a pair of Gaussians.
 

@@ -24,7 +24,6 @@ from ..numerics.smc import refresh, systematic
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/attention/joint.ipynb #targetcode
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Observed:
     "y with noise, as a target of particles: latents -> log N(y; 0, S + νI), its slope."
@@ -93,7 +92,6 @@ def observed(layer, # Attention whose scores particles know how to move
                     layer.heads, layer.head_variance)
 
 # %% ../../nbs/attention/joint.ipynb #pathcode
-#| code-fold: true
 KEPT_WEIGHTS = .9 # fraction of the weights kept at each step of the path
 LEAPFROG_STEPS = 5 # of leapfrog in the one move after it
 PARTICLES = 256 # on each island
@@ -156,7 +154,6 @@ def approach(target, # Observed
     return log_f, noises
 
 # %% ../../nbs/attention/joint.ipynb #densitycode
-#| code-fold: true
 ISLANDS_AT_ONCE = 16 # islands that set out together
 WANTED_ERROR = .05 # standard error of the log density
 HOPELESS_ERROR = .5

@@ -30,7 +30,6 @@ from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
 from ..numerics.rng import seed_sequence
 
 # %% ../../nbs/attention/layer.ipynb #14c3b609
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class HasTokens:
     "The inputs of a layer: its first parameter."
@@ -272,7 +271,6 @@ class Attention(AttentionSpec, HasTokens):
         return (law, law.cov(return_error=True)[1]) if return_error else law
 
 # %% ../../nbs/attention/layer.ipynb #limitlawcode
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LimitLaw(HierarchicalGaussian):
     "The limit of a layer with n × n heads, with what is known beyond draws."
@@ -318,7 +316,6 @@ class LimitOfManyHeads(AveragedGaussian):
         return limit_of_many_heads(self.layer, i)
 
 # %% ../../nbs/attention/layer.ipynb #c651b88f
-#| code-fold: true
 def _check_sizes(layer):
     "Reject what only wide heads of finite width can be, overflow and underflow."
     if layer.head_width == np.inf:

@@ -25,7 +25,6 @@ from ..numerics.rng import Quasi, in_order, pieces, seed_sequence
 from ..numerics.rng import sobol_normals
 
 # %% ../../nbs/attention/limit.ipynb #ll-rowcode
-#| code-fold: true
 def _seen(layer, i):
     "The tokens that row i may attend to, (s,)."
     masked = layer.mask is not None and layer.weights is softmax
@@ -42,7 +41,6 @@ def _row_factor(layer, K, i):
     return without_zeros(L)
 
 # %% ../../nbs/attention/limit.ipynb #a453b446
-#| code-fold: true
 def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
                    i, # output
                    doubling=True, # may the row be joined from its halves?

@@ -23,7 +23,6 @@ from ..numerics.linalg import psd_factor
 
 
 # %% ../../nbs/attention/peaks.ipynb #peakcode
-#| code-fold: true
 def peaked(layer): # Attention at infinite width
     "Is the density of one head infinite where all outputs are equal?"
     K = layer.tokens.kernel()
@@ -64,7 +63,6 @@ def even_cycle(arcs): # (s, s)
     return False
 
 # %% ../../nbs/attention/peaks.ipynb #pk-tiltcode
-#| code-fold: true
 MOST_TILTS = 2**14 # exponentials in one mixture
 MOST_TILTED_HEADS = 64 # more heads have light tails
 NEARLY_EQUAL = 1e-2 # standard deviations between outputs

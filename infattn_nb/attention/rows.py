@@ -321,7 +321,6 @@ def _grid(a, b, mesh, cut):
     return scale, scale.points(x[0], x[-1], mesh.step), l.max()
 
 # %% ../../nbs/attention/rows.ipynb #31e575fd
-#| code-fold: true
 def join(a, # Joint
          b, # Joint; the same object counts as an independent copy
          mesh=FINE_MESH, # Mesh
@@ -413,7 +412,6 @@ def powers(sd, # standard deviation of the scores
     return block_of(row, mesh, max(1024, _power_above(n)), statistic)
 
 # %% ../../nbs/attention/rows.ipynb #213d208c
-#| code-fold: true
 CONSTANT_SCORE_SD = 1e-6 # scores of a smaller standard deviation count as constant
 
 def row_points(k, # variances of the values (s,)

@@ -133,7 +133,6 @@ def most_samples(tokens):
     return max(64, 4*BUFFER//tokens.seq_len**2)
 
 # %% ../../nbs/attention/sampling.ipynb #d36da09a
-#| code-fold: true
 def sample_covariances(layer, tokens, n, size, g, rows=slice(None)):
     "S for `rows`, samples first, in pieces of bounded memory."
     return by_pieces(lambda b: covariance(layer, tokens, n, rows, b, g), size,

@@ -14,7 +14,6 @@ import numpy as np
 from ..numerics import checks
 
 # %% ../../nbs/attention/spec.ipynb #sp-spec
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class AttentionSpec:
     r"""What defines the heads of attention, whatever their inputs (P(2)–P(4)).

@@ -23,7 +23,6 @@ from ..nonlinearities import clipped, identity, nonlinearity
 from ..nonlinearities import value_key
 
 # %% ../../nbs/attention/tokens.ipynb #c243d8bd
-#| code-fold: true
 class TokenLaw(ABC):
     "A law of tokens: `Tokens`, or the vectors of a program (`ProgramTokens`)."
     seq_len: int # s

@@ -71,7 +71,6 @@ def _atom(law):
     return getattr(law, "atom", 0.)
 
 # %% ../../nbs/convergence/distances.ipynb #3b83b87a
-#| code-fold: true
 def _kl_integrand(p, q, y):
     "p (exp(−δ) − 1 + δ), without cancellation where δ is small; q where p is zero."
     log_p = p.logpdf(y)
@@ -156,7 +155,6 @@ def _reject_atom(name, law):
                       "use `wasserstein`")
 
 # %% ../../nbs/convergence/distances.ipynb #4ac6a1ed
-#| code-fold: true
 @unwatched_tails()
 def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The total variation, $\frac12\int|p - q|$, cut where the densities cross.
@@ -304,7 +302,6 @@ def kl_of_groups(parts, w):
     return D + n*(D - rest.mean()), np.sqrt(n*rest.var())
 
 # %% ../../nbs/convergence/distances.ipynb #6c2a5ba2
-#| code-fold: true
 def paired_densities(p, q, i, *, y, draws, rng):
     "Output i under p and q at y, paired and mirrored draws: (groups, 2, len(y))."
     sums = partial(_paired_sums, p, q, i, y)
@@ -416,7 +413,6 @@ def _samples(x, name):
     return x
 
 # %% ../../nbs/convergence/distances.ipynb #03b596e5
-#| code-fold: true
 def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
     r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned.
 
@@ -458,7 +454,6 @@ def _binned(x, bins):
     return nodes[taken], counts[taken]
 
 # %% ../../nbs/convergence/distances.ipynb #12dd7a20
-#| code-fold: true
 def kde_kl(samples_p: ArrayLike, samples_q: ArrayLike) -> float:
     r"""The paper's estimate of $D(p\|q)$: kernel estimates on 500 points (section 5.1).
 
@@ -487,7 +482,6 @@ def _on_grid(x, grid):
     return p/p.sum()
 
 # %% ../../nbs/convergence/distances.ipynb #4d9b5a51
-#| code-fold: true
 def kde_trials(p: Any, q: Any = None, samples: int = 50_000, *, trials: int = 10,
                rng: Rng = None) -> np.ndarray:
     """The paper's estimate of D(p ‖ q), repeated; for one law the noise floor.

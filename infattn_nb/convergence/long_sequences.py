@@ -26,7 +26,6 @@ from ..numerics import checks
 from ..numerics.quadrature import gauss, jacobi_of_moments
 
 # %% ../../nbs/convergence/long_sequences.ipynb #1d8f3b26
-#| code-fold: true
 def _row(s, score_sd, least=1, most=100):
     "Length and standard deviation, cleaned; a length may exceed every integer."
     s = checks.number(s, "s", f"[{least}, ∞)", "pass a number of tokens")
@@ -59,7 +58,6 @@ def _log_lost(y):
     return np.where(y < -30, y, log(-expm1(-t)))
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-rate
-#| code-fold: true
 def _rate_left(x, τ):
     "log(−log b₀) where x ≤ 0, from 1 − b₀."
     peak = np.clip(0, x, x + τ**2)
@@ -104,7 +102,6 @@ class _Transform:
         return p*(self.ξ + shift/2) - exp(self.rate(self.ξ + shift))
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-power
-#| code-fold: true
 def _log_power(f, s):
     "log coefficients of θ, θ², … in (1 + Σ exp(fₘ) θᵐ)ˢ, (k, points)."
     if s < len(f):
@@ -125,7 +122,6 @@ def _log_product(f, s):
     return c[1:]
 
 # %% ../../nbs/convergence/long_sequences.ipynb #21263181
-#| code-fold: true
 def participation_moments(s: float, score_sd: float, k: int = 4, *,
                           logarithm: bool = False) -> np.ndarray:
     r"""Moments of the participation ratio $u$ of a row, by one-dimensional integrals.
@@ -178,7 +174,6 @@ def _positive(logs):
     return exp(logs)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #933654d9
-#| code-fold: true
 def mean_entropy(s: float, score_sd: float) -> float:
     """Expected entropy of a row of s independent scores, by one-dimensional integrals.
 
@@ -226,7 +221,6 @@ def entropy(s: int, score_sd: float, mesh: Mesh = FINE_MESH
     return powers(τ, s, mesh, row_entropy).points()[1:]
 
 # %% ../../nbs/convergence/long_sequences.ipynb #9465667f
-#| code-fold: true
 def _pd_moments(α, count):
     "E uᵏ, k < count, for PD(α, 0) weights; α a Decimal."
     c = [Decimal(0), α*(1 - α)]
@@ -254,7 +248,6 @@ def _sticks(alpha, heads, size, rng, J=500):
     return (u + left**2*(1 - alpha)/(1 + J*alpha)).mean(0)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #7f06bfce
-#| code-fold: true
 @lru_cache(64)
 def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     r"""The law of one output in the frozen phase: PD(α, 0) weights, $K = I$.
@@ -276,7 +269,6 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     return judged(rule(120), disturbed(rule(90)), heads, sample=partial(_sticks, α, heads))
 
 # %% ../../nbs/convergence/long_sequences.ipynb #52fadb5e
-#| code-fold: true
 def effective_alpha(s: float, score_sd: float) -> float:
     r"""What replaces $1/\beta$ at finite s: $z_s/\tau$ with $s\,\bar\Phi(z_s)=1$.
 
@@ -296,7 +288,6 @@ def effective_alpha(s: float, score_sd: float) -> float:
     return norm.isf(1/s)/τ
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-overlap
-#| code-fold: true
 def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     r"""Mean overlap $\mathbb{E}\sum_k A_{ik}A_{jk}$ of two rows of attention weights.
 
@@ -368,7 +359,6 @@ def _token(z, τ):
     return exp(z + τ**2/2 - exp(log_rate(z + τ**2))), exp(-rate), -expm1(-rate)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-width-term
-#| code-fold: true
 def width_term(s: float, score_sd: float) -> float:
     r"""The constant $\kappa$ in $\mathbb{E}v = \mathbb{E}u + \kappa/n + O(n^{-2})$.
 

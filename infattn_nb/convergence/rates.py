@@ -26,7 +26,6 @@ from ..nonlinearities import identity
 from ..numerics.quadrature import line
 
 # %% ../../nbs/convergence/rates.ipynb #5f0d7e74
-#| code-fold: true
 def _square_cov(tokens, K, points=2**17):
     "Covariance of φ(h)φ(h)ᵀ, flattened: (s², s²)."
     if tokens.activation == identity:
@@ -51,7 +50,6 @@ def _small(step):
     return checks.number(step, "step", "[1e-4, 0.1]", "smaller ones drown in rounding")
 
 # %% ../../nbs/convergence/rates.ipynb #37f6e895
-#| code-fold: true
 def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
     r"""How Gram matrices fluctuate: $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ (Lemma 16).
 
@@ -89,7 +87,6 @@ def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
     return eigen_root(C, 1e-9).T.reshape(-1, *K.shape), B
 
 # %% ../../nbs/convergence/rates.ipynb #668835bb
-#| code-fold: true
 def _coin(layer, name, i, δ):
     "Output i when each head multiplies its variance `name` by 1 ± δ, at random."
     def one_head(d):
@@ -120,7 +117,6 @@ def _stencil(layer, i, δ):
     return terms
 
 # %% ../../nbs/convergence/rates.ipynb #3a50cbde
-#| code-fold: true
 def first_order(layer: Attention, y: ArrayLike, i: int = -1, *,
                 step: float = .01) -> np.ndarray:
     r"""The first correction $f_1 = \lim_n n(f_n - f)$ to the limit density of output i.
@@ -172,7 +168,6 @@ def _reject_other_limits(layer):
     _of_gaussians(layer.tokens)
 
 # %% ../../nbs/convergence/rates.ipynb #3bbfebf4
-#| code-fold: true
 def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = -1,
                       draws: int = 2**16, rng: Rng = None) -> tuple:
     """Difference of the densities of output i, times n, paired: it tends to $f_1$.
@@ -213,7 +208,6 @@ def scaled_difference(layer: Attention, width: float, y: ArrayLike, *, i: int = 
     return difference.mean(0), difference.std(0, ddof=1)/np.sqrt(JACKKNIFE_GROUPS)
 
 # %% ../../nbs/convergence/rates.ipynb #5eff13e8
-#| code-fold: true
 def kl_constant(layer: Attention, i: int = -1, *, step: float = .01) -> float:
     r"""The constant in $D(f_n\|f) \approx c/n^2$, output i: $c = \frac12\int f_1^2/f$.
 
@@ -240,7 +234,6 @@ def kl_constant(layer: Attention, i: int = -1, *, step: float = .01) -> float:
     return .5*(w @ np.divide(f1**2, f, out=0*f, where=f > 1e-200))
 
 # %% ../../nbs/convergence/rates.ipynb #f21dfc8a
-#| code-fold: true
 def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
     r"""The mean of a kernel density estimate of `law`: every $v$ becomes $v + h^2$.
 
@@ -262,7 +255,6 @@ def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
     return ScaleMixture(law.variances + h_squared, law.weights)
 
 # %% ../../nbs/convergence/rates.ipynb #42e3e47a
-#| code-fold: true
 def noise_floor(law: Any, samples: int) -> float:
     r"""The paper's estimate of D for two samples of one law, $\ell/(2\sqrt\pi N h)$.
 

@@ -48,7 +48,6 @@ def _tied_scores(L, # factor of the Gram matrix, (s, q, ...): samples on the las
     return var*np.einsum("ik...,jk...->ij...", F, F)
 
 # %% ../../nbs/convergence/regimes.ipynb #e8077e78
-#| code-fold: true
 def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
                 rng: Rng = None) -> np.ndarray:
     r"""Scores with $W^Q = W^K$, divided by n (section 2.2); constant for $n = \infty$.
@@ -95,7 +94,6 @@ def _tied_width(layer, width):
     return layer.check_width(width)
 
 # %% ../../nbs/convergence/regimes.ipynb #3b9df5e5
-#| code-fold: true
 def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     r"""The law of the outputs with $W^Q = W^K$ and scores divided by n (section 2.2).
 
@@ -146,7 +144,6 @@ def _tied_covariance(layer, tokens, n, size, g):
     return np.broadcast_to(S, (size, *S.shape[1:]))
 
 # %% ../../nbs/convergence/regimes.ipynb #ea7833d1
-#| code-fold: true
 DISTANCES = {"KL": kl_divergence, "TV": total_variation, "Hellinger": hellinger,
              "W1": wasserstein}
 
@@ -208,7 +205,6 @@ def _distances(law, gaussian, return_error):
     return {name: each(name, distance) for name, distance in DISTANCES.items()}
 
 # %% ../../nbs/convergence/regimes.ipynb #ba18ee03
-#| code-fold: true
 def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> Any:
     r"""The probability $\Pr(|y| > k\sigma)$ of a symmetric law, in its own sd.
 
@@ -239,7 +235,6 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     return 2*p, 2*(dp + k*dσ*law.pdf(k*σ))
 
 # %% ../../nbs/convergence/regimes.ipynb #127034fe
-#| code-fold: true
 class Inflated:
     "Stand-in for a Generator: its normals are β times too wide, their log weight kept."
     def __init__(self, rng, β):
@@ -314,7 +309,6 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
     return mean_and_error(fold(sample, sums, draws, rng), draws)
 
 # %% ../../nbs/convergence/regimes.ipynb #ge-class
-#| code-fold: true
 def beside_gaussian(law, # of an output at some width
                     limit, # its law in the limit
                    ): # name -> float

@@ -21,7 +21,6 @@ from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
 
 # %% ../../nbs/convergence/robustness.ipynb #9c23d267
-#| code-fold: true
 def gaussian(rng: Generator, shape: tuple) -> np.ndarray:
     """Standard normal entries, as in the paper.
 
@@ -165,7 +164,6 @@ def _explicit_width(layer, width):
     return int(layer.check_width(checks.width(width, finite=True)))
 
 # %% ../../nbs/convergence/robustness.ipynb #d871aa62
-#| code-fold: true
 def positions(layer: Attention, width: float = np.inf) -> np.ndarray:
     """How the law of the output depends on the position.
 
@@ -186,7 +184,6 @@ def positions(layer: Attention, width: float = np.inf) -> np.ndarray:
     return np.array([(law.std(), law.kurtosis()) for law in laws])
 
 # %% ../../nbs/convergence/robustness.ipynb #7ff2fbab
-#| code-fold: true
 def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
     r"""The relative position bias $-\lambda|i-j|$.
 
@@ -206,7 +203,6 @@ def distance_bias(seq_len: int, slope: float = 1.) -> np.ndarray:
     return 0. - checks.number(slope, "slope")*np.abs(i[:, None] - i)
 
 # %% ../../nbs/convergence/robustness.ipynb #13b69076
-#| code-fold: true
 def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     r"""The matrix $(1 - \rho) I + \rho\,\mathbf{1}\mathbf{1}^\top$.
 
@@ -229,7 +225,6 @@ def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     return (1 - ρ)*np.eye(s) + ρ
 
 # %% ../../nbs/convergence/robustness.ipynb #b11af895
-#| code-fold: true
 def cross_mask(queries: int, keys: int) -> np.ndarray:
     """The first sequence attends to the second, the second to itself.
 

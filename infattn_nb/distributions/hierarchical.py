@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/distributions/hierarchical.ipynb #eb3ace8a
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class HierarchicalGaussian:
     r"""The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random.
@@ -470,7 +469,6 @@ class HierarchicalGaussian:
         return ax
 
 # %% ../../nbs/distributions/hierarchical.ipynb #9d245c2b
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ConstantGaussian(HierarchicalGaussian):
     "N(0, S) with a constant S (dim, dim)."

@@ -28,7 +28,6 @@ from ..numerics.rng import Rng, Size, draw, fold
 from ..numerics.rng import one_seed, pieces, seed_sequence
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #12b6c1da
-#| code-fold: true
 TINIEST = np.finfo(float).tiny # the smallest float with all its digits
 
 def value_and_error(f, # law -> number or array
@@ -158,7 +157,6 @@ def _points(variances, weights):
     return v, w
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #e5b405d4
-#| code-fold: true
 class ScaleMixture(rv_continuous):
     r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, as a distribution of scipy.
 
@@ -455,7 +453,6 @@ class _Frozen(rv_frozen):
     rvs = _of_frozen(ScaleMixture.rvs)
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #d25369fb
-#| code-fold: true
 def _average(law, f, y, w):
     "Σ w f(y) over the components, in chunks that stay in the cache."
     y = np.asarray(y, dtype=float)
@@ -494,7 +491,6 @@ def _join(J, n, J1, n1):
     return jacobi(np.log(v).reshape(len(v), -1), weights.reshape(len(v), -1))
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #861d2267
-#| code-fold: true
 def mixture_of_heads(nodes: Sequence[tuple], heads: int = 1,
                      **options: Any) -> ScaleMixture:
     r"""The law of $\sqrt v\,z$ for the mean v of H independent heads, with an error.
@@ -569,7 +565,6 @@ def _weighted(nodes):
     return clean
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #mixture-cell
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Mixture:
     """Gaussians with weights: one mixture for each of Q values (and D outputs).

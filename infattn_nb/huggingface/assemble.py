@@ -44,6 +44,7 @@ class Source:
     roles: dict | None = None # names of the tensors of a module of one's own
     alone: tuple | None = None # blocks without masks from outside; None = own
     fixed: tuple = () # embeddings that are given, and not drawn
+    given: tuple = () # biases that are, too: "b1", "bv", …
     embedding_scale: float = 1. # of words, if no config says it
     part: str = "" # of a module or a config, if only a part of it was read
 
@@ -136,12 +137,11 @@ def ensemble_of_module(module, # as for read_module
     source = Source(own, spec, reading.kind, reading.family, sizes,
                     measured=not config, promised=exact, wanted=wanted,
                     roles=None if roles is None else dict(roles), alone=alone,
-                    fixed=fixed, part=reading.part,
+                    fixed=fixed, part=reading.part, given=reading.given,
                     embedding_scale=reading.embedding_scale)
     return spec | dict(source=source)
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-promised
-#| code-fold: true
 def _promised(given, own, s, roles):
     "Standard deviations of embeddings and blocks that a module should be a draw of."
     given = own if given is None else given
@@ -186,7 +186,6 @@ def _with_those_of(block, other):
                                    block.branches for k in branch.matrices})
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-ends
-#| code-fold: true
 def _more(own, texts):
     "Tokens of images that no label stands for, one for each."
     return len(texts) if own is not None and "patch" in own.family.embeddings else 0

@@ -15,14 +15,13 @@ import numpy as np
 from ..numerics import checks
 from ..transformer.parts import MATRICES
 from .enlarge import enlarged
-from .families import neighbours_apart
+from .families import biases_apart, neighbours_apart
 from .measure import REMEDY, as_array, rounding
 from .verified import between_norms, check_blocks, in_eval_mode
 from .verified import principal
 from .verified import rows_of, watched
 
 # %% ../../nbs/huggingface/beside.ipynb #mo-verified
-#| code-fold: true
 def verified(module, # as for read_module
              reading, # what it is read as
              own, # its Config, or None
@@ -97,13 +96,10 @@ def _neighbours(W, block):
     "Matrices (in, out) with other coordinates of queries and keys; None: none turn."
     if block.attention.rotary is None:
         return None
-    rows = neighbours_apart({k: W[k].T for k in "qk"}, block.attention)
-    biases = {f"b{k}": W[f"b{k}"][:, None] for k in "qk" if f"b{k}" in W}
-    if biases:
-        turned = neighbours_apart({k: biases.get(f"b{k}", 0*rows[k][:, :1])
-                                   for k in "qk"}, block.attention)
-        biases = {name: turned[name[1]][:, 0] for name in biases}
-    return W | {k: x.T for k, x in rows.items()} | biases
+    a = block.attention
+    rows = neighbours_apart({k: W[k].T for k in "qk"}, a)
+    biases = biases_apart(W, a, W["q"].shape[1]//a.heads)
+    return biases | {k: x.T for k, x in rows.items()}
 
 def _call_of(module, reading, k):
     "What runs a module on k tokens, and what they are; None: blocks alone run."
@@ -150,7 +146,6 @@ def _one_after_another(reading, x):
     return x
 
 # %% ../../nbs/huggingface/beside.ipynb #be-ends
-#| code-fold: true
 def _check_ends(reading, own, seen, inputs, half):
     "What enters the first block, and the norm behind the last."
     tolerance = .05 if half else 3e-4

@@ -428,28 +428,44 @@ class Config(Entries):
         "Positions in a layer of this kind, for heads of m coordinates."
         if self.family.rope_base is not None:
             return Rotary(self.family.rope_base, self.turning_share(m))
-        rope = self.part("rope_parameters")
-        if kind in rope.entries:
-            rope = rope.part(kind)
-        base = rope.get("rope_theta") or self.get("rope_theta")
+        rope, base = self.rope_of(kind)
         partial = "partial_rotary_factor" in self.family.reads.split()
         share = rope.get("partial_rotary_factor") if partial else None
         share = share or self.get("partial_rotary_factor", "rotary_pct")
-        if not rope.entries: # as older files say it
-            is_near = kind == "sliding_attention"
-            local = self.get("rope_local_base_freq") if is_near else None
-            rope = self.part("rope_scaling")
-            if local:
-                rope = replace(rope, entries={})
-            older = "rotary_emb_base" in self.family.reads.split() # GPT-NeoX
-            own = self.get("rotary_emb_base") or 1e4
-            base = local or (own if older else self.get("rope_theta"))
         plain = Rotary(base, share or 1.)
         scaling = rope.get("rope_type", "type") or "default"
         if scaling == "default":
             return plain
         slowed = _slowed(plain.angles(m), scaling, rope)
         return replace(plain, frequencies=tuple(slowed))
+
+    def rope_of(self, kind): # of layer -> Entries, a number
+        "What slows its rotary positions, and their base."
+        rope = self.part("rope_parameters")
+        if self.family.local_base is not None:
+            return self._rope_by_kind(kind, rope)
+        if rope.entries.keys() & set(_KINDS):
+            self.reject("rope_parameters", "be one dict for all layers", rope.entries,
+                        f"of {self.kind}, layers of both kinds turn alike")
+        if rope.entries:
+            return rope, rope.get("rope_theta") or self.get("rope_theta")
+        older = "rotary_emb_base" in self.family.reads.split() # GPT-NeoX
+        own = self.get("rotary_emb_base") or 1e4
+        return self.part("rope_scaling"), own if older else self.get("rope_theta")
+
+    def _rope_by_kind(self, kind, rope):
+        "The same where layers with windows have a base of their own, and no scaling."
+        if rope.entries and not rope.entries.keys() & set(_KINDS):
+            self.reject("rope_parameters", "hold a dict for each kind of layer, "
+                        f"{' and '.join(map(repr, _KINDS))}", rope.entries,
+                        "say for which layers it holds: transformers passes it over")
+        rope = rope.part(kind)
+        base = rope.get("rope_theta")
+        if kind == "sliding_attention":
+            local = self.get("rope_local_base_freq") or self.family.local_base
+            return rope, base or local
+        slowed = replace(rope, entries=rope.entries | self.part("rope_scaling").entries)
+        return slowed, slowed.get("rope_theta") or self.get("rope_theta")
 
     def turning_share(self, m):
         "Of the m coordinates of a head, where a number of them turns."
@@ -513,7 +529,6 @@ def labels_of(tokens): # a number, or labels of one text or of several
     return several(tokens)
 
 # %% ../../nbs/huggingface/config.ipynb #co-rejected
-#| code-fold: true
 MOST_BYTES = 2**22 # of a config
 
 def _check_file(path):

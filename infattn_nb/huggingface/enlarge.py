@@ -13,11 +13,10 @@ import numpy as np
 
 from ..transformer.block import altered
 from ..transformer.parts import BIASES, MATRICES
-from .families import neighbours_apart
-from .measure import as_array, explicit
+from .families import biases_apart, neighbours_apart
+from .measure import as_array, explicit, shift_of
 
 # %% ../../nbs/huggingface/enlarge.ipynb #el-held
-#| code-fold: true
 def held_now(part, # Parts, or what holds the same
              block, # its description
              family, # of the module
@@ -37,6 +36,9 @@ def held_now(part, # Parts, or what holds the same
             biases |= {name: rows[:, 0] for name, rows in found.items()}
     if family.interleaved and a.rotary is not None:
         matrices = neighbours_apart(matrices, a)
+        biases = biases_apart(biases, a, _head_width(part))
+    if block.feedforward is not None and shift_of(block.feedforward.activation):
+        biases.pop("b1", None) # it stands in the activation
     return explicit(matrices, biases)
 
 def _head_width(part):
@@ -47,7 +49,6 @@ def _head_width(part):
     return rows//part.block.attention.heads
 
 # %% ../../nbs/huggingface/enlarge.ipynb #el-factors
-#| code-fold: true
 def row_factors(tensor, # a Tensor
                 outputs, # how many rows of matrices it holds
                 m, # width of a head
@@ -63,7 +64,6 @@ def row_factors(tensor, # a Tensor
     return found
 
 # %% ../../nbs/huggingface/enlarge.ipynb #el-enlarged
-#| code-fold: true
 @contextmanager
 def enlarged(reading, # Reading
              sizes, # of the scores in each block

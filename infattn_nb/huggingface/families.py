@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FAMILIES_TOML', 'READY', 'EMBEDDINGS', 'FAMILIES', 'MODELS', 'Tensor', 'Family', 'halves_of_pairs',
-           'neighbours_apart', 'families_table', 'near', 'named_in', 'nearest_family']
+           'neighbours_apart', 'biases_apart', 'families_table', 'near', 'named_in', 'nearest_family']
 
 # %% ../../nbs/huggingface/families.ipynb #fa-imports
 import re
@@ -95,6 +95,8 @@ class Family(NamedTuple):
     positions: str = "" # the entry of the longest text; "" = any length
     start: int | str = 0 # of positions in their table; "behind padding"
     rope_base: float | None = None # of rotary positions, if no entry says it
+    local_base: float | None = None # of layers with windows, apart from the others
+    tied: bool = True # are words the head, if no entry says it?
     sinusoids: str = "" # the entry that makes positions sines and cosines
     batched: bool = True # do blocks take texts side by side?
     place: str = "pre" # of the norms
@@ -156,7 +158,6 @@ FAMILIES = {name: Family.of_section(**_section(name))
 MODELS = [name for name, family in FAMILIES.items() if family.config]
 
 # %% ../../nbs/huggingface/families.ipynb #fa-pairs
-#| code-fold: true
 def halves_of_pairs(W, # (heads·m, n)
                     m, # width of a head
                     turning, # how many of its coordinates turn
@@ -171,6 +172,16 @@ def neighbours_apart(matrices, a): # of one block, its SelfAttention
     m = len(matrices["q"])//a.heads
     turning = a.rotary.turning(m)
     return matrices | {k: halves_of_pairs(matrices[k], m, turning) for k in ("q", "k")}
+
+def biases_apart(biases, # name -> one number for each row of its matrix, or None
+                 a, # SelfAttention
+                 m, # width of a head
+                ):
+    "Biases of queries and keys in the same order."
+    turning = a.rotary.turning(m)
+    there = {k: biases[k] for k in ("bq", "bk") if biases.get(k) is not None}
+    return biases | {k: halves_of_pairs(b[:, None], m, turning)[:, 0]
+                     for k, b in there.items()}
 
 # %% ../../nbs/huggingface/families.ipynb #fa-table
 def families_table():
@@ -194,7 +205,6 @@ def _positions(family):
     return "learned" if "position" in family.embeddings else "none"
 
 # %% ../../nbs/huggingface/families.ipynb #fa-near
-#| code-fold: true
 def near(name, names): # what is given, and what there is -> the last words of an error
     "Did you mean …?"
     found = get_close_matches(str(name).lower(), names, 1, .7)

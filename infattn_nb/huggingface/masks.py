@@ -30,7 +30,6 @@ def alibi(heads, # H
     return -slopes[:, None, None]*abs(np.subtract.outer(positions, positions))
 
 # %% ../../nbs/huggingface/masks.ipynb #mo-masks
-#| code-fold: true
 def of_torch(attn_mask, s):
     "What torch's mask allows, and what it adds to the scores: both may be None."
     if attn_mask is None:

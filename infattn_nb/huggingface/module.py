@@ -11,6 +11,7 @@ from typing import Any
 
 from .config import Config
 from .describe import Reading, built_of, parts_of
+from .describe import with_biases, with_tensors
 from .draws import check_drawn, tables_unlike_draws
 from .families import EMBEDDINGS, FAMILIES, FAMILIES_TOML
 from .families import named_in
@@ -21,7 +22,6 @@ from .recognise import reach, recognised
 
 
 # %% ../../nbs/huggingface/module.ipynb #mo-read
-#| code-fold: true
 def read_module(module, # encoder layers of torch, or a model of Hugging Face
                 tokens=None, # length of the text, for models with a window
                ): # blocks, final_norm and width, as Transformer takes them
@@ -37,8 +37,8 @@ def reading_of(module, tokens=None) -> Reading:
         check_tensors(getattr(part, "parameters", tuple)(),
                       "initialise it first, or read its config")
     body = body_of(module)
-    found = recognised(body) or _reject(body)
-    family = FAMILIES[found.kind]
+    found = with_biases(recognised(body) or _reject(body))
+    family = with_tensors(FAMILIES[found.kind], found)
     read = [parts_of(found, block, body, tokens) for block in found.blocks]
     names = {k: path for path, tensor in found.tensors.items() for k in tensor.roles}
     check_drawn(read, names)
@@ -48,7 +48,8 @@ def reading_of(module, tokens=None) -> Reading:
         there = (reach(body, name) for name in [*names, *others])
         return norm_of([x for x in there if x is not None][:1], read[0].like)
     width = read[0].matrices["q"].shape[1]
-    spec = dict(blocks=built_of(module, read, names), width=width,
+    blocks, read, given = built_of(module, read, names)
+    spec = dict(blocks=blocks, width=width,
                 final_norm=norm("gain", *LAST_NORMS) or False)
     tables = {x.roles[0]: reach(body, x.name) for x in ends
               if x.roles[0] in EMBEDDINGS}
@@ -57,7 +58,7 @@ def reading_of(module, tokens=None) -> Reading:
         check_alone(body, found.blocks)
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
                    norm("first_gain"), tables_unlike_draws(body, there),
-                   part=part_of(module, body))
+                   part=part_of(module, body), given=given)
 
 def _reject(body):
     "Raise for a module of no family that is read."

@@ -16,7 +16,6 @@ from .families import FAMILIES, FAMILIES_TOML
 from .measure import REMEDY
 
 # %% ../../nbs/huggingface/recognise.ipynb #mo-body
-#| code-fold: true
 def body_of(module):
     "A module without its head; of one that sees or hears, too, what reads the text."
     body = getattr(module, "base_model", module)
@@ -64,7 +63,6 @@ def check_tensors(parameters, # of a module
                           "one made inside", "make it under torch.no_grad()")
 
 # %% ../../nbs/huggingface/recognise.ipynb #mo-torch
-#| code-fold: true
 class Recognised(NamedTuple):
     "The blocks of a module."
     kind: str # of FAMILIES
@@ -126,7 +124,6 @@ def _with_its_norms(fit):
     return fit[of_kinds.index(there)]
 
 # %% ../../nbs/huggingface/recognise.ipynb #mo-unknown
-#| code-fold: true
 ACT = FAMILIES_TOML["activation_names"].split()
 
 def check_parts(block, tensors):

@@ -20,14 +20,14 @@ from ..transformer.norms import Norm
 from ..transformer.parts import ATTENTION_MATRICES, BIASES, LAST_MATRICES
 from ..transformer.parts import MATRICES, MLP_MATRICES, matrices_of
 from ..numerics import checks
-from .describe import Parts, Reading, built_of, heads_of
+from .describe import Parts, Reading, bias_tensor, biases_of
+from .describe import built_of, heads_of
 from .draws import check_drawn, tables_unlike_draws
 from .families import EMBEDDINGS, Family, Tensor, near
 from .measure import as_array, first_of, norm_of
 from .recognise import check_tensors
 
 # %% ../../nbs/huggingface/roles.ipynb #mo-roles
-#| code-fold: true
 def reading_by_roles(module, # of torch
                      roles, # role -> a pattern of names, or several
                      *, norm_placement="pre",
@@ -49,17 +49,20 @@ def reading_by_roles(module, # of torch
     parts = [_parts_by_roles(module, found, tensors, l, n, place=norm_placement,
                              **others) for l in range(L)]
     names = {k: x.pattern for x in found for k in x.roles}
+    names |= {BIASES[k]: bias_tensor(tensors[x.pattern]).name
+              for x in found for k in x.roles if k in BIASES}
     check_drawn(parts, names)
     final, first = (norm_of(_owners(module, found, role), parts[0].like)
                     for role in ("final_norm", "first_norm"))
-    spec = dict(blocks=built_of(module, parts, names), width=n,
-                final_norm=final or False)
+    blocks, parts, given = built_of(module, parts, names)
+    spec = dict(blocks=blocks, width=n, final_norm=final or False)
     tables = {x.roles[0]: x.tensors[0] for x in found if x.roles[0] in EMBEDDINGS}
     family = Family((_layout_of(found, tensors),), "", place=norm_placement,
                     interleaved=None)
     places = places_to_watch(module, found, norm_placement)
     return Reading("roles", family, module, places, parts, spec, tables, first,
-                   tables_unlike_draws(module, tables), embedding_scale=scale)
+                   tables_unlike_draws(module, tables), embedding_scale=scale,
+                   given=given)
 
 _OPTIONS = ("heads", "head_width", "activation", "parallel", "branch_scale",
             "skip_scale")
@@ -73,6 +76,7 @@ def _check_options(given):
             checks.reject(name, f"be one of {', '.join(known)}", "an unknown argument",
                           near(name, known) or "leave it out", TypeError)
 
+# %% ../../nbs/huggingface/roles.ipynb #ro-found
 class Found(NamedTuple):
     "Tensors of one role."
     roles: tuple # of matrices, or one word
@@ -183,7 +187,6 @@ def _owners(module, found, role, l=0):
     return [module.get_submodule(name.rpartition(".")[0]) for name in names]
 
 # %% ../../nbs/huggingface/roles.ipynb #ro-parts
-#| code-fold: true
 def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
                     **others):
     "What one block says of itself."
@@ -210,7 +213,8 @@ def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
         matrices |= tensor.matrices(W, m, groups)
         if x.biases[l] is not None:
             bias = as_array(x.biases[l], x.names[l])
-            biases |= _biases_of(bias, tensor, x.names[l], m, groups)
+            beside = re.sub("weight$", "bias", x.names[l])
+            biases |= biases_of(bias, tensor, beside, m, groups)
     like = q.tensors[l]
     block = _block_by_roles(module, found, matrices, l, (n, H, m), like, **others)
     held = []
@@ -218,35 +222,13 @@ def _parts_by_roles(module, found, tensors, l, n, heads=None, head_width=None,
         if x.roles[0] in MATRICES:
             held.append((x.tensors[l], tensors[x.pattern]))
             if x.biases[l] is not None:
-                held.append((x.biases[l], _bias_tensor(x, tensors[x.pattern])))
+                held.append((x.biases[l], bias_tensor(tensors[x.pattern])))
         elif x.roles[0] in (*_QK_GAINS, *FACTORS):
             role = _QK_GAINS.get(x.roles[0], x.roles[0])
             held.append((x.tensors[l], Tensor(_as_parameter(x), (role,))))
     return Parts(block, matrices, dict(sorted(biases.items())), like, tuple(held))
 
 _QK_GAINS = dict(q_norm="query_gain", k_norm="key_gain")
-
-def _biases_of(bias, tensor, name, m, groups):
-    "Biases beside the matrices of a tensor, by their names."
-    column = bias[:, None]
-    of_matrices = tensor._replace(layout=_layout_of_bias(tensor))
-    found = of_matrices.matrices(column, m, groups)
-    gate = found.pop("3", np.zeros(1))
-    if gate.any():
-        checks.reject("module", "have gates without biases, as initialised",
-                      f"values of size {np.sqrt(np.mean(gate*gate)):.2g} beside {name}",
-                      "set them to zero, e.g. with nn.init.zeros_")
-    return {BIASES[k]: x[:, 0] for k, x in found.items()}
-
-def _layout_of_bias(tensor):
-    "A bias has a row for each output, on whichever side the matrix has them."
-    return "out" if tensor.layout == "in" else tensor.layout
-
-def _bias_tensor(x, tensor):
-    "What the bias beside a matrix holds."
-    roles = tuple(BIASES.get(k, "zero") for k in x.roles)
-    name = re.sub("weight$", "bias", _as_parameter(x))
-    return Tensor(name, roles, _layout_of_bias(tensor), numbers=x.numbers)
 
 def _block_by_roles(module, found, matrices, l, shape, like, place, activation=None,
                     parallel=False, branch_scale=1., skip_scale=1., **others):
@@ -294,14 +276,13 @@ def _layout_of(found, tensors):
         layout.append(tensors.get(x.pattern) or
                       Tensor(name, (gains.get(role, role),), numbers=x.numbers))
         if x.biases[0] is not None and x.pattern in tensors:
-            layout.append(_bias_tensor(x, tensors[x.pattern]))
+            layout.append(bias_tensor(tensors[x.pattern]))
         elif x.biases[0] is not None:
             layout.append(Tensor(re.sub("weight$", "bias", name), ("zero",),
                                  numbers=x.numbers))
     return layout
 
 # %% ../../nbs/huggingface/roles.ipynb #ro-places
-#| code-fold: true
 def places_to_watch(module, # of torch
                     found, # what was found_by_roles
                     norm, # its placement

@@ -64,6 +64,8 @@ def _fill(t, tensor, l):
     role = tensor.roles[0]
     if role in source.fixed:
         return Fill(tensor, l, (np.nan,), np.nan, (1.,), kept=True)
+    if {*tensor.roles} & {*source.given}:
+        return _kept_bias(t, tensor, l)
     if role in EMBEDDINGS:
         factor = _embedding_factor(t)
         return Fill(tensor, l, (factor*source.sizes[role],), 0.,
@@ -95,6 +97,22 @@ def _fill(t, tensor, l):
     fan_in = round(block.owner(role).fan_in(role, n))
     shape = (fan_in, out) if tensor.layout == "in" else (out, fan_in)
     return Fill(tensor, l, std, 0., times, shape, rows)
+
+def _kept_bias(t, tensor, l):
+    "A bias that no draw replaces; no factor can go into it."
+    block, own = (blocks[(l or 0) % len(blocks)]
+                  for blocks in (t.blocks, t.source.own.blocks))
+    for k in tensor.roles:
+        now, was = (_std(b, own, k, t.width) for b in (block, own))
+        if not np.isclose(now, was, rtol=1e-9):
+            checks.reject(f"var_{k}", "be what it was read with, with its factors",
+                          f"{now/was if was else np.inf:.4g} times the standard "
+                          "deviation", f"a bias that is given, {tensor.name}, cannot "
+                          "be multiplied by an initialisation")
+    promised = t.source.base[(l or 0) % len(t.source.base)]
+    wanted = t.source.promised is None or any(_std(promised, own, k, t.width)
+                                              for k in tensor.roles)
+    return Fill(tensor, l, (np.nan,), np.nan, (1. if wanted else np.inf,), kept=True)
 
 def _std(block, own, k, n):
     "Of an entry of matrix (or bias) k."
@@ -154,7 +172,6 @@ def _widths(block, n):
             "1": units, "2": int(n), "3": units}
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-source
-#| code-fold: true
 def source_of(t):
     "What it was read from, or an error."
     if t.source is None:
@@ -232,7 +249,6 @@ def _read(module, tokens):
             return None
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-folded
-#| code-fold: true
 def folded(t): # a Transformer
     "The same network with its factors in the weights, as `init_table` lists them."
     if t.source is None:
@@ -281,7 +297,7 @@ def departed(t): # [Departure], the largest factors first
     grouped: dict = {}
     for fill in fills(own):
         for k, times in enumerate(fill.times):
-            is_one = fill.tensor.roles[0].endswith(("gain", "zero")) or fill.kept
+            is_one = fill.tensor.roles[0].endswith(("gain", "zero"))
             if not is_one and k < 3:
                 grouped.setdefault((fill.tensor.name, k), []).append((fill, times))
     found = []
@@ -297,10 +313,12 @@ def departed(t): # [Departure], the largest factors first
             continue
         parts = {"q": "queries of ", "k": "keys of ", "v": "values of "}
         role = fill.tensor.roles[k] if len(fill.tensor.roles) > 1 else ""
+        role = role.removeprefix("b")
         furthest = int(np.argmax(powers))
         shown, where = (parts.get(role, "") + x.removesuffix(".weight")
                         for x in (name, fill.tensor.of_block(furthest)))
-        if np.ptp(times) <= chance*max(times):
+        alike = np.isposinf(times).all() or np.ptp(times) <= chance*max(times)
+        if alike:
             found.append(Departure(shown, shown, float(times.mean())))
         else:
             blocks = np.flatnonzero(beyond).tolist()
@@ -329,8 +347,10 @@ def table_of(t):
 def _rows(group, prefix, t):
     "Of one tensor in all blocks: one if they are alike, else one for each block."
     first = group[0]
-    alike = all(np.allclose([*f.std, f.mean], [*first.std, first.mean], rtol=1e-9)
-                and np.allclose(f.times, first.times) for f in group)
+    def close(a, b):
+        return np.allclose(a, b, rtol=1e-9, equal_nan=True)
+    alike = all(close([*f.std, f.mean], [*first.std, first.mean])
+                and close(f.times, first.times) for f in group)
     for fill in group[:1] if alike else group:
         name = prefix + fill.tensor.name
         if not alike and fill.block is not None:
@@ -463,7 +483,6 @@ def _scales(t, fill):
     return np.repeat(std, fill.rows)
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-verify
-#| code-fold: true
 class Held:
     "What the tensors of one block hold, read when it is asked for."
     def __init__(self, t, l, places):
@@ -531,7 +550,6 @@ def _by_itself(source, block, l):
 
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-places
-#| code-fold: true
 _HEADS = re.compile(r"^(\w+\.)?(lm_head|embed_out|score|classifier|pooler|cls|"
                     r"qa_outputs)\b")
 

@@ -117,7 +117,7 @@ def forward_numbers(t, chain) -> dict: # a Transformer, its Chain
                 size=np.sqrt(squares).reshape(-1, L + 1))
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-readout
-READOUTS = { # name -> what a reader is told
+READOUTS = { # name -> in words
     "all": "a loss at every token", "last": "a loss at the last token",
     "mean": "a loss of the mean over tokens"}
 
@@ -169,7 +169,6 @@ def _some_drawn(t, n, readout, number, seed, gradients, silent):
         return Diagnosis(**forward_numbers(t, t.chain(n, number, seed)))
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-cost
-#| code-fold: true
 _ANNOUNCED_SECONDS = 5 # seconds
 
 _TOO_FEW = 1.8 # by how much a machine that others use too may be slower

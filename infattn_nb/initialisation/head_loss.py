@@ -10,27 +10,32 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..transformer.network import Transformer
 
 # %% ../../nbs/initialisation/head_loss.ipynb #hl-exact
 def expected_loss(words: int, # V
                   sd: float, # σ of a logit
-                  own: float = 0., # mean of the logit of the token's own word
-                 ) -> float:
+                  own: ArrayLike = 0., # mean of the logit of each token's own word
+                 ) -> float: # mean over these tokens
     "Mean loss of a word that is not the token's own: E log Σ exp z."
-    x = np.linspace(-9., 9., 721) # of a standard normal: trapezia, exact to rounding
+    own = np.ravel(own)
+    far = abs(own).max()
+    nodes = min(721, 2*int(60*max(1.5, sd)) + 1) # trapezia, exact to rounding
+    x = np.linspace(-9., 9., nodes) # of a standard normal
     weight = np.exp(-x*x/2)
     weight /= weight.sum()
-    low = -np.log(words) - 9*sd - abs(own) - 45.
-    u = np.linspace(low, 9*sd + abs(own) + 6., 6001)
+    low = -np.log(words) - 9*sd - far - 45.
+    u = np.linspace(low, 9*sd + far + 6., 6001)
     def φ(mean):
         with np.errstate(over="ignore"):
             return np.exp(-np.exp(u[:, None] + mean + sd*x)) @ weight
     with np.errstate(divide="ignore", over="ignore"):
         rest = np.exp((words - 1)*np.log(φ(0.)))
         below = np.exp(-np.exp(u))
-    return float(np.trapezoid(below - rest*φ(own), u))
+    losses = [np.trapezoid(below - rest*φ(mean), u) for mean in own]
+    return float(np.mean(losses))
 
 # %% ../../nbs/initialisation/head_loss.ipynb #hl-read
 _OTHER_HEADS = ("logit_scale", "logits_scaling", "final_logit_softcapping")
@@ -74,13 +79,14 @@ def head_loss(t: Transformer, n: float, # a width
     if not words or looks_ahead or not is_pre or other or "word" not in source.sizes:
         return None
     factor = np.sqrt(t.mean_square/source.own.mean_square)
-    tied = entries.get("tie_word_embeddings", True) is not False
+    said = entries.get("tie_word_embeddings")
+    tied = source.family.tied if said is None else said is not False
     word = float(factor*source.sizes["word"])
     std = word if tied else float(np.sqrt(config.variance))
     sd = std*np.sqrt(n)
     own = _own_logits(t, n, word, seed) if tied else np.zeros(1)
-    loss = np.mean([expected_loss(int(words), sd, m) for m in own])
-    return HeadLoss(int(words), std, float(sd), float(loss), tied)
+    loss = expected_loss(int(words), float(sd), own)
+    return HeadLoss(int(words), std, float(sd), loss, tied)
 
 def _own_logits(t, n, word, seed):
     "Mean logit of each token's own word, in a few networks."

@@ -22,6 +22,7 @@ from .panels import styles, width_said
 
 # %% ../../nbs/initialisation/html.ipynb #ht-html
 _SHADES = .15, .3, .5, .75, 1. # of each colour of the style: thin lines lie over others
+_OF_WEIGHTS = np.linspace(.05, .95, 19) # of the first colour, of rows of weights
 _WIDE, _HIGH = 1090, 780 # points of a picture: a column of the page, twice as fine
 _FINENESS = 200, 150, 110, 80 # points per inch: as many as fit
 _MOST_BYTES = 30_000 # of a picture
@@ -50,7 +51,8 @@ def of_few_colours(png: bytes) -> bytes:
     from PIL import Image
     named = [*rcParams["axes.prop_cycle"].by_key()["color"], rcParams["text.color"]]
     colours = np.array([to_rgb(colour) for colour in named])
-    shades = np.concatenate([1 - share*(1 - colours) for share in _SHADES])
+    shades = np.concatenate([*(1 - share*(1 - colours) for share in _SHADES),
+                             1 - _OF_WEIGHTS[:, None]*(1 - colours[0])])
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.rint(255*np.vstack([[1., 1., 1.], shades])).astype(int)
                        .ravel().tolist())

@@ -28,7 +28,6 @@ from .diagnosis import entropy_share
 from .diagnosis import Share, kernel_share
 
 # %% ../../nbs/initialisation/measured.ipynb #me-measured
-#| code-fold: true
 _AFFORDABLE = 2**27 # numbers in the records of all networks of a width
 
 class Pattern(NamedTuple):
@@ -110,7 +109,6 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
     return Measured(n, finite, limit, cosine, entropy, pattern, alone, raw)
 
 # %% ../../nbs/initialisation/measured.ipynb #rp-pattern
-#| code-fold: true
 def most_focused(t, n, seed) -> Pattern | None: # None without attention
     "The weights of the head of one network that looks at the fewest tokens."
     rng = default_rng(seed)
@@ -129,7 +127,6 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
     return min(found, key=itemgetter(0), default=(1., None))[1]
 
 # %% ../../nbs/initialisation/measured.ipynb #rpalone
-#| code-fold: true
 DRAWS = 2**15 # of each of the two laws
 
 def first_layer(t, n, seed) -> dict | None: # None: not as in the theorem

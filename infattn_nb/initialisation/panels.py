@@ -155,7 +155,6 @@ class Queries(Panel):
                       ylabel="queries, keys over values")
 
 # %% ../../nbs/initialisation/panels.ipynb #pa-list
-#| code-fold: true
 class Widths(Panel):
     title = "Would a wider network differ less?"
 

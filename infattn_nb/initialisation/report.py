@@ -59,7 +59,6 @@ class Verdict(NamedTuple):
     advice: str = "" # what to multiply, once that was tried
 
 # %% ../../nbs/initialisation/report.ipynb #rp-verdicts
-#| code-fold: true
 def blocks_said(which) -> str: # boolean, (L,)
     "Numbers of blocks as one says them: block 3, blocks 2–12, every block."
     L = len(which)
@@ -109,7 +108,7 @@ def _verdict(x, m, dead):
         return None
     partly = bool(q.partly and dead[0]) and not x.is_crossed
     template = q.crossed if x.is_crossed else q.partly if partly else q.fine
-    text = template.format(**_told(x, seen, dead))
+    text = template.format(**_words(x, seen, dead))
     if q.name == "dead":
         return Verdict(q.name, "!", text)
     mark = "!" if x.is_crossed else "·" if partly else "✓"
@@ -120,18 +119,18 @@ def _verdict(x, m, dead):
         text += f"; {standing(x.value, q.peers)}"
     return Verdict(q.name, mark, text)
 
-def _told(x, seen, dead):
+def _words(x, seen, dead):
     "What a template may name."
     q = x.quantity
     if q is WIDTH:
-        return dict(x=f"{x.value:.2g}", limit=f"{x.limit:g}") | _width_told(seen, x)
-    told = dict(x=number_said(x.value, range_by_seed(q, seen)), worst=q.worst(seen),
-                tensors=dead[0], zeros=dead[1])
+        return dict(x=f"{x.value:.2g}", limit=f"{x.limit:g}") | _words_of_width(seen, x)
+    found = dict(x=number_said(x.value, range_by_seed(q, seen)), worst=q.worst(seen),
+                 tensors=dead[0], zeros=dead[1])
     if x.is_crossed and not q.added:
-        told["blocks"] = blocks_said(q.is_beyond(np.ravel(q.parts(seen)), x.limit))
-    return told | (q.more(seen, x.value) if q.more else {})
+        found["blocks"] = blocks_said(q.is_beyond(np.ravel(q.parts(seen)), x.limit))
+    return found | (q.more(seen, x.value) if q.more else {})
 
-def _width_told(m, x):
+def _words_of_width(m, x):
     "Of both widths: what is due to the finite one."
     share = m.share
     percent = "less than 0.1%"
@@ -157,7 +156,6 @@ def _first_layer_said(x): # of first_layer
                       f"Gaussian, {x['limit beyond 6 sd']:.3g} times in the limit")
 
 # %% ../../nbs/initialisation/report.ipynb #rp-dead
-#| code-fold: true
 def dead_said(t, d): # a Transformer, a Diagnosis -> (tensors, why)
     "Tensors that get exactly no gradient, and those that start at zero."
     dead = {k: none for k, none in dead_matrices(d).items() if none.any()}
@@ -201,10 +199,15 @@ def departures_said(drawn): # of departed -> (text, are blocks counted?)
         if x.blocks:
             said.append(f"{name} of {_runs_said(x.blocks, x.factors)}")
             continue
-        key = next((f for f in alike if abs(x.factor - f) <= .03*f), x.factor)
+        key = next((f for f in alike if x.factor == f or abs(x.factor - f) <= .03*f),
+                   x.factor)
         alike.setdefault(key, []).append(name)
-    whole = [f"{', '.join(names)} × {f:.3g}" for f, names in alike.items()]
+    whole = [f"{', '.join(names)} {_times_said(f)}" for f, names in alike.items()]
     return "; ".join([*whole, *said]), bool(said)
+
+def _times_said(factor):
+    "Of a tensor that should be zero there is no factor."
+    return f"× {factor:.3g}" if factor < np.inf else "where zeros were promised"
 
 def _runs_said(blocks, factors):
     "blocks 1–5 × 1.41 … 2.46, block 9 × 2"
@@ -220,7 +223,7 @@ def _run_said(run):
     "Neighbouring blocks."
     (first, a), (last, b) = run[0], run[-1]
     if len(run) == 1:
-        return f"block {first} × {a:.3g}"
+        return f"block {first} {_times_said(a)}"
     factors = [factor for _, factor in run]
     steps = np.diff(factors)
     which = f"blocks {first}–{last} ×"
@@ -231,7 +234,6 @@ def _run_said(run):
     return f"{which} {', '.join(f'{factor:.3g}' for factor in factors)}"
 
 # %% ../../nbs/initialisation/report.ipynb #rpadvice
-#| code-fold: true
 _DOWN = (.7, .5, .3, .2, .1, .05, .02, .01)
 _UP = (1.5, 2., 3., 5., 10., 20., 50., 100.)
 _MOST_TRIED = 4 # of them, by bisection
@@ -294,7 +296,6 @@ def _quickly(t, gradients, readout, number, seed):
         return None
 
 # %% ../../nbs/initialisation/report.ipynb #rp-file
-#| code-fold: true
 REPORT_FILES = ("html", "pdf", "png", "json")
 
 @contextmanager

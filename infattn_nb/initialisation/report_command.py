@@ -72,7 +72,6 @@ def _words(tokens, text):
     return several(text)[0].tolist() # as from_config reads a string
 
 # %% ../../nbs/initialisation/report_command.ipynb #rcnumber
-#| code-fold: true
 @contextmanager
 def _warnings_in_a_line(quiet):
     "As this command says everything; none if it is to be quiet."

@@ -24,7 +24,6 @@ def _embedded(t, square):
     return t.embedded(np.sqrt(square))
 
 # %% ../../nbs/initialisation/rules.ipynb #ru-gpt2
-#| code-fold: true
 def _gpt2(t, width):
     "Weights in front of a sum over the root of the number of branches."
     branches = sum(len(sum_) for block in t.blocks for sum_ in block.sums)
@@ -71,7 +70,6 @@ def _depth_mup(t, width):
     return t.altered(of_heads, None, lambda b: dict(branch_scale=b.branch_scale/deep))
 
 # %% ../../nbs/initialisation/rules.ipynb #ru-dslm
-#| code-fold: true
 def _deepscale(t, width):
     "Skip and branch of squares that sum to one, branches of unit variance."
     L = len(t.blocks)

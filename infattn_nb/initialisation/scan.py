@@ -396,7 +396,6 @@ def _diagnosed(t, n, size, seed, readout):
     return d if is_finite else None
 
 # %% ../../nbs/initialisation/scan.ipynb #sn-checked
-#| code-fold: true
 def _factors(given, name):
     "An axis of the grid."
     return _once(checks.number(x, name, "(0, ∞)", "pass e.g. [.1, .3, 1]")
@@ -415,7 +414,6 @@ def _several(given, name, example=""):
     return items
 
 # %% ../../nbs/initialisation/scan.ipynb #sn-draw
-#| code-fold: true
 MARKS = dict(zip(PUBLISHED_RULES, "os^Dv"))
 
 def _panel(ax, rows):

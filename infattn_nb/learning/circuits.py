@@ -24,7 +24,6 @@ from ..numerics.rng import pieces
 from ..numerics.softmax import shares, through_softmax
 
 # %% ../../nbs/learning/circuits.ipynb #cinorms
-#| code-fold: true
 def theta(depth, slopes): # of queries (or keys), of values (or outputs), (N, layers)
     "Squared gradients of a layer's matrices: of each circuit that contains them."
     squares = [g*g for g in slopes]
@@ -39,7 +38,6 @@ def theta(depth, slopes): # of queries (or keys), of values (or outputs), (N, la
     return queries, values
 
 # %% ../../nbs/learning/circuits.ipynb #cipaths
-#| code-fold: true
 class Depth(NamedTuple):
     "An infinitely wide attention-only transformer."
     layers: int # L
@@ -109,7 +107,6 @@ class Depth(NamedTuple):
         return P*s*(streams*(1 + H/2) + L*H*s)
 
 # %% ../../nbs/learning/circuits.ipynb #cirows
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class ReadRows:
     "P sequences as a deep network reads them."
@@ -135,7 +132,6 @@ def from_rows(x, rows, s): # (…, P, R, ·), (P, R) → (…, P, s, ·)
     return out
 
 # %% ../../nbs/learning/circuits.ipynb #ciforward
-#| code-fold: true
 class LayerTrace(NamedTuple):
     "What a layer saw and did, for the backward pass."
     seen: np.ndarray # U (N, P, s, k): the stream, normalised or not
@@ -193,7 +189,6 @@ def forward(depth, rows, circuits): # Answer
     return Answer(V @ circuits[-1][:, None], V, trace)
 
 # %% ../../nbs/learning/circuits.ipynb #cibackward
-#| code-fold: true
 def backward(depth, rows, circuits, answer, χ): # [(N, H, k, k), …, (N, k, D)]
     "From χ, the derivatives by the values, to every circuit."
     N, k = len(χ), answer.read.shape[-1]
@@ -257,7 +252,6 @@ def layer_along(depth, rows, circuit, change, layer, dV, l): # (N, P, R, k')
     return written(depth, rows, l, dV, dheads)
 
 # %% ../../nbs/learning/circuits.ipynb #cistate
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Circuits(Networks):
     "Networks in training: all circuits, and their velocities."
@@ -342,7 +336,6 @@ def random_circuits(depth, D, seeds, K): # Circuits
     return Circuits(tuple(scores), values)
 
 # %% ../../nbs/learning/circuits.ipynb #cinames
-#| code-fold: true
 def named(depth, scores, values):
     'By paths: {"score": {(l, h, a, b): (N, d, d)}, "value": {a: (N, d, D)}}.'
     d = depth.size
@@ -356,7 +349,6 @@ def named(depth, scores, values):
     return {"score": found, "value": {a: values[:, i:i + d] for a, i in paths}}
 
 # %% ../../nbs/learning/circuits.ipynb #deepfit
-#| code-fold: true
 def deep(model, X, Y, seed, more): # Start
     "Random circuits of the network that the model's arguments describe."
     depth = Depth(model.layers, spec_of(model, model.heads), model.residual,

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/learning/descent.ipynb #classcode
-#| code-fold: true
 def _has_probabilities(model):
     "There are none without classes."
     if not model._classifies():
@@ -498,7 +497,6 @@ class AttentionDescent(SequenceEstimator):
         return suited(self, X, self.n_features_in_)
 
 # %% ../../nbs/learning/descent.ipynb #classchecks
-#| code-fold: true
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model

@@ -20,7 +20,6 @@ except ImportError as e:
                       "or newer; pip install 'infattn_nb[learning]'") from e
 
 # %% ../../nbs/learning/estimator.ipynb #basecode
-#| code-fold: true
 _VERSION = package_version("infattn_nb")
 
 class SequenceEstimator(BaseEstimator):

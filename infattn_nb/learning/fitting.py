@@ -38,7 +38,6 @@ from ..numerics.rng import in_order, pieces, seed_sequence, sobol_normals
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/learning/fitting.ipynb #completecode
-#| code-fold: true
 PARTICLES_AT_ONCE = 64 # particles
 FORM_NUMBERS = 2**22 # in their completed forms, at most
 
@@ -103,7 +102,6 @@ def regress(Φ, # features of the data (M, P, k)
     return mean, (Ψ*Ψ).sum(2) - np.einsum("mqp,mpq->mq", G, W)
 
 # %% ../../nbs/learning/fitting.ipynb #particleposterior-cell
-#| code-fold: true
 class ParticlePosterior(Posterior):
     "Finitely many heads: each particle is a Gaussian process."
 
@@ -142,7 +140,6 @@ class ParticlePosterior(Posterior):
         return np.concatenate(parts, axis=-1)[..., rng.permutation(number)]
 
 # %% ../../nbs/learning/fitting.ipynb #sidebyside
-#| code-fold: true
 def abreast(layer, view, latents, slopes=False): # [(P, M k)] or two of them
     "Features of all sequences, a cacheful at a time; their slopes by log var_qk too?"
     H, M = latents[0].shape[2:]
@@ -171,7 +168,6 @@ def with_noise(S, alpha): # (P, P), in LAPACK's order
     return K.T # the same: it is symmetric
 
 # %% ../../nbs/learning/fitting.ipynb #kernelposterior-cell
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class KernelPosterior(Posterior):
     "Infinitely many heads: one Gaussian process; its latents are drawn from the prior."
@@ -342,7 +338,6 @@ def climb_particles(likelihood, latents, bounds, moves, rng): # Turn
     return Turn.to(logs, bounds, change)
 
 # %% ../../nbs/learning/fitting.ipynb #explore
-#| code-fold: true
 class Exploration(NamedTuple):
     "What an exploration found."
     latents: np.ndarray # (dim, M)
@@ -424,7 +419,6 @@ def by_average(model, likelihood, seed): # Exploration
     return Exploration(z, w, np.array(evidences), ancestors, value, error, total)
 
 # %% ../../nbs/learning/fitting.ipynb #tune
-#| code-fold: true
 TUNING_DRAWS = 256 # of the prior, while the dials of infinitely many heads turn
 RIVAL_GAP = 1. # nats: then the start is explored too, and the better of the two is kept
 
@@ -510,7 +504,6 @@ def _rungs(model, X, Y):
     return whole*(P/PILOT_SEQUENCES)**power
 
 # %% ../../nbs/learning/fitting.ipynb #fit
-#| code-fold: true
 class RegressorState(NamedTuple):
     "What `fit` finds out: these become the regressor's attributes."
     posterior_: Posterior

@@ -38,7 +38,6 @@ def complete(known, # latents (a, c, H, M)
     return z
 
 # %% ../../nbs/learning/layer_on_data.ipynb #c2d393cb
-#| code-fold: true
 class View(NamedTuple):
     "What a layer sees of P sequences."
     readout: np.ndarray # weights of the R rows read out, (P, R)
@@ -117,7 +116,6 @@ class Layer:
         return View(weights, hidden, asking @ Uq, X.tokens @ Uk, X.tokens @ Uv)
 
 # %% ../../nbs/learning/layer_on_data.ipynb #rows
-#| code-fold: true
 def rows_read(X, readout): # positions (P, R), their weights (P, R)
     "Which rows are read out; a mean is over the tokens that are there."
     P, s, _ = X.tokens.shape
@@ -139,7 +137,6 @@ def hidden_tokens(X, rows, spec): # (P, R, s), or (1, R, s) if all sequences are
     return np.where(see, 0., -np.inf)
 
 # %% ../../nbs/learning/layer_on_data.ipynb #8a5464aa
-#| code-fold: true
 def training_layer(X, # training Sequences
                    spec, # AttentionSpec
                    width=np.inf, # n in [1, ∞]
@@ -279,7 +276,6 @@ def scores_back(layer, view, A, dseen): # (a, b, HM)
     return (queries.T @ asked.reshape(P*R, b*HM)).reshape(a, b, HM)
 
 # %% ../../nbs/learning/layer_on_data.ipynb #inversecode
-#| code-fold: true
 TRIANGLE_ROWS = 8 # rows of a triangle that is inverted at once
 
 def inverse_of_triangle(L): # lower triangular (M, n, n)
@@ -341,7 +337,6 @@ def gaussian_fit(Φ, # features (M, P, k)
     return Fit(ℓ, by_features, by_noise)
 
 # %% ../../nbs/learning/layer_on_data.ipynb #whole
-#| code-fold: true
 PIECE_NUMBERS = 2**17 # in larger pieces the memory costs more than the work
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 # %% ../../nbs/learning/regressor.ipynb #41a9edc8
-#| code-fold: true
 @dataclass(repr=False, eq=False)
 class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     """Bayesian regression by one attention layer of any width, at initialisation.
@@ -328,7 +327,6 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         return fitted(self, X.take(slice(0, 0)), np.zeros(0)), X
 
 # %% ../../nbs/learning/regressor.ipynb #6cadddd5
-#| code-fold: true
 def _check(model):
     "The constructor's arguments, or TypeError or ValueError in one sentence."
     m = model

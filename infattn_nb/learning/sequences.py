@@ -17,7 +17,6 @@ from ..numerics import checks
 from ..numerics.rng import Rng, Size, seed_sequence
 
 # %% ../../nbs/learning/sequences.ipynb #sequences-cell
-#| code-fold: true
 class Sequences(NamedTuple):
     "P sequences in one array."
     tokens: np.ndarray # (P, s, d), zeros after the end of each
@@ -44,7 +43,6 @@ def padded(arrays): # [(s_p, d), …]
     return Sequences(tokens, lengths)
 
 # %% ../../nbs/learning/sequences.ipynb #door
-#| code-fold: true
 def sequences(X): # array (P, s, d) or list of (s_p, d)
     "Clean sequences, or TypeError or ValueError in one sentence."
     reject_foreign(X)
@@ -130,7 +128,6 @@ def like(y, guess): # an array of the shape of the predictions
     return y
 
 # %% ../../nbs/learning/sequences.ipynb #embed
-#| code-fold: true
 def embed_features(X: ArrayLike, query_scale: float = 1.) -> np.ndarray:
     """Rows of a table as tokens: each feature's value times a vector of its own.
 
@@ -156,7 +153,6 @@ def embed_features(X: ArrayLike, query_scale: float = 1.) -> np.ndarray:
     return tokens
 
 # %% ../../nbs/learning/sequences.ipynb #patchescode
-#| code-fold: true
 def patches(images: ArrayLike, size: Size = 2, position_scale: float = 1., *,
             query_scale: float = 0., shape: tuple | None = None) -> np.ndarray:
     """Images as tokens: patches, row by row, and where each lies.
@@ -216,7 +212,6 @@ def _as_images(images, shape):
     return images if images.ndim == 4 else images[..., None]
 
 # %% ../../nbs/learning/sequences.ipynb #recallcode
-#| code-fold: true
 def make_recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
                 noise: float = .1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Associative recall: (key, value) in random order, then a key; y is its value.

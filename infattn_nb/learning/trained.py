@@ -351,7 +351,6 @@ def started(heads, # InfiniteHeads
 
 
 # %% ../../nbs/learning/trained.ipynb #startcode
-#| code-fold: true
 NETWORK_NUMBERS = 2**27 # numbers of all networks together, at most: a gigabyte
 
 def afford(model, numbers):
@@ -443,7 +442,6 @@ def _numpy(tensor):
     return tensor.detach().cpu().double().numpy()
 
 # %% ../../nbs/learning/trained.ipynb #answerscode
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Trained:
     "Finitely many heads in one layer or in many, before and after."
@@ -539,7 +537,6 @@ class KernelModel:
 
 
 # %% ../../nbs/learning/trained.ipynb #fitcode
-#| code-fold: true
 class Start(NamedTuple):
     "A problem, and the networks that will be trained on it."
     layer: Architecture

@@ -20,7 +20,6 @@ from .nodes import Vector
 from .program import Program, all_or_nothing
 
 # %% ../../nbs/netsor/architectures.ipynb #22217357
-#| code-fold: true
 _Build = TypeVar("_Build", bound=Callable)
 
 def _builder(build: _Build) -> _Build:
@@ -34,7 +33,6 @@ def _builder(build: _Build) -> _Build:
     return f # type: ignore[return-value]
 
 # %% ../../nbs/netsor/architectures.ipynb #arcmlp01
-#| code-fold: true
 @_builder
 def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
         phi: Any = relu, var_w: float = 1., var_b: float = 0.) -> list[Vector]:
@@ -72,7 +70,6 @@ def _bias(program, var):
     return program.inputs([[var]])[0] if var else 0
 
 # %% ../../nbs/netsor/architectures.ipynb #b27677da
-#| code-fold: true
 @_builder
 def rnn(program: Program, xs: Sequence[Vector], phi: Any = tanh, *,
         var_w: float = 1., var_u: float = 1., var_b: float = 0.) -> list[Vector]:
@@ -140,7 +137,6 @@ def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
     return hs
 
 # %% ../../nbs/netsor/architectures.ipynb #70b9d6d8
-#| code-fold: true
 @_builder
 def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
            phi: Any = relu, var_w: float = 1.) -> list[Vector]:
@@ -174,7 +170,6 @@ def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
     return [program.nonlin(phi, sum(patch(i))) for i in range(len(xs))]
 
 # %% ../../nbs/netsor/architectures.ipynb #arcatt01
-#| code-fold: true
 @_builder
 def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
               low_rank: bool = False, scaling: str = "sqrt", var_q: float = 1.,

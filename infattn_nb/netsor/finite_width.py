@@ -42,7 +42,6 @@ def rows_needed(past, # vectors and scores in the order of writing
     return rows
 
 # %% ../../nbs/netsor/finite_width.ipynb #3040aaf6
-#| code-fold: true
 class Run(NamedTuple):
     "Draws of everything in `past`, b at a time: {vector: (b, rows), score: (b, 1)}."
     past: list # vectors and scores in the order of writing
@@ -82,7 +81,6 @@ class Run(NamedTuple):
         return 3*sum(kept)
 
 # %% ../../nbs/netsor/finite_width.ipynb #c97cfd68
-#| code-fold: true
 def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1,
              rng: Rng = None, coords: int | None = None, scores: Scores | None = None,
              dense: bool = False) -> Any:
@@ -153,7 +151,6 @@ def _kept(run, keep, size, g):
     return by_pieces(lambda b: keep(run.draw(b, g)), size, most)
 
 # %% ../../nbs/netsor/finite_width.ipynb #58bb17f1
-#| code-fold: true
 def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
          rng: Rng = None) -> np.ndarray:
     r"""Draws of the second moments $\frac1n (h^i)^\top h^j$ over the n coordinates.
@@ -192,7 +189,6 @@ def _second_moments(vectors, value):
     return X @ X.mT/X.shape[2]
 
 # %% ../../nbs/netsor/finite_width.ipynb #42b027ee
-#| code-fold: true
 class ProgramTokens(TokenLaw):
     "Vectors of a program as tokens; AssumptionError for one that the theorem excludes."
     activation = None

@@ -26,7 +26,6 @@ from .program import Program, Vectors
 from .score_paths import BATCHES, Paths, answers_kept
 
 # %% ../../nbs/netsor/gradients.ipynb #gr-finite
-#| code-fold: true
 def values_and_pairs(plan, networks, states, asked=()):
     "Values; of each output by itself the pairs of each matrix, cotangents asked for."
     value, coords = networks.forward(states)
@@ -90,7 +89,6 @@ def _piecewise(sample, plan, size, rng):
     return by_pieces(lambda b: sample(plan, b, rng), size, most)
 
 # %% ../../nbs/netsor/gradients.ipynb #gr-limit
-#| code-fold: true
 class Tangents:
     "The recursion of a program without random scores, for some outputs."
     def __init__(self, program, outputs, rng=0):
@@ -225,7 +223,6 @@ def _multiplied(*x):
     return reduce(np.multiply, x)
 
 # %% ../../nbs/netsor/gradients.ipynb #gr-result
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class ProgramGradients:
     """Outputs of networks, and how they answer to the weights: see `gradients`.
@@ -288,7 +285,6 @@ class ProgramGradients:
                 f"{np.diag(sizes).mean():.4g}, of {len(self.by_matrix)} matrices)")
 
 # %% ../../nbs/netsor/gradients.ipynb #gr-gradients
-#| code-fold: true
 def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
               size: Size = 1, rng: Rng = None, dense: bool | None = None,
               count_readout: bool = True) -> ProgramGradients:

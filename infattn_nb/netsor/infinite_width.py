@@ -21,7 +21,6 @@ from .program import Program, Scores, Vectors
 from .score_paths import BATCHES, Paths
 
 # %% ../../nbs/netsor/infinite_width.ipynb #f3aade33
-#| code-fold: true
 def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     """The limit law of a program: Definition 1, path by path after the first score.
 

@@ -23,7 +23,6 @@ from ..nonlinearities import NAMED, Nonlinearity, meet, partials, softmax, step
 from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/netsor/nodes.ipynb #94663eac
-#| code-fold: true
 def _not_an_array(node, operation, remedy):
     "What people try first: a program has no values to compute with."
     name = node.name if isinstance(node, Matrix) else node.program.name(node)
@@ -46,15 +45,15 @@ def _ufunc_remedy(node, name):
 _SIGNS = dict(add="+", sub="-", mul="*", truediv="/", pow="**", neg="-", matmul="@",
               abs="abs", gt=">", lt="<", ge="≥", le="≤")
 
-def _refuse(kind, names, remedy):
+def _without(kind, names, remedy):
     "Operators, in a row of names, that nodes of a kind do not have."
-    def refused(sign):
+    def rejected(sign):
         def operator(self, *_):
             _not_an_array(self, sign, remedy)
         return operator
     for name in names.split():
         sign = _SIGNS.get(name) or _SIGNS[name.removeprefix("r")]
-        setattr(kind, f"__{name}__", refused(sign))
+        setattr(kind, f"__{name}__", rejected(sign))
 
 _ARITHMETIC = {np.add: "add", np.subtract: "sub", np.multiply: "mul",
                np.true_divide: "truediv"}
@@ -131,18 +130,17 @@ def factor(c):
                       "program.nonlin(φ, h, scores=[p])", TypeError)
     return checks.number(c, "factor", remedy="for two vectors write `times(g, h)`")
 
-_refuse(Vector, "pow", "write program.nonlin(lambda x: x**2, h)")
-_refuse(Vector, "rtruediv", "write program.nonlin(lambda x: 1/x, h)")
-_refuse(Vector, "abs", "write absolute(h) with infattn_nb.nonlinearities.absolute")
-_refuse(Vector, "gt lt ge le",
+_without(Vector, "pow", "write program.nonlin(lambda x: x**2, h)")
+_without(Vector, "rtruediv", "write program.nonlin(lambda x: 1/x, h)")
+_without(Vector, "abs", "write absolute(h) with infattn_nb.nonlinearities.absolute")
+_without(Vector, "gt lt ge le",
         "compare inside a continuous function, e.g. relu, clip(1.)")
-_refuse(Vector, "matmul",
+_without(Vector, "matmul",
         "a matrix stands on the left, W @ h; a score is program.score(q, k)")
-_refuse(Vector, "rmatmul",
+_without(Vector, "rmatmul",
         "only a matrix of the program multiplies: program.matrix() @ h")
 
 # %% ../../nbs/netsor/nodes.ipynb #1f2560f4
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Input(Vector):
     "An initial vector: number k of a group with coordinates N(mean, cov) (2.1 (ii))."
@@ -243,7 +241,6 @@ def _row(scores):
     return np.concatenate(np.broadcast_arrays(*scores), axis=-1)
 
 # %% ../../nbs/netsor/nodes.ipynb #0f8779df
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Score:
     r"$q^\top k/\sqrt m$ or, if `linear`, $q^\top k/m$, for length m (eq. (2))."
@@ -277,7 +274,7 @@ class Score:
     def __repr__(self):
         return self.program.describe(self)
 
-_refuse(Score, "add radd sub rsub mul rmul truediv rtruediv neg pow",
+_without(Score, "add radd sub rsub mul rmul truediv rtruediv neg pow",
         "scores are read by program.attend and program.nonlin(φ, h, scores=[p])")
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -301,7 +298,7 @@ class Matrix:
     def __repr__(self):
         return self.name
 
-_refuse(Matrix, "add radd sub rsub mul rmul truediv neg rmatmul",
+_without(Matrix, "add radd sub rsub mul rmul truediv neg rmatmul",
         "a matrix multiplies vectors, W @ h; sums and multiples are those of vectors, "
         "2*(W @ h) + V @ h")
 
@@ -316,7 +313,6 @@ class Inputs:
     mean: np.ndarray # (k,)
 
 # %% ../../nbs/netsor/nodes.ipynb #vec00015
-#| code-fold: true
 def fraction(rows):
     "An exact fraction of the width: 1/3 and .333… alike."
     try:
@@ -426,7 +422,6 @@ def called(fn):
     return getattr(fn, "__name__", "φ")
 
 # %% ../../nbs/netsor/nodes.ipynb #2ce5630d
-#| code-fold: true
 def apply(node, # Nonlin, Linear, Attend or Normalize
           value, # {vector: array (..., m), score: array (..., 1)}
          ): # array (..., m)
@@ -514,7 +509,6 @@ class AssumptionWarning(UserWarning):
         self.clause = clause
 
 # %% ../../nbs/netsor/nodes.ipynb #asm00010
-#| code-fold: true
 def violations(program, # Program
                name, # vector or score -> its name
               ): # iterator over AssumptionErrors
@@ -547,7 +541,6 @@ def _neither_query_nor_key(program):
     return astray
 
 # %% ../../nbs/netsor/nodes.ipynb #asm00013
-#| code-fold: true
 def remarks(program, # Program
             name, # vector or score -> its name
            ): # iterator over AssumptionWarnings
@@ -591,7 +584,6 @@ def depending(nodes, # vectors and scores in the order of writing
     return found
 
 # %% ../../nbs/netsor/nodes.ipynb #onecode
-#| code-fold: true
 def in_one(found, # AssumptionWarnings of a program, one at least
           ): # AssumptionWarning
     "All remarks in one warning: places with the same remark are named together."

@@ -114,7 +114,6 @@ def backward(stages, # list of Stage
     return found
 
 # %% ../../nbs/netsor/passes.ipynb #ps-plan
-#| code-fold: true
 class PassPlan:
     "A program at a width: what is computed, and how large it is."
     def __init__(self, program, outputs, n, *, others=(), backs=1, dense=None,
@@ -162,7 +161,6 @@ class PassPlan:
         return 2*sum(self.lengths.values()) + sum(matrices)
 
 # %% ../../nbs/netsor/passes.ipynb #ps-networks
-#| code-fold: true
 class ProgramNetworks:
     "b random networks of a plan, side by side."
     def __init__(self, plan: PassPlan, b: int, rng: Generator,

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/netsor/program.ipynb #29c3a10f
-#| code-fold: true
 Vectors = Vector | Iterable[Vector] # one vector, or some
 Scores = Score | Iterable[Score]
 
@@ -429,7 +428,6 @@ class Program:
         return draw_program(self, ax)
 
 # %% ../../nbs/netsor/program.ipynb #allornothing
-#| code-fold: true
 @contextmanager
 def all_or_nothing(program: Program) -> Iterator[None]:
     "What is written inside stays, or, if anything is rejected, nothing of it."

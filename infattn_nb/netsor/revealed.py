@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 # %% ../../nbs/netsor/revealed.ipynb #re-known
-#| code-fold: true
 SAME = 1e-10 # what is left of a vector, relative to it, that counts as nothing new
 CLEAR = 1e-3 # eigenvalues of a Gram matrix: smaller ones wait for the next round
 
@@ -89,7 +88,6 @@ def new_directions(rest, # (b, k, c): what is left of some vectors, orthogonal t
     return (turn/length) @ E, turn
 
 # %% ../../nbs/netsor/revealed.ipynb #re-state
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class State:
     """A trained matrix κW₀ + UᵀCV, and its velocity or momentum νW₀ + UᵀMV.
@@ -155,7 +153,6 @@ def polar(B, floor=1e-5):
     return (P*alive[:, None]) @ Q
 
 # %% ../../nbs/netsor/revealed.ipynb #re-kinds
-#| code-fold: true
 class Explicit:
     "b random matrices (r, c), drawn in full: coordinates are the entries of vectors."
     def __init__(self, W):

@@ -145,7 +145,6 @@ class ScoreState:
     rest: dict = field(default_factory=dict) # its standard deviation given them
 
 # %% ../../nbs/netsor/score_paths.ipynb #99a89a16
-#| code-fold: true
 Method = TypeVar("Method", bound=Callable)
 
 def answers_kept(method: Method) -> Method:

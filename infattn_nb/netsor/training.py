@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/netsor/training.ipynb #pt-step
-#| code-fold: true
 TOO_LARGE = 1e6 # times the loss at the start: the network has diverged
 
 class Task(NamedTuple):
@@ -155,7 +154,6 @@ def later_block(task, block, pairs): # Ensemble
     return at_rest(block._replace(states=later), lost)
 
 # %% ../../nbs/netsor/training.ipynb #pt-memory
-#| code-fold: true
 SPEED = 2e9 # multiplications a second, roughly, of one processor
 ANNOUNCED_SECONDS = 10 # seconds: such a run is announced
 
@@ -194,7 +192,6 @@ def needs(plan, steps, networks, momentum): # Needs
     return Needs(8*(networks*stored + once), networks*work/SPEED)
 
 # %% ../../nbs/netsor/training.ipynb #pt-training
-#| code-fold: true
 _quiet = partial(np.errstate, over="ignore", invalid="ignore") # NaN has diverged
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -387,7 +384,6 @@ class Training:
                 f"steps, median loss {start:.3g} → {end:.3g}{marked}{stopped})")
 
 # %% ../../nbs/netsor/training.ipynb #pt-run
-#| code-fold: true
 class Step(NamedTuple):
     "What a callback gets after each step; NaN for networks that have diverged."
     step: int
@@ -466,7 +462,6 @@ def _step(task, record, move, blocks):
     return later
 
 # %% ../../nbs/netsor/training.ipynb #pt-train
-#| code-fold: true
 def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           steps: int = 100, rate: float | None = None, momentum: float = 0.,
           weight_decay: float = 0., loss: Any = "squared",

@@ -93,7 +93,6 @@ def writable(path, name, kinds):
     return path, kind
 
 # %% ../../nbs/numerics/files.ipynb #fi-ending
-#| code-fold: true
 def typed_number(x, name): # name: of the option, without dashes
     "A whole number as it is typed; None and numbers stay as they are."
     if x is None or not isinstance(x, str):

@@ -15,13 +15,11 @@ from scipy.stats import norm
 from . import checks
 
 # %% ../../nbs/numerics/hermite.ipynb #14c21ca3
-#| code-fold: true
 def root_det(a, b, c): # variances and covariance
     "√(ab − c²), exactly 0 for a = b = |c|."
     return np.sqrt(np.maximum(a*b - c*c, 0.))
 
 # %% ../../nbs/numerics/hermite.ipynb #98f5cb55
-#| code-fold: true
 @lru_cache(8)
 def hermite(nodes, degree, cut=13.):
     "Nodes x, root weights √(φ(x) dx), and hₖ(x)√(φ(x) dx) for k < degree."
@@ -47,7 +45,6 @@ def _panels(nodes, cut, each=16):
     return np.concatenate([-x[::-1], x]), np.concatenate([dx[::-1], dx])
 
 # %% ../../nbs/numerics/hermite.ipynb #5322b682
-#| code-fold: true
 def blockwise(size):
     "Let a rule for flat a, b, c take any shape, `size` pairs at a time."
     def decorate(rule):
@@ -64,7 +61,6 @@ def blockwise(size):
     return decorate
 
 # %% ../../nbs/numerics/hermite.ipynb #afde3870
-#| code-fold: true
 def matched(P, i, # coefficients of f (rows, degree); the row of each pair
             Q, j, # the same of g
             ρ, # correlation of each pair
@@ -114,7 +110,6 @@ def _at_end(F, G, pairs, sign):
     return _dot(F[pairs], mirrored)
 
 # %% ../../nbs/numerics/hermite.ipynb #c00d8f46
-#| code-fold: true
 @blockwise(512)
 def _three_grids(a, b, c, fn, grids=(4096, 3552, 3200)): # multiples of 32
     each = np.array([_mehler(fn, a, b, c, n) for n in grids])
@@ -144,7 +139,6 @@ def reject_outgrowing(fn, variance, mean=0.):
                       "values that outgrow the Gaussian weight", "bound it")
 
 # %% ../../nbs/numerics/hermite.ipynb #11d57a3d
-#| code-fold: true
 def cross_moment(f, g, # functions of an array
                  mean, # of U and V, broadcastable pair
                  a, b, c, # Var U, Var V, Cov(U, V); c² ≤ ab up to rounding
@@ -160,7 +154,6 @@ def cross_moment(f, g, # functions of an array
     return matched(F @ H.T, each, G @ H.T, each, ρ, abs(ρ)**degree, at_end)
 
 # %% ../../nbs/numerics/hermite.ipynb #seriescode
-#| code-fold: true
 RULES = (40, 24, 8.), (72, 48, 9.), (160, 128, 11.), (4096, 400, 13.)
 
 def mehler(P, Q, ρ):

@@ -177,7 +177,6 @@ def bartlett(q: int, df: float, shape: tuple[int, ...],
     return T
 
 # %% ../../nbs/numerics/linalg.ipynb #0b32d8b6
-#| code-fold: true
 SPLINE_END = 8.5 # normal quantiles of the spline reach so far
 
 @lru_cache(256)
@@ -286,7 +285,6 @@ def centred(K):
     return np.where(abs(C).max() > 1e-13*abs(K).max(), C, 0.)
 
 # %% ../../nbs/numerics/linalg.ipynb #st-inverses
-#| code-fold: true
 def steady(L): # triangular factors, (..., s, s)
     "Can all these factors be divided by?"
     pivots = abs(np.diagonal(L, axis1=-2, axis2=-1))

@@ -16,7 +16,6 @@ from scipy.special import gammaln
 from .rng import sobol_normals
 
 # %% ../../nbs/numerics/quadrature.ipynb #85c6a17b
-#| code-fold: true
 def jacobi(x, # points, shape (..., N)
            w, # weights, same shape
            m=80, # size
@@ -55,7 +54,6 @@ def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
     return x, np.where(w > floor, w, 0.)
 
 # %% ../../nbs/numerics/quadrature.ipynb #gauss-logs
-#| code-fold: true
 def gauss_logs(α, β): # diagonals, off-diagonals (..., m); β > 0
     "Nodes and logarithms of the weights (..., m), these to relative accuracy."
     m = α.shape[-1]
@@ -99,7 +97,6 @@ def jacobi_of_moments(moments): # E xᵏ, k < 2m, Decimals -> (1, m) and (1, m)
     return np.array([[float(x) for x in diagonal]]), np.array([beside])
 
 # %% ../../nbs/numerics/quadrature.ipynb #a2f9be5b
-#| code-fold: true
 def _ball_grid(steps, shift, R, centre):
     "Trapezoid rule for N(0, I) on a ball: g = c + t³/(4 + t²), t equally spaced."
     g = np.zeros((0, 1))
@@ -131,7 +128,6 @@ def _sobol(r, seed):
     return sobol_normals(r, n, seed), np.ones(n)
 
 # %% ../../nbs/numerics/quadrature.ipynb #77921e77
-#| code-fold: true
 def _grid_step(r, span, N, R):
     "The step with which N points fill the ball."
     ball = np.exp(r/2*np.log(np.pi) - gammaln(r/2 + 1))
@@ -156,7 +152,6 @@ def normal_nodes(u, # function of g (r, N)
     return [(u(g), w) for g, w in points]
 
 # %% ../../nbs/numerics/quadrature.ipynb #6a668b3a
-#| code-fold: true
 def line(σ, # scale
          a=1e-4, # relative size of the smallest node
          step=.2, # in t

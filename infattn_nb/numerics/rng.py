@@ -32,7 +32,6 @@ from scipy.stats import qmc
 from . import checks
 
 # %% ../../nbs/numerics/rng.ipynb #71b63863
-#| code-fold: true
 Rng = int | SeedSequence | Generator | None # where random numbers come from
 Size = int | tuple[int, ...] # a number of samples, or a shape
 
@@ -80,7 +79,6 @@ def one_seed(rng, # None | int | SeedSequence | Generator
     return random_state if rng is None else rng
 
 # %% ../../nbs/numerics/rng.ipynb #parallel-code
-#| code-fold: true
 _choice: ContextVar[tuple] = ContextVar("choice", default=(None, 0)) # and its process
 
 @contextmanager
@@ -143,7 +141,6 @@ _untouched = np.empty(2**21) # a piece of 16 MB
 del _untouched
 
 # %% ../../nbs/numerics/rng.ipynb #d8053464
-#| code-fold: true
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None) # ends a task early
 
 def pieces(total, # number of things
@@ -260,7 +257,6 @@ def _alone(task, stop, *job):
         _stop.reset(token)
 
 # %% ../../nbs/numerics/rng.ipynb #f2b3a669
-#| code-fold: true
 def draw(sample: Callable[[int, Generator], Any], size: Size, rng: Rng = None) -> Any:
     """Draw in blocks of `BLOCK` samples, block k from the k-th child of `rng`.
 
@@ -321,7 +317,6 @@ def _counted(y, number):
     return y
 
 # %% ../../nbs/numerics/rng.ipynb #b78f1988
-#| code-fold: true
 def fold(sample: Callable[[int, Generator], np.ndarray],
          statistic: Callable[[np.ndarray], Any], size: int, rng: Rng = None, *,
          combine: Callable[[Any, Any], Any] = add) -> Any:
@@ -361,7 +356,6 @@ def _statistic(statistic, sample, number, seed):
     return statistic(x)
 
 # %% ../../nbs/numerics/rng.ipynb #sumscode
-#| code-fold: true
 def sums(x, # block of samples, first axis
         ): # (2, …)
     "Sums of x and of its squares: a statistic for `fold`."
@@ -375,7 +369,6 @@ def mean_and_error(sums, # of x and of its squares
     return mean, np.sqrt(np.maximum(square - mean**2, 0)/(size - 1))
 
 # %% ../../nbs/numerics/rng.ipynb #barcode
-#| code-fold: true
 class NoBar:
     "What a bar is where none is shown."
     def __enter__(self): return self
@@ -437,7 +430,6 @@ def sobol_normals(dim, points, rng=0): # (dim, points)
     return ndtri(sobol(dim, points, rng))
 
 # %% ../../nbs/numerics/rng.ipynb #standin2
-#| code-fold: true
 class Quasi:
     "What the recipe asks of a Generator, from a scrambled Sobol sequence."
     def __init__(self, dim, size, seed, axis=-1):
@@ -463,7 +455,6 @@ class Quasi:
             out[...] = ndtri(self._uniform(out.shape))
 
 # %% ../../nbs/numerics/rng.ipynb #627d1f52
-#| code-fold: true
 class Mirror(NamedTuple):
     "Stand-in for a Generator: sign = −1 turns round what vanishes as n → ∞."
     rng: Any
@@ -496,7 +487,6 @@ class Mirror(NamedTuple):
         return self.rng.standard_gamma(shape)
 
 # %% ../../nbs/numerics/rng.ipynb #threecode
-#| code-fold: true
 class Mirrored(NamedTuple):
     """Stand-in for a Generator: a draw, its mirror image, its value at infinite width.
 

@@ -19,7 +19,6 @@ from scipy.special import logsumexp
 from .rng import in_order, progress_bar, seed_sequence
 
 # %% ../../nbs/numerics/smc.ipynb #cloud-cell
-#| code-fold: true
 class Cloud(NamedTuple):
     "Particles, one in each column, and what the target says of them."
     latents: np.ndarray # (dim, M)
@@ -42,7 +41,6 @@ def cloud_at(latents, # (dim, M)
     return Cloud(latents, *target(latents))
 
 # %% ../../nbs/numerics/smc.ipynb #groups
-#| code-fold: true
 PARTICLE_GROUPS = 4 # of particles
 PSEUDO_OBSERVATIONS = 50 # observations of the identity that each metric begins with
 FULL_METRIC_SIZE = 256 # coordinates with a full metric; more get a diagonal one
@@ -74,7 +72,6 @@ def latent_rows(blocks): # [slice, …]
     return [slice(end - n, end) for end, n in zip(ends, lengths)]
 
 # %% ../../nbs/numerics/smc.ipynb #metriccode
-#| code-fold: true
 class Metric(NamedTuple):
     "Linear maps that make the target round: one for each group and block."
     groups: list # slices of particles
@@ -152,7 +149,6 @@ def hamiltonian_move(cloud, target, β, step, steps, metric, rng):
     return cloud.where(rng.random(M) < chance, proposed), chance.mean()
 
 # %% ../../nbs/numerics/smc.ipynb #refresh-cell
-#| code-fold: true
 class Moves(NamedTuple):
     "How the particles are moved at each rung."
     number: int = 2 # of moves
@@ -176,7 +172,6 @@ def refresh(cloud, # Cloud
     return cloud, step
 
 # %% ../../nbs/numerics/smc.ipynb #487d54a2
-#| code-fold: true
 def effective_fraction(log_w): # (M,)
     "Effective fraction of the particles under weights."
     w = np.exp(log_w - log_w.max())
@@ -206,7 +201,6 @@ def systematic(w, # weights ≥ 0, (M,)
     return np.searchsorted(steps/steps[-1], (np.arange(size) + rng.random())/size)
 
 # %% ../../nbs/numerics/smc.ipynb #cfa2879b
-#| code-fold: true
 class Island(NamedTuple):
     "A cloud that has arrived."
     latents: np.ndarray # (dim, M)
@@ -245,7 +239,6 @@ def climb(target, # latents (dim, M) -> log likelihoods (M,), gradients (dim, M)
                   np.array(ladder))
 
 # %% ../../nbs/numerics/smc.ipynb #9a2d5165
-#| code-fold: true
 def islands(target, # picklable for processes
             dim, # of the latents
             number=4, # of islands

@@ -516,7 +516,6 @@ def names_of(only, # None, "fig1a,fig2b" or a list
     return [n for n in PLANS if n in names]
 
 # %% ../../nbs/paper/figures.ipynb #d8f1b20c
-#| code-fold: true
 def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
           keep: Any = lambda cell: True) -> Any:
     """All trials of all cells of one figure.

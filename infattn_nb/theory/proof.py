@@ -52,7 +52,6 @@ def averaged_constant(order: float, constant: float, moment: float) -> float:
     return constant*max(1 + 2*c*moment, c)
 
 # %% ../../nbs/theory/proof.ipynb #d597bcc1
-#| code-fold: true
 def _conditional_variances(layer, i, n, size, g):
     "(v_n, v) of output i for draws of scores and Gram matrices of width n, (2, size)."
     streams = Streams.of(g)
@@ -69,7 +68,6 @@ def _conditional_variances(layer, i, n, size, g):
     return layer.head_variance*np.array([v_n, v])
 
 # %% ../../nbs/theory/proof.ipynb #ca154714
-#| code-fold: true
 def gaussian_mean(psi: Any, v: ArrayLike) -> np.ndarray:
     r"""The Gaussian mean $\mathbb{E}\,\psi(\sqrt v Z)$, $Z \sim N(0, 1)$ (Theorem 3).
 
@@ -111,7 +109,6 @@ def _elementwise(psi):
     return nonlinearity(psi, "psi")
 
 # %% ../../nbs/theory/proof.ipynb #5345e59d
-#| code-fold: true
 def _parts_of_block(layer, psi, f, df, n, i, control, size, g):
     "Draws whose means are I_n and II_n, (size, 2), with or without control variate."
     matrices, coordinates = g.bit_generator.seed_seq.spawn(2)
@@ -144,7 +141,6 @@ def _coordinate_averages(psi, v, n, rng):
     return F
 
 # %% ../../nbs/theory/proof.ipynb #8fea972f
-#| code-fold: true
 def split(layer: Attention, psi: Any, f: Callable, df: Callable,
           width: float, *, i: int = -1, draws: int = 2**13, rng: Rng = None,
           control: bool = True,

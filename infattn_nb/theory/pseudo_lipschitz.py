@@ -22,7 +22,6 @@ def _softmax_weight(*p, j):
     return softmax(np.stack(np.broadcast_arrays(*p)), axis=0)[j]
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #32860a50
-#| code-fold: true
 def softmax_weight(s: int, j: int = 0) -> Nonlinearity:
     r"""The weight $\mathrm{SoftMax}(p)_j$, with Lipschitz constant $\sqrt2/4$.
 
@@ -43,7 +42,6 @@ def softmax_weight(s: int, j: int = 0) -> Nonlinearity:
     return Nonlinearity(fn, f"softmax_weight({s}, {j})", 1, 2**.5/12, 1., arity=s)
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #467c7d0a
-#| code-fold: true
 MOST_PARENTS = 64 # points that have offspring
 
 def attack(ratio, # takes points (dim, m), returns m numbers that should not exceed 1
@@ -92,7 +90,6 @@ def _offspring(best, fresh, g):
     return np.where(afresh, fresh, parents*(1 + steps))
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #78b5e3fd
-#| code-fold: true
 def break_pseudo_lipschitz(phi: Any, order: float | None = None,
                            constant: float | None = None, *, arity: int | None = None,
                            **options: Any) -> tuple[float, np.ndarray, np.ndarray]:
@@ -165,7 +162,6 @@ def _defined(phi, x):
     return f
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #b4ee6170
-#| code-fold: true
 def growth(phi: Any) -> float:
     r"""The constant $A = |\phi(0)| + 3C$: $|\phi(x)| \le A\,(1 + \|x\|^d)$ (ours).
 
@@ -217,7 +213,6 @@ def _raised(f, d):
     return f.constant if f.order == d else 3*f.constant
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #04a43035
-#| code-fold: true
 def product(phi: Any, psi: Any) -> Nonlinearity:
     r"""The product $\phi\,\psi$ with its order, constant and bound (Proposition 6).
 
@@ -253,7 +248,6 @@ def _product_claim(phi, psi, bounded):
     return phi.order + psi.order, C
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #12113143
-#| code-fold: true
 def compose(phi: Any, *psis: Any) -> Nonlinearity:
     r"""The composition $\phi(\psi_1, \dots, \psi_k)$, its constants (Proposition 6).
 

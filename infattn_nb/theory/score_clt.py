@@ -29,7 +29,6 @@ from ..netsor.infinite_width import limit
 from ..netsor.program import Program, Scores
 
 # %% ../../nbs/theory/score_clt.ipynb #6b08e359
-#| code-fold: true
 def score_cov(gram: ArrayLike) -> np.ndarray:
     r"""Covariance of scores with Gram matrix Γ (Definition 1 (B)(iv)).
 
@@ -107,7 +106,6 @@ def cumulants(gram: ArrayLike, c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return 2*np.trace(square, axis1=-2, axis2=-1), 48*fourth
 
 # %% ../../nbs/theory/score_clt.ipynb #279916bd
-#| code-fold: true
 def _first_layer_scores(program, scores):
     "The scores to study: of scaling sqrt, within Assumption 1, not built on others."
     checks.kind(program, Program, "program", "write one with Program()")
@@ -137,7 +135,6 @@ def _first_layer_scores(program, scores):
     return scores
 
 # %% ../../nbs/theory/score_clt.ipynb #addb7b35
-#| code-fold: true
 def score_gram(program: Program, scores: Scores | None, width: float, *, size: Size = 1,
                rng: Rng = None) -> np.ndarray:
     r"""Draws of $\Gamma_n$, or $\Gamma_\infty$ for $n = \infty$ (Lemma 16).
@@ -182,7 +179,6 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
     return var*K[..., i, :][..., i]
 
 # %% ../../nbs/theory/score_clt.ipynb #e68aaae6
-#| code-fold: true
 @dataclass(frozen=True)
 class ProgramGrams:
     "Draws of Γ, and of two coordinates of all score vectors: of a program …"
@@ -438,7 +434,6 @@ def _normed_sums(source, c, n, size, g):
     return (λ*(for_terms.chisquare(n, λ.shape) - n)).sum(-1)/np.sqrt(n)
 
 # %% ../../nbs/theory/score_clt.ipynb #e685bb90
-#| code-fold: true
 _STEP = .15 # of the trapezoid rule, in standard deviations
 _GRID = np.arange(-60, 20, _STEP)
 

@@ -22,7 +22,6 @@ from ..netsor.nodes import Input, MatMul, Nonlin, Score, Vector, apply
 from ..netsor.program import Program, Vectors
 
 # %% ../../nbs/theory/theorem.ipynb #bb4f7c22
-#| code-fold: true
 def averages(program: Program, psi: Any, h: Vectors, width: float, *,
              size: int = 1, rng: Rng = None) -> tuple[np.ndarray, np.ndarray]:
     r"""Averages of ψ over the coordinates of networks of width n, and their scores.
@@ -66,7 +65,6 @@ def _nonlinearity(psi, k):
     return nonlinearity(psi, "psi", k)
 
 # %% ../../nbs/theory/theorem.ipynb #16b0a1eb
-#| code-fold: true
 def conditional_average(program: Program, psi: Any, h: Vectors, scores: ArrayLike,
                         *, rng: Rng = 0) -> np.ndarray:
     r"""What averages of ψ tend to at given scores (Theorem 1), (size,).
@@ -97,7 +95,6 @@ def conditional_average(program: Program, psi: Any, h: Vectors, scores: ArrayLik
     return limit(extended, paths=16).given(scores, rng).mean([node])[:, 0]
 
 # %% ../../nbs/theory/theorem.ipynb #ef5c5663
-#| code-fold: true
 def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *,
            size: int = 1, rng: Rng = None) -> tuple[np.ndarray, np.ndarray]:
     r"""The average of ψ over coordinates as a function of the scores.

@@ -18,7 +18,6 @@ from ..netsor.nodes import fraction
 from ..netsor.program import Program
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-bias
-#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class BiasedSoftmax:
     "Softmax of scores plus constants, as ALiBi has them."
@@ -35,7 +34,6 @@ class BiasedSoftmax:
         return "BiasedSoftmax"
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-branches
-#| code-fold: true
 def attention_branch(p, l, branch, width, texts, u):
     "Outputs of the attention of block l for tokens u."
     H = branch.heads
@@ -95,7 +93,6 @@ def mlp_branch(p, l, branch, u):
     return y
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-write
-#| code-fold: true
 READOUTS = "last", "mean"
 
 def write_transformer(network, texts=None, readout="last"): # Program, [Output, …]

@@ -159,7 +159,6 @@ def waves(rotary, # Rotary
     return found[:, where].reshape(-1, *distance.shape)
 
 # %% ../../nbs/transformer/attention.ipynb #bl-attention
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfAttention(Branch, AttentionSpec):
     r"""Attention of a block: scores, weights, values, and the matrix that ends it.
@@ -755,7 +754,6 @@ class SelfAttention(Branch, AttentionSpec):
                           "let it attend to itself")
 
 # %% ../../nbs/transformer/attention.ipynb #bl-weights
-#| code-fold: true
 def _some_heads(A):
     "Slices of the heads: as many at a time as have weights that stay in the cache."
     b, h, s, _ = A.shape

@@ -22,7 +22,6 @@ from ..numerics import checks
 from ..numerics.linalg import bartlett
 
 # %% ../../nbs/transformer/block.ipynb #bl-block
-#| code-fold: true
 class ResidualStep(NamedTuple):
     "One residual sum of b networks: what the branches saw, added, and what came out."
     x: Stream # before
@@ -264,7 +263,6 @@ def altered(block, attention=None, feedforward=None, itself=None):
     return replace(block, **own)
 
 # %% ../../nbs/transformer/block.ipynb #bl-sum
-#| code-fold: true
 def _together(past, along, cov, rng):
     "What went past the branch, and what came through it: independent beyond the frame."
     n = past.n

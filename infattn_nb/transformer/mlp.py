@@ -42,7 +42,6 @@ class Field(NamedTuple):
 UNITS = 64 # stand for the infinitely many of a limit, where only tails of T err
 
 # %% ../../nbs/transformer/mlp.ipynb #bl-feedforward
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class FeedForward(Branch):
     r"""The MLP of a block: units $\phi(a)$, or $\phi(a)\,c$ if it is gated.
@@ -327,7 +326,6 @@ class FeedForward(Branch):
                           f"ff·n = {f:g}", "use np.inf for the limit")
 
 # %% ../../nbs/transformer/mlp.ipynb #bl-dual
-#| code-fold: true
 def _dual(phi, S):
     "E φ(Z)φ(Z)ᵀ for covariances that need no check, (..., s, s)."
     d = np.diagonal(S, axis1=-2, axis2=-1)

@@ -417,7 +417,6 @@ class Transformer(Network):
                     break_long_words=False)
 
 # %% ../../nbs/transformer/network.ipynb #tr-kernel
-#| code-fold: true
 def _check_others(cls, others):
     "What `uniform` hands on, and what only blocks that one makes oneself have."
     handed = [f.name for f in fields(cls) if f.name not in ("cov", "blocks", "mean")]

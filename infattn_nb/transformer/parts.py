@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 # %% ../../nbs/transformer/parts.ipynb #bl-shown
-#| code-fold: true
 @dataclass(frozen=True, eq=False, repr=False)
 class Part:
     "What all parts have: a short `repr`."

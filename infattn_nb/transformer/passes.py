@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/transformer/passes.ipynb #tr-walk
-#| code-fold: true
 class BackwardStep(NamedTuple):
     "Where the backward pass has come to."
     g: Gradient # after some blocks
@@ -611,7 +610,6 @@ class Chain(ByBlock):
         return self._summary(*said)
 
 # %% ../../nbs/transformer/passes.ipynb #ch-parts
-#| code-fold: true
 class Kept(NamedTuple):
     "What a chain keeps of b networks, layers on axis 1."
     gram: np.ndarray
@@ -738,7 +736,6 @@ class Gradients(ByBlock):
                 for name in wanted}
 
 # %% ../../nbs/transformer/passes.ipynb #gr-draw
-#| code-fold: true
 _CACHED_NUMBERS = 2_500_000 # numbers held at a time, which stay in the cache
 _MOST_NUMBERS = 2**23 # if that are fewer than four networks: 64 megabytes
 

@@ -137,7 +137,6 @@ def _add_in_the_limit(x, F, rng, skip, branch, norm):
     return Sum(x, F, total, None, D, skip, branch, norm)
 
 # %% ../../nbs/transformer/stream.ipynb #st-start
-#| code-fold: true
 def given_gram(cov, # XXᵀ/n − μμᵀ, (s, s)
                mean, # μ, (s,)
                n, # width
@@ -174,7 +173,6 @@ def in_whole_frame(x): # Stream without explicit coordinates, n < ∞
     return replace(x, B=B)
 
 # %% ../../nbs/transformer/stream.ipynb #st-frame
-#| code-fold: true
 def _tile(x, b):
     return np.broadcast_to(x, (b, *x.shape))
 
@@ -265,7 +263,6 @@ def opened(g, # Gradient, its coordinates in the frame of the sum
     return Gradient(g.n, along, g.beyond @ Z[..., w:])
 
 # %% ../../nbs/transformer/stream.ipynb #rg-sum
-#| code-fold: true
 class Sum(NamedTuple):
     "A residual sum X′ = αX + βU of b networks, U = Y or norm(Y), and backward."
     x: Stream # X

@@ -455,7 +455,7 @@ def test_factors_are_written_back():
 
 def test_biases_of_attention_are_read_and_written():
     """As torch draws them, uniform; with positions that turn; scaled with the matrices;
-    those that have a mean get a warning.
+    those that have a mean stay.
     """
     module = Own(rotary=10.0, bias=True, bias_size=0.3)
     t = read(module, rotary=Rotary(10.0))
@@ -476,10 +476,10 @@ def test_biases_of_attention_are_read_and_written():
     assert abs(read(plain).blocks[0].attention.var_bv - 1 / (3 * n)) < 0.008
     for block in plain.h:
         block.v.bias.data.fill_(0.2)
-    with pytest.warns(
-        UserWarning, match="biases 'bv' in block 0 with a mean of 1 times"
-    ):
-        read(plain)
+    kept = read(plain)
+    assert kept.source.given == ("bv",)
+    kept.initialise(plain, 1)
+    assert (plain.h[0].v.bias == 0.2).all()
     p = read(plain, verify=False)
     with pytest.raises(ValueError, match="be zero in a program"):
         p.program()

@@ -45,7 +45,7 @@ from infattn_nb.initialisation import html as html_module
 from infattn_nb.initialisation import report as report_module
 from infattn_nb.initialisation.diagnosis import drawn, living_norms
 from infattn_nb.initialisation.head_loss import expected_loss, head_loss
-from infattn_nb.initialisation.html import picture_of
+from infattn_nb.initialisation.html import of_few_colours, picture_of
 from infattn_nb.initialisation.measured import default_size, first_layer
 from infattn_nb.initialisation.panels import PANELS, Focused, six_panels
 from infattn_nb.initialisation.quantities import QUANTITIES
@@ -1242,6 +1242,39 @@ def test_the_first_loss_is_that_of_torch(kind, std):
     error = losses.std(ddof=1) / np.sqrt(len(losses))
     assert abs(losses.mean() - found.value) < 5 * error + 0.01 * found.added
     assert abs(losses.mean() - np.log(60)) > 5 * error or std == 0.02
+
+
+def test_a_file_that_does_not_say_whether_its_head_is_tied():
+    "Families differ in that: Llama's head is its own, Gemma's the words."
+    for kind, tied in dict(gpt2=True, llama=False, gemma=True, gpt_neox=False).items():
+        config = dict(model_type=kind, vocab_size=60, num_hidden_layers=2)
+        config |= dict(hidden_size=64, num_attention_heads=4, intermediate_size=96)
+        t = Transformer.from_config(config, 4)
+        assert head_loss(t, t.width, None, np.random.SeedSequence(0)).tied == tied
+        said = Transformer.from_config(config | dict(tie_word_embeddings=not tied), 4)
+        other = head_loss(said, t.width, None, np.random.SeedSequence(0))
+        assert other.tied == (not tied)
+    for name, words in {"gpt2": 50257, "pythia-like": 50304}.items():
+        t = Transformer.from_config(name, 2)
+        assert head_loss(t, t.width, None, np.random.SeedSequence(0)).words == words
+
+
+def test_shades_of_weights_keep_their_hue():
+    "Rows of weights are drawn in shades of one colour, of which a page keeps enough."
+    from io import BytesIO
+
+    from matplotlib import rcParams
+    from matplotlib.colors import to_rgb
+    from PIL import Image
+
+    colour = np.array(to_rgb(rcParams["axes.prop_cycle"].by_key()["color"][0]))
+    ramp = 1 - np.linspace(0, 1, 200)[None, :, None] * (1 - colour)
+    given = np.rint(255 * np.repeat(ramp, 4, axis=0)).astype(np.uint8)
+    held = BytesIO()
+    Image.fromarray(given).save(held, "png")
+    few = Image.open(BytesIO(of_few_colours(held.getvalue()))).convert("RGB")
+    step = 0.05 * 255  # from shade to shade
+    assert abs(np.asarray(few).astype(int) - given).max() <= step
 
 
 def test_the_readout_is_named():

@@ -553,7 +553,10 @@ def test_what_a_scan_calls_good_a_report_calls_good(part):
     held = []
     for k in range(12):
         t = random_network(rng)
-        if rng.random() < 0.5:  # thresholds near which the network lies
+        if k % 6 == 0:  # far from all of which it lies
+            d = drawn(t, np.inf, 4, np.random.SeedSequence(k))
+            thresholds = Thresholds(**far_thresholds(numbers(d)))
+        elif rng.random() < 0.5:  # thresholds near which the network lies
             d = drawn(t, np.inf, 4, np.random.SeedSequence(k))
             thresholds = Thresholds(**near_thresholds(numbers(d), rng))
         else:
@@ -579,6 +582,14 @@ def test_what_a_scan_calls_good_a_report_calls_good(part):
         )
         held.append(row["score"] <= 0)
     assert 0 < sum(held) < len(held)
+
+
+def far_thresholds(found):
+    "One that is ten times beyond the number of a network; no other is asked."
+    asked = dict.fromkeys(q.threshold for q in QUANTITIES)
+    if np.isfinite(found["depth"]):
+        return asked | dict(max_gradient_ratio=10 * found["depth"])
+    return asked | dict(max_cosine=1.0)
 
 
 def near_thresholds(found, rng):

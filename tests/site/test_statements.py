@@ -10,7 +10,7 @@ DECIMAL = re.compile(r"(?<![\w.§])(\d*\.\d+)(?![\w.]|-\d)")
 NOT_PROSE = re.compile(
     r"```.*?```|\$\$.*?\$\$|`[^`]*`|\]\([^)]*\)|\[@[^\]]*\]|\$[^$]*\$", re.S
 )
-SECTIONS_AND_VERSIONS = {"2.1", "2.2", "5.1", "1.9", "3.11", "2.5", "1.6"}
+SECTIONS_AND_VERSIONS = {"2.1", "2.2", "5.1", "1.9", "3.11"}
 FROM_PAGE = {"index": "convergence/regimes"}  # its table of layers
 FROM_TESTS = {"reference/ours"}  # powers, each next to its test
 
