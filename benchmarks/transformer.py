@@ -24,6 +24,7 @@ import torch
 import transformers
 
 from infattn_nb import Transformer, embedding_cov
+from infattn_nb import from_config
 from infattn_nb.nonlinearities import gelu_tanh
 
 torch.set_num_threads(1)
@@ -128,7 +129,7 @@ def real_llama(s, dtype=torch.float64):
 
 def llama_rows():
     for s in (64, 256):
-        t, torch_call = Transformer.from_config(LLAMA, s), real_llama(s)
+        t, torch_call = from_config(LLAMA, s), real_llama(s)
         ours, theirs = np.array(
             [
                 [

@@ -60,6 +60,8 @@ from .transformer.mlp import FeedForward as FeedForward
 from .transformer.block import Block as Block
 from .transformer.passes import Chain as Chain, Gradients as Gradients
 from .transformer.network import Transformer as Transformer
+from .huggingface.read import from_config as from_config, from_torch as from_torch
+from .huggingface.weights import init_table as init_table, initialise as initialise
 from .initialisation.quantities import Thresholds as Thresholds
 from .initialisation.rules import with_rule as with_rule
 from .initialisation.scan import Scan as Scan, scan as scan

@@ -36,6 +36,7 @@ from scipy.special import entr
 from scipy.stats import norm
 
 from infattn_nb import Transformer, embedding_cov, parallel, scan
+from infattn_nb import from_torch
 from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
 from infattn_nb.convergence.rates import first_order
@@ -508,7 +509,7 @@ def model_row(kind):
     if isinstance(module, str):
         return dict(model_type=kind, family="", module="", why=module)
     try:
-        t = Transformer.from_torch(module, tokens=8)
+        t = from_torch(module, tokens=8)
     except Exception as e:
         return dict(
             model_type=kind,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..transformer.attention import SelfAttention
+from .factors import folded
 from ..transformer.block import altered
 from ..transformer.parts import MATRICES
 from ..transformer.passes import Network
@@ -66,6 +67,10 @@ class Source:
     def base(self):
         "Blocks with the variances of the family's own initialisation."
         return self.own.blocks if self.promised is None else self.promised
+
+    def folded(self, net):
+        "A network that was read from it, with its factors in the weights."
+        return folded(net)
 
     def times(self, role):
         "Size of an embedding over what was promised."

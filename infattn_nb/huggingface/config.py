@@ -103,7 +103,7 @@ class Config(Entries):
                           f"pass {config.__name__}()", TypeError)
         if callable(getattr(config, "named_parameters", None)):
             checks.reject("config", "be a config", f"a module, {type(config).__name__}",
-                          "pass it to Transformer.from_torch, or pass its `.config`",
+                          "pass it to from_torch, or pass its `.config`",
                           TypeError)
         if callable(getattr(config, "to_dict", None)): # transformers' own
             config = config.to_dict()
@@ -597,5 +597,5 @@ def _reject_kind(kind, config):
         like = f"of those that are read its entries are most like {nearest}'s; "
     checks.reject("config", f"have a model_type among {', '.join(MODELS)}", got,
                   meant or f"{like}a module of the same blocks can be "
-                  "read with Transformer.from_torch(module, tokens=…, roles=…), or "
+                  "read with from_torch(module, tokens=…, roles=…), or "
                   "make it with Transformer(cov, blocks=[Block(…), …])")

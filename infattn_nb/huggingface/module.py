@@ -72,7 +72,7 @@ def _reject(body):
         Config.read(given) # says why, if it is known
     if hasattr(body, "to_dict") or isinstance(body, (str, PathLike, dict)):
         raise TypeError(f"`module` must be a module, got a config, "
-                        f"{type(body).__name__}; pass it to Transformer.from_config")
+                        f"{type(body).__name__}; pass it to from_config")
     if hasattr(body, "in_proj_weight"):
         raise TypeError("`module` must be a block, or a network of blocks, got "
                         f"{type(body).__name__} alone; pass the block that adds it to "

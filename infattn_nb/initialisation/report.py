@@ -739,10 +739,10 @@ def _reject_another(given):
     if hasattr(given, "named_parameters"):
         checks.reject("transformer", "be a Transformer", "a module, "
                       f"{type(given).__name__}", "read it first, with "
-                      "Transformer.from_torch(module, tokens=16)", TypeError)
+                      "from_torch(module, tokens=16)", TypeError)
     if hasattr(given, "to_dict") or isinstance(given, (str, dict)):
         checks.reject("transformer", "be a Transformer", "a config", "read it first, "
-                      "with Transformer.from_config(config, 16)", TypeError)
+                      "with from_config(config, 16)", TypeError)
 
 def _widened(t, n):
     "For infinite width: heads that turn by angles keep the width that they have at n."

@@ -35,11 +35,11 @@ def report_of(config, # path of a config.json, or a built-in name
     "The report of a config, and the call that makes it."
     from infattn_nb.initialisation.report import report # late: numpy reads its threads
     from infattn_nb.huggingface.config import READY
-    from infattn_nb.transformer.network import Transformer
+    from infattn_nb.huggingface.read import from_config
     from infattn_nb.numerics import checks
     checks.count(seed, "seed", least=0)
     words = _words(tokens, text)
-    net = Transformer.from_config(config, words)
+    net = from_config(config, words)
     read = net.source.config
     beside = None
     if against is not None:

@@ -112,7 +112,7 @@ class Scan:
         return self._grid.loc[self._grid.groupby("layers")["score"].idxmin()]
 
     def network(self, cell: Any = None) -> Any:
-        """The Transformer of a cell: `.init_table()` and `.initialise(module)` go on.
+        """The Transformer of a cell, for `init_table` and `initialise`.
 
         Parameters
         ----------

@@ -28,9 +28,6 @@ from ..nonlinearities import Nonlinearity, gelu
 from ..numerics.rng import Rng, Size
 from ..netsor.nodes import Output
 from ..netsor.program import Program
-from ..huggingface.assemble import Source, ensemble_of_module
-from ..huggingface.config import Config
-from ..huggingface.weights import folded, table_of, write_tensors
 from .as_program import write_transformer
 
 # %% ../../nbs/transformer/network.ipynb #tr-class
@@ -130,93 +127,6 @@ class Transformer(Network):
             return Block(attention, feedforward, norm_placement, norm=norm)
         return cls(cov, list(map(block, own, mlp)), mean, **others)
 
-    @classmethod
-    def from_torch(cls, module: Any, embeddings: Any = None, *, attn_mask: Any = None,
-                   mask: Any = None, tokens: Any = None, config: bool = False,
-                   verify: bool = True, roles: Any = None, promised: Any = None,
-                   **shape: Any) -> Self:
-        """The ensemble of which a randomly initialised module is one draw.
-
-        Torch is not imported: see `read_module` for what is read and what is not.
-        Variances are measured on one draw: of a matrix of N entries they are off by a
-        relative √(2/N), at width 64 by 2 %. The module is run once on a few tokens,
-        and must do what was read.
-
-        Parameters
-        ----------
-        module
-            an encoder (layer) of torch, or a list, ModuleList or Sequential of such;
-            a model of Hugging Face of a family that is read (the message for another
-            names them), with a head or without; any module, with `roles`
-        embeddings
-            what enters the first block: a text, or several, (s, n); None = drawn, for
-            `tokens`
-        attn_mask
-            as torch's attention takes it: boolean, True = may *not* attend;
-            or float, added to the scores, (s, s)
-        mask
-            "causal" or boolean (s, s), as everywhere here: True = may
-            attend
-        tokens
-            in place of embeddings, as of `from_config`: those are then drawn, as large
-            as the module's own are, or with variance one if it has none
-        config
-            take the variances from the module's own config (its `initializer_range`)
-            and not from the draw?
-        verify
-            run it once, beside its description? False: for what cannot run here
-        roles
-            for a module of one's own: what its tensors hold -> a pattern of their
-            names, or several, * = number of the block. Keys: letters of the matrices in
-            one tensor, "qkv", "o", "1" (into the hidden units), "2" (out of them), "3"
-            (into a gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (their
-            gains); "word", "position", "type" (embeddings; positions that are a buffer,
-            or that are no random draw, are taken as they are); "branch_scale",
-            "skip_scale" (factors of residual sums, equal numbers in a block)
-        promised
-            what it should be a draw of: a Transformer of the same shape, or a config;
-            None = its own config, if it has one. `init_table` and a report say by which
-            factors its tensors differ
-        **shape
-            what the names do not say: heads (if the module has no attribute for
-            them), norm_placement="pre", activation, rotary, parallel=False, head_width,
-            branch_scale=1, skip_scale=1, embedding_scale=1 (of words, before positions
-            are added), and what else `SelfAttention` takes
-
-        Returns
-        -------
-        Transformer
-            It remembers the module's width.
-        """
-        if shape and roles is None:
-            checks.reject("roles", "be given", f"{next(iter(shape))} without it",
-                          "a module that is read by itself says it", TypeError)
-        return cls(**ensemble_of_module(module, embeddings, attn_mask, mask, tokens,
-                                        config, verify, roles, shape, promised))
-
-    @classmethod
-    def from_config(cls, config: Any, tokens: Any) -> Self:
-        """The ensemble that Hugging Face's initialisation draws from, without torch.
-
-        Parameters
-        ----------
-        config
-            A `config.json`, the folder that holds it, or what it holds, or a config of
-            transformers, or one of the built-in "gpt2", "bert-base", "llama-like",
-            "pythia-like"
-        tokens
-            length of the text, or a label per position (a string is a text of words,
-            or of letters if it has no space); several texts as a list of lists
-
-        Returns
-        -------
-        Transformer
-            It remembers the width.
-        """
-        read = Config.read(config)
-        spec = read.ensemble(tokens)
-        return cls(**spec, source=Source.of_config(read, spec))
-
     def chain(self, width: float | None = None, size: Size = 1, rng: Rng = None, *,
               coords: int = 0, scores: bool = False, fixed: str = "variance") -> Chain:
         """Exact draws of the Gram matrices of the stream, block after block.
@@ -286,7 +196,7 @@ class Transformer(Network):
         Gradients
             Gram matrices, norms, tangent kernels, and the chain of the same networks.
         """
-        net = folded(at_width(self, width, fixed))
+        net = _in_its_weights(at_width(self, width, fixed))
         return net.draw_gradients(width, size, rng, readout, texts, count_readout)
 
     def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
@@ -341,61 +251,6 @@ class Transformer(Network):
             One output per text, for `gradients`, `train`, `simulate`.
         """
         return write_transformer(self, texts, readout)
-
-    def init_table(self) -> Any:
-        """How large each tensor of the family is, that it was read from.
-
-        Factors of branches, scores and embeddings are folded into the tensors, as far
-        as that is exact.
-
-        Returns
-        -------
-        DataFrame
-            A row for each kind of tensor: `parameter` (a pattern of its name in a model
-            with a head, * = number of the block, a slice where matrices are stacked),
-            `mean` and `std` of its entries, `times` (over the family's own
-            initialisation), `where`: "init", "given" for a table that nothing draws,
-            or "forward" for what no initialisation can do, such as a factor of the
-            skip.
-        """
-        return table_of(self)
-
-    def initialise(self, module: Any, seed: Rng = None, *, verify: bool = True) -> Any:
-        """Write a draw of this network into a module of torch, in place.
-
-        All parameters of the body get what `init_table` says, the row of a padding
-        token zero; a head on top of it gets what its config gives. The module is then
-        run once on a few tokens, and must do what this network does.
-
-        Parameters
-        ----------
-        module
-            a model of the family and shape that this network was read from, with a
-            head or without
-        seed
-            as rng everywhere: None, an integer, a SeedSequence or a Generator
-        verify
-            run it? Until then a copy of its weights is kept. False: for what cannot run
-            here
-
-        Returns
-        -------
-        module
-            The same.
-
-        Raises
-        ------
-        ValueError
-            If the module is of another family or shape, or runs otherwise: its weights
-            are then what they were.
-
-        Warns
-        -----
-        UserWarning
-            If the network differs from its family in the forward pass, too, or the
-            module's from that of the model that was read.
-        """
-        return write_tensors(self, module, seed, checks.flag(verify, "verify"))
 
     def __repr__(self) -> str:
         shown = [f"{len(self.cov)} tokens"]
@@ -470,3 +325,7 @@ def _as_many(heads, a):
         bias = np.tile(bias, (heads//a.heads, 1, 1))
     return dict(heads=heads, groups=None, head_width=a.head_width or np.inf, bias=bias,
                 var_o=a.mean_var_o)
+
+def _in_its_weights(t):
+    "The network as it is stored: with factors in its weights, if it was read."
+    return t if t.source is None else t.source.folded(t)

@@ -24,7 +24,8 @@ transformers = pytest.importorskip(
 
 from conftest import least_p, nightly
 
-from infattn_nb import Norm, Rotary, Transformer, report
+from infattn_nb import Norm, Rotary, report
+from infattn_nb import from_config, from_torch, init_table, initialise
 from infattn_nb.huggingface.config import FAMILIES_TOML, MODELS
 from infattn_nb.huggingface.weights import departures
 from infattn_nb.initialisation.rules import scaled
@@ -113,8 +114,8 @@ def test_the_module_runs_as_it_is_read(kind):
     """
     module = model(kind)
     s = 4 if kind == "vit" else S
-    t = Transformer.from_torch(module, tokens=s)
-    u = Transformer.from_config(module.config, s)
+    t = from_torch(module, tokens=s)
+    u = from_config(module.config, s)
     assert t.source.kind.removesuffix("_text") == kind.removesuffix("_text")
     assert (t.first_norm, t.last_norm, t.width) == (u.first_norm, u.last_norm, u.width)
 
@@ -147,10 +148,10 @@ def test_the_module_runs_as_it_is_read(kind):
         assert (masks[0] is None) == (masks[1] is None)
         assert masks[0] is None or (masks[0] == masks[1]).all()
     np.testing.assert_allclose(np.diag(t.cov), np.diag(u.cov), rtol=0.35)
-    assert 0.7 < t.init_table()["times"].min()
-    assert t.init_table()["times"].max() < 1.4
+    assert 0.7 < init_table(t)["times"].min()
+    assert init_table(t)["times"].max() < 1.4
     assert not departures(t)
-    t.initialise(module, 0)
+    initialise(t, module, 0)
 
 
 def noise(gram):
@@ -248,7 +249,7 @@ def test_two_hundred_fresh_models_follow_the_law(kind):
     """Every family that reads text, as the library initialises it; read in a broken way
     it does not. Images, and entropies: huggingface/test_families.py.
     """
-    t = Transformer.from_config(config(kind), TEXT)
+    t = from_config(config(kind), TEXT)
     real = theirs(kind)
     assert p_value(real, drawn_by_the_law(t)) > 1e-6
     assert p_value(real, drawn_by_the_law(broken(kind, t))) < 1e-6
@@ -295,22 +296,22 @@ def test_families_of_which_modules_are_read(kind):
         for p in module.parameters():
             if size and p.ndim > 1:
                 p.data.normal_(0, size)
-        t = Transformer.from_torch(module, tokens=S)
+        t = from_torch(module, tokens=S)
         assert t.source.kind == kind
         assert t.source.sizes
         assert (t.blocks[0].attention.mask == "causal") == (kind != "siglip_text_model")
         assert t.blocks[0].norm_placement == (
             "post" if kind in ("git", "openai-gpt") else "pre"
         )
-        assert (t.init_table()["times"] == 1).all()
+        assert (init_table(t)["times"] == 1).all()
         assert not departures(t)
     if kind in ("clip_text_model", "openai-gpt"):
-        t.initialise(module, 0)
+        initialise(t, module, 0)
     else:  # it has a head, or eyes, of its own
         with pytest.raises(ValueError, match="pass the part that was read"):
-            t.initialise(module, 0)
+            initialise(t, module, 0)
     with pytest.raises(ValueError, match="have a model_type among"):
-        Transformer.from_config(module.config, S)
+        from_config(module.config, S)
 
 
 def test_the_part_that_reads_text():
@@ -329,9 +330,9 @@ def test_the_part_that_reads_text():
         image_token_index=3,
     )
     module = transformers.LlavaForConditionalGeneration(config).eval()
-    alone = Transformer.from_torch(module.model.language_model, tokens=S)
+    alone = from_torch(module.model.language_model, tokens=S)
     for whole in (module, module.model):
-        t = Transformer.from_torch(whole, tokens=S)
+        t = from_torch(whole, tokens=S)
         assert t.source.part
         said = f"read from {t.source.part}, a llama, "
         assert " ".join(repr(t).split()).replace(said, "") == " ".join(
@@ -365,9 +366,9 @@ def test_what_runs_otherwise_is_not_accepted(kind):
         transformers.AutoConfig.for_model(kind, **BASE | more)
     ).eval()
     with pytest.raises(ValueError, match=text) as e:
-        Transformer.from_torch(module, tokens=S)
+        from_torch(module, tokens=S)
     assert len(str(e.value).splitlines()) == 1
-    Transformer.from_torch(module, tokens=S, verify=False)
+    from_torch(module, tokens=S, verify=False)
 
 
 class Turned(torch.nn.Module):
@@ -397,9 +398,9 @@ def test_a_changed_forward_pass_is_seen(kind, text):
     forward = block.forward
     block.forward = lambda x: 1.7 * forward(x)
     with pytest.raises(ValueError, match=text):
-        Transformer.from_torch(module, tokens=S)
+        from_torch(module, tokens=S)
     block.forward = forward
-    Transformer.from_torch(module, tokens=S)
+    from_torch(module, tokens=S)
     assert all(part.training for part in module.modules())
 
 
@@ -433,17 +434,15 @@ def test_linear_layers_where_the_family_has_conv1d(parts):
             else "have matrices of one width, got "
             "(144 for q and 48|48 for q and 192) .*Conv1D",
         ) as e:
-            Transformer.from_torch(module, tokens=S, verify=verify)
+            from_torch(module, tokens=S, verify=verify)
         assert len(str(e.value).splitlines()) == 1
 
 
 def test_both_ways_as_the_config_says():
-    t = Transformer.from_config(config("qwen2", is_causal=False), S)
+    t = from_config(config("qwen2", is_causal=False), S)
     assert t.blocks[0].attention.mask is None
     assert (
-        Transformer.from_torch(model("qwen2", is_causal=False), tokens=S)
-        .blocks[0]
-        .attention.mask
+        from_torch(model("qwen2", is_causal=False), tokens=S).blocks[0].attention.mask
         is None
     )
 
@@ -459,7 +458,7 @@ def test_embeddings_are_measured():
     ):
         module = model(kind)
         module.get_submodule(path).weight.data.normal_(0, 1)
-        t = Transformer.from_torch(module, tokens=TEXT)
+        t = from_torch(module, tokens=TEXT)
         assert abs(t.cov[0, 0] - 1) < 0.2
         assert abs(t.cov[1, 2] - t.cov[1, 1] + (kind == "gpt2") * 0.0225) < 0.02
         assert f"{path}" in departures(t)[0][0]
@@ -474,7 +473,7 @@ def test_embeddings_are_measured():
             "differs by 67 %"
         ),
     ):
-        Transformer.from_torch(module, tokens=S)
+        from_torch(module, tokens=S)
 
 
 # Initialisations that were wrong in public code, rebuilt small: standard deviations,
@@ -551,7 +550,7 @@ def wrong(name):
 @pytest.mark.parametrize("name", SDS)
 def test_the_report_names_the_tensor_and_the_factor(name):
     module = wrong(name)
-    t = Transformer.from_torch(module, tokens=8)
+    t = from_torch(module, tokens=8)
     found, true = (
         dict(departures(t)),
         {
@@ -576,11 +575,11 @@ def test_gpt2_without_its_depth_factor():
         n_embd=W, n_layer=12, n_head=4, vocab_size=32, bos_token_id=0, eos_token_id=0
     )
     module = transformers.GPT2Model(config).eval()
-    assert not departures(Transformer.from_torch(module, tokens=4))
+    assert not departures(from_torch(module, tokens=4))
     for block in module.h:
         for part in (block.attn, block.mlp):
             part.c_proj.weight.data.normal_(0, 0.02)
-    found = departures(Transformer.from_torch(module, tokens=4))
+    found = departures(from_torch(module, tokens=4))
     assert {name for name, _ in found} == {"h.*.attn.c_proj", "h.*.mlp.c_proj"}
     assert all(abs(x / 24**0.5 - 1) < 0.03 for _, x in found)
 
@@ -598,13 +597,13 @@ def test_what_was_never_drawn(spoil, text):
     with torch.no_grad():
         spoil(module.layers[0].mlp.down_proj.weight)
     with pytest.raises(ValueError, match=text) as e:
-        Transformer.from_torch(module, tokens=4)
+        from_torch(module, tokens=4)
     assert "torch.empty" in str(e.value)
     with torch.no_grad():
         for p in module.layers.parameters():
             p.zero_() if p.ndim > 1 else None
     with pytest.raises(ValueError, match="zeros in all matrices"):
-        Transformer.from_torch(module, tokens=4)
+        from_torch(module, tokens=4)
 
 
 # Matrices that start at zero, and .grad
@@ -630,7 +629,7 @@ def squared_grads(t, module, blocks, grads):
     """
     found = []
     for seed in range(200):
-        t.initialise(module, seed)
+        initialise(t, module, seed)
         module.zero_grad()
         x = module(input_ids=torch.tensor([TEXT])).last_hidden_state[0, -1]
         r = np.random.default_rng(10**6 + seed).standard_normal(n) / n**0.5
@@ -659,7 +658,7 @@ def test_zero_is_a_variance(case):
     for block in module.h:
         for part in parts(block):
             part.data.zero_()
-    t = Transformer.from_torch(module, tokens=TEXT)
+    t = from_torch(module, tokens=TEXT)
     assert all(b.owner(k).variance(k) == 0 for b in t.blocks for k in names)
     measured = sorted({*"o2", *names})
     seen = squared_grads(t, module, module.h, [GRADS[k] for k in measured])
@@ -681,7 +680,7 @@ def test_promises_after_a_scan_are_those_of_the_weights():
     """A cell of a scan, written into a module: .grad is what `squared_weight_norms` and
     the report say of it, factors in the weights.
     """
-    t = scaled(Transformer.from_config(config("llama"), TEXT), 0.3, 5.0)
+    t = scaled(from_config(config("llama"), TEXT), 0.3, 5.0)
     module = model("llama")
     grads = {
         "q": lambda block: block.self_attn.q_proj.weight.grad,
@@ -722,7 +721,7 @@ def grams_of_draws(t, module, seeds=200):
     "Gram matrices after every block of draws that are written into a module."
     found = []
     for seed in range(seeds):
-        t.initialise(module, seed)
+        initialise(t, module, seed)
         with torch.no_grad():
             y = module(input_ids=torch.tensor([TEXT]), output_hidden_states=True)
         x = torch.stack([*y.hidden_states[:-1], y.last_hidden_state])[:, 0]
@@ -741,7 +740,7 @@ def test_biases_that_are_given():
     """
     module = with_given_biases()
     before = {k: p.clone() for k, p in module.named_parameters() if "bias" in k}
-    t = Transformer.from_torch(module, tokens=TEXT)
+    t = from_torch(module, tokens=TEXT)
     assert t.source.given == ("b1", "bk", "bq", "bv")
     assert [repr(b.feedforward.activation) for b in t.blocks] == [
         "gelu_tanh(x + 0.5)",
@@ -766,10 +765,10 @@ def test_biases_that_are_given():
     norms = as_draws.gradients(size=2000, rng=1).squared_weight_norms
     theirs = np.stack([norms[k] for k in measured], 1)
     assert least_p(flat(seen), flat(theirs)) < 1e-6
-    rows = t.init_table().set_index("parameter")["where"]
+    rows = init_table(t).set_index("parameter")["where"]
     assert (rows[["bias" in k and "c_attn" in k for k in rows.index]] == "given").all()
     with pytest.raises(ValueError, match="cannot be multiplied by an init"):
-        scaled(t, 1.0, 4.0).initialise(module, 0)
+        initialise(scaled(t, 1.0, 4.0), module, 0)
 
 
 def test_biases_that_are_drawn():
@@ -778,7 +777,7 @@ def test_biases_that_are_drawn():
     for block in module.h:
         block.attn.c_attn.bias.data.normal_(0, 0.3)
         block.attn.c_proj.bias.data.uniform_(-0.5, 0.5)
-    t = Transformer.from_torch(module, tokens=TEXT)
+    t = from_torch(module, tokens=TEXT)
     a = t.blocks[0].attention
     for k, size in dict(q=0.09, k=0.09, v=0.09, o=1 / 12).items():
         assert abs(a.variance(f"b{k}") / size - 1) < 0.6
@@ -795,7 +794,7 @@ def biased(kind, change, **more):
     module = model(kind, **more)
     with torch.no_grad():
         change(getattr(module, "h" if kind == "gpt2" else "layers", module))
-    return lambda: Transformer.from_torch(module, tokens=TEXT)
+    return lambda: from_torch(module, tokens=TEXT)
 
 
 def put(path, value):
@@ -858,33 +857,25 @@ def test_each_names_the_other(tmp_path):
     module = model("llama")
     cases = [
         (
-            lambda: Transformer.from_config(transformers.GPT2Config, 5),
+            lambda: from_config(transformers.GPT2Config, 5),
             "got the class GPT2Config; pass GPT2Config\\(\\)",
         ),
-        (
-            lambda: Transformer.from_config(module, 5),
-            "pass it to Transformer.from_torch",
-        ),
-        (
-            lambda: Transformer.from_torch(module.config, tokens=5),
-            "pass it to Transformer.from_config",
-        ),
-        (lambda: report(module), "Transformer.from_torch"),
-        (lambda: report(module.config), "Transformer.from_config"),
-        (lambda: report("gpt2"), "Transformer.from_config"),
+        (lambda: from_config(module, 5), "pass it to from_torch"),
+        (lambda: from_torch(module.config, tokens=5), "pass it to from_config"),
+        (lambda: report(module), "from_torch"),
+        (lambda: report(module.config), "from_config"),
+        (lambda: report("gpt2"), "from_config"),
     ]
     for call, text in cases:
         with pytest.raises(TypeError, match=text) as e:
             call()
         assert len(str(e.value).splitlines()) == 1
     module.save_pretrained(tmp_path)
-    assert repr(Transformer.from_config(tmp_path, 5)) == repr(
-        Transformer.from_config(module.config, 5)
-    )
+    assert repr(from_config(tmp_path, 5)) == repr(from_config(module.config, 5))
     gemma = model("gemma")
     gemma.layers[0].input_layernorm.weight.data.fill_(1)
     with pytest.raises(ValueError, match="Gemma's gain is 1 [+] weight"):
-        Transformer.from_torch(gemma, tokens=4)
+        from_torch(gemma, tokens=4)
 
 
 def test_defaults_that_a_file_leaves_out():
@@ -893,7 +884,7 @@ def test_defaults_that_a_file_leaves_out():
         text_config=transformers.LlamaConfig(vocab_size=32064, rms_norm_eps=1e-5)
     )
     reported = json.loads(whole.to_json_string())["text_config"]
-    t = Transformer.from_config(
+    t = from_config(
         dict(
             model_type="llava",
             text_config={
@@ -927,7 +918,7 @@ def test_defaults_that_a_file_leaves_out():
             "distilbert",
         ):
             full, empty = (
-                Transformer.from_config(x, 4)
+                from_config(x, 4)
                 for x in (
                     transformers.AutoConfig.for_model(kind),
                     dict(model_type=kind),
@@ -1108,10 +1099,10 @@ def check_flip(kind, name):
     given = dict(BASE | FAMILIES[kind]) | {name: value, "model_type": kind}
     for source in (module.config, given):
         try:
-            u = Transformer.from_config(source, s)
+            u = from_config(source, s)
         except ValueError:
             return "rejected"
-        assert not unlike(Transformer.from_torch(module, tokens=s), u, len(u.cov))
+        assert not unlike(from_torch(module, tokens=s), u, len(u.cov))
     return "read"
 
 
@@ -1179,10 +1170,10 @@ def test_layers_with_windows_turn_by_a_base_of_their_own(kind, name):
         num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2
     )
     module = model(kind, **json.loads(json.dumps(more)))
-    t = Transformer.from_torch(module, tokens=S)
+    t = from_torch(module, tokens=S)
     given = dict(BASE | FAMILIES[kind]) | more | dict(model_type=kind)
     for source in (module.config, given):
-        assert not unlike(t, Transformer.from_config(source, S), S)
+        assert not unlike(t, from_config(source, S), S)
     turned = {described(b)["angles"] for b in t.blocks}
     alike = kind == "olmo3" and name == "the base of windows"  # it has no such entry
     assert len(turned) == (1 if alike else 2)
@@ -1199,5 +1190,5 @@ def test_dicts_of_positions_that_a_library_passes_over_are_rejected():
     ):
         entries = BASE | FAMILIES[kind] | dict(model_type=kind, rope_parameters=given)
         with pytest.raises(ValueError, match=text) as e:
-            Transformer.from_config(entries, S)
+            from_config(entries, S)
         assert len(str(e.value).splitlines()) == 1

@@ -18,7 +18,8 @@ transformers = pytest.importorskip(
 
 from scipy.special import entr
 
-from infattn_nb import Transformer, report, scan
+from infattn_nb import report, scan
+from infattn_nb import from_config, initialise
 
 pytestmark = [
     pytest.mark.slow,
@@ -73,7 +74,7 @@ def of_torch(t, kind, seeds):
     ids, rows = torch.arange(3, 3 + S)[None], np.log(np.arange(2, S + 1))
     found = []
     for seed in range(seeds):
-        t.initialise(module, seed, verify=not seed)
+        initialise(t, module, seed, verify=not seed)
         module.zero_grad()
         y = body(input_ids=ids, output_hidden_states=True, output_attentions=True)
         r = torch.from_numpy(
@@ -143,7 +144,7 @@ def test_from_report_to_weights_at_real_sizes(kind, show=False):
     """What the report asks for, the scan's best cell, weights, torch: cosines,
     entropies and norms of .grad; the network before the scan is not mistaken for it.
     """
-    own = Transformer.from_config(SHAPES[kind], S)
+    own = from_config(SHAPES[kind], S)
     r = report(own, size=4, rng=0)
     found = scan(own, residual=[0.1, 0.3, 1], scores=[1, 4], rules=(), size=2, rng=0)
     t = found.network()

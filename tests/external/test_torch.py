@@ -24,6 +24,7 @@ torch = pytest.importorskip(
 from conftest import nightly
 
 from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov
+from infattn_nb import from_config, from_torch, init_table
 from infattn_nb.huggingface.module import read_module
 from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
 
@@ -308,7 +309,7 @@ def own(name, norm, n=64, H=4, L=2):
         L,
         enable_nested_tensor=False,
     )
-    t = Transformer.from_torch(
+    t = from_torch(
         encoder, embeddings(n) + what.get("mean", 0.0), attn_mask=what.get("mask")
     )
     exact = lambda b: replace(
@@ -374,17 +375,13 @@ def test_masks_are_distinguished():
         np.random.default_rng(0).standard_normal((S, 16)),
     )
     with pytest.raises(TypeError, match="pass torch's masks as attn_mask="):
-        Transformer.from_torch(layer, X, mask=HALF)
-    both = (
-        Transformer.from_torch(layer, X, attn_mask=HALF, mask="causal")
-        .blocks[0]
-        .attention.mask
-    )
+        from_torch(layer, X, mask=HALF)
+    both = from_torch(layer, X, attn_mask=HALF, mask="causal").blocks[0].attention.mask
     np.testing.assert_array_equal(both, ~HALF.numpy() & np.tri(S, dtype=bool))
     with pytest.raises(ValueError, match="`attn_mask` must have shape"):
-        Transformer.from_torch(layer, X, attn_mask=HALF[None].expand(2, S, S))
+        from_torch(layer, X, attn_mask=HALF[None].expand(2, S, S))
     with pytest.raises(ValueError, match="NaN"):
-        Transformer.from_torch(layer, X, attn_mask=SHIFT * torch.nan)
+        from_torch(layer, X, attn_mask=SHIFT * torch.nan)
 
 
 def test_masks_are_rejected_before_a_module_is_read(monkeypatch):
@@ -399,7 +396,7 @@ def test_masks_are_rejected_before_a_module_is_read(monkeypatch):
         dict(mask="casual"),
     ):
         with pytest.raises((TypeError, ValueError), match="mask"):
-            Transformer.from_torch(torch.nn.Identity(), torch.randn(5, 8), **masks)
+            from_torch(torch.nn.Identity(), torch.randn(5, 8), **masks)
 
 
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int64))
@@ -410,9 +407,9 @@ def test_masks_of_integers_are_rejected(dtype):
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32).eval()
     mask = torch.triu(torch.ones(S, S), 1).to(dtype)
     with pytest.raises(TypeError, match="`attn_mask` must be boolean or hold floats"):
-        Transformer.from_torch(layer, torch.randn(S, 16), attn_mask=mask)
+        from_torch(layer, torch.randn(S, 16), attn_mask=mask)
     assert (
-        Transformer.from_torch(layer, torch.randn(S, 16), attn_mask=mask.bool())
+        from_torch(layer, torch.randn(S, 16), attn_mask=mask.bool())
         .blocks[0]
         .attention.mask
         == np.tri(S, dtype=bool)
@@ -425,30 +422,26 @@ def test_lists_of_layers_and_random_embeddings():
     """
     layers = [torch.nn.TransformerEncoderLayer(16, 2, 32).eval() for _ in range(3)]
     X = torch.randn(S, 16)
-    known = list(
-        map(repr, Transformer.from_torch(torch.nn.ModuleList(layers), X).blocks)
-    )
+    known = list(map(repr, from_torch(torch.nn.ModuleList(layers), X).blocks))
     assert len(known) == 3
     for module in (layers, tuple(layers), torch.nn.Sequential(*layers)):
-        assert list(map(repr, Transformer.from_torch(module, X).blocks)) == known
-    t = Transformer.from_torch(layers, tokens="a b a")
+        assert list(map(repr, from_torch(module, X).blocks)) == known
+    t = from_torch(layers, tokens="a b a")
     np.testing.assert_array_equal(t.cov, [[1, 0, 1], [0, 1, 0], [1, 0, 1]])
     assert t.random_embeddings
     assert "measured on one draw" in " ".join(repr(t).split())
     for given in (dict(), dict(embeddings=X, tokens=3)):
         with pytest.raises(ValueError, match="or `tokens` in their place"):
-            Transformer.from_torch(layers, **given)
+            from_torch(layers, **given)
     with pytest.raises(ValueError, match="`config` must be False"):
-        Transformer.from_torch(layers, tokens=3, config=True)
+        from_torch(layers, tokens=3, config=True)
 
 
 def test_variances_of_the_config():
     "config=True takes initializer_range; otherwise what one draw has."
     model = gpt2(n_embd=48, n_head=3, n_layer=2)
-    exact, measured = (
-        Transformer.from_torch(model, tokens=TEXT, config=c) for c in (True, False)
-    )
-    own = Transformer.from_config(model.config, TEXT)
+    exact, measured = (from_torch(model, tokens=TEXT, config=c) for c in (True, False))
+    own = from_config(model.config, TEXT)
     assert repr(exact) == repr(own)
     assert variance(exact, "var_q") == 48 * 0.02**2 != variance(measured, "var_q")
     np.testing.assert_array_equal(exact.cov, own.cov)
@@ -459,8 +452,8 @@ def test_variances_of_the_config():
     np.testing.assert_allclose(
         measured.cov, embedding_cov(TEXT, words, positions), rtol=1e-6
     )
-    assert (exact.init_table()["times"] == 1).all()
-    assert 0 < abs(measured.init_table()["times"] - 1).max() < 0.1
+    assert (init_table(exact)["times"] == 1).all()
+    assert 0 < abs(init_table(measured)["times"] - 1).max() < 0.1
 
 
 def test_weights_that_are_no_draw_are_noticed():
@@ -469,11 +462,11 @@ def test_weights_that_are_no_draw_are_noticed():
         warnings.simplefilter("error")
         for seed in range(20):
             torch.manual_seed(seed)
-            Transformer.from_torch(
+            from_torch(
                 [torch.nn.TransformerEncoderLayer(32, 2, 64).eval() for _ in range(2)],
                 tokens=3,
             )
-            Transformer.from_torch(gpt2(n_embd=48, n_head=3, n_layer=2), tokens=3)
+            from_torch(gpt2(n_embd=48, n_head=3, n_layer=2), tokens=3)
     for spoil in (
         lambda W: W[3, 5].fill_(3.0),
         lambda W: W[:, 2].mul_(8),
@@ -483,7 +476,7 @@ def test_weights_that_are_no_draw_are_noticed():
         with torch.no_grad():
             spoil(layer.linear1.weight)
         with pytest.warns(UserWarning, match="no independent draws of one law"):
-            Transformer.from_torch(layer, tokens=3)
+            from_torch(layer, tokens=3)
 
 
 def test_tensors_of_every_kind():
@@ -492,9 +485,7 @@ def test_tensors_of_every_kind():
     with pytest.raises(
         ValueError, match="hold numbers, got tensors on the meta device"
     ):
-        Transformer.from_torch(
-            torch.nn.TransformerEncoderLayer(16, 2, 32, device="meta"), tokens=3
-        )
+        from_torch(torch.nn.TransformerEncoderLayer(16, 2, 32, device="meta"), tokens=3)
     for act, phi in (
         (torch.nn.functional.gelu, gelu),
         (torch.nn.GELU(approximate="tanh"), gelu_tanh),
@@ -514,7 +505,7 @@ def test_read_encoder_layer(norm):
         n, 3, 2 * n, norm_first=norm == "pre", activation="gelu", layer_norm_eps=1e-6
     ).eval()
     X = torch.randn(S, n)
-    t = Transformer.from_torch(layer, X)
+    t = from_torch(layer, X)
     assert (t.width, *shape(t)) == (
         n,
         3,
@@ -536,9 +527,9 @@ def test_read_encoder_layer(norm):
     assert y.gram.shape == (2, 2, S, S)
     assert abs(y.gram[0, 0] - t.embeddings @ t.embeddings.T / n).max() < 1e-9
     layer.norm1, layer.norm2 = torch.nn.RMSNorm(n), torch.nn.RMSNorm(n, eps=None)
-    t = Transformer.from_torch(layer, X)
+    t = from_torch(layer, X)
     assert t.blocks[0].norm == Norm("rms", np.finfo("float32").eps)
-    two = Transformer.from_torch(layer, [X, X[:2]], mask="causal")
+    two = from_torch(layer, [X, X[:2]], mask="causal")
     np.testing.assert_array_equal(two.texts, [0, 0, 0, 0, 1, 1])
 
 
@@ -565,12 +556,12 @@ def test_dropout_is_noticed():
     "A module left in training mode, and the zeros that dropout leaves in embeddings."
     layer, X = torch.nn.TransformerEncoderLayer(64, 2, 32), torch.randn(S, 64)
     with pytest.warns(UserWarning, match="training mode and drops a share 0.1"):
-        Transformer.from_torch(layer, X)
+        from_torch(layer, X)
     with pytest.warns(UserWarning, match="as dropout leaves them"):
-        Transformer.from_torch(layer.eval(), torch.nn.functional.dropout(X, 0.2))
+        from_torch(layer.eval(), torch.nn.functional.dropout(X, 0.2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Transformer.from_torch(layer.eval(), X)
+        from_torch(layer.eval(), X)
 
 
 def test_rejected_modules():
@@ -596,10 +587,10 @@ def test_rejected_modules():
     ]
     for module, kind, text in cases:
         with pytest.raises(kind, match=text) as e:
-            Transformer.from_torch(module, np.ones((2, 16)))
+            from_torch(module, np.ones((2, 16)))
         assert len(str(e.value).splitlines()) == 1
     with pytest.raises(ValueError, match=r"have shape \(s, 16\)"):
-        Transformer.from_torch(make(), np.ones((2, 15)))
+        from_torch(make(), np.ones((2, 15)))
 
 
 # Hugging Face
@@ -640,7 +631,7 @@ def compare_gpt2(seeds, draws=10_000, **options):
     module = gpt2(**options)
     n, t = (
         module.config.n_embd,
-        Transformer.from_torch(module, torch.randn(len(TEXT), module.config.n_embd)),
+        from_torch(module, torch.randn(len(TEXT), module.config.n_embd)),
     )
     assert shape(t) == (
         t.most_heads,
@@ -727,7 +718,7 @@ def test_read_bert():
         )
     ).eval()
     X = module.embeddings(torch.tensor([TEXT]))[0]
-    t = Transformer.from_torch(module, X)
+    t = from_torch(module, X)
     assert shape(t) == (3, "post", Norm("layer", 1e-12), gelu, 2, 2, False, None)
     for name, fan in dict(var_q=1, var_k=1, var_v=1, var_o=1, var_1=1, var_2=2).items():
         assert abs(variance(t, name) / (fan * n * 0.02**2) - 1) < 10 / n
@@ -809,8 +800,8 @@ def test_modules_and_configs_agree(name):
     config = transformers.AutoConfig.for_model(**CONFIGS[name])
     model = getattr(transformers, HEADS[name])(config).eval()
     s = 5 if name == "vit" else 6
-    read = Transformer.from_torch(model, torch.randn(s, 96))
-    t = Transformer.from_config(CONFIGS[name], 4 if name == "vit" else 6)
+    read = from_torch(model, torch.randn(s, 96))
+    t = from_config(CONFIGS[name], 4 if name == "vit" else 6)
     assert read.width == t.width == 96
     assert read.last_norm == t.last_norm
     assert len(read.blocks) == len(t.blocks)
@@ -839,7 +830,7 @@ def test_scores_of_each_layer_and_two_biases():
     ).eval()
     shift = torch.arange(16.0).reshape(4, 4)
     plain, both = (
-        Transformer.from_torch(model, tokens=4, attn_mask=mask).blocks[0].attention.bias
+        from_torch(model, tokens=4, attn_mask=mask).blocks[0].attention.bias
         for mask in (None, shift)
     )
     np.testing.assert_array_equal(both, plain + shift.numpy())
@@ -884,7 +875,7 @@ def test_what_transformers_has_beyond():
             getattr(transformers, f"{name}Config")(**shape, **more)
         ).eval()
         with pytest.raises((TypeError, ValueError), match=text) as e:
-            Transformer.from_torch(model, torch.randn(3, 32))
+            from_torch(model, torch.randn(3, 32))
         assert len(str(e.value).splitlines()) == 1
 
 
@@ -965,8 +956,8 @@ def test_small_models_of_the_hubs_configs(path):
     ).eval()
     s, n = (5, 16 * heads)
     read, t = (
-        Transformer.from_torch(model, torch.randn(s, n)),
-        Transformer.from_config(config, s - (config["model_type"] == "vit")),
+        from_torch(model, torch.randn(s, n)),
+        from_config(config, s - (config["model_type"] == "vit")),
     )
     assert read.width == t.width == n
     assert read.last_norm == t.last_norm

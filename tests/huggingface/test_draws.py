@@ -17,7 +17,8 @@ transformers = pytest.importorskip(
     reason="the families come from transformers; pip install transformers",
 )
 
-from infattn_nb import Rotary, Transformer
+from infattn_nb import Rotary
+from infattn_nb import from_config, from_torch, init_table, initialise
 from infattn_nb.huggingface import families
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
@@ -135,7 +136,7 @@ def read(module, tokens=TEXT, roles=(), **more):
     if "positions" in module.own:
         names["position"] = "wpe"
     shape = dict(heads=H, activation="gelu", mask="causal") | more
-    return Transformer.from_torch(module.eval(), tokens=tokens, roles=names, **shape)
+    return from_torch(module.eval(), tokens=tokens, roles=names, **shape)
 
 
 def cosines(gram):
@@ -218,14 +219,14 @@ def test_tables_that_nothing_draws_stay_as_they_are(kind):
     module = Own(positions=kind)
     before = module.wpe.clone()
     t = read(module)
-    t.initialise(module, 1)
+    initialise(t, module, 1)
     assert torch.equal(before, module.wpe)
-    rows = t.init_table().set_index("parameter")
+    rows = init_table(t).set_index("parameter")
     assert rows.loc["wpe", "where"] == "given"
     assert np.isnan(rows.loc["wpe", "std"])
     assert (rows["where"] == "init").sum() == len(rows) - 1
     with pytest.raises(ValueError, match="a table that is given"):
-        t.embedded(2.0).init_table()
+        init_table(t.embedded(2.0))
 
 
 def test_positions_of_several_texts_start_again():
@@ -267,7 +268,7 @@ def test_words_that_are_no_draws_are_rejected_with_the_way_on(spoil, text):
     assert "pass what enters the first block as `embeddings`" in str(e.value)
     assert len(str(e.value).splitlines()) == 1
     X = module.wte.weight.detach()[TEXT]
-    given = Transformer.from_torch(
+    given = from_torch(
         module, X, roles=ROLES, heads=H, activation="gelu", mask="causal"
     )
     np.testing.assert_allclose(given.embeddings, X.numpy(), atol=1e-7)
@@ -285,13 +286,13 @@ def test_distilbert_by_its_config_and_as_a_module(flag):
         sinusoidal_pos_embds=flag,
     )
     torch.manual_seed(0)
-    t = Transformer.from_config(c, TEXT)
+    t = from_config(c, TEXT)
     module = transformers.DistilBertModel(c).eval()
-    u = Transformer.from_torch(module, tokens=TEXT)
+    u = from_torch(module, tokens=TEXT)
     assert t.source.fixed == u.source.fixed == (("position",) if flag else ())
     np.testing.assert_allclose(t.cov, u.cov, atol=2e-3)
     module_before = module.embeddings.position_embeddings.weight.clone()
-    t.initialise(module, 0)
+    initialise(t, module, 0)
     after = module.embeddings.position_embeddings.weight
     assert torch.equal(module_before, after) == flag
 
@@ -419,7 +420,7 @@ def test_rezero_that_starts_at_zero():
     module = Own(alpha=0.0)
     t = read(module, roles=dict(branch_scale="h.*.alpha"))
     assert all(b.branch_scale == 0 for b in t.blocks)
-    t.initialise(module, 0)
+    initialise(t, module, 0)
     assert all(float(block.alpha) == 0 for block in module.h)
     hidden = Own(alpha=0.0, rotary=10.0)
     with pytest.raises(ValueError, match="must run as it is read"):
@@ -430,7 +431,7 @@ def test_verification_of_gpt2_small_takes_three_passes():
     module = transformers.GPT2Model(transformers.GPT2Config()).eval()
     passes = []
     module.register_forward_hook(lambda *_: passes.append(1))
-    Transformer.from_torch(module, tokens=16)
+    from_torch(module, tokens=16)
     assert len(passes) <= 3
 
 
@@ -442,7 +443,7 @@ def test_factors_are_written_back():
         module = Own(**LAWS[name])
         t = described(name, module)
         wider = t.altered(None, None, lambda b: dict(branch_scale=2 * b.branch_scale))
-        wider.initialise(module, 0)
+        initialise(wider, module, 0)
         held = module.h[0].alpha if name == "rezero" else module.h[0].gamma_2
         value = next(iter(LAWS[name].values()))
         assert torch.allclose(held, torch.tensor(value))
@@ -465,7 +466,7 @@ def test_biases_of_attention_are_read_and_written():
     larger = t.altered(
         lambda a: dict(score_scale=4.0), None, lambda b: dict(branch_scale=2.0)
     )
-    larger.initialise(module, 0)
+    initialise(larger, module, 0)
     for k, factor in dict(q=2.0, k=2.0, v=1.0, o=2.0).items():
         drawn = getattr(module.h[0], k).bias.std()
         assert 0.4 < drawn / (factor * a.variance(f"b{k}") ** 0.5) < 1.8
@@ -478,7 +479,7 @@ def test_biases_of_attention_are_read_and_written():
         block.v.bias.data.fill_(0.2)
     kept = read(plain)
     assert kept.source.given == ("bv",)
-    kept.initialise(plain, 1)
+    initialise(kept, plain, 1)
     assert (plain.h[0].v.bias == 0.2).all()
     p = read(plain, verify=False)
     with pytest.raises(ValueError, match="be zero in a program"):
@@ -490,11 +491,9 @@ def test_arguments_that_there_are_not():
     with pytest.raises(TypeError, match="`branch_scal` must be one of .*did you mean"):
         read(module, branch_scal=0.3)
     with pytest.raises(ValueError, match="not be zero in every entry"):
-        Transformer.from_torch(
-            module, np.zeros((4, n)), roles=ROLES, heads=H, activation="gelu"
-        )
+        from_torch(module, np.zeros((4, n)), roles=ROLES, heads=H, activation="gelu")
     with pytest.raises(TypeError, match="`roles` must be given, got branch_scale"):
-        Transformer.from_torch(module, tokens=4, branch_scale=0.3)
+        from_torch(module, tokens=4, branch_scale=0.3)
 
 
 # What cannot be read
@@ -579,7 +578,7 @@ SAID = {
 def test_one_sentence_says_why(name):
     make, text = SAID[name]
     with pytest.raises((ValueError, TypeError), match=text) as e:
-        Transformer.from_torch(make(), tokens=4)
+        from_torch(make(), tokens=4)
     assert len(str(e.value).splitlines()) == 1
 
 
@@ -587,7 +586,7 @@ def test_one_sentence_says_why(name):
 def test_blocks_are_read_where_their_front_is_not(name):
     "With what enters the first block: each block runs as it is read, alone if need be."
     X = np.random.default_rng(0).standard_normal((5, 32))
-    t = Transformer.from_torch(SAID[name][0](), X)
+    t = from_torch(SAID[name][0](), X)
     assert t.blocks[0].attention.mask is None
     assert t.width == 32
 
@@ -623,8 +622,8 @@ def test_texts_are_no_longer_than_positions(kind):
     module(input_ids=torch.full((1, most), 5))
     with pytest.raises((IndexError, RuntimeError)):
         module(input_ids=torch.full((1, most + 1), 5))
-    for source in (Transformer.from_config, None):
-        call = source or (lambda m, k: Transformer.from_torch(m, tokens=k))
+    for source in (from_config, None):
+        call = source or (lambda m, k: from_torch(m, tokens=k))
         given = c if source else module
         assert len(call(given, most).cov) == most
         with pytest.raises(ValueError, match=f"{most}"):
@@ -633,20 +632,18 @@ def test_texts_are_no_longer_than_positions(kind):
 
 def test_names_that_are_near_no_family():
     with pytest.raises(ValueError, match="have a model_type among") as e:
-        Transformer.from_config(dict(model_type="gpt5", hidden_size=64), 4)
+        from_config(dict(model_type="gpt5", hidden_size=64), 4)
     assert "t5" not in str(e.value).replace("gpt5", "")
     roformer = transformers.RoFormerConfig().to_dict()
     with pytest.raises(ValueError, match="its entries are most like (bert|electra)'s"):
-        Transformer.from_config(roformer, 4)
+        from_config(roformer, 4)
 
 
 def test_the_part_that_was_read_is_named():
     c = transformers.LlavaConfig(
         text_config=transformers.LlamaConfig(**SMALL, vocab_size=50)
     )
-    assert "read from text_config, a llama" in " ".join(
-        repr(Transformer.from_config(c, 4)).split()
-    )
+    assert "read from text_config, a llama" in " ".join(repr(from_config(c, 4)).split())
 
 
 # A family by the file alone
@@ -669,12 +666,11 @@ def test_a_family_by_the_file_alone(lines):
         **SMALL, head_dim=16, num_key_value_heads=1, hidden_act="gelu", vocab_size=50
     )
     as_gemma, as_other = (
-        Transformer.from_config(dict(model_type=kind, **own), TEXT)
-        for kind in ("gemma", "emerald")
+        from_config(dict(model_type=kind, **own), TEXT) for kind in ("gemma", "emerald")
     )
     assert repr(as_gemma) == repr(as_other)
     np.testing.assert_array_equal(as_gemma.cov, as_other.cov)
-    a, b = as_gemma.init_table(), as_other.init_table()
+    a, b = init_table(as_gemma), init_table(as_other)
     np.testing.assert_array_equal(a[["mean", "std"]], b[["mean", "std"]])
     gains = b[b["parameter"].str.contains("norm")]
     assert (gains["mean"] == 0).all()

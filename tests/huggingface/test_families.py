@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from conftest import large, least_p, nightly
 
-from infattn_nb import Rotary, Transformer
+from infattn_nb import Rotary
+from infattn_nb import from_config
 
 FOLDER = Path(__file__).parents[1] / "data" / "families"
 CONFIGS = json.loads((FOLDER / "configs.json").read_text(encoding="utf-8"))
@@ -22,7 +23,7 @@ TEXT = [3, 1, 1, 1, 5]
 def ensemble(name, init):
     "The ensemble of a stored config; `gaussian`: every matrix N(0, .15²)."
     config = CONFIGS[name]
-    t = Transformer.from_config(
+    t = from_config(
         config | (dict(initializer_range=0.15) if init == "gaussian" else {}),
         TEXT[:4] if name == "vit" else TEXT,
     )
@@ -226,7 +227,7 @@ def test_configs_of_the_hub(name):
     """Thirteen configs of ten families: shapes, places, and the variances that their
     recipe promises.
     """
-    t = Transformer.from_config(HUB[name], 6)
+    t = from_config(HUB[name], 6)
     b = t.blocks[0]
     a, f = b.attention, b.feedforward
     share = a.rotary.share if a.rotary else None
@@ -283,7 +284,7 @@ def test_entries_of_configs():
     """
     gemma = json.loads(HUB["gemma-3-4b-it"].read_text())
     gemma["text_config"] |= dict(sliding_window=3)
-    blocks = Transformer.from_config(gemma, 6).blocks
+    blocks = from_config(gemma, 6).blocks
     near = np.tri(6, dtype=bool) & ~np.tri(6, k=-3, dtype=bool)
     for k, b in enumerate(blocks):
         a = b.attention
@@ -295,7 +296,7 @@ def test_entries_of_configs():
             assert abs(a.rotary.angles(256)[3] - 1e6 ** (-6 / 256) / 8) < 1e-12
     llama = json.loads(HUB["Llama-3.1-8B"].read_text())
     θ, plain = (
-        Transformer.from_config(llama, 3).blocks[0].attention.rotary.angles(128),
+        from_config(llama, 3).blocks[0].attention.rotary.angles(128),
         Rotary(5e5).angles(128),
     )
     wave = 2 * np.pi / plain
@@ -308,13 +309,13 @@ def test_entries_of_configs():
         (dict(num_attention_heads=2.5), "num_attention_heads"),
     ):
         with pytest.raises(ValueError, match=text) as e:
-            Transformer.from_config(llama | change, 3)
+            from_config(llama | change, 3)
         assert len(str(e.value).splitlines()) == 1
-    t = Transformer.from_config(llama, [list("abc"), list("ba")])
+    t = from_config(llama, [list("abc"), list("ba")])
     np.testing.assert_array_equal(t.texts, [0, 0, 0, 1, 1])
     assert t.cov[0, 4] == t.cov[0, 0] == 4e-4
     assert t.cov[0, 3] == 0
-    v = Transformer.from_config(HUB["vit-base-patch16-224"], [["sky", "sky"], ["sky"]])
+    v = from_config(HUB["vit-base-patch16-224"], [["sky", "sky"], ["sky"]])
     np.testing.assert_allclose(
         v.cov[[0, 0, 1, 1, 1], [0, 3, 1, 2, 4]] / 4e-4, [2, 2, 769, 768, 769]
     )
@@ -324,7 +325,7 @@ def test_entries_of_configs():
 
 
 def small(kind, **entries):
-    return Transformer.from_config(
+    return from_config(
         dict(
             model_type=kind,
             hidden_size=64,
@@ -497,4 +498,4 @@ def test_what_is_no_json(tmp_path):
         ({"model_type": "gpt2", (1, 2): 3}, "be what JSON can hold"),
     ):
         with pytest.raises(ValueError, match=text):
-            Transformer.from_config(config, 4)
+            from_config(config, 4)

@@ -32,6 +32,7 @@ from infattn_nb import (
     scan,
     with_rule,
 )
+from infattn_nb import from_config, from_torch, init_table
 from infattn_nb.huggingface.config import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import Departure, handles_of
 from infattn_nb.initialisation.diagnosis import depth_ratio, drawn
@@ -67,14 +68,14 @@ def test_a_text_means_the_same_everywhere():
     """Words, or letters where there is no space; for a chain, for its covariance, and
     for the command.
     """
-    sat = Transformer.from_config(SMALL, "the cat the")
+    sat = from_config(SMALL, "the cat the")
     assert len(sat.cov) == 3 == len(embedding_cov("the cat the"))
     assert sat.cov[0, 2] == 4e-4
     assert len(embedding_cov("banana")) == 6
     found = report_of("gpt2", text="the cat the", size=4)
     assert found.tokens == ("the", "cat", "the")
     assert found.measured.finite.cosine[:, 0].mean() > 0.1  # of the two equal words
-    assert "6 tokens" in repr(Transformer.from_config("gpt2", "banana"))
+    assert "6 tokens" in repr(from_config("gpt2", "banana"))
 
 
 class Tensor(np.ndarray):
@@ -96,7 +97,7 @@ def test_arrays_of_tokens_are_texts():
     for given in (tokens, tokens.view(Tensor), expected):
         np.testing.assert_array_equal(several(given), expected)
         np.testing.assert_array_equal(
-            Transformer.from_config(SMALL, given).texts, [0, 0, 0, 1, 1, 1]
+            from_config(SMALL, given).texts, [0, 0, 0, 1, 1, 1]
         )
 
 
@@ -105,7 +106,7 @@ def test_what_is_no_text(tokens):
     with pytest.raises(
         TypeError, match="must be a number of tokens, a text, or a list of labels, got"
     ):
-        Transformer.from_config(SMALL, tokens)
+        from_config(SMALL, tokens)
 
 
 # Names
@@ -146,7 +147,7 @@ def test_what_is_no_text(tokens):
 )
 def test_configs_are_rejected_with_their_reason(config, text):
     with pytest.raises(ValueError, match=text) as e:
-        Transformer.from_config(config, 4)
+        from_config(config, 4)
     assert len(str(e.value).splitlines()) == 1
     assert "blocks=[…]" not in str(e.value)
 
@@ -155,19 +156,17 @@ def test_configs_are_rejected_with_their_reason(config, text):
 def test_another_family_is_no_slip_of_the_pen(kind):
     "Its blocks are others than those of the family whose name is near."
     with pytest.raises(ValueError, match="a module of the same blocks") as e:
-        Transformer.from_config(dict(model_type=kind), 4)
+        from_config(dict(model_type=kind), 4)
     assert "did you mean" not in str(e.value)
 
 
 def test_a_config_object_is_a_config():
     config = SimpleNamespace(to_dict=lambda: SMALL)
-    assert repr(Transformer.from_config(config, 4)) == repr(
-        Transformer.from_config(SMALL, 4)
-    )
+    assert repr(from_config(config, 4)) == repr(from_config(SMALL, 4))
 
 
 def test_near_misses():
-    net = Transformer.from_config(SMALL, 4)
+    net = from_config(SMALL, 4)
     for rule, names in {
         "GPT-2": ("gpt-2", "gpt2", "GPT 2"),
         "Depth-µP": ("depth-mup", "depth_mup", "Depth-μP"),
@@ -228,7 +227,7 @@ def test_help_opens_with_the_class():
 
 
 def test_nothing_printed_warns():
-    net = Transformer.from_config(SMALL, 3)
+    net = from_config(SMALL, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "(0,) networks" in repr(net.gradients(size=0))
@@ -268,7 +267,7 @@ def no_work(monkeypatch):
 )
 def test_rejected_before_anything_is_drawn(call, no_work):
     with pytest.raises((ValueError, TypeError)) as e:
-        call(Transformer.from_config(SMALL, 5))
+        call(from_config(SMALL, 5))
     assert len(str(e.value).splitlines()) == 1
 
 
@@ -295,7 +294,7 @@ def test_a_large_covariance_needs_no_eigenvalues(monkeypatch):
 
 @pytest.fixture(scope="module")
 def long():
-    return report(Transformer.from_config(SMALL, 40), size=4, rng=0)
+    return report(from_config(SMALL, 40), size=4, rng=0)
 
 
 def test_long_texts_are_reported(long):
@@ -308,10 +307,10 @@ def test_long_texts_are_reported(long):
 # Advice
 
 COLLAPSED = replace(
-    Transformer.from_config(SMALL | dict(n_layer=6), 6),
+    from_config(SMALL | dict(n_layer=6), 6),
     blocks=[
         replace(b, attention=replace(b.attention, score_scale=1500.0))
-        for b in Transformer.from_config(SMALL | dict(n_layer=6), 6).blocks
+        for b in from_config(SMALL | dict(n_layer=6), 6).blocks
     ],
 )
 
@@ -365,10 +364,7 @@ def test_verdicts_share_the_networks_that_they_try(monkeypatch):
     monkeypatch.setattr("infattn_nb.initialisation.report.drawn", noted)
     strict = Thresholds(max_cosine=0.1, max_gradient_ratio=1.01, max_spread=0.001)
     advice = report(
-        Transformer.from_config(SMALL | dict(n_layer=4), 4),
-        size=4,
-        rng=0,
-        thresholds=strict,
+        from_config(SMALL | dict(n_layer=4), 4), size=4, rng=0, thresholds=strict
     ).advice
     assert {"cosine", "depth", "spread"} <= set(advice)
     assert len(tried) == len(set(tried)) <= 4 * len(advice) - 2
@@ -388,7 +384,7 @@ def test_a_long_report_says_so_before(monkeypatch, tmp_path, capsys):
         "thresholds are crossed"
     )
     with pytest.warns(UserWarning, match=cost):
-        report(Transformer.from_config(SMALL, 4), size=4, rng=0)
+        report(from_config(SMALL, 4), size=4, rng=0)
     config = tmp_path / "config.json"
     config.write_text(json.dumps(SMALL))
     for quiet in (False, True):
@@ -483,7 +479,7 @@ PEER_CONFIGS = {
 )
 @pytest.mark.parametrize("name", PEER_CONFIGS)
 def test_known_models_are_drawn_again(name):
-    t = Transformer.from_config(HUB / f"{PEER_CONFIGS[name]}.json", 16)
+    t = from_config(HUB / f"{PEER_CONFIGS[name]}.json", 16)
     finite, limit = (
         drawn(t, n, size, np.random.SeedSequence(size))
         for n, size in ((t.width, 20), (np.inf, 40))
@@ -500,7 +496,7 @@ def test_raw_gradients_stand_beside():
     """The .grad of a matrix is its variance-one gradient over the standard deviation of
     its entries.
     """
-    t = Transformer.from_config(LLAMA, 5)
+    t = from_config(LLAMA, 5)
     found = report(t, size=4, rng=0)
     for k, name in dict(q="queries", o="attention out").items():
         part = t.blocks[0].attention
@@ -625,8 +621,8 @@ def test_a_factor_that_is_missing_is_found_in_every_block():
                 block.mlp.c_proj.weight.detach().div_((l + 1) ** 0.5)
         return made
 
-    promise = Transformer.from_torch(module(True), tokens=4)
-    t = Transformer.from_torch(module(False), tokens=4, promised=promise)
+    promise = from_torch(module(True), tokens=4)
+    t = from_torch(module(False), tokens=4, promised=promise)
     first = report(t, size=4, rng=0).verdicts[0]
     assert first.name == "initialisation"
     said = re.search(
@@ -636,7 +632,7 @@ def test_a_factor_that_is_missing_is_found_in_every_block():
     np.testing.assert_allclose(
         [float(x) for x in said.groups()], np.sqrt([2, 6]), rtol=0.03
     )
-    kept = Transformer.from_torch(module(True), tokens=4, promised=promise)
+    kept = from_torch(module(True), tokens=4, promised=promise)
     assert report(kept, size=4, rng=0).verdicts[0].name != "initialisation"
 
 
@@ -646,7 +642,7 @@ def test_a_factor_that_is_missing_is_found_in_every_block():
 @pytest.fixture(scope="module")
 def found():
     return scan(
-        Transformer.from_config(LLAMA, 5),
+        from_config(LLAMA, 5),
         residual=[0.3, 1, 3],
         scores=[1, 4],
         embeddings=[1, 20],
@@ -663,7 +659,7 @@ def test_embeddings_are_an_axis(found):
     assert set(grid["embeddings"]) == {1, 20}
     row = grid.iloc[7]
     t = found.network(7)
-    own = Transformer.from_config(LLAMA, 5)
+    own = from_config(LLAMA, 5)
     np.testing.assert_allclose(t.cov, row["embeddings"] ** 2 * own.cov)
     alone = scan(
         t, residual=[1], scores=[1], rules=(), width=np.inf, size=4, rng=0
@@ -680,10 +676,8 @@ def test_network_is_that_of_the_cell(found):
         best["scores"],
     )
     assert repr(found.network(best)) == repr(t) == repr(found.network(int(best.name)))
-    assert repr(found.network(-1)) == repr(
-        with_rule(Transformer.from_config(LLAMA, 5), "GPT-2")
-    )
-    reported = t.init_table().set_index("parameter")["times"]
+    assert repr(found.network(-1)) == repr(with_rule(from_config(LLAMA, 5), "GPT-2"))
+    reported = init_table(t).set_index("parameter")["times"]
     np.testing.assert_allclose(
         reported[
             [
@@ -730,14 +724,7 @@ def test_what_it_costs_is_said_before(monkeypatch):
         UserWarning,
         match="this scan takes between .*: 1 network, 2 draws of each, 3 tokens",
     ):
-        scan(
-            Transformer.from_config(SMALL, 3),
-            residual=[1],
-            scores=[1],
-            rules=(),
-            size=2,
-            rng=0,
-        )
+        scan(from_config(SMALL, 3), residual=[1], scores=[1], rules=(), size=2, rng=0)
 
 
 def test_the_legend_covers_nothing(found):
@@ -779,9 +766,7 @@ def test_handles_of_every_family():
                 intermediate_size=64,
             )
         )
-        handles = handles_of(
-            Transformer.from_config(dict(model_type=kind) | shape | gemma, 4)
-        )
+        handles = handles_of(from_config(dict(model_type=kind) | shape | gemma, 4))
         for said in handles:
             names = (
                 said.replace("the q and k of ", "").replace(",", " and").split(" and ")
@@ -823,7 +808,7 @@ def test_factors_are_folded_before_grad_is_reported():
     """The same networks: θ is what it was, weight norms are those of matrices that hold
     the factors; the report's columns follow.
     """
-    t = Transformer.from_config(LLAMA, 5)
+    t = from_config(LLAMA, 5)
     u = scaled(t, 0.3, 4.0)
     g = u.gradients(64, 20, 0)
     plain = u.draw_gradients(64, 20, 0)  # its factors in front of the matrices
@@ -835,7 +820,7 @@ def test_factors_are_folded_before_grad_is_reported():
         np.testing.assert_allclose(
             g.squared_weight_norms[k] * square, plain.squared_weight_norms[k], rtol=1e-8
         )
-    std = u.init_table().set_index("parameter")["std"][
+    std = init_table(u).set_index("parameter")["std"][
         "model.layers.*.self_attn.o_proj.weight"
     ]
     np.testing.assert_allclose(
@@ -851,7 +836,7 @@ def test_factors_are_folded_before_grad_is_reported():
 def test_standard_deviations_may_stay():
     "At twice the width a std of .02 is another network than fan-in × variance."
     small, wide = (
-        Transformer.from_config(LLAMA | dict(hidden_size=n, intermediate_size=3 * n), 4)
+        from_config(LLAMA | dict(hidden_size=n, intermediate_size=3 * n), 4)
         for n in (64, 128)
     )
     for name in ("chain", "gradients"):
@@ -879,7 +864,7 @@ def test_what_a_notebook_shows_says_what_is_printed():
     """Sentences and advice of a report, the first line and the advice of a scan,
     verdict and table of a layer's error.
     """
-    net = Transformer.from_config(SMALL, 4)
+    net = from_config(SMALL, 4)
     shown = report(net, size=4, rng=0)
     page = unescape(shown._repr_html_())
     said = [v for v in shown.verdicts if v.name not in DETAILS]
@@ -941,7 +926,7 @@ def test_a_matrix_that_starts_at_zero_has_numbers():
     """W_O = W_2 = 0: nothing passes the branches, but the two matrices have a gradient;
     W_Q = 0 has one, too.
     """
-    base = Transformer.from_config(SMALL, 5)
+    base = from_config(SMALL, 5)
     for zero, alive in ((dict(o=0, b2=0), "o2"), (dict(q=0), "qvo12")):
         t = base.altered(
             lambda a: {f"var_{k}": 0.0 for k in zero if hasattr(a, f"var_{k}")},
@@ -975,6 +960,6 @@ def test_what_is_not_read_names_what_is_nearest():
     assert len(unread) > 150
     for kind in unread:
         with pytest.raises(ValueError) as e:
-            Transformer.from_config(dict(model_type=kind), 4)
+            from_config(dict(model_type=kind), 4)
         text = str(e.value)
         assert "did you mean" not in text, kind

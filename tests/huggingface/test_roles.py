@@ -13,6 +13,7 @@ torch = pytest.importorskip(
 from conftest import least_p
 
 from infattn_nb import Norm, Rotary, Transformer, embedding_cov, report
+from infattn_nb import from_config, from_torch, init_table, initialise
 from infattn_nb.huggingface.weights import departures
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
@@ -354,7 +355,7 @@ def drawn(name, seed=0):
 
 def read(name, module, **more):
     _, roles, shape = SHAPES[name]
-    return Transformer.from_torch(module, tokens=S, roles=roles, **shape | more)
+    return from_torch(module, tokens=S, roles=roles, **shape | more)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -366,7 +367,7 @@ def test_read_and_verified(name):
     assert isinstance(t.last_norm, Norm)
     assert abs(t.blocks[0].attention.var_o / (n * 0.0225) - 1) < 0.25
     assert t.blocks[0].attention.groups == (2 if "wq" in str(SHAPES[name][1]) else None)
-    table = t.init_table()
+    table = init_table(t)
     assert (table["times"] == 1).all()
     named = dict(module.named_parameters())
     for row in table["parameter"]:
@@ -376,7 +377,7 @@ def test_read_and_verified(name):
     before = {k: p.clone() for k, p in named.items()}
     from infattn_nb.initialisation.rules import scaled
 
-    scaled(t, 2.0, 1.0).initialise(module, 0)
+    initialise(scaled(t, 2.0, 1.0), module, 0)
     o = next(
         k
         for k in named
@@ -423,7 +424,7 @@ def test_draws_follow_the_law(name):
     t = read(name, module)
     theirs, ids, upper = [], torch.arange(1, S + 1)[None], np.triu_indices(S)
     for seed in range(200):
-        t.initialise(module, seed)
+        initialise(t, module, seed)
         with torch.no_grad():
             if name == "timm":
                 x = module.blocks(
@@ -462,7 +463,7 @@ def test_rejected_in_one_sentence():
     ]
     for change, text in cases:
         with pytest.raises((TypeError, ValueError), match=text) as e:
-            Transformer.from_torch(
+            from_torch(
                 module,
                 tokens=S,
                 **dict(roles=GPT, activation="gelu", mask="causal") | change,
@@ -500,7 +501,7 @@ def test_matrices_that_stand_on_the_left_are_seen_by_their_shape():
         "in"
     }
     assert t.blocks[0].feedforward.units == 4
-    t.initialise(module, 0)
+    initialise(t, module, 0)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -518,10 +519,10 @@ def test_a_wrong_description_is_not_written(name):
             "of block 0"
         ),
     ) as e:
-        t.initialise(module, 0)
+        initialise(t, module, 0)
     assert len(str(e.value).splitlines()) == 1
     assert all(torch.equal(p, before[k]) for k, p in module.state_dict().items())
-    t.initialise(module, 0, verify=False)
+    initialise(t, module, 0, verify=False)
     assert not all(torch.equal(p, before[k]) for k, p in module.state_dict().items())
 
 
@@ -549,9 +550,9 @@ def test_what_a_module_does_that_no_tensor_can(recwarn):
     t = replace(t, blocks=[replace(b, skip_scale=1.5) for b in t.blocks])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        t.initialise(Skips().eval(), 0)
+        initialise(t, Skips().eval(), 0)
     with pytest.warns(UserWarning, match="no initialisation can do skip_scale = 1.5"):
-        t.initialise(drawn("nanoGPT"), 0)
+        initialise(t, drawn("nanoGPT"), 0)
 
 
 # Wrong initialisations of modules of one's own, in our words: what each should be is a
@@ -657,7 +658,7 @@ def test_a_module_of_ones_own_against_what_it_should_be(case):
         assert abs(said - factor) < 0.06 * factor
         assert any(
             row.endswith(f"{k}.weight") and abs(times - said) < 0.06 * said
-            for row, times in t.init_table()[["parameter", "times"]].itertuples(
+            for row, times in init_table(t)[["parameter", "times"]].itertuples(
                 index=False
             )
         )
@@ -678,22 +679,20 @@ def test_a_config_as_a_promise():
     """
     config = dict(model_type="gpt2", n_embd=n, n_layer=L, n_head=H, vocab_size=V)
     module = drawn("nanoGPT")
-    Transformer.from_torch(
+    from_torch(
         module, tokens=S, roles=GPT, activation="gelu", mask="causal", promised=config
     )
     for key, p in module.named_parameters():
         if p.ndim > 1:
             p.data.normal_(0, 0.02 * (DEPTH if key.endswith("c_proj.weight") else 1))
     assert not departures(read("nanoGPT", module, promised=config))
-    assert not departures(
-        read("nanoGPT", module, promised=Transformer.from_config(config, S))
-    )
+    assert not departures(read("nanoGPT", module, promised=from_config(config, S)))
     for block in module.transformer.h:
         block.attn.c_proj.weight.data.normal_(0, 0.02)
     ((name, factor),) = departures(read("nanoGPT", module, promised=config))
     assert name == "transformer.h.*.attn.c_proj"
     assert abs(factor * DEPTH - 1) < 0.06
-    halved = Transformer.from_config(config, S)
+    halved = from_config(config, S)
     from infattn_nb.initialisation.rules import scaled
 
     (

@@ -26,6 +26,7 @@ from conftest import least_p, nightly
 from scipy.special import entr
 
 from infattn_nb import Transformer, with_rule
+from infattn_nb import from_config, from_torch, init_table, initialise
 from infattn_nb.huggingface.config import FAMILIES
 from infattn_nb.initialisation.rules import scaled
 
@@ -65,7 +66,7 @@ def config_of(name):
 
 
 def own(name):
-    return Transformer.from_config(config_of(name), TEXT[:4] if name == "vit" else TEXT)
+    return from_config(config_of(name), TEXT[:4] if name == "vit" else TEXT)
 
 
 def model_of(name, cls="AutoModel"):
@@ -127,7 +128,7 @@ def drawn(name, t, seeds=300):
     return numbers(
         *map(
             np.stack,
-            zip(*(seen_in(name, t.initialise(model, seed)) for seed in range(seeds))),
+            zip(*(seen_in(name, initialise(t, model, seed)) for seed in range(seeds))),
         )
     )
 
@@ -168,12 +169,12 @@ def test_every_family_has_its_table(name):
     family's own.
     """
     t = own(name)
-    table = t.init_table().set_index("parameter")
+    table = init_table(t).set_index("parameter")
     assert (table["times"] == 1).all()
     assert (table["where"] == "init").all()
     changed = cell(t)
-    reported = changed.init_table()
-    model = changed.initialise(model_of(name), 0)
+    reported = init_table(changed)
+    model = initialise(changed, model_of(name), 0)
     prefix = FAMILIES[name].prefix
     parameters = dict(model.named_parameters())
     for row in reported.itertuples():
@@ -212,7 +213,7 @@ def test_heads_padding_and_tied_tensors():
     zero; the seed decides.
     """
     t = cell(own("bert"))
-    model = t.initialise(model_of("bert", "AutoModelForMaskedLM"), 3)
+    model = initialise(t, model_of("bert", "AutoModelForMaskedLM"), 3)
     body = model.bert.embeddings.word_embeddings.weight
     assert model.cls.predictions.decoder.weight.data_ptr() == body.data_ptr()
     assert (body[0] == 0).all()
@@ -221,18 +222,18 @@ def test_heads_padding_and_tied_tensors():
     assert abs(dense.weight.std().item() / 0.15 - 1) < 0.05
     assert not dense.bias.any()
     assert (model.cls.predictions.transform.LayerNorm.weight == 1).all()
-    alone = t.initialise(model_of("bert"), 3)
+    alone = initialise(t, model_of("bert"), 3)
     for (name, p), q in zip(
         alone.encoder.named_parameters(), model.bert.encoder.parameters()
     ):
         assert torch.equal(p, q), name
     again, other = (
-        t.initialise(model_of("bert"), seed).encoder.layer[0].output.dense.weight
+        initialise(t, model_of("bert"), seed).encoder.layer[0].output.dense.weight
         for seed in (3, 4)
     )
     assert torch.equal(again, alone.encoder.layer[0].output.dense.weight)
     assert not torch.equal(again, other)
-    half = t.initialise(model_of("bert").half(), 3)
+    half = initialise(t, model_of("bert").half(), 3)
     assert torch.equal(
         half.encoder.layer[1].intermediate.dense.weight,
         alone.encoder.layer[1].intermediate.dense.weight.half(),
@@ -247,12 +248,12 @@ def test_modules_of_torch():
         torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
         for _ in range(3)
     )
-    t = scaled(Transformer.from_torch(layers, tokens=5), 0.5, 4.0)
-    table = t.init_table().set_index("parameter")
+    t = scaled(from_torch(layers, tokens=5), 0.5, 4.0)
+    table = init_table(t).set_index("parameter")
     assert np.isclose(table.loc["*.self_attn.in_proj_weight[0:32]", "times"], 2)
     assert np.isclose(table.loc["*.self_attn.in_proj_weight[64:96]", "times"], 1)
     before = [p.clone() for p in layers.parameters()]
-    t.initialise(layers, 0)
+    initialise(t, layers, 0)
     W, b = layers[2].self_attn.in_proj_weight, layers[2].linear1.bias
     assert abs(W[:32].std().item() / W[64:].std().item() - 2) < 0.3
     assert b.std() > 0
@@ -260,9 +261,7 @@ def test_modules_of_torch():
         torch.equal(p, q) for p, q in zip(before, layers.parameters()) if p.std() > 0
     )
     for module in (torch.nn.Sequential(*layers), list(layers)):
-        assert repr(Transformer.from_torch(module, tokens=5)) == repr(
-            Transformer.from_torch(layers, tokens=5)
-        )
+        assert repr(from_torch(module, tokens=5)) == repr(from_torch(layers, tokens=5))
 
 
 def test_rejected():
@@ -303,28 +302,24 @@ def test_rejected():
             else []
         )
         with pytest.raises((TypeError, ValueError), match=text) as e:
-            t.initialise(module, 0)
+            initialise(t, module, 0)
         assert len(str(e.value).splitlines()) == 1
         for p, q in zip(before, module.parameters() if before else ()):
             assert torch.equal(p, q)
     with pytest.raises(ValueError, match="one made by hand"):
-        Transformer.uniform(np.eye(2)).init_table()
+        init_table(Transformer.uniform(np.eye(2)))
     with pytest.raises(ValueError, match="other inner products of its tokens"):
-        replace(t, cov=np.diag([1.0, 2, 3, 4, 5])).init_table()
+        init_table(replace(t, cov=np.diag([1.0, 2, 3, 4, 5])))
     with pytest.raises(
         ValueError, match="of as many tokens as it was read with, 5, got 3"
     ):
-        replace(
-            t,
-            cov=np.eye(3),
-            mean=0.0,
-            blocks=Transformer.from_config(config_of("gpt2"), 3).blocks,
-        ).init_table()
+        blocks = from_config(config_of("gpt2"), 3).blocks
+        init_table(replace(t, cov=np.eye(3), mean=0.0, blocks=blocks))
 
 
 def test_what_no_initialisation_can_do_is_said():
     t = with_rule(own("gpt2"), "DeepNorm")
-    forward = t.init_table().query("where == 'forward'")
+    forward = init_table(t).query("where == 'forward'")
     assert list(forward["parameter"]) == [
         "skip_scale = 1.414",
         "norm_placement = post",
@@ -335,10 +330,10 @@ def test_what_no_initialisation_can_do_is_said():
         UserWarning,
         match="no initialisation can do skip_scale = 1.414, norm_placement = post",
     ):
-        t.initialise(model_of("gpt2"), 0)
+        initialise(t, model_of("gpt2"), 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cell(own("gpt2")).initialise(model_of("gpt2"), 0)
+        initialise(cell(own("gpt2")), model_of("gpt2"), 0)
 
 
 def gpt2_with(**options):
@@ -370,7 +365,7 @@ def layers_with(**options):
             r"norm = Norm\(eps=0.001\)",
         ),
         (
-            lambda: Transformer.from_torch(layers_with(), tokens=5),
+            lambda: from_torch(layers_with(), tokens=5),
             lambda: layers_with(activation="gelu", norm_first=True),
             "norm_placement = pre, activation = gelu",
         ),
@@ -389,19 +384,19 @@ def test_a_module_of_another_forward_pass_raises_a_warning(t, module, said):
     with pytest.warns(
         UserWarning, match=f"`module` has {said}, unlike the model that was read"
     ):
-        t().initialise(module(), 0)
+        initialise(t(), module(), 0)
 
 
 @pytest.mark.parametrize("name", (*CONFIGS, "layers"))
 def test_a_module_of_this_forward_pass_is_not(name):
     t, module = (
-        (Transformer.from_torch(layers_with(), tokens=5), layers_with())
+        (from_torch(layers_with(), tokens=5), layers_with())
         if name == "layers"
         else (own(name), model_of(name))
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        t.initialise(module, 0)
+        initialise(t, module, 0)
 
 
 def test_bad_modules_seeds_and_embeddings():
@@ -411,18 +406,18 @@ def test_bad_modules_seeds_and_embeddings():
     layers, odd = layers_with(), np.full((3, 32), np.nan)
     cases = [
         (
-            lambda x=x: Transformer.from_torch(x, tokens=5),
+            lambda x=x: from_torch(x, tokens=5),
             "`module` must be made outside torch.inference_mode",
         )
         for x in (sealed, list(sealed))
     ] + [
         (
-            lambda: own("gpt2").initialise(model, 0),
+            lambda: initialise(own("gpt2"), model, 0),
             "`module` must be made outside torch.inference_mode",
         )
     ]
     cases += [
-        (lambda x=x: Transformer.from_torch(layers, x), "`embeddings` must")
+        (lambda x=x: from_torch(layers, x), "`embeddings` must")
         for x in (
             [],
             odd,
@@ -435,7 +430,7 @@ def test_bad_modules_seeds_and_embeddings():
         )
     ]
     cases += [
-        (lambda x=x: own("gpt2").initialise(model_of("gpt2"), x), "`seed` must be")
+        (lambda x=x: initialise(own("gpt2"), model_of("gpt2"), x), "`seed` must be")
         for x in (-1, "a", 1.5)
     ]
     for call, text in cases:
@@ -443,7 +438,7 @@ def test_bad_modules_seeds_and_embeddings():
             call()
         assert len(str(e.value).splitlines()) == 1
     with torch.inference_mode():
-        assert Transformer.from_torch(sealed, tokens=5).width == 32
+        assert from_torch(sealed, tokens=5).width == 32
 
 
 def spoiled(module):
@@ -475,20 +470,20 @@ def test_a_module_is_run_once_it_is_written_or_stays_as_it_was():
                 "output of block 1 that differs by"
             ),
         ) as e:
-            t.initialise(module.train(), 0)
+            initialise(t, module.train(), 0)
         assert len(str(e.value).splitlines()) == 1
         assert "it is as it was" in str(e.value)
         assert same_weights(module, before)
         assert module.training
-        t.initialise(module, 0, verify=False)
+        initialise(t, module, 0, verify=False)
         assert not same_weights(module, before)
     module = model_of("llama")
     for p in module.parameters():
         p.data.fill_(np.nan)
-    t.initialise(module, 0)
-    assert same_weights(module, t.initialise(model_of("llama"), 0).state_dict())
+    initialise(t, module, 0)
+    assert same_weights(module, initialise(t, model_of("llama"), 0).state_dict())
     with pytest.raises(TypeError, match="`verify` must"):
-        t.initialise(module, 0, verify=2)
+        initialise(t, module, 0, verify=2)
 
 
 def test_an_interrupted_initialisation_leaves_the_weights(monkeypatch):
@@ -500,7 +495,7 @@ def test_an_interrupted_initialisation_leaves_the_weights(monkeypatch):
 
     module.layers[1].forward = stop
     with pytest.raises(KeyboardInterrupt):
-        own("llama").initialise(module, 0)
+        initialise(own("llama"), module, 0)
     del module.layers[1].forward
     assert same_weights(module, before)
 
@@ -508,8 +503,8 @@ def test_an_interrupted_initialisation_leaves_the_weights(monkeypatch):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_scaled_networks_run_as_they_are_written(name):
     "Factors in gains of norms, too."
-    own(name).initialise(model_of(name), 0)
-    cell(own(name)).initialise(model_of(name), 0)
+    initialise(own(name), model_of(name), 0)
+    initialise(cell(own(name)), model_of(name), 0)
 
 
 GRADIENTS = dict(
@@ -538,7 +533,7 @@ def torch_gradients(name, t, seeds):
     """
     model, found = model_of(name), []
     for seed in range(seeds):
-        t.initialise(model, seed)
+        initialise(t, model, seed)
         x = model(input_ids=torch.tensor([TEXT])).last_hidden_state[0, -1]
         model.zero_grad()
         r = torch.from_numpy(

@@ -38,6 +38,7 @@ from infattn_nb import (
     make_recall,
     parallel,
 )
+from infattn_nb import from_config
 from infattn_nb import report as draw_report
 from infattn_nb.huggingface.config import READY
 from infattn_nb.initialisation import infattn_report
@@ -217,7 +218,7 @@ def test_gpt2_small_of_torch(size):
     """
     stored = np.load(HERE / "data" / "report.npz")
     words = [f"t{k}" for k in range(16)]
-    t = Transformer.from_config("gpt2", words)
+    t = from_config("gpt2", words)
 
     def furthest(seen):
         ours = {
@@ -247,7 +248,7 @@ def test_gpt2_small_of_torch(size):
 
     read_as_stored = dict(rng=0, readout="last")
     assert furthest(draw_report(t, size=size, **read_as_stored).measured.finite) < 6.5
-    other = Transformer.from_config(dict(READY["gpt2"], initializer_range=0.03), words)
+    other = from_config(dict(READY["gpt2"], initializer_range=0.03), words)
     assert furthest(draw_report(other, size=8, **read_as_stored).measured.finite) > 20
 
 
@@ -482,7 +483,7 @@ def test_networks_of_every_kind_are_drawn(name):
 
 def test_heads_that_turn_keep_their_width():
     "As many angles as pairs of coordinates: at infinite width they are as they were."
-    net = Transformer.from_config(dict(READY["pythia-like"], num_hidden_layers=2), 5)
+    net = from_config(dict(READY["pythia-like"], num_hidden_layers=2), 5)
     m = draw_report(net, None, 4, 0).measured.limit
     own = [block.attention.head_width for block in net.blocks]
     assert own == [None, None]
@@ -498,10 +499,7 @@ def test_heads_that_turn_keep_their_width():
 
 
 def test_sizes_follow_from_the_work():
-    big, many = (
-        Transformer.from_config("llama-like", 128),
-        Transformer.from_config("gpt2", 16),
-    )
+    big, many = (from_config("llama-like", 128), from_config("gpt2", 16))
     assert default_size(big, 4096) == 4
     assert 40 <= default_size(many, 768) <= 96
     assert default_size(small(), 48) == 96
@@ -849,7 +847,7 @@ def test_images_have_a_class_token_more():
 
 
 def test_equal_words_share_an_embedding():
-    net = Transformer.from_config(json.loads(TINY), WORDS)
+    net = from_config(json.loads(TINY), WORDS)
     assert net.cov[0, 4] == net.cov[1, 5] == 0.02**2
     assert net.cov[0, 1] == 0
 
@@ -896,8 +894,8 @@ def test_built_in_shapes_are_the_real_ones():
     }
     assert set(files) == set(READY)
     for name, file in files.items():
-        assert repr(Transformer.from_config(name, 3)) == repr(
-            Transformer.from_config(HERE / "data" / "configs" / f"{file}.json", 3)
+        assert repr(from_config(name, 3)) == repr(
+            from_config(HERE / "data" / "configs" / f"{file}.json", 3)
         )
 
 
@@ -1150,7 +1148,7 @@ def test_the_time_that_is_said_before(monkeypatch):
         monkeypatch.setattr(module, name, run)
 
     timed("measure"), timed("advice_of")
-    t = Transformer.from_config("gpt2", 64)
+    t = from_config("gpt2", 64)
     t.gradients(size=1, rng=0)  # what is imported and kept
     with pytest.warns(UserWarning, match="this report takes between .*: ") as seen:
         r = draw_report(t, size=16, rng=0)
@@ -1187,7 +1185,7 @@ def test_heads_that_are_not_known_are_passed_over():
     tiny = dict(json.loads(TINY), vocab_size=50)
 
     def loss(config=tiny, width=64, words=None):
-        return head_loss(Transformer.from_config(config, 4), width, words, seed)
+        return head_loss(from_config(config, 4), width, words, seed)
 
     assert loss().words == 50
     assert loss(words=99).words == 99
@@ -1198,7 +1196,7 @@ def test_heads_that_are_not_known_are_passed_over():
     bert |= dict(num_attention_heads=2, intermediate_size=64, vocab_size=50)
     assert loss(bert) is None
     assert head_loss(small(), 48, 50, seed) is None
-    r = draw_report(Transformer.from_config(tiny, 4), size=4, rng=0)
+    r = draw_report(from_config(tiny, 4), size=4, rng=0)
     (said,) = [v.text for v in r.verdicts if v.name == "loss"]
     assert said.startswith(f"the loss starts at {r.loss.value:.4g}: log 50 = 3.912")
 
@@ -1236,7 +1234,7 @@ def test_the_first_loss_is_that_of_torch(kind, std):
         others = [w for w in range(60) if w not in text]
         losses.append(-logs[:, others].mean())
     losses = np.array(losses)
-    t = Transformer.from_config(config, text)
+    t = from_config(config, text)
     found = head_loss(t, 64, None, np.random.SeedSequence(0))
     assert found.tied == (kind == "gpt2")
     error = losses.std(ddof=1) / np.sqrt(len(losses))
@@ -1249,13 +1247,13 @@ def test_a_file_that_does_not_say_whether_its_head_is_tied():
     for kind, tied in dict(gpt2=True, llama=False, gemma=True, gpt_neox=False).items():
         config = dict(model_type=kind, vocab_size=60, num_hidden_layers=2)
         config |= dict(hidden_size=64, num_attention_heads=4, intermediate_size=96)
-        t = Transformer.from_config(config, 4)
+        t = from_config(config, 4)
         assert head_loss(t, t.width, None, np.random.SeedSequence(0)).tied == tied
-        said = Transformer.from_config(config | dict(tie_word_embeddings=not tied), 4)
+        said = from_config(config | dict(tie_word_embeddings=not tied), 4)
         other = head_loss(said, t.width, None, np.random.SeedSequence(0))
         assert other.tied == (not tied)
     for name, words in {"gpt2": 50257, "pythia-like": 50304}.items():
-        t = Transformer.from_config(name, 2)
+        t = from_config(name, 2)
         assert head_loss(t, t.width, None, np.random.SeedSequence(0)).words == words
 
 

@@ -29,6 +29,7 @@ from infattn_nb import (
     scan,
     with_rule,
 )
+from infattn_nb import from_config
 from infattn_nb.initialisation.diagnosis import (
     attended,
     dead_matrices,
@@ -973,7 +974,7 @@ def test_all_depths_are_said():
 
 
 def test_a_rule_that_the_network_follows_already_is_said():
-    gpt2 = Transformer.from_config("gpt2", 3)
+    gpt2 = from_config("gpt2", 3)
     found = scan(gpt2, residual=[1], scores=[1], rules=["GPT-2"], size=2, rng=0)
     assert "the row GPT-2 is GPT-2 twice" in repr(found)
     assert "the row" not in repr(

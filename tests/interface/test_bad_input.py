@@ -17,6 +17,7 @@ from public import PUBLIC
 from scipy import stats
 
 from infattn_nb import *
+from infattn_nb import from_config
 from infattn_nb.convergence import *
 from infattn_nb.netsor import *
 from infattn_nb.nonlinearities import *
@@ -863,29 +864,19 @@ CASES += [
         ValueError,
         "`readout`",
     ),
-    (lambda: Transformer.from_config(3, 4), TypeError, "`config`"),
+    (lambda: from_config(3, 4), TypeError, "`config`"),
+    (lambda: from_config("no.json", 4), ValueError, "`config` must be a file"),
+    (lambda: from_config(__file__, 4), ValueError, "`config` must be JSON"),
+    (lambda: from_config(dict(model_type="t5"), 4), ValueError, "model_type"),
     (
-        lambda: Transformer.from_config("no.json", 4),
-        ValueError,
-        "`config` must be a file",
-    ),
-    (lambda: Transformer.from_config(__file__, 4), ValueError, "`config` must be JSON"),
-    (
-        lambda: Transformer.from_config(dict(model_type="t5"), 4),
-        ValueError,
-        "model_type",
-    ),
-    (
-        lambda: Transformer.from_config(
+        lambda: from_config(
             dict(model_type="gpt2", n_embd="48", n_head=3, n_layer=2), 4
         ),
         ValueError,
         "n_embd",
     ),
     (
-        lambda: Transformer.from_config(
-            dict(model_type="gpt2", n_embd=48, n_head=3, n_layer=2), 0
-        ),
+        lambda: from_config(dict(model_type="gpt2", n_embd=48, n_head=3, n_layer=2), 0),
         ValueError,
         "`tokens`",
     ),

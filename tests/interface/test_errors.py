@@ -27,6 +27,7 @@ from infattn_nb import (
     Transformer,
     limit,
 )
+from infattn_nb import from_config
 from infattn_nb.convergence import mean_entropy, participation_moments, row_overlap
 from infattn_nb.nonlinearities import (
     clip,
@@ -475,24 +476,24 @@ def test_a_pipe_is_no_config(tmp_path):
     "It was waited for, for ever."
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="`config` must be a file"):
-        Transformer.from_config(str(tmp_path / "pipe"), 4)
+        from_config(str(tmp_path / "pipe"), 4)
 
 
 def test_configs_that_are_too_long_or_say_a_thing_twice(tmp_path):
     path = config(tmp_path, f'{{{GPT2}, "name": "{LONG}"}}')
     with pytest.raises(ValueError, match="`config` must be at most"):
-        Transformer.from_config(str(path), 4)
+        from_config(str(path), 4)
     path = config(tmp_path, f'{{{GPT2}, "n_layer": 3}}')
     with pytest.raises(ValueError, match="each entry once, got 'n_layer' twice"):
-        Transformer.from_config(str(path), 4)
+        from_config(str(path), 4)
     path = config(tmp_path, f'{{{GPT2}, "_name_or_path": "\\ud800"}}')
     with pytest.raises(ValueError, match="`config` must hold text in UTF-8"):
-        Transformer.from_config(str(path), 4)
+        from_config(str(path), 4)
 
 
 def test_a_byte_order_mark_is_allowed(tmp_path):
     path = config(tmp_path, "\N{ZERO WIDTH NO-BREAK SPACE}" + f"{{{GPT2}}}")
-    assert len(Transformer.from_config(str(path), 4).blocks) == 2
+    assert len(from_config(str(path), 4).blocks) == 2
 
 
 def test_names_reach_no_terminal_as_they_are():

@@ -12,6 +12,7 @@ from conftest import columns, least_p, nightly
 from reference import explicit, softmax
 
 from infattn_nb import Attention, Tokens, Transformer, embedding_cov, parallel
+from infattn_nb import from_config, from_torch
 from infattn_nb.convergence import participation_moments, row_overlap
 from infattn_nb.nonlinearities import gelu_tanh, identity, relu, silu, tanh
 
@@ -606,7 +607,7 @@ REJECTED = [
         )
         for labels in ([[0], [1], [2]], [0, np.nan, np.nan], 3)
     ),
-    (lambda: Transformer.from_torch(3, np.eye(3)), TypeError, "`module` must be"),
+    (lambda: from_torch(3, np.eye(3)), TypeError, "`module` must be"),
 ]
 
 
@@ -651,8 +652,7 @@ def test_a_patch_is_no_class_token():
         intermediate_size=128,
     )
     np.testing.assert_array_equal(
-        Transformer.from_config(vit, ["class", 1, "1"]).cov,
-        Transformer.from_config(vit, 3).cov,
+        from_config(vit, ["class", 1, "1"]).cov, from_config(vit, 3).cov
     )
 
 
