@@ -80,12 +80,28 @@ def module_of(path):
     )[1]
 
 
-def test_every_module_has_its_notebook():
+ACROSS = {"laws", "interface", "external", "site"}  # tests of several parts
+
+
+def test_a_page_makes_the_module_of_its_name():
+    "And every module has its page."
+    for path in CODED:
+        assert module_of(path) == name(path).replace("/", ".")
     modules = [
-        ".".join(p.relative_to(ROOT / "infattn_nb").with_suffix("").parts)
+        p.relative_to(ROOT / "infattn_nb").with_suffix("").as_posix()
         for p in (ROOT / "infattn_nb").rglob("[a-z]*.py")
     ]
-    assert sorted(modules) == sorted(map(module_of, CODED))
+    assert sorted(modules) == sorted(map(name, CODED))
+
+
+def test_a_test_has_the_name_of_what_it_tests():
+    "A module or a page; what cuts across parts stands in four folders of its own."
+    tests = ROOT / "tests"
+    for path in tests.rglob("test_*.py"):
+        folder = path.parent.relative_to(tests).as_posix()
+        if folder not in ACROSS:
+            page = NBS / folder / f"{path.stem.removeprefix('test_')}.ipynb"
+            assert page.exists(), path
 
 
 @on_every_page
