@@ -1,9 +1,9 @@
 """The experiments on learning: long runs, one table each.
 
     python benchmarks/learning.py recall average odd heads calibration width trust
-        real longer afford speed [--seeds 12]
+        real longer afford cost speed [--seeds 12]
 
-writes nbs/data/learning_<name>.csv (afford holds clock times; speed:
+writes nbs/data/learning_<name>.csv (afford and cost hold times; speed:
 nbs/data/benchmarks_learning.json), from which the pages on learning are made. The
 stored tables have the default of 12 seeds, those of real and longer ten, that of trust
 five. `text` makes nbs/data/learning_text.json from Python's own documentation. `odd`,
@@ -170,6 +170,18 @@ def run_afford(P, H):
         pilot=pilot,
         seconds=time.perf_counter() - began,
     )
+
+
+def run_cost(P, H):
+    "Processor seconds of a fit on one thread, by sequences and heads."
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((P, 4, 3))
+    y = X.mean(1)[:, 0] + 0.1 * rng.standard_normal(P)
+    start = time.process_time()
+    with parallel(1):
+        m = AttentionRegressor(H, random_state=0).fit(X, y)
+    seconds = time.process_time() - start
+    return dict(P=P, heads=H, latents=m.layer_.dim(), seconds=seconds)
 
 
 def prior_data(seed, heads, P, Q, s, d, D=1, alpha=0.01):
@@ -546,6 +558,9 @@ TABLES = {
     ],
     "afford": lambda seeds: [
         run_afford(P, H) for P, H in product((100, 300, 1000, 3000), (1, np.inf))
+    ],
+    "cost": lambda seeds: [
+        run_cost(P, H) for P, H in product((50, 100, 200), (1, 2, 4, np.inf))
     ],
     "heads": lambda seeds: [
         run_heads(seed, *Hs)

@@ -318,18 +318,23 @@ def _gelu_slope(x):
     return special.ndtr(x) + x*_density(x)
 
 def _gelu_tanh_slope(x):
-    c = np.sqrt(2/np.pi)
-    square = .044715*x*x
-    t = np.tanh(c*x*(1 + square))
+    square = np.asarray(.044715*x*x)
+    power = np.asarray(square + 1)
+    power *= x
+    power *= _TANH_BITS
+    np.minimum(power, 1000., out=power) # finite: the share below is 1, above 1e-301
+    np.exp2(power, out=power)
+    share = 1/(1 + power)
     square *= 3
     square += 1
-    square *= c*x # slope of what tanh gets, times x
-    square *= 1 - t
+    square *= (8/np.pi)**.5*x # slope of the exponent, times x
+    power *= share # the share below
+    square *= power
     square += 1
-    t += 1
-    t *= .5
-    square *= t
+    square *= share
     return square
+
+_TANH_BITS = -(8/np.pi)**.5*np.log2(np.e) # (1 + tanh √(2/π)y)/2 = 1/(1 + 2^(c y))
 
 def _silu_slope(x):
     y = special.expit(x)
@@ -437,16 +442,17 @@ def _silu_mixture(a, b, c):
 # %% ../nbs/nonlinearities.ipynb #gelutanhcode
 @at_minus_infinity
 def _gelu_tanh(x):
-    "x(1 + tanh √(2/π)(x + .044715x³))/2, in one array: memory is what takes time."
+    "x(1 + tanh √(2/π)(x + .044715x³))/2, in one array, by one power of two."
     y = np.asarray(.044715*x)
     with np.errstate(over="ignore"): # the tanh of infinity is one
         y *= x
         y *= x
     y += x
-    y *= (2/np.pi)**.5
-    np.tanh(y, out=y)
+    y *= _TANH_BITS
+    with np.errstate(over="ignore"): # one over infinity is zero
+        np.exp2(y, out=y)
     y += 1
-    y *= .5*x
+    np.divide(x, y, out=y)
     return y
 
 @at_minus_infinity

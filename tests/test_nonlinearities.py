@@ -273,3 +273,25 @@ def test_duals_by_a_mixture_state_an_error(name):
     w = np.exp(-(x * x + y * y) / 2) * 0.03**2 / (2 * np.pi)
     exact = (w * φ(x) * φ(0.5 * x + np.sqrt(1.75) * y)).sum()
     assert abs(K[0, 1] - exact) < error[0, 1]
+
+
+def test_gelu_tanh_to_the_last_digits():
+    """Value and slope against extended precision, relative in the lower tail too,
+    where 1 + tanh has no digit left.
+    """
+    if np.finfo(np.longdouble).eps > 1e-18:
+        pytest.skip("no extended precision here")
+    x = np.linspace(-8, 8, 4001)
+    wide = x.astype(np.longdouble)
+    c = np.sqrt(8 / np.longdouble("3.14159265358979323846264338"))
+    slope = np.longdouble("0.044715")
+    u = c * (wide + slope * wide**3)
+    share, rest = 1 / (1 + np.exp(-u)), 1 / (1 + np.exp(u))
+    value = wide * share
+    derivative = share + wide * share * rest * c * (1 + 3 * slope * wide**2)
+    # rounding of the exponent, of |u| ulps, is what is left of an error
+    ulps = np.finfo(float).eps * (4 + 2 * np.abs(u))
+    assert (np.abs(gelu_tanh.fn(x) - value) <= ulps * np.abs(value)).all()
+    assert (np.abs(gelu_tanh.derivative(x) - derivative) <= ulps).all()
+    by_tanh = 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
+    assert not (np.abs(by_tanh - value) <= ulps * np.abs(value)).all()

@@ -99,6 +99,10 @@ class Tokens(TokenLaw):
 
     Independent, unless `cov` says otherwise. `CommonTokens` are the paper's.
 
+    At finite width a draw takes time linear in n, unless φ is the identity: its Gram
+    matrix is a sum over n coordinates. ReLU tokens take fewer random numbers for each;
+    of a single one without `cov` the sum is χ² and costs the same at any width.
+
     Parameters
     ----------
     seq_len
@@ -276,7 +280,8 @@ class CommonTokens(Tokens):
     r"""The paper's tokens $x^i=\phi(W^ih^0)$ of one common vector $h^0$ (appendix A.1).
 
     All tokens of a draw share the length of h⁰. It is random at finite width, and 1 in
-    the limit, which is that of independent tokens.
+    the limit, which is that of independent tokens. Unless φ is the identity, a draw at
+    finite width takes time linear in n, as of `Tokens`.
 
     Parameters
     ----------

@@ -5,11 +5,10 @@
 # %% auto #0
 __all__ = ['PARTICLES_AT_ONCE', 'FORM_NUMBERS', 'PRODUCT_NUMBERS', 'DIALS', 'DIAL_RANGE', 'LEAST_GAIN', 'TRIAL_DRAWS', 'STARTS',
            'MOST_TURNS', 'LONGEST_TURN', 'LEAST_EFFECTIVE_SHARE', 'MOST_MOVES', 'TUNING_DRAWS', 'RIVAL_GAP',
-           'PILOT_SEQUENCES', 'Posterior', 'regress', 'ParticlePosterior', 'abreast', 'side_by_side', 'with_noise',
-           'KernelPosterior', 'moved', 'mean_covariance', 'gaussian_evidence', 'kernel_evidence', 'Turn',
-           'climb_kernel', 'gained', 'best_in_reach', 'climb_particles', 'Exploration', 'by_particles', 'by_average',
-           'least_noise', 'tuned', 'seconds', 'RegressorState', 'normalised_targets', 'model_likelihood', 'fitted',
-           'law_of']
+           'PILOT_SEQUENCES', 'Posterior', 'regress', 'ParticlePosterior', 'abreast', 'with_noise', 'KernelPosterior',
+           'moved', 'mean_covariance', 'gaussian_evidence', 'kernel_evidence', 'Turn', 'climb_kernel', 'gained',
+           'best_in_reach', 'climb_particles', 'Exploration', 'by_particles', 'by_average', 'least_noise', 'tuned',
+           'seconds', 'RegressorState', 'normalised_targets', 'model_likelihood', 'fitted', 'law_of']
 
 # %% ../../nbs/learning/fitting.ipynb #takes
 import os
@@ -149,17 +148,12 @@ def abreast(layer, view, latents, slopes=False): # [(P, M k)] or two of them
     for j, m in pieces(max(P, 1), max(1, PIECE_NUMBERS//(H*M*(R*s + e)))):
         part = view.take(slice(j, j + m))
         reading = read(layer, part, latents)
-        found = [reading.features] # (M, m, k)
+        found = [reading.features] # (m, k, M)
         if slopes:
             dZ = averaged(part, moved(reading.weights), reading.averages.shape[1])
             found.append(through_values(layer, dZ, reading.value_factor, (H, M)))
-        parts.append([side_by_side(x) for x in found])
+        parts.append([x.reshape(len(x), x.shape[1]*x.shape[2]) for x in found])
     return [np.concatenate(x) for x in zip(*parts)]
-
-def side_by_side(Φ): # (M, P, k)
-    "All features of a sequence in one row, (P, M k)."
-    M, P, k = Φ.shape
-    return Φ.transpose(1, 0, 2).reshape(P, M*k)
 
 def with_noise(S, alpha): # (P, P), in LAPACK's order
     r"$S + \sigma^2I$: one large matrix at a time."

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     """Bayesian regression by one attention layer of any width, at initialisation.
 
+    A fit takes time in proportion to the sequences and to the heads, about: some
+    hundred short sequences take seconds with one head and the better part of a minute
+    with four. Infinitely many heads take a fraction of a second (@fig-learning-cost).
+    `expected_seconds` says it before.
+
     scikit-learn's methods; before `fit` it is the prior. Theorem 1 given its scores:
     @eq-learning-posterior.
 

@@ -483,6 +483,10 @@ class Mirror(NamedTuple):
         bits = self.rng.integers(*args, **options)
         return bits if self.sign > 0 else ~bits
 
+    def binomial(self, n, p, shape): # successes become failures: p is a half
+        successes = self.rng.binomial(n, p, shape)
+        return successes if self.sign > 0 else n - successes
+
     def standard_gamma(self, shape):
         return self.rng.standard_gamma(shape)
 

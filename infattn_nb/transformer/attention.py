@@ -16,7 +16,7 @@ from scipy.special import sici
 
 from ..attention.heads import by_head, by_key, collapsed_scores, head_times
 from ..attention.heads import mean_values, mixed, over_keys, over_queries
-from ..attention.heads import products
+from ..attention.heads import products, squares_over_keys, squares_over_queries
 from ..attention.spec import AttentionSpec
 from .norms import Norm
 from .parts import CACHE, Branch, Cotangent, Part, Pullback
@@ -643,7 +643,7 @@ class SelfAttention(Branch, AttentionSpec):
         dP = self.before_softmax(A, P, dA)
         of_queries, of_keys, dQ, dK = self._bilinear_forms(P, turned, dP, dY)
         weighed = self.weighed(A, -3, ours)
-        dV = self.head_var_o*over_queries(weighed, dY.E[:, None] @ weighed)
+        dV = self.head_var_o*squares_over_queries(weighed, dY.C)
         return of_queries, of_keys, over_queries(A, dA), dQ, dK, dV
 
     def _bilinear_forms(self, P, turned, dP, dY):
@@ -670,8 +670,8 @@ class SelfAttention(Branch, AttentionSpec):
             dB = bare if wave is None else wave*bare
             of_queries = of_queries + over_keys(dB, B)
             of_keys = of_keys + over_queries(dB, B)
-            dQ = dQ + over_keys(head_times(dB, seen_k[:, None]), dB)
-            dK = dK + over_queries(dB, seen_q[:, None] @ dB)
+            dQ = dQ + squares_over_keys(dB, self._with_bias(dY.R, "k"))
+            dK = dK + squares_over_queries(dB, self._with_bias(dY.R, "q"))
         factor = self.score_factor(np.inf)
         c = factor*factor # not **: it can raise
         return of_queries, of_keys, c*self.var_k*dQ, c*self.var_q*dK

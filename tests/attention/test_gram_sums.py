@@ -225,3 +225,27 @@ def test_mirror_images_of_sums():
     three = Mirrored(np.random.default_rng(0))
     np.testing.assert_array_equal(three.chisquare(9, (2, 3, 5))[:, 2], 9.0)
     assert not three.standard_normal((2, 3, 5))[:, 2].any()
+
+
+def test_one_relu_token_costs_the_same_at_any_width():
+    """Its sum of squares is that of every coordinate, in law; a fixed number of
+    positive coordinates would be another law; a width of a billion takes no time.
+    """
+    rng = np.random.default_rng(5)
+    size, n = 20_000, 40
+    plain = explicit_sums(relu, 1, n, np.ones(size), rng)[0, 0]
+    quick = sums_by_signs(1, n, size, rng)[0, 0]
+    assert ks_2samp(plain, quick).pvalue > 1e-6
+    fixed = 2 * rng.standard_gamma(n / 4, size)
+    assert ks_2samp(plain, fixed).pvalue < 1e-6
+    one, other = (
+        sums_by_signs(1, n, size, Mirror(np.random.default_rng(1), sign))[0, 0]
+        for sign in (1, -1)
+    )
+    assert np.corrcoef(one, other)[0, 1] < 0
+    assert ks_2samp(plain, other).pvalue > 1e-6
+    wide = 10**9
+    K = Tokens(1, relu).gram(wide, 1000, rng=0)[:, 0, 0]
+    z = (K - 0.5) / np.sqrt(1.25 / wide)  # E x⁴ − (E x²)² = 3/2 − 1/4
+    assert kstest(z, "norm").pvalue > 1e-6
+    assert kstest(z / 1.4, "norm").pvalue < 1e-6

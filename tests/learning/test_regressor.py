@@ -48,7 +48,9 @@ from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
 from infattn_nb.learning.layer_on_data import (
     Likelihood,
     attend,
+    cholesky,
     features,
+    inverse_of_triangle,
     training_layer,
 )
 from infattn_nb.learning.sequences import padded, stacked
@@ -1704,3 +1706,59 @@ def test_whole_floats_are_heads():
     for wrong in (1.5, True, "2", 0.0):
         with pytest.raises((ValueError, TypeError), match="`heads`"):
             AttentionRegressor(wrong, **options).fit(X, y)
+
+
+def one_by_one(target, z):
+    "Log densities of the data, sequence by sequence, head by head, in plain words."
+    layer, view = target.layer, target.view
+    (N,) = layer.split(z)
+    found = []
+    for m in range(z.shape[1]):
+        S = 0.0
+        for h in range(layer.heads):
+            scores = layer.scale * np.einsum(
+                "pra,ab,psb->prs", view.queries, N[:, :, h, m], view.keys
+            )
+            scores = scores + view.hidden
+            A = np.exp(scores - scores.max(2, keepdims=True))
+            A /= A.sum(2, keepdims=True)
+            Z = np.einsum("pr,prs,pse->pe", view.readout, A, view.values)
+            S = S + layer.head_sd**2 * Z @ Z.T
+        law = multivariate_normal(cov=S + target.alpha * np.eye(len(S)))
+        found.append(law.logpdf(target.Y.T).sum())
+    return np.array(found)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])  # few features, many, more than data
+@pytest.mark.parametrize("mask", [None, "causal", "others", "nothing in common"])
+@pytest.mark.parametrize("readout", [-1, "mean"])
+def test_likelihoods_in_one_sweep_are_those_one_by_one(heads, mask, readout):
+    """Whether a token can be left out or not, where powers overflow and where not;
+    padding added or not. The view that is read is shorter where it can be.
+    """
+    rng = default_rng(heads)
+    X = rng.standard_normal((9, 5, 3))
+    hidden = {"others": ~np.eye(5, dtype=bool), "nothing in common": np.eye(5) > 0}
+    Y = rng.standard_normal((9, 2))
+    for var_q in (1.0, 1e5):
+        spec = AttentionSpec(heads, var_q=var_q, mask=hidden.get(mask, mask))
+        for S in (stacked(X), padded([X[0, :3], *X[1:]])):
+            layer = training_layer(S, spec, np.inf, readout)
+            target = Likelihood(layer, layer.view(S, leading=True), Y, 0.3)
+            z = rng.standard_normal((layer.dim(), 7))
+            np.testing.assert_allclose(target(z)[0], one_by_one(target, z), rtol=1e-9)
+            np.testing.assert_allclose(target(z)[0], target.by_dials(z)[0])
+            common = (target.view.hidden == 0).all(1).any(1).all()
+            assert target.seen.keys.shape[1] == S.tokens.shape[1] - common
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 9, 30])
+def test_factors_and_inverses_of_many_matrices(n):
+    "As numpy's, to rounding, whether taken row by row or by halves."
+    F = default_rng(n).standard_normal((6, n, 2 * n))
+    C = F @ F.mT + 0.1 * np.eye(n)
+    L = cholesky(C)
+    np.testing.assert_allclose(L, np.linalg.cholesky(C), rtol=1e-9, atol=1e-12)
+    R = inverse_of_triangle(L)
+    np.testing.assert_allclose(R @ L, np.broadcast_to(np.eye(n), L.shape), atol=1e-10)
+    assert not np.triu(R, 1).any()

@@ -32,6 +32,12 @@ from infattn_nb import (
     nonlinearities,
     parallel,
 )
+from infattn_nb.attention.heads import (
+    by_head,
+    by_key,
+    squares_over_keys,
+    squares_over_queries,
+)
 from infattn_nb.nonlinearities import clip, gelu, relu, step
 from infattn_nb.numerics.linalg import divided, root, spanned, square, triangle_times
 from infattn_nb.transformer.parts import Cotangent
@@ -841,3 +847,24 @@ def test_one_tangent_kernel_for_networks_and_programs(n=16, size=2000, seed=0):
         means[count] = pair[0].mean()
     assert means[True] - means[False] == pytest.approx(1.0, abs=1e-4)  # ‖norm(x)‖²/n
     assert 1 > 6 * error
+
+
+@pytest.mark.parametrize("r", [1, 4, 9])
+def test_squares_of_heads_by_half_a_product(r):
+    """Sums over heads of X F Fᵀ Xᵀ and Xᵀ F Fᵀ X, head by head; keys or queries first
+    in memory.
+    """
+    rng = np.random.default_rng(r)
+    X = rng.standard_normal((2, 3, 7, 7))
+    F = rng.standard_normal((2, 7, r))
+    middle = (F @ F.mT)[:, None]
+    for x in (X, by_head(by_key(X), 3)):
+        np.testing.assert_allclose(
+            squares_over_keys(x, F), (X @ middle @ X.mT).sum(1), rtol=1e-11, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            squares_over_queries(x, F),
+            (X.mT @ middle @ X).sum(1),
+            rtol=1e-11,
+            atol=1e-12,
+        )
