@@ -63,9 +63,7 @@ def for_readers(cell):
     lines = re.sub(r'"(\.\./)+data/', '"data/', source_of(cell)).splitlines()
     if cell["cell_type"] != "code":
         return cell
-    if any(
-        line.startswith("#| default_exp") or "google.colab" in line for line in lines
-    ):
+    if any(line.startswith("#| default_exp") for line in lines):
         return None
     kept = [line for line in lines if not re.match(r"\s*(from|import) nbdev\b", line)]
     if not any(line.strip() and not line.startswith("#|") for line in kept):
