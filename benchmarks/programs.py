@@ -29,6 +29,7 @@ from explicit import drawn, in_numpy, in_torch
 
 from infattn_nb import AssumptionWarning, Program, Transformer, train
 from infattn_nb.netsor import attention, mlp
+from infattn_nb.netsor.nodes import factors_of
 from infattn_nb.nonlinearities import relu, tanh
 
 warnings.simplefilter("ignore", AssumptionWarning)
@@ -146,17 +147,19 @@ def motion_rows(part, n, seed, networks=4, steps=10, rate=0.1):
         rng=seed,
         verbose=False,
     )
-    asked = list(weights.scores)
+    (block,) = weights.scores
+    asked = block[-1, np.flatnonzero(weights.mask[-1])]  # what the last token sees
     P = [run.values(asked, when)[..., 0] for when in ("start", "end")]
     A = [np.exp(x - x.max(1, keepdims=True)) for x in P]
     A = [x / x.sum(1, keepdims=True) for x in A]
-    x = products[HIDDEN][-1]
+    x = products[HIDDEN][-1][-1]
+    W, hidden_input = factors_of(x)
     found = dict(
         weights=abs(A[1] - A[0]).max(1),
-        queries=run.change(products["Q2.1"][-1]),
+        queries=run.change(products["Q2.1"][-1][-1]),
         hidden=run.change(x),
-        hidden_input=run.change(x.args[0]),
-        hidden_own=own_motion(run, x.W, x),
+        hidden_input=run.change(hidden_input),
+        hidden_own=own_motion(run, W, hidden_input),
         first_loss=run.loss[:, 0],
         loss=run.loss[:, -1],
         first_output=run.outputs[:, 0, 0],
@@ -169,12 +172,12 @@ def motion_rows(part, n, seed, networks=4, steps=10, rate=0.1):
     ]
 
 
-def own_motion(run, W, g):
+def own_motion(run, W, h):
     """What the change of W alone does to W x, x as it is in the end: ‖(W_T −
     W_0)x‖/‖W_0x‖.
     """
     found = []
-    x = run.values(g.args[0])
+    x = run.values(h)
     for block in run._blocks:
         part = x[block.numbers, None]
         M = block.networks.matrices[W].fork(np.random.default_rng(0))

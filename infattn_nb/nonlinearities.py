@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['MIXTURE_ERROR', 'LOWEST_FLOAT', 'identity', 'relu', 'erf', 'tanh', 'sigmoid', 'gelu', 'softplus', 'sin', 'cos',
            'absolute', 'quadratic', 'step', 'WIDE_RULE', 'gelu_tanh', 'silu', 'times', 'relu2', 'quick_gelu',
-           'ACTIVATIONS', 'NAMED', 'Nonlinearity', 'resolved', 'meet', 'value_key', 'clipped', 'at_minus_infinity',
-           'Bent', 'Picks', 'leaky_relu', 'clip', 'named', 'nonlinearity', 'slope', 'partials', 'straight_moment',
-           'slope_moments']
+           'ACTIVATIONS', 'NAMED', 'Nonlinearity', 'resolved', 'meet', 'value_key', 'is_dear', 'rows_dual', 'clipped',
+           'at_minus_infinity', 'Bent', 'Picks', 'leaky_relu', 'clip', 'named', 'nonlinearity', 'slope', 'partials',
+           'straight_moment', 'slope_moments']
 
 # %% ../nbs/nonlinearities.ipynb #takes
 from collections.abc import Callable
@@ -286,6 +286,42 @@ def _clip_dual(a, b, c, C):
     straight = c*special.erf(h/2**.5)*special.erf(k/2**.5)
     return straight + np.sign(c)*np.sqrt(a*b)/np.pi*bend
 
+# %% ../nbs/nonlinearities.ipynb #seriesdual
+def _short_series(a, b, c, fn, wide, least=0.):
+    """Mehler's series of a smooth φ if it ends soon, else another way.
+
+    `least` is the number of pairs a row below which the other way is the cheaper one;
+    rows of variances are broadcast, (..., k, 1) and (..., 1, l)."""
+    a, b, c = (np.asarray(x, dtype=float) for x in (a, b, c))
+    pairs = np.broadcast(a, b, c).size
+    rows = a.size + b.size
+    if pairs < least*rows:
+        return wide(a, b, c)
+    if rows > 2**13: # pairs
+        return blockwise(4096)(_short_series)(a, b, c, fn=fn, wide=wide, least=least)
+    same = a.size == b.size and bool((a.ravel() == b.ravel()).all()) # of all tokens
+    v = a.ravel() if same else np.concatenate([a.ravel(), b.ravel()])
+    found = series(lambda y, x: fn(y)[None], v, RULES[:3])
+    if not found.ends:
+        return wide(a, b, c)
+    terms = found.terms[:, 0]
+    P = terms[:, :a.size].reshape(-1, *a.shape)
+    Q = terms[:, v.size - b.size:].reshape(-1, *b.shape)
+    return mehler(P, Q, correlation(a, b, c))
+
+def is_dear(phi): # Nonlinearity
+    "Is a series of its rows cheaper than its closed form, where there are many pairs?"
+    return getattr(phi.closed_form, "func", None) is _short_series
+
+def rows_dual(phi, # Nonlinearity with a closed form
+              a, b, # variances (..., k) and (..., l)
+              c, # covariances (..., k, l)
+             ): # (..., k, l)
+    "E φ(U)φ(V) of all pairs of two rows of Gaussians."
+    a = a[..., :, None]
+    b = b[..., None, :]
+    return phi.closed_form(*np.broadcast_arrays(a, b, c))
+
 # %% ../nbs/nonlinearities.ipynb #9be525e7
 def _identity(x): return x
 def _relu(x): return np.maximum(x, 0.)
@@ -379,13 +415,18 @@ relu      = Nonlinearity(_relu, "relu", 1, 1/3, np.inf, _relu_dual,
                          derivative=Bent(0., 0.))
 erf       = Nonlinearity(special.erf, "erf", 1, 2/(3*np.sqrt(np.pi)), 1., _erf_dual,
                          derivative=_erf_slope)
-tanh      = Nonlinearity(np.tanh, "tanh", 1, 1/3, 1., _tanh_dual,
+tanh      = Nonlinearity(np.tanh, "tanh", 1, 1/3, 1.,
+                         partial(_short_series, fn=np.tanh, wide=_tanh_dual, least=3),
                          derivative=_tanh_slope, closed_error=MIXTURE_ERROR)
-sigmoid   = Nonlinearity(special.expit, "sigmoid", 1, 1/12, 1., _sigmoid_dual,
+sigmoid   = Nonlinearity(special.expit, "sigmoid", 1, 1/12, 1.,
+                         partial(_short_series, fn=special.expit,
+                                 wide=_sigmoid_dual, least=3),
                          derivative=_sigmoid_slope, closed_error=MIXTURE_ERROR)
 gelu      = Nonlinearity(_gelu, "gelu", 1, _gelu_steep/3, np.inf, _gelu_dual,
                          derivative=_gelu_slope)
-softplus  = Nonlinearity(_softplus, "softplus", 1, 1/3, np.inf, _softplus_dual,
+softplus  = Nonlinearity(_softplus, "softplus", 1, 1/3, np.inf,
+                         partial(_short_series, fn=_softplus, wide=_softplus_dual,
+                                 least=3),
                          derivative=special.expit, closed_error=MIXTURE_ERROR)
 sin       = Nonlinearity(np.sin, "sin", 1, 1/3, 1., _sin_dual,
                          derivative=np.cos)
@@ -437,7 +478,6 @@ def _silu_mixture(a, b, c):
         for B, y, q in zip(τ2, τ, w):
             sums = sums + p*q*x*y*_gelu_dual(a/A, b/B, c/(x*y))
     return sums
-
 
 # %% ../nbs/nonlinearities.ipynb #gelutanhcode
 @at_minus_infinity
@@ -494,24 +534,6 @@ def _gelu_tanh_wide(a, b, c):
     even = np.einsum("ik,ik->i", F[i], F[j]) + np.sqrt(a*b)/4 # the rest, at ρ = ±1
     gap = even - _gelu_dual(a, b, np.sqrt(a*b)) - at_one
     return _gelu_dual(a, b, c) + series + ρ2**(degree//2)*gap
-
-
-# %% ../nbs/nonlinearities.ipynb #seriesdual
-def _short_series(a, b, c, fn, wide):
-    "Mehler's series of a smooth φ if it ends soon, else another way."
-    a, b, c = (np.asarray(x, dtype=float) for x in (a, b, c))
-    if a.size + b.size > 2**13: # pairs
-        return blockwise(4096)(_short_series)(a, b, c, fn=fn, wide=wide)
-    same = a.size == b.size and bool((a.ravel() == b.ravel()).all()) # of all tokens
-    v = a.ravel() if same else np.concatenate([a.ravel(), b.ravel()])
-    found = series(lambda y, x: fn(y)[None], v, RULES[:3])
-    if not found.ends:
-        return wide(a, b, c)
-    terms = found.terms[:, 0]
-    P = terms[:, :a.size].reshape(-1, *a.shape)
-    Q = terms[:, v.size - b.size:].reshape(-1, *b.shape)
-    return mehler(P, Q, correlation(a, b, c))
-
 
 # %% ../nbs/nonlinearities.ipynb #gelutanhready
 gelu_tanh = Nonlinearity(_gelu_tanh, "gelu_tanh", 1, 1.12899306866/3, np.inf,
@@ -657,7 +679,6 @@ def _derivative(P):
     "Hermite coefficients of f′ from those of f: √(k + 1) Pₖ₊₁."
     k = np.arange(1, len(P)).reshape(-1, *[1]*(P.ndim - 1))
     return np.sqrt(k)*P[1:]
-
 
 # %% ../nbs/nonlinearities.ipynb #sl-moments
 def slope_moments(phi, cov):

@@ -88,7 +88,7 @@ def written(name):
             r = 1 if W in p.readouts else int(W.rows * WIDTH)
             start[W] = np.sqrt(W.var / c) * rng.standard_normal((r, c))
         if type(h).__name__ == "Input":
-            start[h] = rng.standard_normal(WIDTH)
+            start |= {x: rng.standard_normal(WIDTH) for x in h}
     return p, fs, start
 
 
@@ -100,10 +100,18 @@ EVERY = 50
 
 
 def watched_program(name):
-    "A program, its outputs, up to four of its scores."
+    "A program, its outputs, the first four of the scores that its tokens read."
     p = Program()
     fs = PROGRAMS[name](p)
-    return p, fs, [h for h in p.past(*fs) if type(h).__name__ == "Score"][:4]
+    read = [
+        h.scores[0][i, j]
+        for h in p.past(*fs)
+        if type(h).__name__ == "Attend"
+        for i in range(h.k)
+        for j in range(h.args[0].k)
+        if h.mask is None or h.mask[i, j]
+    ]
+    return p, fs, read[:4]
 
 
 def quantiles(x):

@@ -27,7 +27,6 @@ from program_cases import (
     written,
 )
 
-from infattn_nb.netsor.passes import stages_of
 from infattn_nb.nonlinearities import relu, tanh, times
 from infattn_nb.numerics.losses import batch_at
 
@@ -36,33 +35,48 @@ FUNCTIONS = {tanh: torch.tanh, relu: torch.relu, times: torch.mul}
 
 
 def values(p, fs, weights, inputs):
-    """All vectors (..., m) and scores (..., 1), by torch's functions alone; products
-    with one matrix in one go.
+    """All stacks (..., k, m) and blocks of scores (..., a, b), by torch's functions
+    alone.
     """
-    value = dict(inputs)
-    for W, nodes in stages_of(p.past(*fs)):
-        if W is not None:
-            G = torch.stack([value[h.args[0]] for h in nodes], -2) @ weights[W].mT
-            value |= {h: G[..., k, :] for k, h in enumerate(nodes)}
-            continue
-        for h in nodes:
+    value = {}
+    for h in p.past(*fs):
+        if type(h).__name__ == "Input":
+            value[h] = torch.stack([inputs[x] for x in h], -2)
+        elif hasattr(h, "W"):
+            value[h] = seen(h.args[0], value) @ weights[h.W].mT
+        else:
             value[h] = value_of(h, value)
     return value
 
 
+def seen(h, value):
+    "The value of a stack, or of rows of some."
+    match type(h).__name__:
+        case "Rows":
+            return seen(h.args[0], value)[..., torch.tensor(h.index.copy()), :]
+        case "Concat":
+            return torch.cat([seen(x, value) for x in h.args], -2)
+        case "Entries":
+            rows, columns = (torch.tensor(i.copy()) for i in (h.rows, h.columns))
+            return value[h.args[0]][..., rows, :][..., columns]
+    return value[h]
+
+
 def value_of(h, value):
     "Of what is no product."
-    x = [value[a] for a in h.args]
+    x = [seen(a, value) for a in h.args]
     match type(h).__name__:
         case "Nonlin":
             return FUNCTIONS[h.fn](*x)
         case "Linear":
             return sum(c * a for c, a in zip(h.coefs, x))
         case "Score":
-            return (x[0] * x[1]).sum(-1, keepdim=True) / x[0].shape[-1] ** 0.5
+            return x[0] @ x[1].mT / x[0].shape[-1] ** 0.5
         case "Attend":
-            a = torch.softmax(torch.cat([value[s] for s in h.scores], -1), -1)
-            return sum(a[..., j : j + 1] * v for j, v in enumerate(x))
+            P = torch.cat([seen(s, value) for s in h.scores], -1)
+            if h.mask is not None:
+                P = P.masked_fill(~torch.tensor(h.mask), -torch.inf)
+            return torch.softmax(P, -1) @ x[0]
         case "Normalize":
             normed = (
                 torch.nn.functional.layer_norm
@@ -72,10 +86,17 @@ def value_of(h, value):
             return normed(x[0], x[0].shape[-1:], eps=h.eps)
 
 
+def below(f):
+    "The vector that an output reads."
+    if type(f).__name__ == "Rows":
+        return f.args[0].args[0][f.index]
+    return f.args[0]
+
+
 def outputs(p, fs, weights, inputs):
     "One number per output."
     value = values(p, fs, weights, inputs)
-    return torch.cat([value[f] for f in fs], -1)
+    return torch.cat([seen(f, value)[..., 0] for f in fs], -1)
 
 
 def run(name, how):
@@ -133,17 +154,15 @@ def random_networks(p, fs, n, b, g, dtype):
         if W is not None and W not in weights:
             r, c = 1 if W in p.readouts else int(W.rows * n), int(h.args[0].length * n)
             weights[W] = ((W.var / c) ** 0.5 * normal(b, r, c)).requires_grad_()
-        if type(h).__name__ == "Input" and h not in inputs:
-            root = torch.linalg.cholesky(torch.tensor(h.group.cov, dtype=dtype))
+        if type(h).__name__ == "Input":
+            root = torch.linalg.cholesky(torch.tensor(h.cov, dtype=dtype))
             x = (
                 torch.einsum(
                     "ij,bjn->bin", root, normal(b, len(root), int(h.length * n))
                 )
-                + torch.tensor(h.group.mean, dtype=dtype)[:, None]
+                + torch.tensor(h.mean.copy(), dtype=dtype)[:, None]
             )
-            inputs.update(
-                (k, x[:, k.k]) for k in p.nodes if getattr(k, "group", None) is h.group
-            )
+            inputs |= {row: x[:, i] for i, row in enumerate(h)}
     return weights, inputs
 
 
@@ -178,12 +197,14 @@ def law(name, n, b, g, steps=3, rate=0.1, dtype=torch.float64):
     f, losses, watched, norms = [], [], [], []
     for t in range(steps + 1):
         value = values(p, fs, weights, inputs)
-        f.append(torch.cat([value[x] for x in fs], -1))
+        f.append(torch.cat([seen(x, value)[..., 0] for x in fs], -1))
         losses.append(0.5 * ((f[-1] - torch.tensor(Y, dtype=dtype)) ** 2).sum(-1))
         watched.append(
-            torch.cat([value[s] for s in scores], -1) if scores else torch.zeros(b, 0)
+            torch.cat([seen(s, value)[..., 0] for s in scores], -1)
+            if scores
+            else torch.zeros(b, 0)
         )
-        norms.append(value[fs[-1].args[0]])
+        norms.append(seen(below(fs[-1]), value)[..., 0, :])
         if t == steps:
             break
         slopes = torch.autograd.grad(losses[-1].sum(), list(weights.values()))

@@ -6,7 +6,7 @@
 __all__ = ['mlp', 'rnn', 'lstm', 'conv1d', 'attention']
 
 # %% ../../nbs/netsor/architectures.ipynb #f4f010d1
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from functools import wraps
 from typing import Any, TypeVar
@@ -27,23 +27,23 @@ def _builder(build: _Build) -> _Build:
     @wraps(build)
     def f(program, xs, *args, **options):
         checks.kind(program, Program, "program", "write one with Program()")
-        xs = program.own(Vector, xs, "xs")
+        X = program.concatenate(*program.own(Vector, xs, "xs", some=True))
         with all_or_nothing(program):
-            return build(program, xs, *args, **options)
+            return build(program, X, *args, **options)
     return f # type: ignore[return-value]
 
 # %% ../../nbs/netsor/architectures.ipynb #arcmlp01
 @_builder
-def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
-        phi: Any = relu, var_w: float = 1., var_b: float = 0.) -> list[Vector]:
+def mlp(program: Program, X: Any, depth: int = 2, *,
+        phi: Any = relu, var_w: float = 1., var_b: float = 0.) -> Vector:
     r"""MLP, $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; the last g (eq. (1)).
 
     Parameters
     ----------
     program
         Program to write into
-    xs
-        input vectors
+    X
+        input vectors: a stack, or a list of vectors
     depth
         matrices
     phi
@@ -55,32 +55,31 @@ def mlp(program: Program, xs: Sequence[Vector], depth: int = 2, *,
 
     Returns
     -------
-    list of Vector
-        preactivations of the last layer, one vector per input
+    Vector
+        preactivations of the last layer, a row per input
     """
-    gs = list(xs)
+    G: Any = X
     for l in range(checks.count(depth, "depth")):
         W = program.matrix(var=var_w)
-        b = _bias(program, var_b)
-        gs = [W @ (program.nonlin(phi, x) if l else x) + b for x in gs]
-    return gs
+        G = W @ (program.nonlin(phi, G) if l else G) + _bias(program, var_b)
+    return G
 
 def _bias(program, var):
     "An initial vector, or nothing."
-    return program.inputs([[var]])[0] if var else 0
+    return program.inputs([[var]]) if var else 0
 
 # %% ../../nbs/netsor/architectures.ipynb #b27677da
 @_builder
-def rnn(program: Program, xs: Sequence[Vector], phi: Any = tanh, *,
-        var_w: float = 1., var_u: float = 1., var_b: float = 0.) -> list[Vector]:
+def rnn(program: Program, X: Any, phi: Any = tanh, *,
+        var_w: float = 1., var_u: float = 1., var_b: float = 0.) -> Vector:
     r"""Recurrent network: $h_t = \phi(W h_{t-1} + U x_t + b)$, one W, U, b for all t.
 
     Parameters
     ----------
     program
         Program to write into
-    xs
-        input vectors, one per time step
+    X
+        input vectors, one per time step: a stack, or a list of vectors
     phi
         φ: a Nonlinearity, its name, or a function
     var_w
@@ -92,29 +91,28 @@ def rnn(program: Program, xs: Sequence[Vector], phi: Any = tanh, *,
 
     Returns
     -------
-    list of Vector
-        hidden states, one vector per time step
+    Vector
+        hidden states, a row per time step
     """
     W = program.matrix("W", var_w)
     U = program.matrix("U", var_u)
     b = _bias(program, var_b)
     hs: list[Vector] = []
-    for x in xs:
-        g = U @ x + b + (W @ hs[-1] if hs else 0)
-        hs.append(program.nonlin(phi, g))
-    return hs
+    for g in U @ X + b:
+        hs.append(program.nonlin(phi, g + (W @ hs[-1] if hs else 0)))
+    return program.concatenate(*hs)
 
 @_builder
-def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
-         var_u: float = 1.) -> list[Vector]:
+def lstm(program: Program, X: Any, *, var_w: float = 1.,
+         var_u: float = 1.) -> Vector:
     """Long short-term memory: gates i, f, o and candidate c, each from its own W, U.
 
     Parameters
     ----------
     program
         Program to write into
-    xs
-        input vectors, one per time step
+    X
+        input vectors, one per time step: a stack, or a list of vectors
     var_w
         variance of the recurrent matrices
     var_u
@@ -122,32 +120,34 @@ def lstm(program: Program, xs: Sequence[Vector], *, var_w: float = 1.,
 
     Returns
     -------
-    list of Vector
-        hidden states, one vector per time step
+    Vector
+        hidden states, a row per time step
     """
     weights = [(program.matrix(f"W{k}", var_w), program.matrix(f"U{k}", var_u))
                for k in "ifoc"]
     hs: list[Vector] = []
     c = None
-    for x in xs:
-        i, f, o, new = (U @ x + (W @ hs[-1] if hs else 0) for W, U in weights)
+    from_inputs = [U @ X for _, U in weights]
+    for t in range(X.k):
+        i, f, o, new = (G[t] + (W @ hs[-1] if hs else 0)
+                        for G, (W, _) in zip(from_inputs, weights))
         fresh = times(sigmoid(i), tanh(new))
         c = fresh + (times(sigmoid(f), c) if c else 0)
         hs.append(times(sigmoid(o), tanh(c)))
-    return hs
+    return program.concatenate(*hs)
 
 # %% ../../nbs/netsor/architectures.ipynb #70b9d6d8
 @_builder
-def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
-           phi: Any = relu, var_w: float = 1.) -> list[Vector]:
+def conv1d(program: Program, X: Any, kernel: int = 3, *,
+           phi: Any = relu, var_w: float = 1.) -> Vector:
     r"""Convolution with zero padding: $x'_i = \phi(\sum_k W_k x_{i+k})$.
 
     Parameters
     ----------
     program
         Program to write into
-    xs
-        input vectors, one per position
+    X
+        input vectors, one per position: a stack, or a list of vectors
     kernel
         size of a patch, odd
     phi
@@ -157,32 +157,33 @@ def conv1d(program: Program, xs: Sequence[Vector], kernel: int = 3, *,
 
     Returns
     -------
-    list of Vector
-        one vector per position
+    Vector
+        a row per position
     """
     if checks.count(kernel, "kernel") % 2 == 0:
         checks.reject("kernel", "be odd", kernel, "a patch has a middle")
     half = kernel//2
-    Ws = {k: program.matrix(f"W{k:+d}", var_w/kernel) for k in range(-half, half + 1)}
-    def patch(i):
-        inside = [k for k in Ws if 0 <= i + k < len(xs)]
-        return [Ws[k] @ xs[i + k] for k in inside]
-    return [program.nonlin(phi, sum(patch(i))) for i in range(len(xs))]
+    G: Any = 0
+    for k in range(-half, half + 1):
+        W = program.matrix(f"W{k:+d}", var_w/kernel)
+        if abs(k) < X.k:
+            G = (W @ X).mix(np.eye(X.k, k=k)) + G # row i is W x_(i+k), or 0
+    return program.nonlin(phi, G)
 
 # %% ../../nbs/netsor/architectures.ipynb #arcatt01
 @_builder
-def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
+def attention(program: Program, X: Any, heads: int = 1, *,
               low_rank: bool = False, scaling: str = "sqrt", var_q: float = 1.,
               var_k: float = 1., var_v: float = 1., var_o: float = 1.,
-              mask: ArrayLike | str | None = None) -> list[Vector]:
+              mask: ArrayLike | str | None = None) -> Vector:
     r"""The outputs of an attention layer of H heads (eqs. (2)–(4)).
 
     Parameters
     ----------
     program
         Program to write into
-    xs
-        token vectors
+    X
+        token vectors: a stack, or a list of vectors
     heads
         H
     low_rank
@@ -202,22 +203,18 @@ def attention(program: Program, xs: Sequence[Vector], heads: int = 1, *,
 
     Returns
     -------
-    list of Vector
-        outputs y, one vector per token
+    Vector
+        outputs Y, a row per token
     """
-    s = len(xs)
     heads = checks.heads(heads, finite=True)
     rows = Fraction(1, heads) if low_rank else 1
-    sees = np.ones((s, s), dtype=bool) if mask is None else checks.mask(mask, s)
-    ys: list = [0]*s
+    sees = None if mask is None else checks.mask(mask, X.k)
+    Y: Any = 0
     for a in range(1, heads + 1):
         Q = program.matrix(f"Q{a}", var_q, rows)
         K = program.matrix(f"K{a}", var_k, rows)
         V = program.matrix(f"V{a}", var_v, rows)
         O = program.matrix(f"O{a}", var_o)
-        for i, x in enumerate(xs):
-            seen = [z for z, may in zip(xs, sees[i], strict=True) if may]
-            scores = [program.score(Q @ x, K @ z, scaling) for z in seen]
-            mixed = program.attend(scores, [V @ z for z in seen])
-            ys[i] = O @ mixed/np.sqrt(heads) + ys[i]
-    return ys
+        P = program.scores(Q @ X, K @ X, scaling)
+        Y = O @ program.attend(P, V @ X, mask=sees)/np.sqrt(heads) + Y
+    return Y

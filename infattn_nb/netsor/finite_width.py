@@ -17,67 +17,83 @@ from ..numerics import checks
 from ..numerics.linalg import psd_factor
 from ..numerics.rng import MOST_SAMPLES, Rng, Size, by_pieces, draw
 from .infinite_width import limit
-from .nodes import Input, MatMul, Matrix, Score, Vector
-from .passes import draw_inputs, forward, length_at, stages_of
+from .nodes import Input, MatMul, Matrix, Score, Vector, bases
+from .passes import draw_inputs, forward, length_at, value_of
 from .program import Program, Scores, Vectors
 from .revealed import matrix_of
-from .score_paths import Paths
+from .score_paths import Paths, moments_of
+from .stacks import Stacks
 
 # %% ../../nbs/netsor/finite_width.ipynb #5d7bb868
-def rows_needed(past, # vectors and scores in the order of writing
+def rows_needed(nodes, # stacks and scores in order
                 width, # n
                 coords, # how many coordinates of the others are wanted
-               ): # {vector or matrix: rows to draw}
-    "All rows below a matrix or score, else a few."
-    full = {h: length_at(h, width) for h in past if isinstance(h, Vector)}
-    whole = {x for h in past if h.reads_all for x in h.args}
-    for h in reversed(past):
+               ): # {stack or matrix: coordinates to draw}
+    "All coordinates below a matrix or score, else a few."
+    full = {h: length_at(h, width) for h in nodes if isinstance(h, Vector)}
+    whole = {b for h in nodes if h.reads_all for x in h.args for b in bases(x)}
+    for h in reversed(nodes):
         if h in whole:
-            whole |= set(h.args)
+            whole.update(b for x in h.args for b in bases(x))
     rows: dict[Vector | Matrix, int] = {
         h: n if h in whole else min(coords, n) for h, n in full.items()}
-    for g in past:
+    for g in nodes:
         if isinstance(g, MatMul):
             rows[g.W] = max(rows.get(g.W, 0), rows[g])
     return rows
 
 # %% ../../nbs/netsor/finite_width.ipynb #3040aaf6
 class Run(NamedTuple):
-    "Draws of everything in `past`, b at a time: {vector: (b, rows), score: (b, 1)}."
-    past: list # vectors and scores in the order of writing
-    stages: list # the same, by Stage
-    rows: dict # {vector or matrix: rows to draw}
+    "Draws of what some vectors need, b at a time."
+    stacks: Stacks
+    rows: dict # {stack or matrix: coordinates to draw}
     width: int # n
     dense: bool # draw the matrices?
 
     @classmethod
-    def of(cls, past, width, coords, dense):
-        "With all rows where they are needed, elsewhere `coords` of them."
-        rows = rows_needed(past, width, coords)
-        return cls(past, stages_of(past), rows, int(width), dense)
+    def of(cls, program, wanted, width, coords, dense):
+        "With all coordinates where they are needed, elsewhere `coords` of them."
+        stacks = Stacks(program, wanted)
+        return cls(stacks, rows_needed(stacks.nodes, width, coords), int(width), dense)
 
-    def draw(self, b, rng): # {vector: (b, rows), score: (b, 1)}
-        "The values of all vectors and scores."
-        value = draw_inputs(self.past, self.width, b, rng)
+    def draw(self, b, rng): # {stack: (b, k, m), block of scores: (b, a, c)}
+        "The values of all stacks and scores."
+        nodes = self.stacks.nodes
+        inputs = [h for h in nodes if isinstance(h, Input)]
+        value = draw_inputs(inputs, self.width, b, rng)
         matrices = {}
-        def multiply(W, products, X):
+        def multiply(g, X):
+            W = g.W
             if W not in matrices:
-                r = length_at(products[0], self.width) if self.dense else self.rows[W]
+                r = length_at(g, self.width) if self.dense else self.rows[W]
                 shape = r, X.shape[2]
                 matrices[W] = matrix_of(b, shape, W.var, rng, dense=self.dense)
             M = matrices[W]
             return M.times(X, M.start)[0]
-        forward(self.stages, value, multiply, self.rows)
+        forward(nodes, value, multiply, self.rows)
         return value
+
+    def coordinates(self, h):
+        "How many coordinates a vector of the program has here."
+        return min(self.rows[b] for b in bases(self.stacks.view(h)))
+
+    def values(self, value, vectors): # (b, k, m)
+        "Those of vectors of the program, one below the other."
+        return value_of(value, self.stacks.together(vectors))
+
+    def scores(self, value, scores): # (b, r)
+        "Those of scores of the program, row by row of each block."
+        found = [value_of(value, self.stacks.view(p)) for p in scores]
+        return np.concatenate([x.reshape(len(x), -1) for x in found], axis=1)
 
     def numbers(self): # numbers held for one sample
         "Memory of one sample."
         if self.dense:
             lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
-                       for h in self.past)
+                       for h in self.stacks.nodes)
             return self.width*sum(lengths)
-        kept = (length_at(h, self.width) if isinstance(h, Input) else self.rows[h]
-                for h in self.past if isinstance(h, Vector))
+        kept = (h.k*(length_at(h, self.width) if isinstance(h, Input) else self.rows[h])
+                for h in self.stacks.nodes if isinstance(h, Vector))
         return 3*sum(kept)
 
 # %% ../../nbs/netsor/finite_width.ipynb #c97cfd68
@@ -115,13 +131,13 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
     n = checks.width(width, finite=True)
     c = 1 if coords is None else checks.count(coords, "coords", most=MOST_SAMPLES)
     outputs, asked = wanted(program, outputs, scores)
-    run = Run.of(program.past(*outputs, *asked), n, c, dense)
+    run = Run.of(program, [*outputs, *asked], n, c, dense)
     for h in outputs:
-        if run.rows[h] < c:
+        if run.coordinates(h) < c:
             checks.reject("coords", "not exceed the length of an output",
-                          f"{c} for `{program.name(h)}` of {run.rows[h]}",
+                          f"{c} for `{program.name(h)}` of {run.coordinates(h)}",
                           "choose a larger width")
-    keep = partial(_first_coordinates, outputs, asked, c)
+    keep = partial(_first_coordinates, run, outputs, asked, c)
     checks.memory(run.numbers(), "width", "choose a smaller one", f"{n:g}")
     sample = partial(_kept, run, keep)
     vectors, numbers = draw(sample, size, rng)
@@ -129,14 +145,13 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
         vectors = vectors[..., 0]
     return vectors if scores is None else (vectors, numbers)
 
-def _first_coordinates(outputs, scores, c, value):
+def _first_coordinates(run, outputs, scores, c, value):
     "Vectors (b, k, c) and scores (b, r)."
     b = len(next(iter(value.values())))
-    numbers = np.concatenate([np.empty((b, 0)), *(value[p] for p in scores)], axis=1)
-    vectors = np.empty((b, len(outputs), c))
-    for k, h in enumerate(outputs):
-        vectors[:, k] = value[h][:, :c]
-    return vectors, numbers
+    numbers = run.scores(value, scores) if scores else np.empty((b, 0))
+    if not outputs:
+        return np.empty((b, 0, c)), numbers
+    return run.values(value, outputs)[..., :c], numbers
 
 def wanted(program: Program, outputs: Vectors, scores: Scores | None = None,
            ) -> tuple[tuple[Vector, ...], tuple[Score, ...]]:
@@ -180,12 +195,12 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
 
 def gram_block(program, vectors, n, size, g):
     "`size` draws of the Gram matrix, from the Generator g."
-    run = Run.of(program.past(*vectors), n, np.inf, dense=False)
-    return _kept(run, partial(_second_moments, vectors), size, g)
+    run = Run.of(program, vectors, n, np.inf, dense=False)
+    return _kept(run, partial(_second_moments, run, vectors), size, g)
 
-def _second_moments(vectors, value):
+def _second_moments(run, vectors, value):
     "(b, k, k)."
-    X = np.stack([value[h] for h in vectors], axis=1)
+    X = run.values(value, vectors)
     return X @ X.mT/X.shape[2]
 
 # %% ../../nbs/netsor/finite_width.ipynb #42b027ee
@@ -216,7 +231,7 @@ class ProgramTokens(TokenLaw):
                           "multiply by a matrix with rows=1")
         program.check()
         self.program = program
-        self.seq_len = len(self.vectors)
+        self.seq_len = sum(h.k for h in self.vectors)
 
     def __repr__(self):
         return f"ProgramTokens({', '.join(map(self.program.name, self.vectors))})"
@@ -249,10 +264,13 @@ class ProgramTokens(TokenLaw):
             checks.reject("kernel", "be a constant", "tokens of random scores",
                           "use `gram(np.inf, size)` for draws of it")
         drawn = limit(self.program, paths=16).drawn
-        pairs = [[(np.mean(drawn.moment(a, b)), np.mean(drawn.error(a, b)))
-                  for b in self.vectors] for a in self.vectors]
-        K, error = np.moveaxis(np.array(pairs), -1, 0)
-        return (K, error) if return_error else K
+        X = drawn.view(self.vectors)
+        found = drawn.answers(lambda batch: moments_of(batch, X, X))
+        K = np.mean([M.mean(0) for M in found], axis=0)
+        if not return_error:
+            return K
+        error = drawn.answers(lambda batch: batch.error_of(X, X))
+        return K, np.mean([E.mean(0) for E in error], axis=0) + 0.*K
 
     def factor(self, n: float, size: int, rng: Generator) -> np.ndarray:
         """Lower triangular L (s, q, 1, size or 1) with L Lᵀ = K_n.
@@ -288,6 +306,5 @@ class ProgramTokens(TokenLaw):
         rng
             Generator
         """
-        run = Run.of(self.program.past(*self.vectors), n, np.inf, dense=True)
-        value = run.draw(b, rng)
-        return np.stack([value[h] for h in self.vectors], axis=1)
+        run = Run.of(self.program, self.vectors, n, np.inf, dense=True)
+        return run.values(run.draw(b, rng), self.vectors)

@@ -18,7 +18,7 @@ from ..numerics import checks
 from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw
 from .nodes import Score, Vector
 from .program import Program, Scores, Vectors
-from .score_paths import BATCHES, Paths
+from .score_paths import BATCHES, Paths, means_of, moments_of
 
 # %% ../../nbs/netsor/infinite_width.ipynb #f3aade33
 def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
@@ -69,7 +69,7 @@ class Limit:
         checks.kind(self.drawn, Paths, "drawn", "call limit(program)")
 
     def __repr__(self):
-        paths = self.drawn.size if self.drawn.scored.rest else 1
+        paths = self.drawn.size if self.drawn.random else 1
         return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
 
     def mean(self, u: Vector, return_error: bool = False) -> Any:
@@ -78,13 +78,20 @@ class Limit:
         Parameters
         ----------
         u
-            vector
+            vector, or stack of k
         return_error
             also return the standard error (0 if exact)?
+
+        Returns
+        -------
+        float or ndarray
+            a number, of a stack (k,)
         """
         u, = self.drawn.own([u])
-        m = np.atleast_2d(self.drawn.moment(u))
-        return _average(m, return_error, self.drawn.error(u))
+        X = self.drawn.view([u])
+        m = self.drawn.answers(lambda batch: means_of(batch, [X]))
+        m = _average(self.drawn, m, return_error, lambda batch: batch.error_of(X))
+        return _single(m, u.k == 1)
 
     def second_moment(self, u: Vector, v: Vector, return_error: bool = False) -> Any:
         r"""The second moment $\mathbb{E}[Z^u Z^v]$, not centred (Definition 1).
@@ -92,15 +99,23 @@ class Limit:
         Parameters
         ----------
         u
-            vector
+            vector, or stack of k
         v
-            vector
+            vector, or stack of l
         return_error
             also return the standard error (0 if exact)?
+
+        Returns
+        -------
+        float or ndarray
+            a number, of stacks (k, l)
         """
         u, v = self.drawn.own([u, v])
-        m = self.drawn.moment(u, v)
-        return _average(m, return_error, self.drawn.error(u, v))
+        X = self.drawn.view([u])
+        Y = self.drawn.view([v])
+        m = self.drawn.answers(lambda batch: moments_of(batch, X, Y))
+        m = _average(self.drawn, m, return_error, lambda batch: batch.error_of(X, Y))
+        return _single(m, u.k == v.k == 1)
 
     def cov(self, vectors: Vectors, return_error: bool = False) -> Any:
         """Covariance matrix over everything, scores included (Definition 1).
@@ -108,7 +123,7 @@ class Limit:
         Parameters
         ----------
         vectors
-            k vectors
+            k vectors, or stacks of k rows in all
         return_error
             also return the standard error (0 if exact)?
 
@@ -118,15 +133,16 @@ class Limit:
             (k, k), or with an array of errors
         """
         vectors = self.drawn.own(vectors)
-        means = [np.atleast_2d(self.drawn.moment(h)) for h in vectors]
-        m = np.stack(np.broadcast_arrays(*means), axis=-1)
-        spread = m - m.mean((0, 1))
-        between_paths = spread[..., :, None]*spread[..., None, :]
-        root = [np.sqrt(self.drawn.moment(h, h)) for h in vectors]
-        size = np.stack(np.broadcast_arrays(*root), axis=-1)
-        unknown = self.drawn.vectors.error*size[..., :, None]*size[..., None, :]
-        C = self.drawn.covariances(vectors) + between_paths
-        return _average(C, return_error, unknown)
+        X = self.drawn.view(vectors)
+        means = self.drawn.answers(lambda batch: means_of(batch, [X]))
+        middle = _weighted(self.drawn, means)
+        def of(batch):
+            spread = means_of(batch, [X]) - middle
+            between = spread[..., :, None]*spread[..., None, :]
+            return batch.joint_covariance([X]) + between
+        C = self.drawn.answers(of)
+        return _average(self.drawn, C, return_error,
+                        lambda batch: batch.error_of(X, X))
 
     def score_cov(self, scores: Scores) -> np.ndarray:
         r"""Covariance of $p^\circ$ (Definition 1 (iv)), averaged over paths if it must.
@@ -141,14 +157,10 @@ class Limit:
         ndarray
             (r, r)
         """
-        scores = self.drawn.require(*self.program.own(Score, scores, "scores"))
-        position = self.program.nodes.index
-        C = np.zeros((len(scores), len(scores)))
-        for i, p in enumerate(scores):
-            for j, l in enumerate(scores):
-                first, second = sorted((p, l), key=position)
-                C[i, j] = self.drawn.score_average(first, second)
-        return C
+        scores = self.program.own(Score, scores, "scores")
+        found = self.drawn.answers(lambda batch: _score_cov(self.drawn, batch, scores))
+        both, left, right = _weighted(self.drawn, found)
+        return both - left*right
 
     def paths(self, size: int, rng: Rng = None) -> Paths:
         """Fresh paths, with `.scores` (size, r), `.mean(vectors)` and `.cov(vectors)`.
@@ -184,11 +196,10 @@ class Limit:
         Paths
             one row per row of scores in all that it answers
         """
-        random = self.program.random_scores
-        x = checks.real(scores, "scores", (None, len(random)), "(-∞, ∞)",
+        columns = sum(a*b for a, b in (p.shape for p in self.program.random_scores))
+        x = checks.real(scores, "scores", (None, columns), "(-∞, ∞)",
                         "pass one column per sqrt score, in the program's order")
-        given = dict(zip(random, x.T, strict=True))
-        return Paths(self.program, len(x), rng, given=given)
+        return Paths(self.program, len(x), rng, given=x)
 
     def rvs(self, outputs: Vectors, size: Size = 1, rng: Rng = None, *,
             coords: int | None = None, scores: Scores | None = None) -> Any:
@@ -242,39 +253,87 @@ class Limit:
         outputs = self.drawn.own(outputs)
         for h in outputs:
             name = self.program.name(h)
-            if not self.drawn.gaussian(h):
+            X = self.drawn.view([h])
+            if not self.drawn.stacks.gaussian_view(X):
                 checks.reject(name, "be Gaussian given the scores",
                               "a nonlinearity of them", "use `rvs`")
-            if np.any(self.drawn.moment(h)):
+            first, = self.drawn.answers(lambda batch: means_of(batch, [X]))[:1]
+            if np.any(first):
                 checks.reject(name, "have mean zero", "another", "use `rvs`")
-        S = self.drawn.covariances(outputs)
-        if S.shape[:2] == (1, 1):
-            return HierarchicalGaussian.constant(S[0, 0])
+        X = self.drawn.view(outputs)
+        S = self.drawn.answers(lambda batch: batch.joint_covariance([X]))
+        if len(S) == 1 and len(S[0]) == 1:
+            return HierarchicalGaussian.constant(S[0][0])
         sample = partial(_conditional_covariances, self.program, outputs)
-        return HierarchicalGaussian(sample, len(outputs))
+        return HierarchicalGaussian(sample, X.k)
 
-def _average(x, return_error, unknown): # (batch, path, ...)
-    "The mean over batches and paths; its standard error and what quadrature leaves."
-    x = np.asarray(x)
-    value = x.mean((0, 1))[()]
+def _single(m, single):
+    "A number of one vector, or with its error."
+    if isinstance(m, tuple):
+        return tuple(_single(x, single) for x in m)
+    return m.ravel()[0] if single else m
+
+def _weighted(drawn, answers):
+    "The mean over all paths, of the answers of batches."
+    if len(answers) == 1:
+        return answers[0].mean(0)
+    weights = [part.stop - part.start for part in drawn.ends[:len(answers)]]
+    return np.average([x.mean(0) for x in answers], axis=0, weights=weights)
+
+def _average(drawn, answers, return_error, error_of):
+    "The mean over paths; its standard error and what quadrature leaves."
+    value = _weighted(drawn, answers)
     if not return_error:
         return value
-    batch = x.mean(1)
-    left = np.mean(unknown, axis=(0, 1))
-    if len(batch) == 1: # nothing is random
-        return value, (np.zeros(batch.shape[1:]) + left)[()]
+    left = 0.
+    if drawn.error:
+        left = drawn.answers(error_of)[0].mean(0)
+    if len(answers) == 1: # nothing is random
+        return value, np.zeros(value.shape) + left
+    batch = np.array([x.mean(0) for x in answers])
     return value, batch.std(0, ddof=1)/np.sqrt(len(batch)) + left
+
+def _score_cov(drawn, batch, scores): # (1, 3, r, r)
+    "E p l of all pairs of scores, row by row of each block, E p and E l."
+    blocks = [drawn.stacks.checked(p) for p in scores]
+    rows = []
+    for first, i, j in blocks:
+        row = []
+        for second, r, c in blocks:
+            M, x, y = _in_order(drawn, batch, first, second)
+            M = M[np.ix_(i, j, r, c)].reshape(len(i)*len(j), -1)
+            x = x[np.ix_(i, j)].reshape(-1, 1)
+            y = y[np.ix_(r, c)].reshape(1, -1)
+            row.append(np.stack(np.broadcast_arrays(M, x, y)))
+        rows.append(np.concatenate(row, axis=2))
+    return np.concatenate(rows, axis=1)[None]
+
+def _in_order(drawn, batch, p, l):
+    "E p l with the earlier block first, E p and E l."
+    order = drawn.stacks.order
+    if order[p] <= order[l]:
+        return batch.score_average(p, l)
+    M, y, x = batch.score_average(l, p)
+    return M.transpose(2, 3, 0, 1), x, y
 
 def _sample(program, outputs, scores, coords, size, g):
     "Vectors (size, k, coords) and scores (size, r) along fresh paths."
     for_paths, for_normals = g.spawn(2)
     P = Paths(program, size, for_paths, wanted=[*outputs, *scores])
-    gaussian, _ = P.below(outputs)
-    z = for_normals.standard_normal((len(gaussian), *P.shape, coords))
-    shape = (*P.shape, coords)
-    y = [P.flat(np.broadcast_to(x, shape)) for x in P.evaluate(outputs, z)]
-    numbers = [P.flat(P.scored.value[p]) for p in scores]
-    return np.stack(y, axis=1), np.column_stack([np.zeros((size, 0)), *numbers])
+    X = [P.view(outputs)] if outputs else []
+    vectors = []
+    numbers = []
+    for batch in P.each():
+        values = batch.sample(X, coords, for_normals)
+        shape = (batch.size, sum(x.k for x in X), coords)
+        paths = max(map(len, values))
+        values = [np.broadcast_to(x, (paths, *x.shape[1:])) for x in values]
+        vectors.append(np.broadcast_to(np.concatenate(values, axis=1), shape))
+        if scores:
+            p = P.score_values(batch, scores)
+            numbers.append(np.broadcast_to(p, (batch.size, p.shape[1])))
+    p = np.concatenate(numbers) if scores else np.zeros((size, 0))
+    return np.concatenate(vectors), p
 
 def _conditional_covariances(program, outputs, size, g):
     "Covariances given the scores, (size, k, k), along fresh paths."

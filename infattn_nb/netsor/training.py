@@ -24,11 +24,11 @@ from ..numerics.losses import own_batches, targets_of, tried
 from ..numerics.rng import NoBar, Rng, in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence
 from .gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
-from .nodes import Input, Matrix, Output, Score, Vector
+from .nodes import Input, Matrix, Output, Score, Table, Vector, bases
 from .passes import ProgramNetworks, PassPlan
 from .program import Program
-from .revealed import descended, explicit_is_cheaper
-from .revealed import orthogonalised, restarted
+from .revealed import descended, explicit_is_cheaper, orthogonalised
+from .revealed import restarted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,6 +50,11 @@ class Task(NamedTuple):
     batch: int | None # rows in a mini-batch; None = all
     batches: str # "shared" or "own"
     seed: SeedSequence # of the batches
+
+    @property
+    def distinct(self):
+        "Each of the outputs once."
+        return list(dict.fromkeys(self.outputs.ravel()))
 
     def rows(self, t, numbers):
         "The rows of step t: (k,), or (N, k) of N networks; None: all."
@@ -74,26 +79,30 @@ def advance(task, t, move, block): # Ensemble; outputs (b, P, D), loss, watched 
     rows = task.rows(t, block.numbers) if move else None
     met = slice(None) if rows is None else np.unique(rows)
     f_nodes = task.outputs[met]
-    stages = None if rows is None else plan.below([*f_nodes.flat, *plan.others])
+    each = list(dict.fromkeys(f_nodes.ravel()))
+    if rows is not None:
+        plan = plan.part(each, plan.others)
     networks, states = block.networks, block.states
-    value, coords = networks.forward(states, stages)
-    f = np.concatenate([value[h] for h in f_nodes.flat], axis=1)
+    value, coords = networks.forward(states, plan)
+    f = plan.values(value, each)[..., 0]
+    number = {h: i for i, h in enumerate(each)}
+    at = [number[h] for h in f_nodes.flat]
+    f = f[:, at]
     of_all = np.full((len(f), *task.targets.shape), np.nan)
     of_all[:, met] = f.reshape(-1, *f_nodes.shape)
     loss, χ = _loss_and_slope(task, of_all, rows)
     if rows is not None and rows.ndim == 2:
         of_all = _only(rows, of_all)
-    watched = [np.zeros((len(f), 0)), *(value[h] for h in plan.others)]
-    seen = of_all, loss, np.concatenate(watched, axis=1)
+    seen = of_all, loss, plan.watched(value, len(f))
     block = _marked(block, loss)
     if not move or block.diverged.all():
         return block, seen
     χ = np.where(block.diverged[:, None, None], 0., χ)[:, met]
-    cotangent: dict = {}
-    for h, d in zip(f_nodes.flat, χ.reshape(len(f), -1).T):
-        cotangent[h] = cotangent.get(h, 0.) + d[:, None]
+    by_output = np.zeros((len(f), len(each)))
+    np.add.at(by_output.T, at, χ.reshape(len(f), -1).T)
     pairs: dict = {}
-    networks.backward(states, value, coords, cotangent, pairs, stages=stages, drop=True)
+    networks.backward(states, value, coords, plan.seeds(by_output), pairs, plan=plan,
+                      drop=True)
     return later_block(task, block, pairs), seen
 
 def _loss_and_slope(task, f, rows): # (b,), (b, P, D)
@@ -176,18 +185,20 @@ def needs(plan, steps, networks, momentum): # Needs
     stored = 0.
     work = 0.
     for W, (r, c) in plan.shapes.items():
-        products = [g for g in plan.nodes if getattr(g, "W", None) is W]
-        moving = sum(g.args[0] in plan.moving for g in products)
-        a_step = moving + (len(products) if W in plan.trained else 0)
-        in_all = len(products) + a_step*(steps + 1)
+        products = plan.stacks.uses[W]
+        rows = plan.rows(W)
+        moving = sum(g.k for g in products
+                     if any(b in plan.moving for b in bases(g.args[0])))
+        a_step = moving + (rows if W in plan.trained else 0)
+        in_all = rows + a_step*(steps + 1)
         if plan.dense or plan.dense is None and explicit_is_cheaper((r, c), in_all):
             stored += (2 + bool(momentum))*r*c
-            work += 6*steps*len(products)*r*c
+            work += 6*steps*rows*r*c
         else:
             most = min(in_all, r + c)
             stored += (r + c)*most
-            work += 8*steps*len(products)*(r + c)*most/2
-    once = 2*sum(plan.lengths.values())
+            work += 8*steps*rows*(r + c)*most/2
+    once = 2*sum(h.k*m for h, m in plan.lengths.items())
     work += 20*steps*once
     return Needs(8*(networks*stored + once), networks*work/SPEED)
 
@@ -260,15 +271,19 @@ class Training:
         Returns
         -------
         ndarray
-            (networks, m), or (networks, k, m) for a list; m = 1 for outputs and scores
+            (networks, m), or (networks, k, m) for lists and stacks of k rows; m = 1 for
+            outputs and scores, which come row by row of a block
         """
         asked = self._task.plan.program.own((Vector, Score), nodes, "nodes")
         blocks = []
-        for networks, states in self._asked(self._plan_of(asked), when):
+        plan = self._plan_of(asked)
+        for networks, states in self._asked(plan, when):
             value, _ = networks.forward(states)
-            blocks.append(np.stack([value[h] for h in asked], axis=1))
+            rows = [plan.rows_of(value, h) for h in asked]
+            blocks.append(np.concatenate(rows, axis=1))
         found = self._known(blocks, when)
-        return found[:, 0] if isinstance(nodes, (Vector, Score)) else found
+        single = isinstance(nodes, (Vector, Score)) and len(found[0]) == 1
+        return found[:, 0] if single else found
 
     def _known(self, blocks, when):
         "All networks; NaN in the end for those that have diverged."
@@ -303,12 +318,12 @@ class Training:
         Returns
         -------
         ndarray
-            (networks,)
+            (networks,), of a stack (networks, k)
         """
         self._task.plan.program.own(Vector, [h], "h")
         start = self.values(h, "start")
         end = self.values(h, "end")
-        return np.linalg.norm(end - start, axis=1)/np.linalg.norm(start, axis=1)
+        return np.linalg.norm(end - start, axis=-1)/np.linalg.norm(start, axis=-1)
 
     @_quiet()
     def tangent(self, when: str = "end", outputs: Any = None) -> np.ndarray:
@@ -322,8 +337,9 @@ class Training:
             None = those that were trained on
         """
         task = self._task
-        given = task.outputs.ravel() if outputs is None else outputs
-        plan = self._plan_of((), asked_outputs(task.plan.program, np.ravel(given)))
+        given = task.distinct if outputs is None else outputs
+        asked = asked_outputs(task.plan.program, given)
+        plan = self._plan_of((), asked)
         found = []
         for networks, states in self._asked(plan, when):
             _, by_matrix = finite_tangents(plan, networks, states)
@@ -579,7 +595,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     checks.optional(dense, checks.flag, "dense")
     checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
-    plan = PassPlan(program, dict.fromkeys(table.flat), n, others=watched, dense=dense)
+    each = dict.fromkeys(table.ravel())
+    plan = PassPlan(program, each, n, others=watched, dense=dense)
     plan = plan.training(_trained(plan, matrices))
     N = _how_many(plan, networks, start)
     factors = _factors(plan, rates)
@@ -621,33 +638,39 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
 # what is asked for
 
 def _is_nested(outputs):
-    "A list of lists?"
-    return not isinstance(outputs, Vector) and np.iterable(outputs) and any(
+    "Rows of several outputs?"
+    if isinstance(outputs, (Vector, Score)):
+        return False
+    return isinstance(outputs, Table) or np.iterable(outputs) and any(
         not isinstance(f, (Vector, Score)) and np.iterable(f) for f in outputs)
 
 def _table(program, outputs):
-    "Outputs as an array (P, D) of objects."
+    "Outputs as an array (P, D) of objects, one row of a stack each."
     if not _is_nested(outputs):
         outputs = asked_outputs(program, outputs)
-        rows = [[f] for f in outputs]
+        rows = [[f] for stack in outputs for f in stack]
     else:
-        rows = [list(asked_outputs(program, row)) for row in outputs]
+        rows = [[f for stack in asked_outputs(program, row) for f in stack]
+                for row in outputs]
         if len({len(row) for row in rows}) > 1:
             checks.reject("outputs", "have as many outputs in every row",
                           sorted({len(row) for row in rows}), "pass P lists of D")
     table = np.empty((len(rows), len(rows[0])), dtype=object)
     for p, row in enumerate(rows):
-        table[p] = row
+        for d, f in enumerate(row):
+            table[p, d] = f
     return table
 
 def _watched(program, watch):
     "Outputs and scores."
     things = [watch] if isinstance(watch, (Vector, Score)) else watch
     for x in things if np.iterable(things) else ():
-        if not isinstance(x, (Output, Score)):
+        outputs = isinstance(x, Vector) and all(isinstance(b, Output) for b in bases(x))
+        if not (outputs or isinstance(x, (Score, Table))):
             checks.reject("watch", "be outputs and scores", type(x).__name__,
                           "ask for vectors afterwards: `change(h)`", TypeError)
-    return program.own((Vector, Score), things, "watch")
+    own = program.own((Vector, Score), things, "watch")
+    return tuple(f for x in own for f in (x if isinstance(x, Vector) else [x]))
 
 def _targets(y, table, loss):
     "Targets (P, D)."
@@ -730,7 +753,8 @@ def _how_many(plan, networks, start):
         return len(start.loss)
     if isinstance(start, Mapping):
         for key, x in start.items():
-            one = 1 if isinstance(key, Input) else 2 # axes of what is not stacked
+            single = isinstance(key, Vector) and key.k == 1
+            one = 1 if single else 2 # axes of what is not one per network
             if np.ndim(x) == one + 1:
                 return len(x)
     return 8
@@ -742,9 +766,14 @@ def _explicit(plan, N, start):
     checks.kind(start, Mapping, "start", "pass {matrix: array}, or a Training")
     found = {}
     for key, x in start.items():
-        if isinstance(key, Input):
+        if isinstance(key, Vector):
             key, = plan.program.own(Vector, [key], "start")
-            shape = (plan.lengths.get(key, 0),)
+            base, = bases(key)
+            if not isinstance(base, Input):
+                checks.reject("start", "name matrices and initial vectors",
+                              f"`{plan.program.name(key)}`", "leave it out")
+            m = plan.lengths.get(base, 0)
+            shape = (m,) if key.k == 1 else (key.k, m)
         else:
             key = _named(plan, key, "start")
             shape = plan.shapes[key]

@@ -154,7 +154,8 @@ def cross_moment(f, g, # functions of an array
     return matched(F @ H.T, each, G @ H.T, each, ρ, abs(ρ)**degree, at_end)
 
 # %% ../../nbs/numerics/hermite.ipynb #seriescode
-RULES = (40, 24, 8.), (72, 48, 9.), (160, 128, 11.), (4096, 400, 13.)
+RULES = ((40, 24, 8.), (72, 48, 9.), (160, 128, 11.), (320, 256, 13.),
+         (4096, 400, 13.))
 
 def mehler(P, Q, ρ):
     r"$\sum_k P_kQ_k\rho^k$ of coefficients (k, ...) by Horner's rule."

@@ -22,7 +22,8 @@ from ..numerics import checks
 from ..numerics.linalg import psd_factor
 from ..numerics.quadrature import root_between
 from ..numerics.rng import Rng, Size, draw, one_seed, seed_sequence
-from ..netsor.nodes import AssumptionError, Score
+from ..netsor.nodes import AssumptionError, Score, bases, factors_of, pair_of
+from ..netsor.nodes import single_scores
 from ..netsor.finite_width import gram as inner_products
 from ..netsor.finite_width import simulate as simulate_program
 from ..netsor.infinite_width import limit
@@ -122,17 +123,21 @@ def _first_layer_scores(program, scores):
     for e in program.check(strict=False):
         if isinstance(e, AssumptionError):
             raise e
-    pairs = [g for p in scores for g in p.args]
-    past = set(program.past(*(g.args[0] for g in pairs)))
-    if past & {*pairs, *program.random_scores}:
+    products = {b for p in scores for g in pair_of(p) for b in bases(g)}
+    past = set(program.past(*(g.args[0] for g in products)))
+    if past & {*products, *program.random_scores}:
         checks.reject("scores", "be of the first layer, with inputs that contain no "
                       "query or key", "some built on score vectors", "given such "
                       "inputs terms are not independent and Lemma 10 fails: use "
                       "simulate(program, …) and limit(program)")
-    if {h.length for g in pairs for h in (g, g.args[0])} != {1}:
+    if {h.length for g in products for h in (g, g.args[0])} != {1}:
         checks.reject("scores", "be made with square matrices of length n",
                       "other lengths", "low-rank heads are not covered here")
-    return scores
+    return tuple(single_scores(scores))
+
+def _pairs(scores):
+    "Queries and keys q1, k1, q2, k2, … of single scores."
+    return [g for p in scores for g in pair_of(p)]
 
 # %% ../../nbs/theory/score_clt.ipynb #addb7b35
 def score_gram(program: Program, scores: Scores | None, width: float, *, size: Size = 1,
@@ -167,14 +172,15 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
     ValueError
         for linear scores, those of a second layer, or of low-rank heads
     """
-    pairs = [g for p in _first_layer_scores(program, scores) for g in p.args]
+    pairs = _pairs(_first_layer_scores(program, scores))
     n = checks.width(width)
     if n == np.inf:
         shape = (*checks.shape(size), len(pairs), len(pairs))
         return np.broadcast_to(limit(program).cov(pairs), shape)
-    xs = list(dict.fromkeys(g.args[0] for g in pairs))
-    i = [xs.index(g.args[0]) for g in pairs]
-    var = np.array([[g.W.var if g.W is h.W else 0. for h in pairs] for g in pairs])
+    matrices, arguments = zip(*map(factors_of, pairs))
+    xs = list(dict.fromkeys(arguments))
+    i = [xs.index(x) for x in arguments]
+    var = np.array([[W.var if W is V else 0. for V in matrices] for W in matrices])
     K = inner_products(program, xs, n, size=size, rng=rng)
     return var*K[..., i, :][..., i]
 
@@ -191,7 +197,7 @@ class ProgramGrams:
 
     def rows(self, n, size, rng): # (size, 2r, 2)
         "Two coordinates of all queries and keys."
-        pairs = [g for p in self.scores for g in p.args]
+        pairs = _pairs(self.scores)
         return simulate_program(self.program, pairs, n, size=size, rng=rng, coords=2)
 
 class SampledGrams:

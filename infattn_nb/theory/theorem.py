@@ -18,10 +18,19 @@ from ..nonlinearities import nonlinearity
 from ..numerics.rng import Rng, by_pieces, seed_sequence
 from ..netsor.finite_width import simulate
 from ..netsor.infinite_width import limit
-from ..netsor.nodes import Input, MatMul, Nonlin, Score, Vector, apply
+from ..netsor.nodes import Input, MatMul, Nonlin, Score, Vector, bases, forward
+from ..netsor.passes import value_of
 from ..netsor.program import Program, Vectors
 
 # %% ../../nbs/theory/theorem.ipynb #bb4f7c22
+def _rows_of(stacks, most=None):
+    "The vectors of stacks one by one."
+    rows = [x for X in stacks for x in X]
+    if most and len(rows) > most:
+        checks.reject("h", "be one vector", f"a stack of {len(rows)}",
+                      "take a row of it, X[i]")
+    return tuple(rows)
+
 def averages(program: Program, psi: Any, h: Vectors, width: float, *,
              size: int = 1, rng: Rng = None) -> tuple[np.ndarray, np.ndarray]:
     r"""Averages of ψ over the coordinates of networks of width n, and their scores.
@@ -49,7 +58,7 @@ def averages(program: Program, psi: Any, h: Vectors, width: float, *,
         averages (size,), scores (size, r) of the same networks
     """
     checks.kind(program, Program, "program", "write one with Program()")
-    vectors = program.own(Vector, h, "h", some=True)
+    vectors = _rows_of(program.own(Vector, h, "h", some=True))
     psi = _nonlinearity(psi, len(vectors))
     n = int(checks.width(width, finite=True))
     size = checks.count(size, "size")
@@ -87,10 +96,10 @@ def conditional_average(program: Program, psi: Any, h: Vectors, scores: ArrayLik
         None | int | SeedSequence | Generator, for quasi-random points
     """
     checks.kind(program, Program, "program", "write one with Program()")
-    vectors = program.own(Vector, h, "h", some=True)
+    vectors = _rows_of(program.own(Vector, h, "h", some=True))
     psi = _nonlinearity(psi, len(vectors))
     extended = copy(program)
-    node = Nonlin(extended, vectors, vectors[0].length, psi)
+    node = Nonlin(extended, vectors, vectors[0].length, 1, psi)
     extended.nodes = [*program.nodes, node]
     return limit(extended, paths=16).given(scores, rng).mean([node])[:, 0]
 
@@ -134,28 +143,34 @@ def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *
     gs, between = _g_vars_of(program, h)
     psi = _nonlinearity(psi, 1)
     size = checks.count(size, "size")
-    rows = checks.real(at, "at", (None, len(scores)),
+    r = sum(a*b for a, b in (p.shape for p in scores))
+    rows = checks.real(at, "at", (None, r),
                        remedy="pass one column per sqrt score, in the program's order")
     g, drawn = simulate(program, gs, n, size=size, rng=rng, coords=n, scores=scores)
-    value = dict(zip(gs, np.moveaxis(g, 1, 0), strict=True))
+    ends = np.cumsum([x.k for x in gs])[:-1]
+    value = dict(zip(gs, np.split(g, ends, axis=1), strict=True))
     F = np.empty((size, len(rows)))
     for k, row in enumerate(rows):
-        for p, number in zip(scores, row, strict=True):
-            value[p] = np.array([number])
+        for p in scores:
+            numbers = row[:np.prod(p.shape)]
+            row = row[np.prod(p.shape):]
+            value[p] = numbers.reshape(1, *p.shape)
         for x in between:
-            value[x] = apply(x, value)
-        F[:, k] = psi(value[h]).mean(-1)
+            value[x] = forward(x, [value_of(value, y) for y in x.args],
+                               [value_of(value, p) for p in x.scores])
+        F[:, k] = psi(value_of(value, h)[:, 0]).mean(-1)
     return F, drawn
 
 def _g_vars_of(program, h):
     "The G-vars g of h = φ(g, p), and the vectors in between, in order."
     def is_g_var(x):
         return isinstance(x, (Input, MatMul))
-    start = program.own(Vector, [h], "h")
-    nodes = program.visit(start, lambda x: () if is_g_var(x) else x.args)
+    h, = _rows_of(program.own(Vector, [h], "h"), 1)
+    nodes = program.visit(bases(h), lambda x: () if is_g_var(x) else [
+        b for y in x.args for b in bases(y)])
     gs = [x for x in nodes if is_g_var(x)]
     between = [x for x in nodes if not is_g_var(x)]
-    read = {p for x in between for p in x.scores}
+    read = {b for x in between for p in x.scores for b in bases(p)}
     early = any(isinstance(x, Score) for x in program.past(*gs))
     if early or not read <= set(program.random_scores):
         checks.reject("h", "be a function of G-vars made without scores, and of scores",

@@ -20,11 +20,15 @@ from ..netsor.program import Program
 # %% ../../nbs/transformer/as_program.ipynb #ap-bias
 @dataclass(frozen=True, eq=False)
 class BiasedSoftmax:
-    "Softmax of scores plus constants, as ALiBi has them."
-    bias: np.ndarray # of one row
+    "Softmax of scores plus constants, as ALiBi has them; −∞ hides a token."
+    bias: np.ndarray # (s, s)
 
-    def __call__(self, row):
-        return softmax(row + self.bias)
+    def __call__(self, P):
+        return softmax(P + self.bias)
+
+    def cut(self, rows, columns):
+        "The same for some rows and columns of the scores."
+        return BiasedSoftmax(self.bias[np.ix_(rows, columns)])
 
     def backward(self, a, da):
         return through_softmax(a, da)
@@ -34,29 +38,31 @@ class BiasedSoftmax:
         return "BiasedSoftmax"
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-branches
-def attention_branch(p, l, branch, width, texts, u):
-    "Outputs of the attention of block l for tokens u."
+def attention_branch(p, l, branch, width, texts, U):
+    "Outputs of the attention of block l for tokens U (s rows)."
     H = branch.heads
     var_o = np.broadcast_to(branch.var_o, H)
     groups = branch.groups or H
-    s = len(u)
     rows = _rows_of_a_head(branch, width)
-    may = branch.allowed(s, texts)
-    sees = [[j for j in range(s) if may is None or may[i, j]] for i in range(s)]
-    y = [0]*s
+    sees = branch.allowed(U.k, texts)
+    Y = 0
     for g in range(groups):
         K = p.matrix(f"K{l}.{g + 1}", branch.var_k, rows)
         V = p.matrix(f"V{l}.{g + 1}", branch.var_v, rows)
         for h in range(g*H//groups, (g + 1)*H//groups):
             Q = p.matrix(f"Q{l}.{h + 1}", branch.var_q, rows)
             O = p.matrix(f"O{l}.{h + 1}", var_o[h])
-            for i, x in enumerate(u):
-                q = branch.score_factor(np.inf)*(Q @ x)
-                scores = [p.score(q, K @ u[j]) for j in sees[i]]
-                weights = _weights(branch.bias, h, i, sees[i])
-                mixed = p.attend(scores, [V @ u[j] for j in sees[i]], weights)
-                y[i] = O @ mixed + y[i]
-    return [z/np.sqrt(H) for z in y]
+            P = p.scores(branch.score_factor(np.inf)*(Q @ U), K @ U)
+            Y = O @ _attended(p, P, V @ U, branch.bias, h, sees) + Y
+    return Y/np.sqrt(H)
+
+def _attended(p, P, V, bias, h, sees):
+    "Values weighted by the softmax of head h."
+    if bias is None:
+        return p.attend(P, V, mask=sees)
+    own = bias[h] if bias.ndim == 3 else bias
+    seen = own if sees is None else np.where(sees, own, -np.inf)
+    return p.attend(P, V, BiasedSoftmax(seen))
 
 def _rows_of_a_head(branch, width):
     "Coordinates of a head over the width."
@@ -69,28 +75,18 @@ def _rows_of_a_head(branch, width):
                       "leave it out, or give the transformer a width")
     return Fraction(int(m), int(width))
 
-def _weights(bias, h, i, seen):
-    "Softmax, or that of biased scores."
-    if bias is None:
-        return softmax
-    own = bias[h] if bias.ndim == 3 else bias
-    return BiasedSoftmax(own[i, seen])
-
-def mlp_branch(p, l, branch, u):
-    "Outputs of the MLP of block l for tokens u."
+def mlp_branch(p, l, branch, U):
+    "Outputs of the MLP of block l for tokens U (s rows)."
     rows = fraction(branch.units)
     into = p.matrix(f"W{l}.1", branch.var_1, rows)
     out = p.matrix(f"W{l}.2", branch.var_2)
     gate = p.matrix(f"W{l}.3", branch.var_3, rows) if branch.gated else None
-    b1 = p.inputs([[branch.var_b1]], rows=rows)[0] if branch.var_b1 else 0
-    b2 = p.inputs([[branch.var_b2]])[0] if branch.var_b2 else 0
-    y = []
-    for x in u:
-        hidden = branch.activation(into @ x + b1)
-        if gate is not None:
-            hidden = times(hidden, gate @ x)
-        y.append(out @ hidden + b2)
-    return y
+    b1 = p.inputs([[branch.var_b1]], rows=rows) if branch.var_b1 else 0
+    b2 = p.inputs([[branch.var_b2]]) if branch.var_b2 else 0
+    hidden = branch.activation(into @ U + b1)
+    if gate is not None:
+        hidden = times(hidden, gate @ U)
+    return out @ hidden + b2
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-write
 READOUTS = "last", "mean"
@@ -103,21 +99,21 @@ def write_transformer(network, texts=None, readout="last"): # Program, [Output, 
     for block in network.blocks:
         _check_heads(block.attention)
     p = Program()
-    x = p.inputs(network.cov, network.mean)
+    X = p.inputs(network.cov, network.mean)
     if network.first_norm is not None:
-        x = _normalized(p, network.first_norm, x)
+        X = _normalized(p, network.first_norm, X)
     for l, block in enumerate(network.blocks, 1):
-        x = _through(p, l, block, network, x)
+        X = _through(p, l, block, network, X)
     if network.last_norm is not None:
-        x = _normalized(p, network.last_norm, x)
+        X = _normalized(p, network.last_norm, X)
     R = p.readout()
-    labels = np.zeros(len(x), int) if network.texts is None else network.texts
-    outputs = []
-    for text in dict.fromkeys(labels.tolist()):
-        own = [h for h, label in zip(x, labels) if label == text]
-        total = sum(own[1:], start=own[0])
-        outputs.append(R @ (total/len(own) if readout == "mean" else own[-1]))
-    return p, outputs
+    labels = np.zeros(X.k, int) if network.texts is None else network.texts
+    rows = [np.flatnonzero(labels == text) for text in dict.fromkeys(labels.tolist())]
+    if readout == "last":
+        f = R @ X[[own[-1] for own in rows]]
+    else:
+        f = R @ X.mix([np.isin(np.arange(X.k), own)/len(own) for own in rows])
+    return p, list(f)
 
 def _check_heads(attention):
     "What is drawn inside a head only is no part of a program."
@@ -135,25 +131,25 @@ def _check_heads(attention):
                           attention.variance(f"b{k}"), "biases of attention have no "
                           "node yet: use `chain` and `gradients`")
 
-def _normalized(p, norm, x):
-    return [p.normalize(h, norm.kind, norm.eps) for h in x]
+def _normalized(p, norm, X):
+    return p.normalize(X, norm.kind, norm.eps)
 
-def _through(p, l, block, network, x):
+def _through(p, l, block, network, X):
     "The stream after one block."
     norm = block.norm
     for branches in block.sums:
         before = block.norm_placement in ("pre", "sandwich")
-        u = _normalized(p, norm, x) if before else x
-        added = [0]*len(x)
+        U = _normalized(p, norm, X) if before else X
+        added = 0
         for branch in branches:
             if branch is block.attention:
-                y = attention_branch(p, l, branch, network.width, network.texts, u)
+                Y = attention_branch(p, l, branch, network.width, network.texts, U)
             else:
-                y = mlp_branch(p, l, branch, u)
+                Y = mlp_branch(p, l, branch, U)
             if block.normed_output:
-                y = _normalized(p, norm, y)
-            added = [b + a for a, b in zip(added, y)]
-        x = [block.skip_scale*h + block.branch_scale*y for h, y in zip(x, added)]
+                Y = _normalized(p, norm, Y)
+            added = Y + added
+        X = block.skip_scale*X + block.branch_scale*added
         if block.norm_placement == "post":
-            x = _normalized(p, norm, x)
-    return x
+            X = _normalized(p, norm, X)
+    return X

@@ -106,7 +106,10 @@ TRIES = {
     "1 + vector": (lambda: np.float64(1) + X1, "add a constant inside a function"),
     "array + vector": (lambda: np.ones(2) + X1, "add a constant inside a function"),
     "vector squared": (lambda: X1**2, r"program.nonlin\(lambda x: x\*\*2, h\)"),
-    "vector * vector": (lambda: X1 * X2, r"`factor` must.*got `u2`.*`times\(g, h\)`"),
+    "vector * vector": (
+        lambda: X1 * X2,
+        r"`factor` must.*got `u1\[1\]`.*`times\(g, h\)`",
+    ),
     "vector / vector": (lambda: X1 / X2, r"`times\(g, h\)`"),
     "1 / vector": (lambda: 1 / X1, r"program.nonlin\(lambda x: 1/x, h\)"),
     "abs(vector)": (lambda: abs(X1), r"write absolute\(h\)"),

@@ -59,7 +59,7 @@ def test_modules_may_be_edited(copy):
     """
     path = copy / "infattn_nb/netsor/architectures.py"
     path.write_text(
-        path.read_text().replace("    gs = list(xs)\n", "    gs = [*xs]\n", 1)
+        path.read_text().replace("    G: Any = X\n", "    G: Any = +X\n", 1)
     )
     update(copy)
     changed = [
@@ -68,7 +68,7 @@ def test_modules_may_be_edited(copy):
         if p.read_text() != (copy / p.relative_to(ROOT)).read_text()
     ]
     assert changed == ["netsor/architectures"]
-    assert "gs = [*xs]" in (copy / "nbs/netsor/architectures.ipynb").read_text()
+    assert "G: Any = +X" in (copy / "nbs/netsor/architectures.ipynb").read_text()
 
 
 def module_of(path):
