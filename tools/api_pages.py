@@ -34,6 +34,7 @@ SUBPACKAGES = dict(
     theory="The theorem",
     convergence="How far from the limit",
     transformer="Transformers",
+    huggingface="Models of Hugging Face",
     initialisation="Initialisation",
     learning="Learning",
     paper="The paper's experiments",

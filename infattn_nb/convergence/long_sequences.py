@@ -266,7 +266,8 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
         with localcontext(prec=40 + 4*m):
             u, w = gauss(jacobi_of_moments(_pd_moments(Decimal(α), 2*m)))
         return u[0], w[0]
-    return judged(rule(120), disturbed(rule(90)), heads, sample=partial(_sticks, α, heads))
+    sample = partial(_sticks, α, heads)
+    return judged(rule(120), disturbed(rule(90)), heads, sample=sample)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #52fadb5e
 def effective_alpha(s: float, score_sd: float) -> float:
