@@ -67,22 +67,23 @@ def row_factors(tensor, # a Tensor
 # %% ../../nbs/huggingface/enlarge.ipynb #el-enlarged
 @contextmanager
 def enlarged(reading, # Reading
+             given, # matrices (in, out) of each block, as they are now
              sizes, # of the scores in each block
              target, # what they should be
             ): # blocks, and matrices (in, out) of each
     "Queries and keys so large that scores are; afterwards tensors hold what they held."
     kept: list = []
     rng = np.random.default_rng(0)
-    pairs = list(zip(reading.parts, reading.spec["blocks"], sizes))
+    rows = list(zip(reading.parts, reading.spec["blocks"], given, sizes))
     try:
         blocks = []
         weights = []
-        for part, block, size in pairs:
+        for part, block, own, size in rows:
             factor = np.sqrt(target/size) if size else 1.
             block, drawn = _enlarge(part, block, factor, reading.family, kept, rng)
             anew = _held_anew(part, block, reading.family, drawn, factor)
             blocks.append(block)
-            weights.append(part.given | anew)
+            weights.append(own | anew)
         yield blocks, weights
     finally:
         for x, before in kept:
