@@ -89,6 +89,11 @@ def _products_beyond_chance(X, square):
                 f"chance allows for {most:.1g}")
     return None
 
+def _inner(A, B):
+    "The sum of products of entries, without copies of views."
+    axes = "ij"[:A.ndim]
+    return np.einsum(f"{axes},{axes}->", A, B)
+
 _MOST_PRODUCTS = 256 # rows of which each is multiplied by each other
 _MOST_NEIGHBOURS = 512 # rows of which each is multiplied by the next
 
@@ -252,11 +257,6 @@ def correlation(A, B): # arrays of one shape -> correlation of entries, and chan
     size = np.sqrt(_inner(A, A)*_inner(B, B))
     found = _inner(A, B)/size if size else 0.
     return float(found), 6/np.sqrt(A.size)
-
-def _inner(A, B):
-    "The sum of products of entries, without copies of views."
-    axes = "ij"[:A.ndim]
-    return np.einsum(f"{axes},{axes}->", A, B)
 
 _MOST_ROWS = 64 # to which those that are compared are thinned out
 

@@ -147,8 +147,9 @@ def _enlarge_matrix(x, tensor, of_rows, kept, rng):
         fresh = rng.standard_normal(W.shape)/np.sqrt(W.shape[0 if inwards else 1])
         _put(x, np.where(empty[along], fresh, W*of_rows[along]), kept)
     elif (of_rows != 1).any():
-        kept.append((x, x.detach().clone()))
-        x.detach().mul_(x.new_tensor(of_rows[along]))
+        before = x.detach().clone()
+        kept.append((x, before))
+        x.detach().copy_(before*x.new_tensor(of_rows[along]))
     return empty.any()
 
 def _empty_outputs(x, inwards):
