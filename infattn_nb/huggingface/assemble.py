@@ -206,8 +206,8 @@ def sizes_of(reading): # -> role: number
         count = 0
         for first, k in pieces(len(rows), max(1, 2**22//rows.shape[1])):
             x = as_array(rows[first:first + k], role)
-            total += (x*x).sum()
-            count += x[x.any(1)].size
+            total += np.vdot(x, x)
+            count += np.count_nonzero(x.any(1))*x.shape[1]
         if not np.isfinite(total):
             checks.reject("module", "hold finite embeddings", f"NaN or ∞ in {role}",
                           "initialise it")

@@ -46,12 +46,13 @@ def verified(module, # as for read_module
     _check_ends(reading, own, seen, inputs, half)
     cut = [principal(b, s) for b in blocks]
     check = partial(_check, reading, cut, half, remedy, wanted)
-    sizes, apart = check(seen, [r.given for r in reading.parts], 1.)
+    given = [r.given for r in reading.parts]
+    sizes, apart = check(seen, given, 1.)
     for target in (1.,) if half else (1., 100.):
         seen_well = None in sizes or min(sizes) > target/2
-        if s == 1 or seen_well and not (target == 1 and _blind(reading)):
+        if s == 1 or seen_well and not (target == 1 and _blind(reading, given)):
             continue
-        with enlarged(reading, sizes, target) as found:
+        with enlarged(reading, given, sizes, target) as found:
             seen = _seen(module, reading, call)
             of_blocks, weights = found
             cut = [principal(b, s) for b in of_blocks]
@@ -59,11 +60,11 @@ def verified(module, # as for read_module
             sizes, apart = check(seen, weights, target, apart)
     return reading
 
-def _blind(reading):
+def _blind(reading, given):
     "Has a block zeros, in a matrix or as its factor, behind which nothing is seen?"
     return any(not b.branch_scale or
-               any(not W.any() for k, W in r.given.items() if k in MATRICES)
-               for r, b in zip(reading.parts, reading.spec["blocks"]))
+               any(not W.any() for k, W in own.items() if k in MATRICES)
+               for own, b in zip(given, reading.spec["blocks"]))
 
 def _seen(module, reading, call):
     "What entered and left the blocks, or the reason why the module did not run."

@@ -23,16 +23,20 @@ def check_drawn(read, # the Parts of each block
     for l, r in enumerate(read):
         for k, W in r.matrices.items():
             name = f"{names[k]} of block {l}"
-            if not np.isfinite(W).all():
+            largest = _largest(W)
+            if not np.isfinite(largest):
                 checks.reject("module", "hold finite weights", f"NaN or ∞ in {name}",
                               remedy)
-            largest = abs(W).max()
             if largest > 1e6 or 0 < largest < 1e-15:
                 checks.reject("module", "hold weights of an initialisation",
                               f"entries up to {largest:.1g} in {name}", remedy)
     if not any(W.any() for r in read for W in r.matrices.values()):
         checks.reject("module", "hold weights of an initialisation",
                       "zeros in all matrices of all blocks", "initialise it")
+
+def _largest(W):
+    "The largest absolute value, without an array of them; NaN if there is one."
+    return np.maximum(W.max(), -W.min())
 
 # %% ../../nbs/huggingface/draws.ipynb #dr-rows
 RARE = 1e-9 # how seldom a statistic of a draw may be taken for no draw
@@ -45,11 +49,12 @@ def beyond_chance(X, # independent rows of independent entries? (N, n)
     of freedom; squares of inner products are as large as those of random directions.
     Entries of another law than the normal are allowed."""
     X = X[X.any(1)]
+    square = np.mean(X*X) if len(X) > 1 else 0.
+    return _sums_beyond_chance(X, square, X.sum(0)) if square else None
+
+def _sums_beyond_chance(X, square, total):
+    "The same, if the mean square and the sum of rows are known; none of them is zero."
     N, n = X.shape
-    square = np.mean(X*X) if N > 1 else 0.
-    if not square:
-        return None
-    total = X.sum(0)
     sum_of_rows = float(total @ total)/(N*n*square) # 1 on average
     most = chi2.isf(RARE, n)/n
     if sum_of_rows > most:
@@ -61,23 +66,36 @@ def beyond_chance(X, # independent rows of independent entries? (N, n)
 def _products_beyond_chance(X, square):
     "The same of squares of inner products, and of neighbouring rows, of some rows."
     N, n = X.shape
-    few = X[:512] if N <= 1024 else np.concatenate([X[:512], X[512::N//512][:512]])
-    G = few @ few.T/(n*square)
+    half = _MOST_PRODUCTS//2
+    few = X if N <= 2*half else np.concatenate([X[:half], X[half::N//half][:half]])
+    neighbours = X[:_MOST_NEIGHBOURS]
+    few = (few/np.sqrt(n*square)).astype(np.float32) # products of order one, or less
+    G = few @ few.T
     pairs = len(few)*(len(few) - 1)/2
     if pairs < 100:
         return None
-    squares = n*np.mean(G[np.triu_indices(len(few), 1)]**2)
+    lengths = np.diagonal(G).astype(float)
+    all_squares = np.sum(G*G, dtype=float) - lengths @ lengths
+    squares = n*all_squares/(2*pairs)
     most = 1 + 8*np.sqrt((2 + 6/n)/pairs)
     if squares > most:
         return ("squares of inner products of different rows are "
                 f"{squares:.3g} times those of independent ones, where chance allows "
                 f"for {most:.3g}")
-    beside = np.mean(np.diagonal(G, 1)[:511])
-    most = 6/np.sqrt(n*min(len(few) - 1, 511))
+    beside = _inner(neighbours[1:], neighbours[:-1])/(neighbours[1:].size*square)
+    most = 6/np.sqrt(neighbours[1:].size)
     if abs(beside) > most:
         return (f"neighbouring rows have cosines of {beside:.2g} on average, where "
                 f"chance allows for {most:.1g}")
     return None
+
+def _inner(A, B):
+    "The sum of products of entries, without copies of views."
+    axes = "ij"[:A.ndim]
+    return np.einsum(f"{axes},{axes}->", A, B)
+
+_MOST_PRODUCTS = 256 # rows of which each is multiplied by each other
+_MOST_NEIGHBOURS = 512 # rows of which each is multiplied by the next
 
 def tables_unlike_draws(module, # of torch
                         tables, # role -> tensor
@@ -109,14 +127,18 @@ def _some_rows(table, role):
 # %% ../../nbs/huggingface/draws.ipynb #dr-matrix
 def unlike_a_draw(W): # (out, in)
     "What is wrong with a matrix as a draw of independent entries of one law, or None."
-    square = np.mean(W**2)
+    squares = W*W
+    of_rows = squares.sum(1)
+    of_columns = squares.sum(0)
+    square = of_rows.sum()/W.size
     if not square:
         return None
     σ = np.sqrt(square)
-    largest = abs(W).max()/σ
+    largest = np.sqrt(squares.max())/σ
     if largest > 4.5 + np.sqrt(2*np.log(W.size)):
         return f"one of {largest:.0f} standard deviations"
-    mean = W.mean()/σ
+    total = W.sum(0) # of rows
+    mean = total.sum()/(W.size*σ)
     if abs(mean) > 6/np.sqrt(W.size):
         return (f"their mean is {mean:.2g} standard deviations, where chance allows "
                 f"for {6/np.sqrt(W.size):.1g}")
@@ -125,14 +147,16 @@ def unlike_a_draw(W): # (out, in)
         if abs(diagonal) > 6/np.sqrt(len(W)):
             return (f"the mean of the diagonal is {diagonal:.2g} standard deviations, "
                     f"where chance allows for {6/np.sqrt(len(W)):.1g}")
-    for axis in (0, 1):
-        count = W.shape[axis]
-        sizes = np.mean(W**2, axis=axis)/square
+    for sums, count in ((of_columns, W.shape[0]), (of_rows, W.shape[1])):
+        sizes = sums/(count*square)
         noise = np.sqrt(2/count) # of the mean square of normals
         if sizes.size > 1 and sizes.std() > 3*noise + 9*noise/np.sqrt(sizes.size):
             return "rows or columns of different sizes"
-    for rows, X in (("rows", W), ("columns", W.T)):
-        found = beyond_chance(X)
+    for rows, X, sums, total_of in (("rows", W, of_rows, total),
+                                    ("columns", W.T, of_columns, W.sum(1))):
+        there = sums > 0
+        X = X if there.all() else X[there]
+        found = len(X) > 1 and _sums_beyond_chance(X, sums.sum()/X.size, total_of)
         if found:
             return found if rows == "rows" else found.replace("rows", "columns")
     return None
@@ -227,14 +251,14 @@ _PAIRS = (("q", "k", False), ("q", "v", False), ("k", "v", False), ("v", "o", Tr
           ("q", "o", True), ("1", "2", True), ("1", "3", False), ("3", "2", True))
 
 def correlation(A, B): # arrays of one shape -> correlation of entries, and chance
-    "How alike the entries of two arrays are, in some hundreds of rows; and chance."
+    "How alike the entries of two arrays are, in some dozens of rows; and chance."
     if A.ndim > 1:
-        A, B = (np.ascontiguousarray(x[::max(1, len(x)//_MOST_ROWS)]) for x in (A, B))
-    size = np.sqrt(np.vdot(A, A)*np.vdot(B, B))
-    found = np.vdot(A, B)/size if size else 0.
+        A, B = (x[::max(1, len(x)//_MOST_ROWS)] for x in (A, B))
+    size = np.sqrt(_inner(A, A)*_inner(B, B))
+    found = _inner(A, B)/size if size else 0.
     return float(found), 6/np.sqrt(A.size)
 
-_MOST_ROWS = 256 # to which those that are compared are thinned out
+_MOST_ROWS = 64 # to which those that are compared are thinned out
 
 def alike_in(matrices, # of a block, (out, in)
              heads, # H
@@ -290,7 +314,9 @@ def _warn(text):
     checks.warn(f"`module` {text}")
 
 def _is_copy(r, other):
-    return all(np.array_equal(W, other.matrices.get(k)) for k, W in r.matrices.items())
+    there = [(W, other.matrices.get(k)) for k, W in r.matrices.items()]
+    return all(x is not None and np.array_equal(W[:1], x[:1]) and np.array_equal(W, x)
+               for W, x in there)
 
 def _no_draws(read, names):
     "Sentences on matrices whose entries are no draws of one law."

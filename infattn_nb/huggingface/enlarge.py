@@ -20,12 +20,13 @@ from .measure import as_array, explicit, shift_of
 def held_now(part, # Parts, or what holds the same
              block, # its description
              family, # of the module
+             among=None, # pairs of tensors and what they hold; None = all of `part`
             ): # dict
     "Matrices (in, out) and biases of a block, as its tensors hold them."
     a = block.attention
     matrices: dict = {}
     biases: dict = {}
-    for x, tensor in part.held:
+    for x, tensor in part.held if among is None else among:
         role = tensor.roles[0]
         if role in MATRICES:
             W = as_array(x, tensor.name)
@@ -34,7 +35,7 @@ def held_now(part, # Parts, or what holds the same
             column = as_array(x, tensor.name)[:, None]
             found = tensor.matrices(column, _head_width(part), a.groups)
             biases |= {name: rows[:, 0] for name, rows in found.items()}
-    if family.interleaved and a.rotary is not None:
+    if family.interleaved and a.rotary is not None and "q" in matrices:
         matrices = neighbours_apart(matrices, a)
         biases = biases_apart(biases, a, _head_width(part))
     if block.feedforward is not None and shift_of(block.feedforward.activation):
@@ -66,36 +67,56 @@ def row_factors(tensor, # a Tensor
 # %% ../../nbs/huggingface/enlarge.ipynb #el-enlarged
 @contextmanager
 def enlarged(reading, # Reading
+             given, # matrices (in, out) of each block, as they are now
              sizes, # of the scores in each block
              target, # what they should be
             ): # blocks, and matrices (in, out) of each
     "Queries and keys so large that scores are; afterwards tensors hold what they held."
     kept: list = []
     rng = np.random.default_rng(0)
-    pairs = list(zip(reading.parts, reading.spec["blocks"], sizes))
+    rows = list(zip(reading.parts, reading.spec["blocks"], given, sizes))
     try:
         blocks = []
-        for part, block, size in pairs:
+        weights = []
+        for part, block, own, size in rows:
             factor = np.sqrt(target/size) if size else 1.
-            blocks.append(_enlarge(part, block, factor, reading.family, kept, rng))
-        yield blocks, [held_now(part, b, reading.family)
-                       for part, b in zip(reading.parts, blocks)]
+            block, drawn = _enlarge(part, block, factor, reading.family, kept, rng)
+            anew = _held_anew(part, block, reading.family, drawn, factor)
+            blocks.append(block)
+            weights.append(own | anew)
+        yield blocks, weights
     finally:
         for x, before in kept:
-            x.copy_(before)
+            x.detach().copy_(before)
+
+_OF_SCORES = {"q", "k", "bq", "bk"}
+
+def _held_anew(part, block, family, drawn, factor):
+    """What a block holds in tensors that were drawn, queries and keys together.
+
+    The factor of these is a factor of the scores of its description."""
+    scores = any(_OF_SCORES & {*tensor.roles} for tensor in drawn)
+    among = [(x, tensor) for x, tensor in part.held
+             if tensor in drawn or scores and _OF_SCORES & {*tensor.roles}]
+    found = held_now(part, block, family, among)
+    if block.attention.qk_norm is not None:
+        return found
+    return found | {k: found[k]/factor for k in _OF_SCORES & found.keys()}
 
 def _enlarge(part, block, factor, family, kept, rng):
-    "Multiply tensors of one block; its description."
+    "Multiply tensors of one block; its description, and which tensors were drawn."
     a = block.attention
     m = _head_width(part)
     turned = a.qk_norm is not None
     factors = {} if turned else dict(q=factor, k=factor)
+    larger_scores = not turned
+    drawn = []
     for x, tensor in part.held:
-        x = x.detach()
         role = tensor.roles[0]
         if role == "branch_scale" and not block.branch_scale: # nothing would be seen
             _put(x, np.ones(tuple(x.shape)), kept)
         elif role in ("query_gain", "key_gain"):
+            larger_scores |= role == "query_gain"
             gain = factor*(as_array(x, "gain") + family.gain_offset)
             _put(x, gain - family.gain_offset, kept)
         elif {"bq", "bk"} & {*tensor.roles} and not turned:
@@ -103,27 +124,45 @@ def _enlarge(part, block, factor, family, kept, rng):
             larger = dict(bq=factor, bk=factor)
             _put(x, b*row_factors(tensor, len(b), m, a.groups, larger), kept)
         elif role in MATRICES:
-            W = as_array(x, tensor.name)
-            every = slice(None)
-            along = (None, every) if tensor.layout == "in" else (every, None)
-            outputs = W.shape[1 if tensor.layout == "in" else 0]
-            larger = W*row_factors(tensor, outputs, m, a.groups, factors)[along]
-            empty = ~W.any(0 if tensor.layout == "in" else 1)
-            if empty.any():
-                fan_in = W.shape[0 if tensor.layout == "in" else 1]
-                fresh = rng.standard_normal(W.shape)/np.sqrt(fan_in)
-                larger = np.where(empty[along], fresh, larger)
-            if (larger != W).any():
-                _put(x, larger, kept)
+            outputs = x.shape[1 if tensor.layout == "in" else 0]
+            of_rows = row_factors(tensor, outputs, m, a.groups, factors)
+            if _enlarge_matrix(x, tensor, of_rows, kept, rng):
+                drawn.append(tensor)
     if not block.branch_scale and any(t.roles[0] == "branch_scale"
                                       for _, t in part.held):
         block = replace(block, branch_scale=1.)
-    if turned and any(t.roles[0] == "query_gain" for _, t in part.held):
+    if larger_scores:
         square = factor*factor
         block = altered(block, lambda a: dict(score_scale=square*a.score_scale))
-    return block
+    return block, drawn
+
+def _enlarge_matrix(x, tensor, of_rows, kept, rng):
+    "Multiply the outputs of a tensor; draw those that are zero. Are there such?"
+    every = slice(None)
+    inwards = tensor.layout == "in"
+    along = (None, every) if inwards else (every, None)
+    empty = _empty_outputs(x, inwards)
+    if empty.any():
+        W = as_array(x, tensor.name)
+        fresh = rng.standard_normal(W.shape)/np.sqrt(W.shape[0 if inwards else 1])
+        _put(x, np.where(empty[along], fresh, W*of_rows[along]), kept)
+    elif (of_rows != 1).any():
+        before = x.detach().clone()
+        kept.append((x, before))
+        x.detach().copy_(before*x.new_tensor(of_rows[along]))
+    return empty.any()
+
+def _empty_outputs(x, inwards):
+    "Which outputs have zeros alone: only those that begin with one are looked at."
+    first = as_array(x[0] if inwards else x[:, 0], "matrix")
+    empty = first == 0
+    if empty.any():
+        some = np.flatnonzero(empty).tolist()
+        rows = as_array(x[:, some].T if inwards else x[some], "matrix")
+        empty[some] = ~rows.any(1)
+    return empty
 
 def _put(x, values, kept):
     "Write into a tensor, and remember what it held."
-    kept.append((x, x.clone()))
-    x.copy_(x.new_tensor(values))
+    kept.append((x, x.detach().clone()))
+    x.detach().copy_(x.new_tensor(values))

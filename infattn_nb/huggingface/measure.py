@@ -22,8 +22,10 @@ def as_array(x, # real numbers, of any precision
     "A tensor of torch as an array of numpy."
     if hasattr(x, "detach"):
         x = x.detach().cpu()
-        x = x.double() if hasattr(x, "double") else x
-        x = x.numpy()
+        try:
+            x = x.numpy()
+        except TypeError: # bfloat16 and others that NumPy does not know
+            x = x.float().numpy()
     return checks.real(x, name)
 
 REMEDY = "describe it with Transformer(…, blocks=[…])"
@@ -49,7 +51,11 @@ def variances_of(r, # the Parts of a block
     return found
 
 def _mean_square(x):
-    return np.array([np.mean(x**2), np.std(x**2)/np.sqrt(x.size)])
+    square = (x*x).ravel(order="K") # in the order of memory: no copy, if it can be
+    mean = square.mean()
+    of_squares = np.vdot(square, square)/x.size
+    variance = max(of_squares - mean*mean, 0.)
+    return np.array([mean, np.sqrt(variance/x.size)])
 
 def settled(variances, # what variances_of says of each block
            ): # list of dict: var_q, … of each block

@@ -20,6 +20,7 @@ transformers = pytest.importorskip(
 from infattn_nb import Rotary
 from infattn_nb import from_config, from_torch, init_table, initialise
 from infattn_nb.huggingface import families
+from infattn_nb.numerics import checks
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
 torch.set_num_threads(1)
@@ -433,6 +434,22 @@ def test_verification_of_gpt2_small_takes_three_passes():
     module.register_forward_hook(lambda *_: passes.append(1))
     from_torch(module, tokens=16)
     assert len(passes) <= 3
+
+
+def test_entries_of_a_module_are_converted_once(monkeypatch):
+    config = transformers.GPT2Config(n_layer=2, n_embd=192, n_head=3, vocab_size=512)
+    module = transformers.GPT2Model(config).eval()
+    converted = []
+
+    def counting(x, *args, **kwargs):
+        converted.append(np.size(x))
+        return real(x, *args, **kwargs)
+
+    real = checks.real
+    monkeypatch.setattr(checks, "real", counting)
+    from_torch(module, tokens=16)
+    every = sum(p.numel() for p in module.parameters())
+    assert every < sum(converted) < 2 * every
 
 
 # Ways on
