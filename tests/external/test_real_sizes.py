@@ -1,6 +1,6 @@
-"""From a report to weights at real sizes: a scan's best cell of GPT-2 small and of
-Qwen2.5-0.5B, written into modules of transformers, beside what the cell promises.
-Minutes, and some five gigabytes.
+"""From a report to weights: a scan's best cell of GPT-2 small, of Qwen2.5-0.5B, of a
+small Llama and of a small GPT-NeoX, written into modules of transformers, beside what
+the cell promises. Minutes, and some five gigabytes.
 """
 
 import numpy as np
@@ -44,6 +44,25 @@ SHAPES = dict(  # words that do not occur change nothing
         use_sliding_window=False,
         max_position_embeddings=64,
     ),
+    llama=dict(
+        model_type="llama",
+        hidden_size=512,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        intermediate_size=1376,
+        vocab_size=1000,
+        max_position_embeddings=64,
+    ),
+    gpt_neox=dict(
+        model_type="gpt_neox",
+        hidden_size=512,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        intermediate_size=2048,
+        vocab_size=1000,
+        max_position_embeddings=64,
+    ),
 )
 GRADS = dict(  # of a block: q, o and 2
     gpt2=lambda b: (
@@ -56,7 +75,13 @@ GRADS = dict(  # of a block: q, o and 2
         b.self_attn.o_proj.weight.grad,
         b.mlp.down_proj.weight.grad,
     ),
+    gpt_neox=lambda b: (
+        b.attention.query_key_value.weight.grad.view(8, 3, 64, 512)[:, 0],
+        b.attention.dense.weight.grad,
+        b.mlp.dense_4h_to_h.weight.grad,
+    ),
 )
+GRADS["llama"] = GRADS["qwen2"]
 
 
 def of_torch(t, kind, seeds):

@@ -1450,6 +1450,7 @@ TABLES = [
             "learning/test_descent",
             "transformer/test_network",
             "initialisation/test_report",
+            "huggingface/test_weights",
         )
     ),
 ]
@@ -1463,7 +1464,7 @@ def rejected():
 NOTHING_TO_REJECT = set(
     "AssumptionError AssumptionWarning Limit Training ProgramGradients gaussian "
     "uniform rademacher LimitErrorResult Chain Gradients Scan Report "
-    "infattn_figures infattn_report".split()
+    "infattn_figures infattn_report families_table".split()
 )  # results, errors and plain samplers; the commands stand elsewhere
 
 

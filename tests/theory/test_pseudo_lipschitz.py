@@ -318,7 +318,7 @@ def test_in_a_program():
     p = Program()
     u, v = p.inputs(np.eye(2))
     h = compose(times, tanh, sin)(u) + product(times, softmax_weight(2))(u, v)
-    assert "times(tanh, sin)(u1)" in repr(p)
+    assert "times(tanh, sin)(u1[0])" in repr(p)
     assert not [e for e in p.check(strict=False)]
     assert h.program is p
 
