@@ -64,7 +64,7 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
         "causal" or boolean (s, s), as everywhere here: True = may
         attend
     tokens
-        in place of embeddings, as of `from_config`: those are then drawn, as large
+        in place of embeddings, as of from_config: those are then drawn, as large
         as the module's own are, or with variance one if it has none
     config
         take the variances from the module's own config (its `initializer_range`)
@@ -81,13 +81,13 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
         "skip_scale" (factors of residual sums, equal numbers in a block)
     promised
         what it should be a draw of: a Transformer of the same shape, or a config;
-        None = its own config, if it has one. `init_table` and a report say by which
+        None = its own config, if it has one. init_table and a report say by which
         factors its tensors differ
     **shape
         what the names do not say: heads (if the module has no attribute for
         them), norm_placement="pre", activation, rotary, parallel=False, head_width,
         branch_scale=1, skip_scale=1, embedding_scale=1 (of words, before positions
-        are added), and what else `SelfAttention` takes
+        are added), and what else SelfAttention takes
 
     Returns
     -------

@@ -20,7 +20,7 @@ from ..nonlinearities import straight_moment
 from ..numerics.rng import Rng, Size, by_pieces, draw, seed_sequence
 from .nodes import Concat, Input, MatMul, Nonlin, Output, Rows, Score
 from .nodes import Vector, bases
-from .passes import Pairs, ProgramNetworks, PassPlan, spread, value_of
+from .passes import Pairs, ProgramNetworks, PassPlan, edges_of, value_of
 from .program import Program, Vectors
 from .score_paths import BATCHES, Batch, Diagonal, Paths
 from .stacks import Stacks
@@ -181,13 +181,13 @@ class Tangents:
         if isinstance(h, (MatMul, Nonlin)):
             for n, x in enumerate(h.args):
                 yield n, [(e, every if e.take is None else e.take, None)
-                          for e in spread(x, p.out, p.row)]
+                          for e in edges_of(x, p.out, p.row)]
             return
         for n, (c, x) in enumerate(self.batch.parts(h)):
             source, row, number = _entries_of(c, p)
             yield n, [(e, source if e.take is None else source[e.take],
                        number if e.take is None else number[e.take])
-                      for e in spread(x, p.out[source], row)]
+                      for e in edges_of(x, p.out[source], row)]
 
     def _hand_on(self, h):
         "What a stack with such cotangents hands to its arguments."

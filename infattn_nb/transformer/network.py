@@ -61,7 +61,7 @@ class Transformer(Network):
     width
         the width at which chains run unless another is given; None = ∞
     source
-        what `from_config` or `from_torch` read it from
+        what from_config or from_torch read it from
     """
     @classmethod
     def uniform(cls, cov: "ArrayLike", mean: "ArrayLike" = 0., layers: int = 12, *,
