@@ -20,7 +20,8 @@ from ..nonlinearities import straight_moment
 from ..numerics.rng import Rng, Size, by_pieces, draw, seed_sequence
 from .nodes import Concat, Input, MatMul, Nonlin, Output, Rows, Score
 from .nodes import Vector, bases
-from .passes import Pairs, ProgramNetworks, PassPlan, edges_of, value_of
+from .passes import PassPlan, Pairs, ProgramNetworks
+from .passes import edges_of, value_of
 from .program import Program, Vectors
 from .score_paths import BATCHES, Batch, Diagonal, Paths
 from .stacks import Stacks
