@@ -23,8 +23,7 @@ import numpy as np
 import torch
 import transformers
 
-from infattn_nb import Transformer, embedding_cov
-from infattn_nb import from_config
+from infattn_nb import Transformer, embedding_cov, from_config
 from infattn_nb.nonlinearities import gelu_tanh
 
 torch.set_num_threads(1)

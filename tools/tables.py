@@ -35,8 +35,7 @@ import pandas as pd
 from scipy.special import entr
 from scipy.stats import norm
 
-from infattn_nb import Transformer, embedding_cov, parallel, scan
-from infattn_nb import from_torch
+from infattn_nb import Transformer, embedding_cov, from_torch, parallel, scan
 from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
 from infattn_nb.convergence.rates import first_order

@@ -17,11 +17,10 @@ from numpy.random import default_rng
 from ..attention.layer import Attention
 from ..attention.tokens import Tokens
 from ..convergence.regimes import beside_gaussian
-from ..huggingface.weights import folded
 from ..nonlinearities import identity, softmax
 from ..distributions.scale_mixture import unwatched_tails
 from ..numerics.rng import progress_bar
-from ..transformer.network import Transformer
+from ..transformer.network import Transformer, in_its_weights
 from ..transformer.passes import token_cosine
 from .diagnosis import MATRIX_NAMES, Diagnosis, attended, drawn
 from .diagnosis import entropy_share
@@ -101,7 +100,7 @@ def measure(t, wide, n, size, seed, # wide: the same for infinite width
     alone = first_layer(t, n, seeds[4])
     cosine = token_cosine(kernel.gram, t.texts)
     raw = {} # √(fan-in/variance)
-    weights = folded(t)
+    weights = in_its_weights(t)
     for name in weights.matrices:
         variance = weights.per_block("variance", name)
         fan_in = weights.per_block("fan_in", name, n)

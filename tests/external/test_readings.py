@@ -24,8 +24,15 @@ transformers = pytest.importorskip(
 
 from conftest import least_p, nightly
 
-from infattn_nb import Norm, Rotary, report
-from infattn_nb import from_config, from_torch, init_table, initialise
+from infattn_nb import (
+    Norm,
+    Rotary,
+    from_config,
+    from_torch,
+    init_table,
+    initialise,
+    report,
+)
 from infattn_nb.huggingface.config import FAMILIES_TOML, MODELS
 from infattn_nb.huggingface.weights import departures
 from infattn_nb.initialisation.rules import scaled

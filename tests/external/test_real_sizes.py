@@ -18,8 +18,7 @@ transformers = pytest.importorskip(
 
 from scipy.special import entr
 
-from infattn_nb import report, scan
-from infattn_nb import from_config, initialise
+from infattn_nb import from_config, initialise, report, scan
 
 pytestmark = [
     pytest.mark.slow,

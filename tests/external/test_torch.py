@@ -23,8 +23,16 @@ torch = pytest.importorskip(
 
 from conftest import nightly
 
-from infattn_nb import Block, FeedForward, Norm, Transformer, embedding_cov
-from infattn_nb import from_config, from_torch, init_table
+from infattn_nb import (
+    Block,
+    FeedForward,
+    Norm,
+    Transformer,
+    embedding_cov,
+    from_config,
+    from_torch,
+    init_table,
+)
 from infattn_nb.huggingface.module import read_module
 from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
 

@@ -17,8 +17,7 @@ transformers = pytest.importorskip(
     reason="the families come from transformers; pip install transformers",
 )
 
-from infattn_nb import Rotary
-from infattn_nb import from_config, from_torch, init_table, initialise
+from infattn_nb import Rotary, from_config, from_torch, init_table, initialise
 from infattn_nb.huggingface import families
 from infattn_nb.numerics import checks
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from conftest import large, least_p, nightly
 
-from infattn_nb import Rotary
-from infattn_nb import from_config
+from infattn_nb import Rotary, from_config
 
 FOLDER = Path(__file__).parents[1] / "data" / "families"
 CONFIGS = json.loads((FOLDER / "configs.json").read_text(encoding="utf-8"))

@@ -27,12 +27,14 @@ from infattn_nb import (
     Tokens,
     Transformer,
     embedding_cov,
+    from_config,
+    from_torch,
+    init_table,
     limit_error,
     report,
     scan,
     with_rule,
 )
-from infattn_nb import from_config, from_torch, init_table
 from infattn_nb.huggingface.config import FAMILIES, MODELS
 from infattn_nb.huggingface.weights import Departure, handles_of
 from infattn_nb.initialisation.diagnosis import depth_ratio, drawn

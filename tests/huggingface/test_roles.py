@@ -12,8 +12,17 @@ torch = pytest.importorskip(
 
 from conftest import least_p
 
-from infattn_nb import Norm, Rotary, Transformer, embedding_cov, report
-from infattn_nb import from_config, from_torch, init_table, initialise
+from infattn_nb import (
+    Norm,
+    Rotary,
+    Transformer,
+    embedding_cov,
+    from_config,
+    from_torch,
+    init_table,
+    initialise,
+    report,
+)
 from infattn_nb.huggingface.weights import departures
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]

@@ -25,8 +25,14 @@ transformers = pytest.importorskip(
 from conftest import least_p, nightly
 from scipy.special import entr
 
-from infattn_nb import Transformer, with_rule
-from infattn_nb import from_config, from_torch, init_table, initialise
+from infattn_nb import (
+    Transformer,
+    from_config,
+    from_torch,
+    init_table,
+    initialise,
+    with_rule,
+)
 from infattn_nb.huggingface.config import FAMILIES
 from infattn_nb.initialisation.rules import scaled
 

@@ -34,12 +34,12 @@ from infattn_nb import (
     Tokens,
     Transformer,
     embedding_cov,
+    from_config,
     limit_error,
     make_recall,
     parallel,
+    report as draw_report,
 )
-from infattn_nb import from_config
-from infattn_nb import report as draw_report
 from infattn_nb.huggingface.config import READY
 from infattn_nb.initialisation import infattn_report
 from infattn_nb.initialisation import html as html_module

@@ -24,12 +24,12 @@ from infattn_nb import (
     SelfAttention,
     Transformer,
     embedding_cov,
+    from_config,
     parallel,
     report,
     scan,
     with_rule,
 )
-from infattn_nb import from_config
 from infattn_nb.initialisation.diagnosis import (
     attended,
     dead_matrices,

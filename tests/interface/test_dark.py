@@ -15,65 +15,24 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from public import PUBLIC
-
-from infattn_nb import (
-    Attention,
-    AttentionDescent,
-    AttentionRegressor,
-    Program,
-    Tokens,
-    Transformer,
-    limit_error,
-    make_recall,
-    report,
-    scan,
-    train,
+from results import (
+    TRANSFORMER,
+    chain,
+    descent,
+    law,
+    program,
+    regressor,
+    slopes,
+    training,
+    X,
 )
-from infattn_nb.netsor import attention
-from infattn_nb.nonlinearities import gelu, relu
+
+from infattn_nb import Attention, Tokens, limit_error, report, scan
+from infattn_nb.nonlinearities import gelu
 from infattn_nb.paper import read_table
 
 DATA = Path(__file__).parents[2] / "nbs/data"
 LEAST = 3  # of graphical objects, and of large text (WCAG 2.1)
-X, Y, _ = make_recall(16, 0)
-TRANSFORMER = Transformer.uniform(np.eye(4), 0.3, 3, heads=2, mask="causal")
-
-
-def law():
-    return Attention(Tokens(3, gelu, cov=np.eye(3)), heads=2).law(64)
-
-
-def program():
-    p = Program()
-    attention(p, p.inputs(np.eye(2)))
-    return p
-
-
-def training():
-    p = Program()
-    W, R = p.matrix(), p.readout()
-    f = [R @ relu(W @ v) for v in p.inputs(np.eye(2))]
-    how = dict(width=8, steps=5, rng=0, verbose=False, y_watch=[1.0, -1.0], watch=f)
-    return train(p, f, [1.0, -1.0], **how)
-
-
-def chain(n=32, **options):
-    return TRANSFORMER.draw_chain(n, 5, rng=0, **options)
-
-
-def slopes(n=32):
-    return TRANSFORMER.gradients(n, 5, rng=0)
-
-
-def regressor():
-    return AttentionRegressor(np.inf, n_particles=32, random_state=0).fit(X, Y)
-
-
-def descent(**options):
-    how = dict(n_networks=3, max_iter=30, random_state=0)
-    return AttentionDescent(**how, **options).fit(X, Y)
-
-
 PLOTS = {
     "HierarchicalGaussian.plot": lambda: law().plot(),
     "LimitErrorResult.plot": lambda: limit_error(

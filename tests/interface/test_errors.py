@@ -25,9 +25,9 @@ from infattn_nb import (
     Program,
     Tokens,
     Transformer,
+    from_config,
     limit,
 )
-from infattn_nb import from_config
 from infattn_nb.convergence import mean_entropy, participation_moments, row_overlap
 from infattn_nb.nonlinearities import (
     clip,

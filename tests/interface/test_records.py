@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-import test_dark as drawn
+import results
 from public import PUBLIC
 from scipy.stats import norm
 
@@ -34,7 +34,7 @@ from infattn_nb.nonlinearities import gelu, relu
 from infattn_nb.theory import ExchangeableScores
 
 ONE_SENTENCE = re.compile(r"`[^`]+` must [^\n]+; [^\n]+")
-NET = drawn.TRANSFORMER
+NET = results.TRANSFORMER
 BLOCK = NET.blocks[0]
 LAYER = Attention(Tokens(3, gelu, cov=np.eye(3)))
 
@@ -64,10 +64,10 @@ EXAMPLES = {
     "Attention": lambda: LAYER,
     "Block": lambda: BLOCK,
     "CommonTokens": lambda: CommonTokens(3, relu),
-    "Chain": drawn.chain,
+    "Chain": results.chain,
     "FeedForward": lambda: BLOCK.feedforward,
-    "Gradients": drawn.slopes,
-    "HierarchicalGaussian": drawn.law,
+    "Gradients": results.slopes,
+    "HierarchicalGaussian": results.law,
     "Limit": lambda: limit(network()[0], 64),
     "LimitErrorResult": lambda: limit_error(LAYER, 256, draws=2**14),
     "Mixture": mixture,
@@ -80,20 +80,20 @@ EXAMPLES = {
     "SelfAttention": lambda: BLOCK.attention,
     "Thresholds": Thresholds,
     "Tokens": lambda: Tokens(3, relu),
-    "Training": drawn.training,
+    "Training": results.training,
     "Transformer": lambda: NET,
 }
 OTHERS = {  # public classes that are no records
     "AssumptionError": lambda: AssumptionError("a sentence"),
     "AssumptionWarning": lambda: AssumptionWarning("a sentence"),
-    "AttentionDescent": drawn.descent,
-    "AttentionDescent, deep": lambda: drawn.descent(layers=2),
-    "AttentionDescent, infinitely many heads": lambda: drawn.descent(heads=np.inf),
+    "AttentionDescent": results.descent,
+    "AttentionDescent, deep": lambda: results.descent(layers=2),
+    "AttentionDescent, infinitely many heads": lambda: results.descent(heads=np.inf),
     "AttentionDescent, not fitted": AttentionDescent,
-    "AttentionRegressor": drawn.regressor,
+    "AttentionRegressor": results.regressor,
     "AttentionRegressor, not fitted": AttentionRegressor,
     "ExchangeableScores": lambda: ExchangeableScores(np.eye(2), [1.0]),
-    "Program": drawn.program,
+    "Program": results.program,
     "ProgramTokens": program_tokens,
     "ScaleMixture": lambda: ScaleMixture([1.0, 2.0]),
 }

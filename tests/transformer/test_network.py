@@ -11,8 +11,15 @@ import pytest
 from conftest import columns, least_p, nightly
 from reference import explicit, softmax
 
-from infattn_nb import Attention, Tokens, Transformer, embedding_cov, parallel
-from infattn_nb import from_config, from_torch
+from infattn_nb import (
+    Attention,
+    Tokens,
+    Transformer,
+    embedding_cov,
+    from_config,
+    from_torch,
+    parallel,
+)
 from infattn_nb.convergence import participation_moments, row_overlap
 from infattn_nb.nonlinearities import gelu_tanh, identity, relu, silu, tanh
 
