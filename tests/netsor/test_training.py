@@ -318,7 +318,9 @@ def test_what_diverges_is_said_and_too_much_of_it_rejected():
         UserWarning, match="1 of 6 networks diverged at learning rate 0.3"
     ):
         train(p, f, TARGETS, learning_rate=0.3, **common)
-    with pytest.raises(ValueError, match="`learning_rate` must keep.*6 of 6 diverge by step"):
+    with pytest.raises(
+        ValueError, match="`learning_rate` must keep.*6 of 6 diverge by step"
+    ):
         train(p, f, TARGETS, learning_rate=1e4, **common)
     run = quiet(p, f, TARGETS, **common | dict(init=None), size=3)
     with pytest.raises(ValueError, match="`size` must be as many.*4 after 3"):
@@ -622,7 +624,7 @@ def as_program(name):
         return p, [R @ phi(h) for h in z]
     phi, depth = name.split(", depth ")
     phi = ACTIVATIONS[phi]
-    return p, [R @ phi(g) for g in mlp(p, x, int(depth), phi=phi, var_w=1.7)]
+    return p, [R @ phi(g) for g in mlp(p, x, int(depth), activation=phi, var_w=1.7)]
 
 
 @pytest.mark.parametrize("name", sorted({key.rsplit(", ", 1)[0] for key in KERNELS}))
