@@ -149,7 +149,7 @@ def _claim(phi, name, value, within):
 
 def _defined(phi, x):
     "φ at points x (k, m), where NaN may come of an overflow, but of nothing else."
-    f = checks.real(phi(*x), "phi(x)", x.shape[1:], remedy="one number per point")
+    f = checks.real(phi(*x), "activation(x)", x.shape[1:], remedy="one number per point")
     holes = x[:, np.isnan(f)]
     if holes.size:
         try:
@@ -157,7 +157,7 @@ def _defined(phi, x):
                 phi(*holes)
         except FloatingPointError:
             return f
-        checks.reject("phi", "be defined for all finite arguments",
+        checks.reject("activation", "be defined for all finite arguments",
                       f"NaN at {holes[:, 0]}", "return finite numbers")
     return f
 
@@ -194,7 +194,7 @@ def _composed(f, gs, *x):
 def _same_arity(*fs):
     "The number of arguments, if all have the same."
     for f in fs:
-        checks.kind(f, Nonlinearity, "phi", "wrap a plain function: Nonlinearity(fn)")
+        checks.kind(f, Nonlinearity, "activation", "wrap a plain function: Nonlinearity(fn)")
     if len({f.arity for f in fs}) > 1:
         checks.reject(", ".join(map(repr, fs)), "have the same number of arguments",
                       [f.arity for f in fs], "wrap them in functions that do")

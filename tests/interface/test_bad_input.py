@@ -435,7 +435,7 @@ CASES += [
     (lambda: softmax(MASKED), ValueError, "`x` must not have masked entries"),
     (lambda: softmax([1.0, 2.0], axis=3), ValueError, "axis 3 is out of bounds"),
     (lambda: softmax_weight(3, 5), ValueError, "`j` must be an output 0…2"),
-    (lambda: softmax_weight(2.5), TypeError, "`s` must be an integer"),
+    (lambda: softmax_weight(2.5), TypeError, "`seq_len` must be an integer"),
     (lambda: growth(np.tanh), TypeError, "`activation` must be a Nonlinearity"),
     (lambda: growth(Nonlinearity(np.tanh)), TypeError, "`constant`"),
     (lambda: product(relu, 5), TypeError, "must be a Nonlinearity"),
