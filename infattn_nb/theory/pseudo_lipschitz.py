@@ -39,7 +39,8 @@ def softmax_weight(seq_len: int, j: int = 0) -> Nonlinearity:
     """
     seq_len = checks.count(seq_len, "seq_len")
     fn = partial(_softmax_weight, j=checks.output(j, seq_len, "j"))
-    return Nonlinearity(fn, f"softmax_weight({seq_len}, {j})", 1, 2**.5/12, 1., arity=seq_len)
+    name = f"softmax_weight({seq_len}, {j})"
+    return Nonlinearity(fn, name, 1, 2**.5/12, 1., arity=seq_len)
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #467c7d0a
 MOST_PARENTS = 64 # points that have offspring
@@ -124,7 +125,9 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     checks.function(activation, "activation")
     d = _claim(activation, "order", order, "[1, ∞]")
     C = _claim(activation, "constant", constant, "[0, ∞]")
-    k = getattr(activation, "arity", 1) if arity is None else checks.count(arity, "arity")
+    k = getattr(activation, "arity", 1)
+    if arity is not None:
+        k = checks.count(arity, "arity")
     def ratio(z):
         return _two_sides(activation, d, C, z[:k], z[:k] + z[k:])
     worst, z = attack(ratio, 2*k, **options)

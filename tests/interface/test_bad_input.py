@@ -1043,7 +1043,7 @@ CASES += [
     (
         lambda: break_pseudo_lipschitz(np.sum, 1, 1),
         ValueError,
-        "`phi(x)` must have shape",
+        "`activation(x)` must have shape",
     ),
     (lambda: break_pseudo_lipschitz(np.square, "a", 1), TypeError, "`order`"),
     (lambda: break_pseudo_lipschitz(np.square, NAN, 1), ValueError, "`order`"),
