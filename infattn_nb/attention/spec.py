@@ -158,7 +158,8 @@ class AttentionSpec:
                           "or pass head_width=m, the same for all heads")
         return n
 
-    def allowed(self, seq_len: int, texts: np.ndarray | None = None) -> np.ndarray | None:
+    def allowed(self, seq_len: int,
+                texts: np.ndarray | None = None) -> np.ndarray | None:
         """Who may attend to whom: boolean (s, s), or None for all to all.
 
         Parameters

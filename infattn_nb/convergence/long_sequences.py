@@ -311,15 +311,18 @@ def row_overlap(seq_len: float, score_sd: float, correlation: float) -> float:
     ρ = checks.number(correlation, "correlation", "[-1, 1]", pass_one)
     if τ < NEGLIGIBLE_SCORE_SD:
         return (1 + ρ*τ**2*(1 - 1/seq_len))/seq_len
-    far = np.sqrt(4*log(seq_len) + 150) # standard deviations: nothing beyond them counts
+    far = np.sqrt(4*log(seq_len) + 150) # nothing beyond so many sd counts
     x = _heard(seq_len, τ, far)
     both, kept, lost = _pairs(x, τ, ρ, far)
     few = log1p(-np.minimum(lost, .5))
     log_kept = np.where(lost < .5, few, log(np.maximum(kept, 1e-99)))
-    log_both = log(np.maximum(both, 1e-300)) + log(seq_len) # s may exceed what both allows
-    overlap = _STEP**2*float(exp(log_both + (seq_len - 1)*log_kept)[both > 1e-300].sum())
+    # s may exceed what both allows
+    log_both = log(np.maximum(both, 1e-300)) + log(seq_len)
+    log_terms = log_both + (seq_len - 1)*log_kept
+    overlap = _STEP**2*float(exp(log_terms)[both > 1e-300].sum())
     if overlap < 1e-280:
-        checks.reject("seq_len", "leave an overlap of at least 1e-280", f"{seq_len:.3g}",
+        checks.reject("seq_len", "leave an overlap of at least 1e-280",
+                      f"{seq_len:.3g}",
                       "pass fewer tokens: its exponent is on the page Long sequences")
     return overlap
 

@@ -152,7 +152,8 @@ def _claim(phi, name, value, within):
 
 def _defined(phi, x):
     "φ at points x (k, m), where NaN may come of an overflow, but of nothing else."
-    f = checks.real(phi(*x), "activation(x)", x.shape[1:], remedy="one number per point")
+    f = checks.real(phi(*x), "activation(x)", x.shape[1:],
+                    remedy="one number per point")
     holes = x[:, np.isnan(f)]
     if holes.size:
         try:
@@ -177,7 +178,8 @@ def growth(activation: Any) -> float:
     activation = named(activation)
     checks.kind(activation, Nonlinearity, "activation", wrap)
     if activation.constant is None:
-        checks.reject("activation", "have a known `constant`", repr(activation), wrap, TypeError)
+        checks.reject("activation", "have a known `constant`", repr(activation), wrap,
+                      TypeError)
     return abs(_at_zero(activation)) + 3*activation.constant # type: ignore[operator]
 
 def _at_zero(phi):
@@ -197,7 +199,8 @@ def _composed(f, gs, *x):
 def _same_arity(*fs):
     "The number of arguments, if all have the same."
     for f in fs:
-        checks.kind(f, Nonlinearity, "activation", "wrap a plain function: Nonlinearity(fn)")
+        checks.kind(f, Nonlinearity, "activation",
+                    "wrap a plain function: Nonlinearity(fn)")
     if len({f.arity for f in fs}) > 1:
         checks.reject(", ".join(map(repr, fs)), "have the same number of arguments",
                       [f.arity for f in fs], "wrap them in functions that do")
@@ -270,7 +273,8 @@ def compose(activation: Any, *psis: Any) -> Nonlinearity:
     psis = tuple(named(psi, "psis") for psi in psis)
     if len(psis) != _same_arity(activation):
         checks.reject("psis", f"be one inner function per argument of {activation}, "
-                      f"{activation.arity}", len(psis), "pass compose(phi, psi_1, …, psi_k)")
+                      f"{activation.arity}", len(psis),
+                      "pass compose(activation, psi_1, …, psi_k)")
     arity = _same_arity(*psis)
     order = constant = None
     bound = _sup(activation)
@@ -278,7 +282,8 @@ def compose(activation: Any, *psis: Any) -> Nonlinearity:
         order, constant = _composition_claim(activation, psis)
         B = _sup_norm(psis)
         if np.isfinite(B):
-            bound = min(bound, growth(activation)*(1 + B**activation.order)) # type: ignore[operator]
+            larger = 1 + B**activation.order # type: ignore[operator]
+            bound = min(bound, growth(activation)*larger)
     fn = partial(_composed, activation.fn, tuple(psi.fn for psi in psis))
     name = f"{activation}({', '.join(map(repr, psis))})"
     known = bound if np.isfinite(bound) else None

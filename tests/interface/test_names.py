@@ -1,7 +1,7 @@
 """One name for one thing: what public parameters are called.
 
-Each name on the right is a second one for the thing on the left. Where it means something
-else it stands in `OTHER_MEANINGS`, with what it means there.
+Each name on the right is a second one for the thing on the left. Where it means
+something else it stands in `OTHER_MEANINGS`, with what it means there.
 """
 
 import inspect
