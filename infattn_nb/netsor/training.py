@@ -42,8 +42,8 @@ class Task(NamedTuple):
     outputs: np.ndarray # of Output, (P, D)
     targets: np.ndarray # (P, D)
     loss: Any
-    method: str
-    rate: float # η
+    optimizer: str
+    learning_rate: float # η
     rates: dict # {matrix: η times its factor}
     momentum: float
     decay: float
@@ -146,7 +146,7 @@ def later_block(task, block, pairs): # Ensemble
     networks, states = block.networks, block.states
     later = dict(states)
     lost = np.zeros(len(block.diverged), bool)
-    muon = task.method == "muon"
+    muon = task.optimizer == "muon"
     step = orthogonalised if muon else descended
     for W in task.plan.trained:
         M = networks.matrices[W]
@@ -225,7 +225,7 @@ class Training:
         its loss at the start of the run, or its loss or a gradient is not finite.
         From that step on it is not trained any more, and everything recorded or
         asked of it is NaN
-    rate
+    learning_rate
         η, as used
     steps
         that were done, in this run and in those that it resumed
@@ -237,7 +237,7 @@ class Training:
     watched: np.ndarray
     watched_loss: Any
     diverged: np.ndarray
-    rate: float
+    learning_rate: float
     steps: int
     interrupted: bool
     _task: Any
@@ -253,7 +253,7 @@ class Training:
         if self.diverged.dtype != bool:
             checks.reject("diverged", "be boolean", f"dtype {self.diverged.dtype}",
                           "mark each network with True or False", TypeError)
-        checks.number(self.rate, "rate", "(0, ∞)")
+        checks.number(self.learning_rate, "learning_rate", "(0, ∞)")
         checks.count(self.steps, "steps", least=0)
         checks.flag(self.interrupted, "interrupted")
 
@@ -471,21 +471,22 @@ def _step(task, record, move, blocks):
     diverged = np.concatenate([b.diverged for b in later])
     record.add(seen, diverged)
     if diverged.mean() > .5:
-        got = (f"{task.rate:.3g}, at which {diverged.sum():,} of {len(diverged):,} "
-               f"diverge by step {record.steps[-1].step}")
-        checks.reject("rate", "keep the losses of most networks bounded", got,
+        got = (f"{task.learning_rate:.3g}, at which {diverged.sum():,} of "
+               f"{len(diverged):,} diverge by step {record.steps[-1].step}")
+        checks.reject("learning_rate", "keep the losses of most networks bounded", got,
                       "pass a smaller one")
     return later
 
 # %% ../../nbs/netsor/training.ipynb #pt-train
 def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
-          steps: int = 100, rate: float | None = None, momentum: float = 0.,
+          steps: int = 100, learning_rate: float | None = None,
+          momentum: float = 0.,
           weight_decay: float = 0., loss: Any = "squared",
           batch_size: int | None = None, batches: str = "shared",
-          matrices: Any = None, rates: Mapping[Any, float] | None = None,
-          method: str = "gradient", networks: int | None = None, watch: Any = (),
+          matrices: Any = None, rate_factors: Mapping[Any, float] | None = None,
+          optimizer: str = "sgd", size: int | None = None, watch: Any = (),
           y_watch: ArrayLike | None = None,
-          patience: int | None = None, start: Any = None, rng: Rng = None,
+          patience: int | None = None, init: Any = None, rng: Rng = None,
           dense: bool | None = None, callback: Callable | None = None,
           verbose: bool = True) -> Training:
     """Train random networks of any width, exactly, without their matrices.
@@ -507,7 +508,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         n, finite
     steps
         how many
-    rate
+    learning_rate
         η, of standard normal weights (NTK parametrization: torch's SGD with rate
         ησ²/c on a matrix with c columns does the same); of Muon a step relative to
         the spectral norm; None = found, 0.02 for Muon
@@ -528,12 +529,12 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         the rows in random orders of its own
     matrices
         those that are trained; None = all, readouts too
-    rates
+    rate_factors
         {matrix, or its name: factor of its rate}, for those that are trained
-    method
-        "gradient" or "muon", along the polar factor of each matrix's momentum
-    networks
-        random starts, trained side by side; None = as many as `start` has, else 8
+    optimizer
+        "sgd" or "muon", along the polar factor of each matrix's momentum
+    size
+        random networks, trained side by side; None = as many as `init` has, else 8
     watch
         outputs and scores to look at in every step, e.g. of test texts
     y_watch
@@ -541,7 +542,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         loss is watched
     patience
         stop when the mean watched loss has not fallen for so many steps
-    start
+    init
         None: random; {matrix or initial vector: array (r, c) or (m,), or with a
         leading axis of networks}, random where nothing is given; or a Training,
         which is resumed
@@ -573,9 +574,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     Raises
     ------
     TypeError, ValueError
-        for outputs of another program, targets of another shape, an unknown method,
-        a rate at which more than half of the networks diverge, a width that gives no
-        whole lengths, or more than the memory of the machine
+        for outputs of another program, targets of another shape, an unknown
+        optimizer, a learning rate at which more than half of the networks diverge, a
+        width that gives no whole lengths, or more than the memory of the machine
     """
     table = _table(program, outputs)
     watched = _watched(program, watch)
@@ -583,7 +584,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     targets = _targets(y, table, loss)
     n = int(checks.width(width, finite=True))
     steps = checks.count(steps, "steps", least=0)
-    _check_method(method)
+    _check_optimizer(optimizer)
     momentum = checks.number(momentum, "momentum", "[0, 1)")
     decay = checks.number(weight_decay, "weight_decay", "[0, ∞)")
     batch_size = checks.optional(batch_size, checks.count, "batch_size")
@@ -598,21 +599,22 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     each = dict.fromkeys(table.ravel())
     plan = PassPlan(program, each, n, others=watched, dense=dense)
     plan = plan.training(_trained(plan, matrices))
-    N = _how_many(plan, networks, start)
-    factors = _factors(plan, rates)
+    N = _how_many(plan, size, init)
+    factors = _factors(plan, rate_factors)
     watch_loss = _watch_loss(watched, y_watch, loss, table.shape[1])
     tried(loss, targets)
     expected = needs(plan, steps, N, momentum)
     checks.memory(expected.bytes/8, "width",
                   "take a smaller width, fewer steps or networks",
                   f"{n:,} for {expected.seconds:.2g} processor seconds")
-    seeds, blocks, done = _begin(plan, N, rng, start, momentum, method)
-    if rate is None:
-        rate = _found_rate(plan, blocks[0], factors, loss, method)
-    rate = checks.number(rate, "rate", "(0, ∞)", "pass e.g. rate=0.1")
-    task = Task(plan, table, targets, loss, method, rate,
-                {W: rate*x for W, x in factors.items()}, momentum, decay, batch_size,
-                batches, seeds)
+    seeds, blocks, done = _begin(plan, N, rng, init, momentum, optimizer)
+    if learning_rate is None:
+        learning_rate = _found_rate(plan, blocks[0], factors, loss, optimizer)
+    learning_rate = checks.number(learning_rate, "learning_rate", "(0, ∞)",
+                                  "pass e.g. learning_rate=0.1")
+    task = Task(plan, table, targets, loss, optimizer, learning_rate,
+                {W: learning_rate*x for W, x in factors.items()}, momentum, decay,
+                batch_size,                batches, seeds)
     record = Record(done, watch_loss)
     look = "{n}/{total} steps {bar} {remaining} left, {desc}"
     bar = progress_bar(verbose, total=steps, leave=False, bar_format=look,
@@ -624,16 +626,16 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     f, L, w, wl = record.arrays()
     diverged = np.concatenate([b.diverged for b in blocks])
     if diverged.any():
-        checks.warn(f"{diverged.sum():,} of {N:,} networks diverged at rate {rate:.3g}:"
-                    " `diverged` marks them, and the numbers of these are NaN; a "
-                    "smaller rate keeps them")
+        checks.warn(f"{diverged.sum():,} of {N:,} networks diverged at learning rate "
+                    f"{learning_rate:.3g}: `diverged` marks them, and the numbers of "
+                    "these are NaN; a smaller rate keeps them")
     if table.shape[1] == 1 and not _is_nested(outputs):
         f = f[..., 0]
     if interrupted:
         checks.warn(f"interrupted at step {record.steps[-1].step}: the networks are "
                       "those of this step", RuntimeWarning)
-    return Training(f, L, w, wl, diverged, rate, record.steps[-1].step, interrupted,
-                    task, list(blocks), seeds)
+    return Training(f, L, w, wl, diverged, learning_rate, record.steps[-1].step,
+                    interrupted, task, list(blocks), seeds)
 
 # what is asked for
 
@@ -676,12 +678,12 @@ def _targets(y, table, loss):
     "Targets (P, D)."
     return targets_of(loss, y, *table.shape)
 
-def _check_method(method):
-    if isinstance(method, str) and method.lower() in ("adam", "adamw"):
-        checks.reject("method", "act on a matrix as a whole", repr(method),
+def _check_optimizer(optimizer):
+    if isinstance(optimizer, str) and optimizer.lower() in ("adam", "adamw"):
+        checks.reject("optimizer", "act on a matrix as a whole", repr(optimizer),
                       "Adam acts entry by entry, in a basis of which the law of a "
-                      "matrix does not know: take 'gradient' or 'muon'")
-    checks.choice(method, "method", ("gradient", "muon"))
+                      "matrix does not know: take 'sgd' or 'muon'")
+    checks.choice(optimizer, "optimizer", ("sgd", "muon"))
 
 def _named(plan, key, what):
     "A matrix below the outputs, by itself or by its name."
@@ -702,18 +704,19 @@ def _trained(plan, matrices):
                       f"{matrices!r:.40}", "pass a list of matrices, or None for all")
     return {_named(plan, W, "matrices") for W in things}
 
-def _factors(plan, rates):
+def _factors(plan, rate_factors):
     "{matrix: factor of its rate}"
     factors = dict.fromkeys(plan.trained, 1.)
-    if rates is None:
+    if rate_factors is None:
         return factors
-    checks.kind(rates, Mapping, "rates", "pass {matrix: factor of its rate}")
-    for key, x in rates.items():
-        W = _named(plan, key, "rates")
+    checks.kind(rate_factors, Mapping, "rate_factors",
+                "pass {matrix: factor of its rate}")
+    for key, x in rate_factors.items():
+        W = _named(plan, key, "rate_factors")
         if W not in factors:
-            checks.reject("rates", "name matrices that are trained", repr(W.name),
-                          "add it to `matrices`, or leave out its rate")
-        factors[W] = checks.number(x, "rates", "[0, ∞)")
+            checks.reject("rate_factors", "name matrices that are trained",
+                          repr(W.name), "add it to `matrices`, or leave out its rate")
+        factors[W] = checks.number(x, "rate_factors", "[0, ∞)")
     return factors
 
 def _watch_loss(watched, y_watch, loss, D):
@@ -730,70 +733,70 @@ def _watch_loss(watched, y_watch, loss, D):
     Y = _targets(y_watch, rows, loss)
     return lambda w: loss.value(w.reshape(len(w), *rows.shape), Y)
 
-def _begin(plan, N, rng, start, momentum, method):
+def _begin(plan, N, rng, init, momentum, optimizer):
     "The seed of all that follows, blocks of networks, steps done."
-    if isinstance(start, Training):
-        return _resumed(plan, N, start, momentum, method)
+    if isinstance(init, Training):
+        return _resumed(plan, N, init, momentum, optimizer)
     root = seed_sequence(rng)
     batches, *_ = root.spawn(1)
-    start = _explicit(plan, N, start)
+    init = _explicit(plan, N, init)
     blocks = []
     for first, b in pieces(N, max(1, BLOCK_NUMBERS//plan.numbers())):
-        given = {key: x[first:first + b] for key, x in start.items()}
+        given = {key: x[first:first + b] for key, x in init.items()}
         networks = ProgramNetworks(plan, b, default_rng(root.spawn(1)[0]), given)
         blocks.append(Ensemble(networks, networks.starts(), np.arange(first, first + b),
                                np.zeros(b, bool)))
     return batches, blocks, 0
 
-def _how_many(plan, networks, start):
+def _how_many(plan, size, init):
     "As many as are asked for, or as the start has."
-    if networks is not None:
-        return checks.count(networks, "networks")
-    if isinstance(start, Training):
-        return len(start.loss)
-    if isinstance(start, Mapping):
-        for key, x in start.items():
+    if size is not None:
+        return checks.count(size, "size")
+    if isinstance(init, Training):
+        return len(init.loss)
+    if isinstance(init, Mapping):
+        for key, x in init.items():
             single = isinstance(key, Vector) and key.k == 1
             one = 1 if single else 2 # axes of what is not one per network
             if np.ndim(x) == one + 1:
                 return len(x)
     return 8
 
-def _explicit(plan, N, start):
+def _explicit(plan, N, init):
     "{matrix or initial vector: (networks, …)} of what is given."
-    if start is None:
+    if init is None:
         return {}
-    checks.kind(start, Mapping, "start", "pass {matrix: array}, or a Training")
+    checks.kind(init, Mapping, "init", "pass {matrix: array}, or a Training")
     found = {}
-    for key, x in start.items():
+    for key, x in init.items():
         if isinstance(key, Vector):
-            key, = plan.program.own(Vector, [key], "start")
+            key, = plan.program.own(Vector, [key], "init")
             base, = bases(key)
             if not isinstance(base, Input):
-                checks.reject("start", "name matrices and initial vectors",
+                checks.reject("init", "name matrices and initial vectors",
                               f"`{plan.program.name(key)}`", "leave it out")
             m = plan.lengths.get(base, 0)
             shape = (m,) if key.k == 1 else (key.k, m)
         else:
-            key = _named(plan, key, "start")
+            key = _named(plan, key, "init")
             shape = plan.shapes[key]
-        x = checks.real(x, "start", None, "(-∞, ∞)", "pass finite numbers")
+        x = checks.real(x, "init", None, "(-∞, ∞)", "pass finite numbers")
         if x.shape not in (shape, (N, *shape)):
-            checks.reject("start", f"have shape {shape} or {(N, *shape)} for "
+            checks.reject("init", f"have shape {shape} or {(N, *shape)} for "
                           f"`{key}`", x.shape, "pass the matrix, or one per network")
         found[key] = np.broadcast_to(x, (N, *shape)).copy()
     return found
 
-def _resumed(plan, N, before, momentum, method):
+def _resumed(plan, N, before, momentum, optimizer):
     "The networks of an earlier run, on copies."
     task = before._task
     if task.plan.program is not plan.program or task.plan.n != plan.n:
-        checks.reject("start", "be a run of the same program and width", "another",
+        checks.reject("init", "be a run of the same program and width", "another",
                       "pass that program and width")
     if len(before.loss) != N:
-        checks.reject("networks", "be as many as in the run that is resumed",
+        checks.reject("size", "be as many as in the run that is resumed",
                       f"{N} after {len(before.loss)}", "leave it as it was")
-    keeps = method == task.method and momentum
+    keeps = optimizer == task.optimizer and momentum
     blocks = []
     for block in before._blocks:
         there = block.networks.asked(plan, deepcopy(block.networks.rng))
@@ -804,9 +807,9 @@ def _resumed(plan, N, before, momentum, method):
         blocks.append(block._replace(networks=there, states=states, bound=None))
     return before._seed, blocks, before.steps
 
-def _found_rate(plan, block, factors, loss, method):
+def _found_rate(plan, block, factors, loss, optimizer):
     "One over the largest eigenvalue of the tangent kernel, and the curvature."
-    if method == "muon":
+    if optimizer == "muon":
         return .02
     there = block.networks.fork(default_rng(0)) # no trace: a given rate is as good
     _, by_matrix = finite_tangents(plan, there, block.states)
