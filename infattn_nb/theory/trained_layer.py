@@ -393,7 +393,7 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
            *checks.number(var_k, "var_k", "[0, ∞)"))
     rate = checks.number(learning_rate, "learning_rate", "(0, ∞)")
     values = (steps + 1)*len(texts)*(1 + heads*texts.shape[1])
-    checks.memory(3*draws*values**2, "draws", "take fewer draws or steps", draws)
+    checks.memory(3*draws*values**2, "draws", "take fewer draws or steps", str(draws))
     def slope_of_loss(f):
         return loss.gradient(f[..., None], Y)[..., 0]
     family = Family(K, texts, heads, _smooth(activation), var, rate, slope_of_loss,
