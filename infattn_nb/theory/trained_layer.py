@@ -55,7 +55,8 @@ def attention_mlp(cov: ArrayLike, *, texts: Sequence[Sequence[int]] | None = Non
     Returns
     -------
     AttentionMLP
-        program, P outputs, and scores text by text, head by head
+        program with matrices WQ1, WK1, WV1, …, W1, W2, R, P outputs, and scores text by
+        text, head by head
 
     Raises
     ------
@@ -68,9 +69,9 @@ def attention_mlp(cov: ArrayLike, *, texts: Sequence[Sequence[int]] | None = Non
     phi = nonlinearity(activation, "activation")
     program = Program()
     x = program.inputs(K)
-    matrices = [(program.matrix(var=var_q), program.matrix(var=var_k), program.matrix())
-                for _ in range(heads)]
-    W1, W2, R = program.matrix(), program.matrix(), program.readout()
+    matrices = [(program.matrix(f"WQ{h}", var_q), program.matrix(f"WK{h}", var_k),
+                 program.matrix(f"WV{h}")) for h in range(1, heads + 1)]
+    W1, W2, R = program.matrix("W1"), program.matrix("W2"), program.readout("R")
     outputs, scores = [], []
     for text in texts:
         u = x[text[0]]
