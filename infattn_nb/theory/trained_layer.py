@@ -256,7 +256,9 @@ def recursion(family, steps, draws, rng): # Drawn
     H = family.heads
     C = family.score_cov
     p = rng.standard_normal((draws, H, P*s)) @ root(C).T
-    units, slopes, found = [], [], []
+    units: list = []
+    slopes: list = []
+    found: list = []
     G = np.zeros((draws, 0, 0))
     seen = np.zeros((draws, 0))
     for _ in range(steps + 1):
@@ -310,8 +312,8 @@ class TrainedLimit(NamedTuple):
 
     def __repr__(self):
         draws, steps, P, H, s = self.scores.shape
-        return (f"TrainedLimit({draws:,} draws, {steps - 1} steps, {P} texts of {s} "
-                f"tokens, {H} heads, error of averages {self.error:.1g})")
+        return (f"TrainedLimit({draws:,} draws, {steps - 1} steps, texts: {P}, tokens: "
+                f"{s}, heads: {H}, averages to {self.error:.1g})")
 
 PARTS = "motion", "first order"
 
@@ -333,7 +335,7 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
     cov
         covariance of the tokens, (N, N)
     y
-        targets, one for each text
+        targets (P,), one for each text; for "logistic" 0 or 1
     texts
         P texts of s tokens each, numbers from 0 to N − 1, the first of which attends;
         None = one text of all tokens
@@ -379,9 +381,9 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
     if not (np.diag(K) > 0).all():
         checks.reject("cov", "have a positive diagonal", np.diag(K).min(),
                       "leave out tokens that vanish")
-    texts = _texts(texts, len(K))
+    rows = _texts(texts, len(K))
     loss = loss_of(loss)
-    Y = targets_of(loss, y, len(texts), 1)
+    Y = targets_of(loss, y, len(rows), 1)
     tried(loss, Y)
     heads = checks.count(heads, "heads")
     steps = checks.count(steps, "steps", least=0)
@@ -393,18 +395,18 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
     var = (checks.number(var_q, "var_q", "[0, ∞)")
            *checks.number(var_k, "var_k", "[0, ∞)"))
     rate = checks.number(learning_rate, "learning_rate", "(0, ∞)")
-    values = (steps + 1)*len(texts)*(1 + heads*texts.shape[1])
+    values = (steps + 1)*len(rows)*(1 + heads*rows.shape[1])
     checks.memory(3*draws*values**2, "draws", "take fewer draws or steps", str(draws))
     def slope_of_loss(f):
         return loss.gradient(f[..., None], Y)[..., 0]
-    family = Family(K, texts, heads, _smooth(activation), var, rate, slope_of_loss,
+    family = Family(K, rows, heads, _smooth(activation), var, rate, slope_of_loss,
                     nodes, parts)
     drawn = draw(partial(_sample, family, steps), draws, rng)
     error = error_of_averages(family, drawn.scores[:8])
     if error > 1e-3:
         checks.warn(f"the averages are uncertain by {error:.1g}: pass more `nodes` "
                     f"than {nodes}")
-    return TrainedLimit(*drawn, error)
+    return TrainedLimit(drawn.scores, drawn.outputs, drawn.gradients, error)
 
 def _sample(family, steps, number, rng):
     return recursion(family, steps, number, rng)
