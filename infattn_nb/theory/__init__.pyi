@@ -23,5 +23,9 @@ from .proof import (
     gaussian_mean as gaussian_mean,
     split as split,
 )
+from .trained_layer import (
+    attention_mlp as attention_mlp,
+    trained_limit as trained_limit,
+)
 
 __all__: list[str]
