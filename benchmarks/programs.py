@@ -64,8 +64,8 @@ def kernel_row(kind, n, seed=0, networks=16, steps=20, rate=0.2):
         Y,
         width=n,
         steps=steps,
-        rate=rate,
-        networks=networks,
+        learning_rate=rate,
+        size=networks,
         rng=seed,
         verbose=False,
     )
@@ -141,8 +141,8 @@ def motion_rows(part, n, seed, networks=4, steps=10, rate=0.1):
         Y,
         width=n,
         steps=steps,
-        rate=rate,
-        networks=networks,
+        learning_rate=rate,
+        size=networks,
         matrices=trained,
         rng=seed,
         verbose=False,
@@ -197,12 +197,15 @@ READ = "muP", "Muon, readout/√n"  # f = n^(-1) Σ r h instead of n^(-1/2)
 def scaling(name, p, n, rate):
     "Readout variance, factors of rates by matrix, method."
     if name == "standard":
-        return dict(rate=rate, rates={W: n / 64 for W in (*p.matrices, *p.readouts)})
+        return dict(
+            learning_rate=rate,
+            rate_factors={W: n / 64 for W in (*p.matrices, *p.readouts)},
+        )
     if name == "muP":
-        return dict(rate=rate * n)
+        return dict(learning_rate=rate * n)
     if name.startswith("Muon"):
-        return dict(rate=rate / 2, method="muon")
-    return dict(rate=rate)
+        return dict(learning_rate=rate / 2, optimizer="muon")
+    return dict(learning_rate=rate)
 
 
 SCALINGS = "standard", "NTK", "muP", "Muon", "Muon, readout/√n"
@@ -224,7 +227,7 @@ def coordinate_row(name, n, seed=0, networks=4, steps=1, rate=0.2):
             Y,
             width=n,
             steps=steps,
-            networks=networks,
+            size=networks,
             rng=seed,
             verbose=False,
             **how,
@@ -412,8 +415,8 @@ def ours(n, dense=None):
         Y,
         width=n,
         steps=PASSES - 1,
-        rate=0.05,
-        networks=1,
+        learning_rate=0.05,
+        size=1,
         rng=0,
         dense=dense,
         verbose=False,

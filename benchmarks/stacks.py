@@ -118,7 +118,14 @@ def training(n, steps=20):
     R = p.readout()
     fs = [R @ tanh(h) for h in mlp(p, p.inputs(np.eye(3) + 0.3), 3, phi=tanh)]
     run = train(
-        p, fs, [1.0, -1.0, 0.5], width=n, steps=steps, rate=0.1, rng=0, verbose=False
+        p,
+        fs,
+        [1.0, -1.0, 0.5],
+        width=n,
+        steps=steps,
+        learning_rate=0.1,
+        rng=0,
+        verbose=False,
     )
     return run.loss
 

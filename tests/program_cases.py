@@ -10,10 +10,10 @@ from infattn_nb.nonlinearities import relu, tanh, times
 
 STEPS = 20
 HOW = {  # name -> how it is trained
-    "plain": dict(rate=0.05),
-    "momentum and decay": dict(rate=0.02, momentum=0.9, weight_decay=0.05),
-    "batches": dict(rate=0.05, momentum=0.5, batch_size=2),
-    "muon": dict(rate=0.02, momentum=0.9, weight_decay=0.1, method="muon"),
+    "plain": dict(learning_rate=0.05),
+    "momentum and decay": dict(learning_rate=0.02, momentum=0.9, weight_decay=0.05),
+    "batches": dict(learning_rate=0.05, momentum=0.5, batch_size=2),
+    "muon": dict(learning_rate=0.02, momentum=0.9, weight_decay=0.1, optimizer="muon"),
 }
 Σ = np.eye(3) + 0.4
 

@@ -106,7 +106,11 @@ def run(name, how):
     }
     inputs = {h: torch.tensor(x) for h, x in start.items() if x.ndim == 1}
     y = torch.tensor(Y)
-    η, λ, μ = how["rate"], how.get("weight_decay", 0.0), how.get("momentum", 0.0)
+    η, λ, μ = (
+        how["learning_rate"],
+        how.get("weight_decay", 0.0),
+        how.get("momentum", 0.0),
+    )
     gain = {
         W: W.var / x.shape[1] for W, x in weights.items()
     }  # the rate acts on normal weights
@@ -130,7 +134,7 @@ def run(name, how):
         )
         descent.zero_grad()
         (len(y) / len(rows) * 0.5 * ((f - y)[rows] ** 2).sum()).backward()
-        if how.get("method") != "muon":
+        if how.get("optimizer") != "muon":
             descent.step()
             continue
         with torch.no_grad():

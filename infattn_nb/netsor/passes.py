@@ -433,7 +433,9 @@ def _attend_back(reach, h, value, dy, give, of_scores):
 def _weights_back(h, W, P, A, dA):
     "Cotangents of scores (b, o, r, c)."
     if h.weights is softmax or hasattr(h.weights, "backward"):
-        return pulled_weights(h.weights, None, W.block(A), dA)
+        d = pulled_weights(h.weights, None, W.block(A), dA)
+        slope = getattr(h.weights, "slope", lambda P: None)(P) # of a cap
+        return d if slope is None else d*W.block(slope)
     dP = np.zeros(dA.shape)
     for o, (rows, columns, real) in enumerate(zip(W.rows, W.columns, W.real)):
         seen = real if h.mask is None else real & h.mask[rows[:, None], columns]

@@ -152,7 +152,7 @@ def test_several_outputs_of_each_row():
     assert table.shape == (3, 2)
     lists = [[f[i] for f in table.columns] for i in range(3)]
     y = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    how = dict(width=16, steps=3, rate=0.1, rng=0, verbose=False, batch_size=2)
+    how = dict(width=16, steps=3, learning_rate=0.1, rng=0, verbose=False, batch_size=2)
     a, b = train(p, table, y, **how), train(p, lists, y, **how)
     np.testing.assert_array_equal(a.outputs, b.outputs)
     assert a.outputs.shape == (8, 4, 3, 2)

@@ -75,7 +75,7 @@ quiet = partial(train, verbose=False)
 def from_its_start(name, **how):
     "One network of a program, trained from the explicit start that torch had, too."
     p, fs, start = written(name)
-    one = dict(width=WIDTH, steps=STEPS, start=start, networks=1, rng=0)
+    one = dict(width=WIDTH, steps=STEPS, init=start, size=1, rng=0)
     return quiet(p, fs, Y, **one, **how)
 
 
@@ -96,7 +96,9 @@ def test_the_path_is_that_of_torch(name, how):
 
 
 def test_it_notices_a_wrong_rate_of_one_matrix():
-    found = from_its_start("two blocks", rates={"M": 1.001}, **HOW["plain"]).outputs[0]
+    found = from_its_start(
+        "two blocks", rate_factors={"M": 1.001}, **HOW["plain"]
+    ).outputs[0]
     assert 1e-7 < abs(found - STORED["two blocks, plain"]).max() < 0.1
 
 
@@ -129,7 +131,7 @@ def trained(name, n, size, rng=1, steps=3, at_once=250, **how):
         -(-size // at_once)
     ):  # a run keeps its networks
         b = min(at_once, size)
-        options = dict(rate=0.1, width=n, steps=steps, networks=b, watch=scores)
+        options = dict(learning_rate=0.1, width=n, steps=steps, size=b, watch=scores)
         try:
             run = quiet(p, fs, Y, rng=seed, dense=False, **options | how)
         except ValueError as e:
@@ -210,7 +212,9 @@ def test_broken_variants_are_rejected(fault, name, monkeypatch, size=1_000):
     for method, f in BROKEN[fault].items():
         monkeypatch.setattr(Revealed, method, f)
     try:
-        ours = trained(name, 12, size, rate=0.05 if fault == "half the rate" else 0.1)
+        ours = trained(
+            name, 12, size, learning_rate=0.05 if fault == "half the rate" else 0.1
+        )
     except ValueError as e:
         # nor does it train, which all networks of torch's did
         assert "keep the losses of most networks bounded" in str(e)
@@ -264,11 +268,11 @@ TARGETS = np.array([1.0, -1.0, 0.5, 2.0])
 @pytest.mark.parametrize(
     "how",
     (
-        dict(rate=0.3),
-        dict(rate=0.3, momentum=0.8, weight_decay=0.1),
-        dict(rate=0.1, method="muon", momentum=0.5),
-        dict(rate=0.3, batch_size=2),
-        dict(rate=0.3, batch_size=3, batches="own"),
+        dict(learning_rate=0.3),
+        dict(learning_rate=0.3, momentum=0.8, weight_decay=0.1),
+        dict(learning_rate=0.1, optimizer="muon", momentum=0.5),
+        dict(learning_rate=0.3, batch_size=2),
+        dict(learning_rate=0.3, batch_size=3, batches="own"),
     ),
     ids=str,
 )
@@ -280,12 +284,12 @@ def test_one_network_that_diverges_leaves_the_others_alone(how, dense):
         p, f, (W, R), start = two_layers(9)
         start[R][-1] *= size
         start[W][-1] *= size
-        if "method" in how and size < 1e100:
+        if "optimizer" in how and size < 1e100:
             continue  # a step of Muon is bounded
         common = dict(width=9, steps=20, dense=dense, rng=0, **how)
-        run = quiet(p, f, TARGETS, start=start, **common)
+        run = quiet(p, f, TARGETS, init=start, **common)
         fewer = {key: x[:-1] for key, x in start.items()}
-        five = quiet(p, f, TARGETS, start=fewer, **common)
+        five = quiet(p, f, TARGETS, init=fewer, **common)
         assert run.diverged.tolist() == [False] * 5 + [True]
         assert len(five.loss) == 5
         assert not five.diverged.any()
@@ -300,7 +304,7 @@ def test_one_network_that_diverges_leaves_the_others_alone(how, dense):
         assert np.isfinite(run.weights(W, "start")).all()
         assert "1 diverged" in repr(run)
         assert "5 networks" in repr(five)
-        later = quiet(p, f, TARGETS, start=run, **common | dict(rng=None))
+        later = quiet(p, f, TARGETS, init=run, **common | dict(rng=None))
         assert later.diverged.sum() == 1
         assert len(later.loss) == 6
 
@@ -309,14 +313,16 @@ def test_what_diverges_is_said_and_too_much_of_it_rejected():
     p, f, (W, R), start = two_layers(5)
     start[R][-1] *= 1e3
     start[W][-1] *= 1e3
-    common = dict(width=5, steps=20, start=start, rng=0, verbose=False)
-    with pytest.warns(UserWarning, match="1 of 6 networks diverged at rate 0.3"):
-        train(p, f, TARGETS, rate=0.3, **common)
-    with pytest.raises(ValueError, match="`rate` must keep.*6 of 6 diverge by step"):
-        train(p, f, TARGETS, rate=1e4, **common)
-    run = quiet(p, f, TARGETS, **common | dict(start=None), networks=3)
-    with pytest.raises(ValueError, match="`networks` must be as many.*4 after 3"):
-        train(p, f, TARGETS, **common | dict(start=run), networks=4)
+    common = dict(width=5, steps=20, init=start, rng=0, verbose=False)
+    with pytest.warns(
+        UserWarning, match="1 of 6 networks diverged at learning rate 0.3"
+    ):
+        train(p, f, TARGETS, learning_rate=0.3, **common)
+    with pytest.raises(ValueError, match="`learning_rate` must keep.*6 of 6 diverge by step"):
+        train(p, f, TARGETS, learning_rate=1e4, **common)
+    run = quiet(p, f, TARGETS, **common | dict(init=None), size=3)
+    with pytest.raises(ValueError, match="`size` must be as many.*4 after 3"):
+        train(p, f, TARGETS, **common | dict(init=run), size=4)
 
 
 @pytest.mark.filterwarnings("ignore:.*networks diverged")
@@ -330,7 +336,7 @@ def test_the_law_of_what_does_not_diverge(size=20_000, steps=3, rate=0.5):
     W, R = p.matrix(), p.readout()
     f = [R @ relu(W @ v) for v in x]
     run = quiet(
-        p, f, [1.0, -1.0], width=1, steps=steps, rate=rate, networks=size, rng=0
+        p, f, [1.0, -1.0], width=1, steps=steps, learning_rate=rate, size=size, rng=0
     )
 
     def explicit_ones(rate):
@@ -362,8 +368,10 @@ def test_the_law_of_what_does_not_diverge(size=20_000, steps=3, rate=0.5):
 def test_batches_of_ones_own_are_those_of_explicit_networks(dense, steps=9):
     "Each epoch goes through all rows once; the networks' orders are not the same."
     p, f, (W, R), start = two_layers(7)
-    common = dict(width=7, steps=steps, rate=0.4, batch_size=2, dense=dense, rng=3)
-    run = quiet(p, f, TARGETS, start=start, batches="own", **common)
+    common = dict(
+        width=7, steps=steps, learning_rate=0.4, batch_size=2, dense=dense, rng=3
+    )
+    run = quiet(p, f, TARGETS, init=start, batches="own", **common)
     met = ~np.isnan(run.outputs[:, :-1])
     assert (met.sum(2) == 2).all()
     assert (met[:, 0:8:2] ^ met[:, 1:8:2]).all()
@@ -376,12 +384,12 @@ def test_batches_of_ones_own_are_those_of_explicit_networks(dense, steps=9):
     np.testing.assert_allclose(
         run.loss[:, -1], 0.5 * ((path[:, -1] - TARGETS) ** 2).sum(1), rtol=1e-9
     )
-    same = quiet(p, f, TARGETS, start=start, **common)
+    same = quiet(p, f, TARGETS, init=start, **common)
     shared = ~np.isnan(same.outputs[:, :-1])
     assert (shared == shared[0]).all()
-    half = quiet(p, f, TARGETS, start=start, batches="own", **common | dict(steps=4))
+    half = quiet(p, f, TARGETS, init=start, batches="own", **common | dict(steps=4))
     rest = quiet(
-        p, f, TARGETS, start=half, batches="own", **common | dict(steps=5, rng=None)
+        p, f, TARGETS, init=half, batches="own", **common | dict(steps=5, rng=None)
     )
     np.testing.assert_array_equal(rest.outputs, run.outputs[:, 4:])
 
@@ -403,7 +411,7 @@ def test_a_loss_says_what_its_targets_are():
             return np.array([[{"up": 1.0, "down": -1.0}[word]] * D for word in y])
 
     p, f, _, _ = two_layers(7)
-    common = dict(width=7, steps=5, networks=3, rate=0.1, rng=0)
+    common = dict(width=7, steps=5, size=3, learning_rate=0.1, rng=0)
     own = quiet(p, f, TARGETS, loss=Softmax(), **common)
     np.testing.assert_array_equal(own.outputs, quiet(p, f, TARGETS, **common).outputs)
     said = quiet(p, f, ["up", "down", "up", "up"], loss=Words(), **common)
@@ -503,11 +511,11 @@ def test_one_layer_trains_as_its_recursion(factor, size=2_000, m=4, n=8):
             fs,
             y,
             width=n,
-            rate=factor * rate,
+            learning_rate=factor * rate,
             steps=steps,
-            networks=size,
+            size=size,
             rng=1,
-            start=start,
+            init=start,
             dense=dense,
         )
         p_value = least_p(
@@ -567,11 +575,11 @@ def test_a_wide_attention_only_network_trains_as_its_circuits(n, size):
                 fs,
                 y,
                 width=n,
-                rate=rate,
+                learning_rate=rate,
                 steps=steps,
-                networks=30,
+                size=30,
                 rng=k,
-                start=start,
+                init=start,
             )
             for k in range(size // 30)
         ]
@@ -736,7 +744,7 @@ def test_losses_of_classes_and_ones_own():
         width=64,
         loss=Fourth(),
         steps=20,
-        rate=0.1,
+        learning_rate=0.1,
         rng=0,
     )
     assert (run.loss[:, -1] < 0.7 * run.loss[:, 0]).all()
@@ -762,7 +770,17 @@ def test_rates_by_matrix(η=0.05):
     W, stays, *_ = p.matrices
     step = lambda run, M: run.weights(M) - run.weights(M, "start")
     plain, other = (
-        quiet(p, fs, Y, width=32, steps=1, rate=η, dense=True, rng=0, rates=rates)
+        quiet(
+            p,
+            fs,
+            Y,
+            width=32,
+            steps=1,
+            learning_rate=η,
+            dense=True,
+            rng=0,
+            rate_factors=rates,
+        )
         for rates in (None, {W: 3.0, stays.name: 0.0})
     )
     for M in (*p.matrices, *p.readouts):
@@ -779,10 +797,12 @@ def test_rates_by_matrix(η=0.05):
         width=32,
         steps=0,
         rng=0,
-        rates={M: 4.0 for M in (*p.matrices, *p.readouts)},
+        rate_factors={M: 4.0 for M in (*p.matrices, *p.readouts)},
     )
     np.testing.assert_allclose(
-        found.rate, quiet(p, fs, Y, width=32, steps=0, rng=0).rate / 4, rtol=1e-10
+        found.learning_rate,
+        quiet(p, fs, Y, width=32, steps=0, rng=0).learning_rate / 4,
+        rtol=1e-10,
     )
 
 
@@ -791,9 +811,9 @@ def test_a_long_run_is_announced(monkeypatch, capfd):
     memory on.
     """
     p, fs = small()
-    fit = partial(train, p, fs, Y, width=16, steps=2, networks=2, rng=0)
+    fit = partial(train, p, fs, Y, width=16, steps=2, size=2, rng=0)
     with warnings.catch_warnings(action="error"):
-        needs = training.needs(fit()._task.plan, 2, 2, 0.0)
+        needs = training.needs(fit()._task.plan, 2, 2, 0)
     monkeypatch.setattr(
         training.checks, "memory_of_the_machine", lambda: 1.5 * needs.bytes
     )
@@ -871,7 +891,7 @@ def test_callbacks_patience_and_watching():
         watch=fs[3:],
         y_watch=[2.0, -2.0],
         patience=5,
-        rate=0.1,
+        learning_rate=0.1,
     )
     means = run.watched_loss.mean(0)
     assert run.steps < 400
@@ -887,7 +907,7 @@ def test_an_interruption_leaves_what_there_is():
 
     with pytest.warns(RuntimeWarning, match="interrupted at step 4"):
         run = quiet(p, fs, Y, width=32, steps=50, rng=0, callback=stop)
-    whole = quiet(p, fs, Y, width=32, steps=4, rng=0, rate=run.rate)
+    whole = quiet(p, fs, Y, width=32, steps=4, rng=0, learning_rate=run.learning_rate)
     assert run.interrupted
     assert run.steps == 4
     np.testing.assert_array_equal(run.outputs, whole.outputs)
@@ -899,18 +919,18 @@ def test_a_resumed_run_is_the_unbroken_one(how):
     "To the last byte, revealed and explicit; with test texts asked between."
     p, fs = small()
     for dense in (True, False, None):
-        common = dict(width=40, networks=3, dense=dense, **HOW[how])
+        common = dict(width=40, size=3, dense=dense, **HOW[how])
         whole = quiet(p, fs, Y, steps=12, rng=1, **common)
         half = quiet(p, fs, Y, steps=5, rng=1, **common)
         half.tangent()
-        rest = quiet(p, fs, Y, steps=7, start=half, **common)
+        rest = quiet(p, fs, Y, steps=7, init=half, **common)
         np.testing.assert_array_equal(whole.outputs[:, 5:], rest.outputs)
         assert rest.steps == 12
 
 
 def test_blocks_of_networks_do_not_depend_on_who_computes(monkeypatch):
     p, fs = small()
-    run = lambda: quiet(p, fs, Y, width=64, steps=3, networks=7, rng=0).outputs
+    run = lambda: quiet(p, fs, Y, width=64, steps=3, size=7, rng=0).outputs
     monkeypatch.setattr(training, "BLOCK_NUMBERS", 2**14)
     expected = run()
     with (
@@ -929,7 +949,7 @@ def test_the_same_seed_gives_the_same_bytes_however_the_program_lies_in_memory()
 
     def run():
         p, fs, _ = watched_program("two blocks")
-        return quiet(p, fs, Y, width=48, steps=6, networks=2, rate=0.05, rng=0)
+        return quiet(p, fs, Y, width=48, steps=6, size=2, learning_rate=0.05, rng=0)
 
     first, held = run(), []
     assert "Explicit" in {
@@ -943,7 +963,9 @@ def test_the_same_seed_gives_the_same_bytes_however_the_program_lies_in_memory()
 def test_muon_moves_by_its_rate():
     "Its step is a polar factor: spectral norm η σ √(r/c), at every singular value."
     p, fs = small()
-    run = quiet(p, fs, Y, width=64, steps=1, method="muon", rate=0.05, rng=0)
+    run = quiet(
+        p, fs, Y, width=64, steps=1, optimizer="muon", learning_rate=0.05, rng=0
+    )
     W = p.matrices[1]
     s = np.linalg.svd(run.weights(W) - run.weights(W, "start"), compute_uv=False)
     np.testing.assert_allclose(s[:, :3], 0.05 * np.sqrt(1.5), rtol=1e-8)
@@ -956,7 +978,7 @@ def test_the_rate_that_is_found_is_stable():
     assert (run.loss[:, -1] < 1e-2 * run.loss[:, 0]).all()
     Θ = run.tangent("start")
     np.testing.assert_allclose(
-        1 / run.rate, np.linalg.eigvalsh(Θ)[:, -1].max(), rtol=1e-10
+        1 / run.learning_rate, np.linalg.eigvalsh(Θ)[:, -1].max(), rtol=1e-10
     )
 
 
@@ -966,7 +988,7 @@ def test_gradients_of_a_wide_network_need_no_matrices():
 
     p, fs = small()
     tracemalloc.start()
-    run = quiet(p, fs, Y, width=50_000, steps=2, networks=1, rng=0)
+    run = quiet(p, fs, Y, width=50_000, steps=2, size=1, rng=0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1e8
@@ -1010,7 +1032,7 @@ def test_a_pass_does_not_name_its_nodes(monkeypatch):
         Program, "names", lambda self: pytest.fail("a name was asked for")
     )
     assert np.isfinite(
-        quiet(p, fs, Y, width=12, steps=2, networks=1, rate=0.05, rng=0).loss
+        quiet(p, fs, Y, width=12, steps=2, size=1, learning_rate=0.05, rng=0).loss
     ).all()
     monkeypatch.undo()
     odd = Program()
@@ -1057,9 +1079,9 @@ def test_the_other_sides_of_the_benchmark_are_the_same_network(n=16, passes=6):
                 explicit.Y,
                 width=n,
                 steps=passes - 1,
-                rate=0.05,
-                networks=1,
-                start=start,
+                learning_rate=0.05,
+                size=1,
+                init=start,
                 dense=dense,
             ).loss[0]
         )
@@ -1080,8 +1102,8 @@ def test_rounding_does_not_choose_the_network(n):
             Y,
             width=n,
             steps=10,
-            rate=0.1,
-            networks=4,
+            learning_rate=0.1,
+            size=4,
             rng=0,
             dense=False,
         ).outputs
@@ -1149,11 +1171,11 @@ def test_induction_is_trained_as_the_program_says(kind, n=16, steps=4):
         y[some][:6],
         width=n,
         steps=steps,
-        rate=0.01,
+        learning_rate=0.01,
         momentum=0.9,
         loss="softmax",
-        networks=1,
-        start=start,
+        size=1,
+        init=start,
         dense=False,
     )
     descent = torch.optim.SGD(
