@@ -24,8 +24,8 @@ from ..transformer.parts import BIASES, MATRICES
 class Tensors:
     "The tensors of a family, by what they hold."
     def __init__(self, layout, config):
-        there = [x for x in layout if not x.when or config is None or
-                 config.get(x.when)]
+        there = [x for x in layout
+                 if not x.when or config is not None and config.get(x.when)]
         self.by_name = {x.name: x for x in there}
         self.matrices = {k: x for x in there for k in x.roles if k in MATRICES}
         self.norms: dict = {} # "gain", "output_gain", "query_gain", … -> tensors
@@ -135,7 +135,6 @@ class Trained:
 
     def scaled(self, X, place, l=None, number=0, rows=1):
         "What a norm makes, with its gain and bias."
-        key = X, place, l, number
         kind, inside = _PLACES[place]
         there = self.tensors.norms.get((kind, inside), [])
         if not there:
@@ -174,15 +173,11 @@ class Trained:
         if "patch" in roles:
             checks.reject("model", "read words in a program", "images",
                           "pass what enters the first block as `embeddings`")
-        texts = [np.asarray(text) for text in self.source.texts]
-        ids = np.concatenate(texts)
-        self.ids = self._checked(ids)
-        self.words = np.arange(self.vocabulary) if self.readout == "lm" else (
-            np.unique(ids))
-        word = roles["word"]
-        E = self._table(word, self.words)
-        self.embeddings = E
-        X = self.source.embedding_factor*E[np.searchsorted(self.words, ids)]
+        texts = self.source.texts
+        ids = self._numbers(texts)
+        words = np.arange(self.vocabulary) if self.readout == "lm" else np.unique(ids)
+        self.embeddings = self._table(roles["word"], words)
+        X = self._embedding_scale*self.embeddings[np.searchsorted(words, ids)]
         if "position" in roles:
             first = self.source.family.first_position(self._entry("pad_token_id"))
             most = max(map(len, texts))
@@ -197,6 +192,12 @@ class Trained:
         found = None if config is None else config.entries.get(name)
         return otherwise if found is None else found
 
+    def check_numbered(self):
+        "Reject labels of which it is not known which words they are."
+        if not getattr(self, "numbered", True):
+            checks.reject("texts", "be token ids where words are the model's",
+                          f"{self.source.texts[0][0]!r} …", "read it with token ids")
+
     @property
     def vocabulary(self):
         "How many words there are."
@@ -206,12 +207,23 @@ class Trained:
                           "read", None, "pass readout='last' or 'mean'")
         return int(V)
 
-    def _checked(self, ids):
-        "Numbers of words."
+    @property
+    def _embedding_scale(self):
+        config = self.source.config
+        return self.source.embedding_scale if config is None else config.embedding_scale
+
+    def _numbers(self, texts):
+        "Numbers of the words of all texts; other labels are counted."
+        labels = [word for text in texts for word in text]
+        self.numbered = all(isinstance(x, (int, np.integer)) for x in labels)
+        if not self.numbered:
+            place = {word: i for i, word in enumerate(dict.fromkeys(labels))}
+            return np.array([place[word] for word in labels])
+        ids = np.array(labels)
         V = self._entry("vocab_size", np.inf)
-        if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= V:
-            checks.reject("texts", f"hold numbers of words below {V:g}",
-                          f"{ids[:3].tolist()} …", "read the model with token ids")
+        if ids.min() < 0 or ids.max() >= V:
+            checks.reject("texts", f"hold numbers of words in [0, {V:g})",
+                          f"{ids.min()} … {ids.max()}", "pass ids of its vocabulary")
         pad = self._entry("pad_token_id")
         if pad is not None and (ids == pad).any():
             checks.reject("texts", "hold no padding, whose embedding is not trained",
@@ -233,6 +245,7 @@ class Trained:
         if self.source.texts is None or not self.source.family.causal:
             checks.reject("readout", "be 'last' or 'mean' for a model that predicts no "
                           "next word from words", "'lm'", "pass one of these")
+        self.check_numbered()
         predicting = [own[:-1] for own in rows_of_texts(network, X.k)]
         if not any(map(len, predicting)):
             checks.reject("texts", "have two tokens at least, the second to be "
@@ -290,6 +303,7 @@ def weights_of(net: Any, module: Any, *, readout: str = "last") -> dict[str, Any
     for layout in net.source.family.layouts:
         weights = Trained(Program(), net, readout, layout)
         written_with(weights, net, readout)
+        weights.check_numbered()
         found = _matched(layout, named)
         missing = [tensor for tensor, l, _ in weights.parts.values()
                    if (getattr(tensor, "name", tensor), l) not in found]

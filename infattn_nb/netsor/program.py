@@ -223,9 +223,9 @@ class Program:
             (k, f); coordinates from 2f on stay as they are
         """
         X, = self.own(Vector, [X], "X")
-        angles = checks.real(angles, "angles", (X.k, None), "(-∞, ∞)",
-                             "pass an angle for each row and pair")
-        return self._record(Rotate(self, (X,), X.length, X.k, angles))
+        turns = checks.real(angles, "angles", (X.k, None), "(-∞, ∞)",
+                            "pass an angle for each row and pair")
+        return self._record(Rotate(self, (X,), X.length, X.k, turns))
 
     def logits(self, X: Vector, E: Vector, *, scale: float = 1.,
                cap: float | None = None, bias: Parameter | None = None) -> Table:
