@@ -7,6 +7,7 @@ __all__ = ['Tensors', 'stem', 'Trained', 'weights_of', 'next_tokens']
 
 # %% ../../nbs/huggingface/trained.ipynb #tr-imports
 import re
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -171,8 +172,7 @@ class Trained:
             return self.program.inputs(network.cov, network.mean)
         roles = {x.roles[0]: x for x in self.layout}
         if "patch" in roles:
-            checks.reject("model", "read words in a program", "images",
-                          "pass what enters the first block as `embeddings`")
+            return self._of_images(roles)
         texts = self.source.texts
         ids = self._numbers(texts)
         words = np.arange(self.vocabulary) if self.readout == "lm" else np.unique(ids)
@@ -186,6 +186,38 @@ class Trained:
         if "type" in roles:
             X = X + self._table(roles["type"], np.arange(1))
         return X
+
+    def _of_images(self, roles):
+        "A class token and patches; `pixels` are constants, which `init=` may give."
+        texts = self.source.texts
+        n = int(self.network.width)
+        pixels = self._pixels
+        place = {x: i for i, x in enumerate(dict.fromkeys(sum(texts, ())))}
+        self.numbered = True # patches have no numbers in a vocabulary
+        given = self.program.inputs(np.eye(len(place)), rows=Fraction(pixels, n),
+                                    name="pixels")
+        tensor = roles["patch"]
+        name = self._name(tensor, None)
+        std, = self._of(tensor, None).std
+        self.parts[name] = tensor, None, lambda x: x.reshape(len(x), -1)
+        X = self.program.matrix(name, pixels*std*std) @ given
+        bias = self.tensors.beside(tensor)
+        if bias is not None:
+            X = X + self._vector(bias, None, 1, True)
+        X = self.program.concatenate(self._table(roles["class"], np.arange(1)), X)
+        rows = [[0, *(1 + place[x] for x in text)] for text in texts]
+        positions = self._table(roles["position"], np.arange(max(map(len, rows))))
+        return X[np.concatenate(rows)] + positions[
+            np.concatenate([np.arange(len(x)) for x in rows])]
+
+    @property
+    def _pixels(self):
+        "Numbers in a patch."
+        config = self.source.config
+        if config is None:
+            checks.reject("module", "have a config that says the size of its patches",
+                          "none", "pass what enters the first block as `embeddings`")
+        return config.need("patch_size")**2*config.need("num_channels")
 
     def _entry(self, name, otherwise=None):
         config = self.source.config

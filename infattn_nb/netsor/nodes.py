@@ -210,6 +210,7 @@ class Initial(Vector):
 class Input(Initial):
     "Initial vectors: coordinates are independent draws of N(mean, cov) (2.1 (ii))."
     cov: np.ndarray # (k, k)
+    name: str = "" # by which `train` may be given their values
 
     def drawn(self, z: np.ndarray) -> np.ndarray:
         "Draws of the vectors, (b, k, m), from as many standard normals."

@@ -151,7 +151,7 @@ class Program:
         return vectors[0].length
 
     def inputs(self, cov: ArrayLike, mean: ArrayLike = 0.,
-               rows: float | Fraction = 1) -> Input:
+               rows: float | Fraction = 1, name: str = "") -> Input:
         r"""New initial vectors $(h_\alpha) \sim N(\mu_{in}, \Sigma_{in})$ (2.1 (ii)).
 
         They are one stack: `X[i]` is a vector, `for x in X` goes through them.
@@ -164,6 +164,8 @@ class Program:
             μ_in, a number or (k,)
         rows
             their length / width
+        name
+            by which `train` may be given their values
         """
         S = checks.cov(cov, single=True)
         k = len(S)
@@ -172,7 +174,8 @@ class Program:
             checks.reject("mean", f"be a number or have shape ({k},)", μ.shape,
                           "pass one number per vector")
         μ = np.broadcast_to(μ, k)
-        return self._record(Input(self, (), fraction(rows), k, μ, S))
+        return self._record(Input(self, (), fraction(rows), k, μ, S,
+                                  checks.kind(name, str, "name", "pass a word")))
 
     def parameter(self, mean: float = 0., var: float = 0., *, size: int = 1,
                   rows: float | Fraction = 1, name: str | None = None,

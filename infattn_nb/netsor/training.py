@@ -779,9 +779,10 @@ def _decays(plan, weight_decay): # {matrix or vectors: λ}
         decays[W] = checks.number(λ, "weight_decay", "[0, ∞)")
     return {W: decays[W] for W in plan.trained}
 
-def _named(plan, key, what):
+def _named(plan, key, what, vectors=None):
     "A matrix or trained vectors below the outputs, by themselves or by their name."
-    every = [*plan.shapes, *plan.parameters]
+    vectors = plan.parameters if vectors is None else [x for x in vectors if x.name]
+    every = [*plan.shapes, *vectors]
     found = [W for W in every if W is key or W.name == key]
     if len(found) != 1:
         names = ", ".join(W.name for W in every[:40]) + ", …"*(len(every) > 40)
@@ -874,10 +875,11 @@ def _explicit(plan, N, init):
             m = plan.lengths.get(base, 0)
             shape = (m,) if key.k == 1 else (key.k, m)
         else:
-            key = _named(plan, key, "init")
-            m = plan.lengths.get(key, 0)
-            vectors = (m,) if getattr(key, "k", 0) == 1 else (getattr(key, "k", 0), m)
-            shape = vectors if isinstance(key, Parameter) else plan.shapes[key]
+            key = _named(plan, key, "init", plan.inputs)
+            shape = plan.shapes.get(key)
+            if shape is None:
+                m = plan.lengths[key]
+                shape = (m,) if key.k == 1 else (key.k, m)
         x = checks.real(x, "init", None, "(-∞, ∞)", "pass finite numbers")
         if x.shape not in (shape, (N, *shape)):
             checks.reject("init", f"have shape {shape} or {(N, *shape)} for "

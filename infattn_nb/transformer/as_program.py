@@ -55,8 +55,7 @@ class ScoreSoftmax:
 # %% ../../nbs/transformer/as_program.ipynb #ap-branches
 class Drawn:
     "Weights of a network that was made by hand: biases are drawn, and not trained."
-    readouts = "last", "mean"
-    letters = {"1": "W{l}.1", "2": "W{l}.2", "3": "W{l}.3"}
+    readouts = "last", "first", "mean"
 
     def __init__(self, program):
         self.program = program
@@ -161,7 +160,7 @@ def mlp_branch(weights, l, branch, U):
     return product(weights, hidden, l, "2", None, branch.var_2, branch.var_b2)
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-write
-READOUTS = "last", "mean", "lm"
+READOUTS = "last", "first", "mean", "lm"
 
 def write_transformer(network, texts=None, readout="last"): # Program, outputs
     "A transformer as a program, and an output for each of its texts, or logits."
@@ -187,8 +186,9 @@ def written_with(weights, network, readout): # [Output, …], or Table
         return weights.logits(X, network)
     R = weights.program.readout()
     rows = rows_of_texts(network, X.k)
-    if readout == "last":
-        return list(R @ X[[own[-1] for own in rows]])
+    if readout in ("last", "first"):
+        place = -1 if readout == "last" else 0
+        return list(R @ X[[own[place] for own in rows]])
     return list(R @ X.mix([np.isin(np.arange(X.k), own)/len(own) for own in rows]))
 
 def rows_of_texts(network, s): # list of arrays

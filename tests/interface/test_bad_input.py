@@ -178,7 +178,7 @@ CASES = [
     (lambda: ONE.weights(LINE.matrix()), ValueError, "`W`"),
     (
         lambda: Transformer.uniform(np.eye(2), layers=1, heads=1).program(
-            readout="first"
+            readout="middle"
         ),
         ValueError,
         "`readout`",
