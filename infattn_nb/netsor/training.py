@@ -882,8 +882,9 @@ def _explicit(plan, N, init):
                 shape = (m,) if key.k == 1 else (key.k, m)
         x = checks.real(x, "init", None, "(-∞, ∞)", "pass finite numbers")
         if x.shape not in (shape, (N, *shape)):
+            called = getattr(key, "name", "") or key
             checks.reject("init", f"have shape {shape} or {(N, *shape)} for "
-                          f"`{key}`", x.shape, "pass the matrix, or one per network")
+                          f"`{called}`", x.shape, "pass the matrix, or one per network")
         found[key] = np.broadcast_to(x, (N, *shape)).copy()
     return found
 

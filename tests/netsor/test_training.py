@@ -318,7 +318,9 @@ def test_what_diverges_is_said_and_too_much_of_it_rejected():
         UserWarning, match="1 of 6 networks diverged at learning rate 0.3"
     ):
         train(p, f, TARGETS, learning_rate=0.3, **common)
-    with pytest.raises(ValueError, match="`learning_rate` must keep.*6 of 6 diverge by step"):
+    with pytest.raises(
+        ValueError, match="`learning_rate` must keep.*6 of 6 diverge by step"
+    ):
         train(p, f, TARGETS, learning_rate=1e4, **common)
     run = quiet(p, f, TARGETS, **common | dict(init=None), size=3)
     with pytest.raises(ValueError, match="`size` must be as many.*4 after 3"):
