@@ -108,12 +108,16 @@ def attention_branch(weights, l, branch, width, texts, U):
         return X if angles is None else p.rotate(X, angles)
     Y: Any = 0
     for g in range(groups):
-        K = turned("k", g)
-        V = product(weights, U, l, "v", g, branch.var_v, branch.var_bv, rows)
+        K = V = None
         for h in range(g*H//groups, (g + 1)*H//groups):
             Q = branch.score_factor(np.inf)*turned("q", h)
+            if K is None: # shared by the heads of a group
+                K = turned("k", g)
+            P = p.scores(Q, K)
+            if V is None:
+                V = product(weights, U, l, "v", g, branch.var_v, branch.var_bv, rows)
             O = weights.matrix(l, "o", h, var_o[h])
-            Y = O @ _attended(p, p.scores(Q, K), V, branch, h, sees) + Y
+            Y = O @ _attended(p, P, V, branch, h, sees) + Y
     b = weights.bias(l, "o", None, branch.var_bo)
     return Y if b is None else Y + b
 
