@@ -584,7 +584,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     program
         Program
     outputs
-        P outputs `R @ h`, one for each row of the data, or P lists of D outputs
+        P outputs `R @ h`, one for each row of the data, or P lists of D outputs, or a
+        Table of them, as `program.logits` returns it
     y
         targets (P,) or (P, D); for "logistic" 0 or 1, for "softmax" labels 0 … D − 1
     width
@@ -614,7 +615,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         have learned is independent only given these; "own": each network goes through
         the rows in random orders of its own
     matrices
-        those that are trained; None = all, readouts too
+        those that are trained, and trained vectors; None = all, readouts too
     rate_factors
         {matrix, or its name: factor of its rate}, for those that are trained
     optimizer
@@ -631,9 +632,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     patience
         stop when the mean watched loss has not fallen for so many steps
     init
-        None: random; {matrix or initial vector: array (r, c) or (m,), or with a
-        leading axis of networks}, random where nothing is given; or a Training,
-        which is resumed
+        None: random; {matrix or initial vector, or its name: array (r, c) or (m,), or
+        with a leading axis of networks}, random where nothing is given; or a
+        Training, which is resumed
     rng
         seed: None | int | SeedSequence | Generator
     dense
