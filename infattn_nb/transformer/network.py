@@ -26,7 +26,6 @@ from .passes import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..nonlinearities import Nonlinearity, gelu
 from ..numerics.rng import Rng, Size
-from ..netsor.nodes import Output
 from ..netsor.program import Program
 from .as_program import write_transformer
 
