@@ -41,7 +41,7 @@ Y = np.array([1.0, -1.0, 0.5])
 
 
 def plain(p, x):
-    return mlp(p, x, 3, phi=tanh, var_w=2.0)
+    return mlp(p, x, 3, activation=tanh, var_w=2.0)
 
 
 def heads(p, x):
@@ -217,7 +217,7 @@ def coordinate_row(name, n, seed=0, networks=4, steps=1, rate=0.2):
     """
     p = Program()
     R = p.readout(var=1 / n if name in READ else 1.0)
-    gs = mlp(p, p.inputs(np.eye(3) + 0.3), 3, phi=tanh, var_w=2.0)
+    gs = mlp(p, p.inputs(np.eye(3) + 0.3), 3, activation=tanh, var_w=2.0)
     fs = [R @ tanh(g) for g in gs]
     how = scaling(name, p, n, rate)
     try:

@@ -202,7 +202,7 @@ def figures():
 
 def programs(width=4096, size=16):
     p = Program()
-    y = mlp(p, p.inputs(np.eye(4) + 0.5), depth=3)
+    y = mlp(p, p.inputs(np.eye(4) + 0.5), layers=3)
     dense, fast = side_by_side(
         lambda: simulate(p, y, width, size=1, rng=0, dense=True),
         lambda: simulate(p, y, width, size=size, rng=0),

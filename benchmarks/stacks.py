@@ -116,7 +116,7 @@ def training(n, steps=20):
 
     p = Program()
     R = p.readout()
-    fs = [R @ tanh(h) for h in mlp(p, p.inputs(np.eye(3) + 0.3), 3, phi=tanh)]
+    fs = [R @ tanh(h) for h in mlp(p, p.inputs(np.eye(3) + 0.3), 3, activation=tanh)]
     run = train(
         p,
         fs,

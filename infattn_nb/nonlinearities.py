@@ -565,7 +565,7 @@ NAMED = ACTIVATIONS | dict(erf=erf, softplus=softplus, sin=sin, cos=cos, step=st
                            absolute=absolute, quadratic=quadratic, times=times)
 
 def named(given, # a name, a function, a Nonlinearity
-          what="phi", # how the message calls it
+          what="activation", # how the message calls it
          ): # Nonlinearity, or what is no name
     "A ready-made function by its name or by torch's function; others as they are."
     if isinstance(given, Nonlinearity):
@@ -578,7 +578,7 @@ def named(given, # a name, a function, a Nonlinearity
     return given
 
 def nonlinearity(given, # a name, a function, a Nonlinearity
-                 what="phi", # how the message calls it
+                 what="activation", # how the message calls it
                  arity=1, # arguments of a function of one's own
                 ): # Nonlinearity
     "A ready-made function by its name or by torch's function, or the user's own."

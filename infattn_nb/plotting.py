@@ -135,30 +135,30 @@ def printable(text, most=80): # str
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return shown if len(shown) <= most else shown[:most - 1] + "…"
 
-def words_of(tokens, s) -> list[str]:
+def words_of(labels, seq_len) -> list[str]:
     """Labels of the tokens as short words.
 
     Parameters
     ----------
-    tokens
+    labels
         a label per token; None = their numbers
-    s
-        tokens
+    seq_len
+        labels
 
     Returns
     -------
     list of str
         s of them, none longer than twelve letters
     """
-    if tokens is None:
-        return [str(k) for k in range(1, s + 1)]
+    if labels is None:
+        return [str(k) for k in range(1, seq_len + 1)]
     try:
-        words = [printable(str(token)) for token in tokens]
+        words = [printable(str(token)) for token in labels]
     except TypeError:
-        checks.reject("tokens", "be a list of labels", f"{tokens!r:.40}",
-                      f"pass {s} words", TypeError)
-    if len(words) != s:
-        checks.reject("tokens", f"hold one label per token, {s}", len(words),
+        checks.reject("labels", "be a list of labels", f"{labels!r:.40}",
+                      f"pass {seq_len} words", TypeError)
+    if len(words) != seq_len:
+        checks.reject("labels", f"hold one label per token, {seq_len}", len(words),
                       "pass the words of the text")
     return [word if len(word) <= 12 else f"{word[:11]}…" for word in words]
 

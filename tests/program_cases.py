@@ -20,7 +20,7 @@ HOW = {  # name -> how it is trained
 
 def network(p):
     R = p.readout()
-    return [R @ tanh(h) for h in mlp(p, p.inputs(Σ), 3, phi=tanh, var_w=1.5)]
+    return [R @ tanh(h) for h in mlp(p, p.inputs(Σ), 3, activation=tanh, var_w=1.5)]
 
 
 def recurrent(p):

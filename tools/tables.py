@@ -508,7 +508,7 @@ def model_row(kind):
     if isinstance(module, str):
         return dict(model_type=kind, family="", module="", why=module)
     try:
-        t = from_torch(module, tokens=8)
+        t = from_torch(module, texts=8)
     except Exception as e:
         return dict(
             model_type=kind,
@@ -539,14 +539,10 @@ def write_live():
 
 def write_scan():
     with parallel(2):
-        write(pd.concat([scan_rows(kind, progress=True) for kind in MASKS]), PATH)
+        write(pd.concat([scan_rows(kind, verbose=True) for kind in MASKS]), PATH)
         write(
             pd.concat(
-                [
-                    lengths_table(kind, s, progress=True)
-                    for s in DEPTHS
-                    for kind in MASKS
-                ]
+                [lengths_table(kind, s, verbose=True) for s in DEPTHS for kind in MASKS]
             ),
             LENGTHS_PATH,
         )

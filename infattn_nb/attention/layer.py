@@ -240,13 +240,13 @@ class Attention(AttentionSpec, HasTokens):
         linear = replace(self.one_head, scaling="linear", head_width="full")
         return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0])
 
-    def infinite_heads(self, replicates: int = 16, rng: Rng = 0,
+    def infinite_heads(self, draws: int = 16, rng: Rng = 0,
                        return_error: bool = False) -> Any:
         r"""The limit of infinitely many heads, $\sigma^2\,\mathbb{E}[AKA^\top]$ (P(6)).
 
         Parameters
         ----------
-        replicates
+        draws
             independent scramblings of the Sobol points, at least 2: the spread of
             their results gives the error
         rng
@@ -259,11 +259,11 @@ class Attention(AttentionSpec, HasTokens):
         HierarchicalGaussian
             with a constant S, or (law, error (s, s))
         """
-        replicates = checks.count(replicates, "replicates", 2, 2**16)
+        draws = checks.count(draws, "draws", 2, 2**16)
         if not self.equal_heads:
             checks.reject("var_o", "be one number for infinitely many heads",
                           f"{self.heads} numbers", "pass their mean")
-        S = np.stack(head_averages(self, seed_sequence(rng).spawn(replicates)))
+        S = np.stack(head_averages(self, seed_sequence(rng).spawn(draws)))
         if self.narrow:
             law = HierarchicalGaussian.averaged(S)
         else:

@@ -158,19 +158,20 @@ class AttentionSpec:
                           "or pass head_width=m, the same for all heads")
         return n
 
-    def allowed(self, s: int, texts: np.ndarray | None = None) -> np.ndarray | None:
+    def allowed(self, seq_len: int,
+                texts: np.ndarray | None = None) -> np.ndarray | None:
         """Who may attend to whom: boolean (s, s), or None for all to all.
 
         Parameters
         ----------
-        s
+        seq_len
             tokens
         texts
             label of the text of each token: texts do not see each other, (s,)
         """
         mask = self.mask
         if isinstance(mask, str):
-            mask = checks.MASKS[mask](s)
+            mask = checks.MASKS[mask](seq_len)
         if texts is None:
             return mask
         together = np.equal.outer(texts, texts)

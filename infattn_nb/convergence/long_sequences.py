@@ -122,13 +122,13 @@ def _log_product(f, s):
     return c[1:]
 
 # %% ../../nbs/convergence/long_sequences.ipynb #21263181
-def participation_moments(s: float, score_sd: float, k: int = 4, *,
+def participation_moments(seq_len: float, score_sd: float, k: int = 4, *,
                           logarithm: bool = False) -> np.ndarray:
     r"""Moments of the participation ratio $u$ of a row, by one-dimensional integrals.
 
     Parameters
     ----------
-    s
+    seq_len
         number of tokens, a whole number; it may exceed every array: ``2.**200``
     score_sd
         τ in (0, 100]
@@ -147,8 +147,8 @@ def participation_moments(s: float, score_sd: float, k: int = 4, *,
     ValueError
         if a moment is below e^−700 and `logarithm` is False
     """
-    s, τ = _row(s, score_sd)
-    logs = _log_participation(s, τ, checks.count(k, "k", most=40))
+    seq_len, τ = _row(seq_len, score_sd)
+    logs = _log_participation(seq_len, τ, checks.count(k, "k", most=40))
     return logs if logarithm else _positive(logs)
 
 def _log_participation(s, τ, k):
@@ -174,12 +174,12 @@ def _positive(logs):
     return exp(logs)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #933654d9
-def mean_entropy(s: float, score_sd: float) -> float:
+def mean_entropy(seq_len: float, score_sd: float) -> float:
     """Expected entropy of a row of s independent scores, by one-dimensional integrals.
 
     Parameters
     ----------
-    s
+    seq_len
         number of tokens, a whole number
     score_sd
         τ in (0, 100]
@@ -189,22 +189,22 @@ def mean_entropy(s: float, score_sd: float) -> float:
     float
         in nats
     """
-    s, τ = _row(s, score_sd)
+    seq_len, τ = _row(seq_len, score_sd)
     if τ < NEGLIGIBLE_SCORE_SD:
-        return log(s) - τ**2*(1 - 1/s)/2
-    b = _Transform(s, τ, 2, alive=np.inf)
+        return log(seq_len) - τ**2*(1 - 1/seq_len)/2
+    b = _Transform(seq_len, τ, 2, alive=np.inf)
     b0 = b.log_moment(0)
     scored = τ**2*(exp(b.log_moment(1)) - exp(b.log_moment(2))) # E[g t e^{−t}]
-    tokens = exp(s*b0) + s*scored*exp((s - 1)*b0)
+    tokens = exp(seq_len*b0) + seq_len*scored*exp((seq_len - 1)*b0)
     return b.step*(exp(-exp(b.ξ)) - tokens).sum()
 
-def entropy(s: int, score_sd: float, mesh: Mesh = FINE_MESH
+def entropy(seq_len: int, score_sd: float, mesh: Mesh = FINE_MESH
            ) -> tuple[np.ndarray, np.ndarray]:
     """The law of the entropy of a row, as weighted points, by doubling.
 
     Parameters
     ----------
-    s
+    seq_len
         number of tokens, 2 ≤ s ≤ 2²⁰
     score_sd
         τ in (0, 100]
@@ -216,9 +216,9 @@ def entropy(s: int, score_sd: float, mesh: Mesh = FINE_MESH
     tuple
         entropies in nats (N,), weights (N,)
     """
-    s, τ = _row(s, score_sd, 2)
-    s = checks.count(int(s), "s", most=2**20)
-    return powers(τ, s, mesh, row_entropy).points()[1:]
+    seq_len, τ = _row(seq_len, score_sd, 2)
+    seq_len = checks.count(int(seq_len), "seq_len", most=2**20)
+    return powers(τ, seq_len, mesh, row_entropy).points()[1:]
 
 # %% ../../nbs/convergence/long_sequences.ipynb #9465667f
 def _pd_moments(α, count):
@@ -270,12 +270,12 @@ def poisson_dirichlet_limit(alpha: float, heads: int = 1) -> ScaleMixture:
     return judged(rule(120), disturbed(rule(90)), heads, sample=sample)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #52fadb5e
-def effective_alpha(s: float, score_sd: float) -> float:
+def effective_alpha(seq_len: float, score_sd: float) -> float:
     r"""What replaces $1/\beta$ at finite s: $z_s/\tau$ with $s\,\bar\Phi(z_s)=1$.
 
     Parameters
     ----------
-    s
+    seq_len
         number of tokens ≥ 2, a whole number
     score_sd
         τ in (0, 100]
@@ -285,16 +285,16 @@ def effective_alpha(s: float, score_sd: float) -> float:
     float
         α; the sequence is frozen where it is below one
     """
-    s, τ = _row(s, score_sd, 2)
-    return norm.isf(1/s)/τ
+    seq_len, τ = _row(seq_len, score_sd, 2)
+    return norm.isf(1/seq_len)/τ
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-overlap
-def row_overlap(s: float, score_sd: float, correlation: float) -> float:
+def row_overlap(seq_len: float, score_sd: float, correlation: float) -> float:
     r"""Mean overlap $\mathbb{E}\sum_k A_{ik}A_{jk}$ of two rows of attention weights.
 
     Parameters
     ----------
-    s
+    seq_len
         number of tokens, a whole number
     score_sd
         τ in (0, 50], of the independent scores of either row
@@ -306,20 +306,23 @@ def row_overlap(s: float, score_sd: float, correlation: float) -> float:
     ValueError
         if the overlap is below 1e−280
     """
-    s, τ = _row(s, score_sd, most=50)
+    seq_len, τ = _row(seq_len, score_sd, most=50)
     pass_one = "pass the cosine of the two tokens"
     ρ = checks.number(correlation, "correlation", "[-1, 1]", pass_one)
     if τ < NEGLIGIBLE_SCORE_SD:
-        return (1 + ρ*τ**2*(1 - 1/s))/s
-    far = np.sqrt(4*log(s) + 150) # standard deviations: nothing beyond them counts
-    x = _heard(s, τ, far)
+        return (1 + ρ*τ**2*(1 - 1/seq_len))/seq_len
+    far = np.sqrt(4*log(seq_len) + 150) # nothing beyond so many sd counts
+    x = _heard(seq_len, τ, far)
     both, kept, lost = _pairs(x, τ, ρ, far)
     few = log1p(-np.minimum(lost, .5))
     log_kept = np.where(lost < .5, few, log(np.maximum(kept, 1e-99)))
-    log_both = log(np.maximum(both, 1e-300)) + log(s) # s may exceed what both allows
-    overlap = _STEP**2*float(exp(log_both + (s - 1)*log_kept)[both > 1e-300].sum())
+    # s may exceed what both allows
+    log_both = log(np.maximum(both, 1e-300)) + log(seq_len)
+    log_terms = log_both + (seq_len - 1)*log_kept
+    overlap = _STEP**2*float(exp(log_terms)[both > 1e-300].sum())
     if overlap < 1e-280:
-        checks.reject("s", "leave an overlap of at least 1e-280", f"{s:.3g}",
+        checks.reject("seq_len", "leave an overlap of at least 1e-280",
+                      f"{seq_len:.3g}",
                       "pass fewer tokens: its exponent is on the page Long sequences")
     return overlap
 
@@ -360,7 +363,7 @@ def _token(z, τ):
     return exp(z + τ**2/2 - exp(log_rate(z + τ**2))), exp(-rate), -expm1(-rate)
 
 # %% ../../nbs/convergence/long_sequences.ipynb #length-width-term
-def width_term(s: float, score_sd: float) -> float:
+def width_term(seq_len: float, score_sd: float) -> float:
     r"""The constant $\kappa$ in $\mathbb{E}v = \mathbb{E}u + \kappa/n + O(n^{-2})$.
 
     $v$ is the variance of one output at width n given the scores, for a row of
@@ -370,18 +373,18 @@ def width_term(s: float, score_sd: float) -> float:
 
     Parameters
     ----------
-    s
+    seq_len
         number of tokens, a whole number
     score_sd
         τ in (0, 100]
     """
-    s, τ = _row(s, score_sd)
-    if s == 2 and τ > 1:
+    seq_len, τ = _row(seq_len, score_sd)
+    if seq_len == 2 and τ > 1:
         return _width_term_of_two(τ)
-    u, u2 = participation_moments(s, τ, 2)
-    tilt = 1 - u + 6*(u2 - _mean_power(s, τ, 3))
-    slope, bend = _slope_and_bend(s, τ)
-    return τ**2*(tilt + 4/s*slope) + (3 + 2/s)*τ**4*bend
+    u, u2 = participation_moments(seq_len, τ, 2)
+    tilt = 1 - u + 6*(u2 - _mean_power(seq_len, τ, 3))
+    slope, bend = _slope_and_bend(seq_len, τ)
+    return τ**2*(tilt + 4/seq_len*slope) + (3 + 2/seq_len)*τ**4*bend
 
 def _width_term_of_two(τ):
     """The same from q = ab, where a + b = 1 are the two weights: all that is averaged

@@ -101,9 +101,9 @@ def ensemble_of_module(module, # as for read_module
                       ): # dict
     "Keyword arguments of the Transformer of which a module is one draw."
     if (embeddings is None) == (tokens is None):
-        checks.reject("embeddings", "be given, or `tokens` in their place",
+        checks.reject("embeddings", "be given, or `texts` in their place",
                       "neither" if tokens is None else "both",
-                      "pass what enters the first block, or e.g. tokens=16")
+                      "pass what enters the first block, or e.g. texts=16")
     own = config_of(module) if roles is None else None
     if own is not None:
         own.check()
@@ -255,7 +255,7 @@ def _check_tables(reading, texts, roles):
     "Accept only words that are draws, and texts for which there are positions."
     others = [name for name, p in outside(reading.body, reading.blocks) if p.ndim > 1]
     remedy = ("pass what enters the first block as `embeddings`, in the place of "
-              "`tokens`")
+              "`texts`")
     images = reading.tables.keys() & {"class", "patch"}
     if images and not reads_images(reading):
         checks.reject("module", "have a class token and patches of a known size in "
@@ -272,7 +272,7 @@ def _check_tables(reading, texts, roles):
     longest = max(map(len, texts)) + ("class" in reading.tables)
     most = most_positions(reading)
     if longest > most:
-        checks.reject("tokens", f"be at most {most} for each text, as many as the "
+        checks.reject("texts", f"be at most {most} for each text, as many as the "
                       "module has positions", longest, "pass a shorter text")
 
 def _given(embeddings):

@@ -525,7 +525,7 @@ def beside_fixed(cov, # of what is drawn, (s, s)
 def labels_of(tokens): # a number, or labels of one text or of several
     "Labels of each text; a number of tokens are so many different ones."
     if isinstance(tokens, (int, np.integer)) and not isinstance(tokens, bool):
-        tokens = range(checks.count(int(tokens), "tokens"))
+        tokens = range(checks.count(int(tokens), "texts"))
     return several(tokens)
 
 # %% ../../nbs/huggingface/config.ipynb #co-rejected
@@ -597,5 +597,5 @@ def _reject_kind(kind, config):
         like = f"of those that are read its entries are most like {nearest}'s; "
     checks.reject("config", f"have a model_type among {', '.join(MODELS)}", got,
                   meant or f"{like}a module of the same blocks can be "
-                  "read with from_torch(module, tokens=…, roles=…), or "
+                  "read with from_torch(module, texts=…, roles=…), or "
                   "make it with Transformer(cov, blocks=[Block(…), …])")

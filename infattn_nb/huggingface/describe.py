@@ -228,7 +228,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
     window = _window(a, family) if causal else None
     varied = "windows" if window is not None else "ALiBi" if family.alibi else ""
     if varied and tokens is None:
-        checks.reject("tokens", f"be given for a model with {varied}", None,
+        checks.reject("texts", f"be given for a model with {varied}", None,
                       "pass the length of the text")
     qk_norms = norms.get("query_gain", []) + norms.get("key_gain", [])
     for norm, k in zip(qk_norms, ("q", "k")):

@@ -14,7 +14,7 @@ from ..numerics import checks
 from ..transformer.network import Transformer
 
 # %% ../../nbs/huggingface/read.ipynb #rd-config
-def from_config(config: Any, tokens: Any) -> Transformer:
+def from_config(config: Any, texts: Any) -> Transformer:
     """The ensemble that Hugging Face's initialisation draws from, without torch.
 
     Parameters
@@ -23,7 +23,7 @@ def from_config(config: Any, tokens: Any) -> Transformer:
         A `config.json`, the folder that holds it, or what it holds, or a config of
         transformers, or one of the built-in "gpt2", "bert-base", "llama-like",
         "pythia-like"
-    tokens
+    texts
         length of the text, or a label per position (a string is a text of words,
         or of letters if it has no space); several texts as a list of lists
 
@@ -33,13 +33,13 @@ def from_config(config: Any, tokens: Any) -> Transformer:
         It remembers the width.
     """
     read = Config.read(config)
-    spec = read.ensemble(tokens)
-    source = Source.of_config(read, spec, labels_of(tokens))
+    spec = read.ensemble(texts)
+    source = Source.of_config(read, spec, labels_of(texts))
     return Transformer(**spec, source=source)
 
 # %% ../../nbs/huggingface/read.ipynb #rd-module
 def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
-               mask: Any = None, tokens: Any = None, config: bool = False,
+               mask: Any = None, texts: Any = None, config: bool = False,
                verify: bool = True, roles: Any = None, promised: Any = None,
                **shape: Any) -> Transformer:
     """The ensemble of which a randomly initialised module is one draw.
@@ -57,14 +57,14 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
         names them), with a head or without; any module, with `roles`
     embeddings
         what enters the first block: a text, or several, (s, n); None = drawn, for
-        `tokens`
+        `texts`
     attn_mask
         as torch's attention takes it: boolean, True = may *not* attend;
         or float, added to the scores, (s, s)
     mask
         "causal" or boolean (s, s), as everywhere here: True = may
         attend
-    tokens
+    texts
         in place of embeddings, as of from_config: those are then drawn, as large
         as the module's own are, or with variance one if it has none
     config
@@ -98,5 +98,5 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
     if shape and roles is None:
         checks.reject("roles", "be given", f"{next(iter(shape))} without it",
                       "a module that is read by itself says it", TypeError)
-    return Transformer(**ensemble_of_module(module, embeddings, attn_mask, mask, tokens,
+    return Transformer(**ensemble_of_module(module, embeddings, attn_mask, mask, texts,
                                     config, verify, roles, shape, promised))

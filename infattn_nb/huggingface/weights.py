@@ -387,7 +387,7 @@ def _names(layout, roles):
     return f"{', '.join(before)} and {last_one}" if before else last_one
 
 # %% ../../nbs/huggingface/weights.ipynb #wt-write
-def initialise(net: Any, module: Any, seed: Rng = None, *, verify: bool = True) -> Any:
+def initialise(net: Any, module: Any, rng: Rng = None, *, verify: bool = True) -> Any:
     """Write a draw of this network into a module of torch, in place.
 
     All parameters of the body get what `init_table` says, the row of a padding
@@ -401,7 +401,7 @@ def initialise(net: Any, module: Any, seed: Rng = None, *, verify: bool = True) 
     module
         a model of the family and shape that this network was read from, with a
         head or without
-    seed
+    rng
         as rng everywhere: None, an integer, a SeedSequence or a Generator
     verify
         run it? Until then a copy of its weights is kept. False: for what cannot run
@@ -425,7 +425,7 @@ def initialise(net: Any, module: Any, seed: Rng = None, *, verify: bool = True) 
         module's from that of the model that was read.
     """
     checks.flag(verify, "verify")
-    root = seed_sequence(seed, "seed")
+    root = seed_sequence(rng, "rng")
     places = _places(net, module)
     left = ", ".join(what for what, _ in out_of_reach(net))
     other = ", ".join(_in_the_module(net, module))

@@ -105,7 +105,7 @@ def html_of(r): # a Report
         title=r.title, size=r.size, call=r.call, readout=r.readout,
         enough="the threshold" if ε is None else f"{ε:g}",
         shape=f"{counted(len(r.measured.entropy), 'block')}, {shape_said(r)}",
-        tokens=" ".join(r.tokens), versions=made_with(r), network=r.network)
+        tokens=" ".join(r.labels), versions=made_with(r), network=r.network)
     return Template(page.read_text(encoding="utf-8")).substitute(
         {name: escape(str(text)) for name, text in texts.items()},
         verdicts=_list(r.shown),
@@ -117,7 +117,7 @@ def html_of(r): # a Report
 
 def shape_said(r) -> str: # a Report
     "Tokens and width."
-    return f"{counted(len(r.tokens), 'token')}, {width_said(r.width)}"
+    return f"{counted(len(r.labels), 'token')}, {width_said(r.width)}"
 
 def made_with(r) -> str: # a Report
     "The packages that made it."

@@ -348,7 +348,7 @@ class Report:
         n
     size
         networks at each width
-    tokens
+    labels
         a word per token
     thresholds
         where too much begins
@@ -377,7 +377,7 @@ class Report:
     network: str
     width: float
     size: int
-    tokens: tuple[str, ...]
+    labels: tuple[str, ...]
     thresholds: Thresholds
     measured: Measured
     call: str
@@ -391,7 +391,7 @@ class Report:
     loss: HeadLoss | None = None
 
     def __post_init__(self) -> None:
-        kinds = dict(title=str, network=str, call=str, source=str, tokens=tuple,
+        kinds = dict(title=str, network=str, call=str, source=str, labels=tuple,
                      thresholds=Thresholds, measured=Measured, versions=dict,
                      drawn=tuple, readout=str, dead=tuple)
         for name, kind in kinds.items():
@@ -406,7 +406,7 @@ class Report:
     @property
     def panels(self) -> list:
         "The six pictures."
-        return panels_of(self.measured, self.thresholds, self.tokens)
+        return panels_of(self.measured, self.thresholds, self.labels)
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -502,7 +502,7 @@ class Report:
         d = self.measured.finite
         judged = {q.name: q.value(d) for q in QUANTITIES}
         sizes = {"width": self.width, "blocks": d.entropy.shape[1],
-                 "tokens": len(self.tokens)}
+                 "tokens": len(self.labels)}
         added = WIDTH.value(self.measured)
         return ({f"number of {k}" if k == "blocks" else k: x for k, x in sizes.items()}
                 | judged | {"added by finite width": added})
@@ -639,8 +639,8 @@ def _block_spread(d):
 # %% ../../nbs/initialisation/report.ipynb #rp-report
 def report(transformer: Transformer, width: float | None = None,
            size: int | None = None, rng: Rng = None, *, readout: Any = "all",
-           tokens: Any = None, title: str | None = None,
-           thresholds: Thresholds = Thresholds(), progress: bool = False,
+           labels: Any = None, title: str | None = None,
+           thresholds: Thresholds = Thresholds(), verbose: bool = False,
            fixed: str = "variance", vocab_size: int | None = None) -> Report:
     """What a network is like before it is trained: a page to show.
 
@@ -666,13 +666,13 @@ def report(transformer: Transformer, width: float | None = None,
     readout
         what the loss reads: "all" (a loss of its own at every token), or "last",
         "mean" or a covariance, as of Transformer.gradients
-    tokens
+    labels
         labels of the tokens, for the pictures
     title
         what the network is called
     thresholds
         where too much begins; one that is None is not asked
-    progress
+    verbose
         show a bar, on a terminal or in a notebook?
     fixed
         at another width than its own, as of Transformer.chain
@@ -691,7 +691,7 @@ def report(transformer: Transformer, width: float | None = None,
     read = readout_cov(t, readout)
     t.plan(n, read) # rejects what cannot be
     size = default_size(t, n) if size is None else checks.count(size, "size", least=4)
-    words = tuple(words_of(tokens, len(t.cov)))
+    words = tuple(words_of(labels, len(t.cov)))
     checks.kind(thresholds, Thresholds, "thresholds",
                 "pass e.g. Thresholds(max_cosine=.95)")
     if vocab_size is not None:
@@ -700,7 +700,7 @@ def report(transformer: Transformer, width: float | None = None,
                if getattr(thresholds, f.name) != f.default}
     title = title if title is not None else "a transformer"
     title = printable(checks.kind(title, str, "title", "pass a name"))
-    checks.flag(progress, "progress")
+    checks.flag(verbose, "verbose")
     seed, said = _own_seed(rng)
     asked = _arguments(dict(width=n, size=size, readout=readout))
     asked += "" if fixed == "variance" else f", fixed={fixed!r}"
@@ -711,12 +711,12 @@ def report(transformer: Transformer, width: float | None = None,
     wide = _widened(t, n)
     if is_large(t, n, size):
         _warn_of_time(t, wide, n, read, size)
-    found = measure(t, wide, n, size, seed, readout=readout, progress=progress)
+    found = measure(t, wide, n, size, seed, readout=readout, progress=verbose)
     packages = ("infattn_nb", "numpy", "scipy", "matplotlib")
     versions = {name: package_version(name) for name in packages}
     versions["Python"] = python_version()
     advice = advice_of(judge(found.finite, thresholds), found.finite, t, wide, readout,
-                       seed.spawn(1)[0], progress)
+                       seed.spawn(1)[0], verbose)
     return Report(title, repr(t), n, size, words, thresholds, found, call, versions,
                   advice=advice, drawn=tuple(departed(given)),
                   readout=readout_said(readout), dead=dead_said(t, found.finite),
@@ -739,7 +739,7 @@ def _reject_another(given):
     if hasattr(given, "named_parameters"):
         checks.reject("transformer", "be a Transformer", "a module, "
                       f"{type(given).__name__}", "read it first, with "
-                      "from_torch(module, tokens=16)", TypeError)
+                      "from_torch(module, texts=16)", TypeError)
     if hasattr(given, "to_dict") or isinstance(given, (str, dict)):
         checks.reject("transformer", "be a Transformer", "a config", "read it first, "
                       "with from_config(config, 16)", TypeError)

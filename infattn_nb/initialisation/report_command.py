@@ -47,8 +47,8 @@ def report_of(config, # path of a config.json, or a built-in name
                            seed=seed, progress=progress, fixed=fixed)
     title = config if config in READY else f"{read.title} ({Path(config).name})"
     labels = words if len(words) == len(net.cov) else None # images have a class token
-    found = report(net, width, size, seed, tokens=labels, title=title,
-                   progress=progress, fixed=fixed)
+    found = report(net, width, size, seed, labels=labels, title=title,
+                   verbose=progress, fixed=fixed)
     options = dict(against=against, tokens=tokens, text=text, width=width,
                    size=found.size, seed=seed,
                    fixed=None if fixed == "variance" else fixed)

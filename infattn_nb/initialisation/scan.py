@@ -283,7 +283,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
          layers: Iterable[int] | None = None, embeddings: Iterable[float] = (1,),
          rules: Iterable[str] = tuple(PUBLISHED_RULES), width: float | None = None,
          size: int = 16, rng: Rng = None, readout: Any = "all",
-         thresholds: Thresholds = Thresholds(), progress: bool = False) -> Scan:
+         thresholds: Thresholds = Thresholds(), verbose: bool = False) -> Scan:
     """Which initialisation? A network over a grid of scales and depths, judged.
 
     Every cell is judged by its worst number against its threshold, by the quantities
@@ -317,7 +317,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
         "mean" or a covariance, as of Transformer.gradients
     thresholds
         where too much begins; one that is None is not asked
-    progress
+    verbose
         show a bar over the cells?
 
     Returns
@@ -329,7 +329,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
     checks.kind(thresholds, Thresholds, "thresholds",
                 "pass e.g. Thresholds(max_cosine=.95)")
     n = t.plan(width, readout_cov(t, readout)).n # rejects what cannot be
-    checks.flag(progress, "progress")
+    checks.flag(verbose, "verbose")
     wanted = _several(len(t.blocks) if layers is None else layers, "layers", "[12]")
     depths = _once(checks.count(L, "layers") for L in wanted)
     named = _once(rule_named(name, "rules") for name in _several(rules, "rules"))
@@ -348,7 +348,7 @@ def scan(transformer: Transformer, *, residual: Iterable[float] = (.03, .1, .3, 
                  "`size` take less")
     rows = in_order(partial(_judged, how, thresholds), jobs)
     found = []
-    with progress_bar(progress, total=len(jobs), leave=False, desc="scan") as bar:
+    with progress_bar(verbose, total=len(jobs), leave=False, desc="scan") as bar:
         for row in rows:
             found.append(row)
             bar.update(1)

@@ -257,7 +257,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         return points(axes, truth, mean, off, f"{level:.0%} interval")
 
     def plot_attention(self, X: ArrayLike, ax: "Axes | None" = None, *,
-                       tokens: Sequence[str] | None = None) -> "Axes":
+                       labels: Sequence[str] | None = None) -> "Axes":
         """The attention weights as a picture: sequences down, tokens across.
 
         With readout="mean" the weights are averaged over the rows read out.
@@ -268,7 +268,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
             token embeddings (Q, s, d), or a list of arrays (s_q, d)
         ax
             matplotlib Axes; None = a new figure
-        tokens
+        labels
             labels of the s tokens; None = their numbers
         """
         A = self.attention(X)
@@ -277,7 +277,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
             A = (A*real[..., None]).sum(1)/real.sum(1)[:, None]
         own = ax is None
         ax = own_axes(ax, (4., 3.4))
-        image = pattern(ax, A, tokens, rows=range(len(A)), largest=1)
+        image = pattern(ax, A, labels, rows=range(len(A)), largest=1)
         if own:
             ax.figure.colorbar(image, label="weight")
         ax.set(xlabel="token", ylabel="sequence")

@@ -34,8 +34,8 @@ def _builder(build: _Build) -> _Build:
 
 # %% ../../nbs/netsor/architectures.ipynb #arcmlp01
 @_builder
-def mlp(program: Program, X: Any, depth: int = 2, *,
-        phi: Any = relu, var_w: float = 1., var_b: float = 0.) -> Vector:
+def mlp(program: Program, X: Any, layers: int = 2, *,
+        activation: Any = relu, var_w: float = 1., var_b: float = 0.) -> Vector:
     r"""MLP, $g^l = W^l x^{l-1} + b^l$, $x^l = \phi(g^l)$; the last g (eq. (1)).
 
     Parameters
@@ -44,9 +44,9 @@ def mlp(program: Program, X: Any, depth: int = 2, *,
         Program to write into
     X
         input vectors: a stack, or a list of vectors
-    depth
+    layers
         matrices
-    phi
+    activation
         φ between them: a Nonlinearity, its name, or a function
     var_w
         weight variance σ_W²
@@ -59,9 +59,9 @@ def mlp(program: Program, X: Any, depth: int = 2, *,
         preactivations of the last layer, a row per input
     """
     G: Any = X
-    for l in range(checks.count(depth, "depth")):
+    for l in range(checks.count(layers, "layers")):
         W = program.matrix(var=var_w)
-        G = W @ (program.nonlin(phi, G) if l else G) + _bias(program, var_b)
+        G = W @ (program.nonlin(activation, G) if l else G) + _bias(program, var_b)
     return G
 
 def _bias(program, var):
@@ -70,7 +70,7 @@ def _bias(program, var):
 
 # %% ../../nbs/netsor/architectures.ipynb #b27677da
 @_builder
-def rnn(program: Program, X: Any, phi: Any = tanh, *,
+def rnn(program: Program, X: Any, activation: Any = tanh, *,
         var_w: float = 1., var_u: float = 1., var_b: float = 0.) -> Vector:
     r"""Recurrent network: $h_t = \phi(W h_{t-1} + U x_t + b)$, one W, U, b for all t.
 
@@ -80,7 +80,7 @@ def rnn(program: Program, X: Any, phi: Any = tanh, *,
         Program to write into
     X
         input vectors, one per time step: a stack, or a list of vectors
-    phi
+    activation
         φ: a Nonlinearity, its name, or a function
     var_w
         variance of the recurrent matrix
@@ -99,7 +99,7 @@ def rnn(program: Program, X: Any, phi: Any = tanh, *,
     b = _bias(program, var_b)
     hs: list[Vector] = []
     for g in U @ X + b:
-        hs.append(program.nonlin(phi, g + (W @ hs[-1] if hs else 0)))
+        hs.append(program.nonlin(activation, g + (W @ hs[-1] if hs else 0)))
     return program.concatenate(*hs)
 
 @_builder
@@ -139,7 +139,7 @@ def lstm(program: Program, X: Any, *, var_w: float = 1.,
 # %% ../../nbs/netsor/architectures.ipynb #70b9d6d8
 @_builder
 def conv1d(program: Program, X: Any, kernel: int = 3, *,
-           phi: Any = relu, var_w: float = 1.) -> Vector:
+           activation: Any = relu, var_w: float = 1.) -> Vector:
     r"""Convolution with zero padding: $x'_i = \phi(\sum_k W_k x_{i+k})$.
 
     Parameters
@@ -150,7 +150,7 @@ def conv1d(program: Program, X: Any, kernel: int = 3, *,
         input vectors, one per position: a stack, or a list of vectors
     kernel
         size of a patch, odd
-    phi
+    activation
         φ: a Nonlinearity, its name, or a function
     var_w
         variance of the whole patch
@@ -168,7 +168,7 @@ def conv1d(program: Program, X: Any, kernel: int = 3, *,
         W = program.matrix(f"W{k:+d}", var_w/kernel)
         if abs(k) < X.k:
             G = (W @ X).mix(np.eye(X.k, k=k)) + G # row i is W x_(i+k), or 0
-    return program.nonlin(phi, G)
+    return program.nonlin(activation, G)
 
 # %% ../../nbs/netsor/architectures.ipynb #arcatt01
 @_builder

@@ -263,7 +263,7 @@ class ProgramTokens(TokenLaw):
         if self.random:
             checks.reject("kernel", "be a constant", "tokens of random scores",
                           "use `gram(np.inf, size)` for draws of it")
-        drawn = limit(self.program, paths=16).drawn
+        drawn = limit(self.program, draws=16).drawn
         X = drawn.view(self.vectors)
         found = drawn.answers(lambda batch: moments_of(batch, X, X))
         K = np.mean([M.mean(0) for M in found], axis=0)

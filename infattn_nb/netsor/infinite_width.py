@@ -21,14 +21,14 @@ from .program import Program, Scores, Vectors
 from .score_paths import BATCHES, Paths, means_of, moments_of
 
 # %% ../../nbs/netsor/infinite_width.ipynb #f3aade33
-def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
+def limit(program: Program, draws: int = 10_000, rng: Rng = 0) -> "Limit":
     """The limit law of a program: Definition 1, path by path after the first score.
 
     Parameters
     ----------
     program
         Program
-    paths
+    draws
         sample paths of the scores, 16 at least
     rng
         seed: None | int | SeedSequence | Generator
@@ -47,8 +47,8 @@ def limit(program: Program, paths: int = 10_000, rng: Rng = 0) -> "Limit":
     """
     checks.kind(program, Program, "program", "write one with Program()")
     program.check()
-    paths = checks.count(paths, "paths", least=BATCHES, most=MOST_SAMPLES)
-    return Limit(program, Paths(program, paths, rng))
+    draws = checks.count(draws, "draws", least=BATCHES, most=MOST_SAMPLES)
+    return Limit(program, Paths(program, draws, rng))
 
 @dataclass(frozen=True, eq=False)
 class Limit:

@@ -416,12 +416,12 @@ class Program:
         k = self._same_rows(vectors, "summands")
         return self._record(Linear(self, vectors, length, k, coefs))
 
-    def nonlin(self, fn: Any, *args: Vector, scores: Scores = ()) -> Nonlin:
+    def nonlin(self, activation: Any, *args: Vector, scores: Scores = ()) -> Nonlin:
         r"""The vector $\phi(h^1, \dots, h^k, p_1, \dots, p_r)$ by coordinates.
 
         Parameters
         ----------
-        fn
+        activation
             φ: (h1, …, hk, p1, …, pr) -> array of the shape of h1; or the name of one
             of infattn_nb.nonlinearities, or torch's function or module
         *args
@@ -437,17 +437,17 @@ class Program:
         ValueError
             if φ mixes coordinates, is `step`, or takes other arguments
         """
-        fn = named(fn, "fn")
+        activation = named(activation, "activation")
         args = self.own(Vector, args, "arguments of a nonlinearity")
         scores = self.own(Score, scores, "scores")
-        check_nonlinearity(fn, args, scores)
+        check_nonlinearity(activation, args, scores)
         length = self.same_length(args, "arguments of a nonlinearity")
         k = self._same_rows(args, "arguments of a nonlinearity")
         for p in scores:
             if p.shape[0] != k:
                 checks.reject("scores", f"have a row for each of the {k} vectors",
                               f"{p.shape[0]}", "take rows of them, P[i]")
-        return self._record(Nonlin(self, args, length, k, fn, scores))
+        return self._record(Nonlin(self, args, length, k, activation, scores))
 
     def score(self, q: Vector, k: Vector, scaling: str = "sqrt") -> Score:
         r"""The score $q^\top k/\sqrt n$ or $q^\top k/n$ (eqs. (2), (5)).

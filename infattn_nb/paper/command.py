@@ -51,7 +51,7 @@ def _cheapest_first(names, samples):
 
 # %% ../../nbs/paper/command.ipynb #77ccdf8b
 def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
-              samples: Any = None, seed: int = 0, progress: bool = False) -> Any:
+              samples: Any = None, rng: int = 0, verbose: bool = False) -> Any:
     """Compute the paper's figures into `out`; those that are there are kept.
 
     Parameters
@@ -64,9 +64,9 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
         repetitions
     samples
         per trial; None = the paper's count
-    seed
+    rng
         fixes everything
-    progress
+    verbose
         show how far the whole is, on a terminal or in a notebook?
 
     Returns
@@ -75,17 +75,17 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
         paths of the png files
     """
     names = names_of(only)
-    trials, samples, seed = counts_of(trials, samples, seed)
+    trials, samples, rng = counts_of(trials, samples, rng)
     out = ready(out, names)
-    about = {name: parameters(name, trials, samples or PLANS[name].study.samples, seed)
+    about = {name: parameters(name, trials, samples or PLANS[name].study.samples, rng)
              for name in names}
     missing = [name for name in names if not is_kept(out, name, about[name])]
     studies = _cheapest_first(missing, samples)
     turns = [name for s in studies for name in missing if PLANS[name].study is s]
-    jobs = [job for s in studies for job in jobs_of(s, trials, samples, seed)]
+    jobs = [job for s in studies for job in jobs_of(s, trials, samples, rng)]
     number = Counter(job.study.name for job in jobs)
     total = sum(map(_numbers, jobs)) + DRAWING*len(turns)
-    bar = progress_bar(progress, total=total, smoothing=0,
+    bar = progress_bar(verbose, total=total, smoothing=0,
                        bar_format="{desc} {percentage:3.0f} %|{bar}| {remaining} left")
     study = None
     with bar, closing(results_of(jobs)) as made:
@@ -192,10 +192,11 @@ def infattn_figures(
             checks.reject("out", "be a folder", "'-'", "pass e.g. --out figures")
         typed = dict(trials=trials, samples=samples, seed=seed)
         counts = {name: typed_number(x, name) for name, x in typed.items()}
+        counts["rng"] = checks.count(counts.pop("seed"), "seed", least=0, most=2**128)
         trials, samples = counts["trials"], counts["samples"]
         workers = typed_number(workers, "workers")
         with parallel(workers): # type: ignore[arg-type]
-            paths = reproduce(out, only, progress=not quiet, **counts)
+            paths = reproduce(out, only, verbose=not quiet, **counts)
         if quiet:
             return
         print(*paths, sep="\n")

@@ -72,7 +72,7 @@ def _in_blocks(sample, samples, seed, *key): # (size, Generator) -> (..., size)
 # %% ../../nbs/paper/figures.ipynb #f1a2b3c4
 def _figure(name, draw, data, options):
     "The table of a figure, computed if there is none, and the picture of it."
-    checks.options(options, ("trials", "samples", "seed"), "figures of the paper")
+    checks.options(options, ("trials", "samples", "rng"), "figures of the paper")
     if data is None:
         data = sweep(name, **options)
     elif options:
@@ -201,7 +201,7 @@ def figure_1a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     data
         a table to draw; None = compute it
     **options
-        of `sweep`: trials, samples, seed
+        of `sweep`: trials, samples, rng
     """
     return _figure("fig1a", _draw_density, data, options)
 
@@ -240,7 +240,7 @@ def figure_1b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     data
         a table to draw; None = compute it
     **options
-        of `sweep`: trials, samples, seed
+        of `sweep`: trials, samples, rng
     """
     return _figure("fig1b", _draw_divergence, data, options)
 
@@ -286,7 +286,7 @@ def figure_2a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     data
         a table to draw; None = compute it
     **options
-        of `sweep`: trials, samples, seed
+        of `sweep`: trials, samples, rng
     """
     return _figure("fig2a", _draw_2a, data, options)
 
@@ -339,7 +339,7 @@ def figure_2b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     data
         a table to draw; None = compute it
     **options
-        of `sweep`: trials, samples, seed
+        of `sweep`: trials, samples, rng
     """
     return _figure("fig2b", _draw_2b, data, options)
 
@@ -382,7 +382,7 @@ def figure_3a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     data
         a table to draw; None = compute it
     **options
-        of `sweep`: trials, samples, seed
+        of `sweep`: trials, samples, rng
     """
     return _figure("fig3a", _draw_3a, data, options)
 
@@ -396,7 +396,7 @@ def figure_3b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     data
         a table to draw; None = compute it
     **options
-        of `sweep`: trials, samples, seed
+        of `sweep`: trials, samples, rng
     """
     draw = partial(_draw_divergence, x="heads", xlabel="heads H, width n = 64 H")
     return _figure("fig3b", draw, data, options)
@@ -414,7 +414,7 @@ def figure_relu_a(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     data
         a table to draw; None = compute it
     **options
-        of `sweep`: trials, samples, seed
+        of `sweep`: trials, samples, rng
     """
     return _figure("relu_a", partial(_draw_density, activation=relu), data, options)
 
@@ -428,7 +428,7 @@ def figure_relu_b(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     data
         a table to draw; None = compute it
     **options
-        of `sweep`: trials, samples, seed
+        of `sweep`: trials, samples, rng
     """
     return _figure("relu_b", _draw_divergence, data, options)
 
@@ -481,7 +481,7 @@ def figure_heads(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     data
         a table to draw; None = compute it
     **options
-        of `sweep`: trials, samples, seed
+        of `sweep`: trials, samples, rng
     """
     return _figure("heads", _draw_heads, data, options)
 
@@ -516,7 +516,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
     return [n for n in PLANS if n in names]
 
 # %% ../../nbs/paper/figures.ipynb #d8f1b20c
-def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
+def sweep(name: Any, trials: int = 10, samples: Any = None, *, rng: int = 0,
           keep: Any = lambda cell: True) -> Any:
     """All trials of all cells of one figure.
 
@@ -528,7 +528,7 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
         repetitions of every cell
     samples
         per trial; None = the paper's count
-    seed
+    rng
         fixes everything
     keep
         which cells
@@ -539,19 +539,19 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, seed: int = 0,
         columns: panel, series, n, heads, trial, x, y, error
     """
     name, = names_of([name])
-    trials, samples, seed = counts_of(trials, samples, seed)
-    jobs = jobs_of(PLANS[name].study, trials, samples, seed, keep)
+    trials, samples, rng = counts_of(trials, samples, rng)
+    jobs = jobs_of(PLANS[name].study, trials, samples, rng, keep)
     with closing(results_of(jobs)) as results:
         return figure_table(name, trials, list(zip(jobs, results)))
 
-def jobs_of(study, trials, samples, seed, keep=lambda cell: True):
+def jobs_of(study, trials, samples, rng, keep=lambda cell: True):
     "All trials of all groups of a study, each with its own stream."
     place = list(STUDIES).index(study.name)
     jobs = []
     for k, group in enumerate(study.groups):
         cells = [cell for cell in group if keep(cell)]
         for trial in range(trials if cells else 0):
-            stream = SeedSequence(seed, spawn_key=(place, k, trial))
+            stream = SeedSequence(rng, spawn_key=(place, k, trial))
             jobs.append(Job(study, cells, samples or study.samples, stream))
     return jobs
 
@@ -570,9 +570,9 @@ def figure_table(name, trials, results):
             lines.extend(cell_rows(cell, panels))
     return {c: np.array(v) for c, v in zip(COLUMNS, zip(*lines))}
 
-def counts_of(trials, samples, seed):
+def counts_of(trials, samples, rng):
     "The counts of a run, cleaned; samples None stays None."
     trials = checks.count(trials, "trials", most=10**6)
     if samples is not None:
         samples = checks.count(samples, "samples", least=32, most=10**9)
-    return trials, samples, checks.count(seed, "seed", least=0, most=2**128)
+    return trials, samples, checks.count(rng, "rng", least=0, most=2**128)

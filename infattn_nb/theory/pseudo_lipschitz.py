@@ -22,12 +22,12 @@ def _softmax_weight(*p, j):
     return softmax(np.stack(np.broadcast_arrays(*p)), axis=0)[j]
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #32860a50
-def softmax_weight(s: int, j: int = 0) -> Nonlinearity:
+def softmax_weight(seq_len: int, j: int = 0) -> Nonlinearity:
     r"""The weight $\mathrm{SoftMax}(p)_j$, with Lipschitz constant $\sqrt2/4$.
 
     Parameters
     ----------
-    s
+    seq_len
         number of scores
     j
         which weight
@@ -37,9 +37,10 @@ def softmax_weight(s: int, j: int = 0) -> Nonlinearity:
     Nonlinearity
         of s arguments
     """
-    s = checks.count(s, "s")
-    fn = partial(_softmax_weight, j=checks.output(j, s, "j"))
-    return Nonlinearity(fn, f"softmax_weight({s}, {j})", 1, 2**.5/12, 1., arity=s)
+    seq_len = checks.count(seq_len, "seq_len")
+    fn = partial(_softmax_weight, j=checks.output(j, seq_len, "j"))
+    name = f"softmax_weight({seq_len}, {j})"
+    return Nonlinearity(fn, name, 1, 2**.5/12, 1., arity=seq_len)
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #467c7d0a
 MOST_PARENTS = 64 # points that have offspring
@@ -90,14 +91,14 @@ def _offspring(best, fresh, g):
     return np.where(afresh, fresh, parents*(1 + steps))
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #78b5e3fd
-def break_pseudo_lipschitz(phi: Any, order: float | None = None,
+def break_pseudo_lipschitz(activation: Any, order: float | None = None,
                            constant: float | None = None, *, arity: int | None = None,
                            **options: Any) -> tuple[float, np.ndarray, np.ndarray]:
     """Attack Definition 2: the largest ratio of its two sides found, and where.
 
     Parameters
     ----------
-    phi
+    activation
         Nonlinearity, its name, or a function of `arity` arrays
     order
         d; None = that of phi
@@ -120,13 +121,15 @@ def break_pseudo_lipschitz(phi: Any, order: float | None = None,
     """
     known = "size", "rng", "reach", "rounds"
     checks.options(options, known, "break_pseudo_lipschitz", ("order", "constant"))
-    phi = named(phi)
-    checks.function(phi, "phi")
-    d = _claim(phi, "order", order, "[1, ∞]")
-    C = _claim(phi, "constant", constant, "[0, ∞]")
-    k = getattr(phi, "arity", 1) if arity is None else checks.count(arity, "arity")
+    activation = named(activation)
+    checks.function(activation, "activation")
+    d = _claim(activation, "order", order, "[1, ∞]")
+    C = _claim(activation, "constant", constant, "[0, ∞]")
+    k = getattr(activation, "arity", 1)
+    if arity is not None:
+        k = checks.count(arity, "arity")
     def ratio(z):
-        return _two_sides(phi, d, C, z[:k], z[:k] + z[k:])
+        return _two_sides(activation, d, C, z[:k], z[:k] + z[k:])
     worst, z = attack(ratio, 2*k, **options)
     return worst, z[:k], z[:k] + z[k:]
 
@@ -149,7 +152,8 @@ def _claim(phi, name, value, within):
 
 def _defined(phi, x):
     "φ at points x (k, m), where NaN may come of an overflow, but of nothing else."
-    f = checks.real(phi(*x), "phi(x)", x.shape[1:], remedy="one number per point")
+    f = checks.real(phi(*x), "activation(x)", x.shape[1:],
+                    remedy="one number per point")
     holes = x[:, np.isnan(f)]
     if holes.size:
         try:
@@ -157,25 +161,26 @@ def _defined(phi, x):
                 phi(*holes)
         except FloatingPointError:
             return f
-        checks.reject("phi", "be defined for all finite arguments",
+        checks.reject("activation", "be defined for all finite arguments",
                       f"NaN at {holes[:, 0]}", "return finite numbers")
     return f
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #b4ee6170
-def growth(phi: Any) -> float:
+def growth(activation: Any) -> float:
     r"""The constant $A = |\phi(0)| + 3C$: $|\phi(x)| \le A\,(1 + \|x\|^d)$ (ours).
 
     Parameters
     ----------
-    phi
+    activation
         Nonlinearity with known order and constant, or its name
     """
     wrap = "wrap it as Nonlinearity(fn, order=…, constant=…)"
-    phi = named(phi)
-    checks.kind(phi, Nonlinearity, "phi", wrap)
-    if phi.constant is None:
-        checks.reject("phi", "have a known `constant`", repr(phi), wrap, TypeError)
-    return abs(_at_zero(phi)) + 3*phi.constant # type: ignore[operator]
+    activation = named(activation)
+    checks.kind(activation, Nonlinearity, "activation", wrap)
+    if activation.constant is None:
+        checks.reject("activation", "have a known `constant`", repr(activation), wrap,
+                      TypeError)
+    return abs(_at_zero(activation)) + 3*activation.constant # type: ignore[operator]
 
 def _at_zero(phi):
     "φ(0)."
@@ -194,7 +199,8 @@ def _composed(f, gs, *x):
 def _same_arity(*fs):
     "The number of arguments, if all have the same."
     for f in fs:
-        checks.kind(f, Nonlinearity, "phi", "wrap a plain function: Nonlinearity(fn)")
+        checks.kind(f, Nonlinearity, "activation",
+                    "wrap a plain function: Nonlinearity(fn)")
     if len({f.arity for f in fs}) > 1:
         checks.reject(", ".join(map(repr, fs)), "have the same number of arguments",
                       [f.arity for f in fs], "wrap them in functions that do")
@@ -213,12 +219,12 @@ def _raised(f, d):
     return f.constant if f.order == d else 3*f.constant
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #04a43035
-def product(phi: Any, psi: Any) -> Nonlinearity:
+def product(activation: Any, psi: Any) -> Nonlinearity:
     r"""The product $\phi\,\psi$ with its order, constant and bound (Proposition 6).
 
     Parameters
     ----------
-    phi
+    activation
         a Nonlinearity, or its name
     psi
         another, of the same arguments
@@ -228,16 +234,16 @@ def product(phi: Any, psi: Any) -> Nonlinearity:
     Nonlinearity
         the product; without order and constant, where one of the two has none
     """
-    phi, psi = named(phi), named(psi, "psi")
-    arity = _same_arity(phi, psi)
-    bounded = bool(np.isfinite(_sup(phi) + _sup(psi)))
+    activation, psi = named(activation), named(psi, "psi")
+    arity = _same_arity(activation, psi)
+    bounded = bool(np.isfinite(_sup(activation) + _sup(psi)))
     order = constant = bound = None
     if bounded:
-        bound = _sup(phi)*_sup(psi)
-    if _all_known(phi, psi):
-        order, constant = _product_claim(phi, psi, bounded)
-    fn = partial(_multiplied, phi.fn, psi.fn)
-    return Nonlinearity(fn, f"{phi}·{psi}", order, constant, bound, arity=arity)
+        bound = _sup(activation)*_sup(psi)
+    if _all_known(activation, psi):
+        order, constant = _product_claim(activation, psi, bounded)
+    fn = partial(_multiplied, activation.fn, psi.fn)
+    return Nonlinearity(fn, f"{activation}·{psi}", order, constant, bound, arity=arity)
 
 def _product_claim(phi, psi, bounded):
     "Order and constant of a product."
@@ -248,12 +254,12 @@ def _product_claim(phi, psi, bounded):
     return phi.order + psi.order, C
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #12113143
-def compose(phi: Any, *psis: Any) -> Nonlinearity:
+def compose(activation: Any, *psis: Any) -> Nonlinearity:
     r"""The composition $\phi(\psi_1, \dots, \psi_k)$, its constants (Proposition 6).
 
     Parameters
     ----------
-    phi
+    activation
         Nonlinearity of k arguments, or its name
     *psis
         ψ₁, …, ψₖ: functions of the same arguments
@@ -263,21 +269,23 @@ def compose(phi: Any, *psis: Any) -> Nonlinearity:
     Nonlinearity
         the composition; without order and constant, where one of them has none
     """
-    phi = named(phi)
+    activation = named(activation)
     psis = tuple(named(psi, "psis") for psi in psis)
-    if len(psis) != _same_arity(phi):
-        checks.reject("psis", f"be one inner function per argument of {phi}, "
-                      f"{phi.arity}", len(psis), "pass compose(phi, psi_1, …, psi_k)")
+    if len(psis) != _same_arity(activation):
+        checks.reject("psis", f"be one inner function per argument of {activation}, "
+                      f"{activation.arity}", len(psis),
+                      "pass compose(activation, psi_1, …, psi_k)")
     arity = _same_arity(*psis)
     order = constant = None
-    bound = _sup(phi)
-    if _all_known(phi, *psis):
-        order, constant = _composition_claim(phi, psis)
+    bound = _sup(activation)
+    if _all_known(activation, *psis):
+        order, constant = _composition_claim(activation, psis)
         B = _sup_norm(psis)
         if np.isfinite(B):
-            bound = min(bound, growth(phi)*(1 + B**phi.order)) # type: ignore[operator]
-    fn = partial(_composed, phi.fn, tuple(psi.fn for psi in psis))
-    name = f"{phi}({', '.join(map(repr, psis))})"
+            larger = 1 + B**activation.order # type: ignore[operator]
+            bound = min(bound, growth(activation)*larger)
+    fn = partial(_composed, activation.fn, tuple(psi.fn for psi in psis))
+    name = f"{activation}({', '.join(map(repr, psis))})"
     known = bound if np.isfinite(bound) else None
     return Nonlinearity(fn, name, order, constant, known, arity=arity)
 

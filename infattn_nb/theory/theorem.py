@@ -101,7 +101,7 @@ def conditional_average(program: Program, psi: Any, h: Vectors, scores: ArrayLik
     extended = copy(program)
     node = Nonlin(extended, vectors, vectors[0].length, 1, psi)
     extended.nodes = [*program.nodes, node]
-    return limit(extended, paths=16).given(scores, rng).mean([node])[:, 0]
+    return limit(extended, draws=16).given(scores, rng).mean([node])[:, 0]
 
 # %% ../../nbs/theory/theorem.ipynb #ef5c5663
 def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *,

@@ -676,22 +676,22 @@ class SelfAttention(Branch, AttentionSpec):
         c = factor*factor # not **: it can raise
         return of_queries, of_keys, c*self.var_k*dQ, c*self.var_q*dK
 
-    def numbers(self, s: int, n: float) -> float:
+    def numbers(self, seq_len: int, n: float) -> float:
         """How many numbers its record holds for one network, roughly.
 
         Parameters
         ----------
-        s
+        seq_len
             tokens
         n
             width, in [1, ∞]
         """
         m = self.width_of_heads(n)
         if m < np.inf:
-            axes = m if self.explicit else min(m, 2*s)
-            return self.heads*s*(2*s + 6*axes)
-        forms = s if self.rotary is not None else 0 # a wave for each distance
-        return self.heads*s*(2*s + 2*s*forms)
+            axes = m if self.explicit else min(m, 2*seq_len)
+            return self.heads*seq_len*(2*seq_len + 6*axes)
+        forms = seq_len if self.rotary is not None else 0 # a wave for each distance
+        return self.heads*seq_len*(2*seq_len + 2*seq_len*forms)
 
     @property
     def matrices(self) -> tuple[str, ...]:
@@ -732,22 +732,22 @@ class SelfAttention(Branch, AttentionSpec):
                           "for each frequency", f"{turning} of {m:g}", "change `share`")
         return n
 
-    def check_tokens(self, s: int, texts: np.ndarray | None = None) -> None:
+    def check_tokens(self, seq_len: int, texts: np.ndarray | None = None) -> None:
         """Reject tokens that mask or bias do not fit.
 
         Parameters
         ----------
-        s
+        seq_len
             tokens
         texts
             label of the text of each token: texts do not see each other, (s,)
         """
         for name in ("mask", "bias"):
             x = getattr(self, name)
-            if isinstance(x, np.ndarray) and x.shape[-1] != s:
-                checks.reject(name, f"have shape ({s}, {s})", x.shape,
+            if isinstance(x, np.ndarray) and x.shape[-1] != seq_len:
+                checks.reject(name, f"have shape ({seq_len}, {seq_len})", x.shape,
                               "one row per token")
-        allowed = self.allowed(s, texts)
+        allowed = self.allowed(seq_len, texts)
         if allowed is not None and not allowed.any(1).all():
             checks.reject("mask", "let every token attend to one of its own text",
                           f"empty row {int(np.argmin(allowed.any(1)))}",

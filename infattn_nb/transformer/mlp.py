@@ -277,17 +277,17 @@ class FeedForward(Branch):
         K = self.activation.dual(Γ)
         return [*pulls, Pullback(gc @ x.c.mT + (W*K) @ Γ3, self.var_2*dY.E*K)]
 
-    def numbers(self, s: int, n: float) -> float:
+    def numbers(self, seq_len: int, n: float) -> float:
         """How many numbers its record holds for one network, roughly.
 
         Parameters
         ----------
-        s
+        seq_len
             tokens
         n
             width, in [1, ∞]
         """
-        return s*(2*self.units*n if n < np.inf else s)
+        return seq_len*(2*self.units*n if n < np.inf else seq_len)
 
     @property
     def matrices(self) -> tuple[str, ...]:

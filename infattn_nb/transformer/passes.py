@@ -516,7 +516,7 @@ class Chain(ByBlock):
         return np.where(absent, np.nan, weights)
 
     def plot(self, ax: "Axes | None" = None, what: str = "cosine", *,
-             beside: "Chain | None" = None, tokens: Any = None, network: int = 0,
+             beside: "Chain | None" = None, labels: Any = None, network: int = 0,
              block: int = -1, head: int = 0) -> Any:
         """Cosines or entropies block by block, or who attends to whom.
 
@@ -532,7 +532,7 @@ class Chain(ByBlock):
             head, if the scores were kept
         beside
             a chain to compare with, dashed, as `Transformer.kernel()`
-        tokens
+        labels
             labels of the tokens, for the axes of "attention"
         network, block, head
             which of them, counted from 0, for "attention"
@@ -544,7 +544,7 @@ class Chain(ByBlock):
         """
         checks.choice(what, "what", ("cosine", "entropy", "attention"))
         if what == "attention":
-            return self._plot_pattern(ax, tokens, network, block, head)
+            return self._plot_pattern(ax, labels, network, block, head)
         series = self._by_block(what)
         ax = own_axes(ax)
         x = np.arange(what == "entropy", self.gram.shape[-3])

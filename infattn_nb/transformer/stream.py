@@ -324,13 +324,13 @@ class Sum(NamedTuple):
         return M, Gradient(g.n, along, g.beyond).times(self.skip)
 
 # %% ../../nbs/transformer/stream.ipynb #st-texts
-def several(tokens): # a string: words, or letters if it has no space; lists: texts
+def several(texts): # a string: words, or letters if it has no space; lists: texts
     "Labels of one text or of several, as a list of arrays."
-    if hasattr(tokens, "detach"): # of torch
-        tokens = tokens.detach().cpu().numpy()
-    if not isinstance(tokens, (str, list, tuple, range, np.ndarray)):
-        checks.reject("tokens", "be a number of tokens, a text, or a list of labels",
-                      f"{tokens!r:.40}", "pass e.g. 16, 'to be or not to be' or "
+    if hasattr(texts, "detach"): # of torch
+        texts = texts.detach().cpu().numpy()
+    if not isinstance(texts, (str, list, tuple, range, np.ndarray)):
+        checks.reject("texts", "be a number of tokens, a text, or a list of labels",
+                      f"{texts!r:.40}", "pass e.g. 16, 'to be or not to be' or "
                       "[3, 1, 4]", TypeError)
     def labels(text): # the words of a string; its letters if it is one word
         if isinstance(text, np.ndarray):
@@ -339,28 +339,28 @@ def several(tokens): # a string: words, or letters if it has no space; lists: te
         if isinstance(text, str) and len(words) == 1:
             words = text.strip()
         return np.fromiter(words, object) # of different kinds they stay different
-    nested = not isinstance(tokens, str) and len(tokens) and \
-        all(isinstance(text, (list, tuple, np.ndarray)) for text in tokens)
-    parts = tokens if nested else [tokens]
+    nested = not isinstance(texts, str) and len(texts) and \
+        all(isinstance(text, (list, tuple, np.ndarray)) for text in texts)
+    parts = texts if nested else [texts]
     texts = list(map(labels, parts))
     for t in texts:
         if t.ndim != 1 or not t.size:
-            checks.reject("tokens", "be a list of labels", f"shape {t.shape}",
+            checks.reject("texts", "be a list of labels", f"shape {t.shape}",
                           "pass one label per position")
         phrase = next((x for x in t if isinstance(x, str) and len(x.split()) > 1), None)
         if phrase is not None:
-            checks.reject("tokens", "be single words or labels", repr(phrase),
+            checks.reject("texts", "be single words or labels", repr(phrase),
                           "split each text: several texts are a list of lists")
     return texts
 
 # %% ../../nbs/transformer/stream.ipynb #st-cov
-def embedding_cov(tokens: Any, var_token: float = 1.,
+def embedding_cov(texts: Any, var_token: float = 1.,
                   var_position: float = 0.) -> np.ndarray:
     r"""Covariance of the embeddings $e_{t_i} + p_i$ of texts in each coordinate.
 
     Parameters
     ----------
-    tokens
+    texts
         A label per position: equal labels, equal tokens. A string is a text of
         words, or of letters if it has no space. Several texts, as a list of lists
         or an array (texts, s), share tokens and positions
@@ -374,8 +374,8 @@ def embedding_cov(tokens: Any, var_token: float = 1.,
     ndarray, (s, s)
         Of all tokens, one text after another.
     """
-    texts = several(tokens)
-    t = _numbers([label for text in texts for label in text.tolist()], "tokens")
+    texts = several(texts)
+    t = _numbers([label for text in texts for label in text.tolist()], "texts")
     position = np.concatenate([np.arange(len(text)) for text in texts])
     var_token = checks.number(var_token, "var_token", "[0, ∞)")
     var_position = checks.number(var_position, "var_position", "[0, ∞)")

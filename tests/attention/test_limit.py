@@ -390,7 +390,7 @@ def test_gram_is_as_cheap_as_the_law():
 
 def test_many_tokens_at_infinitely_many_heads():
     law, error = Attention(Tokens(80, identity)).infinite_heads(
-        replicates=4, return_error=True
+        draws=4, return_error=True
     )
     assert law.dim == 80
     assert np.isfinite(error).all()

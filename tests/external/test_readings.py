@@ -57,7 +57,7 @@ def test_the_module_runs_as_it_is_read(kind):
     """
     module = model(kind)
     s = 4 if kind == "vit" else S
-    t = from_torch(module, tokens=s)
+    t = from_torch(module, texts=s)
     u = from_config(module.config, s)
     assert t.source.kind.removesuffix("_text") == kind.removesuffix("_text")
     assert (t.first_norm, t.last_norm, t.width) == (u.first_norm, u.last_norm, u.width)
@@ -239,7 +239,7 @@ def test_families_of_which_modules_are_read(kind):
         for p in module.parameters():
             if size and p.ndim > 1:
                 p.data.normal_(0, size)
-        t = from_torch(module, tokens=S)
+        t = from_torch(module, texts=S)
         assert t.source.kind == kind
         assert t.source.sizes
         assert (t.blocks[0].attention.mask == "causal") == (kind != "siglip_text_model")
@@ -273,9 +273,9 @@ def test_the_part_that_reads_text():
         image_token_index=3,
     )
     module = transformers.LlavaForConditionalGeneration(config).eval()
-    alone = from_torch(module.model.language_model, tokens=S)
+    alone = from_torch(module.model.language_model, texts=S)
     for whole in (module, module.model):
-        t = from_torch(whole, tokens=S)
+        t = from_torch(whole, texts=S)
         assert t.source.part
         said = f"read from {t.source.part}, a llama, "
         assert " ".join(repr(t).split()).replace(said, "") == " ".join(
@@ -309,9 +309,9 @@ def test_what_runs_otherwise_is_not_accepted(kind):
         transformers.AutoConfig.for_model(kind, **BASE | more)
     ).eval()
     with pytest.raises(ValueError, match=text) as e:
-        from_torch(module, tokens=S)
+        from_torch(module, texts=S)
     assert len(str(e.value).splitlines()) == 1
-    from_torch(module, tokens=S, verify=False)
+    from_torch(module, texts=S, verify=False)
 
 
 class Turned(torch.nn.Module):
@@ -341,9 +341,9 @@ def test_a_changed_forward_pass_is_seen(kind, text):
     forward = block.forward
     block.forward = lambda x: 1.7 * forward(x)
     with pytest.raises(ValueError, match=text):
-        from_torch(module, tokens=S)
+        from_torch(module, texts=S)
     block.forward = forward
-    from_torch(module, tokens=S)
+    from_torch(module, texts=S)
     assert all(part.training for part in module.modules())
 
 
@@ -377,7 +377,7 @@ def test_linear_layers_where_the_family_has_conv1d(parts):
             else "have matrices of one width, got "
             "(144 for q and 48|48 for q and 192) .*Conv1D",
         ) as e:
-            from_torch(module, tokens=S, verify=verify)
+            from_torch(module, texts=S, verify=verify)
         assert len(str(e.value).splitlines()) == 1
 
 
@@ -385,7 +385,7 @@ def test_both_ways_as_the_config_says():
     t = from_config(config("qwen2", is_causal=False), S)
     assert t.blocks[0].attention.mask is None
     assert (
-        from_torch(model("qwen2", is_causal=False), tokens=S).blocks[0].attention.mask
+        from_torch(model("qwen2", is_causal=False), texts=S).blocks[0].attention.mask
         is None
     )
 
@@ -401,7 +401,7 @@ def test_embeddings_are_measured():
     ):
         module = model(kind)
         module.get_submodule(path).weight.data.normal_(0, 1)
-        t = from_torch(module, tokens=TEXT)
+        t = from_torch(module, texts=TEXT)
         assert abs(t.cov[0, 0] - 1) < 0.2
         assert abs(t.cov[1, 2] - t.cov[1, 1] + (kind == "gpt2") * 0.0225) < 0.02
         assert f"{path}" in departures(t)[0][0]
@@ -416,7 +416,7 @@ def test_embeddings_are_measured():
             "differs by 67 %"
         ),
     ):
-        from_torch(module, tokens=S)
+        from_torch(module, texts=S)
 
 
 # Initialisations that were wrong in public code, rebuilt small: standard deviations,
@@ -493,7 +493,7 @@ def wrong(name):
 @pytest.mark.parametrize("name", SDS)
 def test_the_report_names_the_tensor_and_the_factor(name):
     module = wrong(name)
-    t = from_torch(module, tokens=8)
+    t = from_torch(module, texts=8)
     found, true = (
         dict(departures(t)),
         {
@@ -518,11 +518,11 @@ def test_gpt2_without_its_depth_factor():
         n_embd=W, n_layer=12, n_head=4, vocab_size=32, bos_token_id=0, eos_token_id=0
     )
     module = transformers.GPT2Model(config).eval()
-    assert not departures(from_torch(module, tokens=4))
+    assert not departures(from_torch(module, texts=4))
     for block in module.h:
         for part in (block.attn, block.mlp):
             part.c_proj.weight.data.normal_(0, 0.02)
-    found = departures(from_torch(module, tokens=4))
+    found = departures(from_torch(module, texts=4))
     assert {name for name, _ in found} == {"h.*.attn.c_proj", "h.*.mlp.c_proj"}
     assert all(abs(x / 24**0.5 - 1) < 0.03 for _, x in found)
 
@@ -540,13 +540,13 @@ def test_what_was_never_drawn(spoil, text):
     with torch.no_grad():
         spoil(module.layers[0].mlp.down_proj.weight)
     with pytest.raises(ValueError, match=text) as e:
-        from_torch(module, tokens=4)
+        from_torch(module, texts=4)
     assert "torch.empty" in str(e.value)
     with torch.no_grad():
         for p in module.layers.parameters():
             p.zero_() if p.ndim > 1 else None
     with pytest.raises(ValueError, match="zeros in all matrices"):
-        from_torch(module, tokens=4)
+        from_torch(module, texts=4)
 
 
 # Matrices that start at zero, and .grad
@@ -601,7 +601,7 @@ def test_zero_is_a_variance(case):
     for block in module.h:
         for part in parts(block):
             part.data.zero_()
-    t = from_torch(module, tokens=TEXT)
+    t = from_torch(module, texts=TEXT)
     assert all(b.owner(k).variance(k) == 0 for b in t.blocks for k in names)
     measured = sorted({*"o2", *names})
     seen = squared_grads(t, module, module.h, [GRADS[k] for k in measured])
@@ -683,7 +683,7 @@ def test_biases_that_are_given():
     """
     module = with_given_biases()
     before = {k: p.clone() for k, p in module.named_parameters() if "bias" in k}
-    t = from_torch(module, tokens=TEXT)
+    t = from_torch(module, texts=TEXT)
     assert t.source.given == ("b1", "bk", "bq", "bv")
     assert [repr(b.feedforward.activation) for b in t.blocks] == [
         "gelu_tanh(x + 0.5)",
@@ -720,7 +720,7 @@ def test_biases_that_are_drawn():
     for block in module.h:
         block.attn.c_attn.bias.data.normal_(0, 0.3)
         block.attn.c_proj.bias.data.uniform_(-0.5, 0.5)
-    t = from_torch(module, tokens=TEXT)
+    t = from_torch(module, texts=TEXT)
     a = t.blocks[0].attention
     for k, size in dict(q=0.09, k=0.09, v=0.09, o=1 / 12).items():
         assert abs(a.variance(f"b{k}") / size - 1) < 0.6
@@ -737,7 +737,7 @@ def biased(kind, change, **more):
     module = model(kind, **more)
     with torch.no_grad():
         change(getattr(module, "h" if kind == "gpt2" else "layers", module))
-    return lambda: from_torch(module, tokens=TEXT)
+    return lambda: from_torch(module, texts=TEXT)
 
 
 def put(path, value):
@@ -804,7 +804,7 @@ def test_each_names_the_other(tmp_path):
             "got the class GPT2Config; pass GPT2Config\\(\\)",
         ),
         (lambda: from_config(module, 5), "pass it to from_torch"),
-        (lambda: from_torch(module.config, tokens=5), "pass it to from_config"),
+        (lambda: from_torch(module.config, texts=5), "pass it to from_config"),
         (lambda: report(module), "from_torch"),
         (lambda: report(module.config), "from_config"),
         (lambda: report("gpt2"), "from_config"),
@@ -818,7 +818,7 @@ def test_each_names_the_other(tmp_path):
     gemma = model("gemma")
     gemma.layers[0].input_layernorm.weight.data.fill_(1)
     with pytest.raises(ValueError, match="Gemma's gain is 1 [+] weight"):
-        from_torch(gemma, tokens=4)
+        from_torch(gemma, texts=4)
 
 
 def test_defaults_that_a_file_leaves_out():
@@ -1045,7 +1045,7 @@ def check_flip(kind, name):
             u = from_config(source, s)
         except ValueError:
             return "rejected"
-        assert not unlike(from_torch(module, tokens=s), u, len(u.cov))
+        assert not unlike(from_torch(module, texts=s), u, len(u.cov))
     return "read"
 
 
@@ -1113,7 +1113,7 @@ def test_layers_with_windows_turn_by_a_base_of_their_own(kind, name):
         num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2
     )
     module = model(kind, **json.loads(json.dumps(more)))
-    t = from_torch(module, tokens=S)
+    t = from_torch(module, texts=S)
     given = dict(BASE | FAMILIES[kind]) | more | dict(model_type=kind)
     for source in (module.config, given):
         assert not unlike(t, from_config(source, S), S)

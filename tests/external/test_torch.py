@@ -434,21 +434,21 @@ def test_lists_of_layers_and_random_embeddings():
     assert len(known) == 3
     for module in (layers, tuple(layers), torch.nn.Sequential(*layers)):
         assert list(map(repr, from_torch(module, X).blocks)) == known
-    t = from_torch(layers, tokens="a b a")
+    t = from_torch(layers, texts="a b a")
     np.testing.assert_array_equal(t.cov, [[1, 0, 1], [0, 1, 0], [1, 0, 1]])
     assert t.random_embeddings
     assert "measured on one draw" in " ".join(repr(t).split())
-    for given in (dict(), dict(embeddings=X, tokens=3)):
-        with pytest.raises(ValueError, match="or `tokens` in their place"):
+    for given in (dict(), dict(embeddings=X, texts=3)):
+        with pytest.raises(ValueError, match="or `texts` in their place"):
             from_torch(layers, **given)
     with pytest.raises(ValueError, match="`config` must be False"):
-        from_torch(layers, tokens=3, config=True)
+        from_torch(layers, texts=3, config=True)
 
 
 def test_variances_of_the_config():
     "config=True takes initializer_range; otherwise what one draw has."
     model = gpt2(n_embd=48, n_head=3, n_layer=2)
-    exact, measured = (from_torch(model, tokens=TEXT, config=c) for c in (True, False))
+    exact, measured = (from_torch(model, texts=TEXT, config=c) for c in (True, False))
     own = from_config(model.config, TEXT)
     assert repr(exact) == repr(own)
     assert variance(exact, "var_q") == 48 * 0.02**2 != variance(measured, "var_q")
@@ -472,9 +472,9 @@ def test_weights_that_are_no_draw_are_noticed():
             torch.manual_seed(seed)
             from_torch(
                 [torch.nn.TransformerEncoderLayer(32, 2, 64).eval() for _ in range(2)],
-                tokens=3,
+                texts=3,
             )
-            from_torch(gpt2(n_embd=48, n_head=3, n_layer=2), tokens=3)
+            from_torch(gpt2(n_embd=48, n_head=3, n_layer=2), texts=3)
     for spoil in (
         lambda W: W[3, 5].fill_(3.0),
         lambda W: W[:, 2].mul_(8),
@@ -484,7 +484,7 @@ def test_weights_that_are_no_draw_are_noticed():
         with torch.no_grad():
             spoil(layer.linear1.weight)
         with pytest.warns(UserWarning, match="no independent draws of one law"):
-            from_torch(layer, tokens=3)
+            from_torch(layer, texts=3)
 
 
 def test_tensors_of_every_kind():
@@ -493,7 +493,7 @@ def test_tensors_of_every_kind():
     with pytest.raises(
         ValueError, match="hold numbers, got tensors on the meta device"
     ):
-        from_torch(torch.nn.TransformerEncoderLayer(16, 2, 32, device="meta"), tokens=3)
+        from_torch(torch.nn.TransformerEncoderLayer(16, 2, 32, device="meta"), texts=3)
     for act, phi in (
         (torch.nn.functional.gelu, gelu),
         (torch.nn.GELU(approximate="tanh"), gelu_tanh),
@@ -839,7 +839,7 @@ def test_scores_of_each_layer_and_two_biases():
     ).eval()
     shift = torch.arange(16.0).reshape(4, 4)
     plain, both = (
-        from_torch(model, tokens=4, attn_mask=mask).blocks[0].attention.bias
+        from_torch(model, texts=4, attn_mask=mask).blocks[0].attention.bias
         for mask in (None, shift)
     )
     np.testing.assert_array_equal(both, plain + shift.numpy())

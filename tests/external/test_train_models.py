@@ -316,7 +316,7 @@ def test_a_module_is_read_itself():
     "From the module, and from its config: the same start."
     with in_double():
         fresh = model("gpt2", **SHAPES["gpt2"]).double()
-        net = from_torch(fresh, tokens=TEXTS)
+        net = from_torch(fresh, texts=TEXTS)
         again = weights_of(net, fresh)
         other = weights_of(from_config(fresh.config, TEXTS), fresh)
     assert again.keys() == other.keys()

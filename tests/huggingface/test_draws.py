@@ -136,7 +136,7 @@ def read(module, tokens=TEXT, roles=(), **more):
     if "positions" in module.own:
         names["position"] = "wpe"
     shape = dict(heads=H, activation="gelu", mask="causal") | more
-    return from_torch(module.eval(), tokens=tokens, roles=names, **shape)
+    return from_torch(module.eval(), texts=tokens, roles=names, **shape)
 
 
 def cosines(gram):
@@ -288,7 +288,7 @@ def test_distilbert_by_its_config_and_as_a_module(flag):
     torch.manual_seed(0)
     t = from_config(c, TEXT)
     module = transformers.DistilBertModel(c).eval()
-    u = from_torch(module, tokens=TEXT)
+    u = from_torch(module, texts=TEXT)
     assert t.source.fixed == u.source.fixed == (("position",) if flag else ())
     np.testing.assert_allclose(t.cov, u.cov, atol=2e-3)
     module_before = module.embeddings.position_embeddings.weight.clone()
@@ -431,7 +431,7 @@ def test_verification_of_gpt2_small_takes_three_passes():
     module = transformers.GPT2Model(transformers.GPT2Config()).eval()
     passes = []
     module.register_forward_hook(lambda *_: passes.append(1))
-    from_torch(module, tokens=16)
+    from_torch(module, texts=16)
     assert len(passes) <= 3
 
 
@@ -446,7 +446,7 @@ def test_entries_of_a_module_are_converted_once(monkeypatch):
 
     real = checks.real
     monkeypatch.setattr(checks, "real", counting)
-    from_torch(module, tokens=16)
+    from_torch(module, texts=16)
     every = sum(p.numel() for p in module.parameters())
     assert every < sum(converted) < 2 * every
 
@@ -509,7 +509,7 @@ def test_arguments_that_there_are_not():
     with pytest.raises(ValueError, match="not be zero in every entry"):
         from_torch(module, np.zeros((4, n)), roles=ROLES, heads=H, activation="gelu")
     with pytest.raises(TypeError, match="`roles` must be given, got branch_scale"):
-        from_torch(module, tokens=4, branch_scale=0.3)
+        from_torch(module, texts=4, branch_scale=0.3)
 
 
 # What cannot be read
@@ -594,7 +594,7 @@ SAID = {
 def test_one_sentence_says_why(name):
     make, text = SAID[name]
     with pytest.raises((ValueError, TypeError), match=text) as e:
-        from_torch(make(), tokens=4)
+        from_torch(make(), texts=4)
     assert len(str(e.value).splitlines()) == 1
 
 
@@ -639,7 +639,7 @@ def test_texts_are_no_longer_than_positions(kind):
     with pytest.raises((IndexError, RuntimeError)):
         module(input_ids=torch.full((1, most + 1), 5))
     for source in (from_config, None):
-        call = source or (lambda m, k: from_torch(m, tokens=k))
+        call = source or (lambda m, k: from_torch(m, texts=k))
         given = c if source else module
         assert len(call(given, most).cov) == most
         with pytest.raises(ValueError, match=f"{most}"):

@@ -75,7 +75,7 @@ def test_a_text_means_the_same_everywhere():
     assert sat.cov[0, 2] == 4e-4
     assert len(embedding_cov("banana")) == 6
     found = report_of("gpt2", text="the cat the", size=4)
-    assert found.tokens == ("the", "cat", "the")
+    assert found.labels == ("the", "cat", "the")
     assert found.measured.finite.cosine[:, 0].mean() > 0.1  # of the two equal words
     assert "6 tokens" in repr(from_config("gpt2", "banana"))
 
@@ -254,7 +254,7 @@ def no_work(monkeypatch):
         lambda t: report(t, 62),
         lambda t: report(t, size=3),
         lambda t: report(t, readout="first"),
-        lambda t: report(t, tokens=["a"]),
+        lambda t: report(t, labels=["a"]),
         lambda t: report(t, rng="x"),
         lambda t: report(t, thresholds=3),
         lambda t: scan(t, width=62),
@@ -623,8 +623,8 @@ def test_a_factor_that_is_missing_is_found_in_every_block():
                 block.mlp.c_proj.weight.detach().div_((l + 1) ** 0.5)
         return made
 
-    promise = from_torch(module(True), tokens=4)
-    t = from_torch(module(False), tokens=4, promised=promise)
+    promise = from_torch(module(True), texts=4)
+    t = from_torch(module(False), texts=4, promised=promise)
     first = report(t, size=4, rng=0).verdicts[0]
     assert first.name == "initialisation"
     said = re.search(
@@ -634,7 +634,7 @@ def test_a_factor_that_is_missing_is_found_in_every_block():
     np.testing.assert_allclose(
         [float(x) for x in said.groups()], np.sqrt([2, 6]), rtol=0.03
     )
-    kept = from_torch(module(True), tokens=4, promised=promise)
+    kept = from_torch(module(True), texts=4, promised=promise)
     assert report(kept, size=4, rng=0).verdicts[0].name != "initialisation"
 
 

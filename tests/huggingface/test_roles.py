@@ -364,7 +364,7 @@ def drawn(name, seed=0):
 
 def read(name, module, **more):
     _, roles, shape = SHAPES[name]
-    return from_torch(module, tokens=S, roles=roles, **shape | more)
+    return from_torch(module, texts=S, roles=roles, **shape | more)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -474,7 +474,7 @@ def test_rejected_in_one_sentence():
         with pytest.raises((TypeError, ValueError), match=text) as e:
             from_torch(
                 module,
-                tokens=S,
+                texts=S,
                 **dict(roles=GPT, activation="gelu", mask="causal") | change,
             )
         assert len(str(e.value).splitlines()) == 1, e.value
@@ -689,7 +689,7 @@ def test_a_config_as_a_promise():
     config = dict(model_type="gpt2", n_embd=n, n_layer=L, n_head=H, vocab_size=V)
     module = drawn("nanoGPT")
     from_torch(
-        module, tokens=S, roles=GPT, activation="gelu", mask="causal", promised=config
+        module, texts=S, roles=GPT, activation="gelu", mask="causal", promised=config
     )
     for key, p in module.named_parameters():
         if p.ndim > 1:

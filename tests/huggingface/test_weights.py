@@ -254,7 +254,7 @@ def test_modules_of_torch():
         torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
         for _ in range(3)
     )
-    t = scaled(from_torch(layers, tokens=5), 0.5, 4.0)
+    t = scaled(from_torch(layers, texts=5), 0.5, 4.0)
     table = init_table(t).set_index("parameter")
     assert np.isclose(table.loc["*.self_attn.in_proj_weight[0:32]", "times"], 2)
     assert np.isclose(table.loc["*.self_attn.in_proj_weight[64:96]", "times"], 1)
@@ -267,7 +267,7 @@ def test_modules_of_torch():
         torch.equal(p, q) for p, q in zip(before, layers.parameters()) if p.std() > 0
     )
     for module in (torch.nn.Sequential(*layers), list(layers)):
-        assert repr(from_torch(module, tokens=5)) == repr(from_torch(layers, tokens=5))
+        assert repr(from_torch(module, texts=5)) == repr(from_torch(layers, texts=5))
 
 
 def test_rejected():
@@ -371,7 +371,7 @@ def layers_with(**options):
             r"norm = Norm\(eps=0.001\)",
         ),
         (
-            lambda: from_torch(layers_with(), tokens=5),
+            lambda: from_torch(layers_with(), texts=5),
             lambda: layers_with(activation="gelu", norm_first=True),
             "norm_placement = pre, activation = gelu",
         ),
@@ -396,7 +396,7 @@ def test_a_module_of_another_forward_pass_raises_a_warning(t, module, said):
 @pytest.mark.parametrize("name", (*CONFIGS, "layers"))
 def test_a_module_of_this_forward_pass_is_not(name):
     t, module = (
-        (from_torch(layers_with(), tokens=5), layers_with())
+        (from_torch(layers_with(), texts=5), layers_with())
         if name == "layers"
         else (own(name), model_of(name))
     )
@@ -412,7 +412,7 @@ def test_bad_modules_seeds_and_embeddings():
     layers, odd = layers_with(), np.full((3, 32), np.nan)
     cases = [
         (
-            lambda x=x: from_torch(x, tokens=5),
+            lambda x=x: from_torch(x, texts=5),
             "`module` must be made outside torch.inference_mode",
         )
         for x in (sealed, list(sealed))
@@ -436,7 +436,7 @@ def test_bad_modules_seeds_and_embeddings():
         )
     ]
     cases += [
-        (lambda x=x: initialise(own("gpt2"), model_of("gpt2"), x), "`seed` must be")
+        (lambda x=x: initialise(own("gpt2"), model_of("gpt2"), x), "`rng` must be")
         for x in (-1, "a", 1.5)
     ]
     for call, text in cases:
@@ -444,7 +444,7 @@ def test_bad_modules_seeds_and_embeddings():
             call()
         assert len(str(e.value).splitlines()) == 1
     with torch.inference_mode():
-        assert from_torch(sealed, tokens=5).width == 32
+        assert from_torch(sealed, texts=5).width == 32
 
 
 def spoiled(module):

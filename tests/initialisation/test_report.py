@@ -80,7 +80,7 @@ def small(**options):
 
 @pytest.fixture(scope="module")
 def report():
-    return draw_report(small(var_q=9.0), 48, 12, 5, tokens=WORDS, title="a <small> one")
+    return draw_report(small(var_q=9.0), 48, 12, 5, labels=WORDS, title="a <small> one")
 
 
 @pytest.fixture(scope="module")
@@ -624,7 +624,7 @@ def again():
     "The same report, from other workers."
     with parallel(3):
         return draw_report(
-            small(var_q=9.0), 48, 12, 5, tokens=WORDS, title="a <small> one"
+            small(var_q=9.0), 48, 12, 5, labels=WORDS, title="a <small> one"
         )
 
 
@@ -699,7 +699,7 @@ MATHEMATICS = ["$_$", "$$", "$x_{$", "$5$", "a", "$"]
 @pytest.mark.slow
 def test_dollars_are_no_mathematics():
     r = replace(
-        draw_report(small(), 32, 4, 0, tokens=MATHEMATICS, title="$_$"),
+        draw_report(small(), 32, 4, 0, labels=MATHEMATICS, title="$_$"),
         call="infattn_report gpt2 --text '$_$'",
     )
     fig = six_panels(r.panels, f"{r.title} {r.call}", ["$_$", r.call])
@@ -716,7 +716,7 @@ def test_dollars_are_no_mathematics():
         *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)()),
     ):
         assert not text.get_parse_math()
-    assert "<img" in picture_of(Focused(r.measured, r.thresholds, r.tokens))
+    assert "<img" in picture_of(Focused(r.measured, r.thresholds, r.labels))
     plt.close("all")
 
 
@@ -827,7 +827,7 @@ def test_the_command_says_what_it_wrote(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first = report_of("config.json", tokens=5, size=4)
     assert first.call == "infattn_report config.json --tokens 5 --size 4 --seed 0"
-    assert first.tokens == ("t1", "t2", "t3", "t4", "t5")
+    assert first.labels == ("t1", "t2", "t3", "t4", "t5")
     assert json.loads(first.source)["n_embd"] == 64
     np.testing.assert_array_equal(
         first.measured.finite.cosine,
@@ -842,7 +842,7 @@ def test_images_have_a_class_token_more():
         size=4,
         width=96,
     )
-    assert found.tokens == ("1", "2", "3", "4")
+    assert found.labels == ("1", "2", "3", "4")
     assert found.title.endswith("(vit-base-patch16-224.json)")
 
 
@@ -921,14 +921,14 @@ def plots():
         "cosine": c.plot,
         "entropy": lambda ax=None: c.plot(ax, "entropy", beside=t.kernel(64)),
         "attention": lambda ax=None: c.plot(
-            ax, "attention", tokens=WORDS, block=1, head=1
+            ax, "attention", labels=WORDS, block=1, head=1
         ),
         "norms": g.plot,
         "stream": lambda ax=None: g.plot(
             ax, "stream", beside=t.gradients(np.inf, 4, 0)
         ),
         "fit": m.plot,
-        "fit attention": lambda ax=None: m.plot_attention(X[:3], ax, tokens="abcdé"),
+        "fit attention": lambda ax=None: m.plot_attention(X[:3], ax, labels="abcdé"),
     }
 
 
@@ -963,7 +963,7 @@ def test_what_is_drawn_is_the_chain(silent):
     np.testing.assert_allclose(
         c.plot(what="entropy").lines[0].get_ydata(), c.entropy.mean((0, 2, 3))
     )
-    ax = c.plot(what="attention", tokens=WORDS, network=7, block=2, head=1)
+    ax = c.plot(what="attention", labels=WORDS, network=7, block=2, head=1)
     drawn = np.asarray(ax.images[0].get_array().filled(0))
     np.testing.assert_allclose(drawn.sum(1), 1)
     entropy = -(drawn * np.log(np.where(drawn > 0, drawn, 1))).sum(1)
@@ -1033,8 +1033,8 @@ def test_plots_reject_in_one_sentence(silent):
             lambda: c.plot(beside=Transformer.uniform(np.eye(2), layers=2).kernel(16)),
             "as many blocks",
         ),
-        (lambda: kept.plot(what="attention", tokens=["a"]), "one label per token, 6"),
-        (lambda: kept.plot(what="attention", tokens=5), "`tokens` must be a list"),
+        (lambda: kept.plot(what="attention", labels=["a"]), "one label per token, 6"),
+        (lambda: kept.plot(what="attention", labels=5), "`labels` must be a list"),
         (lambda: kept.plot(what="attention", head=2), "`head`"),
         (lambda: kept.plot(what="attention", network=2), "`network`"),
         (lambda: kept.plot(what="attention", block=3), "`block`"),
@@ -1061,7 +1061,7 @@ def test_a_report_rejects_in_one_sentence():
         (lambda: draw_report(t, 32, 3), "`size`"),
         (lambda: draw_report(t, 32, 4, "x"), "`rng`"),
         (lambda: draw_report(t, 32, 4, readout="first"), "`readout`"),
-        (lambda: draw_report(t, 32, 4, tokens=["a"]), "one label per token"),
+        (lambda: draw_report(t, 32, 4, labels=["a"]), "one label per token"),
         (lambda: draw_report(t, 32, 4, title=5), "`title`"),
         (
             lambda: draw_report(t, 32, 4, thresholds=Thresholds(max_cosine=2)),

@@ -1233,5 +1233,5 @@ def test_thresholds_that_contradict_each_other(options, fragment):
 
 
 @pytest.mark.parametrize("f", (scan, report))
-def test_progress_is_a_truth_value(f):
-    rejected(partial(f, SMALL, progress=3), "`progress` must be True or False")
+def test_verbose_is_a_truth_value(f):
+    rejected(partial(f, SMALL, verbose=3), "`verbose` must be True or False")

@@ -31,7 +31,7 @@ def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
     "One figure of each kind: drawing is what takes time."
     for workers in (1, 4):
         with parallel(workers):
-            reproduce(tmp_path / str(workers), drawn, trials=2, samples=64, seed=3)
+            reproduce(tmp_path / str(workers), drawn, trials=2, samples=64, rng=3)
     files = [
         f"{name}.{kind}" for name in drawn for kind in ("csv", "json", "png", "pdf")
     ]

@@ -107,8 +107,8 @@ def test_an_averaged_covariance_states_its_error():
 
 
 def test_one_estimate_has_no_error_to_state():
-    with pytest.raises(ValueError, match="`replicates` must be at least 2"):
-        Attention(Tokens(2, relu), heads=2).infinite_heads(replicates=1)
+    with pytest.raises(ValueError, match="`draws` must be at least 2"):
+        Attention(Tokens(2, relu), heads=2).infinite_heads(draws=1)
 
 
 # quadratures
@@ -562,7 +562,7 @@ def test_another_command_is_no_command():
 
 def test_seeds_of_figures_are_whole_numbers():
     for ask in (sweep, reproduce):
-        assert ask.__annotations__["seed"] in (int, "int")
+        assert ask.__annotations__["rng"] in (int, "int")
 
 
 # warnings

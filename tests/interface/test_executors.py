@@ -269,7 +269,7 @@ FOUR = Attention(Tokens(4, relu))
 
 def deep_network():
     p = Program()
-    return simulate(p, mlp(p, p.inputs(np.eye(64)), depth=8), 1024, size=10**6)
+    return simulate(p, mlp(p, p.inputs(np.eye(64)), layers=8), 1024, size=10**6)
 
 
 LONG = {

@@ -235,9 +235,9 @@ TAKES = {
         .gram
     ),
     "nonlin": of_program(lambda p, x, φ: [p.nonlin(φ, p.matrix() @ h) for h in x]),
-    "mlp": of_program(lambda p, x, φ: netsor.mlp(p, x, depth=2, phi=φ)),
-    "rnn": of_program(lambda p, x, φ: netsor.rnn(p, x, phi=φ)),
-    "conv1d": of_program(lambda p, x, φ: netsor.conv1d(p, x, phi=φ)),
+    "mlp": of_program(lambda p, x, φ: netsor.mlp(p, x, layers=2, activation=φ)),
+    "rnn": of_program(lambda p, x, φ: netsor.rnn(p, x, activation=φ)),
+    "conv1d": of_program(lambda p, x, φ: netsor.conv1d(p, x, activation=φ)),
     "averages": lambda φ: averages(P, φ, X1, 64, size=3, rng=0)[0],
     "gaussian_mean": lambda φ: gaussian_mean(φ, np.array([0.5, 2.0])),
 }

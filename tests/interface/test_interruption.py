@@ -159,7 +159,7 @@ def test_a_figure_is_kept_if_nothing_has_changed(tmp_path, monkeypatch, undrawn)
     whole = computed(tmp_path, monkeypatch)
     assert whole == 8
     assert computed(tmp_path, monkeypatch) == 0
-    for change in (dict(seed=1), dict(samples=101)):
+    for change in (dict(rng=1), dict(samples=101)):
         assert computed(tmp_path, monkeypatch, **change) == whole
     assert computed(tmp_path, monkeypatch, trials=3) == 12
     assert computed(tmp_path, monkeypatch) == whole  # the first parameters again
@@ -188,7 +188,7 @@ def test_a_figure_that_is_half_replaced_is_not_kept(
     with monkeypatch.context() as m:
         m.setattr(running, "write", write_some)
         with pytest.raises(KeyboardInterrupt):
-            reproduce(tmp_path, "fig2a", seed=1, **SMALL)
+            reproduce(tmp_path, "fig2a", rng=1, **SMALL)
     assert computed(tmp_path, monkeypatch) == 8
     assert csv(tmp_path) == first
 

@@ -498,7 +498,7 @@ def test_series_of_each_function_are_kept(φs, mean):
         return found
 
     with patch.object(Batch, "_two", both):
-        limit(mixed(φs, mean), paths=64)
+        limit(mixed(φs, mean), draws=64)
     assert len(seen) > 5
     assert min(c for *_, c in seen) == 0 < max(c for *_, c in seen)
     for new, old, _ in seen:
@@ -542,7 +542,7 @@ HUGE = Attention(Tokens(3, relu), heads=10**30)
             lambda: FOUR.law().logpdf([1.0, 2, 3, 4], islands=10**12),
             "`islands` must be at most",
         ),
-        (lambda: FOUR.infinite_heads(10**12), "`replicates` must be at most"),
+        (lambda: FOUR.infinite_heads(10**12), "`draws` must be at most"),
         (lambda: HUGE.law().rvs(), "`heads` must be fewer than"),
         (lambda: HUGE.law().covariances(2), "`heads` must be fewer than"),
         (lambda: HUGE.law(8).marginal(), "`heads` must be fewer than"),
@@ -559,7 +559,7 @@ HUGE = Attention(Tokens(3, relu), heads=10**30)
             lambda: limit(one_product()[0]).rvs(one_product()[1], coords=10**30),
             "`coords` must be at most",
         ),
-        (lambda: limit(one_product()[0], paths=10**15), "`paths` must be at most"),
+        (lambda: limit(one_product()[0], draws=10**15), "`draws` must be at most"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )

@@ -114,7 +114,7 @@ def test_finite_width(t):
 def test_limit(t):
     "Two blocks with MLPs, path by path, and the chain at infinite width."
     p, streams = written(t)
-    y, P = t.chain(np.inf, 4000, 0), limit(p, paths=4000, rng=1).drawn
+    y, P = t.chain(np.inf, 4000, 0), limit(p, draws=4000, rng=1).drawn
     for l in range(1, len(t.blocks) + 1):
         m = P.mean(streams[l])
         agree(P.cov(streams[l]) + m[:, :, None] * m[:, None], y.gram[:, l])
@@ -199,7 +199,7 @@ def test_shared_matrices_crosswise():
         p.score(A @ x, C @ x),
         p.score(C @ x, A @ x),
     ]
-    L = limit(p, paths=20_000, rng=3)
+    L = limit(p, draws=20_000, rng=3)
     S, M = L.score_cov(scores), np.cov(L.paths(20_000, 5).scores.T)
     assert abs(S[0, 1] - 0.25 * 0 - COV[0, 1] * COV[1, 0]) < 1e-12
     assert abs(S[8, 9] - COV[0, 0] ** 2) < 1e-12
@@ -218,7 +218,7 @@ def test_many_tokens():
     xs = p.inputs(np.eye(18))
     ys = attention(p, [tanh(x) for x in xs], heads=4)
     start = time.process_time()
-    P = limit(p, paths=16, rng=0).drawn
+    P = limit(p, draws=16, rng=0).drawn
     assert P.scores.shape == (16, 4 * 18 * 18)
     assert time.process_time() - start < 10
     k = tanh.dual(np.eye(1))[0, 0]

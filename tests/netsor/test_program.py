@@ -93,17 +93,20 @@ def tall(p):
 def mlp_then_attention(p):
     return attention(
         p,
-        [clip(1.0)(g) for g in mlp(p, p.inputs(Σ), 2, phi=tanh, var_w=2.0, var_b=0.1)],
+        [
+            clip(1.0)(g)
+            for g in mlp(p, p.inputs(Σ), 2, activation=tanh, var_w=2.0, var_b=0.1)
+        ],
         heads=2,
         var_q=3.0,
     )
 
 
 PROGRAMS = {
-    "MLP": (5, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2.0, var_b=0.1)),
+    "MLP": (5, lambda p: mlp(p, p.inputs(Σ), 3, activation=relu, var_w=2.0, var_b=0.1)),
     "recurrent, 4 steps": (4, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.0)),
     "LSTM": (3, lambda p: lstm(p, p.inputs(Σ), var_w=4.0)),
-    "convolution": (4, lambda p: conv1d(p, conv1d(p, p.inputs(Σ)), phi=tanh)),
+    "convolution": (4, lambda p: conv1d(p, conv1d(p, p.inputs(Σ)), activation=tanh)),
     "attention after an MLP": (6, mlp_then_attention),
     "low-rank heads": (
         6,
@@ -117,7 +120,10 @@ PROGRAMS = {
     "repeated inputs": (3, repeated),
     "dying ReLU": (3, dying),
     "rectangular": (2, tall),
-    "width one": (1, lambda p: mlp(p, p.inputs(Σ), 3, phi=relu, var_w=2.0, var_b=0.1)),
+    "width one": (
+        1,
+        lambda p: mlp(p, p.inputs(Σ), 3, activation=relu, var_w=2.0, var_b=0.1),
+    ),
     "width one, attention": (1, mlp_then_attention),
     "width two, recurrent": (2, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.0)),
 }
@@ -261,7 +267,7 @@ ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [
 @pytest.mark.parametrize("φ, dual, tol", ALL, ids=[repr(a[0]) for a in ALL])
 def test_kernels_of_mlps(φ, dual, tol, depth, σw2=1.7, σb2=0.3):
     p = Program()
-    g = mlp(p, p.inputs(Σ), depth, phi=φ, var_w=σw2, var_b=σb2)
+    g = mlp(p, p.inputs(Σ), depth, activation=φ, var_w=σw2, var_b=σb2)
     K = σw2 * Σ + σb2
     for _ in range(depth - 1):
         d = np.diag(K)
@@ -294,7 +300,7 @@ def test_scores_and_outputs_of_example_1():
     p = Program()
     x = [clip(1.0)(h) for h in p.inputs(Σ)]
     y = attention(p, x, heads=2, var_q=2.0, var_k=1.5, var_v=0.7, var_o=3.0)
-    K, lim = clip(1.0).dual(Σ), limit(p, paths=64)
+    K, lim = clip(1.0).dual(Σ), limit(p, draws=64)
     np.testing.assert_allclose(
         lim.score_cov(scores_of(p)), 3 * np.kron(np.eye(2), np.kron(K, K)), atol=1e-10
     )
@@ -474,7 +480,7 @@ def test_second_moments_approach_the_limit():
     widths, errors = 2 ** np.arange(4, 13, 2), []
     for n in widths:
         out, s = simulate(p, y, n, size=200, rng=0, coords=int(n), scores=scores_of(p))
-        S = limit(p, paths=16).given(s).cov(y)
+        S = limit(p, draws=16).given(s).cov(y)
         errors.append(
             np.median(
                 np.linalg.norm(out @ out.mT / n - S, axis=(1, 2))
@@ -489,7 +495,9 @@ def test_second_moments_approach_the_limit():
 def test_tokens_from_a_program(size=20_000):
     "An attention layer on top of an MLP, as a layer and as one program."
     p, q = Program(), Program()
-    tokens = lambda p: [tanh(g) for g in mlp(p, p.inputs(Σ), 2, phi=relu, var_w=2.0)]
+    tokens = lambda p: [
+        tanh(g) for g in mlp(p, p.inputs(Σ), 2, activation=relu, var_w=2.0)
+    ]
     layer = Attention(ProgramTokens(p, tokens(p)), heads=2, var_q=3.0)
     outputs = attention(q, tokens(q), heads=2, var_q=3.0)
     for f in (lambda y: y[:, 0], lambda y: y[:, 0] * y[:, 2], lambda y: (y**2).sum(1)):
@@ -708,8 +716,8 @@ def test_builders_take_plain_functions_and_a_vector_alone():
     for φ in (np.tanh, tanh):
         p = Program()
         (u,) = p.inputs([[1.0]])
-        (g,) = mlp(p, u, phi=φ)
+        (g,) = mlp(p, u, activation=φ)
         assert limit(p).second_moment(g, g) == pytest.approx(
             tanh.dual([[1.0]])[0, 0], rel=1e-6
         )
-        assert len(rnn(p, u, φ)) == len(conv1d(p, [u, u], phi=φ)) - 1 == 1
+        assert len(rnn(p, u, φ)) == len(conv1d(p, [u, u], activation=φ)) - 1 == 1

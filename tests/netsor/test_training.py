@@ -624,7 +624,7 @@ def as_program(name):
         return p, [R @ phi(h) for h in z]
     phi, depth = name.split(", depth ")
     phi = ACTIVATIONS[phi]
-    return p, [R @ phi(g) for g in mlp(p, x, int(depth), phi=phi, var_w=1.7)]
+    return p, [R @ phi(g) for g in mlp(p, x, int(depth), activation=phi, var_w=1.7)]
 
 
 @pytest.mark.parametrize("name", sorted({key.rsplit(", ", 1)[0] for key in KERNELS}))

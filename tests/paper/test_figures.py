@@ -192,7 +192,7 @@ def test_any_seed():
     stored = column(table("fig3b"), panel="law", n=64, heads=1)
     fresh = [
         sweep(
-            "fig3b", trials=2, samples=20_000, seed=k, keep=lambda cell: cell["n"] == 64
+            "fig3b", trials=2, samples=20_000, rng=k, keep=lambda cell: cell["n"] == 64
         )
         for k in (1, 2)
     ]
@@ -337,7 +337,7 @@ def test_the_bar_tells_the_whole(tmp_path, monkeypatch, undrawn):
             return True
 
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    paths = reproduce(tmp_path, "fig1b, fig2a", trials=1, samples=32, progress=True)
+    paths = reproduce(tmp_path, "fig1b, fig2a", trials=1, samples=32, verbose=True)
     bar = screen.getvalue()
     assert "figure 1 of 2 (fig2a)" in bar
     assert "figure 2 of 2 (fig1b) 100 %" in bar

@@ -549,7 +549,7 @@ def test_averages_of_the_browser_have_the_law_of_the_library(found):
         )
 
     p = Program()
-    plain = p, mlp(p, p.inputs([[1.0]]), depth=2, phi=tanh)[0]
+    plain = p, mlp(p, p.inputs([[1.0]]), layers=2, activation=tanh)[0]
     for kind, (p, h) in dict(
         attention=head("sqrt"), linear=head("linear"), mlp=plain
     ).items():

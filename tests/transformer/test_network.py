@@ -593,10 +593,10 @@ REJECTED = [
         "`eps` must be positive at width 1",
     ),
     (lambda: T.kernel(draws=3), ValueError, "`draws` must be at least 16"),
-    (lambda: embedding_cov([]), ValueError, "`tokens` must be"),
+    (lambda: embedding_cov([]), ValueError, "`texts` must be"),
     (lambda: embedding_cov([1, 2], -1.0), ValueError, "`var_token` must be"),
     *(
-        (lambda labels=labels: embedding_cov(labels), ValueError, "`tokens` must")
+        (lambda labels=labels: embedding_cov(labels), ValueError, "`texts` must")
         for labels in (
             [1.0, np.nan, np.nan],
             np.array([1, np.nan]),

@@ -1,0 +1,91 @@
+"""One name for one thing: what public parameters are called.
+
+Each name on the right is a second one for the thing on the left. Where it means
+something else it stands in `OTHER_MEANINGS`, with what it means there.
+"""
+
+import inspect
+
+from public import PUBLIC
+
+SECOND_NAMES = {
+    "rng": {"seed"},
+    "size": {"networks", "n_samples"},
+    "draws": {"paths", "samples", "replicates", "trials"},
+    "learning_rate": {"rate", "rates"},
+    "init": {"start"},
+    "optimizer": {"method"},
+    "activation": {"fn", "phi"},
+    "seq_len": {"s", "tokens"},
+    "layers": {"depth", "blocks"},
+    "dense": {"explicit", "exact"},
+    "verbose": {"progress", "quiet"},
+    "texts": {"tokens"},
+}
+
+OTHER_MEANINGS = {
+    "the law of tokens": {("Attention", "tokens"), ("fluctuations", "tokens")},
+    "a list of blocks, not how many": {("Transformer", "blocks")},
+    "a method of the network, by name": {("Transformer.per_block", "method")},
+    "the function that makes an activation": {("Nonlinearity", "fn")},
+    "no approximation of the tokens' function": {
+        (f"{of}.{method}", "exact")
+        for of in ("Attention", "Tokens", "CommonTokens", "ProgramTokens")
+        for method in ("law", "scores", "gram", "sampled")
+    },
+    "independent quadratures of one law": {("ScaleMixture", "replicates")},
+    "the paper's protocol: trials of so many samples": {
+        (name, word)
+        for name in ("explicit_seconds", "infattn_figures", "kde", "kde_trials")
+        + ("noise_floor", "reproduce", "smoothed", "sweep")
+        for word in ("samples", "trials")
+    },
+    "options of a command": {
+        (name, word)
+        for name in ("infattn_figures", "infattn_report")
+        for word in ("seed", "quiet", "tokens")
+    },
+    "scikit-learn's word": {("AttentionRegressor.sample_y", "n_samples")},
+}
+
+
+def public_parameters():
+    "(function, parameter) of public functions, classes and their public methods."
+    for name, thing in PUBLIC.items():
+        callables = {name: thing}
+        if inspect.isclass(thing):
+            methods = inspect.getmembers(thing, callable)
+            callables |= {f"{name}.{m}": f for m, f in methods if m[0] != "_"}
+        for of, f in callables.items():
+            try:
+                parameters = inspect.signature(f).parameters
+            except (TypeError, ValueError):
+                continue
+            for parameter in parameters:
+                yield of, parameter
+
+
+def second_names(parameters, allowed):
+    "Those that bear the second name of something."
+    words = set().union(*SECOND_NAMES.values())
+    found = {p for p in parameters if p[1] in words}
+    return found - set().union(*allowed.values())
+
+
+def test_one_name_for_one_thing():
+    found = set(public_parameters())
+    assert len(found) > 500
+    assert not second_names(found, OTHER_MEANINGS)
+
+
+def test_it_sees_a_second_name():
+    assert second_names([("train", "rate"), ("train", "steps")], OTHER_MEANINGS) == {
+        ("train", "rate")
+    }
+
+
+def test_no_other_meaning_is_out_of_date():
+    "Of each meaning one parameter is there at least."
+    found = set(public_parameters())
+    for meaning, parameters in OTHER_MEANINGS.items():
+        assert parameters & found, meaning
