@@ -92,9 +92,13 @@ class Run(NamedTuple):
             lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
                        for h in self.stacks.nodes)
             return self.width*sum(lengths)
-        kept = (h.k*(length_at(h, self.width) if isinstance(h, Initial) else self.rows[h])
-                for h in self.stacks.nodes if isinstance(h, Vector))
+        kept = (h.k*self._kept_of(h) for h in self.stacks.nodes
+                if isinstance(h, Vector))
         return 3*sum(kept)
+
+    def _kept_of(self, h):
+        "Coordinates that are held of a stack: all of initial vectors."
+        return length_at(h, self.width) if isinstance(h, Initial) else self.rows[h]
 
 # %% ../../nbs/netsor/finite_width.ipynb #c97cfd68
 def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1,

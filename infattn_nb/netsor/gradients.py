@@ -18,8 +18,8 @@ from ..numerics.linalg import eigen_root
 from ..nonlinearities import Bent, Nonlinearity, Picks, partials
 from ..nonlinearities import straight_moment
 from ..numerics.rng import Rng, Size, by_pieces, draw, seed_sequence
-from .nodes import Concat, Initial, Logits, MatMul, Nonlin, Output, Parameter
-from .nodes import Rows, Score, Vector, bases
+from .nodes import Concat, Initial, Logits, MatMul, Nonlin, Output
+from .nodes import Parameter, Rows, Score, Vector, bases
 from .passes import PassPlan, Pairs, ProgramNetworks
 from .passes import edges_of, value_of
 from .program import Program, Vectors

@@ -15,10 +15,11 @@ from numpy.random import Generator
 
 from ..nonlinearities import partials, softmax
 from ..numerics import checks
-from .nodes import Attend, Concat, Entries, Initial, Linear, Logits, MatMul
-from .nodes import Mix, Nonlin, Normalize, Parameter, Rotate, Rows, Score
-from .nodes import Vector, beside, finite, attention_weights, bases
-from .nodes import logit_slope, normalized, numbers_of, pulled_weights, turned
+from .nodes import Attend, Concat, Entries, Initial, Linear, Logits
+from .nodes import MatMul, Mix, Nonlin, Normalize, Parameter, Rotate
+from .nodes import Rows, Score, Vector, beside, finite
+from .nodes import attention_weights, bases, logit_slope, normalized
+from .nodes import numbers_of, pulled_weights, turned
 from .nodes import forward as node_value
 from .stacks import Stacks, seen_columns
 from .revealed import State, matrix_of

@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..nonlinearities import named, softmax
-from .nodes import Attend, Concat, Input, Linear, Logits, MatMul, Matrix
-from .nodes import Mix, Nonlin, Normalize, Output, Parameter, Readout
-from .nodes import Readouts, Rotate, Rows
-from .nodes import Score, Table, Vector, bases, called_by
-from .nodes import check_nonlinearity, describe, draw_program, factor
-from .nodes import fraction, in_one, length_text, made_of, names
-from .nodes import remarks, rows_of, violations
+from .nodes import Attend, Concat, Input, Linear, Logits, MatMul
+from .nodes import Matrix, Mix, Nonlin, Normalize, Output, Parameter
+from .nodes import Readout, Readouts, Rotate, Rows, Score, Table
+from .nodes import Vector, bases, called_by, check_nonlinearity
+from .nodes import describe, draw_program, factor, fraction, in_one
+from .nodes import length_text, made_of, names, remarks, rows_of
+from .nodes import violations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,7 +151,7 @@ class Program:
         return vectors[0].length
 
     def inputs(self, cov: ArrayLike, mean: ArrayLike = 0.,
-               rows: float | Fraction = 1, name: str = "") -> Input:
+               rows: float | Fraction = 1, *, name: str = "") -> Input:
         r"""New initial vectors $(h_\alpha) \sim N(\mu_{in}, \Sigma_{in})$ (2.1 (ii)).
 
         They are one stack: `X[i]` is a vector, `for x in X` goes through them.

@@ -21,10 +21,10 @@ from ..nonlinearities import NAMED, Nonlinearity, is_dear, rows_dual
 from ..numerics.hermite import RULES, Series, correlation, dual_quadrature
 from ..numerics.hermite import hermite, mehler, reject_outgrowing
 from ..numerics.linalg import psd_factor
-from .nodes import Attend, Concat, Entries, Initial, Linear, Logits, MatMul
-from .nodes import Mix, Nonlin, Normalize, Output, Rotate, Rows, Score, Vector
-from .nodes import attention_weights, bases, beside, inverse_root
-from .nodes import nonlin_value
+from .nodes import Attend, Concat, Entries, Initial, Linear, Logits
+from .nodes import MatMul, Mix, Nonlin, Normalize, Output, Rotate
+from .nodes import Rows, Score, Vector, attention_weights, bases
+from .nodes import beside, inverse_root, nonlin_value
 from .program import Program, Vectors
 from .stacks import Stacks
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..nonlinearities import softmax
 from ..numerics import checks
-from .nodes import Attend, Concat, Entries, Initial, Linear, Logits, MatMul
-from .nodes import Mix, Nonlin, Normalize, Rotate, Rows, Score, Vector, bases
-from .nodes import made_of, rows_by_base
+from .nodes import Attend, Concat, Entries, Initial, Linear, Logits
+from .nodes import MatMul, Mix, Nonlin, Normalize, Rotate, Rows
+from .nodes import Score, Vector, bases, made_of, rows_by_base
 from .program import Program
 
 # %% ../../nbs/netsor/stacks.ipynb #st-live

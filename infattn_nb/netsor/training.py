@@ -24,8 +24,8 @@ from ..numerics.losses import own_batches, targets_of, tried
 from ..numerics.rng import NoBar, Rng, in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence
 from .gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
-from .nodes import Concat, Initial, Logits, Matrix, Output, Parameter, Rows
-from .nodes import Score, Table, Vector, bases, rows_of
+from .nodes import Concat, Initial, Logits, Matrix, Output, Parameter
+from .nodes import Rows, Score, Table, Vector, bases, rows_of
 from .optimizers import OPTIMIZERS, Rule, clipped
 from .passes import ProgramNetworks, PassPlan
 from .program import Program
@@ -724,8 +724,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     learning_rate = checks.number(learning_rate, "learning_rate", "(0, ∞)",
                                   "pass e.g. learning_rate=0.1")
     task = Task(plan, table, targets, loss, rule, learning_rate,
-                {W: learning_rate*x for W, x in factors.items()}, decays, sizes, clip_norm,
-                schedule, share, parametrization, batch_size, batches, seeds)
+                {W: learning_rate*x for W, x in factors.items()}, decays, sizes,
+                clip_norm, schedule, share, parametrization, batch_size, batches, seeds)
     record = Record(done, watch_loss)
     look = "{n}/{total} steps {bar} {remaining} left, {desc}"
     bar = progress_bar(verbose, total=steps, leave=False, bar_format=look,

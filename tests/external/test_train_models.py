@@ -27,7 +27,8 @@ transformers = pytest.importorskip(
 from conftest import nightly
 from model_families import FAMILIES, config, model
 
-from infattn_nb import from_config, from_torch, next_tokens, train, weights_of
+from infattn_nb import from_config, from_torch, train, weights_of
+from infattn_nb.huggingface import next_tokens
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
 STEPS = 20

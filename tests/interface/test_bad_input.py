@@ -18,6 +18,7 @@ from scipy import stats
 
 from infattn_nb import *
 from infattn_nb import from_config
+from infattn_nb.huggingface import next_tokens
 from infattn_nb.convergence import *
 from infattn_nb.netsor import *
 from infattn_nb.nonlinearities import *
