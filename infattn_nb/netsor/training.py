@@ -182,8 +182,8 @@ def at_rest(block, lost): # Ensemble
     lost = lost & ~block.diverged
     if not lost.any():
         return block
-    matrices = block.networks.matrices
-    states = {W: restarted(s, matrices[W].start, lost) for W, s in block.states.items()}
+    start = block.networks.starts()
+    states = {W: restarted(s, start[W], lost) for W, s in block.states.items()}
     return block._replace(states=states, diverged=block.diverged | lost)
 
 def later_block(task, t, block, pairs): # Ensemble
@@ -441,15 +441,17 @@ class Training:
         Returns
         -------
         ndarray
-            (networks, rows, columns)
+            (networks, rows, columns), of a single vector (networks, columns)
         """
         plan = self._task.plan
         W = _named(plan, W, "W")
         found = []
         for networks, states in self._asked(plan, when):
             state = states[W]
-            if not isinstance(W, Parameter):
-                _, state = networks.matrices[W].explicit(state)
+            if isinstance(W, Parameter):
+                found.append(state.moved[:, 0] if W.k == 1 else state.moved)
+                continue
+            _, state = networks.matrices[W].explicit(state)
             found.append(state.moved)
         return self._known(found, when)
 

@@ -124,6 +124,21 @@ def test_a_resumed_run_is_the_unbroken_one(optimizer):
     np.testing.assert_array_equal(whole.loss[:, 3:], rest.loss)
 
 
+def test_a_network_that_diverges_rests():
+    "Its vectors are back at their start, too; the other network goes on as alone."
+    p, f = network()
+    how = dict(width=n, steps=3, learning_rate=0.01, optimizer="adam", verbose=False)
+    one = train(p, f, [1.0, -1.0], size=2, rng=0, **how)
+    start = {name: one.weights(name, "start") for name in ("W", "R", "gain", "bias")}
+    start |= {p.nodes[0]: one.values(p.nodes[0], "start")}
+    far = start | {"R": start["R"] * np.array([1.0, 1e200])[:, None, None]}
+    with pytest.warns(UserWarning, match="1 of 2 networks diverged"):
+        two = train(p, f, [1.0, -1.0], init=far, size=2, **how)
+    assert two.diverged.tolist() == [False, True]
+    np.testing.assert_allclose(two.loss[0], one.loss[0], rtol=1e-12)
+    np.testing.assert_array_equal(two.weights("gain", "start"), start["gain"])
+
+
 def test_weight_decay_leaves_vectors_out():
     "Biases and gains stay without a gradient; numbers by name say otherwise."
     p, f = everything()
