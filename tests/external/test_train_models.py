@@ -327,6 +327,24 @@ def test_a_module_is_read_itself():
     assert again["transformer.h.0.ln_1"].shape == (16,)
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
+def test_weights_start_as_the_module_draws_them(kind):
+    "Without `init`: sizes of all weights, and what starts as a constant."
+    with in_double():
+        fresh = model(kind, **SHAPES[kind] | dict(hidden_size=48, head_dim=24))
+        net = from_config(fresh.config, TEXTS)
+        theirs = weights_of(net, fresh)
+    program, outputs = net.program()
+    run = train(program, outputs, LAST, width=net.width, steps=0, size=20, rng=0)
+    for name, x in theirs.items():
+        ours = run.weights(name)
+        if np.ptp(x) == 0:
+            assert (ours == x.flat[0]).all()
+            continue
+        chance = 6 / np.sqrt(2 * x.size) + 6 / np.sqrt(2 * ours.size)
+        assert abs(np.log(ours.std() / x.std())) < chance
+
+
 def test_what_cannot_be_trained_is_said():
     with in_double():
         one = case("gpt2")
