@@ -194,12 +194,12 @@ class Attention(AttentionSpec, HasTokens):
         known = exact_limit and self.equal_heads
         near = disturbed(self) if constant else ()
         few = n == np.inf and tokens.seq_len <= 2 and self.heads >= 16 # S is cheaper
-        law = HierarchicalGaussian(
+        kind = partial(LimitLaw, layer=self) if known else HierarchicalGaussian
+        return kind(
             partial(sample_covariances, self, tokens, n), tokens.seq_len,
             partial(sample_variance, self, tokens, n),
             direct=None if few else partial(sample_outputs, self, tokens, n),
             tv_error=tv, nearby=tuple(layer.law() for layer in near))
-        return LimitLaw.of(law, self) if known else law
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False) -> np.ndarray:
@@ -276,35 +276,29 @@ class LimitLaw(HierarchicalGaussian):
     "The limit of a layer with n × n heads, with what is known beyond draws."
     layer: Attention
 
-    @classmethod
-    def of(cls, law, layer):
-        "From a law that draws, and the layer whose limit it is."
-        return cls(law.sample, law.dim, law.variance, direct=law.direct,
-                   tv_error=law.tv_error, nearby=law.nearby, layer=layer)
-
-    def exact(self, i):
+    def _exact(self, i):
         return limit_marginal(self.layer, i)
 
-    def average(self, draws, rng):
+    def _average(self, draws, rng):
         if self.layer.heads < MANY_HEADS:
-            return super().average(draws, rng)
+            return super()._average(draws, rng)
         return average_of_heads(self.layer, draws, rng)
 
-    def from_peak(self, y):
+    def _from_peak(self, y):
         if not peaked(self.layer):
-            return super().from_peak(y)
+            return super()._from_peak(y)
         return unequal(self.layer, y)
 
-    def tilts(self):
+    def _tilts(self):
         return tilts_of(self.layer)
 
-    def misleads_particles(self, y):
+    def _misleads_particles(self, y):
         return unequal(self.layer, y) < NEARLY_EQUAL
 
-    def reaches_far(self):
+    def _reaches_far(self):
         return reachable(self.layer)
 
-    def far(self, y, seeds):
+    def _far(self, y, seeds):
         return far_density(self.layer, y, seeds)
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -312,7 +306,7 @@ class LimitOfManyHeads(AveragedGaussian):
     "The limit of infinitely many heads: the variance of one output is integrated."
     layer: Attention
 
-    def exact(self, i):
+    def _exact(self, i):
         return limit_of_many_heads(self.layer, i)
 
 # %% ../../nbs/attention/layer.ipynb #c651b88f

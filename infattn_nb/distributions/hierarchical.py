@@ -197,7 +197,7 @@ class HierarchicalGaussian:
             its `rvs` draws afresh
         """
         i = checks.output(i, self.dim)
-        exact = self.exact(i) if draws is None else None
+        exact = self._exact(i) if draws is None else None
         if exact is not None:
             return exact
         draws = 2**16 if draws is None else checks.count(draws, "draws", least=16)
@@ -231,7 +231,7 @@ class HierarchicalGaussian:
             E S (dim, dim), or (E S, error)
         """
         draws = checks.count(draws, "draws", least=2, most=MOST_SAMPLES)
-        mean, error = self.average(draws, rng)
+        mean, error = self._average(draws, rng)
         if return_error and self.nearby:
             others = [law.cov(draws, rng) for law in self.nearby]
             error = error + np.abs(others - mean).max(0)
@@ -275,7 +275,7 @@ class HierarchicalGaussian:
             if y has another shape, or more than 1 % of the draws of S are singular
         """
         at = checks.real(y, "y", (..., self.dim), remedy="pass one number per output")
-        exact = self.exact(0) if self.dim == 1 else None
+        exact = self._exact(0) if self.dim == 1 else None
         if exact is not None:
             return exact.logpdf(at[..., 0], return_error=return_error)
         islands = checks.count(islands, "islands", least=0, most=2**16)
@@ -283,106 +283,41 @@ class HierarchicalGaussian:
         _warn_far_out(error)
         return (value[()], error[()]) if return_error else value[()]
 
-    def exact(self, i: int) -> ScaleMixture | None:
-        """The law of output i to many digits; None: only draws know it.
+    # what a subclass may know beyond draws
 
-        Parameters
-        ----------
-        i
-            output
-
-        Returns
-        -------
-        ScaleMixture or None
-            None, unless a subclass knows more
-        """
+    def _exact(self, i: int) -> ScaleMixture | None:
+        "The law of output i to many digits; None: only draws know it."
         return None
 
-    def average(self, draws: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-        """The mean of S, over draws; a subclass may know a shorter way.
-
-        Parameters
-        ----------
-        draws
-            of S
-        rng
-            of the draws
-
-        Returns
-        -------
-        tuple of ndarray
-            E S (dim, dim), and its standard error
-        """
+    def _average(self, draws: int, rng: Rng) -> tuple[np.ndarray, np.ndarray]:
+        "E S (dim, dim) over draws, and its standard error."
         total = fold(partial(_covariances, self), sums, draws, rng)
         return mean_and_error(total, draws)
 
-    def from_peak(self, y: np.ndarray) -> np.ndarray:
-        """How far each y is from where the density is known to be infinite.
-
-        Parameters
-        ----------
-        y
-            (..., dim)
-
-        Returns
-        -------
-        ndarray
-            (...), in standard deviations; infinite, unless a subclass knows more
-        """
+    def _from_peak(self, y: np.ndarray) -> np.ndarray: # (..., dim) -> (...)
+        "How many standard deviations y is from where the density is infinite."
         return np.full(y.shape[:-1], np.inf)
 
-    def reaches_far(self) -> bool:
-        """Does `far` know the density where draws do not reach?
-
-        Returns
-        -------
-        bool
-            False, unless a subclass knows more
-        """
-        return False
-
-    def tilts(self) -> tuple[Callable, Callable] | None:
-        """Draws that meet small determinants of S, where a subclass knows any.
-
-        Returns
-        -------
-        tuple of callables, or None
-            sampler (size, Generator) -> draws, and (y (Y, dim), draws) -> terms
-            (Y, size): the mean of their exponentials is the density at y
+    def _tilts(self) -> tuple[Callable, Callable] | None:
+        """Draws that meet small determinants of S: a sampler (size, Generator) ->
+        draws, and (y (Y, dim), draws) -> terms (Y, size), the mean of whose
+        exponentials is the density at y.
         """
         return None
 
-    def misleads_particles(self, y: np.ndarray) -> np.ndarray:
-        """Where islands of particles agree with each other but not with the density.
+    def _reaches_far(self) -> bool:
+        "Does `_far` know the density where draws do not reach?"
+        return False
 
-        Parameters
-        ----------
-        y
-            (..., dim), of which draws do not know the density
-
-        Returns
-        -------
-        ndarray
-            boolean (...); nowhere, unless a subclass knows more
-        """
-        return np.zeros(y.shape[:-1], dtype=bool)
-
-    def far(self, y: np.ndarray, seeds: list) -> tuple[float, float]:
-        """The log density of one y where draws do not reach, if `reaches_far`.
-
-        Parameters
-        ----------
-        y
-            (dim,)
-        seeds
-            SeedSequences, one for each island of particles that may be used
-
-        Returns
-        -------
-        tuple of float
-            log density, and its standard error
+    def _far(self, y: np.ndarray, seeds: list) -> tuple[float, float]:
+        """Log density of one y (dim,), and its standard error, by islands of
+        particles, each with a seed.
         """
         raise NotImplementedError
+
+    def _misleads_particles(self, y: np.ndarray) -> np.ndarray: # (..., dim) -> (...)
+        "Where do islands of particles agree with each other, but are wrong?"
+        return np.zeros(y.shape[:-1], dtype=bool)
 
     def _log_density(self, y, draws, rng, islands):
         "Log densities and errors; these include what errors of the inputs change."
@@ -401,14 +336,14 @@ class HierarchicalGaussian:
         missing = np.isnan(y).any(-1)
         infinite = ~np.isfinite(y).all(-1)
         at = np.where(infinite[..., None], 0., y)
-        away = self.from_peak(at)
+        away = self._from_peak(at)
         value, error, lost = self._log_density_by_draws(at, n, rng)
         lost = np.array(lost & ~infinite & (away >= PEAK_RADIUS))
-        tilts = self.tilts()
+        tilts = self._tilts()
         if lost.any() and tilts is not None:
             value[lost], error[lost], lost[lost] = _log_mean(*tilts, at[lost], n, rng)
-        if islands and self.reaches_far():
-            lost &= ~((error == np.inf) & self.misleads_particles(at))
+        if islands and self._reaches_far():
+            lost &= ~((error == np.inf) & self._misleads_particles(at))
             seeds = _far_seeds(rng, islands)
             value[lost], error[lost] = self._log_density_far_out(at[lost], seeds)
         value = np.select([missing, infinite, away == 0], [np.nan, -np.inf, np.inf],
@@ -424,7 +359,7 @@ class HierarchicalGaussian:
 
     def _log_density_far_out(self, y, seeds):
         "Log densities of y (Y, dim) by particles; errors, inf where they are large."
-        found = np.array([self.far(one, seeds) for one in y]).reshape(-1, 2)
+        found = np.array([self._far(one, seeds) for one in y]).reshape(-1, 2)
         value, error = found.T
         return value, np.where(error <= LEAST_EFFECTIVE_DRAWS**-.5, error, np.inf)
 
@@ -482,10 +417,10 @@ class ConstantGaussian(HierarchicalGaussian):
         return cls(partial(_repeat, S), len(S), partial(_repeat_variance, S), S=S,
                    **known)
 
-    def exact(self, i):
+    def _exact(self, i):
         return ScaleMixture.constant(self.S[i, i])
 
-    def average(self, draws, rng):
+    def _average(self, draws, rng):
         return self.S.copy(), 0*self.S
 
     def _log_density(self, y, draws, rng, islands):
@@ -507,12 +442,12 @@ class AveragedGaussian(ConstantGaussian):
         each.flags.writeable = False
         return super().of(each.mean(0), estimates=each, **known)
 
-    def exact(self, i):
+    def _exact(self, i):
         each = [ScaleMixture.constant(v) for v in self.estimates[:, i, i]]
         mean = self.estimates[:, i, i].mean()
         return ScaleMixture([mean], [1.], replicates=each)
 
-    def average(self, draws, rng):
+    def _average(self, draws, rng):
         return self.S.copy(), _error_of_mean(self.estimates)
 
     def _log_density(self, y, draws, rng, islands):

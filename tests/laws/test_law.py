@@ -4,7 +4,7 @@ stay laws.
 
 import tracemalloc
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import permutations
 from unittest.mock import patch
@@ -560,10 +560,10 @@ def test_islands_that_disagree_are_not_believed():
     for spread in (0.09, 0.11, np.inf):
 
         class Disagreeing(type(law)):
-            def far(self, y, seeds):
+            def _far(self, y, seeds):
                 return -70.0, spread
 
-        unsure = Disagreeing.of(law, law.layer)
+        unsure = Disagreeing(**{f.name: getattr(law, f.name) for f in fields(law)})
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             value, error = unsure.logpdf([6, 6, -6, -6.0], return_error=True)
@@ -591,7 +591,7 @@ def test_joint_densities_where_draws_do_not_reach():
         assert law.logpdf([6, 6, -6, -6.0], rng=3, islands=0) < far[:, 0].min() - 3
     near = np.array([2, -1.5, 0, 1])
     plain, error = law.logpdf(near, rng=4, islands=0, return_error=True)
-    value, spread = law.far(near, np.random.SeedSequence(5).spawn(17))
+    value, spread = law._far(near, np.random.SeedSequence(5).spawn(17))
     assert abs(value - plain) < 9 * np.hypot(error, spread)
     assert spread < 0.1
     assert law.logpdf(near, rng=4) == plain  # nobody is asked where draws reach
@@ -951,7 +951,7 @@ def test_few_islands_that_agree_are_not_believed():
         value, error = (
             joint.layer(2, 1)
             .law()
-            .far(joint.point(2, 1, 8), np.random.SeedSequence(0).spawn(17))
+            ._far(joint.point(2, 1, 8), np.random.SeedSequence(0).spawn(17))
         )
     f = np.exp(0.02 * np.arange(16))
     assert value == pytest.approx(np.log(f.mean()) - 50)
@@ -982,7 +982,7 @@ def test_particles_have_the_exact_marginal(H, r, islands=17):
     )
     found = np.array(
         [
-            law.far(np.array([t, x]), np.random.SeedSequence([H, k]).spawn(islands))
+            law._far(np.array([t, x]), np.random.SeedSequence([H, k]).spawn(islands))
             for k, x in enumerate(y)
         ]
     )
