@@ -62,6 +62,7 @@ from .transformer.passes import Chain as Chain, Gradients as Gradients
 from .transformer.network import Transformer as Transformer
 from .huggingface.read import from_config as from_config, from_torch as from_torch
 from .huggingface.weights import init_table as init_table, initialise as initialise
+from .huggingface.trained import weights_of as weights_of
 from .initialisation.quantities import Thresholds as Thresholds
 from .initialisation.rules import with_rule as with_rule
 from .initialisation.scan import Scan as Scan, scan as scan

@@ -1,5 +1,6 @@
 from .read import from_config as from_config, from_torch as from_torch
 from .weights import init_table as init_table, initialise as initialise
+from .trained import next_tokens as next_tokens, weights_of as weights_of
 from .families import families_table as families_table
 
 __all__: list[str]

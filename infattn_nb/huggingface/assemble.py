@@ -29,6 +29,7 @@ from .measure import as_array
 from .module import config_of, reading_of
 from .recognise import outside
 from .roles import reading_by_roles
+from .trained import Trained
 
 # %% ../../nbs/huggingface/assemble.ipynb #cosource
 @dataclass(frozen=True, eq=False)
@@ -48,15 +49,16 @@ class Source:
     given: tuple = () # biases that are, too: "b1", "bv", …
     embedding_scale: float = 1. # of words, if no config says it
     part: str = "" # of a module or a config, if only a part of it was read
+    texts: tuple | None = None # of labels; None: embeddings were given
 
     @classmethod
-    def of_config(cls, config, spec):
+    def of_config(cls, config, spec, texts=None):
         "Of a network that a config draws."
         fixed = ("position",) if config.fixed_positions else ()
         drawn = (role for role in config.family.embeddings if role not in fixed)
         sizes = dict.fromkeys(drawn, float(np.sqrt(config.variance)))
         return cls(config, spec, config.kind, config.family, sizes, fixed=fixed,
-                   part=config.part_of_it)
+                   part=config.part_of_it, texts=_kept(texts))
 
     @cached_property
     def own(self):
@@ -72,10 +74,18 @@ class Source:
         "A network that was read from it, with its factors in the weights."
         return folded(net)
 
+    def weights(self, program, net, readout):
+        "Trained weights of a network that was read, for a program."
+        return Trained(program, net, readout)
+
     def times(self, role):
         "Size of an embedding over what was promised."
         wanted = (self.wanted or {}).get(role)
         return self.sizes[role]/wanted if self.measured and wanted else 1.
+
+def _kept(texts):
+    "Labels of texts as they are remembered."
+    return None if texts is None else tuple(map(tuple, texts))
 
 # %% ../../nbs/huggingface/assemble.ipynb #mo-ensemble
 def ensemble_of_module(module, # as for read_module
@@ -143,7 +153,7 @@ def ensemble_of_module(module, # as for read_module
                     measured=not config, promised=exact, wanted=wanted,
                     roles=None if roles is None else dict(roles), alone=alone,
                     fixed=fixed, part=reading.part, given=reading.given,
-                    embedding_scale=reading.embedding_scale)
+                    embedding_scale=reading.embedding_scale, texts=_kept(texts))
     return spec | dict(source=source)
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-promised

@@ -119,6 +119,7 @@ class Family(NamedTuple):
     same: tuple = () # entries that must equal the width
     defaults: dict = {} # entries that a file may leave out
     config: bool = True # does its library draw N(0, deviation²)?
+    head_bias: bool = False # has its head of words a bias?
 
     def first_position(self, padding): # index of the padding token, or None
         "The row of the table of positions that belongs to the first token."

@@ -9,7 +9,7 @@ __all__ = ['from_config', 'from_torch']
 from typing import Any
 
 from .assemble import Source, ensemble_of_module
-from .config import Config
+from .config import Config, labels_of
 from ..numerics import checks
 from ..transformer.network import Transformer
 
@@ -34,7 +34,8 @@ def from_config(config: Any, texts: Any) -> Transformer:
     """
     read = Config.read(config)
     spec = read.ensemble(texts)
-    return Transformer(**spec, source=Source.of_config(read, spec))
+    source = Source.of_config(read, spec, labels_of(texts))
+    return Transformer(**spec, source=source)
 
 # %% ../../nbs/huggingface/read.ipynb #rd-module
 def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,

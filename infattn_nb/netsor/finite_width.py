@@ -17,7 +17,7 @@ from ..numerics import checks
 from ..numerics.linalg import psd_factor
 from ..numerics.rng import MOST_SAMPLES, Rng, Size, by_pieces, draw
 from .infinite_width import limit
-from .nodes import Input, MatMul, Matrix, Score, Vector, bases
+from .nodes import Initial, MatMul, Matrix, Score, Vector, bases
 from .passes import draw_inputs, forward, length_at, value_of
 from .program import Program, Scores, Vectors
 from .revealed import matrix_of
@@ -59,7 +59,7 @@ class Run(NamedTuple):
     def draw(self, b, rng): # {stack: (b, k, m), block of scores: (b, a, c)}
         "The values of all stacks and scores."
         nodes = self.stacks.nodes
-        inputs = [h for h in nodes if isinstance(h, Input)]
+        inputs = [h for h in nodes if isinstance(h, Initial)]
         value = draw_inputs(inputs, self.width, b, rng)
         matrices = {}
         def multiply(g, X):
@@ -92,9 +92,13 @@ class Run(NamedTuple):
             lengths = (length_at(h, self.width) if isinstance(h, MatMul) else 1
                        for h in self.stacks.nodes)
             return self.width*sum(lengths)
-        kept = (h.k*(length_at(h, self.width) if isinstance(h, Input) else self.rows[h])
-                for h in self.stacks.nodes if isinstance(h, Vector))
+        kept = (h.k*self._kept_of(h) for h in self.stacks.nodes
+                if isinstance(h, Vector))
         return 3*sum(kept)
+
+    def _kept_of(self, h):
+        "Coordinates that are held of a stack: all of initial vectors."
+        return length_at(h, self.width) if isinstance(h, Initial) else self.rows[h]
 
 # %% ../../nbs/netsor/finite_width.ipynb #c97cfd68
 def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1,

@@ -18,8 +18,8 @@ from ..numerics.linalg import eigen_root
 from ..nonlinearities import Bent, Nonlinearity, Picks, partials
 from ..nonlinearities import straight_moment
 from ..numerics.rng import Rng, Size, by_pieces, draw, seed_sequence
-from .nodes import Concat, Input, MatMul, Nonlin, Output, Rows, Score
-from .nodes import Vector, bases
+from .nodes import Concat, Initial, Logits, MatMul, Nonlin, Output
+from .nodes import Parameter, Rows, Score, Vector, bases
 from .passes import PassPlan, Pairs, ProgramNetworks
 from .passes import edges_of, value_of
 from .program import Program, Vectors
@@ -30,13 +30,25 @@ from .stacks import Stacks
 def finite_tangents(plan, networks, states): # values, {matrix: (b, k, k)}
     "Values, and the tangent kernel of the outputs matrix by matrix, of b networks."
     value, _ = networks.forward(states)
-    kept, _ = networks.apart(states, value)
+    vectors = [h for h in plan.trained if isinstance(h, Parameter)]
+    kept, found = networks.apart(states, value, vectors)
     k = len(plan.places()[0])
     tangents = {}
     for W in plan.trained:
-        gain = W.var/plan.shapes[W][1]
-        tangents[W] = gain*_of_products(kept, plan.stacks.uses[W], value, k, networks.b)
+        if isinstance(W, Parameter):
+            Θ = _of_rows_met(found.get(W), k, networks.b)
+        else:
+            Θ = _of_products(kept, plan.stacks.uses[W], value, k, networks.b)
+        tangents[W] = plan.gain(W)*Θ
     return value, tangents
+
+def _of_rows_met(found, k, b): # (b, k, k)
+    "⟨∂f/∂θ, ∂f′/∂θ⟩ of trained vectors, from pairs (output, row) and cotangents."
+    if found is None:
+        return np.zeros((b, k, k))
+    p, d = found
+    same = p.row[:, None] == p.row
+    return summed((d @ d.mT)*same, p, p, k)
 
 def _of_products(kept, products, value, k, b): # (b, k, k)
     "⟨∂f/∂W, ∂f′/∂W⟩ = Σ ⟨dg, dg′⟩⟨x, x′⟩ over the products that f and f′ reach."
@@ -77,7 +89,7 @@ def _some(plan, b, rng):
     networks = ProgramNetworks(plan, b, rng)
     value, tangents = finite_tangents(plan, networks, networks.starts())
     f = plan.values(value, plan.outputs)[..., 0]
-    Θ = np.stack([tangents[W] for W in plan.shapes], axis=1)
+    Θ = np.stack([tangents[W] for W in plan.trained], axis=1)
     scores = [plan.stacks.view(p) for p in plan.scores()]
     P = [value_of(value, p).reshape(b, -1) for p in scores]
     return f, Θ, np.concatenate([f[:, :0], *P], axis=1)
@@ -177,7 +189,7 @@ class Tangents:
         "Where cotangents of a node go, multiplied by which numbers."
         p = self.pairs[h]
         every = np.arange(len(p))
-        if isinstance(h, (Input, Score)):
+        if isinstance(h, (Initial, Score)):
             return
         if isinstance(h, (MatMul, Nonlin)):
             for n, x in enumerate(h.args):
@@ -349,7 +361,19 @@ class Tangents:
                     if part is not None:
                         Θ += part if g is g2 else part + part.T
             found[W] = Θ
+        for b in self.nodes:
+            if isinstance(b, Parameter):
+                found[b] = b.gain*self._of_vectors(b)
         return found
+
+    def _of_vectors(self, b):
+        "Θ of trained vectors."
+        D = self.overlap(b, b)
+        if D is None:
+            return np.zeros((self.k, self.k))
+        p = self.pairs[b]
+        D = D*(p.row[:, None] == p.row)
+        return float(b.length)*summed(D[None], p, p, self.k)[0]
 
     def _of_products(self, W, g, g2):
         M = self.batch.moment(g.args[0], g2.args[0])
@@ -449,7 +473,7 @@ class ProgramGradients:
 
     @property
     def tangent(self) -> np.ndarray:
-        "The tangent kernel of all matrices that count, (size, k, k)."
+        "The tangent kernel of all that counts as trained, (size, k, k)."
         return np.sum(list(self.by_matrix.values()), axis=0)
 
     def inner(self, u: Vector, v: Vector | None = None) -> np.ndarray:
@@ -520,7 +544,7 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     def inner(u, v):
         u, v = _two_of(program, u, v)
         return redraw(partial(_some_inner, (u, v)))
-    kernels = {W.name: Θ[..., k, :, :] for k, W in enumerate(plan.shapes)
+    kernels = {W.name: Θ[..., k, :, :] for k, W in enumerate(plan.trained)
                if W not in readouts}
     return ProgramGradients(f, kernels, scores, n, 0., inner)
 
@@ -539,7 +563,7 @@ def asked_outputs(program, outputs): # tuple of Output
     checks.kind(program, Program, "program", "write one with Program()")
     outputs = program.own(Vector, outputs, "outputs", some=True)
     for f in outputs:
-        if not all(isinstance(b, Output) for b in bases(f)):
+        if not all(isinstance(b, (Output, Logits)) for b in bases(f)):
             checks.reject("outputs", "be outputs of readouts",
                           f"the vector `{program.name(f)}`",
                           "read it out: `f = program.readout() @ h`", TypeError)

@@ -15,21 +15,21 @@ from numpy.random import Generator
 
 from ..nonlinearities import partials, softmax
 from ..numerics import checks
-from ..numerics.linalg import psd_factor
-from .nodes import Attend, Concat, Entries, Input, Linear, MatMul, Mix
-from .nodes import Nonlin, Normalize, Output, Rows, Score, Vector
-from .nodes import beside, finite, attention_weights, bases
-from .nodes import normalized, numbers_of, pulled_weights
+from .nodes import Attend, Concat, Entries, Initial, Linear, Logits
+from .nodes import MatMul, Mix, Nonlin, Normalize, Parameter, Rotate
+from .nodes import Rows, Score, Vector, beside, finite
+from .nodes import attention_weights, bases, logit_slope, normalized
+from .nodes import numbers_of, pulled_weights, turned
 from .nodes import forward as node_value
 from .stacks import Stacks, seen_columns
-from .revealed import matrix_of
+from .revealed import State, matrix_of
 
 # %% ../../nbs/netsor/passes.ipynb #ps-length
 def length_at(h, # vector
               width, # n
              ): # its coordinates
     "The length of a vector at width n, a whole number."
-    if isinstance(h, Output):
+    if not h.length: # numbers: outputs, and parameters of length 0
         return 1
     n = h.length*int(width)
     if n.denominator != 1 or n < 1:
@@ -61,7 +61,7 @@ def forward(nodes, # stacks and blocks, each after what it is made of
            ):
     "The values of all stacks and scores."
     for h in nodes:
-        if isinstance(h, Input):
+        if isinstance(h, Initial):
             continue
         vectors = [value_of(value, x) for x in h.args]
         if isinstance(h, MatMul):
@@ -239,6 +239,9 @@ class Reach:
             for P in h.scores:
                 self._lead_scores(h, P, W, first)
                 first += P.shape[1]
+        elif isinstance(h, Logits):
+            self.edges[h] = [self._lead(x, p.out, p.row, codes) for x in h.args]
+            self._lead_logits(h, p)
         else:
             self.edges[h] = [self._lead(x, p.out, p.row, codes) for x in h.args]
             for n, P in enumerate(h.scores):
@@ -264,6 +267,26 @@ class Reach:
         part = Window(W.out, W.pairs, rows, columns, W.real_rows,
                       W.real & inside[:, None], whole)
         self.scores.setdefault(bases(P)[0], []).append((h, None, part))
+
+    def _lead_logits(self, h, p):
+        "Scores that are outputs: one window if they are rows × columns of a block."
+        P, = h.scores
+        if not self._needs(P):
+            return
+        i = P.rows[p.row, 0]
+        j = P.columns[p.row, 0]
+        rows = np.unique(i)
+        columns = np.unique(j)
+        a, b = P.args[0].shape
+        grid = np.repeat(rows, len(columns)), np.tile(columns, len(rows))
+        if len(p) != len(grid[0]) or (i != grid[0]).any() or (j != grid[1]).any():
+            self._lead_numbers(h, 0, P, p)
+            return
+        real = np.ones((1, len(rows), len(columns)), dtype=bool)
+        whole = len(rows) == a and len(columns) == b
+        part = Window(p.out[:1], np.arange(len(p))[None], rows[None], columns[None],
+                      real[..., 0], real, whole)
+        self.scores.setdefault(P.args[0], []).append((h, None, part))
 
     def _lead_numbers(self, h, n, P, p):
         "One score for each row of a function."
@@ -332,9 +355,9 @@ def backward(reach, # Reach
             X = pull(h, reach.pairs[h], dy)
             if X is not None:
                 give(edges, X)
-        elif not isinstance(h, Input):
+        elif not isinstance(h, Initial):
             _back(reach, h, value, dy, give, of_scores)
-        if drop and h in value and not isinstance(h, Input):
+        if drop and h in value and not isinstance(h, Initial):
             del value[h]
     return found
 
@@ -360,6 +383,10 @@ def _back(reach, h, value, dy, give, of_scores):
         W = reach.windows[h]
         C = W.block(h.C[None])
         give(edges[0], _flat(C.mT @ W.of_pairs(dy)))
+    elif isinstance(h, Rotate):
+        give(edges[0], turned(-h.angles[p.row], dy))
+    elif isinstance(h, Logits):
+        _logits_back(reach, h, value, dy, give, of_scores)
     else:
         _attend_back(reach, h, value, dy, give, of_scores)
 
@@ -381,6 +408,17 @@ def _nonlin_back(reach, h, value, dy, give, of_scores):
         at = [(i, j) for i, P in enumerate(h.scores) for j in range(P.shape[1])]
         of_scores[h, at[n - len(x)]] = d.sum(-1)[..., None, None] # (b, pairs, 1, 1)
 
+def _logits_back(reach, h, value, dy, give, of_scores):
+    "To biases, and to scores: a block of them, or one by one."
+    d = dy*logit_slope(h, reach.pairs[h].of(value[h]))
+    for edges in reach.edges[h]:
+        give(edges, d)
+    for owner, key, W in reach.scores.get(h.scores[0].args[0], ()):
+        if owner is h:
+            one = key is None
+            of_scores[h, key] = (d[..., 0].reshape(len(d), *W.real.shape) if one
+                                 else d[..., None])
+
 def _attend_back(reach, h, value, dy, give, of_scores):
     W = reach.windows[h]
     P = beside([value_of(value, S) for S in h.scores])
@@ -396,7 +434,9 @@ def _attend_back(reach, h, value, dy, give, of_scores):
 def _weights_back(h, W, P, A, dA):
     "Cotangents of scores (b, o, r, c)."
     if h.weights is softmax or hasattr(h.weights, "backward"):
-        return pulled_weights(h.weights, None, W.block(A), dA)
+        d = pulled_weights(h.weights, None, W.block(A), dA)
+        slope = getattr(h.weights, "slope", lambda P: None)(P) # of a cap
+        return d if slope is None else d*W.block(slope)
     dP = np.zeros(dA.shape)
     for o, (rows, columns, real) in enumerate(zip(W.rows, W.columns, W.real)):
         seen = real if h.mask is None else real & h.mask[rows[:, None], columns]
@@ -434,7 +474,8 @@ class PassPlan:
         self.dense = dense
         self.stacks = Stacks(program, [*self.outputs, *self.others])
         self.nodes = self.stacks.nodes
-        self.inputs = [h for h in self.nodes if isinstance(h, Input)]
+        self.inputs = [h for h in self.nodes if isinstance(h, Initial)]
+        self.parameters = [h for h in self.inputs if isinstance(h, Parameter)]
         products = self.stacks.products()
         self.shapes = {g.W: (length_at(g, n), length_at(g.args[0], n))
                        for g in products}
@@ -443,16 +484,21 @@ class PassPlan:
         self.lengths = {h: length_at(h, n) for h in self.nodes if isinstance(h, Vector)}
         self.reached: dict = {}
         self.parts: dict = {}
-        self.training(self.shapes if matrices is None else matrices)
+        every = [*self.shapes, *self.parameters]
+        self.training(every if matrices is None else matrices)
+
+    def gain(self, W):
+        "The variance of an entry at the start, of trained vectors never zero."
+        return W.gain if isinstance(W, Parameter) else W.var/self.shapes[W][1]
 
     def rows(self, W):
         "How many vectors a matrix multiplies."
         return sum(g.k for g in self.stacks.uses.get(W, ()))
 
     def training(self, matrices):
-        "The same plan, with only some matrices trained."
+        "The same plan, with only some matrices and parameters trained."
         some = set(matrices) # whose order is another in every run
-        self.trained = [W for W in self.shapes if W in some]
+        self.trained = [W for W in (*self.shapes, *self.parameters) if W in some]
         self.moving = self.above()
         self.reached = {}
         self.parts = {}
@@ -471,9 +517,9 @@ class PassPlan:
         return plan
 
     def above(self, vectors=()):
-        "The nodes that depend on trained matrices or on some stacks."
+        "The nodes that depend on what is trained or on some stacks."
         trained = set(self.trained)
-        found = set(vectors)
+        found = {*vectors, *(h for h in trained if isinstance(h, Parameter))}
         for h in self.nodes:
             if isinstance(h, MatMul) and h.W in trained:
                 found.add(h)
@@ -564,8 +610,9 @@ class ProgramNetworks:
                          directions=plan.directions[W], dense=plan.dense)
 
     def starts(self):
-        "The states of all matrices before training."
-        return {W: M.start for W, M in self.matrices.items()}
+        "The states of all matrices and parameters before training."
+        vectors = {h: State(0., self.inputs[h]) for h in self.plan.parameters}
+        return {W: M.start for W, M in self.matrices.items()} | vectors
 
     def fork(self, rng):
         "A copy that may be asked without a trace in this one."
@@ -587,7 +634,7 @@ class ProgramNetworks:
 
     def forward(self, states, plan=None): # values, coordinates of the arguments
         "There: {stack: (b, k, m), block: (b, a, c)}, {product: coordinates (b, k, ·)}."
-        value = dict(self.inputs)
+        value = self.inputs | {h: states[h].moved for h in self.plan.parameters}
         coords: dict[MatMul, np.ndarray] = {}
         def multiply(g, X):
             G, coords[g] = self.matrices[g.W].times(X, states[g.W])
@@ -597,7 +644,9 @@ class ProgramNetworks:
 
     def backward(self, states, value, coords, cotangent, pairs, *, plan=None,
                  drop=False):
-        "And back, all outputs together; {matrix: [coordinates of dg and of x]} grows."
+        """And back, all outputs together; {matrix: [coordinates of dg and of x]} grows.
+
+        Of a parameter it is the derivative by it, (b, k, m)."""
         plan = plan or self.plan
         reach = plan.reach(False)
         trained = set(plan.trained)
@@ -611,7 +660,11 @@ class ProgramNetworks:
             if g.W in trained:
                 pairs.setdefault(g.W, []).append((d, p.of(coords[g])))
             return X
-        return backward(reach, value, cotangent, pull, (), drop)
+        vectors = [h for h in trained if isinstance(h, Parameter)]
+        found = backward(reach, value, cotangent, pull, vectors, drop)
+        for h, d in found.items():
+            pairs[h] = np.zeros((len(d), h.k, d.shape[-1]))
+            pairs[h][:, reach.pairs[h].row] = d
 
     def apart(self, states, value, asked=()):
         """And back, each output by itself: {product: (Pairs, cotangents)}, and those
@@ -643,8 +696,7 @@ def _put_rows(inputs, h, x): # x: (b, m) or (b, k, m)
 
 def draw_inputs(inputs, n, b, rng): # {initial stack: (b, k, m)}
     "Initial vectors, stack by stack."
-    found: dict[Input, np.ndarray] = {}
+    found: dict[Initial, np.ndarray] = {}
     for h in inputs:
-        z = rng.standard_normal((b, h.k, length_at(h, n)))
-        found[h] = h.mean[:, None] + psd_factor(h.cov) @ z
+        found[h] = h.drawn(rng.standard_normal((b, h.k, length_at(h, n))))
     return found

@@ -17,12 +17,13 @@ from numpy.typing import ArrayLike
 
 from ..numerics import checks
 from ..nonlinearities import named, softmax
-from .nodes import Attend, Concat, Input, Linear, MatMul, Matrix, Mix
-from .nodes import Nonlin, Normalize, Output, Readout, Readouts, Rows
-from .nodes import Score, Table, Vector, bases, called_by
-from .nodes import check_nonlinearity, describe, draw_program, factor
-from .nodes import fraction, in_one, length_text, made_of, names
-from .nodes import remarks, rows_of, violations
+from .nodes import Attend, Concat, Input, Linear, Logits, MatMul
+from .nodes import Matrix, Mix, Nonlin, Normalize, Output, Parameter
+from .nodes import Readout, Readouts, Rotate, Rows, Score, Table
+from .nodes import Vector, bases, called_by, check_nonlinearity
+from .nodes import describe, draw_program, factor, fraction, in_one
+from .nodes import length_text, made_of, names, remarks, rows_of
+from .nodes import violations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,6 +63,7 @@ class Program:
         self.nodes: list[Vector | Score] = []
         self.matrices: list[Matrix] = []
         self.readouts = ReadoutsOf(self)
+        self.parameters: list[Parameter] = []
         self.products: dict[tuple[Matrix, Vector], MatMul] = {}
         self.views: dict[tuple, Rows] = {}
 
@@ -84,7 +86,7 @@ class Program:
     def _record(self, node):
         "Write down a vector or score."
         for f in (b for x in node.args for b in bases(x)):
-            if isinstance(f, Output):
+            if isinstance(f, (Output, Logits)):
                 checks.reject(self.name(f), "end the network",
                               f"it in {type(node).__name__}",
                               "it is a number: read out the vector below it")
@@ -149,7 +151,7 @@ class Program:
         return vectors[0].length
 
     def inputs(self, cov: ArrayLike, mean: ArrayLike = 0.,
-               rows: float | Fraction = 1) -> Input:
+               rows: float | Fraction = 1, *, name: str = "") -> Input:
         r"""New initial vectors $(h_\alpha) \sim N(\mu_{in}, \Sigma_{in})$ (2.1 (ii)).
 
         They are one stack: `X[i]` is a vector, `for x in X` goes through them.
@@ -162,6 +164,8 @@ class Program:
             μ_in, a number or (k,)
         rows
             their length / width
+        name
+            by which `train` may be given their values
         """
         S = checks.cov(cov, single=True)
         k = len(S)
@@ -170,7 +174,102 @@ class Program:
             checks.reject("mean", f"be a number or have shape ({k},)", μ.shape,
                           "pass one number per vector")
         μ = np.broadcast_to(μ, k)
-        return self._record(Input(self, (), fraction(rows), k, S, μ))
+        return self._record(Input(self, (), fraction(rows), k, μ, S,
+                                  checks.kind(name, str, "name", "pass a word")))
+
+    def parameter(self, mean: float = 0., var: float = 0., *, size: int = 1,
+                  rows: float | Fraction = 1, name: str | None = None,
+                  decays: bool | None = None) -> Parameter:
+        """Trained vectors: a bias, a gain, learned positions, embeddings of words.
+
+        A bias is added, `W @ X + b`; a gain multiplies, `times(X, g)`; words are rows
+        of a stack, `E[[3, 1, 4]]`. `train` trains them as it does matrices.
+
+        Parameters
+        ----------
+        mean
+            of the entries at the start: 0 for a bias, 1 for a gain
+        var
+            variance of the entries at the start
+        size
+            how many vectors the stack has
+        rows
+            their length / width; 0: one number each, e.g. a bias of each logit
+        name
+            how it is printed; None = b1, b2, …
+        decays
+            does weight decay act on it? None = if it is a table of several vectors
+        """
+        mean = checks.number(mean, "mean")
+        var = checks.number(var, "var", "[0, ∞)", "the variance of an entry")
+        k = checks.count(size, "size")
+        name = _name_of(name, f"b{len(self.parameters) + 1}")
+        length = Fraction(0) if isinstance(rows, int) and rows == 0 else fraction(rows)
+        if decays is None:
+            decays = k > 1 and length > 0
+        b = Parameter(self, (), length, k, np.full(k, mean), name, var,
+                      checks.flag(decays, "decays"))
+        self.parameters.append(b)
+        return self._record(b)
+
+    def rotate(self, X: Vector, angles: ArrayLike) -> Rotate:
+        """Rows of X, of which pairs of coordinates turn: rotary positions.
+
+        Coordinate j turns with coordinate j + f. At infinite width no coordinate
+        stands for all: such programs have no limit here.
+
+        Parameters
+        ----------
+        X
+            stack of k vectors
+        angles
+            (k, f); coordinates from 2f on stay as they are
+        """
+        X, = self.own(Vector, [X], "X")
+        turns = checks.real(angles, "angles", (X.k, None), "(-∞, ∞)",
+                            "pass an angle for each row and pair")
+        return self._record(Rotate(self, (X,), X.length, X.k, turns))
+
+    def logits(self, X: Vector, E: Vector, *, scale: float = 1.,
+               cap: float | None = None, bias: Parameter | None = None) -> Table:
+        r"""Outputs of a tied head: inner products of hidden states and embeddings.
+
+        The output of row i and word v is $s\,(\langle x_i, e_v\rangle + \beta_v)$,
+        without a divisor, as torch computes it; with a cap c it is c tanh(·/c).
+
+        Parameters
+        ----------
+        X
+            k hidden states
+        E
+            V vectors, one for each word, e.g. a stack of trained vectors
+        scale
+            s
+        cap
+            c > 0; None: no cap
+        bias
+            β, V numbers: program.parameter(size=V, rows=0)
+
+        Returns
+        -------
+        Table
+            outputs (k, V)
+        """
+        pair = self.own(Vector, [X, E], "X and E")
+        self.same_length(pair, "X and E")
+        scale = checks.number(scale, "scale")
+        cap = checks.optional(cap, checks.number, "cap", "(0, ∞)")
+        args: tuple = ()
+        if bias is not None:
+            if not isinstance(bias, Parameter) or bias.length or bias.k != E.k:
+                checks.reject("bias", f"be {E.k} trained numbers",
+                              f"{bias!r:.40}", "pass program.parameter(size="
+                              f"{E.k}, rows=0)")
+            args = self.own(Vector, [bias], "bias")[0][np.tile(np.arange(E.k), X.k)],
+        P = self._record(Score(self, pair, "plain", (X.k, E.k)))
+        f = self._record(Logits(self, args, Fraction(0), X.k*E.k, (P,), scale, cap))
+        every = np.arange(f.k).reshape(X.k, E.k)
+        return Table(tuple(f[rows] for rows in every.T))
 
     def concatenate(self, *stacks: Vector) -> Vector:
         """Stacks of one length, one below the other.

@@ -21,10 +21,10 @@ from ..nonlinearities import NAMED, Nonlinearity, is_dear, rows_dual
 from ..numerics.hermite import RULES, Series, correlation, dual_quadrature
 from ..numerics.hermite import hermite, mehler, reject_outgrowing
 from ..numerics.linalg import psd_factor
-from .nodes import Attend, Concat, Entries, Input, Linear, MatMul, Mix
-from .nodes import Nonlin, Normalize, Output, Rows, Score, Vector
-from .nodes import attention_weights, bases, beside, inverse_root
-from .nodes import nonlin_value
+from .nodes import Attend, Concat, Entries, Initial, Linear, Logits
+from .nodes import MatMul, Mix, Nonlin, Normalize, Output, Rotate
+from .nodes import Rows, Score, Vector, attention_weights, bases
+from .nodes import beside, inverse_root, nonlin_value
 from .program import Program, Vectors
 from .stacks import Stacks
 
@@ -307,6 +307,11 @@ class Batch:
 
     def _meet(self, h):
         "What is drawn, or checked, in the order of the program."
+        if isinstance(h, (Rotate, Logits)):
+            what = "rotary positions" if isinstance(h, Rotate) else "logits"
+            checks.reject("width", "be finite for programs with rotary positions or "
+                          "logits of a tied head", f"∞ with {what}",
+                          "pass a finite width; chains of a Transformer have a limit")
         if isinstance(h, MatMul) and not isinstance(h, Output):
             self._multiply(h)
         elif isinstance(h, Score):
@@ -427,7 +432,7 @@ class Batch:
         return self.means[h]
 
     def _mean(self, h) -> Any:
-        if isinstance(h, Input):
+        if isinstance(h, Initial):
             return h.mean[None] if h.mean.any() else None
         if isinstance(h, MatMul):
             return None
@@ -551,7 +556,7 @@ class Batch:
 
     def covariance(self, g, h): # (P or 1, k, l), or None
         "Case 1: of two inputs or products, by Definition 1 (i), (ii)."
-        if isinstance(g, Input) or isinstance(h, Input):
+        if isinstance(g, Initial) or isinstance(h, Initial):
             return g.cov[None] if g is h else None
         if g.W is not h.W:
             return None

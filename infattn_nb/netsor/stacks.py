@@ -10,9 +10,9 @@ import numpy as np
 
 from ..nonlinearities import softmax
 from ..numerics import checks
-from .nodes import Attend, Concat, Entries, Input, Linear, MatMul, Mix
-from .nodes import Nonlin, Normalize, Rows, Score, Vector, bases
-from .nodes import made_of, rows_by_base
+from .nodes import Attend, Concat, Entries, Initial, Linear, Logits
+from .nodes import MatMul, Mix, Nonlin, Normalize, Rotate, Rows
+from .nodes import Score, Vector, bases, made_of, rows_by_base
 from .program import Program
 
 # %% ../../nbs/netsor/stacks.ipynb #st-live
@@ -42,6 +42,11 @@ def live_rows(program, # Program
             _need_side_by_side(live, h, on)
         elif isinstance(h, Mix):
             need(h.args[0], np.flatnonzero((h.C[on] != 0).any(0)))
+        elif isinstance(h, Logits):
+            P, = h.scores
+            live[P] |= on.reshape(P.shape)
+            for x in h.args:
+                need(x, np.flatnonzero(on))
         else:
             for x in h.args:
                 need(x, np.zeros(1, int) if x.k == 1 else np.flatnonzero(on))
@@ -160,6 +165,8 @@ class Stacks:
             return kind, h.length, len(h.args), self._gaussian_args(h)
         if isinstance(h, Normalize):
             return kind, h.length, h.kind, h.eps, self._gaussian_args(h)
+        if isinstance(h, Rotate):
+            return kind, h.length, h.angles.shape[1], self._gaussian_args(h)
         return kind, h # inputs, constant mixtures
 
     def _gaussian_args(self, h):
@@ -204,7 +211,7 @@ class Stacks:
     def _add_rows(self, some):
         "Nodes that act row by row, inputs and mixtures: one stack."
         h = some[0]
-        if isinstance(h, Input):
+        if isinstance(h, Initial):
             self._put(h, h, True)
             self.place[h] = np.full(h.k, self.order[h]), np.arange(h.k)
             return
@@ -220,7 +227,7 @@ class Stacks:
             args = tuple(self._argument(some, on, n) for n in range(len(h.args)))
             own = self._with_args(h, args, k, some, on)
             node = own
-        gaussian = isinstance(h, MatMul) or not isinstance(h, Nonlin) and all(
+        gaussian = isinstance(h, MatMul) or not isinstance(h, (Nonlin, Logits)) and all(
             self.gaussian_view(x) for x in args)
         self._put(node, h, gaussian)
         self._settle(some, on, node)
@@ -231,6 +238,15 @@ class Stacks:
             return type(h)(self, args, h.length, k, h.W)
         if isinstance(h, Normalize):
             return Normalize(self, args, h.length, k, h.kind, h.eps)
+        if isinstance(h, Rotate):
+            angles = np.concatenate([x.angles[rows] for x, rows in zip(some, on)])
+            return Rotate(self, args, h.length, k, angles)
+        if isinstance(h, Logits):
+            block, i, j = self.block_of(h.scores[0])
+            i, j = (x[rows][:, None] for x, rows in
+                    zip((i, j), np.divmod(on[0], h.scores[0].shape[1])))
+            P = Entries(self, (block,), block.scaling, i.shape, i, j)
+            return Logits(self, args, h.length, k, (P,), h.scale, h.cap)
         if isinstance(h, Linear):
             coefs = []
             for n in range(len(args)):

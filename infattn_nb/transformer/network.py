@@ -26,7 +26,6 @@ from .passes import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
 from ..nonlinearities import Nonlinearity, gelu
 from ..numerics.rng import Rng, Size
-from ..netsor.nodes import Output
 from ..netsor.program import Program
 from .as_program import write_transformer
 
@@ -229,26 +228,30 @@ class Transformer(Network):
         return (mean, error) if return_error else mean
 
     def program(self, texts: Any = None, *,
-                readout: str = "last") -> tuple[Program, list[Output]]:
+                readout: str = "last") -> tuple[Program, Any]:
         """The same network as a program, which has gradients and can be trained.
 
-        Embeddings are drawn as with `random_embeddings=True`; they and the biases are
-        not trained. Blocks with rotary positions, caps of scores or norms of queries
-        raise ValueError.
+        A network that was read from a config or a module has the weights of its model
+        under their names: matrices, biases, gains and embeddings, which are all
+        trained. `weights_of` returns those of a module. In a network that was made by
+        hand embeddings are drawn as with `random_embeddings=True`; they and the
+        biases are not trained.
 
         Parameters
         ----------
         texts
             A label per token: texts do not see each other; None = those of the
-            transformer.
+            transformer. With labels, a network that was read is one made by hand.
         readout
-            "last": a random vector reads the last token of each text, "mean": the mean
-            of its tokens
+            "last", "first": a random vector reads this token of each text, "mean": the
+            mean of its tokens; "lm": logits of the next word, a row for each position
+            that has one (texts in order), a column for each word; of a model that was
+            read with token ids
 
         Returns
         -------
-        Program, list of Output
-            One output per text, for `gradients`, `train`, `simulate`.
+        Program, list of Output or Table
+            One output per text, for `gradients`, `train`, `simulate`; or logits.
         """
         return write_transformer(self, texts, readout)
 

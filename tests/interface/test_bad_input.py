@@ -18,6 +18,7 @@ from scipy import stats
 
 from infattn_nb import *
 from infattn_nb import from_config
+from infattn_nb.huggingface import next_tokens
 from infattn_nb.convergence import *
 from infattn_nb.netsor import *
 from infattn_nb.nonlinearities import *
@@ -151,7 +152,34 @@ CASES = [
         "`rate_factors` must name matrices that are trained, got 'R'",
     ),
     (lambda: fit(verbose="no"), TypeError, "`verbose`"),
-    (lambda: fit(optimizer="adam"), ValueError, "entry by entry"),
+    (lambda: fit(optimizer="adam", dense=False), ValueError, "entry by entry"),
+    (lambda: fit(optimizer="adam", momentum=0.9), ValueError, "`momentum`"),
+    (lambda: fit(optimizer="adam", betas=(0.9, 1.0)), ValueError, "`betas`"),
+    (lambda: fit(optimizer="adam", eps=-1.0), ValueError, "`eps`"),
+    (lambda: fit(nesterov=True), ValueError, "`nesterov` must come with a momentum"),
+    (lambda: fit(clip_norm=0.0), ValueError, "`clip_norm`"),
+    (lambda: fit(schedule=0.5), TypeError, "`schedule`"),
+    (lambda: fit(schedule=lambda t: NAN), ValueError, "`schedule(0)`"),
+    (lambda: fit(reduction="max"), ValueError, "`reduction`"),
+    (lambda: fit(parametrization="mup"), ValueError, "`parametrization`"),
+    (lambda: fit(weight_decay={"Z": 0.1}), ValueError, "`weight_decay`"),
+    (lambda: fit(weight_decay=-0.1), ValueError, "`weight_decay`"),
+    (lambda: Program().parameter(var=-1.0), ValueError, "`var`"),
+    (lambda: Program().parameter(size=0), ValueError, "`size`"),
+    (lambda: LINE.rotate(LINE_X, np.ones((7, 2))), ValueError, "`angles`"),
+    (lambda: LINE.logits(LINE_X, LINE_X, cap=-1.0), ValueError, "`cap`"),
+    (lambda: LINE.logits(LINE_X, LINE_X, bias=LINE_X), ValueError, "`bias`"),
+    (lambda: weights_of(7, 7), ValueError, "`net` must be read from a model"),
+    (
+        lambda: weights_of(from_config("gpt2", [3, 4]), 7),
+        TypeError,
+        "`module` must be a module of torch",
+    ),
+    (
+        lambda: next_tokens(Transformer.uniform(np.eye(2), layers=1, heads=1)),
+        ValueError,
+        "`net` must be read from a model",
+    ),
     (lambda: fit(optimizer="newton"), ValueError, "`optimizer`"),
     (lambda: fit(size=0), ValueError, "`size`"),
     (lambda: fit(watch=[NET_X]), TypeError, "`watch` must be outputs and scores"),
@@ -178,7 +206,7 @@ CASES = [
     (lambda: ONE.weights(LINE.matrix()), ValueError, "`W`"),
     (
         lambda: Transformer.uniform(np.eye(2), layers=1, heads=1).program(
-            readout="first"
+            readout="middle"
         ),
         ValueError,
         "`readout`",
@@ -193,7 +221,7 @@ CASES = [
             np.eye(2), [Block(SelfAttention(1, rotary=Rotary()))]
         ).program(),
         ValueError,
-        "`rotary` must be None in a program",
+        "`width` must be finite for rotary positions",
     ),
     (lambda: Attention(T, var_q=-1.0), ValueError, "`var_q`"),
     (lambda: Attention(T, var_k=NAN), ValueError, "`var_k`"),

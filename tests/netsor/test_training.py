@@ -815,7 +815,7 @@ def test_a_long_run_is_announced(monkeypatch, capfd):
     p, fs = small()
     fit = partial(train, p, fs, Y, width=16, steps=2, size=2, rng=0)
     with warnings.catch_warnings(action="error"):
-        needs = training.needs(fit()._task.plan, 2, 2, 0.0)
+        needs = training.needs(fit()._task.plan, 2, 2, 0)
     monkeypatch.setattr(
         training.checks, "memory_of_the_machine", lambda: 1.5 * needs.bytes
     )
@@ -1050,7 +1050,7 @@ def test_a_pass_does_not_name_its_nodes(monkeypatch):
 
 def explicit_start(p, blocks, r, X):
     """The matrices of benchmarks/explicit.py as those of `Transformer.program`: heads
-    one by one, 1/√H outside of the last matrix.
+    one by one.
     """
     named = {W.name: W for W in p.matrices}
     n = r.shape[1]
@@ -1059,7 +1059,7 @@ def explicit_start(p, blocks, r, X):
         start |= {named[f"W{l}.1"]: w["A"].copy(), named[f"W{l}.2"]: w["B"].copy()}
         for h, rows in enumerate((slice(n // 2), slice(n // 2, n)), 1):
             start |= {named[f"{k}{l}.{h}"]: w[k][rows].copy() for k in "QKV"}
-            start[named[f"O{l}.{h}"]] = np.sqrt(2) * w["O"][:, rows]
+            start[named[f"O{l}.{h}"]] = w["O"][:, rows].copy()
     return start
 
 

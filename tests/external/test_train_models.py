@@ -1,0 +1,379 @@
+"""Real transformers, trained: losses and all weights are those of torch's autograd and
+optimizers, from the same start, step by step.
+
+Families and their small shapes are those of model_families.py. Modules of transformers
+take norms, softmax and angles in single precision: here torch computes all of it in
+double precision, so that both sides agree to rounding.
+"""
+
+import warnings
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip(
+    "torch",
+    reason=(
+        "torch is the other side of these comparisons; pip install torch transformers"
+    ),
+)
+transformers = pytest.importorskip(
+    "transformers",
+    reason="the families come from transformers; pip install transformers",
+)
+
+from conftest import nightly
+from model_families import FAMILIES, config, model
+
+from infattn_nb import from_config, from_torch, train, weights_of
+from infattn_nb.huggingface import next_tokens
+
+pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
+STEPS = 20
+TEXTS = [[3, 4, 4, 5, 6, 7], [9, 10, 3, 3, 12]]
+LAST = [1.0, -1.0]  # targets where one number is read for each text
+JOINT = {"olmo2", "olmo3"}  # norms over the queries of all heads
+SMALL = dict(hidden_size=16, intermediate_size=24, num_attention_heads=2)
+FEW = SMALL | dict(num_key_value_heads=1)
+SHAPES = dict(
+    gpt2=SMALL | dict(n_embd=16, n_head=2),
+    opt=SMALL | dict(ffn_dim=24, word_embed_proj_dim=16),
+    bert=SMALL,
+    gpt_neox=SMALL,
+    llama=FEW,
+    qwen3=FEW | dict(head_dim=8),
+    gemma2=FEW | dict(head_dim=8),
+    phi=FEW,
+    falcon=SMALL,
+    bloom=dict(hidden_size=16, n_head=2),
+    vit=SMALL,
+)
+WORDS = (
+    "gpt2",
+    "opt",
+    "gpt_neox",
+    "llama",
+    "qwen3",
+    "gemma2",
+    "phi",
+    "falcon",
+    "bloom",
+)
+DROPOUT = ("attention_dropout", "hidden_dropout", "attn_pdrop", "resid_pdrop")
+
+
+@contextmanager
+def in_double():
+    "Whatever a module asks for in single precision is in double precision."
+    kept = torch.float32, torch.float, torch.Tensor.float, torch.get_default_dtype()
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.float32, torch.float, torch.Tensor.float, _ = kept
+        torch.set_default_dtype(kept[-1])
+
+
+def module(kind, head=True, **more):
+    "A small model in double precision, biases and gains no longer what they start as."
+    c = config(kind, **more | {name: 0.0 for name in DROPOUT})
+    kinds = transformers.AutoModelForCausalLM, transformers.AutoModel
+    torch.manual_seed(0)
+    found = kinds[not head].from_config(c).double().eval()
+    with torch.no_grad():
+        for x in found.parameters():
+            x.add_(0.1 * torch.randn_like(x))
+    return found
+
+
+def trained_by_torch(model, loss, optimizer, steps=STEPS, clip=None, schedule=None):
+    "Losses before each step and in the end."
+    losses = []
+    rates = [group["lr"] for group in optimizer.param_groups]
+    weights = [x for group in optimizer.param_groups for x in group["params"]]
+    for t in range(steps):
+        value = loss()
+        losses.append(value.item())
+        optimizer.zero_grad()
+        value.backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(weights, clip)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * (1.0 if schedule is None else schedule(t))
+        optimizer.step()
+    return np.array([*losses, loss().item()])
+
+
+def groups(weights, decay):
+    "As people do: weight decay for matrices and tables, none for vectors."
+    weights = list(weights)
+    return [
+        dict(params=[x for x in weights if x.ndim > 1], weight_decay=decay),
+        dict(params=[x for x in weights if x.ndim < 2], weight_decay=0.0),
+    ]
+
+
+def warm(t):
+    "A warm-up, and a decay after it."
+    return min(1.0, (t + 1) / 5) * (1 - t / 40)
+
+
+RULES = dict(
+    sgd=(
+        partial(torch.optim.SGD, lr=0.03, momentum=0.8, nesterov=True),
+        dict(optimizer="sgd", learning_rate=0.03, momentum=0.8, nesterov=True),
+        dict(decay=0.02, clip=1.0),
+    ),
+    adam=(
+        partial(torch.optim.Adam, lr=0.01, betas=(0.8, 0.95), eps=1e-6),
+        dict(optimizer="adam", learning_rate=0.01, betas=(0.8, 0.95), eps=1e-6),
+        dict(decay=0.02),
+    ),
+    adamw=(
+        partial(torch.optim.AdamW, lr=0.01),
+        dict(optimizer="adamw", learning_rate=0.01),
+        dict(decay=0.2, clip=1.0, schedule=warm),
+    ),
+)
+
+
+def next_word(model):
+    "The mean cross-entropy of the next word in all texts."
+    logits = [model(torch.tensor([text])).logits[0, :-1] for text in TEXTS]
+    words = torch.tensor([word for text in TEXTS for word in text[1:]])
+    return torch.nn.functional.cross_entropy(torch.cat(logits), words)
+
+
+class OfWords:
+    "A language model: logits for each position."
+
+    def __init__(self, kind):
+        self.model = module(kind, **SHAPES.get(kind, {}))
+        self.net = from_config(self.model.config, TEXTS)
+        self.readout = "lm"
+        self.targets = next_tokens(self.net)
+        self.loss = dict(loss="softmax", reduction="mean")
+        self.init = weights_of(self.net, self.model, readout="lm")
+
+    def weights(self):
+        return self.model.parameters()
+
+    def value(self):
+        return next_word(self.model)
+
+    def after(self):
+        return weights_of(self.net, self.model, readout="lm")
+
+
+class OfTexts:
+    "A number for each text or image, read by a vector that is trained, too."
+
+    def __init__(self, kind, readout="mean"):
+        self.model = module(kind, head=False, **SHAPES.get(kind, {}))
+        self.texts = [[0, 1, 2, 3], [4, 5, 6, 7]] if kind == "vit" else TEXTS
+        self.net = from_config(self.model.config, self.texts)
+        self.readout = readout
+        self.targets = LAST
+        self.loss = dict(loss="squared")
+        rng = np.random.default_rng(0)
+        self.row = torch.tensor(
+            rng.standard_normal((1, int(self.net.width))), requires_grad=True
+        )
+        self.images = rng.standard_normal((2, 1, 8, 8))
+        self.init = self.after()
+        if kind == "vit":
+            each = self.images.reshape(2, 1, 2, 4, 2, 4).transpose(0, 2, 4, 1, 3, 5)
+            self.init["pixels"] = each.reshape(8, 16)
+
+    def weights(self):
+        named = self.model.named_parameters()
+        return [x for name, x in named if not name.startswith("pooler")] + [self.row]
+
+    def value(self):
+        if "pixels" in self.init:
+            hidden = self.model(pixel_values=torch.tensor(self.images))[0]
+        else:
+            hidden = [self.model(torch.tensor([text]))[0][0] for text in TEXTS]
+        place = {"last": lambda h: h[-1], "first": lambda h: h[0]}
+        read = place.get(self.readout, lambda h: h.mean(0))
+        f = torch.stack([read(h) for h in hidden]) @ self.row[0]
+        return 0.5 * ((f - torch.tensor(LAST)) ** 2).sum()
+
+    def after(self):
+        found = weights_of(self.net, self.model)
+        return found | {"R1": self.row.detach().numpy().copy()}
+
+
+def case(kind):
+    return OfWords(kind) if kind in WORDS else OfTexts(kind)
+
+
+def ours(case, steps=STEPS, **how):
+    program, outputs = case.net.program(readout=case.readout)
+    common = dict(parametrization="standard", verbose=False, size=1)
+    return train(
+        program,
+        outputs,
+        case.targets,
+        width=case.net.width,
+        steps=steps,
+        **common | case.loss | dict(init=case.init) | how,
+    )
+
+
+def apart(run, losses, weights):
+    "The largest differences of losses and of weights."
+    of_weights = {k: abs(run.weights(k)[0] - x).max() for k, x in weights.items()}
+    return abs(run.loss[0] - losses).max(), max(of_weights.values())
+
+
+@pytest.mark.parametrize("kind", sorted(set(FAMILIES) - JOINT))
+def test_every_family_starts_as_torch_does(kind):
+    "The loss at the start, of all families that are read."
+    with in_double():
+        encoders = not from_config(config(kind), 4).source.family.causal
+        one = OfTexts(kind) if encoders else OfWords(kind)
+        found = ours(one, 0, learning_rate=0.1).loss[0, 0]
+        assert found == pytest.approx(one.value().item(), rel=1e-9)
+
+
+CASES = [(kind, rule) for kind in SHAPES for rule in RULES]
+DAILY = {(kind, list(RULES)[i % 3]) for i, kind in enumerate(SHAPES)}
+DAILY |= {("gpt2", rule) for rule in RULES} | {("llama", "adamw")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"), nightly(CASES, *(x for x in CASES if x not in DAILY))
+)
+def test_twenty_steps_are_those_of_torch(kind, rule):
+    """Embeddings, positions, gains, biases and matrices, with momentum, decay, clipping
+    and a schedule.
+    """
+    torchs, how, beside = RULES[rule]
+    with in_double():
+        one = case(kind)
+        optimizer = torchs(groups(one.weights(), beside["decay"]))
+        more = {k: beside.get(k) for k in ("clip", "schedule")}
+        losses = trained_by_torch(one.model, one.value, optimizer, **more)
+        run = ours(
+            one,
+            weight_decay=beside["decay"],
+            clip_norm=more["clip"],
+            schedule=more["schedule"],
+            **how,
+        )
+        off = apart(run, losses, one.after())
+    assert losses[-1] < losses[0]
+    assert max(off) < 1e-8
+
+
+BROKEN = dict(
+    bias=lambda names: dict(
+        matrices=[x for x in names if x != "transformer.h.0.mlp.c_fc.bias"]
+    ),
+    gain=lambda names: dict(
+        weight_decay={x: 0.2 for x in names if x == "transformer.ln_f" or "ln" not in x}
+    ),
+    eps=lambda names: dict(eps=2e-8),
+    beta=lambda names: dict(betas=(0.9, 0.9991)),
+    rate=lambda names: dict(rate_factors={"transformer.wpe": 1.001}),
+)
+
+
+def test_broken_variants_are_rejected():
+    "A bias that is not trained, a decay of a gain, another ε, β₂ or rate."
+    torchs, how, beside = RULES["adamw"]
+    with in_double():
+        one = case("gpt2")
+        optimizer = torchs(groups(one.weights(), beside["decay"]))
+        losses = trained_by_torch(one.model, one.value, optimizer)
+        after = one.after()
+        for fault in BROKEN.values():
+            more = dict(weight_decay=beside["decay"]) | fault(list(one.init))
+            assert max(apart(ours(one, **how | more), losses, after)) > 3e-8
+        fine = ours(one, weight_decay=beside["decay"], **how)
+        assert max(apart(fine, losses, after)) < 1e-8
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_unknown_matrices_do_the_same(kind):
+    "Directions met, and explicit matrices, under SGD and Muon."
+    with in_double():
+        one = case(kind)
+    for how in (
+        dict(optimizer="sgd", learning_rate=0.05, momentum=0.9, clip_norm=1.0),
+        dict(optimizer="muon", learning_rate=0.02, momentum=0.9, nesterov=True),
+    ):
+        runs = [ours(one, dense=dense, rng=0, **how) for dense in (True, False)]
+        np.testing.assert_allclose(runs[0].loss, runs[1].loss, rtol=1e-9)
+        assert runs[0].loss[0, -1] < runs[0].loss[0, 0]
+
+
+def test_a_module_is_read_itself():
+    "From the module, and from its config: the same start."
+    with in_double():
+        fresh = model("gpt2", **SHAPES["gpt2"]).double()
+        net = from_torch(fresh, texts=TEXTS)
+        again = weights_of(net, fresh)
+        other = weights_of(from_config(fresh.config, TEXTS), fresh)
+    assert again.keys() == other.keys()
+    for name, x in again.items():
+        np.testing.assert_array_equal(x, other[name])
+    assert again["transformer.h.1.attn.c_attn.q[1]"].shape == (8, 16)
+    assert again["transformer.h.0.ln_1"].shape == (16,)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2"])
+def test_weights_start_as_the_module_draws_them(kind):
+    "Without `init`: sizes of all weights, and what starts as a constant."
+    with in_double():
+        fresh = model(kind, **SHAPES[kind] | dict(hidden_size=48, head_dim=24))
+        net = from_config(fresh.config, TEXTS)
+        theirs = weights_of(net, fresh)
+    program, outputs = net.program()
+    run = train(program, outputs, LAST, width=net.width, steps=0, size=20, rng=0)
+    for name, x in theirs.items():
+        ours = run.weights(name)
+        if np.ptp(x) == 0:
+            assert (ours == x.flat[0]).all()
+            continue
+        chance = 6 / np.sqrt(2 * x.size) + 6 / np.sqrt(2 * ours.size)
+        assert abs(np.log(ours.std() / x.std())) < chance
+
+
+def test_what_cannot_be_trained_is_said():
+    with in_double():
+        one = case("gpt2")
+        net, module = one.net, one.model
+        body = module.transformer
+        llama = case("llama")
+    with pytest.raises(ValueError, match=r"`module` must have .*wte"):
+        weights_of(net, llama.model)
+    with pytest.raises(ValueError, match="`module` must have 'weight of a head'"):
+        weights_of(llama.net, llama.model.model, readout="lm")
+    assert weights_of(net, body).keys() == weights_of(net, module).keys()
+    with pytest.raises(ValueError, match="`texts` must be token ids"):
+        weights_of(from_config(module.config, "abc"), module)
+    with pytest.raises(ValueError, match="`texts` must hold numbers of words"):
+        from_config(module.config, [1, 24]).program()
+    with pytest.raises(ValueError, match="`texts` must hold no padding"):
+        from_config(module.config, [1, 0]).program()
+    with pytest.raises(ValueError, match="`readout` must be 'last' or 'mean'"):
+        from_config(config("bert"), TEXTS).program(readout="lm")
+    with pytest.raises(ValueError, match="`joint_norm` must be False"):
+        from_config(config("olmo2"), TEXTS).program()
+    wrong = one.init | {"transformer.wte": one.init["transformer.wte"][:3]}
+    with pytest.raises(ValueError, match=r"`init` must have shape \(24, 16\)"):
+        ours(one, init=wrong)
+    with pytest.raises(ValueError, match=r"`schedule\(0\)` must .*nan"):
+        ours(one, schedule=lambda t: np.nan)
+    with pytest.raises(ValueError, match="`dense` must be True or None for Adam"):
+        ours(one, optimizer="adam", dense=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="`width` must"):
+            ours(one, optimizer="adamw", size=10**9)

@@ -1,0 +1,73 @@
+"""Small shapes of the families of transformers that are read, for tests in
+tests/external.
+"""
+
+import torch
+import transformers
+
+n = 48
+BASE = dict(
+    vocab_size=24,
+    hidden_size=n,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    initializer_range=0.15,
+)
+GROUPED = dict(num_key_value_heads=2)
+FAMILIES = dict(
+    gpt2=dict(n_embd=n, n_layer=2, n_head=4),
+    bert={},
+    roberta={},
+    **{"xlm-roberta": {}},
+    camembert={},
+    electra=dict(embedding_size=n),
+    distilbert=dict(dim=n, n_layers=2, n_heads=4, hidden_dim=96),
+    llama=GROUPED,
+    mistral=GROUPED | dict(sliding_window=3),
+    qwen2=GROUPED,
+    qwen3=GROUPED | dict(head_dim=12),
+    olmo2=GROUPED,
+    smollm3=GROUPED | dict(num_hidden_layers=4),
+    granite=GROUPED
+    | dict(residual_multiplier=0.4, attention_multiplier=0.2, embedding_multiplier=3.0),
+    stablelm=GROUPED | dict(partial_rotary_factor=0.5),
+    cohere=GROUPED,
+    starcoder2=GROUPED,
+    gptj=dict(n_embd=n, n_layer=2, n_head=4, rotary_dim=4),
+    opt=dict(ffn_dim=96, word_embed_proj_dim=n),
+    falcon={},
+    phi=GROUPED,
+    phi3=GROUPED,
+    gpt_neox=dict(rotary_pct=0.5),
+    mpt=dict(d_model=n, n_layers=2, n_heads=4, max_seq_len=32),
+    gemma=GROUPED | dict(head_dim=12),
+    gemma2=GROUPED | dict(head_dim=12, sliding_window=3),
+    gemma3_text=GROUPED | dict(head_dim=12, sliding_window=3),
+    vit=dict(image_size=8, patch_size=4, num_channels=1),
+    ernie4_5=GROUPED | dict(head_dim=12),
+    helium=GROUPED | dict(head_dim=12),
+    glm=GROUPED | dict(head_dim=16),
+    glm4=GROUPED | dict(head_dim=16),
+    arcee=GROUPED,
+    jais2=GROUPED,
+    olmo3=GROUPED | dict(sliding_window=3, num_hidden_layers=4),
+    **{"megatron-bert": {}, "xlm-roberta-xl": {}, "roberta-prelayernorm": {}},
+    gpt_bigcode=dict(n_embd=n, n_layer=2, n_head=4),
+    bloom=dict(n_layer=2, n_head=4),
+    vaultgemma=GROUPED | dict(head_dim=12, sliding_window=3),
+)
+
+
+def config(kind, **more):
+    c = transformers.AutoConfig.for_model(kind, **BASE | FAMILIES[kind] | more)
+    c._attn_implementation = "eager"
+    return c
+
+
+def model(kind, seed=0, **more):
+    torch.manual_seed(seed)
+    return transformers.AutoModel.from_config(config(kind, **more)).eval()

@@ -1,0 +1,213 @@
+"""Trained vectors, rotations and logits in programs: derivatives by finite differences,
+unknown matrices against explicit ones, tangent kernels against the limit.
+"""
+
+import numpy as np
+import pytest
+
+from infattn_nb import Program, gradients, train
+from infattn_nb.netsor.optimizers import Rule
+from infattn_nb.netsor.revealed import State
+from infattn_nb.nonlinearities import tanh, times
+from infattn_nb.transformer.as_program import ScoreSoftmax
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
+)
+IDS = [1, 4, 4, 2, 0]
+ANGLES = np.outer(np.arange(5), [1.0, 0.2])
+n = 8
+
+
+def everything(words=6):
+    "Embeddings, a gain, biases, queries that turn, capped scores, logits with a cap."
+    p = Program()
+    E = p.parameter(0.0, 0.5, size=words, name="E")
+    gain = p.parameter(1.0, 0.1, name="gain")
+    bias = p.parameter(0.0, 0.2, rows=1 / 2, name="bias")
+    X = E[IDS]
+    U = times(p.normalize(X, "rms"), gain)
+    Q, K, V = (p.matrix(k, 1.5, 1 / 2) @ U for k in "QKV")
+    Q, K = (p.rotate(x + bias, ANGLES) for x in (Q, K))
+    sees = np.where(np.tri(5, dtype=bool), 0.0, -np.inf)
+    Y = p.attend(p.scores(Q, K), V, ScoreSoftmax(sees, 1.0))
+    X = X + p.matrix("O", 2.0) @ Y
+    β = p.parameter(0.0, 0.3, size=words, rows=0, name="β")
+    return p, p.logits(X[:4], E, scale=0.7, cap=2.0, bias=β)
+
+
+NAMES = "EQKVO", ("gain", "bias", "β")
+EVERY = [*NAMES[0], *NAMES[1]]
+TARGETS = [4, 4, 2, 0]
+FIXED = dict(width=n, parametrization="standard", loss="softmax", verbose=False, size=1)
+
+
+def run(p, f, **how):
+    common = FIXED | dict(learning_rate=1.0, rng=0)
+    return train(p, f, TARGETS, **common | how)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_one_step_is_the_gradient(reduction, h=1e-5):
+    "Central differences of the loss, of all that is trained; one of them off is seen."
+    p, f = everything()
+    one = run(p, f, steps=1, reduction=reduction)
+    start = {name: one.weights(name, "start")[0] for name in EVERY}
+    rng = np.random.default_rng(1)
+    for name in EVERY:
+        d = rng.standard_normal(start[name].shape)
+        side = [
+            run(
+                p,
+                f,
+                steps=0,
+                reduction=reduction,
+                init=start | {name: start[name] + s * h * d},
+            ).loss[0, 0]
+            for s in (1, -1)
+        ]
+        slope = (side[0] - side[1]) / (2 * h)
+        step = one.weights(name)[0] - start[name]
+        assert abs(slope) > 1e-3
+        assert -(step * d).sum() == pytest.approx(slope, rel=1e-5)
+
+
+def test_logits_of_a_mini_batch_are_those_of_its_rows():
+    "Rows in the batch are trained on as if they were all, scaled to all."
+    p, f = everything()
+    one = run(p, f, steps=1, batch_size=2)
+    rows = np.flatnonzero(~np.isnan(one.outputs[0, 0, :, 0]))
+    assert len(rows) == 2
+    start = {name: one.weights(name, "start")[0] for name in EVERY}
+    few = train(
+        p,
+        [list(f[int(i)]) for i in rows],
+        [TARGETS[i] for i in rows],
+        **FIXED,
+        learning_rate=2.0,
+        init=start,
+        steps=1,
+    )
+    for name in EVERY:
+        np.testing.assert_allclose(one.weights(name), few.weights(name), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        dict(optimizer="sgd", momentum=0.9, nesterov=True, weight_decay=0.1),
+        dict(optimizer="sgd", momentum=0.9, schedule=lambda t: 1 / (1 + t)),
+        dict(optimizer="sgd", clip_norm=0.1),
+        dict(optimizer="muon", momentum=0.9, weight_decay=0.1),
+    ],
+)
+def test_unknown_matrices_do_the_same(how, steps=6):
+    p, f = everything()
+    first = run(p, f, steps=0, dense=True)
+    start = {name: first.weights(name, "start")[0] for name in EVERY}
+    how = dict(init=start, steps=steps, learning_rate=0.1) | how
+    runs = [run(p, f, dense=dense, **how) for dense in (True, False)]
+    np.testing.assert_allclose(runs[0].loss, runs[1].loss, rtol=1e-10)
+    for name in EVERY:
+        found = [one.weights(name) for one in runs]
+        np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_a_resumed_run_is_the_unbroken_one(optimizer):
+    p, f = everything()
+    how = dict(optimizer=optimizer, learning_rate=0.02)
+    how |= dict(momentum=0.5) if optimizer == "sgd" else {}
+    whole = run(p, f, steps=6, **how)
+    half = run(p, f, steps=3, **how)
+    rest = run(p, f, steps=3, init=half, **how)
+    np.testing.assert_array_equal(whole.loss[:, 3:], rest.loss)
+
+
+def test_a_network_that_diverges_rests():
+    "Its vectors are back at their start, too; the other network goes on as alone."
+    p, f = network()
+    how = dict(width=n, steps=3, learning_rate=0.01, optimizer="adam", verbose=False)
+    one = train(p, f, [1.0, -1.0], size=2, rng=0, **how)
+    start = {name: one.weights(name, "start") for name in ("W", "R", "gain", "bias")}
+    start |= {p.nodes[0]: one.values(p.nodes[0], "start")}
+    far = start | {"R": start["R"] * np.array([1.0, 1e200])[:, None, None]}
+    with pytest.warns(UserWarning, match="1 of 2 networks diverged"):
+        two = train(p, f, [1.0, -1.0], init=far, size=2, **how)
+    assert two.diverged.tolist() == [False, True]
+    np.testing.assert_allclose(two.loss[0], one.loss[0], rtol=1e-12)
+    np.testing.assert_array_equal(two.weights("gain", "start"), start["gain"])
+
+
+def test_weight_decay_leaves_vectors_out():
+    "Biases and gains stay without a gradient; numbers by name say otherwise."
+    p, f = everything()
+    how = dict(steps=1, learning_rate=1e-9, optimizer="adamw", eps=1.0)
+    for decay, moved in ((1e8, {"E", *"QKVO"}), ({"gain": 1e8}, {"gain"})):
+        one = run(p, f, weight_decay=decay, **how)
+        change = {
+            name: abs(one.weights(name) / one.weights(name, "start") - 1).max()
+            for name in EVERY
+        }
+        assert {name for name, x in change.items() if x > 0.05} == moved
+
+
+def test_parametrizations_are_one_rate_apart():
+    "A step of SGD on normal weights is one on the entries, times their variance."
+    p, f = everything()
+    ntk = run(p, f, steps=1, parametrization="ntk", learning_rate=0.3)
+    variances = dict.fromkeys("QKV", 1.5 / n) | dict(O=4.0 / n)
+    variances |= dict(E=0.5, gain=0.1, bias=0.2, β=0.3)
+    start = {name: ntk.weights(name, "start")[0] for name in EVERY}
+    own = run(p, f, steps=1, learning_rate=0.3, rate_factors=variances, init=start)
+    for name in EVERY:
+        np.testing.assert_allclose(ntk.weights(name), own.weights(name), rtol=1e-12)
+
+
+def network():
+    "Two inputs, a gain, biases in front of and behind a function."
+    p = Program()
+    X = p.inputs([[1.0, 0.3], [0.3, 0.8]])
+    gain = p.parameter(1.0, name="gain")
+    bias = p.parameter(0.0, 0.4, name="bias")
+    H = tanh(p.matrix("W", 1.2) @ times(X, gain) + bias)
+    return p, p.readout("R") @ H
+
+
+def test_tangent_kernels_count_vectors(wide=2000, size=40):
+    """At infinite width those of a wide network: the error of the mean is stated by its
+    networks; without a vector it would be off by far more.
+    """
+    p, f = network()
+    there = gradients(p, [f])
+    wide = gradients(p, [f], wide, size=size, rng=0)
+    assert set(there.by_matrix) == {"W", "R", "gain", "bias"}
+    for name, Θ in there.by_matrix.items():
+        Θ = Θ[0]
+        found = wide.by_matrix[name]
+        error = found.std(0) / np.sqrt(size) + 1e-3
+        assert (abs(found.mean(0) - Θ) < 7 * error).all()
+        if name in ("gain", "bias"):
+            assert (np.diag(Θ) > 20 * np.diag(error)).all()
+
+
+def test_what_has_no_limit_is_said():
+    p = Program()
+    g = p.matrix() @ p.inputs(np.eye(2))
+    f = p.readout() @ p.rotate(g, np.ones((2, 1)))
+    with pytest.raises(ValueError, match="finite for programs with rotary positions"):
+        gradients(p, f)
+    p = Program()
+    f = p.logits(p.inputs(np.eye(2)), p.parameter(size=3))
+    with pytest.raises(ValueError, match="finite for programs with rotary positions"):
+        gradients(p, f[0])
+
+
+def test_the_memory_of_moments_counts():
+    "Adam keeps two arrays of the size of each matrix."
+    assert [Rule(x, 0.9).moments for x in ("sgd", "muon", "adam")] == [1, 1, 2]
+    assert Rule("sgd").moments == 0
+    state = Rule("adam").step(
+        State(0.0, np.ones((1, 2, 2))), np.ones((1, 2, 2)), 1, 1, 0
+    )
+    assert state.square.shape == state.velocity.shape == (1, 2, 2)
