@@ -782,8 +782,9 @@ def _watched(program, watch):
         if not (outputs or isinstance(x, (Score, Table))):
             checks.reject("watch", "be outputs and scores", type(x).__name__,
                           "ask for vectors afterwards: `change(h)`", TypeError)
-    flat = [_in_rows(program, x) if isinstance(x, Table) else x for x in things]
-    return program.own((Vector, Score), flat, "watch")
+    if np.iterable(things):
+        things = [_in_rows(program, x) if isinstance(x, Table) else x for x in things]
+    return program.own((Vector, Score), things, "watch")
 
 def _in_rows(program, table):
     "The outputs of a Table, row by row, as one view."

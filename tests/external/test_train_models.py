@@ -84,6 +84,9 @@ def module(kind, head=True, **more):
     kinds = transformers.AutoModelForCausalLM, transformers.AutoModel
     torch.manual_seed(0)
     found = kinds[not head].from_config(c).double().eval()
+    for part in found.modules():  # BLOOM's own has eight digits of √(2/π)
+        if hasattr(part, "gelu_impl"):
+            part.gelu_impl = torch.nn.GELU(approximate="tanh")
     with torch.no_grad():
         for x in found.parameters():
             x.add_(0.1 * torch.randn_like(x))
