@@ -50,6 +50,21 @@ _PLACES = {"first": ("first_gain", False), "last": ("gain", False),
            "output": ("output_gain", True), "q_norm": ("query_gain", True),
            "k_norm": ("key_gain", True)}
 
+def _say_what_is_left_out(entries):
+    "Dropout, and numbers of few digits, are not part of a program."
+    dropout = [name for name in _DROPOUT if entries.get(name)]
+    said = [f"dropout ({', '.join(dropout)})"] if dropout else []
+    kinds = {entries.get("dtype"), entries.get("torch_dtype")}
+    said += sorted(f"{kind}" for kind in kinds - _PRECISE)
+    if said:
+        checks.warn(f"the program is trained without {' and '.join(said)}: as in "
+                    "torch's eval mode, in double precision")
+
+_DROPOUT = """activation_dropout attention_dropout attention_probs_dropout_prob
+attn_pdrop dropout embd_pdrop embedding_dropout hidden_dropout hidden_dropout_prob
+resid_pdrop residual_dropout""".split()
+_PRECISE = {None, "float32", "float64"}
+
 class Trained:
     "Weights of a network that was read: all of them are trained."
     def __init__(self, program, network, readout, layout=None):
@@ -64,6 +79,8 @@ class Trained:
         self.parts: dict = {} # name -> tensor, block, function of its array
         self.made: dict = {}
         self._check()
+        if self.source.config is not None:
+            _say_what_is_left_out(self.source.config.entries)
 
     def _check(self):
         "Reject what is no draw, or no part of a block."

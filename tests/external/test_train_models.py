@@ -61,7 +61,13 @@ WORDS = (
     "falcon",
     "bloom",
 )
-DROPOUT = ("attention_dropout", "hidden_dropout", "attn_pdrop", "resid_pdrop")
+DROPOUT = (
+    "attention_dropout",
+    "hidden_dropout",
+    "attn_pdrop",
+    "embd_pdrop",
+    "resid_pdrop",
+)
 
 
 @contextmanager
