@@ -335,7 +335,7 @@ def weights_of(net: Any, module: Any, *, readout: str = "last") -> dict[str, Any
     Returns
     -------
     dict
-        name → array, which `train` takes as `init=`
+        name → array, for `init=` of training
 
     Raises
     ------

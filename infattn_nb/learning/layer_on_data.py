@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['LEAST_TOTAL', 'TRIANGLE_ROWS', 'FEW_FEATURES', 'PIECE_NUMBERS', 'directions', 'complete', 'View', 'Layer',
            'rows_read', 'hidden_tokens', 'training_layer', 'spec_of', 'LayerReading', 'on_one_axis', 'factors',
-           'attend', 'weights_of', 'sum_of_tokens', 'raw_scores', 'with_products', 'averaged', 'through_values', 'read',
-           'features', 'particles_first', 'particles_last', 'pullback', 'values_back', 'keys_back', 'back_to_scores',
-           'scores_back', 'cholesky', 'cholesky_of_few', 'inverse_of_triangle', 'inverse_of_few',
+           'attend', 'attention_weights', 'sum_of_tokens', 'raw_scores', 'with_products', 'averaged', 'through_values',
+           'read', 'features', 'particles_first', 'particles_last', 'pullback', 'values_back', 'keys_back',
+           'back_to_scores', 'scores_back', 'cholesky', 'cholesky_of_few', 'inverse_of_triangle', 'inverse_of_few',
            'inverses_and_log_dets', 'solved', 'Fit', 'gaussian_fit', 'Likelihood']
 
 # %% ../../nbs/learning/layer_on_data.ipynb #takes
@@ -213,11 +213,11 @@ def attend(layer, view, latents,
         T = factors(layer, latents)[0] if key_factor is None else key_factor
         B = np.einsum("acx,bcx->abx", B, T)
     beside = view.origin is not None
-    return weights_of(raw_scores(view, B*BITS), view.hidden, beside)
+    return attention_weights(raw_scores(view, B*BITS), view.hidden, beside)
 
 LEAST_TOTAL = 1e-150 # of the powers: far from where digits are lost
 
-def weights_of(G, # scores in bits (P, R, s, HM), overwritten
+def attention_weights(G, # scores in bits (P, R, s, HM), overwritten
                hidden, # 0 or −∞, (P, R, s) or (1, R, s)
                beside=False, # is there one more score, of zero?
               ): # (P, R, s, HM)

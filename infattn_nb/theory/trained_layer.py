@@ -350,7 +350,7 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
     learning_rate
         η > 0
     loss
-        "squared" or "logistic", or an object as in `train`
+        "squared" or "logistic", or an object as in training a program
     draws
         networks
     nodes
