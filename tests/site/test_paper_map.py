@@ -3,6 +3,7 @@ and no item is missing.
 """
 
 import importlib
+import inspect
 import json
 import os
 import re
@@ -119,6 +120,23 @@ def test_row(row):
 def test_questions_are_answered_by_names_that_exist():
     assert len(rows(3)) > 15
     assert not [x for question, page, code in rows(3) for x in wrong_symbols(code)]
+
+
+def test_every_public_name_answers_a_question():
+    named = {x for row in rows(3) for x in re.findall(r"`(\w+)", row[2])}
+    names = {name for name, x in PUBLIC.items() if not inspect.ismodule(x)}
+    assert names - named == set()
+
+
+def test_every_result_of_ours_is_linked_from_the_essay():
+    "One of the links in its row of the table."
+    first = text("nbs/essay.ipynb") + text("nbs/index.ipynb")
+    linked = {*re.findall(r"\]\(([\w./]+(?:#[\w-]+)?)\)", first)}
+    results = re.findall(r"^\| (O\d+) \|(.*)", text("nbs/reference/ours.ipynb"), re.M)
+    assert len(results) >= 20
+    for number, row in results:
+        own = re.findall(r"\]\(\.\./([\w./]+(?:#[\w-]+)?)\)", row)
+        assert {*own} & linked, number
 
 
 def test_every_item_of_the_paper_is_there_once():
