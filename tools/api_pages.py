@@ -17,6 +17,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import yaml
 from numpy.typing import ArrayLike
 
 ROOT = Path(__file__).parent.parent
@@ -304,8 +305,6 @@ def line_of(name):
     thing = public(name)
     if inspect.isclass(thing) or inspect.isroutine(thing):
         return first_sentence(thing)
-    if isinstance(thing, public("Nonlinearity")):
-        return "A ready-made nonlinearity, with its dual activation."
     return first_sentence(type(thing))
 
 
@@ -330,10 +329,22 @@ def names_of(package):
 MAIN = "Attention", "Transformer", "Program", "AttentionRegressor", "AttentionDescent"
 
 
+def ready(name):
+    "Is it a nonlinearity, such as `relu`?"
+    return isinstance(public(name), public("Nonlinearity"))
+
+
 def table_of(names):
-    "A table of names."
+    "A table of names; ready-made nonlinearities share a row."
     head = ["| name | import from | what it is |", "|:--|:--|:-----|"]
-    return "\n".join([*head, *map(entry, names)])
+    rows = [entry(name) for name in names if not ready(name)]
+    if together := [f"`{name}`" for name in names if ready(name)]:
+        page = page_of("nonlinearities")[0]
+        rows.append(
+            f"| {', '.join(together)} | `infattn_nb.nonlinearities` | Ready-made "
+            f"[nonlinearities](../{page}), with their dual activations. |"
+        )
+    return "\n".join([*head, *rows])
 
 
 def index():
@@ -383,9 +394,53 @@ class](../reference/classes.ipynb) shows how they are used.
 """
 
 
+# The pages that make the modules
+
+
+def parts_of_the_sidebar():
+    "Under the hood: name of a part -> its pages, from `_quarto.yml`."
+    text = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
+    (hood,) = (
+        item["contents"]
+        for section in yaml.safe_load(text)["website"]["sidebar"]["contents"]
+        for item in section["contents"]
+        if isinstance(item, dict) and item.get("section") == "Under the hood"
+    )
+    return {item["section"]: item["contents"] for item in hood if "section" in item}
+
+
+def described_page(name):
+    "A row for a page: its title with a link, and its claim."
+    title, claim = re.match("# (.+)\n\n> (.+)", source(PAGES[name][0])).groups()
+    return f"| [{title}](../{name}) | {claim} |"
+
+
+HOOD = """---
+title: "Under the hood"
+description: "The pages that make the modules, part by part, with a line on each."
+---
+
+[How this is built](../reference/built.ipynb) explains how the parts fit together. \
+Each page below makes the module of the same name.
+
+{parts}
+"""
+
+
+def hood():
+    head = ["| page | what it says |", "|:---|:-----|"]
+    return HOOD.format(
+        parts="\n\n".join(
+            "\n".join([f"## {part}\n", *head, *map(described_page, names)])
+            for part, names in parts_of_the_sidebar().items()
+        )
+    )
+
+
 def pages():
     "File -> text of the whole reference."
     found = {f"{name.lower()}.qmd": class_page(name) for name in classes()}
+    found["under_the_hood.qmd"] = hood()
     return found | {"index.qmd": INDEX.format(index=index(), methods=method_rows())}
 
 

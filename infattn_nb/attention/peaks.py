@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MOST_PATHS', 'MOST_TILTS', 'MOST_TILTED_HEADS', 'NEARLY_EQUAL', 'FARTHEST_TILT', 'peaked', 'both_signs', 'even_cycle',
-           'order_of', 'acyclic', 'Mixture', 'mixture_of', 'Tilted', 'tilts_of', 'unequal']
+           'order_of', 'acyclic', 'Shifts', 'shifts_of', 'Tilted', 'tilts_of', 'unequal']
 
 # %% ../../nbs/attention/peaks.ipynb #pk-takes
 from dataclasses import dataclass
@@ -87,13 +87,13 @@ def acyclic(see): # mask (s, s)
     return bool(see.diagonal().all()) and len(order_of(see)) == len(see)
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class Shifts:
     "Shifts of the scores of some rows, each of which tilts them by one exponential."
     shifts: np.ndarray # (C, s, s)
     log_p: np.ndarray # log of the probability of each (C,)
     log_total: float # log E Σ exp(λ⟨M, G⟩)
 
-def mixture_of(layer, K, rows, λ): # Mixture
+def shifts_of(layer, K, rows, λ): # Shifts
     "The tilts of some rows of a head."
     s = len(K)
     products = list(product(*(np.flatnonzero(layer.mask[i]) for i in rows)))
@@ -107,7 +107,7 @@ def mixture_of(layer, K, rows, λ): # Mixture
     if layer.bias is not None:
         exponent += λ*np.einsum("cij,ij->c", M, layer.bias)
     log_total = logsumexp(exponent)
-    return Mixture(shifts, exponent - log_total, log_total)
+    return Shifts(shifts, exponent - log_total, log_total)
 
 @dataclass(frozen=True, eq=False)
 class Tilted:
@@ -195,7 +195,7 @@ def tilts_of(layer): # Attention at infinite width
     rows = [[i] for i in range(s)] if apart else [list(range(s))]
     if not apart and np.prod(layer.mask.sum(1), dtype=float) > MOST_TILTS:
         return None
-    mixtures = [mixture_of(layer, K, group, 1/layer.heads) for group in rows]
+    mixtures = [shifts_of(layer, K, group, 1/layer.heads) for group in rows]
     if layer.heads > 1 and max(map(_reach, mixtures)) > FARTHEST_TILT:
         return None
     tilted = Tilted(layer, K, order_of(layer.mask), mixtures)

@@ -1,4 +1,5 @@
 import "./search.js";
+import "./panels.js";
 
 // Brings every live figure of a page to life; where that fails, the static figure stays.
 const here = new URL(".", import.meta.url);

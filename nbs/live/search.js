@@ -12,13 +12,15 @@ const SYNONYMS = {
   wrong: ["wrong", "as we read it", "condition that we add"], error: ["error", "refuse"], proof: ["proof"], sd: ["standard deviation"], std: ["standard deviation"],
   neural: ["neural", "network"], sqrt: ["√"], temperature: ["temperature", "score scale", "standard deviation of a score"], collapse: ["collapse", "tokens become alike"],
   training: ["train", "descent"], finetuning: ["train"], heavy: ["heavy", "tail"], kl: ["divergence"], install: ["install", "pip"],
+  signal: ["signal", "gram matrices", "stream"], propagation: ["propagation", "markov chain", "block by block"], positional: ["position", "rotary"], encoding: ["encoding", "position", "embedding"],
+  lora: ["lora", "low rank"], license: ["licence", "license"], tau: ["τ"], rezero: ["rezero", "branch_scale"], layerscale: ["layerscale", "branch_scale"], finetune: ["train"],
 };
 // Words that many pages use, and the page that explains them.
 const HOME_OF = {
   kurtosis: "distributions/hierarchical", density: "distributions/hierarchical", pdf: "distributions/hierarchical", sample: "attention/layer", width: "attention/layer", ntk: "transformer/gradients", "tangent": "transformer/gradients",
   rotary: "transformer/block", rmsnorm: "transformer/block", layernorm: "transformer/block", netsor: "netsor/program", assumption: "netsor/program", convergence: "convergence/rates", rates: "convergence/rates", fast: "convergence/rates", mask: "convergence/robustness", evidence: "learning/regressor", posterior: "learning/regressor", softmax: "attention/layer",
   score: "theory/score_clt", scores: "theory/score_clt", initialisation: "initialisation/which_initialisation", initialization: "initialisation/which_initialisation", install: "index", heads: "attention/layer",
-  proof: "theory/proof", heavy: "convergence/regimes", tails: "convergence/regimes", sqrt: "convergence/regimes", temperature: "learning/descent", collapse: "transformer/network", "tensor": "netsor/program",
+  proof: "theory/proof", heavy: "convergence/regimes", tails: "convergence/regimes", sqrt: "convergence/regimes", temperature: "convergence/regimes", api: "api/index", license: "index", tau: "reference/notation", propagation: "transformer/network", positional: "transformer/block", lora: "scope", rezero: "huggingface/roles", layerscale: "huggingface/roles", collapse: "transformer/network", "tensor": "netsor/program",
 };
 const IDLE = new Set("a an and are as at be by can do does for from how i in is it my of on or that the to two four eight twelve what when where which why with".split(" "));
 const UNDER_THE_HOOD = .35, REFERENCE = .8, LISTS = .3; // of names and of methods: they have every word
@@ -64,7 +66,7 @@ export class Words {
       score += rarity*((title > 0)*5 + (section > 0)*5 + 3*Math.log2(1 + text)/dilution + .3*Math.log2(1 + code) + pages.has(doc.page)*.5 + (doc.page === home)*8);
     }
     if (words.length > 1) score += 8*(count(doc.section, [phrase]) > 0) + 6*(count(doc.title, [phrase]) > 0) + 4*Math.log2(1 + count(doc.text, [phrase]))/dilution;
-    return score*doc.weight;
+    return score*(words.some(({home}) => home === doc.page) ? 1 : doc.weight);
   }
 
   search(query, {limit = 20} = {}) {

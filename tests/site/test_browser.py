@@ -366,6 +366,19 @@ function small(doc, page) { // on a phone no label is smaller than ten pixels
   return out;
 }
 
+function labels(doc) { // of figures, on a phone: an inch is 111 px on a desk, numbers at axes are 9 points high
+  const out = [];
+  for (const img of doc.querySelectorAll('main .cell-output-display img[width]')) {
+    const desk = img.getAttribute('width')/img.naturalWidth; // a pixel of the file
+    const shown = img.matches('.in-panels') ? [...img.nextElementSibling.children].map(e => [e, e.width]) : [[img, img.naturalWidth]];
+    for (const [e, width] of shown) {
+      const size = 9/72*111*e.getBoundingClientRect().width/(width*desk);
+      if (size < 7) out.push(`${size.toFixed(1)} px: ${img.src.split('/').pop()}`);
+    }
+  }
+  return out;
+}
+
 function tall(doc) { // the live figure of the home page is at most one screen of a phone
   const live = doc.documentElement.clientWidth < 500 && doc.location.pathname === '/index.html' && doc.querySelector('[data-live]');
   return live && live.offsetHeight > 844 ? [`${live.offsetHeight} px tall`] : [];
@@ -398,7 +411,9 @@ async function look(name) {
   const found = {};
   const note = (check, mode, list) => { for (const what of new Set(list)) ((found[check] ??= {})[what] ??= []).push(mode); };
   await load(name, 390);
-  for (const check of [small, tall]) note(check.name, 'on a phone', check(frame.contentDocument, frame.contentWindow));
+  const loading = () => [...frame.contentDocument.querySelectorAll('main .cell-output-display img[width]')].some(e => e.getAttribute('width') > 600 && !e.matches('.in-panels, .whole'));
+  for (let k = 0; k < 200 && loading(); k++) await wait(50); // until figures are cut into panels
+  for (const check of [small, tall, labels]) note(check.name, 'on a phone', check(frame.contentDocument, frame.contentWindow));
   await load(name, 1400);
   const page = frame.contentWindow, doc = frame.contentDocument;
   await Promise.race([page.MathJax?.startup?.promise, wait(30000)]);
@@ -527,6 +542,7 @@ def report(found, check):
         "hints",
         "openings",
         "small",
+        "labels",
         "tall",
         "titles",
         "folds",
@@ -537,7 +553,7 @@ def test_every_page(found, check):
     """No page wider than its window, no figure cut, contrast at least 4.5, no line of
     code and no word broken, no script error, a shaded edge where something scrolls,
     no open imports above the first picture, no label below ten pixels on a phone,
-    home's live figure on one screen, no title that says a word twice running, no
+    none in a figure below seven, home's live figure on one screen, no title that says a word twice running, no
     fold that does not say what it holds.
     """
     assert len(found) > 20

@@ -21,7 +21,11 @@ NODE = shutil.which("node")
 # among the first two
 STUDENT = {
     "rank collapse": "transformer/network transformer/gradients",
-    "temperature": "learning/descent convergence/regimes",
+    "temperature": "convergence/regimes",
+    "softmax temperature": "convergence/regimes",
+    "signal propagation": "transformer/network",
+    "what is tau": "reference/notation",
+    "train any network": "netsor/any_network",
     "1/sqrt(d)": "convergence/regimes attention/layer",
     "tensor programs": "netsor/program",
     "central limit theorem": "theory/score_clt",
@@ -52,6 +56,12 @@ ENGINEER = {
     "RMSNorm": "transformer/network transformer/block",
     "mup": "initialisation/which_initialisation",
     "figures of the paper": "paper/figures",
+    "positional encoding": "transformer/block",
+    "LoRA": "scope",
+    "license": "index",
+    "API": "api/index",
+    "learning rate transfer": "netsor/train_your_model theory/what_follows",
+    "AdamW": "netsor/train_your_model netsor/optimizers",
 }
 QUERIES = {  # -> pages, one of which must be found
     "NTK": "transformer/gradients initialisation/gpt2",
@@ -86,6 +96,13 @@ QUERIES = {  # -> pages, one of which must be found
     "rank collapse": "transformer/gradients transformer/network",
     "notation": "reference/notation",
     "prediction intervals": "recipes learning/regressor",
+    "softmax temperature": "convergence/regimes",
+    "signal propagation": "transformer/network",
+    "positional encoding": "transformer/block",
+    "LoRA": "scope",
+    "license": "index",
+    "what is tau": "reference/notation",
+    "train any network": "netsor/any_network",
 }
 
 
