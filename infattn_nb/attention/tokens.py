@@ -38,7 +38,7 @@ class TokenLaw(ABC):
 
     @abstractmethod
     def factor(self, n: float, size: Any, rng: Any) -> np.ndarray:
-        "Step 1 of the recipe: lower triangular L (s, q, 1, size or 1), L Lᵀ = K_n."
+        "Step 1 of the sampler: lower triangular L (s, q, 1, size or 1), L Lᵀ = K_n."
 
     @abstractmethod
     def explicit(self, n: int, b: int, rng: Any) -> np.ndarray:
@@ -55,12 +55,12 @@ class TokenLaw(ABC):
         Returns
         -------
         float
-            1: no shortcut through the identity
+            the bound; 1 if the tokens cannot be replaced
         """
         return 1.
 
     def sampled(self, n: float, exact: bool = False) -> "tuple[TokenLaw, float]":
-        "The tokens to sample from at width n and what that costs in total variation."
+        "The tokens to sample from at width n, and the error in total variation."
         return self, 0.
 
     def gram(self, width: float, size: Size, rng: Rng = None, *,
@@ -99,9 +99,10 @@ class Tokens(TokenLaw):
 
     Independent, unless `cov` says otherwise. `CommonTokens` are the paper's.
 
-    At finite width a draw takes time linear in n, unless φ is the identity: its Gram
-    matrix is a sum over n coordinates. ReLU tokens take fewer random numbers for each;
-    of a single one without `cov` the sum is χ² and costs the same at any width.
+    At finite width a draw takes time linear in n, unless φ is the identity, because the
+    Gram matrix is a sum over n coordinates. ReLU tokens take fewer random numbers per
+    coordinate. For a single ReLU token without `cov` the sum is a χ² variable, which
+    costs the same at any width.
 
     Parameters
     ----------
@@ -163,7 +164,7 @@ class Tokens(TokenLaw):
         return self.activation.dual(self.hidden_cov, return_error=return_error)
 
     def factor(self, n: float, size: Any, rng: Any) -> np.ndarray:
-        """The first step of the recipe: what a layer needs of its tokens.
+        """The first step of the sampler, a factor of the Gram matrix.
 
         Parameters
         ----------
@@ -172,7 +173,7 @@ class Tokens(TokenLaw):
         size
             number of draws, or axes of them
         rng
-            Generator, or what stands in for it
+            Generator, or a stand-in for it
 
         Returns
         -------
@@ -188,7 +189,7 @@ class Tokens(TokenLaw):
         return psd_factor(self._explicit_gram(int(n), r, rng))[:, :, None]
 
     def _radius(self, n, axes, rng):
-        "Lengths that all tokens of a draw have in common."
+        "The common length of all tokens of each draw."
         return np.ones(axes)
 
     def _gaussian_factor(self, n, r, shape, rng): # (s, q, *shape)
@@ -233,7 +234,7 @@ class Tokens(TokenLaw):
         return -C**2/2/np.maximum(np.diag(self.hidden_cov), 1e-300)
 
     def sampled(self, n: float, exact: bool = False) -> tuple[TokenLaw, float]:
-        """The tokens to sample from at width n and what that costs in total variation.
+        """The tokens to sample from at width n, and the error in total variation.
 
         Parameters
         ----------
@@ -256,7 +257,7 @@ class Tokens(TokenLaw):
         return self, 0.
 
     def explicit(self, n: int, b: int, rng: Any) -> np.ndarray:
-        """The tokens themselves, coordinate by coordinate, for the reference.
+        """The tokens themselves, with all coordinates, for the reference.
 
         Parameters
         ----------
@@ -280,8 +281,8 @@ class CommonTokens(Tokens):
     r"""The paper's tokens $x^i=\phi(W^ih^0)$ of one common vector $h^0$ (appendix A.1).
 
     All tokens of a draw share the length of h⁰. It is random at finite width, and 1 in
-    the limit, which is that of independent tokens. Unless φ is the identity, a draw at
-    finite width takes time linear in n, as of `Tokens`.
+    the limit, which is the limit of independent tokens. Unless φ is the identity, a
+    draw at finite width takes time linear in n, as for `Tokens`.
 
     Parameters
     ----------
@@ -290,7 +291,7 @@ class CommonTokens(Tokens):
     activation
         φ, a Nonlinearity or a function
     cov
-        no number or array: None, since the tokens are independent given h⁰
+        None; no number or array, since the tokens are independent given h⁰
     """
     cov: None = field(default=None, init=False)
 

@@ -49,7 +49,7 @@ def value_and_error(f, # law -> number or array
     return value, np.where(np.isinf(value), 0., error)[()]
 
 def _parts(law):
-    "Laws like this one, of which each knows a part of what it knows."
+    "Laws like this one, each made from a part of its draws or replicates."
     if law.replicates:
         return law.replicates
     if law.weights is not None or law.variances.size < 32:
@@ -83,7 +83,7 @@ def _with_error(method):
     return wrapped
 
 _INVERSE = "ppf", "isf"
-_TAILS = "logpdf", "sf", "logsf", "logcdf", *_INVERSE # densities are integrated
+_TAILS = "logpdf", "sf", "logsf", "logcdf", *_INVERSE # these warn in the tails
 _watched: ContextVar[bool] = ContextVar("watched", default=True)
 FAR_OUT = 5. # standard deviations; nearer, tails are not watched
 UNCERTAIN = .1 # of a logarithm
@@ -97,13 +97,13 @@ def unwatched_tails() -> Iterator[None]:
     finally:
         _watched.reset(token)
 
-HEAVY_TAIL = .7 # index from which the spread of a sum says little of its error
-NO_MEAN = 1. # index from which a sum is that of its largest term
+HEAVY_TAIL = .7 # from this index on, the spread of a sum underestimates its error
+NO_MEAN = 1. # from this index on, the largest term dominates a sum
 LARGEST_TERMS = 256 # of a sum over draws, by which its tail is judged
 
 def tail_index(largest, # logarithms of the largest terms of a sum, ascending (M + 1, …)
               ): # (…)
-    "Hill's estimate: the terms fall off like the power −1/index."
+    "Hill's estimate of the index; sorted terms fall like rank to the power −index."
     if len(largest) < 2:
         return np.zeros(largest.shape[1:])
     with np.errstate(invalid="ignore"):
@@ -111,7 +111,7 @@ def tail_index(largest, # logarithms of the largest terms of a sum, ascending (M
     return np.where(np.isfinite(largest[-1]), index, 0.)
 
 def _few_carry(law, name, asked, value, loc=0., scale=1.):
-    "Where the largest draws of v carry a probability; nowhere for quadratures."
+    "Where the largest draws of v dominate a probability; nowhere for quadratures."
     if law.weights is not None or law.replicates:
         return False
     v = np.sort(law.variances)[-min(LARGEST_TERMS, law.variances.size//5) - 1:]
@@ -141,7 +141,7 @@ def _knows_errors(law):
     return law.weights is None and law.variances.size >= 32
 
 def _points(variances, weights):
-    "Points and weights of a mixture, cleaned."
+    "Points and weights of a mixture, checked."
     v = checks.real(variances, "variances", (None,), "[0, ∞)", "pass draws of v")
     if not v.size:
         checks.reject("variances", "hold one at least", "none", "pass draws of v")
@@ -160,13 +160,14 @@ def _points(variances, weights):
 class ScaleMixture(rv_continuous):
     r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, as a distribution of scipy.
 
-    All of scipy's methods, plus `cf` and `kurtosis` (excess). Most take
-    `return_error=True` and then return (value, error): the standard error over draws
-    of $v$, or the estimated error of a quadrature. Without it tail probabilities,
-    logarithms and quantiles warn beyond five standard deviations where a logarithm is
-    uncertain by more than 0.1; `pdf` and `cdf`, which are integrated, do not. Points
-    with $v = 0$ put an atom at zero: there the density is infinite, the distribution
-    function halfway up. The arrays are read-only, so that a law can be shared."""
+    It has all of scipy's methods, plus `cf` and `kurtosis` (excess). Most accept
+    `return_error=True` and then return (value, error). The error is the standard error
+    over draws of $v$, or the estimated error of a quadrature. Without `return_error`,
+    tail probabilities, logarithms and quantiles warn beyond five standard deviations
+    if a logarithm is uncertain by more than 0.1; `pdf` and `cdf` do not. Points with
+    $v = 0$ give an atom at zero. There the density is infinite, and the distribution
+    function is the mean of its limits from both sides. The arrays are read-only, so
+    that a law can be shared."""
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
                  sample: Callable | None = None, *,
                  replicates: "Sequence[ScaleMixture] | None" = None,
@@ -185,9 +186,9 @@ class ScaleMixture(rv_continuous):
         replicates
             independent quadratures; None = 16 batches of draws
         coarse
-            one with fewer nodes: what it changes adds to the error
+            a quadrature with fewer nodes; the change is added to the error
         nearby
-            laws whose inputs differ by their own errors: the largest change adds
+            laws whose inputs differ by their own errors; the largest change is added
         singular
             is the density infinite at zero?
         """
@@ -235,7 +236,7 @@ class ScaleMixture(rv_continuous):
         return cls([v], [1.], replicates=twice, **options)
 
     def beside(self, nearby: "Sequence[ScaleMixture]") -> "ScaleMixture":
-        """The same law; by how much others differ from it adds to its errors.
+        """The same law, with its differences from other laws added to its errors.
 
         Parameters
         ----------
@@ -245,7 +246,7 @@ class ScaleMixture(rv_continuous):
         Returns
         -------
         ScaleMixture
-            itself if there are none
+            this law if there are no others
         """
         if not nearby:
             return self
@@ -428,14 +429,14 @@ class ScaleMixture(rv_continuous):
         return -.2*(y*self._pdf(y)) @ self._logpdf(y)
 
 def _of_frozen(method):
-    "A method of the law itself, asked with the loc and scale of a frozen one."
+    "A method of the law itself, called with the loc and scale of a frozen law."
     @wraps(method)
     def frozen(self, *args, **options):
         return method(self.dist, *args, **self.kwds, **options)
     return frozen
 
 class _Frozen(rv_frozen):
-    "A mixture moved and stretched: scipy's frozen law, whose methods state errors too."
+    "A shifted and scaled mixture: scipy's frozen law, whose methods also state errors."
     pdf = _of_frozen(ScaleMixture.pdf)
     logpdf = _of_frozen(ScaleMixture.logpdf)
     cdf = _of_frozen(ScaleMixture.cdf)
@@ -515,7 +516,7 @@ def mixture_of_heads(nodes: Sequence[tuple], heads: int = 1,
 
 def head_rules(nodes, # replicates [(u, w), …]
               ): # mean of u, Jacobi matrices of log(u/mean)
-    "Gauss rules of one head's u: what a law of any number of heads needs of it."
+    "Gauss rules of one head's u, for laws of any number of heads."
     nodes = _weighted(nodes)
     unit = np.mean([np.average(u, weights=w) for u, w in nodes])
     if unit == 0:
@@ -567,11 +568,12 @@ def _weighted(nodes):
 # %% ../../nbs/distributions/scale_mixture.ipynb #mixture-cell
 @dataclass(frozen=True, eq=False, repr=False)
 class Mixture:
-    """Gaussians with weights: one mixture for each of Q values (and D outputs).
+    """A mixture of Gaussians for each of Q values (and D outputs).
 
-    It has the methods of a scipy distribution, but for `entropy` and `fit`. They return
-    an array (Q,) or (Q, D) of what holds for each value alone. Gaussians of variance
-    zero are atoms: the density is infinite there, the distribution function halfway up.
+    It has the methods of a scipy distribution except `entropy` and `fit`. They return
+    an array (Q,) or (Q, D) of results for the single values. Gaussians of variance
+    zero are atoms. At an atom the density is infinite, and the distribution function
+    is the mean of its limits from both sides.
 
     Parameters
     ----------
@@ -623,7 +625,7 @@ class Mixture:
         return self._average(self.means)
 
     def var(self) -> np.ndarray:
-        "Variance: within the Gaussians and between them."
+        "Variance of each value, within the Gaussians and between them."
         return self._average(self.variances + (self.means - self.mean())**2)
 
     def std(self) -> np.ndarray:
@@ -653,7 +655,7 @@ class Mixture:
         return self._log_average(ℓ)
 
     def _standard(self, y):
-        "How many standard deviations y is above each mean; infinitely many at an atom."
+        "How many standard deviations y is above each mean; infinite at an atom."
         off = self._for_values(y, "y") - self.means
         sd = np.broadcast_to(np.sqrt(self.variances), off.shape)
         beyond = np.where(off == 0, 0., np.copysign(np.inf, off))
@@ -716,7 +718,7 @@ class Mixture:
             return logsumexp(ℓ, axis=0, b=w)
 
     def ppf(self, q: ArrayLike) -> np.ndarray:
-        """Quantile: a share q of the law lies below it, to rounding.
+        """Quantile, below which a share q of the law lies, to rounding.
 
         Parameters
         ----------
@@ -746,7 +748,7 @@ class Mixture:
         with np.errstate(invalid="ignore"):
             reach = np.where(spread > 0, spread*end, 0.)
         each = self.means + reach
-        low, high = each.min(0), each.max(0) # the quantile lies between its parts'
+        low, high = each.min(0), each.max(0) # bounds of the mixture's quantile
         ends = ~np.isfinite(low) | ~np.isfinite(high)
         low, high = np.where(ends, 0., low), np.where(ends, 0., high)
         means = self.means.reshape(len(self.means), -1)
@@ -762,7 +764,7 @@ class Mixture:
         return np.where(ends, end, np.where(root.success, root.x, last))
 
     def interval(self, confidence: float = .95) -> tuple[np.ndarray, np.ndarray]:
-        """The central interval that holds a share of the law.
+        """The central interval that contains a share of the law.
 
         Parameters
         ----------
@@ -779,10 +781,10 @@ class Mixture:
 
     def rvs(self, size: Size = 1, rng: Rng = None, *,
             random_state: Rng = None) -> np.ndarray:
-        """Draws. One draw takes all values from one Gaussian of the mixture.
+        """Draws; one draw takes all values from one Gaussian of the mixture.
 
-        Within that Gaussian the values are drawn as if independent; functions whose
-        values belong together are `AttentionRegressor.sample_y`'s.
+        Within that Gaussian the values are independent. For draws of functions, with
+        dependent values, use `AttentionRegressor.sample_y`.
 
         Parameters
         ----------

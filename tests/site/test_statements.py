@@ -62,11 +62,11 @@ def test_decimals_of_the_prose_stand_in_a_cell():
 
 DENIALS = {
     "Training at infinite width with MLPs for one": "a program, trained at infinite",
-    "Correlated tokens by the thousand": "O8",
+    "Thousands of correlated tokens": "O8",
     "Theorems for bounded functions": "the paper's theorem for unbounded functions",
     "Several attention layers are ours": "O11",
     "Gaussian weights": "O5",
-    "Posteriors of numbers": "the posterior of classes",
+    "Posteriors of real-valued targets": "the posterior of classes",
     "No GPU, no automatic differentiation": None,
 }
 
