@@ -34,26 +34,26 @@ from .trained import Trained
 # %% ../../nbs/huggingface/assemble.ipynb #cosource
 @dataclass(frozen=True, eq=False)
 class Source:
-    "What a transformer was read from, and remembers when it is changed."
+    "The model from which a transformer was read; it is kept when fields change."
     config: Config | None # None for a module that has none
     read: dict # arguments of a Network
     kind: str # a key of FAMILIES, or "roles"
     family: Any # Family
     sizes: dict # standard deviations of the embeddings, by role
     measured: bool = False # are its variances those of one draw?
-    promised: tuple | None = None # blocks as they should be drawn, of a measured one
-    wanted: dict | None = None # standard deviations of the embeddings, likewise
-    roles: dict | None = None # names of the tensors of a module of one's own
+    promised: tuple | None = None # intended blocks, if variances were measured
+    wanted: dict | None = None # intended standard deviations of the embeddings
+    roles: dict | None = None # names of the tensors of a custom module
     alone: tuple | None = None # blocks without masks from outside; None = own
-    fixed: tuple = () # embeddings that are given, and not drawn
-    given: tuple = () # biases that are, too: "b1", "bv", …
-    embedding_scale: float = 1. # of words, if no config says it
-    part: str = "" # of a module or a config, if only a part of it was read
+    fixed: tuple = () # embeddings that are given, not drawn
+    given: tuple = () # biases that are given: "b1", "bv", …
+    embedding_scale: float = 1. # of words, if there is no config
+    part: str = "" # name of the part of a module or config that was read
     texts: tuple | None = None # of labels; None: embeddings were given
 
     @classmethod
     def of_config(cls, config, spec, texts=None):
-        "Of a network that a config draws."
+        "The source of a network that was read from a config."
         fixed = ("position",) if config.fixed_positions else ()
         drawn = (role for role in config.family.embeddings if role not in fixed)
         sizes = dict.fromkeys(drawn, float(np.sqrt(config.variance)))
@@ -67,11 +67,11 @@ class Source:
 
     @property
     def base(self):
-        "Blocks with the variances of the family's own initialisation."
+        "Blocks with the intended variances, by default those of the family."
         return self.own.blocks if self.promised is None else self.promised
 
     def folded(self, net):
-        "A network that was read from it, with its factors in the weights."
+        "A network read from this source, with its factors in the weights."
         return folded(net)
 
     def weights(self, program, net, readout):
@@ -79,12 +79,12 @@ class Source:
         return Trained(program, net, readout)
 
     def times(self, role):
-        "Size of an embedding over what was promised."
+        "Size of an embedding over its intended size."
         wanted = (self.wanted or {}).get(role)
         return self.sizes[role]/wanted if self.measured and wanted else 1.
 
 def _kept(texts):
-    "Labels of texts as they are remembered."
+    "Labels of texts as they are stored."
     return None if texts is None else tuple(map(tuple, texts))
 
 # %% ../../nbs/huggingface/assemble.ipynb #mo-ensemble
@@ -96,7 +96,7 @@ def ensemble_of_module(module, # as for read_module
                        config=False, # variances of the config, where there is one?
                        verify=True, # run it once?
                        roles=None, # names of tensors, for a module of one's own
-                       shape=None, # what they do not say, as from_torch takes it
+                       shape=None, # further options, as in from_torch
                        promised=None, # a Network or a config; None = the module's own
                       ): # dict
     "Keyword arguments of the Transformer of which a module is one draw."
@@ -158,7 +158,7 @@ def ensemble_of_module(module, # as for read_module
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-promised
 def _promised(given, own, s, roles):
-    "Standard deviations of embeddings and blocks that a module should be a draw of."
+    "The intended standard deviations of embeddings, and the intended blocks."
     given = own if given is None else given
     if given is None:
         return None, None
@@ -170,7 +170,7 @@ def _promised(given, own, s, roles):
         return dict.fromkeys(roles, float(np.sqrt(given.variance))), tuple(blocks)
     size = float(np.sqrt(given.mean_square))
     source = getattr(given, "source", None)
-    if source is None: # one number: of several roles it is not known how large each is
+    if source is None: # one number does not determine the sizes of several roles
         sizes = dict.fromkeys(roles, size) if len(roles) == 1 else {}
     else:
         factor = size/np.sqrt(source.own.mean_square)
@@ -178,7 +178,7 @@ def _promised(given, own, s, roles):
     return sizes, tuple(given.blocks)
 
 def _check_alike(spec, promised):
-    "Accept only a promise of as many blocks, with the same matrices and norms."
+    "Reject an intended network with other blocks, matrices or norms."
     def shape(block):
         a = block.attention
         fans = {f"fan-in of {k}": int(branch.fan_in(k, spec["width"]))
@@ -202,11 +202,11 @@ def _with_those_of(block, other):
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-ends
 def _more(own, texts):
-    "Tokens of images that no label stands for, one for each."
+    "Number of tokens of an image without a label of their own."
     return len(texts) if own is not None and "patch" in own.family.embeddings else 0
 
 def sizes_of(reading): # -> role: number
-    "Standard deviations of the entries of all embeddings, those of padding left out."
+    "Standard deviations of the entries of all embeddings, without padding."
     found = {}
     for role, table in reading.tables.items():
         rows = table.detach()
@@ -225,7 +225,7 @@ def sizes_of(reading): # -> role: number
     return found
 
 def _drawn(reading, own, texts, sizes, config):
-    "Random embeddings as the module has them; of variance one if it has none."
+    "Random embeddings of the module's sizes; of variance one if it has none."
     ends: dict = dict(random_embeddings=True)
     if reading.first_norm is not None:
         ends["first_norm"] = reading.first_norm
@@ -252,7 +252,7 @@ def _drawn(reading, own, texts, sizes, config):
     return ends if positions is None else ends | beside_fixed(cov, texts, positions)
 
 def _check_tables(reading, texts, roles):
-    "Accept only words that are draws, and texts for which there are positions."
+    "Reject words that are not draws, and texts longer than the table of positions."
     others = [name for name, p in outside(reading.body, reading.blocks) if p.ndim > 1]
     remedy = ("pass what enters the first block as `embeddings`, in the place of "
               "`texts`")
@@ -276,7 +276,7 @@ def _check_tables(reading, texts, roles):
                       "module has positions", longest, "pass a shorter text")
 
 def _given(embeddings):
-    "What enters the first block, as it is, and the text of each token of several."
+    "The input of the first block, and the text of each token if there are several."
     is_list = isinstance(embeddings, (list, tuple)) and len(embeddings) > 0
     many = is_list and as_array(embeddings[0], "embeddings").ndim == 2
     parts = [as_array(x, "embeddings") for x in (embeddings if many else [embeddings])]
@@ -290,7 +290,7 @@ def _given(embeddings):
     return dict(cov=C, mean=X.mean(1), embeddings=X, texts=texts)
 
 def _check_embeddings(X, n):
-    "Their width; and dropout leaves exact zeros behind."
+    "Check the width of embeddings, and warn of exact zeros, which dropout leaves."
     if X.shape[1] != n:
         checks.reject("embeddings", f"have shape (s, {n})", X.shape,
                       "pass what enters the first block")

@@ -31,35 +31,35 @@ from .recognise import ACT, check_parts, reach
 
 # %% ../../nbs/huggingface/describe.ipynb #mo-parts
 class Reading(NamedTuple):
-    "What a module is read as."
+    "The description of a module."
     kind: str # a key of FAMILIES, or "roles"
     family: Family
     body: Any # the module without a head
-    blocks: list # its parts that are watched while it runs
+    blocks: list # its parts whose inputs and outputs are recorded
     parts: list # Parts of each block
     spec: dict # blocks, final_norm and width, as Transformer takes them
     tables: dict # embeddings: role -> their tensor
     first_norm: Norm | None # of the embeddings
-    unlike: dict = {} # embeddings that are no draws: role -> why, in words
-    embedding_scale: float = 1. # of words, in front of the first block
-    part: str = "" # of the module, if only a part of it was read
-    given: tuple = () # biases that are no draws, and stay: "b1", "bv", …
+    unlike: dict = {} # embeddings that are not draws: role -> the reason
+    embedding_scale: float = 1. # factor of words before the first block
+    part: str = "" # name of the part of the module that was read
+    given: tuple = () # biases that are not draws and are kept: "b1", "bv", …
 
 class Parts(NamedTuple):
-    "What a block says of itself, whatever library it comes from."
-    block: Block # of variances that are not measured yet
+    "Description and matrices of a block, independent of its library."
+    block: Block # with variances that are not measured yet
     matrices: dict # "q" … "3": array (out, in)
     biases: dict # "b1", "b2", "bq", …: array or None
     like: Any # some tensor of the module
-    held: tuple = () # pairs: a tensor of the module, and what it holds, a Tensor
+    held: tuple = () # pairs of a tensor of the module and its Tensor
 
     @property
     def given(self):
-        "Matrices (in, out) and biases, as the explicit network takes them."
+        "Matrices (in, out) and biases, in the form of the explicit network."
         return explicit(self.matrices, self.biases)
 
 def with_variances(block, values): # var_q, … -> number
-    "A block with other variances."
+    "A block with these variances."
     def own(branch):
         return {k: x for k, x in values.items() if hasattr(branch, k)}
     return altered(block, own, own)
@@ -68,7 +68,7 @@ def built_of(module, # of torch
              read, # the Parts of each block
              names, # of the tensors, by role
             ): # blocks, Parts, roles of biases that are given
-    "Blocks of one width, with the variances that were measured."
+    "Blocks of one width, with measured variances."
     widths = [r.matrices["q"].shape[1] for r in read]
     if len(set(widths)) > 1:
         checks.reject("module", "have blocks of one width",
@@ -82,7 +82,7 @@ def built_of(module, # of torch
     return blocks, read, tuple(sorted(given))
 
 def _with_shift(r): # Parts
-    "The same with a bias of one number as a part of the activation."
+    "Parts where a constant bias is part of the activation."
     if r.biases.get("b1") is None:
         return r
     b = as_array(r.biases["b1"], "bias")
@@ -92,7 +92,7 @@ def _with_shift(r): # Parts
     return r._replace(block=block, biases=r.biases | dict(b1=None))
 
 def _as_it_acts(r): # Parts
-    "The same without the mean of biases that a LayerNorm takes away at once."
+    "Parts without the mean of biases that a LayerNorm subtracts at once."
     if r.block.norm.kind != "layer" or r.block.norm_placement not in ("post", "output"):
         return r
     centred = {k: as_array(r.biases[k], "bias") for k in ("bo", "b2")
@@ -102,7 +102,7 @@ def _as_it_acts(r): # Parts
 # %% ../../nbs/huggingface/describe.ipynb #de-biases
 def with_biases(found, # Recognised
                ): # the same
-    "Biases of attention that a family starts at zero, where a module does not."
+    "Attention biases that are zero in the family's initialisation, but not here."
     more = {}
     for path, tensor in found.tensors.items():
         if tensor.roles[0] not in MATRICES:
@@ -118,7 +118,7 @@ def with_biases(found, # Recognised
     return found._replace(tensors=found.tensors | more)
 
 def bias_tensor(tensor): # of matrices
-    "What the bias beside it holds: a row for each output, on whichever side those are."
+    "The Tensor of the bias of these matrices, with one entry for each output."
     layout = "heads" if tensor.layout == "heads" else "out"
     name = re.sub("weight$", "bias", tensor.name)
     return Tensor(name, tuple(BIASES.get(k, "zero") for k in tensor.roles), layout,
@@ -130,7 +130,7 @@ def biases_of(bias, # its entries
               m, # width of a head
               groups, # of heads, or None
              ): # dict: "b1", "bq", …
-    "Biases beside the matrices of a tensor, by their names."
+    "Biases of the matrices in a tensor, by name."
     column = bias[:, None]
     rows = tensor._replace(layout=bias_tensor(tensor).layout)
     found = rows.matrices(column, m, groups)
@@ -144,7 +144,7 @@ def biases_of(bias, # its entries
 def with_tensors(family, # Family
                  found, # Recognised
                 ): # Family
-    "With the biases that a module has beyond its family."
+    "The family, with additional biases of this module."
     ours = {x.name: x for x in found.tensors.values() if set(x.roles) & _OF_ATTENTION}
     def changed(layout):
         kept = [ours.get(x.name, x) for x in layout]
@@ -160,7 +160,7 @@ def parts_of(found, # Recognised
              body, # the module that holds them
              tokens, # length of the text, or None
             ): # Parts
-    "What a block says of itself, tensor by tensor."
+    "Description of a block, read tensor by tensor."
     layer_of_q = next(path for path, x in found.tensors.items() if "q" in x.roles)
     a = reach(block, layer_of_q.removesuffix(".weight").rpartition(".")[0])
     check_parts(block, found.tensors)
@@ -200,7 +200,7 @@ def parts_of(found, # Recognised
                  tuple((x, tensor) for x, tensor in held if x is not None))
 
 def _check_sides(matrices): # of one block, (out, in)
-    "Accept only matrices that read from one stream, and write to it."
+    "Reject matrices whose inputs and outputs have different widths."
     widths = {k: len(W) if k in LAST_MATRICES else W.shape[1]
               for k, W in matrices.items()}
     for k, n in widths.items():
@@ -211,7 +211,7 @@ def _check_sides(matrices): # of one block, (out, in)
                           "(in, out), or the other way around?")
 
 def _built(kind, b, a, body, matrices, norms, like, tokens):
-    "The Block that a block of a module is a draw of, but for its variances."
+    "The Block of which a block of a module is a draw, without variances."
     family = FAMILIES[kind]
     rows = {k: len(W) for k, W in matrices.items()}
     n = matrices["q"].shape[1]
@@ -258,7 +258,7 @@ def _built(kind, b, a, body, matrices, norms, like, tokens):
                  branch_scale=getattr(b, "residual_multiplier", 1.))
 
 def heads_of(n, H, m, groups, qk_norms, like, **others):
-    "Attention of H heads of width m, whose queries and keys some modules normalise."
+    "Attention with H heads of width m, perhaps with norms of queries and keys."
     return SelfAttention(
         H, None if m*H == n else m, groups if groups != H else None,
         qk_norm=norm_of(qk_norms, like),
@@ -267,7 +267,7 @@ def heads_of(n, H, m, groups, qk_norms, like, **others):
 _HOLDERS = "", *FAMILIES_TOML["activation_holders"].split()
 
 def _softcap(a, family):
-    "Of the scores; some modules carry a number that they do not apply."
+    "Soft-capping of the scores; some modules have the number and do not use it."
     acts = "attn_logit_softcapping" in family.reads.split()
     return getattr(a, "attn_logit_softcapping", None) if acts else None
 
@@ -283,7 +283,7 @@ def _score_scale(a, m):
     return scale/(a.layer_idx + 1) if by_layer else scale
 
 def _window(a, family):
-    "How far back a token looks, or None: some families leave it to the config."
+    "Length of the attention window, or None; some families state it in the config."
     left_to_it = family.windows == "every" and not hasattr(a, "sliding_window")
     says = getattr(a, "config", None) if left_to_it else a
     return getattr(says, "sliding_window", None)

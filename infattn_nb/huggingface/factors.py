@@ -15,7 +15,7 @@ from ..transformer.block import altered
 
 # %% ../../nbs/huggingface/factors.ipynb #fc-factors
 def branch_factor(block, own):
-    "Factor of the branches over that of the family; zero cannot be made another."
+    "Factor of the branches, relative to that of the family; zero must stay zero."
     if block.branch_scale == own.branch_scale:
         return 1.
     if not own.branch_scale:
@@ -24,20 +24,20 @@ def branch_factor(block, own):
     return block.branch_scale/own.branch_scale
 
 def score_factor(block, own):
-    "Scores of this block over those of its family."
+    "Factor of the scores, relative to that of the family."
     a = block.attention
     return 1. if a is None else abs(a.score_scale/own.attention.score_scale)
 
 # %% ../../nbs/huggingface/factors.ipynb #fc-folded
 def folded(t): # a Transformer that was read from a config or a module
-    "The same network with its factors in the weights, as `init_table` lists them."
-    fold = cache(_one_folded) # equal blocks stay one
+    "The same network with its factors in the weights, as listed by `init_table`."
+    fold = cache(_one_folded) # equal blocks stay one object
     blocks = list(map(fold, t.blocks, cycle(t.source.own.blocks)))
     changed = any(a is not b for a, b in zip(blocks, t.blocks))
     return replace(t, blocks=blocks) if changed else t
 
 def _one_folded(block, own):
-    "A block with the factors of its family, and other variances."
+    "A block with the factors of its family, and changed variances."
     branch = 1. if block.normed_output else branch_factor(block, own)
     a = block.attention
     unnormed = a is not None and a.qk_norm is None

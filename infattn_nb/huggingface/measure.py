@@ -24,40 +24,40 @@ def as_array(x, # real numbers, of any precision
         x = x.detach().cpu()
         try:
             x = x.numpy()
-        except TypeError: # bfloat16 and others that NumPy does not know
+        except TypeError: # types such as bfloat16 that NumPy does not have
             x = x.float().numpy()
     return checks.real(x, name)
 
 REMEDY = "describe it with Transformer(…, blocks=[…])"
 
 def first_of(a, *names):
-    "What the first of some attributes says; None if none is there."
+    "The value of the first existing attribute; None if none exists."
     return next((getattr(a, name) for name in names if hasattr(a, name)), None)
 
 def explicit(matrices, # (out, in)
              biases, # tensors or None
             ): # dict
-    "Matrices (in, out) and biases, as the explicit network takes them."
+    "Matrices (in, out) and biases, in the form of the explicit network."
     there = {k: as_array(b, "bias") for k, b in biases.items() if b is not None}
     return {k: W.T for k, W in matrices.items()} | there
 
 # %% ../../nbs/huggingface/measure.ipynb #mo-variances
 def variances_of(r, # the Parts of a block
                 ): # dict: "q", …, "b2": the two numbers
-    "fan-in × mean square of the entries of every matrix, and its standard error."
+    "Fan-in × mean square of the entries of every matrix, and its standard error."
     found = {k: w.shape[1]*_mean_square(w) for k, w in r.matrices.items()}
     for k, b in r.biases.items():
         found[k] = _mean_square(np.zeros(1) if b is None else as_array(b, "bias"))
     return found
 
 def _mean_square(x):
-    square = (x*x).ravel(order="K") # in the order of memory: no copy, if it can be
+    square = (x*x).ravel(order="K") # in memory order, to avoid a copy
     mean = square.mean()
     of_squares = np.vdot(square, square)/x.size
     variance = max(of_squares - mean*mean, 0.)
     return np.array([mean, np.sqrt(variance/x.size)])
 
-def settled(variances, # what variances_of says of each block
+def settled(variances, # variances_of each block
            ): # list of dict: var_q, … of each block
     "One number for all blocks, unless they differ by more than chance."
     found = {}
@@ -68,10 +68,10 @@ def settled(variances, # what variances_of says of each block
     return [dict(zip(found, values)) for values in zip(*found.values())]
 
 # %% ../../nbs/huggingface/measure.ipynb #mo-activation
-def activation_of(act, # what should be a function
+def activation_of(act, # a callable
                   like, # some tensor of the module
                  ): # Nonlinearity: one of ours
-    "The ready-made function that a module's activation is, judged by its values."
+    "The ready-made nonlinearity with the same values as a module's activation."
     x = np.linspace(-4, 4, 41)
     known = dict.fromkeys(ACTIVATIONS.values())
     like_it = []
@@ -84,7 +84,7 @@ def activation_of(act, # what should be a function
     return like_it[0]
 
 def rounding(like):
-    "How far a value may be off in the module's precision."
+    "Tolerance of a value in the module's precision."
     half = any(name in str(getattr(like, "dtype", "")) for name in ("float16", "half"))
     return 5e-2 if half else 1e-5
 
@@ -92,7 +92,7 @@ def rounding(like):
 def shifted(phi, # a Nonlinearity
             c, # a number
            ): # Nonlinearity
-    "φ(x + c): what a bias of the same number in every unit makes of an activation."
+    "The activation φ(x + c), which includes a bias that is the same in every unit."
     return Nonlinearity(partial(_of_a_sum, phi.fn, c), f"{phi}(x + {c:.4g})",
                         derivative=partial(_of_a_sum, slope(phi), c))
 
@@ -100,7 +100,7 @@ def _of_a_sum(function, c, x):
     return function(x + c)
 
 def shift_of(phi):
-    "The number of a shifted activation; 0 of another."
+    "The shift c of a shifted activation; 0 of any other."
     fn = phi.fn
     is_shifted = isinstance(fn, partial) and fn.func is _of_a_sum
     return fn.args[1] if is_shifted else 0.
@@ -109,7 +109,7 @@ def shift_of(phi):
 def norm_of(norms, # modules
             like, # some tensor of their block
            ): # Norm: of one kind and one ε; None if there are none
-    "The Norm that some modules are, judged by their values."
+    "The Norm with the same values as some modules."
     found = [_one_norm(norm, like) for norm in norms]
     if any(norm != found[0] for norm in found):
         checks.reject("module", "have norms of one kind and one eps in a block",

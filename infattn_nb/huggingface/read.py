@@ -15,22 +15,22 @@ from ..transformer.network import Transformer
 
 # %% ../../nbs/huggingface/read.ipynb #rd-config
 def from_config(config: Any, texts: Any) -> Transformer:
-    """The ensemble that Hugging Face's initialisation draws from, without torch.
+    """The random transformer that Hugging Face's initialisation draws, without torch.
 
     Parameters
     ----------
     config
-        A `config.json`, the folder that holds it, or what it holds, or a config of
-        transformers, or one of the built-in "gpt2", "bert-base", "llama-like",
+        path of a `config.json` or of its folder, its contents as a dict, a config of
+        transformers, or a built-in name: "gpt2", "bert-base", "llama-like",
         "pythia-like"
     texts
         length of the text, or a label per position (a string is a text of words,
-        or of letters if it has no space); several texts as a list of lists
+        or of letters if it has no space); several texts are a list of lists
 
     Returns
     -------
     Transformer
-        It remembers the width.
+        A transformer with the model's width.
     """
     read = Config.read(config)
     spec = read.ensemble(texts)
@@ -42,58 +42,57 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
                mask: Any = None, texts: Any = None, config: bool = False,
                verify: bool = True, roles: Any = None, promised: Any = None,
                **shape: Any) -> Transformer:
-    """The ensemble of which a randomly initialised module is one draw.
+    """The random transformer of which an initialised module is one draw.
 
-    Torch is not imported: see `read_module` for what is read and what is not.
-    Variances are measured on one draw: of a matrix of N entries they are off by a
-    relative √(2/N), at width 64 by 2 %. The module is run once on a few tokens,
-    and must do what was read.
+    Torch is not imported. `read_module` lists the supported modules. The variance
+    measured on a matrix of N entries has a relative standard error √(2/N), 2 % at
+    width 64. The module is run once on a few tokens and compared with its description.
 
     Parameters
     ----------
     module
-        an encoder (layer) of torch, or a list, ModuleList or Sequential of such;
-        a model of Hugging Face of a family that is read (the message for another
-        names them), with a head or without; any module, with `roles`
+        an encoder (layer) of torch, or a list, ModuleList or Sequential of layers; a
+        model of Hugging Face of a supported family, with or without a head (the
+        error for an unsupported family lists them); any module, if `roles` is given
     embeddings
-        what enters the first block: a text, or several, (s, n); None = drawn, for
-        `texts`
+        input of the first block for one or several texts, (s, n); None: embeddings
+        are drawn, for `texts`
     attn_mask
-        as torch's attention takes it: boolean, True = may *not* attend;
-        or float, added to the scores, (s, s)
+        mask as in torch's attention: boolean, True = may *not* attend; or float,
+        added to the scores, (s, s)
     mask
-        "causal" or boolean (s, s), as everywhere here: True = may
-        attend
+        "causal" or boolean (s, s), True = may attend, as elsewhere in this package
     texts
-        in place of embeddings, as of from_config: those are then drawn, as large
-        as the module's own are, or with variance one if it has none
+        instead of embeddings, as in from_config. Embeddings are then drawn with the
+        sizes of the module's own, or with variance one if it has none
     config
         take the variances from the module's own config (its `initializer_range`)
-        and not from the draw?
+        instead of measuring them?
     verify
-        run it once, beside its description? False: for what cannot run here
+        run the module once and compare it with its description? False for modules
+        that cannot run here
     roles
-        for a module of one's own: what its tensors hold -> a pattern of their
-        names, or several, * = number of the block. Keys: letters of the matrices in
-        one tensor, "qkv", "o", "1" (into the hidden units), "2" (out of them), "3"
-        (into a gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (their
-        gains); "word", "position", "type" (embeddings; positions that are a buffer,
-        or that are no random draw, are taken as they are); "branch_scale",
-        "skip_scale" (factors of residual sums, equal numbers in a block)
+        for a custom module, a dict: contents of tensors -> a pattern of their names,
+        or several, * = number of the block. Keys are letters of the matrices in one
+        tensor, "qkv", "o", "1" (to the hidden units), "2" (to the output), "3" (to a
+        gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (gains); "word",
+        "position", "type" (embeddings; positions that are a buffer or not a random
+        draw are used as they are); "branch_scale", "skip_scale" (factors of residual
+        sums, one number in each block)
     promised
-        what it should be a draw of: a Transformer of the same shape, or a config;
-        None = its own config, if it has one. init_table and a report say by which
-        factors its tensors differ
+        the intended initialisation, a Transformer of the same shape or a config; None
+        = the module's own config, if it has one. init_table and a report list the
+        factors by which tensors differ from it
     **shape
-        what the names do not say: heads (if the module has no attribute for
-        them), norm_placement="pre", activation, rotary, parallel=False, head_width,
-        branch_scale=1, skip_scale=1, embedding_scale=1 (of words, before positions
-        are added), and what else SelfAttention takes
+        properties that the names of tensors do not contain: heads (if the module has
+        no attribute for them), norm_placement="pre", activation, rotary,
+        parallel=False, head_width, branch_scale=1, skip_scale=1, embedding_scale=1
+        (of words, before positions are added), and other fields of SelfAttention
 
     Returns
     -------
     Transformer
-        It remembers the module's width.
+        A transformer with the module's width.
     """
     if shape and roles is None:
         checks.reject("roles", "be given", f"{next(iter(shape))} without it",

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/transformer/passes.ipynb #tr-walk
 class BackwardStep(NamedTuple):
-    "Where the backward pass has come to."
+    "State of the backward pass."
     g: Gradient # after some blocks
     x: Stream # at the same place
-    sizes: dict # of the gradients in the block that was just passed; empty at the start
+    sizes: dict # sizes of the gradients in the previous block; empty at the start
 
 @dataclass(frozen=True, eq=False)
 class Network(Part):
-    "Embeddings, blocks and norms: what both passes go through. Fields: `Transformer`."
+    "Embeddings, blocks and norms, with both passes. Fields as in `Transformer`."
     cov: Any
     blocks: Sequence[Block]
     mean: Any = 0.
@@ -99,7 +99,7 @@ class Network(Part):
         return X
 
     def _check_norms(self):
-        "A token without spread needs a positive ε."
+        "Reject ε = 0 for a token whose coordinates are all equal."
         first = self.first_norm
         if first is not None:
             checks.kind(first, Norm, "first_norm", "pass e.g. Norm()")
@@ -116,7 +116,7 @@ class Network(Part):
                               "pass e.g. eps=1e-5")
 
     def embedded(self, factor: float) -> "Network":
-        """The same network with embeddings that are multiplied by a number.
+        """The same network with embeddings multiplied by a number.
 
         Parameters
         ----------
@@ -132,12 +132,12 @@ class Network(Part):
 
     @property
     def mean_square(self) -> float:
-        "Of the embeddings, averaged over the tokens."
+        "Mean square of the embeddings, averaged over the tokens."
         return float((np.diag(self.cov) + self.mean**2).mean())
 
     @property
     def last_norm(self) -> Norm | None:
-        "The norm at the end, or None."
+        "The norm after the last block, or None."
         if isinstance(self.final_norm, Norm):
             return self.final_norm
         return self.blocks[-1].norm if self.final_norm else None
@@ -148,7 +148,7 @@ class Network(Part):
         return max(b.attention.heads if b.attention else 0 for b in self.blocks)
 
     def start(self, n, coords, b, rng):
-        "What enters the first block: b samples, the first `coords` units explicit."
+        "The stream before the first block, b samples, with `coords` explicit units."
         if coords and self.embeddings is not None:
             x = given_embeddings(self.embeddings, n, coords, b)
         elif np.ndim(self.random_embeddings): # beside what is known
@@ -163,14 +163,14 @@ class Network(Part):
         return self.first_norm.apply(x)[0] if self.first_norm else x
 
     def forward(self, x, rng, keep=None):
-        "What each block does, one after another; `keep` as of `Block.forward`."
+        "Yield the records of the blocks in order; `keep` as in `Block.forward`."
         for block in self.blocks:
             record = block.forward(x, rng, texts=self.texts, keep=keep)
             yield record
             x = record.out
 
     def back(self, records, cov, rng):
-        """From a readout of covariance `cov` over the tokens to the embeddings.
+        """Backward pass from a readout of covariance `cov` to the embeddings.
 
         Yields a `BackwardStep` after each block, from the last to the embeddings."""
         x = records[-1].out
@@ -186,7 +186,7 @@ class Network(Part):
             yield BackwardStep(g, record.steps[0].x, sizes)
 
     def who_attends(self):
-        "Row to column, (L, s, s); all False in a block without attention."
+        "May row attend to column? (L, s, s); all False in a block without attention."
         s = len(self.cov)
         found = np.zeros((len(self.blocks), s, s), bool)
         for who, block in zip(found, self.blocks):
@@ -196,7 +196,7 @@ class Network(Part):
         return found
 
     def numbers(self, n):
-        "How many numbers the records of one network hold: memory and time, roughly."
+        "Approximate count of numbers in the records of one network."
         s = len(self.cov)
         branches = (x for block in self.blocks for x in block.branches)
         return int(1 + sum(x.numbers(s, n) for x in branches))
@@ -209,18 +209,18 @@ class Network(Part):
         return [k for k in (*MATRICES, *BIASES.values()) if k in there]
 
     def per_block(self, method, name, *where):
-        "What branches say of a matrix, block by block; NaN where there is no branch."
+        "A method of the branch with this matrix, block by block; NaN if there is none."
         branches = [block.owner(name) for block in self.blocks]
         return np.array([np.nan if x is None else getattr(x, method)(name, *where)
                          for x in branches])
 
     def altered(self, *fields):
-        "The same network of altered blocks; equal ones stay one."
+        "The same network with altered blocks; equal blocks stay one object."
         made = {block: altered(block, *fields) for block in dict.fromkeys(self.blocks)}
         return replace(self, blocks=[made[block] for block in self.blocks])
 
     def kept(self, x, records, scores=False): # x entered the first block; scores, too?
-        "What a `Chain` keeps of b networks."
+        "The records of b networks for a `Chain`."
         b, s = x.mean.shape
         entropy = np.full((b, len(self.blocks), self.most_heads, s), np.nan)
         seen = np.full((*entropy.shape, s), np.nan) if scores else None
@@ -248,7 +248,7 @@ class Network(Part):
                      drawn.units if coords else None, self.texts, self.who_attends())
 
     def _chains(self, n, coords, scores, size, rng):
-        "Any number of chains, in pieces that stay in the cache."
+        "Draw any number of chains, in pieces that stay in the cache."
         most = max(1, CACHE//(max(self.most_heads, 1)*len(self.cov)**2))
         def some(b):
             x = self.start(n, coords, b, rng)
@@ -258,7 +258,7 @@ class Network(Part):
 
     def draw_gradients(self, width, size, rng, readout="last", texts=None,
                        count_readout=True):
-        "Exact draws of the forward pass and back."
+        "Exact draws of both passes."
         plan = self.plan(width, readout, texts, count_readout)
         sample = partial(self._gradients, plan)
         drawn = draw(sample, size, rng)
@@ -276,7 +276,7 @@ class Network(Part):
                          squared_weight_norms, drawn.tangent, squared_unit_norms)
 
     def _gradients(self, plan, size, rng):
-        "Any number forward and backward, in pieces whose records fit into the cache."
+        "Draw any number of both passes, in pieces whose records fit into the cache."
         def some(b):
             x = self.start(plan.n, 0, b, rng)
             if self.follows_all(plan.n):
@@ -300,13 +300,13 @@ class Network(Part):
     def follows_all(self, n):
         """Does the backward pass follow all n coordinates of the stream?
 
-        Per residual sum that takes some 13 s²n operations, a frame of 1, X and Y 55 s³;
-        it has 2s + 1 of n axes. Of short texts calls take longer than products."""
+        This takes about 13 s²n operations per residual sum; a basis of 1, X and Y has
+        2s + 1 vectors and takes 55 s³. For short texts function calls dominate."""
         s = len(self.cov)
         return n < 2*s + 1 or s >= LONG and n <= 4*s
 
     def tangent(self, by_block, plan, last): # last: Gram matrices, (b, s, s)
-        "Sum of all θ, over the tokens of each pair of texts; the readout's is G ∘ K."
+        "Sum of all θ over the tokens of each pair of texts; G ∘ K for the readout."
         Θ = plan.cov*last if plan.count_readout else 0.*last
         for block, sizes in zip(self.blocks, by_block):
             for name, x in sizes.items():
@@ -318,7 +318,7 @@ class Network(Part):
         return member @ Θ @ member.T
 
     def plan(self, width=None, readout="last", texts=None, count_readout=True):
-        "Reject a backward pass that cannot be, before anything is drawn."
+        "Check the arguments of a backward pass, before anything is drawn."
         n = self.width_of(width)
         s = len(self.cov)
         self.per_block("variance", "o") # heads that differ are rejected
@@ -341,7 +341,7 @@ class Network(Part):
         return Plan(n, cov, labels, count_readout)
 
     def width_of(self, width=None, coords=0):
-        "The width at which it runs, remembered or given, if it exists there."
+        "The width, its own or given, if the network exists at this width."
         if width is None:
             width = np.inf if self.width is None else self.width
         n = checks.width(width)
@@ -371,7 +371,7 @@ class Network(Part):
 
 # %% ../../nbs/transformer/passes.ipynb #ch-cosine
 def cosine_of(gram): # (..., s, s) -> (..., s, s)
-    "Cosines of the angles between vectors of these inner products; 0 for a zero one."
+    "Cosines between vectors with these inner products; 0 for a zero vector."
     d = np.sqrt(np.diagonal(gram, axis1=-2, axis2=-1))
     lengths = d[..., :, None]*d[..., None, :]
     blank = np.zeros(lengths.shape)
@@ -380,7 +380,7 @@ def cosine_of(gram): # (..., s, s) -> (..., s, s)
 def token_cosine(gram, # (..., s, s)
                  texts=None, # label of the text of each token; None = one text
                 ): # ndarray, (...); NaN if no text has two tokens
-    "Mean cosine of different tokens of one text."
+    "Mean cosine of different tokens of the same text."
     s = gram.shape[-1]
     labels = np.zeros(s) if texts is None else texts
     i, j = np.nonzero(np.triu(np.equal.outer(labels, labels), 1))
@@ -388,9 +388,9 @@ def token_cosine(gram, # (..., s, s)
         return np.full(gram.shape[:-2], np.nan)
     return cosine_of(gram)[..., i, j].mean(-1)
 
-def mean_of_heads(entropy, # NaN for heads that a block has not
+def mean_of_heads(entropy, # NaN where a block has fewer heads
                   axis, **options): # of NumPy's mean
-    "Mean over the heads that are there; NaN if there are none."
+    "Mean over the existing heads; NaN if there are none."
     there = ~np.isnan(entropy)
     if there.size and there.all():
         return entropy.mean(axis, **options)
@@ -399,12 +399,12 @@ def mean_of_heads(entropy, # NaN for heads that a block has not
     return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
 class ByBlock:
-    "What chains and gradients of many networks share."
+    "Base class of `Chain` and `Gradients`."
     gram: np.ndarray # (..., L + 1, s, s)
 
     @property
     def cosine(self) -> np.ndarray:
-        "Of the angles between vectors of different tokens; 0 for one that is zero."
+        "Cosines between vectors of different tokens; 0 for a zero vector."
         return cosine_of(self.gram)
 
     def _summary(self, *lines):
@@ -420,30 +420,29 @@ class ByBlock:
 class Between(NamedTuple):
     "Inner products of the tokens of two texts, (..., L + 1, s_i, s_j)."
     gram: np.ndarray # xᵀy/n
-    cosine: np.ndarray # of the angles
+    cosine: np.ndarray # cosines
 
 @dataclass(frozen=True, eq=False)
 class Chain(ByBlock):
-    """What `Transformer.chain` draws: arrays with leading axes `size`.
+    """Result of `Transformer.chain`, arrays with leading axes `size`.
 
     Parameters
     ----------
     gram
-        XXᵀ/n after l blocks; l = 0: what enters the first, (..., L + 1, s, s)
+        XXᵀ/n after l blocks; l = 0: before the first block, (..., L + 1, s, s)
     mean
-        μ over the coordinates, (..., L + 1, s)
+        mean μ over the coordinates, (..., L + 1, s)
     entropy
-        of the rows of weights, in nats; NaN where a block has fewer heads, (..., L,
-        heads, s)
+        entropies of the rows of weights, in nats; NaN where a block has fewer heads,
+        (..., L, heads, s)
     scores
-        what softmax gets, masked scores too, (..., L, heads, s, s)
+        input of softmax, including masked scores, (..., L, heads, s, s)
     units
         coordinates of X, (..., L + 1, s, coords)
     texts
-        which text each token belongs to, (s,)
+        the text of each token, (s,)
     allowed
-        who may attend to whom, row to column; all False where a block has no attention,
-        (L, s, s)
+        may row attend to column? (L, s, s); all False in a block without attention
     """
     gram: np.ndarray
     mean: np.ndarray
@@ -470,12 +469,12 @@ class Chain(ByBlock):
         return np.zeros(s, int) if self.texts is None else self.texts
 
     def between(self, i: int, j: int) -> Between:
-        """Inner products and cosines of two texts' tokens, (..., L + 1, s_i, s_j).
+        """Inner products and cosines between the tokens of two texts.
 
         Parameters
         ----------
         i, j
-            numbers of two texts, in the order in which they come, perhaps the same
+            numbers of the two texts, in their order; they may be equal
         """
         several = self._labels.max() + 1
         places = [np.flatnonzero(self._labels == checks.output(k, several, name))
@@ -484,13 +483,13 @@ class Chain(ByBlock):
         return Between(self.gram[..., rows, columns], self.cosine[..., rows, columns])
 
     def kernel_of_texts(self, readout: str = "last") -> np.ndarray:
-        """Inner products of k texts, (..., L + 1, k, k): a kernel over a data set.
+        """Kernel over a data set of k texts, inner products (..., L + 1, k, k).
 
         Parameters
         ----------
         readout
-            "last", "mean": what stands for a text: its last token, or the
-            mean of its tokens
+            "last": a text is represented by its last token; "mean": by the mean of its
+            tokens
         """
         weights = readout_of(readout, self._labels)
         return weights @ self.gram @ weights.T
@@ -503,7 +502,7 @@ class Chain(ByBlock):
         return self._weights(AttributeError)
 
     def _weights(self, kind=ValueError):
-        "The same; an error of this kind if the scores were not kept."
+        "Attention weights; an error of this kind if the scores were not kept."
         if self.scores is None or self.allowed is None:
             checks.reject("scores", "be kept for attention weights", "a chain without",
                           "draw it with chain(…, scores=True)", kind)
@@ -518,9 +517,9 @@ class Chain(ByBlock):
     def plot(self, ax: "Axes | None" = None, what: str = "cosine", *,
              beside: "Chain | None" = None, labels: Any = None, network: int = 0,
              block: int = -1, head: int = 0) -> Any:
-        """Cosines or entropies block by block, or who attends to whom.
+        """Plot cosines or entropies block by block, or one head's attention weights.
 
-        Each network is a thin line, their mean a bold one.
+        Each network is a thin line, their mean a bold line.
 
         Parameters
         ----------
@@ -531,16 +530,16 @@ class Chain(ByBlock):
             the mean over heads and tokens, in nats; "attention": the weights of one
             head, if the scores were kept
         beside
-            a chain to compare with, dashed, as `Transformer.kernel()`
+            a chain for comparison, dashed, for example `Transformer.kernel()`
         labels
             labels of the tokens, for the axes of "attention"
         network, block, head
-            which of them, counted from 0, for "attention"
+            which network, block and head, counted from 0, for "attention"
 
         Returns
         -------
         matplotlib.axes.Axes
-            The picture.
+            The axes with the plot.
         """
         checks.choice(what, "what", ("cosine", "entropy", "attention"))
         if what == "attention":
@@ -611,19 +610,19 @@ class Chain(ByBlock):
 
 # %% ../../nbs/transformer/passes.ipynb #ch-parts
 class Kept(NamedTuple):
-    "What a chain keeps of b networks, layers on axis 1."
+    "Records of b networks for a chain, layers on axis 1."
     gram: np.ndarray
     mean: np.ndarray
     units: np.ndarray
-    entropy: np.ndarray # NaN for the heads that a block has not
+    entropy: np.ndarray # NaN where a block has fewer heads
     scores: np.ndarray | None
 
 # %% ../../nbs/transformer/passes.ipynb #gr-class
 @dataclass(frozen=True, eq=False)
 class Gradients(ByBlock):
-    r"""What `Transformer.gradients` draws: arrays with leading axes `size`.
+    r"""Result of `Transformer.gradients`, arrays with leading axes `size`.
 
-    The loss is $\sum_i\langle r_i, x^i\rangle$ with a random readout r; $X_l$ is the
+    The loss is $\sum_i\langle r_i, x^i\rangle$ with a random readout r. $X_l$ is the
     stream after l blocks, before a final norm.
 
     Parameters
@@ -639,11 +638,11 @@ class Gradients(ByBlock):
         the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
         block has none
     squared_weight_norms
-        the same of ‖∂loss/∂W‖², as in `.grad` of a network that was read, its factors
-        in the weights: infinite where the fan-in is; an array as in `squared_norms`
+        ‖∂loss/∂W‖², arrays as in `squared_norms`; of a network that was read, for
+        weights that include its factors, as in `.grad`; infinite if the fan-in is
     tangent
-        (...), sum of all θ, and of the readout's unless it is left out; between k
-        texts, the matrix of inner products of the gradients
+        (...), sum of all θ, including the readout's unless it is left out; for k
+        texts, the matrix of inner products of their gradients
     squared_unit_norms
         θ/σ² = ‖∂loss/∂W‖²/fan-in, arrays as in `squared_norms`, also of matrices that
         start at zero
@@ -685,9 +684,9 @@ class Gradients(ByBlock):
     def plot(self, ax: "Axes | None" = None, what: str = "norms", *,
              matrices: str | Sequence[str] | None = None,
              beside: "Gradients | None" = None) -> "Axes":
-        """Squared norms of the gradients, block by block, on a logarithmic scale.
+        """Plot squared norms of the gradients, block by block, on a logarithmic scale.
 
-        Each network is a thin line, their mean a bold one.
+        Each network is a thin line, their mean a bold line.
 
         Parameters
         ----------
@@ -696,14 +695,14 @@ class Gradients(ByBlock):
         what
             "norms": θ of every matrix; "stream": ‖dX_l‖² after l blocks
         matrices
-            names of those to draw, as "qkv" or ["q", "1"]; None = all
+            names of the matrices to draw, as "qkv" or ["q", "1"]; None = all
         beside
-            gradients to compare with, as those of infinite width: their mean, dashed
+            gradients for comparison, for example of infinite width; mean, dashed
 
         Returns
         -------
         matplotlib.axes.Axes
-            The picture.
+            The axes with the plot.
         """
         checks.choice(what, "what", ("norms", "stream"))
         series = self._by_block(what, matrices)
@@ -740,7 +739,7 @@ _CACHED_NUMBERS = 2_500_000 # numbers held at a time, which stay in the cache
 _MOST_NUMBERS = 2**23 # if that are fewer than four networks: 64 megabytes
 
 class Drawn(NamedTuple):
-    "What is kept of b networks forward and backward."
+    "Records of b networks in both passes."
     there: Kept
     gram: np.ndarray # (b, L + 1, s, s)
     inner: np.ndarray # (b, L + 1, s, s)
@@ -748,14 +747,14 @@ class Drawn(NamedTuple):
     sizes: np.ndarray # ‖∂loss/∂W‖²/fan-in, (b, matrices, L)
 
 class Plan(NamedTuple):
-    "What a backward pass is drawn for, checked."
+    "Checked arguments of a backward pass."
     n: float # width
     cov: np.ndarray # of the readout over the tokens, (s, s)
-    labels: np.ndarray | None # of the texts between which there are tangent kernels
-    count_readout: bool = True # in these kernels
+    labels: np.ndarray | None # texts between which tangent kernels are computed
+    count_readout: bool = True # in tangent kernels
 
 def readout_of(readout, labels): # (texts, s)
-    "What stands for a text: its last token, or the mean of its tokens."
+    "Readout of each text: its last token, or the mean of its tokens."
     checks.choice(readout, "readout", ("last", "mean"))
     member = np.equal.outer(np.arange(labels.max() + 1), labels)
     if readout == "mean":
