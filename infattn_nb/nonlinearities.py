@@ -16,11 +16,11 @@ from functools import lru_cache, partial, wraps
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import special
 from scipy.stats import kstwobign, norm
 
 from .numerics import checks
+from .numerics.checks import ArrayLike
 from .numerics.hermite import RULES, blockwise, correlation, dual_quadrature
 from .numerics.hermite import hermite, mehler, series, root_det
 from .numerics.softmax import softmax

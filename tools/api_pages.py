@@ -18,7 +18,6 @@ from importlib import import_module
 from pathlib import Path
 
 import yaml
-from numpy.typing import ArrayLike
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this copy, whatever is installed
@@ -96,11 +95,6 @@ def shown(value):
     return "np.inf" if value == float("inf") else name or repr(value)
 
 
-ARRAYS = inspect.formatannotation(ArrayLike).partition("[")[2][
-    :-1
-]  # what it stands for
-
-
 def kind_of(annotation):
     "A type as written, without the modules it comes from."
     text = (
@@ -108,7 +102,7 @@ def kind_of(annotation):
         if isinstance(annotation, str)
         else inspect.formatannotation(annotation)
     )
-    text = text.replace(ARRAYS, "ArrayLike").replace("NoneType", "None")
+    text = text.replace("NoneType", "None")
     if union := re.fullmatch(r"(?:typing\.)?Union\[(.*)\]", text):
         text = " | ".join(union[1].split(", "))
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text)

@@ -35,6 +35,8 @@ class HasTokens:
     "The inputs of a layer: its first parameter."
     tokens: TokenLaw
 
+@checks.completes("infinite_heads", "law", "linear_scaling", "output_variance",
+                  "score_variance", "scores")
 @dataclass(frozen=True, eq=False, repr=False)
 class Attention(AttentionSpec, HasTokens):
     r"""One multi-head attention layer with random weights (P(2)–P(4), Example 1, A.2).

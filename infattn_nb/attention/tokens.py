@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .gram_sums import explicit_sums, signs_save, sums_by_signs
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.linalg import psd_factor
 from ..numerics.rng import Rng, Size, draw
 from ..numerics.linalg import wishart_factor, wishart_triangle
@@ -23,6 +23,7 @@ from ..nonlinearities import clipped, identity, nonlinearity
 from ..nonlinearities import value_key
 
 # %% ../../nbs/attention/tokens.ipynb #c243d8bd
+@checks.completes("activation", "cov", "gram", "kernel", "seq_len", fields=False)
 class TokenLaw(ABC):
     "A law of tokens: `Tokens`, or the vectors of a program (`ProgramTokens`)."
     seq_len: int # s

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.integrate import tanhsinh
 from scipy.special import kl_div, xlog1py
 from scipy.stats import rv_continuous
@@ -21,6 +20,7 @@ from ..attention.layer import Attention
 from ..attention.sampling import covariance_given
 from ..distributions.scale_mixture import unwatched_tails
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.quadrature import line, root_between
 from ..numerics.rng import BLOCK, Mirror, Mirrored, Rng, Streams, fold
 from ..numerics.rng import in_order, pieces, seed_sequence

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .distances import JACKKNIFE_GROUPS, grouped, paired_densities
 from .distances import paired_layer
@@ -20,6 +19,7 @@ from ..attention.layer import Attention
 from ..attention.limit import limit_marginal
 from ..attention.tokens import CommonTokens, Tokens
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.linalg import eigen_root, psd_factor
 from ..numerics.rng import Rng, sobol_normals
 from ..nonlinearities import identity

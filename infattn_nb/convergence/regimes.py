@@ -15,7 +15,6 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import ndtr
 from scipy.stats import norm
 
@@ -27,6 +26,7 @@ from ..distributions.scale_mixture import value_and_error
 from ..attention.layer import Attention
 from ..attention.sampling import most_samples, weights_and_values
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.rng import Rng, Size, Streams, by_pieces, draw, fold
 from ..numerics.rng import mean_and_error, seed_sequence, sums
 from ..numerics.linalg import wishart_factor

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
-from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -23,6 +22,7 @@ from .scale_mixture import HEAVY_TAIL, LARGEST_TERMS
 from .scale_mixture import TINIEST, ScaleMixture
 from .scale_mixture import tail_index
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold, mean_and_error
 from ..numerics.rng import pieces, seed_sequence, sums
 from ..numerics.linalg import psd_factor
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # %% ../../nbs/distributions/hierarchical.ipynb #eb3ace8a
+@checks.completes("conditional", "cov", "covariances", "dim", "fold", "logpdf",
+                  "marginal", "mean", "plot", "rvs", fields=False)
 @dataclass(frozen=True, eq=False)
 class HierarchicalGaussian:
     r"""The law of $y \in \mathbb{R}^s$ with $y \mid S \sim N(0, S)$ and $S$ random.

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 from numpy.random import default_rng
-from numpy.typing import ArrayLike
 from scipy.special import factorial2, log_ndtr, logsumexp, ndtr, ndtri
 from scipy.stats import norm, rv_continuous
 from scipy.stats.distributions import rv_frozen
 
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.quadrature import gauss, jacobi, root_between
 from ..numerics.rng import Rng, Size, draw, fold
 from ..numerics.rng import one_seed, pieces, seed_sequence

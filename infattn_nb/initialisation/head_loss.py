@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from ..numerics.checks import ArrayLike
 from ..transformer.network import Transformer
 
 # %% ../../nbs/initialisation/head_loss.ipynb #hl-exact

@@ -334,6 +334,9 @@ def file_of(r, kind) -> bytes: # a Report; "html", "pdf", "png", "json"
         plt.close(sheet)
 
 # %% ../../nbs/initialisation/report.ipynb #rp-class
+@checks.completes("comparison", "details", "labels", "loss", "network", "numbers",
+                  "plot", "save", "size", "spreads", "table", "thresholds", "title",
+                  "verdicts", "width", fields=False)
 @dataclass(frozen=True, eq=False)
 class Report:
     """What `report` found.

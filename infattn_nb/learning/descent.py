@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import RandomState
-from numpy.typing import ArrayLike
 
 from .estimator import SequenceEstimator
 from sklearn.metrics import accuracy_score, r2_score
@@ -28,6 +27,7 @@ from .sequences import like, suited, targets
 from .trained import KernelModel, Trained, infinitely_many_heads
 from .trained import one_layer, run_descent, torch_weights
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.losses import BATCHES, Loss, flat, loss_of, targets_of, tried
 from ..plotting import ink, lines, own_axes
 from ..numerics.rng import Rng

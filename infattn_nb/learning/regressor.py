@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import RandomState, default_rng
-from numpy.typing import ArrayLike
 
 from .estimator import SequenceEstimator
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -21,6 +20,7 @@ from ..distributions.scale_mixture import Mixture
 from .fitting import Posterior, fitted, law_of, least_noise, seconds
 from .sequences import root_seed, sequences, suited, targets
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..plotting import own_axes, pattern, points
 from ..numerics.rng import Rng
 

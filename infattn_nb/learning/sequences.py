@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.random import RandomState, SeedSequence, default_rng
-from numpy.typing import ArrayLike
 
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.rng import Rng, Size, seed_sequence
 
 # %% ../../nbs/learning/sequences.ipynb #sequences-cell

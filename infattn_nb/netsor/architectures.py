@@ -12,9 +12,9 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..nonlinearities import relu, sigmoid, tanh, times
 from .nodes import Vector
 from .program import Program, all_or_nothing

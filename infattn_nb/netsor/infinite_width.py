@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..distributions.hierarchical import HierarchicalGaussian
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw
 from .nodes import Score, Vector
 from .program import Program, Scores, Vectors
@@ -50,6 +50,8 @@ def limit(program: Program, draws: int = 10_000, rng: Rng = 0) -> "Limit":
     draws = checks.count(draws, "draws", least=BATCHES, most=MOST_SAMPLES)
     return Limit(program, Paths(program, draws, rng))
 
+@checks.completes("cov", "given", "law", "mean", "paths", "program", "rvs", "score_cov",
+                  "second_moment", fields=False)
 @dataclass(frozen=True, eq=False)
 class Limit:
     """The law of a program at infinite width: see `limit`.

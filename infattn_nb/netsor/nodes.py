@@ -64,6 +64,7 @@ def _without(kind, names, remedy):
 _ARITHMETIC = {np.add: "add", np.subtract: "sub", np.multiply: "mul",
                np.true_divide: "truediv"}
 
+@checks.completes("mix", "program", "scores", "shape", fields=False)
 @dataclass(frozen=True, eq=False, repr=False)
 class Vector:
     """A stack of k vectors of a program: where it comes from, not its value.

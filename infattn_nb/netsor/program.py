@@ -13,9 +13,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..nonlinearities import named, softmax
 from .nodes import Attend, Concat, Input, Linear, Logits, MatMul
 from .nodes import Matrix, Mix, Nonlin, Normalize, Output, Parameter
@@ -57,6 +57,10 @@ class ReadoutsOf(list[Readout]):
         count = checks.count(size, "size")
         return Readouts(tuple(self.program.readout(var=var) for _ in range(count)))
 
+@checks.completes("attend", "check", "concatenate", "describe", "draw", "inputs",
+                  "linear", "logits", "matmul", "matrix", "mix", "names", "nodes",
+                  "nonlin", "normalize", "parameter", "random_scores", "readout",
+                  "readouts", "rotate", "score", "scores")
 class Program:
     "A Netsor program with scores, in the order in which it was written (section 2.1)."
     def __init__(self) -> None:

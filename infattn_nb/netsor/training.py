@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.random import SeedSequence, default_rng
-from numpy.typing import ArrayLike
 
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..plotting import current_axes
 from ..numerics.losses import BATCHES, batch_at, loss_of, on_own_rows
 from ..numerics.losses import own_batches, targets_of, tried

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NO_EIGENVALUE', 'MASKS', 'reject', 'real', 'number', 'floats', 'count', 'heads', 'width', 'shape', 'output', 'cov',
-           'has_root', 'mask_word', 'mask', 'choice', 'options', 'flag', 'put', 'variances', 'arrays', 'kind',
-           'function', 'optional', 'warn', 'memory_of_the_machine', 'memory', 'returned', 'rowwise']
+           'has_root', 'mask_word', 'mask', 'choice', 'options', 'flag', 'completes', 'put', 'variances', 'arrays',
+           'kind', 'function', 'optional', 'warn', 'memory_of_the_machine', 'memory', 'returned', 'rowwise']
 
 # %% ../../nbs/numerics/checks.ipynb #3e9fa4bd
 import os
@@ -13,7 +13,7 @@ import sys
 import warnings
 from difflib import get_close_matches
 from operator import index
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NewType, NoReturn
 
 import numpy as np
 
@@ -86,6 +86,12 @@ def number(x, # one real number
     return float(a)
 
 # %% ../../nbs/numerics/checks.ipynb #floatscode
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+else: # numpy's is a union of six types, all of which `help` would print
+    ArrayLike = NewType("ArrayLike", Any)
+    ArrayLike.__module__ = "numpy.typing"
+
 def floats(x, # numbers
            name="x", # how the message calls them
            remedy="pass a float array", # last words of the message
@@ -307,6 +313,19 @@ def flag(x, # a truth value
         reject(name, "be True or False", f"{x!r:.60}", f"pass e.g. {name}=True",
                TypeError)
     return bool(x)
+
+def completes(*names, fields=True):
+    """A class whose tab completion shows these names and its public fields.
+
+    Other names are for the package.
+    """
+    def completing(cls):
+        own = getattr(cls, "__dataclass_fields__", ()) if fields else ()
+        shown = {*getattr(cls, "_shown", ()), *names, *(f for f in own if f[0] != "_")}
+        cls._shown = sorted(shown)
+        cls.__dir__ = lambda self: self._shown
+        return cls
+    return completing
 
 def put(record, # frozen, while it is made
         **fields, # name=value

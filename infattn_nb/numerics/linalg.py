@@ -13,12 +13,12 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 from scipy.linalg import blas, lapack
 from scipy.special import gammainccinv, gammaincinv, ndtr
 
 from . import checks
+from .checks import ArrayLike
 
 
 # %% ../../nbs/numerics/linalg.ipynb #c6d584c0

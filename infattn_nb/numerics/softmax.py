@@ -7,9 +7,9 @@ __all__ = ['BITS', 'softmax', 'shares', 'below_top', 'through_softmax']
 
 # %% ../../nbs/numerics/softmax.ipynb #sm-takes
 import numpy as np
-from numpy.typing import ArrayLike
 
 from . import checks
+from .checks import ArrayLike
 
 # %% ../../nbs/numerics/softmax.ipynb #99f14d46
 def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:

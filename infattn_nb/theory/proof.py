@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import Chebyshev
 from numpy.random import default_rng
-from numpy.typing import ArrayLike
 
 from ..attention.layer import Attention
 from ..attention.sampling import scores_of, weights_and_values
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.linalg import narrow
 from ..numerics.rng import Mirror, Rng, Streams, draw, pieces, seed_sequence
 from ..nonlinearities import nonlinearity

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
-from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.special import kve, log_ndtr, logsumexp
 
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.linalg import psd_factor
 from ..numerics.quadrature import root_between
 from ..numerics.rng import Rng, Size, draw, one_seed, seed_sequence

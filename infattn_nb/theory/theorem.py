@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.random import default_rng
-from numpy.typing import ArrayLike
 
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..nonlinearities import nonlinearity
 from ..numerics.rng import Rng, by_pieces, seed_sequence
 from ..netsor.finite_width import simulate

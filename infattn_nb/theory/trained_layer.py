@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..netsor.program import Program
 from ..nonlinearities import nonlinearity, slope
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.hermite import hermite
 from ..numerics.linalg import root
 from ..numerics.losses import loss_of, targets_of, tried

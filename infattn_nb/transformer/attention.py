@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import sici
 
 from ..attention.heads import by_head, by_key, collapsed_scores, head_times
@@ -21,6 +20,7 @@ from ..attention.spec import AttentionSpec
 from .norms import Norm
 from .parts import CACHE, Branch, Cotangent, Part, Pullback
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..numerics.linalg import bartlett, eigen_root, square
 from ..numerics.rng import pieces
 from ..numerics.softmax import below_top, through_softmax
@@ -159,6 +159,7 @@ def waves(rotary, # Rotary
     return found[:, where].reshape(-1, *distance.shape)
 
 # %% ../../nbs/transformer/attention.ipynb #bl-attention
+@checks.completes("output_variance", "score_variance")
 @dataclass(frozen=True, eq=False, repr=False)
 class SelfAttention(Branch, AttentionSpec):
     r"""Attention of a block: scores, weights, values and output matrix.

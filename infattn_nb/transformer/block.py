@@ -50,6 +50,7 @@ class BlockRecord(NamedTuple):
         seen = (record for step in self.steps for record in step.branches)
         return next((x for x in seen if isinstance(x, AttentionRecord)), None)
 
+@checks.completes()
 @dataclass(frozen=True, eq=False, repr=False)
 class Block(Part):
     r"""A block of a transformer: attention, MLP, norms and residual sums.

@@ -42,6 +42,7 @@ class Field(NamedTuple):
 UNITS = 64 # represent infinitely many; only the tails of T are inexact
 
 # %% ../../nbs/transformer/mlp.ipynb #bl-feedforward
+@checks.completes()
 @dataclass(frozen=True, eq=False, repr=False)
 class FeedForward(Branch):
     r"""The MLP of a block, with units $\phi(a)$, or $\phi(a)\,c$ if it is gated.

@@ -15,7 +15,6 @@ from textwrap import fill
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .attention import SelfAttention
 from .block import Block
@@ -24,12 +23,15 @@ from .norms import Norm
 from .parts import one_line
 from .passes import Chain, Gradients, Network, mean_of_heads
 from ..numerics import checks
+from ..numerics.checks import ArrayLike
 from ..nonlinearities import Nonlinearity, gelu
 from ..numerics.rng import Rng, Size
 from ..netsor.program import Program
 from .as_program import write_transformer
 
 # %% ../../nbs/transformer/network.ipynb #tr-class
+@checks.completes("chain", "gradients", "kernel", "program", "tangent", "uniform",
+                  "who_attends")
 @dataclass(frozen=True, eq=False, repr=False)
 class Transformer(Network):
     """A transformer with random weights: embeddings, blocks, norms at both ends.
@@ -64,16 +66,16 @@ class Transformer(Network):
         the model from which from_config or from_torch read it
     """
     @classmethod
-    def uniform(cls, cov: "ArrayLike", mean: "ArrayLike" = 0., layers: int = 12, *,
+    def uniform(cls, cov: ArrayLike, mean: ArrayLike = 0., layers: int = 12, *,
                 heads: int = 12, head_width: float | None = None,
                 norm_placement: str | None = "pre", kind: str = "layer",
                 eps: float = 1e-5,
                 activation: Nonlinearity | str | Callable = gelu, ff: float = 4,
-                mask: "ArrayLike | str | None" = None,
-                var_q: "ArrayLike" = 1., var_k: "ArrayLike" = 1.,
-                var_v: "ArrayLike" = 1., var_o: "ArrayLike" = 1.,
-                var_1: "ArrayLike" = 1., var_2: "ArrayLike" = 1.,
-                var_b1: "ArrayLike" = 0., var_b2: "ArrayLike" = 0.,
+                mask: ArrayLike | str | None = None,
+                var_q: ArrayLike = 1., var_k: ArrayLike = 1.,
+                var_v: ArrayLike = 1., var_o: ArrayLike = 1.,
+                var_1: ArrayLike = 1., var_2: ArrayLike = 1.,
+                var_b1: ArrayLike = 0., var_b2: ArrayLike = 0.,
                 **others: Any) -> Self:
         """A transformer of equal blocks: x ← x + Attention(x), x ← x + MLP(x).
 

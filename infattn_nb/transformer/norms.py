@@ -16,6 +16,7 @@ from .parts import Part
 from .stream import Gradient, Stream
 
 # %% ../../nbs/transformer/norms.ipynb #bl-norm
+@checks.completes()
 @dataclass(frozen=True, repr=False)
 class Norm(Part):
     """A norm of every token: LayerNorm or RMSNorm, with gain one.
