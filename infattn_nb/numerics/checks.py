@@ -90,7 +90,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 else: # numpy's is a union of six types, all of which `help` would print
     ArrayLike = NewType("ArrayLike", Any)
-    ArrayLike.__module__ = "numpy.typing"
 
 def floats(x, # numbers
            name="x", # how the message calls them
