@@ -35,7 +35,7 @@ class Nonlinearity:
     fn
         acts elementwise on arrays
     name
-        what `repr` shows
+        shown by `repr`
     order
         d of Definition 2; None = unknown
     constant
@@ -167,10 +167,10 @@ def resolved(K, error, phi):
         worst = (error/np.where(size > 0, size, 1.)).max()
         checks.reject(phi, "have second moments that 400 Hermite polynomials resolve",
                       f"an error of {worst:.0%}",
-                      "pass its `closed_form`, or ask `dual` for the error")
+                      "pass its `closed_form`, or return_error=True to `dual`")
     return K
 
-def meet(fn, # what should act on each coordinate alike
+def meet(fn, # should act on each coordinate alike
          vectors, # arrays (..., m), m ≥ 5
          scores=(), # arrays that broadcast against them, (..., 1)
          name="fn", # how the message calls it
@@ -396,7 +396,7 @@ def _inside(x, C):
 class Bent:
     "The derivative of a piecewise linear function with a kink at 0: 1 on its right."
     left: float
-    at_zero: float # what torch takes there
+    at_zero: float # torch's value there
 
     def __call__(self, x: Any) -> Any:
         return np.where(x > 0, 1., np.where(x < 0, self.left, self.at_zero))
@@ -567,7 +567,7 @@ NAMED = ACTIVATIONS | dict(erf=erf, softplus=softplus, sin=sin, cos=cos, step=st
 
 def named(given, # a name, a function, a Nonlinearity
           what="activation", # how the message calls it
-         ): # Nonlinearity, or what is no name
+         ): # Nonlinearity, or `given` if it is no name
     "A ready-made function, from its name or torch's function; others unchanged."
     if isinstance(given, Nonlinearity):
         return given

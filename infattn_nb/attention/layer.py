@@ -159,7 +159,7 @@ class Attention(AttentionSpec, HasTokens):
         n = checks.width(width)
         if self.heads == np.inf:
             checks.reject("heads", "be finite for draws and finite widths", "inf",
-                          "law() and infinite_heads() know infinitely many")
+                          "use law() or infinite_heads() for infinitely many")
         m = self.head_width
         if isinstance(m, int) and n not in (self.heads*m, np.inf):
             only = f"be heads·head_width = {self.heads*m:g} or np.inf for low rank"

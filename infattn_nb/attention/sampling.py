@@ -126,7 +126,7 @@ def _reject_endless(heads, samples):
     "Reject more heads than can be drawn."
     if heads*samples > MOST_SAMPLES:
         checks.reject("heads", f"be fewer than {MOST_SAMPLES:,} in {samples:,} samples",
-                      f"{heads:g}", "ask `marginal` or infinite_heads()")
+                      f"{heads:g}", "use `marginal` or infinite_heads()")
 
 def most_samples(tokens):
     "The number of samples of s × s matrices held at a time."

@@ -254,7 +254,7 @@ class Tokens(TokenLaw):
             return replace(self, activation=identity), tv
         if 1e10 < n < np.inf and tv:
             checks.reject("width", "be at most 1e10 for tokens with a nonlinearity",
-                          f"{n:g}", "each takes as many random numbers, use np.inf")
+                          f"{n:g}", "a draw takes as many random numbers: use np.inf")
         return self, 0.
 
     def explicit(self, n: int, b: int, rng: Any) -> np.ndarray:

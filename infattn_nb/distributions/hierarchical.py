@@ -335,7 +335,7 @@ class HierarchicalGaussian:
         return value, error
 
     def _undisturbed_log_density(self, y, n, rng, islands):
-        "The same for the given inputs, by draws, by particles in the tails, or exactly."
+        "The same for the given inputs: by draws, particles in the tails, or exactly."
         missing = np.isnan(y).any(-1)
         infinite = ~np.isfinite(y).all(-1)
         at = np.where(infinite[..., None], 0., y)

@@ -131,8 +131,8 @@ def _warn_of_tails(law, name, asked, value, loc=0., scale=1.):
     lost = np.count_nonzero(~(error <= UNCERTAIN))
     if lost:
         checks.warn(f"{lost} of {y.size} points lie so far out that the logarithm of "
-                    f"their probability is uncertain by {np.max(error):.1g}; ask "
-                    "with `return_error=True`")
+                    f"their probability is uncertain by {np.max(error):.1g}; pass "
+                    "`return_error=True`")
 
 def _knows_errors(law):
     "Was the law made from several quadratures, or of enough draws?"
@@ -359,7 +359,7 @@ class ScaleMixture(rv_continuous):
             return 0.
         return 3*(self.w @ (self.v/mean - 1)**2 + self.atom)
 
-    # what scipy asks of a law
+    # methods that scipy calls
     def _updated_ctor_param(self):
         names = "variances weights sample replicates coarse nearby singular".split()
         return {k: getattr(self, k) for k in names}
@@ -617,7 +617,7 @@ class Mixture:
             np.broadcast_to(x, values)
         except ValueError:
             checks.reject(name, f"be a number or have shape {values}", x.shape,
-                          "ask for one number per value after the other")
+                          "pass one number per value at a time")
         return x
 
     def mean(self) -> np.ndarray:

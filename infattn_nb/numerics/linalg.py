@@ -88,7 +88,7 @@ def wishart_factor(F: np.ndarray, df: float, rng: Generator,
     q = F.shape[1]
     if m < q - 1 and m % 1:
         checks.reject("df", f"be a whole number, or at least {q - 1}", f"{m:g}",
-                      "no Wishart law has fewer, broken degrees of freedom")
+                      "no Wishart law has fewer degrees of freedom that are not whole")
     FT = np.empty((len(F), _columns(q, m), *shape))
     for j, t in enumerate(_bartlett_columns(q, m, rng, shape)):
         i = j if lower else 0

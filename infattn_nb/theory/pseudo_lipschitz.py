@@ -147,7 +147,7 @@ def _claim(phi, name, value, within):
     if value is None:
         value = getattr(phi, name, None)
     if value is None:
-        checks.reject(name, "be given", None, f"{phi!r} claims none")
+        checks.reject(name, "be given", None, f"{phi!r} has none")
     return checks.number(value, name, within)
 
 def _defined(phi, x):

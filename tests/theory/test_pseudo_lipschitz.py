@@ -358,5 +358,5 @@ def test_bad_input():
         compose(np.sin, tanh)
     with pytest.raises(ValueError, match="output 0…2"):
         softmax_weight(3, 3)
-    with pytest.raises(ValueError, match="claims none"):
+    with pytest.raises(ValueError, match="has none"):
         break_pseudo_lipschitz(step)
