@@ -306,9 +306,9 @@ def init_table(net: Any) -> Any:
         A row for each kind of tensor: `parameter` (a pattern of its name in a model
         with a head, * = number of the block, a slice if matrices are stacked),
         `mean` and `std` of its entries, `times` (relative to the intended
-        initialisation, by default the family's own), `where`: "init" for drawn tensors, "given" for given ones,
-        or "forward" for changes that need another forward pass, such as a factor of
-        the skip connection.
+        initialisation, by default the family's own), `where`: "init" for drawn
+        tensors, "given" for given ones, or "forward" for changes that need another
+        forward pass, such as a factor of the skip connection.
     """
     import pandas as pd # late: it takes time
     prefix = source_of(net).family.prefix
