@@ -4,10 +4,10 @@ import {bell, button, caption, choice, el, label, linspace, narrow, normal, pane
 const CAPTION = "One infinitely wide layer, network by network. Its random scores give the attention weights A of each head (here the first); "
   + "they give the covariance of the outputs, S = A Aᵀ, a mean over heads; and v, the first entry of S, is the variance of output 1, which is Gaussian "
   + "in this network. Averaged over networks it is not: the black curve, the limit. No network has a larger v than one that looks at a single token: "
-  + "the ceiling v = 1. On the logarithmic axis the tails show. The thin lines are layers of width 16, 64 and 256 (stored for 2 and 4 tokens, up to 8 heads): "
+  + "the ceiling v = 1. On the logarithmic axis the tails show, and thin lines for layers of width 16, 64 and 256 (stored for 2 and 4 tokens, up to 8 heads): "
   + "they approach the black curve, not the dashed Gaussian.";
 const HEIGHT = narrow() ? 130 : 280; // with both panels on one screen of a phone
-const KEPT = 40, Y = linspace(-4, 4, 161);
+const KEPT = 40, FIRST = 6, Y = linspace(-4, 4, 161);
 
 // Scores of one head are independent N(0, τ²) (unit tokens), its weights their softmax.
 export function drawWeights(τ, s) {
@@ -66,12 +66,18 @@ export function finiteLaws(finite, table, τ, H, s) {
 export default async function kernel(box, data) {
   const [table, finite] = await Promise.all([data("kernel.json"), data("finite.json")]);
   let networks = [], variances = [], running = null;
-  const restart = () => { networks = []; variances = Array.from({length: 1500}, () => drawVariance(τ.value, H.value, s.value)); next(); };
+  const restart = () => {
+    networks = [];
+    variances = Array.from({length: 1500}, () => drawVariance(τ.value, H.value, s.value));
+    for (let k = 0; k < FIRST; k++) add();
+    draw();
+  };
   const τ = slider("score standard deviation", table.tau, 2, x => x.toFixed(2), restart);
   const H = slider("heads", table.heads, 1, String, restart);
   const s = slider("tokens", table.tokens, 4, String, restart);
-  const axis = choice("vertical axis", ["logarithmic", "linear"], () => draw());
-  const next = () => { networks.push(drawNetwork(τ.value, H.value, s.value)); if (networks.length > 400) networks.shift(); draw(); };
+  const axis = choice("vertical axis", ["linear", "logarithmic"], () => draw());
+  const add = () => { networks.push(drawNetwork(τ.value, H.value, s.value)); if (networks.length > 400) networks.shift(); };
+  const next = () => { add(); draw(); };
   const many = button("run", () => {
     if (running) { clearInterval(running); running = null; }
     else if (still()) for (let k = 0; k < 40; k++) next();
@@ -100,7 +106,7 @@ export default async function kernel(box, data) {
     const P = panel({height: HEIGHT, x: [xs[0], xs.at(-1)], y: log ? [1e-9*top, 2*top] : [0, top], log, xlabel: "output y", ylabel: "density",
       describe: "Densities of one output: single networks, their mixture, and the Gaussian of the same variance"});
     for (const n of networks.slice(-KEPT - 1, -1)) P.line(xs, xs.map(y => bell(y, n.S[0][0])), "past");
-    const narrow = finiteLaws(finite, table, τ.value, H.value, s.value);
+    const narrow = log ? finiteLaws(finite, table, τ.value, H.value, s.value) : [];
     for (const [, density] of narrow) P.line(xs, xs.map(density), "finite");
     P.line(xs, xs.map(y => bell(y, law.mean)), "gaussian");
     P.line(xs, xs.map(y => law.density(y)), "law");
