@@ -67,6 +67,7 @@ DENIALS = {
     "Several attention layers are ours": "O11",
     "Gaussian weights": "O5",
     "Posteriors of real-valued targets": "the posterior of classes",
+    "Low-rank adapters (LoRA)": None,
     "No GPU, no automatic differentiation": None,
 }
 
