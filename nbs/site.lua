@@ -138,6 +138,34 @@ local function says_what_it_makes(div)
   end}
 end
 
+local function fold_of(block) -- the code with which a cell begins, if it is folded
+  local code = block and block.t == "Div" and block.classes:includes("cell") and block.content[1]
+  return code and code.t == "CodeBlock" and code.attributes["code-fold"] == "true" and code or nil
+end
+
+local function is_check(code) return (code.attributes["code-summary"] or ""):find("^Check") ~= nil end
+
+local function in_both(above, below) -- summaries; nil: what the cell makes
+  if above == "Imports" or above == "Check" or not above then return below end
+  if not below or below == "Check" then return above end
+  return above .. "; " .. below:gsub("^Check: ", "")
+end
+
+local function in_one_fold(blocks) -- neighbouring folds with nothing to see between them
+  local out = pandoc.Blocks {}
+  for _, block in ipairs(blocks) do
+    local above, code = fold_of(out[#out]), fold_of(block)
+    if above and code and #out[#out].content == 1 and is_check(above) == is_check(code) then
+      code.text = above.text .. "\n\n" .. code.text
+      code.attributes["code-summary"] = in_both(above.attributes["code-summary"], code.attributes["code-summary"])
+      block.content[1] = code
+      out:remove()
+    end
+    out:insert(block)
+  end
+  return out
+end
+
 local function breakable(code) -- in a table a long name may break after a dot or a line below, nowhere else
   if #code.text < 16 or not code.text:find("[._]%w") then return end
   local text = code.text:gsub("&", "&amp;"):gsub("<", "&lt;"):gsub(">", "&gt;"):gsub("([._])(%w)", "%1<wbr>%2")
@@ -256,7 +284,8 @@ function Pandoc(doc)
   end
   local _, at = blocks:find(path)
   doc.blocks = blocks:walk {Link = own_link, Inlines = with_punctuation, CodeBlock = unlinked}
-  doc.blocks = with_download(doc.blocks:walk {CodeBlock = function(block) return counted_checks(folded_imports(block)) end, Div = untyped, Table = function(table) return table:walk {Code = breakable} end})
+  doc.blocks = in_one_fold(doc.blocks:walk {CodeBlock = folded_imports})
+  doc.blocks = with_download(doc.blocks:walk {CodeBlock = counted_checks, Div = untyped, Table = function(table) return table:walk {Code = breakable} end})
   doc.blocks = doc.blocks:walk {Div = says_what_it_makes}
   if (quarto.doc.output_file or ""):match("%.html$") then kept_for_search(doc.blocks, here:gsub("%.%w+$", ""):gsub("/", "+"), doc.blocks[at]) end
   return doc
