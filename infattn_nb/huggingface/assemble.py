@@ -112,7 +112,7 @@ def ensemble_of_module(module, # as for read_module
                       "its variances are measured", ValueError)
     if config and promised is not None:
         checks.reject("promised", "be left out with config=True", "both",
-                      "the module's own config is the promise then")
+                      "the module's own config is then intended")
     texts = None if embeddings is not None else labels_of(tokens)
     ends = _given(embeddings) if texts is None else {}
     s = (len(ends["cov"]) if texts is None else

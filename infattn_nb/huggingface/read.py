@@ -96,6 +96,6 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
     """
     if shape and roles is None:
         checks.reject("roles", "be given", f"{next(iter(shape))} without it",
-                      "a module that is read by itself says it", TypeError)
+                      "these arguments describe a custom module only", TypeError)
     return Transformer(**ensemble_of_module(module, embeddings, attn_mask, mask, texts,
                                     config, verify, roles, shape, promised))

@@ -175,11 +175,11 @@ def cost_table(seconds, trials, samples, workers):
 # %% ../../nbs/paper/command.ipynb #1ec9ab20
 @call_parse
 def infattn_figures(
-    only:str|None=None, # Of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
+    only:str|None=None, # Any of fig1a,fig1b,fig2a,fig2b,fig3a,fig3b,relu_a,relu_b,heads
     out:str="figures", # Folder for the files
     trials:int|str=10, # Repetitions of every curve
     samples:int|str|None=None, # Samples per trial (default: the paper's count)
-    seed:int|str=0, # Fixes everything
+    seed:int|str=0, # Seed of all random numbers
     workers:int|str|None=None, # Threads (default: one per processor)
     quiet:bool=False, # No progress bar, no messages
     version:Param("Print the version and stop", # type: ignore[valid-type]

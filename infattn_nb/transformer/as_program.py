@@ -98,7 +98,8 @@ def attention_branch(weights, l, branch, width, texts, U):
     angles = _angles(branch, width, U.k, texts)
     if branch.joint_norm:
         checks.reject("joint_norm", "be False in a program", True,
-                      "norms over the queries of all heads have no node: use `chain`")
+                      "norms over the queries of all heads are not supported; use "
+                      "`chain`")
     def turned(role, head):
         var = branch.variance(role), branch.variance(f"b{role}")
         X = linear_map(weights, U, l, role, head, *var, rows)

@@ -261,8 +261,8 @@ class SelfAttention(Branch, AttentionSpec):
         """
         if name == "o" and not self.equal_heads:
             checks.reject("var_o", "be one number here", f"{self.heads} numbers",
-                          "gradients of networks, modules and changes of width know "
-                          "no heads that differ: pass their mean")
+                          "different heads are supported in the forward pass only; "
+                          "pass their mean")
         return super().variance(name)
 
     def forward(self, R: np.ndarray, width: float, rng: np.random.Generator, *,
