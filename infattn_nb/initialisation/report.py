@@ -577,8 +577,10 @@ class Report:
         beside = ""
         if self.against is not None:
             beside = f"<p>against</p>{self.against._repr_html_()}"
+        plain = "list-style: none; padding-left: 0" # each sentence begins with a mark
         return (f"<p><b>{escape(self.title)}</b>: {_sizes(self)}</p>"
-                f"<ul>{''.join(f'<li>{x}</li>' for x in said)}</ul>{beside}")
+                f"<ul style='{plain}'>{''.join(f'<li>{x}</li>' for x in said)}</ul>"
+                f"{beside}")
 
     def plot(self) -> Any:
         """Plot six panels: tokens, rows, gradients, queries and keys, spread, one head.
