@@ -45,10 +45,13 @@ def stem(tensor, l=None):
     return re.sub("[._]weight$", "", name)
 
 # %% ../../nbs/huggingface/trained.ipynb #tr-weights
+_KINDS = {"q": "into a head", "k": "into a head", "v": "into a head",
+          "o": "out of a head"}
 _PLACES = {"first": ("first_gain", False), "last": ("gain", False),
            "pre": ("gain", True), "post": ("gain", True),
            "output": ("output_gain", True), "q_norm": ("query_gain", True),
            "k_norm": ("key_gain", True)}
+_OF_HEADS = "query_gain", "key_gain" # as many numbers at every width
 
 def _say_what_is_left_out(entries):
     "Dropout, and numbers of few digits, are not part of a program."
@@ -122,7 +125,13 @@ class Trained:
         tensor = self.tensors.matrices[role]
         name = self._name(tensor, l, role, head)
         self.parts[name] = tensor, l, lambda x: self._part(tensor, x, role, head)
-        return self.program.matrix(name, var, rows)
+        return self.of_kind(_KINDS.get(role), self.program.matrix(name, var, rows))
+
+    def of_kind(self, kind, W):
+        "The same weights, marked as those of a kind, for µP."
+        if kind is not None:
+            self.program.kinds[W] = kind
+        return W
 
     def bias(self, l, role, head, var, rows=1): # Parameter, or None
         "The bias beside it, if there is one."
@@ -178,7 +187,9 @@ class Trained:
             name = self._name(tensor, l)
             self.parts[name] = tensor, l, lambda x: x.reshape(-1)
             mean = 0. if bias else self._of(tensor, l).mean
-            self.made[key] = self.program.parameter(mean, rows=rows, name=name)
+            gain = self.program.parameter(mean, rows=rows, name=name)
+            kind = "number" if tensor.roles[0] in _OF_HEADS else None
+            self.made[key] = self.of_kind(kind, gain)
         return self.made[key]
 
     # ends
@@ -217,7 +228,7 @@ class Trained:
         name = self._name(tensor, None)
         std, = self._of(tensor, None).std
         self.parts[name] = tensor, None, lambda x: x.reshape(len(x), -1)
-        X = self.program.matrix(name, pixels*std*std) @ given
+        X = self.of_kind("input", self.program.matrix(name, pixels*std*std)) @ given
         bias = self.tensors.beside(tensor)
         if bias is not None:
             X = X + self._vector(bias, None, 1, True)

@@ -25,8 +25,10 @@ from ..numerics.rng import NoBar, Rng, in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence
 from .gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
 from .nodes import Concat, Initial, Logits, Matrix, Output, Parameter
-from .nodes import Rows, Score, Table, Vector, bases, rows_of
-from .optimizers import OPTIMIZERS, Rule, clipped
+from .nodes import Rows, Score, Table, Vector, attention_weights
+from .nodes import bases, rows_of
+from .optimizers import OPTIMIZERS, Rule, clipped, kind_of
+from .optimizers import mup_factor, muon_step
 from .passes import ProgramNetworks, PassPlan
 from .program import Program
 from .revealed import explicit_is_cheaper, restarted
@@ -100,7 +102,7 @@ class Task(NamedTuple):
     clip: float | None # the largest norm of all gradients
     schedule: Callable | None # step -> factor of the rates
     share: float # of the sum over rows in the loss: 1, or 1/P for their mean
-    parametrization: str # "ntk" or "standard"
+    parametrization: str # "ntk", "standard" or "mup"
     batch: int | None # rows in a mini-batch; None = all
     batches: str # "shared" or "own"
     seed: SeedSequence # of the batches
@@ -223,17 +225,18 @@ def _slopes(task, networks, pairs): # {matrix or vectors: (b, j, i)}, boolean (b
 
 def sizes_of(plan, parametrization): # {matrix or vectors: number}
     "What weights are over those that the rate acts on: normal ones, or themselves."
-    if parametrization == "standard":
-        return dict.fromkeys(plan.trained, 1.)
-    return {W: float(np.sqrt(plan.gain(W))) for W in plan.trained}
+    if parametrization == "ntk":
+        return {W: float(np.sqrt(plan.gain(W))) for W in plan.trained}
+    return dict.fromkeys(plan.trained, 1.)
 
 def step_size(task, W):
     "The same, or for a matrix under Muon the size of its singular values."
     if task.rule.optimizer != "muon" or isinstance(W, Parameter):
         return task.sizes[W]
-    r, c = task.plan.shapes[W]
-    normal = task.sizes[W]*np.sqrt(r)
-    return normal if task.parametrization == "ntk" else np.sqrt(max(1., r/c))
+    shape = task.plan.shapes[W]
+    if task.parametrization == "ntk":
+        return task.sizes[W]*np.sqrt(shape[0])
+    return muon_step(shape, kind_of(W), task.plan.widening)
 
 def factor_at(schedule, step):
     "The factor of the rates at a step."
@@ -376,7 +379,7 @@ class Training:
     def _plan_of(self, nodes, outputs=()):
         plan = self._task.plan
         return PassPlan(plan.program, outputs, plan.n, others=nodes, dense=plan.dense,
-                    matrices=plan.trained)
+                    matrices=plan.trained, widening=plan.widening)
 
     def _asked(self, plan, when):
         "Copies of the networks, with what a question needs beside."
@@ -455,6 +458,50 @@ class Training:
             found.append(state.moved)
         return self._known(found, when)
 
+    @_quiet()
+    def attention(self, block: int, text: int | None = None) -> np.ndarray:
+        """Attention weights of a block in every step, for heads that were watched.
+
+        `train(program, …, watch=program.attention())` watches all heads of a network
+        that `net.program` has written, `program.attention(block, head)` some.
+
+        Parameters
+        ----------
+        block
+            its number, from 0
+        text
+            one of the texts, from 0; None = all of them, one after the other
+
+        Returns
+        -------
+        ndarray
+            (networks, steps + 1, heads, queries, keys); a row sums to one
+        """
+        plan = self._task.plan
+        texts = plan.program.texts
+        if text is not None and checks.count(text, "text", least=0) >= len(texts):
+            checks.reject("text", f"be one of {len(texts)}, counted from 0", text,
+                          "pass None for all of them")
+        wanted = plan.program.attention(block)
+        seen = np.isfinite(self.watched)
+        values = np.where(seen, self.watched, 0.) # of those that have diverged
+        ends = np.cumsum([0, *(_numbers_in(h) for h in plan.others)])
+        found = []
+        for (l, _), head in plan.program.heads.items():
+            P, = head.scores
+            if l != block or P not in plan.others:
+                continue
+            i = plan.others.index(P)
+            p = values[..., ends[i]:ends[i + 1]].reshape(*values.shape[:2], *P.shape)
+            found.append(attention_weights(head, p))
+        if not found:
+            checks.reject("block", "have heads that were watched", f"{block}",
+                          f"train with watch=program.attention({block}), "
+                          f"{len(wanted)} heads")
+        A = np.stack(found, axis=2)
+        A[~seen.all(-1)] = np.nan
+        return A if text is None else A[..., texts[text][:, None], texts[text]]
+
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Losses of the networks, step by step.
 
@@ -480,6 +527,10 @@ class Training:
         stopped = ", interrupted" if self.interrupted else ""
         return (f"Training({N:,} networks of width {self._task.plan.n:,}, {self.steps} "
                 f"steps, median loss {start:.3g} → {end:.3g}{marked}{stopped})")
+
+def _numbers_in(h):
+    "Of a vector of outputs, or of scores."
+    return h.shape[0]*h.shape[1] if isinstance(h, Score) else h.k
 
 # %% ../../nbs/netsor/training.ipynb #pt-run
 class Step(NamedTuple):
@@ -573,7 +624,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
           nesterov: bool = False, betas: tuple[float, float] = (.9, .999),
           eps: float = 1e-8, clip_norm: float | None = None,
           schedule: Callable | None = None, reduction: str = "sum",
-          parametrization: str = "ntk", verbose: bool = True) -> Training:
+          parametrization: str = "ntk", base_width: int | None = None,
+          verbose: bool = True) -> Training:
     """Train random networks of any width, exactly, without their matrices.
 
     At small widths a few networks of many may diverge at a rate that suits the others.
@@ -658,7 +710,11 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     parametrization
         "ntk": the rate acts on standard normal weights; "standard": on the entries
         themselves, as torch's does. Vectors that start as a constant are their own
-        weights in both
+        weights in both. "mup": µP, which is "standard" at the base width; at others
+        readouts start, logits are multiplied and rates act as the table of the page
+        of optimizers says. Scores are those of the program
+    base_width
+        for "mup": the width at which the rate was found
     verbose
         a bar, on a terminal or in a notebook, which says beforehand how much the run
         will take; elsewhere a warning, if that is more than ten processor seconds or
@@ -696,7 +752,7 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     checks.optional(schedule, checks.function, "schedule", "pass a function of a step")
     factor_at(schedule, 0)
     checks.choice(reduction, "reduction", ("sum", "mean"))
-    checks.choice(parametrization, "parametrization", ("ntk", "standard"))
+    widening = _widening(parametrization, base_width, n)
     batch_size = checks.optional(batch_size, checks.count, "batch_size")
     checks.choice(batches, "batches", BATCHES)
     patience = checks.optional(patience, checks.count, "patience")
@@ -706,10 +762,10 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
     plan = PassPlan(program, table.views(slice(None))[0], n, others=watched,
-                    dense=True if rule.entrywise else dense)
+                    dense=True if rule.entrywise else dense, widening=widening)
     plan = plan.training(_trained(plan, matrices))
     N = _how_many(plan, size, init)
-    factors = _factors(plan, rate_factors)
+    factors = _factors(plan, rate_factors, rule.optimizer)
     decays = _decays(plan, weight_decay)
     sizes = sizes_of(plan, parametrization)
     share = 1/len(table) if reduction == "mean" else 1.
@@ -842,9 +898,19 @@ def _trained(plan, matrices):
                       f"{matrices!r:.40}", "pass a list of matrices, or None for all")
     return {_named(plan, W, "matrices") for W in things}
 
-def _factors(plan, rate_factors):
+def _widening(parametrization, base_width, n):
+    "The width over the base width under µP, else 1."
+    checks.choice(parametrization, "parametrization", ("ntk", "standard", "mup"))
+    base_width = checks.optional(base_width, checks.count, "base_width")
+    if (base_width is None) == (parametrization != "mup"):
+        return 1. if base_width is None else n/base_width
+    checks.reject("base_width", "come with parametrization='mup', and only with it",
+                  f"{base_width} with {parametrization!r}", "pass the width at which "
+                  "the learning rate was found, or leave it out")
+
+def _factors(plan, rate_factors, optimizer):
     "{matrix: factor of its rate}"
-    factors = dict.fromkeys(plan.trained, 1.)
+    factors = {W: mup_factor(W, optimizer, plan.widening) for W in plan.trained}
     if rate_factors is None:
         return factors
     checks.kind(rate_factors, Mapping, "rate_factors",
@@ -854,7 +920,7 @@ def _factors(plan, rate_factors):
         if W not in factors:
             checks.reject("rate_factors", "name matrices that are trained",
                           repr(W.name), "add it to `matrices`, or leave out its rate")
-        factors[W] = checks.number(x, "rate_factors", "[0, ∞)")
+        factors[W] *= checks.number(x, "rate_factors", "[0, ∞)")
     return factors
 
 def _watch_loss(watched, y_watch, loss, D, mean):
@@ -936,6 +1002,9 @@ def _resumed(plan, N, before, rule):
     if task.plan.program is not plan.program or task.plan.n != plan.n:
         checks.reject("init", "be a run of the same program and width", "another",
                       "pass that program and width")
+    if task.plan.widening != plan.widening:
+        checks.reject("base_width", "be that of the run that is resumed", "another",
+                      "pass the same parametrization and base width")
     if len(before.loss) != N:
         checks.reject("size", "be as many as in the run that is resumed",
                       f"{N} after {len(before.loss)}", "leave it as it was")

@@ -117,7 +117,8 @@ def attention_branch(weights, l, branch, width, texts, U):
             if V is None:
                 V = linear_map(weights, U, l, "v", g, branch.var_v, branch.var_bv, rows)
             O = weights.matrix(l, "o", h, var_o[h])
-            Y = O @ _attended(p, P, V, branch, h, sees) + Y
+            p.heads[l - 1, h] = _attended(p, P, V, branch, h, sees)
+            Y = O @ p.heads[l - 1, h] + Y
     b = weights.bias(l, "o", None, branch.var_bo)
     return Y if b is None else Y + b
 
@@ -180,6 +181,7 @@ def write_transformer(network, texts=None, readout="last"): # Program, outputs
 def written_with(weights, network, readout): # [Output, …], or Table
     "The outputs of a network with some weights."
     X = weights.entered(network)
+    weights.program.texts = rows_of_texts(network, X.k)
     if network.first_norm is not None:
         X = weights.scaled(_normalized(X, network.first_norm), "first")
     for l, block in enumerate(network.blocks, 1):
@@ -189,7 +191,7 @@ def written_with(weights, network, readout): # [Output, …], or Table
     if readout == "lm":
         return weights.logits(X, network)
     R = weights.program.readout()
-    rows = rows_of_texts(network, X.k)
+    rows = weights.program.texts
     if readout in ("last", "first"):
         place = -1 if readout == "last" else 0
         return list(R @ X[[own[place] for own in rows]])
