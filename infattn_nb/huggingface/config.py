@@ -376,7 +376,8 @@ class Config(Entries):
             grown = [x for x in ("head_dim", "rotary_dim") if self.get(x)]
         else:
             grown = [self.name(*_HEADS)]
-            grown += [self.name(*_GROUPS)] if self.groups and self.name(*_GROUPS) else []
+            shared = self.name(*_GROUPS) if self.groups else None
+            grown += [shared] if shared else []
         for name in grown:
             new[name] = ratio*self.get(name)
             if new[name].denominator > 1:

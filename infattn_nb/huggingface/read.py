@@ -133,7 +133,7 @@ def widened(config: Any, texts: Any, width: int, *, heads: str = "more",
     checks.choice(fixed, "fixed", ("variance", "std"))
     read = Config.read(config)
     n = checks.count(width, "width")
-    net = from_config(read.widened(n, heads, fixed), texts)
+    net: Any = from_config(read.widened(n, heads, fixed), texts)
     if fixed == "std" or read.family.scaled:
         return net
     return net.embedded(float(np.sqrt(n/read.width)))

@@ -400,7 +400,7 @@ def _matched(layout, named): # {(tensor's name, block from 1): name in the modul
                 break
     return found
 
-HEADS = r"^(\w+\.)?(lm_head|embed_out|output|head)\." # names of a head of a language model
+HEADS = r"^(\w+\.)?(lm_head|embed_out|output|head)\." # of language models
 
 def _arrays(weights, found, named):
     "The parts of all tensors, once each has been met."
@@ -418,7 +418,8 @@ def _arrays(weights, found, named):
                       "read the module itself, with from_torch")
     return arrays
 
-_NOT_BODY = r"^(\w+\.)?(lm_head|embed_out|output|head|score|classifier|pooler|cls|qa_outputs)\b"
+_NOT_BODY = (r"^(\w+\.)?(lm_head|embed_out|output|head|score|classifier|pooler|cls|"
+             r"qa_outputs)\b")
 
 def _single(weights, name):
     "Is it one vector of the program?"

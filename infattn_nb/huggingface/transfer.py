@@ -57,7 +57,7 @@ class RateTransfer:
     def __post_init__(self) -> None:
         checks.arrays(self, loss=("widths", "rates", "N"), start=("widths", "N"))
         if self.loss.shape[:2] != (len(self.widths), len(self.learning_rates)):
-            checks.reject("loss", "have a row for each width and a column for each rate",
+            checks.reject("loss", "have a row for each width, a column for each rate",
                           self.loss.shape, "pass losses (widths, rates, networks)")
         checks.flag(self.interrupted, "interrupted")
 
@@ -142,7 +142,8 @@ class RateTransfer:
         return ax
 
     def __repr__(self):
-        best = ", ".join(f"{n:,}: {rate:.3g}" for n, rate in zip(self.widths, self.best))
+        pairs = zip(self.widths, self.best)
+        best = ", ".join(f"{n:,}: {rate:.3g}" for n, rate in pairs)
         stopped = ", interrupted" if self.interrupted else ""
         return (f"RateTransfer({len(self.widths)} widths, {len(self.learning_rates)} "
                 f"rates, {self.loss.shape[-1]} networks; best rates {best}{stopped})")
