@@ -150,7 +150,7 @@ class Trained:
     def _part(self, tensor, x, role, head):
         "Rows of a matrix, or of a bias (·, 1), that belong to a role and head."
         a = self.network.blocks[0].attention
-        m = int(a.width_of_heads(self.network.width))
+        m = self._head_width
         W = tensor.matrices(x, m, a.groups)[role]
         if head is None:
             return W
@@ -161,6 +161,10 @@ class Trained:
         return W[head*m:(head + 1)*m]
 
     @property
+    def _head_width(self):
+        return int(self.network.blocks[0].attention.width_of_heads(self.network.width))
+
+    @property
     def neighbours_turn(self):
         "Do neighbouring coordinates turn together in the module?"
         known = self.source.family.interleaved
@@ -169,8 +173,8 @@ class Trained:
                           "together", "verify=False", "read it with verify=True")
         return known
 
-    def scaled(self, X, place, l=None, number=0, rows=1):
-        "What a norm makes, with its gain and bias."
+    def scaled(self, X, place, l=None, number=0, rows=1, head=None):
+        "What a norm makes, with its gain and bias; head: the part of a head."
         kind, inside = _PLACES[place]
         there = self.tensors.norms.get((kind, inside), [])
         if not there:
@@ -178,26 +182,29 @@ class Trained:
         tensor = there[min(number, len(there) - 1)] # parallel branches may share it
         key = X, tensor.name, l
         if key not in self.made:
-            self.made[key] = self._scaled(X, tensor, l, rows)
+            self.made[key] = self._scaled(X, tensor, l, rows, head)
         return self.made[key]
 
-    def _scaled(self, X, tensor, l, rows):
-        gain = self._vector(tensor, l, rows)
+    def _scaled(self, X, tensor, l, rows, head):
+        gain = self._vector(tensor, l, rows, head=head)
         offset = self.source.family.gain_offset
         Y = times(X, gain)
         Y = Y + offset*X if offset else Y
         beside = self.tensors.beside(tensor)
-        return Y if beside is None else Y + self._vector(beside, l, rows, True)
+        return Y if beside is None else Y + self._vector(beside, l, rows, True, head)
 
-    def _vector(self, tensor, l, rows, bias=False):
+    def _vector(self, tensor, l, rows, bias=False, head=None):
         "A gain or the bias of a norm, the same for all that it acts on."
-        key = tensor.name, l
+        key = tensor.name, l, head
         if key not in self.made:
-            name = self._name(tensor, l)
-            self.parts[name] = tensor, l, lambda x: x.reshape(-1)
+            name = self._name(tensor, l, head=head)
+            m = 0 if head is None else self._head_width
+            part = slice(None) if head is None else slice(head*m, (head + 1)*m)
+            self.parts[name] = tensor, l, lambda x: x.reshape(-1)[part]
             mean = 0. if bias else self._of(tensor, l).mean
             gain = self.program.parameter(mean, rows=rows, name=name)
-            kind = "number" if tensor.roles[0] in _OF_HEADS else None
+            of_each = tensor.roles[0] in _OF_HEADS and head is None
+            kind = "number" if of_each else None
             self.made[key] = self.of_kind(kind, gain)
         return self.made[key]
 

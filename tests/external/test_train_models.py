@@ -34,7 +34,6 @@ pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("igno
 STEPS = 20
 TEXTS = [[3, 4, 4, 5, 6, 7], [9, 10, 3, 3, 12]]
 LAST = [1.0, -1.0]  # targets where one number is read for each text
-JOINT = {"olmo2", "olmo3"}  # norms over the queries of all heads
 SMALL = dict(hidden_size=16, intermediate_size=24, num_attention_heads=2)
 FEW = SMALL | dict(num_key_value_heads=1)
 SHAPES = dict(
@@ -44,6 +43,7 @@ SHAPES = dict(
     gpt_neox=SMALL,
     llama=FEW,
     qwen3=FEW | dict(head_dim=8),
+    olmo2=FEW,
     gemma2=FEW | dict(head_dim=8),
     phi=FEW,
     falcon=SMALL,
@@ -56,6 +56,7 @@ WORDS = (
     "gpt_neox",
     "llama",
     "qwen3",
+    "olmo2",
     "gemma2",
     "phi",
     "falcon",
@@ -240,7 +241,7 @@ def apart(run, losses, weights):
     return abs(run.loss[0] - losses).max(), max(of_weights.values())
 
 
-@pytest.mark.parametrize("kind", sorted(set(FAMILIES) - JOINT))
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
 def test_every_family_starts_as_torch_does(kind):
     "The loss at the start, of all families that are read."
     with in_double():
@@ -508,8 +509,6 @@ def test_what_cannot_be_trained_is_said():
         from_config(module.config, [1, 0]).program()
     with pytest.raises(ValueError, match="`readout` must be 'last' or 'mean'"):
         from_config(config("bert"), TEXTS).program(readout="lm")
-    with pytest.raises(ValueError, match="`joint_norm` must be False"):
-        from_config(config("olmo2"), TEXTS).program()
     wrong = one.init | {"transformer.wte": one.init["transformer.wte"][:3]}
     with pytest.raises(ValueError, match=r"`init` must have shape \(24, 16\)"):
         ours(one, init=wrong)
