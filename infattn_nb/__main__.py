@@ -1,14 +1,16 @@
-"""`python -m infattn_nb figures …` and `… report …`: the commands, where their scripts are not on the PATH."""
+"""`python -m infattn_nb figures …`, `… report …` and `… train …`: the commands, where their scripts are not on the PATH."""
 import sys
 from importlib import import_module
 from importlib.metadata import version
 
-COMMANDS = {"figures": "paper.command", "report": "initialisation.report_command"}
+COMMANDS = {"figures": "paper.command", "report": "initialisation.report_command",
+            "train": "huggingface.train_command"}
 USAGE = f"usage: python -m infattn_nb {{{','.join(COMMANDS)}}} …"
 HELP = f"""{USAGE}
 
   figures    the paper's figures, as infattn_figures
   report     what a transformer is like before it is trained, as infattn_report
+  train      which learning rate is best at which width, as infattn_train
 
 Options of each: python -m infattn_nb report --help"""
 TOLD = {"-h": HELP, "--help": HELP, "--version": f"infattn_nb {version('infattn_nb')}"}

@@ -21,6 +21,16 @@ transformers);
 which model types of transformers are read, nbs/data/models.csv (torch and transformers;
 some minutes).
 
+    python tools/tables.py training [law width rates warm decay]
+
+"Train your model at every width": nbs/data/train_your_model.json, all parts or some
+(some twenty minutes on one core; `law` takes torch and transformers);
+
+    python tools/tables.py trained
+
+the other side of tests/laws/test_trained_models.py, tests/data/trained_models.npz
+(torch and transformers; ten minutes).
+
 The tests compute some of their rows again.
 """
 
@@ -35,11 +45,12 @@ import pandas as pd
 from scipy.special import entr
 from scipy.stats import norm
 
-from infattn_nb import Transformer, embedding_cov, from_torch, parallel, scan
+from infattn_nb import Transformer, embedding_cov, from_torch, parallel, scan, train
 from infattn_nb.attention.layer import Attention
 from infattn_nb.attention.tokens import Tokens
 from infattn_nb.convergence.rates import first_order
 from infattn_nb.convergence.distances import kl_divergence, paired_kl
+from infattn_nb.huggingface import next_tokens, rate_transfer, widened
 from infattn_nb.nonlinearities import identity, tanh
 from infattn_nb.numerics.quadrature import gauss, jacobi
 
@@ -526,7 +537,294 @@ def model_row(kind):
     )
 
 
+# "Train your model at every width": a GPT-2 of two blocks that learns a sentence letter
+# by letter. Seeds are fixed; numbers are stored to six digits.
+
+SENTENCE = "in the beginning the weights were random and void"
+LETTERS = sorted(set(SENTENCE))
+IDS = [LETTERS.index(x) for x in SENTENCE]
+TRAINING = ROOT / "nbs/data/train_your_model.json"
+
+
+def letter_model(n, layers=2):
+    "A config of width n, heads of width 16."
+    return dict(
+        model_type="gpt2",
+        n_embd=n,
+        n_head=n // 16,
+        n_layer=layers,
+        n_positions=32,
+        vocab_size=len(LETTERS),
+        initializer_range=0.6 / n**0.5,
+    )
+
+
+LAW = dict(n=32, networks=200, steps=8, rate=0.1, momentum=0.9, at=(0, 2, 8), tokens=16)
+LEARNS = dict(loss="softmax", reduction="mean", verbose=False)
+
+
+def torch_law():  # losses and weights of attention, (networks, at)
+    "Fresh networks of torch, trained by its autograd and its SGD."
+    import torch
+    import transformers
+
+    config = transformers.GPT2Config(
+        **letter_model(LAW["n"], 1), resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
+    )
+    config._attn_implementation = "eager"
+    ids = torch.tensor([IDS[: LAW["tokens"]]])
+    rows = []
+    for seed in range(LAW["networks"]):
+        torch.manual_seed(seed)
+        model = transformers.GPT2LMHeadModel(config).train()
+        descent = torch.optim.SGD(
+            model.parameters(), lr=LAW["rate"], momentum=LAW["momentum"]
+        )
+        row = []
+        for _ in range(LAW["steps"] + 1):
+            y = model(ids, output_attentions=True)
+            loss = torch.nn.functional.cross_entropy(y.logits[0, :-1], ids[0, 1:])
+            row.append([loss.item(), y.attentions[0][0, 0, -1, -1].item()])
+            descent.zero_grad()
+            loss.backward()
+            descent.step()
+        rows.append(np.array(row)[list(LAW["at"])])
+    return np.array(rows).transpose(2, 0, 1)
+
+
+def law_part():
+    loss, weight = torch_law()
+    return LAW | dict(loss=rounded(loss), weight=rounded(weight))
+
+
+def rounded(x):
+    "Six digits, None for what is not finite."
+    if np.ndim(x):
+        return [rounded(y) for y in x]
+    return None if x is None or not np.isfinite(x) else float(f"{x:.6g}")
+
+
+WIDER = [  # optimizer, parametrization, heads, widths and networks
+    ("sgd", "mup", "more", {64: 8, 256: 4, 1024: 2, 4096: 1}),
+    ("sgd", "mup", "wider", {64: 8, 256: 4, 1024: 2, 4096: 1, 16384: 1}),
+    ("adamw", "mup", "more", {64: 8, 256: 4, 1024: 2, 2048: 1}),
+    ("adamw", "standard", "more", {64: 8, 256: 4, 1024: 2}),
+    ("sgd", "standard", "more", {64: 8, 256: 4, 1024: 2}),
+]
+WIDER_HOW = dict(
+    sgd=dict(learning_rate=0.05, momentum=0.9), adamw=dict(learning_rate=0.003)
+)
+WIDER_STEPS = 8
+
+
+def wider_row(optimizer, parametrization, heads, n, size):
+    "Losses, and by how much things move from the start to the end."
+    net = widened(letter_model(64, 1), [IDS[:16]], n, heads=heads)
+    program, logits = net.program(readout="lm")
+    mup = dict(base_width=64) if parametrization == "mup" else {}
+    run = train(
+        program,
+        logits,
+        next_tokens(net),
+        width=n,
+        steps=WIDER_STEPS,
+        size=size,
+        rng=0,
+        optimizer=optimizer,
+        parametrization=parametrization,
+        watch=program.attention(),
+        **LEARNS | WIDER_HOW[optimizer] | mup,
+    )
+    Q = program.heads[0, 0].scores[0].args[0]
+    out = next(W for W in program.matrices if W.name.endswith("mlp.c_proj"))
+    hidden = next(g.args[0] for g in program.products.values() if g.W is out)
+    A = run.attention(0)
+    words = [run.weights("transformer.wte", when) for when in ("start", "end")]
+    moved = dict(
+        attention=abs(A[:, -1] - A[:, 0]).sum(-1).mean() / 2,
+        queries=run.change(Q).mean(),
+        hidden=run.change(hidden).mean(),
+        embeddings=np.mean(
+            np.linalg.norm(words[1] - words[0], axis=(1, 2))
+            / np.linalg.norm(words[0], axis=(1, 2))
+        ),
+    )
+    return dict(
+        optimizer=optimizer,
+        parametrization=parametrization,
+        heads=heads,
+        width=n,
+        networks=size,
+        loss=rounded(run.loss.mean(0)),
+        **{k: rounded(x) for k, x in moved.items()},
+    )
+
+
+def width_part():
+    return [
+        wider_row(*kind, n, size)
+        for *kind, widths in WIDER
+        for n, size in widths.items()
+    ]
+
+
+RATE_TEXT = [IDS[:32]]
+RATE_WIDTHS = 32, 64, 128, 256
+RATES = {  # of each optimizer and parametrization, in steps of a factor of √10
+    ("adamw", "standard"): np.logspace(-3.5, -1.5, 5),
+    ("adamw", "ntk"): np.logspace(-2, 0, 5),
+    ("adamw", "mup"): np.logspace(-3, -1, 5),
+    ("sgd", "standard"): np.logspace(-2.5, -0.5, 5),
+    ("sgd", "ntk"): np.logspace(-1, 1, 5),
+    ("sgd", "mup"): np.logspace(-2, 0, 5),
+    ("muon", "standard"): np.logspace(-2.5, -0.5, 5),
+    ("muon", "ntk"): np.logspace(-2, 0, 5),
+    ("muon", "mup"): np.logspace(-2, 0, 5),
+}
+RATES_HOW = dict(steps=10, size=3, rng=0, verbose=False)
+
+
+def rates_row(optimizer, parametrization, widths=RATE_WIDTHS, rates=None, **more):
+    "Losses after some steps, over widths and rates."
+    momentum = {} if optimizer == "adamw" else dict(momentum=0.9)
+    rates = RATES[optimizer, parametrization] if rates is None else rates
+    found = rate_transfer(
+        letter_model(32),
+        RATE_TEXT,
+        widths,
+        [float(f"{x:.3g}") for x in rates],
+        optimizer=optimizer,
+        parametrization=parametrization,
+        **RATES_HOW | momentum | more,
+    ).numbers()
+    return found | dict(loss=rounded(found["loss"]), start=rounded(found["start"]))
+
+
+def rates_part():
+    rows = []
+    for kind in RATES:
+        rows.append(rates_row(*kind))
+        print(*kind, flush=True)
+    return rows
+
+
+def warm_up(t):
+    "Linear, over six steps."
+    return min(1.0, (t + 1) / 6)
+
+
+def warm_part():
+    "The same of AdamW with a warm-up, at larger rates."
+    rates = np.logspace(-2.5, 0, 6)
+    return [
+        rates_row("adamw", kind, (32, 256), rates, schedule=schedule, steps=12, size=4)
+        | dict(warm_up=schedule is not None)
+        for kind in ("standard", "mup")
+        for schedule in (None, warm_up)
+    ]
+
+
+DECAY = 5.0  # λ: ηλ times the number of steps is about one at the best rates
+
+
+def decay_part():
+    "Forty steps of AdamW: no decay, the rate's own, and independent decay."
+    rows = []
+    for kind, independent in (("standard", 0), ("mup", 0), ("mup", 1), (None, None)):
+        for n in (32, 128):
+            λ = DECAY if kind else 0.0
+            decay = λ
+            if independent:
+                net = widened(letter_model(32), RATE_TEXT, n)
+                program, _ = net.program(readout="lm")
+                tables = [b for b in program.parameters if b.decays]
+                decay = {W.name: λ * n / 32 for W in program.matrices}
+                decay |= {b.name: λ for b in tables}
+            rows.append(
+                rates_row(
+                    "adamw",
+                    kind or "mup",
+                    (n,),
+                    np.logspace(-3, -1, 5),
+                    steps=40,
+                    weight_decay=decay,
+                    **dict(base_width=32) if kind != "standard" else {},
+                )
+                | dict(width=n, decay=λ, independent=bool(independent))
+            )
+    return rows
+
+
+PARTS = dict(
+    law=law_part, width=width_part, rates=rates_part, warm=warm_part, decay=decay_part
+)
+
+# Models of three families, trained by torch for a few steps from fresh weights: losses
+# and one weight of attention, for tests/laws.
+
+TRAINED = ROOT / "tests/data/trained_models.npz"
+
+
+def trained_by_torch(kind, n, networks):
+    "Losses and a weight of attention at some steps, (networks, numbers)."
+    import torch
+    import transformers
+    from trained_models import AT, STEPS, TOKENS, config, rule
+
+    entries = config(kind, n)
+    settings = transformers.AutoConfig.for_model(entries.pop("model_type"), **entries)
+    settings._attn_implementation = "eager"
+    ids = torch.tensor([TOKENS])
+    name, rate, momentum = rule(kind)
+    makes = dict(sgd=torch.optim.SGD, adam=torch.optim.Adam, adamw=torch.optim.AdamW)
+    more = dict(momentum=momentum) if name == "sgd" else {}
+    more |= dict(weight_decay=0.0) if name == "adamw" else {}
+    rows = []
+    for seed in range(networks):
+        torch.manual_seed(seed)
+        model = transformers.AutoModelForCausalLM.from_config(settings).train()
+        descent = makes[name](model.parameters(), lr=rate, **more)
+        row = []
+        for _ in range(STEPS + 1):
+            y = model(ids, output_attentions=True)
+            loss = torch.nn.functional.cross_entropy(y.logits[0, :-1], ids[0, 1:])
+            row.append([loss.item(), y.attentions[0][0, 0, -1, -1].item()])
+            descent.zero_grad()
+            loss.backward()
+            descent.step()
+        rows.append(np.array(row)[list(AT)].T.ravel())
+    return np.array(rows, dtype=np.float32)
+
+
+def write_trained(networks=2000):
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    sys.path.insert(0, str(ROOT / "tests"))
+    from trained_models import KINDS, WIDTHS
+
+    found = {}
+    for kind in KINDS:
+        for n in WIDTHS:
+            found[f"{kind},{n}"] = trained_by_torch(kind, n, int(networks))
+            print(kind, n, flush=True)
+    np.savez_compressed(TRAINED, **found)
+
+
 # What is written
+
+
+def write_training(*parts):
+    warnings.simplefilter("ignore")
+    stored = json.loads(TRAINING.read_text()) if TRAINING.exists() else {}
+    for part in parts or PARTS:
+        stored[part] = PARTS[part]()
+        TRAINING.write_text(
+            json.dumps(stored, separators=(",", ":"), ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
+        print(part, flush=True)
 
 
 def write_live():
@@ -580,5 +878,10 @@ def write_models(*kinds):
 
 if __name__ == "__main__":
     dict(
-        live=write_live, scan=write_scan, families=write_families, models=write_models
+        live=write_live,
+        scan=write_scan,
+        families=write_families,
+        models=write_models,
+        training=write_training,
+        trained=write_trained,
     )[sys.argv[1]](*sys.argv[2:])

@@ -6,6 +6,7 @@
 __all__ = ['Source', 'ensemble_of_module', 'sizes_of']
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-imports
+import re
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -29,7 +30,7 @@ from .measure import as_array
 from .module import config_of, reading_of
 from .recognise import outside
 from .roles import reading_by_roles
-from .trained import Trained
+from .trained import HEADS, Trained
 
 # %% ../../nbs/huggingface/assemble.ipynb #cosource
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,9 @@ class Source:
     embedding_scale: float = 1. # of words, if there is no config
     part: str = "" # name of the part of a module or config that was read
     texts: tuple | None = None # of labels; None: embeddings were given
+    vocabulary: int | None = None # words there are, if no config says it
+    head: float | None = None # standard deviation of a head of its own, likewise
+    head_bias: bool = False
 
     @classmethod
     def of_config(cls, config, spec, texts=None):
@@ -153,8 +157,18 @@ def ensemble_of_module(module, # as for read_module
                     measured=not config, promised=exact, wanted=wanted,
                     roles=None if roles is None else dict(roles), alone=alone,
                     fixed=fixed, part=reading.part, given=reading.given,
-                    embedding_scale=reading.embedding_scale, texts=_kept(texts))
+                    embedding_scale=reading.embedding_scale, texts=_kept(texts),
+                    **_head_of(module, reading) if own is None else {})
     return spec | dict(source=source)
+
+def _head_of(module, reading): # dict
+    "How many words a module without a config has, and how large its head is."
+    word = reading.tables.get("word")
+    heads = [x for name, x in module.named_parameters() if re.search(HEADS, name)]
+    tables = [as_array(x, "head") for x in heads if x.ndim == 2]
+    size = float(np.sqrt(np.mean(tables[0]**2))) if tables else None
+    return dict(vocabulary=None if word is None else len(word), head=size,
+                head_bias=any(x.ndim == 1 for x in heads))
 
 # %% ../../nbs/huggingface/assemble.ipynb #as-promised
 def _promised(given, own, s, roles):

@@ -58,6 +58,8 @@ def verified(module, # as for read_module
             cut = [principal(b, s) for b in of_blocks]
             check = partial(_check, reading, cut, half, remedy, wanted)
             sizes, apart = check(seen, weights, target, apart)
+    if reading.family.interleaved is None: # the run has said it
+        reading = reading._replace(family=reading.family._replace(interleaved=apart))
     return reading
 
 def _blind(reading, given):

@@ -9,6 +9,7 @@ __all__ = ['MOST_BYTES', 'Entries', 'Config', 'patches_cov', 'sinusoids', 'besid
 import json
 from dataclasses import dataclass, replace
 from functools import cache
+from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 
@@ -357,6 +358,38 @@ class Config(Entries):
                          branch_scale=factor)
         return list(map(block, self.kinds_of_layers(), self.score_scales(m),
                         self.turning()))
+
+    def widened(self, width, heads="more", fixed="variance"): # dict
+        """The entries of a model of another width: heads or their width grow with it,
+        and the hidden units of the MLP.
+
+        fixed: "variance" keeps fan-in times the variance of an entry; "std" the
+        standard deviation."""
+        ratio = Fraction(width, self.width)
+        new = dict(self.entries) | {self.name(*_WIDTH): width}
+        for name in ("embedding_size", *self.family.same):
+            if self.get(name) == self.width:
+                new[name] = width
+        if isinstance(self.family.units, str):
+            new[self.family.units] = max(1, round(self.units*ratio))
+        if heads == "wider":
+            grown = [x for x in ("head_dim", "rotary_dim") if self.get(x)]
+        else:
+            grown = [self.name(*_HEADS)]
+            shared = self.name(*_GROUPS) if self.groups else None
+            grown += [shared] if shared else []
+        for name in grown:
+            new[name] = ratio*self.get(name)
+            if new[name].denominator > 1:
+                least = self.width//np.gcd.reduce([self.get(x) for x in grown])
+                checks.reject("width", f"be a multiple of {least}, so that {name} is a "
+                              "whole number", width, "choose another width")
+            new[name] = int(new[name])
+        if fixed == "variance":
+            deviation = self.name(*self.family.deviation.split())
+            first = self.family.deviation.split()[0]
+            new[deviation or first] = float(np.sqrt(self.variance/ratio))
+        return new
 
     @property
     def units(self):

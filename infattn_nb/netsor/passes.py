@@ -16,8 +16,8 @@ from numpy.random import Generator
 from ..nonlinearities import partials, softmax
 from ..numerics import checks
 from .nodes import Attend, Concat, Entries, Initial, Linear, Logits
-from .nodes import MatMul, Mix, Nonlin, Normalize, Parameter, Rotate
-from .nodes import Rows, Score, Vector, beside, finite
+from .nodes import MatMul, Mix, Nonlin, Normalize, Parameter, Readout
+from .nodes import Rotate, Rows, Score, Vector, beside, finite
 from .nodes import attention_weights, bases, logit_slope, normalized
 from .nodes import numbers_of, pulled_weights, turned
 from .nodes import forward as node_value
@@ -466,13 +466,14 @@ KEPT_PARTS = 32 # plans of mini-batches
 class PassPlan:
     "The computations of a program at a width, with their sizes."
     def __init__(self, program, outputs, n, *, others=(), backs=1, dense=None,
-                 matrices=None):
+                 matrices=None, widening=1.):
         self.program = program
         self.outputs = tuple(outputs)
         self.others = tuple(others) # vectors and scores to be watched
         self.n = n
         self.dense = dense
-        self.stacks = Stacks(program, [*self.outputs, *self.others])
+        self.widening = widening # n over the base width, under µP
+        self.stacks = Stacks(program, [*self.outputs, *self.others], 1/widening)
         self.nodes = self.stacks.nodes
         self.inputs = [h for h in self.nodes if isinstance(h, Initial)]
         self.parameters = [h for h in self.inputs if isinstance(h, Parameter)]
@@ -487,9 +488,13 @@ class PassPlan:
         every = [*self.shapes, *self.parameters]
         self.training(every if matrices is None else matrices)
 
+    def var(self, W):
+        "n times the variance of an entry of a matrix at the start."
+        return W.var/self.widening if isinstance(W, Readout) else W.var
+
     def gain(self, W):
         "The variance of an entry at the start; for trained vectors never zero."
-        return W.gain if isinstance(W, Parameter) else W.var/self.shapes[W][1]
+        return W.gain if isinstance(W, Parameter) else self.var(W)/self.shapes[W][1]
 
     def rows(self, W):
         "Number of vectors that a matrix multiplies."
@@ -512,7 +517,8 @@ class PassPlan:
             for old in list(self.parts)[:1 - KEPT_PARTS]:
                 self.parts.pop(old, None) # another thread may have been here
             plan = PassPlan(self.program, key, self.n, others=others,
-                            dense=self.dense, matrices=self.trained)
+                            dense=self.dense, matrices=self.trained,
+                            widening=self.widening)
             self.parts[key] = plan
         return plan
 
@@ -606,7 +612,7 @@ class ProgramNetworks:
 
     def _matrix(self, W, given):
         plan = self.plan
-        return matrix_of(self.b, plan.shapes[W], W.var, self.rng, W=given,
+        return matrix_of(self.b, plan.shapes[W], plan.var(W), self.rng, W=given,
                          directions=plan.directions[W], dense=plan.dense)
 
     def starts(self):

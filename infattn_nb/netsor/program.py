@@ -70,6 +70,9 @@ class Program:
         self.parameters: list[Parameter] = []
         self.products: dict[tuple[Matrix, Vector], MatMul] = {}
         self.views: dict[tuple, Rows] = {}
+        self.kinds: dict[Matrix | Parameter, str] = {} # of weights, for µP
+        self.heads: dict[tuple[int, int], Attend] = {} # (block, head), both from 0
+        self.texts: list[np.ndarray] = [] # rows of tokens of each text of a network
 
     def kept_view(self, X: Vector, index: np.ndarray) -> Rows:
         """Rows of a stack, always the same object for the same rows.
@@ -563,6 +566,31 @@ class Program:
         checks.choice(kind, "kind", ("layer", "rms"))
         eps = checks.number(eps, "eps", "[0, ∞)")
         return self._record(Normalize(self, (h,), h.length, h.k, kind, eps))
+
+    def attention(self, block: int | None = None,
+                  head: int | None = None) -> list[Score]:
+        """Scores of the heads of a network that `net.program` has written.
+
+        Parameters
+        ----------
+        block
+            number of a block, from 0; None = all of them
+        head
+            number of a head, from 0; None = all of them
+
+        Returns
+        -------
+        list of Score
+            blocks (queries, keys), for `watch=` of training, whose result then has
+            `run.attention(block)`
+        """
+        most = [max((at[i] for at in self.heads), default=-1) + 1 for i in (0, 1)]
+        for i, (name, x) in enumerate((("block", block), ("head", head))):
+            if x is not None and checks.count(x, name, least=0) >= most[i]:
+                checks.reject(name, f"be one of {most[i]}, counted from 0", x,
+                              "write the program with net.program()")
+        return [P for (l, h), node in self.heads.items() for P in node.scores
+                if block in (None, l) and head in (None, h)]
 
     def past(self, *nodes: Vector | Score) -> list[Vector | Score]:
         """The given vectors and scores and everything from which they are made.

@@ -93,8 +93,9 @@ class Stacks:
 
     `nodes` are of the classes of a program, each after what it is made of; `view(h)` is
     the vector or block that stands for one of the program."""
-    def __init__(self, program: Program, wanted=None) -> None:
+    def __init__(self, program: Program, wanted=None, logit_factor=1.) -> None:
         self.program = program
+        self.logit_factor = logit_factor # of all logits
         self.nodes: list = []
         self.order: dict = {} # stack or block -> its number
         self.written: dict = {} # stack or block -> the first node of the program in it
@@ -246,7 +247,8 @@ class Stacks:
             i, j = (x[rows][:, None] for x, rows in
                     zip((i, j), np.divmod(on[0], h.scores[0].shape[1])))
             P = Entries(self, (block,), block.scaling, i.shape, i, j)
-            return Logits(self, args, h.length, k, (P,), h.scale, h.cap)
+            scale = self.logit_factor*h.scale
+            return Logits(self, args, h.length, k, (P,), scale, h.cap)
         if isinstance(h, Linear):
             coefs = []
             for n in range(len(args)):

@@ -34,7 +34,6 @@ pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("igno
 STEPS = 20
 TEXTS = [[3, 4, 4, 5, 6, 7], [9, 10, 3, 3, 12]]
 LAST = [1.0, -1.0]  # targets where one number is read for each text
-JOINT = {"olmo2", "olmo3"}  # norms over the queries of all heads
 SMALL = dict(hidden_size=16, intermediate_size=24, num_attention_heads=2)
 FEW = SMALL | dict(num_key_value_heads=1)
 SHAPES = dict(
@@ -44,6 +43,7 @@ SHAPES = dict(
     gpt_neox=SMALL,
     llama=FEW,
     qwen3=FEW | dict(head_dim=8),
+    olmo2=FEW,
     gemma2=FEW | dict(head_dim=8),
     phi=FEW,
     falcon=SMALL,
@@ -56,6 +56,7 @@ WORDS = (
     "gpt_neox",
     "llama",
     "qwen3",
+    "olmo2",
     "gemma2",
     "phi",
     "falcon",
@@ -240,7 +241,7 @@ def apart(run, losses, weights):
     return abs(run.loss[0] - losses).max(), max(of_weights.values())
 
 
-@pytest.mark.parametrize("kind", sorted(set(FAMILIES) - JOINT))
+@pytest.mark.parametrize("kind", sorted(FAMILIES))
 def test_every_family_starts_as_torch_does(kind):
     "The loss at the start, of all families that are read."
     with in_double():
@@ -322,6 +323,141 @@ def test_unknown_matrices_do_the_same(kind):
         assert runs[0].loss[0, -1] < runs[0].loss[0, 0]
 
 
+BASE = 4  # the base width of µP: four times as narrow as these models
+
+
+def mup_groups(model, rate, sgd):
+    "Groups of torch's optimizers as people set them by hand for µP, from Table 3."
+    m = 16 / BASE
+    groups = []
+    for name, x in model.named_parameters():
+        table = any(word in name for word in ("wte", "wpe", "embed", "lm_head"))
+        hidden = x.ndim == 2 and not table
+        of_heads = "q_norm" in name or "k_norm" in name
+        power = (0 if hidden else 1) if sgd else (-1 if hidden else 0)
+        groups.append(dict(params=[x], lr=rate * m ** (0 if of_heads else power)))
+    return groups
+
+
+MUP_RULES = dict(
+    sgd=(torch.optim.SGD, 0.02, dict(momentum=0.8)),
+    adam=(torch.optim.Adam, 0.005, {}),
+    adamw=(torch.optim.AdamW, 0.005, dict(weight_decay=0.0)),
+)
+
+
+def mup_run(kind, rule, **more):
+    "Differences of losses and weights, by torch with groups and by `train`."
+    torchs, rate, how = MUP_RULES[rule]
+    one = case(kind)
+    plain = one.value
+
+    def value():  # logits times base/n
+        logits = [one.model(torch.tensor([x])).logits[0, :-1] for x in TEXTS]
+        words = torch.tensor([word for x in TEXTS for word in x[1:]])
+        return torch.nn.functional.cross_entropy(torch.cat(logits) * BASE / 16, words)
+
+    assert plain().item() != value().item()
+    optimizer = torchs(mup_groups(one.model, rate, rule == "sgd"), **how)
+    losses = trained_by_torch(one.model, value, optimizer)
+    mup = dict(parametrization="mup", base_width=BASE) | more
+    momentum = {k: x for k, x in how.items() if k == "momentum"}
+    run = ours(one, optimizer=rule, learning_rate=rate, **momentum | mup)
+    return losses, apart(run, losses, one.after())
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen3"])
+@pytest.mark.parametrize("rule", MUP_RULES)
+def test_mup_is_that_of_groups_set_by_hand(kind, rule):
+    "Tied and untied heads, gains of heads: rates, logits and all weights."
+    with in_double():
+        losses, off = mup_run(kind, rule)
+    assert losses[-1] < losses[0]
+    assert max(off) < 1e-8
+
+
+def test_another_base_width_or_rate_is_rejected():
+    with in_double():
+        for fault in (
+            dict(base_width=5),
+            dict(parametrization="standard", base_width=None),
+            dict(rate_factors={"transformer.ln_f": 1.001}),
+        ):
+            _, off = mup_run("gpt2", "adam", **fault)
+            assert max(off) > 1e-6
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2", "bloom"])
+def test_attention_of_every_step_is_that_of_torch(kind):
+    "Weights of all heads, in each block and text, before each step and in the end."
+    with in_double():
+        one = case(kind)
+        one.model.set_attn_implementation("eager")
+        seen = []
+
+        def value():
+            found = [
+                one.model(torch.tensor([x]), output_attentions=True) for x in TEXTS
+            ]
+            seen.append([[a[0].detach().numpy() for a in y.attentions] for y in found])
+            logits = torch.cat([y.logits[0, :-1] for y in found])
+            words = torch.tensor([word for text in TEXTS for word in text[1:]])
+            return torch.nn.functional.cross_entropy(logits, words)
+
+        start = one.init
+        optimizer = torch.optim.SGD(one.model.parameters(), lr=0.3)
+        trained_by_torch(one.model, value, optimizer, steps=4)
+        program, logits = one.net.program(readout="lm")
+        run = train(
+            program,
+            logits,
+            one.targets,
+            width=one.net.width,
+            steps=4,
+            size=1,
+            init=start,
+            learning_rate=0.3,
+            watch=program.attention(),
+            parametrization="standard",
+            verbose=False,
+            **one.loss,
+        )
+    for block in range(2):
+        for text in range(2):
+            ours = run.attention(block, text)[0]
+            theirs = np.array([step[text][block] for step in seen])
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, atol=1e-9)
+            assert abs(theirs[-1] - theirs[0]).max() > 1e-3  # it moves
+            assert abs(ours[1:] - theirs[:-1]).max() > 1e-5  # a step late is seen
+
+
+def test_one_head_is_watched():
+    with in_double():
+        one = case("gpt2")
+    program, logits = one.net.program(readout="lm")
+    how = dict(width=16, steps=2, size=2, learning_rate=0.1, verbose=False, rng=0)
+    every, single, none = (
+        train(program, logits, one.targets, watch=watch, **how | one.loss)
+        for watch in (program.attention(), program.attention(1, 1), ())
+    )
+    assert every.attention(1).shape == (2, 3, 2, 11, 11)
+    alone = single.attention(1)[:, :, 0]
+    np.testing.assert_allclose(alone, every.attention(1)[:, :, 1], rtol=1e-9)
+    np.testing.assert_allclose(every.attention(0).sum(-1), 1.0)
+    for run, block in ((none, 0), (single, 0)):
+        with pytest.raises(
+            ValueError, match="`block` must have heads that were watched"
+        ):
+            run.attention(block)
+    with pytest.raises(ValueError, match="`block` must be one of 2, counted from 0"):
+        every.attention(2)
+    with pytest.raises(ValueError, match="`text` must be one of 2, counted from 0"):
+        every.attention(0, 2)
+    with pytest.raises(ValueError, match="`head` must be one of 2, counted from 0"):
+        program.attention(0, 5)
+
+
 def test_a_module_is_read_itself():
     "From the module, and from its config: the same start."
     with in_double():
@@ -373,8 +509,6 @@ def test_what_cannot_be_trained_is_said():
         from_config(module.config, [1, 0]).program()
     with pytest.raises(ValueError, match="`readout` must be 'last' or 'mean'"):
         from_config(config("bert"), TEXTS).program(readout="lm")
-    with pytest.raises(ValueError, match="`joint_norm` must be False"):
-        from_config(config("olmo2"), TEXTS).program()
     wrong = one.init | {"transformer.wte": one.init["transformer.wte"][:3]}
     with pytest.raises(ValueError, match=r"`init` must have shape \(24, 16\)"):
         ours(one, init=wrong)

@@ -22,7 +22,10 @@ from infattn_nb import (
     init_table,
     initialise,
     report,
+    train,
+    weights_of,
 )
+from infattn_nb.huggingface import next_tokens
 from infattn_nb.huggingface.weights import departures
 
 pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
@@ -723,3 +726,42 @@ def test_a_config_as_a_promise():
         with pytest.raises((TypeError, ValueError), match=text) as e:
             read("nanoGPT", module, promised=wrong)
         assert len(str(e.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["nanoGPT", "llama2.c"])
+def test_a_module_by_roles_is_trained_as_torch_trains_it(name):
+    """Losses of five steps of SGD, from the module's own weights: a head of its
+    own, grouped queries, positions that turn.
+    """
+    module = drawn(name).double()
+    ids = [3, 1, 4, 1, 5, 9]
+    _, roles, shape = SHAPES[name]
+    net = from_torch(module, texts=[ids], roles=roles, **shape)
+    program, logits = net.program(readout="lm")
+    assert logits.shape == (5, V)
+    run = train(
+        program,
+        logits,
+        next_tokens(net),
+        width=n,
+        size=1,
+        steps=5,
+        init=weights_of(net, module, readout="lm"),
+        learning_rate=0.05,
+        loss="softmax",
+        reduction="mean",
+        parametrization="standard",
+        verbose=False,
+    )
+    descent = torch.optim.SGD(module.parameters(), lr=0.05)
+    losses = []
+    for _ in range(6):
+        loss = F.cross_entropy(
+            module(torch.tensor([ids]))[0, :-1], torch.tensor(ids[1:])
+        )
+        losses.append(loss.item())
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+    np.testing.assert_allclose(run.loss[0], losses, rtol=1e-5)
+    assert losses[-1] < 0.9 * losses[0]

@@ -521,8 +521,13 @@ MODULE = [sys.executable, "-m", "infattn_nb"]
 
 @pytest.mark.parametrize(
     "command",
-    [[SCRIPT], [*MODULE, "report"], [SCRIPT.with_name("infattn_figures")]],
-    ids=["script", "module", "figures"],
+    [
+        [SCRIPT],
+        [*MODULE, "report"],
+        [SCRIPT.with_name("infattn_figures")],
+        [*MODULE, "train"],
+    ],
+    ids=["script", "module", "figures", "train"],
 )
 def test_commands_say_their_version(command):
     said = subprocess.run([*command, "--version"], text=True, capture_output=True)
@@ -557,7 +562,7 @@ def test_figures_are_not_printed():
 def test_another_command_is_no_command():
     said = subprocess.run([*MODULE, "reports"], text=True, capture_output=True)
     assert said.returncode == 1
-    assert said.stderr == "usage: python -m infattn_nb {figures,report} …\n"
+    assert said.stderr == "usage: python -m infattn_nb {figures,report,train} …\n"
 
 
 def test_seeds_of_figures_are_whole_numbers():

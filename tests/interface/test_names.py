@@ -46,7 +46,7 @@ OTHER_MEANINGS = {
     },
     "options of a command": {
         (name, word)
-        for name in ("infattn_figures", "infattn_report")
+        for name in ("infattn_figures", "infattn_report", "infattn_train")
         for word in ("seed", "quiet", "tokens")
     },
     "scikit-learn's word": {("AttentionRegressor.sample_y", "n_samples")},

@@ -5,10 +5,12 @@ unknown matrices against explicit ones, tangent kernels against the limit.
 import numpy as np
 import pytest
 
-from infattn_nb import Program, gradients, train
-from infattn_nb.netsor.optimizers import Rule
+from infattn_nb import Program, from_config, gradients, train
+from infattn_nb.huggingface import next_tokens
+from infattn_nb.netsor.nodes import Normalize
+from infattn_nb.netsor.optimizers import MUP, Rule, muon_step
 from infattn_nb.netsor.revealed import State
-from infattn_nb.nonlinearities import tanh, times
+from infattn_nb.nonlinearities import relu, tanh, times
 from infattn_nb.transformer.as_program import ScoreSoftmax
 
 pytestmark = pytest.mark.filterwarnings(
@@ -211,3 +213,141 @@ def test_the_memory_of_moments_counts():
         State(0.0, np.ones((1, 2, 2))), np.ones((1, 2, 2)), 1, 1, 0
     )
     assert state.square.shape == state.velocity.shape == (1, 2, 2)
+
+
+# µP
+
+BASE = 64
+WORDS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]]
+COORDINATES = dict(adam=(0.003, 0.0), sgd=(0.05, 0.9), muon=(0.01, 0.9))
+
+
+def small_gpt2(n):
+    "Heads of width 16; embeddings keep their size, other entries fall like n^−1/2."
+    entries = dict(n_embd=n, n_head=n // 16, n_layer=1, n_positions=16, vocab_size=16)
+    how = dict(model_type="gpt2", initializer_range=n**-0.5)
+    return from_config(how | entries, WORDS).embedded((n / BASE) ** 0.5)
+
+
+def moved_per_coordinate(n, optimizer, **how):
+    "Root mean square change of the stream below the last norm, of six networks."
+    net = small_gpt2(n)
+    program, logits = net.program(readout="lm")
+    rate, momentum = COORDINATES[optimizer]
+    run = train(
+        program,
+        logits,
+        next_tokens(net),
+        width=n,
+        steps=3,
+        size=6,
+        rng=0,
+        optimizer=optimizer,
+        learning_rate=rate,
+        momentum=momentum,
+        loss="softmax",
+        reduction="mean",
+        verbose=False,
+        **how,
+    )
+    stream = [h for h in program.nodes if isinstance(h, Normalize)][-1].args[0]
+    change = run.values(stream) - run.values(stream, "start")
+    return np.sqrt((change**2).mean())
+
+
+def growth(optimizer, **how):
+    "By what the change is multiplied from width 64 to 512."
+    return moved_per_coordinate(8 * BASE, optimizer, **how) / moved_per_coordinate(
+        BASE, optimizer, **how
+    )
+
+
+MUP_HOW = dict(parametrization="mup", base_width=BASE)
+
+
+@pytest.mark.parametrize("optimizer", COORDINATES)
+def test_coordinate_check(optimizer):
+    """Under µP hidden units move by as much at every width; with one rate for all
+    weights they move by more, the wider they are (a missing power of 1/2 would be a
+    factor of 2.8, standard errors are 5 %).
+    """
+    assert 0.8 < growth(optimizer, **MUP_HOW) < 1.25
+    assert growth(optimizer, parametrization="standard") > 1.4
+
+
+def test_a_broken_table_fails_the_coordinate_check(monkeypatch):
+    "Hidden matrices with the rate of vectors, under Adam."
+    monkeypatch.setitem(MUP, "hidden", MUP["hidden"]._replace(adam=0.0))
+    monkeypatch.setitem(MUP, "into a head", MUP["into a head"]._replace(adam=0.0))
+    monkeypatch.setitem(MUP, "out of a head", MUP["out of a head"]._replace(adam=0.0))
+    assert growth("adam", **MUP_HOW) > 1.4
+
+
+def mixed_program():
+    "A matrix and a readout that widen, a bias."
+    p = Program()
+    X = p.inputs(np.eye(2))
+    W = p.matrix("W", 2.0)
+    b = p.parameter(name="b")
+    R = p.readout("R", 3.0)
+    return p, R @ relu(W @ X + b)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "muon"])
+def test_mup_is_the_standard_parametrization_with_the_factors_of_its_table(optimizer):
+    p, f = mixed_program()
+    rng = np.random.default_rng(0)
+    init = dict(W=rng.standard_normal((32, 32)), R=rng.standard_normal((1, 32)))
+    how = dict(optimizer=optimizer, learning_rate=0.01, init=init, rng=0, width=32)
+    common = how | dict(steps=4, size=1, verbose=False)
+    given = train(p, f, [1.0, -1.0], parametrization="mup", base_width=8, **common)
+    power = dict(
+        sgd=dict(W=0, b=1, R=-1), adam=dict(W=-1, b=0, R=-1), muon=dict(b=0, R=-0.5)
+    )[optimizer]
+    factors = {name: 4.0**x for name, x in power.items()}
+    by_hand = train(
+        p, f, [1.0, -1.0], parametrization="standard", rate_factors=factors, **common
+    )
+    for name in "WbR":
+        np.testing.assert_allclose(
+            given.weights(name), by_hand.weights(name), rtol=1e-12, atol=1e-14
+        )
+    assert given.loss[0, -1] != given.loss[0, 0]
+
+
+def test_readouts_start_smaller_under_mup():
+    "By 4^−1/2 in size, and all else as without."
+    p, f = mixed_program()
+    how = dict(width=64, steps=0, size=400, rng=0, learning_rate=0.1, verbose=False)
+    runs = [
+        train(p, f, [1.0, -1.0], **how),
+        train(p, f, [1.0, -1.0], parametrization="mup", base_width=16, **how),
+    ]
+    sizes = [run.weights("R", "start").std() for run in runs]
+    np.testing.assert_allclose(sizes[0] / sizes[1], 2.0, rtol=1e-9)
+    sizes = [run.weights("W", "start").std() for run in runs]
+    np.testing.assert_allclose(sizes[0], sizes[1], rtol=1e-9)
+
+
+def test_steps_of_muon_by_kind():
+    "In spectral norm as √(fan-out/fan-in), a head's share being H^−1/2 of it."
+    for kind, shape, wanted in (
+        ("hidden", (512, 512), 1.0),
+        ("hidden", (2048, 512), 2.0),
+        ("into a head", (16, 512), 8**-0.5),
+        ("out of a head", (512, 16), 2 * 8**-0.5),
+        ("input", (512, 12), np.sqrt(512 / 12)),
+    ):
+        step = muon_step(shape, kind, 8.0) * 8.0 ** MUP[kind].muon
+        np.testing.assert_allclose(step, wanted, rtol=1e-12)
+
+
+def test_a_base_width_comes_with_mup_alone():
+    p, f = mixed_program()
+    for how in (dict(parametrization="mup"), dict(base_width=8)):
+        with pytest.raises(ValueError, match="`base_width` must come with param"):
+            train(p, f, [1.0, -1.0], width=32, **how)
+    run = train(p, f, [1.0, -1.0], width=32, steps=1, size=1, verbose=False)
+    with pytest.raises(ValueError, match="`base_width` must be that of the run"):
+        mup = dict(parametrization="mup", base_width=8)
+        train(p, f, [1.0, -1.0], width=32, steps=1, init=run, **mup)

@@ -15,6 +15,7 @@ PACKAGE = griffe.load("infattn_nb", search_paths=[ROOT], allow_inspection=False)
 COMMANDS = {
     "infattn_figures",
     "infattn_report",
+    "infattn_train",
 }  # fastcore reads the comments beside their options
 
 

@@ -141,7 +141,9 @@ def test_it_runs_where_there_is_only_the_wheel(name, folder, jupyter, tmp_path):
 
 
 @pytest.mark.xdist_group("jupyter")
-@pytest.mark.parametrize("command", ["infattn_figures", "infattn_report"])
+@pytest.mark.parametrize(
+    "command", ["infattn_figures", "infattn_report", "infattn_train"]
+)
 def test_the_commands_start_where_there_is_only_the_wheel(command, jupyter):
     "With the newest versions that the wheel admits."
     done = subprocess.run(

@@ -156,6 +156,7 @@ CALLS = dict(public_calls())
 BY_HAND = {
     "infattn_figures",
     "infattn_report",
+    "infattn_train",
 }  # commands document their options as fastcore reads them
 
 

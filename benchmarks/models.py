@@ -1,0 +1,171 @@
+"""What it costs to train a model that was read: two blocks of Llama's kind, by us and
+by torch, forward, backward and the optimizer, in one run.
+
+    python benchmarks/models.py
+
+writes nbs/data/benchmarks_models.json. Each number is of a process of its own, with the
+weights drawn in it. Torch has float64, as we have, and float32. At width 8,192 torch's
+matrices, gradients and momenta take 24 GB in float64, so that only float32 is measured
+there (12 GB). Heads: eight at every width. Needs torch and transformers.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+DATA = Path(__file__).parent.parent / "nbs/data"
+HOW = dict(sgd=dict(learning_rate=1e-3, momentum=0.9), adam=dict(learning_rate=1e-4))
+VOCABULARY = 64
+
+
+def config(n, heads=8, layers=2):
+    "Grouped queries, rotary positions, a gated MLP of n units, an untied head."
+    return dict(
+        model_type="llama",
+        hidden_size=n,
+        intermediate_size=n,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=128,
+        initializer_range=n**-0.5,
+        tie_word_embeddings=False,
+    )
+
+
+def text(tokens):
+    return [7 * i * i % VOCABULARY for i in range(tokens)]
+
+
+def ours(n, tokens, steps, optimizer="sgd", **more):
+    "A run of `train`, matrices unknown or explicit as it chooses."
+    from infattn_nb import from_config, train
+    from infattn_nb.huggingface import next_tokens
+
+    net = from_config(config(n, **more), [text(tokens)])
+    program, logits = net.program(readout="lm")
+    return train(
+        program,
+        logits,
+        next_tokens(net),
+        width=n,
+        steps=steps,
+        size=1,
+        rng=0,
+        optimizer=optimizer,
+        parametrization="standard",
+        loss="softmax",
+        reduction="mean",
+        verbose=False,
+        **HOW[optimizer],
+    ).loss
+
+
+def in_torch(n, tokens, steps, optimizer="sgd", dtype="float64", **more):
+    "The same model, autograd and torch's own optimizer."
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    entries = config(n, **more)
+    kind = transformers.AutoConfig.for_model(entries.pop("model_type"), **entries)
+    torch.manual_seed(0)
+    torch.set_default_dtype(getattr(torch, dtype))
+    model = transformers.AutoModelForCausalLM.from_config(kind).train()
+    ids = torch.tensor([text(tokens)])
+    makes = dict(sgd=torch.optim.SGD, adam=torch.optim.Adam)[optimizer]
+    how = {"lr" if k == "learning_rate" else k: x for k, x in HOW[optimizer].items()}
+    descent = makes(model.parameters(), **how)
+    losses = []
+    for _ in range(steps):
+        loss = torch.nn.functional.cross_entropy(model(ids).logits[0, :-1], ids[0, 1:])
+        losses.append(loss.item())
+        descent.zero_grad()
+        loss.backward()
+        descent.step()
+    return losses
+
+
+def measured(call, small):
+    "Processor seconds and GiB of a call, in a process of its own."
+    code = (
+        "import resource, sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import models\n"
+        f"models.{small}\n"
+        "t = time.process_time()\n"
+        f"models.{call}\n"
+        "memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20\n"
+        "print(time.process_time() - t, memory)"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    seconds, memory = map(float, out.split()[-2:])
+    return dict(seconds=seconds, GiB=memory)
+
+
+SIZES = {512: 10, 2048: 10, 8192: 4}  # width: steps
+TORCH = {512: ("float64", "float32"), 2048: ("float64", "float32"), 8192: ("float32",)}
+
+
+def beside(n, tokens, steps, optimizer="sgd", dtypes=("float64",), **more):
+    "Seconds of torch over ours, and the memory of both."
+    options = ", ".join(
+        f"{k}={x!r}" for k, x in dict(optimizer=optimizer, **more).items()
+    )
+    own = measured(f"ours({n}, {tokens}, {steps}, {options})", "ours(32, 4, 1)")
+    row = dict(width=n, tokens=tokens, steps=steps, optimizer=optimizer, **more)
+    row |= {"ours, seconds": own["seconds"], "ours, GiB": own["GiB"]}
+    for dtype in dtypes:
+        call = f"in_torch({n}, {tokens}, {steps}, {options}, dtype={dtype!r})"
+        other = measured(call, "in_torch(32, 4, 1)")
+        row[f"torch {dtype} over ours"] = other["seconds"] / own["seconds"]
+        row[f"torch {dtype}, GiB"] = other["GiB"]
+    print(row, flush=True)
+    return row
+
+
+def grown(**over):
+    "Our seconds along one of n, tokens and steps, over the first."
+    base = dict(n=2048, tokens=12, steps=4)
+    ((name, values),) = over.items()
+    found = []
+    for x in values:
+        own = base | {name: x}
+        call = f"ours({own['n']}, {own['tokens']}, {own['steps']})"
+        found.append(measured(call, "ours(32, 4, 1)")["seconds"])
+    return dict(along=name, values=values, over_first=[t / found[0] for t in found])
+
+
+def main():
+    rows = [
+        beside(n, tokens, steps, dtypes=TORCH[n])
+        for n, steps in SIZES.items()
+        for tokens in (12, 64)
+    ]
+    rows.append(beside(2048, 12, 10, dtypes=TORCH[2048], heads=32))
+    adam = [beside(n, tokens, 10, "adam") for n in (512, 1024) for tokens in (12, 64)]
+    growth = [
+        grown(n=[1024, 2048, 4096, 8192]),
+        grown(tokens=[6, 12, 24, 48]),
+        grown(steps=[2, 4, 8, 16]),
+    ]
+    widest = measured("ours(100_000, 12, 2)", "ours(32, 4, 1)")
+    versions = dict(
+        numpy=__import__("numpy").__version__, torch=__import__("torch").__version__
+    )
+    table = dict(
+        versions=versions, sgd=rows, adam=adam, growth=growth, width_100_000=widest
+    )
+    (DATA / "benchmarks_models.json").write_text(json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""The command: what it writes, what it says, and what it does when it is stopped."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from infattn_nb import train
+from infattn_nb.huggingface import infattn_train, rate_transfer, transfer
+from infattn_nb.huggingface.train_command import letters_of, model_of
+
+SMALL = dict(
+    model_type="gpt2", n_embd=32, n_head=2, n_layer=1, n_positions=16, vocab_size=900
+)
+TEXT = "to be or not to be"
+HOW = dict(widths="32,48", learning_rates="1e-2,3e-2", steps="3", tokens="12")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(SMALL))
+    return tmp_path
+
+
+def command(**options):
+    infattn_train.__wrapped__("config.json", **dict(text=TEXT) | HOW | options)
+
+
+def test_it_writes_what_rate_transfer_returns(here, capsys):
+    command(out="a.json,a.png,a.csv", quiet=True)
+    assert capsys.readouterr().out == ""
+    texts, letters = letters_of(TEXT, 12)
+    found = rate_transfer(
+        model_of("config.json", letters),
+        texts,
+        [32, 48],
+        [0.01, 0.03],
+        steps=3,
+        verbose=False,
+    )
+    written = json.loads((here / "a.json").read_text())
+    assert written == found.numbers()
+    assert written["config"] == "config.json"
+    assert written["steps"] == 3
+    assert (here / "a.png").read_bytes()[:4] == b"\x89PNG"
+    assert (here / "a.csv").read_text() == found.table.to_csv()
+    assert sorted(p.name for p in here.iterdir()) == [
+        "a.csv",
+        "a.json",
+        "a.png",
+        "config.json",
+    ]
+
+
+def test_it_prints_a_table_and_the_best_rates(here, capsys):
+    command()
+    said = capsys.readouterr().out
+    assert "learning rate" in said
+    assert "best rate at width 32: " in said
+    command(json=True)
+    assert json.loads(capsys.readouterr().out)["widths"] == [32, 48]
+
+
+def test_letters_are_cut_into_texts():
+    texts, letters = letters_of("abcab", 2)
+    assert texts == [[0, 1], [2, 0]]  # a last letter alone has nothing to predict
+    assert letters == 3
+    assert model_of("gpt2", 3, 2)["n_layer"] == 2
+    assert model_of("gpt2", 3)["vocab_size"] == 3
+
+
+def test_interrupted_it_writes_what_is_finished(here, monkeypatch, capsys):
+    calls = []
+
+    def interrupted(*args, **how):
+        calls.append(args)
+        if len(calls) == 4:
+            how["callback"] = lambda step: signal.raise_signal(signal.SIGINT)
+        return train(*args, **how)
+
+    monkeypatch.setattr(transfer, "train", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        command(out="a.json,a.png")
+    assert ended.value.code == 130
+    assert "interrupted; 3 of 4 runs are finished" in capsys.readouterr().err
+    written = json.loads((here / "a.json").read_text())
+    assert written["interrupted"]
+    assert written["loss"][1][1] == [None, None]
+    assert None not in written["loss"][1][0]
+    assert (here / "a.png").exists()
+
+
+def test_interrupted_at_once_it_writes_nothing(here, monkeypatch, capsys):
+    def interrupted(*args, **how):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transfer, "train", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        command(out="a.json")
+    assert ended.value.code == 130
+    assert "nothing was written" in capsys.readouterr().err
+    assert not (here / "a.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (dict(text=None), "`text` must be given"),
+        (dict(text="a"), "`text` must hold two letters"),
+        (dict(tokens="1"), "`tokens` must be at least 2"),
+        (dict(tokens="17", text=TEXT), "allow for a text of 17 tokens"),
+        (dict(widths="32,x"), "`--widths` must be numbers with commas"),
+        (dict(widths="33"), "`width` must be a multiple of 16"),
+        (dict(widths="160000000"), "`widths` must"),
+        (dict(learning_rates="fast"), "`--learning-rates` must be numbers"),
+        (dict(learning_rates="-1"), "`learning_rates` must be in"),
+        (dict(learning_rates="nan"), "`learning_rates` must be"),
+        (dict(optimizer="lion"), "`optimizer` must be '"),
+        (dict(steps="many"), "`--steps` must be a whole number"),
+        (dict(base_width="32"), "`base_width` must come with parametrization='mup'"),
+        (dict(base_width="a"), "`--base-width` must be a whole number"),
+        (dict(seed="-1"), "`seed` must be at least 0"),
+        (dict(layers="0"), "`layers` must be at least 1"),
+        (dict(out="a.doc"), "`out` must end in"),
+        (dict(out="nowhere/a.png"), "`out` must lie in a folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_no_file(options, said, here):
+    before = sorted(here.iterdir())
+    with pytest.raises(SystemExit, match=said) as ended:
+        command(**dict(out="a.json") | options)
+    assert str(ended.value).startswith("infattn_train: ")
+    assert "\n" not in str(ended.value)
+    assert sorted(here.iterdir()) == before
+
+
+def test_it_starts_as_a_module(here):
+    call = [sys.executable, "-m", "infattn_nb", "train", "config.json", "--text", TEXT]
+    more = (
+        "--widths 32 --learning-rates 1e-2 --steps 1 --tokens 12 --out a.json".split()
+    )
+    run = subprocess.run([*call, *more], text=True, capture_output=True)
+    assert run.returncode == 0, run.stderr
+    assert "best rate at width 32: 0.01" in run.stdout
+    assert json.loads((here / "a.json").read_text())["widths"] == [32]
+    wrong = subprocess.run([*call, "--steps", "x"], text=True, capture_output=True)
+    assert wrong.returncode == 1
+    assert wrong.stderr.count("\n") == 1

@@ -1,0 +1,151 @@
+"""Losses over widths and learning rates: each is that of one run, whatever else is
+asked for; what diverges is infinite and what was not reached is NaN.
+"""
+
+import signal
+
+import numpy as np
+import pytest
+
+from infattn_nb import from_config, train
+from infattn_nb.huggingface import next_tokens, rate_transfer, transfer, widened
+
+CONFIG = dict(
+    model_type="gpt2",
+    n_embd=32,
+    n_head=2,
+    n_layer=1,
+    n_positions=16,
+    vocab_size=8,
+    initializer_range=0.2,
+)
+TEXT = [[3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 7, 2]]
+
+
+def found(widths=(32, 64), rates=(0.01, 0.03), **how):
+    how = dict(steps=4, verbose=False) | how
+    return rate_transfer(CONFIG, TEXT, widths, rates, **how)
+
+
+def test_at_the_own_width_it_is_the_model_itself():
+    "One cell, by hand, with the same seed."
+    cell = found([32], [0.01], rng=3)
+    net = from_config(CONFIG, TEXT)
+    program, logits = net.program(readout="lm")
+    (seed,) = np.random.SeedSequence(3).spawn(1)
+    run = train(
+        program,
+        logits,
+        next_tokens(net),
+        width=32,
+        steps=4,
+        size=2,
+        rng=seed,
+        learning_rate=0.01,
+        optimizer="adamw",
+        parametrization="standard",
+        loss="softmax",
+        reduction="mean",
+        verbose=False,
+    )
+    np.testing.assert_array_equal(cell.loss[0, 0], run.loss[:, -1])
+    np.testing.assert_array_equal(cell.start[0], run.loss[:, 0])
+
+
+def test_rates_start_from_the_same_networks_and_widths_are_sorted():
+    both = found([64, 32, 64], [0.03, 0.01])
+    assert both.widths == [32, 64]
+    assert both.learning_rates == [0.01, 0.03]
+    assert both.loss.shape == (2, 2, 2)
+    alone = found([32, 64], [0.03])
+    np.testing.assert_array_equal(alone.loss[:, 0], both.loss[:, 1])
+    np.testing.assert_array_equal(alone.start, both.start)
+    assert (both.start[0] != both.start[1]).all()
+
+
+def test_a_rate_at_which_all_diverge_is_infinite():
+    wild = found([32], [0.01, 1e6], optimizer="sgd")
+    assert np.isinf(wild.loss[0, 1]).all()
+    assert np.isfinite(wild.loss[0, 0]).all()
+    assert wild.best.tolist() == [0.01]
+    assert wild.as_good.tolist() == [[True, False]]
+    numbers = wild.numbers()
+    assert numbers["loss"][0][1] == [None, None]
+    assert numbers["optimizer"] == "sgd"
+
+
+def test_what_is_as_good_goes_by_the_errors_of_differences():
+    "Networks differ by much, rates by little, and always in the same direction."
+    of_networks = np.array([1.0, 5.0, 9.0])
+    loss = np.array([of_networks, of_networks + 0.1, of_networks + [0.1, -0.1, 0.05]])
+    record = transfer.RateTransfer(
+        [8], [1.0, 2.0, 3.0], loss[None], loss[None, 0], False, {}
+    )
+    assert record.best.tolist() == [1.0]
+    assert record.as_good.tolist() == [[True, False, True]]
+    assert (record.error[0] > 2).all()
+
+
+def test_an_interrupted_run_keeps_what_is_finished(monkeypatch):
+    "Ctrl-C in the middle of the third cell."
+    calls = []
+
+    def interrupted(*args, **how):
+        calls.append(args)
+        if len(calls) == 3:
+            how["callback"] = lambda step: signal.raise_signal(signal.SIGINT)
+        return train(*args, **how)
+
+    whole = found()
+    monkeypatch.setattr(transfer, "train", interrupted)
+    part = found()
+    assert part.interrupted
+    assert not whole.interrupted
+    assert len(calls) == 3
+    np.testing.assert_array_equal(part.loss[0], whole.loss[0])
+    assert np.isnan(part.loss[1]).all()
+    assert np.isnan(part.best[1])
+    assert part.plot() is not None
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (dict(widths=[]), "`widths` must be a list of numbers"),
+        (dict(rates="0.1"), "`learning_rates` must be a list of numbers"),
+        (dict(rates=[0.0]), r"`learning_rates` must be in \(0, ∞\)"),
+        (dict(widths=[40]), "`width` must be a multiple of 16"),
+        (dict(optimizer="lion"), "`optimizer` must be '"),
+        (dict(parametrization="sp"), "`parametrization` must be '"),
+        (dict(base_width=32), "`base_width` must come with parametrization='mup'"),
+        (dict(heads="taller"), "`heads` must be '"),
+        (dict(fixed="mean"), "`fixed` must be '"),
+        (dict(size=0), "`size` must be at least 1"),
+        (dict(widths=[16 * 10**6]), "`widths` must"),
+    ],
+)
+def test_bad_input_is_rejected(how, said):
+    with pytest.raises((ValueError, TypeError), match=said) as caught:
+        found(**how)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama-like", "bert-base", "pythia-like"])
+def test_a_wider_model(kind):
+    "Heads keep their width, or their number; variances or standard deviations stay."
+    own = from_config(kind, [[1, 2, 3]])
+    n = 2 * int(own.width)
+    a = own.blocks[0].attention
+    for heads, fixed in (("more", "variance"), ("wider", "variance"), ("more", "std")):
+        net = widened(kind, [[1, 2, 3]], n, heads=heads, fixed=fixed)
+        b = net.blocks[0].attention
+        assert net.width == n
+        assert b.heads == a.heads * (2 if heads == "more" else 1)
+        assert net.blocks[0].feedforward.units == own.blocks[0].feedforward.units
+        factor = 2.0 if fixed == "std" else 1.0
+        assert b.var_q == pytest.approx(factor * a.var_q)
+        np.testing.assert_allclose(net.cov, own.cov, rtol=1e-12)
+    same = widened(kind, [[1, 2, 3]], int(own.width))
+    assert repr(same.blocks) == repr(own.blocks)
+    with pytest.raises(ValueError, match="`width` must be a multiple of"):
+        widened(kind, [[1, 2, 3]], n + 1)
