@@ -783,7 +783,7 @@ def finite(y, node, role, shape):
 # %% ../../nbs/netsor/nodes.ipynb #6de914a3
 def bounds(nodes, # vectors and scores in the order of writing, nothing left out
           ): # {vector or score: its bound in [0, ∞]; None = unknown}
-    r"$\sup|h_\alpha|$ of each, as far as the program knows (Assumption 1)."
+    r"$\sup|h_\alpha|$ of each, if it follows from the program (Assumption 1)."
     known: dict[Vector | Score, float | None] = {}
     for h in nodes:
         known[h] = _bound(h, known)
@@ -825,7 +825,7 @@ class AssumptionError(ValueError):
         self.clause = clause
 
 class AssumptionWarning(UserWarning):
-    "The theorem as printed says nothing, its limit is believed to hold: `clause`."
+    "The theorem as printed does not cover `clause`; its limit is expected to hold."
     def __init__(self, message: str, score: Score | None = None,
                  clause: str | None = None) -> None:
         super().__init__(message)
