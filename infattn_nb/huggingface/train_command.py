@@ -151,7 +151,7 @@ def infattn_train(
     "Which learning rate is best at which width: a model trained from its config.json."
     if "numpy" not in sys.modules:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from infattn_nb.huggingface.transfer import rate_transfer
+    from infattn_nb.huggingface import rate_transfer
     from infattn_nb.numerics import checks
     from infattn_nb.numerics.files import ending_well, typed_number, write
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale

@@ -65,7 +65,9 @@ class Softmax(Loss):
         "Labels 0 … D − 1 (P,), one-hot."
         y = checks.real(y, "y", None, "(-∞, ∞)", "pass finite targets")
         if y.shape != (P,) or not np.isin(y, np.arange(D)).all():
-            checks.reject("y", f"be {P} labels 0 … {D - 1}", f"shape {y.shape}",
+            right = y.shape == (P,)
+            got = f"{y.min():g} … {y.max():g}" if right else f"shape {y.shape}"
+            checks.reject("y", f"be {P} labels 0 … {D - 1}", got,
                           "pass one label for each row of outputs")
         return np.eye(D)[y.astype(int)]
 

@@ -132,7 +132,7 @@ def attention_branch(weights, l, branch, width, texts, U):
 
 @dataclass(frozen=True)
 class OverRoot:
-    """x over the root of a mean of numbers plus ε: one head of a norm over all heads."""
+    "x over the root of a mean plus ε: one head of a norm over all heads."
     eps: float
     heads: int
 

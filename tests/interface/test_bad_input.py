@@ -18,7 +18,7 @@ from scipy import stats
 
 from infattn_nb import *
 from infattn_nb import from_config
-from infattn_nb.huggingface import next_tokens
+from infattn_nb.huggingface import next_tokens, rate_transfer, widened
 from infattn_nb.convergence import *
 from infattn_nb.netsor import *
 from infattn_nb.nonlinearities import *
@@ -161,7 +161,10 @@ CASES = [
     (lambda: fit(schedule=0.5), TypeError, "`schedule`"),
     (lambda: fit(schedule=lambda t: NAN), ValueError, "`schedule(0)`"),
     (lambda: fit(reduction="max"), ValueError, "`reduction`"),
-    (lambda: fit(parametrization="mup"), ValueError, "`parametrization`"),
+    (lambda: fit(parametrization="sp"), ValueError, "`parametrization`"),
+    (lambda: fit(parametrization="mup"), ValueError, "`base_width` must come with"),
+    (lambda: widened("gpt2", [[1, 2]], 64, heads="taller"), ValueError, "`heads`"),
+    (lambda: rate_transfer("gpt2", [[1, 2]], [], [0.1]), ValueError, "`widths`"),
     (lambda: fit(weight_decay={"Z": 0.1}), ValueError, "`weight_decay`"),
     (lambda: fit(weight_decay=-0.1), ValueError, "`weight_decay`"),
     (lambda: Program().parameter(var=-1.0), ValueError, "`var`"),
@@ -1513,7 +1516,7 @@ def rejected():
 NOTHING_TO_REJECT = set(
     "AssumptionError AssumptionWarning Limit Training ProgramGradients gaussian "
     "uniform rademacher LimitErrorResult Chain Gradients Scan Report "
-    "infattn_figures infattn_report families_table".split()
+    "infattn_figures infattn_report infattn_train families_table RateTransfer".split()
 )  # results, errors and plain samplers; the commands stand elsewhere
 
 

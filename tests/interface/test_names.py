@@ -49,6 +49,7 @@ OTHER_MEANINGS = {
         for name in ("infattn_figures", "infattn_report", "infattn_train")
         for word in ("seed", "quiet", "tokens")
     },
+    "losses before training, not where it begins": {("RateTransfer", "start")},
     "scikit-learn's word": {("AttentionRegressor.sample_y", "n_samples")},
 }
 

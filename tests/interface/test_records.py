@@ -29,6 +29,7 @@ from infattn_nb import (
     report,
     scan,
 )
+from infattn_nb.huggingface import RateTransfer
 from infattn_nb.netsor.nodes import AssumptionError, AssumptionWarning
 from infattn_nb.nonlinearities import gelu, relu
 from infattn_nb.theory import ExchangeableScores
@@ -74,6 +75,9 @@ EXAMPLES = {
     "Nonlinearity": lambda: relu,
     "Norm": Norm,
     "ProgramGradients": lambda: gradients(*network(), 8),
+    "RateTransfer": lambda: RateTransfer(
+        [8], [0.1], np.ones((1, 1, 2)), np.ones((1, 2)), False, {}
+    ),
     "Report": lambda: report(NET, size=4, rng=0),
     "Rotary": Rotary,
     "Scan": lambda: scan(NET, scores=(1, 2), residual=(1,), size=2, rng=0),

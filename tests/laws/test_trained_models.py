@@ -35,14 +35,12 @@ def ours(kind, n, size, rng, change=None, **how):
         steps=STEPS,
         size=size,
         rng=rng,
-        optimizer=optimizer,
-        momentum=momentum,
         watch=program.attention(0, 0),
         loss="softmax",
         reduction="mean",
         parametrization="standard",
         verbose=False,
-        **dict(learning_rate=rate) | how,
+        **dict(optimizer=optimizer, momentum=momentum, learning_rate=rate) | how,
     )
     at = list(AT)
     weight = run.attention(0)[:, at, 0, -1, -1]
