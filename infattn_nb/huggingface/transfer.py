@@ -55,6 +55,10 @@ class RateTransfer:
     about: Mapping[str, Any]
 
     def __post_init__(self) -> None:
+        checks.kind(self.widths, list, "widths", "pass a list of numbers")
+        checks.kind(self.learning_rates, list, "learning_rates",
+                    "pass a list of numbers")
+        checks.kind(self.about, Mapping, "about", "pass {name: value}")
         checks.arrays(self, loss=("widths", "rates", "N"), start=("widths", "N"))
         if self.loss.shape[:2] != (len(self.widths), len(self.learning_rates)):
             checks.reject("loss", "have a row for each width, a column for each rate",
