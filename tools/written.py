@@ -91,6 +91,7 @@ def is_visible(cell):
     return (
         cell["cell_type"] == "code"
         and text(cell) != ""
+        and not cell["metadata"].get("code-fold")
         and not UNSEEN.search(text(cell))
     )
 
@@ -341,24 +342,10 @@ def wanted():
     yield ROOT / "README.md", readme()
 
 
-def export():
-    """Notebooks to modules.
-
-    Options for Quarto (`#| code-fold: true`) stay behind: `nbdev_update`, which keeps
-    those of the notebook, would double them.
-    """
+if __name__ == "__main__":
     subprocess.run(
         [Path(sys.executable).with_name("nbdev_export")], cwd=ROOT, check=True
     )
-    for path in (ROOT / "infattn_nb").rglob("*.py"):
-        code = path.read_text(encoding="utf-8")
-        plain = re.sub(r"^#\| *[\w-]+:.*\n", "", code, flags=re.M)
-        if plain != code:
-            path.write_text(plain, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    export()
     for path, new in wanted():
         if not path.exists() or path.read_text(encoding="utf-8") != new:
             path.write_text(new, encoding="utf-8")
