@@ -164,7 +164,9 @@ def ensemble_of_module(module, # as for read_module
 def _head_of(module, reading): # dict
     "How many words a module without a config has, and how large its head is."
     word = reading.tables.get("word")
-    heads = [x for name, x in module.named_parameters() if re.search(HEADS, name)]
+    layers = isinstance(module, (list, tuple)) # without a head
+    named = () if layers else module.named_parameters()
+    heads = [x for name, x in named if re.search(HEADS, name)]
     tables = [as_array(x, "head") for x in heads if x.ndim == 2]
     size = float(np.sqrt(np.mean(tables[0]**2))) if tables else None
     return dict(vocabulary=None if word is None else len(word), head=size,

@@ -28,6 +28,7 @@ from results import (
 )
 
 from infattn_nb import Attention, Tokens, limit_error, report, scan
+from infattn_nb.huggingface import RateTransfer
 from infattn_nb.nonlinearities import gelu
 from infattn_nb.paper import read_table
 
@@ -40,6 +41,9 @@ PLOTS = {
     ).plot(),
     "Program.draw": lambda: program().draw(),
     "Training.plot": lambda: training().plot(),
+    "RateTransfer.plot": lambda: RateTransfer(
+        [32, 64], [0.1, 1.0], np.ones((2, 2, 3)), np.ones((2, 3)), False, {}
+    ).plot(),
     "Chain.plot": lambda: [
         chain().plot(beside=chain(np.inf)),
         chain().plot(what="entropy", beside=chain(np.inf)),

@@ -54,7 +54,7 @@ ENGINEER = {
     "report": "initialisation/report",
     "rotary positions": "transformer/block",
     "RMSNorm": "transformer/network transformer/block",
-    "mup": "netsor/optimizers netsor/train_your_model initialisation/which_initialisation",
+    "mup": "netsor/optimizers netsor/train_your_model",
     "figures of the paper": "paper/figures",
     "positional encoding": "transformer/block",
     "LoRA": "scope",
