@@ -8,8 +8,6 @@ __all__ = ['TOKENS', 'FILES', 'letters_of', 'model_of', 'infattn_train']
 # %% ../../nbs/huggingface/train_command.ipynb #tc-imports
 import os
 import sys
-import warnings
-from contextlib import contextmanager
 from functools import wraps
 from importlib.metadata import version as package_version
 from io import TextIOWrapper
@@ -85,16 +83,6 @@ def _file_of(found, kind):
         plt.close(fig)
     return content
 
-@contextmanager
-def _warnings_in_a_line(quiet):
-    "As this command says everything; none if it is to be quiet."
-    def said(message, *where):
-        print(f"infattn_train: {message}", file=sys.stderr)
-    with warnings.catch_warnings():
-        warnings.showwarning = said
-        warnings.simplefilter("ignore" if quiet else "default")
-        yield
-
 def _lines(found): # text
     "The table, and the best rate of each width."
     rows = [found.table.to_string(float_format="{:.4g}".format), ""]
@@ -153,7 +141,8 @@ def infattn_train(
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.huggingface import rate_transfer
     from infattn_nb.numerics import checks
-    from infattn_nb.numerics.files import ending_well, typed_number, write
+    from infattn_nb.numerics.files import ending_well, typed_number
+    from infattn_nb.numerics.files import warnings_in_a_line, write
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -169,7 +158,7 @@ def infattn_train(
         start = checks.count(numbers.pop("seed"), "seed", least=0)
         texts, letters = letters_of(text, numbers.pop("tokens"))
         model = model_of(config, letters, numbers.pop("layers"))
-        with _warnings_in_a_line(quiet):
+        with warnings_in_a_line("infattn_train", quiet):
             found = rate_transfer(model, texts, _numbers(widths, "widths", int),
                                   _numbers(learning_rates, "learning-rates", float),
                                   optimizer=optimizer, parametrization=parametrization,

@@ -9,8 +9,6 @@ __all__ = ['TOKENS', 'report_of', 'infattn_report']
 import os
 import shlex
 import sys
-import warnings
-from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version as package_version
 from io import TextIOWrapper
@@ -72,16 +70,6 @@ def _words(tokens, text):
     return several(text)[0].tolist() # as in from_config
 
 # %% ../../nbs/initialisation/report_command.ipynb #rcnumber
-@contextmanager
-def _warnings_in_a_line(quiet):
-    "Print warnings in the form of this command, or not at all."
-    def said(message, *where):
-        print(f"infattn_report: {message}", file=sys.stderr)
-    with warnings.catch_warnings():
-        warnings.showwarning = said
-        warnings.simplefilter("ignore" if quiet else "always")
-        yield
-
 def _place(out, json):
     "The path of the report or None, and whether it is standard output."
     from infattn_nb.initialisation.report import REPORT_FILES
@@ -114,6 +102,7 @@ def infattn_report(
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     from infattn_nb.initialisation.report import file_of
     from infattn_nb.numerics.files import ending_well, typed_number
+    from infattn_nb.numerics.files import warnings_in_a_line
     for stream in (sys.stdout, sys.stderr): # a terminal in the C locale has no π
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -121,7 +110,7 @@ def infattn_report(
         path, to_terminal = _place(out, json)
         typed = dict(tokens=tokens, width=width, size=size, seed=seed)
         numbers = {name: typed_number(x, name) for name, x in typed.items()}
-        with _warnings_in_a_line(quiet):
+        with warnings_in_a_line("infattn_report", quiet):
             found = report_of(config, against=against, text=text,
                               progress=not quiet, fixed=fixed, **numbers)
             if path is not None:
