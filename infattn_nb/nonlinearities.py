@@ -13,7 +13,7 @@ __all__ = ['MIXTURE_ERROR', 'LOWEST_FLOAT', 'identity', 'relu', 'erf', 'tanh', '
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial, wraps
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from scipy import special
@@ -107,6 +107,14 @@ class Nonlinearity:
 
     def __hash__(self) -> int:
         return hash(self._key())
+
+    @overload
+    def dual(self, cov: ArrayLike, *,
+             return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def dual(self, cov: ArrayLike, *,
+             return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
 
     def dual(self, cov: ArrayLike, *, return_error: bool = False) -> Any:
         r"""Dual activation $\mathbb{E}[\phi(Z)\phi(Z)^\top]$ of $Z \sim N(0, \Sigma)$.

@@ -9,7 +9,7 @@ __all__ = ['HasTokens', 'Attention', 'LimitLaw', 'LimitOfManyHeads', 'simulate_d
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -242,8 +242,19 @@ class Attention(AttentionSpec, HasTokens):
         linear = replace(self.one_head, scaling="linear", head_width="full")
         return HierarchicalGaussian.constant(linear.law().covariances(1, rng=0)[0])
 
+    @overload
     def infinite_heads(self, draws: int = 16, rng: Rng = 0,
-                       return_error: bool = False) -> Any:
+                       *,
+                       return_error: Literal[False] = ...) -> HierarchicalGaussian: ...
+
+    @overload
+    def infinite_heads(self, draws: int = 16, rng: Rng = 0,
+                       *,
+                       return_error: Literal[True]
+                       ) -> tuple[HierarchicalGaussian, np.ndarray]: ...
+
+    def infinite_heads(self, draws: int = 16, rng: Rng = 0,
+                       *, return_error: bool = False) -> Any:
         r"""The limit of infinitely many heads, $\sigma^2\,\mathbb{E}[AKA^\top]$ (P(6)).
 
         Parameters

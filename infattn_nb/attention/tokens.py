@@ -9,7 +9,7 @@ __all__ = ['TokenLaw', 'Tokens', 'CommonTokens']
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -32,6 +32,15 @@ class TokenLaw(ABC):
     @abstractmethod
     def random(self) -> bool:
         "Is the Gram matrix random even at infinite width?"
+
+    @overload
+    @abstractmethod
+    def kernel(self, *, return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    @abstractmethod
+    def kernel(self, *,
+               return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
 
     @abstractmethod
     def kernel(self, *, return_error: bool = False) -> Any:
@@ -147,6 +156,13 @@ class Tokens(TokenLaw):
             (s, s)
         """
         return np.eye(self.seq_len) if self.cov is None else self.cov
+
+    @overload
+    def kernel(self, *, return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def kernel(self, *,
+               return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
 
     def kernel(self, *, return_error: bool = False) -> Any:
         r"""The Gram matrix at infinite width, $K_{ij} = \mathbb{E}[Z^{x^i} Z^{x^j}]$.

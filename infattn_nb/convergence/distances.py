@@ -9,7 +9,7 @@ __all__ = ['JACKKNIFE_GROUPS', 'kl_divergence', 'total_variation', 'hellinger', 
 
 # %% ../../nbs/convergence/distances.ipynb #349de588
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from scipy.integrate import tanhsinh
@@ -70,7 +70,7 @@ def _atom(law):
     "The mass at zero."
     return getattr(law, "atom", 0.)
 
-# %% ../../nbs/convergence/distances.ipynb #3b83b87a
+# %% ../../nbs/convergence/distances.ipynb #kldivergence-before
 def _kl_integrand(p, q, y):
     "p (exp(−δ) − 1 + δ), without cancellation where δ is small; q where p is zero."
     log_p = p.logpdf(y)
@@ -96,6 +96,15 @@ def _uncovered(p, q, cuts):
                           "its density underflows there: give it a `_logpdf`")
     return bare.size > 0
 
+# %% ../../nbs/convergence/distances.ipynb #kldivergence-types
+@overload
+def kl_divergence(p: Any, q: Any, *, return_error: Literal[False] = ...) -> float: ...
+
+@overload
+def kl_divergence(p: Any, q: Any, *,
+                  return_error: Literal[True]) -> tuple[float, float]: ...
+
+# %% ../../nbs/convergence/distances.ipynb #3b83b87a
 @unwatched_tails()
 def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1).
@@ -154,7 +163,15 @@ def _reject_atom(name, law):
         checks.reject(name, "have a density", f"an atom of mass {law.atom:.3g} at zero",
                       "use `wasserstein`")
 
-# %% ../../nbs/convergence/distances.ipynb #4ac6a1ed
+# %% ../../nbs/convergence/distances.ipynb #totalvariati-types
+@overload
+def total_variation(p: Any, q: Any, *, return_error: Literal[False] = ...) -> float: ...
+
+@overload
+def total_variation(p: Any, q: Any, *,
+                    return_error: Literal[True]) -> tuple[float, float]: ...
+
+# %% ../../nbs/convergence/distances.ipynb #hellinger-before
 @unwatched_tails()
 def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The total variation, $\frac12\int|p - q|$, cut where the densities cross.
@@ -197,6 +214,15 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
         return TV
     return TV, abs(TV - variation(24)) + 1e-15
 
+# %% ../../nbs/convergence/distances.ipynb #hellinger-types
+@overload
+def hellinger(p: Any, q: Any, *, return_error: Literal[False] = ...) -> float: ...
+
+@overload
+def hellinger(p: Any, q: Any, *,
+              return_error: Literal[True]) -> tuple[float, float]: ...
+
+# %% ../../nbs/convergence/distances.ipynb #wasserstein-before
 @unwatched_tails()
 def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Hellinger distance, $\sqrt{\frac12\int(\sqrt p-\sqrt q)^2}$.
@@ -236,6 +262,15 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
         return distance
     return distance, error/max(distance, np.sqrt(error), 1e-300)
 
+# %% ../../nbs/convergence/distances.ipynb #wasserstein-types
+@overload
+def wasserstein(p: Any, q: Any, *, return_error: Literal[False] = ...) -> float: ...
+
+@overload
+def wasserstein(p: Any, q: Any, *,
+                return_error: Literal[True]) -> tuple[float, float]: ...
+
+# %% ../../nbs/convergence/distances.ipynb #4ac6a1ed
 @unwatched_tails()
 def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; infinite if a mean is.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from scipy.special import ndtr
@@ -203,6 +203,15 @@ def _distances(law, gaussian, return_error):
         f = lambda p: distance(p, gaussian)/unit
         return value_and_error(f, law) if return_error else f(law)
     return {name: each(name, distance) for name, distance in DISTANCES.items()}
+
+# %% ../../nbs/convergence/regimes.ipynb #tailprobabil-types
+@overload
+def tail_probability(law: Any, k: ArrayLike, *,
+                     return_error: Literal[False] = ...) -> np.ndarray: ...
+
+@overload
+def tail_probability(law: Any, k: ArrayLike, *,
+                     return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
 
 # %% ../../nbs/convergence/regimes.ipynb #ba18ee03
 def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> Any:

@@ -10,7 +10,7 @@ __all__ = ['LEAST_EFFECTIVE_DRAWS', 'PEAK_RADIUS', 'BETTER_BELOW', 'POINTS_AT_ON
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
@@ -211,6 +211,14 @@ class HierarchicalGaussian:
         """Zero, (dim,)."""
         return np.zeros(self.dim)
 
+    @overload
+    def cov(self, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def cov(self, draws: int = 2**16, rng: Rng = 0, *,
+            return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
     def cov(self, draws: int = 2**16, rng: Rng = 0, *,
             return_error: bool = False) -> Any:
         """The covariance of y: an average over draws of S, exact where S is constant.
@@ -238,6 +246,15 @@ class HierarchicalGaussian:
             others = [law.cov(draws, rng) for law in self.nearby]
             error = error + np.abs(others - mean).max(0)
         return (mean, error) if return_error else mean
+
+    @overload
+    def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
+               islands: int = 64, return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
+               islands: int = 64,
+               return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
 
     def logpdf(self, y: ArrayLike, draws: int = 2**16, rng: Rng = 0, *,
                islands: int = 64, return_error: bool = False) -> Any:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, Literal, Protocol, cast, overload
 
 import numpy as np
 from numpy.random import default_rng
@@ -57,7 +57,20 @@ def _parts(law):
                       repr(law), "pass them to ScaleMixture")
     return [ScaleMixture(v) for v in np.array_split(law.variances, 16)]
 
-def _with_error(method):
+class _Method(Protocol):
+    "The type of a method that returns its value, or its value and error."
+    @overload
+    def __call__(self, *args: Any, return_error: Literal[False] = ...,
+                 **kwargs: Any) -> Any: ...
+
+    @overload
+    def __call__(self, *args: Any, return_error: Literal[True],
+                 **kwargs: Any) -> tuple[Any, Any]: ...
+
+    @overload
+    def __call__(self, *args: Any, return_error: bool, **kwargs: Any) -> Any: ...
+
+def _with_error(method: Callable) -> _Method:
     "Let a method also return its error: `return_error=True`."
     @wraps(method)
     def wrapped(self, *args, return_error=False, **kwargs):
@@ -80,7 +93,7 @@ def _with_error(method):
     vars(wrapped)["__signature__"] = old.replace(parameters=[*kept, last])
     flag = " With `return_error=True`: (value, error)."
     wrapped.__doc__ = (method.__doc__ or "") + flag
-    return wrapped
+    return cast(_Method, wrapped)
 
 _INVERSE = "ppf", "isf"
 _TAILS = "logpdf", "sf", "logsf", "logcdf", *_INVERSE # these warn in the tails

@@ -7,7 +7,7 @@ __all__ = ['rows_needed', 'Run', 'simulate', 'wanted', 'gram', 'gram_block', 'Pr
 
 # %% ../../nbs/netsor/finite_width.ipynb #takes
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.random import Generator
@@ -245,6 +245,13 @@ class ProgramTokens(TokenLaw):
         "Is the Gram matrix random even at infinite width?"
         past = self.program.past(*self.vectors)
         return any(isinstance(p, Score) and p.is_random for p in past)
+
+    @overload
+    def kernel(self, *, return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def kernel(self, *,
+               return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
 
     def kernel(self, *, return_error: bool = False) -> Any:
         """The Gram matrix at infinite width.

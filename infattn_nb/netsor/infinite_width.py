@@ -8,7 +8,7 @@ __all__ = ['limit', 'Limit']
 # %% ../../nbs/netsor/infinite_width.ipynb #5b328e8b
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -74,7 +74,13 @@ class Limit:
         paths = self.drawn.size if self.drawn.random else 1
         return f"Limit({len(self.program.nodes)} vectors and scores, {paths} paths)"
 
-    def mean(self, u: Vector, return_error: bool = False) -> Any:
+    @overload
+    def mean(self, u: Vector, *, return_error: Literal[False] = ...) -> Any: ...
+
+    @overload
+    def mean(self, u: Vector, *, return_error: Literal[True]) -> tuple[Any, Any]: ...
+
+    def mean(self, u: Vector, *, return_error: bool = False) -> Any:
         r"""The mean $\mathbb{E}[Z^u]$ (Definition 1).
 
         Parameters
@@ -95,7 +101,15 @@ class Limit:
         m = _average(self.drawn, m, return_error, lambda batch: batch.error_of(X))
         return _single(m, u.k == 1)
 
-    def second_moment(self, u: Vector, v: Vector, return_error: bool = False) -> Any:
+    @overload
+    def second_moment(self, u: Vector, v: Vector, *,
+                      return_error: Literal[False] = ...) -> Any: ...
+
+    @overload
+    def second_moment(self, u: Vector, v: Vector, *,
+                      return_error: Literal[True]) -> tuple[Any, Any]: ...
+
+    def second_moment(self, u: Vector, v: Vector, *, return_error: bool = False) -> Any:
         r"""The second moment $\mathbb{E}[Z^u Z^v]$, not centred (Definition 1).
 
         Parameters
@@ -119,7 +133,15 @@ class Limit:
         m = _average(self.drawn, m, return_error, lambda batch: batch.error_of(X, Y))
         return _single(m, u.k == v.k == 1)
 
-    def cov(self, vectors: Vectors, return_error: bool = False) -> Any:
+    @overload
+    def cov(self, vectors: Vectors, *,
+            return_error: Literal[False] = ...) -> np.ndarray: ...
+
+    @overload
+    def cov(self, vectors: Vectors, *,
+            return_error: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def cov(self, vectors: Vectors, *, return_error: bool = False) -> Any:
         """Covariance matrix, averaged over the scores (Definition 1).
 
         Parameters

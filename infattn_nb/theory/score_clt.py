@@ -10,7 +10,7 @@ __all__ = ['score_cov', 'quadratic_form', 'cumulants', 'score_gram', 'ProgramGra
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
@@ -320,7 +320,15 @@ class ExchangeableScores:
         parts = zip(np.array_split(k2, 64), np.array_split(k4, 64), strict=True)
         return value, np.std([f(*part) for part in parts], ddof=1)/8
 
-    def second_moment(self, n: float, return_error: bool = False) -> Any:
+    @overload
+    def second_moment(self, n: float, *,
+                      return_error: Literal[False] = ...) -> float: ...
+
+    @overload
+    def second_moment(self, n: float, *,
+                      return_error: Literal[True]) -> tuple[float, float]: ...
+
+    def second_moment(self, n: float, *, return_error: bool = False) -> Any:
         r"""The moment $\mathbb{E} X_\alpha^2 = \mathbb{E}\,k_2(\Gamma_n)$ (Lemma 12).
 
         Parameters
@@ -332,7 +340,15 @@ class ExchangeableScores:
         """
         return self._average(lambda k2, k4: k2.mean(), n, return_error)
 
-    def cross_moment(self, n: float, return_error: bool = False) -> Any:
+    @overload
+    def cross_moment(self, n: float, *,
+                     return_error: Literal[False] = ...) -> float: ...
+
+    @overload
+    def cross_moment(self, n: float, *,
+                     return_error: Literal[True]) -> tuple[float, float]: ...
+
+    def cross_moment(self, n: float, *, return_error: bool = False) -> Any:
         r"""The moment $\mathbb{E} X_\alpha X_\beta = 0$ (Lemma 13).
 
         Parameters
@@ -344,7 +360,15 @@ class ExchangeableScores:
         """
         return self._average(lambda k2, k4: 0., n, return_error)
 
-    def squares_moment(self, n: float, return_error: bool = False) -> Any:
+    @overload
+    def squares_moment(self, n: float, *,
+                       return_error: Literal[False] = ...) -> float: ...
+
+    @overload
+    def squares_moment(self, n: float, *,
+                       return_error: Literal[True]) -> tuple[float, float]: ...
+
+    def squares_moment(self, n: float, *, return_error: bool = False) -> Any:
         r"""The moment $\mathbb{E} X_\alpha^2 X_\beta^2$ (Lemma 14).
 
         Parameters
@@ -356,7 +380,15 @@ class ExchangeableScores:
         """
         return self._average(lambda k2, k4: (k2**2).mean(), n, return_error)
 
-    def third_moment_bound(self, n: float, return_error: bool = False) -> Any:
+    @overload
+    def third_moment_bound(self, n: float, *,
+                           return_error: Literal[False] = ...) -> float: ...
+
+    @overload
+    def third_moment_bound(self, n: float, *,
+                           return_error: Literal[True]) -> tuple[float, float]: ...
+
+    def third_moment_bound(self, n: float, *, return_error: bool = False) -> Any:
         r"""A bound on $\mathbb{E}|X_\alpha|^3$ (Lemma 15).
 
         Parameters
@@ -368,7 +400,14 @@ class ExchangeableScores:
         """
         return self._average(lambda k2, k4: (k4 + 3*k2**2).mean()**.75, n, return_error)
 
-    def kurtosis(self, n: float, return_error: bool = False) -> Any:
+    @overload
+    def kurtosis(self, n: float, *, return_error: Literal[False] = ...) -> float: ...
+
+    @overload
+    def kurtosis(self, n: float, *,
+                 return_error: Literal[True]) -> tuple[float, float]: ...
+
+    def kurtosis(self, n: float, *, return_error: bool = False) -> Any:
         r"""Excess kurtosis of $\sum_i c_i p_i$ at width n; 0 for the sum 0.
 
         $(\mathbb{E} k_4/n + 3\mathrm{Var}\,k_2)/(\mathbb{E} k_2)^2$.

@@ -12,7 +12,7 @@ from functools import cache, partial
 from inspect import signature
 from itertools import groupby
 from textwrap import fill
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 
@@ -201,6 +201,14 @@ class Transformer(Network):
         """
         net = in_its_weights(at_width(self, width, fixed))
         return net.draw_gradients(width, size, rng, readout, texts, count_readout)
+
+    @overload
+    def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
+               return_error: Literal[False] = ...) -> Chain: ...
+
+    @overload
+    def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
+               return_error: Literal[True]) -> tuple[Chain, Chain]: ...
 
     def kernel(self, draws: int = 2**11, rng: Rng = 0, *,
                return_error: bool = False) -> Any:

@@ -5,6 +5,7 @@ something else it stands in `OTHER_MEANINGS`, with what it means there.
 """
 
 import inspect
+import typing
 from contextlib import suppress
 
 import numpy as np
@@ -139,3 +140,38 @@ def test_signatures_are_short():
             text = str(inspect.signature(thing))
             assert "_array_like" not in text, name
             assert "ForwardRef" not in text, name
+
+
+def functions_of(thing):
+    "A public function, or the documented methods of a public class."
+    if inspect.isfunction(thing):
+        return [thing]
+    return [
+        m
+        for name, m in vars(thing).items()
+        if inspect.isfunction(m) and not name.startswith("_")
+    ]
+
+
+WITH_ERROR = {
+    f"{function.__module__}.{function.__qualname__}": function
+    for thing in PUBLIC.values()
+    if inspect.isclass(thing) or inspect.isfunction(thing)
+    for function in functions_of(thing)
+    if "return_error" in inspect.signature(function).parameters
+}
+
+
+def test_an_editor_knows_what_comes_with_an_error():
+    """`return_error` is keyword-only, and its two results are declared as overloads, or
+    for all methods of a law of one output at once.
+    """
+    assert len(WITH_ERROR) > 30
+    for name, function in WITH_ERROR.items():
+        flag = inspect.signature(function).parameters["return_error"]
+        assert flag.kind is flag.KEYWORD_ONLY, name
+        bare = inspect.unwrap(function)
+        declared = typing.get_overloads(bare)
+        of_one_output = name.startswith("scipy.") or "ScaleMixture" in name
+        returned = inspect.signature(function).return_annotation
+        assert len(declared) == 2 or of_one_output or returned is dict, name

@@ -1,4 +1,4 @@
-"""One test for each rule: it looks at all pages and names those that break it."""
+"""One test for each rule: it looks at everything and names what breaks it."""
 
 import inspect
 from functools import wraps
@@ -6,22 +6,26 @@ from functools import wraps
 from run_pages import PAGES, name
 
 
-def on_every_page(rule):
-    """A test of `rule(page, …)` on all pages; `page` is `attention/spec`, other
-    arguments are fixtures.
-    """
+def on_every(things):
+    """A test of `rule(thing, …)` on all of them; other arguments are fixtures."""
+    return lambda rule: _on_all(things, rule)
+
+
+def _on_all(things, rule):
+    first, *fixtures = inspect.signature(rule).parameters.values()
 
     @wraps(rule)
-    def test(**fixtures):
+    def test(**found):
         broken = {}
-        for page in map(name, PAGES):
+        for thing in things:
             try:
-                rule(page, **fixtures)
+                rule(thing, **found)
             except AssertionError as error:
-                broken[page] = error
-        assert not broken, "\n\n".join(f"{p}: {error}" for p, error in broken.items())
+                broken[thing] = error
+        assert not broken, "\n\n".join(f"{x}: {error}" for x, error in broken.items())
 
-    first, *fixtures = inspect.signature(rule).parameters.values()
-    assert first.name == "page"
     test.__signature__ = inspect.Signature(fixtures)
     return test
+
+
+on_every_page = on_every([*map(name, PAGES)])  # a page is `attention/spec`

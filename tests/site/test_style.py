@@ -1,10 +1,6 @@
-"""One style: one idea per line, types and documentation on the public face,
-findings of ruff and mypy.
-"""
+"""One style: one idea per line, findings of ruff and mypy."""
 
 import ast
-import inspect
-import re
 import subprocess
 import sys
 from functools import lru_cache
@@ -12,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from public import PUBLIC
 
 pytestmark = pytest.mark.xdist_group("style")
 
@@ -132,86 +127,3 @@ def test_one_idea_per_line(kind, most):
 )
 def test_packed_lines_are_seen(line, kind):
     assert kind(ast.parse(line).body[0])
-
-
-def public_calls():
-    "Every public function, class and method: name, and the object."
-    for name, x in PUBLIC.items():
-        if inspect.isfunction(x):
-            yield name, x
-        if inspect.isclass(x):
-            if x.__module__.startswith("infattn_nb") and not issubclass(x, Exception):
-                yield name, x
-            for method, f in vars(x).items():
-                f = inspect.unwrap(getattr(f, "__func__", f))
-                if (
-                    not method.startswith("_")
-                    and inspect.isfunction(f)
-                    and f.__module__.startswith("infattn_nb")
-                ):
-                    yield f"{name}.{method}", f
-
-
-CALLS = dict(public_calls())
-BY_HAND = {
-    "infattn_figures",
-    "infattn_report",
-    "infattn_train",
-}  # commands document their options as fastcore reads them
-
-
-def parameters(x):
-    kinds = inspect.Parameter
-    return [
-        p
-        for p in inspect.signature(x).parameters.values()
-        if p.name not in ("self", "cls")
-        and not p.name.startswith("_")
-        and p.kind not in (kinds.VAR_KEYWORD, kinds.VAR_POSITIONAL)
-    ]
-
-
-def text(x):
-    return (inspect.getdoc(x) or "") + (
-        inspect.getdoc(x.__init__) or "" if inspect.isclass(x) else ""
-    )
-
-
-@pytest.mark.parametrize("name", sorted(set(CALLS) - BY_HAND))
-def test_help_tells_every_parameter(name):
-    """What `help` and an editor show: a numpydoc section with each public parameter,
-    and a type in the signature.
-    """
-    x = CALLS[name]
-    entries = re.findall(
-        r"^\*{0,2}(\w+(?:, \w+)*)\n    \S", text(x), flags=re.M
-    )  # `var_q, var_k` may share one
-    documented = [name for entry in entries for name in entry.split(", ")]
-    missing = [p.name for p in parameters(x) if p.name not in documented]
-    assert not missing, f"not documented: {missing}"
-    assert not (bare := [p.name for p in parameters(x) if p.annotation is p.empty]), (
-        f"without a type: {bare}"
-    )
-
-
-RESULTS = {
-    "Chain",
-    "Gradients",
-    "ProgramGradients",
-    "Training",
-    "Report",
-    "Scan",
-    "Limit",
-    "ScaleMixture.rvs",
-    "Nonlinearity",
-}  # made by the package, in scipy's order, or the claims of one definition
-
-
-@pytest.mark.parametrize("name", sorted(set(CALLS) - BY_HAND - RESULTS))
-def test_options_have_names(name):
-    """After the third argument only keywords, but for programs, scipy's methods and
-    pairs that belong together.
-    """
-    places = [p for p in parameters(CALLS[name]) if p.kind is p.POSITIONAL_OR_KEYWORD]
-    optional = [p.name for p in places[3:] if p.default is not p.empty]
-    assert len([p for p in optional if p not in ("rng", "size")]) == 0, optional
