@@ -14,15 +14,18 @@ import inspect
 import json
 import re
 import sys
+import zlib
 from importlib import import_module
 from pathlib import Path
+from textwrap import wrap
+from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the package of this copy, whatever is installed
 
-from written import PUBLIC  # noqa: E402
+from written import CFG, PUBLIC  # noqa: E402
 
 NBS = ROOT / "nbs"
 SUBPACKAGES = dict(
@@ -110,35 +113,27 @@ def kind_of(annotation):
 
 def signature(name, thing):
     "The call, in lines of 88 characters."
+    call = inspect.signature(thing)
     parts, star = [], False
-    for p in inspect.signature(thing).parameters.values():
+    for p in call.parameters.values():
         if p.name in ("self", "cls"):
             continue
         if p.kind is p.KEYWORD_ONLY and not star:
             parts.append("*")
-            star = True
+        star = star or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
         mark = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
-        star = star or mark == "*"
         default = "" if p.default is p.empty else f"={shown(p.default)}"
-        parts.append(f"{mark}{p.name}{default}")
-    lines = [f"{name}("]
-    for k, part in enumerate(parts):
-        piece = part + (", " if k + 1 < len(parts) else "")
-        if len(lines[-1] + piece) > 86:
-            lines[-1] = lines[-1].rstrip()
-            lines.append("    ")
-        lines[-1] += piece
-    returned = inspect.signature(thing).return_annotation
-    kind = (
-        ""
-        if inspect.isclass(thing) or returned is inspect.Signature.empty
-        else kind_of(returned)
+        parts.append((mark + p.name + default).replace(" ", "\0"))  # no break within
+    lines = wrap(
+        f"{name}({', '.join(parts)})",
+        87,
+        subsequent_indent="    ",
+        break_long_words=False,
     )
-    return (
-        "\n".join(lines)
-        + ")"
-        + (f" -> {kind}" if kind not in ("", "Any", "None") else "")
-    )
+    returned = call.return_annotation
+    if inspect.isclass(thing) or returned in (call.empty, None, Any, "None", "Any"):
+        return "\n".join(lines).replace("\0", " ")
+    return "\n".join(lines).replace("\0", " ") + f" -> {kind_of(returned)}"
 
 
 def defaults(thing):
@@ -190,13 +185,18 @@ def described(doc, thing):
 
 
 def methods(cls):
-    "Public methods and properties, those of the package's own base classes included."
+    """Public methods and properties, those of the package's own base classes included;
+    those that tab completion shows, if the class says which.
+    """
     found, fields = {}, getattr(cls, "__dataclass_fields__", ())
+    offered = getattr(cls, "_shown", None)
     for base in cls.__mro__:
         if base.__module__.startswith("infattn_nb"):
             for name, member in vars(base).items():
                 function = getattr(member, "__func__", getattr(member, "fget", member))
                 documented = inspect.isfunction(function) and function.__doc__
+                if offered and name not in offered:
+                    continue
                 if documented and name not in fields and not name.startswith("_"):
                     found.setdefault(name, (member, function))
     return dict(
@@ -438,6 +438,27 @@ def pages():
     return found | {"index.qmd": INDEX.format(index=index(), methods=method_rows())}
 
 
+def inventory():
+    """What Sphinx and other sites link to names by: `objects.inv`, a line for each name
+    in the form of intersphinx.
+    """
+    head = "# Sphinx inventory version 2\n# Project: {lib_name}\n# Version: {version}\n"
+    rows = []
+    for name, (place, _) in PUBLIC.items():
+        if not inspect.isclass(public(name)):
+            page = page_of(PUBLIC[name][1])[0].removesuffix(".ipynb")
+            rows.append(f"{place}.{name} py:function 1 {page}.html#{name} -")
+            continue
+        page = f"api/{name.lower()}.html"
+        rows.append(f"{place}.{name} py:class 1 {page} -")
+        for method in methods(public(name)):
+            at = f"{page}#{name.lower()}.{method}"
+            rows.append(f"{place}.{name}.{method} py:method 1 {at} -")
+    packed = zlib.compress("".join(f"{row}\n" for row in rows).encode())
+    compressed = "# The remainder of this file is compressed using zlib.\n"
+    return (head.format(**CFG) + compressed).encode() + packed
+
+
 # What nbdev shows of a cell
 
 SHOWN = re.compile(r"show_doc\((\w+)\)")
@@ -489,3 +510,4 @@ if __name__ == "__main__":
     folder.mkdir(exist_ok=True)
     for file, text in pages().items():
         (folder / file).write_text(text, encoding="utf-8")
+    Path("objects.inv").write_bytes(inventory())

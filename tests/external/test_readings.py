@@ -872,13 +872,10 @@ def test_defaults_that_a_file_leaves_out():
 
 # The stored table of model types
 
+_TABLE = Path(__file__).parents[2] / "nbs/data/models.csv"
 STORED = {
     x["model_type"]: x
-    for x in csv.DictReader(
-        (Path(__file__).parents[2] / "nbs" / "data" / "models.csv").open(
-            encoding="utf-8"
-        )
-    )
+    for x in csv.DictReader(_TABLE.read_text(encoding="utf-8").splitlines())
 }
 DAILY_STORED = ("bert", "qwen2_vl", "clip", "glm_ocr", "roformer", "mixtral", "ernie")
 

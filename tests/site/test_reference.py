@@ -5,6 +5,7 @@ names, every class and its methods.
 import inspect
 import re
 import subprocess
+import zlib
 from pathlib import Path
 
 import api_pages
@@ -92,6 +93,29 @@ def test_pages_are_markdown_and_their_links_lead_somewhere(file):
                 or f"{{#{anchor}}}" in PAGES[target or file]
                 or anchor == "methods"
             ), target
+
+
+def test_an_inventory_leads_to_every_name():
+    "As intersphinx reads it: name, kind, priority, address, name as shown."
+    head, packed = api_pages.inventory().split(b"using zlib.\n")
+    assert head.startswith(b"# Sphinx inventory version 2\n# Project: infattn_nb\n")
+    rows = [row.split(" ") for row in zlib.decompress(packed).decode().splitlines()]
+    names = {row[0] for row in rows}
+    assert {"infattn_nb.Attention.law", "infattn_nb.kl_divergence"} <= names
+    assert len(names) == len(rows) > 2 * len(PUBLIC)
+    for _, kind, _, address, shown in rows:
+        assert (kind[:3], shown) == ("py:", "-")
+        page, _, anchor = address.partition("#")
+        if page.startswith("api/"):
+            text = PAGES[page[4:].replace(".html", ".qmd")]
+            assert not anchor or f"{{#{anchor}}}" in text
+        else:
+            assert (ROOT / "nbs" / page.replace(".html", ".ipynb")).exists()
+
+
+def test_only_what_users_call_is_listed():
+    assert "start" not in api_pages.methods(PUBLIC["Transformer"])
+    assert "chain" in api_pages.methods(PUBLIC["Transformer"])
 
 
 def test_a_parameter_without_its_meaning_would_be_seen():
