@@ -710,7 +710,7 @@ def test_biases_that_are_given():
     assert least_p(flat(seen), flat(theirs)) < 1e-6
     rows = init_table(t).set_index("parameter")["where"]
     assert (rows[["bias" in k and "c_attn" in k for k in rows.index]] == "given").all()
-    with pytest.raises(ValueError, match="cannot be multiplied by an init"):
+    with pytest.raises(ValueError, match="an initialisation cannot rescale"):
         initialise(scaled(t, 1.0, 4.0), module, 0)
 
 

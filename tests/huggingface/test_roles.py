@@ -462,7 +462,7 @@ def test_rejected_in_one_sentence():
             dict(roles=GPT | dict(o="transformer.h.*.attn.c_prj")),
             "name tensors of the module for 'o'",
         ),
-        (dict(roles=GPT | dict(w="transformer.wte")), "have keys of the letters"),
+        (dict(roles=GPT | dict(w="transformer.wte")), "have keys made of the letters"),
         (dict(roles={}), "`roles` must"),
         (
             dict(roles={k: v for k, v in GPT.items() if k != "o"}),
@@ -527,7 +527,7 @@ def test_a_wrong_description_is_not_written(name):
     with pytest.raises(
         ValueError,
         match=(
-            "`module` must run as the network that is written into it, got an output "
+            "`module` must run like the network that is written into it, got an output "
             "of block 0"
         ),
     ) as e:
@@ -563,7 +563,7 @@ def test_what_a_module_does_that_no_tensor_can(recwarn):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         initialise(t, Skips().eval(), 0)
-    with pytest.warns(UserWarning, match="no initialisation can do skip_scale = 1.5"):
+    with pytest.warns(UserWarning, match="no initialisation can apply skip_scale = 1.5"):
         initialise(t, drawn("nanoGPT"), 0)
 
 

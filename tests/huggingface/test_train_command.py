@@ -109,10 +109,10 @@ def test_interrupted_at_once_it_writes_nothing(here, monkeypatch, capsys):
     ("options", "said"),
     [
         (dict(text=None), "`text` must be given"),
-        (dict(text="a"), "`text` must hold two letters"),
+        (dict(text="a"), "`text` must have at least two letters"),
         (dict(tokens="1"), "`tokens` must be at least 2"),
         (dict(tokens="17", text=TEXT), "allow for a text of 17 tokens"),
-        (dict(widths="32,x"), "`--widths` must be numbers with commas"),
+        (dict(widths="32,x"), "`--widths` must be numbers separated by commas"),
         (dict(widths="33"), "`width` must be a multiple of 16"),
         (dict(widths="160000000"), "`widths` must"),
         (dict(learning_rates="fast"), "`--learning-rates` must be numbers"),

@@ -487,7 +487,7 @@ def test_configs_that_are_too_long_or_say_a_thing_twice(tmp_path):
     with pytest.raises(ValueError, match="each entry once, got 'n_layer' twice"):
         from_config(str(path), 4)
     path = config(tmp_path, f'{{{GPT2}, "_name_or_path": "\\ud800"}}')
-    with pytest.raises(ValueError, match="`config` must hold text in UTF-8"):
+    with pytest.raises(ValueError, match="`config` must contain text in UTF-8"):
         from_config(str(path), 4)
 
 
