@@ -19,13 +19,13 @@ def check_drawn(read, # the Parts of each block
                 names, # of the tensors, by the role of a matrix
                ):
     "Accept some zeros, but neither NaN nor uninitialised memory."
-    remedy = "initialise it: what torch.empty returns was never drawn"
+    remedy = "initialise it; the contents of torch.empty were never drawn"
     for l, r in enumerate(read):
         for k, W in r.matrices.items():
             name = f"{names[k]} of block {l}"
             largest = _largest(W)
             if not np.isfinite(largest):
-                checks.reject("module", "hold finite weights", f"NaN or ∞ in {name}",
+                checks.reject("module", "have finite weights", f"NaN or ∞ in {name}",
                               remedy)
             if largest > 1e6 or 0 < largest < 1e-15:
                 checks.reject("module", "hold weights of an initialisation",
@@ -99,7 +99,7 @@ _MOST_NEIGHBOURS = 512 # rows of which neighbouring pairs are multiplied
 
 def tables_unlike_draws(module, # of torch
                         tables, # role -> tensor
-                       ): # role -> why, in words
+                       ): # role -> reason, in words
     "Tables of embeddings that are buffers, or whose rows are not independent draws."
     parameters = list(getattr(module, "parameters", tuple)())
     found = {}
@@ -107,7 +107,7 @@ def tables_unlike_draws(module, # of torch
         if role not in ("word", "position", "patch"):
             continue # one row is added to all tokens
         if not any(table is p for p in parameters):
-            found[role] = "a buffer, which nothing draws"
+            found[role] = "a buffer, which is not drawn"
             continue
         some = as_array(_some_rows(table.detach(), role), role)
         said = beyond_chance(some.reshape(len(some), -1))
@@ -136,7 +136,7 @@ def unlike_a_draw(W): # (out, in)
     σ = np.sqrt(square)
     largest = np.sqrt(squares.max())/σ
     if largest > 4.5 + np.sqrt(2*np.log(W.size)):
-        return f"one of {largest:.0f} standard deviations"
+        return f"an entry of {largest:.0f} standard deviations"
     total = W.sum(0) # of rows
     mean = total.sum()/(W.size*σ)
     if abs(mean) > 6/np.sqrt(W.size):
@@ -175,7 +175,7 @@ def bias_unlike_a_draw(b): # entries of one bias
                 f"for {most:.1g}")
     largest = abs(b).max()/size
     if largest > 4.5 + np.sqrt(2*np.log(b.size)):
-        return f"one of {largest:.0f} times their size"
+        return f"an entry of {largest:.0f} times their size"
     return None
 
 def given_biases(read, # the Parts of each block
@@ -294,20 +294,21 @@ def warn_of_training(module, # of torch
     "Warn of copies, dropout, and entries that are not independent draws."
     for part in getattr(module, "modules", lambda: ())():
         if part.training and getattr(part, "p", 0) > 0:
-            _warn(f"is in training mode and drops a share {part.p:g}; the chain drops "
-                  "nothing, call module.eval()")
+            _warn(f"is in training mode with dropout {part.p:g}, which the chain does "
+                  "not have; call module.eval()")
             break
     if any(_is_copy(a, b) for a, b in zip(read, read[1:])):
         _warn("has blocks that are copies of one another, as nn.TransformerEncoder "
-              "makes them; the chain draws each anew, initialise them one by one")
+              "makes them; the chain draws each of them independently; initialise them "
+              "one by one")
         read = [r for l, r in enumerate(read) if not l or not _is_copy(r, read[l - 1])]
     found = next(_no_draws(read, names), None)
     if found:
         _warn(f"{found}; the chain is that of a fresh initialisation")
     found = next(_dependent(read, names), None)
     if found:
-        _warn(f"{found}; the chain draws each matrix by itself: describe the network "
-              "with Netsor programs, where a matrix may be used again")
+        _warn(f"{found}; the chain draws all matrices independently; describe the "
+              "network as a Netsor program, in which a matrix may be used again")
 
 def _warn(text):
     checks.warn(f"`module` {text}")
@@ -324,7 +325,7 @@ def _no_draws(read, names):
             found = unlike_a_draw(W)
             if found:
                 yield (f"has entries of matrix {k!r} in block {l} ({names[k]}) that "
-                       f"are no independent draws of one law: {found}")
+                       f"are not independent draws of one law: {found}")
 
 def _dependent(read, names):
     "Sentences on pairs of matrices that are correlated, in a block or in two."

@@ -161,7 +161,7 @@ def conv1d(program: Program, X: Any, kernel: int = 3, *,
         a row per position
     """
     if checks.count(kernel, "kernel") % 2 == 0:
-        checks.reject("kernel", "be odd", kernel, "a patch has a middle")
+        checks.reject("kernel", "be odd", kernel, "a patch has a middle position")
     half = kernel//2
     G: Any = 0
     for k in range(-half, half + 1):

@@ -52,7 +52,7 @@ class Rule(NamedTuple):
 
 # %% ../../nbs/netsor/optimizers.ipynb #op-sgd
 def descended(state, # State
-              slope, # derivative of the loss by W, in coordinates (b, j, i)
+              slope, # ∂loss/∂W, in coordinates (b, j, i)
               gain, # σ²/c, the variance of an entry of W₀
               rate, # η
               momentum, # μ

@@ -134,7 +134,7 @@ def tried(loss, # object with value and gradient
     checks.returned(loss.value(f, Y), "loss.value(f, y)", (N,),
                     "sum over sequences and outputs")
     slope = checks.returned(loss.gradient(f, Y), "loss.gradient(f, y)", f.shape,
-                            "return the derivative by each prediction")
+                            "return the derivative with respect to each prediction")
     size = np.maximum(np.abs(Y), 1) # size of the terms of the value
     h = 1e-6*size*np.random.default_rng(1).standard_normal(f.shape)
     rise = loss.value(f + h, Y) - loss.value(f - h, Y)

@@ -166,7 +166,7 @@ def split(layer: Attention, psi: Any, f: Callable, df: Callable,
     i
         output; the default is the last
     draws
-        of the network; each is used with both signs of its deviations
+        draws of the network, each used with both signs of its deviations
     rng
         seed: None | int | SeedSequence | Generator
     control

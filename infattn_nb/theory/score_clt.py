@@ -115,7 +115,7 @@ def _first_layer_scores(program, scores):
     scores = program.own(Score, scores, "scores")
     if not scores:
         checks.reject("program", "have a score with scaling 'sqrt'", "none",
-                      "make one with program.score(q, k)")
+                      "add one with program.score(q, k)")
     for p in scores:
         if not p.is_random:
             checks.reject("scores", "have scaling 'sqrt'", repr(p),
@@ -127,7 +127,8 @@ def _first_layer_scores(program, scores):
     past = set(program.past(*(g.args[0] for g in products)))
     if past & {*products, *program.random_scores}:
         checks.reject("scores", "be of the first layer, with inputs that contain no "
-                      "query or key", "some built on score vectors", "given such "
+                      "query or key", "inputs that are functions of score "
+                      "vectors", "given such "
                       "inputs terms are not independent and Lemma 10 fails: use "
                       "simulate(program, …) and limit(program)")
     if {h.length for g in products for h in (g, g.args[0])} != {1}:
@@ -155,7 +156,7 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
     width
         n in [1, ∞]
     size
-        how many, an int or a shape
+        number of draws, an int or a shape
     rng
         seed: None | int | SeedSequence | Generator
 
@@ -280,9 +281,9 @@ class ExchangeableScores:
         scores
             scores of a Program; None = all its sqrt scores
         draws
-            of a random Γ, 64 at least
+            number of draws of a random Γ, at least 64
         rng
-            of these draws: None | int | SeedSequence | Generator
+            seed of these draws: None | int | SeedSequence | Generator
         """
         self.c = checks.real(c, "c", (None,), "(-∞, ∞)", "pass one number per score")
         self.draws = checks.count(draws, "draws", 64)
@@ -420,7 +421,7 @@ class ExchangeableScores:
         n
             width, in [1, ∞]
         size
-            how many, an int or a shape
+            number of draws, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
         """
@@ -428,7 +429,7 @@ class ExchangeableScores:
         return draw(sums, size, rng)
 
 def _normed_sums(source, c, n, size, g):
-    "Draws of Σ c_i p_i: quadratic forms in Gaussians, χ²'s in their eigenbases."
+    "Draws of Σ c_i p_i, quadratic forms in Gaussians, as sums of χ² variables."
     for_gram, for_terms = g.spawn(2)
     Γ = source.gram(n, size, for_gram)
     if n == np.inf:
@@ -563,9 +564,9 @@ class VarianceGamma(stats.rv_continuous):
         random_state
             scipy's older name for `rng`
         loc
-            of scipy's frozen laws
+            `loc` of scipy's frozen laws
         scale
-            of scipy's frozen laws
+            `scale` of scipy's frozen laws
         """
         sample = partial(_normal_products, self.n)
         y = draw(sample, () if size is None else size,

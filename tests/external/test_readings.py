@@ -508,7 +508,7 @@ def test_the_report_names_the_tensor_and_the_factor(name):
         assert abs(reported - factor) <= 0.05 * factor, (k, reported, factor)
     said = " ".join(repr(report(t, size=4, rng=0)).split())
     first = said.partition("! ")[2]
-    assert first.startswith("the module is not drawn as promised")
+    assert first.startswith("the module differs from the intended initialisation")
     assert all(word in said for word in SDS[name][1])
 
 

@@ -676,7 +676,7 @@ def test_a_module_of_ones_own_against_what_it_should_be(case):
         )
     said = " ".join(repr(report(t, size=4, rng=0)).split()).partition("! ")[2]
     assert said.startswith(
-        "the module is not drawn as promised, standard deviations are:"
+        "the module differs from the intended initialisation in its standard deviations:"
     )
     assert all(f"{k}" in said.partition("! ")[0] for k in true)
     assert not departures(

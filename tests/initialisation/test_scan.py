@@ -1164,7 +1164,7 @@ def test_tables_that_are_no_scan(small):
     table = small.table
     for given, fragment in [
         (None, "`table` must be a DataFrame"),
-        (table[table["rule"] != ""], "`table` must hold cells"),
+        (table[table["rule"] != ""], "`table` must have cells"),
         (table.drop(columns="score"), "`table` must have a column 'score'"),
     ]:
         rejected(partial(Scan, given), fragment)
@@ -1173,7 +1173,7 @@ def test_tables_that_are_no_scan(small):
         rejected(partial(small.plot, ax), "`ax` must be")
     rejected(
         Scan(pd.concat([table, table])).plot,
-        "`table` must hold each cell of the grid once",
+        "`table` must have each cell of the grid once",
     )
 
 
