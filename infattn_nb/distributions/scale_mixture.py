@@ -130,10 +130,9 @@ def _warn_of_tails(law, name, asked, value, loc=0., scale=1.):
     _, error = law.logsf(y, return_error=True)
     lost = np.count_nonzero(~(error <= UNCERTAIN))
     if lost:
-        checks.warn(f"{lost} of {y.size} points are so far in the tails that the "
+        checks.warn(f"{lost} of {y.size} points lie so far out in the tails that the "
                     "logarithm of their probability is uncertain by "
-                    f"{np.max(error):.1g}; pass "
-                    "`return_error=True`")
+                    f"{np.max(error):.1g}; pass `return_error=True`")
 
 def _knows_errors(law):
     "Was the law made from several quadratures, or from enough draws?"

@@ -395,9 +395,9 @@ def test_parts_that_small_scores_hide_are_seen(name):
     module = Own(σ=0.02, **own)
     before = {k: x.clone() for k, x in module.state_dict().items()}
     t = read(module, **right)
-    with pytest.raises(ValueError, match="must run as it is read"):
+    with pytest.raises(ValueError, match="must run like its description"):
         read(module)
-    with pytest.raises(ValueError, match="must run as it is read"):
+    with pytest.raises(ValueError, match="must run like its description"):
         read(Own(σ=0.02), **right)
     after = module.state_dict()
     assert all(torch.equal(x, after[k]) for k, x in before.items())
@@ -412,7 +412,7 @@ def test_behind_zeros_is_seen_too(zero):
         for block in module.h:
             getattr(block, zero).weight.zero_()
     read(module, rotary=Rotary(10.0))
-    with pytest.raises(ValueError, match="must run as it is read"):
+    with pytest.raises(ValueError, match="must run like its description"):
         read(module)
 
 
@@ -423,7 +423,7 @@ def test_rezero_that_starts_at_zero():
     initialise(t, module, 0)
     assert all(float(block.alpha) == 0 for block in module.h)
     hidden = Own(alpha=0.0, rotary=10.0)
-    with pytest.raises(ValueError, match="must run as it is read"):
+    with pytest.raises(ValueError, match="must run like its description"):
         read(hidden, roles=dict(branch_scale="h.*.alpha"))
 
 
@@ -550,11 +550,11 @@ SAID = {
     "patches alone": (lambda: made("IJepaModel", **SMALL), "as ViT"),
     "other names": (
         lambda: made("FlavaTextModel", **SMALL, vocab_size=50),
-        "embeddings that are read, got embeddings.word_embeddings",
+        "embeddings of a supported kind, got embeddings.word_embeddings",
     ),
     "sounds": (
         lambda: made("WhisperModel", **SPOKEN).encoder,
-        "embeddings that are read, got conv1.weight",
+        "embeddings of a supported kind, got conv1.weight",
     ),
     "two stacks": (
         lambda: made("WhisperModel", **SPOKEN),
@@ -566,7 +566,7 @@ SAID = {
     ),
     "pixels": (
         lambda: made("CLIPVisionModel", **SMALL, image_size=32, patch_size=16),
-        "embeddings that are read, got embeddings.patch",
+        "embeddings of a supported kind, got embeddings.patch",
     ),
     "T5's encoder": (encoder_of_t5, "scores without learned biases"),
     "characters": (
@@ -577,11 +577,11 @@ SAID = {
             num_hash_buckets=16,
             local_transformer_stride=8,
         ),
-        "one stack of blocks, got attention elsewhere, too, initial_char_encoder",
+        "one stack of blocks, got attention outside these blocks, initial_char_encoder",
     ),
     "small scores": (
         lambda: made("RoFormerModel", **SMALL, vocab_size=50),
-        "must run as it is read",
+        "must run like its description",
     ),
     "a layer": (
         lambda: nn.MultiheadAttention(32, 2),

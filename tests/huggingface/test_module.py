@@ -445,7 +445,7 @@ def test_which_end_gets_more():
         θ = found.measured.finite.squared_norms
         worst = max(θ, key=lambda k: depth_ratio(θ[k]))
         first, last = θ[worst].mean(0)[[0, -1]]
-        assert f"the {end} blocks get more" in said
+        assert f"larger in the {end} blocks" in said
         assert (first > last) == (end == "early")
 
 

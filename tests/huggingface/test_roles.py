@@ -415,7 +415,7 @@ WRONG = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_wrong_description_is_not_accepted(name):
     with pytest.raises(
-        ValueError, match="`module` must run as it is read, got an output of block 0"
+        ValueError, match="`module` must run like its description, got an output of block 0"
     ) as e:
         read(name, drawn(name), **WRONG[name])
     assert len(str(e.value).splitlines()) == 1

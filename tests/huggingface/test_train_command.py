@@ -125,7 +125,7 @@ def test_interrupted_at_once_it_writes_nothing(here, monkeypatch, capsys):
         (dict(seed="-1"), "`seed` must be at least 0"),
         (dict(layers="0"), "`layers` must be at least 1"),
         (dict(out="a.doc"), "`out` must end in"),
-        (dict(out="nowhere/a.png"), "`out` must lie in a folder"),
+        (dict(out="nowhere/a.png"), "`out` must be in a folder"),
     ],
 )
 def test_bad_input_is_one_sentence_and_no_file(options, said, here):

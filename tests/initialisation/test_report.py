@@ -303,7 +303,7 @@ def test_gradients_are_compared_where_there_are_two():
     said = verdict(
         "depth", Transformer(np.eye(4), blocks=[attention, Block(None), Block(None)])
     ).text
-    assert re.search(r"MLP (in|out) gets [0-9.]+ \([\d.–]+ by seed\) times", said)
+    assert re.search(r"MLP (in|out) receives [0-9.]+ \([\d.–]+ by seed\) times", said)
     dead = Transformer.uniform(np.eye(4), layers=2, heads=2, ff=0, var_v=0.0, var_o=0.0)
     assert {verdict(name, dead).mark for name in ("dead", "spread")} == {"!"}
     assert verdict("depth", dead).mark == "·"
@@ -334,7 +334,7 @@ def test_networks_that_differ():
     assert verdict("width", narrow, 32, max_width_spread=9.0).mark == "✓"
     assert verdict("width", narrow).mark == "·"
     assert (
-        "below 0.1 from a width of about"
+        "less than 0.1"
         in verdict("width", narrow, 32, max_width_spread=0.1).text
     )
 
@@ -751,9 +751,9 @@ REJECTED = [
     (dict(config="t5.json"), "have one stack of blocks, got model_type 't5'"),
     (dict(config="half.json"), "`config['n_head']` must divide the width 64, got 12"),
     (dict(out="report.txt"), "`out` must end in"),
-    (dict(out="nowhere/report.html"), "`out` must lie in a folder"),
+    (dict(out="nowhere/report.html"), "`out` must be in a folder"),
     (dict(tokens=0), "`tokens`"),
-    (dict(tokens=3, text="a b"), "`tokens` must be left out"),
+    (dict(tokens=3, text="a b"), "`tokens` must be omitted"),
     (dict(text=" "), "`text` must hold words"),
     (dict(width=0), "`width`"),
     (dict(width=25), "multiple of heads"),
@@ -1280,12 +1280,12 @@ def test_the_readout_is_named():
     for readout, said in {
         "all": "a loss at every token",
         "last": "a loss at the last token",
-        "mean": "a loss of the mean over tokens",
+        "mean": "a loss on the mean of the tokens",
     }.items():
         printed = repr(draw_report(t, 32, 4, 0, readout=readout))
         assert f"4 networks, {said}" in " ".join(printed.split())
     given = draw_report(t, 32, 4, 0, readout=np.eye(6))
-    assert "a readout of its own covariance" in " ".join(repr(given).split())
+    assert "a loss with the given readout covariance" in " ".join(repr(given).split())
 
 
 def test_a_page_of_many_lines_is_small():

@@ -410,7 +410,7 @@ def test_constant_targets_keep_the_scale_of_the_prior():
 def test_targets_beyond_the_prior():
     X, y = data()
     model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0)
-    with pytest.raises(ValueError, match="`y` must be as large as the prior expects"):
+    with pytest.raises(ValueError, match="`y` must have the size that the prior expects"):
         model.fit(X, 1e9 * y)
 
 
@@ -418,7 +418,7 @@ def test_targets_beyond_the_prior():
 def test_compare_takes_any_numbers_of_heads_but_none():
     X, y = data()
     model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="`heads` must hold one number at least"):
+    with pytest.raises(ValueError, match="`heads` must contain at least one number"):
         model.compare(())
     table = model.compare(h for h in (1, np.inf))
     assert list(table.index) == [1, np.inf]
