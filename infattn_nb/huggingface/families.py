@@ -189,11 +189,11 @@ def biases_apart(biases, # name -> one number for each row of its matrix, or Non
 def families_table():
     "A DataFrame with a row for each supported family."
     import pandas as pd # late: it takes time
-    rows = [dict(family=kind, config="yes" if family.config else "modules alone",
+    rows = [dict(family=kind, config="yes" if family.config else "modules only",
                  embeddings=" + ".join(family.embeddings) or "as given",
                  norms=family.place, positions=_positions(family),
                  mlp="gated" if family.gated else "plain",
-                 attention="causal" if family.causal else "both ways",
+                 attention="causal" if family.causal else "bidirectional",
                  entries=family.reads)
             for kind, family in FAMILIES.items()]
     return pd.DataFrame(rows).set_index("family")
