@@ -655,7 +655,7 @@ class Mixture:
         return self._log_average(ℓ)
 
     def _standard(self, y):
-        "How many standard deviations y is above each mean; infinite at an atom."
+        "Standard deviations by which y exceeds each mean; infinite at an atom."
         off = self._for_values(y, "y") - self.means
         sd = np.broadcast_to(np.sqrt(self.variances), off.shape)
         beyond = np.where(off == 0, 0., np.copysign(np.inf, off))
@@ -742,7 +742,7 @@ class Mixture:
         return self.ppf(.5)
 
     def _quantile(self, q, sign):
-        "Where a share q lies below (sign 1) or above (−1)."
+        "The point with probability q below (sign 1) or above (−1)."
         spread = np.sqrt(self.variances)
         end = sign*ndtri(q) # of a standard normal
         with np.errstate(invalid="ignore"):

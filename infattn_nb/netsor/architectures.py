@@ -23,7 +23,7 @@ from .program import Program, all_or_nothing
 _Build = TypeVar("_Build", bound=Callable)
 
 def _builder(build: _Build) -> _Build:
-    "Let a function write into a program; if it raises, the program is not changed."
+    "Let a function write into a program, which an error leaves unchanged."
     @wraps(build)
     def f(program, xs, *args, **options):
         checks.kind(program, Program, "program", "write one with Program()")

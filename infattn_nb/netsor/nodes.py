@@ -578,7 +578,7 @@ def _origin(node, name):
         case Parameter():
             return f"trained, {node.name}"
         case Rotate():
-            return f"= {args}, turned"
+            return f"= {args}, rotated"
         case Logits():
             return f"= logits({scores})"
         case MatMul():
@@ -717,7 +717,7 @@ def turned(angles, # (k, f)
     "Rotate coordinates j and j + f of each row by its angles."
     f = angles.shape[1]
     if X.shape[-1] < 2*f:
-        checks.reject("angles", f"turn at most {X.shape[-1]//2} pairs of vectors "
+        checks.reject("angles", f"rotate at most {X.shape[-1]//2} pairs of vectors "
                       f"with {X.shape[-1]} coordinates", f, "choose a larger width")
     c = np.cos(angles)
     s = np.sin(angles)

@@ -172,7 +172,7 @@ def mup_factor(W, optimizer, widening): # number
     return widening**powers.adam
 
 def muon_step(shape, kind="hidden", widening=1.): # number
-    "The step in spectral norm of a matrix (r, c), as it is at the base width."
+    "The step in spectral norm of a matrix (r, c) at the base width."
     r, c = shape
     if kind not in ("into a head", "output"):
         r = r/widening

@@ -511,7 +511,7 @@ def names_of(only, # None, "fig1a,fig2b" or a list
     names = [n.strip() if isinstance(n, str) else n for n in parts]
     unknown = [n for n in names if n not in list(PLANS)]
     if unknown or not names:
-        checks.reject("only", f"name figures among {', '.join(PLANS)}",
+        checks.reject("only", f"contain figures among {', '.join(PLANS)}",
                       ", ".join(map(repr, unknown)) or "nothing", "choose among them")
     return [n for n in PLANS if n in names]
 

@@ -479,7 +479,7 @@ class VarianceGamma(stats.rv_continuous):
         y = np.minimum(np.abs(np.asarray(y, dtype=float)), 1e150)[..., None]
         x = _around_the_peak(y, n)
         dx = x[..., 1] - x[..., 0]
-        def log_weight(x): # log density of x = log v, but for a constant
+        def log_weight(x): # log density of x = log v, up to a constant
             return n/2*(x - np.expm1(x))
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             total = logsumexp(log_weight(_GRID*np.sqrt(2/n))) + np.log(2/n)/2
@@ -526,7 +526,7 @@ class VarianceGamma(stats.rv_continuous):
             return 0.
         return np.prod([(2*j + 1)*(1 + 2*j/self.n) for j in range(m//2)])
 
-    # scipy would accept complex numbers, words and masks
+    # scipy would accept complex numbers, strings and masks
     pdf = _of_reals(stats.rv_continuous.pdf)
     logpdf = _of_reals(stats.rv_continuous.logpdf)
     cdf = _of_reals(stats.rv_continuous.cdf)
