@@ -451,7 +451,7 @@ class Report:
             counted_from = " (blocks counted from 0, as in the names of tensors)"
             more = counted_from if counts else ""
             yield Verdict("initialisation", "!", "the module differs from the intended "
-                          "initialisation in its standard deviations: {said}{more}")
+                          f"initialisation in its standard deviations: {said}{more}")
 
     def _first_loss(self):
         "The sentence about the loss at initialisation."

@@ -872,7 +872,7 @@ CASES += [
             np.eye(2), texts=[0, 1], mask=~np.eye(2, dtype=bool)
         ),
         ValueError,
-        "one of its own text",
+        "token of its own text",
     ),
     (
         lambda: Transformer.uniform(np.eye(2), final_norm="rms"),
