@@ -70,7 +70,7 @@ class Scan:
         DataFrame, one row per network: rule ("" on the grid), layers, residual, scores
         and embeddings (for a rule: its strength, scale of scores and size of
         embeddings, relative to the given network), readout, a number for each quantity,
-        score (powers of ten beyond the worst threshold; ≤ 0 = holds), worst (name of
+        score (powers of ten beyond the worst threshold; ≤ 0 = passes), worst (name of
         the worst quantity, or overflow)
     transformer
         the scanned transformer; None for a table that was read back
@@ -218,8 +218,8 @@ class Scan:
         "Number of cells of this depth that are within all thresholds."
         here = self._grid["layers"] == row.layers
         number = ((self._grid["score"] <= 0) & here).sum()
-        holds = "holds" if number == 1 else "hold"
-        return f"{counted(row.layers, 'block')}: {counted(number, 'cell')} {holds}"
+        verb = "passes" if number == 1 else "pass"
+        return f"{counted(row.layers, 'block')}: {counted(number, 'cell')} {verb}"
 
     def _rules_that_hold(self, row):
         table = self._whole[self._whole["layers"] == row.layers]
