@@ -562,7 +562,7 @@ SAID = {
     ),
     "torch's two stacks": (
         lambda: nn.Transformer(32, 2, 1, 1, 64).eval(),
-        "one stack of blocks, got attention elsewhere",
+        "one stack of blocks, got attention outside",
     ),
     "pixels": (
         lambda: made("CLIPVisionModel", **SMALL, image_size=32, patch_size=16),
