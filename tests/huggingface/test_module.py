@@ -122,7 +122,7 @@ def test_what_is_no_text(tokens):
         (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
         (dict(model_type="mixtral"), "a router selects"),
         (LLAMA | dict(model_type="unheard", num_experts=8), "a router selects"),
-        (dict(model_type="mamba2"), "no attention"),
+        (dict(model_type="mamba2"), "not attention"),
         (dict(model_type="t5"), "encoder–decoder"),
         (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
         (dict(model_type="deepseek_v3"), "latent attention"),
