@@ -216,7 +216,7 @@ def gradient_rows(s=16):
             section="transformer",
             case=f"gradients, GPT-2 small, s = {s}: {name}",
             value=value,
-            against="faster than torch, weights and both ways",
+            against="faster than torch, weights and both passes",
             ratio=times[0] / value,
         )
 
@@ -242,7 +242,7 @@ def long_rows():
                 section="transformer",
                 case=f"gradients, GPT-2 small, s = {s}: {name}",
                 value=best[name],
-                against=f"faster than torch in {precision}, weights and both ways",
+                against=f"faster than torch in {precision}, weights and both passes",
                 ratio=best[precision] / best[name],
             )
 

@@ -50,7 +50,7 @@ class Nonlinearity:
         φ′, a function of the same arguments; with several a tuple, one for each;
         None = by complex steps or differences
     closed_error
-        of `closed_form`, relative to the root of E φ(U)² E φ(V)²
+        error of `closed_form`, relative to the root of E φ(U)² E φ(V)²
     """
     fn: Callable
     name: str | None = None
@@ -97,7 +97,7 @@ class Nonlinearity:
     def __repr__(self) -> str:
         return self.name or str(getattr(self.fn, "__name__", "φ"))
 
-    def _key(self) -> tuple: # clip(1.) is clip(1.)
+    def _key(self) -> tuple: # so that clip(1.) is clip(1.)
         return tuple(value_key(getattr(self, f.name)) for f in fields(self))
 
     def __eq__(self, other: object) -> bool:
@@ -138,8 +138,9 @@ class Nonlinearity:
             or more
         """
         if self.arity != 1:
-            checks.reject("dual", "be asked of a function of one argument",
-                          f"{self} of {self.arity}", "write a program, take its limit")
+            checks.reject("dual", "be called for a function of one argument",
+                          f"{self} of {self.arity}", "write a program and take its "
+                          "limit")
         Σ = checks.cov(cov)
         i, j = np.triu_indices(Σ.shape[-1])
         a = Σ[..., i, i]
@@ -178,7 +179,7 @@ def resolved(K, error, phi):
                       "pass its `closed_form`, or return_error=True to `dual`")
     return K
 
-def meet(fn, # should act on each coordinate alike
+def meet(fn, # must act on each coordinate in the same way
          vectors, # arrays (..., m), m ≥ 5
          scores=(), # arrays that broadcast against them, (..., 1)
          name="fn", # how the message calls it
@@ -199,11 +200,13 @@ def meet(fn, # should act on each coordinate alike
             arguments += f" and {len(scores)} scores"
         checks.reject(name, f"be a function of {arguments}",
                       f"{type(e).__name__} from it ({e})",
-                      "vectorise it, change nothing in place, or correct `arity`")
+                      "vectorise it, do not modify arguments in place, or correct "
+                      "`arity`")
     y = checks.returned(y, name, vectors[0].shape,
                         "vectorise it or return finite numbers")
     if np.shape(z) != y[..., some].shape or not np.allclose(z, y[..., some]):
-        checks.reject(name, "act on each coordinate alike", "one that mixes them",
+        checks.reject(name, "act on each coordinate in the same way", "one that mixes "
+                      "them",
                       "pass e.g. np.tanh, not a mean, a norm or a sort")
 
 def value_key(x): # anything: an array, a function, a number
@@ -411,7 +414,7 @@ class Bent:
 
 @dataclass(frozen=True)
 class Picks:
-    "The derivative of a product by one factor: the other factor."
+    "The derivative of a product with respect to one factor: the other factor."
     k: int
 
     def __call__(self, *x: Any) -> Any:
@@ -588,14 +591,14 @@ def named(given, # a name, a function, a Nonlinearity
 
 def nonlinearity(given, # a name, a function, a Nonlinearity
                  what="activation", # how the message calls it
-                 arity=1, # arguments of a function of one's own
+                 arity=1, # number of arguments of a user's function
                 ): # Nonlinearity
     "A ready-made function, from its name or torch's function, or the user's own."
     φ = named(given, what)
     if isinstance(φ, Nonlinearity):
         return φ
     checks.function(φ, what, "pass e.g. 'gelu', relu or np.tanh")
-    meet(φ, [np.linspace(-3, 3, 7)]*arity, name=what) # by the name that its user knows
+    meet(φ, [np.linspace(-3, 3, 7)]*arity, name=what) # under the user's name for it
     return Nonlinearity(φ, arity=arity)
 
 def _name_in_torch(given):
@@ -647,7 +650,7 @@ def partials(fn, # a Nonlinearity or a function of arrays
     return [partial(_differentiated, fn=bare, i=i) for i in range(number)]
 
 def _differentiated(*x, fn, i):
-    "The derivative of fn by its argument i."
+    "The derivative of fn with respect to argument i."
     central = _central_difference(*x, fn=fn, i=i)
     try:
         with np.errstate(all="ignore"):
@@ -733,7 +736,7 @@ def _by_series(phi, cov):
     return _of_bent(phi, a, ρ, cov)
 
 def _of_smooth(P, a, ρ):
-    "β and α from φ's coefficients; a derivative by u is one by x, divided by √a."
+    "β and α from φ's coefficients; ∂/∂u is ∂/∂x divided by √a."
     root = np.sqrt(np.where(a > 0, a, 1.))
     once = _derivative(P)/root
     twice = _derivative(once)/root
@@ -741,7 +744,7 @@ def _of_smooth(P, a, ρ):
     return β, mehler(twice[..., :, None], P[:-2, ..., None, :], ρ)
 
 def _of_bent(phi, a, ρ, cov):
-    "The same from φ(u), φ′(u) and xφ′(u), x = u/√Var u, on a fine grid."
+    "β and α from φ(u), φ′(u) and xφ′(u), x = u/√Var u, on a fine grid."
     def values(y, x):
         steep = slope(phi)(y)
         return np.stack([phi.fn(y), steep, x*steep])

@@ -32,13 +32,13 @@ def own_axes(ax=None, size=(5., 3.)) -> Any:
     ax
         matplotlib Axes; None = a new figure
     size
-        of a new figure, in inches
+        size of a new figure, in inches
     """
     from matplotlib import pyplot as plt # late: it takes time
     from matplotlib.axes import Axes
     if ax is not None:
-        return checks.kind(ax, Axes, "ax", "pass e.g. plt.gca(), or what follows `ax` "
-                           "by its name")
+        return checks.kind(ax, Axes, "ax", "pass e.g. plt.gca(), and the arguments "
+                           "after `ax` by name")
     with styled(package_style()):
         return plt.subplots(figsize=size)[1]
 
@@ -56,7 +56,7 @@ def current_axes(ax=None) -> Any:
 def styled(*settings): # of matplotlib
     "A context with these settings."
     import matplotlib.style
-    if "IPython" in sys.modules: # choose its backend: the context would undo that
+    if "IPython" in sys.modules: # choose it first: the context would undo that
         from matplotlib import pyplot as plt
         plt.draw_if_interactive()
     return matplotlib.style.context(settings)
@@ -77,21 +77,21 @@ def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> An
     ax
         where to draw
     y
-        of b networks, block by block, (b, points)
+        values of b networks, block by block, (b, points)
     x
-        of the points; None = 1, 2, …
+        x of the points; None = 1, 2, …
     colour
-        of matplotlib; None = the next one
+        colour of matplotlib; None = the next one
     label
-        of the bold line
+        label of the bold line
     mean
-        what is drawn bold instead of the mean, (points,)
+        the bold line, if it is not the mean, (points,)
     style
-        of the bold line
+        style of the bold line
     """
     x = np.arange(1, y.shape[1] + 1) if x is None else x
     bold = y.mean(0) if mean is None else mean
-    few = len(x) < 2 # a point needs a mark
+    few = len(x) < 2 # a single point needs a marker
     line, = ax.plot(x, bold, "o" if few else style, color=colour, lw=2.2, label=label,
                     zorder=3)
     _thin(ax, x, y[:MOST_LINES], line.get_color(), max(.12, .5/len(y)**.4))
@@ -118,11 +118,11 @@ def bold_dashes(ax, y, x=None, *, colour=None, label=None) -> None:
     y
         block by block, (points,)
     x
-        of the points; None = 1, 2, …
+        x of the points; None = 1, 2, …
     colour
-        of matplotlib; None = that of text
+        colour of matplotlib; None = that of text
     label
-        of the line
+        label of the line
     """
     x = np.arange(1, len(y) + 1) if x is None else x
     ax.plot(x, y, "--", color=colour or ink(), lw=1.8, label=label, zorder=4)
@@ -148,7 +148,7 @@ def words_of(labels, seq_len) -> list[str]:
     Returns
     -------
     list of str
-        s of them, none longer than twelve letters
+        s labels of at most twelve letters
     """
     if labels is None:
         return [str(k) for k in range(1, seq_len + 1)]
@@ -158,7 +158,7 @@ def words_of(labels, seq_len) -> list[str]:
         checks.reject("labels", "be a list of labels", f"{labels!r:.40}",
                       f"pass {seq_len} words", TypeError)
     if len(words) != seq_len:
-        checks.reject("labels", f"hold one label per token, {seq_len}", len(words),
+        checks.reject("labels", f"have one label per token, {seq_len}", len(words),
                       "pass the words of the text")
     return [word if len(word) <= 12 else f"{word[:11]}…" for word in words]
 
@@ -178,7 +178,7 @@ def pattern(ax, A, tokens=None, *, rows=None, colours="Blues", largest=None) -> 
     colours
         a map of matplotlib
     largest
-        the weight that is darkest; None = the largest there is
+        the weight with the darkest colour; None = the largest weight
 
     Returns
     -------
@@ -212,9 +212,9 @@ def points(ax, y, mean, off, label) -> Any:
     mean
         predictions, of the same shape
     off
-        how far the interval reaches below and above, (2, …)
+        lengths of the interval below and above, (2, …)
     label
-        of the intervals
+        label of the intervals
     """
     outputs = y.reshape(len(y), -1)
     means = mean.reshape(outputs.shape)

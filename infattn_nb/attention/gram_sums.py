@@ -82,7 +82,7 @@ def add_pattern(K, tokens, counts, rng):
 LEAST_RUN = 12 # numbers; adding up longer runs costs more than starting a run
 
 def sums_of_runs(z, counts):
-    "a ≤ b and the sums of |z_a z_b| over runs of so many numbers."
+    "a ≤ b and the sums of |z_a z_b| over runs of the given lengths."
     z = np.abs(z)
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
@@ -107,7 +107,7 @@ def sums_of_long_runs(z, counts):
 
 # %% ../../nbs/attention/gram_sums.ipynb #whencode
 def signs_save(activation, seq_len, number):
-    "Are signs first faster for so many coordinates of such tokens?"
+    "Is drawing signs first faster for this many coordinates of these tokens?"
     return activation == relu and seq_len <= 7 and number >= 4*2**seq_len
 
 # %% ../../nbs/attention/gram_sums.ipynb #nestedcode

@@ -66,7 +66,7 @@ def bilinear(left, N, R):
     return by_head(left @ keys.reshape(b, q, h*R.shape[1]), h)
 
 def products(Q, K, c):
-    "c QKᵀ of all heads, keys for each group; (b, key, head, query) in memory if r ≥ s."
+    "c QKᵀ of all heads, with keys per group; (b, key, head, query) in memory if r ≥ s."
     b, h, s, r = Q.shape
     g = K.shape[1]
     if r < s:

@@ -60,7 +60,7 @@ class Observed:
         return np.maximum(λ, 1e-15*λ[:, -1:]), (Q.mT @ self.y)**2
 
     def __call__(self, latents):
-        near = np.abs(latents).max(0) < 1e100 # a step that went astray is rejected
+        near = np.abs(latents).max(0) < 1e100 # the step is rejected if it diverges
         A, AK, S = self.covariance(np.where(near, latents, 0.))
         s = len(self.y)
         L = np.linalg.cholesky(S + self.noise*np.eye(s))
@@ -95,7 +95,7 @@ def observed(layer, # Attention with scores that particles can move
 KEPT_WEIGHTS = .9 # fraction of the weights kept at each step of the path
 LEAPFROG_STEPS = 5 # of leapfrog in the one move after it
 PARTICLES = 256 # in each run
-MOST_LEVELS = 192 # levels of noise, at most; 12 standard deviations out about 75
+MOST_LEVELS = 192 # most levels of noise; about 75 are used at 12 standard deviations
 
 def at_noise(spectrum, ν): # (M,)
     "log N(y; 0, S + νI)."
@@ -131,7 +131,7 @@ def approach(target, # Observed
     ν = 10*(target.y @ target.y) + size
     noises = [ν]
     step = .5
-    with np.errstate(all="ignore"): # weights that vanish
+    with np.errstate(all="ignore"): # all weights vanish
         log_w = at_noise(target.spectrum(latents), ν)
         log_f = logsumexp(log_w) - np.log(PARTICLES)
         while ν:
@@ -182,7 +182,7 @@ def far_density(layer, # Attention with scores that particles can move
                 y, # (s,)
                 seeds, # SeedSequences, one for each run at most
                ): # log density, its standard error
-    "The density of a vector at infinite width, where draws do not reach."
+    "The density of a vector at infinite width, in the tails that draws miss."
     target = observed(layer, y)
     largest = np.sqrt(target.scale*target.heads*np.diagonal(target.K).max())
     if not np.abs(target.y).max() <= FARTHEST_SD*largest:

@@ -86,7 +86,7 @@ class Attention(AttentionSpec, HasTokens):
                                "use `mask` to forbid pairs")
             checks.put(self, bias=bias)
         checks.put(self, weights=checks.rowwise(self.weights, s))
-        checks.put(self, kept={}) # limit laws: this object's alone
+        checks.put(self, kept={}) # limit laws of this object
 
     @property
     def one_head(self):
@@ -214,7 +214,7 @@ class Attention(AttentionSpec, HasTokens):
         width
             n in [1, ∞]
         size
-            how many, an int or a shape
+            number of draws, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
         exact
@@ -355,7 +355,7 @@ def simulate_dense(layer: Attention, width: float, size: Size = 1, rng: Rng = No
     width
         n, finite
     size
-        how many, an int or a shape
+        number of draws, an int or a shape
     rng
         seed: None | int | SeedSequence | Generator
     scores

@@ -53,7 +53,7 @@ def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
     return layer.kept[i, doubling]
 
 def disturbed(layer): # Attention with tokens of a constant kernel
-    "Layers whose tokens have Gram matrices K ± error, none where it is rounding."
+    "Layers whose tokens have Gram matrices K ± error; none if it is only rounding."
     K, error = layer.tokens.kernel(return_error=True)
     if not error.max() > 1e-13*K.max():
         return ()
@@ -85,7 +85,7 @@ def _limit_marginal(layer, i, doubling):
     return law
 
 def _with_beyond(law, rules, heads, beyond):
-    "The law with the part beyond one head's nodes, which limits its range."
+    "The law and the part beyond one head's nodes, which limits its range."
     U, w = beyond
     if not w.any():
         return []
@@ -101,7 +101,7 @@ def _with_beyond(law, rules, heads, beyond):
     return [ScaleMixture(v, np.concatenate([inside, w]))]
 
 def _independent_row(layer, i, **options):
-    "The law by doubling, if the scores of row i are independent but for a shift."
+    "The law by doubling, if the scores of row i are independent up to a shift."
     if layer.weights is not softmax:
         return None
     K = layer.tokens.kernel()
@@ -120,7 +120,7 @@ def _rules_of_one_head(layer, i):
 
 @dataclass(frozen=True)
 class _Row:
-    "One row of a layer; rows of the same numbers are equal."
+    "One row of a layer; rows with equal data are equal."
     layer: object = field(compare=False)
     i: int = field(compare=False)
     numbers: tuple
@@ -186,7 +186,7 @@ def _points(layer):
     "How many heads are averaged over in each scrambling."
     return 2**int(np.log2(min(4096, most_samples(layer.tokens))))
 
-MANY_HEADS = 256 # with so many or more, E S is an average over heads, not draws of S
+MANY_HEADS = 256 # from this many on, E S is an average over heads, not over draws of S
 MOST_HEADS = 2**20 # in such an average
 
 def average_of_heads(layer, # Attention with a limit

@@ -45,7 +45,7 @@ def both_signs(see): # mask (s, s)
     return any(even_cycle(arcs[np.ix_(part == k, part == k)])
                for k in np.flatnonzero(np.bincount(part) > 1))
 
-MOST_PATHS = 10**5 # tried at most: graphs without an even cycle have few arcs
+MOST_PATHS = 10**5 # limit of the search: graphs without an even cycle have few arcs
 
 def even_cycle(arcs): # (s, s)
     "Is there a directed cycle of even length?"
@@ -114,11 +114,11 @@ class Tilted:
     "A layer whose scores are drawn from their law or, by half, from a tilted one."
     layer: Any # Attention
     K: np.ndarray # (s, s)
-    order: list # of tokens: each after all that it attends to
+    order: list # of tokens: each after those that it attends to
     mixtures: list # of groups of rows
 
     def draws(self, size, rng):
-        "Logarithms of the weights of all heads (size, H, s, s), and of 1/density."
+        "Logarithms of all attention weights (size, H, s, s), and of 1/density."
         layer = self.layer
         s = len(self.K)
         root = np.sqrt(layer.score_variance())*psd_factor(self.K)

@@ -290,7 +290,7 @@ def _first_guess(a, b):
     return np.unique([logaddexp(*pair) for pair in pairs])
 
 def _resampled(x, number=200):
-    "Any number of points, with the relative density of those of x."
+    "The given number of points, with the relative density of those of x."
     places = np.linspace(0, 1, number)
     return np.interp(places, np.linspace(0, 1, len(x)), x)
 
@@ -462,7 +462,7 @@ LARGEST_SCORE_SD = 20. # standard deviation of the scores
 COMMON_ERROR = 1e-10 # possible common error of both discretisations
 ROUGHEST_MESH = Mesh(nodes=9, step=.13, rule=.5, cut=60., reach=10.)
 CANCELLING = .3 # smaller variances, of their parts, lose digits
-FEW_TOKENS = 5 # for so few, a grid gives the law, too
+FEW_TOKENS = 5 # for so few tokens a grid also gives the law
 
 def row_mixture(k, # variances of the values (s,), ≥ 0
                 sd, # standard deviations of the scores, () or (s,), ≥ 0

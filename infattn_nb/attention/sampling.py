@@ -37,7 +37,7 @@ def weights_and_values(layer, G, L, m, shape, wisharts, rows=slice(None)):
     return A, wishart_factor(F, m, wisharts, shape)
 
 # %% ../../nbs/attention/sampling.ipynb #rc-longcode
-SHORT = 15 # up to so many tokens, samples are on the last axis
+SHORT = 15 # up to this many tokens, samples are on the last axis
 
 def is_long(s):
     "Are all rows of s tokens drawn with samples on the first axis?"
@@ -72,7 +72,7 @@ def sum_over_heads(A, R, m, streams):
     T = _wishart_factors(R.shape[-1], m, (b, h), streams)
     if T is None or T.shape[-1] == R.shape[-1]:
         return mixed(A, R, T)
-    AV = mean_values(A, R[:, None] @ T) # shorter than tokens
+    AV = mean_values(A, R[:, None] @ T) # fewer columns than there are tokens
     return over_keys(AV, AV)
 
 def _wishart_factors(q, m, shape, streams):
@@ -105,7 +105,7 @@ def covariance_given(layer, L, m, axes, streams, rows=slice(None)):
     return layer.head_variance*S
 
 def _covariance_of_long(layer, R, m, streams):
-    "The same of all rows of long texts, samples first."
+    "S of all rows of long texts, samples first."
     b, s, _ = R.shape
     S = 0.
     for first, (h, _) in _few_heads(layer, (b,), s*s, 4*BUFFER):
@@ -117,7 +117,7 @@ def _covariance_of_long(layer, R, m, streams):
 def _few_heads(layer, axes, scores, most):
     """The first head, and sample axes with heads in front.
 
-    As many heads at a time as have at most `most` scores."""
+    At most `most` scores are drawn at a time."""
     _reject_endless(layer.heads, prod(axes))
     for first, heads in pieces(layer.heads, max(1, most//(prod(axes)*scores))):
         yield first, (heads, *axes)

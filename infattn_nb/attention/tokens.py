@@ -82,7 +82,7 @@ class TokenLaw(ABC):
         width
             n in [1, ∞]
         size
-            how many, an int or a shape
+            number of draws, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
         exact
@@ -121,7 +121,7 @@ class Tokens(TokenLaw):
     activation
         φ: a Nonlinearity or a function, or the name of a ready-made one
     cov
-        of (h¹…h^s) per coordinate, (s, s); None = the identity
+        covariance of (h¹…h^s) in each coordinate, (s, s); None = the identity
     """
     seq_len: int
     activation: Any

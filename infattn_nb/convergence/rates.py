@@ -130,7 +130,7 @@ def first_order(layer: Attention, y: ArrayLike, i: int = -1, *,
     i
         output; the default is the last
     step
-        of the finite differences, 1e-4…0.1; error of order step²
+        step of the finite differences, 1e-4…0.1; the error is of order step²
 
     Returns
     -------
@@ -217,7 +217,7 @@ def kl_constant(layer: Attention, i: int = -1, *, step: float = .01) -> float:
     i
         output; the default is the last
     step
-        of the finite differences, 1e-4…0.1; error of order step²
+        step of the finite differences, 1e-4…0.1; the error is of order step²
 
     Raises
     ------
@@ -245,7 +245,7 @@ def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
     Returns
     -------
     ScaleMixture
-        of Scott's bandwidth h
+        the smoothed law, with Scott's bandwidth h
     """
     checks.kind(law, ScaleMixture, "law", "pass e.g. layer.law().marginal(0)")
     N = checks.count(samples, "samples", least=2)

@@ -59,7 +59,7 @@ def tied_scores(layer: Attention, width: float = np.inf, size: Size = 1, *,
     width
         n in [1, ∞]; low rank: heads·head_width or ∞
     size
-        how many, an int or a shape
+        number of draws, an int or a shape
     rng
         seed: None | int | SeedSequence | Generator
 
@@ -222,7 +222,7 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     law
         one-dimensional law, e.g. layer.law().marginal(), of the last output
     k
-        how many standard deviations, any shape
+        number of standard deviations, any shape
     return_error
         also the stated error of law (of σ included)?
 
@@ -298,7 +298,7 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
     inflate
         β ≥ 1; None = 1 + H^(−3/4)/2, so that the weights vary little
     draws
-        of the scores
+        number of draws of the scores
     rng
         seed: None | int | SeedSequence | Generator
 
@@ -346,7 +346,7 @@ class LimitErrorResult:
     divergence_error
         its standard error
     law
-        of the output at this width
+        law of the output at this width
     limit
         its law in the limit
     """
@@ -359,7 +359,8 @@ class LimitErrorResult:
 
     def __post_init__(self) -> None:
         checks.width(self.width)
-        checks.kind(self.output, tuple, "output", "pass (number from 1, of how many)")
+        checks.kind(self.output, tuple, "output", "pass (number of the output from 1, "
+                    "number of outputs)")
         for name in ("divergence", "divergence_error"):
             checks.number(getattr(self, name), name, "[-∞, ∞]")
         for name in ("law", "limit"):
@@ -404,7 +405,7 @@ class LimitErrorResult:
         return said + f"; the Gaussian misses the tails by a factor of {missed}."
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """How many times as likely as under the Gaussian an output beyond k sd is.
+        """Plot the tail probabilities beyond k sd, divided by those of the Gaussian.
 
         Parameters
         ----------
@@ -438,11 +439,11 @@ class LimitErrorResult:
         about = escape(f"{self.verdict} ({self._which})")
         return f"<p>{about}</p>{self.table.to_html()}"
 
-HEAVIEST = .9 # of the largest kurtosis; the last output with so much is judged
-MOST_ENTRIES = 2**25 # of the covariances from which it is chosen
+HEAVIEST = .9 # share of the largest kurtosis; the last output above it is judged
+MOST_ENTRIES = 2**25 # draws of the covariances by which it is chosen
 
 def heaviest_output(law, rng): # HierarchicalGaussian
-    "The last output of nearly largest kurtosis; of very many outputs, the last one."
+    "The last output with nearly the largest kurtosis; of many outputs, the last."
     size = min(4096, MOST_ENTRIES//law.dim**2)
     if size < 64:
         return law.dim - 1
@@ -491,5 +492,5 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
     sampled = draws if n < np.inf else None # the limit is exact where it can be
     law = layer.law(n).marginal(i, draws=sampled, rng=seeds[1])
     limit = wide.law().marginal(i)
-    beside_gaussian(law, limit) # warns where the draws do not determine the tails
+    beside_gaussian(law, limit) # warn if the draws do not determine the tails
     return LimitErrorResult(n, (i + 1, s), D, error, law, limit)

@@ -29,7 +29,7 @@ def gaussian(rng: Generator, shape: tuple) -> np.ndarray:
     rng
         Generator
     shape
-        of the matrices
+        shape of the matrices
     """
     return rng.standard_normal(shape)
 
@@ -41,7 +41,7 @@ def uniform(rng: Generator, shape: tuple) -> np.ndarray:
     rng
         Generator
     shape
-        of the matrices
+        shape of the matrices
     """
     return rng.uniform(-3**.5, 3**.5, shape)
 
@@ -53,7 +53,7 @@ def rademacher(rng: Generator, shape: tuple) -> np.ndarray:
     rng
         Generator
     shape
-        of the matrices
+        shape of the matrices
     """
     return 2.*rng.integers(0, 2, shape, dtype=np.int8) - 1
 
@@ -100,7 +100,8 @@ def _explicit(layer, entries, n, c, b, rng):
     "b draws of y at c coordinates (b, s, c) and of all scores (b, H, s, s)."
     def W(rows, cols, var=1.):
         shape = (b, rows, cols)
-        w = checks.returned(entries(rng, shape), "entries", shape, "draw one per place")
+        w = checks.returned(entries(rng, shape), "entries", shape, "return one entry "
+                            "for each place of the matrix")
         return w*np.sqrt(var/rows)
     common = isinstance(layer.tokens, CommonTokens)
     sources = 1 if common else layer.tokens.seq_len
@@ -135,7 +136,7 @@ def simulate_weights(layer: Attention, entries: Callable, width: float, *,
     width
         n, finite
     size
-        how many, an int or a shape
+        number of draws, an int or a shape
     rng
         seed: None | int | SeedSequence | Generator
     coords

@@ -98,7 +98,7 @@ class HierarchicalGaussian:
         Parameters
         ----------
         estimates
-            of S, (R, s, s) with R ≥ 2
+            estimates of S, (R, s, s) with R ≥ 2
 
         Returns
         -------
@@ -113,7 +113,7 @@ class HierarchicalGaussian:
         Parameters
         ----------
         size
-            how many, an int or a shape
+            number of draws, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
 
@@ -189,9 +189,9 @@ class HierarchicalGaussian:
         i
             coordinate; negative ones count from the end, the default is the last
         draws
-            of S_ii; None = the exact law if known, else 2**16
+            number of draws of S_ii; None = the exact law if known, else 2**16
         rng
-            of the draws; fixed, so that calls agree
+            seed of the draws; fixed, so that calls agree
 
         Returns
         -------
@@ -229,9 +229,9 @@ class HierarchicalGaussian:
         Parameters
         ----------
         draws
-            of S
+            number of draws of S
         rng
-            of the draws; fixed, so that calls agree
+            seed of the draws; fixed, so that calls agree
         return_error
             also return the standard error (dim, dim)?
 
@@ -266,17 +266,17 @@ class HierarchicalGaussian:
         reaches an error below 0.1 (100 effective draws), the error is inf, with a
         warning. Beyond 1,000 standard deviations the error is always inf. At ±inf
         the value is -inf, at nan it is nan. Where the density is known to be infinite
-        (one head, equal outputs) the value is inf, with error 0. Nearer to such a
-        point than 1e-4 standard deviations the error is inf.
+        (one head, equal outputs) the value is inf, with error 0. Within 1e-4
+        standard deviations of such a point the error is inf.
 
         Parameters
         ----------
         y
             (..., dim)
         draws
-            of S
+            number of draws of S
         rng
-            of the draws; fixed, so that calls agree
+            seed of the draws; fixed, so that calls agree
         islands
             independent runs of particles for each point in the tails; 0: no particles,
             and the error there is inf
@@ -336,7 +336,7 @@ class HierarchicalGaussian:
         raise NotImplementedError
 
     def _misleads_particles(self, y: np.ndarray) -> np.ndarray: # (..., dim) -> (...)
-        "Where do independent runs of particles agree with each other, but are wrong?"
+        "Where may independent runs of particles agree with each other, but be wrong?"
         return np.zeros(y.shape[:-1], dtype=bool)
 
     def _log_density(self, y, draws, rng, islands):
@@ -396,7 +396,7 @@ class HierarchicalGaussian:
         curves
             number of densities, each given one draw of S
         rng
-            of these draws
+            seed of these draws
 
         Raises
         ------
@@ -496,7 +496,7 @@ def _log_density_if_any(law, at, *options):
 
 def _error_of_mean(x):
     "The standard error of the mean of independent estimates, on the first axis."
-    with np.errstate(invalid="ignore"): # of infinities: none
+    with np.errstate(invalid="ignore"): # infinities that agree
         return np.nan_to_num(np.std(x, axis=0, ddof=1)/np.sqrt(len(x)), posinf=np.inf)
 
 def _largest_change(others, value):
@@ -511,7 +511,8 @@ def _outputs(law, n, g):
     "n draws of y."
     if law.direct:
         return checks.real(law.direct(n, g), f"direct({n}, rng)", (n, law.dim),
-                           "(-∞, ∞)", "put the samples first, correct the sampler")
+                           "(-∞, ∞)", "put the samples on the first axis, or correct "
+                           "the sampler")
     g_S, g_z = g.spawn(2)
     L = psd_factor(np.moveaxis(_covariances(law, n, g_S), 0, -1))
     return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))
@@ -548,7 +549,7 @@ def _log_densities_given(y, S):
 LEAST_EFFECTIVE_DRAWS = 100 # effective draws that an average needs
 PEAK_RADIUS = 1e-4 # standard deviations; nearer to an infinite density draws fail
 BETTER_BELOW = 1000 # effective draws; with fewer, tilts or particles if known
-POINTS_AT_ONCE = 2**13 # that share their draws
+POINTS_AT_ONCE = 2**13 # points that share their draws
 
 def _log_mean(sample, log_terms, y, n, rng):
     "Log of the mean of exp(log_terms(y, draws)), its error, and where both are poor."
@@ -576,7 +577,7 @@ def _log_sums(log_terms, y, kept, draws):
     return np.concatenate(parts, axis=1)
 
 def _combined(kept, a, b):
-    "The same of two blocks together."
+    "The sums of two blocks together."
     tails = np.concatenate([a[2:], b[2:]])
     return np.concatenate([np.logaddexp(a[:2], b[:2]), _largest(kept, tails)])
 
@@ -610,10 +611,10 @@ def _warn_far_out(error):
     "Warn once how many points lie too far in the tails."
     lost = np.count_nonzero(np.isinf(error))
     if lost:
-        checks.warn(f"{lost} of {np.size(error)} points lie so far out, or so near to "
-             "a point of infinite density, that too few draws of S contribute to their "
-             "density; the stated error is inf there; pass more `draws` or `islands`, "
-             "or use `marginal`, which is exact in the tails of a limit")
+        checks.warn(f"{lost} of {np.size(error)} points lie so far out in the tails, or so "
+                    "near to a point of infinite density, that too few draws of S "
+                    "contribute to their density; their stated error is inf; pass more "
+                    "`draws` or `islands`, or use `marginal`, which is exact in the tails of a limit")
 
 def _regular(L):
     "The factors of nonsingular covariances; with over 1 % singular ones, an error."

@@ -36,7 +36,7 @@ from .trained import HEADS, Trained
 @dataclass(frozen=True, eq=False)
 class Source:
     "The model from which a transformer was read; it is kept when fields change."
-    config: Config | None # None for a module that has none
+    config: Config | None # None for a module without one
     read: dict # arguments of a Network
     kind: str # a key of FAMILIES, or "roles"
     family: Any # Family
@@ -48,11 +48,11 @@ class Source:
     alone: tuple | None = None # blocks without masks from outside; None = own
     fixed: tuple = () # embeddings that are given, not drawn
     given: tuple = () # biases that are given: "b1", "bv", …
-    embedding_scale: float = 1. # of words, if there is no config
+    embedding_scale: float = 1. # size of the vocabulary, if there is no config
     part: str = "" # name of the part of a module or config that was read
     texts: tuple | None = None # of labels; None: embeddings were given
-    vocabulary: int | None = None # words there are, if no config says it
-    head: float | None = None # standard deviation of a head of its own, likewise
+    vocabulary: int | None = None # size of the vocabulary, if there is no config
+    head: float | None = None # its standard deviation, if there is no config
     head_bias: bool = False
 
     @classmethod
@@ -99,13 +99,13 @@ def ensemble_of_module(module, # as for read_module
                        tokens=None, # labels, for embeddings that are drawn
                        config=False, # variances of the config, where there is one?
                        verify=True, # run it once?
-                       roles=None, # names of tensors, for a module of one's own
+                       roles=None, # names of tensors, for a custom module
                        shape=None, # further options, as in from_torch
                        promised=None, # a Network or a config; None = the module's own
                       ): # dict
     "Keyword arguments of the Transformer of which a module is one draw."
     if (embeddings is None) == (tokens is None):
-        checks.reject("embeddings", "be given, or `texts` in their place",
+        checks.reject("embeddings", "be given, or `texts` in its place",
                       "neither" if tokens is None else "both",
                       "pass what enters the first block, or e.g. texts=16")
     own = config_of(module) if roles is None else None
@@ -162,7 +162,7 @@ def ensemble_of_module(module, # as for read_module
     return spec | dict(source=source)
 
 def _head_of(module, reading): # dict
-    "How many words a module without a config has, and how large its head is."
+    "Size of the vocabulary of a module without a config, and of its head's entries."
     word = reading.tables.get("word")
     layers = isinstance(module, (list, tuple)) # without a head
     named = () if layers else module.named_parameters()
@@ -186,7 +186,7 @@ def _promised(given, own, s, roles):
         return dict.fromkeys(roles, float(np.sqrt(given.variance))), tuple(blocks)
     size = float(np.sqrt(given.mean_square))
     source = getattr(given, "source", None)
-    if source is None: # one number does not determine the sizes of several roles
+    if source is None: # one size does not determine those of several roles
         sizes = dict.fromkeys(roles, size) if len(roles) == 1 else {}
     else:
         factor = size/np.sqrt(source.own.mean_square)
@@ -235,7 +235,7 @@ def sizes_of(reading): # -> role: number
             total += np.vdot(x, x)
             count += np.count_nonzero(x.any(1))*x.shape[1]
         if not np.isfinite(total):
-            checks.reject("module", "hold finite embeddings", f"NaN or ∞ in {role}",
+            checks.reject("module", "have finite embeddings", f"NaN or ∞ in {role}",
                           "initialise it")
         found[role] = float(np.sqrt(total/max(count, 1)))
     return found
@@ -277,7 +277,7 @@ def _check_tables(reading, texts, roles):
         checks.reject("module", "have a class token and patches of a known size in "
                       "front, as ViT", "others", remedy)
     if not reading.tables and others and roles is None:
-        checks.reject("module", "have embeddings that are read",
+        checks.reject("module", "have embeddings of a supported kind",
                       ", ".join(others[:3]), remedy)
     for role, why in reading.unlike.items():
         if role != "position":

@@ -27,7 +27,7 @@ def verified(module, # as for read_module
              own, # its Config, or None
              s, # tokens of the text
              remedy=REMEDY, # advice if results differ
-             wanted="run as it is read", # the requirement, for the message
+             wanted="run like its description", # the requirement, for the message
             ): # Reading: confirmed by the runs
     """Compare a module with its description by running; raise at the first difference.
 
@@ -58,7 +58,7 @@ def verified(module, # as for read_module
             cut = [principal(b, s) for b in of_blocks]
             check = partial(_check, reading, cut, half, remedy, wanted)
             sizes, apart = check(seen, weights, target, apart)
-    if reading.family.interleaved is None: # the run has said it
+    if reading.family.interleaved is None: # already determined by a run
         reading = reading._replace(family=reading.family._replace(interleaved=apart))
     return reading
 
@@ -174,7 +174,7 @@ def _check_ends(reading, own, seen, inputs, half):
         ours = last.of_rows(seen.left[-1]) if last else seen.left[-1]
         found = apart(ours, rows_of(out))
         if found > tolerance:
-            checks.reject("module", f"end with {last or 'no norm'}, as it is read",
+            checks.reject("module", f"end with {last or 'no norm'}, as described",
                           f"an output that differs by {100*found:.2g} %", REMEDY)
 
 def first_position(reading):
@@ -209,7 +209,7 @@ def _embedded(reading, own, inputs, s):
         positions = tables["position"].reshape(-1, X.shape[-1])
         pad = getattr(getattr(reading.body, "config", None), "pad_token_id", None) or 0
         starts = {first_position(reading)} # of the text
-        if "position" not in reading.unlike: # rows are alike in law
+        if "position" not in reading.unlike: # all rows have the same law
             starts |= {0, 2, pad + 1}
         fit = [x for x in starts if x + s <= len(positions)]
         found = [X + positions[start:start + s] for start in fit]

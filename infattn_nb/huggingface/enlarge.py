@@ -51,7 +51,7 @@ def _head_width(part):
 
 # %% ../../nbs/huggingface/enlarge.ipynb #el-factors
 def row_factors(tensor, # a Tensor
-                outputs, # how many rows of matrices it holds
+                outputs, # number of rows of matrices that it contains
                 m, # width of a head
                 groups, # of heads, or None
                 factors, # name of a matrix -> a number
@@ -137,7 +137,7 @@ def _enlarge(part, block, factor, family, kept, rng):
     return block, drawn
 
 def _enlarge_matrix(x, tensor, of_rows, kept, rng):
-    "Multiply the outputs of a tensor, and fill zero outputs. Were there any?"
+    "Multiply the outputs of a tensor, and fill zeros; return whether there were any."
     every = slice(None)
     inwards = tensor.layout == "in"
     along = (None, every) if inwards else (every, None)

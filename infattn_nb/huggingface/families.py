@@ -65,7 +65,8 @@ class Tensor(NamedTuple):
         W = W.T if self.layout == "in" else W
         shared = groups and any(role.endswith("k") for role in self.roles)
         rows = groups*m if shared else len(W)//count
-        ends = [len(W) - k*rows for k in range(count - 1, 0, -1)] # the first has more
+        ends = [len(W) - k*rows for k in range(count - 1, 0,
+                                               -1)] # the first text has more tokens
         return dict(zip(self.roles, np.split(W, ends)))
 
     @classmethod
@@ -96,9 +97,9 @@ class Family(NamedTuple):
     start: int | str = 0 # of positions in their table; "behind padding"
     rope_base: float | None = None # of rotary positions, without an entry
     local_base: float | None = None # of layers with windows, apart from the others
-    tied: bool = True # are words the head, without an entry?
+    tied: bool = True # is the head tied to the embeddings, without an entry?
     sinusoids: str = "" # the entry that makes positions sines and cosines
-    batched: bool = True # do blocks take texts side by side?
+    batched: bool = True # do blocks process several texts at once?
     place: str = "pre" # of the norms
     units: str | float = "intermediate_size" # entry of the hidden units, or times n
     causal: bool = True
@@ -119,7 +120,7 @@ class Family(NamedTuple):
     same: tuple = () # entries that must equal the width
     defaults: dict = {} # entries that a file may omit
     config: bool = True # does its library draw N(0, deviation²)?
-    head_bias: bool = False # has its head of words a bias?
+    head_bias: bool = False # does its language-model head have a bias?
 
     def first_position(self, padding): # index of the padding token, or None
         "The row of the table of positions for the first token."
@@ -188,11 +189,11 @@ def biases_apart(biases, # name -> one number for each row of its matrix, or Non
 def families_table():
     "A DataFrame with a row for each supported family."
     import pandas as pd # late: it takes time
-    rows = [dict(family=kind, config="yes" if family.config else "modules alone",
+    rows = [dict(family=kind, config="yes" if family.config else "modules only",
                  embeddings=" + ".join(family.embeddings) or "as given",
                  norms=family.place, positions=_positions(family),
                  mlp="gated" if family.gated else "plain",
-                 attention="causal" if family.causal else "both ways",
+                 attention="causal" if family.causal else "bidirectional",
                  entries=family.reads)
             for kind, family in FAMILIES.items()]
     return pd.DataFrame(rows).set_index("family")
@@ -214,7 +215,7 @@ def near(name, names): # a given name, and the valid names -> end of a message
 def named_in(words, # of families.toml, one line
              name, # model_type
             ):
-    "Does a name contain one of some words? (gpt5 does not contain t5.)"
+    "Does a name contain one of the given words? (gpt5 does not contain t5.)"
     return any(re.search(rf"(?<![a-z0-9]){re.escape(word)}", name)
                for word in words.split())
 

@@ -42,11 +42,11 @@ def of_torch(attn_mask, s):
     if x.dtype == bool:
         return ~x, None
     if x.dtype.kind != "f":
-        checks.reject("attn_mask", "be boolean or hold floats, as in torch",
-                      f"dtype {x.dtype}", "pass attn_mask.bool() if one means that a "
+        checks.reject("attn_mask", "be boolean or contain floats, as in torch",
+                      f"dtype {x.dtype}", "pass attn_mask.bool() if 1 means that a "
                       "token may not attend", TypeError)
     if np.isnan(x).any() or (x == np.inf).any():
-        checks.reject("attn_mask", "be boolean, or hold numbers or -∞", "NaN or ∞",
+        checks.reject("attn_mask", "be boolean, or contain numbers or -∞", "NaN or ∞",
                       "True or -∞ = may not attend")
     allowed = x > -1e30
     bias = np.where(allowed, x, 0.).astype(float)
@@ -57,7 +57,7 @@ def both_allow(a, b):
     return b if a is None else a if b is None else a & b
 
 def masked_by(allowed, bias, a):
-    "Attention with one more mask and bias."
+    "Attention with an additional mask and bias."
     if allowed is not None:
         allowed = both_allow(a.allowed(len(allowed)), allowed)
     if bias is not None and a.bias is not None:

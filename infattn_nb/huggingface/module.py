@@ -54,7 +54,7 @@ def reading_of(module, tokens=None) -> Reading:
     tables = {x.roles[0]: reach(body, x.name) for x in ends
               if x.roles[0] in EMBEDDINGS}
     there = {role: table for role, table in tables.items() if hasattr(table, "detach")}
-    if "word" not in there: # the rest may also process text
+    if "word" not in there: # the other parts may also process text
         check_alone(body, found.blocks)
     return Reading(found.kind, family, body, found.blocks, read, spec, there,
                    norm("first_gain"), tables_unlike_draws(body, there),

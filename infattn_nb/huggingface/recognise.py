@@ -36,9 +36,9 @@ def check_alone(body, blocks):
         on_top = re.match(r"(\w+\.)?(head|pooler)\.", name)
         if p.ndim > 1 and not on_top and re.search("attn|attention", name.lower()):
             checks.reject("module", "have one stack of blocks",
-                          f"attention elsewhere, too, {name}",
-                          "pass the part that is meant, or describe it with "
-                          "Transformer(…, blocks=[…])")
+                          f"attention outside these blocks, {name}",
+                          "pass one of its parts, or describe it with Transformer(…, "
+                          "blocks=[…])")
 
 def part_of(module, body):
     "Name of the part of a module that is read; empty if it is the whole module."
@@ -106,7 +106,7 @@ def reach(x, path):
     return x
 
 def _has(block, tensors):
-    "Does a block have these matrices, and is it no decoder with a second attention?"
+    "Does a block have these matrices, and no second attention, unlike a decoder's?"
     layers = [path for path, tensor in tensors.items()
               if tensor.roles[0] in MATRICES and path.endswith(".weight")]
     return all(reach(block, path) is not None for path in layers) \
@@ -151,5 +151,5 @@ def check_parts(block, tensors):
             if any(word in name for word in FAMILIES_TOML["acting"].split()):
                 checks.reject("module", f"have no number `{name}` in its {where}",
                               f"{value:g}", REMEDY)
-            checks.warn(f"`module` has a number `{name}` = {value:g} in its {where} "
-                          "of which nothing is known; it is left out")
+            checks.warn(f"`module` has an unknown number `{name}` = {value:g} in its "
+                        f"{where}, which is ignored")

@@ -38,14 +38,14 @@ class RateTransfer:
     learning_rates
         η, increasing
     loss
-        at the end, (widths, learning_rates, networks); ∞ where a network diverged,
-        NaN for what an interrupted run did not reach
+        final loss, (widths, learning_rates, networks); ∞ where a network diverged,
+        NaN for runs that an interruption left out
     start
-        the same before training, (widths, networks)
+        loss before training, (widths, networks)
     interrupted
-        did somebody stop it?
+        was it stopped before all runs were finished?
     about
-        what it was made with, {name: value}
+        the settings of the run, {name: value}
     """
     widths: list
     learning_rates: list
@@ -72,7 +72,7 @@ class RateTransfer:
 
     @property
     def error(self) -> np.ndarray:
-        "Standard errors of these; ∞ where one network diverged or there is one alone."
+        "Standard errors of `mean`; ∞ if a network diverged or there is only one."
         N = self.loss.shape[-1]
         spread = np.full(self.mean.shape, np.inf)
         known = np.isfinite(self.mean)
@@ -93,7 +93,7 @@ class RateTransfer:
 
     @property
     def as_good(self) -> np.ndarray:
-        "Boolean (widths, learning_rates): as good as the best within two errors."
+        "Boolean (widths, learning_rates): within two standard errors of the best?"
         found = np.zeros(self.mean.shape, bool)
         for i, best in enumerate(self.best):
             if np.isnan(best):
@@ -113,7 +113,7 @@ class RateTransfer:
         return pd.DataFrame(self.mean, pd.Index(self.widths, name="width"), rates)
 
     def numbers(self) -> dict:
-        "All of it as numbers and lists, for JSON; what has diverged is None."
+        "The result as numbers and lists, for JSON; None where a network diverged."
         def known(x):
             return [known(y) for y in x] if np.ndim(x) else (
                 float(x) if np.isfinite(x) else None)
@@ -164,13 +164,13 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     Parameters
     ----------
     config, texts
-        as of `from_config`: token ids, of which the next one is learned
+        as in `from_config`, with token ids; the model learns to predict the next one
     widths
-        n, of which each is trained
+        each n at which the model is trained
     learning_rates
-        η, each at every width
+        each η, used at every width
     steps
-        how many
+        number of steps
     size
         networks for each width and rate; all rates start from the same ones
     optimizer
@@ -182,11 +182,11 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     heads, fixed
         how the model becomes wider: see `widened`
     rng
-        fixes everything
+        seed of the initial weights and of the batches
     verbose
         show a bar on a terminal or in a notebook?
     **options
-        of `train`: momentum, weight_decay, schedule, clip_norm, …
+        options of `train`: momentum, weight_decay, schedule, clip_norm, …
 
     Returns
     -------
@@ -229,32 +229,32 @@ def rate_transfer(config: Any, texts: Any, widths: Sequence[int],
     return RateTransfer(widths, rates, loss, start, interrupted, about)
 
 def _several(given, name):
-    "A list with something in it."
+    "Is it a list that is not empty?"
     found = list(given) if np.iterable(given) and not isinstance(given, str) else []
     if not found:
         checks.reject(name, "be a list of numbers", f"{given!r:.40}", "pass e.g. [64]")
     return found
 
 def _check_memory(read, texts, n, size, optimizer):
-    "Reject a width whose matrices or vectors do not fit, before it is written down."
+    "Reject a width whose arrays exceed the memory, before a program is written."
     tokens = sum(map(len, texts)) if np.iterable(texts) else texts
     numbers = 10*tokens*n
     if optimizer in ("adam", "adamw"):
-        numbers += 4*4*n*n # start and two moments, of four matrices at least
-    checks.memory(read.layers*size*numbers, "widths", "take smaller ones, fewer "
+        numbers += 4*4*n*n # initial values and two moments, of at least four matrices
+    checks.memory(read.layers*size*numbers, "widths", "use smaller widths, fewer "
                   "networks, or SGD or Muon, which need no matrices", f"{n:,}")
 
 def _model(config, texts, n, heads, fixed): # program, logits, targets, width
     net = widened(config, texts, n, heads=heads, fixed=fixed)
     return *net.program(readout="lm"), next_tokens(net), n
 
-def _trained_at(model, rate, seed, how): # losses (networks,) at the start, in the end
-    "One width and rate; the bar of a single run is not shown."
+def _trained_at(model, rate, seed, how): # losses (networks,), first and last
+    "One run at one width and rate, without a progress bar of its own."
     program, logits, targets, n = model
     common = dict(loss="softmax", reduction="mean", verbose=False, width=n,
                   rng=deepcopy(seed)) # the same networks for each rate
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore") # which says how many diverge
+        warnings.simplefilter("ignore") # it states how many diverge
         try:
             run = train(program, logits, targets, learning_rate=rate, **common | how)
         except Diverged:

@@ -73,7 +73,8 @@ def between_norms(reading, seen):
     "Inputs and outputs of blocks, from the inputs of the norms before them."
     L = len(reading.parts)
     if not seen.entered:
-        checks.reject("module", "have modules that show what enters its blocks",
+        checks.reject("module", "have modules at which the inputs of its blocks can be "
+                      "recorded",
                       "none", "pass verify=False")
     if len(seen.entered) == L:
         return seen
@@ -114,7 +115,7 @@ def others(block):
         yield "its branches are parallel", replace(block, parallel=True)
     a = block.attention
     if a is not None and a.mask is not None:
-        yield "its tokens look both ways", altered(block, lambda a: dict(mask=None))
+        yield "its attention is not causal", altered(block, lambda a: dict(mask=None))
         yield "it has no window", altered(block, lambda a: dict(mask="causal"))
     elif a is not None:
         yield "it is causal", altered(block, lambda a: dict(mask="causal"))
@@ -133,7 +134,7 @@ def check_blocks(blocks, # of Block, cut to as many tokens as ran
                  weights, # the matrices of each block, (in, out)
                  half, # in half precision?
                  remedy, # advice for the message
-                 wanted="run as it is read", # the requirement, for the message
+                 wanted="run like its description", # the requirement, for the message
                  scores=1., # lower bound of the size of its scores
                 ): # sizes of the scores of each block
     """Reject a module whose blocks do not agree with their descriptions.

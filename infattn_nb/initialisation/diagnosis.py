@@ -48,9 +48,9 @@ class Diagnosis:
     _: KW_ONLY
     cosine: np.ndarray # mean cosine of different tokens, after l blocks, (b, L + 1)
     entropy: np.ndarray # share of the largest possible, mean over rows, (b, L); NaN
-    # where no row has a choice
+    # where every row has a single token
     squared_norms: dict = field(default_factory=dict) # θ by matrix, (b, L); NaN
-    # if there is none; of a matrix of zeros, θ for variance one
+    # for an absent matrix; for a matrix of zeros, θ with respect to unit weights
     stream: np.ndarray = _empty() # squared norm of the stream's gradient, (b, L + 1)
     tangent: np.ndarray = _empty() # Θ, the sum of all θ, for the loss of all texts
     embedding: np.ndarray = _empty() # θ of the embeddings, (b,)
@@ -119,7 +119,7 @@ def forward_numbers(t, chain) -> dict: # a Transformer, its Chain
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-readout
 READOUTS = { # name -> in words
     "all": "a loss at every token", "last": "a loss at the last token",
-    "mean": "a loss of the mean over tokens"}
+    "mean": "a loss on the mean of the tokens"}
 
 def readout_cov(t, readout): # a Transformer; as in scan and report
     "A readout in the form of `Transformer.gradients`."
@@ -136,7 +136,7 @@ def readout_said(readout) -> str:
     "The readout of the loss, in words."
     if isinstance(readout, str):
         return READOUTS[readout]
-    return "a loss with a readout of its own covariance"
+    return "a loss with the given readout covariance"
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-drawn
 GROUP = 4 # networks that are drawn together, if their records are small
@@ -189,7 +189,7 @@ def warn_if_long(what, # the work
         checks.warn(f"{what} takes between {low} and {high} {name}: {about}")
 
 def _seconds(once, times):
-    "Seconds per call, if threads run so many calls side by side."
+    "Seconds per call, if threads run this many calls side by side."
     number = max(1, min(side_by_side(), int(times)))
     start = perf_counter()
     list(in_order(once, [()]*number))
@@ -258,7 +258,7 @@ def _relative_error(x):
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #dg-dead
 def dead_matrices(d: Diagnosis) -> dict: # name of a matrix -> boolean, (L,)
-    "Blocks in which a matrix gets exactly no gradient, in all networks."
+    "Blocks in which a matrix receives exactly no gradient, in all networks."
     found = {}
     for name in MATRICES:
         if name in d.squared_norms:
@@ -269,9 +269,9 @@ def dead_matrices(d: Diagnosis) -> dict: # name of a matrix -> boolean, (L,)
     return found
 
 def living_norms(d: Diagnosis) -> dict: # name of a matrix -> θ, (b, L)
-    "θ of the matrices that get a gradient; NaN for those that get none."
+    "θ of the matrices that receive a gradient; NaN for the others."
     found = {}
-    idle = np.isnan(d.entropy).all(0) # no row has a choice
+    idle = np.isnan(d.entropy).all(0) # every row has a single token
     for name, dead in dead_matrices(d).items():
         out = dead | idle if name in ("q", "k") else dead
         found[name] = np.where(out, np.nan, d.squared_norms[name])

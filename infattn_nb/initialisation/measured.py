@@ -27,7 +27,7 @@ from .diagnosis import entropy_share
 from .diagnosis import Share, kernel_share
 
 # %% ../../nbs/initialisation/measured.ipynb #me-measured
-_AFFORDABLE = 2**27 # numbers in the records of all networks of a width
+_AFFORDABLE = 2**27 # numbers in the records of all networks of one width
 
 class Pattern(NamedTuple):
     "The most focused head of one network."
@@ -76,7 +76,7 @@ def default_size(t: Transformer, n: float) -> int: # at width n: an even number
     return 2*int(np.clip(affordable//2, 2, 48))
 
 def is_large(t: Transformer, n: float, size: int) -> bool:
-    "Is this enough work to estimate the time first?"
+    "Is the work long enough that its time should be estimated first?"
     return size*t.numbers(n) > _AFFORDABLE/16
 
 def measure(t, wide, n, size, seed, # wide: the network for infinite width
@@ -116,9 +116,9 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
     for l, (allowed, record) in enumerate(blocks):
         branch = record.attention
         if branch is not None:
-            each = branch.entropy[0][:, None, None] # a head at a time
+            each = branch.entropy[0][:, None, None] # one head at a time
             shares = entropy_share(each, allowed.sum(-1)[None])[:, 0]
-            shares = np.nan_to_num(shares, nan=1.) # where no row has a choice
+            shares = np.nan_to_num(shares, nan=1.) # where every row has one token
             head = int(np.argmin(shares))
             scores = np.where(allowed, branch.scores[0, head], -np.inf)
             weights = np.where(allowed, softmax(scores), np.nan)
@@ -144,5 +144,5 @@ def first_layer(t, n, seed) -> dict | None: # None: not the layer of the theorem
     wide = replace(layer, head_width="full")
     laws = [x.law(width).marginal(0, DRAWS, stream)
             for x, width, stream in zip((layer, wide), (n, np.inf), seed.spawn(2))]
-    with unwatched_tails(): # two digits are shown, which draws determine
+    with unwatched_tails(): # the draws determine the two digits that are shown
         return beside_gaussian(*laws) | dict(tokens=s)

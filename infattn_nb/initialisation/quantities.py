@@ -97,7 +97,7 @@ class Quantity:
     blank: Callable | None = None # Diagnosis -> sentence if it makes no sense
     more: Callable | None = None # Diagnosis, value -> further words of a template
     added: bool = False # are the parts added up?
-    from_one: bool = False # is the margin the distance from 1?
+    from_one: bool = False # is the distance from 1 compared?
     by_ratio: bool = False # does it vary by factors over seeds?
     axis: str = "" # "residual" or "scores", the factor that may help
     up: bool = False # do larger factors help?
@@ -182,7 +182,7 @@ def number_said(x, ends) -> str: # ends: (low, high), or None
         low, high = (f"{end:.{digits}g}" for end in ends)
         if low != high:
             return f"{x:.{max(digits, 3)}g} ({low}–{high} by seed)"
-    return f"{x:.3g} (the same by every seed)"
+    return f"{x:.3g} (the same for every seed)"
 
 # %% ../../nbs/initialisation/quantities.ipynb #qu-peers
 PEERS = { # at their own initialisation and width, 16 tokens
@@ -196,14 +196,15 @@ def standing(value, # of this network
     "Rank of a number among known models at their own initialisation."
     ranked = sorted([*known.items(), ("here", value)], key=itemgetter(1))
     shown = " < ".join(f"{name} {x:.3g}" for name, x in ranked)
-    return f"at 16 tokens, each as its library initialises it: {shown}"
+    return ("compared with known models (16 tokens, each initialised as in its "
+            f"library): {shown}")
 
 # %% ../../nbs/initialisation/quantities.ipynb #qu-parts
 def _cosines(d):
     return d.cosine.mean(0)[1:]
 
 def _no_tokens(d):
-    return "every text is one token: nothing to be alike"
+    return "every text is one token, so there are no tokens to compare"
 
 def _before_blocks(d, x):
     return dict(start=f"{d.cosine[:, 0].mean():.2f}")
@@ -212,7 +213,7 @@ def _entropies(d):
     return d.entropy.mean(0)
 
 def _no_rows(d):
-    return "no row of weights has a choice"
+    return "every row of attention weights has a single token"
 
 def _count_dead(d):
     return np.sum(list(dead_matrices(d).values()), axis=0)
@@ -233,16 +234,18 @@ def _fading(d, x):
     first = np.nanargmax(typical) + 1
     last = np.nanargmin(typical) + 1
     shown = MATRIX_NAMES[name]
-    get = "get" if shown.endswith("s") else "gets" # queries get, MLP out gets
-    return dict(matrix=f"{shown} {get}", first=first, last=last,
+    verb = "receive" if shown.endswith("s") else "receives"
+    return dict(matrix=f"{shown} {verb}", first=first, last=last,
                 end="early" if first < last else "late")
 
 def _no_depth(d):
     alive = [(~np.isnan(θ).all(0)).sum() for θ in living_norms(d).values()]
     if d.entropy.shape[1] > 1 and not any(alive):
-        return "no matrix gets a gradient: no depth across which gradients fade"
-    few = "one block" if d.entropy.shape[1] == 1 else "no matrix in two blocks"
-    return f"{few}: no depth across which gradients fade"
+        return "no matrix receives a gradient, so blocks cannot be compared"
+    few = "there is one block"
+    if d.entropy.shape[1] > 1:
+        few = "no matrix is in two blocks"
+    return f"{few}, so gradients cannot be compared between blocks"
 
 def _queries(d):
     norms = living_norms(d)
@@ -250,10 +253,10 @@ def _queries(d):
 
 def _no_queries(d):
     if "q" not in d.squared_norms:
-        return "no attention, hence no queries and keys"
+        return "without attention there are no queries and keys"
     if np.isnan(d.entropy).all():
-        return "queries and keys decide nothing here"
-    return "queries and keys do not learn together: some get exactly no gradient"
+        return "queries and keys have no effect, as every row has a single token"
+    return "queries and keys are not judged, as some receive exactly no gradient"
 
 def _spread(d):
     sd = spread(d.tangent)
@@ -277,94 +280,96 @@ def _added(m):
 # %% ../../nbs/initialisation/quantities.ipynb #qu-list
 QUANTITIES = (
     Quantity(
-        name="dead", asked="does every matrix get a gradient?",
-        number="matrices, counted over blocks, that get exactly no gradient at the "
-               "first step",
+        name="dead", asked="does every matrix receive a gradient?",
+        number="number of matrices, over all blocks, with exactly no gradient at the "
+        "first step",
         parts=_count_dead, most=True, added=True, threshold="max_dead",
         interval="[0, ∞)", beyond="dead",
-        crossed="{tensors} get exactly no gradient at the first step{zeros}"),
+        crossed="exactly no gradient at the first step for {tensors}{zeros}"),
     Quantity(
         name="cosine", asked="are tokens still different?",
-        number="mean cosine of different tokens, after the block that has most",
+        number="mean cosine of different tokens, after the block where it is largest",
         parts=_cosines, most=True, threshold="max_cosine", interval="[-1, 1]",
         beyond="alike", from_one=True, axis="residual", forward=True,
         tried="mean cosine at most", blank=_no_tokens, more=_before_blocks,
-        fine="tokens stay different: mean cosine {x} at most, after block {worst}",
-        crossed="tokens are alike after {blocks}: mean cosine {x} after block {worst}, "
-                "{start} before the first"),
+        fine="tokens stay different: the mean cosine is at most {x}, after block "
+        "{worst}",
+        crossed="tokens are alike after {blocks}: the mean cosine is {x} after block "
+        "{worst} and {start} before the first"),
     Quantity(
-        name="entropy", asked="do rows look at several tokens?",
-        number="entropy of the rows of weights over its largest value, in the block "
-               "that has least",
+        name="entropy", asked="do rows attend to several tokens?",
+        number="entropy of the rows of attention weights, as a share of the largest "
+        "possible, in the block where it is smallest",
         parts=_entropies, most=False, threshold="min_entropy", interval="[0, 1]",
-        beyond="collapsed", axis="scores", forward=True, tried="entropy at least",
+        beyond="concentrated", axis="scores", forward=True, tried="entropy at least",
         blank=_no_rows,
-        fine="rows look at several tokens: entropy {x} of the largest possible in "
-             "block {worst}, the least",
-        crossed="rows of weights look at one token in {blocks}: entropy {x} of the "
-                "largest possible in block {worst}"),
+        fine="rows attend to several tokens: the entropy is at least {x} of the "
+        "largest possible, in block {worst}",
+        crossed="attention concentrates on one token in {blocks}: the entropy is {x} "
+        "of the largest possible in block {worst}"),
     Quantity(
-        name="even", asked="do rows choose?",
-        number="the same entropy, in the block that has most",
+        name="even", asked="does attention distinguish between tokens?",
+        number="the same entropy, in the block where it is largest",
         parts=_entropies, most=True, threshold="max_entropy", interval="[0, 1]",
         beyond="uniform", from_one=True, axis="scores", up=True, forward=True,
         tried="entropy at most", peers=PEERS["even"],
-        crossed="rows look at all tokens nearly alike in {blocks}: entropy {x} of the "
-                "largest possible in block {worst}"),
+        crossed="attention is nearly uniform in {blocks}: the entropy is {x} of the "
+        "largest possible in block {worst}"),
     Quantity(
-        name="depth", asked="does every block learn?",
-        number="gradient of the block that gets most over that of the block that gets "
-               "least, for the matrix where that is largest",
+        name="depth", asked="does every block receive a gradient?",
+        number="largest gradient over the blocks, divided by the smallest, for the "
+        "matrix with the largest ratio",
         parts=_ratios, most=True, threshold="max_gradient_ratio", interval="[1, ∞)",
-        beyond="fading", by_ratio=True, axis="residual",
+        beyond="uneven", by_ratio=True, axis="residual",
         tried="a factor of", blank=_no_depth, more=_fading, peers=PEERS["depth"],
-        fine="gradients reach every block: at most, {matrix} {x} times as large a "
-             "gradient in block {first} as in block {last}",
-        partly="among matrices that get a gradient, at most {matrix} {x} times as "
-               "large a gradient in block {first} as in block {last}",
-        crossed="gradients fade, the {end} blocks get more: {matrix} {x} times as "
-                "large a gradient in block {first} as in block {last}"),
+        fine="gradients reach every block: {matrix} at most {x} times as large a "
+        "gradient in block {first} as in block {last}",
+        partly="among matrices with a gradient, {matrix} at most {x} times as large a "
+        "gradient in block {first} as in block {last}",
+        crossed="gradients are much larger in the {end} blocks: {matrix} {x} times as "
+        "large a gradient in block {first} as in block {last}"),
     Quantity(
         name="queries", asked="do queries and keys learn?",
-        number="gradient of queries and keys over that of values, in the block that "
-               "has least",
+        number="gradient of queries and keys, divided by that of values, in the block "
+        "where this is smallest",
         parts=_queries, most=False, threshold="min_query_gradient", interval="[0, ∞)",
-        beyond="starved", by_ratio=True, axis="scores", up=True,
+        beyond="too small", by_ratio=True, axis="scores", up=True,
         tried="at least", blank=_no_queries,
-        fine="queries and keys get their share: at least {x} of the gradient of values "
-             "in block {worst}",
-        partly="where they get a gradient, queries and keys get at least {x} of that "
-               "of values, in block {worst}",
-        crossed="queries and keys are starved in {blocks}: {x} of the gradient of "
-                "values in block {worst}"),
+        fine="queries and keys receive enough gradient: at least {x} times that of "
+        "values, in block {worst}",
+        partly="where they receive a gradient, queries and keys receive at least {x} "
+        "times that of values, in block {worst}",
+        crossed="queries and keys receive too little gradient in {blocks}: {x} times "
+        "that of values in block {worst}"),
     Quantity(
         name="spread", asked="do all seeds behave alike?",
         number="standard deviation of log Θ from network to network",
         parts=_spread, most=True, threshold="max_spread", interval="[0, ∞)",
         beyond="scattered", by_ratio=True, axis="residual", tried="sd", more=_varying,
-        fine="one network stands for the others: Θ, the sum of all squared gradients, "
-             "{factor}, the sd of its logarithm is {x}",
-        crossed="one network says little of the next: Θ, the sum of all squared "
-                "gradients, {factor}, the sd of its logarithm is {x}"),
+        fine="networks with different seeds are similar: Θ, the sum of all squared "
+        "gradients, {factor}, and the sd of its logarithm is {x}",
+        crossed="networks with different seeds differ much: Θ, the sum of all squared "
+        "gradients, {factor}, and the sd of its logarithm is {x}"),
     Quantity(
-        name="blocks", asked="do the blocks do anything?",
-        number="share of the blocks in Θ, embeddings counted in",
+        name="blocks", asked="do the blocks contribute?",
+        number="share of the blocks in the squared gradients of blocks and embeddings",
         parts=_share, most=False, threshold="min_block_share", interval="[0, 1]",
         beyond="idle", axis="residual", up=True, tried="a share of",
-        fine="the blocks do their part: {x} of Θ is theirs, embeddings counted in",
-        crossed="the blocks hardly do anything: {x} of Θ is theirs, embeddings counted "
-                "in"))
+        fine="the blocks contribute: {x} of the squared gradients of blocks and "
+        "embeddings",
+        crossed="the blocks hardly contribute: {x} of the squared gradients of blocks "
+        "and embeddings"))
 
 WIDTH = Quantity( # of both widths; scans draw only one
     name="width", asked="is it wide enough?",
     number="standard deviation of log Θ that finite width adds",
     parts=_added, most=True, threshold="max_width_spread", interval="(0, ∞)",
-    beyond="not enough", peers=PEERS["width"],
-    fine="width {n} is enough: {share} of this variance is the random kernel's, finite "
-         "width adds an sd of {x}",
-    crossed="finite width matters: {share} of this variance is the random kernel's, "
-            "finite width adds an sd of {x}; below {limit} from a width of about "
-            "{enough} on")
+    beyond="too narrow", peers=PEERS["width"],
+    fine="width {n} is large enough: finite width adds an sd of {x} to log Θ, and "
+         "{share} of its variance remains at infinite width",
+    crossed="finite width matters: it adds an sd of {x} to log Θ, and from a width of "
+            "about {enough} on less than {limit}; {share} of the variance remains at "
+            "infinite width")
 
 def quantity(name) -> Quantity:
     "The quantity of this name."

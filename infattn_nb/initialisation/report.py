@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
 
 # %% ../../nbs/initialisation/report.ipynb #rp-verdicts
 def blocks_said(which) -> str: # boolean, (L,)
-    "Numbers of blocks in words: block 3, blocks 2–12, every block."
+    "Block numbers in words: block 3, blocks 2–12, every block."
     L = len(which)
     hit = np.flatnonzero(which) + 1
     if len(hit) == L > 1:
@@ -112,9 +112,9 @@ def _verdict(x, m, dead):
     if q.name == "dead":
         return Verdict(q.name, "!", text)
     mark = "!" if x.is_crossed else "·" if partly else "✓"
-    if not (q is WIDTH and x.is_crossed): # which names its threshold itself
+    if not (q is WIDTH and x.is_crossed): # its sentence contains the threshold
         text += f" ({q.limit_said(x.limit)})"
-    if x.is_crossed and q.peers and x.limit == q.default: # not a user's own threshold
+    if x.is_crossed and q.peers and x.limit == q.default: # for default thresholds
         mark = "!" if q.is_beyond_known(x.value) else "·"
         text += f"; {standing(x.value, q.peers)}"
     return Verdict(q.name, mark, text)
@@ -143,17 +143,17 @@ def _words_of_width(m, x):
 
 def _no_width(m):
     if m.width == np.inf:
-        return "at infinite width all of this is the random kernel's"
-    return "gradients vanish: no width is enough"
+        return "at infinite width all of this spread is due to random attention scores"
+    return "gradients vanish at every width"
 
 def _first_layer_said(x): # of first_layer
     if x is not None:
-        yield Verdict("limit", "·", "the first attention alone, on "
-                      f"{counted(x['tokens'], 'unit token')}: excess kurtosis "
-                      f"{x['kurtosis']:.2g}, {x['limit kurtosis']:.1g} in the "
-                      f"limit (the random kernel's share: {x['share']:.0%}); "
-                      f"beyond 6 sd {x['beyond 6 sd']:.3g} times as often as a "
-                      f"Gaussian, {x['limit beyond 6 sd']:.3g} times in the limit")
+        yield Verdict("limit", "·", "the first attention layer on its own, with "
+                      f"{counted(x['tokens'], 'independent token')}: excess kurtosis "
+                      f"{x['kurtosis']:.2g}, of which {x['limit kurtosis']:.1g} "
+                      f"({x['share']:.0%}) remains in the limit; the tail beyond 6 sd "
+                      f"is {x['beyond 6 sd']:.3g} times that of a Gaussian, and "
+                      f"{x['limit beyond 6 sd']:.3g} times in the limit")
 
 # %% ../../nbs/initialisation/report.ipynb #rp-dead
 def dead_said(t, d): # a Transformer, a Diagnosis -> (tensors, why)
@@ -170,7 +170,7 @@ def dead_said(t, d): # a Transformer, a Diagnosis -> (tensors, why)
             if np.nan_to_num(t.per_block("variance", k), nan=1.).min() == 0]
     if not zero:
         return "; ".join(said), ""
-    why = f", behind or beside zeros ({_tensors(t, zero)} start at zero)"
+    why = f", because {_tensors(t, zero)} start at zero"
     return "; ".join(said), why
 
 def _tensors(t, letters):
@@ -195,7 +195,7 @@ def departures_said(drawn): # of departed -> (text, are blocks counted?)
     alike: dict = {} # nearly equal factors in all blocks together
     said = []
     for x in drawn:
-        name = re.sub(r"\S*\*\.", "", x.name) # without what stands for the block
+        name = re.sub(r"\S*\*\.", "", x.name) # without the block's number
         if x.blocks:
             said.append(f"{name} of {_runs_said(x.blocks, x.factors)}")
             continue
@@ -207,7 +207,7 @@ def departures_said(drawn): # of departed -> (text, are blocks counted?)
 
 def _times_said(factor):
     "A factor in words; a tensor that should be zero has none."
-    return f"× {factor:.3g}" if factor < np.inf else "where zeros were promised"
+    return f"× {factor:.3g}" if factor < np.inf else "where zeros were intended"
 
 def _runs_said(blocks, factors):
     "blocks 1–5 × 1.41 … 2.46, block 9 × 2"
@@ -237,7 +237,7 @@ def _run_said(run):
 _DOWN = (.7, .5, .3, .2, .1, .05, .02, .01)
 _UP = (1.5, 2., 3., 5., 10., 20., 50., 100.)
 _MOST_TRIED = 4 # of them, by bisection
-_OFTEN_CROSSED = 2 # thresholds, when time is estimated
+_OFTEN_CROSSED = 2 # crossed thresholds assumed when time is estimated
 
 def advice_of(findings, d, # of a network, and its Diagnosis
               t, wide, # the network, and the same for infinite width
@@ -273,15 +273,15 @@ def _mildest(x, tried, handle):
         d = tried(q.axis, factors[k])
         return np.nan if d is None else q.value(d)
     def suffices(k):
-        found = value(k) # NaN does not
+        found = value(k) # False for NaN
         return found <= x.limit if q.most else found >= x.limit
     power = .5 if q.axis == "scores" else 1.
     last = len(factors) - 1
     if not suffices(last):
         end = "up" if q.up else "down"
-        return f"no factor of {handle} {end} to {factors[-1]**power:.2g} fixes that"
+        return f"no factor of {handle} {end} to {factors[-1]**power:.2g} suffices"
     first = bisect_left(range(last), True, key=suffices)
-    return (f"{handle} × {factors[first]**power:.2g} would do: {q.tried} "
+    return (f"{handle} × {factors[first]**power:.2g} would suffice: {q.tried} "
             f"{value(first):.2g} at infinite width")
 
 def _number_tried(t):
@@ -346,7 +346,7 @@ class Report:
     title
         name of the network
     network
-        the transformer, as it prints
+        the transformer, in its printed form
     width
         n
     size
@@ -450,18 +450,18 @@ class Report:
             said, counts = departures_said(self.drawn)
             counted_from = " (blocks counted from 0, as in the names of tensors)"
             more = counted_from if counts else ""
-            yield Verdict("initialisation", "!", "the module is not drawn as promised, "
-                          f"standard deviations are: {said}{more}")
+            yield Verdict("initialisation", "!", "the module differs from the intended "
+                          f"initialisation in its standard deviations: {said}{more}")
 
     def _first_loss(self):
-        "Where training starts."
+        "The sentence about the loss at initialisation."
         if self.loss is not None:
             yield Verdict("loss", "·", self.loss.said)
 
     def _growth(self):
         "A sentence on the growth of the stream."
         size = self.measured.finite.size
-        if size.size and size.shape[1] > 2: # the last may stand behind a norm
+        if size.size and size.shape[1] > 2: # the last may follow a norm
             first, last = size.mean(0)[[0, -2]]
             times = f", {last/first:.3g} times" if first > 0 else ""
             yield Verdict("stream", "·", f"the stream grows from a root mean square of "
@@ -652,7 +652,8 @@ def report(transformer: Transformer, width: float | None = None,
 
     Some dozens of networks are drawn at this width, and as many at infinite width.
     There is a sentence for each quantity by which a scan judges. If a threshold is
-    crossed, it contains the mildest factor of branches or scores that fixes this. The
+    crossed, the sentence contains the mildest factor of branches or scores that
+    suffices. The
     report also gives the loss of a language model's head before the first step, and
     the distance of the first attention layer from its limit and from a Gaussian, if
     its scores do not depend on positions. A report that takes longer than five
@@ -684,7 +685,8 @@ def report(transformer: Transformer, width: float | None = None,
     fixed
         at another width, as in Transformer.chain
     vocab_size
-        number of words of a language model's head, at least 2; None = as in its config
+        size of the vocabulary of a language model's head, at least 2; None = as in its
+        config
 
     Returns
     -------
@@ -730,7 +732,7 @@ def report(transformer: Transformer, width: float | None = None,
                   loss=head_loss(t, n, vocab_size, seed.spawn(1)[0]))
 
 def _warn_of_time(t, wide, n, readout, size):
-    "A range of the time that it takes."
+    "The expected range of the time."
     advice = _OFTEN_CROSSED*_MOST_TRIED*_number_tried(wide)
     one = partial(wide.gradients, np.inf, 1, 0, readout=readout)
     parts = [(one, size)]
@@ -759,7 +761,7 @@ def _widened(t, n):
     return t.altered(with_fixed_width)
 
 def _own_seed(rng):
-    "A fresh SeedSequence, and an expression for it."
+    "A new SeedSequence, and an expression for it."
     seed = seed_sequence(rng)
     if isinstance(rng, Generator):
         seed = seed.spawn(1)[0]

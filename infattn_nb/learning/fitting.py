@@ -38,7 +38,7 @@ from ..numerics.softmax import through_softmax
 
 # %% ../../nbs/learning/fitting.ipynb #completecode
 PARTICLES_AT_ONCE = 64 # particles
-FORM_NUMBERS = 2**22 # in their completed forms, at most
+FORM_NUMBERS = 2**22 # largest number in completed forms
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -140,7 +140,7 @@ class ParticlePosterior(Posterior):
 
 # %% ../../nbs/learning/fitting.ipynb #sidebyside
 def abreast(layer, view, latents, slopes=False): # [(P, M k)] or two of them
-    "Features of all sequences, in pieces; perhaps with derivatives by log var_qk."
+    "Features of all sequences, in pieces; perhaps with derivatives in log var_qk."
     H, M = latents[0].shape[2:]
     P, s, e = view.values.shape
     R = view.readout.shape[1]
@@ -199,15 +199,15 @@ class KernelPosterior(Posterior):
         return np.moveaxis(mean + psd_factor(C) @ z, 0, -1)
 
 # %% ../../nbs/learning/fitting.ipynb #kernelcode
-PRODUCT_NUMBERS = 2**22 # numbers of features that are multiplied at once, at most
+PRODUCT_NUMBERS = 2**22 # largest number of features that are multiplied at once
 
 def moved(A): # weights of attention (P, R, s, HM)
-    "Derivatives of the weights by log var_qk; scores are proportional to its root."
+    "Derivatives of the weights in log var_qk; scores are proportional to its root."
     surprise = np.log(np.maximum(A, TINIEST))
     return .5*through_softmax(A, surprise, 2)
 
 def mean_covariance(likelihood, z, slope=False): # S (P, P), or S and T (2, P, P)
-    "S averaged over draws from the prior; T + Tᵀ is its derivative by log var_qk."
+    "S averaged over draws from the prior; T + Tᵀ is its derivative in log var_qk."
     layer, view = likelihood.layer, likelihood.view
     P, s, e = view.values.shape
     each = max(P*e, view.readout.shape[1]*s + e)
@@ -232,7 +232,8 @@ def gaussian_evidence(S, # covariance (P, P)
     value = -.5*((Y*U).sum() + D*(logdet + P*np.log(2*np.pi)))
     return value, factor, U
 
-def kernel_evidence(likelihood, z): # value, derivatives by the logs of the dials (3,)
+def kernel_evidence(likelihood,
+                    z): # value, derivatives in the logs of the hyperparameters (3,)
     "Log evidence of infinitely many heads, with draws z from the prior."
     S, T = mean_covariance(likelihood, z, slope=True)
     value, factor, U = gaussian_evidence(S, likelihood.Y, likelihood.alpha)
@@ -425,7 +426,7 @@ def tuned(model, likelihood, X, found, seed): # Likelihood, Exploration, Turn
     layer = likelihood.layer
     low = -DIAL_RANGE
     least = least_noise(layer.spec.output_variance, X)
-    if least: # the noise stays above rounding
+    if least: # the noise stays above rounding errors
         low[2] = max(low[2], min(np.log(least/likelihood.alpha), 0.))
     bounds = list(zip(low, DIAL_RANGE))
     start, later = seed.spawn(2)
@@ -522,7 +523,7 @@ def normalised_targets(model, y): # Y (P, D), shift (D,), scale (D,)
     if not model.normalize_y or not len(Y):
         return Y, np.zeros(Y.shape[1]), np.ones(Y.shape[1])
     scale = Y.std(0)
-    constant = scale <= 1e-12*np.abs(Y).max(0) # but for rounding
+    constant = scale <= 1e-12*np.abs(Y).max(0) # up to rounding
     scale = np.where(constant, 1., scale)
     shift = Y.mean(0)
     return (Y - shift)/scale, shift, scale
@@ -534,7 +535,7 @@ def model_likelihood(model, X, Y):
     return Likelihood(layer, layer.view(X, leading=True), Y, model.alpha)
 
 def fitted(model, X, y): # RegressorState
-    "Normalise, explore, tune; the model itself is not touched."
+    "Normalise, explore, tune; the model itself is not changed."
     Y, shift, scale = normalised_targets(model, y)
     likelihood = model_likelihood(model, X, Y)
     latent = model.heads < np.inf and likelihood.layer.dim() > 0
@@ -544,7 +545,7 @@ def fitted(model, X, y): # RegressorState
         try:
             return explore(model, likelihood, explore_seed)
         except np.linalg.LinAlgError:
-            checks.reject("y", "be as large as the prior expects, about "
+            checks.reject("y", "have the size that the prior expects, about "
                           f"{np.sqrt(least_noise(model.var_vo, X)*1e12):.2g}",
                           f"targets up to {np.abs(Y).max():.2g}",
                           "pass normalize_y=True, or a larger var_vo or alpha")
@@ -585,10 +586,11 @@ def _warn_flat(turn):
     "Warn of hyperparameters at the end of their range, or with a flat evidence."
     for name, log in zip(DIALS, turn.logs):
         if name in turn.ended:
-            checks.warn(f"`{name}` went to the end of its range, {np.exp(log):.3g} "
-                          "times its start; begin elsewhere or fix it by hand",
+            checks.warn(f"`{name}` reached the end of its range, {np.exp(log):.3g} "
+                        "times its initial value; choose another initial value or fix "
+                        "it",
                           RuntimeWarning)
         elif name in turn.flat:
-            checks.warn(f"the data hardly determine `{name}`: doubled or halved, it "
-                          "changes the log evidence by less than a tenth of a nat; "
-                          "fix it by hand if it matters", RuntimeWarning)
+            checks.warn(f"the data hardly determine `{name}`: if it is doubled or "
+                        "halved, the log evidence changes by less than a tenth of a "
+                        "nat; choose it yourself if it matters", RuntimeWarning)

@@ -215,7 +215,7 @@ def attend(layer, view, latents,
     beside = view.origin is not None
     return attention_weights(raw_scores(view, B*BITS), view.hidden, beside)
 
-LEAST_TOTAL = 1e-150 # of the powers: far from where digits are lost
+LEAST_TOTAL = 1e-150 # of the powers, within which no digits are lost
 
 def attention_weights(G, # scores in bits (P, R, s, HM), overwritten
                hidden, # 0 or −∞, (P, R, s) or (1, R, s)
@@ -312,8 +312,8 @@ def particles_last(x): # (M, P, k)
 # %% ../../nbs/learning/layer_on_data.ipynb #back
 def pullback(layer, view, latents,
              reading, # LayerReading of these latents
-             dΦ, # derivatives by the features, (P, k, M)
-            ): # derivatives by the latents, (dim, M)
+             dΦ, # derivatives in the features, (P, k, M)
+            ): # derivatives in the latents, (dim, M)
     "From the features back to the latents."
     H, M = latents[0].shape[2:]
     P, k, _ = dΦ.shape
@@ -360,7 +360,7 @@ def scores_back(layer, view, A, dseen): # (a, b, HM)
     return (queries.T @ asked.reshape(P*R, b*HM)).reshape(a, b, HM)
 
 # %% ../../nbs/learning/layer_on_data.ipynb #inversecode
-TRIANGLE_ROWS = 8 # of so few rows, all matrices at once are taken row by row
+TRIANGLE_ROWS = 8 # with at most this many rows, all matrices are processed row by row
 
 def cholesky(C): # positive definite (M, n, n)
     "Cholesky's factors."
@@ -418,10 +418,10 @@ def solved(C, # positive definite (M, n, n)
 class Fit(NamedTuple):
     "Log likelihood of features, and its derivatives."
     loglik: np.ndarray # (M,)
-    by_features: np.ndarray # derivatives by Φ, particles last: (P, k, M)
-    by_noise: np.ndarray # derivatives by log σ², (M,)
+    by_features: np.ndarray # derivatives in Φ, particles last: (P, k, M)
+    by_noise: np.ndarray # derivatives in log σ², (M,)
 
-FEW_FEATURES = 5 # of which sums are taken for all particles at once
+FEW_FEATURES = 5 # number of features summed for all particles at once
 
 def gaussian_fit(Φ, # features, particles last (P, k, M)
                  Y, # data (P, D)
@@ -498,7 +498,7 @@ def _woodbury(Y, alpha, by_features, explained, square, trace, logdet): # Fit
     return Fit(loglik, by_features, by_noise)
 
 # %% ../../nbs/learning/layer_on_data.ipynb #whole
-PIECE_NUMBERS = 2**18 # in larger pieces the memory costs more than the work
+PIECE_NUMBERS = 2**18 # in larger pieces memory takes more time than arithmetic
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
@@ -519,7 +519,7 @@ class Likelihood:
         return self._of_all(z, self._of_some)
 
     def by_dials(self, z): # (dim, M)
-        "Log likelihoods (M,), derivatives by the logs of three hyperparameters (3, M)."
+        "Log likelihoods (M,), derivatives in the logs of three hyperparameters (3, M)."
         return self._of_all(z, self._dials_of_some)
 
     def turned(self, logs): # of the factors of var_qk, var_vo, alpha

@@ -306,7 +306,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
                           "call fit(X, y) first")
         heads = list(heads)
         if not heads:
-            checks.reject("heads", "hold one number at least", "none", "pass (1, 2)")
+            checks.reject("heads", "contain at least one number", "none", "pass (1, 2)")
         options = self.get_params(deep=False)
         others = [type(self)(**options | dict(heads=H)) for H in heads]
         for other in others:
@@ -368,5 +368,5 @@ def _problem(model, X, y):
     least = least_noise(model.var_vo, X)
     if model.alpha < least:
         checks.reject("alpha", f"be at least {least:.2g}, 1e-12 of the top variance",
-                      model.alpha, "less noise drowns in rounding")
+                      model.alpha, "smaller noise is dominated by rounding")
     return X, y

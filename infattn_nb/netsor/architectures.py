@@ -23,7 +23,7 @@ from .program import Program, all_or_nothing
 _Build = TypeVar("_Build", bound=Callable)
 
 def _builder(build: _Build) -> _Build:
-    "Let a function write into a program; if it raises, the program is not changed."
+    "Let a function write into a program, which an error leaves unchanged."
     @wraps(build)
     def f(program, xs, *args, **options):
         checks.kind(program, Program, "program", "write one with Program()")
@@ -161,7 +161,7 @@ def conv1d(program: Program, X: Any, kernel: int = 3, *,
         a row per position
     """
     if checks.count(kernel, "kernel") % 2 == 0:
-        checks.reject("kernel", "be odd", kernel, "a patch has a middle")
+        checks.reject("kernel", "be odd", kernel, "a patch has a middle position")
     half = kernel//2
     G: Any = 0
     for k in range(-half, half + 1):

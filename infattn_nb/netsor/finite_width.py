@@ -27,7 +27,7 @@ from .stacks import Stacks
 # %% ../../nbs/netsor/finite_width.ipynb #5d7bb868
 def rows_needed(nodes, # stacks and scores in order
                 width, # n
-                coords, # how many coordinates of the others are wanted
+                coords, # number of coordinates requested of the others
                ): # {stack or matrix: coordinates to draw}
     "All coordinates for inputs of a matrix or score, otherwise a few."
     full = {h: length_at(h, width) for h in nodes if isinstance(h, Vector)}
@@ -142,7 +142,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
                           f"{c} for `{program.name(h)}` of {run.coordinates(h)}",
                           "choose a larger width")
     keep = partial(_first_coordinates, run, outputs, asked, c)
-    checks.memory(run.numbers(), "width", "choose a smaller one", f"{n:g}")
+    checks.memory(run.numbers(), "width", "choose a smaller width", f"{n:g}")
     sample = partial(_kept, run, keep)
     vectors, numbers = draw(sample, size, rng)
     if coords is None:
@@ -231,7 +231,7 @@ class ProgramTokens(TokenLaw):
         """
         self.vectors, _ = wanted(program, vectors)
         if any(h.length != 1 for h in self.vectors):
-            checks.reject("vectors", "have length n", "a shorter or longer one",
+            checks.reject("vectors", "have length n", "a shorter or longer vector",
                           "multiply by a matrix with rows=1")
         program.check()
         self.program = program

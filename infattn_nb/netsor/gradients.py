@@ -95,7 +95,7 @@ def _some(plan, b, rng):
     return f, Θ, np.concatenate([f[:, :0], *P], axis=1)
 
 def _some_inner(vectors, plan, b, rng):
-    "Of the same networks ⟨∂f/∂u, ∂f'/∂v⟩, (b, k, k)."
+    "⟨∂f/∂u, ∂f'/∂v⟩ of the same networks, (b, k, k)."
     networks = ProgramNetworks(plan, b, rng)
     states = networks.starts()
     value, _ = networks.forward(states)
@@ -131,13 +131,13 @@ class Term(NamedTuple):
 
     dG is the cotangent passed back by a product, ψ is a product of derivatives, one row
     for each row of B. A and B are sparse."""
-    G: MatMul # which hands back
+    G: MatMul # the product that passes back dG
     A: Any # (pairs, m)
     slopes: tuple # of (stack, rows (m,))
     B: Any # (m, pairs of G)
 
     def same(self, other):
-        "Do only the maps after the slopes differ?"
+        "Do only the maps after the derivatives differ?"
         return (self.G is other.G and self.B is other.B
                 and len(self.slopes) == len(other.slopes)
                 and all(s is t and u is v
@@ -161,12 +161,12 @@ class Tangents:
     def __init__(self, stacks: Stacks, outputs, batch: Batch) -> None:
         self.stacks = stacks
         self.batch = batch
-        self.nodes = list(stacks.nodes) # slopes come later
+        self.nodes = list(stacks.nodes) # derivatives come later
         S, R = (np.concatenate(x) for x in zip(*map(stacks._places, outputs)))
         self.k = len(S)
         self.pairs: dict = {} # stack -> Pairs
         self.terms: dict = {} # stack -> [Term]
-        self.known: dict = {} # two products -> covariances of what they hand back
+        self.known: dict = {} # two products -> covariances of their cotangents
         self.slopes: dict = {}
         self.products: dict = {}
         self.kernels: dict = {} # {matrix: Θ}
@@ -231,14 +231,14 @@ class Tangents:
         mine.append(term)
 
     def _with_slope(self, t, h, n):
-        "A term of a function's cotangent, times the derivative by argument n."
+        "A term of a function's cotangent, times the derivative in argument n."
         if not isinstance(h, Nonlin):
             return t
         ψ = self._slope(h, n)
         if ψ is None:
             return t
         row = self.pairs[h].row
-        if not t.slopes: # what came before the slope is one sparse matrix
+        if not t.slopes: # the maps before the derivative, as one sparse matrix
             key = h, id(t.A), id(t.B)
             if key not in self.products:
                 B = _applied(t.A, t.B)
@@ -247,7 +247,7 @@ class Tangents:
             return Term(t.G, A, ((ψ, row),), B)
         if _is_identity(t.A):
             return t._replace(slopes=(*t.slopes, (ψ, row)))
-        A = t.A.tocoo() # rows were mixed or picked between: one entry each
+        A = t.A.tocoo() # rows were mixed or selected in between: one entry each
         m = len(A.data)
         to = sparse.csr_array((np.ones(m), (A.row, np.arange(m))), shape=(len(row), m))
         slopes = tuple((s, rows[A.col]) for s, rows in t.slopes)
@@ -534,7 +534,7 @@ def gradients(program: Program, outputs: Vectors, width: float = np.inf, *,
     readouts = set() if checks.flag(count_readout, "count_readout") else {
         f.W for f in asked}
     n = checks.width(width)
-    seed, = seed_sequence(rng).spawn(1) # a Generator moves on
+    seed, = seed_sequence(rng).spawn(1) # a Generator changes its state
     if n == np.inf:
         return _limit_gradients(program, asked, readouts, size, seed)
     plan = PassPlan(program, asked, int(n), backs=sum(f.k for f in asked), dense=dense)

@@ -312,7 +312,7 @@ def _average(drawn, answers, return_error, error_of):
     left = 0.
     if drawn.error:
         left = drawn.answers(error_of)[0].mean(0)
-    if len(answers) == 1: # nothing is random
+    if len(answers) == 1: # no score is random
         return value, np.zeros(value.shape) + left
     batch = np.array([x.mean(0) for x in answers])
     return value, batch.std(0, ddof=1)/np.sqrt(len(batch)) + left

@@ -46,7 +46,7 @@ def value_of(value, # {stack: (b, k, m), block of scores: (b, a, c)}
         return value_of(value, h.args[0])[:, h.index]
     if isinstance(h, Concat):
         parts = [value_of(value, x) for x in h.args]
-        m = min(x.shape[-1] for x in parts) # as many coordinates as all have
+        m = min(x.shape[-1] for x in parts) # coordinates common to all
         return np.concatenate([x[..., :m] for x in parts], axis=1)
     if isinstance(h, Entries):
         i = h.rows
@@ -54,8 +54,8 @@ def value_of(value, # {stack: (b, k, m), block of scores: (b, a, c)}
         return value[h.args[0]][:, i if i.ndim > 1 else i[:, None], j]
     return value[h]
 
-def forward(nodes, # stacks and blocks, each after what it is made of
-            value, # {input: (b, k, m)}; all others are put in
+def forward(nodes, # stacks and blocks, each after its arguments
+            value, # {input: (b, k, m)}; all other values are added
             multiply, # (product, vectors (b, k, c)) -> (b, k, r)
             rows=None, # {stack: coordinates wanted}; None = all
            ):
@@ -140,7 +140,7 @@ def edges_of(x, out, row, take=None): # list of Edge
 class Window(NamedTuple):
     """Rows and columns of a block that outputs reach, padded to one size.
 
-    Padding repeats the first row or column of an output; what it holds is zero."""
+    Padding repeats the first row or column of an output, with values zero."""
     out: np.ndarray # (o,): the outputs
     pairs: np.ndarray # (o, r): numbers of pairs
     rows: np.ndarray # (o, r)
@@ -150,7 +150,7 @@ class Window(NamedTuple):
     whole: bool # all rows and columns for one output?
 
     def block(self, A): # (b, o, r, c)
-        "What a block (b, a, c′) has there, zero in the padding."
+        "The values of a block (b, a, c′) at these entries, zero in the padding."
         if self.whole:
             return A[:, None]
         found = A[:, self.rows[:, :, None], self.columns[:, None]]
@@ -169,7 +169,7 @@ class Window(NamedTuple):
         return Q[:, None] if self.whole else Q[:, self.rows]
 
 def windows(pairs, # of the rows of a block
-            seen, # boolean (k, columns): what counts in it
+            seen, # boolean (k, columns): entries that count
            ): # Window
     "The parts of a block on which outputs depend."
     out, start = np.unique(pairs.out, return_index=True)
@@ -185,7 +185,7 @@ def windows(pairs, # of the rows of a block
              and bool(real.all()))
     return Window(out, at, rows, columns, real_rows, real, whole)
 
-def _padded(some, size): # (o, size), and which are real
+def _padded(some, size): # (o, size), and which entries are not padding
     "Lists of numbers as an array; the first of a list fills its row."
     found = np.array([np.append(x, np.repeat(x[:1], size - len(x))) for x in some])
     real = np.arange(size) < np.array([len(x) for x in some])[:, None]
@@ -216,7 +216,7 @@ class Reach:
         return self.wanted is None or any(b in self.wanted for b in bases(x))
 
     def _lead(self, x, out, row, codes):
-        "Edges to an argument; none if nobody needs its cotangents."
+        "Edges to an argument; none if its cotangents are not needed."
         if not self._needs(x):
             return None
         edges = edges_of(x, out, row)
@@ -317,7 +317,7 @@ class Reach:
 # %% ../../nbs/netsor/passes.ipynb #ps-backward
 def backward(reach, # Reach
              value, # {stack: (b, k, m), block: (b, a, c)}
-             cotangent, # {stack of outputs: (b, pairs, 1)}: where to begin; used up
+             cotangent, # {stack of outputs: (b, pairs, 1)}, consumed
              pull, # (product, Pairs, cotangents (b, ·, r)) -> (b, ·, c), or None
              asked=(), # stacks whose cotangents are asked for
              drop=False, # forget values that are no longer needed?
@@ -325,7 +325,7 @@ def backward(reach, # Reach
     "The backward pass, from the outputs to their arguments."
     found = {}
     of_scores: dict = {} # (node, number) -> cotangents of what it reads
-    shared = set() # cotangents that are also somebody else's
+    shared = set() # cotangents that are shared with another object
     def give(edges, dx):
         for e in edges or ():
             pairs = reach.pairs[e.base]
@@ -481,7 +481,7 @@ class PassPlan:
         self.shapes = {g.W: (length_at(g, n), length_at(g.args[0], n))
                        for g in products}
         self.directions = {W: (1 + backs)*self.rows(W)
-                           for W in self.shapes} # met in a pass there and `backs` back
+                           for W in self.shapes} # 1 forward, `backs` backward passes
         self.lengths = {h: length_at(h, n) for h in self.nodes if isinstance(h, Vector)}
         self.reached: dict = {}
         self.parts: dict = {}
@@ -502,7 +502,7 @@ class PassPlan:
 
     def training(self, matrices):
         "The same plan, with only some matrices and parameters trained."
-        some = set(matrices) # whose order is another in every run
+        some = set(matrices) # sorted, as their order differs between runs
         self.trained = [W for W in (*self.shapes, *self.parameters) if W in some]
         self.moving = self.above()
         self.reached = {}
@@ -515,7 +515,7 @@ class PassPlan:
         plan = self.parts.get(key)
         if plan is None:
             for old in list(self.parts)[:1 - KEPT_PARTS]:
-                self.parts.pop(old, None) # another thread may have been here
+                self.parts.pop(old, None) # another thread may have added it
             plan = PassPlan(self.program, key, self.n, others=others,
                             dense=self.dense, matrices=self.trained,
                             widening=self.widening)
@@ -534,7 +534,7 @@ class PassPlan:
         return found
 
     def places(self): # stacks of outputs, (stack numbers, rows)
-        "Where the rows of the outputs are, one after the other."
+        "The places of the rows of the outputs, one after the other."
         S, R = zip(*(self.stacks._places(f) for f in self.outputs))
         return np.concatenate(S), np.concatenate(R)
 
@@ -572,11 +572,11 @@ class PassPlan:
         return [p for p in self.program.nodes if p in whole]
 
     def end_of(self, h): # stack, row
-        "Where a vector is."
+        "The place of a vector."
         return self.stacks.end_of(h)
 
     def reach(self, apart, asked=()):
-        """The backward pass of the outputs, all together or each by itself.
+        """The backward pass of the outputs, all together or each separately.
 
         asked: stacks whose cotangents are asked for."""
         key = apart, tuple(asked)
@@ -652,7 +652,7 @@ class ProgramNetworks:
                  drop=False):
         """Backward pass of all outputs; {matrix: [coordinates of dg and of x]} grows.
 
-        Of a parameter it is the derivative by it, (b, k, m)."""
+        For a parameter it is the derivative, (b, k, m)."""
         plan = plan or self.plan
         reach = plan.reach(False)
         trained = set(plan.trained)

@@ -36,7 +36,7 @@ def _name_of(given, otherwise):
     "The printed name of a matrix."
     if given is None:
         return otherwise
-    return checks.kind(given, str, "name", "what follows it has a name: var=…, rows=…")
+    return checks.kind(given, str, "name", "pass the other arguments as var=…, rows=…")
 
 class ReadoutsOf(list[Readout]):
     "The readouts of a program; `F = p.readouts(D) @ X` makes D, with outputs (k, D)."
@@ -96,7 +96,7 @@ class Program:
             if isinstance(f, (Output, Logits)):
                 checks.reject(self.name(f), "end the network",
                               f"it in {type(node).__name__}",
-                              "it is a number: read out the vector below it")
+                              "it is a number: use the vector that it reads out")
         self.nodes.append(node)
         return node
 
@@ -135,10 +135,11 @@ class Program:
                               "make them with the program's methods", TypeError)
             if x.program is not self:
                 checks.reject(what, "belong to the same program",
-                              f"`{x.program.name(x)}` of another one",
-                              "write all of a network into one Program()")
+                              f"`{x.program.name(x)}` of another program",
+                              "write the whole network into one Program()")
         if some and not things:
-            checks.reject(what, "name one at least", "none", f"pass a list of {kinds}")
+            checks.reject(what, "contain at least one", "none", "pass a list of "
+                          f"{kinds}")
         return things
 
     def same_length(self, vectors: Sequence[Vector], what: str) -> Fraction:
@@ -187,10 +188,11 @@ class Program:
     def parameter(self, mean: float = 0., var: float = 0., *, size: int = 1,
                   rows: float | Fraction = 1, name: str | None = None,
                   decays: bool | None = None) -> Parameter:
-        """Trained vectors: a bias, a gain, learned positions, embeddings of words.
+        """Trained vectors: a bias, a gain, learned positions, embeddings of tokens.
 
-        A bias is added, `W @ X + b`; a gain multiplies, `times(X, g)`; words are rows
-        of a stack, `E[[3, 1, 4]]`. `train` trains them like matrices.
+        A bias is added, `W @ X + b`; a gain multiplies, `times(X, g)`; embeddings are
+        rows
+        of a stack, `E[[3, 1, 4]]`. `train` trains these vectors like matrices.
 
         Parameters
         ----------
@@ -241,7 +243,7 @@ class Program:
                cap: float | None = None, bias: Parameter | None = None) -> Table:
         r"""Outputs of a tied head, inner products of hidden states and embeddings.
 
-        The output of row i and word v is $s\,(\langle x_i, e_v\rangle + \beta_v)$,
+        The output of row i and token v of the vocabulary is the number
         without a divisor, as in torch; with a cap c it is c tanh(·/c).
 
         Parameters
@@ -249,7 +251,7 @@ class Program:
         X
             k hidden states
         E
-            V vectors, one for each word, e.g. a stack of trained vectors
+            V vectors, one per token of the vocabulary, e.g. a stack of trained vectors
         scale
             factor s
         cap
@@ -476,7 +478,7 @@ class Program:
         for x in self.own(Vector, [q, k], "query and key"):
             if x.k > 1:
                 checks.reject("query and key", "be one vector each",
-                              f"`{self.name(x)}` of {x.k}", "of stacks write "
+                              f"`{self.name(x)}` of {x.k}", "for stacks write "
                               "program.scores(Q, K)")
         return self.scores(q, k, scaling)
 
@@ -528,7 +530,7 @@ class Program:
         if any(p.shape[0] != rows for p in scores):
             checks.reject("scores", "be blocks of as many rows",
                           ", ".join(str(p.shape[0]) for p in scores), "take rows, P[i]")
-        if not hasattr(weights, "cut"): # what differs from row to row checks itself
+        if not hasattr(weights, "cut"): # others differ from row to row, checked there
             checks.rowwise(weights, across)
         length = self.same_length(values, "values")
         V = self.concatenate(*values)
@@ -536,7 +538,7 @@ class Program:
         return self._record(Attend(self, (V,), length, rows, weights, scores, seen))
 
     def _mask(self, mask, shape):
-        "Booleans (a, b), or None: everything is seen."
+        "Booleans (a, b), or None if every row may attend to everything."
         if mask is None:
             return None
         if isinstance(mask, str):
@@ -546,8 +548,9 @@ class Program:
             checks.reject("mask", f"be booleans of shape {shape}, as the scores",
                           f"{seen.dtype} {seen.shape}", "True = may attend")
         if not seen.any(1).all():
-            checks.reject("mask", "let each row attend to something",
-                          "a row that sees nothing", "let it see itself")
+            checks.reject("mask", "let each row attend to at least one score",
+                          "a row that attends to nothing", "allow for example the "
+                          "row's own position")
         return None if seen.all() else seen
 
     def normalize(self, h: Vector, kind: str = "layer", eps: float = 1e-5) -> Normalize:
@@ -606,7 +609,7 @@ class Program:
             in the order of writing
         """
         for h in nodes:
-            checks.kind(h, (Vector, Score), "nodes", "take the program's own")
+            checks.kind(h, (Vector, Score), "nodes", "use a vector of this program")
         return self.visit(nodes, made_of)
 
     def visit(self, nodes: Iterable, parents: Callable) -> Any:

@@ -64,7 +64,7 @@ def lengths(X): # (b, k, c) -> (b, k, 1)
     "Lengths of the rows of X."
     return np.sqrt(np.einsum("bkc,bkc->bk", X, X))[..., None]
 
-def new_directions(rest, # (b, k, c): what is left of some vectors, orthogonal to V
+def new_directions(rest, # (b, k, c): components of some vectors orthogonal to V
                    size, # lengths of these vectors, (b, k, 1)
                   ): # (b, k', c) and (b, k', k), or None: there are none
     """Orthonormal rows E in the span of the orthogonal components, and their rotation.
@@ -140,13 +140,13 @@ class Explicit:
         return Y
 
     def gradient(self, pairs):
-        "Derivative by W, Σ dg xᵀ, (b, r, c), from pairs dg (b, k, r), x (b, k, c)."
+        "∂/∂W = Σ dg xᵀ, (b, r, c), from pairs dg (b, k, r), x (b, k, c)."
         if not pairs:
             return np.zeros(self.W.shape)
         return sum(d.mT @ x for d, x in pairs)
 
     def explicit(self, *states):
-        "The matrix and its states as they are."
+        "The matrix and its states, unchanged."
         return self, *states
 
     def fork(self, rng):
@@ -225,14 +225,14 @@ class Revealed:
         return z + (E @ other.images.mT - z @ other.rows.mT) @ other.rows
 
     def gradient(self, pairs):
-        "Derivative by W, Σ dg xᵀ, in coordinates (b, j, i), from those of dg and x."
+        "∂/∂W = Σ dg xᵀ in coordinates (b, j, i), from those of dg and x."
         slope = np.zeros((len(self.start.moved), self.left.count, self.right.count))
         for d, x in pairs:
             slope[:, :d.shape[2], :x.shape[2]] += d.mT @ x
         return slope
 
     def fork(self, rng):
-        "A copy whose products change nothing in this one."
+        "A copy whose products leave this object unchanged."
         new = object.__new__(Revealed)
         new.__dict__.update(self.__dict__, rng=rng, right=self.right.copy(),
                             left=self.left.copy())
@@ -265,7 +265,7 @@ class Revealed:
         return Explicit(W), *there
 
 def explicit_is_cheaper(shape, directions):
-    "Does the matrix (r, c) itself cost less than so many directions?"
+    "Does the matrix (r, c) itself cost less than this many directions?"
     r, c = shape
     return 3*directions*(r + c) > 2*r*c
 

@@ -249,7 +249,7 @@ class Branch:
 
 # %% ../../nbs/netsor/score_paths.ipynb #99a89a16
 BATCHES = 16
-PAIRS_A_ROW = 10 # with more pairs per row, a series is faster
+PAIRS_A_ROW = 10 # with more pairs per row a series is faster
 FEW_NODES = 2**12 # of Mehler's series for each of many rows
 MANY_NODES = 2**14 # … for few
 DEGREE = 400 # of the series
@@ -275,11 +275,11 @@ class Batch:
         self.means: dict = {}
         self.value: dict = {} # block of scores -> (P or 1, a, b)
         self.known: dict = {} # block -> its mean given the normals before
-        self.fresh: dict = {} # block -> factors of what is new in it
-        self.maps: dict = {} # Attend, Normalize -> what multiplies its argument
+        self.fresh: dict = {} # block -> factors of its new part
+        self.maps: dict = {} # Attend, Normalize -> factor of its argument
         self.shifts: dict = {} # Normalize -> its additive constant
         self.expanded: dict = {} # stack of functions, rule -> Series or None
-        self.open: dict = {} # stack of functions -> what its series leaves, its grid
+        self.open: dict = {} # stack of functions -> remainder of its series, its grid
         self.lines: dict = {} # stack of functions -> E f, E f x
         if like is not None and like.size > 1 and not like.cubed:
             self._take_over(like)
@@ -334,7 +334,7 @@ class Batch:
             Y = h.args[0]
             if (X, Y) not in self.moments and (Y, X) not in self.moments:
                 self.covariance(g, h)
-        if self.error > 1e-3: # what follows is as sensitive as it likes
+        if self.error > 1e-3: # later steps may amplify errors
             checks.reject(self.stacks.name(g), "have a variance known to 1e-3",
                           f"quadratures with errors of {self.error:.1g}",
                           "pass Nonlinearity(fn, closed_form=…), or smoother functions")
@@ -1064,7 +1064,7 @@ class Batch:
                     C[:, i:i + g.k, j:j + h.k] = B
                 j += h.k
             i += g.k
-        return (C + C.mT)/2 # sums leave rounding on one side
+        return (C + C.mT)/2 # sums leave an asymmetry from rounding
 
     def _sampled(self, h, value):
         x = [_row_values(value, y) for y in h.args]
@@ -1111,7 +1111,7 @@ class Batch:
         return np.zeros((1, *p.shape)) if known is None else known
 
 def _each(x):
-    "One array or some."
+    "One array, or selected paths of it."
     return x if isinstance(x, tuple) else (x,)
 
 def _constant(x):
@@ -1171,7 +1171,7 @@ def _wide(P, Q):
     return [np.broadcast_to(x, (len(x), n, x.shape[2])) for x in (P, Q)]
 
 def _open(F, P, F_half):
-    "The largest share of the squares of F not in P; what half the grid changes."
+    "The largest share of the squares of F not in P; the change by half the grid."
     def squares(x): return np.einsum("nk,nk->n", x, x)
     square = squares(F)
     square = np.where(square > 0, square, 1.)
@@ -1192,7 +1192,7 @@ def _common(every, partitions):
     return [every[label == n] for n in range(label.max(initial=-1) + 1)]
 
 def _restricted(traces, at):
-    "What some positions are made of, of the trace that has them all."
+    "The origin of some positions, in the trace that contains all of them."
     for positions, tree in traces:
         if np.isin(at, positions).all():
             return tree.take(np.searchsorted(positions, at))
@@ -1266,8 +1266,8 @@ class Paths:
         self.stacks = Stacks(program, wanted)
         self.given = given
         each = self._numbers_of_a_path()
-        checks.memory(each, "program", "write fewer tokens or heads",
-                      f"one with {each:.1g} numbers for a single path")
+        checks.memory(each, "program", "use fewer tokens or heads",
+                      f"a program with {each:.1g} numbers for a single path")
         most = max(1, int(MOST_NUMBERS//each))
         batches = max(min(BATCHES, self.size), -(-self.size//most))
         ends = np.linspace(0, self.size, batches + 1).astype(int)

@@ -55,7 +55,7 @@ def live_rows(program, # Program
     return live
 
 def _need_entries(live, P, rows=None, seen=None):
-    "Entries of a block are needed: all, of some rows, or those that are seen there."
+    "Mark entries of a block: all, some rows, or those to which rows attend."
     a, b = P.shape
     rows = np.arange(a) if rows is None else rows
     i = np.arange(a)
@@ -82,14 +82,14 @@ def _need_side_by_side(live, h, on):
         first += P.shape[1]
 
 def seen_columns(h): # boolean (k, rows of V)
-    "What each row of an Attend may attend to."
+    "The entries to which each row of an Attend may attend."
     if h.mask is not None:
         return h.mask
     return np.ones((h.k, h.args[0].k), dtype=bool)
 
 # %% ../../nbs/netsor/stacks.ipynb #st-stacks
 class Stacks:
-    """A program, or the part of it that some vectors need, as few large stacks.
+    """A program, or the part that some vectors need, in a few large stacks.
 
     `nodes` are of the classes of a program, each after what it is made of; `view(h)` is
     the vector or block that stands for one of the program."""
@@ -136,7 +136,7 @@ class Stacks:
     # adding nodes
 
     def _add(self, nodes):
-        "Nodes of one level, those that are made alike together."
+        "Nodes of one level, grouped by the way in which they are made."
         groups: dict = {}
         for h in nodes:
             groups.setdefault(self._kind(h), []).append(h)
@@ -147,7 +147,7 @@ class Stacks:
                 self._add_rows(some)
 
     def _kind(self, h):
-        "What nodes of one stack have in common."
+        "The properties that nodes of one stack share."
         kind = type(h)
         if isinstance(h, MatMul):
             return kind, h.W
@@ -176,12 +176,12 @@ class Stacks:
                      for x in h.args)
 
     def _numbers_of(self, x):
-        "The numbers of the stacks in which rows of a vector are."
+        "Numbers of the stacks that contain rows of a vector."
         S, R = self._places(x)
         return set(S[R >= 0].tolist())
 
     def _places(self, x): # stack numbers and rows, (k,) each; −1 for rows not needed
-        "Where the rows of a vector of the program are."
+        "Stack and row of each row of a vector of the program."
         if isinstance(x, Rows):
             S, R = self._places(x.args[0])
             return S[x.index], R[x.index]
@@ -193,7 +193,7 @@ class Stacks:
         return self.place[x]
 
     def _put(self, node, written, gaussian=False):
-        "One more stack or block."
+        "Add a stack or block."
         self.order[node] = len(self.nodes)
         self.written[node] = written
         self.nodes.append(node)
@@ -286,7 +286,7 @@ class Stacks:
         return self.gathered(np.concatenate(S), np.concatenate(R))
 
     def _settle(self, some, on, node):
-        "Say where the rows of nodes are."
+        "Record the places of the rows of nodes."
         first = 0
         number = self.order[node]
         for h, rows in zip(some, on):
@@ -304,7 +304,7 @@ class Stacks:
         parts = []
         row = np.empty(len(S), dtype=int)
         start = 0
-        for s in distinct: # of each stack only the rows that are there
+        for s in distinct: # only existing rows of each stack
             here = s == S
             used, where = np.unique(R[here], return_inverse=True)
             row[here] = start + where
@@ -361,14 +361,14 @@ class Stacks:
         return np.flatnonzero(on.any(1)), np.flatnonzero(on.any(0))
 
     def block_of(self, P): # block, rows (a,), columns (b,)
-        "Where scores of the program are."
+        "Places of scores of the program."
         if isinstance(P, Entries):
             block, i, j = self.block_of(P.args[0])
             return block, i[P.rows], j[P.columns]
         return self.block[P]
 
     def entries(self, P):
-        "The scores that stand for some of the program."
+        "The scores that represent scores of the program."
         block, i, j = self.block_of(P)
         return _entries(self, block, i[:, None], j[None])
 
@@ -396,7 +396,7 @@ class Stacks:
                 self._attend_alone(h)
 
     def _attend_alone(self, h):
-        "One node of a program, with the columns that its rows see."
+        "One node of a program, with the columns to which its rows attend."
         on = self._rows_on(h)
         seen = seen_columns(h)[on]
         used = np.flatnonzero(seen.any(0))
@@ -419,7 +419,7 @@ class Stacks:
         self._put(node, h, self.gaussian_view(V))
         self._settle([h], [on], node)
 
-    def _together(self, some): # did it work?
+    def _together(self, some): # was it successful?
         "Rows that read one block and one stack, side by side with a mask."
         block = self.block_of(some[0].scores[0])[0]
         value = np.full(block.shape[1], -1) # column -> row of the values
@@ -458,14 +458,14 @@ class Stacks:
         self._settle(some, on, node)
         return True
 
-    # what is asked
+    # what is requested
 
     def gaussian_view(self, x):
         "Is a view of stacks Gaussian given the scores?"
         return all(self.gaussian[b] for b in bases(x))
 
     def view(self, h): # vector, or scores
-        "What stands for a vector or scores, or is made of what is there."
+        "The representation of a vector or scores, or one made from existing stacks."
         for b in bases(h):
             if b not in self.place and b not in self.block:
                 self._add_later(b)
@@ -477,7 +477,7 @@ class Stacks:
         return self.gathered(S, R)
 
     def together(self, vectors):
-        "What stands for the rows of some vectors, one below the other."
+        "The representation of the rows of some vectors, one below the other."
         views = [self.view(h) for h in vectors]
         if len(views) == 1:
             return views[0]
@@ -485,7 +485,7 @@ class Stacks:
         return self.gathered(np.concatenate(S), np.concatenate(R))
 
     def _add_later(self, h):
-        "A function of what is there; products and scores need the limit anew."
+        "A function of existing stacks; new products and scores need a new limit."
         for g in self.program.past(h):
             if g in self.place or g in self.block:
                 continue
@@ -500,23 +500,23 @@ class Stacks:
         return sorted(some, key=lambda g: place[self.written[g]])
 
     def end_of(self, h): # stack, row
-        "Where one vector of the program is."
+        "Place of one vector of the program."
         self.view(h)
         S, R = self._places(h)
         return self.nodes[S[0]], R[0]
 
     def whole_scores(self):
-        "The blocks of scores of the program of which all entries are there."
+        "The blocks of scores of the program whose entries all exist."
         return {p for p, (_, i, j) in self.block.items()
                 if (i >= 0).all() and (j >= 0).all()}
 
     def checked(self, p): # block, rows, columns
-        "Where scores of the program are, if they were there from the start."
+        "Places of scores of the program, if they existed from the start."
         self.view(p)
         return self.block_of(p)
 
     def adopt(self, node, like):
-        "A vector that is no part of the program, e.g. a derivative."
+        "A vector that is not part of the program, e.g. a derivative."
         return self._put(node, self.written.get(bases(like)[0]))
 
 def _reject_later(stacks, h):

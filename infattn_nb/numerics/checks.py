@@ -25,7 +25,7 @@ def reject(name, # of the argument
            kind=ValueError, # or TypeError
           ) -> NoReturn:
     "Raise an error of one sentence: name, wanted, got, remedy."
-    got = " ".join(str(got).split()) # also of an array, which prints on many lines
+    got = " ".join(str(got).split()) # also for arrays, which print on many lines
     raise kind(f"`{name}` must {wanted}, got {got}; {remedy}") from None
 
 def _inside(x, interval):
@@ -88,14 +88,14 @@ def number(x, # one real number
 # %% ../../nbs/numerics/checks.ipynb #floatscode
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-else: # numpy's is a union of six types, all of which `help` would print
+else: # numpy's type is a union of six, all of which `help` would print
     ArrayLike = NewType("ArrayLike", Any)
 
 def floats(x, # numbers
            name="x", # how the message calls them
            remedy="pass a float array", # last words of the message
           ): # float64 array
-    "As it is if it is one, else checked: a copy."
+    "A checked copy, or the object itself if it has the right class."
     if type(x) is np.ndarray and x.dtype == float:
         return x
     return real(x, name, remedy=remedy)
@@ -266,12 +266,12 @@ def mask(who, # "causal" or a boolean array (s, s), True = may attend to
         reject("mask", square, "lists of different lengths", per_row)
     if M.dtype != bool:
         reject("mask", "be boolean or 'causal'", f"dtype {M.dtype}", "True: may "
-               "attend; numbers to add to the scores go into `bias`", TypeError)
+               "attend; pass numbers that are added to the scores as `bias`", TypeError)
     if M.shape != (s, s):
         reject("mask", square, M.shape, per_row)
     seen = M.any(1)
     if not seen.all():
-        reject("mask", "let every token attend to one at least",
+        reject("mask", "let every token attend to at least one",
                f"an empty row {np.argmin(seen)}", "set its diagonal entry, "
                "or pass ~mask if True meant forbidden")
     return M
@@ -458,7 +458,7 @@ def returned(y, # the result of a user's function
 def rowwise(weights, # maps scores to weights along the last axis
             s, # scores in a row
            ): # weights
-    "A function of the scores that keeps their shape and treats each row alike."
+    "A function of the scores that keeps their shape and treats all rows alike."
     function(weights, "weights", "pass e.g. softmax")
     G = np.random.default_rng(0).standard_normal((2, 3, s))
     try:
@@ -468,6 +468,7 @@ def rowwise(weights, # maps scores to weights along the last axis
                "correct it")
     w = returned(w, "weights", G.shape, "let it act on the last axis")
     if not np.allclose(weights(G[0, :1]), w[0, :1]):
-        reject("weights", "act on the last axis, each row of scores alike",
+        reject("weights", "act on the last axis, in the same way for each row of "
+               "scores",
                "a function that mixes the rows", "pass e.g. partial(f, axis=-1)")
     return weights

@@ -36,7 +36,7 @@ def _midpoints(nodes, cut):
     return dx*(np.arange(nodes) + .5) - cut, dx
 
 def _panels(nodes, cut, each=16):
-    "Gauss's rule in panels that meet at 0, of spectral accuracy with a kink at 0."
+    "Gauss's rule in panels that meet at 0, with spectral accuracy for a kink at 0."
     y, w = np.polynomial.legendre.leggauss(each)
     width = 2*cut/(nodes//each)
     starts = width*np.arange(nodes//each//2)

@@ -36,7 +36,7 @@ def jacobi(x, # points, shape (..., N)
         previous = q
         if b.min() > 1e-13:
             q = r/b
-        else: # a law of fewer atoms ends here
+        else: # a law with fewer atoms ends here
             b = np.where(b > 1e-13, b, 0.)
             q = np.divide(r, b, out=np.zeros_like(r), where=b > 0)
         α.append(a)
@@ -115,7 +115,7 @@ def _ball_grid(steps, shift, R, centre):
     return g, w
 
 def _lowest(u, r, R=8.):
-    "The point of the ball where u is least."
+    "The point of the ball at which u is smallest."
     if r == 0:
         return np.zeros(0)
     top = max(u(np.eye(r)).max(), u(-np.eye(r)).max(), 1e-300)
@@ -123,7 +123,7 @@ def _lowest(u, r, R=8.):
     return g if g @ g < R*R else 0*g
 
 def _sobol(r, seed):
-    "2^19 numbers in all, as points of N(0, I_r), each of weight one."
+    "Points of N(0, I_r) with 2^19 numbers in total, each of weight one."
     n = 2**max(int(np.log2(2**19/r)), 4)
     return sobol_normals(r, n, seed), np.ones(n)
 

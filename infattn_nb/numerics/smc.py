@@ -37,7 +37,7 @@ class Cloud(NamedTuple):
 def cloud_at(latents, # (dim, M)
              target, # latents -> log likelihoods (M,), gradients (dim, M)
             ): # Cloud
-    "Ask the target."
+    "Log likelihoods and gradients from the target."
     return Cloud(latents, *target(latents))
 
 # %% ../../nbs/numerics/smc.ipynb #groups
@@ -52,7 +52,7 @@ def outer_sum(x): # (size, number)
     return x @ x.T
 
 def whitener(total, # sum of outer products, or its diagonal
-             count, # of how many
+             count, # number of columns in the sum
             ): # C, or its diagonal
     r"$C$ with $C^\top C$ the inverse of the mean outer product."
     if total.ndim == 1:
@@ -61,12 +61,12 @@ def whitener(total, # sum of outer products, or its diagonal
     return np.linalg.inv(np.linalg.cholesky(F))
 
 def groups_of(particles): # [slice, …]
-    "Neighbours are in one group."
+    "Groups of neighbouring particles."
     ends = np.linspace(0, particles, PARTICLE_GROUPS + 1).astype(int)
     return [slice(a, b) for a, b in zip(ends[:-1], ends[1:]) if b > a]
 
 def latent_rows(blocks): # [slice, …]
-    "Where each block of latents lies."
+    "The rows of each block of latents."
     lengths = [size*copies for size, copies in blocks]
     ends = np.cumsum(lengths)
     return [slice(end - n, end) for end, n in zip(ends, lengths)]
@@ -119,7 +119,7 @@ def borrowed_metric(u, # gradients (dim, M)
     return Metric(groups, rows, sizes, whiteners)
 
 # %% ../../nbs/numerics/smc.ipynb #17303561
-ACCEPTANCE_RATE = .8 # of the moves, aimed at
+ACCEPTANCE_RATE = .8 # intended acceptance probability of the moves
 STEP_JITTER = .6, 1.2 # a particle's step, in units of the common one
 
 def leapfrog(cloud, momentum, target, β, step, steps, metric):
@@ -187,13 +187,13 @@ def next_temperature(β, # now
     hi = 1. - β
     if effective_fraction(hi*ℓ) >= keep:
         return 1.
-    for _ in range(60): # to the last digit, since it changes the run
+    for _ in range(60): # to the last digit, since it affects the run
         mid = np.sqrt(lo)*np.sqrt(hi)
         lo, hi = (mid, hi) if effective_fraction(mid*ℓ) > keep else (lo, mid)
     return min(1., max(β + hi, 1.01*β)) # it always rises
 
 def systematic(w, # weights ≥ 0, (M,)
-               size, # how many to draw
+               size, # number of draws
                rng, # Generator
               ): # indices (size,), ascending
     "Systematic resampling: index i is drawn size·wᵢ/Σw times, up to rounding."
@@ -206,7 +206,7 @@ class Island(NamedTuple):
     latents: np.ndarray # (dim, M)
     loglik: np.ndarray # (M,)
     log_evidence: float # log of an estimate of the evidence
-    ancestors: int # how many of the first particles have descendants
+    ancestors: int # number of initial particles with descendants
     ladder: np.ndarray # β, from 0 to 1
 
 # %% ../../nbs/numerics/smc.ipynb #6ad9c3ec

@@ -33,7 +33,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
 _OF_A_PROGRAM = "pass an array; weights of a program are program.attend(scores, values)"
 
 def shares(scores, axis=-1):
-    "Softmax without checks; NaN if a score is infinite, which ends a training."
+    "Softmax without checks; NaN if a score is infinite, so that training stops."
     return _of_differences(scores - scores.max(axis, keepdims=True), axis)
 
 def _of_differences(y, axis): # in place
@@ -41,7 +41,7 @@ def _of_differences(y, axis): # in place
     y /= y.sum(axis=axis, keepdims=True)
     return y
 
-BITS = np.log2(np.e) # in a nat: numpy takes powers of two faster than powers of e
+BITS = np.log2(np.e) # per nat; powers of two are faster than powers of e
 
 def below_top(x, axis):
     "x less its largest entry along `axis`, a new array, and that entry."

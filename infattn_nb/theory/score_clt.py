@@ -115,7 +115,7 @@ def _first_layer_scores(program, scores):
     scores = program.own(Score, scores, "scores")
     if not scores:
         checks.reject("program", "have a score with scaling 'sqrt'", "none",
-                      "make one with program.score(q, k)")
+                      "add one with program.score(q, k)")
     for p in scores:
         if not p.is_random:
             checks.reject("scores", "have scaling 'sqrt'", repr(p),
@@ -127,7 +127,8 @@ def _first_layer_scores(program, scores):
     past = set(program.past(*(g.args[0] for g in products)))
     if past & {*products, *program.random_scores}:
         checks.reject("scores", "be of the first layer, with inputs that contain no "
-                      "query or key", "some built on score vectors", "given such "
+                      "query or key", "inputs that are functions of score "
+                      "vectors", "given such "
                       "inputs terms are not independent and Lemma 10 fails: use "
                       "simulate(program, …) and limit(program)")
     if {h.length for g in products for h in (g, g.args[0])} != {1}:
@@ -155,7 +156,7 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
     width
         n in [1, ∞]
     size
-        how many, an int or a shape
+        number of draws, an int or a shape
     rng
         seed: None | int | SeedSequence | Generator
 
@@ -280,9 +281,9 @@ class ExchangeableScores:
         scores
             scores of a Program; None = all its sqrt scores
         draws
-            of a random Γ, 64 at least
+            number of draws of a random Γ, at least 64
         rng
-            of these draws: None | int | SeedSequence | Generator
+            seed of these draws: None | int | SeedSequence | Generator
         """
         self.c = checks.real(c, "c", (None,), "(-∞, ∞)", "pass one number per score")
         self.draws = checks.count(draws, "draws", 64)
@@ -459,7 +460,7 @@ class ExchangeableScores:
         n
             width, in [1, ∞]
         size
-            how many, an int or a shape
+            number of draws, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
         """
@@ -467,7 +468,7 @@ class ExchangeableScores:
         return draw(sums, size, rng)
 
 def _normed_sums(source, c, n, size, g):
-    "Draws of Σ c_i p_i: quadratic forms in Gaussians, χ²'s in their eigenbases."
+    "Draws of Σ c_i p_i, quadratic forms in Gaussians, as sums of χ² variables."
     for_gram, for_terms = g.spawn(2)
     Γ = source.gram(n, size, for_gram)
     if n == np.inf:
@@ -517,7 +518,7 @@ class VarianceGamma(stats.rv_continuous):
         y = np.minimum(np.abs(np.asarray(y, dtype=float)), 1e150)[..., None]
         x = _around_the_peak(y, n)
         dx = x[..., 1] - x[..., 0]
-        def log_weight(x): # log density of x = log v, but for a constant
+        def log_weight(x): # log density of x = log v, up to a constant
             return n/2*(x - np.expm1(x))
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
             total = logsumexp(log_weight(_GRID*np.sqrt(2/n))) + np.log(2/n)/2
@@ -564,7 +565,7 @@ class VarianceGamma(stats.rv_continuous):
             return 0.
         return np.prod([(2*j + 1)*(1 + 2*j/self.n) for j in range(m//2)])
 
-    # scipy would accept complex numbers, words and masks
+    # scipy would accept complex numbers, strings and masks
     pdf = _of_reals(stats.rv_continuous.pdf)
     logpdf = _of_reals(stats.rv_continuous.logpdf)
     cdf = _of_reals(stats.rv_continuous.cdf)
@@ -602,9 +603,9 @@ class VarianceGamma(stats.rv_continuous):
         random_state
             scipy's older name for `rng`
         loc
-            of scipy's frozen laws
+            `loc` of scipy's frozen laws
         scale
-            of scipy's frozen laws
+            `scale` of scipy's frozen laws
         """
         sample = partial(_normal_products, self.n)
         y = draw(sample, () if size is None else size,

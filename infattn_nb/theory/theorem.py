@@ -48,7 +48,7 @@ def averages(program: Program, psi: Any, h: Vectors, width: float, *,
     width
         n, a whole number
     size
-        networks
+        number of networks
     rng
         seed: None | int | SeedSequence | Generator
 
@@ -123,7 +123,7 @@ def curves(program: Program, psi: Any, h: Vector, at: ArrayLike, width: float, *
     width
         n, a whole number
     size
-        networks
+        number of networks
     rng
         seed: None | int | SeedSequence | Generator
 

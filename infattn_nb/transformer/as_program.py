@@ -54,7 +54,7 @@ class ScoreSoftmax:
 
 # %% ../../nbs/transformer/as_program.ipynb #ap-branches
 class Drawn:
-    "Weights of a network made by hand. Biases are drawn and not trained."
+    "Weights of a network not read from a model. Biases are drawn and not trained."
     readouts = "last", "first", "mean"
 
     def __init__(self, program):
@@ -78,7 +78,7 @@ class Drawn:
         return self.program.inputs(network.cov, network.mean)
 
     def logits(self, X, network):
-        "Outputs for each word."
+        "Outputs for each token of the vocabulary."
         checks.choice("lm", "readout", self.readouts)
 
 def linear_map(weights, U, l, role, head, var, var_b, rows=1):
@@ -145,7 +145,7 @@ class OverRoot:
 
     @property
     def derivative(self):
-        "By x, and by each of the numbers."
+        "Derivatives with respect to x, and to each of the numbers."
         def by_x(x, *squares):
             return self.factor(squares)
         def by_square(x, *squares):

@@ -183,7 +183,7 @@ class SelfAttention(Branch, AttentionSpec):
     softcap
         c > 0: capped scores lie between −c and c
     score_scale
-        factor of the scores, beside 1/√m
+        factor of the scores, in addition to 1/√m
     joint_norm
         does one norm extend over the queries (keys) of all heads, as in OLMo 2?
     scaling
@@ -313,7 +313,7 @@ class SelfAttention(Branch, AttentionSpec):
             ours = slice(first*shared, first*shared + h)
             weighed = self.weighed(A, -3, ours)
             entropy = log_sum - _row_sums(A, scores)
-            seen = dict(entropy=np.maximum(entropy, 0.)) # but for rounding
+            seen = dict(entropy=np.maximum(entropy, 0.)) # up to rounding
             is_short = V is not None and V.shape[-1] < into_values.shape[-1]
             if is_short: # than tokens
                 AV = mean_values(weighed, V)
@@ -330,7 +330,7 @@ class SelfAttention(Branch, AttentionSpec):
             if keep == "all":
                 if self._needs_scores(m):
                     drawn["P"] = np.ascontiguousarray(drawn["P"])
-                else: # two megabytes a head of 512 tokens
+                else: # two megabytes per head of 512 tokens
                     del drawn["P"]
                 if V is not None:
                     drawn["V"] = np.sqrt(self.var_v*m)*V
@@ -414,7 +414,7 @@ class SelfAttention(Branch, AttentionSpec):
         if any(shifts):
             R = np.concatenate([R, np.ones((*R.shape[:2], 1))], axis=-1)
         b, _, q = R.shape
-        N = rng.standard_normal((b, q, h, q)).swapaxes(1, 2) # as it is multiplied
+        N = rng.standard_normal((b, q, h, q)).swapaxes(1, 2) # as in products
         if any(shifts):
             N[..., -1, :] *= shifts[1] # keys
             N[..., -1] *= shifts[0] # queries
@@ -650,7 +650,7 @@ class SelfAttention(Branch, AttentionSpec):
         return of_queries, of_keys, over_queries(A, dA), dQ, dK, dV
 
     def _bilinear_forms(self, P, turned, dP, dY):
-        "Of queries and keys, from the scores alone: P is a sum of waves times forms B."
+        "T of queries and keys by scores alone; P is a sum of waves times forms B."
         G = dY.G
         seen_q, seen_k = (G + self._bias_of(k)**2 for k in "qk")
         dQ = dK = of_queries = of_keys = 0.
@@ -676,7 +676,7 @@ class SelfAttention(Branch, AttentionSpec):
             dQ = dQ + squares_over_keys(dB, self._with_bias(dY.R, "k"))
             dK = dK + squares_over_queries(dB, self._with_bias(dY.R, "q"))
         factor = self.score_factor(np.inf)
-        c = factor*factor # not **: it can raise
+        c = factor*factor # not **, which can raise an error
         return of_queries, of_keys, c*self.var_k*dQ, c*self.var_q*dK
 
     def numbers(self, seq_len: int, n: float) -> float:
@@ -698,7 +698,7 @@ class SelfAttention(Branch, AttentionSpec):
 
     @property
     def matrices(self) -> tuple[str, ...]:
-        "Names of the matrices and biases that get a gradient."
+        "Names of the matrices and biases that receive a gradient."
         biases = tuple(f"b{k}" for k in "qkvo" if self.variance(f"b{k}"))
         return "q", "k", "v", "o", *biases
 
@@ -731,8 +731,9 @@ class SelfAttention(Branch, AttentionSpec):
         turning = self.rotary.turning(m)
         pairs = turning//2
         if turning % 2 or len(self.rotary.angles(m)) != pairs or not turning:
-            checks.reject("rotary", "turn an even number of coordinates of a head, two "
-                          "for each frequency", f"{turning} of {m:g}", "change `share`")
+            checks.reject("rotary", "rotate an even number of coordinates of a head, "
+                          "two for each frequency", f"{turning} of {m:g}", "change "
+                          "`share`")
         return n
 
     def check_tokens(self, seq_len: int, texts: np.ndarray | None = None) -> None:
@@ -752,7 +753,8 @@ class SelfAttention(Branch, AttentionSpec):
                               "one row per token")
         allowed = self.allowed(seq_len, texts)
         if allowed is not None and not allowed.any(1).all():
-            checks.reject("mask", "let every token attend to one of its own text",
+            checks.reject("mask", "let every token attend to at least one token of its "
+                          "own text",
                           f"empty row {int(np.argmin(allowed.any(1)))}",
                           "let it attend to itself")
 

@@ -244,7 +244,7 @@ class Block(Part):
 
     def _known(self, pull, step, u, G, rng):
         r"$T\,U^{+\top}$ in the basis of X, and fresh coordinates orthogonal to U."
-        centred = step.D is not None and self.norm.centres # nothing along 1
+        centred = step.D is not None and self.norm.centres # no component along 1
         if centred and not pull.bias and step.x.inverse is not None:
             d = (pull.inner/step.D[:, None]) @ step.x.inverse.mT
             return np.concatenate([0*u[..., :1], d], axis=-1)

@@ -292,7 +292,7 @@ class FeedForward(Branch):
 
     @property
     def matrices(self) -> tuple[str, ...]:
-        "Names of the matrices and biases that get a gradient."
+        "Names of the matrices and biases that receive a gradient."
         there = {"1": True, "2": True, "3": self.gated, "b1": self.var_b1,
                  "b2": self.var_b2}
         return tuple(name for name, is_there in there.items() if is_there)

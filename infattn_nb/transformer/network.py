@@ -247,21 +247,21 @@ class Transformer(Network):
 
         A network that was read from a config or a module has the weights of its model
         under the model's names. Matrices, biases, gains and embeddings are all
-        trained; `weights_of` returns those of a module. In a network made by hand,
-        embeddings are drawn as with `random_embeddings=True`; they and the biases are
-        not trained.
+        trained; `weights_of` returns those of a module. In a network that was not read from a model, embeddings are drawn as with
+        `random_embeddings=True`; they and the biases are not trained.
 
         Parameters
         ----------
         texts
             a label per token; there is no attention between texts; None = the texts of
-            the transformer. With labels, a network that was read is treated as one
-            made by hand
+            the transformer. With labels, a network that was read is treated as if it had
+            been specified by hand
         readout
             "last", "first": a random vector reads this token of each text; "mean": it
-            reads the mean of its tokens; "lm": logits of the next word, with a row for
-            each position that has a next word (texts in order) and a column for each
-            word; "lm" needs a model that was read with token ids
+            reads the mean of its tokens; "lm": logits of the next token, with a row
+            for each position that has a next token (texts in order) and a column for
+            each token of the vocabulary; "lm" needs a model that was read with token
+            ids
 
         Returns
         -------
@@ -338,7 +338,7 @@ def at_width(t, width, fixed="variance"): # a Transformer
 def _as_many(heads, a):
     "Attention with many heads, each with its own keys and values."
     bias = a.bias
-    if bias is not None and bias.ndim == 3: # every head's in turn
+    if bias is not None and bias.ndim == 3: # of one head after the other
         heads = -(-heads//a.heads)*a.heads
         bias = np.tile(bias, (heads//a.heads, 1, 1))
     return dict(heads=heads, groups=None, head_width=a.head_width or np.inf, bias=bias,

@@ -132,7 +132,7 @@ def _add_in_the_limit(x, F, rng, skip, branch, norm):
     units = skip*x.units
     if c:
         units = units + branch*(root(added) @ rng.standard_normal((b, s, c)))
-    B = root(skip*skip*square(x.B) + branch*branch*added) # skip**2 can raise
+    B = root(skip*skip*square(x.B) + branch*branch*added) # skip**2 can raise an error
     total = Stream(x.n, skip*x.mean, B, units)
     return Sum(x, F, total, None, D, skip, branch, norm)
 
@@ -405,7 +405,7 @@ def numbered(labels, # one per token
     "Labels of texts as 0, 1, …, in order of appearance."
     labels = list(labels) if np.iterable(labels) else []
     if len(labels) != s:
-        checks.reject("texts", f"hold one label per token, {s}", len(labels),
+        checks.reject("texts", f"have one label per token, {s}", len(labels),
                       "pass e.g. text_labels(texts)")
     return _numbers(labels, "texts")
 
@@ -415,10 +415,11 @@ def _numbers(labels, name):
         labels = [x.item() if hasattr(x, "detach") else x for x in labels] # of torch
         number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         unequal = [label for label in number if label != label]
-    except (TypeError, RuntimeError): # lists, and what else has no hash
-        checks.reject(name, "hold numbers or words as labels", f"{labels!r:.40}",
+    except (TypeError, RuntimeError): # lists and other labels without a hash
+        checks.reject(name, "consist of numbers or words", f"{labels!r:.40}",
                       "several texts are a list of lists")
     if unequal:
-        checks.reject(name, "hold labels that equal themselves", unequal[0],
-                      "give what is missing a label of its own")
+        checks.reject(name, "consist of labels that are equal to themselves",
+                      unequal[0],
+                      "replace missing values by labels of their own")
     return np.array([number[label] for label in labels])

@@ -508,7 +508,7 @@ def test_the_report_names_the_tensor_and_the_factor(name):
         assert abs(reported - factor) <= 0.05 * factor, (k, reported, factor)
     said = " ".join(repr(report(t, size=4, rng=0)).split())
     first = said.partition("! ")[2]
-    assert first.startswith("the module is not drawn as promised")
+    assert first.startswith("the module differs from the intended initialisation")
     assert all(word in said for word in SDS[name][1])
 
 
@@ -710,7 +710,7 @@ def test_biases_that_are_given():
     assert least_p(flat(seen), flat(theirs)) < 1e-6
     rows = init_table(t).set_index("parameter")["where"]
     assert (rows[["bias" in k and "c_attn" in k for k in rows.index]] == "given").all()
-    with pytest.raises(ValueError, match="cannot be multiplied by an init"):
+    with pytest.raises(ValueError, match="an initialisation cannot rescale"):
         initialise(scaled(t, 1.0, 4.0), module, 0)
 
 

@@ -503,9 +503,9 @@ def test_what_cannot_be_trained_is_said():
     assert weights_of(net, body).keys() == weights_of(net, module).keys()
     with pytest.raises(ValueError, match="`texts` must be token ids"):
         weights_of(from_config(module.config, "abc"), module)
-    with pytest.raises(ValueError, match="`texts` must hold numbers of words"):
+    with pytest.raises(ValueError, match="`texts` must contain token ids"):
         from_config(module.config, [1, 24]).program()
-    with pytest.raises(ValueError, match="`texts` must hold no padding"):
+    with pytest.raises(ValueError, match="`texts` must contain no padding"):
         from_config(module.config, [1, 0]).program()
     with pytest.raises(ValueError, match="`readout` must be 'last' or 'mean'"):
         from_config(config("bert"), TEXTS).program(readout="lm")

@@ -225,7 +225,7 @@ def test_tables_that_nothing_draws_stay_as_they_are(kind):
     assert rows.loc["wpe", "where"] == "given"
     assert np.isnan(rows.loc["wpe", "std"])
     assert (rows["where"] == "init").sum() == len(rows) - 1
-    with pytest.raises(ValueError, match="a table that is given"):
+    with pytest.raises(ValueError, match="cannot rescale a given table"):
         init_table(t.embedded(2.0))
 
 
@@ -395,9 +395,9 @@ def test_parts_that_small_scores_hide_are_seen(name):
     module = Own(σ=0.02, **own)
     before = {k: x.clone() for k, x in module.state_dict().items()}
     t = read(module, **right)
-    with pytest.raises(ValueError, match="must run as it is read"):
+    with pytest.raises(ValueError, match="must run like its description"):
         read(module)
-    with pytest.raises(ValueError, match="must run as it is read"):
+    with pytest.raises(ValueError, match="must run like its description"):
         read(Own(σ=0.02), **right)
     after = module.state_dict()
     assert all(torch.equal(x, after[k]) for k, x in before.items())
@@ -412,7 +412,7 @@ def test_behind_zeros_is_seen_too(zero):
         for block in module.h:
             getattr(block, zero).weight.zero_()
     read(module, rotary=Rotary(10.0))
-    with pytest.raises(ValueError, match="must run as it is read"):
+    with pytest.raises(ValueError, match="must run like its description"):
         read(module)
 
 
@@ -423,7 +423,7 @@ def test_rezero_that_starts_at_zero():
     initialise(t, module, 0)
     assert all(float(block.alpha) == 0 for block in module.h)
     hidden = Own(alpha=0.0, rotary=10.0)
-    with pytest.raises(ValueError, match="must run as it is read"):
+    with pytest.raises(ValueError, match="must run like its description"):
         read(hidden, roles=dict(branch_scale="h.*.alpha"))
 
 
@@ -498,7 +498,7 @@ def test_biases_of_attention_are_read_and_written():
     initialise(kept, plain, 1)
     assert (plain.h[0].v.bias == 0.2).all()
     p = read(plain, verify=False)
-    with pytest.raises(ValueError, match="biases that are draws in a program"):
+    with pytest.raises(ValueError, match="have random or zero biases"):
         p.program()
 
 
@@ -550,11 +550,11 @@ SAID = {
     "patches alone": (lambda: made("IJepaModel", **SMALL), "as ViT"),
     "other names": (
         lambda: made("FlavaTextModel", **SMALL, vocab_size=50),
-        "embeddings that are read, got embeddings.word_embeddings",
+        "embeddings of a supported kind, got embeddings.word_embeddings",
     ),
     "sounds": (
         lambda: made("WhisperModel", **SPOKEN).encoder,
-        "embeddings that are read, got conv1.weight",
+        "embeddings of a supported kind, got conv1.weight",
     ),
     "two stacks": (
         lambda: made("WhisperModel", **SPOKEN),
@@ -562,11 +562,11 @@ SAID = {
     ),
     "torch's two stacks": (
         lambda: nn.Transformer(32, 2, 1, 1, 64).eval(),
-        "one stack of blocks, got attention elsewhere",
+        "one stack of blocks, got attention outside",
     ),
     "pixels": (
         lambda: made("CLIPVisionModel", **SMALL, image_size=32, patch_size=16),
-        "embeddings that are read, got embeddings.patch",
+        "embeddings of a supported kind, got embeddings.patch",
     ),
     "T5's encoder": (encoder_of_t5, "scores without learned biases"),
     "characters": (
@@ -577,11 +577,11 @@ SAID = {
             num_hash_buckets=16,
             local_transformer_stride=8,
         ),
-        "one stack of blocks, got attention elsewhere, too, initial_char_encoder",
+        "one stack of blocks, got attention outside these blocks, initial_char_encoder",
     ),
     "small scores": (
         lambda: made("RoFormerModel", **SMALL, vocab_size=50),
-        "must run as it is read",
+        "must run like its description",
     ),
     "a layer": (
         lambda: nn.MultiheadAttention(32, 2),
@@ -651,7 +651,7 @@ def test_names_that_are_near_no_family():
         from_config(dict(model_type="gpt5", hidden_size=64), 4)
     assert "t5" not in str(e.value).replace("gpt5", "")
     roformer = transformers.RoFormerConfig().to_dict()
-    with pytest.raises(ValueError, match="its entries are most like (bert|electra)'s"):
+    with pytest.raises(ValueError, match="(bert|electra) has the most similar entries"):
         from_config(roformer, 4)
 
 

@@ -493,8 +493,8 @@ def test_what_is_no_json(tmp_path):
     inside["x"] = inside
     for config, text in (
         (tmp_path / "deep.json", "be JSON"),
-        (inside, "be what JSON can hold"),
-        ({"model_type": "gpt2", (1, 2): 3}, "be what JSON can hold"),
+        (inside, "be an object that JSON can represent"),
+        ({"model_type": "gpt2", (1, 2): 3}, "be an object that JSON can represent"),
     ):
         with pytest.raises(ValueError, match=text):
             from_config(config, 4)

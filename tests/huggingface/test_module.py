@@ -120,9 +120,9 @@ def test_what_is_no_text(tokens):
         (dict(model_type="lama"), "did you mean 'llama'"),
         ("gpt-2", "did you mean 'gpt2'"),
         (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
-        (dict(model_type="mixtral"), "a router chooses"),
-        (LLAMA | dict(model_type="unheard", num_experts=8), "a router chooses"),
-        (dict(model_type="mamba2"), "no attention"),
+        (dict(model_type="mixtral"), "a router selects"),
+        (LLAMA | dict(model_type="unheard", num_experts=8), "a router selects"),
+        (dict(model_type="mamba2"), "not attention"),
         (dict(model_type="t5"), "encoder–decoder"),
         (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
         (dict(model_type="deepseek_v3"), "latent attention"),
@@ -445,7 +445,7 @@ def test_which_end_gets_more():
         θ = found.measured.finite.squared_norms
         worst = max(θ, key=lambda k: depth_ratio(θ[k]))
         first, last = θ[worst].mean(0)[[0, -1]]
-        assert f"the {end} blocks get more" in said
+        assert f"larger in the {end} blocks" in said
         assert (first > last) == (end == "early")
 
 

@@ -415,7 +415,7 @@ WRONG = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_wrong_description_is_not_accepted(name):
     with pytest.raises(
-        ValueError, match="`module` must run as it is read, got an output of block 0"
+        ValueError, match="must run like its description, got an output of block 0"
     ) as e:
         read(name, drawn(name), **WRONG[name])
     assert len(str(e.value).splitlines()) == 1
@@ -462,7 +462,7 @@ def test_rejected_in_one_sentence():
             dict(roles=GPT | dict(o="transformer.h.*.attn.c_prj")),
             "name tensors of the module for 'o'",
         ),
-        (dict(roles=GPT | dict(w="transformer.wte")), "have keys of the letters"),
+        (dict(roles=GPT | dict(w="transformer.wte")), "have keys made of the letters"),
         (dict(roles={}), "`roles` must"),
         (
             dict(roles={k: v for k, v in GPT.items() if k != "o"}),
@@ -527,7 +527,7 @@ def test_a_wrong_description_is_not_written(name):
     with pytest.raises(
         ValueError,
         match=(
-            "`module` must run as the network that is written into it, got an output "
+            "`module` must run like the network that is written into it, got an output "
             "of block 0"
         ),
     ) as e:
@@ -563,7 +563,7 @@ def test_what_a_module_does_that_no_tensor_can(recwarn):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         initialise(t, Skips().eval(), 0)
-    with pytest.warns(UserWarning, match="no initialisation can do skip_scale = 1.5"):
+    with pytest.warns(UserWarning, match="can apply skip_scale = 1.5"):
         initialise(t, drawn("nanoGPT"), 0)
 
 
@@ -676,7 +676,8 @@ def test_a_module_of_ones_own_against_what_it_should_be(case):
         )
     said = " ".join(repr(report(t, size=4, rng=0)).split()).partition("! ")[2]
     assert said.startswith(
-        "the module is not drawn as promised, standard deviations are:"
+        "the module differs from the intended initialisation in its standard "
+        "deviations:"
     )
     assert all(f"{k}" in said.partition("! ")[0] for k in true)
     assert not departures(

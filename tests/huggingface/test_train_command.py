@@ -109,10 +109,10 @@ def test_interrupted_at_once_it_writes_nothing(here, monkeypatch, capsys):
     ("options", "said"),
     [
         (dict(text=None), "`text` must be given"),
-        (dict(text="a"), "`text` must hold two letters"),
+        (dict(text="a"), "`text` must have at least two letters"),
         (dict(tokens="1"), "`tokens` must be at least 2"),
         (dict(tokens="17", text=TEXT), "allow for a text of 17 tokens"),
-        (dict(widths="32,x"), "`--widths` must be numbers with commas"),
+        (dict(widths="32,x"), "`--widths` must be numbers separated by commas"),
         (dict(widths="33"), "`width` must be a multiple of 16"),
         (dict(widths="160000000"), "`widths` must"),
         (dict(learning_rates="fast"), "`--learning-rates` must be numbers"),
@@ -125,7 +125,7 @@ def test_interrupted_at_once_it_writes_nothing(here, monkeypatch, capsys):
         (dict(seed="-1"), "`seed` must be at least 0"),
         (dict(layers="0"), "`layers` must be at least 1"),
         (dict(out="a.doc"), "`out` must end in"),
-        (dict(out="nowhere/a.png"), "`out` must lie in a folder"),
+        (dict(out="nowhere/a.png"), "`out` must be in a folder"),
     ],
 )
 def test_bad_input_is_one_sentence_and_no_file(options, said, here):

@@ -56,9 +56,9 @@ def ended_badly(ids=IDS, readout="lm", y=None, **how):
     ("how", "said"),
     [
         (dict(ids=[1] * 9), r"`config\['n_positions'\]` must allow for a text of 9"),
-        (dict(ids=[1, 11]), r"`texts` must hold numbers of words in \[0, 11\)"),
-        (dict(ids=[1, -1]), r"`texts` must hold numbers of words in \[0, 11\)"),
-        (dict(ids=[1]), "`texts` must have two tokens at least"),
+        (dict(ids=[1, 11]), r"`texts` must contain token ids in \[0, 11\)"),
+        (dict(ids=[1, -1]), r"`texts` must contain token ids in \[0, 11\)"),
+        (dict(ids=[1]), "`texts` must have at least two tokens"),
         (dict(y=[1, 2, 3, 11]), "`y` must be 4 labels 0 … 10, got 1 … 11"),
         (dict(schedule=lambda t: np.nan), r"`schedule\(0\)` must be in .* got nan"),
         (

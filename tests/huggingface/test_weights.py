@@ -312,12 +312,12 @@ def test_rejected():
         assert len(str(e.value).splitlines()) == 1
         for p, q in zip(before, module.parameters() if before else ()):
             assert torch.equal(p, q)
-    with pytest.raises(ValueError, match="one made by hand"):
+    with pytest.raises(ValueError, match="one that was not read from a model"):
         init_table(Transformer.uniform(np.eye(2)))
     with pytest.raises(ValueError, match="other inner products of its tokens"):
         init_table(replace(t, cov=np.diag([1.0, 2, 3, 4, 5])))
     with pytest.raises(
-        ValueError, match="of as many tokens as it was read with, 5, got 3"
+        ValueError, match="as many tokens as the text that was read, 5, got 3"
     ):
         blocks = from_config(config_of("gpt2"), 3).blocks
         init_table(replace(t, cov=np.eye(3), mean=0.0, blocks=blocks))
@@ -334,7 +334,7 @@ def test_what_no_initialisation_can_do_is_said():
     assert np.isclose(forward["times"].iloc[0], 2**0.5)
     with pytest.warns(
         UserWarning,
-        match="no initialisation can do skip_scale = 1.414, norm_placement = post",
+        match="no initialisation can apply skip_scale = 1.414, norm_placement = post",
     ):
         initialise(t, model_of("gpt2"), 0)
     with warnings.catch_warnings():
@@ -472,13 +472,13 @@ def test_a_module_is_run_once_it_is_written_or_stays_as_it_was():
         with pytest.raises(
             ValueError,
             match=(
-                "`module` must run as the network that is written into it, got an "
+                "`module` must run like the network that is written into it, got an "
                 "output of block 1 that differs by"
             ),
         ) as e:
             initialise(t, module.train(), 0)
         assert len(str(e.value).splitlines()) == 1
-        assert "it is as it was" in str(e.value)
+        assert "its weights were restored" in str(e.value)
         assert same_weights(module, before)
         assert module.training
         initialise(t, module, 0, verify=False)

@@ -697,15 +697,15 @@ def test_dead_matrices_are_dead():
 
 @pytest.mark.parametrize("zero", ["var_q", "var_k"])
 def test_queries_and_keys_are_not_pooled_where_one_is_dead(zero):
-    "With queries of zeros they learn, and keys get nothing: no factor would do."
+    "With queries of zeros they learn, and keys get nothing: no factor would suffice."
     t = Transformer.uniform(np.eye(4), layers=2, heads=2, **{zero: 0.0})
     found = report(t, 24, 4, 0)
     said = {v.name: v for v in found.verdicts}
     other = {"var_q": "keys", "var_k": "queries"}[zero]
     mine = {"var_q": "queries", "var_k": "keys"}[zero]
     assert said["dead"].text == (
-        f"{other} in every block get exactly no gradient at the first step, behind or "
-        f"beside zeros ({mine} start at zero)"
+        f"exactly no gradient at the first step for {other} in every block, because "
+        f"{mine} start at zero"
     )
     assert said["queries"].mark == "·"
     assert not said["queries"].advice
@@ -976,7 +976,7 @@ def test_all_depths_are_said():
 def test_a_rule_that_the_network_follows_already_is_said():
     gpt2 = from_config("gpt2", 3)
     found = scan(gpt2, residual=[1], scores=[1], rules=["GPT-2"], size=2, rng=0)
-    assert "the row GPT-2 is GPT-2 twice" in repr(found)
+    assert "the row GPT-2 applies them twice" in repr(found)
     assert "the row" not in repr(
         scan(SMALL, residual=[1], scores=[1], rules=["GPT-2"], size=2, rng=0)
     )
@@ -1164,7 +1164,7 @@ def test_tables_that_are_no_scan(small):
     table = small.table
     for given, fragment in [
         (None, "`table` must be a DataFrame"),
-        (table[table["rule"] != ""], "`table` must hold cells"),
+        (table[table["rule"] != ""], "`table` must have cells"),
         (table.drop(columns="score"), "`table` must have a column 'score'"),
     ]:
         rejected(partial(Scan, given), fragment)
@@ -1173,7 +1173,7 @@ def test_tables_that_are_no_scan(small):
         rejected(partial(small.plot, ax), "`ax` must be")
     rejected(
         Scan(pd.concat([table, table])).plot,
-        "`table` must hold each cell of the grid once",
+        "`table` must have each cell of the grid once",
     )
 
 

@@ -70,7 +70,7 @@ CASES = [
     ),
     (lambda: Nonlinearity(np.tanh, derivative=np.mean), ValueError, "`derivative`"),
     (lambda: gradients(3, NET_F), TypeError, "`program`"),
-    (lambda: gradients(NET, []), ValueError, "`outputs` must name one at least"),
+    (lambda: gradients(NET, []), ValueError, "`outputs` must contain at least one"),
     (lambda: gradients(NET, LINE_F, 8), ValueError, "same program"),
     (
         lambda: gradients(NET, NET_X, 8),
@@ -623,7 +623,7 @@ CASES += [
     (lambda: limit(5), TypeError, "`program`"),
     (lambda: limit(P, draws=2.5), TypeError, "`draws`"),
     (lambda: LIM.mean(OTHER), ValueError, "same program"),
-    (lambda: LIM.cov([]), ValueError, "`vectors` must name one at least"),
+    (lambda: LIM.cov([]), ValueError, "`vectors` must contain at least one"),
     (lambda: LIM.second_moment(H1, 5), TypeError, "vectors"),
     (lambda: LIM.score_cov([H1]), TypeError, "`scores`"),
     (lambda: LIM.rvs([H1], -1), ValueError, "`size`"),
@@ -733,7 +733,7 @@ CASES += [
     (
         lambda: Transformer.uniform(np.eye(3)).gradients(texts=[0, 0, 1]),
         ValueError,
-        "`texts` must not see each other",
+        "`texts` must not attend to each other",
     ),
     (lambda: scan(np.eye(3)), TypeError, "`transformer` must"),
     (
@@ -872,7 +872,7 @@ CASES += [
             np.eye(2), texts=[0, 1], mask=~np.eye(2, dtype=bool)
         ),
         ValueError,
-        "one of its own text",
+        "token of its own text",
     ),
     (
         lambda: Transformer.uniform(np.eye(2), final_norm="rms"),
@@ -1001,7 +1001,7 @@ CASES += [
     (
         lambda: Nonlinearity(lambda h: h - h.mean()),
         ValueError,
-        "`fn` must act on each coordinate alike",
+        "`fn` must act on each coordinate in the same way",
     ),
     (lambda: Tokens(2, np.sort), ValueError, "`activation` must act on each coord"),
     (lambda: tanh(), TypeError, "`tanh` must get as many arrays"),
@@ -1111,8 +1111,8 @@ CASES += [
     (lambda: LIM.paths(0), ValueError, "`size`"),
     (lambda: LIM.given([1.0, 2.0]), ValueError, "`scores` must have shape (any, "),
     (lambda: LIM.given([[1.0], [2j]]), TypeError, "`scores` must hold real numbers"),
-    (lambda: LIM.paths(3).mean([]), ValueError, "`vectors` must name one at least"),
-    (lambda: LIM.paths(3).cov([]), ValueError, "`vectors` must name one at least"),
+    (lambda: LIM.paths(3).mean([]), ValueError, "`vectors` must contain at least one"),
+    (lambda: LIM.paths(3).cov([]), ValueError, "`vectors` must contain at least one"),
     # samples of odd scales, laws of scipy
     (
         lambda: kde([1.0, 2.0, 3.0], [NAN]),
@@ -1189,7 +1189,7 @@ CASES += [
     (lambda: VarianceGamma([4, 8]), TypeError, "`n`"),
     # averages and curves
     *(
-        (lambda h=h, f=f: f(h), ValueError, "`h` must name one at least")
+        (lambda h=h, f=f: f(h), ValueError, "`h` must contain at least one")
         for h in ([], ())
         for f in (
             lambda h: averages(P2, np.tanh, h, 4),

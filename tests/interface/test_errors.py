@@ -410,7 +410,7 @@ def test_constant_targets_keep_the_scale_of_the_prior():
 def test_targets_beyond_the_prior():
     X, y = data()
     model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0)
-    with pytest.raises(ValueError, match="`y` must be as large as the prior expects"):
+    with pytest.raises(ValueError, match="`y` must have the size that the prior"):
         model.fit(X, 1e9 * y)
 
 
@@ -418,7 +418,7 @@ def test_targets_beyond_the_prior():
 def test_compare_takes_any_numbers_of_heads_but_none():
     X, y = data()
     model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="`heads` must hold one number at least"):
+    with pytest.raises(ValueError, match="`heads` must contain at least one number"):
         model.compare(())
     table = model.compare(h for h in (1, np.inf))
     assert list(table.index) == [1, np.inf]
@@ -487,7 +487,7 @@ def test_configs_that_are_too_long_or_say_a_thing_twice(tmp_path):
     with pytest.raises(ValueError, match="each entry once, got 'n_layer' twice"):
         from_config(str(path), 4)
     path = config(tmp_path, f'{{{GPT2}, "_name_or_path": "\\ud800"}}')
-    with pytest.raises(ValueError, match="`config` must hold text in UTF-8"):
+    with pytest.raises(ValueError, match="`config` must contain text in UTF-8"):
         from_config(str(path), 4)
 
 

@@ -105,7 +105,7 @@ def test_stopped_by_control_c(undisturbed, tmp_path, undrawn):
     assert run.returncode == 130
     assert not out
     assert error.count("\n") == 1
-    assert "the same call keeps the figures" in error
+    assert "the same call continues" in error
     goes_on(tmp_path, undisturbed, before)
 
 

@@ -225,5 +225,5 @@ def test_gaussians_without_variance_are_atoms():
     ids=("law", "frozen", "mixture"),
 )
 def test_one_seed_under_one_name(law):
-    with pytest.raises(ValueError, match="`random_state` must be left out where `rng`"):
+    with pytest.raises(ValueError, match="`random_state` must be omitted if `rng`"):
         law.rvs(3, rng=0, random_state=1)

@@ -1277,7 +1277,7 @@ TABLE = np.ones((4, 6))
         (lambda: patches(np.ones((2, 4, 4)), size=1.5), "`size`"),
         (
             lambda: AttentionRegressor().fit(TABLE, Y),
-            r"embed_features\(X\), of images by patches\(X\)",
+            r"embed_features\(X\), images by patches\(X\)",
         ),
         (
             lambda: AttentionRegressor().fit([np.ones((2, 2)), np.ones((3, 3))], Y[:2]),
@@ -1510,7 +1510,7 @@ def test_a_flat_evidence_is_reported_and_not_followed():
             ).fit(X, y)
         assert np.isclose(m.var_qk_, 1.0, rtol=1e-12)  # the climb moves by rounding
     with pytest.warns(
-        RuntimeWarning, match="went to the end of its range|hardly determine"
+        RuntimeWarning, match="reached the end of its range|hardly determine"
     ):
         m = AttentionRegressor(
             np.inf, optimizer="evidence", random_state=0, **SMALL

@@ -692,7 +692,7 @@ def test_functions_that_mix_coordinates_are_rejected():
     p = Program()
     (g,) = p.inputs([[1.0]])
     s = p.score(p.matrix() @ tanh(g), p.matrix() @ tanh(g))
-    with pytest.raises(ValueError, match="each coordinate alike"):
+    with pytest.raises(ValueError, match="each coordinate in the same way"):
         p.nonlin(lambda h: h / np.sqrt((h**2).mean(-1, keepdims=True)), g)
     for weights, message in (
         (lambda q: softmax(q, axis=0), "last axis"),

@@ -240,7 +240,7 @@ def bad():
     yield lambda: X + Y, ValueError, "belong to the same program"
     yield lambda: p.concatenate(X, Y), ValueError, "belong to the same program"
     yield lambda: p.concatenate(X, half), ValueError, "have the same length"
-    yield lambda: p.concatenate(), ValueError, "name one at least"
+    yield lambda: p.concatenate(), ValueError, "contain at least one"
     yield lambda: X + p.inputs(np.eye(2)), ValueError, "have as many rows, or one"
     yield lambda: times(X, X[:2]), ValueError, "have as many rows, or one"
     yield lambda: X.mix(np.eye(4)), ValueError, r"`C` must have shape \(m, 3\)"
@@ -254,8 +254,8 @@ def bad():
     yield lambda: p.score(X, one), ValueError, r"program.scores\(Q, K\)"
     yield lambda: gradients(p, half, width=8), TypeError, "be outputs of readouts"
     yield lambda: gradients(p, [R @ X, X], width=8), TypeError, "outputs of readouts"
-    yield lambda: X[7:], ValueError, "picked one at least"
-    yield lambda: X["a"], ValueError, "be picked as of an array of length 3"
+    yield lambda: X[7:], ValueError, "selected by one index"
+    yield lambda: X["a"], ValueError, "be indexed like an array of length 3"
     yield lambda: p.readouts(0), ValueError, "`size` must"
 
 
