@@ -209,7 +209,7 @@ def entropy(seq_len: int, score_sd: float, mesh: Mesh = FINE_MESH
     score_sd
         τ in (0, 100]
     mesh
-        the `Mesh` of the joins
+        discretisation of the joins
 
     Returns
     -------

@@ -247,15 +247,16 @@ class Transformer(Network):
 
         A network that was read from a config or a module has the weights of its model
         under the model's names. Matrices, biases, gains and embeddings are all
-        trained; `weights_of` returns those of a module. In a network that was not read from a model, embeddings are drawn as with
-        `random_embeddings=True`; they and the biases are not trained.
+        trained; `weights_of` returns those of a module. In a network that was not
+        read from a model, embeddings are drawn as with `random_embeddings=True`;
+        they and the biases are not trained.
 
         Parameters
         ----------
         texts
             a label per token; there is no attention between texts; None = the texts of
-            the transformer. With labels, a network that was read is treated as if it had
-            been specified by hand
+            the transformer. With labels, a network that was read is treated as if it
+            had been specified by hand
         readout
             "last", "first": a random vector reads this token of each text; "mean": it
             reads the mean of its tokens; "lm": logits of the next token, with a row

@@ -61,12 +61,12 @@ def test_decimals_of_the_prose_stand_in_a_cell():
 
 
 DENIALS = {
-    "Training at infinite width with MLPs for one": "a program, trained at infinite",
+    "Training at infinite width with MLPs": "a program, trained at infinite",
     "Thousands of correlated tokens": "O8",
-    "Theorems for bounded functions": "the paper's theorem for unbounded functions",
+    "Theorems for unbounded functions": "the paper's theorem for unbounded functions",
     "Proofs for several attention layers": "O11",
     "Proofs for weights that are not Gaussian": "O5",
-    "Posteriors of real-valued targets": "the posterior of classes",
+    "Posteriors for noise that is not Gaussian": "the posterior of classes",
     "Low-rank adapters (LoRA)": None,
     "No GPU, no automatic differentiation": None,
 }
