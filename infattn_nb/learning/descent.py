@@ -28,7 +28,7 @@ from .trained import KernelModel, Trained, infinitely_many_heads
 from .trained import one_layer, run_descent, torch_weights
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
-from ..numerics.losses import BATCHES, Loss, flat, loss_of, targets_of, tried
+from ..training.losses import BATCHES, Loss, flat, loss_of, targets_of, tried
 from ..plotting import ink, lines, own_axes
 from ..numerics.rng import Rng
 

@@ -28,8 +28,8 @@ from .sequences import Sequences, root_seed
 from .layer_on_data import Layer, attend, averaged
 from .layer_on_data import spec_of, training_layer
 from ..numerics import checks
-from ..numerics.losses import Everywhere, Loss, batch_at, loss_of
-from ..numerics.losses import on_own_rows, own_batches
+from ..training.losses import Everywhere, Loss, batch_at, loss_of
+from ..training.losses import on_own_rows, own_batches
 from ..numerics.rng import in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence, sobol_normals
 

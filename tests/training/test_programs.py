@@ -48,7 +48,7 @@ from infattn_nb import (
     simulate,
     train,
 )
-from infattn_nb.netsor import attention, mlp, training
+from infattn_nb.netsor import attention, mlp
 from infattn_nb.netsor.nodes import Input
 from infattn_nb.netsor.revealed import Revealed
 from infattn_nb.nonlinearities import (
@@ -62,6 +62,7 @@ from infattn_nb.nonlinearities import (
     softmax,
     tanh,
 )
+from infattn_nb.training import programs as training
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
