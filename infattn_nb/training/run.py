@@ -34,13 +34,18 @@ class Batches(NamedTuple):
     seed: SeedSequence | None = None
     share: float = 1. # of the sum over all rows in the loss
 
+    @property
+    def whole(self): # bool
+        "Does every step take all rows?"
+        return self.size is None or self.size >= self.total
+
     def all(self): # Batch
         "All rows."
         return Batch(slice(None), self.share)
 
     def at(self, t, networks): # Batch
         "The rows of step t, for some networks by their numbers."
-        if self.size is None or self.size >= self.total:
+        if self.whole:
             return self.all()
         if self.kind == "shared":
             rows = batch_at(self.total, self.size, t, self.seed)
@@ -233,7 +238,7 @@ class Diverged(ValueError):
 class Run(NamedTuple):
     "The result of a run."
     blocks: list
-    record: Record
+    record: Any # Record
     interrupted: bool
 
     @property
