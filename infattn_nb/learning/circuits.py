@@ -271,10 +271,9 @@ class Circuits(Networks):
         each = backward(depth, rows, self.now(), answer, χ)
         return [k*g for k, g in zip(depth.rates(), each)]
 
-    def moved(self, depth, rows, answer, χ, how, rng): # Circuits
+    def step(self, slopes, how, rng): # Circuits
         "One step: each circuit by itself."
         moved = []
-        slopes = self.slopes(depth, rows, answer, χ)
         for x, slope in zip((*self.scores, self.values), slopes):
             carried = np.tensordot(how.carry, x, axes=(1, 1)).swapaxes(0, 1)
             moved.append(carried - how.rate*slope[:, None])
