@@ -232,6 +232,11 @@ class Record:
             x[diverged] = np.nan
         self.add(diverged, *arrays)
 
+    def join_round(self, moments): # of each block [Moment, …]
+        "Record the steps of a round; the first one is known from the look before it."
+        for each in list(zip(*moments))[int(self.looks):]:
+            self.join(each)
+
 class Diverged(ValueError):
     "The learning rate is too large for most networks."
 
@@ -272,8 +277,7 @@ def run(problem, # Problem
             jobs = [(b,) for b in blocks]
             results = in_order(task, jobs, here=problem.learner.in_place)
             later, moments = zip(*results)
-            for each in list(zip(*moments))[int(record.looks):]: # see the look before
-                record.join(each)
+            record.join_round(moments)
             _most_are_left(problem, later, record)
             ends = record.ends()
             if ends and not record.looks:

@@ -321,9 +321,8 @@ def test_layer_norm_approaches_the_same_circuits(name, depth, causal, wide):
             for f in theirs[:10]:
                 answer = state.reply(limit, rows)
                 far = max(far, np.abs(answer.values[0] - f).max())
-                state = state.moved(
-                    limit, rows, answer, answer.values - y, Plain(0.01), None
-                )
+                slopes = state.slopes(limit, rows, answer, answer.values - y)
+                state = state.step(slopes, Plain(0.01), None)
             logs.append(np.log(far))
         return np.exp(np.mean(logs))
 
@@ -372,9 +371,8 @@ def test_trained_networks_have_the_same_law():
         state = random_circuits(depth, 1, range(2000), 1)
         for _ in range(steps):
             answer = state.reply(depth, rows)
-            state = state.moved(
-                depth, rows, answer, answer.values - y, Plain(rate), None
-            )
+            slopes = state.slopes(depth, rows, answer, answer.values - y)
+            state = state.step(slopes, Plain(rate), None)
         return state.reply(depth, rows).values[..., 0]
 
     same, other = limit(rate), limit(rate / 2)

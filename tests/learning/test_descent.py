@@ -27,7 +27,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from infattn_nb import AttentionDescent, AttentionRegressor, embed_features, parallel
 from infattn_nb.learning.descent_step import dynamics, factor_step, product_noise
-from infattn_nb.learning.trained import batch_at, trained
+from infattn_nb.training.losses import batch_at
+from infattn_nb.training.run import run
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -1282,7 +1283,7 @@ def test_it_stops_when_the_loss_does():
 
 
 def interrupted_at(event, model, X, y):
-    "A fit that Ctrl-C meets at such a line of `trained`, and whether there was one."
+    "A fit that Ctrl-C meets at such a line of `run`, and whether there was one."
 
     def lines(frame, kind, _):
         nonlocal event
@@ -1292,7 +1293,7 @@ def interrupted_at(event, model, X, y):
             raise KeyboardInterrupt
         return lines
 
-    sys.settrace(lambda frame, *_: lines if frame.f_code is trained.__code__ else None)
+    sys.settrace(lambda frame, *_: lines if frame.f_code is run.__code__ else None)
     try:
         model.fit(X, y)
     except KeyboardInterrupt:
@@ -1334,8 +1335,8 @@ def test_interruption_leaves_a_usable_model():
             np.testing.assert_array_equal(model.loss_, whole[steps].loss_)
             np.testing.assert_array_equal(model.values(X), whole[steps].values(X))
     assert set(seen) == {None, 0, 50, 100, 150}
-    assert min(seen.values()) > 3
-    assert seen[50] == seen[100]
+    assert min(seen.values()) > 2
+    assert seen[50] == seen[100] > 9
 
 
 def test_an_interrupted_run_is_not_begun_anew():
