@@ -113,7 +113,7 @@ class OneLayer(Networks):
     def reply(self, layer, view): # Reply
         return forward(layer, view, self.products())
 
-    def slopes(self, layer, view, reply, χ): # by scores (N, H, a, b), values (N, H, e, D)
+    def slopes(self, layer, view, reply, χ): # (N, H, a, b), (N, H, e, D)
         "Derivatives by the products."
         return backward(layer, view, reply, χ)
 

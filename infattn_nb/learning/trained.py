@@ -474,10 +474,12 @@ class Start(NamedTuple):
     networks: Networks
     numbers: float # in the memory of one network
     known: Callable # trained networks -> the trained model
+    weight_decay: float = 0.
+    temperature: float = 0.
 
-    def learner(self, model, rate): # SequenceLearner
-        "At a rate."
-        how = dynamics(rate, model.momentum, model.weight_decay, model.temperature)
+    def learner(self, rate, momentum): # SequenceLearner
+        "The training at a rate."
+        how = dynamics(rate, momentum, self.weight_decay, self.temperature)
         return SequenceLearner(self.layer, self.view, how)
 
 def one_layer(model, X, Y, seed, more): # Start
@@ -488,7 +490,8 @@ def one_layer(model, X, Y, seed, more): # Start
     state = start_of(model, X.tokens.shape[2], Y.shape[1], seed).turned(layer.bases)
     networks = linearised(state, layer, kinds(model)) if model.linearized else state
     known = partial(Trained, layer, X, networks)
-    return Start(layer, view, networks, layer.held(view), known)
+    return Start(layer, view, networks, layer.held(view), known, model.weight_decay,
+                 model.temperature)
 
 def infinitely_many_heads(model, X, Y, seed, more): # Start
     "Kernel regression, where networks are represented by their values."
@@ -521,14 +524,16 @@ def run_descent(model, X, Y, begin): # DescentState
     blocks = start.networks.blocks(start.numbers)
     given = model.learning_rate is not None
     rate = model.learning_rate if given else _stable(model, start, loss, blocks, len(Y))
+    calm = not start.temperature and rows.size is None
     def attempt(rate):
-        problem = Problem(start.learner(model, rate), Y, loss, rows, rate, _remedy(given))
+        learner = start.learner(rate, model.momentum)
+        problem = Problem(learner, Y, loss, rows, rate, _remedy(given))
         seeds = seed_sequence(noise).spawn(len(blocks))
         if model.verbose:
             print(f"rate {rate:.3g}")
-        tol = model.tol if _is_calm(model) else 0.
+        tol = model.tol if calm else 0.
         return trained(problem, blocks, seeds, model.max_iter, tol, model.verbose)
-    rate, result = at_a_rate(attempt, rate, given, partial(_holds, model))
+    rate, result = at_a_rate(attempt, rate, given, partial(_holds, calm))
     losses = result.record.losses
     diverged = result.diverged
     known = start.known(joined([b.networks for b in result.blocks]), diverged)
@@ -539,15 +544,11 @@ def run_descent(model, X, Y, begin): # DescentState
     return DescentState(known, losses, diverged, rate, losses.shape[1] - 1,
                         result.interrupted)
 
-def _is_calm(model):
-    "Does gradient descent at a small rate decrease every loss?"
-    return not model.temperature and model.batch_size is None
-
-def _holds(model, result):
-    "Has no network diverged, and no loss risen?"
+def _holds(calm, result):
+    "Has no network diverged, and, without noise and batches, no loss risen?"
     losses = result.record.losses
     risen = losses[:, -1] > 1.001*losses[:, 0]
-    return not (result.diverged.any() or _is_calm(model) and risen.any())
+    return not (result.diverged.any() or calm and risen.any())
 
 def _remedy(given):
     "If most networks diverge."
@@ -561,7 +562,6 @@ def _stable(model, start, loss, blocks, P):
     found = in_order(each, [(b,) for b in blocks])
     λ = np.median(np.concatenate(list(found)))
     share = min(1., model.batch_size/P) if model.batch_size else 1.
-    calm = .1 if model.temperature else 1.
+    calm = .1 if start.temperature else 1.
     factor = calm*share*(1 - model.momentum)
-    return stable_rate(loss, λ, model.weight_decay, factor)
-
+    return stable_rate(loss, λ, start.weight_decay, factor)

@@ -160,18 +160,19 @@ from infattn_nb.paper import reproduce
 from infattn_nb import AttentionDescent"""
 
 
-def test_scikit_learn_is_needed_by_its_two_models_alone():
+def test_scikit_learn_is_needed_by_its_models_alone():
     "And they say so; the package itself does not import it."
     run = subprocess.run(
         [sys.executable, "-c", WITHOUT], capture_output=True, text=True
     )
     said = (
-        "AttentionRegressor and AttentionDescent need scikit-learn 1.6 or newer; pip "
-        "install 'infattn_nb[learning]'"
+        "AttentionRegressor, AttentionDescent and CircuitDescent need scikit-learn 1.6 "
+        "or newer; pip install 'infattn_nb[learning]'"
     )
     assert sorted(run.stdout.splitlines()) == [
         f"AttentionDescent: {said}",
         f"AttentionRegressor: {said}",
+        f"CircuitDescent: {said}",
     ]
     assert run.stderr.splitlines()[-1] == f"ImportError: {said}"
 
