@@ -75,6 +75,7 @@ from .learning.sequences import (
 )
 from .learning.regressor import AttentionRegressor as AttentionRegressor
 from .learning.descent import AttentionDescent as AttentionDescent
+from .learning.circuits import CircuitDescent as CircuitDescent
 
 __version__: str
 __all__: list[str]
