@@ -208,7 +208,8 @@ class DescentEstimator(SequenceEstimator):
         if not both or isinstance(known, KernelModel):
             return first
         second = first.figure.add_axes([.58, .17, .36, .75])
-        start, end = (known.scores(known.X, when, -1).ravel()
+        last = self._depth() - 1
+        start, end = (known.scores(known.X, when, last).ravel()
                       for when in ("start", "end"))
         few = np.linspace(0, len(start) - 1, min(len(start), 2000)).astype(int)
         second.plot(start[few], end[few], ".", ms=2)

@@ -582,6 +582,15 @@ def test_circuits_by_name():
     np.testing.assert_array_equal(model.scores(X, layer=0), cut.scores(X, layer=0))
 
 
+def test_a_plot_shows_the_scores_of_the_last_layer():
+    "It asked for a layer from the end, and failed for every deep network."
+    X, y, _ = make_recall(6, 0)
+    model = CircuitDescent(norm="rms", **QUICK).fit(X, y)
+    _, dots = model.plot()
+    for shown, when in zip(dots.lines[0].get_data(), ("start", "end")):
+        np.testing.assert_array_equal(shown, model.scores(X, when).ravel())
+
+
 def test_paths_are_in_the_order_of_the_stream():
     "A path's image is what its heads do, one after the other."
     depth, (rows, _) = DEPTHS[0], data(1, P=2, d=2)
