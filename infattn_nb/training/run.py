@@ -126,7 +126,7 @@ class Block(NamedTuple):
         if block.bound is None:
             block = block._replace(bound=TOO_LARGE*(np.abs(loss) + 1e-3))
         inside = np.isfinite(loss) & (loss <= block.bound)
-        return block.without(learner, ~inside)
+        return block if inside.all() else block.without(learner, ~inside)
 
     def without(self, learner, lost): # Block
         "Mark and reset networks; they are not trained further."
@@ -150,6 +150,8 @@ def without_infinities(slopes): # boolean (N,)
     "Set derivatives (N, …) that are not finite to zero, and say of which networks."
     found = np.zeros(len(slopes[0]), bool)
     for x in slopes:
+        if np.isfinite(x.sum()): # then every number is
+            continue
         infinite = ~np.isfinite(x).all(tuple(range(1, x.ndim)))
         x[infinite] = 0.
         found |= infinite
@@ -187,7 +189,9 @@ def stepped(problem, t, block): # Block, Moment
         slopes = learner.backward(block.networks, data, reply, χ)
         infinite = without_infinities(slopes)
         networks = learner.step(block.networks, slopes, t, block.rng)
-        block = block._replace(networks=networks).without(learner, infinite)
+        block = block._replace(networks=networks)
+        if infinite.any():
+            block = block.without(learner, infinite)
     return block, Moment(block.diverged, arrays)
 
 def a_round(problem, t, steps, look, block): # Block, [Moment, …]
@@ -228,8 +232,9 @@ class Record:
         "Record a step of all blocks."
         diverged = np.concatenate([m.diverged for m in moments])
         arrays = [np.concatenate(x) for x in zip(*(m.arrays for m in moments))]
-        for x in arrays:
-            x[diverged] = np.nan
+        if diverged.any():
+            for x in arrays:
+                x[diverged] = np.nan
         self.add(diverged, *arrays)
 
     def join_round(self, moments): # of each block [Moment, …]
