@@ -592,7 +592,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     learning_rate
         η, for standard normal weights (NTK parametrization, which equals torch's SGD
         with rate ησ²/c for a matrix with c columns); for Muon the step relative to
-        the spectral norm; None = a stable rate, 0.02 for Muon, 0.001 for Adam
+        the spectral norm; None = a stable rate, 0.02 for Muon, 0.001 for Adam, halved
+        and the run begun anew while more than half of the networks diverge
     momentum
         μ in [0, 1), as in torch's SGD
     weight_decay
