@@ -18,6 +18,7 @@ from public import PUBLIC
 from results import (
     TRANSFORMER,
     chain,
+    circuits,
     descent,
     law,
     program,
@@ -54,6 +55,7 @@ PLOTS = {
         slopes().plot(what="stream"),
     ],
     "AttentionDescent.plot": lambda: [descent().plot(), descent(heads=np.inf).plot()],
+    "CircuitDescent.plot": lambda: [circuits().plot()],
     "AttentionRegressor.plot": lambda: regressor().plot(),
     "AttentionRegressor.plot_attention": lambda: regressor().plot_attention(X[:4]),
     "Scan.plot": lambda: scan(
