@@ -448,9 +448,9 @@ class CircuitDescent(DescentEstimator):
     """
     layers: int = 2
     heads: float = 1
+    _: KW_ONLY
     var_qk: float = 1.
     var_vo: float = 1.
-    _: KW_ONLY
     residual: bool = True
     norm: str | None = None
     train_readout: bool = True

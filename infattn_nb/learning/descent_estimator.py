@@ -333,4 +333,5 @@ def _labels(model, y, P):
     return labels, classes
 
 def moment(when):
+    "The argument `when`, checked."
     return checks.choice(when, "when", ("start", "end"))

@@ -28,7 +28,7 @@ from .layer_on_data import Layer, attend, averaged
 from .layer_on_data import spec_of, training_layer
 from ..numerics import checks
 from ..training.losses import Everywhere, loss_of
-from ..training.run import Batches, Block, Learner, Problem, Record
+from ..training.run import Batches, NetworkBlock, Learner, Problem, Record
 from ..training.run import at_a_rate, look_at, run, stable_rate
 from ..numerics.rng import in_order, pieces, progress_bar
 from ..numerics.rng import seed_sequence, sobol_normals
@@ -109,7 +109,7 @@ def trained(problem, # Problem
            ): # Run, with a Path
     "Train round by round, until the losses no longer decrease."
     first = np.cumsum([0, *map(len, blocks)])
-    state = [Block.of(some, n, len(some), default_rng(seed))
+    state = [NetworkBlock.of(some, n, len(some), default_rng(seed))
              for some, n, seed in zip(blocks, first, seeds)]
     path = Path(tol)
     state = look_at(problem, state, path)

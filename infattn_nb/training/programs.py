@@ -28,7 +28,7 @@ from ..netsor.nodes import Rows, Score, Table, Vector, attention_weights
 from ..netsor.nodes import bases, rows_of
 from .optimizers import OPTIMIZERS, Rule, clipped, kind_of
 from .optimizers import mup_factor, muon_step
-from .run import Batches, Block, Learner, Problem, Record
+from .run import Batches, NetworkBlock, Learner, Problem, Record
 from .run import at_a_rate, look_at, run, stable_rate
 from ..netsor.passes import ProgramNetworks, PassPlan
 from ..netsor.program import Program
@@ -490,7 +490,8 @@ class Training:
         lost = self.diverged.sum()
         marked = f", {lost:,} diverged" if lost else ""
         stopped = ", interrupted" if self.interrupted else ""
-        return (f"Training({N:,} networks of width {self._learner.plan.n:,}, {self.steps} "
+        n = self._learner.plan.n
+        return (f"Training({N:,} networks of width {n:,}, {self.steps} "
                 f"steps, median loss {start:.3g} → {end:.3g}{marked}{stopped})")
 
 def _numbers_in(h):
@@ -539,13 +540,13 @@ class Steps(Record):
         columns = ([getattr(s, name) for s in self.steps] for name in names)
         return [None if x[0] is None else np.stack(x, axis=1) for x in columns]
 
-def forked(block): # Block
+def forked(block): # NetworkBlock
     "A copy of a block; what is done with it does not change the block."
     drawn, states = block.networks
     copy = drawn.fork(deepcopy(drawn.rng))
     return block._replace(networks=Ensemble(copy, states))
 
-def last_look(problem, blocks, record): # [Block, …]
+def last_look(problem, blocks, record): # [NetworkBlock, …]
     "The step after the last one; of mini-batches on copies, so that a run can go on."
     copies = blocks if problem.batches.whole else [forked(b) for b in blocks]
     seen = look_at(problem, copies, record)
@@ -905,7 +906,7 @@ def _begin(plan, N, rng, init, rule):
     for first, b in pieces(N, max(1, BLOCK_NUMBERS//plan.numbers())):
         given = {key: x[first:first + b] for key, x in init.items()}
         networks = ProgramNetworks(plan, b, default_rng(root.spawn(1)[0]), given)
-        blocks.append(Block.of(Ensemble(networks, networks.starts()), first, b))
+        blocks.append(NetworkBlock.of(Ensemble(networks, networks.starts()), first, b))
     return batches, blocks, 0
 
 def _how_many(plan, size, init):

@@ -11,7 +11,7 @@ from infattn_nb.nonlinearities import relu
 from infattn_nb.training.losses import Squared, batch_at, own_batches
 from infattn_nb.training.run import (
     Batches,
-    Block,
+    NetworkBlock,
     Diverged,
     Learner,
     Problem,
@@ -101,7 +101,7 @@ def test_a_run_is_gradient_descent(name, parts, record):
     "Of every network alone, in any blocks and rounds; another seed of batches is seen."
     batches, rows = ROWS[name]
     some = np.array_split(np.arange(5), parts)
-    blocks = [Block.of(W[k], k[0], len(k)) for k in some]
+    blocks = [NetworkBlock.of(W[k], k[0], len(k)) for k in some]
     task = problem(**batches)
     kept = record()
     start = look_at(task, blocks, kept) if record.looks else blocks
@@ -149,8 +149,8 @@ def test_a_network_that_diverges_leaves_the_others_as_they_are(how):
     start = W.copy()
     if how == "loss":
         start[3] = 1e200
-    whole = run(problem(), [Block.of(W, 0, 5)], 20)
-    broken = run(problem(learner=Broken), [Block.of(start, 0, 5)], 20)
+    whole = run(problem(), [NetworkBlock.of(W, 0, 5)], 20)
+    broken = run(problem(learner=Broken), [NetworkBlock.of(start, 0, 5)], 20)
     assert broken.diverged.tolist() == [False, False, False, True, False]
     others = [0, 1, 2, 4]
     np.testing.assert_array_equal(
@@ -168,7 +168,7 @@ def test_noise_of_a_block_is_its_own_stream():
     noisy = Problem(Regression(0.02, 0.1), Y, Squared(), Batches(9), 0.02)
 
     def end(seed):
-        blocks = [Block.of(W, 0, 5, default_rng(seed))]
+        blocks = [NetworkBlock.of(W, 0, 5, default_rng(seed))]
         return run(noisy, blocks, 5).blocks[0].networks
 
     np.testing.assert_array_equal(end(0), end(0))
@@ -184,7 +184,7 @@ def test_a_run_that_ends_early_has_the_networks_of_its_last_record(looks):
             return len(self.steps) > 6
 
     record = Ends()
-    blocks = [Block.of(W, 0, 5)]
+    blocks = [NetworkBlock.of(W, 0, 5)]
     if looks:
         look_at(problem(), blocks, record)
     found = run(problem(), blocks, 100, record)
@@ -202,7 +202,7 @@ def test_an_interrupted_round_counts_for_nothing():
             return super().step(W, slopes, t, rng)
 
     for record, steps in ((Record(), 6), (Looks(), 4)):
-        blocks = [Block.of(W, 0, 5)]
+        blocks = [NetworkBlock.of(W, 0, 5)]
         if record.looks:
             look_at(problem(), blocks, record)
         found = run(problem(learner=Interrupted), blocks, 100, record)
@@ -215,7 +215,7 @@ def test_an_interrupted_round_counts_for_nothing():
 def test_a_rate_that_was_found_is_halved_and_one_that_was_given_is_not():
     def attempt(rate):
         tried.append(rate)
-        return run(problem(rate), [Block.of(W, 0, 5)], 60)
+        return run(problem(rate), [NetworkBlock.of(W, 0, 5)], 60)
 
     limit = 2 / np.linalg.eigvalsh(X.T @ X)[-1]
     tried = []
