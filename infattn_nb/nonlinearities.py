@@ -240,13 +240,12 @@ def _logistic_mixture(step=.15, lo=-1.75, hi=1.45):
     return 4*κ**2, w/w.sum()
 
 # %% ../nbs/nonlinearities.ipynb #fc100acc
-@blockwise(4096)
+@blockwise(32)
 def _logistic_dual(a, b, c, sharp):
     "Dual of x ↦ E φ(x + L), L logistic, from the dual `sharp` of φ."
     var, w = _logistic_mixture()
-    b = b[:, None] + var
-    c = c[:, None]
-    return sum(p*(sharp(a[:, None] + v, b, c) @ w) for v, p in zip(var, w))
+    a, b, c = (x[:, None, None] for x in (a, b, c))
+    return sharp(a + var[:, None], b + var, c) @ w @ w
 
 def _sigmoid_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_step_dual)
 def _softplus_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_relu_dual)
