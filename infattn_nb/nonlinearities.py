@@ -12,7 +12,7 @@ __all__ = ['MIXTURE_ERROR', 'LOWEST_FLOAT', 'identity', 'relu', 'erf', 'tanh', '
 # %% ../nbs/nonlinearities.ipynb #takes
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import lru_cache, partial, wraps
+from functools import cached_property, lru_cache, partial, wraps
 from typing import Any
 
 import numpy as np
@@ -97,16 +97,20 @@ class Nonlinearity:
     def __repr__(self) -> str:
         return self.name or str(getattr(self.fn, "__name__", "φ"))
 
+    @cached_property
     def _key(self) -> tuple: # clip(1.) is clip(1.)
         return tuple(value_key(getattr(self, f.name)) for f in fields(self))
+
+    def __getstate__(self) -> dict: # without the key: it may hold an id
+        return {name: x for name, x in vars(self).items() if name != "_key"}
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Nonlinearity) and self._key() == other._key()
+        return isinstance(other, Nonlinearity) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._key)
 
     def dual(self, cov: ArrayLike, *, return_error: bool = False) -> Any:
         r"""Dual activation $\mathbb{E}[\phi(Z)\phi(Z)^\top]$ of $Z \sim N(0, \Sigma)$.
