@@ -4,17 +4,15 @@
 
 # %% auto #0
 __all__ = ['BATCHES', 'PAIRS_A_ROW', 'FEW_NODES', 'MANY_NODES', 'DEGREE', 'MOST_NUMBERS', 'KEPT_NUMBERS', 'CLOSE_NUMBERS',
-           'transposed', 'added', 'root', 'solved', 'Streams', 'PairNormals', 'GivenScores', 'Diagonal', 'applied',
-           'Leaf', 'Branch', 'Batch', 'Paths', 'means_of', 'moments_of']
+           'Diagonal', 'applied', 'Leaf', 'Branch', 'Batch', 'Paths', 'means_of', 'moments_of']
 
 # %% ../../nbs/netsor/score_paths.ipynb #takes
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.random import Generator, SeedSequence, default_rng
+from numpy.random import SeedSequence
 
 from ..numerics import checks
 from ..numerics.rng import Rng, pieces, seed_sequence, sobol_normals
@@ -27,207 +25,9 @@ from .nodes import MatMul, Mix, Nonlin, Normalize, Output, Rotate
 from .nodes import Rows, Score, Vector, attention_weights, bases
 from .nodes import beside, inverse_root, nonlin_value
 from .program import Program, Vectors
+from .score_draws import GivenScores, PairNormals, Streams
+from .score_draws import added, child, root, stacked, transposed
 from .stacks import Stacks
-
-# %% ../../nbs/netsor/score_paths.ipynb #pa-zeros
-def transposed(M):
-    "Mᵀ; None is zero."
-    return None if M is None else M.mT
-
-def added(M, N):
-    "M + N; None is zero."
-    if M is None or N is None:
-        return N if M is None else M
-    return M + N
-
-def root(C, # conditional covariances, (P, k, k)
-         variance, # unconditional variances, (P, k)
-        ): # lower triangular (P, k, k)
-    "L with L Lᵀ = C; columns that are only rounding errors are set to zero."
-    try:
-        L = np.linalg.cholesky(C)
-        pivots = np.diagonal(L, axis1=1, axis2=2)**2
-        if (pivots > 1e-10*variance).all():
-            return L
-    except np.linalg.LinAlgError:
-        pass
-    L = np.zeros(C.shape)
-    for j in range(C.shape[1]):
-        column = C[:, j:, j] - np.einsum("pik,pk->pi", L[:, j:, :j], L[:, j, :j])
-        there = column[:, 0] > 1e-12*variance[:, j]
-        pivot = np.sqrt(np.where(there, column[:, 0], 1.))
-        L[:, j:, j] = np.where(there[:, None], column/pivot[:, None], 0.)
-    return L
-
-def solved(B, # (P, m, k)
-           L, # triangular (P, k, k), columns may be zero
-          ): # (P, m, k)
-    "X with X Lᵀ = B, 0 where a column of L is zero."
-    pivots = np.diagonal(L, axis1=1, axis2=2)
-    if (pivots > 0).all():
-        return np.linalg.solve(L, B.mT).mT
-    paths = np.broadcast_shapes(B.shape[:1], L.shape[:1])
-    X = np.zeros(paths + B.shape[1:])
-    for j in range(L.shape[1]):
-        rest = B[..., j] - np.einsum("pmi,pi->pm", X[..., :j],
-                                     np.broadcast_to(L[:, j, :j], (*paths, j)))
-        d = pivots[:, j, None]
-        X[..., j] = np.divide(rest, d, out=np.zeros(rest.shape), where=d > 0)
-    return X
-
-# %% ../../nbs/netsor/score_paths.ipynb #scorecd1
-class Streams:
-    "Normals of several groups of paths, each from a stream of its own."
-    def __init__(self, sizes, seeds):
-        self.sizes = sizes
-        self.seeds = seeds
-
-    @cached_property
-    def generators(self):
-        "The generators, made when they are first needed."
-        return [default_rng(_child(seed, 0)) for seed in self.seeds]
-
-    def standard_normal(self, shape): # (P, ...)
-        "Fresh normals of all paths."
-        z = np.empty(shape)
-        first = 0
-        for size, g in zip(self.sizes, self.generators, strict=True):
-            g.standard_normal(out=z[first:first + size])
-            first += size
-        return z
-
-def _child(seed, n):
-    "The n-th child of a seed, which does not change."
-    return SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, n),
-                        pool_size=seed.pool_size)
-
-@dataclass
-class PairNormals:
-    r"""Blocks of scores as $L N L'^\top$, with one $N$ for each pair of products.
-
-    L is the block Cholesky factor of all products of a matrix; it grows by a row of
-    blocks with each product. Exchanged roles and shared matrices are included."""
-    rng: "Generator | Streams"
-    size: int # paths
-    normals: dict = field(default_factory=dict) # two products -> (the first, N)
-    factors: dict = field(default_factory=dict) # W -> {product: {product: block of L}}
-
-    def draw(self, p, batch): # (value, mean given the normals before, fresh factors)
-        "A block of scores (P, a, b) of a batch of paths."
-        left, right = (self.factor(x, batch) for x in p.args)
-        known = None
-        new = None
-        fresh = []
-        for g, A in left.items():
-            for h, B in right.items():
-                N, is_new = self._normals(g, h)
-                part = (A @ N) @ B.mT
-                if is_new:
-                    new = added(new, part)
-                    fresh.append((A, B))
-                else:
-                    known = added(known, part)
-        return added(known, new), known, fresh
-
-    def factor(self, x, batch):
-        "{product: (P, k, ·)}, the rows of L for a product or for some of its rows."
-        if isinstance(x, Rows):
-            return {h: A[:, x.index] for h, A in self.factor(x.args[0], batch).items()}
-        if isinstance(x, Concat):
-            return self._side_by_side([self.factor(y, batch) for y in x.args], x)
-        return self._row(x, batch)
-
-    def _side_by_side(self, parts, x):
-        found = {}
-        for h in dict.fromkeys(h for part in parts for h in part):
-            blocks = [part.get(h, np.zeros((1, y.k, h.k)))
-                      for part, y in zip(parts, x.args, strict=True)]
-            found[h] = _stacked(blocks)
-        return found
-
-    def _row(self, g, batch):
-        rows = self.factors.setdefault(g.W, {})
-        if g not in rows:
-            row: dict = {}
-            for h, other in rows.items():
-                rest = batch.covariance(g, h)
-                for l, A in row.items():
-                    if l in other:
-                        rest = added(rest, -(A @ other[l].mT))
-                if rest is not None:
-                    row[h] = solved(rest, other[h])
-            C = batch.covariance(g, g)
-            C = np.zeros((1, g.k, g.k)) if C is None else C
-            rest = C - sum(A @ A.mT for A in row.values())
-            rows[g] = row | {g: root(rest, np.diagonal(C, axis1=1, axis2=2))}
-        return rows[g]
-
-    def _normals(self, g, h):
-        "N of two products, and whether it is new; for h and g it is the transpose."
-        key = frozenset({g, h})
-        is_new = key not in self.normals
-        if is_new:
-            N = self.rng.standard_normal((self.size, g.k, h.k))
-            self.normals[key] = g, N
-        first, N = self.normals[key]
-        return (N if first is g else N.mT), is_new
-
-def _stacked(blocks, axis=1):
-    "Blocks (P or 1, ·, l) one below the other; axis 2: (P or 1, k, ·) side by side."
-    paths = max(map(len, blocks))
-    whole = [B if len(B) == paths else np.broadcast_to(B, (paths, *B.shape[1:]))
-             for B in blocks]
-    return np.concatenate(whole, axis=axis)
-
-# %% ../../nbs/netsor/score_paths.ipynb #scorecd2
-@dataclass
-class GivenScores:
-    """Blocks of scores with prescribed entries.
-
-    Without tied matrices, earlier scores do not change the law of later ones.
-    Otherwise entries determined by earlier ones are computed, not prescribed."""
-    given: Mapping # {block: (rows (m,), columns (m,), values (P, m))}
-    tied: bool # may scores depend on earlier ones?
-    size: int
-    normals: dict = field(default_factory=dict) # block -> (P, m)
-    rows: dict = field(default_factory=dict) # block -> {block: part of the factor}
-
-    def draw(self, p, batch):
-        "A block of scores; entries that are not prescribed are 0, and are not used."
-        i, j, value = self.given[p]
-        if self.tied:
-            value = self._after_earlier(p, value, batch)
-        whole = np.zeros((self.size, *p.shape))
-        whole[:, i, j] = value
-        return whole, None, []
-
-    def _after_earlier(self, p, value, batch):
-        "Prescribed values, except those that are determined by earlier ones."
-        row: dict = {}
-        for l, other in self.rows.items():
-            rest = self._of_entries(p, l, batch)
-            for j, A in row.items():
-                if j in other:
-                    rest = rest - A @ other[j].mT
-            if np.any(rest):
-                row[l] = solved(rest, other[l])
-        C = self._of_entries(p, p, batch)
-        rest = C - sum(A @ A.mT for A in row.values())
-        L = root(rest, np.diagonal(C, axis1=1, axis2=2))
-        known = np.zeros(value.shape)
-        for l, A in row.items():
-            known = known + (A @ self.normals[l][..., None])[..., 0]
-        z = solved((value - known)[:, None], L)[:, 0]
-        self.normals[p] = z
-        self.rows[p] = row | {p: L}
-        return known + (L @ z[..., None])[..., 0]
-
-    def _of_entries(self, p, l, batch): # (P, m, m′)
-        "Covariances of prescribed entries."
-        i, j, _ = self.given[p]
-        r, c, _ = self.given[l]
-        C = batch.score_pair(p, l)
-        return C[:, i[:, None], j[:, None], r, c]
 
 # %% ../../nbs/netsor/score_paths.ipynb #pa-maps
 class Diagonal(NamedTuple):
@@ -297,7 +97,7 @@ class Batch:
         like: another batch, from which results common to all paths are copied"""
         self.stacks = stacks
         self.size = sum(sizes)
-        self.points = _child(seeds[0], 1)
+        self.points = child(seeds[0], 1)
         self.error = 0. # the largest of quadratures so far, over root mean squares
         self.cubed = False # does anything depend on quasi-random points?
         self.moments: dict = {} # two stacks, the later one first
@@ -381,8 +181,8 @@ class Batch:
         u, = X.args
         c = [self.centred(u, Y.args[0]) for Y in todo]
         c = [np.zeros((1, X.k, Y.k)) if M is None else M for M, Y in zip(c, todo)]
-        together = _stacked(c, axis=2)
-        b = _stacked([self.variances(Y.args[0]) for Y in todo])
+        together = stacked(c, axis=2)
+        b = stacked([self.variances(Y.args[0]) for Y in todo])
         M = rows_dual(X.fn, self.variances(u), b, together)
         ends = np.cumsum([Y.k for Y in todo])[:-1]
         for Y, part in zip(todo, np.split(M, ends, axis=2)):
@@ -467,7 +267,7 @@ class Batch:
             some = [self.mean(x) for x in h.args]
             if all(m is None for m in some):
                 return None
-            return _stacked([np.zeros((1, x.k)) if m is None else m
+            return stacked([np.zeros((1, x.k)) if m is None else m
                              for m, x in zip(some, h.args)])
         if isinstance(h, Nonlin):
             return self._line(h)[0] if self.simple(h) else self._cubature(h, None)
@@ -571,7 +371,7 @@ class Batch:
     def _below_each_other(self, some, X, Y):
         if all(M is None for M in some):
             return None
-        return _stacked([np.zeros((1, x.k, Y.k)) if M is None else M
+        return stacked([np.zeros((1, x.k, Y.k)) if M is None else M
                          for M, x in zip(some, X.args)])
 
     def _of_sum(self, X, Y):
@@ -1263,7 +1063,7 @@ def _row_values(value, h):
     if isinstance(h, Rows):
         return _row_values(value, h.args[0])[:, h.index]
     if isinstance(h, Concat):
-        return _stacked([_row_values(value, x) for x in h.args])
+        return stacked([_row_values(value, x) for x in h.args])
     return value[h]
 
 # %% ../../nbs/netsor/score_paths.ipynb #pa-paths
@@ -1483,7 +1283,7 @@ def means_of(batch, X): # (P or 1, k)
     "Means of all rows of stacks."
     found = [batch.mean(x) for x in X]
     found = [np.zeros((1, x.k)) if m is None else m for m, x in zip(found, X)]
-    return _stacked(found)
+    return stacked(found)
 
 def moments_of(batch, X, Y): # (P or 1, k, l)
     "Second moments of two stacks, with zeros for None."
