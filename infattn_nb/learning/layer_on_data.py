@@ -59,7 +59,9 @@ class View(NamedTuple):
 
     def single(self):
         "The View in single precision."
-        return View(*(None if x is None else x.astype(np.float32) for x in self))
+        there = {name: x for name, x in self._asdict().items() if x is not None}
+        return self._replace(**{name: x.astype(np.float32)
+                                for name, x in there.items()})
 
     def relative(self):
         "Keys and values minus those of a token to which every row attends, if any."

@@ -151,7 +151,9 @@ def _identity(n):
 def _is_identity(A):
     "Is a sparse matrix the identity?"
     n, m = A.shape
-    return A is _identity(n) or (n == m and A.nnz == n and bool((A.indices == np.arange(n)).all())
+    if A is _identity(n):
+        return True
+    return (n == m and A.nnz == n and bool((A.indices == np.arange(n)).all())
             and bool((A.data == 1).all()))
 
 def _applied(C, A):

@@ -25,7 +25,7 @@ from .nodes import MatMul, Mix, Nonlin, Normalize, Output, Rotate
 from .nodes import Rows, Score, Vector, attention_weights, bases
 from .nodes import beside, inverse_root, nonlin_value
 from .program import Program, Vectors
-from .score_draws import GivenScores, PairNormals, Streams
+from .score_draws import GivenScores, NormalsOfPaths, PairNormals
 from .score_draws import added, child, root, stacked, transposed
 from .stacks import Stacks
 
@@ -114,7 +114,7 @@ class Batch:
             self._take_over(like)
         self.pairs: PairNormals | GivenScores
         if given is None:
-            self.pairs = PairNormals(Streams(sizes, seeds), self.size)
+            self.pairs = PairNormals(NormalsOfPaths(sizes, seeds), self.size)
         else:
             self.pairs = GivenScores(given, _tied(stacks), self.size)
         for h in stacks.nodes:
