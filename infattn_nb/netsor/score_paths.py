@@ -97,6 +97,7 @@ class Batch:
         like: another batch, from which results common to all paths are copied"""
         self.stacks = stacks
         self.size = sum(sizes)
+        self.together = len(sizes) # batches in one
         self.points = child(seeds[0], 1)
         self.error = 0. # the largest of quadratures so far, over root mean squares
         self.cubed = False # does anything depend on quasi-random points?
@@ -634,7 +635,10 @@ class Batch:
 
     def _nodes(self, *some):
         "Nodes of the fine grid: more for few rows."
-        rows = max(self._mean_and_deviation(h)[0].size for h in some)
+        rows = 0.
+        for h in some:
+            μ, _ = self._mean_and_deviation(h)
+            rows = max(rows, μ.size if len(μ) == 1 else μ.size/self.together)
         return MANY_NODES if rows <= BATCHES else FEW_NODES
 
     def _fine_terms(self, h): # (degree, P or 1, k)
