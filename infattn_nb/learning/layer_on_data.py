@@ -223,7 +223,7 @@ def attend(layer, view, latents,
     return attention_weights(raw_scores(view, B), view.hidden, beside)
 
 def least_total(dtype):
-    "Smallest sum of powers that is far from where digits are lost."
+    "Sums of powers above this number lose no digits."
     return np.sqrt(np.finfo(dtype).tiny)
 
 def attention_weights(G, # scores (P, R, s, HM), overwritten
