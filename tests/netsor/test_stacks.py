@@ -1,10 +1,10 @@
 """Programs in stacks: the same numbers as vector by vector, in few nodes."""
 
 import tracemalloc
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from unittest.mock import patch
 
 from infattn_nb import Program, gradients, limit, simulate, train
 from infattn_nb.netsor import attention, mlp, score_paths

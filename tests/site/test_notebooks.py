@@ -10,13 +10,23 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from conftest import copy_project
+from every import on_every_page
 from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
-from every import on_every_page
-from run_pages import CODED, EXECUTED, NBS, PAGES, ROOT
-from run_pages import cells, data_of, digest, name, plain
+from run_pages import (
+    CODED,
+    EXECUTED,
+    NBS,
+    PAGES,
+    ROOT,
+    cells,
+    data_of,
+    digest,
+    name,
+    plain,
+)
 
 each = pytest.mark.parametrize("path", PAGES, ids=name)
 
