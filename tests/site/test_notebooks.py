@@ -112,6 +112,26 @@ def test_a_test_has_the_name_of_what_it_tests():
             assert page.exists(), path
 
 
+ALONE = {  # modules without a test file of their own, and why
+    "__main__": "starts the commands, which are tested as commands",
+    "_lazy": "imports on demand: tests/interface/test_names.py looks from outside",
+}
+
+
+def test_every_module_has_its_test_file():
+    """Every test file in a folder of a subpackage tests its module or page (above);
+    here the other direction.
+    """
+    tests = {
+        path.relative_to(ROOT / "tests").as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    modules = [name(path) for path in CODED]
+    wanted = {m: str(Path(m).with_name(f"test_{Path(m).name}.py")) for m in modules}
+    missing = {m for m, file in wanted.items() if file not in tests}
+    assert missing == set(ALONE) & set(modules)
+
+
 @on_every_page
 def test_clean(page):
     nb = read_nb(NBS / f"{page}.ipynb")
