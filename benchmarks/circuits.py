@@ -33,7 +33,7 @@ from reference_circuits import (
     side_by_side,
 )
 
-from infattn_nb import AttentionDescent
+from infattn_nb import CircuitDescent
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.circuits import Depth
 
@@ -127,7 +127,7 @@ def learner(steps, **own):
         n_networks=8,
         random_state=0,
     )
-    return AttentionDescent(max_iter=steps, **usual | own)
+    return CircuitDescent(max_iter=steps, **usual | own)
 
 
 def run_induction(layers, heads, steps, networks=8, train=300, seed=0):
@@ -326,9 +326,9 @@ def speed_data():
 def ours():
     "Processor seconds of all networks and steps."
     X, y = speed_data()
-    model = AttentionDescent(
+    model = CircuitDescent(
+        SIZE["layers"],
         SIZE["heads"],
-        layers=SIZE["layers"],
         norm="rms",
         mask="causal",
         learning_rate=1e-6,

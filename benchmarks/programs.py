@@ -180,8 +180,9 @@ def own_motion(run, W, h):
     x = run.values(h)
     for block in run._blocks:
         part = x[block.numbers, None]
-        M = block.networks.matrices[W].fork(np.random.default_rng(0))
-        now, _ = M.times(part, block.states[W])
+        drawn, states = block.networks
+        M = drawn.matrices[W].fork(np.random.default_rng(0))
+        now, _ = M.times(part, states[W])
         then, _ = M.times(part, M.start)
         found.append(
             np.linalg.norm(now - then, axis=(1, 2)) / np.linalg.norm(then, axis=(1, 2))

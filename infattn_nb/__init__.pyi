@@ -4,6 +4,7 @@ from . import nonlinearities as nonlinearities
 from . import distributions as distributions
 from . import attention as attention
 from . import netsor as netsor
+from . import training as training
 from . import theory as theory
 from . import convergence as convergence
 from . import transformer as transformer
@@ -44,7 +45,7 @@ from .netsor.gradients import (
     ProgramGradients as ProgramGradients,
     gradients as gradients,
 )
-from .netsor.training import Training as Training, train as train
+from .training.programs import Training as Training, train as train
 from .convergence.regimes import (
     LimitErrorResult as LimitErrorResult,
     limit_error as limit_error,
@@ -74,6 +75,7 @@ from .learning.sequences import (
 )
 from .learning.regressor import AttentionRegressor as AttentionRegressor
 from .learning.descent import AttentionDescent as AttentionDescent
+from .learning.circuits import CircuitDescent as CircuitDescent
 
 __version__: str
 __all__: list[str]

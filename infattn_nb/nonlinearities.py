@@ -12,7 +12,7 @@ __all__ = ['MIXTURE_ERROR', 'LOWEST_FLOAT', 'identity', 'relu', 'erf', 'tanh', '
 # %% ../nbs/nonlinearities.ipynb #takes
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import lru_cache, partial, wraps
+from functools import cached_property, lru_cache, partial, wraps
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -97,16 +97,20 @@ class Nonlinearity:
     def __repr__(self) -> str:
         return self.name or str(getattr(self.fn, "__name__", "φ"))
 
+    @cached_property
     def _key(self) -> tuple: # so that clip(1.) is clip(1.)
         return tuple(value_key(getattr(self, f.name)) for f in fields(self))
+
+    def __getstate__(self) -> dict: # without the key: it may hold an id
+        return {name: x for name, x in vars(self).items() if name != "_key"}
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Nonlinearity) and self._key() == other._key()
+        return isinstance(other, Nonlinearity) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._key)
 
     @overload
     def dual(self, cov: ArrayLike, *,
@@ -251,13 +255,12 @@ def _logistic_mixture(step=.15, lo=-1.75, hi=1.45):
     return 4*κ**2, w/w.sum()
 
 # %% ../nbs/nonlinearities.ipynb #fc100acc
-@blockwise(4096)
+@blockwise(32)
 def _logistic_dual(a, b, c, sharp):
     "Dual of x ↦ E φ(x + L), L logistic, from the dual `sharp` of φ."
     var, w = _logistic_mixture()
-    b = b[:, None] + var
-    c = c[:, None]
-    return sum(p*(sharp(a[:, None] + v, b, c) @ w) for v, p in zip(var, w))
+    a, b, c = (x[:, None, None] for x in (a, b, c))
+    return sharp(a + var[:, None], b + var, c) @ w @ w
 
 def _sigmoid_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_step_dual)
 def _softplus_dual(a, b, c): return _logistic_dual(a, b, c, sharp=_relu_dual)

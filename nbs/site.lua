@@ -133,7 +133,7 @@ end
 local function says_what_it_makes(div)
   if not div.classes:includes("cell") then return end
   return div:walk {CodeBlock = function(block)
-    if block.attributes["code-fold"] == "true" and not block.attributes["code-summary"] then block.attributes["code-summary"] = made_by(div) end
+    if block.attributes["code-fold"] and not block.attributes["code-summary"] then block.attributes["code-summary"] = made_by(div) end
     return block
   end}
 end
@@ -267,17 +267,16 @@ local function unlinked(block) -- nbdev makes links of names in backticks, in do
 end
 
 function Pandoc(doc)
-  local open, blocks, above, path = open_definitions(doc), pandoc.Blocks {}
-  -- path: the line under the title, to which links are added
+  local open, blocks, above = open_definitions(doc), pandoc.Blocks {}
+  local path = pandoc.Para {} -- the line under the title, to which links are added
   for _, block in ipairs(doc.blocks) do
     local signature = block.t == "CodeBlock" and above and above.t == "Header" and #block.classes == 1
     if signature then above.classes:insert("documented"); block.text = fitted(block.text) end
     local repeated = signature and open[stringify(above):match("[%w_]+$")]
     if not repeated and not (signature and says_nothing(block.text)) and not is_source_link(block) then blocks:insert(block) end
     above = block
-    if not path and block.t == "Para" and (stringify(block):find("^Before: ") or stringify(block):find("^Next")) then path = block end
   end
-  if not path then path = pandoc.Para {}; blocks:insert(1, path) end
+  blocks:insert(1, path)
   for k, link in ipairs(here:match("%.ipynb$") and offer(here) or {}) do
     if k > 1 or #path.content > 0 then path.content:insert(pandoc.Str(" · ")) end
     path.content:insert(link)

@@ -1,5 +1,5 @@
 """neural-tangents' side of the tangent kernels of programs: `python
-tests/nt_kernels.py` writes tests/data/ntk.npz, which tests/netsor/test_training.py
+tests/nt_kernels.py` writes tests/data/ntk.npz, which tests/training/test_programs.py
 reads. It needs jax and neural-tangents, and nothing of this package.
 
 Fourteen networks in NTK parametrization, on three inputs of which only the Gram

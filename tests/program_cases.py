@@ -1,4 +1,4 @@
-"""Five programs that are trained, for tests/netsor/test_training.py and torch's side
+"""Five programs that are trained, for tests/training/test_programs.py and torch's side
 of it, tests/torch_programs.py.
 """
 

@@ -159,9 +159,8 @@ def next_circuits(state, limit, rows, y, rate, gradient=np.subtract):
     loss's.
     """
     answer = state.reply(limit, rows)
-    return answer.values, state.moved(
-        limit, rows, answer, gradient(answer.values, y), Plain(rate), None
-    )
+    slopes = state.slopes(limit, rows, answer, gradient(answer.values, y))
+    return answer.values, state.step(slopes, Plain(rate), None)
 
 
 def same(state):

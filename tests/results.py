@@ -6,6 +6,7 @@ from infattn_nb import (
     Attention,
     AttentionDescent,
     AttentionRegressor,
+    CircuitDescent,
     Program,
     Tokens,
     Transformer,
@@ -52,3 +53,8 @@ def regressor():
 def descent(**options):
     how = dict(n_networks=3, max_iter=30, random_state=0)
     return AttentionDescent(**how, **options).fit(X, Y)
+
+
+def circuits(**options):
+    how = dict(n_networks=3, max_iter=30, random_state=0)
+    return CircuitDescent(**how, **options).fit(X, Y)

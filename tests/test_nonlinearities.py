@@ -295,3 +295,14 @@ def test_gelu_tanh_to_the_last_digits():
     assert (np.abs(gelu_tanh.derivative(x) - derivative) <= ulps).all()
     by_tanh = 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
     assert not (np.abs(by_tanh - value) <= ulps * np.abs(value)).all()
+
+
+def test_equal_functions_stay_equal_when_sent_to_another_process():
+    "Keys are made once, and never sent: they may hold an id that means nothing there."
+    clip = nonlinearities.clip(1.0)
+    assert clip == nonlinearities.clip(1.0) != nonlinearities.clip(2.0)
+    assert "_key" in vars(clip)
+    again = pickle.loads(pickle.dumps(clip))
+    assert "_key" not in vars(again)
+    assert again == clip
+    assert hash(again) == hash(clip)

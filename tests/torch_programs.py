@@ -1,4 +1,4 @@
-"""Torch's side of the training of programs, read by tests/netsor/test_training.py.
+"""Torch's side of the training of programs, read by tests/training/test_programs.py.
 Each program is run node by node on explicit matrices, differentiated by torch's
 autograd and trained by torch's SGD (or along the polar factor of the momentum) in
 double precision.
@@ -28,7 +28,7 @@ from program_cases import (
 )
 
 from infattn_nb.nonlinearities import relu, tanh, times
-from infattn_nb.numerics.losses import batch_at
+from infattn_nb.training.losses import batch_at
 
 DATA = Path(__file__).parent / "data"
 FUNCTIONS = {tanh: torch.tanh, relu: torch.relu, times: torch.mul}

@@ -34,6 +34,7 @@ SUBPACKAGES = dict(
     distributions="Distributions",
     attention="One attention layer",
     netsor="Programs",
+    training="Training",
     theory="The theorem",
     convergence="How far from the limit",
     transformer="Transformers",

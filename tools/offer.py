@@ -89,7 +89,7 @@ def offered(nb):
     cells = [new for cell in nb["cells"] if (new := for_readers(cell))]
     code = "\n".join(source_of(cell) for cell in cells if cell["cell_type"] == "code")
     first = PUBLISHED if CFG.getboolean("published") else INSTALL
-    if re.search(r"\b(sklearn|AttentionRegressor|AttentionDescent)\b", code):
+    if re.search(r"\b(sklearn|Attention(Regressor|Descent)|CircuitDescent)\b", code):
         first += LEARNING
     install = dict(
         cell_type="code",

@@ -611,8 +611,8 @@ def _warn_far_out(error):
     "Warn once how many points lie too far in the tails."
     lost = np.count_nonzero(np.isinf(error))
     if lost:
-        checks.warn(f"{lost} of {np.size(error)} points lie so far out in the tails, or "
-                    "so near to a point of infinite density, that too few draws of S "
+        checks.warn(f"{lost} of {np.size(error)} points lie so far out in the tails, "
+                    "or so near to a point of infinite density, that too few draws of S "
                     "contribute to their density; their stated error is inf; pass more "
                     "`draws` or `islands`, or use `marginal`, which is exact in the "
                     "tails of a limit")

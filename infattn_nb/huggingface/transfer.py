@@ -17,7 +17,8 @@ import numpy as np
 from .config import Config
 from .read import widened
 from .trained import next_tokens
-from ..netsor.training import Diverged, train
+from ..training.programs import train
+from ..training.run import Diverged
 from ..numerics import checks
 from ..numerics.rng import Rng, progress_bar, seed_sequence
 from ..plotting import current_axes

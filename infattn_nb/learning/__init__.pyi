@@ -5,5 +5,6 @@ from .sequences import (
 )
 from .regressor import AttentionRegressor as AttentionRegressor
 from .descent import AttentionDescent as AttentionDescent
+from .circuits import CircuitDescent as CircuitDescent
 
 __all__: list[str]

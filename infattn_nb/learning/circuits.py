@@ -5,23 +5,32 @@
 # %% auto #0
 __all__ = ['NORM_EPS', 'theta', 'Depth', 'ReadRows', 'at_rows', 'from_rows', 'LayerTrace', 'Answer', 'normed_paths', 'needed',
            'written', 'circuit_scores', 'forward', 'backward', 'layer_back', 'sideways', 'layer_along', 'Circuits',
-           'random_circuits', 'named', 'deep']
+           'random_circuits', 'named', 'random_start', 'CircuitDescent']
 
 # %% ../../nbs/learning/circuits.ipynb #takes
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import RandomState
+
+from .descent_estimator import DescentEstimator, check_options
+from .descent_estimator import moment
+from sklearn.utils.validation import check_is_fitted
 
 from ..attention.spec import AttentionSpec
+from ..distributions.scale_mixture import Mixture
 from .descent_step import Networks, of_each, of_seeds
 from .layer_on_data import hidden_tokens, rows_read, spec_of
 from .trained import Start, Trained, afford, kinds
 from ..numerics import checks
-from ..numerics.rng import pieces
+from ..numerics.checks import ArrayLike
+from ..numerics.rng import Rng, pieces
 from ..numerics.softmax import shares, through_softmax
+from ..training.losses import Loss
 
 # %% ../../nbs/learning/circuits.ipynb #cinorms
 def theta(depth, slopes): # of queries (or keys), of values (or outputs), (N, layers)
@@ -271,10 +280,9 @@ class Circuits(Networks):
         each = backward(depth, rows, self.now(), answer, χ)
         return [k*g for k, g in zip(depth.rates(), each)]
 
-    def moved(self, depth, rows, answer, χ, how, rng): # Circuits
+    def step(self, slopes, how, rng): # Circuits
         "One step of each circuit separately."
         moved = []
-        slopes = self.slopes(depth, rows, answer, χ)
         for x, slope in zip((*self.scores, self.values), slopes):
             carried = np.tensordot(how.carry, x, axes=(1, 1)).swapaxes(0, 1)
             moved.append(carried - how.rate*slope[:, None])
@@ -349,7 +357,7 @@ def named(depth, scores, values):
     return {"score": found, "value": {a: values[:, i:i + d] for a, i in paths}}
 
 # %% ../../nbs/learning/circuits.ipynb #deepfit
-def deep(model, X, Y, seed, more): # Start
+def random_start(model, X, Y, seed, more): # Start
     "Random circuits of the network that the model's arguments describe."
     depth = Depth(model.layers, spec_of(model, model.heads), model.residual,
                   model.norm is not None, model.train_readout, X.tokens.shape[2],
@@ -360,3 +368,213 @@ def deep(model, X, Y, seed, more): # Start
     networks = random_circuits(depth, Y.shape[-1], seed.spawn(model.n_networks), K)
     known = partial(Trained, depth, X, networks)
     return Start(depth, rows, networks, depth.held(rows), known)
+
+# %% ../../nbs/learning/circuits.ipynb #ciclass
+@dataclass(repr=False, eq=False)
+class CircuitDescent(DescentEstimator):
+    """An attention-only network of infinite width, trained by gradient descent.
+
+    Its layers have skip connections and no MLPs, and it is read out by ⟨r, x⟩/√n with a
+    random r. Its circuits are trained (O18), many networks at once from random starts.
+    Methods are those of scikit-learn and of `AttentionDescent`.
+
+    Parameters
+    ----------
+    layers
+        L ≥ 1
+    heads
+        H in every layer, finite
+    var_qk
+        σ_Q²σ_K², in [0, ∞); the tokens' Gram matrix X Xᵀ is not divided by d
+    var_vo
+        σ_V²σ_O², in [0, ∞)
+    residual
+        are there skip connections?
+    norm
+        None, "rms" or "layer" (the same at infinite width), before each layer
+    train_readout
+        is r trained too?
+    readout
+        position that is read out, from the end if negative; "mean": the mean over
+        positions; "every": each position has its own target
+    mask
+        "causal" or boolean (s, s), True = may attend
+    loss
+        "squared" (half the sum of squares), "logistic", "softmax", or an object with
+        value(f, y) → (networks,) and gradient(f, y) → f's shape
+    learning_rate
+        η, for standard normal weights (NTK parametrization); None: a rate is found at
+        which no network diverges
+    max_iter
+        largest number of steps
+    momentum
+        in [0, 1), as in torch's SGD
+    batch_size
+        sequences in a mini-batch, their gradient scaled to all; None = all
+    batches
+        "shared": all networks use the same mini-batches, so they are independent only
+        given these; "own": each network goes through the sequences in its own random
+        orders
+    tol
+        stop when no loss has fallen by this fraction of its initial value in fifty
+        steps; 0: never. With batches all steps are done
+    n_networks
+        number of random starts, trained side by side
+    random_state
+        None | int | SeedSequence | Generator | RandomState
+    verbose
+        print the size of the problem, and show progress bars?
+
+    Attributes
+    ----------
+    learning_rate_
+        the rate that was used
+    loss_
+        ndarray (n_networks, max_iter + 1), sums over sequences, before each step and
+        at the end; with `batch_size` every fiftieth is exact and the others are
+        estimates; NaN for a network after it has diverged
+    diverged_
+        boolean ndarray (n_networks,): has the network's loss become larger than 10⁶
+        times its initial loss, or infinite? Such a network is not trained further, is
+        left out of all means, and its values at the end are NaN
+    n_iter_
+        number of steps done
+    interrupted_
+        was the training interrupted? The model is then that of step `n_iter_`
+    classes_
+        labels of the classes, for "logistic" and "softmax"
+    n_features_in_
+        length of a token
+    """
+    layers: int = 2
+    heads: float = 1
+    _: KW_ONLY
+    var_qk: float = 1.
+    var_vo: float = 1.
+    residual: bool = True
+    norm: str | None = None
+    train_readout: bool = True
+    readout: int | str = -1
+    mask: str | np.ndarray | None = None
+    loss: Loss | str = "squared"
+    learning_rate: float | None = None
+    max_iter: int = 1000
+    momentum: float = 0.
+    batch_size: int | None = None
+    batches: str = "shared"
+    tol: float = 1e-6
+    n_networks: int = 16
+    random_state: RandomState | Rng = None
+    verbose: bool = False
+
+    def predictive(self, X: ArrayLike, noise: float) -> Mixture:
+        """The law of y, (Q,) or (Q, D), at each sequence; one Gaussian per network.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
+        noise
+            variance of an observation around a network's value, in (0, ∞)
+        """
+        self._check_numbers()
+        return self._predictive(X, noise)
+
+    def attention(self, X: ArrayLike, when: str = "end", *,
+                  layer: int = -1) -> np.ndarray:
+        """Attention weights, averaged over heads and networks, (Q, s) or (Q, s, s).
+
+        The shape is (Q, s, s) if several rows are read out, and below the last layer.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
+        when
+            "end" or "start" of the training
+        layer
+            its number, from the end if negative
+        """
+        return self._of_layer("attention", self._ready(X), when, layer)
+
+    def scores(self, X: ArrayLike, when: str = "end", *, layer: int = -1) -> np.ndarray:
+        """Scores of the row that is read out, before mask and softmax.
+
+        (networks, heads, Q, s), or (networks, heads, Q, s, s) for several rows that
+        are read out, and below the last layer.
+
+        Parameters
+        ----------
+        X
+            token embeddings (Q, s, d), or a list of arrays (s_q, d)
+        when
+            "end" or "start" of the training
+        layer
+            its number, from the end if negative
+        """
+        return self._of_layer("scores", self._ready(X), when, layer)
+
+    @property
+    def circuits_(self) -> dict[str, dict]:
+        """The circuits (O18), as standard normals.
+
+        "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
+        D)}, with paths a, b as tuples of (layer, head).
+        """
+        return self._circuits("end")
+
+    def circuit_size(self, when: str = "end") -> dict[str, dict]:
+        """Root mean square of the entries of each circuit; near 1 at the start.
+
+        A dict like `circuits_`, with an array (networks,) for each circuit.
+
+        Parameters
+        ----------
+        when
+            "end" or "start" of the training
+        """
+        return {kind: {key: np.sqrt((x*x).mean((1, 2))) for key, x in found.items()}
+                for kind, found in self._circuits(moment(when)).items()}
+
+    def without(self, kind: str, key: tuple) -> "CircuitDescent":
+        """A copy of the trained networks with one circuit set to zero.
+
+        Parameters
+        ----------
+        kind
+            "score" or "value"
+        key
+            a key of `circuits_`
+        """
+        checks.choice(kind, "kind", ("score", "value"))
+        check_is_fitted(self)
+        known = self.trained_
+        ended = known.ended.without(known.layer, kind, key)
+        other = copy(self)
+        other.trained_ = replace(known, ended=ended)
+        return other
+
+    def _circuits(self, when):
+        "By their names."
+        check_is_fitted(self)
+        known = self.trained_
+        *scores, values = known.circuits(when)
+        return named(known.layer, scores, values)
+
+    def _check(self):
+        check_options(self, "mean", "every")
+        checks.count(self.layers, "layers")
+        self.heads = checks.heads(self.heads) # 2.0 is 2
+        if self.heads == np.inf:
+            checks.reject("heads", "be finite for several layers", "np.inf",
+                          "pass a number of heads, or one layer: "
+                          "AttentionDescent(heads=np.inf)")
+        for name in ("residual", "train_readout"):
+            checks.flag(getattr(self, name), name)
+        checks.optional(self.norm, checks.choice, "norm", ("rms", "layer"))
+
+    def _begin(self):
+        return random_start
+
+    def _depth(self):
+        return self.layers

@@ -6,45 +6,25 @@
 __all__ = ['AttentionDescent']
 
 # %% ../../nbs/learning/descent.ipynb #imports
-from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import RandomState
 
-from .estimator import SequenceEstimator
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import ClassifierTags, RegressorTags
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
-from sklearn.utils.validation import validate_data
+from .descent_estimator import DescentEstimator, check_options
+from sklearn.utils.validation import check_is_fitted
 
 from ..distributions.scale_mixture import Mixture
-from .circuits import deep, named
-from .sequences import like, suited, targets
-from .trained import KernelModel, Trained, infinitely_many_heads
-from .trained import one_layer, run_descent, torch_weights
+from .trained import infinitely_many_heads, one_layer, torch_weights
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
-from ..numerics.losses import BATCHES, Loss, flat, loss_of, targets_of, tried
-from ..plotting import ink, lines, own_axes
 from ..numerics.rng import Rng
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from ..training.losses import Loss
 
 # %% ../../nbs/learning/descent.ipynb #classcode
-def _has_probabilities(model):
-    "Raise AttributeError for a loss without classes."
-    if not model._classifies():
-        checks.reject("predict_proba", "follow a loss of classes", model.loss,
-                      "pass loss='logistic' or 'softmax'", AttributeError)
-    return True
-
 @dataclass(repr=False, eq=False)
-class AttentionDescent(SequenceEstimator):
+class AttentionDescent(DescentEstimator):
     """One attention layer of any width, trained exactly by gradient descent.
 
     Many networks are trained at once from random starts, and their weights are never
@@ -64,7 +44,7 @@ class AttentionDescent(SequenceEstimator):
         m, width of queries, keys and values of every head, a whole number in [1, ∞]
     readout
         position that is read out, from the end if negative; "mean": the mean over
-        positions; "every", with `layers`: each position has its own target
+        positions
     mask
         "causal" or boolean (s, s), True = may attend
     loss
@@ -99,17 +79,6 @@ class AttentionDescent(SequenceEstimator):
         d, m) and W_O (networks, heads, m, D); or, at infinite width, their products
         (networks, heads, d, d) and (networks, heads, d, D). The axis of networks may
         be omitted for one network
-    layers
-        L ≥ 1: an attention-only network of L layers at infinite width, read out by
-        ⟨r, x⟩/√n with a random r; its circuits are trained (O18). None: one layer
-        without a skip connection
-    residual
-        with `layers`: are there skip connections?
-    norm
-        with `layers`: None, "rms" or "layer" (the same at infinite width), before each
-        layer
-    train_readout
-        with `layers`: is r trained too?
     random_state
         None | int | SeedSequence | Generator | RandomState
     verbose
@@ -155,21 +124,8 @@ class AttentionDescent(SequenceEstimator):
     n_networks: int = 16
     linearized: bool = False
     init: Any = None
-    layers: int | None = None
-    residual: bool = True
-    norm: str | None = None
-    train_readout: bool = True
     random_state: RandomState | Rng = None
     verbose: bool = False
-    trained_: Trained | KernelModel = field(init=False)
-    single_: bool = field(init=False)
-    classes_: np.ndarray = field(init=False)
-    loss_: np.ndarray = field(init=False)
-    diverged_: np.ndarray = field(init=False)
-    learning_rate_: float = field(init=False)
-    n_iter_: int = field(init=False)
-    interrupted_: bool = field(init=False)
-    n_features_in_: int = field(init=False)
 
     @classmethod
     def from_torch(cls, module: Any, **options: Any) -> "AttentionDescent":
@@ -190,85 +146,6 @@ class AttentionDescent(SequenceEstimator):
         _, H, _, m = weights[0].shape
         return cls(H, 1., float(H*m), head_width=m, init=weights, **options)
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "AttentionDescent":
-        """Train all networks.
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        y
-            targets (Q,) or (Q, D); labels (Q,) for "logistic" and "softmax"
-
-        Raises
-        ------
-        ValueError
-            If more than half of the networks diverge at the given rate.
-        KeyboardInterrupt
-            If interrupted; during training the model of at most fifty steps before is
-            kept instead.
-        """
-        model = type(self)(**self.get_params(deep=False))
-        X, Y, known = _problem(model, X, y)
-        model.heads = checks.heads(model.heads) # 2.0 is 2
-        model.head_width = checks.width(model.head_width)
-        begin = infinitely_many_heads if model.heads == np.inf else one_layer
-        begin = begin if model.layers is None else deep
-        result = run_descent(model, X, Y, begin)
-        self.__dict__.update(known, **result._asdict())
-        if self.interrupted_:
-            checks.warn(f"interrupted: the model is that of step {self.n_iter_}",
-                          RuntimeWarning)
-            raise KeyboardInterrupt
-        return self
-
-    def values(self, X: ArrayLike, when: str = "end") -> np.ndarray:
-        """Values of each network, (networks, Q) or (networks, Q, D).
-
-        For classes these are logits, one for "logistic" and D for "softmax".
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        when
-            "end" or "start" of the training
-        """
-        X = self._ready(X)
-        f = self.trained_.values(X, _moment(when))
-        return f[..., 0] if self.single_ else f
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """The mean of the networks, or the most probable class, (Q,) or (Q, D).
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        """
-        if self._classifies():
-            probable = self.predict_proba(X).argmax(-1) # raises before fit
-            return self.classes_[probable]
-        return self.values(X)[~self.diverged_].mean(0)
-
-    @available_if(_has_probabilities)
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Probabilities of the classes, (Q, classes), averaged over networks.
-
-        Not available for losses without classes.
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        """
-        asked = self._ready(X)
-        f = self.trained_.values(asked, "end")[~self.diverged_]
-        Q, s = f.shape[1], asked.tokens.shape[1]
-        every = self.readout == "every"
-        shares = loss_of(self.loss).probabilities(flat(f) if every else f).mean(0)
-        return shares.reshape(Q, s, -1) if every else shares
-
     def predictive(self, X: ArrayLike, noise: float | None = None) -> Mixture:
         """The law of y, (Q,) or (Q, D), at each sequence; one Gaussian per network.
 
@@ -280,22 +157,16 @@ class AttentionDescent(SequenceEstimator):
             variance of an observation around a network's value, in (0, ∞); None:
             `temperature`, as in Langevin dynamics; required if that is zero
         """
-        if self._classifies():
-            checks.reject("predictive", "follow a loss of numbers", self.loss,
-                          "for classes use predict_proba")
+        self._check_numbers()
         if noise is None and not self.temperature:
             checks.reject("noise", "be given where `temperature` is 0", "None",
                           "pass the variance of an observation")
-        noise = checks.number(self.temperature if noise is None else noise, "noise",
-                              "(0, ∞)", "pass the variance of an observation")
-        f = self.values(X)[~self.diverged_]
-        return Mixture(f, np.full(f.shape, noise), np.full(len(f), 1/len(f)))
+        return self._predictive(X, self.temperature if noise is None else noise)
 
-    def attention(self, X: ArrayLike, when: str = "end", *,
-                  layer: int = -1) -> np.ndarray:
+    def attention(self, X: ArrayLike, when: str = "end") -> np.ndarray:
         """Attention weights, averaged over heads and networks, (Q, s) or (Q, s, s).
 
-        The shape is (Q, s, s) if several rows are read out, and below the last layer.
+        The shape is (Q, s, s) if several rows are read out.
 
         Parameters
         ----------
@@ -303,16 +174,14 @@ class AttentionDescent(SequenceEstimator):
             token embeddings (Q, s, d), or a list of arrays (s_q, d)
         when
             "end" or "start" of the training
-        layer
-            of a deep network, from the end if negative
         """
-        return self._of_layer("attention", self._ready(X), when, layer)
+        return self._of_layer("attention", self._ready(X), when, -1)
 
-    def scores(self, X: ArrayLike, when: str = "end", *, layer: int = -1) -> np.ndarray:
+    def scores(self, X: ArrayLike, when: str = "end") -> np.ndarray:
         """Scores of the row that is read out, before mask and softmax.
 
         (networks, heads, Q, s), or (networks, heads, Q, s, s) for several rows that
-        are read out, and below the last layer.
+        are read out.
 
         Parameters
         ----------
@@ -320,14 +189,12 @@ class AttentionDescent(SequenceEstimator):
             token embeddings (Q, s, d), or a list of arrays (s_q, d)
         when
             "end" or "start" of the training
-        layer
-            of a deep network, from the end if negative
         """
         X = self._ready(X)
         if self.heads == np.inf:
             checks.reject("heads", "be finite for scores", "np.inf",
                           "attention(X) gives their mean weights")
-        return self._of_layer("scores", X, when, layer)
+        return self._of_layer("scores", X, when, -1)
 
     @property
     def kernel_error_(self) -> float:
@@ -339,214 +206,19 @@ class AttentionDescent(SequenceEstimator):
         check_is_fitted(self)
         return getattr(self.trained_, "error", 0.)
 
-    @property
-    def circuits_(self) -> dict[str, dict]:
-        """The circuits of a deep network (O18), as standard normals.
+    def _check(self):
+        check_options(self, "mean")
+        self.heads = checks.heads(self.heads) # 2.0 is 2
+        self.head_width = checks.width(self.head_width, name="head_width")
+        for name in ("weight_decay", "temperature"):
+            checks.number(getattr(self, name), name, "[0, ∞)")
+        checks.flag(self.linearized, "linearized")
+        _check_together(self)
 
-        "score": {(layer, head, a, b): (networks, d, d)}, "value": {a: (networks, d,
-        D)}, with paths a, b as tuples of (layer, head).
-        """
-        return self._circuits("end", AttributeError)
-
-    def circuit_size(self, when: str = "end") -> dict[str, dict]:
-        """Root mean square of the entries of each circuit; near 1 at the start.
-
-        A dict like `circuits_`, with an array (networks,) for each circuit.
-
-        Parameters
-        ----------
-        when
-            "end" or "start" of the training
-        """
-        return {kind: {key: np.sqrt((x*x).mean((1, 2))) for key, x in found.items()}
-                for kind, found in self._circuits(_moment(when)).items()}
-
-    def without(self, kind: str, key: tuple) -> "AttentionDescent":
-        """A copy of the trained networks with one circuit set to zero.
-
-        Parameters
-        ----------
-        kind
-            "score" or "value"
-        key
-            a key of `circuits_`
-        """
-        checks.choice(kind, "kind", ("score", "value"))
-        known = self._deep()
-        ended = known.ended.without(known.layer, kind, key)
-        other = copy(self)
-        other.trained_ = replace(known, ended=ended)
-        return other
-
-    def tangent(self, X: ArrayLike, Z: ArrayLike | None = None, *,
-                when: str = "end") -> np.ndarray:
-        """The tangent kernel of each network, which describes the effect of one step.
-
-        Its shape is (networks, Q, Q') or (networks, Q, D, Q', D). With infinitely many
-        heads it is the same for all networks.
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        Z
-            (Q', s, d); None = X
-        when
-            "end" or "start" of the training
-        """
-        X = self._ready(X)
-        Z = X if Z is None else self._ready(Z)
-        if self.readout == "every":
-            checks.reject("readout", "be a position or the mean for a tangent kernel",
-                          "'every'", "ask for one position")
-        Θ = self.trained_.tangent(X, Z, _moment(when))
-        return Θ[:, :, 0, :, 0] if self.single_ else Θ
-
-    def score(self, X: ArrayLike, y: ArrayLike,
-              sample_weight: ArrayLike | None = None) -> float:
-        """R² of the mean of the networks, or the share of right classes.
-
-        Parameters
-        ----------
-        X
-            token embeddings (Q, s, d), or a list of arrays (s_q, d)
-        y
-            targets, one per sequence: (Q,) or (Q, D)
-        sample_weight
-            (Q,), in [0, ∞); None = equal
-        """
-        guess = self.predict(X)
-        truth = like(y, guess)
-        if self._classifies():
-            w = sample_weight
-            each = None if w is None else np.repeat(w, guess[0].size)
-            return accuracy_score(truth.ravel(), guess.ravel(), sample_weight=each)
-        rows = len(guess), -1
-        return r2_score(truth.reshape(rows), guess.reshape(rows),
-                        sample_weight=sample_weight)
-
-    def plot(self, ax: "Axes | None" = None) -> "Axes | np.ndarray":
-        """Plot losses, and the scores of the training sequences before and after.
-
-        Parameters
-        ----------
-        ax
-            matplotlib Axes for the losses only; None = a new figure with both
-
-        Returns
-        -------
-        matplotlib Axes, or an array of two
-        """
-        check_is_fitted(self)
-        both = ax is None and self.heads < np.inf
-        first = own_axes(ax, (7., 3.) if both else (3.6, 3.))
-        if both:
-            first.set_position([.1, .17, .36, .75])
-        steps = np.arange(self.n_iter_ + 1)
-        lines(first, self.loss_, steps, mean=self.loss_[~self.diverged_].mean(0))
-        first.set(xlabel="step", ylabel="loss", yscale="log")
-        known = self.trained_
-        if not both or isinstance(known, KernelModel):
-            return first
-        second = first.figure.add_axes([.58, .17, .36, .75])
-        start, end = (known.scores(known.X, when, -1).ravel()
-                      for when in ("start", "end"))
-        few = np.linspace(0, len(start) - 1, min(len(start), 2000)).astype(int)
-        second.plot(start[few], end[few], ".", ms=2)
-        second.axline((0, 0), slope=1, color=ink(), lw=.6)
-        second.set(xlabel="score at the start", ylabel="score in the end")
-        return np.array([first, second])
-
-    def _of_layer(self, method, X, when, layer):
-        "Call a method for one layer, and drop the axis of a single row."
-        layers = self.layers or 1
-        l = checks.output(layer, layers, "layer")
-        found = getattr(self.trained_, method)(X, _moment(when), l)
-        many = l < layers - 1 or isinstance(self.readout, str)
-        return found if many else found[..., 0, :]
-
-    def _deep(self, kind=ValueError):
-        "The networks, or an error of this kind without `layers`."
-        check_is_fitted(self)
-        if self.layers is None:
-            checks.reject("layers", "be a number for circuits", "None",
-                          "pass layers=1 or more", kind)
-        return self.trained_
-
-    def _circuits(self, when, kind=ValueError):
-        "By their names."
-        known = self._deep(kind)
-        *scores, values = known.circuits(when)
-        return named(known.layer, scores, values)
-
-    def _classifies(self):
-        return isinstance(self.loss, str) and self.loss != "squared"
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        classes = self._classifies()
-        tags.estimator_type = "classifier" if classes else "regressor"
-        if classes:
-            tags.classifier_tags = ClassifierTags(multi_class=self.loss == "softmax")
-        else:
-            tags.regressor_tags = RegressorTags()
-        tags.target_tags.multi_output = not classes
-        return tags
-
-    def _ready(self, X):
-        "Clean sequences that suit the model."
-        check_is_fitted(self)
-        return suited(self, X, self.n_features_in_)
+    def _begin(self):
+        return infinitely_many_heads if self.heads == np.inf else one_layer
 
 # %% ../../nbs/learning/descent.ipynb #classchecks
-def _check(model):
-    "The constructor's arguments, or TypeError or ValueError in one sentence."
-    m = model
-    checks.heads(m.heads)
-    checks.width(m.head_width, name="head_width")
-    for name in ("max_iter", "n_networks"):
-        checks.count(getattr(m, name), name)
-    for name in ("var_qk", "var_vo", "weight_decay", "temperature", "tol"):
-        checks.number(getattr(m, name), name, "[0, ∞)")
-    checks.number(m.momentum, "momentum", "[0, 1)")
-    checks.optional(m.learning_rate, checks.number, "learning_rate", "(0, ∞)",
-                    "pass learning_rate=None for a stable one")
-    checks.optional(m.batch_size, checks.count, "batch_size")
-    if isinstance(m.readout, str):
-        known = ("mean",) if m.layers is None else ("mean", "every")
-        checks.choice(m.readout, "readout", known)
-    checks.choice(m.batches, "batches", BATCHES)
-    checks.flag(m.linearized, "linearized")
-    loss_of(m.loss)
-    if m.layers is not None:
-        _check_deep(m)
-    elif m.norm is not None:
-        checks.reject("norm", "be None without `layers`", m.norm,
-                      "pass layers=1 for one layer with a norm")
-    _check_together(m)
-
-def _check_deep(m):
-    "The arguments of a deep network."
-    checks.count(m.layers, "layers")
-    for name in ("residual", "train_readout"):
-        checks.flag(getattr(m, name), name)
-    checks.optional(m.norm, checks.choice, "norm", ("rms", "layer"))
-    if m.head_width < np.inf:
-        checks.reject("head_width", "be np.inf for a deep network", m.head_width,
-                      "its Gram matrices do not close at finite width: take "
-                      "layers=None for one layer at any width")
-    if m.heads == np.inf:
-        checks.reject("heads", "be finite for a deep network", "np.inf",
-                      "pass a number of heads")
-    if m.weight_decay or m.temperature:
-        checks.reject("weight_decay", "be 0, and temperature too, for a deep network",
-                      f"{m.weight_decay:g} and {m.temperature:g}",
-                      "both change the lengths of its paths: train without them")
-    if m.linearized or m.init is not None:
-        checks.reject("linearized", "be False, and init None, for a deep network",
-                      f"{m.linearized} and {type(m.init).__name__}",
-                      "train it from random circuits")
-
 def _check_together(m):
     "Reject combinations of arguments that are not supported."
     restless = m.weight_decay > 0 or m.temperature > 0
@@ -562,61 +234,3 @@ def _check_together(m):
     if m.heads == np.inf and m.init is not None:
         checks.reject("init", "be None for infinitely many heads", "weights",
                       "pass a number of heads")
-
-def _problem(model, X, y):
-    "Sequences, targets (P, D) or (P, s, D), and what is known before the training."
-    _check(model)
-    X = suited(model, X)
-    largest = np.abs(X.tokens).max()
-    if 0 < largest < 1e-50:
-        checks.reject("X", "be zero or hold a number of 1e-50 at least",
-                      f"{largest:.2g}", "rescale it: products of four become 0")
-    P, s, d = X.tokens.shape
-    places: tuple[int, ...] = (P,) # of which each has a target
-    if model.readout == "every":
-        y = _of_every(X, y)
-        places = P, s
-        y = y.reshape(P*s, *y.shape[2:])
-    rows = int(np.prod(places))
-    known = dict(n_features_in_=d)
-    if model._classifies():
-        labels, classes = _labels(model, y, rows)
-        one_hot = model.loss == "softmax"
-        Y = np.eye(len(classes))[labels] if one_hot else labels[:, None].astype(float)
-        known |= dict(classes_=classes, single_=not one_hot)
-    else:
-        loss = loss_of(model.loss)
-        y = targets(y, rows)
-        Y = y.reshape(rows, -1)
-        Y = targets_of(loss, y, *Y.shape)
-        tried(loss, Y)
-        known |= dict(single_=y.ndim == 1)
-    return X, Y.reshape(*places, -1), known
-
-def _of_every(X, y):
-    "A target for every position: y as an array (P, s, …)."
-    P, s, _ = X.tokens.shape
-    if (X.lengths != s).any():
-        checks.reject("X", "have sequences of one length for readout='every'",
-                      f"lengths {X.lengths.min()} to {s}", "pad them, or read one row")
-    y = np.asarray(y)
-    if y.shape[:2] != (P, s):
-        checks.reject("y", f"be ({P}, {s}) or ({P}, {s}, outputs)", y.shape,
-                      "pass a target for every position of every sequence")
-    return y
-
-def _labels(model, y, P):
-    "Numbers of the classes (P,), and their labels."
-    y = validate_data(model, y=y)
-    check_consistent_length(y, range(P))
-    check_classification_targets(y)
-    classes, labels = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        checks.reject("y", "hold two classes at least", f"{len(classes)} class",
-                      "add sequences of another")
-    if model.loss == "logistic" and len(classes) > 2:
-        checks.reject("y", "hold two classes", len(classes), "pass loss='softmax'")
-    return labels, classes
-
-def _moment(when):
-    return checks.choice(when, "when", ("start", "end"))

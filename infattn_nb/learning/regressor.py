@@ -34,7 +34,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     """Bayesian regression with one random attention layer of any width as the prior.
 
     The time of a fit is about proportional to the numbers of sequences and heads. Some
-    hundred short sequences take seconds with one head and most of a minute with four.
+    hundred short sequences take seconds with one head and half a minute with four.
     Infinitely many heads take a fraction of a second (@fig-learning-cost).
     `expected_seconds` estimates the time in advance.
 

@@ -10,7 +10,6 @@ from .finite_width import (
     simulate as simulate,
 )
 from .gradients import ProgramGradients as ProgramGradients
-from .training import Training as Training, train as train
 from .architectures import (
     attention as attention,
     conv1d as conv1d,

@@ -7,7 +7,7 @@ __all__ = ['BLOCK_NUMBERS', 'finite_tangents', 'summed', 'Term', 'Tangents', 'Pr
 
 # %% ../../nbs/netsor/gradients.ipynb #takes
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,9 +143,16 @@ class Term(NamedTuple):
                 and all(s is t and u is v
                         for (s, u), (t, v) in zip(self.slopes, other.slopes)))
 
+@lru_cache(64)
+def _identity(n):
+    "The sparse identity, made once."
+    return sparse.eye_array(n, format="csr")
+
 def _is_identity(A):
     "Is a sparse matrix the identity?"
     n, m = A.shape
+    if A is _identity(n):
+        return True
     return (n == m and A.nnz == n and bool((A.indices == np.arange(n)).all())
             and bool((A.data == 1).all()))
 
@@ -209,13 +216,12 @@ class Tangents:
             for e, source, number in edges:
                 to = self.pairs[e.base]
                 e.settle(to)
-                if number is None:
-                    number = np.ones(len(source))
-                C = sparse.csr_array((number, (e.at, source)), shape=(len(to), len(p)))
-                C.sum_duplicates()
+                if number is None and e.take is None and e.whole:
+                    C = _identity(len(p))
+                else:
+                    C = _summing(number, e.at, source, (len(to), len(p)))
                 if isinstance(h, MatMul):
-                    self._add(e.base, Term(h, sparse.eye_array(len(to), format="csr"),
-                                           (), C))
+                    self._add(e.base, Term(h, _identity(len(to)), (), C))
                     continue
                 for t in self.terms.get(h, ()):
                     t = self._with_slope(t, h, n)
@@ -242,7 +248,7 @@ class Tangents:
             key = h, id(t.A), id(t.B)
             if key not in self.products:
                 B = _applied(t.A, t.B)
-                self.products[key] = t, sparse.eye_array(len(row), format="csr"), B, row
+                self.products[key] = t, _identity(len(row)), B, row
             _, A, B, row = self.products[key]
             return Term(t.G, A, ((ψ, row),), B)
         if _is_identity(t.A):
@@ -400,6 +406,13 @@ class Tangents:
             j = q.row == row2
             Θ[np.ix_(p.out[i], q.out[j])] = D[np.ix_(i, j)]
         return Θ
+
+def _summing(number, at, source, shape):
+    "The sparse matrix that adds numbers times entries; None: all are 1."
+    number = np.ones(len(source)) if number is None else number
+    C = sparse.csr_array((number, (at, source)), shape=shape)
+    C.sum_duplicates()
+    return C
 
 def _entries_of(c, p): # source pair, row of the argument, number
     "The entries of a map's rows that pairs need."

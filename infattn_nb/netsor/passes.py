@@ -80,7 +80,8 @@ def forward(nodes, # stacks and blocks, each after its arguments
 class Pairs:
     "Pairs (output, row) of a stack of k rows, sorted."
     def __init__(self, codes, k): # codes = output·k + row
-        self.codes = np.unique(codes)
+        rising = (codes[1:] > codes[:-1]).all() # most are
+        self.codes = codes if rising else np.unique(codes)
         self.out, self.row = np.divmod(self.codes, k)
         self.whole = len(self.codes) == k and bool((self.codes == np.arange(k)).all())
 
@@ -106,9 +107,9 @@ class Edge:
         if self.at is not None:
             return
         at = np.searchsorted(pairs.codes, self.codes)
-        self.unique = len(np.unique(at)) == len(at)
-        self.whole = (self.unique and len(at) == len(pairs)
+        self.whole = (len(at) == len(pairs)
                       and bool((at == np.arange(len(pairs))).all()))
+        self.unique = self.whole or len(np.unique(at)) == len(at)
         if not self.unique:
             self.order = np.argsort(at, kind="stable")
             self.targets, self.starts = np.unique(at[self.order], return_index=True)

@@ -464,6 +464,12 @@ class Stacks:
         "Is a view of stacks Gaussian given the scores?"
         return all(self.gaussian[b] for b in bases(x))
 
+    def needs_points(self, h):
+        "Is a node a function of several Gaussians, of scores or of functions?"
+        if not isinstance(h, Nonlin):
+            return False
+        return len(h.args) > 1 or bool(h.scores) or not self.gaussian_view(h.args[0])
+
     def view(self, h): # vector, or scores
         "The representation of a vector or scores, or one made from existing stacks."
         for b in bases(h):

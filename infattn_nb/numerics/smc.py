@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PARTICLE_GROUPS', 'PSEUDO_OBSERVATIONS', 'FULL_METRIC_SIZE', 'ACCEPTANCE_RATE', 'STEP_JITTER', 'Cloud', 'cloud_at',
-           'outer_sum', 'whitener', 'groups_of', 'latent_rows', 'Metric', 'borrowed_metric', 'leapfrog', 'log_density',
-           'hamiltonian_move', 'Moves', 'refresh', 'effective_fraction', 'next_temperature', 'systematic', 'Island',
-           'climb', 'islands', 'pool']
+           'outer_sum', 'whitener', 'groups_of', 'latent_rows', 'Metric', 'borrowed_metric', 'inner_slope', 'leapfrog',
+           'log_density', 'hamiltonian_move', 'Moves', 'refresh', 'effective_fraction', 'next_temperature',
+           'systematic', 'Island', 'climb', 'islands', 'pool']
 
 # %% ../../nbs/numerics/smc.ipynb #055edf1e
 from functools import partial
@@ -122,16 +122,24 @@ def borrowed_metric(u, # gradients (dim, M)
 ACCEPTANCE_RATE = .8 # intended acceptance probability of the moves
 STEP_JITTER = .6, 1.2 # a particle's step, in units of the common one
 
+def inner_slope(target): # latents (dim, M) -> (dim, M)
+    "The target's `rough_slope`, or its gradient if it has none."
+    def slope(latents):
+        return target(latents)[1]
+    return getattr(target, "rough_slope", slope)
+
 def leapfrog(cloud, momentum, target, β, step, steps, metric):
     "Leapfrog steps of length step (M,): Cloud, momentum."
-    def force(c):
-        return metric.white(β*c.slope - c.latents)
-    momentum = momentum + .5*step*force(cloud)
-    for k in range(steps):
-        cloud = cloud_at(cloud.latents + step*metric.back(momentum), target)
-        part = .5 if k == steps - 1 else 1.
-        momentum = momentum + part*step*force(cloud)
-    return cloud, momentum
+    def force(z, slope):
+        return metric.white(β*slope - z)
+    slope_at = inner_slope(target)
+    z = cloud.latents
+    momentum = momentum + .5*step*force(z, cloud.slope)
+    for _ in range(steps - 1):
+        z = z + step*metric.back(momentum)
+        momentum = momentum + step*force(z, slope_at(z))
+    end = cloud_at(z + step*metric.back(momentum), target)
+    return end, momentum + .5*step*force(end.latents, end.slope)
 
 def log_density(cloud, momentum, β): # (M,)
     "Energy of particles and momenta at temperature 1/β, up to a constant."

@@ -20,7 +20,7 @@ from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.hermite import hermite
 from ..numerics.linalg import root
-from ..numerics.losses import loss_of, targets_of, tried
+from ..training.losses import loss_of, targets_of, tried
 from ..numerics.rng import Rng, draw
 from ..numerics.softmax import softmax
 

@@ -19,6 +19,7 @@ from results import (
     TRANSFORMER,
     X,
     chain,
+    circuits,
     descent,
     law,
     program,
@@ -54,6 +55,7 @@ PLOTS = {
         slopes().plot(what="stream"),
     ],
     "AttentionDescent.plot": lambda: [descent().plot(), descent(heads=np.inf).plot()],
+    "CircuitDescent.plot": lambda: [circuits().plot()],
     "AttentionRegressor.plot": lambda: regressor().plot(),
     "AttentionRegressor.plot_attention": lambda: regressor().plot_attention(X[:4]),
     "Scan.plot": lambda: scan(

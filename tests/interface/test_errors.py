@@ -18,6 +18,7 @@ from infattn_nb import (
     Attention,
     AttentionDescent,
     AttentionRegressor,
+    CircuitDescent,
     Nonlinearity,
     Program,
     Tokens,
@@ -176,7 +177,7 @@ MODELS = [
     partial(AttentionRegressor, n_particles=16, n_islands=2),
     partial(AttentionRegressor, heads=np.inf),
     partial(AttentionDescent, max_iter=5, n_networks=2),
-    partial(AttentionDescent, max_iter=5, n_networks=2, layers=2),
+    partial(CircuitDescent, max_iter=5, n_networks=2),
     partial(AttentionDescent, max_iter=5, n_networks=2, heads=np.inf),
 ]
 
@@ -259,8 +260,8 @@ def test_scores_of_classes():
 def test_every_position_with_two_outputs_is_scored():
     X, _ = data()
     Y = np.random.default_rng(1).standard_normal((8, 4, 2))
-    model = AttentionDescent(
-        max_iter=5, n_networks=2, layers=1, readout="every", random_state=0
+    model = CircuitDescent(
+        1, max_iter=5, n_networks=2, readout="every", random_state=0
     ).fit(X, Y)
     left = ((Y - model.predict(X)) ** 2).sum(0)
     total = ((Y - Y.mean(0)) ** 2).sum(0)

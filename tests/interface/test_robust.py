@@ -37,7 +37,7 @@ from infattn_nb import (
 )
 from infattn_nb.learning import fitting
 from infattn_nb.learning.sequences import sequences
-from infattn_nb.netsor import attention
+from infattn_nb.netsor import attention, score_paths
 from infattn_nb.netsor.nodes import Nonlin
 from infattn_nb.netsor.score_paths import Batch, Paths
 from infattn_nb.nonlinearities import (
@@ -441,7 +441,10 @@ def test_series_of_each_function_are_kept(φs, mean):
             seen.append((new, old, np.abs(c).max()))
         return found
 
-    with patch.object(Batch, "_two", both):
+    with (
+        patch.object(Batch, "_two", both),
+        patch.object(score_paths, "CLOSE_NUMBERS", 0),  # four paths in each batch
+    ):
         limit(mixed(φs, mean), draws=64)
     assert len(seen) > 5
     assert min(c for *_, c in seen) == 0 < max(c for *_, c in seen)

@@ -29,7 +29,13 @@ from reference_circuits import (
 )
 from scipy.stats import ks_2samp
 
-from infattn_nb import AttentionDescent, Transformer, make_recall, parallel
+from infattn_nb import (
+    AttentionDescent,
+    CircuitDescent,
+    Transformer,
+    make_recall,
+    parallel,
+)
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.learning.circuits import (
     Circuits,
@@ -321,9 +327,8 @@ def test_layer_norm_approaches_the_same_circuits(name, depth, causal, wide):
             for f in theirs[:10]:
                 answer = state.reply(limit, rows)
                 far = max(far, np.abs(answer.values[0] - f).max())
-                state = state.moved(
-                    limit, rows, answer, answer.values - y, Plain(0.01), None
-                )
+                slopes = state.slopes(limit, rows, answer, answer.values - y)
+                state = state.step(slopes, Plain(0.01), None)
             logs.append(np.log(far))
         return np.exp(np.mean(logs))
 
@@ -372,9 +377,8 @@ def test_trained_networks_have_the_same_law():
         state = random_circuits(depth, 1, range(2000), 1)
         for _ in range(steps):
             answer = state.reply(depth, rows)
-            state = state.moved(
-                depth, rows, answer, answer.values - y, Plain(rate), None
-            )
+            slopes = state.slopes(depth, rows, answer, answer.values - y)
+            state = state.step(slopes, Plain(rate), None)
         return state.reply(depth, rows).values[..., 0]
 
     same, other = limit(rate), limit(rate / 2)
@@ -504,9 +508,7 @@ def test_one_layer_without_a_skip_is_the_layer():
     )
     plain, deep = (
         AttentionDescent(**one).fit(X, y),
-        AttentionDescent(layers=1, residual=False, train_readout=False, **one).fit(
-            X, y
-        ),
+        CircuitDescent(1, residual=False, train_readout=False, **one).fit(X, y),
     )
     np.testing.assert_allclose(deep.loss_, plain.loss_, rtol=1e-9)
     np.testing.assert_allclose(deep.scores(X), plain.scores(X), rtol=0, atol=1e-10)
@@ -520,7 +522,7 @@ def test_one_layer_without_a_skip_is_the_layer():
 
 def test_the_tangent_kernel_says_how_one_step_moves_the_values():
     X, y, _ = make_recall(6, 0)
-    model = AttentionDescent(
+    model = CircuitDescent(
         norm="rms", learning_rate=1e-7, **QUICK | dict(max_iter=1, tol=0.0)
     ).fit(X, y)
     start, end, Θ = (
@@ -540,7 +542,7 @@ def test_the_tangent_kernel_says_how_one_step_moves_the_values():
 def test_every_position_is_read_and_trained():
     rng = default_rng(0)
     X, y = rng.standard_normal((10, 5, 3)), rng.standard_normal((10, 5))
-    model = AttentionDescent(readout="every", mask="causal", **QUICK).fit(X, y)
+    model = CircuitDescent(readout="every", mask="causal", **QUICK).fit(X, y)
     assert model.values(X).shape == (3, 10, 5)
     assert model.predict(X).shape == (10, 5)
     assert (model.loss_[:, -1] < model.loss_[:, 0]).all()
@@ -550,7 +552,7 @@ def test_every_position_is_read_and_trained():
         model.values(changed)[..., :3], model.values(X)[..., :3]
     )  # causal
     labels = rng.integers(0, 3, (10, 5))
-    classes = AttentionDescent(
+    classes = CircuitDescent(
         readout="every", loss="softmax", norm="layer", **QUICK
     ).fit(X, labels)
     assert classes.predict(X).shape == (10, 5)
@@ -561,7 +563,7 @@ def test_every_position_is_read_and_trained():
 
 def test_circuits_by_name():
     X, y, _ = make_recall(12, 0)
-    model = AttentionDescent(norm="rms", **QUICK).fit(X, y)
+    model = CircuitDescent(norm="rms", **QUICK).fit(X, y)
     found, start = model.circuits_, model.circuit_size("start")
     assert len(found["score"]) == 2 * 1 + 2 * 9
     assert len(found["value"]) == 9
@@ -578,6 +580,15 @@ def test_circuits_by_name():
     ]
     assert sum(kept) == len(kept) - 1
     np.testing.assert_array_equal(model.scores(X, layer=0), cut.scores(X, layer=0))
+
+
+def test_a_plot_shows_the_scores_of_the_last_layer():
+    "It asked for a layer from the end, and failed for every deep network."
+    X, y, _ = make_recall(6, 0)
+    model = CircuitDescent(norm="rms", **QUICK).fit(X, y)
+    _, dots = model.plot()
+    for shown, when in zip(dots.lines[0].get_data(), ("start", "end")):
+        np.testing.assert_array_equal(shown, model.scores(X, when).ravel())
 
 
 def test_paths_are_in_the_order_of_the_stream():
@@ -600,23 +611,22 @@ def test_paths_are_in_the_order_of_the_stream():
 
 def test_same_bytes_whoever_computes_and_after_a_pickle():
     X, y, _ = make_recall(12, 0)
-    a = AttentionDescent(norm="rms", **QUICK).fit(X, y)
+    a = CircuitDescent(norm="rms", **QUICK).fit(X, y)
     with parallel(3):
-        b = AttentionDescent(norm="rms", **QUICK).fit(X, y)
+        b = CircuitDescent(norm="rms", **QUICK).fit(X, y)
     np.testing.assert_array_equal(a.loss_, b.loss_)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(a)).values(X), a.values(X))
 
 
 REJECTED = [
     (dict(layers=0), "`layers`"),
-    (dict(layers=2, head_width=64), "`head_width` must be np.inf"),
-    (dict(layers=2, heads=np.inf), "`heads` must be finite"),
-    (dict(layers=2, temperature=0.1), "`weight_decay`"),
-    (dict(layers=2, linearized=True), "`linearized`"),
-    (dict(layers=2, norm="batch"), "`norm`"),
-    (dict(layers=2, residual="yes"), "`residual`"),
-    (dict(layers=2, train_readout=1), "`train_readout`"),
-    (dict(readout="every"), "`readout`"),
+    (dict(layers=2.5), "`layers`"),
+    (dict(heads=np.inf), "`heads` must be finite"),
+    (dict(heads=0), "`heads`"),
+    (dict(norm="batch"), "`norm`"),
+    (dict(residual="yes"), "`residual`"),
+    (dict(train_readout=1), "`train_readout`"),
+    (dict(readout="first"), "`readout` must be .*mean.*every"),
     (dict(layers=9, heads=8), "`n_networks` must hold at most"),
     (dict(layers=4, heads=8), "`n_networks` must hold at most"),
 ]
@@ -626,21 +636,18 @@ REJECTED = [
 def test_errors(options, says):
     X, y, _ = make_recall(6, 0)
     with pytest.raises((ValueError, TypeError), match=says):
-        AttentionDescent(**dict(n_networks=2, max_iter=5) | options).fit(X, y)
+        CircuitDescent(**dict(n_networks=2, max_iter=5) | options).fit(X, y)
 
 
-def test_questions_that_one_layer_cannot_answer():
+def test_bad_questions():
     X, y, _ = make_recall(6, 0)
-    one = AttentionDescent(n_networks=2, max_iter=5).fit(X, y)
-    deep = AttentionDescent(**QUICK).fit(X, y)
+    deep = CircuitDescent(**QUICK).fit(X, y)
     for ask, says in (
-        (lambda: one.circuits_, "`layers`"),
-        (lambda: one.scores(X, layer=2), "`layer`"),
         (lambda: deep.scores(X, layer=5), "`layer`"),
         (lambda: deep.without("head", ()), "`kind`"),
         (lambda: deep.without("value", (9,)), "`key`"),
         (lambda: deep.without("score", [1, 0]), "`key`"),
-        (lambda: AttentionDescent(readout="every", **QUICK).fit(X, y), "`y` must be"),
+        (lambda: CircuitDescent(readout="every", **QUICK).fit(X, y), "`y` must be"),
     ):
         with pytest.raises((ValueError, TypeError, AttributeError), match=says):
             ask()

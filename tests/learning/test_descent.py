@@ -25,9 +25,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from infattn_nb import AttentionDescent, AttentionRegressor, embed_features, parallel
+from infattn_nb import (
+    AttentionDescent,
+    AttentionRegressor,
+    CircuitDescent,
+    embed_features,
+    parallel,
+)
 from infattn_nb.learning.descent_step import dynamics, factor_step, product_noise
-from infattn_nb.learning.trained import batch_at, trained
+from infattn_nb.training.losses import batch_at
+from infattn_nb.training.run import run
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -946,7 +953,7 @@ def test_what_diverges_is_marked_in_every_kind_of_network():
     "Deep networks, infinitely many heads, classes; and a rate that most cannot bear."
     X, y = data()
     deep = dict(layers=2, learning_rate=0.02, max_iter=60, random_state=0)
-    many, few = (AttentionDescent(n_networks=n, **deep).fit(X, y) for n in (60, 20))
+    many, few = (CircuitDescent(n_networks=n, **deep).fit(X, y) for n in (60, 20))
     assert 0 < many.diverged_.mean() < 0.5
     np.testing.assert_array_equal(many.diverged_[:20], few.diverged_)
     np.testing.assert_allclose(many.values(X)[:20], few.values(X), rtol=1e-6, atol=1e-9)
@@ -1202,6 +1209,11 @@ def test_a_stable_rate_is_found_and_said(capsys):
         ).fit(5 * X, y)
 
 
+def made(**options):
+    "The class that has these parameters."
+    return (CircuitDescent if "layers" in options else AttentionDescent)(**options)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "options",
@@ -1225,7 +1237,7 @@ def test_a_rate_of_any_size_is_one_sentence(options):
             ValueError,
             match="`learning_rate` must keep the losses of most.*or learning_rate=None",
         ):
-            AttentionDescent(
+            made(
                 **dict(
                     heads=2,
                     n_networks=2,
@@ -1246,7 +1258,7 @@ def test_tokens_of_any_size_train_or_are_rejected():
 
     def loss(size, **options):
         return (
-            AttentionDescent(max_iter=20, n_networks=2, random_state=0, **options)
+            made(max_iter=20, n_networks=2, random_state=0, **options)
             .fit(size * X, y)
             .loss_
         )
@@ -1282,7 +1294,7 @@ def test_it_stops_when_the_loss_does():
 
 
 def interrupted_at(event, model, X, y):
-    "A fit that Ctrl-C meets at such a line of `trained`, and whether there was one."
+    "A fit that Ctrl-C meets at such a line of `run`, and whether there was one."
 
     def lines(frame, kind, _):
         nonlocal event
@@ -1292,7 +1304,7 @@ def interrupted_at(event, model, X, y):
             raise KeyboardInterrupt
         return lines
 
-    sys.settrace(lambda frame, *_: lines if frame.f_code is trained.__code__ else None)
+    sys.settrace(lambda frame, *_: lines if frame.f_code is run.__code__ else None)
     try:
         model.fit(X, y)
     except KeyboardInterrupt:
@@ -1334,8 +1346,8 @@ def test_interruption_leaves_a_usable_model():
             np.testing.assert_array_equal(model.loss_, whole[steps].loss_)
             np.testing.assert_array_equal(model.values(X), whole[steps].values(X))
     assert set(seen) == {None, 0, 50, 100, 150}
-    assert min(seen.values()) > 3
-    assert seen[50] == seen[100]
+    assert min(seen.values()) > 2
+    assert seen[50] == seen[100] > 9
 
 
 def test_an_interrupted_run_is_not_begun_anew():
@@ -1504,7 +1516,7 @@ BAD = [
         ValueError,
         "`n_networks` must hold at most",
     ),
-    (dict(norm="rms"), X, Y, ValueError, "`norm` must be None without `layers`"),
+    (dict(readout="every"), X, Y, ValueError, "`readout`"),
 ]
 
 
@@ -1552,7 +1564,7 @@ def test_bad_input_after_fit():
 
 def test_nothing_is_answered_before_fit():
     "Every method raises scikit-learn's own error."
-    model, deep = AttentionDescent(loss="softmax"), AttentionDescent(layers=2)
+    model, deep = AttentionDescent(loss="softmax"), CircuitDescent(loss="softmax")
     asked = [
         lambda: model.values(X),
         lambda: model.predict(X),
@@ -1564,21 +1576,35 @@ def test_nothing_is_answered_before_fit():
         lambda: model.score(X, LABELS),
         lambda: model.plot(),
         lambda: model.kernel_error_,
+    ]
+    of_circuits = [
+        lambda: deep.values(X),
+        lambda: deep.predict(X),
+        lambda: deep.predict_proba(X),
+        lambda: CircuitDescent().predictive(X, 0.1),
+        lambda: deep.attention(X),
+        lambda: deep.scores(X),
+        lambda: deep.tangent(X),
+        lambda: deep.score(X, LABELS),
+        lambda: deep.plot(),
         lambda: deep.circuits_,
         lambda: deep.circuit_size(),
         lambda: deep.without("value", ()),
     ]
-    for ask in asked:
+    for ask in asked + of_circuits:
         with pytest.raises(NotFittedError, match="not fitted yet"):
             ask()
-    methods = {
-        name
-        for name in vars(AttentionDescent)
-        if not name.startswith("_")
-        and not name.endswith("_request")
-        and name not in ("fit", "from_torch", *model.get_params())
-    }
-    assert len(asked) == len(methods)
+    for known, questions in ((model, asked), (deep, of_circuits)):
+        methods = {
+            name
+            for kind in type(known).__mro__
+            if kind.__module__.startswith("infattn_nb")
+            for name in vars(kind)
+            if not name.startswith("_")
+            and not name.endswith("_request")
+            and name not in ("fit", "from_torch", *known.get_params())
+        }
+        assert len(questions) == len(methods)
 
 
 def test_probabilities_are_there_for_classes_alone():
@@ -1658,6 +1684,7 @@ def test_scikit_learn_checks():
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks_of_the_defaults():
     check_estimator(AttentionDescent())
+    check_estimator(CircuitDescent())
 
 
 @pytest.mark.parametrize("width", (3, np.inf))

@@ -547,6 +547,56 @@ def test_moves_leave_the_posterior_as_it_is():
     assert (np.abs(z.var(1) / 0.2 - 1) < 7 * (2 / 20_000) ** 0.5).all()
 
 
+class Rough:
+    "The bump, whose gradient between the ends of a move is wrong by a third."
+
+    def __call__(self, z):
+        return bump(z)
+
+    def rough_slope(self, z):
+        return bump(z)[1] / 1.5
+
+
+class RoughEnds(Rough):
+    "Here the likelihood is wrong, too: the moves lead elsewhere."
+
+    def __call__(self, z):
+        loglik, slope = bump(z)
+        return loglik / 1.5, slope / 1.5
+
+
+@pytest.mark.power("mean .03 off")
+def test_rough_gradients_between_the_ends_change_no_law():
+    def worst(target):
+        "Largest deviation of the means, in standard errors."
+        rng = default_rng(0)
+        cloud = cloud_at(0.8 + rng.standard_normal((3, 20_000)) * 0.2**0.5, target)
+        metric = borrowed_metric(rng.standard_normal((3, 20_000)), ((3, 1),))
+        for _ in range(3):
+            cloud, accepted = hamiltonian_move(cloud, target, 1.0, 0.6, 3, metric, rng)
+        assert 0.3 < accepted < 0.99
+        return np.abs(cloud.latents.mean(1) - 0.8).max() / (0.2 / 20_000) ** 0.5
+
+    assert worst(Rough()) < 7
+    assert worst(RoughEnds()) > 14
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+@pytest.mark.parametrize("width, readout", [(np.inf, -1), (3, "mean")])
+def test_rough_gradients_of_a_layer_are_nearly_its_gradients(heads, width, readout):
+    X, Y = data(12, 4, 3, 2)
+    layer = training_layer(stacked(X), AttentionSpec(heads), width, readout)
+    view = layer.view(stacked(X), leading=True)
+    z = default_rng(1).standard_normal((layer.dim(), 5))
+    target = Likelihood(layer, view, Y, 0.2)
+    _, slope = target(z)
+    rough = target.rough_slope(z)
+    assert rough.dtype == slope.dtype == np.float64
+    assert 0 < np.abs(rough - slope).max() < 1e-5 * np.abs(slope).max()
+    little = Likelihood(layer, view, Y, 1e-7)
+    np.testing.assert_array_equal(little.rough_slope(z), little(z)[1])
+
+
 def layer_target(heads=2, width=np.inf, readout=-1, seed=0):
     X, Y = data(5, 4, 3, 2, seed)
     layer = training_layer(

@@ -856,7 +856,7 @@ def test_the_browser_trains_circuits_as_the_library(circuits):
         answer = state.reply(depth, rows)
         p = softmax(answer.values, axis=-1)
         assert -(y * np.log(p)).sum() / len(y) == pytest.approx(loss, rel=1e-9)
-        state = state.moved(depth, rows, answer, p - y, how, None)
+        state = state.step(state.slopes(depth, rows, answer, p - y), how, None)
     for mine, theirs in zip(state.now(), circuits["end"]):
         np.testing.assert_allclose(mine.ravel(), theirs, rtol=1e-8, atol=1e-10)
     rows, _ = read_letters(circuits["asked"])

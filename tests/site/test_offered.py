@@ -37,7 +37,7 @@ def test_nothing_of_the_developers_is_left(page):
     nb = offered(stored(page))
     first, *others = code(nb)
     assert first.startswith(INSTALL)
-    needs = ("sklearn", "AttentionRegressor", "AttentionDescent")
+    needs = "sklearn", "AttentionRegressor", "AttentionDescent", "CircuitDescent"
     assert (LEARNING in first) == any(name in "\n".join(others) for name in needs)
     assert not any(
         "nbdev" in line

@@ -25,7 +25,7 @@ STUDENT = {
     "softmax temperature": "convergence/regimes",
     "signal propagation": "transformer/network",
     "what is tau": "reference/notation",
-    "train any network": "netsor/any_network",
+    "train any network": "training/any_network",
     "1/sqrt(d)": "convergence/regimes attention/layer",
     "tensor programs": "netsor/program",
     "central limit theorem": "theory/score_clt",
@@ -54,14 +54,14 @@ ENGINEER = {
     "report": "initialisation/report",
     "rotary positions": "transformer/block",
     "RMSNorm": "transformer/network transformer/block",
-    "mup": "netsor/optimizers netsor/train_your_model",
+    "mup": "training/optimizers training/train_your_model",
     "figures of the paper": "paper/figures",
     "positional encoding": "transformer/block",
     "LoRA": "scope",
     "license": "index",
     "API": "api/index",
-    "learning rate transfer": "netsor/train_your_model theory/what_follows",
-    "AdamW": "netsor/train_your_model netsor/optimizers",
+    "learning rate transfer": "training/train_your_model theory/what_follows",
+    "AdamW": "training/train_your_model training/optimizers",
 }
 QUERIES = {  # -> pages, one of which must be found
     "NTK": "transformer/gradients initialisation/gpt2",
@@ -73,8 +73,8 @@ QUERIES = {  # -> pages, one of which must be found
     "Netsor definition": "netsor/program",
     "kurtosis": "distributions/hierarchical",
     "pdf": "distributions/hierarchical",
-    "muP": "netsor/optimizers netsor/train_your_model",
-    "µP": "netsor/optimizers netsor/train_your_model",
+    "muP": "training/optimizers training/train_your_model",
+    "µP": "training/optimizers training/train_your_model",
     "sample at width 512": "attention/layer",
     "eight heads causal mask": "attention/layer convergence/robustness",
     "causal mask": "convergence/robustness attention/layer",
@@ -102,7 +102,7 @@ QUERIES = {  # -> pages, one of which must be found
     "LoRA": "scope",
     "license": "index",
     "what is tau": "reference/notation",
-    "train any network": "netsor/any_network",
+    "train any network": "training/any_network",
 }
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from infattn_nb.numerics.losses import (
+from infattn_nb.training.losses import (
     LOSSES,
     Everywhere,
     Logistic,

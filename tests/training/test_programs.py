@@ -48,7 +48,7 @@ from infattn_nb import (
     simulate,
     train,
 )
-from infattn_nb.netsor import attention, mlp, training
+from infattn_nb.netsor import attention, mlp
 from infattn_nb.netsor.nodes import Input
 from infattn_nb.netsor.revealed import Revealed
 from infattn_nb.nonlinearities import (
@@ -62,6 +62,7 @@ from infattn_nb.nonlinearities import (
     softmax,
     tanh,
 )
+from infattn_nb.training import programs as training
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
@@ -108,7 +109,7 @@ def test_matrices_of_many_directions_become_explicit_on_the_way():
     kinds = {
         type(M).__name__
         for block in run._blocks
-        for M in block.networks.matrices.values()
+        for M in block.networks.drawn.matrices.values()
     }
     assert "Explicit" in kinds
     np.testing.assert_allclose(
@@ -815,7 +816,7 @@ def test_a_long_run_is_announced(monkeypatch, capfd):
     p, fs = small()
     fit = partial(train, p, fs, Y, width=16, steps=2, size=2, rng=0)
     with warnings.catch_warnings(action="error"):
-        needs = training.needs(fit()._task.plan, 2, 2, 0)
+        needs = training.needs(fit()._learner.plan, 2, 2, 0)
     monkeypatch.setattr(
         training.checks, "memory_of_the_machine", lambda: 1.5 * needs.bytes
     )
@@ -955,7 +956,7 @@ def test_the_same_seed_gives_the_same_bytes_however_the_program_lies_in_memory()
 
     first, held = run(), []
     assert "Explicit" in {
-        type(M).__name__ for M in first._blocks[0].networks.matrices.values()
+        type(M).__name__ for M in first._blocks[0].networks.drawn.matrices.values()
     }
     for _ in range(4):
         held.append(run())  # elsewhere in memory
