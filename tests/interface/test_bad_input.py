@@ -1499,6 +1499,7 @@ TABLES = [
         for topic in (
             "convergence/test_long_sequences",
             "learning/test_regressor",
+            "learning/test_sequences",
             "learning/test_descent",
             "transformer/test_network",
             "initialisation/test_report",

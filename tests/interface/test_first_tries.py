@@ -15,7 +15,6 @@ from infattn_nb import (
     Tokens,
     Transformer,
     embed_features,
-    gradients,
     mixture_of_heads,
     netsor,
     parallel,
@@ -270,12 +269,3 @@ def test_names_are_those_of_functions():
 
 
 # -- a pool that breaks
-
-
-def test_gradients_take_outputs_of_the_new_forms():
-    "A vector that numpy has multiplied is one like others."
-    p = Program()
-    x, y = p.inputs(np.eye(2))
-    A, row = p.matrix(), p.readout()
-    f = row @ p.nonlin("relu", np.float64(2) * (A @ x) - A @ y)
-    assert gradients(p, [f], 8, rng=0).tangent.shape == (1, 1, 1)

@@ -39,7 +39,7 @@ from infattn_nb.learning import fitting
 from infattn_nb.learning.sequences import sequences
 from infattn_nb.netsor import attention, score_paths
 from infattn_nb.netsor.nodes import Nonlin
-from infattn_nb.netsor.score_paths import Batch, Paths
+from infattn_nb.netsor.score_paths import Batch
 from infattn_nb.nonlinearities import (
     gelu,
     gelu_tanh,
@@ -345,41 +345,6 @@ def test_a_rough_posterior_is_said_in_the_same_words():
     words = {str(w.message) for w in said if "the posterior is rough" in str(w.message)}
     assert len(words) == 1
     assert "AttentionRegressor(alpha=0.0001, heads=2" in words.pop()
-
-
-@pytest.mark.parametrize("φ", [tanh, relu, None], ids=repr)
-def test_two_coefficients_of_each_vector(φ):
-    """Moments with a linear vector: against the whole series of each pair, in far fewer
-    evaluations.
-    """
-    p = Program()
-    u, v = p.inputs([[1.0, 0.5], [0.5, 2.0]], mean=[0.3, -0.2])
-    P = Paths(p, 1)
-    f = (lambda x: np.abs(x)) if φ is None else φ
-    h = p.nonlin(f, v) if φ is None else f(v)
-    nodes = dict(nodes=2**14)
-    one = np.ones(1)
-    known = cross_moment(
-        f, lambda x: x, (-0.2 * one, 0.3 * one), 2 * one, one, 0.5 * one, **nodes
-    )
-    np.testing.assert_allclose(P.moment(h, u).ravel(), known, rtol=1e-7)
-    np.testing.assert_allclose(
-        P.moment(h).ravel(),
-        cross_moment(
-            f, np.ones_like, (-0.2 * one, 0 * one), 2 * one, 0 * one, 0 * one, **nodes
-        ),
-        rtol=1e-7,
-    )
-    with (
-        patch.object(Batch, "_by_series", side_effect=AssertionError),
-        patch.object(Batch, "_line", autospec=True, side_effect=Batch._line) as line,
-    ):
-        P = Paths(p, 1)
-        stack, linear = P.stacks.view(h), P.stacks.view(u)
-        (batch,) = P.each()
-        for _ in range(3):
-            batch.moment(stack, linear), batch.moment(linear, stack), batch.mean(stack)
-    assert line.call_count == 2  # one moment and one mean; u needs none
 
 
 def mixed(φs, mean=0.0):

@@ -2,8 +2,22 @@
 
 import numpy as np
 import pytest
+from numpy.random import SeedSequence, default_rng
+from regressor_cases import bump
+from scipy.stats import norm
 
 from infattn_nb.numerics import smc
+from infattn_nb.numerics.smc import (
+    Moves,
+    borrowed_metric,
+    climb,
+    cloud_at,
+    hamiltonian_move,
+    islands,
+    next_temperature,
+    pool,
+    systematic,
+)
 
 DIM = 3
 PRECISION = np.array([4.0, 1.0, 0.25])  # of the likelihood of each latent
@@ -90,3 +104,69 @@ def test_evidences_are_pooled_as_numbers_not_as_logarithms():
     assert log == pytest.approx(np.log(2) - 2000)
     np.testing.assert_allclose(w, [0.25, 0.75])
     assert error == pytest.approx(np.std([0.5, 1.5], ddof=1) / np.sqrt(2))
+
+
+@pytest.mark.power("mean .03 off")
+def test_moves_leave_the_posterior_as_it_is():
+    """Whatever metric and step: here a poor metric and a step at which a third is
+    rejected.
+    """
+    rng = default_rng(0)
+    cloud = cloud_at(
+        0.8 + rng.standard_normal((3, 20_000)) * 0.2**0.5, bump
+    )  # the posterior: mean 1/(1 + 1/4), variance 1/(1 + 4)
+    metric = borrowed_metric(
+        rng.standard_normal((3, 20_000)) * [[1.0], [2.0], [0.5]], ((3, 1),)
+    )
+    cloud, accepted = hamiltonian_move(cloud, bump, 1.0, 0.3, 3, metric, rng)
+    assert 0.3 < accepted < 0.95
+    np.testing.assert_allclose(cloud.loglik, bump(cloud.latents)[0])
+    np.testing.assert_allclose(cloud.slope, bump(cloud.latents)[1])
+    z = cloud.latents
+    assert (np.abs(z.mean(1) - 0.8) < 7 * (0.2 / 20_000) ** 0.5).all()
+    assert (np.abs(z.var(1) / 0.2 - 1) < 7 * (2 / 20_000) ** 0.5).all()
+
+
+def test_a_group_does_not_make_its_own_metric():
+    u = default_rng(0).standard_normal((3, 80))
+    other = u.copy()
+    other[:, 20:40] *= 9.0  # the second of four groups
+    a, b = (borrowed_metric(x, ((3, 1),)).whiteners for x in (u, other))
+    same = [np.allclose(x[0], y[0], rtol=1e-9) for x, y in zip(a, b)]
+    assert same == [False, True, False, False]
+
+
+def test_large_blocks_get_a_diagonal_metric():
+    u = default_rng(0).standard_normal((600, 40))
+    metric = borrowed_metric(u, ((300, 2),))
+    p = default_rng(1).standard_normal((600, 40))
+    assert metric.whiteners[0][0].shape == (300,)
+    np.testing.assert_array_equal(metric.back(p), metric.white(p))
+
+
+@pytest.mark.power("evidence 10 % off in 5 dimensions")
+def test_evidence_of_a_bump():
+    value, error, w = pool(
+        [c.log_evidence for c in islands(bump, 5, 16, 128, Moves(1), rng=0)]
+    )
+    exact = 5 * (norm.logpdf(1, scale=1.25**0.5) - norm.logpdf(0, scale=0.5))
+    assert abs(value - exact) < 10 * error < 1
+    assert w.sum() == pytest.approx(1)
+
+
+def test_the_ladder_rises():
+    assert next_temperature(0.9, np.zeros(5), 0.9) == 1.0
+    assert 0 < next_temperature(0.0, -1e200 * np.arange(50.0), 0.9) < 1e-190
+    assert next_temperature(0.5, -1e200 * np.arange(50.0), 0.9) == pytest.approx(0.505)
+    island = climb(bump, 2, 64, Moves(2, 3, ((2, 1),)), 0.5, False, SeedSequence(0))
+    assert island.ladder[0] == 0
+    assert island.ladder[-1] == 1
+    assert (np.diff(island.ladder) > 0).all()
+    assert 1 <= island.ancestors <= 64
+
+
+def test_systematic_resampling():
+    w = default_rng(0).random(40)
+    n = np.bincount(systematic(w, 1000, default_rng(1)), minlength=40)
+    assert n.sum() == 1000
+    assert (np.abs(n - 1000 * w / w.sum()) <= 1 + 1e-9).all()
