@@ -4,7 +4,7 @@ every coordinate.
 
 import numpy as np
 import pytest
-from scipy.stats import chi2, ks_2samp, kstest
+from scipy.stats import ks_2samp, kstest
 
 from infattn_nb import Attention, Tokens
 from infattn_nb.attention import gram_sums
@@ -20,7 +20,7 @@ from infattn_nb.attention.gram_sums import (
     sums_of_runs,
 )
 from infattn_nb.nonlinearities import absolute, leaky_relu, relu
-from infattn_nb.numerics.rng import Mirror, Mirrored, chisquare_pair
+from infattn_nb.numerics.rng import Mirror, Mirrored
 
 SIZE = 6000
 
@@ -201,17 +201,6 @@ def test_relu_layers_keep_their_law():
         lambda y: np.abs(y).max(1),
     ):
         assert ks_2samp(f(y[0]), f(y[1])).pvalue > 1e-7
-
-
-@pytest.mark.power("distribution functions .02 apart")
-@pytest.mark.parametrize("df", [1, 2, 3, 16, 1000])
-def test_a_chi_square_and_its_image(df):
-    x = chisquare_pair(df, (3, 20_000), np.random.default_rng(df))
-    assert x.shape == (3, 2, 20_000)
-    for sample in (x[0, 0], x[0, 1], x[2, 1]):
-        assert kstest(sample, chi2(df).cdf).pvalue > 1e-7
-    assert abs(np.corrcoef(x[0, 0], x[1, 0])[0, 1]) < 0.05
-    assert df == 1 or np.corrcoef(x[0])[0, 1] < -0.3
 
 
 def test_mirror_images_of_sums():

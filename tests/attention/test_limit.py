@@ -17,13 +17,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import ks_2samp, norm
 
-from infattn_nb import (
-    Attention,
-    HierarchicalGaussian,
-    ScaleMixture,
-    Tokens,
-    simulate_dense,
-)
+from infattn_nb import Attention, ScaleMixture, Tokens, simulate_dense
 from infattn_nb.nonlinearities import clip, identity, relu, softmax
 
 LAYER = Attention(Tokens(4, identity), heads=2)
@@ -232,17 +226,6 @@ def test_atoms():
     assert (law.rvs(1000, rng=0) == 0).mean() == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_variance_next_to_zero():
-    "The rest of the law must not suffer; what floats cannot hold is rejected."
-    for tiny in (0.0, 1e-307):
-        law = ScaleMixture([tiny, 1.0])
-        assert law.pdf(1.0) == pytest.approx(norm.pdf(1.0) / 2)
-        assert law.sf(1.0) == pytest.approx(norm.sf(1.0) / 2)
-        assert law.atom == (0.5 if tiny == 0 else 0)
-    with pytest.raises(ValueError, match="above 2.3e-308"):
-        ScaleMixture([1e-310, 1.0])
-
-
 @pytest.mark.filterwarnings("ignore:.*lie so far out")
 def test_methods_of_a_mixture_agree():
     law = Attention(Tokens(4, identity)).law(8).marginal(0, draws=4096)
@@ -274,27 +257,6 @@ def test_methods_of_a_mixture_agree():
     assert law.support() == (-np.inf, np.inf)
 
 
-@pytest.mark.slow
-@pytest.mark.power("errors wrong by a factor of 1.7")
-def test_standard_errors_are_honest():
-    """Over 60 independent seeds the deviation from the truth, in standard errors (t
-    with 15 degrees of freedom), has the right size.
-    """
-    z = []
-    for seed in range(60):
-        law = ScaleMixture(np.random.default_rng(seed).chisquare(4, 4096) / 4)
-        for method, args, exact in (
-            ("var", (), 1.0),
-            ("sf", (3.0,), None),
-            ("kurtosis", (), 1.5),
-        ):
-            value, se = getattr(law, method)(*args, return_error=True)
-            if exact is not None:
-                z.append((value - exact) / se)
-    assert 0.6 < np.std(z) < 1.7
-    assert np.abs(z).max() < 14
-
-
 @pytest.mark.power("correlations below .9")
 def test_same_seed_couples_widths():
     v = [
@@ -305,26 +267,6 @@ def test_same_seed_couples_widths():
         for n in (4096, np.inf)
     ]
     assert np.corrcoef(*v)[0, 1] > 0.9
-
-
-@pytest.mark.power("densities 1 % off in the middle, 9 % at 4")
-def test_user_defined_law():
-    law = HierarchicalGaussian(
-        lambda size, rng: rng.chisquare(3, (size, 1, 1)) / 3, dim=1
-    )
-    y = law.rvs((3, 4), rng=0)
-    assert y.shape == (3, 4, 1)
-    assert law.covariances(7, rng=0).shape == (7, 1, 1)
-    assert law.rvs(0).shape == (0, 1)
-    assert law.rvs(()).shape == (1,)
-    from scipy.stats import t
-
-    law = HierarchicalGaussian(
-        lambda size, rng: (5 / rng.chisquare(5, size))[:, None, None], dim=1
-    ).marginal(0)
-    for y in (0.5, 2.0, 4.0):
-        value, se = law.pdf(y, return_error=True)
-        assert abs(value - t(5).pdf(y)) < 10 * se
 
 
 def test_laws_can_be_pickled_and_copied():

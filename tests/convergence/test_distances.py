@@ -23,8 +23,8 @@ from scipy.stats import (
 )
 
 from infattn_nb import (
-    CommonTokens,
     Attention,
+    CommonTokens,
     ScaleMixture,
     Tokens,
     hellinger,

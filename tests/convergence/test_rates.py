@@ -7,7 +7,7 @@ import pytest
 from conftest import nightly
 from scipy.stats import norm
 
-from infattn_nb import CommonTokens, Attention, ScaleMixture, Tokens, paired_kl
+from infattn_nb import Attention, CommonTokens, ScaleMixture, Tokens, paired_kl
 from infattn_nb.convergence import (
     first_order,
     fluctuations,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from infattn_nb import CommonTokens, Attention, Tokens, simulate_dense
+from infattn_nb import Attention, CommonTokens, Tokens, simulate_dense
 from infattn_nb.convergence import (
     cross_mask,
     distance_bias,

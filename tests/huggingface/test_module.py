@@ -6,7 +6,6 @@ multiply.
 import csv
 import json
 import pydoc
-import re
 import warnings
 from dataclasses import replace
 from html import unescape
@@ -16,19 +15,17 @@ from types import SimpleNamespace
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from config_cases import LLAMA
 
 import infattn_nb
 from infattn_nb import (
     Attention,
     FeedForward,
-    Norm,
     Scan,
     SelfAttention,
     Tokens,
     Transformer,
-    embedding_cov,
     from_config,
-    from_torch,
     init_table,
     limit_error,
     report,
@@ -48,123 +45,16 @@ from infattn_nb.initialisation.quantities import (
 from infattn_nb.initialisation.report import DETAILS, departures_said
 from infattn_nb.initialisation.report_command import infattn_report, report_of
 from infattn_nb.initialisation.rules import scaled
-from infattn_nb.nonlinearities import gelu, gelu_tanh, relu, silu
+from infattn_nb.nonlinearities import relu
 from infattn_nb.numerics import checks
-from infattn_nb.transformer.stream import several
 
 HUB = Path(__file__).parents[1] / "data" / "configs"
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
-LLAMA = dict(
-    model_type="llama",
-    hidden_size=64,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    intermediate_size=96,
-)
 
 # One meaning of a text
 
 
-def test_a_text_means_the_same_everywhere():
-    """Words, or letters where there is no space; for a chain, for its covariance, and
-    for the command.
-    """
-    sat = from_config(SMALL, "the cat the")
-    assert len(sat.cov) == 3 == len(embedding_cov("the cat the"))
-    assert sat.cov[0, 2] == 4e-4
-    assert len(embedding_cov("banana")) == 6
-    found = report_of("gpt2", text="the cat the", size=4)
-    assert found.labels == ("the", "cat", "the")
-    assert found.measured.finite.cosine[:, 0].mean() > 0.1  # of the two equal words
-    assert "6 tokens" in repr(from_config("gpt2", "banana"))
-
-
-class Tensor(np.ndarray):
-    "As much of torch as is needed."
-
-    def detach(self):
-        return self
-
-    def cpu(self):
-        return self
-
-    def numpy(self):
-        return np.asarray(self)
-
-
-def test_arrays_of_tokens_are_texts():
-    tokens = np.array([[3, 1, 3], [1, 1, 2]])
-    expected = [[3, 1, 3], [1, 1, 2]]
-    for given in (tokens, tokens.view(Tensor), expected):
-        np.testing.assert_array_equal(several(given), expected)
-        np.testing.assert_array_equal(
-            from_config(SMALL, given).texts, [0, 0, 0, 1, 1, 1]
-        )
-
-
-@pytest.mark.parametrize("tokens", (None, {}, 2.5, True, object()))
-def test_what_is_no_text(tokens):
-    with pytest.raises(
-        TypeError, match="must be a number of tokens, a text, or a list of labels, got"
-    ):
-        from_config(SMALL, tokens)
-
-
 # Names
-
-
-@pytest.mark.parametrize(
-    "config, text",
-    [
-        (dict(model_type="lama"), "did you mean 'llama'"),
-        ("gpt-2", "did you mean 'gpt2'"),
-        (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
-        (dict(model_type="mixtral"), "a router selects"),
-        (LLAMA | dict(model_type="unheard", num_experts=8), "a router selects"),
-        (dict(model_type="mamba2"), "not attention"),
-        (dict(model_type="t5"), "encoder–decoder"),
-        (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
-        (dict(model_type="deepseek_v3"), "latent attention"),
-        (
-            LLAMA | dict(num_attention_heads=13),
-            r"config\['num_attention_heads'\]` must divide the width 64, got 13",
-        ),
-        (
-            LLAMA | dict(num_key_value_heads=3),
-            r"num_key_value_heads'\]` must divide the 4 heads",
-        ),
-        (
-            dict(
-                model_type="phi",
-                hidden_size=64,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                intermediate_size=64,
-                qk_layernorm=True,
-            ),
-            "qk_layernorm",
-        ),
-    ],
-)
-def test_configs_are_rejected_with_their_reason(config, text):
-    with pytest.raises(ValueError, match=text) as e:
-        from_config(config, 4)
-    assert len(str(e.value).splitlines()) == 1
-    assert "blocks=[…]" not in str(e.value)
-
-
-@pytest.mark.parametrize("kind", ("albert", "gpt_neo", "olmo", "gemma3n", "deberta"))
-def test_another_family_is_no_slip_of_the_pen(kind):
-    "Its blocks are others than those of the family whose name is near."
-    with pytest.raises(ValueError, match="a module of the same blocks") as e:
-        from_config(dict(model_type=kind), 4)
-    assert "did you mean" not in str(e.value)
-
-
-def test_a_config_object_is_a_config():
-    config = SimpleNamespace(to_dict=lambda: SMALL)
-    assert repr(from_config(config, 4)) == repr(from_config(SMALL, 4))
 
 
 def test_near_misses():
@@ -190,17 +80,6 @@ def test_near_misses():
             call()
     with pytest.raises(TypeError, match="`activation` must be a function"):
         FeedForward(activation=3)
-
-
-def test_activations_by_their_names():
-    for name, phi in dict(
-        gelu=gelu,
-        gelu_new=gelu_tanh,
-        gelu_pytorch_tanh=gelu_tanh,
-        silu=silu,
-        swish=silu,
-    ).items():
-        assert FeedForward(activation=name).activation is phi
 
 
 def test_completion_and_the_namespace():
@@ -271,24 +150,6 @@ def test_rejected_before_anything_is_drawn(call, no_work):
     with pytest.raises((ValueError, TypeError)) as e:
         call(from_config(SMALL, 5))
     assert len(str(e.value).splitlines()) == 1
-
-
-def test_a_large_covariance_needs_no_eigenvalues(monkeypatch):
-    """A multiple of the identity, and a text with repetitions; what is not positive is
-    still rejected.
-    """
-    monkeypatch.setattr(
-        np.linalg, "eigvalsh", lambda C: pytest.fail("eigenvalues were computed")
-    )
-    (
-        checks.cov(3 * np.eye(300)),
-        checks.cov(embedding_cov([3, 1, 4, 1, 5] * 20, 1.0, 0.1)),
-        checks.cov(np.ones((4, 4))),
-    )
-    monkeypatch.undo()
-    for bad in (np.array([[1.0, 2], [2, 1]]), -np.eye(3), np.diag([1.0, -1e-9])):
-        with pytest.raises(ValueError, match="positive semidefinite"):
-            checks.cov(bad)
 
 
 # A text with more tokens than half of the width
@@ -516,38 +377,6 @@ def test_raw_gradients_stand_beside():
 # One report against another
 
 
-@pytest.mark.slow
-def test_against_another(tmp_path, capsys):
-    a, b = tmp_path / "a.json", tmp_path / "b.json"
-    a.write_text(json.dumps(SMALL)), b.write_text(json.dumps(LLAMA))
-    infattn_report.__wrapped__(
-        str(a), str(b), out=str(tmp_path / "r.html"), tokens="4", size="4"
-    )
-    page, said = (
-        (tmp_path / "r.html").read_text(encoding="utf-8"),
-        capsys.readouterr().out,
-    )
-    assert "Against llama (b.json)" in page
-    assert "against\nReport of llama" in said
-    assert page.count("<ul") == 3
-    both = report_of(str(a), against=str(b), tokens=4, size=4)
-    assert list(both.comparison.columns) == ["gpt2 (a.json)", "llama (b.json)"]
-    assert list(both.comparison.loc["width"]) == [64, 64]
-    alone = report_of(str(b), tokens=4, size=4)
-    np.testing.assert_array_equal(
-        both.against.measured.finite.tangent, alone.measured.finite.tangent
-    )
-    assert "--against" in both.call
-
-
-def test_numbers_that_are_none(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        SystemExit, match=r"`--tokens` must be a whole number, got 'abc'"
-    ):
-        infattn_report.__wrapped__("gpt2", tokens="abc", quiet=True)
-
-
 def test_json_alone_writes_no_file(tmp_path, monkeypatch, capsys):
     "It wrote report.html into the folder."
     monkeypatch.chdir(tmp_path)
@@ -565,15 +394,6 @@ def test_json_alone_writes_no_file(tmp_path, monkeypatch, capsys):
     assert page.count("<img>") == 6
     infattn_report.__wrapped__("gpt2", out="-", json=True, **options)
     assert json.loads(capsys.readouterr().out) == reported
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["tokens", "width", "size", "seed"])
-def test_typed_numbers_end_alike(name, tmp_path, monkeypatch):
-    "An x for a seed ended with 2, for tokens with 1."
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=rf"`--{name}` must be a whole number, got"):
-        infattn_report.__wrapped__("gpt2", quiet=True, **{name: "x"})
     assert not list(tmp_path.iterdir())
 
 
@@ -604,38 +424,6 @@ def test_all_blocks_that_are_not_as_promised_are_named():
     mixed = D("h.*.c", "h.2.c", 3.0, (0, 1, 2), (2.0, 1.5, 3.0))
     assert departures_said([mixed])[0] == "c of blocks 0–2 × 2, 1.5, 3"
     assert departures_said(whole) == ("a, b × 2", False)
-
-
-@pytest.mark.slow
-def test_a_factor_that_is_missing_is_found_in_every_block():
-    "GPT-2 without the depth scaling that its promise has."
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(
-        vocab_size=64, n_positions=16, n_embd=64, n_layer=6, n_head=4
-    )
-
-    def module(scaled):
-        torch.manual_seed(0)
-        made = transformers.GPT2Model(config).eval()
-        for l, block in enumerate(made.h):
-            if scaled:
-                block.mlp.c_proj.weight.detach().div_((l + 1) ** 0.5)
-        return made
-
-    promise = from_torch(module(True), texts=4)
-    t = from_torch(module(False), texts=4, promised=promise)
-    first = report(t, size=4, rng=0).verdicts[0]
-    assert first.name == "initialisation"
-    said = re.search(
-        r"mlp.c_proj of blocks 1–5 × ([\d.]+) … ([\d.]+) \(blocks counted from 0",
-        first.text,
-    )
-    np.testing.assert_allclose(
-        [float(x) for x in said.groups()], np.sqrt([2, 6]), rtol=0.03
-    )
-    kept = from_torch(module(True), texts=4, promised=promise)
-    assert report(kept, size=4, rng=0).verdicts[0].name != "initialisation"
 
 
 # Scans
@@ -779,60 +567,7 @@ def test_handles_of_every_family():
             assert len(set(names)) == len(names)
 
 
-def test_joint_norms_are_not_those_of_heads():
-    "OLMo 2's norm over all heads: the same at infinite width, another law at width 32."
-    joint = Transformer.uniform(np.eye(3), layers=1, heads=4, ff=0, var_q=4.0)
-    make = lambda whole: replace(
-        joint,
-        blocks=[
-            replace(
-                joint.blocks[0],
-                attention=SelfAttention(
-                    4, qk_norm=Norm("rms"), joint_norm=whole, score_scale=3.0
-                ),
-            )
-        ],
-    )
-    a, b = (make(whole).chain(np.inf, 5, 0).gram for whole in (True, False))
-    np.testing.assert_array_equal(a, b)
-    spread = [
-        np.var(make(whole).chain(32, 3000, 1, scores=True).scores[..., 2, 0].ravel())
-        for whole in (True, False)
-    ]
-    assert spread[0] != spread[1]
-    assert abs(spread[0] / spread[1] - 1) < 0.5
-
-
 # What .grad holds, other widths, JSON
-
-
-def test_factors_are_folded_before_grad_is_reported():
-    """The same networks: θ is what it was, weight norms are those of matrices that hold
-    the factors; the report's columns follow.
-    """
-    t = from_config(LLAMA, 5)
-    u = scaled(t, 0.3, 4.0)
-    g = u.gradients(64, 20, 0)
-    plain = u.draw_gradients(64, 20, 0)  # its factors in front of the matrices
-    for k in g.squared_norms:
-        np.testing.assert_allclose(
-            g.squared_norms[k], plain.squared_norms[k], rtol=1e-8
-        )
-    for k, square in dict(q=4.0, k=4.0, v=1.0, o=0.09).items():
-        np.testing.assert_allclose(
-            g.squared_weight_norms[k] * square, plain.squared_weight_norms[k], rtol=1e-8
-        )
-    std = init_table(u).set_index("parameter")["std"][
-        "model.layers.*.self_attn.o_proj.weight"
-    ]
-    np.testing.assert_allclose(
-        g.squared_weight_norms["o"], g.squared_norms["o"] / std**2, rtol=1e-8
-    )
-    np.testing.assert_allclose(
-        report(u, size=4, rng=0).table["attention out, .grad"],
-        report(u, size=4, rng=0).table["attention out"] / std,
-        rtol=1e-8,
-    )
 
 
 def test_standard_deviations_may_stay():

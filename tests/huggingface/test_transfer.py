@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from infattn_nb import from_config, train
-from infattn_nb.huggingface import next_tokens, rate_transfer, transfer, widened
+from infattn_nb.huggingface import next_tokens, rate_transfer, transfer
 
 CONFIG = dict(
     model_type="gpt2",
@@ -128,24 +128,3 @@ def test_bad_input_is_rejected(how, said):
     with pytest.raises((ValueError, TypeError), match=said) as caught:
         found(**how)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "llama-like", "bert-base", "pythia-like"])
-def test_a_wider_model(kind):
-    "Heads keep their width, or their number; variances or standard deviations stay."
-    own = from_config(kind, [[1, 2, 3]])
-    n = 2 * int(own.width)
-    a = own.blocks[0].attention
-    for heads, fixed in (("more", "variance"), ("wider", "variance"), ("more", "std")):
-        net = widened(kind, [[1, 2, 3]], n, heads=heads, fixed=fixed)
-        b = net.blocks[0].attention
-        assert net.width == n
-        assert b.heads == a.heads * (2 if heads == "more" else 1)
-        assert net.blocks[0].feedforward.units == own.blocks[0].feedforward.units
-        factor = 2.0 if fixed == "std" else 1.0
-        assert b.var_q == pytest.approx(factor * a.var_q)
-        np.testing.assert_allclose(net.cov, own.cov, rtol=1e-12)
-    same = widened(kind, [[1, 2, 3]], int(own.width))
-    assert repr(same.blocks) == repr(own.blocks)
-    with pytest.raises(ValueError, match="`width` must be a multiple of"):
-        widened(kind, [[1, 2, 3]], n + 1)

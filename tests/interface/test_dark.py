@@ -17,6 +17,7 @@ from matplotlib.text import Text
 from public import PUBLIC
 from results import (
     TRANSFORMER,
+    X,
     chain,
     circuits,
     descent,
@@ -25,7 +26,6 @@ from results import (
     regressor,
     slopes,
     training,
-    X,
 )
 
 from infattn_nb import Attention, Tokens, limit_error, report, scan

@@ -1,17 +1,15 @@
 """Known errors travel with their numbers, and what is kept cannot be changed."""
 
-import os
 import subprocess
 import sys
 import threading
 import warnings
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
+from error_cases import steep_moment
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
@@ -21,12 +19,10 @@ from infattn_nb import (
     AttentionDescent,
     AttentionRegressor,
     CircuitDescent,
-    HierarchicalGaussian,
     Nonlinearity,
     Program,
     Tokens,
     Transformer,
-    from_config,
     limit,
 )
 from infattn_nb.convergence import mean_entropy, participation_moments, row_overlap
@@ -36,13 +32,11 @@ from infattn_nb.nonlinearities import (
     leaky_relu,
     relu,
     slope_moments,
-    softmax,
     tanh,
 )
 from infattn_nb.numerics import psd_factor, wishart_factor
 from infattn_nb.numerics.rng import threads_start
-from infattn_nb.paper import infattn_figures, reproduce, sweep
-from infattn_nb.plotting import printable
+from infattn_nb.paper import sweep
 
 PAIR = np.array([[1.0, 0.999], [0.999, 1.0]])
 unknown = pytest.mark.filterwarnings(
@@ -94,97 +88,12 @@ def test_infinitely_many_heads_are_the_average_of_one():
     assert error < 1e-6 * value
 
 
-def test_an_averaged_covariance_states_its_error():
-    S = np.random.default_rng(0).uniform(0.9, 1.1, (8, 1, 1)) * np.eye(2)
-    law = HierarchicalGaussian.averaged(S)
-    error = S[:, 0, 0].std(ddof=1) / np.sqrt(8)
-    np.testing.assert_allclose(law.cov(return_error=True)[1][0, 0], error)
-    np.testing.assert_allclose(law.marginal(0).var(return_error=True)[1], error)
-    assert law.logpdf([1.0, 2.0], return_error=True)[1] > 0
-    assert (
-        HierarchicalGaussian.constant(S[0]).logpdf([1.0, 2.0], return_error=True)[1]
-        == 0
-    )
-
-
 def test_one_estimate_has_no_error_to_state():
     with pytest.raises(ValueError, match="`draws` must be at least 2"):
         Attention(Tokens(2, relu), heads=2).infinite_heads(draws=1)
 
 
 # quadratures
-
-
-def sine(frequency, x):
-    return np.sin(frequency * x)
-
-
-def steep(x):
-    return np.tanh(30 * x)
-
-
-def steep_moment():
-    "E tanh(30U)tanh(30V) at a correlation of .999, by nested quadrature."
-    x, w = np.polynomial.hermite_e.hermegauss(200)
-    w = w / w.sum()
-    σ = np.sqrt(1 - 0.999**2)
-
-    def inner(u):
-        return np.tanh(30 * u) * (w @ np.tanh(30 * (0.999 * u + σ * x))) * norm.pdf(u)
-
-    return 2 * quad(inner, 0, 12, points=[0.02, 0.1, 0.5], limit=400, epsabs=1e-10)[0]
-
-
-def test_a_kernel_knows_its_error():
-    K, error = Tokens(2, steep, PAIR).kernel(return_error=True)
-    assert abs(K[0, 1] - steep_moment()) <= error[0, 1]
-    assert error[0, 1] > 0
-    assert Tokens(2, relu, PAIR).kernel(return_error=True)[1].max() == 0
-
-
-def test_a_law_adds_the_error_of_its_tokens():
-    "The variance of uniform attention is the mean of K: so is its error."
-    layer = Attention(Tokens(2, steep, PAIR), var_q=0.0)
-    K, unsure = layer.tokens.kernel(return_error=True)
-    value, error = layer.law().marginal(0).var(return_error=True)
-    truth = (K[0, 0] + steep_moment()) / 2
-    assert abs(value - truth) <= error
-    assert unsure.mean() / 2 < error < 4 * unsure.mean()
-
-
-def test_covariances_and_densities_add_it_too():
-    cov = np.array([[1.0, 0.99], [0.99, 1.0]])
-    known = Attention(Tokens(2, relu, cov), heads=2).law()
-    assert not known.nearby
-    law = Attention(Tokens(2, steep, cov), heads=2).law()
-    unsure = law.cov(draws=256, return_error=True)[1][0, 1]
-    alone = replace(law, nearby=()).cov(draws=256, return_error=True)[1][0, 1]
-    assert (
-        unsure
-        > alone + 0.4 * law.nearby[0].cov(draws=256)[0, 1] - 0.4 * law.cov(256)[0, 1]
-    )
-    y = [0.5, 0.5]
-    unsure = law.logpdf(y, 256, return_error=True)[1]
-    alone = replace(law, nearby=()).logpdf(y, 256, return_error=True)[1]
-    assert unsure > alone + 1e-4
-
-
-@pytest.mark.filterwarnings("ignore:1 of 1 points")
-def test_a_density_of_tokens_that_may_be_equal_is_not_known():
-    law = Attention(Tokens(2, steep, PAIR), heads=2).law()
-    assert law.logpdf([0.5, 0.5], 256, return_error=True)[1] == np.inf
-
-
-def test_what_no_polynomial_resolves_raises():
-    "sin(25x) at a correlation of .999 was .36229 ± 1e-16; it is .38382."
-    tokens = Tokens(2, partial(sine, 25.0), PAIR)
-    with pytest.raises(ValueError, match="resolve, got an error of"):
-        Attention(tokens, var_q=0.0).law()
-    with pytest.raises(ValueError, match="pass its `closed_form`"):
-        tokens.activation.dual(PAIR)
-    value, error = tokens.activation.dual(PAIR, return_error=True)
-    truth = np.exp(-625) * np.sinh(625 * 0.999)
-    assert abs(value[0, 1] - truth) < error[0, 1]
 
 
 @unknown
@@ -259,23 +168,6 @@ def test_nonlinearities_are_equal_by_all_that_they_know():
     assert hash(clip(2.0)) == hash(clip(2.0))
 
 
-@pytest.mark.slow
-def test_a_new_layer_has_a_new_law():
-    temperature = [1.0]
-
-    def weights(G):
-        return softmax(G / temperature[0])
-
-    def variance():
-        layer = Attention(Tokens(3, identity, np.eye(3)), weights=weights)
-        return layer.law().marginal(0).var()
-
-    first = variance()
-    temperature[0] = 100.0
-    assert first > variance() + 0.1
-    np.testing.assert_allclose(variance(), 1 / 3, rtol=1e-3)
-
-
 def data():
     rng = np.random.default_rng(0)
     return rng.standard_normal((8, 4, 2)), rng.standard_normal(8)
@@ -321,14 +213,6 @@ def test_singular_matrices_have_one(rank):
     S = np.moveaxis(G @ G.mT, 0, -1)
     L = psd_factor(S)
     np.testing.assert_allclose(np.einsum("ikn,jkn->ijn", L, L), S, atol=1e-5 * S.max())
-
-
-@pytest.mark.parametrize("ask", ["rvs", "covariances"])
-def test_draws_that_are_no_covariances_raise(ask):
-    "No correlation is beyond one, and yet: variances of 16 for 1."
-    law = HierarchicalGaussian(lambda n, g: np.broadcast_to(THREE, (n, 3, 3)), 3)
-    with pytest.raises(ValueError, match="positive semidefinite"):
-        getattr(law, ask)(10, rng=0)
 
 
 def test_broken_degrees_of_freedom():
@@ -462,60 +346,6 @@ def test_both_ways_of_small_scores_agree():
 # files
 
 
-def config(tmp_path, text):
-    path = tmp_path / "config.json"
-    path.write_bytes(text.encode())
-    return path
-
-
-LONG = "x" * 5_000_000
-GPT2 = '"model_type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 64'
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes that have names")
-def test_a_pipe_is_no_config(tmp_path):
-    "It was waited for, for ever."
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="`config` must be a file"):
-        from_config(str(tmp_path / "pipe"), 4)
-
-
-def test_configs_that_are_too_long_or_say_a_thing_twice(tmp_path):
-    path = config(tmp_path, f'{{{GPT2}, "name": "{LONG}"}}')
-    with pytest.raises(ValueError, match="`config` must be at most"):
-        from_config(str(path), 4)
-    path = config(tmp_path, f'{{{GPT2}, "n_layer": 3}}')
-    with pytest.raises(ValueError, match="each entry once, got 'n_layer' twice"):
-        from_config(str(path), 4)
-    path = config(tmp_path, f'{{{GPT2}, "_name_or_path": "\\ud800"}}')
-    with pytest.raises(ValueError, match="`config` must contain text in UTF-8"):
-        from_config(str(path), 4)
-
-
-def test_a_byte_order_mark_is_allowed(tmp_path):
-    path = config(tmp_path, "\N{ZERO WIDTH NO-BREAK SPACE}" + f"{{{GPT2}}}")
-    assert len(from_config(str(path), 4).blocks) == 2
-
-
-def test_names_reach_no_terminal_as_they_are():
-    assert (
-        printable("a\x1b[31mb\ud800") == "a\N{REPLACEMENT CHARACTER}[31mb"
-        "\N{REPLACEMENT CHARACTER}"
-    )
-    assert len(printable("x" * 1000)) == 80
-
-
-@pytest.mark.skipif(os.name != "posix", reason="no umask")
-def test_files_have_the_rights_that_the_umask_gives(tmp_path):
-    script = (
-        f"import os; os.umask(0o077); "
-        f"from infattn_nb.numerics.files import write; "
-        f"write({str(tmp_path / 'file')!r}, b'text')"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
-
-
 SCRIPT = Path(sys.executable).with_name("infattn_report")
 MODULE = [sys.executable, "-m", "infattn_nb"]
 
@@ -548,27 +378,10 @@ def test_the_module_answers_on_standard_output(option):
     assert ("report" in said.stdout) == (option != "--version")
 
 
-@pytest.mark.parametrize("name", ["trials", "samples", "seed", "workers"])
-def test_typed_numbers_of_figures_end_as_those_of_reports(name, tmp_path):
-    with pytest.raises(SystemExit, match=f"`--{name}` must be a whole number, got 'x'"):
-        infattn_figures.__wrapped__(out=str(tmp_path / "a"), quiet=True, **{name: "x"})
-    assert not list(tmp_path.iterdir())
-
-
-def test_figures_are_not_printed():
-    with pytest.raises(SystemExit, match="`out` must be a folder, got '-'"):
-        infattn_figures.__wrapped__(out="-", quiet=True)
-
-
 def test_another_command_is_no_command():
     said = subprocess.run([*MODULE, "reports"], text=True, capture_output=True)
     assert said.returncode == 1
     assert said.stderr == "usage: python -m infattn_nb {figures,report,train} …\n"
-
-
-def test_seeds_of_figures_are_whole_numbers():
-    for ask in (sweep, reproduce):
-        assert ask.__annotations__["rng"] in (int, "int")
 
 
 # warnings

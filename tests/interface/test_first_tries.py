@@ -2,14 +2,8 @@
 every form, wherever one is taken.
 """
 
-import os
 import re
-import signal
-import sys
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from fractions import Fraction
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -20,9 +14,7 @@ from infattn_nb import (
     Program,
     Tokens,
     Transformer,
-    draw,
     embed_features,
-    gradients,
     mixture_of_heads,
     netsor,
     parallel,
@@ -277,29 +269,3 @@ def test_names_are_those_of_functions():
 
 
 # -- a pool that breaks
-
-
-def killed(number, rng):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
-def test_a_killed_worker_is_named():
-    "The exception is the pool's own, with a sentence."
-    with (
-        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
-        parallel(pool),
-        pytest.raises(
-            BrokenProcessPool, match="a worker of the pool ended.*make a new"
-        ),
-    ):
-        draw(killed, 3, rng=0)
-
-
-def test_gradients_take_outputs_of_the_new_forms():
-    "A vector that numpy has multiplied is one like others."
-    p = Program()
-    x, y = p.inputs(np.eye(2))
-    A, row = p.matrix(), p.readout()
-    f = row @ p.nonlin("relu", np.float64(2) * (A @ x) - A @ y)
-    assert gradients(p, [f], 8, rng=0).tangent.shape == (1, 1, 1)

@@ -155,21 +155,6 @@ def computed(out, monkeypatch, run=tables.Job.run, **options):
     return len(jobs)
 
 
-def test_a_figure_is_kept_if_nothing_has_changed(tmp_path, monkeypatch, undrawn):
-    whole = computed(tmp_path, monkeypatch)
-    assert whole == 8
-    assert computed(tmp_path, monkeypatch) == 0
-    for change in (dict(rng=1), dict(samples=101)):
-        assert computed(tmp_path, monkeypatch, **change) == whole
-    assert computed(tmp_path, monkeypatch, trials=3) == 12
-    assert computed(tmp_path, monkeypatch) == whole  # the first parameters again
-    (tmp_path / "fig2a.pdf").unlink()
-    assert computed(tmp_path, monkeypatch) == whole
-    assert computed(tmp_path, monkeypatch) == 0
-    monkeypatch.setattr(tables, "code_version", lambda: "another")
-    assert computed(tmp_path, monkeypatch) == whole
-
-
 @pytest.mark.parametrize("written", [1, 2, 3])
 def test_a_figure_that_is_half_replaced_is_not_kept(
     written, tmp_path, monkeypatch, undrawn
@@ -191,38 +176,3 @@ def test_a_figure_that_is_half_replaced_is_not_kept(
             reproduce(tmp_path, "fig2a", rng=1, **SMALL)
     assert computed(tmp_path, monkeypatch) == 8
     assert csv(tmp_path) == first
-
-
-def test_the_version_of_the_code_is_that_of_every_module(tmp_path, monkeypatch):
-    package = tmp_path / "infattn_nb"
-    (package / "numerics").mkdir(parents=True)
-    (package / "__init__.py").write_text("a")
-    (package / "numerics/rng.py").write_text("b")
-    monkeypatch.setattr(tables.resources, "files", lambda name: package)
-    version = tables.code_version.__wrapped__
-    before = version()
-    (package / "numerics/notes.txt").write_text("no module")
-    assert version() == before
-    (package / "numerics/rng.py").write_text("c")
-    assert version() != before
-
-
-def test_a_file_is_complete_or_as_it_was(tmp_path, monkeypatch):
-    path = tmp_path / "figure.csv"  # alone in its folder, also after failures
-    write(path, b"old")
-    monkeypatch.setattr(
-        os,
-        "fsync",
-        lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")),
-    )
-    with pytest.raises(OSError, match=r"figure.csv cannot be written \(No space"):
-        write(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_what_is_in_the_way_is_named_at_once(tmp_path):
-    (tmp_path / "a/fig2a.csv").mkdir(parents=True)
-    for folder, what in (("a", "fig2a.csv"), ("c\0", "null")):
-        with pytest.raises(ValueError, match=f"`out` must .*{what}"):
-            reproduce(tmp_path / folder, only="fig2a", **SMALL)

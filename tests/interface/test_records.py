@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import results
 from public import PUBLIC
-from scipy.stats import norm
 
 from infattn_nb import (
     Attention,
@@ -146,86 +145,3 @@ def test_everything_can_be_looked_at(name):
 
 
 # -- a mixture
-
-
-WRONG = {
-    "negative variances": (dict(variances=-np.ones((2, 3))), "variances"),
-    "weights that sum to three": (dict(weights=np.array([1.0, 2.0])), "weights"),
-    "a negative weight": (dict(weights=np.array([-1.0, 2.0])), "weights"),
-    "variances that broadcast": (dict(variances=np.ones(3)), "variances"),
-    "a weight too many": (dict(weights=np.ones(3) / 3), "weights"),
-    "no number": (dict(means=np.full((2, 3), np.nan)), "means"),
-    "no Gaussian": (dict(means=np.zeros((0, 3))), "means"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_a_mixture_checks_shape_sign_and_sum(case):
-    fields, name = WRONG[case]
-    with pytest.raises(ValueError, match=f"`{name}` must"):
-        mixture(**fields)
-
-
-def test_a_mixture_cannot_be_changed():
-    weights = np.array([0.5, 0.5])
-    law = mixture(weights=weights)
-    weights[0] = 9.0
-    assert law.cdf(0.0).max() <= 1
-    with pytest.raises(ValueError, match="read-only"):
-        law.weights[0] = 1.0
-
-
-def test_a_mixture_has_the_methods_of_a_distribution():
-    """Each by its definition, from scipy's Gaussians; quantiles are inverses, also
-    where a probability underflows its complement.
-    """
-    law = mixture()
-    sd = np.sqrt(law.variances)
-    w = law.weights[:, None]
-    y = np.array([-1.0, 0.3, 4.0])
-    each = norm(law.means, sd)
-    for name in ("pdf", "cdf", "sf"):
-        expected = (w * getattr(each, name)(y)).sum(0)
-        np.testing.assert_allclose(getattr(law, name)(y), expected, rtol=1e-13)
-        np.testing.assert_allclose(
-            getattr(law, f"log{name}")(y), np.log(expected), rtol=1e-12
-        )
-    far = law.logsf(60.0)
-    np.testing.assert_allclose(
-        far, np.logaddexp(*(np.log(w) + each.logsf(60.0))), rtol=1e-13
-    )
-    np.testing.assert_allclose(law.logcdf(-60.0), law.logcdf(-60.0))
-    for q in (1e-12, 0.2, 0.5, 0.99):
-        np.testing.assert_allclose(law.cdf(law.ppf(q)), q, rtol=1e-9)
-        np.testing.assert_allclose(law.sf(law.isf(q)), q, rtol=1e-9)
-    tiny = 1e-100
-    np.testing.assert_allclose(law.sf(law.isf(tiny)), tiny, rtol=1e-6)
-    np.testing.assert_array_equal(law.median(), law.ppf(0.5))
-    np.testing.assert_array_equal(law.ppf([0.0, 1.0, 0.0]), [-np.inf, np.inf, -np.inf])
-    np.testing.assert_array_equal(law.isf([0.0, 1.0, 0.0]), [np.inf, -np.inf, np.inf])
-    assert law.rvs((4, 2), rng=0).shape == (4, 2, 3)
-    np.testing.assert_array_equal(law.rvs(5, rng=1), law.rvs(5, random_state=1))
-
-
-@pytest.mark.filterwarnings("error")
-def test_gaussians_without_variance_are_atoms():
-    law = Mixture(np.array([[0.0], [1.0]]), np.zeros((2, 1)), np.array([0.25, 0.75]))
-    steps = {-1.0: 0, 0.0: 0.125, 0.5: 0.25, 1.0: 0.625, 2.0: 1}
-    for y, p in steps.items():
-        np.testing.assert_allclose(law.cdf(y), p)
-        np.testing.assert_allclose(law.sf(y), 1 - p)
-        assert law.logpdf(y) == (np.inf if y in (0, 1) else -np.inf)
-    quantiles = {0.0: 0, 0.1: 0, 0.2: 0, 0.4: 1, 0.9: 1, 1.0: 1}
-    for q, y in quantiles.items():
-        np.testing.assert_allclose(law.ppf(q), y, atol=1e-12)
-        np.testing.assert_allclose(law.isf(1 - q), y, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "law",
-    (ScaleMixture([1.0, 2.0]), ScaleMixture([1.0, 2.0])(0.0, 2.0), mixture()),
-    ids=("law", "frozen", "mixture"),
-)
-def test_one_seed_under_one_name(law):
-    with pytest.raises(ValueError, match="`random_state` must be omitted if `rng`"):
-        law.rvs(3, rng=0, random_state=1)

@@ -3,7 +3,6 @@ locales, archives, long chains.
 """
 
 import copy
-import io
 import os
 import pickle
 import signal
@@ -33,17 +32,14 @@ from infattn_nb import (
     Transformer,
     limit,
     limit_error,
-    parallel,
     simulate,
     simulate_dense,
 )
-from infattn_nb.attention.sampling import sample_outputs
 from infattn_nb.learning import fitting
 from infattn_nb.learning.sequences import sequences
-from infattn_nb.netsor import attention
+from infattn_nb.netsor import attention, score_paths
 from infattn_nb.netsor.nodes import Nonlin
-from infattn_nb.netsor import score_paths
-from infattn_nb.netsor.score_paths import Batch, Paths
+from infattn_nb.netsor.score_paths import Batch
 from infattn_nb.nonlinearities import (
     gelu,
     gelu_tanh,
@@ -57,7 +53,6 @@ from infattn_nb.nonlinearities import (
 from infattn_nb.numerics import linalg as factors
 from infattn_nb.numerics.hermite import cross_moment
 from infattn_nb.numerics.linalg import lower_times, psd_factor, times_lower
-from infattn_nb.numerics.rng import progress_bar
 from infattn_nb.theory import compose
 
 FOUR = Attention(Tokens(4, relu), heads=2)
@@ -82,16 +77,6 @@ def test_huge_scores_say_nothing():
         assert Attention(
             Tokens(4, identity), var_q=1e300
         ).law().marginal().std() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("v", [1e-290, 1e-300, 1e-305, 3e-308])
-def test_tiny_variances(v):
-    "Below 1e-300 they were zero: an atom, and an infinite density."
-    law = ScaleMixture.constant(v)
-    assert law.std() == pytest.approx(v**0.5)
-    assert law.pdf(0.0) == pytest.approx((2 * np.pi * v) ** -0.5)
-    assert law.sf(v**0.5) == pytest.approx(0.15865525393145707)
-    assert law.atom == 0
 
 
 def test_what_floats_cannot_hold_is_rejected():
@@ -336,27 +321,6 @@ def test_closed_forms_in_one_call(φ):
     np.testing.assert_allclose(together, slowly, rtol=rtol, atol=1e-15)
 
 
-def test_few_tokens_and_many_heads_go_through_S():
-    "The faster way; the law is the same."
-    for s, H, through_S in (
-        (2, 16, True),
-        (1, 64, True),
-        (2, 15, False),
-        (3, 16, False),
-    ):
-        assert (
-            Attention(Tokens(s, identity), heads=H).law().direct is None
-        ) == through_S
-    layer = Attention(Tokens(2, identity), heads=16)
-    law = layer.law()
-    assert law.direct is None
-    assert layer.law(64).direct is not None
-    direct = replace(law, direct=partial(sample_outputs, layer, layer.tokens, np.inf))
-    a, b = law.rvs(20_000, rng=1), direct.rvs(20_000, rng=2)
-    error = (np.var(a[:, 0] ** 2) / 20_000 + np.var(b[:, 0] ** 2) / 20_000) ** 0.5
-    assert abs((a[:, 0] ** 2).mean() - (b[:, 0] ** 2).mean()) < 6 * error
-
-
 def test_seconds_before_a_fit():
     """Infinitely many heads take some; the ladder of many sequences is foretold from a
     part of them.
@@ -381,62 +345,6 @@ def test_a_rough_posterior_is_said_in_the_same_words():
     words = {str(w.message) for w in said if "the posterior is rough" in str(w.message)}
     assert len(words) == 1
     assert "AttentionRegressor(alpha=0.0001, heads=2" in words.pop()
-
-
-def test_no_bar_without_stderr():
-    with ThreadPoolExecutor(1) as pool, patch.object(sys, "stderr", None):
-        with progress_bar(True, total=3) as bar:
-            pool.submit(bar.update, 1).result(timeout=10)
-
-
-def test_a_bar_in_a_notebook(monkeypatch):
-    "A widget, or a line of text without `ipywidgets`; nothing in a file."
-    Kernel = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
-    monkeypatch.setattr("tqdm.notebook.IProgress", None)
-    for stream, seen in ((Kernel(), True), (io.StringIO(), False)):
-        monkeypatch.setattr(sys, "stderr", stream)
-        with progress_bar(True, total=3) as bar:
-            bar.update(3)
-        assert ("3/3" in stream.getvalue()) == seen
-    monkeypatch.setattr("tqdm.notebook.IProgress", "there")
-    monkeypatch.setattr("tqdm.notebook.tqdm_notebook", dict)
-    monkeypatch.setattr(sys, "stderr", Kernel())
-    assert progress_bar(True, total=3) == dict(total=3)
-
-
-@pytest.mark.parametrize("φ", [tanh, relu, None], ids=repr)
-def test_two_coefficients_of_each_vector(φ):
-    """Moments with a linear vector: against the whole series of each pair, in far fewer
-    evaluations.
-    """
-    p = Program()
-    u, v = p.inputs([[1.0, 0.5], [0.5, 2.0]], mean=[0.3, -0.2])
-    P = Paths(p, 1)
-    f = (lambda x: np.abs(x)) if φ is None else φ
-    h = p.nonlin(f, v) if φ is None else f(v)
-    nodes = dict(nodes=2**14)
-    one = np.ones(1)
-    known = cross_moment(
-        f, lambda x: x, (-0.2 * one, 0.3 * one), 2 * one, one, 0.5 * one, **nodes
-    )
-    np.testing.assert_allclose(P.moment(h, u).ravel(), known, rtol=1e-7)
-    np.testing.assert_allclose(
-        P.moment(h).ravel(),
-        cross_moment(
-            f, np.ones_like, (-0.2 * one, 0 * one), 2 * one, 0 * one, 0 * one, **nodes
-        ),
-        rtol=1e-7,
-    )
-    with (
-        patch.object(Batch, "_by_series", side_effect=AssertionError),
-        patch.object(Batch, "_line", autospec=True, side_effect=Batch._line) as line,
-    ):
-        P = Paths(p, 1)
-        stack, linear = P.stacks.view(h), P.stacks.view(u)
-        (batch,) = P.each()
-        for _ in range(3):
-            batch.moment(stack, linear), batch.moment(linear, stack), batch.mean(stack)
-    assert line.call_count == 2  # one moment and one mean; u needs none
 
 
 def mixed(φs, mean=0.0):
@@ -509,27 +417,6 @@ def test_series_of_each_function_are_kept(φs, mean):
         np.testing.assert_allclose(new, old, rtol=0, atol=1e-12)
 
 
-@pytest.mark.power("covariances 1 % off")
-def test_covariance_of_many_heads():
-    """E S is that of one head: from its scrambled points, within the stated error of
-    draws.
-    """
-    many = Attention(Tokens(3, relu), heads=512, var_q=4.0)
-    S, error = many.law().cov(draws=64, rng=1, return_error=True)
-    by_draws = HierarchicalGaussian(many.law().sample, 3)
-    drawn, noise = by_draws.cov(draws=64, rng=2, return_error=True)
-    assert (np.abs(S - drawn) < 9 * np.hypot(error, noise)).all()
-    assert (error < noise).all()
-    assert noise.max() < 0.01 * S.max()
-    other, more = many.law().cov(draws=64, rng=3, return_error=True)
-    assert (np.abs(S - other) < 9 * np.hypot(error, more)).all()
-    assert (S != other).any()
-    with parallel(1):
-        assert (many.law().cov(64, 1) == S).all()  # whoever computes
-    for law in replace(many, heads=255).law(), many.law(64):
-        assert (law.cov(64, 1) == HierarchicalGaussian(law.sample, 3).cov(64, 1)).all()
-
-
 HUGE = Attention(Tokens(3, relu), heads=10**30)
 
 
@@ -584,35 +471,6 @@ def test_huge_numbers_that_need_no_draws():
     two = replace(HUGE, tokens=Tokens(2, relu)).law()
     assert two.marginal().kurtosis() < 1e-25
     assert np.isfinite(two.cov(100)).all()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(cov=1e-310),
-        dict(cov=5e-324),
-        dict(cov=1e-149, var_v=1e-149),
-        dict(cov=1e-200, var_o=1e-200),
-    ],
-    ids=str,
-)
-def test_tokens_that_floats_cannot_hold(options):
-    """Their outputs had a standard deviation of 0, or the error named an internal
-    argument.
-    """
-    cov = options.pop("cov")
-    with pytest.raises(
-        ValueError, match="`var_v·var_o·cov` must be 0 or at least 1e-290"
-    ):
-        Attention(Tokens(2, identity, cov * np.eye(2)), **options).law()
-    assert (
-        Attention(Tokens(2, identity, 1e-149 * np.eye(2)), var_v=1e-140)
-        .law()
-        .marginal()
-        .std()
-        > 0
-    )
-    assert Attention(Tokens(2, identity, 0 * np.eye(2))).law().marginal().std() == 0
 
 
 def same_bytes(_):

@@ -13,8 +13,8 @@ from numpy.random import default_rng
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
-    CommonTokens,
     Attention,
+    CommonTokens,
     HierarchicalGaussian,
     Tokens,
     parallel,
@@ -289,18 +289,6 @@ def test_broken_long_texts_are_rejected(wrong, monkeypatch, size=20_000):
     assert p(numbers(), last) < 1e-9
 
 
-@pytest.mark.power("distribution functions .046 apart")
-@pytest.mark.parametrize("heads, m", [(1, "full"), (3, "full"), (3, 5)])
-def test_both_orders_of_the_axes_have_one_limit(heads, m, monkeypatch, size=10_000):
-    layer = Attention(CommonTokens(16, relu), heads, m, var_q=4.0, mask="causal")
-    first = layer.law().covariances(size, rng=0)
-    monkeypatch.setattr(recipe, "SHORT", 16)
-    last = layer.law().covariances(size, rng=1)
-    for i, j in ((15, 15), (15, 14), (3, 3)):
-        p = ks_2samp(first[:, i, j], last[:, i, j], method="asymp").pvalue
-        assert p > 1e-9, (i, j)
-
-
 @pytest.mark.power(
     "distribution functions .046 apart, of heads that are drawn together"
 )
@@ -317,23 +305,3 @@ def test_heads_drawn_together_have_the_law_of_explicit_ones(monkeypatch):
     monkeypatch.setattr(recipe, "scores_of_long", spied)
     test_same_law_as_explicit_simulation("sixteen tokens, narrow heads that differ")
     assert set(together) == {3}
-
-
-@pytest.mark.parametrize("s", [4, 16])
-def test_widths_share_their_normals(s):
-    "Of one seed, draws of wide layers lie near those of the limit."
-    layer = Attention(CommonTokens(s, identity), heads=3, var_q=4.0)
-    limit = layer.law().covariances(8, rng=0)
-    wide = layer.law(10**8).covariances(8, rng=0)
-    np.testing.assert_allclose(wide, limit, atol=0.01)
-    other = layer.law().covariances(8, rng=1)
-    assert abs(other - limit).max() > 0.1
-
-
-@pytest.mark.power("distribution functions .023 apart")
-def test_coordinates_of_a_clipped_layer_may_use_the_identity(size=40_000):
-    layer = Attention(CommonTokens(4, clip(100.0)), heads=2)
-    assert 0 < layer.law(16).tv_error < 1e-100
-    assert layer.law(16, exact=True).tv_error == 0
-    fast, exact = (layer.law(16, exact=e).rvs(size, rng=int(e)) for e in (False, True))
-    assert ks_2samp((fast**2).sum(1), (exact**2).sum(1)).pvalue > 1e-9

@@ -3,7 +3,6 @@ in law; the limits of width and heads; Langevin dynamics against Bayes; one sent
 for bad input.
 """
 
-import pickle
 import sys
 import warnings
 from collections import Counter
@@ -15,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import nightly
+from descent_cases import data, least_p, softmax
 from numpy.random import SeedSequence, default_rng
 from scikit_learn import OneToken, check
-from scipy.stats import ks_2samp, linregress
+from scipy.stats import linregress
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -32,18 +31,10 @@ from infattn_nb import (
     embed_features,
     parallel,
 )
-from infattn_nb.learning.descent_step import dynamics, factor_step, product_noise
 from infattn_nb.training.losses import batch_at
 from infattn_nb.training.run import run
 
 DATA = Path(__file__).parents[1] / "data"
-
-
-def data(P=6, s=4, d=3, D=None, seed=0):
-    rng = default_rng(seed)
-    return rng.standard_normal((P, s, d)), rng.standard_normal(
-        P if D is None else (P, D)
-    )
 
 
 # --- the reference: weights, and backpropagation by hand
@@ -51,10 +42,6 @@ def data(P=6, s=4, d=3, D=None, seed=0):
 
 def draw_weights(rng, N, H, d, m, D):
     return [rng.standard_normal(shape) for shape in [(N, H, d, m)] * 3 + [(N, H, m, D)]]
-
-
-def softmax(G):
-    return (E := np.exp(G - G.max(-1, keepdims=True))) / E.sum(-1, keepdims=True)
 
 
 def explicit(X, weights, c, mask=None, var_qk=1.0, var_vo=1.0):
@@ -257,10 +244,6 @@ def test_step_for_step(m, loss, how):
 # --- in law: nothing of size m is drawn
 
 
-def least_p(pairs):
-    return min(ks_2samp(a, b).pvalue for a, b in pairs)
-
-
 @pytest.mark.power("distribution functions .08 apart")
 @pytest.mark.parametrize("m", nightly([1, 3, 7, 24], 1, 7, 24))
 def test_in_law(m):
@@ -391,163 +374,7 @@ def test_the_distance_to_infinite_width_falls_like_a_root(decades, name):
         assert half[k] > 10 * off[-1, k]
 
 
-@pytest.mark.power("fourth moments a tenth off")
-def test_merged_noise_is_that_of_wide_weights():
-    """Products of a step's noise with weights, velocities and the partner's noise:
-    moments at m = 400 and at infinite width.
-    """
-    rng, N, m = default_rng(0), 20_000, 400
-    S = np.array([[0.9, 0.2], [0.2, 0.4]])
-    L = np.linalg.cholesky(S)
-    J = np.zeros((N, 2, 2))
-    for k in range(0, N, 2_000):
-        U, V = (
-            np.einsum("kl,nlm->nkm", L, rng.standard_normal((2_000, 2, m)))
-            for _ in range(2)
-        )
-        x, z = rng.standard_normal((2, 2_000, 1, m)) * 0.7
-        J[k : k + 2_000] = ((U + x) @ (V + z).mT - U @ V.mT) / np.sqrt(m)
-    ours = product_noise((N, 1, 2, 2, 1, 1), S, 0.7, rng)[:, 0, :, :, 0, 0]
-    for a, b in ((J, ours),):
-        theirs, mine = (
-            np.einsum("nij,nkl->nijkl", x, x).reshape(N, -1) for x in (a, b)
-        )
-        error = np.sqrt((theirs.var(0) + mine.var(0)) / N)
-        assert (np.abs(theirs.mean(0) - mine.mean(0)) < 5.5 * error).all()
-
-
-@pytest.mark.power("distribution functions .05 apart")
-@pytest.mark.parametrize("m", nightly([1, 2, 5, 40], 1, 2, 5))
-def test_narrow_noise_is_that_of_all_columns(m):
-    """Gram matrices after three noisy steps with momentum: narrow factors against all m
-    columns.
-    """
-    how, N = dynamics(0.3, 0.5, 0.4, 0.8), 8_000
-    rng = default_rng(m)
-    M = np.full((N, 1, 1, 1), 0.8)
-
-    def end(F):
-        for _ in range(3):
-            F = factor_step(F, M, 1, m, how, rng)
-        return np.einsum("nhkqr,nhlpr->nhkqlp", F, F).reshape(N, -1), F.shape[4]
-
-    from infattn_nb.learning.descent_step import bartlett_start
-
-    ours, columns = end(bartlett_start(SeedSequence(0).spawn(N), 1, 1, 1, 2, m).scores)
-    full = np.zeros((N, 1, 2, 2, m))
-    full[:, :, 0] = rng.standard_normal((N, 1, 2, m))
-    W, V = full[:, :, 0], full[:, :, 1]  # all columns
-    for _ in range(3):
-        slope = 0.8 * np.stack([W[:, :, 1], W[:, :, 0]], axis=2) / np.sqrt(m)
-        V = 0.5 * V - 0.3 * (slope + 0.4 * W) + how.noise * rng.standard_normal(W.shape)
-        W = W + V
-    both = np.stack([W, V], axis=2)
-    theirs = np.einsum("nhkqr,nhlpr->nhkqlp", both, both).reshape(N, -1)
-    assert columns == min(m, 4)
-    pairs = [(ours[:, k], theirs[:, k]) for k in range(16)]
-    assert least_p(pairs) > 1e-6
-
-
 # --- H → ∞
-
-
-@pytest.mark.slow
-@pytest.mark.power("a rate that falls like H^(-3/2)")
-def test_many_heads_are_lazy():
-    """Scores move like H^(-1/2); trained minus linearised predictions fall at least as
-    fast. Errors of the slopes from the spread over networks; a tenth for what 16
-    heads are from many.
-    """
-    X, y = data(P=5, s=4, d=3, seed=4)
-    fresh = data(P=20, s=4, d=3, seed=5)[0]
-    networks = {16: 192, 64: 64, 256: 40}
-    heads = np.log([*networks])
-    weights = (heads - heads.mean()) / ((heads - heads.mean()) ** 2).sum()
-
-    def slope(squares):
-        """Of log rms against log H, and its standard error; squares of each network,
-        for each H.
-        """
-        logs = [np.log(x.mean()) / 2 for x in squares]
-        errors = [x.std() / x.mean() / np.sqrt(len(x)) / 2 for x in squares]
-        return weights @ logs, np.sqrt(weights**2 @ np.square(errors))
-
-    def trained(H, **options):
-        return AttentionDescent(
-            H,
-            **dict(
-                learning_rate=0.001,
-                max_iter=300,
-                tol=0.0,
-                n_networks=networks[H],
-                random_state=H,
-            )
-            | options,
-        ).fit(X, y)
-
-    def motion(model):
-        return ((model.scores(X) - model.scores(X, "start")) ** 2).mean((1, 2, 3))
-
-    full, lazy = (
-        [trained(H, linearized=lazy) for H in networks] for lazy in (False, True)
-    )
-    np.testing.assert_array_equal(
-        full[0].values(X, "start"), lazy[0].values(X, "start")
-    )
-    moved, error = slope([motion(model) for model in full])
-    assert abs(moved + 0.5) < 0.1 + 6 * error
-    apart, error = slope(
-        [((a.values(fresh) - b.values(fresh)) ** 2).mean(1) for a, b in zip(full, lazy)]
-    )
-    assert apart < -0.4 + 6 * error
-    moved, error = slope(
-        [motion(trained(H, learning_rate=0.001 * (16 / H) ** 1.5)) for H in networks]
-    )
-    assert abs(moved + 0.5) > 0.1 + 6 * error
-
-
-@pytest.mark.slow
-@pytest.mark.power("means .1 apart")
-def test_infinitely_many_heads_are_kernel_regression():
-    "Closed form; and many heads come near, in law."
-    X, y = data(P=4, s=3, d=2)[0], np.array([1.0, -1.0, 0.5, -0.5])
-    fresh = data(P=3, s=3, d=2, seed=8)[0]
-    how = dict(
-        learning_rate=0.05,
-        max_iter=60,
-        tol=0.0,
-        readout="mean",
-        n_networks=3,
-        random_state=0,
-    )
-    model = AttentionDescent(np.inf, **how).fit(X, y)
-    Θ, across = model.tangent(X)[0], model.tangent(fresh, X)[0]
-    f0, new0 = model.values(X, "start"), model.values(fresh, "start")
-    shrink = np.linalg.matrix_power(np.eye(4) - 0.05 * Θ, 60)
-    np.testing.assert_allclose(model.values(X), y + (f0 - y) @ shrink, atol=1e-9)
-    gain = across @ np.linalg.solve(Θ, np.eye(4) - shrink)
-    np.testing.assert_allclose(model.values(fresh), new0 + (y - f0) @ gain.T, atol=1e-8)
-    np.testing.assert_array_equal(model.tangent(X), model.tangent(X, when="start"))
-    both = np.concatenate([X, fresh])
-    ours = (
-        AttentionDescent(np.inf, **how | dict(n_networks=2_000)).fit(X, y).values(both)
-    )
-
-    def off(**options):
-        theirs = (
-            AttentionDescent(300, **how | dict(n_networks=200) | options)
-            .fit(X, y)
-            .values(both)
-        )
-        error = np.sqrt(theirs.var(0) / len(theirs) + ours.var(0) / len(ours))
-        return (
-            np.abs(theirs.mean(0) - ours.mean(0)) / (6 * error + 0.02)
-        ).max(), theirs.std(0)
-
-    away, spread = off()
-    assert away < 1
-    np.testing.assert_allclose(spread[4:], ours.std(0)[4:], rtol=0.3)
-    assert off(learning_rate=0.005)[0] > 1
 
 
 @pytest.mark.slow
@@ -581,45 +408,6 @@ def test_an_answer_does_not_depend_on_its_batch():
         np.testing.assert_allclose(
             more.values(fresh)[:3], together, rtol=1e-9, atol=1e-12
         )  # network 2 is the same among three and among five
-
-
-@pytest.mark.slow
-@pytest.mark.power(
-    "fourteen stated errors (of 7 degrees of freedom): 1 % here; without the score "
-    "part, or with its factor 1 instead of 2, rejected"
-)
-def test_kernels_of_infinitely_many_heads():
-    """Both kernels by explicit draws of one head, forms and values; their error is
-    stated, falls with the nodes, and is 0 with finitely many heads.
-    """
-    X, y = data(P=3, s=3, d=2)
-    model = AttentionDescent(
-        np.inf, 0.8, 1.7, max_iter=5, n_networks=2, random_state=0
-    ).fit(X, y)
-    assert 0 < model.kernel_error_ < 4e-3
-    assert (
-        AttentionDescent(2, max_iter=5, n_networks=2, random_state=0)
-        .fit(X, y)
-        .kernel_error_
-        == 0
-    )
-    Θ = model.tangent(X)[0]
-    B = default_rng(5).standard_normal((400_000, 2, 2))
-    A = softmax(np.sqrt(0.8) * np.einsum("pd,nde,pse->nps", X[:, -1], B, X))
-    mean = np.einsum("nps,psd->npd", A, X)
-    C = np.einsum("nps,psd,pse->npde", A, X, X) - mean[..., None] * mean[:, :, None]
-    S = 1.7 * np.einsum("npd,nqd->npq", mean, mean)
-    moved = 1.7 * 0.8 * (X[:, -1] @ X[:, -1].T) * np.einsum("npde,nqde->npq", C, C)
-    size = np.sqrt(np.diag(Θ))
-
-    def away(draws):
-        error = (
-            draws.std(0) / np.sqrt(len(draws))
-            + 14 * model.kernel_error_ * size * size[:, None] / 6
-        )
-        return (np.abs(draws.mean(0) - Θ) / error).max()
-
-    assert away(2 * S + 2 * moved) < 6 < min(away(2 * S), away(2 * S + moved))
 
 
 # --- noise gives Bayes
@@ -1365,15 +1153,6 @@ def test_an_interrupted_run_is_not_begun_anew():
     assert (model.loss_[:, -1] > 1.001 * model.loss_[:, 0]).all()
 
 
-def test_a_failed_fit_changes_nothing():
-    X, y = data()
-    model = AttentionDescent(max_iter=20, random_state=0).fit(X, y)
-    before = model.values(X)
-    with pytest.raises(ValueError):
-        model.fit(X, y[:3])
-    np.testing.assert_array_equal(model.values(X), before)
-
-
 def test_a_bar_that_fails_ends_no_training(monkeypatch):
     import sys
 
@@ -1398,20 +1177,6 @@ def test_a_bar_that_fails_ends_no_training(monkeypatch):
 # --- scikit-learn
 
 SMALL = dict(n_networks=3, max_iter=50, random_state=0)
-
-
-def test_repr_clone_and_pickle():
-    X, y = data()
-    model = AttentionDescent(3, head_width=8, **SMALL).fit(X, y)
-    assert (
-        repr(AttentionDescent(3, learning_rate=0.5))
-        == "AttentionDescent(heads=3, learning_rate=0.5)"
-    )
-    np.testing.assert_array_equal(
-        pickle.loads(pickle.dumps(model)).predict(X), model.predict(X)
-    )
-    with pytest.raises(ValueError, match="wide"):
-        model.set_params(wide=3)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -1560,65 +1325,6 @@ def test_bad_input_after_fit():
         with pytest.raises(ValueError, match=words) as error:
             call()
         assert "\n" not in str(error.value)
-
-
-def test_nothing_is_answered_before_fit():
-    "Every method raises scikit-learn's own error."
-    model, deep = AttentionDescent(loss="softmax"), CircuitDescent(loss="softmax")
-    asked = [
-        lambda: model.values(X),
-        lambda: model.predict(X),
-        lambda: model.predict_proba(X),
-        lambda: AttentionDescent().predictive(X, 0.1),
-        lambda: model.attention(X),
-        lambda: model.scores(X),
-        lambda: model.tangent(X),
-        lambda: model.score(X, LABELS),
-        lambda: model.plot(),
-        lambda: model.kernel_error_,
-    ]
-    of_circuits = [
-        lambda: deep.values(X),
-        lambda: deep.predict(X),
-        lambda: deep.predict_proba(X),
-        lambda: CircuitDescent().predictive(X, 0.1),
-        lambda: deep.attention(X),
-        lambda: deep.scores(X),
-        lambda: deep.tangent(X),
-        lambda: deep.score(X, LABELS),
-        lambda: deep.plot(),
-        lambda: deep.circuits_,
-        lambda: deep.circuit_size(),
-        lambda: deep.without("value", ()),
-    ]
-    for ask in asked + of_circuits:
-        with pytest.raises(NotFittedError, match="not fitted yet"):
-            ask()
-    for known, questions in ((model, asked), (deep, of_circuits)):
-        methods = {
-            name
-            for kind in type(known).__mro__
-            if kind.__module__.startswith("infattn_nb")
-            for name in vars(kind)
-            if not name.startswith("_")
-            and not name.endswith("_request")
-            and name not in ("fit", "from_torch", *known.get_params())
-        }
-        assert len(questions) == len(methods)
-
-
-def test_probabilities_are_there_for_classes_alone():
-    classes, numbers = (
-        AttentionDescent(loss="logistic", max_iter=5, n_networks=2),
-        AttentionDescent(max_iter=5, n_networks=2),
-    )
-    assert hasattr(classes, "predict_proba")
-    assert not hasattr(numbers, "predict_proba")
-    assert not hasattr(numbers.fit(X, Y), "predict_proba")
-    with pytest.raises(AttributeError, match="predict_proba") as error:
-        numbers.predict_proba(X)
-    assert "must follow a loss of classes, got squared" in str(error.value.__cause__)
-    np.testing.assert_allclose(classes.fit(X, LABELS).predict_proba(X).sum(1), 1)
 
 
 def test_plots():

@@ -16,13 +16,23 @@ import pandas as pd
 import pytest
 from conftest import nightly
 from numpy.random import SeedSequence, default_rng
+from regressor_cases import (
+    MANY,
+    brute,
+    bump,
+    data,
+    layer_target,
+    normal_grid,
+    ragged,
+    scalar_case,
+    weights,
+)
 from scikit_learn import OneToken, check
 from scipy.integrate import quad
-from scipy.special import logsumexp
 from scipy.stats import kstest, multivariate_normal, norm
 from sklearn import config_context
 from sklearn.base import clone, is_regressor
-from sklearn.exceptions import InconsistentVersionWarning, UndefinedMetricWarning
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import DotProduct
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -36,37 +46,19 @@ from infattn_nb import (
     ScaleMixture,
     Tokens,
     embed_features,
-    make_recall,
     parallel,
     patches,
 )
 from infattn_nb.attention.spec import AttentionSpec
 from infattn_nb.distributions.scale_mixture import Mixture
-from infattn_nb.learning import estimator
-from infattn_nb.learning import fitting as posteriors
-from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
-from infattn_nb.learning.layer_on_data import (
-    Likelihood,
-    attend,
-    cholesky,
-    features,
-    inverse_of_triangle,
-    training_layer,
-)
+from infattn_nb.learning.layer_on_data import Likelihood, attend, training_layer
 from infattn_nb.learning.sequences import padded, stacked
 from infattn_nb.nonlinearities import identity
-from infattn_nb.numerics.rng import sobol_normals
 from infattn_nb.numerics.smc import (
-    Moves,
     borrowed_metric,
-    climb,
     cloud_at,
     hamiltonian_move,
-    islands,
     leapfrog,
-    next_temperature,
-    pool,
-    systematic,
 )
 
 pytestmark = pytest.mark.filterwarnings(
@@ -76,17 +68,7 @@ pytestmark = pytest.mark.filterwarnings(
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "nbs/data"
 
-MANY = dict(
-    n_islands=16, n_particles=128, n_moves=2
-)  # a t-law of 15 degrees of freedom: beyond 10 errors once in 2e7
 SMALL = dict(n_islands=2, n_particles=16, n_moves=2)
-
-
-def data(P, s, d, D=None, seed=0, scale=1.0):
-    rng = default_rng(seed)
-    return scale * rng.standard_normal((P, s, d)), rng.standard_normal(
-        P if D is None else (P, D)
-    )
 
 
 def expected(P, seed, scale):
@@ -98,51 +80,6 @@ def expected(P, seed, scale):
 
 
 # --- brute force over the one or two latent numbers that matter
-
-
-def weights(x, N, mask=None):
-    "Attention of one sequence, row by row: the explicit formula."
-    G = x @ N @ x.T
-    if mask is not None:
-        G = np.where(mask, G, -np.inf)
-    A = np.exp(G - G.max(1, keepdims=True))
-    return A / A.sum(1, keepdims=True)
-
-
-def brute(X, y, forms, prior, alpha, c, mask=None):
-    """Log evidence and posterior mean weights of the first sequence's rows, by
-    quadrature over `forms`: heads' matrices N (nodes, H, d, d).
-    """
-    Y = y.reshape(len(y), -1)
-    ℓ, first = [], []
-    for N in forms:
-        A = np.array([[weights(x, n, mask) for x in X] for n in N])
-        Z = np.einsum("i,hpij,pjd->hpd", c, A, X)
-        S = np.einsum("hpd,hqd->pq", Z, Z) / len(N) + alpha * np.eye(len(X))
-        ℓ.append(multivariate_normal.logpdf(Y.T, cov=S).sum())
-        first.append(A[:, 0].mean(0))
-    ℓ = np.array(ℓ) + np.log(prior)
-    return logsumexp(ℓ), np.einsum("n,nij->ij", np.exp(ℓ - logsumexp(ℓ)), first)
-
-
-def normal_grid(dim, step):
-    t = np.arange(-7, 7 + step / 2, step)
-    g = np.stack(np.meshgrid(*[t] * dim, indexing="ij")).reshape(dim, -1).T
-    return g, np.exp(-(g * g).sum(1) / 2) * (step / np.sqrt(2 * np.pi)) ** dim
-
-
-def scalar_case(H, readout, P=4, D=None, mask=None, seed=0):
-    X, y = data(P, 3, 1, D, seed)
-    g, w = normal_grid(H, 0.05 if H == 1 else 0.2)
-    c = np.full(3, 1 / 3) if readout == "mean" else np.eye(3)[readout]
-    allowed = None if mask is None else np.tri(3, dtype=bool)
-    return (
-        X,
-        y,
-        dict(heads=H, readout=readout, mask=mask),
-        brute(X, y, g[:, :, None, None], w, 0.2, c, allowed),
-        c,
-    )
 
 
 def cls_case():
@@ -522,31 +459,6 @@ def test_mixture_against_integration():
 # --- particles
 
 
-def bump(z):
-    return -0.5 * ((z - 1) ** 2).sum(0) / 0.5**2, (1 - z) / 0.5**2
-
-
-@pytest.mark.power("mean .03 off")
-def test_moves_leave_the_posterior_as_it_is():
-    """Whatever metric and step: here a poor metric and a step at which a third is
-    rejected.
-    """
-    rng = default_rng(0)
-    cloud = cloud_at(
-        0.8 + rng.standard_normal((3, 20_000)) * 0.2**0.5, bump
-    )  # the posterior: mean 1/(1 + 1/4), variance 1/(1 + 4)
-    metric = borrowed_metric(
-        rng.standard_normal((3, 20_000)) * [[1.0], [2.0], [0.5]], ((3, 1),)
-    )
-    cloud, accepted = hamiltonian_move(cloud, bump, 1.0, 0.3, 3, metric, rng)
-    assert 0.3 < accepted < 0.95
-    np.testing.assert_allclose(cloud.loglik, bump(cloud.latents)[0])
-    np.testing.assert_allclose(cloud.slope, bump(cloud.latents)[1])
-    z = cloud.latents
-    assert (np.abs(z.mean(1) - 0.8) < 7 * (0.2 / 20_000) ** 0.5).all()
-    assert (np.abs(z.var(1) / 0.2 - 1) < 7 * (2 / 20_000) ** 0.5).all()
-
-
 class Rough:
     "The bump, whose gradient between the ends of a move is wrong by a third."
 
@@ -581,30 +493,6 @@ def test_rough_gradients_between_the_ends_change_no_law():
     assert worst(RoughEnds()) > 14
 
 
-@pytest.mark.parametrize("heads", [1, 2, 4])
-@pytest.mark.parametrize("width, readout", [(np.inf, -1), (3, "mean")])
-def test_rough_gradients_of_a_layer_are_nearly_its_gradients(heads, width, readout):
-    X, Y = data(12, 4, 3, 2)
-    layer = training_layer(stacked(X), AttentionSpec(heads), width, readout)
-    view = layer.view(stacked(X), leading=True)
-    z = default_rng(1).standard_normal((layer.dim(), 5))
-    target = Likelihood(layer, view, Y, 0.2)
-    _, slope = target(z)
-    rough = target.rough_slope(z)
-    assert rough.dtype == slope.dtype == np.float64
-    assert 0 < np.abs(rough - slope).max() < 1e-5 * np.abs(slope).max()
-    little = Likelihood(layer, view, Y, 1e-7)
-    np.testing.assert_array_equal(little.rough_slope(z), little(z)[1])
-
-
-def layer_target(heads=2, width=np.inf, readout=-1, seed=0):
-    X, Y = data(5, 4, 3, 2, seed)
-    layer = training_layer(
-        stacked(X), AttentionSpec(heads, mask="causal"), width, readout
-    )
-    return Likelihood(layer, layer.view(stacked(X), leading=True), Y, 0.2)
-
-
 @pytest.mark.parametrize("width", [3, np.inf])
 def test_trajectories_are_reversible(width):
     """Turned round they return, for the layer itself and a metric with two kinds of
@@ -621,92 +509,7 @@ def test_trajectories_are_reversible(width):
     np.testing.assert_allclose(-last, p, atol=1e-8)
 
 
-def test_a_group_does_not_make_its_own_metric():
-    u = default_rng(0).standard_normal((3, 80))
-    other = u.copy()
-    other[:, 20:40] *= 9.0  # the second of four groups
-    a, b = (borrowed_metric(x, ((3, 1),)).whiteners for x in (u, other))
-    same = [np.allclose(x[0], y[0], rtol=1e-9) for x, y in zip(a, b)]
-    assert same == [False, True, False, False]
-
-
-def test_large_blocks_get_a_diagonal_metric():
-    u = default_rng(0).standard_normal((600, 40))
-    metric = borrowed_metric(u, ((300, 2),))
-    p = default_rng(1).standard_normal((600, 40))
-    assert metric.whiteners[0][0].shape == (300,)
-    np.testing.assert_array_equal(metric.back(p), metric.white(p))
-
-
 # --- gradients
-
-
-@pytest.mark.parametrize(
-    "width, readout", [(np.inf, -1), (np.inf, "mean"), (2, 0), (7, "mean"), (1e8, -1)]
-)
-def test_gradients_are_differences(width, readout):
-    target = layer_target(width=width, readout=readout)
-    rng = default_rng(1)
-    z, dz = rng.standard_normal((2, target.layer.dim(), 5))
-    _, slope = target(z)
-    difference = (target(z + 1e-5 * dz)[0] - target(z - 1e-5 * dz)[0]) / 2e-5
-    np.testing.assert_allclose((slope * dz).sum(0), difference, rtol=1e-5, atol=1e-6)
-    _, dials = target.by_dials(z)
-    for by, e in zip(dials, np.eye(3)):
-        up, down = (target.turned(h * e)(z)[0] for h in (1e-5, -1e-5))
-        np.testing.assert_allclose(by, (up - down) / 2e-5, rtol=1e-5, atol=1e-6)
-
-
-def test_gradient_of_the_evidence_of_infinitely_many_heads():
-    target = layer_target(heads=1)
-    z = sobol_normals(target.layer.dim(), 64, SeedSequence(0))
-    _, slope = kernel_evidence(target, z)
-    ends = [
-        [kernel_evidence(target.turned(h * e), z)[0] for h in (1e-5, -1e-5)]
-        for e in np.eye(3)
-    ]
-    up, down = np.transpose(ends)
-    np.testing.assert_allclose(slope, (up - down) / 2e-5, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "width, readout", [(np.inf, -1), (np.inf, "mean"), (3, -1), (4, "mean")]
-)
-def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
-    """The mean covariance and its slope, a few sequences and draws at a time, ragged,
-    at any width; the derivative of the weights is that of finite differences.
-    """
-    X, y = ragged(P=23, d=3, seed=2)
-    layer = training_layer(padded(X), AttentionSpec(), width, readout)
-    target = Likelihood(layer, layer.view(padded(X), leading=True), y[:, None], 0.2)
-    z = sobol_normals(layer.dim(), 64, SeedSequence(0))
-
-    def found():
-        return mean_covariance(target, z), *mean_covariance(target, z, slope=True)
-
-    whole = found()
-    monkeypatch.setattr(posteriors, "PIECE_NUMBERS", 64 * 5)
-    monkeypatch.setattr(posteriors, "PRODUCT_NUMBERS", 23 * 3 * 10)
-    begun, reading = [], posteriors.read
-    monkeypatch.setattr(
-        posteriors,
-        "read",
-        lambda layer, view, z: begun.append(z[0].shape[3]) or reading(layer, view, z),
-    )
-    for a, b in zip(whole, found()):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-    assert len(begun) > 20
-    assert max(begun) < 64  # pieces of sequences, and of draws
-    S, _, T = whole
-    up, down = (mean_covariance(target.turned([h, 0, 0]), z) for h in (1e-5, -1e-5))
-    np.testing.assert_allclose(T + T.T, (up - down) / 2e-5, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(
-        S,
-        np.mean(
-            [f @ f.T for f in features(layer, target.view, layer.split(z))], axis=0
-        ),
-        rtol=1e-9,
-    )
 
 
 def test_hundreds_of_sequences_and_infinitely_many_heads():
@@ -731,68 +534,6 @@ def test_hundreds_of_sequences_and_infinitely_many_heads():
     W = np.linalg.solve(C, S[:280, 280:])
     np.testing.assert_allclose(mean, W.T @ y[:280])
     np.testing.assert_allclose(std**2, np.diag(S)[280:] - (S[280:, :280] * W.T).sum(1))
-
-
-@pytest.mark.power("evidence .3 nats off after a turn of the dials")
-def test_reweighted_evidence_is_that_of_quadrature():
-    """One scalar score: the change of the log evidence when all dials turn, from
-    particles and by quadrature.
-    """
-    X, y, options, (exact, _), _ = scalar_case(1, -1)
-    m = AttentionRegressor(alpha=0.2, random_state=0, **options, **MANY).fit(X, y)
-    logs = np.log([1.3, 0.9, 1.2])
-    likelihood = Likelihood(
-        m.layer_, m.layer_.view(stacked(X), leading=True), y[:, None], 0.2
-    )
-    gain, _, w = gained(likelihood, cloud_at(m.latents_, likelihood), logs)
-    parts = [p.mean() for p in np.split(np.exp(w), 16)]
-    g, weight = normal_grid(1, 0.05)
-    # tokens longer by 1.3^(1/4): the values too, so all is reported in their units
-    scale = 4 * np.log(1.3**0.5 / 0.9) / 2  # of four numbers
-    better = (
-        brute(
-            (1.3**0.25) * X,
-            y * (1.3**0.5 / 0.9) ** 0.5,
-            g[:, :, None, None],
-            weight,
-            0.2 * 1.2 * 1.3**0.5 / 0.9,
-            [0, 0, 1.0],
-        )[0]
-        + scale
-    )
-    assert (
-        abs(gain - (better - exact))
-        < 10 * np.std(parts, ddof=1) / 4 / np.mean(parts) + 1e-3
-        < 0.3
-    )
-
-
-@pytest.mark.power("evidence 10 % off in 5 dimensions")
-def test_evidence_of_a_bump():
-    value, error, w = pool(
-        [c.log_evidence for c in islands(bump, 5, 16, 128, Moves(1), rng=0)]
-    )
-    exact = 5 * (norm.logpdf(1, scale=1.25**0.5) - norm.logpdf(0, scale=0.5))
-    assert abs(value - exact) < 10 * error < 1
-    assert w.sum() == pytest.approx(1)
-
-
-def test_the_ladder_rises():
-    assert next_temperature(0.9, np.zeros(5), 0.9) == 1.0
-    assert 0 < next_temperature(0.0, -1e200 * np.arange(50.0), 0.9) < 1e-190
-    assert next_temperature(0.5, -1e200 * np.arange(50.0), 0.9) == pytest.approx(0.505)
-    island = climb(bump, 2, 64, Moves(2, 3, ((2, 1),)), 0.5, False, SeedSequence(0))
-    assert island.ladder[0] == 0
-    assert island.ladder[-1] == 1
-    assert (np.diff(island.ladder) > 0).all()
-    assert 1 <= island.ancestors <= 64
-
-
-def test_systematic_resampling():
-    w = default_rng(0).random(40)
-    n = np.bincount(systematic(w, 1000, default_rng(1)), minlength=40)
-    assert n.sum() == 1000
-    assert (np.abs(n - 1000 * w / w.sum()) <= 1 + 1e-9).all()
 
 
 # --- the stored experiments
@@ -1179,22 +920,6 @@ def test_bad_input_is_one_sentence(case):
     assert str(e.value).count("\n") == 0
 
 
-@pytest.mark.parametrize(
-    "call, words",
-    [
-        (lambda: make_recall(0), "`sequences` must be at least 1"),
-        (lambda: make_recall(4, keys=0), "`keys`"),
-        (lambda: make_recall(4, size=-1.0), "`size`"),
-        (lambda: make_recall(4, noise=np.nan), "`noise`"),
-        (lambda: make_recall(4, rng="x"), "`rng`"),
-    ],
-)
-def test_recall_rejects(call, words):
-    with pytest.raises((ValueError, TypeError), match=words) as e:
-        call()
-    assert "\n" not in str(e.value)
-
-
 def test_bad_input_after_fit():
     m = AttentionRegressor(random_state=0, mask="causal", **SMALL).fit(X, Y)
     for method in (
@@ -1217,13 +942,6 @@ def test_bad_input_after_fit():
 
 
 # --- sequences of different lengths
-
-
-def ragged(P=6, d=2, seed=0):
-    rng = default_rng(seed)
-    return [
-        rng.standard_normal((k, d)) for k in rng.integers(1, 5, P)
-    ], rng.standard_normal(P)
 
 
 @pytest.mark.parametrize(
@@ -1288,25 +1006,6 @@ def test_lists_of_one_length_are_arrays():
     np.testing.assert_array_equal(
         a.predict(X), b.predict(np.array([*X, None], dtype=object)[:-1])
     )
-
-
-def test_tables_and_images():
-    rng = default_rng(0)
-    table, images = rng.standard_normal((7, 3)), rng.standard_normal((7, 4, 6))
-    tokens = embed_features(table, query_scale=2.0)
-    assert tokens.shape == (7, 4, 4)
-    assert (tokens[:, 3] == [0, 0, 0, 2.0]).all()
-    np.testing.assert_array_equal(
-        tokens[:, :3, :3], np.einsum("pf,fg->pfg", table, np.eye(3))
-    )
-    cut = patches(images, (2, 3), position_scale=0.0)
-    np.testing.assert_array_equal(
-        cut[:, 3], images[:, 2:, 3:].reshape(7, 6)
-    )  # the last of two by two patches
-    np.testing.assert_array_equal(
-        patches(images.reshape(7, 24), (2, 3), shape=(4, 6))[..., :6], cut
-    )
-    assert patches(images[..., None], 2, query_scale=1.0).shape == (7, 7, 4 + 6 + 1)
 
 
 TABLE = np.ones((4, 6))
@@ -1703,19 +1402,6 @@ def test_repr_and_pickle():
     )
 
 
-def test_another_version_warns_when_it_reads_a_pickle(monkeypatch):
-    m = AttentionRegressor(3, random_state=0, **SMALL).fit(X, Y)
-    with monkeypatch.context() as c:
-        c.setattr(estimator, "_VERSION", "0.0.1")
-        old = pickle.dumps(m)
-    with pytest.warns(
-        InconsistentVersionWarning, match="AttentionRegressor from version 0.0.1"
-    ):
-        again = pickle.loads(old)
-    np.testing.assert_array_equal(again.predict(X), m.predict(X))
-    assert set(vars(again)) == set(vars(m))
-
-
 def test_weights_of_sequences_are_routed():
     "Through cross-validation to the score, where scikit-learn's routing is on."
     X, y = data(12, 3, 2)
@@ -1734,13 +1420,6 @@ def test_weights_of_sequences_are_routed():
     assert scores[0] != pytest.approx(m.score(X[:6], y[:6]), rel=1e-3)
 
 
-def test_recall_is_recall():
-    X, y, answer = make_recall(50, 0, noise=0.0)
-    np.testing.assert_allclose(X[np.arange(50), answer, -1], y)
-    np.testing.assert_allclose(X[np.arange(50), answer, :-1], X[:, -1, :-1])
-    np.testing.assert_array_equal(make_recall(50, 0, noise=0.0)[0], X)
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_whole_floats_are_heads():
     """The index that `compare` returns can be given back: 2.0 is two heads; 1.5 and
@@ -1756,59 +1435,3 @@ def test_whole_floats_are_heads():
     for wrong in (1.5, True, "2", 0.0):
         with pytest.raises((ValueError, TypeError), match="`heads`"):
             AttentionRegressor(wrong, **options).fit(X, y)
-
-
-def one_by_one(target, z):
-    "Log densities of the data, sequence by sequence, head by head, in plain words."
-    layer, view = target.layer, target.view
-    (N,) = layer.split(z)
-    found = []
-    for m in range(z.shape[1]):
-        S = 0.0
-        for h in range(layer.heads):
-            scores = layer.scale * np.einsum(
-                "pra,ab,psb->prs", view.queries, N[:, :, h, m], view.keys
-            )
-            scores = scores + view.hidden
-            A = np.exp(scores - scores.max(2, keepdims=True))
-            A /= A.sum(2, keepdims=True)
-            Z = np.einsum("pr,prs,pse->pe", view.readout, A, view.values)
-            S = S + layer.head_sd**2 * Z @ Z.T
-        law = multivariate_normal(cov=S + target.alpha * np.eye(len(S)))
-        found.append(law.logpdf(target.Y.T).sum())
-    return np.array(found)
-
-
-@pytest.mark.parametrize("heads", [1, 2, 4])  # few features, many, more than data
-@pytest.mark.parametrize("mask", [None, "causal", "others", "nothing in common"])
-@pytest.mark.parametrize("readout", [-1, "mean"])
-def test_likelihoods_in_one_sweep_are_those_one_by_one(heads, mask, readout):
-    """Whether a token can be left out or not, where powers overflow and where not;
-    padding added or not. The view that is read is shorter where it can be.
-    """
-    rng = default_rng(heads)
-    X = rng.standard_normal((9, 5, 3))
-    hidden = {"others": ~np.eye(5, dtype=bool), "nothing in common": np.eye(5) > 0}
-    Y = rng.standard_normal((9, 2))
-    for var_q in (1.0, 1e5):
-        spec = AttentionSpec(heads, var_q=var_q, mask=hidden.get(mask, mask))
-        for S in (stacked(X), padded([X[0, :3], *X[1:]])):
-            layer = training_layer(S, spec, np.inf, readout)
-            target = Likelihood(layer, layer.view(S, leading=True), Y, 0.3)
-            z = rng.standard_normal((layer.dim(), 7))
-            np.testing.assert_allclose(target(z)[0], one_by_one(target, z), rtol=1e-9)
-            np.testing.assert_allclose(target(z)[0], target.by_dials(z)[0])
-            common = (target.view.hidden == 0).all(1).any(1).all()
-            assert target.seen.keys.shape[1] == S.tokens.shape[1] - common
-
-
-@pytest.mark.parametrize("n", [1, 3, 8, 9, 30])
-def test_factors_and_inverses_of_many_matrices(n):
-    "As numpy's, to rounding, whether taken row by row or by halves."
-    F = default_rng(n).standard_normal((6, n, 2 * n))
-    C = F @ F.mT + 0.1 * np.eye(n)
-    L = cholesky(C)
-    np.testing.assert_allclose(L, np.linalg.cholesky(C), rtol=1e-9, atol=1e-12)
-    R = inverse_of_triangle(L)
-    np.testing.assert_allclose(R @ L, np.broadcast_to(np.eye(n), L.shape), atol=1e-10)
-    assert not np.triu(R, 1).any()

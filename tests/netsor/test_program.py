@@ -9,14 +9,13 @@ any seed.
 
 import pickle
 import sys
-import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
 from conftest import nightly
-from scipy.special import ndtr
-from scipy.stats import ks_2samp, norm
+from netsor_cases import PROGRAMS, Σ, crosswise, mlp_then_attention, program, repeated
+from scipy.stats import ks_2samp
 
 from infattn_nb import (
     AssumptionError,
@@ -29,26 +28,13 @@ from infattn_nb import (
     simulate,
     simulate_dense,
 )
-from infattn_nb.netsor import attention, conv1d, lstm, mlp, rnn
+from infattn_nb.netsor import attention, mlp
 from infattn_nb.netsor.nodes import Score
-from infattn_nb.nonlinearities import (
-    absolute,
-    clip,
-    cos,
-    erf,
-    gelu,
-    leaky_relu,
-    relu,
-    sigmoid,
-    sin,
-    softmax,
-    tanh,
-)
+from infattn_nb.nonlinearities import clip, erf, relu, softmax, tanh
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
 )
-Σ = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
 
 
 def scores_of(p):
@@ -61,77 +47,6 @@ def same(a, b):
 
 def differ(a, b):
     return ks_2samp(a, b, method="asymp").pvalue < 1e-12
-
-
-def crosswise(p):
-    R, S = p.matrix("R"), p.matrix("S")
-    x, z = (clip(2.0)(h) for h in p.inputs([[1.0, 0.8], [0.8, 1.0]]))
-    p1, p2 = p.score(R @ x, S @ z), p.score(S @ x, R @ z)
-    v, w = (p.matrix() @ h for h in (x, z))
-    return [p.attend([p1, p2], [v, w]), v + w]
-
-
-def dying(p):
-    "ReLU vectors that are zero altogether with high probability, and their products."
-    W, (h, b) = p.matrix(), p.inputs(np.eye(2))
-    x = relu(h - 2 * b)
-    return [W @ x, W @ relu(W @ x), W @ relu(-b)]
-
-
-def repeated(p):
-    W, (h,) = p.matrix(var=2.0), p.inputs([[1.0]])
-    return [W @ tanh(h), W @ tanh(h + 0 * h), W @ erf(W @ tanh(h))]
-
-
-def tall(p):
-    "Rectangular matrices forward and backward, tied."
-    A, B, (h,) = p.matrix(rows=3), p.matrix(rows=1), p.inputs([[1.0]], mean=0.5)
-    x = tanh(A @ h)
-    return [B @ x, B @ tanh(A @ relu(B @ x))]
-
-
-def mlp_then_attention(p):
-    return attention(
-        p,
-        [
-            clip(1.0)(g)
-            for g in mlp(p, p.inputs(Σ), 2, activation=tanh, var_w=2.0, var_b=0.1)
-        ],
-        heads=2,
-        var_q=3.0,
-    )
-
-
-PROGRAMS = {
-    "MLP": (5, lambda p: mlp(p, p.inputs(Σ), 3, activation=relu, var_w=2.0, var_b=0.1)),
-    "recurrent, 4 steps": (4, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.0)),
-    "LSTM": (3, lambda p: lstm(p, p.inputs(Σ), var_w=4.0)),
-    "convolution": (4, lambda p: conv1d(p, conv1d(p, p.inputs(Σ)), activation=tanh)),
-    "attention after an MLP": (6, mlp_then_attention),
-    "low-rank heads": (
-        6,
-        lambda p: attention(p, [relu(h) for h in p.inputs(Σ)], heads=2, low_rank=True),
-    ),
-    "linear causal attention": (
-        4,
-        lambda p: attention(p, p.inputs(Σ), scaling="linear", mask="causal"),
-    ),
-    "crosswise scores": (4, crosswise),
-    "repeated inputs": (3, repeated),
-    "dying ReLU": (3, dying),
-    "rectangular": (2, tall),
-    "width one": (
-        1,
-        lambda p: mlp(p, p.inputs(Σ), 3, activation=relu, var_w=2.0, var_b=0.1),
-    ),
-    "width one, attention": (1, mlp_then_attention),
-    "width two, recurrent": (2, lambda p: rnn(p, p.inputs(np.ones((4, 4))), var_w=2.0)),
-}
-
-
-def program(build):
-    p = Program()
-    return p, build(p)
 
 
 def statistics(y, p):
@@ -204,96 +119,6 @@ def test_equal_vectors_have_equal_products():
 
 # -- the limit
 # --------------------------------------------------------------------------------
-
-
-def angle(a, b, c):
-    return np.arccos(np.clip(c / np.sqrt(a * b), -1, 1))
-
-
-def relu_dual(a, b, c):
-    return (
-        np.sqrt(a * b)
-        * (np.sin(t := angle(a, b, c)) + (np.pi - t) * np.cos(t))
-        / (2 * np.pi)
-    )
-
-
-RECURSIONS = {
-    relu: relu_dual,
-    leaky_relu(0.2): lambda a, b, c: 0.8**2 * relu_dual(a, b, c) + 0.2 * c,
-    absolute: lambda a, b, c: (
-        2
-        / np.pi
-        * np.sqrt(a * b)
-        * (np.sin(t := angle(a, b, c)) + (np.pi / 2 - t) * np.cos(t))
-    ),
-    erf: lambda a, b, c: (
-        2 / np.pi * np.arcsin(2 * c / np.sqrt((1 + 2 * a) * (1 + 2 * b)))
-    ),
-    sin: lambda a, b, c: np.exp(-(a + b) / 2) * np.sinh(c),
-    cos: lambda a, b, c: np.exp(-(a + b) / 2) * np.cosh(c),
-}
-
-
-def plane(f):
-    "E f(U)f(V) by the trapezoid rule in the plane."
-    x = np.arange(-9, 9.01, 0.05)
-    w = norm.pdf(x) * 0.05
-
-    def dual(a, b, c):
-        r = c / np.sqrt(a)
-        return np.einsum(
-            "i,j,i,ij->",
-            w,
-            w,
-            f(np.sqrt(a) * x),
-            f(r * x[:, None] + np.sqrt(max(b - r * r, 0.0)) * x),
-        )
-
-    return np.vectorize(dual)
-
-
-SMOOTH = {
-    gelu: (plane(lambda x: x * ndtr(x)), 1e-8),
-    tanh: (plane(np.tanh), 1e-7),
-    sigmoid: (plane(lambda x: 1 / (1 + np.exp(-x))), 1e-7),
-}
-ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [
-    (φ, *rest) for φ, rest in SMOOTH.items()
-]
-
-
-@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("φ, dual, tol", ALL, ids=[repr(a[0]) for a in ALL])
-def test_kernels_of_mlps(φ, dual, tol, depth, σw2=1.7, σb2=0.3):
-    p = Program()
-    g = mlp(p, p.inputs(Σ), depth, activation=φ, var_w=σw2, var_b=σb2)
-    K = σw2 * Σ + σb2
-    for _ in range(depth - 1):
-        d = np.diag(K)
-        K = σw2 * dual(np.tile(d[:, None], 3), np.tile(d, (3, 1)), K) + σb2
-    np.testing.assert_allclose(limit(p).cov(g), K, rtol=0, atol=tol * K.max())
-
-
-@pytest.mark.power("second moments 2 % off, means 1 % off")
-def test_rare_pairs_of_functions():
-    "Two different functions, a shifted input, a product of three."
-    p = Program()
-    u, v = p.inputs([[1.0, 0.6], [0.6, 2.0]], mean=[0.5, 0.0])
-    x, y, z = (
-        erf(u),
-        relu(v),
-        p.nonlin(lambda a, b, c: a * np.tanh(b) * np.cos(c), u, v, v - u),
-    )
-    lim = limit(p)
-    draws = simulate(p, [x, y, z, u], 1, size=10**6, rng=0)
-    for i, a in enumerate((x, y, z, u)):
-        for j, b in enumerate((x, y, z, u)):
-            value, error = lim.second_moment(a, b, return_error=True)
-            w = draws[:, i] * draws[:, j]
-            assert abs(w.mean() - value) < 6 * w.std() / 1000, (i, j)
-            assert error < 1e-3, (i, j)
-        assert abs(draws[:, i].mean() - lim.mean(a)) < 6 * draws[:, i].std() / 1000
 
 
 def test_scores_and_outputs_of_example_1():
@@ -543,19 +368,6 @@ def test_tokens_after_attention(size=20_000):
 # ----------------------------------------------------------------------------------
 
 
-def test_memory_is_linear_in_the_width():
-    "No n×n array: one would be 80 GB here."
-    p, y = program(PROGRAMS["MLP"][1])
-    peaks = []
-    for n in (10**4, 10**5):
-        tracemalloc.start()
-        simulate(p, y, n, size=2, rng=0)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 12 * peaks[0]
-    assert peaks[1] < 200 * 8 * 10**5
-
-
 def test_programs_travel():
     "Pickled and back, a program has the same samples."
     p, y = program(mlp_then_attention)
@@ -634,90 +446,3 @@ def test_the_check_of_a_deep_program_is_quick():
     assert calls < 200 * len(p.nodes)
     assert {f.clause for f in findings} == {"depth", "bounded"}
     assert sum(f.clause == "depth" for f in findings) == 39 * 72
-
-
-def test_a_function_that_turns_bad_is_named():
-    p = Program()
-    (h,) = p.inputs([[1.0]])
-    x = p.nonlin(lambda h: np.where(np.abs(h) > 3, np.nan, h), h)
-    with pytest.raises(ValueError, match="`x1`.*NaN"):
-        simulate(p, x, 1000, size=10, rng=0, coords=1000)
-
-
-def test_vectors_written_later_are_not_zero():
-    """A limit knows what was there when it was taken; it says so instead of calling the
-    rest independent.
-    """
-    p = Program()
-    (h,) = p.inputs([[1.0]])
-    g = p.matrix() @ h
-    lim = limit(p)
-    later = p.matrix() @ tanh(g)
-    assert lim.second_moment(tanh(g), g) > 0  # functions of what was there are fine
-    for question in (
-        lambda: lim.second_moment(later, later),
-        lambda: lim.cov([later]),
-        lambda: lim.score_cov([p.score(p.matrix() @ tanh(h), later)]),
-    ):
-        with pytest.raises(ValueError, match="before the limit"):
-            question()
-
-
-def test_programs_of_any_size():
-    """Deep residual attention is checked in linear time; long sums need no deep
-    recursion; iterators are as good as lists.
-    """
-    p = Program()
-    xs = [tanh(h) for h in p.inputs(np.eye(3))]
-    Q, K = p.matrix(), p.matrix()
-    for _ in range(20):
-        xs = [
-            x + 0.5 * p.attend(map(lambda z: p.score(Q @ x, K @ z), xs), iter(xs))
-            for x in xs
-        ]
-    assert all(f.clause in ("depth", "bounded", "a") for f in p.check(strict=False))
-    p = Program()
-    (first,) = p.inputs([[1.0]])
-    g = first
-    for _ in range(1100):
-        g = g + 0.001 * (last := p.inputs([[1.0]])[0])
-    np.testing.assert_allclose(
-        [limit(p).second_moment(g, h) for h in (first, last)], [1, 0.001]
-    )
-    assert (0 - g).coefs == (-1.0,)
-    assert g - 0 is g
-
-
-def test_functions_that_mix_coordinates_are_rejected():
-    p = Program()
-    (g,) = p.inputs([[1.0]])
-    s = p.score(p.matrix() @ tanh(g), p.matrix() @ tanh(g))
-    with pytest.raises(ValueError, match="each coordinate in the same way"):
-        p.nonlin(lambda h: h / np.sqrt((h**2).mean(-1, keepdims=True)), g)
-    for weights, message in (
-        (lambda q: softmax(q, axis=0), "last axis"),
-        (np.log, "finite"),
-        (lambda q: q * 1j, "real numbers"),
-        (lambda q: q["a"], "function of the scores"),
-    ):
-        with (
-            np.errstate(invalid="ignore"),
-            pytest.raises((TypeError, ValueError), match=message),
-        ):
-            p.attend([s, s], [g, g], weights=weights)
-    with pytest.raises(ValueError, match="must not be zero"):
-        g / 0
-    y = p.attend([s, s], [g, g], weights=lambda q: np.where(np.abs(q) > 1.5, np.nan, q))
-    with pytest.raises(ValueError, match="`weights` of `y1` must be finite"):
-        simulate(p, y, 50, size=10**5, rng=0)
-
-
-def test_builders_take_plain_functions_and_a_vector_alone():
-    for φ in (np.tanh, tanh):
-        p = Program()
-        (u,) = p.inputs([[1.0]])
-        (g,) = mlp(p, u, activation=φ)
-        assert limit(p).second_moment(g, g) == pytest.approx(
-            tanh.dual([[1.0]])[0, 0], rel=1e-6
-        )
-        assert len(rnn(p, u, φ)) == len(conv1d(p, [u, u], activation=φ)) - 1 == 1

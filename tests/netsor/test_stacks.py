@@ -1,48 +1,19 @@
 """Programs in stacks: the same numbers as vector by vector, in few nodes."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
-from unittest.mock import patch
+from stack_cases import COV, MASK, both
 
 from infattn_nb import Program, gradients, limit, simulate, train
-from infattn_nb.netsor import attention, mlp, score_paths
+from infattn_nb.netsor import attention, mlp
 from infattn_nb.netsor.nodes import Score
-from infattn_nb.netsor.passes import PassPlan
 from infattn_nb.netsor.score_paths import Paths
 from infattn_nb.netsor.stacks import Stacks, live_rows
-from infattn_nb.nonlinearities import clip, erf, gelu, relu, softmax, tanh, times
+from infattn_nb.nonlinearities import clip, relu, softmax, tanh, times
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
 )
-COV = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
-MASK = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], bool)
-
-
-def in_stacks(p, X):
-    Q, K, V, O = (p.matrix(var=v) for v in (2.0, 1.0, 1.0, 1.5))
-    Z = tanh(X + O @ p.attend(p.scores(Q @ X, K @ X), V @ X, mask=MASK))
-    return p.readout() @ p.normalize(times(Z, p.matrix() @ X))
-
-
-def in_vectors(p, X):
-    Q, K, V, O = (p.matrix(var=v) for v in (2.0, 1.0, 1.0, 1.5))
-    zs = []
-    for x, seen in zip(X, MASK):
-        own = [z for z, may in zip(X, seen) if may]
-        y = p.attend([p.score(Q @ x, K @ z) for z in own], [V @ z for z in own])
-        zs.append(tanh(x + O @ y))
-    W, R = p.matrix(), p.readout()
-    W, R = R, W
-    return [W @ p.normalize(times(z, R @ x)) for z, x in zip(zs, X)]
-
-
-def both():
-    for build in (in_stacks, in_vectors):
-        p = Program()
-        yield p, build(p, clip(1.0)(p.inputs(COV)))
 
 
 def test_a_loop_is_a_stack():
@@ -60,13 +31,6 @@ def test_a_loop_is_a_stack():
     )
     np.testing.assert_allclose(a.outputs, b.outputs, rtol=1e-9)
     np.testing.assert_allclose(a.tangent, b.tangent, rtol=1e-9)
-
-
-def test_a_loop_has_the_limit_of_a_stack():
-    "Score by score the normals are the same, so every path is the same."
-    (p, F), (q, fs) = both()
-    a, b = (Paths(r, 50, rng=0, wanted=f).cov(f) for r, f in ((p, [F]), (q, fs)))
-    np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
 def test_rows_that_nobody_needs_are_not_computed():
@@ -100,35 +64,6 @@ def test_mixtures_and_stacks_below_each_other():
     np.testing.assert_allclose(limit(p).second_moment(mixed, X), C @ K)
 
 
-@pytest.mark.parametrize("φ", [erf, gelu, tanh], ids=repr)
-def test_slopes_around_a_mixture_of_rows(φ):
-    """Tangent kernels where rows are mixed, or picked, between two functions: a
-    constant matrix and sums of rows are the same network.
-    """
-    C = np.array([[0.0, 0.0, 1.0], [0.7, -0.4, 0.0], [1.0, 1.0, 1.0]])
-
-    def kernel(mix):
-        p = Program()
-        X = φ(p.matrix(var=2.0) @ p.inputs(COV))
-        return gradients(p, p.readout() @ φ(mix(p, X)))
-
-    def by_sums(p, X):
-        rows = [sum(c * x for c, x in zip(r, X) if c) for r in C]
-        return p.concatenate(*rows)
-
-    a, b = kernel(lambda p, X: X.mix(C)), kernel(by_sums)
-    np.testing.assert_allclose(
-        a.tangent[0], b.tangent[0], rtol=0, atol=9 * np.max(a.error + b.error) + 1e-9
-    )
-    p = Program()
-    X = φ(p.matrix(var=2.0) @ p.inputs(COV))
-    F = p.readout() @ φ(X.mix(C))
-    wide = gradients(p, F, width=512, size=64, rng=0).tangent
-    error = wide.std(0) / 8 + 0.01 * abs(a.tangent[0])
-    assert (abs(wide.mean(0) - a.tangent[0]) < 6 * error).all()
-    assert not (abs(wide.mean(0) - 2 * a.tangent[0]) < 6 * error).all()
-
-
 @pytest.mark.power("second moments 2 % off")
 def test_functions_of_mixed_functions():
     "Rows of nonlinear vectors mixed inside of a function: draws of one coordinate."
@@ -158,15 +93,6 @@ def test_several_outputs_of_each_row():
     assert a.outputs.shape == (8, 4, 3, 2)
 
 
-def test_a_mini_batch_runs_its_own_rows():
-    p = Program()
-    F = p.readout() @ tanh(p.matrix() @ p.inputs(COV))
-    plan = PassPlan(p, [F], 8)
-    part = plan.part((F[1],), ())
-    assert [h.k for h in part.nodes] == [3, 1, 1, 1]
-    assert plan.part((F[1],), ()) is part
-
-
 def test_scores_come_row_by_row():
     "Of a block, and as prescribed."
     p = Program()
@@ -185,56 +111,6 @@ def test_scores_come_row_by_row():
     y, s = simulate(p, Y, 4, size=5, rng=0, scores=[P[0], P[:, 1]])
     assert y.shape == (5, 3)
     np.testing.assert_array_equal(s[:, 1], s[:, 3])
-
-
-def test_batches_are_drawn_again_for_each_question():
-    "What memory does not hold is the same the second time, and as when it is kept."
-    p = Program()
-    Y = attention(p, clip(1.0)(p.inputs(np.eye(4) + 0.5)), var_q=4.0)
-
-    def answers():
-        lim = limit(p, 200, rng=3)
-        return [lim.second_moment(Y, Y) for _ in range(2)] + [len(lim.drawn.kept)]
-
-    together, _, kept = answers()
-    assert kept == 1  # few paths, few tokens: all batches at once
-    with patch.object(score_paths, "CLOSE_NUMBERS", 0):
-        first, second, kept = answers()
-        assert kept == 16
-        with patch.object(score_paths, "KEPT_NUMBERS", 0):
-            again, once_more, kept = answers()
-        assert kept == 1
-    for other in (second, again, once_more, together):
-        np.testing.assert_array_equal(first, other)
-    with patch.object(score_paths, "MOST_NUMBERS", 1000.0):
-        assert len(Paths(p, 200).ends) > 16
-
-
-def test_batches_that_need_points_stay_apart():
-    "Sixteen scrambles give an error; one for all paths would give none."
-    p = Program()
-    X = p.inputs(np.eye(3) + 0.5)
-    Y = attention(p, X)
-    both = p.nonlin(np.multiply, np.tanh(1.0) * Y, X)
-    lim = limit(p, 200)
-    assert len(lim.drawn.groups) == len(lim.drawn.ends) == 16
-    _, error = lim.mean(both, return_error=True)
-    assert (error > 0).all()
-
-
-def test_memory_of_paths_is_bounded(s=64, paths=400):
-    "All scores of all paths take 13 MB for each array of them, and ten are needed."
-    p = Program()
-    Y = attention(p, clip(1.0)(p.inputs(np.eye(s))))
-    tracemalloc.start()
-    with (
-        patch.object(score_paths, "MOST_NUMBERS", 2.0**20),
-        patch.object(score_paths, "KEPT_NUMBERS", 0),
-    ):
-        limit(p, paths).second_moment(Y[0], Y[0])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 40e6
 
 
 def test_a_transformer_is_a_page():

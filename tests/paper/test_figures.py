@@ -1,7 +1,5 @@
 """What the figures must show, read off the stored tables of the full protocol."""
 
-import io
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,15 +16,7 @@ from infattn_nb.convergence.distances import kl_of_variances, paired_variances
 from infattn_nb.nonlinearities import clip, relu
 from infattn_nb.numerics import psd_factor
 from infattn_nb.numerics.quadrature import line
-from infattn_nb.paper import (
-    explicit_seconds,
-    figures,
-    paper_layer,
-    read_table,
-    reproduce,
-    sweep,
-)
-from infattn_nb.paper.command import cost_table
+from infattn_nb.paper import figures, paper_layer, read_table, sweep
 from infattn_nb.paper.figures import (
     GRID,
     HEAD_WIDTH,
@@ -157,23 +147,6 @@ def test_heads_follow_the_asymptote():
     )
     kde = np.array([column(data, panel="kde", heads=h) for h in HEADS])
     assert kde[0].mean() > kde[-1].mean() > 1000 * D[-1]
-
-
-def testcost_table():
-    assert explicit_seconds("heads") == 0
-    one, ten = (
-        explicit_seconds("fig3b", trials=t, samples=s)
-        for t, s in ((1, 100), (10, 1000))
-    )
-    assert ten == pytest.approx(100 * one)
-    assert one > 0
-    head, *rows = cost_table({"fig3b": 30.0, "heads": 4000.0}, 10, None, 2)
-    assert "extrapolated" in head
-    assert [r.split()[:3] for r in rows] == [
-        ["fig3b", "30.0", "s"],
-        ["heads", "1.1", "h"],
-        ["total", "1.1", "h"],
-    ]
 
 
 def test_smallest_run():
@@ -331,39 +304,6 @@ def test_a_divergence_needs_few_points():
         assert (abs(few / many - 1) < 1e-6) == enough
 
 
-def test_the_bar_tells_the_whole(tmp_path, monkeypatch, undrawn):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    paths = reproduce(tmp_path, "fig1b, fig2a", trials=1, samples=32, verbose=True)
-    bar = screen.getvalue()
-    assert "figure 1 of 2 (fig2a)" in bar
-    assert "figure 2 of 2 (fig1b) 100 %" in bar
-    assert "00:00 left" in bar  # the cheapest first
-    assert [path.stem for path in paths] == ["fig1b", "fig2a"]
-    monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    reproduce(tmp_path, "fig2a", trials=1, samples=32)
-    assert not screen.getvalue()
-
-
-@pytest.mark.slow
-def test_a_closed_stream_of_errors_stops_no_figure(tmp_path):
-    "`infattn_figures 2>&-` died without a word."
-    command = Path(sys.executable).with_name("infattn_figures")
-    options = "--only fig2a --trials 1 --samples 32 --out figures"
-    done = subprocess.run(
-        f"'{command}' {options} 2>&-",
-        shell=True,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0
-    assert (tmp_path / "figures/fig2a.png").exists()
-
-
 @pytest.mark.slow
 def test_drawing_needs_neither_seaborn_nor_pyplot():
     code = (
@@ -373,15 +313,3 @@ def test_drawing_needs_neither_seaborn_nor_pyplot():
     assert not subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.strip()
-
-
-def test_two_runs_in_one_folder_keep_their_timings(tmp_path, undrawn):
-    for name in ("fig2a", "fig2b"):
-        reproduce(tmp_path, name, trials=1, samples=32)
-    assert set(json.loads((tmp_path / "timings.json").read_text())) == {
-        "fig2a",
-        "fig2b",
-    }
-    (tmp_path / "timings.json").write_text("damaged")
-    reproduce(tmp_path, "fig2a", trials=1, samples=33)
-    assert set(json.loads((tmp_path / "timings.json").read_text())) == {"fig2a"}

@@ -4,8 +4,8 @@ import base64
 import io
 
 import numpy as np
-from PIL import Image
 from every import on_every_page
+from PIL import Image
 from run_pages import NBS, figures, read, small
 
 

@@ -10,13 +10,23 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from conftest import copy_project
+from every import on_every_page
 from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
 from fastcore.xtras import working_directory
 from nbdev.clean import clean_nb
-from every import on_every_page
-from run_pages import CODED, EXECUTED, NBS, PAGES, ROOT
-from run_pages import cells, data_of, digest, name, plain
+from run_pages import (
+    CODED,
+    EXECUTED,
+    NBS,
+    PAGES,
+    ROOT,
+    cells,
+    data_of,
+    digest,
+    name,
+    plain,
+)
 
 each = pytest.mark.parametrize("path", PAGES, ids=name)
 
@@ -100,6 +110,26 @@ def test_a_test_has_the_name_of_what_it_tests():
         if folder not in ACROSS:
             page = NBS / folder / f"{path.stem.removeprefix('test_')}.ipynb"
             assert page.exists(), path
+
+
+ALONE = {  # modules without a test file of their own, and why
+    "__main__": "starts the commands, which are tested as commands",
+    "_lazy": "imports on demand: tests/interface/test_names.py looks from outside",
+}
+
+
+def test_every_module_has_its_test_file():
+    """Every test file in a folder of a subpackage tests its module or page (above);
+    here the other direction.
+    """
+    tests = {
+        path.relative_to(ROOT / "tests").as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    modules = [name(path) for path in CODED]
+    wanted = {m: str(Path(m).with_name(f"test_{Path(m).name}.py")) for m in modules}
+    missing = {m for m, file in wanted.items() if file not in tests}
+    assert missing == set(ALONE) & set(modules)
 
 
 @on_every_page

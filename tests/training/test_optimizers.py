@@ -8,9 +8,9 @@ import pytest
 from infattn_nb import Program, from_config, gradients, train
 from infattn_nb.huggingface import next_tokens
 from infattn_nb.netsor.nodes import Normalize
-from infattn_nb.training.optimizers import MUP, Rule, muon_step
 from infattn_nb.netsor.revealed import State
 from infattn_nb.nonlinearities import relu, tanh, times
+from infattn_nb.training.optimizers import MUP, Rule, muon_step
 from infattn_nb.transformer.as_program import ScoreSoftmax
 
 pytestmark = pytest.mark.filterwarnings(

@@ -21,9 +21,8 @@ import numpy as np
 import pandas as pd
 import programs
 import pytest
-from conftest import columns, large, least_p, nightly
+from conftest import columns, least_p, nightly
 from program_cases import (
-    EVERY,
     HOW,
     LAW,
     PROGRAMS,
@@ -35,7 +34,7 @@ from program_cases import (
     watched_program,
     written,
 )
-from scipy.stats import kstwo
+from revealed_cases import p_of_law, quiet, trained
 
 from infattn_nb import (
     AttentionDescent,
@@ -50,7 +49,6 @@ from infattn_nb import (
 )
 from infattn_nb.netsor import attention, mlp
 from infattn_nb.netsor.nodes import Input
-from infattn_nb.netsor.revealed import Revealed
 from infattn_nb.nonlinearities import (
     absolute,
     cos,
@@ -68,7 +66,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
 )
 STORED = np.load(Path(__file__).parents[1] / "data/programs.npz")
-quiet = partial(train, verbose=False)
 
 # -- exactness
 
@@ -120,60 +117,6 @@ def test_matrices_of_many_directions_become_explicit_on_the_way():
 # -- law
 
 
-def trained(name, n, size, rng=1, steps=3, at_once=250, **how):
-    """As tests/torch_programs.py: outputs and losses of three steps, scores, tangent
-    kernels at both ends, the motion of a vector.
-
-    One network in 20,000 or so diverges: then its run is left out.
-    """
-    p, fs, scores = watched_program(name)
-    found = []
-    for seed in np.random.SeedSequence(rng).spawn(
-        -(-size // at_once)
-    ):  # a run keeps its networks
-        b = min(at_once, size)
-        options = dict(learning_rate=0.1, width=n, steps=steps, size=b, watch=scores)
-        try:
-            run = quiet(p, fs, Y, rng=seed, dense=False, **options | how)
-        except ValueError as e:
-            assert "keep the losses of most networks bounded" in str(e)
-            continue
-        if run.diverged.any():
-            continue
-        numbers = (
-            run.outputs,
-            np.sort(run.loss, axis=1),
-            run.watched,
-            run.outputs[:, -1] * run.outputs[:, 0],
-            run.tangent("start"),
-            run.tangent("end"),
-            run.change(fs[-1].args[0]),
-        )
-        found.append(np.concatenate([x.reshape(b, -1) for x in numbers], axis=1))
-    assert len(found) * at_once > size / 2
-    return np.concatenate(found)
-
-
-def p_of_law(name, n, ours, total=20_000):
-    """The smallest p-value of Kolmogorov and Smirnov over the columns, times their
-    number.
-
-    Of the explicit networks every fiftieth order statistic is stored: the largest
-    distance there is at most .0025 less than that everywhere.
-    """
-    explicit = large("programs_law")[f"{name}, {n}"]
-    moves = np.ptp(explicit, axis=0) > 1e-6
-    rank = np.arange(EVERY // 2, total, EVERY)
-    ours = np.sort(ours.round(9).astype(np.float32), axis=0)
-    far = 0.0
-    for x, q in zip(ours.T[moves], explicit.T[moves], strict=True):
-        above, below = (
-            np.searchsorted(x, q, side) / len(x) for side in ("right", "left")
-        )
-        far = max(far, (rank / total - above).max(), (below - (rank - 1) / total).max())
-    return moves.sum() * kstwo.sf(far, round(len(ours) * total / (len(ours) + total)))
-
-
 @pytest.mark.power(
     "distribution functions .09 apart with 2,000 networks, .037 with 20,000"
 )
@@ -188,39 +131,6 @@ def p_of_law(name, n, ours, total=20_000):
 def test_the_law_is_that_of_explicit_networks(name, n, size):
     "At n = 12 more directions are met than there are coordinates."
     assert p_of_law(name, n, trained(name, n, size)) > 1e-8
-
-
-def fresh_matrix(self, E, turn, other, forward):
-    return self.sd * self.rng.standard_normal((*E.shape[:2], other.rows.shape[2]))
-
-
-def old_images(self, X, state):  # what was added is not seen by new products
-    a, _ = self._coordinates(X, self.right, self.left)
-    return state.start_factor * a @ self.right.images, a
-
-
-BROKEN = {
-    "a fresh matrix for the backward pass": dict(_images=fresh_matrix),
-    "updates that forget the images": dict(times=old_images),
-    "half the rate": dict(),
-}
-
-
-@pytest.mark.power("broken variants at p < 1e-12")
-@pytest.mark.parametrize("name", nightly(["gated product", "two blocks"], "two blocks"))
-@pytest.mark.parametrize("fault", BROKEN)
-def test_broken_variants_are_rejected(fault, name, monkeypatch, size=1_000):
-    for method, f in BROKEN[fault].items():
-        monkeypatch.setattr(Revealed, method, f)
-    try:
-        ours = trained(
-            name, 12, size, learning_rate=0.05 if fault == "half the rate" else 0.1
-        )
-    except ValueError as e:
-        # nor does it train, which all networks of torch's did
-        assert "keep the losses of most networks bounded" in str(e)
-    else:
-        assert p_of_law(name, 12, ours) < 1e-12
 
 
 # -- networks that diverge, batches of one's own, targets

@@ -11,9 +11,9 @@ from infattn_nb.nonlinearities import relu
 from infattn_nb.training.losses import Squared, batch_at, own_batches
 from infattn_nb.training.run import (
     Batches,
-    NetworkBlock,
     Diverged,
     Learner,
+    NetworkBlock,
     Problem,
     Record,
     at_a_rate,

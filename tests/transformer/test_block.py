@@ -2,12 +2,12 @@
 of wide heads, and identities between parts.
 """
 
-import tracemalloc
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from conftest import columns, least_p, nightly
+from block_cases import COV, agree, net
+from conftest import nightly
 from reference import explicit
 
 from infattn_nb import (
@@ -27,13 +27,6 @@ from infattn_nb.nonlinearities import identity, relu, silu, tanh
 from infattn_nb.nonlinearities import softmax as exact_softmax
 
 
-def agree(pairs, level=1e-6):
-    """Both sides of each pair (N, …), (M, …) have one law, entry by entry; returns the
-    least p over the level.
-    """
-    return least_p(*columns(pairs)) / level
-
-
 def compared(gram, scores, c):
     """What is compared: Gram entries, products of them across blocks, scores, products
     of scores of two heads.
@@ -47,26 +40,10 @@ def compared(gram, scores, c):
     )
 
 
-COV = (lambda A: A @ A.T / 6)(np.random.default_rng(7).standard_normal((4, 6)))
 TWICE = embedding_cov("abab", 1.0, 0.1)
 BIAS = np.random.default_rng(8).standard_normal((4, 4, 4))
 MASK = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]], dtype=bool)
 MLP = FeedForward(2, silu, True, var_1=2.0, var_3=0.5)
-
-
-def net(*parts, cov=COV, mean=0.2, layers=2, **options):
-    own = {
-        k: options.pop(k)
-        for k in ("norm_placement", "norm", "parallel", "skip_scale", "branch_scale")
-        if k in options
-    }
-    return Transformer(
-        cov,
-        blocks=[Block(*parts, **own)] * layers,
-        mean=mean,
-        random_embeddings=True,
-        **options,
-    )
 
 
 CASES = dict(
@@ -198,114 +175,8 @@ def test_explicit_simulation(name):
 
 # Wide heads
 
-ROTARY = Rotary(5.0, 0.75)
-WIDE = dict(
-    rotary=dict(rotary=ROTARY),
-    frequencies=dict(rotary=Rotary(frequencies=(0.3, 2.0), share=0.25)),
-    qk_norm=dict(qk_norm=Norm("rms", 0.3), score_scale=2.0),
-    both=dict(qk_norm=Norm("layer", 0.0), rotary=ROTARY, softcap=2.0),
-    groups=dict(groups=1),
-)
-
-
-@pytest.mark.power(
-    "distribution functions .12 apart: scores and their products between tokens and "
-    "heads"
-)
-@pytest.mark.parametrize("name", nightly(WIDE, *set(WIDE) - {"both"}))
-def test_wide_heads(name):
-    """m = ∞ has the law of m = 4096: Gaussian scores of the covariance that rotary
-    positions and norms leave them.
-    """
-    a = SelfAttention(2, 4096, var_q=2.0, **WIDE[name])
-    if (
-        a.rotary and a.rotary.frequencies
-    ):  # of heads of 4096 coordinates: each of them 256 times
-        a = replace(
-            a, rotary=Rotary(share=0.25, frequencies=a.rotary.frequencies * 256)
-        )
-    R = np.broadcast_to(np.linalg.cholesky(TWICE), (1500, 4, 4))
-    finite = np.concatenate(
-        [
-            a.forward(R[:50], 1.0, np.random.default_rng(k), keep="scores").scores
-            for k in range(10)
-        ]
-    )
-    wide = (
-        replace(a, head_width=np.inf, **WIDE[name])
-        .forward(R, 1.0, np.random.default_rng(99), keep="scores")
-        .scores
-    )
-
-    def seen(P):
-        return [
-            P,
-            P[:, 0, 0, 1] * P[:, 0, 2, 3],
-            P[:, 0, 0, 1] * P[:, 0, 1, 2],
-            P[:, 0, 0, 3] * P[:, 0, 3, 0],
-            P[:, 0, 1, 0] * P[:, 1, 1, 0],
-            P[:, :, 0] - P[:, :, 2],
-        ]
-
-    assert agree(zip(seen(finite), seen(wide), strict=True)) > 1
-    if a.rotary is ROTARY:  # and without them it is
-        still = (
-            replace(a, head_width=np.inf, **WIDE[name] | dict(rotary=None))
-            .forward(R, 1.0, np.random.default_rng(99), keep="scores")
-            .scores
-        )
-        assert agree(zip(seen(finite), seen(still), strict=True)) < 1
-
-
-def test_correlation_of_rotary_scores():
-    """c(δ) is the mean cosine over all coordinates: the integral of many frequencies, 1
-    at δ = 0, the share that stays for far tokens.
-    """
-    δ = np.array([0.0, 1.0, 5.0, 300.0])
-    for base in (1.0, 10.0, 1e4):
-        r = Rotary(base, 0.5)
-        mean = np.cos(np.multiply.outer(δ, r.angles(2**20))).mean(-1)
-        np.testing.assert_allclose(r.correlation(δ), 0.5 + 0.5 * mean, atol=1e-4)
-    np.testing.assert_allclose(
-        Rotary(share=0.25, frequencies=(0.1,)).correlation(δ),
-        0.75 + 0.25 * np.cos(0.1 * δ),
-        rtol=1e-12,
-    )
-    Q = np.random.default_rng(0).standard_normal((3, 5, 8))
-    at = np.arange(5)
-    np.testing.assert_allclose(
-        ROTARY.turn(ROTARY.turn(Q, at), at, back=True), Q, atol=1e-14
-    )
-    K = ROTARY.turn(Q, at + 7)
-    np.testing.assert_allclose(
-        K @ K.mT, ROTARY.turn(Q, at) @ ROTARY.turn(Q, at).mT, atol=1e-12
-    )  # only distances count
-
 
 # Identities
-
-
-def test_a_group_per_head_is_no_group():
-    "As many groups as heads: the same bytes as without, at every width."
-    for kind in (dict(), dict(rotary=Rotary()), dict(qk_norm=Norm("rms"))):
-        t = net(SelfAttention(4, 4, mask="causal", **kind), MLP)
-        grouped = replace(
-            t,
-            blocks=[
-                replace(b, attention=replace(b.attention, groups=4)) for b in t.blocks
-            ],
-        )
-        for n in (9, np.inf):
-            assert (
-                t.chain(n, 5, 0).gram.tobytes() == grouped.chain(n, 5, 0).gram.tobytes()
-            )
-    a = SelfAttention(4, groups=2)
-    assert (
-        Transformer(COV, blocks=[Block(a)]).chain(np.inf, 5, 0).gram.tobytes()
-        == Transformer(COV, blocks=[Block(replace(a, groups=None))])
-        .chain(np.inf, 5, 0)
-        .gram.tobytes()
-    )
 
 
 @pytest.mark.power("six standard errors of 400 networks, some 5 % of a mean")
@@ -493,37 +364,6 @@ def test_records(name, n):
                 np.testing.assert_allclose(r.F, F, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.power("distribution functions .07 apart")
-@pytest.mark.parametrize("m", (3, 12))
-def test_queries_and_keys_of_a_record(m):
-    """QQᵀ, KKᵀ and QKᵀ have jointly the law of explicit queries and keys, though only
-    their inner products were drawn.
-    """
-    N, R = 4000, np.linalg.cholesky(COV)
-    a = SelfAttention(2, m, 1, var_q=2.0, var_k=0.5)
-    r = a.forward(
-        np.broadcast_to(R, (N, 4, 4)), 1.0, np.random.default_rng(0), keep="all"
-    )
-    rng = np.random.default_rng(1)
-    Q, K = (
-        np.sqrt(2) * R @ rng.standard_normal((N, 2, 4, m)),
-        np.sqrt(0.5) * R @ rng.standard_normal((N, 1, 4, m)),
-    )
-    upper = np.triu_indices(4)
-
-    def seen(Q, K):
-        return [
-            (Q @ Q.mT)[..., *upper],
-            (K @ K.mT)[..., *upper],
-            Q @ K.mT,
-            (Q @ K.mT)[:, 0, 0, 0] * (Q @ Q.mT)[:, 0, 0, 0],
-            (Q @ K.mT)[:, 0, 0, 0] ** 2 * (K @ K.mT)[:, 0, 1, 1],
-            Q[:, 0] @ Q[:, 1].mT,
-        ]
-
-    assert agree(zip(seen(Q, K), seen(r.Q, r.K), strict=True)) > 1
-
-
 # Several texts
 
 
@@ -578,63 +418,6 @@ def test_texts_do_not_see_each_other(n):
     )
     b = Transformer(C, blocks=by_hand).chain(9 if n < np.inf else n, 3, 0)
     assert a.gram.tobytes() == b.gram.tobytes()
-
-
-@pytest.mark.power("six standard errors of 300 networks with 64 heads, 2 % of a mean")
-def test_kernel_of_a_modern_block():
-    """The kernel is the mean of what networks with many heads do, rotary positions,
-    caps and all.
-    """
-    t = net(
-        SelfAttention(
-            64, np.inf, 4, rotary=Rotary(10.0), softcap=3.0, mask="causal", var_q=4.0
-        ),
-        MLP,
-        cov=TWICE,
-        mean=0.0,
-    )
-    K, e = t.kernel(2**12, 1, return_error=True)
-    y = t.chain(np.inf, 300, 0).gram
-    spread = y.std(0) / np.sqrt(300)
-    assert (
-        abs(y.mean(0) - K.gram)
-        < 6 * np.hypot(spread, e.gram) + 0.01 * abs(K.gram) + 1e-12
-    ).all()
-
-
-@pytest.mark.parametrize("strength", (1.0, 1e6))
-def test_masked_scores_weigh_nothing(strength):
-    """The softmax that spares masked scores their underflow is the softmax, to the last
-    bit; so are its entropies.
-    """
-    mask = np.tri(6, dtype=bool)[::-1].copy()
-    R = np.random.default_rng(0).standard_normal((5, 6, 6))
-    for m in (4, np.inf):
-        branch = SelfAttention(3, m, mask=mask, var_q=strength)
-        kept, pictured = (
-            branch.forward(R, np.inf, np.random.default_rng(1), keep=keep)
-            for keep in ("all", "scores")
-        )
-        A = exact_softmax(np.where(mask, pictured.scores, -np.inf))
-        np.testing.assert_array_equal(kept.A, A)
-        assert not kept.A[..., ~mask].any()
-        entropy = -(A * np.log(np.where(A > 0, A, 1))).sum(-1)
-        np.testing.assert_allclose(kept.entropy, entropy, atol=1e-9 * strength**0.5)
-
-
-def test_memory_of_many_heads():
-    "Heads are drawn some at a time: ten times as many need little more."
-    R = np.linalg.cholesky(np.eye(128) / 2 + 0.5)[None]
-
-    def peak(heads):
-        branch = SelfAttention(heads, 16)
-        tracemalloc.start()
-        branch.forward(R, 16 * heads, np.random.default_rng(0))
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return most
-
-    assert peak(400) < 2 * peak(40)
 
 
 # Frozen, and easily changed

@@ -3,7 +3,6 @@ attention layer, and at the edges of what is allowed.
 """
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -359,24 +358,6 @@ def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
 # Edges
 
 
-@pytest.mark.parametrize("norm", ("pre", "post", None))
-@pytest.mark.parametrize("n", (np.inf, 24))
-def test_collapsed_tokens_stay_together(norm, n):
-    """Equal tokens are equal for ever, though their Gram matrix is singular; repeated
-    ones stay in pairs.
-    """
-    t = Transformer.uniform(
-        np.ones((5, 5)), 0.1, 6, heads=2, norm_placement=norm, var_1=0.5
-    )
-    np.testing.assert_allclose(t.chain(n, 20, 0).cosine, 1, atol=1e-9)
-    t = replace(t, cov=embedding_cov([0, 1, 0, 1, 2]), mean=np.zeros(5))
-    y = t.chain(n, 50, 0)
-    gram = y.gram / np.trace(y.gram, axis1=-2, axis2=-1)[..., None, None]
-    np.testing.assert_allclose(gram[..., 0, :], gram[..., 2, :], atol=1e-9)
-    np.testing.assert_allclose(gram[..., 1, 1], gram[..., 1, 3], atol=1e-9)
-    assert y.cosine[:, 1:, 0, 1].max() < 0.9999
-
-
 @pytest.mark.parametrize("n", (np.inf, 64))
 def test_deep_and_steep(n):
     """A hundred blocks, scores of standard deviation 50: finite, and one token takes
@@ -463,20 +444,6 @@ def test_one_coordinate():
     np.testing.assert_allclose(
         np.linalg.matrix_rank(y.gram[:, -1], tol=1e-9), 2
     )  # forty tokens in two dimensions
-
-
-def test_given_embeddings():
-    "Units start where the embeddings do, and the Gram matrix is theirs."
-    X = np.random.default_rng(0).standard_normal((3, 8))
-    t = Transformer.uniform(np.cov(X, bias=True), X.mean(1), 2, heads=2, embeddings=X)
-    for n in (8, np.inf):
-        y = t.chain(n, 5, 0, coords=3)
-        np.testing.assert_allclose(
-            y.gram[:, 0], np.broadcast_to(X @ X.T / 8, (5, 3, 3)), rtol=1e-12
-        )
-        np.testing.assert_array_equal(
-            y.units[:, 0], np.broadcast_to(X[:, :3], (5, 3, 3))
-        )
 
 
 def test_variances_per_layer():
@@ -625,29 +592,6 @@ def test_rejected_in_one_sentence(k):
         call()
     assert len(str(e.value).splitlines()) == 1
     assert len(str(e.value)) < 300
-
-
-def test_embedding_cov():
-    np.testing.assert_array_equal(
-        embedding_cov("abca", 2.0, 0.5),
-        2 * (np.array(list("abca"))[:, None] == list("abca")) + 0.5 * np.eye(4),
-    )
-
-
-@pytest.mark.parametrize(
-    "labels, kinds",
-    [
-        ([1, "1"], [0, 1]),
-        ([1, "1", None, None], [0, 1, 2, 2]),
-        ([[1, "a"], ["1", "a"]], [0, 1, 2, 1]),
-        ([[1], ["1"]], [0, 1]),
-        ([2**63, 2**63 + 1, -1], [0, 1, 2]),
-        ([1, 1.0, np.int64(1)], [0, 0, 0]),
-        (np.array([3, 3, 1]), [0, 0, 1]),
-    ],
-)
-def test_labels_of_different_kinds_are_different(labels, kinds):
-    np.testing.assert_array_equal(embedding_cov(labels), np.equal.outer(kinds, kinds))
 
 
 def test_a_patch_is_no_class_token():

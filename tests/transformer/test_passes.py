@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import large, least_p, nightly
+from conftest import least_p, nightly
 from gradient_cases import (
     CASES,
     INDEPENDENT,
     attention,
     case,
-    embeddings,
     feedforward,
     informative,
     readout_cov,
     statistics,
 )
+from passes_cases import BY_HAND, drawn, ensemble, of, readout, smallest, stored
 from reference import Explicit
 from scipy.stats import ks_2samp
 
@@ -29,76 +29,14 @@ from infattn_nb import (
     SelfAttention,
     Transformer,
     embedding_cov,
-    nonlinearities,
     parallel,
-)
-from infattn_nb.attention.heads import (
-    by_head,
-    by_key,
-    squares_over_keys,
-    squares_over_queries,
 )
 from infattn_nb.nonlinearities import clip, gelu, relu, step
 from infattn_nb.numerics.linalg import divided, root, spanned, square, triangle_times
-from infattn_nb.transformer.parts import Cotangent
 from infattn_nb.transformer.passes import Network
 from infattn_nb.transformer.stream import Sum
 
 LEVEL = 1e-6
-
-
-def ensemble(c):
-    "The networks of a case."
-    X, a, f = embeddings(c["n"]), dict(c["attention"]), c["ff"] and dict(c["ff"])
-    if a.get("rotary"):
-        a["rotary"] = Rotary(**a["rotary"])
-    if a.get("qk_norm"):
-        a["qk_norm"] = Norm(a["qk_norm"])
-    if f:
-        f["activation"] = getattr(nonlinearities, f["activation"])
-    block = Block(
-        SelfAttention(**a),
-        f and FeedForward(**f),
-        c["norm_placement"],
-        norm=Norm(c["kind"], c["eps"]),
-        parallel=c["parallel"],
-        skip_scale=c["skip"],
-        branch_scale=c["branch"],
-    )
-    return Transformer(
-        np.cov(X, bias=True),
-        blocks=[block] * c["layers"],
-        mean=X.mean(1),
-        final_norm=c["final"],
-    )
-
-
-def drawn(t, n, size, seed, readout):
-    return of(t.gradients(n, size, seed, readout=readout))
-
-
-def of(g):
-    return statistics(g.gram, g.inner, g.squared_norms, g.chain.cosine[:, 1, 0, -1])
-
-
-def unpacked(x):
-    return np.cumsum(x, dtype=np.int32).view(np.float32)
-
-
-def stored(name):
-    return {
-        k.removeprefix(name + ": "): unpacked(large("gradients")[k])
-        for k in large("gradients").files
-        if k.startswith(name + ": ")
-    }
-
-
-def smallest(a, b):
-    "The smallest p of all statistics that vary, times their number."
-    keys = [k for k in a if min(a[k].std(), b[k].std()) > 1e-5]
-    assert keys
-    assert all(abs(a[k].mean() - b[k].mean()) < 1e-3 for k in set(a) - set(keys))
-    return least_p(*(np.stack([x[k] for k in keys], axis=1) for x in (a, b)))
 
 
 EXPLICIT = (
@@ -131,18 +69,6 @@ def test_gradients_are_torchs(name, seed=0):
         assert smallest(fresh, {k: more[k] for k in fresh if informative(k)}) < LEVEL
 
 
-def readout(c, b, rng):
-    "Random readouts of a case, and its embeddings, for b networks."
-    λ, U = np.linalg.eigh(readout_cov(c["readout"]))
-    r = (
-        (U * np.sqrt(np.maximum(λ, 0)))
-        @ rng.standard_normal((b, len(λ), c["n"]))
-        / c["n"] ** 0.5
-    )
-    X = embeddings(c["n"])
-    return np.broadcast_to(X, (b, *X.shape)), r
-
-
 def sample(name, size, rng, broken=None):
     "Statistics of explicit networks."
     c = case(name)
@@ -159,57 +85,6 @@ def sample(name, size, rng, broken=None):
     return statistics(
         dX @ dX.mT, dX @ X.mT, norms, K[:, 0, -1] / np.sqrt(K[:, 0, 0] * K[:, -1, -1])
     )
-
-
-BY_HAND = (
-    "pre",
-    "rms, causal, relu",
-    "post, strong",
-    "no norm, biases",
-    "output",
-    "sandwich",
-    "groups, bias, own width",
-    "parallel, rotary",
-    "groups, qk norm, rotary",
-    "layer norm of queries",
-    "norm of all queries",
-)
-
-
-@pytest.mark.parametrize("name", BY_HAND)
-def test_explicit_backward_pass_is_a_derivative(name, h=1e-5):
-    """The reference itself: its gradients against differences of the loss, by
-    embeddings and by each matrix; both mistakes are seen.
-    """
-    rng = np.random.default_rng(0)
-    c = case(name)
-    net = Explicit(ensemble(c), c["n"], 3, rng)
-    X, r = readout(c, 3, rng)
-    loss = lambda X: (r * net.forward(X)[1]).sum((1, 2))
-    _, dX, grads = net.gradients(X, r)
-    Z = rng.standard_normal(X.shape)
-    along = lambda dX: (dX[0] * Z).sum((1, 2))
-    difference = (loss(X + h * Z) - loss(X - h * Z)) / (2 * h)
-    np.testing.assert_allclose(along(dX), difference, rtol=1e-5, atol=1e-7)
-    for k, (W, _) in net.layers[0].items():
-        Z = rng.standard_normal(W.shape)
-        there = []
-        for sign in (1, -1):
-            net.layers[0][k] = W + sign * h * Z, 1.0
-            there.append(loss(X))
-        net.layers[0][k] = W, 1.0
-        np.testing.assert_allclose(
-            (grads[0][k] * Z).sum((1, 2)),
-            (there[0] - there[1]) / (2 * h),
-            rtol=1e-5,
-            atol=1e-7,
-        )
-    Z = rng.standard_normal(X.shape)
-    difference = (loss(X + h * Z) - loss(X - h * Z)) / (2 * h)
-    for net.broken in ("softmax", "fresh"):
-        assert (
-            abs(along(net.gradients(X, r)[1]) - difference) > 1e-4 * abs(difference)
-        ).all()
 
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
@@ -467,29 +342,6 @@ def test_what_a_sum_knows_is_shared_out(norm, parallel, monkeypatch):
     assert len(seen) == (3 if parallel else 6)
 
 
-@pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
-def test_a_norm_of_all_queries_is_none_of_each_head(seed=0):
-    """Against torch's side: heads normalised one by one, in the forward pass, or in the
-    backward pass alone.
-    """
-    name = "norm of all queries"
-    c, theirs = case(name), stored(name)
-    t = ensemble(c)
-    alone = [
-        replace(b, attention=replace(b.attention, joint_norm=False)) for b in t.blocks
-    ]
-    sample_of = lambda t: drawn(t, c["n"], 3000, seed, readout_cov(c["readout"]))
-    assert smallest(theirs, sample_of(replace(t, blocks=alone))) < LEVEL
-    right = SelfAttention._undressed
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            SelfAttention,
-            "_undressed",
-            lambda a, *dQ: right(replace(a, joint_norm=False), *dQ),
-        )
-        assert smallest(theirs, sample_of(t)) < LEVEL
-
-
 LIMITS = {
     "plain": (SelfAttention(2, var_q=4.0), None, dict(final_norm=True)),
     "no norm": (
@@ -581,28 +433,6 @@ def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
         )
 
 
-@pytest.mark.power("distribution functions .1 apart")
-def test_groups_of_plain_heads(seed=0):
-    """Plain heads of a group, drawn by their inner products, against the same drawn
-    coordinate by coordinate.
-    """
-    plain = SelfAttention(4, 6, 1, var_q=9.0)
-    explicit = replace(
-        plain, rotary=Rotary(frequencies=(0.0, 0.0, 0.0))
-    )  # turns nothing, but draws all coordinates
-    a, b = (
-        drawn(
-            Transformer(np.eye(3), blocks=[Block(x, None)]),
-            12,
-            4000,
-            seed + k,
-            np.eye(3),
-        )
-        for k, x in enumerate((plain, explicit))
-    )
-    assert smallest(a, b) > LEVEL
-
-
 SAME = np.ones((4, 4))
 TWINS = np.eye(4)[[0, 1, 2, 0]][:, [0, 1, 2, 0]]
 EDGES = {
@@ -643,83 +473,6 @@ def test_edges(name):
         assert len(repr(g).splitlines()) <= 8
         if name in ("equal tokens", "one token", "σ_q = 0", "σ_v = 0", "itself only"):
             assert g.squared_norms["q"].max() < 1e-12  # scores that nothing follows
-
-
-def branch_statistics(branch, n, seed, size=3000):
-    "Of forward and backward passes through one branch, for a fixed cotangent."
-    rng = np.random.default_rng(seed)
-    X, C = (
-        np.broadcast_to(np.random.default_rng(k).standard_normal((3, 4)), (size, 3, 4))
-        for k in (1, 2)
-    )
-    R = np.ascontiguousarray(X) / 2
-    record = branch.forward(R, n, rng, keep="all")
-    dY = Cotangent(C, square(C), R, square(R), n, np.arange(3))
-    drawn = branch.fresh(record, dY, rng)
-    M = np.broadcast_to(0.3 * np.eye(3), (size, 3, 3))
-    sizes, (pull,) = branch.backward(record, drawn, M, dY)
-    parts = dict(F=record.F, T=pull.inner, Σ=pull.cov)
-    parts |= {name: sizes[name] for name in "qkv"}
-    return np.concatenate([x.reshape(size, -1) for x in parts.values()], axis=1)
-
-
-@pytest.mark.parametrize("unequal", (False, True))
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(head_width=2),
-        dict(head_width=2, groups=2, softcap=1.5),
-        dict(head_width=6, groups=1),
-        dict(head_width=4, rotary=Rotary(10.0), qk_norm=Norm("rms")),
-        dict(head_width=np.inf),
-        dict(head_width=np.inf, rotary=Rotary(10.0), qk_norm=Norm("rms"), softcap=0.5),
-    ],
-    ids=repr,
-)
-def test_heads_one_after_another(monkeypatch, options, unequal):
-    "Of long texts weights are taken a head at a time: the same gradients."
-    var_o = [0.5, 2.0, 3.0, 1.0] if unequal else 2.0
-    branch = SelfAttention(4, var_q=3.0, var_o=var_o, **options)
-    n = 16 if options["head_width"] < np.inf else np.inf
-    rng = np.random.default_rng(0)
-    R, C = rng.standard_normal((2, 5, 3, 4))
-    record = branch.forward(R, n, rng, keep="all")
-    dY = Cotangent(C, square(C), R, square(R), n, np.arange(3))
-    drawn = branch.fresh(record, dY, rng)
-    M = rng.standard_normal((5, 3, 3))
-    sizes, (pull,) = branch.backward(record, drawn, M, dY)
-    monkeypatch.setattr("infattn_nb.transformer.attention.CACHE", 1)
-    apart, (pulled,) = branch.backward(record, drawn, M, dY)
-    for name, size in sizes.items():
-        np.testing.assert_allclose(apart[name], size, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(pulled.inner, pull.inner, rtol=1e-10, atol=1e-11)
-    np.testing.assert_allclose(pulled.cov, pull.cov, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.power(
-    "distribution functions .1 apart; heads of the mean variance are rejected"
-)
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(),
-        dict(head_width=3),
-        dict(head_width=3, groups=1),
-        dict(head_width=np.inf, rotary=Rotary(10.0)),
-    ],
-    ids=repr,
-)
-def test_heads_of_unequal_variances(options, seed=0):
-    "A head of variance zero is not there: two heads of 0 and 3 are one of 3/2."
-    n = 16 if "head_width" in options and options["head_width"] < np.inf else np.inf
-    branch, equal = (
-        SelfAttention(2, var_q=3.0, var_o=v, **options) for v in ([0.0, 3.0], 1.5)
-    )
-    alone = branch_statistics(
-        SelfAttention(1, var_q=3.0, var_o=1.5, **options), n, seed
-    )
-    assert least_p(branch_statistics(branch, n, seed + 1), alone) > LEVEL
-    assert least_p(branch_statistics(equal, n, seed + 2), alone) < LEVEL
 
 
 def test_readouts():
@@ -782,27 +535,6 @@ def replace_mask(t, mask):
     )
 
 
-def test_weight_norms():
-    t = Transformer.uniform(
-        np.eye(3), layers=2, heads=2, ff=2, var_q=4.0, var_o=0.0, var_2=0.5
-    )
-    g = t.gradients(16, 10, 0)
-    fan, var = (
-        dict(q=16, k=16, v=16, o=16) | {"1": 16, "2": 32},
-        dict(q=4.0, k=1.0, v=1.0, o=0.0) | {"1": 1.0, "2": 0.5},
-    )
-    for name in g.squared_norms:
-        np.testing.assert_allclose(
-            g.squared_norms[name],
-            var[name] / fan[name] * g.squared_weight_norms[name],
-            rtol=1e-12,
-        )
-    assert (
-        g.squared_norms["o"].max() == 0 < g.squared_weight_norms["o"].min()
-    )  # a matrix of zeros gets a gradient
-    assert np.isinf(t.gradients(np.inf, 2, 0).squared_weight_norms["1"]).all()
-
-
 def test_same_bytes_for_any_workers():
     t = Transformer.uniform(np.eye(3), layers=1, heads=1, ff=1)
     a = t.gradients(8, 5000, 0)
@@ -824,47 +556,3 @@ def test_forward_is_the_chain():
     for l in (1, 2):
         assert ks_2samp(g.chain.gram[:, l, 0, 1], chain.gram[:, l, 0, 1]).pvalue > LEVEL
     assert g.chain.entropy.shape == chain.entropy.shape
-
-
-@pytest.mark.power("a kernel without its readout, a quarter too small")
-def test_one_tangent_kernel_for_networks_and_programs(n=16, size=2000, seed=0):
-    "With one word they meant 3.3 and 5.6."
-    from infattn_nb import Transformer, gradients
-
-    net = Transformer.uniform(np.eye(3), layers=1, heads=2, final_norm=True)
-    net = replace(net, width=n, random_embeddings=True)
-    program, outputs = net.program()
-    means = {}
-    for count in (True, False):
-        pair = (
-            net.gradients(n, size, seed, count_readout=count).tangent.ravel(),
-            gradients(
-                program, outputs, n, size=size, rng=seed, count_readout=count
-            ).tangent.ravel(),
-        )
-        error = np.hypot(*(x.std() for x in pair)) / np.sqrt(size)
-        assert abs(pair[0].mean() - pair[1].mean()) < 6 * error
-        means[count] = pair[0].mean()
-    assert means[True] - means[False] == pytest.approx(1.0, abs=1e-4)  # ‖norm(x)‖²/n
-    assert 1 > 6 * error
-
-
-@pytest.mark.parametrize("r", [1, 4, 9])
-def test_squares_of_heads_by_half_a_product(r):
-    """Sums over heads of X F Fᵀ Xᵀ and Xᵀ F Fᵀ X, head by head; keys or queries first
-    in memory.
-    """
-    rng = np.random.default_rng(r)
-    X = rng.standard_normal((2, 3, 7, 7))
-    F = rng.standard_normal((2, 7, r))
-    middle = (F @ F.mT)[:, None]
-    for x in (X, by_head(by_key(X), 3)):
-        np.testing.assert_allclose(
-            squares_over_keys(x, F), (X @ middle @ X.mT).sum(1), rtol=1e-11, atol=1e-12
-        )
-        np.testing.assert_allclose(
-            squares_over_queries(x, F),
-            (X.mT @ middle @ X).sum(1),
-            rtol=1e-11,
-            atol=1e-12,
-        )

@@ -1,0 +1,94 @@
+"""Texts and configs that are read, and those that are rejected."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from config_cases import LLAMA
+
+from infattn_nb import from_config
+from infattn_nb.huggingface import widened
+
+SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
+
+
+@pytest.mark.parametrize("tokens", (None, {}, 2.5, True, object()))
+def test_what_is_no_text(tokens):
+    with pytest.raises(
+        TypeError, match="must be a number of tokens, a text, or a list of labels, got"
+    ):
+        from_config(SMALL, tokens)
+
+
+@pytest.mark.parametrize(
+    "config, text",
+    [
+        (dict(model_type="lama"), "did you mean 'llama'"),
+        ("gpt-2", "did you mean 'gpt2'"),
+        (LLAMA | dict(hidden_act="silo"), "did you mean 'silu'"),
+        (dict(model_type="mixtral"), "a router selects"),
+        (LLAMA | dict(model_type="unheard", num_experts=8), "a router selects"),
+        (dict(model_type="mamba2"), "not attention"),
+        (dict(model_type="t5"), "encoder–decoder"),
+        (dict(model_type="unheard", is_encoder_decoder=True), "encoder–decoder"),
+        (dict(model_type="deepseek_v3"), "latent attention"),
+        (
+            LLAMA | dict(num_attention_heads=13),
+            r"config\['num_attention_heads'\]` must divide the width 64, got 13",
+        ),
+        (
+            LLAMA | dict(num_key_value_heads=3),
+            r"num_key_value_heads'\]` must divide the 4 heads",
+        ),
+        (
+            dict(
+                model_type="phi",
+                hidden_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                intermediate_size=64,
+                qk_layernorm=True,
+            ),
+            "qk_layernorm",
+        ),
+    ],
+)
+def test_configs_are_rejected_with_their_reason(config, text):
+    with pytest.raises(ValueError, match=text) as e:
+        from_config(config, 4)
+    assert len(str(e.value).splitlines()) == 1
+    assert "blocks=[…]" not in str(e.value)
+
+
+@pytest.mark.parametrize("kind", ("albert", "gpt_neo", "olmo", "gemma3n", "deberta"))
+def test_another_family_is_no_slip_of_the_pen(kind):
+    "Its blocks are others than those of the family whose name is near."
+    with pytest.raises(ValueError, match="a module of the same blocks") as e:
+        from_config(dict(model_type=kind), 4)
+    assert "did you mean" not in str(e.value)
+
+
+def test_a_config_object_is_a_config():
+    config = SimpleNamespace(to_dict=lambda: SMALL)
+    assert repr(from_config(config, 4)) == repr(from_config(SMALL, 4))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama-like", "bert-base", "pythia-like"])
+def test_a_wider_model(kind):
+    "Heads keep their width, or their number; variances or standard deviations stay."
+    own = from_config(kind, [[1, 2, 3]])
+    n = 2 * int(own.width)
+    a = own.blocks[0].attention
+    for heads, fixed in (("more", "variance"), ("wider", "variance"), ("more", "std")):
+        net = widened(kind, [[1, 2, 3]], n, heads=heads, fixed=fixed)
+        b = net.blocks[0].attention
+        assert net.width == n
+        assert b.heads == a.heads * (2 if heads == "more" else 1)
+        assert net.blocks[0].feedforward.units == own.blocks[0].feedforward.units
+        factor = 2.0 if fixed == "std" else 1.0
+        assert b.var_q == pytest.approx(factor * a.var_q)
+        np.testing.assert_allclose(net.cov, own.cov, rtol=1e-12)
+    same = widened(kind, [[1, 2, 3]], int(own.width))
+    assert repr(same.blocks) == repr(own.blocks)
+    with pytest.raises(ValueError, match="`width` must be a multiple of"):
+        widened(kind, [[1, 2, 3]], n + 1)

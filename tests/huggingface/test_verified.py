@@ -1,0 +1,39 @@
+"""A description that a module does not follow is not accepted, however small the
+difference.
+"""
+
+import pytest
+from role_modules import SHAPES, WRONG, drawn
+from role_modules import read as read_by_roles
+
+from infattn_nb import from_torch
+
+torch = pytest.importorskip(
+    "torch", reason="torch is the other side of these comparisons; pip install torch"
+)
+transformers = pytest.importorskip(
+    "transformers",
+    reason="the families come from transformers; pip install transformers",
+)
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+
+pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_wrong_description_is_not_accepted(name):
+    with pytest.raises(
+        ValueError, match="must run like its description, got an output of block 0"
+    ) as e:
+        read_by_roles(name, drawn(name), **WRONG[name])
+    assert len(str(e.value).splitlines()) == 1
+    read_by_roles(name, drawn(name), verify=False, **WRONG[name])
+
+
+def test_verification_of_gpt2_small_takes_three_passes():
+    module = transformers.GPT2Model(transformers.GPT2Config()).eval()
+    passes = []
+    module.register_forward_hook(lambda *_: passes.append(1))
+    from_torch(module, texts=16)
+    assert len(passes) <= 3

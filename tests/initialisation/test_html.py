@@ -1,0 +1,146 @@
+"""The page of a report is whole, readable and small."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from report_cases import WORDS, small
+
+from infattn_nb import report as draw_report
+from infattn_nb.initialisation import html as html_module
+from infattn_nb.initialisation.html import of_few_colours, picture_of
+from infattn_nb.initialisation.panels import PANELS, Focused, six_panels
+from infattn_nb.initialisation.report import DETAILS, file_of
+
+pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
+
+
+@pytest.fixture(scope="module")
+def report():
+    return draw_report(small(var_q=9.0), 48, 12, 5, labels=WORDS, title="a <small> one")
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return file_of(report, "html").decode()
+
+
+class Reader(HTMLParser):
+    "Open tags, links, pictures and texts."
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links, self.alts, self.text = [], [], [], ""
+
+    def handle_starttag(self, tag, attributes):
+        self.links += [v for k, v in attributes if k in ("src", "href", "srcset")]
+        if tag == "img":
+            self.alts.append(dict(attributes)["alt"])
+        if tag not in ("meta", "img", "source"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_html_is_whole_and_needs_nothing(report, page):
+    reader = Reader()
+    reader.feed(page)
+    assert not reader.open
+    assert len(reader.links) == len(PANELS) == 6
+    assert len(page) < 300_000
+    assert all(x.startswith("data:image/png;base64,") for x in reader.links)
+    written = re.sub('base64,[^"]*', "", page)
+    for word in ("http", "<script", "url(", "@import", "<link"):
+        assert word not in written
+    assert len(set(reader.alts)) == 6
+    assert min(map(len, reader.alts)) > 20
+    for said in [v.text[1:] for v in report.verdicts] + [
+        report.call,
+        "a <small> one",
+        "to be or not to be",
+        "numpy",
+    ]:
+        assert said in reader.text
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport"' in page
+    assert "<small>" not in page
+
+
+def test_actions_come_first_and_details_are_folded(report, monkeypatch):
+    """Before the first picture: sentences, those that ask for something at the top.
+    Tables, words and what asks for nothing open at a click.
+    """
+    starved = replace(
+        report,
+        thresholds=replace(report.thresholds, min_query_gradient=10.0),
+        advice=dict(queries="queries × 2 would suffice"),
+    )
+    monkeypatch.setattr(html_module, "picture_of", lambda panel: "<img>")
+    page = file_of(starved, "html").decode()
+    top, _, rest = page.partition('<section class="panels">')
+    titles = re.findall(r'<li class="(\w+)"><b>(\w+):', top)
+    assert titles[0] == ("crossed", "queries")
+    assert "queries × 2 would suffice" in top
+    assert "<details" not in top
+    assert [name for _, name in titles] == [
+        v.name for v in starved.verdicts if v.name not in DETAILS
+    ]
+    still = re.sub(r"<details>.*?</details>", "", rest, flags=re.S)
+    assert not any(f"<{tag}" in still for tag in ("table", "dl", "li", "pre"))
+    assert still.count("<figure>") == 6
+    assert rest.count("<details><summary>") == 5
+    assert re.findall(r'<li class="\w+"><b>(\w+):', rest) == [
+        v.name for v in starved.details
+    ]
+
+
+MATHEMATICS = ["$_$", "$$", "$x_{$", "$5$", "a", "$"]
+
+
+@pytest.mark.slow
+def test_dollars_are_no_mathematics():
+    r = replace(
+        draw_report(small(), 32, 4, 0, labels=MATHEMATICS, title="$_$"),
+        call="infattn_report gpt2 --text '$_$'",
+    )
+    fig = six_panels(r.panels, f"{r.title} {r.call}", ["$_$", r.call])
+    fig.canvas.draw()
+    pattern = fig.axes[PANELS.index(Focused)]
+    assert (
+        {label.get_text() for label in pattern.get_xticklabels()}
+        == {label.get_text() for label in pattern.get_yticklabels()}
+        == set(MATHEMATICS)
+    )
+    for text in (
+        *pattern.get_xticklabels(),
+        *pattern.get_yticklabels(),
+        *fig.findobj(lambda x: "$_$" in getattr(x, "get_text", str)()),
+    ):
+        assert not text.get_parse_math()
+    assert "<img" in picture_of(Focused(r.measured, r.thresholds, r.labels))
+    plt.close("all")
+
+
+def test_shades_of_weights_keep_their_hue():
+    "Rows of weights are drawn in shades of one colour, of which a page keeps enough."
+    from io import BytesIO
+
+    from matplotlib import rcParams
+    from matplotlib.colors import to_rgb
+    from PIL import Image
+
+    colour = np.array(to_rgb(rcParams["axes.prop_cycle"].by_key()["color"][0]))
+    ramp = 1 - np.linspace(0, 1, 200)[None, :, None] * (1 - colour)
+    given = np.rint(255 * np.repeat(ramp, 4, axis=0)).astype(np.uint8)
+    held = BytesIO()
+    Image.fromarray(given).save(held, "png")
+    few = Image.open(BytesIO(of_few_colours(held.getvalue()))).convert("RGB")
+    step = 0.05 * 255  # from shade to shade
+    assert abs(np.asarray(few).astype(int) - given).max() <= step

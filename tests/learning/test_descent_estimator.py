@@ -1,0 +1,101 @@
+"""The estimator before, during and after a fit."""
+
+import pickle
+
+import numpy as np
+import pytest
+from descent_cases import data
+from sklearn.exceptions import NotFittedError
+
+from infattn_nb import AttentionDescent, CircuitDescent
+
+
+def test_a_failed_fit_changes_nothing():
+    X, y = data()
+    model = AttentionDescent(max_iter=20, random_state=0).fit(X, y)
+    before = model.values(X)
+    with pytest.raises(ValueError):
+        model.fit(X, y[:3])
+    np.testing.assert_array_equal(model.values(X), before)
+
+
+SMALL = dict(n_networks=3, max_iter=50, random_state=0)
+
+
+def test_repr_clone_and_pickle():
+    X, y = data()
+    model = AttentionDescent(3, head_width=8, **SMALL).fit(X, y)
+    assert (
+        repr(AttentionDescent(3, learning_rate=0.5))
+        == "AttentionDescent(heads=3, learning_rate=0.5)"
+    )
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(model)).predict(X), model.predict(X)
+    )
+    with pytest.raises(ValueError, match="wide"):
+        model.set_params(wide=3)
+
+
+X, Y = data()
+
+
+LABELS = np.array(["a", "b"] * 3)
+
+
+def test_nothing_is_answered_before_fit():
+    "Every method raises scikit-learn's own error."
+    model, deep = AttentionDescent(loss="softmax"), CircuitDescent(loss="softmax")
+    asked = [
+        lambda: model.values(X),
+        lambda: model.predict(X),
+        lambda: model.predict_proba(X),
+        lambda: AttentionDescent().predictive(X, 0.1),
+        lambda: model.attention(X),
+        lambda: model.scores(X),
+        lambda: model.tangent(X),
+        lambda: model.score(X, LABELS),
+        lambda: model.plot(),
+        lambda: model.kernel_error_,
+    ]
+    of_circuits = [
+        lambda: deep.values(X),
+        lambda: deep.predict(X),
+        lambda: deep.predict_proba(X),
+        lambda: CircuitDescent().predictive(X, 0.1),
+        lambda: deep.attention(X),
+        lambda: deep.scores(X),
+        lambda: deep.tangent(X),
+        lambda: deep.score(X, LABELS),
+        lambda: deep.plot(),
+        lambda: deep.circuits_,
+        lambda: deep.circuit_size(),
+        lambda: deep.without("value", ()),
+    ]
+    for ask in asked + of_circuits:
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            ask()
+    for known, questions in ((model, asked), (deep, of_circuits)):
+        methods = {
+            name
+            for kind in type(known).__mro__
+            if kind.__module__.startswith("infattn_nb")
+            for name in vars(kind)
+            if not name.startswith("_")
+            and not name.endswith("_request")
+            and name not in ("fit", "from_torch", *known.get_params())
+        }
+        assert len(questions) == len(methods)
+
+
+def test_probabilities_are_there_for_classes_alone():
+    classes, numbers = (
+        AttentionDescent(loss="logistic", max_iter=5, n_networks=2),
+        AttentionDescent(max_iter=5, n_networks=2),
+    )
+    assert hasattr(classes, "predict_proba")
+    assert not hasattr(numbers, "predict_proba")
+    assert not hasattr(numbers.fit(X, Y), "predict_proba")
+    with pytest.raises(AttributeError, match="predict_proba") as error:
+        numbers.predict_proba(X)
+    assert "must follow a loss of classes, got squared" in str(error.value.__cause__)
+    np.testing.assert_allclose(classes.fit(X, LABELS).predict_proba(X).sum(1), 1)

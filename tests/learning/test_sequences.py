@@ -1,0 +1,53 @@
+"""Sequences: recall, tables and images."""
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+
+from infattn_nb import embed_features, make_recall, patches
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the posterior is rough:RuntimeWarning"
+)  # small clouds are rough, and say so
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: make_recall(0), "`sequences` must be at least 1"),
+        (lambda: make_recall(4, keys=0), "`keys`"),
+        (lambda: make_recall(4, size=-1.0), "`size`"),
+        (lambda: make_recall(4, noise=np.nan), "`noise`"),
+        (lambda: make_recall(4, rng="x"), "`rng`"),
+    ],
+)
+def test_recall_rejects(call, words):
+    with pytest.raises((ValueError, TypeError), match=words) as e:
+        call()
+    assert "\n" not in str(e.value)
+
+
+def test_tables_and_images():
+    rng = default_rng(0)
+    table, images = rng.standard_normal((7, 3)), rng.standard_normal((7, 4, 6))
+    tokens = embed_features(table, query_scale=2.0)
+    assert tokens.shape == (7, 4, 4)
+    assert (tokens[:, 3] == [0, 0, 0, 2.0]).all()
+    np.testing.assert_array_equal(
+        tokens[:, :3, :3], np.einsum("pf,fg->pfg", table, np.eye(3))
+    )
+    cut = patches(images, (2, 3), position_scale=0.0)
+    np.testing.assert_array_equal(
+        cut[:, 3], images[:, 2:, 3:].reshape(7, 6)
+    )  # the last of two by two patches
+    np.testing.assert_array_equal(
+        patches(images.reshape(7, 24), (2, 3), shape=(4, 6))[..., :6], cut
+    )
+    assert patches(images[..., None], 2, query_scale=1.0).shape == (7, 7, 4 + 6 + 1)
+
+
+def test_recall_is_recall():
+    X, y, answer = make_recall(50, 0, noise=0.0)
+    np.testing.assert_allclose(X[np.arange(50), answer, -1], y)
+    np.testing.assert_allclose(X[np.arange(50), answer, :-1], X[:, -1, :-1])
+    np.testing.assert_array_equal(make_recall(50, 0, noise=0.0)[0], X)

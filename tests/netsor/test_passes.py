@@ -1,0 +1,24 @@
+"""A mini-batch runs the rows that it needs."""
+
+import numpy as np
+import pytest
+
+from infattn_nb import Program
+from infattn_nb.netsor.passes import PassPlan
+from infattn_nb.nonlinearities import tanh
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
+)
+
+
+COV = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
+
+
+def test_a_mini_batch_runs_its_own_rows():
+    p = Program()
+    F = p.readout() @ tanh(p.matrix() @ p.inputs(COV))
+    plan = PassPlan(p, [F], 8)
+    part = plan.part((F[1],), ())
+    assert [h.k for h in part.nodes] == [3, 1, 1, 1]
+    assert plan.part((F[1],), ()) is part

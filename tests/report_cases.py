@@ -1,0 +1,16 @@
+"""Cases and helpers of several test files."""
+
+from infattn_nb import Transformer, embedding_cov
+
+WORDS = "to be or not to be".split()
+
+
+def small(**options):
+    return Transformer.uniform(
+        embedding_cov(WORDS, 1.0, 0.3),
+        layers=3,
+        heads=2,
+        mask="causal",
+        final_norm=True,
+        **options,
+    )
