@@ -108,6 +108,7 @@ def test_answers_are_arrays_of_doubles(φ):
 
 
 @every
+@pytest.mark.long
 def test_against_integration(φ):
     for a, b, ρ in (
         (1.0, 1.0, 0.3),
@@ -134,6 +135,7 @@ correlations = st.one_of(
 @every
 @settings(max_examples=20, deadline=None)
 @given(a=st.floats(1e-8, 1e2), b=st.floats(1e-8, 1e2), ρ=correlations)
+@pytest.mark.long
 def test_dual_is_a_covariance(φ, a, b, ρ):
     """Symmetric, Cauchy–Schwarz, nonnegative diagonal, exact symmetry in (a, b); φ(0)²
     for no variance.

@@ -216,6 +216,9 @@ def test_mirror_images_of_sums():
     assert not three.standard_normal((2, 3, 5))[:, 2].any()
 
 
+@pytest.mark.power(
+    "half of the coordinates positive in every draw; a spread 1.4 times as large"
+)
 def test_one_relu_token_costs_the_same_at_any_width():
     """Its sum of squares is that of every coordinate, in law; a fixed number of
     positive coordinates would be another law; a width of a billion takes no time.

@@ -122,6 +122,7 @@ def test_gaussian_limits():
 
 @pytest.mark.power("covariances 4 % off")
 @pytest.mark.parametrize("s, size", [(3, 300_000), (16, 30_000)])
+@pytest.mark.long
 def test_infinite_heads_of_finite_head_width(s, size):
     "Fixed head width, H → ∞: the mean of one head's S, scores not Gaussian."
     layer = Attention(Tokens(s, identity), head_width=2)
@@ -210,6 +211,7 @@ def test_extremes_are_right():
 
 
 @pytest.mark.power("masses 2.3 % off")
+@pytest.mark.long
 def test_atoms():
     """One ReLU neuron is dead half of the time: the output has an atom at zero of mass
     1/2.
@@ -330,6 +332,7 @@ def test_gram_is_as_cheap_as_the_law():
     assert Tokens(4, clip(100.0)).gram(1e9, 3, rng=0).shape == (3, 4, 4)
 
 
+@pytest.mark.long
 def test_many_tokens_at_infinitely_many_heads():
     law, error = Attention(Tokens(80, identity)).infinite_heads(
         draws=4, return_error=True

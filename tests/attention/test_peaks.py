@@ -53,6 +53,7 @@ CASES = {
 
 @pytest.mark.power("the mean over draws of S, 6 % to a factor of two too small")
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.long
 def test_equal_outputs_of_masks_without_cycles(name, seed=0):
     "Twelve stated errors off, without a warning, it was before."
     K, mask, var_q, t = CASES[name]
@@ -94,6 +95,7 @@ def nearly_equal(t, step, var_q):
 
 @pytest.mark.power("an average that misses the peak, by a third and more")
 @pytest.mark.parametrize("step", [0.0, 1e-13, 1e-9, 1e-6, 1e-3, 0.1])
+@pytest.mark.long
 def test_nearly_equal_outputs(step, seed=0):
     law = layer(np.eye(2), np.tri(2, dtype=bool), 9.0).law()
     value, error = law.logpdf([0.8, 0.8 + step], rng=seed, return_error=True)
@@ -119,6 +121,7 @@ def by_two_scores(t, var_q, nodes=2001):
 
 @pytest.mark.power("islands of particles that were .3 and 6 nats too low")
 @pytest.mark.parametrize("var_q", [4.0, 9.0, 16.0])
+@pytest.mark.long
 def test_equal_outputs_of_two_causal_heads(var_q, seed=0):
     law = layer(np.eye(2), np.tri(2, dtype=bool), var_q, heads=2).law()
     value, error = law.logpdf([0.5, 0.5], rng=seed, return_error=True)
@@ -134,6 +137,7 @@ def test_peaks_beyond_the_digits_of_a_sum_over_heads():
 
 @pytest.mark.filterwarnings("ignore::infattn_nb.netsor.nodes.AssumptionWarning")
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.long
 def test_programs_do_not_state_an_error_where_the_density_is_infinite(seed):
     "Whether it was noticed depended on the seed."
     p = Program()
@@ -186,6 +190,7 @@ def test_masks_without_cycles():
 @pytest.mark.power("weights whose mean is not one, by 3 %")
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("K", [np.eye(4), np.eye(4) + 0.5], ids=["rows", "jointly"])
+@pytest.mark.long
 def test_weights_of_tilted_scores_are_densities(heads, K, seed=0):
     sample, _ = tilts_of(layer(K, np.tri(4, dtype=bool), 2.0, heads))
     draws = sample(2**16, np.random.default_rng(seed))

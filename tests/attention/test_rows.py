@@ -58,6 +58,7 @@ def grid(s, τ):
 )
 @pytest.mark.parametrize("s", nightly([2, 3, 4], 4))
 @pytest.mark.parametrize("τ", nightly([0.1, 0.5, 1.0], 0.1, 0.5))
+@pytest.mark.long
 def test_few_tokens_agree_with_grids(s, τ):
     reference = mixture_of_heads(grid(s, τ))
     value, error = reference.sf(YS * reference.std(), return_error=True)
@@ -82,6 +83,7 @@ def drawn(s, τ, size, rng, batch=4096):
         pytest.param(1024, 2.0, 10**6, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.long
 def test_draws(s, τ, size):
     law, sums, squares, n = row_mixture(np.ones(s), τ), 0.0, 0.0, 0
     y = YS[1:4] * law.std()
@@ -106,6 +108,7 @@ def test_common_part_and_scale():
     )
 
 
+@pytest.mark.long
 def test_shifts_and_orders_change_nothing():
     rng = np.random.default_rng(0)
     bias = rng.normal(size=3)
@@ -253,6 +256,7 @@ def test_degenerate_rows():
 @pytest.mark.parametrize(
     "s, τ", nightly([(2, 2e-6), (2, 9e-5), (16, 2e-5)], (2, 9e-5), (16, 2e-5))
 )
+@pytest.mark.long
 def test_nearly_constant_scores(s, τ):
     """u = (1 + τ²(1 − 1/s))/s but for τ⁴. Held back at 1/s, which all weights reach
     together, it would be up to 1e-9 too large.

@@ -146,6 +146,7 @@ def test_rate():
         (256, 1.575e-4, 2e-6),
     ),
 )
+@pytest.mark.long
 def test_paired_kl_at_known_widths(n, D, error):
     "1 % at n = 1024; values from theory (three digits known)."
     value, se = paired_kl(LAYER, n, draws=2**17, rng=n)
@@ -154,6 +155,7 @@ def test_paired_kl_at_known_widths(n, D, error):
 
 
 @pytest.mark.power("14 %")
+@pytest.mark.long
 def test_paired_kl_far_out():
     "1e-8 resolved at n = 1e4."
     value, se = paired_kl(LAYER, 10_000, draws=2**17, rng=0)
@@ -206,6 +208,7 @@ CASES = {
 
 @pytest.mark.power("errors wrong by a factor of 2.2 (too small) or 4 (too large)")
 @pytest.mark.parametrize("name", nightly(CASES, "n = 16", "n = 1024", "16 heads, ReLU"))
+@pytest.mark.long
 def test_paired_kl_states_an_honest_error(name):
     """(D − mean)/se over 24 seeds, against a reference with 8 times the draws of each:
     unit spread (χ² with 23 degrees of freedom, 1e-7 on either side).
@@ -262,6 +265,7 @@ def test_three_distances():
         )
 
 
+@pytest.mark.long
 def test_distances_are_distances():
     laws = [
         LAYER.law().marginal(0),
@@ -295,6 +299,7 @@ def test_distances_are_distances():
 @pytest.mark.power(
     "floors that fall by less than 3 or more than 60 over a factor of 25"
 )
+@pytest.mark.long
 def test_noise_floor_falls_with_the_sample_size():
     "Scott's rule: the floor is a positive bias of order N^(−4/5)."
     limit = LAYER.law().marginal(0)
@@ -388,6 +393,7 @@ def test_a_log_density_that_gives_out(q):
         (beta(0.5, 0.5), laplace(), None),
     ],
 )
+@pytest.mark.long
 def test_variation_of_laws_with_ends(p, q, exact):
     "Where both are zero there was no crossing, and laws apart had no distance."
     if exact is None:

@@ -52,6 +52,7 @@ def agree_with_other_steps_and_integrals(s, τ, mean, tail):
 @pytest.mark.parametrize(
     "s, τ", nightly([(2, 0.01), (2, 5.0), (3, 3.0)], (2, 5.0), (3, 3.0))
 )
+@pytest.mark.long
 def test_moments_and_a_second_discretisation(s, τ):
     agree_with_other_steps_and_integrals(s, τ, 1e-10, 1e-8)
 
@@ -109,6 +110,7 @@ def test_errors(call, words):
         (0.5, 1.41981780e-6),
     ),
 )
+@pytest.mark.long
 def test_frozen(α, sf):
     law = poisson_dirichlet_limit(α)
     np.testing.assert_allclose(
@@ -152,6 +154,7 @@ def test_frozen_moments_with_more_digits():
         )
 
 
+@pytest.mark.long
 def test_entropy():
     for s, τ in ((2, 1.0), (4, 2.0)):
         h, w = entropy(s, τ, ROUGH_MESH)
@@ -260,6 +263,7 @@ def test_overlap_of_two_rows(s, τ, ρ):
         assert abs(drawn.mean() - 1 / s) > 6 * error
 
 
+@pytest.mark.long
 def test_overlap_at_its_ends():
     for s, τ in ((2, 0.05), (8, 2.0), (1000, 5.0), (2.0**40, 6.0)):
         np.testing.assert_allclose(
@@ -293,6 +297,7 @@ def test_overlap_at_its_ends():
         (2.5, -0.5, -3.0),
     ),
 )
+@pytest.mark.long
 def test_exponents_of_the_overlap(β, ρ, exponent):
     one, two = (
         row_overlap(2.0**e, β * np.sqrt(2 * e * np.log(2)), ρ) for e in (60, 120)
@@ -361,6 +366,7 @@ def second_differences(s, τ, step, nodes):
 @pytest.mark.parametrize(
     "s, τ, nodes", [(2, 0.1, 40), (2, 0.8, 60), (2, 2.0, 100), (3, 1.6, 40)]
 )
+@pytest.mark.long
 def test_width_term_by_second_differences(s, τ, nodes):
     from infattn_nb.convergence.long_sequences import _slope
 
@@ -482,6 +488,7 @@ def test_width_term_of_two_tokens_far_out(τ, κ):
     np.testing.assert_allclose(width_term(2, τ), κ, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_width_term_of_three_tokens_far_out():
     "Nodes beyond τ = 100 are used, and the curve goes on: it is flat but for 1/τ²."
     at = np.array([20.0, 50.0, 100.0])

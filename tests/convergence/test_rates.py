@@ -27,6 +27,7 @@ def by_hand(H, spread=4.0):
 
 
 @pytest.mark.parametrize("H", [1, 2, 7, 64])
+@pytest.mark.long
 def test_one_token(H):
     """v = r² w mean(τ): relative variance (4 + 2/H)/n with A.1's shared length, (2 +
     2/H)/n without.
@@ -52,6 +53,7 @@ def test_one_token_of_any_activation():
 
 
 @pytest.mark.parametrize("activation, spread", [(identity, 2.0), (relu, 5.0)])
+@pytest.mark.long
 def test_equal_tokens_are_one_token(activation, spread):
     "Also where the kernel is singular, or nearly."
     for ρ in (1.0, 0.9999):
@@ -112,6 +114,7 @@ LAYERS = {
 @pytest.mark.parametrize(
     "name", nightly(LAYERS, "unequal variances", "correlated tanh", "identity weights")
 )
+@pytest.mark.long
 def test_first_order_against_sampling(name, size=2**16):
     "n(f_n − f) by paired draws; 8 standard errors and 5/n for the next order."
     layer, i, n = LAYERS[name]
@@ -132,6 +135,7 @@ def test_first_order_keeps_mass_and_is_even():
 
 
 @pytest.mark.power("12 % of the constant; two wrong versions are further off")
+@pytest.mark.long
 def test_nearly_right_versions_fail():
     """Without the heads' own fluctuations, or with one coin for all heads, the constant
     is off by far more than the errors.

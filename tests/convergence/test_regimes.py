@@ -308,6 +308,7 @@ def test_tied_scores_over_random_tokens_leave_the_covariance_random():
 
 @pytest.mark.filterwarnings("ignore:.*lie so far out")
 @pytest.mark.power("an excess kurtosis or a divergence eight standard errors off")
+@pytest.mark.long
 def test_good_enough_says_what_its_parts_say():
     """The numbers are those of the laws and of the paired divergence; the limit is that
     of wide heads, not of narrow ones.

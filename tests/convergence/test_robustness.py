@@ -158,6 +158,7 @@ def test_first_token_under_a_causal_mask(H):
     assert 12 * se < 0.5 * exact
 
 
+@pytest.mark.long
 def test_causal_mask_only_counts_what_is_seen():
     "Position i of a longer sequence has the law of the last position of i tokens."
     long, short = (

@@ -51,6 +51,7 @@ def test_every_family_is_here():
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.long
 def test_the_module_runs_as_it_is_read(kind):
     """Each family, verified by running, and read as its config is; its table names its
     tensors, and a draw can be written.
@@ -188,6 +189,7 @@ def drawn_by_the_law(t):
         *(kind for kind in FAMILIES if kind not in (*DAILY, "vit")),
     ),
 )
+@pytest.mark.long
 def test_two_hundred_fresh_models_follow_the_law(kind):
     """Every family that reads text, as the library initialises it; read in a broken way
     it does not. Images, and entropies: huggingface/test_families.py.
@@ -491,6 +493,7 @@ def wrong(name):
 
 
 @pytest.mark.parametrize("name", SDS)
+@pytest.mark.long
 def test_the_report_names_the_tensor_and_the_factor(name):
     module = wrong(name)
     t = from_torch(module, texts=8)
@@ -592,6 +595,7 @@ def flat(x):
     "two blocks"
 )
 @pytest.mark.parametrize("case", ZERO)
+@pytest.mark.long
 def test_zero_is_a_variance(case):
     """What backward leaves in .grad, matrices that start at zero among them; the report
     has numbers for them.
@@ -619,6 +623,7 @@ def test_zero_is_a_variance(case):
     "distribution functions .25 apart: squared norms of .grad of q, o and 2 in two "
     "blocks"
 )
+@pytest.mark.long
 def test_promises_after_a_scan_are_those_of_the_weights():
     """A cell of a scan, written into a module: .grad is what `squared_weight_norms` and
     the report say of it, factors in the weights.
@@ -677,6 +682,7 @@ def grams_of_draws(t, module, seeds=200):
     "distribution functions .25 apart: Gram entries after every block, squared norms "
     "of .grad of three matrices in two blocks"
 )
+@pytest.mark.long
 def test_biases_that_are_given():
     """They stay as they are, and module and chain are of one law, forward and backward;
     without them, or as draws of their size, they are not.
@@ -714,6 +720,7 @@ def test_biases_that_are_given():
         initialise(scaled(t, 1.0, 4.0), module, 0)
 
 
+@pytest.mark.long
 def test_biases_that_are_drawn():
     "Of families that start them at zero: as variances, and as a departure from that."
     module = model("gpt2")
@@ -893,6 +900,7 @@ def test_the_table_of_model_types_is_of_this_release():
         *(kind for kind, x in STORED.items() if kind not in DAILY_STORED),
     ),
 )
+@pytest.mark.long
 def test_model_types_are_read_as_the_table_says(kind):
     "Made again, read and verified; those that are not are not."
     if transformers.__version__ != STORED[kind]["release"]:
@@ -1047,6 +1055,7 @@ def check_flip(kind, name):
 
 
 @pytest.mark.parametrize("kind, name", DAILY_FLIPS)
+@pytest.mark.long
 def test_entries_act_where_they_are_read(kind, name):
     assert check_flip(kind, name) == "read"
 
@@ -1102,6 +1111,7 @@ TURNS = {
 
 @pytest.mark.parametrize("name", TURNS)
 @pytest.mark.parametrize("kind", ("gemma3_text", "olmo3"))
+@pytest.mark.long
 def test_layers_with_windows_turn_by_a_base_of_their_own(kind, name):
     """However a file says it: as the module turns, in both kinds of layers; one base
     for all layers, as it was read before, is not that.

@@ -246,6 +246,7 @@ MORE = [
     CASES + [pytest.param(c, marks=pytest.mark.slow) for c in MORE],
     ids=lambda c: "-".join(map(str, c)),
 )
+@pytest.mark.long
 def test_encoder_layers(case):
     """Two thousand real networks each. Uniform weights are exact to the second moment
     only: what they add is below what is seen.
@@ -274,6 +275,7 @@ def test_encoder_layers(case):
 @pytest.mark.power(
     "distribution functions .2 apart: the limit is not mistaken for width 64"
 )
+@pytest.mark.long
 def test_width_is_seen():
     "The same comparison rejects the limit: the power is real."
     norm, act, causal, init, n, H, L = CASES[0]
@@ -349,6 +351,7 @@ def own(name, norm, n=64, H=4, L=2):
         ("a mask of floats", "post"),
     ),
 )
+@pytest.mark.long
 def test_norms_and_masks_of_torch(name, norm):
     """A module with nn.RMSNorm on tokens that have a mean, and attn_mask in torch's
     conventions, give torch's own statistics; read the other way, not.
@@ -464,6 +467,7 @@ def test_variances_of_the_config():
     assert 0 < abs(init_table(measured)["times"] - 1).max() < 0.1
 
 
+@pytest.mark.long
 def test_weights_that_are_no_draw_are_noticed():
     "A spike, a column that has grown; and never a fresh module."
     with warnings.catch_warnings():
@@ -692,6 +696,7 @@ def compare_gpt2(seeds, draws=10_000, **options):
     "distribution functions .32 apart, of every statistic at every layer of GPT-2's "
     "recipe"
 )
+@pytest.mark.long
 def test_small_gpt2():
     assert compare_gpt2(150, n_embd=48, n_head=3, n_layer=2) < 0.32
 
@@ -924,6 +929,7 @@ def test_what_a_new_release_may_add():
     sorted((Path(__file__).parents[1] / "data" / "configs").glob("*.json")),
     ids=lambda p: p.stem,
 )
+@pytest.mark.long
 def test_small_models_of_the_hubs_configs(path):
     """Every config of the hub that we have, made small: what the library builds of it
     is what we read in it.

@@ -259,6 +259,7 @@ DAILY |= {("gpt2", rule) for rule in RULES} | {("llama", "adamw")}
 @pytest.mark.parametrize(
     ("kind", "rule"), nightly(CASES, *(x for x in CASES if x not in DAILY))
 )
+@pytest.mark.long
 def test_twenty_steps_are_those_of_torch(kind, rule):
     """Embeddings, positions, gains, biases and matrices, with momentum, decay, clipping
     and a schedule.
@@ -368,6 +369,7 @@ def mup_run(kind, rule, **more):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen3"])
 @pytest.mark.parametrize("rule", MUP_RULES)
+@pytest.mark.long
 def test_mup_is_that_of_groups_set_by_hand(kind, rule):
     "Tied and untied heads, gains of heads: rates, logits and all weights."
     with in_double():

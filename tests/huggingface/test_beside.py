@@ -138,6 +138,7 @@ WRONG_DRAWS = {
 
 
 @pytest.mark.parametrize("case", WRONG_DRAWS)
+@pytest.mark.long
 def test_a_module_of_ones_own_against_what_it_should_be(case):
     name, wrong, true = WRONG_DRAWS[case]
     torch.manual_seed(0)

@@ -70,6 +70,7 @@ def apart(a, b):
 
 @pytest.mark.power("mean cosines 8 standard errors of 200 networks apart, each block")
 @pytest.mark.parametrize("name", LAWS)
+@pytest.mark.long
 def test_fresh_modules_have_the_cosines_of_the_chain(name):
     t = described(name, Own(**LAWS[name]))
     real = theirs(lambda seed: Own(seed, **LAWS[name]))

@@ -116,6 +116,7 @@ def least(name, init, t, size=2000, seed=0):
 )
 @pytest.mark.parametrize("init", ("own", "gaussian"))
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.long
 def test_as_hugging_face_initialises(name, init):
     "Five hundred of its models or more, each family, two initialisations."
     assert least(name, init, ensemble(name, init), 1000) > 1e-6
@@ -164,6 +165,7 @@ DAILY = (
 
 @pytest.mark.power("each broken part, by the same comparison")
 @pytest.mark.parametrize("case", nightly(BROKEN, *set(BROKEN) - {*DAILY}))
+@pytest.mark.long
 def test_broken_parts_are_rejected(case):
     "One part wrong, and the models are not of this law."
     name, change = BROKEN[case]

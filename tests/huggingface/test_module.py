@@ -160,6 +160,7 @@ def long():
     return report(from_config(SMALL, 40), size=4, rng=0)
 
 
+@pytest.mark.long
 def test_long_texts_are_reported(long):
     "Gradients, too, are those of width 64."
     assert not np.allclose(long.measured.finite.tangent, long.measured.limit.tangent)
@@ -377,6 +378,7 @@ def test_raw_gradients_stand_beside():
 # One report against another
 
 
+@pytest.mark.long
 def test_json_alone_writes_no_file(tmp_path, monkeypatch, capsys):
     "It wrote report.html into the folder."
     monkeypatch.chdir(tmp_path)
@@ -615,6 +617,7 @@ def test_what_a_notebook_shows_says_what_is_printed():
     assert error.table.to_html() in error._repr_html_()
 
 
+@pytest.mark.long
 def test_the_report_fits_on_a_screen_and_is_json(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         "infattn_nb.initialisation.html.picture_of", lambda panel: "<img>"

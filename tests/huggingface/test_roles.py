@@ -64,6 +64,7 @@ def test_read_and_verified(name):
     "distribution functions .25 apart: Gram entries after the last block"
 )
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.long
 def test_draws_follow_the_law(name):
     """Two hundred modules beside the chain; without the embeddings' own size, or with
     branches twice as strong, they are not of that law.
@@ -182,6 +183,7 @@ def test_a_wrong_description_is_not_written(name):
 DEPTH = (2 * L) ** -0.5
 
 
+@pytest.mark.long
 def test_a_config_as_a_promise():
     """nanoGPT, promised GPT-2's config: drawn so, and without its factor in front of
     the sums; a family against another config than its own.
@@ -226,6 +228,7 @@ def test_a_config_as_a_promise():
 
 
 @pytest.mark.parametrize("name", ["nanoGPT", "llama2.c"])
+@pytest.mark.long
 def test_a_module_by_roles_is_trained_as_torch_trains_it(name):
     """Losses of five steps of SGD, from the module's own weights: a head of its
     own, grouped queries, positions that turn.

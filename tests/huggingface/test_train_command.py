@@ -29,6 +29,7 @@ def command(**options):
     infattn_train.__wrapped__("config.json", **dict(text=TEXT) | HOW | options)
 
 
+@pytest.mark.long
 def test_it_writes_what_rate_transfer_returns(here, capsys):
     command(out="a.json,a.png,a.csv", quiet=True)
     assert capsys.readouterr().out == ""
@@ -55,6 +56,7 @@ def test_it_writes_what_rate_transfer_returns(here, capsys):
     ]
 
 
+@pytest.mark.long
 def test_it_prints_a_table_and_the_best_rates(here, capsys):
     command()
     said = capsys.readouterr().out
@@ -72,6 +74,7 @@ def test_letters_are_cut_into_texts():
     assert model_of("gpt2", 3)["vocab_size"] == 3
 
 
+@pytest.mark.long
 def test_interrupted_it_writes_what_is_finished(here, monkeypatch, capsys):
     calls = []
 
@@ -137,6 +140,7 @@ def test_bad_input_is_one_sentence_and_no_file(options, said, here):
     assert sorted(here.iterdir()) == before
 
 
+@pytest.mark.long
 def test_it_starts_as_a_module(here):
     call = [sys.executable, "-m", "infattn_nb", "train", "config.json", "--text", TEXT]
     more = (

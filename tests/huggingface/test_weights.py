@@ -154,6 +154,7 @@ def p_value(theirs, ours):
     "block"
 )
 @pytest.mark.parametrize("name, how", nightly(CASES, *(set(CASES) - DAILY)))
+@pytest.mark.long
 def test_initialise_is_a_draw_of_the_network(name, how):
     """Three hundred seeds of the real model; the family's own initialisation, by the
     same function, is rejected (unless the rule changes nothing).
@@ -170,6 +171,7 @@ def test_initialise_is_a_draw_of_the_network(name, how):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.long
 def test_every_family_has_its_table(name):
     """What the table says, and what stands in the tensors, agree; times is over the
     family's own.
@@ -394,6 +396,7 @@ def test_a_module_of_another_forward_pass_raises_a_warning(t, module, said):
 
 
 @pytest.mark.parametrize("name", (*CONFIGS, "layers"))
+@pytest.mark.long
 def test_a_module_of_this_forward_pass_is_not(name):
     t, module = (
         (from_torch(layers_with(), texts=5), layers_with())
@@ -507,6 +510,7 @@ def test_an_interrupted_initialisation_leaves_the_weights(monkeypatch):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.long
 def test_scaled_networks_run_as_they_are_written(name):
     "Factors in gains of norms, too."
     initialise(own(name), model_of(name), 0)
@@ -563,6 +567,7 @@ def torch_gradients(name, t, seeds):
     "blocks"
 )
 @pytest.mark.parametrize("name", nightly(dict.fromkeys(GRADIENTS), "phi"))
+@pytest.mark.long
 def test_gradients_of_the_models(name):
     """What backward leaves in .grad of the real models is what the backward pass says;
     that of another scale of scores is not.

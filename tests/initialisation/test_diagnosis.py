@@ -33,6 +33,7 @@ from infattn_nb.initialisation.diagnosis import (
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
 
 
+@pytest.mark.long
 def test_living_norms_are_drawn():
     t = Transformer.uniform(np.eye(3), layers=3, heads=2, var_q=0.0)
     r = draw_report(t, 32, 4, 0)

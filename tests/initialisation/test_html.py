@@ -49,6 +49,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
+@pytest.mark.long
 def test_html_is_whole_and_needs_nothing(report, page):
     reader = Reader()
     reader.feed(page)

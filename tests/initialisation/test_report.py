@@ -223,6 +223,7 @@ def verdict(name, t, width=np.inf, **options):
     return next((v for v in found if v.name == name), None)
 
 
+@pytest.mark.long
 def test_tokens_that_are_alike():
     found = verdict("cosine", Transformer.uniform(np.ones((3, 3)), layers=2))
     start = "tokens are alike after every block: the mean cosine is 1"
@@ -749,6 +750,7 @@ def test_the_readout_is_named():
     assert "a loss with the given readout covariance" in " ".join(repr(given).split())
 
 
+@pytest.mark.long
 def test_a_page_of_many_lines_is_small():
     "Ninety-six networks of many blocks: the largest pictures that there are."
     t = Transformer.uniform(np.eye(3), layers=24, heads=2, final_norm=True)

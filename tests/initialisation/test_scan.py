@@ -178,6 +178,7 @@ def test_what_grows_with_what(small):
     )
 
 
+@pytest.mark.long
 def test_stricter_thresholds_never_help(small):
     strict = scan(
         SMALL,
@@ -347,6 +348,7 @@ def test_a_table_read_back_is_a_scan(small, tmp_path):
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.long
 def test_stored_table_is_computed_again(kind):
     stored = pd.read_csv(PATH, keep_default_na=False).query(f"network == '{kind}'")
     ours = scan_rows(
@@ -376,6 +378,7 @@ def test_stored_table_is_computed_again(kind):
 
 
 @pytest.mark.parametrize("kind", nightly(NETWORKS, "encoder"))
+@pytest.mark.long
 def test_stored_table_of_lengths_is_computed_again(kind):
     "An unscaled network and a rule at 64 tokens; at 16 they are others."
     stored = pd.read_csv(LENGTHS_PATH, keep_default_na=False)

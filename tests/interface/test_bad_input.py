@@ -1322,6 +1322,7 @@ class _NoSpawn(np.random.bit_generator.ISeedSequence):
     CASES,
     ids=[f"{k}: {fragment}" for k, (_, _, fragment) in enumerate(CASES)],
 )
+@pytest.mark.long
 def test_one_clear_sentence(call, error, fragment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error) as e:

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
     [("fig2a",), pytest.param(("fig3a", "heads"), marks=pytest.mark.slow)],
     ids=", ".join,
 )
+@pytest.mark.long
 def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
     "One figure of each kind: drawing is what takes time."
     for workers in (1, 4):

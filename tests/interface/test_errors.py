@@ -56,6 +56,7 @@ def tail_of_two_tokens(var, y):
 
 
 @pytest.mark.parametrize("var", [0.1, 1.0, 4.0])
+@pytest.mark.long
 def test_the_stated_error_covers_far_tails(var):
     "At 30 sd and a score sd of .1 the value was 25,000 times too small, ± 1e-8 of it."
     layer = Attention(Tokens(2, identity, cov=np.eye(2)), var_q=var, var_k=var)
@@ -360,6 +361,7 @@ MODULE = [sys.executable, "-m", "infattn_nb"]
     ],
     ids=["script", "module", "figures", "train"],
 )
+@pytest.mark.long
 def test_commands_say_their_version(command):
     said = subprocess.run([*command, "--version"], text=True, capture_output=True)
     assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"

@@ -71,6 +71,7 @@ def processes():
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.long
 def test_same_bytes_from_threads_and_processes(name, processes):
     sampler, size = SAMPLERS[name], 2 * BLOCK + 100
     first, *others = (
@@ -94,6 +95,7 @@ def test_same_divergence_and_marginal_from_anybody(processes):
     )
 
 
+@pytest.mark.long
 def test_same_table_from_processes(processes):
     for name in ("fig1b", "fig2a"):
         one, two = (

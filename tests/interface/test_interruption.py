@@ -89,6 +89,7 @@ def goes_on(out, undisturbed, before):
     assert all((out / name).stat().st_mtime_ns == t for name, t in when.items())
 
 
+@pytest.mark.long
 def test_killed_and_started_again(undisturbed, tmp_path, undrawn):
     run = start(tmp_path)
     before = first_figure(tmp_path)
@@ -97,6 +98,7 @@ def test_killed_and_started_again(undisturbed, tmp_path, undrawn):
     goes_on(tmp_path, undisturbed, before)
 
 
+@pytest.mark.long
 def test_stopped_by_control_c(undisturbed, tmp_path, undrawn):
     run = start(tmp_path)
     before = first_figure(tmp_path)
@@ -109,6 +111,7 @@ def test_stopped_by_control_c(undisturbed, tmp_path, undrawn):
     goes_on(tmp_path, undisturbed, before)
 
 
+@pytest.mark.long
 def test_another_executor_and_the_death_of_its_worker(
     undisturbed, tmp_path, monkeypatch, undrawn
 ):

@@ -136,6 +136,7 @@ def test_every_field_of_a_record_is_checked(name):
 
 @pytest.mark.parametrize("name", [*EXAMPLES, *OTHERS])
 @pytest.mark.filterwarnings("error")
+@pytest.mark.long
 def test_everything_can_be_looked_at(name):
     "By dir, hasattr and inspect.getmembers, as editors and debuggers do."
     thing = (EXAMPLES | OTHERS)[name]()

@@ -208,6 +208,7 @@ def test_interrupted_commands_say_so(tmp_path):
     ids=["figures", "report"],
 )
 @pytest.mark.parametrize("buffered", nightly(["", "1"], "1"))
+@pytest.mark.long
 def test_nobody_reads(call, buffered, tmp_path):
     """A reader who has gone is no fault of ours, whether it shows at the first line or
     when Python ends.
@@ -454,6 +455,7 @@ HUGE = Attention(Tokens(3, relu), heads=10**30)
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
+@pytest.mark.long
 def test_what_would_never_end_is_rejected(call, words):
     with pytest.raises(ValueError, match=words):
         call()

@@ -160,6 +160,7 @@ def statistics(y, G):
 
 @pytest.mark.power("distribution functions .046 apart")
 @pytest.mark.parametrize("name", nightly(CELLS, *TWINS, "n = 32", "n = 64"))
+@pytest.mark.long
 def test_same_law_as_explicit_simulation(name, size=10_000, seed=0):
     n, layer = CELLS[name]
     explicit = simulate_dense(layer, n, size, rng=seed, scores=True)
@@ -254,6 +255,7 @@ def test_broken_outputs_are_rejected(wrong, monkeypatch, size=40_000):
 
 @pytest.mark.power("it must reject: keys, or values, as in the limit; one key's factor")
 @pytest.mark.parametrize("wrong", ["keys", "values", "one for all heads"])
+@pytest.mark.long
 def test_broken_long_texts_are_rejected(wrong, monkeypatch, size=20_000):
     layer = Attention(CommonTokens(16, identity), 2, 1, var_q=4.0)
     right = recipe._wishart_factors

@@ -233,6 +233,7 @@ HARD = {
         "identity weights",
     ),
 )
+@pytest.mark.long
 def test_hard_cases_within_stated_error(name, size=2**15):
     layer, i = HARD[name], 1
     law, drawn = layer.law().marginal(i), layer.law().marginal(i, draws=size)
@@ -505,6 +506,7 @@ def by_grid(y, K, τ, heads, nodes=161, width=8.0):
 @pytest.mark.power("densities a third of a nat apart")
 @pytest.mark.parametrize("r", nightly([4, 8, 12], 4, 12))
 @pytest.mark.parametrize("heads", nightly([1, 2], 2))
+@pytest.mark.long
 def test_joint_densities_far_out_against_quadrature(heads, r):
     K = np.array([[1, 0.3], [0.3, 1]])
     law = Attention(Tokens(2, identity, K), heads, var_q=4.0).law()
@@ -613,6 +615,7 @@ def test_equal_outputs_of_a_causal_head(seed=0):
     "H, t",
     nightly([(1, 0.0), (2, 0.0), (2, 2.0), (8, 3.0)], (1, 0.0), (2, 0.0), (2, 2.0)),
 )
+@pytest.mark.long
 def test_joint_density_has_the_exact_marginal(H, t):
     "∫ exp(logpdf([t, y])) dy by quadrature against the exact density of one output."
     law = replace(EQUAL, heads=H).law()
@@ -812,6 +815,7 @@ def test_opposite_tokens_have_many_digits(c, var_q):
 
 
 @pytest.mark.parametrize("s, c", [(6, -0.19), (8, -0.13)])
+@pytest.mark.long
 def test_small_variances_of_many_tokens_state_more(s, c):
     "The second discretisation is rougher there; the disturbance moves u alone."
     from infattn_nb.attention.rows import COMMON_ERROR, row_mixture

@@ -56,6 +56,7 @@ def chances(kind, n, mine):
 
 @pytest.mark.parametrize(("kind", "n"), CASES)
 @pytest.mark.parametrize("size", nightly([200, 2000], 2000))
+@pytest.mark.long
 def test_trained_networks_have_the_law_of_those_of_torch(kind, n, size):
     assert chances(kind, n, ours(kind, n, size, 0)).min() > ALARM
 
@@ -72,6 +73,8 @@ def test_broken_variants_are_rejected():
 
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.long
+@pytest.mark.power("half of the rate")
 def test_unknown_matrices_have_the_law_of_explicit_ones(kind, optimizer):
     "Where both exist; their draws are independent."
     how = dict(optimizer=optimizer, learning_rate=0.03, momentum=0.9)
@@ -81,3 +84,5 @@ def test_unknown_matrices_have_the_law_of_explicit_ones(kind, optimizer):
     ]
     found = [ks_2samp(x, y).pvalue for x, y in zip(each[0].T, each[1].T)]
     assert min(found) > ALARM
+    slow = ours(kind, 16, 400, 3, dense=False, **how | dict(learning_rate=0.015))
+    assert min(ks_2samp(x, y).pvalue for x, y in zip(each[0].T, slow.T)) < ALARM

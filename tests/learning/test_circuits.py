@@ -173,6 +173,7 @@ CASES = [  # network, causal mask?
     "one rate for all, rates without the readout, dependent circuits, no 1/H"
 )
 @pytest.mark.parametrize("k", nightly([*range(len(CASES))], 1, 2, 3, 4))
+@pytest.mark.long
 def test_training_approaches_the_circuits(k):
     """The largest distance of values over a short time falls with the width, while the
     values move by more than one; four mistakes are further off at the larger width.
@@ -474,6 +475,7 @@ def by_the_chain(depth, rows, mask, networks):
 
 @pytest.mark.power("distribution functions .1 apart, and each of three mistakes")
 @pytest.mark.parametrize("name", STARTS)
+@pytest.mark.long
 def test_the_start_is_that_of_the_chain(name, networks=2_000):
     """Two programs that share nothing: scores, Gram matrices, squared gradients of
     every matrix, the random tangent kernel.

@@ -179,6 +179,7 @@ def problem(loss, D=None):
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("m", nightly([3, 7, 24], 24))
+@pytest.mark.long
 def test_step_for_step(m, loss, how):
     """From the same weights, 100 steps: equal to 1e-9. Wide heads keep 2d = 6 columns
     of 7 or 24.
@@ -246,6 +247,7 @@ def test_step_for_step(m, loss, how):
 
 @pytest.mark.power("distribution functions .08 apart")
 @pytest.mark.parametrize("m", nightly([1, 3, 7, 24], 1, 7, 24))
+@pytest.mark.long
 def test_in_law(m):
     """1,500 networks from our starts and from explicit ones: values, scores, losses
     before and after 30 steps.
@@ -364,6 +366,7 @@ OPTIONS = {
 @pytest.mark.power("a factor 2 in the rate of the limit")
 @pytest.mark.parametrize("name", nightly(OPTIONS, "momentum", "decay"))
 @pytest.mark.parametrize("decades", nightly([3, 4], 4))
+@pytest.mark.long
 def test_the_distance_to_infinite_width_falls_like_a_root(decades, name):
     "The merged flow without the factor 2 stays away."
     widths = WIDTHS[: decades + 1]
@@ -697,6 +700,7 @@ def test_torch_live():
     ),
     ids=str,
 )
+@pytest.mark.long
 def test_one_network_that_diverges_leaves_the_others_alone(how, m=5):
     """The last of four begins with much larger weights: the others are those of
     a run of three, the last is marked, and no mean contains it.
@@ -1102,6 +1106,7 @@ def interrupted_at(event, model, X, y):
     return False
 
 
+@pytest.mark.long
 def test_interruption_leaves_a_usable_model():
     """Wherever it comes, the model is that of a multiple of fifty steps, and says so;
     before the first look nothing has changed.

@@ -36,6 +36,7 @@ def test_merged_noise_is_that_of_wide_weights():
 
 @pytest.mark.power("distribution functions .05 apart")
 @pytest.mark.parametrize("m", nightly([1, 2, 5, 40], 1, 2, 5))
+@pytest.mark.long
 def test_narrow_noise_is_that_of_all_columns(m):
     """Gram matrices after three noisy steps with momentum: narrow factors against all m
     columns.

@@ -72,6 +72,7 @@ def test_sequences_in_pieces_are_the_same_features(width, readout, monkeypatch):
 
 
 @pytest.mark.power("evidence .3 nats off after a turn of the dials")
+@pytest.mark.long
 def test_reweighted_evidence_is_that_of_quadrature():
     """One scalar score: the change of the log evidence when all dials turn, from
     particles and by quadrature.

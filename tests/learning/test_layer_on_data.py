@@ -76,6 +76,7 @@ def one_by_one(target, z):
 @pytest.mark.parametrize("heads", [1, 2, 4])  # few features, many, more than data
 @pytest.mark.parametrize("mask", [None, "causal", "others", "nothing in common"])
 @pytest.mark.parametrize("readout", [-1, "mean"])
+@pytest.mark.long
 def test_likelihoods_in_one_sweep_are_those_one_by_one(heads, mask, readout):
     """Whether a token can be left out or not, where powers overflow and where not;
     padding added or not. The view that is read is shorter where it can be.

@@ -147,6 +147,7 @@ def test_evidence_and_weights_are_those_of_quadrature(name):
 
 @pytest.mark.power("evidence 2 % off")
 @pytest.mark.parametrize("H, readout", [(1, -1), (3, 0)])
+@pytest.mark.long
 def test_one_sequence_is_the_exact_law(H, readout):
     """P = 1: the evidence is an average over the law of the layer's variance, known to
     ten digits.
@@ -200,6 +201,7 @@ def test_chain_rule():
 
 @pytest.mark.power("evidence 40 % off, weights .1, prediction .1")
 @pytest.mark.parametrize("n", nightly([2, 32, 64], 64))
+@pytest.mark.long
 def test_finite_width_is_that_of_explicit_matrices(n):
     """Prior draws of W^Q, W^K, W^V, weighed by the likelihood, against the sampler with
     Bartlett latents.
@@ -258,6 +260,7 @@ def test_finite_width_is_that_of_explicit_matrices(n):
 
 
 @pytest.mark.power("evidence 20 % off")
+@pytest.mark.long
 def test_a_very_wide_layer_is_the_limit():
     X, y = data(3, 3, 2, seed=9)
     a, b = (
@@ -320,6 +323,7 @@ def test_one_token_is_linear_regression(heads):
 
 
 @pytest.mark.power("covariances .03 off")
+@pytest.mark.long
 def test_infinitely_many_heads_are_the_gaussian_process_of_the_mean_covariance():
     X, y = expected(2, seed=10, scale=0.6)
     layer = Attention(
@@ -344,6 +348,7 @@ def test_infinitely_many_heads_are_the_gaussian_process_of_the_mean_covariance()
     )
 
 
+@pytest.mark.long
 def test_powers_of_two_move_between_tokens_and_variances():
     "X → 2X with σ_Q²σ_K²/16 and σ_V²σ_O²/4 is the same model, to the last bit."
     X, y = data(5, 3, 2)
@@ -356,6 +361,7 @@ def test_powers_of_two_move_between_tokens_and_variances():
 
 @pytest.mark.power("standard deviation 12 % off; kurtosis .8")
 @pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.long
 def test_before_fit_it_is_the_prior(heads):
     X, _ = data(2, 3, 3)
     law = Attention(Tokens(3, identity, X[0] @ X[0].T), heads=heads).law().marginal(2)
@@ -385,6 +391,7 @@ def fitted():
     return example()
 
 
+@pytest.mark.long
 def test_shapes(fitted):
     X, y = data(7, 4, 3)
     assert fitted.predict(X).shape == (7, 2)
@@ -410,6 +417,7 @@ def test_predictions_do_not_depend_on_company(fitted):
 
 
 @pytest.mark.power("means .15 standard deviations off, covariances 20 %")
+@pytest.mark.long
 def test_samples_have_the_moments_of_the_predictions():
     fitted = example()
     X, _ = data(3, 4, 3, seed=1)
@@ -435,6 +443,7 @@ def test_noise_is_added_once(fitted):
     )
 
 
+@pytest.mark.long
 def test_mixture_against_integration():
     law = Mixture(
         np.array([[0.0], [1.0], [4.0]]),
@@ -572,6 +581,7 @@ ROWS = {
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", ROWS)
+@pytest.mark.long
 def test_stored_tables_are_what_the_command_writes(name):
     """One row of each, computed again. Sharp posteriors enlarge rounding, which is
     another machine's own: there a fit agrees as one of other random numbers would.
@@ -626,6 +636,7 @@ def test_stored_tables_are_what_the_command_writes(name):
 @pytest.mark.parametrize(
     "model", ["infinitely many", "linear scale", "Gaussian process", "kernel ridge"]
 )
+@pytest.mark.long
 def test_stored_results_on_real_data(model):
     "One split of the smooth models, fitted again."
     learning = import_module("learning")
@@ -704,6 +715,7 @@ SPAWNED = partial(ProcessPoolExecutor, mp_context=get_context("spawn"))
     nightly([ThreadPoolExecutor, SPAWNED], SPAWNED),
     ids=["threads", "processes"],
 )
+@pytest.mark.long
 def test_same_bytes_for_any_number_of_workers(pool):
     X, y = data(5, 3, 2)
 
@@ -719,6 +731,7 @@ def test_same_bytes_for_any_number_of_workers(pool):
     assert all(first == other for other in others)
 
 
+@pytest.mark.long
 def test_seeds_are_seeds():
     X, y = data(4, 3, 2)
     a, b, c = (
@@ -781,6 +794,7 @@ def test_weights_that_are_uniform_at_a_finite_width():
 # --- bad input
 
 
+@pytest.mark.long
 def test_unusual_but_right():
     X, y = data(4, 3, 2)
     twice = AttentionRegressor(random_state=0, **SMALL).fit(
@@ -829,6 +843,7 @@ class Full:
 
 
 @pytest.mark.parametrize("stream", [None, Full()], ids=["none", "full"])
+@pytest.mark.long
 def test_a_bar_that_fails_freezes_no_fit(stream, monkeypatch):
     "tqdm kept its lock when a write failed: the next fit never came back."
     X, y = data(4, 3, 2)
@@ -1214,6 +1229,7 @@ def test_auto_stops_when_the_answer_can_be_trusted():
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("seed", nightly([0, 1, 2], 1, 2))
 @pytest.mark.parametrize("heads", [1, np.inf])
+@pytest.mark.long
 def test_tuned_evidence_is_never_below_the_start(heads, seed):
     X, y = data(10, 3, 2, seed=seed)
     options = dict(
@@ -1307,6 +1323,7 @@ def test_scikit_learn_checks():
     check_estimator(AttentionRegressor())
 
 
+@pytest.mark.long
 def test_scikit_learn_clients():
     X, y = data(12, 3, 2)
     m = AttentionRegressor(2, random_state=0, **SMALL)
@@ -1421,6 +1438,7 @@ def test_weights_of_sequences_are_routed():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.long
 def test_whole_floats_are_heads():
     """The index that `compare` returns can be given back: 2.0 is two heads; 1.5 and
     True are none.

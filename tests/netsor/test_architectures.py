@@ -88,6 +88,7 @@ ALL = [(φ, dual, 1e-8) for φ, dual in RECURSIONS.items()] + [
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("φ, dual, tol", ALL, ids=[repr(a[0]) for a in ALL])
+@pytest.mark.long
 def test_kernels_of_mlps(φ, dual, tol, depth, σw2=1.7, σb2=0.3):
     p = Program()
     g = mlp(p, p.inputs(Σ), depth, activation=φ, var_w=σw2, var_b=σb2)

@@ -100,6 +100,7 @@ CASES = [
 
 @pytest.mark.power("distribution functions .08 apart")
 @pytest.mark.parametrize("t", CASES, ids=["pre", "post", "rms"])
+@pytest.mark.long
 def test_finite_width(t):
     "The program, simulated at width 8, and the chain."
     p, streams = written(t)
@@ -111,6 +112,7 @@ def test_finite_width(t):
 
 @pytest.mark.power("distribution functions .08 apart")
 @pytest.mark.parametrize("t", CASES, ids=["pre", "post", "rms"])
+@pytest.mark.long
 def test_limit(t):
     "Two blocks with MLPs, path by path, and the chain at infinite width."
     p, streams = written(t)

@@ -65,6 +65,7 @@ def statistics(y, p):
 
 @pytest.mark.power("distribution functions .052 apart")
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.long
 def test_without_matrices_the_law_is_the_same(name, size=8_000):
     "Power: see above."
     n, build = PROGRAMS[name]

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+@pytest.mark.long
 def test_a_loop_has_the_limit_of_a_stack():
     "Score by score the normals are the same, so every path is the same."
     (p, F), (q, fs) = both()

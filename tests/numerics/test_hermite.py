@@ -47,6 +47,7 @@ def in_the_plane(f, g, a, b, ρ):
         (np.abs, np.tanh, 1e-5),
     ],
 )
+@pytest.mark.long
 def test_series_of_a_pair(f, g, error, ρ, a=2.0, b=0.5):
     """E f(U)g(V) by integration in the plane: a pair by its rows of coefficients, all
     pairs by Horner's rule, two nodes of a program.

@@ -170,6 +170,7 @@ def killed(number, rng):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
+@pytest.mark.long
 def test_a_killed_worker_is_named():
     "The exception is the pool's own, with a sentence."
     with (

@@ -149,6 +149,7 @@ def test_heads_follow_the_asymptote():
     assert kde[0].mean() > kde[-1].mean() > 1000 * D[-1]
 
 
+@pytest.mark.long
 def test_smallest_run():
     "32 samples, one trial: every figure still draws."
     for name in ("fig3a", "fig3b", "relu_a", "relu_b", "heads"):
@@ -246,6 +247,7 @@ def both_streams(study, n, trials, samples, seed):
         ),
     ],
 )
+@pytest.mark.long
 def test_shared_draws_agree_with_draws_of_their_own(study, n):
     assert both_streams(study, n, 16, 1000, 0).min() > 1e-6
 
@@ -257,6 +259,7 @@ def test_shared_draws_agree_with_draws_of_their_own(study, n):
 @pytest.mark.parametrize(
     "wrong", nightly(["_factor_of_sums", "paired_variances"], "paired_variances")
 )
+@pytest.mark.long
 def test_wrong_draws_are_seen(wrong, monkeypatch):
     broken = {
         "_factor_of_sums": lambda sums, n, rng: np.repeat(

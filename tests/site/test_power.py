@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-FILES = sorted(Path(__file__).parents[1].glob("test_*.py"))
+FILES = sorted(Path(__file__).parents[1].rglob("test_*.py"))
 
 
 def cases(path):

@@ -46,6 +46,7 @@ LAYER = Attention(Tokens(3, clip(100.0)), heads=1, var_q=4.0)
     [cos, tanh, clip(1.0), lambda x: np.exp(-(x**2)), relu],
     ids=["cos", "tanh", "clip", "bump", "relu"],
 )
+@pytest.mark.long
 def test_gaussian_mean(psi):
     v = np.exp(np.random.default_rng(0).uniform(-8, 4, 20))
     exact = [

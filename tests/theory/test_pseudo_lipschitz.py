@@ -55,6 +55,7 @@ seeds = st.integers(0, 10**6)
 @pytest.mark.parametrize(
     "φ", nightly(EVERY, *(φ for φ in EVERY if φ not in DAILY)), ids=repr
 )
+@pytest.mark.long
 def test_a_million_pairs(φ, size=10**6):
     worst, x, y = break_pseudo_lipschitz(φ, size=size, rng=1)
     assert worst <= 1
@@ -103,6 +104,7 @@ def test_kinks_and_exact_pairs(φ):
 @pytest.mark.parametrize(
     "φ", READY + [times, softmax_weight(2), softmax_weight(6, 3)], ids=repr
 )
+@pytest.mark.long
 def test_the_search_can_bite(φ):
     "The ready-made constants hold and are sharp: one percent less is broken."
     assert (
@@ -247,6 +249,7 @@ plane = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(f=st.one_of(line, plane), seed=seeds)
+@pytest.mark.long
 def test_proposition_6(f, seed):
     "Random stacks: pair, growth, bound."
     assert break_pseudo_lipschitz(f, size=4000, rng=seed, reach=(1e-6, 100.0))[0] <= 1

@@ -78,6 +78,7 @@ def random_gram(r, rng):
 
 
 @pytest.mark.parametrize("n", nightly([1, 2, 3, 4, 7, 16, 100], 3, 4, 7, 16))
+@pytest.mark.long
 def test_variance_gamma_against_closed_form_and_integration(n):
     law, y = (
         variance_gamma(n),
@@ -201,6 +202,7 @@ def test_given_gram_against_simulation(r, seed):
 @pytest.mark.power("second moments 11 % off, third 24 %, moments of squares 47 %")
 @each
 @pytest.mark.parametrize("n", nightly([16, 48], 48))
+@pytest.mark.long
 def test_programs_against_simulation(name, c, n, size=40_000):
     X = ExchangeableScores(PROGRAMS[name][0], c)
     s = X.simulate(n, size, rng=1)
@@ -216,6 +218,7 @@ def test_programs_against_simulation(name, c, n, size=40_000):
     "Gaussian"
 )
 @each
+@pytest.mark.long
 def test_normed_sums_are_the_scores(name, c):
     """Against the explicit simulation with matrices, at a width where nothing is
     Gaussian yet.
@@ -245,6 +248,7 @@ def test_normed_sums_are_the_scores(name, c):
 
 @pytest.mark.power("moments at n = 512 17 % off; speeds 1 or 1/n² instead of 1/n")
 @each
+@pytest.mark.long
 def test_limits_and_their_speed(name, c):
     X = ExchangeableScores(PROGRAMS[name][0], c)
     σ2 = c @ score_cov(score_gram(*PROGRAMS[name], np.inf)[0]) @ np.array(c)

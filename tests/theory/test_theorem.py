@@ -71,6 +71,7 @@ def deep():
     [one_layer, lambda: one_layer(3), crosswise, deep],
     ids=["one head", "three heads", "crosswise", "two layers"],
 )
+@pytest.mark.long
 def test_every_network_approaches_its_own_limit(make):
     """The root mean square difference is at most the standard deviation of ψ over √n,
     about; the limits themselves differ by more.
@@ -92,6 +93,7 @@ def test_every_network_approaches_its_own_limit(make):
     [one_layer, lambda: one_layer(3), deep],
     ids=["one head", "three heads", "two layers"],
 )
+@pytest.mark.long
 def test_the_limit_is_random(make):
     p, h = make()
     average, scores = averages(p, cos, h[0], 2048, size=150, rng=1)

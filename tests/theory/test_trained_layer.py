@@ -100,6 +100,7 @@ def columns(p, f, a):
 @pytest.mark.power(
     "distribution functions .35 apart; the two wrong limits are .5 and .9 away"
 )
+@pytest.mark.long
 def test_scores_outputs_and_gradients_of_explicit_networks():
     n, size = 128, 400
     networks = columns(*explicit(n, size, 2, seed=0)[:3])
@@ -112,6 +113,7 @@ def test_scores_outputs_and_gradients_of_explicit_networks():
 
 
 @pytest.mark.power("half of a term, at five standard errors and more")
+@pytest.mark.long
 def test_each_term_of_first_order_network_by_network():
     """The output of a network minus that with weights of attention moved only is the
     sum of the first-order terms, up to n^(−1/2); so with the gradients. The rest has
@@ -168,6 +170,7 @@ def one_text(size, functions=None, nodes=48):
 
 @pytest.mark.power("distribution functions .25 apart; at half the rate .5 and more")
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.long
 def test_texts_heads_and_tokens(loss):
     "Against networks that the package trains; half the rate is another law."
     n, size, steps = 512, 400, 2
@@ -211,6 +214,7 @@ def ends(p, f):
 
 
 @pytest.mark.power("distribution functions .07 apart; without the scores .1 and more")
+@pytest.mark.long
 def test_the_output_at_the_start_is_gaussian_given_the_scores():
     law = limit(0, draws=3000, rng=0)
     A = softmax(law.scores[:, 0, 0, 0])
@@ -248,6 +252,7 @@ def test_the_same_text_twice_has_one_output():
 
 
 @pytest.mark.power("averages off by 2 %, at six standard errors")
+@pytest.mark.long
 def test_averages_against_draws():
     "All six, for two texts and two heads, over a million coordinates."
     rng = np.random.default_rng(0)

@@ -266,6 +266,7 @@ MUP_HOW = dict(parametrization="mup", base_width=BASE)
 
 
 @pytest.mark.parametrize("optimizer", COORDINATES)
+@pytest.mark.long
 def test_coordinate_check(optimizer):
     """Under µP hidden units move by as much at every width; with one rate for all
     weights they move by more, the wider they are (a missing power of 1/2 would be a
@@ -275,6 +276,7 @@ def test_coordinate_check(optimizer):
     assert growth(optimizer, parametrization="standard") > 1.4
 
 
+@pytest.mark.long
 def test_a_broken_table_fails_the_coordinate_check(monkeypatch):
     "Hidden matrices with the rate of vectors, under Adam."
     monkeypatch.setitem(MUP, "hidden", MUP["hidden"]._replace(adam=0.0))

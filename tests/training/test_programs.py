@@ -79,6 +79,7 @@ def from_its_start(name, **how):
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.long
 def test_the_path_is_that_of_torch(name, how):
     """From one explicit start, twenty steps: torch's autograd, explicit matrices,
     revealed ones.
@@ -187,6 +188,7 @@ TARGETS = np.array([1.0, -1.0, 0.5, 2.0])
     ),
     ids=str,
 )
+@pytest.mark.long
 def test_one_network_that_diverges_leaves_the_others_alone(how, dense):
     """The last of six begins with matrices of 1e3 (of 1e170: its outputs are infinite):
     the others are those of a run of five, and the last is marked.
@@ -346,6 +348,7 @@ def test_a_loss_says_what_its_targets_are():
 
 @pytest.mark.power("distribution functions .1 apart with 2,000 networks")
 @pytest.mark.parametrize("norm, final", [("pre", True), (None, False)])
+@pytest.mark.long
 def test_gradients_are_those_of_the_chain(norm, final, size=2_000):
     """Whole transformers: ★ the chain of Gram matrices and the program, at one finite
     width.
@@ -386,6 +389,7 @@ def test_gradients_are_those_of_the_chain(norm, final, size=2_000):
     "distribution functions .1 apart with 2,000 networks; half the rate at p < 1e-12"
 )
 @pytest.mark.parametrize("factor", [1.0, 0.5])
+@pytest.mark.long
 def test_one_layer_trains_as_its_recursion(factor, size=2_000, m=4, n=8):
     "AttentionDescent at finite head width, step by step."
     d, s, P, steps, rate = 3, 3, 2, 6, 0.05
@@ -599,6 +603,7 @@ def test_a_linear_score_hands_nothing_back():
 
 
 @pytest.mark.power("distribution functions .085 apart; outputs 1.3 times as large")
+@pytest.mark.long
 def test_outputs_are_part_of_the_law(size=3_000):
     p = Program()
     R = p.readout(var=2.0)

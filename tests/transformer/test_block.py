@@ -158,6 +158,7 @@ CASES = dict(
 @pytest.mark.parametrize(
     "name", nightly(CASES, "one_group", "qk_layer", "parallel_post", "scaled")
 )
+@pytest.mark.long
 def test_explicit_simulation(name):
     "Every part, against all matrices: 2,000 networks each."
     t, n = CASES[name]

@@ -132,6 +132,7 @@ CASES = dict(
     "distribution functions .11 apart: Gram entries, units, scores of every layer"
 )
 @pytest.mark.parametrize("name", nightly(CASES, "postrms", "one", "tight", "twice"))
+@pytest.mark.long
 def test_explicit_simulation(name):
     "Every norm, mask, bias and odd width, against all matrices."
     t, n = CASES[name]

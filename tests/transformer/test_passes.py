@@ -47,6 +47,7 @@ EXPLICIT = (
 
 @pytest.mark.power("distribution functions .11 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(CASES, *EXPLICIT))
+@pytest.mark.long
 def test_gradients_are_torchs(name, seed=0):
     c = case(name)
     ours, theirs = (
@@ -128,6 +129,7 @@ OFTEN = {
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(CASES, *set(CASES) - OFTEN))
+@pytest.mark.long
 def test_all_coordinates(whole, monkeypatch, name, seed=0):
     """The same laws where all n coordinates of the stream are followed; without what is
     known of them it is seen.
@@ -205,6 +207,7 @@ NARROW = {
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", NARROW)
+@pytest.mark.long
 def test_narrow_networks(monkeypatch, name, seed=0):
     """Widths at which frames of tokens and of what is added do not fit: against
     explicit networks, and those with a mistake.
@@ -388,6 +391,7 @@ LIMITS = {
 
 @pytest.mark.power("distribution functions .1 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(LIMITS, "turned", "gated"))
+@pytest.mark.long
 def test_many_coordinates_are_the_limit(name, seed=0, n=10**7):
     a, f, options = LIMITS[name]
     final, kind = options.get("final_norm", False), options.get("kind", "layer")

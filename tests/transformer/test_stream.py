@@ -69,6 +69,7 @@ def test_labels_of_different_kinds_are_different(labels, kinds):
 SMALL = dict(model_type="gpt2", n_embd=64, n_layer=3, n_head=4)
 
 
+@pytest.mark.long
 def test_a_text_means_the_same_everywhere():
     """Words, or letters where there is no space; for a chain, for its covariance, and
     for the command.
