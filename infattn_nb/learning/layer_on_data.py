@@ -243,7 +243,7 @@ def attention_weights(G, # scores (P, R, s, HM), overwritten
         total = A.sum(2)
         if beside:
             total += np.exp(-top[:, :, 0])
-    A *= (1/total)[:, :, None]
+    A /= total[:, :, None] # one token has weight 1 exactly
     return A
 
 def sum_of_tokens(A): # (P, R, s, HM)
