@@ -338,7 +338,7 @@ def wanted():
         nb = with_imports(read(path))
         yield path, written(nb)
         if left := from_nowhere(visible(nb)):
-            print(path.relative_to(NBS), left)
+            print(path.relative_to(NBS), "shows, but nowhere gives,", *left)
     yield ROOT / "README.md", readme()
 
 

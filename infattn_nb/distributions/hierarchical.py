@@ -612,10 +612,10 @@ def _warn_far_out(error):
     lost = np.count_nonzero(np.isinf(error))
     if lost:
         checks.warn(f"{lost} of {np.size(error)} points lie so far out in the tails, "
-                    "or so near to a point of infinite density, that too few draws of S "
-                    "contribute to their density; their stated error is inf; pass more "
-                    "`draws` or `islands`, or use `marginal`, which is exact in the "
-                    "tails of a limit")
+                    "or so near to a point of infinite density, that too few draws of "
+                    "S contribute to their density; their stated error is inf; pass "
+                    "more `draws` or `islands`, or use `marginal`, which is exact in "
+                    "the tails of a limit")
 
 def _regular(L):
     "The factors of nonsingular covariances; with over 1 % singular ones, an error."
