@@ -243,7 +243,7 @@ def attention_weights(G, # scores (P, R, s, HM), overwritten
         total = A.sum(2)
         if beside:
             total += np.exp(-top[:, :, 0])
-    A /= total[:, :, None] # one token has weight 1 exactly
+    A *= (1/total)[:, :, None]
     return A
 
 def sum_of_tokens(A): # (P, R, s, HM)
