@@ -162,6 +162,7 @@ def test_dual_is_a_covariance(φ, a, b, ρ):
     scale=st.sampled_from([1e-8, 1e-4, 1.0, 100.0]),
     seed=st.integers(0, 10**6),
 )
+@pytest.mark.long
 def test_kernels_are_positive(s, rank, scale, seed):
     G = np.random.default_rng(seed).normal(size=(s, rank))
     for φ in READY:

@@ -59,6 +59,7 @@ CASES = [
 
 @pytest.mark.power("distribution functions .05 apart")
 @pytest.mark.parametrize("s, n", CASES)
+@pytest.mark.long
 def test_signs_first_has_the_law_of_every_coordinate(s, n):
     assert agree(
         explicit(s, n, 1),

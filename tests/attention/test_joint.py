@@ -116,6 +116,7 @@ def test_extreme_points_answer_quickly():
         )
 
 
+@pytest.mark.long
 def test_few_islands_that_agree_are_not_believed():
     """Sixteen Gaussian islands: four standard errors are exceeded twenty times as often
     as by a Gaussian, four stated ones as rarely.

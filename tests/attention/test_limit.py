@@ -46,6 +46,7 @@ def test_the_limit_is_the_last_width():
     "tokens",
     [Tokens(4, identity), Tokens(3, relu), Tokens(2, identity, [[1, 0.5], [0.5, 2]])],
 )
+@pytest.mark.long
 def test_variance_and_kurtosis(tokens, heads, size=100_000):
     """Var y = E u and excess kurtosis (3/H) Var u / E[u]², with u drawn from Example 1
     as written.
@@ -70,6 +71,7 @@ def test_variance_and_kurtosis(tokens, heads, size=100_000):
 
 
 @pytest.mark.power("1e-9 for the exact law, 6 % for draws")
+@pytest.mark.long
 def test_two_tokens_by_quadrature():
     "s = 2, K = I, H = 1: u = 1 − 2σ(1−σ), σ = 1/(1+e^(−√2 z)), one integral over z."
     limit = Attention(Tokens(2, identity)).law()
@@ -182,6 +184,7 @@ def test_extremes_are_finite_and_silent(name):
             assert p[-1] == 1
 
 
+@pytest.mark.long
 def test_extremes_are_right():
     """Rank one: all weights average the same token, so y is Gaussian with the token's
     variance, whatever the scores.

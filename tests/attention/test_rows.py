@@ -223,6 +223,7 @@ def test_rows_of_a_layer(layer, i):
     assert (error < 1e-7 * value).all()
 
 
+@pytest.mark.long
 def test_the_old_way_agrees():
     "Weights equal to softmax, but not recognised: the grid of the scores themselves."
     one, other = (
@@ -270,6 +271,7 @@ def test_nearly_constant_scores(s, τ):
         assert abs(value - expected) < 1e-12 * value < error < 1e-8 * value
 
 
+@pytest.mark.long
 def test_scores_that_differ_a_thousandfold_are_left_to_grids():
     """A join would miss the peak of the narrow ones (or find none); two wide scores and
     three constant ones by a plain grid, the constant but for 1e-8.

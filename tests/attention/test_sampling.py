@@ -15,6 +15,7 @@ from infattn_nb.nonlinearities import identity, relu
 
 @pytest.mark.power("distribution functions .046 apart")
 @pytest.mark.parametrize("heads, m", [(1, "full"), (3, "full"), (3, 5)])
+@pytest.mark.long
 def test_both_orders_of_the_axes_have_one_limit(heads, m, monkeypatch, size=10_000):
     layer = Attention(CommonTokens(16, relu), heads, m, var_q=4.0, mask="causal")
     first = layer.law().covariances(size, rng=0)

@@ -12,6 +12,7 @@ from infattn_nb.nonlinearities import identity, relu
 
 
 @pytest.mark.power("a kurtosis .1 off")
+@pytest.mark.long
 def test_independent_tokens_are_not_those_of_a_common_vector(n=64, seed=0):
     "One name meant two laws: kurtosis .46 and .24."
     from infattn_nb import CommonTokens
@@ -106,6 +107,7 @@ def test_a_law_adds_the_error_of_its_tokens():
     assert unsure.mean() / 2 < error < 4 * unsure.mean()
 
 
+@pytest.mark.long
 def test_covariances_and_densities_add_it_too():
     cov = np.array([[1.0, 0.99], [0.99, 1.0]])
     known = Attention(Tokens(2, relu, cov), heads=2).law()
@@ -124,6 +126,7 @@ def test_covariances_and_densities_add_it_too():
 
 
 @pytest.mark.filterwarnings("ignore:1 of 1 points")
+@pytest.mark.long
 def test_a_density_of_tokens_that_may_be_equal_is_not_known():
     law = Attention(Tokens(2, steep, PAIR), heads=2).law()
     assert law.logpdf([0.5, 0.5], 256, return_error=True)[1] == np.inf

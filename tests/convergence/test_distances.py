@@ -120,6 +120,7 @@ def test_kde_and_densities_agree_where_both_are_valid():
 
 
 @pytest.mark.power("25 %, where a wrong power of n is a factor of 16")
+@pytest.mark.long
 def test_rate():
     """Known values from plain draws, whose standard deviation over seeds is 4 % at n =
     16, 64 (and grows with n: see the paired draws below); a wrong power of n would

@@ -96,6 +96,7 @@ def test_long_rows(e, τ):
         (lambda: participation_moments(2.0**1000, 1.0), "pass logarithm=True"),
     ],
 )
+@pytest.mark.long
 def test_errors(call, words):
     with pytest.raises((ValueError, TypeError), match=words) as e:
         call()
@@ -488,7 +489,7 @@ def test_width_term_of_two_tokens_far_out(τ, κ):
     np.testing.assert_allclose(width_term(2, τ), κ, rtol=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_width_term_of_three_tokens_far_out():
     "Nodes beyond τ = 100 are used, and the curve goes on: it is flat but for 1/τ²."
     at = np.array([20.0, 50.0, 100.0])

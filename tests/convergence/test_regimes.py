@@ -203,6 +203,7 @@ def test_stated_error_of_distances_of_draws_is_their_scatter(name):
 
 @pytest.mark.power("probabilities 1e-5 off as stated, 10 % off by importance sampling")
 @pytest.mark.parametrize("H", nightly([1, 2, 8, 64], 2, 8))
+@pytest.mark.long
 def test_tails(H):
     """Stated relative error ≤ 1e-5 at 4σ and 6σ; importance sampling agrees, at two
     inflations; and kurtosis is (3/H) Var u/E[u]².
@@ -246,6 +247,7 @@ def test_importance_sampling_without_inflation_is_conditional_monte_carlo():
 
 
 @pytest.mark.power("a bias of .8 standard errors; errors wrong by a factor of 2")
+@pytest.mark.long
 def test_importance_errors_are_honest():
     "z-scores of 60 seeds: unbiased, spread one, also when the weights matter."
     law = Attention(T, heads=2).law().marginal(0)
@@ -336,6 +338,7 @@ def test_good_enough_says_what_its_parts_say():
     assert "width 16" in repr(said)
 
 
+@pytest.mark.long
 def test_good_enough_at_the_last_width():
     """A wide layer at infinite width is its limit: no divergence, all of the kurtosis
     is the random kernel's.

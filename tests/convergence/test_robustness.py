@@ -146,6 +146,7 @@ def test_shapes_and_seeds():
 
 @pytest.mark.power("kurtosis 7 % off")
 @pytest.mark.parametrize("H", [1, 3])
+@pytest.mark.long
 def test_first_token_under_a_causal_mask(H):
     "Limit N(0, K_11); at width n the kurtosis 3[(1 + 2/n)²(1 + 2/(nH)) − 1]."
     layer, n = Attention(CommonTokens(3, identity), heads=H, mask="causal"), 12

@@ -171,6 +171,7 @@ SD = np.array([0.0, 0.5, 1, 2, 4, 6, 8])
     [((0.25, 1.0), 0.1), ((1.0, 1000.0), 0.001), ((0.5, 1.5), 0.5), ((1e-3, 1.0), 0.9)],
 )
 @pytest.mark.parametrize("heads", [1, 2, 7, 256, 4096])
+@pytest.mark.long
 def test_against_binomial_mixtures(atoms, p, heads):
     "Heads worth one of two values: v is binomial and the law a finite sum."
     k = np.arange(heads + 1)

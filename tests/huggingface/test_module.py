@@ -519,6 +519,7 @@ def test_what_it_costs_is_said_before(monkeypatch):
         scan(from_config(SMALL, 3), residual=[1], scores=[1], rules=(), size=2, rng=0)
 
 
+@pytest.mark.long
 def test_the_legend_covers_nothing(found):
     plt.close("all")
     for axes in (found.plot(), found.plot(plt.subplots(1, 2)[1])):

@@ -140,7 +140,7 @@ def test_bad_input_is_one_sentence_and_no_file(options, said, here):
     assert sorted(here.iterdir()) == before
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_starts_as_a_module(here):
     call = [sys.executable, "-m", "infattn_nb", "train", "config.json", "--text", TEXT]
     more = (

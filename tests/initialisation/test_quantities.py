@@ -141,7 +141,7 @@ def random_network(rng):
 @pytest.mark.filterwarnings("ignore:this (scan|report) takes")
 @pytest.mark.power("a quantity that one of the two judges otherwise, in one of sixty")
 @pytest.mark.parametrize("part", nightly(range(8), *range(2, 8)))
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_a_scan_calls_good_a_report_calls_good(part):
     """Random networks, thresholds, readouts and widths; the same seed draws the same
     networks. A cell holds if and only if the report of it crosses no threshold.
@@ -232,7 +232,7 @@ def many_draws():
 
 @pytest.mark.parametrize("name", ["cosine", "depth", "queries", "spread", "blocks"])
 @pytest.mark.power("a range of a third of its width, in 200 pairs")
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_range_by_seed_holds(name, many_draws):
     """Nine of ten reports of another seed lie in it: of 200, 180 ± 4; the bound is five
     standard errors off, and a range of a third of the width fails.

@@ -289,6 +289,7 @@ def test_gradients_that_fade_and_starve():
     assert "too small: below 0.1" in verdict("queries", deep).text
 
 
+@pytest.mark.long
 def test_networks_that_differ():
     wild = Transformer.uniform(
         np.eye(4), layers=6, heads=1, var_q=25.0, norm_placement="post"
@@ -421,6 +422,7 @@ def test_a_seed_is_written_down():
 # Files
 
 
+@pytest.mark.long
 def test_tables_of_the_page_are_those_of_the_report(report, page):
     rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page, flags=re.S)
     cells = {name: re.findall("<td>(.*?)</td>", row) for name, row in rows}
@@ -686,6 +688,7 @@ def test_a_report_rejects_in_one_sentence():
     rejects_in_one_sentence(cases)
 
 
+@pytest.mark.long
 def test_results_are_what_they_say(report):
     assert isinstance(report, Report)
     assert isinstance(small().chain(8), Chain)
@@ -750,7 +753,7 @@ def test_the_readout_is_named():
     assert "a loss with the given readout covariance" in " ".join(repr(given).split())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_page_of_many_lines_is_small():
     "Ninety-six networks of many blocks: the largest pictures that there are."
     t = Transformer.uniform(np.eye(3), layers=24, heads=2, final_norm=True)

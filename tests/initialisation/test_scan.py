@@ -84,6 +84,7 @@ def small():
     return scan(SMALL, **GRID, width=np.inf, size=6, rng=3)
 
 
+@pytest.mark.long
 def test_a_cell_is_what_its_gradients_say(small):
     row = small.table.query(
         "rule == '' and layers == 9 and residual == 4 and scores == 6"
@@ -107,6 +108,7 @@ def test_a_cell_is_what_its_gradients_say(small):
     assert not np.allclose(row[NAMES].astype(float), list(numbers(other).values()))
 
 
+@pytest.mark.long
 def test_rules_stand_in_the_same_table(small):
     row = small.table.query("rule == 'GPT-2' and layers == 9").iloc[0]
     np.testing.assert_allclose([row["residual"], row["scores"]], [18**-0.5, 1])

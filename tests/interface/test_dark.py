@@ -155,7 +155,7 @@ def figures_of(drawn):
 
 
 @pytest.mark.parametrize("name", PLOTS)
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_is_drawn_stands_out_on_a_dark_page(name):
     with plt.style.context("dark_background"):
         for figure in figures_of(PLOTS[name]()):

@@ -45,6 +45,7 @@ def test_same_bytes_for_any_number_of_workers(drawn, tmp_path):
 @pytest.mark.parametrize(
     "name", nightly(PLANS, *set(PLANS) - {"fig1b", "fig2a", "relu_b"})
 )
+@pytest.mark.long
 def test_same_table_for_any_number_of_workers(name):
     with parallel(1):
         one = sweep(name, trials=2, samples=64)

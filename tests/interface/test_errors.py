@@ -68,6 +68,7 @@ def test_the_stated_error_covers_far_tails(var):
 
 
 @pytest.mark.parametrize("var, far", [(0.1, 10), (1.0, 40), (4.0, 15)])
+@pytest.mark.long
 def test_the_stated_error_is_not_larger_than_it_must_be(var, far):
     layer = Attention(Tokens(2, identity, cov=np.eye(2)), var_q=var, var_k=var)
     law = layer.law().marginal(0)
@@ -185,6 +186,7 @@ MODELS = [
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.long
 def test_a_mask_that_changes_later_changes_no_prediction(model):
     X, y = data()
     mask = np.tri(4, dtype=bool)
@@ -301,6 +303,7 @@ def test_targets_beyond_the_prior():
 
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
+@pytest.mark.long
 def test_compare_takes_any_numbers_of_heads_but_none():
     X, y = data()
     model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0).fit(X, y)
@@ -361,7 +364,7 @@ MODULE = [sys.executable, "-m", "infattn_nb"]
     ],
     ids=["script", "module", "figures", "train"],
 )
-@pytest.mark.long
+@pytest.mark.slow
 def test_commands_say_their_version(command):
     said = subprocess.run([*command, "--version"], text=True, capture_output=True)
     assert said.stdout == f"infattn_nb {infattn_nb.__version__}\n"
@@ -390,6 +393,7 @@ def test_another_command_is_no_command():
 
 
 @pytest.mark.parametrize("ask", ["fit", "logpdf", "limit"])
+@pytest.mark.long
 def test_warnings_name_the_line_of_the_caller(ask):
     X, y = data()
 
@@ -430,6 +434,7 @@ def some_numbers():
 
 
 @pytest.mark.filterwarnings("ignore:the posterior is rough:RuntimeWarning")
+@pytest.mark.long
 def test_where_threads_cannot_start_the_numbers_are_the_same(monkeypatch):
     "As in a browser (Pyodide), for which a thread that raises stands here."
 

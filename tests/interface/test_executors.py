@@ -81,6 +81,7 @@ def test_same_bytes_from_threads_and_processes(name, processes):
     assert all(first == other for other in others)
 
 
+@pytest.mark.long
 def test_same_divergence_and_marginal_from_anybody(processes):
     one, two = (
         by(workers, paired_kl, LAYER, 5, draws=10_000, rng=1)

@@ -89,7 +89,7 @@ def goes_on(out, undisturbed, before):
     assert all((out / name).stat().st_mtime_ns == t for name, t in when.items())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_killed_and_started_again(undisturbed, tmp_path, undrawn):
     run = start(tmp_path)
     before = first_figure(tmp_path)
@@ -98,7 +98,7 @@ def test_killed_and_started_again(undisturbed, tmp_path, undrawn):
     goes_on(tmp_path, undisturbed, before)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_stopped_by_control_c(undisturbed, tmp_path, undrawn):
     run = start(tmp_path)
     before = first_figure(tmp_path)
@@ -159,6 +159,7 @@ def computed(out, monkeypatch, run=tables.Job.run, **options):
 
 
 @pytest.mark.parametrize("written", [1, 2, 3])
+@pytest.mark.long
 def test_a_figure_that_is_half_replaced_is_not_kept(
     written, tmp_path, monkeypatch, undrawn
 ):

@@ -123,6 +123,7 @@ def fields_of(record):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.long
 def test_every_field_of_a_record_is_checked(name):
     "An object of no kind, and an array of seven axes without a number in it."
     record = EXAMPLES[name]()

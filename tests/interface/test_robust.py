@@ -72,6 +72,7 @@ def test_functions_at_the_ends_of_the_numbers(f):
     assert f(np.array([5.0]))[0] > 4.9
 
 
+@pytest.mark.long
 def test_huge_scores_say_nothing():
     with np.errstate(all="raise", under="ignore"):
         assert Attention(
@@ -620,6 +621,7 @@ def test_interrupts_are_answered(code):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.long
 def test_a_layer_without_a_constant_is_odd():
     """Turn all tokens round: no score changes, every value does; a stored row of the
     table that shows it.

@@ -189,6 +189,7 @@ def test_same_law_by_four_times_as_many_draws(name, size=40_000):
         "correlated tokens",
     ),
 )
+@pytest.mark.long
 def test_one_output_alone_has_the_same_law(name, size=10_000):
     n, layer = CELLS[name]
     for i in range(layer.tokens.seq_len):
@@ -255,7 +256,7 @@ def test_broken_outputs_are_rejected(wrong, monkeypatch, size=40_000):
 
 @pytest.mark.power("it must reject: keys, or values, as in the limit; one key's factor")
 @pytest.mark.parametrize("wrong", ["keys", "values", "one for all heads"])
-@pytest.mark.long
+@pytest.mark.slow
 def test_broken_long_texts_are_rejected(wrong, monkeypatch, size=20_000):
     layer = Attention(CommonTokens(16, identity), 2, 1, var_q=4.0)
     right = recipe._wishart_factors
@@ -294,6 +295,7 @@ def test_broken_long_texts_are_rejected(wrong, monkeypatch, size=20_000):
 @pytest.mark.power(
     "distribution functions .046 apart, of heads that are drawn together"
 )
+@pytest.mark.long
 def test_heads_drawn_together_have_the_law_of_explicit_ones(monkeypatch):
     "Few samples at a time, so that all heads go together, as in one network."
     monkeypatch.setattr(recipe, "most_samples", lambda tokens: 64)

@@ -83,6 +83,7 @@ def tilted(u, w, H, y):
     ids=repr,
 )
 @pytest.mark.parametrize("heads", nightly([1, 2, 16, 4096], 16, 4096))
+@pytest.mark.long
 def test_against_fourier_and_tensor_quadrature(layer, heads):
     """Nodes from another rule in more dimensions, then Fourier on a tilted contour (H =
     1: the direct sum): 8 standard deviations to 1e-6.
@@ -153,6 +154,7 @@ SINGULAR = {
 @pytest.mark.power("tails 2 % off in the middle, 18 % at 4 standard deviations")
 @pytest.mark.parametrize("name", SINGULAR)
 @pytest.mark.parametrize("heads", nightly([1, 2, 16], 16))
+@pytest.mark.long
 def test_singular_kernels(name, heads, size=2**15):
     """Refining the nodes changes nothing beyond the stated error; away from a singular
     centre that is below 1e-6.
@@ -383,6 +385,7 @@ def stays_a_law(s, rank, scale, heads, score_sd, var, seed):
         )
 
 
+@pytest.mark.long
 def test_scale_and_head_limits():
     base = replace(FOUR, heads=3).law().marginal(0)
     for c in (1e-12, 1e12):
@@ -767,6 +770,7 @@ def test_corners_against_references(s, H, r):
     assert abs(value - exact) < 7 * error + 7 * own
 
 
+@pytest.mark.long
 def test_the_stored_table_of_joint_densities():
     """A row of draws, computed again; every row within four stated errors of its
     reference.
@@ -794,6 +798,7 @@ def test_rows_of_joint_densities_go_on_where_they_stopped():
 
 @pytest.mark.parametrize("var_q", [4.0, 9.0, 100.0])
 @pytest.mark.parametrize("c", [-0.99, -0.9, -0.6])
+@pytest.mark.long
 def test_opposite_tokens_have_many_digits(c, var_q):
     """Doubling lost digits where c + u is small (1.4 % at c = −.99) and stated a third
     of that.
@@ -815,7 +820,7 @@ def test_opposite_tokens_have_many_digits(c, var_q):
 
 
 @pytest.mark.parametrize("s, c", [(6, -0.19), (8, -0.13)])
-@pytest.mark.long
+@pytest.mark.slow
 def test_small_variances_of_many_tokens_state_more(s, c):
     "The second discretisation is rougher there; the disturbance moves u alone."
     from infattn_nb.attention.rows import COMMON_ERROR, row_mixture
@@ -868,6 +873,7 @@ def test_averages_over_draws_state_no_error_that_few_draws_carry():
     assert error == np.inf
 
 
+@pytest.mark.long
 def test_no_measure_of_a_layer_defaults_to_its_first_output():
     from inspect import signature
 

@@ -61,6 +61,7 @@ def test_trained_networks_have_the_law_of_those_of_torch(kind, n, size):
     assert chances(kind, n, ours(kind, n, size, 0)).min() > ALARM
 
 
+@pytest.mark.long
 def test_broken_variants_are_rejected():
     "Larger weights at the start, and half of the rate."
     wrong = ours("gpt2", 16, 200, 0, dict(initializer_range=1.5 * 16**-0.5))
@@ -72,7 +73,7 @@ def test_broken_variants_are_rejected():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", nightly(KINDS, *KINDS[1:]))
 @pytest.mark.long
 @pytest.mark.power("half of the rate")
 def test_unknown_matrices_have_the_law_of_explicit_ones(kind, optimizer):

@@ -104,6 +104,7 @@ def test_backward_is_the_derivative(depth, every):
 
 @pytest.mark.parametrize("size", [1e-12, 1.0, 3.0, 10.0])
 @each_depth
+@pytest.mark.long
 def test_back_and_sideways_is_the_tangent_kernel(depth, size):
     """For tokens of any length: a difference with one step for all lengths was off by
     130 % at three, by 48 % at ten, and zero at 1e-14.
@@ -173,7 +174,7 @@ CASES = [  # network, causal mask?
     "one rate for all, rates without the readout, dependent circuits, no 1/H"
 )
 @pytest.mark.parametrize("k", nightly([*range(len(CASES))], 1, 2, 3, 4))
-@pytest.mark.long
+@pytest.mark.slow
 def test_training_approaches_the_circuits(k):
     """The largest distance of values over a short time falls with the width, while the
     values move by more than one; four mistakes are further off at the larger width.
@@ -311,6 +312,7 @@ def test_explicit_networks_are_torchs(name):
         ),
     ],
 )
+@pytest.mark.long
 def test_layer_norm_approaches_the_same_circuits(name, depth, causal, wide):
     """Torch's networks with LayerNorm against their own circuits, ten steps: the
     distance falls with the width; with one rate for all circuits it stays.
@@ -676,6 +678,7 @@ def test_a_stored_row_of_widths():
     assert fresh["far"] == pytest.approx(row["far"], rel=1e-4)
 
 
+@pytest.mark.long
 def test_a_stored_meeting():
     "The first hundred steps of an explicit network beside its circuits again."
     circuits = circuits_bench()

@@ -741,6 +741,7 @@ def test_one_network_that_diverges_leaves_the_others_alone(how, m=5):
 
 
 @pytest.mark.filterwarnings("ignore:.*networks diverged")
+@pytest.mark.long
 def test_what_diverges_is_marked_in_every_kind_of_network():
     "Deep networks, infinitely many heads, classes; and a rate that most cannot bear."
     X, y = data()
@@ -1021,6 +1022,7 @@ def made(**options):
     ],
     ids=str,
 )
+@pytest.mark.long
 def test_a_rate_of_any_size_is_one_sentence(options):
     "Scores that became infinite were taken for a user's, and a mask blamed."
     X, y = data()

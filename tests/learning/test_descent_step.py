@@ -10,6 +10,7 @@ from infattn_nb.learning.descent_step import dynamics, factor_step, product_nois
 
 
 @pytest.mark.power("fourth moments a tenth off")
+@pytest.mark.long
 def test_merged_noise_is_that_of_wide_weights():
     """Products of a step's noise with weights, velocities and the partner's noise:
     moments at m = 400 and at infinite width.

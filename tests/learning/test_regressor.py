@@ -410,6 +410,7 @@ def test_shapes(fitted):
     assert one.attention(X).shape == (7, 4, 4)
 
 
+@pytest.mark.long
 def test_predictions_do_not_depend_on_company(fitted):
     X, _ = data(600, 4, 3)
     for method in (fitted.predict, fitted.attention):
@@ -969,6 +970,7 @@ def test_bad_input_after_fit():
         dict(width=3),
     ],
 )
+@pytest.mark.long
 def test_padding_never_changes_a_number(options):
     X, y = ragged()
     m = AttentionRegressor(random_state=0, **SMALL | options).fit(X, y)
@@ -1126,6 +1128,7 @@ def test_quantiles_and_intervals(fitted):
 
 
 @pytest.mark.power("mean .1 standard deviations off, variance 20 %")
+@pytest.mark.long
 def test_draws_of_the_predictive_law():
     fitted = example()
     X, _ = data(3, 4, 3)
@@ -1157,6 +1160,7 @@ def test_covariances_have_the_variances(heads):
 
 
 @pytest.mark.parametrize("heads", [1, np.inf])
+@pytest.mark.long
 def test_normalized_targets_keep_their_own_units(heads):
     X, y = data(8, 3, 2)
     y -= y.mean()
@@ -1188,6 +1192,7 @@ def test_normalized_targets_keep_their_own_units(heads):
     np.testing.assert_allclose(constant.predict(X), 3.0)
 
 
+@pytest.mark.long
 def test_a_picture_of_attention(undrawn):
     X, y = ragged()
     for readout in (-1, "mean"):
@@ -1285,6 +1290,7 @@ def test_a_flat_evidence_is_reported_and_not_followed():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.long
 def test_comparison_of_heads():
     X, y = data(5, 3, 2)
     m = AttentionRegressor(random_state=0, **SMALL).fit(X, y)

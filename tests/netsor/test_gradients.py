@@ -15,7 +15,7 @@ COV = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
 
 
 @pytest.mark.parametrize("φ", [erf, gelu, tanh], ids=repr)
-@pytest.mark.long
+@pytest.mark.slow
 def test_slopes_around_a_mixture_of_rows(φ):
     """Tangent kernels where rows are mixed, or picked, between two functions: a
     constant matrix and sums of rows are the same network.

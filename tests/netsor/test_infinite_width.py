@@ -12,6 +12,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.mark.power("second moments 2 % off, means 1 % off")
+@pytest.mark.long
 def test_rare_pairs_of_functions():
     "Two different functions, a shifted input, a product of three."
     p = Program()
@@ -51,6 +52,7 @@ def test_vectors_written_later_are_not_zero():
             question()
 
 
+@pytest.mark.long
 def test_programs_of_any_size():
     """Deep residual attention is checked in linear time; long sums need no deep
     recursion; iterators are as good as lists.

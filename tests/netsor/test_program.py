@@ -140,6 +140,7 @@ def test_scores_and_outputs_of_example_1():
 
 @pytest.mark.power("distribution functions .052 apart, kurtosis 11 % off")
 @pytest.mark.parametrize("low_rank, n", [(False, 5), (True, 6), (False, np.inf)])
+@pytest.mark.long
 def test_attention_written_as_a_program(low_rank, n, size=8_000):
     p = Program()
     outputs = attention(
@@ -184,6 +185,7 @@ def test_attention_written_as_a_program(low_rank, n, size=8_000):
     "distribution functions .052 apart, nightly .033; p < 1e-12 without the cross term"
 )
 @pytest.mark.parametrize("size", nightly([8_000, 20_000], 20_000))
+@pytest.mark.long
 def test_cross_term(size):
     """Limit scores with the cross term have the law of wide dense ones; without it the
     same test fails.
@@ -425,6 +427,7 @@ def test_errors():
         assert q.check() == []
 
 
+@pytest.mark.long
 def test_the_check_of_a_deep_program_is_quick():
     """One walk for all scores: each node is met a few times, not once for each of 2,880
     scores.

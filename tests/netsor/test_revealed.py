@@ -30,6 +30,7 @@ BROKEN = {
 @pytest.mark.power("broken variants at p < 1e-12")
 @pytest.mark.parametrize("name", nightly(["gated product", "two blocks"], "two blocks"))
 @pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.long
 def test_broken_variants_are_rejected(fault, name, monkeypatch, size=1_000):
     for method, f in BROKEN[fault].items():
         monkeypatch.setattr(Revealed, method, f)

@@ -89,6 +89,7 @@ def test_divergences_decay_and_the_estimate_has_a_floor(name, points):
 
 
 @pytest.mark.parametrize("name, heads", [("fig1a", 2), ("relu_a", 2)])
+@pytest.mark.long
 def test_densities_come_down_to_the_limit(name, heads):
     data = table(name)
     far = np.abs(GRID) > 2.5
@@ -273,6 +274,7 @@ def test_wrong_draws_are_seen(wrong, monkeypatch):
     assert both_streams("relu", 16, 16, 1000, 0).min() < 1e-6
 
 
+@pytest.mark.long
 def test_the_nodes_of_a_limit_are_its_law():
     """Sampling them changes no probability by more than 1e-11: the densities of two
     quadratures differ by less in all.

@@ -18,6 +18,7 @@ def computed(out, monkeypatch, run=tables.Job.run, **options):
     return len(jobs)
 
 
+@pytest.mark.long
 def test_a_figure_is_kept_if_nothing_has_changed(tmp_path, monkeypatch, undrawn):
     whole = computed(tmp_path, monkeypatch)
     assert whole == 8

@@ -13,7 +13,7 @@ from offer import INSTALL, LEARNING, ROOT, WHEEL, data_of, offer, offered
 from run_pages import PAGES
 from run_pages import name as name_of
 
-DAILY = {"distributions/hierarchical", "paper/figures", "recipes"}
+DAILY = {"distributions/hierarchical", "paper/figures"}
 
 
 def stored(name):

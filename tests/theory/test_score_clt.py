@@ -112,6 +112,7 @@ def test_variance_gamma_against_closed_form_and_integration(n):
 
 
 @pytest.mark.power("distribution functions .046 apart")
+@pytest.mark.long
 def test_variance_gamma_methods():
     law = variance_gamma(5)
     np.testing.assert_allclose(law.stats(moments="mvsk"), [0, 1, 0, 6 / 5], rtol=1e-14)
@@ -185,6 +186,7 @@ def test_gram_formulas(r, seed):
 )
 @settings(max_examples=8, deadline=None)
 @given(r=st.integers(1, 3), seed=st.integers(0, 10**6))
+@pytest.mark.long
 def test_given_gram_against_simulation(r, seed):
     rng = np.random.default_rng(seed)
     X = ExchangeableScores(random_gram(r, rng), rng.standard_normal(r))
@@ -361,6 +363,7 @@ def key_on_query(φ):
 @pytest.mark.parametrize(
     "φ, f", [(tanh, np.tanh), (relu, lambda z: np.maximum(z, 0))], ids=["tanh", "ReLU"]
 )
+@pytest.mark.long
 def test_scores_one_after_the_other(φ, f, size=100_000):
     """Given its query a score is exactly normal, by explicit matrices; in the limit it
     is that of Definition 1.

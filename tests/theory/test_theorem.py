@@ -155,6 +155,7 @@ def test_asking_leaves_the_program_alone():
 @pytest.mark.power(
     "distribution functions .033 apart; p < 1e-9 for width 9 instead of 3"
 )
+@pytest.mark.long
 def test_averages_are_those_of_explicit_networks():
     "At width 3, against networks whose matrices are drawn."
     p, h = one_layer()
@@ -178,6 +179,7 @@ def test_averages_are_those_of_explicit_networks():
 
 
 @pytest.mark.power("a pair's mean .04 off, where independence is wrong by more")
+@pytest.mark.long
 def test_coordinates_share_their_scores():
     """E cos(y_1)cos(y_2) over networks tends to E Ψ(p°)², not to (E cos y)²:
     independent given the scores, and only then.

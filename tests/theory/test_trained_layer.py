@@ -170,7 +170,7 @@ def one_text(size, functions=None, nodes=48):
 
 @pytest.mark.power("distribution functions .25 apart; at half the rate .5 and more")
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
-@pytest.mark.long
+@pytest.mark.slow
 def test_texts_heads_and_tokens(loss):
     "Against networks that the package trains; half the rate is another law."
     n, size, steps = 512, 400, 2

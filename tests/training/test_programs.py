@@ -129,6 +129,7 @@ def test_matrices_of_many_directions_become_explicit_on_the_way():
         *LAW,
     ),
 )
+@pytest.mark.long
 def test_the_law_is_that_of_explicit_networks(name, n, size):
     "At n = 12 more directions are met than there are coordinates."
     assert p_of_law(name, n, trained(name, n, size)) > 1e-8
@@ -833,6 +834,7 @@ def test_an_interruption_leaves_what_there_is():
 
 
 @pytest.mark.parametrize("how", ["momentum and decay", "batches", "muon"])
+@pytest.mark.long
 def test_a_resumed_run_is_the_unbroken_one(how):
     "To the last byte, revealed and explicit; with test texts asked between."
     p, fs = small()
@@ -890,6 +892,7 @@ def test_muon_moves_by_its_rate():
     assert s[:, 3:].max() < 1e-12
 
 
+@pytest.mark.long
 def test_the_rate_that_is_found_is_stable():
     p, fs = small()
     run = quiet(p, fs, Y, width=128, steps=200, rng=0, dense=True)

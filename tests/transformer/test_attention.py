@@ -45,6 +45,7 @@ WIDE = dict(
     "heads"
 )
 @pytest.mark.parametrize("name", nightly(WIDE, *set(WIDE) - {"both"}))
+@pytest.mark.long
 def test_wide_heads(name):
     """m = ∞ has the law of m = 4096: Gaussian scores of the covariance that rotary
     positions and norms leave them.

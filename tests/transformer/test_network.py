@@ -360,6 +360,7 @@ def test_one_hot_embeddings_see_single_rows_of_uniform_matrices():
 
 
 @pytest.mark.parametrize("n", (np.inf, 64))
+@pytest.mark.long
 def test_deep_and_steep(n):
     """A hundred blocks, scores of standard deviation 50: finite, and one token takes
     (nearly) all.
@@ -387,6 +388,7 @@ def test_long_text():  # two minutes
     assert np.isfinite(y.gram).all()
 
 
+@pytest.mark.long
 def test_long_text_briefly():
     y = Transformer.uniform(
         embedding_cov([0] * 256 + [1] * 256), layers=2, heads=1

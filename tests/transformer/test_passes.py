@@ -90,6 +90,7 @@ def sample(name, size, rng, broken=None):
 
 @pytest.mark.power("distribution functions .09 apart, of any of 30 statistics")
 @pytest.mark.parametrize("name", nightly(BY_HAND, *set(BY_HAND) - {*EXPLICIT}))
+@pytest.mark.long
 def test_gradients_are_those_of_explicit_networks(name, seed=0):
     """The same cases as torch's, whose side is stored: two daily, one of them with a
     mistake in its softmax.
@@ -464,6 +465,7 @@ EDGES = {
 
 @pytest.mark.parametrize("name", EDGES)
 @pytest.mark.filterwarnings("error")
+@pytest.mark.long
 def test_edges(name):
     options = dict(cov=np.eye(4), layers=2, heads=2, final_norm=True) | EDGES[name]
     for n in (np.inf, 10, 40):
@@ -501,6 +503,7 @@ def test_readouts():
 
 
 @pytest.mark.power("distribution functions .09 apart")
+@pytest.mark.long
 def test_tangent_kernel_of_texts():
     """Texts that do not see each other: entries sum to the square of their common loss,
     and a text's own entry is that of the text alone.
