@@ -107,7 +107,7 @@ def sums_of_long_runs(z, counts):
 
 # %% ../../nbs/attention/gram_sums.ipynb #whencode
 def signs_save(activation, seq_len, number):
-    "Is drawing signs first faster for this many coordinates of these tokens?"
+    "Test whether drawing signs first is faster, for so many coordinates."
     return activation == relu and seq_len <= 7 and number >= 4*2**seq_len
 
 # %% ../../nbs/attention/gram_sums.ipynb #nestedcode

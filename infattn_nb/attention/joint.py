@@ -161,7 +161,7 @@ MOST_LATENTS = 512 # more take minutes
 FARTHEST_SD = 1000. # largest distance, in standard deviations, for particles
 
 def reachable(layer): # Attention at infinite width
-    "Can particles move the scores of this layer?"
+    "Test whether particles can move the scores of this layer."
     if layer.tokens.random or layer.narrow:
         return False
     latents = layer.heads*layer.tokens.seq_len*(layer.tokens.seq_len - 1)
@@ -169,7 +169,7 @@ def reachable(layer): # Attention at infinite width
     return moving and 0 < latents <= MOST_LATENTS
 
 def farthest_log_density(target): # Observed
-    "About the largest log density that any scores give to y, far out: S_ii is bounded."
+    "About the largest log density of y in the tails, for any scores: S_ii is bounded."
     largest = target.scale*target.heads*target.K.trace()
     with np.errstate(over="ignore"):
         return -(target.y @ target.y)/(2*len(target.y)*largest)

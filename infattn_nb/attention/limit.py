@@ -53,7 +53,7 @@ def limit_marginal(layer, # Attention, n×n heads, tokens with a constant kernel
     return layer.kept[i, doubling]
 
 def disturbed(layer): # Attention with tokens of a constant kernel
-    "Layers whose tokens have Gram matrices K ± error; none if it is only rounding."
+    "Layers on tokens of Gram matrices K ± error; none if the error is only rounding."
     K, error = layer.tokens.kernel(return_error=True)
     if not error.max() > 1e-13*K.max():
         return ()
@@ -69,7 +69,7 @@ def _with_kernel(layer, K):
 def limit_of_many_heads(layer, # Attention with infinitely many heads
                         i, # output
                        ): # ScaleMixture
-    "N(0, E u): the variance is that of one head, with its error."
+    "N(0, E u); the variance is the mean over one head, with its error."
     v, error = limit_marginal(layer.one_head, i).var(return_error=True)
     ends = [ScaleMixture.constant(max(v + sign*error, 0.)) for sign in (1, -1)]
     return ScaleMixture.constant(v).beside(ends)
@@ -113,7 +113,7 @@ def _independent_row(layer, i, **options):
                    heads=layer.heads, scale=layer.output_variance, **options)
 
 def _rules_of_one_head(layer, i):
-    "Gauss rules of u for any number of heads; is u singular? The part they miss."
+    "Gauss rules of u for any number of heads, whether u is singular, what they miss."
     if layer.weights is softmax: # a function that does not change
         return _kept_rules(_Row(layer, i, _numbers(layer, i)))
     return _found_rules(layer, i)
@@ -170,7 +170,7 @@ def _one_head(layer, i):
 # %% ../../nbs/attention/limit.ipynb #19f9aa76
 def head_averages(layer, seeds):
     "E S of one head from each scrambling, (len(seeds), s, s)."
-    layer.tokens.kernel() # a random one has no Gaussian limit, and raises
+    layer.tokens.kernel() # a random Gram matrix has no Gaussian limit, and raises
     one = layer.one_head
     s = layer.tokens.seq_len
     size = _points(layer)
@@ -183,7 +183,7 @@ def head_averages(layer, seeds):
             for k in seeds]
 
 def _points(layer):
-    "How many heads are averaged over in each scrambling."
+    "The number of heads averaged over in each scrambling."
     return 2**int(np.log2(min(4096, most_samples(layer.tokens))))
 
 MANY_HEADS = 256 # from this many on, E S is an average over heads, not over draws of S

@@ -227,7 +227,7 @@ def _sizes(m):
     return sorted({-(-m*k//16) for k in (1, 3, 5, 8, 12, 16)})
 
 def _enough(block, δ):
-    "How many nodes of a block are enough if its share is exp(−δ)."
+    "The number of nodes that are enough for a block whose share is exp(−δ)."
     sizes = np.array(_sizes(max(block.rules)))
     return sizes[np.searchsorted(sizes, sizes[-1]*np.clip(1 - δ/14, 0, 1))]
 
@@ -273,7 +273,7 @@ def _around(l, i, depth):
     return low[low < i].max(initial=0), low[low > i].min(initial=len(l) - 1)
 
 def _mode(log_density, x):
-    "Mode and width of a density, closing in on it from a first grid."
+    "Mode and width of a density, by refinement of a first grid."
     for _ in range(3):
         l = log_density(x)
         i, j = _around(l, np.argmax(l), 20)
@@ -290,7 +290,7 @@ def _first_guess(a, b):
     return np.unique([logaddexp(*pair) for pair in pairs])
 
 def _resampled(x, number=200):
-    "The given number of points, with the relative density of those of x."
+    "The given number of points, spaced in proportion to the points x."
     places = np.linspace(0, 1, number)
     return np.interp(places, np.linspace(0, 1, len(x)), x)
 
@@ -373,7 +373,7 @@ def _power_above(n):
 
 def joins(row, # Row
          ): # number of joins that it takes
-    "How many different halves there are."
+    "The number of different halves."
     seen = set()
     todo = [row]
     while todo:
@@ -392,7 +392,7 @@ def block_of(row, # Row
             ): # Joint
     "The block of a row of tokens: its halves, joined. Cached."
     parts = total/row.tokens
-    cut = mesh.cut + 20 + 6*np.log2(parts) # below the floor: the ends of a grid ring
+    cut = mesh.cut + 20 + 6*np.log2(parts) # below, the ends of a grid oscillate
     floor = mesh.cut + log(parts) # events of a row are rarer in a part of it
     if row.tokens == 1:
         k, sd = np.frombuffer(row.k + row.sd)
@@ -491,7 +491,7 @@ def judged(fine, # (u, w): weighted points of one head's variance
            heads=1, # H
            **options, # of `mixture_of_heads`
           ): # ScaleMixture
-    "The mixture of `fine`; distances of the others are added to its stated errors."
+    "The mixture of `fine`; distances to the others are added to its stated errors."
     law = mixture_of_heads([fine], heads, **options)
     around = [mixture_of_heads([points], heads, **options) for points in others]
     law.replicates = (*(law.replicates or ()), *around)

@@ -40,7 +40,7 @@ def weights_and_values(layer, G, L, m, shape, wisharts, rows=slice(None)):
 SHORT = 15 # up to this many tokens, samples are on the last axis
 
 def is_long(s):
-    "Are all rows of s tokens drawn with samples on the first axis?"
+    "Test whether all rows of s tokens are drawn with samples on the first axis."
     return s > SHORT
 
 def samples_first(L, b):

@@ -64,7 +64,7 @@ class AttentionSpec:
 
     @property
     def equal_heads(self) -> bool:
-        "Do all heads have the same σ_O²?"
+        "Whether all heads have the same σ_O²."
         return not isinstance(self.var_o, np.ndarray)
 
     def weighed(self, x: np.ndarray, axis: int,
@@ -131,7 +131,7 @@ class AttentionSpec:
 
     @property
     def narrow(self) -> bool:
-        "Do heads keep their width while the layer grows?"
+        "Whether heads keep their width while the layer grows."
         return isinstance(self.head_width, int)
 
     def width_of_heads(self, n: float) -> float:
@@ -188,7 +188,7 @@ def _head_width(m):
     return checks.count(m, "head_width", also=" or 'full' or None")
 
 def _mask(who):
-    "The mask; a word fits texts of any length and is kept, an array is checked."
+    "The mask. A word fits texts of any length and is kept; an array is checked."
     if who is None:
         return None
     if isinstance(who, str):
