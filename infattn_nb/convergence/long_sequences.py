@@ -31,7 +31,7 @@ def _row(s, score_sd, least=1, most=100):
     s = checks.number(s, "s", f"[{least}, ∞)", "pass a number of tokens")
     if s != np.floor(s):
         checks.reject("s", "be a whole number", s, "count the tokens")
-    remedy = "at zero u = 1/s, and above the range one token takes nearly all"
+    remedy = "at zero u = 1/s, and above the range one token has nearly all the weight"
     return s, checks.number(score_sd, "score_sd", f"(0, {most}]", remedy)
 
 NEGLIGIBLE_SCORE_SD = 1e-4 # its fourth power is below rounding: two terms suffice
@@ -129,7 +129,7 @@ def participation_moments(seq_len: float, score_sd: float, k: int = 4, *,
     Parameters
     ----------
     seq_len
-        number of tokens, a whole number; it may exceed every array: ``2.**200``
+        number of tokens, a whole number, however large, e.g. ``2.**200``
     score_sd
         τ in (0, 100]
     k
