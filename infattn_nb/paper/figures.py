@@ -474,7 +474,7 @@ BY_HEADS = Study("heads", [[dict(n=np.inf, heads=H)] for H in HEADS], _task_head
 def figure_heads(data: Any = None, **options: Any) -> tuple[Any, Figure]:
     """The divergence of the limit with H heads from the Gaussian of infinitely many.
 
-    H = 1…256.
+    The numbers of heads are 1 to 256.
 
     Parameters
     ----------
@@ -525,7 +525,7 @@ def sweep(name: Any, trials: int = 10, samples: Any = None, *, rng: int = 0,
     name
         name of the figure, e.g. "fig1a"
     trials
-        repetitions of every cell
+        number of repetitions of every simulation
     samples
         per trial; None = the paper's count
     rng
