@@ -27,7 +27,8 @@ from ..numerics.hermite import hermite
 def averaged_constant(order: float, constant: float, moment: float) -> float:
     r"""A constant of $\Psi(p) = \mathbb{E}\,\psi(Z^g, p)$, pseudo-Lipschitz of order d.
 
-    With $M = \|p\|^{d-1}$ it is one of $g \mapsto \psi(g, p)$ for fixed p (Lemma 17).
+    With $M = \|p\|^{d-1}$ it is a constant of $g \mapsto \psi(g, p)$ for fixed p (Lemma
+    17).
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ def split(layer: Attention, psi: Any, f: Callable, df: Callable,
     f
         a smooth function of the average
     df
-        its derivative (a wrong one gives larger errors, no bias)
+        its derivative (a wrong derivative gives larger errors, but no bias)
     width
         n, a whole number
     i

@@ -101,11 +101,11 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     activation
         Nonlinearity, its name, or a function of `arity` arrays
     order
-        d; None = that of phi
+        d; None = the order of phi
     constant
-        C; None = that of phi
+        C; None = the constant of phi
     arity
-        number of arguments; None = that of phi, else 1
+        number of arguments; None = the number for phi, else 1
     **options
         size, rng, reach, rounds of `attack`
 
@@ -134,7 +134,7 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     return worst, z[:k], z[:k] + z[k:]
 
 def _two_sides(phi, d, C, x, y):
-    "|φ(x) − φ(y)|, less its rounding error, over the bound of Definition 2."
+    "|φ(x) − φ(y)|, minus its rounding error, over the bound of Definition 2."
     f = _defined(phi, x)
     g = _defined(phi, y)
     rounding = 1e-14*(np.abs(f) + np.abs(g))
@@ -207,7 +207,7 @@ def _same_arity(*fs):
     return fs[0].arity
 
 def _all_known(*fs):
-    "Do all functions have an order and a constant?"
+    "Test whether all functions have an order and a constant."
     return all(f.order is not None and f.constant is not None for f in fs)
 
 def _sup(f):
@@ -227,7 +227,7 @@ def product(activation: Any, psi: Any) -> Nonlinearity:
     activation
         a Nonlinearity, or its name
     psi
-        another, of the same arguments
+        another one, of the same arguments
 
     Returns
     -------
