@@ -47,8 +47,8 @@ class Nonlinearity:
     arity
         number of arguments
     derivative
-        φ′, a function of the same arguments; with several a tuple, one for each;
-        None = by complex steps or differences
+        φ′, a function of the same arguments; for several arguments a tuple with one
+        function for each; None = by complex steps or differences
     closed_error
         error of `closed_form`, relative to the root of E φ(U)² E φ(V)²
     """

@@ -13,12 +13,12 @@ from ..numerics.linalg import square
 
 # %% ../../nbs/attention/heads.ipynb #arrays-code
 def by_head(X, h):
-    "(b, key, (head, query)) as it lies in memory -> (b, head, query, key), a view."
+    "View of (b, key, (head, query)), as it lies in memory, as (b, head, query, key)."
     b, k, _ = X.shape
     return X.reshape(b, k, h, -1).transpose(0, 2, 3, 1)
 
 def by_key(X):
-    "(b, head, query, key) -> (b, key, (head, query)), as scores lie in memory."
+    "Convert (b, head, query, key) to (b, key, (head, query)), as scores lie in memory."
     b, h, s, k = X.shape
     return X.transpose(0, 3, 1, 2).reshape(b, k, h*s)
 
@@ -37,7 +37,7 @@ def over_keys(X, Y):
     return square(x) if X is Y else x @ _by_token(Y).mT
 
 def _by_token(X):
-    "(b, head, s, ·), all heads of a token side by side."
+    "Arrays (b, head, s, ·) with all heads of a token side by side."
     b, h, s, k = X.shape
     return X.swapaxes(1, 2).reshape(b, s, h*k)
 

@@ -37,7 +37,7 @@ class Observed:
     noise: float = 0. # ν
 
     def kind(self):
-        "The numbers of latents per head and of heads."
+        "The number of latents per head, and the number of heads."
         return self.left.shape[1]*self.right.shape[1], self.heads
 
     def covariance(self, latents):
@@ -175,7 +175,7 @@ def farthest_log_density(target): # Observed
         return -(target.y @ target.y)/(2*len(target.y)*largest)
 
 def widening(n): # islands
-    "Factor of an error, after which four errors are exceeded as for a Gaussian."
+    "Factor of an error that makes four errors as rarely exceeded as for a Gaussian."
     return t.isf(norm.sf(4), n - 1)/4
 
 def far_density(layer, # Attention with scores that particles can move

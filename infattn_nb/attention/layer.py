@@ -32,7 +32,7 @@ from ..numerics.rng import seed_sequence
 # %% ../../nbs/attention/layer.ipynb #14c3b609
 @dataclass(frozen=True, eq=False, repr=False)
 class HasTokens:
-    "The inputs of a layer: its first parameter."
+    "The inputs of a layer, its first parameter."
     tokens: TokenLaw
 
 @checks.completes("infinite_heads", "law", "linear_scaling", "output_variance",

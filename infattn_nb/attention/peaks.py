@@ -136,7 +136,7 @@ class Tilted:
         return np.column_stack([log_A.reshape(size, -1), log_weight])
 
     def log_ratio(self, log_A): # (..., H, s, s)
-        "Log of the tilted density over the scores' own (...)."
+        "Log of the ratio of the tilted density to the density of the scores (...)."
         λ = 1/self.layer.heads
         own = np.diagonal(log_A, axis1=-2, axis2=-1)
         exponentials = logsumexp(λ*log_A, axis=-1) - λ*own

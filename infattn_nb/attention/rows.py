@@ -346,10 +346,10 @@ def join(a, # Joint
 
 # %% ../../nbs/attention/rows.ipynb #54bd1577
 class Row(NamedTuple):
-    "Tokens of one row, in bytes so that equal ones are found again."
+    "Tokens of one row, as bytes, so that equal rows are recognised."
     k: bytes # variances of the values
     sd: bytes # standard deviations of the scores
-    bias: bytes # means of the scores, less the first one
+    bias: bytes # means of the scores, minus the first one
 
     @classmethod
     def of(cls, k, sd, bias):
@@ -390,7 +390,7 @@ def block_of(row, # Row
              total=1024, # tokens of the whole row, of which this may be a part
              statistic=participation, # Statistic
             ): # Joint
-    "The block of a row of tokens: its halves, joined. Cached."
+    "The block of a row of tokens, joined from its halves and cached."
     parts = total/row.tokens
     cut = mesh.cut + 20 + 6*np.log2(parts) # below, the ends of a grid oscillate
     floor = mesh.cut + log(parts) # events of a row are rarer in a part of it
@@ -436,7 +436,7 @@ def row_points(k, # variances of the values (s,)
 def drop_unheard(tokens, # k, sd, bias: (3, s)
                  mesh, # Mesh
                 ): # (3, fewer), the largest bias zero
-    "Without the tokens whose weight stays below exp(−40)."
+    "Drop the tokens whose weight stays below exp(−40)."
     _, sd, bias = tokens
     reach = sd*np.sqrt(2*mesh.cut)
     heard = bias + reach > np.max(bias - reach) - 40

@@ -57,7 +57,7 @@ def scores_of_long(layer, R, m, h, streams):
     return P
 
 def _scores_of_all(layer, L, m, b, streams):
-    "Step 2 of all rows: a function of the number of heads, to (h, b, s, s)."
+    "Step 2 of all rows, as a function from the number of heads to (h, b, s, s)."
     if is_long(len(L)):
         R = samples_first(L, b)
         return lambda h: scores_of_long(layer, R, m, h, streams).swapaxes(0, 1)
@@ -76,7 +76,7 @@ def sum_over_heads(A, R, m, streams):
     return over_keys(AV, AV)
 
 def _wishart_factors(q, m, shape, streams):
-    "(*shape, q, min(q, m)); None at m = ∞."
+    "Wishart factors (*shape, q, min(q, m)); None at m = ∞."
     if m == np.inf:
         return None
     return bartlett(q, m, shape, streams.wisharts)/np.sqrt(m)

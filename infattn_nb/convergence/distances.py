@@ -29,7 +29,7 @@ from ..numerics.rng import in_order, pieces, seed_sequence
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
 
 def _cuts(p, q):
-    "Quantiles of both laws, without those that nearly coincide, and their ends."
+    "Quantiles of both laws, without near duplicates, and the ends of their supports."
     a = _quantiles("p", p)
     b = _quantiles("q", q)
     apart = .05*min(np.diff(a).min(), np.diff(b).min())
@@ -274,7 +274,7 @@ def wasserstein(p: Any, q: Any, *,
 # %% ../../nbs/convergence/distances.ipynb #4ac6a1ed
 @unwatched_tails()
 def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
-    r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; infinite if a mean is.
+    r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; ∞ if a mean is ∞.
 
     Parameters
     ----------
@@ -450,7 +450,7 @@ def _samples(x, name):
 
 # %% ../../nbs/convergence/distances.ipynb #03b596e5
 def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
-    r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned.
+    r"""Binned kernel density estimate with Scott's bandwidth $\hat\sigma N^{-1/5}$.
 
     Parameters
     ----------

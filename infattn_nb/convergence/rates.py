@@ -88,7 +88,7 @@ def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
 
 # %% ../../nbs/convergence/rates.ipynb #668835bb
 def _coin(layer, name, i, δ):
-    "The law of output i if each head's variance `name` is changed by 1 ± δ."
+    "The law of output i if each head's `name` is multiplied by 1 ± δ at random."
     def one_head(d):
         value = getattr(layer, name)*(1 + d)
         return limit_marginal(replace(layer, heads=1, **{name: value}), i, False)

@@ -394,7 +394,7 @@ class LimitErrorResult:
 
     @property
     def verdict(self) -> str:
-        "One sentence."
+        "The conclusion in one sentence."
         x = self.numbers
         good = x["off"] < .01
         said = "The limit is good enough" if good else "The limit is a rough guide"
@@ -432,7 +432,7 @@ class LimitErrorResult:
 
     @property
     def _which(self):
-        "In words."
+        "The output in words."
         return "output {} of {}".format(*self.output)
 
     def _repr_html_(self) -> str:

@@ -173,14 +173,14 @@ def _points(variances, weights):
 class ScaleMixture(rv_continuous):
     r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, as a distribution of scipy.
 
-    It has all of scipy's methods, plus `cf` and `kurtosis` (excess). Most accept
-    `return_error=True` and then return (value, error). The error is the standard error
-    over draws of $v$, or the estimated error of a quadrature. Without `return_error`,
-    tail probabilities, logarithms and quantiles warn beyond five standard deviations
-    if a logarithm is uncertain by more than 0.1; `pdf` and `cdf` do not. Points with
-    $v = 0$ give an atom at zero. There the density is infinite, and the distribution
-    function is the mean of its limits from both sides. The arrays are read-only, so
-    that a law can be shared."""
+    It has all of scipy's methods, plus `cf` and `kurtosis` (excess). Most methods
+    accept `return_error=True` and then return (value, error). The error is the standard
+    error over draws of $v$, or the estimated error of a quadrature. Without
+    `return_error`, tail probabilities, logarithms and quantiles warn beyond five
+    standard deviations if a logarithm is uncertain by more than 0.1; `pdf` and `cdf` do
+    not. Points with $v = 0$ give an atom at zero. There the density is infinite, and
+    the distribution function is the mean of its limits from both sides. The arrays are
+    read-only, so that a law can be shared."""
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
                  sample: Callable | None = None, *,
                  replicates: "Sequence[ScaleMixture] | None" = None,
@@ -242,7 +242,7 @@ class ScaleMixture(rv_continuous):
         Returns
         -------
         ScaleMixture
-            its methods have the error zero
+            its methods return the error zero
         """
         checks.options(options, ("sample", "singular"), "ScaleMixture.constant")
         twice = [cls([v], [1.])]*2

@@ -121,7 +121,7 @@ def timings(out):
 # %% ../../nbs/paper/command.ipynb #e12a861a
 @lru_cache(64)
 def _dense_seconds(n, **options):
-    "Seconds per sample of the explicit simulation, the better of two short runs."
+    "Seconds per sample of the explicit simulation, the smaller of two short runs."
     layer = shared_layer(**options)
     size = max(1, 2**18//(n*n*options["heads"]))
     def run(k):

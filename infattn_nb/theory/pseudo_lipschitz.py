@@ -83,7 +83,7 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
     return top[-1], best[:, -1]
 
 def _offspring(best, fresh, g):
-    "As many variations of good points; a tenth of the coordinates are drawn anew."
+    "The same number of points, varied; a tenth of the coordinates are drawn anew."
     dim, m = fresh.shape
     parents = best[:, g.integers(best.shape[1], size=m)]
     steps = 10**g.uniform(-6, 0, m)*g.standard_normal((dim, m))
@@ -117,7 +117,7 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     Raises
     ------
     ValueError
-        if order or constant are not known, or φ is not defined everywhere
+        if the order or the constant is not known, or φ is not defined everywhere
     """
     known = "size", "rng", "reach", "rounds"
     checks.options(options, known, "break_pseudo_lipschitz", ("order", "constant"))
@@ -143,7 +143,7 @@ def _two_sides(phi, d, C, x, y):
     return (np.abs(f - g) - rounding)/allowed
 
 def _claim(phi, name, value, within):
-    "The given number, or the one that φ stores."
+    "The given number, or the number that φ stores."
     if value is None:
         value = getattr(phi, name, None)
     if value is None:
@@ -197,7 +197,7 @@ def _composed(f, gs, *x):
     return f(*(g(*x) for g in gs))
 
 def _same_arity(*fs):
-    "The number of arguments, if all have the same."
+    "The number of arguments, if it is the same for all."
     for f in fs:
         checks.kind(f, Nonlinearity, "activation",
                     "wrap a plain function: Nonlinearity(fn)")
@@ -255,7 +255,8 @@ def _product_claim(phi, psi, bounded):
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #12113143
 def compose(activation: Any, *psis: Any) -> Nonlinearity:
-    r"""The composition $\phi(\psi_1, \dots, \psi_k)$, its constants (Proposition 6).
+    r"""The composition $\phi(\psi_1, \dots, \psi_k)$ with its constants (Proposition
+    6).
 
     Parameters
     ----------

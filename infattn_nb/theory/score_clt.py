@@ -266,9 +266,9 @@ def _remembered(rng):
 class ExchangeableScores:
     r"""The terms $X_\alpha = \sum_i c_i g^{i,1}_\alpha g^{i,2}_\alpha$ of scores.
 
-    Moments in a direction c at every width n in [1, ∞] (Lemmas 11–15), simulation,
-    normalised sums (Proposition 8). A sampler is a function (n, size, Generator) ->
-    (size, 2r, 2r)."""
+    The class computes moments in a direction c at every width n in [1, ∞] (Lemmas
+    11–15), simulations, and normalised sums (Proposition 8). A sampler is a function
+    (n, size, Generator) -> (size, 2r, 2r)."""
     def __init__(self, program_or_gram: Program | Callable | ArrayLike, c: ArrayLike,
                  scores: Scores | None = None, *, draws: int = 4096,
                  rng: Rng = 0) -> None:
@@ -495,7 +495,7 @@ def _of_reals(method):
 class VarianceGamma(stats.rv_continuous):
     r"""The law of $\sqrt v\,z$ with $z \sim N(0,1)$ and $v \sim \chi^2_n/n$.
 
-    A scipy distribution, with characteristic function $(1+t^2/n)^{-n/2}$."""
+    It is a scipy distribution with the characteristic function $(1+t^2/n)^{-n/2}$."""
     def __init__(self, n: float) -> None:
         """
         Parameters
