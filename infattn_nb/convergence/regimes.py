@@ -215,8 +215,7 @@ def tail_probability(law: Any, k: ArrayLike, *,
 
 # %% ../../nbs/convergence/regimes.ipynb #ba18ee03
 def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> Any:
-    r"""The probability $\Pr(|y| > k\sigma)$ of a symmetric law, σ its standard
-    deviation.
+    r"""The probability $\Pr(|y| > k\sigma)$ of a symmetric law of standard deviation σ.
 
     Parameters
     ----------

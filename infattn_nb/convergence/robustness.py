@@ -227,8 +227,7 @@ def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
 
 # %% ../../nbs/convergence/robustness.ipynb #b11af895
 def cross_mask(queries: int, keys: int) -> np.ndarray:
-    """A mask under which the first sequence attends to the second, the second to
-    itself.
+    """A mask under which both sequences attend to the second one.
 
     Parameters
     ----------

@@ -255,8 +255,7 @@ def _product_claim(phi, psi, bounded):
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #12113143
 def compose(activation: Any, *psis: Any) -> Nonlinearity:
-    r"""The composition $\phi(\psi_1, \dots, \psi_k)$ with its constants (Proposition
-    6).
+    r"""The composition $\phi(\psi_1, \dots, \psi_k)$ with constants (Proposition 6).
 
     Parameters
     ----------
