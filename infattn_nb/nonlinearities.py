@@ -47,8 +47,8 @@ class Nonlinearity:
     arity
         number of arguments
     derivative
-        φ′, a function of the same arguments; with several a tuple, one for each;
-        None = by complex steps or differences
+        φ′, a function of the same arguments; for several arguments a tuple with one
+        function for each; None = by complex steps or differences
     closed_error
         error of `closed_form`, relative to the root of E φ(U)² E φ(V)²
     """
@@ -186,7 +186,7 @@ def resolved(K, error, phi):
 def meet(fn, # must act on each coordinate in the same way
          vectors, # arrays (..., m), m ≥ 5
          scores=(), # arrays that broadcast against them, (..., 1)
-         name="fn", # how the message calls it
+         name="fn", # its name in the message
         ):
     "Try a user's function on a few numbers, as `checks` does for weights."
     checks.function(fn, name, "pass a function of arrays, e.g. np.tanh "
@@ -325,14 +325,14 @@ def _short_series(a, b, c, fn, wide, least=0.):
     return mehler(P, Q, correlation(a, b, c))
 
 def is_dear(phi): # Nonlinearity
-    "Is, for many pairs, a series of the rows cheaper than φ's closed form?"
+    "Test whether, for many pairs, a series per row is cheaper than φ's closed form."
     return getattr(phi.closed_form, "func", None) is _short_series
 
 def rows_dual(phi, # Nonlinearity with a closed form
               a, b, # variances (..., k) and (..., l)
               c, # covariances (..., k, l)
              ): # (..., k, l)
-    "E φ(U)φ(V) of all pairs of two rows of Gaussians."
+    "E φ(U)φ(V) for all pairs from two rows of Gaussians."
     a = a[..., :, None]
     b = b[..., None, :]
     return phi.closed_form(*np.broadcast_arrays(a, b, c))
@@ -408,7 +408,7 @@ def _inside(x, C):
 
 @dataclass(frozen=True)
 class Bent:
-    "The derivative of a piecewise linear function with a kink at 0: 1 on its right."
+    "The derivative of a piecewise linear function with a kink at 0 and slope 1 above."
     left: float
     at_zero: float # torch's value there
 
@@ -580,8 +580,8 @@ NAMED = ACTIVATIONS | dict(erf=erf, softplus=softplus, sin=sin, cos=cos, step=st
                            absolute=absolute, quadratic=quadratic, times=times)
 
 def named(given, # a name, a function, a Nonlinearity
-          what="activation", # how the message calls it
-         ): # Nonlinearity, or `given` if it is no name
+          what="activation", # its name in the message
+         ): # Nonlinearity, or `given` if it is not a name
     "A ready-made function, from its name or torch's function; others unchanged."
     if isinstance(given, Nonlinearity):
         return given
@@ -593,7 +593,7 @@ def named(given, # a name, a function, a Nonlinearity
     return given
 
 def nonlinearity(given, # a name, a function, a Nonlinearity
-                 what="activation", # how the message calls it
+                 what="activation", # its name in the message
                  arity=1, # number of arguments of a user's function
                 ): # Nonlinearity
     "A ready-made function, from its name or torch's function, or the user's own."
@@ -628,7 +628,7 @@ def slope(phi):
     Parameters
     ----------
     phi
-        Of one argument.
+        a function of one argument
 
     Returns
     -------
@@ -702,7 +702,7 @@ def slope_moments(phi, cov):
     Parameters
     ----------
     phi
-        Of one argument.
+        a function of one argument
     cov
         Covariances of Z, (..., s, s)
 

@@ -25,7 +25,7 @@ def package_style(name="infattn.mplstyle"): # a file of the package
         return rc_params_from_file(path, use_default_template=False)
 
 def own_axes(ax=None, size=(5., 3.)) -> Any:
-    """The caller's axes, or those of a new figure in the package's style.
+    """The caller's axes, or axes of a new figure in the package's style.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def ink() -> str:
 MOST_LINES = 60 # thin ones
 
 def lines(ax, y, x=None, *, colour=None, label=None, mean=None, style="-") -> Any:
-    """Each network thin, their mean bold; returns the colour.
+    """Draw networks as thin lines and their mean as a bold line; return its colour.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def bold_dashes(ax, y, x=None, *, colour=None, label=None) -> None:
     x
         x of the points; None = 1, 2, …
     colour
-        colour of matplotlib; None = that of text
+        colour of matplotlib; None = the colour of text
     label
         label of the line
     """
@@ -174,7 +174,7 @@ def pattern(ax, A, tokens=None, *, rows=None, colours="Blues", largest=None) -> 
     tokens
         a label per column; None = numbers
     rows
-        a label per row; None = those of the columns
+        a label per row; None = the labels of the columns
     colours
         a map of matplotlib
     largest

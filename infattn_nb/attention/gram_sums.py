@@ -47,11 +47,11 @@ def sums_by_signs(seq_len, number, size, rng):
     return K
 
 def sum_of_one(number, size, rng):
-    r"$\chi^2_c$ with $c$ of the coordinates positive, a binomial number: at any width."
+    r"Draws of $\chi^2_c$ at any width, c the binomial number of positive coordinates."
     return 2*rng.standard_gamma(rng.binomial(number, .5, size)/2)
 
 def random_signs(seq_len, number, size, rng):
-    "The signs of each token, 64 coordinates to a word, and a mask of those in use."
+    "The signs of each token, 64 coordinates to a word, and a mask of the bits in use."
     words = -(-number//64)
     signs = rng.integers(2**64, size=(seq_len, words, size), dtype=np.uint64)
     there = np.full((words, 1), 2**64 - 1, dtype=np.uint64)
@@ -107,7 +107,7 @@ def sums_of_long_runs(z, counts):
 
 # %% ../../nbs/attention/gram_sums.ipynb #whencode
 def signs_save(activation, seq_len, number):
-    "Is drawing signs first faster for this many coordinates of these tokens?"
+    "Test whether drawing signs first is faster for this number of coordinates."
     return activation == relu and seq_len <= 7 and number >= 4*2**seq_len
 
 # %% ../../nbs/attention/gram_sums.ipynb #nestedcode

@@ -37,7 +37,7 @@ class Observed:
     noise: float = 0. # ν
 
     def kind(self):
-        "The numbers of latents per head and of heads."
+        "The number of latents per head, and the number of heads."
         return self.left.shape[1]*self.right.shape[1], self.heads
 
     def covariance(self, latents):
@@ -161,7 +161,7 @@ MOST_LATENTS = 512 # more take minutes
 FARTHEST_SD = 1000. # largest distance, in standard deviations, for particles
 
 def reachable(layer): # Attention at infinite width
-    "Can particles move the scores of this layer?"
+    "Test whether particles can move the scores of this layer."
     if layer.tokens.random or layer.narrow:
         return False
     latents = layer.heads*layer.tokens.seq_len*(layer.tokens.seq_len - 1)
@@ -169,13 +169,13 @@ def reachable(layer): # Attention at infinite width
     return moving and 0 < latents <= MOST_LATENTS
 
 def farthest_log_density(target): # Observed
-    "About the largest log density that any scores give to y, far out: S_ii is bounded."
+    "About the largest log density of y in the tails, for any scores: S_ii is bounded."
     largest = target.scale*target.heads*target.K.trace()
     with np.errstate(over="ignore"):
         return -(target.y @ target.y)/(2*len(target.y)*largest)
 
 def widening(n): # islands
-    "Factor of an error, after which four errors are exceeded as for a Gaussian."
+    "Factor of an error that makes four errors as rarely exceeded as for a Gaussian."
     return t.isf(norm.sf(4), n - 1)/4
 
 def far_density(layer, # Attention with scores that particles can move

@@ -32,7 +32,7 @@ from ..numerics.rng import seed_sequence
 # %% ../../nbs/attention/layer.ipynb #14c3b609
 @dataclass(frozen=True, eq=False, repr=False)
 class HasTokens:
-    "The inputs of a layer: its first parameter."
+    "The inputs of a layer, its first parameter."
     tokens: TokenLaw
 
 @checks.completes("infinite_heads", "law", "linear_scaling", "output_variance",
@@ -61,7 +61,7 @@ class Attention(AttentionSpec, HasTokens):
     var_v
         σ_V²
     var_o
-        σ_O², or one for each head (H,): then the limit is drawn, not integrated
+        σ_O², or one for each head (H,); the limit is then drawn, not integrated
     mask
         "causal" or boolean (s, s), True = may attend
     bias
@@ -90,7 +90,7 @@ class Attention(AttentionSpec, HasTokens):
 
     @property
     def one_head(self):
-        "The same layer with a single head, of the mean variance."
+        "The same layer with a single head, whose variance is the mean over heads."
         return replace(self, heads=1, var_o=self.mean_var_o)
 
     def _key(self) -> tuple:
@@ -111,7 +111,7 @@ class Attention(AttentionSpec, HasTokens):
         return f"Attention({', '.join(options)})"
 
     def attend(self, G: np.ndarray, rows: Any = slice(None)) -> np.ndarray:
-        """Weights of scores, with mask, bias and `weights` (P(3)).
+        """Attention weights from scores, with mask, bias and `weights` (P(3)).
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Attention(AttentionSpec, HasTokens):
 
     def law(self, width: float = np.inf, *,
             exact: bool = False) -> HierarchicalGaussian:
-        r"""The law of $(y^1_\alpha, \dots, y^s_\alpha)$ at width n; ∞: Theorem 1.
+        r"""The law of $(y^1_\alpha, \dots, y^s_\alpha)$ at width n; at ∞, of Theorem 1.
 
         The outputs of all s tokens at one coordinate α; each α has the same law.
 
@@ -205,7 +205,7 @@ class Attention(AttentionSpec, HasTokens):
 
     def scores(self, width: float = np.inf, size: Size = 1, rng: Rng = None, *,
                exact: bool = False) -> np.ndarray:
-        r"""Draws of the raw scores $G^{(a)}$, P(2); for ∞ of their limit $p^\circ$.
+        r"""Draws of the raw scores $G^{(a)}$, P(2); at ∞, of their limit $p^\circ$.
 
         Raw: before mask, bias and softmax.
 

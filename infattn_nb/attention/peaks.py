@@ -24,7 +24,7 @@ from ..numerics.linalg import psd_factor
 
 # %% ../../nbs/attention/peaks.ipynb #peakcode
 def peaked(layer): # Attention at infinite width
-    "Is the density of one head infinite where all outputs are equal?"
+    "Test whether the density of one head is infinite where all outputs are equal."
     K = layer.tokens.kernel()
     see = np.ones((len(K), len(K))) if layer.mask is None else layer.mask
     moving = layer.weights is softmax and layer.score_variance() > 0
@@ -32,7 +32,7 @@ def peaked(layer): # Attention at infinite width
     return layer.heads == 1 and moving and regular and both_signs(see)
 
 def both_signs(see): # mask (s, s)
-    "Do rows and attended tokens have perfect matchings of either sign?"
+    "Test whether rows and attended tokens have perfect matchings of both signs."
     see = np.asarray(see, dtype=bool)
     partner = maximum_bipartite_matching(csr_array(see), perm_type="column")
     if (partner < 0).any():
@@ -48,7 +48,7 @@ def both_signs(see): # mask (s, s)
 MOST_PATHS = 10**5 # limit of the search: graphs without an even cycle have few arcs
 
 def even_cycle(arcs): # (s, s)
-    "Is there a directed cycle of even length?"
+    "Test whether there is a directed cycle of even length."
     after = [np.flatnonzero(row).tolist() for row in arcs]
     tried = 0
     for first in range(len(arcs)): # the smallest vertex of the cycle
@@ -69,7 +69,7 @@ NEARLY_EQUAL = 1e-2 # standard deviations between outputs
 FARTHEST_TILT = 20. # shift of a score; farther, sums over heads lose small weights
 
 def order_of(see): # mask (s, s)
-    "Tokens, each after all others that it attends to, without those on a cycle."
+    "Tokens, each after all others that it attends to; tokens on a cycle are left out."
     see = np.asarray(see, dtype=bool)
     left = see & ~np.eye(len(see), dtype=bool)
     order: list[int] = []
@@ -82,7 +82,7 @@ def order_of(see): # mask (s, s)
     return order
 
 def acyclic(see): # mask (s, s)
-    "Does each token attend to itself, without other cycles?"
+    "Test whether each token attends to itself and there are no other cycles."
     see = np.asarray(see, dtype=bool)
     return bool(see.diagonal().all()) and len(order_of(see)) == len(see)
 
@@ -111,7 +111,7 @@ def shifts_of(layer, K, rows, λ): # Shifts
 
 @dataclass(frozen=True, eq=False)
 class Tilted:
-    "A layer whose scores are drawn from their law or, by half, from a tilted one."
+    "A layer whose scores are drawn half from their law and half from a tilted law."
     layer: Any # Attention
     K: np.ndarray # (s, s)
     order: list # of tokens: each after those that it attends to
@@ -136,7 +136,7 @@ class Tilted:
         return np.column_stack([log_A.reshape(size, -1), log_weight])
 
     def log_ratio(self, log_A): # (..., H, s, s)
-        "Log of the tilted density over the scores' own (...)."
+        "Log of the ratio of the tilted density to the density of the scores (...)."
         λ = 1/self.layer.heads
         own = np.diagonal(log_A, axis1=-2, axis2=-1)
         exponentials = logsumexp(λ*log_A, axis=-1) - λ*own
@@ -144,7 +144,7 @@ class Tilted:
         return (exponentials.sum(-1) - totals).sum(-1)
 
     def log_terms(self, y, draws): # (Y, s), (n, Hs² + 1) -> (Y, n)
-        "log of N(y; 0, S) over the density of what was drawn."
+        "log of N(y; 0, S) divided by the sampling density."
         s = len(self.K)
         log_A = draws[:, :-1].reshape(len(draws), -1, s, s)
         density = self._one_head if log_A.shape[1] == 1 else self._heads
@@ -169,7 +169,7 @@ class Tilted:
         return np.where(np.isnan(log_f), -np.inf, log_f)
 
     def _heads(self, y, log_A):
-        "The same of several heads, by a root of S that is never squared."
+        "The same for several heads, by a root of S that is never squared."
         n, H, s, _ = log_A.shape
         values = np.exp(log_A) @ psd_factor(self.K)
         values = np.sqrt(self.layer.head_variance)*values
@@ -183,7 +183,7 @@ class Tilted:
         return log_f
 
 def tilts_of(layer): # Attention at infinite width
-    "Sampler and terms of a layer whose mask has no cycles; None of others."
+    "Sampler and terms of a layer whose mask has no cycles; None for others."
     s = layer.tokens.seq_len
     moving = layer.weights is softmax and layer.score_variance() > 0
     if layer.mask is None or not moving or layer.heads > MOST_TILTED_HEADS:

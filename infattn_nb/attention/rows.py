@@ -227,7 +227,7 @@ def _sizes(m):
     return sorted({-(-m*k//16) for k in (1, 3, 5, 8, 12, 16)})
 
 def _enough(block, δ):
-    "How many nodes of a block are enough if its share is exp(−δ)."
+    "The number of nodes that are enough for a block whose share is exp(−δ)."
     sizes = np.array(_sizes(max(block.rules)))
     return sizes[np.searchsorted(sizes, sizes[-1]*np.clip(1 - δ/14, 0, 1))]
 
@@ -273,7 +273,7 @@ def _around(l, i, depth):
     return low[low < i].max(initial=0), low[low > i].min(initial=len(l) - 1)
 
 def _mode(log_density, x):
-    "Mode and width of a density, closing in on it from a first grid."
+    "Mode and width of a density, by refinement of a first grid."
     for _ in range(3):
         l = log_density(x)
         i, j = _around(l, np.argmax(l), 20)
@@ -290,7 +290,7 @@ def _first_guess(a, b):
     return np.unique([logaddexp(*pair) for pair in pairs])
 
 def _resampled(x, number=200):
-    "The given number of points, with the relative density of those of x."
+    "The given number of points, spaced in proportion to the points x."
     places = np.linspace(0, 1, number)
     return np.interp(places, np.linspace(0, 1, len(x)), x)
 
@@ -346,10 +346,10 @@ def join(a, # Joint
 
 # %% ../../nbs/attention/rows.ipynb #54bd1577
 class Row(NamedTuple):
-    "Tokens of one row, in bytes so that equal ones are found again."
+    "Tokens of one row, as bytes, so that equal rows are recognised."
     k: bytes # variances of the values
     sd: bytes # standard deviations of the scores
-    bias: bytes # means of the scores, less the first one
+    bias: bytes # means of the scores, minus the first one
 
     @classmethod
     def of(cls, k, sd, bias):
@@ -373,7 +373,7 @@ def _power_above(n):
 
 def joins(row, # Row
          ): # number of joins that it takes
-    "How many different halves there are."
+    "The number of different halves."
     seen = set()
     todo = [row]
     while todo:
@@ -390,9 +390,9 @@ def block_of(row, # Row
              total=1024, # tokens of the whole row, of which this may be a part
              statistic=participation, # Statistic
             ): # Joint
-    "The block of a row of tokens: its halves, joined. Cached."
+    "The block of a row of tokens, joined from its halves and cached."
     parts = total/row.tokens
-    cut = mesh.cut + 20 + 6*np.log2(parts) # below the floor: the ends of a grid ring
+    cut = mesh.cut + 20 + 6*np.log2(parts) # below, the ends of a grid oscillate
     floor = mesh.cut + log(parts) # events of a row are rarer in a part of it
     if row.tokens == 1:
         k, sd = np.frombuffer(row.k + row.sd)
@@ -436,7 +436,7 @@ def row_points(k, # variances of the values (s,)
 def drop_unheard(tokens, # k, sd, bias: (3, s)
                  mesh, # Mesh
                 ): # (3, fewer), the largest bias zero
-    "Without the tokens whose weight stays below exp(−40)."
+    "Drop the tokens whose weight stays below exp(−40)."
     _, sd, bias = tokens
     reach = sd*np.sqrt(2*mesh.cut)
     heard = bias + reach > np.max(bias - reach) - 40
@@ -491,7 +491,7 @@ def judged(fine, # (u, w): weighted points of one head's variance
            heads=1, # H
            **options, # of `mixture_of_heads`
           ): # ScaleMixture
-    "The mixture of `fine`; distances of the others are added to its stated errors."
+    "The mixture of `fine`; distances to the others are added to its stated errors."
     law = mixture_of_heads([fine], heads, **options)
     around = [mixture_of_heads([points], heads, **options) for points in others]
     law.replicates = (*(law.replicates or ()), *around)

@@ -40,7 +40,7 @@ def weights_and_values(layer, G, L, m, shape, wisharts, rows=slice(None)):
 SHORT = 15 # up to this many tokens, samples are on the last axis
 
 def is_long(s):
-    "Are all rows of s tokens drawn with samples on the first axis?"
+    "Test whether all rows of s tokens are drawn with samples on the first axis."
     return s > SHORT
 
 def samples_first(L, b):
@@ -57,7 +57,7 @@ def scores_of_long(layer, R, m, h, streams):
     return P
 
 def _scores_of_all(layer, L, m, b, streams):
-    "Step 2 of all rows: a function of the number of heads, to (h, b, s, s)."
+    "Step 2 of all rows, as a function from the number of heads to (h, b, s, s)."
     if is_long(len(L)):
         R = samples_first(L, b)
         return lambda h: scores_of_long(layer, R, m, h, streams).swapaxes(0, 1)
@@ -76,7 +76,7 @@ def sum_over_heads(A, R, m, streams):
     return over_keys(AV, AV)
 
 def _wishart_factors(q, m, shape, streams):
-    "(*shape, q, min(q, m)); None at m = ∞."
+    "Wishart factors (*shape, q, min(q, m)); None at m = ∞."
     if m == np.inf:
         return None
     return bartlett(q, m, shape, streams.wisharts)/np.sqrt(m)

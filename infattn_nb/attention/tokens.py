@@ -31,7 +31,7 @@ class TokenLaw(ABC):
     @property
     @abstractmethod
     def random(self) -> bool:
-        "Is the Gram matrix random even at infinite width?"
+        "Whether the Gram matrix is random even at infinite width."
 
     @overload
     @abstractmethod
@@ -107,12 +107,12 @@ class TokenLaw(ABC):
 class Tokens(TokenLaw):
     r"""Random tokens $x^i=\phi(h^i)\in\mathbb{R}^n$ of Gaussian vectors $h^i$.
 
-    Independent, unless `cov` says otherwise. `CommonTokens` are the paper's.
+    The tokens are independent unless `cov` is given. `CommonTokens` are the paper's.
 
     At finite width a draw takes time linear in n, unless φ is the identity, because the
     Gram matrix is a sum over n coordinates. ReLU tokens take fewer random numbers per
     coordinate. For a single ReLU token without `cov` the sum is a χ² variable, which
-    costs the same at any width.
+    takes the same time at any width.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ class CommonTokens(Tokens):
     activation
         φ, a Nonlinearity or a function
     cov
-        None; no number or array, since the tokens are independent given h⁰
+        must be None, since the tokens are independent given h⁰
     """
     cov: None = field(default=None, init=False)
 

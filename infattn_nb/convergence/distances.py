@@ -29,7 +29,7 @@ from ..numerics.rng import in_order, pieces, seed_sequence
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])
 
 def _cuts(p, q):
-    "Quantiles of both laws, without those that nearly coincide, and their ends."
+    "Quantiles of both laws, without near duplicates, and the ends of their supports."
     a = _quantiles("p", p)
     b = _quantiles("q", q)
     apart = .05*min(np.diff(a).min(), np.diff(b).min())
@@ -55,7 +55,7 @@ def _quantiles(name, law):
     return y
 
 def _integrate(f, cuts):
-    "The integral of f and its estimated error; ∞ if y f(y) does not fall far out."
+    "The integral of f and its estimated error; ∞ if y f(y) does not decay."
     ends = np.multiply.outer([1e45, 1e90], np.abs(cuts).max()*np.array([-1, 1]))
     with np.errstate(all="ignore"):
         near, far = (np.abs(y*f(y)) for y in ends)
@@ -83,7 +83,7 @@ def _kl_integrand(p, q, y):
     return np.where(near, f*small, f*(δ - 1) + np.exp(log_q))
 
 def _uncovered(p, q, cuts):
-    "Does p have mass where q has none? Reject a log density that underflows there."
+    "Test for mass of p where q has none; reject a log density that underflows there."
     wide = np.ptp(cuts)
     y = np.r_[cuts[0] - wide, (cuts[1:] + cuts[:-1])/2, cuts[-1] + wide]
     bare = y[(q.logpdf(y) == -np.inf) & (p.logpdf(y) > -np.inf)]
@@ -109,7 +109,8 @@ def kl_divergence(p: Any, q: Any, *,
 def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     r"""The Kullback–Leibler divergence $\int p\log(p/q)$ by quadrature (section 5.1).
 
-    Infinite where p has mass and q has none, or if p has too heavy tails for q.
+    The divergence is infinite if p has mass where q has none, or if the tails of p are
+    too heavy for q.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law, of the same kinds
     return_error
-        also the error of the quadrature (alone)?
+        also return the error of the quadrature?
 
     Returns
     -------
@@ -142,7 +143,7 @@ def kl_divergence(p: Any, q: Any, *, return_error: bool = False) -> Any:
 
 # %% ../../nbs/convergence/distances.ipynb #044f1905
 def _crossings(f, cuts, points=64):
-    "Where f changes sign: searched on a grid between the cuts, then refined."
+    "Points where f changes sign, searched on a grid between the cuts, then refined."
     grids = [np.linspace(a, b, points) for a, b in zip(cuts, cuts[1:])]
     y = np.unique(np.concatenate([cuts, *grids]))
     sign = np.sign(f(y))
@@ -183,7 +184,7 @@ def total_variation(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law, of the same kinds
     return_error
-        also the change with a coarser search?
+        also return the change with a coarser search?
 
     Returns
     -------
@@ -234,7 +235,7 @@ def hellinger(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law, of the same kinds
     return_error
-        also the error of the quadrature (alone)?
+        also return the error of the quadrature?
 
     Returns
     -------
@@ -273,7 +274,7 @@ def wasserstein(p: Any, q: Any, *,
 # %% ../../nbs/convergence/distances.ipynb #4ac6a1ed
 @unwatched_tails()
 def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
-    r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; infinite if a mean is.
+    r"""The Wasserstein distance of order one, $\int|F_p - F_q|$; ∞ if a mean is ∞.
 
     Parameters
     ----------
@@ -282,7 +283,7 @@ def wasserstein(p: Any, q: Any, *, return_error: bool = False) -> Any:
     q
         one-dimensional law, of the same kinds
     return_error
-        also the error of the quadrature (alone)?
+        also return the error of the quadrature?
 
     Returns
     -------
@@ -398,8 +399,8 @@ def paired_kl(layer: Attention, width: float, i: int = -1, *, draws: int = 2**18
     Raises
     ------
     ValueError
-        for an argument out of range, layers of other lengths, tokens without a
-        constant limit, and if the limit has no density
+        for an argument out of range, a `limit` with another number of tokens, tokens
+        without a constant limit, and a limit without a density
     """
     limit = layer if limit is None else limit
     p = paired_layer(layer).law(width)
@@ -449,7 +450,7 @@ def _samples(x, name):
 
 # %% ../../nbs/convergence/distances.ipynb #03b596e5
 def kde(samples: ArrayLike, grid: ArrayLike, bins: int = 4096) -> np.ndarray:
-    r"""Kernel density estimate, Scott's bandwidth $\hat\sigma N^{-1/5}$, binned.
+    r"""Binned kernel density estimate with Scott's bandwidth $\hat\sigma N^{-1/5}$.
 
     Parameters
     ----------

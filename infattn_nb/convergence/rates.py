@@ -47,13 +47,13 @@ def _of_gaussians(tokens):
     return plain
 
 def _small(step):
-    return checks.number(step, "step", "[1e-4, 0.1]", "smaller ones drown in rounding")
+    return checks.number(step, "step", "[1e-4, 0.1]", "rounding hides smaller ones")
 
 # %% ../../nbs/convergence/rates.ipynb #37f6e895
 def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
     r"""Fluctuations of Gram matrices, $\sqrt n(K_n - K) \to \sum_k Z_k D_k$ (Lemma 16).
 
-    Exact for the identity, otherwise right to about three digits.
+    The result is exact for the identity, and otherwise right to about three digits.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def fluctuations(tokens: Tokens, step: float = .01) -> tuple:
 
 # %% ../../nbs/convergence/rates.ipynb #668835bb
 def _coin(layer, name, i, δ):
-    "The law of output i if each head's variance `name` is times 1 ± δ at random."
+    "The law of output i if each head's `name` is multiplied by 1 ± δ at random."
     def one_head(d):
         value = getattr(layer, name)*(1 + d)
         return limit_marginal(replace(layer, heads=1, **{name: value}), i, False)
@@ -233,7 +233,7 @@ def kl_constant(layer: Attention, i: int = -1, *, step: float = .01) -> float:
 
 # %% ../../nbs/convergence/rates.ipynb #f21dfc8a
 def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
-    r"""The mean of a kernel density estimate of `law`: every $v$ plus $h^2$.
+    r"""The mean of a kernel density estimate of `law`, with every $v$ raised by $h^2$.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def smoothed(law: ScaleMixture, samples: int) -> ScaleMixture:
 def noise_floor(law: Any, samples: int) -> float:
     r"""The paper's estimate of D for two samples of one law, $\ell/(2\sqrt\pi N h)$.
 
-    Leading order; the tails of the law add to it.
+    This is the leading order. The tails of the law increase the estimate.
 
     Parameters
     ----------

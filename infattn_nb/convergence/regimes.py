@@ -109,7 +109,7 @@ def tied_law(layer: Attention, width: float = np.inf) -> HierarchicalGaussian:
     Returns
     -------
     HierarchicalGaussian
-        constant where tokens and heads are wide
+        its covariance is constant if the width and the head width are infinite
 
     Raises
     ------
@@ -183,13 +183,13 @@ def gaussian_distances(layer: Attention, i: int = -1, *,
     i
         output; the default is the last
     return_error
-        also the error due to nodes or draws?
+        also return the error due to nodes or draws?
 
     Returns
     -------
     dict
-        {regime: {KL, TV, Hellinger, W1}}, the last in standard deviations; pairs
-        (distance, error) if asked
+        {regime: {KL, TV, Hellinger, W1}}, W1 in standard deviations; with
+        `return_error` pairs (distance, error)
     """
     limits = gaussian_limits(layer, i)
     law = layer.law().marginal(i)
@@ -215,7 +215,7 @@ def tail_probability(law: Any, k: ArrayLike, *,
 
 # %% ../../nbs/convergence/regimes.ipynb #ba18ee03
 def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> Any:
-    r"""The probability $\Pr(|y| > k\sigma)$ of a symmetric law, in its own sd.
+    r"""The probability $\Pr(|y| > k\sigma)$ of a symmetric law of standard deviation σ.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     k
         number of standard deviations, any shape
     return_error
-        also the stated error of law (of σ included)?
+        also return the error that the law states (including the error of σ)?
 
     Returns
     -------
@@ -321,7 +321,7 @@ def importance_tail(layer: Attention, t: ArrayLike, width: float = np.inf, *,
 def beside_gaussian(law, # of an output at some width
                     limit, # its law in the limit
                    ): # name -> float
-    "Kurtosis and tails of a law and its limit; tails are divided by a Gaussian's."
+    "Kurtosis and tails of a law and its limit; tails are relative to a Gaussian's."
     kurtosis, limit_kurtosis = (float(y.kurtosis()) for y in (law, limit))
     tail, limit_tail = (float(tail_probability(y, 6)/(2*norm.sf(6)))
                         for y in (law, limit))
@@ -393,7 +393,7 @@ class LimitErrorResult:
 
     @property
     def verdict(self) -> str:
-        "One sentence."
+        "The conclusion in one sentence."
         x = self.numbers
         good = x["off"] < .01
         said = "The limit is good enough" if good else "The limit is a rough guide"
@@ -431,7 +431,7 @@ class LimitErrorResult:
 
     @property
     def _which(self):
-        "In words."
+        "The output in words."
         return "output {} of {}".format(*self.output)
 
     def _repr_html_(self) -> str:
@@ -443,7 +443,7 @@ HEAVIEST = .9 # share of the largest kurtosis; the last output above it is judge
 MOST_ENTRIES = 2**25 # draws of the covariances by which it is chosen
 
 def heaviest_output(law, rng): # HierarchicalGaussian
-    "The last output with nearly the largest kurtosis; of many outputs, the last."
+    "The last output of nearly the largest kurtosis; the last of all if there are many."
     size = min(4096, MOST_ENTRIES//law.dim**2)
     if size < 64:
         return law.dim - 1
@@ -454,7 +454,7 @@ def heaviest_output(law, rng): # HierarchicalGaussian
 
 def limit_error(layer: Attention, width: float, i: int | None = None, *,
                 draws: int = 2**16, rng: Rng = 0) -> LimitErrorResult:
-    """Is the limit good enough for a layer of width n, and the Gaussian for either?
+    """Compare a layer of width n with its limit, and both with a Gaussian.
 
     Parameters
     ----------
@@ -478,7 +478,7 @@ def limit_error(layer: Attention, width: float, i: int | None = None, *,
     Raises
     ------
     ValueError
-        for an invalid width or output, and tokens without a constant limit
+        for an invalid width or output, or for tokens without a constant limit
     """
     checks.kind(layer, Attention, "layer", "pass e.g. Attention(tokens, heads=12)")
     s = layer.tokens.seq_len

@@ -222,12 +222,12 @@ def equicorrelated(seq_len: int, ρ: float) -> np.ndarray:
     s = checks.count(seq_len, "seq_len")
     ρ = checks.number(ρ, "ρ")
     if not -1/max(s - 1, 1) <= ρ <= 1:
-        checks.reject("ρ", "be in [−1/(s − 1), 1]", ρ, "else it is no covariance")
+        checks.reject("ρ", "be in [−1/(s − 1), 1]", ρ, "else it is not a covariance")
     return (1 - ρ)*np.eye(s) + ρ
 
 # %% ../../nbs/convergence/robustness.ipynb #b11af895
 def cross_mask(queries: int, keys: int) -> np.ndarray:
-    """The first sequence attends to the second, the second to itself.
+    """A mask under which both sequences attend to the second one.
 
     Parameters
     ----------

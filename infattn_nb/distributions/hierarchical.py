@@ -47,7 +47,7 @@ class HierarchicalGaussian:
     variance
         (i, size, Generator) -> draws of S_ii, (size,)
     direct
-        (size, Generator) -> draws of y (size, dim) without S; None = by way of S
+        (size, Generator) -> draws of y (size, dim) without S; None = draw S first
     tv_error
         bound on the total-variation distance to the requested law
     nearby
@@ -187,7 +187,7 @@ class HierarchicalGaussian:
         Parameters
         ----------
         i
-            coordinate; negative ones count from the end, the default is the last
+            coordinate; negative numbers count from the end; the default is the last
         draws
             number of draws of S_ii; None = the exact law if known, else 2**16
         rng
@@ -196,7 +196,7 @@ class HierarchicalGaussian:
         Returns
         -------
         ScaleMixture
-            its `rvs` draws afresh
+            the law; its method `rvs` makes fresh draws
         """
         i = checks.output(i, self.dim)
         exact = self._exact(i) if draws is None else None
@@ -264,8 +264,8 @@ class HierarchicalGaussian:
         particles are used (sequential Monte Carlo over the scores, in several
         independent runs), which takes seconds for each such point. If neither method
         reaches an error below 0.1 (100 effective draws), the error is inf, with a
-        warning. Beyond 1,000 standard deviations the error is always inf. At ±inf
-        the value is -inf, at nan it is nan. Where the density is known to be infinite
+        warning. Beyond 1,000 standard deviations the error is always inf. At ±inf the
+        value is -inf, and at nan it is nan. Where the density is known to be infinite
         (one head, equal outputs) the value is inf, with error 0. Within 1e-4
         standard deviations of such a point the error is inf.
 
@@ -326,7 +326,7 @@ class HierarchicalGaussian:
         return None
 
     def _reaches_far(self) -> bool:
-        "Can `_far` compute the density where draws do not reach?"
+        "Whether `_far` can compute the density where draws do not reach."
         return False
 
     def _far(self, y: np.ndarray, seeds: list) -> tuple[float, float]:
@@ -336,7 +336,7 @@ class HierarchicalGaussian:
         raise NotImplementedError
 
     def _misleads_particles(self, y: np.ndarray) -> np.ndarray: # (..., dim) -> (...)
-        "Where may independent runs of particles agree with each other, but be wrong?"
+        "Points where independent runs of particles may agree and still be wrong."
         return np.zeros(y.shape[:-1], dtype=bool)
 
     def _log_density(self, y, draws, rng, islands):
@@ -352,7 +352,7 @@ class HierarchicalGaussian:
         return value, error
 
     def _undisturbed_log_density(self, y, n, rng, islands):
-        "The same for the given inputs: by draws, particles in the tails, or exactly."
+        "Log densities and errors for the given inputs: draws, particles, or exact."
         missing = np.isnan(y).any(-1)
         infinite = ~np.isfinite(y).all(-1)
         at = np.where(infinite[..., None], 0., y)
@@ -373,7 +373,7 @@ class HierarchicalGaussian:
         return value, error
 
     def _log_density_by_draws(self, y, n, rng):
-        "Log densities (...), errors, and where another method should be used."
+        "Log densities (...), errors, and the points that need another method."
         covariances = partial(_covariances, self)
         return _log_mean(covariances, _log_densities_given, y, n, rng)
 
@@ -431,7 +431,7 @@ class ConstantGaussian(HierarchicalGaussian):
 
     @classmethod
     def of(cls, cov, /, **known):
-        "The law of one covariance; `known`: further fields, of a subclass."
+        "The law with one covariance; `known` contains further fields of a subclass."
         S = checks.cov(cov, single=True)
         S.flags.writeable = False
         return cls(partial(_repeat, S), len(S), partial(_repeat_variance, S), S=S,
@@ -454,7 +454,7 @@ class AveragedGaussian(ConstantGaussian):
 
     @classmethod
     def of(cls, estimates, /, **known):
-        "The law of two estimates or more; `known`: further fields, of a subclass."
+        "The law from two or more estimates; `known` contains fields of a subclass."
         each = checks.cov(estimates, "estimates")
         if each.ndim != 3 or len(each) < 2:
             checks.reject("estimates", "have shape (R, s, s), R ≥ 2", each.shape,
@@ -483,12 +483,12 @@ def _repeat_variance(S, i, size, rng):
     return np.full(size, S[i, i])
 
 def _one_seed(rng):
-    "One seed, to repeat the same draws; from a Generator, its next child."
+    "One seed, with which draws can be repeated; for a Generator, its next child."
     root = seed_sequence(rng)
     return root.spawn(1)[0] if isinstance(rng, Generator) else root
 
 def _log_density_if_any(law, at, *options):
-    "Log density of a law in `nearby`; inf without a density, to give an error inf."
+    "Log density of a law in `nearby`; inf if it has no density."
     try:
         return law._undisturbed_log_density(at, *options)[0]
     except ValueError:
@@ -500,7 +500,7 @@ def _error_of_mean(x):
         return np.nan_to_num(np.std(x, axis=0, ddof=1)/np.sqrt(len(x)), posinf=np.inf)
 
 def _largest_change(others, value):
-    "The largest distance from a value; infinities that agree do not differ."
+    "The largest distance from a value; equal infinities have distance 0."
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(np.abs(others - value), posinf=np.inf).max(0)
 
@@ -518,7 +518,7 @@ def _outputs(law, n, g):
     return np.einsum("ijn,jn->ni", L, g_z.standard_normal((law.dim, n)))
 
 def _covariances(law, n, g):
-    "n draws of S; reject matrices that are no covariance matrices."
+    "n draws of S; reject matrices that are not covariance matrices."
     name = f"sample({n}, rng)"
     shape = (n, law.dim, law.dim)
     S = checks.real(law.sample(n, g), name, shape, remedy="put the samples first")
@@ -537,7 +537,7 @@ def _covariances(law, n, g):
     return S
 
 def _semidefinite(S):
-    "Are matrices whose correlations are at most one positive semidefinite?"
+    "Test whether matrices with correlations up to one are positive semidefinite."
     v = np.diagonal(S, axis1=1, axis2=2)
     least = 1e-9*v.max(1) + TINIEST
     return checks.has_root(S + least[:, None, None]*np.eye(S.shape[1]))
@@ -552,7 +552,7 @@ BETTER_BELOW = 1000 # effective draws; with fewer, tilts or particles if known
 POINTS_AT_ONCE = 2**13 # points that share their draws
 
 def _log_mean(sample, log_terms, y, n, rng):
-    "Log of the mean of exp(log_terms(y, draws)), its error, and where both are poor."
+    "Log of the mean of exp(log_terms(y, draws)), its error, where it is unreliable."
     flat = y.reshape(-1, y.shape[-1])
     if len(flat) > POINTS_AT_ONCE:
         rng = _one_seed(rng) # the same draws for all
@@ -582,13 +582,13 @@ def _combined(kept, a, b):
     return np.concatenate([np.logaddexp(a[:2], b[:2]), _largest(kept, tails)])
 
 def _largest(kept, log_f):
-    "The kept + 1 largest on the first axis."
+    "The largest `kept` + 1 values along the first axis."
     if len(log_f) <= kept + 1:
         return log_f
     return np.partition(log_f, len(log_f) - kept - 1, axis=0)[-kept - 1:]
 
 def _log_error(log_f, log_f2, index, n):
-    "Standard error of log Σ f, inf where draws do not determine it; where it is poor."
+    "Standard error of log Σ f, inf if unknown; where it is unreliable."
     found = log_f > -np.inf
     ratio = np.where(found, log_f2, 0.) - 2*np.where(found, log_f, 0.)
     log_spread = np.minimum(np.maximum(ratio + np.log(n), 0.), 700.)
@@ -608,7 +608,7 @@ def _far_seeds(rng, islands):
     return apart.spawn(islands)
 
 def _warn_far_out(error):
-    "Warn once how many points lie too far in the tails."
+    "Warn once, with the number of points that lie too far in the tails."
     lost = np.count_nonzero(np.isinf(error))
     if lost:
         checks.warn(f"{lost} of {np.size(error)} points lie so far out in the tails, "
@@ -618,7 +618,7 @@ def _warn_far_out(error):
                     "the tails of a limit")
 
 def _regular(L):
-    "The factors of nonsingular covariances; with over 1 % singular ones, an error."
+    "The factors of nonsingular covariances; an error if over 1 % are singular."
     regular = (np.einsum("iin->in", L) > 0).all(0)
     if regular.mean() < .99:
         checks.reject("law", "have a density", "singular covariances",

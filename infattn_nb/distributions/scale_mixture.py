@@ -103,7 +103,7 @@ UNCERTAIN = .1 # of a logarithm
 
 @contextmanager
 def unwatched_tails() -> Iterator[None]:
-    "No warnings, for integrals of densities, to which far tails add nothing."
+    "Suppress warnings in integrals of densities, to which far tails add nothing."
     token = _watched.set(False)
     try:
         yield
@@ -124,7 +124,7 @@ def tail_index(largest, # logarithms of the largest terms of a sum, ascending (M
     return np.where(np.isfinite(largest[-1]), index, 0.)
 
 def _few_carry(law, name, asked, value, loc=0., scale=1.):
-    "Where the largest draws of v dominate a probability; nowhere for quadratures."
+    "Points where the largest draws of v dominate a probability; none for quadratures."
     if law.weights is not None or law.replicates:
         return False
     v = np.sort(law.variances)[-min(LARGEST_TERMS, law.variances.size//5) - 1:]
@@ -148,7 +148,7 @@ def _warn_of_tails(law, name, asked, value, loc=0., scale=1.):
                     f"{np.max(error):.1g}; pass `return_error=True`")
 
 def _knows_errors(law):
-    "Was the law made from several quadratures, or from enough draws?"
+    "Test whether the law was made from several quadratures, or from enough draws."
     if law.replicates:
         return len(law.replicates) > 1
     return law.weights is None and law.variances.size >= 32
@@ -173,14 +173,14 @@ def _points(variances, weights):
 class ScaleMixture(rv_continuous):
     r"""The law of $\sqrt v\,z$, $z \sim N(0,1)$, as a distribution of scipy.
 
-    It has all of scipy's methods, plus `cf` and `kurtosis` (excess). Most accept
-    `return_error=True` and then return (value, error). The error is the standard error
-    over draws of $v$, or the estimated error of a quadrature. Without `return_error`,
-    tail probabilities, logarithms and quantiles warn beyond five standard deviations
-    if a logarithm is uncertain by more than 0.1; `pdf` and `cdf` do not. Points with
-    $v = 0$ give an atom at zero. There the density is infinite, and the distribution
-    function is the mean of its limits from both sides. The arrays are read-only, so
-    that a law can be shared."""
+    It has all of scipy's methods, plus `cf` and `kurtosis` (excess). Most methods
+    accept `return_error=True` and then return (value, error). The error is the standard
+    error over draws of $v$, or the estimated error of a quadrature. Without
+    `return_error`, tail probabilities, logarithms and quantiles warn beyond five
+    standard deviations if a logarithm is uncertain by more than 0.1; `pdf` and `cdf` do
+    not. Points with $v = 0$ give an atom at zero. There the density is infinite, and
+    the distribution function is the mean of its limits from both sides. The arrays are
+    read-only, so that a law can be shared."""
     def __init__(self, variances: ArrayLike, weights: ArrayLike | None = None,
                  sample: Callable | None = None, *,
                  replicates: "Sequence[ScaleMixture] | None" = None,
@@ -203,7 +203,7 @@ class ScaleMixture(rv_continuous):
         nearby
             laws whose inputs differ by their own errors; the largest change is added
         singular
-            is the density infinite at zero?
+            whether the density is infinite at zero
         """
         super().__init__(name="hierarchical Gaussian")
         self.variances, self.weights = _points(variances, weights)
@@ -242,7 +242,7 @@ class ScaleMixture(rv_continuous):
         Returns
         -------
         ScaleMixture
-            its methods have the error zero
+            its methods return the error zero
         """
         checks.options(options, ("sample", "singular"), "ScaleMixture.constant")
         twice = [cls([v], [1.])]*2
@@ -279,7 +279,7 @@ class ScaleMixture(rv_continuous):
         Returns
         -------
         rv_frozen
-            its methods, too, take `return_error=True`
+            its methods also accept `return_error=True`
         """
         return _Frozen(self, loc=loc, scale=scale)
 
@@ -297,9 +297,9 @@ class ScaleMixture(rv_continuous):
         random_state
             scipy's older name for `rng`
         loc
-            a number or an array, as of scipy's frozen distributions
+            a number or an array, as for scipy's frozen distributions
         scale
-            a number or an array, as of scipy's frozen distributions
+            a number or an array, as for scipy's frozen distributions
         """
         loc = checks.real(loc, "loc")
         scale = checks.real(scale, "scale")
@@ -489,7 +489,7 @@ def _scaled_normals(sample, n, g):
 def head_mean(J, # Jacobi matrices of log u
               heads, # H
              ): # Jacobi matrices of log v
-    r"The law of $\log\frac1H\sum_a u_a$ from that of $\log u$, by doubling."
+    r"The law of $\log\frac1H\sum_a u_a$ from the law of $\log u$, by doubling."
     if heads == 1:
         return J
     half = head_mean(J, heads//2)
@@ -544,7 +544,7 @@ def mixture_of_rules(rules, # from head_rules
                      heads, # H
                      **options, # `sample` and `singular` of ScaleMixture
                     ): # ScaleMixture
-    "The law for the mean of H independent heads from the rules of one."
+    "The law for the mean of H independent heads from the rules of one head."
     unit, one_head = rules
     if unit == 0:
         return ScaleMixture.constant(0., **options)
@@ -731,7 +731,7 @@ class Mixture:
             return logsumexp(ℓ, axis=0, b=w)
 
     def ppf(self, q: ArrayLike) -> np.ndarray:
-        """Quantile, below which a share q of the law lies, to rounding.
+        """The point below which a share q of the law lies, to rounding.
 
         Parameters
         ----------

@@ -107,7 +107,7 @@ def reproduce(out: Any = "figures", only: Any = None, trials: int = 10, *,
     return [out/f"{name}.png" for name in names]
 
 def _keep(out, name, contents, about):
-    "Write the figure's files, parameters last; a figure with parameters is complete."
+    "Write the figure's files, the parameters last; their file marks a complete figure."
     (out/f"{name}.json").unlink(missing_ok=True)
     for kind, content in (contents | dict(json=about)).items():
         write(out/f"{name}.{kind}", content)
@@ -121,7 +121,7 @@ def timings(out):
 # %% ../../nbs/paper/command.ipynb #e12a861a
 @lru_cache(64)
 def _dense_seconds(n, **options):
-    "Seconds per sample of the explicit simulation, the better of two short runs."
+    "Seconds per sample of the explicit simulation, the smaller of two short runs."
     layer = shared_layer(**options)
     size = max(1, 2**18//(n*n*options["heads"]))
     def run(k):
@@ -138,7 +138,7 @@ def explicit_seconds(name: Any, trials: int = 10, samples: Any = None) -> Any:
     name
         name of the figure
     trials
-        repetitions of every cell
+        number of repetitions of every simulation
     samples
         samples per trial; None = the paper's count
 

@@ -32,7 +32,7 @@ COLUMNS = "panel series n heads trial x y error".split()
 
 @dataclass(frozen=True)
 class Study:
-    "A computation whose draws serve one figure or two."
+    "A computation whose draws are used for one figure or two."
     name: str
     groups: list # lists of cells that share draws: n and the options of `paper_layer`
     task: Callable # (cells, samples, seed) -> {part: {panel: …}} of each cell
@@ -192,6 +192,6 @@ def ready(out, names):
     return out
 
 def is_kept(out, name, about): # about: bytes of its json file
-    "Do all files of a figure exist, with these parameters and this code?"
+    "Test whether all files of a figure exist, with these parameters and this code."
     there = all((out/f"{name}.{kind}").is_file() for kind in FIGURE_FILES)
     return there and (out/f"{name}.json").read_bytes() == about

@@ -83,7 +83,7 @@ def attack(ratio, # takes points (dim, m), returns m numbers that should not exc
     return top[-1], best[:, -1]
 
 def _offspring(best, fresh, g):
-    "As many variations of good points; a tenth of the coordinates are drawn anew."
+    "The same number of points, varied; a tenth of the coordinates are drawn anew."
     dim, m = fresh.shape
     parents = best[:, g.integers(best.shape[1], size=m)]
     steps = 10**g.uniform(-6, 0, m)*g.standard_normal((dim, m))
@@ -101,11 +101,11 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     activation
         Nonlinearity, its name, or a function of `arity` arrays
     order
-        d; None = that of phi
+        d; None = the order of phi
     constant
-        C; None = that of phi
+        C; None = the constant of phi
     arity
-        number of arguments; None = that of phi, else 1
+        number of arguments; None = the number for phi, else 1
     **options
         size, rng, reach, rounds of `attack`
 
@@ -117,7 +117,7 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     Raises
     ------
     ValueError
-        if order or constant are not known, or φ is not defined everywhere
+        if the order or the constant is not known, or φ is not defined everywhere
     """
     known = "size", "rng", "reach", "rounds"
     checks.options(options, known, "break_pseudo_lipschitz", ("order", "constant"))
@@ -134,7 +134,7 @@ def break_pseudo_lipschitz(activation: Any, order: float | None = None,
     return worst, z[:k], z[:k] + z[k:]
 
 def _two_sides(phi, d, C, x, y):
-    "|φ(x) − φ(y)|, less its rounding error, over the bound of Definition 2."
+    "|φ(x) − φ(y)|, minus its rounding error, over the bound of Definition 2."
     f = _defined(phi, x)
     g = _defined(phi, y)
     rounding = 1e-14*(np.abs(f) + np.abs(g))
@@ -143,7 +143,7 @@ def _two_sides(phi, d, C, x, y):
     return (np.abs(f - g) - rounding)/allowed
 
 def _claim(phi, name, value, within):
-    "The given number, or the one that φ stores."
+    "The given number, or the number that φ stores."
     if value is None:
         value = getattr(phi, name, None)
     if value is None:
@@ -197,7 +197,7 @@ def _composed(f, gs, *x):
     return f(*(g(*x) for g in gs))
 
 def _same_arity(*fs):
-    "The number of arguments, if all have the same."
+    "The number of arguments, if it is the same for all."
     for f in fs:
         checks.kind(f, Nonlinearity, "activation",
                     "wrap a plain function: Nonlinearity(fn)")
@@ -207,7 +207,7 @@ def _same_arity(*fs):
     return fs[0].arity
 
 def _all_known(*fs):
-    "Do all functions have an order and a constant?"
+    "Test whether all functions have an order and a constant."
     return all(f.order is not None and f.constant is not None for f in fs)
 
 def _sup(f):
@@ -227,7 +227,7 @@ def product(activation: Any, psi: Any) -> Nonlinearity:
     activation
         a Nonlinearity, or its name
     psi
-        another, of the same arguments
+        another one, of the same arguments
 
     Returns
     -------
@@ -255,7 +255,7 @@ def _product_claim(phi, psi, bounded):
 
 # %% ../../nbs/theory/pseudo_lipschitz.ipynb #12113143
 def compose(activation: Any, *psis: Any) -> Nonlinearity:
-    r"""The composition $\phi(\psi_1, \dots, \psi_k)$, its constants (Proposition 6).
+    r"""The composition $\phi(\psi_1, \dots, \psi_k)$ with constants (Proposition 6).
 
     Parameters
     ----------

@@ -187,7 +187,7 @@ def score_gram(program: Program, scores: Scores | None, width: float, *, size: S
 # %% ../../nbs/theory/score_clt.ipynb #e68aaae6
 @dataclass(frozen=True)
 class ProgramGrams:
-    "Draws of Γ, and of two coordinates of all score vectors: of a program …"
+    "Draws of Γ, and of two coordinates of all score vectors, from a program."
     program: Program
     scores: tuple
 
@@ -201,7 +201,7 @@ class ProgramGrams:
         return simulate_program(self.program, pairs, n, size=size, rng=rng, coords=2)
 
 class SampledGrams:
-    "… or of a sampler (n, size, Generator) -> Γ."
+    "The same draws from a sampler (n, size, Generator) -> Γ."
     def __init__(self, sampler):
         self.sampler = sampler
 
@@ -266,8 +266,9 @@ def _remembered(rng):
 class ExchangeableScores:
     r"""The terms $X_\alpha = \sum_i c_i g^{i,1}_\alpha g^{i,2}_\alpha$ of scores.
 
-    Moments in a direction c at every width n in [1, ∞] (Lemmas 11–15), simulation,
-    normed sums (Proposition 8). A sampler is (n, size, Generator) -> (size, 2r, 2r)."""
+    The class computes moments in a direction c at every width n in [1, ∞] (Lemmas
+    11–15), simulations, and normalised sums (Proposition 8). A sampler is a function
+    (n, size, Generator) -> (size, 2r, 2r)."""
     def __init__(self, program_or_gram: Program | Callable | ArrayLike, c: ArrayLike,
                  scores: Scores | None = None, *, draws: int = 4096,
                  rng: Rng = 0) -> None:
@@ -483,7 +484,7 @@ _STEP = .15 # of the trapezoid rule, in standard deviations
 _GRID = np.arange(-60, 20, _STEP)
 
 def _of_reals(method):
-    "A method of scipy's that accepts real numbers only."
+    "A method of scipy that accepts real numbers only."
     @wraps(method)
     def asked(self, *args, **options):
         for x in (*args, *options.values()):
@@ -494,7 +495,7 @@ def _of_reals(method):
 class VarianceGamma(stats.rv_continuous):
     r"""The law of $\sqrt v\,z$ with $z \sim N(0,1)$ and $v \sim \chi^2_n/n$.
 
-    A scipy distribution, with characteristic function $(1+t^2/n)^{-n/2}$."""
+    It is a scipy distribution with the characteristic function $(1+t^2/n)^{-n/2}$."""
     def __init__(self, n: float) -> None:
         """
         Parameters

@@ -78,7 +78,7 @@ def conditional_average(program: Program, psi: Any, h: Vectors, scores: ArrayLik
                         *, rng: Rng = 0) -> np.ndarray:
     r"""The limit of averages of ψ at given scores (Theorem 1), (size,).
 
-    The scores may be those of simulated networks. The result has many digits for one
+    The scores may come from simulated networks. The result has many digits for one
     h that is Gaussian given the scores. Otherwise it is computed by quasi-random
     points, of which there are more if `scores` has fewer rows.
 

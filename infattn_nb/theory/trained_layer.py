@@ -329,8 +329,8 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
 
     All matrices are trained, at one rate of standard normal weights (NTK
     parametrization), on all texts at each step. Time grows like the square of
-    (steps + 1)·texts. If this number times 1 + heads·tokens exceeds some hundreds,
-    time grows like its cube.
+    (steps + 1)·texts. If this number times 1 + heads·tokens exceeds a few hundred, time
+    grows like its cube.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ def test_what_it_is_comes_first():
         "pip install .",
         "infattn_figures",
         "nbdev_test && pytest",
-        "## Seven lines",
+        "## An example in seven lines",
         "| excess kurtosis |",
         "## What you can do here",
         "## Ways to read",
