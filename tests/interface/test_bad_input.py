@@ -127,23 +127,23 @@ CASES = [
     (
         lambda: fit(matrices=["V"]),
         ValueError,
-        "`matrices` must name matrices below the outputs",
+        "`matrices` must name matrices on which the outputs depend",
     ),
     (
         lambda: fit(matrices=[]),
         ValueError,
-        "`matrices` must be those that are trained, one at least",
+        "`matrices` must contain at least one trained matrix",
     ),
     (
         lambda: fit(matrices=3),
         ValueError,
-        "`matrices` must be those that are trained, one at least",
+        "`matrices` must contain at least one trained matrix",
     ),
     (lambda: fit(rate_factors={"W": -1.0}), ValueError, "`rate_factors`"),
     (
         lambda: fit(rate_factors={"V": 1.0}),
         ValueError,
-        "`rate_factors` must name matrices below the outputs",
+        "`rate_factors` must name matrices on which the outputs depend",
     ),
     (lambda: fit(rate_factors=[1.0, 2.0]), TypeError, "`rate_factors`"),
     (
