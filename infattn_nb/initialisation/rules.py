@@ -25,7 +25,7 @@ def _embedded(t, square):
 
 # %% ../../nbs/initialisation/rules.ipynb #ru-gpt2
 def _gpt2(t, width):
-    "Divide the weights before a sum by the root of the number of branches."
+    "Divide the matrices before a sum by the root of the number of branches."
     branches = sum(len(sum_) for block in t.blocks for sum_ in block.sums)
     return t.altered(lambda a: dict(var_o=a.var_o/branches),
                      lambda f: dict(var_2=f.var_2/branches))
@@ -82,7 +82,7 @@ def _deepscale(t, width):
                     skip_scale=np.sqrt(1 - β2), branch_scale=np.sqrt(β2))
     blocks = []
     for block, counts in zip(t.blocks, attended(t)):
-        seen = c + (1 - c)*(1/counts).mean() # variance of an average of tokens
+        seen = c + (1 - c)*(1/counts).mean() # mean variance of an average of tokens
         heads = dict(var_q=1., var_k=1., var_v=seen**-.5, var_o=seen**-.5)
         blocks.append(altered(block, lambda a: heads, _unit_mlp, itself))
         if block.attention is not None:
@@ -111,9 +111,9 @@ def with_rule(transformer: Transformer, rule: str, *,
               width: float | None = None) -> Transformer:
     """The same transformer, initialised by a named rule.
 
-    GPT-2 and Depth-µP multiply the given variances. A network that follows such a
-    rule already, for example one read from GPT-2's config, would receive the factor
-    twice. Depth-µP's scores are QKᵀ·8/m, which is QKᵀ/√m at head width 64.
+    GPT-2 and Depth-µP multiply the given variances. If a network already follows such
+    a rule, for example because it was read from GPT-2's config, the factor would be
+    applied twice. Depth-µP's scores are QKᵀ·8/m, which is QKᵀ/√m at head width 64.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def rule_named(given, name) -> str: # name: of the argument, for the message
     return checks.choice(given, name, tuple(PUBLISHED_RULES))
 
 def a_transformer(t) -> Transformer:
-    "A Transformer whose tokens are not zero, or TypeError or ValueError."
+    "A Transformer whose tokens are not all zero; otherwise TypeError or ValueError."
     checks.kind(t, Transformer, "transformer", "pass e.g. Transformer.uniform(cov)")
     if t.mean_square < TINIEST:
         checks.reject("transformer", "have embeddings that are not all zero",
@@ -156,7 +156,7 @@ def a_transformer(t) -> Transformer:
 
 # %% ../../nbs/initialisation/rules.ipynb #ru-twice
 def follows(t: Transformer, rule: str) -> bool:
-    "Does a network have the factors of GPT-2's rule or of Depth-µP already?"
+    "Does a network already have the factors of GPT-2's rule or of Depth-µP?"
     if rule == "GPT-2":
         return _is_one(_gpt2_factors(t))
     if rule == "Depth-µP":
@@ -164,7 +164,7 @@ def follows(t: Transformer, rule: str) -> bool:
     return False
 
 def _gpt2_factors(t):
-    "Variance of attention's last matrix, times the branches, over that of values."
+    "Variance of attention's last matrix, with the branch factor, over that of values."
     branches = sum(len(sum_) for block in t.blocks for sum_ in block.sums)
     heads = [block.attention for block in t.blocks if block.attention is not None]
     return [branches*np.mean(a.var_o)/a.var_v for a in heads if a.var_v > 0]
