@@ -61,7 +61,7 @@ def reading_of(module, tokens=None) -> Reading:
                    part=part_of(module, body), given=given)
 
 def _reject(body):
-    "Raise for a module of an unsupported family."
+    "Raise an error for a module of an unsupported family."
     config: Any = getattr(body, "config", None)
     names = [name for name, _ in getattr(body, "named_parameters", lambda: ())()]
     if hasattr(config, "to_dict"):
