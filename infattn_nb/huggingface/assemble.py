@@ -94,11 +94,11 @@ def _kept(texts):
 # %% ../../nbs/huggingface/assemble.ipynb #mo-ensemble
 def ensemble_of_module(module, # as for read_module
                        embeddings, # of one text or several texts, (s, n); None = drawn
-    attn_mask=None, # mask as in torch
+                       attn_mask=None, # mask as in torch
                        mask=None, # "causal" or boolean (s, s), True = may attend
                        tokens=None, # labels, for embeddings that are drawn
                        config=False, # take variances from the config?
-    verify=True, # run the module once?
+                       verify=True, # run the module once?
                        roles=None, # names of tensors, for a custom module
                        shape=None, # further options, as in from_torch
                        promised=None, # a Network or a config; None = the module's own

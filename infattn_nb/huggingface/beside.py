@@ -28,7 +28,7 @@ def verified(module, # as for read_module
              s, # tokens of the text
              remedy=REMEDY, # advice if results differ
              wanted="run like its description", # the requirement, for the message
-    ): # Reading: confirmed by the runs
+            ): # Reading: confirmed by the runs
     """Compare a module with its description by running; raise at the first difference.
 
     Scores of most initialisations are so small that attention hardly depends on

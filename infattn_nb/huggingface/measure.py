@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REMEDY', 'as_array', 'first_of', 'explicit', 'variances_of', 'settled', 'activation_of', 'rounding', 'shifted',
-           'shift_of']
+           'shift_of', 'norm_of']
 
 # %% ../../nbs/huggingface/measure.ipynb #me-imports
 from functools import partial
@@ -125,7 +125,7 @@ def _one_norm(module, like):
     n = len(weight) if weight is not None else shape[-1] if shape is not None else 0
     if eps is not None and n and callable(module):
         x = 1 + np.cos(np.arange(n)**2) # a token whose mean is not zero
-    x = np.stack([x, np.sqrt(eps or 1.)*x]) # and a token of the size of √ε
+        x = np.stack([x, np.sqrt(eps or 1.)*x]) # and a token of the size of √ε
         y = as_array(module(like.detach().new_tensor(x)), "norm")
         for norm in (Norm("layer", eps), Norm("rms", eps)):
             if np.allclose(y, norm.of_rows(x), rtol=0, atol=10*rounding(like)):

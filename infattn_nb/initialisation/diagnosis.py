@@ -27,7 +27,7 @@ def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention
 
 def entropy_share(entropy: np.ndarray, # in nats, (..., L, heads, s)
                   counts: np.ndarray, # how many tokens each may attend to, (L, s)
-    ) -> np.ndarray: # (..., L), NaN where no row has a choice
+                 ) -> np.ndarray: # (..., L), NaN where no row has a choice
     "Mean entropy of the rows of weights, as shares of the largest possible entropy."
     choice = counts > 1
     if not entropy.shape[-2]: # no heads at all
@@ -145,8 +145,8 @@ _SMALL = 2**22 # numbers in the record of a network
 def drawn(t, n, size, seed, # a Transformer, a width, networks, a SeedSequence
           *, readout="all", # as in scan and report
           gradients=True, # run the backward pass as well?
-    progress=None, # function of the number of finished networks
-    silent=False, # suppress warnings about numbers that overflow?
+          progress=None, # function of the number of finished networks
+          silent=False, # suppress warnings about numbers that overflow?
          ) -> Diagnosis:
     "Draw networks in groups, and return their record."
     most = GROUP if t.numbers(n) <= _SMALL else 1

@@ -233,7 +233,7 @@ def styles(*more):
 
 def six_panels(panels, # from panels_of
                title, # title of the figure
-    lines=(), # lines of text below the panels
+               lines=(), # lines of text below the panels
               ): # matplotlib.figure.Figure
     "The six panels side by side, in the package's style."
     from matplotlib import pyplot as plt # late: it takes time

@@ -23,9 +23,9 @@ TOKENS = 16 # without a number or a text
 def report_of(config, # path of a config.json, or a built-in name
               *, against=None, # another config, for comparison
               tokens=None, # number of different tokens; None = 16
-    text=None, # words as tokens, instead of a number
-    width=None, # n; None = as in the config
-    size=None, # number of networks; None = chosen by the time it takes
+              text=None, # words as tokens, instead of a number
+              width=None, # n; None = as in the config
+              size=None, # number of networks; None = chosen by the time it takes
               seed=0, # determines all random numbers
               progress=False, # show a progress bar?
               fixed="variance", # at another width, or "std"

@@ -392,7 +392,7 @@ def token_cosine(gram, # (..., s, s)
     return cosine_of(gram)[..., i, j].mean(-1)
 
 def mean_of_heads(entropy, # NaN where a block has fewer heads
-              axis, **options): # options of NumPy's mean
+                  axis, **options): # options of NumPy's mean
     "Mean over the existing heads; NaN if a block has no heads."
     there = ~np.isnan(entropy)
     if there.size and there.all():
