@@ -153,7 +153,6 @@ class Answer(NamedTuple):
     values: np.ndarray # f (N, P, D) or (N, P, R, D)
     read: np.ndarray # input of the readout, (N, P, k) or (N, P, R, k)
     layers: list # of LayerTrace
-    
 
 NORM_EPS = 1e-5 # ε of the norm
 
