@@ -41,7 +41,7 @@ class Source:
     kind: str # a key of FAMILIES, or "roles"
     family: Any # Family
     sizes: dict # standard deviations of the embeddings, by role
-    measured: bool = False # are its variances those of one draw?
+    measured: bool = False # were its variances measured on one draw?
     promised: tuple | None = None # intended blocks, if variances were measured
     wanted: dict | None = None # intended standard deviations of the embeddings
     roles: dict | None = None # names of the tensors of a custom module
@@ -92,7 +92,7 @@ def _kept(texts):
     return None if texts is None else tuple(map(tuple, texts))
 
 # %% ../../nbs/huggingface/assemble.ipynb #mo-ensemble
-def ensemble_of_module(module, # as for read_module
+def ensemble_of_module(module, # a module, as for read_module
                        embeddings, # of one text or several texts, (s, n); None = drawn
                        attn_mask=None, # mask as in torch
                        mask=None, # "causal" or boolean (s, s), True = may attend

@@ -22,7 +22,7 @@ from .verified import principal
 from .verified import rows_of, watched
 
 # %% ../../nbs/huggingface/beside.ipynb #mo-verified
-def verified(module, # as for read_module
+def verified(module, # a module, as for read_module
              reading, # its Reading
              own, # its Config, or None
              s, # tokens of the text

@@ -84,7 +84,7 @@ _WIDTH = "hidden_size", "n_embd", "d_model", "dim"
 _HEADS = "num_attention_heads", "n_head", "n_heads"
 _LAYERS = "num_hidden_layers", "n_layer", "n_layers"
 _GROUPS = "num_key_value_heads", "num_kv_heads"
-_KINDS = "full_attention", "sliding_attention" # of layers
+_KINDS = "full_attention", "sliding_attention" # kinds of layers
 _IDLE = set(FAMILIES_TOML["idle"].split())
 _PARTICULAR = set(FAMILIES_TOML["particular"].split())
 
@@ -92,7 +92,7 @@ _PARTICULAR = set(FAMILIES_TOML["particular"].split())
 class Config(Entries):
     "The entries of a config, with the defaults of its family."
     kind: str # model_type
-    text: str # as JSON
+    text: str # the config as JSON
 
     @classmethod
     def read(cls, config): # a built-in name, a path, or the contents of a file
@@ -472,7 +472,7 @@ class Config(Entries):
         slowed = _slowed(plain.angles(m), scaling, rope)
         return replace(plain, frequencies=tuple(slowed))
 
-    def rope_of(self, kind): # of layer -> Entries, a number
+    def rope_of(self, kind): # kind of layer -> Entries, a number
         "Scaling of rotary frequencies, and their base."
         rope = self.part("rope_parameters")
         if self.family.local_base is not None:

@@ -39,7 +39,7 @@ class Reading(NamedTuple):
     parts: list # Parts of each block
     spec: dict # blocks, final_norm and width, as Transformer takes them
     tables: dict # embeddings: role -> tensor
-    first_norm: Norm | None # of the embeddings
+    first_norm: Norm | None # norm of the embeddings
     unlike: dict = {} # embeddings that are not draws: role -> the reason
     embedding_scale: float = 1. # factor of words before the first block
     part: str = "" # name of the part of the module that was read
@@ -64,9 +64,9 @@ def with_variances(block, values): # var_q, … -> number
         return {k: x for k, x in values.items() if hasattr(branch, k)}
     return altered(block, own, own)
 
-def built_of(module, # of torch
+def built_of(module, # a module of torch
              read, # the Parts of each block
-             names, # of the tensors, by role
+             names, # names of the tensors, by role
             ): # blocks, Parts, roles of biases that are given
     "Blocks of one width, with measured variances."
     widths = [r.matrices["q"].shape[1] for r in read]
@@ -117,7 +117,7 @@ def with_biases(found, # Recognised
         more[beside] = bias_tensor(tensor)
     return found._replace(tensors=found.tensors | more)
 
-def bias_tensor(tensor): # of matrices
+def bias_tensor(tensor): # a tensor of matrices
     "The Tensor of the bias of these matrices, with one entry for each output."
     layout = "heads" if tensor.layout == "heads" else "out"
     name = re.sub("weight$", "bias", tensor.name)
@@ -126,9 +126,9 @@ def bias_tensor(tensor): # of matrices
 
 def biases_of(bias, # its entries
               tensor, # Tensor of the matrices of its layer
-              name, # of the bias, for the message
+              name, # name of the bias, for the message
               m, # width of a head
-              groups, # of heads, or None
+              groups, # number of groups of heads, or None
              ): # dict: "b1", "bq", …
     "Biases of the matrices in a tensor, by name."
     column = bias[:, None]
@@ -199,7 +199,7 @@ def parts_of(found, # Recognised
     return Parts(block, matrices, own, like,
                  tuple((x, tensor) for x, tensor in held if x is not None))
 
-def _check_sides(matrices): # of one block, (out, in)
+def _check_sides(matrices): # matrices of one block, (out, in)
     "Reject matrices whose inputs and outputs have different widths."
     widths = {k: len(W) if k in LAST_MATRICES else W.shape[1]
               for k, W in matrices.items()}

@@ -97,7 +97,7 @@ def _inner(A, B):
 _MOST_PRODUCTS = 256 # rows for which all pairs are multiplied
 _MOST_NEIGHBOURS = 512 # rows for which neighbouring pairs are multiplied
 
-def tables_unlike_draws(module, # of torch
+def tables_unlike_draws(module, # a module of torch
                         tables, # role -> tensor
                        ): # role -> reason, in words
     "Tables of embeddings that are buffers, or whose rows are not independent draws."
@@ -259,7 +259,7 @@ def correlation(A, B): # arrays of one shape -> correlation of entries, and chan
 
 _MOST_ROWS = 64 # rows that are compared
 
-def alike_in(matrices, # of a block, (out, in)
+def alike_in(matrices, # matrices of a block, (out, in)
              heads, # H
             ): # pairs (names, correlation, chance)
     "Correlated matrices of a block: tied matrices, or a product with large diagonal."
@@ -287,7 +287,7 @@ def _of_all_heads(A, B, heads):
     return (again, B) if few is A else (A, again)
 
 # %% ../../nbs/huggingface/draws.ipynb #mo-check
-def warn_of_training(module, # of torch
+def warn_of_training(module, # a module of torch
                      read, # the Parts of each block
                      names, # of the tensors, by the role of a matrix
                     ):

@@ -53,7 +53,7 @@ def _head_width(part):
 def row_factors(tensor, # a Tensor
                 outputs, # number of rows of matrices that it contains
                 m, # width of a head
-                groups, # of heads, or None
+                groups, # number of groups of heads, or None
                 factors, # name of a matrix -> a number
                ): # (outputs,)
     "The factor of each output of a tensor."
@@ -68,7 +68,7 @@ def row_factors(tensor, # a Tensor
 @contextmanager
 def enlarged(reading, # Reading
              given, # matrices (in, out) of each block, as they are now
-             sizes, # of the scores in each block
+             sizes, # sizes of the scores in each block
              target, # the intended size
             ): # blocks, and matrices (in, out) of each
     "Enlarge queries and keys until scores have a given size; restore the tensors."

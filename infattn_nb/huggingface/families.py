@@ -70,7 +70,7 @@ class Tensor(NamedTuple):
         return dict(zip(self.roles, np.split(W, ends)))
 
     @classmethod
-    def of_lines(cls, text): # of families.toml
+    def of_lines(cls, text): # lines of families.toml
         "Tensors from lines; a line is a tensor, or weight and bias of a module."
         found = []
         for line in filter(None, text.splitlines()):
@@ -141,7 +141,7 @@ class Family(NamedTuple):
         return [x.roles[0] for x in self.layouts[0] if x.roles[0] in EMBEDDINGS]
 
     @classmethod
-    def of_section(cls, tensors, older=None, **own): # of families.toml
+    def of_section(cls, tensors, older=None, **own): # a section of families.toml
         layouts = [tensors] if older is None else [tensors, tensors | older]
         texts = ["\n".join(parts.values()) for parts in layouts]
         return cls(tuple(map(Tensor.of_lines, texts)), **own)
@@ -169,7 +169,7 @@ def halves_of_pairs(W, # (heads·m, n)
     order[:turning] = [*range(0, turning, 2), *range(1, turning, 2)]
     return W.reshape(-1, m, W.shape[1])[:, order].reshape(W.shape)
 
-def neighbours_apart(matrices, a): # of one block, its SelfAttention
+def neighbours_apart(matrices, a): # matrices of a block, its SelfAttention
     "Matrices of queries and keys, in the order of `Rotary`."
     m = len(matrices["q"])//a.heads
     turning = a.rotary.turning(m)
@@ -212,7 +212,7 @@ def near(name, names): # a given name, and the valid names -> end of a message
     found = get_close_matches(str(name).lower(), names, 1, .7)
     return f"did you mean {found[0]!r}?" if found else ""
 
-def named_in(words, # of families.toml, one line
+def named_in(words, # words of families.toml, one line
              name, # model_type
             ):
     "Does a name contain one of the given words? (gpt5 does not contain t5.)"

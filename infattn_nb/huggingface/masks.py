@@ -20,7 +20,7 @@ def windowed(tokens, # length of the text
     return np.tri(tokens, dtype=bool) & ~np.tri(tokens, k=-window, dtype=bool)
 
 def alibi(heads, # H
-          positions, # of the tokens, (s,)
+          positions, # positions of the tokens, (s,)
          ): # (H, s, s), added to the scores
     "Minus a slope times the distance, with a different slope for each head."
     H = 2**int(np.ceil(np.log2(heads)))

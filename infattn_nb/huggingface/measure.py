@@ -17,7 +17,7 @@ from ..numerics import checks
 
 # %% ../../nbs/huggingface/measure.ipynb #me-reach
 def as_array(x, # real numbers of any precision
-             name, # for the message
+             name, # name of the array, for the message
             ): # ndarray: A copy, float64
     "A tensor of torch as an array of numpy."
     if hasattr(x, "detach"):

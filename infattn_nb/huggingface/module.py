@@ -67,7 +67,7 @@ def _reject(body):
     if hasattr(config, "to_dict"):
         given = config.to_dict()
         looks = any(named_in(FAMILIES_TOML["looking"], name.lower()) for name in names)
-        if not looks: # an encoder alone
+        if not looks: # an encoder without a decoder
             given["is_encoder_decoder"] = False
         Config.read(given) # raises with the reason, if it is known
     if hasattr(body, "to_dict") or isinstance(body, (str, PathLike, dict)):
@@ -91,4 +91,4 @@ def config_of(module):
     try:
         return Config.read(config) if hasattr(config, "to_dict") else None
     except ValueError:
-        return None # of a family that is read from the module alone
+        return None # for a family that is read only from modules

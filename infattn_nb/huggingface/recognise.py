@@ -50,7 +50,7 @@ def blocks_of(body):
     "The blocks of a module."
     return recognised(body).blocks
 
-def check_tensors(parameters, # of a module
+def check_tensors(parameters, # parameters of a module
                   remedy, # advice, if they are on the meta device
                  ):
     "Reject tensors without numbers, and tensors that torch does not let us write."

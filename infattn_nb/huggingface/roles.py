@@ -28,7 +28,7 @@ from .measure import as_array, first_of, norm_of
 from .recognise import check_tensors
 
 # %% ../../nbs/huggingface/roles.ipynb #mo-roles
-def reading_by_roles(module, # of torch
+def reading_by_roles(module, # a module of torch
                      roles, # role -> a pattern of names, or several
                      *, norm_placement="pre",
                      embedding_scale=1., # factor of word embeddings
@@ -86,7 +86,7 @@ class Found(NamedTuple):
     tensors: list
     biases: list # biases of these tensors, or None
 
-FACTORS = "branch_scale", "skip_scale" # of residual sums
+FACTORS = "branch_scale", "skip_scale" # factors of residual sums
 _WORDS = (*EMBEDDINGS, "norm", "final_norm", "first_norm", "q_norm", "k_norm",
           *FACTORS)
 
@@ -150,7 +150,7 @@ def _check_found(found):
               and x.roles != ("norm",)}
     if len(set(counts.values())) > 1:
         few = min(counts, key=lambda name: counts[name])
-        checks.reject("roles", "match as many blocks each", f"{counts[few]} of {few!r} "
+        checks.reject("roles", "match equally many blocks", f"{counts[few]} of {few!r} "
                       f"and {max(counts.values())} of others", "correct the pattern")
 
 def _width_of(found):
@@ -285,7 +285,7 @@ def _layout_of(found, tensors):
     return layout
 
 # %% ../../nbs/huggingface/roles.ipynb #ro-places
-def places_to_watch(module, # of torch
+def places_to_watch(module, # a module of torch
                     found, # result of found_by_roles
                     norm, # placement of the norm
                    ): # modules

@@ -415,7 +415,7 @@ def _matched(layout, named): # {(tensor's name, block from 1): name in the modul
                 break
     return found
 
-HEADS = r"^(\w+\.)?(lm_head|embed_out|output|head)\." # of language models
+HEADS = r"^(\w+\.)?(lm_head|embed_out|output|head)\." # heads of language models
 
 def _arrays(weights, found, named):
     "The parts of all tensors; an error if a tensor is missing."

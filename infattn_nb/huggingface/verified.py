@@ -99,7 +99,7 @@ def apart(block, ours, x, y, ε):
         return np.inf
     return max(far - rounding, 0.)/max(size, rounding, 1e-300)
 
-def score_size(steps): # of run_block
+def score_size(steps): # result of run_block
     "Root mean square of the scores about the means of their rows, or None."
     ran = (branch for step in steps for branch in step.branches)
     raw = next((x.raw for x in ran if hasattr(x, "raw")), None)

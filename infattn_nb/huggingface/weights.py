@@ -34,7 +34,7 @@ class Fill(NamedTuple):
     "The contents of one tensor: normal variables, or one number."
     tensor: Tensor
     block: int | None # counted from 0
-    std: tuple # of each of its matrices
+    std: tuple # standard deviation of each of its matrices
     mean: float
     times: tuple # standard deviations relative to the family's initialisation
     shape: tuple | None = None # shape of a matrix

@@ -25,7 +25,7 @@ def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention
     "Number of tokens to which each token may attend."
     return np.maximum(t.who_attends().sum(-1), 1)
 
-def entropy_share(entropy: np.ndarray, # in nats, (..., L, heads, s)
+def entropy_share(entropy: np.ndarray, # entropies in nats, (..., L, heads, s)
                   counts: np.ndarray, # how many tokens each may attend to, (L, s)
                  ) -> np.ndarray: # (..., L), NaN where no row has a choice
     "Mean entropy of the rows of weights, as shares of the largest possible entropy."
@@ -59,7 +59,7 @@ class Diagnosis:
     def __len__(self) -> int:
         return len(self.cosine)
 
-    def each(self, change): # of an array whose first axis counts the networks
+    def each(self, change): # function of an array (networks, …)
         "A record whose arrays are changed by a function, field by field."
         found: dict[str, Any] = {}
         for f in fields(self):
@@ -74,7 +74,7 @@ class Diagnosis:
         "The record of some of the networks."
         return self.each(lambda x: x[which] if len(x) else x)
 
-def joined(parts) -> Diagnosis: # of groups of networks
+def joined(parts) -> Diagnosis: # records of groups of networks
     "One record made of several, joined field by field."
     found: dict[str, Any] = {}
     parts = list(parts)
@@ -143,7 +143,7 @@ GROUP = 4 # networks that are drawn together, if their records are small
 _SMALL = 2**22 # numbers in the record of a network
 
 def drawn(t, n, size, seed, # a Transformer, a width, networks, a SeedSequence
-          *, readout="all", # as in scan and report
+          *, readout="all", # the same options as in scan and report
           gradients=True, # run the backward pass as well?
           progress=None, # function of the number of finished networks
           silent=False, # suppress warnings about numbers that overflow?
@@ -176,7 +176,7 @@ _TOO_MANY = 1.8 # factor by which later calls may be faster than the first
 
 def warn_if_long(what, # the work
                  parts, # [(a function to try, times)]
-                 perhaps, # the same for work that may not be needed
+                 perhaps, # the same for work that may not be necessary
                  about, # words about the amount of work
                 ):
     "Warn before long work begins, with a range of its time."
@@ -210,7 +210,7 @@ def typical_norm(squares: np.ndarray, # squared norms, (b, ...)
     "Geometric mean, over networks, of the norm of a gradient."
     return np.exp(_logarithm(squares).mean(0)/2)
 
-def depth_ratio(squares: np.ndarray, # by block, NaN where there is none, (b, L)
+def depth_ratio(squares: np.ndarray, # for each block, NaN without one, (b, L)
                ) -> float: # ∞ if a block has none, NaN if no block has one
     "Largest gradient over the blocks, divided by the smallest."
     norm = typical_norm(squares)
@@ -243,8 +243,8 @@ class Share(NamedTuple):
     value: np.ndarray | float # between 0 and 1, up to its error
     error: np.ndarray | float # standard error
 
-def kernel_share(finite: np.ndarray, # of networks at finite width, (b, ...)
-                 limit: np.ndarray, # at infinite width, (b', ...)
+def kernel_share(finite: np.ndarray, # numbers at finite width, (b, ...)
+                 limit: np.ndarray, # numbers at infinite width, (b', ...)
                 ) -> Share: # the error is from fourth moments
     "Share of the variance over networks that remains at infinite width."
     share = limit.var(0, ddof=1)/finite.var(0, ddof=1)

@@ -38,8 +38,8 @@ class Pattern(NamedTuple):
 class Measured(NamedTuple):
     "Numbers computed from the draws."
     width: float # n
-    finite: Diagnosis # of b networks at width n
-    limit: Diagnosis # of b networks at infinite width
+    finite: Diagnosis # record of b networks at width n
+    limit: Diagnosis # record of b networks at infinite width
     cosine: np.ndarray # mean cosine with infinitely many heads, (L + 1,)
     entropy: np.ndarray # relative entropy with infinitely many heads, (L,)
     pattern: Pattern | None # None without attention
@@ -56,7 +56,7 @@ def logs(x):
     return np.log(np.where(x > 0, x, np.nan))
 
 def share_of(finite, limit): # numbers of networks, (b,)
-    "Share of the variance that remains at infinite width; NaN if nothing varies."
+    "Share of the variance that remains at infinite width; NaN without variance."
     if finite.var() > 0 and limit.var() > 0:
         return kernel_share(finite, limit)
     return Share(0. if finite.var() > 0 else np.nan, 0.)
@@ -80,7 +80,7 @@ def is_large(t: Transformer, n: float, size: int) -> bool:
     return size*t.numbers(n) > _AFFORDABLE/16
 
 def measure(t, wide, n, size, seed, # wide: the network for infinite width
-            *, readout: Any, progress: bool, # as in a report
+            *, readout: Any, progress: bool, # options of a report
            ) -> Measured:
     "Draw networks at width n and at infinite width, and measure them."
     seeds = seed.spawn(5)

@@ -231,7 +231,7 @@ def styles(*more):
     names = "infattn", "initialisation/report", *more
     return [package_style(f"{name}.mplstyle") for name in names]
 
-def six_panels(panels, # from panels_of
+def six_panels(panels, # result of panels_of
                title, # title of the figure
                lines=(), # lines of text below the panels
               ): # matplotlib.figure.Figure

@@ -185,12 +185,12 @@ def number_said(x, ends) -> str: # ends: (low, high), or None
     return f"{x:.3g} (the same for every seed)"
 
 # %% ../../nbs/initialisation/quantities.ipynb #qu-peers
-PEERS = { # at their own initialisation and width, 16 tokens
+PEERS = { # models at their own initialisation and width, 16 tokens
     "even": {"GPT-2": .994, "BERT": .994, "Llama": .71, "Pythia": .990, "Qwen": .991},
     "depth": {"GPT-2": 19., "BERT": 1.7, "Llama": 92., "Pythia": 7.1, "Qwen": 44.},
     "width": {"GPT-2": .10, "BERT": .067, "Llama": .081, "Pythia": .066, "Qwen": .12}}
 
-def standing(value, # of this network
+def standing(value, # number of this network
              known, # name of a model -> number of this model
             ) -> str:
     "Rank of a number among known models at their own initialisation."

@@ -75,7 +75,7 @@ def enough_width(n, # measured width
                  at, # variance at width n
                  far, # variance at infinite width
                  ε, # negligible standard deviation
-                ) -> float: # at least 1; NaN at infinite width
+                ) -> float: # a number ≥ 1; NaN at infinite width
     "The width above which finite width adds a standard deviation below ε."
     if n == np.inf or np.isnan(at):
         return np.nan
@@ -89,9 +89,9 @@ def rounded(n) -> str:
     return f"{round(n, -digits):,.0f}"
 
 # %% ../../nbs/initialisation/report.ipynb #rp-told
-def verdicts_of(findings, # of judge
+def verdicts_of(findings, # result of judge
                 m, # Measured
-                dead, # of dead_said
+                dead, # result of dead_said
                ) -> list[Verdict]:
     "A sentence for each finding whose template is not empty."
     found = [_verdict(x, m, dead) for x in findings]
@@ -146,7 +146,7 @@ def _no_width(m):
         return "at infinite width all of this spread is due to random attention scores"
     return "gradients vanish at every width"
 
-def _first_layer_said(x): # of first_layer
+def _first_layer_said(x): # result of first_layer
     if x is not None:
         yield Verdict("limit", "·", "the first attention layer on its own, with "
                       f"{counted(x['tokens'], 'independent token')}: excess kurtosis "
@@ -190,7 +190,7 @@ def _listed(words):
     *before, last = words
     return f"{', '.join(before)} and {last}" if before else last
 
-def departures_said(drawn): # of departed -> (text, are blocks counted?)
+def departures_said(drawn): # Departures -> (text, are blocks counted?)
     "All blocks of all tensors that differ from the intended ones, with factors."
     alike: dict = {} # nearly equal factors in all blocks together
     said = []
@@ -239,9 +239,9 @@ _UP = (1.5, 2., 3., 5., 10., 20., 50., 100.)
 _MOST_TRIED = 4 # factors tried by bisection
 _OFTEN_CROSSED = 2 # crossed thresholds assumed when time is estimated
 
-def advice_of(findings, d, # of a network, and its Diagnosis
+def advice_of(findings, d, # findings on a network, and its Diagnosis
               t, wide, # the network, and the network for infinite width
-              readout, seed, progress=False, # as in a report
+              readout, seed, progress=False, # options of a report
              ) -> dict: # name of a quantity -> a sentence
     "For each crossed threshold, the factor closest to one that is within it."
     crossed = [x for x in findings if x.is_crossed and _can_be_mended(x, d)]

@@ -28,7 +28,7 @@ def report_of(config, # path of a config.json, or a built-in name
               size=None, # number of networks; None = chosen by the time it takes
               seed=0, # determines all random numbers
               progress=False, # show a progress bar?
-              fixed="variance", # at another width, or "std"
+              fixed="variance", # kept at another width; or "std"
              ): # Report, with the command that makes it
     "The report of a config, with the command that makes it."
     from infattn_nb.initialisation.report import report # late: after threads are set

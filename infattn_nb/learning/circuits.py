@@ -264,7 +264,7 @@ def layer_along(depth, rows, circuit, change, layer, dV, l): # (N, P, R, k')
 @dataclass(frozen=True, eq=False)
 class Circuits(Networks):
     "Networks in training: all circuits, and their velocities."
-    scores: tuple # for each layer (N, K, H, k, k)
+    scores: tuple # circuits of scores, for each layer (N, K, H, k, k)
     values: np.ndarray # (N, K, k, D)
     each = "values", "scores"
 
@@ -303,7 +303,7 @@ class Circuits(Networks):
         P, _ = circuit_scores(depth, rows, self.now(), l, U)
         return np.broadcast_to(P, (len(self), *P.shape[1:]))
 
-    def tangent(self, depth, views): # of Q and of Q' sequences, (Q D, Q' D)
+    def tangent(self, depth, views): # views of Q and Q' sequences -> (Q D, Q' D)
         "The tangent kernel of one network."
         left, right = (self._of_each_value(depth, rows) for rows in views)
         parts = (np.tensordot(k*a, b, axes=(tuple(range(2, a.ndim)),)*2)

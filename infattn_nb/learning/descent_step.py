@@ -122,7 +122,7 @@ class OneLayer(Networks):
         change = self.response(*backward(layer, view, reply, χ))
         return sideways(layer, view, reply, change)
 
-    def tangent(self, layer, views): # of Q and of Q' sequences, (Q D, Q' D)
+    def tangent(self, layer, views): # views of Q and Q' sequences -> (Q D, Q' D)
         "The tangent kernel of one network."
         left, right = (slopes(layer, view, self.reply(layer, view)) for view in views)
         return sum(x.reshape(len(x), -1) @ y.reshape(len(y), -1).T
@@ -273,7 +273,7 @@ def product_noise(shape, # (N, H, K, K, d, ·)
                   S, # overlaps after the carry (K, K)
                   size, # σ
                   rng, # Generator
-                 ): # of that shape
+                 ): # array of that shape
     "Products of noise with the previous matrices, on either side, and with noise."
     N, H, K, _, *matrix = shape
     root = eigen_root(S)
@@ -340,7 +340,7 @@ def forward(layer, view, products): # Reply
     return Reply(A, Z, out, summed(layer, Z, out, len(ζ)))
 
 def cut(view, products): # (N, H, a, b), (N, H, e, D)
-    "The leading rows and columns, which are those of the view's coordinates."
+    "The leading rows and columns, as many as the view has coordinates."
     B, ζ = products
     a, b, e = (x.shape[2] for x in (view.queries, view.keys, view.values))
     return B[:, :, :a, :b], ζ[:, :, :e]
@@ -363,7 +363,7 @@ def networks_first(x, N): # (…, HN) → (N, H, …)
     return x.reshape(*x.shape[:k], x.shape[k]//N, N).transpose(k + 1, k, *range(k))
 
 # %% ../../nbs/learning/descent_step.ipynb #backcode
-def backward(layer, view, reply, χ): # by B (N, H, a, b), by ζ (N, H, e, D)
+def backward(layer, view, reply, χ): # by B (N, H, a, b) and ζ (N, H, e, D)
     "Derivatives by the products, from the derivatives χ by the values (N, P, D)."
     N, _, D = χ.shape
     H = reply.outputs.shape[2]//N
@@ -387,7 +387,7 @@ def sideways(layer, view, reply, change): # (N, Q, D)
     return along + summed(layer, reply.averages[:, :len(dζ)], dζ, N)
 
 # %% ../../nbs/learning/descent_step.ipynb #slopescode
-def slopes(layer, view, reply): # by B (Q D, H, ·, ·), by ζ (Q D, H, ·, D)
+def slopes(layer, view, reply): # by B (Q D, H, ·, ·) and ζ (Q D, H, ·, D)
     "Gradients of all values of one network."
     e, D, H = reply.outputs.shape
     Q = len(view.values)

@@ -250,7 +250,7 @@ DIALS = "var_qk", "var_vo", "alpha"
 DIAL_RANGE = np.log([1e2, 1e4, 1e4]) # logs of the largest factors
 LEAST_GAIN = .1 # nats; smaller gains count as flat
 TRIAL_DRAWS = 64 # number of draws with which both starts are tried
-STARTS = (0., 0., 0.), np.log([1e-2, 1., 10.]) # as given; nearly uniform
+STARTS = (0., 0., 0.), np.log([1e-2, 1., 10.]) # the given start; nearly uniform weights
 
 class Turn(NamedTuple):
     "Result of maximising the evidence over the hyperparameters."
@@ -341,7 +341,7 @@ class Exploration(NamedTuple):
     ancestors: np.ndarray # numbers of surviving ancestors on the islands
     value: float # log evidence
     error: float # its standard error
-    S: np.ndarray | None = None # of infinitely many heads, mean covariance (P, P)
+    S: np.ndarray | None = None # mean covariance (P, P), for infinitely many heads
 
     def trusted(self):
         "Do the islands agree, and do enough ancestors survive?"

@@ -64,7 +64,7 @@ class View(NamedTuple):
                                 for name, x in there.items()})
 
     def relative(self):
-        "Keys and values minus those of a token to which every row attends, if any."
+        "Keys and values relative to a token to which every row attends, if any."
         P, s, _ = self.keys.shape
         seen = np.broadcast_to((self.hidden == 0).all(1), (P, s))
         if not P or not seen.any(1).all():
@@ -453,7 +453,7 @@ def with_noise(C, # (M, n, n), overwritten
     diagonal += alpha
     return C
 
-def _by_sequences(Φ, Y, alpha): # of (M, P, k)
+def _by_sequences(Φ, Y, alpha): # Φ (M, P, k)
     M, P, _ = Φ.shape
     D = Y.shape[1]
     K = with_noise(Φ @ Φ.mT, alpha)
@@ -463,7 +463,7 @@ def _by_sequences(Φ, Y, alpha): # of (M, P, k)
     trace = np.trace(Q, axis1=1, axis2=2)
     return Fit(loglik, by_features, .5*alpha*((U*U).sum((1, 2)) - D*trace))
 
-def _by_many_features(Φ, Y, alpha): # of (P, k, M)
+def _by_many_features(Φ, Y, alpha): # Φ (P, k, M)
     P, k, M = Φ.shape
     D = Y.shape[1]
     beside = np.empty((M, P, k + D), Φ.dtype) # features, then data
@@ -480,7 +480,7 @@ def _by_many_features(Φ, Y, alpha): # of (P, k, M)
     square = (β*β).sum((1, 2))
     return _woodbury(Y, alpha, by_features, explained, square, trace, logdet)
 
-def _by_few_features(Φ, Y, alpha): # of (P, k, M)
+def _by_few_features(Φ, Y, alpha): # Φ (P, k, M)
     P, k, M = Φ.shape
     D = Y.shape[1]
     F = (Y.T @ Φ.reshape(P, k*M)).reshape(D, k, M).swapaxes(0, 1)

@@ -51,7 +51,7 @@ class Architecture(Protocol):
 class SequenceLearner(Learner):
     "The learner of networks whose data are sequences."
     layer: Architecture
-    view: LayerView # of the P training sequences
+    view: LayerView # view of the P training sequences
     how: Dynamics
 
     def take(self, rows): # LayerView
@@ -259,7 +259,7 @@ class Answers(NamedTuple):
 NODES_AT_ONCE = 256 # number of nodes that share a random stream
 
 def started(heads, # InfiniteHeads
-            view, # of Q sequences
+            view, # view of Q sequences
             seed, # SeedSequence
             N, # networks
             D, # outputs
@@ -375,7 +375,7 @@ def _numpy(tensor):
 class Trained:
     "Finitely many heads in one or several layers, before and after training."
     layer: Architecture
-    X: Sequences # of the training
+    X: Sequences # training sequences
     begun: Networks
     ended: Networks
     diverged: np.ndarray # boolean (N,): NaN at the end, left out of means
@@ -437,7 +437,7 @@ def _marked(found, diverged):
 class KernelModel:
     "Infinitely many heads, before and after training."
     heads: InfiniteHeads
-    X: Sequences # of the training
+    X: Sequences # training sequences
     seed: SeedSequence # seed of the networks' values at the start
     error: float # relative error of the kernels
     ended: KernelNetworks

@@ -133,7 +133,7 @@ class Term(NamedTuple):
     with one row for each row of B. A and B are sparse."""
     G: MatMul # the product that passes back dG
     A: Any # (pairs, m)
-    slopes: tuple # of (stack, rows (m,))
+    slopes: tuple # derivatives, each a pair (stack, rows (m,))
     B: Any # (m, pairs of G)
 
     def same(self, other):

@@ -214,7 +214,7 @@ class Input(Initial):
     name: str = "" # name under which `train` accepts their values
 
     def drawn(self, z: np.ndarray) -> np.ndarray:
-        "Draws of the vectors, (b, k, m), from as many standard normals."
+        "Draws of the vectors, (b, k, m), from an array of standard normals."
         return self.mean[:, None] + psd_factor(self.cov) @ z
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,7 +237,7 @@ class Parameter(Initial):
         return self.var or 1.
 
     def drawn(self, z: np.ndarray) -> np.ndarray:
-        "Draws of the vectors, (b, k, m), from as many standard normals."
+        "Draws of the vectors, (b, k, m), from an array of standard normals."
         return self.mean[:, None] + np.sqrt(self.var)*z
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -439,7 +439,7 @@ class Readout(Matrix):
 @dataclass(frozen=True, eq=False)
 class Readouts:
     "D readouts; `R @ X` has an output for each row of X and each readout."
-    each: tuple # of Readout
+    each: tuple # of Readout objects
 
     def __matmul__(self, X: Vector) -> "Table":
         return Table(tuple(R @ X for R in self.each))
@@ -500,7 +500,7 @@ def check_nonlinearity(fn, # what should act on each coordinate
                       "it has a jump, which the theorem excludes; use e.g. erf")
     got = len(args) + len(scores)
     if isinstance(fn, Nonlinearity) and got != fn.arity:
-        checks.reject(fn, f"get as many arguments as it takes, {fn.arity}", got,
+        checks.reject(fn, f"get {fn.arity} arguments", got,
                       "apply it to each vector")
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((len(args), 2, 5))
@@ -891,7 +891,7 @@ def _neither_query_nor_key(program):
     return astray
 
 def rows_by_base(x, # a vector, or a view of some
-                 rows=None, # of its rows; None = all
+                 rows=None, # some of its rows; None = all
                 ): # list of (node, its rows)
     "The nodes behind the rows of a view."
     rows = np.arange(x.k) if rows is None else rows
@@ -945,7 +945,7 @@ def _remarks_on_score(p, name, sup, random):
         yield AssumptionWarning(text, p, "depth")
 
 def depending(nodes, # vectors and scores in the order of writing
-              some, # of them
+              some, # some of these nodes
              ): # set of nodes
     "Some nodes, and all nodes that depend on them."
     found = set(some)

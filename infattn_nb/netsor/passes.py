@@ -169,7 +169,7 @@ class Window(NamedTuple):
     def of_rows(self, Q): # (b, o, r, m)
         return Q[:, None] if self.whole else Q[:, self.rows]
 
-def windows(pairs, # of the rows of a block
+def windows(pairs, # Pairs of the rows of a block
             seen, # boolean (k, columns): entries that are used
            ): # Window
     "The parts of a block on which outputs depend."

@@ -394,7 +394,7 @@ class Program:
         k = max(h.k for h in vectors)
         if any(h.k not in (1, k) for h in vectors):
             got = ", ".join(f"`{self.name(h)}` of {h.k}" for h in vectors)
-            checks.reject(what, "have as many rows, or one", got,
+            checks.reject(what, "have the same number of rows, or one", got,
                           "take rows of the longer one, X[:k]")
         return k
 
@@ -527,7 +527,7 @@ class Program:
             checks.reject("scores", "be one score per value", got, "pair them")
         rows = scores[0].shape[0]
         if any(p.shape[0] != rows for p in scores):
-            checks.reject("scores", "be blocks of as many rows",
+            checks.reject("scores", "be blocks with the same number of rows",
                           ", ".join(str(p.shape[0]) for p in scores), "take rows, P[i]")
         if not hasattr(weights, "cut"): # other weights may differ from row to row
             checks.rowwise(weights, across)

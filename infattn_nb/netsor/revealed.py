@@ -225,7 +225,7 @@ class Revealed:
         return z + (E @ other.images.mT - z @ other.rows.mT) @ other.rows
 
     def gradient(self, pairs):
-        "∂/∂W = Σ dg xᵀ in coordinates (b, j, i), from those of dg and x."
+        "∂/∂W = Σ dg xᵀ in coordinates (b, j, i), from coordinates of dg and x."
         slope = np.zeros((len(self.start.moved), self.left.count, self.right.count))
         for d, x in pairs:
             slope[:, :d.shape[2], :x.shape[2]] += d.mT @ x

@@ -951,7 +951,7 @@ def _constant(x):
     return x is None or len(x) == 1
 
 def _paths(x, y):
-    "Two arrays with as many paths."
+    "Two arrays with the same number of paths."
     n = max(len(x), len(y))
     return [np.broadcast_to(z, (n, *z.shape[1:])) for z in (x, y)]
 
@@ -998,7 +998,7 @@ def _path_cut(P, paths):
     return P[:, paths] if P.shape[1] > 1 else P
 
 def _wide(P, Q):
-    "Coefficients (degree, P or 1, k) with as many paths."
+    "Coefficients (degree, P or 1, k) with the same number of paths."
     n = max(P.shape[1], Q.shape[1])
     return [np.broadcast_to(x, (len(x), n, x.shape[2])) for x in (P, Q)]
 

@@ -305,7 +305,7 @@ def options(given, # {keyword: value} that a function passes on
                    meant or remedy or f"choose among {', '.join(known)}", TypeError)
 
 def flag(x, # a truth value
-         name, # of the argument, for the message
+         name, # name of the argument, for the message
         ): # bool
     "True or False, or TypeError."
     if not isinstance(x, (bool, np.bool_)):
@@ -382,7 +382,7 @@ def _numbers(x, name):
 
 def kind(x, # an instance
          wanted, # class, or tuple of classes
-         name, # of the argument, for the message
+         name, # name of the argument, for the message
          remedy, # last words of the message
         ): # x
     "An instance of a class, or TypeError."
@@ -393,7 +393,7 @@ def kind(x, # an instance
     return x
 
 def function(f, # a callable
-             name, # of the argument, for the message
+             name, # name of the argument, for the message
              remedy="pass e.g. np.tanh", # last words of the message
             ): # f
     "Something that can be called, or TypeError."
@@ -409,7 +409,7 @@ def optional(x, # None, or a value to check
     return None if x is None else check(x, *args)
 
 def warn(message, # text, or a Warning
-         kind=UserWarning, # of warning
+         kind=UserWarning, # kind of warning
         ):
     "Warn at the line outside this package that caused the warning."
     frame = sys._getframe(1)

@@ -140,7 +140,7 @@ def reject_outgrowing(fn, variance, mean=0.):
 
 # %% ../../nbs/numerics/hermite.ipynb #11d57a3d
 def cross_moment(f, g, # functions of an array
-                 mean, # of U and V, broadcastable pair
+                 mean, # means of U and V, a broadcastable pair
                  a, b, c, # Var U, Var V, Cov(U, V); c² ≤ ab up to rounding
                  nodes=4096, degree=400, # size of the grid, degree of the series
                 ): # E f(U)g(V); error about (5/nodes)² with kinks, otherwise rounding

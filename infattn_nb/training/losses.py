@@ -16,7 +16,7 @@ from ..numerics import checks
 # %% ../../nbs/training/losses.ipynb #losscode
 class Loss:
     "A loss with values (N,) and gradients (N, P, D) of predictions f (N, P, D)."
-    curvature = 1. # at most
+    curvature = 1. # upper bound of the curvature
 
     def targets(self, y, P, D): # (P, D)
         "The user's `y`, checked and converted to numbers."
@@ -166,7 +166,7 @@ def own_batches(P, batch, t, seed, networks): # indices (N, k)
 def on_own_rows(loss, # object with value and gradient
                 f, # (N, P, D)
                 Y, # (P, D)
-                rows, # of each network, (N, k)
+                rows, # rows of each network, (N, k)
                ): # value (N,), gradient (N, P, D), zero outside the rows
     "The loss of each network on its own rows."
     values = np.empty(len(f))

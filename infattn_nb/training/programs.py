@@ -101,8 +101,8 @@ class Asked(NamedTuple):
 class Reply(NamedTuple):
     "A forward pass."
     values: np.ndarray # (b, k, D)
-    value: dict # of every node
-    coords: dict # of the arguments of every product
+    value: dict # values of every node
+    coords: dict # coordinates of the arguments of every product
 
 @dataclass(frozen=True, eq=False)
 class ProgramLearner(Learner):
@@ -217,7 +217,7 @@ ANNOUNCED_SECONDS = 10 # seconds: longer runs are announced
 class Needs(NamedTuple):
     "Approximate memory and time of a run."
     bytes: float
-    seconds: float # of one processor
+    seconds: float # seconds on one processor
 
     @property
     def large(self):
@@ -449,7 +449,7 @@ class Training:
                           "pass None for all of them")
         wanted = plan.program.attention(block)
         seen = np.isfinite(self.watched)
-        values = np.where(seen, self.watched, 0.) # of those that have diverged
+        values = np.where(seen, self.watched, 0.) # zeros for diverged networks
         ends = np.cumsum([0, *(_numbers_in(h) for h in plan.others)])
         found = []
         for (l, _), head in plan.program.heads.items():
@@ -511,7 +511,7 @@ class Steps(Record):
     "The record of a run that calls a callback before each step."
     def __init__(self, first, watch_loss, callback, patience):
         super().__init__(first)
-        self.watch_loss = watch_loss # of watched values, or None
+        self.watch_loss = watch_loss # loss of watched values, or None
         self.callback = callback
         self.patience = patience
 

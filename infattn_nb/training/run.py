@@ -237,7 +237,7 @@ class Record:
                 x[diverged] = np.nan
         self.add(diverged, *arrays)
 
-    def join_round(self, moments): # of each block [Moment, …]
+    def join_round(self, moments): # for each block [Moment, …]
         "Record the steps of a round; the first one is known from the look before it."
         for each in list(zip(*moments))[int(self.looks):]:
             self.join(each)
@@ -265,7 +265,7 @@ def look_at(problem, blocks, record): # [NetworkBlock, …]
 
 def run(problem, # Problem
         blocks, # [NetworkBlock, …]
-        steps, # at most
+        steps, # largest number of steps
         record=None, # Record
         bar=None, # progress bar
        ): # Run
@@ -291,7 +291,7 @@ def run(problem, # Problem
             record.show(bar, now)
             if ends:
                 break
-    except KeyboardInterrupt: # perhaps during a round
+    except KeyboardInterrupt: # possibly during a round
         interrupted = True
     del record.steps[done + record.looks:]
     return Run(blocks, record, interrupted)
@@ -307,7 +307,7 @@ def _most_are_left(problem, blocks, record):
                       problem.remedy, Diverged)
 
 # %% ../../nbs/training/run.ipynb #rn-rate
-ITERATIONS = 30 # of the power method
+ITERATIONS = 30 # iterations of the power method
 RATE_HALVINGS = 20 # at most, of a rate that is too large
 
 def largest_eigenvalues(times, # values (N, P, …) -> their products with the kernels

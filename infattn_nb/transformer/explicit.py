@@ -35,8 +35,8 @@ def softmax_of(P, allowed): # scores, who may attend
 class Attended(NamedTuple):
     "Output of attention, with its intermediate results."
     out: np.ndarray # (..., s, n)
-    Q: np.ndarray # as projected, (..., H, s, m)
-    K: np.ndarray # of every group, (..., G, s, m)
+    Q: np.ndarray # queries as projected, (..., H, s, m)
+    K: np.ndarray # keys of every group, (..., G, s, m)
     V: np.ndarray # (..., G, s, m)
     raw: np.ndarray # scores before cap and bias, (..., H, s, s)
     P: np.ndarray # input of softmax

@@ -197,7 +197,7 @@ class FeedForward(Branch):
         K = self._second_moments(record, dY.G)
         L = root(K)
         inv = inverse_factor(L)
-        exact = dY.C @ rng.standard_normal((b, k, L.shape[-1])) # as that of units
+        exact = dY.C @ rng.standard_normal((b, k, L.shape[-1])) # as for units
         rest = (exact - ξ @ self.unit(a, c).mT @ inv.mT) @ inv
         overlap = np.sqrt(self.var_2)*(exact @ L.mT)
         return Field(ξ, a, c, K, rest, overlap + self._overlap_of_bias(dY, rng))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class BackwardStep(NamedTuple):
     "State of the backward pass."
     g: Gradient # after some blocks
-    x: Stream # at the same place
+    x: Stream # the stream at the same place
     sizes: dict # sizes of the gradients in the block just passed; empty at the start
 
 @dataclass(frozen=True, eq=False)

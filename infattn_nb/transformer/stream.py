@@ -155,7 +155,7 @@ def random_coordinates(cov, mean, n, c, b, rng):
 def given_embeddings(X, # one row per token, (s, n')
                      n, # width: n', or infinity
                      c, # number of explicit coordinates, the first ones; at least one
-                     b, # samples, all alike
+                     b, # samples, all equal
                     ): # Stream
     "Known embeddings."
     rest = X[:, c if n < np.inf else 0:]
