@@ -51,7 +51,7 @@ def sequences(X): # array (P, s, d) or list of (s_p, d)
         return padded([_one_sequence(x, f"X[{p}]", d) for p, x in enumerate(X)])
     X = checks.real(X, "X", remedy="pass token embeddings as floats")
     if X.ndim != 3 or 0 in X.shape:
-        checks.reject("X", "be (sequences, tokens, features), all nonzero", X.shape,
+        checks.reject("X", "be (sequences, tokens, features), each at least 1", X.shape,
                       "convert a table by embed_features(X), images by patches(X), or "
                       "Reshape your data by X[:, :, None]")
     _reject_huge(X)
