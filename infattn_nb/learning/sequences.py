@@ -161,7 +161,7 @@ def patches(images: ArrayLike, size: Size = 2, position_scale: float = 1., *,
     Parameters
     ----------
     images
-        (P, h, w) or (P, h, w, c); or (P, h w c) if `shape` is given
+        (P, h, w) or (P, h, w, c); or (P, h w c) if a shape is given
     size
         height and width of a patch in pixels, a number or (height, width); with (1, w)
         each row is a token

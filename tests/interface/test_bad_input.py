@@ -162,7 +162,11 @@ CASES = [
     (lambda: fit(schedule=lambda t: NAN), ValueError, "`schedule(0)`"),
     (lambda: fit(reduction="max"), ValueError, "`reduction`"),
     (lambda: fit(parametrization="sp"), ValueError, "`parametrization`"),
-    (lambda: fit(parametrization="mup"), ValueError, "`base_width` must be passed with"),
+    (
+        lambda: fit(parametrization="mup"),
+        ValueError,
+        "`base_width` must be passed with",
+    ),
     (lambda: widened("gpt2", [[1, 2]], 64, heads="taller"), ValueError, "`heads`"),
     (lambda: rate_transfer("gpt2", [[1, 2]], [], [0.1]), ValueError, "`widths`"),
     (lambda: fit(weight_decay={"Z": 0.1}), ValueError, "`weight_decay`"),
