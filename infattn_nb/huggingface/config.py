@@ -50,17 +50,17 @@ def _as_wanted(value, wanted):
 class Entries:
     "Entries of a config, or of a dict in it; each is checked when it is read."
     entries: dict
-    where: str # their name in messages
+    where: str # name of the config or dict in messages
 
     def reject(self, name, wanted, value, meant="correct it in the config"):
         checks.reject(f"{self.where}[{name!r}]", wanted, f"{value!r:.40}", meant)
 
     def name(self, *names):
-        "The first of several names with an entry that is not null; None without one."
+        "The first of several names whose entry is not null; None if there is none."
         return next((x for x in names if self.entries.get(x) is not None), None)
 
     def get(self, *names):
-        "The first of several entries that exists and is not null; None without one."
+        "The first of several entries that is not null; None if there is none."
         name = self.name(*names)
         if name not in _WANTED:
             return self.entries.get(name)
@@ -70,21 +70,21 @@ class Entries:
         return found
 
     def need(self, *names):
-        "The first of several entries that is not null; an error without one."
+        "The first of several entries that is not null; an error if there is none."
         found = self.get(*names)
         if found is None:
             self.reject(names[0], f"be {_WANTED[names[0]]}", None)
         return found
 
     def part(self, name):
-        "A dict in the config; empty if there is none."
+        "A dict in the config, or an empty one if there is none."
         return Entries(self.get(name) or {}, f"{self.where}[{name!r}]")
 
 _WIDTH = "hidden_size", "n_embd", "d_model", "dim"
 _HEADS = "num_attention_heads", "n_head", "n_heads"
 _LAYERS = "num_hidden_layers", "n_layer", "n_layers"
 _GROUPS = "num_key_value_heads", "num_kv_heads"
-_KINDS = "full_attention", "sliding_attention" # of layers
+_KINDS = "full_attention", "sliding_attention" # kinds of layers
 _IDLE = set(FAMILIES_TOML["idle"].split())
 _PARTICULAR = set(FAMILIES_TOML["particular"].split())
 
@@ -92,7 +92,7 @@ _PARTICULAR = set(FAMILIES_TOML["particular"].split())
 class Config(Entries):
     "The entries of a config, with the defaults of its family."
     kind: str # model_type
-    text: str # as JSON
+    text: str # the config as JSON
 
     @classmethod
     def read(cls, config): # a built-in name, a path, or the contents of a file
@@ -146,7 +146,7 @@ class Config(Entries):
                               "initialisation do not depend on it")
 
     def name(self, *names):
-        "The first name with an entry that is used in this family; None without one."
+        "The first name whose entry is used in this family; None if there is none."
         acting = set(self.family.reads.split())
         return super().name(*(x for x in names if x not in _PARTICULAR or x in acting))
 
@@ -174,7 +174,7 @@ class Config(Entries):
 
     @property
     def groups(self):
-        "Number of groups of heads that share keys and values; None = one per head."
+        "Number of groups of heads that share keys and values; None = a group per head."
         if self.get("multi_query"):
             return 1
         return self.get(*_GROUPS) if self.family.grouped else None
@@ -213,7 +213,7 @@ class Config(Entries):
         return ACTIVATIONS[name]
 
     def ensemble(self, tokens): # a number, or labels of one text or of several
-        "Arguments of the `Transformer` that the config's `init_weights` draws from."
+        "Arguments of the `Transformer` whose law the model's initialisation has."
         texts = labels_of(tokens)
         self.check()
         self.check_length(texts)
@@ -280,7 +280,7 @@ class Config(Entries):
 
     @property
     def patches_of_an_image(self):
-        "Number of patches; images are square unless two sides are given."
+        "Number of patches, where images are square unless two sides are given."
         side = self.entries["image_size"]
         sides = side if isinstance(side, (list, tuple)) else (side, side)
         return int(np.prod([int(x)//self.need("patch_size") for x in sides]))
@@ -297,8 +297,8 @@ class Config(Entries):
             return float(np.sqrt(self.width))
         return self.get("embedding_multiplier") or 1.
 
-    def embeddings(self, texts, # labels of each
-                   sizes=None, # variances by role; None = the config's
+    def embeddings(self, texts, # labels of each text
+                   sizes=None, # variances by role; None = as in the config
                    positions=None, # fixed vectors, (length, n)
                   ): # dict
         "Covariance of the embeddings, and the text of each token."
@@ -363,7 +363,7 @@ class Config(Entries):
         """The entries of the model at another width. The number or width of its heads,
         and the hidden units of the MLP, grow in proportion.
 
-        fixed: "variance" keeps fan-in times the variance of an entry; "std" the
+        fixed: "variance" keeps fan-in times the variance of an entry; "std" keeps the
         standard deviation."""
         ratio = Fraction(width, self.width)
         new = dict(self.entries) | {self.name(*_WIDTH): width}
@@ -411,7 +411,7 @@ class Config(Entries):
     def turning(self):
         "Which layers have rotary positions?"
         rotary = self.family.rotary
-        listed = self.by_layer("no_rope_layers") # 1 = it has
+        listed = self.by_layer("no_rope_layers") # 1 = the layer has
         every = self.get("no_rope_layer_interval")
         if listed is None and every is not None:
             listed = [(l + 1) % every for l in range(self.layers)]
@@ -432,7 +432,7 @@ class Config(Entries):
         return [scale/(l + 1) if by_layer else scale for l in range(self.layers)]
 
     def kinds_of_layers(self):
-        "'sliding_attention' or 'full_attention' for each layer."
+        "The kind of each layer, 'sliding_attention' or 'full_attention'."
         listed = self.by_layer("layer_types")
         for kind in listed or ():
             if kind not in _KINDS:
@@ -472,7 +472,7 @@ class Config(Entries):
         slowed = _slowed(plain.angles(m), scaling, rope)
         return replace(plain, frequencies=tuple(slowed))
 
-    def rope_of(self, kind): # of layer -> Entries, a number
+    def rope_of(self, kind): # kind of layer -> Entries, a number
         "Scaling of rotary frequencies, and their base."
         rope = self.part("rope_parameters")
         if self.family.local_base is not None:
@@ -487,7 +487,7 @@ class Config(Entries):
         return self.part("rope_scaling"), own if older else self.get("rope_theta")
 
     def _rope_by_kind(self, kind, rope):
-        "Scaling and base if layers with windows have their own base and no scaling."
+        "Scaling and base, if layers with windows have their own base and no scaling."
         if rope.entries and not rope.entries.keys() & set(_KINDS):
             self.reject("rope_parameters", "hold a dict for each kind of layer, "
                         f"{' and '.join(map(repr, _KINDS))}", rope.entries,
@@ -526,9 +526,9 @@ def _slowed(θ, scaling, rope):
     return (1 - kept)*slow + kept*θ
 
 # %% ../../nbs/huggingface/config.ipynb #co-labels
-def patches_cov(texts, # labels of each, starting with a class token
+def patches_cov(texts, # labels of each text, starting with a class token
                 sizes, # variances of entries: "class", "patch"
-                pixels, # of a patch, all channels
+                pixels, # number of values in a patch, with all channels
                ): # (s, s)
     "Covariance of tokens: a class token, and patches with pixels of variance one."
     of_class = object() # no label
@@ -540,11 +540,11 @@ def patches_cov(texts, # labels of each, starting with a class token
 def sinusoids(length, # positions
               n, # width
              ): # (length, n)
-    "Sines and cosines of positions, as in the first transformer."
+    "Sines and cosines of positions, as in the original transformer."
     angle = np.arange(length)[:, None]/1e4**(2*(np.arange(n)//2)/n)
     return np.where(np.arange(n) % 2, np.cos(angle), np.sin(angle))
 
-def beside_fixed(cov, # of the drawn embeddings, (s, s)
+def beside_fixed(cov, # covariance of the drawn embeddings, (s, s)
                  texts, # labels of each text
                  positions, # a row for each position, (length, n)
                 ): # dict: cov, mean and random_embeddings of a Network
@@ -562,10 +562,10 @@ def labels_of(tokens): # a number, or labels of one text or of several
     return several(tokens)
 
 # %% ../../nbs/huggingface/config.ipynb #co-rejected
-MOST_BYTES = 2**22 # of a config
+MOST_BYTES = 2**22 # largest size of a config
 
 def _check_file(path):
-    "Reject a path that is not a file, or too long a file, before it is read."
+    "Reject a path that is not a file, or a file that is too long, before reading it."
     if path.exists() and not path.is_file():
         checks.reject("config", "be a file", f"{str(path)!r:.60}, a pipe or a device",
                       "save its contents as config.json")
@@ -614,7 +614,7 @@ def _written(config):
                       "pass the contents of a config.json")
 
 def _reject_kind(kind, config):
-    "Reject an unsupported family, with the reason if there is one."
+    "Reject an unsupported family, with the reason if it is known."
     name = kind.lower() if isinstance(kind, str) else ""
     got = repr(kind) if kind is not None else "none"
     for row in FAMILIES_TOML["rejected"]:

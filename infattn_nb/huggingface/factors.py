@@ -15,7 +15,7 @@ from ..transformer.block import altered
 
 # %% ../../nbs/huggingface/factors.ipynb #fc-factors
 def branch_factor(block, own):
-    "Factor of the branches, relative to that of the family; zero must stay zero."
+    "Factor of the branches, relative to the family's; zero must stay zero."
     if block.branch_scale == own.branch_scale:
         return 1.
     if not own.branch_scale:
@@ -25,7 +25,7 @@ def branch_factor(block, own):
     return block.branch_scale/own.branch_scale
 
 def score_factor(block, own):
-    "Factor of the scores, relative to that of the family."
+    "Factor of the scores, relative to the family's."
     a = block.attention
     return 1. if a is None else abs(a.score_scale/own.attention.score_scale)
 
@@ -38,7 +38,7 @@ def folded(t): # a Transformer that was read from a config or a module
     return replace(t, blocks=blocks) if changed else t
 
 def _one_folded(block, own):
-    "A block with the factors of its family, and changed variances."
+    "A block with the factors of its family and correspondingly changed variances."
     branch = 1. if block.normed_output else branch_factor(block, own)
     a = block.attention
     unnormed = a is not None and a.qk_norm is None

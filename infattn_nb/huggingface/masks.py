@@ -12,7 +12,7 @@ from ..numerics import checks
 
 # %% ../../nbs/huggingface/masks.ipynb #co-window
 def windowed(tokens, # length of the text
-             window, # tokens to which a token attends; None = all before it
+             window, # number of tokens it attends to; None = all up to itself
             ): # "causal" or boolean (s, s), True = may attend
     "The mask of a causal window."
     if window is None or window >= tokens:
@@ -20,7 +20,7 @@ def windowed(tokens, # length of the text
     return np.tri(tokens, dtype=bool) & ~np.tri(tokens, k=-window, dtype=bool)
 
 def alibi(heads, # H
-          positions, # of the tokens, (s,)
+          positions, # positions of the tokens, (s,)
          ): # (H, s, s), added to the scores
     "Minus a slope times the distance, with a different slope for each head."
     H = 2**int(np.ceil(np.log2(heads)))
@@ -53,7 +53,7 @@ def of_torch(attn_mask, s):
     return None if allowed.all() else allowed, bias if bias.any() else None
 
 def both_allow(a, b):
-    "Allowed by both."
+    "The mask that allows attention where both masks do."
     return b if a is None else a if b is None else a & b
 
 def masked_by(allowed, bias, a):

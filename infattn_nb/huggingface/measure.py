@@ -17,14 +17,14 @@ from ..numerics import checks
 
 # %% ../../nbs/huggingface/measure.ipynb #me-reach
 def as_array(x, # real numbers of any precision
-             name, # for the message
+             name, # name of the array, for the message
             ): # ndarray: A copy, float64
     "A tensor of torch as an array of numpy."
     if hasattr(x, "detach"):
         x = x.detach().cpu()
         try:
             x = x.numpy()
-        except TypeError: # types such as bfloat16 that NumPy does not have
+        except TypeError: # types that NumPy does not have, such as bfloat16
             x = x.float().numpy()
     return checks.real(x, name)
 
@@ -43,7 +43,7 @@ def explicit(matrices, # (out, in)
 
 # %% ../../nbs/huggingface/measure.ipynb #mo-variances
 def variances_of(r, # the Parts of a block
-                ): # dict: "q", …, "b2": the two numbers
+                ): # dict: "q", …, "b2" -> two numbers
     "Fan-in × mean square of the entries of every matrix, and its standard error."
     found = {k: w.shape[1]*_mean_square(w) for k, w in r.matrices.items()}
     for k, b in r.biases.items():
@@ -59,7 +59,7 @@ def _mean_square(x):
 
 def settled(variances, # variances_of each block
            ): # list of dict: var_q, … of each block
-    "One number for all blocks, unless they differ by more than chance."
+    "One number for all blocks, unless the differences are larger than by chance."
     found = {}
     for k in variances[0]:
         v = np.array([of_block[k] for of_block in variances])
@@ -70,7 +70,7 @@ def settled(variances, # variances_of each block
 # %% ../../nbs/huggingface/measure.ipynb #mo-activation
 def activation_of(act, # a callable
                   like, # some tensor of the module
-                 ): # Nonlinearity: one of ours
+                 ): # a ready-made Nonlinearity
     "The ready-made nonlinearity with the same values as a module's activation."
     x = np.linspace(-4, 4, 41)
     known = dict.fromkeys(ACTIVATIONS.values())
@@ -92,7 +92,7 @@ def rounding(like):
 def shifted(phi, # a Nonlinearity
             c, # a number
            ): # Nonlinearity
-    "The activation φ(x + c), which includes a bias that is the same in every unit."
+    "The activation φ(x + c), which includes a bias that is the same for all units."
     return Nonlinearity(partial(_of_a_sum, phi.fn, c), f"{phi}(x + {c:.4g})",
                         derivative=partial(_of_a_sum, slope(phi), c))
 
@@ -100,7 +100,7 @@ def _of_a_sum(function, c, x):
     return function(x + c)
 
 def shift_of(phi):
-    "The shift c of a shifted activation; 0 of any other."
+    "The shift c of a shifted activation; 0 for any other activation."
     fn = phi.fn
     is_shifted = isinstance(fn, partial) and fn.func is _of_a_sum
     return fn.args[1] if is_shifted else 0.
@@ -108,7 +108,7 @@ def shift_of(phi):
 # %% ../../nbs/huggingface/measure.ipynb #mo-norms
 def norm_of(norms, # modules
             like, # some tensor of their block
-           ): # Norm: of one kind and one ε; None if there are none
+           ): # a Norm of one kind and one ε; None if there are none
     "The Norm with the same values as some modules."
     found = [_one_norm(norm, like) for norm in norms]
     if any(norm != found[0] for norm in found):
@@ -124,7 +124,7 @@ def _one_norm(module, like):
     weight = getattr(module, "weight", None)
     n = len(weight) if weight is not None else shape[-1] if shape is not None else 0
     if eps is not None and n and callable(module):
-        x = 1 + np.cos(np.arange(n)**2) # a token with a mean
+        x = 1 + np.cos(np.arange(n)**2) # a token whose mean is not zero
         x = np.stack([x, np.sqrt(eps or 1.)*x]) # and a token of the size of √ε
         y = as_array(module(like.detach().new_tensor(x)), "norm")
         for norm in (Norm("layer", eps), Norm("rms", eps)):

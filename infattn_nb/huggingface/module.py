@@ -61,13 +61,13 @@ def reading_of(module, tokens=None) -> Reading:
                    part=part_of(module, body), given=given)
 
 def _reject(body):
-    "Raise for a module of an unsupported family."
+    "Raise an error for a module of an unsupported family."
     config: Any = getattr(body, "config", None)
     names = [name for name, _ in getattr(body, "named_parameters", lambda: ())()]
     if hasattr(config, "to_dict"):
         given = config.to_dict()
         looks = any(named_in(FAMILIES_TOML["looking"], name.lower()) for name in names)
-        if not looks: # an encoder alone
+        if not looks: # an encoder without a decoder
             given["is_encoder_decoder"] = False
         Config.read(given) # raises with the reason, if it is known
     if hasattr(body, "to_dict") or isinstance(body, (str, PathLike, dict)):
@@ -91,4 +91,4 @@ def config_of(module):
     try:
         return Config.read(config) if hasattr(config, "to_dict") else None
     except ValueError:
-        return None # of a family that is read from the module alone
+        return None # for a family that is read only from modules

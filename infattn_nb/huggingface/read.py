@@ -17,7 +17,7 @@ from ..transformer.network import Transformer
 
 # %% ../../nbs/huggingface/read.ipynb #rd-config
 def from_config(config: Any, texts: Any) -> Transformer:
-    """The random transformer that Hugging Face's initialisation draws, without torch.
+    """The random transformer given by Hugging Face's initialisation, without torch.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ def from_config(config: Any, texts: Any) -> Transformer:
         transformers, or a built-in name: "gpt2", "bert-base", "llama-like",
         "pythia-like"
     texts
-        length of the text, or a label per position (a string is a text of words,
-        or of letters if it has no space); several texts are a list of lists
+        length of the text, or a label per position (a string is a text of words, or
+        of letters if it has no space); pass several texts as a list of lists
 
     Returns
     -------
@@ -44,7 +44,7 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
                mask: Any = None, texts: Any = None, config: bool = False,
                verify: bool = True, roles: Any = None, promised: Any = None,
                **shape: Any) -> Transformer:
-    """The random transformer of which an initialised module is one draw.
+    """The random transformer from whose law an initialised module is a draw.
 
     Torch is not imported. `read_module` lists the supported modules. The variance
     measured on a matrix of N entries has a relative standard error √(2/N), 2 % at
@@ -66,7 +66,7 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
         "causal" or boolean (s, s), True = may attend, as elsewhere in this package
     texts
         instead of embeddings, as in from_config. Embeddings are then drawn with the
-        variances of the module's own embeddings, or with variance one without them
+        variances of the module's own embeddings, or with variance one if it has none
     config
         take the variances from the module's own config (its `initializer_range`)
         instead of measuring them?
@@ -74,8 +74,8 @@ def from_torch(module: Any, embeddings: Any = None, *, attn_mask: Any = None,
         run the module once and compare it with its description? False for modules
         that cannot run here
     roles
-        for a custom module, a dict: contents of tensors -> a pattern of their names,
-        or several, * = number of the block. Keys are letters of the matrices in one
+        for a custom module, a dict: contents of tensors -> one or several patterns of
+        names (* = number of the block). Keys are letters of the matrices in one
         tensor, "qkv", "o", "1" (to the hidden units), "2" (to the output), "3" (to a
         gate); "norm", "final_norm", "first_norm", "q_norm", "k_norm" (gains); "word",
         "position", "type" (embeddings; positions that are a buffer or not a random
@@ -112,7 +112,7 @@ def widened(config: Any, texts: Any, width: int, *, heads: str = "more",
     config, texts
         as in `from_config`
     width
-        n; at the config's own width nothing changes
+        n; if it is the config's own width, nothing changes
     heads
         "more": more heads of the same width; "wider": the same number of wider heads
     fixed

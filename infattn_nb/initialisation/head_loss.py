@@ -16,14 +16,14 @@ from ..transformer.network import Transformer
 
 # %% ../../nbs/initialisation/head_loss.ipynb #hl-exact
 def expected_loss(words: int, # V
-                  sd: float, # σ of a logit
+                  sd: float, # standard deviation σ of a logit
                   own: ArrayLike = 0., # mean logit of the token at each position
                  ) -> float: # mean over these tokens
     "Mean loss E log Σ exp z for a next token that is not in the text."
     own = np.ravel(own)
     far = abs(own).max()
-    nodes = min(721, 2*int(60*max(1.5, sd)) + 1) # trapezia, exact to rounding
-    x = np.linspace(-9., 9., nodes) # of a standard normal
+    nodes = min(721, 2*int(60*max(1.5, sd)) + 1) # trapezium rule, exact to rounding
+    x = np.linspace(-9., 9., nodes) # values of a standard normal
     weight = np.exp(-x*x/2)
     weight /= weight.sum()
     low = -np.log(words) - 9*sd - far - 45.
@@ -43,19 +43,19 @@ _OTHER_HEADS = ("logit_scale", "logits_scaling", "final_logit_softcapping")
 class HeadLoss(NamedTuple):
     "The loss of a language model before its first step."
     words: int # V
-    std: float # of an entry of the head
-    sd: float # of a logit
-    value: float # mean over tokens
+    std: float # standard deviation of an entry of the head
+    sd: float # standard deviation of a logit
+    value: float # mean loss over tokens
     tied: bool # is the head tied to the embeddings?
 
     @property
     def added(self) -> float:
-        "Beyond log V."
+        "Excess of the loss over log V."
         return self.value - float(np.log(self.words))
 
     @property
     def said(self) -> str:
-        "In a sentence."
+        "The result in one sentence."
         head = "tied to the embeddings" if self.tied else "not tied"
         return (f"the loss starts at {self.value:.4g}, which is log {self.words} = "
                 f"{np.log(self.words):.4g} plus {self.added:.2g} due to logits of sd "

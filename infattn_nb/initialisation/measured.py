@@ -27,24 +27,24 @@ from .diagnosis import entropy_share
 from .diagnosis import Share, kernel_share
 
 # %% ../../nbs/initialisation/measured.ipynb #me-measured
-_AFFORDABLE = 2**27 # numbers in the records of all networks of one width
+_AFFORDABLE = 2**27 # largest count of numbers in the records for one width
 
 class Pattern(NamedTuple):
     "The most focused head of one network."
-    weights: np.ndarray # (s, s); NaN where it may not attend
+    weights: np.ndarray # (s, s); NaN where the mask excludes a token
     block: int # counted from 0
     head: int # counted from 0
 
 class Measured(NamedTuple):
     "Numbers computed from the draws."
     width: float # n
-    finite: Diagnosis # of b networks at width n
-    limit: Diagnosis # of b networks at infinite width
+    finite: Diagnosis # record of b networks at width n
+    limit: Diagnosis # record of b networks at infinite width
     cosine: np.ndarray # mean cosine with infinitely many heads, (L + 1,)
-    entropy: np.ndarray # share of the entropy with infinitely many heads, (L,)
+    entropy: np.ndarray # relative entropy with infinitely many heads, (L,)
     pattern: Pattern | None # None without attention
-    alone: dict | None # of `first_layer`
-    raw: dict # name -> (L,): norm of .grad, over √θ
+    alone: dict | None # result of `first_layer`
+    raw: dict # name -> (L,): norm of .grad divided by √θ
 
     @property
     def share(self):
@@ -52,11 +52,11 @@ class Measured(NamedTuple):
         return share_of(logs(self.finite.tangent), logs(self.limit.tangent))
 
 def logs(x):
-    "Logarithms; NaN for numbers without one."
+    "Logarithms, with NaN for numbers that have none."
     return np.log(np.where(x > 0, x, np.nan))
 
-def share_of(finite, limit): # of networks, (b,)
-    "Share of the variance at infinite width; NaN if nothing varies."
+def share_of(finite, limit): # numbers of networks, (b,)
+    "Share of the variance that remains at infinite width; NaN without variance."
     if finite.var() > 0 and limit.var() > 0:
         return kernel_share(finite, limit)
     return Share(0. if finite.var() > 0 else np.nan, 0.)
@@ -80,7 +80,7 @@ def is_large(t: Transformer, n: float, size: int) -> bool:
     return size*t.numbers(n) > _AFFORDABLE/16
 
 def measure(t, wide, n, size, seed, # wide: the network for infinite width
-            *, readout: Any, progress: bool, # as in a report
+            *, readout: Any, progress: bool, # options of a report
            ) -> Measured:
     "Draw networks at width n and at infinite width, and measure them."
     seeds = seed.spawn(5)
@@ -116,7 +116,7 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
     for l, (allowed, record) in enumerate(blocks):
         branch = record.attention
         if branch is not None:
-            each = branch.entropy[0][:, None, None] # one head at a time
+            each = branch.entropy[0][:, None, None] # each head separately
             shares = entropy_share(each, allowed.sum(-1)[None])[:, 0]
             shares = np.nan_to_num(shares, nan=1.) # where every row has one token
             head = int(np.argmin(shares))
@@ -126,7 +126,7 @@ def most_focused(t, n, seed) -> Pattern | None: # None without attention
     return min(found, key=itemgetter(0), default=(1., None))[1]
 
 # %% ../../nbs/initialisation/measured.ipynb #rpalone
-DRAWS = 2**15 # of each of the two laws
+DRAWS = 2**15 # number of draws from each of the two laws
 
 def first_layer(t, n, seed) -> dict | None: # None: not the layer of the theorem
     "The numbers of `limit_error` for the first attention layer, from draws."

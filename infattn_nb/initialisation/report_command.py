@@ -24,14 +24,14 @@ def report_of(config, # path of a config.json, or a built-in name
               *, against=None, # another config, for comparison
               tokens=None, # number of different tokens; None = 16
               text=None, # words as tokens, instead of a number
-              width=None, # n; None = the config's
-              size=None, # number of networks; None = by cost
+              width=None, # n; None = as in the config
+              size=None, # number of networks; None = chosen by the time it takes
               seed=0, # determines all random numbers
               progress=False, # show a progress bar?
-              fixed="variance", # at another width, or "std"
+              fixed="variance", # kept at another width; or "std"
              ): # Report, with the command that makes it
     "The report of a config, with the command that makes it."
-    from infattn_nb.initialisation.report import report # late: numpy reads threads
+    from infattn_nb.initialisation.report import report # late: after threads are set
     from infattn_nb.huggingface.config import READY
     from infattn_nb.huggingface.read import from_config
     from infattn_nb.numerics import checks

@@ -40,7 +40,7 @@ def _has_probabilities(model):
     return True
 
 class DescentEstimator(SequenceEstimator):
-    "Networks trained by gradient descent; a subclass has parameters and a start."
+    "Networks trained by gradient descent; a subclass defines parameters and a start."
     heads: float
     readout: int | str
     loss: Loss | str
@@ -55,7 +55,7 @@ class DescentEstimator(SequenceEstimator):
     n_features_in_: int
 
     def _check(self):
-        "Check the parameters, and convert them: this is a copy of the user's model."
+        "Check and convert the parameters, which belong to a copy of the user's model."
         raise NotImplementedError
 
     def _begin(self):
@@ -77,8 +77,8 @@ class DescentEstimator(SequenceEstimator):
         ValueError
             If more than half of the networks diverge at the given rate.
         KeyboardInterrupt
-            If interrupted; during training the model of at most fifty steps before is
-            kept instead.
+            If the start is interrupted. If training is interrupted, no error is raised,
+            and the model of at most fifty steps before is kept.
         """
         model = type(self)(**self.get_params(deep=False))
         X, Y, known = _problem(model, X, y)
@@ -157,13 +157,13 @@ class DescentEstimator(SequenceEstimator):
         Z = X if Z is None else self._ready(Z)
         if self.readout == "every":
             checks.reject("readout", "be a position or the mean for a tangent kernel",
-                          "'every'", "ask for one position")
+                          "'every'", "pass one position")
         Θ = self.trained_.tangent(X, Z, moment(when))
         return Θ[:, :, 0, :, 0] if self.single_ else Θ
 
     def score(self, X: ArrayLike, y: ArrayLike,
               sample_weight: ArrayLike | None = None) -> float:
-        """R² of the mean of the networks, or the share of right classes.
+        """R² of the mean of the networks, or the share of correct classes.
 
         Parameters
         ----------
@@ -263,7 +263,7 @@ class DescentEstimator(SequenceEstimator):
 
 # %% ../../nbs/learning/descent_estimator.ipynb #classchecks
 def check_options(m, *readouts):
-    "Arguments that both classes have; a readout may have one of these names."
+    "Check arguments that both classes have; a readout may have one of these names."
     for name in ("max_iter", "n_networks"):
         checks.count(getattr(m, name), name)
     for name in ("var_qk", "var_vo", "tol"):
@@ -278,15 +278,15 @@ def check_options(m, *readouts):
     loss_of(m.loss)
 
 def _problem(model, X, y):
-    "Sequences, targets (P, D) or (P, s, D), and what is known before the training."
+    "Sequences, targets (P, D) or (P, s, D), and attributes known before training."
     model._check()
     X = suited(model, X)
     largest = np.abs(X.tokens).max()
     if 0 < largest < 1e-50:
-        checks.reject("X", "be zero or hold a number of 1e-50 at least",
+        checks.reject("X", "be zero or contain a number of at least 1e-50",
                       f"{largest:.2g}", "rescale it: products of four become 0")
     P, s, d = X.tokens.shape
-    places: tuple[int, ...] = (P,) # of which each has a target
+    places: tuple[int, ...] = (P,) # each of these places has a target
     if model.readout == "every":
         y = _of_every(X, y)
         places = P, s
@@ -326,10 +326,10 @@ def _labels(model, y, P):
     check_classification_targets(y)
     classes, labels = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        checks.reject("y", "hold two classes at least", f"{len(classes)} class",
-                      "add sequences of another")
+        checks.reject("y", "contain at least two classes", f"{len(classes)} class",
+                      "add sequences of another class")
     if model.loss == "logistic" and len(classes) > 2:
-        checks.reject("y", "hold two classes", len(classes), "pass loss='softmax'")
+        checks.reject("y", "contain two classes", len(classes), "pass loss='softmax'")
     return labels, classes
 
 def moment(when):

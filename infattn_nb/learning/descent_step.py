@@ -25,7 +25,7 @@ from ..training.run import largest_eigenvalues
 
 # %% ../../nbs/learning/descent_step.ipynb #dynamicscode
 class Dynamics(NamedTuple):
-    "Effect of a step on the kinds (weight, velocity), apart from the gradient."
+    "The effect of a step on the kinds (weight, velocity), apart from the gradient."
     carry: np.ndarray # (K, K)
     rate: float # η
     noise: float # σ
@@ -49,11 +49,11 @@ class Networks:
         return len(getattr(self, self.each[0]))
 
     def reply(self, layer, view): # with their `values` (N, P, D)
-        "Their values, with intermediate results."
+        "The values of the networks, with intermediate results."
         raise NotImplementedError
 
     def slopes(self, layer, view, reply, χ): # [(N, …), …]
-        "From χ, the derivatives by the values, to those by the networks."
+        "Derivatives of the loss by the state, from its derivatives χ by the values."
         raise NotImplementedError
 
     def step(self, slopes, how, rng): # Networks
@@ -69,7 +69,7 @@ class Networks:
         return of_each(lambda x: x[k], self)
 
     def blocks(self, numbers): # [Networks, …]
-        "Blocks of similar size, for networks with so many numbers each."
+        "Blocks of similar size, for networks with this many numbers each."
         N = len(self)
         most = max(1, int(BLOCK_NUMBERS/2/numbers))
         parts = np.array_split(np.arange(N), -(-N//most))
@@ -91,13 +91,13 @@ def of_each(f, *x):
     return replace(x[0], **fields)
 
 def joined(blocks): # Networks
-    "All networks in one."
+    "All networks in one object."
     return of_each(lambda *x: np.concatenate(x), *blocks)
 
 # %% ../../nbs/learning/descent_step.ipynb #factoredcode
 @dataclass(frozen=True, eq=False)
 class OneLayer(Networks):
-    "One layer, on which the loss depends through `products`, two for each head."
+    "One layer, which determines the loss through `products`, two for each head."
     scores: np.ndarray # queries and keys (N, H, …)
     values: np.ndarray # values and outputs (N, H, …)
     each: ClassVar[tuple[str, ...]] = "scores", "values"
@@ -118,11 +118,11 @@ class OneLayer(Networks):
         return backward(layer, view, reply, χ)
 
     def times(self, layer, view, reply, χ): # Θχ (N, P, D)
-        "Back to the products, their response, sideways to the values."
+        "A backward pass to the products, their response, and the change of the values."
         change = self.response(*backward(layer, view, reply, χ))
         return sideways(layer, view, reply, change)
 
-    def tangent(self, layer, views): # of Q and of Q' sequences, (Q D, Q' D)
+    def tangent(self, layer, views): # views of Q and Q' sequences -> (Q D, Q' D)
         "The tangent kernel of one network."
         left, right = (slopes(layer, view, self.reply(layer, view)) for view in views)
         return sum(x.reshape(len(x), -1) @ y.reshape(len(y), -1).T
@@ -180,7 +180,7 @@ class Factored(OneLayer):
 # %% ../../nbs/learning/descent_step.ipynb #factorstep
 def factor_step(F, # (N, H, K, q, r)
                 M, # derivatives by the product's leading block, (N, H, a, b)
-                d, # rows of the upper matrix
+                d, # number of rows of the upper matrix
                 m, # width
                 how, rng): # (N, H, K, q, r')
     "One step of a pair of matrices, both at once."
@@ -208,7 +208,7 @@ def answered(M, # (…, a, b)
 def noisy(F, # (N, H, K, q, r)
           size, # standard deviation
           m, rng): # (N, H, K, q, r'), r' ≤ min(m, K q)
-    "Normals on each of the m columns, of which r are kept."
+    "Add normals to each of the m columns, which are represented by r columns."
     N, H, K, q, r = F.shape
     F = F + size*rng.standard_normal((N, H, 1, q, r))
     if r == m:
@@ -218,7 +218,7 @@ def noisy(F, # (N, H, K, q, r)
     return narrowed(np.concatenate([F, rest], axis=4))
 
 def narrowed(F): # (N, H, K, q, r') with r' ≤ K q
-    "The same Gram matrix with no more columns than rows."
+    "A factor of the same Gram matrix with no more columns than rows."
     N, H, K, q, r = F.shape
     if r <= K*q:
         return F
@@ -273,8 +273,8 @@ def product_noise(shape, # (N, H, K, K, d, ·)
                   S, # overlaps after the carry (K, K)
                   size, # σ
                   rng, # Generator
-                 ): # of that shape
-    "Noise times what was there, on either side, and noise times noise."
+                 ): # array of that shape
+    "Products of noise with the previous matrices, on either side, and with noise."
     N, H, K, _, *matrix = shape
     root = eigen_root(S)
     left, right = rng.standard_normal((2, N, H, K, *matrix))
@@ -293,7 +293,7 @@ def merged_from(B, ζ, K): # Merged
     return Merged(scores, values, overlap)
 
 def of_seeds(draw, seeds): # [(N, …), …]
-    "What each network draws from its own stream."
+    "The draws of each network from its own stream."
     return [np.stack(x) for x in zip(*(draw(default_rng(seed)) for seed in seeds))]
 
 def merged_start(seeds, H, d, D, K): # Merged
@@ -340,7 +340,7 @@ def forward(layer, view, products): # Reply
     return Reply(A, Z, out, summed(layer, Z, out, len(ζ)))
 
 def cut(view, products): # (N, H, a, b), (N, H, e, D)
-    "The leading rows and columns, for which the view has coordinates."
+    "The leading rows and columns, as many as the view has coordinates."
     B, ζ = products
     a, b, e = (x.shape[2] for x in (view.queries, view.keys, view.values))
     return B[:, :, :a, :b], ζ[:, :, :e]
@@ -363,8 +363,8 @@ def networks_first(x, N): # (…, HN) → (N, H, …)
     return x.reshape(*x.shape[:k], x.shape[k]//N, N).transpose(k + 1, k, *range(k))
 
 # %% ../../nbs/learning/descent_step.ipynb #backcode
-def backward(layer, view, reply, χ): # by B (N, H, a, b), by ζ (N, H, e, D)
-    "From χ, the derivatives by the values (N, P, D), back to the products."
+def backward(layer, view, reply, χ): # by B (N, H, a, b) and ζ (N, H, e, D)
+    "Derivatives by the products, from the derivatives χ by the values (N, P, D)."
     N, _, D = χ.shape
     H = reply.outputs.shape[2]//N
     χ = layer.head_sd*np.tile(χ.transpose(1, 2, 0), H) # (P, D, HN)
@@ -387,13 +387,13 @@ def sideways(layer, view, reply, change): # (N, Q, D)
     return along + summed(layer, reply.averages[:, :len(dζ)], dζ, N)
 
 # %% ../../nbs/learning/descent_step.ipynb #slopescode
-def slopes(layer, view, reply): # by B (Q D, H, ·, ·), by ζ (Q D, H, ·, D)
+def slopes(layer, view, reply): # by B (Q D, H, ·, ·) and ζ (Q D, H, ·, D)
     "Gradients of all values of one network."
     e, D, H = reply.outputs.shape
     Q = len(view.values)
     size = layer.head_sd
     own = layer.spec.weighed(reply.averages, -1)
-    forms = [] # output by output
+    forms = [] # one for each output
     by_values = np.zeros((Q, D, H, e, D))
     for d in range(D):
         seen = size*view.values @ layer.spec.weighed(reply.outputs[:, d], -1)
@@ -419,13 +419,13 @@ class Linearised(OneLayer):
         return self.start.response(*slopes)
 
     def reply(self, layer, view): # Reply
-        "The weights of the start, and the changed values."
+        "The weights at the start, and the changed values."
         reply = self.start.reply(layer, view)
         moved = reply.values - sideways(layer, view, reply, self._change())
         return reply._replace(values=moved)
 
     def step(self, slopes, how, rng):
-        "The sums and their velocities, one step on."
+        "The sums and their velocities after one step."
         by_scores, by_values = slopes
         given = (self.scores, by_scores), (self.values, by_values)
         M, γ = (np.einsum("kl,nhlij->nhkij", how.carry, x) + how.rate*g[:, :, None]

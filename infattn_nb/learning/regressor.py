@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     """Bayesian regression with one random attention layer of any width as the prior.
 
-    The time of a fit is about proportional to the numbers of sequences and heads. Some
+    The time of a fit is about proportional to the numbers of sequences and heads. A few
     hundred short sequences take seconds with one head and half a minute with four.
     Infinitely many heads take a fraction of a second (@fig-learning-cost).
     `expected_seconds` estimates the time in advance.
 
-    Methods are those of scikit-learn; before `fit` the model is the prior. The
-    posterior is that of Theorem 1 given its scores, @eq-learning-posterior.
+    The methods are those of scikit-learn. Before `fit`, they use the prior. The
+    posterior is given by Theorem 1 and @eq-learning-posterior.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         position that is read out, from the end if negative; "mean": the mean over
         positions
     alpha
-        variance of the noise, in (0, ∞). On real data, fit it (`optimizer`); if it is
+        variance of the noise, in (0, ∞). On real data, fit it (`optimizer`). If it is
         too small, intervals are far too narrow
     mask
         "causal" or boolean (s, s), True = may attend
@@ -70,10 +70,10 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     n_particles
         number of particles in each independent run (island), at least 2
     n_islands
-        number of islands, whose spread gives the error of the evidence
+        number of islands; the error of the evidence is estimated from their differences
     n_moves
-        Hamiltonian moves at each temperature; "auto": 1, 2, 4 … until the result is
-        trusted, at most 16
+        Hamiltonian moves at each temperature; "auto": 1, 2, 4, … until the result can
+        be trusted, at most 16
     n_steps
         leapfrog steps of each move
     keep
@@ -90,7 +90,8 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     log_evidences_, ancestors_
         log evidence of each island; number of particles of the prior with descendants
     var_qk_, var_vo_, alpha_
-        fitted values; with `optimizer="evidence"` chosen by the data
+        values used for the posterior; with `optimizer="evidence"` those of largest
+        evidence
     latents_, weights_
         particles (dim, M), their weights (M,)
     n_features_in_
@@ -137,7 +138,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         return self
 
     def expected_seconds(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Estimate the seconds of `fit` without an optimizer, by a small pilot.
+        """Estimate the seconds of `fit` without an optimizer, by a small pilot run.
 
         Parameters
         ----------
@@ -290,10 +291,10 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
     def compare(self, heads: Sequence[float] = (1, 2, 4, np.inf)) -> "DataFrame":
         """Evidence of models with other numbers of heads on the data of `fit`.
 
-        The result is a pandas.DataFrame with, for each number, the log evidence, its
-        standard error, and the probability of the model if all are equally likely a
-        priori. There is one fit per number, with its own optimizer if there is one;
-        this takes seconds for infinitely many heads and minutes for several.
+        The result is a pandas.DataFrame with the log evidence for each number of heads,
+        its standard error, and the probability of the model if all are equally likely a
+        priori. There is one fit per number, with its own optimizer if there is one. A
+        fit takes seconds for infinitely many heads and minutes for several heads.
 
         Parameters
         ----------
@@ -328,7 +329,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
         return tags
 
     def _ready(self, X):
-        "The fitted model or, before `fit`, its prior; and X, checked."
+        "The fitted model or, before `fit`, its prior, and X, checked."
         if hasattr(self, "posterior_"):
             return self, suited(self, X, self.n_features_in_)
         _check(self)
@@ -337,7 +338,7 @@ class AttentionRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):
 
 # %% ../../nbs/learning/regressor.ipynb #6cadddd5
 def _check(model):
-    "The constructor's arguments, or TypeError or ValueError in one sentence."
+    "The constructor's arguments, checked; a one-sentence TypeError or ValueError."
     m = model
     checks.heads(m.heads)
     checks.width(m.width)

@@ -19,7 +19,7 @@ from ..numerics.rng import Rng, Size, seed_sequence
 # %% ../../nbs/learning/sequences.ipynb #sequences-cell
 class Sequences(NamedTuple):
     "P sequences in one array."
-    tokens: np.ndarray # (P, s, d), zeros after the end of each
+    tokens: np.ndarray # (P, s, d), with zeros after the end of each sequence
     lengths: np.ndarray # (P,)
 
     def real(self):
@@ -44,14 +44,14 @@ def padded(arrays): # [(s_p, d), …]
 
 # %% ../../nbs/learning/sequences.ipynb #door
 def sequences(X): # array (P, s, d) or list of (s_p, d)
-    "Checked sequences; invalid input raises TypeError or ValueError."
+    "Sequences, checked; invalid input raises TypeError or ValueError."
     reject_foreign(X)
     if ragged(X):
         d = X[0].shape[1]
         return padded([_one_sequence(x, f"X[{p}]", d) for p, x in enumerate(X)])
     X = checks.real(X, "X", remedy="pass token embeddings as floats")
     if X.ndim != 3 or 0 in X.shape:
-        checks.reject("X", "be (sequences, tokens, features), none of them 0", X.shape,
+        checks.reject("X", "be (sequences, tokens, features), each at least 1", X.shape,
                       "convert a table by embed_features(X), images by patches(X), or "
                       "Reshape your data by X[:, :, None]")
     _reject_huge(X)
@@ -91,7 +91,7 @@ def _reject_huge(x):
                       "NaN, infinity or larger", "replace or rescale them")
 
 def suited(model, X, d=None): # Sequences
-    "Checked sequences for the model's readout and mask, with d features if given."
+    "Sequences checked for the model's readout and mask, with d features if given."
     X = sequences(X)
     if not isinstance(model.readout, str):
         checks.output(model.readout, X.lengths.min(), "readout", " or 'mean'")
@@ -116,7 +116,7 @@ def targets(y, P): # floats (P,) or (P, D)
     return y
 
 def like(y, guess): # an array of the shape of the predictions
-    "Targets in the shape of the predictions; a column counts as its entries."
+    "Targets in the shape of the predictions, where a column is taken as its entries."
     if y is None:
         checks.reject("y", "be given", "None", "pass the targets")
     y = np.asarray(y)
@@ -129,15 +129,15 @@ def like(y, guess): # an array of the shape of the predictions
 
 # %% ../../nbs/learning/sequences.ipynb #embed
 def embed_features(X: ArrayLike, query_scale: float = 1.) -> np.ndarray:
-    """Rows of a table as tokens, each feature's value times a separate unit vector.
+    """Rows of a table as tokens: each feature's value times a separate unit vector.
 
     Parameters
     ----------
     X
         table (P, F); scale its columns first
     query_scale
-        length of a last token, the same for all rows, in [0, ∞); it is the query if
-        readout=-1
+        length of a last token, the same for all rows, in [0, ∞); this token is the
+        query if readout=-1
 
     Returns
     -------
@@ -161,7 +161,7 @@ def patches(images: ArrayLike, size: Size = 2, position_scale: float = 1., *,
     Parameters
     ----------
     images
-        (P, h, w) or (P, h, w, c); or (P, h w c) with a shape
+        (P, h, w) or (P, h, w, c); or (P, h w c) if a shape is given
     size
         height and width of a patch in pixels, a number or (height, width); with (1, w)
         each row is a token
@@ -175,7 +175,7 @@ def patches(images: ArrayLike, size: Size = 2, position_scale: float = 1., *,
     Returns
     -------
     ndarray (P, tokens, features)
-        Features are the pixels of a patch, its position, and one more for the query.
+        features are the pixels of a patch, its position, and one more for the query
     """
     pixels = checks.real(images, "images", None, "(-∞, ∞)", "pass finite numbers")
     pixels = _as_images(pixels, shape)
@@ -215,7 +215,7 @@ def _as_images(images, shape):
 # %% ../../nbs/learning/sequences.ipynb #recallcode
 def make_recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float = 2.,
                 noise: float = .1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Associative recall: (key, value) in random order, then a key; y is its value.
+    """Associative recall: pairs (key, value) in random order, then a key with value y.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def make_recall(sequences: int, rng: Rng = None, keys: int = 4, *, size: float =
 
 # %% ../../nbs/learning/sequences.ipynb #wordscode
 def root_seed(random_state):
-    "A SeedSequence, also from NumPy's older generator, which scikit-learn may pass."
+    "A SeedSequence, also made from NumPy's older generator, as scikit-learn passes it."
     if isinstance(random_state, RandomState):
         return SeedSequence(random_state.randint(2**31 - 1, size=4))
     return seed_sequence(random_state, "random_state")

@@ -23,7 +23,7 @@ from .program import Program, all_or_nothing
 _Build = TypeVar("_Build", bound=Callable)
 
 def _builder(build: _Build) -> _Build:
-    "Let a function write into a program, which an error leaves unchanged."
+    "Let a function write into a program, and undo its changes after an error."
     @wraps(build)
     def f(program, xs, *args, **options):
         checks.kind(program, Program, "program", "write one with Program()")
@@ -105,7 +105,7 @@ def rnn(program: Program, X: Any, activation: Any = tanh, *,
 @_builder
 def lstm(program: Program, X: Any, *, var_w: float = 1.,
          var_u: float = 1.) -> Vector:
-    """Long short-term memory: gates i, f, o and candidate c, each from its own W, U.
+    """Long short-term memory: gates i, f, o and candidate c, each with its own W and U.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def conv1d(program: Program, X: Any, kernel: int = 3, *,
     X
         input vectors, one per position: a stack, or a list of vectors
     kernel
-        size of a patch, odd
+        size of a patch, an odd number
     activation
         φ: a Nonlinearity, its name, or a function
     var_w

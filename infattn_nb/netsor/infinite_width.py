@@ -204,9 +204,9 @@ class Limit:
         return Paths(self.program, size, rng)
 
     def given(self, scores: ArrayLike, rng: Rng = 0) -> Paths:
-        """Conditional laws at given scores, for instance those of a simulated network.
+        """Conditional laws at given scores, such as the scores of a simulated network.
 
-        If scores determine each other in the limit, the earlier ones are used.
+        If scores determine each other in the limit, the earlier scores are used.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class Limit:
         return vectors if scores is None else (vectors, numbers)
 
     def law(self, outputs: Vectors) -> HierarchicalGaussian:
-        """N(0, S) with random S, the law of sums of G-vars, also weighted by attention.
+        """The law N(0, S), S random, of sums of Gaussian vectors, weighted or not.
 
         Parameters
         ----------
@@ -280,7 +280,7 @@ class Limit:
             X = self.drawn.view([h])
             if not self.drawn.stacks.gaussian_view(X):
                 checks.reject(name, "be Gaussian given the scores",
-                              "a nonlinearity of them", "use `rvs`")
+                              "a nonlinear function of Gaussian vectors", "use `rvs`")
             first, = self.drawn.answers(lambda batch: means_of(batch, [X]))[:1]
             if np.any(first):
                 checks.reject(name, "have mean zero", "another", "use `rvs`")
@@ -292,7 +292,7 @@ class Limit:
         return HierarchicalGaussian(sample, X.k)
 
 def _single(m, single):
-    "A number for a single vector, perhaps with its error."
+    "A number for a single vector, possibly with its error."
     if isinstance(m, tuple):
         return tuple(_single(x, single) for x in m)
     return m.ravel()[0] if single else m
@@ -318,7 +318,7 @@ def _average(drawn, answers, return_error, error_of):
     return value, batch.std(0, ddof=1)/np.sqrt(len(batch)) + left
 
 def _score_cov(drawn, batch, scores): # (1, 3, r, r)
-    "E p l of all pairs of scores, row by row of each block, E p and E l."
+    "E p l for all pairs of scores, row by row of each block, with E p and E l."
     blocks = [drawn.stacks.checked(p) for p in scores]
     rows = []
     for first, i, j in blocks:
@@ -333,7 +333,7 @@ def _score_cov(drawn, batch, scores): # (1, 3, r, r)
     return np.concatenate(rows, axis=1)[None]
 
 def _in_order(drawn, batch, p, l):
-    "E p l with the earlier block first, E p and E l."
+    "E p l with the earlier block first, and E p and E l."
     order = drawn.stacks.order
     if order[p] <= order[l]:
         return batch.score_average(p, l)

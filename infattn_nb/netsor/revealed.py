@@ -33,7 +33,7 @@ class Known:
         return self._images[:, :self.count]
 
     def append(self, E, images):
-        "Append directions: memory is doubled when full, so that copies are rare."
+        "Append directions; memory is doubled when full, so that copies are rare."
         count = self.count + E.shape[1]
         if count > self._rows.shape[1]:
             self._rows = _longer(self._rows, self.count, count)
@@ -97,8 +97,8 @@ class State:
     moved: np.ndarray # C, (b, j, i)
     start_velocity: float = 0. # ν
     velocity: np.ndarray | None = None # M, (b, j, i); None = 0
-    square: np.ndarray | None = None # Adam's mean of squares, of explicit matrices
-    count: int = 0 # of Adam's steps
+    square: np.ndarray | None = None # Adam's mean of squares, for explicit matrices
+    count: int = 0 # number of Adam's steps
 
 def padded(C, shape):
     "C, padded with zeros to a shape."
@@ -225,7 +225,7 @@ class Revealed:
         return z + (E @ other.images.mT - z @ other.rows.mT) @ other.rows
 
     def gradient(self, pairs):
-        "∂/∂W = Σ dg xᵀ in coordinates (b, j, i), from those of dg and x."
+        "∂/∂W = Σ dg xᵀ in coordinates (b, j, i), from coordinates of dg and x."
         slope = np.zeros((len(self.start.moved), self.left.count, self.right.count))
         for d, x in pairs:
             slope[:, :d.shape[2], :x.shape[2]] += d.mT @ x
@@ -265,15 +265,15 @@ class Revealed:
         return Explicit(W), *there
 
 def explicit_is_cheaper(shape, directions):
-    "Does the matrix (r, c) itself cost less than this many directions?"
+    "Does the matrix (r, c) itself take less memory than this many directions?"
     r, c = shape
     return 3*directions*(r + c) > 2*r*c
 
 def matrix_of(b, shape, var, rng, *, W=None, directions=0, dense=None):
     """b matrices with entries N(0, var/c), or the given ones.
 
-    Drawn in full if `dense`, or, where this is None, if as many directions as are
-    expected would cost more."""
+    They are drawn in full if `dense` is true, or, if it is None, if storing the
+    expected number of directions would take more memory."""
     if dense is None:
         dense = explicit_is_cheaper(shape, directions)
     if not dense:

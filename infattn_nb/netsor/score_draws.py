@@ -18,7 +18,7 @@ from .nodes import Concat, Rows
 
 # %% ../../nbs/netsor/score_draws.ipynb #scorecd1
 class NormalsOfPaths:
-    "Normals of several groups of paths, each from a stream of its own."
+    "Normals of several groups of paths, each group with its own random stream."
     def __init__(self, sizes, seeds):
         self.sizes = sizes
         self.seeds = seeds
@@ -50,7 +50,7 @@ class PairNormals:
     blocks with each product. Exchanged roles and shared matrices are included."""
     rng: "Generator | NormalsOfPaths"
     size: int # paths
-    normals: dict = field(default_factory=dict) # two products -> (the first, N)
+    normals: dict = field(default_factory=dict) # two products -> (the first one, N)
     factors: dict = field(default_factory=dict) # W -> {product: {product: block of L}}
 
     def draw(self, p, batch): # (value, mean given the normals before, fresh factors)
@@ -104,7 +104,7 @@ class PairNormals:
         return rows[g]
 
     def _normals(self, g, h):
-        "N of two products, and whether it is new; for h and g it is the transpose."
+        "N of two products g and h, and whether it is new; transposed for h and g."
         key = frozenset({g, h})
         is_new = key not in self.normals
         if is_new:
@@ -125,8 +125,8 @@ def stacked(blocks, axis=1):
 class GivenScores:
     """Blocks of scores with prescribed entries.
 
-    Without tied matrices, earlier scores do not change the law of later ones.
-    Otherwise entries determined by earlier ones are computed, not prescribed."""
+    Without tied matrices, earlier scores do not change the law of later ones. With
+    tied matrices, entries determined by earlier ones are computed, not prescribed."""
     given: Mapping # {block: (rows (m,), columns (m,), values (P, m))}
     tied: bool # may scores depend on earlier ones?
     size: int
@@ -134,7 +134,7 @@ class GivenScores:
     rows: dict = field(default_factory=dict) # block -> {block: part of the factor}
 
     def draw(self, p, batch):
-        "A block of scores; entries that are not prescribed are 0, and are not used."
+        "A block of scores; entries that are not prescribed are 0 and are not used."
         i, j, value = self.given[p]
         if self.tied:
             value = self._after_earlier(p, value, batch)
@@ -172,11 +172,11 @@ class GivenScores:
 
 # %% ../../nbs/netsor/score_draws.ipynb #pa-zeros
 def transposed(M):
-    "Mᵀ; None is zero."
+    "Mᵀ, where None means zero."
     return None if M is None else M.mT
 
 def added(M, N):
-    "M + N; None is zero."
+    "M + N, where None means zero."
     if M is None or N is None:
         return N if M is None else M
     return M + N
@@ -184,7 +184,7 @@ def added(M, N):
 def root(C, # conditional covariances, (P, k, k)
          variance, # unconditional variances, (P, k)
         ): # lower triangular (P, k, k)
-    "L with L Lᵀ = C; columns that are only rounding errors are set to zero."
+    "L with L Lᵀ = C, where columns that are only rounding errors are set to zero."
     try:
         L = np.linalg.cholesky(C)
         pivots = np.diagonal(L, axis1=1, axis2=2)**2
@@ -203,7 +203,7 @@ def root(C, # conditional covariances, (P, k, k)
 def solved(B, # (P, m, k)
            L, # triangular (P, k, k), columns may be zero
           ): # (P, m, k)
-    "X with X Lᵀ = B, 0 where a column of L is zero."
+    "X with X Lᵀ = B, and 0 where a column of L is zero."
     pivots = np.diagonal(L, axis1=1, axis2=2)
     if (pivots > 0).all():
         return np.linalg.solve(L, B.mT).mT

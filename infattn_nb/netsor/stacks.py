@@ -19,7 +19,7 @@ from .program import Program
 def live_rows(program, # Program
               wanted, # vectors and scores, or views of some
              ): # {node: boolean (k,), of a block of scores (a, b)}
-    "The rows of each node that some vectors and scores need."
+    "The rows of each node on which some vectors and scores depend."
     past = program.past(*wanted)
     live = {h: np.zeros(h.shape if isinstance(h, Score) else h.k, dtype=bool)
             for h in past}
@@ -89,10 +89,10 @@ def seen_columns(h): # boolean (k, rows of V)
 
 # %% ../../nbs/netsor/stacks.ipynb #st-stacks
 class Stacks:
-    """A program, or the part that some vectors need, in a few large stacks.
+    """A program, or the part on which some vectors depend, in a few large stacks.
 
-    `nodes` are of the classes of a program, each after what it is made of; `view(h)` is
-    the vector or block that stands for one of the program."""
+    `nodes` have the classes of a program, and each follows its arguments. `view(h)` is
+    the vector or block that represents a vector or block of the program."""
     def __init__(self, program: Program, wanted=None, logit_factor=1.) -> None:
         self.program = program
         self.logit_factor = logit_factor # of all logits
@@ -115,7 +115,7 @@ class Stacks:
         for level in sorted(by_level):
             self._add(by_level[level])
 
-    # names, as nodes of the program have them
+    # names, as for nodes of the program
 
     def name(self, h):
         "The name of the first node of the program that is in a stack."
@@ -123,11 +123,11 @@ class Stacks:
         return self.program.name(self.written.get(first, first))
 
     def describe(self, h):
-        "A stack in print."
+        "The printed form of a stack."
         return f"{type(h).__name__} from {self.name(h)} on"
 
     def kept_view(self, X, index):
-        "Rows of a stack, the same object whenever they are the same rows."
+        "Rows of a stack, always the same object for the same rows."
         key = X, index.tobytes()
         if key not in self.views:
             self.views[key] = Rows(self, (X,), X.length, len(index), index)
@@ -188,7 +188,7 @@ class Stacks:
         if isinstance(x, Concat):
             S, R = zip(*map(self._places, x.args))
             return np.concatenate(S), np.concatenate(R)
-        if x not in self.place: # no row of it is needed
+        if x not in self.place: # none of its rows is needed
             return (np.full(x.k, -1),)*2
         return self.place[x]
 
@@ -325,7 +325,7 @@ class Stacks:
     # scores
 
     def _add_score(self, some):
-        "Scores of queries from one stack and keys from one stack: one block."
+        "Put scores of queries from one stack and keys from one stack into one block."
         rows = []
         columns = []
         ends = []
@@ -375,7 +375,7 @@ class Stacks:
     # attention
 
     def _kind_of_attend(self, h):
-        "Nodes with one block of scores and one stack of values go together."
+        "Nodes with one block of scores and one stack of values are combined."
         some = [self.block_of(P) for P in h.scores]
         blocks = {block for block, *_ in some}
         S, _ = self._places(h.args[0])
@@ -420,7 +420,7 @@ class Stacks:
         self._settle([h], [on], node)
 
     def _together(self, some): # was it successful?
-        "Rows that read one block and one stack, side by side with a mask."
+        "Combine rows that read one block and one stack, with a mask."
         block = self.block_of(some[0].scores[0])[0]
         value = np.full(block.shape[1], -1) # column -> row of the values
         read = []
@@ -471,7 +471,7 @@ class Stacks:
         return len(h.args) > 1 or bool(h.scores) or not self.gaussian_view(h.args[0])
 
     def view(self, h): # vector, or scores
-        "The representation of a vector or scores, or one made from existing stacks."
+        "The representation of a vector or scores, made from existing stacks if needed."
         for b in bases(h):
             if b not in self.place and b not in self.block:
                 self._add_later(b)
@@ -522,7 +522,7 @@ class Stacks:
         return self.block_of(p)
 
     def adopt(self, node, like):
-        "A vector that is not part of the program, e.g. a derivative."
+        "Add a vector that is not part of the program, e.g. a derivative."
         return self._put(node, self.written.get(bases(like)[0]))
 
 def _reject_later(stacks, h):
@@ -544,7 +544,7 @@ def _numbered(rows, k):
     return found
 
 def _found(rows, R):
-    "Numbers in sorted rows; −1 where R is none of them."
+    "Numbers of R in sorted rows; −1 where R is not among them."
     at = np.searchsorted(rows, R)
     there = (at < len(rows)) & (rows[np.minimum(at, len(rows) - 1)] == R)
     return np.where(there, at, -1)

@@ -19,7 +19,7 @@ from . import checks
 
 # %% ../../nbs/numerics/files.ipynb #fi-write
 def write(path, content):
-    """Write bytes; the file is then complete, or unchanged after an error.
+    """Write bytes; the file is complete afterwards, or unchanged after an error.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def write(path, content):
     Raises
     ------
     OSError
-        In one sentence, if there is no space or no permission.
+        If there is no space or no permission, with a one-sentence message.
     """
     try:
         _write_beside(Path(path), content)
@@ -40,7 +40,7 @@ def write(path, content):
                       "for it or choose another folder") from None
 
 def _write_beside(path, content):
-    "Write under a temporary name, then move into place."
+    "Write under a temporary name, then rename the file."
     temporary = path.with_name(f".{uuid4().hex}")
     try:
         with open(temporary, "xb") as file: # with the permissions of the user's umask
@@ -68,7 +68,7 @@ def writable(path, name, kinds):
     Returns
     -------
     Path, str
-        The path and its ending.
+        the path and its ending
     """
     example = f"pass e.g. {name}='report.{kinds[0]}'"
     try:
@@ -94,7 +94,7 @@ def writable(path, name, kinds):
     return path, kind
 
 # %% ../../nbs/numerics/files.ipynb #fi-ending
-def typed_number(x, name): # name: of the option, without dashes
+def typed_number(x, name): # name of the option, without dashes
     "A whole number from typed text; None and numbers are returned unchanged."
     if x is None or not isinstance(x, str):
         return x
@@ -105,10 +105,10 @@ def typed_number(x, name): # name: of the option, without dashes
                       f"pass e.g. --{name} 16", ValueError)
 
 @contextmanager
-def warnings_in_a_line(command, # its name
-                       quiet, # print none?
+def warnings_in_a_line(command, # name of the command
+                       quiet, # suppress warnings?
                       ):
-    "Warnings of a command as lines that begin with its name."
+    "Print warnings of a command as lines that begin with its name."
     def said(message, *where):
         print(f"{command}: {message}", file=sys.stderr)
     with warnings.catch_warnings():
@@ -117,11 +117,11 @@ def warnings_in_a_line(command, # its name
         yield
 
 @contextmanager
-def ending_well(command, # its name
+def ending_well(command, # name of the command
                 interrupted, # message after an interruption
-                fewer, # what to reduce to save memory
+                fewer, # things to reduce to save memory
                ):
-    "An error of a command as one line, with the exit status that shells expect."
+    "Print an error of a command as one line, and exit with the usual status."
     try:
         yield
     except BrokenPipeError: # the output is no longer read
@@ -137,7 +137,7 @@ def ending_well(command, # its name
 
 # %% ../../nbs/numerics/files.ipynb #fi-picture
 def picture(fig, kind, **options):
-    """A figure as bytes, without the entry that would change from run to run.
+    """A figure as bytes, without entries that would change from run to run.
 
     Parameters
     ----------
@@ -146,13 +146,13 @@ def picture(fig, kind, **options):
     kind
         "png", "pdf"
     **options
-        of savefig
+        options of savefig
 
     Returns
     -------
     bytes
-        the same for figures made by the same code; a figure that is drawn a second
-        time may get a slightly different layout
+        bytes that are the same for figures made by the same code; the layout of a
+        figure that is drawn a second time may differ slightly
     """
     clock = dict(png="Software", pdf="CreationDate")[kind]
     image = io.BytesIO()

@@ -18,8 +18,8 @@ from .rng import sobol_normals
 # %% ../../nbs/numerics/quadrature.ipynb #85c6a17b
 def jacobi(x, # points, shape (..., N)
            w, # weights, same shape
-           m=80, # size
-           noise=0., # smooths a law that is one point, around its mean
+           m=80, # size of the matrix
+           noise=0., # spread given to a law that is a single point, around its mean
           ): # diagonal (..., m), off-diagonal (..., m)
     r"Jacobi matrix of $\sum_k w_k \delta_{x_k}$ by m Lanczos steps, zero-padded."
     q = np.sqrt(w/w.sum(-1, keepdims=True))
@@ -36,7 +36,7 @@ def jacobi(x, # points, shape (..., N)
         previous = q
         if b.min() > 1e-13:
             q = r/b
-        else: # a law with fewer atoms ends here
+        else: # the recursion ends here for a law with fewer atoms
             b = np.where(b > 1e-13, b, 0.)
             q = np.divide(r, b, out=np.zeros_like(r), where=b > 0)
         α.append(a)
@@ -45,7 +45,7 @@ def jacobi(x, # points, shape (..., N)
 
 def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
           m=None, # number of nodes; None = all
-          floor=1e-30, # smaller weights are rounding errors, and dropped
+          floor=1e-30, # smaller weights are rounding errors and are dropped
          ): # nodes, weights (..., m)
     "The m-point Gauss rule of each Jacobi matrix (Golub and Welsch, 1969)."
     rules = [eigh_tridiagonal(a[:m], b[:m][:-1]) for a, b in zip(*J)]
@@ -55,7 +55,7 @@ def gauss(J, # Jacobi matrices (diagonal, off-diagonal)
 
 # %% ../../nbs/numerics/quadrature.ipynb #gauss-logs
 def gauss_logs(α, β): # diagonals, off-diagonals (..., m); β > 0
-    "Nodes and logarithms of the weights (..., m); weights to relative accuracy."
+    "Nodes and logarithms of the weights (..., m), with full relative accuracy."
     m = α.shape[-1]
     i = np.arange(m)
     J = np.zeros((*α.shape, m))
@@ -82,7 +82,7 @@ def jacobi_of_moments(moments): # E xᵏ, k < 2m, Decimals -> (1, m) and (1, m)
     "The Jacobi matrix of a law with known moments (Chebyshev's algorithm)."
     n = len(moments)
     diagonal = [moments[1]]
-    squares = [Decimal(0)] # of the entries beside the diagonal
+    squares = [Decimal(0)] # squares of the entries beside the diagonal
     before = [Decimal(0)]*n
     now = moments
     for k in range(1, n//2):
@@ -123,23 +123,23 @@ def _lowest(u, r, R=8.):
     return g if g @ g < R*R else 0*g
 
 def _sobol(r, seed):
-    "Points of N(0, I_r) with 2^19 numbers in total, each of weight one."
+    "Points of N(0, I_r), each of weight one, with 2^19 numbers in total."
     n = 2**max(int(np.log2(2**19/r)), 4)
     return sobol_normals(r, n, seed), np.ones(n)
 
 # %% ../../nbs/numerics/quadrature.ipynb #77921e77
 def _grid_step(r, span, N, R):
-    "The step with which N points fill the ball."
+    "The step for which N points fill the ball."
     ball = np.exp(r/2*np.log(np.pi) - gammaln(r/2 + 1))
     with np.errstate(over="ignore"):
         return max(.02, R*(ball*span.prod()/N)**(1/max(r, 1)))
 
 def normal_nodes(u, # function of g (r, N)
                  span, # range of the scores along each axis of g, (r,)
-                 N=200_000, # points
-                 R=8.5, # radius
+                 N=200_000, # number of points
+                 R=8.5, # radius of the ball
                 ): # replicates [(u, w), …]
-    "Points for the law of u(g), g ~ N(0, I_r): grids in few dimensions, Sobol in many."
+    "Points for the law of u(g), g ~ N(0, I_r), by grids or, if r is large, by Sobol."
     r = len(span)
     span = np.maximum(span, 1.)
     step = _grid_step(r, span, N, R) if r <= 16 else np.inf
@@ -154,7 +154,7 @@ def normal_nodes(u, # function of g (r, N)
 # %% ../../nbs/numerics/quadrature.ipynb #6a668b3a
 def line(σ, # scale
          a=1e-4, # relative size of the smallest node
-         step=.2, # in t
+         step=.2, # step in t
          top=36, # largest node, in units of σ
         ): # nodes y > 0, weights
     r"Nodes and weights for even functions on the line: $y = \sigma a \sinh t$."
@@ -163,9 +163,9 @@ def line(σ, # scale
 
 # %% ../../nbs/numerics/quadrature.ipynb #roots-code
 def root_between(f, # function of x and `args`, arrays
-                 ends, # (low, high), between which it changes sign
+                 ends, # (low, high), between which f changes its sign
                  args=(), # parameters
                 ): # SciPy's result: x, success
-    "Where f vanishes."
+    "The points at which f vanishes."
     with np.errstate(invalid="ignore"):
         return elementwise.find_root(f, ends, args=args)

@@ -30,7 +30,7 @@ class Cloud(NamedTuple):
         return Cloud(self.latents[:, k], self.loglik[k], self.slope[:, k])
 
     def where(self, accepted, proposed):
-        "The proposed particles where they are accepted, otherwise these."
+        "The proposed particles where they are accepted, otherwise the current ones."
         pairs = zip(proposed, self)
         return Cloud(*(np.where(accepted, new, old) for new, old in pairs))
 
@@ -41,12 +41,12 @@ def cloud_at(latents, # (dim, M)
     return Cloud(latents, *target(latents))
 
 # %% ../../nbs/numerics/smc.ipynb #groups
-PARTICLE_GROUPS = 4 # of particles
+PARTICLE_GROUPS = 4 # number of groups of particles
 PSEUDO_OBSERVATIONS = 50 # weight of the identity in each metric, in observations
-FULL_METRIC_SIZE = 256 # coordinates with a full metric; more get a diagonal one
+FULL_METRIC_SIZE = 256 # most coordinates with a full metric; more have a diagonal one
 
 def outer_sum(x): # (size, number)
-    "Sum of the outer products of the columns; for many rows its diagonal."
+    "Sum of the outer products of the columns; for many rows only its diagonal."
     if len(x) > FULL_METRIC_SIZE:
         return (x*x).sum(1)
     return x @ x.T
@@ -73,11 +73,11 @@ def latent_rows(blocks): # [slice, …]
 
 # %% ../../nbs/numerics/smc.ipynb #metriccode
 class Metric(NamedTuple):
-    "Linear maps to coordinates of equal width: one for each group and block."
+    "Linear maps to coordinates of equal width, one for each group and block."
     groups: list # slices of particles
     rows: list # slices of latents
-    sizes: list # of the blocks
-    whiteners: list # for each group, for each block
+    sizes: list # sizes of the blocks
+    whiteners: list # matrices C for each group and block
 
     def white(self, u):
         "C u, a gradient in the new coordinates."
@@ -103,7 +103,7 @@ class Metric(NamedTuple):
 def borrowed_metric(u, # gradients (dim, M)
                     blocks, # (size, copies) of each kind of latents
                    ): # Metric
-    "Each group of particles gets the metric of all others."
+    "The Metric in which each group of particles has the metric of all others."
     M = u.shape[1]
     groups = groups_of(M)
     rows = latent_rows(blocks)
@@ -123,13 +123,13 @@ ACCEPTANCE_RATE = .8 # intended acceptance probability of the moves
 STEP_JITTER = .6, 1.2 # a particle's step, in units of the common one
 
 def inner_slope(target): # latents (dim, M) -> (dim, M)
-    "The target's `rough_slope`, or its gradient if it has none."
+    "The target's `rough_slope`, or its gradient if there is none."
     def slope(latents):
         return target(latents)[1]
     return getattr(target, "rough_slope", slope)
 
 def leapfrog(cloud, momentum, target, β, step, steps, metric):
-    "Leapfrog steps of length step (M,): Cloud, momentum."
+    "The Cloud and the momentum after leapfrog steps of length step (M,)."
     def force(z, slope):
         return metric.white(β*slope - z)
     slope_at = inner_slope(target)
@@ -142,12 +142,12 @@ def leapfrog(cloud, momentum, target, β, step, steps, metric):
     return end, momentum + .5*step*force(end.latents, end.slope)
 
 def log_density(cloud, momentum, β): # (M,)
-    "Energy of particles and momenta at temperature 1/β, up to a constant."
+    "Log density of particles and momenta at temperature 1/β, up to a constant."
     squares = (cloud.latents**2).sum(0) + (momentum**2).sum(0)
     return β*cloud.loglik - .5*squares
 
 def hamiltonian_move(cloud, target, β, step, steps, metric, rng):
-    "One move of every particle: Cloud, mean probability of acceptance."
+    "One move of every particle; returns a Cloud and the mean acceptance probability."
     M = len(cloud.loglik)
     p = rng.standard_normal(cloud.latents.shape)
     each = step*rng.uniform(*STEP_JITTER, M)
@@ -159,14 +159,14 @@ def hamiltonian_move(cloud, target, β, step, steps, metric, rng):
 # %% ../../nbs/numerics/smc.ipynb #refresh-cell
 class Moves(NamedTuple):
     "Options of the moves at each inverse temperature."
-    number: int = 2 # of moves
-    steps: int = 5 # of leapfrog in each
+    number: int = 2 # number of moves
+    steps: int = 5 # leapfrog steps in each move
     blocks: tuple = () # (size, copies) of each kind of latents; (): all differ
 
 def refresh(cloud, # Cloud
             target, # latents -> log likelihoods, gradients
             β, # inverse temperature
-            step, # length
+            step, # step length
             moves, # Moves
             rng, # Generator
            ): # Cloud, next step length
@@ -181,24 +181,24 @@ def refresh(cloud, # Cloud
 
 # %% ../../nbs/numerics/smc.ipynb #487d54a2
 def effective_fraction(log_w): # (M,)
-    "Effective fraction of the particles under weights."
+    "The effective fraction of particles with these log weights."
     w = np.exp(log_w - log_w.max())
     return w.sum()**2/(w @ w)/len(w)
 
-def next_temperature(β, # now
+def next_temperature(β, # current inverse temperature
                      ℓ, # log likelihoods (M,)
                      keep, # fraction to keep
                     ): # the next β, at most 1
-    "The largest β whose weights keep that fraction, by bisection in log δ."
+    "The largest β at which the weights keep this fraction, by bisection in log δ."
     ℓ = ℓ - ℓ.max()
     lo = 1e-300
     hi = 1. - β
     if effective_fraction(hi*ℓ) >= keep:
         return 1.
-    for _ in range(60): # to the last digit, since it affects the run
+    for _ in range(60): # to the last digit, since the result affects the run
         mid = np.sqrt(lo)*np.sqrt(hi)
         lo, hi = (mid, hi) if effective_fraction(mid*ℓ) > keep else (lo, mid)
-    return min(1., max(β + hi, 1.01*β)) # it always rises
+    return min(1., max(β + hi, 1.01*β)) # β always increases
 
 def systematic(w, # weights ≥ 0, (M,)
                size, # number of draws
@@ -219,14 +219,14 @@ class Island(NamedTuple):
 
 # %% ../../nbs/numerics/smc.ipynb #6ad9c3ec
 def climb(target, # latents (dim, M) -> log likelihoods (M,), gradients (dim, M)
-          dim, # of the latents
+          dim, # dimension of the latents
           particles, # M
           moves, # Moves
           keep, # effective fraction of the particles kept per step of β
-          progress, # a bar over β?
+          progress, # show a progress bar over β?
           seed, # SeedSequence
          ): # Island
-    "Run particles from the prior to the posterior."
+    "Move particles from the prior to the posterior."
     rng = default_rng(seed)
     cloud = cloud_at(rng.standard_normal((dim, particles)), target)
     ancestor = np.arange(particles)
@@ -248,13 +248,13 @@ def climb(target, # latents (dim, M) -> log likelihoods (M,), gradients (dim, M)
 
 # %% ../../nbs/numerics/smc.ipynb #9a2d5165
 def islands(target, # picklable for processes
-            dim, # of the latents
-            number=4, # of islands
-            particles=256, # on each
-            moves=Moves(), # per rung
+            dim, # dimension of the latents
+            number=4, # number of islands
+            particles=256, # number of particles on each island
+            moves=Moves(), # moves at each inverse temperature
             keep=.9, # effective fraction of the particles kept per step of β
             rng=None, # None | int | SeedSequence | Generator
-            progress=False, # a bar over β for each?
+            progress=False, # show a progress bar over β for each island?
            ): # [Island, …]
     "Independent runs; run k uses the k-th child of `rng`, for any workers."
     task = partial(climb, target, dim, particles, moves, keep, progress)
@@ -263,7 +263,7 @@ def islands(target, # picklable for processes
 
 def pool(log_evidences, # (I,)
         ): # log of the mean, its standard error, weights of the islands (I,)
-    "The mean of the runs' evidences, on the log scale; error nan for a single run."
+    "The mean of the evidences, on the log scale, with error nan for a single run."
     x = np.asarray(log_evidences, float)
     n = len(x)
     w = np.exp(x - logsumexp(x))

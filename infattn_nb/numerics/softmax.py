@@ -33,7 +33,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> np.ndarray:
 _OF_A_PROGRAM = "pass an array; weights of a program are program.attend(scores, values)"
 
 def shares(scores, axis=-1):
-    "Softmax without checks; NaN if a score is infinite, so that training stops."
+    "Softmax without checks, with NaN if a score is infinite, so that training stops."
     return _of_differences(scores - scores.max(axis, keepdims=True), axis)
 
 def _of_differences(y, axis): # in place
@@ -42,7 +42,7 @@ def _of_differences(y, axis): # in place
     return y
 
 def below_top(x, axis):
-    "x less its largest entry along `axis`, a new array, and that entry."
+    "x minus its largest entry along `axis`, as a new array, and that entry."
     top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     if not np.isfinite(top).all():
         checks.reject("x", "have a finite largest score along `axis`",
@@ -52,9 +52,9 @@ def below_top(x, axis):
 
 # %% ../../nbs/numerics/softmax.ipynb #sm-through
 def through_softmax(A, # weights
-                    d, # a change of the scores, or a gradient of the weights
+                    d, # a change of the scores, or the gradient by the weights
                     axis=-1, # the axis that sums to one
-                   ): # the change of the weights, or the gradient of the scores
+                   ): # the change of the weights, or the gradient by the scores
     r"$A\circ(d-\sum A\circ d)$: forward and backward are one symmetric matrix."
     if axis == -1: # short rows take longer to sum
         change = d - np.einsum("...s,...s->...", A, d)[..., None]

@@ -27,12 +27,12 @@ class Rule(NamedTuple):
 
     @property
     def entrywise(self):
-        "Does it act on single entries, so that it needs explicit matrices?"
+        "Does the rule act on single entries, so that it needs explicit matrices?"
         return self.optimizer in ("adam", "adamw")
 
     @property
     def moments(self):
-        "Number of arrays of the size of the matrix that it keeps between steps."
+        "Number of arrays as large as the matrix that the rule keeps between steps."
         return 2 if self.entrywise else int(bool(self.momentum))
 
     def of_vectors(self):
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
         return self._replace(optimizer="adamw") if self.optimizer == "muon" else self
 
     def step(self, state, slope, size, rate, decay): # State
-        "One step of rate η and decay λ; size: W divided by its normal weights."
+        "One step with rate η and decay λ; size is W divided by its normal weights."
         if self.entrywise:
             return adapted(state, slope, size, rate, self.betas, self.eps, decay,
                            self.optimizer == "adamw")
@@ -59,7 +59,7 @@ def descended(state, # State
               decay, # λ
               nesterov=False,
              ): # State
-    "One step of gradient descent, as torch's SGD makes it."
+    "One step of gradient descent, as in torch's SGD."
     C = padded(state.moved, slope.shape[1:])
     G = gain*slope
     γ = 0.
@@ -79,7 +79,7 @@ def descended(state, # State
 
 # %% ../../nbs/training/optimizers.ipynb #op-muon
 def orthogonalised(state, slope, scale, rate, momentum, decay, nesterov=False): # State
-    "One step of Muon; scale = σ√(r/c)."
+    "One step of Muon, where scale is σ√(r/c)."
     B = slope
     if momentum and state.velocity is not None:
         B = B + momentum*padded(state.velocity, slope.shape[1:])
@@ -90,7 +90,7 @@ def orthogonalised(state, slope, scale, rate, momentum, decay, nesterov=False): 
     return State(shrink*state.start_factor, C, 0., B if momentum else None)
 
 def polar(B, floor=1e-5):
-    "P Qᵀ of a singular value decomposition P diag(s) Qᵀ, without vanishing s."
+    "P Qᵀ for the decomposition P diag(s) Qᵀ, without singular values s near zero."
     P, s, Q = np.linalg.svd(B, full_matrices=False)
     alive = s > floor*s.max(-1, keepdims=True, initial=0.)
     return (P*alive[:, None]) @ Q
@@ -105,7 +105,7 @@ def adapted(state, # State of an explicit matrix, or of vectors
             decay, # λ
             decoupled, # AdamW: is the decay separate from the gradient?
            ): # State
-    "One step of Adam or AdamW, as torch makes it."
+    "One step of Adam or AdamW, as in torch."
     if not size: # a matrix of zeros
         return state
     C = state.moved
@@ -132,15 +132,15 @@ def clipped(slopes, # {matrix or vectors: derivatives (b, j, i)}
             sizes, # {the same: W divided by its normal weights}
             most, # the largest norm
            ): # {the same: derivatives}
-    "Derivatives scaled so that each network's global norm is at most the bound."
+    "Derivatives, scaled so that the joint norm for each network is at most the bound."
     squares = sum(sizes[W]**2*np.einsum("bji,bji->b", d, d) for W, d in slopes.items())
     factor = np.minimum(1., most/(np.sqrt(squares) + 1e-6))[:, None, None] # as torch
     return {W: factor*d for W, d in slopes.items()}
 
 # %% ../../nbs/training/optimizers.ipynb #op-mup
 class Powers(NamedTuple):
-    "Exponents of n over the base width in the factors of one kind of weights."
-    start: float # their initial standard deviation, relative to σ/√c or √var
+    "Exponents of n over the base width, in the factors for one kind of weight."
+    start: float # the initial standard deviation, relative to σ/√c or √var
     sgd: float # the rate
     adam: float # the rate of Adam and AdamW
     muon: float # the step in spectral norm, relative to the base width
@@ -155,7 +155,7 @@ MUP = {
     "number": Powers(0., 0., 0., 0.)} # the same number of entries at every width
 
 def kind_of(W): # matrix, readout or trained vectors -> key of MUP
-    "The lengths that grow with the width; in a handwritten program all do."
+    "The kind of a weight; in a handwritten program all lengths grow with the width."
     if isinstance(W, Readout):
         return "output"
     if isinstance(W, Parameter):
@@ -163,7 +163,7 @@ def kind_of(W): # matrix, readout or trained vectors -> key of MUP
     return W.program.kinds.get(W, "hidden")
 
 def mup_factor(W, optimizer, widening): # number
-    "The factor of the rate; widening: the width divided by the base width."
+    "The factor of the rate, where widening is the width over the base width."
     powers = MUP[kind_of(W)]
     if optimizer == "sgd":
         return widening**powers.sgd

@@ -70,11 +70,11 @@ class Drawn:
         return self.program.inputs([[var]], rows=rows) if var else None
 
     def scaled(self, X, place, l=None, number=0, rows=1, head=None):
-        "Normalised tokens, with gain and bias; head: the part of a joint norm."
+        "Normalised tokens, with gain and bias; for a joint norm, the part of one head."
         return X
 
     def entered(self, network):
-        "The tokens that enter the first norm or block."
+        "The embeddings, as input of the first norm or block."
         return self.program.inputs(network.cov, network.mean)
 
     def logits(self, X, network):
@@ -132,7 +132,7 @@ def attention_branch(weights, l, branch, width, texts, U):
 
 @dataclass(frozen=True)
 class OverRoot:
-    "x over the root of a mean plus ε: one head of a norm over all heads."
+    "x over the root of (a mean plus ε), for one head of a norm over all heads."
     eps: float
     heads: int
 
@@ -140,12 +140,12 @@ class OverRoot:
         return x*self.factor(squares)
 
     def factor(self, squares):
-        "One over the root."
+        "One over the root of (the mean plus ε)."
         return 1/np.sqrt(np.maximum(sum(squares), 0.)/self.heads + self.eps)
 
     @property
     def derivative(self):
-        "Derivatives with respect to x, and to each of the numbers."
+        "Derivatives with respect to x and to each of the numbers."
         def by_x(x, *squares):
             return self.factor(squares)
         def by_square(x, *squares):
@@ -248,7 +248,7 @@ def _normalized(X, norm):
 def _through(weights, l, block, network, X):
     "The stream after one block."
     norm = block.norm
-    number = 0 # of branches so far
+    number = 0 # number of branches so far
     for branches in block.sums:
         before = block.norm_placement in ("pre", "sandwich")
         N = _normalized(X, norm) if before else X

@@ -20,7 +20,7 @@ def normalised(norm, X): # a Norm, (..., n)
     return c/np.sqrt((c*c).mean(-1, keepdims=True) + norm.eps)
 
 def turned(Q, positions, rotary, sign=1): # (..., s, m), (s,)
-    "Rotate pairs of coordinates by their positions; sign = −1 inverts."
+    "Rotate pairs of coordinates by their positions; sign = −1 gives the inverse."
     d = int(Q.shape[-1]*rotary.share + 1e-9)
     θ = np.array(rotary.frequencies or rotary.base**(-np.arange(0, d, 2)/d))
     z = Q[..., :d//2] + 1j*Q[..., d//2:d]
@@ -35,8 +35,8 @@ def softmax_of(P, allowed): # scores, who may attend
 class Attended(NamedTuple):
     "Output of attention, with its intermediate results."
     out: np.ndarray # (..., s, n)
-    Q: np.ndarray # as projected, (..., H, s, m)
-    K: np.ndarray # of every group, (..., G, s, m)
+    Q: np.ndarray # queries as projected, (..., H, s, m)
+    K: np.ndarray # keys of every group, (..., G, s, m)
     V: np.ndarray # (..., G, s, m)
     raw: np.ndarray # scores before cap and bias, (..., H, s, s)
     P: np.ndarray # input of softmax

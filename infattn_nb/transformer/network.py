@@ -34,7 +34,7 @@ from .as_program import write_transformer
                   "who_attends")
 @dataclass(frozen=True, eq=False, repr=False)
 class Transformer(Network):
-    """A transformer with random weights: embeddings, blocks, norms at both ends.
+    """A transformer with random weights: embeddings, blocks, and norms at both ends.
 
     `Transformer.uniform` builds a transformer of equal blocks from a few numbers;
     `from_config` and `from_torch` read an existing model.
@@ -56,7 +56,7 @@ class Transformer(Network):
         the embeddings have exactly this mean and covariance. An array (s, s): only
         this part of cov is drawn
     embeddings
-        the embeddings themselves, needed to follow single units, (s, n)
+        the embeddings themselves, (s, n), needed to follow single units
     texts
         label of the text of each token, if there are several texts. There is no
         attention between texts, and positions restart
@@ -79,7 +79,7 @@ class Transformer(Network):
                 **others: Any) -> Self:
         """A transformer of equal blocks: x ← x + Attention(x), x ← x + MLP(x).
 
-        Variances are fan-in × variance of an entry, one number or one per layer.
+        A variance is fan-in × variance of an entry, as one number or one per layer.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Transformer(Network):
         var_1, var_2
             σ₁² of the first matrix, σ₂² of the second matrix, numbers or (L,)
         var_b1, var_b2
-            variances of the biases of the hidden units, and of the MLP's output,
+            variances of the biases of the hidden units and of the MLP's output,
             numbers or (L,)
         **others
             other fields of `Transformer`, for example final_norm, texts
@@ -133,9 +133,9 @@ class Transformer(Network):
               coords: int = 0, scores: bool = False, fixed: str = "variance") -> Chain:
         """Draw the Gram matrices of the stream, block by block, from their exact law.
 
-        At a width that differs from its own, a network keeps fan-in × variance of
-        every matrix, so standard deviations scale as 1/√fan-in. For libraries with one
-        `initializer_range` for all widths, pass `fixed="std"`.
+        At a width other than its own, a network keeps fan-in × variance of every
+        matrix, so standard deviations scale as 1/√fan-in. Some libraries have one
+        `initializer_range` for all widths. For these, pass `fixed="std"`.
 
         Parameters
         ----------
@@ -176,16 +176,16 @@ class Transformer(Network):
         ----------
         width
             n in [1, ∞], above the rank of cov unless embeddings are random; None is
-            the network's own width, or ∞. At ∞, 64 units represent the infinitely
-            many of an MLP (O14)
+            the network's own width, or ∞. At ∞, 64 units represent infinitely many
+            hidden units (O14)
         size
             number of networks, an int or a shape
         rng
             seed: None | int | SeedSequence | Generator
         readout
-            "last": one random vector for the last token of each text; "mean": one for
-            the mean of its tokens; or a covariance (s, s): columns of r are independent
-            N(0, readout/n)
+            "last": one random vector for the last token of each text; "mean": one
+            random vector for the mean of its tokens; or a covariance (s, s): columns
+            of r are independent N(0, readout/n)
         texts
             a label per token, for tangent kernels between texts; None = the texts of
             the transformer
@@ -219,8 +219,8 @@ class Transformer(Network):
         Parameters
         ----------
         draws
-            heads per layer over which the average is taken; the default takes a second
-            for four layers of 32 tokens, with an error of .04 %
+            heads per layer over which the average is taken; with the default, four
+            layers of 32 tokens take a second and the error is .04 %
         rng
             seed: None | int | SeedSequence | Generator
         return_error
@@ -229,7 +229,7 @@ class Transformer(Network):
         Returns
         -------
         Chain
-            Arrays without a leading axis; the entropy is averaged over heads.
+            Arrays without a leading axis for networks; entropies are means over heads.
         """
         replicates = 16
         heads = -(-checks.count(draws, "draws", least=replicates)//replicates)
@@ -245,11 +245,11 @@ class Transformer(Network):
                 readout: str = "last") -> tuple[Program, Any]:
         """The same network as a program, which has gradients and can be trained.
 
-        A network that was read from a config or a module has the weights of its model
-        under the model's names. Matrices, biases, gains and embeddings are all
-        trained; `weights_of` returns those of a module. In a network that was not
-        read from a model, embeddings are drawn as with `random_embeddings=True`;
-        they and the biases are not trained.
+        In a network that was read from a config or a module, weights have the names
+        that they have in the model. All matrices, biases, gains and embeddings are
+        trained; `weights_of` returns their values in a module. In a network that was
+        not read from a model, embeddings are drawn as with `random_embeddings=True`.
+        These embeddings, and the biases, are not trained.
 
         Parameters
         ----------
@@ -258,16 +258,16 @@ class Transformer(Network):
             the transformer. With labels, a network that was read is treated as if it
             had been specified by hand
         readout
-            "last", "first": a random vector reads this token of each text; "mean": it
-            reads the mean of its tokens; "lm": logits of the next token, with a row
-            for each position that has a next token (texts in order) and a column for
-            each token of the vocabulary; "lm" needs a model that was read with token
-            ids
+            "last", "first": the product of a random vector with this token of each
+            text; "mean": with the mean of its tokens; "lm": logits of the next token,
+            with a row for each position that has a next token (texts in order) and a
+            column for each token of the vocabulary; "lm" needs a model that was read
+            with token ids
 
         Returns
         -------
         Program, list of Output or Table
-            One output per text, for `gradients`, `train`, `simulate`; or the logits.
+            One output per text, for `gradients`, `train` and `simulate`, or the logits.
         """
         return write_transformer(self, texts, readout)
 
@@ -292,7 +292,7 @@ class Transformer(Network):
 
 # %% ../../nbs/transformer/network.ipynb #tr-kernel
 def _check_others(cls, others):
-    "Separate fields of `Transformer` from options that only hand-made blocks have."
+    "Reject options that belong to blocks, and options that do not exist."
     handed = [f.name for f in fields(cls) if f.name not in ("cov", "blocks", "mean")]
     own = signature(cls.uniform).parameters
     for part in (SelfAttention, FeedForward, Block):

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 class BackwardStep(NamedTuple):
     "State of the backward pass."
     g: Gradient # after some blocks
-    x: Stream # at the same place
-    sizes: dict # sizes of the gradients in the previous block; empty at the start
+    x: Stream # the stream at the same place
+    sizes: dict # sizes of the gradients in the block just passed; empty at the start
 
 @dataclass(frozen=True, eq=False)
 class Network(Part):
-    "Embeddings, blocks and norms, with both passes. Fields as in `Transformer`."
+    "Embeddings, blocks and norms, with both passes. For fields see `Transformer`."
     cov: Any
     blocks: Sequence[Block]
     mean: Any = 0.
@@ -144,14 +144,14 @@ class Network(Part):
 
     @cached_property
     def most_heads(self) -> int:
-        "Of all blocks."
+        "The largest number of heads of a block."
         return max(b.attention.heads if b.attention else 0 for b in self.blocks)
 
     def start(self, n, coords, b, rng):
         "The stream before the first block, b samples, with `coords` explicit units."
         if coords and self.embeddings is not None:
             x = given_embeddings(self.embeddings, n, coords, b)
-        elif np.ndim(self.random_embeddings): # in addition to the known part
+        elif np.ndim(self.random_embeddings): # a random part is added to the known part
             known = self.cov - self.random_embeddings
             x = given_gram(known, self.mean, n, coords, b, rng)
             drawn = np.broadcast_to(self.random_embeddings, (b, *known.shape))
@@ -186,7 +186,7 @@ class Network(Part):
             yield BackwardStep(g, record.steps[0].x, sizes)
 
     def who_attends(self):
-        "May row attend to column? (L, s, s); all False in a block without attention."
+        "May row attend to column? (L, s, s), with False in a block without attention."
         s = len(self.cov)
         found = np.zeros((len(self.blocks), s, s), bool)
         for who, block in zip(found, self.blocks):
@@ -209,7 +209,7 @@ class Network(Part):
         return [k for k in (*MATRICES, *BIASES.values()) if k in there]
 
     def per_block(self, method, name, *where):
-        "A method of the branch with this matrix, block by block; NaN if there is none."
+        "A method of the branch with this matrix, by block; NaN without such a branch."
         branches = [block.owner(name) for block in self.blocks]
         return np.array([np.nan if x is None else getattr(x, method)(name, *where)
                          for x in branches])
@@ -301,13 +301,14 @@ class Network(Part):
     def follows_all(self, n):
         """Does the backward pass follow all n coordinates of the stream?
 
-        This takes about 13 s²n operations per residual sum; a basis of 1, X and Y has
-        2s + 1 vectors and takes 55 s³. For short texts function calls dominate."""
+        This takes about 13 s²n operations per residual sum. The alternative, a basis of
+        1, X and Y with 2s + 1 vectors, takes 55 s³. For short texts function calls
+        dominate."""
         s = len(self.cov)
         return n < 2*s + 1 or s >= LONG and n <= 4*s
 
     def tangent(self, by_block, plan, last): # last: Gram matrices, (b, s, s)
-        "Sum of all θ over the tokens of each pair of texts; G ∘ K for the readout."
+        "Sum of all θ over the tokens of each pair of texts; the readout adds G ∘ K."
         Θ = plan.cov*last if plan.count_readout else 0.*last
         for block, sizes in zip(self.blocks, by_block):
             for name, x in sizes.items():
@@ -343,7 +344,7 @@ class Network(Part):
         return Plan(n, cov, labels, count_readout)
 
     def width_of(self, width=None, coords=0):
-        "The width, its own or given, if the network exists at this width."
+        "The given width or the network's own, if the network exists at this width."
         if width is None:
             width = np.inf if self.width is None else self.width
         n = checks.width(width)
@@ -391,8 +392,8 @@ def token_cosine(gram, # (..., s, s)
     return cosine_of(gram)[..., i, j].mean(-1)
 
 def mean_of_heads(entropy, # NaN where a block has fewer heads
-                  axis, **options): # of NumPy's mean
-    "Mean over the existing heads; NaN if there are none."
+                  axis, **options): # options of NumPy's mean
+    "Mean over the existing heads; NaN if a block has no heads."
     there = ~np.isnan(entropy)
     if there.size and there.all():
         return entropy.mean(axis, **options)
@@ -444,7 +445,7 @@ class Chain(ByBlock):
     texts
         the text of each token, (s,)
     allowed
-        may row attend to column? (L, s, s); all False in a block without attention
+        may the row attend to the column? (L, s, s); False in a block without attention
     """
     gram: np.ndarray
     mean: np.ndarray
@@ -504,7 +505,7 @@ class Chain(ByBlock):
         return self._weights(AttributeError)
 
     def _weights(self, kind=ValueError):
-        "Attention weights; an error of this kind if the scores were not kept."
+        "Attention weights; raise an error of this kind if the scores were not kept."
         if self.scores is None or self.allowed is None:
             checks.reject("scores", "be kept for attention weights", "a chain without",
                           "draw it with chain(…, scores=True)", kind)
@@ -521,7 +522,7 @@ class Chain(ByBlock):
              block: int = -1, head: int = 0) -> Any:
         """Plot cosines or entropies block by block, or one head's attention weights.
 
-        Each network is a thin line, their mean a bold line.
+        Each network is a thin line, and the mean over networks is a bold line.
 
         Parameters
         ----------
@@ -536,7 +537,7 @@ class Chain(ByBlock):
         labels
             labels of the tokens, for the axes of "attention"
         network, block, head
-            which network, block and head, counted from 0, for "attention"
+            numbers of the network, block and head, from 0, for "attention"
 
         Returns
         -------
@@ -553,7 +554,7 @@ class Chain(ByBlock):
             checks.kind(beside, Chain, "beside", "pass e.g. transformer.kernel()")
             other = beside._by_block(what).mean(0)
             if len(other) != len(x):
-                checks.reject("beside", "have as many blocks",
+                checks.reject("beside", "have the same number of blocks",
                               beside.gram.shape[-3] - 1,
                               "take a chain of the same transformer")
         lines(ax, series, x, label=f"mean of {len(series)} networks")
@@ -588,7 +589,7 @@ class Chain(ByBlock):
         ax = own_axes(ax, (3.6, 3.4))
         allowed = np.asarray(self.allowed)[block]
         pattern(ax, np.where(allowed, A, np.nan), tokens)
-        ax.set(title=f"block {block + 1}, head {head + 1}", xlabel="looks at",
+        ax.set(title=f"block {block + 1}, head {head + 1}", xlabel="attends to",
                ylabel="token")
         return ax
 
@@ -640,11 +641,11 @@ class Gradients(ByBlock):
         the matrices (and biases) W = σw/√fan-in with w standard normal; NaN where a
         block has none
     squared_weight_norms
-        ‖∂loss/∂W‖², arrays as in `squared_norms`; of a network that was read, for
-        weights that include its factors, as in `.grad`; infinite if the fan-in is
+        ‖∂loss/∂W‖², arrays as in `squared_norms`; in a network that was read, W
+        includes all factors, as in `.grad`; infinite if the fan-in is infinite
     tangent
-        (...), sum of all θ, including the readout's unless it is left out; for k
-        texts, the matrix of inner products of their gradients
+        (...), sum of all θ, with that of the readout unless it is left out; for k
+        texts, the matrix (..., k, k) of inner products of their gradients
     squared_unit_norms
         θ/σ² = ‖∂loss/∂W‖²/fan-in, arrays as in `squared_norms`, also of matrices that
         start at zero
@@ -688,7 +689,7 @@ class Gradients(ByBlock):
              beside: "Gradients | None" = None) -> "Axes":
         """Plot squared norms of the gradients, block by block, on a logarithmic scale.
 
-        Each network is a thin line, their mean a bold line.
+        Each network is a thin line, and the mean over networks is a bold line.
 
         Parameters
         ----------
@@ -697,9 +698,10 @@ class Gradients(ByBlock):
         what
             "norms": θ of every matrix; "stream": ‖dX_l‖² after l blocks
         matrices
-            names of the matrices to draw, as "qkv" or ["q", "1"]; None = all
+            names of the matrices to plot, as "qkv" or ["q", "1"]; None = all
         beside
-            gradients for comparison, for example of infinite width; mean, dashed
+            gradients for comparison, for example of infinite width, whose mean is
+            plotted as a dashed line
 
         Returns
         -------
@@ -751,9 +753,9 @@ class Drawn(NamedTuple):
 class Plan(NamedTuple):
     "Checked arguments of a backward pass."
     n: float # width
-    cov: np.ndarray # of the readout over the tokens, (s, s)
+    cov: np.ndarray # covariance of the readout over the tokens, (s, s)
     labels: np.ndarray | None # texts between which tangent kernels are computed
-    count_readout: bool = True # in tangent kernels
+    count_readout: bool = True # does the readout count in tangent kernels?
 
 def readout_of(readout, labels): # (texts, s)
     "Readout of each text: its last token, or the mean of its tokens."

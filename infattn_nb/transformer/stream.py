@@ -57,7 +57,7 @@ class Stream:
         return (1 - c)*self.mean + self.units.sum(-1)/self.n
 
     def columns(self, centred=False):
-        r"A factor of $XX^\top/n$, or of $XX^\top/n - \mu\mu^\top$ if `centred`."
+        r"A factor of $XX^\top/n$, or if `centred` of $XX^\top/n - \mu\mu^\top$."
         c = self.share
         if centred and not c:
             return self.B
@@ -76,7 +76,7 @@ class Stream:
         return np.concatenate([self.mean[..., None], self.B], axis=-1)
 
     def turn(self, B):
-        r"This basis, W, $WW^\top=1$, in one where the same vectors have coordinates B."
+        r"This basis, W with $WW^\top=1$, in one where the vectors have coordinates B."
         if self.inverse is not None:
             return self.inverse @ B
         U, _, V = np.linalg.svd(self.B.mT @ B, full_matrices=False)
@@ -90,7 +90,7 @@ def add(x, # X, a Stream of b samples
         branch=1., # β
         norm=None, # a Norm of Y, before it is added
        ): # Sum
-    r"$αX + βY$, where $Y$ has independent coordinates $N(0, F)$, perhaps normalised."
+    r"$αX + βY$, where $Y$ has independent coordinates $N(0, F)$ and may be normalised."
     if x.n == np.inf:
         return _add_in_the_limit(x, F, rng, skip, branch, norm)
     y = _independent(x, F, rng)
@@ -106,7 +106,7 @@ def add(x, # X, a Stream of b samples
     return Sum(x, F, total, y, D, skip, branch, norm)
 
 def _independent(x, F, rng):
-    "Y in the basis of x: along its mean, along its factor, and orthogonal to both."
+    "Y in the basis of x: along the mean, along the factor, and orthogonal to both."
     b, s, q = x.B.shape
     c = x.units.shape[-1]
     m = x.n - c
@@ -140,11 +140,11 @@ def _add_in_the_limit(x, F, rng, skip, branch, norm):
 def given_gram(cov, # XXᵀ/n − μμᵀ, (s, s)
                mean, # μ, (s,)
                n, # width
-               c, # explicit coordinates, of a random rotation
+               c, # explicit coordinates, after a random rotation
                b, # samples
                rng, # source of random numbers
               ): # Stream
-    "Embeddings of exactly this mean and covariance over their n coordinates."
+    "Embeddings with exactly this mean and covariance over their n coordinates."
     is_still = n == np.inf or not c
     return _in_a_frame(cov, mean, n, c, b, rng, None if is_still else _standardised)
 
@@ -154,8 +154,8 @@ def random_coordinates(cov, mean, n, c, b, rng):
 
 def given_embeddings(X, # one row per token, (s, n')
                      n, # width: n', or infinity
-                     c, # explicit coordinates, at least one: the first
-                     b, # samples, all alike
+                     c, # number of explicit coordinates, the first ones; at least one
+                     b, # samples, all equal
                     ): # Stream
     "Known embeddings."
     rest = X[:, c if n < np.inf else 0:]
@@ -178,14 +178,14 @@ def _tile(x, b):
 
 def _in_a_frame(cov, mean, n, c, b, rng, frame):
     L = without_zeros(psd_factor(cov))
-    if frame is None: # as given; explicit coordinates are drawn
+    if frame is None: # mean and covariance as given; explicit coordinates are drawn
         units = mean[:, None] + L @ rng.standard_normal((b, L.shape[1], c))
         return Stream(n, _tile(mean, b), _tile(L, b), units)
     z, μ, T = frame(L.shape[1], n, c, b, rng)
     return Stream(n, mean + (L @ μ)[..., 0], L @ T, mean[:, None] + L @ z)
 
 def _as_drawn(r, n, c, b, rng):
-    "An r × n matrix of normals: c columns; mean and centred factor of the others."
+    "An r × n matrix of normals: c columns, and mean and centred factor of the others."
     m = n - c
     scale = np.sqrt(max(m, 1))
     z = rng.standard_normal((b, r, c))
@@ -194,7 +194,7 @@ def _as_drawn(r, n, c, b, rng):
     return z, mean, T
 
 def _standardised(r, n, c, b, rng):
-    "A matrix of normals as above, standardised over all n columns."
+    "A matrix of normals in the same form, standardised over all n columns."
     z, mean, T = _as_drawn(r, n, c, b, rng)
     m = n - c
     centre = (m*mean + z.sum(-1, keepdims=True))/n
@@ -264,12 +264,12 @@ def opened(g, # Gradient, with coordinates in the basis of the sum
 
 # %% ../../nbs/transformer/stream.ipynb #rg-sum
 class Sum(NamedTuple):
-    "A residual sum X′ = αX + βU of b networks, U = Y or norm(Y), in both passes."
+    "A residual sum X′ = αX + βU of b networks, with U = Y or norm(Y), in both passes."
     x: Stream # X
     F: np.ndarray # covariance of a coordinate of Y, (b, s, s)
     total: Stream # X′
     y: Stream | None # Y in the basis of X; None at infinite width
-    D: np.ndarray | None # of the norm of Y, (b, s)
+    D: np.ndarray | None # factors of the norm of Y, (b, s)
     skip: float # α
     branch: float # β
     norm: Any # a Norm, or None
@@ -325,8 +325,8 @@ class Sum(NamedTuple):
 
 # %% ../../nbs/transformer/stream.ipynb #st-texts
 def several(texts): # a string (words, or letters if it has no space) or lists of labels
-    "Labels of one text or of several, as a list of arrays."
-    if hasattr(texts, "detach"): # of torch
+    "Labels of one text or of several texts, as a list of arrays."
+    if hasattr(texts, "detach"): # a tensor of torch
         texts = texts.detach().cpu().numpy()
     if not isinstance(texts, (str, list, tuple, range, np.ndarray)):
         checks.reject("texts", "be a number of tokens, a text, or a list of labels",
@@ -412,7 +412,7 @@ def numbered(labels, # one per token
 def _numbers(labels, name):
     "Number the labels 0, 1, …; equal labels have equal numbers."
     try:
-        labels = [x.item() if hasattr(x, "detach") else x for x in labels] # of torch
+        labels = [x.item() if hasattr(x, "detach") else x for x in labels] # from torch
         number = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         unequal = [label for label in number if label != label]
     except (TypeError, RuntimeError): # lists and other labels without a hash

@@ -5,17 +5,17 @@ import {button, el, normal, panel, still, svg} from "./plot.js";
 const LETTERS = 5, PLACES = LETTERS + 1, SIZE = LETTERS + PLACES, SHOWN = 300, EPS = 1e-5;
 const numbers = n => new Float64Array(n);
 const LAYERS = [ // matrix, what to call a block, its rows and columns in blocks, trained matrices
-  {of: 0, name: "layer 1: tokens ask tokens", at: [0, 0], rate: 2},
-  {of: 1, name: "layer 2: tokens ask tokens", at: [0, 0], rate: 2},
-  {of: 1, name: "layer 2: tokens ask copies", at: [0, 1], rate: 4},
-  {of: 1, name: "layer 2: copies ask tokens", at: [1, 0], rate: 4},
-  {of: 1, name: "layer 2: copies ask copies", at: [1, 1], rate: 6},
+  {of: 0, name: "layer 1: tokens attend to tokens", at: [0, 0], rate: 2},
+  {of: 1, name: "layer 2: tokens attend to tokens", at: [0, 0], rate: 2},
+  {of: 1, name: "layer 2: tokens attend to copies", at: [0, 1], rate: 4},
+  {of: 1, name: "layer 2: copies attend to tokens", at: [1, 0], rate: 4},
+  {of: 1, name: "layer 2: copies attend to copies", at: [1, 1], rate: 6},
   {of: 2, name: "out: tokens", at: [0, 0], rate: 1},
   {of: 2, name: "out: head 1", at: [1, 0], rate: 3},
   {of: 2, name: "out: head 2", at: [2, 0], rate: 3},
   {of: 2, name: "out: head 1, then head 2", at: [3, 0], rate: 5}];
 export const CIRCUITS = LAYERS;
-const INDUCTION = 2; // the tokens ask for what the first head has copied
+const INDUCTION = 2; // tokens are compared with the copies made by the first head
 
 // All orders of the letters, one of them again at the end: which letter followed it? A token
 // is zero but for its letter and its place, which are one: those two are listed.
@@ -225,8 +225,8 @@ export default async function circuits(box) {
                            pattern("second layer", [names.at(-1)], names, [found.weights]));
     const now = right(used, fresh);
     const share = x => `${Math.round(100*x)} %`;
-    said.textContent = `After ${steps} steps: right on ${share(right(used, shown))} of the sequences shown (dashed), ${share(now)} of new ones (line)${cut.size ? ", with what is cut" : ""}; by chance ${share(1/LETTERS)}. `
-      + `After ${names.slice(0, -1).join(" ")}, once more ${names.at(-1)}: the network says ${letter(answer)}, right is ${letter(example.answer)}.`;
+    said.textContent = `After ${steps} steps: correct answers to ${share(right(used, shown))} of the training sequences (dashed) and ${share(now)} of new sequences (line)${cut.size ? ", without the circuits that are cut" : ""}; by chance ${share(1/LETTERS)}. `
+      + `For ${names.slice(0, -1).join(" ")} and then ${names.at(-1)}, the network predicts ${letter(answer)}; the correct answer is ${letter(example.answer)}.`;
     Object.assign(box.dataset, {steps, fresh: now, cut: cut.size, induction: sizes[INDUCTION], answer});
   }
 

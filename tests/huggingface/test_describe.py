@@ -53,5 +53,5 @@ def test_biases_of_attention_are_read_and_written():
     initialise(kept, plain, 1)
     assert (plain.h[0].v.bias == 0.2).all()
     p = read(plain, verify=False)
-    with pytest.raises(ValueError, match="biases that are draws in a program"):
+    with pytest.raises(ValueError, match="random or zero biases"):
         p.program()

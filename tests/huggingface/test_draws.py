@@ -146,7 +146,7 @@ def test_words_that_are_no_draws_are_rejected_with_the_way_on(spoil, text):
         spoil(module.wte.weight)
     with pytest.raises(ValueError, match=text) as e:
         read(module)
-    assert "pass what enters the first block as `embeddings`" in str(e.value)
+    assert "pass the input of the first block as `embeddings`" in str(e.value)
     assert len(str(e.value).splitlines()) == 1
     X = module.wte.weight.detach()[TEXT]
     given = from_torch(

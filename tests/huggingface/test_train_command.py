@@ -123,7 +123,7 @@ def test_interrupted_at_once_it_writes_nothing(here, monkeypatch, capsys):
         (dict(learning_rates="nan"), "`learning_rates` must be"),
         (dict(optimizer="lion"), "`optimizer` must be '"),
         (dict(steps="many"), "`--steps` must be a whole number"),
-        (dict(base_width="32"), "`base_width` must come with parametrization='mup'"),
+        (dict(base_width="32"), "`base_width` must be passed with parametrization="),
         (dict(base_width="a"), "`--base-width` must be a whole number"),
         (dict(seed="-1"), "`seed` must be at least 0"),
         (dict(layers="0"), "`layers` must be at least 1"),

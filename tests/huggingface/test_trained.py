@@ -78,7 +78,7 @@ def ended_badly(ids=IDS, readout="lm", y=None, **how):
             dict(init={"transformer.wte": np.full((11, 32), np.nan)}),
             "`init` must hold numbers in",
         ),
-        (dict(parametrization="mup"), "`base_width` must come with"),
+        (dict(parametrization="mup"), "`base_width` must be passed with"),
         (dict(readout="middle"), "`readout` must be"),
     ],
 )

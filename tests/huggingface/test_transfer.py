@@ -117,7 +117,7 @@ def test_an_interrupted_run_keeps_what_is_finished(monkeypatch):
         (dict(widths=[40]), "`width` must be a multiple of 16"),
         (dict(optimizer="lion"), "`optimizer` must be '"),
         (dict(parametrization="sp"), "`parametrization` must be '"),
-        (dict(base_width=32), "`base_width` must come with parametrization='mup'"),
+        (dict(base_width=32), "`base_width` must be passed with parametrization="),
         (dict(heads="taller"), "`heads` must be '"),
         (dict(fixed="mean"), "`fixed` must be '"),
         (dict(size=0), "`size` must be at least 1"),

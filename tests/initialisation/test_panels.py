@@ -30,8 +30,8 @@ def test_letters_that_no_font_has_are_named_in_a_line(
     assert capfd.readouterr().err == (
         ""
         if quiet
-        else "infattn_report: letters that the font of the pictures lacks "
-        "show as boxes: 日 本 語\n"
+        else "infattn_report: letters that are missing in the font "
+        "appear as boxes: 日 本 語\n"
     )
 
 

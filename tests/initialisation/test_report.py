@@ -622,7 +622,7 @@ def test_plots_reject_in_one_sentence(silent):
         (lambda: c.plot(beside=g), "`beside` must be a Chain"),
         (
             lambda: c.plot(beside=Transformer.uniform(np.eye(2), layers=2).kernel(16)),
-            "as many blocks",
+            "same number of blocks",
         ),
         (lambda: kept.plot(what="attention", labels=["a"]), "one label per token, 6"),
         (lambda: kept.plot(what="attention", labels=5), "`labels` must be a list"),

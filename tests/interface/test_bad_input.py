@@ -127,23 +127,23 @@ CASES = [
     (
         lambda: fit(matrices=["V"]),
         ValueError,
-        "`matrices` must name matrices below the outputs",
+        "`matrices` must name matrices on which the outputs depend",
     ),
     (
         lambda: fit(matrices=[]),
         ValueError,
-        "`matrices` must be those that are trained, one at least",
+        "`matrices` must contain at least one trained matrix",
     ),
     (
         lambda: fit(matrices=3),
         ValueError,
-        "`matrices` must be those that are trained, one at least",
+        "`matrices` must contain at least one trained matrix",
     ),
     (lambda: fit(rate_factors={"W": -1.0}), ValueError, "`rate_factors`"),
     (
         lambda: fit(rate_factors={"V": 1.0}),
         ValueError,
-        "`rate_factors` must name matrices below the outputs",
+        "`rate_factors` must name matrices on which the outputs depend",
     ),
     (lambda: fit(rate_factors=[1.0, 2.0]), TypeError, "`rate_factors`"),
     (
@@ -162,7 +162,11 @@ CASES = [
     (lambda: fit(schedule=lambda t: NAN), ValueError, "`schedule(0)`"),
     (lambda: fit(reduction="max"), ValueError, "`reduction`"),
     (lambda: fit(parametrization="sp"), ValueError, "`parametrization`"),
-    (lambda: fit(parametrization="mup"), ValueError, "`base_width` must come with"),
+    (
+        lambda: fit(parametrization="mup"),
+        ValueError,
+        "`base_width` must be passed with",
+    ),
     (lambda: widened("gpt2", [[1, 2]], 64, heads="taller"), ValueError, "`heads`"),
     (lambda: rate_transfer("gpt2", [[1, 2]], [], [0.1]), ValueError, "`widths`"),
     (lambda: fit(weight_decay={"Z": 0.1}), ValueError, "`weight_decay`"),

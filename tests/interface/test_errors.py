@@ -298,7 +298,7 @@ def test_constant_targets_keep_the_scale_of_the_prior():
 def test_targets_beyond_the_prior():
     X, y = data()
     model = AttentionRegressor(n_particles=16, n_islands=2, random_state=0)
-    with pytest.raises(ValueError, match="`y` must have the size that the prior"):
+    with pytest.raises(ValueError, match="`y` must have the size expected under"):
         model.fit(X, 1e9 * y)
 
 

@@ -899,7 +899,7 @@ BAD = [
     (dict(), NAN, Y, ValueError, "`X` must be finite"),
     (dict(), X, NAN[:, 0, 1] * np.nan, ValueError, "`y` must be finite"),
     (dict(), X[0], Y, ValueError, r"`X` must be \(sequences, tokens, features\)"),
-    (dict(), X[:0], Y[:0], ValueError, "none of them 0"),
+    (dict(), X[:0], Y[:0], ValueError, "each at least 1"),
     (dict(), X, Y[:3], ValueError, r"`y` must be \(4,\)"),
     (dict(), X, X, ValueError, "`y` must be"),
     (dict(), X.astype(str), Y, TypeError, "`X` must hold real numbers"),

@@ -347,9 +347,9 @@ def test_steps_of_muon_by_kind():
 def test_a_base_width_comes_with_mup_alone():
     p, f = mixed_program()
     for how in (dict(parametrization="mup"), dict(base_width=8)):
-        with pytest.raises(ValueError, match="`base_width` must come with param"):
+        with pytest.raises(ValueError, match="`base_width` must be passed with param"):
             train(p, f, [1.0, -1.0], width=32, **how)
     run = train(p, f, [1.0, -1.0], width=32, steps=1, size=1, verbose=False)
-    with pytest.raises(ValueError, match="`base_width` must be that of the run"):
+    with pytest.raises(ValueError, match="`base_width` must be that of the resumed"):
         mup = dict(parametrization="mup", base_width=8)
         train(p, f, [1.0, -1.0], width=32, steps=1, init=run, **mup)

@@ -237,7 +237,7 @@ def test_what_diverges_is_said_and_too_much_of_it_rejected():
     ):
         train(p, f, TARGETS, learning_rate=1e4, **common)
     run = quiet(p, f, TARGETS, **common | dict(init=None), size=3)
-    with pytest.raises(ValueError, match="`size` must be as many.*4 after 3"):
+    with pytest.raises(ValueError, match="`size` must be the number of.*4 after 3"):
         train(p, f, TARGETS, **common | dict(init=run), size=4)
 
 

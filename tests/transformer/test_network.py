@@ -548,7 +548,7 @@ REJECTED = [
     (
         lambda: Transformer.uniform(np.eye(3), layers=1, heads=2, ff=0.3).chain(8),
         ValueError,
-        "whole number of 1…1e11 hidden units",
+        "whole number of hidden units from 1 to 1e11",
     ),
     (lambda: T.chain(2), ValueError, "exceed the rank"),
     (lambda: T.chain(8, coords=9), ValueError, "`coords` must not exceed"),
