@@ -20,8 +20,8 @@ from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..plotting import current_axes
 from .losses import BATCHES, loss_of, targets_of, tried
-from ..numerics.rng import NoBar, Rng, pieces, progress_bar
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import Rng, seed_sequence
+from ..numerics.workers import NoBar, pieces, progress_bar
 from ..netsor.gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
 from ..netsor.nodes import Concat, Initial, Logits, Matrix, Output, Parameter
 from ..netsor.nodes import Rows, Score, Table, Vector, attention_weights
