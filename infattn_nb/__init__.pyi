@@ -12,7 +12,8 @@ from . import huggingface as huggingface
 from . import initialisation as initialisation
 from . import learning as learning
 from . import paper as paper
-from .numerics.rng import draw as draw, fold as fold, parallel as parallel
+from .numerics.rng import draw as draw, fold as fold
+from .numerics.workers import parallel as parallel
 from .nonlinearities import Nonlinearity as Nonlinearity
 from .distributions.hierarchical import HierarchicalGaussian as HierarchicalGaussian
 from .distributions.scale_mixture import (

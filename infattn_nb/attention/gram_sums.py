@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..nonlinearities import relu
-from ..numerics.rng import BUFFER, pieces
+from ..numerics.workers import BUFFER, pieces
 
 # %% ../../nbs/attention/gram_sums.ipynb #explicitcode
 def explicit_sums(activation, seq_len, number, lengths, rng, root=None):

@@ -18,10 +18,10 @@ from scipy.stats import norm, t
 
 from ..nonlinearities import softmax
 from ..numerics.linalg import centred, psd_factor, without_zeros
-from ..numerics.rng import in_order
 from ..numerics.smc import Moves, cloud_at, effective_fraction, pool
 from ..numerics.smc import refresh, systematic
 from ..numerics.softmax import through_softmax
+from ..numerics.workers import in_order
 
 # %% ../../nbs/attention/joint.ipynb #targetcode
 @dataclass(frozen=True, eq=False)

@@ -26,8 +26,8 @@ from .spec import AttentionSpec
 from .tokens import TokenLaw
 from ..numerics import checks
 from ..nonlinearities import softmax, value_key
-from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import Rng, Size, draw, seed_sequence
+from ..numerics.workers import BUFFER, by_pieces
 
 # %% ../../nbs/attention/layer.ipynb #14c3b609
 @dataclass(frozen=True, eq=False, repr=False)

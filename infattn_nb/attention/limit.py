@@ -21,8 +21,9 @@ from .tokens import Tokens
 from ..nonlinearities import identity, resolved, softmax
 from ..numerics.linalg import centred, psd_factor, without_zeros
 from ..numerics.quadrature import normal_nodes
-from ..numerics.rng import Quasi, in_order, pieces, seed_sequence
-from ..numerics.rng import sobol_normals
+from ..numerics.rng import seed_sequence
+from ..numerics.stand_ins import Quasi, sobol_normals
+from ..numerics.workers import in_order, pieces
 
 # %% ../../nbs/attention/limit.ipynb #ll-rowcode
 def _seen(layer, i):

@@ -16,7 +16,9 @@ from .heads import collapsed_scores, mean_values, mixed, over_keys
 from ..numerics import checks
 from ..numerics.linalg import bartlett, lower_times, narrow, times_lower
 from ..numerics.linalg import wishart_factor
-from ..numerics.rng import BUFFER, MOST_SAMPLES, Streams, by_pieces, pieces
+from ..numerics.rng import MOST_SAMPLES
+from ..numerics.stand_ins import Streams
+from ..numerics.workers import BUFFER, by_pieces, pieces
 
 # %% ../../nbs/attention/sampling.ipynb #43d36804
 def scores_of(layer, L, F, m, shape, normals, wisharts):

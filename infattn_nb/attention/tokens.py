@@ -17,8 +17,8 @@ from .gram_sums import explicit_sums, signs_save, sums_by_signs
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import Rng, Size, draw
 from ..numerics.linalg import wishart_factor, wishart_triangle
+from ..numerics.rng import Rng, Size, draw
 from ..nonlinearities import clipped, identity, nonlinearity
 from ..nonlinearities import value_key
 

@@ -22,8 +22,9 @@ from ..distributions.scale_mixture import unwatched_tails
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.quadrature import line, root_between
-from ..numerics.rng import BLOCK, Mirror, Mirrored, Rng, Streams, fold
-from ..numerics.rng import in_order, pieces, seed_sequence
+from ..numerics.rng import BLOCK, Rng, fold, seed_sequence
+from ..numerics.stand_ins import Mirror, Mirrored, Streams
+from ..numerics.workers import in_order, pieces
 
 # %% ../../nbs/convergence/distances.ipynb #d7f2414b
 _SOME = np.array([1e-9, 1e-3, .5, 1 - 1e-3, 1 - 1e-9])

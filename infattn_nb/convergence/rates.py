@@ -21,7 +21,8 @@ from ..attention.tokens import CommonTokens, Tokens
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.linalg import eigen_root, psd_factor
-from ..numerics.rng import Rng, sobol_normals
+from ..numerics.rng import Rng
+from ..numerics.stand_ins import sobol_normals
 from ..nonlinearities import identity
 from ..numerics.quadrature import line
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['DISTANCES', 'HEAVIEST', 'MOST_ENTRIES', 'tied_scores', 'tied_law', 'gaussian_limits', 'gaussian_distances',
-           'tail_probability', 'Inflated', 'InflatedScores', 'importance_tail', 'beside_gaussian', 'LimitErrorResult',
-           'heaviest_output', 'limit_error']
+           'tail_probability', 'importance_tail', 'beside_gaussian', 'LimitErrorResult', 'heaviest_output',
+           'limit_error']
 
 # %% ../../nbs/convergence/regimes.ipynb #0bdffca2
 from dataclasses import dataclass, replace
@@ -27,9 +27,11 @@ from ..attention.layer import Attention
 from ..attention.sampling import most_samples, weights_and_values
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
-from ..numerics.rng import Rng, Size, Streams, by_pieces, draw, fold
-from ..numerics.rng import mean_and_error, seed_sequence, sums
 from ..numerics.linalg import wishart_factor
+from ..numerics.rng import Rng, Size, draw, fold, mean_and_error
+from ..numerics.rng import seed_sequence, sums
+from ..numerics.stand_ins import InflatedScores, Streams
+from ..numerics.workers import by_pieces
 from ..plotting import ink, own_axes
 
 if TYPE_CHECKING:
@@ -244,34 +246,6 @@ def tail_probability(law: Any, k: ArrayLike, *, return_error: bool = False) -> A
     return 2*p, 2*(dp + k*dσ*law.pdf(k*σ))
 
 # %% ../../nbs/convergence/regimes.ipynb #127034fe
-class Inflated:
-    "Stand-in for a Generator: normals times β, with the log weights of the draws."
-    def __init__(self, rng, β):
-        self.rng = rng
-        self.β = β
-        self.log_weight = 0.
-
-    def standard_normal(self, shape):
-        g = self.β*self.rng.standard_normal(shape)
-        log_ratio = np.log(self.β) - g*g*(1 - self.β**-2)/2
-        self.log_weight = self.log_weight + log_ratio.sum(tuple(range(g.ndim - 1)))
-        return g
-
-class InflatedScores:
-    "Stand-in for a Generator that inflates the normals of the scores only."
-    def __init__(self, rng, β):
-        self.rng = rng
-        self.β = β
-        self.scores = [] # of each piece
-
-    def spawn(self, k):
-        streams = Streams(*self.rng.spawn(k))
-        self.scores.append(Inflated(streams.normals, self.β))
-        return streams._replace(normals=self.scores[-1])
-
-    def weights(self):
-        return np.exp(np.concatenate([g.log_weight for g in self.scores]))
-
 def _weighted_tails(layer, width, i, t, β, size, rng):
     "Weighted conditional probabilities, (size, *t.shape)."
     g = InflatedScores(rng, β)

@@ -17,8 +17,9 @@ from numpy.random import Generator
 from ..attention.layer import Attention, explicit_layer
 from ..attention.tokens import CommonTokens
 from ..numerics import checks
-from ..numerics.rng import BUFFER, Rng, Size, by_pieces, draw
 from ..numerics.linalg import psd_factor
+from ..numerics.rng import Rng, Size, draw
+from ..numerics.workers import BUFFER, by_pieces
 
 # %% ../../nbs/convergence/robustness.ipynb #9c23d267
 def gaussian(rng: Generator, shape: tuple) -> np.ndarray:

@@ -23,9 +23,10 @@ from .scale_mixture import TINIEST, ScaleMixture
 from .scale_mixture import tail_index
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
-from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold, mean_and_error
-from ..numerics.rng import pieces, seed_sequence, sums
 from ..numerics.linalg import psd_factor
+from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw, fold
+from ..numerics.rng import mean_and_error, seed_sequence, sums
+from ..numerics.workers import pieces
 from ..plotting import current_axes, ink
 
 if TYPE_CHECKING:

@@ -24,8 +24,9 @@ from scipy.stats.distributions import rv_frozen
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.quadrature import gauss, jacobi, root_between
-from ..numerics.rng import Rng, Size, draw, fold
-from ..numerics.rng import one_seed, pieces, seed_sequence
+from ..numerics.rng import Rng, Size, draw, fold, one_seed
+from ..numerics.rng import seed_sequence
+from ..numerics.workers import pieces
 
 # %% ../../nbs/distributions/scale_mixture.ipynb #12b6c1da
 TINIEST = np.finfo(float).tiny # the smallest float with all its digits

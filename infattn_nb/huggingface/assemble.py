@@ -20,7 +20,7 @@ from ..transformer.parts import MATRICES
 from ..transformer.passes import Network
 from ..transformer.stream import embedding_cov, text_labels
 from ..numerics import checks
-from ..numerics.rng import pieces
+from ..numerics.workers import pieces
 from .beside import first_position, most_positions, reads_images
 from .beside import verified
 from .config import Config, beside_fixed, labels_of, patches_cov

@@ -20,7 +20,8 @@ from .trained import next_tokens
 from ..training.programs import train
 from ..training.run import Diverged
 from ..numerics import checks
-from ..numerics.rng import Rng, progress_bar, seed_sequence
+from ..numerics.rng import Rng, seed_sequence
+from ..numerics.workers import progress_bar
 from ..plotting import current_axes
 
 if TYPE_CHECKING:

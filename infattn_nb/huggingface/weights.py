@@ -18,7 +18,8 @@ import numpy as np
 from ..transformer.block import altered
 from ..transformer.parts import LAST_MATRICES, MATRICES, same
 from ..numerics import checks
-from ..numerics.rng import Rng, pieces, seed_sequence
+from ..numerics.rng import Rng, seed_sequence
+from ..numerics.workers import pieces
 from .beside import verified
 from .config import Config
 from .describe import Reading

@@ -17,8 +17,8 @@ import numpy as np
 from ..transformer.parts import MATRICES
 from ..transformer.passes import mean_of_heads, token_cosine
 from ..numerics import checks
-from ..numerics.rng import in_order, pieces, seed_sequence
-from ..numerics.rng import side_by_side
+from ..numerics.rng import seed_sequence
+from ..numerics.workers import in_order, pieces, side_by_side
 
 # %% ../../nbs/initialisation/diagnosis.ipynb #di-entropy
 def attended(t) -> np.ndarray: # (L, s), 1 in a block without attention

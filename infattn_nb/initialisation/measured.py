@@ -19,7 +19,7 @@ from ..attention.tokens import Tokens
 from ..convergence.regimes import beside_gaussian
 from ..nonlinearities import identity, softmax
 from ..distributions.scale_mixture import unwatched_tails
-from ..numerics.rng import progress_bar
+from ..numerics.workers import progress_bar
 from ..transformer.network import Transformer, in_its_weights
 from ..transformer.passes import token_cosine
 from .diagnosis import MATRIX_NAMES, Diagnosis, attended, drawn

@@ -28,7 +28,8 @@ from ..transformer.attention import Overflow
 from ..numerics import checks
 from ..plotting import printable, words_of
 from ..numerics.files import picture, writable, write
-from ..numerics.rng import Rng, progress_bar, seed_sequence
+from ..numerics.rng import Rng, seed_sequence
+from ..numerics.workers import progress_bar
 from ..huggingface.weights import departed, handles_of
 from ..transformer.network import Transformer, at_width
 from .diagnosis import MATRIX_NAMES, READOUTS, Share

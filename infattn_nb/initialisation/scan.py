@@ -20,8 +20,8 @@ from ..distributions.scale_mixture import TINIEST
 from ..transformer.attention import Overflow
 from ..transformer.parts import same
 from ..numerics import checks
-from ..numerics.rng import Rng, in_order, progress_bar
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import Rng, seed_sequence
+from ..numerics.workers import in_order, progress_bar
 from ..huggingface.weights import handles_of
 from ..transformer.network import Transformer
 from .diagnosis import READOUTS, counted, drawn

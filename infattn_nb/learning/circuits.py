@@ -28,8 +28,9 @@ from .layer_on_data import hidden_tokens, rows_read, spec_of
 from .trained import Start, Trained, afford, kinds
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
-from ..numerics.rng import Rng, pieces
+from ..numerics.rng import Rng
 from ..numerics.softmax import shares, through_softmax
+from ..numerics.workers import pieces
 from ..training.losses import Loss
 
 # %% ../../nbs/learning/circuits.ipynb #cinorms

@@ -33,8 +33,10 @@ from ..numerics import checks
 from ..numerics.linalg import psd_factor
 from ..numerics.smc import Moves, climb, cloud_at, effective_fraction, islands
 from ..numerics.smc import pool, refresh, systematic
-from ..numerics.rng import in_order, pieces, seed_sequence, sobol_normals
+from ..numerics.rng import seed_sequence
 from ..numerics.softmax import through_softmax
+from ..numerics.stand_ins import sobol_normals
+from ..numerics.workers import in_order, pieces
 
 # %% ../../nbs/learning/fitting.ipynb #completecode
 PARTICLES_AT_ONCE = 64 # number of particles

@@ -20,8 +20,8 @@ import numpy as np
 
 from ..attention.spec import AttentionSpec
 from ..numerics.linalg import bartlett_of, bartlett_pullback
-from ..numerics.rng import pieces
 from ..numerics.softmax import through_softmax
+from ..numerics.workers import pieces
 
 # %% ../../nbs/learning/layer_on_data.ipynb #dc41ba88
 def directions(rows, # (..., d)

@@ -30,8 +30,9 @@ from ..numerics import checks
 from ..training.losses import Everywhere, loss_of
 from ..training.run import Batches, NetworkBlock, Learner, Problem, Record
 from ..training.run import at_a_rate, look_at, run, stable_rate
-from ..numerics.rng import in_order, pieces, progress_bar
-from ..numerics.rng import seed_sequence, sobol_normals
+from ..numerics.rng import seed_sequence
+from ..numerics.stand_ins import sobol_normals
+from ..numerics.workers import in_order, pieces, progress_bar
 
 # %% ../../nbs/learning/trained.ipynb #batchcode
 class LayerView(Protocol):

@@ -15,7 +15,8 @@ from numpy.random import Generator
 from ..attention.tokens import TokenLaw
 from ..numerics import checks
 from ..numerics.linalg import psd_factor
-from ..numerics.rng import MOST_SAMPLES, Rng, Size, by_pieces, draw
+from ..numerics.rng import MOST_SAMPLES, Rng, Size, draw
+from ..numerics.workers import by_pieces
 from .infinite_width import limit
 from .nodes import Initial, MatMul, Matrix, Score, Vector, bases
 from .passes import draw_inputs, forward, length_at, value_of

@@ -17,7 +17,8 @@ from ..numerics import checks
 from ..numerics.linalg import eigen_root
 from ..nonlinearities import Bent, Nonlinearity, Picks, partials
 from ..nonlinearities import straight_moment
-from ..numerics.rng import Rng, Size, by_pieces, draw, seed_sequence
+from ..numerics.rng import Rng, Size, draw, seed_sequence
+from ..numerics.workers import by_pieces
 from .nodes import Concat, Initial, Logits, MatMul, Nonlin, Output
 from .nodes import Parameter, Rows, Score, Vector, bases
 from .passes import PassPlan, Pairs, ProgramNetworks

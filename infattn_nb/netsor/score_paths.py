@@ -15,7 +15,9 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from ..numerics import checks
-from ..numerics.rng import Rng, pieces, seed_sequence, sobol_normals
+from ..numerics.rng import Rng, child, seed_sequence
+from ..numerics.stand_ins import NormalsOfPaths, sobol_normals
+from ..numerics.workers import pieces
 from ..nonlinearities import NAMED, Nonlinearity, is_dear, rows_dual
 from ..numerics.hermite import RULES, Series, correlation, dual_quadrature
 from ..numerics.hermite import hermite, mehler, reject_outgrowing
@@ -25,8 +27,8 @@ from .nodes import MatMul, Mix, Nonlin, Normalize, Output, Rotate
 from .nodes import Rows, Score, Vector, attention_weights, bases
 from .nodes import beside, inverse_root, nonlin_value
 from .program import Program, Vectors
-from .score_draws import GivenScores, NormalsOfPaths, PairNormals
-from .score_draws import added, child, root, stacked, transposed
+from .score_draws import GivenScores, PairNormals, added, root
+from .score_draws import stacked, transposed
 from .stacks import Stacks
 
 # %% ../../nbs/netsor/score_paths.ipynb #pa-maps
@@ -115,7 +117,8 @@ class Batch:
             self._take_over(like)
         self.pairs: PairNormals | GivenScores
         if given is None:
-            self.pairs = PairNormals(NormalsOfPaths(sizes, seeds), self.size)
+            normals = NormalsOfPaths(sizes, [child(seed, 0) for seed in seeds])
+            self.pairs = PairNormals(normals, self.size)
         else:
             self.pairs = GivenScores(given, _tied(stacks), self.size)
         for h in stacks.nodes:

@@ -13,7 +13,7 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.optimize import elementwise, minimize
 from scipy.special import gammaln
 
-from .rng import sobol_normals
+from .stand_ins import sobol_normals
 
 # %% ../../nbs/numerics/quadrature.ipynb #85c6a17b
 def jacobi(x, # points, shape (..., N)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.random import default_rng
 from scipy.special import logsumexp
 
-from .rng import in_order, progress_bar, seed_sequence
+from .rng import seed_sequence
+from .workers import in_order, progress_bar
 
 # %% ../../nbs/numerics/smc.ipynb #cloud-cell
 class Cloud(NamedTuple):

@@ -23,7 +23,7 @@ from fastcore.script import Param, call_parse
 from ..attention.layer import simulate_dense
 from ..numerics import checks
 from ..numerics.files import ending_well, typed_number
-from ..numerics.rng import parallel, progress_bar
+from ..numerics.workers import parallel, progress_bar
 from .figures import GROWTH, LOW_RANK, PLANS, RELU, counts_of
 from .figures import jobs_of, names_of, results_of, shared_layer
 from .figures import figure_table

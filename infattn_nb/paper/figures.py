@@ -24,8 +24,10 @@ from ..attention.layer import Attention
 from ..attention.gram_sums import nested_sums
 from ..attention.tokens import CommonTokens
 from ..numerics import checks
-from ..numerics.rng import BLOCK, Mirrored, in_order, pieces
 from ..numerics.linalg import psd_factor
+from ..numerics.rng import BLOCK
+from ..numerics.stand_ins import Mirrored
+from ..numerics.workers import in_order, pieces
 from ..nonlinearities import clip, relu
 from ..plotting import ink, package_style, styled
 from ..numerics.quadrature import line

@@ -19,7 +19,9 @@ from ..attention.sampling import scores_of, weights_and_values
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.linalg import narrow
-from ..numerics.rng import Mirror, Rng, Streams, draw, pieces, seed_sequence
+from ..numerics.rng import Rng, draw, seed_sequence
+from ..numerics.stand_ins import Mirror, Streams
+from ..numerics.workers import pieces
 from ..nonlinearities import nonlinearity
 from ..numerics.hermite import hermite
 

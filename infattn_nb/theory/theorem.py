@@ -15,7 +15,8 @@ from numpy.random import default_rng
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..nonlinearities import nonlinearity
-from ..numerics.rng import Rng, by_pieces, seed_sequence
+from ..numerics.rng import Rng, seed_sequence
+from ..numerics.workers import by_pieces
 from ..netsor.finite_width import simulate
 from ..netsor.infinite_width import limit
 from ..netsor.nodes import Input, MatMul, Nonlin, Score, Vector, bases, forward

@@ -20,8 +20,8 @@ from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..plotting import current_axes
 from .losses import BATCHES, loss_of, targets_of, tried
-from ..numerics.rng import NoBar, Rng, pieces, progress_bar
-from ..numerics.rng import seed_sequence
+from ..numerics.rng import Rng, seed_sequence
+from ..numerics.workers import NoBar, pieces, progress_bar
 from ..netsor.gradients import BLOCK_NUMBERS, asked_outputs, finite_tangents
 from ..netsor.nodes import Concat, Initial, Logits, Matrix, Output, Parameter
 from ..netsor.nodes import Rows, Score, Table, Vector, attention_weights
@@ -693,19 +693,15 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     targets = targets_of(loss, y, *table.shape)
     n = int(checks.width(width, finite=True))
     steps = checks.count(steps, "steps", least=0)
-    checks.optional(dense, checks.flag, "dense")
     rule = _rule(optimizer, momentum, nesterov, betas, eps, dense)
     clip_norm = checks.optional(clip_norm, checks.number, "clip_norm", "(0, ∞)")
-    checks.optional(schedule, checks.function, "schedule", "pass a function of a step")
-    factor_at(schedule, 0)
-    checks.choice(reduction, "reduction", ("sum", "mean"))
+    _check_schedule(schedule)
+    mean = checks.choice(reduction, "reduction", ("sum", "mean")) == "mean"
+    share = 1/len(table) if mean else 1.
     widening = _widening(parametrization, base_width, n)
     batch_size = checks.optional(batch_size, checks.count, "batch_size")
     checks.choice(batches, "batches", BATCHES)
-    patience = checks.optional(patience, checks.count, "patience")
-    if patience and y_watch is None:
-        checks.reject("patience", "come with targets of the watched outputs", "none",
-                      "pass watch=… and y_watch=…")
+    patience = _patience(patience, y_watch)
     checks.optional(callback, checks.function, "callback", "pass a function of a step")
     verbose = checks.flag(verbose, "verbose")
     plan = PassPlan(program, table.views(slice(None))[0], n, others=watched,
@@ -715,14 +711,9 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     factors = _factors(plan, rate_factors, rule.optimizer)
     decays = _decays(plan, weight_decay)
     sizes = sizes_of(plan, parametrization)
-    share = 1/len(table) if reduction == "mean" else 1.
-    mean = reduction == "mean"
     watch_loss = _watch_loss(watched, y_watch, loss, table.shape[1], mean)
     tried(loss, targets)
-    expected = needs(plan, steps, N, rule.moments)
-    checks.memory(expected.bytes/8, "width",
-                  "take a smaller width, fewer steps or networks",
-                  f"{n:,} for {expected.seconds:.2g} processor seconds")
+    expected = _affordable(needs(plan, steps, N, rule.moments), n)
     given = learning_rate is not None
     checks.optional(learning_rate, checks.number, "learning_rate", "(0, ∞)",
                     "pass e.g. learning_rate=0.1")
@@ -738,18 +729,11 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
         learning_rate = _found_rate(learner, loss, share, blocks[0])
     learning_rate, result = at_a_rate(attempt, learning_rate, given)
     f, L, w, wl = result.record.arrays()
-    diverged = result.diverged
-    if diverged.any():
-        checks.warn(f"{diverged.sum():,} of {N:,} networks diverged at learning rate "
-                    f"{learning_rate:.3g}: `diverged` marks them, and the numbers of "
-                    "these are NaN; a smaller rate keeps them")
+    last = result.record.steps[-1].step
+    _warn_of(result, learning_rate, last)
     if table.shape[1] == 1 and not _is_nested(outputs):
         f = f[..., 0]
-    last = result.record.steps[-1].step
-    if result.interrupted:
-        checks.warn(f"interrupted at step {last}: the networks are those of this step",
-                    RuntimeWarning)
-    return Training(f, L, w, wl, diverged, float(learning_rate), last,
+    return Training(f, L, w, wl, result.diverged, float(learning_rate), last,
                     result.interrupted, learner, result.blocks, seeds)
 
 def _run(problem, blocks, steps, record, expected, verbose): # Run
@@ -765,6 +749,17 @@ def _run(problem, blocks, steps, record, expected, verbose): # Run
     return result._replace(blocks=last)
 
 # arguments
+
+def _warn_of(result, rate, last):
+    "Warn of networks that diverged, and of an interruption."
+    diverged = result.diverged
+    if diverged.any():
+        checks.warn(f"{diverged.sum():,} of {len(diverged):,} networks diverged at "
+                    f"learning rate {rate:.3g}: `diverged` marks them, and the numbers "
+                    "of these are NaN; a smaller rate keeps them")
+    if result.interrupted:
+        checks.warn(f"interrupted at step {last}: the networks are those of this step",
+                    RuntimeWarning)
 
 def _is_nested(outputs):
     "Are there rows of several outputs?"
@@ -808,6 +803,7 @@ def _in_rows(program, table):
 
 def _rule(optimizer, momentum, nesterov, betas, eps, dense): # Rule
     "The optimizer, checked."
+    checks.optional(dense, checks.flag, "dense")
     checks.choice(optimizer, "optimizer", OPTIMIZERS)
     momentum = checks.number(momentum, "momentum", "[0, 1)")
     if checks.flag(nesterov, "nesterov") and not momentum:
@@ -823,6 +819,26 @@ def _rule(optimizer, momentum, nesterov, betas, eps, dense): # Rule
         checks.reject("dense", "be True or None for Adam", False,
                       "it acts entry by entry, so matrices must be explicit")
     return rule
+
+def _check_schedule(schedule):
+    "A function of a step, tried at the first one."
+    checks.optional(schedule, checks.function, "schedule", "pass a function of a step")
+    factor_at(schedule, 0)
+
+def _patience(patience, y_watch): # int or None
+    "The number of steps to wait, if there is a watched loss to wait for."
+    patience = checks.optional(patience, checks.count, "patience")
+    if patience and y_watch is None:
+        checks.reject("patience", "come with targets of the watched outputs", "none",
+                      "pass watch=… and y_watch=…")
+    return patience
+
+def _affordable(expected, n): # Needs
+    "The memory and the time of a run, if it fits into memory."
+    checks.memory(expected.bytes/8, "width",
+                  "take a smaller width, fewer steps or networks",
+                  f"{n:,} for {expected.seconds:.2g} processor seconds")
+    return expected
 
 def _decays(plan, weight_decay): # {matrix or vectors: λ}
     "Decay rates, from one number for matrices and tables or from numbers by name."

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 
 from ..numerics import checks
-from ..numerics.rng import NoBar, in_order, pieces
+from ..numerics.workers import NoBar, in_order, pieces
 from .losses import batch_at, on_own_rows, own_batches
 
 # %% ../../nbs/training/run.ipynb #rn-batches

@@ -22,8 +22,8 @@ from .parts import CACHE, Branch, Cotangent, Part, Pullback
 from ..numerics import checks
 from ..numerics.checks import ArrayLike
 from ..numerics.linalg import bartlett, eigen_root, square
-from ..numerics.rng import pieces
 from ..numerics.softmax import below_top, through_softmax
+from ..numerics.workers import pieces
 
 # %% ../../nbs/transformer/attention.ipynb #bl-attention-record
 class AttentionRecord(NamedTuple):

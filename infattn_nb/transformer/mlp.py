@@ -15,7 +15,7 @@ from ..numerics import checks
 from ..nonlinearities import ACTIVATIONS as ACTIVATIONS
 from ..nonlinearities import gelu, nonlinearity, slope, slope_moments
 from ..numerics.hermite import dual_quadrature
-from ..numerics.rng import pieces
+from ..numerics.workers import pieces
 from .parts import CACHE, Branch, Cotangent, Pullback
 from ..numerics.linalg import inverse_factor, root, square, triangle_times
 

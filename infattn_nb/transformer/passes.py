@@ -27,7 +27,8 @@ from ..numerics import checks
 from ..nonlinearities import softmax
 from ..plotting import bold_dashes, lines, own_axes, pattern
 from ..numerics.linalg import LONG
-from ..numerics.rng import by_pieces, draw
+from ..numerics.rng import draw
+from ..numerics.workers import by_pieces
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ from infattn_nb.attention.gram_sums import (
     sums_of_runs,
 )
 from infattn_nb.nonlinearities import absolute, leaky_relu, relu
-from infattn_nb.numerics.rng import Mirror, Mirrored
+from infattn_nb.numerics.stand_ins import Mirror, Mirrored
 
 SIZE = 6000
 

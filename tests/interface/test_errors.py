@@ -35,7 +35,7 @@ from infattn_nb.nonlinearities import (
     tanh,
 )
 from infattn_nb.numerics import psd_factor, wishart_factor
-from infattn_nb.numerics.rng import threads_start
+from infattn_nb.numerics.workers import threads_start
 from infattn_nb.paper import sweep
 
 PAIR = np.array([[1.0, 0.999], [0.999, 1.0]])

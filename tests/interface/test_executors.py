@@ -35,7 +35,8 @@ from infattn_nb import (
 from infattn_nb.convergence import rademacher, simulate_weights, tied_scores
 from infattn_nb.netsor import mlp
 from infattn_nb.nonlinearities import clip, leaky_relu, relu
-from infattn_nb.numerics.rng import BLOCK, TASKS_AHEAD, _workers, in_order
+from infattn_nb.numerics.rng import BLOCK
+from infattn_nb.numerics.workers import TASKS_AHEAD, _workers, in_order
 from infattn_nb.paper import sweep
 
 pytestmark = pytest.mark.xdist_group("executors")  # its fixtures are made once

@@ -11,7 +11,7 @@ from infattn_nb.learning import fitting as posteriors
 from infattn_nb.learning.fitting import gained, kernel_evidence, mean_covariance
 from infattn_nb.learning.layer_on_data import Likelihood, features, training_layer
 from infattn_nb.learning.sequences import padded, stacked
-from infattn_nb.numerics.rng import sobol_normals
+from infattn_nb.numerics.stand_ins import sobol_normals
 from infattn_nb.numerics.smc import cloud_at
 
 pytestmark = pytest.mark.filterwarnings(
