@@ -252,7 +252,7 @@ def needs(plan, steps, networks, moments): # Needs
     return Needs(8*(networks*stored + once), networks*work/SPEED)
 
 # %% ../../nbs/training/programs.ipynb #pt-training
-_quiet = partial(np.errstate, over="ignore", invalid="ignore") # NaN has diverged
+_quiet = partial(np.errstate, over="ignore", invalid="ignore") # NaN marks divergence
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Training:
@@ -741,8 +741,8 @@ def train(program: Program, outputs: Any, y: ArrayLike, *, width: float,
     diverged = result.diverged
     if diverged.any():
         checks.warn(f"{diverged.sum():,} of {N:,} networks diverged at learning rate "
-                    f"{learning_rate:.3g}: `diverged` marks them, and the numbers of "
-                    "these are NaN; a smaller rate keeps them")
+                    f"{learning_rate:.3g}: `diverged` marks them, and their results "
+                    "are NaN; a smaller rate avoids this")
     if table.shape[1] == 1 and not _is_nested(outputs):
         f = f[..., 0]
     last = result.record.steps[-1].step
