@@ -252,7 +252,7 @@ def needs(plan, steps, networks, moments): # Needs
     return Needs(8*(networks*stored + once), networks*work/SPEED)
 
 # %% ../../nbs/training/programs.ipynb #pt-training
-_quiet = partial(np.errstate, over="ignore", invalid="ignore") # NaN has diverged
+_quiet = partial(np.errstate, over="ignore", invalid="ignore") # NaN marks divergence
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Training:
@@ -755,8 +755,8 @@ def _warn_of(result, rate, last):
     diverged = result.diverged
     if diverged.any():
         checks.warn(f"{diverged.sum():,} of {len(diverged):,} networks diverged at "
-                    f"learning rate {rate:.3g}: `diverged` marks them, and the numbers "
-                    "of these are NaN; a smaller rate keeps them")
+                    f"learning rate {rate:.3g}: `diverged` marks them, and their "
+                    "results are NaN; a smaller rate avoids this")
     if result.interrupted:
         checks.warn(f"interrupted at step {last}: the networks are those of this step",
                     RuntimeWarning)
