@@ -187,3 +187,12 @@ def pytest_xdist_make_scheduler(config, log):
             return group(nodeid.partition("::")[0]) or nodeid
 
     return Groups(config, log)
+
+
+@pytest.fixture(scope="session")
+def transformers():
+    "Hugging Face's transformers; without them the test is skipped."
+    return pytest.importorskip(
+        "transformers",
+        reason="the models come from transformers; pip install transformers",
+    )

@@ -18,3 +18,9 @@ def least_p(pairs):
 
 def softmax(G):
     return (E := np.exp(G - G.max(-1, keepdims=True))) / E.sum(-1, keepdims=True)
+
+
+LABELS = np.array(["a", "b"] * 3)
+
+
+SMALL = dict(n_networks=3, max_iter=50, random_state=0)

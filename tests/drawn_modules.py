@@ -2,19 +2,9 @@
 
 import math
 
-import pytest
+from with_transformers import torch, transformers
 
 from infattn_nb import from_torch
-
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-torch.set_num_threads(1)
-transformers.logging.set_verbosity_error()
 
 nn, F = torch.nn, torch.nn.functional
 

@@ -2,8 +2,7 @@
 tests/external.
 """
 
-import torch
-import transformers
+from with_transformers import torch, transformers
 
 n = 48
 BASE = dict(

@@ -14,3 +14,6 @@ def small(**options):
         final_norm=True,
         **options,
     )
+
+
+TINY = '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2}'

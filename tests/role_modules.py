@@ -1,12 +1,8 @@
 """Cases and helpers of several test files."""
 
-import pytest
+from with_torch import torch
 
 from infattn_nb import Rotary, from_torch
-
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
 
 nn, F = torch.nn, torch.nn.functional
 

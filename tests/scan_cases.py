@@ -1,7 +1,22 @@
 """Cases and helpers of several test files."""
 
-from infattn_nb.initialisation.quantities import QUANTITIES
+from infattn_nb import Thresholds, Transformer, embedding_cov
+from infattn_nb.initialisation.quantities import QUANTITIES, quantity
+
+NAMES = [q.name for q in QUANTITIES]
+WORDS = embedding_cov(range(6), 1.0, 0.3)
+SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
 
 
 def numbers(d):
     return {q.name: q.value(d) for q in QUANTITIES}
+
+
+def powers(found, thresholds=Thresholds()):
+    "Of numbers that stand for a network."
+    limits = {q.name: getattr(thresholds, q.threshold) for q in QUANTITIES}
+    return {
+        name: quantity(name).power(x, limits[name])
+        for name, x in found.items()
+        if limits[name] is not None
+    }

@@ -16,10 +16,10 @@ nbs/data (ten minutes for all);
 the other side of tests/huggingface/test_families.py, tests/data/families (torch and
 transformers);
 
-    python tools/tables.py models
+    python tools/tables.py models [name …]
 
-which model types of transformers are read, nbs/data/models.csv (torch and transformers;
-some minutes).
+which model types of transformers are read, nbs/data/models.csv: all of them, or those
+named (torch and transformers; some minutes for all).
 
     python tools/tables.py training [law width rates warm decay]
 
@@ -870,10 +870,12 @@ def write_models(*kinds):
         for kind in tqdm(kinds or sorted(transformers.CONFIG_MAPPING), disable=None)
     ]
     found = pd.DataFrame(rows).assign(release=transformers.__version__)
+    path = ROOT / "nbs/data/models.csv"
     if kinds:
-        print(found.to_string())
-    else:
-        write(found, ROOT / "nbs/data/models.csv")
+        stored = pd.read_csv(path, keep_default_na=False)
+        others = stored[~stored["model_type"].isin(kinds)]
+        found = pd.concat([others, found]).sort_values("model_type")
+    write(found, path)
 
 
 if __name__ == "__main__":

@@ -10,20 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip(
-    "torch",
-    reason=(
-        "torch is the other side of these comparisons; pip install torch transformers"
-    ),
-)
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-
 from conftest import least_p, nightly
 from model_families import BASE, FAMILIES, GROUPED, config, model, n
+from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import (
     Norm,
@@ -38,9 +27,8 @@ from infattn_nb.huggingface.config import FAMILIES_TOML, MODELS
 from infattn_nb.huggingface.weights import departures
 from infattn_nb.initialisation.rules import scaled
 
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
-torch.set_num_threads(1)
-transformers.logging.set_verbosity_error()
+pytestmark = TORCH
+
 
 S = 6
 TEXT = [3, 4, 4, 5, 6, 7]

@@ -5,26 +5,12 @@ the cell promises. Minutes, and some five gigabytes.
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip(
-    "torch",
-    reason=(
-        "torch is the other side of these comparisons; pip install torch transformers"
-    ),
-)
-transformers = pytest.importorskip(
-    "transformers", reason="the models come from transformers; pip install transformers"
-)
-
 from scipy.special import entr
+from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import from_config, initialise, report, scan
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xdist_group("torch"),
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = [pytest.mark.slow, *TORCH]
 
 S = 32
 SHAPES = dict(  # words that do not occur change nothing

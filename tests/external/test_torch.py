@@ -11,17 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import nightly
 from scipy.special import entr
 from scipy.stats import ks_2samp
-
-torch = pytest.importorskip(
-    "torch",
-    reason=(
-        "torch is the other side of these comparisons; pip install torch transformers"
-    ),
-)
-
-from conftest import nightly
+from with_torch import TORCH, torch
 
 from infattn_nb import (
     Block,
@@ -36,11 +29,8 @@ from infattn_nb import (
 from infattn_nb.huggingface.module import read_module
 from infattn_nb.nonlinearities import gelu, gelu_tanh, relu
 
-pytestmark = [
-    pytest.mark.xdist_group("torch"),
-    pytest.mark.filterwarnings("ignore"),
-]  # torch warns of its own affairs
-torch.set_num_threads(1)
+pytestmark = [*TORCH]  # torch warns of its own affairs
+
 S, SEEDS = 4, 2000
 
 
@@ -612,9 +602,7 @@ TEXT = [3, 1, 4, 1, 5, 9, 2, 6]  # token 1 twice
 
 
 def gpt2(**options):
-    transformers = pytest.importorskip(
-        "transformers", reason="GPT-2 comes from transformers; pip install transformers"
-    )
+    transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
         vocab_size=16, bos_token_id=0, eos_token_id=0, n_positions=len(TEXT), **options
     )
@@ -717,10 +705,7 @@ def test_gpt2_small():
     assert compare_gpt2(24, 2_000, n_embd=768, n_head=12, n_layer=12) < 0.85
 
 
-def test_read_bert():
-    transformers = pytest.importorskip(
-        "transformers", reason="BERT comes from transformers; pip install transformers"
-    )
+def test_read_bert(transformers):
     n = 96
     module = transformers.BertModel(
         transformers.BertConfig(
@@ -802,15 +787,11 @@ def variances(block):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_modules_and_configs_agree(name):
+def test_modules_and_configs_agree(name, transformers):
     """A model, its body under a head, and its config are read alike: parts exactly,
     variances up to the noise of one draw. The tables of huggingface/test_families.py
     then speak for all three.
     """
-    transformers = pytest.importorskip(
-        "transformers",
-        reason="the families come from transformers; pip install transformers",
-    )
     config = transformers.AutoConfig.for_model(**CONFIGS[name])
     model = getattr(transformers, HEADS[name])(config).eval()
     s = 5 if name == "vit" else 6
@@ -826,7 +807,7 @@ def test_modules_and_configs_agree(name):
         assert all(m is None for m in masks) or (masks[0] == masks[1]).all()
 
 
-def test_scores_of_each_layer_and_two_biases():
+def test_scores_of_each_layer_and_two_biases(transformers):
     """GPT-2 may divide the scores by the number of the layer; a mask of floats is added
     to ALiBi; biases that MPT may have are looked at.
     """
@@ -836,9 +817,6 @@ def test_scores_of_each_layer_and_two_biases():
             gpt2(n_embd=48, n_head=3, n_layer=2, scale_attn_by_inverse_layer_idx=True)
         )["blocks"]
     ] == [1, 0.5]
-    transformers = pytest.importorskip(
-        "transformers", reason="MPT comes from transformers; pip install transformers"
-    )
     model = transformers.AutoModel.from_config(
         transformers.AutoConfig.for_model(**CONFIGS["mpt"])
     ).eval()
@@ -855,12 +833,8 @@ def test_scores_of_each_layer_and_two_biases():
     assert repr(first.activation) == f"{second.activation}(x + 1)"
 
 
-def test_what_transformers_has_beyond():
+def test_what_transformers_has_beyond(transformers):
     "One sentence, naming the part, for models that a chain does not know."
-    transformers = pytest.importorskip(
-        "transformers",
-        reason="the families come from transformers; pip install transformers",
-    )
     shape = dict(
         hidden_size=32,
         num_hidden_layers=1,
@@ -893,14 +867,10 @@ def test_what_transformers_has_beyond():
         assert len(str(e.value).splitlines()) == 1
 
 
-def test_what_a_new_release_may_add():
+def test_what_a_new_release_may_add(transformers):
     """A number of which nothing is known is named in a warning and left out; one whose
     name says that it acts is rejected.
     """
-    transformers = pytest.importorskip(
-        "transformers",
-        reason="the families come from transformers; pip install transformers",
-    )
     model = transformers.LlamaModel(
         transformers.LlamaConfig(
             hidden_size=32,
@@ -930,14 +900,10 @@ def test_what_a_new_release_may_add():
     ids=lambda p: p.stem,
 )
 @pytest.mark.long
-def test_small_models_of_the_hubs_configs(path):
+def test_small_models_of_the_hubs_configs(path, transformers):
     """Every config of the hub that we have, made small: what the library builds of it
     is what we read in it.
     """
-    transformers = pytest.importorskip(
-        "transformers",
-        reason="the families come from transformers; pip install transformers",
-    )
     config = json.loads(path.read_text())
     config = config.get("text_config", config)
     heads = config.get("num_attention_heads", config.get("n_head", 8))

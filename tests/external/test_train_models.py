@@ -12,25 +12,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip(
-    "torch",
-    reason=(
-        "torch is the other side of these comparisons; pip install torch transformers"
-    ),
-)
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-
 from conftest import nightly
 from model_families import FAMILIES, config, model
+from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import from_config, from_torch, train, weights_of
 from infattn_nb.huggingface import next_tokens
 
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
+pytestmark = TORCH
 STEPS = 20
 TEXTS = [[3, 4, 4, 5, 6, 7], [9, 10, 3, 3, 12]]
 LAST = [1.0, -1.0]  # targets where one number is read for each text

@@ -3,27 +3,11 @@
 import numpy as np
 import pytest
 from drawn_modules import SAID, SMALL
+from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import from_config, from_torch
 
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-
-
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-
-
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
-
-
-torch.set_num_threads(1)
-
-
-transformers.logging.set_verbosity_error()
+pytestmark = TORCH
 
 
 @pytest.mark.parametrize("name", ("sounds", "pixels", "patches alone", "other names"))

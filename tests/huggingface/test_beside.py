@@ -2,6 +2,7 @@
 
 import pytest
 from role_modules import SHAPES, F, H, L, NanoGPT, S, attend, drawn, heads, n, read
+from with_torch import TORCH, torch
 
 from infattn_nb import (
     Rotary,
@@ -13,12 +14,7 @@ from infattn_nb import (
 )
 from infattn_nb.huggingface.weights import departures
 
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-
-
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
+pytestmark = TORCH
 
 
 class Skips(NanoGPT):

@@ -2,27 +2,11 @@
 
 import pytest
 from drawn_modules import Own, n, nn, read
+from with_transformers import TORCH
 
 from infattn_nb import Rotary, initialise
 
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-
-
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-
-
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
-
-
-torch.set_num_threads(1)
-
-
-transformers.logging.set_verbosity_error()
+pytestmark = TORCH
 
 
 def test_biases_of_attention_are_read_and_written():

@@ -7,15 +7,6 @@ import warnings
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-
 from drawn_modules import (
     LAWS,
     ROLES,
@@ -31,14 +22,13 @@ from drawn_modules import (
     read,
     sines,
 )
+from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import from_config, from_torch, init_table, initialise
 from infattn_nb.huggingface import families
 from infattn_nb.numerics import checks
 
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
-torch.set_num_threads(1)
-transformers.logging.set_verbosity_error()
+pytestmark = TORCH
 
 
 def cosines(gram):

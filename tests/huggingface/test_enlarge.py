@@ -2,27 +2,11 @@
 
 import pytest
 from drawn_modules import Own, read
+from with_transformers import TORCH, torch
 
 from infattn_nb import Rotary
 
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-
-
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-
-
-torch.set_num_threads(1)
-
-
-transformers.logging.set_verbosity_error()
-
-
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
+pytestmark = TORCH
 
 
 HIDDEN = {

@@ -6,28 +6,12 @@ import numpy as np
 import pytest
 from config_cases import LLAMA
 from drawn_modules import LAWS, Own, described
+from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import from_config, from_torch, init_table, initialise, report
 from infattn_nb.initialisation.rules import scaled
 
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-
-
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-
-
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
-
-
-torch.set_num_threads(1)
-
-
-transformers.logging.set_verbosity_error()
+pytestmark = TORCH
 
 
 def test_factors_are_written_back():
@@ -49,8 +33,6 @@ def test_factors_are_written_back():
 @pytest.mark.slow
 def test_a_factor_that_is_missing_is_found_in_every_block():
     "GPT-2 without the depth scaling that its promise has."
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
         vocab_size=64, n_positions=16, n_embd=64, n_layer=6, n_head=4
     )

@@ -2,27 +2,11 @@
 
 import pytest
 from drawn_modules import SMALL
+from with_transformers import TORCH, transformers
 
 from infattn_nb import from_config
 
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-
-
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-
-
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
-
-
-torch.set_num_threads(1)
-
-
-transformers.logging.set_verbosity_error()
+pytestmark = TORCH
 
 
 def test_names_that_are_near_no_family():

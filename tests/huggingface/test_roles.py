@@ -5,13 +5,9 @@ chains of the law.
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-
 from conftest import least_p
 from role_modules import GPT, SHAPES, WRONG, F, H, L, S, V, drawn, n, nn, read
+from with_torch import TORCH, torch
 
 from infattn_nb import (
     Norm,
@@ -25,7 +21,7 @@ from infattn_nb import (
 from infattn_nb.huggingface import next_tokens
 from infattn_nb.huggingface.weights import departures
 
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
+pytestmark = TORCH
 
 
 @pytest.mark.parametrize("name", SHAPES)

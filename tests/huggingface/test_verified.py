@@ -5,20 +5,11 @@ difference.
 import pytest
 from role_modules import SHAPES, WRONG, drawn
 from role_modules import read as read_by_roles
+from with_transformers import TORCH, transformers
 
 from infattn_nb import from_torch
 
-torch = pytest.importorskip(
-    "torch", reason="torch is the other side of these comparisons; pip install torch"
-)
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-torch.set_num_threads(1)
-transformers.logging.set_verbosity_error()
-
-pytestmark = [pytest.mark.xdist_group("torch"), pytest.mark.filterwarnings("ignore")]
+pytestmark = TORCH
 
 
 @pytest.mark.parametrize("name", SHAPES)

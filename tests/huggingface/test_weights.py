@@ -10,20 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip(
-    "torch",
-    reason=(
-        "torch is the other side of these comparisons; pip install torch transformers"
-    ),
-)
-transformers = pytest.importorskip(
-    "transformers",
-    reason="the families come from transformers; pip install transformers",
-)
-
 from conftest import least_p, nightly
 from scipy.special import entr
+from with_transformers import TORCH, torch, transformers
 
 from infattn_nb import (
     Transformer,
@@ -36,11 +25,8 @@ from infattn_nb import (
 from infattn_nb.huggingface.config import FAMILIES
 from infattn_nb.initialisation.rules import scaled
 
-pytestmark = [
-    pytest.mark.xdist_group("torch"),
-    pytest.mark.filterwarnings("ignore"),
-]  # torch warns of its own affairs
-torch.set_num_threads(1)
+pytestmark = [*TORCH]  # torch warns of its own affairs
+
 FOLDER = Path(__file__).parents[1] / "data" / "families"
 CONFIGS = json.loads((FOLDER / "configs.json").read_text(encoding="utf-8"))
 CONFIGS["gemma"] = CONFIGS["llama"] | dict(

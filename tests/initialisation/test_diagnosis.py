@@ -6,16 +6,9 @@ from itertools import product
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from scan_cases import numbers
+from scan_cases import SMALL, WORDS, numbers
 
-from infattn_nb import (
-    Block,
-    FeedForward,
-    Norm,
-    SelfAttention,
-    Transformer,
-    embedding_cov,
-)
+from infattn_nb import Block, FeedForward, Norm, SelfAttention, Transformer
 from infattn_nb import report as draw_report
 from infattn_nb.initialisation.diagnosis import (
     attended,
@@ -40,12 +33,6 @@ def test_living_norms_are_drawn():
     assert np.isnan(living_norms(r.measured.finite)["k"]).all()
     assert np.isnan(r.table["queries, keys/values"]).all()
     plt.close(r.plot())
-
-
-WORDS = embedding_cov(range(6), 1.0, 0.3)
-
-
-SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
 
 
 def test_cosines_and_entropies_by_loops():

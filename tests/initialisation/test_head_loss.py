@@ -4,16 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from report_cases import small
+from report_cases import TINY, small
 
 from infattn_nb import from_config
 from infattn_nb import report as draw_report
 from infattn_nb.initialisation.head_loss import expected_loss, head_loss
 
 pytestmark = pytest.mark.xdist_group("report")  # its fixtures are made once
-
-
-TINY = '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2}'
 
 
 def test_the_expected_loss_by_hand():

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from report_cases import small
+from report_cases import TINY, small
 
 from infattn_nb.initialisation import infattn_report
 from infattn_nb.initialisation import report as report_module
@@ -33,9 +33,6 @@ def test_letters_that_no_font_has_are_named_in_a_line(
         else "infattn_report: letters that are missing in the font "
         "appear as boxes: 日 本 語\n"
     )
-
-
-TINY = '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2}'
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from conftest import nightly
-from scan_cases import numbers
+from scan_cases import NAMES, SMALL, WORDS, numbers, powers
 
-from infattn_nb import Block, FeedForward, Transformer, embedding_cov, report, scan
+from infattn_nb import Block, FeedForward, Transformer, report, scan
 from infattn_nb.initialisation.diagnosis import dead_matrices, drawn
 from infattn_nb.initialisation.quantities import (
     QUANTITIES,
@@ -21,15 +21,6 @@ from infattn_nb.initialisation.quantities import (
     score_of,
 )
 
-WORDS = embedding_cov(range(6), 1.0, 0.3)
-
-
-SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
-
-
-NAMES = [q.name for q in QUANTITIES]
-
-
 GOOD = dict(
     dead=0.0,
     cosine=0.5,
@@ -40,16 +31,6 @@ GOOD = dict(
     spread=0.1,
     blocks=0.9,
 )
-
-
-def powers(found, thresholds=Thresholds()):
-    "Of numbers that stand for a network."
-    limits = {q.name: getattr(thresholds, q.threshold) for q in QUANTITIES}
-    return {
-        name: quantity(name).power(x, limits[name])
-        for name, x in found.items()
-        if limits[name] is not None
-    }
 
 
 @pytest.mark.parametrize(

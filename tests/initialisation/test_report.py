@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from conftest import nightly
-from report_cases import WORDS, small
+from report_cases import TINY, WORDS, small
 from scipy.stats import ks_2samp
 
 from infattn_nb import (
@@ -486,9 +486,6 @@ def test_a_file_is_written_whole_or_not_at_all(report, tmp_path, monkeypatch):
 
 
 # The command
-
-
-TINY = '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2}'
 
 
 def test_equal_words_share_an_embedding():

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from config_cases import LLAMA
-from report_cases import WORDS, small
+from report_cases import TINY, WORDS, small
 
 from infattn_nb import report as draw_report
 from infattn_nb.initialisation import html as html_module
@@ -86,9 +86,6 @@ def test_the_command_rejects_in_one_sentence(options, fragment, tmp_path, monkey
     assert "\n" not in str(e.value)
     assert len(str(e.value)) < 320
     assert set(tmp_path.iterdir()) == before
-
-
-TINY = '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2}'
 
 
 def run_here(monkeypatch, *options):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scan_cases import SMALL, WORDS
 
 from infattn_nb import (
     Block,
@@ -12,7 +13,6 @@ from infattn_nb import (
     Rotary,
     SelfAttention,
     Transformer,
-    embedding_cov,
     from_config,
     scan,
     with_rule,
@@ -25,11 +25,6 @@ from infattn_nb.initialisation.rules import (
     strength_of,
 )
 from infattn_nb.nonlinearities import relu, silu
-
-WORDS = embedding_cov(range(6), 1.0, 0.3)
-
-
-SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
 
 
 def first(t):

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import nightly
-from scan_cases import numbers
+from scan_cases import NAMES, SMALL, WORDS, numbers, powers
 from tables import LENGTHS_PATH, NETWORKS, PATH, network, scan_rows
 
 from infattn_nb import (
@@ -22,21 +22,15 @@ from infattn_nb import (
     Scan,
     SelfAttention,
     Transformer,
-    embedding_cov,
     parallel,
     report,
     scan,
     with_rule,
 )
 from infattn_nb.initialisation.diagnosis import diagnose, joined
-from infattn_nb.initialisation.quantities import QUANTITIES, Thresholds, quantity
+from infattn_nb.initialisation.quantities import Thresholds
 from infattn_nb.initialisation.rules import PUBLISHED_RULES
 from infattn_nb.initialisation.scan import repeated
-
-WORDS = embedding_cov(range(6), 1.0, 0.3)
-SMALL = Transformer.uniform(WORDS, layers=3, heads=2, mask="causal", final_norm=True)
-NAMES = [q.name for q in QUANTITIES]
-
 
 # Diagnostics: the same by loops
 
@@ -45,16 +39,6 @@ NAMES = [q.name for q in QUANTITIES]
 
 
 # The criterion
-
-
-def powers(found, thresholds=Thresholds()):
-    "Of numbers that stand for a network."
-    limits = {q.name: getattr(thresholds, q.threshold) for q in QUANTITIES}
-    return {
-        name: quantity(name).power(x, limits[name])
-        for name, x in found.items()
-        if limits[name] is not None
-    }
 
 
 @pytest.mark.parametrize("zero", ["var_q", "var_k"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import nightly
-from descent_cases import data, least_p, softmax
+from descent_cases import LABELS, SMALL, data, least_p, softmax
 from numpy.random import SeedSequence, default_rng
 from scikit_learn import OneToken, check
 from scipy.stats import linregress
@@ -1183,8 +1183,6 @@ def test_a_bar_that_fails_ends_no_training(monkeypatch):
 
 # --- scikit-learn
 
-SMALL = dict(n_networks=3, max_iter=50, random_state=0)
-
 
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_clients():
@@ -1213,7 +1211,6 @@ def test_scikit_learn_clients():
 # --- bad input
 
 X, Y = data()
-LABELS = np.array(["a", "b"] * 3)
 W = draw_weights(default_rng(0), 2, 1, 3, 5, 1)
 
 BAD = [

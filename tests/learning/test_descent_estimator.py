@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from descent_cases import data
+from descent_cases import LABELS, SMALL, data
 from sklearn.exceptions import NotFittedError
 
 from infattn_nb import AttentionDescent, CircuitDescent
@@ -17,9 +17,6 @@ def test_a_failed_fit_changes_nothing():
     with pytest.raises(ValueError):
         model.fit(X, y[:3])
     np.testing.assert_array_equal(model.values(X), before)
-
-
-SMALL = dict(n_networks=3, max_iter=50, random_state=0)
 
 
 def test_repr_clone_and_pickle():
@@ -37,9 +34,6 @@ def test_repr_clone_and_pickle():
 
 
 X, Y = data()
-
-
-LABELS = np.array(["a", "b"] * 3)
 
 
 def test_nothing_is_answered_before_fit():

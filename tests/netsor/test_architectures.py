@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from netsor_cases import Σ
 from scipy.special import ndtr
 from scipy.stats import norm
 
@@ -22,9 +23,6 @@ from infattn_nb.nonlinearities import (
 pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
 )
-
-
-Σ = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
 
 
 def angle(a, b, c):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from stack_cases import COV
 
 from infattn_nb import Program, gradients
 from infattn_nb.nonlinearities import erf, gelu, tanh
@@ -9,9 +10,6 @@ from infattn_nb.nonlinearities import erf, gelu, tanh
 pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
 )
-
-
-COV = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
 
 
 @pytest.mark.parametrize("φ", [erf, gelu, tanh], ids=repr)

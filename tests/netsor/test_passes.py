@@ -1,7 +1,7 @@
 """A mini-batch runs the rows that it needs."""
 
-import numpy as np
 import pytest
+from stack_cases import COV
 
 from infattn_nb import Program
 from infattn_nb.netsor.passes import PassPlan
@@ -10,9 +10,6 @@ from infattn_nb.nonlinearities import tanh
 pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
 )
-
-
-COV = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]])
 
 
 def test_a_mini_batch_runs_its_own_rows():

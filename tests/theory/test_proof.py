@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
+from theorem_cases import DF, LAYER, Σ, F
 
 from infattn_nb import Attention, Tokens
 from infattn_nb.nonlinearities import (
@@ -30,15 +31,6 @@ from infattn_nb.theory.proof import _conditional_variances, _parts_of_block
 pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
 )
-
-
-Σ = np.array([[1.0, 0.5], [0.5, 4.0]])
-
-
-F, DF = lambda x: np.sin(3 * x), lambda x: 3 * np.cos(3 * x)
-
-
-LAYER = Attention(Tokens(3, clip(100.0)), heads=1, var_q=4.0)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import re
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp
+from theorem_cases import DF, LAYER, Σ, F
 
-from infattn_nb import Attention, Program, Tokens, limit, simulate
+from infattn_nb import Program, limit, simulate
 from infattn_nb.netsor import attention, conv1d, lstm
 from infattn_nb.netsor.nodes import Score
 from infattn_nb.nonlinearities import clip, cos, erf, softmax, tanh
@@ -23,9 +24,6 @@ from infattn_nb.theory import (
 pytestmark = pytest.mark.filterwarnings(
     "ignore::infattn_nb.netsor.nodes.AssumptionWarning"
 )
-Σ = np.array([[1.0, 0.5], [0.5, 4.0]])
-F, DF = lambda x: np.sin(3 * x), lambda x: 3 * np.cos(3 * x)
-LAYER = Attention(Tokens(3, clip(100.0)), heads=1, var_q=4.0)
 
 
 def two_tokens(phi=clip(3.0)):
