@@ -251,7 +251,7 @@ _PAIRS = (("q", "k", False), ("q", "v", False), ("k", "v", False), ("v", "o", Tr
           ("q", "o", True), ("1", "2", True), ("1", "3", False), ("3", "2", True))
 
 def correlation(A, B): # arrays of one shape -> correlation of entries, and chance
-    "Correlation of the entries of two arrays, from some rows, and the bound of chance."
+    "Correlation of the entries of two arrays, from some rows; largest value by chance."
     if A.ndim > 1:
         A, B = (x[::max(1, len(x)//_MOST_ROWS)] for x in (A, B))
     size = np.sqrt(_inner(A, A)*_inner(B, B))
@@ -263,7 +263,7 @@ _MOST_ROWS = 64 # rows that are compared
 def alike_in(matrices, # matrices of a block, (out, in)
              heads, # H
             ): # pairs (names, correlation, chance)
-    "Correlated matrices of a block: tied ones, or a product with a large diagonal."
+    "Correlated matrices: tied matrices, or a product with a large diagonal."
     for a, b, turned in _PAIRS:
         if a not in matrices or b not in matrices:
             continue

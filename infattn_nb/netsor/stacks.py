@@ -92,7 +92,8 @@ class Stacks:
     """A program, or the part on which some vectors depend, in a few large stacks.
 
     `nodes` have the same classes as in a program, and each follows its arguments.
-    `view(h)` is the vector or block that represents a vector or block of the program."""
+    `view(h)` is the vector or block that represents a vector or block of the
+    program."""
     def __init__(self, program: Program, wanted=None, logit_factor=1.) -> None:
         self.program = program
         self.logit_factor = logit_factor # of all logits
