@@ -29,7 +29,7 @@ def verified(module, # a module, as for read_module
              remedy=REMEDY, # advice if results differ
              wanted="run like its description", # the requirement, for the message
             ): # Reading: confirmed by the runs
-    """Compare a module with its description by running; raise at the first difference.
+    """Run a module and its description; raise an error at the first difference.
 
     Scores of most initialisations are so small that attention hardly depends on
     positions or caps. The module is therefore run again with larger queries and keys,
@@ -69,7 +69,7 @@ def _blind(reading, given):
                for own, b in zip(given, reading.spec["blocks"]))
 
 def _seen(module, reading, call):
-    "Inputs and outputs of the blocks, or the reason why the module did not run."
+    "Inputs and outputs of the blocks; an error if the module does not run."
     try:
         with in_eval_mode(module):
             seen = watched(call, reading.blocks)
@@ -163,9 +163,10 @@ def _check_ends(reading, own, seen, inputs, half):
             expected = _embedded(reading, own, inputs, s)
             found = min(apart(x, seen.entered[0]) for x in expected)
         except ValueError: # arrays of other shapes
-            checks.reject("module", wanted, f"{s} tokens of other shapes", remedy)
+            checks.reject("module", wanted, f"arrays of other shapes for {s} tokens",
+                          remedy)
         if found > tolerance:
-            checks.reject("module", wanted, f"something that differs by "
+            checks.reject("module", wanted, f"a sum that differs by "
                           f"{100*found:.2g} %", "for a factor, a matrix or positions "
                           f"of another kind, {remedy}")
     out = getattr(seen.returned, "last_hidden_state", None)

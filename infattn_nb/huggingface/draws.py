@@ -126,7 +126,7 @@ def _some_rows(table, role):
 
 # %% ../../nbs/huggingface/draws.ipynb #dr-matrix
 def unlike_a_draw(W): # (out, in)
-    "Why a matrix is not a draw of independent entries of one law, or None."
+    "The reason why a matrix is not a draw of independent entries of one law, or None."
     squares = W*W
     of_rows = squares.sum(1)
     of_columns = squares.sum(0)
@@ -163,7 +163,7 @@ def unlike_a_draw(W): # (out, in)
 
 # %% ../../nbs/huggingface/draws.ipynb #dr-biases
 def bias_unlike_a_draw(b): # entries of one bias
-    "Why a bias is not a draw of independent entries of mean zero, or None."
+    "The reason why a bias is not a draw of independent entries of mean zero, or None."
     size = np.sqrt(np.mean(b*b))
     if not size or b.size == 1:
         return None
@@ -184,8 +184,9 @@ def given_biases(read, # the Parts of each block
     """Biases that are not draws and are kept, because only measured quantities matter.
 
     The neighbouring matrices rotate a bias uniformly. The bias of the values therefore
-    matters only through its length, as do those of queries and keys if only products
-    matter. A constant before an activation shifts it. Other biases raise an error."""
+    matters only through its length. So do the biases of queries and keys if only their
+    products matter. A constant bias before an activation shifts the activation. Other
+    biases raise an error."""
     found = set()
     for role in BIASES.values():
         for l, r in enumerate(read):
@@ -250,7 +251,7 @@ _PAIRS = (("q", "k", False), ("q", "v", False), ("k", "v", False), ("v", "o", Tr
           ("q", "o", True), ("1", "2", True), ("1", "3", False), ("3", "2", True))
 
 def correlation(A, B): # arrays of one shape -> correlation of entries, and chance
-    "Correlation of the entries of two arrays, from some rows, and its bound by chance."
+    "Correlation of the entries of two arrays, from some rows; largest value by chance."
     if A.ndim > 1:
         A, B = (x[::max(1, len(x)//_MOST_ROWS)] for x in (A, B))
     size = np.sqrt(_inner(A, A)*_inner(B, B))
@@ -262,7 +263,7 @@ _MOST_ROWS = 64 # rows that are compared
 def alike_in(matrices, # matrices of a block, (out, in)
              heads, # H
             ): # pairs (names, correlation, chance)
-    "Correlated matrices of a block: tied matrices, or a product with large diagonal."
+    "Correlated matrices: tied matrices, or a product with a large diagonal."
     for a, b, turned in _PAIRS:
         if a not in matrices or b not in matrices:
             continue
@@ -304,7 +305,7 @@ def warn_of_training(module, # a module of torch
         read = [r for l, r in enumerate(read) if not l or not _is_copy(r, read[l - 1])]
     found = next(_no_draws(read, names), None)
     if found:
-        _warn(f"{found}; the chain is that of a fresh initialisation")
+        _warn(f"{found}; the chain describes a fresh initialisation")
     found = next(_dependent(read, names), None)
     if found:
         _warn(f"{found}; the chain draws all matrices independently; describe the "

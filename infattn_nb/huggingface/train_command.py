@@ -21,8 +21,8 @@ FILES = "png", "pdf", "json", "csv"
 
 def letters_of(text, # the text that the model learns
                tokens=TOKENS, # number of letters in each text
-              ): # texts of numbers, number of letters
-    "Texts of numbers, which count the letters of a text in alphabetical order."
+              ): # lists of numbers, count of different letters
+    "Pieces of a text, each letter replaced by its number in alphabetical order."
     from infattn_nb.numerics import checks # late: numpy reads the number of threads
     most = checks.count(tokens, "tokens", least=2)
     letters = sorted(set(text))
@@ -129,7 +129,7 @@ def infattn_train(
     layers:str|None=None, # Blocks (default: as in the config)
     tokens:str=str(TOKENS), # Letters per text; a longer text is cut into several
     heads:str="more", # A wider model has "more" or "wider" heads
-    fixed:str="variance", # At another width: fan-in × variance is kept, or "std"
+    fixed:str="variance", # Kept at other widths: "variance" (times fan-in) or "std"
     seed:str="0", # Seed of all random numbers
     out:str|None=None, # Files .png .pdf .json .csv, separated by commas
     quiet:bool=False, # No progress bar, no messages

@@ -135,7 +135,7 @@ def at_rows(x, rows): # (…, P, s, ·), (P, R) → (…, P, R, ·)
     return np.take_along_axis(x, rows.reshape(*[1]*(x.ndim - 3), *rows.shape, 1), -2)
 
 def from_rows(x, rows, s): # (…, P, R, ·), (P, R) → (…, P, s, ·)
-    "Zero elsewhere."
+    "Rows at their positions, with zeros elsewhere."
     out = np.zeros((*x.shape[:-2], s, x.shape[-1]))
     index = rows.reshape(*[1]*(x.ndim - 3), *rows.shape, 1)
     np.put_along_axis(out, np.broadcast_to(index, (*x.shape[:-1], 1)), x, -2)
@@ -200,7 +200,7 @@ def forward(depth, rows, circuits): # Answer
 
 # %% ../../nbs/learning/circuits.ipynb #cibackward
 def backward(depth, rows, circuits, answer, χ): # [(N, H, k, k), …, (N, k, D)]
-    "Derivatives by every circuit, from the derivatives χ by the values."
+    "Derivatives with respect to the circuits; χ are those with respect to the values."
     N, k = len(χ), answer.read.shape[-1]
     flat = answer.read.reshape(N, -1, k)
     slopes = [flat.mT @ χ.reshape(N, -1, χ.shape[-1])]
@@ -277,7 +277,7 @@ class Circuits(Networks):
         return forward(depth, rows, self.now())
 
     def slopes(self, depth, rows, answer, χ):
-        "Derivatives by the circuits, times their numbers of trained matrices."
+        "Derivatives with respect to circuits, times their numbers of trained matrices."
         each = backward(depth, rows, self.now(), answer, χ)
         return [k*g for k, g in zip(depth.rates(), each)]
 

@@ -98,7 +98,7 @@ class Run(NamedTuple):
         return 3*sum(kept)
 
     def _kept_of(self, h):
-        "Number of coordinates kept of a stack, which is all for initial vectors."
+        "Number of coordinates of a stack that are kept: all of an initial vector."
         return length_at(h, self.width) if isinstance(h, Initial) else self.rows[h]
 
 # %% ../../nbs/netsor/finite_width.ipynb #c97cfd68
@@ -107,7 +107,7 @@ def simulate(program: Program, outputs: Vectors, width: float, *, size: Size = 1
              dense: bool = False) -> Any:
     """Exact draws of program vectors at width n, with O(n) numbers per product.
 
-    Coordinates are exchangeable, so the first ones represent all (see section 2.1).
+    Coordinates are exchangeable, so the first ones represent all (paper, section 2.1).
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def gram(program: Program, vectors: Vectors, width: float, *, size: Size = 1,
     program
         Program
     vectors
-        k vectors of one length
+        k vectors of equal length
     width
         n, a whole number
     size
@@ -221,14 +221,14 @@ class ProgramTokens(TokenLaw):
         program
             Program
         vectors
-            vectors of the program, of length n, which are the tokens
+            vectors of the program that are the tokens, all of length n
 
         Raises
         ------
         AssumptionError
             if the theorem excludes the program
         TypeError, ValueError
-            for vectors of another program, or of another length
+            for vectors of another program, or of a length other than n
         """
         self.vectors, _ = wanted(program, vectors)
         if any(h.length != 1 for h in self.vectors):
@@ -292,7 +292,7 @@ class ProgramTokens(TokenLaw):
         n
             n in [1, ∞]
         size
-            number of draws, or axes of draws
+            number of draws, or the shape of an array of draws
         rng
             Generator, or an object with its methods
         """

@@ -712,7 +712,7 @@ class Batch:
     # case 3: functions of several, of scores, and of functions
 
     def _traced(self, x, rows): # list of (positions, Leaf or Branch)
-        "The arguments of rows of a stack, back to Gaussians, with equal ones together."
+        "Trace rows of a stack back to Gaussians; rows of equal structure are grouped."
         if isinstance(x, Rows):
             return self._traced(x.args[0], x.index[rows])
         if self.gaussian(x):
@@ -858,7 +858,7 @@ class Batch:
         return [_row_values(value, h) for h in outputs]
 
     def _below(self, outputs):
-        "The Gaussian stacks of which some are functions, and the stacks in between."
+        "The Gaussian stacks on which some stacks depend, and the stacks in between."
         found: dict = {}
         todo = list(outputs)
         while todo:
@@ -946,7 +946,7 @@ class Batch:
         return np.zeros((1, *p.shape)) if known is None else known
 
 def _each(x):
-    "One array, or selected paths of it."
+    "The arrays of a result, as a tuple."
     return x if isinstance(x, tuple) else (x,)
 
 def _constant(x):
@@ -1016,7 +1016,7 @@ def _open(F, P, F_half):
     return max(tail.max(), 0.), change if change > 1e-13 else 0.
 
 def _common(every, partitions):
-    "The parts that several partitions of positions have in common."
+    "The common refinement of several partitions of positions."
     label = np.zeros(len(every), dtype=int)
     for parts in partitions:
         own = np.zeros(len(every), dtype=int)
@@ -1093,8 +1093,8 @@ class Paths:
         wanted
             vectors and scores to follow; None = all
         given
-            values of all sqrt scores in the program's order, (size, r), instead of
-            drawing them
+            prescribed values of all sqrt scores in the program's order, (size, r);
+            None = drawn
         """
         self.program = program
         self.size = checks.count(size, "size")

@@ -72,7 +72,7 @@ def _need_entries(live, P, rows=None, seen=None):
     live[block][i[rows[r]], j[c]] = True
 
 def _need_side_by_side(live, h, on):
-    "The scores that rows of an Attend read."
+    "Mark the scores on which rows of an Attend depend."
     rows = np.flatnonzero(on)
     seen = None if h.mask is None else h.mask[rows]
     first = 0
@@ -91,8 +91,9 @@ def seen_columns(h): # boolean (k, rows of V)
 class Stacks:
     """A program, or the part on which some vectors depend, in a few large stacks.
 
-    `nodes` have the classes of a program, and each follows its arguments. `view(h)` is
-    the vector or block that represents a vector or block of the program."""
+    `nodes` have the same classes as in a program, and each follows its arguments.
+    `view(h)` is the vector or block that represents a vector or block of the
+    program."""
     def __init__(self, program: Program, wanted=None, logit_factor=1.) -> None:
         self.program = program
         self.logit_factor = logit_factor # of all logits
@@ -136,7 +137,7 @@ class Stacks:
     # adding nodes
 
     def _add(self, nodes):
-        "Nodes of one level, grouped by the way in which they are made."
+        "Add nodes of one level, grouped by the way in which they are made."
         groups: dict = {}
         for h in nodes:
             groups.setdefault(self._kind(h), []).append(h)
@@ -210,7 +211,7 @@ class Stacks:
         return np.flatnonzero(self.live[h])
 
     def _add_rows(self, some):
-        "Nodes that act row by row, inputs and mixtures: one stack."
+        "Add nodes that act row by row, inputs or mixtures, as one stack."
         h = some[0]
         if isinstance(h, Initial):
             self._put(h, h, True)
@@ -396,7 +397,7 @@ class Stacks:
                 self._attend_alone(h)
 
     def _attend_alone(self, h):
-        "One node of a program, with the columns to which its rows attend."
+        "Add one node of a program, with the columns to which its rows attend."
         on = self._rows_on(h)
         seen = seen_columns(h)[on]
         used = np.flatnonzero(seen.any(0))
@@ -491,7 +492,7 @@ class Stacks:
         return self.gathered(np.concatenate(S), np.concatenate(R))
 
     def _add_later(self, h):
-        "A function of existing stacks; new products and scores need a new limit."
+        "Add a function of existing stacks; products and scores would need a new limit."
         for g in self.program.past(h):
             if g in self.place or g in self.block:
                 continue
@@ -527,7 +528,7 @@ class Stacks:
 
 def _reject_later(stacks, h):
     checks.reject(stacks.program.name(h), "be written before the limit",
-                  "it afterwards", "call limit(program) again")
+                  "one written afterwards", "call limit(program) again")
 
 def _key(fn):
     "Equal functions have equal keys."

@@ -55,13 +55,13 @@ def attention_mlp(cov: ArrayLike, *, texts: Sequence[Sequence[int]] | None = Non
     Returns
     -------
     AttentionMLP
-        program with matrices WQ1, WK1, WV1, …, W1, W2, R, P outputs, and scores text by
-        text, head by head
+        program with matrices WQ1, WK1, WV1, …, W1, W2, R; P outputs; and scores, text
+        by text, head by head
 
     Raises
     ------
     TypeError, ValueError
-        for invalid numbers of tokens, and variances or heads out of range
+        for token numbers, variances or heads out of range
     """
     K = checks.cov(cov, single=True)
     texts = _texts(texts, len(K))
@@ -87,7 +87,7 @@ def _texts(texts, N):
     "Numbers of tokens (P, s)."
     if texts is None:
         return np.arange(N)[None]
-    remedy = f"pass lists of equal length of numbers 0…{N - 1}"
+    remedy = f"pass lists of numbers 0…{N - 1}, all of equal length"
     try:
         found = np.asarray(texts)
     except ValueError:
@@ -207,7 +207,7 @@ def integrals(functions, σ, c, d, nodes): # (2, 3, draws, 3, 3)
 
 # %% ../../nbs/theory/trained_layer.ipynb #trained-terms
 def first_order_terms(family, past, b): # (draws,), (draws, H s)
-    "Changes of b's output and of its weights' gradients by earlier updates."
+    "Changes of b's output and attention gradients that earlier updates cause."
     output = 0.
     gradients = 0.
     for a, pair, χ in past: # Unit, Pair, (draws,)
@@ -327,10 +327,10 @@ def trained_limit(cov: ArrayLike, y: ArrayLike, *,
                   rng: Rng = None) -> TrainedLimit:
     r"""Draw the infinite-width limit of `attention_mlp`, trained by gradient descent.
 
-    All matrices are trained, at one rate of standard normal weights (NTK
+    All matrices are trained, at one rate for standard normal weights (NTK
     parametrization), on all texts at each step. Time grows like the square of
-    (steps + 1)·texts. If this number times 1 + heads·tokens exceeds a few hundred, time
-    grows like its cube.
+    (steps + 1)·texts. If (steps + 1)·texts·(1 + heads·tokens) exceeds a few hundred,
+    time grows like the cube of this product.
 
     Parameters
     ----------
@@ -431,7 +431,7 @@ def _smooth(activation): # φ, φ′, φ″
     return phi, first, second
 
 def error_of_averages(family, scores): # of a few draws, (draws, steps + 1, P, H, s)
-    "The largest change of an average by twice as many nodes."
+    "The largest change of an average if the number of nodes is doubled."
     twice = family._replace(nodes=2*family.nodes)
     A = softmax(scores)
     units = [unit for step in range(A.shape[1]) for unit in family.units(A[:, step])]
