@@ -181,11 +181,11 @@ description: "Every public name of `infattn_nb` with a line, a page for each cla
 and the pages that make the modules."
 ---
 
-The lines are the first sentences of the docstrings; `help(Attention.law)` says what a \
-page says. A name leads to its entry: a class to its page, a function to the page that \
-makes it. A wrong argument raises `ValueError` or `TypeError` with [one \
-sentence](../numerics/checks.ipynb): what it is, what was got, what is wanted. [An \
-example for each class](../reference/classes.ipynb) shows how they are used.
+Each line is the first sentence of a docstring, and `help(Attention.law)` prints the \
+rest. Each class has a page of its own. A function is described on the page of its \
+module. An invalid argument raises `ValueError` or `TypeError`, with [one \
+sentence](../numerics/checks.ipynb) that states the problem and the remedy. The page [An \
+example for each class](../reference/classes.ipynb) shows the classes in use.
 
 ## Five classes to begin with"""
 
