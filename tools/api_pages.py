@@ -184,8 +184,8 @@ and the pages that make the modules."
 Each line is the first sentence of a docstring, and `help(Attention.law)` prints the \
 rest. Each class has a page of its own. A function is described on the page of its \
 module. An invalid argument raises `ValueError` or `TypeError`, with [one \
-sentence](../numerics/checks.ipynb) that states the problem and the remedy. The page [An \
-example for each class](../reference/classes.ipynb) shows the classes in use.
+sentence](../numerics/checks.ipynb) that states the problem and the remedy. The page \
+[An example for each class](../reference/classes.ipynb) shows the classes in use.
 
 ## Five classes to begin with"""
 
