@@ -1,11 +1,21 @@
 """Gauss rules integrate the polynomials that they must."""
 
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal, localcontext
+from time import sleep
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
-from infattn_nb.numerics.quadrature import gauss, gauss_logs, jacobi, jacobi_of_moments
+from infattn_nb.numerics import quadrature
+from infattn_nb.numerics.quadrature import (
+    _lowest,
+    gauss,
+    gauss_logs,
+    jacobi,
+    jacobi_of_moments,
+)
 
 
 def test_gauss_rules(m=6):
@@ -47,3 +57,24 @@ def test_gauss_rules(m=6):
     assert (0 < abs(nodes)).all()
     assert abs(nodes).max() < 5e-9
     assert np.exp(logs).sum() == pytest.approx(1)
+
+
+def test_one_search_at_a_time(monkeypatch):
+    """scipy's search silences a warning for all threads, then restores it: of two at
+    once, one would warn.
+    """
+    running = []
+    at_once = []
+
+    def noted(*args, **options):
+        running.append(args)
+        at_once.append(len(running))
+        sleep(0.01)
+        found = minimize(*args, **options)
+        running.pop()
+        return found
+
+    monkeypatch.setattr(quadrature, "minimize", noted)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: _lowest(lambda g: (g**2).sum(0), 3), range(12)))
+    assert at_once == [1] * 12
