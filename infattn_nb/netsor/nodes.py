@@ -500,7 +500,7 @@ def check_nonlinearity(fn, # what should act on each coordinate
                       "it has a jump, which the theorem excludes; use e.g. erf")
     got = len(args) + len(scores)
     if isinstance(fn, Nonlinearity) and got != fn.arity:
-        checks.reject(fn, f"get {fn.arity} arguments", got,
+        checks.reject(fn, f"get {fn.arity} argument{'s'*(fn.arity > 1)}", got,
                       "apply it to each vector")
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((len(args), 2, 5))

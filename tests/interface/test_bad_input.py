@@ -608,7 +608,7 @@ CASES += [
     (lambda: P.nonlin(np.sum, H1), ValueError, "`fn`"),
     (lambda: P.nonlin(np.tanh, H1, H2), ValueError, "`fn`"),
     (lambda: P.nonlin(np.tanh, H1, scores=5), TypeError, "`scores` must be a list"),
-    (lambda: tanh(H1, H2), ValueError, "as many arguments"),
+    (lambda: tanh(H1, H2), ValueError, "must get 1 argument,"),
     (lambda: step(H1), ValueError, "`step`"),
     (lambda: P.score(H1, 5), TypeError, "query and key"),
     (lambda: P.score(H1, H2, scaling="cube"), ValueError, "`scaling`"),
