@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
 import pytest
+from paper_cases import SMALL, computed
 
 from infattn_nb import parallel
 from infattn_nb.numerics.files import write
@@ -144,18 +145,6 @@ def test_two_runs_into_one_folder(tmp_path):
         assert run.communicate(timeout=300) == ("", "")
         assert run.returncode == 0
     assert contents(tmp_path / "both") == contents(tmp_path / "alone")
-
-
-SMALL = dict(trials=2, samples=100)
-
-
-def computed(out, monkeypatch, run=tables.Job.run, **options):
-    "How many trials a call computes."
-    jobs = []
-    with monkeypatch.context() as m:
-        m.setattr(tables.Job, "run", lambda job: jobs.append(job) or run(job))
-        reproduce(out, "fig2a", **SMALL | options)
-    return len(jobs)
 
 
 @pytest.mark.parametrize("written", [1, 2, 3])

@@ -2,20 +2,10 @@
 
 import numpy as np
 import pytest
+from paper_cases import computed
 
-from infattn_nb.paper import read_table, reproduce, sweep, tables, write_table
+from infattn_nb.paper import read_table, sweep, tables, write_table
 from infattn_nb.paper.tables import matching_rows
-
-SMALL = dict(trials=2, samples=100)
-
-
-def computed(out, monkeypatch, run=tables.Job.run, **options):
-    "How many trials a call computes."
-    jobs = []
-    with monkeypatch.context() as m:
-        m.setattr(tables.Job, "run", lambda job: jobs.append(job) or run(job))
-        reproduce(out, "fig2a", **SMALL | options)
-    return len(jobs)
 
 
 @pytest.mark.long
